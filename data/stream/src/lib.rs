@@ -1,0 +1,17 @@
+//! What travels: frames and their kinds, the contract of a stream, and the places a frame waits in.
+//!
+//! Data comes from `media` (through a ring and a pool) and goes to `sched` and the link of `node`.
+//! Nothing here reads a clock or does I/O.
+
+#![cfg_attr(not(any(test, loom)), no_std)]
+
+extern crate alloc;
+
+mod contract;
+mod frame;
+mod group;
+pub mod rtp;
+
+pub use contract::{Contract, Late, Window, WindowError, Windows};
+pub use frame::{DropReason, Frame, Kind, PayloadSpan, References};
+pub use group::GroupTracker;

@@ -1,0 +1,270 @@
+//! The RTP fixed header (RFC 3550 section 5.1), and the header extension (RFC 8285, one-byte
+//! form) in which each packet tells what frame it belongs to.
+//!
+//! A receiver thereby knows, without parsing any codec, which frames were lost or left out, what
+//! they meant to others, and how long before its deadline the frame was sent. Receivers that do
+//! not know the extension skip it, as RFC 8285 asks of them.
+
+use crate::{Kind, References};
+
+/// The identifier of the extension in SDP: `a=extmap:1 urn:x-selvedge:frame`.
+pub const EXTENSION_URI: &str = "urn:x-selvedge:frame";
+/// The local identifier under which it is sent.
+pub const EXTENSION_ID: u8 = 1;
+/// Bytes of a fixed header without contributing sources.
+pub const HEADER_LEN: usize = 12;
+/// Bytes that the extension adds to a packet: its own header, one element of 12 bytes, padding.
+pub const EXTENSION_LEN: usize = 4 + 16;
+/// Where in a packet written by [`write_packet`] the time left to the deadline stands.
+const LEFT_AT: usize = HEADER_LEN + 4 + 1 + 10;
+
+/// What each packet tells of its frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FrameTag {
+    /// The frame's number in its stream.
+    pub seq: u32,
+    /// Its kind.
+    pub kind: Kind,
+    /// Whether later frames may refer to it.
+    pub referenced: bool,
+    /// Whether this is the frame's first packet.
+    pub first: bool,
+    /// Whether this is the frame's last packet.
+    pub last: bool,
+    /// What the frame refers to.
+    pub refs: References,
+    /// Milliseconds from the sending of this packet to the frame's deadline; negative: late.
+    pub left_ms: i16,
+}
+
+/// The parts of a fixed header that the sender sets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// The marker bit.
+    pub marker: bool,
+    /// Payload type, 0 ..= 127.
+    pub payload_type: u8,
+    /// Sequence number.
+    pub sequence: u16,
+    /// Media time in the payload's clock.
+    pub timestamp: u32,
+    /// Source identifier.
+    pub ssrc: u32,
+}
+
+/// A packet taken apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Packet<'a> {
+    /// Its fixed header.
+    pub header: Header,
+    /// Our extension, if it carries one that makes sense.
+    pub tag: Option<FrameTag>,
+    /// What it carries, padding removed.
+    pub payload: &'a [u8],
+}
+
+/// Why bytes are not an RTP packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PacketError {
+    /// Shorter than its own headers say, or than any header.
+    Truncated {
+        /// Bytes there were.
+        len: usize,
+    },
+    /// Not version 2.
+    Version(u8),
+    /// Its padding is longer than the packet.
+    Padding(u8),
+}
+
+impl core::fmt::Display for PacketError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::Truncated { len } => write!(f, "{len} bytes are too few for an RTP packet"),
+            Self::Version(v) => write!(f, "RTP version {v} is not 2"),
+            Self::Padding(n) => write!(f, "padding of {n} bytes is longer than the packet"),
+        }
+    }
+}
+
+impl core::error::Error for PacketError {}
+
+impl<'a> Packet<'a> {
+    /// Takes a packet apart. Unknown extensions are skipped.
+    ///
+    /// # Errors
+    /// [`PacketError`] for bytes that are no RTP packet.
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, PacketError> {
+        let truncated = PacketError::Truncated { len: bytes.len() };
+        let (fixed, mut rest) = bytes.split_at_checked(HEADER_LEN).ok_or(truncated)?;
+        let version = fixed[0] >> 6;
+        if version != 2 {
+            return Err(PacketError::Version(version));
+        }
+        let header = Header {
+            marker: fixed[1] & 0x80 != 0,
+            payload_type: fixed[1] & 0x7f,
+            sequence: u16::from_be_bytes([fixed[2], fixed[3]]),
+            timestamp: u32::from_be_bytes([fixed[4], fixed[5], fixed[6], fixed[7]]),
+            ssrc: u32::from_be_bytes([fixed[8], fixed[9], fixed[10], fixed[11]]),
+        };
+        let sources = usize::from(fixed[0] & 0x0f) * 4;
+        rest = rest.get(sources..).ok_or(truncated)?;
+        let mut tag = None;
+        if fixed[0] & 0x10 != 0 {
+            let (head, after) = rest.split_at_checked(4).ok_or(truncated)?;
+            let words = usize::from(u16::from_be_bytes([head[2], head[3]]));
+            let (body, after) = after.split_at_checked(words * 4).ok_or(truncated)?;
+            if head[..2] == [0xbe, 0xde] {
+                tag = find_tag(body);
+            }
+            rest = after;
+        }
+        if fixed[0] & 0x20 != 0 {
+            let padding = *rest.last().ok_or(truncated)?;
+            let keep = rest.len().checked_sub(usize::from(padding));
+            let keep = keep.filter(|_| padding > 0).ok_or(PacketError::Padding(padding))?;
+            rest = &rest[..keep];
+        }
+        Ok(Self { header, tag, payload: rest })
+    }
+}
+
+/// Our element among those of a one-byte-form extension body.
+fn find_tag(mut body: &[u8]) -> Option<FrameTag> {
+    loop {
+        let (&head, rest) = body.split_first()?;
+        match head >> 4 {
+            0 => body = rest,
+            15 => return None,
+            id => {
+                let len = usize::from(head & 0x0f) + 1;
+                let (element, after) = rest.split_at_checked(len)?;
+                if id == EXTENSION_ID {
+                    return read_tag(element);
+                }
+                body = after;
+            }
+        }
+    }
+}
+
+fn read_tag(element: &[u8]) -> Option<FrameTag> {
+    let e: &[u8; 12] = element.try_into().ok()?;
+    Some(FrameTag {
+        seq: u32::from_be_bytes([e[0], e[1], e[2], e[3]]),
+        kind: Kind::from_number(e[4] & 0x0f)?,
+        referenced: e[4] & 0x80 != 0,
+        first: e[4] & 0x40 != 0,
+        last: e[4] & 0x20 != 0,
+        refs: References {
+            near: u16::from_be_bytes([e[6], e[7]]),
+            far: u16::from_be_bytes([e[8], e[9]]),
+        },
+        left_ms: i16::from_be_bytes([e[10], e[11]]),
+    })
+}
+
+/// Bytes that [`write_packet`] needs for a payload of this length.
+#[must_use]
+pub const fn packet_len(payload: usize) -> usize {
+    HEADER_LEN + EXTENSION_LEN + payload
+}
+
+/// Writes a packet with our extension into `out`, which must hold [`packet_len`] bytes.
+///
+/// # Panics
+/// If `out` is of any other length: the caller has reserved it by [`packet_len`].
+pub fn write_packet(out: &mut [u8], header: Header, tag: FrameTag, payload: &[u8]) {
+    assert_eq!(out.len(), packet_len(payload.len()), "the caller reserves exactly one packet");
+    out[0] = 0x80 | 0x10;
+    out[1] = u8::from(header.marker) << 7 | header.payload_type & 0x7f;
+    out[2..4].copy_from_slice(&header.sequence.to_be_bytes());
+    out[4..8].copy_from_slice(&header.timestamp.to_be_bytes());
+    out[8..12].copy_from_slice(&header.ssrc.to_be_bytes());
+    out[12..16].copy_from_slice(&[0xbe, 0xde, 0, 4]);
+    let e = &mut out[16..32];
+    e[0] = EXTENSION_ID << 4 | 11;
+    e[1..5].copy_from_slice(&tag.seq.to_be_bytes());
+    let flags = [(tag.referenced, 0x80), (tag.first, 0x40), (tag.last, 0x20)];
+    let flags = flags.iter().filter(|(set, _)| *set).map(|(_, bit)| bit).sum::<u8>();
+    e[5] = tag.kind as u8 | flags;
+    e[6] = 0;
+    e[7..9].copy_from_slice(&tag.refs.near.to_be_bytes());
+    e[9..11].copy_from_slice(&tag.refs.far.to_be_bytes());
+    e[11..13].copy_from_slice(&tag.left_ms.to_be_bytes());
+    e[13..16].fill(0);
+    out[HEADER_LEN + EXTENSION_LEN..].copy_from_slice(payload);
+}
+
+/// Sets the time left in a packet written by [`write_packet`], just before it is sent.
+/// Does nothing to a packet too short to be one.
+pub fn stamp_time_left(packet: &mut [u8], left_ms: i16) {
+    if let Some(field) = packet.get_mut(LEFT_AT..LEFT_AT + 2) {
+        field.copy_from_slice(&left_ms.to_be_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEADER: Header = Header {
+        marker: true,
+        payload_type: 96,
+        sequence: 65535,
+        timestamp: 0xdead_beef,
+        ssrc: 0x0102_0304,
+    };
+    const TAG: FrameTag = FrameTag {
+        seq: 70_000,
+        kind: Kind::Bidirectional,
+        referenced: false,
+        first: true,
+        last: false,
+        refs: References { near: 3, far: 300 },
+        left_ms: -5,
+    };
+
+    fn packet() -> Vec<u8> {
+        let mut out = vec![0; packet_len(5)];
+        write_packet(&mut out, HEADER, TAG, b"hello");
+        out
+    }
+
+    #[test]
+    fn reads_back_what_was_written() {
+        let bytes = packet();
+        let read = Packet::parse(&bytes).unwrap();
+        assert_eq!(read, Packet { header: HEADER, tag: Some(TAG), payload: b"hello" });
+    }
+
+    #[test]
+    fn the_time_left_is_stamped_in_place() {
+        let mut bytes = packet();
+        stamp_time_left(&mut bytes, 321);
+        let read = Packet::parse(&bytes).unwrap();
+        assert_eq!(read.tag, Some(FrameTag { left_ms: 321, ..TAG }));
+        assert_eq!(read.payload, b"hello");
+    }
+
+    #[test]
+    fn every_truncation_is_refused_or_read_without_its_end() {
+        let bytes = packet();
+        for len in 0..HEADER_LEN + EXTENSION_LEN {
+            assert_eq!(Packet::parse(&bytes[..len]), Err(PacketError::Truncated { len }));
+        }
+    }
+
+    #[test]
+    fn padding_and_sources_are_taken_off() {
+        let mut bytes = vec![0xa1, 96, 0, 1, 0, 0, 0, 2, 0, 0, 0, 3];
+        bytes.extend([9, 9, 9, 9]);
+        bytes.extend([1, 2, 3, 0, 2]);
+        assert_eq!(Packet::parse(&bytes).unwrap().payload, [1, 2, 3]);
+        *bytes.last_mut().unwrap() = 6;
+        assert_eq!(Packet::parse(&bytes), Err(PacketError::Padding(6)));
+        bytes[0] = 0x40;
+        assert_eq!(Packet::parse(&bytes), Err(PacketError::Version(1)));
+    }
+}

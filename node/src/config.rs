@@ -1,0 +1,161 @@
+//! A node as its file describes it, once checked: only values that make sense.
+
+use std::net::SocketAddr;
+
+use selvedge_stream::{Late, Windows};
+use selvedge_units::{Bitrate, Bytes, Span};
+
+/// A whole node.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NodeConfig {
+    /// `[node] name`, default `selvedge`.
+    pub name: String,
+    /// `[node] listen`: page, API, metrics. Default `127.0.0.1:7700`.
+    pub listen: SocketAddr,
+    /// `[node] token`: required of every client when `listen` is not a loopback address.
+    pub token: Option<String>,
+    /// `[link.NAME]`, in the order of the file; at least one.
+    pub links: Vec<LinkConfig>,
+    /// `[stream.NAME]`, in the order of the file; at least one.
+    pub streams: Vec<StreamConfig>,
+}
+
+/// The order in which streams are served.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DisciplineName {
+    /// Earliest deadline first, then window.
+    #[default]
+    Dwcs,
+    /// Window first, then deadline.
+    Dwcs98,
+    /// Earliest deadline first.
+    Edf,
+    /// Highest priority first.
+    Priority,
+    /// First come, first served.
+    Fifo,
+}
+
+impl DisciplineName {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::Dwcs, Self::Dwcs98, Self::Edf, Self::Priority, Self::Fifo];
+
+    /// The name in node files, traces and tables.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Dwcs => "dwcs",
+            Self::Dwcs98 => "dwcs98",
+            Self::Edf => "edf",
+            Self::Priority => "priority",
+            Self::Fifo => "fifo",
+        }
+    }
+}
+
+/// A link.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LinkConfig {
+    /// The table's name.
+    pub name: String,
+    /// `rate`, required, more than zero: bits per second on the wire, IP and UDP headers included.
+    pub rate: Bitrate,
+    /// `discipline`, default `dwcs`.
+    pub discipline: DisciplineName,
+    /// `selection`, default true (false for `fifo`): drop early what can't be decoded or can't
+    /// be on time, so that the rest is.
+    pub selection: bool,
+    /// `burst`, default one packet of `mtu`: what may be sent at once.
+    pub burst: Bytes,
+    /// `mtu`, default `1500 B`, 576 B to 65535 B: the largest IP packet.
+    pub mtu: Bytes,
+    /// `queue`: the most bytes that may wait, over all streams; a frame that would exceed it is
+    /// dropped on arrival. Default: none for selection (rings bound it), 0.5 s of the rate without.
+    pub queue: Option<Bytes>,
+}
+
+/// A stream.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StreamConfig {
+    /// The table's name.
+    pub name: String,
+    /// `source`, required.
+    pub source: SourceUri,
+    /// `to`, required: `rtp://HOST:PORT` with a numeric host.
+    pub to: SocketAddr,
+    /// `link`: the link's name; may be left out if there is only one. Index into `links`.
+    pub link: usize,
+    /// `period`: `None` for `"auto"` (the default), taken from the media.
+    pub period: Option<Span>,
+    /// `window`: `"x/y"`, or a table by kind (`{ I = "0/1", P = "1/8", B = "1/2" }`).
+    /// Default `1/5`.
+    pub windows: Windows,
+    /// `late`: `"drop"` (default) or `"send"`.
+    pub late: Late,
+    /// `work_conserving`, default true.
+    pub work_conserving: bool,
+    /// `weight`, 1 to 1000, default 1.
+    pub weight: u32,
+    /// `priority`, -1000 to 1000, default 0.
+    pub priority: i32,
+    /// `delay`: a frame's deadline is this long after its arrival (the playout delay).
+    /// Default `1 s`.
+    pub delay: Span,
+    /// `ring`: frames that may wait for the engine, 2 to 65536, default 256.
+    pub ring: u32,
+    /// `pool`: bytes of payload that may wait, 64 kB to 1 GB, default `4 MB`.
+    pub pool: Bytes,
+    /// `full`: `"drop"` (default: the new frame is dropped) or `"block"` (the source waits).
+    pub full: WhenFull,
+    /// `sdp`: where to write the SDP file, if anywhere.
+    pub sdp: Option<String>,
+    /// `thumbnail`, default true.
+    pub thumbnail: bool,
+}
+
+/// What a source does when its ring or pool is full.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WhenFull {
+    /// The new frame is dropped.
+    #[default]
+    Drop,
+    /// The source waits for room.
+    Block,
+}
+
+/// Where frames come from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SourceUri {
+    /// `file:PATH`, or `file:PATH?loop` to begin again at its end.
+    File {
+        /// The path, relative to the node file's folder.
+        path: String,
+        /// Begin again at the end.
+        repeat: bool,
+    },
+    /// `test:video` (H.264), `test:mpeg2`, `test:jpeg`, `test:audio`, with `?` and options
+    /// `rate=25`, `size=320x240` joined by `&`.
+    Test {
+        /// What stands behind `test:`.
+        what: String,
+    },
+    /// `rtp://HOST:PORT?encoding=H264&clock=90000&pt=96`: packets that arrive at this port.
+    Rtp {
+        /// Where to listen.
+        listen: SocketAddr,
+        /// `encoding`: `H264`, `MPV`, `JPEG`, `L16`; required.
+        encoding: String,
+        /// `pt`, the payload type; `None`: any.
+        payload_type: Option<u8>,
+    },
+    /// `camera:DEVICE`, such as `camera:/dev/video0`.
+    Camera {
+        /// The device.
+        device: String,
+    },
+    /// `launch:PIPELINE`: a GStreamer launch line that ends in encoded media.
+    Launch {
+        /// The launch line.
+        line: String,
+    },
+}

@@ -1,0 +1,176 @@
+//! What can be seen of a running node and what can be turned on it: the one surface that the
+//! page, the API, the metrics and the terminal view share.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use selvedge_stream::Window;
+use selvedge_units::Bitrate;
+use serde::{Deserialize, Serialize};
+
+/// All of a node at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct NodeSnapshot {
+    /// The node's name.
+    pub name: String,
+    /// Milliseconds since it started.
+    pub uptime_ms: u64,
+    /// Its links, in the order of the node file.
+    pub links: Vec<LinkSnapshot>,
+    /// Its streams, in the order of the node file.
+    pub streams: Vec<StreamSnapshot>,
+}
+
+/// A link at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct LinkSnapshot {
+    /// Its name.
+    pub name: String,
+    /// The discipline that orders its streams.
+    pub discipline: String,
+    /// Configured rate.
+    pub rate_bps: u64,
+    /// Rate sent over the last second, headers included.
+    pub sent_bps: u64,
+    /// Rate offered by all its streams over the last second, headers included.
+    pub offered_bps: u64,
+    /// Bytes sent since the start.
+    pub sent_bytes: u64,
+    /// Frames waiting.
+    pub queued_frames: u64,
+    /// Bytes waiting.
+    pub queued_bytes: u64,
+}
+
+/// How a stream's source is doing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum StreamState {
+    /// Not started yet.
+    #[default]
+    Starting,
+    /// Frames come.
+    Running,
+    /// No frame has come for several periods.
+    Stalled,
+    /// The source failed and will be tried again.
+    Retrying,
+    /// The source came to its end.
+    Ended,
+    /// The source failed for good.
+    Failed,
+}
+
+/// A stream at one moment. Counters count since the start; shares are fractions of 1 over the
+/// last ten seconds, absent when no frame was settled in them.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct StreamSnapshot {
+    /// Its name.
+    pub name: String,
+    /// Its link's name.
+    pub link: String,
+    /// Where it comes from, as the node file says.
+    pub source: String,
+    /// Where it goes.
+    pub to: String,
+    /// The codec, as RTP names it (`H264`), once known.
+    pub encoding: String,
+    /// How its source does.
+    pub state: StreamState,
+    /// More about the state: the error, or when it is tried again; empty if nothing is to say.
+    pub detail: String,
+    /// Period in milliseconds.
+    pub period_ms: f64,
+    /// Window, `x/y`, or one for each kind (`I 0/1, P 1/8, B 1/2`).
+    pub window: String,
+    /// Priority.
+    pub priority: i32,
+    /// Weight.
+    pub weight: u32,
+    /// `drop` or `send`.
+    pub late: String,
+    /// Frames that came.
+    pub frames: u64,
+    /// Frames sent whole.
+    pub sent: u64,
+    /// Frames sent whole by their deadline.
+    pub on_time: u64,
+    /// Frames sent on time whose references all were too.
+    pub decodable: u64,
+    /// Deadlines missed.
+    pub missed: u64,
+    /// Window violations.
+    pub violations: u64,
+    /// Frames dropped, by reason (only reasons that happened).
+    pub dropped: BTreeMap<String, u64>,
+    /// Bytes sent.
+    pub sent_bytes: u64,
+    /// Rate sent over the last second.
+    pub sent_bps: u64,
+    /// On-time share of the last ten seconds.
+    pub on_time_share: Option<f64>,
+    /// Decodable share of the last ten seconds.
+    pub decodable_share: Option<f64>,
+    /// Mean time from arrival to the last packet sent, over the last ten seconds.
+    pub queueing_mean_ms: Option<f64>,
+    /// 99th percentile of the same.
+    pub queueing_p99_ms: Option<f64>,
+    /// Frames waiting.
+    pub queued_frames: u64,
+}
+
+/// What can be turned while a node runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Knob {
+    /// A stream's window; replaces windows per kind.
+    Window {
+        /// The stream's name.
+        stream: String,
+        /// The new window.
+        window: Window,
+    },
+    /// A stream's priority.
+    Priority {
+        /// The stream's name.
+        stream: String,
+        /// The new priority.
+        priority: i32,
+    },
+    /// A link's rate.
+    Rate {
+        /// The link's name.
+        link: String,
+        /// The new rate, more than zero.
+        rate: Bitrate,
+    },
+}
+
+/// Why a knob could not be turned.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum KnobError {
+    /// There is no such stream.
+    #[error("no stream is named \"{0}\"")]
+    NoStream(String),
+    /// There is no such link.
+    #[error("no link is named \"{0}\"")]
+    NoLink(String),
+    /// The value is out of its range.
+    #[error("{0}")]
+    Range(String),
+    /// The node is shutting down.
+    #[error("the node is stopping")]
+    Stopping,
+}
+
+/// A running node, seen from outside. Calls return at once and may come from any thread.
+pub trait NodeView: Send + Sync {
+    /// The node at this moment.
+    fn snapshot(&self) -> NodeSnapshot;
+    /// The newest thumbnail of a stream: its number (grows with each new picture) and a JPEG.
+    fn thumbnail(&self, stream: &str) -> Option<(u64, Arc<[u8]>)>;
+    /// Turn a knob.
+    ///
+    /// # Errors
+    /// [`KnobError`]; nothing has changed then.
+    fn turn(&self, knob: Knob) -> Result<(), KnobError>;
+}

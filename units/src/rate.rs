@@ -1,0 +1,114 @@
+//! Sizes and rates of data.
+
+use core::fmt;
+use core::iter::Sum;
+use core::ops::{Add, AddAssign, Div, Mul, Sub};
+
+use crate::Span;
+
+/// A number of bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Bytes(pub u64);
+
+/// A rate in bits per second.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Bitrate(pub u64);
+
+const NANOS_PER_SEC: u128 = 1_000_000_000;
+
+fn clamp(n: u128) -> u64 {
+    u64::try_from(n).unwrap_or(u64::MAX)
+}
+
+impl Bitrate {
+    /// `n` kilobits (1000 bits) per second.
+    #[must_use]
+    pub const fn from_kbps(n: u64) -> Self {
+        Self(n.saturating_mul(1_000))
+    }
+
+    /// `n` megabits (1,000,000 bits) per second.
+    #[must_use]
+    pub const fn from_mbps(n: u64) -> Self {
+        Self(n.saturating_mul(1_000_000))
+    }
+}
+
+impl Div<Bitrate> for Bytes {
+    type Output = Span;
+    /// The time that these bytes take at this rate, rounded up; a rate of zero takes for ever.
+    fn div(self, rate: Bitrate) -> Span {
+        match u128::from(rate.0) {
+            0 => Span(u64::MAX),
+            bps => Span(clamp((u128::from(self.0) * 8 * NANOS_PER_SEC).div_ceil(bps))),
+        }
+    }
+}
+
+impl Div<Span> for Bytes {
+    type Output = Bitrate;
+    /// The mean rate of these bytes over a span, rounded down; over no time at all it is zero.
+    fn div(self, span: Span) -> Bitrate {
+        match u128::from(span.0) {
+            0 => Bitrate(0),
+            ns => Bitrate(clamp(u128::from(self.0) * 8 * NANOS_PER_SEC / ns)),
+        }
+    }
+}
+
+impl Mul<Span> for Bitrate {
+    type Output = Bytes;
+    /// What a link of this rate carries in a span, rounded down.
+    fn mul(self, span: Span) -> Bytes {
+        Bytes(clamp(u128::from(self.0) * u128::from(span.0) / 8 / NANOS_PER_SEC))
+    }
+}
+
+impl Add for Bytes {
+    type Output = Self;
+    fn add(self, other: Self) -> Self {
+        Self(self.0.saturating_add(other.0))
+    }
+}
+
+impl AddAssign for Bytes {
+    fn add_assign(&mut self, other: Self) {
+        *self = *self + other;
+    }
+}
+
+impl Sub for Bytes {
+    type Output = Self;
+    fn sub(self, other: Self) -> Self {
+        Self(self.0.saturating_sub(other.0))
+    }
+}
+
+impl Sum for Bytes {
+    fn sum<I: Iterator<Item = Self>>(sizes: I) -> Self {
+        sizes.fold(Self(0), Add::add)
+    }
+}
+
+impl fmt::Display for Bytes {
+    /// As `FromStr` reads it: `24 kB`, `1500 B`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            n if n > 0 && n % 1_000_000 == 0 => write!(f, "{} MB", n / 1_000_000),
+            n if n > 0 && n % 1_000 == 0 => write!(f, "{} kB", n / 1_000),
+            n => write!(f, "{n} B"),
+        }
+    }
+}
+
+impl fmt::Display for Bitrate {
+    /// As `FromStr` reads it: `6 Mbit/s`, `938 kbit/s`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            n if n > 0 && n % 1_000_000_000 == 0 => write!(f, "{} Gbit/s", n / 1_000_000_000),
+            n if n > 0 && n % 1_000_000 == 0 => write!(f, "{} Mbit/s", n / 1_000_000),
+            n if n > 0 && n % 1_000 == 0 => write!(f, "{} kbit/s", n / 1_000),
+            n => write!(f, "{n} bit/s"),
+        }
+    }
+}

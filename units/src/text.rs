@@ -1,0 +1,201 @@
+//! Reading quantities as people write them: a decimal number, then a unit, which is required.
+
+use core::fmt;
+use core::str::FromStr;
+
+use crate::{Bitrate, Bytes, Span};
+
+/// Why a text is not a quantity. The texts say what to write instead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ParseUnitError {
+    /// There is no number at the front.
+    Number {
+        /// A correct example.
+        example: &'static str,
+    },
+    /// There is a number but nothing behind it.
+    MissingUnit {
+        /// A correct example.
+        example: &'static str,
+    },
+    /// The unit is none of those that this quantity has.
+    UnknownUnit {
+        /// The units that would do.
+        units: &'static str,
+    },
+    /// The number does not fit, or is not a whole number of the smallest unit.
+    Range {
+        /// The smallest unit.
+        smallest: &'static str,
+    },
+}
+
+impl fmt::Display for ParseUnitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number { example } => write!(f, "not a number with a unit; write \"{example}\""),
+            Self::MissingUnit { example } => {
+                write!(f, "the unit is missing; write \"{example}\"")
+            }
+            Self::UnknownUnit { units } => write!(f, "unknown unit; use one of {units}"),
+            Self::Range { smallest } => {
+                write!(f, "out of range, or finer than one {smallest}")
+            }
+        }
+    }
+}
+
+impl core::error::Error for ParseUnitError {}
+
+struct Quantity {
+    units: &'static [(&'static str, u64)],
+    names: &'static str,
+    example: &'static str,
+    smallest: &'static str,
+}
+
+impl Quantity {
+    /// The value in the smallest unit. Decimal fractions are exact: `1.5 ms` is 1,500,000 ns.
+    fn parse(&self, text: &str) -> Result<u64, ParseUnitError> {
+        let text = text.trim();
+        let split = text.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(text.len());
+        let (number, unit) = (&text[..split], text[split..].trim());
+        let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+        let malformed = whole.is_empty() || fraction.contains('.') || number.ends_with('.');
+        if malformed {
+            return Err(ParseUnitError::Number { example: self.example });
+        }
+        if unit.is_empty() {
+            return Err(ParseUnitError::MissingUnit { example: self.example });
+        }
+        let scale = self
+            .units
+            .iter()
+            .find(|(name, _)| *name == unit)
+            .map(|&(_, scale)| scale)
+            .ok_or(ParseUnitError::UnknownUnit { units: self.names })?;
+        self.scaled(whole, fraction, scale).ok_or(ParseUnitError::Range { smallest: self.smallest })
+    }
+
+    fn scaled(&self, whole: &str, fraction: &str, scale: u64) -> Option<u64> {
+        let mut value = whole.parse::<u64>().ok()?.checked_mul(scale)?;
+        let mut place = scale;
+        for digit in fraction.bytes() {
+            let digit = u64::from(digit - b'0');
+            if place % 10 != 0 && digit != 0 {
+                return None;
+            }
+            place /= 10;
+            value = value.checked_add(place * digit)?;
+        }
+        Some(value)
+    }
+}
+
+impl FromStr for Span {
+    type Err = ParseUnitError;
+    fn from_str(text: &str) -> Result<Self, ParseUnitError> {
+        const SPAN: Quantity = Quantity {
+            units: &[
+                ("ns", 1),
+                ("us", 1_000),
+                ("ms", 1_000_000),
+                ("s", 1_000_000_000),
+                ("min", 60_000_000_000),
+            ],
+            names: "ns, us, ms, s, min",
+            example: "40 ms",
+            smallest: "ns",
+        };
+        SPAN.parse(text).map(Self)
+    }
+}
+
+impl FromStr for Bytes {
+    type Err = ParseUnitError;
+    fn from_str(text: &str) -> Result<Self, ParseUnitError> {
+        const BYTES: Quantity = Quantity {
+            units: &[
+                ("B", 1),
+                ("kB", 1_000),
+                ("MB", 1_000_000),
+                ("GB", 1_000_000_000),
+                ("KiB", 1 << 10),
+                ("MiB", 1 << 20),
+                ("GiB", 1 << 30),
+            ],
+            names: "B, kB, MB, GB, KiB, MiB, GiB",
+            example: "24 kB",
+            smallest: "B",
+        };
+        BYTES.parse(text).map(Self)
+    }
+}
+
+impl FromStr for Bitrate {
+    type Err = ParseUnitError;
+    fn from_str(text: &str) -> Result<Self, ParseUnitError> {
+        const BITRATE: Quantity = Quantity {
+            units: &[
+                ("bit/s", 1),
+                ("kbit/s", 1_000),
+                ("Mbit/s", 1_000_000),
+                ("Gbit/s", 1_000_000_000),
+            ],
+            names: "bit/s, kbit/s, Mbit/s, Gbit/s",
+            example: "6 Mbit/s",
+            smallest: "bit/s",
+        };
+        BITRATE.parse(text).map(Self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use super::*;
+    use std::string::ToString;
+
+    #[test]
+    fn reads_what_people_write() {
+        assert_eq!("40 ms".parse(), Ok(Span::from_millis(40)));
+        assert_eq!("1.5s".parse(), Ok(Span::from_millis(1500)));
+        assert_eq!("6 Mbit/s".parse(), Ok(Bitrate::from_mbps(6)));
+        assert_eq!("0.7 Mbit/s".parse(), Ok(Bitrate::from_kbps(700)));
+        assert_eq!("24 kB".parse(), Ok(Bytes(24_000)));
+        assert_eq!("4 KiB".parse(), Ok(Bytes(4096)));
+    }
+
+    #[test]
+    fn says_what_is_wrong() {
+        let say = |text: &str| text.parse::<Span>().unwrap_err().to_string();
+        assert_eq!(say("40"), "the unit is missing; write \"40 ms\"");
+        assert_eq!(say("fast"), "not a number with a unit; write \"40 ms\"");
+        assert_eq!(say(""), "not a number with a unit; write \"40 ms\"");
+        assert_eq!(say("4 fortnights"), "unknown unit; use one of ns, us, ms, s, min");
+        assert_eq!(say("0.5 ns"), "out of range, or finer than one ns");
+        assert_eq!(say("99999999999999999999 s"), "out of range, or finer than one ns");
+        assert_eq!(say("-1 s"), "not a number with a unit; write \"40 ms\"");
+        assert_eq!(say("1.2.3 s"), "not a number with a unit; write \"40 ms\"");
+    }
+
+    #[test]
+    fn prints_what_it_reads() {
+        for text in ["40 ms", "1500 us", "7 ns", "2 s"] {
+            assert_eq!(text.parse::<Span>().unwrap().to_string(), text);
+        }
+        for text in ["6 Mbit/s", "938 kbit/s", "1 Gbit/s", "17 bit/s"] {
+            assert_eq!(text.parse::<Bitrate>().unwrap().to_string(), text);
+        }
+    }
+
+    #[test]
+    fn bytes_rate_and_span_agree() {
+        assert_eq!(Bytes(1250) / Bitrate::from_mbps(1), Span::from_millis(10));
+        assert_eq!(Bytes(1) / Bitrate(3), Span(2_666_666_667));
+        assert_eq!(Bitrate::from_mbps(8) * Span::from_secs(1), Bytes(1_000_000));
+        assert_eq!(Bytes(1_000_000) / Span::from_secs(1), Bitrate::from_mbps(8));
+        assert_eq!(Bytes(1) / Bitrate(0), Span(u64::MAX));
+        assert_eq!(Bytes(1) / Span::ZERO, Bitrate(0));
+    }
+}

@@ -1,0 +1,127 @@
+//! Moments and spans of time, in integer nanoseconds.
+
+use core::fmt;
+use core::ops::{Add, AddAssign, Mul, Sub};
+
+/// A moment: nanoseconds since the run began (0 ..= 2^64-1, about 584 years).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Instant(pub u64);
+
+/// A length of time in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Span(pub u64);
+
+impl Instant {
+    /// The start of the run.
+    pub const ZERO: Self = Self(0);
+    /// Later than anything that happens.
+    pub const MAX: Self = Self(u64::MAX);
+
+    /// The span since `earlier`, or zero if `earlier` is the later of the two.
+    #[must_use]
+    pub const fn since(self, earlier: Self) -> Span {
+        Span(self.0.saturating_sub(earlier.0))
+    }
+}
+
+impl Span {
+    /// No time at all.
+    pub const ZERO: Self = Self(0);
+
+    /// `n` nanoseconds.
+    #[must_use]
+    pub const fn from_nanos(n: u64) -> Self {
+        Self(n)
+    }
+
+    /// `n` microseconds.
+    #[must_use]
+    pub const fn from_micros(n: u64) -> Self {
+        Self(n.saturating_mul(1_000))
+    }
+
+    /// `n` milliseconds.
+    #[must_use]
+    pub const fn from_millis(n: u64) -> Self {
+        Self(n.saturating_mul(1_000_000))
+    }
+
+    /// `n` seconds.
+    #[must_use]
+    pub const fn from_secs(n: u64) -> Self {
+        Self(n.saturating_mul(1_000_000_000))
+    }
+
+    /// Milliseconds as a decimal number, for printing.
+    #[must_use]
+    pub fn as_millis_f64(self) -> f64 {
+        self.0 as f64 / 1e6
+    }
+
+    /// Seconds as a decimal number, for printing.
+    #[must_use]
+    pub fn as_secs_f64(self) -> f64 {
+        self.0 as f64 / 1e9
+    }
+}
+
+impl Add<Span> for Instant {
+    type Output = Self;
+    fn add(self, span: Span) -> Self {
+        Self(self.0.saturating_add(span.0))
+    }
+}
+
+impl AddAssign<Span> for Instant {
+    fn add_assign(&mut self, span: Span) {
+        *self = *self + span;
+    }
+}
+
+impl Sub<Span> for Instant {
+    type Output = Self;
+    fn sub(self, span: Span) -> Self {
+        Self(self.0.saturating_sub(span.0))
+    }
+}
+
+impl Add for Span {
+    type Output = Self;
+    fn add(self, other: Self) -> Self {
+        Self(self.0.saturating_add(other.0))
+    }
+}
+
+impl AddAssign for Span {
+    fn add_assign(&mut self, other: Self) {
+        *self = *self + other;
+    }
+}
+
+impl Sub for Span {
+    type Output = Self;
+    fn sub(self, other: Self) -> Self {
+        Self(self.0.saturating_sub(other.0))
+    }
+}
+
+impl Mul<u64> for Span {
+    type Output = Self;
+    fn mul(self, n: u64) -> Self {
+        Self(self.0.saturating_mul(n))
+    }
+}
+
+impl fmt::Display for Span {
+    /// The largest unit that keeps the number whole, as `FromStr` reads it: `40 ms`, `1500 us`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (n, unit) = match self.0 {
+            0 => (0, "ms"),
+            n if n % 1_000_000_000 == 0 => (n / 1_000_000_000, "s"),
+            n if n % 1_000_000 == 0 => (n / 1_000_000, "ms"),
+            n if n % 1_000 == 0 => (n / 1_000, "us"),
+            n => (n, "ns"),
+        };
+        write!(f, "{n} {unit}")
+    }
+}
