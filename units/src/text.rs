@@ -82,7 +82,7 @@ impl Quantity {
         let mut place = scale;
         for digit in fraction.bytes() {
             let digit = u64::from(digit - b'0');
-            if place % 10 != 0 && digit != 0 {
+            if !place.is_multiple_of(10) && digit != 0 {
                 return None;
             }
             place /= 10;

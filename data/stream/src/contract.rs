@@ -34,10 +34,9 @@ impl fmt::Display for WindowError {
                 "\"{text}\" is not a window; write \"x/y\" with whole numbers up to 65535, \
                  such as \"1/5\""
             ),
-            Self::LosesTooMany(w) => write!(
-                f,
-                "window {w} would lose more frames than it holds; x must be at most y"
-            ),
+            Self::LosesTooMany(w) => {
+                write!(f, "window {w} would lose more frames than it holds; x must be at most y")
+            }
         }
     }
 }

@@ -24,14 +24,8 @@ impl Kind {
     /// How many kinds there are.
     pub const COUNT: usize = 6;
     /// All of them, in the order of their numbers.
-    pub const ALL: [Self; Self::COUNT] = [
-        Self::Intra,
-        Self::Predicted,
-        Self::Bidirectional,
-        Self::Still,
-        Self::Audio,
-        Self::Data,
-    ];
+    pub const ALL: [Self; Self::COUNT] =
+        [Self::Intra, Self::Predicted, Self::Bidirectional, Self::Still, Self::Audio, Self::Data];
 
     /// The kind with this number, if there is one.
     #[must_use]
