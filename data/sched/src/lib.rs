@@ -4,7 +4,8 @@
 //! discipline runs on the same stream slots; deadlines, windows and counters are integers, so all
 //! placements of the scheduler decide alike to the bit. The rules are those of the Dynamic
 //! Window-Constrained Scheduling papers (Q-Fabric section 2.4.1, ShareStreams Table 2, NI
-//! coprocessors section 2.2.4).
+//! coprocessors section 2.2.4). [`replay`] runs them in unit slots; the feature `trace` adds files
+//! for it (`trace`).
 //!
 //! The loop: expire, choose, serve.
 //!
@@ -31,14 +32,17 @@
 #![forbid(unsafe_code)]
 
 extern crate alloc;
-#[cfg(test)]
+#[cfg(any(test, feature = "trace"))]
 extern crate std;
 
 mod discipline;
+pub mod replay;
 mod scheduler;
 mod slot;
 mod timeline;
 mod tournament;
+#[cfg(feature = "trace")]
+pub mod trace;
 mod window;
 
 pub use discipline::Discipline;
