@@ -5,7 +5,7 @@
 //! placements of the scheduler decide alike to the bit. The rules are those of the Dynamic
 //! Window-Constrained Scheduling papers (Q-Fabric section 2.4.1, ShareStreams Table 2, NI
 //! coprocessors section 2.2.4). [`replay`] runs them in unit slots; the feature `trace` adds files
-//! for it (`trace`).
+//! for it (`trace`), the feature `bench` the measurement of a decision (`bench`).
 //!
 //! The loop: expire, choose, serve.
 //!
@@ -32,9 +32,11 @@
 #![forbid(unsafe_code)]
 
 extern crate alloc;
-#[cfg(any(test, feature = "trace"))]
+#[cfg(any(test, feature = "trace", feature = "bench"))]
 extern crate std;
 
+#[cfg(feature = "bench")]
+pub mod bench;
 mod discipline;
 pub mod replay;
 mod scheduler;
