@@ -11,7 +11,7 @@ use core::cmp::Reverse;
 use selvedge_stream::{Contract, Kind, Window, Windows};
 use selvedge_units::{Instant, Span};
 
-use crate::discipline::{AnyRule, Discipline, Rule};
+use crate::discipline::{AnyRule, Discipline, Rule, Standing};
 use crate::slot::{
     Counters, Expiry, Head, Queued, Served, Slot, StreamIndex, Verdict, at_least_one, within_bounds,
 };
@@ -301,8 +301,13 @@ impl Scheduler {
     /// Ranks a stream's head and puts it where it belongs, after any change to it.
     fn place(&mut self, s: StreamIndex) {
         let slot = self.slots[s.0 as usize].as_mut().expect("the caller has looked it up");
-        let mut head = slot.head.take().expect("the caller has set it");
-        head.key.rank = self.rule.rank(&slot.standing(&head));
+        let head = slot.head.as_mut().expect("the caller has set it");
+        let standing = Standing {
+            deadline: head.deadline,
+            window: slot.windows.of(head.kind).current(),
+            priority: head.priority,
+        };
+        head.key.rank = self.rule.rank(&standing);
         self.deadlines.set(s.0, head.deadline);
         if slot.contract.work_conserving || head.ready() <= self.clock {
             self.waiting.set(s.0, Instant::MAX);
@@ -311,7 +316,6 @@ impl Scheduler {
             self.selection.leave(s.0);
             self.waiting.set(s.0, head.ready());
         }
-        slot.head = Some(head);
     }
 
     /// Takes a stream's head out of everything.

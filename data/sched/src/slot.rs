@@ -4,7 +4,6 @@
 use selvedge_stream::{Contract, Kind, Late, Window, Windows};
 use selvedge_units::{Instant, Span};
 
-use crate::discipline::Standing;
 use crate::tournament::Key;
 use crate::window::WindowSet;
 
@@ -158,14 +157,6 @@ impl Slot {
             None => self.last_deadline.max(head.arrival) + self.contract.period,
         };
         head.deadline.unwrap_or_else(by_contract)
-    }
-
-    pub(crate) fn standing(&self, head: &Queued) -> Standing {
-        Standing {
-            deadline: head.deadline,
-            window: self.windows.of(head.kind).current(),
-            priority: head.priority,
-        }
     }
 
     pub(crate) fn drops_late(&self) -> bool {
