@@ -5,10 +5,10 @@ use super::{Stream, Trace};
 const DISCIPLINES: [&str; 5] = ["dwcs", "dwcs98", "edf", "priority", "fifo"];
 
 /// How many vectors there are; their seeds are 1 to this.
-pub(crate) const VECTORS: u64 = 60;
+pub(crate) const VECTORS: u64 = 70;
 
 /// What a generated trace is meant to show. Every discipline gets each of them.
-const THEMES: [Theme; 12] = [
+const THEMES: [Theme; 14] = [
     Theme { name: "backlogged", backlogged: true, ..Theme::PLAIN },
     Theme { name: "arrivals", ..Theme::PLAIN },
     Theme { name: "send-late", late: Some(true), ..Theme::PLAIN },
@@ -26,6 +26,21 @@ const THEMES: [Theme; 12] = [
     },
     Theme { name: "many", streams: 32, ..Theme::PLAIN },
     Theme { name: "extreme", extreme: true, ..Theme::PLAIN },
+    Theme {
+        name: "no-window-backlogged",
+        streams: 6,
+        window: Some(WindowKind::None),
+        backlogged: true,
+        ..Theme::PLAIN
+    },
+    Theme {
+        name: "ties-half",
+        streams: 6,
+        window: Some(WindowKind::Half),
+        ties: true,
+        backlogged: true,
+        ..Theme::PLAIN
+    },
 ];
 
 #[derive(Clone, Copy)]
@@ -48,6 +63,8 @@ struct Theme {
 enum WindowKind {
     None,
     Lossless,
+    /// One half, in different terms.
+    Half,
 }
 
 impl Theme {
@@ -115,7 +132,9 @@ fn stream(random: &mut Random, theme: &Theme, n: u64, count: u64) -> Stream {
         _ => random.within(1, 2 * count),
     };
     let window = match theme {
+        Theme { window: Some(WindowKind::None), backlogged: true, .. } => (0, 0),
         Theme { window: Some(WindowKind::None), .. } if !random.one_in(3) => (0, 0),
+        Theme { window: Some(WindowKind::Half), .. } => random.pick(&[(1, 2), (2, 4), (3, 6)]),
         Theme { window: Some(WindowKind::Lossless), .. } => (0, random.within(1, 4)),
         Theme { ties: true, .. } => random.pick(&[(1, 2), (2, 4), (0, 2), (0, 3)]),
         Theme { extreme: true, .. } => random.pick(&[
