@@ -1,1 +1,52 @@
-//! Placeholder.
+//! Exact window-constrained scheduling: which stream's frame goes next, and what each miss costs.
+//!
+//! The scheduler sees head frames only: queues live with the caller, and so does the clock. Every
+//! discipline runs on the same stream slots; deadlines, windows and counters are integers, so all
+//! placements of the scheduler decide alike to the bit. The rules are those of the Dynamic
+//! Window-Constrained Scheduling papers (Q-Fabric section 2.4.1, ShareStreams Table 2, NI
+//! coprocessors section 2.2.4). [`replay`] runs them in unit slots; the feature `trace` adds files
+//! for it (`trace`), the feature `bench` the measurement of a decision (`bench`).
+//!
+//! The loop: expire, choose, serve.
+//!
+//! ```
+//! use selvedge_sched::{Discipline, Head, Scheduler};
+//! use selvedge_stream::{Contract, Kind, Window};
+//! use selvedge_units::{Instant, Span};
+//!
+//! let mut sched = Scheduler::new(Discipline::Dwcs);
+//! let video = sched.add(&Contract::new(Span::from_millis(40), Window::new(1, 5)?));
+//! let audio = sched.add(&Contract::new(Span::from_millis(20), Window::new(0, 1)?));
+//! for s in [video, audio] {
+//!     sched.push_head(s, Head { arrival: Instant::ZERO, kind: Kind::Data, deadline: None });
+//! }
+//! let now = Instant::ZERO + Span::from_millis(20);
+//! let missed = sched.poll_expired(now).expect("the audio frame was due at 20 ms");
+//! assert!(missed.stream == audio && missed.violation);
+//! assert_eq!(sched.choose(now), Some(video));
+//! assert!(!sched.serve(video).late);
+//! # Ok::<(), selvedge_stream::WindowError>(())
+//! ```
+
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+#[cfg(any(test, feature = "trace", feature = "bench"))]
+extern crate std;
+
+#[cfg(feature = "bench")]
+pub mod bench;
+mod discipline;
+pub mod replay;
+mod scheduler;
+mod slot;
+mod timeline;
+mod tournament;
+#[cfg(feature = "trace")]
+pub mod trace;
+mod window;
+
+pub use discipline::Discipline;
+pub use scheduler::Scheduler;
+pub use slot::{Counters, Expiry, Head, Served, StreamIndex, Verdict};

@@ -1,0 +1,273 @@
+//! Replay in the unit-slot model: the scheduler driven by a list of arrivals, one decision a slot.
+//!
+//! This is the model of the papers' proofs, of the RTL and of the trace files. Time is an integer:
+//! here one unit of [`Instant`] and [`Span`](selvedge_units::Span) is one slot. A decision is
+//! taken at `t = 0, 1, 2, ...`; the chosen frame occupies `[t, t+1)`; arrivals at `t` are seen by
+//! the decision at `t`. Expiry comes before choice.
+
+use alloc::collections::VecDeque;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use selvedge_stream::{Contract, Kind, Window};
+use selvedge_units::{Bytes, Instant};
+
+use crate::{Counters, Discipline, Head, Scheduler, StreamIndex, Verdict};
+
+/// What is to be replayed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Trace {
+    /// The order in which streams are served.
+    pub discipline: Discipline,
+    /// How many slots there are; the first is at 0.
+    pub ticks: u64,
+    /// The streams; their indexes are their places here.
+    pub streams: Vec<TraceStream>,
+    /// Their frames.
+    pub arrivals: Arrivals,
+}
+
+/// A stream of a trace.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TraceStream {
+    /// The name that events are printed with.
+    pub id: String,
+    /// Its contract, the period in slots.
+    pub contract: Contract,
+    /// The first frame's deadline, if it is not that frame's arrival plus one period.
+    pub first_deadline: Option<Instant>,
+}
+
+/// The frames of a trace.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Arrivals {
+    /// Every queue always holds a frame, and all of them arrived at 0.
+    Backlogged,
+    /// One by one, in any order of time; frames of one stream that arrive together keep theirs.
+    Listed(Vec<Arrival>),
+}
+
+/// A frame that arrives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arrival {
+    /// When; frames that arrive after the last slot are never seen.
+    pub at: Instant,
+    /// Whose, as an index into [`Trace::streams`].
+    pub stream: StreamIndex,
+    /// Its size, for the disciplines that look at it; it takes one slot whatever its size.
+    pub size: Bytes,
+}
+
+/// A frame that something happened to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FrameRef {
+    /// Whose it is.
+    pub stream: StreamIndex,
+    /// Its number in its stream, from 0.
+    pub seq: u64,
+    /// The deadline that it missed, or, if it was sent, its current one.
+    pub deadline: Instant,
+}
+
+/// What happened in a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Happening {
+    /// A frame missed its deadline and was lost.
+    Drop(FrameRef),
+    /// A frame missed its deadline and was kept.
+    Miss(FrameRef),
+    /// A frame was sent.
+    Send {
+        /// Which.
+        frame: FrameRef,
+        /// Whether it had missed a deadline before.
+        late: bool,
+    },
+    /// There was nothing to send.
+    Idle,
+}
+
+/// An event, and when it happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// The slot.
+    pub t: Instant,
+    /// What happened in it.
+    pub happening: Happening,
+}
+
+/// Replays a trace; yields its events in order of happening. Exactly one in each slot is a `Send`
+/// or `Idle`, the last of that slot. Memory is bounded by the trace, not by its ticks; each event
+/// takes O(log N) for N streams.
+#[derive(Clone, Debug)]
+pub struct Replay<'a> {
+    trace: &'a Trace,
+    sched: Scheduler,
+    queues: Vec<Queue>,
+    /// Places in the list of arrivals, by time.
+    order: Vec<usize>,
+    /// How many of `order` have arrived.
+    arrived: usize,
+    /// The present slot.
+    t: u64,
+    /// Whether the arrivals of the present slot are in their queues.
+    begun: bool,
+    /// Misses of a kept frame that are still to be told one by one: the next, and how many.
+    misses: Option<(FrameRef, u64)>,
+}
+
+/// What a stream has behind its head.
+#[derive(Clone, Debug)]
+struct Queue {
+    /// Arrival times.
+    waiting: VecDeque<Instant>,
+    /// Whether there is always one more that arrived at 0.
+    backlogged: bool,
+    /// For the first frame only.
+    first_deadline: Option<Instant>,
+    /// The head's number.
+    seq: u64,
+}
+
+impl Queue {
+    fn pop(&mut self) -> Option<Instant> {
+        if self.backlogged { Some(Instant::ZERO) } else { self.waiting.pop_front() }
+    }
+}
+
+impl<'a> Replay<'a> {
+    /// A replay at its beginning. O(A log A) for A arrivals.
+    ///
+    /// # Panics
+    /// If an arrival is of a stream that the trace does not have.
+    #[must_use]
+    pub fn new(trace: &'a Trace) -> Self {
+        let listed: &[Arrival] = match &trace.arrivals {
+            Arrivals::Backlogged => &[],
+            Arrivals::Listed(listed) => listed,
+        };
+        let known = |arrival: &Arrival| (arrival.stream.0 as usize) < trace.streams.len();
+        assert!(listed.iter().all(known), "an arrival is of a stream that is not in the trace");
+        let mut order: Vec<usize> = (0..listed.len()).collect();
+        order.sort_by_key(|&place| listed[place].at);
+
+        let mut sched = Scheduler::new(trace.discipline);
+        let mut queues = Vec::with_capacity(trace.streams.len());
+        for stream in &trace.streams {
+            sched.add(&stream.contract);
+            queues.push(Queue {
+                waiting: VecDeque::new(),
+                backlogged: trace.arrivals == Arrivals::Backlogged,
+                first_deadline: stream.first_deadline,
+                seq: 0,
+            });
+        }
+        let (arrived, t, begun, misses) = (0, 0, false, None);
+        let mut replay = Self { trace, sched, queues, order, arrived, t, begun, misses };
+        for index in (0..).take(replay.queues.len()) {
+            replay.bring_up(StreamIndex(index));
+        }
+        replay
+    }
+
+    /// The streams' counters and current windows `x'/y'`, in the order of the trace; final once
+    /// all events have been taken.
+    pub fn totals(&self) -> impl Iterator<Item = (&TraceStream, Counters, Window)> {
+        self.trace.streams.iter().zip(0..).map(|(stream, index)| {
+            let s = StreamIndex(index);
+            (stream, self.sched.counters(s), self.sched.window(s, Kind::Data))
+        })
+    }
+
+    /// Puts the frames that arrive in this slot into their queues.
+    fn admit(&mut self) {
+        let Arrivals::Listed(listed) = &self.trace.arrivals else { return };
+        while let Some(&place) = self.order.get(self.arrived) {
+            let arrival = listed[place];
+            if arrival.at > Instant(self.t) {
+                break;
+            }
+            self.arrived += 1;
+            self.queues[arrival.stream.0 as usize].waiting.push_back(arrival.at);
+            if self.sched.head_deadline(arrival.stream).is_none() {
+                self.bring_up(arrival.stream);
+            }
+        }
+    }
+
+    /// Makes the next frame of a queue its head, if there is one.
+    fn bring_up(&mut self, s: StreamIndex) {
+        let queue = &mut self.queues[s.0 as usize];
+        if let Some(arrival) = queue.pop() {
+            let deadline = queue.first_deadline.take();
+            self.sched.push_head(s, Head { arrival, kind: Kind::Data, deadline });
+        }
+    }
+
+    /// The head has left: counts it, and brings up the next.
+    fn leave(&mut self, s: StreamIndex) {
+        self.queues[s.0 as usize].seq += 1;
+        self.bring_up(s);
+    }
+
+    fn expire(&mut self) -> Option<Happening> {
+        if let Some((frame, left)) = self.misses.take() {
+            return Some(self.miss(frame, left));
+        }
+        let expiry = self.sched.poll_expired(Instant(self.t))?;
+        let s = expiry.stream;
+        let frame =
+            FrameRef { stream: s, seq: self.queues[s.0 as usize].seq, deadline: expiry.deadline };
+        Some(match expiry.verdict {
+            Verdict::Dropped => {
+                self.leave(s);
+                Happening::Drop(frame)
+            }
+            Verdict::Kept { .. } => self.miss(frame, expiry.misses),
+        })
+    }
+
+    /// Tells the first of a kept frame's misses, and remembers the others. There are several if
+    /// its first deadline is stated and lies more than a period before its arrival.
+    fn miss(&mut self, frame: FrameRef, misses: u64) -> Happening {
+        if misses > 1 {
+            let period = self.trace.streams[frame.stream.0 as usize].contract.period;
+            let next = FrameRef { deadline: frame.deadline + period, ..frame };
+            self.misses = Some((next, misses - 1));
+        }
+        Happening::Miss(frame)
+    }
+
+    fn decide(&mut self) -> Happening {
+        let Some(s) = self.sched.choose(Instant(self.t)) else { return Happening::Idle };
+        let served = self.sched.serve(s);
+        let seq = self.queues[s.0 as usize].seq;
+        self.leave(s);
+        Happening::Send {
+            frame: FrameRef { stream: s, seq, deadline: served.deadline },
+            late: served.late,
+        }
+    }
+}
+
+impl Iterator for Replay<'_> {
+    type Item = Event;
+
+    fn next(&mut self) -> Option<Event> {
+        if self.t >= self.trace.ticks {
+            return None;
+        }
+        let t = Instant(self.t);
+        if !self.begun {
+            self.admit();
+            self.begun = true;
+        }
+        if let Some(happening) = self.expire() {
+            return Some(Event { t, happening });
+        }
+        let happening = self.decide();
+        self.t += 1;
+        self.begun = false;
+        Some(Event { t, happening })
+    }
+}

@@ -1,0 +1,191 @@
+//! What may be wrong with a trace, and what to do about it.
+
+use alloc::boxed::Box;
+use alloc::string::String;
+use std::io;
+
+use thiserror::Error;
+
+use crate::Discipline;
+
+/// A malformed trace: where, and what.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{file}:{line}: {}{fault}", FieldPrefix(.field))]
+pub struct TraceError {
+    /// The file's name, as it was given.
+    pub file: String,
+    /// The line, from 1.
+    pub line: usize,
+    /// The field, as in `streams[0].window`; empty if the text is no JSON at all.
+    pub field: String,
+    /// What is wrong.
+    pub fault: Box<Fault>,
+}
+
+struct FieldPrefix<'a>(&'a str);
+
+impl core::fmt::Display for FieldPrefix<'_> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        if self.0.is_empty() { Ok(()) } else { write!(f, "{}: ", self.0) }
+    }
+}
+
+/// What is wrong with a field. Texts of the trace are shortened to 40 characters.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum Fault {
+    /// The text is no JSON.
+    #[error("not JSON: {0}")]
+    Syntax(String),
+    /// There is no such field.
+    #[error("unknown field; {}the fields here are {known}", DidYouMean(.suggestion))]
+    UnknownField {
+        /// The nearest that there is.
+        suggestion: Option<String>,
+        /// All that there are.
+        known: &'static str,
+    },
+    /// The field stands twice.
+    #[error("stated twice; remove one")]
+    Repeated,
+    /// A field that is required is not there.
+    #[error("missing; write {example}")]
+    Missing {
+        /// A correct example.
+        example: &'static str,
+    },
+    /// The value is of another type.
+    #[error("{found} where {expected} is needed")]
+    Type {
+        /// What should be there.
+        expected: &'static str,
+        /// What is there.
+        found: &'static str,
+    },
+    /// The number is out of range or no whole number.
+    #[error("{value} is out of range; write a whole number from {min} to {max}")]
+    Range {
+        /// The number.
+        value: String,
+        /// The lowest that would do.
+        min: i64,
+        /// The highest that would do.
+        max: u64,
+    },
+    /// A list with too few or too many elements.
+    #[error("{found} elements where {expected} are needed; write {example}")]
+    Length {
+        /// How many there are.
+        found: usize,
+        /// How many there should be.
+        expected: &'static str,
+        /// A correct example.
+        example: &'static str,
+    },
+    /// A window that may lose more frames than it holds.
+    #[error("{x} of {y} frames would be more than there are; write [x, y] with x at most y")]
+    Window {
+        /// How many may be lost.
+        x: u16,
+        /// Out of how many.
+        y: u16,
+    },
+    /// A name that is none of those that would do.
+    #[error("unknown name \"{name}\"; {}use one of {known}", DidYouMean(.suggestion))]
+    UnknownName {
+        /// The name.
+        name: String,
+        /// The nearest that there is.
+        suggestion: Option<String>,
+        /// All that there are.
+        known: String,
+    },
+    /// A stream without a name.
+    #[error("empty; name the stream")]
+    EmptyId,
+    /// Two streams of the same name.
+    #[error("there is a stream \"{0}\" already; give each its own name")]
+    DuplicateId(String),
+    /// A frame of no stream.
+    #[error("there is no stream \"{id}\"; {}use the id of one in \"streams\"", DidYouMean(.suggestion))]
+    UnknownStream {
+        /// The name.
+        id: String,
+        /// The nearest that there is.
+        suggestion: Option<String>,
+    },
+    /// A frame that arrives before the one that stands before it in the same stream.
+    #[error(
+        "{at} is before {previous}, the arrival of the previous frame of \"{id}\"; \
+         list the frames of a stream in order of arrival"
+    )]
+    Backwards {
+        /// The stream.
+        id: String,
+        /// When this one arrives.
+        at: u64,
+        /// When the one before it arrived.
+        previous: u64,
+    },
+    /// Arrivals of streams that are always backlogged.
+    #[error("a backlogged trace has no arrivals of its own; remove one of the two fields")]
+    BothBacklogAndArrivals,
+}
+
+struct DidYouMean<'a>(&'a Option<String>);
+
+impl core::fmt::Display for DidYouMean<'_> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self.0 {
+            Some(name) => write!(f, "did you mean \"{name}\"? "),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Fault {
+    pub(super) fn unknown_discipline(name: &str) -> Self {
+        let names = Discipline::ALL.map(Discipline::name);
+        Self::UnknownName {
+            name: shorten(name),
+            suggestion: nearest(name, names),
+            known: names.join(", "),
+        }
+    }
+}
+
+/// Why a replay stopped.
+#[derive(Debug, Error)]
+pub enum RunError {
+    /// The trace is malformed; nothing was printed.
+    #[error(transparent)]
+    Trace(#[from] TraceError),
+    /// The events could not be written.
+    #[error("cannot write the events: {0}")]
+    Write(#[from] io::Error),
+}
+
+/// The first 40 characters, so that no message grows with its input.
+pub(super) fn shorten(text: &str) -> String {
+    match text.char_indices().nth(40) {
+        Some((end, _)) => text[..end].chars().chain("...".chars()).collect(),
+        None => text.into(),
+    }
+}
+
+/// The name that was probably meant. Long names are not compared: the work would grow with the
+/// product of their lengths.
+pub(super) fn nearest<'a>(name: &str, names: impl IntoIterator<Item = &'a str>) -> Option<String> {
+    const LENGTH_MAX: usize = 64;
+    if name.len() > LENGTH_MAX {
+        return None;
+    }
+    let allowed = 1 + name.chars().count() / 4;
+    names
+        .into_iter()
+        .filter(|candidate| candidate.len() <= LENGTH_MAX)
+        .map(|candidate| (strsim::osa_distance(name, candidate), candidate))
+        .filter(|&(distance, _)| distance <= allowed)
+        .min()
+        .map(|(_, candidate)| candidate.into())
+}

@@ -1,0 +1,40 @@
+//! Trace files: read, replayed in unit slots, printed as one JSON object a line.
+//!
+//! A trace is JSON text (see `vectors/README.md` for the format); what comes out is compared, byte
+//! for byte, between all placements of the scheduler.
+
+mod error;
+mod json;
+mod parse;
+mod print;
+
+pub use error::{Fault, RunError, TraceError};
+pub use parse::TICKS_MAX;
+
+use std::io;
+
+use crate::Discipline;
+use crate::replay::{Replay, Trace};
+
+/// Replays the trace in `text` and prints its events and totals to `out`, one line each. The
+/// `discipline`, if given, takes the place of the trace's own. `file_name` is for messages only.
+/// Nothing is printed unless all of the trace makes sense.
+///
+/// # Errors
+/// [`RunError::Trace`] for a malformed trace, [`RunError::Write`] if `out` refuses.
+pub fn run(
+    text: &str,
+    file_name: &str,
+    discipline: Option<Discipline>,
+    out: &mut impl io::Write,
+) -> Result<(), RunError> {
+    let mut trace = Trace::parse(text, file_name)?;
+    trace.discipline = discipline.unwrap_or(trace.discipline);
+    let ids = print::quoted_ids(&trace);
+    let mut replay = Replay::new(&trace);
+    for event in &mut replay {
+        print::event(out, &ids, &event)?;
+    }
+    print::totals(out, &ids, &replay)?;
+    Ok(out.flush()?)
+}
