@@ -10,8 +10,11 @@ extern crate alloc;
 mod contract;
 mod frame;
 mod group;
+mod ring;
 pub mod rtp;
+mod sync;
 
 pub use contract::{Contract, Late, Window, WindowError, Windows};
 pub use frame::{DropReason, Frame, Kind, PayloadSpan, References};
 pub use group::GroupTracker;
+pub use ring::{Consumer, Producer, ring};
