@@ -127,10 +127,9 @@ impl Ledger {
         }
     }
 
-    /// Opens an entry for a frame, which must be newer than what is evaluated. Frames may be
-    /// offered out of order as long as it is. `false`, and without effect, for a frame that was
-    /// offered before or is too old. Constant time for successive numbers, linear in the window
-    /// at most.
+    /// Opens an entry for a frame. Frames may be offered out of order. `false`, and without
+    /// effect, for a frame that was offered before, is older than the first, or older than the
+    /// window. Constant time for successive numbers, linear in the window at most.
     pub fn offered(&mut self, frame: &Frame) -> bool {
         self.now = self.now.max(frame.arrival);
         self.open(frame.seq, frame.refs)
@@ -249,12 +248,10 @@ impl Ledger {
             (self.end, self.cursor) = (self.first, self.first);
         }
         let number = self.number(seq);
-        let known = number < self.end && self.state(number) != Some(State::Absent);
-        if known || number < self.cursor {
-            return false;
-        }
         if number >= self.end {
             self.make_room(number);
+        } else if self.state(number) != Some(State::Absent) {
+            return false;
         }
         let entry = Entry { number, refs, state: State::Waiting, settled: Second::default() };
         *self.entry_mut(number) = entry;

@@ -66,6 +66,17 @@ fn unknown_references_are_lost() {
 }
 
 #[test]
+fn an_unknown_reference_is_no_distance() {
+    let mut ledger = Ledger::new(65_536);
+    for seq in 0..=65_535 {
+        let refs = if seq == 65_535 { References::UNKNOWN } else { References::NONE };
+        assert!(ledger.offered(&Frame { refs, ..frame(seq, 0, 0) }));
+        assert!(ledger.settle(seq, ON_TIME, at(0)));
+    }
+    assert_eq!((ledger.is_decodable(0), ledger.is_decodable(65_535)), (Some(true), Some(false)));
+}
+
+#[test]
 fn a_missing_number_holds_evaluation_up_until_it_is_declared_lost() {
     let mut ledger = chain(0, &[ON_TIME]);
     assert!(ledger.offered(&frame(2, 1, 0)) && ledger.offered(&frame(3, 3, 0)));
