@@ -56,7 +56,7 @@ fn timed(produce: impl FnOnce() + Send, consume: impl FnOnce()) -> f64 {
 /// Waits for the other side: spins, and lets it run if it shares the core.
 fn wait(tries: &mut u32) {
     *tries += 1;
-    if tries.is_multiple_of(1024) { thread::yield_now() } else { spin_loop() }
+    if tries.is_multiple_of(128) { thread::yield_now() } else { spin_loop() }
 }
 
 trait Item: Copy + Default + Send {

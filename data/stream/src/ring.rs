@@ -230,7 +230,11 @@ mod tests {
 
     #[test]
     fn capacity_is_a_power_of_two_within_bounds() {
-        for (asked, given) in [(0, 2), (2, 2), (3, 4), (256, 256), (usize::MAX, 65_536)] {
+        let mut cases = vec![(0, 2), (2, 2), (3, 4), (256, 256)];
+        if cfg!(not(miri)) {
+            cases.push((usize::MAX, 65_536));
+        }
+        for (asked, given) in cases {
             assert_eq!(ring::<u8>(asked).0.capacity(), given, "asked for {asked}");
         }
     }
