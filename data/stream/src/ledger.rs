@@ -1,0 +1,311 @@
+//! What became of each frame of one stream, and which of them can be decoded on time.
+//!
+//! A sender opens an entry for each frame it takes and settles it when the frame is sent or
+//! dropped; a receiver does the same for frames that it learns of. Entries come from the link and
+//! go, as totals and shares, to statistics.
+//!
+//! A frame is *decodable* when it was on time and all that it refers to is decodable. That is
+//! final only when all before it is settled, so frames are evaluated in the order of their
+//! numbers: each once it and all before it are settled, or, settled or not, when it is older than
+//! the ledger's window. What is not settled by then counts as lost, as do references to frames
+//! beyond the window, to frames never offered, and unknown references.
+//!
+//! A number that is left out holds evaluation up until it is offered, declared lost
+//! ([`Ledger::offered_unknown`]), or falls out of the window: it may just come late.
+
+mod recent;
+
+use alloc::boxed::Box;
+use alloc::vec;
+
+use selvedge_units::{Instant, Span};
+
+pub use self::recent::Recent;
+use self::recent::{RecentBuckets, Second};
+use crate::{DropReason, Frame, Histogram, References};
+
+/// How a frame ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It was sent, or arrived, whole.
+    Sent {
+        /// Whether that was by its deadline.
+        on_time: bool,
+        /// Time from its arrival to the last of its packets sent.
+        queueing: Span,
+    },
+    /// It was not.
+    Dropped(DropReason),
+}
+
+/// Counts since the start.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Frames offered, the unknown among them.
+    pub frames: u64,
+    /// Frames sent whole.
+    pub sent: u64,
+    /// Frames sent whole by their deadline.
+    pub on_time: u64,
+    /// Frames on time whose references all were too; counted when evaluated.
+    pub decodable: u64,
+    /// Frames dropped, by the number of the [`DropReason`].
+    pub dropped: [u64; DropReason::COUNT],
+    /// Frames of which nothing is known but that they were lost, or whose fate never came.
+    pub unknown: u64,
+    /// Queueing delay of the frames sent.
+    pub queueing: Histogram,
+}
+
+/// What is known of a frame.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum State {
+    /// Never offered.
+    #[default]
+    Absent,
+    Waiting,
+    OnTime,
+    Lost,
+    /// Evaluated.
+    Decodable,
+    /// Evaluated.
+    Undecodable,
+}
+
+/// A place of the ring. It holds the frame `number` if that is not older than the window.
+#[derive(Clone, Copy, Debug, Default)]
+struct Entry {
+    number: u64,
+    refs: References,
+    state: State,
+    settled: Second,
+}
+
+/// The ledger of one stream: 24 bytes for each frame of its window, and 35 kB.
+///
+/// Sequence numbers may wrap: each is taken as the one nearest to the newest frame, so that
+/// up to 2^31 may be left out. Time may be any clock that does not go back.
+#[derive(Clone, Debug)]
+pub struct Ledger {
+    entries: Box<[Entry]>,
+    /// Number of the first frame, and of the frame after the newest. Numbers are sequence numbers
+    /// that do not wrap. Equal: nothing was offered yet.
+    first: u64,
+    end: u64,
+    /// All before this one is evaluated.
+    cursor: u64,
+    now: Instant,
+    totals: Totals,
+    recent: RecentBuckets,
+}
+
+/// Numbers begin here, so that frames older than the first have numbers too.
+const BASE: u64 = 1 << 32;
+
+impl Default for Ledger {
+    fn default() -> Self {
+        Self::new(Self::WINDOW)
+    }
+}
+
+impl Ledger {
+    /// How many frames are remembered if nothing else is said.
+    pub const WINDOW: usize = 4096;
+
+    /// A ledger that remembers the last `window` sequence numbers, 1 to 65536. Nothing is
+    /// allocated afterwards.
+    #[must_use]
+    pub fn new(window: usize) -> Self {
+        Self {
+            entries: vec![Entry::default(); window.clamp(1, 65_536)].into(),
+            first: BASE,
+            end: BASE,
+            cursor: BASE,
+            now: Instant::ZERO,
+            totals: Totals::default(),
+            recent: RecentBuckets::default(),
+        }
+    }
+
+    /// Opens an entry for a frame. Frames may be offered out of order. `false`, and without
+    /// effect, for a frame that was offered before, is older than the first, or older than the
+    /// window. Constant time for successive numbers, linear in the window at most.
+    pub fn offered(&mut self, frame: &Frame) -> bool {
+        self.now = self.now.max(frame.arrival);
+        self.open(frame.seq, frame.refs)
+    }
+
+    /// Opens and settles an entry for a frame that existed, of which nothing else is known, and
+    /// which is lost: a number missing between those that came. Otherwise as
+    /// [`offered`](Self::offered).
+    pub fn offered_unknown(&mut self, seq: u32, now: Instant) -> bool {
+        self.now = self.now.max(now);
+        let opened = self.open(seq, References::UNKNOWN);
+        if opened {
+            let number = self.number(seq);
+            self.lose(number);
+            self.evaluate_settled();
+        }
+        opened
+    }
+
+    /// Settles a frame, once, in any order. `false`, and without effect, for one that was not
+    /// offered, is settled already, or is older than the window. Constant time, and that again for
+    /// each frame that can now be evaluated.
+    pub fn settle(&mut self, seq: u32, fate: Fate, now: Instant) -> bool {
+        self.now = self.now.max(now);
+        let number = self.number(seq);
+        if self.state(number) != Some(State::Waiting) {
+            return false;
+        }
+        let second = Second::of(self.now);
+        let on_time = matches!(fate, Fate::Sent { on_time: true, .. });
+        match fate {
+            Fate::Sent { queueing, .. } => {
+                self.totals.sent += 1;
+                self.totals.on_time += u64::from(on_time);
+                self.totals.queueing.record(queueing);
+            }
+            Fate::Dropped(reason) => self.totals.dropped[reason as usize] += 1,
+        }
+        self.recent.count(second, |recent| {
+            recent.frames += 1;
+            recent.on_time += u64::from(on_time);
+            if let Fate::Sent { queueing, .. } = fate {
+                recent.queueing.record(queueing);
+            }
+        });
+        let entry = self.entry_mut(number);
+        entry.state = if on_time { State::OnTime } else { State::Lost };
+        entry.settled = second;
+        self.evaluate_settled();
+        true
+    }
+
+    /// Whether a frame is decodable on time; `None` while that is not final, for a frame never
+    /// offered, and beyond the window.
+    #[must_use]
+    pub fn is_decodable(&self, seq: u32) -> Option<bool> {
+        match self.state(self.number(seq))? {
+            State::Decodable => Some(true),
+            State::Undecodable => Some(false),
+            _ => None,
+        }
+    }
+
+    /// The first sequence number that is not evaluated: all before it is final. `None` before the
+    /// first frame.
+    #[must_use]
+    pub fn evaluated_before(&self) -> Option<u32> {
+        (self.end > self.first).then_some(self.cursor as u32)
+    }
+
+    /// Counts since the start.
+    #[must_use]
+    pub const fn totals(&self) -> &Totals {
+        &self.totals
+    }
+
+    /// Counts of the frames settled in the second of `now` and the nine before it. A frame counts
+    /// as decodable in the second in which it was settled, once it is evaluated.
+    #[must_use]
+    pub fn recent(&self, now: Instant) -> Recent {
+        self.recent.total(Second::of(now))
+    }
+
+    /// The number that a sequence number stands for: the one nearest to the newest frame's.
+    fn number(&self, seq: u32) -> u64 {
+        let ahead = seq.wrapping_sub(self.end as u32).cast_signed();
+        self.end.wrapping_add_signed(ahead.into())
+    }
+
+    /// The oldest number in the window.
+    fn oldest(&self) -> u64 {
+        self.end.saturating_sub(self.entries.len() as u64).max(self.first)
+    }
+
+    fn place(&self, number: u64) -> usize {
+        (number % self.entries.len() as u64) as usize
+    }
+
+    fn entry_mut(&mut self, number: u64) -> &mut Entry {
+        let place = self.place(number);
+        &mut self.entries[place]
+    }
+
+    /// What is known of a frame, absent or not; `None` if it is not in the window.
+    fn state(&self, number: u64) -> Option<State> {
+        if !(self.oldest()..self.end).contains(&number) {
+            return None;
+        }
+        let entry = &self.entries[self.place(number)];
+        Some(if entry.number == number { entry.state } else { State::Absent })
+    }
+
+    fn open(&mut self, seq: u32, refs: References) -> bool {
+        if self.end == self.first {
+            self.first = BASE + u64::from(seq);
+            (self.end, self.cursor) = (self.first, self.first);
+        }
+        let number = self.number(seq);
+        if number >= self.end {
+            self.make_room(number);
+        } else if self.state(number) != Some(State::Absent) {
+            return false;
+        }
+        let entry = Entry { number, refs, state: State::Waiting, settled: Second::default() };
+        *self.entry_mut(number) = entry;
+        self.totals.frames += 1;
+        true
+    }
+
+    /// Moves the window so that `number` is its newest. What falls out is evaluated first.
+    fn make_room(&mut self, number: u64) {
+        let oldest = (number + 1).saturating_sub(self.entries.len() as u64);
+        while self.cursor < oldest.min(self.end) {
+            if self.state(self.cursor) == Some(State::Waiting) {
+                self.lose(self.cursor);
+            }
+            self.evaluate(self.cursor);
+            self.cursor += 1;
+        }
+        self.cursor = self.cursor.max(oldest);
+        self.end = number + 1;
+        self.evaluate_settled();
+    }
+
+    /// Settles a waiting frame whose fate will not be known.
+    fn lose(&mut self, number: u64) {
+        let second = Second::of(self.now);
+        self.recent.count(second, |recent| recent.frames += 1);
+        self.totals.unknown += 1;
+        let entry = self.entry_mut(number);
+        entry.state = State::Lost;
+        entry.settled = second;
+    }
+
+    fn evaluate_settled(&mut self) {
+        while matches!(self.state(self.cursor), Some(State::OnTime | State::Lost)) {
+            self.evaluate(self.cursor);
+            self.cursor += 1;
+        }
+    }
+
+    /// Makes a settled frame's decodability final; does nothing for an absent one.
+    fn evaluate(&mut self, number: u64) {
+        let Some(state @ (State::OnTime | State::Lost)) = self.state(number) else { return };
+        let Entry { refs, settled, .. } = *self.entry_mut(number);
+        let decodable = state == State::OnTime
+            && refs.is_known()
+            && [refs.near, refs.far]
+                .into_iter()
+                .filter(|&distance| distance != 0)
+                .all(|back| self.state(number - u64::from(back)) == Some(State::Decodable));
+        if decodable {
+            self.totals.decodable += 1;
+            self.recent.count(settled, |recent| recent.decodable += 1);
+        }
+        self.entry_mut(number).state =
+            if decodable { State::Decodable } else { State::Undecodable };
+    }
+}

@@ -1,0 +1,177 @@
+//! The memory of a pool: two counters, and bytes in which records lie.
+
+use core::alloc::Layout;
+use core::ptr::NonNull;
+
+use selvedge_units::Bytes;
+
+#[cfg(loom)]
+use crate::sync::UnsafeCell;
+use crate::sync::{AtomicU64, CacheLine};
+
+/// Bytes of a record's header, and what all positions of records are multiples of.
+pub(super) const HEADER: u64 = 16;
+
+const CAPACITY_MIN: u64 = 4 * HEADER;
+const CAPACITY_MAX: u64 = 1 << 30;
+
+/// Bytes that a payload of this length takes with its header and padding.
+pub(super) const fn stride(len: u64) -> u64 {
+    HEADER + len.next_multiple_of(HEADER)
+}
+
+/// What is known of the bytes behind a header.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum State {
+    Committed = 1,
+    Released = 2,
+    Skipped = 3,
+}
+
+/// A record's header.
+#[derive(Clone, Copy)]
+pub(super) struct Record {
+    /// Position of the payload's first byte.
+    pub(super) start: u64,
+    /// Bytes of payload.
+    pub(super) len: u32,
+    pub(super) state: State,
+}
+
+pub(super) struct Arena {
+    /// Position behind the last committed record; the writer's.
+    tail: CacheLine<AtomicU64>,
+    /// Position of the oldest record that is not freed; the reader's.
+    head: CacheLine<AtomicU64>,
+    base: NonNull<u8>,
+    capacity: u64,
+    /// Stand for the bytes, 16 by 16, so that loom sees who touches them.
+    #[cfg(loom)]
+    cells: alloc::vec::Vec<UnsafeCell<()>>,
+}
+
+// SAFETY: the bytes are reached through `put`, `get` and `bytes` only, whose callers see to it
+// that the counters give them those bytes.
+unsafe impl Send for Arena {}
+// SAFETY: as above.
+unsafe impl Sync for Arena {}
+
+impl Arena {
+    pub(super) fn new(capacity: Bytes) -> Self {
+        let capacity = capacity.0.clamp(CAPACITY_MIN, CAPACITY_MAX).next_multiple_of(HEADER);
+        let layout = Self::layout(capacity);
+        // SAFETY: the layout is not empty. Zeroed, since a reservation shows its bytes as they are.
+        let base = unsafe { alloc::alloc::alloc_zeroed(layout) };
+        let Some(base) = NonNull::new(base) else { alloc::alloc::handle_alloc_error(layout) };
+        Self {
+            tail: CacheLine(AtomicU64::new(0)),
+            head: CacheLine(AtomicU64::new(0)),
+            base,
+            capacity,
+            #[cfg(loom)]
+            cells: (0..capacity / HEADER).map(|_| UnsafeCell::new(())).collect(),
+        }
+    }
+
+    fn layout(capacity: u64) -> Layout {
+        Layout::from_size_align(capacity as usize, HEADER as usize)
+            .expect("1 GiB fits the address space")
+    }
+
+    pub(super) const fn tail(&self) -> &AtomicU64 {
+        &self.tail.0
+    }
+
+    pub(super) const fn head(&self) -> &AtomicU64 {
+        &self.head.0
+    }
+
+    pub(super) const fn capacity(&self) -> u64 {
+        self.capacity
+    }
+
+    /// Bytes from a position to where the circle closes.
+    pub(super) const fn to_end(&self, at: u64) -> u64 {
+        self.capacity - at % self.capacity
+    }
+
+    /// Where these bytes lie, which must not cross the end. Making the pointer touches nothing.
+    pub(super) fn bytes(&self, at: u64, len: u64) -> *mut [u8] {
+        let offset = at % self.capacity;
+        assert!(offset + len <= self.capacity, "a payload lies in one piece");
+        // SAFETY: in bounds of the allocation, as just asserted.
+        let first = unsafe { self.base.as_ptr().add(offset as usize) };
+        core::ptr::slice_from_raw_parts_mut(first, len as usize)
+    }
+
+    /// Writes a record's header.
+    ///
+    /// # Safety
+    /// The caller owns the bytes of the header, and `at` is a multiple of [`HEADER`].
+    pub(super) unsafe fn put(&self, at: u64, record: Record) {
+        self.touch_mut(at, HEADER);
+        // SAFETY: in bounds, and the caller's.
+        let header = unsafe { &mut *self.bytes(at, HEADER) };
+        header[..8].copy_from_slice(&record.start.to_le_bytes());
+        header[8..12].copy_from_slice(&record.len.to_le_bytes());
+        header[12..].copy_from_slice(&(record.state as u32).to_le_bytes());
+    }
+
+    /// Reads what would be a record's header; `None` if its state is none.
+    ///
+    /// # Safety
+    /// The caller owns the bytes of the header, and `at` is a multiple of [`HEADER`].
+    pub(super) unsafe fn get(&self, at: u64) -> Option<Record> {
+        self.touch(at, HEADER);
+        // SAFETY: in bounds, and the caller's.
+        let header = unsafe { &*self.bytes(at, HEADER) };
+        let word = |from: usize| {
+            u32::from_le_bytes([header[from], header[from + 1], header[from + 2], header[from + 3]])
+        };
+        let state = match word(12) {
+            1 => State::Committed,
+            2 => State::Released,
+            3 => State::Skipped,
+            _ => return None,
+        };
+        let start = u64::from(word(4)) << 32 | u64::from(word(0));
+        Some(Record { start, len: word(8), state })
+    }
+
+    /// Tells loom that these bytes are read.
+    #[cfg(loom)]
+    pub(super) fn touch(&self, at: u64, len: u64) {
+        for unit in self.units(at, len) {
+            self.cells[unit].with(|_| ());
+        }
+    }
+
+    /// Tells loom that these bytes are written.
+    #[cfg(loom)]
+    pub(super) fn touch_mut(&self, at: u64, len: u64) {
+        for unit in self.units(at, len) {
+            self.cells[unit].with_mut(|_| ());
+        }
+    }
+
+    #[cfg(loom)]
+    fn units(&self, at: u64, len: u64) -> core::ops::Range<usize> {
+        let first = (at % self.capacity / HEADER) as usize;
+        first..first + (len / HEADER) as usize
+    }
+
+    #[cfg(not(loom))]
+    #[inline(always)]
+    pub(super) fn touch(&self, _at: u64, _len: u64) {}
+
+    #[cfg(not(loom))]
+    #[inline(always)]
+    pub(super) fn touch_mut(&self, _at: u64, _len: u64) {}
+}
+
+impl Drop for Arena {
+    fn drop(&mut self) {
+        // SAFETY: allocated with this layout, and both halves are gone.
+        unsafe { alloc::alloc::dealloc(self.base.as_ptr(), Self::layout(self.capacity)) };
+    }
+}

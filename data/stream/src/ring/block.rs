@@ -1,0 +1,155 @@
+//! The memory of a ring: counters and slots in one block.
+//!
+//! # Layout
+//! One block of memory, so that a later placement can put the same bytes into memory shared
+//! between processes. All numbers are native-endian `u32`.
+//!
+//! | offset | what | written by |
+//! |---|---|---|
+//! | 0 | capacity in slots, a power of two from 2 to 65536 | its maker, once |
+//! | 4 | bytes per slot | its maker, once |
+//! | 128 | `tail`: items pushed since the beginning, modulo 2^32 | producer |
+//! | 132 | 1 once the producer is gone, else 0 | producer |
+//! | 256 | `head`: items popped since the beginning, modulo 2^32 | consumer |
+//! | 260 | 1 once the consumer is gone, else 0 | consumer |
+//! | 384 | the slots; item `n` lies in slot `n mod capacity` | producer |
+//!
+//! There are `tail - head` items waiting, 0 to capacity.
+
+use core::alloc::Layout;
+use core::mem::MaybeUninit;
+use core::ptr::NonNull;
+
+use crate::sync::{Arc, AtomicU32, CacheLine, UnsafeCell};
+
+/// What one side publishes.
+#[repr(C)]
+pub(super) struct Side {
+    /// Items pushed, or popped, since the beginning; wraps.
+    pub(super) index: AtomicU32,
+    /// 1 once this side is gone.
+    pub(super) gone: AtomicU32,
+}
+
+#[repr(C)]
+struct Header {
+    capacity: u32,
+    slot_size: u32,
+    producer: CacheLine<Side>,
+    consumer: CacheLine<Side>,
+}
+
+#[cfg(not(loom))]
+const _: () = {
+    assert!(core::mem::offset_of!(Header, producer) == 128);
+    assert!(core::mem::offset_of!(Header, consumer) == 256);
+    assert!(core::mem::offset_of!(Side, gone) == 4);
+    assert!(size_of::<Header>() == 384);
+};
+
+pub(super) type Slot<T> = UnsafeCell<MaybeUninit<T>>;
+
+/// The block, freed when both halves are gone.
+struct Memory<T> {
+    header: NonNull<Header>,
+    slots: NonNull<Slot<T>>,
+    layout: Layout,
+}
+
+impl<T> Drop for Memory<T> {
+    fn drop(&mut self) {
+        // SAFETY: both halves are gone. The items are `Copy` and need no drop; loom's cells and
+        // atomics do. The block was allocated with this layout.
+        unsafe {
+            let capacity = self.header.as_ref().capacity as usize;
+            core::ptr::slice_from_raw_parts_mut(self.slots.as_ptr(), capacity).drop_in_place();
+            self.header.drop_in_place();
+            alloc::alloc::dealloc(self.header.as_ptr().cast(), self.layout);
+        }
+    }
+}
+
+/// What both halves see: pointers into the block, kept at hand so that an operation follows one
+/// pointer and not three.
+pub(super) struct Shared<T> {
+    header: NonNull<Header>,
+    slots: NonNull<Slot<T>>,
+    pub(super) capacity: u32,
+    memory: Arc<Memory<T>>,
+}
+
+// SAFETY: the block is reached through atomics and through slots; the counters decide which half
+// may touch a slot, and the items may move between threads.
+unsafe impl<T: Send> Send for Shared<T> {}
+
+impl<T: Copy> Shared<T> {
+    /// `capacity` is a power of two, at most 65536.
+    pub(super) fn new(capacity: usize, start: u32) -> Self {
+        const { assert!(align_of::<T>() <= align_of::<Header>(), "slots follow the header") };
+        let slots = Layout::array::<Slot<T>>(capacity).expect("the slots fit the address space");
+        let (layout, at) =
+            Layout::new::<Header>().extend(slots).expect("the slots fit the address space");
+        // SAFETY: the layout is not empty, it begins with a header.
+        let block = unsafe { alloc::alloc::alloc(layout) };
+        let Some(block) = NonNull::new(block) else { alloc::alloc::handle_alloc_error(layout) };
+        let side = || CacheLine(Side { index: AtomicU32::new(start), gone: AtomicU32::new(0) });
+        let header = block.cast::<Header>();
+        // SAFETY: both lie in the block just allocated, aligned as its layout says; nothing reads
+        // it before it is written.
+        let slots = unsafe {
+            header.write(Header {
+                capacity: capacity as u32,
+                slot_size: size_of::<T>() as u32,
+                producer: side(),
+                consumer: side(),
+            });
+            let slots = block.add(at).cast::<Slot<T>>();
+            for n in 0..capacity {
+                slots.add(n).write(UnsafeCell::new(MaybeUninit::uninit()));
+            }
+            slots
+        };
+        let memory = Arc::new(Memory { header, slots, layout });
+        Self { header, slots, capacity: capacity as u32, memory }
+    }
+}
+
+impl<T> Shared<T> {
+    pub(super) fn second(&self) -> Self {
+        let memory = Arc::clone(&self.memory);
+        Self { header: self.header, slots: self.slots, capacity: self.capacity, memory }
+    }
+
+    #[inline]
+    pub(super) fn producer(&self) -> &Side {
+        // SAFETY: written by `new`, never borrowed mutably, and alive as long as `memory`.
+        unsafe { &self.header.as_ref().producer.0 }
+    }
+
+    #[inline]
+    pub(super) fn consumer(&self) -> &Side {
+        // SAFETY: as for `producer`.
+        unsafe { &self.header.as_ref().consumer.0 }
+    }
+
+    /// The slot of item `n`; a cell, so that holding it claims nothing about what is in it.
+    #[inline]
+    pub(super) fn slot(&self, n: u32) -> &Slot<T> {
+        let at = (n & (self.capacity - 1)) as usize;
+        // SAFETY: `new` wrote `capacity` cells, a power of two, and `at` is less; they live as
+        // long as `memory`.
+        unsafe { self.slots.add(at).as_ref() }
+    }
+
+    /// The slots of `count` items from the item numbered `first`, in order; `count` is at most the
+    /// capacity. Two runs, since the slots wrap; each is copied as one block.
+    #[inline]
+    pub(super) fn slots(&self, first: u32, count: u32) -> (&[Slot<T>], &[Slot<T>]) {
+        let capacity = self.capacity as usize;
+        // SAFETY: as for `slot`.
+        let slots = unsafe { core::slice::from_raw_parts(self.slots.as_ptr(), capacity) };
+        let at = (first & (self.capacity - 1)) as usize;
+        let end = at + count as usize;
+        (&slots[at..end.min(capacity)], &slots[..end.saturating_sub(capacity)])
+    }
+}
