@@ -1,9 +1,36 @@
 //! A node as its file describes it, once checked: only values that make sense.
+//!
+//! [`parse`] makes it of the text of a TOML file and reads no other; what needs a look at the
+//! machine (is there such a file, such a device) is for the caller, who says it of the right line
+//! with [`ConfigErrors::push_key`] and the [`SourceMap`].
+
+mod address;
+mod errors;
+mod link;
+mod mistake;
+mod nearest;
+mod position;
+mod read;
+mod section;
+mod source;
+mod stream;
+mod summary;
+mod syntax;
+#[cfg(test)]
+mod tests;
 
 use std::net::SocketAddr;
 
-use selvedge_stream::{Late, Windows};
+use selvedge_stream::{Frame, Late, Window, Windows};
 use selvedge_units::{Bitrate, Bytes, Span};
+
+pub use address::{AddressError, receiver};
+pub use errors::{ConfigError, ConfigErrors};
+pub use mistake::{Mistake, quoted};
+pub use position::{Position, SourceMap};
+pub use read::{LINKS_MOST, LONGEST_FILE, Parsed, STREAMS_MOST, parse};
+pub use source::SourceError;
+pub use summary::{LinkSummary, StreamSummary, Summary, windows_text};
 
 /// A whole node.
 #[derive(Clone, Debug, PartialEq)]
@@ -13,6 +40,7 @@ pub struct NodeConfig {
     /// `[node] listen`: page, API, metrics. Default `127.0.0.1:7700`.
     pub listen: SocketAddr,
     /// `[node] token`: required of every client when `listen` is not a loopback address.
+    /// 16 to 256 of the characters that an `Authorization: Bearer` header takes.
     pub token: Option<String>,
     /// `[link.NAME]`, in the order of the file; at least one.
     pub links: Vec<LinkConfig>,
@@ -58,20 +86,39 @@ impl DisciplineName {
 pub struct LinkConfig {
     /// The table's name.
     pub name: String,
-    /// `rate`, required, more than zero: bits per second on the wire, IP and UDP headers included.
+    /// `rate`, required, more than zero, at most 1000 Gbit/s: bits per second on the wire, IP and UDP headers included.
     pub rate: Bitrate,
     /// `discipline`, default `dwcs`.
     pub discipline: DisciplineName,
     /// `selection`, default true (false for `fifo`): drop early what can't be decoded or can't
     /// be on time, so that the rest is.
     pub selection: bool,
-    /// `burst`, default one packet of `mtu`: what may be sent at once.
+    /// `burst`, default one packet of `mtu`: what may be sent at once; `mtu` to 64 MB.
     pub burst: Bytes,
     /// `mtu`, default `1500 B`, 576 B to 65535 B: the largest IP packet.
     pub mtu: Bytes,
     /// `queue`: the most bytes that may wait, over all streams; a frame that would exceed it is
-    /// dropped on arrival. Default: none for selection (rings bound it), 0.5 s of the rate without.
+    /// dropped on arrival. Default: none for selection (rings bound it), 0.5 s of the rate without
+    /// (at least one `mtu`).
     pub queue: Option<Bytes>,
+}
+
+impl LinkConfig {
+    /// A link of this name and rate, and of this discipline, with the defaults of the others.
+    #[must_use]
+    pub fn new(name: &str, rate: Bitrate, discipline: DisciplineName) -> Self {
+        let mtu = Bytes(1500);
+        let selection = discipline != DisciplineName::Fifo;
+        let queue = Self::default_queue(rate, mtu, selection);
+        Self { name: name.to_owned(), rate, discipline, selection, burst: mtu, mtu, queue }
+    }
+
+    /// What `queue` is where the file leaves it out.
+    #[must_use]
+    pub fn default_queue(rate: Bitrate, mtu: Bytes, selection: bool) -> Option<Bytes> {
+        let half_second = rate * Span::from_millis(500);
+        (!selection).then_some(half_second.max(mtu))
+    }
 }
 
 /// A stream.
@@ -85,9 +132,10 @@ pub struct StreamConfig {
     pub to: SocketAddr,
     /// `link`: the link's name; may be left out if there is only one. Index into `links`.
     pub link: usize,
-    /// `period`: `None` for `"auto"` (the default), taken from the media.
+    /// `period`: `None` for `"auto"` (the default), taken from the media. 100 us to 60 min.
     pub period: Option<Span>,
-    /// `window`: `"x/y"`, or a table by kind (`{ I = "0/1", P = "1/8", B = "1/2" }`).
+    /// `window`: `"x/y"`, or a table by kind (`{ I = "0/1", P = "1/8", B = "1/2" }`), in which
+    /// `other` stands for the kinds left out; without it they may lose nothing (`0/1`).
     /// Default `1/5`.
     pub windows: Windows,
     /// `late`: `"drop"` (default) or `"send"`.
@@ -99,7 +147,7 @@ pub struct StreamConfig {
     /// `priority`, -1000 to 1000, default 0.
     pub priority: i32,
     /// `delay`: a frame's deadline is this long after its arrival (the playout delay).
-    /// Default `1 s`.
+    /// 1 ms to 10 min, default `1 s`.
     pub delay: Span,
     /// `ring`: frames that may wait for the engine, 2 to 65536, default 256.
     pub ring: u32,
@@ -111,6 +159,39 @@ pub struct StreamConfig {
     pub sdp: Option<String>,
     /// `thumbnail`, default true.
     pub thumbnail: bool,
+}
+
+impl StreamConfig {
+    /// A stream from this source to this receiver over the first link, with all defaults.
+    #[must_use]
+    pub fn new(name: &str, source: SourceUri, to: SocketAddr) -> Self {
+        Self {
+            name: name.to_owned(),
+            source,
+            to,
+            link: 0,
+            period: None,
+            windows: Windows::Whole(Window { lose: 1, of: 5 }),
+            late: Late::Drop,
+            work_conserving: true,
+            weight: 1,
+            priority: 0,
+            delay: Span::from_secs(1),
+            ring: 256,
+            pool: Bytes(4_000_000),
+            full: WhenFull::Drop,
+            sdp: None,
+            thumbnail: true,
+        }
+    }
+
+    /// The most memory that the stream's waiting frames take: a descriptor for each place of the
+    /// ring (which is rounded up to a power of two), and the pool.
+    #[must_use]
+    pub fn memory(&self) -> Bytes {
+        let places = u64::from(self.ring).next_power_of_two();
+        Bytes(places * size_of::<Frame>() as u64) + self.pool
+    }
 }
 
 /// What a source does when its ring or pool is full.
@@ -134,7 +215,8 @@ pub enum SourceUri {
         repeat: bool,
     },
     /// `test:video` (H.264), `test:mpeg2`, `test:jpeg`, `test:audio`, with `?` and options
-    /// `rate=25`, `size=320x240` joined by `&`.
+    /// `rate=25` (1 to 240 frames per second), `size=320x240` (even, 16 to 4096; not for audio)
+    /// joined by `&`.
     Test {
         /// What stands behind `test:`.
         what: String,
@@ -145,10 +227,12 @@ pub enum SourceUri {
         listen: SocketAddr,
         /// `encoding`: `H264`, `MPV`, `JPEG`, `L16`; required.
         encoding: String,
+        /// `clock`, the RTP clock in Hz: 90000 for video; 8000 to 192000, default 44100, for `L16`.
+        clock: u32,
         /// `pt`, the payload type; `None`: any.
         payload_type: Option<u8>,
     },
-    /// `camera:DEVICE`, such as `camera:/dev/video0`.
+    /// `camera:DEVICE`, a path such as `camera:/dev/video0`.
     Camera {
         /// The device.
         device: String,

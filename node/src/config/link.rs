@@ -1,0 +1,46 @@
+//! `[link.NAME]`.
+
+use selvedge_units::{Bitrate, Bytes};
+
+use super::section::{Reader, Section};
+use super::{DisciplineName, LinkConfig};
+
+pub(super) const KNOWN: &[&str] = &["rate", "discipline", "selection", "burst", "mtu", "queue"];
+const DISCIPLINES: &[&str] = &["dwcs", "dwcs98", "edf", "priority", "fifo"];
+const RATE_MOST: Bitrate = Bitrate::from_mbps(1_000_000);
+const MTU_LEAST: Bytes = Bytes(576);
+const MTU_MOST: Bytes = Bytes(65_535);
+const BURST_MOST: Bytes = Bytes(64_000_000);
+const QUEUE_MOST: Bytes = Bytes(4_000_000_000);
+
+/// A link; `None` if it has no sound rate, which has been reported.
+pub(super) fn read<'t>(reader: &mut Reader<'t>, section: &Section<'t>) -> Option<LinkConfig> {
+    reader.refuse_unknown(section, KNOWN);
+    let rate = rate(reader, section);
+    let discipline = reader
+        .choice(section, "discipline", DISCIPLINES)
+        .and_then(|name| DisciplineName::ALL.into_iter().find(|d| d.name() == name))
+        .unwrap_or_default();
+    let selection = reader.flag(section, "selection");
+    let mtu = reader.quantity(section, "mtu", MTU_LEAST..=MTU_MOST, "1500 B");
+    // One packet must fit; where the packet's size is wrong itself, that is enough said.
+    let packet = match mtu {
+        Some(mtu) => mtu,
+        None if section.has("mtu") => MTU_LEAST,
+        None => Bytes(1500),
+    };
+    let burst = reader.quantity(section, "burst", packet..=BURST_MOST, "1500 B");
+    let queue = reader.quantity(section, "queue", packet..=QUEUE_MOST, "100 kB");
+
+    let mut link = LinkConfig::new(section.name, rate?, discipline);
+    link.selection = selection.unwrap_or(link.selection);
+    link.mtu = mtu.unwrap_or(link.mtu);
+    link.burst = burst.unwrap_or(link.mtu);
+    link.queue = queue.or_else(|| LinkConfig::default_queue(link.rate, link.mtu, link.selection));
+    Some(link)
+}
+
+fn rate<'t>(reader: &mut Reader<'t>, section: &Section<'t>) -> Option<Bitrate> {
+    let entry = reader.required(section, "rate", "rate = \"6 Mbit/s\"")?;
+    reader.quantity_of(&entry, Bitrate(1)..=RATE_MOST, "6 Mbit/s")
+}

@@ -1,0 +1,256 @@
+//! What can be wrong with a node file. Each text says what is wrong, and what to write instead.
+
+use std::net::SocketAddr;
+
+use selvedge_stream::WindowError;
+use selvedge_units::ParseUnitError;
+
+use super::{AddressError, SourceError};
+
+/// One kind of mistake. Text from the file is cut and escaped by [`quoted`] before it comes here.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Mistake {
+    /// Not TOML at all.
+    #[error("not valid TOML: {what}{}", then(.hint.as_deref()))]
+    Syntax {
+        /// The parser's words.
+        what: String,
+        /// What to write, where that can be told.
+        hint: Option<String>,
+    },
+    /// Longer than any node file needs to be.
+    #[error("the file has {len} bytes; at most {most} are read")]
+    FileTooLarge {
+        /// Its length in bytes.
+        len: usize,
+        /// The longest that is read.
+        most: usize,
+    },
+    /// A key or a table is there twice.
+    #[error("{}; {}", twice(*.first), keep(*.table))]
+    Twice {
+        /// The line of the first, if it could be found.
+        first: Option<u32>,
+        /// Whether it is a table.
+        table: bool,
+    },
+    /// A table that nothing reads.
+    #[error("unknown table; {}", meant(*.nearest, &["[node]", "[link.NAME]", "[stream.NAME]"]))]
+    UnknownTable {
+        /// What was probably meant.
+        nearest: Option<&'static str>,
+    },
+    /// A key that nothing reads.
+    #[error("unknown key; {}", meant(*.nearest, .known))]
+    UnknownKey {
+        /// What was probably meant.
+        nearest: Option<&'static str>,
+        /// All keys that could stand here.
+        known: &'static [&'static str],
+    },
+    /// A key that has no default is left out.
+    #[error("is missing; write {example}")]
+    Missing {
+        /// A correct line.
+        example: &'static str,
+    },
+    /// A value of another type.
+    #[error("{found} stands where {wanted} is needed; write {example}")]
+    WrongType {
+        /// What stands there.
+        found: &'static str,
+        /// What should.
+        wanted: &'static str,
+        /// A correct example.
+        example: &'static str,
+    },
+    /// A bare number where a quantity is needed.
+    #[error("{number} has no unit; write a quantity in quotes, such as \"{example}\"")]
+    BareNumber {
+        /// The number.
+        number: String,
+        /// A correct example, without its quotes.
+        example: &'static str,
+    },
+    /// A text that is not a quantity.
+    #[error("{}", unit(.value, .error))]
+    Unit {
+        /// The text, quoted.
+        value: String,
+        /// Why not.
+        error: ParseUnitError,
+    },
+    /// Not a window.
+    #[error("{0}")]
+    Window(WindowError),
+    /// A table of windows by kind that says nothing.
+    #[error("the table names no kind of frame; write {{ I = \"0/1\", P = \"1/8\", B = \"1/2\" }}")]
+    NoKinds,
+    /// A value that is too small or too large.
+    #[error("{value} is out of range; write {least} to {most}")]
+    Range {
+        /// The value.
+        value: String,
+        /// The smallest allowed.
+        least: String,
+        /// The largest allowed.
+        most: String,
+    },
+    /// None of the words that a key takes.
+    #[error("{value} is not one of its values; {}", meant(*.nearest, .choices))]
+    Choice {
+        /// The word, quoted.
+        value: String,
+        /// What was probably meant.
+        nearest: Option<&'static str>,
+        /// All words that could stand here.
+        choices: &'static [&'static str],
+    },
+    /// There is no link, or no stream.
+    #[error("the file has no {what}; write a table such as {example}")]
+    NoTable {
+        /// `link` or `stream`.
+        what: &'static str,
+        /// A correct example.
+        example: &'static str,
+    },
+    /// More links or streams than a node takes.
+    #[error("{count} {what}s; a node takes at most {most}: put the rest into another file")]
+    TooMany {
+        /// How many there are.
+        count: usize,
+        /// `link` or `stream`.
+        what: &'static str,
+        /// How many may be.
+        most: usize,
+    },
+    /// A name with other characters, or none, or too many.
+    #[error("{name} is not a name; use 1 to 64 of A-Z, a-z, 0-9, \"_\" and \"-\"")]
+    Name {
+        /// The name, quoted.
+        name: String,
+    },
+    /// A stream names a link that is not there.
+    #[error("no link is named {name}; {}", link(.nearest.as_deref(), .links))]
+    NoSuchLink {
+        /// The name, quoted.
+        name: String,
+        /// What was probably meant.
+        nearest: Option<String>,
+        /// The links there are, the first few.
+        links: Vec<String>,
+    },
+    /// A stream names no link, and there are several.
+    #[error("is missing, and there are several links; {}", link(None, .links))]
+    WhichLink {
+        /// The links there are, the first few.
+        links: Vec<String>,
+    },
+    /// Not the address of a receiver.
+    #[error("{0}")]
+    Address(AddressError),
+    /// Not a source.
+    #[error("{0}")]
+    Source(SourceError),
+    /// Not an address to listen at.
+    #[error(
+        "{value} is not an address to listen at; write a numeric one with a port, such as \"127.0.0.1:7700\""
+    )]
+    Listen {
+        /// The text, quoted.
+        value: String,
+    },
+    /// Two streams would send to, or listen at, one address, or write one file.
+    #[error("{what} is {used} stream \"{other}\" already (line {line}); give each stream its own")]
+    Taken {
+        /// The address or the path.
+        what: String,
+        /// `sent to by`, `listened at by` or `written by`.
+        used: &'static str,
+        /// The stream that came first.
+        other: String,
+        /// Its line.
+        line: u32,
+    },
+    /// A stream would receive what it sends.
+    #[error("the stream would send to {0}, where it listens; write the address of a receiver")]
+    Loop(SocketAddr),
+    /// Anyone could reach the node.
+    #[error(
+        "is missing, and {listen} can be reached from other hosts; \
+         write token = and 16 to 256 random characters in quotes, or listen at 127.0.0.1"
+    )]
+    TokenNeeded {
+        /// The address.
+        listen: SocketAddr,
+    },
+    /// Not a token. The text does not repeat it.
+    #[error("not a token; write 16 to 256 of A-Z, a-z, 0-9 and -._~+/=")]
+    Token,
+    /// Not a path.
+    #[error(
+        "{value} is not a path; write a path without control characters, such as \"out/lecture.sdp\""
+    )]
+    Path {
+        /// The text, quoted.
+        value: String,
+    },
+    /// Sound in the file, but not on this machine: no such file, no such device. The text says
+    /// what is wrong and what to write instead.
+    #[error("{0}")]
+    Machine(String),
+}
+
+/// A text from the file in quotes, cut to 48 characters, controls and quotes escaped, so that a
+/// message stays one line and cannot steer a terminal.
+#[must_use]
+pub fn quoted(text: &str) -> String {
+    format!("\"{}\"", cut(text))
+}
+
+/// The same without the quotes around it.
+pub(super) fn cut(text: &str) -> String {
+    const MOST: usize = 48;
+    let mut shown: String = text.chars().take(MOST).flat_map(char::escape_debug).collect();
+    if text.chars().nth(MOST).is_some() {
+        shown.push_str("...");
+    }
+    shown
+}
+
+fn then(hint: Option<&str>) -> String {
+    hint.map(|hint| format!("; {hint}")).unwrap_or_default()
+}
+
+fn twice(first: Option<u32>) -> String {
+    first.map_or_else(|| "is there twice".into(), |line| format!("is in line {line} already"))
+}
+
+const fn keep(table: bool) -> &'static str {
+    if table { "keep one, or give the other another name" } else { "keep one" }
+}
+
+fn meant(nearest: Option<&str>, all: &[&str]) -> String {
+    match nearest {
+        Some(nearest) => format!("did you mean \"{nearest}\"?"),
+        None => format!("use one of {}", all.join(", ")),
+    }
+}
+
+fn link(nearest: Option<&str>, links: &[String]) -> String {
+    match nearest {
+        Some(nearest) => format!("did you mean \"{nearest}\"?"),
+        None => format!("write link = and one of \"{}\"", links.join("\", \"")),
+    }
+}
+
+fn unit(value: &str, error: &ParseUnitError) -> String {
+    match error {
+        ParseUnitError::MissingUnit { .. } => error.to_string(),
+        ParseUnitError::Number { .. } => format!("{value} is {error}"),
+        ParseUnitError::UnknownUnit { .. } | ParseUnitError::Range { .. } => {
+            format!("{value}: {error}")
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! A whole node file: its tables, and what must hold between them.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+
+use toml::de::DeTable;
+
+use super::mistake::cut;
+use super::position::Lines;
+use super::section::{Reader, Section, path};
+use super::{
+    ConfigErrors, LinkConfig, Mistake, NodeConfig, Position, SourceMap, SourceUri, StreamConfig,
+    link, quoted, stream, syntax,
+};
+
+/// The longest file that is read, in bytes: 4 MiB.
+pub const LONGEST_FILE: usize = 4 << 20;
+/// The most links of a node.
+pub const LINKS_MOST: usize = 256;
+/// The most streams of a node.
+pub const STREAMS_MOST: usize = 4096;
+
+/// Keys of `[node]`.
+pub(super) const KNOWN: &[&str] = &["name", "listen", "token"];
+const LINK_EXAMPLE: &str = "[link.uplink] with rate = \"6 Mbit/s\"";
+const STREAM_EXAMPLE: &str = "[stream.lecture] with source and to";
+
+/// A node file, read.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Parsed {
+    /// What it says.
+    pub config: NodeConfig,
+    /// Where it says it.
+    pub map: SourceMap,
+}
+
+/// Reads the text of a node file. `file_name` is for messages only. O(length of the text).
+///
+/// # Errors
+/// All mistakes that were found; nothing of the file holds then.
+pub fn parse(text: &str, file_name: &str) -> Result<Parsed, ConfigErrors> {
+    let mut errors = ConfigErrors::new(file_name);
+    if text.len() > LONGEST_FILE {
+        let mistake = Mistake::FileTooLarge { len: text.len(), most: LONGEST_FILE };
+        errors.push(Position::START, "", mistake);
+        return Err(errors);
+    }
+    let lines = Lines::new(text);
+    let Some(tables) = syntax::tables(text, &lines, &mut errors) else { return Err(errors) };
+    let mut reader = Reader { lines, map: SourceMap::default(), errors };
+    match node(&mut reader, &tables) {
+        Some(config) if reader.errors.is_empty() => Ok(Parsed { config, map: reader.map }),
+        _ => Err(reader.errors),
+    }
+}
+
+fn node<'t>(reader: &mut Reader<'t>, tables: &'t DeTable<'t>) -> Option<NodeConfig> {
+    let root = Section::root(tables);
+    reader.refuse_unknown(&root, &["node", "link", "stream"]);
+    let (name, listen, token) = header(reader, &root);
+
+    let tables = named(reader, &root, "link", LINK_EXAMPLE, LINKS_MOST);
+    let link_names: Vec<&str> = tables.iter().map(|table| table.name).collect();
+    let links: Vec<Option<LinkConfig>> =
+        tables.iter().map(|table| link::read(reader, table)).collect();
+
+    let tables = named(reader, &root, "stream", STREAM_EXAMPLE, STREAMS_MOST);
+    let streams: Vec<Option<StreamConfig>> =
+        tables.iter().map(|table| stream::read(reader, table, &link_names)).collect();
+    refuse_shared(reader, streams.iter().flatten());
+
+    let links = links.into_iter().collect::<Option<Vec<_>>>()?;
+    let streams = streams.into_iter().collect::<Option<Vec<_>>>()?;
+    Some(NodeConfig { name, listen, token, links, streams })
+}
+
+/// `[node]`: name, address, token.
+fn header<'t>(reader: &mut Reader<'t>, root: &Section<'t>) -> (String, SocketAddr, Option<String>) {
+    let default_listen = SocketAddr::from(([127, 0, 0, 1], 7700));
+    let default_name = || "selvedge".to_owned();
+    let Some(section) = reader.section(root, "node", "[node] on a line of its own") else {
+        return (default_name(), default_listen, None);
+    };
+    reader.refuse_unknown(&section, KNOWN);
+
+    let entry = reader.entry(&section, "name");
+    let name = entry.and_then(|entry| {
+        let name = reader.text(&entry, "name = \"studio\"")?;
+        reader.name(entry.at, &entry.path, name);
+        Some(name.to_owned())
+    });
+    let entry = reader.entry(&section, "listen");
+    let listen = entry.and_then(|entry| {
+        let text = reader.text(&entry, "listen = \"127.0.0.1:7700\"")?;
+        let address = text.parse::<SocketAddr>().ok().filter(|a| !a.ip().is_multicast());
+        if address.is_none() {
+            reader.refuse(&entry, Mistake::Listen { value: quoted(text) });
+        }
+        address
+    });
+    let entry = reader.entry(&section, "token");
+    let token = entry.and_then(|entry| {
+        let text = reader.text(&entry, "token = \"at-least-16-characters\"")?;
+        let good = |b: u8| b.is_ascii_alphanumeric() || b"-._~+/=".contains(&b);
+        if !(16..=256).contains(&text.len()) || !text.bytes().all(good) {
+            reader.refuse(&entry, Mistake::Token);
+        }
+        Some(text.to_owned())
+    });
+    let listen = listen.unwrap_or(default_listen);
+    if !listen.ip().to_canonical().is_loopback() && !section.has("token") {
+        let path = section.path_of("token");
+        let at = reader.map.at("node.listen").unwrap_or(Position::START);
+        reader.errors.push(at, &path, Mistake::TokenNeeded { listen });
+    }
+    (name.unwrap_or_else(default_name), listen, token)
+}
+
+/// The tables `[link.NAME]` or `[stream.NAME]`, in the order of the file. That there are none, or
+/// too many, or that a name won't do, is reported.
+fn named<'t>(
+    reader: &mut Reader<'t>,
+    root: &Section<'t>,
+    what: &'static str,
+    example: &'static str,
+    most: usize,
+) -> Vec<Section<'t>> {
+    let absent = Mistake::NoTable { what, example };
+    if !root.has(what) {
+        // If the table's own name is mistyped, that has been said.
+        let misspelt = |name: &str| name.to_lowercase().trim_end_matches('s') == what;
+        if !root.in_order().iter().any(|(name, _)| misspelt(name)) {
+            reader.report(0, what, absent);
+        }
+        return Vec::new();
+    }
+    let Some(parent) = reader.section(root, what, example) else { return Vec::new() };
+    if parent.is_empty() {
+        reader.report(parent.at, what, absent);
+    }
+    let mut tables = reader.sections(&parent, example);
+    if tables.len() > most {
+        let mistake = Mistake::TooMany { count: tables.len(), what, most };
+        reader.report(tables[most].at, what, mistake);
+        tables.truncate(most);
+    }
+    for table in &tables {
+        reader.name(table.at, &table.path, table.name);
+    }
+    tables
+}
+
+/// Two streams must not send to one address, listen at one, or write one file; none may feed
+/// itself.
+fn refuse_shared<'s>(reader: &mut Reader<'_>, streams: impl Iterator<Item = &'s StreamConfig>) {
+    let mut receivers = Taken { used: "sent to by", key: "to", by: HashMap::new() };
+    let mut listeners = Taken { used: "listened at by", key: "source", by: HashMap::new() };
+    let mut files = Taken { used: "written by", key: "sdp", by: HashMap::new() };
+    for stream in streams {
+        receivers.take(reader, stream.to.to_string(), &stream.name);
+        if let Some(path) = &stream.sdp {
+            files.take(reader, path.clone(), &stream.name);
+        }
+        if let SourceUri::Rtp { listen, .. } = stream.source {
+            listeners.take(reader, listen.to_string(), &stream.name);
+            let any = listen.ip().is_unspecified() && stream.to.ip().is_loopback();
+            if listen == stream.to || (any && listen.port() == stream.to.port()) {
+                let key = path(&path("stream", &stream.name), "to");
+                reader.errors.push_key(&reader.map, &key, Mistake::Loop(stream.to));
+            }
+        }
+    }
+}
+
+/// Addresses or paths, and the stream that took each.
+struct Taken<'s> {
+    used: &'static str,
+    key: &'static str,
+    by: HashMap<String, &'s str>,
+}
+
+impl<'s> Taken<'s> {
+    fn take(&mut self, reader: &mut Reader<'_>, what: String, stream: &'s str) {
+        let key_of = |name| path(&path("stream", name), self.key);
+        let Some(&other) = self.by.get(&what) else {
+            self.by.insert(what, stream);
+            return;
+        };
+        let line = reader.map.at(&key_of(other)).map_or(1, |at| at.line);
+        let mistake = Mistake::Taken { what: cut(&what), used: self.used, other: cut(other), line };
+        reader.errors.push_key(&reader.map, &key_of(stream), mistake);
+    }
+}

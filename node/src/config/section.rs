@@ -1,0 +1,303 @@
+//! Typed reading of the tables of a node file: every value that is asked for is either right, or
+//! reported with its place.
+
+use std::fmt::Display;
+use std::ops::RangeInclusive;
+use std::str::FromStr;
+
+use selvedge_units::ParseUnitError;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::nearest::nearest;
+use super::position::Lines;
+use super::{ConfigErrors, Mistake, SourceMap, quoted};
+
+/// Collects what is found, right and wrong, while the tables are read.
+pub(super) struct Reader<'t> {
+    pub(super) lines: Lines<'t>,
+    pub(super) map: SourceMap,
+    pub(super) errors: ConfigErrors,
+}
+
+/// A table and its place.
+pub(super) struct Section<'t> {
+    /// The path of its name, for messages (`link.uplink`).
+    pub(super) path: String,
+    /// The last part of it, as it stands in the file.
+    pub(super) name: &'t str,
+    table: &'t DeTable<'t>,
+    /// Offset of its header.
+    pub(super) at: usize,
+}
+
+/// A value and its place.
+pub(super) struct Entry<'t> {
+    pub(super) path: String,
+    pub(super) value: &'t DeValue<'t>,
+    /// Offset of its first byte.
+    pub(super) at: usize,
+}
+
+impl<'t> Section<'t> {
+    /// The whole file.
+    pub(super) const fn root(table: &'t DeTable<'t>) -> Self {
+        Self { path: String::new(), name: "", table, at: 0 }
+    }
+
+    pub(super) fn path_of(&self, key: &str) -> String {
+        path(&self.path, key)
+    }
+
+    /// Keys and values in the order of the file.
+    pub(super) fn in_order(&self) -> Vec<(&'t str, &'t Spanned<DeValue<'t>>)> {
+        let mut entries: Vec<_> = self.table.iter().collect();
+        entries.sort_by_key(|(key, _)| key.span().start);
+        entries.into_iter().map(|(key, value)| (key.get_ref().as_ref(), value)).collect()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.table.is_empty()
+    }
+
+    pub(super) fn has(&self, key: &str) -> bool {
+        self.table.contains_key(key)
+    }
+}
+
+impl<'t> Reader<'t> {
+    /// Reports a mistake at an offset.
+    pub(super) fn report(&mut self, at: usize, key: &str, mistake: Mistake) {
+        self.errors.push(self.lines.position(at), key, mistake);
+    }
+
+    /// Reports a mistake in a value.
+    pub(super) fn refuse(&mut self, entry: &Entry<'t>, mistake: Mistake) {
+        self.report(entry.at, &entry.path, mistake);
+    }
+
+    /// Reports every key that is not among the known ones.
+    pub(super) fn refuse_unknown(&mut self, section: &Section<'t>, known: &'static [&'static str]) {
+        for (key, value) in section.table {
+            let name = key.get_ref().as_ref();
+            if !known.contains(&name) {
+                // A guess for a message that nobody will see is not worth its time.
+                let full = self.errors.is_full();
+                let nearest = if full { None } else { nearest(name, known.iter().copied()) };
+                // A table's key stands behind its bracket; the bracket is where it begins.
+                let at = key.span().start.min(value.span().start);
+                let mistake = if section.path.is_empty() {
+                    Mistake::UnknownTable { nearest }
+                } else {
+                    Mistake::UnknownKey { nearest, known }
+                };
+                self.report(at, &section.path_of(name), mistake);
+            }
+        }
+    }
+
+    /// The tables of a section, in the order of the file; other values are reported.
+    pub(super) fn sections(
+        &mut self,
+        parent: &Section<'t>,
+        example: &'static str,
+    ) -> Vec<Section<'t>> {
+        let entries = parent.in_order().into_iter();
+        entries.filter_map(|(name, value)| self.table(parent, name, value, example)).collect()
+    }
+
+    /// A table by its name, if it is there; anything else of that name is reported.
+    pub(super) fn section(
+        &mut self,
+        parent: &Section<'t>,
+        key: &'static str,
+        example: &'static str,
+    ) -> Option<Section<'t>> {
+        let value = parent.table.get(key)?;
+        self.table(parent, key, value, example)
+    }
+
+    fn table(
+        &mut self,
+        parent: &Section<'t>,
+        name: &'t str,
+        value: &'t Spanned<DeValue<'t>>,
+        example: &'static str,
+    ) -> Option<Section<'t>> {
+        let (path, at) = (parent.path_of(name), value.span().start);
+        self.map.insert(&path, self.lines.position(at));
+        if let DeValue::Table(table) = value.get_ref() {
+            return Some(Section { path, name, table, at });
+        }
+        let entry = Entry { path, value: value.get_ref(), at };
+        self.wrong_type(&entry, "a table", example);
+        None
+    }
+
+    /// The value of a key, if it is there.
+    pub(super) fn entry(&mut self, section: &Section<'t>, key: &str) -> Option<Entry<'t>> {
+        let value = section.table.get(key)?;
+        let (path, at) = (section.path_of(key), value.span().start);
+        self.map.insert(&path, self.lines.position(at));
+        Some(Entry { path, value: value.get_ref(), at })
+    }
+
+    /// The value of a key; that it is not there is reported.
+    pub(super) fn required(
+        &mut self,
+        section: &Section<'t>,
+        key: &str,
+        example: &'static str,
+    ) -> Option<Entry<'t>> {
+        let entry = self.entry(section, key);
+        if entry.is_none() {
+            self.report(section.at, &section.path_of(key), Mistake::Missing { example });
+        }
+        entry
+    }
+
+    pub(super) fn text(&mut self, entry: &Entry<'t>, example: &'static str) -> Option<&'t str> {
+        let text = entry.value.as_str();
+        if text.is_none() {
+            self.wrong_type(entry, "a string", example);
+        }
+        text
+    }
+
+    /// `true` or `false`, if the key is there.
+    pub(super) fn flag(&mut self, section: &Section<'t>, key: &str) -> Option<bool> {
+        let entry = self.entry(section, key)?;
+        let flag = entry.value.as_bool();
+        if flag.is_none() {
+            self.wrong_type(&entry, "a boolean", "true or false, without quotes");
+        }
+        flag
+    }
+
+    /// A whole number in a range, if the key is there.
+    pub(super) fn integer<T: TryFrom<i64> + Display + PartialOrd>(
+        &mut self,
+        section: &Section<'t>,
+        key: &str,
+        range: RangeInclusive<T>,
+    ) -> Option<T> {
+        let entry = self.entry(section, key)?;
+        let DeValue::Integer(integer) = entry.value else {
+            self.wrong_type(&entry, "a whole number", "it without quotes, such as 1");
+            return None;
+        };
+        let number = i64::from_str_radix(integer.as_str(), integer.radix()).ok();
+        let number = number.and_then(|n| T::try_from(n).ok()).filter(|n| range.contains(n));
+        if number.is_none() {
+            self.refuse(&entry, out_of(&range, &shortened(&integer.to_string())));
+        }
+        number
+    }
+
+    /// A quantity in a range, if the key is there.
+    pub(super) fn quantity<T>(
+        &mut self,
+        section: &Section<'t>,
+        key: &str,
+        range: RangeInclusive<T>,
+        example: &'static str,
+    ) -> Option<T>
+    where
+        T: FromStr<Err = ParseUnitError> + Display + PartialOrd,
+    {
+        let entry = self.entry(section, key)?;
+        self.quantity_of(&entry, range, example)
+    }
+
+    /// A quantity in a range.
+    pub(super) fn quantity_of<T>(
+        &mut self,
+        entry: &Entry<'t>,
+        range: RangeInclusive<T>,
+        example: &'static str,
+    ) -> Option<T>
+    where
+        T: FromStr<Err = ParseUnitError> + Display + PartialOrd,
+    {
+        let number = match entry.value {
+            DeValue::Integer(number) => Some(number.to_string()),
+            DeValue::Float(number) => Some(number.to_string()),
+            _ => None,
+        };
+        if let Some(number) = number {
+            self.refuse(entry, Mistake::BareNumber { number: shortened(&number), example });
+            return None;
+        }
+        let text = self.text(entry, example)?;
+        match text.parse::<T>() {
+            Err(error) => self.refuse(entry, Mistake::Unit { value: quoted(text), error }),
+            Ok(quantity) if range.contains(&quantity) => return Some(quantity),
+            Ok(_) => self.refuse(entry, out_of(&range, &quoted(text))),
+        }
+        None
+    }
+
+    /// One of some words, if the key is there.
+    pub(super) fn choice(
+        &mut self,
+        section: &Section<'t>,
+        key: &str,
+        choices: &'static [&'static str],
+    ) -> Option<&'static str> {
+        let entry = self.entry(section, key)?;
+        let text = self.text(&entry, "one of its words in quotes")?;
+        let choice = choices.iter().copied().find(|&choice| choice == text);
+        if choice.is_none() {
+            let nearest = nearest(text, choices.iter().copied());
+            self.refuse(&entry, Mistake::Choice { value: quoted(text), nearest, choices });
+        }
+        choice
+    }
+
+    /// A name of a node, a link or a stream.
+    pub(super) fn name(&mut self, at: usize, key: &str, name: &str) {
+        if !is_name(name) {
+            self.report(at, key, Mistake::Name { name: quoted(name) });
+        }
+    }
+
+    pub(super) fn wrong_type(
+        &mut self,
+        entry: &Entry<'t>,
+        wanted: &'static str,
+        example: &'static str,
+    ) {
+        let found = match entry.value {
+            DeValue::String(_) => "a string",
+            DeValue::Integer(_) => "a whole number",
+            DeValue::Float(_) => "a decimal number",
+            DeValue::Boolean(_) => "a boolean",
+            DeValue::Datetime(_) => "a date or time",
+            DeValue::Array(_) => "an array",
+            DeValue::Table(_) => "a table",
+        };
+        self.refuse(entry, Mistake::WrongType { found, wanted, example });
+    }
+}
+
+/// The path of a key in a table, fit for messages: a key that is not a bare word is quoted.
+pub(super) fn path(table: &str, key: &str) -> String {
+    let key = if is_name(key) { key.to_owned() } else { quoted(key) };
+    if table.is_empty() { key } else { format!("{table}.{key}") }
+}
+
+fn out_of<T: Display>(range: &RangeInclusive<T>, value: &str) -> Mistake {
+    let (least, most) = (range.start().to_string(), range.end().to_string());
+    Mistake::Range { value: value.to_owned(), least, most }
+}
+
+/// A number as the file writes it, cut where it goes on for ever.
+fn shortened(number: &str) -> String {
+    const MOST: usize = 24;
+    if number.len() <= MOST { number.to_owned() } else { format!("{}...", &number[..MOST]) }
+}
+
+fn is_name(text: &str) -> bool {
+    let bare = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    (1..=64).contains(&text.len()) && text.chars().all(bare)
+}

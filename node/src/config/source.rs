@@ -1,0 +1,294 @@
+//! Source URIs: the text forms of [`SourceUri`], read and printed.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::str::FromStr;
+
+use super::address::{self, AddressError};
+use super::nearest::nearest;
+use super::{SourceUri, quoted};
+
+/// Why a text is not a source.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SourceError {
+    /// Nothing like `file:` in front.
+    #[error(
+        "{0} does not say what kind of source it is; write file: before a path, \
+             or one of test:, rtp://, camera:, launch:"
+    )]
+    NoScheme(String),
+    /// An unknown kind.
+    #[error("{scheme} is not a kind of source; {}", meant(*.nearest))]
+    Scheme {
+        /// What stands before the colon, quoted.
+        scheme: String,
+        /// What was probably meant.
+        nearest: Option<&'static str>,
+    },
+    /// Nothing behind the colon, or control characters.
+    #[error("{0} is incomplete or holds control characters; write such as \"{1}\"")]
+    Empty(String, &'static str),
+    /// Longer than [`SourceUri::LONGEST`].
+    #[error("the source has {0} bytes; write at most {most}", most = SourceUri::LONGEST)]
+    TooLong(usize),
+    /// An option that this kind of source does not have.
+    #[error("{option} is not an option of this source; {known}")]
+    Option {
+        /// The option, quoted.
+        option: String,
+        /// Which there are.
+        known: &'static str,
+    },
+    /// A value that an option cannot have.
+    #[error("{option} will not do; write {instead}")]
+    Value {
+        /// The option with its value, quoted.
+        option: String,
+        /// What would.
+        instead: &'static str,
+    },
+    /// An option is given twice.
+    #[error("option {0} is given twice; keep one")]
+    Twice(String),
+    /// An unknown test signal.
+    #[error("{0} is not a test signal; write one of test:video, test:mpeg2, test:jpeg, test:audio")]
+    Test(String),
+    /// An RTP source that does not say what it carries.
+    #[error("the encoding is missing; write such as \"rtp://127.0.0.1:5004?encoding=H264\"")]
+    NoEncoding,
+    /// Not an address to receive at.
+    #[error("{0}")]
+    Address(#[from] AddressError),
+    /// Not a device.
+    #[error("{0} is not a device; write its path, such as \"camera:/dev/video0\"")]
+    Device(String),
+}
+
+const SCHEMES: [&str; 5] = ["file:", "test:", "rtp:", "camera:", "launch:"];
+const ENCODINGS: [&str; 4] = ["H264", "MPV", "JPEG", "L16"];
+
+impl SourceUri {
+    /// The longest source that is read, in bytes.
+    pub const LONGEST: usize = 4096;
+}
+
+impl FromStr for SourceUri {
+    type Err = SourceError;
+
+    fn from_str(text: &str) -> Result<Self, SourceError> {
+        if text.len() > Self::LONGEST {
+            return Err(SourceError::TooLong(text.len()));
+        }
+        let Some((scheme, rest)) = text.split_once(':') else {
+            return Err(SourceError::NoScheme(quoted(text)));
+        };
+        match scheme {
+            "file" => file(text, rest),
+            "test" => test(rest),
+            "rtp" => rtp(text),
+            "camera" => camera(rest),
+            "launch" if rest.trim().is_empty() || rest.contains('\0') => {
+                Err(SourceError::Empty(quoted(text), "launch:v4l2src ! x264enc ! h264parse"))
+            }
+            "launch" => Ok(Self::Launch { line: rest.to_owned() }),
+            _ if scheme.contains(['/', '.']) => Err(SourceError::NoScheme(quoted(text))),
+            _ => Err(SourceError::Scheme {
+                scheme: quoted(&format!("{scheme}:")),
+                nearest: nearest(&format!("{scheme}:"), SCHEMES),
+            }),
+        }
+    }
+}
+
+impl fmt::Display for SourceUri {
+    /// As `FromStr` reads it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File { path, repeat: false } => write!(f, "file:{path}"),
+            Self::File { path, repeat: true } => write!(f, "file:{path}?loop"),
+            Self::Test { what } => write!(f, "test:{what}"),
+            Self::Rtp { listen, encoding, clock, payload_type } => {
+                write!(f, "rtp://{listen}?encoding={encoding}&clock={clock}")?;
+                payload_type.map_or(Ok(()), |pt| write!(f, "&pt={pt}"))
+            }
+            Self::Camera { device } => write!(f, "camera:{device}"),
+            Self::Launch { line } => write!(f, "launch:{line}"),
+        }
+    }
+}
+
+fn file(text: &str, rest: &str) -> Result<SourceUri, SourceError> {
+    let (path, option) = rest.split_once('?').unwrap_or((rest, ""));
+    if path.is_empty() || path.contains(char::is_control) {
+        return Err(SourceError::Empty(quoted(text), "file:clips/lecture.mp4"));
+    }
+    let repeat = match option {
+        "loop" => true,
+        _ if !rest.contains('?') => false,
+        _ => {
+            let known = "write ?loop; a path cannot hold a question mark";
+            return Err(SourceError::Option { option: quoted(option), known });
+        }
+    };
+    Ok(SourceUri::File { path: path.to_owned(), repeat })
+}
+
+fn test(rest: &str) -> Result<SourceUri, SourceError> {
+    let (signal, _) = rest.split_once('?').unwrap_or((rest, ""));
+    if !["video", "mpeg2", "jpeg", "audio"].contains(&signal) {
+        return Err(SourceError::Test(quoted(signal)));
+    }
+    for (name, value, option) in options(rest)? {
+        let (good, instead) = match name {
+            "rate" => (in_range(value, 1, 240), "rate=1 to rate=240, in frames per second"),
+            "size" if signal != "audio" => {
+                let good = value.split_once('x').is_some_and(|(w, h)| is_even(w) && is_even(h));
+                (good, "size=WxH with even numbers of 16 to 4096, such as size=320x240")
+            }
+            _ => {
+                let known = if signal == "audio" { "there is rate" } else { "use rate or size" };
+                return Err(SourceError::Option { option: quoted(option), known });
+            }
+        };
+        if !good {
+            return Err(SourceError::Value { option: quoted(option), instead });
+        }
+    }
+    Ok(SourceUri::Test { what: rest.to_owned() })
+}
+
+fn rtp(text: &str) -> Result<SourceUri, SourceError> {
+    let (location, _) = text.split_once('?').unwrap_or((text, ""));
+    let listen: SocketAddr = address::listen(location)?;
+    let (mut encoding, mut clock, mut payload_type) = (None, None, None);
+    for (name, value, option) in options(text)? {
+        let refuse = |instead| Err(SourceError::Value { option: quoted(option), instead });
+        match name {
+            "encoding" if ENCODINGS.contains(&value) => encoding = Some(value.to_owned()),
+            "encoding" => return refuse("encoding=H264, MPV, JPEG or L16"),
+            "clock" if in_range(value, 8_000, 192_000) => clock = value.parse::<u32>().ok(),
+            "clock" => return refuse("clock=8000 to clock=192000, in Hz"),
+            "pt" if in_range(value, 0, 127) => payload_type = value.parse::<u8>().ok(),
+            "pt" => return refuse("pt=0 to pt=127"),
+            _ => {
+                let known = "use encoding, clock or pt";
+                return Err(SourceError::Option { option: quoted(option), known });
+            }
+        }
+    }
+    let encoding = encoding.ok_or(SourceError::NoEncoding)?;
+    let clock = match (encoding.as_str(), clock) {
+        // RFC 3551, payload types 10 and 11.
+        ("L16", clock) => clock.unwrap_or(44_100),
+        (_, None | Some(90_000)) => 90_000,
+        (_, Some(clock)) => {
+            let option = quoted(&format!("clock={clock}"));
+            return Err(SourceError::Value { option, instead: "clock=90000: all video has it" });
+        }
+    };
+    Ok(SourceUri::Rtp { listen, encoding, clock, payload_type })
+}
+
+fn camera(device: &str) -> Result<SourceUri, SourceError> {
+    if !device.starts_with('/') || device.contains(char::is_control) {
+        return Err(SourceError::Device(quoted(device)));
+    }
+    Ok(SourceUri::Camera { device: device.to_owned() })
+}
+
+/// What stands behind `?`: names, values, and both as they are written.
+fn options(text: &str) -> Result<Vec<(&str, &str, &str)>, SourceError> {
+    let Some((_, all)) = text.split_once('?') else { return Ok(Vec::new()) };
+    let mut options: Vec<(&str, &str, &str)> = Vec::new();
+    for option in all.split('&') {
+        let (name, value) = option.split_once('=').unwrap_or((option, ""));
+        if options.iter().any(|&(other, ..)| other == name) {
+            return Err(SourceError::Twice(quoted(name)));
+        }
+        options.push((name, value, option));
+    }
+    Ok(options)
+}
+
+fn in_range(value: &str, least: u32, most: u32) -> bool {
+    let digits = !value.is_empty() && value.bytes().all(|b| b.is_ascii_digit());
+    digits && value.parse().is_ok_and(|n: u32| (least..=most).contains(&n))
+}
+
+fn is_even(value: &str) -> bool {
+    in_range(value, 16, 4096) && value.ends_with(['0', '2', '4', '6', '8'])
+}
+
+fn meant(nearest: Option<&str>) -> String {
+    match nearest {
+        Some(nearest) => format!("did you mean \"{nearest}\"?"),
+        None => format!("use one of {}", SCHEMES.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_form_reads_and_prints_alike() {
+        for text in [
+            "file:clips/lecture.mp4",
+            "file:/srv/a b.ts?loop",
+            "test:video",
+            "test:mpeg2?rate=25&size=320x240",
+            "test:audio?rate=50",
+            "rtp://127.0.0.1:5004?encoding=H264&clock=90000&pt=96",
+            "rtp://[::]:5004?encoding=L16&clock=16000",
+            "camera:/dev/video0",
+            "launch:videotestsrc ! x264enc ! h264parse",
+        ] {
+            let source: SourceUri = text.parse().unwrap_or_else(|e| panic!("{text}: {e}"));
+            assert_eq!(source.to_string(), text);
+        }
+    }
+
+    #[test]
+    fn the_clock_follows_from_the_encoding() {
+        let clock = |text: &str| match text.parse() {
+            Ok(SourceUri::Rtp { clock, .. }) => clock,
+            other => panic!("{text}: {other:?}"),
+        };
+        assert_eq!(clock("rtp://127.0.0.1:5004?encoding=MPV"), 90_000);
+        assert_eq!(clock("rtp://127.0.0.1:5004?encoding=L16"), 44_100);
+    }
+
+    #[test]
+    fn a_bad_source_says_what_to_write() {
+        for (text, part) in [
+            ("clips/a.mp4", "write file: before a path"),
+            ("/srv/a:b.mp4", "write file: before a path"),
+            ("", "does not say what kind"),
+            ("fiel:a.mp4", "did you mean \"file:\"?"),
+            ("http://a/b", "use one of file:, test:"),
+            ("file:", "incomplete"),
+            ("file:a\0b", "control characters"),
+            ("file:a.mp4?lop", "write ?loop"),
+            ("file:a.mp4?", "write ?loop"),
+            ("test:bars", "is not a test signal"),
+            ("test:video?rate=0", "rate=1 to rate=240"),
+            ("test:video?rate=+5", "rate=1 to rate=240"),
+            ("test:video?size=321x240", "even numbers"),
+            ("test:audio?size=320x240", "there is rate"),
+            ("test:video?rate=5&rate=6", "given twice"),
+            ("test:video?", "use rate or size"),
+            ("rtp://127.0.0.1:5004", "encoding is missing"),
+            ("rtp://127.0.0.1:5004?encoding=VP8", "H264, MPV, JPEG or L16"),
+            ("rtp://127.0.0.1:5004?encoding=H264&clock=8000", "clock=90000"),
+            ("rtp://127.0.0.1:5004?encoding=H264&pt=128", "pt=127"),
+            ("rtp://here:5004?encoding=H264", "numeric host"),
+            ("camera:video0", "camera:/dev/video0"),
+            ("launch: ", "incomplete"),
+        ] {
+            let error = text.parse::<SourceUri>().unwrap_err().to_string();
+            assert!(error.contains(part), "{text:?}: {error}");
+        }
+        let long = format!("launch:{}", "a".repeat(5000));
+        assert_eq!(long.parse::<SourceUri>(), Err(SourceError::TooLong(5007)));
+    }
+}

@@ -1,0 +1,140 @@
+//! What a sound node file amounts to, as plain data: for `selvedge check` and its `--json`.
+
+use selvedge_stream::{Kind, Window, Windows};
+use selvedge_units::{Bitrate, Bytes};
+use serde::Serialize;
+
+use super::{NodeConfig, StreamConfig};
+
+/// A node in short.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Summary {
+    /// Its name.
+    pub name: String,
+    /// Where its page, API and metrics are.
+    pub listen: String,
+    /// Its links, in the order of the file.
+    pub links: Vec<LinkSummary>,
+    /// Its streams, in the order of the file.
+    pub streams: Vec<StreamSummary>,
+    /// The most memory that waiting frames of all streams take, in bytes.
+    pub memory_bytes: u64,
+}
+
+/// A link in short.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct LinkSummary {
+    /// Its name.
+    pub name: String,
+    /// Its rate, headers included.
+    pub rate_bps: u64,
+    /// The discipline that orders its streams.
+    pub discipline: String,
+    /// Whether frames are dropped early so that others can be decoded.
+    pub selection: bool,
+    /// How many streams it carries.
+    pub streams: usize,
+    /// What its streams offer as a fraction of its rate, where that of each is known.
+    pub share: Option<f64>,
+}
+
+/// A stream in short.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct StreamSummary {
+    /// Its name.
+    pub name: String,
+    /// Its link's name.
+    pub link: String,
+    /// Where it comes from.
+    pub source: String,
+    /// Where it goes.
+    pub to: String,
+    /// Its period in milliseconds; `None`: taken from the media.
+    pub period_ms: Option<f64>,
+    /// Its window or windows, as [`windows_text`] writes them.
+    pub window: String,
+    /// From a frame's arrival to its deadline, in milliseconds.
+    pub delay_ms: f64,
+    /// The rate of its media, headers included, once known ([`Summary::offer`]).
+    pub offered_bps: Option<u64>,
+    /// That rate as a fraction of its link's.
+    pub share: Option<f64>,
+    /// The most memory that its waiting frames take, in bytes.
+    pub memory_bytes: u64,
+}
+
+impl NodeConfig {
+    /// The node in short. No stream's rate is known yet: the file does not tell it.
+    #[must_use]
+    pub fn summary(&self) -> Summary {
+        let on_link = |index| self.streams.iter().filter(|stream| stream.link == index).count();
+        let links = self.links.iter().enumerate().map(|(index, link)| LinkSummary {
+            name: link.name.clone(),
+            rate_bps: link.rate.0,
+            discipline: link.discipline.name().to_owned(),
+            selection: link.selection,
+            streams: on_link(index),
+            share: None,
+        });
+        let link_name = |stream: &StreamConfig| {
+            self.links.get(stream.link).map(|link| link.name.clone()).unwrap_or_default()
+        };
+        let streams = self.streams.iter().map(|stream| StreamSummary {
+            name: stream.name.clone(),
+            link: link_name(stream),
+            source: stream.source.to_string(),
+            to: format!("rtp://{}", stream.to),
+            period_ms: stream.period.map(|period| period.as_millis_f64()),
+            window: windows_text(&stream.windows),
+            delay_ms: stream.delay.as_millis_f64(),
+            offered_bps: None,
+            share: None,
+            memory_bytes: stream.memory().0,
+        });
+        Summary {
+            name: self.name.clone(),
+            listen: self.listen.to_string(),
+            links: links.collect(),
+            streams: streams.collect(),
+            memory_bytes: self.streams.iter().map(StreamConfig::memory).sum::<Bytes>().0,
+        }
+    }
+}
+
+impl Summary {
+    /// Notes the rate of a stream's media, headers included, and what share of its link that is.
+    /// The link's own share is known once those of all its streams are. Nothing happens if there
+    /// is no such stream. O(streams).
+    pub fn offer(&mut self, stream: &str, rate: Bitrate) {
+        let Some(stream) = self.streams.iter_mut().find(|s| s.name == stream) else { return };
+        let Some(link) = self.links.iter_mut().find(|link| link.name == stream.link) else {
+            return;
+        };
+        stream.offered_bps = Some(rate.0);
+        stream.share = Some(rate.0 as f64 / link.rate_bps as f64);
+        let on_link = self.streams.iter().filter(|stream| stream.link == link.name);
+        link.share = on_link.map(|stream| stream.share).sum();
+    }
+}
+
+/// Windows in one line: `1/5`, or by kind `I 0/1, P 1/8, B 1/2, other 0/1`, where kinds that
+/// are no pictures of a group stand together if they are alike.
+#[must_use]
+pub fn windows_text(windows: &Windows) -> String {
+    let by_kind = match windows {
+        Windows::Whole(window) => return window.to_string(),
+        Windows::PerKind(by_kind) => by_kind,
+    };
+    let named = |kinds: &[Kind]| -> Vec<String> {
+        kinds.iter().map(|&kind| format!("{} {}", kind.name(), by_kind[kind as usize])).collect()
+    };
+    let (pictures, others) = Kind::ALL.split_at(3);
+    let first: Window = by_kind[others[0] as usize];
+    let mut parts = named(pictures);
+    if others.iter().all(|&kind| by_kind[kind as usize] == first) {
+        parts.push(format!("other {first}"));
+    } else {
+        parts.extend(named(others));
+    }
+    parts.join(", ")
+}

@@ -1,0 +1,363 @@
+//! Whole node files: the ones in `scenarios/`, right and wrong, those in the manual, and noise.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use proptest::prelude::*;
+use selvedge_stream::Kind;
+
+use super::*;
+
+const SMALLEST: &str = "\
+[link.uplink]
+rate = \"6 Mbit/s\"
+
+[stream.lecture]
+source = \"test:video\"
+to = \"rtp://127.0.0.1:5004\"
+";
+
+fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+fn files(folder: &str, extension: &str) -> Vec<PathBuf> {
+    let entries = fs::read_dir(repository().join(folder)).unwrap();
+    let paths = entries.map(|entry| entry.unwrap().path());
+    let mut paths: Vec<_> =
+        paths.filter(|path| path.extension().is_some_and(|e| e == extension)).collect();
+    paths.sort();
+    assert!(!paths.is_empty(), "no {extension} files in {folder}");
+    paths
+}
+
+fn parsed(text: &str) -> Parsed {
+    parse(text, "test.toml").unwrap_or_else(|errors| panic!("{errors}\n---\n{text}"))
+}
+
+fn wrong(text: &str) -> ConfigErrors {
+    parse(text, "test.toml").expect_err(text)
+}
+
+#[test]
+fn each_bad_file_gets_exactly_its_messages() {
+    let bad = files("scenarios/bad", "toml");
+    for path in &bad {
+        let name = path.file_name().unwrap().to_str().unwrap();
+        let text = fs::read_to_string(path).unwrap();
+        let expected = fs::read_to_string(path.with_extension("txt")).unwrap();
+        let errors = parse(&text, name).expect_err(name);
+        assert_eq!(format!("{errors}\n"), expected, "{name}");
+    }
+    assert_eq!(files("scenarios/bad", "txt").len(), bad.len());
+}
+
+#[test]
+fn each_good_file_is_read() {
+    for path in files("scenarios", "toml") {
+        let text = fs::read_to_string(&path).unwrap();
+        let config = parsed(&text).config;
+        assert_eq!(config.name, path.file_stem().unwrap().to_str().unwrap());
+    }
+    let studio = fs::read_to_string(repository().join("scenarios/studio.toml")).unwrap();
+    let names: Vec<_> = parsed(&studio).config.streams.into_iter().map(|s| s.name).collect();
+    assert_eq!(names, ["lobby", "car-park", "archive", "stills", "speech"]);
+}
+
+#[test]
+fn the_manual_shows_only_files_that_are_read_and_names_every_key() {
+    let manual = fs::read_to_string(repository().join("docs/node-file.md")).unwrap();
+    let examples: Vec<_> =
+        manual.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
+    assert!(examples.len() >= 3);
+    for example in examples {
+        parsed(example);
+    }
+    let keys = [super::read::KNOWN, super::link::KNOWN, super::stream::KNOWN].concat();
+    for key in keys {
+        assert!(manual.contains(&format!("| `{key}` |")), "the manual lacks {key}");
+    }
+}
+
+#[test]
+fn what_is_left_out_has_its_default() {
+    let config = parsed(SMALLEST).config;
+    let mut link = LinkConfig::new("uplink", Bitrate::from_mbps(6), DisciplineName::Dwcs);
+    let source = SourceUri::Test { what: "video".into() };
+    let stream = StreamConfig::new("lecture", source, "127.0.0.1:5004".parse().unwrap());
+    assert_eq!(
+        (link.selection, link.burst, link.mtu, link.queue),
+        (true, link.mtu, Bytes(1500), None)
+    );
+    assert_eq!(
+        config,
+        NodeConfig {
+            name: "selvedge".into(),
+            listen: "127.0.0.1:7700".parse().unwrap(),
+            token: None,
+            links: vec![link.clone()],
+            streams: vec![stream],
+        }
+    );
+    // Without selection a queue of half a second, but never less than one packet.
+    link = parsed(&SMALLEST.replace("6 Mbit/s\"", "6 Mbit/s\"\ndiscipline = \"fifo\""))
+        .config
+        .links
+        .remove(0);
+    assert_eq!((link.selection, link.queue), (false, Some(Bytes(375_000))));
+    link = parsed(&SMALLEST.replace("6 Mbit/s\"", "9 kbit/s\"\nselection = false"))
+        .config
+        .links
+        .remove(0);
+    assert_eq!(link.queue, Some(Bytes(1500)));
+}
+
+#[test]
+fn every_key_is_read() {
+    let text = r#"
+        node = { name = "n", listen = "[::1]:1", token = "0123456789abcdef" }
+        [link]
+        b.rate = "1 Mbit/s"
+        [link.a]
+        rate = "2 Mbit/s"
+        discipline = "edf"
+        selection = false
+        burst = "3 kB"
+        mtu = "1400 B"
+        queue = "50 kB"
+        [stream.s]
+        source = "file:x.ts?loop"
+        to = "rtp://[::1]:9"
+        link = "a"
+        period = "33.4 ms"
+        window = { I = "0/1", B = "1/2", other = "2/3" }
+        late = "send"
+        work_conserving = false
+        weight = 0x10
+        priority = -1_000
+        delay = "250 ms"
+        ring = 1024
+        pool = "1 MiB"
+        full = "block"
+        sdp = "s.sdp"
+        thumbnail = false
+    "#;
+    let config = parsed(text).config;
+    let names: Vec<_> = config.links.iter().map(|link| link.name.as_str()).collect();
+    assert_eq!(names, ["b", "a"], "in the order of the file");
+    assert_eq!(
+        config.links[1],
+        LinkConfig {
+            name: "a".into(),
+            rate: Bitrate::from_mbps(2),
+            discipline: DisciplineName::Edf,
+            selection: false,
+            burst: Bytes(3000),
+            mtu: Bytes(1400),
+            queue: Some(Bytes(50_000)),
+        }
+    );
+    let window = |lose, of| Window { lose, of };
+    let mut windows = [window(2, 3); Kind::COUNT];
+    windows[Kind::Intra as usize] = window(0, 1);
+    windows[Kind::Bidirectional as usize] = window(1, 2);
+    assert_eq!(
+        config.streams,
+        [StreamConfig {
+            name: "s".into(),
+            source: SourceUri::File { path: "x.ts".into(), repeat: true },
+            to: "[::1]:9".parse().unwrap(),
+            link: 1,
+            period: Some(Span::from_micros(33_400)),
+            windows: Windows::PerKind(windows),
+            late: Late::Send,
+            work_conserving: false,
+            weight: 16,
+            priority: -1000,
+            delay: Span::from_millis(250),
+            ring: 1024,
+            pool: Bytes(1 << 20),
+            full: WhenFull::Block,
+            sdp: Some("s.sdp".into()),
+            thumbnail: false,
+        }]
+    );
+    assert_eq!(config.token.as_deref(), Some("0123456789abcdef"));
+}
+
+#[test]
+fn what_is_found_out_later_is_said_of_its_line() {
+    let Parsed { map, .. } = parsed(SMALLEST);
+    let mut errors = ConfigErrors::new("studio.toml");
+    let missing = Mistake::Machine("no such file \"a.mp4\"; write the path of one".into());
+    errors.push_key(&map, "stream.lecture.source", missing);
+    errors.push_key(&map, "link.uplink.burst", Mistake::Machine("too large".into()));
+    assert_eq!(
+        errors.to_string(),
+        "studio.toml:1:1: link.uplink.burst: too large\n\
+         studio.toml:5:10: stream.lecture.source: no such file \"a.mp4\"; write the path of one"
+    );
+}
+
+#[test]
+fn mistakes_serialise() {
+    let json = serde_json::to_value(wrong(&SMALLEST.replace("6 Mbit/s", "6"))).unwrap();
+    let expected = serde_json::json!({
+        "file": "test.toml",
+        "errors": [{
+            "line": 2, "column": 8, "key": "link.uplink.rate",
+            "message": "the unit is missing; write \"6 Mbit/s\"",
+        }],
+        "omitted": 0,
+    });
+    assert_eq!(json, expected);
+}
+
+#[test]
+fn size_and_counts_are_bounded() {
+    let long = format!("{SMALLEST}#{}", "x".repeat(LONGEST_FILE));
+    assert!(wrong(&long).to_string().contains("at most 4194304 are read"));
+
+    let stream = |n: usize| {
+        format!("[stream.s{n}]\nsource = \"test:video\"\nto = \"rtp://127.0.0.1:{}\"\n", n + 1)
+    };
+    let streams = |count| (0..count).map(stream).collect::<String>();
+    let link = "[link.a]\nrate = \"1 Mbit/s\"\n";
+    let full = parsed(&format!("{link}{}", streams(STREAMS_MOST)));
+    assert_eq!(full.config.streams.len(), STREAMS_MOST);
+    let more = wrong(&format!("{link}{}", streams(STREAMS_MOST + 1)));
+    assert!(more.to_string().contains("4097 streams; a node takes at most 4096"), "{more}");
+
+    let links = |count| {
+        (0..count).map(|n| format!("[link.l{n}]\nrate = \"1 Mbit/s\"\n")).collect::<String>()
+    };
+    let stream = format!("{}link = \"l7\"\n", stream(0));
+    assert_eq!(parsed(&format!("{}{stream}", links(LINKS_MOST))).config.streams[0].link, 7);
+    let more = wrong(&format!("{}{stream}", links(LINKS_MOST + 1)));
+    assert!(more.to_string().contains("257 links; a node takes at most 256"), "{more}");
+}
+
+#[test]
+fn a_summary_knows_shares_once_rates_are_offered() {
+    let kinds = fs::read_to_string(repository().join("scenarios/kinds.toml")).unwrap();
+    let mut summary = parsed(&kinds).config.summary();
+    assert_eq!(summary.streams[0].window, "I 0/1, P 1/8, B 1/2, other 1/5");
+    assert_eq!(summary.links[0].streams, 2);
+    assert_eq!(summary.memory_bytes, 2 * summary.streams[0].memory_bytes);
+    summary.offer("lobby", Bitrate::from_kbps(300));
+    assert_eq!((summary.streams[0].share, summary.links[0].share), (Some(0.5), None));
+    summary.offer("archive", Bitrate::from_kbps(600));
+    summary.offer("no such stream", Bitrate::from_kbps(600));
+    assert_eq!((summary.streams[1].share, summary.links[0].share), (Some(1.0), Some(1.5)));
+}
+
+/// Whatever the text is: an answer, of bounded length, in lines, that cannot steer a terminal.
+fn answers_soundly(text: &str) -> Result<(), TestCaseError> {
+    let errors = match parse(text, "noise.toml") {
+        Ok(Parsed { config, .. }) => {
+            prop_assert!(!config.links.is_empty() && !config.streams.is_empty());
+            prop_assert!(config.streams.iter().all(|s| s.link < config.links.len()));
+            let names: BTreeSet<_> = config.streams.iter().map(|s| &s.name).collect();
+            prop_assert_eq!(names.len(), config.streams.len());
+            return Ok(());
+        }
+        Err(errors) => errors,
+    };
+    prop_assert!(!errors.is_empty());
+    prop_assert!(errors.errors().is_sorted_by_key(|error| error.at));
+    let shown = errors.to_string();
+    prop_assert!(shown.lines().count() <= ConfigErrors::MOST + 1);
+    for line in shown.lines() {
+        prop_assert!(line.starts_with("noise.toml:"), "{}", line);
+        prop_assert!(line.chars().count() < 600, "{}", line);
+        prop_assert!(!line.chars().any(char::is_control), "{:?}", line);
+    }
+    Ok(())
+}
+
+/// Pieces of node files, right and wrong.
+const PIECES: &[&str] = &[
+    "[link.a]\n",
+    "[stream.a]\n",
+    "[stream.\"a b\"]\n",
+    "[node]\n",
+    "[[stream]]\n",
+    "[a.b.c]\n",
+    "rate",
+    "window",
+    "to",
+    "source",
+    "link",
+    "period",
+    " = ",
+    ".",
+    ",",
+    "{ ",
+    " }",
+    "[",
+    "]",
+    "\n",
+    "\"",
+    "'''",
+    "\"\"\"",
+    "#",
+    "\\",
+    "\\u0007",
+    "\u{7f}",
+    "\r\n",
+    "\u{feff}",
+    "ä",
+    "0",
+    "-1",
+    "1e400",
+    "0x",
+    "2020-01-01",
+    "true",
+    "\"6 Mbit/s\"",
+    "\"1/5\"",
+    "\"rtp://127.0.0.1:5004\"",
+    "\"file:a?loop\"",
+    "\"test:video\"",
+    "I = \"0/1\"",
+    "rate = \"1 Mbit/s\"\n",
+    "source = \"test:video\"\n",
+    "to = \"rtp://[::1]:1\"\n",
+    "window = { I = ",
+    "discipline = ",
+];
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_text_gets_an_answer(text in "(?s).{0,400}") {
+        answers_soundly(&text)?;
+    }
+
+    #[test]
+    fn any_pieces_get_an_answer(
+        pieces in prop::collection::vec(prop::sample::select(PIECES), 0..40),
+    ) {
+        answers_soundly(&pieces.concat())?;
+    }
+
+    #[test]
+    fn a_damaged_file_gets_an_answer(
+        which in any::<prop::sample::Index>(),
+        damage in prop::collection::vec(
+            (any::<prop::sample::Index>(), 0_usize..30, prop::sample::select(PIECES)),
+            1..6,
+        ),
+    ) {
+        let folders = ["scenarios", "scenarios/bad"];
+        let paths: Vec<_> = folders.into_iter().flat_map(|f| files(f, "toml")).collect();
+        let mut text = fs::read_to_string(which.get(&paths)).unwrap();
+        for (at, removed, piece) in damage {
+            let start = text.floor_char_boundary(at.index(text.len() + 1));
+            let end = text.floor_char_boundary(start + removed);
+            text.replace_range(start..end.max(start), piece);
+        }
+        answers_soundly(&text)?;
+    }
+}

@@ -1,0 +1,131 @@
+//! `selvedge top`: a terminal view of a running node.
+//!
+//! Snapshots come from the node's API over HTTP; what is shown of them is a pure function of the
+//! last ones and of the keys pressed ([`state`], [`draw`]). Nothing here changes the node.
+
+mod draw;
+mod figures;
+mod http;
+mod report;
+mod screen;
+mod state;
+
+use std::fmt;
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use selvedge_node::view::NodeSnapshot;
+
+use self::http::{Client, HttpError};
+
+/// How long one question to the node may take in all.
+const ANSWER_WITHIN: Duration = Duration::from_secs(3);
+
+/// What to show, and how.
+#[derive(Clone, Default, clap::Args)]
+pub(crate) struct TopOptions {
+    /// Where the node is, as its file says under `listen`
+    #[arg(value_name = "ADDRESS", default_value = "127.0.0.1:7700")]
+    pub(crate) address: String,
+    /// The node's token; better set in SELVEDGE_TOKEN, where other users do not see it
+    #[arg(long)]
+    pub(crate) token: Option<String>,
+    /// Print one snapshot as a line of JSON and exit
+    #[arg(long, conflicts_with = "once")]
+    pub(crate) json: bool,
+    /// Print one snapshot as plain tables and exit
+    #[arg(long)]
+    pub(crate) once: bool,
+    /// Set from outside (a signal handler), it ends the view within a tenth of a second.
+    #[arg(skip)]
+    pub(crate) stop: Arc<AtomicBool>,
+}
+
+/// Why there is nothing to see.
+#[derive(Debug)]
+pub(crate) enum TopError {
+    /// The node does not answer, or not as it should.
+    Http(HttpError),
+    /// What it answers is not a snapshot.
+    Snapshot(serde_json::Error),
+    /// Standard output is not a terminal.
+    NoTerminal,
+    /// The terminal, or standard output, failed.
+    Io(io::Error),
+}
+
+impl fmt::Display for TopError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Http(error) => write!(f, "{error}"),
+            Self::Snapshot(error) => {
+                write!(
+                    f,
+                    "the answer is not a snapshot of a node ({error}); is it the same version?"
+                )
+            }
+            Self::NoTerminal => {
+                write!(f, "the output is not a terminal; use --once for text, or --json")
+            }
+            Self::Io(error) => write!(f, "can't write to the terminal: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for TopError {}
+
+impl From<HttpError> for TopError {
+    fn from(error: HttpError) -> Self {
+        Self::Http(error)
+    }
+}
+
+impl From<io::Error> for TopError {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+impl TopError {
+    /// 2 for options that can't be right, 1 for all else.
+    pub(crate) const fn exit_status(&self) -> u8 {
+        match self {
+            Self::Http(HttpError::Address(_) | HttpError::Encrypted | HttpError::Token) => 2,
+            _ => 1,
+        }
+    }
+}
+
+/// Shows a node until it is asked to stop, or once.
+///
+/// # Errors
+/// [`TopError`]. The view itself goes on while a node does not answer, and says so.
+pub(crate) fn run(options: TopOptions) -> Result<(), TopError> {
+    let token = options.token.or_else(|| std::env::var("SELVEDGE_TOKEN").ok());
+    let client = Client::new(&options.address, token.filter(|token| !token.is_empty()))?;
+    if options.json {
+        let mut line = serde_json::to_string(&snapshot(&client)?).map_err(TopError::Snapshot)?;
+        line.push('\n');
+        print(&line)
+    } else if options.once {
+        print(&report::tables(&snapshot(&client)?))
+    } else {
+        screen::watch(client, &options.stop)
+    }
+}
+
+fn snapshot(client: &Client) -> Result<NodeSnapshot, TopError> {
+    let body = client.get("/api/v1/node", ANSWER_WITHIN)?;
+    serde_json::from_slice(&body).map_err(TopError::Snapshot)
+}
+
+/// Prints; that the reader has seen enough and left is no error.
+fn print(text: &str) -> Result<(), TopError> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,113 @@
+//! Pictures of the view, as text.
+
+use ratatui::Terminal;
+use ratatui::backend::TestBackend;
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use selvedge_node::view::NodeSnapshot;
+
+use super::*;
+use crate::top::state::tests::studio;
+
+fn picture(state: &State, width: u16, height: u16) -> Vec<String> {
+    let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+    terminal.draw(|frame| draw(frame, state)).unwrap();
+    let buffer = terminal.backend().buffer().clone();
+    let lines = buffer.content().chunks(usize::from(width.max(1)));
+    lines.map(|line| line.iter().map(|cell| cell.symbol()).collect::<String>()).collect()
+}
+
+fn watching() -> State {
+    let mut state = State::new("127.0.0.1:7700");
+    state.take(Ok(studio()));
+    state
+}
+
+#[test]
+fn a_wide_terminal_shows_all() {
+    let shown = picture(&watching(), 140, 16);
+    let expected = [
+        "selvedge top 127.0.0.1:7700  studio  up 0:01:01  3 streams",
+        "uplink dwcs: 2.94 Mbit/s of 3.00 Mbit/s sent, 4.10 Mbit/s offered, 7 frames wait",
+        "stream           state           rate on time decodable violations      wait \
+         decodable of late    dropped",
+        "speech           running   256 kbit/s 100.0 %   100.0 %          0   10.0 ms \
+         █                    0",
+        "lobby            running   188 kbit/s  61.0 %    61.0 %         12   45.1 ms \
+         ▅                    49: too-late 40, reference-l",
+        "door             starting           0       -         -          0         - \
+         ·                    0",
+    ];
+    for (line, expected) in shown.iter().zip(expected) {
+        // A gauge centres its label.
+        assert_eq!(line.trim_matches([' ', '█']).trim(), expected);
+    }
+    assert_eq!(
+        shown[11].trim(),
+        "speech H264 from file:clips/speech.mp4 to 127.0.0.1:5004 over uplink"
+    );
+    assert!(shown[12].contains("window 1/5, late drop"));
+    assert!(shown[15].starts_with("q quit  sort: f file▾ n name r rate"));
+}
+
+#[test]
+fn a_narrow_terminal_keeps_what_matters_most() {
+    let titles =
+        |width| picture(&watching(), width, 10)[2].split_whitespace().collect::<Vec<_>>().join(" ");
+    assert_eq!(titles(80), "stream state rate on time decodable violations");
+    assert_eq!(titles(60), "stream state rate on time decodable");
+    assert_eq!(titles(30), "stream decodable");
+}
+
+#[test]
+fn the_chosen_stream_is_told_of_and_stays_in_view() {
+    let mut state = State::new("here");
+    let mut node = studio();
+    let one = node.streams[1].clone();
+    node.streams =
+        (0..500).map(|n| StreamSnapshot { name: format!("s{n}"), ..one.clone() }).collect();
+    state.take(Ok(node));
+    for _ in 0..250 {
+        state.press(KeyEvent::new(KeyCode::Down, KeyModifiers::NONE));
+    }
+    let shown = picture(&state, 100, 20).join("\n");
+    assert!(shown.contains("s250 ") && !shown.contains("s300 "), "{shown}");
+    assert!(shown.contains("s250 H264 from file:clips/lobby.mp4"));
+}
+
+#[test]
+fn a_silent_node_is_named_and_its_last_snapshot_stays() {
+    let mut state = State::new("here");
+    assert!(picture(&state, 60, 5)[0].starts_with("selvedge top here  asking ..."));
+    state.take(Err("no node answers".into()));
+    assert!(picture(&state, 60, 5)[0].starts_with("selvedge top here  no node answers"));
+    state = watching();
+    state.take(Err("no node answers".into()));
+    let shown = picture(&state, 100, 12);
+    assert!(
+        shown[0].contains("no node answers") && shown.iter().any(|line| line.starts_with("lobby"))
+    );
+}
+
+#[test]
+fn any_size_and_any_snapshot_can_be_drawn() {
+    let mut odd = studio();
+    odd.name = "\u{1b}[2J\n講義".into();
+    odd.uptime_ms = u64::MAX;
+    odd.links[0].rate_bps = 0;
+    odd.links[0].sent_bps = u64::MAX;
+    odd.links.extend(vec![odd.links[0].clone(); 300]);
+    odd.streams[0].decodable_share = Some(1e300);
+    odd.streams[0].queueing_mean_ms = Some(-1e300);
+    odd.streams[0].period_ms = 1e300;
+    odd.streams[0].name = "ä".repeat(1000);
+    odd.streams[1].name.clear();
+    odd.streams.push(odd.streams[1].clone());
+    for node in [odd, NodeSnapshot::default()] {
+        let mut state = State::new("here");
+        state.take(Ok(node));
+        for (width, height) in [(1, 1), (1, 50), (2, 3), (7, 4), (80, 1), (80, 24), (300, 100)] {
+            let shown = picture(&state, width, height).concat();
+            assert!(!shown.contains(char::is_control), "{width}x{height}");
+        }
+    }
+}

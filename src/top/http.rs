@@ -1,0 +1,288 @@
+//! One question to a node: HTTP/1.1 GET over plain TCP (RFC 9112), bounded in time and size.
+
+use std::fmt;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::time::{Duration, Instant};
+
+/// The longest answer that is read, in bytes.
+const BODY_MOST: u64 = 8 << 20;
+/// The longest status line and headers together.
+const HEAD_MOST: u64 = 64 << 10;
+/// The longest line that gives a chunk's size, or trailer.
+const LINE_MOST: u64 = 4 << 10;
+const PORT: u16 = 7700;
+
+/// Why a question got no answer.
+#[derive(Debug)]
+pub(crate) enum HttpError {
+    /// Not an address.
+    Address(String),
+    /// An address with `https://`.
+    Encrypted,
+    /// A token that can't stand in a header.
+    Token,
+    /// No host of that name, or nobody listens.
+    Connect {
+        /// Where.
+        address: String,
+        /// Why not.
+        error: io::Error,
+    },
+    /// Not within the time.
+    Timeout(Duration),
+    /// An answer, but not 200.
+    Status(u16),
+    /// More than is read.
+    TooLarge,
+    /// Not HTTP.
+    Malformed(&'static str),
+    /// The connection broke.
+    Io(io::Error),
+}
+
+impl fmt::Display for HttpError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Address(text) => {
+                write!(f, "{text:?} is not an address; write HOST:PORT, such as 127.0.0.1:{PORT}")
+            }
+            Self::Encrypted => {
+                write!(f, "https is not spoken here; connect to the node itself, or through ssh -L")
+            }
+            Self::Token => write!(f, "the token holds characters that no token has; copy it again"),
+            Self::Connect { address, error } => {
+                write!(f, "no node answers at {address} ({error}); is it running, and there?")
+            }
+            Self::Timeout(limit) => write!(f, "the node did not answer within {limit:?}"),
+            Self::Status(401 | 403) => {
+                write!(f, "the node wants its token; set SELVEDGE_TOKEN or use --token")
+            }
+            Self::Status(404) => write!(f, "there is no node here (status 404); another server?"),
+            Self::Status(status) => write!(f, "the node answered with status {status}"),
+            Self::TooLarge => write!(f, "the answer is longer than {} MiB", BODY_MOST >> 20),
+            Self::Malformed(what) => write!(f, "the answer is not HTTP: {what}"),
+            Self::Io(error) => write!(f, "the connection broke: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for HttpError {}
+
+impl From<io::Error> for HttpError {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::UnexpectedEof => Self::Malformed("it ends too early"),
+            _ => Self::Io(error),
+        }
+    }
+}
+
+/// Where to ask, and as whom.
+#[derive(Clone)]
+pub(super) struct Client {
+    /// `HOST:PORT`.
+    address: String,
+    token: Option<String>,
+}
+
+impl Client {
+    /// Takes `HOST:PORT`, `HOST`, or either with `http://` before and `/` behind.
+    pub(super) fn new(address: &str, token: Option<String>) -> Result<Self, HttpError> {
+        if address.starts_with("https://") {
+            return Err(HttpError::Encrypted);
+        }
+        let visible = |text: &str| text.bytes().all(|b| b.is_ascii_graphic());
+        if token.as_deref().is_some_and(|token| !visible(token) || token.len() > 4096) {
+            return Err(HttpError::Token);
+        }
+        let host = address.strip_prefix("http://").unwrap_or(address).trim_end_matches('/');
+        let named = |c: char| c.is_ascii_alphanumeric() || "-._:[]%".contains(c);
+        if host.is_empty() || host.len() > 255 || !host.chars().all(named) {
+            return Err(HttpError::Address(address.to_owned()));
+        }
+        // The colons of `[::1]` are not those before a port.
+        let port = host.rsplit_once(':').filter(|(_, port)| !port.contains(']'));
+        let address = match port {
+            None => format!("{host}:{PORT}"),
+            Some((_, port)) if port.parse::<u16>().is_ok_and(|port| port > 0) => host.to_owned(),
+            Some(_) => return Err(HttpError::Address(address.to_owned())),
+        };
+        Ok(Self { address, token })
+    }
+
+    /// `HOST:PORT`.
+    pub(super) fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// The body of a resource. Looking up the host's name is not part of the time limit.
+    pub(super) fn get(&self, path: &str, limit: Duration) -> Result<Vec<u8>, HttpError> {
+        let failed = |error| HttpError::Connect { address: self.address.clone(), error };
+        let places = self.address.to_socket_addrs().map_err(failed)?;
+        let clock = Limit { until: Instant::now() + limit };
+        let timed = |error: HttpError| match error {
+            HttpError::Io(error)
+                if matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock) =>
+            {
+                HttpError::Timeout(limit)
+            }
+            error => error,
+        };
+        let stream = connect(places, &clock).map_err(failed)?;
+        self.ask(stream, path, &clock).map_err(timed)
+    }
+
+    fn ask(&self, mut stream: TcpStream, path: &str, clock: &Limit) -> Result<Vec<u8>, HttpError> {
+        let mut request = format!(
+            "GET {path} HTTP/1.1\r\nHost: {}\r\nAccept: application/json\r\nConnection: close\r\n",
+            self.address
+        );
+        if let Some(token) = &self.token {
+            request.push_str(&format!("Authorization: Bearer {token}\r\n"));
+        }
+        request.push_str("\r\n");
+        stream.set_write_timeout(Some(clock.left()?))?;
+        stream.write_all(request.as_bytes())?;
+        body(&mut BufReader::new(Timed { stream, clock }))
+    }
+}
+
+fn connect(places: impl Iterator<Item = SocketAddr>, clock: &Limit) -> io::Result<TcpStream> {
+    let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    for place in places {
+        match TcpStream::connect_timeout(&place, clock.left()?) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+/// The moment by which all must be done.
+struct Limit {
+    until: Instant,
+}
+
+impl Limit {
+    fn left(&self) -> io::Result<Duration> {
+        let left = self.until.saturating_duration_since(Instant::now());
+        if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
+    }
+}
+
+/// A stream whose reads end by one moment, however slowly bytes drip in.
+struct Timed<'c> {
+    stream: TcpStream,
+    clock: &'c Limit,
+}
+
+impl Read for Timed<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.stream.set_read_timeout(Some(self.clock.left()?))?;
+        self.stream.read(buffer)
+    }
+}
+
+/// How a body ends.
+enum End {
+    Length(u64),
+    Chunks,
+    Close,
+}
+
+/// The body of a response with status 200.
+fn body(reader: &mut impl BufRead) -> Result<Vec<u8>, HttpError> {
+    let mut body = Vec::new();
+    match head(reader)? {
+        End::Length(length) if length > BODY_MOST => return Err(HttpError::TooLarge),
+        End::Length(length) => {
+            reader.take(length).read_to_end(&mut body)?;
+            if (body.len() as u64) < length {
+                return Err(HttpError::Malformed("it ends too early"));
+            }
+        }
+        End::Chunks => chunks(reader, &mut body)?,
+        End::Close => {
+            reader.take(BODY_MOST + 1).read_to_end(&mut body)?;
+            if body.len() as u64 > BODY_MOST {
+                return Err(HttpError::TooLarge);
+            }
+        }
+    }
+    Ok(body)
+}
+
+/// Status line and headers, up to the empty line.
+fn head(reader: &mut impl BufRead) -> Result<End, HttpError> {
+    let mut head = reader.take(HEAD_MOST);
+    let first = line(&mut head)?;
+    let status = first
+        .strip_prefix("HTTP/1.")
+        .and_then(|rest| rest.split(' ').nth(1))
+        .and_then(|status| status.parse::<u16>().ok())
+        .ok_or(HttpError::Malformed("no status line"))?;
+    if status != 200 {
+        return Err(HttpError::Status(status));
+    }
+    let mut end = End::Close;
+    loop {
+        let line = line(&mut head)?;
+        if line.is_empty() {
+            return Ok(end);
+        }
+        let (name, value) = line.split_once(':').ok_or(HttpError::Malformed("a bad header"))?;
+        let value = value.trim();
+        if name.eq_ignore_ascii_case("transfer-encoding") {
+            if !value.eq_ignore_ascii_case("chunked") {
+                return Err(HttpError::Malformed("an unknown transfer encoding"));
+            }
+            end = End::Chunks;
+        } else if name.eq_ignore_ascii_case("content-length") && !matches!(end, End::Chunks) {
+            let digits = !value.is_empty() && value.bytes().all(|b| b.is_ascii_digit());
+            let length = value.parse().ok().filter(|_| digits);
+            end = End::Length(length.ok_or(HttpError::Malformed("a bad content length"))?);
+        }
+    }
+}
+
+/// Chunks and trailers (RFC 9112 section 7.1).
+fn chunks(reader: &mut impl BufRead, body: &mut Vec<u8>) -> Result<(), HttpError> {
+    loop {
+        let size = line(&mut reader.take(LINE_MOST))?;
+        let size = size.split(';').next().unwrap_or("").trim();
+        let digits = (1..=16).contains(&size.len()) && size.bytes().all(|b| b.is_ascii_hexdigit());
+        let size = u64::from_str_radix(size, 16).ok().filter(|_| digits);
+        let size = size.ok_or(HttpError::Malformed("a bad chunk size"))?;
+        if size == 0 {
+            break;
+        }
+        if size > BODY_MOST - body.len() as u64 {
+            return Err(HttpError::TooLarge);
+        }
+        let before = body.len() as u64;
+        reader.take(size).read_to_end(body)?;
+        if body.len() as u64 - before < size || !line(&mut reader.take(2))?.is_empty() {
+            return Err(HttpError::Malformed("a chunk that ends elsewhere"));
+        }
+    }
+    let mut trailers = reader.take(HEAD_MOST);
+    while !line(&mut trailers)?.is_empty() {}
+    Ok(())
+}
+
+/// A line without its end.
+fn line(reader: &mut impl BufRead) -> Result<String, HttpError> {
+    let mut bytes = Vec::new();
+    reader.read_until(b'\n', &mut bytes)?;
+    if bytes.pop() != Some(b'\n') {
+        return Err(HttpError::Malformed("a line without an end"));
+    }
+    if bytes.last() == Some(&b'\r') {
+        bytes.pop();
+    }
+    String::from_utf8(bytes).map_err(|_| HttpError::Malformed("a line that is not text"))
+}
+
+#[cfg(test)]
+mod tests;

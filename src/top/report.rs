@@ -1,0 +1,105 @@
+//! A snapshot as plain tables, for `--once`.
+
+use selvedge_node::view::{LinkSnapshot, NodeSnapshot, StreamSnapshot};
+
+use super::figures;
+use crate::table::{Align, Table};
+
+/// The node in a line, its links and its streams in a table each.
+pub(super) fn tables(node: &NodeSnapshot) -> String {
+    use Align::{Left, Right};
+    let mut links = Table::new(&[
+        ("link", Left),
+        ("discipline", Left),
+        ("rate", Right),
+        ("sent", Right),
+        ("offered", Right),
+        ("use", Right),
+        ("waiting", Right),
+    ]);
+    for link in &node.links {
+        links.row([
+            link.name.clone(),
+            link.discipline.clone(),
+            figures::rate(link.rate_bps),
+            figures::rate(link.sent_bps),
+            figures::rate(link.offered_bps),
+            figures::share(used(link)),
+            link.queued_frames.to_string(),
+        ]);
+    }
+    let mut streams = Table::new(&[
+        ("stream", Left),
+        ("link", Left),
+        ("state", Left),
+        ("rate", Right),
+        ("on time", Right),
+        ("decodable", Right),
+        ("violations", Right),
+        ("wait", Right),
+        ("wait p99", Right),
+        ("dropped", Left),
+    ]);
+    for stream in &node.streams {
+        streams.row([
+            stream.name.clone(),
+            stream.link.clone(),
+            state(stream).to_owned(),
+            figures::rate(stream.sent_bps),
+            figures::share(stream.on_time_share),
+            figures::share(stream.decodable_share),
+            stream.violations.to_string(),
+            figures::millis(stream.queueing_mean_ms),
+            figures::millis(stream.queueing_p99_ms),
+            figures::drops(&stream.dropped),
+        ]);
+    }
+    let mut head = Table::new(&[("node", Left), ("up", Right)]);
+    head.row([node.name.clone(), figures::uptime(node.uptime_ms)]);
+    format!("{head}\n{links}\n{streams}")
+}
+
+/// The share of a link's rate that is used.
+pub(super) fn used(link: &LinkSnapshot) -> Option<f64> {
+    (link.rate_bps > 0).then(|| link.sent_bps as f64 / link.rate_bps as f64)
+}
+
+pub(super) const fn state(stream: &StreamSnapshot) -> &'static str {
+    use selvedge_node::view::StreamState::{Ended, Failed, Retrying, Running, Stalled, Starting};
+    match stream.state {
+        Starting => "starting",
+        Running => "running",
+        Stalled => "stalled",
+        Retrying => "retrying",
+        Ended => "ended",
+        Failed => "failed",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::top::state::tests::studio;
+
+    #[test]
+    fn a_snapshot_fits_a_pipe() {
+        let expected = "\
+node         up
+studio  0:01:01
+
+link    discipline         rate         sent      offered     use  waiting
+uplink  dwcs        3.00 Mbit/s  2.94 Mbit/s  4.10 Mbit/s  98.0 %        7
+
+stream  link    state           rate  on time  decodable  violations     wait  wait p99  dropped
+speech  uplink  running   256 kbit/s  100.0 %    100.0 %           0  10.0 ms    180 ms  0
+lobby   uplink  running   188 kbit/s   61.0 %     61.0 %          12  45.1 ms    180 ms  49: too-late 40, reference-lost 9
+door    uplink  starting           0        -          -           0        -         -  0
+";
+        assert_eq!(tables(&studio()), expected);
+    }
+
+    #[test]
+    fn a_link_without_a_rate_has_no_use() {
+        assert_eq!(used(&LinkSnapshot::default()), None);
+    }
+}
