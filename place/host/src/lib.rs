@@ -5,4 +5,8 @@
 //! the arithmetic.
 
 pub mod clock;
+mod socket;
+pub mod transmit;
 pub mod wake;
+
+pub use socket::SocketError;
