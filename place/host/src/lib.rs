@@ -5,6 +5,7 @@
 //! the arithmetic.
 
 pub mod clock;
+pub mod measure;
 mod socket;
 pub mod transmit;
 pub mod wake;
