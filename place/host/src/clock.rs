@@ -33,6 +33,25 @@ impl Clock {
         Instant(read(ClockId::Monotonic).saturating_sub(self.origin))
     }
 
+    /// When `CLOCK_REALTIME` read `stamp`, given both clocks now. Stamps in the future count as
+    /// now and stamps before `earliest` as that, so that a step of the wall clock between stamp
+    /// and reading cannot carry an instant out of the interval in which it must lie.
+    #[must_use]
+    pub(crate) fn of_wall_stamp(
+        &self,
+        stamp: u64,
+        read_at: WallReading,
+        earliest: Instant,
+    ) -> Instant {
+        let age = Span(read_at.wall.saturating_sub(stamp));
+        (read_at.now - age).max(earliest).min(read_at.now)
+    }
+
+    /// This clock and `CLOCK_REALTIME`, read together.
+    pub(crate) fn with_wall(&self) -> WallReading {
+        WallReading { wall: read(ClockId::Realtime), now: self.now() }
+    }
+
     /// Sleeps until `at`, returning at once if it has passed. Wakes late by the scheduler's
     /// wake-up latency (tens of microseconds on an idle machine), never early.
     pub fn sleep_until(&self, at: Instant) {
@@ -57,6 +76,15 @@ impl Clock {
             std::hint::spin_loop();
         }
     }
+}
+
+/// Both clocks at one moment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WallReading {
+    /// Nanoseconds of `CLOCK_REALTIME`.
+    pub(crate) wall: u64,
+    /// The run's clock.
+    pub(crate) now: Instant,
 }
 
 fn read(id: ClockId) -> u64 {
@@ -119,5 +147,16 @@ mod tests {
             assert!(clock.now() >= at);
         }
         clock.sleep_until(Instant::ZERO);
+    }
+
+    #[test]
+    fn a_wall_stamp_stays_between_the_last_look_and_now() {
+        let clock = Clock::new();
+        let now = Instant(5_000);
+        let read_at = WallReading { wall: 1_000_000, now };
+        let earliest = Instant(4_000);
+        assert_eq!(clock.of_wall_stamp(999_800, read_at, earliest), Instant(4_800));
+        assert_eq!(clock.of_wall_stamp(1_000_100, read_at, earliest), now);
+        assert_eq!(clock.of_wall_stamp(0, read_at, earliest), earliest);
     }
 }

@@ -6,6 +6,7 @@
 
 pub mod clock;
 pub mod measure;
+pub mod receive;
 mod socket;
 pub mod transmit;
 pub mod wake;

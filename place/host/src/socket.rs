@@ -48,7 +48,6 @@ pub(crate) fn open(v6: bool) -> Result<OwnedFd, SocketError> {
     Ok(socket)
 }
 
-#[cfg_attr(not(test), expect(dead_code, reason = "the receiver's half"))]
 /// The same, bound; with the address that it got (port 0 asks for any).
 pub(crate) fn open_bound(at: SocketAddr) -> Result<(OwnedFd, SocketAddr), SocketError> {
     let failed = |e: rustix::io::Errno| SocketError::Bind { at, source: e.into() };
@@ -63,7 +62,6 @@ pub(crate) fn open_bound(at: SocketAddr) -> Result<(OwnedFd, SocketAddr), Socket
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Buffer {
     Send,
-    #[cfg_attr(not(test), expect(dead_code, reason = "the receiver's half"))]
     Receive,
 }
 
