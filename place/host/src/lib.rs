@@ -7,6 +7,7 @@
 pub mod clock;
 pub mod measure;
 pub mod receive;
+pub mod record;
 mod socket;
 pub mod transmit;
 pub mod wake;
