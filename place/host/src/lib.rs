@@ -4,6 +4,7 @@
 //! rooms, which are handed the time. `measure` is pure as well: it is the receiving end's half of
 //! the arithmetic.
 
+pub mod bench;
 pub mod clock;
 pub mod measure;
 pub mod receive;
