@@ -169,45 +169,64 @@ mod tests {
         assert!(clock.now() >= at);
     }
 
-    /// Producers count up and call; the sleeper waits with no time limit until it has seen all.
-    /// A single lost wake leaves it asleep for ever, which the watchdog's deadline turns into a
-    /// failure.
-    #[test]
-    fn no_wake_is_lost_under_stress() {
-        const PRODUCERS: u64 = 3;
-        const ITEMS: u64 = 20_000;
-        let (_, mut sleeper, waker) = pair();
-        let work = Arc::new(AtomicU64::new(0));
-        let (done, finished) = std::sync::mpsc::channel();
-        let consumer = {
-            let work = Arc::clone(&work);
-            std::thread::spawn(move || {
-                // Relaxed: the waker's and sleeper's own ordering is what is tested.
-                while work.load(Ordering::Relaxed) < PRODUCERS * ITEMS {
+    /// Spends a time that differs from turn to turn, so that two threads meet at every stage.
+    fn linger(turn: u64) {
+        for _ in 0..(turn.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) % 500 {
+            std::hint::spin_loop();
+        }
+    }
+
+    /// Producers publish one item at a time and wait until it is seen; the sleeper waits with no
+    /// time limit. So every single wake counts: with one producer, a lost one leaves both
+    /// waiting for ever, which the deadline turns into a failure.
+    fn ping_pong(producers: usize, rounds: u64) {
+        let (clock, mut sleeper, waker) = pair();
+        let end = clock.now() + Span::from_secs(60);
+        let lanes: Arc<Vec<[AtomicU64; 2]>> =
+            Arc::new((0..producers).map(|_| [const { AtomicU64::new(0) }; 2]).collect());
+        let work = Arc::clone(&lanes);
+        let consumer = std::thread::spawn(move || {
+            // Relaxed: the ordering of waker and sleeper is what is tested.
+            let mut looks = 0;
+            while work.iter().any(|[_, seen]| seen.load(Ordering::Relaxed) < rounds) {
+                for [published, seen] in work.iter() {
+                    seen.store(published.load(Ordering::Relaxed), Ordering::Relaxed);
+                }
+                // Between looking and sleeping is where calls get lost: stay there a while.
+                looks += 1;
+                linger(looks);
+                if work.iter().any(|[_, seen]| seen.load(Ordering::Relaxed) < rounds) {
                     sleeper.wait_until(Instant::MAX);
                 }
-                done.send(()).unwrap();
-            })
+            }
+        });
+        let producer = |lane: usize| {
+            let [published, seen] = &lanes[lane];
+            for round in 1..=rounds {
+                linger(round);
+                published.store(round, Ordering::Relaxed);
+                waker.wake();
+                while seen.load(Ordering::Relaxed) < round {
+                    assert!(clock.now() < end, "the sleeper slept through call {round}");
+                    std::thread::yield_now();
+                }
+            }
         };
-        let producers: Vec<_> = (0..PRODUCERS)
-            .map(|p| {
-                let (work, waker) = (Arc::clone(&work), waker.clone());
-                std::thread::spawn(move || {
-                    for i in 0..ITEMS {
-                        work.fetch_add(1, Ordering::Relaxed);
-                        waker.wake();
-                        if (i + p) % 7 == 0 {
-                            std::thread::yield_now();
-                        }
-                    }
-                })
-            })
-            .collect();
-        for producer in producers {
-            producer.join().unwrap();
-        }
-        let all = finished.recv_timeout(std::time::Duration::from_secs(60));
-        assert!(all.is_ok(), "the sleeper slept through its last call");
+        std::thread::scope(|scope| {
+            for lane in 0..producers {
+                scope.spawn(move || producer(lane));
+            }
+        });
         consumer.join().unwrap();
+    }
+
+    #[test]
+    fn no_wake_is_lost() {
+        ping_pong(1, 20_000);
+    }
+
+    #[test]
+    fn no_wake_is_lost_among_several_producers() {
+        ping_pong(3, 5_000);
     }
 }
