@@ -26,7 +26,9 @@ pub enum Method {
     /// One system call per up to 64 packets.
     SendMmsg,
     /// The same, and packets in a row to the same destination, all of the same size (the last
-    /// may be shorter), pass through the kernel as one, to be cut at its end (UDP GSO).
+    /// may be shorter), pass through the kernel as one, to be cut at its end (UDP GSO). A local
+    /// queue that has to cut such a run (`tbf`, with runs above its burst) may drop parts of it
+    /// without telling; [`Fate::Busy`] is certain only of runs that it takes or drops whole.
     #[default]
     Gso,
 }

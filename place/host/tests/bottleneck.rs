@@ -110,8 +110,10 @@ fn full_queues() {
                 let sent = transmitter.send_batch(&batch).iter().filter(|&&f| f == Fate::Sent);
                 let sent = sent.count() as u64;
                 let counters = transmitter.counters();
-                // It did not wait for all to go, which takes over two seconds.
-                assert!(counters.busy > 0, "{method:?} {send_buffer} {patience}");
+                // It did not wait for all to go, which takes over two seconds. Of a run that is
+                // cut by the queue itself, the kernel tells no losses as long as a part fits.
+                let told = method != Method::Gso || patience == Span::ZERO;
+                assert!(counters.busy > 0 || !told, "{method:?} {send_buffer} {patience}");
                 assert_eq!((counters.packets, sent + counters.busy), (sent, 200));
             }
         }
