@@ -1,1 +1,16 @@
-//! Placeholder.
+//! The Linux placement: clock, sockets, transmission, receiver, and what they measure.
+//!
+//! Everything that reads a clock or does I/O for a node is here; decisions are made in the pure
+//! rooms, which are handed the time. `measure` is pure as well: it is the receiving end's half of
+//! the arithmetic.
+
+pub mod bench;
+pub mod clock;
+pub mod measure;
+pub mod receive;
+pub mod record;
+mod socket;
+pub mod transmit;
+pub mod wake;
+
+pub use socket::SocketError;

@@ -1,0 +1,162 @@
+//! The clock of a run: `CLOCK_MONOTONIC` counted from the run's beginning, and exact sleeping.
+//!
+//! Every thread of a run holds a copy of the same [`Clock`], so that their instants compare.
+//! The pure rooms never see it: they are handed the [`Instant`] that [`Clock::now`] returned.
+
+use std::cell::Cell;
+use std::num::NonZeroU64;
+
+use rustix::io::Errno;
+use rustix::thread::{clock_nanosleep_absolute, set_current_timer_slack};
+use rustix::time::{ClockId, Timespec, clock_gettime};
+use selvedge_units::{Instant, Span};
+
+const NANOS_PER_SEC: u64 = 1_000_000_000;
+
+/// Nanoseconds of `CLOCK_MONOTONIC` since the clock was made. Copies share their beginning.
+#[derive(Clone, Copy, Debug)]
+pub struct Clock {
+    origin: u64,
+}
+
+impl Clock {
+    /// A clock that reads [`Instant::ZERO`] now.
+    #[must_use]
+    #[expect(clippy::new_without_default, reason = "making one reads the time")]
+    pub fn new() -> Self {
+        Self { origin: read(ClockId::Monotonic) }
+    }
+
+    /// The time now; never goes back.
+    #[must_use]
+    pub fn now(&self) -> Instant {
+        Instant(read(ClockId::Monotonic).saturating_sub(self.origin))
+    }
+
+    /// When `CLOCK_REALTIME` read `stamp`, given both clocks now. Stamps in the future count as
+    /// now and stamps before `earliest` as that, so that a step of the wall clock between stamp
+    /// and reading cannot carry an instant out of the interval in which it must lie.
+    #[must_use]
+    pub(crate) fn of_wall_stamp(
+        &self,
+        stamp: u64,
+        read_at: WallReading,
+        earliest: Instant,
+    ) -> Instant {
+        let age = Span(read_at.wall.saturating_sub(stamp));
+        (read_at.now - age).max(earliest).min(read_at.now)
+    }
+
+    /// This clock and `CLOCK_REALTIME`, read together.
+    pub(crate) fn with_wall(&self) -> WallReading {
+        WallReading { wall: read(ClockId::Realtime), now: self.now() }
+    }
+
+    /// Sleeps until `at`, returning at once if it has passed. Wakes late by the scheduler's
+    /// wake-up latency (tens of microseconds on an idle machine), never early.
+    pub fn sleep_until(&self, at: Instant) {
+        self.sleep_then_spin(at, Span::ZERO);
+    }
+
+    /// Sleeps until `spin` before `at`, then watches the clock: exact to some tens of nanoseconds
+    /// while the thread keeps its processor, for that much of a processor's time.
+    pub fn sleep_then_spin(&self, at: Instant, spin: Span) {
+        exact_timers();
+        let wake = at - spin;
+        while self.now() < wake {
+            let request = timespec(self.origin.saturating_add(wake.0));
+            match clock_nanosleep_absolute(ClockId::Monotonic, &request) {
+                Ok(()) | Err(Errno::INTR) => {}
+                // Only an unsupported clock or a bad time gets here, and neither can be: the
+                // clock exists and `timespec` writes valid times. Give the processor away.
+                Err(_) => std::thread::yield_now(),
+            }
+        }
+        while self.now() < at {
+            std::hint::spin_loop();
+        }
+    }
+}
+
+/// Both clocks at one moment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WallReading {
+    /// Nanoseconds of `CLOCK_REALTIME`.
+    pub(crate) wall: u64,
+    /// The run's clock.
+    pub(crate) now: Instant,
+}
+
+fn read(id: ClockId) -> u64 {
+    nanos(clock_gettime(id))
+}
+
+/// Nanoseconds in a time of the kernel; zero for times before its epoch.
+fn nanos(t: Timespec) -> u64 {
+    let secs = u64::try_from(t.tv_sec).unwrap_or(0);
+    secs.saturating_mul(NANOS_PER_SEC).saturating_add(u64::try_from(t.tv_nsec).unwrap_or(0))
+}
+
+/// A time for the kernel. The quotient of a `u64` of nanoseconds always fits.
+pub(crate) fn timespec(nanos: u64) -> Timespec {
+    Timespec {
+        tv_sec: (nanos / NANOS_PER_SEC).cast_signed(),
+        tv_nsec: (nanos % NANOS_PER_SEC).cast_signed(),
+    }
+}
+
+/// Asks the kernel, once per thread, not to round this thread's timers (50 us by default).
+pub(crate) fn exact_timers() {
+    thread_local!(static ASKED: Cell<bool> = const { Cell::new(false) });
+    if !ASKED.replace(true) {
+        // Refused only by kernels without timer slack, which round nothing.
+        let _ = set_current_timer_slack(NonZeroU64::new(1));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn starts_at_zero_and_does_not_go_back() {
+        let clock = Clock::new();
+        assert!(clock.now() < Instant::ZERO + Span::from_secs(60));
+        let mut last = Instant::ZERO;
+        for _ in 0..1000 {
+            let now = clock.now();
+            assert!(now >= last);
+            last = now;
+        }
+    }
+
+    #[test]
+    fn copies_agree() {
+        let clock = Clock::new();
+        let copy = clock;
+        let (before, between, after) = (clock.now(), copy.now(), clock.now());
+        assert!(before <= between && between <= after);
+    }
+
+    #[test]
+    fn never_wakes_early() {
+        let clock = Clock::new();
+        for spin in [Span::ZERO, Span::from_micros(200)] {
+            let at = clock.now() + Span::from_millis(2);
+            clock.sleep_then_spin(at, spin);
+            assert!(clock.now() >= at);
+        }
+        clock.sleep_until(Instant::ZERO);
+    }
+
+    #[test]
+    fn a_wall_stamp_stays_between_the_last_look_and_now() {
+        let clock = Clock::new();
+        let now = Instant(5_000);
+        let read_at = WallReading { wall: 1_000_000, now };
+        let earliest = Instant(4_000);
+        assert_eq!(clock.of_wall_stamp(999_800, read_at, earliest), Instant(4_800));
+        assert_eq!(clock.of_wall_stamp(1_000_100, read_at, earliest), now);
+        assert_eq!(clock.of_wall_stamp(0, read_at, earliest), earliest);
+    }
+}

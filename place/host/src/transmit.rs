@@ -1,0 +1,345 @@
+//! Sending batches of datagrams: what the link chose goes in, and for each packet comes out
+//! whether the kernel took it.
+//!
+//! One unconnected, non-blocking socket per family carries all streams. Sockets ask for
+//! `IP_RECVERR`, for two reasons: without it the kernel hides that a local queue dropped a packet
+//! (`ENOBUFS`), and nobody would learn that a receiver refuses (ICMP). Such an error stands in
+//! the way of whichever packet happens to be next, so that one is tried again.
+
+mod message;
+
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use selvedge_units::{Bytes, Instant, Span};
+
+use crate::clock::{Clock, timespec};
+use crate::socket::{self, Buffer, SocketError};
+
+/// How packets are handed to the kernel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Method {
+    /// One system call per packet.
+    SendMsg,
+    /// One system call per up to 64 packets.
+    SendMmsg,
+    /// The same, and packets in a row to the same destination, all of the same size (the last
+    /// may be shorter), pass through the kernel as one, to be cut at its end (UDP GSO). A local
+    /// queue that has to cut such a run (`tbf`, with runs above its burst) may drop parts of it
+    /// without telling; [`Fate::Busy`] is certain only of runs that it takes or drops whole.
+    #[default]
+    Gso,
+}
+
+impl Method {
+    /// The name used in tables.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::SendMsg => "sendmsg",
+            Self::SendMmsg => "sendmmsg",
+            Self::Gso => "gso",
+        }
+    }
+}
+
+/// How a transmitter is set up.
+#[derive(Clone, Copy, Debug)]
+pub struct TransmitOptions {
+    /// How packets are handed over; [`Method::Gso`] falls back where the kernel has none.
+    pub method: Method,
+    /// Send buffer to ask for, per socket.
+    pub send_buffer: Bytes,
+    /// The longest that one [`Transmitter::send_batch`] waits, in all, for buffers to drain.
+    pub patience: Span,
+}
+
+impl Default for TransmitOptions {
+    /// GSO, 1 MB, 1 ms.
+    fn default() -> Self {
+        Self {
+            method: Method::default(),
+            send_buffer: Bytes(1_000_000),
+            patience: Span::from_millis(1),
+        }
+    }
+}
+
+/// A packet to send.
+#[derive(Clone, Copy, Debug)]
+pub struct Outgoing<'a> {
+    /// Where to.
+    pub to: SocketAddr,
+    /// The datagram, headers of IP and UDP not included.
+    pub bytes: &'a [u8],
+}
+
+/// What became of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// The kernel took it.
+    Sent,
+    /// Buffers stayed full for as long as the transmitter may wait; it may be sent again.
+    Busy,
+    /// The kernel will not send it (too large, no route, forbidden).
+    Refused(Errno),
+}
+
+/// What a transmitter did since its start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TransmitCounters {
+    /// Packets that the kernel took.
+    pub packets: u64,
+    /// Bytes in them, headers of IP and UDP not included.
+    pub bytes: Bytes,
+    /// System calls that send.
+    pub calls: u64,
+    /// Packets given back as [`Fate::Busy`].
+    pub busy: u64,
+    /// Packets given back as [`Fate::Refused`].
+    pub refused: u64,
+    /// Errors that hosts on the way or receivers reported (ICMP), such as a closed port.
+    pub icmp_errors: u64,
+    /// Runs that the kernel would not take as one and that were sent packet by packet.
+    pub gso_refused: u64,
+}
+
+/// Sends batches of packets. One thread owns it; it may move between threads.
+#[derive(Debug)]
+pub struct Transmitter {
+    v4: OwnedFd,
+    /// Absent on hosts without IPv6.
+    v6: Option<OwnedFd>,
+    clock: Clock,
+    method: Method,
+    patience: Span,
+    fates: Vec<Fate>,
+    counters: TransmitCounters,
+    unreachable: Option<SocketAddr>,
+}
+
+/// How often one message is tried again after errors that are not its own.
+const ATTEMPTS_MAX: u32 = 4;
+/// How many reported errors are read at once.
+const ERRORS_MAX: u32 = 64;
+/// Into how many pauses the patience is cut when a queue below the socket is full, which no
+/// event announces.
+const PAUSES: u64 = 8;
+
+impl Transmitter {
+    /// Opens the sockets and finds out whether the kernel has GSO.
+    ///
+    /// # Errors
+    /// [`SocketError::Open`], [`SocketError::Option`].
+    pub fn new(clock: Clock, options: TransmitOptions) -> Result<Self, SocketError> {
+        let v4 = prepare(false, options.send_buffer)?;
+        let v6 = prepare(true, options.send_buffer).ok();
+        let method = match options.method {
+            Method::Gso if !has_gso(&v4) => Method::SendMmsg,
+            method => method,
+        };
+        Ok(Self {
+            v4,
+            v6,
+            clock,
+            method,
+            patience: options.patience,
+            fates: Vec::new(),
+            counters: TransmitCounters::default(),
+            unreachable: None,
+        })
+    }
+
+    /// The method in use, after any fallback.
+    #[must_use]
+    pub const fn method(&self) -> Method {
+        self.method
+    }
+
+    /// What was done since the start.
+    #[must_use]
+    pub const fn counters(&self) -> TransmitCounters {
+        self.counters
+    }
+
+    /// The destination of the last packet that was reported undeliverable (ICMP).
+    #[must_use]
+    pub const fn unreachable(&self) -> Option<SocketAddr> {
+        self.unreachable
+    }
+
+    /// Sends packets in order and says of each what became of it, at the same index. Waits at
+    /// most the patience, in all. Allocates only when a batch is the largest so far.
+    pub fn send_batch(&mut self, packets: &[Outgoing<'_>]) -> &[Fate] {
+        let mut fates = std::mem::take(&mut self.fates);
+        fates.clear();
+        fates.resize(packets.len(), Fate::Busy);
+        let mut patience = Patience { span: self.patience, end: None };
+        let mut done = 0;
+        for run in packets.chunk_by(|a, b| a.to.is_ipv6() == b.to.is_ipv6()) {
+            self.send_run(run, &mut fates[done..done + run.len()], &mut patience);
+            done += run.len();
+        }
+        self.fates = fates;
+        &self.fates
+    }
+
+    /// Sends packets of one family; `fates` are [`Fate::Busy`] where not said otherwise.
+    fn send_run(&mut self, run: &[Outgoing<'_>], fates: &mut [Fate], patience: &mut Patience) {
+        let v6 = run.first().is_some_and(|packet| packet.to.is_ipv6());
+        if v6 && self.v6.is_none() {
+            fates.fill(Fate::Refused(Errno::AFNOSUPPORT));
+            self.counters.refused += run.len() as u64;
+            return;
+        }
+        let mut done = 0;
+        let mut attempts = 0;
+        // Packets below this index go one by one: the kernel would not take them as one.
+        let mut single_until = 0;
+        while done < run.len() {
+            let single = single_until.max(done) - done;
+            let outcome = message::send(self.socket(v6), &run[done..], self.method, single);
+            self.counters.calls += 1;
+            let error = match outcome.taken {
+                Ok(packets) => {
+                    fates[done..done + packets].fill(Fate::Sent);
+                    self.counters.packets += packets as u64;
+                    self.counters.bytes +=
+                        run[done..done + packets].iter().map(|p| Bytes(p.bytes.len() as u64)).sum();
+                    done += packets;
+                    attempts = 0;
+                    continue;
+                }
+                Err(error) => error,
+            };
+            let first = outcome.first;
+            match error {
+                Errno::AGAIN if patience.wait_writable(self, v6) => {}
+                // The socket itself is full: nothing of this family can go.
+                Errno::AGAIN => {
+                    self.counters.busy += (run.len() - done) as u64;
+                    return;
+                }
+                Errno::NOBUFS | Errno::NOMEM if patience.pause(self.clock) => {}
+                // The queue of one device is full: others may have room.
+                Errno::NOBUFS | Errno::NOMEM => {
+                    self.counters.busy += first as u64;
+                    done += first;
+                    attempts = 0;
+                }
+                Errno::INVAL | Errno::IO | Errno::MSGSIZE | Errno::OPNOTSUPP if first > 1 => {
+                    self.counters.gso_refused += 1;
+                    single_until = done + first;
+                }
+                _ if attempts < ATTEMPTS_MAX => {
+                    let reported = self.take_errors(v6);
+                    // No packet of UDP is refused by a peer as it is sent: this one came earlier.
+                    if reported == 0 && error == Errno::CONNREFUSED {
+                        self.counters.icmp_errors += 1;
+                    }
+                    attempts += 1;
+                }
+                errno => {
+                    fates[done..done + first].fill(Fate::Refused(errno));
+                    self.counters.refused += first as u64;
+                    done += first;
+                    attempts = 0;
+                }
+            }
+        }
+    }
+
+    /// The socket of a family; `send_run` has seen that there is one.
+    fn socket(&self, v6: bool) -> &OwnedFd {
+        self.v6.as_ref().filter(|_| v6).unwrap_or(&self.v4)
+    }
+
+    /// Takes reported errors off a socket; how many there were.
+    fn take_errors(&mut self, v6: bool) -> u32 {
+        let mut taken = 0;
+        while taken < ERRORS_MAX {
+            let Some(destination) = message::take_error(self.socket(v6)) else { break };
+            self.unreachable = destination.or(self.unreachable);
+            taken += 1;
+        }
+        self.counters.icmp_errors += u64::from(taken);
+        taken
+    }
+}
+
+/// What is left of the time that one batch may wait.
+struct Patience {
+    span: Span,
+    /// Set when the first wait begins, so that the clock is not read in batches that never wait.
+    end: Option<Instant>,
+}
+
+impl Patience {
+    fn left(&mut self, clock: Clock) -> Span {
+        if self.span == Span::ZERO {
+            return Span::ZERO;
+        }
+        let now = clock.now();
+        self.end.get_or_insert(now + self.span).since(now)
+    }
+
+    /// Waits until the socket can take more; false if there is no time left to wait.
+    fn wait_writable(&mut self, transmitter: &mut Transmitter, v6: bool) -> bool {
+        let left = self.left(transmitter.clock);
+        if left == Span::ZERO {
+            return false;
+        }
+        let timeout = timespec(left.0);
+        let mut fds = [PollFd::from_borrowed_fd(transmitter.socket(v6).as_fd(), PollFlags::OUT)];
+        // An interrupted or failed poll only leads to another try within the same patience.
+        let _ = poll(&mut fds, Some(&timeout));
+        if fds[0].revents().contains(PollFlags::ERR) {
+            transmitter.take_errors(v6);
+        }
+        true
+    }
+
+    /// Waits a while; false if there is no time left to wait.
+    fn pause(&mut self, clock: Clock) -> bool {
+        let left = self.left(clock);
+        let pause = Span(self.span.0.div_ceil(PAUSES)).min(left);
+        clock.sleep_until(clock.now() + pause);
+        left > Span::ZERO
+    }
+}
+
+fn prepare(v6: bool, send_buffer: Bytes) -> Result<OwnedFd, SocketError> {
+    let socket = socket::open(v6)?;
+    let (level, option, name) = if v6 {
+        (libc::IPPROTO_IPV6, libc::IPV6_RECVERR, "IPV6_RECVERR")
+    } else {
+        (libc::IPPROTO_IP, libc::IP_RECVERR, "IP_RECVERR")
+    };
+    socket::set_int(&socket, level, option, 1)
+        .map_err(|source| SocketError::Option { option: name, source })?;
+    socket::set_buffer(&socket, Buffer::Send, send_buffer);
+    Ok(socket)
+}
+
+/// Whether the kernel knows `UDP_SEGMENT` (Linux 4.18). What a device cannot do is found out by
+/// sending, see [`TransmitCounters::gso_refused`].
+fn has_gso(socket: &OwnedFd) -> bool {
+    let mut size: libc::c_int = 0;
+    let mut len = size_of::<libc::c_int>() as libc::socklen_t;
+    // SAFETY: the pointers describe one c_int and its length, both alive during the call.
+    let got = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_UDP,
+            libc::UDP_SEGMENT,
+            (&raw mut size).cast(),
+            &raw mut len,
+        )
+    };
+    got == 0
+}
+
+#[cfg(test)]
+mod tests;

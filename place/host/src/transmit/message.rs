@@ -1,0 +1,269 @@
+//! The kernel's form of a batch: `mmsghdr`s that point to packets, addresses and control data.
+
+use std::mem::MaybeUninit;
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use rustix::io::Errno;
+
+use super::{Method, Outgoing};
+use crate::socket::RawAddress;
+
+/// Messages per system call.
+const MESSAGES_MAX: usize = 64;
+/// Packets per system call, over all its messages.
+const PACKETS_MAX: usize = 256;
+/// Packets per message under GSO: what every kernel that has it takes.
+const SEGMENTS_MAX: usize = 64;
+/// Bytes per message under GSO: a datagram's limit with the headers of either family.
+const SEGMENTED_MAX: usize = 65_535 - 60 - 8;
+
+/// The control message that states the size to cut at (`UDP_SEGMENT`). Laid out as the
+/// `CMSG_*` macros would: header, then data at its alignment, padded to the same.
+#[repr(C)]
+struct SegmentSize {
+    header: libc::cmsghdr,
+    size: u16,
+}
+
+// SAFETY: CMSG_SPACE and CMSG_LEN only compute from their argument.
+const _: () = assert!(size_of::<SegmentSize>() == unsafe { libc::CMSG_SPACE(2) } as usize);
+// SAFETY: as above.
+const _: () =
+    assert!(std::mem::offset_of!(SegmentSize, size) == unsafe { libc::CMSG_LEN(0) } as usize);
+
+impl SegmentSize {
+    fn new(size: u16) -> Self {
+        // SAFETY: a cmsghdr is plain integers, for which zero bytes are a value; on some
+        // libcs it has padding fields that cannot be named here.
+        let mut header: libc::cmsghdr = unsafe { MaybeUninit::zeroed().assume_init() };
+        // SAFETY: CMSG_LEN only computes from its argument.
+        header.cmsg_len = unsafe { libc::CMSG_LEN(2) } as _;
+        header.cmsg_level = libc::SOL_UDP;
+        header.cmsg_type = libc::UDP_SEGMENT;
+        Self { header, size }
+    }
+}
+
+/// What one system call did.
+pub(super) struct Outcome {
+    /// How many packets the kernel took, from the first on; or what it said of the first message.
+    pub(super) taken: Result<usize, Errno>,
+    /// Packets in the first message.
+    pub(super) first: usize,
+}
+
+/// Hands as many of these packets over as fit into one call, at least one if there is one. The
+/// first `single` packets are not joined with others.
+pub(super) fn send(
+    socket: &OwnedFd,
+    packets: &[Outgoing<'_>],
+    method: Method,
+    single: usize,
+) -> Outcome {
+    lay_out(packets, method, single, |headers| {
+        // SAFETY: the headers, the addresses, parts and control data that they point to, and the
+        // packets are alive until this closure returns (see `lay_out`). The kernel writes only
+        // `msg_len`s, and reads only what the headers describe.
+        let sent = unsafe {
+            libc::sendmmsg(
+                socket.as_raw_fd(),
+                headers.as_mut_ptr(),
+                headers.len() as libc::c_uint,
+                libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL,
+            )
+        };
+        let len = |header: &libc::mmsghdr| header.msg_hdr.msg_iovlen;
+        Outcome {
+            taken: match usize::try_from(sent) {
+                Ok(sent) => Ok(headers.iter().take(sent).map(len).sum()),
+                Err(_) => Err(last_error()),
+            },
+            first: headers.first().map_or(0, len),
+        }
+    })
+}
+
+/// Lays packets out in the kernel's form, on the stack, and hands that to `then`. The headers'
+/// pointers are good until `then` returns. Only the part in use is ever written.
+fn lay_out<R>(
+    packets: &[Outgoing<'_>],
+    method: Method,
+    single: usize,
+    then: impl FnOnce(&mut [libc::mmsghdr]) -> R,
+) -> R {
+    let mut headers = [const { MaybeUninit::<libc::mmsghdr>::uninit() }; MESSAGES_MAX];
+    let mut addresses = [const { MaybeUninit::<RawAddress>::uninit() }; MESSAGES_MAX];
+    let mut sizes = [const { MaybeUninit::<SegmentSize>::uninit() }; MESSAGES_MAX];
+    let mut parts = [const { MaybeUninit::<libc::iovec>::uninit() }; PACKETS_MAX];
+    // One pointer to each array, taken once: borrowing an array again would invalidate those
+    // into it that were handed out before.
+    let addresses: *mut RawAddress = addresses.as_mut_ptr().cast();
+    let sizes: *mut SegmentSize = sizes.as_mut_ptr().cast();
+    let parts: *mut libc::iovec = parts.as_mut_ptr().cast();
+    let packets = &packets[..packets.len().min(PACKETS_MAX)];
+    let limit = if method == Method::SendMsg { 1 } else { MESSAGES_MAX };
+    let (mut used, mut messages) = (0, 0);
+    while messages < limit && used < packets.len() {
+        let rest = &packets[used..];
+        let joined = if method == Method::Gso && used >= single { joinable(rest) } else { 1 };
+        let (address, address_len) = RawAddress::new(rest[0].to);
+        // SAFETY: an mmsghdr is integers and pointers, for which zero bytes are a value.
+        let mut header: libc::mmsghdr = unsafe { MaybeUninit::zeroed().assume_init() };
+        // SAFETY: `messages < limit <= MESSAGES_MAX`, the length of `addresses` and `sizes`;
+        // `used + joined <= packets.len() <= PACKETS_MAX`, the length of `parts`.
+        unsafe {
+            let to = addresses.add(messages);
+            to.write(address);
+            header.msg_hdr.msg_name = to.cast();
+            header.msg_hdr.msg_iov = parts.add(used);
+            for (i, packet) in rest[..joined].iter().enumerate() {
+                parts.add(used + i).write(libc::iovec {
+                    iov_base: packet.bytes.as_ptr().cast_mut().cast(),
+                    iov_len: packet.bytes.len(),
+                });
+            }
+            if joined > 1 {
+                let size = sizes.add(messages);
+                // `joinable` joins only packets of which several fit a datagram.
+                let bytes = u16::try_from(rest[0].bytes.len()).unwrap_or(u16::MAX);
+                size.write(SegmentSize::new(bytes));
+                header.msg_hdr.msg_control = size.cast();
+                header.msg_hdr.msg_controllen = size_of::<SegmentSize>() as _;
+            }
+        }
+        header.msg_hdr.msg_namelen = address_len;
+        header.msg_hdr.msg_iovlen = joined as _;
+        headers[messages].write(header);
+        used += joined;
+        messages += 1;
+    }
+    let written = headers.as_mut_ptr().cast();
+    // SAFETY: the first `messages` headers were written above.
+    then(unsafe { std::slice::from_raw_parts_mut(written, messages) })
+}
+
+/// How many packets, from the first on, may pass as one: same destination, same size, the last
+/// perhaps shorter. Empty datagrams stand alone, for they would leave no trace in a longer one.
+fn joinable(packets: &[Outgoing<'_>]) -> usize {
+    let first = packets[0];
+    let size = first.bytes.len();
+    if size == 0 {
+        return 1;
+    }
+    let mut joined = 1;
+    let most = SEGMENTS_MAX.min(SEGMENTED_MAX / size);
+    for packet in packets.iter().skip(1) {
+        let len = packet.bytes.len();
+        if joined >= most || len == 0 || len > size || packet.to != first.to {
+            break;
+        }
+        joined += 1;
+        if len < size {
+            break;
+        }
+    }
+    joined
+}
+
+/// Takes one reported error off the socket's error queue: to whom the packet went that it is
+/// about, if that is told. `None` if the queue is empty.
+pub(super) fn take_error(socket: &OwnedFd) -> Option<Option<SocketAddr>> {
+    let mut address = RawAddress::zeroed();
+    // SAFETY: a msghdr is integers and pointers, for which zero bytes are a value.
+    let mut header: libc::msghdr = unsafe { MaybeUninit::zeroed().assume_init() };
+    header.msg_name = (&raw mut address).cast();
+    header.msg_namelen = size_of::<RawAddress>() as libc::socklen_t;
+    // SAFETY: the header describes `address` and its length, no parts and no control data; the
+    // kernel writes within that.
+    let got = unsafe {
+        libc::recvmsg(socket.as_raw_fd(), &raw mut header, libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT)
+    };
+    (got >= 0).then(|| address.to_socket_addr())
+}
+
+fn last_error() -> Errno {
+    Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Reads a layout back as the kernel would: sizes of the parts of each message, the size to
+    /// cut at, the destination's port. Runs under Miri.
+    fn read_back(packets: &[Outgoing<'_>], method: Method, single: usize) -> Vec<Message> {
+        lay_out(packets, method, single, |headers| {
+            headers
+                .iter()
+                .map(|header| {
+                    let header = &header.msg_hdr;
+                    // SAFETY: `lay_out` promises that the pointers are good here.
+                    unsafe {
+                        let parts = std::slice::from_raw_parts(header.msg_iov, header.msg_iovlen);
+                        let name = &*header.msg_name.cast::<libc::sockaddr_in>();
+                        let cut = header.msg_control.cast::<SegmentSize>();
+                        Message {
+                            parts: parts.iter().map(|part| part.iov_len).collect(),
+                            first_byte: parts[0].iov_base.cast::<u8>().read(),
+                            cut: (!cut.is_null()).then(|| (*cut).size),
+                            port: u16::from_be(name.sin_port),
+                        }
+                    }
+                })
+                .collect()
+        })
+    }
+
+    #[derive(Debug, PartialEq)]
+    struct Message {
+        parts: Vec<usize>,
+        first_byte: u8,
+        cut: Option<u16>,
+        port: u16,
+    }
+
+    #[test]
+    fn runs_are_joined_up_to_their_shorter_end() {
+        let payloads: Vec<Vec<u8>> =
+            [9, 9, 4, 9, 9, 12].iter().zip(1..).map(|(&len, n)| vec![n; len]).collect();
+        let ports = [7, 7, 7, 7, 8, 8];
+        let packets: Vec<_> = payloads
+            .iter()
+            .zip(ports)
+            .map(|(bytes, port)| Outgoing { to: ([127, 0, 0, 1], port).into(), bytes })
+            .collect();
+        let message = |parts: &[usize], first_byte, cut, port| Message {
+            parts: parts.to_vec(),
+            first_byte,
+            cut,
+            port,
+        };
+        assert_eq!(
+            read_back(&packets, Method::Gso, 0),
+            [
+                message(&[9, 9, 4], 1, Some(9), 7),
+                message(&[9], 4, None, 7),
+                message(&[9], 5, None, 8),
+                message(&[12], 6, None, 8),
+            ]
+        );
+        assert_eq!(read_back(&packets, Method::Gso, 2)[2], message(&[4], 3, None, 7));
+        assert_eq!(read_back(&packets, Method::SendMmsg, 0).len(), 6);
+        assert_eq!(read_back(&packets, Method::SendMsg, 0), [message(&[9], 1, None, 7)]);
+        assert!(read_back(&[], Method::Gso, 0).is_empty());
+    }
+
+    #[test]
+    fn a_call_and_a_message_have_their_limits() {
+        let payload = vec![1; 1200];
+        let to = ([127, 0, 0, 1], 7).into();
+        let packets = vec![Outgoing { to, bytes: &payload }; 600];
+        let joined = read_back(&packets, Method::Gso, 0);
+        assert!(joined.iter().all(|m| m.parts.iter().sum::<usize>() <= SEGMENTED_MAX));
+        assert_eq!(joined.iter().map(|m| m.parts.len()).sum::<usize>(), PACKETS_MAX);
+        assert_eq!(read_back(&packets, Method::SendMmsg, 0).len(), MESSAGES_MAX);
+        let small = vec![Outgoing { to, bytes: &payload[..1] }; 600];
+        assert!(read_back(&small, Method::Gso, 0).iter().all(|m| m.parts.len() <= SEGMENTS_MAX));
+    }
+}

@@ -1,0 +1,232 @@
+//! Waking a thread that sleeps until its next deadline: an eventfd, and a flag that spares the
+//! system call while the sleeper is awake.
+//!
+//! Producers put work where the sleeper will find it (a ring), then call [`Waker::wake`]. The
+//! sleeper looks for work, then calls [`Sleeper::wait_until`]; no wake is ever lost: one that
+//! comes while the sleeper is awake makes its next wait return at once, like the token of
+//! `std::thread::park`.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering, fence};
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use selvedge_units::{Instant, Span};
+
+use crate::clock::{Clock, exact_timers, timespec};
+
+/// The sleeper runs, and nobody called since its last wait returned.
+const AWAKE: u32 = 0;
+/// The sleeper sleeps, or is about to.
+const ASLEEP: u32 = 1;
+/// Somebody called; the sleeper has not taken notice yet.
+const CALLED: u32 = 2;
+
+#[derive(Debug)]
+struct Shared {
+    state: AtomicU32,
+    event: OwnedFd,
+}
+
+/// Wakes one [`Sleeper`]; clones wake the same one, from any thread.
+#[derive(Clone, Debug)]
+pub struct Waker(Arc<Shared>);
+
+/// Sleeps until an instant or a call, whichever is first. One thread owns it.
+#[derive(Debug)]
+pub struct Sleeper {
+    shared: Arc<Shared>,
+    clock: Clock,
+    spin: Span,
+}
+
+/// Why a wait returned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Woken {
+    /// The instant came.
+    Due,
+    /// Somebody called.
+    Called,
+}
+
+/// A sleeper on this clock, which watches the clock instead of sleeping for the last `spin`
+/// before an instant (zero: never), and the waker that calls it.
+///
+/// # Errors
+/// If no more file descriptors may be opened.
+pub fn sleeper(clock: Clock, spin: Span) -> io::Result<(Sleeper, Waker)> {
+    let event = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
+    let shared = Arc::new(Shared { state: AtomicU32::new(AWAKE), event });
+    Ok((Sleeper { shared: Arc::clone(&shared), clock, spin }, Waker(shared)))
+}
+
+impl Waker {
+    /// Wakes the sleeper, or makes its next wait return at once. A fence and a load if it has
+    /// been called already, an atomic swap if it is awake, a system call only if it sleeps.
+    pub fn wake(&self) {
+        // The work was published before; this fence orders it before the load below. If the load
+        // reads CALLED, then the sleeper's swap that takes CALLED away comes after it, and so,
+        // by the fence that follows that swap in `take_call`, the sleeper sees the work.
+        fence(Ordering::SeqCst);
+        if self.0.state.load(Ordering::Relaxed) == CALLED {
+            return;
+        }
+        // Otherwise the swap itself publishes (release) to the swap that takes the call
+        // (acquire), and exactly one caller sees ASLEEP and owes the system call.
+        if self.0.state.swap(CALLED, Ordering::AcqRel) == ASLEEP {
+            // Adding 1 fails only when the counter is full, that is, when it wakes anyway.
+            let _ = rustix::io::write(&self.0.event, &1_u64.to_ne_bytes());
+        }
+    }
+}
+
+impl Sleeper {
+    /// Waits until `at` ([`Instant::MAX`]: only for a call). A call since the last wait returned
+    /// ends it at once.
+    pub fn wait_until(&mut self, at: Instant) -> Woken {
+        exact_timers();
+        // Only AWAKE may become ASLEEP: a call that came meanwhile must not be overwritten.
+        let state = &self.shared.state;
+        if state.compare_exchange(AWAKE, ASLEEP, Ordering::SeqCst, Ordering::Relaxed).is_err() {
+            self.take_call();
+            return Woken::Called;
+        }
+        self.sleep(at - self.spin);
+        while self.shared.state.load(Ordering::Relaxed) == ASLEEP && self.clock.now() < at {
+            std::hint::spin_loop();
+        }
+        if self.take_call() { Woken::Called } else { Woken::Due }
+    }
+
+    /// Polls until called or until `at`.
+    fn sleep(&self, at: Instant) {
+        while self.shared.state.load(Ordering::Relaxed) == ASLEEP {
+            let left = at.since(self.clock.now());
+            if left == Span::ZERO {
+                return;
+            }
+            let timeout = timespec(left.0);
+            let mut fds = [PollFd::new(&self.shared.event, PollFlags::IN)];
+            match poll(&mut fds, (at != Instant::MAX).then_some(&timeout)) {
+                Ok(0) | Err(rustix::io::Errno::INTR) => {}
+                // The event may be that of an earlier call, whose write came after its wait had
+                // returned: empty it, and look at the state again.
+                Ok(_) => drop(rustix::io::read(&self.shared.event, &mut [0; 8])),
+                // Out of kernel memory: an early return is allowed, but no busy loop.
+                Err(_) => {
+                    self.clock.sleep_until(at.min(self.clock.now() + Span::from_millis(1)));
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Back to AWAKE; whether there was a call.
+    fn take_call(&self) -> bool {
+        let called = self.shared.state.swap(AWAKE, Ordering::AcqRel) == CALLED;
+        // Pairs with the fence in `wake`, see there.
+        fence(Ordering::SeqCst);
+        called
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicU64;
+
+    fn pair() -> (Clock, Sleeper, Waker) {
+        let clock = Clock::new();
+        let (sleeper, waker) = sleeper(clock, Span::ZERO).unwrap();
+        (clock, sleeper, waker)
+    }
+
+    #[test]
+    fn waits_out_its_time_when_nobody_calls() {
+        let (clock, mut sleeper, _waker) = pair();
+        let at = clock.now() + Span::from_millis(3);
+        assert_eq!(sleeper.wait_until(at), Woken::Due);
+        assert!(clock.now() >= at);
+        assert_eq!(sleeper.wait_until(Instant::ZERO), Woken::Due);
+    }
+
+    #[test]
+    fn a_call_while_awake_is_kept_for_one_wait() {
+        let (_, mut sleeper, waker) = pair();
+        waker.wake();
+        waker.clone().wake();
+        assert_eq!(sleeper.wait_until(Instant::MAX), Woken::Called);
+        assert_eq!(sleeper.wait_until(Instant::ZERO), Woken::Due);
+    }
+
+    #[test]
+    fn a_late_event_of_an_old_call_does_not_end_a_later_wait() {
+        let (clock, mut sleeper, _waker) = pair();
+        rustix::io::write(&sleeper.shared.event, &1_u64.to_ne_bytes()).unwrap();
+        let at = clock.now() + Span::from_millis(3);
+        assert_eq!(sleeper.wait_until(at), Woken::Due);
+        assert!(clock.now() >= at);
+    }
+
+    /// Spends a time that differs from turn to turn, so that two threads meet at every stage.
+    fn linger(turn: u64) {
+        for _ in 0..(turn.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) % 500 {
+            std::hint::spin_loop();
+        }
+    }
+
+    /// Producers publish one item at a time and wait until it is seen; the sleeper waits with no
+    /// time limit. So every single wake counts: with one producer, a lost one leaves both
+    /// waiting for ever, which the deadline turns into a failure.
+    fn ping_pong(producers: usize, rounds: u64) {
+        let (clock, mut sleeper, waker) = pair();
+        let end = clock.now() + Span::from_secs(60);
+        let lanes: Arc<Vec<[AtomicU64; 2]>> =
+            Arc::new((0..producers).map(|_| [const { AtomicU64::new(0) }; 2]).collect());
+        let work = Arc::clone(&lanes);
+        let consumer = std::thread::spawn(move || {
+            // Relaxed: the ordering of waker and sleeper is what is tested.
+            let mut looks = 0;
+            while work.iter().any(|[_, seen]| seen.load(Ordering::Relaxed) < rounds) {
+                for [published, seen] in work.iter() {
+                    seen.store(published.load(Ordering::Relaxed), Ordering::Relaxed);
+                }
+                // Between looking and sleeping is where calls get lost: stay there a while.
+                looks += 1;
+                linger(looks);
+                if work.iter().any(|[_, seen]| seen.load(Ordering::Relaxed) < rounds) {
+                    sleeper.wait_until(Instant::MAX);
+                }
+            }
+        });
+        let producer = |lane: usize| {
+            let [published, seen] = &lanes[lane];
+            for round in 1..=rounds {
+                linger(round);
+                published.store(round, Ordering::Relaxed);
+                waker.wake();
+                while seen.load(Ordering::Relaxed) < round {
+                    assert!(clock.now() < end, "the sleeper slept through call {round}");
+                    std::thread::yield_now();
+                }
+            }
+        };
+        std::thread::scope(|scope| {
+            for lane in 0..producers {
+                scope.spawn(move || producer(lane));
+            }
+        });
+        consumer.join().unwrap();
+    }
+
+    #[test]
+    fn no_wake_is_lost() {
+        ping_pong(1, 20_000);
+    }
+
+    #[test]
+    fn no_wake_is_lost_among_several_producers() {
+        ping_pong(3, 5_000);
+    }
+}
