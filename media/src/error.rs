@@ -49,7 +49,8 @@ pub enum SourceError {
     /// JPEG images that RTP can't carry.
     #[error(
         "the images of \"{what}\" can't travel as RTP JPEG: {reason}; convert them: \
-         ffmpeg -i IN -vf scale=640:-8 -pix_fmt yuvj420p -c:v mjpeg -huffman default OUT.avi"
+         ffmpeg -i IN -vf scale=640:-8 -pix_fmt yuvj420p -c:v mjpeg -huffman default OUT.avi; in a \
+         launch line write video/x-raw,format=I420 before jpegenc"
     )]
     Jpeg {
         /// The source.

@@ -24,5 +24,5 @@ pub use frame::{End, FrameSink, MediaFrame, StreamInfo};
 pub use pace::Pacer;
 pub use picture::{Codec, Picture};
 #[cfg(feature = "gstreamer")]
-pub use source::Source;
+pub use source::{Liveness, Source};
 pub use timeline::{Moments, Timeline};

@@ -7,8 +7,23 @@ use gstreamer::prelude::*;
 
 use crate::error::SourceError;
 
-/// Elements that are used by name, and who has them. What is not listed is in the base package.
-const PACKAGES: [(&str, &[&str]); 4] = [
+/// Elements that are used by name, and who has them.
+const PACKAGES: [(&str, &[&str]); 5] = [
+    (
+        "gstreamer1.0-plugins-base",
+        &[
+            "decodebin",
+            "audioconvert",
+            "audioresample",
+            "audiotestsrc",
+            "videotestsrc",
+            "videoconvert",
+            "videoscale",
+            "videorate",
+            "appsink",
+            "appsrc",
+        ],
+    ),
     (
         "gstreamer1.0-plugins-good",
         &[
@@ -27,17 +42,18 @@ const PACKAGES: [(&str, &[&str]); 4] = [
             "jpegdec",
         ],
     ),
-    ("gstreamer1.0-plugins-bad", &["h264parse", "mpegvideoparse", "jpegparse", "openh264enc"]),
+    (
+        "gstreamer1.0-plugins-bad",
+        &["h264parse", "mpegvideoparse", "jpegparse", "openh264enc", "mpeg2enc"],
+    ),
     ("gstreamer1.0-plugins-ugly", &["x264enc"]),
-    ("gstreamer1.0-libav", &["avenc_mpeg2video", "avdec_h264", "avdec_mpeg2video"]),
+    ("gstreamer1.0-libav", &["avdec_h264", "avdec_mpeg2video"]),
 ];
 
-/// The Debian package that an element comes from.
-pub(crate) fn package_of(element: &str) -> &'static str {
-    PACKAGES
-        .iter()
-        .find(|(_, elements)| elements.contains(&element))
-        .map_or("gstreamer1.0-plugins-base", |(package, _)| package)
+/// The Debian package that an element comes from, if it is one of those used here.
+pub(crate) fn package_of(element: &str) -> Option<&'static str> {
+    let found = PACKAGES.iter().find(|(_, elements)| elements.contains(&element));
+    found.map(|(package, _)| *package)
 }
 
 /// The Debian package that handles encoded media of these caps, by their name.
@@ -79,7 +95,7 @@ pub(crate) fn init() -> Result<(), SourceError> {
 pub(crate) fn make(factory: &str) -> Result<gst::Element, SourceError> {
     gst::ElementFactory::make(factory).build().map_err(|_| SourceError::CodecAbsent {
         codec: format!("GStreamer's {factory}"),
-        package: package_of(factory),
+        package: package_of(factory).unwrap_or("gstreamer1.0-plugins-base"),
     })
 }
 
@@ -97,12 +113,13 @@ pub(crate) fn bin(line: &str) -> Result<gst::Bin, SourceError> {
     let mut context = gst::ParseContext::new();
     let flags = gst::ParseFlags::FATAL_ERRORS;
     gst::parse::bin_from_description_full(line, true, Some(&mut context), flags)
-        .map_err(|e| match context.missing_elements().first() {
-            Some(element) => SourceError::CodecAbsent {
-                codec: format!("GStreamer's {element}"),
-                package: package_of(element),
-            },
-            None => SourceError::Launch { line: line.into(), message: e.message().into() },
+        .map_err(|e| {
+            match context.missing_elements().first().map(|name| (name, package_of(name))) {
+                Some((element, Some(package))) => {
+                    SourceError::CodecAbsent { codec: format!("GStreamer's {element}"), package }
+                }
+                _ => SourceError::Launch { line: line.into(), message: e.message().into() },
+            }
         })
         .and_then(|element| {
             element.downcast().map_err(|_| SourceError::Launch {

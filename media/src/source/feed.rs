@@ -31,6 +31,17 @@ pub(super) struct Feed {
     delivered: bool,
 }
 
+/// Whose clock frames come by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Timing {
+    /// Frames come when they come.
+    Live,
+    /// Frames are there, and wait to be fetched.
+    Stored,
+    /// Whichever of them GStreamer says.
+    Unknown,
+}
+
 /// What a pull brought.
 #[derive(Debug)]
 pub(super) enum Pulled {
@@ -46,7 +57,7 @@ impl Feed {
     /// A feed that finds out what comes from the element that `head` puts into the pipeline.
     pub(super) fn parsed(
         what: &str,
-        live: bool,
+        timing: Timing,
         head: impl FnOnce(&gst::Pipeline) -> Result<gst::Element, SourceError>,
     ) -> Result<Self, SourceError> {
         elements::init()?;
@@ -62,7 +73,7 @@ impl Feed {
             bus,
             sink,
             failure,
-            live,
+            live: timing == Timing::Live,
             missing: None,
             delivered: false,
         };
@@ -70,11 +81,16 @@ impl Feed {
         let end = feed.sink.upcast_ref::<gst::Element>();
         let unpack = carry::unpack_into(&feed.pipeline, end, what, &feed.failure)?;
         head.link(&unpack).map_err(|e| wiring(&head.name(), e))?;
-        feed.start()
+        feed.start(timing)
     }
 
-    fn start(mut self) -> Result<Self, SourceError> {
-        match self.pipeline.set_state(gst::State::Playing) {
+    fn start(mut self, timing: Timing) -> Result<Self, SourceError> {
+        // Live pipelines have nothing to show before they play.
+        let paused = self.pipeline.set_state(gst::State::Paused);
+        if timing == Timing::Unknown {
+            self.live = paused == Ok(gst::StateChangeSuccess::NoPreroll);
+        }
+        match paused.and_then(|_| self.pipeline.set_state(gst::State::Playing)) {
             Ok(_) => Ok(self),
             Err(_) => Err(self.bus_error().unwrap_or_else(|| wiring("pipeline", "can't start"))),
         }

@@ -5,7 +5,7 @@ use std::path::Path;
 use gstreamer::prelude::*;
 
 use super::elements::{make, wiring};
-use super::feed::Feed;
+use super::feed::{Feed, Timing};
 use crate::error::SourceError;
 
 /// The feed of a file.
@@ -21,7 +21,7 @@ pub(super) fn feed(what: &str, path: &Path) -> Result<Feed, SourceError> {
         return Err(not_media("an empty file"));
     }
     std::fs::File::open(path).map_err(|e| not_found(e.to_string()))?;
-    Feed::parsed(what, false, |pipeline| {
+    Feed::parsed(what, Timing::Stored, |pipeline| {
         let source = make("filesrc")?;
         let location = path.to_str().ok_or_else(|| not_found("its name is not UTF-8".into()))?;
         source.set_property("location", location);

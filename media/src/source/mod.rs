@@ -4,16 +4,21 @@
 //! GStreamer's threads and waits when it is a few units ahead; the rest runs in the thread that
 //! calls [`Source::run`].
 
+mod camera;
 mod carry;
 mod elements;
 mod feed;
 mod file;
+mod launch;
+mod liveness;
 mod packetizer;
+mod rtp;
 mod run;
+mod test;
 mod unit;
 
 use std::collections::VecDeque;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use selvedge_node::config::SourceUri;
 use selvedge_units::Span;
@@ -24,7 +29,8 @@ use crate::picture::mpeg::DisplayOrder;
 use crate::sound::SoundCutter;
 use crate::timeline::Timeline;
 
-use feed::Feed;
+use feed::{Feed, Timing};
+pub use liveness::Liveness;
 use packetizer::Packetizer;
 use unit::{Format, Unit};
 
@@ -47,6 +53,7 @@ pub struct Source {
     timeline: Timeline,
     order: DisplayOrder,
     packetizer: Packetizer,
+    liveness: Liveness,
     /// Cuts sound into packets; `None` for pictures.
     sound: Option<SoundCutter>,
     /// Units that were read to learn of the stream and are not delivered yet.
@@ -62,30 +69,66 @@ struct Opener {
     repeat: bool,
 }
 
-/// The kinds of source.
+/// The kinds of source. A new kind is a case here, a line in each of the two functions below,
+/// and a file.
 #[derive(Clone, Debug)]
 enum Make {
-    File(std::path::PathBuf),
+    File(PathBuf),
+    Test { line: String },
+    Rtp(rtp::Expected),
+    Camera { device: String },
+    Launch { line: String },
 }
 
 impl Opener {
     fn new(uri: &SourceUri, base_dir: &Path) -> Result<Self, SourceError> {
-        match uri {
+        let (what, make, repeat) = match uri {
             SourceUri::File { path, repeat } => {
-                let make = Make::File(base_dir.join(path));
-                Ok(Self { what: format!("file:{path}"), make, repeat: *repeat })
+                (format!("file:{path}"), Make::File(base_dir.join(path)), *repeat)
             }
-            other => Err(SourceError::Option {
-                what: format!("{other:?}"),
-                option: "the kind of source".into(),
-                remedy: "give a file: source",
-            }),
-        }
+            SourceUri::Test { what } => {
+                (format!("test:{what}"), Make::Test { line: test::line(what)? }, false)
+            }
+            SourceUri::Rtp { listen, encoding, payload_type } => {
+                let expected = rtp::Expected::new(*listen, encoding, *payload_type)?;
+                (format!("rtp://{listen}"), Make::Rtp(expected), false)
+            }
+            SourceUri::Camera { device } => {
+                (format!("camera:{device}"), Make::Camera { device: device.clone() }, false)
+            }
+            SourceUri::Launch { line } => {
+                (format!("launch:{line}"), Make::Launch { line: line.clone() }, false)
+            }
+        };
+        Ok(Self { what, make, repeat })
     }
 
     fn feed(&self) -> Result<Feed, SourceError> {
         match &self.make {
             Make::File(path) => file::feed(&self.what, path),
+            Make::Test { line } => launch::feed(&self.what, line, Timing::Stored),
+            Make::Rtp(expected) => rtp::feed(&self.what, *expected),
+            Make::Camera { device } => camera::feed(&self.what, device),
+            Make::Launch { line } => launch::feed(&self.what, line, Timing::Unknown),
+        }
+    }
+
+    /// What is known of the stream without waiting for it: all that is needed where nobody may
+    /// be sending yet.
+    fn foretold(&self) -> Option<Format> {
+        match &self.make {
+            Make::Rtp(expected) => Some(expected.format()),
+            _ => None,
+        }
+    }
+
+    /// What is wrong with a launch line is told as such.
+    fn explain(&self, error: SourceError) -> SourceError {
+        match (&self.make, error) {
+            (Make::Launch { line }, SourceError::CodecUnsupported { codec, .. }) => {
+                SourceError::Launch { line: line.clone(), message: format!("it ends in {codec}") }
+            }
+            (_, error) => error,
         }
     }
 }

@@ -10,6 +10,7 @@ use selvedge_stream::rtp::HEADER_LEN;
 use selvedge_units::{Instant, Span};
 
 use super::feed::{Feed, Pulled};
+use super::liveness::Liveness;
 use super::packetizer::Packetizer;
 use super::unit::{Format, Unit};
 use super::{LOOK_AHEAD, Opener, PATIENCE, PERIOD_DEFAULT, Source, elements};
@@ -38,17 +39,26 @@ impl Source {
         elements::init()?;
         let opener = Opener::new(uri, base_dir)?;
         let mut feed = opener.feed()?;
-        let (first, caps) = first_unit(&mut feed, &opener.what)?;
-        let unknown =
-            || SourceError::CodecUnsupported { what: opener.what.clone(), codec: caps.to_string() };
-        let format = Format::new(&caps).ok_or_else(unknown)?;
+        let (format, first) = match opener.foretold() {
+            Some(format) => (format, None),
+            None => {
+                let (first, caps) =
+                    first_unit(&mut feed, &opener.what).map_err(|e| opener.explain(e))?;
+                let unknown = || SourceError::CodecUnsupported {
+                    what: opener.what.clone(),
+                    codec: caps.to_string(),
+                };
+                (Format::new(&caps).ok_or_else(unknown)?, Some(first))
+            }
+        };
         let mut source = Self {
             feed,
             timeline: Timeline::new(PERIOD_DEFAULT),
             order: DisplayOrder::default(),
             packetizer: Packetizer::new(format.codec, payload_max)?,
             sound: None,
-            ahead: [first].into(),
+            liveness: Liveness::new(),
+            ahead: first.into_iter().collect(),
             info: format.info(),
             format,
             opener,
@@ -61,6 +71,13 @@ impl Source {
     #[must_use]
     pub const fn info(&self) -> &StreamInfo {
         &self.info
+    }
+
+    /// When the source last gave a frame: for cameras and ports, which may fall silent without
+    /// an error.
+    #[must_use]
+    pub fn liveness(&self) -> Liveness {
+        self.liveness.clone()
     }
 
     /// Delivers frames at media speed until the media ends or `stop` is set, which is looked at
@@ -210,6 +227,9 @@ impl Source {
             element: self.opener.what.clone(),
             message: format!("the stream changed to {caps}"),
         })?;
+        if let Some(period) = self.format.period {
+            self.timeline.set_period(period);
+        }
         Ok(())
     }
 
@@ -249,6 +269,7 @@ impl Source {
         };
         debug_assert!(packets.iter().all(|packet| packet.len() > HEADER_LEN));
         let rtp_timestamp = stamp.iter().fold(0, |value, &byte| value << 8 | u32::from(byte));
+        self.liveness.frame();
         let map = unit.map_readable().ok();
         sink.offer(MediaFrame {
             picture: self.format.codec.picture(map.as_deref().unwrap_or_default()),
