@@ -10,6 +10,7 @@ mod error;
 mod frame;
 mod pace;
 pub mod picture;
+pub mod sdp;
 mod timeline;
 
 #[cfg(feature = "gstreamer")]
