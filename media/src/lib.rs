@@ -11,6 +11,8 @@ mod frame;
 mod pace;
 pub mod picture;
 pub mod sdp;
+#[cfg(feature = "gstreamer")]
+mod thumbnail;
 mod timeline;
 
 #[cfg(feature = "gstreamer")]
@@ -26,4 +28,6 @@ pub use pace::Pacer;
 pub use picture::{Codec, Picture};
 #[cfg(feature = "gstreamer")]
 pub use source::{Liveness, Source};
+#[cfg(feature = "gstreamer")]
+pub use thumbnail::{Thumbnailer, WIDTH as THUMBNAIL_WIDTH};
 pub use timeline::{Moments, Timeline};

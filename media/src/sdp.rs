@@ -88,7 +88,7 @@ pub enum SdpError {
 
 impl fmt::Display for Session {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let origin = self.streams.first().map_or(Ipv4Addr::LOCALHOST.into(), |s| s.to.ip());
+        let origin = self.streams.first().map_or_else(|| Ipv4Addr::LOCALHOST.into(), |s| s.to.ip());
         let name = one_line(&self.name);
         let name = if name.is_empty() { "-" } else { &name };
         write!(f, "v=0\r\no=- 0 0 IN {}\r\n", Address(origin, false))?;

@@ -50,6 +50,12 @@ impl Timeline {
         self.pass = None;
     }
 
+    /// When the frame after the last would be decoded if all went evenly.
+    #[must_use]
+    pub fn next_decode(&self) -> Span {
+        span(self.next)
+    }
+
     /// The moments of the next frame in decoding order. `lag` stands in for the distance from
     /// decoding to display where there is no `pts`.
     pub fn place(&mut self, pts: Option<i64>, dts: Option<i64>, lag: Span) -> Moments {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use gstreamer as gst;
 use gstreamer::prelude::*;
 use gstreamer_app as gst_app;
+use selvedge_units::Span;
 
 use super::carry::{self, Failure};
 use super::elements::{self, package_for_caps, wiring};
@@ -101,6 +102,21 @@ impl Feed {
         self.live
     }
 
+    /// How long the media are, where their container states it.
+    pub(super) fn duration(&self) -> Option<Span> {
+        let duration = self.pipeline.query_duration::<gst::ClockTime>();
+        duration.filter(|_| !self.live).map(|duration| Span(duration.nseconds()))
+    }
+
+    /// Whether no thread of the pipeline runs any more, so that nothing will ever come.
+    ///
+    /// `decodebin` loses an error that a demultiplexer reports while it is being put in place.
+    pub(super) fn is_dead(&self) -> bool {
+        let runs = |pad: &gst::Pad| pad.task_state() == gst::TaskState::Started;
+        let elements = self.pipeline.iterate_recurse().into_iter();
+        !elements.flatten().any(|element| element.pads().iter().any(runs))
+    }
+
     /// The next unit, waited for no longer than `wait`.
     pub(super) fn pull(&mut self, wait: Duration) -> Result<Pulled, SourceError> {
         let slice = gst::ClockTime::from_nseconds(SLICE.min(wait).as_nanos() as u64);
@@ -167,9 +183,6 @@ impl Feed {
                 SourceError::CodecUnsupported { what, codec: found }
             }
             (Some(_), _) if !self.delivered => SourceError::NotMedia { what, found },
-            (_, Some(_)) if !self.delivered && !self.live => {
-                SourceError::NotFound { path: what, reason: found }
-            }
             _ => {
                 let detail = error.debug().unwrap_or_default();
                 let detail = detail.lines().last().unwrap_or_default();

@@ -6,7 +6,7 @@
 
 mod camera;
 mod carry;
-mod elements;
+pub(crate) mod elements;
 mod feed;
 mod file;
 mod launch;
@@ -27,6 +27,7 @@ use crate::error::SourceError;
 use crate::frame::StreamInfo;
 use crate::picture::mpeg::DisplayOrder;
 use crate::sound::SoundCutter;
+use crate::thumbnail::Thumbnailer;
 use crate::timeline::Timeline;
 
 use feed::{Feed, Timing};
@@ -54,6 +55,7 @@ pub struct Source {
     order: DisplayOrder,
     packetizer: Packetizer,
     liveness: Liveness,
+    thumbnailer: Option<Thumbnailer>,
     /// Cuts sound into packets; `None` for pictures.
     sound: Option<SoundCutter>,
     /// Units that were read to learn of the stream and are not delivered yet.
@@ -122,13 +124,17 @@ impl Opener {
         }
     }
 
-    /// What is wrong with a launch line is told as such.
+    /// What is wrong with something that is no file is told as such.
     fn explain(&self, error: SourceError) -> SourceError {
-        match (&self.make, error) {
-            (Make::Launch { line }, SourceError::CodecUnsupported { codec, .. }) => {
-                SourceError::Launch { line: line.clone(), message: format!("it ends in {codec}") }
-            }
-            (_, error) => error,
+        let found = match &error {
+            SourceError::CodecUnsupported { codec, .. } => format!("it ends in {codec}"),
+            SourceError::NotMedia { found, .. } => found.clone(),
+            _ => return error,
+        };
+        match &self.make {
+            Make::Launch { line } => SourceError::Launch { line: line.clone(), message: found },
+            Make::File(_) => error,
+            _ => SourceError::Pipeline { element: self.what.clone(), message: found },
         }
     }
 }

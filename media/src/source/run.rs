@@ -20,12 +20,17 @@ use crate::pace::Pacer;
 use crate::picture::mpeg::{self, DisplayOrder};
 use crate::picture::{Codec, jpeg};
 use crate::sound::SoundCutter;
+use crate::thumbnail::Thumbnailer;
 use crate::timeline::{Moments, Timeline};
 
 /// How long anything waits before it looks at the stop flag.
 const STOP_POLL: Duration = Duration::from_millis(50);
+/// How often in a row a pipeline must be found without a running thread to be given up.
+const DEAD_POLLS: u32 = 6;
 /// How far a source may fall behind and still catch up.
 const SLACK: Span = Span::from_millis(500);
+/// What may be missing at the end of a clip before it counts as cut off.
+const CUT_OFF: Span = Span::from_secs(1);
 
 impl Source {
     /// Opens a source and waits for its first frame, 10 s at most.
@@ -58,6 +63,7 @@ impl Source {
             packetizer: Packetizer::new(format.codec, payload_max)?,
             sound: None,
             liveness: Liveness::new(),
+            thumbnailer: None,
             ahead: first.into_iter().collect(),
             info: format.info(),
             format,
@@ -78,6 +84,19 @@ impl Source {
     #[must_use]
     pub fn liveness(&self) -> Liveness {
         self.liveness.clone()
+    }
+
+    /// From now on, `give` gets small pictures of the stream while it runs: see
+    /// [`Thumbnailer::new`]. False for sound, which has none.
+    ///
+    /// # Errors
+    /// As [`Thumbnailer::new`].
+    pub fn thumbnails(
+        &mut self,
+        give: impl FnMut(&[u8], Span) + Send + 'static,
+    ) -> Result<bool, SourceError> {
+        self.thumbnailer = Thumbnailer::new(self.format.codec, give)?;
+        Ok(self.thumbnailer.is_some())
     }
 
     /// Delivers frames at media speed until the media ends or `stop` is set, which is looked at
@@ -182,6 +201,7 @@ impl Source {
                     continue;
                 }
                 Pulled::End(note) => {
+                    let note = note.or_else(|| self.cut_off());
                     let rest = self.sound.as_mut().and_then(SoundCutter::rest);
                     (rest.map(sound_buffer).into_iter().collect(), Some(End::Eos { note }))
                 }
@@ -201,6 +221,17 @@ impl Source {
             heard = now();
         }
         Ok(End::Stopped)
+    }
+
+    /// What to say of media that end long before the end that their container states.
+    fn cut_off(&self) -> Option<String> {
+        let whole = self.feed.duration()?;
+        let played = self.timeline.next_decode();
+        let missing = whole - played;
+        (self.sound.is_none() && missing > CUT_OFF && missing.0 > whole.0 / 10).then(|| {
+            let (played, whole) = (played.as_secs_f64(), whole.as_secs_f64());
+            format!("it ends after {played:.1} s of {whole:.1} s: the file may be cut off")
+        })
     }
 
     /// From the feed's next pass on, time goes on without a gap.
@@ -271,13 +302,17 @@ impl Source {
         let rtp_timestamp = stamp.iter().fold(0, |value, &byte| value << 8 | u32::from(byte));
         self.liveness.frame();
         let map = unit.map_readable().ok();
+        let picture = self.format.codec.picture(map.as_deref().unwrap_or_default());
         sink.offer(MediaFrame {
-            picture: self.format.codec.picture(map.as_deref().unwrap_or_default()),
+            picture,
             media_time: at.present,
             decode_time: at.decode,
             rtp_timestamp,
             packets: &packets,
         });
+        if let Some(thumbnailer) = &mut self.thumbnailer {
+            thumbnailer.feed_buffer(picture, at.present, unit);
+        }
         Ok(())
     }
 }
@@ -288,11 +323,18 @@ fn sound_buffer((bytes, at): (Vec<u8>, Moments)) -> (gst::Buffer, Moments) {
 
 fn first_unit(feed: &mut Feed, what: &str) -> Result<(Unit, gst::Caps), SourceError> {
     let began = std::time::Instant::now();
+    let mut dead = 0;
     while began.elapsed() < Duration::from_nanos(PATIENCE.0) {
         match feed.pull(STOP_POLL)? {
             Pulled::Unit(unit, caps) => return Ok((unit, caps)),
             Pulled::Nothing => {}
             Pulled::End(_) => break,
+        }
+        // Threads also stand still for a moment while elements are put in place.
+        dead = if !feed.is_live() && feed.is_dead() { dead + 1 } else { 0 };
+        if dead > DEAD_POLLS {
+            let found = "it breaks off before its first frame".into();
+            return Err(SourceError::NotMedia { what: what.into(), found });
         }
     }
     Err(SourceError::Stalled { what: what.into(), waited: PATIENCE })

@@ -1,5 +1,8 @@
 //! What the tests of sources share: where the clips are, and a list of what a source gave.
 
+// Not every test needs all of it.
+#![allow(dead_code)]
+
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
