@@ -17,7 +17,11 @@ pub(super) fn feed(what: &str, path: &Path) -> Result<Feed, SourceError> {
     if file.is_dir() {
         return Err(not_media("a folder"));
     }
-    if file.len() == 0 && file.is_file() {
+    // A pipe without a writer would be waited for without end.
+    if !file.is_file() {
+        return Err(not_media("a device or a pipe"));
+    }
+    if file.len() == 0 {
         return Err(not_media("an empty file"));
     }
     std::fs::File::open(path).map_err(|e| not_found(e.to_string()))?;

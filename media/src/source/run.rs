@@ -198,6 +198,7 @@ impl Source {
                 }
                 Pulled::End(note) if self.opener.repeat => {
                     self.begin_again(note)?;
+                    heard = now();
                     continue;
                 }
                 Pulled::End(note) => {
@@ -234,7 +235,7 @@ impl Source {
         })
     }
 
-    /// From the feed's next pass on, time goes on without a gap.
+    /// The medium from its beginning; time goes on without a gap.
     fn begin_again(&mut self, note: Option<String>) -> Result<(), SourceError> {
         if let Some(note) = note {
             tracing::warn!("{} ended early and begins again: {note}", self.opener.what);
@@ -242,9 +243,6 @@ impl Source {
         self.feed = self.opener.feed()?;
         self.timeline.restart();
         self.order = DisplayOrder::default();
-        let (first, caps) = first_unit(&mut self.feed, &self.opener.what)?;
-        self.adopt(&caps)?;
-        self.ahead.push_back(first);
         Ok(())
     }
 
