@@ -1,1 +1,33 @@
-//! Placeholder.
+//! Media: where frames come from, what their pictures are to each other, small pictures of them.
+//!
+//! Data comes from files, cameras, the network and test patterns through GStreamer (feature
+//! `gstreamer`), and goes as whole frames of RTP packets to a [`FrameSink`]. Reading pictures,
+//! placing timestamps, pacing and SDP are pure and build without it.
+
+#![forbid(unsafe_code)]
+
+mod error;
+mod frame;
+mod pace;
+pub mod picture;
+pub mod sdp;
+#[cfg(feature = "gstreamer")]
+mod thumbnail;
+mod timeline;
+
+#[cfg(feature = "gstreamer")]
+pub mod inspect;
+#[cfg(feature = "gstreamer")]
+mod sound;
+#[cfg(feature = "gstreamer")]
+mod source;
+
+pub use error::SourceError;
+pub use frame::{End, FrameSink, MediaFrame, StreamInfo};
+pub use pace::Pacer;
+pub use picture::{Codec, Picture};
+#[cfg(feature = "gstreamer")]
+pub use source::{Liveness, Source};
+#[cfg(feature = "gstreamer")]
+pub use thumbnail::{Thumbnailer, WIDTH as THUMBNAIL_WIDTH};
+pub use timeline::{Moments, Timeline};

@@ -1,0 +1,108 @@
+//! Why a source gives nothing: each text says what was found and what to do.
+
+use selvedge_units::Span;
+
+use crate::picture::jpeg::JpegError;
+
+/// Why a source can't be opened, or broke off.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SourceError {
+    /// No such file, or it can't be read.
+    #[error("can't read \"{path}\": {reason}; paths are relative to the node file's folder")]
+    NotFound {
+        /// The file as it was looked for.
+        path: String,
+        /// What the system says.
+        reason: String,
+    },
+    /// The file is there but holds neither video nor sound.
+    #[error(
+        "\"{what}\" is not a video or audio file ({found}); give an MP4, MPEG, Matroska, AVI or \
+         WAV file, or MJPEG"
+    )]
+    NotMedia {
+        /// The source.
+        what: String,
+        /// What it is instead.
+        found: String,
+    },
+    /// A part that is needed to read or make this encoding is not installed.
+    #[error("nothing here handles {codec}; install it with: apt-get install {package}")]
+    CodecAbsent {
+        /// The encoding, or the GStreamer element.
+        codec: String,
+        /// The Debian package that has it.
+        package: &'static str,
+    },
+    /// The encoding is known and is none of those that are carried.
+    #[error(
+        "\"{what}\" is {codec}, which is not carried; convert it to H.264: \
+         ffmpeg -i IN -c:v libx264 -bf 2 OUT.mp4"
+    )]
+    CodecUnsupported {
+        /// The source.
+        what: String,
+        /// The encoding.
+        codec: String,
+    },
+    /// JPEG images that RTP can't carry.
+    #[error(
+        "the images of \"{what}\" can't travel as RTP JPEG: {reason}; convert them: \
+         ffmpeg -i IN -vf scale=640:-8 -pix_fmt yuvj420p -c:v mjpeg -huffman default OUT.avi; in a \
+         launch line write video/x-raw,format=I420 before jpegenc"
+    )]
+    Jpeg {
+        /// The source.
+        what: String,
+        /// What is wrong with them.
+        reason: JpegError,
+    },
+    /// An option of a `test:` or `rtp:` source that makes no sense.
+    #[error("{option} in \"{what}\" is not understood; {remedy}")]
+    Option {
+        /// The source.
+        what: String,
+        /// The option as it was given.
+        option: String,
+        /// What to write.
+        remedy: &'static str,
+    },
+    /// A launch line that GStreamer does not understand, or that does not end in encoded media.
+    #[error(
+        "launch line \"{line}\": {message}; write elements that end in encoded media, such as \
+         \"videotestsrc is-live=true ! x264enc\""
+    )]
+    Launch {
+        /// The line.
+        line: String,
+        /// What is wrong with it.
+        message: String,
+    },
+    /// A camera or port that can't be opened.
+    #[error("can't open {device}: {message}; {remedy}")]
+    Device {
+        /// The camera's file, or the address.
+        device: String,
+        /// What the system says.
+        message: String,
+        /// What to do.
+        remedy: &'static str,
+    },
+    /// Nothing came in time.
+    #[error("\"{what}\" gave nothing for {waited}; see that it can be read and is not stuck")]
+    Stalled {
+        /// The source.
+        what: String,
+        /// For how long.
+        waited: Span,
+    },
+    /// A GStreamer element failed.
+    #[error("{element} failed: {message}; set GST_DEBUG=3 for more")]
+    Pipeline {
+        /// The element.
+        element: String,
+        /// What it says.
+        message: String,
+    },
+}

@@ -1,0 +1,77 @@
+//! What a source gives: what it is, and frames as packets.
+
+use selvedge_units::Span;
+
+use crate::picture::{Codec, Picture};
+
+/// What is known of a stream once it is open.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StreamInfo {
+    /// The encoding; [`Codec::encoding`] is its name in SDP.
+    pub codec: Codec,
+    /// RTP payload type, 0 ..= 127.
+    pub payload_type: u8,
+    /// Ticks of RTP timestamps in a second.
+    pub clock_rate: u32,
+    /// Parameters of the format, as they stand behind the payload type in `a=fmtp`.
+    pub fmtp: Option<String>,
+    /// Channels of sound; `None` for pictures.
+    pub channels: Option<u8>,
+    /// Time between frames; for sound, the length of a packet. More than zero.
+    pub period: Span,
+    /// Pixels across; `None` for sound, or where the stream has not told yet.
+    pub width: Option<u32>,
+    /// Pixels down.
+    pub height: Option<u32>,
+}
+
+impl StreamInfo {
+    /// The encoding name in SDP: `H264`, `MPV`, `JPEG`, `L16`.
+    #[must_use]
+    pub const fn encoding(&self) -> &'static str {
+        self.codec.encoding()
+    }
+}
+
+/// One frame: an access unit, an image or a block of sound, in all its RTP packets.
+#[derive(Clone, Copy, Debug)]
+pub struct MediaFrame<'a> {
+    /// What it is to other frames.
+    pub picture: Picture,
+    /// When it is to be shown, since the first frame was due to be decoded. Goes on over loops;
+    /// not in order where pictures are predicted from both sides.
+    pub media_time: Span,
+    /// When it is to be decoded, on the same clock; never goes back.
+    pub decode_time: Span,
+    /// The RTP timestamp of all its packets, beginning near zero; wraps.
+    pub rtp_timestamp: u32,
+    /// Its packets, at least one: 12 bytes of header (sequence numbers and source identifier are
+    /// for the sink to set; marker and payload type are right) and payload.
+    pub packets: &'a [&'a [u8]],
+}
+
+/// Takes the frames of one source, in decoding order.
+pub trait FrameSink {
+    /// Called once for each frame, from the thread that runs the source. The packets are gone
+    /// when it returns. The source waits as long as this takes.
+    fn offer(&mut self, frame: MediaFrame<'_>);
+}
+
+/// Any closure will do.
+impl<F: FnMut(MediaFrame<'_>)> FrameSink for F {
+    fn offer(&mut self, frame: MediaFrame<'_>) {
+        self(frame);
+    }
+}
+
+/// How a run of a source ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The media came to its end.
+    Eos {
+        /// What was wrong with the end, if it came too early: the file is cut off or damaged.
+        note: Option<String>,
+    },
+    /// The stop flag was set.
+    Stopped,
+}

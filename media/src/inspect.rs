@@ -1,0 +1,66 @@
+//! What a file would put on the wire, read as fast as it can be.
+
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+
+use selvedge_node::config::SourceUri;
+use selvedge_stream::rtp::EXTENSION_LEN;
+use selvedge_units::{Bytes, Span};
+
+use crate::error::SourceError;
+use crate::frame::{FrameSink, MediaFrame};
+use crate::picture::Picture;
+use crate::source::Source;
+
+/// Bytes of an IPv4 and a UDP header, which every packet has.
+const IP_UDP_LEN: usize = 20 + 8;
+/// What a packet may carry behind its fixed RTP header if IPv4 packets of 1500 bytes are the
+/// largest, and each carries the frame's tag.
+pub const PAYLOAD_MAX: usize = 1500 - IP_UDP_LEN - 12 - EXTENSION_LEN;
+
+/// A frame as it would be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WireFrame {
+    /// When it is to be decoded, since the first.
+    pub decode_time: Span,
+    /// When it is to be shown, since the first was decoded.
+    pub media_time: Span,
+    /// What it is to others.
+    pub picture: Picture,
+    /// All its packets with RTP, tag, UDP and IPv4 headers.
+    pub size: Bytes,
+    /// Its packets.
+    pub packets: usize,
+}
+
+/// All frames of a file, in decoding order, in packets for an MTU of 1500 bytes. Takes memory of
+/// 64 bytes a frame.
+///
+/// # Errors
+/// [`SourceError`] as for [`Source::open`].
+pub fn frames(path: &Path) -> Result<Vec<WireFrame>, SourceError> {
+    let name = path.to_str().ok_or_else(|| SourceError::NotFound {
+        path: path.display().to_string(),
+        reason: "its name is not UTF-8".into(),
+    })?;
+    let uri = SourceUri::File { path: name.into(), repeat: false };
+    let mut source = Source::open(&uri, Path::new(""), PAYLOAD_MAX)?;
+    let mut list = List(Vec::new());
+    source.run_unpaced(&mut list, &AtomicBool::new(false))?;
+    Ok(list.0)
+}
+
+struct List(Vec<WireFrame>);
+
+impl FrameSink for List {
+    fn offer(&mut self, frame: MediaFrame<'_>) {
+        let bytes = frame.packets.iter().map(|packet| packet.len() + EXTENSION_LEN + IP_UDP_LEN);
+        self.0.push(WireFrame {
+            decode_time: frame.decode_time,
+            media_time: frame.media_time,
+            picture: frame.picture,
+            size: Bytes(bytes.sum::<usize>() as u64),
+            packets: frame.packets.len(),
+        });
+    }
+}

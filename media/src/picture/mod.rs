@@ -1,0 +1,116 @@
+//! What a picture is to those that come after it, read from its own bits.
+//!
+//! Neither containers nor demultiplexers tell P from B. Input is one access unit as a parser cut
+//! it; the result goes with the frame to the scheduler. Any bytes may come in: what makes no sense
+//! is [`Kind::Data`]. Work is linear in the size of the unit.
+
+pub mod h264;
+mod huffman;
+pub mod jpeg;
+pub mod mpeg;
+mod start_code;
+
+use selvedge_stream::Kind;
+
+/// What an access unit is to others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Picture {
+    /// Its kind; the most dependent of its slices counts.
+    pub kind: Kind,
+    /// Whether later pictures may refer to it.
+    pub referenced: bool,
+    /// Whether nothing after it can refer to anything before it (an H.264 IDR picture, the
+    /// intra picture of a closed MPEG group).
+    pub closes: bool,
+}
+
+impl Picture {
+    /// A unit without a picture that could be read.
+    pub const DATA: Self = Self { kind: Kind::Data, referenced: false, closes: false };
+    /// A block of sound.
+    pub const AUDIO: Self = Self { kind: Kind::Audio, referenced: false, closes: false };
+    /// A JPEG image.
+    pub const STILL: Self = Self { kind: Kind::Still, referenced: false, closes: false };
+}
+
+/// The encodings that are carried, each with its RTP payload format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Codec {
+    /// H.264 (RFC 6184).
+    H264,
+    /// MPEG-1 and MPEG-2 video (RFC 2250).
+    Mpv,
+    /// JPEG images (RFC 2435).
+    Jpeg,
+    /// Uncompressed sound, 16 bits, big-endian (RFC 3551).
+    L16,
+}
+
+impl Codec {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::H264, Self::Mpv, Self::Jpeg, Self::L16];
+
+    /// The encoding name in SDP.
+    #[must_use]
+    pub const fn encoding(self) -> &'static str {
+        match self {
+            Self::H264 => "H264",
+            Self::Mpv => "MPV",
+            Self::Jpeg => "JPEG",
+            Self::L16 => "L16",
+        }
+    }
+
+    /// The codec with this encoding name, in any case.
+    #[must_use]
+    pub fn from_encoding(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|codec| codec.encoding().eq_ignore_ascii_case(name))
+    }
+
+    /// The payload type that is sent: static where RFC 3551 assigns one, else dynamic.
+    #[must_use]
+    pub const fn payload_type(self) -> u8 {
+        match self {
+            Self::H264 => 96,
+            Self::Mpv => 32,
+            Self::Jpeg => 26,
+            Self::L16 => 97,
+        }
+    }
+
+    /// Whether it is sound.
+    #[must_use]
+    pub const fn is_audio(self) -> bool {
+        matches!(self, Self::L16)
+    }
+
+    /// What this access unit is to others. H.264 is expected as a byte stream (Annex B).
+    #[must_use]
+    pub fn picture(self, unit: &[u8]) -> Picture {
+        match self {
+            Self::H264 => h264::picture(unit).unwrap_or(Picture::DATA),
+            Self::Mpv => mpeg::picture(unit).unwrap_or(Picture::DATA),
+            Self::Jpeg => Picture::STILL,
+            Self::L16 => Picture::AUDIO,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_back() {
+        for codec in Codec::ALL {
+            assert_eq!(Codec::from_encoding(&codec.encoding().to_lowercase()), Some(codec));
+        }
+        assert_eq!(Codec::from_encoding("VP8"), None);
+    }
+
+    #[test]
+    fn stills_and_sound_need_no_look() {
+        assert_eq!(Codec::Jpeg.picture(&[]), Picture::STILL);
+        assert_eq!(Codec::L16.picture(&[]), Picture::AUDIO);
+    }
+}

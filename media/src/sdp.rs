@@ -1,0 +1,338 @@
+//! SDP (RFC 8866): what a player needs to know of streams, written, and read back as far as this
+//! system's own receiver needs it.
+//!
+//! Text comes from files that users hand over: reading is bounded, and an error names its line.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use selvedge_stream::rtp::{EXTENSION_ID, EXTENSION_URI};
+
+use crate::frame::StreamInfo;
+
+/// The longest text that is read, in bytes.
+pub const TEXT_MAX: usize = 64 * 1024;
+/// The most streams in a text.
+pub const STREAMS_MAX: usize = 64;
+
+/// A session: a name, and streams.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Session {
+    /// `s=`.
+    pub name: String,
+    /// One for each `m=`.
+    pub streams: Vec<Described>,
+}
+
+/// One stream of a session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Described {
+    /// Whether it is sound.
+    pub audio: bool,
+    /// Where its packets go.
+    pub to: SocketAddr,
+    /// RTP payload type, 0 ..= 127.
+    pub payload_type: u8,
+    /// The encoding name, such as `H264`.
+    pub encoding: String,
+    /// Ticks of timestamps in a second, more than zero.
+    pub clock_rate: u32,
+    /// Channels of sound.
+    pub channels: Option<u8>,
+    /// Parameters of the format.
+    pub fmtp: Option<String>,
+    /// The identifier of the header extension that tags packets with their frames, if there is one.
+    pub extension: Option<u8>,
+}
+
+impl Described {
+    /// A stream that this system sends: its packets are tagged.
+    #[must_use]
+    pub fn new(info: &StreamInfo, to: SocketAddr) -> Self {
+        Self {
+            audio: info.codec.is_audio(),
+            to,
+            payload_type: info.payload_type,
+            encoding: info.encoding().into(),
+            clock_rate: info.clock_rate,
+            channels: info.channels,
+            fmtp: info.fmtp.clone(),
+            extension: Some(EXTENSION_ID),
+        }
+    }
+}
+
+/// Why a text is not a session that can be played.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SdpError {
+    /// A line that makes no sense.
+    #[error("line {line}, \"{text}\": {problem}")]
+    Line {
+        /// Its number, from 1.
+        line: usize,
+        /// How it begins.
+        text: String,
+        /// What is wrong, and what would be right.
+        problem: &'static str,
+    },
+    /// Not SDP at all.
+    #[error("not an SDP file: it begins with something other than \"v=0\"")]
+    NotSdp,
+    /// More text than any session needs.
+    #[error("{0} bytes are too long for an SDP file; 65536 are read at most")]
+    TooLong(usize),
+    /// Nothing to play.
+    #[error("no stream in it; an SDP file has a line such as \"m=video 5004 RTP/AVP 96\"")]
+    Empty,
+}
+
+impl fmt::Display for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let origin = self.streams.first().map_or_else(|| Ipv4Addr::LOCALHOST.into(), |s| s.to.ip());
+        let name = one_line(&self.name);
+        let name = if name.is_empty() { "-" } else { &name };
+        write!(f, "v=0\r\no=- 0 0 IN {}\r\n", Address(origin, false))?;
+        write!(f, "s={name}\r\nt=0 0\r\n")?;
+        self.streams.iter().try_for_each(|stream| stream.fmt(f))
+    }
+}
+
+impl fmt::Display for Described {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let media = if self.audio { "audio" } else { "video" };
+        let (port, pt, rate) = (self.to.port(), self.payload_type, self.clock_rate);
+        write!(f, "m={media} {port} RTP/AVP {pt}\r\nc=IN {}\r\n", Address(self.to.ip(), true))?;
+        write!(f, "a=rtpmap:{pt} {}/{rate}", one_line(&self.encoding))?;
+        if let Some(channels) = self.channels {
+            write!(f, "/{channels}")?;
+        }
+        f.write_str("\r\n")?;
+        if let Some(fmtp) = &self.fmtp {
+            write!(f, "a=fmtp:{pt} {}\r\n", one_line(fmtp))?;
+        }
+        if let Some(id) = self.extension {
+            write!(f, "a=extmap:{id} {EXTENSION_URI}\r\n")?;
+        }
+        write!(f, "a=recvonly\r\n")
+    }
+}
+
+/// An address as `c=` and `o=` write it; `c=` tells how far multicast may go.
+struct Address(IpAddr, bool);
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            IpAddr::V4(ip) if self.1 && ip.is_multicast() => write!(f, "IP4 {ip}/16"),
+            IpAddr::V4(ip) => write!(f, "IP4 {ip}"),
+            IpAddr::V6(ip) => write!(f, "IP6 {ip}"),
+        }
+    }
+}
+
+/// Nothing that goes into a line may end it.
+fn one_line(text: &str) -> String {
+    text.replace(|c: char| c.is_control(), " ").trim().to_owned()
+}
+
+impl Session {
+    /// Reads a session. Lines that say nothing about where and what the streams are, are skipped;
+    /// so are streams other than sound and video, and streams whose port is 0.
+    ///
+    /// # Errors
+    /// [`SdpError`].
+    pub fn parse(text: &str) -> Result<Self, SdpError> {
+        if text.len() > TEXT_MAX {
+            return Err(SdpError::TooLong(text.len()));
+        }
+        let mut reader = Reader::default();
+        let mut lines = text.lines().enumerate().map(|(n, line)| (n + 1, line.trim()));
+        if lines.next().is_none_or(|(_, line)| line != "v=0") {
+            return Err(SdpError::NotSdp);
+        }
+        for (number, line) in lines.filter(|(_, line)| !line.is_empty()) {
+            reader.line(number, line).map_err(|problem| SdpError::Line {
+                line: number,
+                text: line.chars().take(60).collect(),
+                problem,
+            })?;
+        }
+        reader.finish()
+    }
+}
+
+/// What has been read so far.
+#[derive(Default)]
+struct Reader {
+    name: String,
+    /// `c=` in front of all streams.
+    address: Option<IpAddr>,
+    sections: Vec<Section>,
+    /// Whether lines belong to a stream that is skipped.
+    skipping: bool,
+}
+
+/// One `m=` with what follows it.
+struct Section {
+    /// The number of the line, and the line, for errors that show at the end.
+    at: (usize, String),
+    audio: bool,
+    port: u16,
+    payload_type: u8,
+    address: Option<IpAddr>,
+    map: Option<(String, u32, Option<u8>)>,
+    fmtp: Option<String>,
+    extension: Option<u8>,
+}
+
+impl Reader {
+    fn line(&mut self, number: usize, line: &str) -> Result<(), &'static str> {
+        let (key, value) = line.split_once('=').ok_or("not of the form x=value")?;
+        match (key, self.sections.last_mut()) {
+            ("m", _) => return self.media(number, line, value),
+            _ if self.skipping => {}
+            ("s", None) => self.name = value.into(),
+            ("c", None) => self.address = Some(connection(value)?),
+            ("c", Some(section)) => section.address = Some(connection(value)?),
+            ("a", Some(section)) => section.attribute(value)?,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn media(&mut self, number: usize, line: &str, value: &str) -> Result<(), &'static str> {
+        const FORM: &str = "write m=video PORT RTP/AVP TYPE";
+        let mut words = value.split_ascii_whitespace();
+        let mut word = || words.next().ok_or(FORM);
+        let (media, port, profile, payload_type) = (word()?, word()?, word()?, word()?);
+        let audio = media == "audio";
+        let port = port.parse::<u16>().map_err(|_| "the port is not a number up to 65535")?;
+        self.skipping = !audio && media != "video" || port == 0;
+        if self.skipping {
+            return Ok(());
+        }
+        if profile != "RTP/AVP" && profile != "RTP/AVPF" {
+            return Err("only RTP/AVP and RTP/AVPF can be received");
+        }
+        let payload_type = payload_type.parse::<u8>().ok().filter(|&pt| pt < 128);
+        let payload_type = payload_type.ok_or("the payload type is not a number up to 127")?;
+        if self.sections.len() == STREAMS_MAX {
+            return Err("more than 64 streams");
+        }
+        self.sections.push(Section {
+            at: (number, line.chars().take(60).collect()),
+            audio,
+            port,
+            payload_type,
+            address: None,
+            map: assigned(payload_type),
+            fmtp: None,
+            extension: None,
+        });
+        Ok(())
+    }
+
+    fn finish(self) -> Result<Session, SdpError> {
+        let mut session = Session { name: self.name, streams: Vec::new() };
+        for section in self.sections {
+            let fail = |problem| SdpError::Line {
+                line: section.at.0,
+                text: section.at.1.clone(),
+                problem,
+            };
+            let ip = section.address.or(self.address);
+            let ip = ip.ok_or_else(|| fail("no address; add a line such as c=IN IP4 127.0.0.1"))?;
+            let map = section.map.clone();
+            let no_map = "no encoding; add a line such as a=rtpmap:96 H264/90000";
+            let (encoding, clock_rate, channels) = map.ok_or_else(|| fail(no_map))?;
+            session.streams.push(Described {
+                audio: section.audio,
+                to: SocketAddr::new(ip, section.port),
+                payload_type: section.payload_type,
+                encoding,
+                clock_rate,
+                channels: if section.audio { channels.or(Some(1)) } else { None },
+                fmtp: section.fmtp,
+                extension: section.extension,
+            });
+        }
+        if session.streams.is_empty() { Err(SdpError::Empty) } else { Ok(session) }
+    }
+}
+
+impl Section {
+    fn attribute(&mut self, value: &str) -> Result<(), &'static str> {
+        let Some((name, value)) = value.split_once(':') else { return Ok(()) };
+        match name {
+            "rtpmap" => {
+                if let Some(map) = self.own(value)? {
+                    self.map = Some(encoding(map)?);
+                }
+            }
+            "fmtp" => {
+                if let Some(parameters) = self.own(value)? {
+                    self.fmtp = Some(parameters.into());
+                }
+            }
+            "extmap" => {
+                let (id, uri) = value.split_once(' ').unwrap_or((value, ""));
+                if uri.split_ascii_whitespace().next() == Some(EXTENSION_URI) {
+                    // The direction behind a stroke is of no matter.
+                    let id = id.split('/').next().and_then(|id| id.parse().ok());
+                    let id = id.filter(|id| (1..=14).contains(id));
+                    self.extension = Some(id.ok_or("the extension's number is not 1 to 14")?);
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// What stands behind our payload type; `None` if it is about another.
+    fn own<'a>(&self, value: &'a str) -> Result<Option<&'a str>, &'static str> {
+        let (pt, rest) = value.trim().split_once(' ').ok_or("nothing behind the payload type")?;
+        let pt = pt.parse::<u8>().map_err(|_| "the payload type is not a number up to 127")?;
+        Ok((pt == self.payload_type).then_some(rest.trim()))
+    }
+}
+
+/// `IN IP4 127.0.0.1`, with or without how far multicast goes.
+fn connection(value: &str) -> Result<IpAddr, &'static str> {
+    const FORM: &str = "write c=IN IP4 ADDRESS or c=IN IP6 ADDRESS, in numbers";
+    let mut words = value.split_ascii_whitespace();
+    let (Some("IN"), Some(family), Some(address)) = (words.next(), words.next(), words.next())
+    else {
+        return Err(FORM);
+    };
+    let ip = address.split('/').next().and_then(|ip| ip.parse::<IpAddr>().ok()).ok_or(FORM)?;
+    if (family == "IP4") == ip.is_ipv4() { Ok(ip) } else { Err(FORM) }
+}
+
+/// `H264/90000`, `L16/48000/2`.
+fn encoding(map: &str) -> Result<(String, u32, Option<u8>), &'static str> {
+    const FORM: &str = "write ENCODING/RATE or ENCODING/RATE/CHANNELS";
+    let mut parts = map.split('/');
+    let name = parts.next().filter(|name| !name.is_empty()).ok_or(FORM)?;
+    let rate = parts.next().and_then(|rate| rate.parse().ok()).filter(|&rate| rate > 0);
+    let channels = match parts.next().map(str::parse::<u8>) {
+        None => None,
+        Some(Ok(n)) if n > 0 => Some(n),
+        Some(_) => return Err(FORM),
+    };
+    Ok((name.into(), rate.ok_or(FORM)?, channels))
+}
+
+/// Payload types that need no `a=rtpmap` (RFC 3551 section 6), as far as they are carried here.
+fn assigned(payload_type: u8) -> Option<(String, u32, Option<u8>)> {
+    let (name, rate, channels) = match payload_type {
+        10 => ("L16", 44_100, Some(2)),
+        11 => ("L16", 44_100, Some(1)),
+        26 => ("JPEG", 90_000, None),
+        32 => ("MPV", 90_000, None),
+        _ => return None,
+    };
+    Some((name.into(), rate, channels))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,101 @@
+//! `camera:` sources: Video4Linux devices. What the camera encodes itself is taken as it is;
+//! unencoded pictures become JPEG.
+
+use std::path::Path;
+
+use gstreamer as gst;
+use gstreamer::prelude::*;
+
+use super::elements::{bin, init, make, wiring};
+use super::feed::{Feed, Timing};
+use crate::error::SourceError;
+
+const LIST: &str = "list the cameras of this machine with: v4l2-ctl --list-devices";
+
+/// The feed of a camera.
+pub(super) fn feed(what: &str, device: &str) -> Result<Feed, SourceError> {
+    init()?;
+    let absent = |message: String| SourceError::Device {
+        device: format!("camera {device}"),
+        message,
+        remedy: LIST,
+    };
+    std::fs::metadata(Path::new(device)).map_err(|e| absent(e.to_string()))?;
+    let camera = make("v4l2src")?;
+    camera.set_property("device", device);
+    let bus = gst::Bus::new();
+    camera.set_bus(Some(&bus));
+    // Opened, a camera tells what it can give.
+    if camera.set_state(gst::State::Ready).is_err() {
+        let message = bus.pop_filtered(&[gst::MessageType::Error]);
+        let _ = camera.set_state(gst::State::Null);
+        return Err(absent(match message.as_ref().map(|m| m.view()) {
+            Some(gst::MessageView::Error(error)) => error.error().message().to_owned(),
+            _ => "it can't be opened".into(),
+        }));
+    }
+    let caps = camera.static_pad("src").map(|pad| pad.query_caps(None));
+    let caps = caps.unwrap_or_else(gst::Caps::new_empty);
+    camera.set_bus(None);
+    let Some(line) = line_for(&caps) else {
+        let _ = camera.set_state(gst::State::Null);
+        return Err(absent(format!("it gives {caps}, which is no picture that is carried")));
+    };
+    Feed::parsed(what, Timing::Live, |pipeline| {
+        let tail = bin(line)?;
+        let parts = [&camera, tail.upcast_ref()];
+        pipeline.add_many(parts).map_err(|e| wiring("v4l2src", e))?;
+        gst::Element::link_many(parts).map_err(|e| wiring("v4l2src", e))?;
+        Ok(tail.upcast())
+    })
+}
+
+/// What goes behind a camera that gives these caps.
+fn line_for(caps: &gst::CapsRef) -> Option<&'static str> {
+    let gives = |name| caps.iter().any(|s| s.name() == name);
+    let lines = [
+        ("video/x-h264", "capsfilter caps=video/x-h264"),
+        ("image/jpeg", "capsfilter caps=image/jpeg,width=[1,2040],height=[1,2040]"),
+        (
+            "video/x-raw",
+            "capsfilter caps=video/x-raw,width=[1,1920],height=[1,1920] ! videoconvert ! \
+             capsfilter caps=video/x-raw,format=I420 ! jpegenc quality=75",
+        ),
+    ];
+    lines.iter().find(|(name, _)| gives(name)).map(|(_, line)| *line)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::str::FromStr;
+
+    #[test]
+    fn no_camera_says_how_to_find_one() {
+        for device in ["/dev/no-such-camera", "/dev/null"] {
+            let error = feed("camera", device).unwrap_err();
+            assert!(matches!(error, SourceError::Device { .. }), "{error}");
+            assert!(error.to_string().contains("v4l2-ctl"), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_a_camera_encodes_itself_is_preferred() {
+        init().unwrap();
+        let line = |caps: &str| line_for(&gst::Caps::from_str(caps).unwrap());
+        assert!(line("video/x-raw,format=YUY2").unwrap().ends_with("jpegenc quality=75"));
+        assert!(line("video/x-raw; image/jpeg").unwrap().contains("image/jpeg"));
+        assert!(line("video/x-raw; image/jpeg; video/x-h264").unwrap().contains("h264"));
+        assert_eq!(line("video/x-bayer"), None);
+    }
+
+    #[test]
+    fn every_line_can_be_built() {
+        init().unwrap();
+        for caps in ["video/x-raw", "image/jpeg", "video/x-h264"] {
+            let line = line_for(&gst::Caps::new_empty_simple(caps)).unwrap();
+            let built = bin(line).unwrap();
+            assert!(built.static_pad("sink").is_some() && built.static_pad("src").is_some());
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! GStreamer itself, its elements by name, and the Debian packages they come from.
+
+use std::sync::OnceLock;
+
+use gstreamer as gst;
+use gstreamer::prelude::*;
+
+use crate::error::SourceError;
+
+/// Elements that are used by name, and who has them.
+const PACKAGES: [(&str, &[&str]); 5] = [
+    (
+        "gstreamer1.0-plugins-base",
+        &[
+            "decodebin",
+            "audioconvert",
+            "audioresample",
+            "audiotestsrc",
+            "videotestsrc",
+            "videoconvert",
+            "videoscale",
+            "videorate",
+            "appsink",
+            "appsrc",
+        ],
+    ),
+    (
+        "gstreamer1.0-plugins-good",
+        &[
+            "rtph264pay",
+            "rtpmpvpay",
+            "rtpjpegpay",
+            "rtpL16pay",
+            "rtph264depay",
+            "rtpmpvdepay",
+            "rtpjpegdepay",
+            "rtpL16depay",
+            "rtpjitterbuffer",
+            "udpsrc",
+            "v4l2src",
+            "jpegenc",
+            "jpegdec",
+        ],
+    ),
+    (
+        "gstreamer1.0-plugins-bad",
+        &["h264parse", "mpegvideoparse", "jpegparse", "openh264enc", "mpeg2enc"],
+    ),
+    ("gstreamer1.0-plugins-ugly", &["x264enc"]),
+    ("gstreamer1.0-libav", &["avdec_h264", "avdec_mpeg2video"]),
+];
+
+/// The Debian package that an element comes from, if it is one of those used here.
+pub(crate) fn package_of(element: &str) -> Option<&'static str> {
+    let found = PACKAGES.iter().find(|(_, elements)| elements.contains(&element));
+    found.map(|(package, _)| *package)
+}
+
+/// The Debian package that handles encoded media of these caps, by their name.
+pub(crate) fn package_for_caps(caps: &str) -> &'static str {
+    let good = ["quicktime", "matroska", "webm", "msvideo", "x-wav", "x-flv", "x-m4a", "image/"];
+    if good.iter().any(|part| caps.contains(part)) {
+        "gstreamer1.0-plugins-good"
+    } else if caps.contains("mpegts") || caps.contains("systemstream=(boolean)true") {
+        "gstreamer1.0-plugins-bad"
+    } else {
+        "gstreamer1.0-plugins-bad gstreamer1.0-libav"
+    }
+}
+
+/// Starts GStreamer, once. What its libraries would print goes to `tracing` instead; their own
+/// debug log is silent unless `GST_DEBUG` is set.
+///
+/// # Errors
+/// [`SourceError::Pipeline`] if GStreamer can't start.
+pub(crate) fn init() -> Result<(), SourceError> {
+    static STARTED: OnceLock<Result<(), SourceError>> = OnceLock::new();
+    let start = || {
+        gst::init().map_err(|e| SourceError::Pipeline {
+            element: "GStreamer".into(),
+            message: e.message().into(),
+        })?;
+        gst::glib::log_set_default_handler(|domain, _, message| {
+            tracing::debug!(target: "gstreamer", "{}: {message}", domain.unwrap_or("glib"));
+        });
+        Ok(())
+    };
+    STARTED.get_or_init(start).clone()
+}
+
+/// A new element of this kind.
+///
+/// # Errors
+/// [`SourceError::CodecAbsent`] if it is not installed.
+pub(crate) fn make(factory: &str) -> Result<gst::Element, SourceError> {
+    gst::ElementFactory::make(factory).build().map_err(|_| SourceError::CodecAbsent {
+        codec: format!("GStreamer's {factory}"),
+        package: package_of(factory).unwrap_or("gstreamer1.0-plugins-base"),
+    })
+}
+
+/// An error of a connection between elements, as a value.
+pub(crate) fn wiring(element: &str, message: impl ToString) -> SourceError {
+    SourceError::Pipeline { element: element.into(), message: message.to_string() }
+}
+
+/// A bin from a launch line, with its open ends as pads `sink` and `src`.
+///
+/// # Errors
+/// [`SourceError::CodecAbsent`] for an element that is not installed, [`SourceError::Launch`] for
+/// a line that makes no sense.
+pub(crate) fn bin(line: &str) -> Result<gst::Bin, SourceError> {
+    let mut context = gst::ParseContext::new();
+    let flags = gst::ParseFlags::FATAL_ERRORS;
+    gst::parse::bin_from_description_full(line, true, Some(&mut context), flags)
+        .map_err(|e| {
+            match context.missing_elements().first().map(|name| (name, package_of(name))) {
+                Some((element, Some(package))) => {
+                    SourceError::CodecAbsent { codec: format!("GStreamer's {element}"), package }
+                }
+                _ => SourceError::Launch { line: line.into(), message: e.message().into() },
+            }
+        })
+        .and_then(|element| {
+            element.downcast().map_err(|_| SourceError::Launch {
+                line: line.into(),
+                message: "it is not a pipeline".into(),
+            })
+        })
+}

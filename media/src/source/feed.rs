@@ -1,0 +1,213 @@
+//! A running pipeline that ends in encoded access units, and what its bus says.
+
+use std::sync::PoisonError;
+use std::time::Duration;
+
+use gstreamer as gst;
+use gstreamer::prelude::*;
+use gstreamer_app as gst_app;
+use selvedge_units::Span;
+
+use super::carry::{self, Failure};
+use super::elements::{self, package_for_caps, wiring};
+use super::unit::Unit;
+use crate::error::SourceError;
+
+/// Units that GStreamer's threads may be ahead.
+const AHEAD: u32 = 8;
+/// How long a pull waits for a unit before it looks at the bus again.
+const SLICE: Duration = Duration::from_millis(20);
+
+/// A pipeline and its end. Stopped when dropped.
+#[derive(Debug)]
+pub(super) struct Feed {
+    what: String,
+    pipeline: gst::Pipeline,
+    bus: gst::Bus,
+    sink: gst_app::AppSink,
+    failure: Failure,
+    live: bool,
+    /// Encodings that were found and that nothing here handles.
+    missing: Option<SourceError>,
+    delivered: bool,
+}
+
+/// Whose clock frames come by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Timing {
+    /// Frames come when they come.
+    Live,
+    /// Frames are there, and wait to be fetched.
+    Stored,
+    /// Whichever of them GStreamer says.
+    Unknown,
+}
+
+/// What a pull brought.
+#[derive(Debug)]
+pub(super) enum Pulled {
+    /// A unit and its caps.
+    Unit(Unit, gst::Caps),
+    /// Nothing yet.
+    Nothing,
+    /// The end of the media, and what was wrong with it.
+    End(Option<String>),
+}
+
+impl Feed {
+    /// A feed that finds out what comes from the element that `head` puts into the pipeline.
+    pub(super) fn parsed(
+        what: &str,
+        timing: Timing,
+        head: impl FnOnce(&gst::Pipeline) -> Result<gst::Element, SourceError>,
+    ) -> Result<Self, SourceError> {
+        elements::init()?;
+        let pipeline = gst::Pipeline::new();
+        let sink = gst_app::AppSink::builder().sync(false).max_buffers(AHEAD).build();
+        sink.set_property("enable-last-sample", false);
+        pipeline.add(&sink).map_err(|e| wiring("appsink", e))?;
+        let failure = Failure::default();
+        let bus = pipeline.bus().ok_or_else(|| wiring("pipeline", "it has no bus"))?;
+        let feed = Self {
+            what: what.into(),
+            pipeline,
+            bus,
+            sink,
+            failure,
+            live: timing == Timing::Live,
+            missing: None,
+            delivered: false,
+        };
+        let head = head(&feed.pipeline)?;
+        let end = feed.sink.upcast_ref::<gst::Element>();
+        let unpack = carry::unpack_into(&feed.pipeline, end, what, &feed.failure)?;
+        head.link(&unpack).map_err(|e| wiring(&head.name(), e))?;
+        feed.start(timing)
+    }
+
+    fn start(mut self, timing: Timing) -> Result<Self, SourceError> {
+        // Live pipelines have nothing to show before they play.
+        let paused = self.pipeline.set_state(gst::State::Paused);
+        if timing == Timing::Unknown {
+            self.live = paused == Ok(gst::StateChangeSuccess::NoPreroll);
+        }
+        match paused.and_then(|_| self.pipeline.set_state(gst::State::Playing)) {
+            Ok(_) => Ok(self),
+            Err(_) => Err(self.bus_error().unwrap_or_else(|| wiring("pipeline", "can't start"))),
+        }
+    }
+
+    /// Whether frames come in their own time.
+    pub(super) const fn is_live(&self) -> bool {
+        self.live
+    }
+
+    /// How long the media are, where their container states it.
+    pub(super) fn duration(&self) -> Option<Span> {
+        let duration = self.pipeline.query_duration::<gst::ClockTime>();
+        duration.filter(|_| !self.live).map(|duration| Span(duration.nseconds()))
+    }
+
+    /// Whether no thread of the pipeline runs any more, so that nothing will ever come.
+    ///
+    /// `decodebin` loses an error that a demultiplexer reports while it is being put in place.
+    pub(super) fn is_dead(&self) -> bool {
+        let runs = |pad: &gst::Pad| pad.task_state() == gst::TaskState::Started;
+        let elements = self.pipeline.iterate_recurse().into_iter();
+        !elements.flatten().any(|element| element.pads().iter().any(runs))
+    }
+
+    /// The next unit, waited for no longer than `wait`.
+    pub(super) fn pull(&mut self, wait: Duration) -> Result<Pulled, SourceError> {
+        let slice = gst::ClockTime::from_nseconds(SLICE.min(wait).as_nanos() as u64);
+        for _ in 0..wait.as_nanos().div_ceil(SLICE.as_nanos()).max(1) {
+            if let Some(sample) = self.sink.try_pull_sample(slice) {
+                let caps = sample.caps_owned();
+                let Some((unit, caps)) = Unit::new(&sample).zip(caps) else { continue };
+                self.delivered = true;
+                return Ok(Pulled::Unit(unit, caps));
+            }
+            let error = self.take_failure().or_else(|| self.bus_error());
+            match error {
+                // What broke after it had begun is a damaged end; a live source has failed.
+                Some(error) if self.delivered && !self.live => {
+                    return Ok(Pulled::End(Some(error.to_string())));
+                }
+                Some(error) => return Err(error),
+                None if self.sink.is_eos() => return self.end(),
+                None => {}
+            }
+        }
+        Ok(Pulled::Nothing)
+    }
+
+    fn end(&mut self) -> Result<Pulled, SourceError> {
+        if self.delivered {
+            return Ok(Pulled::End(None));
+        }
+        Err(self.missing.take().unwrap_or_else(|| SourceError::NotMedia {
+            what: self.what.clone(),
+            found: "it ends before its first frame".into(),
+        }))
+    }
+
+    fn take_failure(&self) -> Option<SourceError> {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// The first error on the bus, in our words.
+    fn bus_error(&mut self) -> Option<SourceError> {
+        let kinds = [gst::MessageType::Error, gst::MessageType::Element];
+        while let Some(message) = self.bus.pop_filtered(&kinds) {
+            match message.view() {
+                gst::MessageView::Element(element) => {
+                    let missing = element.structure().and_then(missing_plugin);
+                    self.missing = self.missing.take().or(missing);
+                }
+                gst::MessageView::Error(error) => {
+                    return Some(self.missing.take().unwrap_or_else(|| self.classify(error)));
+                }
+                _ => {}
+            }
+        }
+        None
+    }
+
+    fn classify(&self, error: &gst::message::Error) -> SourceError {
+        let text = error.error();
+        let found = text.message().to_owned();
+        let element = error.src().map_or_else(|| "pipeline".into(), |src| src.name().to_string());
+        let what = self.what.clone();
+        match (text.kind::<gst::StreamError>(), text.kind::<gst::ResourceError>()) {
+            (Some(gst::StreamError::CodecNotFound), _) => {
+                SourceError::CodecUnsupported { what, codec: found }
+            }
+            (Some(_), _) if !self.delivered => SourceError::NotMedia { what, found },
+            _ => {
+                let detail = error.debug().unwrap_or_default();
+                let detail = detail.lines().last().unwrap_or_default();
+                SourceError::Pipeline { element, message: format!("{found} ({detail})") }
+            }
+        }
+    }
+}
+
+/// What a `missing-plugin` message asks for.
+fn missing_plugin(structure: &gst::StructureRef) -> Option<SourceError> {
+    if structure.name() != "missing-plugin" {
+        return None;
+    }
+    let detail = structure.get::<gst::Caps>("detail").map_or_else(
+        |_| structure.get::<String>("detail").unwrap_or_default(),
+        |caps| caps.to_string(),
+    );
+    let name = structure.get::<String>("name").unwrap_or_else(|_| detail.clone());
+    Some(SourceError::CodecAbsent { codec: name, package: package_for_caps(&detail) })
+}
+
+impl Drop for Feed {
+    fn drop(&mut self) {
+        // Stopping can only fail for elements that are stopped already.
+        let _ = self.pipeline.set_state(gst::State::Null);
+    }
+}

@@ -1,0 +1,35 @@
+//! `file:` sources: any container that GStreamer can take apart.
+
+use std::path::Path;
+
+use gstreamer::prelude::*;
+
+use super::elements::{make, wiring};
+use super::feed::{Feed, Timing};
+use crate::error::SourceError;
+
+/// The feed of a file.
+pub(super) fn feed(what: &str, path: &Path) -> Result<Feed, SourceError> {
+    let not_found =
+        |reason: String| SourceError::NotFound { path: path.display().to_string(), reason };
+    let not_media = |found: &str| SourceError::NotMedia { what: what.into(), found: found.into() };
+    let file = std::fs::metadata(path).map_err(|e| not_found(e.to_string()))?;
+    if file.is_dir() {
+        return Err(not_media("a folder"));
+    }
+    // A pipe without a writer would be waited for without end.
+    if !file.is_file() {
+        return Err(not_media("a device or a pipe"));
+    }
+    if file.len() == 0 {
+        return Err(not_media("an empty file"));
+    }
+    std::fs::File::open(path).map_err(|e| not_found(e.to_string()))?;
+    Feed::parsed(what, Timing::Stored, |pipeline| {
+        let source = make("filesrc")?;
+        let location = path.to_str().ok_or_else(|| not_found("its name is not UTF-8".into()))?;
+        source.set_property("location", location);
+        pipeline.add(&source).map_err(|e| wiring("filesrc", e))?;
+        Ok(source)
+    })
+}

@@ -1,0 +1,140 @@
+//! Sources: one file for each kind, one feed and one payloader behind them all.
+//!
+//! `kind -> feed (encoded access units) -> timeline -> packetizer -> FrameSink`. The feed runs in
+//! GStreamer's threads and waits when it is a few units ahead; the rest runs in the thread that
+//! calls [`Source::run`].
+
+mod camera;
+mod carry;
+pub(crate) mod elements;
+mod feed;
+mod file;
+mod launch;
+mod liveness;
+mod packetizer;
+mod rtp;
+mod run;
+mod test;
+mod unit;
+
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+
+use selvedge_node::config::SourceUri;
+use selvedge_units::Span;
+
+use crate::error::SourceError;
+use crate::frame::StreamInfo;
+use crate::picture::mpeg::DisplayOrder;
+use crate::sound::SoundCutter;
+use crate::thumbnail::Thumbnailer;
+use crate::timeline::Timeline;
+
+use feed::{Feed, Timing};
+pub use liveness::Liveness;
+use packetizer::Packetizer;
+use unit::{Format, Unit};
+
+/// How long opening may take, and a file may give nothing.
+const PATIENCE: Span = Span::from_secs(10);
+/// The period of a source that does not tell its own.
+const PERIOD_DEFAULT: Span = Span::from_millis(40);
+/// Units looked at for a period that the medium does not state.
+const LOOK_AHEAD: usize = 9;
+
+/// An open source.
+///
+/// Its elements are stopped when it is dropped.
+#[derive(Debug)]
+pub struct Source {
+    opener: Opener,
+    feed: Feed,
+    format: Format,
+    info: StreamInfo,
+    timeline: Timeline,
+    order: DisplayOrder,
+    packetizer: Packetizer,
+    liveness: Liveness,
+    thumbnailer: Option<Thumbnailer>,
+    /// Cuts sound into packets; `None` for pictures.
+    sound: Option<SoundCutter>,
+    /// Units that were read to learn of the stream and are not delivered yet.
+    ahead: VecDeque<Unit>,
+}
+
+/// Makes the feed of a source, again for each time it loops.
+#[derive(Clone, Debug)]
+struct Opener {
+    /// The source as errors name it.
+    what: String,
+    make: Make,
+    repeat: bool,
+}
+
+/// The kinds of source. A new kind is a case here, a line in each of the two functions below,
+/// and a file.
+#[derive(Clone, Debug)]
+enum Make {
+    File(PathBuf),
+    Test { line: String },
+    Rtp(rtp::Expected),
+    Camera { device: String },
+    Launch { line: String },
+}
+
+impl Opener {
+    fn new(uri: &SourceUri, base_dir: &Path) -> Result<Self, SourceError> {
+        let (what, make, repeat) = match uri {
+            SourceUri::File { path, repeat } => {
+                (format!("file:{path}"), Make::File(base_dir.join(path)), *repeat)
+            }
+            SourceUri::Test { what } => {
+                (format!("test:{what}"), Make::Test { line: test::line(what)? }, false)
+            }
+            SourceUri::Rtp { listen, encoding, payload_type } => {
+                let expected = rtp::Expected::new(*listen, encoding, *payload_type)?;
+                (format!("rtp://{listen}"), Make::Rtp(expected), false)
+            }
+            SourceUri::Camera { device } => {
+                (format!("camera:{device}"), Make::Camera { device: device.clone() }, false)
+            }
+            SourceUri::Launch { line } => {
+                (format!("launch:{line}"), Make::Launch { line: line.clone() }, false)
+            }
+        };
+        Ok(Self { what, make, repeat })
+    }
+
+    fn feed(&self) -> Result<Feed, SourceError> {
+        match &self.make {
+            Make::File(path) => file::feed(&self.what, path),
+            Make::Test { line } => launch::feed(&self.what, line, Timing::Stored),
+            Make::Rtp(expected) => rtp::feed(&self.what, *expected),
+            Make::Camera { device } => camera::feed(&self.what, device),
+            Make::Launch { line } => launch::feed(&self.what, line, Timing::Unknown),
+        }
+    }
+
+    /// What is known of the stream without waiting for it: all that is needed where nobody may
+    /// be sending yet.
+    fn foretold(&self) -> Option<Format> {
+        match &self.make {
+            Make::Rtp(expected) => Some(expected.format()),
+            _ => None,
+        }
+    }
+
+    /// What is wrong with something that is no file is told as such.
+    fn explain(&self, error: SourceError) -> SourceError {
+        let found = match &error {
+            SourceError::CodecUnsupported { codec, .. } => format!("it ends in {codec}"),
+            SourceError::NotMedia { found, .. } => found.clone(),
+            _ => return error,
+        };
+        match &self.make {
+            Make::Launch { line } => SourceError::Launch { line: line.clone(), message: found },
+            Make::File(_) => error,
+            _ => SourceError::Pipeline { element: self.what.clone(), message: found },
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! Access units into RTP packets: one GStreamer payloader, driven by hand.
+//!
+//! The payloader stands alone between two pads of ours, so that what comes out while a unit goes
+//! in is exactly that unit's packets, whatever the format. It works in the calling thread.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use gstreamer as gst;
+use gstreamer::prelude::*;
+use selvedge_stream::rtp::HEADER_LEN;
+
+use super::elements::{make, wiring};
+use crate::error::SourceError;
+use crate::picture::{Codec, h264, mpeg};
+use crate::timeline::Moments;
+
+/// What payloaders can work with: less would leave no room behind their own headers.
+const PAYLOAD_MIN: usize = 64;
+/// More does not fit a UDP datagram.
+const PAYLOAD_MAX: usize = 65_000;
+
+#[derive(Debug, Default)]
+struct Output {
+    buffers: Vec<gst::Buffer>,
+    caps: Option<gst::Caps>,
+}
+
+/// Makes packets of one stream.
+#[derive(Debug)]
+pub(super) struct Packetizer {
+    codec: Codec,
+    payloader: gst::Element,
+    input: gst::Pad,
+    output: gst::Pad,
+    bus: gst::Bus,
+    out: Arc<Mutex<Output>>,
+    caps: Option<gst::Caps>,
+    /// The packets of the last unit, one behind the other, and where each ends.
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+impl Packetizer {
+    /// A packetizer whose packets carry at most `payload_max` bytes behind their fixed headers.
+    pub(super) fn new(codec: Codec, payload_max: usize) -> Result<Self, SourceError> {
+        let factory = match codec {
+            Codec::H264 => "rtph264pay",
+            Codec::Mpv => "rtpmpvpay",
+            Codec::Jpeg => "rtpjpegpay",
+            Codec::L16 => "rtpL16pay",
+        };
+        let payloader = make(factory)?;
+        let mtu = HEADER_LEN + payload_max.clamp(PAYLOAD_MIN, PAYLOAD_MAX);
+        payloader.set_property("mtu", mtu as u32);
+        payloader.set_property("pt", u32::from(codec.payload_type()));
+        payloader.set_property("timestamp-offset", 0u32);
+        match codec {
+            // The parser before us has put parameter sets where they belong.
+            Codec::H264 => payloader.set_property_from_str("aggregate-mode", "none"),
+            // Every picture is full, so that none waits for the next to fill its packet.
+            Codec::Mpv => payloader.set_property("max-ptime", 0i64),
+            Codec::Jpeg => {}
+            Codec::L16 => payloader.set_property("min-ptime", 0i64),
+        }
+        let bus = gst::Bus::new();
+        payloader.set_bus(Some(&bus));
+        let out = Arc::new(Mutex::new(Output::default()));
+        let input = gst::Pad::builder(gst::PadDirection::Src).name("units").build();
+        let output = collector(&out);
+        let pad = |name| payloader.static_pad(name).ok_or_else(|| wiring(factory, "no pad"));
+        input.link(&pad("sink")?).map_err(|e| wiring(factory, e))?;
+        pad("src")?.link(&output).map_err(|e| wiring(factory, e))?;
+        let activate = input.set_active(true).and_then(|()| output.set_active(true));
+        activate.map_err(|e| wiring(factory, e))?;
+        payloader.set_state(gst::State::Playing).map_err(|e| wiring(factory, e))?;
+        let made = Self {
+            codec,
+            payloader,
+            input,
+            output,
+            bus,
+            out,
+            caps: None,
+            bytes: Vec::new(),
+            ends: Vec::new(),
+        };
+        Ok(made)
+    }
+
+    /// Makes the packets of a unit. A unit that the payloader does not understand has none.
+    pub(super) fn push(
+        &mut self,
+        unit: &gst::Buffer,
+        caps: &gst::Caps,
+        at: Moments,
+    ) -> Result<(), SourceError> {
+        self.announce(caps)?;
+        let (mut headers, mut skip) = (None, 0);
+        if let Ok(map) = unit.map_readable() {
+            match self.codec {
+                Codec::Mpv => headers = mpeg::headers(&map),
+                // It would travel in a packet of its own, and say what the marker bit says.
+                Codec::H264 => skip = h264::delimiter_len(&map),
+                Codec::Jpeg | Codec::L16 => {}
+            }
+        }
+        let mut unit = unit.copy_region(gst::BufferCopyFlags::MEMORY, skip..).unwrap_or_default();
+        let time = unit.make_mut();
+        time.set_pts(gst::ClockTime::from_nseconds(at.present.0));
+        time.set_dts(gst::ClockTime::from_nseconds(at.decode.0));
+        if let Err(flow) = self.input.push(unit) {
+            tracing::debug!(?flow, "a unit was refused by {}", self.payloader.name());
+        }
+        self.collect(headers.as_ref());
+        self.log_bus();
+        Ok(())
+    }
+
+    /// The packets of the last unit.
+    pub(super) fn packets(&self) -> impl Iterator<Item = &[u8]> {
+        let starts = std::iter::once(0).chain(self.ends.iter().copied());
+        starts.zip(&self.ends).map(|(start, &end)| &self.bytes[start..end])
+    }
+
+    /// The parameters of the format for SDP, once the payloader has seen this unit.
+    pub(super) fn fmtp(&self, unit: &[u8]) -> Option<String> {
+        let caps = self.locked().caps.clone()?;
+        let structure = caps.structure(0)?;
+        let sets = structure.get::<String>("sprop-parameter-sets");
+        let (Codec::H264, Ok(sets)) = (self.codec, sets) else { return None };
+        let profile = h264::profile_level_id(unit);
+        let profile = profile.map(|id| format!("profile-level-id={id};")).unwrap_or_default();
+        Some(format!("packetization-mode=1;{profile}sprop-parameter-sets={sets}"))
+    }
+
+    fn locked(&self) -> std::sync::MutexGuard<'_, Output> {
+        self.out.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells the payloader what comes, at the start and when that changes.
+    fn announce(&mut self, caps: &gst::Caps) -> Result<(), SourceError> {
+        if self.caps.as_ref() == Some(caps) {
+            return Ok(());
+        }
+        let first = self.caps.is_none();
+        let segment = gst::FormattedSegment::<gst::ClockTime>::new();
+        let start = first.then(|| gst::event::StreamStart::new("selvedge"));
+        let time = first.then(|| gst::event::Segment::new(&segment));
+        let events = start.into_iter().chain([gst::event::Caps::new(caps)]).chain(time);
+        for event in events {
+            if !self.input.push_event(event) {
+                let message = format!("it does not take {caps}");
+                return Err(wiring(&self.payloader.name(), message));
+            }
+        }
+        self.caps = Some(caps.clone());
+        Ok(())
+    }
+
+    fn collect(&mut self, headers: Option<&mpeg::Headers>) {
+        let buffers = std::mem::take(&mut self.locked().buffers);
+        self.bytes.clear();
+        self.ends.clear();
+        let count = buffers.len();
+        for (n, buffer) in buffers.iter().enumerate() {
+            let start = self.bytes.len();
+            self.bytes.resize(start + buffer.size(), 0);
+            let packet = &mut self.bytes[start..];
+            if buffer.copy_to_slice(0, packet).is_err() || packet.len() <= HEADER_LEN {
+                self.bytes.truncate(start);
+                continue;
+            }
+            if let Some((headers, video)) = headers.zip(packet.get_mut(HEADER_LEN..)) {
+                fill_mpeg_header(headers, video, n == 0, n + 1 == count);
+            }
+            self.ends.push(self.bytes.len());
+        }
+    }
+
+    /// Warnings of the payloader, which has no pipeline to tell them to.
+    fn log_bus(&self) {
+        while let Some(message) = self.bus.pop() {
+            tracing::debug!(?message, "payloader");
+        }
+    }
+}
+
+/// RFC 2250 section 3.4: GStreamer leaves the MPEG header of its packets zero.
+fn fill_mpeg_header(headers: &mpeg::Headers, video: &mut [u8], first: bool, last: bool) {
+    if let Some((head, payload)) = video.split_at_mut_checked(mpeg::RTP_HEADER_LEN) {
+        head.copy_from_slice(&headers.rtp_header(payload, first, last));
+    }
+}
+
+/// A pad that keeps packets and the caps they come with.
+fn collector(out: &Arc<Mutex<Output>>) -> gst::Pad {
+    let lock = |out: &Mutex<Output>, keep: &mut dyn FnMut(&mut Output)| {
+        keep(&mut out.lock().unwrap_or_else(PoisonError::into_inner));
+    };
+    let (one, list, event) = (Arc::clone(out), Arc::clone(out), Arc::clone(out));
+    gst::Pad::builder(gst::PadDirection::Sink)
+        .name("packets")
+        .chain_function(move |_, _, buffer| {
+            lock(&one, &mut |out| out.buffers.push(buffer.clone()));
+            Ok(gst::FlowSuccess::Ok)
+        })
+        .chain_list_function(move |_, _, buffers| {
+            lock(&list, &mut |out| out.buffers.extend(buffers.iter_owned()));
+            Ok(gst::FlowSuccess::Ok)
+        })
+        .event_function(move |_, _, message| {
+            if let gst::EventView::Caps(caps) = message.view() {
+                lock(&event, &mut |out| out.caps = Some(caps.caps_owned()));
+            }
+            true
+        })
+        .build()
+}
+
+impl Drop for Packetizer {
+    fn drop(&mut self) {
+        let _ = self.payloader.set_state(gst::State::Null);
+        let _ = self.input.set_active(false);
+        let _ = self.output.set_active(false);
+    }
+}

@@ -1,0 +1,352 @@
+//! Opening a source and running it: units in, frames out, at media speed or as fast as they come.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use gstreamer as gst;
+use selvedge_node::config::SourceUri;
+use selvedge_stream::rtp::HEADER_LEN;
+use selvedge_units::{Instant, Span};
+
+use super::feed::{Feed, Pulled};
+use super::liveness::Liveness;
+use super::packetizer::Packetizer;
+use super::unit::{Format, Unit};
+use super::{LOOK_AHEAD, Opener, PATIENCE, PERIOD_DEFAULT, Source, elements};
+use crate::error::SourceError;
+use crate::frame::{End, FrameSink, MediaFrame, StreamInfo};
+use crate::pace::Pacer;
+use crate::picture::mpeg::{self, DisplayOrder};
+use crate::picture::{Codec, jpeg};
+use crate::sound::SoundCutter;
+use crate::thumbnail::Thumbnailer;
+use crate::timeline::{Moments, Timeline};
+
+/// How long anything waits before it looks at the stop flag.
+const STOP_POLL: Duration = Duration::from_millis(50);
+/// How often in a row a pipeline must be found without a running thread to be given up.
+const DEAD_POLLS: u32 = 6;
+/// How far a source may fall behind and still catch up.
+const SLACK: Span = Span::from_millis(500);
+/// What may be missing at the end of a clip before it counts as cut off.
+const CUT_OFF: Span = Span::from_secs(1);
+
+impl Source {
+    /// Opens a source and waits for its first frame, 10 s at most.
+    ///
+    /// `base_dir` is where relative paths begin; `payload_max` is how many bytes a packet may
+    /// carry behind its 12-byte fixed header (64 to 65000).
+    ///
+    /// # Errors
+    /// [`SourceError`], which says what was found and what to do.
+    pub fn open(uri: &SourceUri, base_dir: &Path, payload_max: usize) -> Result<Self, SourceError> {
+        elements::init()?;
+        let opener = Opener::new(uri, base_dir)?;
+        let mut feed = opener.feed()?;
+        let (format, first) = match opener.foretold() {
+            Some(format) => (format, None),
+            None => {
+                let (first, caps) =
+                    first_unit(&mut feed, &opener.what).map_err(|e| opener.explain(e))?;
+                let unknown = || SourceError::CodecUnsupported {
+                    what: opener.what.clone(),
+                    codec: caps.to_string(),
+                };
+                (Format::new(&caps).ok_or_else(unknown)?, Some(first))
+            }
+        };
+        let mut source = Self {
+            feed,
+            timeline: Timeline::new(PERIOD_DEFAULT),
+            order: DisplayOrder::default(),
+            packetizer: Packetizer::new(format.codec, payload_max)?,
+            sound: None,
+            liveness: Liveness::new(),
+            thumbnailer: None,
+            ahead: first.into_iter().collect(),
+            info: format.info(),
+            format,
+            opener,
+        };
+        source.learn(payload_max)?;
+        Ok(source)
+    }
+
+    /// What the stream is.
+    #[must_use]
+    pub const fn info(&self) -> &StreamInfo {
+        &self.info
+    }
+
+    /// When the source last gave a frame: for cameras and ports, which may fall silent without
+    /// an error.
+    #[must_use]
+    pub fn liveness(&self) -> Liveness {
+        self.liveness.clone()
+    }
+
+    /// From now on, `give` gets small pictures of the stream while it runs: see
+    /// [`Thumbnailer::new`]. False for sound, which has none.
+    ///
+    /// # Errors
+    /// As [`Thumbnailer::new`].
+    pub fn thumbnails(
+        &mut self,
+        give: impl FnMut(&[u8], Span) + Send + 'static,
+    ) -> Result<bool, SourceError> {
+        self.thumbnailer = Thumbnailer::new(self.format.codec, give)?;
+        Ok(self.thumbnailer.is_some())
+    }
+
+    /// Delivers frames at media speed until the media ends or `stop` is set, which is looked at
+    /// at least every 100 ms. Blocks; for a thread of its own. A source that loops does not end.
+    ///
+    /// # Errors
+    /// [`SourceError`] if the source breaks in a way that is no end: see its cases. A file that
+    /// is cut off or damaged plays as far as it goes, and ends with a note.
+    pub fn run(&mut self, sink: &mut dyn FrameSink, stop: &AtomicBool) -> Result<End, SourceError> {
+        let pacer = (!self.feed.is_live()).then(|| Pacer::new(SLACK));
+        self.deliver(sink, stop, pacer)
+    }
+
+    /// Like [`Self::run`], but as fast as frames can be read.
+    ///
+    /// # Errors
+    /// As [`Self::run`].
+    pub fn run_unpaced(
+        &mut self,
+        sink: &mut dyn FrameSink,
+        stop: &AtomicBool,
+    ) -> Result<End, SourceError> {
+        self.deliver(sink, stop, None)
+    }
+
+    /// Completes `info` from the first units, and prepares for the rest.
+    fn learn(&mut self, payload_max: usize) -> Result<(), SourceError> {
+        if let Some((rate, channels)) = self.format.sound {
+            let cutter = SoundCutter::new(rate, channels, payload_max);
+            self.info.period = cutter.period();
+            self.sound = Some(cutter);
+        } else {
+            self.info.period = match self.format.period {
+                Some(period) => period,
+                None => self.measured_period()?,
+            };
+        }
+        self.timeline.set_period(self.info.period);
+        let Some(first) = self.ahead.front() else { return Ok(()) };
+        let map = first.buffer.map_readable();
+        let bytes = map.as_deref().unwrap_or_default();
+        if self.format.codec == Codec::Jpeg {
+            let size = jpeg::check(bytes)
+                .map_err(|reason| SourceError::Jpeg { what: self.opener.what.clone(), reason })?;
+            self.info.width = Some(size.width.into());
+            self.info.height = Some(size.height.into());
+        }
+        // Only a payloader that has seen a unit knows the parameters; this one is thrown away.
+        let mut scout = Packetizer::new(self.format.codec, payload_max)?;
+        let at = Moments { decode: Span::ZERO, present: Span::ZERO };
+        scout.push(&first.buffer, &self.format.caps, at)?;
+        self.info.fmtp = scout.fmtp(bytes);
+        Ok(())
+    }
+
+    /// The middle of the steps between the first units; the default if they tell nothing.
+    fn measured_period(&mut self) -> Result<Span, SourceError> {
+        if !self.feed.is_live() {
+            while self.ahead.len() < LOOK_AHEAD {
+                match self.feed.pull(STOP_POLL)? {
+                    Pulled::Unit(unit, _) => self.ahead.push_back(unit),
+                    Pulled::Nothing | Pulled::End(_) => break,
+                }
+            }
+        }
+        let mut times = self.ahead.iter().filter_map(|u| u.pts.or(u.dts)).collect::<Vec<_>>();
+        times.sort_unstable();
+        let mut steps = times.windows(2).map(|w| w[1] - w[0]).collect::<Vec<_>>();
+        steps.sort_unstable();
+        let middle = steps.get(steps.len() / 2).and_then(|&ns| u64::try_from(ns).ok());
+        Ok(middle.filter(|&ns| ns > 0).map_or(PERIOD_DEFAULT, Span))
+    }
+
+    fn deliver(
+        &mut self,
+        sink: &mut dyn FrameSink,
+        stop: &AtomicBool,
+        mut pacer: Option<Pacer>,
+    ) -> Result<End, SourceError> {
+        let clock = std::time::Instant::now();
+        let now = || Instant(u64::try_from(clock.elapsed().as_nanos()).unwrap_or(u64::MAX));
+        let mut heard = now();
+        while !stop.load(Ordering::Relaxed) {
+            let pulled = match self.ahead.pop_front() {
+                Some(unit) => Pulled::Unit(unit, self.format.caps.clone()),
+                None => self.feed.pull(STOP_POLL)?,
+            };
+            let (frames, end) = match pulled {
+                Pulled::Unit(unit, caps) => (self.frames(unit, &caps)?, None),
+                Pulled::Nothing => {
+                    let waited = now().since(heard);
+                    if waited > PATIENCE && !self.feed.is_live() {
+                        return Err(SourceError::Stalled {
+                            what: self.opener.what.clone(),
+                            waited,
+                        });
+                    }
+                    continue;
+                }
+                Pulled::End(note) if self.opener.repeat => {
+                    self.begin_again(note)?;
+                    heard = now();
+                    continue;
+                }
+                Pulled::End(note) => {
+                    let note = note.or_else(|| self.cut_off());
+                    let rest = self.sound.as_mut().and_then(SoundCutter::rest);
+                    (rest.map(sound_buffer).into_iter().collect(), Some(End::Eos { note }))
+                }
+            };
+            for (unit, at) in frames {
+                if let Some(pacer) = &mut pacer {
+                    let due = pacer.due(now(), at.decode);
+                    if !sleep_until(due, now, stop) {
+                        return Ok(End::Stopped);
+                    }
+                }
+                self.offer(&unit, at, sink)?;
+            }
+            if let Some(end) = end {
+                return Ok(end);
+            }
+            heard = now();
+        }
+        Ok(End::Stopped)
+    }
+
+    /// What to say of media that end long before the end that their container states.
+    fn cut_off(&self) -> Option<String> {
+        let whole = self.feed.duration()?;
+        let played = self.timeline.next_decode();
+        let missing = whole - played;
+        (self.sound.is_none() && missing > CUT_OFF && missing.0 > whole.0 / 10).then(|| {
+            let (played, whole) = (played.as_secs_f64(), whole.as_secs_f64());
+            format!("it ends after {played:.1} s of {whole:.1} s: the file may be cut off")
+        })
+    }
+
+    /// The medium from its beginning; time goes on without a gap.
+    fn begin_again(&mut self, note: Option<String>) -> Result<(), SourceError> {
+        if let Some(note) = note {
+            tracing::warn!("{} ended early and begins again: {note}", self.opener.what);
+        }
+        self.feed = self.opener.feed()?;
+        self.timeline.restart();
+        self.order = DisplayOrder::default();
+        Ok(())
+    }
+
+    /// Takes a change of caps in mid-stream, if the stream stays what it was announced to be.
+    fn adopt(&mut self, caps: &gst::Caps) -> Result<(), SourceError> {
+        if *caps == self.format.caps {
+            return Ok(());
+        }
+        let same = |f: &Format| f.codec == self.format.codec && f.sound == self.format.sound;
+        self.format = Format::new(caps).filter(same).ok_or_else(|| SourceError::Pipeline {
+            element: self.opener.what.clone(),
+            message: format!("the stream changed to {caps}"),
+        })?;
+        if let Some(period) = self.format.period {
+            self.timeline.set_period(period);
+        }
+        Ok(())
+    }
+
+    /// The frames that a unit makes: one of a picture, any number of sound.
+    fn frames(
+        &mut self,
+        unit: Unit,
+        caps: &gst::Caps,
+    ) -> Result<Vec<(gst::Buffer, Moments)>, SourceError> {
+        self.adopt(caps)?;
+        let map = unit.buffer.map_readable().ok();
+        let bytes = map.as_deref().unwrap_or_default();
+        if let Some(cutter) = &mut self.sound {
+            cutter.push(bytes);
+            return Ok(cutter.blocks().into_iter().map(sound_buffer).collect());
+        }
+        let lag = match self.format.codec {
+            Codec::Mpv => mpeg::headers(bytes).map_or(1, |headers| self.order.lag(&headers)),
+            _ => 0,
+        };
+        drop(map);
+        let at = self.timeline.place(unit.pts, unit.dts, self.info.period * lag);
+        Ok(vec![(unit.buffer, at)])
+    }
+
+    fn offer(
+        &mut self,
+        unit: &gst::Buffer,
+        at: Moments,
+        sink: &mut dyn FrameSink,
+    ) -> Result<(), SourceError> {
+        self.packetizer.push(unit, &self.format.caps, at)?;
+        let packets = self.packetizer.packets().collect::<Vec<_>>();
+        let Some(stamp) = packets.first().and_then(|packet| packet.get(4..8)) else {
+            tracing::debug!("a unit of {} made no packets", self.opener.what);
+            return Ok(());
+        };
+        debug_assert!(packets.iter().all(|packet| packet.len() > HEADER_LEN));
+        let rtp_timestamp = stamp.iter().fold(0, |value, &byte| value << 8 | u32::from(byte));
+        self.liveness.frame();
+        let map = unit.map_readable().ok();
+        let picture = self.format.codec.picture(map.as_deref().unwrap_or_default());
+        sink.offer(MediaFrame {
+            picture,
+            media_time: at.present,
+            decode_time: at.decode,
+            rtp_timestamp,
+            packets: &packets,
+        });
+        if let Some(thumbnailer) = &mut self.thumbnailer {
+            thumbnailer.feed_buffer(picture, at.present, unit);
+        }
+        Ok(())
+    }
+}
+
+fn sound_buffer((bytes, at): (Vec<u8>, Moments)) -> (gst::Buffer, Moments) {
+    (gst::Buffer::from_mut_slice(bytes), at)
+}
+
+fn first_unit(feed: &mut Feed, what: &str) -> Result<(Unit, gst::Caps), SourceError> {
+    let began = std::time::Instant::now();
+    let mut dead = 0;
+    while began.elapsed() < Duration::from_nanos(PATIENCE.0) {
+        match feed.pull(STOP_POLL)? {
+            Pulled::Unit(unit, caps) => return Ok((unit, caps)),
+            Pulled::Nothing => {}
+            Pulled::End(_) => break,
+        }
+        // Threads also stand still for a moment while elements are put in place.
+        dead = if !feed.is_live() && feed.is_dead() { dead + 1 } else { 0 };
+        if dead > DEAD_POLLS {
+            let found = "it breaks off before its first frame".into();
+            return Err(SourceError::NotMedia { what: what.into(), found });
+        }
+    }
+    Err(SourceError::Stalled { what: what.into(), waited: PATIENCE })
+}
+
+/// Sleeps in slices; false if `stop` was set meanwhile.
+fn sleep_until(due: Instant, now: impl Fn() -> Instant, stop: &AtomicBool) -> bool {
+    loop {
+        if stop.load(Ordering::Relaxed) {
+            return false;
+        }
+        match due.since(now()) {
+            Span::ZERO => return true,
+            left => std::thread::sleep(STOP_POLL.min(Duration::from_nanos(left.0))),
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! Small pictures of a stream, for pages: encoded access units in, small JPEG images out, at most
+//! two a second.
+//!
+//! Only pictures that others refer to are decoded, in GStreamer's threads. Feeding never waits: a
+//! thumbnailer that can't keep up skips to the next intra picture.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use gstreamer as gst;
+use gstreamer::prelude::*;
+use gstreamer_app as gst_app;
+use selvedge_stream::Kind;
+use selvedge_units::Span;
+
+use crate::error::SourceError;
+use crate::picture::{Codec, Picture};
+use crate::source::elements::{bin, init, make, wiring};
+
+/// Pixels across.
+pub const WIDTH: u32 = 192;
+/// The shortest time between two pictures.
+const INTERVAL: Span = Span::from_millis(500);
+/// Units that may wait for the decoder.
+const WAITING: u64 = 16;
+
+const SCALE: &str = "videoscale ! videoconvert ! \
+     capsfilter caps=video/x-raw,format=I420,width=192,pixel-aspect-ratio=1/1 ! \
+     jpegenc quality=70";
+
+/// Makes small pictures. Stopped when dropped.
+#[derive(Debug)]
+pub struct Thumbnailer {
+    codec: Codec,
+    pipeline: gst::Pipeline,
+    input: gst_app::AppSrc,
+    bus: gst::Bus,
+    /// Pictures that need earlier ones are of no use until an intra picture.
+    needs_intra: bool,
+    last: Option<Span>,
+    failed: bool,
+}
+
+impl Thumbnailer {
+    /// A thumbnailer for this codec; `None` for sound. `give` gets JPEG images 192 pixels wide,
+    /// each with its media time, from a thread of GStreamer's; it should not wait long.
+    ///
+    /// # Errors
+    /// [`SourceError::CodecAbsent`] if an element is not installed.
+    pub fn new(
+        codec: Codec,
+        give: impl FnMut(&[u8], Span) + Send + 'static,
+    ) -> Result<Option<Self>, SourceError> {
+        init()?;
+        let caps = match codec {
+            Codec::H264 => gst::Caps::builder("video/x-h264")
+                .field("stream-format", "byte-stream")
+                .field("alignment", "au")
+                .build(),
+            Codec::Mpv => gst::Caps::builder("video/mpeg")
+                .field("mpegversion", 2i32)
+                .field("systemstream", false)
+                .build(),
+            Codec::Jpeg => gst::Caps::new_empty_simple("image/jpeg"),
+            Codec::L16 => return Ok(None),
+        };
+        let pipeline = gst::Pipeline::new();
+        let input = gst_app::AppSrc::builder().caps(&caps).format(gst::Format::Time).build();
+        let decode = make("decodebin")?;
+        let scale = bin(SCALE)?;
+        let output = collector(give);
+        let parts = [input.upcast_ref(), &decode, scale.upcast_ref(), output.upcast_ref()];
+        pipeline.add_many(parts).map_err(|e| wiring("thumbnailer", e))?;
+        input.link(&decode).map_err(|e| wiring("decodebin", e))?;
+        scale.link(&output).map_err(|e| wiring("appsink", e))?;
+        let entry = scale.static_pad("sink").ok_or_else(|| wiring("videoscale", "no input"))?;
+        thin_out(&entry);
+        connect(&decode, &entry);
+        let bus = pipeline.bus().ok_or_else(|| wiring("thumbnailer", "it has no bus"))?;
+        pipeline.set_state(gst::State::Playing).map_err(|e| wiring("thumbnailer", e))?;
+        let (needs_intra, last, failed) = (true, None, false);
+        Ok(Some(Self { codec, pipeline, input, bus, needs_intra, last, failed }))
+    }
+
+    /// Takes an access unit, in decoding order; copies it if it is to be decoded.
+    pub fn feed(&mut self, picture: Picture, media_time: Span, unit: &[u8]) {
+        if self.wants(picture, media_time) {
+            self.push(gst::Buffer::from_slice(unit.to_vec()), media_time);
+        }
+    }
+
+    /// Takes an access unit without copying it.
+    pub(crate) fn feed_buffer(&mut self, picture: Picture, media_time: Span, unit: &gst::Buffer) {
+        if self.wants(picture, media_time)
+            && let Ok(unit) = unit.copy_region(gst::BufferCopyFlags::MEMORY, ..)
+        {
+            self.push(unit, media_time);
+        }
+    }
+
+    fn wants(&mut self, picture: Picture, media_time: Span) -> bool {
+        if self.failed || self.broke() {
+            return false;
+        }
+        match picture.kind {
+            Kind::Still => self.last.is_none_or(|last| media_time - last >= INTERVAL),
+            Kind::Intra => true,
+            Kind::Predicted | Kind::Bidirectional => picture.referenced && !self.needs_intra,
+            Kind::Audio | Kind::Data => false,
+        }
+    }
+
+    fn push(&mut self, mut unit: gst::Buffer, media_time: Span) {
+        // Without it, what follows can't be decoded.
+        self.needs_intra = self.input.current_level_buffers() >= WAITING;
+        if self.needs_intra {
+            return;
+        }
+        self.last = Some(media_time);
+        unit.make_mut().set_pts(gst::ClockTime::from_nseconds(media_time.0));
+        if let Err(flow) = self.input.push_buffer(unit) {
+            tracing::debug!(?flow, "the thumbnailer takes no more");
+        }
+    }
+
+    /// Whether the pipeline has failed, which is told once.
+    fn broke(&mut self) -> bool {
+        while let Some(message) = self.bus.pop() {
+            if let gst::MessageView::Error(error) = message.view() {
+                let codec = self.codec.encoding();
+                tracing::warn!(
+                    "no small pictures of {codec}: {}; is gstreamer1.0-libav installed?",
+                    error.error().message()
+                );
+                self.failed = true;
+            }
+        }
+        self.failed
+    }
+}
+
+/// Where small pictures come out.
+fn collector(mut give: impl FnMut(&[u8], Span) + Send + 'static) -> gst_app::AppSink {
+    let output = gst_app::AppSink::builder().sync(false).max_buffers(1).build();
+    output.set_property("enable-last-sample", false);
+    let callbacks = gst_app::AppSinkCallbacks::builder().new_sample(move |output| {
+        let sample = output.pull_sample().map_err(|_| gst::FlowError::Eos)?;
+        if let Some(buffer) = sample.buffer()
+            && let Ok(image) = buffer.map_readable()
+        {
+            give(&image, Span(buffer.pts().map_or(0, gst::ClockTime::nseconds)));
+        }
+        Ok(gst::FlowSuccess::Ok)
+    });
+    output.set_callbacks(callbacks.build());
+    output
+}
+
+/// Lets pass only as many decoded pictures as are wanted.
+fn thin_out(entry: &gst::Pad) {
+    let last = Arc::new(Mutex::new(None::<gst::ClockTime>));
+    let interval = gst::ClockTime::from_nseconds(INTERVAL.0);
+    entry.add_probe(gst::PadProbeType::BUFFER, move |_, info| {
+        let time = info.buffer().and_then(|buffer| buffer.pts());
+        let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
+        match (time, *last) {
+            (Some(time), Some(before)) if time < before + interval => gst::PadProbeReturn::Drop,
+            (time, _) => {
+                *last = time;
+                gst::PadProbeReturn::Ok
+            }
+        }
+    });
+}
+
+/// Links what the decoder gives, and keeps the decoder to one thread: more would hold pictures
+/// back, and compete with what matters.
+fn connect(decode: &gst::Element, entry: &gst::Pad) {
+    let entry = entry.downgrade();
+    decode.connect_pad_added(move |_, decoded| {
+        if let Some(entry) = entry.upgrade().filter(|entry| !entry.is_linked())
+            && let Err(error) = decoded.link(&entry)
+        {
+            tracing::debug!(%error, "decoded pictures do not fit");
+        }
+    });
+    decode.connect("element-added", false, |values| {
+        let element = values.get(1).and_then(|value| value.get::<gst::Element>().ok());
+        if let Some(element) = element.filter(|element| element.has_property("max-threads")) {
+            element.set_property_from_str("max-threads", "1");
+        }
+        None
+    });
+}
+
+impl Drop for Thumbnailer {
+    fn drop(&mut self) {
+        let _ = self.pipeline.set_state(gst::State::Null);
+    }
+}
