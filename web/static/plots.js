@@ -55,7 +55,7 @@ const KINDS = [
   },
   {
     title: "Rate sent, Mbit/s",
-    meaning: "Streams stacked; the line is the link's rate",
+    meaning: "Streams stacked; the dashed line is the rate of all links together",
     line: "rate",
     tick: (value) => String(+(value / 1e6).toPrecision(3)),
     text: rate,

@@ -22,7 +22,8 @@ fn large() -> std::sync::Arc<StillNode> {
 fn drain(tcp: &mut TcpStream) -> usize {
     let mut chunk = vec![0; 1 << 16];
     let mut total = 0;
-    loop {
+    let deadline = Instant::now() + PATIENCE;
+    while Instant::now() < deadline {
         match tcp.read(&mut chunk) {
             Ok(0) => return total,
             Ok(n) => total += n,
@@ -30,6 +31,7 @@ fn drain(tcp: &mut TcpStream) -> usize {
             Err(error) => panic!("the server keeps the connection: {error}"),
         }
     }
+    panic!("the server keeps the connection and sends on");
 }
 
 /// Waits until `done`, for as long as nothing takes unless the server hangs.
