@@ -107,3 +107,13 @@ fn metrics_are_well_formed_and_complete() {
         assert_eq!(value("selvedge_stream_state", &labels), Some(on));
     }
 }
+
+#[test]
+fn every_metric_is_documented() {
+    let docs = include_str!("../../../docs/api.md");
+    let server = StillNode::new().serve(Limits::default());
+    for name in parse(&get(server.local_addr(), "/metrics").body).keys() {
+        let written = docs.contains(&format!("`{name}`")) || docs.contains(&format!("`{name}{{"));
+        assert!(written, "{name} is not in docs/api.md");
+    }
+}
