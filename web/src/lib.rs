@@ -1,1 +1,21 @@
-//! Placeholder.
+//! The page, the API and the metrics of a node, over HTTP.
+//!
+//! Everything comes from a [`NodeView`](selvedge_node::view::NodeView): its snapshot feeds the
+//! page, `/api/v1` and `/metrics`; changes go back through its knobs. `docs/api.md` has the
+//! routes and fields.
+//!
+//! A [`Server`] runs on one thread of its own, so that however many browsers look on, they take
+//! at most one core from the engine. All that a client can make it hold is bounded by [`Limits`].
+
+mod api;
+mod assets;
+mod connection;
+mod gate;
+mod knobs;
+mod metrics;
+mod problem;
+mod publish;
+mod server;
+mod socket;
+
+pub use server::{Limits, Server, ServerError};

@@ -1,0 +1,358 @@
+//! A node that only pretends: plausible numbers and pictures to build and test the page with.
+//!
+//! `cargo run -p selvedge-web --example fake_node -- 127.0.0.1:7700 [--streams N] [--token T]`
+//! prints the page's address and runs until it is killed.
+
+use std::error::Error;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use jpeg_encoder::{ColorType, Encoder};
+use selvedge_node::view::{
+    Knob, KnobError, LinkSnapshot, NodeSnapshot, NodeView, StreamSnapshot, StreamState,
+};
+use selvedge_web::Server;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let mut listen: SocketAddr = "127.0.0.1:7700".parse()?;
+    let (mut streams, mut token) = (6, None);
+    let mut arguments = std::env::args().skip(1);
+    while let Some(argument) = arguments.next() {
+        match argument.as_str() {
+            "--streams" => streams = arguments.next().ok_or("--streams wants a number")?.parse()?,
+            "--token" => token = arguments.next(),
+            address => listen = address.parse()?,
+        }
+    }
+    let server = Server::start(Arc::new(FakeNode::new(streams)), listen, token)?;
+    println!("http://{}/", server.local_addr());
+    loop {
+        std::thread::park();
+    }
+}
+
+/// Time goes on in steps of this length, whenever somebody looks.
+const STEP: Duration = Duration::from_millis(20);
+/// Pictures a second.
+const PICTURES: u128 = 5;
+
+struct FakeNode {
+    began: Instant,
+    inner: Mutex<Inner>,
+}
+
+struct Inner {
+    steps: u64,
+    dice: u64,
+    link: LinkSnapshot,
+    streams: Vec<Fake>,
+    offered: f64,
+    used: f64,
+}
+
+struct Fake {
+    shown: StreamSnapshot,
+    /// Bits per second that it offers, the frames that are due, and its smoothed measures.
+    offers: f64,
+    due: f64,
+    on_time: f64,
+    decodable: f64,
+    sent_bps: f64,
+    queueing: f64,
+    tolerance: f64,
+}
+
+/// Name, source, encoding, period in ms, window, tolerance, kbit/s, state, detail.
+type Row = (
+    &'static str,
+    &'static str,
+    &'static str,
+    f64,
+    &'static str,
+    f64,
+    f64,
+    StreamState,
+    &'static str,
+);
+
+const ROWS: [Row; 6] = [
+    ("lecture", "file:clips/lecture.mp4?loop", "H264", 40.0, "1/10", 0.1, 1900.0, RUNNING, ""),
+    ("slides", "test:mpeg2?rate=25", "MPV", 40.0, PER_KIND, 0.25, 2100.0, RUNNING, ""),
+    (
+        "audience",
+        "rtp://127.0.0.1:6004?encoding=H264",
+        "H264",
+        40.0,
+        "2/5",
+        0.4,
+        2600.0,
+        RUNNING,
+        "",
+    ),
+    ("voice", "test:audio", "L16", 20.0, "0/1", 0.0, 768.0, RUNNING, ""),
+    (
+        "corridor",
+        "camera:/dev/video0",
+        "JPEG",
+        100.0,
+        "1/2",
+        0.5,
+        1500.0,
+        STALLED,
+        "no frame for 4.2 s",
+    ),
+    ("door", "rtp://127.0.0.1:6010?encoding=H264", "", 40.0, "1/5", 0.2, 0.0, RETRYING, REFUSED),
+];
+const RUNNING: StreamState = StreamState::Running;
+const STALLED: StreamState = StreamState::Stalled;
+const RETRYING: StreamState = StreamState::Retrying;
+const PER_KIND: &str = "I 0/1, P 1/8, B 1/2";
+const REFUSED: &str = "127.0.0.1:6010: address in use; next try in 3 s";
+
+impl FakeNode {
+    fn new(count: usize) -> Self {
+        let rows = (0..count).map(|n| fake(n, ROWS[n % ROWS.len()])).collect::<Vec<_>>();
+        let offered: f64 = rows.iter().map(|row| row.offers).sum();
+        let link = LinkSnapshot {
+            name: "uplink".into(),
+            discipline: "dwcs".into(),
+            rate_bps: (offered * 0.76 / 1e6).round().max(1.0) as u64 * 1_000_000,
+            ..LinkSnapshot::default()
+        };
+        let inner = Inner {
+            steps: 0,
+            dice: 0x2545_f491_4f6c_dd1d,
+            link,
+            streams: rows,
+            offered,
+            used: 0.0,
+        };
+        Self { began: Instant::now(), inner: Mutex::new(inner) }
+    }
+
+    fn inner(&self) -> std::sync::MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn fake(n: usize, row: Row) -> Fake {
+    let (name, source, encoding, period_ms, window, tolerance, kbps, state, detail) = row;
+    let round = n / ROWS.len();
+    let name = if round == 0 { name.into() } else { format!("{name}-{}", round + 1) };
+    let shown = StreamSnapshot {
+        name,
+        link: "uplink".into(),
+        source: source.into(),
+        to: format!("rtp://127.0.0.1:{}", 5004 + 2 * n),
+        encoding: encoding.into(),
+        state,
+        detail: detail.into(),
+        period_ms,
+        window: window.into(),
+        weight: 1,
+        late: "drop".into(),
+        ..StreamSnapshot::default()
+    };
+    let offers = kbps * 1e3 * (1.0 + 0.05 * (n % 5) as f64);
+    Fake {
+        shown,
+        offers,
+        due: 0.0,
+        on_time: 1.0,
+        decodable: 1.0,
+        sent_bps: 0.0,
+        queueing: 20.0,
+        tolerance,
+    }
+}
+
+impl Inner {
+    fn random(&mut self) -> f64 {
+        self.dice ^= self.dice << 13;
+        self.dice ^= self.dice >> 7;
+        self.dice ^= self.dice << 17;
+        (self.dice >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    /// One step: what does not fit is taken from the streams that tolerate it.
+    fn step(&mut self) {
+        self.steps += 1;
+        let seconds = STEP.as_secs_f64() * self.steps as f64;
+        let swell = |n: usize| 1.0 + 0.25 * (seconds / 9.0 + n as f64 * 1.7).sin();
+        let running = |stream: &Fake| stream.shown.state == RUNNING;
+        let offers: Vec<f64> = self
+            .streams
+            .iter()
+            .enumerate()
+            .map(|(n, stream)| if running(stream) { stream.offers * swell(n) } else { 0.0 })
+            .collect();
+        self.offered = offers.iter().sum();
+        let excess = (self.offered - self.link.rate_bps as f64).max(0.0);
+        let tolerated: f64 = self
+            .streams
+            .iter()
+            .zip(&offers)
+            .map(|(stream, offers)| offers * stream.tolerance.max(0.01))
+            .sum();
+        let mut used = 0.0;
+        for (n, offers) in offers.iter().enumerate() {
+            let tolerance = self.streams[n].tolerance.max(0.01);
+            let loss = (excess * tolerance / tolerated.max(1.0)).min(0.95);
+            let stream = &mut self.streams[n];
+            stream.due += STEP.as_secs_f64() * 1e3 / stream.shown.period_ms;
+            stream.sent_bps += (offers * (1.0 - loss) - stream.sent_bps) * 0.02;
+            used += stream.sent_bps;
+            while self.streams[n].due >= 1.0 {
+                self.streams[n].due -= 1.0;
+                if running(&self.streams[n]) {
+                    let (roll, why) = (self.random(), self.random());
+                    self.streams[n].frame(roll, why, loss, *offers);
+                }
+            }
+        }
+        self.used = used.min(self.link.rate_bps as f64);
+        self.link.sent_bytes += (self.used * STEP.as_secs_f64() / 8.0) as u64;
+    }
+}
+
+impl Fake {
+    fn frame(&mut self, roll: f64, why: f64, loss: f64, offers: f64) {
+        let shown = &mut self.shown;
+        shown.frames += 1;
+        let lost = roll < loss;
+        if lost {
+            let reason = match why {
+                w if w < 0.62 => "group-skipped",
+                w if w < 0.84 => "sacrificed",
+                w if w < 0.95 => "reference-lost",
+                _ => "expired",
+            };
+            *shown.dropped.entry(reason.into()).or_default() += 1;
+            shown.missed += 1;
+            if why > 0.93 && loss > self.tolerance {
+                shown.violations += 1;
+            }
+        } else {
+            shown.sent += 1;
+            shown.on_time += 1;
+            shown.decodable += u64::from(why > 0.01);
+            shown.sent_bytes += (offers * shown.period_ms / 8e3) as u64;
+        }
+        let toward = |now: f64, kept: bool| now + (f64::from(u8::from(kept)) - now) * 0.01;
+        self.on_time = toward(self.on_time, !lost);
+        self.decodable = toward(self.decodable, !lost && why > 0.01);
+        self.queueing += (30.0 + 500.0 * loss + 60.0 * why - self.queueing) * 0.05;
+        shown.queued_frames = (self.queueing / shown.period_ms) as u64;
+    }
+
+    fn snapshot(&self) -> StreamSnapshot {
+        let settled = self.shown.frames > 0 && self.shown.state == RUNNING;
+        let some = |value: f64| settled.then_some(value);
+        StreamSnapshot {
+            sent_bps: self.sent_bps as u64,
+            on_time_share: some(self.on_time),
+            decodable_share: some(self.decodable),
+            queueing_mean_ms: some(self.queueing),
+            queueing_p99_ms: some(self.queueing * 2.2 + 5.0),
+            ..self.shown.clone()
+        }
+    }
+}
+
+impl NodeView for FakeNode {
+    fn snapshot(&self) -> NodeSnapshot {
+        let now = self.began.elapsed();
+        let mut inner = self.inner();
+        // Nobody may have looked for hours: what was then is of no interest.
+        let target = (now.as_millis() / STEP.as_millis()) as u64;
+        inner.steps = inner.steps.max(target.saturating_sub(3000));
+        while inner.steps < target {
+            inner.step();
+        }
+        let streams: Vec<_> = inner.streams.iter().map(Fake::snapshot).collect();
+        let queued: u64 = streams.iter().map(|stream| stream.queued_frames).sum();
+        let link = LinkSnapshot {
+            sent_bps: inner.used as u64,
+            offered_bps: inner.offered as u64,
+            queued_frames: queued,
+            queued_bytes: queued * 7_900,
+            ..inner.link.clone()
+        };
+        let uptime_ms = now.as_millis() as u64;
+        NodeSnapshot { name: "studio".into(), uptime_ms, links: vec![link], streams }
+    }
+
+    fn thumbnail(&self, stream: &str) -> Option<(u64, Arc<[u8]>)> {
+        let index = {
+            let inner = self.inner();
+            let at = inner.streams.iter().position(|each| each.shown.name == stream)?;
+            let shown = &inner.streams[at].shown;
+            if shown.state == RETRYING || shown.encoding == "L16" {
+                return None;
+            }
+            if shown.state == STALLED {
+                return Some((1, picture(at, 0)));
+            }
+            at
+        };
+        let number = self.began.elapsed().as_millis() * PICTURES / 1000 + 1;
+        Some((number as u64, picture(index, number as u64)))
+    }
+
+    fn turn(&self, knob: Knob) -> Result<(), KnobError> {
+        let mut inner = self.inner();
+        match knob {
+            Knob::Window { stream, window } => {
+                let found = inner.find(stream)?;
+                found.shown.window = window.to_string();
+                found.tolerance = f64::from(window.lose) / f64::from(window.of.max(1));
+            }
+            Knob::Priority { stream, priority } => {
+                if !(-1000..=1000).contains(&priority) {
+                    let text = format!("priority {priority} is out of range; it is -1000 to 1000");
+                    return Err(KnobError::Range(text));
+                }
+                inner.find(stream)?.shown.priority = priority;
+            }
+            Knob::Rate { link, rate } if link == "uplink" => inner.link.rate_bps = rate.0,
+            Knob::Rate { link, .. } => return Err(KnobError::NoLink(link)),
+        }
+        Ok(())
+    }
+}
+
+impl Inner {
+    fn find(&mut self, name: String) -> Result<&mut Fake, KnobError> {
+        let found = self.streams.iter_mut().find(|stream| stream.shown.name == name);
+        found.ok_or(KnobError::NoStream(name))
+    }
+}
+
+/// A room with a lit wall and somebody who walks through it.
+fn picture(index: usize, number: u64) -> Arc<[u8]> {
+    const WIDE: usize = 160;
+    const HIGH: usize = 90;
+    let hue = index as f64 * 2.4;
+    let tint = |phase: f64| 0.62 + 0.38 * (hue + phase).cos();
+    let (red, green, blue) = (tint(0.0), tint(2.1), tint(4.2));
+    let walker = (number as usize * 3 + index * 37) % (WIDE + 40);
+    let mut pixels = Vec::with_capacity(WIDE * HIGH * 3);
+    for y in 0..HIGH {
+        for x in 0..WIDE {
+            let floor = if y > 62 { 0.55 } else { 1.0 };
+            let light = 200.0 - 0.9 * (x as f64 - 50.0).abs() - 0.7 * (y as f64 - 30.0).abs();
+            let (dx, dy) = (x as f64 + 20.0 - walker as f64, y as f64);
+            let head = dx * dx + (dy - 36.0).powi(2) < 49.0;
+            let body = dx.abs() < 9.0 && (44.0..78.0).contains(&dy);
+            let shade = if head || body { 34.0 } else { light.max(40.0) * floor };
+            pixels.extend([red, green, blue].map(|part| (shade * part) as u8));
+        }
+    }
+    let mut jpeg = Vec::new();
+    let encoder = Encoder::new(&mut jpeg, 70);
+    match encoder.encode(&pixels, WIDE as u16, HIGH as u16, ColorType::Rgb) {
+        Ok(()) => jpeg.into(),
+        Err(error) => panic!("a picture of fixed size always encodes: {error}"),
+    }
+}

@@ -1,0 +1,111 @@
+//! The JSON API and `/metrics`: each request reads one snapshot or turns one knob.
+
+use std::sync::Arc;
+
+use axum::body::{Body, to_bytes};
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Path, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::knobs::{self, Target};
+use crate::metrics;
+use crate::problem::{Problem, json_response};
+use crate::server::App;
+
+/// The largest body of a PATCH, in bytes.
+const BODY_MAX: usize = 4096;
+
+type Name = Result<Path<String>, PathRejection>;
+
+pub(crate) async fn node(State(app): State<Arc<App>>) -> Response {
+    json_of(&app.view.snapshot())
+}
+
+pub(crate) async fn metrics(State(app): State<Arc<App>>) -> Response {
+    let headers =
+        [(header::CONTENT_TYPE, metrics::CONTENT_TYPE), (header::CACHE_CONTROL, "no-store")];
+    (headers, metrics::render(&app.view.snapshot())).into_response()
+}
+
+pub(crate) async fn stream(State(app): State<Arc<App>>, name: Name) -> Result<Response, Problem> {
+    let name = name_of(name)?;
+    let snapshot = app.view.snapshot();
+    let found = snapshot.streams.iter().find(|stream| stream.name == name);
+    found.map(json_of).ok_or_else(|| unknown("stream", &name))
+}
+
+pub(crate) async fn link(State(app): State<Arc<App>>, name: Name) -> Result<Response, Problem> {
+    let name = name_of(name)?;
+    let snapshot = app.view.snapshot();
+    let found = snapshot.links.iter().find(|link| link.name == name);
+    found.map(json_of).ok_or_else(|| unknown("link", &name))
+}
+
+pub(crate) async fn patch_stream(
+    State(app): State<Arc<App>>,
+    name: Name,
+    body: Body,
+) -> Result<Response, Problem> {
+    change(&app, Target::Stream(&name_of(name)?), body).await
+}
+
+pub(crate) async fn patch_link(
+    State(app): State<Arc<App>>,
+    name: Name,
+    body: Body,
+) -> Result<Response, Problem> {
+    change(&app, Target::Link(&name_of(name)?), body).await
+}
+
+async fn change(app: &App, target: Target<'_>, body: Body) -> Result<Response, Problem> {
+    let body = to_bytes(body, BODY_MAX).await.map_err(|_| {
+        let message = format!("the body is cut off or longer than {BODY_MAX} bytes");
+        Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "bad-body", message, "send one small object")
+    })?;
+    let remedy = "send an object such as {\"window\": \"1/5\"}";
+    let value: Value = serde_json::from_slice(&body).map_err(|error| {
+        Problem::bad("bad-json", "", format!("the body is not JSON: {error}"), remedy)
+    })?;
+    let object = value
+        .as_object()
+        .ok_or_else(|| Problem::bad("bad-json", "", "the body is not a JSON object", remedy))?;
+    let accepted = knobs::parse(target, object)?.turn(&*app.view)?;
+    Ok(json_response(StatusCode::OK, accepted.to_string()))
+}
+
+pub(crate) async fn no_route() -> Problem {
+    let remedy = "the page is at /, the snapshot at /api/v1/node, metrics at /metrics";
+    Problem::new(StatusCode::NOT_FOUND, "no-such-route", "nothing is served here", remedy)
+}
+
+pub(crate) async fn no_method() -> Problem {
+    let message = "this route does not have that method";
+    let remedy = "the Allow header names those it has";
+    Problem::new(StatusCode::METHOD_NOT_ALLOWED, "no-such-method", message, remedy)
+}
+
+fn name_of(name: Name) -> Result<String, Problem> {
+    name.map(|Path(name)| name).map_err(|_| {
+        let remedy = "percent-encode it as UTF-8";
+        Problem::bad("bad-name", "", "the name in the path can't be read", remedy)
+    })
+}
+
+fn unknown(noun: &'static str, name: &str) -> Problem {
+    let code = if noun == "link" { "unknown-link" } else { "unknown-stream" };
+    let message = format!("no {noun} is named \"{}\"", knobs::shorten(name));
+    Problem::new(StatusCode::NOT_FOUND, code, message, "GET /api/v1/node lists them").at(noun)
+}
+
+fn json_of(value: &impl Serialize) -> Response {
+    match serde_json::to_string(value) {
+        Ok(body) => json_response(StatusCode::OK, body),
+        Err(error) => {
+            let body = json!({ "error": { "code": "internal", "message": error.to_string() } });
+            json_response(StatusCode::INTERNAL_SERVER_ERROR, body.to_string())
+        }
+    }
+}

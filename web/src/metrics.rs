@@ -1,0 +1,189 @@
+//! A snapshot in the Prometheus text format, version 0.0.4.
+
+use std::fmt::{Display, Write};
+
+use selvedge_node::view::{LinkSnapshot, NodeSnapshot, StreamSnapshot, StreamState};
+use selvedge_stream::DropReason;
+
+pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// All families of a node. Linear in its streams.
+pub(crate) fn render(node: &NodeSnapshot) -> String {
+    let mut page = Page::default();
+    page.family("selvedge_node_info", "gauge", "The node, by name; always 1.");
+    page.sample(&[("node", &node.name)], 1);
+    page.family("selvedge_node_uptime_seconds", "gauge", "Time since the node started.");
+    page.sample(&[], seconds(node.uptime_ms));
+    for family in LINK_FAMILIES {
+        page.family(family.name, family.kind, family.help);
+        for link in &node.links {
+            page.sample(&[("link", &link.name)], (family.value)(link));
+        }
+    }
+    for family in STREAM_FAMILIES {
+        page.family(family.name, family.kind, family.help);
+        for stream in &node.streams {
+            if let Some(value) = (family.value)(stream) {
+                page.sample(&stream_labels(stream), value);
+            }
+        }
+    }
+    dropped(&mut page, &node.streams);
+    states(&mut page, &node.streams);
+    page.text
+}
+
+struct Family<T, V> {
+    name: &'static str,
+    kind: &'static str,
+    help: &'static str,
+    value: fn(&T) -> V,
+}
+
+const fn counter<T, V>(name: &'static str, help: &'static str, value: fn(&T) -> V) -> Family<T, V> {
+    Family { name, kind: "counter", help, value }
+}
+
+const fn gauge<T, V>(name: &'static str, help: &'static str, value: fn(&T) -> V) -> Family<T, V> {
+    Family { name, kind: "gauge", help, value }
+}
+
+const LINK_FAMILIES: &[Family<LinkSnapshot, u64>] = &[
+    gauge("selvedge_link_rate_bits_per_second", "Configured rate.", |link| link.rate_bps),
+    gauge(
+        "selvedge_link_sent_bits_per_second",
+        "Rate sent over the last second, headers included.",
+        |link| link.sent_bps,
+    ),
+    gauge(
+        "selvedge_link_offered_bits_per_second",
+        "Rate offered by the streams over the last second, headers included.",
+        |link| link.offered_bps,
+    ),
+    counter("selvedge_link_sent_bytes_total", "Bytes sent.", |link| link.sent_bytes),
+    gauge("selvedge_link_queued_frames", "Frames waiting.", |link| link.queued_frames),
+    gauge("selvedge_link_queued_bytes", "Bytes waiting.", |link| link.queued_bytes),
+];
+
+const STREAM_FAMILIES: &[Family<StreamSnapshot, Option<f64>>] = &[
+    counter("selvedge_stream_frames_total", "Frames that came.", |s| count(s.frames)),
+    counter("selvedge_stream_sent_total", "Frames sent whole.", |s| count(s.sent)),
+    counter("selvedge_stream_on_time_total", "Frames sent whole by their deadline.", |s| {
+        count(s.on_time)
+    }),
+    counter(
+        "selvedge_stream_decodable_total",
+        "Frames sent on time whose references all were too.",
+        |s| count(s.decodable),
+    ),
+    counter("selvedge_stream_missed_total", "Deadlines missed.", |s| count(s.missed)),
+    counter("selvedge_stream_violations_total", "Window violations.", |s| count(s.violations)),
+    counter("selvedge_stream_sent_bytes_total", "Bytes sent.", |s| count(s.sent_bytes)),
+    gauge("selvedge_stream_sent_bits_per_second", "Rate sent over the last second.", |s| {
+        count(s.sent_bps)
+    }),
+    gauge("selvedge_stream_queued_frames", "Frames waiting.", |s| count(s.queued_frames)),
+    gauge(
+        "selvedge_stream_on_time_ratio",
+        "Frames on time over the last ten seconds, 0 to 1; absent if none was settled.",
+        |s| s.on_time_share,
+    ),
+    gauge(
+        "selvedge_stream_decodable_ratio",
+        "Frames decodable over the last ten seconds, 0 to 1; absent if none was settled.",
+        |s| s.decodable_share,
+    ),
+    gauge(
+        "selvedge_stream_queueing_mean_seconds",
+        "Mean time from arrival to the last packet sent, over the last ten seconds.",
+        |s| s.queueing_mean_ms.map(|ms| ms / 1e3),
+    ),
+    gauge(
+        "selvedge_stream_queueing_p99_seconds",
+        "99th percentile of the time from arrival to the last packet sent, last ten seconds.",
+        |s| s.queueing_p99_ms.map(|ms| ms / 1e3),
+    ),
+    gauge("selvedge_stream_period_seconds", "Period of the frames.", |s| Some(s.period_ms / 1e3)),
+    gauge("selvedge_stream_priority", "Priority.", |s| Some(f64::from(s.priority))),
+];
+
+/// Every reason from the start, so that a rate over it has a first value to start from.
+fn dropped(page: &mut Page, streams: &[StreamSnapshot]) {
+    page.family("selvedge_stream_dropped_total", "counter", "Frames dropped, by reason.");
+    for stream in streams {
+        let known = DropReason::ALL.map(DropReason::name);
+        let others = stream.dropped.keys().map(String::as_str).filter(|name| !known.contains(name));
+        for reason in known.into_iter().chain(others) {
+            let [name, link] = stream_labels(stream);
+            let value = stream.dropped.get(reason).copied().unwrap_or(0);
+            page.sample(&[name, link, ("reason", reason)], value);
+        }
+    }
+}
+
+fn states(page: &mut Page, streams: &[StreamSnapshot]) {
+    const STATES: [(StreamState, &str); 6] = [
+        (StreamState::Starting, "starting"),
+        (StreamState::Running, "running"),
+        (StreamState::Stalled, "stalled"),
+        (StreamState::Retrying, "retrying"),
+        (StreamState::Ended, "ended"),
+        (StreamState::Failed, "failed"),
+    ];
+    page.family("selvedge_stream_state", "gauge", "1 for the state the source is in, else 0.");
+    for stream in streams {
+        for (state, word) in STATES {
+            let [name, link] = stream_labels(stream);
+            page.sample(&[name, link, ("state", word)], u8::from(stream.state == state));
+        }
+    }
+}
+
+fn stream_labels(stream: &StreamSnapshot) -> [(&'static str, &str); 2] {
+    [("stream", &stream.name), ("link", &stream.link)]
+}
+
+/// Samples are floats in this format: exact up to 2^53.
+fn count(n: u64) -> Option<f64> {
+    Some(n as f64)
+}
+
+fn seconds(ms: u64) -> f64 {
+    ms as f64 / 1e3
+}
+
+#[derive(Default)]
+struct Page {
+    text: String,
+    name: &'static str,
+}
+
+impl Page {
+    fn family(&mut self, name: &'static str, kind: &str, help: &str) {
+        self.name = name;
+        let _ = write!(self.text, "# HELP {name} {help}\n# TYPE {name} {kind}\n");
+    }
+
+    fn sample(&mut self, labels: &[(&str, &str)], value: impl Display) {
+        self.text.push_str(self.name);
+        for (n, (label, text)) in labels.iter().enumerate() {
+            let open = if n == 0 { '{' } else { ',' };
+            let _ = write!(self.text, "{open}{label}=\"");
+            escape(&mut self.text, text);
+            self.text.push('"');
+        }
+        let close = if labels.is_empty() { "" } else { "}" };
+        let _ = writeln!(self.text, "{close} {value}");
+    }
+}
+
+fn escape(page: &mut String, text: &str) {
+    for c in text.chars() {
+        match c {
+            '\\' => page.push_str("\\\\"),
+            '"' => page.push_str("\\\""),
+            '\n' => page.push_str("\\n"),
+            c => page.push(c),
+        }
+    }
+}

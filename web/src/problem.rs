@@ -1,0 +1,97 @@
+//! What a client did wrong, as the JSON that it is told: code, text, field and remedy.
+
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use selvedge_node::view::KnobError;
+use serde::Serialize;
+
+/// One refusal. The HTTP status goes with it; over the WebSocket only the body is sent.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Problem {
+    #[serde(skip)]
+    pub(crate) status: StatusCode,
+    /// A word for programs: `bad-value`, `unknown-stream`, ...
+    pub(crate) code: &'static str,
+    /// What is wrong, with the offending value.
+    pub(crate) message: String,
+    /// The JSON key or header at fault, if it is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) field: Option<String>,
+    /// What to do instead.
+    pub(crate) remedy: String,
+}
+
+impl Problem {
+    pub(crate) fn new(
+        status: StatusCode,
+        code: &'static str,
+        message: impl Into<String>,
+        remedy: impl Into<String>,
+    ) -> Self {
+        Self { status, code, message: message.into(), field: None, remedy: remedy.into() }
+    }
+
+    /// A request that can't be read or a value that can't be taken: 400.
+    pub(crate) fn bad(
+        code: &'static str,
+        field: &str,
+        message: impl Into<String>,
+        remedy: impl Into<String>,
+    ) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, code, message, remedy).at(field)
+    }
+
+    pub(crate) fn at(mut self, field: &str) -> Self {
+        self.field = (!field.is_empty()).then(|| field.into());
+        self
+    }
+
+    /// A refusal by the node itself, met while `field` was set.
+    pub(crate) fn from_knob(error: &KnobError, field: &str) -> Self {
+        let message = error.to_string();
+        let seen = "GET /api/v1/node lists them";
+        match error {
+            KnobError::NoStream(_) => {
+                Self::new(StatusCode::NOT_FOUND, "unknown-stream", message, seen).at("stream")
+            }
+            KnobError::NoLink(_) => {
+                Self::new(StatusCode::NOT_FOUND, "unknown-link", message, seen).at("link")
+            }
+            KnobError::Range(_) => {
+                let (message, remedy) = split_remedy(&message, "give a value in range");
+                Self::bad("bad-value", field, message, remedy)
+            }
+            KnobError::Stopping => Self::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "stopping",
+                message,
+                "try again once the node runs",
+            ),
+        }
+    }
+
+    pub(crate) fn json(&self) -> serde_json::Value {
+        serde_json::to_value(self).unwrap_or_default()
+    }
+}
+
+/// Error texts here read `what is wrong; what to do`: the two halves, or `fallback` for the second.
+pub(crate) fn split_remedy(text: &str, fallback: &str) -> (String, String) {
+    match text.rsplit_once("; ") {
+        Some((wrong, remedy)) => (wrong.into(), remedy.into()),
+        None => (text.into(), fallback.into()),
+    }
+}
+
+/// A JSON body that must not be cached.
+pub(crate) fn json_response(status: StatusCode, body: String) -> Response {
+    let headers = [(header::CONTENT_TYPE, "application/json"), (header::CACHE_CONTROL, "no-store")];
+    (status, headers, body).into_response()
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let body = serde_json::json!({ "error": self.json() }).to_string();
+        json_response(self.status, body)
+    }
+}

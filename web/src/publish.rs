@@ -1,0 +1,54 @@
+//! Takes the snapshot that all WebSockets send: one call and one serialisation for however many.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::ws::Utf8Bytes;
+use selvedge_node::view::{NodeSnapshot, NodeView};
+use serde::Serialize;
+use tokio::sync::watch;
+use tokio::time::{MissedTickBehavior, interval};
+
+/// A snapshot ready to send.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Published {
+    /// `{"snapshot": ...}`.
+    pub(crate) text: Utf8Bytes,
+    /// The streams' names by index; the same allocation for as long as they are the same.
+    pub(crate) names: Arc<[String]>,
+}
+
+#[derive(Serialize)]
+struct Envelope<'a> {
+    snapshot: &'a NodeSnapshot,
+}
+
+impl Published {
+    fn next(&self, snapshot: &NodeSnapshot) -> Self {
+        let text = serde_json::to_string(&Envelope { snapshot }).unwrap_or_default().into();
+        let now = || snapshot.streams.iter().map(|stream| &stream.name);
+        let names = if now().eq(self.names.iter()) {
+            Arc::clone(&self.names)
+        } else {
+            now().cloned().collect()
+        };
+        Self { text, names }
+    }
+}
+
+/// Publishes every `every`, for ever; takes no snapshot while nobody listens.
+pub(crate) async fn publish(
+    view: Arc<dyn NodeView>,
+    every: Duration,
+    sender: watch::Sender<Published>,
+) {
+    let mut ticks = interval(every);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        if sender.receiver_count() > 0 {
+            let next = sender.borrow().next(&view.snapshot());
+            sender.send_replace(next);
+        }
+    }
+}

@@ -1,0 +1,101 @@
+// The links: rate, what is used of it, what is offered, what waits. The bar's whole width is one
+// and a half times the rate, so that it does not move when the load does.
+
+import { Field } from "./controls.js";
+import { bytes, percent, plural, rate, rateExact } from "./format.js";
+import { make } from "./row.js";
+
+/** @typedef {import("./wire.js").LinkSnapshot} LinkSnapshot */
+
+const FULL = 1.5;
+
+class LinkStrip {
+  /**
+   * @param {LinkSnapshot} link
+   * @param {(change: Record<string, string>) => Promise<Record<string, unknown>>} set
+   */
+  constructor({ name }, set) {
+    this.name = name;
+    this.root = make("div", "card link");
+    this.discipline = make("span", "tag");
+    const title = make("h2", "", name);
+    const head = make("div", "title");
+    head.append(title, this.discipline);
+
+    this.meter = make("div", "meter");
+    this.meter.setAttribute("role", "meter");
+    this.meter.setAttribute("aria-label", `used of ${name}, in percent of its rate`);
+    this.meter.setAttribute("aria-valuemin", "0");
+    this.meter.setAttribute("aria-valuemax", "100");
+    this.meter.append(make("i", "offered"), make("i", "used"), make("i", "limit"));
+
+    this.used = figure("Used");
+    this.offered = figure("Offered");
+    this.queue = figure("Queue");
+    this.rate = new Field({
+      label: `rate of ${name}`,
+      title: "A rate with its unit, such as 6 Mbit/s. Enter applies, Escape reverts.",
+      size: 14,
+      apply: async (text) => String((await set({ link: name, rate: text })).rate),
+    });
+    const knob = make("div", "figure-box rate");
+    knob.append(make("span", "caption", "Rate"), this.rate.root);
+    this.root.append(head, this.meter, this.used.root, this.offered.root, this.queue.root, knob);
+  }
+
+  /** @param {LinkSnapshot} link */
+  update(link) {
+    const share = (/** @type {number} */ bps) => (link.rate_bps > 0 ? bps / link.rate_bps : 0);
+    const [used, offered] = [share(link.sent_bps), share(link.offered_bps)];
+    this.discipline.textContent = link.discipline;
+    const wide = (/** @type {number} */ part) => `${Math.min(100, (part / FULL) * 100).toFixed(2)}%`;
+    this.meter.style.setProperty("--used", wide(used));
+    this.meter.style.setProperty("--offered", wide(offered));
+    this.meter.dataset.over = String(offered > 1);
+    this.meter.setAttribute("aria-valuenow", (used * 100).toFixed(0));
+    this.meter.title = `used ${percent(used)} %, offered ${(offered * 100).toFixed(0)} % of the rate`;
+    this.used.set(rate(link.sent_bps), `${(used * 100).toFixed(0)} %`);
+    this.offered.set(rate(link.offered_bps), `${(offered * 100).toFixed(0)} %`);
+    this.offered.root.dataset.tone = offered > 1 ? "warn" : "";
+    this.queue.set(plural(link.queued_frames, "frame"), bytes(link.queued_bytes));
+    this.rate.update(rateExact(link.rate_bps));
+  }
+}
+
+/** @param {string} caption */
+function figure(caption) {
+  const root = make("div", "figure-box");
+  const [main, more] = [make("span", "value"), make("span", "more")];
+  root.append(make("span", "caption", caption), main, more);
+  return {
+    root,
+    /** @param {string} value @param {string} extra */
+    set(value, extra) {
+      main.textContent = value;
+      more.textContent = extra;
+    },
+  };
+}
+
+export class Links {
+  /** @type {LinkStrip[]} */
+  strips = [];
+
+  /**
+   * @param {HTMLElement} root
+   * @param {(change: Record<string, string>) => Promise<Record<string, unknown>>} set
+   */
+  constructor(root, set) {
+    this.root = root;
+    this.set = set;
+  }
+
+  /** @param {LinkSnapshot[]} links */
+  update(links) {
+    if (links.map((link) => link.name).join("\n") !== this.strips.map((strip) => strip.name).join("\n")) {
+      this.strips = links.map((link) => new LinkStrip(link, this.set));
+      this.root.replaceChildren(...this.strips.map((strip) => strip.root));
+    }
+    links.forEach((link, n) => this.strips[n].update(link));
+  }
+}

@@ -1,0 +1,137 @@
+// Joins the parts: what the wire brings goes to history, table, links, plots and pictures; what
+// somebody changes goes back.
+
+import { plural, uptime } from "./format.js";
+import { History } from "./history.js";
+import { Links } from "./links.js";
+import { Plots, colour, isDark } from "./plots.js";
+import { StreamTable } from "./table.js";
+import { Thumbs } from "./thumbs.js";
+import { Wire } from "./wire.js";
+
+/** @typedef {import("./wire.js").NodeSnapshot} NodeSnapshot */
+/** @typedef {import("./wire.js").Link} Link */
+
+/**
+ * @template {HTMLElement} T
+ * @param {string} id
+ * @returns {T}
+ */
+function part(id) {
+  return /** @type {T} */ (document.getElementById(id));
+}
+
+// The token has become a cookie; keep it out of the history and of what people copy.
+if (new URLSearchParams(location.search).has("token")) history.replaceState(null, "", location.pathname);
+
+const address = new URL("/ws", location.href);
+address.protocol = location.protocol === "https:" ? "wss:" : "ws:";
+
+/** @type {NodeSnapshot|null} */
+let newest = null;
+/** @type {Link} */
+let link = { kind: "connecting" };
+let framed = false;
+/** @type {string|null} */
+let pinned = null;
+
+const past = new History();
+const wire = new Wire(address, {
+  snapshot(node) {
+    newest = node;
+    past.push(node);
+    if (!framed) requestAnimationFrame(show);
+    framed = true;
+  },
+  picture: (index, number, jpeg) => thumbs.draw(index, number, jpeg),
+  link(now) {
+    if (now.kind === "open") thumbs.again();
+    link = now;
+    showLink();
+  },
+});
+const set = (/** @type {Record<string, string|number>} */ change) => wire.set(change);
+const links = new Links(part("links"), set);
+const plots = new Plots(part("plots"), point);
+const table = new StreamTable(
+  part("streams"),
+  { order: part("order"), filter: part("filter"), shown: part("shown"), empty: part("empty") },
+  past,
+  {
+    set,
+    point,
+    pin(name) {
+      pinned = pinned === name ? null : name;
+      table.pinned(pinned);
+      point(null);
+    },
+    seen(indices) {
+      thumbs.visible = indices;
+      thumbs.changed();
+    },
+  },
+);
+const thumbs = new Thumbs(wire, (index) => table.rows[index]?.canvas ?? null);
+
+/**
+ * A stream pointed at anywhere is pointed out everywhere; a pinned one when none is.
+ * @param {string|null} name
+ */
+function point(name) {
+  const now = name ?? pinned;
+  plots.highlight(now);
+  table.point(now);
+}
+
+const paint = (/** @type {number} */ index) => colour(index, isDark());
+
+function show() {
+  framed = false;
+  const node = newest;
+  if (!node) return;
+  text("name", node.name);
+  document.title = `${node.name} – Selvedge`;
+  const running = node.streams.filter((stream) => stream.state === "running").length;
+  text("summary", `${plural(node.streams.length, "stream")}, ${running} running`);
+  text("uptime", uptime(node.uptime_ms));
+  links.update(node.links);
+  if (table.update(node, paint)) {
+    plots.build(node.streams.map((stream) => stream.name));
+    thumbs.again();
+  }
+  plots.update(past, node);
+}
+
+/**
+ * @param {string} id
+ * @param {string} value
+ */
+function text(id, value) {
+  const element = part(id);
+  if (element.textContent !== value) element.textContent = value;
+}
+
+function showLink() {
+  const seconds = Math.max(0, Math.ceil(((link.until ?? 0) - performance.now()) / 1000));
+  const words = {
+    open: "Live",
+    connecting: newest ? "Reconnecting" : "Connecting",
+    waiting: link.why ?? "not connected",
+  };
+  part("connection").dataset.kind = link.kind;
+  text("state", words[link.kind]);
+  text("countdown", link.kind === "waiting" ? `next try in ${seconds} s` : "");
+  part("main").classList.toggle("stale", link.kind !== "open" && newest !== null);
+}
+
+setInterval(() => {
+  if (link.kind === "waiting") showLink();
+}, 500);
+document.addEventListener("visibilitychange", () => {
+  if (!document.hidden) wire.retry();
+});
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
+  table.paint(paint);
+  if (newest) plots.build(newest.streams.map((stream) => stream.name));
+});
+wire.open();

@@ -1,0 +1,118 @@
+// Why frames were dropped, in words: a label, a sentence's end, and what kind of loss it is.
+
+import { count, lately, plural } from "./format.js";
+
+/** @typedef {import("./wire.js").StreamSnapshot} StreamSnapshot */
+
+/**
+ * `chosen`: the scheduler gave it up for the good of others; `late`: time ran out;
+ * `fault`: something is too small or broken.
+ * @typedef {"chosen"|"late"|"fault"} Blame
+ */
+
+/** @type {Record<string, {label: string, because: string, blame: Blame}>} */
+const REASONS = {
+  "group-skipped": {
+    label: "group skipped",
+    because: "whole groups skipped so that others could be decoded",
+    blame: "chosen",
+  },
+  sacrificed: {
+    label: "sacrificed",
+    because: "the least loss among frames that could not all be on time",
+    blame: "chosen",
+  },
+  "reference-lost": {
+    label: "reference lost",
+    because: "a frame that they refer to was lost, so they could not be decoded",
+    blame: "chosen",
+  },
+  expired: {
+    label: "expired",
+    because: "their deadlines passed while they waited",
+    blame: "late",
+  },
+  "too-late": {
+    label: "too late",
+    because: "they could not have been sent whole by their deadlines",
+    blame: "late",
+  },
+  full: {
+    label: "queue full",
+    because: "the stream's ring or pool, or the link's queue, was full",
+    blame: "fault",
+  },
+  unusable: {
+    label: "unusable",
+    because: "malformed, or too large for the pool",
+    blame: "fault",
+  },
+  removed: {
+    label: "removed",
+    because: "the stream was removed while they waited",
+    blame: "fault",
+  },
+  "send-failed": {
+    label: "send failed",
+    because: "the socket refused them",
+    blame: "fault",
+  },
+};
+
+/** @param {string} name */
+export function reason(name) {
+  return REASONS[name] ?? { label: name, because: name, blame: /** @type {Blame} */ ("fault") };
+}
+
+/**
+ * The drops, most first.
+ * @param {Record<string, number>} dropped
+ * @returns {[string, number][]}
+ */
+export function ranked(dropped) {
+  return Object.entries(dropped)
+    .filter(([, n]) => n > 0)
+    .sort((a, b) => b[1] - a[1] || (a[0] < b[0] ? -1 : 1));
+}
+
+/** @param {Record<string, number>} dropped */
+export function total(dropped) {
+  return Object.values(dropped).reduce((sum, n) => sum + n, 0);
+}
+
+/**
+ * What became of a stream's frames lately, and why, in one or two plain sentences.
+ * @param {StreamSnapshot} now
+ * @param {StreamSnapshot|null} before the same stream earlier; null: count since the start
+ * @param {number} seconds between the two
+ */
+export function why(now, before, seconds) {
+  const since = (/** @type {"frames"|"missed"|"violations"|"on_time"|"sent"} */ key) =>
+    now[key] - (before?.[key] ?? 0);
+  const when = before ? `Last ${lately(seconds)}` : "Since the start";
+  const drops = ranked(now.dropped)
+    .map(([name, n]) => /** @type {[string, number]} */ ([name, n - (before?.dropped[name] ?? 0)]))
+    .filter(([, n]) => n > 0)
+    .sort((a, b) => b[1] - a[1]);
+  const lost = drops.reduce((sum, [, n]) => sum + n, 0);
+  if (lost === 0) return `${when}: ${unharmed(since("frames"), since("sent") - since("on_time"))}`;
+
+  const [name, most] = drops[0];
+  const all = lost === 1 ? "the only drop" : most === lost ? `all ${count(lost)} drops` : "";
+  const share = all || `${count(most)} of ${plural(lost, "drop")}`;
+  let text = `${when}: ${share}: ${reason(name).because}.`;
+  if (most < lost * 0.7) text += ` ${count(drops[1][1])} more: ${reason(drops[1][0]).because}.`;
+  const broken = since("violations");
+  if (broken > 0) text += ` Window broken ${broken === 1 ? "once" : `${count(broken)} times`}.`;
+  return text;
+}
+
+/**
+ * @param {number} frames
+ * @param {number} late
+ */
+function unharmed(frames, late) {
+  if (frames <= 0) return "no frames came.";
+  if (late > 0) return `nothing dropped, ${plural(late, "frame")} late.`;
+  return `nothing dropped, ${plural(frames, "frame")} came.`;
+}

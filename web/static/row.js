@@ -1,0 +1,237 @@
+// One stream in the table: two table rows in a body of their own, changed only where the numbers
+// have. The second row says why frames were lost.
+
+import { Field } from "./controls.js";
+import { count, milliseconds, percent, rateParts } from "./format.js";
+import { ranked, reason, total } from "./reasons.js";
+import { HEIGHT, WIDTH } from "./thumbs.js";
+
+/** @typedef {import("./wire.js").StreamSnapshot} StreamSnapshot */
+
+/** Shares below these are pointed out. */
+const WARN = 0.95;
+const BAD = 0.75;
+
+/** @type {Record<StreamSnapshot["state"], {tone: string, title: string}>} */
+const STATES = {
+  starting: { tone: "quiet", title: "Not started yet" },
+  running: { tone: "good", title: "Frames come" },
+  stalled: { tone: "warn", title: "No frame has come for several periods" },
+  retrying: { tone: "warn", title: "The source failed and will be tried again" },
+  ended: { tone: "quiet", title: "The source came to its end" },
+  failed: { tone: "bad", title: "The source failed for good" },
+};
+
+/**
+ * The columns, in order: key, heading, what it means.
+ * @type {[string, string, string][]}
+ */
+export const COLUMNS = [
+  ["picture", "", "Newest picture"],
+  ["stream", "Stream", "Name, source and destination"],
+  ["state", "State", "How the source does"],
+  ["decodable", "Decodable", "Frames on time whose references all were too, last ten seconds"],
+  ["ontime", "On time", "Frames sent whole by their deadline, last ten seconds"],
+  ["rate", "Rate", "Sent over the last second"],
+  ["violations", "Violations", "Windows that lost more than they may, since the start"],
+  ["drops", "Drops", "Frames dropped since the start, by reason"],
+  ["delay", "Queueing", "From arrival to the last packet sent, last ten seconds: mean / 99th percentile"],
+  ["window", "Window", "x/y: at most x of any y frames late or lost"],
+  ["priority", "Priority", "Higher goes first, under the priority discipline"],
+];
+
+export class Row {
+  /** Last texts and attributes, so that the page is touched only where they change. */
+  #seen = new Map();
+
+  /**
+   * @param {StreamSnapshot} stream
+   * @param {(change: Record<string, string|number>) => Promise<Record<string, unknown>>} set
+   * @param {() => void} pin called when somebody wants this stream pointed out, or no longer
+   */
+  constructor(stream, set, pin) {
+    const name = stream.name;
+    this.name = name;
+    this.body = make("tbody", "stream");
+    this.body.setAttribute("role", "rowgroup");
+    this.body.dataset.stream = name;
+    const [first, second] = [make("tr", ""), make("tr", "second")];
+    for (const row of [first, second]) row.setAttribute("role", "row");
+    this.body.append(first, second);
+
+    /** @type {Record<string, HTMLElement>} */
+    this.cells = {};
+    for (const [key, heading] of COLUMNS) {
+      const cell = make("td", key);
+      cell.setAttribute("role", "cell");
+      if (heading) cell.dataset.label = heading;
+      this.cells[key] = cell;
+      first.append(cell);
+    }
+    this.why = make("td", "why");
+    this.why.setAttribute("role", "cell");
+    this.why.setAttribute("colspan", String(COLUMNS.length - 1));
+    second.append(this.why);
+
+    this.canvas = make("canvas", "");
+    this.canvas.width = WIDTH;
+    this.canvas.height = HEIGHT;
+    this.canvas.setAttribute("role", "img");
+    this.canvas.setAttribute("aria-label", `picture of ${name}`);
+    this.cells.picture.setAttribute("rowspan", "2");
+    this.cells.picture.append(this.canvas);
+
+    this.pin = make("button", "swatch");
+    this.pin.type = "button";
+    this.pin.title = "Point out in the plots";
+    this.pin.setAttribute("aria-label", `point out ${name} in the plots`);
+    this.pin.setAttribute("aria-pressed", "false");
+    this.pin.addEventListener("click", pin);
+    this.path = make("span", "path");
+    this.cells.stream.append(this.pin, make("strong", "", name), this.path);
+
+    this.badge = make("span", "badge");
+    this.cells.state.append(this.badge);
+    this.decodable = make("span", "big");
+    this.bar = make("span", "bar");
+    this.bar.append(make("i", ""));
+    this.cells.decodable.append(this.decodable, this.bar);
+    this.ontime = make("span", "number");
+    this.cells.ontime.append(this.ontime);
+    this.rate = [make("span", "number"), make("span", "unit")];
+    this.cells.rate.append(...this.rate);
+    this.dropTotal = make("span", "number");
+    this.dropBar = make("span", "split");
+    for (const blame of ["chosen", "late", "fault"]) this.dropBar.append(make("i", blame));
+    this.dropText = make("span", "parts");
+    this.cells.drops.append(this.dropTotal, this.dropBar, this.dropText);
+
+    this.window = new Field({
+      label: `window of ${name}`,
+      title: "x/y, such as 1/5: one window for all frames. Enter applies, Escape reverts.",
+      size: 9,
+      apply: async (text) => String((await set({ stream: name, window: text })).window),
+    });
+    this.cells.window.append(this.window.root);
+    this.priority = new Field({
+      label: `priority of ${name}`,
+      title: "A whole number; higher goes first. Enter applies, Escape reverts.",
+      size: 4,
+      apply: async (text) => {
+        if (!/^-?\d{1,9}$/.test(text)) throw { message: `"${text}" is not a whole number` };
+        return String((await set({ stream: name, priority: Number(text) })).priority);
+      },
+    });
+    this.cells.priority.append(this.priority.root);
+  }
+
+  /** @param {string} colour */
+  paint(colour) {
+    this.body.style.setProperty("--stream", colour);
+  }
+
+  /** @param {boolean} on */
+  point(on) {
+    this.body.classList.toggle("pointed", on);
+  }
+
+  /**
+   * @param {StreamSnapshot} stream
+   * @param {string} why
+   */
+  update(stream, why) {
+    this.#text(this.path, `${stream.source} → ${stream.to.replace(/^rtp:\/\//, "")}`);
+    const about = `${stream.source} → ${stream.to}\n${stream.encoding || "encoding not known yet"}, `
+      + `period ${milliseconds(stream.period_ms)} ms, ${stream.link}, late frames: ${stream.late}`;
+    this.#title(this.cells.stream, about);
+    const state = STATES[stream.state];
+    this.#text(this.badge, stream.state);
+    this.#data(this.badge, "tone", state.tone);
+    this.#title(this.badge, stream.detail ? `${state.title}: ${stream.detail}` : state.title);
+
+    this.#text(this.decodable, percent(stream.decodable_share));
+    this.#data(this.cells.decodable, "tone", toneOf(stream.decodable_share));
+    const share = `${Math.floor((stream.decodable_share ?? 0) * 100)}%`;
+    this.#property(this.bar, "--share", share);
+    this.#text(this.ontime, percent(stream.on_time_share));
+    this.#data(this.cells.ontime, "tone", stream.on_time_share === null ? "none" : "");
+    const [number, unit] = rateParts(stream.sent_bps);
+    this.#text(this.rate[0], number);
+    this.#text(this.rate[1], unit);
+    this.#text(this.cells.violations, count(stream.violations));
+    this.#data(this.cells.violations, "tone", stream.violations > 0 ? "bad" : "");
+    this.#drops(stream);
+    const [mean, p99] = [stream.queueing_mean_ms, stream.queueing_p99_ms];
+    const delay = mean === null ? "–" : `${milliseconds(mean)} / ${milliseconds(p99)} ms`;
+    this.#text(this.cells.delay, delay);
+    this.window.update(stream.window);
+    this.priority.update(String(stream.priority));
+    this.#text(this.why, stream.detail || why);
+    this.#title(this.why, stream.detail ? `${stream.detail}\n${why}` : why);
+    this.#data(this.why, "tone", stream.detail ? state.tone : "");
+  }
+
+  /** @param {StreamSnapshot} stream */
+  #drops(stream) {
+    const lost = total(stream.dropped);
+    const parts = ranked(stream.dropped);
+    this.#text(this.dropTotal, count(lost));
+    const text = parts.map(([name, n]) => `${reason(name).label} ${count(n)}`).join(", ");
+    this.#text(this.dropText, text);
+    const lines = parts.map(([name, n]) => `${count(n)} ${reason(name).label}: ${reason(name).because}`);
+    this.#title(this.cells.drops, lines.join("\n"));
+    for (const piece of /** @type {NodeListOf<HTMLElement>} */ (this.dropBar.childNodes)) {
+      const mine = parts.filter(([name]) => reason(name).blame === piece.className);
+      const n = mine.reduce((sum, [, n]) => sum + n, 0);
+      this.#property(piece, "--share", `${lost > 0 ? Math.round((n / lost) * 100) : 0}%`);
+    }
+  }
+
+  /** @param {HTMLElement} element @param {string} text */
+  #text(element, text) {
+    if (this.#changed(element, "text", text)) element.textContent = text;
+  }
+
+  /** @param {HTMLElement} element @param {string} text */
+  #title(element, text) {
+    if (this.#changed(element, "title", text)) element.title = text;
+  }
+
+  /** @param {HTMLElement} element @param {string} key @param {string} value */
+  #data(element, key, value) {
+    if (this.#changed(element, key, value)) element.dataset[key] = value;
+  }
+
+  /** @param {HTMLElement} element @param {string} key @param {string} value */
+  #property(element, key, value) {
+    if (this.#changed(element, key, value)) element.style.setProperty(key, value);
+  }
+
+  /** @param {HTMLElement} element @param {string} key @param {string} value */
+  #changed(element, key, value) {
+    const seen = this.#seen.get(element) ?? this.#seen.set(element, {}).get(element);
+    if (seen[key] === value) return false;
+    seen[key] = value;
+    return true;
+  }
+}
+
+/** @param {number|null} share */
+function toneOf(share) {
+  if (share === null) return "none";
+  return share < BAD ? "bad" : share < WARN ? "warn" : "good";
+}
+
+/**
+ * @template {keyof HTMLElementTagNameMap} T
+ * @param {T} tag
+ * @param {string} className
+ * @param {string} [text]
+ * @returns {HTMLElementTagNameMap[T]}
+ */
+export function make(tag, className, text) {
+  const element = document.createElement(tag);
+  if (className) element.className = className;
+  if (text !== undefined) element.textContent = text;
+  return element;
+}

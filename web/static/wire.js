@@ -1,0 +1,233 @@
+// The conversation with the node: one WebSocket, opened again with back-off whenever it ends.
+// Knows messages, nothing of how they are shown. docs/api.md describes them.
+
+/**
+ * @typedef {object} LinkSnapshot
+ * @property {string} name
+ * @property {string} discipline
+ * @property {number} rate_bps
+ * @property {number} sent_bps
+ * @property {number} offered_bps
+ * @property {number} sent_bytes
+ * @property {number} queued_frames
+ * @property {number} queued_bytes
+ */
+
+/**
+ * @typedef {object} StreamSnapshot
+ * @property {string} name
+ * @property {string} link
+ * @property {string} source
+ * @property {string} to
+ * @property {string} encoding
+ * @property {"starting"|"running"|"stalled"|"retrying"|"ended"|"failed"} state
+ * @property {string} detail
+ * @property {number} period_ms
+ * @property {string} window
+ * @property {number} priority
+ * @property {number} weight
+ * @property {string} late
+ * @property {number} frames
+ * @property {number} sent
+ * @property {number} on_time
+ * @property {number} decodable
+ * @property {number} missed
+ * @property {number} violations
+ * @property {Record<string, number>} dropped
+ * @property {number} sent_bytes
+ * @property {number} sent_bps
+ * @property {number|null} on_time_share
+ * @property {number|null} decodable_share
+ * @property {number|null} queueing_mean_ms
+ * @property {number|null} queueing_p99_ms
+ * @property {number} queued_frames
+ */
+
+/**
+ * @typedef {object} NodeSnapshot
+ * @property {string} name
+ * @property {number} uptime_ms
+ * @property {LinkSnapshot[]} links
+ * @property {StreamSnapshot[]} streams
+ */
+
+/** @typedef {{message: string, remedy?: string}} Problem */
+
+/**
+ * How the conversation is: `open` once snapshots come; `waiting` until `until` (ms, as
+ * `performance.now`) for the next attempt, because of `why`.
+ * @typedef {{kind: "connecting"|"open"|"waiting", until?: number, why?: string}} Link
+ */
+
+/**
+ * @typedef {object} Listener
+ * @property {(snapshot: NodeSnapshot) => void} snapshot
+ * @property {(index: number, number: number, jpeg: Blob) => void} picture
+ * @property {(link: Link) => void} link
+ */
+
+const BACKOFF_FIRST_MS = 500;
+const BACKOFF_MOST_MS = 10_000;
+/** Snapshots come every 250 ms; after this long without one the connection is taken for dead. */
+const SILENCE_MS = 5_000;
+const REPLY_MS = 5_000;
+
+export class Wire {
+  /** @type {WebSocket|null} */
+  #socket = null;
+  #attempts = 0;
+  /** @type {number|undefined} */
+  #timer;
+  #heard = 0;
+  #nextId = 1;
+  /** @type {Map<number, {resolve: (accepted: Record<string, unknown>) => void, reject: (problem: Problem) => void}>} */
+  #waiting = new Map();
+  /** Whether a snapshot has come since the last connection. */
+  #live = false;
+
+  /**
+   * @param {URL} address of the WebSocket
+   * @param {Listener} listener
+   */
+  constructor(address, listener) {
+    this.address = address;
+    this.listener = listener;
+    setInterval(() => this.#watch(), 1000);
+    addEventListener("online", () => this.retry());
+  }
+
+  /** Connects; from then on the wire keeps itself connected. */
+  open() {
+    clearTimeout(this.#timer);
+    this.listener.link({ kind: "connecting" });
+    const socket = new WebSocket(this.address);
+    socket.binaryType = "arraybuffer";
+    let opened = false;
+    socket.onopen = () => {
+      opened = true;
+      this.#heard = performance.now();
+    };
+    socket.onmessage = (event) => this.#receive(event.data);
+    socket.onclose = (event) => this.#closed(socket, opened, event.reason);
+    this.#socket = socket;
+  }
+
+  /** Tries again now, if it was waiting to. */
+  retry() {
+    if (this.#socket === null) this.open();
+  }
+
+  /**
+   * Changes one value of a stream or link.
+   * @param {Record<string, string|number>} change such as `{stream: "a", window: "1/5"}`
+   * @returns {Promise<Record<string, unknown>>} the value as the node reads it; rejects with a Problem
+   */
+  set(change) {
+    return new Promise((resolve, reject) => {
+      if (this.#socket?.readyState !== WebSocket.OPEN) {
+        reject({ message: "not connected", remedy: "try again once the page is connected" });
+        return;
+      }
+      const id = this.#nextId++;
+      this.#waiting.set(id, { resolve, reject });
+      this.#send({ set: change, id });
+      setTimeout(() => this.#settle(id, { message: "the node did not answer" }), REPLY_MS);
+    });
+  }
+
+  /**
+   * Says which streams' pictures are wanted. The node forgets it at the end of a connection, and
+   * when its list of streams changes.
+   * @param {number[]} indices
+   */
+  show(indices) {
+    this.#send({ show: indices });
+  }
+
+  /**
+   * Says that a stream's picture is drawn, so that the next may come.
+   * @param {number} index
+   */
+  acknowledge(index) {
+    this.#send({ ack: index });
+  }
+
+  /** @param {object} message */
+  #send(message) {
+    if (this.#socket?.readyState === WebSocket.OPEN) this.#socket.send(JSON.stringify(message));
+  }
+
+  /** @param {string|ArrayBuffer} data */
+  #receive(data) {
+    this.#heard = performance.now();
+    if (typeof data !== "string") {
+      const view = new DataView(data);
+      const jpeg = new Blob([data.slice(6)], { type: "image/jpeg" });
+      this.listener.picture(view.getUint16(0), view.getUint32(2), jpeg);
+      return;
+    }
+    const message = JSON.parse(data);
+    if (message.snapshot) {
+      this.#attempts = 0;
+      if (!this.#live) this.listener.link({ kind: "open" });
+      this.#live = true;
+      this.listener.snapshot(message.snapshot);
+    } else if (typeof message.reply === "number") {
+      this.#settle(message.reply, message.error, message.accepted);
+    }
+  }
+
+  /**
+   * @param {number} id
+   * @param {Problem|undefined} problem
+   * @param {Record<string, unknown>} [accepted]
+   */
+  #settle(id, problem, accepted) {
+    const waiting = this.#waiting.get(id);
+    this.#waiting.delete(id);
+    if (problem) waiting?.reject(problem);
+    else waiting?.resolve(accepted ?? {});
+  }
+
+  #watch() {
+    const open = this.#socket?.readyState === WebSocket.OPEN;
+    if (open && performance.now() - this.#heard > SILENCE_MS) this.#socket?.close(4000, "silent");
+  }
+
+  /**
+   * @param {WebSocket} socket
+   * @param {boolean} opened
+   * @param {string} reason
+   */
+  async #closed(socket, opened, reason) {
+    if (this.#socket !== socket) return;
+    this.#socket = null;
+    this.#live = false;
+    for (const id of [...this.#waiting.keys()]) {
+      this.#settle(id, { message: "the connection was lost before the node answered" });
+    }
+    const spread = 0.75 + Math.random() / 2;
+    const wait = Math.min(BACKOFF_MOST_MS, BACKOFF_FIRST_MS * 2 ** this.#attempts) * spread;
+    this.#attempts += 1;
+    const until = performance.now() + wait;
+    this.#timer = setTimeout(() => this.open(), wait);
+    const why = opened ? reason || "connection lost" : "no connection";
+    this.listener.link({ kind: "waiting", until, why });
+    if (!opened) {
+      const better = await this.#probe();
+      if (better && this.#socket === null) this.listener.link({ kind: "waiting", until, why: better });
+    }
+  }
+
+  /** A failed WebSocket does not say why; a plain request does. */
+  async #probe() {
+    try {
+      const answer = await fetch(new URL("/api/v1/node", location.href), { method: "HEAD" });
+      if (answer.status === 401) return "the node wants its token: open /?token=TOKEN";
+      if (answer.ok) return "the node takes no more pages";
+    } catch {
+      // Nothing is there: the plain reason holds.
+    }
+    return null;
+  }
+}

@@ -1,0 +1,97 @@
+//! Host, Origin and token against the real server, and what `start` refuses.
+
+use std::sync::Arc;
+
+use selvedge_node::view::NodeView;
+use selvedge_web::{Limits, Server, ServerError};
+
+use crate::http::{ask, get};
+use crate::still_node::StillNode;
+
+const TOKEN: &str = "s3cret-token";
+
+fn start(listen: &str, token: Option<&str>) -> Result<Server, ServerError> {
+    let view: Arc<dyn NodeView> = StillNode::new();
+    Server::start(view, listen.parse().unwrap(), token.map(String::from))
+}
+
+#[test]
+fn start_says_what_to_do() {
+    let first = start("127.0.0.1:0", None).unwrap();
+    let taken = first.local_addr().to_string();
+    let error = start(&taken, None).unwrap_err();
+    let text = format!(
+        "cannot listen on {taken}: the port is in use; stop the program that has it, or set \
+         [node] listen to another port"
+    );
+    assert_eq!(error.to_string(), text);
+    let error = start("0.0.0.0:0", None).unwrap_err();
+    assert!(matches!(error, ServerError::TokenRequired(_)) && error.to_string().contains("token"));
+    assert!(matches!(start("[::]:0", None), Err(ServerError::TokenRequired(_))));
+    for token in ["", "short", "with a space", "schlüssel-wort"] {
+        assert!(matches!(start("127.0.0.1:0", Some(token)), Err(ServerError::BadToken(_))));
+    }
+    let error = start("192.0.2.1:0", Some(TOKEN)).unwrap_err();
+    assert!(matches!(error, ServerError::NoSuchAddress(_)), "{error}");
+}
+
+#[test]
+fn a_stopped_server_frees_its_port() {
+    let server = start("127.0.0.1:0", None).unwrap();
+    let at = server.local_addr();
+    assert_eq!(get(at, "/").status, 200);
+    server.stop();
+    let again = start(&at.to_string(), None).unwrap();
+    assert_eq!(get(again.local_addr(), "/").status, 200);
+}
+
+#[test]
+fn names_of_other_sites_are_refused() {
+    let server = start("127.0.0.1:0", None).unwrap();
+    let at = server.local_addr();
+    let local = format!("localhost:{}", at.port());
+    assert_eq!(ask(at, "GET /api/v1/node", &[("Host", &local)], "").status, 200);
+    let rebound = ask(at, "GET /api/v1/node", &[("Host", "evil.example")], "");
+    assert_eq!(rebound.error(), (400, "bad-host".into(), "Host".into()));
+}
+
+#[test]
+fn other_sites_pages_change_nothing() {
+    let node = StillNode::new();
+    let server = node.serve(Limits::default());
+    let at = server.local_addr();
+    let body = r#"{"window": "0/1"}"#;
+    let evil = [("Origin", "http://evil.example")];
+    let answer = ask(at, "PATCH /api/v1/streams/lecture", &evil, body);
+    assert_eq!(answer.error(), (403, "other-origin".into(), "Origin".into()));
+    assert_eq!(ask(at, "GET /ws", &evil, "").status, 403);
+    assert_eq!(node.last_turned(), None);
+    let own = format!("http://{at}");
+    let answer = ask(at, "PATCH /api/v1/streams/lecture", &[("Origin", &own)], body);
+    assert_eq!(answer.status, 200);
+}
+
+#[test]
+fn the_token_opens_everything_and_nothing_opens_without() {
+    let server = start("127.0.0.1:0", Some(TOKEN)).unwrap();
+    let at = server.local_addr();
+    for path in ["/api/v1/node", "/metrics", "/ws", "/main.js", "/api/v1/streams/lecture"] {
+        let refused = get(at, path);
+        assert_eq!(refused.error(), (401, "unauthorized".into(), "Authorization".into()));
+        assert_eq!(refused.header("www-authenticate"), Some("Bearer realm=\"selvedge\""));
+    }
+    let asking = get(at, "/");
+    assert_eq!(asking.status, 401);
+    assert!(asking.body.contains("<form"), "a browser gets a page that asks");
+    assert_eq!(get(at, "/?token=wrong-token").status, 401);
+
+    let bearer = format!("Bearer {TOKEN}");
+    assert_eq!(ask(at, "GET /metrics", &[("Authorization", &bearer)], "").status, 200);
+    let page = get(at, &format!("/?token={TOKEN}"));
+    assert_eq!(page.status, 200);
+    let cookie = page.header("set-cookie").unwrap();
+    assert!(cookie.ends_with("; HttpOnly; SameSite=Strict"), "{cookie}");
+    let pair = cookie.split(';').next().unwrap();
+    assert_eq!(ask(at, "GET /api/v1/node", &[("Cookie", pair)], "").status, 200);
+    assert_eq!(ask(at, "GET /", &[("Cookie", pair)], "").header("set-cookie"), None);
+}

@@ -1,0 +1,9 @@
+//! The real server on a free port, asked by a plain TCP client.
+
+mod api;
+mod gate;
+mod http;
+mod limits;
+mod metrics;
+mod socket;
+mod still_node;

@@ -1,0 +1,119 @@
+//! `/metrics` read as strictly as the format is written.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use selvedge_stream::DropReason;
+use selvedge_web::Limits;
+
+use crate::http::get;
+use crate::still_node::{ODD, StillNode};
+
+type Labels = BTreeMap<String, String>;
+
+/// Family name to its type and samples.
+fn parse(page: &str) -> BTreeMap<String, (String, Vec<(Labels, f64)>)> {
+    let mut families: BTreeMap<String, (String, Vec<(Labels, f64)>)> = BTreeMap::new();
+    let mut helped = BTreeSet::new();
+    let mut current = String::new();
+    assert!(page.ends_with('\n'));
+    for line in page.lines() {
+        if let Some(rest) = line.strip_prefix("# HELP ") {
+            let (name, help) = rest.split_once(' ').expect("help has a text");
+            assert!(!help.is_empty() && helped.insert(name.to_owned()), "{line}");
+        } else if let Some(rest) = line.strip_prefix("# TYPE ") {
+            let (name, kind) = rest.split_once(' ').expect("a type");
+            assert!(helped.contains(name) && ["counter", "gauge"].contains(&kind), "{line}");
+            assert_eq!(kind == "counter", name.ends_with("_total"), "{name}");
+            assert!(families.insert(name.into(), (kind.into(), Vec::new())).is_none(), "{line}");
+            current = name.into();
+        } else {
+            let end = line.find(['{', ' ']).expect("a name");
+            assert_eq!(&line[..end], current, "samples stand together, under their type");
+            let (labels, value) = parse_sample(&line[end..]);
+            let samples = &mut families.get_mut(&current).expect("typed").1;
+            assert!(samples.iter().all(|(other, _)| *other != labels), "twice: {line}");
+            samples.push((labels, value));
+        }
+    }
+    families
+}
+
+/// `{name="text",...} value`, or ` value`.
+fn parse_sample(text: &str) -> (Labels, f64) {
+    let mut labels = Labels::new();
+    let mut rest = text;
+    if let Some(inside) = text.strip_prefix('{') {
+        rest = inside;
+        loop {
+            let (name, tail) = rest.split_once("=\"").expect("a label");
+            assert!(name.chars().all(|c| c.is_ascii_lowercase() || c == '_'), "{name}");
+            let mut value = String::new();
+            let mut characters = tail.char_indices();
+            let end = loop {
+                match characters.next().expect("a closing quote") {
+                    (at, '"') => break at,
+                    (_, '\\') => value.push(match characters.next().expect("an escape").1 {
+                        'n' => '\n',
+                        c @ ('\\' | '"') => c,
+                        c => panic!("\\{c} is no escape"),
+                    }),
+                    (_, c) => value.push(c),
+                }
+            };
+            assert!(labels.insert(name.into(), value).is_none());
+            match tail[end + 1..].strip_prefix(',') {
+                Some(next) => rest = next,
+                None => {
+                    rest = tail[end + 1..].strip_prefix('}').expect("a closing brace");
+                    break;
+                }
+            }
+        }
+    }
+    (labels, rest.strip_prefix(' ').expect("a space").parse().expect("a number"))
+}
+
+#[test]
+fn metrics_are_well_formed_and_complete() {
+    let server = StillNode::new().serve(Limits::default());
+    let families = parse(&get(server.local_addr(), "/metrics").body);
+    let value = |family: &str, labels: &[(&str, &str)]| {
+        let wanted: Labels = labels.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect();
+        let samples = &families.get(family).unwrap_or_else(|| panic!("no {family}")).1;
+        samples.iter().find(|(labels, _)| *labels == wanted).map(|(_, value)| *value)
+    };
+    let lecture = [("stream", "lecture"), ("link", "uplink")];
+    assert_eq!(value("selvedge_stream_frames_total", &lecture), Some(1000.0));
+    assert_eq!(value("selvedge_stream_decodable_total", &lecture), Some(940.0));
+    assert_eq!(value("selvedge_stream_queueing_p99_seconds", &lecture), Some(0.0125));
+    assert_eq!(value("selvedge_stream_period_seconds", &lecture), Some(0.04));
+    assert_eq!(value("selvedge_stream_on_time_ratio", &lecture), None, "none was settled");
+    assert_eq!(value("selvedge_link_sent_bytes_total", &[("link", "uplink")]), Some(123_456.0));
+    assert_eq!(value("selvedge_node_info", &[("node", "studio")]), Some(1.0));
+
+    let odd = [("stream", ODD), ("link", "up\"link")];
+    assert_eq!(value("selvedge_stream_sent_total", &odd), Some(960.0), "labels are escaped");
+    for reason in DropReason::ALL.map(DropReason::name) {
+        let expected = match reason {
+            "expired" => 30.0,
+            "group-skipped" => 10.0,
+            _ => 0.0,
+        };
+        let labels = [lecture[0], lecture[1], ("reason", reason)];
+        assert_eq!(value("selvedge_stream_dropped_total", &labels), Some(expected), "{reason}");
+    }
+    for (state, on) in [("running", 1.0), ("failed", 0.0)] {
+        let labels = [lecture[0], lecture[1], ("state", state)];
+        assert_eq!(value("selvedge_stream_state", &labels), Some(on));
+    }
+}
+
+#[test]
+fn every_metric_is_documented() {
+    let docs = include_str!("../../../docs/api.md");
+    let server = StillNode::new().serve(Limits::default());
+    for name in parse(&get(server.local_addr(), "/metrics").body).keys() {
+        let written = docs.contains(&format!("`{name}`")) || docs.contains(&format!("`{name}{{"));
+        assert!(written, "{name} is not in docs/api.md");
+    }
+}

@@ -1,0 +1,97 @@
+//! A node that does nothing of itself: tests set what is seen and read what was turned.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use selvedge_node::view::{
+    Knob, KnobError, LinkSnapshot, NodeSnapshot, NodeView, StreamSnapshot, StreamState,
+};
+use selvedge_web::{Limits, Server};
+
+/// A name that needs escaping wherever it goes.
+pub(crate) const ODD: &str = "a \"b\"\\/é\n%41";
+
+#[derive(Default)]
+pub(crate) struct StillNode {
+    pub(crate) node: Mutex<NodeSnapshot>,
+    pub(crate) turned: Mutex<Vec<Knob>>,
+    /// How often the node was looked at; also its uptime, so that snapshots can be told apart.
+    pub(crate) looks: AtomicU64,
+    /// The number of the newest picture of every stream; 0: there is none.
+    pub(crate) picture: AtomicU64,
+}
+
+impl StillNode {
+    pub(crate) fn new() -> Arc<Self> {
+        let stream = StreamSnapshot {
+            name: "lecture".into(),
+            link: "uplink".into(),
+            state: StreamState::Running,
+            period_ms: 40.0,
+            window: "1/5".into(),
+            frames: 1000,
+            sent: 960,
+            on_time: 950,
+            decodable: 940,
+            dropped: BTreeMap::from([("expired".into(), 30), ("group-skipped".into(), 10)]),
+            queueing_p99_ms: Some(12.5),
+            ..StreamSnapshot::default()
+        };
+        let odd = StreamSnapshot { name: ODD.into(), link: "up\"link".into(), ..stream.clone() };
+        let link = LinkSnapshot {
+            name: "uplink".into(),
+            rate_bps: 6_000_000,
+            sent_bytes: 123_456,
+            ..LinkSnapshot::default()
+        };
+        let node = NodeSnapshot {
+            name: "studio".into(),
+            uptime_ms: 0,
+            links: vec![link],
+            streams: vec![stream, odd],
+        };
+        Arc::new(Self { node: Mutex::new(node), ..Self::default() })
+    }
+
+    pub(crate) fn serve(self: &Arc<Self>, limits: Limits) -> Server {
+        let view: Arc<dyn NodeView> = Arc::clone(self) as _;
+        Server::start_with(view, "127.0.0.1:0".parse().unwrap(), None, limits).unwrap()
+    }
+
+    pub(crate) fn last_turned(&self) -> Option<Knob> {
+        self.turned.lock().unwrap().last().cloned()
+    }
+}
+
+impl NodeView for StillNode {
+    fn snapshot(&self) -> NodeSnapshot {
+        let uptime_ms = self.looks.fetch_add(1, Ordering::Relaxed);
+        NodeSnapshot { uptime_ms, ..self.node.lock().unwrap().clone() }
+    }
+
+    fn thumbnail(&self, _: &str) -> Option<(u64, Arc<[u8]>)> {
+        let number = self.picture.load(Ordering::Relaxed);
+        (number > 0).then(|| (number, Arc::from(&b"\xff\xd8jpeg"[..])))
+    }
+
+    fn turn(&self, knob: Knob) -> Result<(), KnobError> {
+        let node = self.node.lock().unwrap();
+        let has = |name: &str| node.streams.iter().any(|stream| stream.name == name);
+        match &knob {
+            Knob::Window { stream, .. } | Knob::Priority { stream, .. } if !has(stream) => {
+                return Err(KnobError::NoStream(stream.clone()));
+            }
+            Knob::Priority { priority: 2000.., .. } => {
+                return Err(KnobError::Range("priority is too high; it is at most 1000".into()));
+            }
+            Knob::Priority { priority: -2000, .. } => return Err(KnobError::Stopping),
+            Knob::Rate { link, .. } if link != "uplink" => {
+                return Err(KnobError::NoLink(link.clone()));
+            }
+            _ => {}
+        }
+        self.turned.lock().unwrap().push(knob);
+        Ok(())
+    }
+}
