@@ -21,6 +21,7 @@ mod tests;
 
 use std::net::SocketAddr;
 
+use selvedge_sched::Discipline;
 use selvedge_stream::{Frame, Late, Window, Windows};
 use selvedge_units::{Bitrate, Bytes, Span};
 
@@ -48,39 +49,6 @@ pub struct NodeConfig {
     pub streams: Vec<StreamConfig>,
 }
 
-/// The order in which streams are served.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum DisciplineName {
-    /// Earliest deadline first, then window.
-    #[default]
-    Dwcs,
-    /// Window first, then deadline.
-    Dwcs98,
-    /// Earliest deadline first.
-    Edf,
-    /// Highest priority first.
-    Priority,
-    /// First come, first served.
-    Fifo,
-}
-
-impl DisciplineName {
-    /// All of them.
-    pub const ALL: [Self; 5] = [Self::Dwcs, Self::Dwcs98, Self::Edf, Self::Priority, Self::Fifo];
-
-    /// The name in node files, traces and tables.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Dwcs => "dwcs",
-            Self::Dwcs98 => "dwcs98",
-            Self::Edf => "edf",
-            Self::Priority => "priority",
-            Self::Fifo => "fifo",
-        }
-    }
-}
-
 /// A link.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LinkConfig {
@@ -89,7 +57,7 @@ pub struct LinkConfig {
     /// `rate`, required, more than zero, at most 1000 Gbit/s: bits per second on the wire, IP and UDP headers included.
     pub rate: Bitrate,
     /// `discipline`, default `dwcs`.
-    pub discipline: DisciplineName,
+    pub discipline: Discipline,
     /// `selection`, default true (false for `fifo`): drop early what can't be decoded or can't
     /// be on time, so that the rest is.
     pub selection: bool,
@@ -98,17 +66,17 @@ pub struct LinkConfig {
     /// `mtu`, default `1500 B`, 576 B to 65535 B: the largest IP packet.
     pub mtu: Bytes,
     /// `queue`: the most bytes that may wait, over all streams; a frame that would exceed it is
-    /// dropped on arrival. Default: none for selection (rings bound it), 0.5 s of the rate without
-    /// (at least one `mtu`).
+    /// dropped on arrival. Default: none for selection (rings bound it); without, 250 ms of the rate, the
+    /// usual size of a router's buffer (Villamizar and Song, 1994), at least one `mtu`.
     pub queue: Option<Bytes>,
 }
 
 impl LinkConfig {
     /// A link of this name and rate, and of this discipline, with the defaults of the others.
     #[must_use]
-    pub fn new(name: &str, rate: Bitrate, discipline: DisciplineName) -> Self {
+    pub fn new(name: &str, rate: Bitrate, discipline: Discipline) -> Self {
         let mtu = Bytes(1500);
-        let selection = discipline != DisciplineName::Fifo;
+        let selection = discipline != Discipline::Fifo;
         let queue = Self::default_queue(rate, mtu, selection);
         Self { name: name.to_owned(), rate, discipline, selection, burst: mtu, mtu, queue }
     }
@@ -116,8 +84,8 @@ impl LinkConfig {
     /// What `queue` is where the file leaves it out.
     #[must_use]
     pub fn default_queue(rate: Bitrate, mtu: Bytes, selection: bool) -> Option<Bytes> {
-        let half_second = rate * Span::from_millis(500);
-        (!selection).then_some(half_second.max(mtu))
+        let quarter_second = rate * Span::from_millis(250);
+        (!selection).then_some(quarter_second.max(mtu))
     }
 }
 

@@ -50,3 +50,4 @@ mod window;
 pub use discipline::Discipline;
 pub use scheduler::Scheduler;
 pub use slot::{Counters, Expiry, Head, Served, StreamIndex, Verdict};
+pub use window::WindowSet;

@@ -17,6 +17,7 @@ use crate::slot::{
 };
 use crate::timeline::Timeline;
 use crate::tournament::{Key, Tournament};
+use crate::window::WindowSet;
 
 /// The last moment at which anything expires: a deadline of [`Instant::MAX`] (which is where
 /// deadlines saturate) is never missed.
@@ -240,6 +241,12 @@ impl Scheduler {
     #[must_use]
     pub fn window(&self, s: StreamIndex, kind: Kind) -> Window {
         self.slot(s).windows.of(kind).current()
+    }
+
+    /// All windows of a stream, to be copied and run ahead. O(1).
+    #[must_use]
+    pub fn windows(&self, s: StreamIndex) -> &WindowSet {
+        &self.slot(s).windows
     }
 
     /// A stream's contract as it holds for its next frame. O(1).

@@ -85,9 +85,10 @@ impl Progress {
     }
 }
 
-/// The windows of one stream: one for all kinds, or one for each.
+/// The windows of one stream, and where it stands in them: one for all kinds, or one for each.
+/// A copy can be run ahead, to see where the frames that still wait will find the windows.
 #[derive(Clone, Debug)]
-pub(crate) struct WindowSet {
+pub struct WindowSet {
     per_kind: bool,
     /// Indexed by kind; only the first is used if there is one for all kinds.
     windows: [Progress; Kind::COUNT],
@@ -103,6 +104,22 @@ impl WindowSet {
                 Self { per_kind: true, windows: windows.map(Progress::new) }
             }
         }
+    }
+
+    /// The current window `x'/y'` that a frame of this kind is counted in.
+    #[must_use]
+    pub const fn current(&self, kind: Kind) -> Window {
+        self.of(kind).current()
+    }
+
+    /// Rule a for a frame of this kind.
+    pub fn serve(&mut self, kind: Kind) {
+        self.of_mut(kind).serve();
+    }
+
+    /// Rule b for a frame of this kind; true if its loss is a violation.
+    pub fn miss(&mut self, kind: Kind) -> bool {
+        self.of_mut(kind).miss()
     }
 
     const fn slot(&self, kind: Kind) -> usize {

@@ -1,5 +1,7 @@
 //! The committed vectors: replayed to the byte, and what they cover.
 
+#![allow(clippy::disallowed_methods, reason = "tests and tools read files")]
+
 mod oracle;
 
 use std::collections::BTreeSet;

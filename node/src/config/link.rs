@@ -3,10 +3,20 @@
 use selvedge_units::{Bitrate, Bytes};
 
 use super::section::{Reader, Section};
-use super::{DisciplineName, LinkConfig};
+use selvedge_sched::Discipline;
+
+use super::LinkConfig;
 
 pub(super) const KNOWN: &[&str] = &["rate", "discipline", "selection", "burst", "mtu", "queue"];
-const DISCIPLINES: &[&str] = &["dwcs", "dwcs98", "edf", "priority", "fifo"];
+const DISCIPLINES: &[&str] = &{
+    let mut names = [""; Discipline::ALL.len()];
+    let mut n = 0;
+    while n < names.len() {
+        names[n] = Discipline::ALL[n].name();
+        n += 1;
+    }
+    names
+};
 const RATE_MOST: Bitrate = Bitrate::from_mbps(1_000_000);
 const MTU_LEAST: Bytes = Bytes(576);
 const MTU_MOST: Bytes = Bytes(65_535);
@@ -19,7 +29,7 @@ pub(super) fn read<'t>(reader: &mut Reader<'t>, section: &Section<'t>) -> Option
     let rate = rate(reader, section);
     let discipline = reader
         .choice(section, "discipline", DISCIPLINES)
-        .and_then(|name| DisciplineName::ALL.into_iter().find(|d| d.name() == name))
+        .and_then(Discipline::from_name)
         .unwrap_or_default();
     let selection = reader.flag(section, "selection");
     let mtu = reader.quantity(section, "mtu", MTU_LEAST..=MTU_MOST, "1500 B");

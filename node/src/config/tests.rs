@@ -1,10 +1,13 @@
 //! Whole node files: the ones in `scenarios/`, right and wrong, those in the manual, and noise.
 
+#![allow(clippy::disallowed_methods, reason = "the tests read files")]
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
+use selvedge_sched::Discipline;
 use selvedge_stream::Kind;
 
 use super::*;
@@ -83,7 +86,7 @@ fn the_manual_shows_only_files_that_are_read_and_names_every_key() {
 #[test]
 fn what_is_left_out_has_its_default() {
     let config = parsed(SMALLEST).config;
-    let mut link = LinkConfig::new("uplink", Bitrate::from_mbps(6), DisciplineName::Dwcs);
+    let mut link = LinkConfig::new("uplink", Bitrate::from_mbps(6), Discipline::Dwcs);
     let source = SourceUri::Test { what: "video".into() };
     let stream = StreamConfig::new("lecture", source, "127.0.0.1:5004".parse().unwrap());
     assert_eq!(
@@ -100,12 +103,12 @@ fn what_is_left_out_has_its_default() {
             streams: vec![stream],
         }
     );
-    // Without selection a queue of half a second, but never less than one packet.
+    // Without selection a queue of a quarter of a second, but never less than one packet.
     link = parsed(&SMALLEST.replace("6 Mbit/s\"", "6 Mbit/s\"\ndiscipline = \"fifo\""))
         .config
         .links
         .remove(0);
-    assert_eq!((link.selection, link.queue), (false, Some(Bytes(375_000))));
+    assert_eq!((link.selection, link.queue), (false, Some(Bytes(187_500))));
     link = parsed(&SMALLEST.replace("6 Mbit/s\"", "9 kbit/s\"\nselection = false"))
         .config
         .links
@@ -151,7 +154,7 @@ fn every_key_is_read() {
         LinkConfig {
             name: "a".into(),
             rate: Bitrate::from_mbps(2),
-            discipline: DisciplineName::Edf,
+            discipline: Discipline::Edf,
             selection: false,
             burst: Bytes(3000),
             mtu: Bytes(1400),

@@ -1,0 +1,447 @@
+//! A link: frames of many streams in, one packet at a time out, each frame's fate told.
+//!
+//! Frames come from the streams' rings, packets go to the transmission engine, fates to the
+//! ledger and to whoever releases payloads. The order of service is `sched`'s (NI coprocessors,
+//! section 2.2.4); what is not worth sending is decided by `select`; when a packet may leave, by
+//! `pace`. Frames are pre-empted between packets: each packet is chosen anew.
+//!
+//! The caller's loop: `handle_frame` for all that arrived; then `poll_transmit`, wait until
+//! `departure` of that packet's size, send it, say `sent`; `poll_settled` until it is empty.
+//! Arrivals while waiting change the choice, so poll again after each wait.
+
+mod offered;
+mod pace;
+mod queue;
+mod select;
+mod surface;
+
+use std::collections::VecDeque;
+
+use selvedge_sched::{Discipline, Head, Scheduler, StreamIndex, Verdict};
+use selvedge_stream::{
+    Contract, DropReason, Fate, Frame, Kind, Late, Ledger, PayloadSpan, References,
+};
+use selvedge_units::{Bitrate, Bytes, Instant, Span};
+
+pub use offered::RateMeter;
+pub use pace::Pacer;
+use queue::{Pending, StreamQueue};
+use select::{Capacity, Selection, give_up_one};
+
+/// Frames that may be missing from a stream at once; a larger gap counts as a fresh start.
+const GAP_MAX: u32 = 1024;
+/// Frames of one stream that may wait in the link; more are dropped as full. The engine leaves
+/// them in their ring instead.
+pub const WAITING_MAX: usize = 1024;
+
+/// What a link is to be.
+#[derive(Clone, Copy, Debug)]
+pub struct LinkParams {
+    /// The order of service.
+    pub discipline: Discipline,
+    /// Whether to drop early what can't be decoded or be on time.
+    pub selection: bool,
+    /// Bits per second on the wire.
+    pub rate: Bitrate,
+    /// What may be sent at once.
+    pub burst: Bytes,
+    /// The largest packet.
+    pub mtu: Bytes,
+    /// The most bytes that may wait; a frame beyond it is dropped on arrival.
+    pub queue: Option<Bytes>,
+}
+
+/// The packet to send next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Transmit {
+    /// Whose it is.
+    pub stream: StreamIndex,
+    /// The frame that it belongs to.
+    pub frame: Frame,
+    /// Which of the frame's packets, from 0.
+    pub packet: u16,
+    /// When the frame is due.
+    pub deadline: Instant,
+}
+
+/// A frame that the link is done with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settled {
+    /// Whose it was.
+    pub stream: StreamIndex,
+    /// The frame; its payload may be released.
+    pub frame: Frame,
+    /// What became of it.
+    pub fate: Fate,
+}
+
+/// A link and all that waits for it.
+#[derive(Debug)]
+pub struct Link {
+    params: LinkParams,
+    scheduler: Scheduler,
+    pacer: Pacer,
+    queues: Vec<Option<StreamQueue>>,
+    ledgers: Vec<Option<Ledger>>,
+    selection: Selection,
+    settled: VecDeque<Settled>,
+    offered: RateMeter,
+    sent: RateMeter,
+    sent_bytes: Bytes,
+    /// What the rate allowed while frames waited, up to `watched`.
+    could_send: Bytes,
+    watched: Instant,
+    /// Bytes of all frames that wait and are not given up.
+    backlog: Bytes,
+    /// The packet last returned by `poll_transmit`.
+    next: Option<StreamIndex>,
+}
+
+impl Link {
+    /// A link without streams.
+    #[must_use]
+    pub fn new(params: LinkParams) -> Self {
+        Self {
+            params,
+            scheduler: Scheduler::new(params.discipline),
+            pacer: Pacer::new(params.rate, params.burst.max(params.mtu)),
+            queues: Vec::new(),
+            ledgers: Vec::new(),
+            selection: Selection::default(),
+            settled: VecDeque::new(),
+            offered: RateMeter::default(),
+            sent: RateMeter::default(),
+            sent_bytes: Bytes(0),
+            could_send: Bytes(0),
+            watched: Instant::ZERO,
+            backlog: Bytes(0),
+            next: None,
+        }
+    }
+
+    /// Adds a stream.
+    pub fn add_stream(&mut self, contract: Contract) -> StreamIndex {
+        let stream = self.scheduler.add(&contract);
+        let at = stream.0 as usize;
+        if self.queues.len() <= at {
+            self.queues.resize_with(at + 1, || None);
+            self.ledgers.resize_with(at + 1, || None);
+        }
+        self.queues[at] = Some(StreamQueue::new(contract));
+        self.ledgers[at] = Some(Ledger::default());
+        stream
+    }
+
+    /// Removes a stream; what waits of it is settled as removed. Its ledger stays to be read
+    /// until its number is given to another.
+    pub fn remove_stream(&mut self, now: Instant, stream: StreamIndex) {
+        let at = stream.0 as usize;
+        let Some(mut queue) = self.queues.get_mut(at).and_then(Option::take) else { return };
+        self.scheduler.remove(stream);
+        if self.next == Some(stream) {
+            self.next = None;
+        }
+        for pending in queue.frames.drain(..) {
+            if pending.given_up.is_none() {
+                self.backlog = self.backlog - pending.left;
+            }
+            let fate = Fate::Dropped(pending.given_up.unwrap_or(DropReason::Removed));
+            settle(&mut self.settled, &mut self.ledgers[at], stream, &pending.frame, fate, now);
+        }
+    }
+
+    /// Settles as removed all that waits of a stream, and keeps the stream.
+    pub fn clear_stream(&mut self, now: Instant, stream: StreamIndex) {
+        let Some(queue) = self.queue_mut(stream) else { return };
+        let mut freed = Bytes(0);
+        for at in 0..queue.frames.len() {
+            if queue.frames[at].given_up.is_none() {
+                freed += give_up_one(queue, at, DropReason::Removed);
+            }
+        }
+        self.backlog = self.backlog - freed;
+        self.promote(now, stream);
+    }
+
+    fn queue_mut(&mut self, stream: StreamIndex) -> Option<&mut StreamQueue> {
+        self.queues.get_mut(stream.0 as usize)?.as_mut()
+    }
+
+    /// Takes a frame over from its stream's ring. Frames come in the order of their numbers;
+    /// numbers left out were lost before they came here, and count as dropped for a full ring.
+    pub fn handle_frame(&mut self, now: Instant, stream: StreamIndex, frame: Frame) {
+        let Some(expected) = self.queue_mut(stream).map(|q| q.next_seq) else {
+            self.settled.push_back(Settled {
+                stream,
+                frame,
+                fate: Fate::Dropped(DropReason::Removed),
+            });
+            return;
+        };
+        let gap = frame.seq.wrapping_sub(expected);
+        if gap <= GAP_MAX {
+            for seq in (0..gap).map(|n| expected.wrapping_add(n)) {
+                self.enqueue(now, stream, lost_before_arrival(seq, &frame), Some(DropReason::Full));
+            }
+        }
+        self.offered.add(now, frame.size);
+        self.enqueue(now, stream, frame, None);
+    }
+
+    fn enqueue(
+        &mut self,
+        now: Instant,
+        stream: StreamIndex,
+        frame: Frame,
+        lost: Option<DropReason>,
+    ) {
+        let beyond = self.params.queue.is_some_and(|most| self.backlog + frame.size > most);
+        let full = beyond || self.queued(stream) >= WAITING_MAX;
+        let (selection, backlog) = (self.params.selection, self.backlog);
+        let Some(queue) = self.queue_mut(stream) else { return };
+        queue.next_seq = frame.seq.wrapping_add(1);
+        let group = queue.group.push(frame.kind, frame.size);
+        let deadline = queue.deadline_of(&frame);
+        queue.lost.clear(frame.seq);
+        let hopeless = || selection && queue.misses_reference(&frame);
+        let given_up = lost
+            .or_else(|| full.then_some(DropReason::Full))
+            .or_else(|| hopeless().then_some(DropReason::ReferenceLost));
+        let left = frame.size;
+        if given_up.is_some() {
+            queue.lost.insert(frame.seq);
+        }
+        queue.frames.push_back(Pending { frame, deadline, left, packets_sent: 0, group, given_up });
+        let only = queue.frames.len() == 1;
+        if let Some(ledger) = self.ledgers[stream.0 as usize].as_mut() {
+            ledger.offered(&frame);
+        }
+        if given_up.is_none() {
+            self.backlog = backlog + left;
+            // All that was there fits, by induction. With the new frame the last to finish does
+            // so at `fits_by` at most; who is due after the new frame is due later still.
+            let fits_by = now.max(self.free_at()) + self.backlog / self.params.rate + self.guard();
+            if selection && fits_by > deadline {
+                self.select(now);
+            }
+        }
+        if only {
+            self.promote(now, stream);
+        }
+    }
+
+    /// Makes what waits fit the link again.
+    fn select(&mut self, now: Instant) {
+        if !self.params.selection {
+            return;
+        }
+        let second = Span::from_secs(1);
+        let capacity = Capacity {
+            rate: self.params.rate,
+            from: now.max(self.free_at()),
+            guard: self.guard(),
+            excess: self.offered.long_mean(now) * second - self.params.rate * second,
+        };
+        let scheduler = &self.scheduler;
+        let windows = |stream: usize| scheduler.windows(StreamIndex(stream as u32));
+        let freed = self.selection.make_feasible(&mut self.queues, capacity, windows);
+        if freed > Bytes(0) {
+            self.backlog = self.backlog - freed;
+            self.promote_all(now);
+        }
+    }
+
+    /// When the link is free for a full packet: a bucket that is not full is work still owed.
+    fn free_at(&self) -> Instant {
+        self.pacer.departure(self.params.mtu)
+    }
+
+    /// How long before its deadline a frame should be finished: a packet's time and the jitter
+    /// of the caller's wake-ups.
+    fn guard(&self) -> Span {
+        self.params.mtu / self.params.rate + Span::from_millis(2)
+    }
+
+    fn promote_all(&mut self, now: Instant) {
+        for at in 0..self.queues.len() {
+            self.promote(now, StreamIndex(at as u32));
+        }
+    }
+
+    /// Drops what is given up at the head of a stream, and hands its next head to the scheduler.
+    fn promote(&mut self, now: Instant, stream: StreamIndex) {
+        let at = stream.0 as usize;
+        let Some(queue) = self.queues[at].as_mut() else { return };
+        while let Some(head) = queue.frames.front() {
+            if self.scheduler.head_deadline(stream).is_none() {
+                let frame = &head.frame;
+                let stated = frame.deadline.is_some() || queue.contract.delay.is_some();
+                let deadline = stated.then_some(head.deadline);
+                let head = Head { arrival: frame.arrival, kind: frame.kind, deadline };
+                self.scheduler.push_head(stream, head);
+            }
+            let Some(reason) = head.given_up else { break };
+            self.scheduler.forfeit(stream);
+            let frame = head.frame;
+            queue.frames.pop_front();
+            let fate = Fate::Dropped(reason);
+            settle(&mut self.settled, &mut self.ledgers[at], stream, &frame, fate, now);
+        }
+    }
+
+    /// Expires what is past its deadline; returns the packet that should leave next, if any.
+    /// The same packet may be returned again, or another, until `sent` is called.
+    pub fn poll_transmit(&mut self, now: Instant) -> Option<Transmit> {
+        if self.backlog > Bytes(0) {
+            self.could_send += self.params.rate * now.since(self.watched);
+        }
+        self.watched = self.watched.max(now);
+        self.next = None;
+        loop {
+            self.expire(now);
+            let stream = self.scheduler.choose(now)?;
+            let rate = self.params.rate;
+            let selection = self.params.selection;
+            let queue = self.queues[stream.0 as usize].as_mut()?;
+            let head = *queue.frames.front()?;
+            let drop_late = queue.contract.late == Late::Drop;
+            if selection && drop_late && now + head.left / rate > head.deadline {
+                let freed = give_up_one(queue, 0, DropReason::TooLate);
+                self.backlog = self.backlog - freed - self.give_up_dependents(stream);
+                self.promote(now, stream);
+                continue;
+            }
+            self.next = Some(stream);
+            return Some(Transmit {
+                stream,
+                frame: head.frame,
+                packet: head.packets_sent,
+                deadline: self.scheduler.head_deadline(stream).unwrap_or(head.deadline),
+            });
+        }
+    }
+
+    fn expire(&mut self, now: Instant) {
+        while let Some(expiry) = self.scheduler.poll_expired(now) {
+            if expiry.verdict != Verdict::Dropped {
+                continue;
+            }
+            let at = expiry.stream.0 as usize;
+            let Some(queue) = self.queues[at].as_mut() else { continue };
+            let Some(head) = queue.frames.pop_front() else { continue };
+            queue.lost.insert(head.frame.seq);
+            if head.given_up.is_none() {
+                self.backlog = self.backlog - head.left;
+            }
+            let fate = Fate::Dropped(head.given_up.unwrap_or(DropReason::Expired));
+            let ledger = &mut self.ledgers[at];
+            settle(&mut self.settled, ledger, expiry.stream, &head.frame, fate, now);
+            if self.params.selection {
+                self.backlog = self.backlog - self.give_up_dependents(expiry.stream);
+            }
+            self.promote(now, expiry.stream);
+        }
+    }
+
+    /// Gives up what waits of a stream and refers to what is lost; returns the bytes freed.
+    fn give_up_dependents(&mut self, stream: StreamIndex) -> Bytes {
+        let Some(queue) = self.queue_mut(stream) else { return Bytes(0) };
+        let mut freed = Bytes(0);
+        for at in 0..queue.frames.len() {
+            let pending = &queue.frames[at];
+            if pending.given_up.is_none() && queue.misses_reference(&pending.frame) {
+                freed += give_up_one(queue, at, DropReason::ReferenceLost);
+            }
+        }
+        freed
+    }
+
+    /// When a packet of this size may leave; not before now means at once.
+    #[must_use]
+    pub fn departure(&self, size: Bytes) -> Instant {
+        self.pacer.departure(size)
+    }
+
+    /// The packet last polled has been sent, and took `size` on the wire. Returns the frame if
+    /// it was its last packet.
+    pub fn sent(&mut self, now: Instant, size: Bytes) {
+        let Some(stream) = self.next.take() else { return };
+        self.pacer.take(now, size);
+        self.sent.add(now, size);
+        self.sent_bytes += size;
+        let at = stream.0 as usize;
+        let Some(queue) = self.queues[at].as_mut() else { return };
+        let Some(head) = queue.frames.front_mut() else { return };
+        head.packets_sent += 1;
+        let last = head.packets_sent >= head.frame.packets;
+        let part = if last { head.left } else { size.min(head.left) };
+        head.left = head.left - part;
+        self.backlog = self.backlog - part;
+        if last {
+            let frame = head.frame;
+            queue.frames.pop_front();
+            let served = self.scheduler.serve(stream);
+            let on_time = !served.late && now <= served.deadline;
+            let fate = Fate::Sent { on_time, queueing: now.since(frame.arrival) };
+            settle(&mut self.settled, &mut self.ledgers[at], stream, &frame, fate, now);
+            self.promote(now, stream);
+        }
+    }
+
+    /// The frame of the packet last polled can't be sent at all.
+    pub fn failed(&mut self, now: Instant, reason: DropReason) {
+        let Some(stream) = self.next.take() else { return };
+        let Some(queue) = self.queue_mut(stream) else { return };
+        if queue.frames.is_empty() {
+            return;
+        }
+        let freed = give_up_one(queue, 0, reason);
+        self.backlog = self.backlog - freed;
+        if self.params.selection {
+            self.backlog = self.backlog - self.give_up_dependents(stream);
+        }
+        self.promote(now, stream);
+    }
+
+    /// When something will happen by itself: a head expires or becomes ready. Coming earlier is
+    /// harmless; later, a miss is counted late and a frame that had to wait for its period waits
+    /// longer.
+    #[must_use]
+    pub fn next_event(&self, now: Instant) -> Option<Instant> {
+        self.scheduler.next_event(now)
+    }
+
+    /// The next frame that the link is done with.
+    pub fn poll_settled(&mut self) -> Option<Settled> {
+        self.settled.pop_front()
+    }
+}
+
+fn settle(
+    settled: &mut VecDeque<Settled>,
+    ledger: &mut Option<Ledger>,
+    stream: StreamIndex,
+    frame: &Frame,
+    fate: Fate,
+    now: Instant,
+) {
+    if let Some(ledger) = ledger.as_mut() {
+        ledger.settle(frame.seq, fate, now);
+    }
+    settled.push_back(Settled { stream, frame: *frame, fate });
+}
+
+/// What stands in for a frame of which only the number is known.
+fn lost_before_arrival(seq: u32, next: &Frame) -> Frame {
+    Frame {
+        seq,
+        kind: Kind::Data,
+        referenced: false,
+        refs: References::NONE,
+        packets: 0,
+        size: Bytes(0),
+        arrival: next.arrival,
+        deadline: next.deadline,
+        payload: PayloadSpan::default(),
+    }
+}

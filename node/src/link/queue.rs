@@ -1,0 +1,194 @@
+//! One stream's waiting frames, which of them are lost to those that come after, and what its
+//! groups of pictures have been like so far.
+
+use std::collections::VecDeque;
+
+use selvedge_stream::{Contract, DropReason, Frame, Kind};
+use selvedge_units::{Bytes, Instant};
+
+/// A frame that waits, or is being sent.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pending {
+    pub(super) frame: Frame,
+    pub(super) deadline: Instant,
+    /// Bytes and packets still to send.
+    pub(super) left: Bytes,
+    pub(super) packets_sent: u16,
+    /// The group of pictures that it belongs to.
+    pub(super) group: u32,
+    /// Set once it is not to be sent; it is dropped when it comes to the head.
+    pub(super) given_up: Option<DropReason>,
+}
+
+/// The frames of one stream that the link has taken over, oldest first, numbers without a gap.
+#[derive(Debug)]
+pub(super) struct StreamQueue {
+    pub(super) contract: Contract,
+    pub(super) frames: VecDeque<Pending>,
+    pub(super) lost: LostFrames,
+    pub(super) group: GroupForecast,
+    /// The number that the next frame should have; streams begin at 0.
+    pub(super) next_seq: u32,
+    last_deadline: Option<Instant>,
+}
+
+impl StreamQueue {
+    pub(super) fn new(contract: Contract) -> Self {
+        Self {
+            contract,
+            frames: VecDeque::new(),
+            lost: LostFrames::default(),
+            group: GroupForecast::default(),
+            next_seq: 0,
+            last_deadline: None,
+        }
+    }
+
+    /// The deadline by the contract: the frame's own, or its arrival plus the stream's delay, or
+    /// `max(previous deadline, arrival) + period`.
+    pub(super) fn deadline_of(&mut self, frame: &Frame) -> Instant {
+        let own = frame.deadline.or_else(|| self.contract.delay.map(|d| frame.arrival + d));
+        let deadline = own.unwrap_or_else(|| {
+            let after = self.last_deadline.unwrap_or_default().max(frame.arrival);
+            after + self.contract.period
+        });
+        self.last_deadline = Some(deadline);
+        deadline
+    }
+
+    /// Whether a frame that this one refers to is lost, or can never be known.
+    pub(super) fn misses_reference(&self, frame: &Frame) -> bool {
+        !frame.refs.is_known()
+            || frame.refs.of(frame.seq).any(|seq| self.lost.contains(frame.seq, seq))
+    }
+}
+
+/// Which of the last 2048 frames are lost: as many as may wait, and as far behind the oldest of
+/// them as a reference is followed. What lies further back than 1023 frames counts as lost: it is
+/// not worth keeping state for.
+#[derive(Debug, Default)]
+pub(super) struct LostFrames {
+    bits: [u64; Self::WINDOW as usize / 64],
+}
+
+impl LostFrames {
+    const WINDOW: u32 = 2 * Self::REACH;
+    const REACH: u32 = super::WAITING_MAX as u32;
+
+    fn place(seq: u32) -> (usize, u64) {
+        let bit = seq % Self::WINDOW;
+        ((bit / 64) as usize, 1 << (bit % 64))
+    }
+
+    /// The frame is, as far as is known, not lost. To be called for every frame, in order.
+    pub(super) fn clear(&mut self, seq: u32) {
+        let (word, bit) = Self::place(seq);
+        self.bits[word] &= !bit;
+    }
+
+    pub(super) fn insert(&mut self, seq: u32) {
+        let (word, bit) = Self::place(seq);
+        self.bits[word] |= bit;
+    }
+
+    fn contains(&self, from: u32, seq: u32) -> bool {
+        let (word, bit) = Self::place(seq);
+        from.wrapping_sub(seq) >= Self::REACH || self.bits[word] & bit != 0
+    }
+}
+
+/// What the rest of the open group of pictures is likely to be, learnt from the groups before:
+/// moving averages (a quarter for the newest) of frames and of bytes behind the intra picture.
+#[derive(Debug)]
+pub(super) struct GroupForecast {
+    pub(super) id: u32,
+    frames: u32,
+    tail_bytes: u64,
+    /// In sixteenths of a frame.
+    mean_frames_16: u64,
+    mean_tail_bytes: u64,
+    learnt: bool,
+}
+
+impl Default for GroupForecast {
+    /// Until a first group has ended: twelve frames, the usual length, of unknown size.
+    fn default() -> Self {
+        Self {
+            id: 0,
+            frames: 0,
+            tail_bytes: 0,
+            mean_frames_16: 12 * 16,
+            mean_tail_bytes: 0,
+            learnt: false,
+        }
+    }
+}
+
+impl GroupForecast {
+    /// Takes note of the next frame; returns the group that it belongs to.
+    pub(super) fn push(&mut self, kind: Kind, size: Bytes) -> u32 {
+        if kind == Kind::Intra {
+            self.close();
+            self.id = self.id.wrapping_add(1);
+        } else {
+            self.tail_bytes += size.0;
+        }
+        self.frames += 1;
+        self.id
+    }
+
+    fn close(&mut self) {
+        if self.frames > 0 {
+            let frames_16 = u64::from(self.frames) * 16;
+            let mix = |mean: u64, new: u64| (mean * 3 + new) / 4;
+            let (frames, bytes) = if self.learnt {
+                (mix(self.mean_frames_16, frames_16), mix(self.mean_tail_bytes, self.tail_bytes))
+            } else {
+                (frames_16, self.tail_bytes)
+            };
+            (self.mean_frames_16, self.mean_tail_bytes, self.learnt) = (frames, bytes, true);
+        }
+        (self.frames, self.tail_bytes) = (0, 0);
+    }
+
+    /// Frames and bytes of the open group that are still to come.
+    pub(super) fn remaining(&self) -> (u64, u64) {
+        let mean = (self.mean_frames_16 / 16).max(1);
+        let frames = mean.saturating_sub(u64::from(self.frames));
+        (frames, self.mean_tail_bytes * frames / mean)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_forecast_learns_from_the_groups_before() {
+        let mut group = GroupForecast::default();
+        for _ in 0..3 {
+            group.push(Kind::Intra, Bytes(10_000));
+            for _ in 0..9 {
+                group.push(Kind::Predicted, Bytes(1_000));
+            }
+        }
+        assert_eq!(group.push(Kind::Intra, Bytes(10_000)), 4);
+        assert_eq!(group.remaining(), (9, 8_100));
+        group.push(Kind::Predicted, Bytes(1_000));
+        assert_eq!(group.remaining(), (8, 7_200));
+    }
+
+    #[test]
+    fn lost_frames_are_remembered_as_far_back_as_they_matter() {
+        let mut lost = LostFrames::default();
+        for seq in 0..3000 {
+            lost.clear(seq);
+            if seq % 7 == 0 {
+                lost.insert(seq);
+            }
+        }
+        assert!(lost.contains(2999, 2996));
+        assert!(!lost.contains(2999, 2995));
+        assert!(lost.contains(2999, 1975), "beyond the window");
+    }
+}

@@ -1,0 +1,270 @@
+//! Frame selection: which of the waiting frames not to send, so that the most frames that matter
+//! can be decoded on time by whoever receives them.
+//!
+//! A scheduler that only orders heads sends frames that nobody can use: pictures whose reference
+//! was lost, and big intra pictures that finish after their deadline. Here all that waits must
+//! fit: if, sent in the order of deadlines, some frame would be late, something is given up at
+//! once, while the others can still profit. This is Moore and Hodgson's rule for the fewest late
+//! jobs, generalised: what is given up is a *cut*, a frame with all that depends on it (for an
+//! intra picture its whole group, the part still to come included), and the cut is chosen that
+//! loses least worth for each byte it frees. Bytes beyond what is needed, now and by the forecast
+//! of the next second, do not count, so a passing squeeze costs a B picture and a lasting one
+//! costs whole groups. Worth is a stream's weight, raised when its window has nothing left to
+//! lose; streams of lower priority are cut first.
+
+use selvedge_sched::WindowSet;
+use selvedge_stream::{Contract, DropReason, Kind, Late, Window, Windows};
+use selvedge_units::{Bitrate, Bytes, Instant, Span};
+
+use super::queue::StreamQueue;
+
+/// Worth of a frame of weight 1 that its stream may lose.
+const TOLERATED: u64 = 8;
+/// Worth of one whose loss would be a violation.
+const VIOLATION: u64 = 2 * TOLERATED;
+
+/// A frame with all that depends on it, as a candidate for being given up.
+#[derive(Clone, Copy, Debug)]
+struct Cut {
+    stream: usize,
+    at: usize,
+    priority: i32,
+    worth: u64,
+    bytes: u64,
+}
+
+impl Cut {
+    /// Whether giving up this one loses less: by priority, then by worth for each useful byte.
+    fn loses_less_than(&self, other: &Self, need: u64) -> bool {
+        let useful = |cut: &Self| u128::from(cut.bytes.clamp(1, need.max(1)));
+        let loss = u128::from(self.worth) * useful(other);
+        let other_loss = u128::from(other.worth) * useful(self);
+        self.priority.cmp(&other.priority).then(loss.cmp(&other_loss)).is_lt()
+    }
+}
+
+/// What goes with a frame, itself included.
+#[derive(Clone, Copy, Debug, Default)]
+struct Carried {
+    frames: u64,
+    worth: u64,
+    bytes: u64,
+    /// Of the bytes, those due by the deadline in question.
+    useful: u64,
+    /// How many the stream's window may still lose when this frame's turn comes.
+    may_lose: u16,
+}
+
+impl Carried {
+    fn add(&mut self, other: Self) {
+        self.frames += other.frames;
+        self.worth += other.worth;
+        self.bytes += other.bytes;
+        self.useful += other.useful;
+    }
+}
+
+/// A kept frame in the order of deadlines.
+type Ordered = (Instant, u32, u32);
+
+/// Scratch space of the selection, kept so that nothing is allocated once running.
+#[derive(Debug, Default)]
+pub(super) struct Selection {
+    order: Vec<Ordered>,
+    carried: Vec<Carried>,
+}
+
+/// What the selection may rely on of the link.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Capacity {
+    pub(super) rate: Bitrate,
+    /// When the link is free to begin with the first of the frames.
+    pub(super) from: Instant,
+    /// How much before its deadline a frame is to be finished.
+    pub(super) guard: Span,
+    /// Bytes by which the next second's frames are likely to exceed the link.
+    pub(super) excess: Bytes,
+}
+
+impl Selection {
+    /// Gives up frames until all that are left make their deadlines, or nothing is left that may
+    /// be given up. `windows` tells where a stream stands in its windows. Returns the bytes
+    /// freed. `O(f log f + c f)` for `f` frames waiting and `c` cuts made.
+    pub(super) fn make_feasible<'w>(
+        &mut self,
+        queues: &mut [Option<StreamQueue>],
+        capacity: Capacity,
+        windows: impl Fn(usize) -> &'w WindowSet,
+    ) -> Bytes {
+        self.order.clear();
+        for (stream, queue) in queues.iter().enumerate() {
+            let frames = queue.iter().flat_map(|q| q.frames.iter().enumerate());
+            let kept = frames.filter(|(_, f)| f.given_up.is_none());
+            self.order.extend(kept.map(|(at, f)| (f.deadline, stream as u32, at as u32)));
+        }
+        self.order.sort_unstable();
+        let mut freed = Bytes(0);
+        while let Some((deadline, lacking)) = self.first_late(queues, capacity) {
+            let need = lacking + capacity.excess;
+            let Some(cut) = self.least_loss(queues, deadline, need, &windows) else { break };
+            freed += give_up(queues, cut);
+        }
+        freed
+    }
+
+    /// The deadline that is missed first when all kept frames are sent in the order of their
+    /// deadlines, and the bytes by which it is missed.
+    fn first_late(
+        &self,
+        queues: &[Option<StreamQueue>],
+        capacity: Capacity,
+    ) -> Option<(Instant, Bytes)> {
+        let mut queued = Bytes(0);
+        for &(deadline, stream, at) in &self.order {
+            let Some(queue) = &queues[stream as usize] else { continue };
+            let frame = &queue.frames[at as usize];
+            if frame.given_up.is_some() {
+                continue;
+            }
+            queued += frame.left;
+            let finished = capacity.from + queued / capacity.rate + capacity.guard;
+            if finished > deadline {
+                return Some((deadline, capacity.rate * finished.since(deadline) + Bytes(1)));
+            }
+        }
+        None
+    }
+
+    /// The cut that loses least among those that free bytes before `deadline`.
+    fn least_loss<'w>(
+        &mut self,
+        queues: &[Option<StreamQueue>],
+        deadline: Instant,
+        need: Bytes,
+        windows: &impl Fn(usize) -> &'w WindowSet,
+    ) -> Option<Cut> {
+        let mut best: Option<Cut> = None;
+        for (stream, queue) in queues.iter().enumerate() {
+            let Some(queue) = queue.as_ref().filter(|q| q.contract.late == Late::Drop) else {
+                continue;
+            };
+            self.carry(queue, deadline, windows(stream));
+            for (at, &Carried { worth, bytes, useful, .. }) in self.carried.iter().enumerate() {
+                if useful == 0 {
+                    continue;
+                }
+                let priority = queue.contract.priority;
+                let cut = Cut { stream, at, priority, worth, bytes };
+                if best.is_none_or(|best| cut.loses_less_than(&best, need.0)) {
+                    best = Some(cut);
+                }
+            }
+        }
+        best
+    }
+
+    /// For each waiting frame of a stream, what goes with it: itself and all that depends on it.
+    /// A pass forward finds where each frame will find its window; one backward gathers, since
+    /// what depends on a frame comes after it.
+    fn carry(&mut self, queue: &StreamQueue, deadline: Instant, windows: &WindowSet) {
+        let Contract { weight, windows: stated, .. } = &queue.contract;
+        let per_kind = matches!(stated, Windows::PerKind(_));
+        let mut ahead = windows.clone();
+        self.carried.clear();
+        for pending in &queue.frames {
+            let kind = pending.frame.kind;
+            if pending.given_up.is_some() {
+                ahead.miss(kind);
+                self.carried.push(Carried::default());
+                continue;
+            }
+            let now = ahead.current(kind);
+            ahead.serve(kind);
+            let worth = if per_kind && now.lose > 0 {
+                tolerated(*weight)
+            } else {
+                violation(*weight, stated.of(kind), now)
+            };
+            let bytes = pending.left.0;
+            let useful = if pending.deadline <= deadline { bytes } else { 0 };
+            self.carried.push(Carried { frames: 1, worth, bytes, useful, may_lose: now.lose });
+        }
+        self.add_rest_of_group(queue);
+        for at in (0..queue.frames.len()).rev() {
+            let frame = &queue.frames[at].frame;
+            let Some(parent) = at.checked_sub(usize::from(frame.refs.near)) else { continue };
+            let needed = &queue.frames[parent];
+            // Places and numbers differ only where a stream began afresh.
+            let distance = frame.seq.wrapping_sub(needed.frame.seq);
+            if distance != 0 && distance == u32::from(frame.refs.near) && needed.given_up.is_none()
+            {
+                let sum = self.carried[at];
+                self.carried[parent].add(sum);
+            }
+        }
+        // A window for the whole stream forgives as many as it may still lose, or loses over time.
+        if let Windows::Whole(window) = stated {
+            for cut in self.carried.iter_mut().filter(|cut| cut.frames > 0) {
+                let in_time = cut.frames * u64::from(window.lose) / u64::from(window.of.max(1));
+                let forgiven = in_time.max(u64::from(cut.may_lose)).min(cut.frames);
+                let saved = (cut.worth / cut.frames).saturating_sub(tolerated(*weight));
+                cut.worth -= forgiven * saved;
+            }
+        }
+    }
+
+    /// The part of the open group that is still to come depends on its last reference picture.
+    fn add_rest_of_group(&mut self, queue: &StreamQueue) {
+        let Some(at) = queue.frames.iter().rposition(|f| f.frame.referenced) else { return };
+        let last = &mut self.carried[at];
+        if queue.frames[at].group == queue.group.id && last.frames > 0 {
+            let (frames, bytes) = queue.group.remaining();
+            last.worth += frames * last.worth;
+            last.frames += frames;
+            last.bytes += bytes;
+        }
+    }
+}
+
+/// What the loss of a frame that its stream may lose is worth.
+fn tolerated(weight: u32) -> u64 {
+    TOLERATED * u64::from(weight.max(1))
+}
+
+/// What the loss of one more frame is worth if it is a violation: up to doubled while the window
+/// is behind because of earlier ones, so that violations are shared out.
+fn violation(weight: u32, stated: Window, now: Window) -> u64 {
+    let worth = VIOLATION * u64::from(weight.max(1));
+    let behind = u64::from(now.of.saturating_sub(stated.of).min(stated.of));
+    worth + worth * behind / u64::from(stated.of.max(1))
+}
+
+/// Marks the frame at the root of a cut, and all that depends on it.
+fn give_up(queues: &mut [Option<StreamQueue>], cut: Cut) -> Bytes {
+    let Some(queue) = queues[cut.stream].as_mut() else { return Bytes(0) };
+    let root = queue.frames[cut.at].frame.kind;
+    let (of_root, of_rest) = match root {
+        Kind::Intra => (DropReason::GroupSkipped, DropReason::GroupSkipped),
+        _ => (DropReason::Sacrificed, DropReason::ReferenceLost),
+    };
+    let mut freed = give_up_one(queue, cut.at, of_root);
+    for at in cut.at + 1..queue.frames.len() {
+        let pending = &queue.frames[at];
+        if pending.given_up.is_none() && queue.misses_reference(&pending.frame) {
+            freed += give_up_one(queue, at, of_rest);
+        }
+    }
+    freed
+}
+
+/// Marks one frame as not to be sent and lost to others; returns the bytes freed, none if it was
+/// marked before.
+pub(super) fn give_up_one(queue: &mut StreamQueue, at: usize, reason: DropReason) -> Bytes {
+    let pending = &mut queue.frames[at];
+    if pending.given_up.is_some() {
+        return Bytes(0);
+    }
+    pending.given_up = Some(reason);
+    queue.lost.insert(pending.frame.seq);
+    pending.left
+}

@@ -1,0 +1,88 @@
+//! What can be seen of a link and turned on it while it runs.
+
+use selvedge_sched::{Scheduler, StreamIndex};
+use selvedge_stream::{Contract, Ledger, Windows};
+use selvedge_units::{Bitrate, Bytes, Instant};
+
+use super::{Link, LinkParams};
+
+impl Link {
+    /// What it was made with, the rate as it is now.
+    #[must_use]
+    pub const fn params(&self) -> &LinkParams {
+        &self.params
+    }
+
+    /// The scheduler, for its counters and windows.
+    #[must_use]
+    pub const fn scheduler(&self) -> &Scheduler {
+        &self.scheduler
+    }
+
+    /// What became of a stream's frames.
+    #[must_use]
+    pub fn ledger(&self, stream: StreamIndex) -> Option<&Ledger> {
+        self.ledgers.get(stream.0 as usize)?.as_ref()
+    }
+
+    /// Frames of one stream that wait here, those given up but not yet settled included.
+    #[must_use]
+    pub fn queued(&self, stream: StreamIndex) -> usize {
+        let queue = self.queues.get(stream.0 as usize).and_then(Option::as_ref);
+        queue.map_or(0, |q| q.frames.len())
+    }
+
+    /// Bytes of all frames that wait to be sent.
+    #[must_use]
+    pub const fn backlog(&self) -> Bytes {
+        self.backlog
+    }
+
+    /// Bytes sent since the start.
+    #[must_use]
+    pub const fn sent_bytes(&self) -> Bytes {
+        self.sent_bytes
+    }
+
+    /// Bytes that the rate would have allowed in the time that frames waited: what is sent
+    /// should be nearly that.
+    #[must_use]
+    pub const fn could_send(&self) -> Bytes {
+        self.could_send
+    }
+
+    /// The mean rates offered and sent over the last whole second or so.
+    #[must_use]
+    pub fn rates(&self, now: Instant) -> (Bitrate, Bitrate) {
+        (self.offered.last_second(now), self.sent.last_second(now))
+    }
+
+    /// Changes a stream's windows; they start afresh.
+    pub fn set_windows(&mut self, stream: StreamIndex, windows: Windows) {
+        if let Some(queue) = self.queue_mut(stream) {
+            queue.contract.windows = windows;
+            self.scheduler.set_windows(stream, windows);
+        }
+    }
+
+    /// Changes a stream's priority.
+    pub fn set_priority(&mut self, stream: StreamIndex, priority: i32) {
+        if let Some(queue) = self.queue_mut(stream) {
+            queue.contract.priority = priority;
+            self.scheduler.set_priority(stream, priority);
+        }
+    }
+
+    /// The contract of a stream, as it is now.
+    #[must_use]
+    pub fn contract(&self, stream: StreamIndex) -> Option<&Contract> {
+        self.queues.get(stream.0 as usize)?.as_ref().map(|q| &q.contract)
+    }
+
+    /// Changes the rate; what no longer fits is given up at once.
+    pub fn set_rate(&mut self, now: Instant, rate: Bitrate) {
+        self.params.rate = rate;
+        self.pacer.set_rate(now, rate);
+        self.select(now);
+    }
+}
