@@ -19,7 +19,34 @@ pub struct Clock {
     origin: u64,
 }
 
+/// The wall clock, for what is written into recordings; nothing is ever scheduled by it.
+#[must_use]
+#[expect(clippy::disallowed_methods, reason = "the one place that reads it")]
+pub fn wall_time() -> std::time::SystemTime {
+    std::time::SystemTime::now()
+}
+
+/// Processor time that all threads of this process have taken so far.
+#[must_use]
+pub fn process_cpu() -> Span {
+    Span(read(ClockId::ProcessCPUTime))
+}
+
+/// Confines this thread, and those that it will start, to one core. False if the system refuses.
+#[must_use]
+pub fn pin_to_core(core: usize) -> bool {
+    let mut set = rustix::thread::CpuSet::new();
+    set.set(core);
+    rustix::thread::sched_setaffinity(None, &set).is_ok()
+}
+
 impl Clock {
+    /// The clock's beginning in nanoseconds of `CLOCK_MONOTONIC`: differs from run to run.
+    #[must_use]
+    pub const fn origin_nanos(&self) -> u64 {
+        self.origin
+    }
+
     /// A clock that reads [`Instant::ZERO`] now.
     #[must_use]
     #[expect(clippy::new_without_default, reason = "making one reads the time")]

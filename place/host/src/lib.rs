@@ -6,9 +6,13 @@
 
 pub mod bench;
 pub mod clock;
+pub mod engine;
+pub mod inlet;
 pub mod measure;
+pub mod prompt;
 pub mod receive;
 pub mod record;
+pub mod report;
 mod socket;
 pub mod transmit;
 pub mod wake;

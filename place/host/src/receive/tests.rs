@@ -1,3 +1,5 @@
+//! The receiver against real sockets on the loopback.
+
 use super::*;
 use std::net::UdpSocket;
 use std::sync::atomic::{AtomicUsize, Ordering};

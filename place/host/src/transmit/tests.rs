@@ -1,3 +1,5 @@
+//! The transmitter against real sockets on the loopback.
+
 use super::*;
 use std::net::UdpSocket;
 use std::time::Duration;

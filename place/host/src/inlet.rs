@@ -1,0 +1,275 @@
+//! The way of a frame into a link: packets of one stream are written once into its pool, its
+//! descriptor goes into its ring, and the engine is called.
+//!
+//! One thread, the source's, owns an [`Inlet`]; the engine's thread owns the [`Outlet`] at the
+//! other end. They share nothing but the ring, the pool, one bit that says «look here», and
+//! counters (NI coprocessors, section 2.2.3: a circular queue for each stream, so that those who
+//! queue and the one who schedules need no synchronisation).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use selvedge_node::config::WhenFull;
+use selvedge_stream::rtp::{self, FrameTag, Header, Packet};
+use selvedge_stream::{
+    Consumer, DropReason, Frame, GroupTracker, Kind, PACKET_HEADER_LEN, PacketWriter, PayloadSpan,
+    PoolError, PoolReader, PoolWriter, Producer,
+};
+use selvedge_units::{Bytes, Instant, Span};
+
+use crate::clock::Clock;
+use crate::wake::Waker;
+
+/// Bytes of the IPv4 and UDP headers that each packet takes on the wire.
+pub const IPV4_UDP: u64 = 28;
+/// Bytes of the IPv6 and UDP headers that each packet takes on the wire.
+pub const IPV6_UDP: u64 = 48;
+
+/// What an inlet counts.
+#[derive(Debug, Default)]
+pub struct InletCounters {
+    /// Frames that came, whatever became of them.
+    pub frames: AtomicU64,
+    /// When the last one came, in nanoseconds of the run's clock; 0 before the first.
+    pub last_arrival: AtomicU64,
+    /// Frames that found no room, or whose packets were no RTP.
+    pub refused: AtomicU64,
+}
+
+/// When the newest frames of a stream arrived, by number: for receivers on this host that judge
+/// deadlines by the sender's own clock. Fixed memory; written by the source, read by anyone.
+#[derive(Debug)]
+pub struct Arrivals(Box<[(AtomicU64, AtomicU64)]>);
+
+impl Default for Arrivals {
+    /// Room for the newest 8192 frames.
+    fn default() -> Self {
+        Self((0..8192).map(|_| Default::default()).collect())
+    }
+}
+
+impl Arrivals {
+    fn record(&self, seq: u32, arrival: Instant) {
+        let (tag, at) = &self.0[seq as usize % self.0.len()];
+        tag.store(0, Ordering::Release);
+        at.store(arrival.0, Ordering::Release);
+        tag.store(u64::from(seq) + 1, Ordering::Release);
+    }
+
+    /// When the frame with this number arrived, if it is among the newest.
+    #[must_use]
+    pub fn of(&self, seq: u32) -> Option<Instant> {
+        let (tag, at) = &self.0[seq as usize % self.0.len()];
+        let before = tag.load(Ordering::Acquire);
+        let arrival = Instant(at.load(Ordering::Acquire));
+        // A frame more than 8191 numbers newer may be written meanwhile; the tag tells.
+        let same = before == u64::from(seq) + 1 && tag.load(Ordering::Acquire) == before;
+        same.then_some(arrival)
+    }
+}
+
+/// Which streams have something in their rings: one bit for each, so that the engine need not
+/// look at a thousand rings to find the one that has something.
+#[derive(Debug)]
+pub struct Ready(Box<[AtomicU64]>);
+
+impl Ready {
+    /// Bits for this many streams.
+    #[must_use]
+    pub fn new(streams: usize) -> Arc<Self> {
+        Arc::new(Self((0..streams.div_ceil(64)).map(|_| AtomicU64::new(0)).collect()))
+    }
+
+    fn set(&self, stream: usize) {
+        // Release: what was pushed before is seen by whoever takes the bit.
+        self.0[stream / 64].fetch_or(1 << (stream % 64), Ordering::Release);
+    }
+
+    /// Calls `look` for each stream whose bit was set, and clears the bits.
+    pub fn take(&self, mut look: impl FnMut(usize)) {
+        for (n, word) in self.0.iter().enumerate() {
+            if word.load(Ordering::Relaxed) == 0 {
+                continue;
+            }
+            let mut bits = word.swap(0, Ordering::Acquire);
+            while bits != 0 {
+                look(n * 64 + bits.trailing_zeros() as usize);
+                bits &= bits - 1;
+            }
+        }
+    }
+}
+
+/// What a source tells of a frame, beside its packets.
+#[derive(Clone, Copy, Debug)]
+pub struct Offer {
+    /// What it is to others.
+    pub kind: Kind,
+    /// Whether others may refer to it.
+    pub referenced: bool,
+    /// Whether nothing after it refers to anything before it.
+    pub closes: bool,
+    /// Media time in the payload's clock.
+    pub timestamp: u32,
+}
+
+/// The source's end of a stream.
+pub struct Inlet {
+    pub(crate) ring: Producer<Frame>,
+    pub(crate) pool: PoolWriter,
+    pub(crate) clock: Clock,
+    pub(crate) waker: Waker,
+    pub(crate) ready: Arc<Ready>,
+    pub(crate) stream: usize,
+    pub(crate) full: WhenFull,
+    pub(crate) overhead: u64,
+    pub(crate) payload_max: usize,
+    pub(crate) ssrc: u32,
+    pub(crate) counters: Arc<InletCounters>,
+    pub(crate) arrivals: Option<Arc<Arrivals>>,
+    pub(crate) stop: Arc<AtomicBool>,
+    pub(crate) group: GroupTracker,
+    pub(crate) seq: u32,
+    pub(crate) sequence: u16,
+}
+
+/// The engine's end of a stream.
+pub(crate) struct Outlet {
+    pub(crate) ring: Consumer<Frame>,
+    pub(crate) pool: PoolReader,
+}
+
+impl Inlet {
+    /// The counters, for whoever watches.
+    #[must_use]
+    pub fn counters(&self) -> Arc<InletCounters> {
+        Arc::clone(&self.counters)
+    }
+
+    /// Records from now on when each frame arrives.
+    pub fn record_arrivals(&mut self) -> Arc<Arrivals> {
+        Arc::clone(self.arrivals.get_or_insert_default())
+    }
+
+    /// Takes a frame that arrives now, as RTP packets ready to send; their sequence numbers and
+    /// source are replaced by the stream's own, so that they go on without a gap over restarts.
+    /// Returns its number, or why it was dropped; a dropped frame leaves a gap in the numbers.
+    ///
+    /// # Errors
+    /// [`DropReason::Full`] if there was no room (and the stream does not wait for it),
+    /// [`DropReason::Unusable`] if a packet is no RTP, is too large, or the pool could never
+    /// hold the frame.
+    pub fn offer(&mut self, offer: Offer, packets: &[&[u8]]) -> Result<u32, DropReason> {
+        let arrival = self.clock.now();
+        self.offer_at(arrival, offer, packets)
+    }
+
+    /// The same for a frame that arrived at a stated instant.
+    ///
+    /// # Errors
+    /// As [`Inlet::offer`].
+    pub fn offer_at(
+        &mut self,
+        arrival: Instant,
+        offer: Offer,
+        packets: &[&[u8]],
+    ) -> Result<u32, DropReason> {
+        let seq = self.seq;
+        self.seq = seq.wrapping_add(1);
+        let refs = self.group.push(offer.kind, offer.referenced, offer.closes);
+        self.counters.frames.fetch_add(1, Ordering::Relaxed);
+        self.counters.last_arrival.store(arrival.0.max(1), Ordering::Relaxed);
+        if let Some(arrivals) = &self.arrivals {
+            arrivals.record(seq, arrival);
+        }
+        let tag = FrameTag {
+            seq,
+            kind: offer.kind,
+            referenced: offer.referenced,
+            first: false,
+            last: false,
+            refs,
+            left_ms: 0,
+        };
+        let frame = Frame {
+            seq,
+            kind: offer.kind,
+            referenced: offer.referenced,
+            refs,
+            packets: u16::try_from(packets.len()).unwrap_or(u16::MAX),
+            size: Bytes(0),
+            arrival,
+            deadline: None,
+            payload: PayloadSpan::default(),
+        };
+        self.place(frame, tag, offer.timestamp, packets).map(|()| seq).inspect_err(|_| {
+            self.counters.refused.fetch_add(1, Ordering::Relaxed);
+        })
+    }
+
+    fn place(
+        &mut self,
+        mut frame: Frame,
+        mut tag: FrameTag,
+        timestamp: u32,
+        packets: &[&[u8]],
+    ) -> Result<(), DropReason> {
+        if packets.is_empty() || packets.len() > usize::from(u16::MAX) {
+            return Err(DropReason::Unusable);
+        }
+        let mut room = 0;
+        for packet in packets {
+            let payload = Packet::parse(packet).map_err(|_| DropReason::Unusable)?.payload;
+            if payload.len() > self.payload_max {
+                return Err(DropReason::Unusable);
+            }
+            let len = rtp::packet_len(payload.len());
+            room += PACKET_HEADER_LEN + len;
+            frame.size += Bytes(len as u64 + self.overhead);
+        }
+        self.wait_for_room(room)?;
+        let first_sequence = self.sequence;
+        let mut reservation = self.pool.reserve(room).map_err(|_| DropReason::Full)?;
+        let mut writer = PacketWriter::new(reservation.bytes_mut());
+        for (n, packet) in packets.iter().enumerate() {
+            let Ok(packet) = Packet::parse(packet) else { return Err(DropReason::Unusable) };
+            tag.first = n == 0;
+            tag.last = n + 1 == packets.len();
+            let header =
+                Header { sequence: self.sequence, timestamp, ssrc: self.ssrc, ..packet.header };
+            let Ok(out) = writer.push_with(rtp::packet_len(packet.payload.len())) else {
+                self.sequence = first_sequence;
+                return Err(DropReason::Unusable);
+            };
+            rtp::write_packet(out, header, tag, packet.payload);
+            self.sequence = self.sequence.wrapping_add(1);
+        }
+        frame.payload = reservation.commit();
+        // The room was there before, and only this thread takes of it.
+        self.ring.push(frame).map_err(|_| DropReason::Full)?;
+        self.ready.set(self.stream);
+        self.waker.wake();
+        Ok(())
+    }
+
+    /// Returns once ring and pool have room, or says why they will not.
+    fn wait_for_room(&mut self, room: usize) -> Result<(), DropReason> {
+        loop {
+            let pool = self.pool.reserve(room).map(drop);
+            match pool {
+                Err(PoolError::TooLarge { .. }) => return Err(DropReason::Unusable),
+                Ok(()) if self.ring.free() > 0 => return Ok(()),
+                _ => {}
+            }
+            if self.full == WhenFull::Drop {
+                return Err(DropReason::Full);
+            }
+            if self.stop.load(Ordering::Relaxed) || self.ring.is_abandoned() {
+                return Err(DropReason::Removed);
+            }
+            self.ready.set(self.stream);
+            self.waker.wake();
+            self.clock.sleep_until(self.clock.now() + Span::from_millis(1));
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! Asking the kernel to run a thread soon after it wakes: the engine's promise is kept at its
+//! wake-ups, and it needs little of the processor in all.
+//!
+//! Linux's fair class (EEVDF) lets a thread ask for a shorter slice (since 6.12): it then has
+//! earlier virtual deadlines and overtakes threads with long ones. That needs no privilege; a
+//! better nice value does, and is taken where it is granted. Real-time classes are left to the
+//! coprocessor placement.
+
+/// The shortest slice that the kernel grants, in nanoseconds.
+const SLICE_NANOS: u64 = 100_000;
+/// Asked for where it is allowed.
+const NICE: i32 = -10;
+
+/// What the kernel granted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Promptness {
+    /// A short slice and a better nice value.
+    Nice,
+    /// A short slice.
+    ShortSlice,
+    /// Nothing: an older kernel, or a sandbox.
+    None,
+}
+
+/// Asks for this thread; never fails, only gets less.
+pub fn ask() -> Promptness {
+    if set(NICE) {
+        Promptness::Nice
+    } else if set(0) {
+        Promptness::ShortSlice
+    } else {
+        Promptness::None
+    }
+}
+
+fn set(nice: i32) -> bool {
+    // SAFETY: `sched_attr` is plain data, for which all bytes zero are a valid value.
+    let mut attr: libc::sched_attr = unsafe { std::mem::zeroed() };
+    attr.size = size_of::<libc::sched_attr>() as u32;
+    attr.sched_policy = libc::SCHED_OTHER as u32;
+    attr.sched_nice = nice;
+    attr.sched_runtime = SLICE_NANOS;
+    // SAFETY: the kernel reads `size` bytes of `attr`, which lives through the call; 0 means this
+    // thread, and there are no flags.
+    unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attr, 0) == 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_granted_is_in_force() {
+        // On a thread of its own, so that the test runner keeps its niceness.
+        std::thread::spawn(|| {
+            let granted = ask();
+            // SAFETY: no pointers; 0 means this thread.
+            let nice = unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
+            assert_eq!(nice == NICE, granted == Promptness::Nice);
+        })
+        .join()
+        .unwrap();
+    }
+}

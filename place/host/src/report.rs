@@ -1,0 +1,94 @@
+//! What an engine tells of itself several times a second: plain data, copied out under a lock
+//! that the engine holds for microseconds.
+
+use selvedge_node::link::Link;
+use selvedge_sched::{Counters, StreamIndex};
+use selvedge_stream::{Contract, Recent, Totals};
+use selvedge_units::{Bitrate, Bytes, Instant};
+
+/// A link at one moment.
+#[derive(Clone, Debug, Default)]
+pub struct LinkReport {
+    /// Its name.
+    pub name: String,
+    /// The discipline's name.
+    pub discipline: &'static str,
+    /// Configured rate.
+    pub rate: Bitrate,
+    /// Rate offered over the last second.
+    pub offered: Bitrate,
+    /// Rate sent over the last second.
+    pub sent: Bitrate,
+    /// Bytes sent since the start.
+    pub sent_bytes: Bytes,
+    /// Bytes that the rate allowed while frames waited.
+    pub could_send: Bytes,
+    /// Bytes waiting.
+    pub backlog: Bytes,
+    /// Its streams, in the order they were given.
+    pub streams: Vec<StreamReport>,
+    /// When this was written.
+    pub at: Instant,
+}
+
+/// A stream at one moment.
+#[derive(Clone, Debug)]
+pub struct StreamReport {
+    /// The contract as it is now.
+    pub contract: Contract,
+    /// The scheduler's counters.
+    pub counters: Counters,
+    /// The ledger's totals since the start.
+    pub totals: Totals,
+    /// The ledger's view of the last ten seconds.
+    pub recent: Recent,
+    /// Frames waiting in the link.
+    pub queued: usize,
+    /// Bytes sent since the start.
+    pub sent_bytes: Bytes,
+    /// Rate sent over the last second.
+    pub sent: Bitrate,
+    /// Packets that the kernel refused.
+    pub send_errors: u64,
+}
+
+impl StreamReport {
+    pub(crate) fn of(
+        link: &Link,
+        stream: StreamIndex,
+        now: Instant,
+        (sent_bytes, sent): (Bytes, Bitrate),
+        send_errors: u64,
+    ) -> Self {
+        let ledger = link.ledger(stream).expect("an engine's streams live as long as it does");
+        let contract = link.contract(stream).expect("as above");
+        Self {
+            contract: *contract,
+            counters: link.scheduler().counters(stream),
+            totals: ledger.totals().clone(),
+            recent: ledger.recent(now),
+            queued: link.queued(stream),
+            sent_bytes,
+            sent,
+            send_errors,
+        }
+    }
+}
+
+impl LinkReport {
+    pub(crate) fn of(name: &str, link: &Link, streams: Vec<StreamReport>, now: Instant) -> Self {
+        let (offered, sent) = link.rates(now);
+        Self {
+            name: name.to_owned(),
+            discipline: link.params().discipline.name(),
+            rate: link.params().rate,
+            offered,
+            sent,
+            sent_bytes: link.sent_bytes(),
+            could_send: link.could_send(),
+            backlog: link.backlog(),
+            streams,
+            at: now,
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! The engine as a whole: real sockets, real time; what is asserted holds however slow the
+//! machine is.
+
+use std::sync::{Arc, Mutex};
+
+use selvedge_host::clock::Clock;
+use selvedge_host::engine::{Engine, StreamParams};
+use selvedge_host::inlet::{Inlet, Offer};
+use selvedge_host::measure::{ClockRate, StreamMeter};
+use selvedge_host::receive::{PacketTap, ReceiveOptions, Receiver, Reception};
+use selvedge_node::config::{LinkConfig, WhenFull};
+use selvedge_sched::Discipline;
+use selvedge_stream::{Contract, DropReason, Kind, Window};
+use selvedge_units::{Bitrate, Bytes, Instant, Span};
+
+const OVERHEAD: u64 = 28;
+
+#[derive(Clone, Default)]
+struct Arrivals(Arc<Mutex<Vec<(Instant, u64)>>>);
+
+impl PacketTap for Arrivals {
+    fn packet(&mut self, _stream: usize, now: Instant, bytes: &[u8]) {
+        self.0.lock().unwrap().push((now, bytes.len() as u64 + OVERHEAD));
+    }
+}
+
+struct Bench {
+    engine: Engine,
+    inlets: Vec<Inlet>,
+    receiver: Receiver,
+    arrivals: Arrivals,
+    clock: Clock,
+}
+
+fn contract(delay: Span) -> Contract {
+    let window = Window { lose: 1, of: 5 };
+    Contract { delay: Some(delay), ..Contract::new(Span::from_millis(20), window) }
+}
+
+fn bench(rate: Bitrate, contracts: &[Contract], full: WhenFull) -> Bench {
+    let clock = Clock::new();
+    let arrivals = Arrivals::default();
+    let reception = || Reception {
+        listen: ([127, 0, 0, 1], 0).into(),
+        meter: StreamMeter::new(ClockRate::VIDEO),
+    };
+    let options =
+        ReceiveOptions { tap: Some(Box::new(arrivals.clone())), ..ReceiveOptions::default() };
+    let receptions = contracts.iter().map(|_| reception()).collect();
+    let receiver = Receiver::start(clock, receptions, options).unwrap();
+    let streams: Vec<_> = contracts
+        .iter()
+        .zip(receiver.addresses())
+        .enumerate()
+        .map(|(n, (&contract, &to))| StreamParams {
+            contract,
+            to,
+            ring: 64,
+            pool: Bytes(200_000),
+            full,
+            ssrc: n as u32 + 1,
+        })
+        .collect();
+    let link = LinkConfig::new("test", rate, Discipline::Dwcs);
+    let (engine, inlets) = Engine::start(clock, &link, &streams, None).unwrap();
+    Bench { engine, inlets, receiver, arrivals, clock }
+}
+
+/// RTP packets of one frame.
+fn packets(count: usize, payload: usize) -> Vec<Vec<u8>> {
+    let packet = |n: usize| {
+        let mut packet = vec![7; 12 + payload];
+        packet[0] = 0x80;
+        packet[1] = 96 | if n + 1 == count { 0x80 } else { 0 };
+        packet
+    };
+    (0..count).map(packet).collect()
+}
+
+fn offer(inlet: &mut Inlet, kind: Kind, packets: &[Vec<u8>]) -> Result<u32, DropReason> {
+    let slices: Vec<&[u8]> = packets.iter().map(Vec::as_slice).collect();
+    let offer = Offer { kind, referenced: false, closes: true, timestamp: 0 };
+    inlet.offer(offer, &slices)
+}
+
+/// Waits until the engine has settled so many frames, for a minute at most.
+fn settled(bench: &Bench, frames: u64) {
+    let deadline = bench.clock.now() + Span::from_secs(60);
+    loop {
+        let report = bench.engine.report();
+        let done = |t: &selvedge_stream::Totals| t.sent + t.dropped.iter().sum::<u64>();
+        let count: u64 = report.streams.iter().map(|s| done(&s.totals)).sum();
+        if count >= frames {
+            return;
+        }
+        assert!(bench.clock.now() < deadline, "only {count} of {frames} frames settled");
+        bench.clock.sleep_until(bench.clock.now() + Span::from_millis(5));
+    }
+}
+
+#[test]
+fn no_window_of_100_ms_holds_more_than_the_rate_and_one_packet() {
+    let rate = Bitrate::from_mbps(2);
+    let mut bench = bench(rate, &[contract(Span::from_secs(5)); 2], WhenFull::Drop);
+    for n in 0..30 {
+        let frame = packets(1 + n % 7, 700 + 20 * n);
+        offer(&mut bench.inlets[n % 2], Kind::Still, &frame).unwrap();
+    }
+    settled(&bench, 30);
+    let _ = bench.receiver.stop();
+    let mut arrivals = bench.arrivals.0.lock().unwrap().clone();
+    arrivals.sort();
+    assert!(arrivals.len() > 60);
+    let window = Span::from_millis(100);
+    let (mut first, mut bytes) = (0, 0);
+    for &(at, size) in &arrivals {
+        bytes += size;
+        while arrivals[first].0 + window <= at {
+            bytes -= arrivals[first].1;
+            first += 1;
+        }
+        let most = (rate * window).0 + 1500;
+        assert!(bytes <= most, "{bytes} bytes within 100 ms, at most {most}");
+    }
+}
+
+#[test]
+fn packets_arrive_as_they_were_offered() {
+    let mut bench = bench(Bitrate::from_mbps(50), &[contract(Span::from_secs(10))], WhenFull::Drop);
+    for n in 0..40 {
+        offer(&mut bench.inlets[0], Kind::Audio, &packets(1 + n % 3, 200 + n)).unwrap();
+    }
+    settled(&bench, 40);
+    let (meters, _) = bench.receiver.stop();
+    assert_eq!((meters[0].complete, meters[0].decodable), (40, Some(40)));
+    assert_eq!((meters[0].lost, meters[0].duplicates, meters[0].malformed), (0, 0, 0));
+}
+
+#[test]
+fn a_full_pool_drops_or_makes_the_source_wait_as_the_stream_says() {
+    let slow = Bitrate::from_kbps(500);
+    let mut dropping = bench(slow, &[contract(Span::from_secs(30))], WhenFull::Drop);
+    let frame = packets(20, 1200);
+    let refused = (0..40).filter(|_| offer(&mut dropping.inlets[0], Kind::Still, &frame).is_err());
+    let refused = refused.count();
+    assert!(refused >= 25, "a pool of 200 kB took {} frames of 24 kB", 40 - refused);
+
+    let fast = Bitrate::from_mbps(40);
+    let mut waiting = bench(fast, &[contract(Span::from_secs(30))], WhenFull::Block);
+    for _ in 0..40 {
+        offer(&mut waiting.inlets[0], Kind::Still, &frame).unwrap();
+    }
+    settled(&waiting, 40);
+    assert_eq!(waiting.engine.stop().streams[0].totals.sent, 40);
+}
+
+#[test]
+fn what_is_no_rtp_is_refused_and_harms_nothing() {
+    let mut bench = bench(Bitrate::from_mbps(5), &[contract(Span::from_secs(5))], WhenFull::Drop);
+    let inlet = &mut bench.inlets[0];
+    assert_eq!(offer(inlet, Kind::Still, &[vec![0; 30]]), Err(DropReason::Unusable));
+    assert_eq!(offer(inlet, Kind::Still, &[]), Err(DropReason::Unusable));
+    assert_eq!(offer(inlet, Kind::Still, &packets(1, 3000)), Err(DropReason::Unusable));
+    assert_eq!(offer(inlet, Kind::Still, &packets(300, 1200)), Err(DropReason::Unusable));
+    assert_eq!(offer(inlet, Kind::Still, &packets(2, 1000)), Ok(4));
+    // The four refused are found by the gap in the numbers.
+    settled(&bench, 5);
+    let totals = bench.engine.stop().streams[0].totals.clone();
+    assert_eq!((totals.frames, totals.sent), (5, 1));
+    assert_eq!(totals.dropped[DropReason::Full as usize], 4);
+}
+
+#[test]
+fn a_receiver_that_is_gone_harms_nobody() {
+    let contracts = [contract(Span::from_secs(5)); 2];
+    let mut bench = bench(Bitrate::from_mbps(20), &contracts, WhenFull::Drop);
+    // A port that was bound and is closed again: nobody listens there now.
+    let gone = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let stream = StreamParams {
+        contract: contracts[0],
+        to: gone,
+        ring: 64,
+        pool: Bytes(200_000),
+        full: WhenFull::Drop,
+        ssrc: 9,
+    };
+    let link = LinkConfig::new("gone", Bitrate::from_mbps(20), Discipline::Dwcs);
+    let (engine, mut lost) = Engine::start(bench.clock, &link, &[stream], None).unwrap();
+    for _ in 0..50 {
+        offer(&mut lost[0], Kind::Still, &packets(1, 500)).unwrap();
+        offer(&mut bench.inlets[1], Kind::Still, &packets(1, 500)).unwrap();
+    }
+    settled(&bench, 50);
+    assert_eq!(bench.engine.report().streams[1].totals.on_time, 50);
+    drop(engine);
+}
+
+#[test]
+fn stopping_settles_what_waits() {
+    let mut bench =
+        bench(Bitrate::from_kbps(100), &[contract(Span::from_secs(30))], WhenFull::Drop);
+    for _ in 0..6 {
+        offer(&mut bench.inlets[0], Kind::Still, &packets(10, 1200)).unwrap();
+    }
+    let totals = bench.engine.stop().streams[0].totals.clone();
+    let settled = totals.sent + totals.dropped.iter().sum::<u64>();
+    // What the engine had not yet taken from the ring when it was stopped is not settled.
+    assert!(settled <= 6 && totals.frames == settled, "{totals:?}");
+}
