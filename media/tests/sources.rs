@@ -182,6 +182,7 @@ fn options_are_checked_before_anything_starts() {
     let uri = SourceUri::Rtp {
         listen: "127.0.0.1:0".parse().unwrap(),
         encoding: "VP8".into(),
+        clock: 90_000,
         payload_type: None,
     };
     assert!(refusal(&uri).to_string().contains("H264, MPV, JPEG or L16"));
@@ -277,7 +278,7 @@ fn packets_from_the_network_become_frames_again() {
             codec => codec.encoding().to_owned(),
         };
         let payload_type = Some(info.payload_type);
-        let uri = SourceUri::Rtp { listen: free, encoding, payload_type };
+        let uri = SourceUri::Rtp { listen: free, encoding, clock: 90_000, payload_type };
         let mut source = open(&uri).unwrap();
         assert_eq!(source.info().codec, info.codec);
         let done = AtomicBool::new(false);
@@ -323,7 +324,8 @@ fn packets_from_the_network_become_frames_again() {
 #[test]
 fn a_silent_port_opens_and_stops() {
     let free = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let uri = SourceUri::Rtp { listen: free, encoding: "H264".into(), payload_type: None };
+    let uri =
+        SourceUri::Rtp { listen: free, encoding: "H264".into(), clock: 90_000, payload_type: None };
     let mut source = open(&uri).unwrap();
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {

@@ -1,1 +1,51 @@
-//! Placeholder.
+//! `selvedgesink`: the scheduler as a GStreamer element.
+//!
+//! Many encoded streams come in on request pads, and leave as RTP over UDP on one paced link that
+//! may be too small for all of them: what each pad may lose decides what is sent (NI
+//! coprocessors: the scheduler near the wire, behind whatever produces the frames).
+//!
+//! `ghost pad -> parser -> input (clock, packets) -> ring -> engine -> socket`; a pad's parser and
+//! input are elements of the bin, the engine is a thread that all pads share.
+
+mod chain;
+mod input;
+mod pad;
+mod properties;
+mod session;
+mod settings;
+mod sink;
+mod stats;
+
+use gstreamer as gst;
+use gstreamer::glib;
+
+pub use pad::SelvedgeSinkPad;
+pub use sink::SelvedgeSink;
+
+/// Makes the element known to this process without loading the plugin from a file.
+///
+/// # Errors
+/// GStreamer's, if it is not initialised.
+pub fn register_static() -> Result<(), glib::BoolError> {
+    plugin::plugin_desc::plugin_register_static()
+}
+
+mod plugin {
+    use super::{glib, gst, sink};
+
+    fn plugin_init(plugin: &gst::Plugin) -> Result<(), glib::BoolError> {
+        sink::register(plugin)
+    }
+
+    gst::plugin_define!(
+        selvedge,
+        env!("CARGO_PKG_DESCRIPTION"),
+        plugin_init,
+        concat!(env!("CARGO_PKG_VERSION"), "-", env!("COMMIT_ID")),
+        "MIT/X11",
+        env!("CARGO_PKG_NAME"),
+        env!("CARGO_PKG_NAME"),
+        env!("CARGO_PKG_NAME"),
+        env!("BUILD_REL_DATE")
+    );
+}

@@ -9,6 +9,7 @@ mod carry;
 pub(crate) mod elements;
 mod feed;
 mod file;
+mod framer;
 mod launch;
 mod liveness;
 mod packetizer;
@@ -31,6 +32,7 @@ use crate::thumbnail::Thumbnailer;
 use crate::timeline::Timeline;
 
 use feed::{Feed, Timing};
+pub use framer::Framer;
 pub use liveness::Liveness;
 use packetizer::Packetizer;
 use unit::{Format, Unit};
@@ -91,8 +93,13 @@ impl Opener {
             SourceUri::Test { what } => {
                 (format!("test:{what}"), Make::Test { line: test::line(what)? }, false)
             }
-            SourceUri::Rtp { listen, encoding, payload_type } => {
-                let expected = rtp::Expected::new(*listen, encoding, *payload_type)?;
+            SourceUri::Rtp { listen, encoding, clock, payload_type } => {
+                let stated = if encoding.contains('/') {
+                    encoding.clone()
+                } else {
+                    format!("{encoding}/{clock}")
+                };
+                let expected = rtp::Expected::new(*listen, &stated, *payload_type)?;
                 (format!("rtp://{listen}"), Make::Rtp(expected), false)
             }
             SourceUri::Camera { device } => {

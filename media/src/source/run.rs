@@ -346,7 +346,7 @@ fn sleep_until(due: Instant, now: impl Fn() -> Instant, stop: &AtomicBool) -> bo
         }
         match due.since(now()) {
             Span::ZERO => return true,
-            left => std::thread::sleep(STOP_POLL.min(Duration::from_nanos(left.0))),
+            left => std::thread::park_timeout(STOP_POLL.min(Duration::from_nanos(left.0))),
         }
     }
 }

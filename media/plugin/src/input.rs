@@ -1,0 +1,293 @@
+//! The end of a pad's chain: waits until a unit is due, makes packets of it, and gives them to
+//! the engine.
+//!
+//! A base sink, so that clock, preroll, latency and flushing are GStreamer's. It never waits for
+//! the link: what finds no room is dropped with a reason, as it would be on a node.
+
+use std::sync::Arc;
+
+use gstreamer as gst;
+use gstreamer::glib;
+use gstreamer::prelude::*;
+use gstreamer::subclass::prelude::*;
+use gstreamer_base as gst_base;
+
+use crate::session::Session;
+use crate::settings::SinkSettings;
+
+glib::wrapper! {
+    pub(crate) struct Input(ObjectSubclass<imp::Input>)
+        @extends gst_base::BaseSink, gst::Element, gst::Object;
+}
+
+impl Input {
+    /// An input that no run has yet.
+    pub(crate) fn new(name: &str, settings: &SinkSettings) -> Self {
+        let input: Self = glib::Object::builder().property("name", name).build();
+        input.set_property("sync", settings.sync);
+        input.set_property("async", settings.preroll);
+        input.set_property("enable-last-sample", false);
+        input
+    }
+
+    /// From now on units are of the stream with this number of a run, called `name` in errors.
+    pub(crate) fn attach(&self, run: Option<(Arc<Session>, usize)>, name: &str) {
+        self.imp().attach(run, name);
+    }
+}
+
+mod imp {
+    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+    use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+
+    use gst_base::prelude::*;
+    use gst_base::subclass::prelude::*;
+    use selvedge_host::inlet::{Inlet, Offer};
+    use selvedge_media::{Framer, MediaFrame, SourceError};
+
+    use super::*;
+    use crate::session::NoInlet;
+    use crate::settings::PERIOD_DEFAULT;
+
+    static CAT: LazyLock<gst::DebugCategory> = LazyLock::new(|| {
+        gst::DebugCategory::new("selvedgeinput", gst::DebugColorFlags::empty(), Some("Selvedge"))
+    });
+
+    #[derive(Clone)]
+    struct Run {
+        session: Arc<Session>,
+        stream: usize,
+        name: String,
+    }
+
+    /// What only the streaming thread touches, from start to stop.
+    #[derive(Default)]
+    struct Stream {
+        framer: Option<Framer>,
+        inlet: Option<Inlet>,
+        /// Frames that the engine was given.
+        given: u64,
+    }
+
+    #[derive(Default)]
+    pub(crate) struct Input {
+        run: Mutex<Option<Run>>,
+        stream: Mutex<Stream>,
+        unlocked: AtomicBool,
+        /// How often it was unlocked: waiting outside of `render` must see it even if it ended.
+        unlocks: AtomicU64,
+    }
+
+    impl Input {
+        pub(super) fn attach(&self, run: Option<(Arc<Session>, usize)>, name: &str) {
+            let run = run.map(|(session, stream)| Run { session, stream, name: name.into() });
+            *self.run.lock().unwrap_or_else(PoisonError::into_inner) = run;
+        }
+
+        fn run(&self) -> Option<Run> {
+            self.run.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        }
+
+        fn stream(&self) -> MutexGuard<'_, Stream> {
+            self.stream.lock().unwrap_or_else(PoisonError::into_inner)
+        }
+
+        fn fail(&self, error: &SourceError) {
+            gst::element_imp_error!(self, gst::StreamError::Format, ("{error}"));
+        }
+
+        /// The engine's end of the stream, waited for in a way that pausing and stopping end.
+        fn fetch_inlet(&self, run: &Run) -> Result<Inlet, gst::FlowError> {
+            loop {
+                let unlocked = || self.unlocked.load(Ordering::Acquire);
+                match run.session.inlet(run.stream, unlocked) {
+                    Ok(inlet) => return Ok(inlet),
+                    Err(NoInlet::Interrupted) => {
+                        self.obj().wait_preroll()?;
+                    }
+                    Err(NoInlet::Failed(reason)) => {
+                        gst::element_imp_error!(
+                            self,
+                            gst::ResourceError::OpenWrite,
+                            ("can't send {}: {reason}", run.name)
+                        );
+                        return Err(gst::FlowError::Error);
+                    }
+                }
+            }
+        }
+
+        /// All that came is with the engine; waits until it is done with it.
+        fn end(&self) {
+            let Some(run) = self.run() else { return };
+            // Others need not wait for what will never be known.
+            run.session.announce(run.stream, PERIOD_DEFAULT);
+            let unlocks = self.unlocks.load(Ordering::Acquire);
+            let given = {
+                let mut stream = self.stream();
+                let Stream { framer, inlet, given } = &mut *stream;
+                if let Some((framer, inlet)) = framer.as_mut().zip(inlet.as_mut()) {
+                    let ended = framer.finish(&mut |frame: MediaFrame<'_>| {
+                        give(inlet, given, frame);
+                    });
+                    if let Err(error) = ended {
+                        gst::warning!(CAT, imp = self, "{error}");
+                    }
+                }
+                *given
+            };
+            let unlocked = || self.unlocks.load(Ordering::Acquire) != unlocks;
+            if given > 0 && !run.session.drain(run.stream, given, unlocked) {
+                gst::debug!(CAT, imp = self, "{} ends with frames unsent", run.name);
+            }
+        }
+    }
+
+    /// A frame that is refused is counted by inlet and link.
+    fn give(inlet: &mut Inlet, given: &mut u64, frame: MediaFrame<'_>) {
+        let offer = Offer {
+            kind: frame.picture.kind,
+            referenced: frame.picture.referenced,
+            closes: frame.picture.closes,
+            timestamp: frame.rtp_timestamp,
+        };
+        *given += u64::from(inlet.offer(offer, frame.packets).is_ok());
+    }
+
+    /// A base sink drops what is decoded before the segment begins, though frames within it may
+    /// refer to that, and with B frames the first ones always are: they are due at its beginning.
+    fn keep_early(pad: &gst::Pad, info: &mut gst::PadProbeInfo<'_>) -> gst::PadProbeReturn {
+        let segment = pad.sticky_event::<gst::event::Segment>(0);
+        let start = segment.and_then(|event| {
+            let segment = event.segment().downcast_ref::<gst::ClockTime>()?;
+            segment.start()
+        });
+        if let (Some(start), Some(gst::PadProbeData::Buffer(buffer))) = (start, &mut info.data)
+            && buffer.dts_or_pts().is_some_and(|time| time < start)
+        {
+            buffer.make_mut().set_dts(start);
+        }
+        gst::PadProbeReturn::Ok
+    }
+
+    #[glib::object_subclass]
+    impl ObjectSubclass for Input {
+        const NAME: &'static str = "GstSelvedgeInput";
+        type Type = super::Input;
+        type ParentType = gst_base::BaseSink;
+    }
+
+    impl ObjectImpl for Input {
+        fn constructed(&self) {
+            self.parent_constructed();
+            self.obj().sink_pad().add_probe(gst::PadProbeType::BUFFER, keep_early);
+        }
+    }
+
+    impl GstObjectImpl for Input {}
+
+    impl ElementImpl for Input {
+        fn pad_templates() -> &'static [gst::PadTemplate] {
+            static TEMPLATES: LazyLock<Vec<gst::PadTemplate>> = LazyLock::new(|| {
+                gst::PadTemplate::new(
+                    "sink",
+                    gst::PadDirection::Sink,
+                    gst::PadPresence::Always,
+                    &crate::chain::template_caps(),
+                )
+                .into_iter()
+                .collect()
+            });
+            &TEMPLATES
+        }
+    }
+
+    impl BaseSinkImpl for Input {
+        fn start(&self) -> Result<(), gst::ErrorMessage> {
+            *self.stream() = Stream::default();
+            self.unlocked.store(false, Ordering::Release);
+            Ok(())
+        }
+
+        fn stop(&self) -> Result<(), gst::ErrorMessage> {
+            *self.stream() = Stream::default();
+            Ok(())
+        }
+
+        fn unlock(&self) -> Result<(), gst::ErrorMessage> {
+            self.unlocked.store(true, Ordering::Release);
+            self.unlocks.fetch_add(1, Ordering::AcqRel);
+            if let Some(run) = self.run() {
+                run.session.wake();
+            }
+            Ok(())
+        }
+
+        fn unlock_stop(&self) -> Result<(), gst::ErrorMessage> {
+            self.unlocked.store(false, Ordering::Release);
+            Ok(())
+        }
+
+        fn set_caps(&self, caps: &gst::Caps) -> Result<(), gst::LoggableError> {
+            let refused = |error: SourceError| {
+                self.fail(&error);
+                gst::loggable_error!(CAT, "{error}")
+            };
+            let run = self.run().ok_or_else(|| gst::loggable_error!(CAT, "no run"))?;
+            let mut stream = self.stream();
+            if let Some(framer) = &mut stream.framer {
+                return framer.adopt(caps).map_err(refused);
+            }
+            let payload_max = run.session.payload_max(run.stream);
+            let framer = Framer::new(&run.name, caps, payload_max).map_err(refused)?;
+            let period = framer.info().period;
+            if !framer.knows_period() {
+                gst::info!(CAT, imp = self, "{} states no frame rate: {period} is taken", run.name);
+            }
+            stream.framer = Some(framer);
+            drop(stream);
+            run.session.announce(run.stream, period);
+            Ok(())
+        }
+
+        fn render(&self, buffer: &gst::Buffer) -> Result<gst::FlowSuccess, gst::FlowError> {
+            let run = self.run().ok_or(gst::FlowError::Flushing)?;
+            // Bound first: a guard in the condition would be held while waiting.
+            let missing = self.stream().inlet.is_none();
+            if missing {
+                let inlet = self.fetch_inlet(&run)?;
+                self.stream().inlet = Some(inlet);
+            }
+            let segment = self.obj().segment();
+            let running = |time: Option<gst::ClockTime>| {
+                let signed = match segment.downcast_ref::<gst::ClockTime>() {
+                    Some(segment) => segment.to_running_time_full(time?)?,
+                    None => gst::Signed::Positive(time?),
+                };
+                match signed {
+                    gst::Signed::Positive(time) => i64::try_from(time.nseconds()).ok(),
+                    gst::Signed::Negative(time) => i64::try_from(time.nseconds()).ok().map(|t| -t),
+                }
+            };
+            let (pts, dts) = (running(buffer.pts()), running(buffer.dts()));
+            let mut stream = self.stream();
+            let Stream { framer, inlet, given } = &mut *stream;
+            let Some((framer, inlet)) = framer.as_mut().zip(inlet.as_mut()) else {
+                return Err(gst::FlowError::NotNegotiated);
+            };
+            let mut sink = |frame: MediaFrame<'_>| give(inlet, given, frame);
+            framer.push(buffer, pts, dts, &mut sink).map_err(|error| {
+                self.fail(&error);
+                gst::FlowError::Error
+            })?;
+            Ok(gst::FlowSuccess::Ok)
+        }
+
+        fn event(&self, event: gst::Event) -> bool {
+            if event.type_() == gst::EventType::Eos {
+                self.end();
+            }
+            self.parent_event(event)
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! A pad of the element: what its stream promises, and the elements behind it.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use gstreamer as gst;
+use gstreamer::glib;
+use gstreamer::prelude::*;
+use gstreamer::subclass::prelude::*;
+
+use crate::input::Input;
+use crate::session::Session;
+use crate::settings::{PadSettings, StreamPlan};
+
+glib::wrapper! {
+    /// A request pad of `selvedgesink`, with the properties of its stream.
+    pub struct SelvedgeSinkPad(ObjectSubclass<imp::SelvedgeSinkPad>)
+        @extends gst::GhostPad, gst::ProxyPad, gst::Pad, gst::Object;
+}
+
+impl SelvedgeSinkPad {
+    /// Gives the pad the element that its chain ends in.
+    pub(crate) fn set_input(&self, input: &Input) {
+        self.imp().elements().input = Some(input.clone());
+    }
+
+    pub(crate) fn input(&self) -> Option<Input> {
+        self.imp().elements().input.clone()
+    }
+
+    /// The parser and what the media type of its caps is, once they are known.
+    pub(crate) fn chain(&self) -> Option<(gst::Element, String)> {
+        self.imp().elements().chain.clone()
+    }
+
+    pub(crate) fn set_chain(&self, chain: Option<(gst::Element, String)>) {
+        self.imp().elements().chain = chain;
+    }
+
+    /// The stream that the properties describe.
+    pub(crate) fn plan(&self) -> Result<StreamPlan, crate::settings::SettingError> {
+        self.imp().settings().plan(&self.name())
+    }
+
+    /// From now on the pad is the stream with this number of a run; `None`: of none.
+    pub(crate) fn attach(&self, run: Option<(Arc<Session>, usize)>) {
+        if let Some(input) = self.input() {
+            input.attach(run.clone(), &self.name());
+        }
+        *self.imp().run.lock().unwrap_or_else(PoisonError::into_inner) = run;
+    }
+
+    pub(crate) fn run(&self) -> Option<(Arc<Session>, usize)> {
+        self.imp().run.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+mod imp {
+    use std::sync::{LazyLock, MutexGuard};
+
+    use super::*;
+    use crate::settings::{LateFrames, window};
+    use crate::{properties, stats};
+
+    #[derive(Debug, Default)]
+    pub(crate) struct Elements {
+        pub(super) input: Option<Input>,
+        pub(super) chain: Option<(gst::Element, String)>,
+    }
+
+    #[derive(Default)]
+    pub struct SelvedgeSinkPad {
+        settings: Mutex<PadSettings>,
+        pub(super) run: Mutex<Option<(Arc<Session>, usize)>>,
+        elements: Mutex<Elements>,
+    }
+
+    impl SelvedgeSinkPad {
+        pub(super) fn settings(&self) -> MutexGuard<'_, PadSettings> {
+            self.settings.lock().unwrap_or_else(PoisonError::into_inner)
+        }
+
+        pub(super) fn elements(&self) -> MutexGuard<'_, Elements> {
+            self.elements.lock().unwrap_or_else(PoisonError::into_inner)
+        }
+
+        /// A window that is no window is refused while playing, and an error at the start.
+        fn set_window(&self, text: String) {
+            if let Some((session, stream)) = self.obj().run() {
+                match window(&text, &self.obj().name()) {
+                    Ok(windows) => session.set_windows(stream, windows),
+                    Err(error) => {
+                        if let Some(element) = self.obj().parent_element() {
+                            gst::element_warning!(
+                                element,
+                                gst::ResourceError::Settings,
+                                ("{error}; the old window stays")
+                            );
+                        }
+                        return;
+                    }
+                }
+            }
+            self.settings().window = text;
+        }
+    }
+
+    #[glib::object_subclass]
+    impl ObjectSubclass for SelvedgeSinkPad {
+        const NAME: &'static str = "GstSelvedgeSinkPad";
+        type Type = super::SelvedgeSinkPad;
+        type ParentType = gst::GhostPad;
+    }
+
+    impl ObjectImpl for SelvedgeSinkPad {
+        fn properties() -> &'static [glib::ParamSpec] {
+            static PROPERTIES: LazyLock<Vec<glib::ParamSpec>> = LazyLock::new(properties::of_pad);
+            &PROPERTIES
+        }
+
+        fn set_property(&self, _: usize, value: &glib::Value, pspec: &glib::ParamSpec) {
+            // GObject has checked types and ranges.
+            match pspec.name() {
+                "to" => self.settings().to = text(value),
+                "period" => self.settings().period = number(value),
+                "window" => self.set_window(text(value)),
+                "late" => self.settings().late = value.get().unwrap_or(LateFrames::Drop),
+                "priority" => {
+                    let priority = value.get().unwrap_or_default();
+                    self.settings().priority = priority;
+                    if let Some((session, stream)) = self.obj().run() {
+                        session.set_priority(stream, priority);
+                    }
+                }
+                "weight" => self.settings().weight = value.get().unwrap_or(1),
+                "delay" => self.settings().delay = number(value),
+                _ => {}
+            }
+        }
+
+        fn property(&self, _: usize, pspec: &glib::ParamSpec) -> glib::Value {
+            let settings = self.settings().clone();
+            match pspec.name() {
+                "to" => settings.to.to_value(),
+                "period" => settings.period.to_value(),
+                "window" => settings.window.to_value(),
+                "late" => settings.late.to_value(),
+                "priority" => settings.priority.to_value(),
+                "weight" => settings.weight.to_value(),
+                "delay" => settings.delay.to_value(),
+                _ => {
+                    let stats = self.obj().run().and_then(|(session, stream)| {
+                        session.report().0.streams.get(stream).map(stats::of_stream)
+                    });
+                    let empty = || gst::Structure::new_empty("application/x-selvedge-pad-stats");
+                    stats.unwrap_or_else(empty).to_value()
+                }
+            }
+        }
+    }
+
+    fn text(value: &glib::Value) -> String {
+        value.get::<Option<String>>().ok().flatten().unwrap_or_default()
+    }
+
+    fn number(value: &glib::Value) -> u64 {
+        value.get().unwrap_or_default()
+    }
+
+    impl GstObjectImpl for SelvedgeSinkPad {}
+    impl PadImpl for SelvedgeSinkPad {}
+    impl ProxyPadImpl for SelvedgeSinkPad {}
+    impl GhostPadImpl for SelvedgeSinkPad {}
+}

@@ -1,0 +1,114 @@
+//! The properties as GObject describes them to tools and programs.
+
+use gstreamer as gst;
+use gstreamer::glib;
+use gstreamer::prelude::*;
+use selvedge_units::Span;
+
+use crate::settings::{PadSettings, SinkSettings};
+
+/// The properties of the element.
+pub(crate) fn of_sink() -> Vec<glib::ParamSpec> {
+    let default = SinkSettings::default();
+    vec![
+        glib::ParamSpecUInt64::builder("rate")
+            .nick("Rate")
+            .blurb("What the link carries in bit/s, IP and UDP headers included (required)")
+            .default_value(default.rate)
+            .mutable_playing()
+            .build(),
+        glib::ParamSpecString::builder("discipline")
+            .nick("Discipline")
+            .blurb("The order in which pads are served: dwcs, dwcs98, edf, priority or fifo")
+            .default_value(Some(default.discipline.as_str()))
+            .mutable_ready()
+            .build(),
+        glib::ParamSpecBoolean::builder("selection")
+            .nick("Frame selection")
+            .blurb("Drop early what can't be decoded or can't be on time (never with fifo)")
+            .default_value(default.selection)
+            .mutable_ready()
+            .build(),
+        glib::ParamSpecUInt64::builder("burst")
+            .nick("Burst")
+            .blurb("Bytes that may be sent at once (0: one packet of 1500)")
+            .default_value(default.burst)
+            .mutable_ready()
+            .build(),
+        glib::ParamSpecBoolean::builder("sync")
+            .nick("Sync")
+            .blurb("Take frames when they are due on the pipeline's clock")
+            .default_value(default.sync)
+            .mutable_ready()
+            .build(),
+        glib::ParamSpecBoolean::builder("async")
+            .nick("Async")
+            .blurb("Go to PAUSED and PLAYING only when every pad has its first frame")
+            .default_value(default.preroll)
+            .mutable_ready()
+            .build(),
+        glib::ParamSpecBoxed::builder::<gst::Structure>("stats")
+            .nick("Statistics")
+            .blurb("What became of the frames since the start, by pad")
+            .read_only()
+            .build(),
+    ]
+}
+
+/// The properties of a pad.
+pub(crate) fn of_pad() -> Vec<glib::ParamSpec> {
+    let default = PadSettings::default();
+    vec![
+                    glib::ParamSpecString::builder("to")
+                        .nick("Receiver")
+                        .blurb("Where packets go: HOST:PORT with a numeric host (required)")
+                        .mutable_ready()
+                        .build(),
+                    glib::ParamSpecUInt64::builder("period")
+                        .nick("Period")
+                        .blurb("Time between frames in ns (0: from the medium)")
+                        .default_value(default.period)
+                        .mutable_ready()
+                        .build(),
+                    glib::ParamSpecString::builder("window")
+                        .nick("Window-constraint")
+                        .blurb("\"x/y\": at most x of any y frames may be late or lost")
+                        .default_value(Some(default.window.as_str()))
+                        .mutable_playing()
+                        .build(),
+                    glib::ParamSpecEnum::builder_with_default("late", default.late)
+                        .nick("Late frames")
+                        .blurb("What becomes of frames that missed their deadlines")
+                        .mutable_ready()
+                        .build(),
+                    glib::ParamSpecInt::builder("priority")
+                        .nick("Priority")
+                        .blurb("Higher goes first under the discipline \"priority\", and is given up last by selection")
+                        .minimum(-1000)
+                        .maximum(1000)
+                        .default_value(default.priority)
+                        .mutable_playing()
+                        .build(),
+                    glib::ParamSpecUInt::builder("weight")
+                        .nick("Weight")
+                        .blurb("What a frame is worth against those of other pads")
+                        .minimum(1)
+                        .maximum(1000)
+                        .default_value(default.weight)
+                        .mutable_ready()
+                        .build(),
+                    glib::ParamSpecUInt64::builder("delay")
+                        .nick("Delay")
+                        .blurb("Time from a frame's arrival to its deadline in ns (the playout delay)")
+                        .minimum(Span::from_millis(1).0)
+                        .maximum(Span::from_secs(600).0)
+                        .default_value(default.delay)
+                        .mutable_ready()
+                        .build(),
+                    glib::ParamSpecBoxed::builder::<gst::Structure>("stats")
+                        .nick("Statistics")
+                        .blurb("What became of the frames of this pad since the start")
+                        .read_only()
+                        .build(),
+                ]
+}

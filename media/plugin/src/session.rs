@@ -1,0 +1,285 @@
+//! One run of the element, from PAUSED to READY: the engine, started when all streams are known.
+//!
+//! Inputs announce their periods from their own streaming threads, fetch their ends of the
+//! engine, and at their end wait until it is done with what they gave it. The element changes
+//! what may be changed, and reads what became of the frames.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant as Moment};
+
+use selvedge_host::clock::Clock;
+use selvedge_host::engine::{Engine, FateTap, StreamParams, payload_max};
+use selvedge_host::inlet::{IPV4_UDP, IPV6_UDP, Inlet};
+use selvedge_host::report::LinkReport;
+use selvedge_node::config::{LinkConfig, WhenFull};
+use selvedge_stream::{Fate, Frame, Windows};
+use selvedge_units::{Bitrate, Bytes, Instant, Span};
+
+use crate::settings::{PERIOD_DEFAULT, StreamPlan};
+
+/// How long the first stream with a frame waits for others to say what they are.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// What the engine may take beyond the longest delay to be done with a frame.
+const GRACE: Duration = Duration::from_millis(500);
+/// Frames of a stream that may wait, and bytes of their payload: the defaults of node files.
+const ROOM: (u32, Bytes) = (256, Bytes(4_000_000));
+
+/// A run of the element.
+pub(crate) struct Session {
+    link: LinkConfig,
+    phase: Mutex<Phase>,
+    changed: Condvar,
+    settled: Arc<Settled>,
+    closing: AtomicBool,
+}
+
+struct Phase {
+    rate: Bitrate,
+    streams: Vec<StreamPlan>,
+    /// The periods that are known; all of them start the engine.
+    periods: Vec<Option<Span>>,
+    engine: Option<Engine>,
+    inlets: Vec<Option<Inlet>>,
+    failure: Option<String>,
+    last: LinkReport,
+}
+
+/// Why an input has no end of the engine.
+#[derive(Debug)]
+pub(crate) enum NoInlet {
+    /// It was interrupted.
+    Interrupted,
+    /// The engine could not start, or has stopped.
+    Failed(String),
+}
+
+/// How many frames of each stream the engine is done with.
+#[derive(Default)]
+struct Settled {
+    counts: Vec<AtomicU64>,
+    lock: Mutex<()>,
+    more: Condvar,
+}
+
+struct Tap(Arc<Settled>);
+
+impl FateTap for Tap {
+    fn settled(&mut self, stream: usize, frame: &Frame, _: Fate, _: Instant) {
+        // Frames that were lost before the engine saw them have no packets.
+        if frame.payload.len == 0 {
+            return;
+        }
+        if let Some(count) = self.0.counts.get(stream) {
+            count.fetch_add(1, Ordering::Release);
+            // Whoever counts holds the lock until it waits.
+            drop(self.0.lock.lock().unwrap_or_else(PoisonError::into_inner));
+            self.0.more.notify_all();
+        }
+    }
+}
+
+impl Session {
+    /// A run over this link; streams are numbered in their order.
+    pub(crate) fn new(link: LinkConfig, streams: Vec<StreamPlan>) -> Arc<Self> {
+        let settled = Settled {
+            counts: streams.iter().map(|_| AtomicU64::new(0)).collect(),
+            ..Settled::default()
+        };
+        let session = Self {
+            phase: Mutex::new(Phase {
+                rate: link.rate,
+                periods: streams.iter().map(|stream| stream.period).collect(),
+                engine: None,
+                inlets: Vec::new(),
+                failure: None,
+                last: LinkReport::default(),
+                streams,
+            }),
+            changed: Condvar::new(),
+            settled: Arc::new(settled),
+            closing: AtomicBool::new(false),
+            link,
+        };
+        session.start_if_known(&mut session.locked());
+        Arc::new(session)
+    }
+
+    fn locked(&self) -> MutexGuard<'_, Phase> {
+        self.phase.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The largest payload that a packet of this stream may carry.
+    pub(crate) fn payload_max(&self, stream: usize) -> usize {
+        let ipv6 = self.locked().streams.get(stream).is_some_and(|s| s.to.is_ipv6());
+        payload_max(self.link.mtu, if ipv6 { IPV6_UDP } else { IPV4_UDP })
+    }
+
+    /// A stream says what period its medium has; where a property says so too, that counts.
+    pub(crate) fn announce(&self, stream: usize, period: Span) {
+        let mut phase = self.locked();
+        let known = phase.periods.get(stream).is_some_and(Option::is_some);
+        if !known && let Some(slot) = phase.periods.get_mut(stream) {
+            *slot = Some(period);
+            self.start_if_known(&mut phase);
+        }
+    }
+
+    fn start_if_known(&self, phase: &mut Phase) {
+        if phase.engine.is_some() || phase.failure.is_some() {
+            return;
+        }
+        let Some(periods) = phase.periods.iter().copied().collect::<Option<Vec<_>>>() else {
+            return;
+        };
+        let clock = Clock::new();
+        let streams = phase.streams.iter().zip(periods).enumerate();
+        let params = streams.map(|(n, (stream, period))| StreamParams {
+            contract: selvedge_stream::Contract { period, ..stream.contract },
+            to: stream.to,
+            ring: ROOM.0,
+            pool: ROOM.1,
+            full: WhenFull::Drop,
+            ssrc: ssrc(clock, n),
+        });
+        let params = params.collect::<Vec<_>>();
+        let link = LinkConfig { rate: phase.rate, ..self.link.clone() };
+        let tap: Box<dyn FateTap> = Box::new(Tap(Arc::clone(&self.settled)));
+        match Engine::start(clock, &link, &params, Some(tap)) {
+            Ok((engine, inlets)) => {
+                phase.engine = Some(engine);
+                phase.inlets = inlets.into_iter().map(Some).collect();
+            }
+            Err(error) => phase.failure = Some(error.to_string()),
+        }
+        self.changed.notify_all();
+    }
+
+    /// The stream's end of the engine. Waits until the others have said what they are, 2 s at
+    /// most: a stream that says nothing until then is taken to have 25 frames a second.
+    pub(crate) fn inlet(
+        &self,
+        stream: usize,
+        interrupted: impl Fn() -> bool,
+    ) -> Result<Inlet, NoInlet> {
+        let began = Moment::now();
+        let mut phase = self.locked();
+        loop {
+            if interrupted() {
+                return Err(NoInlet::Interrupted);
+            }
+            if let Some(failure) = &phase.failure {
+                return Err(NoInlet::Failed(failure.clone()));
+            }
+            if let Some(slot) = phase.inlets.get_mut(stream) {
+                return slot.take().ok_or_else(|| NoInlet::Failed("it is in use".into()));
+            }
+            let left = PATIENCE.saturating_sub(began.elapsed());
+            if left.is_zero() {
+                for period in &mut phase.periods {
+                    period.get_or_insert(PERIOD_DEFAULT);
+                }
+                self.start_if_known(&mut phase);
+            } else {
+                let waited = self.changed.wait_timeout(phase, left);
+                phase = waited.unwrap_or_else(PoisonError::into_inner).0;
+            }
+        }
+    }
+
+    /// Waits until the engine is done with so many frames of a stream, no longer than the longest
+    /// delay takes, or until interrupted. True if it is.
+    pub(crate) fn drain(&self, stream: usize, given: u64, interrupted: impl Fn() -> bool) -> bool {
+        let delays = self.locked().streams.iter().filter_map(|s| s.contract.delay).max();
+        let longest = Duration::from_nanos(delays.unwrap_or(Span::ZERO).0) + GRACE;
+        let until = Moment::now() + longest;
+        let Some(count) = self.settled.counts.get(stream) else { return true };
+        let mut held = self.settled.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        while count.load(Ordering::Acquire) < given {
+            let left = until.saturating_duration_since(Moment::now());
+            if left.is_zero() || interrupted() || self.is_closing() {
+                return false;
+            }
+            let waited = self.settled.more.wait_timeout(held, left);
+            held = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        true
+    }
+
+    /// Wakes those who wait, so that they see that they are interrupted.
+    pub(crate) fn wake(&self) {
+        drop(self.locked());
+        self.changed.notify_all();
+        drop(self.settled.lock.lock().unwrap_or_else(PoisonError::into_inner));
+        self.settled.more.notify_all();
+    }
+
+    /// The run is about to end: nobody is to wait for frames any more.
+    pub(crate) fn close(&self) {
+        self.closing.store(true, Ordering::Release);
+        self.wake();
+    }
+
+    fn is_closing(&self) -> bool {
+        self.closing.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_rate(&self, rate: Bitrate) {
+        let mut phase = self.locked();
+        phase.rate = rate;
+        if let Some(engine) = &phase.engine {
+            engine.set_rate(rate);
+        }
+    }
+
+    pub(crate) fn set_windows(&self, stream: usize, windows: Windows) {
+        let mut phase = self.locked();
+        if let Some(plan) = phase.streams.get_mut(stream) {
+            plan.contract.windows = windows;
+        }
+        if let Some(engine) = &phase.engine {
+            engine.set_windows(stream, windows);
+        }
+    }
+
+    pub(crate) fn set_priority(&self, stream: usize, priority: i32) {
+        let mut phase = self.locked();
+        if let Some(plan) = phase.streams.get_mut(stream) {
+            plan.contract.priority = priority;
+        }
+        if let Some(engine) = &phase.engine {
+            engine.set_priority(stream, priority);
+        }
+    }
+
+    /// The newest report, and the names of its streams; the last one, once stopped.
+    pub(crate) fn report(&self) -> (LinkReport, Vec<String>) {
+        let phase = self.locked();
+        let report = phase.engine.as_ref().map_or_else(|| phase.last.clone(), Engine::report);
+        (report, phase.streams.iter().map(|stream| stream.name.clone()).collect())
+    }
+
+    /// Stops the engine; what still waits is not sent.
+    pub(crate) fn stop(&self) {
+        let engine = {
+            let mut phase = self.locked();
+            phase.failure.get_or_insert_with(|| "the element has stopped".into());
+            phase.inlets.clear();
+            phase.engine.take()
+        };
+        // Not under the lock: the engine's thread ends when it has noticed.
+        if let Some(engine) = engine {
+            let last = engine.stop();
+            self.locked().last = last;
+        }
+        self.wake();
+    }
+}
+
+/// An RTP source identifier: another one for each stream, run and process (RFC 3550 section 8).
+fn ssrc(clock: Clock, stream: usize) -> u32 {
+    let seed = clock.origin_nanos() ^ u64::from(std::process::id()) << 40 ^ (stream as u64) << 20;
+    let mixed = (seed ^ seed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    (mixed >> 32) as u32
+}

@@ -1,0 +1,258 @@
+//! What the properties say, checked: a link, and a stream for each pad.
+//!
+//! Properties are kept as they were set and read when the element starts, so that a mistake is
+//! an error of the pipeline that names the property, and not a warning that scrolls away.
+
+use std::net::SocketAddr;
+
+use gstreamer::glib;
+use selvedge_node::config::{AddressError, LinkConfig, receiver};
+use selvedge_sched::Discipline;
+use selvedge_stream::{Contract, Late, Window, WindowError, Windows};
+use selvedge_units::{Bitrate, Bytes, Span};
+
+/// The period of a stream that states none.
+pub(crate) const PERIOD_DEFAULT: Span = Span::from_millis(40);
+/// Shortest and longest period.
+const PERIODS: (Span, Span) = (Span::from_micros(100), Span::from_secs(3600));
+/// Most that may be sent at once.
+const BURST_MAX: u64 = 64_000_000;
+/// The fastest link.
+const RATE_MAX: u64 = 1_000_000_000_000;
+
+/// A property with a value that makes no sense.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum SettingError {
+    #[error("property \"rate\" is {0}; set it to what the link carries, 1 to {RATE_MAX} bit/s")]
+    Rate(u64),
+    #[error("property \"burst\" is {0}; set it to 0 (one packet) or {least} to {BURST_MAX} bytes", least = .1.0)]
+    Burst(u64, Bytes),
+    #[error("property \"discipline\" is \"{0}\"; set it to one of {all}", all = disciplines())]
+    Discipline(String),
+    #[error(
+        "no pad was requested; link a stream to a pad sink_%u before the element starts (behind a demuxer put a parser or a queue between)"
+    )]
+    NoPads,
+    #[error(
+        "property \"to\" of pad {0} is not set; set it to the receiver, such as {0}::to=127.0.0.1:5004"
+    )]
+    ToMissing(String),
+    #[error("property \"to\" of pad {pad}: {error}")]
+    To { pad: String, error: AddressError },
+    #[error("property \"to\" of pad {pad} is {to}, where pad {other} sends; give each pad its own")]
+    ToTaken { pad: String, to: SocketAddr, other: String },
+    #[error("property \"window\" of pad {pad}: {error}")]
+    Window { pad: String, error: WindowError },
+    #[error(
+        "property \"period\" of pad {pad} is {ns} ns; set it to 0 (from the medium) or 100000 to 3600000000000"
+    )]
+    Period { pad: String, ns: u64 },
+}
+
+fn disciplines() -> String {
+    Discipline::ALL.map(Discipline::name).join(", ")
+}
+
+/// The properties of the element.
+#[derive(Clone, Debug)]
+pub(crate) struct SinkSettings {
+    pub(crate) rate: u64,
+    pub(crate) discipline: String,
+    pub(crate) selection: bool,
+    pub(crate) burst: u64,
+    pub(crate) sync: bool,
+    /// Property `async`, which is a keyword here.
+    pub(crate) preroll: bool,
+}
+
+impl Default for SinkSettings {
+    fn default() -> Self {
+        let discipline = Discipline::default().name().to_owned();
+        Self { rate: 0, discipline, selection: true, burst: 0, sync: true, preroll: true }
+    }
+}
+
+impl SinkSettings {
+    /// The link that they describe.
+    pub(crate) fn link(&self, name: &str) -> Result<LinkConfig, SettingError> {
+        let rate = rate(self.rate)?;
+        let discipline = Discipline::from_name(&self.discipline)
+            .ok_or_else(|| SettingError::Discipline(self.discipline.clone()))?;
+        let mut link = LinkConfig::new(name, rate, discipline);
+        link.selection &= self.selection;
+        link.queue = LinkConfig::default_queue(rate, link.mtu, link.selection);
+        match self.burst {
+            0 => {}
+            burst if (link.mtu.0..=BURST_MAX).contains(&burst) => link.burst = Bytes(burst),
+            burst => return Err(SettingError::Burst(burst, link.mtu)),
+        }
+        Ok(link)
+    }
+}
+
+/// A rate that a link may have.
+pub(crate) fn rate(bps: u64) -> Result<Bitrate, SettingError> {
+    (1..=RATE_MAX).contains(&bps).then_some(Bitrate(bps)).ok_or(SettingError::Rate(bps))
+}
+
+/// What becomes of frames that missed their deadlines.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, glib::Enum)]
+#[enum_type(name = "GstSelvedgeLate")]
+pub(crate) enum LateFrames {
+    /// They are dropped.
+    #[default]
+    #[enum_value(name = "Late frames are dropped", nick = "drop")]
+    Drop,
+    /// They are sent late.
+    #[enum_value(name = "Late frames are sent", nick = "send")]
+    Send,
+}
+
+/// The properties of a pad.
+#[derive(Clone, Debug)]
+pub(crate) struct PadSettings {
+    pub(crate) to: String,
+    pub(crate) period: u64,
+    pub(crate) window: String,
+    pub(crate) late: LateFrames,
+    pub(crate) priority: i32,
+    pub(crate) weight: u32,
+    pub(crate) delay: u64,
+}
+
+impl Default for PadSettings {
+    fn default() -> Self {
+        Self {
+            to: String::new(),
+            period: 0,
+            window: "1/5".into(),
+            late: LateFrames::Drop,
+            priority: 0,
+            weight: 1,
+            delay: Span::from_secs(1).0,
+        }
+    }
+}
+
+/// A stream as the properties of its pad describe it.
+#[derive(Clone, Debug)]
+pub(crate) struct StreamPlan {
+    /// The pad's name.
+    pub(crate) name: String,
+    pub(crate) to: SocketAddr,
+    /// Its period is [`PERIOD_DEFAULT`] until it is known.
+    pub(crate) contract: Contract,
+    /// `None`: from the medium.
+    pub(crate) period: Option<Span>,
+}
+
+impl PadSettings {
+    /// The stream that the properties of the pad with this name describe.
+    pub(crate) fn plan(&self, pad: &str) -> Result<StreamPlan, SettingError> {
+        if self.to.is_empty() {
+            return Err(SettingError::ToMissing(pad.into()));
+        }
+        let address =
+            if self.to.contains("://") { self.to.clone() } else { format!("rtp://{}", self.to) };
+        let to = receiver(&address).map_err(|error| SettingError::To { pad: pad.into(), error })?;
+        let period = match Span(self.period) {
+            Span::ZERO => None,
+            period if (PERIODS.0..=PERIODS.1).contains(&period) => Some(period),
+            Span(ns) => return Err(SettingError::Period { pad: pad.into(), ns }),
+        };
+        let contract = Contract {
+            period: period.unwrap_or(PERIOD_DEFAULT),
+            windows: window(&self.window, pad)?,
+            late: match self.late {
+                LateFrames::Drop => Late::Drop,
+                LateFrames::Send => Late::Send,
+            },
+            work_conserving: true,
+            weight: self.weight,
+            priority: self.priority,
+            delay: Some(Span(self.delay)),
+        };
+        Ok(StreamPlan { name: pad.into(), to, contract, period })
+    }
+}
+
+/// A window, as the property of the pad with this name.
+pub(crate) fn window(text: &str, pad: &str) -> Result<Windows, SettingError> {
+    let window = text.parse::<Window>();
+    window.map(Windows::Whole).map_err(|error| SettingError::Window { pad: pad.into(), error })
+}
+
+/// Refuses two pads that send to one receiver.
+pub(crate) fn check_receivers(plans: &[StreamPlan]) -> Result<(), SettingError> {
+    for (n, plan) in plans.iter().enumerate() {
+        if let Some(other) = plans[..n].iter().find(|other| other.to == plan.to) {
+            let (pad, to, other) = (plan.name.clone(), plan.to, other.name.clone());
+            return Err(SettingError::ToTaken { pad, to, other });
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pad(change: impl FnOnce(&mut PadSettings)) -> PadSettings {
+        let mut pad = PadSettings { to: "127.0.0.1:5004".into(), ..PadSettings::default() };
+        change(&mut pad);
+        pad
+    }
+
+    #[test]
+    fn a_link_has_the_rate_and_defaults() {
+        let settings = SinkSettings { rate: 700_000, ..SinkSettings::default() };
+        let link = settings.link("up").unwrap();
+        assert_eq!(link, LinkConfig::new("up", Bitrate(700_000), Discipline::default()));
+        let off = SinkSettings { selection: false, burst: 3000, ..settings }.link("up").unwrap();
+        assert_eq!((off.selection, off.burst, off.queue.is_some()), (false, Bytes(3000), true));
+    }
+
+    #[test]
+    fn a_bad_link_names_the_property_and_the_remedy() {
+        let good = SinkSettings { rate: 700_000, ..SinkSettings::default() };
+        let say = |s: SinkSettings| s.link("up").unwrap_err().to_string();
+        assert!(say(SinkSettings::default()).starts_with("property \"rate\" is 0; set it to"));
+        let bad = SinkSettings { discipline: "wfq".into(), ..good.clone() };
+        assert!(say(bad).contains("\"wfq\"; set it to one of dwcs, "));
+        assert!(say(SinkSettings { burst: 99, ..good }).contains("1500 to 64000000 bytes"));
+    }
+
+    #[test]
+    fn a_pad_is_a_stream() {
+        let plan = pad(|p| p.period = 20_000_000).plan("sink_0").unwrap();
+        assert_eq!(plan.contract.period, Span::from_millis(20));
+        assert_eq!(plan.contract.delay, Some(Span::from_secs(1)));
+        assert_eq!(plan.to, "127.0.0.1:5004".parse().unwrap());
+        let v6 = pad(|p| p.to = "rtp://[::1]:5004".into()).plan("sink_0").unwrap();
+        assert!(v6.to.is_ipv6() && v6.period.is_none());
+    }
+
+    #[test]
+    fn a_bad_pad_names_itself_and_the_property() {
+        let say =
+            |change: fn(&mut PadSettings)| pad(change).plan("sink_7").unwrap_err().to_string();
+        let cases: [(String, &str); 5] = [
+            (say(|p| p.to.clear()), "property \"to\" of pad sink_7 is not set"),
+            (say(|p| p.to = "host:5004".into()), "numeric"),
+            (say(|p| p.to = "127.0.0.1".into()), "port"),
+            (say(|p| p.window = "5/1".into()), "x must be at most y"),
+            (say(|p| p.period = 7), "is 7 ns; set it to 0"),
+        ];
+        for (text, part) in cases {
+            assert!(text.contains("sink_7") && text.contains(part), "{text}");
+        }
+    }
+
+    #[test]
+    fn receivers_are_not_shared() {
+        let plan = pad(|_| {}).plan("sink_0").unwrap();
+        let other = StreamPlan { name: "sink_1".into(), ..plan.clone() };
+        assert_eq!(check_receivers(std::slice::from_ref(&plan)), Ok(()));
+        assert!(check_receivers(&[plan, other]).unwrap_err().to_string().contains("sink_1"));
+    }
+}
