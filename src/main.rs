@@ -1,40 +1,92 @@
-//! Selvedge keeps live media on time.
+//! The command line: one match from what was typed to what is done.
 
+mod bench;
+mod check;
+mod cli;
+#[cfg(feature = "gstreamer")]
+mod demo;
+mod input;
+mod play;
+#[cfg(feature = "gstreamer")]
+mod run;
+#[cfg(feature = "gstreamer")]
+mod running;
+mod schedule;
+mod signals;
 mod table;
 mod top;
 
+use std::io::IsTerminal;
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
 
 use clap::Parser;
 
-#[derive(Parser)]
-enum Command {
-    /// Watch a running node in the terminal
-    Top(top::TopOptions),
-}
-
-static STOP: OnceLock<Arc<AtomicBool>> = OnceLock::new();
-
-extern "C" fn stop(_signal: libc::c_int) {
-    if let Some(stop) = STOP.get() {
-        stop.store(true, Ordering::Relaxed);
-    }
-}
+use cli::{Cli, Command, Failure};
 
 fn main() -> ExitCode {
-    let Command::Top(options) = Command::parse();
-    STOP.get_or_init(|| options.stop.clone());
-    for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP] {
-        // SAFETY: the handler only loads and stores atomics, which signals may interrupt anywhere.
-        unsafe { libc::signal(signal, stop as *const () as libc::sighandler_t) };
-    }
-    match top::run(options) {
+    let cli = Cli::parse();
+    logging(cli.verbose);
+    let done = match cli.command {
+        #[cfg(feature = "gstreamer")]
+        Command::Demo(args) => demo::command(&args),
+        #[cfg(feature = "gstreamer")]
+        Command::Run(args) => run::command(&args),
+        Command::Check(args) => check::command(&args),
+        Command::Play(args) => play::command(&args),
+        Command::Top(options) => watch(options),
+        Command::Schedule(args) => schedule::command(&args),
+        Command::Bench(args) => bench::command(&args),
+    };
+    match done {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("selvedge: {error}");
-            ExitCode::from(error.exit_status())
+        Err(failure) => {
+            failure.report();
+            failure.exit_code()
+        }
+    }
+}
+
+fn watch(options: top::TopOptions) -> Result<(), Failure> {
+    let stop = signals::stop_flag()?;
+    top::run(top::TopOptions { stop, ..options }).map_err(|error| match error.exit_status() {
+        2 => Failure::input(error),
+        _ => Failure::failed(error),
+    })
+}
+
+/// Logs go to standard error: warnings, or more with `-v`, or as `SELVEDGE_LOG` says.
+fn logging(verbose: u8) {
+    let level = match verbose {
+        0 => "warn",
+        1 => "info",
+        _ => "debug",
+    };
+    let filter = tracing_subscriber::EnvFilter::try_from_env("SELVEDGE_LOG")
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(level));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .init();
+}
+
+impl Failure {
+    fn report(&self) {
+        match self {
+            Self::BrokenPipe => {}
+            Self::Input(text) | Self::Failed(text) => {
+                for line in text.lines() {
+                    eprintln!("selvedge: {line}");
+                }
+            }
+        }
+    }
+
+    fn exit_code(&self) -> ExitCode {
+        match self {
+            Self::BrokenPipe => ExitCode::SUCCESS,
+            Self::Failed(_) => ExitCode::from(1),
+            Self::Input(_) => ExitCode::from(2),
         }
     }
 }

@@ -98,6 +98,12 @@ impl TopError {
     }
 }
 
+/// A snapshot as plain tables, as `--once` prints it.
+#[cfg(feature = "gstreamer")]
+pub(crate) fn report_text(node: &NodeSnapshot) -> String {
+    report::tables(node)
+}
+
 /// Shows a node until it is asked to stop, or once.
 ///
 /// # Errors

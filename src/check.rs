@@ -1,0 +1,154 @@
+//! `selvedge check`: all that can be known of a node file before anything is started.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use selvedge_node::config::{
+    self, ConfigErrors, LONGEST_FILE, Mistake, NodeConfig, Parsed, Summary,
+};
+
+use crate::cli::{Failure, NodeFileArgs};
+use crate::input;
+use crate::table::{Align, Table};
+
+/// A node file, read; relative paths in it are relative to its folder.
+pub(crate) struct NodeFile {
+    pub(crate) config: NodeConfig,
+    pub(crate) map: config::SourceMap,
+    pub(crate) base: PathBuf,
+    /// Its name, for messages.
+    pub(crate) name: String,
+}
+
+/// Reads a node file.
+pub(crate) fn read(path: &Path) -> Result<NodeFile, Failure> {
+    let name = path.display().to_string();
+    let text = input::text(path, LONGEST_FILE as u64)
+        .map_err(|why| Failure::input(format!("{name}: {why}")))?;
+    let Parsed { config, map } =
+        config::parse(&text, &name).map_err(|errors| Failure::input(lines(&errors)))?;
+    let base = path.parent().map_or_else(PathBuf::new, Path::to_owned);
+    Ok(NodeFile { config, map, base, name })
+}
+
+/// The errors as lines without the last line feed.
+pub(crate) fn lines(errors: &ConfigErrors) -> String {
+    errors.to_string().trim_end().to_owned()
+}
+
+impl NodeFile {
+    /// Errors in the value of one key of each stream named, at their places in the file.
+    pub(crate) fn errors(&self, of: impl IntoIterator<Item = (String, String)>) -> ConfigErrors {
+        let mut errors = ConfigErrors::new(&self.name);
+        for (key, why) in of {
+            errors.push_key(&self.map, &key, Mistake::Machine(why));
+        }
+        errors
+    }
+}
+
+pub(crate) fn command(args: &NodeFileArgs) -> Result<(), Failure> {
+    let file = read(&args.file)?;
+    let mut summary = file.config.summary();
+    media(&file, &mut summary)?;
+    let mut out = std::io::stdout().lock();
+    if args.json {
+        writeln!(out, "{}", serde_json::to_string(&summary).map_err(Failure::failed)?)?;
+    } else {
+        write!(out, "{}", table(&file.name, &summary))?;
+    }
+    Ok(())
+}
+
+/// Without GStreamer only the presence of files can be told.
+#[cfg(not(feature = "gstreamer"))]
+fn media(file: &NodeFile, _summary: &mut Summary) -> Result<(), Failure> {
+    let mut wrong = Vec::new();
+    for stream in &file.config.streams {
+        let config::SourceUri::File { path, .. } = &stream.source else { continue };
+        if let Err(error) = std::fs::metadata(file.base.join(path)) {
+            wrong.push((format!("stream.{}.source", stream.name), format!("\"{path}\": {error}")));
+        }
+    }
+    if wrong.is_empty() { Ok(()) } else { Err(Failure::input(lines(&file.errors(wrong)))) }
+}
+
+/// Opens every file and notes what it needs; other sources may be absent until the node runs.
+#[cfg(feature = "gstreamer")]
+fn media(file: &NodeFile, summary: &mut Summary) -> Result<(), Failure> {
+    use selvedge_media::inspect;
+    use selvedge_node::config::SourceUri;
+    use selvedge_units::{Bytes, Span};
+
+    let mut wrong = Vec::new();
+    for stream in &file.config.streams {
+        let SourceUri::File { path, .. } = &stream.source else { continue };
+        match inspect::frames(&file.base.join(path)) {
+            Ok(frames) => {
+                let total: Bytes = frames.iter().map(|f| f.size).sum();
+                let lasts = frames.last().map_or(Span::ZERO, |f| f.decode_time);
+                let period = Span(lasts.0 / (frames.len() as u64).max(2).saturating_sub(1));
+                summary.offer(&stream.name, total / (lasts + period));
+            }
+            Err(error) => wrong.push((format!("stream.{}.source", stream.name), error.to_string())),
+        }
+    }
+    if wrong.is_empty() { Ok(()) } else { Err(Failure::input(lines(&file.errors(wrong)))) }
+}
+
+fn table(file: &str, summary: &Summary) -> String {
+    let unknown = || "?".to_owned();
+    let rate = |bps: u64| format!("{:.0} kbit/s", bps as f64 / 1e3);
+    let share = |share: Option<f64>| share.map_or_else(unknown, |s| format!("{:.0} %", s * 100.0));
+    let mut links = Table::new(&[
+        ("link", Align::Left),
+        ("rate", Align::Right),
+        ("discipline", Align::Left),
+        ("selection", Align::Left),
+        ("streams", Align::Right),
+        ("needed", Align::Right),
+    ]);
+    for link in &summary.links {
+        links.row([
+            link.name.clone(),
+            rate(link.rate_bps),
+            link.discipline.clone(),
+            if link.selection { "yes" } else { "no" }.to_owned(),
+            link.streams.to_string(),
+            share(link.share),
+        ]);
+    }
+    let mut streams = Table::new(&[
+        ("stream", Align::Left),
+        ("link", Align::Left),
+        ("source", Align::Left),
+        ("to", Align::Left),
+        ("period", Align::Right),
+        ("window", Align::Left),
+        ("delay", Align::Right),
+        ("needs", Align::Right),
+        ("of link", Align::Right),
+        ("memory", Align::Right),
+    ]);
+    for stream in &summary.streams {
+        streams.row([
+            stream.name.clone(),
+            stream.link.clone(),
+            stream.source.clone(),
+            stream.to.clone(),
+            stream.period_ms.map_or_else(|| "auto".to_owned(), |ms| format!("{ms} ms")),
+            stream.window.clone(),
+            format!("{} ms", stream.delay_ms),
+            stream.offered_bps.map_or_else(unknown, rate),
+            share(stream.share),
+            format!("{:.1} MB", stream.memory_bytes as f64 / 1e6),
+        ]);
+    }
+    let listen = &summary.listen;
+    let memory = summary.memory_bytes as f64 / 1e6;
+    format!(
+        "{file} is right: node \"{}\", page at http://{listen}/, at most {memory:.1} MB of frames \
+         waiting.\n\n{links}\n{streams}",
+        summary.name
+    )
+}

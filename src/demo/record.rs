@@ -1,0 +1,94 @@
+//! What came and what became of it, for the whole of a demo: the frames as the engine saw them.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use selvedge_host::engine::FateTap;
+use selvedge_node::bound::{Bound, OfflineFrame, decodable_bound};
+use selvedge_stream::{Fate, Frame, Histogram};
+use selvedge_units::{Bitrate, Bytes, Instant, Span};
+
+/// Frames of one stream kept for the bound, at most: beyond, the bound covers the first part.
+const FRAMES_MAX: usize = 4_000_000;
+
+/// A frame as the bound needs it, in 16 bytes: a demo may run for a day.
+#[derive(Clone, Copy, Debug)]
+struct Kept {
+    arrival: Instant,
+    size: u32,
+    /// How many frames back the one lies that it needs; 0 for none.
+    needs: u16,
+}
+
+#[derive(Debug, Default)]
+struct Log {
+    /// In the order of their numbers, without a gap: a link settles a stream's frames in order.
+    frames: Vec<Kept>,
+    queueing: Histogram,
+    offered: u64,
+}
+
+/// Keeps what the result is made of, for all streams of a node.
+#[derive(Clone, Debug)]
+pub(super) struct Recorder {
+    streams: Arc<[Mutex<Log>]>,
+    keeps_frames: bool,
+}
+
+impl Recorder {
+    /// `keeps_frames` if the bound will be asked for.
+    pub(super) fn new(streams: usize, keeps_frames: bool) -> Self {
+        Self { streams: (0..streams).map(|_| Mutex::default()).collect(), keeps_frames }
+    }
+
+    /// A tap for one engine, whose streams are these of the node's.
+    pub(super) fn tap(&self, members: &[usize]) -> Box<dyn FateTap> {
+        Box::new(Tap { recorder: self.clone(), members: members.to_vec() })
+    }
+
+    /// Frames offered, and how long those sent had waited.
+    pub(super) fn stream(&self, n: usize) -> (u64, Histogram) {
+        let log = self.streams[n].lock().unwrap_or_else(PoisonError::into_inner);
+        (log.offered, log.queueing.clone())
+    }
+
+    /// The most that any sender could have made decodable of these frames.
+    pub(super) fn bound(&self, rate: Bitrate, delay: Span) -> Bound {
+        let streams: Vec<Vec<OfflineFrame>> = self
+            .streams
+            .iter()
+            .map(|log| {
+                let log = log.lock().unwrap_or_else(PoisonError::into_inner);
+                let frame = |(at, f): (usize, &Kept)| OfflineFrame {
+                    arrival: f.arrival,
+                    deadline: f.arrival + delay,
+                    size: Bytes(u64::from(f.size)),
+                    needs: (f.needs > 0).then(|| at.checked_sub(usize::from(f.needs))).flatten(),
+                };
+                log.frames.iter().enumerate().map(frame).collect()
+            })
+            .collect();
+        decodable_bound(&streams, rate, Bytes(1500))
+    }
+}
+
+struct Tap {
+    recorder: Recorder,
+    members: Vec<usize>,
+}
+
+impl FateTap for Tap {
+    fn settled(&mut self, stream: usize, frame: &Frame, fate: Fate, _now: Instant) {
+        let mut log = self.recorder.streams[self.members[stream]]
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        log.offered += 1;
+        if let Fate::Sent { queueing, .. } = fate {
+            log.queueing.record(queueing);
+        }
+        if self.recorder.keeps_frames && log.frames.len() < FRAMES_MAX {
+            let needs = if frame.refs.is_known() { frame.refs.near } else { 0 };
+            let size = u32::try_from(frame.size.0).unwrap_or(u32::MAX);
+            log.frames.push(Kept { arrival: frame.arrival, size, needs });
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! The result of a demo, as a table and as JSON.
+
+use std::fmt::Write;
+
+use selvedge_host::measure::MeterSnapshot;
+use selvedge_host::report::LinkReport;
+use selvedge_node::bound::Bound;
+use selvedge_stream::Histogram;
+use selvedge_units::{Bitrate, Span};
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use crate::table::{Align, Table};
+
+use super::record::Recorder;
+
+/// What one side measured.
+pub(super) struct Measured {
+    /// What the receivers saw of each stream.
+    pub(super) meters: Vec<MeterSnapshot>,
+    /// What the engines say of their links.
+    pub(super) reports: Vec<LinkReport>,
+    pub(super) recorder: Recorder,
+}
+
+/// Both sides and the bound.
+pub(super) struct Contest {
+    pub(super) link_share: f64,
+    pub(super) rate: Bitrate,
+    pub(super) needed: Bitrate,
+    pub(super) seconds: f64,
+    pub(super) delay: Span,
+    pub(super) names: Vec<String>,
+    pub(super) bound: Bound,
+    pub(super) dwcs: Measured,
+    pub(super) fifo: Measured,
+}
+
+#[derive(Clone, Copy, Debug, Serialize)]
+struct Delay {
+    mean: f64,
+    p99: f64,
+}
+
+/// Shares are of the frames offered.
+#[derive(Clone, Copy, Debug, Serialize)]
+struct Row {
+    frames: u64,
+    delivered: f64,
+    on_time: f64,
+    decodable: f64,
+    violations: u64,
+    queueing_delay_ms: Delay,
+}
+
+impl Row {
+    fn new(frames: u64, counts: [u64; 3], violations: u64, queueing: &Histogram) -> Self {
+        let share = |part: u64| if frames == 0 { 0.0 } else { part as f64 / frames as f64 };
+        let [delivered, on_time, decodable] = counts.map(share);
+        let ms = |span: Option<Span>| span.map_or(0.0, Span::as_millis_f64);
+        let queueing_delay_ms =
+            Delay { mean: ms(queueing.mean()), p99: ms(queueing.quantile(0.99)) };
+        Self { frames, delivered, on_time, decodable, violations, queueing_delay_ms }
+    }
+}
+
+impl Measured {
+    /// What was sent as a share of what the rate allowed while frames waited.
+    fn used(&self) -> f64 {
+        let sent: u64 = self.reports.iter().map(|r| r.sent_bytes.0).sum();
+        let could: u64 = self.reports.iter().map(|r| r.could_send.0).sum();
+        sent as f64 / could.max(1) as f64
+    }
+
+    /// A row for each stream, and one for all of them.
+    fn rows(&self) -> (Vec<Row>, Row) {
+        let violations: Vec<u64> = self
+            .reports
+            .iter()
+            .flat_map(|r| r.streams.iter().map(|s| s.counters.violations))
+            .collect();
+        let mut all = Histogram::default();
+        let mut sum = (0, [0; 3]);
+        let mut rows = Vec::new();
+        for (n, meter) in self.meters.iter().enumerate() {
+            let (frames, queueing) = self.recorder.stream(n);
+            let counts = [meter.complete, meter.on_time.unwrap_or(0), meter.decodable.unwrap_or(0)];
+            rows.push(Row::new(frames, counts, violations[n], &queueing));
+            all.merge(&queueing);
+            sum.0 += frames;
+            for (total, count) in sum.1.iter_mut().zip(counts) {
+                *total += count;
+            }
+        }
+        (rows, Row::new(sum.0, sum.1, violations.iter().sum(), &all))
+    }
+}
+
+impl Contest {
+    pub(super) fn json(&self) -> Value {
+        let side = |measured: &Measured| {
+            let (rows, all) = measured.rows();
+            let mut value = json!(all);
+            let streams: Map<String, Value> =
+                self.names.iter().cloned().zip(rows.iter().map(|r| json!(r))).collect();
+            value["streams"] = Value::Object(streams);
+            value
+        };
+        json!({
+            "link_share": self.link_share,
+            "link_bps": self.rate.0,
+            "needed_bps": self.needed.0,
+            "seconds": self.seconds,
+            "delay_ms": self.delay.as_millis_f64(),
+            "disciplines": { "dwcs": side(&self.dwcs), "fifo": side(&self.fifo) },
+            "link_used_while_frames_wait": { "dwcs": self.dwcs.used(), "fifo": self.fifo.used() },
+            "bound": { "decodable": self.bound.share() },
+        })
+    }
+
+    pub(super) fn table(&self) -> String {
+        let mut text = String::new();
+        let _ = writeln!(
+            text,
+            "Link {:.0} kbit/s, {:.0} % of the {:.0} kbit/s that the streams need; {:.0} s; a frame \
+             may come {} after its arrival.",
+            self.rate.0 as f64 / 1e3,
+            self.link_share * 100.0,
+            self.needed.0 as f64 / 1e3,
+            self.seconds,
+            self.delay
+        );
+        let mut table = Table::new(&[
+            ("stream", Align::Left),
+            ("by", Align::Left),
+            ("frames", Align::Right),
+            ("delivered", Align::Right),
+            ("on time", Align::Right),
+            ("decodable", Align::Right),
+            ("violations", Align::Right),
+            ("delay mean", Align::Right),
+            ("p99", Align::Right),
+        ]);
+        let (dwcs, dwcs_all) = self.dwcs.rows();
+        let (fifo, fifo_all) = self.fifo.rows();
+        for ((name, d), f) in self.names.iter().zip(&dwcs).zip(&fifo) {
+            table.row(cells(name, "dwcs", d));
+            table.row(cells("", "fifo", f));
+        }
+        table.row(cells("all", "dwcs", &dwcs_all));
+        table.row(cells("", "fifo", &fifo_all));
+        let _ = writeln!(text, "\n{table}");
+        let bound = self.bound.share();
+        let _ = writeln!(
+            text,
+            "While frames waited, dwcs used {:.1} % of the link, fifo {:.1} %.",
+            100.0 * self.dwcs.used(),
+            100.0 * self.fifo.used()
+        );
+        let _ = writeln!(
+            text,
+            "No sender could make more than {:.1} % decodable on this link (offline bound); dwcs \
+             reached {:.0} % of that, fifo {:.0} %.",
+            bound * 100.0,
+            100.0 * dwcs_all.decodable / bound,
+            100.0 * fifo_all.decodable / bound
+        );
+        text
+    }
+}
+
+fn cells(name: &str, by: &str, row: &Row) -> Vec<String> {
+    let percent = |share: f64| format!("{:.1} %", share * 100.0);
+    vec![
+        name.to_owned(),
+        by.to_owned(),
+        row.frames.to_string(),
+        percent(row.delivered),
+        percent(row.on_time),
+        percent(row.decodable),
+        row.violations.to_string(),
+        format!("{:.0} ms", row.queueing_delay_ms.mean),
+        format!("{:.0} ms", row.queueing_delay_ms.p99),
+    ]
+}

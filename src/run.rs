@@ -1,0 +1,100 @@
+//! `selvedge run`: a node, from its file, until it is asked to stop.
+
+use std::io::Write;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use selvedge_host::clock::Clock;
+use selvedge_host::report::StreamReport;
+use selvedge_media::StreamInfo;
+use selvedge_media::sdp::{Described, Session};
+use selvedge_node::view::NodeView;
+use selvedge_web::Server;
+
+use crate::check::{self, NodeFile, lines};
+use crate::cli::{Failure, NodeFileArgs};
+use crate::running::{self, Engines, Feed, OpenError, Running, Statuses, wait_until};
+use crate::signals::stop_flag;
+
+pub(crate) fn command(args: &NodeFileArgs) -> Result<(), Failure> {
+    let stop = stop_flag()?;
+    let file = check::read(&args.file)?;
+    let opened =
+        running::open(&file.config, &file.base).map_err(|failed| refused(&file, &failed))?;
+    let infos: Vec<StreamInfo> = opened.iter().map(|o| o.info.clone()).collect();
+    write_sdp(&file, &infos)?;
+
+    let clock = Clock::new();
+    let (engines, inlets) =
+        Engines::start(clock, &file.config, &infos, |_| None).map_err(Failure::failed)?;
+    let arrivals = inlets.iter().map(|inlet| inlet.counters()).collect();
+    let statuses: Statuses = opened.iter().map(|_| Arc::default()).collect();
+    let (listen, token) = (file.config.listen, file.config.token.clone());
+    let node = Arc::new(Running {
+        config: file.config.clone(),
+        clock,
+        engines,
+        infos,
+        arrivals,
+        statuses: Arc::clone(&statuses),
+    });
+    let server =
+        Server::start(Arc::clone(&node) as Arc<dyn NodeView>, listen, token).map_err(|error| {
+            Failure::input(lines(&file.errors([("node.listen".into(), error.to_string())])))
+        })?;
+    eprintln!("page: http://{}/", server.local_addr());
+
+    // Last of all: nothing is sent by a node that can't start.
+    let mut feeds = Vec::with_capacity(inlets.len());
+    for ((n, opened), inlet) in opened.into_iter().enumerate().zip(inlets) {
+        let reopen = running::Reopen::of(&file.config, n, &file.base);
+        feeds.push(Feed::start(opened, reopen, Arc::clone(&statuses[n]), vec![inlet])?);
+    }
+
+    let over = || stop.load(Ordering::Relaxed) || feeds.iter().all(|f| f.status.is_over());
+    while !wait_until(Duration::from_secs(3600), over) {}
+    // Frames that were offered may still be sent by their deadlines, unless somebody is waiting.
+    let ended = node.clock.now();
+    let longest = node.config.streams.iter().map(|s| s.delay).max().unwrap_or_default();
+    let sent_all = || {
+        let reports = node.engines.reports();
+        let idle = |s: &StreamReport| s.queued == 0;
+        reports.iter().all(|report| report.at > ended && report.streams.iter().all(idle))
+    };
+    wait_until(Duration::from_nanos(longest.0), || stop.load(Ordering::Relaxed) || sent_all());
+    drop(feeds);
+    let last = node.snapshot();
+    drop(server);
+    drop(node);
+    let mut out = std::io::stdout().lock();
+    if args.json {
+        writeln!(out, "{}", serde_json::to_string(&last).map_err(Failure::failed)?)?;
+    } else {
+        write!(out, "{}", crate::top::report_text(&last))?;
+    }
+    Ok(())
+}
+
+/// Sources that can't be opened, at their places in the file.
+fn refused(file: &NodeFile, failed: &[OpenError]) -> Failure {
+    let errors = failed.iter().map(|f| {
+        let name = &file.config.streams[f.stream].name;
+        (format!("stream.{name}.source"), f.error.to_string())
+    });
+    Failure::input(lines(&file.errors(errors)))
+}
+
+fn write_sdp(file: &NodeFile, infos: &[StreamInfo]) -> Result<(), Failure> {
+    for (stream, info) in file.config.streams.iter().zip(infos) {
+        let Some(path) = &stream.sdp else { continue };
+        let streams = vec![Described::new(info, stream.to)];
+        let session = Session { name: stream.name.clone(), streams };
+        std::fs::write(file.base.join(path), session.to_string()).map_err(|error| {
+            let key = format!("stream.{}.sdp", stream.name);
+            let why = format!("can't write \"{path}\": {error}");
+            Failure::input(lines(&file.errors([(key, why)])))
+        })?;
+    }
+    Ok(())
+}

@@ -1,0 +1,213 @@
+//! A source's thread: it delivers frames to one or more inlets, and when the source breaks off it
+//! says so and tries again, waiting longer each time. Nobody else's stream is touched by that.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use selvedge_host::inlet::{Inlet, Offer};
+use selvedge_media::{End, MediaFrame, Source, SourceError, StreamInfo};
+use selvedge_node::config::{NodeConfig, SourceUri};
+use selvedge_node::view::StreamState;
+
+use super::Opened;
+
+/// The first wait before a source is tried again, and the longest.
+const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
+/// A source that ran this long is not blamed for its earlier failures.
+const HEALTHY: Duration = Duration::from_secs(20);
+
+/// A stored thumbnail: its number, and a JPEG image.
+pub(crate) type Thumbnail = (u64, Arc<[u8]>);
+
+/// How a source does, for whoever watches.
+#[derive(Debug, Default)]
+pub(crate) struct FeedStatus {
+    state: Mutex<(StreamState, String)>,
+    thumbnail: Mutex<Option<Thumbnail>>,
+    restarts: AtomicU64,
+}
+
+impl FeedStatus {
+    fn set(&self, state: StreamState, detail: impl Into<String>) {
+        *self.state.lock().unwrap_or_else(PoisonError::into_inner) = (state, detail.into());
+    }
+
+    pub(crate) fn get(&self) -> (StreamState, String) {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn thumbnail(&self) -> Option<Thumbnail> {
+        self.thumbnail.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Whether nothing more will come.
+    pub(crate) fn is_over(&self) -> bool {
+        matches!(self.get().0, StreamState::Ended | StreamState::Failed)
+    }
+}
+
+/// What a feed needs to open its source, now and again.
+#[derive(Clone, Debug)]
+pub(crate) struct Reopen {
+    pub(crate) name: String,
+    pub(crate) uri: SourceUri,
+    pub(crate) base: PathBuf,
+    pub(crate) payload_max: usize,
+    pub(crate) thumbnail: bool,
+}
+
+impl Reopen {
+    /// For the stream at this place of a node file that lies in `base`.
+    pub(crate) fn of(config: &NodeConfig, stream: usize, base: &Path) -> Self {
+        let it = &config.streams[stream];
+        Self {
+            name: it.name.clone(),
+            uri: it.source.clone(),
+            base: base.to_owned(),
+            payload_max: super::payload_of(config, stream),
+            thumbnail: it.thumbnail,
+        }
+    }
+}
+
+/// A source's thread; dropped, it stops.
+pub(crate) struct Feed {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+    pub(crate) status: Arc<FeedStatus>,
+}
+
+impl Feed {
+    /// Frames go to each of the inlets; how it does can be seen in `status`.
+    pub(crate) fn start(
+        opened: Opened,
+        reopen: Reopen,
+        status: Arc<FeedStatus>,
+        inlets: Vec<Inlet>,
+    ) -> std::io::Result<Self> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let worker = Worker {
+            reopen,
+            inlets,
+            stop: Arc::clone(&stop),
+            status: Arc::clone(&status),
+            began: Instant::now(),
+            info: opened.info,
+        };
+        let thread = thread::Builder::new()
+            .name(format!("source {}", worker.reopen.name))
+            .spawn(move || worker.run(opened.source))?;
+        Ok(Self { stop, thread: Some(thread), status })
+    }
+
+    /// Asks it to stop; `drop` waits for it.
+    pub(crate) fn ask_to_stop(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Feed {
+    fn drop(&mut self) {
+        self.ask_to_stop();
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            // A panic there has been printed already.
+            let _ = thread.join();
+        }
+    }
+}
+
+struct Worker {
+    reopen: Reopen,
+    inlets: Vec<Inlet>,
+    stop: Arc<AtomicBool>,
+    status: Arc<FeedStatus>,
+    began: Instant,
+    info: StreamInfo,
+}
+
+impl Worker {
+    fn run(mut self, source: Source) {
+        let mut source = Some(source);
+        let mut wait = RETRY.0;
+        while !self.stop.load(Ordering::Relaxed) {
+            let began = Instant::now();
+            let ended = source.take().map_or_else(|| self.open(), Ok).and_then(|s| self.deliver(s));
+            match ended {
+                Ok(End::Stopped) => break,
+                Ok(End::Eos { note }) => {
+                    tracing::info!(stream = self.reopen.name, "source ended");
+                    self.status.set(StreamState::Ended, note.unwrap_or_default());
+                    return;
+                }
+                Err(error) => {
+                    if began.elapsed() > HEALTHY {
+                        wait = RETRY.0;
+                    }
+                    tracing::warn!(stream = self.reopen.name, %error, ?wait, "source failed");
+                    let detail = format!("{error}; trying again in {} s", wait.as_secs());
+                    self.status.set(StreamState::Retrying, detail);
+                    self.status.restarts.fetch_add(1, Ordering::Relaxed);
+                    self.pause(wait);
+                    wait = (wait * 2).min(RETRY.1);
+                }
+            }
+        }
+    }
+
+    fn open(&self) -> Result<Source, SourceError> {
+        let Reopen { uri, base, payload_max, .. } = &self.reopen;
+        Source::open(uri, base, *payload_max)
+    }
+
+    fn deliver(&mut self, mut source: Source) -> Result<End, SourceError> {
+        let info = source.info().clone();
+        if info.codec != self.info.codec || info.clock_rate != self.info.clock_rate {
+            let (was, is) = (self.info.encoding(), info.encoding());
+            self.status.set(StreamState::Failed, format!("was {was}, came back as {is}"));
+            return Ok(End::Stopped);
+        }
+        if self.reopen.thumbnail {
+            let status = Arc::clone(&self.status);
+            let give = move |jpeg: &[u8], _at| {
+                let mut slot = status.thumbnail.lock().unwrap_or_else(PoisonError::into_inner);
+                let number = slot.as_ref().map_or(0, |(number, _)| number + 1);
+                *slot = Some((number, Arc::from(jpeg)));
+            };
+            // Pictures on the page are worth no stream: without them it goes on.
+            if let Err(error) = source.thumbnails(give) {
+                tracing::warn!(stream = self.reopen.name, %error, "no thumbnails");
+            }
+        }
+        self.status.set(StreamState::Running, "");
+        // A source begins its timestamps near zero each time it is opened; receivers must see
+        // them go on.
+        let elapsed = self.began.elapsed().as_nanos() * u128::from(info.clock_rate);
+        let base = (elapsed / 1_000_000_000) as u32;
+        let inlets = &mut self.inlets;
+        let mut sink = |frame: MediaFrame<'_>| {
+            let offer = Offer {
+                kind: frame.picture.kind,
+                referenced: frame.picture.referenced,
+                closes: frame.picture.closes,
+                timestamp: base.wrapping_add(frame.rtp_timestamp),
+            };
+            for inlet in inlets.iter_mut() {
+                // A refused frame is counted by the inlet, and by the link as a gap.
+                let _ = inlet.offer(offer, frame.packets);
+            }
+        };
+        source.run(&mut sink, &self.stop)
+    }
+
+    /// Waits, unless asked to stop.
+    fn pause(&self, wait: Duration) {
+        let until = Instant::now() + wait;
+        while !self.stop.load(Ordering::Relaxed) && Instant::now() < until {
+            thread::park_timeout(until.saturating_duration_since(Instant::now()));
+        }
+    }
+}

@@ -1,0 +1,31 @@
+//! `selvedge schedule`: a trace replayed in unit slots.
+
+use std::io::{self, BufWriter};
+
+use selvedge_sched::Discipline;
+use selvedge_sched::trace::{self, RunError};
+
+use crate::cli::{Failure, ScheduleArgs};
+use crate::input;
+
+/// The longest trace that is read: 256 MB.
+const TRACE_MAX: u64 = 256 << 20;
+
+pub(crate) fn command(args: &ScheduleArgs) -> Result<(), Failure> {
+    let name = args.file.display().to_string();
+    let discipline = args.discipline.as_deref().map(named).transpose()?;
+    let text = input::text(&args.file, TRACE_MAX)
+        .map_err(|why| Failure::input(format!("{name}: {why}")))?;
+    let mut out = BufWriter::new(io::stdout().lock());
+    trace::run(&text, &name, discipline, &mut out).map_err(|error| match error {
+        RunError::Trace(error) => Failure::input(error),
+        RunError::Write(error) => error.into(),
+    })
+}
+
+fn named(name: &str) -> Result<Discipline, Failure> {
+    Discipline::from_name(name).ok_or_else(|| {
+        let all = Discipline::ALL.map(Discipline::name).join(", ");
+        Failure::input(format!("there is no discipline \"{name}\"; there are {all}"))
+    })
+}
