@@ -1,0 +1,281 @@
+//! Whole-program tests: the `selvedge` command as a child process, folders and ports of a test's
+//! own. Every wait is for a condition and has a deadline; a child that is left is ended by its id.
+
+// Each test program uses a part of this.
+#![allow(dead_code)]
+
+pub(crate) mod http;
+
+use std::ffi::OsStr;
+use std::fmt::Write as _;
+use std::io::Read;
+use std::net::UdpSocket;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+/// For what takes no time of its own, on a machine with much else to do.
+pub(crate) const SOON: Duration = Duration::from_secs(60);
+
+/// A clip that comes with the project.
+pub(crate) fn clip(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("clips").join(name)
+}
+
+/// The clip with all kinds of frames: 1394 of them, 10 a second, 140 I, 434 P, 820 B.
+pub(crate) const CORRIDOR: &str = "one-by-one-person-detection.mp4";
+
+/// A folder of a test's own, removed when dropped.
+pub(crate) struct Folder(PathBuf);
+
+impl Folder {
+    pub(crate) fn new() -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("{}-{count}", std::process::id());
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        std::fs::create_dir_all(&path).expect("the build's folder can be written");
+        Self(path)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    pub(crate) fn join(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    pub(crate) fn write(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.0.join(name);
+        std::fs::write(&path, content).expect("the folder can be written");
+        path
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A stream of a node file.
+pub(crate) struct Stream<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) source: String,
+    pub(crate) to: std::net::SocketAddr,
+    /// More lines of its table.
+    pub(crate) more: &'a str,
+}
+
+/// The text of a node file with one link, whose page is at any free port.
+pub(crate) fn node_file(link: &str, streams: &[Stream<'_>]) -> String {
+    let mut text =
+        format!("[node]\nname = \"test\"\nlisten = \"127.0.0.1:0\"\n[link.uplink]\n{link}\n");
+    for Stream { name, source, to, more } in streams {
+        let _ = writeln!(
+            text,
+            "[stream.{name}]\nsource = '{source}'\nto = \"rtp://{to}\"\nthumbnail = false\n{more}"
+        );
+    }
+    text
+}
+
+/// The source that is this file.
+pub(crate) fn file_source(path: &Path, repeat: bool) -> String {
+    format!("file:{}{}", path.display(), if repeat { "?loop" } else { "" })
+}
+
+/// A receiver that never reads: a port that is taken, so that packets have somewhere to go.
+pub(crate) fn sink() -> (UdpSocket, std::net::SocketAddr) {
+    let socket = UdpSocket::bind("127.0.0.1:0").expect("the loopback has a free port");
+    let address = socket.local_addr().expect("it is bound");
+    (socket, address)
+}
+
+/// A command to start this program, which ends with the thread that started it: a test program
+/// that is killed leaves nobody behind.
+pub(crate) fn program(name: &str) -> Command {
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL", name]);
+    command
+}
+
+/// A program that runs, and what it has said so far.
+pub(crate) struct Running {
+    child: Child,
+    said: [Arc<Mutex<Vec<u8>>>; 2],
+    readers: Vec<JoinHandle<()>>,
+}
+
+/// How a program ended.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    /// Exit status; `None` if a signal ended it.
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl Ended {
+    /// What it printed, as JSON; it must have succeeded.
+    pub(crate) fn json(&self) -> Value {
+        assert_eq!(self.code, Some(0), "{self:?}");
+        serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+
+    /// It refused its input: status 2, nothing on standard output, every word of these said.
+    pub(crate) fn refused(&self, words: &[&str]) {
+        assert_eq!(self.code, Some(2), "{self:?}");
+        assert_eq!(self.stdout, "", "{self:?}");
+        for word in words {
+            assert!(self.stderr.contains(word), "no \"{word}\" in: {self:?}");
+        }
+    }
+}
+
+impl Running {
+    /// Starts `selvedge` with these arguments.
+    pub(crate) fn selvedge(args: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Self {
+        Self::start(program(env!("CARGO_BIN_EXE_selvedge")).args(args).env_remove("SELVEDGE_LOG"))
+    }
+
+    pub(crate) fn start(command: &mut Command) -> Self {
+        let command = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap_or_else(|e| panic!("{command:?}: {e}"));
+        let said = [Arc::default(), Arc::default()];
+        let stdout = child.stdout.take().expect("it is piped");
+        let stderr = child.stderr.take().expect("it is piped");
+        let readers = vec![collect(stdout, &said[0]), collect(stderr, &said[1])];
+        Self { child, said, readers }
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// What it has written to standard error so far.
+    pub(crate) fn stderr(&self) -> String {
+        String::from_utf8_lossy(&self.said[1].lock().unwrap()).into_owned()
+    }
+
+    /// Sends it a signal, such as `INT`.
+    pub(crate) fn signal(&self, name: &str) {
+        let sent = Command::new("kill").args(["-s", name, &self.id().to_string()]).status();
+        assert!(sent.is_ok_and(|status| status.success()), "no process {}", self.id());
+    }
+
+    /// The address of the page, once it is served.
+    pub(crate) fn page(&mut self) -> String {
+        let mut found = None;
+        self.until("serves its page", |running| {
+            let text = running.stderr();
+            let line = text.lines().find(|line| line.starts_with("page: http://"));
+            found = line.map(|line| line["page: http://".len()..].trim_end_matches('/').to_owned());
+            found.is_some() && text.ends_with('\n')
+        });
+        found.expect("the wait was for it")
+    }
+
+    /// Waits until it does what is said; it must not end before.
+    pub(crate) fn until(&mut self, what: &str, mut done: impl FnMut(&Self) -> bool) {
+        let deadline = Instant::now() + SOON;
+        while !done(self) {
+            if let Ok(Some(status)) = self.child.try_wait() {
+                panic!("it ended ({status}) before it {what}: {}", self.stderr());
+            }
+            assert!(Instant::now() < deadline, "it never {what}: {}", self.stderr());
+            pause();
+        }
+    }
+
+    /// Waits for its end, no longer than this.
+    pub(crate) fn end(mut self, limit: Duration) -> Ended {
+        let deadline = Instant::now() + limit;
+        let status = loop {
+            if let Some(status) = self.child.try_wait().expect("it is our child") {
+                break status;
+            }
+            assert!(Instant::now() < deadline, "still runs after {limit:?}: {}", self.stderr());
+            pause();
+        };
+        for reader in self.readers.drain(..) {
+            reader.join().expect("reading does not panic");
+        }
+        let text = |n: usize| String::from_utf8_lossy(&self.said[n].lock().unwrap()).into_owned();
+        Ended { code: status.code(), stdout: text(0), stderr: text(1) }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Of no effect on one that has been waited for.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Runs `selvedge` to its end.
+pub(crate) fn selvedge(args: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Ended {
+    Running::selvedge(args).end(SOON)
+}
+
+/// Waits for a condition with a deadline.
+pub(crate) fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let deadline = Instant::now() + SOON;
+    while !done() {
+        assert!(Instant::now() < deadline, "never: {what}");
+        pause();
+    }
+}
+
+/// Between two looks at a condition.
+fn pause() {
+    std::thread::park_timeout(Duration::from_millis(20));
+}
+
+fn collect(mut from: impl Read + Send + 'static, into: &Arc<Mutex<Vec<u8>>>) -> JoinHandle<()> {
+    let into = Arc::clone(into);
+    std::thread::spawn(move || {
+        let mut buffer = [0; 8192];
+        while let Ok(len) = from.read(&mut buffer)
+            && len > 0
+        {
+            into.lock().unwrap().extend_from_slice(&buffer[..len]);
+        }
+    })
+}
+
+/// Says, past the harness, which hides what a passing test prints, that a test was not run.
+pub(crate) fn skipped(test: &str, why: &str) {
+    let mut stderr = std::io::stderr().lock();
+    let _ = std::io::Write::write_all(&mut stderr, format!("SKIPPED {test}: {why}\n").as_bytes());
+}
+
+/// Runs FFmpeg to its end; false if there is none.
+pub(crate) fn ffmpeg(args: impl IntoIterator<Item = impl AsRef<OsStr>>) -> bool {
+    let mut command = program("ffmpeg");
+    command.args(["-y", "-nostdin", "-v", "error"]).args(args);
+    let there = Command::new("ffmpeg").arg("-version").stdout(Stdio::null()).status();
+    if there.is_err() {
+        return false;
+    }
+    let ended = Running::start(&mut command).end(SOON);
+    assert_eq!(ended.code, Some(0), "{command:?}: {ended:?}");
+    true
+}
+
+/// Whether somebody of this network namespace listens at this UDP address.
+pub(crate) fn udp_is_bound(at: std::net::SocketAddr) -> bool {
+    let table = std::fs::read_to_string("/proc/net/udp").unwrap_or_default();
+    let port = format!(":{:04X}", at.port());
+    table
+        .lines()
+        .skip(1)
+        .any(|line| line.split_whitespace().nth(1).is_some_and(|local| local.ends_with(&port)))
+}
