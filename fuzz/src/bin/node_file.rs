@@ -1,0 +1,54 @@
+//! Node files: any text is read or refused in good order.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use selvedge_node::config::{ConfigErrors, Parsed, Position, SourceUri, parse};
+
+fuzz_target!(|text: &str| {
+    match parse(text, "fuzz.toml") {
+        Ok(parsed) => sound(text, &parsed),
+        Err(errors) => mistaken(text, &errors),
+    }
+});
+
+/// What must hold of a file that was taken.
+fn sound(text: &str, parsed: &Parsed) {
+    let config = &parsed.config;
+    assert!(!config.links.is_empty() && !config.streams.is_empty());
+    let summary = serde_json::to_string(&config.summary()).expect("a summary serialises");
+    assert!(!summary.is_empty());
+    for link in &config.links {
+        assert!(link.rate.0 > 0 && link.burst >= link.mtu);
+        inside(text, parsed.map.at(&format!("link.{}.rate", link.name)).expect("rate is required"));
+    }
+    for stream in &config.streams {
+        assert!(config.links.get(stream.link).is_some(), "the stream's link exists");
+        assert!(stream.period.is_none_or(|period| period.0 > 0));
+        let key = format!("stream.{}.source", stream.name);
+        inside(text, parsed.map.at(&key).expect("source is required"));
+        let printed = stream.source.to_string();
+        assert_eq!(printed.parse::<SourceUri>().as_ref(), Ok(&stream.source), "{printed}");
+    }
+}
+
+/// What must hold of the mistakes found.
+fn mistaken(text: &str, errors: &ConfigErrors) {
+    assert!(!errors.is_empty() && errors.errors().len() <= ConfigErrors::MOST);
+    assert!(errors.errors().is_sorted_by_key(|error| error.at));
+    for error in errors.errors() {
+        inside(text, error.at);
+        assert!(error.mistake.to_string().len() < 4096, "a message does not grow with the file");
+    }
+    let printed = errors.to_string();
+    let unprintable = |c: char| c.is_control() && c != '\n';
+    assert!(!printed.contains(unprintable), "{printed:?}");
+    serde_json::to_string(errors).expect("mistakes serialise");
+}
+
+/// A place is that of a character of the text, or just behind a line's last.
+fn inside(text: &str, at: Position) {
+    let line = text.split('\n').nth(at.line as usize - 1);
+    let line = line.unwrap_or_else(|| panic!("no line {}", at.line));
+    assert!((1..=line.chars().count() + 1).contains(&(at.column as usize)), "{at} in {line:?}");
+}
