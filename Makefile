@@ -1,0 +1,32 @@
+# Two commands do everything: `make demo` and `make test`. Both install what is missing first.
+SHELL := /bin/bash
+export PATH := $(HOME)/.cargo/bin:$(PATH)
+ARGS ?=
+
+.PHONY: help demo build plugin test fuzz clean
+
+help: ## what there is
+	@sed -n 's/^\([a-z]*\):.*## /\1  /p' $(MAKEFILE_LIST) | column -t -s '  ' -l 2
+
+demo: build ## install what is missing, build, run the main job on real media (ARGS="--share 0.53")
+	target/release/selvedge demo $(ARGS)
+
+build: ## target/release/selvedge, and the GStreamer element beside it
+	@tools/setup.sh build
+	cargo build --release --locked -p selvedge -p gst-plugin-selvedge
+
+plugin: ## target/release/libgstselvedge.so, the GStreamer element
+	@tools/setup.sh build
+	cargo build --release --locked -p gst-plugin-selvedge
+
+test: ## install what is missing, run every check, print one line that sums up
+	@tools/setup.sh test
+	@tools/check.sh
+
+fuzz: ## fuzz each target for a long time (SECONDS_EACH=600)
+	@tools/setup.sh test
+	tools/fuzz.sh $${SECONDS_EACH:-600}
+
+clean: ## remove what was built
+	cargo clean
+	rm -rf out tests/page/node_modules fuzz/target
