@@ -59,7 +59,7 @@ pub(super) fn measure(seconds: u64) -> Result<Measurement, Failure> {
     let mut delay = Histogram::default();
     let (mut sent, mut on_time, mut violations) = (0, 0, 0);
     for stream in &report.streams {
-        delay.merge(&stream.totals.queueing);
+        delay.merge(&stream.recent.queueing);
         sent += stream.totals.sent;
         on_time += stream.totals.on_time;
         violations += stream.counters.violations;

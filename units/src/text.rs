@@ -198,4 +198,18 @@ mod tests {
         assert_eq!(Bytes(1) / Bitrate(0), Span(u64::MAX));
         assert_eq!(Bytes(1) / Span::ZERO, Bitrate(0));
     }
+
+    #[test]
+    fn large_quantities_are_exact_too() {
+        let rate = Bitrate(1_000_000_000_000);
+        // On both sides of what 64 bits hold: a byte takes 8 ps, rounded up.
+        for size in [2_305_843_009, 2_305_843_010, 4_000_000_000_000] {
+            assert_eq!(Bytes(size) / rate, Span((size * 8).div_ceil(1000)));
+        }
+        for span in [18_446_744, 18_446_745, 1_000_000_000_000_000] {
+            assert_eq!(rate * Span(span), Bytes(span * 125));
+        }
+        assert_eq!(Bytes(u64::MAX) / Bitrate(1), Span(u64::MAX));
+        assert_eq!(Bitrate(u64::MAX) * Span(u64::MAX), Bytes(u64::MAX));
+    }
 }

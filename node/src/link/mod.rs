@@ -128,7 +128,8 @@ impl Link {
             self.ledgers.resize_with(at + 1, || None);
         }
         self.queues[at] = Some(StreamQueue::new(contract));
-        self.ledgers[at] = Some(Ledger::default());
+        // Every frame that waits, and as far behind as a reference is followed.
+        self.ledgers[at] = Some(Ledger::new(2 * WAITING_MAX));
         stream
     }
 

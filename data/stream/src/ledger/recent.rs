@@ -7,7 +7,7 @@ use selvedge_units::Instant;
 
 use crate::Histogram;
 
-const BUCKETS: u64 = 10;
+const BUCKETS: u32 = 10;
 const NANOS_PER_SECOND: u64 = 1_000_000_000;
 
 /// Counts of the frames settled in the last ten seconds.
@@ -41,13 +41,14 @@ impl Recent {
     }
 }
 
-/// A whole second since the run began.
+/// A whole second since the run began; the last one lasts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Second(u64);
+pub(super) struct Second(u32);
 
 impl Second {
     pub(super) const fn of(now: Instant) -> Self {
-        Self(now.0 / NANOS_PER_SECOND)
+        let second = now.0 / NANOS_PER_SECOND;
+        Self(if second < u32::MAX as u64 { second as u32 } else { u32::MAX })
     }
 }
 
@@ -81,7 +82,7 @@ impl RecentBuckets {
     /// The sum of the ten seconds up to this one.
     pub(super) fn total(&self, last: Second) -> Recent {
         let mut total = Recent::default();
-        let within = |of: u64| of <= last.0 && last.0 - of < BUCKETS;
+        let within = |of: u32| of <= last.0 && last.0 - of < BUCKETS;
         for (_, bucket) in self.buckets.iter().filter(|(of, _)| within(of.0)) {
             total.frames += bucket.frames;
             total.on_time += bucket.on_time;
