@@ -3,6 +3,7 @@
 # libFuzzer, on the stable toolchain: the instrumentation is LLVM's own. What was found before
 # (fuzz/corpus, beside the seeds) is where the next run begins; what fails is kept in
 # fuzz/artifacts. Exit status 0 only if nothing failed.
+# With FUZZ_SEED set, the choices are the same in each run from the same corpus.
 # Usage: tools/fuzz.sh SECONDS [TARGET...]
 set -euo pipefail
 cd "$(dirname "$0")/../fuzz"
@@ -22,6 +23,7 @@ for target in "$@"; do
   mkdir -p "corpus/$target" "artifacts/$target"
   status=0
   "target/$host/release/fuzz_$target" -max_total_time="$seconds" -timeout=10 -jobs=0 \
+    -seed="${FUZZ_SEED:-0}" \
     -rss_limit_mb=2048 -max_len=65536 -print_final_stats=1 \
     -artifact_prefix="artifacts/$target/" \
     "corpus/$target" "seeds/$target" > "$log" 2>&1 || status=$?

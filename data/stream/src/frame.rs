@@ -128,7 +128,7 @@ pub enum DropReason {
     Full = 5,
     /// It does not fit the pool at all, or its packets are malformed.
     Unusable = 6,
-    /// Its stream was removed while it waited.
+    /// Its stream was removed, or its numbers began afresh, while it waited.
     Removed = 7,
     /// The socket refused it.
     SendFailed = 8,

@@ -1,4 +1,6 @@
 //! The pool against a list of what was committed, and between two threads.
+
+#![allow(clippy::disallowed_methods, reason = "tests of what two threads share")]
 #![cfg(not(loom))]
 
 use std::thread;

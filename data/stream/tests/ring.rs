@@ -1,4 +1,6 @@
 //! The ring against a queue of the standard library, and between two threads.
+
+#![allow(clippy::disallowed_methods, reason = "tests of what two threads share")]
 #![cfg(not(loom))]
 
 use std::collections::VecDeque;

@@ -28,7 +28,8 @@ pub use pace::Pacer;
 use queue::{Pending, StreamQueue};
 use select::{Capacity, Selection, give_up_one};
 
-/// Frames that may be missing from a stream at once; a larger gap counts as a fresh start.
+/// Frames that may be missing from a stream at once. A larger gap is a fresh start: what waits of
+/// the stream is dropped as removed.
 const GAP_MAX: u32 = 1024;
 /// Frames of one stream that may wait in the link; more are dropped as full. The engine leaves
 /// them in their ring instead.
@@ -180,13 +181,24 @@ impl Link {
             return;
         };
         let gap = frame.seq.wrapping_sub(expected);
-        if gap <= GAP_MAX {
+        if gap > GAP_MAX {
+            self.begin_afresh(now, stream);
+        } else {
             for seq in (0..gap).map(|n| expected.wrapping_add(n)) {
                 self.enqueue(now, stream, lost_before_arrival(seq, &frame), Some(DropReason::Full));
             }
         }
         self.offered.add(now, frame.size);
         self.enqueue(now, stream, frame, None);
+    }
+
+    /// The stream's numbers jumped: what waits is of another time, and nothing that comes can
+    /// refer to it.
+    fn begin_afresh(&mut self, now: Instant, stream: StreamIndex) {
+        self.clear_stream(now, stream);
+        if let Some(queue) = self.queue_mut(stream) {
+            queue.lost.fill();
+        }
     }
 
     fn enqueue(

@@ -86,6 +86,11 @@ impl LostFrames {
         self.bits[word] &= !bit;
     }
 
+    /// All that was before is lost to what comes.
+    pub(super) fn fill(&mut self) {
+        self.bits.fill(u64::MAX);
+    }
+
     pub(super) fn insert(&mut self, seq: u32) {
         let (word, bit) = Self::place(seq);
         self.bits[word] |= bit;
