@@ -17,28 +17,33 @@ use crate::table::{Align, Table};
 
 const PACKET: Bytes = Bytes(1200);
 const STREAMS: [usize; 2] = [32, 1024];
+/// Packets to a frame: the smallest there is, and a picture of 10 kB.
+const PACKETS: [u16; 2] = [1, 8];
 
 pub(super) fn measure(seconds: u64) -> Result<Measurement, Failure> {
     let methods = [Method::SendMmsg, Method::Gso];
-    let each = Span(seconds.saturating_mul(1_000_000_000) / (methods.len() * STREAMS.len()) as u64);
+    let rows = methods.len() * STREAMS.len() * PACKETS.len();
+    let each = Span(seconds.saturating_mul(1_000_000_000) / rows as u64);
     let mut table = Table::new(&[
         ("method", Align::Left),
         ("streams", Align::Right),
+        ("packets a frame", Align::Right),
         ("plain packets/s", Align::Right),
         ("scheduled packets/s", Align::Right),
         ("ratio", Align::Right),
     ]);
     let mut list = Vec::new();
     for method in methods {
-        for streams in STREAMS {
+        for (streams, packets) in STREAMS.iter().flat_map(|&s| PACKETS.map(|p| (s, p))) {
             let mut sending =
                 SendLoop::new(Clock::new(), method, PACKET, streams, 1).map_err(Failure::failed)?;
-            let mut scheduled = Scheduled::new(streams);
+            let mut scheduled = Scheduled::new(streams, packets);
             let result = compare(each, &mut sending, &mut || scheduled.next());
             let rate = 1e9 / result.nanos_per_packet;
             table.row([
                 result.plain.method.clone(),
                 streams.to_string(),
+                packets.to_string(),
                 format!("{:.0}", result.plain.packets_per_second),
                 format!("{rate:.0}"),
                 format!("{:.3}", result.rate_share),
@@ -46,6 +51,7 @@ pub(super) fn measure(seconds: u64) -> Result<Measurement, Failure> {
             list.push(json!({
                 "method": result.plain.method,
                 "streams": streams,
+                "packets_per_frame": packets,
                 "packet_bytes": PACKET.0,
                 "plain_pps": result.plain.packets_per_second.round(),
                 "scheduled_pps": rate.round(),
@@ -55,7 +61,7 @@ pub(super) fn measure(seconds: u64) -> Result<Measurement, Failure> {
     }
     let text = format!(
         "{PACKET} packets over the loopback to a socket that nobody reads; one core; plain and \
-         scheduled in turns, medians.\n{table}"
+         scheduled (selection, decision, ledger) in turns, medians.\n{table}"
     );
     Ok(Measurement { name: "send", json: json!(list), text })
 }
@@ -65,11 +71,15 @@ struct Scheduled {
     link: Link,
     seqs: Vec<u32>,
     now: Instant,
+    /// Packets to a frame, and a frame's size.
+    packets: u16,
     size: Bytes,
+    /// The stream whose frame goes, and how many of its packets are left of the run granted.
+    granted: (usize, u16),
 }
 
 impl Scheduled {
-    fn new(streams: usize) -> Self {
+    fn new(streams: usize, packets: u16) -> Self {
         let mut link = Link::new(LinkParams {
             discipline: Discipline::Dwcs,
             selection: true,
@@ -84,8 +94,9 @@ impl Scheduled {
             let delay = Some(Span::from_secs(1));
             link.add_stream(Contract { delay, ..Contract::new(period, window) });
         }
-        let size = Bytes(PACKET.0 + IPV4_UDP);
-        let mut new = Self { link, seqs: vec![0; streams], now: Instant::ZERO, size };
+        let size = Bytes((PACKET.0 + IPV4_UDP) * u64::from(packets));
+        let (seqs, now) = (vec![0; streams], Instant::ZERO);
+        let mut new = Self { link, seqs, now, packets, size, granted: (0, 0) };
         for n in 0..streams {
             new.arrive(n);
         }
@@ -100,7 +111,7 @@ impl Scheduled {
             kind: Kind::Still,
             referenced: false,
             refs: References::NONE,
-            packets: 1,
+            packets: self.packets,
             size: self.size,
             arrival: self.now,
             deadline: None,
@@ -109,13 +120,18 @@ impl Scheduled {
         self.link.handle_frame(self.now, StreamIndex(stream as u32), frame);
     }
 
-    /// The stream whose packet goes next; its next frame arrives at once.
+    /// The stream whose packet goes next. A frame goes in one run, as the link's burst allows;
+    /// the stream's next frame arrives when it is sent.
     fn next(&mut self) -> usize {
-        self.now += Span(500);
-        let chosen = self.link.poll_transmit(self.now).map_or(0, |t| t.stream.0 as usize);
-        self.link.sent(self.now, self.size);
-        while self.link.poll_settled().is_some() {}
-        self.arrive(chosen);
-        chosen
+        if self.granted.1 == 0 {
+            self.now += Span(500 * u64::from(self.packets));
+            let next = self.link.poll_transmit(self.now);
+            self.granted = (next.map_or(0, |t| t.stream.0 as usize), self.packets);
+            self.link.sent_run(self.now, self.packets, self.size);
+            while self.link.poll_settled().is_some() {}
+            self.arrive(self.granted.0);
+        }
+        self.granted.1 -= 1;
+        self.granted.0
     }
 }

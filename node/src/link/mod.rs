@@ -375,9 +375,15 @@ impl Link {
         self.pacer.departure(size)
     }
 
-    /// The packet last polled has been sent, and took `size` on the wire. Returns the frame if
-    /// it was its last packet.
+    /// The packet last polled has been sent, and took `size` on the wire.
     pub fn sent(&mut self, now: Instant, size: Bytes) {
+        self.sent_run(now, 1, size);
+    }
+
+    /// The packet last polled has been sent with the next of its frame, `packets` in all, in one
+    /// go; they took `size` on the wire. For links that grant a burst: one decision for all that
+    /// the burst holds of the chosen frame.
+    pub fn sent_run(&mut self, now: Instant, packets: u16, size: Bytes) {
         let Some(stream) = self.next.take() else { return };
         self.pacer.take(now, size);
         self.sent.add(now, size);
@@ -385,7 +391,7 @@ impl Link {
         let at = stream.0 as usize;
         let Some(queue) = self.queues[at].as_mut() else { return };
         let Some(head) = queue.frames.front_mut() else { return };
-        head.packets_sent += 1;
+        head.packets_sent = head.packets_sent.saturating_add(packets);
         let last = head.packets_sent >= head.frame.packets;
         let part = if last { head.left } else { size.min(head.left) };
         head.left = head.left - part;

@@ -346,19 +346,17 @@ impl Worker {
                 self.flush();
                 return self.link.next_event(now).unwrap_or(Instant::MAX);
             };
-            let stream = next.stream.0 as usize;
-            let Some(chosen) = self.streams[stream].locate(stream, &next) else {
-                self.link.failed(now, DropReason::Unusable);
-                continue;
+            let (packets, size, departure) = match self.choose_run(&next, now) {
+                Ok(run) => run,
+                Err(reason) => {
+                    self.link.failed(now, reason);
+                    continue;
+                }
             };
-            let size = Bytes(chosen.len as u64 + self.streams[stream].overhead);
-            let departure = self.link.departure(size);
-            if departure > now {
+            if packets == 0 {
                 self.flush();
                 return departure;
             }
-            self.streams[stream].stamp(&chosen, next.deadline, now);
-            self.batch.push(chosen);
             // One by one, a packet counts as sent when the kernel has it: were this thread held up
             // in between, the next packet would otherwise follow too closely.
             let now = if self.one_by_one {
@@ -367,9 +365,10 @@ impl Worker {
             } else {
                 now
             };
-            self.streams[stream].sent.add(now, size);
-            self.streams[stream].sent_bytes += size;
-            self.link.sent(now, size);
+            let stream = &mut self.streams[next.stream.0 as usize];
+            stream.sent.add(now, size);
+            stream.sent_bytes += size;
+            self.link.sent_run(now, packets, size);
             if self.batch.len() == BATCH {
                 self.flush();
                 self.settle(now);
@@ -379,6 +378,43 @@ impl Worker {
                 }
             }
         }
+    }
+
+    /// Puts into the batch the packet that goes next, and those of the same frame behind it for
+    /// which the link has a burst to grant. Returns how many, their size on the wire, and, if
+    /// there are none, when the first may leave.
+    fn choose_run(
+        &mut self,
+        next: &Transmit,
+        now: Instant,
+    ) -> Result<(u16, Bytes, Instant), DropReason> {
+        let n = next.stream.0 as usize;
+        let stream = &mut self.streams[n];
+        let mut size = Bytes(0);
+        let mut packets = 0;
+        for packet in next.packet..next.frame.packets {
+            let wanted = Transmit { packet, ..*next };
+            let chosen = match stream.locate(n, &wanted) {
+                Some(chosen) => chosen,
+                // Those before it go; it is the first of the next run then, and fails.
+                None if packets > 0 => break,
+                None => return Err(DropReason::Unusable),
+            };
+            let with = size + Bytes(chosen.len as u64 + stream.overhead);
+            let departure = self.link.departure(with);
+            let fits = departure <= now && (packets == 0 || with <= self.link.params().burst);
+            if !fits {
+                return Ok((packets, size, departure));
+            }
+            stream.stamp(&chosen, next.deadline, now);
+            self.batch.push(chosen);
+            packets += 1;
+            size = with;
+            if self.one_by_one || self.batch.len() == BATCH {
+                break;
+            }
+        }
+        Ok((packets, size, now))
     }
 
     fn flush(&mut self) {
