@@ -26,7 +26,7 @@ use selvedge_units::{Bitrate, Bytes, Instant, Span};
 pub use offered::RateMeter;
 pub use pace::Pacer;
 use queue::{Pending, StreamQueue};
-use select::{Capacity, Selection, give_up_one};
+use select::{Capacity, Selection, give_up_dependents, give_up_one};
 
 /// Frames that may be missing from a stream at once. A larger gap is a fresh start: what waits of
 /// the stream is dropped as removed.
@@ -130,7 +130,7 @@ impl Link {
         }
         self.queues[at] = Some(StreamQueue::new(contract));
         // Every frame that waits, and as far behind as a reference is followed.
-        self.ledgers[at] = Some(Ledger::new(2 * WAITING_MAX));
+        self.ledgers[at] = Some(Ledger::new(4 * WAITING_MAX));
         stream
     }
 
@@ -208,8 +208,11 @@ impl Link {
         frame: Frame,
         lost: Option<DropReason>,
     ) {
-        let beyond = self.params.queue.is_some_and(|most| self.backlog + frame.size > most);
-        let full = beyond || self.queued(stream) >= WAITING_MAX;
+        if self.queued(stream) >= WAITING_MAX {
+            self.refuse(now, stream, frame);
+            return;
+        }
+        let full = self.params.queue.is_some_and(|most| self.backlog + frame.size > most);
         let (selection, backlog) = (self.params.selection, self.backlog);
         let Some(queue) = self.queue_mut(stream) else { return };
         queue.next_seq = frame.seq.wrapping_add(1);
@@ -241,6 +244,21 @@ impl Link {
         if only {
             self.promote(now, stream);
         }
+    }
+
+    /// Drops a frame that finds no place to wait. It is counted by the ledger, not by the
+    /// scheduler, which hears of frames in their order.
+    fn refuse(&mut self, now: Instant, stream: StreamIndex, frame: Frame) {
+        let Some(queue) = self.queue_mut(stream) else { return };
+        queue.next_seq = frame.seq.wrapping_add(1);
+        queue.group.push(frame.kind, frame.size);
+        queue.lost.insert(frame.seq);
+        let ledger = &mut self.ledgers[stream.0 as usize];
+        if let Some(ledger) = ledger.as_mut() {
+            ledger.offered(&frame);
+        }
+        let fate = Fate::Dropped(DropReason::Full);
+        settle(&mut self.settled, ledger, stream, &frame, fate, now);
     }
 
     /// Makes what waits fit the link again.
@@ -320,7 +338,8 @@ impl Link {
             let drop_late = queue.contract.late == Late::Drop;
             if selection && drop_late && now + head.left / rate > head.deadline {
                 let freed = give_up_one(queue, 0, DropReason::TooLate);
-                self.backlog = self.backlog - freed - self.give_up_dependents(stream);
+                self.backlog = self.backlog - freed;
+                self.give_up_dependents(stream, head.frame.seq);
                 self.promote(now, stream);
                 continue;
             }
@@ -350,23 +369,17 @@ impl Link {
             let ledger = &mut self.ledgers[at];
             settle(&mut self.settled, ledger, expiry.stream, &head.frame, fate, now);
             if self.params.selection {
-                self.backlog = self.backlog - self.give_up_dependents(expiry.stream);
+                self.give_up_dependents(expiry.stream, head.frame.seq);
             }
             self.promote(now, expiry.stream);
         }
     }
 
-    /// Gives up what waits of a stream and refers to what is lost; returns the bytes freed.
-    fn give_up_dependents(&mut self, stream: StreamIndex) -> Bytes {
-        let Some(queue) = self.queue_mut(stream) else { return Bytes(0) };
-        let mut freed = Bytes(0);
-        for at in 0..queue.frames.len() {
-            let pending = &queue.frames[at];
-            if pending.given_up.is_none() && queue.misses_reference(&pending.frame) {
-                freed += give_up_one(queue, at, DropReason::ReferenceLost);
-            }
-        }
-        freed
+    /// Gives up what waits of a stream and depends on `root`, which is lost.
+    fn give_up_dependents(&mut self, stream: StreamIndex, root: u32) {
+        let Some(queue) = self.queue_mut(stream) else { return };
+        let freed = give_up_dependents(queue, 0, root, DropReason::ReferenceLost);
+        self.backlog = self.backlog - freed;
     }
 
     /// When a packet of this size may leave; not before now means at once.
@@ -411,13 +424,11 @@ impl Link {
     pub fn failed(&mut self, now: Instant, reason: DropReason) {
         let Some(stream) = self.next.take() else { return };
         let Some(queue) = self.queue_mut(stream) else { return };
-        if queue.frames.is_empty() {
-            return;
-        }
+        let Some(head) = queue.frames.front().map(|head| head.frame.seq) else { return };
         let freed = give_up_one(queue, 0, reason);
         self.backlog = self.backlog - freed;
         if self.params.selection {
-            self.backlog = self.backlog - self.give_up_dependents(stream);
+            self.give_up_dependents(stream, head);
         }
         self.promote(now, stream);
     }

@@ -56,24 +56,46 @@ impl StreamQueue {
         deadline
     }
 
-    /// Whether a frame that this one refers to is lost, or can never be known.
-    pub(super) fn misses_reference(&self, frame: &Frame) -> bool {
-        !frame.refs.is_known()
-            || frame.refs.of(frame.seq).any(|seq| self.lost.contains(frame.seq, seq))
+    /// Whether a frame that the newest one refers to is lost, or can never be known.
+    pub(super) fn misses_reference(&self, newest: &Frame) -> bool {
+        !newest.refs.is_known()
+            || newest.refs.of(newest.seq).any(|seq| self.lost.contains(newest.seq, seq))
+    }
+
+    /// Whether a waiting frame refers to `root`, which is lost now, or to a waiting one that is
+    /// given up. What was lost before it came was seen then.
+    pub(super) fn depends(&self, at: usize, root: u32) -> bool {
+        let frame = &self.frames[at].frame;
+        frame
+            .refs
+            .of(frame.seq)
+            .any(|seq| seq == root || self.find(at, seq).is_some_and(|f| f.given_up.is_some()))
+    }
+
+    /// The waiting frame with this number, before the one at `before`. Numbers grow with places,
+    /// one by one but where some were refused.
+    fn find(&self, before: usize, seq: u32) -> Option<&Pending> {
+        let back = self.frames[before].frame.seq.wrapping_sub(seq) as usize;
+        let guess = before.checked_sub(back).map(|at| &self.frames[at]);
+        if let Some(found) = guess.filter(|f| f.frame.seq == seq) {
+            return Some(found);
+        }
+        let first = self.frames.front()?.frame.seq;
+        let wanted = seq.wrapping_sub(first);
+        let at = self.frames.partition_point(|f| f.frame.seq.wrapping_sub(first) < wanted);
+        self.frames.get(at).filter(|f| f.frame.seq == seq)
     }
 }
 
-/// Which of the last 2048 frames are lost: as many as may wait, and as far behind the oldest of
-/// them as a reference is followed. What lies further back than 1023 frames counts as lost: it is
-/// not worth keeping state for.
+/// Which of the last 1024 frames are lost, for the newest to ask. What lies further back counts as
+/// lost: it is not worth keeping state for.
 #[derive(Debug, Default)]
 pub(super) struct LostFrames {
     bits: [u64; Self::WINDOW as usize / 64],
 }
 
 impl LostFrames {
-    const WINDOW: u32 = 2 * Self::REACH;
-    const REACH: u32 = super::WAITING_MAX as u32;
+    const WINDOW: u32 = 1024;
 
     fn place(seq: u32) -> (usize, u64) {
         let bit = seq % Self::WINDOW;
@@ -98,7 +120,7 @@ impl LostFrames {
 
     fn contains(&self, from: u32, seq: u32) -> bool {
         let (word, bit) = Self::place(seq);
-        from.wrapping_sub(seq) >= Self::REACH || self.bits[word] & bit != 0
+        from.wrapping_sub(seq) >= Self::WINDOW || self.bits[word] & bit != 0
     }
 }
 

@@ -247,11 +247,23 @@ fn give_up(queues: &mut [Option<StreamQueue>], cut: Cut) -> Bytes {
         Kind::Intra => (DropReason::GroupSkipped, DropReason::GroupSkipped),
         _ => (DropReason::Sacrificed, DropReason::ReferenceLost),
     };
-    let mut freed = give_up_one(queue, cut.at, of_root);
-    for at in cut.at + 1..queue.frames.len() {
-        let pending = &queue.frames[at];
-        if pending.given_up.is_none() && queue.misses_reference(&pending.frame) {
-            freed += give_up_one(queue, at, of_rest);
+    let freed = give_up_one(queue, cut.at, of_root);
+    let root = queue.frames[cut.at].frame.seq;
+    freed + give_up_dependents(queue, cut.at + 1, root, of_rest)
+}
+
+/// Marks what waits from this place on and depends on `root`, which is lost; returns the bytes
+/// freed.
+pub(super) fn give_up_dependents(
+    queue: &mut StreamQueue,
+    from: usize,
+    root: u32,
+    reason: DropReason,
+) -> Bytes {
+    let mut freed = Bytes(0);
+    for at in from..queue.frames.len() {
+        if queue.frames[at].given_up.is_none() && queue.depends(at, root) {
+            freed += give_up_one(queue, at, reason);
         }
     }
     freed
