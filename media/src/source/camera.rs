@@ -34,12 +34,21 @@ pub(super) fn feed(what: &str, device: &str) -> Result<Feed, SourceError> {
             _ => "it can't be opened".into(),
         }));
     }
+    camera.set_bus(None);
+    opened(what, device, camera)
+}
+
+/// The feed of a camera that is open, and can tell what it gives.
+fn opened(what: &str, device: &str, camera: gst::Element) -> Result<Feed, SourceError> {
     let caps = camera.static_pad("src").map(|pad| pad.query_caps(None));
     let caps = caps.unwrap_or_else(gst::Caps::new_empty);
-    camera.set_bus(None);
     let Some(line) = line_for(&caps) else {
         let _ = camera.set_state(gst::State::Null);
-        return Err(absent(format!("it gives {caps}, which is no picture that is carried")));
+        return Err(SourceError::Device {
+            device: format!("camera {device}"),
+            message: format!("it gives {caps}, which is no picture that is carried"),
+            remedy: LIST,
+        });
     };
     Feed::parsed(what, Timing::Live, |pipeline| {
         let tail = bin(line)?;
@@ -97,5 +106,47 @@ mod tests {
             let built = bin(line).unwrap();
             assert!(built.static_pad("sink").is_some() && built.static_pad("src").is_some());
         }
+    }
+
+    /// A live test card in the camera's place, behind `convert`: what a device would give.
+    fn fake(convert: &str) -> gst::Element {
+        let line = format!("videotestsrc is-live=true num-buffers=30 pattern=ball ! {convert} ! identity");
+        let bin = gst::parse::bin_from_description(&line, true).unwrap();
+        bin.upcast()
+    }
+
+    /// Pulls ten units off a camera that gives this, and tells their encoding.
+    fn units(convert: &str) -> crate::picture::Codec {
+        use crate::source::feed::Pulled;
+        use crate::source::unit::Format;
+
+        init().unwrap();
+        let mut feed = opened("camera:fake", "fake", fake(convert)).unwrap();
+        assert!(feed.is_live());
+        let mut codec = None;
+        for _ in 0..10 {
+            match feed.pull(std::time::Duration::from_secs(20)).unwrap() {
+                Pulled::Unit(_, caps) => codec = Format::new(&caps).map(|format| format.codec),
+                _ => panic!("the camera {convert} gave nothing"),
+            }
+        }
+        codec.unwrap()
+    }
+
+    #[test]
+    fn a_fake_camera_of_each_kind_delivers() {
+        use crate::picture::Codec;
+
+        let size = "video/x-raw,width=160,height=120,framerate=30/1";
+        assert_eq!(units(&format!("{size},format=YUY2")), Codec::Jpeg);
+        assert_eq!(units(&format!("{size},format=I420 ! jpegenc")), Codec::Jpeg);
+        assert_eq!(units(&format!("{size} ! x264enc tune=zerolatency")), Codec::H264);
+    }
+
+    #[test]
+    fn a_camera_of_another_kind_is_refused() {
+        init().unwrap();
+        let error = opened("camera:fake", "fake", fake("video/x-raw ! theoraenc")).unwrap_err();
+        assert!(error.to_string().contains("no picture that is carried"), "{error}");
     }
 }
