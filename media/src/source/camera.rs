@@ -110,7 +110,8 @@ mod tests {
 
     /// A live test card in the camera's place, behind `convert`: what a device would give.
     fn fake(convert: &str) -> gst::Element {
-        let line = format!("videotestsrc is-live=true num-buffers=30 pattern=ball ! {convert} ! identity");
+        let line =
+            format!("videotestsrc is-live=true num-buffers=30 pattern=ball ! {convert} ! identity");
         let bin = gst::parse::bin_from_description(&line, true).unwrap();
         bin.upcast()
     }
