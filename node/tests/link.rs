@@ -109,6 +109,19 @@ fn the_rate_is_kept_over_every_window() {
 }
 
 #[test]
+fn while_frames_wait_the_link_is_used() {
+    for percent in [150, 96, 60] {
+        let scripts = studio(5, 20);
+        let rate = Bitrate(needed(&scripts).0 * percent / 100);
+        let out = drive(params(Discipline::Dwcs, true, rate), &scripts, |_, _| {});
+        let (sent, could) = (out.link.sent_bytes(), out.link.could_send());
+        let used = sent.0 as f64 / could.0 as f64;
+        // Above 1 where the link is often idle: the packet that a full bucket lets go at once.
+        assert!(used >= 0.98, "{percent} %: {sent} of {could}");
+    }
+}
+
+#[test]
 fn a_small_urgent_frame_overtakes_a_large_one_between_packets() {
     let mut noise = Noise(1);
     let large = video(contract(1000, "0/1"), 1, 1, [200_000, 0, 0], &mut noise);

@@ -69,7 +69,7 @@ impl Measured {
     fn used(&self) -> f64 {
         let sent: u64 = self.reports.iter().map(|r| r.sent_bytes.0).sum();
         let could: u64 = self.reports.iter().map(|r| r.could_send.0).sum();
-        sent as f64 / could.max(1) as f64
+        (sent as f64 / could.max(1) as f64).min(1.0)
     }
 
     /// A row for each stream, and one for all of them.

@@ -180,6 +180,7 @@ impl Link {
             });
             return;
         };
+        self.watch(now);
         let gap = frame.seq.wrapping_sub(expected);
         if gap > GAP_MAX {
             self.begin_afresh(now, stream);
@@ -320,13 +321,18 @@ impl Link {
         }
     }
 
-    /// Expires what is past its deadline; returns the packet that should leave next, if any.
-    /// The same packet may be returned again, or another, until `sent` is called.
-    pub fn poll_transmit(&mut self, now: Instant) -> Option<Transmit> {
+    /// Counts what the rate allowed up to now, if frames waited.
+    fn watch(&mut self, now: Instant) {
         if self.backlog > Bytes(0) {
             self.could_send += self.params.rate * now.since(self.watched);
         }
         self.watched = self.watched.max(now);
+    }
+
+    /// Expires what is past its deadline; returns the packet that should leave next, if any.
+    /// The same packet may be returned again, or another, until `sent` is called.
+    pub fn poll_transmit(&mut self, now: Instant) -> Option<Transmit> {
+        self.watch(now);
         self.next = None;
         loop {
             self.expire(now);
