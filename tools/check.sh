@@ -40,11 +40,7 @@ skip() {
   skipped=$((skipped + 1))
 }
 
-own_crates() { # crates with code under test apart from the workspace's own run
-  cargo metadata --no-deps --format-version 1 --locked >/dev/null
-}
-
-check manifest own_crates
+check manifest cargo metadata --no-deps --format-version 1 --locked
 check fmt cargo fmt --all --check
 check clippy cargo clippy --quiet --locked --workspace --all-targets --all-features -- -D warnings
 check deny cargo deny --all-features check licenses bans sources

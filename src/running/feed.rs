@@ -2,7 +2,7 @@
 //! says so and tries again, waiting longer each time. Nobody else's stream is touched by that.
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -27,7 +27,6 @@ pub(crate) type Thumbnail = (u64, Arc<[u8]>);
 pub(crate) struct FeedStatus {
     state: Mutex<(StreamState, String)>,
     thumbnail: Mutex<Option<Thumbnail>>,
-    restarts: AtomicU64,
 }
 
 impl FeedStatus {
@@ -150,7 +149,6 @@ impl Worker {
                     tracing::warn!(stream = self.reopen.name, %error, ?wait, "source failed");
                     let detail = format!("{error}; trying again in {} s", wait.as_secs());
                     self.status.set(StreamState::Retrying, detail);
-                    self.status.restarts.fetch_add(1, Ordering::Relaxed);
                     self.pause(wait);
                     wait = (wait * 2).min(RETRY.1);
                 }
