@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use core::hint::black_box;
 use std::time::{Duration, Instant as Clock};
 
-use selvedge_stream::{Contract, Kind, Window};
+use selvedge_stream::{Contract, Window};
 use selvedge_units::{Instant, Span};
 
 use crate::{Discipline, Head, Scheduler, StreamIndex};
@@ -54,7 +54,7 @@ fn time(sched: &mut Scheduler, decisions: u64) -> Duration {
 }
 
 fn push(sched: &mut Scheduler, s: StreamIndex) {
-    let head = Head { arrival: Instant::ZERO, kind: Kind::Data, deadline: None };
+    let head = Head::arrived(Instant::ZERO);
     black_box(sched.push_head(s, head));
 }
 

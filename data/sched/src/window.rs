@@ -122,6 +122,16 @@ impl WindowSet {
         self.of_mut(kind).miss()
     }
 
+    /// Where the stream stands in the window of this kind; it has one window for all kinds if
+    /// `per_kind` is false.
+    pub(crate) const fn put(&mut self, kind: Kind, progress: Progress) {
+        *self.of_mut(kind) = progress;
+    }
+
+    pub(crate) const fn per_kind(&self) -> bool {
+        self.per_kind
+    }
+
     const fn slot(&self, kind: Kind) -> usize {
         if self.per_kind { kind as usize } else { 0 }
     }
@@ -149,17 +159,57 @@ impl WindowSet {
     }
 }
 
+/// A window as an integer, 48 bits, the tighter the lower: `x'/y'` as an exact fraction, then
+/// "both 0: higher `y'`" or "equal and not 0: lower `x'`".
+#[inline]
+pub(crate) const fn tightness(window: Window) -> u64 {
+    // Of those with x' = 0 the fraction's place holds at most 65535, which is below the others.
+    let fraction = if window.lose == 0 { (u16::MAX - window.of) as u32 } else { fraction(window) };
+    (fraction as u64) << 16 | window.lose as u64
+}
+
 /// `x'/y'` as an integer in the same order: fractions compare as these do, equal ones equal.
 ///
 /// It is `x' (2^32 - 1) / y'`, rounded down. Two different fractions with terms of 16 bits lie at
 /// least `1 / (65535 * 65534)` apart, which is more than `1 / (2^32 - 1)`: so their scaled values
-/// lie more than 1 apart, and rounding cannot make them equal. `x' = 0` is 0, and only that.
-pub(crate) const fn fraction(window: Window) -> u32 {
+/// lie more than 1 apart, and rounding cannot make them equal. `x' = 0` is 0, and only that: the
+/// least of the others, `1/65535`, is 65537.
+#[inline]
+const fn fraction(window: Window) -> u32 {
     if window.lose == 0 {
         return 0;
     }
+    let scaled = window.lose as u64 * u32::MAX as u64;
+    if let Some(&reciprocal) = RECIPROCALS.get_at(window.of) {
+        // Exact: the reciprocal is too large by less than y'/2^64 of itself, and the product of
+        // less than 2^48, so the quotient's excess is below 2^-16 < 1/y'.
+        return ((scaled as u128 * reciprocal as u128) >> 64) as u32;
+    }
     // At most 2^32 - 1, because x' <= y'.
-    (window.lose as u64 * u32::MAX as u64 / window.of as u64) as u32
+    (scaled / window.of as u64) as u32
+}
+
+/// `2^64 / y'`, rounded up, for the windows in common use: a division costs several
+/// multiplications.
+static RECIPROCALS: Reciprocals = Reciprocals::new();
+
+struct Reciprocals([u64; 256]);
+
+impl Reciprocals {
+    const fn new() -> Self {
+        let mut table = [0; 256];
+        // 2^64 / 1 has no room: windows of one frame take the division.
+        let mut of = 2;
+        while of < table.len() {
+            table[of] = u64::MAX / of as u64 + 1;
+            of += 1;
+        }
+        Self(table)
+    }
+
+    const fn get_at(&self, of: u16) -> Option<&u64> {
+        if of >= 2 && (of as usize) < self.0.len() { Some(&self.0[of as usize]) } else { None }
+    }
 }
 
 #[cfg(test)]

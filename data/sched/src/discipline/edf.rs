@@ -2,12 +2,15 @@
 
 use super::{Rule, Standing};
 
-/// Rank: the deadline.
+/// Rank: the deadline, 64 bits above 48 empty ones.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Edf;
 
 impl Rule for Edf {
-    fn rank(&mut self, head: &Standing) -> u128 {
-        u128::from(head.deadline.0)
+    const DEADLINE_FIRST: bool = true;
+
+    #[inline]
+    fn rank(&self, head: &Standing) -> u128 {
+        u128::from(head.deadline.0) << 48
     }
 }

@@ -1,13 +1,14 @@
-//! `fifo`: first come, first served; the order by arrival is common to all disciplines.
+//! `fifo`: first come, first served.
 
 use super::{Rule, Standing};
 
-/// Rank: nothing.
+/// Rank: the arrival, which breaks ties under every discipline; here it is all that counts.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Fifo;
 
 impl Rule for Fifo {
-    fn rank(&mut self, _: &Standing) -> u128 {
-        0
+    #[inline]
+    fn rank(&self, head: &Standing) -> u128 {
+        u128::from(head.arrival.0) << 48
     }
 }

@@ -16,22 +16,73 @@ mod tests;
 use core::fmt;
 
 use selvedge_stream::Window;
-use selvedge_units::Instant;
+use selvedge_units::{Bytes, Instant, Span};
+
+use crate::tournament::Key;
 
 /// What a discipline may look at when it ranks a stream's head frame.
 #[derive(Clone, Copy, Debug)]
+#[allow(dead_code, reason = "each discipline looks at some of it")]
 pub(crate) struct Standing {
+    pub(crate) stream: u32,
     pub(crate) deadline: Instant,
+    pub(crate) arrival: Instant,
+    pub(crate) period: Span,
     /// The current window `x'/y'` that the frame is counted in, `x' <= y'`.
     pub(crate) window: Window,
     pub(crate) priority: i32,
+    pub(crate) weight: u32,
 }
 
-/// A discipline. Whatever it must remember between decisions (a virtual time) lives in `self`.
+/// A discipline. Whatever it must remember between decisions (a virtual time, a tag for each
+/// stream) lives in `self`.
 pub(crate) trait Rule {
-    /// The lower goes first; never all bits set. Equal ranks go by arrival, then by index.
-    /// Called when a frame becomes head, and again when its deadline or its window changes.
-    fn rank(&mut self, head: &Standing) -> u128;
+    /// The lowest bit of the 64 of the rank that hold a time or a tag. A key has room for 55 of
+    /// them, counted from some epoch; beyond that order is found the long way.
+    const TIME_AT: u32 = 48;
+    /// Whether those bits hold a moment of the scheduler's time, and not a tag that begins at 0.
+    const TIMED: bool = true;
+    /// Whether of two heads the one with the earlier deadline always goes first: then the next
+    /// to expire is the next to go, and no other order need be kept.
+    const DEADLINE_FIRST: bool = false;
+
+    /// Makes room for streams with indexes below `streams`; the only method that allocates.
+    fn grow(&mut self, _streams: usize) {}
+
+    /// A stream begins anew at an index.
+    fn reset(&mut self, _stream: u32) {}
+
+    /// A frame became head. Called before it is ranked.
+    fn head(&mut self, _head: &Standing, _size: Bytes) {}
+
+    /// At most 112 bits; the lower goes first. Equal ranks go by arrival, then by index. The same
+    /// as long as neither the standing changes nor another method is called for this stream.
+    fn rank(&self, head: &Standing) -> u128;
+
+    /// The head goes out.
+    fn served(&mut self, _head: &Standing) {}
+
+    /// The head is lost.
+    fn lost(&mut self, _head: &Standing) {}
+}
+
+/// A rank with its time counted from `epoch` and cut to 55 bits, so that it fits a key. Never out
+/// of order: where the time has no room, what follows it in the rank is left out as well, and
+/// keys that come out equal are told apart by their whole ranks.
+#[inline(always)]
+fn compact<R: Rule>(rank: u128, epoch: u64) -> u128 {
+    const TIME_BITS: u32 = 55;
+    const END: u64 = (1 << TIME_BITS) - 1;
+    let below = rank & ((1 << R::TIME_AT) - 1);
+    let above = rank >> (R::TIME_AT + 64);
+    let time = (rank >> R::TIME_AT) as u64;
+    let since = time.wrapping_sub(epoch);
+    let (time, below) = if time >= epoch && since < END {
+        (since, below)
+    } else {
+        (if time < epoch { 0 } else { END }, 0)
+    };
+    above << (R::TIME_AT + TIME_BITS) | u128::from(time) << R::TIME_AT | below
 }
 
 macro_rules! disciplines {
@@ -67,11 +118,65 @@ macro_rules! disciplines {
             $($name($rule),)*
         }
 
-        impl Rule for AnyRule {
-            fn rank(&mut self, head: &Standing) -> u128 {
+        impl AnyRule {
+            pub(crate) const fn timed(&self) -> bool {
+                match self {
+                    $(Self::$name(_) => <$rule>::TIMED,)*
+                }
+            }
+
+            pub(crate) const fn deadline_first(&self) -> bool {
+                match self {
+                    $(Self::$name(_) => <$rule>::DEADLINE_FIRST,)*
+                }
+            }
+
+            pub(crate) fn grow(&mut self, streams: usize) {
+                match self {
+                    $(Self::$name(rule) => rule.grow(streams),)*
+                }
+            }
+
+            pub(crate) fn reset(&mut self, stream: u32) {
+                match self {
+                    $(Self::$name(rule) => rule.reset(stream),)*
+                }
+            }
+
+            #[inline]
+            pub(crate) fn head(&mut self, head: &Standing, size: Bytes) {
+                match self {
+                    $(Self::$name(rule) => rule.head(head, size),)*
+                }
+            }
+
+            pub(crate) fn rank(&self, head: &Standing) -> u128 {
                 match self {
                     $(Self::$name(rule) => rule.rank(head),)*
                 }
+            }
+
+            #[inline]
+            pub(crate) fn served(&mut self, head: &Standing) {
+                match self {
+                    $(Self::$name(rule) => rule.served(head),)*
+                }
+            }
+
+            #[inline]
+            pub(crate) fn lost(&mut self, head: &Standing) {
+                match self {
+                    $(Self::$name(rule) => rule.lost(head),)*
+                }
+            }
+
+            /// The rank of a head as a key.
+            #[inline]
+            pub(crate) fn key(&self, head: &Standing, epoch: u64) -> Key {
+                let rank = match self {
+                    $(Self::$name(rule) => compact::<$rule>(rule.rank(head), epoch),)*
+                };
+                Key::new(rank, head.stream)
             }
         }
     };

@@ -4,7 +4,15 @@ use super::*;
 use Discipline::{Dwcs, Dwcs98, Edf, Fifo, Priority};
 
 const fn head(deadline: u64, lose: u16, of: u16, priority: i32) -> Standing {
-    Standing { deadline: Instant(deadline), window: Window { lose, of }, priority }
+    Standing {
+        stream: 0,
+        deadline: Instant(deadline),
+        arrival: Instant::ZERO,
+        period: Span(1),
+        window: Window { lose, of },
+        priority,
+        weight: 1,
+    }
 }
 
 fn rank(discipline: Discipline, standing: &Standing) -> u128 {
