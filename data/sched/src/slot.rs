@@ -126,6 +126,16 @@ impl Flags {
     }
 
     #[inline]
+    pub(crate) const fn with(self, flag: Self) -> Self {
+        Self(self.0 | flag.0)
+    }
+
+    #[inline]
+    pub(crate) const fn without(self, flag: Self) -> Self {
+        Self(self.0 & !flag.0)
+    }
+
+    #[inline]
     pub(crate) const fn set(&mut self, flag: Self, on: bool) {
         self.0 = if on { self.0 | flag.0 } else { self.0 & !flag.0 };
     }

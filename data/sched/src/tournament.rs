@@ -2,65 +2,62 @@
 //!
 //! The scheduler enters a key for each head frame that competes and takes it out again. Four
 //! contenders meet in one cache line, and their winner goes up; so a change touches one line for
-//! each level, log4 N of them, and waits for one comparison in each (the software form of
-//! ShareStreams' decision blocks; a loser tree waits for twice as many). A key holds its leaf's
-//! number in its low bits. Where two keys differ in nothing else the caller breaks the tie.
+//! each level, log4 N of them, and waits for one comparison in each (ShareStreams' decision blocks
+//! in software; a loser tree waits for twice as many, and changes only where the last winner was).
+//! Where two keys are equal the caller breaks the tie.
 //!
 //! Taking out the winner is put off until something else changes: if it comes back with another
 //! key, as a stream does that is served and has a next frame, one pass does both.
 
 use alloc::vec::Vec;
+use core::hint::select_unpredictable;
 
 use crate::prefetch::prefetch;
 
-/// What a decision compares: a rank, and below it the number of the leaf.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Key(u128);
+/// Nothing: after every key that is in.
+pub(crate) const NO_KEY: u64 = u64::MAX;
+const NOBODY: u32 = u32::MAX;
+/// 4^16 leaves are all that there are numbers for.
+const LEVELS: usize = 16;
+/// Of the winners of so many levels below the root, each is soon the winner of all: its cache
+/// lines are fetched when it gets there.
+const SOON: usize = 3;
+/// Levels of up to that many groups fit the first-level cache.
+const NEAR_GROUPS: usize = 64;
 
-impl Key {
-    const LEAF_BITS: u32 = 24;
-    /// Leaves are numbered below this.
-    pub(crate) const LEAVES: u32 = (1 << Self::LEAF_BITS) - 4;
-    /// Ranks are below `2^RANK_BITS`.
-    pub(crate) const RANK_BITS: u32 = 127 - Self::LEAF_BITS;
+/// A leaf that is in, and its key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub(crate) key: u64,
+    pub(crate) leaf: u32,
+}
 
-    pub(crate) const fn new(rank: u128, leaf: u32) -> Self {
-        Self(rank << Self::LEAF_BITS | leaf as u128)
-    }
+impl Entry {
+    const NONE: Self = Self { key: NO_KEY, leaf: NOBODY };
 
-    /// Nothing: after every real key. Those of different leaves differ, so they are no ties.
-    const fn none(leaf: u32) -> Self {
-        Self::new(1 << Self::RANK_BITS | leaf as u128, leaf)
-    }
-
-    const fn is_real(self) -> bool {
-        self.0 >> 127 == 0
-    }
-
-    pub(crate) const fn leaf(self) -> u32 {
-        self.0 as u32 & ((1 << Self::LEAF_BITS) - 1)
-    }
-
-    pub(crate) const fn rank(self) -> u128 {
-        self.0 >> Self::LEAF_BITS
-    }
-
-    /// The lower of two. Of equal ranks, the one that `before` says.
+    /// The lower of two. Of equal keys, the one that `before` says.
     #[inline(always)]
     fn lower(self, other: Self, before: &impl Fn(u32, u32) -> bool) -> Self {
-        if (self.0 ^ other.0) >> Self::LEAF_BITS == 0 {
+        if self.key == other.key {
             return self.tied(other, before);
         }
-        // Written with both halves, so that it becomes conditional moves.
-        if other.0 < self.0 { other } else { self }
+        let less = other.key < self.key;
+        Self {
+            key: select_unpredictable(less, other.key, self.key),
+            leaf: select_unpredictable(less, other.leaf, self.leaf),
+        }
     }
 
-    #[cold]
-    #[inline(never)]
+    #[inline(always)]
     fn tied(self, other: Self, before: &impl Fn(u32, u32) -> bool) -> Self {
-        let other_first = self.is_real() && before(other.leaf(), self.leaf());
-        if other_first { other } else { self }
+        if self.key == NO_KEY || !before_cold(other.leaf, self.leaf, before) { self } else { other }
     }
+}
+
+#[cold]
+#[inline(never)]
+fn before_cold(a: u32, b: u32, before: &impl Fn(u32, u32) -> bool) -> bool {
+    before(a, b)
 }
 
 /// Breaks ties by the lower leaf.
@@ -68,31 +65,40 @@ pub(crate) const fn lower_leaf(a: u32, b: u32) -> bool {
     a < b
 }
 
-/// Four contenders in one cache line.
+/// The keys of four neighbouring leaves.
+#[derive(Clone, Copy, Debug)]
+#[repr(align(32))]
+struct Leaves([u64; 4]);
+
+/// The winners of four neighbouring groups, in one cache line.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(64))]
-struct Group([Key; 4]);
+struct Group {
+    keys: [u64; 4],
+    leaves: [u32; 4],
+}
 
-const NOBODY: u32 = u32::MAX;
-/// 4^12 leaves are all that a key can number.
-const LEVELS: usize = 12;
-/// Of the winners of so many levels below the root, each is soon the winner of all: its cache
-/// lines are fetched when it gets there.
-const SOON: usize = 3;
-/// Levels below that many groups fit the first-level cache.
-const NEAR_GROUPS: usize = 64;
+impl Group {
+    #[inline(always)]
+    fn at(&self, place: usize) -> Entry {
+        Entry { key: self.keys[place], leaf: self.leaves[place] }
+    }
+}
 
 /// The tree.
 #[derive(Clone, Debug)]
 pub(crate) struct Tournament {
-    /// Level by level, the leaves first.
-    groups: Vec<Group>,
-    /// Where each level begins.
+    bottom: Vec<Leaves>,
+    /// Level by level, the lowest first.
+    upper: Vec<Group>,
+    /// Where each level begins in `upper`.
     starts: [u32; LEVELS],
+    /// How many levels `upper` has.
     depth: usize,
-    /// How many levels, from the leaves up, are too large for the first-level cache.
-    far: usize,
-    root: Key,
+    /// How many of these, from the lowest up, are too large for the first-level cache; `None` if
+    /// even the bottom is not.
+    far: Option<usize>,
+    root: Entry,
     /// The winner, if it has left and the tree still shows it.
     vacant: u32,
     /// A leaf that is likely to win soon.
@@ -102,11 +108,12 @@ pub(crate) struct Tournament {
 impl Default for Tournament {
     fn default() -> Self {
         Self {
-            groups: Vec::new(),
+            bottom: Vec::new(),
+            upper: Vec::new(),
             starts: [0; LEVELS],
             depth: 0,
-            far: 0,
-            root: Key::none(0),
+            far: None,
+            root: Entry::NONE,
             vacant: NOBODY,
             soon: 0,
         }
@@ -117,138 +124,155 @@ impl Tournament {
     /// Makes room for `leaves`, keeping the keys. O(leaves).
     pub(crate) fn grow(&mut self, leaves: usize, before: &impl Fn(u32, u32) -> bool) {
         self.settle(before);
-        let bottom = if self.depth == 0 { 0 } else { self.level_len(0) };
-        let mut groups: Vec<Group> = self.groups[..bottom].to_vec();
-        let mut level = leaves.div_ceil(4).max(1);
-        while groups.len() < level {
-            let first = 4 * groups.len() as u32;
-            groups.push(Group([0, 1, 2, 3].map(|n| Key::none(first + n))));
-        }
-        self.depth = 1;
-        self.far = 0;
+        let mut level = leaves.div_ceil(4).max(self.bottom.len()).max(1);
+        self.bottom.resize(level, Leaves([NO_KEY; 4]));
+        self.far = (level > NEAR_GROUPS).then_some(0);
+        self.upper.clear();
+        self.depth = 0;
         while level > 1 {
-            if level > NEAR_GROUPS {
-                self.far = self.depth;
-            }
-            self.starts[self.depth] = groups.len() as u32;
-            self.depth += 1;
             level = level.div_ceil(4);
-            // Places above no group hold a key of their own that never wins.
-            let empty = Group([0, 1, 2, 3].map(|n| Key::none(Key::LEAVES + n)));
-            groups.resize(groups.len() + level, empty);
-        }
-        self.groups = groups;
-        self.rebuild(before);
-    }
-
-    /// Gives every leaf that is in a new key.
-    pub(crate) fn rekey(&mut self, key: impl Fn(u32) -> Key, before: &impl Fn(u32, u32) -> bool) {
-        self.settle(before);
-        let bottom = if self.depth == 0 { 0 } else { self.level_len(0) };
-        for group in &mut self.groups[..bottom] {
-            for place in group.0.iter_mut().filter(|place| place.is_real()) {
-                *place = key(place.leaf());
+            self.starts[self.depth] = self.upper.len() as u32;
+            self.depth += 1;
+            if level > NEAR_GROUPS {
+                self.far = Some(self.depth);
             }
+            let empty = Group { keys: [NO_KEY; 4], leaves: [NOBODY; 4] };
+            self.upper.resize(self.upper.len() + level, empty);
         }
         self.rebuild(before);
     }
 
-    fn level_len(&self, level: usize) -> usize {
-        let end = if level + 1 < self.depth {
-            self.starts[level + 1] as usize
-        } else {
-            self.groups.len()
-        };
-        end - self.starts[level] as usize
-    }
-
-    fn rebuild(&mut self, before: &impl Fn(u32, u32) -> bool) {
-        for level in 0..self.depth {
-            for n in 0..self.level_len(level) {
-                let [a, b, c, d] = self.groups[self.starts[level] as usize + n].0;
-                let winner = a.lower(b, before).lower(c.lower(d, before), before);
-                match self.starts.get(level + 1).filter(|_| level + 1 < self.depth) {
-                    Some(&above) => self.groups[above as usize + n / 4].0[n % 4] = winner,
-                    None => self.root = winner,
+    /// Gives every leaf that is in a new key. O(leaves).
+    pub(crate) fn rekey(&mut self, key: impl Fn(u32) -> u64, before: &impl Fn(u32, u32) -> bool) {
+        self.settle(before);
+        for (group, first) in self.bottom.iter_mut().zip((0..).step_by(4)) {
+            for (place, leaf) in group.0.iter_mut().zip(first..) {
+                if *place != NO_KEY {
+                    *place = key(leaf);
                 }
             }
         }
+        self.rebuild(before);
     }
 
-    /// Enters or changes the key of a leaf. O(log N).
-    #[inline]
-    pub(crate) fn enter(&mut self, key: Key, before: &impl Fn(u32, u32) -> bool) {
-        if self.vacant != NOBODY {
-            if self.vacant == key.leaf() {
-                self.vacant = NOBODY;
-            } else {
-                self.settle(before);
+    fn rebuild(&mut self, before: &impl Fn(u32, u32) -> bool) {
+        let mut winners: Vec<Entry> = (0..self.bottom.len())
+            .map(|n| least(&[0, 1, 2, 3].map(|place| self.leaf(4 * n + place)), before))
+            .collect();
+        for level in 0..self.depth {
+            for (n, winner) in winners.iter().enumerate() {
+                let group = &mut self.upper[self.starts[level] as usize + n / 4];
+                group.keys[n % 4] = winner.key;
+                group.leaves[n % 4] = winner.leaf;
             }
+            winners = winners.chunks(4).map(|four| least(four, before)).collect();
         }
-        self.replay(key.leaf(), key, before);
+        self.root = least(&winners, before);
+    }
+
+    fn leaf(&self, leaf: usize) -> Entry {
+        let key = self.bottom[leaf / 4].0[leaf % 4];
+        if key == NO_KEY { Entry::NONE } else { Entry { key, leaf: leaf as u32 } }
+    }
+
+    /// Enters or changes the key of a leaf, any but `NO_KEY`. O(log N).
+    #[inline(always)]
+    pub(crate) fn enter(&mut self, leaf: u32, key: u64, before: &impl Fn(u32, u32) -> bool) {
+        debug_assert_ne!(key, NO_KEY, "a key has all bits set");
+        if self.vacant != NOBODY && self.vacant != leaf {
+            self.settle(before);
+        }
+        self.vacant = NOBODY;
+        self.replay(leaf, key, before);
     }
 
     /// Takes a leaf out; nothing to do if it is not in. O(log N), and O(1) if it is the winner.
     #[inline]
     pub(crate) fn leave(&mut self, leaf: u32, before: &impl Fn(u32, u32) -> bool) {
-        if self.vacant == NOBODY && self.root.leaf() == leaf && self.root.is_real() {
+        if self.root.leaf == leaf {
+            // It may be gone already: then this changes nothing.
             self.vacant = leaf;
-        } else if self.vacant != leaf
-            && self.groups[leaf as usize / 4].0[leaf as usize % 4].is_real()
-        {
+        } else {
+            self.leave_early(leaf, before);
+        }
+    }
+
+    #[inline(never)]
+    fn leave_early(&mut self, leaf: u32, before: &impl Fn(u32, u32) -> bool) {
+        if self.bottom[leaf as usize / 4].0[leaf as usize % 4] != NO_KEY {
             self.settle(before);
-            self.replay(leaf, Key::none(leaf), before);
+            self.replay(leaf, NO_KEY, before);
         }
     }
 
     /// Does what was put off.
-    #[inline]
-    pub(crate) fn settle(&mut self, before: &impl Fn(u32, u32) -> bool) {
+    #[inline(never)]
+    fn settle(&mut self, before: &impl Fn(u32, u32) -> bool) {
         if self.vacant != NOBODY {
             let leaf = core::mem::replace(&mut self.vacant, NOBODY);
-            self.replay(leaf, Key::none(leaf), before);
+            self.replay(leaf, NO_KEY, before);
         }
     }
 
-    #[inline]
-    fn replay(&mut self, leaf: u32, key: Key, before: &impl Fn(u32, u32) -> bool) {
-        let mut winner = key;
-        let mut at = leaf as usize;
-        let soon = self.depth.wrapping_sub(SOON + 1);
-        for level in 0..self.depth {
-            let group = &mut self.groups[self.starts[level] as usize + at / 4].0;
+    #[inline(always)]
+    fn replay(&mut self, leaf: u32, key: u64, before: &impl Fn(u32, u32) -> bool) {
+        let mut at = leaf as usize / 4;
+        let group = &mut self.bottom[at].0;
+        let (first, place) = (leaf & !3, leaf as usize % 4);
+        group[place] = key;
+        let rival = |of: usize| Entry { key: group[place ^ of], leaf: first | (place ^ of) as u32 };
+        let rivals = rival(2).lower(rival(3), before).lower(rival(1), before);
+        let mut winner = Entry { key, leaf }.lower(rivals, before);
+        let soon = self.depth.wrapping_sub(SOON);
+        for (level, &start) in self.starts[..self.depth].iter().enumerate() {
+            if level == soon {
+                self.soon = winner.leaf;
+            }
+            let group = &mut self.upper[start as usize + at / 4];
             let place = at % 4;
             // If this is another stream that won here before, nothing changes from here on.
-            if group[place] == winner && winner.leaf() != leaf {
+            if group.at(place) == winner && winner.leaf != leaf {
                 return;
             }
-            group[place] = winner;
-            let others = group[place ^ 2].lower(group[place ^ 3], before);
-            let others = others.lower(group[place ^ 1], before);
-            winner = winner.lower(others, before);
+            group.keys[place] = winner.key;
+            group.leaves[place] = winner.leaf;
+            let rivals = group.at(place ^ 2).lower(group.at(place ^ 3), before);
+            winner = winner.lower(rivals.lower(group.at(place ^ 1), before), before);
             at /= 4;
-            if level == soon {
-                self.soon = winner.leaf();
-            }
         }
         self.root = winner;
     }
 
     /// The lowest key, if any is in. O(1); O(log N) just after the winner has left.
     #[inline]
-    pub(crate) fn winner(&self, before: &impl Fn(u32, u32) -> bool) -> Option<Key> {
-        let winner = if self.vacant == NOBODY { self.root } else { self.winner_but_vacant(before) };
-        winner.is_real().then_some(winner)
+    pub(crate) fn winner(&self, before: &impl Fn(u32, u32) -> bool) -> Option<Entry> {
+        let winner = if self.vacant == NOBODY { self.root } else { self.runner_up(before) };
+        (winner.key != NO_KEY).then_some(winner)
+    }
+
+    /// The winner, if a look is enough to tell it.
+    #[inline(always)]
+    pub(crate) fn winner_at_hand(&self) -> Option<Entry> {
+        (self.vacant == NOBODY && self.root.key != NO_KEY).then_some(self.root)
+    }
+
+    /// Whether all keys are above `key`, as far as a look can tell: the winner that has left
+    /// still counts.
+    #[inline(always)]
+    pub(crate) const fn is_after(&self, key: u64) -> bool {
+        self.root.key > key
     }
 
     #[inline(never)]
-    fn winner_but_vacant(&self, before: &impl Fn(u32, u32) -> bool) -> Key {
-        let mut winner = Key::none(self.vacant);
-        let mut at = self.vacant as usize;
-        for level in 0..self.depth {
-            let group = &self.groups[self.starts[level] as usize + at / 4].0;
-            for other in 1..4 {
-                winner = winner.lower(group[(at % 4) ^ other], before);
+    fn runner_up(&self, before: &impl Fn(u32, u32) -> bool) -> Entry {
+        let vacant = self.vacant as usize;
+        let rivals = [1, 2, 3].map(|of| self.leaf(vacant ^ of));
+        let mut winner = least(&rivals, before);
+        let mut at = vacant / 4;
+        for &start in &self.starts[..self.depth] {
+            let group = &self.upper[start as usize + at / 4];
+            for of in 1..4 {
+                winner = winner.lower(group.at((at % 4) ^ of), before);
             }
             at /= 4;
         }
@@ -259,38 +283,43 @@ impl Tournament {
     /// tree are being fetched. `None` where all of the tree is near.
     #[inline]
     pub(crate) fn fetch_ahead(&self) -> Option<u32> {
-        if self.far == 0 {
-            return None;
-        }
-        let mut at = self.soon as usize;
-        for level in 0..self.far {
+        let far = self.far?;
+        let mut at = self.soon as usize / 4;
+        prefetch(self.bottom.get(at)?);
+        for &start in &self.starts[..far] {
             at /= 4;
-            if let Some(group) = self.groups.get(self.starts[level] as usize + at) {
-                prefetch(group);
-            }
+            prefetch(self.upper.get(start as usize + at)?);
         }
         Some(self.soon)
     }
 
     /// Goes down the tree: `look` sees the winner of each subtree, and at the bottom each key
     /// that is in (`true`); it says whether to look below.
-    pub(crate) fn search(&self, mut look: impl FnMut(Key, bool) -> bool) {
-        if let Some(top) = self.depth.checked_sub(1) {
-            self.search_in(top, 0, &mut look);
+    pub(crate) fn search(&self, mut look: impl FnMut(Entry, bool) -> bool) {
+        if !self.bottom.is_empty() {
+            self.search_in(self.depth, 0, &mut look);
         }
     }
 
-    fn search_in(&self, level: usize, group: usize, look: &mut impl FnMut(Key, bool) -> bool) {
-        for (n, key) in self.groups[self.starts[level] as usize + group].0.into_iter().enumerate() {
-            let gone = key.leaf() == self.vacant;
-            if !key.is_real() || (level == 0 && gone) {
+    fn search_in(&self, height: usize, group: usize, look: &mut impl FnMut(Entry, bool) -> bool) {
+        for n in 4 * group..4 * group + 4 {
+            let entry = match height.checked_sub(1) {
+                None => self.leaf(n),
+                Some(level) => self.upper[self.starts[level] as usize + group].at(n % 4),
+            };
+            let gone = entry.leaf == self.vacant;
+            if entry.key == NO_KEY || (height == 0 && gone) {
                 continue;
             }
-            if (gone || look(key, level == 0)) && level > 0 {
-                self.search_in(level - 1, 4 * group + n, look);
+            if (gone || look(entry, height == 0)) && height > 0 {
+                self.search_in(height - 1, n, look);
             }
         }
     }
+}
+
+fn least(entries: &[Entry], before: &impl Fn(u32, u32) -> bool) -> Entry {
+    entries.iter().fold(Entry::NONE, |least, &entry| entry.lower(least, before))
 }
 
 #[cfg(test)]
@@ -316,17 +345,17 @@ mod tests {
                 }
                 plain[leaf as usize] = rank;
                 match rank {
-                    Some(rank) => tree.enter(Key::new(rank.into(), leaf), &before),
+                    Some(rank) => tree.enter(leaf, rank, &before),
                     None => tree.leave(leaf, &before),
                 }
                 let real = || (0..80).filter_map(|leaf| Some((plain[leaf as usize]?, leaf)));
                 let lowest = real().min_by_key(|&(rank, leaf)| (rank, u32::MAX - leaf));
-                let winner = tree.winner(&before).map(|key| (key.rank() as u64, key.leaf()));
+                let winner = tree.winner(&before).map(|entry| (entry.key, entry.leaf));
                 prop_assert_eq!(winner, lowest);
                 let mut seen = Vec::new();
-                tree.search(|key, bottom| {
+                tree.search(|entry, bottom| {
                     if bottom {
-                        seen.push((key.rank() as u64, key.leaf()));
+                        seen.push((entry.key, entry.leaf));
                     }
                     true
                 });
@@ -334,11 +363,11 @@ mod tests {
                 prop_assert_eq!(seen, real().collect::<Vec<_>>());
             }
             // New keys for all, in another order.
-            let rekeyed = |leaf: u32| Key::new(u128::from(leaf * 7 % 5), leaf);
+            let rekeyed = |leaf: u32| u64::from(leaf * 7 % 5);
             tree.rekey(rekeyed, &before);
             let lowest = (0..80_u32).filter(|&leaf| plain[leaf as usize].is_some())
                 .min_by_key(|&leaf| (leaf * 7 % 5, u32::MAX - leaf));
-            prop_assert_eq!(tree.winner(&before).map(Key::leaf), lowest);
+            prop_assert_eq!(tree.winner(&before).map(|entry| entry.leaf), lowest);
         }
     }
 }

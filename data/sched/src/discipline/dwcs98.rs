@@ -1,25 +1,33 @@
 //! `dwcs98`: the tightest window first, then the deadline (NI coprocessors, section 2.2.4).
 
-use super::{Rule, Standing};
+use selvedge_units::Instant;
+
+use super::{Rule, Standing, coarse};
 use crate::window::tightness;
 
-/// Rank, from the top bit down: 16 bits free, fraction 32, deadline 64, `x'` 16. Where `x' = 0`
-/// the fraction's place holds how far `y'` lies below its highest, and the deadline counts only
-/// between streams without a window: between the others its place holds the arrival, next in order.
+/// Rank: the fraction, which holds `y'` where `x' = 0`; the deadline; `x'`. "Both 0 with `y' = 0`
+/// for both: lower `D`; otherwise higher `y'`": so between streams with a window and `x' = 0` the
+/// deadline does not count, and its place holds the arrival, which is next in order. Key: the
+/// fraction, 32 bits, and that time as far as the others can tell it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Dwcs98;
 
+impl Dwcs98 {
+    #[inline]
+    fn time(head: &Standing) -> Instant {
+        let timed = head.window.lose != 0 || head.window.of == 0;
+        if timed { head.deadline } else { head.arrival }
+    }
+}
+
 impl Rule for Dwcs98 {
-    const TIME_AT: u32 = 16;
+    fn rank(&self, head: &Standing) -> u128 {
+        let tightness = u128::from(tightness(head.window));
+        (tightness >> 16) << 80 | u128::from(Self::time(head).0) << 16 | tightness & 0xffff
+    }
 
     #[inline]
-    fn rank(&self, head: &Standing) -> u128 {
-        let tightness = tightness(head.window);
-        // "both 0 with y' = 0 for both: lower D; otherwise higher y'".
-        let timed = head.window.lose != 0 || head.window.of == 0;
-        let time = if timed { head.deadline } else { head.arrival };
-        u128::from(tightness >> 16) << 80
-            | u128::from(time.0) << 16
-            | u128::from(tightness & 0xffff)
+    fn key(&self, head: &Standing, _: Instant) -> u64 {
+        (tightness(head.window) >> 16) << 32 | coarse(Self::time(head))
     }
 }

@@ -1,16 +1,22 @@
 //! `edf`: earliest deadline first.
 
-use super::{Rule, Standing};
+use selvedge_units::Instant;
 
-/// Rank: the deadline, 64 bits above 48 empty ones.
+use super::{Rule, Standing, fine};
+
+/// Rank and key: the deadline.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Edf;
 
 impl Rule for Edf {
     const DEADLINE_FIRST: bool = true;
 
-    #[inline]
     fn rank(&self, head: &Standing) -> u128 {
-        u128::from(head.deadline.0) << 48
+        head.deadline.0.into()
+    }
+
+    #[inline]
+    fn key(&self, head: &Standing, _: Instant) -> u64 {
+        fine(head.deadline)
     }
 }

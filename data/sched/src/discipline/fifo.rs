@@ -1,14 +1,20 @@
 //! `fifo`: first come, first served.
 
-use super::{Rule, Standing};
+use selvedge_units::Instant;
 
-/// Rank: the arrival, which breaks ties under every discipline; here it is all that counts.
+use super::{Rule, Standing, fine};
+
+/// Rank: nothing, since the order by arrival is common to all disciplines. Key: the arrival.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Fifo;
 
 impl Rule for Fifo {
+    fn rank(&self, _: &Standing) -> u128 {
+        0
+    }
+
     #[inline]
-    fn rank(&self, head: &Standing) -> u128 {
-        u128::from(head.arrival.0) << 48
+    fn key(&self, head: &Standing, _: Instant) -> u64 {
+        fine(head.arrival)
     }
 }

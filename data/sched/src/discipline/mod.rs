@@ -18,8 +18,6 @@ use core::fmt;
 use selvedge_stream::Window;
 use selvedge_units::{Bytes, Instant, Span};
 
-use crate::tournament::Key;
-
 /// What a discipline may look at when it ranks a stream's head frame.
 #[derive(Clone, Copy, Debug)]
 #[allow(dead_code, reason = "each discipline looks at some of it")]
@@ -37,11 +35,6 @@ pub(crate) struct Standing {
 /// A discipline. Whatever it must remember between decisions (a virtual time, a tag for each
 /// stream) lives in `self`.
 pub(crate) trait Rule {
-    /// The lowest bit of the 64 of the rank that hold a time or a tag. A key has room for 55 of
-    /// them, counted from some epoch; beyond that order is found the long way.
-    const TIME_AT: u32 = 48;
-    /// Whether those bits hold a moment of the scheduler's time, and not a tag that begins at 0.
-    const TIMED: bool = true;
     /// Whether of two heads the one with the earlier deadline always goes first: then the next
     /// to expire is the next to go, and no other order need be kept.
     const DEADLINE_FIRST: bool = false;
@@ -53,40 +46,43 @@ pub(crate) trait Rule {
     fn reset(&mut self, _stream: u32) {}
 
     /// A frame became head. Called before it is ranked.
+    #[inline]
     fn head(&mut self, _head: &Standing, _size: Bytes) {}
 
-    /// At most 112 bits; the lower goes first. Equal ranks go by arrival, then by index. The same
-    /// as long as neither the standing changes nor another method is called for this stream.
+    /// All that the discipline compares; the lower goes first. Equal ranks go by arrival, then by
+    /// index. The same as long as neither the standing changes nor another method is called for
+    /// this stream.
     fn rank(&self, head: &Standing) -> u128;
 
+    /// Rank and arrival as far as 64 bits can tell them: of two heads, the one that goes first
+    /// never has the higher key. Where keys are equal, ranks and arrivals decide, which takes
+    /// longer. Never all bits set. Times may be counted from `epoch`, not far behind the present.
+    fn key(&self, head: &Standing, epoch: Instant) -> u64;
+
     /// The head goes out.
+    #[inline]
     fn served(&mut self, _head: &Standing) {}
 
     /// The head is lost.
+    #[inline]
     fn lost(&mut self, _head: &Standing) {}
 }
 
-/// A rank with its time counted from `epoch` and cut to 55 bits, so that it fits a key. Never out
-/// of order: where the time has no room, what follows it in the rank is left out as well, and
-/// keys that come out equal are told apart by their whole ranks.
+/// A moment in 64 bits of a key; the last two moments come out equal.
 #[inline(always)]
-fn compact<R: Rule>(rank: u128, epoch: u64) -> u128 {
-    const TIME_BITS: u32 = 55;
-    const END: u64 = (1 << TIME_BITS) - 1;
-    let below = rank & ((1 << R::TIME_AT) - 1);
-    let above = rank >> (R::TIME_AT + 64);
-    let time = (rank >> R::TIME_AT) as u64;
-    let since = time.wrapping_sub(epoch);
-    let (time, below) = if time >= epoch && since < END {
-        (since, below)
-    } else {
-        (if time < epoch { 0 } else { END }, 0)
-    };
-    above << (R::TIME_AT + TIME_BITS) | u128::from(time) << R::TIME_AT | below
+fn fine(time: Instant) -> u64 {
+    time.0.min(u64::MAX - 1)
+}
+
+/// A moment as far as 31 bits can tell it: exact below 2^26, then to 26 significant bits.
+#[inline(always)]
+fn coarse(time: Instant) -> u64 {
+    let excess = (64 - time.0.leading_zeros()).saturating_sub(26);
+    (u64::from(excess) << 25) + (time.0 >> excess)
 }
 
 macro_rules! disciplines {
-    ($($(#[$meta:meta])* $name:ident = $text:literal => $rule:ty;)*) => {
+    (($d:tt) $($(#[$meta:meta])* $name:ident = $text:literal => $rule:ty;)*) => {
         /// The order in which streams are served.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
         pub enum Discipline {
@@ -105,6 +101,12 @@ macro_rules! disciplines {
                 }
             }
 
+            pub(crate) const fn goes_by_deadline(self) -> bool {
+                match self {
+                    $(Self::$name => <$rule>::DEADLINE_FIRST,)*
+                }
+            }
+
             pub(crate) fn rule(self) -> AnyRule {
                 match self {
                     $(Self::$name => AnyRule::$name(<$rule>::default()),)*
@@ -118,71 +120,20 @@ macro_rules! disciplines {
             $($name($rule),)*
         }
 
-        impl AnyRule {
-            pub(crate) const fn timed(&self) -> bool {
-                match self {
-                    $(Self::$name(_) => <$rule>::TIMED,)*
+        /// Does something with the rule that is in an [`AnyRule`], whichever it is; compiled for
+        /// each of them.
+        macro_rules! with_rule {
+            ($d any:expr, $d rule:ident => $d body:expr) => {
+                match $d any {
+                    $(crate::discipline::AnyRule::$name($d rule) => $d body,)*
                 }
-            }
-
-            pub(crate) const fn deadline_first(&self) -> bool {
-                match self {
-                    $(Self::$name(_) => <$rule>::DEADLINE_FIRST,)*
-                }
-            }
-
-            pub(crate) fn grow(&mut self, streams: usize) {
-                match self {
-                    $(Self::$name(rule) => rule.grow(streams),)*
-                }
-            }
-
-            pub(crate) fn reset(&mut self, stream: u32) {
-                match self {
-                    $(Self::$name(rule) => rule.reset(stream),)*
-                }
-            }
-
-            #[inline]
-            pub(crate) fn head(&mut self, head: &Standing, size: Bytes) {
-                match self {
-                    $(Self::$name(rule) => rule.head(head, size),)*
-                }
-            }
-
-            pub(crate) fn rank(&self, head: &Standing) -> u128 {
-                match self {
-                    $(Self::$name(rule) => rule.rank(head),)*
-                }
-            }
-
-            #[inline]
-            pub(crate) fn served(&mut self, head: &Standing) {
-                match self {
-                    $(Self::$name(rule) => rule.served(head),)*
-                }
-            }
-
-            #[inline]
-            pub(crate) fn lost(&mut self, head: &Standing) {
-                match self {
-                    $(Self::$name(rule) => rule.lost(head),)*
-                }
-            }
-
-            /// The rank of a head as a key.
-            #[inline]
-            pub(crate) fn key(&self, head: &Standing, epoch: u64) -> Key {
-                let rank = match self {
-                    $(Self::$name(rule) => compact::<$rule>(rule.rank(head), epoch),)*
-                };
-                Key::new(rank, head.stream)
-            }
+            };
         }
+        pub(crate) use with_rule;
     };
 }
 
-disciplines! {
+disciplines! { ($)
     /// Earliest deadline first, then window (ShareStreams Table 2, Q-Fabric Table 1).
     #[default]
     Dwcs = "dwcs" => dwcs::Dwcs;

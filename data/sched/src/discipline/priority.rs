@@ -1,18 +1,28 @@
 //! `priority`: highest priority first.
 
-use super::{Rule, Standing};
+use selvedge_units::Instant;
 
-/// Rank: how far the priority lies below the highest that there is, 32 bits; the arrival, which
-/// breaks ties under every discipline, 64; 16 empty ones.
+use super::{Rule, Standing, coarse};
+
+/// Rank: how far the priority lies below the highest that there is. Key: that, and the arrival,
+/// next in order, as far as the other 32 bits can tell it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Priority;
 
+impl Priority {
+    #[inline]
+    fn below_highest(head: &Standing) -> u32 {
+        i32::MAX.abs_diff(head.priority)
+    }
+}
+
 impl Rule for Priority {
-    const TIME_AT: u32 = 16;
+    fn rank(&self, head: &Standing) -> u128 {
+        Self::below_highest(head).into()
+    }
 
     #[inline]
-    fn rank(&self, head: &Standing) -> u128 {
-        let below_highest = i32::MAX.abs_diff(head.priority);
-        u128::from(below_highest) << 80 | u128::from(head.arrival.0) << 16
+    fn key(&self, head: &Standing, _: Instant) -> u64 {
+        u64::from(Self::below_highest(head)) << 32 | coarse(head.arrival)
     }
 }
