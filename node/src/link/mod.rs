@@ -9,6 +9,7 @@
 //! `departure` of that packet's size, send it, say `sent`; `poll_settled` until it is empty.
 //! Arrivals while waiting change the choice, so poll again after each wait.
 
+mod ahead;
 mod offered;
 mod pace;
 mod queue;
@@ -23,6 +24,7 @@ use selvedge_stream::{
 };
 use selvedge_units::{Bitrate, Bytes, Instant, Span};
 
+use ahead::FetchAhead;
 pub use offered::RateMeter;
 pub use pace::Pacer;
 use queue::{Pending, StreamQueue};
@@ -96,6 +98,7 @@ pub struct Link {
     backlog: Bytes,
     /// The packet last returned by `poll_transmit`.
     next: Option<StreamIndex>,
+    ahead: FetchAhead,
 }
 
 impl Link {
@@ -117,12 +120,14 @@ impl Link {
             watched: Instant::ZERO,
             backlog: Bytes(0),
             next: None,
+            ahead: FetchAhead::default(),
         }
     }
 
     /// Adds a stream.
     pub fn add_stream(&mut self, contract: Contract) -> StreamIndex {
-        let stream = self.scheduler.add(&contract);
+        // Where there is a delay each frame's deadline is stated: it is known here.
+        let stream = self.scheduler.add(&Contract { delay: None, ..contract });
         let at = stream.0 as usize;
         if self.queues.len() <= at {
             self.queues.resize_with(at + 1, || None);
@@ -351,6 +356,7 @@ impl Link {
                 continue;
             }
             self.next = Some(stream);
+            self.ahead.fetch(now, &self.scheduler, &self.queues, &self.ledgers);
             return Some(Transmit {
                 stream,
                 frame: head.frame,
