@@ -64,6 +64,7 @@ fn plausible(stream: &Value) {
     }
     assert!(count("complete") >= 20, "{stream}");
     assert!(count("packets") >= count("complete"), "{stream}");
+    assert_eq!(count("on_time"), count("complete"), "{stream}");
     assert!(count("decodable") <= count("complete"), "{stream}");
 }
 

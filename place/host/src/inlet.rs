@@ -190,6 +190,7 @@ impl Inlet {
             last: false,
             refs,
             left_ms: 0,
+            deadline_ms: 0,
         };
         let frame = Frame {
             seq,

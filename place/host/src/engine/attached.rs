@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 
 use selvedge_node::link::{RateMeter, Transmit, WAITING_MAX};
 use selvedge_sched::StreamIndex;
-use selvedge_stream::rtp::stamp_time_left;
+use selvedge_stream::rtp::stamp_deadline;
 use selvedge_stream::{PACKET_HEADER_LEN, PacketCursor, PayloadSpan};
 use selvedge_units::{Bytes, Instant};
 
@@ -82,14 +82,12 @@ impl Attached {
         }
     }
 
-    /// Writes into the packet how long before its deadline it leaves.
+    /// Writes into the packet when its frame is due and how long before that it leaves.
     pub(super) fn stamp(&mut self, chosen: &Chosen, deadline: Instant, now: Instant) {
-        let left = (deadline.0 as i64).saturating_sub(now.0 as i64) / 1_000_000;
-        let left = left.clamp(i64::from(i16::MIN), i64::from(i16::MAX)) as i16;
         if let Ok(bytes) = self.outlet.pool.bytes_mut(chosen.payload)
             && let Some(packet) = bytes.get_mut(chosen.at..chosen.at + chosen.len)
         {
-            stamp_time_left(packet, left);
+            stamp_deadline(packet, deadline, now);
         }
     }
 }
