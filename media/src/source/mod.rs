@@ -84,6 +84,15 @@ enum Make {
     Launch { line: String },
 }
 
+/// Finds what is wrong with a source's description, without starting anything.
+pub(crate) fn check(uri: &SourceUri) -> Result<(), SourceError> {
+    elements::init()?;
+    match Opener::new(uri, Path::new(""))?.make {
+        Make::Test { line } | Make::Launch { line } => launch::parse(&line).map(drop),
+        Make::File(_) | Make::Rtp(_) | Make::Camera { .. } => Ok(()),
+    }
+}
+
 impl Opener {
     fn new(uri: &SourceUri, base_dir: &Path) -> Result<Self, SourceError> {
         let (what, make, repeat) = match uri {
