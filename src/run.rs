@@ -14,7 +14,7 @@ use selvedge_web::Server;
 
 use crate::check::{self, NodeFile, lines};
 use crate::cli::{Failure, NodeFileArgs};
-use crate::running::{self, Engines, Feed, OpenError, Running, Statuses, wait_until};
+use crate::running::{self, Engines, Feeds, OpenError, Running, Statuses, wait_until};
 use crate::signals::stop_flag;
 
 pub(crate) fn command(args: &NodeFileArgs) -> Result<(), Failure> {
@@ -46,13 +46,13 @@ pub(crate) fn command(args: &NodeFileArgs) -> Result<(), Failure> {
     eprintln!("page: http://{}/", server.local_addr());
 
     // Last of all: nothing is sent by a node that can't start.
-    let mut feeds = Vec::with_capacity(inlets.len());
+    let mut feeds = Feeds::default();
     for ((n, opened), inlet) in opened.into_iter().enumerate().zip(inlets) {
         let reopen = running::Reopen::of(&file.config, n, &file.base);
-        feeds.push(Feed::start(opened, reopen, Arc::clone(&statuses[n]), vec![inlet])?);
+        feeds.start(opened, reopen, Arc::clone(&statuses[n]), vec![inlet])?;
     }
 
-    let over = || stop.load(Ordering::Relaxed) || feeds.iter().all(|f| f.status.is_over());
+    let over = || stop.load(Ordering::Relaxed) || feeds.are_over();
     while !wait_until(Duration::from_secs(3600), over) {}
     // Frames that were offered may still be sent by their deadlines, unless somebody is waiting.
     let ended = node.clock.now();
