@@ -124,7 +124,7 @@ pub(crate) fn bin(line: &str) -> Result<gst::Bin, SourceError> {
                 Some(package) => {
                     SourceError::CodecAbsent { codec: format!("GStreamer's {element}"), package }
                 }
-                None => SourceError::ElementAbsent { element: element.into() },
+                None => SourceError::ElementAbsent { element },
             }
         })
         .and_then(|element| {
