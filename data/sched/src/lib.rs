@@ -35,6 +35,7 @@ extern crate alloc;
 #[cfg(any(test, feature = "trace", feature = "bench"))]
 extern crate std;
 
+pub mod admission;
 #[cfg(feature = "bench")]
 pub mod bench;
 mod discipline;
