@@ -36,6 +36,7 @@ extern crate alloc;
 extern crate std;
 
 pub mod admission;
+pub mod aggregate;
 #[cfg(feature = "bench")]
 pub mod bench;
 mod discipline;
