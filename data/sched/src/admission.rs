@@ -36,7 +36,7 @@ use selvedge_stream::{Contract, Window};
 use selvedge_units::{Bitrate, Bytes, Instant, Span};
 
 use crate::Discipline;
-use crate::replay::{Arrivals, Trace};
+use crate::replay::{Arrivals, Trace, TraceStream};
 
 pub use share::{Ratio, Share};
 pub use text::{Clock, Explained};
@@ -141,6 +141,16 @@ pub enum Pattern {
     Periodic,
     /// A stream's frames come at least a period apart, at any moments.
     Sporadic,
+    /// Nothing is known: frames may come closer than a period, or with less time than the contract
+    /// says. Only the load can be told.
+    Any,
+}
+
+impl Pattern {
+    /// Whether all streams surely start together, so that some worst cases never come.
+    const fn together(self) -> bool {
+        matches!(self, Self::Backlogged | Self::Periodic)
+    }
 }
 
 /// The question.
@@ -330,36 +340,33 @@ pub fn check(ask: &Ask<'_>) -> Result<Answer, AskError> {
     Ok(fit::answer(&set))
 }
 
-/// The question that a trace poses in unit slots: frames of one slot each. Arrivals that are not
-/// all one period apart from 0 on count as [`Pattern::Sporadic`]; `Err` names a stream whose
-/// frames come closer than that, which no test covers. O(A + N) for A arrivals.
-///
-/// # Errors
-/// The first stream with two arrivals less than a period apart.
-pub fn pattern_of(trace: &Trace) -> Result<Pattern, crate::StreamIndex> {
-    let in_phase = |stream: &crate::replay::TraceStream| {
+/// When the frames of a trace come. Its question in unit slots is that of frames of one slot each.
+/// O(A + N) for A arrivals of N streams.
+#[must_use]
+pub fn pattern_of(trace: &Trace) -> Pattern {
+    let usual = |stream: &TraceStream| {
         let first = Instant::ZERO + stream.contract.period;
         stream.first_deadline.is_none_or(|deadline| deadline == first)
     };
-    let phased = trace.streams.iter().all(in_phase);
-    let Arrivals::Listed(listed) = &trace.arrivals else {
-        return Ok(if phased { Pattern::Backlogged } else { Pattern::Sporadic });
-    };
-    let mut next = alloc::vec![(0_u64, None::<Instant>); trace.streams.len()];
-    let mut periodic = phased;
+    if !trace.streams.iter().all(usual) {
+        return Pattern::Any;
+    }
+    let Arrivals::Listed(listed) = &trace.arrivals else { return Pattern::Backlogged };
+    // How many have come of each stream, and the latest.
+    let mut came = alloc::vec![(0_u64, Instant::ZERO); trace.streams.len()];
+    let mut periodic = true;
     for arrival in listed {
         let period = trace.streams[arrival.stream.0 as usize].contract.period;
-        let (count, latest) = &mut next[arrival.stream.0 as usize];
-        if latest.is_some_and(|latest| arrival.at.since(latest) < period) {
-            return Err(arrival.stream);
+        let (count, latest) = &mut came[arrival.stream.0 as usize];
+        if *count > 0 && arrival.at.since(*latest) < period {
+            return Pattern::Any;
         }
         periodic &= count.checked_mul(period.0) == Some(arrival.at.0);
-        (*count, *latest) = (*count + 1, Some(arrival.at));
+        (*count, *latest) = (*count + 1, arrival.at);
     }
     // Every frame that should come before the last slot must be there.
-    let complete = |(stream, (count, _)): (&crate::replay::TraceStream, &(u64, _))| {
+    periodic &= trace.streams.iter().zip(&came).all(|(stream, (count, _))| {
         *count >= trace.ticks.div_ceil(stream.contract.period.0.max(1))
-    };
-    periodic &= trace.streams.iter().zip(&next).all(complete);
-    Ok(if periodic { Pattern::Periodic } else { Pattern::Sporadic })
+    });
+    if periodic { Pattern::Periodic } else { Pattern::Sporadic }
 }

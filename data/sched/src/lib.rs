@@ -49,6 +49,11 @@ mod tournament;
 pub mod trace;
 mod window;
 
+/// The examples of README.md run as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 pub use discipline::Discipline;
 pub use scheduler::Scheduler;
 pub use slot::{Counters, Expiry, Head, Served, StreamIndex, Verdict};

@@ -5,14 +5,14 @@
 
 use super::judge::Deadlines;
 use super::set::{BYTE, Job, Set};
-use super::{Pattern, Policy, Service, Unproved};
+use super::{Policy, Service, Unproved};
 
 /// `fifo`: one frame of every stream at once, the stream's own last (Cruz, IEEE Transactions on
 /// Information Theory 37, 1991). Where a stream has a higher index than this one, its frame must
 /// come a moment earlier to go first, and a moment of it is done by then. Exact for sporadic
 /// arrivals. `mild`: all come at the same moment, so only lower indexes go first. O(N).
 pub(super) fn fifo(set: &Set<'_>, mild: bool) -> Deadlines {
-    let together = mild && set.pattern != Pattern::Sporadic;
+    let together = mild && set.pattern.together();
     let Some(all) = set.jobs().try_fold(0_u128, |sum, job| sum.checked_add(job.cost)) else {
         return Deadlines::Unknown;
     };

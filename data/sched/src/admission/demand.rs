@@ -6,7 +6,6 @@
 //! sufficient for sporadic arrivals; for periodic ones from a common start the blocking frame may
 //! never meet the worst moment, so without it the test still says what surely happens.
 
-use super::Pattern;
 use super::judge::{Deadlines, Effort};
 use super::set::{Job, Set};
 use super::share::{Ratio, Share};
@@ -14,7 +13,7 @@ use core::cmp::Ordering;
 
 /// The load must be at most 1. `mild`: only what surely happens.
 pub(super) fn test(set: &Set<'_>, mild: bool, effort: &mut Effort) -> Deadlines {
-    let blocks = !(mild && set.pattern != Pattern::Sporadic);
+    let blocks = !(mild && set.pattern.together());
     examine(set, blocks, effort).unwrap_or(Deadlines::Unknown)
 }
 

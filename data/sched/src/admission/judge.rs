@@ -63,6 +63,9 @@ pub(super) fn judge(set: &Set<'_>, effort: &mut Effort) -> Found {
         None => return Found::Broken(Cause::Undecided, Share::ZERO),
         Some(_) => {}
     }
+    if set.pattern == Pattern::Any {
+        return Found::Unproved(Unproved::Arrivals);
+    }
     if let Some(stream) = set.loads().position(waits_past_arrival)
         && matches!(set.policy, Policy::Fifo | Policy::Wfq | Policy::Sfq | Policy::Drr)
     {
@@ -135,7 +138,7 @@ fn unmet(set: &Set<'_>) -> Option<Unproved> {
             return Some(Unproved::EarlyService(index));
         }
     }
-    (set.pattern == Pattern::Sporadic).then_some(Unproved::Arrivals)
+    (!set.pattern.together()).then_some(Unproved::Arrivals)
 }
 
 /// Whether its frames are not ready when they come: a stream that waits for its period, with a

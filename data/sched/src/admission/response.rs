@@ -6,7 +6,6 @@
 //! 35, 2007, which corrects the analysis of one frame only). Equal priorities go by arrival; they
 //! count as higher, which is safe and not exact.
 
-use super::Pattern;
 use super::judge::{Deadlines, Effort};
 use super::set::{Job, Set};
 
@@ -32,7 +31,7 @@ fn level(set: &Set<'_>, index: usize, mild: bool, effort: &mut Effort) -> Option
     let above = |other: usize, job: &Job| {
         other != index && (job.priority > own.priority || !mild && job.priority == own.priority)
     };
-    let started = !(mild && set.pattern != Pattern::Sporadic);
+    let started = !(mild && set.pattern.together());
     effort.take(set.len())?;
     let below = set.jobs().filter(|job| started && job.priority < own.priority);
     let blocking = below.map(|job| job.cost - 1).max().unwrap_or(0);

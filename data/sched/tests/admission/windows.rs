@@ -253,3 +253,38 @@ fn a_missing_condition_is_named() {
     delayed.contract.delay = Some(Span(9));
     assert_eq!(why(Policy::Dwcs, &[delayed]), Some(Unproved::OwnDelay(0)));
 }
+
+#[test]
+fn the_arrivals_of_a_trace_are_recognised() {
+    use selvedge_sched::StreamIndex;
+    use selvedge_sched::admission::pattern_of;
+    use selvedge_sched::replay::Arrival;
+    use selvedge_units::Instant;
+
+    let stream =
+        TraceStream { id: "a".into(), contract: slot(3, (1, 2)).contract, first_deadline: None };
+    let trace = |at: &[u64], first_deadline: Option<u64>| {
+        let first_deadline = first_deadline.map(Instant);
+        let arrival = |&at| Arrival { at: Instant(at), stream: StreamIndex(0), size: Bytes(1000) };
+        pattern_of(&Trace {
+            discipline: Discipline::Dwcs,
+            ticks: 9,
+            streams: vec![TraceStream { first_deadline, ..stream.clone() }],
+            arrivals: Arrivals::Listed(at.iter().map(arrival).collect()),
+        })
+    };
+    assert_eq!(trace(&[0, 3, 6], None), Pattern::Periodic);
+    assert_eq!(trace(&[0, 3, 6, 9], Some(3)), Pattern::Periodic);
+    assert_eq!(trace(&[0, 3], None), Pattern::Sporadic, "one is missing at 6");
+    assert_eq!(trace(&[0, 4, 7], None), Pattern::Sporadic);
+    assert_eq!(trace(&[0, 2, 6], None), Pattern::Any);
+    assert_eq!(trace(&[0, 3, 6], Some(2)), Pattern::Any);
+    let any = Ask {
+        policy: Policy::Edf,
+        rate: None,
+        pattern: Pattern::Any,
+        quantum: Bytes(0),
+        loads: &[slot(3, (0, 1))],
+    };
+    assert_eq!(check(&any).expect("in range").unproved, Some(Unproved::Arrivals));
+}
