@@ -114,7 +114,7 @@ fn twice(set: &Set<'_>, mut test: impl FnMut(bool) -> Deadlines) -> Found {
 }
 
 /// The first condition of the window-constrained disciplines' proofs that the set does not meet.
-/// In the order of DWCS.md: unit service, equal periods, deadlines in phase.
+/// In the order of the theorem: unit service, equal periods, deadlines in phase.
 fn unmet(set: &Set<'_>) -> Option<Unproved> {
     let first = set.job(set.loads().next()?);
     for (index, load) in set.loads().enumerate() {

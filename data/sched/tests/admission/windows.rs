@@ -86,7 +86,7 @@ proptest! {
     }
 }
 
-/// `vds` as DWCS.md has it, in unit slots with full queues: how many windows ended short.
+/// `vds` by its definition, looking at everything, in unit slots with full queues: how many windows ended short.
 fn vds_violations(loads: &[Load], ticks: u64) -> u64 {
     struct Stream {
         period: u64,
