@@ -75,7 +75,7 @@ fn holds(policy: Policy, numbers: &[Numbers], offsets: &[u64]) -> Result<Verdict
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(300))]
+    #![proptest_config(ProptestConfig::with_cases(120))]
     #[test]
     fn answers_hold_on_the_link(
         policy in prop::sample::select(&[Policy::Edf, Policy::Priority, Policy::Fifo][..]),

@@ -56,7 +56,7 @@ fn slots_to_show(loads: &[Load], answer: &Answer) -> u64 {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(1000))]
+    #![proptest_config(ProptestConfig::with_cases(250))]
     #[test]
     fn sets_of_equal_periods_are_kept_or_refused(
         period in 1..10_u64,
@@ -143,7 +143,7 @@ fn vds_violations(loads: &[Load], ticks: u64) -> u64 {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
+    #![proptest_config(ProptestConfig::with_cases(150))]
     #[test]
     fn vds_keeps_what_is_guaranteed_for_unequal_periods(
         streams in prop::collection::vec((1..12_u64, contract()), 1..24),
