@@ -3,10 +3,13 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use serde::Serialize;
+
 use selvedge_node::config::{
     self, ConfigErrors, LONGEST_FILE, Mistake, NodeConfig, Parsed, Summary,
 };
 
+use crate::admit::{self, LinkReport, Media};
 use crate::cli::{Failure, NodeFileArgs};
 use crate::input;
 use crate::table::{Align, Table};
@@ -50,19 +53,33 @@ impl NodeFile {
 pub(crate) fn command(args: &NodeFileArgs) -> Result<(), Failure> {
     let file = read(&args.file)?;
     let mut summary = file.config.summary();
-    media(&file, &mut summary)?;
+    let measured = media(&file, &mut summary)?;
+    let admission = admit::links(&file.config, &measured);
     let mut out = std::io::stdout().lock();
     if args.json {
-        writeln!(out, "{}", serde_json::to_string(&summary).map_err(Failure::failed)?)?;
+        let checked = Checked { summary: &summary, admission };
+        writeln!(out, "{}", serde_json::to_string(&checked).map_err(Failure::failed)?)?;
     } else {
         write!(out, "{}", table(&file.name, &summary))?;
+        for LinkReport { link, report } in admission {
+            writeln!(out, "\n{link} ({}): {}", report.discipline, report.text)?;
+        }
     }
     Ok(())
 }
 
+/// All that is printed as JSON.
+#[derive(Serialize)]
+struct Checked<'a> {
+    #[serde(flatten)]
+    summary: &'a Summary,
+    /// Whether its streams fit, for each link of whose streams all media are measured.
+    admission: Vec<LinkReport>,
+}
+
 /// Without GStreamer only the presence of files can be told.
 #[cfg(not(feature = "gstreamer"))]
-fn media(file: &NodeFile, _summary: &mut Summary) -> Result<(), Failure> {
+fn media(file: &NodeFile, _summary: &mut Summary) -> Result<Vec<Option<Media>>, Failure> {
     let mut wrong = Vec::new();
     for stream in &file.config.streams {
         let config::SourceUri::File { path, .. } = &stream.source else { continue };
@@ -70,19 +87,24 @@ fn media(file: &NodeFile, _summary: &mut Summary) -> Result<(), Failure> {
             wrong.push((format!("stream.{}.source", stream.name), format!("\"{path}\": {error}")));
         }
     }
-    if wrong.is_empty() { Ok(()) } else { Err(Failure::input(lines(&file.errors(wrong)))) }
+    if wrong.is_empty() {
+        Ok(vec![None; file.config.streams.len()])
+    } else {
+        Err(Failure::input(lines(&file.errors(wrong))))
+    }
 }
 
 /// Opens every file and notes what it needs. Other sources may be absent until the node runs, but
 /// what they are made of must make sense.
 #[cfg(feature = "gstreamer")]
-fn media(file: &NodeFile, summary: &mut Summary) -> Result<(), Failure> {
+fn media(file: &NodeFile, summary: &mut Summary) -> Result<Vec<Option<Media>>, Failure> {
     use selvedge_media::inspect;
     use selvedge_node::config::SourceUri;
     use selvedge_units::{Bytes, Span};
 
     let mut wrong = Vec::new();
-    for stream in &file.config.streams {
+    let mut measured = vec![None; file.config.streams.len()];
+    for (stream, measured) in file.config.streams.iter().zip(&mut measured) {
         let SourceUri::File { path, .. } = &stream.source else {
             if let Err(error) = inspect::description(&stream.source) {
                 wrong.push((format!("stream.{}.source", stream.name), error.to_string()));
@@ -95,11 +117,18 @@ fn media(file: &NodeFile, summary: &mut Summary) -> Result<(), Failure> {
                 let lasts = frames.last().map_or(Span::ZERO, |f| f.decode_time);
                 let period = Span(lasts.0 / (frames.len() as u64).max(2).saturating_sub(1));
                 summary.offer(&stream.name, total / (lasts + period));
+                let largest = frames.iter().map(|f| f.size).max().unwrap_or_default();
+                let gap = |pair: &[inspect::WireFrame]| {
+                    pair[1].decode_time.0.saturating_sub(pair[0].decode_time.0)
+                };
+                let closest = frames.windows(2).map(gap).min().map_or(period, Span);
+                let mean = Bytes(total.0.div_ceil(frames.len().max(1) as u64));
+                *measured = Some(Media { mean, period, largest, closest });
             }
             Err(error) => wrong.push((format!("stream.{}.source", stream.name), error.to_string())),
         }
     }
-    if wrong.is_empty() { Ok(()) } else { Err(Failure::input(lines(&file.errors(wrong)))) }
+    if wrong.is_empty() { Ok(measured) } else { Err(Failure::input(lines(&file.errors(wrong)))) }
 }
 
 fn table(file: &str, summary: &Summary) -> String {

@@ -49,6 +49,11 @@ pub(crate) enum Command {
     #[command(after_help = "Example:\n  selvedge schedule vectors/dwcs-00.json\n  \
                             selvedge schedule trace.json --discipline edf")]
     Schedule(ScheduleArgs),
+    /// Say whether the streams of a trace fit, which one does not, and what would
+    #[command(after_help = "Exit status: 1 if they do not fit.\n\nExample:\n  \
+                            selvedge admit vectors/01-dwcs-backlogged.json\n  \
+                            selvedge admit trace.json --discipline edf --json")]
+    Admit(AdmitArgs),
     /// Measure this machine: send, decide, streams
     #[command(after_help = "Example:\n  selvedge bench decide --json\n  selvedge bench send")]
     Bench(BenchArgs),
@@ -116,6 +121,19 @@ pub(crate) struct ScheduleArgs {
     /// Use this discipline in place of the trace's own
     #[arg(long)]
     pub(crate) discipline: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct AdmitArgs {
+    /// The trace
+    #[arg(value_name = "TRACE.json")]
+    pub(crate) file: PathBuf,
+    /// Ask for this discipline in place of the trace's own
+    #[arg(long)]
+    pub(crate) discipline: Option<String>,
+    /// Print as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]

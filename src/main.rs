@@ -1,5 +1,6 @@
 //! The command line: one match from what was typed to what is done.
 
+mod admit;
 mod bench;
 mod check;
 mod cli;
@@ -35,6 +36,7 @@ fn main() -> ExitCode {
         Command::Play(args) => play::command(&args),
         Command::Top(options) => watch(options),
         Command::Schedule(args) => schedule::command(&args),
+        Command::Admit(args) => admit::command(&args),
         Command::Bench(args) => bench::command(&args),
     };
     match done {

@@ -9,7 +9,7 @@ use crate::cli::{Failure, ScheduleArgs};
 use crate::input;
 
 /// The longest trace that is read: 256 MB.
-const TRACE_MAX: u64 = 256 << 20;
+pub(crate) const TRACE_MAX: u64 = 256 << 20;
 
 pub(crate) fn command(args: &ScheduleArgs) -> Result<(), Failure> {
     let name = args.file.display().to_string();
@@ -23,7 +23,7 @@ pub(crate) fn command(args: &ScheduleArgs) -> Result<(), Failure> {
     })
 }
 
-fn named(name: &str) -> Result<Discipline, Failure> {
+pub(crate) fn named(name: &str) -> Result<Discipline, Failure> {
     Discipline::from_name(name).ok_or_else(|| {
         let all = Discipline::ALL.map(Discipline::name).join(", ");
         Failure::input(format!("there is no discipline \"{name}\"; there are {all}"))

@@ -35,6 +35,8 @@ extern crate alloc;
 #[cfg(any(test, feature = "trace", feature = "bench"))]
 extern crate std;
 
+pub mod admission;
+pub mod aggregate;
 #[cfg(feature = "bench")]
 pub mod bench;
 mod discipline;
@@ -46,6 +48,11 @@ mod tournament;
 #[cfg(feature = "trace")]
 pub mod trace;
 mod window;
+
+/// The examples of README.md run as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
 
 pub use discipline::Discipline;
 pub use scheduler::Scheduler;

@@ -1,0 +1,372 @@
+//! Admission: whether a set of streams fits a link under a discipline, which stream is too much,
+//! by how much, and what would fit.
+//!
+//! Fed with contracts, frame sizes (or service times) and a link rate; the answer goes to
+//! `selvedge check` and `selvedge admit`. Integers only: a time is scaled by the link's rate, so
+//! that neither it nor a frame's service time is rounded, and shares are exact ([`Share`]).
+//!
+//! | policy | promise | test | source |
+//! |---|---|---|---|
+//! | `dwcs`, `dwcs98` | no violation | sum (1-x/y) C/T <= 1; proof for one slot per frame, equal periods, deadlines in phase | West and Poellabauer, RTSS 2000 |
+//! | `vds` | no violation | sum m C/(k T) <= 1; proof for one slot per frame | Zhang, West and Qi, RTSS 2004 |
+//! | `edf` | no miss | demand in every interval, with the longest frame that may block | Jeffay, Stanat and Martel, RTSS 1991; George, Rivierre and Spuri, 1996 |
+//! | `priority` | no miss | response times in the busy period, with blocking | Davis, Burns, Bril and Lukkien, 2007 |
+//! | `fifo` | no miss | one frame of every stream at once | Cruz, 1991 |
+//! | `wfq` | no miss | C/g + longest frame | Parekh and Gallager, 1993 |
+//! | `sfq` | no miss | one frame of every stream | Goyal, Vin and Cheng, 1996 |
+//! | `drr` | no miss | C/g + (3F - 2Q) | Stiliadis and Varma, 1998 |
+//!
+//! Where a necessary condition holds but the proof's conditions do not, the verdict is
+//! [`Verdict::Possible`], and says which condition failed. Mok and Wang (RTSS 2001) show why it
+//! can't be more: with frames of unequal service times DWCS can fail at arbitrarily low load, and
+//! the general problem is NP-hard in the strong sense.
+
+mod bounds;
+mod demand;
+mod fit;
+mod judge;
+mod response;
+mod set;
+mod share;
+mod text;
+
+use core::fmt;
+
+use selvedge_stream::{Contract, Window};
+use selvedge_units::{Bitrate, Bytes, Instant, Span};
+
+use crate::Discipline;
+use crate::replay::{Arrivals, Trace, TraceStream};
+
+pub use share::{Ratio, Share};
+pub use text::{Clock, Explained};
+
+/// A discipline that there is a test for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Policy {
+    /// Earliest deadline, then window.
+    Dwcs,
+    /// Window first.
+    Dwcs98,
+    /// Virtual deadlines.
+    Vds,
+    /// Earliest deadline first.
+    Edf,
+    /// Static priorities.
+    Priority,
+    /// First come, first served.
+    Fifo,
+    /// Weighted fair queueing.
+    Wfq,
+    /// Start-time fair queueing.
+    Sfq,
+    /// Deficit round robin.
+    Drr,
+}
+
+impl Policy {
+    /// All of them.
+    pub const ALL: [Self; 9] = [
+        Self::Dwcs,
+        Self::Dwcs98,
+        Self::Vds,
+        Self::Edf,
+        Self::Priority,
+        Self::Fifo,
+        Self::Wfq,
+        Self::Sfq,
+        Self::Drr,
+    ];
+
+    /// The name, that of the discipline.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Dwcs => "dwcs",
+            Self::Dwcs98 => "dwcs98",
+            Self::Vds => "vds",
+            Self::Edf => "edf",
+            Self::Priority => "priority",
+            Self::Fifo => "fifo",
+            Self::Wfq => "wfq",
+            Self::Sfq => "sfq",
+            Self::Drr => "drr",
+        }
+    }
+
+    /// The test of this name, if there is one.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|policy| policy.name() == name)
+    }
+
+    /// The test for a discipline, if there is one: not every discipline has a published bound.
+    #[must_use]
+    pub fn of(discipline: Discipline) -> Option<Self> {
+        Self::from_name(discipline.name())
+    }
+
+    /// Whether it looks at windows, so that what it promises is that no window is violated. The
+    /// others know deadlines only: their promise is that none is missed.
+    #[must_use]
+    pub const fn counts_windows(self) -> bool {
+        matches!(self, Self::Dwcs | Self::Dwcs98 | Self::Vds)
+    }
+}
+
+/// What serving one frame of a stream takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Service {
+    /// A time, whatever the link's rate. In unit slots: `Span(1)`.
+    Time(Span),
+    /// The largest frame, 1 byte to 2^48-1, on a link whose rate is known.
+    Size(Bytes),
+}
+
+/// A stream that wants to be served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Load {
+    /// Its contract; the deadline is `delay` after the arrival, or one period if it states none.
+    pub contract: Contract,
+    /// What one of its frames takes.
+    pub service: Service,
+}
+
+/// When frames come, as far as it is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pattern {
+    /// Every queue always holds a frame; frame `n` (from 1) of a stream is due at `n T`.
+    Backlogged,
+    /// Frame `n` of a stream comes at `(n-1) T`, for all streams from the same moment on.
+    Periodic,
+    /// A stream's frames come at least a period apart, at any moments.
+    Sporadic,
+    /// Nothing is known: frames may come closer than a period, or with less time than the contract
+    /// says. Only the load can be told.
+    Any,
+}
+
+impl Pattern {
+    /// Whether all streams surely start together, so that some worst cases never come.
+    const fn together(self) -> bool {
+        matches!(self, Self::Backlogged | Self::Periodic)
+    }
+}
+
+/// The question.
+#[derive(Clone, Copy, Debug)]
+pub struct Ask<'a> {
+    /// The discipline.
+    pub policy: Policy,
+    /// The link's rate, 1 to 2^48-1 bit/s; not needed if all services are times.
+    pub rate: Option<Bitrate>,
+    /// When frames come.
+    pub pattern: Pattern,
+    /// What a weight of 1 earns in a round of `drr`; the others don't look at it.
+    pub quantum: Bytes,
+    /// The streams, in the order in which they want to join.
+    pub loads: &'a [Load],
+}
+
+/// How sure it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Proved: the promise holds as long as streams keep their contracts.
+    Guaranteed,
+    /// A necessary condition holds, but there is no proof that it suffices here.
+    Possible,
+    /// The promise breaks: always if the load exceeds the link, else for the worst arrivals that
+    /// the pattern allows.
+    Refused,
+}
+
+impl Verdict {
+    /// The word for it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Guaranteed => "guaranteed",
+            Self::Possible => "possible",
+            Self::Refused => "refused",
+        }
+    }
+}
+
+/// The condition that the proof needs and the set does not meet. Streams are places in
+/// [`Ask::loads`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unproved {
+    /// This stream's period differs from the first's.
+    UnequalPeriods(usize),
+    /// This stream's frames take another time than the first's.
+    UnequalService(usize),
+    /// This stream's period is no whole number of service times.
+    SlotsDoNotDivide(usize),
+    /// This stream's deadlines are not one period apart: it states a delay.
+    OwnDelay(usize),
+    /// This stream has a window for each kind of frame.
+    WindowPerKind(usize),
+    /// This stream may be served before its period begins, which `dwcs98` takes too far.
+    EarlyService(usize),
+    /// Deadlines need not be in phase, or frames may be there before their period.
+    Arrivals,
+    /// This stream's deadline is below the bound that its weight gives it.
+    Bound {
+        /// Which.
+        stream: usize,
+        /// The longest time from a frame's arrival to its end, as the bound has it.
+        bound: Span,
+    },
+    /// This stream needs more than its weight's share of the link.
+    Weight(usize),
+    /// This stream's quantum is less than its largest frame, or frames are no bytes.
+    Quantum(usize),
+    /// A sufficient test fails for this stream's deadline, the exact one does not apply.
+    WorstCase(usize),
+    /// The exact test would take more than the work that is allowed, or numbers beyond 128 bits.
+    Effort,
+}
+
+/// Why a stream can't join.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// With it, what must be served exceeds the link.
+    Overload,
+    /// The load is within 2^-64 of the whole link, and its fraction too long to tell.
+    Undecided,
+    /// With it, this stream's frames may end this much after their deadline.
+    Late {
+        /// Whose deadline breaks, itself or one before it.
+        stream: usize,
+        /// By how much, rounded up.
+        by: Span,
+    },
+    /// This stream, always with a frame and never waiting, leaves it nothing.
+    Starved(usize),
+}
+
+/// What would do in place of what the stream asked for, each by itself: the answer is then no
+/// longer a refusal, and with one step less it still is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Fit {
+    /// The tightest window with the same `y` (10, if that is below 2).
+    pub window: Option<Window>,
+    /// The shortest period.
+    pub period: Option<Span>,
+    /// The lowest rate for all streams of the set.
+    pub rate: Option<Bitrate>,
+}
+
+/// The first stream in order that the set can't take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Breach {
+    /// Its place in [`Ask::loads`].
+    pub stream: usize,
+    /// Why.
+    pub cause: Cause,
+    /// By how much: of the link under [`Cause::Overload`], of that stream's deadline under
+    /// [`Cause::Late`].
+    pub excess: Share,
+    /// What would fit.
+    pub fit: Fit,
+}
+
+/// The answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// The discipline.
+    pub policy: Policy,
+    /// How sure.
+    pub verdict: Verdict,
+    /// What the set must be served, as a share of the link: frames that windows let go are left
+    /// out where the discipline counts windows.
+    pub load: Share,
+    /// Which condition of the proof is not met, if the verdict is [`Verdict::Possible`].
+    pub unproved: Option<Unproved>,
+    /// What breaks, if the verdict is [`Verdict::Refused`].
+    pub breach: Option<Breach>,
+}
+
+/// Why a question can't be answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AskError {
+    /// A frame has a size, but no rate is stated, or one of 0 or from 2^48 bit/s on.
+    Rate(Option<Bitrate>),
+    /// A stream's service time or frame size is 0, or its size 2^48 or more.
+    Service(usize),
+    /// A stream's period or delay is 0 or above 2^63 ns.
+    Time(usize),
+    /// A stream's window may lose more frames than it holds.
+    Window(usize),
+    /// A stream's weight is 0.
+    Weight(usize),
+    /// There are 2^32 streams or more.
+    Streams(usize),
+}
+
+impl fmt::Display for AskError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Rate(None) => write!(f, "frames have sizes; state the link's rate"),
+            Self::Rate(Some(rate)) => {
+                write!(f, "a link of {rate} is out of range; state 1 to 2^48-1 bit/s")
+            }
+            Self::Service(s) => write!(
+                f,
+                "stream {s}: a frame must take some time, and less than 2^63 ns or 2^48 bytes"
+            ),
+            Self::Time(s) => {
+                write!(f, "stream {s}: period and delay must be 1 to 2^63 ns; state others")
+            }
+            Self::Window(s) => {
+                write!(f, "stream {s}: its window loses more than it holds; x is at most y")
+            }
+            Self::Weight(s) => write!(f, "stream {s}: a weight of 0 is no share; state 1 or more"),
+            Self::Streams(n) => write!(f, "{n} streams; at most 2^32-1 are tested together"),
+        }
+    }
+}
+
+impl core::error::Error for AskError {}
+
+/// Whether the streams fit. O(N) for utilisation tests of N streams; the tests of `edf` and
+/// `priority` are pseudo-polynomial and stop after 2^22 steps ([`Unproved::Effort`]); what would
+/// fit takes up to 128 tests of a refused set, and 2^24 steps altogether. Nothing is allocated.
+///
+/// # Errors
+/// [`AskError`] for numbers outside of the stated ranges.
+pub fn check(ask: &Ask<'_>) -> Result<Answer, AskError> {
+    let set = set::Set::new(ask)?;
+    Ok(fit::answer(&set))
+}
+
+/// When the frames of a trace come. Its question in unit slots is that of frames of one slot each.
+/// O(A + N) for A arrivals of N streams.
+#[must_use]
+pub fn pattern_of(trace: &Trace) -> Pattern {
+    let usual = |stream: &TraceStream| {
+        let first = Instant::ZERO + stream.contract.period;
+        stream.first_deadline.is_none_or(|deadline| deadline == first)
+    };
+    if !trace.streams.iter().all(usual) {
+        return Pattern::Any;
+    }
+    let Arrivals::Listed(listed) = &trace.arrivals else { return Pattern::Backlogged };
+    // How many have come of each stream, and the latest.
+    let mut came = alloc::vec![(0_u64, Instant::ZERO); trace.streams.len()];
+    let mut periodic = true;
+    for arrival in listed {
+        let period = trace.streams[arrival.stream.0 as usize].contract.period;
+        let (count, latest) = &mut came[arrival.stream.0 as usize];
+        if *count > 0 && arrival.at.since(*latest) < period {
+            return Pattern::Any;
+        }
+        periodic &= count.checked_mul(period.0) == Some(arrival.at.0);
+        (*count, *latest) = (*count + 1, arrival.at);
+    }
+    // Every frame that should come before the last slot must be there.
+    periodic &= trace.streams.iter().zip(&came).all(|(stream, (count, _))| {
+        *count >= trace.ticks.div_ceil(stream.contract.period.0.max(1))
+    });
+    if periodic { Pattern::Periodic } else { Pattern::Sporadic }
+}

@@ -1,0 +1,174 @@
+//! The verdict on a whole set: the load first, which every discipline needs, then its own test.
+
+use core::cmp::Ordering;
+
+use selvedge_stream::{Contract, Windows};
+
+use super::set::Set;
+use super::share::Share;
+use super::{Cause, Load, Pattern, Policy, Unproved, bounds, demand, response};
+
+/// What a test found.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Found {
+    /// The promise is kept.
+    Kept,
+    /// Nothing speaks against it, but nothing proves it.
+    Unproved(Unproved),
+    /// The promise breaks: why, and by how much.
+    Broken(Cause, Share),
+}
+
+impl Found {
+    pub(super) const fn is_broken(&self) -> bool {
+        matches!(self, Self::Broken(..))
+    }
+}
+
+/// What a test of deadlines found: it is asked twice where it is not exact.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Deadlines {
+    Kept,
+    /// The frame of this stream may end that much too late, in scaled time.
+    Late {
+        stream: usize,
+        by: u128,
+        deadline: u128,
+    },
+    /// It would take too long, or numbers are too large.
+    Unknown,
+}
+
+/// Elementary steps that are left. A test that runs out of them gives no answer.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Effort {
+    pub(super) left: u64,
+}
+
+impl Effort {
+    /// For one test of the whole set.
+    pub(super) const TEST: u64 = 1 << 22;
+
+    /// Takes `n` steps; `None` if there are not so many left.
+    pub(super) fn take(&mut self, n: usize) -> Option<()> {
+        self.left = self.left.checked_sub(n as u64)?;
+        Some(())
+    }
+}
+
+pub(super) fn judge(set: &Set<'_>, effort: &mut Effort) -> Found {
+    let load = set.share_of_all();
+    match load.against_one() {
+        Some(Ordering::Greater) => return Found::Broken(Cause::Overload, load.beyond_one()),
+        None => return Found::Broken(Cause::Undecided, Share::ZERO),
+        Some(_) => {}
+    }
+    if set.pattern == Pattern::Any {
+        return Found::Unproved(Unproved::Arrivals);
+    }
+    if let Some(stream) = set.loads().position(waits_past_arrival)
+        && matches!(set.policy, Policy::Fifo | Policy::Wfq | Policy::Sfq | Policy::Drr)
+    {
+        return Found::Unproved(Unproved::OwnDelay(stream));
+    }
+    match set.policy {
+        Policy::Dwcs | Policy::Dwcs98 | Policy::Vds => {
+            unmet(set).map_or(Found::Kept, Found::Unproved)
+        }
+        Policy::Edf => twice(set, |mild| demand::test(set, mild, effort)),
+        Policy::Priority | Policy::Fifo => {
+            if let Some(cause) = starved(set) {
+                return Found::Broken(cause, Share::ZERO);
+            }
+            if pushes(set) {
+                return Found::Unproved(Unproved::Arrivals);
+            }
+            if set.policy == Policy::Fifo {
+                twice(set, |mild| bounds::fifo(set, mild))
+            } else {
+                twice(set, |mild| response::test(set, mild, effort))
+            }
+        }
+        Policy::Wfq | Policy::Sfq | Policy::Drr => {
+            bounds::fair(set).map_or(Found::Kept, Found::Unproved)
+        }
+    }
+}
+
+/// The test for the worst arrivals first; where it fails, the same test for what surely happens.
+/// What lies between is neither proved nor refused.
+fn twice(set: &Set<'_>, mut test: impl FnMut(bool) -> Deadlines) -> Found {
+    let worst = match test(false) {
+        Deadlines::Kept => return Found::Kept,
+        Deadlines::Unknown => return Found::Unproved(Unproved::Effort),
+        Deadlines::Late { stream, .. } => stream,
+    };
+    match test(true) {
+        Deadlines::Late { stream, by, deadline } => {
+            let cause = Cause::Late { stream, by: set.span(by) };
+            Found::Broken(cause, Share::new(by, deadline))
+        }
+        Deadlines::Kept => Found::Unproved(Unproved::WorstCase(worst)),
+        Deadlines::Unknown => Found::Unproved(Unproved::Effort),
+    }
+}
+
+/// The first condition of the window-constrained disciplines' proofs that the set does not meet.
+/// In the order of the theorem: unit service, equal periods, deadlines in phase.
+fn unmet(set: &Set<'_>) -> Option<Unproved> {
+    let first = set.job(set.loads().next()?);
+    for (index, load) in set.loads().enumerate() {
+        let job = set.job(load);
+        if job.cost != first.cost {
+            return Some(Unproved::UnequalService(index));
+        }
+        if !job.period.is_multiple_of(job.cost) {
+            return Some(Unproved::SlotsDoNotDivide(index));
+        }
+        if set.policy != Policy::Vds && job.period != first.period {
+            return Some(Unproved::UnequalPeriods(index));
+        }
+        if load.contract.delay.is_some() {
+            return Some(Unproved::OwnDelay(index));
+        }
+        if matches!(load.contract.windows, Windows::PerKind(_)) {
+            return Some(Unproved::WindowPerKind(index));
+        }
+        if set.policy == Policy::Dwcs98 && load.contract.work_conserving {
+            return Some(Unproved::EarlyService(index));
+        }
+    }
+    (!set.pattern.together()).then_some(Unproved::Arrivals)
+}
+
+/// Whether its frames are not ready when they come: a stream that waits for its period, with a
+/// deadline further off than that.
+fn waits_past_arrival(load: &Load) -> bool {
+    let Contract { work_conserving, delay, period, .. } = load.contract;
+    !work_conserving && delay.is_some_and(|delay| delay > period)
+}
+
+/// Whether frames may be there before their period begins, and compete: those of a backlog that
+/// does not wait; under `fifo` all of a backlog, because they are of the same age.
+fn pushes(set: &Set<'_>) -> bool {
+    set.len() > 1
+        && set.pattern == Pattern::Backlogged
+        && (set.policy == Policy::Fifo || set.loads().any(|load| load.contract.work_conserving))
+}
+
+/// Under `priority` and `fifo`, a stream that always has a frame and never waits for its period
+/// takes all that those before it leave. O(N).
+fn starved(set: &Set<'_>) -> Option<Cause> {
+    if !pushes(set) {
+        return None;
+    }
+    // All arrived at 0: the lower index goes first among equals.
+    let rank = |index: usize| {
+        let priority =
+            if set.policy == Policy::Fifo { 0 } else { set.load(index).contract.priority };
+        (core::cmp::Reverse(priority), index)
+    };
+    let greedy = |&index: &usize| set.load(index).contract.work_conserving;
+    let by = (0..set.len()).filter(greedy).min_by_key(|&index| rank(index))?;
+    (0..set.len()).any(|index| rank(index) > rank(by)).then_some(Cause::Starved(by))
+}

@@ -1,0 +1,180 @@
+//! The set under test in scaled integers: one unit of time is a nanosecond divided by the link's
+//! rate in bit/s, so that periods and service times are whole numbers both.
+//!
+//! Made by [`check`](super::check) from the question; read by every test. A part of the set, or
+//! one stream changed, is another view on the same loads: nothing is copied.
+
+use selvedge_stream::{Kind, Window, Windows};
+use selvedge_units::{Bitrate, Bytes, Span};
+
+use super::share::Share;
+use super::{Ask, AskError, Load, Pattern, Policy, Service};
+
+/// Bits of a byte in nanoseconds a second: what a byte takes in scaled time.
+pub(super) const BYTE: u128 = 8 * 1_000_000_000;
+const TIME_MOST: u64 = 1 << 63;
+pub(super) const RATE_MOST: u64 = (1 << 48) - 1;
+const SIZE_MOST: u64 = (1 << 48) - 1;
+
+/// The loads seen from one side.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Set<'a> {
+    pub(super) policy: Policy,
+    pub(super) pattern: Pattern,
+    /// bit/s; 1 if all services are times.
+    pub(super) rate: u64,
+    pub(super) quantum: Bytes,
+    loads: &'a [Load],
+    /// A stream in place of the one at that index.
+    patch: Option<(usize, Load)>,
+}
+
+/// A stream in scaled time: each below 2^111.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Job {
+    /// Service time of its largest frame.
+    pub(super) cost: u128,
+    pub(super) period: u128,
+    /// From the moment that the frame may go to its deadline.
+    pub(super) deadline: u128,
+    pub(super) priority: i32,
+    pub(super) weight: u128,
+}
+
+impl<'a> Set<'a> {
+    pub(super) fn new(ask: &Ask<'a>) -> Result<Self, AskError> {
+        if u32::try_from(ask.loads.len()).is_err() {
+            return Err(AskError::Streams(ask.loads.len()));
+        }
+        let sized = ask.loads.iter().any(|load| matches!(load.service, Service::Size(_)));
+        let rate = match ask.rate {
+            None if sized => return Err(AskError::Rate(None)),
+            None => 1,
+            Some(Bitrate(rate)) if (1..=RATE_MOST).contains(&rate) => rate,
+            Some(rate) => return Err(AskError::Rate(Some(rate))),
+        };
+        for (index, load) in ask.loads.iter().enumerate() {
+            let time = |span: Span| (1..=TIME_MOST).contains(&span.0);
+            let contract = &load.contract;
+            if !time(contract.period) || !contract.delay.is_none_or(time) {
+                return Err(AskError::Time(index));
+            }
+            let sound = match load.service {
+                Service::Time(span) => time(span),
+                Service::Size(size) => (1..=SIZE_MOST).contains(&size.0),
+            };
+            if !sound {
+                return Err(AskError::Service(index));
+            }
+            if Kind::ALL.iter().any(|&kind| {
+                let Window { lose, of } = contract.windows.of(kind);
+                lose > of
+            }) {
+                return Err(AskError::Window(index));
+            }
+            if contract.weight == 0 {
+                return Err(AskError::Weight(index));
+            }
+        }
+        let Ask { policy, pattern, quantum, loads, .. } = *ask;
+        Ok(Self { policy, pattern, rate, quantum, loads, patch: None })
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.loads.len()
+    }
+
+    /// The first `n` streams.
+    pub(super) fn first(self, n: usize) -> Self {
+        Self { loads: &self.loads[..n], ..self }
+    }
+
+    /// The same with one stream changed.
+    pub(super) fn with(self, index: usize, load: Load) -> Self {
+        Self { patch: Some((index, load)), ..self }
+    }
+
+    /// The same on another link.
+    pub(super) fn at_rate(self, rate: u64) -> Self {
+        Self { rate, ..self }
+    }
+
+    pub(super) fn load(&self, index: usize) -> &Load {
+        match &self.patch {
+            Some((patched, load)) if *patched == index => load,
+            _ => &self.loads[index],
+        }
+    }
+
+    pub(super) fn loads(&self) -> impl Iterator<Item = &Load> {
+        (0..self.len()).map(|index| self.load(index))
+    }
+
+    pub(super) fn job(&self, load: &Load) -> Job {
+        let rate = u128::from(self.rate);
+        let Load { contract, service } = load;
+        // A stream that waits for its period may go one period before its deadline, no sooner.
+        let delay = contract.delay.unwrap_or(contract.period);
+        let deadline = if contract.work_conserving { delay } else { delay.min(contract.period) };
+        Job {
+            cost: match service {
+                Service::Time(span) => u128::from(span.0) * rate,
+                Service::Size(size) => u128::from(size.0) * BYTE,
+            },
+            period: u128::from(contract.period.0) * rate,
+            deadline: u128::from(deadline.0) * rate,
+            priority: contract.priority,
+            weight: u128::from(contract.weight),
+        }
+    }
+
+    pub(super) fn jobs(&self) -> impl Iterator<Item = Job> {
+        self.loads().map(|load| self.job(load))
+    }
+
+    /// What a stream must be served, as a share of the link.
+    pub(super) fn share(&self, load: &Load) -> Share {
+        let (serve, of) = self.owed(load);
+        let period = u128::from(load.contract.period.0);
+        match load.service {
+            // At most 2^79 over 2^79.
+            Service::Time(span) => Share::new(u128::from(span.0) * serve, period * of),
+            // At most 2^97 over 2^127.
+            Service::Size(size) => {
+                Share::new(u128::from(size.0) * BYTE * serve, period * u128::from(self.rate) * of)
+            }
+        }
+    }
+
+    /// How many frames must be served, out of how many.
+    pub(super) fn owed(&self, load: &Load) -> (u128, u128) {
+        if self.policy.counts_windows() { owed(load) } else { (1, 1) }
+    }
+
+    /// What all must be served. O(N).
+    pub(super) fn share_of_all(&self) -> Share {
+        self.loads().fold(Share::ZERO, |sum, load| sum.plus(self.share(load)))
+    }
+
+    /// Scaled time in nanoseconds, rounded up; saturates.
+    pub(super) fn span(&self, scaled: u128) -> Span {
+        Span(u64::try_from(scaled.div_ceil(u128::from(self.rate))).unwrap_or(u64::MAX))
+    }
+}
+
+/// `y - x` of `y`, of all where there is no window. Of windows for each kind the one that asks for
+/// least: how many frames there are of a kind is not known, and this much is needed of any.
+fn owed(load: &Load) -> (u128, u128) {
+    let of = |window: Window| match window {
+        Window { of: 0, .. } => (1, 1),
+        Window { lose, of } => (u128::from(of - lose), u128::from(of)),
+    };
+    match &load.contract.windows {
+        Windows::Whole(window) => of(*window),
+        Windows::PerKind(windows) => windows
+            .iter()
+            .map(|window| of(*window))
+            .min_by(|a, b| (a.0 * b.1).cmp(&(b.0 * a.1)))
+            .unwrap_or((1, 1)),
+    }
+}

@@ -1,0 +1,438 @@
+//! Aggregation: many streamlets in one scheduler stream, in sets that share it by weight.
+//!
+//! An [`Aggregate`] stands between the caller's queues and one stream of a
+//! [`Scheduler`](crate::Scheduler): it says whose frame is that stream's next head, and counts
+//! what becomes of it. The contract belongs to the stream, which keeps its deadlines and windows;
+//! streamlets have shares only (ShareStreams, section 5.1 "Stream aggregation" and Fig. 10).
+//!
+//! Sets share the bytes that are sent by start-time fair queueing (Goyal, Vin and Cheng, SIGCOMM
+//! 1996) in whole numbers: over any time in which sets `i` and `j` always have frames, the bytes
+//! they sent by weight, `b_i / w_i` and `b_j / w_j`, differ by at most `l_i / w_i + l_j / w_j`,
+//! `l` the largest frame. Within a set, streamlets that have frames take turns, frame by frame;
+//! those that have none are not looked at. Every call takes constant time (at most [`SETS_MOST`]
+//! sets are compared).
+//!
+//! Memory: 64 bytes a streamlet, kept for the most that there were at once, and nothing for
+//! frames, which are counted here and wait with the caller.
+//!
+//! ```
+//! use selvedge_sched::aggregate::Aggregate;
+//! use selvedge_units::Bytes;
+//!
+//! let mut slot = Aggregate::new();
+//! let gold = slot.add_set(2)?;
+//! let plain = slot.add_set(1)?;
+//! let (a, b, c) = (slot.add(gold), slot.add(gold), slot.add(plain));
+//! for streamlet in [a, b, c] {
+//!     (0..4).for_each(|_| slot.arrive(streamlet));
+//! }
+//! let mut order = Vec::new();
+//! for _ in 0..6 {
+//!     order.extend(slot.bring_up()); // the caller pushes this streamlet's frame as head ...
+//!     slot.sent(Bytes(1000)); // ... and tells what became of it
+//! }
+//! assert_eq!(order, [a, c, b, a, c, b]);
+//! # Ok::<(), selvedge_sched::aggregate::SetError>(())
+//! ```
+
+mod ring;
+#[cfg(test)]
+mod tests;
+
+use alloc::vec::Vec;
+use core::fmt;
+
+use selvedge_units::Bytes;
+
+use ring::{Entry, Ring, Rings};
+
+/// The most sets of one aggregate.
+pub const SETS_MOST: usize = 16;
+
+/// The largest least common multiple of the weights of an aggregate's sets.
+pub const MEASURE_MOST: u64 = 1 << 48;
+
+/// Tags beyond this are moved back, which a frame of 2^64 bytes can't overflow from.
+const TAG_MOST: u128 = 1 << 112;
+
+/// A set's place in an aggregate: the lowest that was free when it was added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SetIndex(pub u8);
+
+/// A streamlet's place in an aggregate; free for another after its removal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct StreamletIndex(pub u32);
+
+/// What has become of frames. Each counter saturates.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Frames sent.
+    pub sent: u64,
+    /// What they came to.
+    pub bytes: Bytes,
+    /// Frames given up, by the scheduler or by the caller.
+    pub dropped: u64,
+}
+
+impl Tally {
+    fn count_sent(&mut self, size: Bytes) {
+        self.sent = self.sent.saturating_add(1);
+        self.bytes += size;
+    }
+
+    fn count_dropped(&mut self, frames: u64) {
+        self.dropped = self.dropped.saturating_add(frames);
+    }
+}
+
+/// What a streamlet left behind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Removed {
+    /// Its counters; frames that still waited, its head included, count as dropped.
+    pub tally: Tally,
+    /// Whether its frame is the stream's head: the caller must take it back from the scheduler
+    /// ([`Scheduler::forfeit`](crate::Scheduler::forfeit)). The aggregate has no head any more.
+    pub was_head: bool,
+}
+
+/// Why a set can't be added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SetError {
+    /// There are [`SETS_MOST`] already.
+    TooMany,
+    /// A weight of 0 is no share.
+    Weightless,
+    /// With this weight the least common multiple of all is above [`MEASURE_MOST`], and shares
+    /// could not be kept exactly.
+    Measure(u16),
+}
+
+impl fmt::Display for SetError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooMany => {
+                write!(f, "there are {SETS_MOST} sets already; put streamlets into one")
+            }
+            Self::Weightless => write!(f, "a weight of 0 is no share; state 1 to 65535"),
+            Self::Measure(weight) => write!(
+                f,
+                "the weight {weight} has no common multiple with the others up to 2^48; \
+                 choose a rounder one"
+            ),
+        }
+    }
+}
+
+impl core::error::Error for SetError {}
+
+#[derive(Clone, Debug)]
+struct Set {
+    weight: u16,
+    /// Streamlets that have frames waiting, the next first.
+    ring: Ring,
+    /// When its next frame starts in virtual time, in units of a byte by the common measure; when
+    /// its last one ended, while it has none.
+    tag: u128,
+    streamlets: u32,
+    tally: Tally,
+}
+
+/// The streamlets of one scheduler stream.
+///
+/// # Panics
+/// Methods that take a set or a streamlet panic if there is none at that index: using an index
+/// after its removal is a bug of the caller.
+#[derive(Clone, Debug)]
+pub struct Aggregate {
+    sets: [Option<Set>; SETS_MOST],
+    streamlets: Rings,
+    free: Vec<u32>,
+    /// Whose frame is the stream's head.
+    head: Option<u32>,
+    /// The start tag of the last frame brought up.
+    now: u128,
+    /// Common multiple of the weights.
+    measure: u64,
+    tally: Tally,
+}
+
+impl Default for Aggregate {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Aggregate {
+    /// Without sets.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            sets: [const { None }; SETS_MOST],
+            streamlets: Rings::default(),
+            free: Vec::new(),
+            head: None,
+            now: 0,
+            measure: 1,
+            tally: Tally::default(),
+        }
+    }
+
+    /// Adds a set that gets a share of the stream by its weight, 1 to 65535.
+    ///
+    /// # Errors
+    /// [`SetError`].
+    pub fn add_set(&mut self, weight: u16) -> Result<SetIndex, SetError> {
+        if weight == 0 {
+            return Err(SetError::Weightless);
+        }
+        let vacant = self.sets.iter().position(Option::is_none).ok_or(SetError::TooMany)?;
+        // Weights of removed sets need no measure any more.
+        let weights = self.sets.iter().flatten().map(|set| set.weight).chain([weight]);
+        let mut measure = 1_u64;
+        for weight in weights {
+            let weight = u64::from(weight);
+            measure = measure / gcd(measure, weight) * weight;
+            if measure > MEASURE_MOST {
+                return Err(SetError::Measure(weight as u16));
+            }
+        }
+        self.rescale(measure);
+        let ring = Ring::default();
+        let (tag, tally) = (self.now, Tally::default());
+        self.sets[vacant] = Some(Set { weight, ring, tag, streamlets: 0, tally });
+        Ok(SetIndex(vacant as u8))
+    }
+
+    /// Removes a set that has no streamlets; its counters.
+    ///
+    /// # Panics
+    /// If the set still has streamlets.
+    pub fn remove_set(&mut self, set: SetIndex) -> Tally {
+        let Set { streamlets, tally, .. } = *self.set(set);
+        assert!(streamlets == 0, "set {} still has {streamlets} streamlets", set.0);
+        self.sets[set.0 as usize] = None;
+        tally
+    }
+
+    /// Adds a streamlet to a set; allocates if there were never so many. O(1) amortised.
+    pub fn add(&mut self, set: SetIndex) -> StreamletIndex {
+        self.set_mut(set).streamlets += 1;
+        let entry = Entry::new(set.0);
+        StreamletIndex(match self.free.pop() {
+            Some(index) => {
+                self.streamlets.put(index, entry);
+                index
+            }
+            None => {
+                let index = self.streamlets.push(entry);
+                // So that `remove` never allocates.
+                self.free.reserve(index as usize + 1);
+                index
+            }
+        })
+    }
+
+    /// Removes a streamlet, even while it has frames, and even while one of them is the head.
+    pub fn remove(&mut self, streamlet: StreamletIndex) -> Removed {
+        let was_head = self.head == Some(streamlet.0);
+        let entry = self.entry(streamlet).clone();
+        let lost = entry.waiting.saturating_add(u64::from(was_head));
+        let set = set_of(&mut self.sets, entry.set);
+        if entry.waiting > 0 && !was_head {
+            self.streamlets.unlink(&mut set.ring, streamlet.0);
+        }
+        set.streamlets -= 1;
+        set.tally.count_dropped(lost);
+        self.tally.count_dropped(lost);
+        if was_head {
+            self.head = None;
+        }
+        self.streamlets.clear(streamlet.0);
+        self.free.push(streamlet.0);
+        let mut tally = entry.tally;
+        tally.count_dropped(lost);
+        Removed { tally, was_head }
+    }
+
+    /// A frame of this streamlet has come into its queue.
+    pub fn arrive(&mut self, streamlet: StreamletIndex) {
+        let is_head = self.head == Some(streamlet.0);
+        let entry = self.streamlets.get_mut(streamlet.0);
+        entry.waiting += 1;
+        if entry.waiting == 1 && !is_head {
+            let set = entry.set;
+            self.enlist(set, streamlet.0);
+        }
+    }
+
+    /// The streamlet whose frame, the first of its queue, is the stream's next head; `None` if no
+    /// frame waits. Of the sets that have frames the one with the lowest start tag, ties by index.
+    ///
+    /// # Panics
+    /// If the last one brought up has neither been [`sent`](Self::sent) nor
+    /// [`dropped`](Self::dropped).
+    pub fn bring_up(&mut self) -> Option<StreamletIndex> {
+        assert!(self.head.is_none(), "streamlet {:?} is the head already", self.head);
+        let active = self.sets.iter_mut().flatten().filter(|set| !set.ring.is_empty());
+        let set = active.min_by_key(|set| set.tag)?;
+        self.now = set.tag;
+        let index = self.streamlets.pop(&mut set.ring)?;
+        self.streamlets.get_mut(index).waiting -= 1;
+        self.head = Some(index);
+        Some(StreamletIndex(index))
+    }
+
+    /// The streamlet whose frame is the head now.
+    #[must_use]
+    pub fn head(&self) -> Option<StreamletIndex> {
+        self.head.map(StreamletIndex)
+    }
+
+    /// The head was served. Its size counts against its set.
+    ///
+    /// # Panics
+    /// If there is no head.
+    pub fn sent(&mut self, size: Bytes) {
+        let index = self.head.take().expect("a head to be sent");
+        self.streamlets.get_mut(index).tally.count_sent(size);
+        self.tally.count_sent(size);
+        let measure = u128::from(self.measure);
+        let set = set_of(&mut self.sets, self.streamlets.get(index).set);
+        set.tally.count_sent(size);
+        set.tag += u128::from(size.0) * (measure / u128::from(set.weight));
+        if set.tag > TAG_MOST {
+            self.rebase();
+        }
+        self.back(index);
+    }
+
+    /// The head was dropped: it missed its deadline, or was forfeited. The turn is over, nothing
+    /// counts against the set.
+    ///
+    /// # Panics
+    /// If there is no head.
+    pub fn dropped(&mut self) {
+        let index = self.head.take().expect("a head to be dropped");
+        self.count_dropped(index, 1);
+        self.back(index);
+    }
+
+    /// A frame that waits behind was given up by the caller, for want of room in its queue.
+    ///
+    /// # Panics
+    /// If none waits.
+    pub fn give_up(&mut self, streamlet: StreamletIndex) {
+        let is_head = self.head == Some(streamlet.0);
+        let entry = self.streamlets.get_mut(streamlet.0);
+        assert!(entry.waiting > 0, "streamlet {} has no frame to give up", streamlet.0);
+        entry.waiting -= 1;
+        if entry.waiting == 0 && !is_head {
+            let set = set_of(&mut self.sets, entry.set);
+            self.streamlets.unlink(&mut set.ring, streamlet.0);
+        }
+        self.count_dropped(streamlet.0, 1);
+    }
+
+    /// Frames of a streamlet that wait, without the head. O(1).
+    #[must_use]
+    pub fn waiting(&self, streamlet: StreamletIndex) -> u64 {
+        self.entry(streamlet).waiting
+    }
+
+    /// What has become of all frames of the stream.
+    #[must_use]
+    pub const fn tally(&self) -> Tally {
+        self.tally
+    }
+
+    /// What has become of a set's frames, those of removed streamlets included.
+    #[must_use]
+    pub fn set_tally(&self, set: SetIndex) -> Tally {
+        self.set(set).tally
+    }
+
+    /// What has become of a streamlet's frames.
+    #[must_use]
+    pub fn streamlet_tally(&self, streamlet: StreamletIndex) -> Tally {
+        self.entry(streamlet).tally
+    }
+
+    fn set(&self, set: SetIndex) -> &Set {
+        let found = self.sets.get(set.0 as usize).and_then(Option::as_ref);
+        found.unwrap_or_else(|| panic!("there is no set {}", set.0))
+    }
+
+    fn set_mut(&mut self, set: SetIndex) -> &mut Set {
+        let found = self.sets.get_mut(set.0 as usize).and_then(Option::as_mut);
+        found.unwrap_or_else(|| panic!("there is no set {}", set.0))
+    }
+
+    fn entry(&self, streamlet: StreamletIndex) -> &Entry {
+        self.streamlets.get(streamlet.0)
+    }
+
+    fn count_dropped(&mut self, index: u32, frames: u64) {
+        let entry = self.streamlets.get_mut(index);
+        entry.tally.count_dropped(frames);
+        let set = set_of(&mut self.sets, entry.set);
+        set.tally.count_dropped(frames);
+        self.tally.count_dropped(frames);
+    }
+
+    /// The head has left: its streamlet goes behind the others of its set, if it has more.
+    fn back(&mut self, index: u32) {
+        let Entry { waiting, set, .. } = *self.streamlets.get(index);
+        if waiting > 0 {
+            self.enlist(set, index);
+        }
+        let idle = self.sets.iter().flatten().all(|set| set.ring.is_empty());
+        if idle {
+            // Nobody is ahead of anybody when the stream begins anew.
+            let latest = self.sets.iter().flatten().map(|set| set.tag).max();
+            self.now = self.now.max(latest.unwrap_or(0));
+        }
+    }
+
+    /// Puts a streamlet behind those of its set that have frames. A set that had none starts now:
+    /// it neither saves up while idle, nor sheds what it had ahead.
+    fn enlist(&mut self, set: u8, index: u32) {
+        let set = set_of(&mut self.sets, set);
+        if set.ring.is_empty() {
+            set.tag = set.tag.max(self.now);
+        }
+        self.streamlets.append(&mut set.ring, index);
+    }
+
+    /// Moves virtual time back to its origin; only differences count.
+    fn rebase(&mut self) {
+        let now = core::mem::take(&mut self.now);
+        for set in self.sets.iter_mut().flatten() {
+            set.tag = set.tag.saturating_sub(now);
+        }
+    }
+
+    /// Another common multiple of the weights: tags in its units, rounded up where it shrinks.
+    fn rescale(&mut self, measure: u64) {
+        if measure != self.measure {
+            self.rebase();
+            let (from, to) = (u128::from(self.measure), u128::from(measure));
+            for set in self.sets.iter_mut().flatten() {
+                // A tag is at most one frame ahead of the origin.
+                let (whole, part) = (set.tag / from, set.tag % from);
+                set.tag = (whole * to).saturating_add((part * to).div_ceil(from));
+            }
+            self.measure = measure;
+        }
+    }
+}
+
+fn set_of(sets: &mut [Option<Set>; SETS_MOST], set: u8) -> &mut Set {
+    sets[set as usize].as_mut().expect("a set with streamlets is not removed")
+}
+
+const fn gcd(mut a: u64, mut b: u64) -> u64 {
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    a
+}

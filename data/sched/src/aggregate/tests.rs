@@ -1,0 +1,315 @@
+//! Against a slow model that looks at everything, and the shares of ShareStreams' Fig. 10.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::vec::Vec;
+
+use proptest::prelude::*;
+use selvedge_stream::{Contract, Kind, Window};
+use selvedge_units::{Bytes, Instant, Span};
+
+use super::*;
+use crate::{Discipline, Head, Scheduler, StreamIndex};
+
+#[test]
+fn an_entry_is_a_cache_line() {
+    assert!(size_of::<Entry>() <= 64, "{}", size_of::<Entry>());
+}
+
+/// Four streams 1:1:2:4 by their periods, each with a hundred streamlets always full; those of the
+/// fourth in two sets 2:1.
+#[test]
+fn shares_of_figure_10_hold_by_slot_set_and_streamlet() {
+    let mut sched = Scheduler::new(Discipline::Dwcs);
+    let mut slots = Vec::new();
+    for period in [8, 8, 4, 2] {
+        sched.add(&Contract::new(Span(period), Window::NONE));
+        let mut slot = Aggregate::new();
+        let weights: &[u16] = if period == 2 { &[2, 1] } else { &[1] };
+        let sets: Vec<_> = weights.iter().map(|&w| slot.add_set(w).unwrap()).collect();
+        let members = 100 / sets.len();
+        let streamlets: Vec<_> = sets
+            .iter()
+            .flat_map(|&set| (0..members).map(move |_| set))
+            .map(|set| (slot.add(set), set))
+            .collect();
+        for &(streamlet, _) in &streamlets {
+            slot.arrive(streamlet);
+            slot.arrive(streamlet);
+        }
+        slots.push((slot, sets, streamlets));
+    }
+    let bring_up = |sched: &mut Scheduler, n: usize, slot: &mut Aggregate| {
+        assert!(slot.bring_up().is_some());
+        let head = Head { arrival: Instant::ZERO, kind: Kind::Data, deadline: None };
+        sched.push_head(StreamIndex(n as u32), head);
+    };
+    for (n, (slot, ..)) in slots.iter_mut().enumerate() {
+        bring_up(&mut sched, n, slot);
+    }
+    let frames = 8 * 100 * 150_u64;
+    for t in 0..frames {
+        assert_eq!(sched.poll_expired(Instant(t)), None, "the link is full, not more");
+        let chosen = sched.choose(Instant(t)).unwrap();
+        sched.serve(chosen);
+        let (slot, ..) = &mut slots[chosen.0 as usize];
+        let streamlet = slot.head().unwrap();
+        slot.sent(Bytes(1000));
+        slot.arrive(streamlet);
+        bring_up(&mut sched, chosen.0 as usize, slot);
+    }
+    let within = |tally: Tally, part: u64, of: u64| {
+        let due = frames * part / of;
+        let off = tally.sent.abs_diff(due);
+        assert!(100 * off <= due, "{} where {due} are due", tally.sent);
+        assert_eq!(tally.bytes, Bytes(1000 * tally.sent));
+        assert_eq!(tally.dropped, 0);
+    };
+    for ((slot, sets, streamlets), part) in slots.iter().zip([1, 1, 2, 4]) {
+        within(slot.tally(), part, 8);
+        let weight =
+            |set: SetIndex| if sets.len() == 1 { (1, 1) } else { (2 - u64::from(set.0), 3) };
+        for &set in sets {
+            within(slot.set_tally(set), part * weight(set).0, 8 * weight(set).1);
+        }
+        let members = (100 / sets.len()) as u64;
+        for &(streamlet, set) in streamlets {
+            let (weight, of) = weight(set);
+            within(slot.streamlet_tally(streamlet), part * weight, 8 * of * members);
+        }
+    }
+}
+
+#[test]
+fn idle_streamlets_are_in_no_ring() {
+    let mut slot = Aggregate::new();
+    let set = slot.add_set(1).unwrap();
+    let all: Vec<_> = (0..10_000).map(|_| slot.add(set)).collect();
+    let linked =
+        |slot: &Aggregate| -> Vec<u32> { slot.streamlets.linked(&slot.set(set).ring).collect() };
+    slot.arrive(all[7]);
+    slot.arrive(all[9_000]);
+    assert_eq!(linked(&slot), [7, 9_000]);
+    assert_eq!(slot.bring_up(), Some(all[7]));
+    assert_eq!(linked(&slot), [9_000]);
+    slot.sent(Bytes(1));
+    assert_eq!(linked(&slot), [9_000]);
+    slot.give_up(all[9_000]);
+    assert!(linked(&slot).is_empty());
+    assert_eq!(slot.bring_up(), None);
+}
+
+#[test]
+fn a_streamlet_may_be_removed_with_its_head() {
+    let mut slot = Aggregate::new();
+    let set = slot.add_set(3).unwrap();
+    let (a, b) = (slot.add(set), slot.add(set));
+    for streamlet in [a, a, b, b] {
+        slot.arrive(streamlet);
+    }
+    assert_eq!(slot.bring_up(), Some(a));
+    let removed = slot.remove(a);
+    assert!(removed.was_head && removed.tally == Tally { dropped: 2, ..Tally::default() });
+    assert_eq!((slot.head(), slot.bring_up()), (None, Some(b)));
+    slot.dropped();
+    let again = slot.add(set);
+    assert_eq!((again, slot.waiting(again)), (a, 0), "the place is used again");
+    assert!(!slot.remove(b).was_head);
+    assert_eq!(slot.bring_up(), None);
+    assert_eq!(slot.set_tally(set).dropped, 4);
+    slot.remove(again);
+    assert_eq!(slot.remove_set(set).dropped, 4);
+    assert_eq!(slot.tally().dropped, 4);
+}
+
+#[test]
+fn sets_beyond_the_limits_are_refused() {
+    let mut slot = Aggregate::new();
+    assert_eq!(slot.add_set(0), Err(SetError::Weightless));
+    let primes = [65_521, 65_519, 65_497];
+    let added = primes.map(|weight| slot.add_set(weight));
+    assert_eq!(added, [Ok(SetIndex(0)), Ok(SetIndex(1)), Ok(SetIndex(2))]);
+    assert_eq!(slot.add_set(65_479), Err(SetError::Measure(65_479)));
+    slot.remove_set(SetIndex(1));
+    assert_eq!(slot.add_set(65_479), Ok(SetIndex(1)));
+    let mut slot = Aggregate::new();
+    assert!((0..SETS_MOST).all(|_| slot.add_set(5).is_ok()));
+    assert_eq!(slot.add_set(5), Err(SetError::TooMany));
+}
+
+#[test]
+fn virtual_time_moves_back_before_it_overflows() {
+    let mut slot = Aggregate::new();
+    let sets = [1, 65_521].map(|weight| slot.add_set(weight).unwrap());
+    let streamlets = sets.map(|set| slot.add(set));
+    let mut sent = [0_u64; 2];
+    for streamlet in streamlets {
+        slot.arrive(streamlet);
+    }
+    for _ in 0..4_000_000 {
+        let streamlet = slot.bring_up().unwrap();
+        sent[streamlet.0 as usize] += 1;
+        slot.sent(Bytes(u64::MAX));
+        slot.arrive(streamlet);
+    }
+    // b_i / w_i differ by at most l / 1 + l / 65521.
+    assert!((sent[0] * 65_521).abs_diff(sent[1]) <= 65_522, "{sent:?}");
+}
+
+/// What the aggregate should do, by looking at everything. Tags in units of 1/840: weights 1 to 8.
+#[derive(Default)]
+struct Model {
+    /// Weight, tag, order of turns.
+    sets: Vec<(u128, u128, VecDeque<u32>)>,
+    /// Set and frames waiting.
+    streamlets: BTreeMap<u32, (usize, u64)>,
+    head: Option<u32>,
+    now: u128,
+}
+
+impl Model {
+    fn enlist(&mut self, streamlet: u32) {
+        let (set, waiting) = self.streamlets[&streamlet];
+        let (_, tag, turns) = &mut self.sets[set];
+        if waiting > 0 && !turns.contains(&streamlet) && self.head != Some(streamlet) {
+            if turns.is_empty() {
+                *tag = (*tag).max(self.now);
+            }
+            turns.push_back(streamlet);
+        }
+    }
+
+    fn bring_up(&mut self) -> Option<u32> {
+        let having = self.sets.iter_mut().filter(|(.., turns)| !turns.is_empty());
+        let (_, tag, turns) = having.min_by_key(|(_, tag, _)| *tag)?;
+        self.now = *tag;
+        self.head = turns.pop_front();
+        self.streamlets.get_mut(&self.head?)?.1 -= 1;
+        self.head
+    }
+
+    fn leave(&mut self, bytes: u64) {
+        let Some(head) = self.head.take() else { return };
+        if let Some(&(set, _)) = self.streamlets.get(&head) {
+            let (weight, tag, _) = &mut self.sets[set];
+            *tag += u128::from(bytes) * 840 / *weight;
+            self.enlist(head);
+        }
+        if self.sets.iter().all(|(.., turns)| turns.is_empty()) {
+            self.now = self.sets.iter().map(|set| set.1).max().unwrap().max(self.now);
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Arrive(usize),
+    Send(u64),
+    Drop,
+    GiveUp(usize),
+    Add(usize),
+    Remove(usize),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        6 => (0..64_usize).prop_map(Step::Arrive),
+        6 => (1..2000_u64).prop_map(Step::Send),
+        1 => Just(Step::Drop),
+        1 => (0..64_usize).prop_map(Step::GiveUp),
+        1 => (0..64_usize).prop_map(Step::Add),
+        1 => (0..64_usize).prop_map(Step::Remove),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn agrees_with_the_model(
+        weights in prop::collection::vec(1..=8_u16, 1..6),
+        steps in prop::collection::vec(step(), 1..400),
+    ) {
+        let mut slot = Aggregate::new();
+        let mut model = Model::default();
+        for &weight in &weights {
+            slot.add_set(weight).unwrap();
+            model.sets.push((weight.into(), 0, VecDeque::new()));
+        }
+        // The weight's own measure: the model's units are as fine as any.
+        for step in steps {
+            let pick = |n: usize| {
+                let keys: Vec<u32> = model.streamlets.keys().copied().collect();
+                (!keys.is_empty()).then(|| keys[n % keys.len()])
+            };
+            match step {
+                Step::Add(n) => {
+                    let set = n % weights.len();
+                    let added = slot.add(SetIndex(set as u8)).0;
+                    prop_assert!(model.streamlets.insert(added, (set, 0)).is_none());
+                }
+                Step::Arrive(n) => if let Some(s) = pick(n) {
+                    slot.arrive(StreamletIndex(s));
+                    model.streamlets.get_mut(&s).unwrap().1 += 1;
+                    model.enlist(s);
+                },
+                Step::Send(bytes) => {
+                    prop_assert_eq!(slot.bring_up().map(|s| s.0), model.bring_up());
+                    if slot.head().is_some() {
+                        slot.sent(Bytes(bytes));
+                        model.leave(bytes);
+                    }
+                }
+                Step::Drop => {
+                    prop_assert_eq!(slot.bring_up().map(|s| s.0), model.bring_up());
+                    if slot.head().is_some() {
+                        slot.dropped();
+                        model.leave(0);
+                    }
+                }
+                Step::GiveUp(n) => if let Some(s) = pick(n).filter(|s| model.streamlets[s].1 > 0) {
+                    slot.give_up(StreamletIndex(s));
+                    let (set, waiting) = model.streamlets.get_mut(&s).unwrap();
+                    *waiting -= 1;
+                    if *waiting == 0 {
+                        model.sets[*set].2.retain(|&other| other != s);
+                    }
+                },
+                Step::Remove(n) => if let Some(s) = pick(n) {
+                    let waiting = model.streamlets.remove(&s).unwrap();
+                    prop_assert_eq!(slot.waiting(StreamletIndex(s)), waiting.1);
+                    slot.remove(StreamletIndex(s));
+                    model.sets[waiting.0].2.retain(|&other| other != s);
+                },
+            }
+        }
+        let sets = (0..weights.len()).map(|set| slot.set_tally(SetIndex(set as u8)));
+        prop_assert_eq!(sets.map(|tally| tally.sent).sum::<u64>(), slot.tally().sent);
+    }
+
+    /// The stated bound, over every time from the start in which all sets have frames.
+    #[test]
+    fn sets_share_bytes_within_the_bound(
+        weights in prop::collection::vec(1..=100_u16, 2..9),
+        sizes in prop::collection::vec(1..2000_u64, 300),
+    ) {
+        let mut slot = Aggregate::new();
+        let sets: Vec<_> = weights.iter().map_while(|&w| slot.add_set(w).ok()).collect();
+        let streamlets: Vec<_> = sets.iter().map(|&set| slot.add(set)).collect();
+        let mut longest = std::vec![0; sets.len()];
+        for &streamlet in &streamlets {
+            slot.arrive(streamlet);
+        }
+        for size in sizes {
+            let streamlet = slot.bring_up().unwrap();
+            slot.arrive(streamlet);
+            slot.sent(Bytes(size));
+            let n = streamlet.0 as usize;
+            longest[n] = size.max(longest[n]);
+            let bytes = |n: usize| slot.set_tally(sets[n]).bytes.0;
+            for m in (0..sets.len()).filter(|&m| m != n) {
+                let (w, v) = (u64::from(weights[n]), u64::from(weights[m]));
+                let apart = (bytes(n) * v).abs_diff(bytes(m) * w);
+                // A set that has sent nothing yet has no longest frame.
+                prop_assert!(apart <= longest[n].max(1) * v + longest[m] * w);
+            }
+        }
+    }
+}

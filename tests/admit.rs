@@ -1,0 +1,67 @@
+//! `selvedge admit` from the outside: the sentence, the JSON, the exit status.
+
+mod support;
+
+use support::{Folder, selvedge};
+
+/// Three quarters of the slots, a half more, and one that has no window to lose.
+const OVERFULL: &str = r#"{"discipline": "dwcs", "ticks": 100, "backlogged": true, "streams": [
+    {"id": "news", "period": 2, "window": [1, 4]},
+    {"id": "film", "period": 2, "window": [1, 2]},
+    {"id": "talk", "period": 2, "window": [2, 5]},
+    {"id": "log", "period": 2, "window": [0, 0]}]}"#;
+
+#[test]
+fn the_stream_that_is_too_much_is_named_with_what_would_fit() {
+    let folder = Folder::new();
+    let trace = folder.write("trace.json", OVERFULL);
+    let ended = selvedge(["admit".as_ref(), trace.as_os_str(), "--json".as_ref()]);
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    assert!(ended.stderr.contains("the streams do not fit"), "{ended:?}");
+    let answer: serde_json::Value = serde_json::from_str(&ended.stdout).expect("one object");
+    assert_eq!(answer["verdict"], "refused");
+    assert_eq!(answer["load"]["exact"], "57/40");
+    let breach = &answer["breach"];
+    assert_eq!((&breach["stream"], &breach["cause"]), (&"log".into(), &"overload".into()));
+    assert_eq!(breach["excess"]["exact"], "17/40");
+    assert_eq!(breach["excess"]["percent"], 42.5);
+    // 3/40 is left: 0.15 frames of each period of 2, 1 of 10; or all of a period of 14.
+    assert_eq!(breach["fits"]["window"], "9/10");
+    assert_eq!(breach["fits"]["period"], 14);
+}
+
+#[test]
+fn what_fits_is_proved_where_the_discipline_has_a_proof() {
+    let folder = Folder::new();
+    let fitting =
+        OVERFULL.replace("{\"id\": \"log\", \"period\": 2", "{\"id\": \"log\", \"period\": 14");
+    let trace = folder.write("trace.json", &fitting);
+    let ask = |discipline: &str| {
+        let options = ["--discipline".as_ref(), discipline.as_ref()];
+        selvedge(["admit".as_ref(), trace.as_os_str()].into_iter().chain(options))
+    };
+    let dwcs = ask("dwcs");
+    assert_eq!((dwcs.code, &*dwcs.stderr), (Some(0), ""), "{dwcs:?}");
+    assert!(dwcs.stdout.starts_with("dwcs: possible: "), "{dwcs:?}");
+    assert!(dwcs.stdout.contains("proved for equal periods, log has another"), "{dwcs:?}");
+    let priority = ask("priority");
+    assert_eq!(priority.code, Some(1), "{priority:?}");
+    // All frames count where windows do not.
+    assert!(priority.stdout.contains("it needs 11/7 (157.14 %) of the link"), "{priority:?}");
+}
+
+#[test]
+fn what_makes_no_sense_is_refused() {
+    let folder = Folder::new();
+    let trace = folder.write("trace.json", OVERFULL.replace("[1, 4]", "[5, 4]"));
+    let ended = selvedge(["admit".as_ref(), trace.as_os_str()]);
+    ended.refused(&["trace.json:2: streams[0].window"]);
+    let trace = folder
+        .write("trace.json", OVERFULL.replace("\"period\": 2", "\"period\": 9223372036854775809"));
+    let ended = selvedge(["admit".as_ref(), trace.as_os_str()]);
+    ended.refused(&["\"news\"", "period and delay must be 1 to 2^63"]);
+    let trace = folder.write("trace.json", OVERFULL);
+    let unknown = ["--discipline".as_ref(), "dwsc".as_ref()];
+    let ended = selvedge(["admit".as_ref(), trace.as_os_str()].into_iter().chain(unknown));
+    ended.refused(&["there is no discipline \"dwsc\""]);
+}
