@@ -10,6 +10,8 @@
 //! Arrivals while waiting change the choice, so poll again after each wait.
 
 mod ahead;
+mod burst;
+mod intake;
 mod offered;
 mod pace;
 mod queue;
@@ -19,20 +21,16 @@ mod surface;
 use std::collections::VecDeque;
 
 use selvedge_sched::{Discipline, Scheduler, StreamIndex, Verdict};
-use selvedge_stream::{
-    Contract, DropReason, Fate, Frame, Kind, Late, Ledger, PayloadSpan, References,
-};
+use selvedge_stream::{Contract, DropReason, Fate, Frame, Late, Ledger};
 use selvedge_units::{Bitrate, Bytes, Instant, Span};
 
 use ahead::FetchAhead;
+use burst::Grant;
 pub use offered::RateMeter;
 pub use pace::Pacer;
-use queue::{Pending, StreamQueue};
+use queue::StreamQueue;
 use select::{Capacity, Selection, give_up_dependents, give_up_one};
 
-/// Frames that may be missing from a stream at once. A larger gap is a fresh start: what waits of
-/// the stream is dropped as removed.
-const GAP_MAX: u32 = 1024;
 /// Frames of one stream that may wait in the link; more are dropped as full. The engine leaves
 /// them in their ring instead.
 pub const WAITING_MAX: usize = 1024;
@@ -99,16 +97,9 @@ pub struct Link {
     /// The packet last returned by `poll_transmit`.
     next: Option<StreamIndex>,
     grant: Option<Grant>,
+    /// Until then some frame may wait behind one of its stream that is due later.
+    inverted_until: Instant,
     ahead: FetchAhead,
-}
-
-/// A burst: a stream whose next frames may follow the last one without another decision.
-#[derive(Clone, Copy, Debug)]
-struct Grant {
-    stream: StreamIndex,
-    left: Bytes,
-    /// No head is due before this, and all that waits can be sent before it, in any order.
-    until: Instant,
 }
 
 impl Link {
@@ -131,6 +122,7 @@ impl Link {
             backlog: Bytes(0),
             next: None,
             grant: None,
+            inverted_until: Instant::ZERO,
             ahead: FetchAhead::default(),
         }
     }
@@ -184,102 +176,6 @@ impl Link {
 
     fn queue_mut(&mut self, stream: StreamIndex) -> Option<&mut StreamQueue> {
         self.queues.get_mut(stream.0 as usize)?.as_mut()
-    }
-
-    /// Takes a frame over from its stream's ring. Frames come in the order of their numbers;
-    /// numbers left out were lost before they came here, and count as dropped for a full ring.
-    pub fn handle_frame(&mut self, now: Instant, stream: StreamIndex, frame: Frame) {
-        let Some(expected) = self.queue_mut(stream).map(|q| q.next_seq) else {
-            self.settled.push_back(Settled {
-                stream,
-                frame,
-                fate: Fate::Dropped(DropReason::Removed),
-            });
-            return;
-        };
-        self.watch(now);
-        let gap = frame.seq.wrapping_sub(expected);
-        if gap > GAP_MAX {
-            self.begin_afresh(now, stream);
-        } else {
-            for seq in (0..gap).map(|n| expected.wrapping_add(n)) {
-                self.enqueue(now, stream, lost_before_arrival(seq, &frame), Some(DropReason::Full));
-            }
-        }
-        self.offered.add(now, frame.size);
-        self.enqueue(now, stream, frame, None);
-    }
-
-    /// The stream's numbers jumped: what waits is of another time, and nothing that comes can
-    /// refer to it.
-    fn begin_afresh(&mut self, now: Instant, stream: StreamIndex) {
-        self.clear_stream(now, stream);
-        if let Some(queue) = self.queue_mut(stream) {
-            queue.lost.fill();
-        }
-    }
-
-    fn enqueue(
-        &mut self,
-        now: Instant,
-        stream: StreamIndex,
-        frame: Frame,
-        lost: Option<DropReason>,
-    ) {
-        if self.queued(stream) >= WAITING_MAX {
-            self.refuse(now, stream, frame);
-            return;
-        }
-        let full = self.params.queue.is_some_and(|most| self.backlog + frame.size > most);
-        let (selection, backlog) = (self.params.selection, self.backlog);
-        let Some(queue) = self.queue_mut(stream) else { return };
-        queue.next_seq = frame.seq.wrapping_add(1);
-        let group = queue.group.push(frame.kind, frame.size);
-        let deadline = queue.deadline_of(&frame);
-        queue.lost.clear(frame.seq);
-        let hopeless = || selection && queue.misses_reference(&frame);
-        let given_up = lost
-            .or_else(|| full.then_some(DropReason::Full))
-            .or_else(|| hopeless().then_some(DropReason::ReferenceLost));
-        let left = frame.size;
-        if given_up.is_some() {
-            queue.lost.insert(frame.seq);
-        }
-        queue.frames.push_back(Pending { frame, deadline, left, packets_sent: 0, group, given_up });
-        let only = queue.frames.len() == 1;
-        if let Some(ledger) = self.ledgers[stream.0 as usize].as_mut() {
-            ledger.offered(&frame);
-        }
-        if given_up.is_none() {
-            self.backlog = backlog + left;
-            // All that was there fits, by induction. With the new frame the last to finish does
-            // so at `fits_by` at most; who is due after the new frame is due later still.
-            let fits_by = now.max(self.free_at()) + self.backlog / self.params.rate + self.guard();
-            if self.grant.is_some_and(|grant| fits_by > grant.until.min(deadline)) {
-                self.grant = None;
-            }
-            if selection && fits_by > deadline {
-                self.select(now);
-            }
-        }
-        if only {
-            self.promote(now, stream);
-        }
-    }
-
-    /// Drops a frame that finds no place to wait. It is counted by the ledger, not by the
-    /// scheduler, which hears of frames in their order.
-    fn refuse(&mut self, now: Instant, stream: StreamIndex, frame: Frame) {
-        let Some(queue) = self.queue_mut(stream) else { return };
-        queue.next_seq = frame.seq.wrapping_add(1);
-        queue.group.push(frame.kind, frame.size);
-        queue.lost.insert(frame.seq);
-        let ledger = &mut self.ledgers[stream.0 as usize];
-        if let Some(ledger) = ledger.as_mut() {
-            ledger.offered(&frame);
-        }
-        let fate = Fate::Dropped(DropReason::Full);
-        settle(&mut self.settled, ledger, stream, &frame, fate, now);
     }
 
     /// Makes what waits fit the link again.
@@ -381,34 +277,6 @@ impl Link {
                 deadline: self.scheduler.head_deadline(stream).unwrap_or(head.deadline),
             });
         }
-    }
-
-    /// Whether the chosen stream may go on with its next frames for as long as the link's burst
-    /// lasts: where all that waits can be sent before the first deadline of all, in any order, no
-    /// deadline is broken that single decisions would keep (ShareStreams, section 4.3, makes a
-    /// like use of a block). Only under disciplines that go by deadline: others share by order.
-    fn grant_to(&self, now: Instant, stream: StreamIndex) -> Option<Grant> {
-        let queue = self.queues[stream.0 as usize].as_ref()?;
-        let bursts = self.params.burst >= self.params.mtu + self.params.mtu;
-        if !bursts || queue.frames.len() < 2 || !queue.contract.work_conserving {
-            return None;
-        }
-        let until = self.scheduler.first_deadline(now)?;
-        let all_sent = now.max(self.free_at()) + self.backlog / self.params.rate + self.guard();
-        (all_sent <= until).then_some(Grant { stream, left: self.params.burst, until })
-    }
-
-    /// The next packet of the burst that was granted, if there is one.
-    fn granted(&mut self, now: Instant) -> Option<Transmit> {
-        let grant = self.grant.take_if(|grant| now < grant.until)?;
-        let stream = grant.stream;
-        let head = *self.queues[stream.0 as usize].as_ref()?.frames.front()?;
-        let deadline = self.scheduler.head_deadline(stream)?;
-        if head.given_up.is_some() || head.left > grant.left {
-            return None;
-        }
-        self.grant = Some(grant);
-        Some(Transmit { stream, frame: head.frame, packet: head.packets_sent, deadline })
     }
 
     fn expire(&mut self, now: Instant) {
@@ -523,19 +391,4 @@ fn settle(
         ledger.settle(frame.seq, fate, now);
     }
     settled.push_back(Settled { stream, frame: *frame, fate });
-}
-
-/// What stands in for a frame of which only the number is known.
-fn lost_before_arrival(seq: u32, next: &Frame) -> Frame {
-    Frame {
-        seq,
-        kind: Kind::Data,
-        referenced: false,
-        refs: References::NONE,
-        packets: 0,
-        size: Bytes(0),
-        arrival: next.arrival,
-        deadline: next.deadline,
-        payload: PayloadSpan::default(),
-    }
 }
