@@ -7,6 +7,7 @@ mod cli;
 mod demo;
 mod input;
 mod play;
+mod repro;
 #[cfg(feature = "gstreamer")]
 mod run;
 #[cfg(feature = "gstreamer")]
@@ -15,6 +16,7 @@ mod schedule;
 mod signals;
 mod table;
 mod top;
+mod trace;
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -35,7 +37,9 @@ fn main() -> ExitCode {
         Command::Play(args) => play::command(&args),
         Command::Top(options) => watch(options),
         Command::Schedule(args) => schedule::command(&args),
+        Command::Trace(command) => trace::command(&command),
         Command::Bench(args) => bench::command(&args),
+        Command::Repro(args) => repro::command(&args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -23,7 +23,7 @@ pub(crate) fn command(args: &ScheduleArgs) -> Result<(), Failure> {
     })
 }
 
-fn named(name: &str) -> Result<Discipline, Failure> {
+pub(crate) fn named(name: &str) -> Result<Discipline, Failure> {
     Discipline::from_name(name).ok_or_else(|| {
         let all = Discipline::ALL.map(Discipline::name).join(", ");
         Failure::input(format!("there is no discipline \"{name}\"; there are {all}"))
