@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use core::hint::black_box;
 use std::time::{Duration, Instant as Clock};
 
-use selvedge_stream::{Contract, Kind, Window};
+use selvedge_stream::{Contract, Window};
 use selvedge_units::{Instant, Span};
 
 use crate::{Discipline, Head, Scheduler, StreamIndex};
@@ -42,19 +42,37 @@ pub fn decide(discipline: Discipline, streams: u32, samples: usize) -> f64 {
     figures[figures.len() / 2]
 }
 
+/// So many decisions on such streams, for counting instructions; a number that depends on all of
+/// them.
+#[must_use]
+pub fn run(discipline: Discipline, streams: u32, decisions: u64) -> u64 {
+    let mut sched = Scheduler::new(discipline);
+    let mut seed = 1;
+    for _ in 0..streams.max(1) {
+        let s = sched.add(&contract(&mut seed, u64::from(streams)));
+        push(&mut sched, s);
+    }
+    (0..decisions).fold(0, |sum, _| sum ^ u64::from(decision(&mut sched).0))
+}
+
+#[inline(never)]
+fn decision(sched: &mut Scheduler) -> StreamIndex {
+    let s = sched.choose(black_box(Instant::ZERO)).expect("every stream has a head");
+    black_box(sched.serve_and_push(s, Head::arrived(Instant::ZERO)));
+    s
+}
+
 #[expect(clippy::disallowed_methods, reason = "a measurement reads the clock")]
 fn time(sched: &mut Scheduler, decisions: u64) -> Duration {
     let start = Clock::now();
     for _ in 0..decisions {
-        let s = sched.choose(black_box(Instant::ZERO)).expect("every stream has a head");
-        black_box(sched.serve(s));
-        push(sched, s);
+        black_box(decision(sched));
     }
     start.elapsed()
 }
 
 fn push(sched: &mut Scheduler, s: StreamIndex) {
-    let head = Head { arrival: Instant::ZERO, kind: Kind::Data, deadline: None };
+    let head = Head::arrived(Instant::ZERO);
     black_box(sched.push_head(s, head));
 }
 

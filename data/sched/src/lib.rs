@@ -11,14 +11,14 @@
 //!
 //! ```
 //! use selvedge_sched::{Discipline, Head, Scheduler};
-//! use selvedge_stream::{Contract, Kind, Window};
+//! use selvedge_stream::{Contract, Window};
 //! use selvedge_units::{Instant, Span};
 //!
 //! let mut sched = Scheduler::new(Discipline::Dwcs);
 //! let video = sched.add(&Contract::new(Span::from_millis(40), Window::new(1, 5)?));
 //! let audio = sched.add(&Contract::new(Span::from_millis(20), Window::new(0, 1)?));
 //! for s in [video, audio] {
-//!     sched.push_head(s, Head { arrival: Instant::ZERO, kind: Kind::Data, deadline: None });
+//!     sched.push_head(s, Head::arrived(Instant::ZERO));
 //! }
 //! let now = Instant::ZERO + Span::from_millis(20);
 //! let missed = sched.poll_expired(now).expect("the audio frame was due at 20 ms");
@@ -29,7 +29,7 @@
 //! ```
 
 #![no_std]
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 extern crate alloc;
 #[cfg(any(test, feature = "trace", feature = "bench"))]
@@ -38,10 +38,10 @@ extern crate std;
 #[cfg(feature = "bench")]
 pub mod bench;
 mod discipline;
+mod prefetch;
 pub mod replay;
 mod scheduler;
 mod slot;
-mod timeline;
 mod tournament;
 #[cfg(feature = "trace")]
 pub mod trace;

@@ -8,11 +8,15 @@
 use alloc::collections::VecDeque;
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::cmp::Reverse;
 
 use selvedge_stream::{Contract, Kind, Window};
 use selvedge_units::{Bytes, Instant};
 
 use crate::{Counters, Discipline, Head, Scheduler, StreamIndex, Verdict};
+
+/// The size of a frame that a trace gives none.
+pub(crate) const SIZE: Bytes = Bytes(1000);
 
 /// What is to be replayed.
 #[derive(Clone, Debug, PartialEq)]
@@ -112,15 +116,16 @@ pub struct Replay<'a> {
     t: u64,
     /// Whether the arrivals of the present slot are in their queues.
     begun: bool,
-    /// Misses of a kept frame that are still to be told one by one: the next, and how many.
-    misses: Option<(FrameRef, u64)>,
+    /// The misses of the present slot that are still to be told, the next one last; each stands
+    /// for so many, a period apart, of a frame that is kept, or for none of one that is dropped.
+    expired: Vec<(FrameRef, u64)>,
 }
 
 /// What a stream has behind its head.
 #[derive(Clone, Debug)]
 struct Queue {
-    /// Arrival times.
-    waiting: VecDeque<Instant>,
+    /// Arrival times and sizes.
+    waiting: VecDeque<(Instant, Bytes)>,
     /// Whether there is always one more that arrived at 0.
     backlogged: bool,
     /// For the first frame only.
@@ -130,8 +135,8 @@ struct Queue {
 }
 
 impl Queue {
-    fn pop(&mut self) -> Option<Instant> {
-        if self.backlogged { Some(Instant::ZERO) } else { self.waiting.pop_front() }
+    fn pop(&mut self) -> Option<(Instant, Bytes)> {
+        if self.backlogged { Some((Instant::ZERO, SIZE)) } else { self.waiting.pop_front() }
     }
 }
 
@@ -162,8 +167,8 @@ impl<'a> Replay<'a> {
                 seq: 0,
             });
         }
-        let (arrived, t, begun, misses) = (0, 0, false, None);
-        let mut replay = Self { trace, sched, queues, order, arrived, t, begun, misses };
+        let (arrived, t, begun, expired) = (0, 0, false, Vec::new());
+        let mut replay = Self { trace, sched, queues, order, arrived, t, begun, expired };
         for index in (0..).take(replay.queues.len()) {
             replay.bring_up(StreamIndex(index));
         }
@@ -188,7 +193,7 @@ impl<'a> Replay<'a> {
                 break;
             }
             self.arrived += 1;
-            self.queues[arrival.stream.0 as usize].waiting.push_back(arrival.at);
+            self.queues[arrival.stream.0 as usize].waiting.push_back((arrival.at, arrival.size));
             if self.sched.head_deadline(arrival.stream).is_none() {
                 self.bring_up(arrival.stream);
             }
@@ -198,9 +203,9 @@ impl<'a> Replay<'a> {
     /// Makes the next frame of a queue its head, if there is one.
     fn bring_up(&mut self, s: StreamIndex) {
         let queue = &mut self.queues[s.0 as usize];
-        if let Some(arrival) = queue.pop() {
+        if let Some((arrival, size)) = queue.pop() {
             let deadline = queue.first_deadline.take();
-            self.sched.push_head(s, Head { arrival, kind: Kind::Data, deadline });
+            self.sched.push_head(s, Head { deadline, size, ..Head::arrived(arrival) });
         }
     }
 
@@ -210,32 +215,40 @@ impl<'a> Replay<'a> {
         self.bring_up(s);
     }
 
-    fn expire(&mut self) -> Option<Happening> {
-        if let Some((frame, left)) = self.misses.take() {
-            return Some(self.miss(frame, left));
-        }
-        let expiry = self.sched.poll_expired(Instant(self.t))?;
-        let s = expiry.stream;
-        let frame =
-            FrameRef { stream: s, seq: self.queues[s.0 as usize].seq, deadline: expiry.deadline };
-        Some(match expiry.verdict {
-            Verdict::Dropped => {
+    /// Expires what is due in this slot. The scheduler goes by deadline, a trace by stream.
+    fn expire(&mut self) {
+        while let Some(expiry) = self.sched.poll_expired(Instant(self.t)) {
+            let s = expiry.stream;
+            let seq = self.queues[s.0 as usize].seq;
+            let frame = FrameRef { stream: s, seq, deadline: expiry.deadline };
+            let dropped = expiry.verdict == Verdict::Dropped;
+            self.expired.push((frame, if dropped { 0 } else { expiry.misses }));
+            if dropped {
                 self.leave(s);
-                Happening::Drop(frame)
             }
-            Verdict::Kept { .. } => self.miss(frame, expiry.misses),
-        })
+        }
+        // Stable, so that those of one stream stay in their order.
+        self.expired.reverse();
+        self.expired.sort_by_key(|(frame, _)| Reverse(frame.stream));
     }
 
-    /// Tells the first of a kept frame's misses, and remembers the others. There are several if
-    /// its first deadline is stated and lies more than a period before its arrival.
-    fn miss(&mut self, frame: FrameRef, misses: u64) -> Happening {
-        if misses > 1 {
-            let period = self.trace.streams[frame.stream.0 as usize].contract.period;
-            let next = FrameRef { deadline: frame.deadline + period, ..frame };
-            self.misses = Some((next, misses - 1));
+    /// The next of the misses that are still to be told. A kept frame has several at once if its
+    /// first deadline is stated and lies more than a period before its arrival.
+    fn tell(&mut self) -> Option<Happening> {
+        let (frame, misses) = self.expired.last_mut()?;
+        let told = *frame;
+        if *misses == 0 {
+            self.expired.pop();
+            return Some(Happening::Drop(told));
         }
-        Happening::Miss(frame)
+        *misses -= 1;
+        if *misses == 0 {
+            self.expired.pop();
+        } else {
+            let period = self.trace.streams[told.stream.0 as usize].contract.period;
+            frame.deadline = told.deadline + period;
+        }
+        Some(Happening::Miss(told))
     }
 
     fn decide(&mut self) -> Happening {
@@ -260,9 +273,10 @@ impl Iterator for Replay<'_> {
         let t = Instant(self.t);
         if !self.begun {
             self.admit();
+            self.expire();
             self.begun = true;
         }
-        if let Some(happening) = self.expire() {
+        if let Some(happening) = self.tell() {
             return Some(Event { t, happening });
         }
         let happening = self.decide();

@@ -1,11 +1,12 @@
-//! One stream's state in the scheduler: contract, windows, head frame, counters; and the records
-//! that the scheduler takes and gives.
+//! One stream's state in the scheduler: what a decision reads and writes in one cache line, the
+//! rest beside it; and the records that the scheduler takes and gives.
+//!
+//! ShareStreams' register base block (section 4.3) in software.
 
 use selvedge_stream::{Contract, Kind, Late, Window, Windows};
-use selvedge_units::{Instant, Span};
+use selvedge_units::{Bytes, Instant, Span};
 
-use crate::tournament::Key;
-use crate::window::WindowSet;
+use crate::window::{Progress, WindowSet};
 
 /// A stream's place in a scheduler: the lowest that was free when it was added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -21,6 +22,17 @@ pub struct Head {
     /// Its own deadline, taken as it is. `None`: by the contract, that is `arrival + delay` if it
     /// states a delay, else `max(previous frame's deadline, arrival) + period`.
     pub deadline: Option<Instant>,
+    /// Its size, for the disciplines that share a link by bytes.
+    pub size: Bytes,
+}
+
+impl Head {
+    /// A frame of the kind `Data` that states no deadline, of one byte: for disciplines that look
+    /// at sizes, all such are alike.
+    #[must_use]
+    pub const fn arrived(arrival: Instant) -> Self {
+        Self { arrival, kind: Kind::Data, deadline: None, size: Bytes(1) }
+    }
 }
 
 /// What became of a frame that missed its deadline.
@@ -75,92 +87,242 @@ pub struct Counters {
     pub violations: u64,
 }
 
-impl Counters {
-    pub(crate) fn count_misses(&mut self, misses: u64, violations: u64) {
-        self.missed = self.missed.saturating_add(misses);
-        self.violations = self.violations.saturating_add(violations);
+/// Which of the counters, in a slot.
+#[derive(Clone, Copy)]
+pub(crate) enum Count {
+    Sent,
+    Late,
+    Missed,
+    Dropped,
+    Violations,
+}
+
+const COUNTS: usize = 5;
+
+/// What is true of a stream and its head; one bit each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Flags(u8);
+
+impl Flags {
+    /// There is a stream at all.
+    pub(crate) const PRESENT: Self = Self(1);
+    /// It has a head frame.
+    pub(crate) const HEAD: Self = Self(2);
+    /// The head has missed a deadline.
+    pub(crate) const MISSED: Self = Self(4);
+    /// Late frames are dropped.
+    pub(crate) const DROPS_LATE: Self = Self(8);
+    pub(crate) const WORK_CONSERVING: Self = Self(16);
+    /// Its windows are per kind; the slot holds the head's, `Cold` all of them.
+    pub(crate) const PER_KIND: Self = Self(32);
+    /// A frame that comes up must look into `Cold`: the contract has a delay, or has changed.
+    pub(crate) const LOOK: Self = Self(64);
+
+    const NONE: Self = Self(0);
+
+    #[inline]
+    pub(crate) const fn has(self, flag: Self) -> bool {
+        self.0 & flag.0 != 0
     }
 
-    pub(crate) fn count_drop(&mut self) {
-        self.dropped = self.dropped.saturating_add(1);
+    #[inline]
+    pub(crate) const fn with(self, flag: Self) -> Self {
+        Self(self.0 | flag.0)
     }
 
-    pub(crate) fn count_sent(&mut self, late: bool) {
-        self.sent = self.sent.saturating_add(1);
-        self.late = self.late.saturating_add(u64::from(late));
+    #[inline]
+    pub(crate) const fn without(self, flag: Self) -> Self {
+        Self(self.0 & !flag.0)
+    }
+
+    #[inline]
+    pub(crate) const fn set(&mut self, flag: Self, on: bool) {
+        self.0 = if on { self.0 | flag.0 } else { self.0 & !flag.0 };
     }
 }
 
-/// The head frame, with what the contract said when it became head.
+/// A stream, as decisions see it: one cache line.
 #[derive(Clone, Debug)]
-pub(crate) struct Queued {
-    pub(crate) kind: Kind,
+#[repr(align(64))]
+pub(crate) struct Slot {
+    /// The head's; if there is none, the last head's. Zero before the first, which does no harm
+    /// because the rule takes the later of it and the arrival.
     pub(crate) deadline: Instant,
+    pub(crate) arrival: Instant,
+    /// The head's, or the next one's.
     pub(crate) period: Span,
+    /// Of the head's kind, if the windows are per kind.
+    pub(crate) window: Progress,
+    /// The low halves of the counters.
+    counts: [u32; COUNTS],
     pub(crate) priority: i32,
-    pub(crate) missed: bool,
-    pub(crate) key: Key,
+    pub(crate) weight: u32,
+    pub(crate) kind: Kind,
+    pub(crate) flags: Flags,
 }
 
-impl Queued {
+const _: () = assert!(size_of::<Slot>() == 64);
+
+/// A stream, as decisions do not see it.
+#[derive(Clone, Debug)]
+pub(crate) struct Cold {
+    /// As it holds for the next frame.
+    pub(crate) contract: Contract,
+    /// As they stand, unless there is one for all kinds; that is in the slot.
+    windows: WindowSet,
+    /// Whether the contract's windows are still to be taken over, by the next frame.
+    windows_changed: bool,
+    /// The high halves of the counters.
+    counts: [u32; COUNTS],
+}
+
+impl Slot {
+    /// No stream.
+    pub(crate) const VACANT: Self = Self {
+        deadline: Instant::ZERO,
+        arrival: Instant::ZERO,
+        period: Span(1),
+        window: Progress::new(Window::NONE),
+        counts: [0; COUNTS],
+        priority: 0,
+        weight: 1,
+        kind: Kind::Data,
+        flags: Flags::NONE,
+    };
+
     /// "Its ready time is its deadline minus T."
+    #[inline]
     pub(crate) fn ready(&self) -> Instant {
         self.deadline - self.period
     }
 
+    /// The windows' rules run on the slot's own; where there is one for each kind, that is the
+    /// head's, and this writes it back.
+    #[inline]
+    pub(crate) fn write_back(&self, cold: &mut [Cold], s: usize) {
+        if self.flags.has(Flags::PER_KIND) {
+            cold[s].windows.put(self.kind, self.window);
+        }
+    }
+
     /// Moves a kept frame's deadline past `now`; how many deadlines that were missed. The same as
     /// `while deadline <= now { deadline += period }`, in constant time.
+    #[inline]
     pub(crate) fn move_past(&mut self, now: Instant) -> u64 {
+        self.flags.set(Flags::MISSED, true);
+        if now < self.deadline + self.period {
+            self.deadline += self.period;
+            return 1;
+        }
         let misses = now.since(self.deadline).0 / self.period.0 + 1;
         self.deadline += self.period * misses;
-        self.missed = true;
         misses
+    }
+
+    /// Adds to a counter.
+    #[inline]
+    pub(crate) fn count(&mut self, cold: &mut [Cold], s: usize, which: Count, add: u64) {
+        let low = &mut self.counts[which as usize];
+        match u32::try_from(add).ok().and_then(|add| low.checked_add(add)) {
+            Some(sum) => *low = sum,
+            None => carry(low, &mut cold[s].counts[which as usize], add),
+        }
+    }
+
+    /// The counters as they are now.
+    pub(crate) fn counters(&self, cold: &Cold) -> Counters {
+        let whole = |which: Count| {
+            u64::from(cold.counts[which as usize]) << 32 | u64::from(self.counts[which as usize])
+        };
+        Counters {
+            sent: whole(Count::Sent),
+            late: whole(Count::Late),
+            missed: whole(Count::Missed),
+            dropped: whole(Count::Dropped),
+            violations: whole(Count::Violations),
+        }
+    }
+
+    /// All its windows as they stand.
+    pub(crate) fn windows(&self, cold: &Cold) -> WindowSet {
+        let mut windows = cold.windows.clone();
+        if !windows.per_kind() {
+            windows.put(self.kind, self.window);
+        }
+        windows
     }
 }
 
-/// A stream.
-#[derive(Clone, Debug)]
-pub(crate) struct Slot {
-    /// As it holds for the next frame.
-    pub(crate) contract: Contract,
-    pub(crate) windows: WindowSet,
-    /// Whether the contract's windows are still to be taken over, by the next frame.
-    pub(crate) windows_changed: bool,
-    /// The deadline of the last frame that was head; zero before the first, which does no harm
-    /// because the rule takes the later of it and the arrival.
-    pub(crate) last_deadline: Instant,
-    pub(crate) head: Option<Queued>,
-    pub(crate) counters: Counters,
+/// Adds across both halves of a counter, which saturates.
+#[cold]
+#[inline(never)]
+fn carry(low: &mut u32, high: &mut u32, add: u64) {
+    let whole = (u64::from(*high) << 32 | u64::from(*low)).saturating_add(add);
+    *low = whole as u32;
+    *high = (whole >> 32) as u32;
 }
 
-impl Slot {
-    pub(crate) fn new(contract: &Contract) -> Self {
+impl Cold {
+    /// A stream that begins: both parts of it.
+    pub(crate) fn begin(contract: &Contract) -> (Slot, Self) {
         let contract = Contract {
             period: at_least_one(contract.period),
             windows: within_bounds(&contract.windows),
             ..*contract
         };
-        Self {
-            windows: WindowSet::new(&contract.windows),
-            contract,
-            windows_changed: false,
-            last_deadline: Instant::ZERO,
-            head: None,
-            counters: Counters::default(),
+        let mut slot = Slot::VACANT;
+        slot.flags.set(Flags::PRESENT, true);
+        slot.flags.set(Flags::DROPS_LATE, contract.late == Late::Drop);
+        slot.flags.set(Flags::WORK_CONSERVING, contract.work_conserving);
+        let windows = WindowSet::new(&contract.windows);
+        let mut cold = Self { contract, windows, windows_changed: false, counts: [0; COUNTS] };
+        cold.load(&mut slot);
+        (slot, cold)
+    }
+
+    /// Writes into a slot without a head what the next one will find there.
+    fn load(&mut self, slot: &mut Slot) {
+        slot.period = self.contract.period;
+        slot.priority = self.contract.priority;
+        slot.weight = self.contract.weight;
+        slot.window = *self.windows.of(slot.kind);
+        slot.flags.set(Flags::PER_KIND, self.windows.per_kind());
+        slot.flags.set(Flags::LOOK, self.windows.per_kind() || self.contract.delay.is_some());
+    }
+
+    /// Takes note that the contract has changed, from the next frame on.
+    pub(crate) fn changed(&mut self, slot: &mut Slot, windows: bool) {
+        let wait = slot.flags.has(Flags::HEAD) || (self.windows_changed && !windows);
+        self.windows_changed |= windows;
+        if wait {
+            slot.flags.set(Flags::LOOK, true);
+        } else {
+            self.renew(slot);
         }
     }
 
-    /// The deadline of a frame that comes up next.
-    pub(crate) fn next_deadline(&self, head: &Head) -> Instant {
-        let by_contract = || match self.contract.delay {
-            Some(delay) => head.arrival + delay,
-            None => self.last_deadline.max(head.arrival) + self.contract.period,
-        };
-        head.deadline.unwrap_or_else(by_contract)
+    /// Takes over what has changed, into a slot without a head.
+    fn renew(&mut self, slot: &mut Slot) {
+        if core::mem::take(&mut self.windows_changed) {
+            self.windows = slot.windows(self);
+            self.windows.change(&self.contract.windows);
+        } else if !self.windows.per_kind() {
+            self.windows.put(slot.kind, slot.window);
+        }
+        self.load(slot);
     }
 
-    pub(crate) fn drops_late(&self) -> bool {
-        self.contract.late == Late::Drop
+    /// For a frame that comes up, the long way: takes over what has changed, and loads the
+    /// window of its kind. Returns the deadline by the contract's delay, if it has one.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn look(&mut self, slot: &mut Slot, head: &Head) -> Option<Instant> {
+        slot.kind = head.kind;
+        if slot.flags.has(Flags::PER_KIND) {
+            slot.window = *self.windows.of(head.kind);
+        }
+        self.renew(slot);
+        self.contract.delay.map(|delay| head.arrival + delay)
     }
 }
 

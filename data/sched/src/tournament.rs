@@ -1,80 +1,325 @@
-//! Selection: a tournament tree over the streams, lowest key at its root.
+//! Selection: a tournament of keys over the streams, the lowest at its root.
 //!
-//! The scheduler enters a key for each head frame that may be sent and takes it out again; a
-//! change replays the matches between the stream's leaf and the root, O(log N), and stops early
-//! where the outcome of a match that the stream is not part of stays the same. Equal keys are won
-//! by the lower index.
+//! The scheduler enters a key for each head frame that competes and takes it out again. Four
+//! contenders meet in one cache line, and their winner goes up; so a change touches one line for
+//! each level, log4 N of them, and waits for one comparison in each (ShareStreams' decision blocks
+//! in software; a loser tree waits for twice as many, and changes only where the last winner was).
+//! Where two keys are equal the caller breaks the tie.
+//!
+//! Taking out the winner is put off until something else changes: if it comes back with another
+//! key, as a stream does that is served and has a next frame, one pass does both.
 
 use alloc::vec::Vec;
+use core::hint::select_unpredictable;
 
-use selvedge_units::Instant;
+use crate::prefetch::prefetch;
 
-/// Everything that a decision compares: the discipline's rank, then the head frame's arrival.
-/// The stream's index, which comes last, is its place in the tree.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Key {
-    pub(crate) rank: u128,
-    pub(crate) arrival: Instant,
+/// Nothing: after every key that is in.
+pub(crate) const NO_KEY: u64 = u64::MAX;
+const NOBODY: u32 = u32::MAX;
+/// 4^16 leaves are all that there are numbers for.
+const LEVELS: usize = 16;
+/// Of the winners of so many levels below the root, each is soon the winner of all: its cache
+/// lines are fetched when it gets there.
+const SOON: usize = 3;
+/// Levels of up to that many groups fit the first-level cache.
+const NEAR_GROUPS: usize = 64;
+
+/// A leaf that is in, and its key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub(crate) key: u64,
+    pub(crate) leaf: u32,
 }
 
-impl Key {
-    /// After every real key: no discipline's rank has all bits set.
-    const NONE: Self = Self { rank: u128::MAX, arrival: Instant::MAX };
+impl Entry {
+    const NONE: Self = Self { key: NO_KEY, leaf: NOBODY };
+
+    /// The lower of two. Of equal keys, the one that `before` says.
+    #[inline(always)]
+    fn lower(self, other: Self, before: &impl Fn(u32, u32) -> bool) -> Self {
+        if self.key == other.key {
+            return self.tied(other, before);
+        }
+        let less = other.key < self.key;
+        Self {
+            key: select_unpredictable(less, other.key, self.key),
+            leaf: select_unpredictable(less, other.leaf, self.leaf),
+        }
+    }
+
+    #[inline(always)]
+    fn tied(self, other: Self, before: &impl Fn(u32, u32) -> bool) -> Self {
+        if self.key == NO_KEY || !before_cold(other.leaf, self.leaf, before) { self } else { other }
+    }
 }
 
-/// The tree. Leaves are numbered from zero; their number is a power of two.
-#[derive(Clone, Debug, Default)]
+#[cold]
+#[inline(never)]
+fn before_cold(a: u32, b: u32, before: &impl Fn(u32, u32) -> bool) -> bool {
+    before(a, b)
+}
+
+/// Breaks ties by the lower leaf.
+pub(crate) const fn lower_leaf(a: u32, b: u32) -> bool {
+    a < b
+}
+
+/// The keys of four neighbouring leaves.
+#[derive(Clone, Copy, Debug)]
+#[repr(align(32))]
+struct Leaves([u64; 4]);
+
+/// The winners of four neighbouring groups, in one cache line.
+#[derive(Clone, Copy, Debug)]
+#[repr(align(64))]
+struct Group {
+    keys: [u64; 4],
+    leaves: [u32; 4],
+}
+
+impl Group {
+    #[inline(always)]
+    fn at(&self, place: usize) -> Entry {
+        Entry { key: self.keys[place], leaf: self.leaves[place] }
+    }
+}
+
+/// The tree.
+#[derive(Clone, Debug)]
 pub(crate) struct Tournament {
-    keys: Vec<Key>,
-    /// `winners[1]` is the root, `winners[n]` plays out `winners[2n]` and `winners[2n + 1]`; the
-    /// second half names the leaves themselves.
-    winners: Vec<u32>,
+    bottom: Vec<Leaves>,
+    /// Level by level, the lowest first.
+    upper: Vec<Group>,
+    /// Where each level begins in `upper`.
+    starts: [u32; LEVELS],
+    /// How many levels `upper` has.
+    depth: usize,
+    /// How many of these, from the lowest up, are too large for the first-level cache; `None` if
+    /// even the bottom is not.
+    far: Option<usize>,
+    root: Entry,
+    /// The winner, if it has left and the tree still shows it.
+    vacant: u32,
+    /// A leaf that is likely to win soon.
+    soon: u32,
+}
+
+impl Default for Tournament {
+    fn default() -> Self {
+        Self {
+            bottom: Vec::new(),
+            upper: Vec::new(),
+            starts: [0; LEVELS],
+            depth: 0,
+            far: None,
+            root: Entry::NONE,
+            vacant: NOBODY,
+            soon: 0,
+        }
+    }
 }
 
 impl Tournament {
-    /// Makes room for `leaves` (a power of two), keeping the keys. O(leaves).
-    pub(crate) fn grow(&mut self, leaves: usize) {
-        self.keys.resize(leaves, Key::NONE);
-        self.winners.clear();
-        self.winners.resize(leaves, 0);
-        self.winners.extend((0_u32..).take(leaves));
-        for node in (1..leaves).rev() {
-            self.winners[node] = self.play(node);
-        }
-    }
-
-    fn play(&self, node: usize) -> u32 {
-        let (left, right) = (self.winners[2 * node], self.winners[2 * node + 1]);
-        if self.keys[right as usize] < self.keys[left as usize] { right } else { left }
-    }
-
-    /// Enters or changes the key of a leaf. O(log N).
-    pub(crate) fn enter(&mut self, leaf: u32, key: Key) {
-        self.keys[leaf as usize] = key;
-        let mut node = (self.keys.len() + leaf as usize) / 2;
-        while node > 0 {
-            let winner = self.play(node);
-            if winner == self.winners[node] && winner != leaf {
-                break;
+    /// Makes room for `leaves`, keeping the keys. O(leaves).
+    pub(crate) fn grow(&mut self, leaves: usize, before: &impl Fn(u32, u32) -> bool) {
+        self.settle(before);
+        let mut level = leaves.div_ceil(4).max(self.bottom.len()).max(1);
+        self.bottom.resize(level, Leaves([NO_KEY; 4]));
+        self.far = (level > NEAR_GROUPS).then_some(0);
+        self.upper.clear();
+        self.depth = 0;
+        while level > 1 {
+            level = level.div_ceil(4);
+            self.starts[self.depth] = self.upper.len() as u32;
+            self.depth += 1;
+            if level > NEAR_GROUPS {
+                self.far = Some(self.depth);
             }
-            self.winners[node] = winner;
-            node /= 2;
+            let empty = Group { keys: [NO_KEY; 4], leaves: [NOBODY; 4] };
+            self.upper.resize(self.upper.len() + level, empty);
+        }
+        self.rebuild(before);
+    }
+
+    /// Gives every leaf that is in a new key. O(leaves).
+    pub(crate) fn rekey(&mut self, key: impl Fn(u32) -> u64, before: &impl Fn(u32, u32) -> bool) {
+        self.settle(before);
+        for (group, first) in self.bottom.iter_mut().zip((0..).step_by(4)) {
+            for (place, leaf) in group.0.iter_mut().zip(first..) {
+                if *place != NO_KEY {
+                    *place = key(leaf);
+                }
+            }
+        }
+        self.rebuild(before);
+    }
+
+    fn rebuild(&mut self, before: &impl Fn(u32, u32) -> bool) {
+        let mut winners: Vec<Entry> = (0..self.bottom.len())
+            .map(|n| least(&[0, 1, 2, 3].map(|place| self.leaf(4 * n + place)), before))
+            .collect();
+        for level in 0..self.depth {
+            for (n, winner) in winners.iter().enumerate() {
+                let group = &mut self.upper[self.starts[level] as usize + n / 4];
+                group.keys[n % 4] = winner.key;
+                group.leaves[n % 4] = winner.leaf;
+            }
+            winners = winners.chunks(4).map(|four| least(four, before)).collect();
+        }
+        self.root = least(&winners, before);
+    }
+
+    fn leaf(&self, leaf: usize) -> Entry {
+        let key = self.bottom[leaf / 4].0[leaf % 4];
+        if key == NO_KEY { Entry::NONE } else { Entry { key, leaf: leaf as u32 } }
+    }
+
+    /// Enters or changes the key of a leaf, any but `NO_KEY`. O(log N).
+    #[inline(always)]
+    pub(crate) fn enter(&mut self, leaf: u32, key: u64, before: &impl Fn(u32, u32) -> bool) {
+        debug_assert_ne!(key, NO_KEY, "a key has all bits set");
+        if self.vacant != NOBODY && self.vacant != leaf {
+            self.settle(before);
+        }
+        self.vacant = NOBODY;
+        self.replay(leaf, key, before);
+    }
+
+    /// Takes a leaf out; nothing to do if it is not in. O(log N), and O(1) if it is the winner.
+    #[inline]
+    pub(crate) fn leave(&mut self, leaf: u32, before: &impl Fn(u32, u32) -> bool) {
+        if self.root.leaf == leaf {
+            // It may be gone already: then this changes nothing.
+            self.vacant = leaf;
+        } else {
+            self.leave_early(leaf, before);
         }
     }
 
-    /// Takes a leaf out. O(log N); nothing to do if it is not in.
-    pub(crate) fn leave(&mut self, leaf: u32) {
-        if self.keys[leaf as usize] != Key::NONE {
-            self.enter(leaf, Key::NONE);
+    #[inline(never)]
+    fn leave_early(&mut self, leaf: u32, before: &impl Fn(u32, u32) -> bool) {
+        if self.bottom[leaf as usize / 4].0[leaf as usize % 4] != NO_KEY {
+            self.settle(before);
+            self.replay(leaf, NO_KEY, before);
         }
     }
 
-    /// The leaf with the lowest key, if any is in. O(1).
-    pub(crate) fn winner(&self) -> Option<(Key, u32)> {
-        let leaf = *self.winners.get(1)?;
-        let key = self.keys[leaf as usize];
-        (key != Key::NONE).then_some((key, leaf))
+    /// Does what was put off.
+    #[inline(never)]
+    fn settle(&mut self, before: &impl Fn(u32, u32) -> bool) {
+        if self.vacant != NOBODY {
+            let leaf = core::mem::replace(&mut self.vacant, NOBODY);
+            self.replay(leaf, NO_KEY, before);
+        }
     }
+
+    #[inline(always)]
+    fn replay(&mut self, leaf: u32, key: u64, before: &impl Fn(u32, u32) -> bool) {
+        let mut at = leaf as usize / 4;
+        let group = &mut self.bottom[at].0;
+        let (first, place) = (leaf & !3, leaf as usize % 4);
+        group[place] = key;
+        let rival = |of: usize| Entry { key: group[place ^ of], leaf: first | (place ^ of) as u32 };
+        let rivals = rival(2).lower(rival(3), before).lower(rival(1), before);
+        let mut winner = Entry { key, leaf }.lower(rivals, before);
+        let soon = self.depth.wrapping_sub(SOON);
+        for (level, &start) in self.starts[..self.depth].iter().enumerate() {
+            if level == soon {
+                self.soon = winner.leaf;
+            }
+            let group = &mut self.upper[start as usize + at / 4];
+            let place = at % 4;
+            // If this is another stream that won here before, nothing changes from here on.
+            if group.at(place) == winner && winner.leaf != leaf {
+                return;
+            }
+            group.keys[place] = winner.key;
+            group.leaves[place] = winner.leaf;
+            let rivals = group.at(place ^ 2).lower(group.at(place ^ 3), before);
+            winner = winner.lower(rivals.lower(group.at(place ^ 1), before), before);
+            at /= 4;
+        }
+        self.root = winner;
+    }
+
+    /// The lowest key, if any is in. O(1); O(log N) just after the winner has left.
+    #[inline]
+    pub(crate) fn winner(&self, before: &impl Fn(u32, u32) -> bool) -> Option<Entry> {
+        let winner = if self.vacant == NOBODY { self.root } else { self.runner_up(before) };
+        (winner.key != NO_KEY).then_some(winner)
+    }
+
+    /// The winner, if a look is enough to tell it.
+    #[inline(always)]
+    pub(crate) fn winner_at_hand(&self) -> Option<Entry> {
+        (self.vacant == NOBODY && self.root.key != NO_KEY).then_some(self.root)
+    }
+
+    /// Whether all keys are above `key`, as far as a look can tell: the winner that has left
+    /// still counts.
+    #[inline(always)]
+    pub(crate) const fn is_after(&self, key: u64) -> bool {
+        self.root.key > key
+    }
+
+    #[inline(never)]
+    fn runner_up(&self, before: &impl Fn(u32, u32) -> bool) -> Entry {
+        let vacant = self.vacant as usize;
+        let rivals = [1, 2, 3].map(|of| self.leaf(vacant ^ of));
+        let mut winner = least(&rivals, before);
+        let mut at = vacant / 4;
+        for &start in &self.starts[..self.depth] {
+            let group = &self.upper[start as usize + at / 4];
+            for of in 1..4 {
+                winner = winner.lower(group.at((at % 4) ^ of), before);
+            }
+            at /= 4;
+        }
+        winner
+    }
+
+    /// A leaf that is likely to win soon, after a change that brought it up; its lines in the
+    /// tree are being fetched. `None` where all of the tree is near.
+    #[inline]
+    pub(crate) fn fetch_ahead(&self) -> Option<u32> {
+        let far = self.far?;
+        let mut at = self.soon as usize / 4;
+        prefetch(self.bottom.get(at)?);
+        for &start in &self.starts[..far] {
+            at /= 4;
+            prefetch(self.upper.get(start as usize + at)?);
+        }
+        Some(self.soon)
+    }
+
+    /// Goes down the tree: `look` sees the winner of each subtree, and at the bottom each key
+    /// that is in (`true`); it says whether to look below.
+    pub(crate) fn search(&self, mut look: impl FnMut(Entry, bool) -> bool) {
+        if !self.bottom.is_empty() {
+            self.search_in(self.depth, 0, &mut look);
+        }
+    }
+
+    fn search_in(&self, height: usize, group: usize, look: &mut impl FnMut(Entry, bool) -> bool) {
+        for n in 4 * group..4 * group + 4 {
+            let entry = match height.checked_sub(1) {
+                None => self.leaf(n),
+                Some(level) => self.upper[self.starts[level] as usize + group].at(n % 4),
+            };
+            let gone = entry.leaf == self.vacant;
+            if entry.key == NO_KEY || (height == 0 && gone) {
+                continue;
+            }
+            if (gone || look(entry, height == 0)) && height > 0 {
+                self.search_in(height - 1, n, look);
+            }
+        }
+    }
+}
+
+fn least(entries: &[Entry], before: &impl Fn(u32, u32) -> bool) -> Entry {
+    entries.iter().fold(Entry::NONE, |least, &entry| entry.lower(least, before))
 }
 
 #[cfg(test)]
@@ -84,29 +329,45 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_lowest_key_wins_and_of_equals_the_lower_index(
-            steps in prop::collection::vec((0..16_u32, prop::option::of(0..6_u64)), 1..200),
+        fn agrees_with_looking_at_all(
+            steps in prop::collection::vec((0..80_u32, prop::option::of(0..6_u64)), 1..300),
         ) {
+            // Ties by the higher leaf, to see that it is asked.
+            let before = |a: u32, b: u32| a > b;
             let mut tree = Tournament::default();
-            tree.grow(2);
-            let mut leaves = 2_usize;
-            let mut plain = [None; 16];
-            for (leaf, number) in steps {
+            let mut leaves = 1_usize;
+            tree.grow(leaves, &before);
+            let mut plain = [None; 80];
+            for (leaf, rank) in steps {
                 while leaf as usize >= leaves {
                     leaves *= 2;
-                    tree.grow(leaves);
+                    tree.grow(leaves, &before);
                 }
-                plain[leaf as usize] = number;
-                match number {
-                    Some(n) => {
-                        let key = Key { rank: u128::from(n / 2), arrival: Instant(n % 2) };
-                        tree.enter(leaf, key);
+                plain[leaf as usize] = rank;
+                match rank {
+                    Some(rank) => tree.enter(leaf, rank, &before),
+                    None => tree.leave(leaf, &before),
+                }
+                let real = || (0..80).filter_map(|leaf| Some((plain[leaf as usize]?, leaf)));
+                let lowest = real().min_by_key(|&(rank, leaf)| (rank, u32::MAX - leaf));
+                let winner = tree.winner(&before).map(|entry| (entry.key, entry.leaf));
+                prop_assert_eq!(winner, lowest);
+                let mut seen = Vec::new();
+                tree.search(|entry, bottom| {
+                    if bottom {
+                        seen.push((entry.key, entry.leaf));
                     }
-                    None => tree.leave(leaf),
-                }
-                let lowest = (0..16).filter_map(|i| Some((plain[i as usize]?, i))).min();
-                prop_assert_eq!(tree.winner().map(|(_, i)| i), lowest.map(|(_, i)| i));
+                    true
+                });
+                seen.sort_by_key(|&(_, leaf)| leaf);
+                prop_assert_eq!(seen, real().collect::<Vec<_>>());
             }
+            // New keys for all, in another order.
+            let rekeyed = |leaf: u32| u64::from(leaf * 7 % 5);
+            tree.rekey(rekeyed, &before);
+            let lowest = (0..80_u32).filter(|&leaf| plain[leaf as usize].is_some())
+                .min_by_key(|&leaf| (leaf * 7 % 5, u32::MAX - leaf));
+            prop_assert_eq!(tree.winner(&before).map(|entry| entry.leaf), lowest);
         }
     }
 }

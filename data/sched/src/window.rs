@@ -4,6 +4,8 @@
 //! are those of section 2.4.1 of the Q-Fabric paper. `y'` saturates at 65535, the width of
 //! [`Window::of`]; a violation at that point is still counted.
 
+use core::hint::select_unpredictable;
+
 use selvedge_stream::{Kind, Window, Windows};
 
 /// A window as declared, and where the stream stands in it.
@@ -23,20 +25,18 @@ impl Progress {
     }
 
     fn restore_if_spent(&mut self) {
-        if self.current == Window::NONE {
-            self.current = self.declared;
-        }
+        let spent = self.current == Window::NONE;
+        self.current.lose = select_unpredictable(spent, self.declared.lose, self.current.lose);
+        self.current.of = select_unpredictable(spent, self.declared.of, self.current.of);
     }
 
-    /// Rule a: a frame was served.
+    /// Rule a: a frame was served. Without branches, since which case comes next is hard to tell.
+    #[inline]
     pub(crate) fn serve(&mut self) {
-        let Window { lose, of } = &mut self.current;
-        if *of > *lose {
-            *of -= 1;
-        } else if *lose > 0 {
-            *of -= 1;
-            *lose -= 1;
-        }
+        let Window { lose, of } = self.current;
+        let both = u16::from((of == lose) & (lose > 0));
+        self.current.of -= u16::from(of > lose) | both;
+        self.current.lose -= both;
         self.restore_if_spent();
     }
 
@@ -122,6 +122,16 @@ impl WindowSet {
         self.of_mut(kind).miss()
     }
 
+    /// Where the stream stands in the window of this kind; it has one window for all kinds if
+    /// `per_kind` is false.
+    pub(crate) const fn put(&mut self, kind: Kind, progress: Progress) {
+        *self.of_mut(kind) = progress;
+    }
+
+    pub(crate) const fn per_kind(&self) -> bool {
+        self.per_kind
+    }
+
     const fn slot(&self, kind: Kind) -> usize {
         if self.per_kind { kind as usize } else { 0 }
     }
@@ -149,18 +159,57 @@ impl WindowSet {
     }
 }
 
-/// `x'/y'` as an integer in the same order: fractions compare as these do, equal ones equal.
+/// A window as an integer, 48 bits, the tighter the lower: `x'/y'` as an exact fraction, then
+/// "both 0: higher `y'`" or "equal and not 0: lower `x'`".
 ///
-/// It is `x' (2^32 - 1) / y'`, rounded down. Two different fractions with terms of 16 bits lie at
-/// least `1 / (65535 * 65534)` apart, which is more than `1 / (2^32 - 1)`: so their scaled values
-/// lie more than 1 apart, and rounding cannot make them equal. `x' = 0` is 0, and only that.
-pub(crate) const fn fraction(window: Window) -> u32 {
-    if window.lose == 0 {
-        return 0;
-    }
-    // At most 2^32 - 1, because x' <= y'.
-    (window.lose as u64 * u32::MAX as u64 / window.of as u64) as u32
+/// The fraction is `x' (2^32 - 1) / y'`, rounded down. Two different fractions with terms of 16
+/// bits lie at least `1 / (65535 * 65534)` apart, which is more than `1 / (2^32 - 1)`: so their
+/// scaled values lie more than 1 apart, and rounding cannot make them equal. The least that is not
+/// 0, `1/65535`, is 65537; below it there is room to put the higher `y'` first.
+pub(crate) const fn tightness(window: Window) -> u64 {
+    let fraction = if window.lose == 0 {
+        (u16::MAX - window.of) as u64
+    } else {
+        // At most 2^32 - 1, because x' <= y'.
+        window.lose as u64 * u32::MAX as u64 / window.of as u64
+    };
+    fraction << 16 | window.lose as u64
 }
+
+/// How many bits [`tightness_class`] has.
+pub(crate) const CLASS_BITS: u32 = 20;
+
+/// The tightness as far as 20 bits can tell it: never out of order, but different windows may
+/// come out equal.
+#[inline(always)]
+pub(crate) fn tightness_class(window: Window) -> u64 {
+    // Below this, those that may lose nothing.
+    const NONE: u64 = 4096;
+    const SCALE: u64 = (1 << CLASS_BITS) - 1 - NONE;
+    let of = usize::from(window.of);
+    let scaled = u64::from(window.lose) * SCALE;
+    let some = if of < RECIPROCALS.len() {
+        // Exact: the reciprocal is too large by less than y'/2^63 of itself and `scaled` less
+        // than 2^36, so the quotient's excess is below 2^-27 < 1/y'.
+        (u128::from(scaled) * u128::from(RECIPROCALS[of]) >> 63) as u64
+    } else {
+        scaled / u64::from(window.of)
+    };
+    let none = (NONE - 1).saturating_sub(u64::from(window.of));
+    select_unpredictable(window.lose == 0, none, NONE + some)
+}
+
+/// `2^63 / y'`, rounded up, for the windows in common use: a division costs several
+/// multiplications. The first is not used.
+static RECIPROCALS: [u64; 256] = {
+    let mut table = [0; 256];
+    let mut of = 1;
+    while of < table.len() {
+        table[of] = (1_u64 << 63).div_ceil(of as u64);
+        of += 1;
+    }
+    table
+};
 
 #[cfg(test)]
 mod tests {
@@ -213,11 +262,11 @@ mod tests {
     fn neighbouring_fractions_stay_apart() {
         // The closest pairs that there are: x/65535 and its neighbours over 65534.
         for x in 1..u16::MAX {
-            let near = fraction(Window { lose: x, of: 65535 });
-            assert!(near < fraction(Window { lose: x, of: 65534 }));
-            assert!(near > fraction(Window { lose: x - 1, of: 65534 }));
+            let near = tightness(Window { lose: x, of: 65535 });
+            assert!(near < tightness(Window { lose: x, of: 65534 }));
+            assert!(near > tightness(Window { lose: x - 1, of: 65534 }));
         }
-        assert_eq!(fraction(Window { lose: 65535, of: 65535 }), u32::MAX);
+        assert_eq!(tightness(Window { lose: 65535, of: 65535 }), (1 << 48) - 1);
     }
 
     fn window() -> impl Strategy<Value = Window> {
@@ -228,11 +277,15 @@ mod tests {
 
     proptest! {
         #[test]
-        fn fractions_order_as_cross_multiplication(a in window(), b in window()) {
-            let left = u32::from(a.lose) * u32::from(b.of);
-            let right = u32::from(b.lose) * u32::from(a.of);
-            let exact: Ordering = left.cmp(&right);
-            prop_assert_eq!(fraction(a).cmp(&fraction(b)), exact);
+        fn tightness_orders_as_the_rules_do(a in window(), b in window()) {
+            let cross = |a: Window, b: Window| u32::from(a.lose) * u32::from(b.of);
+            let by_rules = cross(a, b).cmp(&cross(b, a)).then_with(|| {
+                if a.lose == 0 { b.of.cmp(&a.of) } else { a.lose.cmp(&b.lose) }
+            });
+            prop_assert_eq!(tightness(a).cmp(&tightness(b)), by_rules);
+            let class = tightness_class(a).cmp(&tightness_class(b));
+            prop_assert!(class == Ordering::Equal || class == by_rules);
+            prop_assert!(tightness_class(a) < 1 << CLASS_BITS);
         }
 
         #[test]

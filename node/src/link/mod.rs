@@ -309,7 +309,8 @@ impl Link {
                 let frame = &head.frame;
                 let stated = frame.deadline.is_some() || queue.contract.delay.is_some();
                 let deadline = stated.then_some(head.deadline);
-                let head = Head { arrival: frame.arrival, kind: frame.kind, deadline };
+                let (arrival, kind, size) = (frame.arrival, frame.kind, frame.size);
+                let head = Head { arrival, kind, deadline, size };
                 self.scheduler.push_head(stream, head);
             }
             let Some(reason) = head.given_up else { break };

@@ -90,11 +90,11 @@ impl Selection {
     /// Gives up frames until all that are left make their deadlines, or nothing is left that may
     /// be given up. `windows` tells where a stream stands in its windows. Returns the bytes
     /// freed. `O(f log f + c f)` for `f` frames waiting and `c` cuts made.
-    pub(super) fn make_feasible<'w>(
+    pub(super) fn make_feasible(
         &mut self,
         queues: &mut [Option<StreamQueue>],
         capacity: Capacity,
-        windows: impl Fn(usize) -> &'w WindowSet,
+        windows: impl Fn(usize) -> WindowSet,
     ) -> Bytes {
         self.order.clear();
         for (stream, queue) in queues.iter().enumerate() {
@@ -136,12 +136,12 @@ impl Selection {
     }
 
     /// The cut that loses least among those that free bytes before `deadline`.
-    fn least_loss<'w>(
+    fn least_loss(
         &mut self,
         queues: &[Option<StreamQueue>],
         deadline: Instant,
         need: Bytes,
-        windows: &impl Fn(usize) -> &'w WindowSet,
+        windows: &impl Fn(usize) -> WindowSet,
     ) -> Option<Cut> {
         let mut best: Option<Cut> = None;
         for (stream, queue) in queues.iter().enumerate() {
@@ -166,10 +166,9 @@ impl Selection {
     /// For each waiting frame of a stream, what goes with it: itself and all that depends on it.
     /// A pass forward finds where each frame will find its window; one backward gathers, since
     /// what depends on a frame comes after it.
-    fn carry(&mut self, queue: &StreamQueue, deadline: Instant, windows: &WindowSet) {
+    fn carry(&mut self, queue: &StreamQueue, deadline: Instant, mut ahead: WindowSet) {
         let Contract { weight, windows: stated, .. } = &queue.contract;
         let per_kind = matches!(stated, Windows::PerKind(_));
-        let mut ahead = windows.clone();
         self.carried.clear();
         for pending in &queue.frames {
             let kind = pending.frame.kind;

@@ -1,18 +1,32 @@
 //! `dwcs`: earliest deadline first, then the tightest window (ShareStreams Table 2, Q-Fabric
 //! Table 1).
 
-use super::{Rule, Standing};
-use crate::window::fraction;
+use selvedge_units::Instant;
 
-/// Rank, from the top bit down: 16 bits free, deadline 64, fraction 32, tie 16.
+use super::{Rule, Standing};
+use crate::window::{CLASS_BITS, tightness, tightness_class};
+
+/// Rank: deadline, tightness. Key: 44 bits of the deadline since the epoch, 20 of the tightness.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Dwcs;
 
 impl Rule for Dwcs {
-    fn rank(&mut self, head: &Standing) -> u128 {
-        let fraction = fraction(head.window);
-        // "both 0: higher y'"; "equal and not 0: lower x'".
-        let tie = if fraction == 0 { u16::MAX - head.window.of } else { head.window.lose };
-        u128::from(head.deadline.0) << 48 | u128::from(fraction) << 16 | u128::from(tie)
+    const DEADLINE_FIRST: bool = true;
+
+    fn rank(&self, head: &Standing) -> u128 {
+        u128::from(head.deadline.0) << 48 | u128::from(tightness(head.window))
+    }
+
+    #[inline]
+    fn key(&self, head: &Standing, epoch: Instant) -> u64 {
+        const FAR: u64 = (1 << (64 - CLASS_BITS)) - 1;
+        let since = head.deadline.0.wrapping_sub(epoch.0);
+        if since < FAR && head.deadline >= epoch {
+            since << CLASS_BITS | tightness_class(head.window)
+        } else if head.deadline < epoch {
+            0
+        } else {
+            FAR << CLASS_BITS
+        }
     }
 }

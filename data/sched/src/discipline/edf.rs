@@ -1,13 +1,22 @@
 //! `edf`: earliest deadline first.
 
-use super::{Rule, Standing};
+use selvedge_units::Instant;
 
-/// Rank: the deadline.
+use super::{Rule, Standing, fine};
+
+/// Rank and key: the deadline.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Edf;
 
 impl Rule for Edf {
-    fn rank(&mut self, head: &Standing) -> u128 {
-        u128::from(head.deadline.0)
+    const DEADLINE_FIRST: bool = true;
+
+    fn rank(&self, head: &Standing) -> u128 {
+        head.deadline.0.into()
+    }
+
+    #[inline]
+    fn key(&self, head: &Standing, _: Instant) -> u64 {
+        fine(head.deadline)
     }
 }

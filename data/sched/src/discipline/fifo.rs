@@ -1,13 +1,20 @@
-//! `fifo`: first come, first served; the order by arrival is common to all disciplines.
+//! `fifo`: first come, first served.
 
-use super::{Rule, Standing};
+use selvedge_units::Instant;
 
-/// Rank: nothing.
+use super::{Rule, Standing, fine};
+
+/// Rank: nothing, since the order by arrival is common to all disciplines. Key: the arrival.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Fifo;
 
 impl Rule for Fifo {
-    fn rank(&mut self, _: &Standing) -> u128 {
+    fn rank(&self, _: &Standing) -> u128 {
         0
+    }
+
+    #[inline]
+    fn key(&self, head: &Standing, _: Instant) -> u64 {
+        fine(head.arrival)
     }
 }

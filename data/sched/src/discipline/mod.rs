@@ -16,26 +16,73 @@ mod tests;
 use core::fmt;
 
 use selvedge_stream::Window;
-use selvedge_units::Instant;
+use selvedge_units::{Bytes, Instant, Span};
 
 /// What a discipline may look at when it ranks a stream's head frame.
 #[derive(Clone, Copy, Debug)]
+#[allow(dead_code, reason = "each discipline looks at some of it")]
 pub(crate) struct Standing {
+    pub(crate) stream: u32,
     pub(crate) deadline: Instant,
+    pub(crate) arrival: Instant,
+    pub(crate) period: Span,
     /// The current window `x'/y'` that the frame is counted in, `x' <= y'`.
     pub(crate) window: Window,
     pub(crate) priority: i32,
+    pub(crate) weight: u32,
 }
 
-/// A discipline. Whatever it must remember between decisions (a virtual time) lives in `self`.
+/// A discipline. Whatever it must remember between decisions (a virtual time, a tag for each
+/// stream) lives in `self`.
 pub(crate) trait Rule {
-    /// The lower goes first; never all bits set. Equal ranks go by arrival, then by index.
-    /// Called when a frame becomes head, and again when its deadline or its window changes.
-    fn rank(&mut self, head: &Standing) -> u128;
+    /// Whether of two heads the one with the earlier deadline always goes first: then the next
+    /// to expire is the next to go, and no other order need be kept.
+    const DEADLINE_FIRST: bool = false;
+
+    /// Makes room for streams with indexes below `streams`; the only method that allocates.
+    fn grow(&mut self, _streams: usize) {}
+
+    /// A stream begins anew at an index.
+    fn reset(&mut self, _stream: u32) {}
+
+    /// A frame became head. Called before it is ranked.
+    #[inline]
+    fn head(&mut self, _head: &Standing, _size: Bytes) {}
+
+    /// All that the discipline compares; the lower goes first. Equal ranks go by arrival, then by
+    /// index. The same as long as neither the standing changes nor another method is called for
+    /// this stream.
+    fn rank(&self, head: &Standing) -> u128;
+
+    /// Rank and arrival as far as 64 bits can tell them: of two heads, the one that goes first
+    /// never has the higher key. Where keys are equal, ranks and arrivals decide, which takes
+    /// longer. Never all bits set. Times may be counted from `epoch`, not far behind the present.
+    fn key(&self, head: &Standing, epoch: Instant) -> u64;
+
+    /// The head goes out.
+    #[inline]
+    fn served(&mut self, _head: &Standing) {}
+
+    /// The head is lost.
+    #[inline]
+    fn lost(&mut self, _head: &Standing) {}
+}
+
+/// A moment in 64 bits of a key; the last two moments come out equal.
+#[inline(always)]
+fn fine(time: Instant) -> u64 {
+    time.0.min(u64::MAX - 1)
+}
+
+/// A moment as far as 31 bits can tell it: exact below 2^26, then to 26 significant bits.
+#[inline(always)]
+fn coarse(time: Instant) -> u64 {
+    let excess = (64 - time.0.leading_zeros()).saturating_sub(26);
+    (u64::from(excess) << 25) + (time.0 >> excess)
 }
 
 macro_rules! disciplines {
-    ($($(#[$meta:meta])* $name:ident = $text:literal => $rule:ty;)*) => {
+    (($d:tt) $($(#[$meta:meta])* $name:ident = $text:literal => $rule:ty;)*) => {
         /// The order in which streams are served.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
         pub enum Discipline {
@@ -54,6 +101,12 @@ macro_rules! disciplines {
                 }
             }
 
+            pub(crate) const fn goes_by_deadline(self) -> bool {
+                match self {
+                    $(Self::$name => <$rule>::DEADLINE_FIRST,)*
+                }
+            }
+
             pub(crate) fn rule(self) -> AnyRule {
                 match self {
                     $(Self::$name => AnyRule::$name(<$rule>::default()),)*
@@ -67,17 +120,20 @@ macro_rules! disciplines {
             $($name($rule),)*
         }
 
-        impl Rule for AnyRule {
-            fn rank(&mut self, head: &Standing) -> u128 {
-                match self {
-                    $(Self::$name(rule) => rule.rank(head),)*
+        /// Does something with the rule that is in an [`AnyRule`], whichever it is; compiled for
+        /// each of them.
+        macro_rules! with_rule {
+            ($d any:expr, $d rule:ident => $d body:expr) => {
+                match $d any {
+                    $(crate::discipline::AnyRule::$name($d rule) => $d body,)*
                 }
-            }
+            };
         }
+        pub(crate) use with_rule;
     };
 }
 
-disciplines! {
+disciplines! { ($)
     /// Earliest deadline first, then window (ShareStreams Table 2, Q-Fabric Table 1).
     #[default]
     Dwcs = "dwcs" => dwcs::Dwcs;

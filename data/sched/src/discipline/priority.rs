@@ -1,13 +1,28 @@
 //! `priority`: highest priority first.
 
-use super::{Rule, Standing};
+use selvedge_units::Instant;
 
-/// Rank: how far the priority lies below the highest that there is.
+use super::{Rule, Standing, coarse};
+
+/// Rank: how far the priority lies below the highest that there is. Key: that, and the arrival,
+/// next in order, as far as the other 32 bits can tell it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Priority;
 
+impl Priority {
+    #[inline]
+    fn below_highest(head: &Standing) -> u32 {
+        i32::MAX.abs_diff(head.priority)
+    }
+}
+
 impl Rule for Priority {
-    fn rank(&mut self, head: &Standing) -> u128 {
-        u128::from(i32::MAX.abs_diff(head.priority))
+    fn rank(&self, head: &Standing) -> u128 {
+        Self::below_highest(head).into()
+    }
+
+    #[inline]
+    fn key(&self, head: &Standing, _: Instant) -> u64 {
+        u64::from(Self::below_highest(head)) << 32 | coarse(head.arrival)
     }
 }

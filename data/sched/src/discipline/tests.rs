@@ -1,14 +1,26 @@
 //! One suite for every discipline, and the order that each adds.
 
+use core::cmp::Ordering;
+
+use proptest::prelude::*;
+
 use super::*;
 use Discipline::{Dwcs, Dwcs98, Edf, Fifo, Priority};
 
 const fn head(deadline: u64, lose: u16, of: u16, priority: i32) -> Standing {
-    Standing { deadline: Instant(deadline), window: Window { lose, of }, priority }
+    Standing {
+        stream: 0,
+        deadline: Instant(deadline),
+        arrival: Instant::ZERO,
+        period: Span(1),
+        window: Window { lose, of },
+        priority,
+        weight: 1,
+    }
 }
 
 fn rank(discipline: Discipline, standing: &Standing) -> u128 {
-    discipline.rule().rank(standing)
+    with_rule!(&discipline.rule(), rule => rule.rank(standing))
 }
 
 /// Every head in the list goes strictly before the next.
@@ -30,21 +42,35 @@ fn names_are_read_back_and_differ() {
     assert_eq!(Discipline::default(), Dwcs);
 }
 
-#[test]
-fn a_rank_never_has_all_bits_set_and_does_not_change_by_itself() {
-    let extremes = [0, 1, u16::MAX];
-    for discipline in Discipline::ALL {
-        for of in extremes {
-            for lose in extremes.into_iter().filter(|&lose| lose <= of) {
-                for deadline in [0, u64::MAX] {
-                    for priority in [i32::MIN, 0, i32::MAX] {
-                        let standing = head(deadline, lose, of, priority);
-                        let first = rank(discipline, &standing);
-                        assert_ne!(first, u128::MAX, "{discipline} {standing:?}");
-                        assert_eq!(first, rank(discipline, &standing));
-                    }
-                }
-            }
+fn moment() -> impl Strategy<Value = u64> {
+    prop_oneof![
+        4 => 0..4_u64,
+        1 => any::<u64>(),
+        1 => (0..64_u32, 0..4_u64).prop_map(|(bit, more)| (1_u64 << bit).saturating_add(more)),
+        1 => u64::MAX - 3..=u64::MAX,
+    ]
+}
+
+fn anything() -> impl Strategy<Value = Standing> {
+    let of = prop_oneof![0..4_u16, any::<u16>(), 4090..4100_u16, 250..260_u16];
+    let window = of.prop_flat_map(|of| (prop_oneof![0..=of.min(3), 0..=of], Just(of)));
+    let priority = prop_oneof![-1..=1, Just(i32::MIN), Just(i32::MAX)];
+    (moment(), moment(), window, priority).prop_map(|(deadline, arrival, (lose, of), priority)| {
+        Standing { arrival: Instant(arrival), ..head(deadline, lose, of, priority) }
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(20_000))]
+
+    #[test]
+    fn keys_are_never_out_of_order(a in anything(), b in anything(), epoch in moment()) {
+        for discipline in Discipline::ALL {
+            let place = |s: &Standing| (rank(discipline, s), s.arrival);
+            let key = |s| with_rule!(&discipline.rule(), rule => rule.key(s, Instant(epoch)));
+            prop_assert_ne!(key(&a), u64::MAX);
+            let (places, keys) = (place(&a).cmp(&place(&b)), key(&a).cmp(&key(&b)));
+            prop_assert!(keys == Ordering::Equal || keys == places, "{}: {:?}", discipline, keys);
         }
     }
 }

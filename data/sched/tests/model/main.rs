@@ -101,7 +101,7 @@ impl Run {
         let clock = self.model.clock;
         let arrival = Instant(clock.saturating_sub(self.time(age)));
         let deadline = due.map(|units| Instant(arrival.0.saturating_add(self.time(units))));
-        let head = Head { arrival, kind, deadline };
+        let head = Head { kind, deadline, ..Head::arrived(arrival) };
         let found = self.sched.push_head(StreamIndex(index as u32), head);
         let expected = self.model.streams[index].as_mut().unwrap().push(head);
         assert_eq!(found, Instant(expected));
@@ -131,7 +131,7 @@ impl Run {
                 // Each frame pushed here is younger than the last, so this comes to an end.
                 for round in 0.. {
                     let found = self.sched.poll_expired(Instant(now));
-                    assert_eq!(found, self.model.poll(now));
+                    assert_eq!(found, self.model.poll(now, found.map(|expiry| expiry.stream)));
                     let Some(expiry) = found else { break };
                     if expiry.verdict == Verdict::Dropped && refill && round < 40 {
                         self.push(expiry.stream.0 as usize, Kind::Predicted, 3, None);
@@ -223,7 +223,7 @@ proptest! {
             model: Model { discipline, streams: Vec::new(), clock: 0 },
             scale,
         };
-        assert_eq!(run.sched.poll_expired(Instant(start)), run.model.poll(start));
+        assert_eq!(run.sched.poll_expired(Instant(start)), run.model.poll(start, None));
         for call in &calls {
             run.make(call);
             run.check();

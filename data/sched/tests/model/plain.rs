@@ -117,11 +117,17 @@ impl Model {
         self.present().filter_map(|(i, s)| Some((i, s, s.head.as_ref()?)))
     }
 
-    pub(crate) fn poll(&mut self, now: u64) -> Option<Expiry> {
+    pub(crate) fn poll(&mut self, now: u64, first: Option<StreamIndex>) -> Option<Expiry> {
         self.clock = self.clock.max(now);
         let now = self.clock;
         let late = |deadline: u64| deadline <= now && deadline != u64::MAX;
-        let (index, ..) = self.heads().find(|(_, _, head)| late(head.deadline))?;
+        let (.., earliest) = self.heads().min_by_key(|(_, _, head)| head.deadline)?;
+        let earliest = Some(earliest.deadline).filter(|&deadline| late(deadline))?;
+        // Of equal deadlines any may be told first: the one that `first` names, if it is one.
+        let is_it = |index: usize| first.is_none_or(|first| index == first.0 as usize);
+        let mut due = self.heads();
+        let (index, ..) = due.find(|&(i, _, head)| head.deadline == earliest && is_it(i))?;
+        drop(due);
         let stream = self.streams[index].as_mut().unwrap();
         let mut head = stream.head.take().unwrap();
         let missed = head.deadline;

@@ -1,0 +1,389 @@
+//! The canonical architecture: stream slots, and the trees that make a decision cheap, under
+//! whatever rule.
+//!
+//! Heads come from [`Scheduler`](super::Scheduler), which knows the rule; each operation is
+//! compiled once for every rule. Streams that may send compete in a [`Tournament`] under their
+//! discipline's key; a second one holds the deadlines of all heads, unless the discipline goes by
+//! deadline anyway; a third the ready times of those that are not yet eligible. This is
+//! ShareStreams' section 4.3: slots hold the state, one comparison decides, an update follows, and
+//! where a discipline's tags do not change the update does nothing.
+
+use alloc::vec::Vec;
+
+use selvedge_units::Instant;
+
+use crate::discipline::{Rule, Standing};
+use crate::prefetch::prefetch;
+use crate::slot::{Cold, Count, Expiry, Flags, Head, Served, Slot, StreamIndex, Verdict};
+use crate::tournament::{Tournament, lower_leaf};
+
+/// The latest moment at which anything expires: a deadline of [`Instant::MAX`] (which is where
+/// deadlines saturate) is never missed.
+const LAST: Instant = Instant(u64::MAX - 1);
+/// How far a frame's arrival may lie after the epoch: it leaves as much for deadlines.
+const EPOCH_AHEAD: u64 = 1 << 43;
+
+/// Everything that there is of a scheduler but its rule.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Core {
+    pub(super) slots: Vec<Slot>,
+    pub(super) cold: Vec<Cold>,
+    /// Eligible heads.
+    pub(super) selection: Tournament,
+    /// Deadlines of all heads; empty if the selection is in the order of deadlines. Those that
+    /// are not in it are due only after they are ready.
+    pub(super) deadlines: Tournament,
+    /// Ready times of the heads that are not in the selection.
+    pub(super) waiting: Tournament,
+    /// The latest moment polled.
+    pub(super) clock: Instant,
+    /// Keys count time from here.
+    epoch: Instant,
+}
+
+impl Core {
+    /// Puts a stream at an index, the next one or one that is vacant.
+    pub(super) fn put<R: Rule>(&mut self, rule: &mut R, index: u32, slot: Slot, cold: Cold) {
+        let at = index as usize;
+        if at < self.slots.len() {
+            self.slots[at] = slot;
+            self.cold[at] = cold;
+        } else {
+            self.slots.push(slot);
+            self.cold.push(cold);
+            if at == 0 || at.is_power_of_two() {
+                self.grow(rule, 2 * at.max(1));
+            }
+        }
+        rule.reset(index);
+    }
+
+    fn grow<R: Rule>(&mut self, rule: &mut R, streams: usize) {
+        rule.grow(streams);
+        self.selection.grow(streams, &before(&self.slots, rule));
+        self.waiting.grow(streams, &lower_leaf);
+        if !R::DEADLINE_FIRST {
+            self.deadlines.grow(streams, &lower_leaf);
+        }
+    }
+
+    #[inline]
+    pub(super) fn push_head<R: Rule>(
+        &mut self,
+        rule: &mut R,
+        s: StreamIndex,
+        head: &Head,
+    ) -> Instant {
+        let slot = slot_mut(&mut self.slots, s);
+        if slot.flags.has(Flags::HEAD) {
+            has_head_already(s);
+        }
+        self.bring_up(rule, s, head)
+    }
+
+    /// Makes a frame the head of a stream that has none.
+    #[inline(always)]
+    fn bring_up<R: Rule>(&mut self, rule: &mut R, s: StreamIndex, head: &Head) -> Instant {
+        let slot = &mut self.slots[s.0 as usize];
+        let mut delayed = None;
+        if slot.flags.has(Flags::LOOK) {
+            delayed = self.cold[s.0 as usize].look(slot, head);
+        }
+        let by_contract = slot.deadline.max(head.arrival) + slot.period;
+        let deadline = head.deadline.or(delayed).unwrap_or(by_contract);
+        slot.deadline = deadline;
+        slot.arrival = head.arrival;
+        slot.kind = head.kind;
+        slot.flags = slot.flags.with(Flags::HEAD).without(Flags::MISSED);
+        rule.head(&standing(s, slot), head.size);
+        if head.arrival.0 > self.epoch.0.saturating_add(EPOCH_AHEAD) {
+            self.move_epoch(rule, head.arrival);
+        }
+        self.place(rule, s);
+        deadline
+    }
+
+    /// The stream whose head is the next to expire, without looking whether some have become
+    /// ready; `None` also if that takes more than a look.
+    #[inline(always)]
+    fn next_due(&self, deadline_first: bool) -> Option<StreamIndex> {
+        let order = if deadline_first { &self.selection } else { &self.deadlines };
+        order.winner_at_hand().map(|entry| StreamIndex(entry.leaf))
+    }
+
+    /// Whether at `now` nothing expires or becomes ready, as far as a look can tell; moves the
+    /// clock on.
+    #[inline(always)]
+    pub(super) fn all_quiet(&mut self, deadline_first: bool, now: Instant) -> bool {
+        self.clock = self.clock.max(now);
+        let due = |s: StreamIndex| self.slots[s.0 as usize].deadline <= self.clock.min(LAST);
+        self.waiting.is_after(self.clock.0)
+            && self.next_due(deadline_first).is_some_and(|s| !due(s))
+    }
+
+    #[inline]
+    pub(super) fn poll_expired<R: Rule>(&mut self, rule: &mut R, now: Instant) -> Option<Expiry> {
+        self.advance(rule, now);
+        let now = self.clock.min(LAST);
+        let first = if R::DEADLINE_FIRST {
+            self.selection.winner(&before(&self.slots, rule))
+        } else {
+            self.deadlines.winner(&lower_leaf)
+        };
+        let s = StreamIndex(first?.leaf);
+        if self.slots[s.0 as usize].deadline > now {
+            return None;
+        }
+        Some(self.expire(rule, s, now))
+    }
+
+    #[inline(always)]
+    fn expire<R: Rule>(&mut self, rule: &mut R, s: StreamIndex, now: Instant) -> Expiry {
+        let at = s.0 as usize;
+        let slot = &mut self.slots[at];
+        if slot.flags.has(Flags::DROPS_LATE) {
+            let (deadline, violation) = self.drop_head(rule, s);
+            let verdict = Verdict::Dropped;
+            return Expiry { stream: s, deadline, misses: 1, verdict, violation };
+        }
+        let missed = slot.deadline;
+        let misses = slot.move_past(now);
+        let deadline = slot.deadline;
+        let violations = slot.window.miss_times(misses);
+        slot.count(&mut self.cold, at, Count::Missed, misses);
+        slot.count(&mut self.cold, at, Count::Violations, violations);
+        slot.write_back(&mut self.cold, at);
+        self.place(rule, s);
+        let (verdict, violation) = (Verdict::Kept { deadline }, violations > 0);
+        Expiry { stream: s, deadline: missed, misses, verdict, violation }
+    }
+
+    /// The choice, if a look is enough.
+    #[inline(always)]
+    pub(super) fn choice_at_hand(&self, now: Instant) -> Option<StreamIndex> {
+        let winner = self.selection.winner_at_hand()?;
+        self.waiting.is_after(now.max(self.clock).0).then_some(StreamIndex(winner.leaf))
+    }
+
+    #[inline(never)]
+    pub(super) fn choose<R: Rule>(&self, rule: &R, now: Instant) -> Option<StreamIndex> {
+        let before = before(&self.slots, rule);
+        let mut best = self.selection.winner(&before).map(|entry| entry.leaf);
+        let now = now.max(self.clock).0;
+        // Some may have become ready since the last poll.
+        self.waiting.search(|entry, bottom| {
+            let due = entry.key <= now;
+            if due && bottom && best.is_none_or(|best| before(entry.leaf, best)) {
+                best = Some(entry.leaf);
+            }
+            due
+        });
+        best.map(StreamIndex)
+    }
+
+    pub(super) fn choose_block<R: Rule>(&self, rule: &R, block: &mut [StreamIndex]) -> usize {
+        let before = before(&self.slots, rule);
+        let mut len = 0;
+        self.selection.search(|entry, bottom| {
+            let full = len == block.len();
+            let goes = |other: &StreamIndex| before(entry.leaf, other.0);
+            if full && !block.last().is_some_and(goes) {
+                return false;
+            }
+            if bottom {
+                let place = block[..len].iter().position(goes).unwrap_or(len);
+                len += usize::from(!full);
+                block[place..len].rotate_right(1);
+                block[place] = StreamIndex(entry.leaf);
+            }
+            true
+        });
+        len
+    }
+
+    #[inline]
+    pub(super) fn serve<R: Rule>(&mut self, rule: &mut R, s: StreamIndex) -> Served {
+        self.retire(rule, s, "serve");
+        self.count_served(rule, s)
+    }
+
+    #[inline]
+    pub(super) fn serve_and_push<R: Rule>(
+        &mut self,
+        rule: &mut R,
+        s: StreamIndex,
+        next: &Head,
+    ) -> Served {
+        if !slot_mut(&mut self.slots, s).flags.has(Flags::HEAD) {
+            has_no_head(s, "serve");
+        }
+        let served = self.count_served(rule, s);
+        self.bring_up(rule, s, next);
+        served
+    }
+
+    /// Rule a and the counters.
+    #[inline(always)]
+    fn count_served<R: Rule>(&mut self, rule: &mut R, s: StreamIndex) -> Served {
+        let at = s.0 as usize;
+        let slot = &mut self.slots[at];
+        let late = slot.flags.has(Flags::MISSED);
+        rule.served(&standing(s, slot));
+        slot.window.serve();
+        slot.count(&mut self.cold, at, Count::Sent, 1);
+        if late {
+            slot.count(&mut self.cold, at, Count::Late, 1);
+        }
+        slot.write_back(&mut self.cold, at);
+        Served { deadline: slot.deadline, late }
+    }
+
+    /// Counts the loss of a head and removes it: its deadline, and whether that is a violation.
+    #[inline]
+    pub(super) fn drop_head<R: Rule>(&mut self, rule: &mut R, s: StreamIndex) -> (Instant, bool) {
+        self.retire(rule, s, "drop");
+        let at = s.0 as usize;
+        let slot = &mut self.slots[at];
+        rule.lost(&standing(s, slot));
+        let violation = slot.window.miss();
+        slot.count(&mut self.cold, at, Count::Missed, 1);
+        slot.count(&mut self.cold, at, Count::Dropped, 1);
+        slot.count(&mut self.cold, at, Count::Violations, u64::from(violation));
+        slot.write_back(&mut self.cold, at);
+        (slot.deadline, violation)
+    }
+
+    /// Takes a stream's head, which there is, out of everything.
+    #[inline]
+    fn retire<R: Rule>(&mut self, rule: &R, s: StreamIndex, what: &str) {
+        let slot = slot_mut(&mut self.slots, s);
+        if !slot.flags.has(Flags::HEAD) {
+            has_no_head(s, what);
+        }
+        slot.flags = slot.flags.without(Flags::HEAD);
+        let waits = !slot.flags.has(Flags::WORK_CONSERVING);
+        self.selection.leave(s.0, &before(&self.slots, rule));
+        if waits {
+            self.waiting.leave(s.0, &lower_leaf);
+        }
+        if !R::DEADLINE_FIRST {
+            self.deadlines.leave(s.0, &lower_leaf);
+        }
+    }
+
+    pub(super) fn remove<R: Rule>(&mut self, rule: &R, s: StreamIndex) {
+        if slot_mut(&mut self.slots, s).flags.has(Flags::HEAD) {
+            self.retire(rule, s, "remove");
+        }
+        self.slots[s.0 as usize] = Slot::VACANT;
+    }
+
+    /// Moves the clock on, and into the selection whatever has become ready.
+    #[inline]
+    fn advance<R: Rule>(&mut self, rule: &R, now: Instant) {
+        self.clock = self.clock.max(now);
+        while let Some(entry) = self.waiting.winner(&lower_leaf) {
+            if entry.key > self.clock.0 {
+                break;
+            }
+            self.waiting.leave(entry.leaf, &lower_leaf);
+            self.select(rule, StreamIndex(entry.leaf));
+        }
+    }
+
+    /// Ranks a stream's head and puts it where it belongs, after any change to it.
+    #[inline(always)]
+    fn place<R: Rule>(&mut self, rule: &R, s: StreamIndex) {
+        let slot = &self.slots[s.0 as usize];
+        if !R::DEADLINE_FIRST {
+            if slot.deadline > LAST {
+                self.deadlines.leave(s.0, &lower_leaf);
+            } else {
+                self.deadlines.enter(s.0, slot.deadline.0, &lower_leaf);
+            }
+        }
+        if slot.flags.has(Flags::WORK_CONSERVING) {
+            self.select(rule, s);
+        } else if slot.ready() <= self.clock {
+            self.waiting.leave(s.0, &lower_leaf);
+            self.select(rule, s);
+        } else {
+            // Less than its deadline.
+            let ready = slot.ready().0;
+            self.selection.leave(s.0, &before(&self.slots, rule));
+            self.waiting.enter(s.0, ready, &lower_leaf);
+        }
+    }
+
+    #[inline(always)]
+    fn select<R: Rule>(&mut self, rule: &R, s: StreamIndex) {
+        let key = rule.key(&standing(s, &self.slots[s.0 as usize]), self.epoch);
+        self.selection.enter(s.0, key, &before(&self.slots, rule));
+        let soon = self.selection.fetch_ahead();
+        if let Some(slot) = soon.and_then(|soon| self.slots.get(soon as usize)) {
+            prefetch(slot);
+        }
+    }
+
+    /// Counts the time in keys from nearer to now; in nanoseconds that happens once in an hour
+    /// or two. Keys that lie far from the epoch are right, but slow to compare. O(N).
+    #[cold]
+    #[inline(never)]
+    fn move_epoch<R: Rule>(&mut self, rule: &R, arrival: Instant) {
+        self.epoch = Instant(arrival.0 - EPOCH_AHEAD / 4);
+        let Self { slots, epoch, .. } = self;
+        let key = |leaf: u32| rule.key(&standing(StreamIndex(leaf), &slots[leaf as usize]), *epoch);
+        self.selection.rekey(key, &before(slots, rule));
+    }
+}
+
+#[inline(always)]
+fn standing(s: StreamIndex, slot: &Slot) -> Standing {
+    Standing {
+        stream: s.0,
+        deadline: slot.deadline,
+        arrival: slot.arrival,
+        period: slot.period,
+        window: slot.window.current(),
+        priority: slot.priority,
+        weight: slot.weight,
+    }
+}
+
+/// Whether the head of one stream goes before that of another, by all that counts.
+#[inline(always)]
+fn before<R: Rule>(slots: &[Slot], rule: &R) -> impl Fn(u32, u32) -> bool {
+    move |a, b| {
+        let place = |s: u32| {
+            let slot = &slots[s as usize];
+            (rule.rank(&standing(StreamIndex(s), slot)), slot.arrival, s)
+        };
+        place(a) < place(b)
+    }
+}
+
+#[inline(always)]
+pub(super) fn slot_mut(slots: &mut [Slot], s: StreamIndex) -> &mut Slot {
+    match slots.get_mut(s.0 as usize) {
+        Some(slot) if slot.flags.has(Flags::PRESENT) => slot,
+        _ => no_stream(s),
+    }
+}
+
+#[cold]
+#[inline(never)]
+pub(super) fn no_stream(s: StreamIndex) -> ! {
+    panic!("there is no stream {}", s.0)
+}
+
+#[cold]
+#[inline(never)]
+fn has_no_head(s: StreamIndex, what: &str) -> ! {
+    panic!("stream {} has no head to {what}", s.0)
+}
+
+#[cold]
+#[inline(never)]
+fn has_head_already(s: StreamIndex) -> ! {
+    panic!("stream {} has a head already", s.0)
+}

@@ -1,0 +1,178 @@
+//! The scheduler: which stream's head frame goes next, and what each loses.
+//!
+//! Head frames come from the caller's queues, decisions go back to it. This is the surface, where
+//! the discipline is looked up; the work is done in `core`.
+
+mod core;
+mod surface;
+
+use ::core::cmp::Reverse;
+use alloc::collections::BinaryHeap;
+
+use selvedge_stream::Contract;
+use selvedge_units::Instant;
+
+use self::core::Core;
+use crate::discipline::{AnyRule, Discipline, with_rule};
+use crate::slot::{Cold, Expiry, Head, Served, StreamIndex};
+
+/// Decides which stream's head frame goes next, and counts what each stream loses.
+///
+/// A decision at a moment is: [`poll_expired`](Self::poll_expired) until it returns `None`, giving
+/// each stream whose frame was dropped its next head before polling again;
+/// [`choose`](Self::choose); [`serve`](Self::serve), and the stream's next head.
+///
+/// Time never goes back: a `now` before the latest one seen by `poll_expired` counts as that one.
+/// `N` below is the largest number of streams that there were at once.
+///
+/// # Panics
+/// Methods that take a stream panic if there is none at that index: using an index after
+/// `remove` is a bug of the caller.
+#[derive(Clone, Debug)]
+pub struct Scheduler {
+    discipline: Discipline,
+    rule: AnyRule,
+    /// Of the discipline.
+    deadline_first: bool,
+    core: Core,
+    free: BinaryHeap<Reverse<u32>>,
+    /// How many indexes have been given out.
+    indexes: u32,
+}
+
+impl Scheduler {
+    /// The most streams that a scheduler can hold.
+    pub const STREAMS_MAX: u32 = 1 << 30;
+
+    /// A scheduler without streams.
+    #[must_use]
+    pub fn new(discipline: Discipline) -> Self {
+        Self {
+            discipline,
+            rule: discipline.rule(),
+            deadline_first: discipline.goes_by_deadline(),
+            core: Core::default(),
+            free: BinaryHeap::new(),
+            indexes: 0,
+        }
+    }
+
+    /// The discipline that it was made with.
+    #[must_use]
+    pub const fn discipline(&self) -> Discipline {
+        self.discipline
+    }
+
+    /// Adds a stream at the lowest free index, with full windows and counters at zero.
+    /// A period of zero counts as 1 ns, a window's `x` above its `y` as `y`. O(log N) amortised;
+    /// the only method that allocates.
+    ///
+    /// # Panics
+    /// If there are [`Self::STREAMS_MAX`] streams already.
+    pub fn add(&mut self, contract: &Contract) -> StreamIndex {
+        let index = match self.free.pop() {
+            Some(Reverse(index)) => index,
+            None => {
+                let index = self.indexes;
+                assert!(index < Self::STREAMS_MAX, "more than {} streams", Self::STREAMS_MAX);
+                self.indexes += 1;
+                // So that `remove` never allocates.
+                self.free.reserve(self.indexes as usize);
+                index
+            }
+        };
+        let (slot, cold) = Cold::begin(contract);
+        with_rule!(&mut self.rule, rule => self.core.put(rule, index, slot, cold));
+        StreamIndex(index)
+    }
+
+    /// Removes a stream, its head and its counters. Its index is free for the next. O(log N).
+    pub fn remove(&mut self, s: StreamIndex) {
+        with_rule!(&self.rule, rule => self.core.remove(rule, s));
+        self.free.push(Reverse(s.0));
+    }
+
+    /// Brings up the next frame of a stream's queue; returns its deadline. What was changed by
+    /// the `set_` methods since the last frame takes effect now. O(log N).
+    ///
+    /// # Panics
+    /// If the stream has a head already.
+    #[inline]
+    pub fn push_head(&mut self, s: StreamIndex, head: Head) -> Instant {
+        with_rule!(&mut self.rule, rule => self.core.push_head(rule, s, &head))
+    }
+
+    /// The next frame whose deadline has come (`D <= now`), the earliest first; `None` when there
+    /// is no more. Counts the miss and applies rule b. After [`Verdict::Dropped`] the next frame
+    /// of that stream may be pushed before polling again, and expires in its turn if it is late
+    /// as well.
+    ///
+    /// A frame that is kept (`late = send`) comes up once in a poll, however many periods have
+    /// elapsed: [`Expiry::misses`] says how many deadlines it missed, and all are accounted for as
+    /// if they had been polled one by one. So the work is bounded by the number of frames, not by
+    /// the length of the gap. A deadline of [`Instant::MAX`] is never missed. O(log N).
+    #[inline]
+    pub fn poll_expired(&mut self, now: Instant) -> Option<Expiry> {
+        if self.core.all_quiet(self.deadline_first, now) {
+            return None;
+        }
+        with_rule!(&mut self.rule, rule => self.core.poll_expired(rule, now))
+    }
+
+    /// The stream whose head frame goes first at `now`, of those that are eligible: every head,
+    /// if its stream is work-conserving, else those whose ready time (deadline minus period) has
+    /// come. Changes nothing. O(1) after `poll_expired(now)`; else O(log N) for each stream that
+    /// has become ready since the last poll.
+    #[must_use]
+    #[inline]
+    pub fn choose(&self, now: Instant) -> Option<StreamIndex> {
+        let at_hand = self.core.choice_at_hand(now);
+        at_hand.or_else(|| with_rule!(&self.rule, rule => self.core.choose(rule, now)))
+    }
+
+    /// Fills `block` with the streams whose heads go first at `now`, best first, of those that
+    /// have been eligible since the last poll; how many there are. One decision orders them all:
+    /// a ShareStreams block (section 4.3), sent from its front (max-first) or its back
+    /// (min-first). Changes nothing. O(K (log N + K)) for a block of K.
+    pub fn choose_block(&self, block: &mut [StreamIndex]) -> usize {
+        with_rule!(&self.rule, rule => self.core.choose_block(rule, block))
+    }
+
+    /// Serves a stream's head: applies rule a, counts it as sent, removes it. It need not be the
+    /// one that was chosen. O(log N).
+    ///
+    /// # Panics
+    /// If the stream has no head.
+    #[inline]
+    pub fn serve(&mut self, s: StreamIndex) -> Served {
+        with_rule!(&mut self.rule, rule => self.core.serve(rule, s))
+    }
+
+    /// [`serve`](Self::serve) and [`push_head`](Self::push_head) in one, which is quicker: for a
+    /// stream whose queue holds another frame. O(log N).
+    ///
+    /// # Panics
+    /// If the stream has no head.
+    #[inline]
+    pub fn serve_and_push(&mut self, s: StreamIndex, next: Head) -> Served {
+        with_rule!(&mut self.rule, rule => self.core.serve_and_push(rule, s, &next))
+    }
+
+    /// Gives a stream's head up before its deadline (or after): counts a miss and a drop, applies
+    /// rule b, removes it. True if that violates the window-constraint. O(log N).
+    ///
+    /// # Panics
+    /// If the stream has no head.
+    pub fn forfeit(&mut self, s: StreamIndex) -> bool {
+        with_rule!(&mut self.rule, rule => self.core.drop_head(rule, s)).1
+    }
+
+    /// A stream that is likely to be chosen within the next decisions: a caller with much state
+    /// for each stream may fetch what it will need. `None` where there are so few streams that
+    /// it does not matter. O(1).
+    #[must_use]
+    #[inline]
+    pub fn likely_soon(&self) -> Option<StreamIndex> {
+        self.core.selection.fetch_ahead().map(StreamIndex)
+    }
+}
