@@ -51,21 +51,21 @@ const SWEPT: usize = 16 << 20;
 trait Decider {
     fn push(&mut self, s: usize, arrival: Instant);
     fn choose(&self) -> usize;
-    fn serve(&mut self, s: usize);
+    /// Serves the head; the next one follows.
+    fn serve_and_push(&mut self, s: usize, next: Instant);
 }
 
 impl Decider for Scheduler {
     fn push(&mut self, s: usize, arrival: Instant) {
-        let head = Head { arrival, kind: FrameKind::Data, deadline: None };
-        black_box(self.push_head(StreamIndex(s as u32), head));
+        black_box(self.push_head(StreamIndex(s as u32), Head::arrived(arrival)));
     }
 
     fn choose(&self) -> usize {
         Self::choose(self, Instant::ZERO).map_or(0, |s| s.0 as usize)
     }
 
-    fn serve(&mut self, s: usize) {
-        black_box(Self::serve(self, StreamIndex(s as u32)));
+    fn serve_and_push(&mut self, s: usize, next: Instant) {
+        black_box(Self::serve_and_push(self, StreamIndex(s as u32), Head::arrived(next)));
     }
 }
 
@@ -78,8 +78,9 @@ impl Decider for FloatKeyed<f64> {
         Self::choose(self, 0).unwrap_or(0)
     }
 
-    fn serve(&mut self, s: usize) {
-        black_box(Self::serve(self, s));
+    fn serve_and_push(&mut self, s: usize, next: Instant) {
+        black_box(self.serve(s));
+        self.push_head(s, next.0, None);
     }
 }
 
@@ -159,9 +160,8 @@ impl<D: Decider> Bench<D> {
     fn scheduled(&mut self) -> usize {
         let s = self.sched.choose();
         self.rings.dispatch(s);
-        self.sched.serve(s);
         let arrival = self.rings.next_arrival(s);
-        self.sched.push(s, arrival);
+        self.sched.serve_and_push(s, arrival);
         s
     }
 
@@ -189,8 +189,7 @@ impl<D: Decider> Bench<D> {
         let alone = time(|| {
             for n in 0..FRAMES as u64 {
                 let s = self.sched.choose();
-                self.sched.serve(s);
-                self.sched.push(s, Instant(n));
+                self.sched.serve_and_push(s, Instant(n));
             }
         });
         Costs { with: each(with), without: each(without), alone: each(alone) }
@@ -218,8 +217,7 @@ impl<D: Decider> Bench<D> {
             self.sweep();
             let took = time(|| {
                 let s = self.sched.choose();
-                self.sched.serve(s);
-                self.sched.push(s, Instant(n));
+                self.sched.serve_and_push(s, Instant(n));
             });
             sum[2] += took.as_nanos() as f64;
         }

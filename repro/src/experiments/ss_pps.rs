@@ -13,7 +13,7 @@ use selvedge_host::bench::{SendComparison, SendLoop, compare};
 use selvedge_host::clock::Clock;
 use selvedge_host::transmit::Method;
 use selvedge_sched::{Discipline, Head, Scheduler, StreamIndex};
-use selvedge_stream::{Consumer, Contract, Kind as FrameKind, Producer, Window, ring};
+use selvedge_stream::{Consumer, Contract, Producer, Window, ring};
 use selvedge_units::{Bytes, Instant, Span};
 
 use crate::experiment::{Experiment, Kind, Params, RunError, Watch};
@@ -50,7 +50,7 @@ fn scheduler() -> Scheduler {
 }
 
 fn push(sched: &mut Scheduler, s: StreamIndex, arrival: Instant) {
-    black_box(sched.push_head(s, Head { arrival, kind: FrameKind::Data, deadline: None }));
+    black_box(sched.push_head(s, Head::arrived(arrival)));
 }
 
 /// A queue of arrival times for each stream.
@@ -75,15 +75,23 @@ impl Queues {
             push(sched, s, arrival);
         }
     }
+
+    /// Serves the stream's head; the next frame in its queue follows.
+    #[inline]
+    fn serve(&mut self, sched: &mut Scheduler, s: StreamIndex) {
+        black_box(match self.0[s.0 as usize].1.pop() {
+            Some(arrival) => sched.serve_and_push(s, Head::arrived(arrival)),
+            None => sched.serve(s),
+        });
+    }
 }
 
 /// Decides until every queue is empty; how many frames went.
 fn drain(sched: &mut Scheduler, queues: &mut Queues) -> u64 {
     let mut counts = [0_u64; STREAMS];
     while let Some(s) = sched.choose(Instant::ZERO) {
-        sched.serve(s);
+        queues.serve(sched, s);
         counts[s.0 as usize] += 1;
-        queues.bring_up(sched, s);
     }
     counts.iter().sum()
 }
@@ -155,8 +163,7 @@ fn serve_transfers(all: usize, arrived: &mut Consumer<(u32, Instant)>, chosen: &
         while out.len() < BATCH
             && let Some(s) = sched.choose(Instant::ZERO)
         {
-            sched.serve(s);
-            queues.bring_up(&mut sched, s);
+            queues.serve(&mut sched, s);
             out.push(s.0);
         }
         let moved = chosen.push_slice(&out);
@@ -177,8 +184,7 @@ fn sending(millis: u64) -> Result<SendComparison, RunError> {
     let mut turn = [0, 1, 2, 2, 3, 3, 3, 3].into_iter().cycle();
     let mut decide = || {
         let Some(s) = sched.choose(Instant::ZERO) else { return 0 };
-        sched.serve(s);
-        push(&mut sched, s, Instant::ZERO);
+        black_box(sched.serve_and_push(s, Head::arrived(Instant::ZERO)));
         s.0 as usize
     };
     let mut plain = || turn.next().unwrap_or(0);

@@ -8,7 +8,7 @@ use std::cmp::Ordering;
 
 use selvedge_sched::trace::generate::Random;
 use selvedge_sched::{Discipline, Head, Scheduler};
-use selvedge_stream::{Contract, Kind as FrameKind, Window};
+use selvedge_stream::{Contract, Window};
 use selvedge_units::{Instant, Span};
 
 use crate::experiment::{Experiment, Kind, Params, RunError, Watch};
@@ -100,7 +100,7 @@ fn asked(discipline: Discipline, pair: [&Entry; 2]) -> u32 {
     for entry in pair {
         let s = sched.add(&Contract::new(Span(1), entry.window));
         let (arrival, deadline) = (Instant(entry.arrival), Some(Instant(entry.deadline)));
-        sched.push_head(s, Head { arrival, kind: FrameKind::Data, deadline });
+        sched.push_head(s, Head { deadline, ..Head::arrived(arrival) });
     }
     sched.choose(Instant::ZERO).map_or(u32::MAX, |s| s.0)
 }

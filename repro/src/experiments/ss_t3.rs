@@ -7,7 +7,7 @@
 //! late frames that are kept (each missed deadline moves on by a period) is shown beside it.
 
 use selvedge_sched::{Discipline, Head, Scheduler, StreamIndex};
-use selvedge_stream::{Contract, Kind as FrameKind, Late, Window};
+use selvedge_stream::{Contract, Late, Window};
 use selvedge_units::{Instant, Span};
 
 use crate::experiment::{Experiment, Kind, Params, RunError, Watch};
@@ -85,11 +85,8 @@ impl Link {
         }
         let own = Instant(self.first + u64::from(s.0) + sent * self.period);
         let stated = self.deadlines == Deadlines::Own || sent == 0;
-        let head = Head {
-            arrival: own - Span(self.period),
-            kind: FrameKind::Data,
-            deadline: stated.then_some(own),
-        };
+        let arrival = own - Span(self.period);
+        let head = Head { deadline: stated.then_some(own), ..Head::arrived(arrival) };
         self.sched.push_head(s, head);
     }
 
@@ -119,22 +116,13 @@ impl Link {
         self.accounts
     }
 
-    /// All heads in the order of one decision.
-    fn block(&self, now: Instant) -> Vec<StreamIndex> {
-        let mut sched = self.sched.clone();
-        let mut order = Vec::new();
-        while let Some(s) = sched.choose(now) {
-            sched.serve(s);
-            order.push(s);
-        }
-        order
-    }
-
     /// A decision for each block, whose frames then go one after another.
     fn blocks(mut self, frames: u64, last_first: bool) -> [Account; STREAMS as usize] {
         for start in (0..frames).step_by(STREAMS as usize) {
             self.expire(Instant(start));
-            let mut order = self.block(Instant(start));
+            let mut order = [StreamIndex(0); STREAMS as usize];
+            let count = self.sched.choose_block(&mut order);
+            let order = &mut order[..count];
             self.account(order[0]).won += 1;
             if last_first {
                 order.reverse();
@@ -143,7 +131,7 @@ impl Link {
                 self.expire(Instant(now));
                 self.serve(s);
             }
-            for s in order {
+            for &mut s in order {
                 self.bring_up(s);
             }
         }
