@@ -77,7 +77,7 @@ fn push(sched: &mut Scheduler, s: StreamIndex) {
 }
 
 fn contract(seed: &mut u64, streams: u64) -> Contract {
-    let period = (streams / 2).max(1) + random(seed) % streams.max(1);
+    let period = 1000 * (streams / 2).max(1) + random(seed) % (1000 * streams.max(1));
     let of = 1 + random(seed) % 8;
     let lose = random(seed) % (of + 1);
     let window = |n: u64| u16::try_from(n).expect("at most 8");

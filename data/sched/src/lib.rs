@@ -38,7 +38,7 @@ extern crate std;
 #[cfg(feature = "bench")]
 pub mod bench;
 mod discipline;
-mod prefetch;
+mod machine;
 pub mod replay;
 mod scheduler;
 mod slot;

@@ -125,6 +125,15 @@ impl Flags {
         self.0 & flag.0 != 0
     }
 
+    /// A stream with a head that has missed nothing, work-conserving, one window for all kinds,
+    /// a contract that has neither a delay nor changed.
+    #[inline(always)]
+    pub(crate) const fn ordinary(self) -> bool {
+        const LOOKED_AT: u8 = !Flags::DROPS_LATE.0;
+        const EXPECTED: u8 = Flags::PRESENT.0 | Flags::HEAD.0 | Flags::WORK_CONSERVING.0;
+        self.0 & LOOKED_AT == EXPECTED
+    }
+
     #[inline]
     pub(crate) const fn with(self, flag: Self) -> Self {
         Self(self.0 | flag.0)
@@ -217,6 +226,29 @@ impl Slot {
         let misses = now.since(self.deadline).0 / self.period.0 + 1;
         self.deadline += self.period * misses;
         misses
+    }
+
+    /// Makes a frame the head: its deadline.
+    #[inline(always)]
+    pub(crate) fn bring_up(&mut self, head: &Head, delayed: Option<Instant>) -> Instant {
+        let by_contract = self.deadline.max(head.arrival) + self.period;
+        self.deadline = head.deadline.or(delayed).unwrap_or(by_contract);
+        self.arrival = head.arrival;
+        self.kind = head.kind;
+        self.flags = self.flags.with(Flags::HEAD).without(Flags::MISSED);
+        self.deadline
+    }
+
+    /// Whether one more frame sent would overflow the low half of its counter.
+    #[inline(always)]
+    pub(crate) const fn about_to_carry(&self) -> bool {
+        self.counts[Count::Sent as usize] == u32::MAX
+    }
+
+    /// Counts a frame sent, where the low half of the counter has room.
+    #[inline(always)]
+    pub(crate) const fn count_one_sent(&mut self) {
+        self.counts[Count::Sent as usize] = self.counts[Count::Sent as usize].wrapping_add(1);
     }
 
     /// Adds to a counter.

@@ -10,19 +10,22 @@
 //! key, as a stream does that is served and has a next frame, one pass does both.
 
 use alloc::vec::Vec;
-use core::hint::select_unpredictable;
 
-use crate::prefetch::prefetch;
+use crate::machine::{lower, prefetch};
 
-/// Nothing: after every key that is in.
-pub(crate) const NO_KEY: u64 = u64::MAX;
+/// The highest key that a leaf which is in may have. Those above stand for nothing, a different
+/// one in each place of a group, so that they are no ties.
+pub(crate) const LAST_KEY: u64 = u64::MAX - 4;
+/// In each place of a group.
+const NO_KEYS: [u64; 4] = [u64::MAX - 3, u64::MAX - 2, u64::MAX - 1, u64::MAX];
+
 const NOBODY: u32 = u32::MAX;
 /// 4^16 leaves are all that there are numbers for.
 const LEVELS: usize = 16;
 /// Of the winners of so many levels below the root, each is soon the winner of all: its cache
 /// lines are fetched when it gets there.
 const SOON: usize = 3;
-/// Levels of up to that many groups fit the first-level cache.
+/// Levels of up to that many groups fit the first-level cache. More than `4^(SOON - 1)`.
 const NEAR_GROUPS: usize = 64;
 
 /// A leaf that is in, and its key.
@@ -33,36 +36,14 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    const NONE: Self = Self { key: NO_KEY, leaf: NOBODY };
+    const NONE: Self = Self { key: u64::MAX, leaf: NOBODY };
 
     /// The lower of two. Of equal keys, the one that `before` says.
-    #[inline(always)]
-    fn lower(self, other: Self, before: &impl Fn(u32, u32) -> bool) -> Self {
-        if self.key == other.key {
-            return self.tied(other, before);
-        }
-        let less = other.key < self.key;
-        Self {
-            key: select_unpredictable(less, other.key, self.key),
-            leaf: select_unpredictable(less, other.leaf, self.leaf),
-        }
+    fn lower(self, other: Self, before: impl Fn(u32, u32) -> bool + Copy) -> Self {
+        let tied = self.key == other.key && self.key <= LAST_KEY;
+        let other_first = if tied { before(other.leaf, self.leaf) } else { other.key < self.key };
+        if other_first { other } else { self }
     }
-
-    #[inline(always)]
-    fn tied(self, other: Self, before: &impl Fn(u32, u32) -> bool) -> Self {
-        if self.key == NO_KEY || !before_cold(other.leaf, self.leaf, before) { self } else { other }
-    }
-}
-
-#[cold]
-#[inline(never)]
-fn before_cold(a: u32, b: u32, before: &impl Fn(u32, u32) -> bool) -> bool {
-    before(a, b)
-}
-
-/// Breaks ties by the lower leaf.
-pub(crate) const fn lower_leaf(a: u32, b: u32) -> bool {
-    a < b
 }
 
 /// The keys of four neighbouring leaves.
@@ -122,10 +103,10 @@ impl Default for Tournament {
 
 impl Tournament {
     /// Makes room for `leaves`, keeping the keys. O(leaves).
-    pub(crate) fn grow(&mut self, leaves: usize, before: &impl Fn(u32, u32) -> bool) {
+    pub(crate) fn grow(&mut self, leaves: usize, before: impl Fn(u32, u32) -> bool + Copy) {
         self.settle(before);
         let mut level = leaves.div_ceil(4).max(self.bottom.len()).max(1);
-        self.bottom.resize(level, Leaves([NO_KEY; 4]));
+        self.bottom.resize(level, Leaves(NO_KEYS));
         self.far = (level > NEAR_GROUPS).then_some(0);
         self.upper.clear();
         self.depth = 0;
@@ -136,18 +117,22 @@ impl Tournament {
             if level > NEAR_GROUPS {
                 self.far = Some(self.depth);
             }
-            let empty = Group { keys: [NO_KEY; 4], leaves: [NOBODY; 4] };
+            let empty = Group { keys: NO_KEYS, leaves: [NOBODY; 4] };
             self.upper.resize(self.upper.len() + level, empty);
         }
         self.rebuild(before);
     }
 
     /// Gives every leaf that is in a new key. O(leaves).
-    pub(crate) fn rekey(&mut self, key: impl Fn(u32) -> u64, before: &impl Fn(u32, u32) -> bool) {
+    pub(crate) fn rekey(
+        &mut self,
+        key: impl Fn(u32) -> u64,
+        before: impl Fn(u32, u32) -> bool + Copy,
+    ) {
         self.settle(before);
         for (group, first) in self.bottom.iter_mut().zip((0..).step_by(4)) {
             for (place, leaf) in group.0.iter_mut().zip(first..) {
-                if *place != NO_KEY {
+                if *place <= LAST_KEY {
                     *place = key(leaf);
                 }
             }
@@ -155,7 +140,7 @@ impl Tournament {
         self.rebuild(before);
     }
 
-    fn rebuild(&mut self, before: &impl Fn(u32, u32) -> bool) {
+    fn rebuild(&mut self, before: impl Fn(u32, u32) -> bool + Copy) {
         let mut winners: Vec<Entry> = (0..self.bottom.len())
             .map(|n| least(&[0, 1, 2, 3].map(|place| self.leaf(4 * n + place)), before))
             .collect();
@@ -172,23 +157,30 @@ impl Tournament {
 
     fn leaf(&self, leaf: usize) -> Entry {
         let key = self.bottom[leaf / 4].0[leaf % 4];
-        if key == NO_KEY { Entry::NONE } else { Entry { key, leaf: leaf as u32 } }
+        if key > LAST_KEY { Entry::NONE } else { Entry { key, leaf: leaf as u32 } }
     }
 
-    /// Enters or changes the key of a leaf, any but `NO_KEY`. O(log N).
+    /// Enters or changes the key of a leaf, at most `LAST_KEY`. O(log N).
     #[inline(always)]
-    pub(crate) fn enter(&mut self, leaf: u32, key: u64, before: &impl Fn(u32, u32) -> bool) {
-        debug_assert_ne!(key, NO_KEY, "a key has all bits set");
-        if self.vacant != NOBODY && self.vacant != leaf {
+    pub(crate) fn enter(&mut self, leaf: u32, key: u64, before: impl Fn(u32, u32) -> bool + Copy) {
+        debug_assert!(key <= LAST_KEY, "a key stands for nothing");
+        if self.vacant != NOBODY {
+            self.fill_or_settle(leaf, before);
+        }
+        self.replay(leaf, key, before);
+    }
+
+    #[inline(never)]
+    fn fill_or_settle(&mut self, leaf: u32, before: impl Fn(u32, u32) -> bool + Copy) {
+        if self.vacant != leaf {
             self.settle(before);
         }
         self.vacant = NOBODY;
-        self.replay(leaf, key, before);
     }
 
     /// Takes a leaf out; nothing to do if it is not in. O(log N), and O(1) if it is the winner.
     #[inline]
-    pub(crate) fn leave(&mut self, leaf: u32, before: &impl Fn(u32, u32) -> bool) {
+    pub(crate) fn leave(&mut self, leaf: u32, before: impl Fn(u32, u32) -> bool + Copy) {
         if self.root.leaf == leaf {
             // It may be gone already: then this changes nothing.
             self.vacant = leaf;
@@ -198,36 +190,31 @@ impl Tournament {
     }
 
     #[inline(never)]
-    fn leave_early(&mut self, leaf: u32, before: &impl Fn(u32, u32) -> bool) {
-        if self.bottom[leaf as usize / 4].0[leaf as usize % 4] != NO_KEY {
+    fn leave_early(&mut self, leaf: u32, before: impl Fn(u32, u32) -> bool + Copy) {
+        if self.bottom[leaf as usize / 4].0[leaf as usize % 4] <= LAST_KEY {
             self.settle(before);
-            self.replay(leaf, NO_KEY, before);
+            self.replay(leaf, NO_KEYS[leaf as usize % 4], before);
         }
     }
 
     /// Does what was put off.
     #[inline(never)]
-    fn settle(&mut self, before: &impl Fn(u32, u32) -> bool) {
+    fn settle(&mut self, before: impl Fn(u32, u32) -> bool + Copy) {
         if self.vacant != NOBODY {
             let leaf = core::mem::replace(&mut self.vacant, NOBODY);
-            self.replay(leaf, NO_KEY, before);
+            self.replay(leaf, NO_KEYS[leaf as usize % 4], before);
         }
     }
 
     #[inline(always)]
-    fn replay(&mut self, leaf: u32, key: u64, before: &impl Fn(u32, u32) -> bool) {
+    fn replay(&mut self, leaf: u32, key: u64, before: impl Fn(u32, u32) -> bool + Copy) {
         let mut at = leaf as usize / 4;
-        let group = &mut self.bottom[at].0;
         let (first, place) = (leaf & !3, leaf as usize % 4);
-        group[place] = key;
-        let rival = |of: usize| Entry { key: group[place ^ of], leaf: first | (place ^ of) as u32 };
-        let rivals = rival(2).lower(rival(3), before).lower(rival(1), before);
-        let mut winner = Entry { key, leaf }.lower(rivals, before);
-        let soon = self.depth.wrapping_sub(SOON);
-        for (level, &start) in self.starts[..self.depth].iter().enumerate() {
-            if level == soon {
-                self.soon = winner.leaf;
-            }
+        let keys = &mut self.bottom[at].0;
+        keys[place] = key;
+        let name = move |place: usize| first | place as u32;
+        let mut winner = play(keys, place, Entry { key, leaf }, name, before);
+        for &start in &self.starts[..self.depth] {
             let group = &mut self.upper[start as usize + at / 4];
             let place = at % 4;
             // If this is another stream that won here before, nothing changes from here on.
@@ -236,8 +223,8 @@ impl Tournament {
             }
             group.keys[place] = winner.key;
             group.leaves[place] = winner.leaf;
-            let rivals = group.at(place ^ 2).lower(group.at(place ^ 3), before);
-            winner = winner.lower(rivals.lower(group.at(place ^ 1), before), before);
+            let leaves = &group.leaves;
+            winner = play(&group.keys, place, winner, |place| leaves[place], before);
             at /= 4;
         }
         self.root = winner;
@@ -245,15 +232,15 @@ impl Tournament {
 
     /// The lowest key, if any is in. O(1); O(log N) just after the winner has left.
     #[inline]
-    pub(crate) fn winner(&self, before: &impl Fn(u32, u32) -> bool) -> Option<Entry> {
+    pub(crate) fn winner(&self, before: impl Fn(u32, u32) -> bool + Copy) -> Option<Entry> {
         let winner = if self.vacant == NOBODY { self.root } else { self.runner_up(before) };
-        (winner.key != NO_KEY).then_some(winner)
+        (winner.key <= LAST_KEY).then_some(winner)
     }
 
     /// The winner, if a look is enough to tell it.
     #[inline(always)]
     pub(crate) fn winner_at_hand(&self) -> Option<Entry> {
-        (self.vacant == NOBODY && self.root.key != NO_KEY).then_some(self.root)
+        (self.vacant == NOBODY && self.root.key <= LAST_KEY).then_some(self.root)
     }
 
     /// Whether all keys are above `key`, as far as a look can tell: the winner that has left
@@ -264,7 +251,7 @@ impl Tournament {
     }
 
     #[inline(never)]
-    fn runner_up(&self, before: &impl Fn(u32, u32) -> bool) -> Entry {
+    fn runner_up(&self, before: impl Fn(u32, u32) -> bool + Copy) -> Entry {
         let vacant = self.vacant as usize;
         let rivals = [1, 2, 3].map(|of| self.leaf(vacant ^ of));
         let mut winner = least(&rivals, before);
@@ -279,11 +266,15 @@ impl Tournament {
         winner
     }
 
-    /// A leaf that is likely to win soon, after a change that brought it up; its lines in the
-    /// tree are being fetched. `None` where all of the tree is near.
-    #[inline]
-    pub(crate) fn fetch_ahead(&self) -> Option<u32> {
+    /// A leaf that is likely to win soon: one that a change to `leaf` brought up to near the root.
+    /// Its lines in the tree are being fetched. `None` where all of the tree is near.
+    #[inline(always)]
+    pub(crate) fn fetch_ahead(&mut self, leaf: u32) -> Option<u32> {
         let far = self.far?;
+        let level = self.depth - SOON;
+        let at = leaf as usize >> (2 * (level + 1));
+        let group = self.upper.get(self.starts[level] as usize + at / 4)?;
+        self.soon = group.leaves[at % 4];
         let mut at = self.soon as usize / 4;
         prefetch(self.bottom.get(at)?);
         for &start in &self.starts[..far] {
@@ -291,6 +282,11 @@ impl Tournament {
             prefetch(self.upper.get(start as usize + at)?);
         }
         Some(self.soon)
+    }
+
+    /// What `fetch_ahead` said last.
+    pub(crate) fn soon(&self) -> Option<u32> {
+        self.far.map(|_| self.soon)
     }
 
     /// Goes down the tree: `look` sees the winner of each subtree, and at the bottom each key
@@ -308,7 +304,7 @@ impl Tournament {
                 Some(level) => self.upper[self.starts[level] as usize + group].at(n % 4),
             };
             let gone = entry.leaf == self.vacant;
-            if entry.key == NO_KEY || (height == 0 && gone) {
+            if entry.key > LAST_KEY || (height == 0 && gone) {
                 continue;
             }
             if (gone || look(entry, height == 0)) && height > 0 {
@@ -318,7 +314,46 @@ impl Tournament {
     }
 }
 
-fn least(entries: &[Entry], before: &impl Fn(u32, u32) -> bool) -> Entry {
+/// The winner of a group of four, one of which has just changed. The other three are compared
+/// without waiting for that one, and no branch depends on who wins: that is hard to foretell.
+#[inline(always)]
+fn play(
+    keys: &[u64; 4],
+    place: usize,
+    changed: Entry,
+    name: impl Fn(usize) -> u32,
+    before: impl Fn(u32, u32) -> bool + Copy,
+) -> Entry {
+    let rival = |of: usize| (keys[place ^ of], name(place ^ of));
+    let ((a, a_leaf), (b, b_leaf), (c, c_leaf)) = (rival(2), rival(3), rival(1));
+    let pair = lower((a, a_leaf), (b, b_leaf));
+    let rivals = lower(pair, (c, c_leaf));
+    let winner = lower(rivals, (changed.key, changed.leaf));
+    // Three branches that are hardly ever taken; told apart so that they stay three.
+    if a == b {
+        return play_ties::<0>(keys, name, before);
+    }
+    if pair.0 == c {
+        return play_ties::<1>(keys, name, before);
+    }
+    if rivals.0 == changed.key {
+        return play_ties::<2>(keys, name, before);
+    }
+    Entry { key: winner.0, leaf: winner.1 }
+}
+
+#[cold]
+#[inline(never)]
+fn play_ties<const WHICH: u8>(
+    keys: &[u64; 4],
+    name: impl Fn(usize) -> u32,
+    before: impl Fn(u32, u32) -> bool + Copy,
+) -> Entry {
+    let entries = [0, 1, 2, 3].map(|place| Entry { key: keys[place], leaf: name(place) });
+    least(&entries, before)
+}
+
+fn least(entries: &[Entry], before: impl Fn(u32, u32) -> bool + Copy) -> Entry {
     entries.iter().fold(Entry::NONE, |least, &entry| entry.lower(least, before))
 }
 
@@ -336,21 +371,21 @@ mod tests {
             let before = |a: u32, b: u32| a > b;
             let mut tree = Tournament::default();
             let mut leaves = 1_usize;
-            tree.grow(leaves, &before);
+            tree.grow(leaves, before);
             let mut plain = [None; 80];
             for (leaf, rank) in steps {
                 while leaf as usize >= leaves {
                     leaves *= 2;
-                    tree.grow(leaves, &before);
+                    tree.grow(leaves, before);
                 }
                 plain[leaf as usize] = rank;
                 match rank {
-                    Some(rank) => tree.enter(leaf, rank, &before),
-                    None => tree.leave(leaf, &before),
+                    Some(rank) => tree.enter(leaf, rank, before),
+                    None => tree.leave(leaf, before),
                 }
                 let real = || (0..80).filter_map(|leaf| Some((plain[leaf as usize]?, leaf)));
                 let lowest = real().min_by_key(|&(rank, leaf)| (rank, u32::MAX - leaf));
-                let winner = tree.winner(&before).map(|entry| (entry.key, entry.leaf));
+                let winner = tree.winner(before).map(|entry| (entry.key, entry.leaf));
                 prop_assert_eq!(winner, lowest);
                 let mut seen = Vec::new();
                 tree.search(|entry, bottom| {
@@ -364,10 +399,10 @@ mod tests {
             }
             // New keys for all, in another order.
             let rekeyed = |leaf: u32| u64::from(leaf * 7 % 5);
-            tree.rekey(rekeyed, &before);
+            tree.rekey(rekeyed, before);
             let lowest = (0..80_u32).filter(|&leaf| plain[leaf as usize].is_some())
                 .min_by_key(|&leaf| (leaf * 7 % 5, u32::MAX - leaf));
-            prop_assert_eq!(tree.winner(&before).map(|entry| entry.leaf), lowest);
+            prop_assert_eq!(tree.winner(before).map(|entry| entry.leaf), lowest);
         }
     }
 }

@@ -191,7 +191,7 @@ pub(crate) fn tightness_class(window: Window) -> u64 {
     let some = if of < RECIPROCALS.len() {
         // Exact: the reciprocal is too large by less than y'/2^63 of itself and `scaled` less
         // than 2^36, so the quotient's excess is below 2^-27 < 1/y'.
-        (u128::from(scaled) * u128::from(RECIPROCALS[of]) >> 63) as u64
+        ((u128::from(scaled) * u128::from(RECIPROCALS[of])) >> 63) as u64
     } else {
         scaled / u64::from(window.of)
     };

@@ -21,7 +21,8 @@ impl Rule for Dwcs {
     fn key(&self, head: &Standing, epoch: Instant) -> u64 {
         const FAR: u64 = (1 << (64 - CLASS_BITS)) - 1;
         let since = head.deadline.0.wrapping_sub(epoch.0);
-        if since < FAR && head.deadline >= epoch {
+        // What lies before the epoch wraps to what is far: the epoch is no higher than `EPOCH_MAX`.
+        if since < FAR {
             since << CLASS_BITS | tightness_class(head.window)
         } else if head.deadline < epoch {
             0

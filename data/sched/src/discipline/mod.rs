@@ -18,6 +18,8 @@ use core::fmt;
 use selvedge_stream::Window;
 use selvedge_units::{Bytes, Instant, Span};
 
+use crate::tournament::LAST_KEY;
+
 /// What a discipline may look at when it ranks a stream's head frame.
 #[derive(Clone, Copy, Debug)]
 #[allow(dead_code, reason = "each discipline looks at some of it")]
@@ -56,7 +58,8 @@ pub(crate) trait Rule {
 
     /// Rank and arrival as far as 64 bits can tell them: of two heads, the one that goes first
     /// never has the higher key. Where keys are equal, ranks and arrivals decide, which takes
-    /// longer. Never all bits set. Times may be counted from `epoch`, not far behind the present.
+    /// longer. At most [`LAST_KEY`]. Times may be counted from `epoch`, not far behind the
+    /// present and at most [`EPOCH_MAX`].
     fn key(&self, head: &Standing, epoch: Instant) -> u64;
 
     /// The head goes out.
@@ -68,10 +71,13 @@ pub(crate) trait Rule {
     fn lost(&mut self, _head: &Standing) {}
 }
 
-/// A moment in 64 bits of a key; the last two moments come out equal.
+/// The last moment from which keys count the time.
+pub(crate) const EPOCH_MAX: Instant = Instant(u64::MAX - (1 << 45));
+
+/// A moment in 64 bits of a key; the last moments come out equal.
 #[inline(always)]
 fn fine(time: Instant) -> u64 {
-    time.0.min(u64::MAX - 1)
+    time.0.min(LAST_KEY)
 }
 
 /// A moment as far as 31 bits can tell it: exact below 2^26, then to 26 significant bits.

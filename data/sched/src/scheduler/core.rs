@@ -12,10 +12,10 @@ use alloc::vec::Vec;
 
 use selvedge_units::Instant;
 
-use crate::discipline::{Rule, Standing};
-use crate::prefetch::prefetch;
+use crate::discipline::{EPOCH_MAX, Rule, Standing};
+use crate::machine::prefetch;
 use crate::slot::{Cold, Count, Expiry, Flags, Head, Served, Slot, StreamIndex, Verdict};
-use crate::tournament::{Tournament, lower_leaf};
+use crate::tournament::{LAST_KEY, Tournament};
 
 /// The latest moment at which anything expires: a deadline of [`Instant::MAX`] (which is where
 /// deadlines saturate) is never missed.
@@ -24,7 +24,7 @@ const LAST: Instant = Instant(u64::MAX - 1);
 const EPOCH_AHEAD: u64 = 1 << 43;
 
 /// Everything that there is of a scheduler but its rule.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct Core {
     pub(super) slots: Vec<Slot>,
     pub(super) cold: Vec<Cold>,
@@ -39,6 +39,23 @@ pub(crate) struct Core {
     pub(super) clock: Instant,
     /// Keys count time from here.
     epoch: Instant,
+    /// An arrival after this moves the epoch.
+    epoch_ends: Instant,
+}
+
+impl Default for Core {
+    fn default() -> Self {
+        Self {
+            slots: Vec::new(),
+            cold: Vec::new(),
+            selection: Tournament::default(),
+            deadlines: Tournament::default(),
+            waiting: Tournament::default(),
+            clock: Instant::ZERO,
+            epoch: Instant::ZERO,
+            epoch_ends: Instant(EPOCH_AHEAD),
+        }
+    }
 }
 
 impl Core {
@@ -60,10 +77,10 @@ impl Core {
 
     fn grow<R: Rule>(&mut self, rule: &mut R, streams: usize) {
         rule.grow(streams);
-        self.selection.grow(streams, &before(&self.slots, rule));
-        self.waiting.grow(streams, &lower_leaf);
+        self.selection.grow(streams, before(&self.slots, rule));
+        self.waiting.grow(streams, ready_before(&self.slots));
         if !R::DEADLINE_FIRST {
-            self.deadlines.grow(streams, &lower_leaf);
+            self.deadlines.grow(streams, due_before(&self.slots));
         }
     }
 
@@ -89,14 +106,9 @@ impl Core {
         if slot.flags.has(Flags::LOOK) {
             delayed = self.cold[s.0 as usize].look(slot, head);
         }
-        let by_contract = slot.deadline.max(head.arrival) + slot.period;
-        let deadline = head.deadline.or(delayed).unwrap_or(by_contract);
-        slot.deadline = deadline;
-        slot.arrival = head.arrival;
-        slot.kind = head.kind;
-        slot.flags = slot.flags.with(Flags::HEAD).without(Flags::MISSED);
+        let deadline = slot.bring_up(head, delayed);
         rule.head(&standing(s, slot), head.size);
-        if head.arrival.0 > self.epoch.0.saturating_add(EPOCH_AHEAD) {
+        if head.arrival > self.epoch_ends {
             self.move_epoch(rule, head.arrival);
         }
         self.place(rule, s);
@@ -126,9 +138,9 @@ impl Core {
         self.advance(rule, now);
         let now = self.clock.min(LAST);
         let first = if R::DEADLINE_FIRST {
-            self.selection.winner(&before(&self.slots, rule))
+            self.selection.winner(before(&self.slots, rule))
         } else {
-            self.deadlines.winner(&lower_leaf)
+            self.deadlines.winner(due_before(&self.slots))
         };
         let s = StreamIndex(first?.leaf);
         if self.slots[s.0 as usize].deadline > now {
@@ -168,11 +180,11 @@ impl Core {
     #[inline(never)]
     pub(super) fn choose<R: Rule>(&self, rule: &R, now: Instant) -> Option<StreamIndex> {
         let before = before(&self.slots, rule);
-        let mut best = self.selection.winner(&before).map(|entry| entry.leaf);
-        let now = now.max(self.clock).0;
+        let mut best = self.selection.winner(before).map(|entry| entry.leaf);
+        let now = now.max(self.clock);
         // Some may have become ready since the last poll.
         self.waiting.search(|entry, bottom| {
-            let due = entry.key <= now;
+            let due = self.slots[entry.leaf as usize].ready() <= now;
             if due && bottom && best.is_none_or(|best| before(entry.leaf, best)) {
                 best = Some(entry.leaf);
             }
@@ -207,13 +219,34 @@ impl Core {
         self.count_served(rule, s)
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn serve_and_push<R: Rule>(
         &mut self,
         rule: &mut R,
         s: StreamIndex,
         next: &Head,
     ) -> Served {
+        let at = s.0 as usize;
+        let ordinary = |slot: &&mut Slot| slot.flags.ordinary() && !slot.about_to_carry();
+        let Some(slot) = self.slots.get_mut(at).filter(ordinary) else {
+            return self.serve_and_push_any(rule, s, next);
+        };
+        // The same as below for a stream that nothing special is true of.
+        rule.served(&standing(s, slot));
+        slot.window.serve();
+        slot.count_one_sent();
+        let served = Served { deadline: slot.deadline, late: false };
+        slot.bring_up(next, None);
+        rule.head(&standing(s, slot), next.size);
+        if next.arrival > self.epoch_ends {
+            self.move_epoch(rule, next.arrival);
+        }
+        self.select(rule, s);
+        served
+    }
+
+    #[inline(never)]
+    fn serve_and_push_any<R: Rule>(&mut self, rule: &mut R, s: StreamIndex, next: &Head) -> Served {
         if !slot_mut(&mut self.slots, s).flags.has(Flags::HEAD) {
             has_no_head(s, "serve");
         }
@@ -262,12 +295,12 @@ impl Core {
         }
         slot.flags = slot.flags.without(Flags::HEAD);
         let waits = !slot.flags.has(Flags::WORK_CONSERVING);
-        self.selection.leave(s.0, &before(&self.slots, rule));
+        self.selection.leave(s.0, before(&self.slots, rule));
         if waits {
-            self.waiting.leave(s.0, &lower_leaf);
+            self.waiting.leave(s.0, ready_before(&self.slots));
         }
         if !R::DEADLINE_FIRST {
-            self.deadlines.leave(s.0, &lower_leaf);
+            self.deadlines.leave(s.0, due_before(&self.slots));
         }
     }
 
@@ -282,11 +315,11 @@ impl Core {
     #[inline]
     fn advance<R: Rule>(&mut self, rule: &R, now: Instant) {
         self.clock = self.clock.max(now);
-        while let Some(entry) = self.waiting.winner(&lower_leaf) {
-            if entry.key > self.clock.0 {
+        while let Some(entry) = self.waiting.winner(ready_before(&self.slots)) {
+            if self.slots[entry.leaf as usize].ready() > self.clock {
                 break;
             }
-            self.waiting.leave(entry.leaf, &lower_leaf);
+            self.waiting.leave(entry.leaf, ready_before(&self.slots));
             self.select(rule, StreamIndex(entry.leaf));
         }
     }
@@ -297,29 +330,29 @@ impl Core {
         let slot = &self.slots[s.0 as usize];
         if !R::DEADLINE_FIRST {
             if slot.deadline > LAST {
-                self.deadlines.leave(s.0, &lower_leaf);
+                self.deadlines.leave(s.0, due_before(&self.slots));
             } else {
-                self.deadlines.enter(s.0, slot.deadline.0, &lower_leaf);
+                let key = slot.deadline.0.min(LAST_KEY);
+                self.deadlines.enter(s.0, key, due_before(&self.slots));
             }
         }
         if slot.flags.has(Flags::WORK_CONSERVING) {
             self.select(rule, s);
         } else if slot.ready() <= self.clock {
-            self.waiting.leave(s.0, &lower_leaf);
+            self.waiting.leave(s.0, ready_before(&self.slots));
             self.select(rule, s);
         } else {
-            // Less than its deadline.
-            let ready = slot.ready().0;
-            self.selection.leave(s.0, &before(&self.slots, rule));
-            self.waiting.enter(s.0, ready, &lower_leaf);
+            let ready = slot.ready().0.min(LAST_KEY);
+            self.selection.leave(s.0, before(&self.slots, rule));
+            self.waiting.enter(s.0, ready, ready_before(&self.slots));
         }
     }
 
     #[inline(always)]
     fn select<R: Rule>(&mut self, rule: &R, s: StreamIndex) {
         let key = rule.key(&standing(s, &self.slots[s.0 as usize]), self.epoch);
-        self.selection.enter(s.0, key, &before(&self.slots, rule));
-        let soon = self.selection.fetch_ahead();
+        self.selection.enter(s.0, key, before(&self.slots, rule));
+        let soon = self.selection.fetch_ahead(s.0);
         if let Some(slot) = soon.and_then(|soon| self.slots.get(soon as usize)) {
             prefetch(slot);
         }
@@ -330,10 +363,11 @@ impl Core {
     #[cold]
     #[inline(never)]
     fn move_epoch<R: Rule>(&mut self, rule: &R, arrival: Instant) {
-        self.epoch = Instant(arrival.0 - EPOCH_AHEAD / 4);
+        self.epoch = Instant(arrival.0 - EPOCH_AHEAD / 4).min(EPOCH_MAX);
+        self.epoch_ends = Instant(self.epoch.0.saturating_add(EPOCH_AHEAD));
         let Self { slots, epoch, .. } = self;
         let key = |leaf: u32| rule.key(&standing(StreamIndex(leaf), &slots[leaf as usize]), *epoch);
-        self.selection.rekey(key, &before(slots, rule));
+        self.selection.rekey(key, before(slots, rule));
     }
 }
 
@@ -352,7 +386,7 @@ fn standing(s: StreamIndex, slot: &Slot) -> Standing {
 
 /// Whether the head of one stream goes before that of another, by all that counts.
 #[inline(always)]
-fn before<R: Rule>(slots: &[Slot], rule: &R) -> impl Fn(u32, u32) -> bool {
+fn before<R: Rule>(slots: &[Slot], rule: &R) -> impl Fn(u32, u32) -> bool + Copy {
     move |a, b| {
         let place = |s: u32| {
             let slot = &slots[s as usize];
@@ -360,6 +394,18 @@ fn before<R: Rule>(slots: &[Slot], rule: &R) -> impl Fn(u32, u32) -> bool {
         };
         place(a) < place(b)
     }
+}
+
+/// Whether the head of one stream expires before that of another.
+#[inline(always)]
+fn due_before(slots: &[Slot]) -> impl Fn(u32, u32) -> bool + Copy {
+    move |a, b| (slots[a as usize].deadline, a) < (slots[b as usize].deadline, b)
+}
+
+/// Whether the head of one stream is ready before that of another.
+#[inline(always)]
+fn ready_before(slots: &[Slot]) -> impl Fn(u32, u32) -> bool + Copy {
+    move |a, b| (slots[a as usize].ready(), a) < (slots[b as usize].ready(), b)
 }
 
 #[inline(always)]

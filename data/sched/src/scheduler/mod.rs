@@ -173,6 +173,6 @@ impl Scheduler {
     #[must_use]
     #[inline]
     pub fn likely_soon(&self) -> Option<StreamIndex> {
-        self.core.selection.fetch_ahead().map(StreamIndex)
+        self.core.selection.soon().map(StreamIndex)
     }
 }

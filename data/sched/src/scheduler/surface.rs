@@ -38,7 +38,7 @@ impl Scheduler {
             deadlines.search(|entry, _| consider(deadline(entry.leaf)));
         }
         waiting.search(|entry, bottom| {
-            let ready = consider(Instant(entry.key));
+            let ready = consider(slots[entry.leaf as usize].ready());
             if ready && bottom {
                 consider(deadline(entry.leaf));
             }
