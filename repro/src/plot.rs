@@ -18,7 +18,9 @@ use plotters::style::{
 };
 
 /// Width and height, in pixels.
-const SIZE: (u32, u32) = (900, 540);
+const SIZE: (u32, u32) = (960, 540);
+/// Of the width, for the names of the series.
+const LEGEND: u32 = 190;
 static FONT: &[u8] = include_bytes!("../font/Roboto-Subset.ttf");
 /// Told apart also by those who see colours differently (Okabe and Ito's palette).
 const COLOURS: [RGBColor; 7] = [
@@ -87,6 +89,14 @@ pub struct Series {
     pub points: Vec<(f64, f64)>,
     /// A mark at each point, for those that are few.
     pub marked: bool,
+    /// Broad, so that another line on top of it does not hide it.
+    pub broad: bool,
+}
+
+impl Series {
+    fn width(&self) -> u32 {
+        if self.broad { 7 } else { 2 }
+    }
 }
 
 /// Why a plot could not be drawn.
@@ -168,7 +178,8 @@ impl Plot {
     {
         area.fill(&WHITE)?;
         let letters = |size: f64| TextStyle::from(("sans-serif", size));
-        let mut chart = ChartBuilder::on(area)
+        let (left, right) = area.split_horizontally(SIZE.0 - LEGEND);
+        let mut chart = ChartBuilder::on(&left)
             .caption(&self.title, letters(20.0))
             .margin(14)
             .margin_right(24)
@@ -186,15 +197,13 @@ impl Plot {
             .x_label_formatter(&|value| tick(*value))
             .y_label_formatter(&|value| tick(*value))
             .draw()?;
-        for (series, colour) in self.series.iter().zip(COLOURS.iter().cycle()) {
-            draw_series(&mut chart, series, colour.stroke_width(2))?;
+        let coloured = self.series.iter().zip(COLOURS.iter().cycle());
+        for ((series, colour), y) in coloured.zip((70..).step_by(26)) {
+            let style = colour.stroke_width(series.width());
+            draw_series(&mut chart, series, style)?;
+            right.draw(&PathElement::new([(0, y), (20, y)], style))?;
+            right.draw_text(&series.name, &letters(14.0), (28, y - 7))?;
         }
-        chart
-            .configure_series_labels()
-            .label_font(letters(14.0))
-            .background_style(WHITE.mix(0.85))
-            .border_style(BLACK.mix(0.3))
-            .draw()?;
         area.present()
     }
 }
@@ -208,10 +217,7 @@ where
     X: Ranged<ValueType = f64>,
     Y: Ranged<ValueType = f64>,
 {
-    chart
-        .draw_series(LineSeries::new(series.points.iter().copied(), style))?
-        .label(&series.name)
-        .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], style));
+    chart.draw_series(LineSeries::new(series.points.iter().copied(), style))?;
     if series.marked {
         let marks = series.points.iter().map(|&point| Circle::new(point, 4, style.filled()));
         chart.draw_series(marks)?;
@@ -241,6 +247,7 @@ mod tests {
             name: name.to_owned(),
             points: points.to_vec(),
             marked,
+            broad: !marked,
         };
         Plot {
             title: "Title".to_owned(),

@@ -93,6 +93,7 @@ fn run(params: &Params, watch: &dyn Watch) -> Result<Outcome, RunError> {
                         name: format!("stream {n}"),
                         points,
                         marked: false,
+                        broad: n == 1,
                     })
                     .collect(),
             });

@@ -74,8 +74,8 @@ fn delays(bursts: u64) -> [Delays; 4] {
             }
             _ => delays.teeth.push((waited, waited)),
         }
-        if seq % POINTS == 0 || seq % BURST == BURST - 1 {
-            delays.line.push((t as f64 / RATE, waited as f64 / RATE * 1e3));
+        if seq % POINTS == 0 || (seq + 1) % BURST == 0 {
+            delays.line.push((seq as f64, waited as f64 / RATE * 1e3));
         }
     }
     all
@@ -127,7 +127,7 @@ fn run(params: &Params, watch: &dyn Watch) -> Result<Outcome, RunError> {
     );
     outcome.plots.push(Plot {
         title: "Queueing delay of four streams, 1:1:2:4, bursts of 4000 frames".to_owned(),
-        x: Axis::linear("seconds of virtual time"),
+        x: Axis::linear("frame of its stream"),
         y: Axis::linear("queueing delay, ms"),
         series: all
             .into_iter()
@@ -136,6 +136,7 @@ fn run(params: &Params, watch: &dyn Watch) -> Result<Outcome, RunError> {
                 name: format!("stream {n}"),
                 points: delays.line,
                 marked: false,
+                broad: n == 1,
             })
             .collect(),
     });
