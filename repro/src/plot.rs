@@ -95,7 +95,7 @@ pub struct Series {
 
 impl Series {
     fn width(&self) -> u32 {
-        if self.broad { 7 } else { 2 }
+        if self.broad { 5 } else { 2 }
     }
 }
 

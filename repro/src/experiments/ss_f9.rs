@@ -82,7 +82,7 @@ fn delays(bursts: u64) -> [Delays; 4] {
 }
 
 fn run(params: &Params, watch: &dyn Watch) -> Result<Outcome, RunError> {
-    let bursts = params.amount(16, 3);
+    let bursts = params.amount(16, 2);
     watch.go_on(&format!("{bursts} bursts of {BURST} frames on each of four streams"))?;
     let all = delays(bursts);
     let mut outcome = Outcome::default();

@@ -182,8 +182,8 @@ fn random_pairs(discipline: Discipline, rules: Rules, pairs: u64, seed: u64) -> 
 }
 
 fn run(params: &Params, watch: &dyn Watch) -> Result<Outcome, RunError> {
-    let most = params.amount(16, 7);
-    let pairs = params.amount(1_000_000, 20_000);
+    let most = params.amount(16, 5);
+    let pairs = params.amount(1_000_000, 4000);
     let windows = windows(most);
     let mut outcome = Outcome::default();
     let mut table = Table::new(

@@ -155,7 +155,7 @@ fn sum(accounts: &[Account], of: impl Fn(&Account) -> u64) -> u64 {
     accounts.iter().map(of).sum()
 }
 
-fn run(_: &Params, watch: &dyn Watch) -> Result<Outcome, RunError> {
+fn run(params: &Params, watch: &dyn Watch) -> Result<Outcome, RunError> {
     let late = |account: &Account| account.late;
     watch.go_on("winner only")?;
     let winner = Link::new(Deadlines::Own, 1, 1).winner_only(FRAMES);

@@ -332,13 +332,12 @@ fn adversarial(random: &mut Random, discipline: Discipline, count: u64) -> Vec<T
     let greedy_place = random.within(0, count - 1);
     let stretch = random.within(8, 16);
     let most = random.within(50, 200) as u16;
-    let window_first = discipline == Discipline::Dwcs98;
-    let (greedy, other) = if window_first {
-        let few = Window { lose: 1, of: 2 };
-        ((64 * stretch, Window { lose: 0, of: most }), (stretch * others, few))
+    let other = (stretch * others, Window { lose: 0, of: 1 });
+    let greedy = if discipline == Discipline::Dwcs98 {
+        // Of windows without a loss the longest goes first.
+        (64 * stretch, Window { lose: 0, of: u16::MAX - most })
     } else {
-        let nearly_all = Window { lose: most - 1, of: most };
-        ((1, nearly_all), (stretch * others, Window { lose: 0, of: 1 }))
+        (1, Window { lose: most - 1, of: most })
     };
     let streams = (0..count).map(|n| {
         let (period, window) = if n == greedy_place { greedy } else { other };
