@@ -22,32 +22,37 @@ pub(crate) const MEGABYTES: f64 = 0.001;
 pub(crate) struct Sharing {
     pub(crate) name: &'static str,
     pub(crate) discipline: Discipline,
-    contract: fn(u64) -> Contract,
+    terms: fn(u64) -> Contract,
 }
 
 /// By periods: a share of `n` eighths is a frame every `8/n` slots, none to be lost.
 pub(crate) const BY_PERIODS: Sharing = Sharing {
     name: "dwcs, periods 8, 8, 4, 2",
     discipline: Discipline::Dwcs,
-    contract: |share| Contract::new(Span(EIGHTHS / share), Window { lose: 0, of: 1 }),
+    terms: |share| Contract::new(Span(EIGHTHS / share), Window { lose: 0, of: 1 }),
 };
 
 /// By windows: a frame is due in every slot, and `8 - n` of 8 may be late.
 pub(crate) const BY_WINDOWS: Sharing = Sharing {
     name: "dwcs, windows 7/8, 7/8, 6/8, 4/8",
     discipline: Discipline::Dwcs,
-    contract: |share| Contract {
+    terms: |share| Contract {
         late: Late::Send,
         ..Contract::new(Span(1), Window { lose: (EIGHTHS - share) as u16, of: EIGHTHS as u16 })
     },
 };
 
 impl Sharing {
+    /// What a stream with a share of so many eighths is promised.
+    pub(crate) fn contract(self, share: u64) -> Contract {
+        (self.terms)(share)
+    }
+
     /// The four streams; paced ones go no sooner than their period begins.
     pub(crate) fn trace(self, paced: bool, ticks: u64, arrivals: Arrivals) -> Trace {
         let streams = SHARES.iter().zip(1..).map(|(&share, n): (_, u32)| TraceStream {
             id: format!("stream {n}"),
-            contract: Contract { work_conserving: !paced, ..(self.contract)(share) },
+            contract: Contract { work_conserving: !paced, ..self.contract(share) },
             first_deadline: None,
         });
         Trace { discipline: self.discipline, ticks, streams: streams.collect(), arrivals }

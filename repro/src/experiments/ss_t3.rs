@@ -163,7 +163,7 @@ fn run(params: &Params, watch: &dyn Watch) -> Result<Outcome, RunError> {
     watch.go_on("winner only, by first deadline")?;
     let theirs: u64 = WINNER_ONLY.iter().sum();
     let by_rule = sum(&moving, |account| account.missed);
-    let totals = (1..=24)
+    let totals = (1..=params.amount(24, 5))
         .map(|first| (sum(&Link::new(Deadlines::Own, 1, first).winner_only(FRAMES), late), first));
     let nearest = totals.min_by_key(|(total, _)| total.abs_diff(theirs)).unwrap_or_default();
     watch.go_on("blocks")?;
