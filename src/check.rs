@@ -73,7 +73,8 @@ fn media(file: &NodeFile, _summary: &mut Summary) -> Result<(), Failure> {
     if wrong.is_empty() { Ok(()) } else { Err(Failure::input(lines(&file.errors(wrong)))) }
 }
 
-/// Opens every file and notes what it needs; other sources may be absent until the node runs.
+/// Opens every file and notes what it needs. Other sources may be absent until the node runs, but
+/// what they are made of must make sense.
 #[cfg(feature = "gstreamer")]
 fn media(file: &NodeFile, summary: &mut Summary) -> Result<(), Failure> {
     use selvedge_media::inspect;
@@ -82,7 +83,12 @@ fn media(file: &NodeFile, summary: &mut Summary) -> Result<(), Failure> {
 
     let mut wrong = Vec::new();
     for stream in &file.config.streams {
-        let SourceUri::File { path, .. } = &stream.source else { continue };
+        let SourceUri::File { path, .. } = &stream.source else {
+            if let Err(error) = inspect::description(&stream.source) {
+                wrong.push((format!("stream.{}.source", stream.name), error.to_string()));
+            }
+            continue;
+        };
         match inspect::frames(&file.base.join(path)) {
             Ok(frames) => {
                 let total: Bytes = frames.iter().map(|f| f.size).sum();

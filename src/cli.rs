@@ -163,6 +163,9 @@ pub(crate) struct DemoArgs {
     /// Do not serve the page
     #[arg(long)]
     pub(crate) no_page: bool,
+    /// Do not open the page in a browser
+    #[arg(long)]
+    pub(crate) no_open: bool,
     /// The playout delay: how long after its arrival a frame may come
     #[arg(long, default_value = "1 s", value_parser = span)]
     pub(crate) delay: selvedge_units::Span,

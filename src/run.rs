@@ -10,12 +10,16 @@ use selvedge_host::report::StreamReport;
 use selvedge_media::StreamInfo;
 use selvedge_media::sdp::{Described, Session};
 use selvedge_node::view::NodeView;
+use selvedge_units::Instant;
 use selvedge_web::Server;
 
 use crate::check::{self, NodeFile, lines};
 use crate::cli::{Failure, NodeFileArgs};
-use crate::running::{self, Engines, Feed, OpenError, Running, Statuses, wait_until};
+use crate::running::{self, Engines, Feeds, OpenError, Running, Statuses, wait_until};
 use crate::signals::stop_flag;
+
+/// How long a node that was asked to stop still looks at what waits.
+const LAST_WORD: Duration = Duration::from_millis(500);
 
 pub(crate) fn command(args: &NodeFileArgs) -> Result<(), Failure> {
     let stop = stop_flag()?;
@@ -46,24 +50,27 @@ pub(crate) fn command(args: &NodeFileArgs) -> Result<(), Failure> {
     eprintln!("page: http://{}/", server.local_addr());
 
     // Last of all: nothing is sent by a node that can't start.
-    let mut feeds = Vec::with_capacity(inlets.len());
+    let mut feeds = Feeds::default();
     for ((n, opened), inlet) in opened.into_iter().enumerate().zip(inlets) {
         let reopen = running::Reopen::of(&file.config, n, &file.base);
-        feeds.push(Feed::start(opened, reopen, Arc::clone(&statuses[n]), vec![inlet])?);
+        feeds.start(opened, reopen, Arc::clone(&statuses[n]), vec![inlet])?;
     }
 
-    let over = || stop.load(Ordering::Relaxed) || feeds.iter().all(|f| f.status.is_over());
+    let over = || stop.load(Ordering::Relaxed) || feeds.are_over();
     while !wait_until(Duration::from_secs(3600), over) {}
     // Frames that were offered may still be sent by their deadlines, unless somebody is waiting.
     let ended = node.clock.now();
     let longest = node.config.streams.iter().map(|s| s.delay).max().unwrap_or_default();
-    let sent_all = || {
+    let sent_all = |since: Instant| {
         let reports = node.engines.reports();
         let idle = |s: &StreamReport| s.queued == 0;
-        reports.iter().all(|report| report.at > ended && report.streams.iter().all(idle))
+        reports.iter().all(|report| report.at > since && report.streams.iter().all(idle))
     };
-    wait_until(Duration::from_nanos(longest.0), || stop.load(Ordering::Relaxed) || sent_all());
+    wait_until(Duration::from_nanos(longest.0), || stop.load(Ordering::Relaxed) || sent_all(ended));
     drop(feeds);
+    // What is told last is of the end: reports are up to 250 ms old.
+    let ended = node.clock.now();
+    wait_until(LAST_WORD, || sent_all(ended));
     let last = node.snapshot();
     drop(server);
     drop(node);

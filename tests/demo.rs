@@ -129,6 +129,51 @@ fn a_taken_port_is_refused_with_a_way_out() {
     ended.refused(&["the port is in use", "--listen", "--no-page"]);
 }
 
+/// Runs a short demo at a terminal of its own, with a program that opens pages of which nothing is
+/// seen but that it writes down which.
+fn demo_at_a_terminal(args: &str, display: &str, opened: bool) {
+    use std::os::unix::fs::PermissionsExt;
+
+    let folder = Folder::new();
+    let clips = folder.join("clips");
+    std::fs::create_dir(&clips).expect("the folder can be written");
+    std::fs::copy(clip(CORRIDOR), clips.join("one.mp4")).expect("a copy");
+    let note = folder.join("opened");
+    let script =
+        format!("#!/bin/sh\necho \"$@\" > '{0}.new'\nmv '{0}.new' '{0}'\n", note.display());
+    let opener = folder.write("xdg-open", script);
+    std::fs::set_permissions(&opener, std::fs::Permissions::from_mode(0o755)).expect("it is ours");
+    let path = std::env::var("PATH").expect("it is set");
+    let demo = format!(
+        "exec '{}' demo --clips '{}' --listen 127.0.0.1:0 --seconds {} {args}",
+        env!("CARGO_BIN_EXE_selvedge"),
+        clips.display(),
+        if opened { 600 } else { 1 }
+    );
+    let mut command = support::program("script");
+    command.args(["-qefc", &demo, "/dev/null"]).env_remove("WAYLAND_DISPLAY");
+    command.env("PATH", format!("{}:{path}", folder.path().display())).env("DISPLAY", display);
+    let running = Running::start(&mut command);
+    if opened {
+        support::until("the page is opened", || note.exists());
+        let page = std::fs::read_to_string(&note).expect("it is there");
+        let host = page.trim().strip_prefix("http://").and_then(|rest| rest.strip_suffix('/'));
+        assert_eq!(http::node(host.expect("an address"))["streams"][0]["name"], "one");
+    } else {
+        let ended = running.end(SOON);
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        assert!(!note.exists(), "{ended:?}");
+    }
+}
+
+#[test]
+fn the_page_is_opened_where_somebody_can_see_it() {
+    demo_at_a_terminal("", ":99", true);
+    demo_at_a_terminal("", "", false);
+    demo_at_a_terminal("--no-open", ":99", false);
+    demo_at_a_terminal("--json", ":99", false);
+}
+
 #[test]
 fn stopped_in_the_middle_it_tells_what_it_knows() {
     let mut demo =

@@ -101,6 +101,29 @@ fn all_mistakes_are_told_at_once() {
 }
 
 #[test]
+fn sources_that_gstreamer_can_not_make_get_exactly_their_messages() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios/bad/media");
+    let entries = std::fs::read_dir(&folder).expect("the folder is there");
+    let paths = entries.map(|entry| entry.expect("readable").path());
+    let (files, messages): (Vec<_>, Vec<_>) =
+        paths.partition(|path| path.extension().is_some_and(|end| end == "toml"));
+    assert!(!files.is_empty() && files.len() == messages.len(), "{files:?} {messages:?}");
+    for path in files {
+        let said = std::fs::read_to_string(path.with_extension("txt")).expect("its message");
+        for name in ["check", "run"] {
+            let mut command = support::program(env!("CARGO_BIN_EXE_selvedge"));
+            let file = path.file_name().expect("it has one");
+            // GStreamer's own words come in the user's language.
+            let command = command.current_dir(&folder).env("LC_ALL", "C").arg(name).arg(file);
+            let ended = Running::start(command).end(SOON);
+            ended.refused(&[]);
+            let lines: String = said.lines().map(|line| format!("selvedge: {line}\n")).collect();
+            assert_eq!(ended.stderr, lines, "{name}");
+        }
+    }
+}
+
+#[test]
 fn files_that_are_no_media_are_refused() {
     let folder = Folder::new();
     let (receiver, to) = sink();

@@ -7,16 +7,9 @@ use std::path::Path;
 
 use serde_json::Value;
 use support::{
-    CORRIDOR, Folder, Running, SOON, Stream, clip, file_source, http, node_file, selvedge, sink,
-    udp_is_bound,
+    CORRIDOR, Folder, Running, Stream, clip, file_source, free_port, http, node_file, play, played,
+    rtpdump, selvedge, sink,
 };
-
-/// A port that was free a moment ago.
-fn free() -> SocketAddr {
-    let (socket, address) = sink();
-    drop(socket);
-    address
-}
 
 /// A node that sends the clip there, and describes it in `lecture.sdp`.
 fn node(folder: &Folder, to: SocketAddr) -> (Running, String) {
@@ -32,27 +25,11 @@ fn node(folder: &Folder, to: SocketAddr) -> (Running, String) {
     (node, page)
 }
 
-/// Starts `play` and waits until its port is bound.
-fn play(args: &[&str], at: SocketAddr) -> Running {
-    let mut play = Running::selvedge(["play", "--json"].iter().chain(args));
-    play.until("listens", |_| udp_is_bound(at));
-    play
-}
-
 /// Lets the node send some more frames.
 fn some_frames(page: &str) {
     let sent = || http::stream(page, "lecture")["sent"].as_u64().expect("a count");
     let before = sent();
     support::until("frames are sent", || sent() >= before + 30);
-}
-
-/// What `play` says of its only stream once it is asked to stop.
-fn stopped(play: Running) -> Value {
-    play.signal("INT");
-    let json = play.end(SOON).json();
-    let streams = json["streams"].as_object().expect("an object");
-    assert_eq!(streams.len(), 1, "{json}");
-    streams.values().next().expect("it is there").clone()
 }
 
 /// What must be so of a stream over an ample link.
@@ -64,60 +41,44 @@ fn plausible(stream: &Value) {
     }
     assert!(count("complete") >= 20, "{stream}");
     assert!(count("packets") >= count("complete"), "{stream}");
+    assert_eq!(count("on_time"), count("complete"), "{stream}");
     assert!(count("decodable") <= count("complete"), "{stream}");
 }
 
 #[test]
 fn a_stream_is_measured_and_recorded() {
     let folder = Folder::new();
-    let to = free();
+    let to = free_port();
     let record = folder.join("lecture.rtpdump");
     let source = format!("rtp://{to}");
     let play = play(&[&source, "--record", record.to_str().expect("plain")], to);
     let (node, page) = node(&folder, to);
     some_frames(&page);
-    let stream = stopped(play);
+    let stream = played(play);
     drop(node);
     plausible(&stream);
     // It was there from the first frame on, so that nothing refers to what it has not seen.
     assert_eq!(stream["decodable"], stream["complete"], "{stream}");
     let packets = rtpdump(&std::fs::read(record).expect("it was written"), to);
-    assert_eq!(packets as u64, stream["packets"].as_u64().expect("a count"), "{stream}");
-}
-
-/// The packets of a recording, each of them RTP.
-fn rtpdump(bytes: &[u8], to: SocketAddr) -> usize {
-    let first = format!("#!rtpplay1.0 {}/{}\n", to.ip(), to.port());
-    assert!(bytes.starts_with(first.as_bytes()), "{:?}", bytes.get(..first.len()));
-    let mut rest = &bytes[first.len() + 16..];
-    let mut packets = 0;
-    while !rest.is_empty() {
-        let length = usize::from(u16::from_be_bytes([rest[0], rest[1]]));
-        let payload = usize::from(u16::from_be_bytes([rest[2], rest[3]]));
-        assert_eq!(length, payload + 8, "whole packets");
-        assert_eq!(rest[8] >> 6, 2, "RTP version 2");
-        rest = &rest[length..];
-        packets += 1;
-    }
-    packets
+    assert_eq!(packets.len() as u64, stream["packets"].as_u64().expect("a count"), "{stream}");
 }
 
 #[test]
 fn a_nodes_sdp_file_says_where_to_listen() {
     let folder = Folder::new();
-    let to = free();
+    let to = free_port();
     let (node, page) = node(&folder, to);
     let sdp = folder.join("lecture.sdp");
     let play = play(&[sdp.to_str().expect("plain")], to);
     some_frames(&page);
-    let stream = stopped(play);
+    let stream = played(play);
     drop(node);
     plausible(&stream);
 }
 
 #[test]
 fn it_stops_by_itself_after_the_time_that_it_is_given() {
-    let to = free();
+    let to = free_port();
     let ended = selvedge(["play", &format!("rtp://{to}"), "--seconds", "1", "--json"]);
     let json = ended.json();
     let stream = &json["streams"][to.to_string()];

@@ -35,6 +35,15 @@ pub enum SourceError {
         /// The Debian package that has it.
         package: &'static str,
     },
+    /// A launch line names an element that is not installed, and of which no more is known.
+    #[error(
+        "GStreamer has no element \"{element}\" here; install the package that has it, or see what \
+         there is: gst-inspect-1.0"
+    )]
+    ElementAbsent {
+        /// The element.
+        element: String,
+    },
     /// The encoding is known and is none of those that are carried.
     #[error(
         "\"{what}\" is {codec}, which is not carried; convert it to H.264: \

@@ -50,6 +50,16 @@ pub fn frames(path: &Path) -> Result<Vec<WireFrame>, SourceError> {
     Ok(list.0)
 }
 
+/// Finds what is wrong with the description of a source, as far as that can be told without
+/// starting it: options, elements that are not installed, a launch line that makes no sense. Files
+/// and devices are not looked for.
+///
+/// # Errors
+/// [`SourceError`] as for [`Source::open`].
+pub fn description(uri: &SourceUri) -> Result<(), SourceError> {
+    crate::source::check(uri)
+}
+
 struct List(Vec<WireFrame>);
 
 impl FrameSink for List {

@@ -6,7 +6,7 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use selvedge_stream::rtp::{EXTENSION_ID, EXTENSION_URI};
+use selvedge_stream::rtp::{DEADLINE_ID, DEADLINE_URI, EXTENSION_ID, EXTENSION_URI};
 
 use crate::frame::StreamInfo;
 
@@ -112,6 +112,10 @@ impl fmt::Display for Described {
         }
         if let Some(id) = self.extension {
             write!(f, "a=extmap:{id} {EXTENSION_URI}\r\n")?;
+            // What is sent has both; only foreign files number them otherwise.
+            if id == EXTENSION_ID {
+                write!(f, "a=extmap:{DEADLINE_ID} {DEADLINE_URI}\r\n")?;
+            }
         }
         write!(f, "a=recvonly\r\n")
     }

@@ -109,7 +109,7 @@ fn a_line_that_does_not_end_in_encoded_media_is_explained() {
     for (line, reason) in [
         ("videotestsrc", "unencoded video"),
         ("videotestsrc ! fakesink", "nothing comes out"),
-        ("no-such-element ! x264enc", "no element \"no-such-element\""),
+        ("videotestsrc no-such=1 ! x264enc", "no property \"no-such\""),
         ("videotestsrc ! ! x264enc", "syntax error"),
         ("", "empty"),
     ] {
@@ -118,6 +118,14 @@ fn a_line_that_does_not_end_in_encoded_media_is_explained() {
         assert!(error.to_string().contains(reason), "{line}: {error}");
         assert!(error.to_string().contains("! x264enc"), "{line}: {error}");
     }
+}
+
+#[test]
+fn an_element_that_is_not_there_is_named() {
+    let error = refusal(&launch("no-such-element ! x264enc"));
+    let element = "no-such-element".into();
+    assert_eq!(error, SourceError::ElementAbsent { element });
+    assert!(error.to_string().contains("gst-inspect-1.0"), "{error}");
 }
 
 #[test]

@@ -6,7 +6,7 @@ use selvedge_host::clock::Clock;
 use selvedge_host::inlet::IPV4_UDP;
 use selvedge_host::transmit::Method;
 use selvedge_node::link::{Link, LinkParams};
-use selvedge_sched::{Discipline, StreamIndex};
+use selvedge_sched::{Discipline, Head, Scheduler, StreamIndex};
 use selvedge_stream::{Contract, Frame, Kind, PayloadSpan, References, Window};
 use selvedge_units::{Bitrate, Bytes, Instant, Span};
 use serde_json::json;
@@ -16,64 +16,156 @@ use crate::cli::Failure;
 use crate::table::{Align, Table};
 
 const PACKET: Bytes = Bytes(1200);
-const STREAMS: [usize; 2] = [32, 1024];
 /// Decisions that are recorded, for plain sending to repeat.
 const ORDER: usize = 1 << 16;
-/// Packets to a frame: the smallest there is, and a picture of 10 kB.
-const PACKETS: [u16; 2] = [1, 8];
+/// Sockets that streams are spread over: a run of packets to one of them may go as one.
+const DESTINATIONS: usize = 64;
+/// Packets of one stream that a burst may hold.
+const RUN: u16 = 16;
+
+/// What decides.
+#[derive(Clone, Copy, PartialEq)]
+enum Path {
+    /// The scheduler alone, over queues that are never empty.
+    Scheduler,
+    /// A whole link: selection, scheduler, ledger.
+    Link,
+}
+
+/// A row: what decides, how packets go out, streams, packets to a frame.
+type Case = (Path, Method, usize, u16);
+
+/// A frame of one packet is the smallest there is, one of 8 a picture of 10 kB. Calls of
+/// `sendmmsg` take each packet by a decision of its own, GSO takes bursts.
+const CASES: [Case; 14] = [
+    (Path::Scheduler, Method::SendMmsg, 32, 1),
+    (Path::Scheduler, Method::SendMmsg, 1024, 1),
+    (Path::Scheduler, Method::SendMmsg, 65_536, 1),
+    (Path::Scheduler, Method::Gso, 32, 1),
+    (Path::Scheduler, Method::Gso, 1024, 1),
+    (Path::Scheduler, Method::Gso, 65_536, 1),
+    (Path::Link, Method::SendMmsg, 32, 1),
+    (Path::Link, Method::SendMmsg, 1024, 1),
+    (Path::Link, Method::SendMmsg, 32, 8),
+    (Path::Link, Method::SendMmsg, 1024, 8),
+    (Path::Link, Method::Gso, 32, 1),
+    (Path::Link, Method::Gso, 1024, 1),
+    (Path::Link, Method::Gso, 32, 8),
+    (Path::Link, Method::Gso, 1024, 8),
+];
+
+/// Names the stream of the next packet.
+type Decide = Box<dyn FnMut() -> usize>;
 
 pub(super) fn measure(seconds: u64) -> Result<Measurement, Failure> {
-    let methods = [Method::SendMmsg, Method::Gso];
-    let rows = methods.len() * STREAMS.len() * PACKETS.len();
-    let each = Span(seconds.saturating_mul(1_000_000_000) / rows as u64);
+    let each = Span(seconds.saturating_mul(1_000_000_000) / CASES.len() as u64);
     let mut table = Table::new(&[
+        ("path", Align::Left),
         ("method", Align::Left),
         ("streams", Align::Right),
         ("packets a frame", Align::Right),
+        ("packets a run", Align::Right),
         ("plain packets/s", Align::Right),
         ("scheduled packets/s", Align::Right),
         ("ratio", Align::Right),
     ]);
     let mut list = Vec::new();
-    for method in methods {
-        for (streams, packets) in STREAMS.iter().flat_map(|&s| PACKETS.map(|p| (s, p))) {
-            let mut sending =
-                SendLoop::new(Clock::new(), method, PACKET, streams, 1).map_err(Failure::failed)?;
-            let mut scheduled = Scheduled::new(streams, packets);
-            // The same packets in the same order, so that what is compared is the deciding and
-            // not how well the payloads lie in the cache.
-            let order: Vec<usize> = (0..ORDER).map(|_| scheduled.next()).collect();
-            let mut replay = order.iter().copied().cycle();
-            let mut plain = || replay.next().unwrap_or(0);
-            let result = compare(each, &mut sending, &mut plain, &mut || scheduled.next());
-            let rate = 1e9 / result.nanos_per_packet;
-            table.row([
-                result.plain.method.clone(),
-                streams.to_string(),
-                packets.to_string(),
-                format!("{:.0}", result.plain.packets_per_second),
-                format!("{rate:.0}"),
-                format!("{:.3}", result.rate_share),
-            ]);
-            list.push(json!({
-                "method": result.plain.method,
-                "streams": streams,
-                "packets_per_frame": packets,
-                "packet_bytes": PACKET.0,
-                "plain_pps": result.plain.packets_per_second.round(),
-                "scheduled_pps": rate.round(),
-                "ratio": result.rate_share,
-            }));
-        }
+    for (path, method, streams, packets) in CASES {
+        let run = if method == Method::Gso { RUN.max(packets) } else { packets };
+        let name = if path == Path::Link { "link" } else { "scheduler" };
+        let mut next: Decide = match path {
+            Path::Scheduler => {
+                let mut bare = Bare::new(streams, run);
+                Box::new(move || bare.next())
+            }
+            Path::Link => {
+                let mut scheduled = Scheduled::new(streams, packets, run);
+                Box::new(move || scheduled.next())
+            }
+        };
+        let mut sending = SendLoop::new(Clock::new(), method, PACKET, streams, DESTINATIONS)
+            .map_err(Failure::failed)?;
+        // The same packets in the same order, so that what is compared is the deciding and not
+        // how well the payloads lie in the cache.
+        let order: Vec<usize> = (0..ORDER).map(|_| next()).collect();
+        let mut replay = order.iter().copied().cycle();
+        let mut plain = || replay.next().unwrap_or(0);
+        let result = compare(each, &mut sending, &mut plain, &mut next);
+        let rate = 1e9 / result.nanos_per_packet;
+        table.row([
+            name.to_owned(),
+            result.plain.method.clone(),
+            streams.to_string(),
+            packets.to_string(),
+            run.to_string(),
+            format!("{:.0}", result.plain.packets_per_second),
+            format!("{rate:.0}"),
+            format!("{:.3}", result.rate_share),
+        ]);
+        list.push(json!({
+            "path": name,
+            "method": result.plain.method,
+            "streams": streams,
+            "packets_per_frame": packets,
+            "packets_per_run": run,
+            "packet_bytes": PACKET.0,
+            "plain_pps": result.plain.packets_per_second.round(),
+            "scheduled_pps": rate.round(),
+            "ratio": result.rate_share,
+        }));
     }
     let text = format!(
-        "{PACKET} packets over the loopback to a socket that nobody reads; one core; plain and \
-         scheduled (selection, decision, ledger) in turns, medians.\n{table}"
+        "{PACKET} packets over the loopback to {DESTINATIONS} sockets that nobody reads; one core; \
+         plain and scheduled in turns, the same packets in the same order; medians.\nscheduler: \
+         decision and update alone; link: with selection, queues and ledger.\n{table}"
     );
     Ok(Measurement { name: "send", json: json!(list), text })
 }
 
-/// A link without a limit whose every stream always has a frame of one packet.
+/// The scheduler alone; every stream always has another frame.
+struct Bare {
+    sched: Scheduler,
+    now: Instant,
+    /// Frames to a burst, the stream that has one, and how many are left of it.
+    run: u16,
+    granted: (StreamIndex, u16),
+}
+
+impl Bare {
+    fn new(streams: usize, run: u16) -> Self {
+        let mut sched = Scheduler::new(Discipline::Dwcs);
+        for n in 0..streams {
+            let s = sched.add(&contract(n));
+            sched.push_head(s, Self::frame(Instant::ZERO));
+        }
+        Self { sched, now: Instant::ZERO, run, granted: (StreamIndex(0), 0) }
+    }
+
+    /// Due in a second: nothing expires.
+    fn frame(now: Instant) -> Head {
+        Head { deadline: Some(now + Span::from_secs(1)), ..Head::arrived(now) }
+    }
+
+    fn next(&mut self) -> usize {
+        self.now += Span(500);
+        if self.granted.1 == 0 {
+            let missed = self.sched.poll_expired(self.now);
+            debug_assert!(missed.is_none(), "{missed:?}");
+            let next = self.sched.choose(self.now).unwrap_or_default();
+            self.granted = (next, self.run);
+        }
+        self.granted.1 -= 1;
+        self.sched.serve_and_push(self.granted.0, Self::frame(self.now));
+        self.granted.0.0 as usize
+    }
+}
+
+fn contract(n: usize) -> Contract {
+    let window = Window { lose: 1, of: 2 + (n % 7) as u16 };
+    Contract::new(Span::from_millis(20 + (n % 31) as u64), window)
+}
+
+/// A link without a limit whose every stream always has frames: one, or as many as a burst holds.
 struct Scheduled {
     link: Link,
     seqs: Vec<u32>,
@@ -81,31 +173,31 @@ struct Scheduled {
     /// Packets to a frame, and a frame's size.
     packets: u16,
     size: Bytes,
-    /// The stream whose frame goes, and how many of its packets are left of the run granted.
+    /// The stream whose frame goes, and how many of its packets are left.
     granted: (usize, u16),
 }
 
 impl Scheduled {
-    fn new(streams: usize, packets: u16) -> Self {
+    fn new(streams: usize, packets: u16, run: u16) -> Self {
+        let size = Bytes((PACKET.0 + IPV4_UDP) * u64::from(packets));
+        let frames = u64::from(run / packets);
         let mut link = Link::new(LinkParams {
             discipline: Discipline::Dwcs,
             selection: true,
             rate: Bitrate(1_000_000_000_000),
-            burst: Bytes(1_000_000),
+            burst: if frames > 1 { Bytes(size.0 * frames) } else { Bytes(1500) },
             mtu: Bytes(1500),
             queue: None,
         });
         for n in 0..streams {
-            let window = Window { lose: 1, of: 2 + (n % 7) as u16 };
-            let period = Span::from_millis(20 + (n % 31) as u64);
-            let delay = Some(Span::from_secs(1));
-            link.add_stream(Contract { delay, ..Contract::new(period, window) });
+            link.add_stream(Contract { delay: Some(Span::from_secs(1)), ..contract(n) });
         }
-        let size = Bytes((PACKET.0 + IPV4_UDP) * u64::from(packets));
         let (seqs, now) = (vec![0; streams], Instant::ZERO);
         let mut new = Self { link, seqs, now, packets, size, granted: (0, 0) };
         for n in 0..streams {
-            new.arrive(n);
+            for _ in 0..frames {
+                new.arrive(n);
+            }
         }
         new
     }

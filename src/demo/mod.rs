@@ -2,6 +2,7 @@
 //! by dwcs with frame selection, and by fifo as an ordinary sender does. Receivers in the same
 //! process measure what came; the offline bound says what could have come at best.
 
+mod browser;
 mod clips;
 mod record;
 mod score;
@@ -20,7 +21,7 @@ use selvedge_units::{Bitrate, Span};
 use selvedge_web::Server;
 
 use crate::cli::{DemoArgs, Failure};
-use crate::running::{self, Engines, Feed, Opened, Running, wait_until};
+use crate::running::{self, Engines, Feeds, Opened, Running, Statuses, wait_until};
 use crate::signals::stop_flag;
 
 use record::Recorder;
@@ -51,16 +52,20 @@ pub(crate) fn command(args: &DemoArgs) -> Result<(), Failure> {
 
     let (dwcs, dwcs_inlets) = side(clock, dwcs, &infos, by_dwcs, args.delay)?;
     let (fifo, fifo_inlets) = side(clock, fifo, &infos, by_fifo, args.delay)?;
-    let mut feeds = Vec::new();
+    let statuses: Statuses = opened.iter().map(|_| Arc::default()).collect();
+    let dwcs = side_at_work(dwcs, &statuses);
+    let fifo = side_at_work(fifo, &statuses);
+    let page = page(args, &dwcs)?;
+
+    // Last of all: nothing is sent by a demo that can't start, and the page shows all of it.
+    let mut feeds = Feeds::default();
     let inlets = dwcs_inlets.into_iter().zip(fifo_inlets);
     for ((n, Opened { source, info }), (a, b)) in opened.into_iter().enumerate().zip(inlets) {
-        let mut reopen = running::Reopen::of(&dwcs.config, n, &base);
+        let mut reopen = running::Reopen::of(&dwcs.node.config, n, &base);
         reopen.thumbnail &= !args.no_page;
-        feeds.push(Feed::start(Opened { source, info }, reopen, Arc::default(), vec![a, b])?);
+        let status = Arc::clone(&statuses[n]);
+        feeds.start(Opened { source, info }, reopen, status, vec![a, b])?;
     }
-    let dwcs = finish_side(dwcs, &feeds);
-    let fifo = finish_side(fifo, &feeds);
-    let page = page(args, &dwcs)?;
 
     let sent_for = watch(args, &dwcs, &fifo, &feeds, &stop);
     drop(feeds);
@@ -123,9 +128,9 @@ fn side(
     Ok((Started { config, engines, arrivals, infos, clock, recorder, receiver }, inlets))
 }
 
-fn finish_side(side: Started, feeds: &[Feed]) -> Side {
+fn side_at_work(side: Started, statuses: &Statuses) -> Side {
     let Started { config, engines, arrivals, infos, clock, recorder, receiver } = side;
-    let statuses = feeds.iter().map(|f| Arc::clone(&f.status)).collect();
+    let statuses = Arc::clone(statuses);
     let node = Running { config, clock, engines, infos, arrivals, statuses };
     Side { node: Arc::new(node), recorder, receiver }
 }
@@ -138,19 +143,23 @@ fn page(args: &DemoArgs, side: &Side) -> Result<Option<Server>, Failure> {
     let server = Server::start(view, args.listen, None).map_err(|error| {
         Failure::input(format!("{error}\nserve the page elsewhere with --listen, or --no-page"))
     })?;
-    eprintln!("page: http://{}/", server.local_addr());
+    let page = format!("http://{}/", server.local_addr());
+    eprintln!("page: {page}");
+    if !args.no_open && !args.json {
+        browser::open(&page);
+    }
     Ok(Some(server))
 }
 
 /// Tells how it goes, once a second, until the time is over or somebody stops it.
-fn watch(args: &DemoArgs, dwcs: &Side, fifo: &Side, feeds: &[Feed], stop: &AtomicBool) -> Duration {
+fn watch(args: &DemoArgs, dwcs: &Side, fifo: &Side, feeds: &Feeds, stop: &AtomicBool) -> Duration {
     let began = Instant::now();
     let whole = Duration::from_secs(args.seconds);
     let terminal = std::io::stderr().is_terminal();
     let mut told = 0;
     loop {
         let elapsed = began.elapsed();
-        let over = feeds.iter().all(|feed| feed.status.is_over());
+        let over = feeds.are_over();
         if elapsed >= whole || over || stop.load(Ordering::Relaxed) {
             if terminal {
                 eprintln!();

@@ -72,16 +72,45 @@ impl Reopen {
     }
 }
 
-/// A source's thread; dropped, it stops.
-pub(crate) struct Feed {
+/// The threads of a node's sources; dropped, they stop, all at once.
+#[derive(Default)]
+pub(crate) struct Feeds(Vec<Feed>);
+
+impl Feeds {
+    /// Starts one more: its frames go to each of the inlets; how it does can be seen in `status`.
+    pub(crate) fn start(
+        &mut self,
+        opened: Opened,
+        reopen: Reopen,
+        status: Arc<FeedStatus>,
+        inlets: Vec<Inlet>,
+    ) -> std::io::Result<()> {
+        self.0.push(Feed::start(opened, reopen, status, inlets)?);
+        Ok(())
+    }
+
+    /// Whether nothing more will come of any.
+    pub(crate) fn are_over(&self) -> bool {
+        self.0.iter().all(|feed| feed.status.is_over())
+    }
+}
+
+impl Drop for Feeds {
+    fn drop(&mut self) {
+        // Each takes a moment to see it, so all are told before one is waited for.
+        self.0.iter().for_each(Feed::ask_to_stop);
+    }
+}
+
+/// A source's thread; dropped, it stops and is waited for.
+struct Feed {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
-    pub(crate) status: Arc<FeedStatus>,
+    status: Arc<FeedStatus>,
 }
 
 impl Feed {
-    /// Frames go to each of the inlets; how it does can be seen in `status`.
-    pub(crate) fn start(
+    fn start(
         opened: Opened,
         reopen: Reopen,
         status: Arc<FeedStatus>,
@@ -103,8 +132,11 @@ impl Feed {
     }
 
     /// Asks it to stop; `drop` waits for it.
-    pub(crate) fn ask_to_stop(&self) {
+    fn ask_to_stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = &self.thread {
+            thread.thread().unpark();
+        }
     }
 }
 
@@ -112,7 +144,6 @@ impl Drop for Feed {
     fn drop(&mut self) {
         self.ask_to_stop();
         if let Some(thread) = self.thread.take() {
-            thread.thread().unpark();
             // A panic there has been printed already.
             let _ = thread.join();
         }

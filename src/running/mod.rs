@@ -1,7 +1,7 @@
 //! A node at work: sources opened, engines started, and one view over all of it.
 //!
 //! `open` finds out everything that can fail before anything is started; `Running::start` starts
-//! the links; `Feed::start` starts a source's thread, which may feed more than one node (the demo
+//! the links; `Feeds::start` starts a source's thread, which may feed more than one node (the demo
 //! feeds two with the same frames).
 
 mod feed;
@@ -19,7 +19,7 @@ use selvedge_media::{Source, SourceError, StreamInfo};
 use selvedge_node::config::NodeConfig;
 use selvedge_stream::Contract;
 
-pub(crate) use feed::{Feed, FeedStatus, Reopen};
+pub(crate) use feed::{FeedStatus, Feeds, Reopen};
 pub(crate) use view::Running;
 
 /// A source that is open, and what it said of itself.

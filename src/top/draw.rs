@@ -114,18 +114,18 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &State) {
 
 fn title_line(state: &State) -> Line<'_> {
     let mut line = Line::from(vec!["selvedge top ".bold(), Span::raw(&state.address)]);
-    if let Some(snapshot) = &state.snapshot {
+    // First, and alone: a narrow terminal cuts off what stands further right.
+    if let Some(problem) = &state.problem {
+        line.push_span(Span::styled(format!("  {problem}"), Color::Red));
+    } else if let Some(snapshot) = &state.snapshot {
         line.push_span(format!(
-            "  {}  up {}  {} streams",
+            "  {}  up {}  streams: {}",
             snapshot.name,
             figures::uptime(snapshot.uptime_ms),
             snapshot.streams.len()
         ));
-    } else if state.problem.is_none() {
+    } else {
         line.push_span("  asking ...");
-    }
-    if let Some(problem) = &state.problem {
-        line.push_span(Span::styled(format!("  {problem}"), Color::Red));
     }
     line
 }

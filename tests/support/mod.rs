@@ -91,6 +91,47 @@ pub(crate) fn file_source(path: &Path, repeat: bool) -> String {
     format!("file:{}{}", path.display(), if repeat { "?loop" } else { "" })
 }
 
+/// A port that was free a moment ago.
+pub(crate) fn free_port() -> std::net::SocketAddr {
+    let (socket, address) = sink();
+    drop(socket);
+    address
+}
+
+/// Starts `play` and waits until it listens.
+pub(crate) fn play(args: &[&str], at: std::net::SocketAddr) -> Running {
+    let mut play = Running::selvedge(["play", "--json"].iter().chain(args));
+    play.until("listens", |_| udp_is_bound(at));
+    play
+}
+
+/// What `play` says of its only stream once it is asked to stop.
+pub(crate) fn played(play: Running) -> Value {
+    play.signal("INT");
+    let json = play.end(SOON).json();
+    let streams = json["streams"].as_object().expect("an object");
+    assert_eq!(streams.len(), 1, "{json}");
+    streams.values().next().expect("it is there").clone()
+}
+
+/// The packets of a recording in rtpdump format: milliseconds since its beginning, and what came.
+pub(crate) fn rtpdump(bytes: &[u8], to: std::net::SocketAddr) -> Vec<(u32, Vec<u8>)> {
+    let first = format!("#!rtpplay1.0 {}/{}\n", to.ip(), to.port());
+    assert!(bytes.starts_with(first.as_bytes()), "{:?}", bytes.get(..first.len()));
+    let mut rest = &bytes[first.len() + 16..];
+    let mut packets = Vec::new();
+    while !rest.is_empty() {
+        let length = usize::from(u16::from_be_bytes([rest[0], rest[1]]));
+        let payload = usize::from(u16::from_be_bytes([rest[2], rest[3]]));
+        assert_eq!(length, payload + 8, "whole packets");
+        assert_eq!(rest[8] >> 6, 2, "RTP version 2");
+        let at = u32::from_be_bytes([rest[4], rest[5], rest[6], rest[7]]);
+        packets.push((at, rest[8..length].to_vec()));
+        rest = &rest[length..];
+    }
+    packets
+}
+
 /// A receiver that never reads: a port that is taken, so that packets have somewhere to go.
 pub(crate) fn sink() -> (UdpSocket, std::net::SocketAddr) {
     let socket = UdpSocket::bind("127.0.0.1:0").expect("the loopback has a free port");
@@ -272,7 +313,8 @@ pub(crate) fn ffmpeg(args: impl IntoIterator<Item = impl AsRef<OsStr>>) -> bool 
 
 /// Whether somebody of this network namespace listens at this UDP address.
 pub(crate) fn udp_is_bound(at: std::net::SocketAddr) -> bool {
-    let table = std::fs::read_to_string("/proc/net/udp").unwrap_or_default();
+    let table = if at.is_ipv6() { "/proc/net/udp6" } else { "/proc/net/udp" };
+    let table = std::fs::read_to_string(table).unwrap_or_default();
     let port = format!(":{:04X}", at.port());
     table
         .lines()

@@ -9,7 +9,7 @@ use selvedge_units::{Bytes, Instant, Span};
 use crate::window::{Progress, WindowSet};
 
 /// A stream's place in a scheduler: the lowest that was free when it was added.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamIndex(pub u32);
 
 /// A frame that has come to the front of its queue.

@@ -22,6 +22,7 @@ use selvedge_units::{Instant, Span};
 
 pub use self::recent::Recent;
 use self::recent::{RecentBuckets, Second};
+use crate::fetch::prefetch;
 use crate::{DropReason, Frame, References};
 
 /// How a frame ended.
@@ -86,7 +87,9 @@ struct Entry {
 /// up to 2^31 may be left out. Time may be any clock that does not go back.
 #[derive(Clone, Debug)]
 pub struct Ledger {
+    /// A power of two, so that finding a place takes no division.
     entries: Box<[Entry]>,
+    window: u64,
     /// Number of the first frame, and of the frame after the newest. Numbers are sequence numbers
     /// that do not wrap. Equal: nothing was offered yet.
     first: u64,
@@ -115,8 +118,10 @@ impl Ledger {
     /// allocated afterwards.
     #[must_use]
     pub fn new(window: usize) -> Self {
+        let window = window.clamp(1, 65_536);
         Self {
-            entries: vec![Entry::default(); window.clamp(1, 65_536)].into(),
+            entries: vec![Entry::default(); window.next_power_of_two()].into(),
+            window: window as u64,
             first: BASE,
             end: BASE,
             cursor: BASE,
@@ -198,6 +203,17 @@ impl Ledger {
         (self.end > self.first).then_some(self.cursor as u32)
     }
 
+    /// Asks for the memory that settling the oldest frame that is open at `now`, and opening the
+    /// next, will touch.
+    pub fn fetch_ahead(&self, now: Instant) {
+        for number in [self.cursor, self.end] {
+            if let Some(entry) = self.entries.get(self.place(number)) {
+                prefetch(entry);
+            }
+        }
+        self.recent.fetch_ahead(Second::of(now));
+    }
+
     /// Counts since the start.
     #[must_use]
     pub const fn totals(&self) -> &Totals {
@@ -219,11 +235,11 @@ impl Ledger {
 
     /// The oldest number in the window.
     fn oldest(&self) -> u64 {
-        self.end.saturating_sub(self.entries.len() as u64).max(self.first)
+        self.end.saturating_sub(self.window).max(self.first)
     }
 
     fn place(&self, number: u64) -> usize {
-        (number % self.entries.len() as u64) as usize
+        number as usize & (self.entries.len() - 1)
     }
 
     fn entry_mut(&mut self, number: u64) -> &mut Entry {
@@ -264,7 +280,7 @@ impl Ledger {
 
     /// Moves the window so that `number` is its newest. What falls out is evaluated first.
     fn make_room(&mut self, number: u64) {
-        let oldest = (number + 1).saturating_sub(self.entries.len() as u64);
+        let oldest = (number + 1).saturating_sub(self.window);
         while self.cursor < oldest.min(self.end) {
             if self.state(self.cursor) == Some(State::Waiting) {
                 self.lose(self.cursor);

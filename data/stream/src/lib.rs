@@ -8,6 +8,7 @@
 extern crate alloc;
 
 mod contract;
+pub mod fetch;
 mod frame;
 mod group;
 mod histogram;

@@ -2,21 +2,31 @@
 //! form) in which each packet tells what frame it belongs to.
 //!
 //! A receiver thereby knows, without parsing any codec, which frames were lost or left out, what
-//! they meant to others, and how long before its deadline the frame was sent. Receivers that do
-//! not know the extension skip it, as RFC 8285 asks of them.
+//! they meant to others, when each packet was sent and when its frame is due, both by the sender's
+//! clock. Receivers that do not know the extension skip it, as RFC 8285 asks of them.
+
+use selvedge_units::Instant;
 
 use crate::{Kind, References};
 
-/// The identifier of the extension in SDP: `a=extmap:1 urn:x-selvedge:frame`.
+/// The identifier of the frame's element in SDP: `a=extmap:1 urn:x-selvedge:frame`.
 pub const EXTENSION_URI: &str = "urn:x-selvedge:frame";
 /// The local identifier under which it is sent.
 pub const EXTENSION_ID: u8 = 1;
+/// The identifier of the deadline's element in SDP: `a=extmap:2 urn:x-selvedge:deadline`.
+pub const DEADLINE_URI: &str = "urn:x-selvedge:deadline";
+/// The local identifier under which it is sent. An element of its own, so that a receiver that
+/// knows only the frame's skips it.
+pub const DEADLINE_ID: u8 = 2;
 /// Bytes of a fixed header without contributing sources.
 pub const HEADER_LEN: usize = 12;
-/// Bytes that the extension adds to a packet: its own header, one element of 12 bytes, padding.
-pub const EXTENSION_LEN: usize = 4 + 16;
+/// Bytes that the extension adds to a packet: its own header, elements of 12 and of 2 bytes.
+pub const EXTENSION_LEN: usize = 4 + 1 + 12 + 1 + 2;
 /// Where in a packet written by [`write_packet`] the time left to the deadline stands.
 const LEFT_AT: usize = HEADER_LEN + 4 + 1 + 10;
+/// Where in it the deadline stands.
+const DEADLINE_AT: usize = LEFT_AT + 2 + 1;
+const NANOS_PER_MS: u64 = 1_000_000;
 
 /// What each packet tells of its frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +44,22 @@ pub struct FrameTag {
     /// What the frame refers to.
     pub refs: References,
     /// Milliseconds from the sending of this packet to the frame's deadline; negative: late.
+    /// The ends of its range stand for all that is beyond them.
     pub left_ms: i16,
+    /// The frame's deadline in whole milliseconds of the sender's clock, modulo 2^16.
+    pub deadline_ms: u16,
+}
+
+impl FrameTag {
+    /// When this packet was sent, in whole milliseconds of the sender's clock, modulo 2^16; `None`
+    /// if the deadline was too far off to tell (32.767 s or more).
+    #[must_use]
+    pub const fn sent_ms(&self) -> Option<u16> {
+        match self.left_ms {
+            i16::MIN | i16::MAX => None,
+            left => Some(self.deadline_ms.wrapping_sub(left.cast_unsigned())),
+        }
+    }
 }
 
 /// The parts of a fixed header that the sender sets.
@@ -130,25 +155,28 @@ impl<'a> Packet<'a> {
     }
 }
 
-/// Our element among those of a one-byte-form extension body.
+/// Our elements among those of a one-byte-form extension body: both, or none.
 fn find_tag(mut body: &[u8]) -> Option<FrameTag> {
-    loop {
-        let (&head, rest) = body.split_first()?;
-        match head >> 4 {
-            0 => body = rest,
-            15 => return None,
-            id => {
-                let len = usize::from(head & 0x0f) + 1;
-                let (element, after) = rest.split_at_checked(len)?;
-                if id == EXTENSION_ID {
-                    return read_tag(element);
-                }
-                body = after;
-            }
+    let (mut tag, mut deadline) = (None, None);
+    while let Some((&head, rest)) = body.split_first() {
+        let id = head >> 4;
+        let len = match id {
+            0 => 0,
+            15 => break,
+            _ => usize::from(head & 0x0f) + 1,
+        };
+        let (element, after) = rest.split_at_checked(len)?;
+        match id {
+            EXTENSION_ID => tag = read_tag(element),
+            DEADLINE_ID => deadline = element.try_into().ok().map(u16::from_be_bytes),
+            _ => {}
         }
+        body = after;
     }
+    Some(FrameTag { deadline_ms: deadline?, ..tag? })
 }
 
+/// The frame's element; the deadline stands in another.
 fn read_tag(element: &[u8]) -> Option<FrameTag> {
     let e: &[u8; 12] = element.try_into().ok()?;
     Some(FrameTag {
@@ -162,6 +190,7 @@ fn read_tag(element: &[u8]) -> Option<FrameTag> {
             far: u16::from_be_bytes([e[8], e[9]]),
         },
         left_ms: i16::from_be_bytes([e[10], e[11]]),
+        deadline_ms: 0,
     })
 }
 
@@ -193,15 +222,23 @@ pub fn write_packet(out: &mut [u8], header: Header, tag: FrameTag, payload: &[u8
     e[7..9].copy_from_slice(&tag.refs.near.to_be_bytes());
     e[9..11].copy_from_slice(&tag.refs.far.to_be_bytes());
     e[11..13].copy_from_slice(&tag.left_ms.to_be_bytes());
-    e[13..16].fill(0);
+    e[13] = DEADLINE_ID << 4 | 1;
+    e[14..16].copy_from_slice(&tag.deadline_ms.to_be_bytes());
     out[HEADER_LEN + EXTENSION_LEN..].copy_from_slice(payload);
 }
 
-/// Sets the time left in a packet written by [`write_packet`], just before it is sent.
-/// Does nothing to a packet too short to be one.
-pub fn stamp_time_left(packet: &mut [u8], left_ms: i16) {
-    if let Some(field) = packet.get_mut(LEFT_AT..LEFT_AT + 2) {
-        field.copy_from_slice(&left_ms.to_be_bytes());
+/// Sets in a packet written by [`write_packet`], just before it is sent, its frame's deadline and
+/// how far off that is, both instants cut to whole milliseconds of one clock. Does nothing to a
+/// packet too short to be one.
+pub fn stamp_deadline(packet: &mut [u8], deadline: Instant, now: Instant) {
+    let (deadline_ms, now_ms) = (deadline.0 / NANOS_PER_MS, now.0 / NANOS_PER_MS);
+    // Both are below 2^45.
+    let left = deadline_ms.cast_signed() - now_ms.cast_signed();
+    let left_ms = left.clamp(i64::from(i16::MIN), i64::from(i16::MAX)) as i16;
+    if packet.len() >= DEADLINE_AT + 2 {
+        packet[LEFT_AT..LEFT_AT + 2].copy_from_slice(&left_ms.to_be_bytes());
+        let deadline_ms = deadline_ms as u16;
+        packet[DEADLINE_AT..DEADLINE_AT + 2].copy_from_slice(&deadline_ms.to_be_bytes());
     }
 }
 
@@ -224,6 +261,7 @@ mod tests {
         last: false,
         refs: References { near: 3, far: 300 },
         left_ms: -5,
+        deadline_ms: 65_000,
     };
 
     fn packet() -> Vec<u8> {
@@ -240,12 +278,49 @@ mod tests {
     }
 
     #[test]
-    fn the_time_left_is_stamped_in_place() {
-        let mut bytes = packet();
-        stamp_time_left(&mut bytes, 321);
-        let read = Packet::parse(&bytes).unwrap();
-        assert_eq!(read.tag, Some(FrameTag { left_ms: 321, ..TAG }));
-        assert_eq!(read.payload, b"hello");
+    fn the_deadline_is_stamped_in_place() {
+        let ms = |ms: u64| Instant(ms * NANOS_PER_MS);
+        for (deadline, now, left_ms, deadline_ms, sent_ms) in [
+            (ms(1000), ms(679), 321, 1000, Some(679)),
+            // Both are cut before the difference is taken: the sending can be told exactly.
+            (ms(1000), Instant(678_000_001), 322, 1000, Some(678)),
+            (Instant(999_999_999), ms(1000), -1, 999, Some(1000)),
+            (ms((3 << 16) + 5), ms((3 << 16) - 5), 10, 5, Some(65_531)),
+            (ms(40_000), ms(0), i16::MAX, 40_000, None),
+            (ms(0), ms(40_000), i16::MIN, 0, None),
+            (Instant::MAX, ms(0), i16::MAX, (u64::MAX / NANOS_PER_MS) as u16, None),
+        ] {
+            let mut bytes = packet();
+            stamp_deadline(&mut bytes, deadline, now);
+            let read = Packet::parse(&bytes).unwrap();
+            let tag = FrameTag { left_ms, deadline_ms, ..TAG };
+            assert_eq!((read.tag, tag.sent_ms()), (Some(tag), sent_ms));
+            assert_eq!(read.payload, b"hello");
+        }
+    }
+
+    #[test]
+    fn elements_may_stand_in_any_order_among_others_but_not_alone() {
+        let bytes = packet();
+        let (frame, deadline) = (&bytes[16..29], &bytes[29..32]);
+        let parse = |elements: &[&[u8]]| {
+            let body = elements.concat();
+            let mut bytes = bytes[..14].to_vec();
+            let words = body.len().div_ceil(4);
+            bytes.extend([0, words as u8]);
+            bytes.extend(&body);
+            bytes.resize(16 + words * 4, 0);
+            bytes.extend(b"hello");
+            let packet = Packet::parse(&bytes).unwrap();
+            assert_eq!((packet.header, packet.payload), (HEADER, &b"hello"[..]));
+            packet.tag
+        };
+        assert_eq!(parse(&[frame, deadline]), Some(TAG));
+        assert_eq!(parse(&[&[0, 0x72, 1, 2, 3], deadline, &[0x50, 7, 0], frame]), Some(TAG));
+        assert_eq!(parse(&[frame]), None, "a sender that tells no deadline");
+        assert_eq!(parse(&[deadline]), None);
+        assert_eq!(parse(&[frame, &[0x2f, 1]]), None, "an element that goes beyond the end");
+        assert_eq!(parse(&[frame, &[0xf0], deadline]), None, "15 ends them");
     }
 
     #[test]

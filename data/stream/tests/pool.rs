@@ -3,11 +3,13 @@
 #![allow(clippy::disallowed_methods, reason = "tests of what two threads share")]
 #![cfg(not(loom))]
 
+mod threads;
+
 use std::thread;
 
 use proptest::prelude::*;
 use proptest::sample::Index;
-use selvedge_stream::{PayloadSpan, PoolError, PoolReader, PoolWriter, SpanError, pool, ring};
+use selvedge_stream::{PayloadSpan, PoolError, PoolReader, PoolWriter, SpanError, pool};
 use selvedge_units::Bytes;
 
 const HEADER: u64 = 16;
@@ -242,32 +244,20 @@ fn a_span_of_another_pool_is_unknown() {
 fn two_threads_pass_payloads_that_are_released_out_of_order() {
     let total: u32 = if cfg!(miri) { 60 } else { 30_000 };
     let (mut writer, mut reader) = pool(Bytes(4096));
-    let (mut producer, mut consumer) = ring::<(u32, PayloadSpan)>(16);
-    let source = thread::spawn(move || {
-        for n in 0..total {
-            let len = (n.wrapping_mul(2_654_435_761) >> 23) as usize;
-            while producer.free() == 0 {
-                thread::yield_now();
+    let make = move |n: u32| {
+        let len = (n.wrapping_mul(2_654_435_761) >> 23) as usize;
+        let mut reservation = loop {
+            // Reserved twice: a reservation may be dropped and made again.
+            if writer.reserve(len).is_ok() {
+                break writer.reserve(len).unwrap();
             }
-            let mut reservation = loop {
-                // Reserved twice: a reservation may be dropped and made again.
-                if writer.reserve(len).is_ok() {
-                    break writer.reserve(len).unwrap();
-                }
-                thread::yield_now();
-            };
-            reservation.bytes_mut().fill(n as u8);
-            assert!(producer.push((n, reservation.commit())).is_ok());
-        }
-    });
-    let mut kept = None;
-    for n in 0..total {
-        let (number, span) = loop {
-            match consumer.pop() {
-                Some(item) => break item,
-                None => thread::yield_now(),
-            }
+            thread::yield_now();
         };
+        reservation.bytes_mut().fill(n as u8);
+        (n, reservation.commit())
+    };
+    let mut kept = None;
+    threads::pass(16, total, make, |n, (number, span)| {
         assert_eq!(number, n);
         let bytes = reader.bytes_mut(span).unwrap();
         assert!(bytes.iter().all(|&byte| byte == n as u8));
@@ -280,6 +270,5 @@ fn two_threads_pass_payloads_that_are_released_out_of_order() {
                 reader.release(older).unwrap();
             }
         }
-    }
-    source.join().unwrap();
+    });
 }

@@ -3,8 +3,9 @@
 #![allow(clippy::disallowed_methods, reason = "tests of what two threads share")]
 #![cfg(not(loom))]
 
+mod threads;
+
 use std::collections::VecDeque;
-use std::thread;
 
 use proptest::prelude::*;
 use selvedge_stream::ring;
@@ -82,38 +83,12 @@ proptest! {
 }
 
 /// Items that straddle words, so that a torn read would show.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 struct Wide([u64; 9]);
 
 #[test]
 fn two_threads_see_every_item_once_and_whole() {
-    let total: u64 = if cfg!(miri) { 200 } else { 200_000 };
-    let (mut producer, mut consumer) = ring::<Wide>(64);
-    let writer = thread::spawn(move || {
-        for n in 0..total {
-            let mut item = Wide([n; 9]);
-            while let Err(back) = producer.push(item) {
-                item = back;
-                thread::yield_now();
-            }
-        }
-    });
-    let mut batch = [Wide([0; 9]); 16];
-    let mut next = 0;
-    loop {
-        let ended = consumer.is_abandoned();
-        let count = consumer.pop_into(&mut batch);
-        for item in &batch[..count] {
-            assert_eq!(item.0, [next; 9]);
-            next += 1;
-        }
-        if ended && count == 0 {
-            break;
-        }
-        if count == 0 {
-            thread::yield_now();
-        }
-    }
-    writer.join().unwrap();
-    assert_eq!(next, total);
+    let total = if cfg!(miri) { 200 } else { 200_000 };
+    let make = |n: u32| Wide([n.into(); 9]);
+    threads::pass(64, total, make, |n, item| assert_eq!(item.0, [n.into(); 9]));
 }

@@ -74,6 +74,7 @@ impl Default for Maker {
             last: true,
             refs: References::NONE,
             left_ms: 100,
+            deadline_ms: 0,
         };
         Self { header, tag, tagged: true, packet: Vec::new() }
     }
@@ -101,6 +102,7 @@ impl Maker {
         }
         if what & 32 != 0 {
             self.tag.left_ms = choices.word().cast_signed();
+            self.tag.deadline_ms = choices.word();
         }
         if what & 64 != 0 {
             match choices.byte() % 6 {

@@ -3,11 +3,15 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use selvedge_stream::rtp::{FrameTag, Packet, packet_len, stamp_time_left, write_packet};
+use selvedge_stream::rtp::{FrameTag, Packet, packet_len, stamp_deadline, write_packet};
+use selvedge_units::Instant;
+
+const DEADLINE: Instant = Instant(3_900_000);
+const NOW: Instant = Instant(5_100_000);
 
 fuzz_target!(|bytes: &[u8]| {
     let mut stamped = bytes.to_vec();
-    stamp_time_left(&mut stamped, -2);
+    stamp_deadline(&mut stamped, DEADLINE, NOW);
     assert_eq!(stamped.len(), bytes.len());
     let packet = match Packet::parse(bytes) {
         Ok(packet) => packet,
@@ -22,7 +26,7 @@ fuzz_target!(|bytes: &[u8]| {
     let mut written = vec![0xff; packet_len(packet.payload.len())];
     write_packet(&mut written, packet.header, tag, packet.payload);
     assert_eq!(Packet::parse(&written), Ok(packet));
-    stamp_time_left(&mut written, -2);
-    let tag = Some(FrameTag { left_ms: -2, ..tag });
+    stamp_deadline(&mut written, DEADLINE, NOW);
+    let tag = Some(FrameTag { left_ms: -2, deadline_ms: 3, ..tag });
     assert_eq!(Packet::parse(&written), Ok(Packet { tag, ..packet }));
 });

@@ -34,6 +34,11 @@ impl Input {
     pub(crate) fn attach(&self, run: Option<(Arc<Session>, usize)>, name: &str) {
         self.imp().attach(run, name);
     }
+
+    /// The run that units are of, and the stream's number in it.
+    pub(crate) fn run(&self) -> Option<(Arc<Session>, usize)> {
+        self.imp().run().map(|run| (run.session, run.stream))
+    }
 }
 
 mod imp {
@@ -54,9 +59,9 @@ mod imp {
     });
 
     #[derive(Clone)]
-    struct Run {
-        session: Arc<Session>,
-        stream: usize,
+    pub(super) struct Run {
+        pub(super) session: Arc<Session>,
+        pub(super) stream: usize,
         name: String,
     }
 
@@ -84,7 +89,7 @@ mod imp {
             *self.run.lock().unwrap_or_else(PoisonError::into_inner) = run;
         }
 
-        fn run(&self) -> Option<Run> {
+        pub(super) fn run(&self) -> Option<Run> {
             self.run.lock().unwrap_or_else(PoisonError::into_inner).clone()
         }
 
@@ -259,24 +264,13 @@ mod imp {
                 self.stream().inlet = Some(inlet);
             }
             let segment = self.obj().segment();
-            let running = |time: Option<gst::ClockTime>| {
-                let signed = match segment.downcast_ref::<gst::ClockTime>() {
-                    Some(segment) => segment.to_running_time_full(time?)?,
-                    None => gst::Signed::Positive(time?),
-                };
-                match signed {
-                    gst::Signed::Positive(time) => i64::try_from(time.nseconds()).ok(),
-                    gst::Signed::Negative(time) => i64::try_from(time.nseconds()).ok().map(|t| -t),
-                }
-            };
-            let (pts, dts) = (running(buffer.pts()), running(buffer.dts()));
             let mut stream = self.stream();
             let Stream { framer, inlet, given } = &mut *stream;
             let Some((framer, inlet)) = framer.as_mut().zip(inlet.as_mut()) else {
                 return Err(gst::FlowError::NotNegotiated);
             };
             let mut sink = |frame: MediaFrame<'_>| give(inlet, given, frame);
-            framer.push(buffer, pts, dts, &mut sink).map_err(|error| {
+            framer.push(buffer, &segment, &mut sink).map_err(|error| {
                 self.fail(&error);
                 gst::FlowError::Error
             })?;

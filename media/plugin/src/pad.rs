@@ -44,13 +44,12 @@ impl SelvedgeSinkPad {
     /// From now on the pad is the stream with this number of a run; `None`: of none.
     pub(crate) fn attach(&self, run: Option<(Arc<Session>, usize)>) {
         if let Some(input) = self.input() {
-            input.attach(run.clone(), &self.name());
+            input.attach(run, &self.name());
         }
-        *self.imp().run.lock().unwrap_or_else(PoisonError::into_inner) = run;
     }
 
     pub(crate) fn run(&self) -> Option<(Arc<Session>, usize)> {
-        self.imp().run.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.input()?.run()
     }
 }
 
@@ -70,7 +69,6 @@ mod imp {
     #[derive(Default)]
     pub struct SelvedgeSinkPad {
         settings: Mutex<PadSettings>,
-        pub(super) run: Mutex<Option<(Arc<Session>, usize)>>,
         elements: Mutex<Elements>,
     }
 

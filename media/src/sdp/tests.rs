@@ -28,7 +28,8 @@ fn a_stream_is_written_as_players_read_it() {
     let text = Session { name: "hall".into(), streams }.to_string();
     let expected = "v=0\r\no=- 0 0 IN IP4 127.0.0.1\r\ns=hall\r\nt=0 0\r\nm=video 5004 RTP/AVP \
                     96\r\nc=IN IP4 127.0.0.1\r\na=rtpmap:96 H264/90000\r\na=fmtp:96 \
-                    packetization-mode=1\r\na=extmap:1 urn:x-selvedge:frame\r\na=recvonly\r\n";
+                    packetization-mode=1\r\na=extmap:1 urn:x-selvedge:frame\r\na=extmap:2 \
+                    urn:x-selvedge:deadline\r\na=recvonly\r\n";
     assert_eq!(text, expected);
 }
 

@@ -107,18 +107,24 @@ pub(crate) fn wiring(element: &str, message: impl ToString) -> SourceError {
 /// A bin from a launch line, with its open ends as pads `sink` and `src`.
 ///
 /// # Errors
-/// [`SourceError::CodecAbsent`] for an element that is not installed, [`SourceError::Launch`] for
-/// a line that makes no sense.
+/// [`SourceError::CodecAbsent`] or [`SourceError::ElementAbsent`] for an element that is not
+/// installed, [`SourceError::Launch`] for a line that makes no sense.
 pub(crate) fn bin(line: &str) -> Result<gst::Bin, SourceError> {
     let mut context = gst::ParseContext::new();
     let flags = gst::ParseFlags::FATAL_ERRORS;
     gst::parse::bin_from_description_full(line, true, Some(&mut context), flags)
         .map_err(|e| {
-            match context.missing_elements().first().map(|name| (name, package_of(name))) {
-                Some((element, Some(package))) => {
+            // Other mistakes leave elements in the context too.
+            let absent = e.matches(gst::ParseError::NoSuchElement);
+            let missing = context.missing_elements().into_iter().next().filter(|_| absent);
+            let Some(element) = missing else {
+                return SourceError::Launch { line: line.into(), message: e.message().into() };
+            };
+            match package_of(&element) {
+                Some(package) => {
                     SourceError::CodecAbsent { codec: format!("GStreamer's {element}"), package }
                 }
-                _ => SourceError::Launch { line: line.into(), message: e.message().into() },
+                None => SourceError::ElementAbsent { element },
             }
         })
         .and_then(|element| {

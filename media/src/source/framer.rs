@@ -6,26 +6,18 @@
 use gstreamer as gst;
 
 use super::PERIOD_DEFAULT;
-use super::packetizer::Packetizer;
-use super::unit::Format;
+use super::framing::{self, Framing};
+use super::unit::Unit;
 use crate::error::SourceError;
-use crate::frame::{FrameSink, MediaFrame, StreamInfo};
-use crate::picture::mpeg::{self, DisplayOrder};
+use crate::frame::{FrameSink, StreamInfo};
 use crate::picture::{Codec, jpeg};
-use crate::sound::SoundCutter;
-use crate::timeline::{Moments, Timeline};
 
 /// Makes frames of the access units of one stream, in the calling thread.
 #[derive(Debug)]
 pub struct Framer {
     what: String,
-    format: Format,
+    framing: Framing,
     info: StreamInfo,
-    timeline: Timeline,
-    order: DisplayOrder,
-    packetizer: Packetizer,
-    /// Cuts sound into packets; `None` for pictures.
-    sound: Option<SoundCutter>,
     looked: bool,
 }
 
@@ -38,27 +30,8 @@ impl Framer {
     /// # Errors
     /// [`SourceError`] for other caps, or if a payloader is not installed.
     pub fn new(what: &str, caps: &gst::CapsRef, payload_max: usize) -> Result<Self, SourceError> {
-        let unknown =
-            || SourceError::CodecUnsupported { what: what.into(), codec: caps.to_string() };
-        let format = Format::new(caps).ok_or_else(unknown)?;
-        let mut info = format.info();
-        let mut sound = None;
-        if format.codec == Codec::L16 {
-            let (rate, channels) = format.sound.ok_or_else(unknown)?;
-            let cutter = SoundCutter::new(rate, channels, payload_max);
-            info.period = cutter.period();
-            sound = Some(cutter);
-        }
-        Ok(Self {
-            what: what.into(),
-            timeline: Timeline::new(info.period),
-            order: DisplayOrder::default(),
-            packetizer: Packetizer::new(format.codec, payload_max)?,
-            sound,
-            looked: false,
-            info,
-            format,
-        })
+        let framing = Framing::new(what, framing::format(what, caps)?, payload_max)?;
+        Ok(Self { what: what.into(), info: framing.info(), framing, looked: false })
     }
 
     /// What the stream is.
@@ -70,7 +43,7 @@ impl Framer {
     /// Whether the period comes from the medium: a stated frame rate, or sound.
     #[must_use]
     pub const fn knows_period(&self) -> bool {
-        self.format.period.is_some() || self.sound.is_some()
+        self.framing.format.period.is_some() || self.framing.is_sound()
     }
 
     /// Goes on with other caps of the same encoding.
@@ -78,48 +51,34 @@ impl Framer {
     /// # Errors
     /// [`SourceError::Pipeline`] if the encoding, or the rate or channels of sound, change.
     pub fn adopt(&mut self, caps: &gst::CapsRef) -> Result<(), SourceError> {
-        let same = |f: &Format| f.codec == self.format.codec && f.sound == self.format.sound;
-        self.format = Format::new(caps).filter(same).ok_or_else(|| SourceError::Pipeline {
-            element: self.what.clone(),
-            message: format!("the stream changed to {caps}"),
-        })?;
-        self.timeline.set_period(self.format.period.unwrap_or(PERIOD_DEFAULT));
+        self.framing.adopt(caps)?;
+        self.framing.timeline.set_period(self.framing.format.period.unwrap_or(PERIOD_DEFAULT));
         self.looked = false;
         Ok(())
     }
 
-    /// Takes a unit with its times in nanoseconds on the pipeline's clock, of any sign; gives
-    /// `sink` what has become whole: one frame of a picture, any number of sound, none of what
-    /// the payloader does not understand.
+    /// Takes a unit, whose times are of this segment; gives `sink` what has become whole: one
+    /// frame of a picture, any number of sound, none of what the payloader does not understand.
     ///
     /// # Errors
     /// [`SourceError`] if the payloader fails, or the images can't travel as RTP JPEG.
     pub fn push(
         &mut self,
         unit: &gst::Buffer,
-        pts: Option<i64>,
-        dts: Option<i64>,
+        segment: &gst::Segment,
         sink: &mut dyn FrameSink,
     ) -> Result<(), SourceError> {
-        let map = unit.map_readable().ok();
-        let bytes = map.as_deref().unwrap_or_default();
-        if let Some(cutter) = &mut self.sound {
-            cutter.push(bytes);
-            let blocks = cutter.blocks();
-            return blocks
-                .into_iter()
-                .try_for_each(|(block, at)| self.offer_sound(block, at, sink));
-        }
-        if self.format.codec == Codec::Jpeg && !std::mem::replace(&mut self.looked, true) {
-            jpeg::check(bytes)
+        let is_jpeg = self.framing.format.codec == Codec::Jpeg;
+        if is_jpeg && !std::mem::replace(&mut self.looked, true) {
+            let map = unit.map_readable().ok();
+            jpeg::check(map.as_deref().unwrap_or_default())
                 .map_err(|reason| SourceError::Jpeg { what: self.what.clone(), reason })?;
         }
-        let lag = match self.format.codec {
-            Codec::Mpv => mpeg::headers(bytes).map_or(1, |headers| self.order.lag(&headers)),
-            _ => 0,
-        };
-        let at = self.timeline.place(pts, dts, self.info.period * lag);
-        self.offer(unit, bytes, at, sink)
+        let unit = Unit::in_segment(unit.clone(), Some(segment));
+        for (unit, at) in self.framing.frames(unit, self.info.period) {
+            self.framing.offer(&unit, at, sink)?;
+        }
+        Ok(())
     }
 
     /// The stream has ended: what is left of sound goes to `sink`.
@@ -127,40 +86,9 @@ impl Framer {
     /// # Errors
     /// As [`Self::push`].
     pub fn finish(&mut self, sink: &mut dyn FrameSink) -> Result<(), SourceError> {
-        let rest = self.sound.as_mut().and_then(SoundCutter::rest);
-        rest.map_or(Ok(()), |(block, at)| self.offer_sound(block, at, sink))
-    }
-
-    fn offer_sound(
-        &mut self,
-        block: Vec<u8>,
-        at: Moments,
-        sink: &mut dyn FrameSink,
-    ) -> Result<(), SourceError> {
-        self.offer(&gst::Buffer::from_mut_slice(block), &[], at, sink)
-    }
-
-    fn offer(
-        &mut self,
-        unit: &gst::Buffer,
-        bytes: &[u8],
-        at: Moments,
-        sink: &mut dyn FrameSink,
-    ) -> Result<(), SourceError> {
-        self.packetizer.push(unit, &self.format.caps, at)?;
-        let packets = self.packetizer.packets().collect::<Vec<_>>();
-        let Some(stamp) = packets.first().and_then(|packet| packet.get(4..8)) else {
-            tracing::debug!("a unit of {} made no packets", self.what);
-            return Ok(());
-        };
-        let rtp_timestamp = stamp.iter().fold(0, |value, &byte| value << 8 | u32::from(byte));
-        sink.offer(MediaFrame {
-            picture: self.format.codec.picture(bytes),
-            media_time: at.present,
-            decode_time: at.decode,
-            rtp_timestamp,
-            packets: &packets,
-        });
+        if let Some((unit, at)) = self.framing.rest() {
+            self.framing.offer(&unit, at, sink)?;
+        }
         Ok(())
     }
 }

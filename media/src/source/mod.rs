@@ -10,6 +10,7 @@ pub(crate) mod elements;
 mod feed;
 mod file;
 mod framer;
+mod framing;
 mod launch;
 mod liveness;
 mod packetizer;
@@ -26,15 +27,12 @@ use selvedge_units::Span;
 
 use crate::error::SourceError;
 use crate::frame::StreamInfo;
-use crate::picture::mpeg::DisplayOrder;
-use crate::sound::SoundCutter;
 use crate::thumbnail::Thumbnailer;
-use crate::timeline::Timeline;
 
 use feed::{Feed, Timing};
 pub use framer::Framer;
+use framing::Framing;
 pub use liveness::Liveness;
-use packetizer::Packetizer;
 use unit::{Format, Unit};
 
 /// How long opening may take, and a file may give nothing.
@@ -51,15 +49,10 @@ const LOOK_AHEAD: usize = 9;
 pub struct Source {
     opener: Opener,
     feed: Feed,
-    format: Format,
+    framing: Framing,
     info: StreamInfo,
-    timeline: Timeline,
-    order: DisplayOrder,
-    packetizer: Packetizer,
     liveness: Liveness,
     thumbnailer: Option<Thumbnailer>,
-    /// Cuts sound into packets; `None` for pictures.
-    sound: Option<SoundCutter>,
     /// Units that were read to learn of the stream and are not delivered yet.
     ahead: VecDeque<Unit>,
 }
@@ -82,6 +75,15 @@ enum Make {
     Rtp(rtp::Expected),
     Camera { device: String },
     Launch { line: String },
+}
+
+/// Finds what is wrong with a source's description, without starting anything.
+pub(crate) fn check(uri: &SourceUri) -> Result<(), SourceError> {
+    elements::init()?;
+    match Opener::new(uri, Path::new(""))?.make {
+        Make::Test { line } | Make::Launch { line } => launch::parse(&line).map(drop),
+        Make::File(_) | Make::Rtp(_) | Make::Camera { .. } => Ok(()),
+    }
 }
 
 impl Opener {

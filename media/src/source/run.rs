@@ -6,22 +6,20 @@ use std::time::Duration;
 
 use gstreamer as gst;
 use selvedge_node::config::SourceUri;
-use selvedge_stream::rtp::HEADER_LEN;
 use selvedge_units::{Instant, Span};
 
 use super::feed::{Feed, Pulled};
+use super::framing::{self, Framing};
 use super::liveness::Liveness;
 use super::packetizer::Packetizer;
-use super::unit::{Format, Unit};
+use super::unit::Unit;
 use super::{LOOK_AHEAD, Opener, PATIENCE, PERIOD_DEFAULT, Source, elements};
 use crate::error::SourceError;
-use crate::frame::{End, FrameSink, MediaFrame, StreamInfo};
+use crate::frame::{End, FrameSink, StreamInfo};
 use crate::pace::Pacer;
-use crate::picture::mpeg::{self, DisplayOrder};
 use crate::picture::{Codec, jpeg};
-use crate::sound::SoundCutter;
 use crate::thumbnail::Thumbnailer;
-use crate::timeline::{Moments, Timeline};
+use crate::timeline::Moments;
 
 /// How long anything waits before it looks at the stop flag.
 const STOP_POLL: Duration = Duration::from_millis(50);
@@ -49,24 +47,17 @@ impl Source {
             None => {
                 let (first, caps) =
                     first_unit(&mut feed, &opener.what).map_err(|e| opener.explain(e))?;
-                let unknown = || SourceError::CodecUnsupported {
-                    what: opener.what.clone(),
-                    codec: caps.to_string(),
-                };
-                (Format::new(&caps).ok_or_else(unknown)?, Some(first))
+                (framing::format(&opener.what, &caps)?, Some(first))
             }
         };
+        let framing = Framing::new(&opener.what, format, payload_max)?;
         let mut source = Self {
             feed,
-            timeline: Timeline::new(PERIOD_DEFAULT),
-            order: DisplayOrder::default(),
-            packetizer: Packetizer::new(format.codec, payload_max)?,
-            sound: None,
             liveness: Liveness::new(),
             thumbnailer: None,
             ahead: first.into_iter().collect(),
-            info: format.info(),
-            format,
+            info: framing.info(),
+            framing,
             opener,
         };
         source.learn(payload_max)?;
@@ -95,7 +86,7 @@ impl Source {
         &mut self,
         give: impl FnMut(&[u8], Span) + Send + 'static,
     ) -> Result<bool, SourceError> {
-        self.thumbnailer = Thumbnailer::new(self.format.codec, give)?;
+        self.thumbnailer = Thumbnailer::new(self.framing.format.codec, give)?;
         Ok(self.thumbnailer.is_some())
     }
 
@@ -124,30 +115,23 @@ impl Source {
 
     /// Completes `info` from the first units, and prepares for the rest.
     fn learn(&mut self, payload_max: usize) -> Result<(), SourceError> {
-        if let Some((rate, channels)) = self.format.sound {
-            let cutter = SoundCutter::new(rate, channels, payload_max);
-            self.info.period = cutter.period();
-            self.sound = Some(cutter);
-        } else {
-            self.info.period = match self.format.period {
-                Some(period) => period,
-                None => self.measured_period()?,
-            };
+        if !self.framing.is_sound() && self.framing.format.period.is_none() {
+            self.info.period = self.measured_period()?;
+            self.framing.timeline.set_period(self.info.period);
         }
-        self.timeline.set_period(self.info.period);
         let Some(first) = self.ahead.front() else { return Ok(()) };
         let map = first.buffer.map_readable();
         let bytes = map.as_deref().unwrap_or_default();
-        if self.format.codec == Codec::Jpeg {
+        if self.framing.format.codec == Codec::Jpeg {
             let size = jpeg::check(bytes)
                 .map_err(|reason| SourceError::Jpeg { what: self.opener.what.clone(), reason })?;
             self.info.width = Some(size.width.into());
             self.info.height = Some(size.height.into());
         }
         // Only a payloader that has seen a unit knows the parameters; this one is thrown away.
-        let mut scout = Packetizer::new(self.format.codec, payload_max)?;
+        let mut scout = Packetizer::new(self.framing.format.codec, payload_max)?;
         let at = Moments { decode: Span::ZERO, present: Span::ZERO };
-        scout.push(&first.buffer, &self.format.caps, at)?;
+        scout.push(&first.buffer, &self.framing.format.caps, at)?;
         self.info.fmtp = scout.fmtp(bytes);
         Ok(())
     }
@@ -181,11 +165,14 @@ impl Source {
         let mut heard = now();
         while !stop.load(Ordering::Relaxed) {
             let pulled = match self.ahead.pop_front() {
-                Some(unit) => Pulled::Unit(unit, self.format.caps.clone()),
+                Some(unit) => Pulled::Unit(unit, self.framing.format.caps.clone()),
                 None => self.feed.pull(STOP_POLL)?,
             };
             let (frames, end) = match pulled {
-                Pulled::Unit(unit, caps) => (self.frames(unit, &caps)?, None),
+                Pulled::Unit(unit, caps) => {
+                    self.adopt(&caps)?;
+                    (self.framing.frames(unit, self.info.period), None)
+                }
                 Pulled::Nothing => {
                     let waited = now().since(heard);
                     if waited > PATIENCE && !self.feed.is_live() {
@@ -203,8 +190,7 @@ impl Source {
                 }
                 Pulled::End(note) => {
                     let note = note.or_else(|| self.cut_off());
-                    let rest = self.sound.as_mut().and_then(SoundCutter::rest);
-                    (rest.map(sound_buffer).into_iter().collect(), Some(End::Eos { note }))
+                    (self.framing.rest().into_iter().collect(), Some(End::Eos { note }))
                 }
             };
             for (unit, at) in frames {
@@ -227,9 +213,9 @@ impl Source {
     /// What to say of media that end long before the end that their container states.
     fn cut_off(&self) -> Option<String> {
         let whole = self.feed.duration()?;
-        let played = self.timeline.next_decode();
+        let played = self.framing.timeline.next_decode();
         let missing = whole - played;
-        (self.sound.is_none() && missing > CUT_OFF && missing.0 > whole.0 / 10).then(|| {
+        (!self.framing.is_sound() && missing > CUT_OFF && missing.0 > whole.0 / 10).then(|| {
             let (played, whole) = (played.as_secs_f64(), whole.as_secs_f64());
             format!("it ends after {played:.1} s of {whole:.1} s: the file may be cut off")
         })
@@ -241,47 +227,20 @@ impl Source {
             tracing::warn!("{} ended early and begins again: {note}", self.opener.what);
         }
         self.feed = self.opener.feed()?;
-        self.timeline.restart();
-        self.order = DisplayOrder::default();
+        self.framing.restart();
         Ok(())
     }
 
     /// Takes a change of caps in mid-stream, if the stream stays what it was announced to be.
     fn adopt(&mut self, caps: &gst::Caps) -> Result<(), SourceError> {
-        if *caps == self.format.caps {
+        if *caps == self.framing.format.caps {
             return Ok(());
         }
-        let same = |f: &Format| f.codec == self.format.codec && f.sound == self.format.sound;
-        self.format = Format::new(caps).filter(same).ok_or_else(|| SourceError::Pipeline {
-            element: self.opener.what.clone(),
-            message: format!("the stream changed to {caps}"),
-        })?;
-        if let Some(period) = self.format.period {
-            self.timeline.set_period(period);
+        self.framing.adopt(caps)?;
+        if let Some(period) = self.framing.format.period {
+            self.framing.timeline.set_period(period);
         }
         Ok(())
-    }
-
-    /// The frames that a unit makes: one of a picture, any number of sound.
-    fn frames(
-        &mut self,
-        unit: Unit,
-        caps: &gst::Caps,
-    ) -> Result<Vec<(gst::Buffer, Moments)>, SourceError> {
-        self.adopt(caps)?;
-        let map = unit.buffer.map_readable().ok();
-        let bytes = map.as_deref().unwrap_or_default();
-        if let Some(cutter) = &mut self.sound {
-            cutter.push(bytes);
-            return Ok(cutter.blocks().into_iter().map(sound_buffer).collect());
-        }
-        let lag = match self.format.codec {
-            Codec::Mpv => mpeg::headers(bytes).map_or(1, |headers| self.order.lag(&headers)),
-            _ => 0,
-        };
-        drop(map);
-        let at = self.timeline.place(unit.pts, unit.dts, self.info.period * lag);
-        Ok(vec![(unit.buffer, at)])
     }
 
     fn offer(
@@ -290,33 +249,13 @@ impl Source {
         at: Moments,
         sink: &mut dyn FrameSink,
     ) -> Result<(), SourceError> {
-        self.packetizer.push(unit, &self.format.caps, at)?;
-        let packets = self.packetizer.packets().collect::<Vec<_>>();
-        let Some(stamp) = packets.first().and_then(|packet| packet.get(4..8)) else {
-            tracing::debug!("a unit of {} made no packets", self.opener.what);
-            return Ok(());
-        };
-        debug_assert!(packets.iter().all(|packet| packet.len() > HEADER_LEN));
-        let rtp_timestamp = stamp.iter().fold(0, |value, &byte| value << 8 | u32::from(byte));
+        let Some(picture) = self.framing.offer(unit, at, sink)? else { return Ok(()) };
         self.liveness.frame();
-        let map = unit.map_readable().ok();
-        let picture = self.format.codec.picture(map.as_deref().unwrap_or_default());
-        sink.offer(MediaFrame {
-            picture,
-            media_time: at.present,
-            decode_time: at.decode,
-            rtp_timestamp,
-            packets: &packets,
-        });
         if let Some(thumbnailer) = &mut self.thumbnailer {
             thumbnailer.feed_buffer(picture, at.present, unit);
         }
         Ok(())
     }
-}
-
-fn sound_buffer((bytes, at): (Vec<u8>, Moments)) -> (gst::Buffer, Moments) {
-    (gst::Buffer::from_mut_slice(bytes), at)
 }
 
 fn first_unit(feed: &mut Feed, what: &str) -> Result<(Unit, gst::Caps), SourceError> {

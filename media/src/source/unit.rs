@@ -18,8 +18,12 @@ pub(super) struct Unit {
 
 impl Unit {
     pub(super) fn new(sample: &gst::Sample) -> Option<Self> {
-        let buffer = sample.buffer_owned()?;
-        let segment = sample.segment().and_then(|s| s.downcast_ref::<gst::ClockTime>());
+        Some(Self::in_segment(sample.buffer_owned()?, sample.segment()))
+    }
+
+    /// A buffer whose times are of this segment.
+    pub(super) fn in_segment(buffer: gst::Buffer, segment: Option<&gst::Segment>) -> Self {
+        let segment = segment.and_then(|s| s.downcast_ref::<gst::ClockTime>());
         let running = |time: Option<gst::ClockTime>| {
             let time = time?;
             let signed = match segment {
@@ -29,7 +33,7 @@ impl Unit {
             i64::try_from(signed.nseconds()).ok()
         };
         let (pts, dts) = (running(buffer.pts()), running(buffer.dts()));
-        Some(Self { buffer, pts, dts })
+        Self { buffer, pts, dts }
     }
 }
 

@@ -9,6 +9,7 @@
 //! `departure` of that packet's size, send it, say `sent`; `poll_settled` until it is empty.
 //! Arrivals while waiting change the choice, so poll again after each wait.
 
+mod ahead;
 mod offered;
 mod pace;
 mod queue;
@@ -17,12 +18,13 @@ mod surface;
 
 use std::collections::VecDeque;
 
-use selvedge_sched::{Discipline, Head, Scheduler, StreamIndex, Verdict};
+use selvedge_sched::{Discipline, Scheduler, StreamIndex, Verdict};
 use selvedge_stream::{
     Contract, DropReason, Fate, Frame, Kind, Late, Ledger, PayloadSpan, References,
 };
 use selvedge_units::{Bitrate, Bytes, Instant, Span};
 
+use ahead::FetchAhead;
 pub use offered::RateMeter;
 pub use pace::Pacer;
 use queue::{Pending, StreamQueue};
@@ -96,6 +98,17 @@ pub struct Link {
     backlog: Bytes,
     /// The packet last returned by `poll_transmit`.
     next: Option<StreamIndex>,
+    grant: Option<Grant>,
+    ahead: FetchAhead,
+}
+
+/// A burst: a stream whose next frames may follow the last one without another decision.
+#[derive(Clone, Copy, Debug)]
+struct Grant {
+    stream: StreamIndex,
+    left: Bytes,
+    /// No head is due before this, and all that waits can be sent before it, in any order.
+    until: Instant,
 }
 
 impl Link {
@@ -117,12 +130,15 @@ impl Link {
             watched: Instant::ZERO,
             backlog: Bytes(0),
             next: None,
+            grant: None,
+            ahead: FetchAhead::default(),
         }
     }
 
     /// Adds a stream.
     pub fn add_stream(&mut self, contract: Contract) -> StreamIndex {
-        let stream = self.scheduler.add(&contract);
+        // Where there is a delay each frame's deadline is stated: it is known here.
+        let stream = self.scheduler.add(&Contract { delay: None, ..contract });
         let at = stream.0 as usize;
         if self.queues.len() <= at {
             self.queues.resize_with(at + 1, || None);
@@ -139,6 +155,7 @@ impl Link {
     pub fn remove_stream(&mut self, now: Instant, stream: StreamIndex) {
         let at = stream.0 as usize;
         let Some(mut queue) = self.queues.get_mut(at).and_then(Option::take) else { return };
+        self.grant = None;
         self.scheduler.remove(stream);
         if self.next == Some(stream) {
             self.next = None;
@@ -238,6 +255,9 @@ impl Link {
             // All that was there fits, by induction. With the new frame the last to finish does
             // so at `fits_by` at most; who is due after the new frame is due later still.
             let fits_by = now.max(self.free_at()) + self.backlog / self.params.rate + self.guard();
+            if self.grant.is_some_and(|grant| fits_by > grant.until.min(deadline)) {
+                self.grant = None;
+            }
             if selection && fits_by > deadline {
                 self.select(now);
             }
@@ -305,13 +325,10 @@ impl Link {
         let at = stream.0 as usize;
         let Some(queue) = self.queues[at].as_mut() else { return };
         while let Some(head) = queue.frames.front() {
-            if self.scheduler.head_deadline(stream).is_none() {
-                let frame = &head.frame;
-                let stated = frame.deadline.is_some() || queue.contract.delay.is_some();
-                let deadline = stated.then_some(head.deadline);
-                let (arrival, kind, size) = (frame.arrival, frame.kind, frame.size);
-                let head = Head { arrival, kind, deadline, size };
-                self.scheduler.push_head(stream, head);
+            if self.scheduler.head_deadline(stream).is_none()
+                && let Some(next) = queue.head()
+            {
+                self.scheduler.push_head(stream, next);
             }
             let Some(reason) = head.given_up else { break };
             self.scheduler.forfeit(stream);
@@ -335,6 +352,10 @@ impl Link {
     pub fn poll_transmit(&mut self, now: Instant) -> Option<Transmit> {
         self.watch(now);
         self.next = None;
+        if let Some(granted) = self.granted(now) {
+            self.next = Some(granted.stream);
+            return Some(granted);
+        }
         loop {
             self.expire(now);
             let stream = self.scheduler.choose(now)?;
@@ -351,6 +372,8 @@ impl Link {
                 continue;
             }
             self.next = Some(stream);
+            self.ahead.fetch(now, &self.scheduler, &self.queues, &self.ledgers);
+            self.grant = self.grant_to(now, stream);
             return Some(Transmit {
                 stream,
                 frame: head.frame,
@@ -358,6 +381,34 @@ impl Link {
                 deadline: self.scheduler.head_deadline(stream).unwrap_or(head.deadline),
             });
         }
+    }
+
+    /// Whether the chosen stream may go on with its next frames for as long as the link's burst
+    /// lasts: where all that waits can be sent before the first deadline of all, in any order, no
+    /// deadline is broken that single decisions would keep (ShareStreams, section 4.3, makes a
+    /// like use of a block). Only under disciplines that go by deadline: others share by order.
+    fn grant_to(&self, now: Instant, stream: StreamIndex) -> Option<Grant> {
+        let queue = self.queues[stream.0 as usize].as_ref()?;
+        let bursts = self.params.burst >= self.params.mtu + self.params.mtu;
+        if !bursts || queue.frames.len() < 2 || !queue.contract.work_conserving {
+            return None;
+        }
+        let until = self.scheduler.first_deadline(now)?;
+        let all_sent = now.max(self.free_at()) + self.backlog / self.params.rate + self.guard();
+        (all_sent <= until).then_some(Grant { stream, left: self.params.burst, until })
+    }
+
+    /// The next packet of the burst that was granted, if there is one.
+    fn granted(&mut self, now: Instant) -> Option<Transmit> {
+        let grant = self.grant.take_if(|grant| now < grant.until)?;
+        let stream = grant.stream;
+        let head = *self.queues[stream.0 as usize].as_ref()?.frames.front()?;
+        let deadline = self.scheduler.head_deadline(stream)?;
+        if head.given_up.is_some() || head.left > grant.left {
+            return None;
+        }
+        self.grant = Some(grant);
+        Some(Transmit { stream, frame: head.frame, packet: head.packets_sent, deadline })
     }
 
     fn expire(&mut self, now: Instant) {
@@ -408,6 +459,9 @@ impl Link {
         self.pacer.take(now, size);
         self.sent.add(now, size);
         self.sent_bytes += size;
+        if let Some(grant) = &mut self.grant {
+            grant.left = grant.left - size;
+        }
         let at = stream.0 as usize;
         let Some(queue) = self.queues[at].as_mut() else { return };
         let Some(head) = queue.frames.front_mut() else { return };
@@ -419,7 +473,10 @@ impl Link {
         if last {
             let frame = head.frame;
             queue.frames.pop_front();
-            let served = self.scheduler.serve(stream);
+            let served = match queue.head() {
+                Some(next) => self.scheduler.serve_and_push(stream, next),
+                None => self.scheduler.serve(stream),
+            };
             let on_time = !served.late && now <= served.deadline;
             let fate = Fate::Sent { on_time, queueing: now.since(frame.arrival) };
             settle(&mut self.settled, &mut self.ledgers[at], stream, &frame, fate, now);

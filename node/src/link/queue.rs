@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 
+use selvedge_sched::Head;
 use selvedge_stream::{Contract, DropReason, Frame, Kind};
 use selvedge_units::{Bytes, Instant};
 
@@ -54,6 +55,14 @@ impl StreamQueue {
         });
         self.last_deadline = Some(deadline);
         deadline
+    }
+
+    /// The first frame that waits, as the scheduler is to see it.
+    pub(super) fn head(&self) -> Option<Head> {
+        let Pending { frame, deadline, .. } = self.frames.front()?;
+        let stated = frame.deadline.is_some() || self.contract.delay.is_some();
+        let deadline = stated.then_some(*deadline);
+        Some(Head { arrival: frame.arrival, kind: frame.kind, deadline, size: frame.size })
     }
 
     /// Whether a frame that the newest one refers to is lost, or can never be known.

@@ -190,6 +190,7 @@ impl Inlet {
             last: false,
             refs,
             left_ms: 0,
+            deadline_ms: 0,
         };
         let frame = Frame {
             seq,
@@ -207,44 +208,62 @@ impl Inlet {
         })
     }
 
+    /// Puts a frame into pool and ring, as soon as there is room if the stream waits for that.
     fn place(
         &mut self,
-        mut frame: Frame,
-        mut tag: FrameTag,
+        frame: Frame,
+        tag: FrameTag,
         timestamp: u32,
         packets: &[&[u8]],
     ) -> Result<(), DropReason> {
         if packets.is_empty() || packets.len() > usize::from(u16::MAX) {
             return Err(DropReason::Unusable);
         }
-        let mut room = 0;
-        for packet in packets {
-            let payload = Packet::parse(packet).map_err(|_| DropReason::Unusable)?.payload;
-            if payload.len() > self.payload_max {
+        loop {
+            match self.try_place(frame, tag, timestamp, packets) {
+                Err(DropReason::Full) if self.full == WhenFull::Block => self.wait_a_moment()?,
+                done => return done,
+            }
+        }
+    }
+
+    fn try_place(
+        &mut self,
+        mut frame: Frame,
+        mut tag: FrameTag,
+        timestamp: u32,
+        packets: &[&[u8]],
+    ) -> Result<(), DropReason> {
+        // Each packet's own fixed header is replaced by one as long at most: this is enough.
+        let longest = |packet: &&[u8]| PACKET_HEADER_LEN + packet.len() + rtp::EXTENSION_LEN;
+        let room = packets.iter().map(longest).sum();
+        let mut reservation = self.pool.reserve(room).map_err(|error| match error {
+            PoolError::Full { .. } => DropReason::Full,
+            PoolError::TooLarge { .. } => DropReason::Unusable,
+        })?;
+        if self.ring.free() == 0 {
+            return Err(DropReason::Full);
+        }
+        let mut writer = PacketWriter::new(reservation.bytes_mut());
+        let mut sequence = self.sequence;
+        for (n, packet) in packets.iter().enumerate() {
+            let packet = Packet::parse(packet).map_err(|_| DropReason::Unusable)?;
+            if packet.payload.len() > self.payload_max {
                 return Err(DropReason::Unusable);
             }
-            let len = rtp::packet_len(payload.len());
-            room += PACKET_HEADER_LEN + len;
-            frame.size += Bytes(len as u64 + self.overhead);
-        }
-        self.wait_for_room(room)?;
-        let first_sequence = self.sequence;
-        let mut reservation = self.pool.reserve(room).map_err(|_| DropReason::Full)?;
-        let mut writer = PacketWriter::new(reservation.bytes_mut());
-        for (n, packet) in packets.iter().enumerate() {
-            let Ok(packet) = Packet::parse(packet) else { return Err(DropReason::Unusable) };
             tag.first = n == 0;
             tag.last = n + 1 == packets.len();
-            let header =
-                Header { sequence: self.sequence, timestamp, ssrc: self.ssrc, ..packet.header };
-            let Ok(out) = writer.push_with(rtp::packet_len(packet.payload.len())) else {
-                self.sequence = first_sequence;
-                return Err(DropReason::Unusable);
-            };
+            let header = Header { sequence, timestamp, ssrc: self.ssrc, ..packet.header };
+            let len = rtp::packet_len(packet.payload.len());
+            let out = writer.push_with(len).map_err(|_| DropReason::Unusable)?;
             rtp::write_packet(out, header, tag, packet.payload);
-            self.sequence = self.sequence.wrapping_add(1);
+            frame.size += Bytes(len as u64 + self.overhead);
+            sequence = sequence.wrapping_add(1);
         }
+        let written = writer.written();
+        reservation.truncate(written);
         frame.payload = reservation.commit();
+        self.sequence = sequence;
         // The room was there before, and only this thread takes of it.
         self.ring.push(frame).map_err(|_| DropReason::Full)?;
         self.ready.set(self.stream);
@@ -252,24 +271,14 @@ impl Inlet {
         Ok(())
     }
 
-    /// Returns once ring and pool have room, or says why they will not.
-    fn wait_for_room(&mut self, room: usize) -> Result<(), DropReason> {
-        loop {
-            let pool = self.pool.reserve(room).map(drop);
-            match pool {
-                Err(PoolError::TooLarge { .. }) => return Err(DropReason::Unusable),
-                Ok(()) if self.ring.free() > 0 => return Ok(()),
-                _ => {}
-            }
-            if self.full == WhenFull::Drop {
-                return Err(DropReason::Full);
-            }
-            if self.stop.load(Ordering::Relaxed) || self.ring.is_abandoned() {
-                return Err(DropReason::Removed);
-            }
-            self.ready.set(self.stream);
-            self.waker.wake();
-            self.clock.sleep_until(self.clock.now() + Span::from_millis(1));
+    /// Lets the engine make room, or says why it will not.
+    fn wait_a_moment(&self) -> Result<(), DropReason> {
+        if self.stop.load(Ordering::Relaxed) || self.ring.is_abandoned() {
+            return Err(DropReason::Removed);
         }
+        self.ready.set(self.stream);
+        self.waker.wake();
+        self.clock.sleep_until(self.clock.now() + Span::from_millis(1));
+        Ok(())
     }
 }

@@ -51,12 +51,6 @@ impl ClockRate {
     const fn units(self, at: Instant) -> u32 {
         (at.0 as u128 * self.0.get() as u128 / 1_000_000_000) as u32
     }
-
-    /// Ticks in nanoseconds, saturating.
-    fn nanos(self, units: i64) -> i64 {
-        let nanos = i128::from(units) * 1_000_000_000 / i128::from(self.0.get());
-        i64::try_from(nanos).unwrap_or(if nanos < 0 { i64::MIN } else { i64::MAX })
-    }
 }
 
 /// Tells a frame's deadline by its number, on the clock of the meter's own instants.
@@ -86,7 +80,8 @@ pub struct StreamMeter {
 }
 
 impl StreamMeter {
-    /// A meter that estimates deadlines from the packets.
+    /// A meter that knows deadlines from the packets: to 1 ms, but for the constant part of the
+    /// way's delay, which is taken to be the least that it sees.
     #[must_use]
     pub fn new(rate: ClockRate) -> Self {
         Self {
@@ -96,7 +91,7 @@ impl StreamMeter {
             candidate: None,
             sequence: Sequence::default(),
             jitter: Jitter::default(),
-            playout: Playout::new(rate),
+            playout: Playout::default(),
             frames: FrameLog::default(),
             bare: BareFrames::default(),
             tagged: false,
@@ -144,6 +139,7 @@ impl StreamMeter {
             Arrival::Restarted(number) => {
                 self.restarts += 1;
                 self.jitter.restart();
+                self.playout.restart();
                 self.bare.restart();
                 number
             }
@@ -166,7 +162,8 @@ impl StreamMeter {
             return;
         };
         self.tagged = true;
-        let packet = TaggedPacket { number, timestamp: header.timestamp, tag, now };
+        self.playout.observe(now, &tag);
+        let packet = TaggedPacket { number, tag, now };
         self.frames.handle(packet, |seq, evidence| {
             let estimate = self.playout.is_on_time(evidence);
             let stated = self.deadlines.as_ref().and_then(|deadline_of| deadline_of(seq));
@@ -293,8 +290,7 @@ pub struct MeterSnapshot {
     pub jitter_units: u64,
     /// The same in milliseconds.
     pub jitter_ms: f64,
-    /// Delay that queues on the way added to the last whole frame, above the least seen,
-    /// milliseconds, as far as it can be told.
+    /// Delay that queues on the way added to the last packet, above the least seen, milliseconds.
     pub queueing_ms: Option<f64>,
     /// Frames settled: complete, incomplete, and unseen.
     pub frames: u64,

@@ -83,6 +83,7 @@ fn a_meter_allocates_only_when_it_is_made() {
                 last: n % 3 == 2,
                 refs: References { near: 1, far: 0 },
                 left_ms: 9,
+                deadline_ms: n as u16,
             };
             write_packet(&mut bytes, header, tag, &[]);
             meter.handle_packet(Instant(u64::from(n) * 1_000_000), &bytes);

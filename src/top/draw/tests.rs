@@ -26,7 +26,7 @@ fn watching() -> State {
 fn a_wide_terminal_shows_all() {
     let shown = picture(&watching(), 140, 16);
     let expected = [
-        "selvedge top 127.0.0.1:7700  studio  up 0:01:01  3 streams",
+        "selvedge top 127.0.0.1:7700  studio  up 0:01:01  streams: 3",
         "uplink dwcs: 2.94 Mbit/s of 3.00 Mbit/s sent, 4.10 Mbit/s offered, 7 frames wait",
         "stream           state           rate on time decodable violations      wait \
          decodable of late    dropped",
@@ -82,7 +82,7 @@ fn a_silent_node_is_named_and_its_last_snapshot_stays() {
     assert!(picture(&state, 60, 5)[0].starts_with("selvedge top here  no node answers"));
     state = watching();
     state.take(Err("no node answers".into()));
-    let shown = picture(&state, 100, 12);
+    let shown = picture(&state, 60, 12);
     assert!(
         shown[0].contains("no node answers") && shown.iter().any(|line| line.starts_with("lobby"))
     );

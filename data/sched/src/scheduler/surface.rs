@@ -17,6 +17,23 @@ impl Scheduler {
         slot.flags.has(Flags::HEAD).then_some(slot.deadline)
     }
 
+    /// A moment before which no head is due, of all that there are: the earliest deadline, if the
+    /// discipline goes by deadline and no head waits to become ready; else something earlier may
+    /// be said. `None` if there is no head, or the discipline does not go by deadline. O(1) after
+    /// `poll_expired`.
+    #[must_use]
+    #[inline]
+    pub fn first_deadline(&self, now: Instant) -> Option<Instant> {
+        if !self.deadline_first {
+            return None;
+        }
+        let first = self.core.selection.winner_at_hand()?;
+        let deadline = self.core.slots[first.leaf as usize].deadline;
+        // A head that waits is due after it is ready.
+        let quiet = self.core.waiting.is_after(deadline.0);
+        Some(if quiet { deadline } else { now.min(deadline) })
+    }
+
     /// The earliest moment after `now` at which a head expires or becomes ready; `None` if there
     /// is none, as of work-conserving streams whose queues are all empty. To come back later than
     /// that delays misses and frames; to come back earlier does no harm. O(1) after

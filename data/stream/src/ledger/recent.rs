@@ -6,6 +6,7 @@ use alloc::vec;
 use selvedge_units::Instant;
 
 use crate::Histogram;
+use crate::fetch::prefetch;
 
 const BUCKETS: u32 = 10;
 const NANOS_PER_SECOND: u64 = 1_000_000_000;
@@ -77,6 +78,14 @@ impl RecentBuckets {
         if *of == second {
             count(bucket);
         }
+    }
+
+    /// Asks for the memory that counting in a second will touch, but for the delay's bucket.
+    pub(super) fn fetch_ahead(&self, second: Second) {
+        let (of, bucket) = &self.buckets[(second.0 % BUCKETS) as usize];
+        prefetch(of);
+        prefetch(&bucket.frames);
+        bucket.queueing.fetch_ahead();
     }
 
     /// The sum of the ten seconds up to this one.

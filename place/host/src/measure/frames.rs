@@ -9,7 +9,7 @@ use selvedge_stream::References;
 use selvedge_stream::rtp::FrameTag;
 use selvedge_units::Instant;
 
-use super::playout::{Evidence, signed};
+use super::playout::Evidence;
 
 /// Frames that may begin while an earlier one is still not whole.
 const AHEAD_MAX: u64 = 8;
@@ -68,8 +68,6 @@ impl Slot {
 pub(super) struct TaggedPacket {
     /// Its sequence number, made whole; packets come here once each.
     pub(super) number: u64,
-    /// Media time.
-    pub(super) timestamp: u32,
     /// What it tells of its frame.
     pub(super) tag: FrameTag,
     /// When it came.
@@ -191,7 +189,7 @@ impl FrameLog {
 
     /// The frame's slot, with the packet entered.
     fn slot(slots: &mut [Option<Slot>], packet: TaggedPacket, seq: u64) -> &mut Slot {
-        let TaggedPacket { number, timestamp, tag, now } = packet;
+        let TaggedPacket { number, tag, now } = packet;
         let fresh = Slot {
             seq,
             refs: tag.refs,
@@ -199,8 +197,7 @@ impl FrameLog {
             last: None,
             packets: 0,
             evidence: Evidence {
-                timestamp,
-                deadline: i64::MAX,
+                deadline_ms: tag.deadline_ms,
                 left_ms: i16::MAX,
                 whole: Instant::ZERO,
             },
@@ -214,9 +211,7 @@ impl FrameLog {
         slot.packets += 1;
         slot.first = slot.first.or_else(|| tag.first.then_some(number));
         slot.last = slot.last.or_else(|| tag.last.then_some(number));
-        let left_ns = i64::from(tag.left_ms) * 1_000_000;
         let evidence = &mut slot.evidence;
-        evidence.deadline = evidence.deadline.min(signed(now).saturating_add(left_ns));
         evidence.left_ms = evidence.left_ms.min(tag.left_ms);
         evidence.whole = evidence.whole.max(now);
         slot
@@ -274,9 +269,10 @@ mod tests {
             last: part + 1 == of,
             refs,
             left_ms: 10,
+            deadline_ms: 0,
         };
         let number = (1 << 40) + u64::from(seq) * of + part;
-        TaggedPacket { number, timestamp: seq, tag, now: Instant(u64::from(seq)) }
+        TaggedPacket { number, tag, now: Instant(u64::from(seq)) }
     }
 
     fn whole(log: &mut FrameLog, seq: u32, near: u16, on_time: bool) {

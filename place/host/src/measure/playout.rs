@@ -1,54 +1,37 @@
 //! When a frame's deadline is, by the receiver's clock.
 //!
-//! Each packet tells how long before its frame's deadline it was sent. So its arrival plus that
-//! time is the deadline, by the receiver's clock, plus the packet's own delay on the way; the
-//! earliest such sum over a frame's packets is the frame's *evidence*. The two clocks' distance
-//! and the shortest delay that the way allows cannot be told apart from one side, and need not
-//! be: a player that plays each frame at its deadline plus both is right. A frame is on time if
-//! its last packet came by then, that is, if queues on the way took no more than the time left.
+//! Each packet tells, by its sender's clock and in whole milliseconds modulo 2^16, when it was sent
+//! and when its frame is due. What lies between its sending by that clock and its coming by ours is
+//! the distance of the clocks and its delay on the way. Neither can be told from the other from one
+//! end, and need not be: a player that shows each frame at its deadline plus the distance plus the
+//! *shortest* delay is right. That sum is the least that was ever seen, as in RFC 6817 (LEDBAT,
+//! section 3.4.2); here it is called the *floor*. A frame is on time if its last packet came by its
+//! deadline plus the floor, that is, if queues on the way took no more than the time left.
 //!
-//! What must be found is by how much a frame's evidence exceeds that: the delay that all its
-//! packets had in common, above the shortest. It needs a common scale for successive frames, and
-//! media time is the only one in the packets: evidence minus media time is
-//! `clock distance + delay + (deadline - media time)`. The last term varies too: with the
-//! reordering of pictures (up to some periods, to and fro within a few frames) and with the
-//! jitter of the source. Hence:
+//! Exactness: both of the sender's times are cut to the millisecond, so once a packet has come by
+//! the shortest way a frame is judged within 1 ms of the truth. What cannot be seen is a queue that
+//! stood from the first packet on; until it is gone, frames are judged leniently. Clocks drift apart
+//! by up to 100 millionths, so the floor is let rise by that; a queue that never empties is
+//! forgotten at the same pace (0.1 ms a second).
 //!
-//! - A *standing queue* is the least of this sum over the last frames, above the least that this
-//!   has ever been (as CoDel finds one, RFC 8289 section 3.2): reordering and jitter cancel, for
-//!   every stretch of frames has its least. The second least is taken, so that one outlier from
-//!   a source's start does not shift the scale.
-//! - A *spike* is what a frame's sum has above the greatest of the frames before: more than
-//!   reordering and jitter explain.
-//!
-//! The larger of both is taken off the evidence. Errors lean to leniency: a queue that stood
-//! before the first packet, and the first frames of a growing one, cannot be seen. Clocks drift
-//! apart by up to 100 millionths, so the least is let rise by that; a standing queue would be
-//! forgotten at the same pace (0.36 s per hour).
+//! The sender's milliseconds are compared by serial number (RFC 1982): what is meant is the nearest
+//! instant within 32.768 s. Packets sent longer than that before their deadline do not tell when
+//! they were sent; a frame of such packets alone counts as on time.
 
+use selvedge_stream::rtp::FrameTag;
 use selvedge_units::Instant;
 
-use super::ClockRate;
-
-/// Frames whose least is that of the present.
-const STANDING: usize = 16;
-/// Frames whose greatest is what reordering and jitter explain.
-const HISTORY: usize = 64;
 /// Clocks may drift apart by one part in this many.
-const DRIFT: i64 = 10_000;
-/// Times left are told in whole milliseconds, and sources jitter; a frame this late is on time.
-const TOLERANCE_NS: i64 = 2_000_000;
-/// Media time that steps by less or more than this, in seconds, has begun anew.
-const STEP_BACK_MAX_S: i64 = 2;
-const STEP_MAX_S: i64 = 10;
+const DRIFT: u64 = 10_000;
+const MS: i64 = 1_000_000;
+/// After this many nanoseconds the sender's milliseconds begin again.
+const CYCLE: i64 = (1 << 16) * MS;
 
 /// What a whole frame's packets told, together.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Evidence {
-    /// Media time, as in its packets.
-    pub(super) timestamp: u32,
-    /// The least of arrival plus time left, over its packets; nanoseconds.
-    pub(super) deadline: i64,
+    /// The frame's deadline by the sender's clock, milliseconds modulo 2^16.
+    pub(super) deadline_ms: u16,
     /// The least time left, over its packets; milliseconds.
     pub(super) left_ms: i16,
     /// When the last of its packets came.
@@ -56,109 +39,142 @@ pub(super) struct Evidence {
 }
 
 /// Estimates deadlines of one stream's frames. Constant memory.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Playout {
-    rate: ClockRate,
-    /// The last frame's timestamp, and that made whole, in units of the clock rate.
-    timestamp: u32,
-    media: i64,
-    /// Evidence minus media time of the last frames, nanoseconds, the newest at `count - 1`.
-    sums: [i64; HISTORY],
-    count: usize,
-    /// The least second least so far, and when it was last let rise.
-    floor: i64,
+    /// Distance of the clocks and shortest delay, nanoseconds modulo [`CYCLE`]; none before the
+    /// first packet.
+    floor: Option<i64>,
+    /// Until when it was let rise.
     raised: Instant,
     excess: i64,
 }
 
 impl Playout {
-    pub(super) const fn new(rate: ClockRate) -> Self {
-        Self {
-            rate,
-            timestamp: 0,
-            media: 0,
-            sums: [0; HISTORY],
-            count: 0,
-            floor: i64::MAX,
-            raised: Instant::ZERO,
-            excess: 0,
-        }
+    /// Forgets the floor: the next packet's sender has another clock.
+    pub(super) fn restart(&mut self) {
+        *self = Self::default();
     }
 
-    /// Forgets the scale: the next frame belongs to another clock.
-    pub(super) const fn restart(&mut self) {
-        self.count = 0;
-        self.floor = i64::MAX;
-        self.excess = 0;
-    }
-
-    /// What queues on the way add now, above the shortest delay seen; nanoseconds.
+    /// What queues on the way added to the last packet, above the shortest delay; nanoseconds.
     pub(super) const fn excess(&self) -> i64 {
         self.excess
     }
 
-    /// Whether a frame that is whole came by its deadline.
-    pub(super) fn is_on_time(&mut self, frame: Evidence) -> bool {
-        self.observe(frame);
-        // Its sender had missed the deadline already.
-        if frame.left_ms < 0 {
-            return false;
-        }
-        let deadline = frame.deadline.saturating_sub(self.excess).saturating_add(TOLERANCE_NS);
-        signed(frame.whole) <= deadline
-    }
-
-    fn observe(&mut self, frame: Evidence) {
-        self.advance_media(frame.timestamp);
-        let sum = frame.deadline.saturating_sub(self.rate.nanos(self.media));
-        // Only a full history says what is usual.
-        let usual = if self.count >= HISTORY {
-            self.sums.iter().copied().max().unwrap_or(sum)
-        } else {
-            sum
-        };
-        self.sums[self.count % HISTORY] = sum;
-        // Counting stays in one cycle above the history's length: it never overflows.
-        self.count = if self.count + 1 < 2 * HISTORY { self.count + 1 } else { HISTORY };
-        let Some(low) = self.second_least() else { return };
-        let passed = signed(frame.whole).saturating_sub(signed(self.raised));
-        self.raised = frame.whole;
-        self.floor = self.floor.saturating_add(passed.max(0) / DRIFT).min(low);
-        let standing = low.saturating_sub(self.floor);
-        let spike = sum.saturating_sub(usual);
-        self.excess = standing.max(spike).max(0);
-    }
-
-    /// Makes the timestamp whole, and begins anew where media time does.
-    fn advance_media(&mut self, timestamp: u32) {
-        let step = i64::from(timestamp.wrapping_sub(self.timestamp).cast_signed());
-        self.timestamp = timestamp;
-        if self.count == 0 {
-            self.media = 0;
+    /// Takes a packet's times. O(1).
+    pub(super) fn observe(&mut self, now: Instant, tag: &FrameTag) {
+        let Some(sent) = tag.sent_ms() else { return };
+        let Some(floor) = self.floor else {
+            self.floor = Some(apart(now, sent, 0));
+            self.raised = now;
             return;
-        }
-        let second = i64::from(self.rate.hertz());
-        if step < -STEP_BACK_MAX_S * second || step > STEP_MAX_S * second {
-            self.restart();
-        }
-        self.media = self.media.saturating_add(step);
+        };
+        let rise = now.since(self.raised).0 / DRIFT;
+        // A receiver's clock that was set back goes on from there.
+        self.raised = now.min(Instant(self.raised.0 + rise * DRIFT));
+        let floor = (floor + (rise % CYCLE as u64).cast_signed()) % CYCLE;
+        let above = apart(now, sent, floor);
+        self.floor = Some(floor + above.min(0));
+        self.excess = above.max(0);
     }
 
-    /// The second least sum of the last frames; `None` while there is only one.
-    fn second_least(&self) -> Option<i64> {
-        let (mut least, mut second) = (i64::MAX, None);
-        for back in 1..=self.count.min(STANDING) {
-            let sum = self.sums[(self.count - back) % HISTORY];
-            if back > 1 {
-                second = Some(second.unwrap_or(i64::MAX).min(sum.max(least)));
-            }
-            least = least.min(sum);
+    /// Whether a frame that is whole came by its deadline; its packets were observed before.
+    pub(super) fn is_on_time(&self, frame: Evidence) -> bool {
+        match (frame.left_ms, self.floor) {
+            (i16::MIN, _) => false,
+            (i16::MAX, _) => true,
+            (left, None) => left >= 0,
+            (_, Some(floor)) => apart(frame.whole, frame.deadline_ms, floor) <= 0,
         }
-        second
     }
 }
 
-/// An instant on a scale that knows minus.
-pub(super) fn signed(at: Instant) -> i64 {
-    i64::try_from(at.0).unwrap_or(i64::MAX)
+/// Nanoseconds from a moment of the sender's clock, the floor added, to an instant of ours:
+/// the one nearest to zero of all that it may be, -[`CYCLE`] / 2 .. [`CYCLE`] / 2.
+fn apart(at: Instant, sender_ms: u16, floor: i64) -> i64 {
+    let at = (at.0 % CYCLE.cast_unsigned()).cast_signed();
+    let difference = at - i64::from(sender_ms) * MS - floor;
+    (difference + CYCLE / 2).rem_euclid(CYCLE) - CYCLE / 2
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use selvedge_stream::rtp::{Header, Packet, packet_len, stamp_deadline, write_packet};
+    use selvedge_stream::{Kind, References};
+
+    /// A tag as a sender stamps it: due and sent at these nanoseconds of its clock.
+    fn tag(deadline: u64, sent: u64) -> FrameTag {
+        let tag = FrameTag {
+            seq: 0,
+            kind: Kind::Still,
+            referenced: false,
+            first: true,
+            last: true,
+            refs: References::NONE,
+            left_ms: 0,
+            deadline_ms: 0,
+        };
+        let header = Header { marker: true, payload_type: 96, sequence: 0, timestamp: 0, ssrc: 0 };
+        let mut bytes = vec![0; packet_len(0)];
+        write_packet(&mut bytes, header, tag, &[]);
+        stamp_deadline(&mut bytes, Instant(deadline), Instant(sent));
+        Packet::parse(&bytes).unwrap().tag.unwrap()
+    }
+
+    /// Whether a frame of one packet is on time.
+    fn judge(playout: &mut Playout, deadline: u64, sent: u64, came: u64) -> bool {
+        let FrameTag { deadline_ms, left_ms, .. } = tag(deadline, sent);
+        playout.observe(Instant(came), &tag(deadline, sent));
+        playout.is_on_time(Evidence { deadline_ms, left_ms, whole: Instant(came) })
+    }
+
+    const SECOND: u64 = 1_000_000_000;
+
+    #[test]
+    fn far_deadlines_are_not_mistaken_for_near_ones() {
+        let mut playout = Playout::default();
+        assert!(judge(&mut playout, 100 * SECOND, 0, SECOND));
+        assert!(!judge(&mut playout, 0, 100 * SECOND, 101 * SECOND));
+        assert!(playout.floor.is_none());
+        assert!(judge(&mut playout, 132 * SECOND, 100 * SECOND, 101 * SECOND));
+        assert!(!judge(&mut playout, 100 * SECOND, 132 * SECOND, 133 * SECOND));
+        assert!(judge(&mut playout, 200 * SECOND, 133 * SECOND, 134 * SECOND));
+    }
+
+    proptest! {
+        /// Any clocks, any delay in common, any queue up to 10 s: within 1 ms of the truth.
+        #[test]
+        fn within_a_millisecond_of_a_shared_clock(
+            sender in 0..u64::MAX / 4,
+            receiver in 0..u64::MAX / 4,
+            base in 0..2_000_000_000_u64,
+            frames in proptest::collection::vec(
+                (0..40_000_000_u64, 0..3_000_000_000_u64, prop_oneof![
+                    Just(0), 0..4_000_000_u64, 0..10_000_000_000_u64
+                ]),
+                1..200,
+            ),
+        ) {
+            let mut playout = Playout::default();
+            // By the shortest way once, on a millisecond of the sender's clock.
+            let mut at = sender.next_multiple_of(1_000_000) - sender;
+            judge(&mut playout, sender + at, sender + at, receiver + at + base);
+            let began = at;
+            for (gap, left, queue) in frames {
+                at += gap;
+                let (deadline, came) = (at + left, at + queue);
+                let seen =
+                    judge(&mut playout, sender + deadline, sender + at, receiver + came + base);
+                // What drift is allowed for comes on top.
+                let slack = 1_000_000 + (came - began) / DRIFT;
+                if came > deadline + slack {
+                    prop_assert!(!seen, "{came} is after {deadline}");
+                }
+                if came + 1_000_000 <= deadline {
+                    prop_assert!(seen, "{came} is before {deadline}");
+                }
+            }
+        }
+    }
 }

@@ -30,6 +30,7 @@ fn datagram(seq: u16) -> Vec<u8> {
         last: true,
         refs: References::NONE,
         left_ms: 1000,
+        deadline_ms: 0,
     };
     let mut bytes = vec![0; packet_len(10)];
     write_packet(&mut bytes, header, tag, &[7; 10]);

@@ -1,0 +1,152 @@
+//! The way from an access unit to frames, whoever delivers the units:
+//! `unit -> cut and placed in time -> payloader -> FrameSink`.
+//!
+//! [`super::Source`] takes units from a pipeline of its own and keeps their pace; [`super::Framer`]
+//! is handed them by an element that sits in somebody else's.
+
+use gstreamer as gst;
+use selvedge_stream::rtp::HEADER_LEN;
+use selvedge_units::Span;
+
+use super::packetizer::Packetizer;
+use super::unit::{Format, Unit};
+use crate::error::SourceError;
+use crate::frame::{FrameSink, MediaFrame, StreamInfo};
+use crate::picture::mpeg::{self, DisplayOrder};
+use crate::picture::{Codec, Picture};
+use crate::sound::SoundCutter;
+use crate::timeline::{Moments, Timeline};
+
+/// What a stream's units go through.
+#[derive(Debug)]
+pub(super) struct Framing {
+    /// The stream as errors name it.
+    what: String,
+    pub(super) format: Format,
+    pub(super) timeline: Timeline,
+    order: DisplayOrder,
+    packetizer: Packetizer,
+    /// Cuts sound into packets; `None` for pictures.
+    sound: Option<SoundCutter>,
+}
+
+impl Framing {
+    /// For units of this format.
+    ///
+    /// # Errors
+    /// [`SourceError`] for sound of unknown rate or channels, or if a payloader is not installed.
+    pub(super) fn new(what: &str, format: Format, payload_max: usize) -> Result<Self, SourceError> {
+        let sound = match (format.codec, format.sound) {
+            (Codec::L16, None) => return Err(unknown(what, &format.caps)),
+            (Codec::L16, Some((rate, channels))) => {
+                Some(SoundCutter::new(rate, channels, payload_max))
+            }
+            _ => None,
+        };
+        let mut framing = Self {
+            what: what.into(),
+            timeline: Timeline::new(Span::ZERO),
+            order: DisplayOrder::default(),
+            packetizer: Packetizer::new(format.codec, payload_max)?,
+            sound,
+            format,
+        };
+        framing.timeline.set_period(framing.info().period);
+        Ok(framing)
+    }
+
+    /// What can be said of the stream before a unit was looked at.
+    pub(super) fn info(&self) -> StreamInfo {
+        let mut info = self.format.info();
+        if let Some(cutter) = &self.sound {
+            info.period = cutter.period();
+        }
+        info
+    }
+
+    pub(super) const fn is_sound(&self) -> bool {
+        self.sound.is_some()
+    }
+
+    /// Takes a change of caps in mid-stream, if the stream stays what it was announced to be.
+    pub(super) fn adopt(&mut self, caps: &gst::CapsRef) -> Result<(), SourceError> {
+        let same = |f: &Format| f.codec == self.format.codec && f.sound == self.format.sound;
+        self.format = Format::new(caps).filter(same).ok_or_else(|| SourceError::Pipeline {
+            element: self.what.clone(),
+            message: format!("the stream changed to {caps}"),
+        })?;
+        Ok(())
+    }
+
+    /// The medium begins again; time goes on without a gap.
+    pub(super) fn restart(&mut self) {
+        self.timeline.restart();
+        self.order = DisplayOrder::default();
+    }
+
+    /// The frames that a unit makes, each with its times: one of a picture, any number of sound.
+    pub(super) fn frames(&mut self, unit: Unit, period: Span) -> Vec<(gst::Buffer, Moments)> {
+        let map = unit.buffer.map_readable().ok();
+        let bytes = map.as_deref().unwrap_or_default();
+        if let Some(cutter) = &mut self.sound {
+            cutter.push(bytes);
+            return cutter.blocks().into_iter().map(sound_buffer).collect();
+        }
+        let lag = match self.format.codec {
+            Codec::Mpv => mpeg::headers(bytes).map_or(1, |headers| self.order.lag(&headers)),
+            _ => 0,
+        };
+        drop(map);
+        let at = self.timeline.place(unit.pts, unit.dts, period * lag);
+        vec![(unit.buffer, at)]
+    }
+
+    /// What is left of sound when the stream has ended.
+    pub(super) fn rest(&mut self) -> Option<(gst::Buffer, Moments)> {
+        self.sound.as_mut().and_then(SoundCutter::rest).map(sound_buffer)
+    }
+
+    /// Gives `sink` a frame; returns what it is to others, or `None` if the payloader made nothing
+    /// of it.
+    pub(super) fn offer(
+        &mut self,
+        unit: &gst::Buffer,
+        at: Moments,
+        sink: &mut dyn FrameSink,
+    ) -> Result<Option<Picture>, SourceError> {
+        self.packetizer.push(unit, &self.format.caps, at)?;
+        let packets = self.packetizer.packets().collect::<Vec<_>>();
+        let Some(stamp) = packets.first().and_then(|packet| packet.get(4..8)) else {
+            tracing::debug!("a unit of {} made no packets", self.what);
+            return Ok(None);
+        };
+        debug_assert!(packets.iter().all(|packet| packet.len() > HEADER_LEN));
+        let rtp_timestamp = stamp.iter().fold(0, |value, &byte| value << 8 | u32::from(byte));
+        let map = unit.map_readable().ok();
+        let picture = self.format.codec.picture(map.as_deref().unwrap_or_default());
+        sink.offer(MediaFrame {
+            picture,
+            media_time: at.present,
+            decode_time: at.decode,
+            rtp_timestamp,
+            packets: &packets,
+        });
+        Ok(Some(picture))
+    }
+}
+
+/// The format that these caps are of.
+///
+/// # Errors
+/// [`SourceError::CodecUnsupported`] for what is not carried.
+pub(super) fn format(what: &str, caps: &gst::CapsRef) -> Result<Format, SourceError> {
+    Format::new(caps).ok_or_else(|| unknown(what, caps))
+}
+
+fn unknown(what: &str, caps: &gst::CapsRef) -> SourceError {
+    SourceError::CodecUnsupported { what: what.into(), codec: caps.to_string() }
+}
+
+fn sound_buffer((bytes, at): (Vec<u8>, Moments)) -> (gst::Buffer, Moments) {
+    (gst::Buffer::from_mut_slice(bytes), at)
+}

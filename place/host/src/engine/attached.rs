@@ -1,0 +1,93 @@
+//! A stream at the engine's end: its ring and pool, where its packets go, and how far the frame
+//! being sent has come.
+//!
+//! A frame's packets lie one behind the other in one span of the pool; a cursor remembers where the
+//! next begins, so that a frame of many packets is walked once.
+
+use std::net::SocketAddr;
+
+use selvedge_node::link::{RateMeter, Transmit, WAITING_MAX};
+use selvedge_sched::StreamIndex;
+use selvedge_stream::rtp::stamp_deadline;
+use selvedge_stream::{PACKET_HEADER_LEN, PacketCursor, PayloadSpan};
+use selvedge_units::{Bytes, Instant};
+
+use super::StreamParams;
+use crate::inlet::{IPV4_UDP, IPV6_UDP, Outlet};
+
+/// A stream as the engine keeps it.
+pub(super) struct Attached {
+    pub(super) index: StreamIndex,
+    pub(super) outlet: Outlet,
+    pub(super) to: SocketAddr,
+    /// Bytes of headers below RTP that each packet takes on the wire.
+    pub(super) overhead: u64,
+    /// Frames that may wait at the link.
+    pub(super) room: usize,
+    cursor: Cursor,
+    pub(super) send_errors: u64,
+    pub(super) sent: RateMeter,
+    pub(super) sent_bytes: Bytes,
+}
+
+/// Where the next packet of the frame being sent begins.
+#[derive(Clone, Copy, Debug, Default)]
+struct Cursor {
+    payload: PayloadSpan,
+    packet: u16,
+    next: PacketCursor,
+}
+
+/// A packet chosen, not yet handed to the kernel.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Chosen {
+    pub(super) stream: usize,
+    pub(super) payload: PayloadSpan,
+    pub(super) at: usize,
+    pub(super) len: usize,
+}
+
+impl Attached {
+    /// A stream of which nothing was sent yet.
+    pub(super) fn new(index: StreamIndex, params: &StreamParams, outlet: Outlet) -> Self {
+        Self {
+            index,
+            outlet,
+            to: params.to,
+            overhead: if params.to.is_ipv6() { IPV6_UDP } else { IPV4_UDP },
+            room: (params.ring as usize).min(WAITING_MAX),
+            cursor: Cursor::default(),
+            send_errors: 0,
+            sent: RateMeter::default(),
+            sent_bytes: Bytes(0),
+        }
+    }
+
+    /// Finds the packet to send in the pool.
+    pub(super) fn locate(&mut self, stream: usize, next: &Transmit) -> Option<Chosen> {
+        let payload = next.frame.payload;
+        let bytes = self.outlet.pool.bytes(payload).ok()?;
+        if self.cursor.payload != payload || self.cursor.packet > next.packet {
+            self.cursor = Cursor { payload, ..Cursor::default() };
+        }
+        loop {
+            let Cursor { packet, next: mut walk, .. } = self.cursor;
+            let at = walk.offset() + PACKET_HEADER_LEN;
+            let len = walk.next(bytes)?.len();
+            if packet == next.packet {
+                return Some(Chosen { stream, payload, at, len });
+            }
+            self.cursor.packet += 1;
+            self.cursor.next = walk;
+        }
+    }
+
+    /// Writes into the packet when its frame is due and how long before that it leaves.
+    pub(super) fn stamp(&mut self, chosen: &Chosen, deadline: Instant, now: Instant) {
+        if let Ok(bytes) = self.outlet.pool.bytes_mut(chosen.payload)
+            && let Some(packet) = bytes.get_mut(chosen.at..chosen.at + chosen.len)
+        {
+            stamp_deadline(packet, deadline, now);
+        }
+    }
+}
