@@ -133,5 +133,5 @@ fn traces_that_cannot_be_made_are_refused() {
     refused(&["--discipline", "dwsc"], "there is no discipline \"dwsc\"");
     refused(&["--streams", "0"], "--streams");
     refused(&["--streams", "1000000", "--ticks", "1000000"], "--streams times --ticks");
-    refused(&["--seed", "-1"], "--seed");
+    refused(&["--seed=-1"], "--seed");
 }
