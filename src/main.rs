@@ -8,6 +8,7 @@ mod cli;
 mod demo;
 mod input;
 mod play;
+mod repro;
 #[cfg(feature = "gstreamer")]
 mod run;
 #[cfg(feature = "gstreamer")]
@@ -16,6 +17,7 @@ mod schedule;
 mod signals;
 mod table;
 mod top;
+mod trace;
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -37,7 +39,9 @@ fn main() -> ExitCode {
         Command::Top(options) => watch(options),
         Command::Schedule(args) => schedule::command(&args),
         Command::Admit(args) => admit::command(&args),
+        Command::Trace(command) => trace::command(&command),
         Command::Bench(args) => bench::command(&args),
+        Command::Repro(args) => repro::command(&args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -28,6 +28,7 @@ use selvedge_units::{Bitrate, Bytes, Span};
 pub use address::{AddressError, receiver};
 pub use errors::{ConfigError, ConfigErrors};
 pub use mistake::{Mistake, quoted};
+pub use nearest::nearest;
 pub use position::{Position, SourceMap};
 pub use read::{LINKS_MOST, LONGEST_FILE, Parsed, STREAMS_MOST, parse};
 pub use source::SourceError;

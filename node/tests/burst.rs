@@ -82,7 +82,7 @@ fn an_urgent_arrival_ends_a_burst() {
     for seq in 0..4 {
         link.handle_frame(Instant::ZERO, a, frame(seq, 1000, Instant::ZERO, due));
     }
-    let mut send = |link: &mut Link| {
+    let send = |link: &mut Link| {
         let next = link.poll_transmit(Instant::ZERO).expect("frames wait");
         link.sent(Instant::ZERO, next.frame.size);
         next.stream

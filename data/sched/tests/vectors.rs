@@ -81,3 +81,11 @@ fn every_discipline_meets_every_feature() {
         }
     }
 }
+
+#[test]
+fn the_crate_and_the_oracle_print_the_same_trace() {
+    for seed in 1..=generate::VECTORS {
+        let (name, trace) = selvedge_sched::trace::generate::vector(seed);
+        assert_eq!(trace.json(), generate::plain(&trace).json(), "{name}");
+    }
+}

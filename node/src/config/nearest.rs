@@ -6,10 +6,8 @@ const LONGEST: usize = 64;
 /// The candidate with the fewest edits from `word`, if that is at most a third of its letters.
 /// The first of equals.
 /// O(letters of `word` x letters of all candidates).
-pub(super) fn nearest<'c>(
-    word: &str,
-    candidates: impl IntoIterator<Item = &'c str>,
-) -> Option<&'c str> {
+#[must_use]
+pub fn nearest<'c>(word: &str, candidates: impl IntoIterator<Item = &'c str>) -> Option<&'c str> {
     if word.len() > LONGEST {
         return None;
     }

@@ -4,9 +4,11 @@
 //! for byte, between all placements of the scheduler.
 
 mod error;
+pub mod generate;
 mod json;
 mod parse;
 mod print;
+mod write;
 
 pub use error::{Fault, RunError, TraceError};
 pub use parse::TICKS_MAX;

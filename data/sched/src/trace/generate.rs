@@ -1,0 +1,371 @@
+//! Traces from seeds: for the committed vectors, for tests, and for `selvedge trace gen`.
+//!
+//! The same seed and wishes give the same trace, on every machine. What comes out is a [`Trace`],
+//! to be replayed as it is or printed by [`Trace::json`].
+
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+use selvedge_stream::{Contract, Late, Window};
+use selvedge_units::{Bytes, Instant, Span};
+
+use crate::replay::{Arrival, Arrivals, Trace, TraceStream};
+use crate::{Discipline, StreamIndex};
+
+/// The disciplines of the vectors, in the order of their seeds.
+const IN_VECTORS: [Discipline; 5] =
+    [Discipline::Dwcs, Discipline::Dwcs98, Discipline::Edf, Discipline::Priority, Discipline::Fifo];
+
+/// How many vectors there are; their seeds are 1 to this.
+pub const VECTORS: u64 = 70;
+
+/// What is wanted; `None`: as the seed has it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// What all random choices are made from.
+    pub seed: u64,
+    /// The order in which streams are served.
+    pub discipline: Option<Discipline>,
+    /// What the trace is to show.
+    pub kind: Option<Kind>,
+    /// How many streams; at least 1.
+    pub streams: Option<u32>,
+    /// How many slots.
+    pub ticks: Option<u64>,
+}
+
+macro_rules! kinds {
+    ($($(#[$meta:meta])* $name:ident = $theme:expr;)*) => {
+        /// What a generated trace is meant to show.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum Kind {
+            $($(#[$meta])* $name,)*
+        }
+
+        impl Kind {
+            /// All of them; the first 14 are those of the vectors, in the order of their seeds.
+            pub const ALL: [Self; [$(stringify!($name)),*].len()] = [$(Self::$name),*];
+
+            const fn theme(self) -> Theme {
+                match self {
+                    $(Self::$name => $theme,)*
+                }
+            }
+        }
+    };
+}
+
+kinds! {
+    /// Queues are never empty.
+    Backlogged = Theme { name: "backlogged", backlogged: true, ..Theme::PLAIN };
+    /// Bursts and gaps.
+    Arrivals = Theme { name: "arrivals", ..Theme::PLAIN };
+    /// Late frames are kept.
+    SendLate = Theme { name: "send-late", late: Some(true), ..Theme::PLAIN };
+    /// Late frames are kept, and queues are never empty.
+    SendLateBacklogged = Theme {
+        name: "send-late-backlogged",
+        late: Some(true),
+        backlogged: true,
+        ..Theme::PLAIN
+    };
+    /// Some streams are not work-conserving.
+    Paced = Theme { name: "paced", paced: true, ..Theme::PLAIN };
+    /// The same, and queues are never empty.
+    PacedBacklogged =
+        Theme { name: "paced-backlogged", paced: true, backlogged: true, ..Theme::PLAIN };
+    /// All deadlines equal.
+    Ties = Theme { name: "ties", ties: true, backlogged: true, ..Theme::PLAIN };
+    /// The same with bursts and gaps.
+    TiesArrivals = Theme { name: "ties-arrivals", ties: true, paced: true, ..Theme::PLAIN };
+    /// Most streams have no window.
+    NoWindow = Theme { name: "no-window", window: Some(WindowKind::None), ..Theme::PLAIN };
+    /// No stream may lose a frame.
+    Lossless = Theme {
+        name: "lossless",
+        window: Some(WindowKind::Lossless),
+        backlogged: true,
+        ..Theme::PLAIN
+    };
+    /// Many streams.
+    Many = Theme { name: "many", streams: 32, ..Theme::PLAIN };
+    /// Values at the ends of their ranges.
+    Extreme = Theme { name: "extreme", extreme: true, ..Theme::PLAIN };
+    /// No stream has a window, and queues are never empty.
+    NoWindowBacklogged = Theme {
+        name: "no-window-backlogged",
+        streams: 6,
+        window: Some(WindowKind::None),
+        backlogged: true,
+        ..Theme::PLAIN
+    };
+    /// All deadlines and all fractions equal, in different terms.
+    TiesHalf = Theme {
+        name: "ties-half",
+        streams: 6,
+        window: Some(WindowKind::Half),
+        ties: true,
+        backlogged: true,
+        ..Theme::PLAIN
+    };
+    /// Weights and sizes of all kinds, for the disciplines that look at them.
+    Weighted = Theme { name: "weighted", weighted: true, ..Theme::PLAIN };
+    /// A set that needs little of the link, and whose windows fail all the same; after Mok and
+    /// Wang, "Window-constrained real-time periodic task scheduling" (RTSS 2001).
+    Adversarial = Theme { name: "adversarial", adversarial: true, backlogged: true, ..Theme::PLAIN };
+}
+
+impl Kind {
+    /// The name on the command line and in the names of vectors.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        self.theme().name
+    }
+
+    /// The kind of this name, if there is one.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+}
+
+/// How many kinds the vectors have.
+const KINDS_IN_VECTORS: u64 = VECTORS / IN_VECTORS.len() as u64;
+
+/// The trace of a vector's seed (at least 1), and its name: `07-dwcs98-arrivals`.
+#[must_use]
+pub fn vector(seed: u64) -> (String, Trace) {
+    let place = seed.saturating_sub(1);
+    let count = IN_VECTORS.len() as u64;
+    let discipline = IN_VECTORS[(place % count) as usize];
+    let kind = Kind::ALL[(place / count % KINDS_IN_VECTORS) as usize];
+    let wanted = Wanted { discipline: Some(discipline), kind: Some(kind), ..Wanted::of(seed) };
+    (format!("{seed:02}-{discipline}-{}", kind.name()), trace(&wanted))
+}
+
+impl Wanted {
+    /// Whatever the seed has.
+    #[must_use]
+    pub fn of(seed: u64) -> Self {
+        Self { seed, ..Self::default() }
+    }
+}
+
+/// The trace that is wanted. Same seed and wishes, same trace.
+/// O(streams x ticks), or O(streams) for those without a list of arrivals.
+#[must_use]
+pub fn trace(wanted: &Wanted) -> Trace {
+    // What is left to the seed is drawn from numbers of its own: a wish does not change the rest.
+    let mut choice = Random::new(!wanted.seed);
+    let (discipline, kind) = (choice.pick(&Discipline::ALL), choice.pick(&Kind::ALL));
+    let discipline = wanted.discipline.unwrap_or(discipline);
+    let theme = wanted.kind.unwrap_or(kind).theme();
+    let mut random = Random::new(wanted.seed);
+    let count = match wanted.streams {
+        Some(streams) => u64::from(streams.max(1)),
+        None if theme.streams > 0 => theme.streams,
+        None if theme.adversarial => random.within(4, 12),
+        None => random.within(2, 7),
+    };
+    let streams: Vec<TraceStream> = if theme.adversarial {
+        adversarial(&mut random, discipline, count)
+    } else {
+        (0..count).map(|n| stream(&mut random, &theme, n, count)).collect()
+    };
+    let ticks = match &theme {
+        Theme { extreme: true, .. } => 24,
+        Theme { adversarial: true, .. } => 40 * count,
+        _ => random.within(30, 60),
+    };
+    let ticks = wanted.ticks.unwrap_or(ticks);
+    let arrivals = if theme.backlogged {
+        Arrivals::Backlogged
+    } else {
+        Arrivals::Listed(arrivals(&mut random, &theme, &streams, ticks))
+    };
+    Trace { discipline, ticks, streams, arrivals }
+}
+
+#[derive(Clone, Copy)]
+struct Theme {
+    name: &'static str,
+    streams: u64,
+    backlogged: bool,
+    /// `None`: some streams so, some so.
+    late: Option<bool>,
+    /// Some streams are not work-conserving.
+    paced: bool,
+    /// Equal periods, few windows: the last rules decide.
+    ties: bool,
+    window: Option<WindowKind>,
+    /// Values at the ends of their ranges.
+    extreme: bool,
+    weighted: bool,
+    adversarial: bool,
+}
+
+#[derive(Clone, Copy)]
+enum WindowKind {
+    None,
+    Lossless,
+    /// One half, in different terms.
+    Half,
+}
+
+impl Theme {
+    const PLAIN: Self = Self {
+        name: "plain",
+        streams: 0,
+        backlogged: false,
+        late: None,
+        paced: false,
+        ties: false,
+        window: None,
+        extreme: false,
+        weighted: false,
+        adversarial: false,
+    };
+}
+
+/// Random numbers from a seed: Steele, Lea and Flood's SplitMix64.
+#[derive(Clone, Debug)]
+pub struct Random(u64);
+
+impl Random {
+    /// The numbers of this seed.
+    #[must_use]
+    pub const fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// The next number, 0 to 2^64-1.
+    pub const fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// Uniform enough, `low ..= high`, which must not be all numbers that there are.
+    pub const fn within(&mut self, low: u64, high: u64) -> u64 {
+        low + self.next() % (high - low + 1)
+    }
+
+    /// True once in `n` times.
+    pub const fn one_in(&mut self, n: u64) -> bool {
+        self.next().is_multiple_of(n)
+    }
+
+    /// One of these, of which there must be at least one.
+    pub fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+        from[self.within(0, from.len() as u64 - 1) as usize]
+    }
+}
+
+fn id(n: u64) -> String {
+    match u32::try_from(n + 10).ok().and_then(|digit| char::from_digit(digit, 36)) {
+        Some(letter) => letter.to_string(),
+        None => format!("s{n}"),
+    }
+}
+
+fn stream(random: &mut Random, theme: &Theme, n: u64, count: u64) -> TraceStream {
+    let period = match theme {
+        Theme { ties: true, .. } => 4,
+        Theme { extreme: true, .. } => {
+            random.pick(&[1, 2, 3, u64::MAX, u64::MAX - 1, u64::MAX / 2, 1 << 53])
+        }
+        _ => random.within(1, 2 * count),
+    };
+    let window = match theme {
+        Theme { window: Some(WindowKind::None), backlogged: true, .. } => (0, 0),
+        Theme { window: Some(WindowKind::None), .. } if !random.one_in(3) => (0, 0),
+        Theme { window: Some(WindowKind::Half), .. } => random.pick(&[(1, 2), (2, 4), (3, 6)]),
+        Theme { window: Some(WindowKind::Lossless), .. } => (0, random.within(1, 4) as u16),
+        Theme { ties: true, .. } => random.pick(&[(1, 2), (2, 4), (0, 2), (0, 3)]),
+        Theme { extreme: true, .. } => random.pick(&[
+            (0, 65535),
+            (0, 65534),
+            (65535, 65535),
+            (65534, 65535),
+            (65533, 65534),
+            (1, 65535),
+            (1, 65534),
+            (1, 1),
+        ]),
+        _ => {
+            let y = random.within(1, 6);
+            (random.within(0, y) as u16, y as u16)
+        }
+    };
+    let first_deadline = match theme {
+        Theme { ties: true, .. } => None,
+        Theme { extreme: true, .. } => {
+            Some(random.pick(&[0, 1, 5, u64::MAX - 2, u64::MAX - 1, u64::MAX]))
+                .filter(|_| random.one_in(2))
+        }
+        _ => Some(random.within(1, 2 * count)).filter(|_| random.one_in(3)),
+    };
+    let priority = if random.one_in(2) { 0 } else { random.within(0, 4) as i32 - 2 };
+    let late = theme.late.unwrap_or_else(|| random.one_in(2));
+    let work_conserving = !theme.paced || random.one_in(3);
+    let lowest = theme.extreme && random.one_in(4);
+    let weight = if theme.weighted { random.pick(&[1, 1, 2, 3, 7, 100, u32::MAX]) } else { 1 };
+    let (lose, of) = window;
+    let contract = Contract {
+        late: if late { Late::Send } else { Late::Drop },
+        work_conserving,
+        priority: if lowest { i32::MIN } else { priority },
+        weight,
+        ..Contract::new(Span(period), Window { lose, of })
+    };
+    TraceStream { id: id(n), contract, first_deadline: first_deadline.map(Instant) }
+}
+
+/// Streams that need less than a quarter of the link between them, one of which takes all that
+/// there is: under the orders that look at deadlines first, one that is due in every slot though
+/// it may lose nearly all; under the one that looks at windows first, one that may lose nothing
+/// though it is hardly ever due. The others then miss what they were promised.
+fn adversarial(random: &mut Random, discipline: Discipline, count: u64) -> Vec<TraceStream> {
+    let others = count.saturating_sub(1).max(1);
+    let greedy_place = random.within(0, count - 1);
+    let stretch = random.within(8, 16);
+    let most = random.within(50, 200) as u16;
+    let other = (stretch * others, Window { lose: 0, of: 1 });
+    let greedy = if discipline == Discipline::Dwcs98 {
+        // Of windows without a loss the longest goes first.
+        (64 * stretch, Window { lose: 0, of: u16::MAX - most })
+    } else {
+        (1, Window { lose: most - 1, of: most })
+    };
+    let streams = (0..count).map(|n| {
+        let (period, window) = if n == greedy_place { greedy } else { other };
+        let contract = Contract::new(Span(period), window);
+        TraceStream { id: id(n), contract, first_deadline: None }
+    });
+    streams.collect()
+}
+
+/// Bursts and gaps: enough frames that queues build up, and now and then run dry.
+fn arrivals(
+    random: &mut Random,
+    theme: &Theme,
+    streams: &[TraceStream],
+    ticks: u64,
+) -> Vec<Arrival> {
+    let mut listed = Vec::new();
+    for at in (0..ticks).map(Instant) {
+        for (stream, index) in streams.iter().zip(0..) {
+            let every = stream.contract.period.0.min(8);
+            if random.next().is_multiple_of(every + 1) {
+                let burst = if random.one_in(6) { random.within(2, 4) } else { 1 };
+                for _ in 0..burst {
+                    let size = if theme.weighted { random.within(40, 1500) } else { 1000 };
+                    listed.push(Arrival { at, stream: StreamIndex(index), size: Bytes(size) });
+                }
+            }
+        }
+    }
+    listed
+}

@@ -1,0 +1,36 @@
+//! The list of experiments: a file in `experiments/` and a line here for each.
+
+use crate::experiment::Experiment;
+use crate::experiments::{ni_t1, ni_t2, ni_t3, ss_f8, ss_f9, ss_pps, ss_t2, ss_t3};
+
+/// All experiments, in the order of the papers.
+pub const EXPERIMENTS: &[Experiment] = &[
+    ni_t1::EXPERIMENT,
+    ni_t2::EXPERIMENT,
+    ni_t3::EXPERIMENT,
+    ss_t2::EXPERIMENT,
+    ss_t3::EXPERIMENT,
+    ss_f8::EXPERIMENT,
+    ss_f9::EXPERIMENT,
+    ss_pps::EXPERIMENT,
+];
+
+/// The experiment of this id.
+#[must_use]
+pub fn find(id: &str) -> Option<&'static Experiment> {
+    EXPERIMENTS.iter().find(|experiment| experiment.id == id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn ids_differ_and_are_found() {
+        let ids: BTreeSet<_> = EXPERIMENTS.iter().map(|experiment| experiment.id).collect();
+        assert_eq!(ids.len(), EXPERIMENTS.len());
+        assert!(ids.iter().all(|id| find(id).is_some_and(|found| found.id == *id)));
+        assert!(find("ss-t33").is_none());
+    }
+}

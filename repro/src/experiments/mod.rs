@@ -1,0 +1,16 @@
+//! The experiments, a file each, and what several of them share.
+
+pub(crate) mod four_queues;
+pub(crate) mod ni_t1;
+pub(crate) mod ni_t2;
+pub(crate) mod ni_t3;
+pub(crate) mod ss_f8;
+pub(crate) mod ss_f9;
+pub(crate) mod ss_pps;
+pub(crate) mod ss_t2;
+pub(crate) mod ss_t3;
+
+/// The papers' titles.
+pub(crate) const NI: &str =
+    "On Network CoProcessors for Scalable, Predictable Media Services (Krishnamurthy et al.)";
+pub(crate) const SS: &str = "Leveraging Block Decisions and Aggregation in the ShareStreams QoS Architecture (Krishnamurthy et al.)";

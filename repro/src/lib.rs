@@ -1,0 +1,21 @@
+//! The papers' experiments, run on Selvedge's own code.
+//!
+//! Each experiment is one file in `experiments/` and one line in [`EXPERIMENTS`]: it runs the
+//! product's code paths, sets its figures beside the paper's, and checks the paper's finding as a
+//! claim. [`Kind`] says what sort of figures they are. What comes out is an [`Outcome`]: tables,
+//! claims, plots; `selvedge repro` prints it, [`record`] keeps the last one of each.
+
+#![forbid(unsafe_code)]
+
+mod catalog;
+mod experiment;
+mod experiments;
+mod measure;
+mod outcome;
+mod plot;
+pub mod record;
+
+pub use catalog::{EXPERIMENTS, find};
+pub use experiment::{Experiment, Kind, Params, RunError, Silent, Watch};
+pub use outcome::{Cell, Claim, Outcome, Table};
+pub use plot::{Axis, Plot, PlotError, Series};

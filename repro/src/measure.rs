@@ -1,0 +1,36 @@
+//! What experiments in real time need: a clock, medians, and the name of the processor.
+
+use std::fs;
+use std::time::{Duration, Instant as Clock};
+
+/// How long `work` takes.
+pub(crate) fn time(work: impl FnOnce()) -> Duration {
+    let start = Clock::now();
+    work();
+    start.elapsed()
+}
+
+/// The middle value, the higher of two; zero of none.
+pub(crate) fn median(values: impl IntoIterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.into_iter().collect();
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(0.0)
+}
+
+/// The processor's name as the kernel tells it.
+pub(crate) fn processor() -> String {
+    let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let name = text.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+    name.map_or_else(|| "this machine's processor".to_owned(), |(_, name)| name.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_is_the_middle() {
+        assert_eq!(median([3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median([]), 0.0);
+    }
+}

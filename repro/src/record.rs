@@ -1,0 +1,84 @@
+//! The last outcome of each experiment, kept between runs: a JSON file for each, written whole or
+//! not at all.
+
+use std::path::{Path, PathBuf};
+use std::{env, fs, io};
+
+use serde::{Deserialize, Serialize};
+
+use crate::experiment::{Experiment, Params};
+use crate::outcome::Outcome;
+
+/// What is kept of a run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Record {
+    /// The experiment's id.
+    pub id: String,
+    /// When it ended, in seconds since 1970.
+    pub ended: u64,
+    /// What it was run with.
+    pub seed: u64,
+    /// Whether it was the smaller run.
+    pub quick: bool,
+    /// Whether every claim held.
+    pub passed: bool,
+    /// Claims that held, of how many.
+    pub held: (usize, usize),
+}
+
+impl Record {
+    /// The record of an outcome that ended at this many seconds since 1970.
+    #[must_use]
+    pub fn new(experiment: &Experiment, params: &Params, outcome: &Outcome, ended: u64) -> Self {
+        let held = outcome.claims.iter().filter(|claim| claim.passed).count();
+        Self {
+            id: experiment.id.to_owned(),
+            ended,
+            seed: params.seed,
+            quick: params.quick,
+            passed: outcome.passed(),
+            held: (held, outcome.claims.len()),
+        }
+    }
+}
+
+/// Where records are kept: `selvedge/repro` in `$XDG_STATE_HOME`, or in `~/.local/state`; `None`
+/// if there is no home. A relative `$XDG_STATE_HOME` counts as unset, as its specification says.
+#[must_use]
+pub fn folder() -> Option<PathBuf> {
+    let set = |name| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let state = set("XDG_STATE_HOME").or_else(|| Some(set("HOME")?.join(".local/state")))?;
+    Some(state.join("selvedge/repro"))
+}
+
+/// The record of an experiment, if there is one that can be read.
+#[must_use]
+pub fn read(folder: &Path, id: &str) -> Option<Record> {
+    let text = fs::read_to_string(folder.join(format!("{id}.json"))).ok()?;
+    serde_json::from_str(&text).ok()
+}
+
+/// Keeps a record in place of the one before.
+///
+/// # Errors
+/// Whatever the file system says.
+pub fn write(folder: &Path, record: &Record) -> io::Result<()> {
+    fs::create_dir_all(folder)?;
+    let text = serde_json::to_string(record).map_err(io::Error::other)?;
+    replace(&folder.join(format!("{}.json", record.id)), format!("{text}\n").as_bytes())
+}
+
+/// Writes a file whole: whoever reads it meanwhile sees the old one or the new one.
+///
+/// # Errors
+/// Whatever the file system says.
+pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}.new", std::process::id()));
+    let aside = path.with_file_name(name);
+    let done = fs::write(&aside, bytes).and_then(|()| fs::rename(&aside, path));
+    if done.is_err() {
+        let _ = fs::remove_file(&aside);
+    }
+    done
+}
