@@ -1,7 +1,7 @@
 //! The list of experiments: a file in `experiments/` and a line here for each.
 
 use crate::experiment::Experiment;
-use crate::experiments::{ni_t1, ni_t2, ni_t3, ss_f8, ss_f9, ss_pps, ss_t2, ss_t3};
+use crate::experiments::{ni_t1, ni_t2, ni_t3, ss_f8, ss_f9, ss_f10, ss_pps, ss_t2, ss_t3};
 
 /// All experiments, in the order of the papers.
 pub const EXPERIMENTS: &[Experiment] = &[
@@ -12,6 +12,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
     ss_t3::EXPERIMENT,
     ss_f8::EXPERIMENT,
     ss_f9::EXPERIMENT,
+    ss_f10::EXPERIMENT,
     ss_pps::EXPERIMENT,
 ];
 

@@ -4,6 +4,7 @@ pub(crate) mod four_queues;
 pub(crate) mod ni_t1;
 pub(crate) mod ni_t2;
 pub(crate) mod ni_t3;
+pub(crate) mod ss_f10;
 pub(crate) mod ss_f8;
 pub(crate) mod ss_f9;
 pub(crate) mod ss_pps;
