@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::vec::Vec;
 
 use proptest::prelude::*;
-use selvedge_stream::{Contract, Kind, Window};
+use selvedge_stream::{Contract, Window};
 use selvedge_units::{Bytes, Instant, Span};
 
 use super::*;
@@ -40,7 +40,7 @@ fn shares_of_figure_10_hold_by_slot_set_and_streamlet() {
     }
     let bring_up = |sched: &mut Scheduler, n: usize, slot: &mut Aggregate| {
         assert!(slot.bring_up().is_some());
-        let head = Head { arrival: Instant::ZERO, kind: Kind::Data, deadline: None };
+        let head = Head::arrived(Instant::ZERO);
         sched.push_head(StreamIndex(n as u32), head);
     };
     for (n, (slot, ..)) in slots.iter_mut().enumerate() {

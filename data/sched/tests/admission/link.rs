@@ -5,7 +5,6 @@ use std::collections::VecDeque;
 
 use selvedge_sched::admission::{Load, Service};
 use selvedge_sched::{Discipline, Head, Scheduler, StreamIndex};
-use selvedge_stream::Kind;
 use selvedge_units::Instant;
 
 pub(crate) fn cost(load: &Load) -> u64 {
@@ -28,7 +27,7 @@ pub(crate) fn misses(discipline: Discipline, loads: &[Load], offsets: &[u64], un
         if sched.head_deadline(s).is_none()
             && let Some(at) = queues[s.0 as usize].pop_front()
         {
-            sched.push_head(s, Head { arrival: Instant(at), kind: Kind::Data, deadline: None });
+            sched.push_head(s, Head::arrived(Instant(at)));
         }
     };
     let mut now = 0;
