@@ -59,7 +59,7 @@ struct Record {
   uint8_t kind;
   uint16_t deadline;
 };
-enum Kind : uint8_t { kDrop = 1, kMiss, kSend, kSendLate, kIdle, kTotals, kRange };
+enum Kind : uint8_t { kDrop = 1, kMiss, kSend, kSendLate, kIdle, kTotals, kRange, kBlockEnd };
 
 class Model {
  public:
@@ -246,6 +246,7 @@ class Replay {
         }
       }
       if (!sent_) emit(kIdle, 0, 0);
+      if (block_) put(kBlockEnd, 4);
       sent_ = false;
     }
     for (int id = 0; id < count; id++) {
