@@ -59,7 +59,10 @@ module ss_control #(
   wire last       = pass_q == LAST_PASS;
   wire waiting    = scheduling & first & ~second_q;
   wire expire     = waiting & due_i & all_ok_i;
-  wire start      = waiting & ~due_i & heads_ok_i & go_i;
+  // A decision of one clock must be able to end in it.
+  wire can_end    = (AHEAD == 0) | (MODE != 3) | all_ok_i;
+  wire may_start  = waiting & ~due_i & heads_ok_i & can_end;
+  wire start      = may_start & go_i;
   // A pass goes on to its second clock, or is complete.
   wire moving     = waiting ? start : scheduling;
   wire complete   = moving & ((PIPE == 0) | second_q);
@@ -104,7 +107,7 @@ module ss_control #(
   assign sample_o     = start;
   assign update_o     = update | expire;
   assign serving_o    = (AHEAD != 0) ? served_q : state_q == PRIORITY_UPDATE;
-  assign ready_o      = waiting & ~due_i & heads_ok_i;
+  assign ready_o      = may_start;
   assign found_o      = found_q;
   assign decided_o    = served_q;
   assign updated_o    = updated_q;
