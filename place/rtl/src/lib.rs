@@ -17,6 +17,7 @@ mod protocol;
 mod replay;
 mod simulator;
 mod sources;
+pub mod synth;
 mod tool;
 pub mod trace;
 

@@ -75,9 +75,19 @@ pub(crate) fn count_request(decisions: u32) -> Vec<u8> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Record {
     /// A frame was lost; its deadline as a distance from the present slot.
-    Drop { slot: u8, ahead: i16 },
-    Miss { slot: u8, ahead: i16 },
-    Send { slot: u8, ahead: i16, late: bool },
+    Drop {
+        slot: u8,
+        ahead: i16,
+    },
+    Miss {
+        slot: u8,
+        ahead: i16,
+    },
+    Send {
+        slot: u8,
+        ahead: i16,
+        late: bool,
+    },
     Idle,
     /// The end of a decision that serves a block.
     BlockEnd,
@@ -85,7 +95,10 @@ pub(crate) enum Record {
     Totals,
     /// The end: a register of a slot went out of its range. Bit 0: a deadline too far ahead, bit 1:
     /// a frame that waited too long, bit 2: y' above 255. The slot of time follows.
-    Range { slot: u8, what: u8 },
+    Range {
+        slot: u8,
+        what: u8,
+    },
 }
 
 /// Bytes of a record.

@@ -76,8 +76,7 @@ impl Simulator {
 
     /// Sends a request and reads the whole answer.
     pub(crate) fn ask(&self, request: &[u8]) -> Result<Vec<u8>, SimulatorError> {
-        let stopped =
-            |why: String| SimulatorError::Stopped { program: self.program.clone(), why };
+        let stopped = |why: String| SimulatorError::Stopped { program: self.program.clone(), why };
         let failed = |error: io::Error| stopped(error.to_string());
         let mut command = Command::new(&self.program);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());

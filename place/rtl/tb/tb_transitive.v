@@ -8,7 +8,7 @@
 module tb_transitive;
   localparam WINDOWS = 18, ITEMS = WINDOWS * 4;
   reg  [53:0]  item [0:ITEMS-1];
-  reg          before [0:ITEMS*ITEMS-1];
+  reg          ahead [0:ITEMS*ITEMS-1];
   reg  [53:0]  a, b;
   wire         a_first;
   integer      i, j, k, n, x, y, wrong, one_sided;
@@ -42,16 +42,16 @@ module tb_transitive;
         a = item[i];
         b = item[j];
         // Ids come round after 32 items: among those that repeat, the place in the list decides.
-        #1 before[i*ITEMS+j] = a_first;
-        if (i[4:0] == j[4:0] && a[53:5] == b[53:5]) before[i*ITEMS+j] = i < j;
+        #1 ahead[i*ITEMS+j] = a_first;
+        if (i[4:0] == j[4:0] && a[53:5] == b[53:5]) ahead[i*ITEMS+j] = i < j;
       end
     end
     for (i = 0; i < ITEMS; i = i + 1) begin
       for (j = 0; j < ITEMS; j = j + 1) begin
-        if (i != j && before[i*ITEMS+j] == before[j*ITEMS+i]) one_sided = one_sided + 1;
+        if (i != j && ahead[i*ITEMS+j] == ahead[j*ITEMS+i]) one_sided = one_sided + 1;
         for (k = 0; k < ITEMS; k = k + 1) begin
-          if (i != j && j != k && i != k && before[i*ITEMS+j] && before[j*ITEMS+k] &&
-              !before[i*ITEMS+k]) wrong = wrong + 1;
+          if (i != j && j != k && i != k && ahead[i*ITEMS+j] && ahead[j*ITEMS+k] &&
+              !ahead[i*ITEMS+k]) wrong = wrong + 1;
         end
       end
     end

@@ -2,7 +2,9 @@
 
 mod random;
 
-use selvedge_rtl::{Design, Misfit, ReplayError, Routing, Simulator, SimulatorError, Slots, ToolError};
+use selvedge_rtl::{
+    Design, Misfit, ReplayError, Routing, Simulator, SimulatorError, Slots, ToolError,
+};
 
 use selvedge_sched::replay::{Replay, Trace};
 
@@ -48,7 +50,10 @@ fn agree(design: Design, seeds: std::ops::Range<u64>) -> Option<(usize, usize)> 
         let mut hardware = match simulator.replay(&trace) {
             Ok(replay) => replay,
             Err(ReplayError::Misfit(misfit)) => {
-                assert!(beyond_range(&trace, &misfit), "{design}, seed {seed}: {misfit}\n{trace:?}");
+                assert!(
+                    beyond_range(&trace, &misfit),
+                    "{design}, seed {seed}: {misfit}\n{trace:?}"
+                );
                 refused += 1;
                 continue;
             }
