@@ -77,7 +77,7 @@ pub enum Misfit {
     DeadlineAhead {
         /// Whose.
         id: String,
-        /// In which slot.
+        /// In which slot, or in the update for the one after.
         at: Instant,
     },
     /// In the run, a frame waited so long that its arrival has no order any more.
@@ -85,7 +85,7 @@ pub enum Misfit {
     Waited {
         /// Whose.
         id: String,
-        /// In which slot.
+        /// In which slot, or in the update for the one after.
         at: Instant,
     },
     /// In the run, `y'` reached the end of its register.
@@ -93,7 +93,7 @@ pub enum Misfit {
     WindowGrown {
         /// Whose.
         id: String,
-        /// In which slot.
+        /// In which slot, or in the update for the one after.
         at: Instant,
     },
 }

@@ -27,7 +27,8 @@ fn beyond_range(trace: &Trace, misfit: &Misfit) -> bool {
             let mut replay = Replay::new(trace);
             while let Some(event) = replay.next() {
                 if replay.totals().any(|(_, _, window)| window.of > 255) {
-                    return event.t <= *at;
+                    // A decision expires for the slot after its own.
+                    return event.t.0 <= at.0 + 1;
                 }
             }
             false
