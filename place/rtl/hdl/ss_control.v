@@ -50,12 +50,13 @@ module ss_control #(
 
   reg  [1:0]  state_q;
   reg  [5:0]  pass_q;
+  reg         first_q;    // pass 0; a register of its own, for it steers every multiplexer
   reg         second_q;   // the second clock of a pass
   reg  [15:0] now_q;
   reg         found_q, served_q, updated_q;
 
   wire scheduling = state_q == SCHEDULE;
-  wire first      = pass_q == 6'd0;
+  wire first      = first_q;
   wire last       = pass_q == LAST_PASS;
   wire waiting    = scheduling & first & ~second_q;
   wire expire     = waiting & due_i & all_ok_i;
@@ -76,6 +77,7 @@ module ss_control #(
     if (rst_i) begin
       state_q   <= LOAD;
       pass_q    <= 6'd0;
+      first_q   <= 1'b1;
       second_q  <= 1'b0;
       found_q   <= 1'b0;
       served_q  <= 1'b0;
@@ -89,6 +91,7 @@ module ss_control #(
       end else if (scheduling) begin
         if (moving & ~held) second_q <= (PIPE != 0) & ~second_q;
         if (take) pass_q <= last ? 6'd0 : pass_q + 6'd1;
+        if (take) first_q <= last;
         if (decided & (AHEAD == 0)) state_q <= PRIORITY_UPDATE;
       end else if (update) begin
         state_q <= SCHEDULE;
