@@ -44,8 +44,8 @@ module ss_order #(
   // Rule 2.
   wire [15:0] a_product, b_product;
   wire [15:0] a_share, b_share;
-  ss_product u_product_a (.x_i(a_x), .y_i(b_y), .p_o(a_product));
-  ss_product u_product_b (.x_i(b_x), .y_i(a_y), .p_o(b_product));
+  ss_product #(.FAST(PIPE)) u_product_a (.x_i(a_x), .y_i(b_y), .p_o(a_product));
+  ss_product #(.FAST(PIPE)) u_product_b (.x_i(b_x), .y_i(a_y), .p_o(b_product));
   generate
     if (PIPE != 0) begin : gen_pipe
       reg [15:0] a_product_q, b_product_q;
