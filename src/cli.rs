@@ -47,7 +47,8 @@ pub(crate) enum Command {
     Top(crate::top::TopOptions),
     /// Replay a trace in unit slots and print each decision as a line of JSON
     #[command(after_help = "Example:\n  selvedge schedule vectors/dwcs-00.json\n  \
-                            selvedge schedule trace.json --discipline edf")]
+                            selvedge schedule trace.json --discipline edf\n  \
+                            selvedge schedule trace.json --engine rtl")]
     Schedule(ScheduleArgs),
     /// Say whether the streams of a trace fit, which one does not, and what would
     #[command(after_help = "Exit status: 1 if they do not fit.\n\nExample:\n  \
@@ -213,6 +214,17 @@ pub(crate) struct ScheduleArgs {
     /// Use this discipline in place of the trace's own
     #[arg(long)]
     pub(crate) discipline: Option<String>,
+    /// What makes the decisions; both print the same lines
+    #[arg(long, value_enum, default_value_t = Engine::Software)]
+    pub(crate) engine: Engine,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Engine {
+    /// The scheduler of this program
+    Software,
+    /// The scheduler in Verilog, simulated (needs the Debian packages verilator and g++)
+    Rtl,
 }
 
 #[derive(Debug, Args)]

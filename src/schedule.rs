@@ -2,10 +2,11 @@
 
 use std::io::{self, BufWriter};
 
+use selvedge_rtl::{ReplayError, trace as rtl};
 use selvedge_sched::Discipline;
 use selvedge_sched::trace::{self, RunError};
 
-use crate::cli::{Failure, ScheduleArgs};
+use crate::cli::{Engine, Failure, ScheduleArgs};
 use crate::input;
 
 /// The longest trace that is read: 256 MB.
@@ -17,10 +18,17 @@ pub(crate) fn command(args: &ScheduleArgs) -> Result<(), Failure> {
     let text = input::text(&args.file, TRACE_MAX)
         .map_err(|why| Failure::input(format!("{name}: {why}")))?;
     let mut out = BufWriter::new(io::stdout().lock());
-    trace::run(&text, &name, discipline, &mut out).map_err(|error| match error {
-        RunError::Trace(error) => Failure::input(error),
-        RunError::Write(error) => error.into(),
-    })
+    match args.engine {
+        Engine::Software => trace::run(&text, &name, discipline, &mut out).map_err(|e| match e {
+            RunError::Trace(error) => Failure::input(error),
+            RunError::Write(error) => error.into(),
+        }),
+        Engine::Rtl => rtl::run(&text, &name, discipline, &mut out).map_err(|e| match e {
+            rtl::RunError::Write(error) => error.into(),
+            rtl::RunError::Replay { why: ReplayError::Simulator(_), .. } => Failure::failed(e),
+            rtl::RunError::Trace(_) | rtl::RunError::Replay { .. } => Failure::input(e),
+        }),
+    }
 }
 
 pub(crate) fn named(name: &str) -> Result<Discipline, Failure> {

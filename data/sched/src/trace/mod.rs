@@ -12,6 +12,7 @@ mod write;
 
 pub use error::{Fault, RunError, TraceError};
 pub use parse::TICKS_MAX;
+pub use print::Printer;
 
 use std::io;
 
@@ -32,11 +33,11 @@ pub fn run(
 ) -> Result<(), RunError> {
     let mut trace = Trace::parse(text, file_name)?;
     trace.discipline = discipline.unwrap_or(trace.discipline);
-    let ids = print::quoted_ids(&trace);
+    let printer = Printer::new(&trace);
     let mut replay = Replay::new(&trace);
     for event in &mut replay {
-        print::event(out, &ids, &event)?;
+        printer.event(out, &event)?;
     }
-    print::totals(out, &ids, &replay)?;
+    printer.totals(out, replay.totals().map(|(_, counters, window)| (counters, window)))?;
     Ok(out.flush()?)
 }

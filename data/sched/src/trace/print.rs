@@ -4,14 +4,55 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use std::io;
 
-use crate::replay::{Event, FrameRef, Happening, Replay, Trace};
+use selvedge_stream::Window;
+
+use crate::Counters;
+use crate::replay::{Event, FrameRef, Happening, Trace};
 
 /// The streams' names as JSON strings.
 pub(super) fn quoted_ids(trace: &Trace) -> Vec<String> {
     trace.streams.iter().map(|stream| serde_json::Value::from(&*stream.id).to_string()).collect()
 }
 
-pub(super) fn event(out: &mut impl io::Write, ids: &[String], event: &Event) -> io::Result<()> {
+/// Prints what became of a trace, whichever engine replayed it: one JSON object a line.
+#[derive(Clone, Debug)]
+pub struct Printer {
+    /// The streams' names as JSON strings.
+    ids: Vec<String>,
+}
+
+impl Printer {
+    /// A printer for the streams of a trace.
+    #[must_use]
+    pub fn new(trace: &Trace) -> Self {
+        Self { ids: quoted_ids(trace) }
+    }
+
+    /// Prints an event.
+    ///
+    /// # Errors
+    /// If `out` refuses.
+    ///
+    /// # Panics
+    /// If the event is of a stream that the trace does not have.
+    pub fn event(&self, out: &mut impl io::Write, event: &Event) -> io::Result<()> {
+        print_event(out, &self.ids, event)
+    }
+
+    /// Prints the last line: the streams' counters and windows, in the order of the trace.
+    ///
+    /// # Errors
+    /// If `out` refuses.
+    pub fn totals(
+        &self,
+        out: &mut impl io::Write,
+        totals: impl Iterator<Item = (Counters, Window)>,
+    ) -> io::Result<()> {
+        print_totals(out, &self.ids, totals)
+    }
+}
+
+fn print_event(out: &mut impl io::Write, ids: &[String], event: &Event) -> io::Result<()> {
     write!(out, "{{\"t\": {}, ", event.t.0)?;
     match &event.happening {
         Happening::Idle => writeln!(out, "\"event\": \"idle\"}}"),
@@ -45,13 +86,13 @@ fn print_frame(
     )
 }
 
-pub(super) fn totals(
+fn print_totals(
     out: &mut impl io::Write,
     ids: &[String],
-    replay: &Replay<'_>,
+    totals: impl Iterator<Item = (Counters, Window)>,
 ) -> io::Result<()> {
     write!(out, "{{\"event\": \"total\", \"streams\": {{")?;
-    for (index, (id, (_, counters, window))) in ids.iter().zip(replay.totals()).enumerate() {
+    for (index, (id, (counters, window))) in ids.iter().zip(totals).enumerate() {
         let comma = if index == 0 { "" } else { ", " };
         write!(
             out,
