@@ -24,7 +24,7 @@ fn simulator(design: Design) -> Option<Simulator> {
 /// each in order. Also the scheduler at the end.
 fn blocks(trace: &Trace, advance: u64) -> (Vec<Vec<StreamIndex>>, Scheduler) {
     let mut sched = Scheduler::new(Discipline::Dwcs);
-    let head = |deadline| Head { arrival: Instant::ZERO, kind: Kind::Data, deadline };
+    let head = |deadline| Head { deadline, ..Head::arrived(Instant::ZERO) };
     for stream in &trace.streams {
         let index = sched.add(&stream.contract);
         sched.push_head(index, head(stream.first_deadline));
