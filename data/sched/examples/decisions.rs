@@ -12,14 +12,18 @@ use selvedge_sched::bench::{Load, run};
 
 fn main() -> ExitCode {
     let words: Vec<String> = env::args().skip(1).collect();
+    if words == ["--list"] {
+        Discipline::ALL.iter().for_each(|discipline| println!("{discipline}"));
+        return ExitCode::SUCCESS;
+    }
     let parsed = match words.as_slice() {
-        [discipline, streams, decisions] => Discipline::from_name(discipline)
-            .zip(streams.parse().ok())
-            .zip(decisions.parse().ok()),
+        [discipline, streams, decisions] => {
+            Discipline::from_name(discipline).zip(streams.parse().ok()).zip(decisions.parse().ok())
+        }
         _ => None,
     };
     let Some(((discipline, streams), decisions)) = parsed else {
-        eprintln!("decisions DISCIPLINE STREAMS DECISIONS");
+        eprintln!("decisions DISCIPLINE STREAMS DECISIONS | --list");
         return ExitCode::from(2);
     };
     println!("{}", run(Load { discipline, streams, ties: false }, decisions));

@@ -117,7 +117,8 @@ impl Dataplane {
         for _ in 0..bursts {
             let now = self.now();
             let taken = self.take_burst(now);
-            for &(s, buffer) in &self.burst.clone()[..taken] {
+            let burst = self.burst;
+            for &(s, buffer) in &burst[..taken] {
                 self.put(s, Descriptor { arrival: now, buffer, bytes: 1200 });
             }
         }
