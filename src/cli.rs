@@ -58,8 +58,9 @@ pub(crate) enum Command {
     /// Make trace files
     #[command(subcommand)]
     Trace(TraceCommand),
-    /// Measure this machine: send, decide, streams
-    #[command(after_help = "Example:\n  selvedge bench decide --json\n  selvedge bench send")]
+    /// Measure this machine: decide, dataplane, send, streams
+    #[command(after_help = "Example:\n  selvedge bench decide --json\n  \
+                            chrt -f 50 taskset -c 1 selvedge bench dataplane")]
     Bench(BenchArgs),
     /// Run the papers' experiments on this machine and check their claims
     #[command(
@@ -251,14 +252,33 @@ pub(crate) struct BenchArgs {
     /// How long each measurement takes at most
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub(crate) seconds: u64,
+    /// decide, dataplane: periods in whole microseconds, so that many deadlines are equal
+    #[arg(long)]
+    pub(crate) ties: bool,
+    /// decide: count the instructions now, by valgrind, in place of the committed table's
+    #[arg(long)]
+    pub(crate) instructions: bool,
+    /// What --instructions runs under valgrind
+    #[arg(long, hide = true, value_name = "DISCIPLINE:STREAMS:DECISIONS", value_parser = count)]
+    pub(crate) count: Option<CountArgs>,
+}
+
+/// So many decisions, and nothing else.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CountArgs {
+    pub(crate) discipline: selvedge_sched::Discipline,
+    pub(crate) streams: u32,
+    pub(crate) decisions: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum BenchWhat {
     /// Packets a second: scheduled, and plain with the same system calls
     Send,
-    /// Nanoseconds a decision
+    /// Nanoseconds a decision, beside a binary heap's
     Decide,
+    /// Frames a second through queues and decisions, beside DPDK's rte_sched
+    Dataplane,
     /// A thousand streams of 30 frames a second on one core
     Streams,
 }
@@ -300,6 +320,18 @@ fn share(text: &str) -> Result<f64, String> {
     } else {
         Err("the share must lie between 0.01 and 10".to_owned())
     }
+}
+
+fn count(text: &str) -> Result<CountArgs, String> {
+    let parsed = match text.split(':').collect::<Vec<_>>()[..] {
+        [discipline, streams, decisions] => selvedge_sched::Discipline::from_name(discipline)
+            .zip(streams.parse().ok())
+            .zip(decisions.parse().ok()),
+        _ => None,
+    };
+    let ((discipline, streams), decisions) =
+        parsed.ok_or_else(|| "write DISCIPLINE:STREAMS:DECISIONS".to_owned())?;
+    Ok(CountArgs { discipline, streams, decisions })
 }
 
 fn span(text: &str) -> Result<selvedge_units::Span, String> {

@@ -1,37 +1,66 @@
-//! `bench decide`: nanoseconds a decision, by discipline and number of streams.
+//! `bench decide`: nanoseconds and instructions a decision, by discipline and number of streams;
+//! without misses and at twofold overload, beside a binary heap.
 
-use selvedge_sched::{Discipline, bench};
+use selvedge_sched::Discipline;
+use selvedge_sched::bench::{Load, decide};
 use serde_json::json;
 
-use super::Measurement;
-use crate::cli::Failure;
+use super::instructions::{self, Source};
+use super::{Measurement, cell, samples, tenths};
+use crate::cli::{BenchArgs, Failure};
 use crate::table::{Align, Table};
 
-const STREAMS: [u32; 3] = [4, 32, 1024];
-/// A sample takes 1.5 ms; more than this add nothing to a median.
-const SAMPLES: std::ops::RangeInclusive<u64> = 11..=401;
+const STREAMS: [u32; 5] = [4, 32, 1024, 65_536, 1 << 20];
+/// Above this a sample is less disturbed than it costs to begin.
+const MANY: u32 = 100_000;
 
-pub(super) fn measure(seconds: u64) -> Result<Measurement, Failure> {
-    let rows = (Discipline::ALL.len() * STREAMS.len()) as u64;
-    let samples = (seconds * 600 / rows).clamp(*SAMPLES.start(), *SAMPLES.end()) as usize;
+pub(super) fn measure(args: &BenchArgs) -> Result<Measurement, Failure> {
+    // Ours, the heap's, overload.
+    let samples = samples(args.seconds, Discipline::ALL.len() * STREAMS.len() * 3);
+    let source = Source::new(args.instructions)?;
     let mut table = Table::new(&[
         ("discipline", Align::Left),
         ("streams", Align::Right),
         ("ns a decision", Align::Right),
+        ("heap's", Align::Right),
+        ("ns an update in overload", Align::Right),
+        ("ratio", Align::Right),
+        ("instructions", Align::Right),
     ]);
     let mut list = Vec::new();
     for discipline in Discipline::ALL {
         for streams in STREAMS {
-            let ns = bench::decide(discipline, streams, samples);
-            table.row([discipline.name().to_owned(), streams.to_string(), format!("{ns:.1}")]);
+            let samples = if streams > MANY { samples.div_ceil(3) } else { samples };
+            let load = Load { discipline, streams, ties: args.ties };
+            let done = decide(load, samples);
+            let ratio = done.overload_ns / done.ns;
+            let count = source.count(discipline, streams)?;
+            table.row([
+                discipline.name().to_owned(),
+                streams.to_string(),
+                format!("{:.1}", done.ns),
+                cell(done.heap_ns),
+                format!("{:.1}", done.overload_ns),
+                format!("{ratio:.2}"),
+                cell(count),
+            ]);
             list.push(json!({
                 "discipline": discipline.name(),
                 "streams": streams,
-                "ns": (ns * 10.0).round() / 10.0,
+                "ns": tenths(done.ns),
+                "heap_ns": done.heap_ns.map(tenths),
+                "overload_ns": tenths(done.overload_ns),
+                "overload_ratio": (ratio * 100.0).round() / 100.0,
+                "overload_misses": (done.overload_misses * 100.0).round() / 100.0,
+                "instructions": count,
             }));
         }
     }
-    let text =
-        format!("Choose, serve, next head; medians of {samples} samples of 1.5 ms.\n{table}");
+    let text = format!(
+        "Expire, choose, serve, next head; medians of {samples} samples of 1.5 ms. Beside it std's \
+         BinaryHeap\nin the same order with the same state, in turns; and twofold overload, where \
+         each miss is an update.\nInstructions: {}.\n{table}",
+        instructions::origin(&source)
+    );
     Ok(Measurement { name: "decide", json: json!(list), text })
 }

@@ -1,17 +1,21 @@
 //! `selvedge bench`: what this machine does, as medians and ratios.
 
+mod dataplane;
 mod decide;
+mod instructions;
+mod peer;
 mod send;
 mod streams;
 
 use std::io::Write;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 
 use serde_json::{Map, Value};
 
 use crate::cli::{BenchArgs, BenchWhat, Failure};
 
-/// Measures for so many seconds at most.
-type Measure = fn(u64) -> Result<Measurement, Failure>;
+type Measure = fn(&BenchArgs) -> Result<Measurement, Failure>;
 
 /// One measurement: its rows, as JSON and as a table.
 struct Measurement {
@@ -21,19 +25,27 @@ struct Measurement {
 }
 
 pub(crate) fn command(args: &BenchArgs) -> Result<(), Failure> {
-    let wanted = |what: BenchWhat| args.what.is_none_or(|only| only == what);
     let mut out = std::io::stdout().lock();
+    if let Some(count) = args.count {
+        writeln!(out, "{}", instructions::work(count))?;
+        return Ok(());
+    }
+    if matches!(args.what, None | Some(BenchWhat::Decide | BenchWhat::Dataplane)) {
+        with_huge_pages();
+    }
+    let wanted = |what: BenchWhat| args.what.is_none_or(|only| only == what);
     let mut all = Map::new();
-    let measurements: [(BenchWhat, Measure); 3] = [
+    let measurements: [(BenchWhat, Measure); 4] = [
         (BenchWhat::Decide, decide::measure),
-        (BenchWhat::Send, send::measure),
-        (BenchWhat::Streams, streams::measure),
+        (BenchWhat::Dataplane, dataplane::measure),
+        (BenchWhat::Send, |args| send::measure(args.seconds)),
+        (BenchWhat::Streams, |args| streams::measure(args.seconds)),
     ];
     for (what, measure) in measurements {
         if !wanted(what) {
             continue;
         }
-        let done = measure(args.seconds)?;
+        let done = measure(args)?;
         if args.json {
             all.insert(done.name.to_owned(), done.json);
         } else {
@@ -44,4 +56,36 @@ pub(crate) fn command(args: &BenchArgs) -> Result<(), Failure> {
         writeln!(out, "{}", Value::Object(all))?;
     }
     Ok(())
+}
+
+/// Starts this program again so that glibc asks the kernel for huge pages. With a million streams
+/// the state takes hundreds of megabytes, and finding small pages costs as much as the deciding.
+/// Does nothing where it was done already, or the user has settings of his own, or it can't be.
+fn with_huge_pages() {
+    const SETTINGS: &str = "GLIBC_TUNABLES";
+    if std::env::var_os(SETTINGS).is_none()
+        && let Ok(program) = std::env::current_exe()
+    {
+        let mut again = Command::new(program);
+        again.args(std::env::args_os().skip(1)).env(SETTINGS, "glibc.malloc.hugetlb=1");
+        // Comes back only if it fails; then it goes on with small pages.
+        let _ = again.exec();
+    }
+}
+
+/// To one decimal place.
+fn tenths(figure: f64) -> f64 {
+    (figure * 10.0).round() / 10.0
+}
+
+/// To one decimal place; a dash for what was not measured.
+fn cell(figure: Option<f64>) -> String {
+    figure.map_or_else(|| "-".to_owned(), |figure| format!("{figure:.1}"))
+}
+
+/// `samples` of 1.5 ms fit into `seconds` this many times over.
+fn samples(seconds: u64, times: usize) -> usize {
+    /// More than these add nothing to a median.
+    const SAMPLES: std::ops::RangeInclusive<u64> = 11..=101;
+    (seconds * 600 / times as u64).clamp(*SAMPLES.start(), *SAMPLES.end()) as usize
 }

@@ -165,17 +165,13 @@ impl Tournament {
     pub(crate) fn enter(&mut self, leaf: u32, key: u64, before: impl Fn(u32, u32) -> bool + Copy) {
         debug_assert!(key <= LAST_KEY, "a key stands for nothing");
         if self.vacant != NOBODY {
-            self.fill_or_settle(leaf, before);
+            if self.vacant == leaf {
+                self.vacant = NOBODY;
+            } else {
+                self.settle(before);
+            }
         }
         self.replay(leaf, key, before);
-    }
-
-    #[inline(never)]
-    fn fill_or_settle(&mut self, leaf: u32, before: impl Fn(u32, u32) -> bool + Copy) {
-        if self.vacant != leaf {
-            self.settle(before);
-        }
-        self.vacant = NOBODY;
     }
 
     /// Takes a leaf out; nothing to do if it is not in. O(log N), and O(1) if it is the winner.
@@ -208,6 +204,8 @@ impl Tournament {
 
     #[inline(always)]
     fn replay(&mut self, leaf: u32, key: u64, before: impl Fn(u32, u32) -> bool + Copy) {
+        // By reference: a copy would be written out at each level, for the case of a tie.
+        let before = &before;
         let mut at = leaf as usize / 4;
         let (first, place) = (leaf & !3, leaf as usize % 4);
         let keys = &mut self.bottom[at].0;

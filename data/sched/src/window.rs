@@ -25,18 +25,18 @@ impl Progress {
     }
 
     fn restore_if_spent(&mut self) {
-        let spent = self.current == Window::NONE;
+        // `x'` is at most `y'`: both are 0.
+        let spent = self.current.of == 0;
         self.current.lose = select_unpredictable(spent, self.declared.lose, self.current.lose);
         self.current.of = select_unpredictable(spent, self.declared.of, self.current.of);
     }
 
-    /// Rule a: a frame was served. Without branches, since which case comes next is hard to tell.
+    /// Rule a: a frame was served. `y'` goes down by 1 if it can, and takes `x'` along if they
+    /// were equal; without branches, since which case comes next is hard to tell.
     #[inline]
     pub(crate) fn serve(&mut self) {
-        let Window { lose, of } = self.current;
-        let both = u16::from((of == lose) & (lose > 0));
-        self.current.of -= u16::from(of > lose) | both;
-        self.current.lose -= both;
+        self.current.of = self.current.of.saturating_sub(1);
+        self.current.lose = self.current.lose.min(self.current.of);
         self.restore_if_spent();
     }
 
@@ -45,15 +45,12 @@ impl Progress {
         if !self.declared.is_some() {
             return true;
         }
-        let Window { lose, of } = &mut self.current;
-        let violation = *lose == 0;
-        if violation {
-            *of = of.saturating_add(1);
-        } else {
-            *lose -= 1;
-            *of -= 1;
-            self.restore_if_spent();
-        }
+        // Without branches: who misses is as hard to tell as who is served.
+        let Window { lose, of } = self.current;
+        let violation = lose == 0;
+        self.current.lose = lose.saturating_sub(1);
+        self.current.of = select_unpredictable(violation, of.saturating_add(1), of.wrapping_sub(1));
+        self.restore_if_spent();
         violation
     }
 
@@ -179,33 +176,33 @@ pub(crate) const fn tightness(window: Window) -> u64 {
 /// How many bits [`tightness_class`] has.
 pub(crate) const CLASS_BITS: u32 = 20;
 
+/// Classes below this are of those that may lose nothing.
+const NONE: u64 = 4096;
+const SCALE: u64 = (1 << CLASS_BITS) - 1 - NONE;
+
 /// The tightness as far as 20 bits can tell it: never out of order, but different windows may
 /// come out equal.
 #[inline(always)]
 pub(crate) fn tightness_class(window: Window) -> u64 {
-    // Below this, those that may lose nothing.
-    const NONE: u64 = 4096;
-    const SCALE: u64 = (1 << CLASS_BITS) - 1 - NONE;
     let of = usize::from(window.of);
-    let scaled = u64::from(window.lose) * SCALE;
-    let some = if of < RECIPROCALS.len() {
-        // Exact: the reciprocal is too large by less than y'/2^63 of itself and `scaled` less
-        // than 2^36, so the quotient's excess is below 2^-27 < 1/y'.
-        ((u128::from(scaled) * u128::from(RECIPROCALS[of])) >> 63) as u64
+    let some = if of < SCALED_RECIPROCALS.len() {
+        // Exact: the reciprocal is too large by less than 1, so the quotient's excess is below
+        // 2^8/2^32 < 1/y'.
+        (u64::from(window.lose) * SCALED_RECIPROCALS[of]) >> 32
     } else {
-        scaled / u64::from(window.of)
+        u64::from(window.lose) * SCALE / u64::from(window.of)
     };
     let none = (NONE - 1).saturating_sub(u64::from(window.of));
     select_unpredictable(window.lose == 0, none, NONE + some)
 }
 
-/// `2^63 / y'`, rounded up, for the windows in common use: a division costs several
+/// `2^32 SCALE / y'`, rounded up, for the windows in common use: a division costs several
 /// multiplications. The first is not used.
-static RECIPROCALS: [u64; 256] = {
+static SCALED_RECIPROCALS: [u64; 256] = {
     let mut table = [0; 256];
     let mut of = 1;
     while of < table.len() {
-        table[of] = (1_u64 << 63).div_ceil(of as u64);
+        table[of] = (SCALE << 32).div_ceil(of as u64);
         of += 1;
     }
     table

@@ -110,6 +110,11 @@ impl Core {
         rule.head(&standing(s, slot), head.size);
         if head.arrival > self.epoch_ends {
             self.move_epoch(rule, head.arrival);
+        } else if R::DEADLINE_FIRST && slot.flags.has(Flags::WORK_CONSERVING) {
+            // What `place` does for such a stream, from what is at hand.
+            let key = rule.key(&standing(s, slot), self.epoch);
+            self.enter(rule, s, key);
+            return deadline;
         }
         self.place(rule, s);
         deadline
@@ -240,8 +245,12 @@ impl Core {
         rule.head(&standing(s, slot), next.size);
         if next.arrival > self.epoch_ends {
             self.move_epoch(rule, next.arrival);
+            self.select(rule, s);
+            return served;
         }
-        self.select(rule, s);
+        // From what is at hand: to read it back from the slot would take longer.
+        let key = rule.key(&standing(s, slot), self.epoch);
+        self.enter(rule, s, key);
         served
     }
 
@@ -351,6 +360,11 @@ impl Core {
     #[inline(always)]
     fn select<R: Rule>(&mut self, rule: &R, s: StreamIndex) {
         let key = rule.key(&standing(s, &self.slots[s.0 as usize]), self.epoch);
+        self.enter(rule, s, key);
+    }
+
+    #[inline(always)]
+    fn enter<R: Rule>(&mut self, rule: &R, s: StreamIndex, key: u64) {
         self.selection.enter(s.0, key, before(&self.slots, rule));
         let soon = self.selection.fetch_ahead(s.0);
         if let Some(slot) = soon.and_then(|soon| self.slots.get(soon as usize)) {

@@ -116,6 +116,12 @@ impl Scheduler {
         if self.core.all_quiet(self.deadline_first, now) {
             return None;
         }
+        self.poll_closely(now)
+    }
+
+    /// Apart, so that a poll that finds nothing is a few comparisons in its caller.
+    #[inline(never)]
+    fn poll_closely(&mut self, now: Instant) -> Option<Expiry> {
         with_rule!(&mut self.rule, rule => self.core.poll_expired(rule, now))
     }
 
