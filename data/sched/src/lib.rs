@@ -47,7 +47,7 @@ mod tournament;
 pub mod trace;
 mod window;
 
-pub use discipline::Discipline;
+pub use discipline::{Discipline, Tree, TreeError, TreeNode};
 pub use scheduler::Scheduler;
 pub use slot::{Counters, Expiry, Head, Served, StreamIndex, Verdict};
 pub use window::WindowSet;

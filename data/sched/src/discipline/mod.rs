@@ -4,21 +4,33 @@
 //! One file each, one line in the table below. A discipline says only its own rank; what all have
 //! in common (expiry, rules a and b, earlier arrival first, then the lower index) is elsewhere.
 
+mod drr;
 mod dwcs;
 mod dwcs98;
 mod edf;
 mod fifo;
+mod flat;
+mod fluid;
+mod heap;
+mod hwfq;
+mod mixed;
 mod priority;
+mod sfq;
+mod tag;
+mod tree;
+mod vds;
+mod wfq;
 
 #[cfg(test)]
 mod tests;
 
 use core::fmt;
 
-use selvedge_stream::Window;
+use selvedge_stream::{Contract, Window};
 use selvedge_units::{Bytes, Instant, Span};
 
 use crate::tournament::Key;
+pub use tree::{Tree, TreeError, TreeNode};
 
 /// What a discipline may look at when it ranks a stream's head frame.
 #[derive(Clone, Copy, Debug)]
@@ -45,15 +57,24 @@ pub(crate) trait Rule {
     /// Whether of two heads the one with the earlier deadline always goes first: then the next
     /// to expire is the next to go, and no other order need be kept.
     const DEADLINE_FIRST: bool = false;
+    /// Whether the methods below `rank` do anything, and `head`: the others are not called then.
+    const TOLD: bool = false;
+    /// Whether equal ranks go by index alone.
+    const TIES_BY_INDEX: bool = false;
 
     /// Makes room for streams with indexes below `streams`; the only method that allocates.
     fn grow(&mut self, _streams: usize) {}
 
     /// A stream begins anew at an index.
-    fn reset(&mut self, _stream: u32) {}
+    fn reset(&mut self, _stream: u32, _contract: &Contract) {}
 
-    /// A frame became head. Called before it is ranked.
-    fn head(&mut self, _head: &Standing, _size: Bytes) {}
+    /// A stream's windows have changed.
+    fn windows(&mut self, _stream: u32, _contract: &Contract) {}
+
+    /// A head may go: when it comes up or, if its stream is not work-conserving, when it is ready.
+    /// Called before it is ranked. `fresh`: it was not there when the last frame went, so its
+    /// stream's queue was empty in between.
+    fn head(&mut self, _head: &Standing, _size: Bytes, _fresh: bool) {}
 
     /// At most 112 bits; the lower goes first. Equal ranks go by arrival, then by index. The same
     /// as long as neither the standing changes nor another method is called for this stream.
@@ -64,6 +85,25 @@ pub(crate) trait Rule {
 
     /// The head is lost.
     fn lost(&mut self, _head: &Standing) {}
+
+    /// Whether a stream's head may not go, although it is ready.
+    fn waits(&self, _stream: u32) -> bool {
+        false
+    }
+
+    /// It is `now`; time does not go back.
+    fn advance(&mut self, _now: Instant) {}
+
+    /// A stream whose rank, or leave to go, has changed otherwise than by a call for its own head.
+    /// Asked after each call above, until there is none.
+    fn stale(&mut self) -> Option<u32> {
+        None
+    }
+
+    /// The next moment after `now` at which there will be such a stream.
+    fn next_event(&self, _now: Instant) -> Option<Instant> {
+        None
+    }
 }
 
 /// A rank with its time counted from `epoch` and cut to 55 bits, so that it fits a key. Never out
@@ -131,25 +171,78 @@ macro_rules! disciplines {
                 }
             }
 
+            pub(crate) const fn told(&self) -> bool {
+                match self {
+                    $(Self::$name(_) => <$rule>::TOLD,)*
+                }
+            }
+
             pub(crate) fn grow(&mut self, streams: usize) {
                 match self {
                     $(Self::$name(rule) => rule.grow(streams),)*
                 }
             }
 
-            pub(crate) fn reset(&mut self, stream: u32) {
+            pub(crate) fn reset(&mut self, stream: u32, contract: &Contract) {
                 match self {
-                    $(Self::$name(rule) => rule.reset(stream),)*
+                    $(Self::$name(rule) => rule.reset(stream, contract),)*
                 }
             }
 
+            pub(crate) fn windows(&mut self, stream: u32, contract: &Contract) {
+                match self {
+                    $(Self::$name(rule) => rule.windows(stream, contract),)*
+                }
+            }
+
+            pub(crate) fn head(&mut self, head: &Standing, size: Bytes, fresh: bool) {
+                match self {
+                    $(Self::$name(rule) => rule.head(head, size, fresh),)*
+                }
+            }
+
+            pub(crate) fn waits(&self, stream: u32) -> bool {
+                match self {
+                    $(Self::$name(rule) => rule.waits(stream),)*
+                }
+            }
+
+            pub(crate) fn advance(&mut self, now: Instant) {
+                match self {
+                    $(Self::$name(rule) => rule.advance(now),)*
+                }
+            }
+
+            pub(crate) fn stale(&mut self) -> Option<u32> {
+                match self {
+                    $(Self::$name(rule) => rule.stale(),)*
+                }
+            }
+
+            pub(crate) fn next_event(&self, now: Instant) -> Option<Instant> {
+                match self {
+                    $(Self::$name(rule) => rule.next_event(now),)*
+                }
+            }
+
+            /// Whether one head goes before another, by all that breaks ties.
             #[inline]
-            pub(crate) fn head(&mut self, head: &Standing, size: Bytes) {
+            pub(crate) fn before(&self, a: &Standing, b: &Standing) -> bool {
                 match self {
-                    $(Self::$name(rule) => rule.head(head, size),)*
+                    $(Self::$name(rule) => {
+                        let [first, second] = [rule.rank(a), rule.rank(b)];
+                        if first != second {
+                            return first < second;
+                        }
+                        if a.arrival != b.arrival && !<$rule>::TIES_BY_INDEX {
+                            return a.arrival < b.arrival;
+                        }
+                        a.stream < b.stream
+                    })*
                 }
             }
 
+            #[cfg(test)]
             pub(crate) fn rank(&self, head: &Standing) -> u128 {
                 match self {
                     $(Self::$name(rule) => rule.rank(head),)*
@@ -194,6 +287,24 @@ disciplines! {
     Priority = "priority" => priority::Priority;
     /// First come, first served.
     Fifo = "fifo" => fifo::Fifo;
+    /// Virtual deadlines: windows with unequal periods (Zhang, West and Qi).
+    Vds = "vds" => vds::Vds;
+    /// Weighted fair queueing by the virtual time of the fluid system (GPS).
+    Wfq = "wfq" => wfq::Wfq;
+    /// Start-time fair queueing.
+    Sfq = "sfq" => sfq::Sfq;
+    /// Deficit round robin; a stream's weight is its quantum in bytes.
+    Drr = "drr" => drr::Drr;
+    /// Hierarchical weighted fair queueing: a tree of weights.
+    Hwfq = "hwfq" => hwfq::Hwfq;
+    /// Deadlines, then priorities, then fair shares, by each stream's class.
+    Mixed = "mixed" => mixed::Mixed;
+}
+
+impl AnyRule {
+    pub(crate) fn with_tree(tree: &Tree) -> Self {
+        Self::Hwfq(hwfq::Hwfq::new(tree))
+    }
 }
 
 impl Discipline {

@@ -16,7 +16,11 @@ const fn head(deadline: u64, lose: u16, of: u16, priority: i32) -> Standing {
 }
 
 fn rank(discipline: Discipline, standing: &Standing) -> u128 {
-    discipline.rule().rank(standing)
+    let mut rule = discipline.rule();
+    rule.grow(1);
+    rule.reset(0, &Contract::new(standing.period, standing.window));
+    rule.head(standing, Bytes(1000), false);
+    rule.rank(standing)
 }
 
 /// Every head in the list goes strictly before the next.

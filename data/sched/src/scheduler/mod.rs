@@ -8,6 +8,7 @@
 //! change the update does nothing.
 
 mod surface;
+mod telling;
 
 use alloc::collections::BinaryHeap;
 use alloc::vec::Vec;
@@ -16,7 +17,7 @@ use core::cmp::Reverse;
 use selvedge_stream::Contract;
 use selvedge_units::Instant;
 
-use crate::discipline::{AnyRule, Discipline, Standing};
+use crate::discipline::{AnyRule, Discipline, Standing, Tree};
 use crate::prefetch::prefetch;
 use crate::slot::{Cold, Count, Expiry, Flags, Head, Served, Slot, StreamIndex, Verdict};
 use crate::tournament::{Key, Tournament, lower_leaf};
@@ -52,6 +53,8 @@ pub struct Scheduler {
     /// Ready times of the heads that are not in the selection.
     waiting: Tournament,
     deadline_first: bool,
+    /// Whether the discipline wants to hear what becomes of heads, and of time.
+    told: bool,
     /// The latest moment polled.
     clock: Instant,
     /// Keys count time from here.
@@ -62,16 +65,28 @@ impl Scheduler {
     /// A scheduler without streams.
     #[must_use]
     pub fn new(discipline: Discipline) -> Self {
+        Self::with_rule(discipline, discipline.rule())
+    }
+
+    /// A scheduler of discipline [`Discipline::Hwfq`] whose streams hang below the nodes of a
+    /// tree: [`Contract::parent`] says which.
+    #[must_use]
+    pub fn with_tree(tree: &Tree) -> Self {
+        Self::with_rule(Discipline::Hwfq, AnyRule::with_tree(tree))
+    }
+
+    fn with_rule(discipline: Discipline, rule: AnyRule) -> Self {
         Self {
             discipline,
-            rule: discipline.rule(),
             slots: Vec::new(),
             cold: Vec::new(),
             free: BinaryHeap::new(),
             selection: Tournament::default(),
             deadlines: Tournament::default(),
             waiting: Tournament::default(),
-            deadline_first: discipline.rule().deadline_first(),
+            deadline_first: rule.deadline_first(),
+            told: rule.told(),
+            rule,
             clock: Instant::ZERO,
             epoch: 0,
         }
@@ -114,7 +129,7 @@ impl Scheduler {
                 index as u32
             }
         };
-        self.rule.reset(index);
+        self.rule.reset(index, contract);
         StreamIndex(index)
     }
 
@@ -134,7 +149,11 @@ impl Scheduler {
     /// Removes a stream, its head and its counters. Its index is free for the next. O(log N).
     pub fn remove(&mut self, s: StreamIndex) {
         let _present = self.slot(s);
-        self.retire(s);
+        let tagged = self.is_tagged(s);
+        if self.retire(s) && tagged {
+            self.rule.lost(&standing(s, &self.slots[s.0 as usize]));
+            self.renew_stale();
+        }
         self.slots[s.0 as usize] = Slot::VACANT;
         self.free.push(Reverse(s.0));
     }
@@ -162,8 +181,9 @@ impl Scheduler {
         slot.kind = head.kind;
         slot.flags.set(Flags::HEAD, true);
         slot.flags.set(Flags::MISSED, false);
-        let standing = standing(s, slot);
-        self.rule.head(&standing, head.size);
+        if self.told {
+            self.tell_head(s, &head);
+        }
         if head.arrival.0 > self.epoch.saturating_add(EPOCH_AHEAD) {
             self.move_epoch(head.arrival.0);
         }
@@ -291,6 +311,7 @@ impl Scheduler {
     /// If the stream has no head.
     #[inline]
     pub fn serve(&mut self, s: StreamIndex) -> Served {
+        let tagged = self.is_tagged(s);
         if !self.retire(s) {
             has_no_head(s, "serve");
         }
@@ -303,8 +324,16 @@ impl Scheduler {
             slot.count(&mut self.cold, at, Count::Late, 1);
         }
         slot.write_back(&mut self.cold, at);
-        self.rule.served(&standing(s, slot));
-        Served { deadline: slot.deadline, late }
+        let served = Served { deadline: slot.deadline, late };
+        if self.told {
+            let standing = standing(s, slot);
+            if !tagged {
+                self.rule.head(&standing, self.cold[at].size, true);
+            }
+            self.rule.served(&standing);
+            self.renew_stale();
+        }
+        served
     }
 
     /// Gives a stream's head up before its deadline (or after): counts a miss and a drop, applies
@@ -337,14 +366,25 @@ impl Scheduler {
     #[inline]
     fn advance(&mut self, now: Instant) {
         self.clock = self.clock.max(now);
+        if self.told {
+            self.rule.advance(self.clock);
+            self.renew_stale();
+        }
         while let Some(key) = self.waiting.winner(&lower_leaf) {
             if key.rank() > u128::from(self.clock.0) {
                 break;
             }
             self.waiting.leave(key.leaf(), &lower_leaf);
             let s = StreamIndex(key.leaf());
-            let key = self.rule.key(&standing(s, &self.slots[key.leaf() as usize]), self.epoch);
-            self.selection.enter(key, &before(&self.slots, &self.rule));
+            let standing = standing(s, &self.slots[key.leaf() as usize]);
+            if self.told {
+                self.rule.head(&standing, self.cold[key.leaf() as usize].size, true);
+                self.compete(s);
+                self.renew_stale();
+            } else {
+                let key = self.rule.key(&standing, self.epoch);
+                self.selection.enter(key, &before(&self.slots, &self.rule));
+            }
         }
     }
 
@@ -360,7 +400,11 @@ impl Scheduler {
             if !slot.flags.has(Flags::WORK_CONSERVING) {
                 self.waiting.leave(s.0, &lower_leaf);
             }
-            self.selection.enter(self.rule.key(&standing(s, slot), self.epoch), &before);
+            if self.told && self.rule.waits(s.0) {
+                self.selection.leave(s.0, &before);
+            } else {
+                self.selection.enter(self.rule.key(&standing(s, slot), self.epoch), &before);
+            }
         } else {
             self.selection.leave(s.0, &before);
             self.waiting.enter(Key::new(slot.ready().0.into(), s.0), &lower_leaf);
@@ -392,6 +436,7 @@ impl Scheduler {
 
     /// Counts the loss of a head and removes it: its deadline, and whether that is a violation.
     fn drop_head(&mut self, s: StreamIndex) -> (Instant, bool) {
+        let tagged = self.is_tagged(s);
         if !self.retire(s) {
             has_no_head(s, "drop");
         }
@@ -402,8 +447,12 @@ impl Scheduler {
         slot.count(&mut self.cold, at, Count::Dropped, 1);
         slot.count(&mut self.cold, at, Count::Violations, u64::from(violation));
         slot.write_back(&mut self.cold, at);
-        self.rule.lost(&standing(s, slot));
-        (slot.deadline, violation)
+        let deadline = slot.deadline;
+        if tagged {
+            self.rule.lost(&standing(s, slot));
+            self.renew_stale();
+        }
+        (deadline, violation)
     }
 
     /// Counts the time in keys from nearer to now, which happens at most once in 2^53 ns (104
@@ -441,11 +490,8 @@ fn standing(s: StreamIndex, slot: &Slot) -> Standing {
 #[inline]
 fn before(slots: &[Slot], rule: &AnyRule) -> impl Fn(u32, u32) -> bool {
     move |a, b| {
-        let place = |s: u32| {
-            let slot = &slots[s as usize];
-            (rule.rank(&standing(StreamIndex(s), slot)), slot.arrival, s)
-        };
-        place(a) < place(b)
+        let standing = |s: u32| standing(StreamIndex(s), &slots[s as usize]);
+        rule.before(&standing(a), &standing(b))
     }
 }
 

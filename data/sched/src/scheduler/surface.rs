@@ -34,6 +34,7 @@ impl Scheduler {
             }
             ready_by_now
         });
+        next = self.rule.next_event(now).map_or(next, |at| next.min(at));
         (next < Instant::MAX).then_some(next)
     }
 
@@ -66,6 +67,7 @@ impl Scheduler {
     /// before starts anew at `x/y`; one that does not goes on where it stands. O(1).
     pub fn set_windows(&mut self, s: StreamIndex, windows: Windows) {
         self.change(s, true, |contract| contract.windows = within_bounds(&windows));
+        self.rule.windows(s.0, &self.cold[s.0 as usize].contract);
     }
 
     /// Changes a stream's period from its next frame on; zero counts as 1 ns. O(1).

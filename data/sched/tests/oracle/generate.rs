@@ -1,13 +1,16 @@
 //! Traces from seeds: the committed vectors, and any others that are wanted.
 
-use super::{Stream, Trace};
+use super::{Arrival, SIZE, Stream, Trace};
 
-const DISCIPLINES: [&str; 5] = ["dwcs", "dwcs98", "edf", "priority", "fifo"];
+/// Those that look at heads alone, and those that remember what they have sent.
+const BY_HEAD: [&str; 5] = ["dwcs", "dwcs98", "edf", "priority", "fifo"];
+const SHARING: [&str; 6] = ["vds", "wfq", "sfq", "drr", "hwfq", "mixed"];
 
-/// How many vectors there are; their seeds are 1 to this.
-pub(crate) const VECTORS: u64 = 70;
+/// How many vectors there are; their seeds are 1 to this. The first 70 are of the first kind.
+pub(crate) const VECTORS: u64 = BY_HEAD_LAST + 48;
+const BY_HEAD_LAST: u64 = 70;
 
-/// What a generated trace is meant to show. Every discipline gets each of them.
+/// What a generated trace is meant to show. Every discipline by head gets each of them.
 const THEMES: [Theme; 14] = [
     Theme { name: "backlogged", backlogged: true, ..Theme::PLAIN },
     Theme { name: "arrivals", ..Theme::PLAIN },
@@ -107,16 +110,51 @@ impl Random {
 
 /// The trace of a seed, and a name for it: `07-dwcs98-arrivals`.
 pub(crate) fn trace(seed: u64) -> (String, Trace) {
-    let place = seed.saturating_sub(1);
-    let discipline = DISCIPLINES[(place % 5) as usize];
-    let theme = THEMES[(place / 5 % THEMES.len() as u64) as usize];
+    let by_head = seed <= BY_HEAD_LAST || (seed > VECTORS && seed.is_multiple_of(2));
+    let (discipline, theme) = if by_head {
+        let place = seed.saturating_sub(1);
+        (BY_HEAD[(place % 5) as usize], THEMES[(place / 5 % THEMES.len() as u64) as usize])
+    } else {
+        // The first eight themes, so that each discipline meets every feature.
+        let place = seed - BY_HEAD_LAST - 1;
+        (SHARING[(place % 6) as usize], THEMES[(place / 6 % 8) as usize])
+    };
     let mut random = Random(seed);
     let count = if theme.streams > 0 { theme.streams } else { random.within(2, 7) };
     let streams: Vec<Stream> = (0..count).map(|n| stream(&mut random, &theme, n, count)).collect();
     let ticks = if theme.extreme { 24 } else { random.within(30, 60) };
     let arrivals = (!theme.backlogged).then(|| arrivals(&mut random, &streams, ticks));
     let name = format!("{seed:02}-{discipline}-{}", theme.name);
-    (name, Trace { discipline, ticks, streams, arrivals })
+    let mut trace = Trace { discipline, ticks, streams, arrivals, nodes: Vec::new(), remap: None };
+    if !by_head {
+        share(&mut random, &mut trace);
+    }
+    (name, trace)
+}
+
+/// Weights, sizes, classes and a tree.
+fn share(random: &mut Random, trace: &mut Trace) {
+    let drr = trace.discipline == "drr";
+    for stream in &mut trace.streams {
+        stream.weight = if drr { random.pick(&[300, 500, 1500]) } else { random.within(1, 8) };
+        if trace.discipline == "mixed" {
+            stream.class = random.pick(&["fair", "fair", "edf", "priority"]);
+        }
+    }
+    for (.., size) in trace.arrivals.iter_mut().flatten() {
+        if random.one_in(2) {
+            *size = random.within(40, 1500);
+        }
+    }
+    if trace.discipline == "hwfq" {
+        for n in 0..random.within(1, 4) {
+            trace.nodes.push((random.within(0, n) as usize, random.within(1, 8)));
+        }
+        for stream in &mut trace.streams {
+            stream.parent = random.within(0, trace.nodes.len() as u64) as usize;
+        }
+        trace.remap = Some(random.within(1, 9)).filter(|_| random.one_in(2));
+    }
 }
 
 fn stream(random: &mut Random, theme: &Theme, n: u64, count: u64) -> Stream {
@@ -169,18 +207,19 @@ fn stream(random: &mut Random, theme: &Theme, n: u64, count: u64) -> Stream {
         work_conserving: !theme.paced || random.one_in(3),
         first_deadline,
         priority: if theme.extreme && random.one_in(4) { -(1 << 31) } else { priority },
+        ..Stream::plain("", 1)
     }
 }
 
 /// Bursts and gaps: enough frames that queues build up, and now and then run dry.
-fn arrivals(random: &mut Random, streams: &[Stream], ticks: u64) -> Vec<(u64, usize)> {
+fn arrivals(random: &mut Random, streams: &[Stream], ticks: u64) -> Vec<Arrival> {
     let mut listed = Vec::new();
     for at in 0..ticks {
         for (index, stream) in streams.iter().enumerate() {
             let every = stream.period.min(8);
             if random.next().is_multiple_of(every + 1) {
                 let burst = if random.one_in(6) { random.within(2, 4) } else { 1 };
-                listed.extend((0..burst).map(|_| (at, index)));
+                listed.extend((0..burst).map(|_| (at, index, SIZE)));
             }
         }
     }
