@@ -7,13 +7,16 @@
 //! for that child plus `size / weight`, and the lowest goes first; of equal tags the earlier
 //! arrival, then the lower index. A decision goes from the root down to a stream.
 //!
-//! Guarantee: Ndiaye's two properties, to within frames: a child that waits all the time is sent
-//! at least `weight / sum of its siblings' weights` of what its node is sent; and what siblings
-//! do not use goes to those that wait, in proportion to their weights. Both hold below each node, to
-//! within one largest frame for each child and two for the node. Not given: `wfq`'s delay. A node's
-//! WFQ may run many frames ahead of the fluid system, and delays add up over the levels (Bennett and
-//! Zhang, SIGCOMM 1996, whose WF2Q+ repairs that at each node). A frame costs O(depth log children)
-//! amortised; the flat queue O(log N), and O(N) each period.
+//! Guarantee, below each node, for children that wait from the beginning, `l` being the largest
+//! frame: Ndiaye's two properties. A child of weight `w` among siblings whose weights sum to `W` is sent
+//! at least `w / W` of what its node is sent, less `l (1 + w / W)`; and what siblings leave goes to
+//! those that wait by weight, two of them coming at most `l / w1 + l / w2` apart. Not given: `wfq`'s
+//! delay. A node's WFQ may run many frames ahead of the fluid system, and delays add up over the
+//! levels (Bennett and Zhang, SIGCOMM 1996, whose WF2Q+ repairs that at each node). A frame costs
+//! O(depth log children) amortised; the flat queue O(log N), and O(N) each period.
+//!
+//! Only the first stream of all has a rank of its own: a block of more than one is, behind it, in
+//! the order of arrival.
 
 use alloc::vec;
 use alloc::vec::Vec;
