@@ -22,7 +22,7 @@ mod tests;
 use std::net::SocketAddr;
 
 use selvedge_sched::Discipline;
-use selvedge_stream::{Frame, Late, Window, Windows};
+use selvedge_stream::{Class, Frame, Late, Window, Windows};
 use selvedge_units::{Bitrate, Bytes, Span};
 
 pub use address::{AddressError, receiver};
@@ -115,6 +115,8 @@ pub struct StreamConfig {
     pub weight: u32,
     /// `priority`, -1000 to 1000, default 0.
     pub priority: i32,
+    /// `class`, for `mixed`: `"edf"`, `"priority"` or `"fair"` (default).
+    pub class: Class,
     /// `delay`: a frame's deadline is this long after its arrival (the playout delay).
     /// 1 ms to 10 min, default `1 s`.
     pub delay: Span,
@@ -145,6 +147,7 @@ impl StreamConfig {
             work_conserving: true,
             weight: 1,
             priority: 0,
+            class: Class::Fair,
             delay: Span::from_secs(1),
             ring: 256,
             pool: Bytes(4_000_000),

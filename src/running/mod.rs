@@ -83,6 +83,8 @@ pub(crate) fn contract(config: &NodeConfig, stream: usize, info: &StreamInfo) ->
         work_conserving: stream.work_conserving,
         weight: stream.weight,
         priority: stream.priority,
+        class: stream.class,
+        parent: 0,
         delay: Some(stream.delay),
     }
 }

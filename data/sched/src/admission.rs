@@ -7,14 +7,17 @@
 //!
 //! | policy | promise | test | source |
 //! |---|---|---|---|
-//! | `dwcs`, `dwcs98` | no violation | sum (1-x/y) C/T <= 1; proof for one slot per frame, equal periods, deadlines in phase | West and Poellabauer, RTSS 2000 |
-//! | `vds` | no violation | sum m C/(k T) <= 1; proof for one slot per frame | Zhang, West and Qi, RTSS 2004 |
+//! | `dwcs`, `dwcs98` | no violation | sum (1-x/y) C/T <= 1; holds for frames and periods of one slot, deadlines in phase | West and Poellabauer, RTSS 2000 |
+//! | `vds` | no violation | sum m C/(k T) <= 1; holds for frames and periods of one slot | Zhang, West and Qi, RTSS 2004 |
 //! | `edf` | no miss | demand in every interval, with the longest frame that may block | Jeffay, Stanat and Martel, RTSS 1991; George, Rivierre and Spuri, 1996 |
 //! | `priority` | no miss | response times in the busy period, with blocking | Davis, Burns, Bril and Lukkien, 2007 |
 //! | `fifo` | no miss | one frame of every stream at once | Cruz, 1991 |
 //! | `wfq` | no miss | C/g + longest frame | Parekh and Gallager, 1993 |
 //! | `sfq` | no miss | one frame of every stream | Goyal, Vin and Cheng, 1996 |
 //! | `drr` | no miss | C/g + (3F - 2Q) | Stiliadis and Varma, 1998 |
+//!
+//! The papers claim more for `dwcs` and `vds`: equal periods of any length, and for `vds` unequal ones.
+//! Both have counterexamples near the whole link (`tests/guarantee.rs`), so such sets are `Possible`.
 //!
 //! Where a necessary condition holds but the proof's conditions do not, the verdict is
 //! [`Verdict::Possible`], and says which condition failed. Mok and Wang (RTSS 2001) show why it
@@ -202,10 +205,15 @@ pub enum Unproved {
     UnequalService(usize),
     /// This stream's period is no whole number of service times.
     SlotsDoNotDivide(usize),
+    /// This stream's period holds several service times: that is scheduling on as many processors,
+    /// where orders by deadline fail now and then at loads near the whole link.
+    SeveralSlots(usize),
     /// This stream's deadlines are not one period apart: it states a delay.
     OwnDelay(usize),
     /// This stream has a window for each kind of frame.
     WindowPerKind(usize),
+    /// This stream has no window, so `vds` owes it nothing.
+    NoWindow(usize),
     /// This stream may be served before its period begins, which `dwcs98` takes too far.
     EarlyService(usize),
     /// Deadlines need not be in phase, or frames may be there before their period.

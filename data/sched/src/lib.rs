@@ -54,7 +54,7 @@ mod window;
 #[doc = include_str!("../README.md")]
 struct Readme;
 
-pub use discipline::Discipline;
+pub use discipline::{Discipline, Tree, TreeError, TreeNode};
 pub use scheduler::Scheduler;
 pub use slot::{Counters, Expiry, Head, Served, StreamIndex, Verdict};
 pub use window::WindowSet;

@@ -13,7 +13,7 @@ use core::cmp::Reverse;
 use selvedge_stream::{Contract, Kind, Window};
 use selvedge_units::{Bytes, Instant};
 
-use crate::{Counters, Discipline, Head, Scheduler, StreamIndex, Verdict};
+use crate::{Counters, Discipline, Head, Scheduler, StreamIndex, Tree, Verdict};
 
 /// The size of a frame that a trace gives none.
 pub(crate) const SIZE: Bytes = Bytes(1000);
@@ -27,6 +27,8 @@ pub struct Trace {
     pub ticks: u64,
     /// The streams; their indexes are their places here.
     pub streams: Vec<TraceStream>,
+    /// What `hwfq` shares the link by.
+    pub tree: Tree,
     /// Their frames.
     pub arrivals: Arrivals,
 }
@@ -156,7 +158,10 @@ impl<'a> Replay<'a> {
         let mut order: Vec<usize> = (0..listed.len()).collect();
         order.sort_by_key(|&place| listed[place].at);
 
-        let mut sched = Scheduler::new(trace.discipline);
+        let mut sched = match trace.discipline {
+            Discipline::Hwfq => Scheduler::with_tree(&trace.tree),
+            discipline => Scheduler::new(discipline),
+        };
         let mut queues = Vec::with_capacity(trace.streams.len());
         for stream in &trace.streams {
             sched.add(&stream.contract);

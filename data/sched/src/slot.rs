@@ -181,6 +181,8 @@ pub(crate) struct Cold {
     windows: WindowSet,
     /// Whether the contract's windows are still to be taken over, by the next frame.
     windows_changed: bool,
+    /// Of a head that may not go yet, for a discipline that is told of it when it may.
+    pub(crate) size: Bytes,
     /// The high halves of the counters.
     counts: [u32; COUNTS],
 }
@@ -307,7 +309,8 @@ impl Cold {
         slot.flags.set(Flags::DROPS_LATE, contract.late == Late::Drop);
         slot.flags.set(Flags::WORK_CONSERVING, contract.work_conserving);
         let windows = WindowSet::new(&contract.windows);
-        let mut cold = Self { contract, windows, windows_changed: false, counts: [0; COUNTS] };
+        let (size, counts) = (Bytes(0), [0; COUNTS]);
+        let mut cold = Self { contract, windows, windows_changed: false, size, counts };
         cold.load(&mut slot);
         (slot, cold)
     }

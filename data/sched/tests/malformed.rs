@@ -49,12 +49,12 @@ fn each_fault_names_line_field_and_remedy() {
         (
             "\"ticks\"",
             "\"tiks\"",
-            "t.json:1: tiks: unknown field; did you mean \"ticks\"? the fields here are discipline, ticks, streams, arrivals, backlogged",
+            "t.json:1: tiks: unknown field; did you mean \"ticks\"? the fields here are discipline, ticks, streams, arrivals, backlogged, tree, remap",
         ),
         (
             "\"window\"",
             "\"zzz\"",
-            "t.json:3: streams[0].zzz: unknown field; the fields here are id, period, window, late, work_conserving, first_deadline, weight, priority",
+            "t.json:3: streams[0].zzz: unknown field; the fields here are id, period, window, late, work_conserving, first_deadline, weight, priority, class, parent",
         ),
         (
             "\"late\": \"send\"",
@@ -64,7 +64,7 @@ fn each_fault_names_line_field_and_remedy() {
         (
             "\"dwcs\"",
             "\"dwcs99\"",
-            "t.json:1: discipline: unknown name \"dwcs99\"; did you mean \"dwcs98\"? use one of dwcs, dwcs98, edf, priority, fifo",
+            "t.json:1: discipline: unknown name \"dwcs99\"; did you mean \"dwcs98\"? use one of dwcs, dwcs98, edf, priority, fifo, vds, wfq, sfq, drr, hwfq, mixed",
         ),
         ("\"dwcs\"", "7", "t.json:1: discipline: a number where a string is needed"),
         ("\"ticks\": 4,", "", "t.json:1: ticks: missing; write \"ticks\": 12"),
@@ -175,6 +175,79 @@ fn each_fault_names_line_field_and_remedy() {
 }
 
 #[test]
+fn faults_of_trees_and_classes_are_named() {
+    const TREE: &str = r#"{"discipline": "hwfq", "ticks": 4, "remap": 8,
+ "tree": [{"id": "video", "weight": 3},
+   {"id": "live", "parent": "video", "weight": 2}],
+ "streams": [
+   {"id": "a", "period": 2, "weight": 5, "parent": "live"},
+   {"id": "b", "period": 2, "class": "edf"}],
+ "backlogged": true}
+"#;
+    assert!(replay(TREE).is_ok());
+    let table = [
+        (
+            "8,",
+            "0,",
+            "t.json:1: remap: 0 is out of range; write a whole number from 1 to 18446744073709551615",
+        ),
+        ("8,", "\"8\",", "t.json:1: remap: a string where a number is needed"),
+        (
+            "[{\"id\": \"video\", \"weight\": 3},",
+            "{\"id\":",
+            "t.json:3: not JSON: expected `,` or `}` at line 3 column 50",
+        ),
+        ("\"id\": \"video\", ", "", "t.json:2: tree[0].id: missing; write \"id\": \"video\""),
+        ("\"id\": \"video\"", "\"id\": \"\"", "t.json:2: tree[0].id: empty; name the node"),
+        (
+            "\"id\": \"live\"",
+            "\"id\": \"video\"",
+            "t.json:3: tree[1].id: there is a node \"video\" already; give each its own name",
+        ),
+        (
+            "\"weight\": 3",
+            "\"weight\": 0",
+            "t.json:2: tree[0].weight: 0 is out of range; write a whole number from 1 to 4294967295",
+        ),
+        (
+            "\"weight\": 3",
+            "\"wait\": 3",
+            "t.json:2: tree[0].wait: unknown field; the fields here are id, parent, weight",
+        ),
+        // A node below itself, and one below a later one.
+        (
+            "\"video\", \"weight\": 3",
+            "\"video\", \"parent\": \"video\"",
+            "t.json:2: tree[0].parent: there is no node \"video\" before this; use the id of one in \"tree\", where each stands before what hangs below it",
+        ),
+        (
+            "\"parent\": \"video\"",
+            "\"parent\": \"vidoe\"",
+            "t.json:3: tree[1].parent: there is no node \"vidoe\" before this; did you mean \"video\"? use the id of one in \"tree\", where each stands before what hangs below it",
+        ),
+        (
+            "\"parent\": \"live\"",
+            "\"parent\": 1",
+            "t.json:5: streams[0].parent: a number where a string is needed",
+        ),
+        (
+            "\"parent\": \"live\"",
+            "\"parent\": \"b\"",
+            "t.json:5: streams[0].parent: there is no node \"b\" before this; use the id of one in \"tree\", where each stands before what hangs below it",
+        ),
+        (
+            "\"edf\"",
+            "\"fiar\"",
+            "t.json:6: streams[1].class: unknown name \"fiar\"; did you mean \"fair\"? use one of edf, priority, fair",
+        ),
+    ];
+    for (from, to, expected) in table {
+        assert!(TREE.contains(from), "{from}");
+        assert_eq!(replay(&TREE.replacen(from, to, 1)).expect_err(to), expected, "{from} -> {to}");
+    }
+}
+
+#[test]
 fn what_is_no_trace_at_all_is_refused() {
     for text in ["", "[]", "3", "null", "{", "{}", "\u{feff}{}", "[[[[", "{\"a\": \"\\ud800\"}"] {
         assert!(replay(text).unwrap_err().starts_with("t.json:1: "), "{text}");
@@ -201,7 +274,8 @@ fn defaults_are_those_of_the_format() {
         r#"{"ticks": 1, "streams": [{"id": "a", "period": 2}], "arrivals": [[9, "a"], [9, "a"]]}"#;
     let long = r#"{"discipline": "dwcs", "ticks": 1, "backlogged": false,
         "streams": [{"id": "a", "period": 2, "window": [0, 0], "late": "drop",
-                     "work_conserving": true, "weight": 1, "priority": 0}],
+                     "work_conserving": true, "weight": 1, "priority": 0, "class": "fair"}],
+        "tree": [],
         "arrivals": [[9, "a", 1000], [9, "a", 1000]]}"#;
     assert_eq!(Trace::parse(short, "a"), Trace::parse(long, "b"));
 }

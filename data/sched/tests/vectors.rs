@@ -65,27 +65,46 @@ fn traces_and_lines_come_in_pairs() {
 /// Each feature is there, and matters: the lines show it happening.
 #[test]
 fn every_discipline_meets_every_feature() {
-    for discipline in ["dwcs", "dwcs98", "edf", "priority", "fifo"] {
+    let by_head = ["dwcs", "dwcs98", "edf", "priority", "fifo"];
+    let sharing = ["vds", "wfq", "sfq", "drr", "hwfq", "mixed"];
+    for discipline in by_head.into_iter().chain(sharing) {
         let vectors = (1..=generate::VECTORS).map(|seed| generate::trace(seed).1);
         let mine: Vec<_> = vectors.filter(|trace| trace.discipline == discipline).collect();
         let streams = || mine.iter().flat_map(|trace| &trace.streams);
         let shows = |text: &str| mine.iter().any(|trace| trace.expected().contains(text));
         assert!(mine.iter().any(|trace| trace.arrivals.is_none()));
-        assert!(mine.iter().any(|trace| trace.streams.len() == 32));
-        assert!(streams().any(|stream| stream.window == (0, 0)));
+        if sharing.contains(&discipline) {
+            assert!(streams().any(|stream| stream.weight > 1));
+            let arrivals = || mine.iter().flat_map(|trace| trace.arrivals.iter().flatten());
+            assert!(arrivals().any(|(.., size)| *size != oracle::SIZE));
+        } else {
+            assert!(mine.iter().any(|trace| trace.streams.len() == 32));
+            assert!(streams().any(|stream| stream.window == (0, 0)));
+        }
         assert!(streams().any(|stream| stream.window.0 == 0 && stream.window.1 > 0));
         assert!(streams().any(|stream| !stream.work_conserving));
         assert!(streams().any(|stream| stream.first_deadline.is_some()));
         for text in ["\"drop\"", "\"miss\"", "\"idle\"", "\"late\": true"] {
             assert!(shows(text), "{discipline}: no {text}");
         }
+        if discipline == "hwfq" {
+            let nested = |trace: &oracle::Trace| trace.nodes.iter().any(|node| node.0 > 0);
+            assert!(mine.iter().any(nested));
+            assert!(mine.iter().any(|trace| trace.remap.is_some()));
+            assert!(mine.iter().any(|trace| trace.remap.is_none()));
+        }
+        if discipline == "mixed" {
+            for class in ["edf", "priority", "fair"] {
+                assert!(streams().any(|stream| stream.class == class));
+            }
+        }
     }
 }
 
 #[test]
 fn the_crate_and_the_oracle_print_the_same_trace() {
-    for seed in 1..=generate::VECTORS {
+    for seed in 1..=selvedge_sched::trace::generate::VECTORS {
         let (name, trace) = selvedge_sched::trace::generate::vector(seed);
-        assert_eq!(trace.json(), generate::plain(&trace).json(), "{name}");
+        assert_eq!(trace.json(), generate::trace(seed).1.json(), "{name}");
     }
 }

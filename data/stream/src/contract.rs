@@ -109,6 +109,39 @@ pub enum Late {
     Send,
 }
 
+/// How a stream is ordered where streams of several kinds share one scheduler.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Class {
+    /// By deadline, before the others.
+    Edf,
+    /// By priority, after those by deadline.
+    Priority,
+    /// By weight, of what the others leave.
+    #[default]
+    Fair,
+}
+
+impl Class {
+    /// All of them, the one that goes first before the others.
+    pub const ALL: [Self; 3] = [Self::Edf, Self::Priority, Self::Fair];
+
+    /// The name in node files and traces.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Edf => "edf",
+            Self::Priority => "priority",
+            Self::Fair => "fair",
+        }
+    }
+
+    /// The class of this name, if there is one.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|class| class.name() == name)
+    }
+}
+
 /// What a stream promises and is promised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Contract {
@@ -124,6 +157,10 @@ pub struct Contract {
     pub weight: u32,
     /// Higher goes first under `priority`, and is given up last by frame selection.
     pub priority: i32,
+    /// How it is ordered under `mixed`.
+    pub class: Class,
+    /// Where it hangs in the tree of `hwfq`: 0 for the link itself, `n` for the `n`-th node.
+    pub parent: u32,
     /// Time from a frame's arrival to its deadline, for frames that state none;
     /// `None`: one period (the rule of `max(previous deadline, arrival) + period`).
     pub delay: Option<Span>,
@@ -140,6 +177,8 @@ impl Contract {
             work_conserving: true,
             weight: 1,
             priority: 0,
+            class: Class::Fair,
+            parent: 0,
             delay: None,
         }
     }

@@ -19,7 +19,7 @@ mod ring;
 pub mod rtp;
 mod sync;
 
-pub use contract::{Contract, Late, Window, WindowError, Windows};
+pub use contract::{Class, Contract, Late, Window, WindowError, Windows};
 pub use frame::{DropReason, Frame, Kind, PayloadSpan, References};
 pub use group::GroupTracker;
 pub use histogram::Histogram;

@@ -161,7 +161,6 @@ impl PadSettings {
             Span(ns) => return Err(SettingError::Period { pad: pad.into(), ns }),
         };
         let contract = Contract {
-            period: period.unwrap_or(PERIOD_DEFAULT),
             windows: window(&self.window, pad)?,
             late: match self.late {
                 LateFrames::Drop => Late::Drop,
@@ -171,6 +170,7 @@ impl PadSettings {
             weight: self.weight,
             priority: self.priority,
             delay: Some(Span(self.delay)),
+            ..Contract::new(period.unwrap_or(PERIOD_DEFAULT), Window::NONE)
         };
         Ok(StreamPlan { name: pad.into(), to, contract, period })
     }

@@ -1,6 +1,6 @@
 //! `[stream.NAME]`.
 
-use selvedge_stream::{Kind, Late, Window, WindowError, Windows};
+use selvedge_stream::{Class, Kind, Late, Window, WindowError, Windows};
 use selvedge_units::{Bytes, Span};
 use toml::de::DeValue;
 
@@ -20,6 +20,7 @@ pub(super) const KNOWN: &[&str] = &[
     "work_conserving",
     "weight",
     "priority",
+    "class",
     "delay",
     "ring",
     "pool",
@@ -27,6 +28,7 @@ pub(super) const KNOWN: &[&str] = &[
     "sdp",
     "thumbnail",
 ];
+const CLASSES: &[&str] = &[Class::Edf.name(), Class::Priority.name(), Class::Fair.name()];
 const KINDS: &[&str] = &["I", "P", "B", "still", "audio", "data", "other"];
 const PERIOD_LEAST: Span = Span::from_micros(100);
 const PERIOD_MOST: Span = Span::from_secs(3600);
@@ -53,6 +55,7 @@ pub(super) fn read<'t>(
     let work_conserving = reader.flag(section, "work_conserving");
     let weight = reader.integer(section, "weight", 1..=1000);
     let priority = reader.integer(section, "priority", -1000..=1000);
+    let class = reader.choice(section, "class", CLASSES);
     let delay = reader.quantity(section, "delay", DELAY_LEAST..=DELAY_MOST, "1 s");
     let ring = reader.integer(section, "ring", 2..=65_536);
     let pool = reader.quantity(section, "pool", POOL_LEAST..=POOL_MOST, "4 MB");
@@ -69,6 +72,7 @@ pub(super) fn read<'t>(
         work_conserving: work_conserving.unwrap_or(default.work_conserving),
         weight: weight.unwrap_or(default.weight),
         priority: priority.unwrap_or(default.priority),
+        class: class.and_then(Class::from_name).unwrap_or(default.class),
         delay: delay.unwrap_or(default.delay),
         ring: ring.unwrap_or(default.ring),
         pool: pool.unwrap_or(default.pool),

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
 use selvedge_sched::Discipline;
-use selvedge_stream::Kind;
+use selvedge_stream::{Class, Kind};
 
 use super::*;
 
@@ -139,6 +139,7 @@ fn every_key_is_read() {
         work_conserving = false
         weight = 0x10
         priority = -1_000
+        class = "edf"
         delay = "250 ms"
         ring = 1024
         pool = "1 MiB"
@@ -178,6 +179,7 @@ fn every_key_is_read() {
             work_conserving: false,
             weight: 16,
             priority: -1000,
+            class: Class::Edf,
             delay: Span::from_millis(250),
             ring: 1024,
             pool: Bytes(1 << 20),

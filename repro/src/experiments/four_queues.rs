@@ -4,8 +4,8 @@
 //! The link carries 16,000 frames of 1000 bytes a second, so that the shares are the 2, 2, 4 and
 //! 8 MB/s of the paper's Figure 10. A slot is one frame.
 
-use selvedge_sched::Discipline;
 use selvedge_sched::replay::{Arrivals, Event, Happening, Replay, Trace, TraceStream};
+use selvedge_sched::{Discipline, Tree};
 use selvedge_stream::{Contract, Late, Window};
 use selvedge_units::Span;
 
@@ -55,7 +55,13 @@ impl Sharing {
             contract: Contract { work_conserving: !paced, ..self.contract(share) },
             first_deadline: None,
         });
-        Trace { discipline: self.discipline, ticks, streams: streams.collect(), arrivals }
+        Trace {
+            discipline: self.discipline,
+            ticks,
+            streams: streams.collect(),
+            tree: Tree::default(),
+            arrivals,
+        }
     }
 }
 

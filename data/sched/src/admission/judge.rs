@@ -2,7 +2,7 @@
 
 use core::cmp::Ordering;
 
-use selvedge_stream::{Contract, Windows};
+use selvedge_stream::{Contract, Window, Windows};
 
 use super::set::Set;
 use super::share::Share;
@@ -114,7 +114,7 @@ fn twice(set: &Set<'_>, mut test: impl FnMut(bool) -> Deadlines) -> Found {
 }
 
 /// The first condition of the window-constrained disciplines' proofs that the set does not meet.
-/// In the order of the theorem: unit service, equal periods, deadlines in phase.
+/// In the order of the theorem: unit service, equal periods, of one slot, deadlines in phase.
 fn unmet(set: &Set<'_>) -> Option<Unproved> {
     let first = set.job(set.loads().next()?);
     for (index, load) in set.loads().enumerate() {
@@ -134,9 +134,16 @@ fn unmet(set: &Set<'_>) -> Option<Unproved> {
         if matches!(load.contract.windows, Windows::PerKind(_)) {
             return Some(Unproved::WindowPerKind(index));
         }
+        if set.policy == Policy::Vds && load.contract.windows == Windows::Whole(Window::NONE) {
+            return Some(Unproved::NoWindow(index));
+        }
         if set.policy == Policy::Dwcs98 && load.contract.work_conserving {
             return Some(Unproved::EarlyService(index));
         }
+    }
+    let several = |load| set.job(load).period != set.job(load).cost;
+    if let Some(index) = set.loads().position(several) {
+        return Some(Unproved::SeveralSlots(index));
     }
     (!set.pattern.together()).then_some(Unproved::Arrivals)
 }

@@ -85,6 +85,12 @@ impl<N: Fn(usize) -> S, S: fmt::Display> Explained<'_, N> {
                 "{policy} is proved for periods of whole service times, that of {} is not one",
                 (self.name)(s)
             ),
+            Unproved::SeveralSlots(s) => write!(
+                f,
+                "{policy} is sure for periods of one service time, that of {} holds several: it \
+                 keeps nearly all such sets, not all",
+                (self.name)(s)
+            ),
             Unproved::OwnDelay(s) => write!(
                 f,
                 "{policy} is proved for deadlines one period apart, {} states a delay",
@@ -95,6 +101,9 @@ impl<N: Fn(usize) -> S, S: fmt::Display> Explained<'_, N> {
                 "{} has a window for each kind, and how many frames are of which is not known",
                 (self.name)(s)
             ),
+            Unproved::NoWindow(s) => {
+                write!(f, "vds owes nothing to a stream without a window, as {} is", (self.name)(s))
+            }
             Unproved::EarlyService(s) => write!(
                 f,
                 "dwcs98 is proved for streams that wait for their period, {} is work-conserving",

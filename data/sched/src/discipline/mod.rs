@@ -4,21 +4,33 @@
 //! One file each, one line in the table below. A discipline says only its own rank; what all have
 //! in common (expiry, rules a and b, earlier arrival first, then the lower index) is elsewhere.
 
+mod drr;
 mod dwcs;
 mod dwcs98;
 mod edf;
 mod fifo;
+mod flat;
+mod fluid;
+mod heap;
+mod hwfq;
+mod mixed;
 mod priority;
+mod sfq;
+mod tag;
+mod tree;
+mod vds;
+mod wfq;
 
 #[cfg(test)]
 mod tests;
 
 use core::fmt;
 
-use selvedge_stream::Window;
+use selvedge_stream::{Contract, Window};
 use selvedge_units::{Bytes, Instant, Span};
 
 use crate::tournament::LAST_KEY;
+pub use tree::{Tree, TreeError, TreeNode};
 
 /// What a discipline may look at when it ranks a stream's head frame.
 #[derive(Clone, Copy, Debug)]
@@ -41,34 +53,71 @@ pub(crate) trait Rule {
     /// to expire is the next to go, and no other order need be kept.
     const DEADLINE_FIRST: bool = false;
 
-    /// Makes room for streams with indexes below `streams`; the only method that allocates.
-    fn grow(&mut self, _streams: usize) {}
+    /// Whether the methods that tell the rule something do anything, from `head` on: they are not
+    /// called otherwise.
+    const TOLD: bool = false;
+    /// Whether equal ranks go by index alone.
+    const TIES_BY_INDEX: bool = false;
 
-    /// A stream begins anew at an index.
-    fn reset(&mut self, _stream: u32) {}
-
-    /// A frame became head. Called before it is ranked.
-    #[inline]
-    fn head(&mut self, _head: &Standing, _size: Bytes) {}
-
-    /// All that the discipline compares; the lower goes first. Equal ranks go by arrival, then by
-    /// index. The same as long as neither the standing changes nor another method is called for
-    /// this stream.
+    /// All that the discipline compares, at most 112 bits; the lower goes first. Equal ranks go
+    /// by arrival, then by index. The same as long as neither the standing changes nor another
+    /// method is called for this stream.
     fn rank(&self, head: &Standing) -> u128;
 
     /// Rank and arrival as far as 64 bits can tell them: of two heads, the one that goes first
     /// never has the higher key. Where keys are equal, ranks and arrivals decide, which takes
     /// longer. At most [`LAST_KEY`]. Times may be counted from `epoch`, not far behind the
     /// present and at most [`EPOCH_MAX`].
-    fn key(&self, head: &Standing, epoch: Instant) -> u64;
+    #[inline]
+    fn key(&self, head: &Standing, _epoch: Instant) -> u64 {
+        significant(self.rank(head))
+    }
+
+    /// Makes room for streams with indexes below `streams`; the only method that allocates.
+    fn grow(&mut self, _streams: usize) {}
+
+    /// A stream begins anew at an index.
+    fn reset(&mut self, _stream: u32, _contract: &Contract) {}
+
+    /// A stream's windows have changed.
+    fn windows(&mut self, _stream: u32, _contract: &Contract) {}
+
+    /// A head may go: when it comes up or, if its stream is not work-conserving, when it is ready.
+    /// Called before it is ranked. `fresh`: it was not there when the last frame went, so its
+    /// stream's queue was empty in between.
+    fn head(&mut self, _head: &Standing, _size: Bytes, _fresh: bool) {}
 
     /// The head goes out.
-    #[inline]
     fn served(&mut self, _head: &Standing) {}
 
     /// The head is lost.
-    #[inline]
     fn lost(&mut self, _head: &Standing) {}
+
+    /// Whether a stream's head may not go, although it is ready.
+    fn waits(&self, _stream: u32) -> bool {
+        false
+    }
+
+    /// It is `now`; time does not go back.
+    fn advance(&mut self, _now: Instant) {}
+
+    /// A stream whose rank, or leave to go, has changed otherwise than by a call for its own head.
+    /// Asked after each call above, until there is none.
+    fn stale(&mut self) -> Option<u32> {
+        None
+    }
+
+    /// The next moment after `now` at which there will be such a stream.
+    fn next_event(&self, _now: Instant) -> Option<Instant> {
+        None
+    }
+}
+
+/// A rank of at most 112 bits as far as its 57 most significant ones tell it, in 62 bits.
+#[inline(always)]
+fn significant(rank: u128) -> u64 {
+    let excess = (128 - rank.leading_zeros()).saturating_sub(57);
+    (u64::from(excess) << 56) + (rank >> excess) as u64
 }
 
 /// The last moment from which keys count the time.
@@ -113,6 +162,13 @@ macro_rules! disciplines {
                 }
             }
 
+            /// Whether the discipline wants to hear what becomes of heads, and of time.
+            pub(crate) const fn is_told(self) -> bool {
+                match self {
+                    $(Self::$name => <$rule>::TOLD,)*
+                }
+            }
+
             pub(crate) fn rule(self) -> AnyRule {
                 match self {
                     $(Self::$name => AnyRule::$name(<$rule>::default()),)*
@@ -151,6 +207,24 @@ disciplines! { ($)
     Priority = "priority" => priority::Priority;
     /// First come, first served.
     Fifo = "fifo" => fifo::Fifo;
+    /// Virtual deadlines: windows with unequal periods (Zhang, West and Qi).
+    Vds = "vds" => vds::Vds;
+    /// Weighted fair queueing by the virtual time of the fluid system (GPS).
+    Wfq = "wfq" => wfq::Wfq;
+    /// Start-time fair queueing.
+    Sfq = "sfq" => sfq::Sfq;
+    /// Deficit round robin; a stream's weight is its quantum in bytes.
+    Drr = "drr" => drr::Drr;
+    /// Hierarchical weighted fair queueing: a tree of weights.
+    Hwfq = "hwfq" => hwfq::Hwfq;
+    /// Deadlines, then priorities, then fair shares, by each stream's class.
+    Mixed = "mixed" => mixed::Mixed;
+}
+
+impl AnyRule {
+    pub(crate) fn with_tree(tree: &Tree) -> Self {
+        Self::Hwfq(hwfq::Hwfq::new(tree))
+    }
 }
 
 impl Discipline {

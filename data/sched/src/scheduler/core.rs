@@ -72,7 +72,7 @@ impl Core {
                 self.grow(rule, 2 * at.max(1));
             }
         }
-        rule.reset(index);
+        rule.reset(index, &self.cold[at].contract);
     }
 
     fn grow<R: Rule>(&mut self, rule: &mut R, streams: usize) {
@@ -107,7 +107,10 @@ impl Core {
             delayed = self.cold[s.0 as usize].look(slot, head);
         }
         let deadline = slot.bring_up(head, delayed);
-        rule.head(&standing(s, slot), head.size);
+        if R::TOLD {
+            self.tell_head(rule, s, head);
+        }
+        let slot = &self.slots[s.0 as usize];
         if head.arrival > self.epoch_ends {
             self.move_epoch(rule, head.arrival);
         } else if R::DEADLINE_FIRST && slot.flags.has(Flags::WORK_CONSERVING) {
@@ -220,8 +223,13 @@ impl Core {
 
     #[inline]
     pub(super) fn serve<R: Rule>(&mut self, rule: &mut R, s: StreamIndex) -> Served {
+        let tagged = self.is_tagged::<R>(s);
         self.retire(rule, s, "serve");
-        self.count_served(rule, s)
+        let served = self.count_served(s);
+        if R::TOLD {
+            self.tell_served(rule, s, tagged);
+        }
+        served
     }
 
     #[inline(always)]
@@ -232,17 +240,20 @@ impl Core {
         next: &Head,
     ) -> Served {
         let at = s.0 as usize;
+        if R::TOLD {
+            let served = self.serve(rule, s);
+            self.bring_up(rule, s, next);
+            return served;
+        }
         let ordinary = |slot: &&mut Slot| slot.flags.ordinary() && !slot.about_to_carry();
         let Some(slot) = self.slots.get_mut(at).filter(ordinary) else {
             return self.serve_and_push_any(rule, s, next);
         };
         // The same as below for a stream that nothing special is true of.
-        rule.served(&standing(s, slot));
         slot.window.serve();
         slot.count_one_sent();
         let served = Served { deadline: slot.deadline, late: false };
         slot.bring_up(next, None);
-        rule.head(&standing(s, slot), next.size);
         if next.arrival > self.epoch_ends {
             self.move_epoch(rule, next.arrival);
             self.select(rule, s);
@@ -259,18 +270,17 @@ impl Core {
         if !slot_mut(&mut self.slots, s).flags.has(Flags::HEAD) {
             has_no_head(s, "serve");
         }
-        let served = self.count_served(rule, s);
+        let served = self.count_served(s);
         self.bring_up(rule, s, next);
         served
     }
 
     /// Rule a and the counters.
     #[inline(always)]
-    fn count_served<R: Rule>(&mut self, rule: &mut R, s: StreamIndex) -> Served {
+    fn count_served(&mut self, s: StreamIndex) -> Served {
         let at = s.0 as usize;
         let slot = &mut self.slots[at];
         let late = slot.flags.has(Flags::MISSED);
-        rule.served(&standing(s, slot));
         slot.window.serve();
         slot.count(&mut self.cold, at, Count::Sent, 1);
         if late {
@@ -283,16 +293,20 @@ impl Core {
     /// Counts the loss of a head and removes it: its deadline, and whether that is a violation.
     #[inline]
     pub(super) fn drop_head<R: Rule>(&mut self, rule: &mut R, s: StreamIndex) -> (Instant, bool) {
+        let tagged = self.is_tagged::<R>(s);
         self.retire(rule, s, "drop");
         let at = s.0 as usize;
         let slot = &mut self.slots[at];
-        rule.lost(&standing(s, slot));
         let violation = slot.window.miss();
         slot.count(&mut self.cold, at, Count::Missed, 1);
         slot.count(&mut self.cold, at, Count::Dropped, 1);
         slot.count(&mut self.cold, at, Count::Violations, u64::from(violation));
         slot.write_back(&mut self.cold, at);
-        (slot.deadline, violation)
+        let deadline = slot.deadline;
+        if tagged {
+            self.tell_lost(rule, s);
+        }
+        (deadline, violation)
     }
 
     /// Takes a stream's head, which there is, out of everything.
@@ -313,23 +327,34 @@ impl Core {
         }
     }
 
-    pub(super) fn remove<R: Rule>(&mut self, rule: &R, s: StreamIndex) {
+    pub(super) fn remove<R: Rule>(&mut self, rule: &mut R, s: StreamIndex) {
         if slot_mut(&mut self.slots, s).flags.has(Flags::HEAD) {
+            let tagged = self.is_tagged::<R>(s);
             self.retire(rule, s, "remove");
+            if tagged {
+                self.tell_lost(rule, s);
+            }
         }
         self.slots[s.0 as usize] = Slot::VACANT;
     }
 
     /// Moves the clock on, and into the selection whatever has become ready.
     #[inline]
-    fn advance<R: Rule>(&mut self, rule: &R, now: Instant) {
+    fn advance<R: Rule>(&mut self, rule: &mut R, now: Instant) {
         self.clock = self.clock.max(now);
+        if R::TOLD {
+            self.tell_time(rule);
+        }
         while let Some(entry) = self.waiting.winner(ready_before(&self.slots)) {
             if self.slots[entry.leaf as usize].ready() > self.clock {
                 break;
             }
             self.waiting.leave(entry.leaf, ready_before(&self.slots));
-            self.select(rule, StreamIndex(entry.leaf));
+            if R::TOLD {
+                self.tell_ready(rule, StreamIndex(entry.leaf));
+            } else {
+                self.select(rule, StreamIndex(entry.leaf));
+            }
         }
     }
 
@@ -357,8 +382,13 @@ impl Core {
         }
     }
 
+    /// Puts a head that may go where its key says.
     #[inline(always)]
-    fn select<R: Rule>(&mut self, rule: &R, s: StreamIndex) {
+    pub(super) fn select<R: Rule>(&mut self, rule: &R, s: StreamIndex) {
+        if R::TOLD && rule.waits(s.0) {
+            self.selection.leave(s.0, before(&self.slots, rule));
+            return;
+        }
         let key = rule.key(&standing(s, &self.slots[s.0 as usize]), self.epoch);
         self.enter(rule, s, key);
     }
@@ -386,7 +416,7 @@ impl Core {
 }
 
 #[inline(always)]
-fn standing(s: StreamIndex, slot: &Slot) -> Standing {
+pub(super) fn standing(s: StreamIndex, slot: &Slot) -> Standing {
     Standing {
         stream: s.0,
         deadline: slot.deadline,
@@ -404,7 +434,8 @@ fn before<R: Rule>(slots: &[Slot], rule: &R) -> impl Fn(u32, u32) -> bool + Copy
     move |a, b| {
         let place = |s: u32| {
             let slot = &slots[s as usize];
-            (rule.rank(&standing(StreamIndex(s), slot)), slot.arrival, s)
+            let arrival = if R::TIES_BY_INDEX { Instant::ZERO } else { slot.arrival };
+            (rule.rank(&standing(StreamIndex(s), slot)), arrival, s)
         };
         place(a) < place(b)
     }

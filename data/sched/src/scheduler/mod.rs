@@ -5,6 +5,7 @@
 
 mod core;
 mod surface;
+mod telling;
 
 use ::core::cmp::Reverse;
 use alloc::collections::BinaryHeap;
@@ -13,7 +14,7 @@ use selvedge_stream::Contract;
 use selvedge_units::Instant;
 
 use self::core::Core;
-use crate::discipline::{AnyRule, Discipline, with_rule};
+use crate::discipline::{AnyRule, Discipline, Tree, with_rule};
 use crate::slot::{Cold, Expiry, Head, Served, StreamIndex};
 
 /// Decides which stream's head frame goes next, and counts what each stream loses.
@@ -34,6 +35,8 @@ pub struct Scheduler {
     rule: AnyRule,
     /// Of the discipline.
     deadline_first: bool,
+    /// Of the discipline.
+    told: bool,
     core: Core,
     free: BinaryHeap<Reverse<u32>>,
     /// How many indexes have been given out.
@@ -47,10 +50,22 @@ impl Scheduler {
     /// A scheduler without streams.
     #[must_use]
     pub fn new(discipline: Discipline) -> Self {
+        Self::with_rule(discipline, discipline.rule())
+    }
+
+    /// A scheduler of discipline [`Discipline::Hwfq`] whose streams hang below the nodes of a
+    /// tree: [`Contract::parent`] says which.
+    #[must_use]
+    pub fn with_tree(tree: &Tree) -> Self {
+        Self::with_rule(Discipline::Hwfq, AnyRule::with_tree(tree))
+    }
+
+    fn with_rule(discipline: Discipline, rule: AnyRule) -> Self {
         Self {
             discipline,
-            rule: discipline.rule(),
+            rule,
             deadline_first: discipline.goes_by_deadline(),
+            told: discipline.is_told(),
             core: Core::default(),
             free: BinaryHeap::new(),
             indexes: 0,
@@ -88,7 +103,7 @@ impl Scheduler {
 
     /// Removes a stream, its head and its counters. Its index is free for the next. O(log N).
     pub fn remove(&mut self, s: StreamIndex) {
-        with_rule!(&self.rule, rule => self.core.remove(rule, s));
+        with_rule!(&mut self.rule, rule => self.core.remove(rule, s));
         self.free.push(Reverse(s.0));
     }
 
@@ -113,7 +128,7 @@ impl Scheduler {
     /// the length of the gap. A deadline of [`Instant::MAX`] is never missed. O(log N).
     #[inline]
     pub fn poll_expired(&mut self, now: Instant) -> Option<Expiry> {
-        if self.core.all_quiet(self.deadline_first, now) {
+        if !self.told && self.core.all_quiet(self.deadline_first, now) {
             return None;
         }
         self.poll_closely(now)

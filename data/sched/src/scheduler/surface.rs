@@ -6,6 +6,7 @@ use selvedge_units::{Instant, Span};
 
 use super::Scheduler;
 use super::core::{Core, no_stream, slot_mut};
+use crate::discipline::{Rule, with_rule};
 use crate::slot::{Counters, Flags, Slot, StreamIndex, at_least_one, within_bounds};
 use crate::window::WindowSet;
 
@@ -61,6 +62,8 @@ impl Scheduler {
             }
             ready
         });
+        let change = with_rule!(&self.rule, rule => Core::next_change(rule, now));
+        next = change.map_or(next, |at| next.min(at));
         (next < Instant::MAX).then_some(next)
     }
 
@@ -93,6 +96,8 @@ impl Scheduler {
     /// before starts anew at `x/y`; one that does not goes on where it stands. O(1).
     pub fn set_windows(&mut self, s: StreamIndex, windows: Windows) {
         self.change(s, true, |contract| contract.windows = within_bounds(&windows));
+        let contract = &self.core.cold[s.0 as usize].contract;
+        with_rule!(&mut self.rule, rule => rule.windows(s.0, contract));
     }
 
     /// Changes a stream's period from its next frame on; zero counts as 1 ns. O(1).

@@ -103,6 +103,32 @@ pub enum Fault {
     /// A stream without a name.
     #[error("empty; name the stream")]
     EmptyId,
+    /// A node of the tree without a name.
+    #[error("empty; name the node")]
+    EmptyNode,
+    /// Two nodes of the same name.
+    #[error("there is a node \"{0}\" already; give each its own name")]
+    DuplicateNode(String),
+    /// A parent that is no node, or one that comes later.
+    #[error(
+        "there is no node \"{id}\" before this; {}use the id of one in \"tree\", \
+         where each stands before what hangs below it",
+        DidYouMean(.suggestion)
+    )]
+    UnknownNode {
+        /// The name.
+        id: String,
+        /// The nearest that there is.
+        suggestion: Option<String>,
+    },
+    /// More nodes than a tree may have.
+    #[error("{found} nodes; a tree has at most {max}")]
+    Nodes {
+        /// How many there are.
+        found: usize,
+        /// How many there may be.
+        max: usize,
+    },
     /// Two streams of the same name.
     #[error("there is a stream \"{0}\" already; give each its own name")]
     DuplicateId(String),
@@ -145,11 +171,14 @@ impl core::fmt::Display for DidYouMean<'_> {
 
 impl Fault {
     pub(super) fn unknown_discipline(name: &str) -> Self {
-        let names = Discipline::ALL.map(Discipline::name);
+        Self::unknown_name(name, &Discipline::ALL.map(Discipline::name))
+    }
+
+    pub(super) fn unknown_name(name: &str, known: &[&str]) -> Self {
         Self::UnknownName {
             name: shorten(name),
-            suggestion: nearest(name, names),
-            known: names.join(", "),
+            suggestion: nearest(name, known.iter().copied()),
+            known: known.join(", "),
         }
     }
 }

@@ -11,7 +11,7 @@ use selvedge_stream::{Contract, Late, Window};
 use selvedge_units::{Bytes, Instant, Span};
 
 use crate::replay::{Arrival, Arrivals, Trace, TraceStream};
-use crate::{Discipline, StreamIndex};
+use crate::{Discipline, StreamIndex, Tree};
 
 /// The disciplines of the vectors, in the order of their seeds.
 const IN_VECTORS: [Discipline; 5] =
@@ -184,7 +184,7 @@ pub fn trace(wanted: &Wanted) -> Trace {
     } else {
         Arrivals::Listed(arrivals(&mut random, &theme, &streams, ticks))
     };
-    Trace { discipline, ticks, streams, arrivals }
+    Trace { discipline, ticks, streams, tree: Tree::default(), arrivals }
 }
 
 #[derive(Clone, Copy)]

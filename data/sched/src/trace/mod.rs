@@ -1,6 +1,6 @@
 //! Trace files: read, replayed in unit slots, printed as one JSON object a line.
 //!
-//! A trace is JSON text (see `vectors/README.md` for the format); what comes out is compared, byte
+//! A trace is JSON text (see `docs/trace.md` for the format); what comes out is compared, byte
 //! for byte, between all placements of the scheduler.
 
 mod error;
@@ -8,6 +8,7 @@ pub mod generate;
 mod json;
 mod parse;
 mod print;
+mod tree;
 mod write;
 
 pub use error::{Fault, RunError, TraceError};

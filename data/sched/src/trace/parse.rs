@@ -5,30 +5,43 @@ use alloc::collections::btree_map::Entry;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use selvedge_stream::{Contract, Late, Window, Windows};
+use selvedge_stream::{Class, Contract, Late, Window, Windows};
 use selvedge_units::{Bytes, Instant, Span};
 
 use super::error::{Fault, TraceError, nearest, shorten};
 use super::json::{Object, Source, Value};
+use super::tree::{self, Nodes};
 use crate::replay::{Arrival, Arrivals, Trace, TraceStream};
 use crate::{Discipline, StreamIndex};
 
 /// The most ticks of a trace. Each is at least one line of output.
 pub const TICKS_MAX: u64 = 10_000_000;
 
-const TRACE: [&str; 5] = ["discipline", "ticks", "streams", "arrivals", "backlogged"];
-const TRACE_TEXT: &str = "discipline, ticks, streams, arrivals, backlogged";
-const STREAM: [&str; 8] =
-    ["id", "period", "window", "late", "work_conserving", "first_deadline", "weight", "priority"];
+const TRACE: [&str; 7] =
+    ["discipline", "ticks", "streams", "arrivals", "backlogged", "tree", "remap"];
+const TRACE_TEXT: &str = "discipline, ticks, streams, arrivals, backlogged, tree, remap";
+const STREAM: [&str; 10] = [
+    "id",
+    "period",
+    "window",
+    "late",
+    "work_conserving",
+    "first_deadline",
+    "weight",
+    "priority",
+    "class",
+    "parent",
+];
 const STREAM_TEXT: &str =
-    "id, period, window, late, work_conserving, first_deadline, weight, priority";
+    "id, period, window, late, work_conserving, first_deadline, weight, priority, class, parent";
 
 impl Trace {
     /// Reads a trace. `file_name` is for messages only.
     ///
     /// Required are `ticks` (at most [`TICKS_MAX`]), `streams`, `arrivals` or
     /// `"backlogged": true`, and of each stream `id` and `period`. Defaults: discipline `dwcs`,
-    /// window `[0, 0]`, late `drop`, work-conserving, weight 1, priority 0, size 1000. Arrivals
+    /// window `[0, 0]`, late `drop`, work-conserving, weight 1, priority 0, class `fair`, no tree,
+    /// exact sharing, parent the link itself, size 1000. Arrivals
     /// need not be in order of time, but those of one stream must; those after the last tick are
     /// never seen. Times may be up to 2^64-1; deadlines saturate there, and that one is never
     /// missed.
@@ -43,13 +56,14 @@ impl Trace {
             None => Discipline::default(),
         };
         let ticks = top.required("ticks", "\"ticks\": 12")?.number(0, TICKS_MAX)?;
+        let (tree, nodes) = tree::tree(&top)?;
         let example = "\"streams\": [{\"id\": \"a\", \"period\": 2, \"window\": [1, 2]}]";
         let value = top.required("streams", example)?;
         let mut streams = Vec::new();
         let mut ids = BTreeMap::new();
         for (index, raw) in value.list()?.into_iter().enumerate() {
             let value = value.element(index, raw);
-            let stream = stream(value)?;
+            let stream = stream(value, &nodes)?;
             let index = u32::try_from(index).expect("no text in memory lists 2^32 streams");
             match ids.entry(stream.id.clone()) {
                 Entry::Vacant(place) => place.insert(StreamIndex(index)),
@@ -62,7 +76,7 @@ impl Trace {
             streams.push(stream);
         }
         let arrivals = arrivals(&top, &ids)?;
-        Ok(Self { discipline, ticks, streams, arrivals })
+        Ok(Self { discipline, ticks, streams, tree, arrivals })
     }
 }
 
@@ -71,7 +85,7 @@ fn discipline(value: &Value<'_, '_>) -> Result<Discipline, TraceError> {
     Discipline::from_name(&name).ok_or_else(|| value.error(Fault::unknown_discipline(&name)))
 }
 
-fn stream(value: Value<'_, '_>) -> Result<TraceStream, TraceError> {
+fn stream(value: Value<'_, '_>, nodes: &Nodes) -> Result<TraceStream, TraceError> {
     let object = value.object(&STREAM, STREAM_TEXT)?;
     let id_value = object.required("id", "\"id\": \"a\"")?;
     let id = id_value.string()?;
@@ -95,6 +109,12 @@ fn stream(value: Value<'_, '_>) -> Result<TraceStream, TraceError> {
     if let Some(value) = object.get("priority") {
         contract.priority = value.number(i32::MIN, i32::MAX)?;
     }
+    if let Some(value) = object.get("class") {
+        contract.class = class(&value)?;
+    }
+    if let Some(value) = object.get("parent") {
+        contract.parent = nodes.find(&value)?;
+    }
     let first_deadline = match object.get("first_deadline") {
         Some(value) => Some(Instant(value.number(0, u64::MAX)?)),
         None => None,
@@ -117,12 +137,14 @@ fn late(value: &Value<'_, '_>) -> Result<Late, TraceError> {
     match &*value.string()? {
         "drop" => Ok(Late::Drop),
         "send" => Ok(Late::Send),
-        name => Err(value.error(Fault::UnknownName {
-            name: shorten(name),
-            suggestion: nearest(name, ["drop", "send"]),
-            known: "drop, send".into(),
-        })),
+        name => Err(value.error(Fault::unknown_name(name, &["drop", "send"]))),
     }
+}
+
+fn class(value: &Value<'_, '_>) -> Result<Class, TraceError> {
+    let name = value.string()?;
+    Class::from_name(&name)
+        .ok_or_else(|| value.error(Fault::unknown_name(&name, &Class::ALL.map(Class::name))))
 }
 
 fn arrivals(

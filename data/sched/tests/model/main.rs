@@ -75,6 +75,10 @@ fn call() -> impl Strategy<Value = Call> {
     ]
 }
 
+/// Those that look at heads alone; the others have a model in the tests of agreement.
+const BY_HEAD: [Discipline; 5] =
+    [Discipline::Dwcs, Discipline::Dwcs98, Discipline::Edf, Discipline::Priority, Discipline::Fifo];
+
 struct Run {
     sched: Scheduler,
     model: Model,
@@ -213,7 +217,7 @@ proptest! {
 
     #[test]
     fn the_model_and_the_scheduler_agree(
-        discipline in prop::sample::select(&Discipline::ALL[..]),
+        discipline in prop::sample::select(&BY_HEAD[..]),
         scale in prop::sample::select(&[1, 40_000_000, 1 << 57, 1 << 60][..]),
         start in prop_oneof![Just(0), Just(u64::MAX - 40), (0..u64::MAX)],
         calls in prop::collection::vec(call(), 1..80),

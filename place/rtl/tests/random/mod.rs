@@ -1,7 +1,7 @@
 //! Random traces for the hardware, from a seed.
 
 use selvedge_sched::replay::{Arrival, Arrivals, Trace, TraceStream};
-use selvedge_sched::{Discipline, StreamIndex};
+use selvedge_sched::{Discipline, StreamIndex, Tree};
 use selvedge_stream::{Contract, Late, Window, Windows};
 use selvedge_units::{Bytes, Instant, Span};
 
@@ -62,7 +62,7 @@ pub(crate) fn trace(seed: u64, slots: usize) -> Trace {
     };
     let edf = windowless && random.one_in(2);
     let discipline = if edf { Discipline::Edf } else { Discipline::Dwcs };
-    Trace { discipline, ticks, streams, arrivals }
+    Trace { discipline, ticks, streams, tree: Tree::default(), arrivals }
 }
 
 fn stream(random: &mut Random, count: u64, ties: bool, extreme: bool) -> TraceStream {

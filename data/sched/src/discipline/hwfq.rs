@@ -1,0 +1,306 @@
+//! `hwfq`: hierarchical weighted fair queueing, a WFQ of WFQs, after the Aurora final report,
+//! section 2, "3.4 QoS" (Ndiaye, MIT LCS TM 509, 1994), exact; or, with an update period, its
+//! approximation by one flat queue (`flat`).
+//!
+//! Each node of the tree shares what it is sent among its children, by weight, as `wfq` does: a
+//! child's frame is the one that it would send next itself, its finish tag is the node's start tag
+//! for that child plus `size / weight`, and the lowest goes first; of equal tags the earlier
+//! arrival, then the lower index. A decision goes from the root down to a stream.
+//!
+//! Guarantee, below each node, for children that wait from the beginning, `l` being the largest
+//! frame: Ndiaye's two properties. A child of weight `w` among siblings whose weights sum to `W` is sent
+//! at least `w / W` of what its node is sent, less `l (1 + w / W)`; and what siblings leave goes to
+//! those that wait by weight, two of them coming at most `l / w1 + l / w2` apart. Not given: `wfq`'s
+//! delay. A node's WFQ may run many frames ahead of the fluid system, and delays add up over the
+//! levels (Bennett and Zhang, SIGCOMM 1996, whose WF2Q+ repairs that at each node). A frame costs
+//! O(depth log children) amortised; the flat queue O(log N), and O(N) each period.
+//!
+//! Only the first stream of all has a rank of its own: a block of more than one is, behind it, in
+//! the order of arrival.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use selvedge_stream::Contract;
+use selvedge_units::{Bytes, Instant};
+
+use super::flat::Flat;
+use super::fluid::{Fluid, Phase, Share};
+use super::heap::{Heaps, NONE};
+use super::tree::Tree;
+use super::{Rule, Standing, tag};
+
+/// Exact, or flat.
+#[derive(Clone, Debug)]
+pub(crate) enum Hwfq {
+    Exact(Exact),
+    Flat(Flat),
+}
+
+/// The tree itself. Nodes are numbered: the link 0, inner nodes as in [`Tree`], then the streams.
+#[derive(Clone, Debug)]
+pub(crate) struct Exact {
+    tree: Tree,
+    /// How many are not streams.
+    inner: u32,
+    parents: Vec<u32>,
+    shares: Vec<Share>,
+    /// The stream whose frame a node would send next.
+    first: Vec<u32>,
+    heaps: Heaps,
+    /// Of inner nodes: the fluid reference, and the heap of the children that wait.
+    fluids: Vec<Fluid>,
+    waiting: Vec<u32>,
+    /// Of streams: the head's size and arrival.
+    heads: Vec<(Bytes, Instant)>,
+    /// The stream whose frame has just gone, until it is known whether it has another.
+    pending: Option<u32>,
+    /// The stream that was last said to be first.
+    told: u32,
+}
+
+impl Exact {
+    fn new(tree: &Tree) -> Self {
+        let inner = tree.nodes().len() + 1;
+        let mut heaps = Heaps::default();
+        heaps.grow(inner);
+        Self {
+            tree: tree.clone(),
+            inner: inner as u32,
+            parents: [0].into_iter().chain(tree.nodes().iter().map(|node| node.parent)).collect(),
+            shares: vec![Share::default(); inner],
+            first: vec![NONE; inner],
+            heaps,
+            fluids: vec![Fluid::default(); inner],
+            waiting: vec![NONE; inner],
+            heads: Vec::new(),
+            pending: None,
+            told: NONE,
+        }
+    }
+
+    /// Puts a child that waits among its siblings, or takes it out.
+    fn line_up(&mut self, child: u32, waits: bool) {
+        let Self { shares, first, heads, inner, heaps, .. } = self;
+        let place = |child: u32| {
+            let stream = first[child as usize];
+            let (_, arrival) = heads[stream as usize];
+            (shares[child as usize].finish, arrival, stream)
+        };
+        let before = |a: u32, b: u32| place(a) < place(b);
+        debug_assert!(child > 0 && (child >= *inner || !waits || first[child as usize] != NONE));
+        let line = &mut self.waiting[self.parents[child as usize] as usize];
+        *line = if waits {
+            heaps.insert(*line, child, &before)
+        } else {
+            heaps.remove(*line, child, &before)
+        };
+    }
+
+    /// Takes a child out of the line, if it is in.
+    fn step_out(&mut self, child: u32) {
+        if self.shares[child as usize].phase == Phase::Waiting {
+            self.line_up(child, false);
+        }
+    }
+
+    /// Puts a child with a frame into the line, with that frame's finish tag.
+    fn step_in(&mut self, child: u32, weight: u32) {
+        let parent = self.parents[child as usize] as usize;
+        self.fluids[parent].join(&mut self.shares, &mut self.heaps, child, weight);
+        let (size, _) = self.heads[self.first[child as usize] as usize];
+        let share = &mut self.shares[child as usize];
+        share.finish = tag::after(share.start, tag::span(size, weight));
+        self.line_up(child, true);
+    }
+
+    /// Which stream a node would serve, now that its line has changed.
+    fn look(&mut self, node: u32) {
+        let child = self.waiting[node as usize];
+        let stream = if child == NONE { NONE } else { self.first[child as usize] };
+        self.first[node as usize] = stream;
+    }
+
+    fn weight(&self, node: u32) -> u32 {
+        self.tree.nodes()[node as usize - 1].weight
+    }
+
+    /// A stream has a head: it steps in at each node up to the link.
+    fn enter(&mut self, head: &Standing, size: Bytes, fresh: bool) {
+        let stream = head.stream;
+        if fresh || self.pending != Some(stream) {
+            self.settle();
+        }
+        let leaf = self.inner + stream;
+        self.heads[stream as usize] = (size, head.arrival);
+        self.first[leaf as usize] = stream;
+        let (mut node, mut weight) = (leaf, head.weight.max(1));
+        loop {
+            self.step_in(node, weight);
+            node = self.parents[node as usize];
+            if node != 0 {
+                // Before what it would send changes, which is part of its place in line.
+                self.step_out(node);
+            }
+            self.look(node);
+            if node == 0 {
+                break;
+            }
+            weight = self.weight(node);
+        }
+        self.settle();
+    }
+
+    /// A stream's head has gone: it is charged at each node up to the link, if it was sent, and
+    /// steps out where it was the only one.
+    fn leave(&mut self, stream: u32, sent: bool) {
+        self.settle();
+        let (size, _) = self.heads[stream as usize];
+        let mut node = self.inner + stream;
+        while node != 0 {
+            self.step_out(node);
+            let parent = self.parents[node as usize];
+            let share = &mut self.shares[node as usize];
+            if sent {
+                let work = share.charge(tag::span(size, share.weight));
+                self.fluids[parent as usize].give(work);
+            }
+            if node < self.inner {
+                self.look(node);
+            } else {
+                self.first[node as usize] = NONE;
+            }
+            if self.first[node as usize] == NONE {
+                self.shares[node as usize].phase = Phase::Pending;
+            } else {
+                self.step_in(node, self.weight(node));
+            }
+            node = parent;
+        }
+        self.look(0);
+        self.pending = Some(stream);
+    }
+
+    /// What became of the last frame's stream is known: the references on its way up move.
+    fn settle(&mut self) {
+        let Some(stream) = self.pending.take() else { return };
+        let Self { fluids, shares, heaps, .. } = self;
+        let mut node = self.inner + stream;
+        while node != 0 {
+            let parent = self.parents[node as usize];
+            let fluid = &mut fluids[parent as usize];
+            if shares[node as usize].phase == Phase::Pending {
+                fluid.part(shares, heaps, node);
+            }
+            fluid.advance(shares, heaps);
+            node = parent;
+        }
+    }
+
+    fn grow(&mut self, streams: usize) {
+        let nodes = self.inner as usize + streams;
+        self.parents.resize(nodes, 0);
+        self.shares.resize(nodes, Share::default());
+        self.first.resize(nodes, NONE);
+        self.heads.resize(streams, (Bytes(0), Instant::ZERO));
+        self.heaps.grow(nodes);
+    }
+
+    fn reset(&mut self, stream: u32, contract: &Contract) {
+        self.settle();
+        let leaf = self.inner + stream;
+        let parent = self.parents[leaf as usize] as usize;
+        self.fluids[parent].forget(&mut self.shares, &mut self.heaps, leaf);
+        self.parents[leaf as usize] = self.tree.place(contract.parent);
+    }
+
+    /// First the stream that was first and is no more, then the one that is.
+    fn stale(&mut self) -> Option<u32> {
+        let first = self.first[0];
+        if self.told == first {
+            return None;
+        }
+        let before = core::mem::replace(&mut self.told, NONE);
+        if before != NONE {
+            return Some(before);
+        }
+        self.told = first;
+        Some(first)
+    }
+}
+
+impl Default for Hwfq {
+    fn default() -> Self {
+        Self::new(&Tree::default())
+    }
+}
+
+impl Hwfq {
+    pub(crate) fn new(tree: &Tree) -> Self {
+        match tree.update() {
+            None => Self::Exact(Exact::new(tree)),
+            Some(update) => Self::Flat(Flat::new(tree, update)),
+        }
+    }
+}
+
+/// Rank. Exact: 1 bit, whether another stream is first; 64 bits arrival. Flat: that of `wfq`.
+impl Rule for Hwfq {
+    const TOLD: bool = true;
+
+    fn grow(&mut self, streams: usize) {
+        match self {
+            Self::Exact(exact) => exact.grow(streams),
+            Self::Flat(flat) => flat.grow(streams),
+        }
+    }
+
+    fn reset(&mut self, stream: u32, contract: &Contract) {
+        match self {
+            Self::Exact(exact) => exact.reset(stream, contract),
+            Self::Flat(flat) => flat.reset(stream, contract),
+        }
+    }
+
+    fn head(&mut self, head: &Standing, size: Bytes, fresh: bool) {
+        match self {
+            Self::Exact(exact) => exact.enter(head, size, fresh),
+            Self::Flat(flat) => flat.enter(head, size, fresh),
+        }
+    }
+
+    fn rank(&self, head: &Standing) -> u128 {
+        match self {
+            Self::Exact(exact) if exact.first[0] == head.stream => 0,
+            Self::Exact(_) => 1 << 111 | u128::from(head.arrival.0) << 47,
+            Self::Flat(flat) => flat.wfq.rank(head),
+        }
+    }
+
+    fn served(&mut self, head: &Standing) {
+        match self {
+            Self::Exact(exact) => exact.leave(head.stream, true),
+            Self::Flat(flat) => flat.wfq.served(head),
+        }
+    }
+
+    fn lost(&mut self, head: &Standing) {
+        match self {
+            Self::Exact(exact) => exact.leave(head.stream, false),
+            Self::Flat(flat) => flat.wfq.lost(head),
+        }
+    }
+
+    fn advance(&mut self, now: Instant) {
+        if let Self::Flat(flat) = self {
+            flat.advance(now);
+        }
+    }
+
+    fn stale(&mut self) -> Option<u32> {
+        match self {
+            Self::Exact(exact) => exact.stale(),
+            Self::Flat(_) => None,
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! `sfq`: start-time fair queueing (Goyal, Vin and Cheng, IEEE/ACM Transactions on Networking
+//! 5(5), 1997).
+//!
+//! A frame that comes up is given the start tag `S = max(V, F)`, `F` being the finish tag of the
+//! last frame that its stream sent, and the finish tag `S + size / weight`; the lowest start tag
+//! goes first. `V` is the start tag of the frame last sent; once nothing waits, the highest finish
+//! tag of all sent. A lost frame is not charged.
+//!
+//! Guarantee: over every interval in which two streams wait, what they are sent, each divided by
+//! its weight, differs by at most `size1 / weight1 + size2 / weight2` (the largest of each),
+//! whatever the link's rate does. Not given: the delay of `wfq`; a frame may wait for one of every
+//! other stream. A decision costs what the tree costs, O(log N); a tag O(1).
+
+use alloc::vec::Vec;
+
+use selvedge_stream::Contract;
+use selvedge_units::Bytes;
+
+use super::tag::{self, Tag};
+use super::{Rule, Standing};
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Stream {
+    /// The head's.
+    start: Tag,
+    end: Tag,
+    /// Of the last frame sent.
+    finish: Tag,
+}
+
+/// Rank: the start tag.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Sfq {
+    now: Tag,
+    /// The highest finish tag of a frame sent.
+    last: Tag,
+    waiting: u32,
+    streams: Vec<Stream>,
+}
+
+impl Sfq {
+    pub(crate) fn start(&self, stream: u32) -> Tag {
+        self.streams[stream as usize].start
+    }
+}
+
+impl Rule for Sfq {
+    const TOLD: bool = true;
+
+    fn grow(&mut self, streams: usize) {
+        self.streams.resize(streams.max(self.streams.len()), Stream::default());
+    }
+
+    fn reset(&mut self, stream: u32, _: &Contract) {
+        self.streams[stream as usize] = Stream::default();
+    }
+
+    fn head(&mut self, head: &Standing, size: Bytes, fresh: bool) {
+        if self.waiting == 0 && fresh {
+            self.now = self.last;
+        }
+        self.waiting += 1;
+        let stream = &mut self.streams[head.stream as usize];
+        stream.start = self.now.max(stream.finish);
+        stream.end = tag::after(stream.start, tag::span(size, head.weight));
+    }
+
+    fn rank(&self, head: &Standing) -> u128 {
+        self.start(head.stream)
+    }
+
+    fn served(&mut self, head: &Standing) {
+        self.waiting -= 1;
+        let stream = &mut self.streams[head.stream as usize];
+        stream.finish = stream.end;
+        // A caller may serve another than was chosen; time does not go back for it.
+        self.now = self.now.max(stream.start);
+        self.last = self.last.max(stream.end);
+    }
+
+    fn lost(&mut self, _: &Standing) {
+        self.waiting -= 1;
+    }
+}

@@ -1,0 +1,131 @@
+//! The tree of weights that `hwfq` shares a link by: its inner nodes. Streams hang below them or
+//! below the link itself, as their contracts say. From a trace or a node file to the scheduler.
+//!
+//! Aurora final report, section 2, "3.4 QoS": service classes are the inner nodes, real services
+//! the leaves.
+
+use alloc::vec::Vec;
+use core::fmt;
+
+use selvedge_units::Span;
+
+/// An inner node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TreeNode {
+    /// What it hangs below: 0 for the link itself, `n` for the `n`-th node of the list.
+    pub parent: u32,
+    /// Its share against its siblings, streams and nodes alike; at least 1.
+    pub weight: u32,
+}
+
+/// A tree of weights.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tree {
+    nodes: Vec<TreeNode>,
+    update: Option<Span>,
+}
+
+/// Why a list of nodes is no tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TreeError {
+    /// The `n`-th node, from 1, does not hang below one that stands before it.
+    Parent {
+        /// Which.
+        node: usize,
+        /// What it should hang below.
+        parent: u32,
+    },
+    /// The `n`-th node, from 1, has the weight 0.
+    Weight {
+        /// Which.
+        node: usize,
+    },
+    /// An update period of zero.
+    Update,
+    /// More nodes than [`Tree::NODES_MAX`].
+    TooMany(usize),
+}
+
+impl fmt::Display for TreeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Parent { node, parent } => write!(
+                f,
+                "node {node} hangs below node {parent}; list parents before children, 0 being the link"
+            ),
+            Self::Weight { node } => write!(f, "node {node} has the weight 0; give it at least 1"),
+            Self::Update => f.write_str("an update period of 0; give it at least 1 ns"),
+            Self::TooMany(nodes) => {
+                write!(f, "{nodes} nodes; a tree has at most {}", Tree::NODES_MAX)
+            }
+        }
+    }
+}
+
+impl core::error::Error for TreeError {}
+
+impl Tree {
+    /// The most inner nodes that a tree can have.
+    pub const NODES_MAX: usize = 1 << 20;
+
+    /// A tree of these nodes, parents before children. `update`: `None` for exact sharing; else
+    /// the flat approximation, its weights mapped anew with this period.
+    ///
+    /// # Errors
+    /// [`TreeError`] for the first node that makes no sense.
+    pub fn new(nodes: Vec<TreeNode>, update: Option<Span>) -> Result<Self, TreeError> {
+        if nodes.len() > Self::NODES_MAX {
+            return Err(TreeError::TooMany(nodes.len()));
+        }
+        for (node, &TreeNode { parent, weight }) in (1..).zip(&nodes) {
+            if parent as usize >= node {
+                return Err(TreeError::Parent { node, parent });
+            }
+            if weight == 0 {
+                return Err(TreeError::Weight { node });
+            }
+        }
+        if update == Some(Span(0)) {
+            return Err(TreeError::Update);
+        }
+        Ok(Self { nodes, update })
+    }
+
+    /// The inner nodes, parents before children.
+    #[must_use]
+    pub fn nodes(&self) -> &[TreeNode] {
+        &self.nodes
+    }
+
+    /// How often the flat approximation maps its weights anew; `None`: exact sharing.
+    #[must_use]
+    pub const fn update(&self) -> Option<Span> {
+        self.update
+    }
+
+    /// The node that a contract's `parent` means; one that is not there means the link.
+    pub(crate) fn place(&self, parent: u32) -> u32 {
+        if parent as usize <= self.nodes.len() { parent } else { 0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::string::ToString;
+    use alloc::vec;
+
+    #[test]
+    fn what_is_no_tree_is_refused() {
+        let node = |parent, weight| TreeNode { parent, weight };
+        let tree = |nodes, update| Tree::new(nodes, update).map_err(|error| error.to_string());
+        assert!(tree(vec![node(0, 1), node(1, 2), node(1, 3)], Some(Span(1))).is_ok());
+        let says = |nodes, update| tree(nodes, update).unwrap_err();
+        assert!(says(vec![node(1, 1)], None).starts_with("node 1 hangs below node 1;"));
+        assert!(says(vec![node(0, 1), node(3, 1)], None).starts_with("node 2 hangs below node 3;"));
+        assert!(says(vec![node(0, 0)], None).starts_with("node 1 has the weight 0;"));
+        assert!(says(vec![], Some(Span(0))).starts_with("an update period of 0;"));
+        let many = vec![node(0, 1); Tree::NODES_MAX + 1];
+        assert!(says(many, None).starts_with("1048577 nodes;"));
+    }
+}

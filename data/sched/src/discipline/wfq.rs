@@ -1,0 +1,104 @@
+//! `wfq`: weighted fair queueing (Demers, Keshav and Shenker, SIGCOMM 1989; as PGPS, Parekh and
+//! Gallager, IEEE/ACM Transactions on Networking 1(3), 1993).
+//!
+//! A frame starts where its stream's last one finished in the fluid reference, or at the virtual
+//! time `V` if the stream was not backlogged, and finishes `size / weight` later; the lowest finish
+//! tag goes first. `V` is that of the fluid system itself (GPS, in `fluid`), not of one of its
+//! approximations. The scheduler sees heads only: so, where the reference is done with a frame
+//! that still waits here, its stream counts as backlogged on.
+//!
+//! Guarantee: with frames of one size that come at whole frame times, `V` is that of GPS, the order
+//! that of the textbook, and each frame leaves at most one frame's time after it would have left GPS.
+//! With other sizes none was more than one largest frame later in 4,000 random traces, which is no
+//! proof. Two streams that wait from the beginning are sent shares that differ by at most
+//! `size1 / weight1 + size2 / weight2` over every interval. Not given: that bound for streams that
+//! come later, since a stream may be many frames *ahead* of GPS (Bennett and Zhang, INFOCOM 1996);
+//! use `sfq` for that. A frame costs O(log N) amortised.
+
+use alloc::vec::Vec;
+
+use selvedge_stream::Contract;
+use selvedge_units::Bytes;
+
+use super::fluid::{Fluid, Phase, Share};
+use super::heap::Heaps;
+use super::{Rule, Standing, tag};
+
+/// Rank: the finish tag.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Wfq {
+    fluid: Fluid,
+    shares: Vec<Share>,
+    heaps: Heaps,
+    /// The stream whose frame has just gone, until it is known whether it has another.
+    pending: Option<u32>,
+}
+
+impl Wfq {
+    /// What became of the last frame's stream is known: the reference moves.
+    fn settle(&mut self) {
+        let Some(stream) = self.pending.take() else { return };
+        if self.shares[stream as usize].phase == Phase::Pending {
+            self.fluid.part(&mut self.shares, &mut self.heaps, stream);
+        }
+        self.fluid.advance(&mut self.shares, &mut self.heaps);
+    }
+
+    /// A frame became head, in a stream of this weight.
+    pub(crate) fn enter(&mut self, stream: u32, weight: u32, size: Bytes, fresh: bool) {
+        let weight = weight.max(1);
+        let follows = !fresh && self.pending == Some(stream);
+        if !follows {
+            self.settle();
+        }
+        self.fluid.join(&mut self.shares, &mut self.heaps, stream, weight);
+        self.settle();
+        let share = &mut self.shares[stream as usize];
+        share.finish = tag::after(share.start, tag::span(size, weight));
+    }
+
+    fn leave(&mut self, stream: u32, sent: bool) {
+        self.settle();
+        let share = &mut self.shares[stream as usize];
+        if sent {
+            self.fluid.give(share.charge(share.finish - share.start));
+        }
+        share.phase = Phase::Pending;
+        self.pending = Some(stream);
+    }
+
+    /// Whether a frame of this stream waits.
+    pub(crate) fn has_frame(&self, stream: u32) -> bool {
+        self.shares[stream as usize].phase == Phase::Waiting
+    }
+}
+
+impl Rule for Wfq {
+    const TOLD: bool = true;
+
+    fn grow(&mut self, streams: usize) {
+        self.shares.resize(streams.max(self.shares.len()), Share::default());
+        self.heaps.grow(streams);
+    }
+
+    fn reset(&mut self, stream: u32, _: &Contract) {
+        self.settle();
+        self.fluid.forget(&mut self.shares, &mut self.heaps, stream);
+    }
+
+    fn head(&mut self, head: &Standing, size: Bytes, fresh: bool) {
+        self.enter(head.stream, head.weight, size, fresh);
+    }
+
+    fn rank(&self, head: &Standing) -> u128 {
+        self.shares[head.stream as usize].finish
+    }
+
+    fn served(&mut self, head: &Standing) {
+        self.leave(head.stream, true);
+    }
+
+    fn lost(&mut self, head: &Standing) {
+        self.leave(head.stream, false);
+    }
+}

@@ -1,0 +1,86 @@
+//! What a discipline is told that remembers what it has sent (a virtual time, a tag, a deficit):
+//! heads once they may go, and back from it, whose rank has changed. Nothing here runs for a
+//! discipline that looks at heads alone.
+
+use selvedge_units::Instant;
+
+use super::core::{Core, standing};
+use crate::discipline::Rule;
+use crate::slot::{Flags, Head, Slot, StreamIndex};
+
+impl Core {
+    /// Whether the discipline has been told of a stream's head: it is, once the head may go.
+    #[inline]
+    pub(super) fn is_tagged<R: Rule>(&self, s: StreamIndex) -> bool {
+        R::TOLD && self.slots.get(s.0 as usize).is_some_and(|slot| self.is_ready(slot))
+    }
+
+    fn is_ready(&self, slot: &Slot) -> bool {
+        slot.flags.has(Flags::WORK_CONSERVING) || slot.ready() <= self.clock
+    }
+
+    /// Tells the discipline of a new head, if it may go; else it is told when it may.
+    #[inline(never)]
+    pub(super) fn tell_head<R: Rule>(&mut self, rule: &mut R, s: StreamIndex, head: &Head) {
+        let slot = &self.slots[s.0 as usize];
+        if self.is_ready(slot) {
+            let fresh = head.arrival > self.clock;
+            rule.head(&standing(s, slot), head.size, fresh);
+            self.renew_stale(rule);
+        } else {
+            self.cold[s.0 as usize].size = head.size;
+        }
+    }
+
+    /// Tells the discipline that a head which waited may go.
+    #[inline(never)]
+    pub(super) fn tell_ready<R: Rule>(&mut self, rule: &mut R, s: StreamIndex) {
+        let at = s.0 as usize;
+        rule.head(&standing(s, &self.slots[at]), self.cold[at].size, true);
+        self.select(rule, s);
+        self.renew_stale(rule);
+    }
+
+    /// Tells the discipline that a head has gone, and of the head itself if it went before it
+    /// might.
+    #[inline(never)]
+    pub(super) fn tell_served<R: Rule>(&mut self, rule: &mut R, s: StreamIndex, tagged: bool) {
+        let at = s.0 as usize;
+        let standing = standing(s, &self.slots[at]);
+        if !tagged {
+            rule.head(&standing, self.cold[at].size, true);
+        }
+        rule.served(&standing);
+        self.renew_stale(rule);
+    }
+
+    /// Tells the discipline that a head is lost.
+    #[inline(never)]
+    pub(super) fn tell_lost<R: Rule>(&mut self, rule: &mut R, s: StreamIndex) {
+        rule.lost(&standing(s, &self.slots[s.0 as usize]));
+        self.renew_stale(rule);
+    }
+
+    /// Tells the discipline what time it is.
+    #[inline(never)]
+    pub(super) fn tell_time<R: Rule>(&mut self, rule: &mut R) {
+        rule.advance(self.clock);
+        self.renew_stale(rule);
+    }
+
+    /// Ranks anew whatever the discipline says has changed.
+    fn renew_stale<R: Rule>(&mut self, rule: &mut R) {
+        while let Some(stale) = rule.stale() {
+            let s = StreamIndex(stale);
+            let slot = &self.slots[stale as usize];
+            if slot.flags.has(Flags::HEAD) && self.is_ready(slot) {
+                self.select(rule, s);
+            }
+        }
+    }
+
+    /// The next moment at which the discipline will have something to say.
+    pub(super) fn next_change<R: Rule>(rule: &R, now: Instant) -> Option<Instant> {
+        if R::TOLD { rule.next_event(now) } else { None }
+    }
+}
