@@ -210,6 +210,34 @@ mod tests {
     }
 
     #[test]
+    fn serving_and_pushing_at_once_is_the_same_as_one_by_one() {
+        for discipline in Discipline::ALL {
+            let load = Load { discipline, streams: 20, ties: true };
+            let mut at_once = Overload::new(Plain::new(load), load);
+            let mut one_by_one = at_once.sched.clone();
+            for n in 0..5000 {
+                at_once.now += at_once.slot;
+                let now = Instant(at_once.now as u64);
+                let arrival = Instant(now.0.saturating_sub(at_once.ago));
+                let mut missed = 0;
+                while let Some(expired) = one_by_one.poll_expired(now) {
+                    one_by_one.push_head(expired.stream, frame(arrival));
+                    missed += 1;
+                }
+                let s = one_by_one.choose(now).unwrap();
+                one_by_one.serve(s);
+                one_by_one.push_head(s, frame(arrival));
+                let other = transmission(&mut at_once.sched, now, arrival);
+                assert_eq!(other, missed, "{discipline}, {n}");
+                let deadlines = |sched: &Scheduler| -> Vec<_> {
+                    load.indexes().map(|s| sched.head_deadline(s)).collect()
+                };
+                assert_eq!(deadlines(&at_once.sched), deadlines(&one_by_one), "{discipline}, {n}");
+            }
+        }
+    }
+
+    #[test]
     fn the_heap_decides_alike() {
         for discipline in [Discipline::Dwcs, Discipline::Edf] {
             for (streams, ties) in [(1, false), (4, true), (33, true), (1000, false), (1000, true)]

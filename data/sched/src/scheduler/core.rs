@@ -245,12 +245,14 @@ impl Core {
         rule.head(&standing(s, slot), next.size);
         if next.arrival > self.epoch_ends {
             self.move_epoch(rule, next.arrival);
-            self.select(rule, s);
+        } else if R::DEADLINE_FIRST {
+            // What `place` does for such a stream, from what is at hand: to read it back from
+            // the slot would take longer.
+            let key = rule.key(&standing(s, slot), self.epoch);
+            self.enter(rule, s, key);
             return served;
         }
-        // From what is at hand: to read it back from the slot would take longer.
-        let key = rule.key(&standing(s, slot), self.epoch);
-        self.enter(rule, s, key);
+        self.place(rule, s);
         served
     }
 
