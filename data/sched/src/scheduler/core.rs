@@ -369,8 +369,13 @@ impl Core {
     fn enter<R: Rule>(&mut self, rule: &R, s: StreamIndex, key: u64) {
         self.selection.enter(s.0, key, before(&self.slots, rule));
         let soon = self.selection.fetch_ahead(s.0);
-        if let Some(slot) = soon.and_then(|soon| self.slots.get(soon as usize)) {
+        if let Some(soon) = soon
+            && let Some(slot) = self.slots.get(soon as usize)
+        {
             prefetch(slot);
+            if !R::DEADLINE_FIRST {
+                self.deadlines.fetch_along(soon);
+            }
         }
     }
 
