@@ -43,6 +43,8 @@ pub struct Decision {
 pub fn decide(load: Load, samples: usize) -> Decision {
     let samples = samples.max(1);
     let mut plain = Plain::new(load);
+    // Once round, so that the memory of all of them has been used.
+    plain.run(u64::from(load.streams));
     let (ns, heap_ns) = match Heap::new(load) {
         None => (sampled(samples, &mut plain), None),
         Some(mut heap) => {
