@@ -273,13 +273,27 @@ impl Tournament {
         let at = leaf as usize >> (2 * (level + 1));
         let group = self.upper.get(self.starts[level] as usize + at / 4)?;
         self.soon = group.leaves[at % 4];
-        let mut at = self.soon as usize / 4;
+        self.fetch(self.soon, far)?;
+        Some(self.soon)
+    }
+
+    /// Fetches the lines of a leaf that another tree says will change soon.
+    #[inline(always)]
+    pub(crate) fn fetch_along(&self, leaf: u32) {
+        if let Some(far) = self.far {
+            self.fetch(leaf, far);
+        }
+    }
+
+    #[inline(always)]
+    fn fetch(&self, leaf: u32, far: usize) -> Option<()> {
+        let mut at = leaf as usize / 4;
         prefetch(self.bottom.get(at)?);
         for &start in &self.starts[..far] {
             at /= 4;
             prefetch(self.upper.get(start as usize + at)?);
         }
-        Some(self.soon)
+        Some(())
     }
 
     /// What `fetch_ahead` said last.

@@ -256,12 +256,14 @@ impl Core {
         slot.bring_up(next, None);
         if next.arrival > self.epoch_ends {
             self.move_epoch(rule, next.arrival);
-            self.select(rule, s);
+        } else if R::DEADLINE_FIRST {
+            // What `place` does for such a stream, from what is at hand: to read it back from
+            // the slot would take longer.
+            let key = rule.key(&standing(s, slot), self.epoch);
+            self.enter(rule, s, key);
             return served;
         }
-        // From what is at hand: to read it back from the slot would take longer.
-        let key = rule.key(&standing(s, slot), self.epoch);
-        self.enter(rule, s, key);
+        self.place(rule, s);
         served
     }
 
@@ -397,8 +399,13 @@ impl Core {
     fn enter<R: Rule>(&mut self, rule: &R, s: StreamIndex, key: u64) {
         self.selection.enter(s.0, key, before(&self.slots, rule));
         let soon = self.selection.fetch_ahead(s.0);
-        if let Some(slot) = soon.and_then(|soon| self.slots.get(soon as usize)) {
+        if let Some(soon) = soon
+            && let Some(slot) = self.slots.get(soon as usize)
+        {
             prefetch(slot);
+            if !R::DEADLINE_FIRST {
+                self.deadlines.fetch_along(soon);
+            }
         }
     }
 
