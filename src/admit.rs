@@ -122,6 +122,8 @@ fn of_media(link: &LinkConfig, streams: &[&StreamConfig], media: &[Media]) -> Op
                 weight: stream.weight,
                 priority: stream.priority,
                 delay: Some(stream.delay),
+                class: stream.class,
+                parent: 0,
             };
             Load { contract, service: Service::Size(size) }
         };

@@ -60,7 +60,7 @@ pub(crate) enum Command {
     Trace(TraceCommand),
     /// Measure this machine: decide, dataplane, send, streams
     #[command(after_help = "Example:\n  selvedge bench decide --json\n  \
-                            chrt -f 50 taskset -c 1 selvedge bench dataplane")]
+                            taskset -c 1 selvedge bench dataplane")]
     Bench(BenchArgs),
     /// Run the papers' experiments on this machine and check their claims
     #[command(

@@ -2,7 +2,7 @@
 
 use core::ffi::{CStr, c_int};
 
-use selvedge_stream::{Late, Window, Windows};
+use selvedge_stream::{Late, Window};
 use selvedge_units::Span;
 
 /// `SELVEDGE_NONE`.
@@ -72,13 +72,12 @@ impl Contract {
             return Err(Error::Value);
         }
         Ok(selvedge_stream::Contract {
-            period: Span(self.period_ns),
-            windows: Windows::Whole(window),
             late: if self.late_send == 1 { Late::Send } else { Late::Drop },
             work_conserving: self.work_conserving == 1,
             weight: self.weight,
             priority: self.priority,
             delay: (self.delay_ns != NONE).then_some(Span(self.delay_ns)),
+            ..selvedge_stream::Contract::new(Span(self.period_ns), window)
         })
     }
 }

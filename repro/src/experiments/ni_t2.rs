@@ -41,7 +41,8 @@ fn run(params: &Params, watch: &dyn Watch) -> Result<Outcome, RunError> {
         [Discipline::Dwcs98, Discipline::Dwcs].into_iter().flat_map(|d| STREAMS.map(|s| (d, s)))
     {
         watch.go_on(&format!("{discipline}, {streams} streams"))?;
-        let ours = bench::decide(discipline, streams, samples);
+        let load = bench::Load { discipline, streams, ties: false };
+        let ours = bench::decide(load, samples).ns;
         table.row([
             name.as_str().into(),
             discipline.name().into(),

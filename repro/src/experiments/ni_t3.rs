@@ -45,7 +45,8 @@ fn run(params: &Params, watch: &dyn Watch) -> Result<Outcome, RunError> {
         ];
         for (discipline, line) in DISCIPLINES.into_iter().zip(&mut lines) {
             watch.go_on(&format!("{discipline}, {streams} streams"))?;
-            let ours = bench::decide(discipline, streams, samples);
+            let load = bench::Load { discipline, streams, ties: false };
+            let ours = bench::decide(load, samples).ns;
             row.push(Cell::rounded(ours, 1));
             line.points.push((f64::from(streams), ours));
             if discipline != Discipline::Dwcs {

@@ -141,7 +141,7 @@ impl Rule for Drr {
     fn key(&self, head: &Standing, _: Instant) -> u64 {
         const TURNS: u64 = (1 << 31) - 1;
         let stream = &self.streams[head.stream as usize];
-        let place = u64::from(stream.place).min(u32::MAX.into());
+        let place = stream.place.min(u32::MAX.into());
         if stream.due < TURNS { stream.due << 32 | place } else { TURNS << 32 }
     }
 
