@@ -52,6 +52,9 @@ if cargo +nightly miri --version >/dev/null 2>&1; then
 else
   skip miri "no nightly toolchain with miri (rustup toolchain install nightly -c miri -c rust-src)"
 fi
+check rtl tools/rtl.sh
+check repro tools/repro.sh
+check instructions tools/instructions.sh
 check fuzz env FUZZ_SEED=1 tools/fuzz.sh 10
 check page tools/page.sh
 

@@ -114,5 +114,5 @@ for part in "${@:-lint formal icarus}"; do
     esac
   done
 done
-printf '%d passed, %d failed, %d skipped\n' "$passed" "$failed" "$skipped"
+printf '# pass %d\n# fail %d\n# skipped %d\n' "$passed" "$failed" "$skipped"
 [ "$failed" -eq 0 ]
