@@ -1,7 +1,9 @@
 //! The list of experiments: a file in `experiments/` and a line here for each.
 
 use crate::experiment::Experiment;
-use crate::experiments::{ni_t1, ni_t2, ni_t3, ss_f8, ss_f9, ss_f10, ss_pps, ss_t2, ss_t3};
+use crate::experiments::{
+    au_hwfq, ni_t1, ni_t2, ni_t3, ss_cyc, ss_f7, ss_f8, ss_f9, ss_f10, ss_pps, ss_t2, ss_t3,
+};
 
 /// All experiments, in the order of the papers.
 pub const EXPERIMENTS: &[Experiment] = &[
@@ -10,10 +12,13 @@ pub const EXPERIMENTS: &[Experiment] = &[
     ni_t3::EXPERIMENT,
     ss_t2::EXPERIMENT,
     ss_t3::EXPERIMENT,
+    ss_f7::EXPERIMENT,
+    ss_cyc::EXPERIMENT,
     ss_f8::EXPERIMENT,
     ss_f9::EXPERIMENT,
     ss_f10::EXPERIMENT,
     ss_pps::EXPERIMENT,
+    au_hwfq::EXPERIMENT,
 ];
 
 /// The experiment of this id.

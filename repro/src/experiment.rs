@@ -138,4 +138,10 @@ pub enum RunError {
     /// It needs sockets, and the machine gives none.
     #[error("it needs UDP sockets on the loopback: {0}")]
     Sockets(#[from] selvedge_host::SocketError),
+    /// It needs the simulated hardware.
+    #[error("it needs the simulated hardware: {0}")]
+    Simulator(#[from] selvedge_rtl::SimulatorError),
+    /// It needs synthesis.
+    #[error("it needs synthesis: {0}")]
+    Synthesis(#[from] selvedge_rtl::synth::SynthError),
 }

@@ -1,10 +1,13 @@
 //! The experiments, a file each, and what several of them share.
 
+pub(crate) mod au_hwfq;
 pub(crate) mod four_queues;
 pub(crate) mod ni_t1;
 pub(crate) mod ni_t2;
 pub(crate) mod ni_t3;
+pub(crate) mod ss_cyc;
 pub(crate) mod ss_f10;
+pub(crate) mod ss_f7;
 pub(crate) mod ss_f8;
 pub(crate) mod ss_f9;
 pub(crate) mod ss_pps;
