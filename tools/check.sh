@@ -45,7 +45,7 @@ check fmt cargo fmt --all --check
 check clippy cargo clippy --quiet --locked --workspace --all-targets --all-features -- -D warnings
 check deny cargo deny --all-features check licenses bans sources
 check slim cargo clippy --quiet --locked -p selvedge --no-default-features -- -D warnings
-check test cargo test --locked --workspace --all-features
+check test cargo test --locked --workspace --all-features --no-fail-fast
 check loom tools/loom.sh
 if cargo +nightly miri --version >/dev/null 2>&1; then
   check miri tools/miri.sh

@@ -80,14 +80,16 @@ fn windows(choices: &mut Choices<'_>) -> Windows {
 
 fn contract(choices: &mut Choices<'_>) -> Contract {
     let flags = choices.byte();
+    let period = Span(choices.magnitude().clamp(100_000, 3_600_000_000_000));
+    let windows = windows(choices);
     Contract {
-        period: Span(choices.magnitude().clamp(100_000, 3_600_000_000_000)),
-        windows: windows(choices),
+        windows,
         late: if flags & 1 == 0 { Late::Drop } else { Late::Send },
         work_conserving: flags & 2 == 0,
         weight: if flags & 4 == 0 { 1 } else { u32::from(choices.word() % 1000) + 1 },
         priority: if flags & 8 == 0 { 0 } else { i32::from(choices.byte().cast_signed()) },
         delay: (flags & 16 == 0).then(|| Span::from_millis(1 + u64::from(choices.word()))),
+        ..Contract::new(period, Window::NONE)
     }
 }
 

@@ -217,8 +217,8 @@ mod tests {
         let good = SinkSettings { rate: 700_000, ..SinkSettings::default() };
         let say = |s: SinkSettings| s.link("up").unwrap_err().to_string();
         assert!(say(SinkSettings::default()).starts_with("property \"rate\" is 0; set it to"));
-        let bad = SinkSettings { discipline: "wfq".into(), ..good.clone() };
-        assert!(say(bad).contains("\"wfq\"; set it to one of dwcs, "));
+        let bad = SinkSettings { discipline: "cbq".into(), ..good.clone() };
+        assert!(say(bad).contains("\"cbq\"; set it to one of dwcs, "));
         assert!(say(SinkSettings { burst: 99, ..good }).contains("1500 to 64000000 bytes"));
     }
 

@@ -209,7 +209,7 @@ fn a_mistake_names_the_property_and_the_remedy() {
     let cases = [
         ("sink_0::to=127.0.0.1:9", "property \"rate\" is 0; set it to"),
         ("rate=9 burst=3 sink_0::to=127.0.0.1:9", "property \"burst\" is 3; set it to"),
-        ("rate=9 discipline=wfq sink_0::to=127.0.0.1:9", "\"wfq\"; set it to one of"),
+        ("rate=9 discipline=cbq sink_0::to=127.0.0.1:9", "\"cbq\"; set it to one of"),
         ("rate=9", "property \"to\" of pad sink_0 is not set; set it to"),
         ("rate=9 sink_0::to=localhost:9", "write its address"),
         ("rate=9 sink_0::to=127.0.0.1:9 sink_0::window=7/2", "x must be at most y"),
