@@ -32,7 +32,7 @@ impl Link {
             return None;
         }
         let until = self.scheduler.first_deadline(now)?;
-        let all_sent = now.max(self.free_at()) + self.backlog / self.params.rate + self.guard();
+        let all_sent = now.max(self.free_at()) + self.pacer.time(self.backlog) + self.guard();
         (all_sent <= until).then_some(Grant { stream, left: self.params.burst, until })
     }
 

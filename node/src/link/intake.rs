@@ -84,7 +84,7 @@ impl Link {
             self.backlog = backlog + left;
             // All that was there fits, by induction. With the new frame the last to finish does
             // so at `fits_by` at most; who is due after the new frame is due later still.
-            let fits_by = now.max(self.free_at()) + self.backlog / self.params.rate + self.guard();
+            let fits_by = now.max(self.free_at()) + self.pacer.time(self.backlog) + self.guard();
             if self.grant.is_some_and(|grant| fits_by > grant.until.min(deadline)) {
                 self.grant = None;
             }

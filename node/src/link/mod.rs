@@ -207,7 +207,7 @@ impl Link {
     /// How long before its deadline a frame should be finished: a packet's time and the jitter
     /// of the caller's wake-ups.
     fn guard(&self) -> Span {
-        self.params.mtu / self.params.rate + Span::from_millis(2)
+        self.pacer.time(self.params.mtu) + Span::from_millis(2)
     }
 
     fn promote_all(&mut self, now: Instant) {
@@ -255,12 +255,11 @@ impl Link {
         loop {
             self.expire(now);
             let stream = self.scheduler.choose(now)?;
-            let rate = self.params.rate;
             let selection = self.params.selection;
             let queue = self.queues[stream.0 as usize].as_mut()?;
             let head = *queue.frames.front()?;
             let drop_late = queue.contract.late == Late::Drop;
-            if selection && drop_late && now + head.left / rate > head.deadline {
+            if selection && drop_late && now + self.pacer.time(head.left) > head.deadline {
                 let freed = give_up_one(queue, 0, DropReason::TooLate);
                 self.backlog = self.backlog - freed;
                 self.give_up_dependents(stream, head.frame.seq);

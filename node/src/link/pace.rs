@@ -4,12 +4,14 @@
 //! over any span `w` at most `rate * w + burst` bytes leave, whatever the pattern of arrivals and
 //! however late the caller wakes. One moment is all its state.
 
-use selvedge_units::{Bitrate, Bytes, Instant};
+use selvedge_units::{Bitrate, Bytes, Instant, Span};
 
 /// Decides when packets may leave a link.
 #[derive(Clone, Copy, Debug)]
 pub struct Pacer {
     rate: Bitrate,
+    /// Nanoseconds that a byte takes, in units of 2^-32, rounded up; `None` if it has no room.
+    step: Option<u64>,
     burst: Bytes,
     /// When the bucket is full again if nothing more is sent.
     full_at: Instant,
@@ -20,7 +22,17 @@ impl Pacer {
     /// one waits for a full bucket, and then overdraws it.
     #[must_use]
     pub const fn new(rate: Bitrate, burst: Bytes) -> Self {
-        Self { rate, burst, full_at: Instant::ZERO }
+        Self { rate, step: step(rate), burst, full_at: Instant::ZERO }
+    }
+
+    /// The time that these bytes take at this rate, rounded up, and at most 1 ns more for each 4 GB.
+    /// By a multiplication: every frame asks several times, and a division takes much longer.
+    #[must_use]
+    #[inline]
+    pub fn time(&self, size: Bytes) -> Span {
+        let Some(step) = self.step else { return size / self.rate };
+        let units = u128::from(size.0) * u128::from(step);
+        Span(u64::try_from(units.div_ceil(1 << 32)).unwrap_or(u64::MAX))
     }
 
     /// The rate kept.
@@ -33,32 +45,37 @@ impl Pacer {
     /// change grants nothing.
     pub fn set_rate(&mut self, now: Instant, rate: Bitrate) {
         let lacking = self.rate * self.full_at.since(now);
-        self.rate = rate;
+        (self.rate, self.step) = (rate, step(rate));
         self.full_at = now + lacking / rate;
     }
 
     /// When a packet of this size on the wire may leave; not before `now` means at once.
     #[must_use]
     pub fn departure(&self, size: Bytes) -> Instant {
-        // `Bytes / Bitrate` rounds up; taking the difference of two such spans could grant a
-        // nanosecond, so the span that may be lacking is rounded down by hand.
-        let spare = Bytes(self.burst.0.saturating_sub(size.0));
-        let spare = spare / self.rate;
-        let spare = if spare.0 > 0 { spare.0 - 1 } else { 0 };
-        Instant(self.full_at.0.saturating_sub(spare))
+        // Times are rounded up; taking the difference of two such spans could grant a nanosecond
+        // or two, so the span that may be lacking is rounded down by hand.
+        let spare = self.time(Bytes(self.burst.0.saturating_sub(size.0)));
+        Instant(self.full_at.0.saturating_sub(spare.0.saturating_sub(2)))
     }
 
     /// Takes a packet of this size from the bucket at `now`.
     pub fn take(&mut self, now: Instant, size: Bytes) {
-        self.full_at = self.full_at.max(now) + size / self.rate;
+        self.full_at = self.full_at.max(now) + self.time(size);
     }
+}
+
+const fn step(rate: Bitrate) -> Option<u64> {
+    if rate.0 == 0 {
+        return None;
+    }
+    let step = (8_000_000_000_u128 << 32).div_ceil(rate.0 as u128);
+    if step <= u64::MAX as u128 { Some(step as u64) } else { None }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use selvedge_units::Span;
 
     proptest! {
         /// Over every window the bytes sent stay within `rate * window + burst`, and while
@@ -77,7 +94,8 @@ mod tests {
             for (&size, &late) in sizes.iter().zip(&oversleep) {
                 let due = pacer.departure(Bytes(size));
                 let idle = due.since(now);
-                prop_assert!(idle <= Bytes(size) / rate + Span(1));
+                // Three roundings of a nanosecond each.
+                prop_assert!(idle <= Bytes(size) / rate + Span(3));
                 now = now.max(due) + Span(late);
                 pacer.take(now, Bytes(size));
                 sent.push((now, size));
@@ -91,6 +109,19 @@ mod tests {
                     prop_assert!(total <= allowed.0 + 1, "{total} > {allowed} since {from:?}");
                 }
             }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn time_is_never_less_than_it_takes(
+            size in prop_oneof![0..2000_u64, 0..5_000_000_000_u64, any::<u64>()],
+            bps in prop_oneof![0..4_u64, 1..10_000_000_000_000_u64],
+        ) {
+            let (size, rate) = (Bytes(size), Bitrate(bps));
+            let (time, exact) = (Pacer::new(rate, Bytes(1500)).time(size), size / rate);
+            let slack = 1 + (size.0 >> 32);
+            prop_assert!(time >= exact && time.0 - exact.0 <= slack, "{time:?} {exact:?}");
         }
     }
 
