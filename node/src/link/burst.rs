@@ -20,7 +20,8 @@ impl Link {
     /// lasts: where all that waits can be sent before the first deadline of all, in any order, no
     /// deadline of what waits is broken that single decisions would keep (ShareStreams, section
     /// 4.3, makes a like use of a block). What comes later may find an earlier one still waiting;
-    /// nothing but single decisions rules that out. Only under disciplines that go by deadline: others share by order.
+    /// nothing but single decisions rules that out. Only under disciplines that go by deadline:
+    /// others share by order.
     pub(super) fn grant_to(&self, now: Instant, stream: StreamIndex) -> Option<Grant> {
         let queue = self.queues[stream.0 as usize].as_ref()?;
         let bursts = self.params.burst >= self.params.mtu + self.params.mtu;
@@ -42,7 +43,9 @@ impl Link {
         let stream = grant.stream;
         let head = *self.queues[stream.0 as usize].as_ref()?.frames.front()?;
         let deadline = self.scheduler.head_deadline(stream)?;
-        if head.given_up.is_some() || head.left > grant.left {
+        // A caller that comes late may find that it is: then it is for a decision to say.
+        let late = now + self.pacer.time(head.left) > deadline;
+        if head.given_up.is_some() || head.left > grant.left || late {
             return None;
         }
         self.grant = Some(grant);

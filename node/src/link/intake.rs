@@ -85,8 +85,11 @@ impl Link {
             // All that was there fits, by induction. With the new frame the last to finish does
             // so at `fits_by` at most; who is due after the new frame is due later still.
             let fits_by = now.max(self.free_at()) + self.pacer.time(self.backlog) + self.guard();
-            if self.grant.is_some_and(|grant| fits_by > grant.until.min(deadline)) {
-                self.grant = None;
+            if let Some(grant) = &mut self.grant {
+                grant.until = grant.until.min(deadline);
+                if fits_by > grant.until {
+                    self.grant = None;
+                }
             }
             if selection && fits_by > deadline {
                 self.select(now);
