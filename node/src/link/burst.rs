@@ -44,7 +44,7 @@ impl Link {
         let head = *self.queues[stream.0 as usize].as_ref()?.frames.front()?;
         let deadline = self.scheduler.head_deadline(stream)?;
         // A caller that comes late may find that it is: then it is for a decision to say.
-        let late = now + self.pacer.time(head.left) > deadline;
+        let late = deadline <= now || now + self.pacer.time(head.left) > deadline;
         if head.given_up.is_some() || head.left > grant.left || late {
             return None;
         }
