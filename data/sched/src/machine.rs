@@ -1,22 +1,5 @@
 //! What the compiler must be told in the machine's own words; the only unsafe code here.
 
-/// Asks for the cache line that `value` begins in. Costs an instruction, changes nothing.
-#[inline(always)]
-pub(crate) fn prefetch<T>(value: &T) {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    {
-        use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: the instruction has no effect that a program can see, whatever the address;
-        // this one is that of a live reference.
-        #[allow(unsafe_code)]
-        unsafe {
-            _mm_prefetch::<_MM_HINT_T0>(core::ptr::from_ref(value).cast());
-        }
-    }
-    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-    let _ = value;
-}
-
 /// The one of two pairs with the lower first part; of equal ones, the first. Which that is cannot
 /// be foretold by a processor, and a wrong guess costs more than the whole comparison: so there
 /// must be no branch, and compilers make one of whatever is written without.

@@ -11,7 +11,9 @@
 
 use alloc::vec::Vec;
 
-use crate::machine::{lower, prefetch};
+use selvedge_stream::fetch::prefetch;
+
+use crate::machine::lower;
 
 /// The highest key that a leaf which is in may have. Those above stand for nothing, a different
 /// one in each place of a group, so that they are no ties.

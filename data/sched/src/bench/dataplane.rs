@@ -5,10 +5,10 @@ use alloc::vec::Vec;
 use core::hint::black_box;
 use std::time::Instant as Clock;
 
+use selvedge_stream::fetch::prefetch;
 use selvedge_units::{Bytes, Instant};
 
 use super::{Load, batch, median, timed};
-use crate::machine::prefetch;
 use crate::{Head, Scheduler, StreamIndex};
 
 /// Frames are put in and taken out in bursts of so many.

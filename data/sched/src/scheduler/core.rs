@@ -10,10 +10,10 @@
 
 use alloc::vec::Vec;
 
+use selvedge_stream::fetch::prefetch;
 use selvedge_units::Instant;
 
 use crate::discipline::{EPOCH_MAX, Rule, Standing};
-use crate::machine::prefetch;
 use crate::slot::{Cold, Count, Expiry, Flags, Head, Served, Slot, StreamIndex, Verdict};
 use crate::tournament::{LAST_KEY, Tournament};
 
