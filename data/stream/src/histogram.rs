@@ -3,8 +3,6 @@
 
 use selvedge_units::Span;
 
-use crate::fetch::prefetch;
-
 /// Steps to a doubling, as a power of two.
 const STEP_BITS: u32 = 5;
 /// The finest step, as a power of two of nanoseconds: 1024 ns.
@@ -56,13 +54,6 @@ fn middle(bucket: usize) -> Span {
 }
 
 impl Histogram {
-    /// Asks for the memory that counting a span like the longest so far will touch.
-    pub(crate) fn fetch_ahead(&self) {
-        prefetch(&self.count);
-        prefetch(&self.max);
-        prefetch(&self.counts[bucket(self.max)]);
-    }
-
     /// Counts a span, in constant time.
     pub fn record(&mut self, span: Span) {
         let count = &mut self.counts[bucket(span)];

@@ -21,7 +21,7 @@ use alloc::vec;
 use selvedge_units::{Instant, Span};
 
 pub use self::recent::Recent;
-use self::recent::{RecentBuckets, Second};
+use self::recent::{Queueing, Second, Seconds};
 use crate::fetch::prefetch;
 use crate::{DropReason, Frame, References};
 
@@ -58,6 +58,7 @@ pub struct Totals {
 
 /// What is known of a frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
 enum State {
     /// Never offered.
     #[default]
@@ -73,19 +74,49 @@ enum State {
 
 /// A place of the ring, four to a cache line. It holds the frame whose number ends in these 32
 /// bits, if that is not older than the window.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 struct Entry {
     number: u32,
     refs: References,
-    state: State,
-    settled: Second,
+    /// The second in which it was settled, and below that its state.
+    status: u32,
+    queueing: Queueing,
 }
 
-/// The ledger of one stream: 16 bytes for each frame of its window, and 32 kB.
+impl Entry {
+    const STATE_BITS: u32 = u32::BITS - Second::BITS;
+
+    const fn new(number: u32, refs: References, state: State) -> Self {
+        Self { number, refs, status: state as u32, queueing: Queueing::NOT_SENT }
+    }
+
+    fn state(&self) -> State {
+        match self.status & ((1 << Self::STATE_BITS) - 1) {
+            1 => State::Waiting,
+            2 => State::OnTime,
+            3 => State::Lost,
+            4 => State::Decodable,
+            5 => State::Undecodable,
+            _ => State::Absent,
+        }
+    }
+
+    const fn settled(&self) -> Second {
+        Second(self.status >> Self::STATE_BITS)
+    }
+
+    const fn set(&mut self, state: State, settled: Second) {
+        self.status = settled.0 << Self::STATE_BITS | state as u32;
+    }
+}
+
+/// The ledger of one stream: 16 bytes for each frame of its window, and a third of a kilobyte.
+/// What every frame touches lies together: two lines here, one of `seconds`, one of `entries`.
 ///
 /// Sequence numbers may wrap: each is taken as the one nearest to the newest frame, so that
 /// up to 2^31 may be left out. Time may be any clock that does not go back.
 #[derive(Clone, Debug)]
+#[repr(C, align(64))]
 pub struct Ledger {
     /// A power of two, so that finding a place takes no division.
     entries: Box<[Entry]>,
@@ -98,7 +129,7 @@ pub struct Ledger {
     cursor: u64,
     now: Instant,
     totals: Totals,
-    recent: RecentBuckets,
+    seconds: Seconds,
 }
 
 /// Numbers begin here, so that frames older than the first have numbers too.
@@ -119,15 +150,16 @@ impl Ledger {
     #[must_use]
     pub fn new(window: usize) -> Self {
         let window = window.clamp(1, 65_536);
+        let places = window.next_power_of_two();
         Self {
-            entries: vec![Entry::default(); window.next_power_of_two()].into(),
+            entries: vec![Entry::new(0, References::NONE, State::Absent); places].into(),
             window: window as u64,
             first: BASE,
             end: BASE,
             cursor: BASE,
             now: Instant::ZERO,
             totals: Totals::default(),
-            recent: RecentBuckets::default(),
+            seconds: Seconds::default(),
         }
     }
 
@@ -164,23 +196,20 @@ impl Ledger {
         }
         let second = Second::of(self.now);
         let on_time = matches!(fate, Fate::Sent { on_time: true, .. });
+        let entry = self.entry_mut(number);
+        entry.set(if on_time { State::OnTime } else { State::Lost }, second);
         match fate {
-            Fate::Sent { .. } => {
+            Fate::Sent { queueing, .. } => {
+                entry.queueing = Queueing::of(queueing);
                 self.totals.sent += 1;
                 self.totals.on_time += u64::from(on_time);
             }
             Fate::Dropped(reason) => self.totals.dropped[reason as usize] += 1,
         }
-        self.recent.count(second, |recent| {
-            recent.frames += 1;
-            recent.on_time += u64::from(on_time);
-            if let Fate::Sent { queueing, .. } = fate {
-                recent.queueing.record(queueing);
-            }
-        });
-        let entry = self.entry_mut(number);
-        entry.state = if on_time { State::OnTime } else { State::Lost };
-        entry.settled = second;
+        if let Some(counts) = self.seconds.of(second) {
+            counts.frames += 1;
+            counts.on_time += u32::from(on_time);
+        }
         self.evaluate_settled();
         true
     }
@@ -203,15 +232,14 @@ impl Ledger {
         (self.end > self.first).then_some(self.cursor as u32)
     }
 
-    /// Asks for the memory that settling the oldest frame that is open at `now`, and opening the
-    /// next, will touch.
-    pub fn fetch_ahead(&self, now: Instant) {
+    /// Asks for the entry of the oldest frame that is open, and of the next to come; the ledger
+    /// itself should have been asked for before.
+    pub fn fetch_entries(&self) {
         for number in [self.cursor, self.end] {
             if let Some(entry) = self.entries.get(self.place(number)) {
                 prefetch(entry);
             }
         }
-        self.recent.fetch_ahead(Second::of(now));
     }
 
     /// Counts since the start.
@@ -221,10 +249,28 @@ impl Ledger {
     }
 
     /// Counts of the frames settled in the second of `now` and the nine before it. A frame counts
-    /// as decodable in the second in which it was settled, once it is evaluated.
+    /// as decodable in the second in which it was settled, once it is evaluated. Delays are those of
+    /// the frames in the window. Linear in the frames of ten seconds, at most the window.
     #[must_use]
     pub fn recent(&self, now: Instant) -> Recent {
-        self.recent.total(Second::of(now))
+        let last = Second::of(now);
+        let mut recent = self.seconds.total(last);
+        let mut left = recent.frames;
+        for number in (self.oldest()..self.end).rev() {
+            if left == 0 {
+                break;
+            }
+            let entry = &self.entries[self.place(number)];
+            let settled = entry.number == number as u32
+                && !matches!(entry.state(), State::Absent | State::Waiting);
+            if settled && entry.settled().is_recent(last) {
+                left -= 1;
+                if let Some(queueing) = entry.queueing.span() {
+                    recent.queueing.record(queueing);
+                }
+            }
+        }
+        recent
     }
 
     /// The number that a sequence number stands for: the one nearest to the newest frame's.
@@ -253,7 +299,7 @@ impl Ledger {
             return None;
         }
         let entry = &self.entries[self.place(number)];
-        Some(if entry.number == number as u32 { entry.state } else { State::Absent })
+        Some(if entry.number == number as u32 { entry.state() } else { State::Absent })
     }
 
     fn open(&mut self, seq: u32, refs: References) -> bool {
@@ -267,13 +313,7 @@ impl Ledger {
         } else if self.state(number) != Some(State::Absent) {
             return false;
         }
-        let entry = Entry {
-            number: number as u32,
-            refs,
-            state: State::Waiting,
-            settled: Second::default(),
-        };
-        *self.entry_mut(number) = entry;
+        *self.entry_mut(number) = Entry::new(number as u32, refs, State::Waiting);
         self.totals.frames += 1;
         true
     }
@@ -296,11 +336,11 @@ impl Ledger {
     /// Settles a waiting frame whose fate will not be known.
     fn lose(&mut self, number: u64) {
         let second = Second::of(self.now);
-        self.recent.count(second, |recent| recent.frames += 1);
+        if let Some(counts) = self.seconds.of(second) {
+            counts.frames += 1;
+        }
         self.totals.unknown += 1;
-        let entry = self.entry_mut(number);
-        entry.state = State::Lost;
-        entry.settled = second;
+        self.entry_mut(number).set(State::Lost, second);
     }
 
     fn evaluate_settled(&mut self) {
@@ -313,7 +353,8 @@ impl Ledger {
     /// Makes a settled frame's decodability final; does nothing for an absent one.
     fn evaluate(&mut self, number: u64) {
         let Some(state @ (State::OnTime | State::Lost)) = self.state(number) else { return };
-        let Entry { refs, settled, .. } = *self.entry_mut(number);
+        let entry = *self.entry_mut(number);
+        let (refs, settled) = (entry.refs, entry.settled());
         let decodable = state == State::OnTime
             && refs.is_known()
             && [refs.near, refs.far]
@@ -322,9 +363,11 @@ impl Ledger {
                 .all(|back| self.state(number - u64::from(back)) == Some(State::Decodable));
         if decodable {
             self.totals.decodable += 1;
-            self.recent.count(settled, |recent| recent.decodable += 1);
+            if let Some(counts) = self.seconds.of(settled) {
+                counts.decodable += 1;
+            }
         }
-        self.entry_mut(number).state =
-            if decodable { State::Decodable } else { State::Undecodable };
+        let state = if decodable { State::Decodable } else { State::Undecodable };
+        self.entry_mut(number).set(state, settled);
     }
 }

@@ -4,7 +4,6 @@
 use selvedge_sched::{Scheduler, StreamIndex};
 use selvedge_stream::Ledger;
 use selvedge_stream::fetch::prefetch_whole;
-use selvedge_units::Instant;
 
 use super::queue::StreamQueue;
 
@@ -23,13 +22,13 @@ impl FetchAhead {
     /// ledger's entry of one that was asked for before.
     pub(super) fn fetch(
         &mut self,
-        now: Instant,
         scheduler: &Scheduler,
         queues: &[Option<StreamQueue>],
         ledgers: &[Option<Ledger>],
     ) {
         let Some(soon) = scheduler.likely_soon() else { return };
         let at = soon.0 as usize;
+        // Only addresses are reckoned here: to look would be to wait.
         if let (Some(queue), Some(ledger)) = (queues.get(at), ledgers.get(at)) {
             prefetch_whole(queue);
             prefetch_whole(ledger);
@@ -41,7 +40,7 @@ impl FetchAhead {
             prefetch_whole(frame);
         }
         if let Some(ledger) = ledgers.get(asked).and_then(Option::as_ref) {
-            ledger.fetch_ahead(now);
+            ledger.fetch_entries();
         }
     }
 }

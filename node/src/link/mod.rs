@@ -267,7 +267,7 @@ impl Link {
                 continue;
             }
             self.next = Some(stream);
-            self.ahead.fetch(now, &self.scheduler, &self.queues, &self.ledgers);
+            self.ahead.fetch(&self.scheduler, &self.queues, &self.ledgers);
             self.grant = self.grant_to(now, stream);
             return Some(Transmit {
                 stream,

@@ -1,14 +1,11 @@
-//! Counts over the last ten seconds, in a bucket for each second.
+//! Counts over the last ten seconds: a few bytes for each second, of which a frame touches one
+//! cache line. Queueing delays are read from the ledger's entries when somebody asks.
 
-use alloc::boxed::Box;
-use alloc::vec;
-
-use selvedge_units::Instant;
+use selvedge_units::{Instant, Span};
 
 use crate::Histogram;
-use crate::fetch::prefetch;
 
-const BUCKETS: u32 = 10;
+const SECONDS: u32 = 10;
 const NANOS_PER_SECOND: u64 = 1_000_000_000;
 
 /// Counts of the frames settled in the last ten seconds.
@@ -20,7 +17,7 @@ pub struct Recent {
     pub on_time: u64,
     /// Of these, with all their references on time too.
     pub decodable: u64,
-    /// Queueing delay of the frames sent.
+    /// Queueing delay of the frames sent, as far as the ledger's window reaches back.
     pub queueing: Histogram,
 }
 
@@ -42,61 +39,75 @@ impl Recent {
     }
 }
 
-/// A whole second since the run began; the last one lasts.
+/// A whole second since the run began, in 29 bits; the last one, after 17 years, lasts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Second(u32);
+pub(super) struct Second(pub(super) u32);
 
 impl Second {
+    pub(super) const BITS: u32 = 29;
+
     pub(super) const fn of(now: Instant) -> Self {
         let second = now.0 / NANOS_PER_SECOND;
-        Self(if second < u32::MAX as u64 { second as u32 } else { u32::MAX })
+        let last = (1 << Self::BITS) - 1;
+        Self(if second < last { second as u32 } else { last as u32 })
+    }
+
+    /// Whether this is one of the ten seconds up to `last`.
+    pub(super) const fn is_recent(self, last: Self) -> bool {
+        self.0 <= last.0 && last.0 - self.0 < SECONDS
     }
 }
 
-/// A bucket for each of the last ten seconds that something was counted in.
-#[derive(Clone, Debug)]
-pub(super) struct RecentBuckets {
-    /// That of second `n` lies at `n mod 10`, with the second that it is of.
-    buckets: Box<[(Second, Recent)]>,
-}
+/// How long a frame queued, in units of 16 ns up to 68 s; the largest number stands for frames
+/// that were not sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Queueing(u32);
 
-impl Default for RecentBuckets {
-    fn default() -> Self {
-        Self { buckets: vec![<(Second, Recent)>::default(); BUCKETS as usize].into() }
+impl Queueing {
+    const UNIT_BITS: u32 = 4;
+    pub(super) const NOT_SENT: Self = Self(u32::MAX);
+
+    pub(super) fn of(span: Span) -> Self {
+        Self((span.0 >> Self::UNIT_BITS).min(u64::from(u32::MAX - 1)) as u32)
+    }
+
+    pub(super) fn span(self) -> Option<Span> {
+        (self != Self::NOT_SENT).then_some(Span(u64::from(self.0) << Self::UNIT_BITS))
     }
 }
 
-impl RecentBuckets {
-    /// Counts in a second's bucket, which is emptied if it was an older second's; if it is a newer
-    /// one's by now, nothing is counted.
-    pub(super) fn count(&mut self, second: Second, count: impl FnOnce(&mut Recent)) {
-        let (of, bucket) = &mut self.buckets[(second.0 % BUCKETS) as usize];
-        if of.0 < second.0 {
-            *of = second;
-            *bucket = Recent::default();
+/// What was counted in one second.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Counts {
+    of: Second,
+    pub(super) frames: u32,
+    pub(super) on_time: u32,
+    pub(super) decodable: u32,
+}
+
+/// Counts for each of the last ten seconds that something was counted in: that of second `n` lies
+/// at `n mod 10`.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Seconds([Counts; SECONDS as usize]);
+
+impl Seconds {
+    /// The counts of a second, emptied if they were an older one's; `None` if they are a newer
+    /// one's by now.
+    pub(super) fn of(&mut self, second: Second) -> Option<&mut Counts> {
+        let counts = &mut self.0[(second.0 % SECONDS) as usize];
+        if counts.of.0 < second.0 {
+            *counts = Counts { of: second, ..Counts::default() };
         }
-        if *of == second {
-            count(bucket);
-        }
+        (counts.of == second).then_some(counts)
     }
 
-    /// Asks for the memory that counting in a second will touch, but for the delay's bucket.
-    pub(super) fn fetch_ahead(&self, second: Second) {
-        let (of, bucket) = &self.buckets[(second.0 % BUCKETS) as usize];
-        prefetch(of);
-        prefetch(&bucket.frames);
-        bucket.queueing.fetch_ahead();
-    }
-
-    /// The sum of the ten seconds up to this one.
+    /// The sum of the ten seconds up to this one, without delays.
     pub(super) fn total(&self, last: Second) -> Recent {
         let mut total = Recent::default();
-        let within = |of: u32| of <= last.0 && last.0 - of < BUCKETS;
-        for (_, bucket) in self.buckets.iter().filter(|(of, _)| within(of.0)) {
-            total.frames += bucket.frames;
-            total.on_time += bucket.on_time;
-            total.decodable += bucket.decodable;
-            total.queueing.merge(&bucket.queueing);
+        for counts in self.0.iter().filter(|counts| counts.of.is_recent(last)) {
+            total.frames += u64::from(counts.frames);
+            total.on_time += u64::from(counts.on_time);
+            total.decodable += u64::from(counts.decodable);
         }
         total
     }
