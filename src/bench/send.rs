@@ -6,7 +6,7 @@ use selvedge_host::clock::Clock;
 use selvedge_host::inlet::IPV4_UDP;
 use selvedge_host::transmit::Method;
 use selvedge_node::link::{Link, LinkParams};
-use selvedge_sched::{Discipline, Head, Scheduler, StreamIndex};
+use selvedge_sched::{Decision, Discipline, Head, Scheduler, StreamIndex};
 use selvedge_stream::{Contract, Frame, Kind, PayloadSpan, References, Window};
 use selvedge_units::{Bitrate, Bytes, Instant, Span};
 use serde_json::json;
@@ -149,9 +149,8 @@ impl Bare {
     fn next(&mut self) -> usize {
         self.now += Span(500);
         if self.granted.1 == 0 {
-            let missed = self.sched.poll_expired(self.now);
-            debug_assert!(missed.is_none(), "{missed:?}");
-            let next = self.sched.choose(self.now).unwrap_or_default();
+            let decision = self.sched.decide(self.now);
+            let Decision::Send(next) = decision else { panic!("nothing expires: {decision:?}") };
             self.granted = (next, self.run);
         }
         self.granted.1 -= 1;

@@ -63,6 +63,17 @@ pub struct Expiry {
     pub violation: bool,
 }
 
+/// What is to be done at a moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// A frame has missed its deadline; there may be more.
+    Expired(Expiry),
+    /// This stream's head is to be sent.
+    Send(StreamIndex),
+    /// Nothing may go.
+    Idle,
+}
+
 /// A frame that was served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Served {

@@ -22,13 +22,13 @@ pub(crate) const LAST_KEY: u64 = u64::MAX - 4;
 const NO_KEYS: [u64; 4] = [u64::MAX - 3, u64::MAX - 2, u64::MAX - 1, u64::MAX];
 
 const NOBODY: u32 = u32::MAX;
-/// 4^16 leaves are all that there are numbers for.
-const LEVELS: usize = 16;
-/// Of the winners of so many levels below the root, each is soon the winner of all: its cache
-/// lines are fetched when it gets there.
-const SOON: usize = 3;
-/// Levels of up to that many groups fit the first-level cache. More than `4^(SOON - 1)`.
-const NEAR_GROUPS: usize = 64;
+/// The third level from the root has 16 groups, the first of them at this place. Each of the 64
+/// that meet in them is soon the winner of all: its cache lines are fetched when it gets there.
+const SOON_LEVEL: usize = 1 + 4;
+/// The groups of the four levels next to the root stay in the first-level cache, and as many at the
+/// bottom as the lowest of these has.
+const NEAR_GROUPS: usize = 1 + 4 + 16 + 64;
+const NEAR_LEAVES: usize = 64;
 
 /// A leaf that is in, and its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,15 +72,12 @@ impl Group {
 #[derive(Clone, Debug)]
 pub(crate) struct Tournament {
     bottom: Vec<Leaves>,
-    /// Level by level, the lowest first.
+    /// The root's group first, then level by level: the winners of groups `4n + 1` to `4n + 4` meet
+    /// in group `n`, numbers after the last being those of the bottom. All paths are equally long.
     upper: Vec<Group>,
-    /// Where each level begins in `upper`.
-    starts: [u32; LEVELS],
-    /// How many levels `upper` has.
-    depth: usize,
-    /// How many of these, from the lowest up, are too large for the first-level cache; `None` if
-    /// even the bottom is not.
-    far: Option<usize>,
+    /// A leaf's number without so many bits is that of its path where it crosses the third level;
+    /// `None` if all of the tree is near.
+    soon_shift: Option<u32>,
     root: Entry,
     /// The winner, if it has left and the tree still shows it.
     vacant: u32,
@@ -93,9 +90,7 @@ impl Default for Tournament {
         Self {
             bottom: Vec::new(),
             upper: Vec::new(),
-            starts: [0; LEVELS],
-            depth: 0,
-            far: None,
+            soon_shift: None,
             root: Entry::NONE,
             vacant: NOBODY,
             soon: 0,
@@ -107,21 +102,16 @@ impl Tournament {
     /// Makes room for `leaves`, keeping the keys. O(leaves).
     pub(crate) fn grow(&mut self, leaves: usize, before: impl Fn(u32, u32) -> bool + Copy) {
         self.settle(before);
-        let mut level = leaves.div_ceil(4).max(self.bottom.len()).max(1);
-        self.bottom.resize(level, Leaves(NO_KEYS));
-        self.far = (level > NEAR_GROUPS).then_some(0);
-        self.upper.clear();
-        self.depth = 0;
-        while level > 1 {
-            level = level.div_ceil(4);
-            self.starts[self.depth] = self.upper.len() as u32;
-            self.depth += 1;
-            if level > NEAR_GROUPS {
-                self.far = Some(self.depth);
-            }
-            let empty = Group { keys: NO_KEYS, leaves: [NOBODY; 4] };
-            self.upper.resize(self.upper.len() + level, empty);
+        let groups = leaves.div_ceil(4).max(self.bottom.len()).max(1);
+        self.bottom.resize(groups, Leaves(NO_KEYS));
+        let (mut levels, mut upper) = (0, 0);
+        while 3 * upper + 1 < groups {
+            levels += 1;
+            upper = 4 * upper + 1;
         }
+        self.soon_shift = (groups > NEAR_LEAVES).then(|| 2 * (levels - 2));
+        self.upper.clear();
+        self.upper.resize(upper, Group { keys: NO_KEYS, leaves: [NOBODY; 4] });
         self.rebuild(before);
     }
 
@@ -143,18 +133,22 @@ impl Tournament {
     }
 
     fn rebuild(&mut self, before: impl Fn(u32, u32) -> bool + Copy) {
-        let mut winners: Vec<Entry> = (0..self.bottom.len())
-            .map(|n| least(&[0, 1, 2, 3].map(|place| self.leaf(4 * n + place)), before))
-            .collect();
-        for level in 0..self.depth {
-            for (n, winner) in winners.iter().enumerate() {
-                let group = &mut self.upper[self.starts[level] as usize + n / 4];
-                group.keys[n % 4] = winner.key;
-                group.leaves[n % 4] = winner.leaf;
-            }
-            winners = winners.chunks(4).map(|four| least(four, before)).collect();
+        for group in &mut self.upper {
+            group.keys = NO_KEYS;
         }
-        self.root = least(&winners, before);
+        let mut winner = Entry::NONE;
+        for number in (0..self.upper.len() + self.bottom.len()).rev() {
+            winner = match number.checked_sub(self.upper.len()) {
+                Some(n) => least(&[0, 1, 2, 3].map(|place| self.leaf(4 * n + place)), before),
+                None => least(&[0, 1, 2, 3].map(|place| self.upper[number].at(place)), before),
+            };
+            if let Some(above) = number.checked_sub(1).filter(|_| winner.key <= LAST_KEY) {
+                let group = &mut self.upper[above / 4];
+                group.keys[above % 4] = winner.key;
+                group.leaves[above % 4] = winner.leaf;
+            }
+        }
+        self.root = winner;
     }
 
     fn leaf(&self, leaf: usize) -> Entry {
@@ -206,17 +200,16 @@ impl Tournament {
 
     #[inline(always)]
     fn replay(&mut self, leaf: u32, key: u64, before: impl Fn(u32, u32) -> bool + Copy) {
-        // By reference: a copy would be written out at each level, for the case of a tie.
-        let before = &before;
-        let mut at = leaf as usize / 4;
+        let at = leaf as usize / 4;
         let (first, place) = (leaf & !3, leaf as usize % 4);
         let keys = &mut self.bottom[at].0;
         keys[place] = key;
         let name = move |place: usize| first | place as u32;
         let mut winner = play(keys, place, Entry { key, leaf }, name, before);
-        for &start in &self.starts[..self.depth] {
-            let group = &mut self.upper[start as usize + at / 4];
-            let place = at % 4;
+        let mut number = self.upper.len() + at;
+        while let Some(above) = number.checked_sub(1) {
+            number = above / 4;
+            let (group, place) = (&mut self.upper[number], above % 4);
             // If this is another stream that won here before, nothing changes from here on.
             if group.at(place) == winner && winner.leaf != leaf {
                 return;
@@ -225,7 +218,6 @@ impl Tournament {
             group.leaves[place] = winner.leaf;
             let leaves = &group.leaves;
             winner = play(&group.keys, place, winner, |place| leaves[place], before);
-            at /= 4;
         }
         self.root = winner;
     }
@@ -255,13 +247,12 @@ impl Tournament {
         let vacant = self.vacant as usize;
         let rivals = [1, 2, 3].map(|of| self.leaf(vacant ^ of));
         let mut winner = least(&rivals, before);
-        let mut at = vacant / 4;
-        for &start in &self.starts[..self.depth] {
-            let group = &self.upper[start as usize + at / 4];
+        let mut number = self.upper.len() + vacant / 4;
+        while let Some(above) = number.checked_sub(1) {
+            number = above / 4;
             for of in 1..4 {
-                winner = winner.lower(group.at((at % 4) ^ of), before);
+                winner = winner.lower(self.upper[number].at((above % 4) ^ of), before);
             }
-            at /= 4;
         }
         winner
     }
@@ -270,59 +261,59 @@ impl Tournament {
     /// Its lines in the tree are being fetched. `None` where all of the tree is near.
     #[inline(always)]
     pub(crate) fn fetch_ahead(&mut self, leaf: u32) -> Option<u32> {
-        let far = self.far?;
-        let level = self.depth - SOON;
-        let at = leaf as usize >> (2 * (level + 1));
-        let group = self.upper.get(self.starts[level] as usize + at / 4)?;
-        self.soon = group.leaves[at % 4];
-        self.fetch(self.soon, far)?;
+        let path = leaf as usize >> self.soon_shift?;
+        let group = self.upper.get(SOON_LEVEL + path / 4)?;
+        self.soon = group.leaves[path % 4];
+        self.fetch(self.soon)?;
         Some(self.soon)
     }
 
     /// Fetches the lines of a leaf that another tree says will change soon.
     #[inline(always)]
     pub(crate) fn fetch_along(&self, leaf: u32) {
-        if let Some(far) = self.far {
-            self.fetch(leaf, far);
+        if self.soon_shift.is_some() {
+            self.fetch(leaf);
         }
     }
 
     #[inline(always)]
-    fn fetch(&self, leaf: u32, far: usize) -> Option<()> {
-        let mut at = leaf as usize / 4;
+    fn fetch(&self, leaf: u32) -> Option<()> {
+        let at = leaf as usize / 4;
         prefetch(self.bottom.get(at)?);
-        for &start in &self.starts[..far] {
-            at /= 4;
-            prefetch(self.upper.get(start as usize + at)?);
+        let mut number = (self.upper.len() + at - 1) / 4;
+        while number >= NEAR_GROUPS {
+            prefetch(self.upper.get(number)?);
+            number = (number - 1) / 4;
         }
         Some(())
     }
 
     /// What `fetch_ahead` said last.
     pub(crate) fn soon(&self) -> Option<u32> {
-        self.far.map(|_| self.soon)
+        self.soon_shift.map(|_| self.soon)
     }
 
     /// Goes down the tree: `look` sees the winner of each subtree, and at the bottom each key
     /// that is in (`true`); it says whether to look below.
     pub(crate) fn search(&self, mut look: impl FnMut(Entry, bool) -> bool) {
         if !self.bottom.is_empty() {
-            self.search_in(self.depth, 0, &mut look);
+            self.search_in(0, &mut look);
         }
     }
 
-    fn search_in(&self, height: usize, group: usize, look: &mut impl FnMut(Entry, bool) -> bool) {
-        for n in 4 * group..4 * group + 4 {
-            let entry = match height.checked_sub(1) {
-                None => self.leaf(n),
-                Some(level) => self.upper[self.starts[level] as usize + group].at(n % 4),
+    fn search_in(&self, number: usize, look: &mut impl FnMut(Entry, bool) -> bool) {
+        let bottom = number.checked_sub(self.upper.len());
+        for place in 0..4 {
+            let entry = match bottom {
+                Some(n) => self.leaf(4 * n + place),
+                None => self.upper[number].at(place),
             };
             let gone = entry.leaf == self.vacant;
-            if entry.key > LAST_KEY || (height == 0 && gone) {
+            if entry.key > LAST_KEY || (bottom.is_some() && gone) {
                 continue;
             }
-            if (gone || look(entry, height == 0)) && height > 0 {
-                self.search_in(height - 1, n, look);
+            if (gone || look(entry, bottom.is_some())) && bottom.is_none() {
+                self.search_in(4 * number + 1 + place, look);
             }
         }
     }

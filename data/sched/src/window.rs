@@ -184,16 +184,19 @@ const SCALE: u64 = (1 << CLASS_BITS) - 1 - NONE;
 /// come out equal.
 #[inline(always)]
 pub(crate) fn tightness_class(window: Window) -> u64 {
-    let of = usize::from(window.of);
+    let nothing = window.lose == 0;
+    // Streams that may lose nothing are often far behind, others hardly ever: so it is foretold
+    // which of the two ways is gone.
+    let of = select_unpredictable(nothing, 1, usize::from(window.of));
     let some = if of < SCALED_RECIPROCALS.len() {
         // Exact: the reciprocal is too large by less than 1, so the quotient's excess is below
         // 2^8/2^32 < 1/y'.
         (u64::from(window.lose) * SCALED_RECIPROCALS[of]) >> 32
     } else {
-        u64::from(window.lose) * SCALE / u64::from(window.of)
+        u64::from(window.lose) * SCALE / of as u64
     };
     let none = (NONE - 1).saturating_sub(u64::from(window.of));
-    select_unpredictable(window.lose == 0, none, NONE + some)
+    select_unpredictable(nothing, none, NONE + some)
 }
 
 /// `2^32 SCALE / y'`, rounded up, for the windows in common use: a division costs several

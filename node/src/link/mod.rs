@@ -20,7 +20,7 @@ mod surface;
 
 use std::collections::VecDeque;
 
-use selvedge_sched::{Discipline, Scheduler, StreamIndex, Verdict};
+use selvedge_sched::{Decision, Discipline, Expiry, Scheduler, StreamIndex, Verdict};
 use selvedge_stream::{Contract, DropReason, Fate, Frame, Late, Ledger};
 use selvedge_units::{Bitrate, Bytes, Instant, Span};
 
@@ -253,8 +253,14 @@ impl Link {
             return Some(granted);
         }
         loop {
-            self.expire(now);
-            let stream = self.scheduler.choose(now)?;
+            let stream = match self.scheduler.decide(now) {
+                Decision::Expired(expiry) => {
+                    self.expire(now, expiry);
+                    continue;
+                }
+                Decision::Send(stream) => stream,
+                Decision::Idle => return None,
+            };
             let selection = self.params.selection;
             let queue = self.queues[stream.0 as usize].as_mut()?;
             let head = *queue.frames.front()?;
@@ -278,26 +284,25 @@ impl Link {
         }
     }
 
-    fn expire(&mut self, now: Instant) {
-        while let Some(expiry) = self.scheduler.poll_expired(now) {
-            if expiry.verdict != Verdict::Dropped {
-                continue;
-            }
-            let at = expiry.stream.0 as usize;
-            let Some(queue) = self.queues[at].as_mut() else { continue };
-            let Some(head) = queue.frames.pop_front() else { continue };
-            queue.lost.insert(head.frame.seq);
-            if head.given_up.is_none() {
-                self.backlog = self.backlog - head.left;
-            }
-            let fate = Fate::Dropped(head.given_up.unwrap_or(DropReason::Expired));
-            let ledger = &mut self.ledgers[at];
-            settle(&mut self.settled, ledger, expiry.stream, &head.frame, fate, now);
-            if self.params.selection {
-                self.give_up_dependents(expiry.stream, head.frame.seq);
-            }
-            self.promote(now, expiry.stream);
+    /// Drops a head that has expired, unless its stream sends the late.
+    fn expire(&mut self, now: Instant, expiry: Expiry) {
+        if expiry.verdict != Verdict::Dropped {
+            return;
         }
+        let at = expiry.stream.0 as usize;
+        let Some(queue) = self.queues[at].as_mut() else { return };
+        let Some(head) = queue.frames.pop_front() else { return };
+        queue.lost.insert(head.frame.seq);
+        if head.given_up.is_none() {
+            self.backlog = self.backlog - head.left;
+        }
+        let fate = Fate::Dropped(head.given_up.unwrap_or(DropReason::Expired));
+        let ledger = &mut self.ledgers[at];
+        settle(&mut self.settled, ledger, expiry.stream, &head.frame, fate, now);
+        if self.params.selection {
+            self.give_up_dependents(expiry.stream, head.frame.seq);
+        }
+        self.promote(now, expiry.stream);
     }
 
     /// Gives up what waits of a stream and depends on `root`, which is lost.

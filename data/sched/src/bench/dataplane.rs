@@ -9,7 +9,7 @@ use selvedge_stream::fetch::prefetch;
 use selvedge_units::{Bytes, Instant};
 
 use super::{Load, batch, median, timed};
-use crate::{Head, Scheduler, StreamIndex};
+use crate::{Decision, Head, Scheduler, StreamIndex};
 
 /// Frames are put in and taken out in bursts of so many.
 const BURST: usize = 32;
@@ -154,13 +154,18 @@ impl Dataplane {
     /// Takes out as many frames as a burst holds, best first; how many there were.
     fn take_burst(&mut self, now: Instant) -> usize {
         for n in 0..BURST {
-            while let Some(expired) = self.sched.poll_expired(now) {
-                self.sink.lost += 1;
-                if let (_, Some(next)) = self.take(expired.stream) {
-                    self.sched.push_head(expired.stream, head(&next));
+            let s = loop {
+                match self.sched.decide(now) {
+                    Decision::Expired(expired) => {
+                        self.sink.lost += 1;
+                        if let (_, Some(next)) = self.take(expired.stream) {
+                            self.sched.push_head(expired.stream, head(&next));
+                        }
+                    }
+                    Decision::Send(s) => break s,
+                    Decision::Idle => return n,
                 }
-            }
-            let Some(s) = self.sched.choose(now) else { return n };
+            };
             let (frame, next) = self.take(s);
             match next {
                 Some(next) => self.sched.serve_and_push(s, head(&next)),

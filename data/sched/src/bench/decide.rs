@@ -7,11 +7,11 @@ use selvedge_units::Instant;
 
 use super::heap::Heap;
 use super::{Load, batch, frame, median, timed};
-use crate::{Scheduler, StreamIndex};
+use crate::{Decision, Scheduler, StreamIndex};
 
 /// What a decision costs, in nanoseconds.
 #[derive(Clone, Copy, Debug)]
-pub struct Decision {
+pub struct Figures {
     /// Ours.
     pub ns: f64,
     /// A binary heap's, the same decisions; `None` for a discipline that it is not written for.
@@ -24,7 +24,7 @@ pub struct Decision {
 
 /// Measures decisions: medians of `samples` (at least 1) samples of about 1.5 ms each.
 ///
-/// A decision is `poll_expired`, `choose`, and `serve_and_push` of the next frame: expiry, rule a,
+/// A decision is `decide` and `serve_and_push` of the next frame: expiry, rule a,
 /// counters, key and selection. Time stands still for these, so nothing expires; every frame
 /// arrives later than the one before.
 ///
@@ -40,7 +40,7 @@ pub struct Decision {
 ///
 /// Takes `samples` times 4.5 ms, and to begin with some microseconds for each stream.
 #[must_use]
-pub fn decide(load: Load, samples: usize) -> Decision {
+pub fn decide(load: Load, samples: usize) -> Figures {
     let samples = samples.max(1);
     let mut plain = Plain::new(load);
     // Once round, so that the memory of all of them has been used.
@@ -70,7 +70,7 @@ pub fn decide(load: Load, samples: usize) -> Decision {
     });
     let overload_ns = median(figures.collect());
     let overload_misses = (overload.missed - missed) as f64 / (overload.sent - sent) as f64;
-    Decision { ns, heap_ns, overload_ns, overload_misses }
+    Figures { ns, heap_ns, overload_ns, overload_misses }
 }
 
 /// So many decisions on such streams, for counting their instructions: each is one call of
@@ -121,8 +121,7 @@ impl Plain {
 #[inline(never)]
 fn decision(sched: &mut Scheduler, arrival: Instant) -> StreamIndex {
     let now = black_box(Instant::ZERO);
-    assert!(sched.poll_expired(now).is_none(), "nothing expires");
-    let s = sched.choose(now).expect("every stream has a head");
+    let Decision::Send(s) = sched.decide(now) else { panic!("a stream has no head, or expires") };
     black_box(sched.serve_and_push(s, frame(arrival)));
     s
 }
@@ -163,13 +162,19 @@ impl Overload {
 #[inline(never)]
 fn transmission(sched: &mut Scheduler, now: Instant, arrival: Instant) -> u64 {
     let mut missed = 0;
-    while let Some(expired) = black_box(sched.poll_expired(now)) {
-        sched.push_head(expired.stream, frame(arrival));
-        missed += 1;
+    loop {
+        match black_box(sched.decide(now)) {
+            Decision::Expired(expired) => {
+                sched.push_head(expired.stream, frame(arrival));
+                missed += 1;
+            }
+            Decision::Send(s) => {
+                black_box(sched.serve_and_push(s, frame(arrival)));
+                return missed;
+            }
+            Decision::Idle => panic!("a stream has no head"),
+        }
     }
-    let s = sched.choose(now).expect("every stream has a head");
-    black_box(sched.serve_and_push(s, frame(arrival)));
-    missed
 }
 
 #[cfg(test)]

@@ -176,8 +176,10 @@ macro_rules! disciplines {
             }
         }
 
-        /// Any one of the disciplines, without a call through a pointer.
+        /// Any one of the disciplines, without a call through a pointer. Which one stands in a
+        /// byte of its own, that need not be reckoned out of a rule's fields.
         #[derive(Clone, Debug)]
+        #[repr(u8)]
         pub(crate) enum AnyRule {
             $($name($rule),)*
         }

@@ -13,9 +13,12 @@ use alloc::vec::Vec;
 use selvedge_stream::fetch::prefetch;
 use selvedge_units::Instant;
 
-use crate::discipline::{EPOCH_MAX, Rule, Standing};
+use super::order::{
+    before, due_before, has_head_already, has_no_head, ready_before, slot_mut, standing,
+};
+use crate::discipline::{EPOCH_MAX, Rule};
 use crate::slot::{Cold, Count, Expiry, Flags, Head, Served, Slot, StreamIndex, Verdict};
-use crate::tournament::{LAST_KEY, Tournament};
+use crate::tournament::{Entry, LAST_KEY, Tournament};
 
 /// The latest moment at which anything expires: a deadline of [`Instant::MAX`] (which is where
 /// deadlines saturate) is never missed.
@@ -84,7 +87,7 @@ impl Core {
         }
     }
 
-    #[inline]
+    #[inline(never)]
     pub(super) fn push_head<R: Rule>(
         &mut self,
         rule: &mut R,
@@ -123,12 +126,23 @@ impl Core {
         deadline
     }
 
-    /// The stream whose head is the next to expire, without looking whether some have become
-    /// ready; `None` also if that takes more than a look.
+    /// What is to be done at `now`, if a look is enough to tell: `Ok` of the stream that goes,
+    /// `Err` of the one whose head has expired. Moves the clock on.
     #[inline(always)]
-    fn next_due(&self, deadline_first: bool) -> Option<StreamIndex> {
-        let order = if deadline_first { &self.selection } else { &self.deadlines };
-        order.winner_at_hand().map(|entry| StreamIndex(entry.leaf))
+    pub(super) fn at_hand(
+        &mut self,
+        deadline_first: bool,
+        now: Instant,
+    ) -> Option<Result<StreamIndex, StreamIndex>> {
+        self.clock = self.clock.max(now);
+        let first = self.selection.winner_at_hand()?;
+        let due = if deadline_first { first } else { self.deadlines.winner_at_hand()? };
+        let deadline = self.slots.get(due.leaf as usize)?.deadline;
+        if !self.waiting.is_after(self.clock.0) {
+            return None;
+        }
+        let expired = deadline <= self.clock.min(LAST);
+        Some(if expired { Err(StreamIndex(due.leaf)) } else { Ok(StreamIndex(first.leaf)) })
     }
 
     /// Whether at `now` nothing expires or becomes ready, as far as a look can tell; moves the
@@ -136,9 +150,9 @@ impl Core {
     #[inline(always)]
     pub(super) fn all_quiet(&mut self, deadline_first: bool, now: Instant) -> bool {
         self.clock = self.clock.max(now);
-        let due = |s: StreamIndex| self.slots[s.0 as usize].deadline <= self.clock.min(LAST);
-        self.waiting.is_after(self.clock.0)
-            && self.next_due(deadline_first).is_some_and(|s| !due(s))
+        let order = if deadline_first { &self.selection } else { &self.deadlines };
+        let later = |due: Entry| self.slots[due.leaf as usize].deadline > self.clock.min(LAST);
+        self.waiting.is_after(self.clock.0) && order.winner_at_hand().is_some_and(later)
     }
 
     #[inline]
@@ -154,11 +168,13 @@ impl Core {
         if self.slots[s.0 as usize].deadline > now {
             return None;
         }
-        Some(self.expire(rule, s, now))
+        Some(self.expire(rule, s))
     }
 
-    #[inline(always)]
-    fn expire<R: Rule>(&mut self, rule: &mut R, s: StreamIndex, now: Instant) -> Expiry {
+    /// Counts the miss of a stream whose deadline has come.
+    #[inline]
+    pub(super) fn expire<R: Rule>(&mut self, rule: &mut R, s: StreamIndex) -> Expiry {
+        let now = self.clock.min(LAST);
         let at = s.0 as usize;
         let slot = &mut self.slots[at];
         if slot.flags.has(Flags::DROPS_LATE) {
@@ -232,7 +248,7 @@ impl Core {
         served
     }
 
-    #[inline(always)]
+    #[inline(never)]
     pub(super) fn serve_and_push<R: Rule>(
         &mut self,
         rule: &mut R,
@@ -420,68 +436,4 @@ impl Core {
         let key = |leaf: u32| rule.key(&standing(StreamIndex(leaf), &slots[leaf as usize]), *epoch);
         self.selection.rekey(key, before(slots, rule));
     }
-}
-
-#[inline(always)]
-pub(super) fn standing(s: StreamIndex, slot: &Slot) -> Standing {
-    Standing {
-        stream: s.0,
-        deadline: slot.deadline,
-        arrival: slot.arrival,
-        period: slot.period,
-        window: slot.window.current(),
-        priority: slot.priority,
-        weight: slot.weight,
-    }
-}
-
-/// Whether the head of one stream goes before that of another, by all that counts.
-#[inline(always)]
-fn before<R: Rule>(slots: &[Slot], rule: &R) -> impl Fn(u32, u32) -> bool + Copy {
-    move |a, b| {
-        let place = |s: u32| {
-            let slot = &slots[s as usize];
-            let arrival = if R::TIES_BY_INDEX { Instant::ZERO } else { slot.arrival };
-            (rule.rank(&standing(StreamIndex(s), slot)), arrival, s)
-        };
-        place(a) < place(b)
-    }
-}
-
-/// Whether the head of one stream expires before that of another.
-#[inline(always)]
-fn due_before(slots: &[Slot]) -> impl Fn(u32, u32) -> bool + Copy {
-    move |a, b| (slots[a as usize].deadline, a) < (slots[b as usize].deadline, b)
-}
-
-/// Whether the head of one stream is ready before that of another.
-#[inline(always)]
-fn ready_before(slots: &[Slot]) -> impl Fn(u32, u32) -> bool + Copy {
-    move |a, b| (slots[a as usize].ready(), a) < (slots[b as usize].ready(), b)
-}
-
-#[inline(always)]
-pub(super) fn slot_mut(slots: &mut [Slot], s: StreamIndex) -> &mut Slot {
-    match slots.get_mut(s.0 as usize) {
-        Some(slot) if slot.flags.has(Flags::PRESENT) => slot,
-        _ => no_stream(s),
-    }
-}
-
-#[cold]
-#[inline(never)]
-pub(super) fn no_stream(s: StreamIndex) -> ! {
-    panic!("there is no stream {}", s.0)
-}
-
-#[cold]
-#[inline(never)]
-fn has_no_head(s: StreamIndex, what: &str) -> ! {
-    panic!("stream {} has no head to {what}", s.0)
-}
-
-#[cold]
-#[inline(never)]
-fn has_head_already(s: StreamIndex) -> ! {
-    panic!("stream {} has a head already", s.0)
 }

@@ -4,6 +4,7 @@
 //! the discipline is looked up; the work is done in `core`.
 
 mod core;
+mod order;
 mod surface;
 mod telling;
 
@@ -15,13 +16,13 @@ use selvedge_units::Instant;
 
 use self::core::Core;
 use crate::discipline::{AnyRule, Discipline, Tree, with_rule};
-use crate::slot::{Cold, Expiry, Head, Served, StreamIndex};
+use crate::slot::{Cold, Decision, Expiry, Head, Served, StreamIndex};
 
 /// Decides which stream's head frame goes next, and counts what each stream loses.
 ///
-/// A decision at a moment is: [`poll_expired`](Self::poll_expired) until it returns `None`, giving
-/// each stream whose frame was dropped its next head before polling again;
-/// [`choose`](Self::choose); [`serve`](Self::serve), and the stream's next head.
+/// A decision at a moment is: [`decide`](Self::decide) until nothing has expired any more, giving
+/// each stream whose frame was dropped its next head before deciding again;
+/// [`serve`](Self::serve) of the stream that is to send, and that stream's next head.
 ///
 /// Time never goes back: a `now` before the latest one seen by `poll_expired` counts as that one.
 /// `N` below is the largest number of streams that there were at once.
@@ -115,6 +116,34 @@ impl Scheduler {
     #[inline]
     pub fn push_head(&mut self, s: StreamIndex, head: Head) -> Instant {
         with_rule!(&mut self.rule, rule => self.core.push_head(rule, s, &head))
+    }
+
+    /// What is to be done at `now`: a [`poll_expired`](Self::poll_expired), and if nothing has
+    /// expired, a [`choose`](Self::choose). Where nothing expires one look does both. O(log N).
+    #[inline]
+    pub fn decide(&mut self, now: Instant) -> Decision {
+        if !self.told
+            && let Some(at_hand) = self.core.at_hand(self.deadline_first, now)
+        {
+            return match at_hand {
+                Ok(first) => Decision::Send(first),
+                Err(due) => self.expire(due),
+            };
+        }
+        self.decide_closely(now)
+    }
+
+    #[inline(never)]
+    fn expire(&mut self, due: StreamIndex) -> Decision {
+        Decision::Expired(with_rule!(&mut self.rule, rule => self.core.expire(rule, due)))
+    }
+
+    #[inline(never)]
+    fn decide_closely(&mut self, now: Instant) -> Decision {
+        if let Some(expiry) = self.poll_closely(now) {
+            return Decision::Expired(expiry);
+        }
+        self.choose(now).map_or(Decision::Idle, Decision::Send)
     }
 
     /// The next frame whose deadline has come (`D <= now`), the earliest first; `None` when there

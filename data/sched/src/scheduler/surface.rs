@@ -5,7 +5,8 @@ use selvedge_stream::{Contract, Kind, Window, Windows};
 use selvedge_units::{Instant, Span};
 
 use super::Scheduler;
-use super::core::{Core, no_stream, slot_mut};
+use super::core::Core;
+use super::order::{no_stream, slot_mut};
 use crate::discipline::{Rule, with_rule};
 use crate::slot::{Counters, Flags, Slot, StreamIndex, at_least_one, within_bounds};
 use crate::window::WindowSet;

@@ -4,7 +4,8 @@
 
 use selvedge_units::Instant;
 
-use super::core::{Core, standing};
+use super::core::Core;
+use super::order::standing;
 use crate::discipline::Rule;
 use crate::slot::{Flags, Head, Slot, StreamIndex};
 
