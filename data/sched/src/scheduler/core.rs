@@ -17,7 +17,7 @@ use super::order::{
     before, due_before, has_head_already, has_no_head, ready_before, slot_mut, standing,
 };
 use crate::discipline::{EPOCH_MAX, Rule};
-use crate::slot::{Cold, Count, Expiry, Flags, Head, Served, Slot, StreamIndex, Verdict};
+use crate::slot::{Cold, Count, Decision, Expiry, Flags, Head, Served, Slot, StreamIndex, Verdict};
 use crate::tournament::{Entry, LAST_KEY, Tournament};
 
 /// The latest moment at which anything expires: a deadline of [`Instant::MAX`] (which is where
@@ -171,9 +171,16 @@ impl Core {
         Some(self.expire(rule, s))
     }
 
+    /// [`expire`](Self::expire) as a decision: made where the caller wants it, since to copy what
+    /// was just written in parts would be to wait for it.
+    #[inline(never)]
+    pub(super) fn decide_expired<R: Rule>(&mut self, rule: &mut R, s: StreamIndex) -> Decision {
+        Decision::Expired(self.expire(rule, s))
+    }
+
     /// Counts the miss of a stream whose deadline has come.
-    #[inline]
-    pub(super) fn expire<R: Rule>(&mut self, rule: &mut R, s: StreamIndex) -> Expiry {
+    #[inline(always)]
+    fn expire<R: Rule>(&mut self, rule: &mut R, s: StreamIndex) -> Expiry {
         let now = self.clock.min(LAST);
         let at = s.0 as usize;
         let slot = &mut self.slots[at];

@@ -135,7 +135,7 @@ impl Scheduler {
 
     #[inline(never)]
     fn expire(&mut self, due: StreamIndex) -> Decision {
-        Decision::Expired(with_rule!(&mut self.rule, rule => self.core.expire(rule, due)))
+        with_rule!(&mut self.rule, rule => self.core.decide_expired(rule, due))
     }
 
     #[inline(never)]
