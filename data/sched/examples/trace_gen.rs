@@ -30,7 +30,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         ["--vectors", folder] => {
             for (name, made) in (1..=generate::VECTORS).map(generate::vector) {
                 let trace = oracle::plain(&made);
-                fs::write(Path::new(folder).join(format!("{name}.json")), made.json())?;
+                fs::write(Path::new(folder).join(format!("{name}.json")), trace.json())?;
                 fs::write(Path::new(folder).join(format!("{name}.jsonl")), trace.expected())?;
             }
         }
