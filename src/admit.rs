@@ -123,7 +123,7 @@ fn of_media(link: &LinkConfig, streams: &[&StreamConfig], media: &[Media]) -> Op
                 priority: stream.priority,
                 delay: Some(stream.delay),
                 class: stream.class,
-                parent: 0,
+                parent: stream.parent,
             };
             Load { contract, service: Service::Size(size) }
         };
