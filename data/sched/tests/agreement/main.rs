@@ -1,5 +1,7 @@
 //! Random traces, replayed by the crate and by the oracle: the same lines, to the byte.
 
+mod block;
+#[path = "../oracle/mod.rs"]
 mod oracle;
 
 use oracle::{Stream, Trace, plain};
