@@ -40,7 +40,8 @@ pub(crate) fn command(args: &AdmitArgs) -> Result<(), Failure> {
         .map(|stream| Load { contract: stream.contract, service: Service::Time(Span(1)) })
         .collect();
     let pattern = admission::pattern_of(&trace);
-    let ask = Ask { policy, rate: None, pattern, quantum: QUANTUM, loads: &loads };
+    let tree = Some(&trace.tree);
+    let ask = Ask { policy, rate: None, pattern, quantum: QUANTUM, tree, loads: &loads };
     let name = |index: usize| &*trace.streams[index].id;
     let answer = admission::check(&ask).map_err(|error| refused(&file, &error, name))?;
     let report = Report::new(&answer, Clock::Slots, name);
@@ -123,14 +124,15 @@ fn of_media(link: &LinkConfig, streams: &[&StreamConfig], media: &[Media]) -> Op
                 priority: stream.priority,
                 delay: Some(stream.delay),
                 class: stream.class,
-                parent: 0,
+                parent: stream.parent,
             };
             Load { contract, service: Service::Size(size) }
         };
         let loads: Vec<Load> = streams.iter().zip(media).map(load).collect();
         let (rate, pattern, quantum) = (Some(link.rate), Pattern::Sporadic, link.mtu);
+        let tree = Some(&link.tree);
         // Media of one frame, or without time, are out of the tests' range: no answer.
-        admission::check(&Ask { policy, rate, pattern, quantum, loads: &loads }).ok()
+        admission::check(&Ask { policy, rate, pattern, quantum, tree, loads: &loads }).ok()
     };
     let mean = ask(|media| (media.mean, media.period))?;
     let overload = |cause: Cause| matches!(cause, Cause::Overload | Cause::Undecided);

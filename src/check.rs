@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use selvedge_node::config::{
-    self, ConfigErrors, LONGEST_FILE, Mistake, NodeConfig, Parsed, Summary,
+    self, ConfigErrors, LONGEST_FILE, LinkSummary, Mistake, NodeConfig, Parsed, Summary,
 };
 
 use crate::admit::{self, LinkReport, Media};
@@ -179,11 +179,36 @@ fn table(file: &str, summary: &Summary) -> String {
             format!("{:.1} MB", stream.memory_bytes as f64 / 1e6),
         ]);
     }
+    let trees: String = summary.links.iter().filter_map(tree).collect();
     let listen = &summary.listen;
     let memory = summary.memory_bytes as f64 / 1e6;
     format!(
         "{file} is right: node \"{}\", page at http://{listen}/, at most {memory:.1} MB of frames \
-         waiting.\n\n{links}\n{streams}",
+         waiting.\n\n{links}\n{streams}{trees}",
         summary.name
     )
+}
+
+/// How a link is shared, if it is by a tree.
+fn tree(link: &LinkSummary) -> Option<String> {
+    if link.tree.is_empty() {
+        return None;
+    }
+    let mut table = Table::new(&[
+        ("shared by", Align::Left),
+        ("", Align::Left),
+        ("below", Align::Left),
+        ("weight", Align::Right),
+        ("owns", Align::Right),
+    ]);
+    for owner in &link.tree {
+        table.row([
+            owner.name.clone(),
+            if owner.stream { "stream" } else { "node" }.to_owned(),
+            owner.parent.clone().unwrap_or_else(|| link.name.clone()),
+            owner.weight.to_string(),
+            format!("{:.1} %", owner.owns * 100.0),
+        ]);
+    }
+    Some(format!("\n{table}"))
 }

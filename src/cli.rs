@@ -76,9 +76,13 @@ pub(crate) enum TraceCommand {
     #[command(
         after_help = "Kinds: random (any, as the seed has it), backlogged, arrivals, send-late, paced,\n\
                             ties, no-window, lossless, many, extreme, weighted, adversarial (a set that\n\
-                            needs little of the link and fails all the same), and some of them combined.\n\n\
+                            needs little of the link and fails all the same), and some of them combined.\n\
+                            The disciplines that share a link get weights and sizes, mixed classes, and\n\
+                            hwfq a tree; the options give them to any.\n\n\
                             Example:\n  selvedge trace gen --seed 7 > trace.json && selvedge schedule \
-                            trace.json\n  selvedge trace gen --seed 7 --kind adversarial --discipline dwcs"
+                            trace.json\n  selvedge trace gen --seed 7 --kind adversarial --discipline dwcs\n  \
+                            selvedge trace gen --discipline hwfq --nodes 6 --remap 8 --streams 20\n  \
+                            selvedge trace gen --discipline mixed --classes edf,fair,fair --weight-max 4"
     )]
     Gen(TraceGenArgs),
 }
@@ -100,6 +104,18 @@ pub(crate) struct TraceGenArgs {
     /// What the trace is to show
     #[arg(long, default_value = "random")]
     pub(crate) kind: String,
+    /// Weights from 1 to this, of streams and of nodes asked for; quanta in bytes under drr
+    #[arg(long, value_name = "WEIGHT", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) weight_max: Option<u32>,
+    /// The streams' classes under mixed: some of edf, priority, fair; one named twice counts twice
+    #[arg(long, value_name = "CLASS,...", value_delimiter = ',')]
+    pub(crate) classes: Vec<String>,
+    /// How many inner nodes the tree of hwfq has
+    #[arg(long, value_parser = clap::value_parser!(u32).range(0..=1_048_576))]
+    pub(crate) nodes: Option<u32>,
+    /// Slots between two mappings of hwfq's flat approximation; 0: exact sharing
+    #[arg(long, value_name = "SLOTS")]
+    pub(crate) remap: Option<u64>,
 }
 
 #[derive(Debug, Args)]

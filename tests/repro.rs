@@ -119,6 +119,13 @@ fn generated_traces_are_the_same_for_a_seed_and_replay() {
     assert_eq!(trace["streams"].as_array().map(Vec::len), Some(9));
     assert_eq!((&trace["ticks"], &trace["discipline"]), (&20.into(), &"edf".into()));
     assert_ne!(generated(&["--seed", "1"]), generated(&["--seed", "2"]));
+    let shared = ["--discipline", "hwfq", "--nodes", "5", "--remap", "3", "--weight-max", "2"];
+    let trace = json(&generated(&shared));
+    assert_eq!((trace["tree"].as_array().map(Vec::len), &trace["remap"]), (Some(5), &3.into()));
+    let classed = generated(&["--discipline", "mixed", "--classes", "edf,priority"]);
+    let trace = json(&classed);
+    let streams = trace["streams"].as_array().expect("streams");
+    assert!(streams.iter().all(|s| s["class"] == "edf" || s["class"] == "priority"), "{classed}");
 }
 
 #[test]
@@ -134,4 +141,7 @@ fn traces_that_cannot_be_made_are_refused() {
     refused(&["--streams", "0"], "--streams");
     refused(&["--streams", "1000000", "--ticks", "1000000"], "--streams times --ticks");
     refused(&["--seed=-1"], "--seed");
+    refused(&["--classes", "edf,fiar"], "--classes: there is no class \"fiar\"; did you mean");
+    refused(&["--weight-max", "0"], "--weight-max");
+    refused(&["--nodes", "2000000"], "--nodes");
 }

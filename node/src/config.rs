@@ -18,10 +18,11 @@ mod summary;
 mod syntax;
 #[cfg(test)]
 mod tests;
+mod tree;
 
 use std::net::SocketAddr;
 
-use selvedge_sched::Discipline;
+use selvedge_sched::{Discipline, Tree};
 use selvedge_stream::{Class, Frame, Late, Window, Windows};
 use selvedge_units::{Bitrate, Bytes, Span};
 
@@ -32,7 +33,8 @@ pub use nearest::nearest;
 pub use position::{Position, SourceMap};
 pub use read::{LINKS_MOST, LONGEST_FILE, Parsed, STREAMS_MOST, parse};
 pub use source::SourceError;
-pub use summary::{LinkSummary, StreamSummary, Summary, windows_text};
+pub use summary::{LinkSummary, Owner, StreamSummary, Summary, windows_text};
+pub use tree::NODES_MOST;
 
 /// A whole node.
 #[derive(Clone, Debug, PartialEq)]
@@ -70,6 +72,11 @@ pub struct LinkConfig {
     /// dropped on arrival. Default: none for selection (rings bound it); without, 250 ms of the rate, the
     /// usual size of a router's buffer (Villamizar and Song, 1994), at least one `mtu`.
     pub queue: Option<Bytes>,
+    /// `[link.NAME.tree.NODE]` and `remap`, for `hwfq`: what streams hang below. Default: the link
+    /// alone, shared exactly.
+    pub tree: Tree,
+    /// The names of the tree's nodes, in its order: parents before children.
+    pub nodes: Vec<String>,
 }
 
 impl LinkConfig {
@@ -79,7 +86,17 @@ impl LinkConfig {
         let mtu = Bytes(1500);
         let selection = discipline != Discipline::Fifo;
         let queue = Self::default_queue(rate, mtu, selection);
-        Self { name: name.to_owned(), rate, discipline, selection, burst: mtu, mtu, queue }
+        Self {
+            name: name.to_owned(),
+            rate,
+            discipline,
+            selection,
+            burst: mtu,
+            mtu,
+            queue,
+            tree: Tree::default(),
+            nodes: Vec::new(),
+        }
     }
 
     /// What `queue` is where the file leaves it out.
@@ -117,6 +134,8 @@ pub struct StreamConfig {
     pub priority: i32,
     /// `class`, for `mixed`: `"edf"`, `"priority"` or `"fair"` (default).
     pub class: Class,
+    /// `parent`, for `hwfq`: 0 for the link itself (default), `n` for the `n`-th node of its tree.
+    pub parent: u32,
     /// `delay`: a frame's deadline is this long after its arrival (the playout delay).
     /// 1 ms to 10 min, default `1 s`.
     pub delay: Span,
@@ -148,6 +167,7 @@ impl StreamConfig {
             weight: 1,
             priority: 0,
             class: Class::Fair,
+            parent: 0,
             delay: Span::from_secs(1),
             ring: 256,
             pool: Bytes(4_000_000),

@@ -84,7 +84,7 @@ pub(crate) fn contract(config: &NodeConfig, stream: usize, info: &StreamInfo) ->
         weight: stream.weight,
         priority: stream.priority,
         class: stream.class,
-        parent: 0,
+        parent: stream.parent,
         delay: Some(stream.delay),
     }
 }

@@ -31,24 +31,43 @@ enum selvedge_error {
     SELVEDGE_ERROR_STREAM = -3,     /* there is no stream at that index */
     SELVEDGE_ERROR_HEAD = -4,       /* the stream has a head already, or has none to serve */
     SELVEDGE_ERROR_WINDOW = -5,     /* window_lose is above window_of */
-    SELVEDGE_ERROR_VALUE = -6,      /* a period, weight, kind or flag is out of range */
-    SELVEDGE_ERROR_PANIC = -7       /* a bug in the library; free the handle */
+    SELVEDGE_ERROR_VALUE = -6,      /* a period, weight, class or flag is out of range */
+    SELVEDGE_ERROR_PANIC = -7,      /* a bug in the library; free the handle */
+    SELVEDGE_ERROR_TREE = -8        /* a node below none before it, or a stream below none */
 };
 
-/* No deadline or delay of its own: by the rule max(previous deadline, arrival) + period. */
+/* No deadline or delay of its own: by the rule max(previous deadline, arrival) + period. Of a tree:
+ * no remapping, exact sharing. */
 #define SELVEDGE_NONE UINT64_MAX
+
+/* How a stream is ordered under "mixed": those by deadline before those by priority, and what both
+ * leave shared by weight. */
+enum selvedge_class {
+    SELVEDGE_CLASS_FAIR = 0,
+    SELVEDGE_CLASS_EDF = 1,
+    SELVEDGE_CLASS_PRIORITY = 2
+};
 
 /* What a stream promises and is promised. */
 typedef struct selvedge_contract {
     uint64_t period_ns;      /* between the deadlines of successive frames, at least 1 */
     uint64_t delay_ns;       /* from arrival to deadline, or SELVEDGE_NONE */
-    uint32_t weight;         /* at least 1 */
-    int32_t priority;        /* higher goes first */
+    uint32_t weight;         /* share under "wfq", "sfq", "hwfq" and, if fair, "mixed"; quantum in
+                              * bytes under "drr"; at least 1 */
+    int32_t priority;        /* higher goes first under "priority" and, of that class, "mixed" */
     uint16_t window_lose;    /* in every window_of frames at most so many may miss; */
     uint16_t window_of;      /* 0 of 0: no window */
     uint8_t late_send;       /* 1: a late frame is kept and sent; 0: it is dropped */
     uint8_t work_conserving; /* 1: a frame may go before its period begins */
+    uint8_t class_;          /* enum selvedge_class, for "mixed" */
+    uint32_t parent;         /* for a tree: 0, the link itself, or n, its n-th node from 1 */
 } selvedge_contract;
+
+/* An inner node of a tree of weights: what it is sent, those below it share by weight. */
+typedef struct selvedge_node {
+    uint32_t parent; /* 0, the link itself, or n, the n-th node from 1, which stands before this */
+    uint32_t weight; /* against its siblings, nodes and streams; at least 1 */
+} selvedge_node;
 
 /* A frame that has come to the front of its queue. */
 typedef struct selvedge_head {
@@ -85,10 +104,17 @@ typedef struct selvedge_counters {
 /* A scheduler without streams. discipline: "dwcs", "edf", ..., as in selvedge's traces. */
 int selvedge_sched_new(const char *discipline, selvedge_sched **sched);
 
+/* One of discipline "hwfq", which shares a link by a tree of `count` nodes (at most 2^20), parents
+ * before children. remap_ns: SELVEDGE_NONE for exact sharing, else how often the flat approximation
+ * maps the tree's weights anew. The nodes are copied. */
+int selvedge_sched_new_tree(const selvedge_node *nodes, size_t count, uint64_t remap_ns,
+                            selvedge_sched **sched);
+
 /* Frees it; null is fine. */
 void selvedge_sched_free(selvedge_sched *sched);
 
-/* Adds a stream at the lowest free index. Allocates; nothing else does. */
+/* Adds a stream at the lowest free index. Allocates; nothing else does, but a block of a tree that
+ * is larger than any before. */
 int selvedge_sched_add(selvedge_sched *sched, const selvedge_contract *contract, uint32_t *stream);
 
 /* Removes a stream with its head and counters. */
@@ -113,8 +139,9 @@ int selvedge_sched_serve_and_push(selvedge_sched *sched, uint32_t stream,
                                   const selvedge_head *next, selvedge_served *served);
 
 /* How many heads there are to send, up to `capacity` and 64, of those eligible at the last poll, and
- * which, best first. Changes nothing. */
-int selvedge_sched_choose_block(const selvedge_sched *sched, uint32_t *streams, size_t capacity);
+ * which: in the order in which single decisions would send them if no other frame came. Changes
+ * nothing that can be seen. */
+int selvedge_sched_choose_block(selvedge_sched *sched, uint32_t *streams, size_t capacity);
 
 /* Gives a stream's head up: a miss and a drop. 1 if that violates its window, else 0. */
 int selvedge_sched_forfeit(selvedge_sched *sched, uint32_t stream);

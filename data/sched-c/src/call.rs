@@ -85,7 +85,7 @@ mod tests {
     #[test]
     fn a_panic_ends_here_and_breaks_the_handle() {
         let sched = Scheduler::new(Discipline::Dwcs);
-        let mut handle = Handle { sched, present: Vec::new(), broken: false };
+        let mut handle = Handle { sched, nodes: 0, present: Vec::new(), broken: false };
         // SAFETY: the handle lives, and no other thread knows it.
         let answers = unsafe {
             let panicked = answer(&raw mut handle, |_| panic!("a bug"));

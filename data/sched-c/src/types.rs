@@ -2,7 +2,8 @@
 
 use core::ffi::{CStr, c_int};
 
-use selvedge_stream::{Late, Window};
+use selvedge_sched::{Tree, TreeNode};
+use selvedge_stream::{Class, Late, Window};
 use selvedge_units::Span;
 
 /// `SELVEDGE_NONE`.
@@ -26,6 +27,8 @@ pub enum Error {
     Value = -6,
     /// The library panicked, now or before.
     Panic = -7,
+    /// A node is not below one before it, or a stream is below none of them.
+    Tree = -8,
 }
 
 pub(crate) const fn text(code: c_int) -> &'static CStr {
@@ -36,8 +39,11 @@ pub(crate) const fn text(code: c_int) -> &'static CStr {
         -3 => c"there is no stream at that index",
         -4 => c"the stream has a head already, or has none to serve",
         -5 => c"the window loses more frames than it holds; lose is at most of",
-        -6 => c"period, delay and weight are at least 1, flags 0 or 1",
+        -6 => c"period, delay, weight and remap are at least 1, flags 0 or 1, the class 0 to 2",
         -7 => c"a bug in the library; free the handle",
+        -8 => {
+            c"list parents before children; a parent is 0, the link, or the number of a node from 1"
+        }
         _ => c"no code of this library",
     }
 }
@@ -62,10 +68,44 @@ pub struct Contract {
     pub late_send: u8,
     /// 0 or 1.
     pub work_conserving: u8,
+    /// `enum selvedge_class`.
+    pub class: u8,
+    /// 0: the link itself; `n`: the `n`-th node of the tree.
+    pub parent: u32,
+}
+
+/// `selvedge_node`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Node {
+    /// 0: the link itself; `n`: the `n`-th node, which stands before this one.
+    pub parent: u32,
+    /// At least 1.
+    pub weight: u32,
+}
+
+/// The tree of these nodes.
+pub(crate) fn tree(nodes: &[Node], remap_ns: u64) -> Result<Tree, Error> {
+    if remap_ns == 0 || nodes.iter().any(|node| node.weight == 0) {
+        return Err(Error::Value);
+    }
+    let nodes = nodes.iter().map(|node| TreeNode { parent: node.parent, weight: node.weight });
+    let update = (remap_ns != NONE).then_some(Span(remap_ns));
+    Tree::new(nodes.collect(), update).map_err(|_| Error::Tree)
 }
 
 impl Contract {
-    pub(crate) fn checked(&self) -> Result<selvedge_stream::Contract, Error> {
+    /// Of a scheduler whose tree has so many nodes.
+    pub(crate) fn checked(&self, nodes: u32) -> Result<selvedge_stream::Contract, Error> {
+        let class = match self.class {
+            0 => Class::Fair,
+            1 => Class::Edf,
+            2 => Class::Priority,
+            _ => return Err(Error::Value),
+        };
+        if self.parent > nodes {
+            return Err(Error::Tree);
+        }
         let window = Window::new(self.window_lose, self.window_of).map_err(|_| Error::Window)?;
         let flags = self.late_send <= 1 && self.work_conserving <= 1;
         if !flags || self.period_ns == 0 || self.delay_ns == 0 || self.weight == 0 {
@@ -76,6 +116,8 @@ impl Contract {
             work_conserving: self.work_conserving == 1,
             weight: self.weight,
             priority: self.priority,
+            class,
+            parent: self.parent,
             delay: (self.delay_ns != NONE).then_some(Span(self.delay_ns)),
             ..selvedge_stream::Contract::new(Span(self.period_ns), window)
         })

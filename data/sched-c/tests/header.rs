@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use core::mem::{offset_of, size_of};
-use selvedge_sched_c::{Contract, Counters, Expiry, HeadFrame, Served};
+use selvedge_sched_c::{Contract, Counters, Expiry, HeadFrame, Node, Served};
 
 const CRATE: &str = env!("CARGO_MANIFEST_DIR");
 
@@ -66,10 +66,26 @@ fn four_streams_share_a_link_from_c() {
 }
 
 #[test]
+fn a_tree_and_classes_from_c() {
+    let program = compile("examples/tree.c", "tree", &[]);
+    let output = run(&mut Command::new(&program));
+    let text = String::from_utf8(output.stdout).expect("plain text");
+    let lines: Vec<&str> = text.lines().collect();
+    // Finish tags below the link: video 333, 667, 1000; backup 1000. Video's first is live's, whose
+    // first is the lecture's; then live and film both end at 1000 of video's.
+    assert_eq!(lines[0], "block: lecture door film backup");
+    assert_eq!(lines[1..5], ["lecture: 375", "door: 125", "film: 250", "backup: 250"]);
+    // A quarter each by deadline and by priority, and the rest half and half.
+    assert_eq!(lines[5..], ["lecture: 250", "door: 250", "film: 250", "backup: 250"]);
+}
+
+#[test]
 fn memory_is_neither_lost_nor_read_out_of_bounds() {
-    for (source, name) in
-        [("examples/four_streams.c", "four_streams_checked"), ("tests/misuse.c", "misuse_checked")]
-    {
+    for (source, name) in [
+        ("examples/four_streams.c", "four_streams_checked"),
+        ("examples/tree.c", "tree_checked"),
+        ("tests/misuse.c", "misuse_checked"),
+    ] {
         let found = Command::new("valgrind").arg("--version").output().is_ok();
         let sanitize = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"];
         let program = compile(source, name, if found { &[] } else { &sanitize });
@@ -93,7 +109,8 @@ fn misuse_is_refused_and_layouts_agree() {
     }
     let rust = [
         layout!("contract", Contract, period_ns delay_ns weight priority window_lose window_of
-                late_send work_conserving),
+                late_send work_conserving class parent),
+        layout!("node", Node, parent weight),
         layout!("head", HeadFrame, arrival_ns deadline_ns size_bytes),
         layout!("expiry", Expiry, deadline_ns next_ns misses stream dropped violation),
         layout!("served", Served, deadline_ns late),
@@ -127,5 +144,5 @@ fn the_header_declares_every_function_and_no_other() {
     declared.extend(functions(header, "void "));
     declared.extend(functions(header, "const char *"));
     assert_eq!(declared, functions(include_str!("../src/lib.rs"), "pub "));
-    assert_eq!(declared.len(), 15);
+    assert_eq!(declared.len(), 16);
 }

@@ -16,11 +16,14 @@
 
 static void layout(void)
 {
-    printf("contract %zu %zu %zu %zu %zu %zu %zu %zu %zu\n", sizeof(selvedge_contract),
+    printf("contract %zu %zu %zu %zu %zu %zu %zu %zu %zu %zu %zu\n", sizeof(selvedge_contract),
            offsetof(selvedge_contract, period_ns), offsetof(selvedge_contract, delay_ns),
            offsetof(selvedge_contract, weight), offsetof(selvedge_contract, priority),
            offsetof(selvedge_contract, window_lose), offsetof(selvedge_contract, window_of),
-           offsetof(selvedge_contract, late_send), offsetof(selvedge_contract, work_conserving));
+           offsetof(selvedge_contract, late_send), offsetof(selvedge_contract, work_conserving),
+           offsetof(selvedge_contract, class_), offsetof(selvedge_contract, parent));
+    printf("node %zu %zu %zu\n", sizeof(selvedge_node), offsetof(selvedge_node, parent),
+           offsetof(selvedge_node, weight));
     printf("head %zu %zu %zu %zu\n", sizeof(selvedge_head), offsetof(selvedge_head, arrival_ns),
            offsetof(selvedge_head, deadline_ns), offsetof(selvedge_head, size_bytes));
     printf("expiry %zu %zu %zu %zu %zu %zu %zu\n", sizeof(selvedge_expiry),
@@ -33,6 +36,36 @@ static void layout(void)
            offsetof(selvedge_counters, sent), offsetof(selvedge_counters, late),
            offsetof(selvedge_counters, missed), offsetof(selvedge_counters, dropped),
            offsetof(selvedge_counters, violations));
+}
+
+/* Trees that are none, and a stream below a node that is not there. */
+static int trees(void)
+{
+    selvedge_sched *sched = NULL;
+    selvedge_node nodes[2] = {{0, 1}, {1, 2}};
+    selvedge_contract contract = {.period_ns = 10, .delay_ns = SELVEDGE_NONE, .weight = 1,
+                                  .parent = 3};
+    uint32_t stream;
+    EXPECT(SELVEDGE_ERROR_NULL, selvedge_sched_new_tree(nodes, 2, SELVEDGE_NONE, NULL));
+    EXPECT(SELVEDGE_ERROR_NULL, selvedge_sched_new_tree(NULL, 2, SELVEDGE_NONE, &sched));
+    EXPECT(SELVEDGE_ERROR_TREE, selvedge_sched_new_tree(nodes, SIZE_MAX, SELVEDGE_NONE, &sched));
+    EXPECT(SELVEDGE_ERROR_VALUE, selvedge_sched_new_tree(nodes, 2, 0, &sched));
+    nodes[1].parent = 2;
+    EXPECT(SELVEDGE_ERROR_TREE, selvedge_sched_new_tree(nodes, 2, 5, &sched));
+    nodes[1].parent = 1;
+    nodes[1].weight = 0;
+    EXPECT(SELVEDGE_ERROR_VALUE, selvedge_sched_new_tree(nodes, 2, 5, &sched));
+    nodes[1].weight = 2;
+    if (sched)
+        return 1;
+    EXPECT(SELVEDGE_OK, selvedge_sched_new_tree(NULL, 0, 5, &sched));
+    selvedge_sched_free(sched);
+    EXPECT(SELVEDGE_OK, selvedge_sched_new_tree(nodes, 2, SELVEDGE_NONE, &sched));
+    EXPECT(SELVEDGE_ERROR_TREE, selvedge_sched_add(sched, &contract, &stream));
+    contract.parent = 2;
+    EXPECT(SELVEDGE_OK, selvedge_sched_add(sched, &contract, &stream));
+    selvedge_sched_free(sched);
+    return 0;
 }
 
 int main(void)
@@ -66,6 +99,12 @@ int main(void)
     contract.period_ns = 0;
     EXPECT(SELVEDGE_ERROR_VALUE, selvedge_sched_add(sched, &contract, &stream));
     contract.period_ns = 10;
+    contract.class_ = 3;
+    EXPECT(SELVEDGE_ERROR_VALUE, selvedge_sched_add(sched, &contract, &stream));
+    contract.class_ = SELVEDGE_CLASS_FAIR;
+    contract.parent = 1;
+    EXPECT(SELVEDGE_ERROR_TREE, selvedge_sched_add(sched, &contract, &stream));
+    contract.parent = 0;
     EXPECT(SELVEDGE_ERROR_STREAM, selvedge_sched_serve(sched, 0, NULL));
     EXPECT(SELVEDGE_OK, selvedge_sched_add(sched, &contract, &stream));
     if (stream != 0)
@@ -123,10 +162,12 @@ int main(void)
     EXPECT(SELVEDGE_ERROR_STREAM, selvedge_sched_remove(sched, 0));
     EXPECT(SELVEDGE_ERROR_STREAM, selvedge_sched_counters(sched, UINT32_MAX, &counters));
     EXPECT(SELVEDGE_ERROR_NULL, selvedge_sched_choose(NULL, 0, &stream));
-    for (int code = SELVEDGE_ERROR_PANIC - 1; code <= 2; code++)
+    selvedge_sched_free(sched);
+    if (trees())
+        return 12;
+    for (int code = SELVEDGE_ERROR_TREE - 1; code <= 2; code++)
         if (strlen(selvedge_error_text(code)) == 0)
             return 9;
-    selvedge_sched_free(sched);
     selvedge_sched_free(NULL);
     return 0;
 }

@@ -1,10 +1,12 @@
-//! Makes trace files and the lines expected of them, from seeds, by the slow oracle of the tests.
+//! Writes the committed vectors: the traces of `trace::generate`, and the lines expected of them by
+//! the slow oracle of the tests.
 //!
 //! ```text
-//! cargo run -p selvedge-sched --features trace --example trace_gen -- --seed 7
-//! cargo run -p selvedge-sched --features trace --example trace_gen -- --seed 7 --expected
 //! cargo run -p selvedge-sched --features trace --example trace_gen -- --vectors vectors
+//! cargo run -p selvedge-sched --features trace --example trace_gen -- --expected 7
 //! ```
+//!
+//! (`selvedge trace gen` prints traces of any kind.)
 
 #[path = "../tests/oracle/mod.rs"]
 mod oracle;
@@ -13,20 +15,21 @@ use std::error::Error;
 use std::path::Path;
 use std::{env, fs};
 
-use oracle::generate;
+use selvedge_sched::trace::generate::{self, Wanted};
 
-const USAGE: &str = "trace_gen --seed N [--expected] | --vectors FOLDER";
+const USAGE: &str = "trace_gen --expected SEED | --vectors FOLDER";
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match arguments[..] {
-        ["--seed", seed] => print!("{}", generate::trace(seed.parse()?).1.json()),
-        ["--seed", seed, "--expected"] => {
-            print!("{}", generate::trace(seed.parse()?).1.expected());
+        ["--expected", seed] => {
+            let made = generate::trace(&Wanted::of(seed.parse()?));
+            print!("{}", oracle::plain(&made).expected());
         }
         ["--vectors", folder] => {
-            for (name, trace) in (1..=generate::VECTORS).map(generate::trace) {
+            for (name, made) in (1..=generate::VECTORS).map(generate::vector) {
+                let trace = oracle::plain(&made);
                 fs::write(Path::new(folder).join(format!("{name}.json")), trace.json())?;
                 fs::write(Path::new(folder).join(format!("{name}.jsonl")), trace.expected())?;
             }

@@ -15,6 +15,7 @@
 //! | `wfq` | no miss | C/g + longest frame | Parekh and Gallager, 1993 |
 //! | `sfq` | no miss | one frame of every stream | Goyal, Vin and Cheng, 1996 |
 //! | `drr` | no miss | C/g + (3F - 2Q) | Stiliadis and Varma, 1998 |
+//! | `hwfq` | no miss | that of `wfq` below the link itself; below inner nodes the load and the reserved rate only | Bennett and Zhang, SIGCOMM 1996, say why |
 //!
 //! The papers claim more for `dwcs` and `vds`: equal periods of any length, and for `vds` unequal ones.
 //! Both have counterexamples near the whole link (`tests/guarantee.rs`), so such sets are `Possible`.
@@ -38,8 +39,8 @@ use core::fmt;
 use selvedge_stream::{Contract, Window};
 use selvedge_units::{Bitrate, Bytes, Instant, Span};
 
-use crate::Discipline;
 use crate::replay::{Arrivals, Trace, TraceStream};
+use crate::{Discipline, Tree};
 
 pub use share::{Ratio, Share};
 pub use text::{Clock, Explained};
@@ -65,11 +66,13 @@ pub enum Policy {
     Sfq,
     /// Deficit round robin.
     Drr,
+    /// A tree of weights.
+    Hwfq,
 }
 
 impl Policy {
     /// All of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Dwcs,
         Self::Dwcs98,
         Self::Vds,
@@ -79,6 +82,7 @@ impl Policy {
         Self::Wfq,
         Self::Sfq,
         Self::Drr,
+        Self::Hwfq,
     ];
 
     /// The name, that of the discipline.
@@ -94,6 +98,7 @@ impl Policy {
             Self::Wfq => "wfq",
             Self::Sfq => "sfq",
             Self::Drr => "drr",
+            Self::Hwfq => "hwfq",
         }
     }
 
@@ -167,6 +172,9 @@ pub struct Ask<'a> {
     pub pattern: Pattern,
     /// What a weight of 1 earns in a round of `drr`; the others don't look at it.
     pub quantum: Bytes,
+    /// What `hwfq` shares by; `None`: all streams hang below the link itself. The others don't look
+    /// at it.
+    pub tree: Option<&'a Tree>,
     /// The streams, in the order in which they want to join.
     pub loads: &'a [Load],
 }
@@ -229,6 +237,11 @@ pub enum Unproved {
     Weight(usize),
     /// This stream's quantum is less than its largest frame, or frames are no bytes.
     Quantum(usize),
+    /// This stream hangs below an inner node, where `wfq`'s delay adds up over levels in a way that
+    /// no published bound counts.
+    Levels(usize),
+    /// The tree is shared by its flat approximation.
+    Mapped,
     /// A sufficient test fails for this stream's deadline, the exact one does not apply.
     WorstCase(usize),
     /// The exact test would take more than the work that is allowed, or numbers beyond 128 bits.
@@ -339,7 +352,8 @@ impl core::error::Error for AskError {}
 
 /// Whether the streams fit. O(N) for utilisation tests of N streams; the tests of `edf` and
 /// `priority` are pseudo-polynomial and stop after 2^22 steps ([`Unproved::Effort`]); what would
-/// fit takes up to 128 tests of a refused set, and 2^24 steps altogether. Nothing is allocated.
+/// fit takes up to 128 tests of a refused set, and 2^24 steps altogether. Nothing is allocated but, under
+/// `hwfq`, a sum for each node of the tree.
 ///
 /// # Errors
 /// [`AskError`] for numbers outside of the stated ranges.

@@ -1,10 +1,13 @@
 //! Generated traces: read back as they were, of every kind; and the adversarial ones do what they
 //! are for.
 
-use selvedge_sched::Discipline;
+use std::collections::BTreeSet;
+
 use selvedge_sched::replay::{Replay, Trace};
 use selvedge_sched::trace::generate::{Kind, Wanted, trace};
-use selvedge_stream::Kind as FrameKind;
+use selvedge_sched::{Discipline, Tree};
+use selvedge_stream::{Class, Contract, Kind as FrameKind};
+use selvedge_units::Span;
 
 fn wanted(seed: u64, kind: Kind, discipline: Discipline) -> Trace {
     trace(&Wanted { kind: Some(kind), discipline: Some(discipline), ..Wanted::of(seed) })
@@ -14,8 +17,8 @@ fn wanted(seed: u64, kind: Kind, discipline: Discipline) -> Trace {
 fn every_kind_reads_back_as_it_was() {
     for kind in Kind::ALL {
         assert_eq!(Kind::from_name(kind.name()), Some(kind));
-        for seed in 0..40 {
-            let trace = wanted(seed, kind, Discipline::Dwcs);
+        for (seed, discipline) in (0..44).zip(Discipline::ALL.into_iter().cycle()) {
+            let trace = wanted(seed, kind, discipline);
             let text = trace.json();
             let back = Trace::parse(&text, "t.json").unwrap_or_else(|error| panic!("{error}"));
             assert_eq!(back, trace, "{} {seed}", kind.name());
@@ -26,17 +29,55 @@ fn every_kind_reads_back_as_it_was() {
 #[test]
 fn wishes_are_kept_and_leave_the_rest_as_it_is() {
     let all = Wanted {
-        seed: 5,
         discipline: Some(Discipline::Fifo),
         kind: Some(Kind::Arrivals),
         streams: Some(30),
         ticks: Some(9),
+        ..Wanted::of(5)
     };
     let made = trace(&all);
     assert_eq!((made.discipline, made.streams.len(), made.ticks), (Discipline::Fifo, 30, 9));
     let longer = trace(&Wanted { ticks: Some(10), ..all });
     assert_eq!(made.streams, longer.streams);
     assert_ne!(trace(&Wanted::of(1)), trace(&Wanted::of(2)));
+}
+
+#[test]
+fn weights_classes_and_trees_are_as_wished_whatever_the_discipline() {
+    let all = Wanted { discipline: Some(Discipline::Dwcs), streams: Some(300), ..Wanted::of(5) };
+    let plain = trace(&all);
+    let mut wish = Wanted { weight_max: Some(3), ..all };
+    let weighted = trace(&wish);
+    let weights: BTreeSet<u32> = weighted.streams.iter().map(|s| s.contract.weight).collect();
+    assert_eq!(weights, BTreeSet::from([1, 2, 3]));
+    wish.classes = vec![Class::Edf, Class::Fair];
+    let of_class = |trace: &Trace, class| {
+        trace.streams.iter().filter(|stream| stream.contract.class == class).count()
+    };
+    let classed = trace(&wish);
+    assert_eq!(of_class(&classed, Class::Priority), 0);
+    assert!(of_class(&classed, Class::Edf) > 100 && of_class(&classed, Class::Fair) > 100);
+    (wish.nodes, wish.remap) = (Some(40), Some(7));
+    let planted = trace(&wish);
+    assert_eq!((planted.tree.nodes().len(), planted.tree.update()), (40, Some(Span(7))));
+    assert!(planted.tree.nodes().iter().all(|node| (1..=3).contains(&node.weight)));
+    let text = planted.json();
+    assert_eq!(Trace::parse(&text, "t.json").unwrap_or_else(|error| panic!("{error}")), planted);
+    // What was not wished for stays: the later wishes change nothing of the earlier.
+    for (stream, before) in planted.streams.iter().zip(&classed.streams) {
+        let parent = stream.contract.parent;
+        assert!(parent <= 40);
+        assert_eq!(stream.contract, Contract { parent, ..before.contract });
+    }
+    assert_eq!((&planted.arrivals, planted.ticks), (&plain.arrivals, plain.ticks));
+    // And what a seed has may be taken away.
+    for seed in 0..20 {
+        let hwfq = Wanted { discipline: Some(Discipline::Hwfq), ..Wanted::of(seed) };
+        assert!(!trace(&hwfq).tree.nodes().is_empty());
+        let flat = trace(&Wanted { nodes: Some(0), remap: Some(0), ..hwfq });
+        assert_eq!(flat.tree, Tree::default());
+        assert!(flat.streams.iter().all(|stream| stream.contract.parent == 0));
+    }
 }
 
 /// What the streams need of the link: the sum of `(1 - x/y) / T`.

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
 
-use oracle::generate;
+use selvedge_sched::trace::generate::{VECTORS, vector};
 use selvedge_sched::trace::run;
 
 fn folder() -> PathBuf {
@@ -27,6 +27,10 @@ fn stems(extension: &str) -> BTreeSet<String> {
 fn read(stem: &str, extension: &str) -> String {
     let path = folder().join(format!("{stem}.{extension}"));
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+fn plain_vectors() -> impl Iterator<Item = (String, oracle::Trace)> {
+    (1..=VECTORS).map(vector).map(|(name, made)| (name, oracle::plain(&made)))
 }
 
 fn replay(text: &str, file_name: &str) -> String {
@@ -51,7 +55,7 @@ fn every_vector_replays_to_its_lines() {
 
 #[test]
 fn the_generated_vectors_are_what_the_oracle_says() {
-    for (name, trace) in (1..=generate::VECTORS).map(generate::trace) {
+    for (name, trace) in plain_vectors() {
         assert_eq!(read(&name, "json"), trace.json(), "{name}: run trace_gen --vectors");
         assert_eq!(read(&name, "jsonl"), trace.expected(), "{name}: run trace_gen --vectors");
     }
@@ -68,7 +72,7 @@ fn every_discipline_meets_every_feature() {
     let by_head = ["dwcs", "dwcs98", "edf", "priority", "fifo"];
     let sharing = ["vds", "wfq", "sfq", "drr", "hwfq", "mixed"];
     for discipline in by_head.into_iter().chain(sharing) {
-        let vectors = (1..=generate::VECTORS).map(|seed| generate::trace(seed).1);
+        let vectors = plain_vectors().map(|(_, trace)| trace);
         let mine: Vec<_> = vectors.filter(|trace| trace.discipline == discipline).collect();
         let streams = || mine.iter().flat_map(|trace| &trace.streams);
         let shows = |text: &str| mine.iter().any(|trace| trace.expected().contains(text));
@@ -102,9 +106,8 @@ fn every_discipline_meets_every_feature() {
 }
 
 #[test]
-fn the_crate_and_the_oracle_print_the_same_trace() {
-    for seed in 1..=selvedge_sched::trace::generate::VECTORS {
-        let (name, trace) = selvedge_sched::trace::generate::vector(seed);
-        assert_eq!(trace.json(), generate::trace(seed).1.json(), "{name}");
+fn the_crate_and_the_oracle_write_the_same_file() {
+    for (name, made) in (1..=VECTORS).map(vector) {
+        assert_eq!(made.json(), oracle::plain(&made).json(), "{name}");
     }
 }

@@ -1,13 +1,14 @@
 //! `[link.NAME]`.
 
-use selvedge_units::{Bitrate, Bytes};
+use selvedge_units::{Bitrate, Bytes, Span};
 
 use super::section::{Reader, Section};
 use selvedge_sched::Discipline;
 
-use super::LinkConfig;
+use super::{LinkConfig, Mistake, tree};
 
-pub(super) const KNOWN: &[&str] = &["rate", "discipline", "selection", "burst", "mtu", "queue"];
+pub(super) const KNOWN: &[&str] =
+    &["rate", "discipline", "selection", "burst", "mtu", "queue", "tree", "remap"];
 const DISCIPLINES: &[&str] = &{
     let mut names = [""; Discipline::ALL.len()];
     let mut n = 0;
@@ -21,16 +22,16 @@ const RATE_MOST: Bitrate = Bitrate::from_mbps(1_000_000);
 const MTU_LEAST: Bytes = Bytes(576);
 const MTU_MOST: Bytes = Bytes(65_535);
 const BURST_MOST: Bytes = Bytes(64_000_000);
+const REMAP_LEAST: Span = Span::from_micros(100);
+const REMAP_MOST: Span = Span::from_secs(60);
 const QUEUE_MOST: Bytes = Bytes(4_000_000_000);
 
 /// A link; `None` if it has no sound rate, which has been reported.
 pub(super) fn read<'t>(reader: &mut Reader<'t>, section: &Section<'t>) -> Option<LinkConfig> {
     reader.refuse_unknown(section, KNOWN);
     let rate = rate(reader, section);
-    let discipline = reader
-        .choice(section, "discipline", DISCIPLINES)
-        .and_then(Discipline::from_name)
-        .unwrap_or_default();
+    let named = reader.choice(section, "discipline", DISCIPLINES).and_then(Discipline::from_name);
+    let discipline = named.unwrap_or_default();
     let selection = reader.flag(section, "selection");
     let mtu = reader.quantity(section, "mtu", MTU_LEAST..=MTU_MOST, "1500 B");
     // One packet must fit; where the packet's size is wrong itself, that is enough said.
@@ -41,12 +42,25 @@ pub(super) fn read<'t>(reader: &mut Reader<'t>, section: &Section<'t>) -> Option
     };
     let burst = reader.quantity(section, "burst", packet..=BURST_MOST, "1500 B");
     let queue = reader.quantity(section, "queue", packet..=QUEUE_MOST, "100 kB");
+    let remap = reader.quantity(section, "remap", REMAP_LEAST..=REMAP_MOST, "10 ms");
+    let (nodes, names) = tree::read(reader, section);
+    // Where the discipline is wrong itself, that is enough said.
+    let known = !section.has("discipline") || named.is_some();
+    if known && discipline != Discipline::Hwfq {
+        for key in ["tree", "remap"] {
+            if let Some(entry) = reader.entry(section, key) {
+                reader.refuse(&entry, Mistake::NotHwfq { discipline: discipline.name() });
+            }
+        }
+    }
 
     let mut link = LinkConfig::new(section.name, rate?, discipline);
     link.selection = selection.unwrap_or(link.selection);
     link.mtu = mtu.unwrap_or(link.mtu);
     link.burst = burst.unwrap_or(link.mtu);
     link.queue = queue.or_else(|| LinkConfig::default_queue(link.rate, link.mtu, link.selection));
+    link.tree = tree::planted(nodes, remap);
+    link.nodes = names;
     Some(link)
 }
 

@@ -147,6 +147,45 @@ pub enum Mistake {
         /// The links there are, the first few.
         links: Vec<String>,
     },
+    /// A tree, or what belongs to one, on a link that is not shared by one.
+    #[error(
+        "is for hwfq, and this link's discipline is {discipline}; \
+         write discipline = \"hwfq\", or leave this out"
+    )]
+    NotHwfq {
+        /// The link's discipline.
+        discipline: &'static str,
+    },
+    /// A tree without a node.
+    #[error("the tree has no node; write a table such as [link.uplink.tree.video] with weight = 3")]
+    NoNodes,
+    /// More nodes than a tree takes.
+    #[error("{count} nodes; a link's tree takes at most {most}: hang streams below fewer")]
+    TooManyNodes {
+        /// How many there are.
+        count: usize,
+        /// How many may be.
+        most: usize,
+    },
+    /// A node or a stream hangs below a node that the link's tree does not have.
+    #[error("{}", node(.name, .nearest.as_deref(), .nodes))]
+    NoSuchNode {
+        /// The name, quoted.
+        name: String,
+        /// What was probably meant.
+        nearest: Option<String>,
+        /// The nodes there are, the first few.
+        nodes: Vec<String>,
+    },
+    /// A node that hangs below itself.
+    #[error(
+        "the node hangs below itself, by way of \"{by}\"; \
+         leave out one parent, and that node hangs below the link"
+    )]
+    Circle {
+        /// Its parent.
+        by: String,
+    },
     /// Not the address of a receiver.
     #[error("{0}")]
     Address(AddressError),
@@ -243,6 +282,19 @@ fn link(nearest: Option<&str>, links: &[String]) -> String {
         Some(nearest) => format!("did you mean \"{nearest}\"?"),
         None => format!("write link = and one of \"{}\"", links.join("\", \"")),
     }
+}
+
+fn node(name: &str, nearest: Option<&str>, nodes: &[String]) -> String {
+    if nodes.is_empty() {
+        return "this link has no tree; write discipline = \"hwfq\" and a table such as \
+                [link.uplink.tree.video], or leave this out"
+            .to_owned();
+    }
+    let remedy = match nearest {
+        Some(nearest) => format!("did you mean \"{nearest}\"?"),
+        None => format!("use one of \"{}\"", nodes.join("\", \"")),
+    };
+    format!("no node of this link's tree is named {name}; {remedy}")
 }
 
 fn unit(value: &str, error: &ParseUnitError) -> String {

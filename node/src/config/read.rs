@@ -8,6 +8,7 @@ use toml::de::DeTable;
 use super::mistake::cut;
 use super::position::Lines;
 use super::section::{Reader, Section, path};
+use super::tree::Nodes;
 use super::{
     ConfigErrors, LinkConfig, Mistake, NodeConfig, Position, SourceMap, SourceUri, StreamConfig,
     link, quoted, stream, syntax,
@@ -63,10 +64,12 @@ fn node<'t>(reader: &mut Reader<'t>, tables: &'t DeTable<'t>) -> Option<NodeConf
     let link_names: Vec<&str> = tables.iter().map(|table| table.name).collect();
     let links: Vec<Option<LinkConfig>> =
         tables.iter().map(|table| link::read(reader, table)).collect();
+    let trees: Vec<Option<Nodes>> =
+        links.iter().map(|link| link.as_ref().map(|link| Nodes::new(&link.nodes))).collect();
 
     let tables = named(reader, &root, "stream", STREAM_EXAMPLE, STREAMS_MOST);
     let streams: Vec<Option<StreamConfig>> =
-        tables.iter().map(|table| stream::read(reader, table, &link_names)).collect();
+        tables.iter().map(|table| stream::read(reader, table, &link_names, &trees)).collect();
     refuse_shared(reader, streams.iter().flatten());
 
     let links = links.into_iter().collect::<Option<Vec<_>>>()?;

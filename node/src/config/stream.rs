@@ -8,6 +8,7 @@ use super::address;
 use super::mistake::cut;
 use super::nearest::nearest;
 use super::section::{Entry, Reader, Section};
+use super::tree::Nodes;
 use super::{Mistake, SourceUri, StreamConfig, WhenFull, quoted};
 
 pub(super) const KNOWN: &[&str] = &[
@@ -21,6 +22,7 @@ pub(super) const KNOWN: &[&str] = &[
     "weight",
     "priority",
     "class",
+    "parent",
     "delay",
     "ring",
     "pool",
@@ -39,11 +41,13 @@ const POOL_MOST: Bytes = Bytes(1_000_000_000);
 /// Links that a message names.
 const NAMED_LINKS: usize = 8;
 
-/// A stream; `None` if it has no sound source, receiver or link, which has been reported.
+/// A stream; `None` if it has no sound source, receiver or link, which has been reported. `trees`
+/// are the links' nodes, `None` of a link that is not sound itself.
 pub(super) fn read<'t>(
     reader: &mut Reader<'t>,
     section: &Section<'t>,
     links: &[&str],
+    trees: &[Option<Nodes>],
 ) -> Option<StreamConfig> {
     reader.refuse_unknown(section, KNOWN);
     let source = source(reader, section);
@@ -56,6 +60,11 @@ pub(super) fn read<'t>(
     let weight = reader.integer(section, "weight", 1..=1000);
     let priority = reader.integer(section, "priority", -1000..=1000);
     let class = reader.choice(section, "class", CLASSES);
+    let tree = link.and_then(|link| trees.get(link)?.as_ref());
+    let parent = match (reader.entry(section, "parent"), tree) {
+        (Some(entry), Some(tree)) => tree.find(reader, &entry),
+        _ => None,
+    };
     let delay = reader.quantity(section, "delay", DELAY_LEAST..=DELAY_MOST, "1 s");
     let ring = reader.integer(section, "ring", 2..=65_536);
     let pool = reader.quantity(section, "pool", POOL_LEAST..=POOL_MOST, "4 MB");
@@ -73,6 +82,7 @@ pub(super) fn read<'t>(
         weight: weight.unwrap_or(default.weight),
         priority: priority.unwrap_or(default.priority),
         class: class.and_then(Class::from_name).unwrap_or(default.class),
+        parent: parent.unwrap_or(default.parent),
         delay: delay.unwrap_or(default.delay),
         ring: ring.unwrap_or(default.ring),
         pool: pool.unwrap_or(default.pool),

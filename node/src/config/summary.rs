@@ -4,7 +4,7 @@ use selvedge_stream::{Kind, Window, Windows};
 use selvedge_units::{Bitrate, Bytes};
 use serde::Serialize;
 
-use super::{NodeConfig, StreamConfig};
+use super::{LinkConfig, NodeConfig, StreamConfig};
 
 /// A node in short.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -34,8 +34,25 @@ pub struct LinkSummary {
     pub selection: bool,
     /// How many streams it carries.
     pub streams: usize,
+    /// Who owns what of it under a tree of weights: inner nodes, then streams. Empty without one.
+    pub tree: Vec<Owner>,
     /// What its streams offer as a fraction of its rate, where that of each is known.
     pub share: Option<f64>,
+}
+
+/// A node of a link's tree, or a stream that hangs below one.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Owner {
+    /// Its name.
+    pub name: String,
+    /// Whether it is a stream.
+    pub stream: bool,
+    /// The node that it hangs below; `None`: the link itself.
+    pub parent: Option<String>,
+    /// Its share against its siblings.
+    pub weight: u32,
+    /// What it is sent of the link, as a fraction, while all streams have something to send.
+    pub owns: f64,
 }
 
 /// A stream in short.
@@ -74,6 +91,7 @@ impl NodeConfig {
             discipline: link.discipline.name().to_owned(),
             selection: link.selection,
             streams: on_link(index),
+            tree: self.owners(index),
             share: None,
         });
         let link_name = |stream: &StreamConfig| {
@@ -98,6 +116,49 @@ impl NodeConfig {
             streams: streams.collect(),
             memory_bytes: self.streams.iter().map(StreamConfig::memory).sum::<Bytes>().0,
         }
+    }
+}
+
+impl NodeConfig {
+    /// Who owns what of a link that has a tree. Nodes without a stream below them own nothing.
+    /// O(nodes + streams).
+    fn owners(&self, link: usize) -> Vec<Owner> {
+        let LinkConfig { tree, nodes: names, .. } = &self.links[link];
+        let nodes = tree.nodes();
+        if nodes.is_empty() {
+            return Vec::new();
+        }
+        let streams = || self.streams.iter().filter(|stream| stream.link == link);
+        // The weights of those below each node that have something to send; 0 is the link.
+        let mut below = vec![0_u64; nodes.len() + 1];
+        streams().for_each(|stream| below[stream.parent as usize] += u64::from(stream.weight));
+        for (n, node) in nodes.iter().enumerate().rev() {
+            if below[n + 1] > 0 {
+                below[node.parent as usize] += u64::from(node.weight);
+            }
+        }
+        let mut owned = vec![1.0; nodes.len() + 1];
+        let name = |n: u32| n.checked_sub(1).map(|n| names[n as usize].clone());
+        let mut owners = Vec::with_capacity(nodes.len());
+        for (n, node) in (1..).zip(nodes) {
+            let (parent, weight) = (node.parent as usize, node.weight);
+            let part = f64::from(weight) / below[parent] as f64;
+            owned[n] = if below[n] > 0 { owned[parent] * part } else { 0.0 };
+            let (name, parent) = (names[n - 1].clone(), name(node.parent));
+            owners.push(Owner { name, stream: false, parent, weight, owns: owned[n] });
+        }
+        owners.extend(streams().map(|stream| {
+            let StreamConfig { parent, weight, .. } = *stream;
+            let part = f64::from(weight) / below[parent as usize] as f64;
+            Owner {
+                name: stream.name.clone(),
+                stream: true,
+                parent: name(parent),
+                weight,
+                owns: owned[parent as usize] * part,
+            }
+        }));
+        owners
     }
 }
 

@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
-use selvedge_sched::Discipline;
+use selvedge_sched::{Discipline, Tree, TreeNode};
 use selvedge_stream::{Class, Kind};
 
 use super::*;
@@ -77,7 +77,8 @@ fn the_manual_shows_only_files_that_are_read_and_names_every_key() {
     for example in examples {
         parsed(example);
     }
-    let keys = [super::read::KNOWN, super::link::KNOWN, super::stream::KNOWN].concat();
+    let keys =
+        [super::read::KNOWN, super::link::KNOWN, super::tree::KNOWN, super::stream::KNOWN].concat();
     for key in keys {
         assert!(manual.contains(&format!("| `{key}` |")), "the manual lacks {key}");
     }
@@ -160,6 +161,8 @@ fn every_key_is_read() {
             burst: Bytes(3000),
             mtu: Bytes(1400),
             queue: Some(Bytes(50_000)),
+            tree: Tree::default(),
+            nodes: Vec::new(),
         }
     );
     let window = |lose, of| Window { lose, of };
@@ -180,6 +183,7 @@ fn every_key_is_read() {
             weight: 16,
             priority: -1000,
             class: Class::Edf,
+            parent: 0,
             delay: Span::from_millis(250),
             ring: 1024,
             pool: Bytes(1 << 20),
@@ -189,6 +193,98 @@ fn every_key_is_read() {
         }]
     );
     assert_eq!(config.token.as_deref(), Some("0123456789abcdef"));
+}
+
+/// Nodes in any order come out parents first, and streams find theirs.
+#[test]
+fn a_tree_is_read_in_any_order() {
+    let text = r#"
+        [link.a]
+        rate = "1 Mbit/s"
+        discipline = "hwfq"
+        remap = "10 ms"
+        tree.leaf = { parent = "middle", weight = 3 }
+        tree.middle = { parent = "top", weight = 1000 }
+        tree.other = {}
+        tree.top.weight = 2
+        [link.b]
+        rate = "1 Mbit/s"
+        [stream.s]
+        source = "test:video"
+        to = "rtp://[::1]:9"
+        link = "a"
+        parent = "leaf"
+        weight = 5
+        [stream.t]
+        source = "test:video"
+        to = "rtp://[::1]:10"
+        link = "a"
+        parent = "top"
+        [stream.u]
+        source = "test:video"
+        to = "rtp://[::1]:11"
+        link = "a"
+        [stream.v]
+        source = "test:video"
+        to = "rtp://[::1]:12"
+        link = "b"
+    "#;
+    let config = parsed(text).config;
+    let link = &config.links[0];
+    assert_eq!(link.nodes, ["top", "middle", "leaf", "other"]);
+    let node = |parent, weight| TreeNode { parent, weight };
+    assert_eq!(link.tree.nodes(), [node(0, 2), node(1, 1000), node(2, 3), node(0, 1)]);
+    assert_eq!(link.tree.update(), Some(Span::from_millis(10)));
+    assert_eq!((&config.links[1].tree, config.links[1].nodes.len()), (&Tree::default(), 0));
+    let parents: Vec<u32> = config.streams.iter().map(|stream| stream.parent).collect();
+    assert_eq!(parents, [3, 1, 0, 0]);
+
+    let summary = config.summary();
+    let owned: Vec<(&str, Option<&str>, f64)> = summary.links[0]
+        .tree
+        .iter()
+        .map(|owner| (&*owner.name, owner.parent.as_deref(), (owner.owns * 3003.0).round()))
+        .collect();
+    // Two thirds to `top`, 1000 of 1001 parts of them down to the leaf.
+    let expected = [
+        ("top", None, 2002.0),
+        ("middle", Some("top"), 2000.0),
+        ("leaf", Some("middle"), 2000.0),
+        ("other", None, 0.0),
+        ("s", Some("leaf"), 2000.0),
+        ("t", Some("top"), 2.0),
+        ("u", None, 1001.0),
+    ];
+    assert_eq!(owned, expected);
+    assert!(summary.links[1].tree.is_empty());
+}
+
+/// Long chains, all nodes one circle, circles with tails: an answer, soon.
+#[test]
+fn large_trees_are_read_or_refused() {
+    let file = |nodes: usize, parent: &dyn Fn(usize) -> Option<usize>| {
+        let mut text = SMALLEST.replace("Mbit/s\"", "Mbit/s\"\ndiscipline = \"hwfq\"");
+        for n in 0..nodes {
+            text.push_str(&format!("[link.uplink.tree.n{n}]\n"));
+            if let Some(parent) = parent(n) {
+                text.push_str(&format!("parent = \"n{parent}\"\n"));
+            }
+        }
+        text
+    };
+    let chain = |n: usize| (n + 1 < NODES_MOST).then_some(n + 1);
+    let config = parsed(&file(NODES_MOST, &chain)).config;
+    assert_eq!(config.links[0].nodes[0], format!("n{}", NODES_MOST - 1));
+    assert_eq!(config.links[0].tree.nodes()[NODES_MOST - 1].parent as usize, NODES_MOST - 1);
+    let more = wrong(&file(NODES_MOST + 1, &|_| None)).to_string();
+    assert!(more.contains("4097 nodes; a link's tree takes at most 4096"), "{more}");
+    let circle = wrong(&file(NODES_MOST, &|n| Some((n + 1) % NODES_MOST)));
+    assert_eq!((circle.errors().len(), circle.omitted()), (1, 0), "{circle}");
+    assert!(circle.to_string().contains("tree.n0.parent: the node hangs below itself, by way of"));
+    let pairs = wrong(&file(NODES_MOST, &|n| Some(n ^ 1)));
+    assert_eq!(pairs.errors().len() + pairs.omitted(), NODES_MOST / 2);
+    let tails = wrong(&file(NODES_MOST, &|n| Some(n.saturating_sub(1))));
+    assert_eq!(tails.errors().len(), 1, "{tails}");
 }
 
 #[test]
@@ -263,6 +359,8 @@ fn answers_soundly(text: &str) -> Result<(), TestCaseError> {
         Ok(Parsed { config, .. }) => {
             prop_assert!(!config.links.is_empty() && !config.streams.is_empty());
             prop_assert!(config.streams.iter().all(|s| s.link < config.links.len()));
+            let nodes = |s: &StreamConfig| config.links[s.link].tree.nodes().len();
+            prop_assert!(config.streams.iter().all(|s| s.parent as usize <= nodes(s)));
             let names: BTreeSet<_> = config.streams.iter().map(|s| &s.name).collect();
             prop_assert_eq!(names.len(), config.streams.len());
             return Ok(());
@@ -286,6 +384,12 @@ const PIECES: &[&str] = &[
     "[link.a]\n",
     "[stream.a]\n",
     "[stream.\"a b\"]\n",
+    "[link.a.tree.b]\n",
+    "[link.a.tree.a]\n",
+    "tree",
+    "parent = \"b\"\n",
+    "parent = \"a\"\n",
+    "discipline = \"hwfq\"\n",
     "[node]\n",
     "[[stream]]\n",
     "[a.b.c]\n",

@@ -17,6 +17,7 @@ mod pace;
 mod queue;
 mod select;
 mod surface;
+mod tree;
 
 use std::collections::VecDeque;
 

@@ -99,7 +99,7 @@ impl Engine {
         let (control, orders) = mpsc::channel();
         let mut worker = Worker {
             clock,
-            link: Link::new(params(link)),
+            link: Link::with_tree(params(link), &link.tree),
             transmitter: Transmitter::new(clock, TransmitOptions::default())?,
             one_by_one: link.burst < link.mtu + link.mtu,
             streams: Vec::with_capacity(streams.len()),

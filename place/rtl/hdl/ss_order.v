@@ -61,32 +61,31 @@ module ss_order #(
       assign b_share = b_product;
     end
   endgenerate
-  wire share_before = a_share < b_share;
-  wire share_equal  = a_share == b_share;
-  wire a_zero = a_x == 8'd0;
-  wire b_zero = b_x == 8'd0;
-
-  // Rules 3 and 4.
-  wire y_above = a_y > b_y;
-  wire y_equal = a_y == b_y;
-  wire x_below = a_x < b_x;
-  wire x_equal = a_x == b_x;
-
-  // Rule 5: the ids are the lower digits of one long difference, so they decide a tie.
+  // Rules 3 to 5: which goes first if the products are equal, as they are if x' is 0 in both. The ids
+  // are the lower digits of one long difference of arrivals, so they decide a tie. All of this
+  // is known before the products are.
   /* verilator lint_off UNUSEDSIGNAL */
   wire [ID_W+15:0] arrival_diff = a_i[ID_W+15:0] - b_i[ID_W+15:0];
   /* verilator lint_on UNUSEDSIGNAL */
   wire arrival_before = arrival_diff[ID_W+15];
+  wire y_above = a_y > b_y;
+  wire y_equal = a_y == b_y;
+  wire x_below = a_x < b_x;
+  wire x_equal = a_x == b_x;
+  wire same_x_first = (a_x == 8'd0 && !y_equal) ? y_above : arrival_before;
+  wire tie_first    = x_equal ? same_x_first : x_below;
 
-  // The choice among the rules.
-  wire both_zero_first = y_equal ? arrival_before : y_above;
-  wire equal_first     = x_equal ? arrival_before : x_below;
-  wire share_first     = share_equal ? equal_first : share_before;
-  wire window_first    = (a_zero & b_zero) ? both_zero_first :
-                         (a_zero | b_zero) ? a_zero : share_first;
-  wire table_first     = deadline_equal ? window_first : deadline_before;
+  // Rules 2 to 5 as the carry of one addition: b - a - 1, and 1 more if a tie goes to `a`, is not
+  // negative. If x' is 0 in one of the two only, its product is 0, and a tie goes to it.
+  /* verilator lint_off UNUSEDSIGNAL */
+  wire [17:0] share_sum = {1'b0, b_share, tie_first} + {1'b0, ~a_share, 1'b1};
+  /* verilator lint_on UNUSEDSIGNAL */
+  wire window_first = share_sum[17];
 
-  assign a_first_o = (a_eligible ^ b_eligible) ? a_eligible : (table_first ^ min_first_i);
+  // The carry comes last of all: one choice behind it.
+  wire by_window   = deadline_equal & ~(a_eligible ^ b_eligible);
+  wire other_first = (a_eligible ^ b_eligible) ? a_eligible : (deadline_before ^ min_first_i);
+  assign a_first_o = by_window ? (window_first ^ min_first_i) : other_first;
 endmodule
 
 `default_nettype wire

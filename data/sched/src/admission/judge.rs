@@ -67,7 +67,10 @@ pub(super) fn judge(set: &Set<'_>, effort: &mut Effort) -> Found {
         return Found::Unproved(Unproved::Arrivals);
     }
     if let Some(stream) = set.loads().position(waits_past_arrival)
-        && matches!(set.policy, Policy::Fifo | Policy::Wfq | Policy::Sfq | Policy::Drr)
+        && matches!(
+            set.policy,
+            Policy::Fifo | Policy::Wfq | Policy::Sfq | Policy::Drr | Policy::Hwfq
+        )
     {
         return Found::Unproved(Unproved::OwnDelay(stream));
     }
@@ -89,7 +92,7 @@ pub(super) fn judge(set: &Set<'_>, effort: &mut Effort) -> Found {
                 twice(set, |mild| response::test(set, mild, effort))
             }
         }
-        Policy::Wfq | Policy::Sfq | Policy::Drr => {
+        Policy::Wfq | Policy::Sfq | Policy::Drr | Policy::Hwfq => {
             bounds::fair(set).map_or(Found::Kept, Found::Unproved)
         }
     }

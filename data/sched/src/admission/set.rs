@@ -7,6 +7,8 @@
 use selvedge_stream::{Kind, Window, Windows};
 use selvedge_units::{Bitrate, Bytes, Span};
 
+use crate::Tree;
+
 use super::share::Share;
 use super::{Ask, AskError, Load, Pattern, Policy, Service};
 
@@ -24,6 +26,7 @@ pub(super) struct Set<'a> {
     /// bit/s; 1 if all services are times.
     pub(super) rate: u64,
     pub(super) quantum: Bytes,
+    pub(super) tree: Option<&'a Tree>,
     loads: &'a [Load],
     /// A stream in place of the one at that index.
     patch: Option<(usize, Load)>,
@@ -76,8 +79,8 @@ impl<'a> Set<'a> {
                 return Err(AskError::Weight(index));
             }
         }
-        let Ask { policy, pattern, quantum, loads, .. } = *ask;
-        Ok(Self { policy, pattern, rate, quantum, loads, patch: None })
+        let Ask { policy, pattern, quantum, tree, loads, .. } = *ask;
+        Ok(Self { policy, pattern, rate, quantum, tree, loads, patch: None })
     }
 
     pub(super) fn len(&self) -> usize {

@@ -41,7 +41,7 @@ impl fmt::Display for Ratio {
 }
 
 /// Greatest common divisor, 1 if both are 0.
-fn gcd(mut a: u128, mut b: u128) -> u128 {
+pub(super) fn gcd(mut a: u128, mut b: u128) -> u128 {
     while b != 0 {
         // Division of 64 bits is many times faster, and most terms are short.
         if let (Ok(short_a), Ok(short_b)) = (u64::try_from(a), u64::try_from(b)) {

@@ -126,6 +126,13 @@ impl<N: Fn(usize) -> S, S: fmt::Display> Explained<'_, N> {
                 "the bound needs a quantum of at least the largest frame of {}",
                 (self.name)(s)
             ),
+            Unproved::Levels(s) => write!(
+                f,
+                "no bound is known for streams below a node of a tree, as {} is; its weights \
+                 reserve what it needs",
+                (self.name)(s)
+            ),
+            Unproved::Mapped => write!(f, "no bound is known for the flat approximation of a tree"),
             Unproved::WorstCase(s) => {
                 write!(f, "the worst arrivals would make {} late, these may not", (self.name)(s))
             }

@@ -15,8 +15,10 @@
 //! levels (Bennett and Zhang, SIGCOMM 1996, whose WF2Q+ repairs that at each node). A frame costs
 //! O(depth log children) amortised; the flat queue O(log N), and O(N) each period.
 //!
-//! Only the first stream of all has a rank of its own: a block of more than one is, behind it, in
-//! the order of arrival.
+//! Only the first stream of all has a rank of its own; a block is what single decisions would send one
+//! after the other if no other frame came (`drain`).
+
+mod drain;
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -29,6 +31,7 @@ use super::fluid::{Fluid, Phase, Share};
 use super::heap::{Heaps, NONE};
 use super::tree::Tree;
 use super::{Rule, Standing, tag};
+use crate::slot::StreamIndex;
 
 /// Exact, or flat.
 #[derive(Clone, Debug)]
@@ -57,6 +60,7 @@ pub(crate) struct Exact {
     pending: Option<u32>,
     /// The stream that was last said to be first.
     told: u32,
+    undo: drain::Undo,
 }
 
 impl Exact {
@@ -76,6 +80,7 @@ impl Exact {
             heads: Vec::new(),
             pending: None,
             told: NONE,
+            undo: drain::Undo::default(),
         }
     }
 
@@ -288,6 +293,13 @@ impl Rule for Hwfq {
         match self {
             Self::Exact(exact) => exact.leave(head.stream, false),
             Self::Flat(flat) => flat.wfq.lost(head),
+        }
+    }
+
+    fn block(&mut self, block: &mut [StreamIndex]) -> Option<usize> {
+        match self {
+            Self::Exact(exact) => Some(exact.block(block)),
+            Self::Flat(_) => None,
         }
     }
 

@@ -29,6 +29,7 @@ use core::fmt;
 use selvedge_stream::{Contract, Window};
 use selvedge_units::{Bytes, Instant, Span};
 
+use crate::slot::StreamIndex;
 use crate::tournament::LAST_KEY;
 pub use tree::{Tree, TreeError, TreeNode};
 
@@ -96,6 +97,12 @@ pub(crate) trait Rule {
     /// Whether a stream's head may not go, although it is ready.
     fn waits(&self, _stream: u32) -> bool {
         false
+    }
+
+    /// Fills `block` with the streams in the order in which their heads would be sent if no other
+    /// came; how many there are. `None`: that is the order of their ranks.
+    fn block(&mut self, _block: &mut [StreamIndex]) -> Option<usize> {
+        None
     }
 
     /// It is `now`; time does not go back.

@@ -224,7 +224,10 @@ impl Core {
         best.map(StreamIndex)
     }
 
-    pub(super) fn choose_block<R: Rule>(&self, rule: &R, block: &mut [StreamIndex]) -> usize {
+    pub(super) fn choose_block<R: Rule>(&self, rule: &mut R, block: &mut [StreamIndex]) -> usize {
+        if let Some(len) = rule.block(block) {
+            return len;
+        }
         let before = before(&self.slots, rule);
         let mut len = 0;
         self.selection.search(|entry, bottom| {

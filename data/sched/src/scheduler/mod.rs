@@ -183,9 +183,11 @@ impl Scheduler {
     /// Fills `block` with the streams whose heads go first at `now`, best first, of those that
     /// have been eligible since the last poll; how many there are. One decision orders them all:
     /// a ShareStreams block (section 4.3), sent from its front (max-first) or its back
-    /// (min-first). Changes nothing. O(K (log N + K)) for a block of K.
-    pub fn choose_block(&self, block: &mut [StreamIndex]) -> usize {
-        with_rule!(&self.rule, rule => self.core.choose_block(rule, block))
+    /// (min-first). It is the order in which single decisions would send them if no other frame
+    /// came. Changes nothing that can be seen. O(K (log N + K)) for a block of K; under `hwfq`
+    /// O(K depth log N), and a block larger than any before allocates.
+    pub fn choose_block(&mut self, block: &mut [StreamIndex]) -> usize {
+        with_rule!(&mut self.rule, rule => self.core.choose_block(rule, block))
     }
 
     /// Serves a stream's head: applies rule a, counts it as sent, removes it. It need not be the

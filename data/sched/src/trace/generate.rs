@@ -3,25 +3,40 @@
 //! The same seed and wishes give the same trace, on every machine. What comes out is a [`Trace`],
 //! to be replayed as it is or printed by [`Trace::json`].
 
+mod kind;
+mod random;
+mod share;
+
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-use selvedge_stream::{Contract, Late, Window};
+use selvedge_stream::{Class, Contract, Late, Window};
 use selvedge_units::{Bytes, Instant, Span};
+
+pub use kind::Kind;
+use kind::{Theme, WindowKind};
+pub use random::Random;
+use share::SHARING;
 
 use crate::replay::{Arrival, Arrivals, Trace, TraceStream};
 use crate::{Discipline, StreamIndex, Tree};
 
-/// The disciplines of the vectors, in the order of their seeds.
-const IN_VECTORS: [Discipline; 5] =
+/// The disciplines that look at heads alone, in the order of the vectors' seeds.
+const BY_HEAD: [Discipline; 5] =
     [Discipline::Dwcs, Discipline::Dwcs98, Discipline::Edf, Discipline::Priority, Discipline::Fifo];
 
+/// Each of the disciplines by head gets the first 14 kinds, each of those that share the first
+/// eight, so that it meets every feature.
+const KINDS_BY_HEAD: u64 = 14;
+const KINDS_SHARING: u64 = 8;
+const VECTORS_BY_HEAD: u64 = BY_HEAD.len() as u64 * KINDS_BY_HEAD;
+
 /// How many vectors there are; their seeds are 1 to this.
-pub const VECTORS: u64 = 70;
+pub const VECTORS: u64 = VECTORS_BY_HEAD + SHARING.len() as u64 * KINDS_SHARING;
 
 /// What is wanted; `None`: as the seed has it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wanted {
     /// What all random choices are made from.
     pub seed: u64,
@@ -33,113 +48,30 @@ pub struct Wanted {
     pub streams: Option<u32>,
     /// How many slots.
     pub ticks: Option<u64>,
+    /// Weights, of streams and of nodes asked for, are from 1 to this.
+    pub weight_max: Option<u32>,
+    /// Each stream is of one of these classes; of a class named twice there are twice as many.
+    /// None named: as the seed has it.
+    pub classes: Vec<Class>,
+    /// How many inner nodes the tree has, at most [`Tree::NODES_MAX`].
+    pub nodes: Option<u32>,
+    /// How many slots lie between two mappings of the flat approximation; 0: exact sharing.
+    pub remap: Option<u64>,
 }
-
-macro_rules! kinds {
-    ($($(#[$meta:meta])* $name:ident = $theme:expr;)*) => {
-        /// What a generated trace is meant to show.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        pub enum Kind {
-            $($(#[$meta])* $name,)*
-        }
-
-        impl Kind {
-            /// All of them; the first 14 are those of the vectors, in the order of their seeds.
-            pub const ALL: [Self; [$(stringify!($name)),*].len()] = [$(Self::$name),*];
-
-            const fn theme(self) -> Theme {
-                match self {
-                    $(Self::$name => $theme,)*
-                }
-            }
-        }
-    };
-}
-
-kinds! {
-    /// Queues are never empty.
-    Backlogged = Theme { name: "backlogged", backlogged: true, ..Theme::PLAIN };
-    /// Bursts and gaps.
-    Arrivals = Theme { name: "arrivals", ..Theme::PLAIN };
-    /// Late frames are kept.
-    SendLate = Theme { name: "send-late", late: Some(true), ..Theme::PLAIN };
-    /// Late frames are kept, and queues are never empty.
-    SendLateBacklogged = Theme {
-        name: "send-late-backlogged",
-        late: Some(true),
-        backlogged: true,
-        ..Theme::PLAIN
-    };
-    /// Some streams are not work-conserving.
-    Paced = Theme { name: "paced", paced: true, ..Theme::PLAIN };
-    /// The same, and queues are never empty.
-    PacedBacklogged =
-        Theme { name: "paced-backlogged", paced: true, backlogged: true, ..Theme::PLAIN };
-    /// All deadlines equal.
-    Ties = Theme { name: "ties", ties: true, backlogged: true, ..Theme::PLAIN };
-    /// The same with bursts and gaps.
-    TiesArrivals = Theme { name: "ties-arrivals", ties: true, paced: true, ..Theme::PLAIN };
-    /// Most streams have no window.
-    NoWindow = Theme { name: "no-window", window: Some(WindowKind::None), ..Theme::PLAIN };
-    /// No stream may lose a frame.
-    Lossless = Theme {
-        name: "lossless",
-        window: Some(WindowKind::Lossless),
-        backlogged: true,
-        ..Theme::PLAIN
-    };
-    /// Many streams.
-    Many = Theme { name: "many", streams: 32, ..Theme::PLAIN };
-    /// Values at the ends of their ranges.
-    Extreme = Theme { name: "extreme", extreme: true, ..Theme::PLAIN };
-    /// No stream has a window, and queues are never empty.
-    NoWindowBacklogged = Theme {
-        name: "no-window-backlogged",
-        streams: 6,
-        window: Some(WindowKind::None),
-        backlogged: true,
-        ..Theme::PLAIN
-    };
-    /// All deadlines and all fractions equal, in different terms.
-    TiesHalf = Theme {
-        name: "ties-half",
-        streams: 6,
-        window: Some(WindowKind::Half),
-        ties: true,
-        backlogged: true,
-        ..Theme::PLAIN
-    };
-    /// Weights and sizes of all kinds, for the disciplines that look at them.
-    Weighted = Theme { name: "weighted", weighted: true, ..Theme::PLAIN };
-    /// A set that needs little of the link, and whose windows fail all the same; after Mok and
-    /// Wang, "Window-constrained real-time periodic task scheduling" (RTSS 2001).
-    Adversarial = Theme { name: "adversarial", adversarial: true, backlogged: true, ..Theme::PLAIN };
-}
-
-impl Kind {
-    /// The name on the command line and in the names of vectors.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        self.theme().name
-    }
-
-    /// The kind of this name, if there is one.
-    #[must_use]
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.name() == name)
-    }
-}
-
-/// How many kinds the vectors have.
-const KINDS_IN_VECTORS: u64 = VECTORS / IN_VECTORS.len() as u64;
 
 /// The trace of a vector's seed (at least 1), and its name: `07-dwcs98-arrivals`.
 #[must_use]
 pub fn vector(seed: u64) -> (String, Trace) {
+    let pick = |place: u64, disciplines: &[Discipline], kinds: u64| {
+        let count = disciplines.len() as u64;
+        let kind = Kind::ALL[(place / count % kinds) as usize];
+        (disciplines[(place % count) as usize], kind)
+    };
     let place = seed.saturating_sub(1);
-    let count = IN_VECTORS.len() as u64;
-    let discipline = IN_VECTORS[(place % count) as usize];
-    let kind = Kind::ALL[(place / count % KINDS_IN_VECTORS) as usize];
+    let (discipline, kind) = match place.checked_sub(VECTORS_BY_HEAD) {
+        None => pick(place, &BY_HEAD, KINDS_BY_HEAD),
+        Some(place) => pick(place, &SHARING, KINDS_SHARING),
+    };
     let wanted = Wanted { discipline: Some(discipline), kind: Some(kind), ..Wanted::of(seed) };
     (format!("{seed:02}-{discipline}-{}", kind.name()), trace(&wanted))
 }
@@ -184,83 +116,12 @@ pub fn trace(wanted: &Wanted) -> Trace {
     } else {
         Arrivals::Listed(arrivals(&mut random, &theme, &streams, ticks))
     };
-    Trace { discipline, ticks, streams, tree: Tree::default(), arrivals }
-}
-
-#[derive(Clone, Copy)]
-struct Theme {
-    name: &'static str,
-    streams: u64,
-    backlogged: bool,
-    /// `None`: some streams so, some so.
-    late: Option<bool>,
-    /// Some streams are not work-conserving.
-    paced: bool,
-    /// Equal periods, few windows: the last rules decide.
-    ties: bool,
-    window: Option<WindowKind>,
-    /// Values at the ends of their ranges.
-    extreme: bool,
-    weighted: bool,
-    adversarial: bool,
-}
-
-#[derive(Clone, Copy)]
-enum WindowKind {
-    None,
-    Lossless,
-    /// One half, in different terms.
-    Half,
-}
-
-impl Theme {
-    const PLAIN: Self = Self {
-        name: "plain",
-        streams: 0,
-        backlogged: false,
-        late: None,
-        paced: false,
-        ties: false,
-        window: None,
-        extreme: false,
-        weighted: false,
-        adversarial: false,
-    };
-}
-
-/// Random numbers from a seed: Steele, Lea and Flood's SplitMix64.
-#[derive(Clone, Debug)]
-pub struct Random(u64);
-
-impl Random {
-    /// The numbers of this seed.
-    #[must_use]
-    pub const fn new(seed: u64) -> Self {
-        Self(seed)
+    let mut trace = Trace { discipline, ticks, streams, tree: Tree::default(), arrivals };
+    if SHARING.contains(&discipline) {
+        share::share(&mut random, &theme, &mut trace);
     }
-
-    /// The next number, 0 to 2^64-1.
-    pub const fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// Uniform enough, `low ..= high`, which must not be all numbers that there are.
-    pub const fn within(&mut self, low: u64, high: u64) -> u64 {
-        low + self.next() % (high - low + 1)
-    }
-
-    /// True once in `n` times.
-    pub const fn one_in(&mut self, n: u64) -> bool {
-        self.next().is_multiple_of(n)
-    }
-
-    /// One of these, of which there must be at least one.
-    pub fn pick<T: Copy>(&mut self, from: &[T]) -> T {
-        from[self.within(0, from.len() as u64 - 1) as usize]
-    }
+    share::wishes(wanted, &mut trace);
+    trace
 }
 
 fn id(n: u64) -> String {

@@ -3,10 +3,11 @@
 use alloc::string::String;
 use core::fmt::Write;
 
-use selvedge_stream::{Kind, Late};
+use selvedge_stream::{Class, Kind, Late};
 use selvedge_units::Bytes;
 
 use super::print::quoted_ids;
+use crate::Tree;
 use crate::replay::{Arrivals, Trace, TraceStream};
 
 /// Arrivals to a line.
@@ -14,8 +15,9 @@ const TO_A_LINE: usize = 10;
 
 impl Trace {
     /// The text of a trace file. What has its default and is seldom stated (first deadline,
-    /// weight, priority, size) is left out. Files know nothing of a window for each kind of frame
-    /// (that of plain data stands for all), nor of a playout delay.
+    /// priority, weight, class, parent, size) is left out. The nodes of a tree are called `n1`, `n2`
+    /// and so on. Files know nothing of a window for each kind of frame (that of plain data stands
+    /// for all), nor of a playout delay.
     #[must_use]
     pub fn json(&self) -> String {
         let mut out = String::new();
@@ -28,7 +30,9 @@ impl Trace {
 fn write(trace: &Trace, out: &mut String) -> core::fmt::Result {
     let ids = quoted_ids(trace);
     let Trace { discipline, ticks, .. } = trace;
-    write!(out, "{{\"discipline\": \"{discipline}\", \"ticks\": {ticks},\n \"streams\": [")?;
+    write!(out, "{{\"discipline\": \"{discipline}\", \"ticks\": {ticks},\n ")?;
+    write_tree(&trace.tree, out)?;
+    out.push_str("\"streams\": [");
     for (index, (stream, id)) in trace.streams.iter().zip(&ids).enumerate() {
         out.push_str(if index == 0 { "\n   " } else { ",\n   " });
         write_stream(stream, id, out)?;
@@ -54,6 +58,34 @@ fn write(trace: &Trace, out: &mut String) -> core::fmt::Result {
     Ok(())
 }
 
+fn write_tree(tree: &Tree, out: &mut String) -> core::fmt::Result {
+    if !tree.nodes().is_empty() {
+        out.push_str("\"tree\": [");
+        for (n, node) in (1..).zip(tree.nodes()) {
+            out.push_str(match n {
+                1 => "",
+                n if n % TO_A_LINE == 1 => ",\n   ",
+                _ => ", ",
+            });
+            write!(out, "{{\"id\": \"n{n}\"")?;
+            write_parent(node.parent, out)?;
+            write!(out, ", \"weight\": {}}}", node.weight)?;
+        }
+        out.push_str("],\n ");
+    }
+    match tree.update() {
+        Some(update) => write!(out, "\"remap\": {},\n ", update.0),
+        None => Ok(()),
+    }
+}
+
+fn write_parent(parent: u32, out: &mut String) -> core::fmt::Result {
+    match parent {
+        0 => Ok(()),
+        n => write!(out, ", \"parent\": \"n{n}\""),
+    }
+}
+
 fn write_stream(stream: &TraceStream, id: &str, out: &mut String) -> core::fmt::Result {
     let contract = &stream.contract;
     let window = contract.windows.of(Kind::Data);
@@ -70,12 +102,16 @@ fn write_stream(stream: &TraceStream, id: &str, out: &mut String) -> core::fmt::
     if let Some(first) = stream.first_deadline {
         write!(out, ", \"first_deadline\": {}", first.0)?;
     }
-    if contract.weight != 1 {
-        write!(out, ", \"weight\": {}", contract.weight)?;
-    }
     if contract.priority != 0 {
         write!(out, ", \"priority\": {}", contract.priority)?;
     }
+    if contract.weight != 1 {
+        write!(out, ", \"weight\": {}", contract.weight)?;
+    }
+    if contract.class != Class::Fair {
+        write!(out, ", \"class\": \"{}\"", contract.class.name())?;
+    }
+    write_parent(contract.parent, out)?;
     out.push('}');
     Ok(())
 }

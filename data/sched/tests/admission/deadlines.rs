@@ -2,17 +2,18 @@
 //! tried, refused ones miss some under the arrivals that the proof of the test names.
 
 use proptest::prelude::*;
-use selvedge_sched::Discipline;
 use selvedge_sched::admission::{
     Answer, Ask, Cause, Load, Pattern, Policy, Service, Unproved, Verdict, check,
 };
+use selvedge_sched::{Discipline, Tree, TreeNode};
 use selvedge_stream::{Contract, Window};
 use selvedge_units::{Bytes, Span};
 
 use crate::link::{cost, misses};
 
 fn ask(policy: Policy, pattern: Pattern, loads: &[Load]) -> Answer {
-    check(&Ask { policy, rate: None, pattern, quantum: Bytes(0), loads }).expect("in range")
+    check(&Ask { policy, rate: None, pattern, quantum: Bytes(0), tree: None, loads })
+        .expect("in range")
 }
 
 type Numbers = (u64, u64, Option<u64>, i32, bool);
@@ -198,11 +199,55 @@ fn fair_bounds_on_paper() {
         }
         let (policy, pattern, quantum) = (Policy::Drr, Pattern::Sporadic, Bytes(125));
         let rate = Some(selvedge_units::Bitrate::from_mbps(1));
-        check(&Ask { policy, rate, pattern, quantum, loads: &loads }).expect("in range")
+        check(&Ask { policy, rate, pattern, quantum, tree: None, loads: &loads }).expect("in range")
     };
     assert_eq!(drr([14, 14, 10]).verdict, Verdict::Guaranteed);
     let bound = |stream, millis| Some(Unproved::Bound { stream, bound: Span::from_millis(millis) });
     assert_eq!(drr([14, 13, 10]).unproved, bound(1, 14));
     assert_eq!(drr([14, 14, 9]).unproved, bound(2, 10));
     assert_eq!(cost(&stream(3, 1)), 1);
+}
+
+/// The link is shared by two nodes, 3:1, the first by two streams, 1:2; a stream of weight 2 hangs
+/// below the link itself, and a node that nobody hangs below counts for nothing.
+#[test]
+fn a_tree_reserves_by_all_its_levels() {
+    let node = |parent, weight| TreeNode { parent, weight };
+    let nodes = vec![node(0, 3), node(0, 1), node(1, 50)];
+    let stream = |period, weight, parent| Load {
+        contract: Contract { weight, parent, ..Contract::new(Span(period), Window::NONE) },
+        service: Service::Time(Span(1)),
+    };
+    // Of six parts: 3 * 1/3, 3 * 2/3, 1 * 9/9, 2.
+    let loads = |periods: [u64; 4]| {
+        let [a, b, c, d] = periods;
+        [stream(a, 1, 1), stream(b, 2, 1), stream(c, 9, 2), stream(d, 2, 0)]
+    };
+    let answer = |tree: Option<&Tree>, loads: &[Load]| {
+        let (policy, pattern) = (Policy::Hwfq, Pattern::Sporadic);
+        check(&Ask { policy, rate: None, pattern, quantum: Bytes(0), tree, loads })
+            .expect("in range")
+    };
+    let tree = Tree::new(nodes.clone(), None).expect("a tree");
+    let found = |periods| answer(Some(&tree), &loads(periods)).unproved;
+    assert_eq!(found([6, 3, 6, 4]), Some(Unproved::Levels(0)));
+    // One slot less is more than is reserved.
+    assert_eq!(found([5, 3, 6, 4]), Some(Unproved::Weight(0)));
+    assert_eq!(found([6, 2, 7, 9]), Some(Unproved::Weight(1)));
+    assert_eq!(found([6, 3, 5, 4]), Some(Unproved::Weight(2)));
+    // Below the link itself it is `wfq`: 3 slots at its rate, and the longest frame.
+    assert_eq!(found([6, 3, 6, 3]), Some(Unproved::Bound { stream: 3, bound: Span(4) }));
+    let below_link = [stream(9, 1, 0), stream(4, 2, 0)];
+    assert_eq!(answer(Some(&tree), &below_link).verdict, Verdict::Guaranteed);
+    assert_eq!(answer(None, &loads([15, 8, 3, 8])).verdict, Verdict::Guaranteed, "no tree");
+    let flat = Tree::new(nodes, Some(Span(5))).expect("a tree");
+    assert_eq!(answer(Some(&flat), &below_link).unproved, Some(Unproved::Mapped));
+    assert_eq!(answer(Some(&flat), &loads([6, 3, 6, 4])).unproved, Some(Unproved::Levels(0)));
+    // More than the link is more than any tree can give.
+    assert_eq!(answer(Some(&tree), &loads([2, 3, 6, 4])).verdict, Verdict::Refused);
+    // Long chains of the largest weights: exact, or no answer, never a wrong one.
+    let chain = (0..64).map(|n| node(n, u32::MAX)).collect();
+    let deep = Tree::new(chain, None).expect("a tree");
+    let one = answer(Some(&deep), &[stream(1, u32::MAX, 64)]);
+    assert_eq!((one.verdict, one.unproved), (Verdict::Possible, Some(Unproved::Levels(0))));
 }

@@ -14,7 +14,7 @@ fn load(period: u64, lose: u16, of: u16, service: Service) -> Load {
 
 fn ask<'a>(policy: Policy, rate: Option<u64>, loads: &'a [Load]) -> Ask<'a> {
     let pattern = Pattern::Sporadic;
-    Ask { policy, rate: rate.map(Bitrate), pattern, quantum: Bytes(1500), loads }
+    Ask { policy, rate: rate.map(Bitrate), pattern, quantum: Bytes(1500), tree: None, loads }
 }
 
 #[test]

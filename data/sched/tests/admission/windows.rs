@@ -12,7 +12,8 @@ use selvedge_units::{Bitrate, Bytes, Span};
 
 fn ask(policy: Policy, loads: &[Load]) -> Answer {
     let pattern = Pattern::Backlogged;
-    check(&Ask { policy, rate: None, pattern, quantum: Bytes(0), loads }).expect("in range")
+    check(&Ask { policy, rate: None, pattern, quantum: Bytes(0), tree: None, loads })
+        .expect("in range")
 }
 
 fn slot(period: u64, window: (u16, u16)) -> Load {
@@ -186,7 +187,7 @@ proptest! {
         let refused = |loads: &[Load], rate: u64| {
             let (pattern, quantum) = (Pattern::Sporadic, Bytes(0));
             let rate = Some(Bitrate(rate));
-            check(&Ask { policy, rate, pattern, quantum, loads }).expect("in range")
+            check(&Ask { policy, rate, pattern, quantum, tree: None, loads }).expect("in range")
         };
         let answer = refused(&loads, rate);
         let Some(breach) = answer.breach else { return Ok(()) };
@@ -233,7 +234,7 @@ fn the_answer_names_the_stream_the_excess_and_what_fits() {
     });
     let rate = Some(Bitrate::from_kbps(600));
     let (policy, pattern, quantum) = (Policy::Dwcs, Pattern::Sporadic, Bytes(0));
-    let question = Ask { policy, rate, pattern, quantum, loads: &sized };
+    let question = Ask { policy, rate, pattern, quantum, tree: None, loads: &sized };
     let fit = check(&question).expect("in range").breach.expect("720 kbit/s").fit;
     assert_eq!(fit.rate, Some(Bitrate::from_kbps(720)));
     assert_eq!(fit.window, Some(Window { lose: 4, of: 5 }));
@@ -296,6 +297,7 @@ fn the_arrivals_of_a_trace_are_recognised() {
         rate: None,
         pattern: Pattern::Any,
         quantum: Bytes(0),
+        tree: None,
         loads: &[slot(3, (0, 1))],
     };
     assert_eq!(check(&any).expect("in range").unproved, Some(Unproved::Arrivals));

@@ -5,13 +5,14 @@
 //! reads, and as the lines that the crate must print.
 
 pub(crate) mod fluid;
-pub(crate) mod generate;
+mod plain;
 pub(crate) mod rules;
 mod shares;
 
 use std::collections::VecDeque;
 use std::fmt::Write;
 
+pub(crate) use plain::plain;
 use rules::{Entry, Window, goes_before};
 use shares::{Head, Shares};
 

@@ -1,0 +1,83 @@
+//! The order in which a tree would send the heads that wait, one after the other, if no other came:
+//! a block of `hwfq`.
+//!
+//! A stream has no place of its own in a tree: whose turn is next at a node depends on what the
+//! node has sent, frames of the same block included. So the heads are sent as if in earnest, with
+//! all changes on their way up noted, and then all of it is taken back. References and what they gave out
+//! do not matter for that: who waits keeps its tags until it is sent.
+
+use alloc::vec::Vec;
+
+use super::Exact;
+use crate::discipline::fluid::{Phase, Share};
+use crate::discipline::heap::NONE;
+use crate::discipline::tag;
+use crate::slot::StreamIndex;
+
+/// A node as it was before a head was sent.
+#[derive(Clone, Copy, Debug)]
+struct Before {
+    node: u32,
+    share: Share,
+    first: u32,
+}
+
+/// What has been changed; empty between two blocks.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Undo(Vec<Before>);
+
+impl Exact {
+    /// Fills `block`; how many there are. O(K depth log children) for a block of K. Allocates where
+    /// the block is larger than any before.
+    pub(super) fn block(&mut self, block: &mut [StreamIndex]) -> usize {
+        let first = self.first[0];
+        let mut len = 0;
+        for place in block {
+            let stream = self.first[0];
+            if stream == NONE {
+                break;
+            }
+            *place = StreamIndex(stream);
+            self.send(stream);
+            len += 1;
+        }
+        while let Some(Before { node, share, first }) = self.undo.0.pop() {
+            self.step_out(node);
+            self.shares[node as usize] = share;
+            self.first[node as usize] = first;
+            if share.phase == Phase::Waiting {
+                self.line_up(node, true);
+            }
+        }
+        self.first[0] = first;
+        len
+    }
+
+    /// Sends a stream's head, after which it has no other.
+    fn send(&mut self, stream: u32) {
+        let (size, _) = self.heads[stream as usize];
+        let mut node = self.inner + stream;
+        while node != 0 {
+            let (share, first) = (self.shares[node as usize], self.first[node as usize]);
+            self.undo.0.push(Before { node, share, first });
+            self.step_out(node);
+            self.shares[node as usize].charge(tag::span(size, share.weight));
+            if node < self.inner {
+                self.look(node);
+            } else {
+                self.first[node as usize] = NONE;
+            }
+            let next = self.first[node as usize];
+            if next == NONE {
+                self.shares[node as usize].phase = Phase::Pending;
+            } else {
+                let (size, _) = self.heads[next as usize];
+                let share = &mut self.shares[node as usize];
+                share.finish = tag::after(share.start, tag::span(size, share.weight));
+                self.line_up(node, true);
+            }
+            node = self.parents[node as usize];
+        }
+        self.look(0);
+    }
+}

@@ -1,0 +1,150 @@
+//! `[link.NAME.tree.NODE]`: the inner nodes of the tree by which `hwfq` shares a link (Aurora final
+//! report, section 2, "3.4 QoS"), from the file to the scheduler's [`Tree`].
+//!
+//! The file lists nodes in any order; here parents come before children, as the scheduler wants it.
+
+use std::collections::HashMap;
+
+use selvedge_sched::{Tree, TreeNode};
+
+use super::Mistake;
+use super::mistake::cut;
+use super::nearest::nearest;
+use super::quoted;
+use super::section::{Entry, Reader, Section};
+
+pub(super) const KNOWN: &[&str] = &["parent", "weight"];
+/// The most inner nodes of a link's tree.
+pub const NODES_MOST: usize = 4096;
+const EXAMPLE: &str = "[link.uplink.tree.video] with weight = 3";
+/// Nodes that a message names.
+const NAMED_NODES: usize = 8;
+
+/// The nodes of a link's tree by name, for the streams that hang below them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Nodes(Vec<String>);
+
+impl Nodes {
+    pub(super) fn new(names: &[String]) -> Self {
+        Self(names.to_vec())
+    }
+
+    /// The number of the node that an entry names, from 1; that there is none is reported.
+    pub(super) fn find<'t>(&self, reader: &mut Reader<'t>, entry: &Entry<'t>) -> Option<u32> {
+        let names: Vec<&str> = self.0.iter().map(String::as_str).collect();
+        find(reader, entry, &names).map(|at| at as u32 + 1)
+    }
+}
+
+/// A node as the file has it.
+struct Listed<'t> {
+    section: Section<'t>,
+    /// Which of them it hangs below; `None`: the link.
+    parent: Option<usize>,
+    weight: u32,
+}
+
+/// The nodes of a link, parents first, and their names; none if the file has none. Mistakes have
+/// been reported.
+pub(super) fn read<'t>(
+    reader: &mut Reader<'t>,
+    link: &Section<'t>,
+) -> (Vec<TreeNode>, Vec<String>) {
+    let Some(table) = reader.section(link, "tree", EXAMPLE) else { return Default::default() };
+    if table.is_empty() {
+        reader.report(table.at, &table.path, Mistake::NoNodes);
+    }
+    let mut sections = reader.sections(&table, EXAMPLE);
+    if sections.len() > NODES_MOST {
+        let mistake = Mistake::TooManyNodes { count: sections.len(), most: NODES_MOST };
+        reader.report(sections[NODES_MOST].at, &table.path, mistake);
+        sections.truncate(NODES_MOST);
+    }
+    let names: Vec<&str> = sections.iter().map(|section| section.name).collect();
+    let listed: Vec<Listed<'_>> =
+        sections.into_iter().map(|section| node(reader, section, &names)).collect();
+    in_order(reader, &listed)
+}
+
+fn node<'t>(reader: &mut Reader<'t>, section: Section<'t>, names: &[&str]) -> Listed<'t> {
+    reader.name(section.at, &section.path, section.name);
+    reader.refuse_unknown(&section, KNOWN);
+    let entry = reader.entry(&section, "parent");
+    let parent = entry.and_then(|entry| find(reader, &entry, names));
+    let weight = reader.integer(&section, "weight", 1..=1000).unwrap_or(1);
+    Listed { section, parent, weight }
+}
+
+/// The place of the node that an entry names.
+fn find<'t>(reader: &mut Reader<'t>, entry: &Entry<'t>, names: &[&str]) -> Option<usize> {
+    let name = reader.text(entry, "parent = \"video\"")?;
+    let at = names.iter().position(|&node| node == name);
+    if at.is_none() {
+        // Past the last message that is kept, nobody reads a guess.
+        let compared = if reader.errors.is_full() { &[] } else { names };
+        let nearest = nearest(name, compared.iter().copied()).map(cut);
+        let nodes = names.iter().take(NAMED_NODES).map(|&name| cut(name)).collect();
+        reader.refuse(entry, Mistake::NoSuchNode { name: quoted(name), nearest, nodes });
+    }
+    at
+}
+
+/// Parents before children, otherwise in the order of the file. Nodes that hang below themselves
+/// are reported, one of each circle. O(nodes).
+fn in_order(reader: &mut Reader<'_>, listed: &[Listed<'_>]) -> (Vec<TreeNode>, Vec<String>) {
+    let mut placed: HashMap<usize, u32> = HashMap::new();
+    let (mut nodes, mut names) = (Vec::new(), Vec::new());
+    let mut circular = vec![false; listed.len()];
+    for start in 0..listed.len() {
+        // Up to what is placed already, or the link; then down again.
+        let mut way = Vec::new();
+        let mut above = Some(start);
+        while let Some(at) = above.filter(|at| !placed.contains_key(at) && !circular[*at]) {
+            if way.len() > listed.len() {
+                break;
+            }
+            way.push(at);
+            above = listed[at].parent;
+        }
+        if way.len() > listed.len() {
+            circle(reader, listed, start, &mut circular);
+            continue;
+        }
+        if above.is_some_and(|at| circular[at]) {
+            way.iter().for_each(|&at| circular[at] = true);
+            continue;
+        }
+        for &at in way.iter().rev() {
+            let parent = listed[at].parent.map_or(0, |parent| placed[&parent]);
+            nodes.push(TreeNode { parent, weight: listed[at].weight });
+            names.push(listed[at].section.name.to_owned());
+            placed.insert(at, nodes.len() as u32);
+        }
+    }
+    (nodes, names)
+}
+
+/// Reports the circle that the way up from a node ends in, at its first node in the file.
+fn circle(reader: &mut Reader<'_>, listed: &[Listed<'_>], start: usize, circular: &mut [bool]) {
+    let mut at = start;
+    while !circular[at] {
+        circular[at] = true;
+        at = listed[at].parent.unwrap_or(at);
+    }
+    // `at` is in the circle: once around.
+    let mut around = vec![at];
+    while let Some(next) = listed[around[around.len() - 1]].parent.filter(|&next| next != at) {
+        around.push(next);
+    }
+    let first = around.iter().copied().min().unwrap_or(at);
+    let parent = listed[first].parent.unwrap_or(first);
+    let section = &listed[first].section;
+    let mistake = Mistake::Circle { by: cut(listed[parent].section.name) };
+    let key = section.path_of("parent");
+    reader.errors.push_key(&reader.map, &key, mistake);
+}
+
+/// The tree of these nodes.
+pub(super) fn planted(nodes: Vec<TreeNode>, remap: Option<selvedge_units::Span>) -> Tree {
+    Tree::new(nodes, remap).expect("parents come first; weights and remap are above 0")
+}
