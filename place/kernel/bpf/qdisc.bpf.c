@@ -23,6 +23,7 @@ struct packet {
 	u64 arrival;
 	u64 deadline; /* stated by the sender, or 0 */
 	u32 len;
+	u32 wire; /* what the rate counts: the IP packet */
 };
 
 struct queue {
@@ -105,6 +106,15 @@ static __always_inline u32 by_cgroup(struct cgroup *cgroup)
 		cgroup = (struct cgroup *)BPF_CORE_READ(cgroup, self.parent);
 	}
 	return found;
+}
+
+/* The bytes of the device's own header. */
+static __always_inline u32 before_ip(struct sk_buff *skb)
+{
+	u64 data = (u64)BPF_CORE_READ(skb, data) - (u64)BPF_CORE_READ(skb, head);
+	u32 at = skb->network_header;
+
+	return at > data && at - data < 64 ? at - data : 0;
 }
 
 /* UDP's ports, both, first the source, as they are on the wire; 0 if it is not UDP. */
@@ -346,6 +356,7 @@ int BPF_PROG(selvedge_enqueue, struct sk_buff *skb, struct Qdisc *sch, struct bp
 	p->arrival = replaying ? state.slot : bpf_ktime_get_ns();
 	p->deadline = contract_of(i)->by_txtime ? stated(skb, sk) : 0;
 	p->len = len;
+	p->wire = len > before_ip(skb) ? len - before_ip(skb) : len;
 	skb = bpf_kptr_xchg(&p->skb, skb);
 	if (skb) /* A new packet has none. */
 		bpf_qdisc_skb_drop(skb, to);
@@ -393,7 +404,7 @@ struct sk_buff *BPF_PROG(selvedge_dequeue, struct Qdisc *sch)
 
 		if (state.free < from)
 			state.free = from;
-		state.free += (u64)p->len * 1000000000ULL / setup.rate;
+		state.free += (u64)p->wire * 1000000000ULL / setup.rate;
 	}
 	obj_drop(p);
 	if (skb)
@@ -525,7 +536,7 @@ int replay_arrive(struct arrivals *arrivals)
 			return -1;
 		p->arrival = arrivals->at;
 		p->deadline = 0;
-		p->len = 0;
+		p->len = p->wire = 0;
 		push(i, p);
 	}
 	return 0;
