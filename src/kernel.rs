@@ -30,11 +30,15 @@ pub(crate) fn command(command: &KernelCommand) -> Result<(), Failure> {
             let (device, streams) = (&args.device, setup.streams.len());
             let rate = setup.rate.map_or_else(|| "the device's rate".to_owned(), mbit);
             let discipline = setup.discipline;
-            writeln!(out, "{device} schedules by {discipline} at {rate}: {streams} streams and the rest")?;
+            writeln!(
+                out,
+                "{device} schedules by {discipline} at {rate}: {streams} streams and the rest"
+            )?;
         }
         KernelCommand::Detach { device } => detach(device).map_err(of_attach)?,
         KernelCommand::Show { device, json } => {
-            let report = Attached::open(device).and_then(|qdisc| qdisc.report()).map_err(of_open)?;
+            let report =
+                Attached::open(device).and_then(|qdisc| qdisc.report()).map_err(of_open)?;
             if *json {
                 writeln!(out, "{}", as_json(&report))?;
             } else {
@@ -42,7 +46,9 @@ pub(crate) fn command(command: &KernelCommand) -> Result<(), Failure> {
             }
         }
         KernelCommand::Bind { device, stream, filter } => {
-            Attached::open(device).and_then(|qdisc| qdisc.bind(stream, *filter)).map_err(of_open)?;
+            Attached::open(device)
+                .and_then(|qdisc| qdisc.bind(stream, *filter))
+                .map_err(of_open)?;
         }
         KernelCommand::Unbind { device, filter } => {
             Attached::open(device).and_then(|qdisc| qdisc.unbind(*filter)).map_err(of_open)?;
@@ -141,11 +147,7 @@ fn node(
         let filters = vec![filter];
         setup.streams.push(StreamSetup { filters, ..StreamSetup::new(&stream.name, contract) });
     }
-    if wrong.is_empty() {
-        Ok(())
-    } else {
-        Err(Failure::input(check::lines(&file.errors(wrong))))
-    }
+    if wrong.is_empty() { Ok(()) } else { Err(Failure::input(check::lines(&file.errors(wrong)))) }
 }
 
 /// `NAME,KEY=VALUE,...`.
@@ -292,7 +294,8 @@ mod tests {
 
     #[test]
     fn a_stream_reads() {
-        let read = stream("video,period=4ms,window=1/5,late=send,port=5004,mark=7,limit=9").unwrap();
+        let read =
+            stream("video,period=4ms,window=1/5,late=send,port=5004,mark=7,limit=9").unwrap();
         assert_eq!(read.contract.period, Span::from_millis(4));
         assert_eq!(read.contract.windows, Windows::Whole(Window { lose: 1, of: 5 }));
         assert_eq!((read.contract.late, read.limit, read.filters.len()), (Late::Send, 9, 2));

@@ -14,6 +14,8 @@
 #       --count               one processor on which 1 instruction takes 1 ns of guest time: then
 #                             what the guest measures in time is instructions, the same every time
 #       --log FILE            the kernel's log is kept there
+#   tools/kernel.sh test        the tests of place/kernel that need such a kernel, in one boot
+#   tools/kernel.sh bench       what a packet costs in Selvedge's qdisc, fq_codel and sch_fq
 #
 # In the guest: busybox, dash, tc; /proc, /sys, /sys/fs/bpf, /sys/fs/cgroup (version 2), tracefs; lo is
 # up; no disk, no network. Example:
@@ -172,7 +174,10 @@ run() {
       esac > "$tree/modules/$(printf '%03d' $order).ko"
     done < <(modprobe -d "$kernel" -S "$release" --show-depends "$module" | grep '^insmod')
   done
-  printf '%q ' "$@" > "$tree/command"
+  # Quoted as any POSIX shell reads it.
+  for one in "$@"; do
+    printf "'%s' " "${one//\'/\'\\\'\'}"
+  done > "$tree/command"
   cat > "$tree/init" << 'INIT'
 #!/bin/busybox sh
 /bin/busybox --install -s /bin
@@ -216,7 +221,35 @@ INIT
   return "$status"
 }
 
+# The path of a test's program, built.
+built() {
+  cargo test --locked -p selvedge-kernel --test "$1" --no-run 2>&1 |
+    sed -n 's/^ *Executable .*(\(.*\))$/\1/p'
+}
+
+tests() {
+  cd "$root" || exit
+  need cargo:rustup logger:bsdutils
+  cargo build --locked -p selvedge || exit
+  local replay attach
+  replay=$(built replay) && attach=$(built attach) && [ -n "$replay" ] && [ -n "$attach" ] || {
+    cargo test --locked -p selvedge-kernel --no-run
+    exit 1
+  }
+  run --mem 512 --timeout 900 --add "$replay:bin/replay" --add "$attach:bin/attach" \
+    --add target/debug/selvedge --add vectors:vectors --add "$(command -v logger):bin/bsdlogger" -- \
+    dash -c 'replay --ignored --nocapture --test-threads=1; one=$?
+      attach --ignored --nocapture --test-threads=1 && exit $one'
+}
+
 case ${1:-} in
+  test)
+    (tests)
+    status=$?
+    # Skipped is not failed.
+    [ "$status" -eq 77 ] && exit 0
+    exit "$status"
+    ;;
   fetch) fetch ;;
   run) shift; run "$@" ;;
   *) sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//p}' "$0" >&2; exit 2 ;;

@@ -22,8 +22,9 @@ struct packet {
 	struct sk_buff __kptr *skb;
 	u64 arrival;
 	u64 deadline; /* stated by the sender, or 0 */
-	u32 len;
-	u32 wire; /* what the rate counts: the IP packet */
+	/* Not two halves of a word: they would be written together, which the verifier refuses. */
+	u64 len;
+	u64 wire; /* what the rate counts: the IP packet */
 };
 
 struct queue {
@@ -404,7 +405,7 @@ struct sk_buff *BPF_PROG(selvedge_dequeue, struct Qdisc *sch)
 
 		if (state.free < from)
 			state.free = from;
-		state.free += (u64)p->wire * 1000000000ULL / setup.rate;
+		state.free += p->wire * 1000000000ULL / setup.rate;
 	}
 	obj_drop(p);
 	if (skb)

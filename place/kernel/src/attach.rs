@@ -133,7 +133,8 @@ pub(crate) fn register(
         let kind = format!("{KIND}{number}");
         let mut object = object::load(Purpose { kind: Some(&kind), ..purpose }, setup)?;
         let qdisc = map_mut(&mut object, QDISC_MAP);
-        let mut qdisc = qdisc.ok_or_else(|| failed("the program", io::ErrorKind::NotFound.into()))?;
+        let mut qdisc =
+            qdisc.ok_or_else(|| failed("the program", io::ErrorKind::NotFound.into()))?;
         match qdisc.attach_struct_ops() {
             Ok(link) => return Ok(Registered { device, number, object, link }),
             // Another mount of the BPF file system may hold one of this name.
@@ -228,13 +229,14 @@ fn sweep(device: &Device) {
         let stale = match crate::attached::owner(number) {
             Ok((netns, ifindex)) => {
                 netns == device.netns
-                    && device
-                        .netlink
-                        .root(ifindex)
-                        .is_ok_and(|root| root.is_none_or(|root| self::number(&root.kind) != Some(number)))
+                    && device.netlink.root(ifindex).is_ok_and(|root| {
+                        root.is_none_or(|root| self::number(&root.kind) != Some(number))
+                    })
             }
             // Without its setup nobody can use it; one that is just being made has one.
-            Err(why) => why.kind() == io::ErrorKind::NotFound && !folder(number).join(LINK).exists(),
+            Err(why) => {
+                why.kind() == io::ErrorKind::NotFound && !folder(number).join(LINK).exists()
+            }
         };
         if stale {
             unpin(&folder(number));

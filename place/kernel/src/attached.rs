@@ -87,9 +87,8 @@ impl Attached {
     pub fn open(device: &str) -> Result<Self, OpenError> {
         let device = Device::find(device)?;
         let number = device.ours()?;
-        let open = |file: &str| {
-            open(number, file).map_err(|(path, why)| OpenError::Pinned { path, why })
-        };
+        let open =
+            |file: &str| open(number, file).map_err(|(path, why)| OpenError::Pinned { path, why });
         let (setup, table, filters) = (open("setup")?, open("table")?, open("filters")?);
         Ok(Self { device, number, setup, table, filters })
     }
@@ -139,7 +138,8 @@ impl Attached {
         if let Some((_, taken)) = self.bound()?.into_iter().find(|&(known, _)| known == filter)
             && taken != index
         {
-            let taken = report.streams.get(taken as usize).map_or_else(String::new, |s| s.name.clone());
+            let taken =
+                report.streams.get(taken as usize).map_or_else(String::new, |s| s.name.clone());
             return Err(OpenError::Taken { filter, stream: taken });
         }
         self.filters

@@ -12,10 +12,14 @@ use crate::setup::{Filter, SetupError};
 #[derive(Debug, Error)]
 pub enum LoadError {
     /// The process may not.
-    #[error("loading BPF programs needs the right to: run as root (CAP_BPF, CAP_NET_ADMIN, CAP_PERFMON)")]
+    #[error(
+        "loading BPF programs needs the right to: run as root (CAP_BPF, CAP_NET_ADMIN, CAP_PERFMON)"
+    )]
     NotPermitted,
     /// The kernel has no BPF qdiscs.
-    #[error("this kernel ({release}) has no BPF qdiscs: {missing}; Linux 6.16 or later with CONFIG_NET_SCH_BPF=y has")]
+    #[error(
+        "this kernel ({release}) has no BPF qdiscs: {missing}; Linux 6.16 or later with CONFIG_NET_SCH_BPF=y has"
+    )]
     NoQdiscs {
         /// `uname -r`.
         release: String,
@@ -57,7 +61,9 @@ pub enum AttachError {
         devices: String,
     },
     /// It has the qdisc already.
-    #[error("{device} has Selvedge's qdisc already ({kind}); detach it first: selvedge kernel detach {device}")]
+    #[error(
+        "{device} has Selvedge's qdisc already ({kind}); detach it first: selvedge kernel detach {device}"
+    )]
     Already {
         /// The device.
         device: String,
@@ -106,7 +112,9 @@ pub enum AttachError {
         why: io::Error,
     },
     /// All numbers are taken.
-    #[error("there are {0} of Selvedge's qdiscs on this machine already, the most that there can be")]
+    #[error(
+        "there are {0} of Selvedge's qdiscs on this machine already, the most that there can be"
+    )]
     Full(u32),
 }
 

@@ -98,7 +98,11 @@ fn call(object: &Object, name: &'static str, context: &mut [u8]) -> Result<(), R
     let context_in = if context.is_empty() { None } else { Some(context) };
     let input = ProgramInput { context_in, ..ProgramInput::default() };
     let output = program.test_run(input).map_err(|error| failed(name, error))?;
-    if output.return_value as i32 == 0 { Ok(()) } else { Err(run(name, io::Error::other("refused"))) }
+    if output.return_value as i32 == 0 {
+        Ok(())
+    } else {
+        Err(run(name, io::Error::other("refused")))
+    }
 }
 
 pub(crate) fn run(what: &'static str, why: io::Error) -> ReplayError {

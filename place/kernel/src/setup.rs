@@ -237,10 +237,10 @@ impl Setup {
 
     /// The discipline's number in the programs.
     pub(crate) fn number(discipline: Discipline) -> Result<u32, SetupError> {
-        (0..).zip(Self::DISCIPLINES).find(|&(_, known)| known == discipline).map_or(
-            Err(SetupError::Discipline(discipline)),
-            |(number, _)| Ok(number),
-        )
+        (0..)
+            .zip(Self::DISCIPLINES)
+            .find(|&(_, known)| known == discipline)
+            .map_or(Err(SetupError::Discipline(discipline)), |(number, _)| Ok(number))
     }
 
     /// Whether it makes sense.
@@ -275,11 +275,8 @@ impl Setup {
 
     /// The streams, and then the rest.
     pub(crate) fn all(&self) -> impl Iterator<Item = StreamSetup> {
-        let rest = StreamSetup {
-            by_txtime: false,
-            limit: 10_000,
-            ..StreamSetup::new(REST, self.rest)
-        };
+        let rest =
+            StreamSetup { by_txtime: false, limit: 10_000, ..StreamSetup::new(REST, self.rest) };
         self.streams.iter().cloned().chain([rest])
     }
 
@@ -389,7 +386,9 @@ mod tests {
         let with = |streams: Vec<StreamSetup>| Setup { streams, ..Setup::default() };
         assert_eq!(check(with(vec![stream("a", &[Filter::Port(1)])])), Ok(()));
         let twice = vec![stream("a", &[Filter::Port(1)]), stream("b", &[Filter::Port(1)])];
-        assert!(check(with(twice)).unwrap_err().contains("port=1 is a filter of \"a\" and of \"b\""));
+        assert!(
+            check(with(twice)).unwrap_err().contains("port=1 is a filter of \"a\" and of \"b\"")
+        );
         assert!(check(with(vec![stream("a", &[]), stream("a", &[])])).is_err());
         assert!(check(with(vec![stream("", &[])])).is_err());
         assert!(check(with(vec![stream(&"x".repeat(32), &[])])).is_err());

@@ -11,13 +11,17 @@ use selvedge_sched::replay::Trace;
 use selvedge_sched::trace::generate::{Kind, Wanted, trace};
 use selvedge_sched::trace::{Printer, run};
 
-/// Generated traces for each discipline.
+/// Generated traces for dwcs; a fifth of them for each other discipline.
 const GENERATED: u64 = 200;
 
 /// The committed vectors, or where the machine that runs the tests has them.
 fn vectors() -> PathBuf {
     let beside = PathBuf::from("/vectors");
-    if beside.is_dir() { beside } else { PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../vectors") }
+    if beside.is_dir() {
+        beside
+    } else {
+        PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../vectors")
+    }
 }
 
 fn lines(trace: &Trace, outcome: &Outcome) -> String {
@@ -70,8 +74,13 @@ fn generated(discipline: Discipline, count: u64) -> impl Iterator<Item = (String
         let kind = kinds[(n % kinds.len() as u64) as usize];
         let streams = (n % 3 == 0).then_some(1 + (n * 7 % 32) as u32);
         let seed = 9000 + n;
-        let wanted =
-            Wanted { seed, discipline: Some(discipline), kind: Some(kind), streams, ticks: Some(60) };
+        let wanted = Wanted {
+            seed,
+            discipline: Some(discipline),
+            kind: Some(kind),
+            streams,
+            ticks: Some(60),
+        };
         (format!("{discipline} {} seed {seed}", kind.name()), trace(&wanted))
     })
 }
@@ -83,7 +92,8 @@ fn every_vector_has_the_same_lines_in_the_kernel() {
     assert!(vectors.len() >= 60, "{} vectors", vectors.len());
     for discipline in Setup::DISCIPLINES {
         let replay = Replay::load(discipline).unwrap();
-        for (name, trace, expected) in vectors.iter().filter(|(_, t, _)| t.discipline == discipline) {
+        for (name, trace, expected) in vectors.iter().filter(|(_, t, _)| t.discipline == discipline)
+        {
             assert_same(name, &lines(trace, &replay.run(trace).unwrap()), expected);
         }
     }
@@ -96,7 +106,9 @@ fn generated_traces_have_the_same_lines_in_the_kernel() {
     let (mut sent, mut late, mut dropped, mut violations, mut widest) = (0, 0, 0, 0, 0);
     for discipline in Setup::DISCIPLINES {
         let replay = Replay::load(discipline).unwrap();
-        for (name, trace) in generated(discipline, GENERATED) {
+        let dwcs = discipline == Discipline::Dwcs;
+        let count = if dwcs { GENERATED } else { GENERATED / 5 };
+        for (name, trace) in generated(discipline, count) {
             let outcome = replay.run(&trace).unwrap();
             assert_same(&name, &lines(&trace, &outcome), &software(&trace));
             widest = widest.max(trace.streams.len());
@@ -109,7 +121,7 @@ fn generated_traces_have_the_same_lines_in_the_kernel() {
         }
     }
     println!("{sent} sent, {late} of them late, {dropped} dropped, {violations} violations");
-    assert!(widest >= 32 && late > 1000 && dropped > 1000 && violations > 1000);
+    assert!(widest >= 32 && late > 500 && dropped > 1000 && violations > 1000);
 }
 
 #[test]
@@ -127,7 +139,9 @@ fn real_packets_through_the_qdisc_have_the_same_lines() {
         assert_same(name, &lines(trace, &outcome), &software(trace));
         // What comes out of the device is what was decided, in that order.
         let decided = outcome.events.iter().filter_map(|event| match event.happening {
-            selvedge_sched::replay::Happening::Send { frame, .. } => Some((frame.stream, frame.seq)),
+            selvedge_sched::replay::Happening::Send { frame, .. } => {
+                Some((frame.stream, frame.seq))
+            }
             _ => None,
         });
         assert_eq!(received, decided.collect::<Vec<_>>(), "{name}");
