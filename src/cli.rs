@@ -68,6 +68,10 @@ pub(crate) enum Command {
                             plots\n  selvedge repro --all --kind V --quick"
     )]
     Repro(ReproArgs),
+    /// Say which placements work on this machine and what the others lack, by trying them
+    #[command(after_help = "Example:\n  selvedge doctor\n  \
+                            selvedge doctor --json | jq .placements")]
+    Doctor(DoctorArgs),
     /// Schedule a device's packets in the kernel, for any program
     #[cfg(feature = "kernel")]
     #[command(subcommand)]
@@ -230,6 +234,13 @@ impl ReproKind {
             Self::M => Kind::Model,
         }
     }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DoctorArgs {
+    /// Print as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]

@@ -6,6 +6,7 @@ mod check;
 mod cli;
 #[cfg(feature = "gstreamer")]
 mod demo;
+mod doctor;
 mod input;
 #[cfg(feature = "kernel")]
 mod kernel;
@@ -45,6 +46,7 @@ fn main() -> ExitCode {
         Command::Bench(args) => bench::command(&args),
         #[cfg(feature = "kernel")]
         Command::Kernel(command) => kernel::command(&command),
+        Command::Doctor(args) => doctor::command(&args),
         Command::Repro(args) => repro::command(&args),
     };
     match done {

@@ -242,7 +242,16 @@ tests() {
       attach --ignored --nocapture --test-threads=1 && exit $one'
 }
 
+bench() {
+  cd "$root" || exit
+  cargo build --locked --release -p selvedge-kernel --example qdisc_cost || exit
+  local program=target/release/examples/qdisc_cost
+  echo 'Instructions, counted:'
+  run --count --mem 512 --timeout 900 --module sch_fq --add "$program" -- qdisc_cost instructions
+}
+
 case ${1:-} in
+  bench) (bench) ;;
   test)
     (tests)
     status=$?

@@ -265,3 +265,28 @@ pub(crate) fn now() -> Instant {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     Instant((time.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(time.tv_nsec as u64))
 }
+
+/// Tries what [`attach`](attach()) needs, on no device: loads the program, makes the qdisc known and takes
+/// it away again. Its name, as proof.
+///
+/// # Errors
+/// As `attach`.
+pub fn probe() -> Result<String, AttachError> {
+    object::supported()?;
+    bpf_fs()?;
+    let purpose = Purpose { discipline: Setup::default().discipline, replaying: false, kind: None };
+    let mut last = None;
+    // Another process may be trying as well.
+    for number in 0..8 {
+        let kind = format!("{KIND}-try{number}");
+        let bytes = Setup::default().bytes(0, 0);
+        let mut object = object::load(Purpose { kind: Some(&kind), ..purpose }, &bytes)?;
+        let qdisc = map_mut(&mut object, QDISC_MAP);
+        let mut qdisc = qdisc.ok_or_else(|| failed("the program", io::ErrorKind::NotFound.into()))?;
+        match qdisc.attach_struct_ops() {
+            Ok(_) => return Ok(kind),
+            Err(error) => last = Some(object::refused(error)),
+        }
+    }
+    Err(last.map_or(AttachError::Full(QDISCS_MAX), AttachError::Load))
+}

@@ -22,7 +22,7 @@ mod packets;
 mod replay;
 mod setup;
 
-pub use attach::{attach, detach};
+pub use attach::{attach, detach, probe};
 pub use attached::{Attached, Report, StreamReport};
 pub use error::{AttachError, LoadError, OpenError, ReplayError};
 pub use packets::{PacketReplay, Received};

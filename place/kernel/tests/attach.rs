@@ -430,3 +430,20 @@ fn a_qdisc_removed_by_others_is_swept_up() {
     lo.give_back();
     assert!(!std::path::Path::new("/sys/fs/bpf/selvedge").exists());
 }
+
+#[test]
+#[ignore = "needs a kernel with BPF qdiscs: tools/kernel.sh test"]
+fn the_doctor_tries_the_qdisc_and_leaves_nothing() {
+    let before = qdiscs();
+    let output = run("selvedge", &["doctor", "--json"]);
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{said}");
+    for placement in ["kernel packets", "kernel CPU", "inline"] {
+        let works = format!("\"placement\":\"{placement}\",\"works\":true}}");
+        assert!(said.contains(&works), "{placement}: {said}");
+    }
+    assert_eq!(qdiscs(), before);
+    let nobody = Command::new("selvedge").arg("doctor").uid(65_534).gid(65_534).output().unwrap();
+    let said = String::from_utf8(nobody.stdout).unwrap();
+    assert!(nobody.status.success() && said.contains("kernel packets, BPF qdisc: run as root"), "{said}");
+}
