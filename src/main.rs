@@ -6,7 +6,10 @@ mod check;
 mod cli;
 #[cfg(feature = "gstreamer")]
 mod demo;
+mod doctor;
 mod input;
+#[cfg(feature = "kernel")]
+mod kernel;
 mod play;
 mod repro;
 #[cfg(feature = "gstreamer")]
@@ -41,6 +44,9 @@ fn main() -> ExitCode {
         Command::Admit(args) => admit::command(&args),
         Command::Trace(command) => trace::command(&command),
         Command::Bench(args) => bench::command(&args),
+        #[cfg(feature = "kernel")]
+        Command::Kernel(command) => kernel::command(&command),
+        Command::Doctor(args) => doctor::command(&args),
         Command::Repro(args) => repro::command(&args),
     };
     match done {

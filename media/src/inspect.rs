@@ -50,6 +50,15 @@ pub fn frames(path: &Path) -> Result<Vec<WireFrame>, SourceError> {
     Ok(list.0)
 }
 
+/// GStreamer's version, if it starts and has elements of each package that sources need.
+///
+/// # Errors
+/// [`SourceError::Pipeline`] if it does not start, [`SourceError::CodecAbsent`] for an element that
+/// is not installed.
+pub fn version() -> Result<String, SourceError> {
+    crate::source::version(&["qtdemux", "tsdemux", "h264parse", "rtph264pay", "avdec_h264"])
+}
+
 /// Finds what is wrong with the description of a source, as far as that can be told without
 /// starting it: options, elements that are not installed, a launch line that makes no sense. Files
 /// and devices are not looked for.

@@ -77,6 +77,16 @@ enum Make {
     Launch { line: String },
 }
 
+/// GStreamer's version, if it starts and these elements are installed.
+///
+/// # Errors
+/// [`SourceError::Pipeline`], [`SourceError::CodecAbsent`].
+pub(crate) fn version(wanted: &[&str]) -> Result<String, SourceError> {
+    elements::init()?;
+    wanted.iter().try_for_each(|factory| elements::make(factory).map(drop))?;
+    Ok(gstreamer::version_string().to_string())
+}
+
 /// Finds what is wrong with a source's description, without starting anything.
 pub(crate) fn check(uri: &SourceUri) -> Result<(), SourceError> {
     elements::init()?;

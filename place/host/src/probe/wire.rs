@@ -1,0 +1,161 @@
+//! Probes of sending: many packets a call, times with packets, rings shared with the kernel.
+
+use std::io;
+use std::net::UdpSocket;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::time::Duration;
+
+use super::{Missing, Outcome};
+
+/// Two sockets on the loopback, the first connected to the second.
+fn pair() -> io::Result<(UdpSocket, UdpSocket)> {
+    let receiver = UdpSocket::bind("127.0.0.1:0")?;
+    receiver.set_read_timeout(Some(Duration::from_secs(5)))?;
+    let sender = UdpSocket::bind("127.0.0.1:0")?;
+    sender.connect(receiver.local_addr()?)?;
+    Ok((sender, receiver))
+}
+
+const LOOPBACK: &str = "bring the loopback up: ip link set lo up";
+
+fn set<T>(socket: &impl AsRawFd, level: i32, option: i32, value: &T) -> bool {
+    let len = size_of::<T>() as libc::socklen_t;
+    // SAFETY: the kernel reads `len` bytes of `value`, which is plain data and lives through the call.
+    unsafe {
+        libc::setsockopt(socket.as_raw_fd(), level, option, std::ptr::from_ref(value).cast(), len) == 0
+    }
+}
+
+/// One call, many packets cut by the kernel.
+#[must_use]
+pub fn gso() -> Outcome {
+    const REMEDY: &str = "use Linux 4.18 or later; the engine sends by sendmmsg until then";
+    let (sender, receiver) = pair().map_err(|why| Missing::new(why, LOOPBACK))?;
+    if !set(&sender, libc::SOL_UDP, libc::UDP_SEGMENT, &100_i32) {
+        return Err(Missing::last(REMEDY));
+    }
+    sender.send(&[7; 250]).map_err(|why| Missing::new(why, REMEDY))?;
+    let mut buffer = [0; 2000];
+    let mut sizes = Vec::new();
+    for _ in 0..3 {
+        sizes.push(receiver.recv(&mut buffer).map_err(|why| Missing::new(why, REMEDY))?);
+    }
+    if sizes == [100, 100, 50] {
+        Ok("UDP_SEGMENT cut 250 bytes into 100, 100 and 50".to_owned())
+    } else {
+        Err(Missing::new(format!("250 bytes came out as {sizes:?}"), REMEDY))
+    }
+}
+
+/// One call, many packets.
+#[must_use]
+pub fn sendmmsg() -> Outcome {
+    let (sender, receiver) = pair().map_err(|why| Missing::new(why, LOOPBACK))?;
+    let payload = [7_u8; 10];
+    let mut io = libc::iovec { iov_base: payload.as_ptr().cast_mut().cast(), iov_len: payload.len() };
+    // SAFETY: plain data, for which all bytes zero are a valid value.
+    let mut messages: [libc::mmsghdr; 2] = unsafe { std::mem::zeroed() };
+    for message in &mut messages {
+        message.msg_hdr.msg_iov = &raw mut io;
+        message.msg_hdr.msg_iovlen = 1;
+    }
+    // SAFETY: two messages whose one part each lives through the call; it is only read.
+    let sent = unsafe { libc::sendmmsg(sender.as_raw_fd(), messages.as_mut_ptr(), 2, 0) };
+    if sent != 2 {
+        return Err(Missing::last("allow sendmmsg in the sandbox"));
+    }
+    let mut buffer = [0; 100];
+    for _ in 0..2 {
+        receiver.recv(&mut buffer).map_err(|why| Missing::new(why, LOOPBACK))?;
+    }
+    Ok("two packets by one call, both came".to_owned())
+}
+
+/// A time with each packet, which the kernel's qdisc takes as its deadline.
+#[must_use]
+pub fn txtime() -> Outcome {
+    let (sender, _) = pair().map_err(|why| Missing::new(why, LOOPBACK))?;
+    let option = libc::sock_txtime { clockid: libc::CLOCK_MONOTONIC, flags: 0 };
+    if set(&sender, libc::SOL_SOCKET, libc::SO_TXTIME, &option) {
+        Ok("SO_TXTIME on CLOCK_MONOTONIC granted".to_owned())
+    } else {
+        Err(Missing::last("use Linux 4.19 or later"))
+    }
+}
+
+/// A socket for whole frames, on the loopback, in copy mode.
+#[must_use]
+pub fn af_xdp() -> Outcome {
+    const REMEDY: &str = "run as root or with CAP_NET_RAW, CAP_NET_ADMIN and CAP_IPC_LOCK, on a \
+                          kernel with CONFIG_XDP_SOCKETS=y";
+    const CHUNKS: usize = 16;
+    const CHUNK: usize = 4096;
+    // SAFETY: no pointers.
+    let fd = unsafe { libc::socket(libc::AF_XDP, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
+    if fd < 0 {
+        return Err(Missing::last(REMEDY));
+    }
+    // SAFETY: just made, and nobody else's.
+    let socket = unsafe { OwnedFd::from_raw_fd(fd) };
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    let (protection, len) = (libc::PROT_READ | libc::PROT_WRITE, CHUNKS * CHUNK);
+    // SAFETY: a new mapping wherever the kernel likes.
+    let memory = unsafe { libc::mmap(std::ptr::null_mut(), len, protection, flags, -1, 0) };
+    if memory == libc::MAP_FAILED {
+        return Err(Missing::last("free some memory"));
+    }
+    let tried = bind_xdp(&socket, memory as u64, len as u64, CHUNK as u32);
+    let outcome = if tried {
+        Ok("bound to lo in copy mode; zero-copy depends on the device's driver".to_owned())
+    } else {
+        Err(Missing::last(REMEDY))
+    };
+    drop(socket);
+    // SAFETY: mapped above; the socket that used it is closed.
+    unsafe { libc::munmap(memory, len) };
+    outcome
+}
+
+fn bind_xdp(socket: &OwnedFd, addr: u64, len: u64, chunk_size: u32) -> bool {
+    // SAFETY: plain data, for which all bytes zero are a valid value.
+    let mut umem: libc::xdp_umem_reg = unsafe { std::mem::zeroed() };
+    (umem.addr, umem.len, umem.chunk_size) = (addr, len, chunk_size);
+    // SAFETY: the name is a C string.
+    let lo = unsafe { libc::if_nametoindex(c"lo".as_ptr()) };
+    // SAFETY: plain data, for which all bytes zero are a valid value.
+    let mut address: libc::sockaddr_xdp = unsafe { std::mem::zeroed() };
+    address.sxdp_family = libc::AF_XDP as u16;
+    address.sxdp_flags = libc::XDP_COPY;
+    address.sxdp_ifindex = lo;
+    let rings =
+        [libc::XDP_UMEM_FILL_RING, libc::XDP_UMEM_COMPLETION_RING, libc::XDP_TX_RING];
+    set(socket, libc::SOL_XDP, libc::XDP_UMEM_REG, &umem)
+        && rings.iter().all(|&ring| set(socket, libc::SOL_XDP, ring, &16_u32))
+        // SAFETY: the kernel reads an address of that length, which lives through the call.
+        && unsafe {
+            libc::bind(
+                socket.as_raw_fd(),
+                (&raw const address).cast(),
+                size_of_val(&address) as libc::socklen_t,
+            ) == 0
+        }
+}
+
+/// A ring of requests.
+#[must_use]
+pub fn io_uring() -> Outcome {
+    const PARAMS: usize = 120;
+    let mut params = [0_u64; PARAMS / 8];
+    // SAFETY: the kernel reads and writes PARAMS bytes, the size of `struct io_uring_params`.
+    let fd = unsafe { libc::syscall(libc::SYS_io_uring_setup, 4, params.as_mut_ptr()) };
+    if fd < 0 {
+        return Err(Missing::last(
+            "allow it: sysctl kernel.io_uring_disabled=0, and in a container's seccomp profile; \
+             Linux 5.1 or later",
+        ));
+    }
+    // SAFETY: just made, and nobody else's.
+    drop(unsafe { OwnedFd::from_raw_fd(fd as i32) });
+    // Features are the sixth word.
+    Ok(format!("a ring was made; features {:#x}", (params[2] >> 32) as u32))
+}

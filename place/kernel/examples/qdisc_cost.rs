@@ -1,0 +1,101 @@
+//! What a packet costs in Selvedge's qdisc, beside others: small datagrams over the loopback, one by
+//! one, the same for each qdisc; less what they cost without any. Where time is counted in
+//! instructions (`tools/kernel.sh bench`) the unit is instructions, else nanoseconds.
+//! Changes the loopback's qdisc: for a virtual machine or a network namespace of one's own.
+
+#![allow(clippy::disallowed_methods, reason = "a measurement reads the clock")]
+
+use std::error::Error;
+use std::net::UdpSocket;
+use std::process::Command;
+use std::time::Instant;
+
+use selvedge_kernel::{Filter, Setup, StreamSetup, attach, detach};
+use selvedge_stream::{Contract, Window};
+use selvedge_units::Span;
+
+const ROUNDS: usize = 7;
+const PACKETS: usize = 500;
+const STREAMS_MOST: usize = 64;
+const OTHERS: [&str; 3] = ["pfifo", "fq_codel", "fq"];
+/// Streams, and whether each has filters; otherwise all packets belong to the rest.
+const OURS: [(usize, bool); 5] = [(1, true), (4, true), (16, true), (64, true), (64, false)];
+
+type Result<T> = std::result::Result<T, Box<dyn Error>>;
+
+fn main() -> Result<()> {
+    let unit = std::env::args().nth(1).unwrap_or_else(|| "ns".to_owned());
+    let receiver = UdpSocket::bind("127.0.0.1:0")?;
+    let senders: Vec<UdpSocket> = (0..STREAMS_MOST)
+        .map(|_| {
+            let socket = UdpSocket::bind("127.0.0.1:0")?;
+            socket.connect(receiver.local_addr()?)?;
+            Ok(socket)
+        })
+        .collect::<Result<_>>()?;
+    // Each round measures all of them, so that what else the machine does is in each alike.
+    let mut plain = Vec::new();
+    let mut costs = vec![Vec::new(); OTHERS.len() + OURS.len()];
+    for _ in 0..ROUNDS {
+        let none = measure(&receiver, &senders)?;
+        plain.push(none);
+        for (cost, kind) in costs.iter_mut().zip(OTHERS) {
+            tc(&["qdisc", "add", "dev", "lo", "root", kind])?;
+            cost.push(measure(&receiver, &senders)? - none);
+            tc(&["qdisc", "del", "dev", "lo", "root"])?;
+        }
+        for (cost, (streams, filtered)) in costs.iter_mut().skip(OTHERS.len()).zip(OURS) {
+            attach("lo", &setup(streams, &senders, filtered)?)?;
+            let measured = measure(&receiver, &senders);
+            detach("lo")?;
+            cost.push(measured? - none);
+        }
+    }
+    println!("{:<36}{:>7.0} {unit} a packet, sent and received", "no qdisc", median(&mut plain));
+    let costs: Vec<f64> = costs.iter_mut().map(|rounds| median(rounds)).collect();
+    println!("{:<36}{unit:>7} {:>11} {:>7}", "beyond that", "x fq_codel", "x fq");
+    let ours = OURS.map(|(streams, filtered)| {
+        format!("selvedge, {streams} streams{}", if filtered { " by port" } else { ", the rest" })
+    });
+    for (name, cost) in OTHERS.map(str::to_owned).iter().chain(&ours).zip(&costs) {
+        println!("{name:<36}{cost:>7.0} {:>11.2} {:>7.2}", cost / costs[1], cost / costs[2]);
+    }
+    Ok(())
+}
+
+fn median(rounds: &mut [f64]) -> f64 {
+    rounds.sort_unstable_by(f64::total_cmp);
+    rounds[rounds.len() / 2]
+}
+
+/// A packet, sent and received: the mean of many, after some to warm up.
+fn measure(receiver: &UdpSocket, senders: &[UdpSocket]) -> Result<f64> {
+    let mut buffer = [0; 300];
+    let mut began = Instant::now();
+    for packet in 0..PACKETS + STREAMS_MOST {
+        if packet == STREAMS_MOST {
+            began = Instant::now();
+        }
+        senders[packet % senders.len()].send(&[0; 200])?;
+        receiver.recv(&mut buffer)?;
+    }
+    Ok(began.elapsed().as_nanos() as f64 / PACKETS as f64)
+}
+
+fn setup(streams: usize, senders: &[UdpSocket], filtered: bool) -> Result<Setup> {
+    let mut setup = Setup::default();
+    for (n, chunk) in senders.chunks(senders.len() / streams).enumerate() {
+        let contract = Contract::new(Span::from_millis(40), Window { lose: 1, of: 5 });
+        let mut stream = StreamSetup::new(&format!("s{n}"), contract);
+        for sender in chunk.iter().filter(|_| filtered) {
+            stream.filters.push(Filter::SourcePort(sender.local_addr()?.port()));
+        }
+        setup.streams.push(stream);
+    }
+    Ok(setup)
+}
+
+fn tc(arguments: &[&str]) -> Result<()> {
+    let status = Command::new("tc").args(arguments).status()?;
+    if status.success() { Ok(()) } else { Err(format!("tc {arguments:?}: {status}").into()) }
+}

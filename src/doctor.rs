@@ -1,0 +1,245 @@
+//! `selvedge doctor`: which placements work on this machine and what the others lack, found out by
+//! trying each; nothing stays changed.
+
+use std::io::Write;
+use std::process::Command;
+
+use selvedge_host::probe::{self, Missing, Outcome};
+use serde::Serialize;
+
+use crate::cli::{DoctorArgs, Failure};
+use crate::table::{Align, Table};
+
+/// A thing that was tried.
+struct Trial {
+    placement: &'static str,
+    part: &'static str,
+    /// Whether the placement needs it; what it does not need makes it better.
+    needed: bool,
+    outcome: Outcome,
+}
+
+#[derive(Serialize)]
+struct TrialJson<'a> {
+    placement: &'a str,
+    part: &'a str,
+    needed: bool,
+    works: bool,
+    found: &'a str,
+    remedy: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+struct PlacementJson<'a> {
+    placement: &'a str,
+    works: bool,
+    complete: bool,
+}
+
+pub(crate) fn command(args: &DoctorArgs) -> Result<(), Failure> {
+    let trials = trials();
+    let mut out = std::io::stdout().lock();
+    if args.json {
+        let trials_json: Vec<TrialJson<'_>> = trials.iter().map(as_json).collect();
+        let all = serde_json::json!({
+            "kernel": release(),
+            "placements": placements(&trials),
+            "cpu_scheduling": cpu_scheduling(&trials),
+            "trials": trials_json,
+        });
+        writeln!(out, "{all}")?;
+    } else {
+        write!(out, "{}", as_text(&trials))?;
+    }
+    Ok(())
+}
+
+/// All trials, in the order in which they are shown.
+fn trials() -> Vec<Trial> {
+    let trial = |placement, part, needed, outcome| Trial { placement, part, needed, outcome };
+    vec![
+        trial("inline", "sending", true, probe::sendmmsg()),
+        trial("inline", "GSO", false, probe::gso()),
+        trial("inline", "wake-ups", false, probe::wake_ups()),
+        trial("coprocessor", "shared memory", true, probe::shared_memory()),
+        trial("coprocessor", "core of its own", false, probe::pin()),
+        trial("coprocessor", "locked memory", false, probe::lock_memory()),
+        trial("coprocessor", "SCHED_FIFO", false, probe::fifo()),
+        trial("coprocessor", "SCHED_DEADLINE", false, probe::deadline()),
+        trial("coprocessor", "io_uring (path C)", false, probe::io_uring()),
+        trial("kernel packets", "BPF qdisc", true, qdisc()),
+        trial("kernel packets", "deadlines (SO_TXTIME)", false, probe::txtime()),
+        trial("kernel CPU", "sched_ext", true, probe::sched_ext()),
+        trial("AF_XDP", "socket", true, probe::af_xdp()),
+        trial("hardware", "Verilator", true, tool("verilator", "--version", "verilator")),
+        trial("hardware", "C++ compiler", true, tool("g++", "--version", "g++")),
+        trial("hardware", "Yosys", false, tool("yosys", "-V", "yosys")),
+        trial("hardware", "nextpnr", false, tool("nextpnr-ice40", "--version", "nextpnr-ice40")),
+        trial("hardware", "Icarus", false, tool("iverilog", "-V", "iverilog")),
+        trial("media", "GStreamer", true, media()),
+        trial("kernel tests", "QEMU", true, tool("qemu-system-x86_64", "--version", "qemu-system-x86")),
+        trial("kernel tests", "busybox", true, tool("busybox", "--help", "busybox-static")),
+        trial("kernel tests", "cpio", true, tool("cpio", "--version", "cpio")),
+    ]
+}
+
+#[cfg(feature = "kernel")]
+fn qdisc() -> Outcome {
+    use selvedge_kernel::{AttachError, LoadError};
+    match selvedge_kernel::probe() {
+        Ok(kind) => Ok(format!("loaded, registered as {kind}, and taken away again")),
+        Err(error) => {
+            let remedy = match &error {
+                AttachError::Load(LoadError::NotPermitted) => "run as root",
+                AttachError::Load(LoadError::NoQdiscs { .. }) => {
+                    "boot Linux 6.16 or later with CONFIG_NET_SCH_BPF=y and BTF (Debian 13's \
+                     backports have it)"
+                }
+                AttachError::NoBpfFs(_) => "mount -t bpf bpf /sys/fs/bpf",
+                _ => "report this, with the kernel's release",
+            };
+            Err(Missing::new(error, remedy))
+        }
+    }
+}
+
+#[cfg(not(feature = "kernel"))]
+fn qdisc() -> Outcome {
+    Err(Missing::new("this build is without it", "build with the feature `kernel` (needs clang 16)"))
+}
+
+#[cfg(feature = "gstreamer")]
+fn media() -> Outcome {
+    match selvedge_media::inspect::version() {
+        Ok(version) => Ok(version),
+        Err(why) => Err(Missing::new(why, "install the packages that tools/packages.txt names")),
+    }
+}
+
+#[cfg(not(feature = "gstreamer"))]
+fn media() -> Outcome {
+    Err(Missing::new("this build is without it", "build with the feature `gstreamer`"))
+}
+
+/// A program that says its version.
+fn tool(program: &str, argument: &str, package: &str) -> Outcome {
+    let install = format!("install the Debian package {package}");
+    let output = Command::new(program).arg(argument).stdin(std::process::Stdio::null()).output();
+    let output = output.map_err(|why| Missing::new(format!("{program}: {why}"), &install))?;
+    // Some say it to the one side, some to the other, and busybox by a status of its own.
+    let said = [output.stdout, output.stderr].concat();
+    let said = String::from_utf8_lossy(&said);
+    let first = said.lines().map(str::trim).find(|line| !line.is_empty());
+    match first {
+        Some(line) if output.status.success() => Ok(line.chars().take(80).collect()),
+        _ => Err(Missing::new(format!("{program} {argument}: {}", output.status), &install)),
+    }
+}
+
+fn release() -> String {
+    let text = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    text.trim().to_owned()
+}
+
+/// Each placement: whether all works that it needs, and all that there is to it.
+fn placements(trials: &[Trial]) -> Vec<PlacementJson<'static>> {
+    let mut found: Vec<PlacementJson<'static>> = Vec::new();
+    for Trial { placement, needed, outcome, .. } in trials {
+        if found.last().is_none_or(|last| last.placement != *placement) {
+            found.push(PlacementJson { placement, works: true, complete: true });
+        }
+        if let Some(last) = found.last_mut() {
+            last.works &= !needed || outcome.is_ok();
+            last.complete &= outcome.is_ok();
+        }
+    }
+    found
+}
+
+/// What CPU scheduling would use here, the best first.
+fn cpu_scheduling(trials: &[Trial]) -> &'static str {
+    let works = |part: &str| trials.iter().any(|trial| trial.part == part && trial.outcome.is_ok());
+    ["sched_ext", "SCHED_DEADLINE", "SCHED_FIFO"]
+        .into_iter()
+        .find(|part| works(part))
+        .unwrap_or("none")
+}
+
+fn as_json(trial: &Trial) -> TrialJson<'_> {
+    let Trial { placement, part, needed, outcome } = trial;
+    let (found, remedy) = match outcome {
+        Ok(found) => (found, None),
+        Err(Missing { why, remedy }) => (why, Some(remedy.as_str())),
+    };
+    TrialJson { placement, part, needed: *needed, works: outcome.is_ok(), found, remedy }
+}
+
+fn as_text(trials: &[Trial]) -> String {
+    let mut table = Table::new(&[
+        ("placement", Align::Left),
+        ("part", Align::Left),
+        ("works", Align::Left),
+        ("found", Align::Left),
+    ]);
+    let mut advice = String::new();
+    let mut before = "";
+    for Trial { placement, part, needed, outcome } in trials {
+        let name = if before == *placement { "" } else { placement };
+        before = placement;
+        let (works, found) = match outcome {
+            Ok(found) => ("yes", found.clone()),
+            Err(Missing { why, remedy }) => {
+                advice.push_str(&format!("{placement}, {part}: {remedy}.\n"));
+                // All of it, but on one line.
+                (if *needed { "no" } else { "without" }, why.lines().next().unwrap_or_default().to_owned())
+            }
+        };
+        table.row([name, part, works, &found]);
+    }
+    let mut text = format!("Linux {}\n\n{table}", release());
+    let names = |wanted: bool| {
+        let names = placements(trials).into_iter().filter(|p| p.works == wanted);
+        let names: Vec<&str> = names.map(|p| p.placement).collect();
+        if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+    };
+    text.push_str(&format!("\nworks: {}\nlacks something: {}\n", names(true), names(false)));
+    text.push_str(&format!("CPU scheduling would use: {}\n", cpu_scheduling(trials)));
+    if !advice.is_empty() {
+        text.push_str(&format!("\nWhat would help:\n{advice}"));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn trial(placement: &'static str, part: &'static str, needed: bool, works: bool) -> Trial {
+        let outcome = if works { Ok("fine".into()) } else { Err(Missing::new("it broke", "mend it")) };
+        Trial { placement, part, needed, outcome }
+    }
+
+    #[test]
+    fn a_placement_works_if_all_that_it_needs_does() {
+        let trials = [
+            trial("a", "one", true, true),
+            trial("a", "SCHED_DEADLINE", false, false),
+            trial("b", "sched_ext", true, false),
+            trial("b", "SCHED_FIFO", false, true),
+        ];
+        let found = placements(&trials);
+        assert!(found[0].works && !found[0].complete && !found[1].works);
+        assert_eq!(cpu_scheduling(&trials), "SCHED_FIFO");
+        let text = as_text(&trials);
+        assert!(text.contains("works: a\nlacks something: b\n"), "{text}");
+        assert!(text.contains("b, sched_ext: mend it."), "{text}");
+    }
+
+    #[test]
+    fn a_tool_that_is_not_there_is_said() {
+        let missing = tool("selvedge-no-such-tool", "--version", "some-package").unwrap_err();
+        assert!(missing.why.contains("selvedge-no-such-tool"));
+        assert_eq!(missing.remedy, "install the Debian package some-package");
+        assert!(tool("true", "x", "coreutils").is_err(), "it says nothing");
+    }
+}
