@@ -19,6 +19,8 @@ mod check;
 pub mod ebpf;
 mod environment;
 mod form;
+#[cfg(feature = "generate")]
+pub mod generate;
 mod lex;
 pub mod limits;
 mod memory;

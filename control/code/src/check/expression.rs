@@ -72,10 +72,6 @@ impl<'a> Checker<'a> {
 
     /// Something that is tested for not being zero.
     pub(super) fn condition(&mut self, expr: &Expr<'a>) -> Result<Form, Mistake> {
-        if let ExprKind::Assign(None, ..) = expr.kind {
-            let remedy = "write \"==\" to compare, or assign before";
-            return Err(Mistake::new(expr.at, "this assigns where a condition is", remedy));
-        }
         let value = self.value(expr)?;
         Ok(self.truth(value))
     }

@@ -77,6 +77,17 @@ impl<'a> Parser<'a, '_> {
         Ok(inside)
     }
 
+    /// What an `if` or a loop asks; `if (a = b)` is refused, `if ((a = b))` is not.
+    pub(super) fn condition(&mut self, place: &str) -> Parsed<Expr<'a>> {
+        let doubled = matches!(self.token_after().kind, Kind::Sign("("));
+        let inside = self.in_parentheses(place)?;
+        if let (ExprKind::Assign(None, ..), false) = (&inside.kind, doubled) {
+            let remedy = "write \"==\" to compare, or a second pair of parentheses to assign";
+            return Err(Mistake::new(inside.at, "this assigns where a condition is", remedy));
+        }
+        Ok(inside)
+    }
+
     /// The whole, with commas.
     pub(super) fn expression(&mut self) -> Parsed<Expr<'a>> {
         let mut all = self.assignment()?;

@@ -345,14 +345,14 @@ impl<'a> Parser<'a, '_> {
         match word {
             "if" => {
                 self.at += 1;
-                let condition = self.in_parentheses("behind if")?;
+                let condition = self.condition("behind if")?;
                 let then = self.one()?;
                 let other = if self.takes_word("else") { Some(self.one()?) } else { None };
                 to.push(Statement::If(condition, then, other));
             }
             "while" => {
                 self.at += 1;
-                let condition = Some(self.in_parentheses("behind while")?);
+                let condition = Some(self.condition("behind while")?);
                 let body = self.one()?;
                 let (first, step, at) = (Vec::new(), None, token.at);
                 to.push(Statement::Loop(Loop { first, test_first: true, condition, step, body, at }));
@@ -363,7 +363,7 @@ impl<'a> Parser<'a, '_> {
                 if !self.takes_word("while") {
                     return Err(self.unexpected("behind do", "write \"while (CONDITION);\""));
                 }
-                let condition = Some(self.in_parentheses("behind while")?);
+                let condition = Some(self.condition("behind while")?);
                 self.expect(";", "behind do and while")?;
                 let (first, step, at) = (Vec::new(), None, token.at);
                 to.push(Statement::Loop(Loop { first, test_first: false, condition, step, body, at }));
