@@ -53,18 +53,55 @@ pub struct Features {
 
 /// Integer places, by what may be done with them.
 const READ: &[&str] = &[
-    "input.c", "input.s", "input.us", "input.i", "input.u", "input.l", "input.ul", "output.i",
-    "output.l", "output.us", "shared.total", "kept", "count",
+    "input.c",
+    "input.s",
+    "input.us",
+    "input.i",
+    "input.u",
+    "input.l",
+    "input.ul",
+    "output.i",
+    "output.l",
+    "output.us",
+    "shared.total",
+    "kept",
+    "count",
 ];
 const WRITTEN: &[&str] = &[
-    "output.c", "output.s", "output.us", "output.i", "output.u", "output.l", "output.ul",
-    "shared.total", "kept", "count",
+    "output.c",
+    "output.s",
+    "output.us",
+    "output.i",
+    "output.u",
+    "output.l",
+    "output.ul",
+    "shared.total",
+    "kept",
+    "count",
 ];
 const TYPES: &[&str] =
     &["int", "long", "unsigned", "unsigned long", "char", "short", "unsigned short"];
 const LITERALS: &[&str] = &[
-    "0", "1", "2", "3", "7", "8", "31", "33", "63", "255", "1000", "2147483647", "0x80000000",
-    "4294967295u", "1l", "9223372036854775807", "0xffffffffffffffff", "5000000000", "'a'", "N",
+    "0",
+    "1",
+    "2",
+    "3",
+    "7",
+    "8",
+    "31",
+    "33",
+    "63",
+    "255",
+    "1000",
+    "2147483647",
+    "0x80000000",
+    "4294967295u",
+    "1l",
+    "9223372036854775807",
+    "0xffffffffffffffff",
+    "5000000000",
+    "'a'",
+    "N",
     "sizeof(struct point)",
 ];
 
@@ -219,7 +256,7 @@ impl Generator<'_, '_> {
             2 => self.local(false).unwrap_or_else(|| "0".to_owned()),
             // Never known beforehand, which would be refused.
             3 => format!("({}) + (input.c & 0)", self.integer(1)),
-            _ => format!("((unsigned){}) % {length}", self.integer(2)),
+            _ => format!("((unsigned)({})) % {length}", self.integer(2)),
         }
     }
 
@@ -317,7 +354,11 @@ impl Generator<'_, '_> {
             10 => {
                 let to = self.written();
                 let step = self.choices.pick(&["++", "--"]);
-                if self.choices.below(2) == 0 { format!("{to}{step}") } else { format!("{step}{to}") }
+                if self.choices.below(2) == 0 {
+                    format!("{to}{step}")
+                } else {
+                    format!("{step}{to}")
+                }
             }
             11 => {
                 let name = self.choices.pick(&["min", "max"]);
@@ -337,7 +378,9 @@ impl Generator<'_, '_> {
     fn double(&mut self, depth: usize) -> String {
         if depth == 0 {
             return match self.choices.below(4) {
-                0 => self.choices.pick(&["0.0", "1.5", "-2.25", "1e300", "0.1", "1e-320"]).to_owned(),
+                0 => {
+                    self.choices.pick(&["0.0", "1.5", "-2.25", "1e300", "0.1", "1e-320"]).to_owned()
+                }
                 1 => self.local(true).unwrap_or_else(|| "input.d".to_owned()),
                 2 => format!("input.p[{}].z", self.index(4)),
                 _ => self.choices.pick(&["input.d", "output.d", "shared.mean"]).to_owned(),

@@ -22,9 +22,9 @@ pub(crate) struct Token {
 
 /// All signs, longer ones before their beginnings.
 const SIGNS: &[&str] = &[
-    "<<=", ">>=", "++", "--", "->", "<<", ">>", "<=", ">=", "==", "!=", "&&", "||", "+=", "-=", "*=",
-    "/=", "%=", "&=", "|=", "^=", "+", "-", "*", "/", "%", "=", "<", ">", "!", "~", "&", "|", "^", "?",
-    ":", ";", ",", ".", "(", ")", "[", "]", "{", "}",
+    "<<=", ">>=", "++", "--", "->", "<<", ">>", "<=", ">=", "==", "!=", "&&", "||", "+=", "-=",
+    "*=", "/=", "%=", "&=", "|=", "^=", "+", "-", "*", "/", "%", "=", "<", ">", "!", "~", "&", "|",
+    "^", "?", ":", ";", ",", ".", "(", ")", "[", "]", "{", "}",
 ];
 
 /// Splits a source. The last token is `End`.
@@ -160,11 +160,8 @@ impl<'a> Lexer<'a> {
             let remedy = "leave the zeros before it out, or write it as hexadecimal with 0x";
             return Err(bad(format!("\"{}\" would be octal in C", cut(text)), remedy));
         }
-        let value = if hexadecimal {
-            u64::from_str_radix(&digits[2..], 16)
-        } else {
-            digits.parse::<u64>()
-        };
+        let value =
+            if hexadecimal { u64::from_str_radix(&digits[2..], 16) } else { digits.parse::<u64>() };
         let value = value.map_err(|_| {
             let what = format!("\"{}\" is no number of at most 64 bits", cut(text));
             bad(what, "write decimal or hexadecimal digits, such as 42 or 0x2a")

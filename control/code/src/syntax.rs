@@ -146,7 +146,11 @@ pub(crate) enum ExprKind<'a> {
     /// `a = b`, `a += b`.
     Assign(Option<Operator>, Box<Expr<'a>>, Box<Expr<'a>>),
     /// `++a`, `a--`: whether up, and whether its value is the one before.
-    Step { up: bool, old: bool, place: Box<Expr<'a>> },
+    Step {
+        up: bool,
+        old: bool,
+        place: Box<Expr<'a>>,
+    },
     Choose(Box<Expr<'a>>, Box<Expr<'a>>, Box<Expr<'a>>),
     Cast(Storage, Box<Expr<'a>>),
     Then(Box<Expr<'a>>, Box<Expr<'a>>),

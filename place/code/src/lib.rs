@@ -10,13 +10,16 @@
 //! needs two instances. All three leave the same bytes in it.
 
 mod executable;
+mod host;
 mod kernel;
+pub mod measure;
 mod native;
 mod system;
 
 use selvedge_code::{Fault, Host, Memory, Program, walk};
 
 pub use executable::ExecutableError;
+pub use host::MachineHost;
 pub use kernel::{Hook, Kernel, LoadError, Measured};
 pub use native::{Native, PrepareError};
 pub use system::{Refused, available};

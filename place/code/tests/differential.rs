@@ -131,7 +131,9 @@ fn the_kernel_does_what_the_evaluator_does() {
                     counts.borrow_mut()[usize::from(expected[0][24])] += 1;
                 }
                 // Its verifier has limits; that is told, and no more.
-                Err(LoadError::Verifier { log, .. }) if log.contains("too complex") || log.contains("too large") => {
+                Err(LoadError::Verifier { log, .. })
+                    if log.contains("too complex") || log.contains("too large") =>
+                {
                     counts.borrow_mut()[3] += 1;
                 }
                 Err(LoadError::Emit(_)) => counts.borrow_mut()[3] += 1,

@@ -90,7 +90,12 @@ impl<'a> Checker<'a> {
         })
     }
 
-    fn binary(&mut self, binary: Binary, left: &Expr<'a>, right: &Expr<'a>) -> Result<Form, Mistake> {
+    fn binary(
+        &mut self,
+        binary: Binary,
+        left: &Expr<'a>,
+        right: &Expr<'a>,
+    ) -> Result<Form, Mistake> {
         if matches!(binary, Binary::Both | Binary::Either) {
             let a = Box::new(self.condition(left)?);
             let b = Box::new(self.condition(right)?);
@@ -99,9 +104,7 @@ impl<'a> Checker<'a> {
         }
         let (a, b) = (self.value(left)?, self.value(right)?);
         match binary {
-            Binary::Operator(operator) => {
-                self.arithmetic(operator, (a, left.at), (b, right.at))
-            }
+            Binary::Operator(operator) => self.arithmetic(operator, (a, left.at), (b, right.at)),
             Binary::Comparison(comparison) => {
                 let ty = a.ty.with(b.ty);
                 let (a, b) = (self.convert(a, ty), self.convert(b, ty));
@@ -260,7 +263,12 @@ impl<'a> Checker<'a> {
         Ok(self.node(Kind::Call(number as u16, values), ty))
     }
 
-    fn built_in(&mut self, name: &Name<'a>, arguments: &[Expr<'a>], at: Span) -> Result<Form, Mistake> {
+    fn built_in(
+        &mut self,
+        name: &Name<'a>,
+        arguments: &[Expr<'a>],
+        at: Span,
+    ) -> Result<Form, Mistake> {
         let Some((_, parameters)) = BUILT_IN.iter().find(|(known, _)| *known == name.text) else {
             let host = self.environment.functions.iter().map(|one| &*one.name);
             let known = host.chain(BUILT_IN.iter().map(|(known, _)| *known));
@@ -284,8 +292,7 @@ impl<'a> Checker<'a> {
         let (first, second) = (self.convert(first, ty), self.convert(second, ty));
         let (a, b) = (self.temporary(ty, at)?, self.temporary(ty, at)?);
         let (first, second) = (self.set(a, first), self.set(b, second));
-        let comparison =
-            if name.text == "min" { Comparison::Less } else { Comparison::Greater };
+        let comparison = if name.text == "min" { Comparison::Less } else { Comparison::Greater };
         let condition = self.compare(comparison, first, second);
         let (a, b) = (self.local(a), self.local(b));
         Ok(self.node(Kind::Choose(Box::new(condition), Box::new(a), Box::new(b)), ty))

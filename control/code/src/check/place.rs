@@ -90,6 +90,12 @@ impl<'a> Checker<'a> {
         if let Some(constant) = self.environment.constants.get(name) {
             return number(constant.bits, constant.scalar);
         }
+        if matches!(name, "input" | "output" | "shared") {
+            let what = format!("there is no record \"{name}\"");
+            let remedy =
+                format!("give the channel's formats, or write {name} {{ ... }}; before the block");
+            return Err(Mistake::new(at, what, remedy));
+        }
         let what = match self.environment.functions.iter().any(|f| f.name == name) {
             true => format!("\"{name}\" is a function"),
             false => format!("\"{name}\" is not declared"),

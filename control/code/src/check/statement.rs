@@ -52,9 +52,9 @@ impl<'a> Checker<'a> {
             Statement::If(condition, then, other) => {
                 let condition = self.noted(condition);
                 let then = self.block(std::slice::from_ref(then));
-                let other = other.as_ref().map_or_else(Vec::new, |other| {
-                    self.block(std::slice::from_ref(&**other))
-                });
+                let other = other
+                    .as_ref()
+                    .map_or_else(Vec::new, |other| self.block(std::slice::from_ref(&**other)));
                 to.push(Stmt::If(condition, then, other));
                 Ok(())
             }
@@ -134,7 +134,11 @@ impl<'a> Checker<'a> {
         let Type::Scalar(storage) = ty else {
             if variable.value.is_some() {
                 let remedy = "assign its numbers one by one; all begin as 0";
-                return Err(Mistake::new(name.at, format!("\"{}\" is no number", name.text), remedy));
+                return Err(Mistake::new(
+                    name.at,
+                    format!("\"{}\" is no number", name.text),
+                    remedy,
+                ));
             }
             return self.aggregate(name, ty, to);
         };
@@ -159,7 +163,8 @@ impl<'a> Checker<'a> {
         self.scratch = self.scratch.saturating_add(size);
         if self.scratch > SCRATCH_MAX {
             let what = format!("with this the handler's arrays take {} bytes", self.scratch);
-            let remedy = format!("declare it static, or make it shorter; {SCRATCH_MAX} is the most");
+            let remedy =
+                format!("declare it static, or make it shorter; {SCRATCH_MAX} is the most");
             return Err(Mistake::new(name.at, what, remedy));
         }
         let offset = self.allocate(size, name.at)?;

@@ -141,7 +141,14 @@ impl<'p> Emitter<'p> {
         }
     }
 
-    pub(super) fn push(&mut self, code: u8, to: Register, from: Register, offset: i16, number: i32) {
+    pub(super) fn push(
+        &mut self,
+        code: u8,
+        to: Register,
+        from: Register,
+        offset: i16,
+        number: i32,
+    ) {
         let instruction =
             Instruction { code, destination: to, source: from, offset, immediate: number };
         self.assembler.push(instruction);
@@ -161,7 +168,14 @@ impl<'p> Emitter<'p> {
         }
     }
 
-    pub(super) fn jump(&mut self, code: u8, to: Register, from: Register, number: i32, label: Label) {
+    pub(super) fn jump(
+        &mut self,
+        code: u8,
+        to: Register,
+        from: Register,
+        number: i32,
+        label: Label,
+    ) {
         let instruction =
             Instruction { code, destination: to, source: from, offset: 0, immediate: number };
         self.assembler.jump(instruction, label);

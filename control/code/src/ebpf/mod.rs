@@ -30,8 +30,8 @@ pub struct Bytecode {
 pub enum KernelError {
     /// The kernel has no floating point.
     #[error(
-        "{0}: this is a double, and the kernel has none; use a long in a smaller unit, or run the \
-         handler in a process"
+        "this is a double, and the kernel has none; use a long in a smaller unit, or run the handler \
+         in a process"
     )]
     Double(Position),
     /// A function of the host is only there in a process.
@@ -46,7 +46,9 @@ pub enum KernelError {
     #[error("a jump goes over {0} instructions, and at most 32767 can be; use several handlers")]
     TooLarge(usize),
     /// A map's addresses reach 65,536 bytes from one register.
-    #[error("memory and variables take {0} bytes, and the kernel reaches 65528; use shorter arrays")]
+    #[error(
+        "memory and variables take {0} bytes, and the kernel reaches 65528; use shorter arrays"
+    )]
     Memory(u32),
 }
 

@@ -137,7 +137,9 @@ impl Emitter<'_> {
                     _ => {}
                 }
             }
-            Kind::Call(function, values) => self.call(usize::from(*function), values, expr.ty, depth)?,
+            Kind::Call(function, values) => {
+                self.call(usize::from(*function), values, expr.ty, depth)?
+            }
             Kind::Then(first, second) => {
                 // What the first leaves in its register is of no use.
                 self.value(first, depth)?;

@@ -55,11 +55,8 @@ pub(super) fn function(
     builder.append_block_params_for_function_params(entry);
     builder.switch_to_block(entry);
     let (memory, host) = (builder.block_params(entry)[0], builder.block_params(entry)[1]);
-    let locals = program
-        .locals
-        .iter()
-        .map(|storage| builder.declare_var(clif(storage.scalar())))
-        .collect();
+    let locals =
+        program.locals.iter().map(|storage| builder.declare_var(clif(storage.scalar()))).collect();
     let fuel = program.has_loops.then(|| builder.declare_var(types::I64));
     let (exit, fault) = (builder.create_block(), builder.create_block());
     builder.append_block_param(exit, types::I64);

@@ -178,9 +178,8 @@ impl<'a> Parser<'a, '_> {
             }
             "(" if self.begins_type() => {
                 self.at += 1;
-                let to = match self.type_name()? {
-                    Some(TypeName::Storage(storage)) => storage,
-                    _ => return Err(self.wrong("a cast is to a number", "write \"(long)\"")),
+                let Some(TypeName::Storage(to)) = self.type_name()? else {
+                    return Err(self.wrong("a cast is to a number", "write \"(long)\""));
                 };
                 self.expect(")", "in a cast")?;
                 let inside = self.deeper(Self::unary)?;
@@ -254,7 +253,11 @@ impl<'a> Parser<'a, '_> {
             Kind::Sign("(") => self.in_parentheses("here"),
             Kind::Name => {
                 let name = self.name("a value")?;
-                if self.sees("(") { self.call(name) } else { self.node(ExprKind::Name(name.text), name.at) }
+                if self.sees("(") {
+                    self.call(name)
+                } else {
+                    self.node(ExprKind::Name(name.text), name.at)
+                }
             }
             _ => Err(self.unexpected("where a value is", "write a number, a name or \"(\"")),
         }

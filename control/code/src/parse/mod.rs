@@ -21,10 +21,10 @@ pub(crate) struct Unit<'a> {
 
 /// Words that are no names.
 const WORDS: &[&str] = &[
-    "auto", "break", "case", "char", "const", "continue", "default", "do", "double", "else", "enum",
-    "extern", "float", "for", "goto", "if", "int", "long", "register", "return", "short", "signed",
-    "sizeof", "static", "struct", "switch", "typedef", "union", "unsigned", "void", "volatile",
-    "while",
+    "auto", "break", "case", "char", "const", "continue", "default", "do", "double", "else",
+    "enum", "extern", "float", "for", "goto", "if", "int", "long", "register", "return", "short",
+    "signed", "sizeof", "static", "struct", "switch", "typedef", "union", "unsigned", "void",
+    "volatile", "while",
 ];
 
 pub(crate) fn unit(source: &str) -> Parsed<Unit<'_>> {
@@ -355,7 +355,14 @@ impl<'a> Parser<'a, '_> {
                 let condition = Some(self.condition("behind while")?);
                 let body = self.one()?;
                 let (first, step, at) = (Vec::new(), None, token.at);
-                to.push(Statement::Loop(Loop { first, test_first: true, condition, step, body, at }));
+                to.push(Statement::Loop(Loop {
+                    first,
+                    test_first: true,
+                    condition,
+                    step,
+                    body,
+                    at,
+                }));
             }
             "do" => {
                 self.at += 1;
@@ -366,7 +373,14 @@ impl<'a> Parser<'a, '_> {
                 let condition = Some(self.condition("behind while")?);
                 self.expect(";", "behind do and while")?;
                 let (first, step, at) = (Vec::new(), None, token.at);
-                to.push(Statement::Loop(Loop { first, test_first: false, condition, step, body, at }));
+                to.push(Statement::Loop(Loop {
+                    first,
+                    test_first: false,
+                    condition,
+                    step,
+                    body,
+                    at,
+                }));
             }
             "for" => to.push(Statement::Loop(self.for_loop()?)),
             "return" => {
