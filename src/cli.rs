@@ -58,7 +58,10 @@ pub(crate) enum Command {
     /// Make trace files
     #[command(subcommand)]
     Trace(TraceCommand),
-    /// Measure this machine: decide, dataplane, send, streams
+    /// Check, run and look into handlers written in E-code
+    #[command(subcommand)]
+    Code(crate::code::CodeCommand),
+    /// Measure this machine: decide, dataplane, send, streams, code
     #[command(after_help = "Example:\n  selvedge bench decide --json\n  \
                             taskset -c 1 selvedge bench dataplane")]
     Bench(BenchArgs),
@@ -387,6 +390,8 @@ pub(crate) enum BenchWhat {
     Dataplane,
     /// A thousand streams of 30 frames a second on one core
     Streams,
+    /// Nanoseconds a call of an E-code handler in each back end, beside Rust; source to runnable
+    Code,
 }
 
 /// Why a command did not do what it was asked.

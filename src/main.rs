@@ -4,6 +4,7 @@ mod admit;
 mod bench;
 mod check;
 mod cli;
+mod code;
 #[cfg(feature = "gstreamer")]
 mod demo;
 mod doctor;
@@ -43,6 +44,7 @@ fn main() -> ExitCode {
         Command::Schedule(args) => schedule::command(&args),
         Command::Admit(args) => admit::command(&args),
         Command::Trace(command) => trace::command(&command),
+        Command::Code(command) => code::command(&command),
         Command::Bench(args) => bench::command(&args),
         #[cfg(feature = "kernel")]
         Command::Kernel(command) => kernel::command(&command),

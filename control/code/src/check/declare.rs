@@ -1,0 +1,139 @@
+//! Declarations: constants, structs and records into an environment; types and their sizes.
+
+use std::sync::Arc;
+
+use super::Checker;
+use crate::environment::{Access, Constant, Environment, Record};
+use crate::limits::MEMORY_MAX;
+use crate::source::Mistake;
+use crate::syntax::{Declaration, Declarator, Expr, Name, TypeName};
+use crate::types::{Scalar, Struct, Type};
+
+/// Adds declarations to an environment, in their order.
+pub(crate) fn declare(
+    environment: &mut Environment,
+    declarations: &[Declaration<'_>],
+) -> Result<(), Vec<Mistake>> {
+    let mut mistakes = Vec::new();
+    for declaration in declarations {
+        if let Err(mistake) = one(environment, declaration) {
+            mistakes.push(mistake);
+        }
+        if mistakes.len() >= crate::limits::MISTAKES_MAX {
+            break;
+        }
+    }
+    if mistakes.is_empty() { Ok(()) } else { Err(mistakes) }
+}
+
+fn one(environment: &mut Environment, declaration: &Declaration<'_>) -> Result<(), Mistake> {
+    match declaration {
+        Declaration::Constant(name, value) => {
+            fresh(name, environment.constants.contains_key(name.text))?;
+            let constant = constant(environment, value)?;
+            environment.constants.insert(name.text.to_owned(), constant);
+        }
+        Declaration::Struct(name, members) => {
+            fresh(name, environment.structs.contains_key(name.text))?;
+            let layout = layout(environment, name, members)?;
+            environment.structs.insert(name.text.to_owned(), layout);
+        }
+        Declaration::Record(name, members) => {
+            fresh(name, environment.records.iter().any(|record| record.name == name.text))?;
+            let access = if name.text == "input" { Access::Read } else { Access::Write };
+            let layout = layout(environment, name, members)?;
+            environment.records.push(Record { name: name.text.to_owned(), layout, access });
+        }
+    }
+    Ok(())
+}
+
+fn fresh(name: &Name<'_>, known: bool) -> Result<(), Mistake> {
+    if known {
+        let what = format!("\"{}\" is declared already", name.text);
+        let remedy = "take it out; a source's own declarations come beside its channel's formats";
+        return Err(Mistake::new(name.at, what, remedy));
+    }
+    Ok(())
+}
+
+fn constant(environment: &Environment, value: &Expr<'_>) -> Result<Constant, Mistake> {
+    // Records are of no use here; so none are placed, and nothing can fail.
+    let bare = Environment { records: Vec::new(), ..environment.clone() };
+    let mut checker = Checker::new(&bare)?;
+    let (bits, scalar) = checker.constant(value)?;
+    Ok(Constant { bits, scalar })
+}
+
+fn layout(
+    environment: &Environment,
+    name: &Name<'_>,
+    members: &[Declarator<'_>],
+) -> Result<Arc<Struct>, Mistake> {
+    if members.is_empty() {
+        let what = format!("\"{}\" has no members", name.text);
+        return Err(Mistake::new(name.at, what, "declare one, such as int value;"));
+    }
+    let bare = Environment { records: Vec::new(), ..environment.clone() };
+    let mut checker = Checker::new(&bare)?;
+    let mut laid: Vec<(String, Type)> = Vec::with_capacity(members.len());
+    let mut seen = std::collections::HashSet::new();
+    for member in members {
+        if !seen.insert(member.name.text) {
+            let what = format!("\"{}\" is a member already", member.name.text);
+            return Err(Mistake::new(member.name.at, what, "take another name"));
+        }
+        laid.push((member.name.text.to_owned(), checker.ty(member)?));
+    }
+    let layout = Struct::new(name.text, laid);
+    if layout.size > MEMORY_MAX {
+        let what = format!("\"{}\" takes more than {MEMORY_MAX} bytes", name.text);
+        return Err(Mistake::new(name.at, what, "make its arrays shorter"));
+    }
+    Ok(Arc::new(layout))
+}
+
+impl<'a> Checker<'a> {
+    /// The type that a declarator gives its name.
+    pub(super) fn ty(&mut self, declarator: &Declarator<'a>) -> Result<Type, Mistake> {
+        let mut ty = self.named_type(&declarator.of)?;
+        for length in declarator.lengths.iter().rev() {
+            let (bits, scalar) = self.constant(length)?;
+            let value = (scalar != Scalar::Double).then_some(bits as i64);
+            let Some(count) = value.filter(|v| (1..=i64::from(MEMORY_MAX)).contains(v)) else {
+                let what = "this is no length for an array".to_owned();
+                let remedy = format!("write a constant integer from 1 to {MEMORY_MAX}");
+                return Err(Mistake::new(length.at, what, remedy));
+            };
+            ty = Type::Array(Arc::new(ty), count as u32);
+            if ty.size() > MEMORY_MAX {
+                let what = format!("this array takes more than {MEMORY_MAX} bytes");
+                return Err(Mistake::new(declarator.name.at, what, "make it shorter"));
+            }
+        }
+        Ok(ty)
+    }
+
+    pub(super) fn named_type(&self, name: &TypeName<'_>) -> Result<Type, Mistake> {
+        match name {
+            TypeName::Storage(storage) => Ok(Type::Scalar(*storage)),
+            TypeName::Struct(name) => {
+                let found = self.environment.structs.get(name.text);
+                found.map(|layout| Type::Struct(Arc::clone(layout))).ok_or_else(|| {
+                    let known = self.environment.structs.keys().map(String::as_str);
+                    let what = format!("there is no struct \"{}\"", name.text);
+                    Mistake::new(name.at, what, super::place::nearest(name.text, known))
+                })
+            }
+        }
+    }
+
+    /// The value of a constant expression.
+    pub(super) fn constant(&mut self, value: &Expr<'a>) -> Result<(u64, Scalar), Mistake> {
+        let checked = self.value(value)?;
+        checked.as_constant().map(|bits| (bits, checked.ty)).ok_or_else(|| {
+            let remedy = "use numbers and constants only";
+            Mistake::new(value.at, "this is not known before the handler runs", remedy)
+        })
+    }
+}

@@ -1,0 +1,316 @@
+//! Values: operators, assignments, calls.
+
+use super::place::Base;
+use super::{Checker, place};
+use crate::form::{Expr as Form, Kind};
+use crate::limits::LOCALS_MAX;
+use crate::source::{Mistake, Span};
+use crate::syntax::{Binary, Comparison, Expr, ExprKind, Name, Operator, Unary};
+use crate::types::{Scalar, Storage};
+
+/// Functions that are part of the language.
+const BUILT_IN: [(&str, usize); 3] = [("abs", 1), ("max", 2), ("min", 2)];
+
+impl<'a> Checker<'a> {
+    /// A value, of any type.
+    pub(super) fn value(&mut self, expr: &Expr<'a>) -> Result<Form, Mistake> {
+        let outer = std::mem::replace(&mut self.at, expr.at);
+        let checked = self.value_inside(expr);
+        self.at = outer;
+        checked
+    }
+
+    fn value_inside(&mut self, expr: &Expr<'a>) -> Result<Form, Mistake> {
+        match &expr.kind {
+            ExprKind::Integer(value, scalar) => {
+                let bits = crate::arithmetic::convert(Scalar::UnsignedLong, *scalar, *value);
+                Ok(self.literal(bits, *scalar))
+            }
+            ExprKind::Double(value) => Ok(self.literal(value.to_bits(), Scalar::Double)),
+            ExprKind::Name(_) | ExprKind::Member(..) | ExprKind::Index(..) => self.read(expr),
+            ExprKind::Call(name, arguments) => self.call(name, arguments, expr.at, true),
+            ExprKind::Unary(operator, inside) => {
+                let value = self.value(inside)?;
+                self.unary(*operator, value, inside.at)
+            }
+            ExprKind::Binary(binary, left, right) => self.binary(*binary, left, right),
+            ExprKind::Assign(operator, to, value) => self.assign(*operator, to, value),
+            ExprKind::Step { up, old, place } => self.step(*up, *old, place),
+            ExprKind::Choose(condition, then, other) => {
+                let condition = self.condition(condition)?;
+                let (then, other) = (self.value(then)?, self.value(other)?);
+                let ty = then.ty.with(other.ty);
+                let (then, other) = (self.convert(then, ty), self.convert(other, ty));
+                let (condition, then) = (Box::new(condition), Box::new(then));
+                Ok(self.node(Kind::Choose(condition, then, Box::new(other)), ty))
+            }
+            ExprKind::Cast(storage, inside) => {
+                let value = self.value(inside)?;
+                Ok(self.stored(value, *storage))
+            }
+            ExprKind::Then(first, second) => {
+                let first = self.effect(first)?;
+                let second = self.value(second)?;
+                Ok(self.then(first, second))
+            }
+            ExprKind::SizeOf(of) => {
+                let size = self.named_type(of)?.size();
+                Ok(self.literal(u64::from(size), Scalar::UnsignedLong))
+            }
+        }
+    }
+
+    /// Something that is evaluated for what it does.
+    pub(super) fn effect(&mut self, expr: &Expr<'a>) -> Result<Form, Mistake> {
+        match &expr.kind {
+            // The old value is of no use, so the new one, which is cheaper, will do.
+            ExprKind::Step { up, place, .. } => self.step(*up, false, place),
+            ExprKind::Call(name, arguments) => self.call(name, arguments, expr.at, false),
+            _ => self.value(expr),
+        }
+    }
+
+    /// Something that is tested for not being zero.
+    pub(super) fn condition(&mut self, expr: &Expr<'a>) -> Result<Form, Mistake> {
+        let value = self.value(expr)?;
+        Ok(self.truth(value))
+    }
+
+    fn unary(&mut self, operator: Unary, value: Form, at: Span) -> Result<Form, Mistake> {
+        Ok(match operator {
+            Unary::Plus => value,
+            Unary::Minus => self.negate(value),
+            Unary::Not => self.not(value),
+            Unary::Complement => {
+                let value = integer(value, "~", at)?;
+                let ones = crate::arithmetic::convert(Scalar::Long, value.ty, u64::MAX);
+                let ones = Form::constant(ones, value.ty);
+                self.operate(Operator::Xor, value, ones)
+            }
+        })
+    }
+
+    fn binary(
+        &mut self,
+        binary: Binary,
+        left: &Expr<'a>,
+        right: &Expr<'a>,
+    ) -> Result<Form, Mistake> {
+        if matches!(binary, Binary::Both | Binary::Either) {
+            let a = Box::new(self.condition(left)?);
+            let b = Box::new(self.condition(right)?);
+            let kind = if binary == Binary::Both { Kind::Both(a, b) } else { Kind::Either(a, b) };
+            return Ok(self.node(kind, Scalar::Int));
+        }
+        let (a, b) = (self.value(left)?, self.value(right)?);
+        match binary {
+            Binary::Operator(operator) => self.arithmetic(operator, (a, left.at), (b, right.at)),
+            Binary::Comparison(comparison) => {
+                let ty = a.ty.with(b.ty);
+                let (a, b) = (self.convert(a, ty), self.convert(b, ty));
+                Ok(self.compare(comparison, a, b))
+            }
+            Binary::Both | Binary::Either => unreachable!("done above"),
+        }
+    }
+
+    /// An operator after C's conversions: a shift has the type of its left side.
+    fn arithmetic(
+        &mut self,
+        operator: Operator,
+        (a, a_at): (Form, Span),
+        (b, b_at): (Form, Span),
+    ) -> Result<Form, Mistake> {
+        let (mut a, mut b) = (a, b);
+        let exact = matches!(
+            operator,
+            Operator::Add | Operator::Subtract | Operator::Multiply | Operator::Divide
+        );
+        if !exact {
+            a = integer(a, operator.sign(), a_at)?;
+            b = integer(b, operator.sign(), b_at)?;
+        }
+        let shift = matches!(operator, Operator::ShiftLeft | Operator::ShiftRight);
+        let ty = if shift { a.ty } else { a.ty.with(b.ty) };
+        let (a, b) = (self.convert(a, ty), self.convert(b, ty));
+        Ok(self.operate(operator, a, b))
+    }
+
+    fn assign(
+        &mut self,
+        operator: Option<Operator>,
+        to: &Expr<'a>,
+        value: &Expr<'a>,
+    ) -> Result<Form, Mistake> {
+        let (of, storage) = self.writable(to)?;
+        let Some(operator) = operator else {
+            let value = self.value(value)?;
+            let value = self.stored(value, storage);
+            return Ok(match of.base {
+                Base::Local(local) => self.set(local, value),
+                _ => {
+                    let ty = value.ty;
+                    self.node(Kind::Store(of.place(storage), Box::new(value)), ty)
+                }
+            });
+        };
+        let old = match of.base {
+            Base::Local(local) => local,
+            _ => self.temporary(storage.scalar(), to.at)?,
+        };
+        // The old value is read before the new one is found.
+        let before = self.local(old);
+        let by = self.value(value)?;
+        let value = self.arithmetic(operator, (before, to.at), (by, value.at))?;
+        let value = self.stored(value, storage);
+        Ok(match of.base {
+            Base::Local(local) => self.set(local, value),
+            _ => self.modify(of, storage, old, value, false),
+        })
+    }
+
+    fn step(&mut self, up: bool, keep: bool, to: &Expr<'a>) -> Result<Form, Mistake> {
+        let (of, storage) = self.writable(to)?;
+        let operator = if up { Operator::Add } else { Operator::Subtract };
+        let ty = storage.scalar();
+        let one = Form::constant(if ty == Scalar::Double { 1.0_f64.to_bits() } else { 1 }, ty);
+        let local = match of.base {
+            Base::Local(local) => Some(local),
+            _ => None,
+        };
+        let (Some(local), true) = (local, keep) else {
+            let old = local.map_or_else(|| self.temporary(ty, to.at), Ok)?;
+            let before = self.local(old);
+            let value = self.operate(operator, before, one);
+            let value = self.stored(value, storage);
+            return Ok(match local {
+                Some(local) => self.set(local, value),
+                None => self.modify(of, storage, old, value, keep),
+            });
+        };
+        let old = self.temporary(ty, to.at)?;
+        let before = self.local(local);
+        let kept = self.set(old, before);
+        let again = self.local(old);
+        let value = self.operate(operator, again, one);
+        let value = self.stored(value, storage);
+        let written = self.set(local, value);
+        let result = self.local(old);
+        let rest = self.then(written, result);
+        Ok(self.then(kept, rest))
+    }
+
+    fn modify(
+        &mut self,
+        of: place::Located,
+        storage: Storage,
+        temporary: u16,
+        value: Form,
+        old: bool,
+    ) -> Form {
+        let (ty, value) = (value.ty, Box::new(value));
+        self.node(Kind::Modify { place: of.place(storage), temporary, value, old }, ty)
+    }
+
+    /// A variable that the source does not name.
+    pub(super) fn temporary(&mut self, ty: Scalar, at: Span) -> Result<u16, Mistake> {
+        let storage = match ty {
+            Scalar::Int => Storage::Int,
+            Scalar::Unsigned => Storage::Unsigned,
+            Scalar::Long => Storage::Long,
+            Scalar::UnsignedLong => Storage::UnsignedLong,
+            Scalar::Double => Storage::Double,
+        };
+        self.new_local(storage, at)
+    }
+
+    pub(super) fn new_local(&mut self, storage: Storage, at: Span) -> Result<u16, Mistake> {
+        if self.locals.len() >= LOCALS_MAX {
+            let what = format!("with this there are more than {LOCALS_MAX} variables");
+            return Err(Mistake::new(at, what, "use an array, or several handlers"));
+        }
+        self.locals.push(storage);
+        Ok((self.locals.len() - 1) as u16)
+    }
+
+    fn call(
+        &mut self,
+        name: &Name<'a>,
+        arguments: &[Expr<'a>],
+        at: Span,
+        used: bool,
+    ) -> Result<Form, Mistake> {
+        let found = self.environment.functions.iter().find(|one| one.name == name.text).cloned();
+        let Some(function) = found else {
+            return self.built_in(name, arguments, at);
+        };
+        count(name, arguments.len(), function.parameters.len(), at)?;
+        if used && function.result.is_none() {
+            let what = format!("{}() gives no value", name.text);
+            return Err(Mistake::new(at, what, "call it as a statement of its own"));
+        }
+        let mut values = Vec::with_capacity(arguments.len());
+        for (argument, parameter) in arguments.iter().zip(&function.parameters) {
+            let value = self.value(argument)?;
+            values.push(self.convert(value, *parameter));
+        }
+        let ty = function.result.unwrap_or(Scalar::Int);
+        let known = self.functions.iter().position(|one| *one == function);
+        let number = known.unwrap_or_else(|| {
+            self.functions.push(function);
+            self.functions.len() - 1
+        });
+        Ok(self.node(Kind::Call(number as u16, values), ty))
+    }
+
+    fn built_in(
+        &mut self,
+        name: &Name<'a>,
+        arguments: &[Expr<'a>],
+        at: Span,
+    ) -> Result<Form, Mistake> {
+        let Some((_, parameters)) = BUILT_IN.iter().find(|(known, _)| *known == name.text) else {
+            let host = self.environment.functions.iter().map(|one| &*one.name);
+            let known = host.chain(BUILT_IN.iter().map(|(known, _)| *known));
+            let what = format!("there is no function \"{}\"", name.text);
+            return Err(Mistake::new(name.at, what, place::nearest(name.text, known)));
+        };
+        count(name, arguments.len(), *parameters, at)?;
+        let first = self.value(&arguments[0])?;
+        if name.text == "abs" {
+            let (ty, zero) = (first.ty, Form::constant(0, first.ty));
+            let kept = self.temporary(ty, at)?;
+            let first = self.set(kept, first);
+            let negative = self.compare(Comparison::Less, first, zero);
+            let (same, other) = (self.local(kept), self.local(kept));
+            let turned = self.negate(other);
+            let parts = (Box::new(negative), Box::new(turned), Box::new(same));
+            return Ok(self.node(Kind::Choose(parts.0, parts.1, parts.2), ty));
+        }
+        let second = self.value(&arguments[1])?;
+        let ty = first.ty.with(second.ty);
+        let (first, second) = (self.convert(first, ty), self.convert(second, ty));
+        let (a, b) = (self.temporary(ty, at)?, self.temporary(ty, at)?);
+        let (first, second) = (self.set(a, first), self.set(b, second));
+        let comparison = if name.text == "min" { Comparison::Less } else { Comparison::Greater };
+        let condition = self.compare(comparison, first, second);
+        let (a, b) = (self.local(a), self.local(b));
+        Ok(self.node(Kind::Choose(Box::new(condition), Box::new(a), Box::new(b)), ty))
+    }
+}
+
+fn integer(value: Form, operator: &str, at: Span) -> Result<Form, Mistake> {
+    if value.ty == Scalar::Double {
+        let what = format!("\"{operator}\" is for integers, and this is a double");
+        return Err(Mistake::new(at, what, "convert it: write (long) before it"));
+    }
+    Ok(value)
+}
+
+fn count(name: &Name<'_>, given: usize, wanted: usize, at: Span) -> Result<(), Mistake> {
+    if given == wanted {
+        return Ok(());
+    }
+    let what = format!("{}() takes {wanted} values, and here are {given}", name.text);
+    Err(Mistake::new(at, what, "give as many as it takes"))
+}

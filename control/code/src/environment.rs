@@ -1,0 +1,153 @@
+//! What a handler may name: constants, structs, the records that it gets and gives, and the
+//! functions of its host. A channel's formats are declared in the same language:
+//!
+//! ```text
+//! const NUM_RESOURCES = 4;
+//! struct resource { int num_attributes; int attribute[8]; int threshold[8]; };
+//! input { struct resource resource[NUM_RESOURCES]; };
+//! ```
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::check;
+use crate::parse;
+use crate::source::{CodeError, Mistake};
+use crate::types::{Scalar, Struct};
+
+/// What a handler may do with a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Read it.
+    Read,
+    /// Read and write it.
+    Write,
+}
+
+/// A struct that is shared with the handler's host.
+#[derive(Clone, Debug)]
+pub struct Record {
+    /// How the handler calls it: `input`, `output` and `shared` in texts, any other name in programs.
+    pub name: String,
+    /// What it holds.
+    pub layout: Arc<Struct>,
+    /// What may be done with it.
+    pub access: Access,
+}
+
+/// A named number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Constant {
+    /// Its value, as the typed form has values.
+    pub bits: u64,
+    /// Its type.
+    pub scalar: Scalar,
+}
+
+impl Constant {
+    /// An `int`.
+    pub fn int(value: i32) -> Self {
+        Self { bits: i64::from(value) as u64, scalar: Scalar::Int }
+    }
+}
+
+/// How a host's function is called by a handler in the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InKernel {
+    /// A BPF helper of this number, with the same parameters.
+    Helper(i32),
+    /// Not at all: a handler that calls it is refused there.
+    Absent,
+}
+
+/// A function that the host supplies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Function {
+    /// Its name.
+    pub name: String,
+    /// What it takes; at most four.
+    pub parameters: Vec<Scalar>,
+    /// What it gives; `None` if nothing.
+    pub result: Option<Scalar>,
+    /// What it is in the kernel.
+    pub in_kernel: InKernel,
+}
+
+/// Nanoseconds since the machine started, as the kernel's monotonic clock counts them.
+const KTIME_GET_NS: i32 = 5;
+
+/// All that a handler may name.
+#[derive(Clone, Debug)]
+pub struct Environment {
+    pub(crate) constants: BTreeMap<String, Constant>,
+    pub(crate) structs: BTreeMap<String, Arc<Struct>>,
+    pub(crate) records: Vec<Record>,
+    pub(crate) functions: Vec<Function>,
+}
+
+impl Default for Environment {
+    /// No records, and the function `long now()`.
+    fn default() -> Self {
+        let now = Function {
+            name: "now".to_owned(),
+            parameters: Vec::new(),
+            result: Some(Scalar::Long),
+            in_kernel: InKernel::Helper(KTIME_GET_NS),
+        };
+        Self {
+            constants: BTreeMap::new(),
+            structs: BTreeMap::new(),
+            records: Vec::new(),
+            functions: vec![now],
+        }
+    }
+}
+
+impl Environment {
+    /// Reads declarations; see docs/ecode.md for what may stand there.
+    ///
+    /// # Errors
+    /// All that is wrong, with lines and columns; `name` stands before them.
+    pub fn parse(name: &str, text: &str) -> Result<Self, CodeError> {
+        let mut environment = Self::default();
+        let failed = |mistakes| CodeError::new(name, text, mistakes);
+        let unit = parse::unit(text).map_err(|mistake| failed(vec![mistake]))?;
+        if unit.body.is_some() {
+            let remedy = "give the handler in a file of its own";
+            let what = "formats hold declarations only, and here is a handler's block";
+            return Err(failed(vec![Mistake::new(unit.end, what, remedy)]));
+        }
+        check::declare(&mut environment, &unit.declarations).map_err(failed)?;
+        Ok(environment)
+    }
+
+    /// Adds or replaces a constant.
+    pub fn constant(&mut self, name: &str, value: Constant) -> &mut Self {
+        self.constants.insert(name.to_owned(), value);
+        self
+    }
+
+    /// Adds or replaces a record.
+    pub fn record(&mut self, name: &str, layout: Arc<Struct>, access: Access) -> &mut Self {
+        self.records.retain(|record| record.name != name);
+        self.records.push(Record { name: name.to_owned(), layout, access });
+        self
+    }
+
+    /// Adds or replaces a function.
+    pub fn function(&mut self, function: Function) -> &mut Self {
+        self.functions.retain(|one| one.name != function.name);
+        self.functions.push(function);
+        self
+    }
+
+    /// The struct of a name.
+    pub fn layout(&self, name: &str) -> Option<&Arc<Struct>> {
+        self.structs.get(name)
+    }
+
+    /// The records, in order.
+    pub fn records(&self) -> &[Record] {
+        &self.records
+    }
+}

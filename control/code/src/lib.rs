@@ -1,0 +1,43 @@
+//! E-code: a small C-like language for handlers and filters that travel between hosts as text.
+//!
+//! A source is parsed and checked against what its host declares - the formats of a channel's
+//! records, constants, a few functions - and becomes a typed form. From that come
+//!
+//! - an evaluator that walks it ([`walk`]), which is the language's meaning;
+//! - byte code for the kernel ([`ebpf`]), made here, with no compiler on the machine;
+//! - machine code for the process (`native`, a feature), by Cranelift, with guards.
+//!
+//! All three give the same results, bit for bit, and end an endless loop by the same budget. No
+//! program can reach memory but its own, and no source costs more than [`limits`] says. Nothing
+//! here runs what it makes: `selvedge-code-run` does.
+//!
+//! The language is that of Q-Fabric's section 3.2.4, after ECho's; docs/ecode.md has the grammar.
+#![forbid(unsafe_code)]
+
+mod arithmetic;
+mod check;
+pub mod ebpf;
+mod environment;
+mod form;
+#[cfg(feature = "generate")]
+pub mod generate;
+mod lex;
+pub mod limits;
+mod memory;
+#[cfg(feature = "native")]
+pub mod native;
+mod parse;
+mod print;
+mod source;
+mod syntax;
+mod types;
+pub mod walk;
+
+pub use check::compile;
+pub use environment::{Access, Constant, Environment, Function, InKernel, Record};
+pub use form::{Placed, Program};
+pub use memory::{Fault, Memory, Number, numbers, outcome};
+pub use source::{CodeError, Diagnosis, Position, Span};
+pub use syntax::{Comparison, Operator};
+pub use types::{Member, Scalar, Storage, Struct, Type};
+pub use walk::Host;

@@ -1,0 +1,27 @@
+//! Events: typed records on named channels.
+//!
+//! A **format** says what a record holds, in the language of E-code's declarations; it travels as
+//! text, once, before the first event that has it. A record travels as it lies in its sender's memory;
+//! the receiver makes a **plan** once, which turns the sender's layout into its own, as ECho's
+//! PBIO did: equal formats cost one copy, members that one side does not know cost nothing and
+//! break nothing. **Attributes** are names with values that ride on an event without being part of its
+//! format.
+//!
+//! After Q-Fabric's sections 2.2 and 4.2. The envelope is encoded by `postcard`: a stable, compact
+//! form for serde, borrowed when read. For the records themselves no library fits: those that
+//! allow for growth write each field by a tag, or want a schema compiler.
+//!
+//! Pure: no clock, no I/O, no threads.
+#![forbid(unsafe_code)]
+
+mod attribute;
+mod format;
+mod link;
+mod message;
+mod plan;
+
+pub use attribute::{AttributeError, Attributes, AttributesBuf, Value};
+pub use format::{Format, FormatError, FormatId};
+pub use link::{Learner, ReadError, Teller};
+pub use message::{DecodeError, EncodeError, MESSAGE_MAX, Message};
+pub use plan::{Mismatch, Plan};

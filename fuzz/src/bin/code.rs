@@ -1,0 +1,51 @@
+//! E-code as text: any text is refused with a place in it, or compiles; then evaluator and machine
+//! code leave the same bytes, and byte code is made or refused.
+
+#![no_main]
+
+use std::cell::RefCell;
+
+use libfuzzer_sys::fuzz_target;
+use selvedge_code::native::Compiler;
+use selvedge_code::walk::NoHost;
+use selvedge_code::{Environment, compile, ebpf};
+use selvedge_code_run::{Handler, Native, Walked};
+
+/// What each call may use up.
+const FUEL: u64 = 2000;
+
+thread_local! {
+    static COMPILER: RefCell<Compiler> = RefCell::new(Compiler::new().expect("a known machine"));
+}
+
+fuzz_target!(|source: &str| {
+    let program = match compile("fuzz.ec", source, &Environment::default()) {
+        Ok(program) => program,
+        Err(error) => {
+            assert!(!error.diagnoses.is_empty(), "a refusal has a reason");
+            let lines = source.split('\n').count();
+            for diagnosis in &error.diagnoses {
+                let line = diagnosis.position.line as usize;
+                assert!((1..=lines).contains(&line), "{error}");
+                assert!(!diagnosis.remedy.is_empty(), "{error}");
+            }
+            assert!(error.to_string().len() < 32_768, "no message grows with its source");
+            return;
+        }
+    };
+    assert!(!program.to_string().is_empty());
+    if let Ok(code) = ebpf::emit(&program) {
+        assert!(code.encode(3).len() >= 4);
+    }
+    let mut walked = Walked::new(program.clone());
+    let native = COMPILER.with_borrow_mut(|compiler| Native::new(program.clone(), compiler));
+    let mut native = native.expect("what the checker takes can be compiled");
+    for _ in 0..2 {
+        for handler in [&mut walked as &mut dyn Handler, &mut native] {
+            handler.memory_mut()[..8].copy_from_slice(&FUEL.to_le_bytes());
+        }
+        let outcomes = (walked.call(&mut NoHost), native.call(&mut NoHost));
+        assert_eq!(outcomes.0, outcomes.1);
+        assert!(walked.memory() == native.memory(), "the same bytes\n{program}");
+    }
+});
