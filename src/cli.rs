@@ -68,6 +68,9 @@ pub(crate) enum Command {
                             plots\n  selvedge repro --all --kind V --quick"
     )]
     Repro(ReproArgs),
+    /// Promise processor time to programs
+    #[command(subcommand)]
+    Cpu(crate::cpu::CpuCommand),
 }
 
 #[derive(Subcommand)]
@@ -292,6 +295,8 @@ pub(crate) enum Failure {
     Failed(String),
     /// Whoever read our output has gone.
     BrokenPipe,
+    /// A program that was run for the user ended with this status, and has said why.
+    Status(u8),
 }
 
 impl Failure {

@@ -4,6 +4,7 @@ mod admit;
 mod bench;
 mod check;
 mod cli;
+mod cpu;
 #[cfg(feature = "gstreamer")]
 mod demo;
 mod input;
@@ -42,6 +43,7 @@ fn main() -> ExitCode {
         Command::Trace(command) => trace::command(&command),
         Command::Bench(args) => bench::command(&args),
         Command::Repro(args) => repro::command(&args),
+        Command::Cpu(command) => cpu::command(&command),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -79,7 +81,7 @@ fn logging(verbose: u8) {
 impl Failure {
     fn report(&self) {
         match self {
-            Self::BrokenPipe => {}
+            Self::BrokenPipe | Self::Status(_) => {}
             Self::Input(text) | Self::Failed(text) => {
                 for line in text.lines() {
                     eprintln!("selvedge: {line}");
@@ -93,6 +95,7 @@ impl Failure {
             Self::BrokenPipe => ExitCode::SUCCESS,
             Self::Failed(_) => ExitCode::from(1),
             Self::Input(_) => ExitCode::from(2),
+            Self::Status(status) => ExitCode::from(*status),
         }
     }
 }

@@ -243,6 +243,31 @@ impl Processor {
         }
     }
 
+    /// A task had the processor for so long since the last decision, whoever was chosen: for a
+    /// caller that measures, in place of [`ran`](Self::ran). It pays from what the task is owed,
+    /// if its period had begun by then. O(log N).
+    pub fn charge(&mut self, id: TaskId, used: Span) {
+        let clock = self.clock;
+        let task = self.task_mut(id);
+        let owed = task.begins() <= clock;
+        let paid = if owed { used.min(task.left) } else { Span::ZERO };
+        task.counts.ran += used;
+        task.counts.extra += used - paid;
+        task.left = task.left - paid;
+        if task.left == Span::ZERO {
+            task.served();
+            if task.awake {
+                self.enter(id);
+            }
+        }
+    }
+
+    /// Whether a task is owed time in a period that has begun.
+    #[must_use]
+    pub fn is_owed(&self, id: TaskId, now: Instant) -> bool {
+        self.task(id).begins() <= now
+    }
+
     /// Decides who runs from now on. Counts the misses of periods that ended until then. O(log N)
     /// for each period that ended or began since the last decision.
     pub fn decide(&mut self, now: Instant) -> Decision {
