@@ -183,9 +183,14 @@ impl Members {
     /// Puts all threads back into the ordinary class, those of this moment included.
     pub fn release(&mut self) {
         self.level = None;
-        self.find();
-        for &tid in self.threads.keys() {
-            let _ = class::set(tid, Class::Other);
+        // Those that are known first: if who started them is gone, they are not found again.
+        for look_again in [false, true] {
+            if look_again {
+                self.find();
+            }
+            for &tid in self.threads.keys() {
+                let _ = class::set(tid, Class::Other);
+            }
         }
     }
 }

@@ -16,11 +16,11 @@ pub fn try_placement(placement: Placement) -> Result<(), String> {
         Placement::None => Ok(()),
         Placement::Scx => scx(),
         Placement::Fifo => on_a_thread(|| class::set(0, Class::Fifo(1)))
-            .map_err(|error| explain("real-time priorities (SCHED_FIFO)", &error)),
+            .map_err(|error| explain("real-time priorities (SCHED_FIFO)", LIMIT, &error)),
         Placement::Deadline => {
             let (period, service) = (Span::from_millis(100), Span::from_millis(1));
             on_a_thread(move || class::reserve(0, period, service))
-                .map_err(|error| explain("reservations (SCHED_DEADLINE)", &error))
+                .map_err(|error| explain("reservations (SCHED_DEADLINE)", "", &error))
         }
     }
 }
@@ -59,12 +59,14 @@ fn scx() -> Result<(), String> {
     }
 }
 
-fn explain(what: &str, error: &std::io::Error) -> String {
+/// What else would do, for SCHED_FIFO.
+const LIMIT: &str = ", or with an rtprio limit of 50 or more in /etc/security/limits.conf";
+
+fn explain(what: &str, or_else: &str, error: &std::io::Error) -> String {
     match error.raw_os_error() {
         Some(libc::EPERM) => format!(
             "{what} are refused to this user; run it as root, or with the capability \
-             CAP_SYS_NICE, or with an rtprio limit of 50 or more in /etc/security/limits.conf; in \
-             a control group with cpu.rt_runtime_us of 0 give it some"
+             CAP_SYS_NICE{or_else}; in a control group with cpu.rt_runtime_us of 0 give it some"
         ),
         Some(libc::EBUSY) => {
             format!("{what}: the kernel has promised all that it has; end another program first")
@@ -85,7 +87,7 @@ mod tests {
 
     #[test]
     fn what_is_lacking_is_said_with_a_remedy() {
-        let why = explain("x", &std::io::Error::from_raw_os_error(libc::EPERM));
+        let why = explain("x", "", &std::io::Error::from_raw_os_error(libc::EPERM));
         assert!(why.contains("CAP_SYS_NICE") && why.contains("root"));
         assert_eq!(try_placement(Placement::None), Ok(()));
         if let Err(why) = try_placement(Placement::Scx) {
