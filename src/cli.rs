@@ -71,6 +71,85 @@ pub(crate) enum Command {
     /// Promise processor time to programs
     #[command(subcommand)]
     Cpu(crate::cpu::CpuCommand),
+    /// Schedule a device's packets in the kernel, for any program
+    #[cfg(feature = "kernel")]
+    #[command(subcommand)]
+    Kernel(KernelCommand),
+}
+
+#[cfg(feature = "kernel")]
+#[derive(Subcommand)]
+pub(crate) enum KernelCommand {
+    /// Give a device the scheduler as its qdisc; it stays until detached
+    #[command(
+        after_help = "A stream: NAME, then any of period=40ms delay=200ms window=1/5 late=drop|send\n\
+                            work-conserving=yes|no priority=0 limit=1000 txtime=yes|no, and its filters:\n\
+                            port=5004 source-port=5004 mark=7 cookie=12 cgroup=/sys/fs/cgroup/media.\n\
+                            A packet counts as a frame. Streams of node files go by the port they are sent to.\n\n\
+                            Example:\n  selvedge kernel attach eth0 --rate '20 Mbit/s' \\\n    \
+                            --stream video,period=4ms,window=1/5,port=5004 --stream talk,period=20ms,port=5012\n  \
+                            selvedge kernel attach lo --node scenarios/studio.toml"
+    )]
+    Attach(KernelAttachArgs),
+    /// Give a device its own qdisc back
+    #[command(after_help = "Example:\n  selvedge kernel detach eth0")]
+    Detach {
+        /// The device
+        device: String,
+    },
+    /// Show what became of a device's streams
+    #[command(after_help = "Example:\n  selvedge kernel show eth0 --json | jq .streams")]
+    Show {
+        /// The device
+        device: String,
+        /// Print as JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Give a stream one more filter, while it runs
+    #[command(after_help = "Example:\n  selvedge kernel bind eth0 video cookie=4711")]
+    Bind {
+        /// The device
+        device: String,
+        /// The stream
+        stream: String,
+        /// Which packets
+        filter: selvedge_kernel::Filter,
+    },
+    /// Take a filter away
+    Unbind {
+        /// The device
+        device: String,
+        /// Which packets
+        filter: selvedge_kernel::Filter,
+    },
+}
+
+#[cfg(feature = "kernel")]
+#[derive(Debug, Args)]
+pub(crate) struct KernelAttachArgs {
+    /// The device
+    pub(crate) device: String,
+    /// Take streams, rate and discipline from a node file; again for more, which share the device
+    #[arg(long, value_name = "NODE.toml")]
+    pub(crate) node: Vec<PathBuf>,
+    /// A stream; again for more
+    #[arg(long, value_name = "NAME,KEY=VALUE...")]
+    pub(crate) stream: Vec<String>,
+    /// How fast packets go, IP headers counted in (default: the node files' links together, or as
+    /// fast as the device takes them)
+    #[arg(long)]
+    pub(crate) rate: Option<selvedge_units::Bitrate>,
+    /// How much a late wake-up may catch up on
+    #[arg(long, default_value = "1 ms", value_parser = span)]
+    pub(crate) burst: selvedge_units::Span,
+    /// The order in which packets go: dwcs, dwcs98, edf, priority, fifo (default: the node
+    /// files', or dwcs)
+    #[arg(long)]
+    pub(crate) discipline: Option<String>,
+    /// How often a packet of no stream is due
+    #[arg(long, default_value = "10 ms", value_parser = span)]
+    pub(crate) rest: selvedge_units::Span,
 }
 
 #[derive(Subcommand)]

@@ -8,6 +8,8 @@ mod cpu;
 #[cfg(feature = "gstreamer")]
 mod demo;
 mod input;
+#[cfg(feature = "kernel")]
+mod kernel;
 mod play;
 mod repro;
 #[cfg(feature = "gstreamer")]
@@ -42,6 +44,8 @@ fn main() -> ExitCode {
         Command::Admit(args) => admit::command(&args),
         Command::Trace(command) => trace::command(&command),
         Command::Bench(args) => bench::command(&args),
+        #[cfg(feature = "kernel")]
+        Command::Kernel(command) => kernel::command(&command),
         Command::Repro(args) => repro::command(&args),
         Command::Cpu(command) => cpu::command(&command),
     };

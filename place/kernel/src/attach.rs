@@ -1,0 +1,267 @@
+//! Gives a device the qdisc, and takes it back. What outlives this process is pinned in the BPF file
+//! system, in `selvedge/N` for the qdisc `selvedgeN`: the registration, and the maps with the
+//! streams. The device's root tells which is its.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use libbpf_rs::{Link, Object};
+use selvedge_units::Instant;
+
+use crate::error::{AttachError, LoadError};
+use crate::netlink::Netlink;
+use crate::object::{
+    self, FILTERS_MAP, Purpose, QDISC_MAP, SETUP_MAP, TABLE_MAP, io_error, map, map_mut,
+};
+use crate::setup::Setup;
+
+/// Where BPF objects are kept.
+const BPF_FS: &str = "/sys/fs/bpf";
+const BPF_FS_MAGIC: i64 = 0xcafe_4a11;
+/// The qdisc's name without its number.
+pub(crate) const KIND: &str = "selvedge";
+/// Qdiscs that a machine can have: two digits, and time to try them all.
+const QDISCS_MAX: u32 = 1000;
+/// The files of a pinned qdisc; the registration last, since the others need it.
+pub(crate) const PINS: [(&str, &str); 3] =
+    [("setup", SETUP_MAP), ("table", TABLE_MAP), ("filters", FILTERS_MAP)];
+const LINK: &str = "qdisc";
+
+/// A device, and what it has at its root.
+#[derive(Debug)]
+pub(crate) struct Device {
+    pub(crate) name: String,
+    pub(crate) ifindex: u32,
+    pub(crate) netns: u64,
+    pub(crate) netlink: Netlink,
+}
+
+impl Device {
+    /// Looks a device up.
+    pub(crate) fn find(name: &str) -> Result<Self, AttachError> {
+        let netlink = Netlink::open().map_err(|why| failed("asking for devices", why))?;
+        let no_device = || {
+            let mut devices: Vec<String> = fs::read_dir("/sys/class/net")
+                .into_iter()
+                .flatten()
+                .filter_map(|entry| Some(entry.ok()?.file_name().to_string_lossy().into_owned()))
+                .collect();
+            devices.sort();
+            AttachError::NoDevice { name: name.to_owned(), devices: devices.join(", ") }
+        };
+        let ifindex = netlink.index(name).map_err(|_| no_device())?;
+        let netns = fs::metadata("/proc/self/ns/net").map_or(0, |namespace| namespace.ino());
+        Ok(Self { name: name.to_owned(), ifindex, netns, netlink })
+    }
+
+    /// The number of the qdisc, if the root has one of ours; else what it has.
+    pub(crate) fn ours(&self) -> Result<u32, AttachError> {
+        let root = self.root()?;
+        let kind = root.map_or_else(|| "none".to_owned(), |root| root.kind);
+        number(&kind).ok_or_else(|| AttachError::NotAttached { device: self.name.clone(), kind })
+    }
+
+    fn root(&self) -> Result<Option<crate::netlink::Qdisc>, AttachError> {
+        self.netlink.root(self.ifindex).map_err(|why| failed("asking for qdiscs", why))
+    }
+}
+
+/// `selvedgeN`: N.
+fn number(kind: &str) -> Option<u32> {
+    kind.strip_prefix(KIND)?.parse().ok()
+}
+
+/// The folder of a qdisc's pins.
+pub(crate) fn folder(number: u32) -> PathBuf {
+    Path::new(BPF_FS).join(KIND).join(number.to_string())
+}
+
+fn failed(what: impl Into<String>, why: io::Error) -> AttachError {
+    match why.kind() {
+        io::ErrorKind::PermissionDenied => AttachError::Load(LoadError::NotPermitted),
+        _ => AttachError::Device { what: what.into(), why },
+    }
+}
+
+/// Gives a device the qdisc. It stays when this process ends; the pins in the BPF file system are all
+/// that keeps it besides. Under a second.
+///
+/// # Errors
+/// If the setup makes no sense, there is no such device, it has a qdisc that somebody set up, the
+/// right is missing, or the kernel has no BPF qdiscs. Nothing is changed then.
+pub fn attach(device: &str, setup: &Setup) -> Result<(), AttachError> {
+    setup.check()?;
+    let device = Device::find(device)?;
+    let purpose = Purpose { discipline: setup.discipline, replaying: false, kind: None };
+    let bytes = setup.bytes(device.netns, device.ifindex);
+    register(device, purpose, &bytes)?.keep(setup)
+}
+
+/// A qdisc that the kernel knows, but that no device has yet; goes when dropped.
+#[derive(Debug)]
+pub(crate) struct Registered {
+    pub(crate) device: Device,
+    pub(crate) number: u32,
+    pub(crate) object: Object,
+    pub(crate) link: Link,
+}
+
+/// Loads the programs and makes the qdisc known, under a name that is free.
+pub(crate) fn register(
+    device: Device,
+    purpose: Purpose<'_>,
+    setup: &[u8],
+) -> Result<Registered, AttachError> {
+    if let Some(root) = device.root()? {
+        let (device, kind) = (device.name.clone(), root.kind);
+        if number(&kind).is_some() {
+            return Err(AttachError::Already { device, kind });
+        }
+        if root.handle != 0 {
+            return Err(AttachError::Occupied { device, kind });
+        }
+    }
+    object::supported()?;
+    bpf_fs()?;
+    sweep(&device);
+    for number in 0..QDISCS_MAX {
+        if folder(number).exists() {
+            continue;
+        }
+        let kind = format!("{KIND}{number}");
+        let mut object = object::load(Purpose { kind: Some(&kind), ..purpose }, setup)?;
+        let qdisc = map_mut(&mut object, QDISC_MAP);
+        let mut qdisc =
+            qdisc.ok_or_else(|| failed("the program", io::ErrorKind::NotFound.into()))?;
+        match qdisc.attach_struct_ops() {
+            Ok(link) => return Ok(Registered { device, number, object, link }),
+            // Another mount of the BPF file system may hold one of this name.
+            Err(error) if error.kind() == libbpf_rs::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(object::refused(error).into()),
+        }
+    }
+    Err(AttachError::Full(QDISCS_MAX))
+}
+
+impl Registered {
+    /// Puts the filters in, pins all that must stay, and gives the device the qdisc.
+    fn keep(mut self, setup: &Setup) -> Result<(), AttachError> {
+        use libbpf_rs::{MapCore, MapFlags};
+        if let Some(filters) = map(&self.object, FILTERS_MAP) {
+            for (index, stream) in (0_u32..).zip(&setup.streams) {
+                for filter in &stream.filters {
+                    filters
+                        .update(&filter.key(), &index.to_ne_bytes(), MapFlags::ANY)
+                        .map_err(|error| failed("the filters", io_error(error)))?;
+                }
+            }
+        }
+        let folder = folder(self.number);
+        let kept = self.pin(&folder).and_then(|()| self.give());
+        if kept.is_err() {
+            unpin(&folder);
+        }
+        kept
+    }
+
+    /// Gives the device the qdisc.
+    pub(crate) fn give(&self) -> Result<(), AttachError> {
+        let kind = format!("{KIND}{}", self.number);
+        let Device { name, ifindex, netlink, .. } = &self.device;
+        netlink.add(*ifindex, &kind).map_err(|why| match why.kind() {
+            io::ErrorKind::AlreadyExists => {
+                AttachError::Already { device: name.clone(), kind: "one of this moment".into() }
+            }
+            _ => failed(format!("giving {name} the qdisc {kind}"), why),
+        })
+    }
+
+    /// Takes it back.
+    pub(crate) fn take(&self) -> Result<(), AttachError> {
+        let kind = format!("{KIND}{}", self.number);
+        let Device { name, ifindex, netlink, .. } = &self.device;
+        let taken = netlink.delete(*ifindex, &kind);
+        taken.map_err(|why| failed(format!("taking the qdisc from {name}"), why))
+    }
+
+    fn pin(&mut self, folder: &Path) -> Result<(), AttachError> {
+        let wrong = |path: &Path| {
+            let path = path.to_owned();
+            move |why: io::Error| AttachError::Pin { path, why }
+        };
+        fs::create_dir_all(folder).map_err(wrong(folder))?;
+        for (file, name) in PINS {
+            let path = folder.join(file);
+            let mut map = map_mut(&mut self.object, name)
+                .ok_or_else(|| failed("the program", io::ErrorKind::NotFound.into()))?;
+            map.pin(&path).map_err(|error| wrong(&path)(io_error(error)))?;
+        }
+        let path = folder.join(LINK);
+        self.link.pin(&path).map_err(|error| wrong(&path)(io_error(error)))
+    }
+}
+
+/// Removes a qdisc's pins: what no device holds is then gone.
+fn unpin(folder: &Path) {
+    for file in PINS.map(|(file, _)| file).into_iter().chain([LINK]) {
+        let _ = fs::remove_file(folder.join(file));
+    }
+    let _ = fs::remove_dir(folder);
+    // Gone with the last one.
+    let _ = folder.parent().map(fs::remove_dir);
+}
+
+fn bpf_fs() -> Result<(), AttachError> {
+    let found = rustix::fs::statfs(BPF_FS).is_ok_and(|found| found.f_type == BPF_FS_MAGIC);
+    if found { Ok(()) } else { Err(AttachError::NoBpfFs(BPF_FS.into())) }
+}
+
+/// Removes the pins of devices of this network namespace that are gone or have another qdisc by
+/// now: somebody removed them without `detach`, or an `attach` was killed half way.
+fn sweep(device: &Device) {
+    let folders = fs::read_dir(Path::new(BPF_FS).join(KIND)).into_iter().flatten().flatten();
+    for entry in folders {
+        let Some(number) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
+            continue;
+        };
+        let stale = match crate::attached::owner(number) {
+            Ok((netns, ifindex)) => {
+                netns == device.netns
+                    && device.netlink.root(ifindex).is_ok_and(|root| {
+                        root.is_none_or(|root| self::number(&root.kind) != Some(number))
+                    })
+            }
+            // Without its setup nobody can use it; one that is just being made has one.
+            Err(why) => {
+                why.kind() == io::ErrorKind::NotFound && !folder(number).join(LINK).exists()
+            }
+        };
+        if stale {
+            unpin(&folder(number));
+        }
+    }
+}
+
+/// Gives a device back the qdisc that it had before: what the kernel gives it by itself. Packets
+/// that wait are dropped.
+///
+/// # Errors
+/// If there is no such device, or it does not have Selvedge's qdisc, or the right is missing.
+pub fn detach(device: &str) -> Result<(), AttachError> {
+    let device = Device::find(device)?;
+    let number = device.ours()?;
+    device
+        .netlink
+        .delete(device.ifindex, &format!("{KIND}{number}"))
+        .map_err(|why| failed(format!("taking the qdisc from {}", device.name), why))?;
+    unpin(&folder(number));
+    Ok(())
+}
+
+/// The kernel's clock, which deadlines are on.
+pub(crate) fn now() -> Instant {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    Instant((time.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(time.tv_nsec as u64))
+}

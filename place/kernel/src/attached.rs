@@ -1,0 +1,212 @@
+//! An attached qdisc as it runs: what became of each stream, and filters bound and unbound.
+
+use std::io;
+use std::path::PathBuf;
+
+use libbpf_rs::{MapCore, MapFlags, MapHandle};
+use selvedge_sched::Counters;
+use selvedge_stream::Window;
+use selvedge_units::{Bitrate, Bytes, Instant, Span};
+
+use crate::attach::{Device, folder, now};
+use crate::error::OpenError;
+use crate::object::{SLOT, STATE, data, io_error};
+use crate::replay::{counters, number, window};
+use crate::setup::{CONTRACT, Filter, SETUP_HEAD, STREAMS_MAX};
+
+/// A qdisc that a device has.
+#[derive(Debug)]
+pub struct Attached {
+    device: Device,
+    number: u32,
+    setup: MapHandle,
+    table: MapHandle,
+    filters: MapHandle,
+}
+
+/// What has become of a device's streams.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Report {
+    /// The device.
+    pub device: String,
+    /// The qdisc's name, as `tc qdisc` shows it.
+    pub qdisc: String,
+    /// When this was read, on `CLOCK_MONOTONIC`.
+    pub at: Instant,
+    /// The rate, if one is set.
+    pub rate: Option<Bitrate>,
+    /// Packets of no stream, which were dropped.
+    pub unknown: u64,
+    /// The streams, the rest last.
+    pub streams: Vec<StreamReport>,
+}
+
+/// What has become of a stream.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StreamReport {
+    /// Its name; `(rest)` for what no filter knows.
+    pub name: String,
+    /// Its period.
+    pub period: Span,
+    /// Its delay, if the deadline is not by the period.
+    pub delay: Option<Span>,
+    /// Its window as declared.
+    pub window: Window,
+    /// Its window as it stands.
+    pub current: Window,
+    /// Sent, late, missed, dropped, violations.
+    pub counters: Counters,
+    /// Packets dropped because too many waited.
+    pub overflow: u64,
+    /// What was sent.
+    pub bytes: Bytes,
+    /// Packets that wait.
+    pub waiting: u32,
+    /// Which packets are its.
+    pub filters: Vec<Filter>,
+}
+
+fn open(number: u32, file: &str) -> Result<MapHandle, (PathBuf, io::Error)> {
+    let path = folder(number).join(file);
+    MapHandle::from_pinned_path(&path).map_err(|error| (path, io_error(error)))
+}
+
+/// The network namespace and index of the device of a pinned qdisc.
+pub(crate) fn owner(qdisc: u32) -> io::Result<(u64, u32)> {
+    let setup = open(qdisc, "setup").map_err(|(_, why)| why)?;
+    let setup = data(&setup)?;
+    let netns = number::<8>(&setup, 32).map_or(0, u64::from_ne_bytes);
+    Ok((netns, number::<4>(&setup, 40).map_or(0, u32::from_ne_bytes)))
+}
+
+impl Attached {
+    /// The qdisc of a device.
+    ///
+    /// # Errors
+    /// If the device is not there or has another qdisc, or the right is missing.
+    pub fn open(device: &str) -> Result<Self, OpenError> {
+        let device = Device::find(device)?;
+        let number = device.ours()?;
+        let open =
+            |file: &str| open(number, file).map_err(|(path, why)| OpenError::Pinned { path, why });
+        let (setup, table, filters) = (open("setup")?, open("table")?, open("filters")?);
+        Ok(Self { device, number, setup, table, filters })
+    }
+
+    /// What has become of the streams. The counters are read while they run: each is right, but
+    /// they are not of the same moment.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn report(&self) -> Result<Report, OpenError> {
+        let setup = self.data(&self.setup, "setup")?;
+        let table = self.data(&self.table, "table")?;
+        let long = |at: usize| number::<8>(&setup, at).map_or(0, u64::from_ne_bytes);
+        let streams = number::<4>(&setup, 0).map_or(0, u32::from_ne_bytes) as usize;
+        let mut filters = self.bound()?;
+        filters.sort_by_key(|&(filter, _)| (filter.kind(), filter.key()));
+        let contracts = setup[SETUP_HEAD..].chunks_exact(CONTRACT);
+        let slots = table[STATE..].chunks_exact(SLOT);
+        let streams = (0_u32..).zip(contracts.zip(slots)).take(streams.min(STREAMS_MAX));
+        let streams = streams.map(|(index, (contract, slot))| {
+            let filters = filters.iter().filter(|&&(_, stream)| stream == index);
+            let filters = filters.map(|&(filter, _)| filter).collect();
+            stream_report(contract, slot, filters)
+        });
+        Ok(Report {
+            device: self.device.name.clone(),
+            qdisc: format!("{}{}", crate::attach::KIND, self.number),
+            at: now(),
+            rate: Some(Bitrate(long(16).saturating_mul(8))).filter(|rate| rate.0 > 0),
+            unknown: number::<8>(&table, 24).map_or(0, u64::from_ne_bytes),
+            streams: streams.collect(),
+        })
+    }
+
+    /// Gives a stream one more filter, at once; for a socket of one's own, its cookie.
+    ///
+    /// # Errors
+    /// If there is no such stream, or the filter is another's.
+    pub fn bind(&self, stream: &str, filter: Filter) -> Result<(), OpenError> {
+        let report = self.report()?;
+        let index = (0_u32..).zip(&report.streams).find(|(_, known)| known.name == stream);
+        let Some((index, _)) = index else {
+            let names: Vec<String> = report.streams.into_iter().map(|s| s.name).collect();
+            let streams = names.join(", ");
+            return Err(OpenError::NoStream { name: stream.to_owned(), streams });
+        };
+        if let Some((_, taken)) = self.bound()?.into_iter().find(|&(known, _)| known == filter)
+            && taken != index
+        {
+            let taken =
+                report.streams.get(taken as usize).map_or_else(String::new, |s| s.name.clone());
+            return Err(OpenError::Taken { filter, stream: taken });
+        }
+        self.filters
+            .update(&filter.key(), &index.to_ne_bytes(), MapFlags::ANY)
+            .map_err(|error| self.pinned("filters", io_error(error)))?;
+        // The programs look at kinds that are in use only.
+        let mut setup = self.data(&self.setup, "setup")?;
+        let kinds = number::<4>(&setup, 12).map_or(0, u32::from_ne_bytes) | 1 << filter.kind();
+        setup[12..16].copy_from_slice(&kinds.to_ne_bytes());
+        self.setup
+            .update(&0_u32.to_ne_bytes(), &setup, MapFlags::ANY)
+            .map_err(|error| self.pinned("setup", io_error(error)))
+    }
+
+    /// Takes a filter away.
+    ///
+    /// # Errors
+    /// If there is no such filter.
+    pub fn unbind(&self, filter: Filter) -> Result<(), OpenError> {
+        self.filters.delete(&filter.key()).map_err(|error| match error.kind() {
+            libbpf_rs::ErrorKind::NotFound => OpenError::NoFilter(filter),
+            _ => self.pinned("filters", io_error(error)),
+        })
+    }
+
+    fn bound(&self) -> Result<Vec<(Filter, u32)>, OpenError> {
+        let mut bound = Vec::new();
+        for key in self.filters.keys() {
+            let value = self
+                .filters
+                .lookup(&key, MapFlags::ANY)
+                .map_err(|error| self.pinned("filters", io_error(error)))?;
+            let stream = value.and_then(|value| number::<4>(&value, 0)).map(u32::from_ne_bytes);
+            bound.extend(Filter::from_key(&key).zip(stream));
+        }
+        Ok(bound)
+    }
+
+    fn data(&self, map: &MapHandle, file: &str) -> Result<Vec<u8>, OpenError> {
+        let least = if file == "setup" { crate::setup::SETUP } else { crate::object::TABLE };
+        let data = data(map).map_err(|why| self.pinned(file, why))?;
+        if data.len() != least {
+            let why = io::Error::other(format!("{} bytes, not {least}", data.len()));
+            return Err(self.pinned(file, why));
+        }
+        Ok(data)
+    }
+
+    fn pinned(&self, file: &str, why: io::Error) -> OpenError {
+        OpenError::Pinned { path: folder(self.number).join(file), why }
+    }
+}
+
+fn stream_report(contract: &[u8], slot: &[u8], filters: Vec<Filter>) -> StreamReport {
+    let long = |bytes: &[u8], at: usize| number::<8>(bytes, at).map_or(0, u64::from_ne_bytes);
+    let short = |at: usize| number::<2>(contract, at).map_or(0, u16::from_ne_bytes);
+    let name = contract[..32].split(|&byte| byte == 0).next().unwrap_or_default();
+    StreamReport {
+        name: String::from_utf8_lossy(name).into_owned(),
+        period: Span(long(contract, 32)),
+        delay: Some(Span(long(contract, 40))).filter(|delay| delay.0 > 0),
+        window: Window { lose: short(64), of: short(66) },
+        current: window(slot),
+        counters: counters(slot),
+        overflow: long(slot, 64),
+        bytes: Bytes(long(slot, 72)),
+        waiting: number::<4>(slot, 80).map_or(0, u32::from_ne_bytes),
+        filters,
+    }
+}

@@ -1,0 +1,30 @@
+//! The scheduler inside the kernel: DWCS as a qdisc in BPF, its loader, and what a kernel can do.
+//!
+//! Here a packet is a frame. It comes from any socket of the machine, whose program need not know
+//! Selvedge; its stream is found by mark, socket, cgroup or UDP port; it waits in the kernel and goes,
+//! or is dropped late, by the rules of `selvedge-sched`, to the bit (`bpf/dwcs.h` is their twin in C,
+//! [`replay`] compares them). This is the placement nearest to the wire that a stock machine has:
+//! NI coprocessors section 3, with the kernel in the card's place.
+//!
+//! - [`Setup`]: streams, filters, rate. [`attach`](attach()): loads the program, gives it a device, and leaves;
+//!   the qdisc lives on without this process. [`detach`](detach()) gives the device back its own.
+//! - [`Attached`]: what has become of each stream, read while it runs; binds filters to streams.
+//! - [`Replay`]: a trace through the same program without packets; [`PacketReplay`]: with real ones.
+
+#![forbid(unsafe_code)]
+
+mod attach;
+mod attached;
+mod error;
+mod netlink;
+mod object;
+mod packets;
+mod replay;
+mod setup;
+
+pub use attach::{attach, detach};
+pub use attached::{Attached, Report, StreamReport};
+pub use error::{AttachError, LoadError, OpenError, ReplayError};
+pub use packets::{PacketReplay, Received};
+pub use replay::{Outcome, Replay};
+pub use setup::{Filter, FilterError, STREAMS_MAX, Setup, SetupError, StreamSetup};

@@ -1,0 +1,173 @@
+//! The compiled programs: opened, fixed for a purpose, loaded.
+
+use std::cell::RefCell;
+use std::io;
+
+use libbpf_rs::btf::Btf;
+use libbpf_rs::{Map, MapCore, MapFlags, MapMut, Object, ObjectBuilder, PrintLevel};
+use selvedge_sched::Discipline;
+
+use crate::error::LoadError;
+use crate::setup::{SETUP, STREAMS_MAX, Setup};
+
+static PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/qdisc.bpf.o"));
+
+/// The maps that user space touches.
+pub(crate) const SETUP_MAP: &str = ".data.setup";
+pub(crate) const TABLE_MAP: &str = ".data.table";
+pub(crate) const TOLD_MAP: &str = ".data.told";
+pub(crate) const FILTERS_MAP: &str = "filters";
+/// The qdisc.
+pub(crate) const QDISC_MAP: &str = "selvedge";
+/// The room for its name there, the end mark counted in.
+pub(crate) const KIND_MAX: usize = 16;
+/// `struct state` and `struct slot`.
+pub(crate) const STATE: usize = 40;
+pub(crate) const SLOT: usize = 96;
+pub(crate) const TABLE: usize = STATE + SLOT * STREAMS_MAX;
+const TOLD: usize = 8 + 32 * 640;
+/// Lines of libbpf's that an error tells.
+const LOG_LINES: usize = 12;
+
+/// What the programs are loaded for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Purpose<'a> {
+    pub(crate) discipline: Discipline,
+    /// Slots instead of time.
+    pub(crate) replaying: bool,
+    /// The qdisc's name, if it is to be one.
+    pub(crate) kind: Option<&'a str>,
+}
+
+/// Loads the programs with `setup` as their setup.
+pub(crate) fn load(purpose: Purpose<'_>, setup: &[u8]) -> Result<Object, LoadError> {
+    listen();
+    supported()?;
+    let number = Setup::number(purpose.discipline).unwrap_or_default();
+    let mut open = ObjectBuilder::default()
+        .name("selvedge")
+        .and_then(|builder| builder.open_memory(PROGRAM))
+        .map_err(refused)?;
+    for mut map in open.maps_mut() {
+        let name = map.name().to_string_lossy().into_owned();
+        if name.ends_with(".rodata") {
+            let mut fixed = map.initial_value().map_or_else(Vec::new, <[u8]>::to_vec);
+            put(&mut fixed, 0, &number.to_ne_bytes());
+            put(&mut fixed, 4, &u32::from(purpose.replaying).to_ne_bytes());
+            map.set_initial_value(&fixed).map_err(refused)?;
+        } else if name == SETUP_MAP {
+            check(SETUP_MAP, map.initial_value().map_or(0, <[u8]>::len), SETUP)?;
+            map.set_initial_value(setup).map_err(refused)?;
+        } else if name == TABLE_MAP {
+            check(TABLE_MAP, map.initial_value().map_or(0, <[u8]>::len), TABLE)?;
+        } else if name == TOLD_MAP {
+            check(TOLD_MAP, map.initial_value().map_or(0, <[u8]>::len), TOLD)?;
+        } else if name == QDISC_MAP {
+            match purpose.kind {
+                Some(kind) => {
+                    let mut id = [0; KIND_MAX];
+                    put(&mut id, 0, &kind.as_bytes()[..kind.len().min(KIND_MAX - 1)]);
+                    let qdisc = map.initial_value_mut().unwrap_or_default();
+                    put(qdisc, 0, &id);
+                }
+                None => map.set_autocreate(false).map_err(refused)?,
+            }
+        }
+    }
+    for mut program in open.progs_mut() {
+        let qdisc = program.section().to_string_lossy().starts_with("struct_ops");
+        program.set_autoload(if qdisc { purpose.kind.is_some() } else { purpose.replaying });
+    }
+    open.load().map_err(refused)
+}
+
+fn put(into: &mut [u8], at: usize, bytes: &[u8]) {
+    if let Some(place) = into.get_mut(at..at + bytes.len()) {
+        place.copy_from_slice(bytes);
+    }
+}
+
+const fn check(map: &'static str, found: usize, expected: usize) -> Result<(), LoadError> {
+    if found == expected { Ok(()) } else { Err(LoadError::Layout { map, found, expected }) }
+}
+
+/// Whether the kernel says that it has BPF qdiscs.
+pub(crate) fn supported() -> Result<(), LoadError> {
+    let release = || rustix::system::uname().release().to_string_lossy().into_owned();
+    let lacks = |missing| LoadError::NoQdiscs { release: release(), missing };
+    let btf = Btf::from_vmlinux().map_err(|_| lacks("it gives no type information (BTF)"))?;
+    let has = |name: &str| {
+        btf.type_by_name::<libbpf_rs::btf::types::Struct<'_>>(name).is_some()
+            || btf.type_by_name::<libbpf_rs::btf::types::Func<'_>>(name).is_some()
+    };
+    if !has("bpf_struct_ops_Qdisc_ops") {
+        return Err(lacks("no struct_ops of Qdisc_ops"));
+    }
+    if !has("bpf_qdisc_watchdog_schedule") || !has("bpf_list_front") {
+        return Err(lacks("no bpf_qdisc_watchdog_schedule or no bpf_list_front"));
+    }
+    Ok(())
+}
+
+/// The map of this name, which the programs have.
+pub(crate) fn map<'a>(object: &'a Object, name: &str) -> Option<Map<'a>> {
+    object.maps().find(|map| map.name() == name)
+}
+
+/// The same, to attach.
+pub(crate) fn map_mut<'a>(object: &'a mut Object, name: &str) -> Option<MapMut<'a>> {
+    object.maps_mut().find(|map| map.name() == name)
+}
+
+/// The whole of a map of data.
+pub(crate) fn data(map: &impl MapCore) -> io::Result<Vec<u8>> {
+    let found = map.lookup(&0_u32.to_ne_bytes(), MapFlags::ANY).map_err(io_error)?;
+    found.ok_or_else(|| io::ErrorKind::NotFound.into())
+}
+
+thread_local! {
+    /// What libbpf has said since the last error.
+    static SAID: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Keeps what libbpf says, for the error that may follow.
+fn listen() {
+    SAID.with_borrow_mut(Vec::clear);
+    libbpf_rs::set_print(Some((PrintLevel::Warn, |_, line: String| {
+        SAID.with_borrow_mut(|said| {
+            said.extend(line.lines().map(str::to_owned));
+            let surplus = said.len().saturating_sub(LOG_LINES);
+            said.drain(..surplus);
+        });
+    })));
+}
+
+pub(crate) fn refused(error: libbpf_rs::Error) -> LoadError {
+    if error.kind() == libbpf_rs::ErrorKind::PermissionDenied {
+        let said = SAID.with_borrow(Vec::len);
+        // The verifier's refusals come with a log, and as EACCES or EPERM as well.
+        if said < 6 {
+            return LoadError::NotPermitted;
+        }
+    }
+    let mut log = String::new();
+    for line in SAID.take() {
+        log.push_str("\n  ");
+        log.push_str(line.trim_end());
+    }
+    LoadError::Refused { why: io_error(error), log }
+}
+
+/// The system's error of one of libbpf's.
+pub(crate) fn io_error(error: libbpf_rs::Error) -> io::Error {
+    io::Error::new(kind(error.kind()), error.to_string())
+}
+
+const fn kind(kind: libbpf_rs::ErrorKind) -> io::ErrorKind {
+    match kind {
+        libbpf_rs::ErrorKind::NotFound => io::ErrorKind::NotFound,
+        libbpf_rs::ErrorKind::PermissionDenied => io::ErrorKind::PermissionDenied,
+        libbpf_rs::ErrorKind::AlreadyExists => io::ErrorKind::AlreadyExists,
+        _ => io::ErrorKind::Other,
+    }
+}

@@ -1,0 +1,148 @@
+//! A trace through the real qdisc with real packets: sent by sockets into a device, one decision a
+//! slot, called for by a packet of its own that the qdisc eats. For tests, in a network namespace or a
+//! virtual machine: meanwhile the device carries nothing else.
+
+use std::io;
+use std::net::UdpSocket;
+use std::time::Duration;
+
+use libbpf_rs::{MapCore, MapFlags};
+use selvedge_sched::replay::Trace;
+use selvedge_sched::{Discipline, StreamIndex};
+
+use crate::attach::{Device, Registered, register};
+use crate::error::ReplayError;
+use crate::object::{self, FILTERS_MAP, Purpose, SETUP_MAP, TABLE_MAP, TOLD_MAP, map};
+use crate::replay::{Outcome, Schedule, absent, begin, failed, fits, run, streams_of, totals};
+use crate::setup::{Filter, Header, STREAMS_MAX};
+
+/// `CALL_MARK` of the program.
+const CALL_MARK: u32 = 0x5e17_ed6e;
+/// A stream's packets bear its index and this.
+const MARKS_FROM: u32 = 0x0100_0000;
+/// How long a packet on the loopback may take before it counts as lost.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What came out of the device: stream and number of each packet, in the order of arrival.
+pub type Received = Vec<(StreamIndex, u64)>;
+
+/// A device whose qdisc replays traces.
+#[derive(Debug)]
+pub struct PacketReplay {
+    qdisc: Registered,
+    discipline: Discipline,
+}
+
+impl PacketReplay {
+    /// A loopback device (packets must come back), under one discipline.
+    ///
+    /// # Errors
+    /// If there is no such device or discipline, the right is missing, or the kernel refuses.
+    pub fn load(device: &str, discipline: Discipline) -> Result<Self, ReplayError> {
+        crate::Setup::number(discipline)?;
+        let purpose = Purpose { discipline, replaying: true, kind: None };
+        let qdisc = register(Device::find(device)?, purpose, &Header::default().bytes(&[]))?;
+        for stream in 0..STREAMS_MAX as u32 {
+            let filters = map(&qdisc.object, FILTERS_MAP).ok_or_else(|| absent(FILTERS_MAP))?;
+            let key = Filter::Mark(MARKS_FROM + stream).key();
+            filters
+                .update(&key, &stream.to_ne_bytes(), MapFlags::ANY)
+                .map_err(|error| failed("the filters", error))?;
+        }
+        Ok(Self { qdisc, discipline })
+    }
+
+    /// Replays a trace to its end: its events, and what was received. The qdisc is on the device
+    /// only meanwhile.
+    ///
+    /// # Errors
+    /// If the trace does not fit the program, or a packet is lost.
+    pub fn run(&self, trace: &Trace) -> Result<(Outcome, Received), ReplayError> {
+        fits(trace, self.discipline)?;
+        let filters = 1 << Filter::Mark(1).kind();
+        let head = Header { rest: STREAMS_MAX as u32, filters, ..Header::default() };
+        let setup = map(&self.qdisc.object, SETUP_MAP).ok_or_else(|| absent(SETUP_MAP))?;
+        let bytes = head.bytes(&streams_of(trace));
+        setup
+            .update(&0_u32.to_ne_bytes(), &bytes, MapFlags::ANY)
+            .map_err(|error| failed("the setup", error))?;
+        begin(&self.qdisc.object)?;
+        self.qdisc.give()?;
+        let done = self.drive(trace);
+        self.qdisc.take()?;
+        done
+    }
+
+    fn drive(&self, trace: &Trace) -> Result<(Outcome, Received), ReplayError> {
+        let io = |what: &'static str| move |why: io::Error| run(what, why);
+        let receiver = UdpSocket::bind("127.0.0.1:0").map_err(io("a socket"))?;
+        receiver.set_read_timeout(Some(PATIENCE)).map_err(io("a socket"))?;
+        let to = receiver.local_addr().map_err(io("a socket"))?;
+        let sender = || -> io::Result<UdpSocket> {
+            let socket = UdpSocket::bind("127.0.0.1:0")?;
+            socket.connect(to)?;
+            Ok(socket)
+        };
+        let marked = |mark: u32| -> io::Result<UdpSocket> {
+            let socket = sender()?;
+            let options = socket2::SockRef::from(&socket);
+            options.set_mark(mark)?;
+            // What waits in the qdisc counts as the sender's; full is an error, not a wait.
+            options.set_send_buffer_size(1 << 20)?;
+            socket.set_nonblocking(true)?;
+            Ok(socket)
+        };
+        let call = marked(CALL_MARK).map_err(io("a socket's mark"))?;
+        let senders: Vec<UdpSocket> = (0..trace.streams.len() as u32)
+            .map(|stream| marked(MARKS_FROM + stream))
+            .collect::<io::Result<_>>()
+            .map_err(io("a socket's mark"))?;
+        let mut sent = vec![0_u64; senders.len()];
+        let mut schedule = Schedule::of_packets(trace);
+        let mut outcome = Outcome { events: Vec::new(), totals: Vec::new() };
+        let mut received = Vec::new();
+        for t in 0..trace.ticks {
+            for (stream, _, count) in schedule.arrivals(t) {
+                for _ in 0..count {
+                    let seq = &mut sent[stream as usize];
+                    let mut packet = [0; 12];
+                    packet[..4].copy_from_slice(&stream.to_ne_bytes());
+                    packet[4..].copy_from_slice(&seq.to_ne_bytes());
+                    senders[stream as usize].send(&packet).map_err(io("sending"))?;
+                    *seq += 1;
+                }
+            }
+            // The qdisc drops it, which the socket may be told.
+            let _ = call.send(&[]);
+            let told = map(&self.qdisc.object, TOLD_MAP).ok_or_else(|| absent(TOLD_MAP))?;
+            let data = object::data(&told).map_err(io("the events"))?;
+            let before = outcome.events.len();
+            schedule.take(trace, t, &data, &mut outcome.events)?;
+            clear(&told)?;
+            let sends = outcome.events[before..].iter().filter(|event| {
+                matches!(event.happening, selvedge_sched::replay::Happening::Send { .. })
+            });
+            for _ in sends {
+                let mut packet = [0; 16];
+                let got = receiver.recv(&mut packet).map_err(io("receiving"))?;
+                let word = |at: usize| crate::replay::number::<4>(&packet[..got], at);
+                let long = |at: usize| crate::replay::number::<8>(&packet[..got], at);
+                received.push((
+                    StreamIndex(word(0).map_or(u32::MAX, u32::from_ne_bytes)),
+                    long(4).map_or(u64::MAX, u64::from_ne_bytes),
+                ));
+            }
+        }
+        let table = map(&self.qdisc.object, TABLE_MAP).ok_or_else(|| absent(TABLE_MAP))?;
+        let table = object::data(&table).map_err(io("the counters"))?;
+        outcome.totals = totals(&table, trace.streams.len());
+        Ok((outcome, received))
+    }
+}
+
+/// Empties the list of events.
+fn clear(told: &impl MapCore) -> Result<(), ReplayError> {
+    let empty = vec![0; told.value_size() as usize];
+    told.update(&0_u32.to_ne_bytes(), &empty, MapFlags::ANY)
+        .map_err(|error| failed("the events", error))
+}

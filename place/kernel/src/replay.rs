@@ -1,0 +1,298 @@
+//! A trace through the kernel's program, without packets: `BPF_PROG_RUN` of the same functions that
+//! the qdisc calls, on the same queues. The same events as `selvedge_sched::replay`, to the bit.
+
+use std::io;
+
+use libbpf_rs::{MapCore, MapFlags, Object, ProgramInput};
+use selvedge_sched::replay::{Arrivals, Event, FrameRef, Happening, Trace};
+use selvedge_sched::{Counters, Discipline, StreamIndex};
+use selvedge_stream::Window;
+use selvedge_units::{Instant, Span};
+
+use crate::error::ReplayError;
+use crate::object::{self, Purpose, SETUP_MAP, SLOT, STATE, TABLE_MAP, TOLD_MAP, io_error, map};
+use crate::setup::{Header, STREAMS_MAX, StreamSetup};
+
+/// How many frames a queue of a trace that never runs dry is kept at: at most two of a stream go
+/// in one slot (one late, one sent).
+pub(crate) const BACKLOG: u32 = 3;
+/// How many frames one call brings.
+const AT_ONCE: u32 = 64;
+/// A packet's limit in a replay: never met.
+const NO_LIMIT: u32 = u32::MAX;
+
+/// What became of a trace.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Outcome {
+    /// Its events in order of happening.
+    pub events: Vec<Event>,
+    /// The streams' counters and current windows.
+    pub totals: Vec<(Counters, Window)>,
+}
+
+/// The program, loaded for replays under one discipline.
+#[derive(Debug)]
+pub struct Replay {
+    object: Object,
+    discipline: Discipline,
+}
+
+impl Replay {
+    /// Loads the program. About 0.1 s.
+    ///
+    /// # Errors
+    /// If the kernel has no such discipline, or refuses.
+    pub fn load(discipline: Discipline) -> Result<Self, ReplayError> {
+        crate::Setup::number(discipline)?;
+        let purpose = Purpose { discipline, replaying: true, kind: None };
+        let object = object::load(purpose, &Header::default().bytes(&[]))?;
+        Ok(Self { object, discipline })
+    }
+
+    /// Replays a trace to its end. Two system calls a slot, and one for each burst of arrivals.
+    ///
+    /// # Errors
+    /// If the trace does not fit the program, or a run of it fails.
+    pub fn run(&self, trace: &Trace) -> Result<Outcome, ReplayError> {
+        fits(trace, self.discipline)?;
+        let setup = map(&self.object, SETUP_MAP).ok_or_else(|| absent(SETUP_MAP))?;
+        setup
+            .update(&0_u32.to_ne_bytes(), &setup_of(trace), MapFlags::ANY)
+            .map_err(|error| failed("the setup", error))?;
+        begin(&self.object)?;
+        let mut schedule = Schedule::new(trace);
+        let mut outcome = Outcome { events: Vec::new(), totals: Vec::new() };
+        for t in 0..trace.ticks {
+            for (stream, at, count) in schedule.arrivals(t) {
+                let mut left = count;
+                while left > 0 {
+                    let now = left.min(AT_ONCE);
+                    let mut arrival = [0; 16];
+                    arrival[..8].copy_from_slice(&at.to_ne_bytes());
+                    arrival[8..12].copy_from_slice(&stream.to_ne_bytes());
+                    arrival[12..].copy_from_slice(&now.to_ne_bytes());
+                    call(&self.object, "replay_arrive", &mut arrival)?;
+                    left -= now;
+                }
+            }
+            call(&self.object, "replay_slot", &mut [])?;
+            let told = map(&self.object, TOLD_MAP).ok_or_else(|| absent(TOLD_MAP))?;
+            let told = object::data(&told).map_err(|why| run("the events", why))?;
+            schedule.take(trace, t, &told, &mut outcome.events)?;
+        }
+        let table = map(&self.object, TABLE_MAP).ok_or_else(|| absent(TABLE_MAP))?;
+        let table = object::data(&table).map_err(|why| run("the counters", why))?;
+        outcome.totals = totals(&table, trace.streams.len());
+        Ok(outcome)
+    }
+}
+
+/// Forgets all that was replayed before.
+pub(crate) fn begin(object: &Object) -> Result<(), ReplayError> {
+    call(object, "replay_begin", &mut [])
+}
+
+fn call(object: &Object, name: &'static str, context: &mut [u8]) -> Result<(), ReplayError> {
+    let program = object.progs_mut().find(|program| program.name() == name);
+    let program = program.ok_or_else(|| absent(name))?;
+    let context_in = if context.is_empty() { None } else { Some(context) };
+    let input = ProgramInput { context_in, ..ProgramInput::default() };
+    let output = program.test_run(input).map_err(|error| failed(name, error))?;
+    if output.return_value as i32 == 0 {
+        Ok(())
+    } else {
+        Err(run(name, io::Error::other("refused")))
+    }
+}
+
+pub(crate) fn run(what: &'static str, why: io::Error) -> ReplayError {
+    ReplayError::Run { what, why }
+}
+
+pub(crate) fn failed(what: &'static str, error: libbpf_rs::Error) -> ReplayError {
+    run(what, io_error(error))
+}
+
+pub(crate) fn absent(what: &'static str) -> ReplayError {
+    run(what, io::ErrorKind::NotFound.into())
+}
+
+/// Whether the program can replay it.
+pub(crate) fn fits(trace: &Trace, loaded: Discipline) -> Result<(), ReplayError> {
+    if trace.discipline != loaded {
+        return Err(ReplayError::Discipline { trace: trace.discipline, loaded });
+    }
+    if trace.streams.len() > STREAMS_MAX {
+        return Err(ReplayError::Streams { found: trace.streams.len(), most: STREAMS_MAX });
+    }
+    Ok(())
+}
+
+/// The streams as the trace has them, in slots.
+pub(crate) fn streams_of(trace: &Trace) -> Vec<StreamSetup> {
+    let stream = |index: usize| {
+        let stream = &trace.streams[index];
+        StreamSetup {
+            first_deadline: stream.first_deadline,
+            limit: NO_LIMIT,
+            by_txtime: false,
+            ..StreamSetup::new(&index.to_string(), stream.contract)
+        }
+    };
+    (0..trace.streams.len()).map(stream).collect()
+}
+
+fn setup_of(trace: &Trace) -> Vec<u8> {
+    Header { rest: STREAMS_MAX as u32, ..Header::default() }.bytes(&streams_of(trace))
+}
+
+/// What is to arrive, and what has happened so far.
+#[derive(Debug)]
+pub(crate) struct Schedule<'a> {
+    trace: &'a Trace,
+    /// Arrivals by time.
+    listed: Vec<(u64, u32)>,
+    next: usize,
+    /// How many frames each queue holds, for those that never run dry.
+    waiting: Vec<u32>,
+}
+
+impl<'a> Schedule<'a> {
+    pub(crate) fn new(trace: &'a Trace) -> Self {
+        let mut listed: Vec<(u64, u32)> = match &trace.arrivals {
+            Arrivals::Backlogged => Vec::new(),
+            Arrivals::Listed(listed) => listed.iter().map(|a| (a.at.0, a.stream.0)).collect(),
+        };
+        listed.sort_by_key(|&(at, _)| at);
+        Self { trace, listed, next: 0, waiting: vec![0; trace.streams.len()] }
+    }
+
+    /// The same, with all the frames of queues that never run dry there at the beginning: real
+    /// packets bear the slot in which they come, and these all arrived at 0.
+    pub(crate) fn of_packets(trace: &'a Trace) -> Self {
+        let mut schedule = Self::new(trace);
+        if trace.arrivals == Arrivals::Backlogged {
+            let mut replay = selvedge_sched::replay::Replay::new(trace);
+            replay.by_ref().for_each(drop);
+            // One that is still there at the end, and one for good measure.
+            let need = replay.totals().map(|(_, counters, _)| counters.sent + counters.dropped + 2);
+            for (stream, need) in (0..).zip(need) {
+                schedule.listed.extend((0..need).map(|_| (0, stream)));
+            }
+            schedule.waiting.clear();
+        }
+        schedule
+    }
+
+    /// What arrives before the decision at `t`: stream, time of arrival, how many.
+    pub(crate) fn arrivals(&mut self, t: u64) -> Vec<(u32, u64, u32)> {
+        let mut found: Vec<(u32, u64, u32)> = Vec::new();
+        if self.trace.arrivals == Arrivals::Backlogged && !self.waiting.is_empty() {
+            for (stream, waiting) in (0..).zip(&mut self.waiting) {
+                if *waiting < BACKLOG {
+                    found.push((stream, 0, BACKLOG - *waiting));
+                    *waiting = BACKLOG;
+                }
+            }
+            return found;
+        }
+        while let Some(&(at, stream)) = self.listed.get(self.next).filter(|&&(at, _)| at <= t) {
+            self.next += 1;
+            match found.last_mut() {
+                Some((last, when, count)) if *last == stream && *when == at => *count += 1,
+                _ => found.push((stream, at, 1)),
+            }
+        }
+        found
+    }
+
+    /// Takes over what the program told of a slot: misses in the order of streams, as traces are
+    /// printed, since the scheduler goes by deadline.
+    pub(crate) fn take(
+        &mut self,
+        trace: &Trace,
+        t: u64,
+        told: &[u8],
+        events: &mut Vec<Event>,
+    ) -> Result<(), ReplayError> {
+        let word = |at: usize| number::<4>(told, at).map_or(0, u32::from_ne_bytes);
+        let (count, lost) = (word(0), word(4));
+        if count == 0 || lost > 0 {
+            return Err(ReplayError::Told { slot: t, events: count, lost });
+        }
+        let mut missed: Vec<(Happening, u64)> = Vec::new();
+        let mut decision = Happening::Idle;
+        for record in told[8..].chunks_exact(32).take(count as usize) {
+            let long = |at: usize| number::<8>(record, at).map_or(0, u64::from_ne_bytes);
+            let short = |at: usize| number::<4>(record, at).map_or(0, u32::from_ne_bytes);
+            let stream = StreamIndex(short(24));
+            let frame = FrameRef { stream, seq: long(0), deadline: Instant(long(8)) };
+            let leaves = match short(28) {
+                1 => {
+                    missed.push((Happening::Drop(frame), 1));
+                    true
+                }
+                2 => {
+                    missed.push((Happening::Miss(frame), long(16)));
+                    false
+                }
+                kind @ (3 | 4) => {
+                    decision = Happening::Send { frame, late: kind == 4 };
+                    true
+                }
+                _ => false,
+            };
+            if let Some(waiting) = self.waiting.get_mut(stream.0 as usize).filter(|_| leaves) {
+                *waiting = waiting.saturating_sub(1);
+            }
+        }
+        let whose = |happening: &Happening| match happening {
+            Happening::Drop(frame) | Happening::Miss(frame) => frame.stream,
+            Happening::Send { .. } | Happening::Idle => StreamIndex(u32::MAX),
+        };
+        missed.sort_by_key(|(happening, _)| whose(happening));
+        let t = Instant(t);
+        for (happening, times) in missed {
+            for n in 0..times {
+                let happening = match happening {
+                    Happening::Miss(frame) => {
+                        let period = trace.streams[frame.stream.0 as usize].contract.period;
+                        let deadline = frame.deadline + Span(period.0.saturating_mul(n));
+                        Happening::Miss(FrameRef { deadline, ..frame })
+                    }
+                    other => other,
+                };
+                events.push(Event { t, happening });
+            }
+        }
+        events.push(Event { t, happening: decision });
+        Ok(())
+    }
+}
+
+/// So many bytes from a place.
+pub(crate) fn number<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
+    bytes.get(at..at + N)?.try_into().ok()
+}
+
+/// Counters and windows from the table.
+pub(crate) fn totals(table: &[u8], streams: usize) -> Vec<(Counters, Window)> {
+    let slots = table.get(STATE..).unwrap_or_default().chunks_exact(SLOT).take(streams);
+    slots.map(|slot| (counters(slot), window(slot))).collect()
+}
+
+pub(crate) fn counters(slot: &[u8]) -> Counters {
+    let long = |at: usize| number::<8>(slot, at).map_or(0, u64::from_ne_bytes);
+    Counters {
+        sent: long(24),
+        late: long(32),
+        missed: long(40),
+        dropped: long(48),
+        violations: long(56),
+    }
+}
+
+pub(crate) fn window(slot: &[u8]) -> Window {
+    let short = |at: usize| number::<2>(slot, at).map_or(0, u16::from_ne_bytes);
+    Window { lose: short(84), of: short(86) }
+}

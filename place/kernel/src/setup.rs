@@ -1,0 +1,413 @@
+//! What a qdisc is set up with: streams, filters, rate; and as the bytes that the programs read
+//! (`struct setup` of `bpf/dwcs.h`).
+
+use std::fmt;
+use std::str::FromStr;
+
+use selvedge_sched::Discipline;
+use selvedge_stream::{Contract, Late, Window, Windows};
+use selvedge_units::{Bitrate, Instant, Span};
+use thiserror::Error;
+
+/// The most streams that a device can have, the rest counted in.
+pub const STREAMS_MAX: usize = 256;
+/// The longest name, in bytes.
+pub(crate) const NAME_MAX: usize = 31;
+/// `struct contract`, and what lies before the first one in `struct setup`.
+pub(crate) const CONTRACT: usize = 72;
+pub(crate) const SETUP_HEAD: usize = 48;
+pub(crate) const SETUP: usize = SETUP_HEAD + CONTRACT * STREAMS_MAX;
+/// The name of the stream that takes what no filter knows.
+pub(crate) const REST: &str = "(rest)";
+
+/// Which packets are a stream's. If several fit, the first in this order decides, of cgroups the
+/// innermost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Filter {
+    /// `SO_MARK` of the socket, or as a firewall set it; not 0.
+    Mark(u32),
+    /// The socket's cookie (`SO_COOKIE`; ask for it before sending, else it has none).
+    Cookie(u64),
+    /// The cgroup (version 2) in which the socket was made, or one below it, by its inode number.
+    Cgroup(u64),
+    /// The UDP port that it goes to.
+    Port(u16),
+    /// The UDP port that it comes from.
+    SourcePort(u16),
+}
+
+/// Why a text is not a filter.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error(
+    "\"{0}\" is not a filter; write port=5004, source-port=5004, mark=7, cookie=12 or \
+     cgroup=/sys/fs/cgroup/media"
+)]
+pub struct FilterError(String);
+
+impl Filter {
+    /// As the programs number them; the bit of it in `setup.filters`.
+    pub(crate) const fn kind(self) -> u32 {
+        match self {
+            Self::Mark(_) => 0,
+            Self::Cookie(_) => 1,
+            Self::Cgroup(_) => 2,
+            Self::Port(_) => 3,
+            Self::SourcePort(_) => 4,
+        }
+    }
+
+    /// The key in the map of filters: kind, zero, value.
+    pub(crate) fn key(self) -> [u8; 16] {
+        let value: u64 = match self {
+            Self::Mark(mark) => mark.into(),
+            Self::Cookie(value) | Self::Cgroup(value) => value,
+            Self::Port(port) | Self::SourcePort(port) => port.into(),
+        };
+        let mut key = [0; 16];
+        key[..4].copy_from_slice(&self.kind().to_ne_bytes());
+        key[8..].copy_from_slice(&value.to_ne_bytes());
+        key
+    }
+
+    pub(crate) fn from_key(key: &[u8]) -> Option<Self> {
+        let kind = u32::from_ne_bytes(key.get(..4)?.try_into().ok()?);
+        let value = u64::from_ne_bytes(key.get(8..16)?.try_into().ok()?);
+        Some(match kind {
+            0 => Self::Mark(value.try_into().ok()?),
+            1 => Self::Cookie(value),
+            2 => Self::Cgroup(value),
+            3 => Self::Port(value.try_into().ok()?),
+            4 => Self::SourcePort(value.try_into().ok()?),
+            _ => return None,
+        })
+    }
+}
+
+impl fmt::Display for Filter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Mark(mark) => write!(f, "mark={mark}"),
+            Self::Cookie(cookie) => write!(f, "cookie={cookie}"),
+            Self::Cgroup(id) => write!(f, "cgroup={id}"),
+            Self::Port(port) => write!(f, "port={port}"),
+            Self::SourcePort(port) => write!(f, "source-port={port}"),
+        }
+    }
+}
+
+/// `port=5004` and the like; a cgroup by its folder (which is looked up) or its inode number.
+impl FromStr for Filter {
+    type Err = FilterError;
+
+    fn from_str(text: &str) -> Result<Self, FilterError> {
+        let wrong = || FilterError(text.to_owned());
+        let (kind, value) = text.split_once('=').ok_or_else(wrong)?;
+        fn number<T: FromStr>(value: &str) -> Option<T> {
+            value.trim().parse().ok()
+        }
+        let filter = match kind.trim() {
+            "mark" => number(value).filter(|&mark| mark != 0).map(Self::Mark),
+            "cookie" => number(value).filter(|&cookie| cookie != 0).map(Self::Cookie),
+            "cgroup" => cgroup(value.trim()).map(Self::Cgroup),
+            "port" => number(value).filter(|&port| port != 0).map(Self::Port),
+            "source-port" => number(value).filter(|&port| port != 0).map(Self::SourcePort),
+            _ => None,
+        };
+        filter.ok_or_else(wrong)
+    }
+}
+
+/// A cgroup's number is the inode number of its folder.
+fn cgroup(value: &str) -> Option<u64> {
+    use std::os::unix::fs::MetadataExt;
+    value.parse().ok().or_else(|| {
+        std::fs::metadata(value).ok().filter(std::fs::Metadata::is_dir).map(|folder| folder.ino())
+    })
+}
+
+/// A stream of a device.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StreamSetup {
+    /// Its name, at most 31 bytes.
+    pub name: String,
+    /// Its contract; a packet is a frame, so the window counts packets.
+    pub contract: Contract,
+    /// The first packet's deadline, if it is not by the contract.
+    pub first_deadline: Option<Instant>,
+    /// How many packets may wait; a packet more is dropped and counted as overflow.
+    pub limit: u32,
+    /// Whether a time that the sender states (`SO_TXTIME`, on `CLOCK_MONOTONIC` or `CLOCK_TAI`) is
+    /// the packet's deadline.
+    pub by_txtime: bool,
+    /// Which packets are its.
+    pub filters: Vec<Filter>,
+}
+
+impl StreamSetup {
+    /// A stream with this contract: 1000 packets may wait, and stated times are deadlines.
+    #[must_use]
+    pub fn new(name: &str, contract: Contract) -> Self {
+        Self {
+            name: name.to_owned(),
+            contract,
+            first_deadline: None,
+            limit: 1000,
+            by_txtime: true,
+            filters: Vec::new(),
+        }
+    }
+}
+
+/// What a device is to do.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Setup {
+    /// The order in which packets go: one of [`Setup::DISCIPLINES`].
+    pub discipline: Discipline,
+    /// How fast they go, headers of the device counted in; `None`: as the device takes them.
+    pub rate: Option<Bitrate>,
+    /// How much a late wake-up may catch up on: packets go so much earlier than the rate says.
+    pub burst: Span,
+    /// The streams, the rest not counted in.
+    pub streams: Vec<StreamSetup>,
+    /// The contract of all other packets. Default: one in 10 ms is due, any may be late, none is
+    /// dropped for that.
+    pub rest: Contract,
+}
+
+/// Why a setup can't be.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum SetupError {
+    /// A discipline that the programs do not have.
+    #[error(
+        "the kernel has no discipline \"{0}\"; it has dwcs, dwcs98, edf, priority and fifo: the \
+         others share links by bytes, which the inline placement does"
+    )]
+    Discipline(Discipline),
+    /// Too many streams.
+    #[error("{0} streams; a device can have {most}", most = STREAMS_MAX - 1)]
+    TooMany(usize),
+    /// A name that is empty or does not fit.
+    #[error("\"{0}\" is not a stream's name here; 1 to 31 bytes, no control characters")]
+    Name(String),
+    /// Two streams of the same name.
+    #[error("there are two streams \"{0}\"")]
+    SameName(String),
+    /// Two streams with the same filter.
+    #[error("{filter} is a filter of \"{one}\" and of \"{other}\"; a packet has one stream")]
+    SameFilter {
+        /// The filter.
+        filter: Filter,
+        /// A stream.
+        one: String,
+        /// The other.
+        other: String,
+    },
+    /// A window for each kind of frame.
+    #[error(
+        "stream \"{0}\" has a window for each kind of frame, which the kernel can't tell apart; \
+         give one window for all, such as \"1/5\""
+    )]
+    PerKind(String),
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Self {
+            discipline: Discipline::Dwcs,
+            rate: None,
+            burst: Span::from_millis(1),
+            streams: Vec::new(),
+            rest: Contract {
+                late: Late::Send,
+                ..Contract::new(Span::from_millis(10), Window { lose: 1, of: 1 })
+            },
+        }
+    }
+}
+
+impl Setup {
+    /// What the programs have, by their numbers there.
+    pub const DISCIPLINES: [Discipline; 5] = [
+        Discipline::Dwcs,
+        Discipline::Dwcs98,
+        Discipline::Edf,
+        Discipline::Priority,
+        Discipline::Fifo,
+    ];
+
+    /// The discipline's number in the programs.
+    pub(crate) fn number(discipline: Discipline) -> Result<u32, SetupError> {
+        (0..)
+            .zip(Self::DISCIPLINES)
+            .find(|&(_, known)| known == discipline)
+            .map_or(Err(SetupError::Discipline(discipline)), |(number, _)| Ok(number))
+    }
+
+    /// Whether it makes sense.
+    ///
+    /// # Errors
+    /// The first thing that does not.
+    pub fn check(&self) -> Result<(), SetupError> {
+        Self::number(self.discipline)?;
+        if self.streams.len() >= STREAMS_MAX {
+            return Err(SetupError::TooMany(self.streams.len()));
+        }
+        let mut filters = std::collections::HashMap::new();
+        let mut names = std::collections::HashSet::new();
+        for StreamSetup { name, contract, filters: mine, .. } in &self.streams {
+            if name.is_empty() || name.len() > NAME_MAX || name.chars().any(char::is_control) {
+                return Err(SetupError::Name(name.clone()));
+            }
+            if !names.insert(name) || name == REST {
+                return Err(SetupError::SameName(name.clone()));
+            }
+            if matches!(contract.windows, Windows::PerKind(_)) {
+                return Err(SetupError::PerKind(name.clone()));
+            }
+            for &filter in mine {
+                if let Some(one) = filters.insert(filter, name.clone()).filter(|one| one != name) {
+                    return Err(SetupError::SameFilter { filter, one, other: name.clone() });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The streams, and then the rest.
+    pub(crate) fn all(&self) -> impl Iterator<Item = StreamSetup> {
+        let rest =
+            StreamSetup { by_txtime: false, limit: 10_000, ..StreamSetup::new(REST, self.rest) };
+        self.streams.iter().cloned().chain([rest])
+    }
+
+    /// `struct setup`, for a device.
+    pub(crate) fn bytes(&self, netns: u64, ifindex: u32) -> Vec<u8> {
+        let kinds = self.streams.iter().flat_map(|stream| &stream.filters);
+        let streams: Vec<StreamSetup> = self.all().collect();
+        let head = Header {
+            rest: self.streams.len() as u32,
+            filters: kinds.fold(0, |bits, filter| bits | 1 << filter.kind()),
+            // Bits to bytes, rounded up: no rate becomes "none".
+            rate: self.rate.map_or(0, |rate| rate.0.div_ceil(8).max(1)),
+            burst: self.burst.0,
+            netns,
+            ifindex,
+        };
+        head.bytes(&streams)
+    }
+}
+
+/// What stands before the contracts.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Header {
+    pub(crate) rest: u32,
+    pub(crate) filters: u32,
+    pub(crate) rate: u64,
+    pub(crate) burst: u64,
+    pub(crate) netns: u64,
+    pub(crate) ifindex: u32,
+}
+
+impl Header {
+    /// `struct setup` with these streams.
+    pub(crate) fn bytes(&self, streams: &[StreamSetup]) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(SETUP);
+        for word in [streams.len() as u32, leaves(streams.len()), self.rest, self.filters] {
+            bytes.extend(word.to_ne_bytes());
+        }
+        for word in [self.rate, self.burst, self.netns, u64::from(self.ifindex)] {
+            bytes.extend(word.to_ne_bytes());
+        }
+        for stream in streams {
+            contract(&mut bytes, stream);
+        }
+        bytes.resize(SETUP, 0);
+        bytes
+    }
+}
+
+/// The leaves of a tournament of so many.
+fn leaves(streams: usize) -> u32 {
+    streams.next_power_of_two().min(STREAMS_MAX) as u32
+}
+
+/// `struct contract`.
+fn contract(bytes: &mut Vec<u8>, stream: &StreamSetup) {
+    let StreamSetup { name, contract, first_deadline, limit, by_txtime, .. } = stream;
+    let mut id = [0; NAME_MAX + 1];
+    let len = name.len().min(NAME_MAX);
+    id[..len].copy_from_slice(&name.as_bytes()[..len]);
+    bytes.extend(id);
+    let Window { lose, of } = contract.windows.of(selvedge_stream::Kind::Data);
+    for word in [
+        contract.period.0,
+        contract.delay.map_or(0, |delay| delay.0.max(1)),
+        first_deadline.map_or(0, |deadline| deadline.0),
+    ] {
+        bytes.extend(word.to_ne_bytes());
+    }
+    bytes.extend(limit.to_ne_bytes());
+    bytes.extend(contract.priority.to_ne_bytes());
+    bytes.extend(lose.min(of).to_ne_bytes());
+    bytes.extend(of.to_ne_bytes());
+    bytes.extend([
+        u8::from(contract.late == Late::Send),
+        u8::from(contract.work_conserving),
+        u8::from(first_deadline.is_some()),
+        u8::from(*by_txtime),
+    ]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stream(name: &str, filters: &[Filter]) -> StreamSetup {
+        let contract = Contract::new(Span::from_millis(40), Window { lose: 1, of: 5 });
+        StreamSetup { filters: filters.to_vec(), ..StreamSetup::new(name, contract) }
+    }
+
+    #[test]
+    fn filters_read_and_print() {
+        for text in ["port=5004", "source-port=7", "mark=9", "cookie=77", "cgroup=1234"] {
+            let filter: Filter = text.parse().unwrap();
+            assert_eq!(filter.to_string(), text);
+            assert_eq!(Filter::from_key(&filter.key()), Some(filter));
+        }
+        for text in ["port", "port=0", "port=70000", "mark=0", "colour=1", "cgroup=/no/such", ""] {
+            let error = text.parse::<Filter>().unwrap_err().to_string();
+            assert!(error.starts_with(&format!("\"{text}\"")), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused_by_name() {
+        let check = |setup: Setup| setup.check().map_err(|error| error.to_string());
+        let with = |streams: Vec<StreamSetup>| Setup { streams, ..Setup::default() };
+        assert_eq!(check(with(vec![stream("a", &[Filter::Port(1)])])), Ok(()));
+        let twice = vec![stream("a", &[Filter::Port(1)]), stream("b", &[Filter::Port(1)])];
+        assert!(
+            check(with(twice)).unwrap_err().contains("port=1 is a filter of \"a\" and of \"b\"")
+        );
+        assert!(check(with(vec![stream("a", &[]), stream("a", &[])])).is_err());
+        assert!(check(with(vec![stream("", &[])])).is_err());
+        assert!(check(with(vec![stream(&"x".repeat(32), &[])])).is_err());
+        let wfq = Setup { discipline: Discipline::Wfq, ..Setup::default() };
+        assert!(check(wfq).unwrap_err().contains("\"wfq\""));
+        let many = (0..STREAMS_MAX).map(|n| stream(&n.to_string(), &[])).collect();
+        assert!(check(with(many)).unwrap_err().contains("255"));
+        let mut kinds = stream("a", &[]);
+        kinds.contract.windows = Windows::PerKind([Window::NONE; selvedge_stream::Kind::COUNT]);
+        assert!(check(with(vec![kinds])).unwrap_err().contains("1/5"));
+    }
+
+    #[test]
+    fn the_bytes_have_the_length_that_the_programs_expect() {
+        let setup = Setup { streams: vec![stream("a", &[Filter::Port(1)])], ..Setup::default() };
+        let bytes = setup.bytes(1, 2);
+        assert_eq!(bytes.len(), SETUP);
+        let word = |at: usize| u32::from_ne_bytes(bytes[at..at + 4].try_into().unwrap());
+        assert_eq!((word(0), word(4), word(8), word(12)), (2, 2, 1, 1 << 3));
+        assert_eq!(&bytes[SETUP_HEAD..SETUP_HEAD + 2], b"a\0");
+    }
+}

@@ -1,0 +1,151 @@
+//! Traces through the kernel's program: the same lines as the software's, byte for byte. They
+//! need a kernel that has BPF qdiscs, and root: `tools/kernel.sh test` boots one and runs them.
+
+#![allow(clippy::disallowed_methods, reason = "tests read files")]
+
+use std::path::PathBuf;
+
+use selvedge_kernel::{Outcome, PacketReplay, Replay, Setup};
+use selvedge_sched::Discipline;
+use selvedge_sched::replay::Trace;
+use selvedge_sched::trace::generate::{Kind, Wanted, trace};
+use selvedge_sched::trace::{Printer, run};
+
+/// Generated traces for dwcs; a fifth of them for each other discipline.
+const GENERATED: u64 = 200;
+
+/// The committed vectors, or where the machine that runs the tests has them.
+fn vectors() -> PathBuf {
+    let beside = PathBuf::from("/vectors");
+    if beside.is_dir() {
+        beside
+    } else {
+        PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../vectors")
+    }
+}
+
+fn lines(trace: &Trace, outcome: &Outcome) -> String {
+    let mut out = Vec::new();
+    let printer = Printer::new(trace);
+    for event in &outcome.events {
+        printer.event(&mut out, event).unwrap();
+    }
+    printer.totals(&mut out, outcome.totals.iter().copied()).unwrap();
+    String::from_utf8(out).unwrap()
+}
+
+/// What the software says of the same trace.
+fn software(trace: &Trace) -> String {
+    let mut replay = selvedge_sched::replay::Replay::new(trace);
+    let events = replay.by_ref().collect();
+    let totals = replay.totals().map(|(_, counters, window)| (counters, window)).collect();
+    lines(trace, &Outcome { events, totals })
+}
+
+fn assert_same(name: &str, found: &str, expected: &str) {
+    for (number, (found, expected)) in (1..).zip(found.lines().zip(expected.lines())) {
+        assert_eq!(found, expected, "{name}: line {number}");
+    }
+    assert_eq!(found.lines().count(), expected.lines().count(), "{name}");
+}
+
+/// Every vector of the disciplines that the kernel has; the name, the trace, the lines.
+fn committed() -> Vec<(String, Trace, String)> {
+    let mut names: Vec<PathBuf> =
+        std::fs::read_dir(vectors()).unwrap().map(|entry| entry.unwrap().path()).collect();
+    names.sort();
+    let json = names.iter().filter(|path| path.extension().is_some_and(|found| found == "json"));
+    let read = |path: &PathBuf| std::fs::read_to_string(path).unwrap();
+    let vectors = json.map(|path| {
+        let name = path.file_stem().unwrap().to_string_lossy().into_owned();
+        let (text, expected) = (read(path), read(&path.with_extension("jsonl")));
+        let mut out = Vec::new();
+        run(&text, &name, None, &mut out).unwrap();
+        assert_eq!(String::from_utf8(out).unwrap(), expected, "{name}");
+        (name.clone(), Trace::parse(&text, &name).unwrap(), expected)
+    });
+    vectors.filter(|(_, trace, _)| Setup::DISCIPLINES.contains(&trace.discipline)).collect()
+}
+
+/// Traces of all kinds, up to 32 streams, both late policies.
+fn generated(discipline: Discipline, count: u64) -> impl Iterator<Item = (String, Trace)> {
+    let kinds = Kind::ALL;
+    (0..count).map(move |n| {
+        let kind = kinds[(n % kinds.len() as u64) as usize];
+        let streams = (n % 3 == 0).then_some(1 + (n * 7 % 32) as u32);
+        let seed = 9000 + n;
+        let wanted = Wanted {
+            seed,
+            discipline: Some(discipline),
+            kind: Some(kind),
+            streams,
+            ticks: Some(60),
+        };
+        (format!("{discipline} {} seed {seed}", kind.name()), trace(&wanted))
+    })
+}
+
+#[test]
+#[ignore = "needs a kernel with BPF qdiscs: tools/kernel.sh test"]
+fn every_vector_has_the_same_lines_in_the_kernel() {
+    let vectors = committed();
+    assert!(vectors.len() >= 60, "{} vectors", vectors.len());
+    for discipline in Setup::DISCIPLINES {
+        let replay = Replay::load(discipline).unwrap();
+        for (name, trace, expected) in vectors.iter().filter(|(_, t, _)| t.discipline == discipline)
+        {
+            assert_same(name, &lines(trace, &replay.run(trace).unwrap()), expected);
+        }
+    }
+    println!("{} vectors", vectors.len());
+}
+
+#[test]
+#[ignore = "needs a kernel with BPF qdiscs: tools/kernel.sh test"]
+fn generated_traces_have_the_same_lines_in_the_kernel() {
+    let (mut sent, mut late, mut dropped, mut violations, mut widest) = (0, 0, 0, 0, 0);
+    for discipline in Setup::DISCIPLINES {
+        let replay = Replay::load(discipline).unwrap();
+        let dwcs = discipline == Discipline::Dwcs;
+        let count = if dwcs { GENERATED } else { GENERATED / 5 };
+        for (name, trace) in generated(discipline, count) {
+            let outcome = replay.run(&trace).unwrap();
+            assert_same(&name, &lines(&trace, &outcome), &software(&trace));
+            widest = widest.max(trace.streams.len());
+            for (counters, _) in outcome.totals {
+                sent += counters.sent;
+                late += counters.late;
+                dropped += counters.dropped;
+                violations += counters.violations;
+            }
+        }
+    }
+    println!("{sent} sent, {late} of them late, {dropped} dropped, {violations} violations");
+    assert!(widest >= 32 && late > 500 && dropped > 1000 && violations > 1000);
+}
+
+#[test]
+#[ignore = "needs a kernel with BPF qdiscs: tools/kernel.sh test"]
+fn real_packets_through_the_qdisc_have_the_same_lines() {
+    let mut packets = 0;
+    let replay = PacketReplay::load("lo", Discipline::Dwcs).unwrap();
+    let vectors = committed().into_iter().map(|(name, trace, _)| (name, trace));
+    let mut traces: Vec<(String, Trace)> =
+        vectors.filter(|(_, trace)| trace.discipline == Discipline::Dwcs).collect();
+    assert!(traces.len() >= 14);
+    traces.extend(generated(Discipline::Dwcs, GENERATED));
+    for (name, trace) in &traces {
+        let (outcome, received) = replay.run(trace).unwrap_or_else(|e| panic!("{name}: {e}"));
+        assert_same(name, &lines(trace, &outcome), &software(trace));
+        // What comes out of the device is what was decided, in that order.
+        let decided = outcome.events.iter().filter_map(|event| match event.happening {
+            selvedge_sched::replay::Happening::Send { frame, .. } => {
+                Some((frame.stream, frame.seq))
+            }
+            _ => None,
+        });
+        assert_eq!(received, decided.collect::<Vec<_>>(), "{name}");
+        packets += received.len();
+    }
+    println!("{} traces, {packets} packets", traces.len());
+}

@@ -1,0 +1,322 @@
+//! `selvedge kernel`: a device's packets scheduled in the kernel.
+
+use std::io::Write;
+use std::path::Path;
+
+use selvedge_kernel::{
+    AttachError, Attached, LoadError, OpenError, Report, Setup, StreamReport, StreamSetup, attach,
+    detach,
+};
+use selvedge_sched::Discipline;
+use selvedge_stream::{Contract, Late, Window, Windows};
+use selvedge_units::{Bitrate, Span};
+use serde_json::{Value, json};
+
+use crate::check;
+use crate::cli::{Failure, KernelAttachArgs, KernelCommand};
+use crate::schedule::named;
+use crate::table::{Align, Table};
+
+/// The period of a stream whose node file leaves it to the media, which the kernel does not see:
+/// 25 a second. Deadlines go by the stream's delay.
+const PERIOD_UNKNOWN: Span = Span::from_millis(40);
+
+pub(crate) fn command(command: &KernelCommand) -> Result<(), Failure> {
+    let mut out = std::io::stdout().lock();
+    match command {
+        KernelCommand::Attach(args) => {
+            let setup = setup(args)?;
+            attach(&args.device, &setup).map_err(of_attach)?;
+            let (device, streams) = (&args.device, setup.streams.len());
+            let rate = setup.rate.map_or_else(|| "the device's rate".to_owned(), mbit);
+            let discipline = setup.discipline;
+            writeln!(
+                out,
+                "{device} schedules by {discipline} at {rate}: {streams} streams and the rest"
+            )?;
+        }
+        KernelCommand::Detach { device } => detach(device).map_err(of_attach)?,
+        KernelCommand::Show { device, json } => {
+            let report =
+                Attached::open(device).and_then(|qdisc| qdisc.report()).map_err(of_open)?;
+            if *json {
+                writeln!(out, "{}", as_json(&report))?;
+            } else {
+                write!(out, "{}", as_text(&report))?;
+            }
+        }
+        KernelCommand::Bind { device, stream, filter } => {
+            Attached::open(device)
+                .and_then(|qdisc| qdisc.bind(stream, *filter))
+                .map_err(of_open)?;
+        }
+        KernelCommand::Unbind { device, filter } => {
+            Attached::open(device).and_then(|qdisc| qdisc.unbind(*filter)).map_err(of_open)?;
+        }
+    }
+    Ok(())
+}
+
+/// What is asked for wrongly ends with status 2, what this machine can't do with 1.
+fn of_attach(error: AttachError) -> Failure {
+    match error {
+        AttachError::Setup(_)
+        | AttachError::NoDevice { .. }
+        | AttachError::Already { .. }
+        | AttachError::Occupied { .. }
+        | AttachError::NotAttached { .. } => Failure::input(error),
+        AttachError::Load(LoadError::Refused { .. })
+        | AttachError::Load(_)
+        | AttachError::NoBpfFs(_)
+        | AttachError::Device { .. }
+        | AttachError::Pin { .. }
+        | AttachError::Full(_) => Failure::failed(error),
+    }
+}
+
+fn of_open(error: OpenError) -> Failure {
+    match error {
+        OpenError::Attach(error) => of_attach(error),
+        OpenError::Pinned { .. } => Failure::failed(error),
+        OpenError::NoStream { .. } | OpenError::Taken { .. } | OpenError::NoFilter(_) => {
+            Failure::input(error)
+        }
+    }
+}
+
+/// All streams that were named, by options and node files.
+fn setup(args: &KernelAttachArgs) -> Result<Setup, Failure> {
+    let mut setup = Setup { burst: args.burst, ..Setup::default() };
+    setup.rest.period = args.rest;
+    let mut disciplines: Vec<Discipline> = Vec::new();
+    let mut rate = Bitrate(0);
+    for path in &args.node {
+        node(path, &mut setup, &mut disciplines, &mut rate)?;
+    }
+    for text in &args.stream {
+        let wrong = |why| Failure::input(format!("--stream \"{text}\": {why}"));
+        setup.streams.push(stream(text).map_err(wrong)?);
+    }
+    setup.rate = args.rate.or_else(|| Some(rate).filter(|rate| rate.0 > 0));
+    disciplines.dedup();
+    setup.discipline = match (&args.discipline, disciplines.as_slice()) {
+        (Some(name), _) => named(name)?,
+        (None, []) => Discipline::Dwcs,
+        (None, [one]) => *one,
+        (None, [one, other, ..]) => {
+            return Err(Failure::input(format!(
+                "the node files' links have the disciplines {one} and {other}, a device has one; \
+                 say which with --discipline"
+            )));
+        }
+    };
+    setup.check().map_err(Failure::input)?;
+    Ok(setup)
+}
+
+/// The streams of a node file, by the ports that they are sent to.
+fn node(
+    path: &Path,
+    setup: &mut Setup,
+    disciplines: &mut Vec<Discipline>,
+    rate: &mut Bitrate,
+) -> Result<(), Failure> {
+    let file = check::read(path)?;
+    for link in &file.config.links {
+        disciplines.push(link.discipline);
+        *rate = Bitrate(rate.0.saturating_add(link.rate.0));
+    }
+    let mut wrong = Vec::new();
+    for stream in &file.config.streams {
+        if matches!(stream.windows, Windows::PerKind(_)) {
+            let why = "the kernel can't tell kinds of frames apart; give one window for all, such \
+                       as \"1/5\"";
+            wrong.push((format!("stream.{}.window", stream.name), why.to_owned()));
+        }
+        let contract = Contract {
+            windows: stream.windows,
+            late: stream.late,
+            work_conserving: stream.work_conserving,
+            weight: stream.weight,
+            priority: stream.priority,
+            class: stream.class,
+            delay: Some(stream.delay),
+            ..Contract::new(stream.period.unwrap_or(PERIOD_UNKNOWN), Window::NONE)
+        };
+        let filter = selvedge_kernel::Filter::Port(stream.to.port());
+        let filters = vec![filter];
+        setup.streams.push(StreamSetup { filters, ..StreamSetup::new(&stream.name, contract) });
+    }
+    if wrong.is_empty() { Ok(()) } else { Err(Failure::input(check::lines(&file.errors(wrong)))) }
+}
+
+/// `NAME,KEY=VALUE,...`.
+fn stream(text: &str) -> Result<StreamSetup, String> {
+    let mut parts = text.split(',').map(str::trim);
+    let name = parts.next().unwrap_or_default();
+    if name.is_empty() || name.contains('=') {
+        return Err("a stream begins with its name, such as video,period=4ms,port=5004".to_owned());
+    }
+    let contract = Contract::new(Span::from_millis(40), Window { lose: 1, of: 5 });
+    let mut stream = StreamSetup::new(name, contract);
+    for part in parts {
+        let (key, value) =
+            part.split_once('=').ok_or_else(|| format!("\"{part}\" is not KEY=VALUE"))?;
+        let (key, value) = (key.trim(), value.trim());
+        let say = |why: &dyn std::fmt::Display| format!("{key}: {why}");
+        let contract = &mut stream.contract;
+        match key {
+            "period" => contract.period = time(value).map_err(|e| say(&e))?,
+            "delay" => contract.delay = Some(time(value).map_err(|e| say(&e))?),
+            "window" => {
+                let window = value.parse::<Window>().map_err(|e| say(&e))?;
+                contract.windows = Windows::Whole(window);
+            }
+            "late" => {
+                contract.late = match value {
+                    "drop" => Late::Drop,
+                    "send" => Late::Send,
+                    _ => return Err(format!("late: \"{value}\" is neither drop nor send")),
+                }
+            }
+            "work-conserving" => contract.work_conserving = yes(value).map_err(|e| say(&e))?,
+            "txtime" => stream.by_txtime = yes(value).map_err(|e| say(&e))?,
+            "priority" => {
+                contract.priority = value.parse().map_err(|e| format!("priority: {e}"))?;
+            }
+            "limit" => {
+                let limit = value.parse().map_err(|e| format!("limit: {e}"))?;
+                stream.limit = Some(limit)
+                    .filter(|limit| (1..=1_000_000).contains(limit))
+                    .ok_or("limit: from 1 to 1000000 packets")?;
+            }
+            "port" | "source-port" | "mark" | "cookie" | "cgroup" => {
+                stream.filters.push(part.parse().map_err(|e| format!("{e}"))?);
+            }
+            _ => {
+                return Err(format!(
+                    "there is no \"{key}\"; there are period, delay, window, late, \
+                     work-conserving, priority, limit, txtime, port, source-port, mark, cookie, \
+                     cgroup"
+                ));
+            }
+        }
+    }
+    Ok(stream)
+}
+
+/// A span of a stream's: 1 us to 1 h.
+fn time(text: &str) -> Result<Span, String> {
+    let span: Span = text.parse().map_err(|e: selvedge_units::ParseUnitError| e.to_string())?;
+    let range = Span::from_micros(1)..=Span::from_secs(3600);
+    if range.contains(&span) { Ok(span) } else { Err("from 1 us to 1 h".to_owned()) }
+}
+
+fn yes(text: &str) -> Result<bool, String> {
+    match text {
+        "yes" | "true" => Ok(true),
+        "no" | "false" => Ok(false),
+        _ => Err(format!("\"{text}\" is neither yes nor no")),
+    }
+}
+
+fn mbit(rate: Bitrate) -> String {
+    format!("{} Mbit/s", rate.0 as f64 / 1e6)
+}
+
+fn as_json(report: &Report) -> Value {
+    let stream = |stream: &StreamReport| {
+        json!({
+            "name": stream.name,
+            "period_ns": stream.period.0,
+            "delay_ns": stream.delay.map(|delay| delay.0),
+            "window": [stream.window.lose, stream.window.of],
+            "current": [stream.current.lose, stream.current.of],
+            "sent": stream.counters.sent,
+            "late": stream.counters.late,
+            "missed": stream.counters.missed,
+            "dropped": stream.counters.dropped,
+            "violations": stream.counters.violations,
+            "overflow": stream.overflow,
+            "bytes": stream.bytes.0,
+            "waiting": stream.waiting,
+            "filters": stream.filters.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        })
+    };
+    json!({
+        "device": report.device,
+        "qdisc": report.qdisc,
+        "at_ns": report.at.0,
+        "rate_bps": report.rate.map(|rate| rate.0),
+        "unknown": report.unknown,
+        "streams": report.streams.iter().map(stream).collect::<Vec<_>>(),
+    })
+}
+
+fn as_text(report: &Report) -> String {
+    let mut table = Table::new(&[
+        ("stream", Align::Left),
+        ("packets", Align::Left),
+        ("window", Align::Left),
+        ("now", Align::Left),
+        ("sent", Align::Right),
+        ("late", Align::Right),
+        ("missed", Align::Right),
+        ("dropped", Align::Right),
+        ("violations", Align::Right),
+        ("overflow", Align::Right),
+        ("waiting", Align::Right),
+    ]);
+    for stream in &report.streams {
+        let filters: Vec<String> = stream.filters.iter().map(ToString::to_string).collect();
+        let counters = stream.counters;
+        table.row([
+            stream.name.clone(),
+            filters.join(" "),
+            stream.window.to_string(),
+            stream.current.to_string(),
+            counters.sent.to_string(),
+            counters.late.to_string(),
+            counters.missed.to_string(),
+            counters.dropped.to_string(),
+            counters.violations.to_string(),
+            stream.overflow.to_string(),
+            stream.waiting.to_string(),
+        ]);
+    }
+    let rate = report.rate.map_or_else(|| "the device's rate".to_owned(), mbit);
+    format!("{} has {}, at {rate}.\n\n{table}", report.device, report.qdisc)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stream_reads() {
+        let read =
+            stream("video,period=4ms,window=1/5,late=send,port=5004,mark=7,limit=9").unwrap();
+        assert_eq!(read.contract.period, Span::from_millis(4));
+        assert_eq!(read.contract.windows, Windows::Whole(Window { lose: 1, of: 5 }));
+        assert_eq!((read.contract.late, read.limit, read.filters.len()), (Late::Send, 9, 2));
+    }
+
+    #[test]
+    fn a_bad_stream_says_what_is_wrong() {
+        for (text, expected) in [
+            ("", "begins with its name"),
+            ("port=1", "begins with its name"),
+            ("a,colour=red", "no \"colour\""),
+            ("a,period", "\"period\" is not KEY=VALUE"),
+            ("a,period=0ms", "period: from 1 us"),
+            ("a,window=3/2", "window: "),
+            ("a,late=maybe", "neither drop nor send"),
+            ("a,port=70000", "\"port=70000\" is not a filter"),
+            ("a,limit=0", "limit: from 1"),
+            ("a,txtime=perhaps", "txtime: "),
+        ] {
+            let error = stream(text).unwrap_err();
+            assert!(error.contains(expected), "{text}: {error}");
+        }
+    }
+}
