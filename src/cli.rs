@@ -75,6 +75,9 @@ pub(crate) enum Command {
     #[command(after_help = "Example:\n  selvedge doctor\n  \
                             selvedge doctor --json | jq .placements")]
     Doctor(DoctorArgs),
+    /// Promise processor time to programs
+    #[command(subcommand)]
+    Cpu(crate::cpu::CpuCommand),
     /// Schedule a device's packets in the kernel, for any program
     #[cfg(feature = "kernel")]
     #[command(subcommand)]
@@ -403,6 +406,8 @@ pub(crate) enum Failure {
     Failed(String),
     /// Whoever read our output has gone.
     BrokenPipe,
+    /// A program that was run for the user ended with this status, and has said why.
+    Status(u8),
 }
 
 impl Failure {

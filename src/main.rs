@@ -5,6 +5,7 @@ mod bench;
 mod check;
 mod cli;
 mod code;
+mod cpu;
 #[cfg(feature = "gstreamer")]
 mod demo;
 mod doctor;
@@ -50,6 +51,7 @@ fn main() -> ExitCode {
         Command::Kernel(command) => kernel::command(&command),
         Command::Doctor(args) => doctor::command(&args),
         Command::Repro(args) => repro::command(&args),
+        Command::Cpu(command) => cpu::command(&command),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -87,7 +89,7 @@ fn logging(verbose: u8) {
 impl Failure {
     fn report(&self) {
         match self {
-            Self::BrokenPipe => {}
+            Self::BrokenPipe | Self::Status(_) => {}
             Self::Input(text) | Self::Failed(text) => {
                 for line in text.lines() {
                     eprintln!("selvedge: {line}");
@@ -101,6 +103,7 @@ impl Failure {
             Self::BrokenPipe => ExitCode::SUCCESS,
             Self::Failed(_) => ExitCode::from(1),
             Self::Input(_) => ExitCode::from(2),
+            Self::Status(status) => ExitCode::from(*status),
         }
     }
 }

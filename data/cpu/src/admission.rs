@@ -1,0 +1,106 @@
+//! Whether a task fits beside those that are there: never more than the whole processor.
+//!
+//! The sums are those of `selvedge_sched::admission`, exact fractions.
+
+use alloc::vec::Vec;
+use core::cmp::Ordering;
+use core::fmt;
+
+use selvedge_sched::admission::{self, Ask, AskError, Breach, Load, Pattern, Policy, Share};
+use selvedge_stream::Window;
+use selvedge_units::{Bytes, Span};
+
+use crate::task::Task;
+
+/// What is promised to the tasks of a processor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Promise {
+    /// Every period of every task: all service times together fit, and the order is by deadline
+    /// first, which keeps every such set (Liu and Layland, 1973).
+    EveryPeriod,
+    /// What windows leave fits, `sum (1 - x/y) C/T <= 1`; no proof says that windows then hold for
+    /// any service times. They do for those of one slot.
+    WindowsFit,
+}
+
+/// Why a task can't join.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Refused {
+    /// What all tasks would need of the processor, this one included: `sum (1 - x/y) C/T`.
+    pub load: Share,
+    /// What is too much.
+    pub excess: Share,
+    /// The tightest window with which it would fit.
+    pub window: Option<Window>,
+    /// The shortest period with which it would fit.
+    pub period: Option<Span>,
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "with this task they need {} of the processor, {} too much",
+            self.load, self.excess
+        )?;
+        match (self.period, self.window) {
+            (Some(period), Some(window)) => {
+                write!(f, "; a period of {period} would fit, or a window of {window}")
+            }
+            (Some(period), None) => write!(f, "; a period of {period} would fit"),
+            (None, Some(window)) => write!(f, "; a window of {window} would fit"),
+            (None, None) => write!(f, "; end one of the others first"),
+        }
+    }
+}
+
+impl core::error::Error for Refused {}
+
+/// What a set of tasks needs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Needs {
+    /// With what windows let go left out.
+    pub(crate) least: Share,
+    pub(crate) promise: Promise,
+}
+
+/// Asks for a set, the newest task last. O(N), allocates.
+pub(crate) fn check<'a>(tasks: impl Iterator<Item = &'a Task>) -> Result<Needs, Refused> {
+    let mut loads: Vec<Load> = tasks
+        .map(|task| {
+            let contract = task.contract(false);
+            Load { contract, service: admission::Service::Time(task.service()) }
+        })
+        .collect();
+    let ask = |policy, loads: &[Load]| -> Result<admission::Answer, AskError> {
+        let (rate, quantum) = (None, Bytes(1));
+        admission::check(&Ask { policy, rate, pattern: Pattern::Sporadic, quantum, loads })
+    };
+    let answer = ask(Policy::Dwcs, &loads).expect("a Task's numbers are within the ranges");
+    if let Some(Breach { excess, fit, .. }) = answer.breach {
+        return Err(Refused { load: answer.load, excess, window: fit.window, period: fit.period });
+    }
+    // The whole of it, without windows: as streams that may lose nothing.
+    for load in &mut loads {
+        load.contract.windows = selvedge_stream::Windows::Whole(Window { lose: 0, of: 1 });
+    }
+    let whole = ask(Policy::Dwcs, &loads).expect("as above").load;
+    let all = matches!(whole.against_one(), Some(Ordering::Less | Ordering::Equal));
+    let promise = if all { Promise::EveryPeriod } else { Promise::WindowsFit };
+    Ok(Needs { least: answer.load, promise })
+}
+
+/// `C / (1 - load)`, rounded up to whole steps: the period that gives a server of service time
+/// `C` what is left over. `None` if nothing is.
+pub(crate) fn rest_period(service: Span, load: &Share, step: Span) -> Option<Span> {
+    let (num, den) = match load.exact() {
+        Some(ratio) => (ratio.num, ratio.den),
+        // Longer than 128 bits: to the hundredth of a per cent, rounded up.
+        None => (u128::from(load.basis_points()) + 1, 10_000),
+    };
+    let rest = den.checked_sub(num).filter(|&rest| rest > 0)?;
+    let step = u128::from(step.0.max(1));
+    let steps = u128::from(service.0).checked_mul(den)?.div_ceil(rest).div_ceil(step);
+    let period = u64::try_from(steps.checked_mul(step)?).ok()?;
+    (period <= Task::PERIOD_MAX.0).then_some(Span(period))
+}

@@ -1,0 +1,150 @@
+//! Events for tasks, and the rules by which they revise the scheduler's choice.
+//!
+//! The queue is in the order in which events are due. The first event of a task that is awake is
+//! "the first event in the event queue" of the thesis (3.3.1).
+
+use alloc::vec::Vec;
+use core::fmt;
+
+use selvedge_units::{Instant, Span};
+
+use crate::task::TaskId;
+
+/// Which of the event-aware rules (Q-Fabric thesis, 3.3.1) applied. The scheduler chose task `i`;
+/// `j` is the sink of the first event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Rule {
+    /// Rule 1: `j = i`. The event is taken off the queue.
+    SinkChosen,
+    /// Rule 2: `i` is a best-effort task. `j` runs in its place, in addition to its service time.
+    OverBestEffort,
+    /// Rule 3: `i` is work-conserving and has had its service time in its period. `j` runs in its
+    /// place, in addition to its service time.
+    OverServed,
+    /// Rule 4: neither has been served in its period, both have the same deadline, and `i` still
+    /// makes it after `j`: `dt - C_j - C_i > 0`.
+    SameDeadline,
+    /// Rule 5: `i` is the task server. `j` runs on the server's time.
+    TaskServer,
+}
+
+impl Rule {
+    /// Its number in the thesis.
+    #[must_use]
+    pub const fn number(self) -> u8 {
+        match self {
+            Self::SinkChosen => 1,
+            Self::OverBestEffort => 2,
+            Self::OverServed => 3,
+            Self::SameDeadline => 4,
+            Self::TaskServer => 5,
+        }
+    }
+}
+
+/// The queue holds as many events as it can: one is lost, and its task finds the data when it
+/// runs the next time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EventsFull(pub usize);
+
+impl fmt::Display for EventsFull {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} events wait already; the sink is told by its next period", self.0)
+    }
+}
+
+impl core::error::Error for EventsFull {}
+
+/// An event that is being delivered: its sink has begun to run for it.
+#[derive(Clone, Copy, Debug)]
+struct Delivery {
+    sink: TaskId,
+    /// Of its service time.
+    left: Span,
+}
+
+/// Events that wait, and the one that is being delivered.
+#[derive(Clone, Debug)]
+pub(crate) struct Events {
+    /// In the order in which they are due; then first come, first served. Never grows.
+    waiting: Vec<(Instant, TaskId)>,
+    delivery: Option<Delivery>,
+}
+
+impl Events {
+    pub(crate) fn new(most: usize) -> Self {
+        Self { waiting: Vec::with_capacity(most), delivery: None }
+    }
+
+    pub(crate) fn raise(&mut self, sink: TaskId, due: Instant) -> Result<(), EventsFull> {
+        if self.waiting.len() == self.waiting.capacity() {
+            return Err(EventsFull(self.waiting.len()));
+        }
+        let place = self.waiting.partition_point(|&(at, _)| at <= due);
+        self.waiting.insert(place, (due, sink));
+        Ok(())
+    }
+
+    /// The sink of the first event.
+    pub(crate) fn first(&self, awake: impl Fn(TaskId) -> bool) -> Option<TaskId> {
+        if let Some(delivery) = self.delivery {
+            return Some(delivery.sink);
+        }
+        self.waiting.iter().map(|&(_, sink)| sink).find(|&sink| awake(sink))
+    }
+
+    /// Takes the sink's first event off the queue; whether that was not done before.
+    fn take(&mut self, sink: TaskId) -> bool {
+        if self.delivery.is_some_and(|delivery| delivery.sink == sink) {
+            return false;
+        }
+        if let Some(place) = self.waiting.iter().position(|&(_, of)| of == sink) {
+            self.waiting.remove(place);
+        }
+        true
+    }
+
+    /// Rule 1: the event is delivered without doing anything; whether it had not begun before.
+    pub(crate) fn delivered(&mut self, sink: TaskId) -> bool {
+        let taken = self.take(sink);
+        self.delivery = None;
+        taken
+    }
+
+    /// The sink runs for its event, up to its service time; whether it had not begun before.
+    pub(crate) fn deliver(&mut self, sink: TaskId, service: Span) -> bool {
+        let taken = self.take(sink);
+        if taken {
+            self.delivery = Some(Delivery { sink, left: service });
+        }
+        taken
+    }
+
+    /// How much longer the sink runs for its event.
+    pub(crate) fn grant(&self) -> Option<Span> {
+        self.delivery.map(|delivery| delivery.left)
+    }
+
+    /// The sink ran for its event.
+    pub(crate) fn ran(&mut self, used: Span) {
+        if let Some(delivery) = &mut self.delivery {
+            delivery.left = delivery.left - used;
+            if delivery.left == Span::ZERO {
+                self.delivery = None;
+            }
+        }
+    }
+
+    /// The sink sleeps: it has seen to what it began.
+    pub(crate) fn slept(&mut self, sink: TaskId) {
+        if self.delivery.is_some_and(|delivery| delivery.sink == sink) {
+            self.delivery = None;
+        }
+    }
+
+    /// The sink is gone.
+    pub(crate) fn forget(&mut self, sink: TaskId) {
+        self.slept(sink);
+        self.waiting.retain(|&(_, of)| of != sink);
+    }
+}

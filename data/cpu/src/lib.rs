@@ -1,0 +1,52 @@
+//! Processor time for tasks with periods: who runs next, and what each miss costs.
+//!
+//! A task wants `service` of the processor in each `period`, and may miss `x` of any `y` periods.
+//! [`Processor`] decides by DWCS, the discipline of `selvedge-sched`, who has one processor; it is
+//! told when tasks wake, sleep, ran, and when an event comes for one, and tells who is to run and
+//! until when. Where the decisions take effect is not its business: `place/cpu` puts them in
+//! force by the kernel's own classes, `place/kernel` holds the same rules for `sched_ext`.
+//!
+//! The model is that of the Q-Fabric thesis, sections 2.4 and 3.3; see [`Rule`] for the event-aware
+//! rules and [`phase`] for processor and packets together.
+//!
+//! ```
+//! use selvedge_cpu::{Processor, Runs, Task};
+//! use selvedge_stream::Window;
+//! use selvedge_units::{Instant, Span};
+//!
+//! let mut cpu = Processor::default();
+//! let (period, service) = (Span::from_millis(40), Span::from_millis(8));
+//! let player = cpu.admit(&Task::new(period, service, Window::new(1, 5)?)?)?;
+//! cpu.wake(player, Instant::ZERO);
+//! cpu.set_best_effort(true);
+//! let decision = cpu.decide(Instant::ZERO);
+//! assert_eq!(decision.runs, Runs::Task(player));
+//! assert_eq!(decision.until, Some(Instant::ZERO + service));
+//! cpu.ran(service);
+//! assert_eq!(cpu.decide(Instant::ZERO + service).runs, Runs::BestEffort);
+//! # Ok::<(), Box<dyn core::error::Error>>(())
+//! ```
+
+#![no_std]
+#![forbid(unsafe_code)]
+#![expect(
+    clippy::result_large_err,
+    reason = "tasks are refused when they are admitted, which is rare"
+)]
+
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+mod admission;
+mod event;
+mod order;
+pub mod phase;
+mod processor;
+mod progress;
+mod task;
+
+pub use admission::{Promise, Refused};
+pub use event::{EventsFull, Rule};
+pub use processor::{Config, Decision, Processor, Runs, Selected};
+pub use task::{Counts, Task, TaskError, TaskId};

@@ -1,0 +1,78 @@
+//! The order among tasks that compete: the scheduler of `selvedge-sched`, a task a stream.
+//!
+//! A task is in an order only while it is awake, with the window that it has then; where tasks
+//! stand in their windows is kept by [`crate::progress`], since tasks, unlike frames, leave
+//! unserved when they fall asleep.
+
+use selvedge_sched::{Discipline, Head, Scheduler, StreamIndex, WindowSet};
+use selvedge_stream::{Kind, Window, Windows};
+use selvedge_units::{Bytes, Instant, Span};
+
+use crate::task::{Task, TaskId};
+
+/// Tasks in the order of Table 1. `N` below is the number of tasks.
+#[derive(Clone, Debug)]
+pub(crate) struct Order {
+    sched: Scheduler,
+    /// Whether tasks compete before their period begins.
+    ahead: bool,
+}
+
+impl Order {
+    pub(crate) fn new(ahead: bool) -> Self {
+        Self { sched: Scheduler::new(Discipline::Dwcs), ahead }
+    }
+
+    /// A place for a task; the same in every order to which the same tasks come and go.
+    pub(crate) fn add(&mut self, task: &Task) -> (TaskId, WindowSet) {
+        let stream = self.sched.add(&task.contract(self.ahead));
+        (TaskId(stream.0), self.sched.windows(stream))
+    }
+
+    pub(crate) fn remove(&mut self, id: TaskId) {
+        self.sched.remove(StreamIndex(id.0));
+    }
+
+    /// Lets a task compete for the period that ends at `deadline`. O(log N).
+    pub(crate) fn enter(
+        &mut self,
+        id: TaskId,
+        period: Span,
+        window: Window,
+        deadline: Instant,
+        came: Instant,
+    ) {
+        let stream = StreamIndex(id.0);
+        self.leave(id);
+        // A window that differs from the one before begins anew: so it stands exactly there.
+        let other = Window { lose: 0, of: window.of ^ 1 };
+        self.sched.set_windows(stream, Windows::Whole(other));
+        self.sched.set_windows(stream, Windows::Whole(window));
+        self.sched.set_period(stream, period);
+        let deadline = Some(deadline);
+        let head = Head { arrival: came, kind: Kind::Data, deadline, size: Bytes(1) };
+        self.sched.push_head(stream, head);
+    }
+
+    /// Takes a task out, if it is in. The scheduler counts a loss, in its copy of the window.
+    pub(crate) fn leave(&mut self, id: TaskId) {
+        if self.sched.head_deadline(StreamIndex(id.0)).is_some() {
+            self.sched.forfeit(StreamIndex(id.0));
+        }
+    }
+
+    /// Who goes first at `now`.
+    pub(crate) fn first(&self, now: Instant) -> Option<TaskId> {
+        self.sched.choose(now).map(|stream| TaskId(stream.0))
+    }
+
+    /// A task whose deadline has come; it is out then.
+    pub(crate) fn poll_expired(&mut self, now: Instant) -> Option<TaskId> {
+        self.sched.poll_expired(now).map(|expiry| TaskId(expiry.stream.0))
+    }
+
+    /// When the next deadline comes or period begins.
+    pub(crate) fn next_event(&self, now: Instant) -> Option<Instant> {
+        self.sched.next_event(now)
+    }
+}

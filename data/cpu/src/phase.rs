@@ -1,0 +1,183 @@
+//! Processor and packet scheduling with a phase (Q-Fabric thesis, 2.4.2, Figure 10).
+//!
+//! A task makes a packet in each period, and the packet scheduler sends it in a period of the same
+//! length that begins a phase later. A packet of the period `[s, s + T)` may go from `s + phase`
+//! on and must have begun to go by `s + T + phase`; since it is made no earlier than `s`, it waits
+//! no longer than `phase + T`: the bound.
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use selvedge_sched::{Discipline, Head, Scheduler, StreamIndex};
+use selvedge_stream::Kind;
+use selvedge_units::{Bytes, Instant, Span};
+
+use crate::admission::Refused;
+use crate::processor::{Config, Processor, Runs};
+use crate::task::{Task, TaskId};
+
+/// A period, and by how much the packets' periods lie behind the processor's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Phase {
+    /// Of the task and of its packets.
+    pub period: Span,
+    /// From a period of the task to that of its packet.
+    pub phase: Span,
+}
+
+impl Phase {
+    /// `l_max`: the longest time from a packet's making to the beginning of its transmission, if
+    /// both schedulers keep their deadlines.
+    #[must_use]
+    pub fn latency_most(&self) -> Span {
+        self.phase + self.period
+    }
+
+    /// By when the packet of the task's period that ends at `deadline` must begin to go.
+    #[must_use]
+    pub fn packet_deadline(&self, deadline: Instant) -> Instant {
+        deadline + self.phase
+    }
+
+    /// The packet of that period, made at `made`, for the packet scheduler. Its stream's period is
+    /// [`Self::period`]; if it is not work-conserving, the packet waits for its own period.
+    #[must_use]
+    pub fn head(&self, deadline: Instant, made: Instant, size: Bytes) -> Head {
+        let deadline = Some(self.packet_deadline(deadline));
+        Head { arrival: made, kind: Kind::Data, deadline, size }
+    }
+}
+
+/// What became of the packets of one task.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PacketCounts {
+    /// Packets whose transmission began by their deadline.
+    pub on_time: u64,
+    /// Packets that were lost at their deadline.
+    pub late: u64,
+    /// The longest time from a packet's making to the beginning of its transmission.
+    pub latency: Span,
+    /// The sum of these times.
+    pub latency_sum: Span,
+}
+
+/// A simulation in unit slots: one processor, one link that sends a packet in a slot. Each task
+/// makes a packet when it has had its service time in a period.
+///
+/// It drives the product's own schedulers, [`Processor`] and [`Scheduler`]; what it stands for are
+/// tasks that always use their whole service time, and packets that all take one slot.
+#[derive(Clone, Debug)]
+pub struct Coordinated {
+    cpu: Processor,
+    link: Scheduler,
+    chains: Vec<Chain>,
+}
+
+/// A task and its packets.
+#[derive(Clone, Debug)]
+struct Chain {
+    task: TaskId,
+    stream: StreamIndex,
+    phase: Phase,
+    /// The packets that wait, the one at the link first: when it was made, and its deadline.
+    packets: VecDeque<(Instant, Instant)>,
+    /// The end of the period that the task is to be served in next.
+    deadline: Instant,
+    counts: PacketCounts,
+}
+
+impl Coordinated {
+    /// Both schedulers, the processor for these tasks only.
+    #[must_use]
+    pub fn new() -> Self {
+        let (unit, task_server, events_most) = (Span(1), false, 1);
+        let config = Config { unit, best_effort: None, task_server, events_most };
+        let (cpu, link) = (Processor::new(config), Scheduler::new(Discipline::Dwcs));
+        Self { cpu, link, chains: Vec::new() }
+    }
+
+    /// Adds a task and the stream of its packets, with the same period and window.
+    ///
+    /// # Errors
+    /// [`Refused`] by the processor.
+    pub fn add(&mut self, task: &Task, phase: Span) -> Result<(), Refused> {
+        let id = self.cpu.admit(task)?;
+        self.cpu.wake(id, Instant::ZERO);
+        let stream = self.link.add(&task.contract(false));
+        self.chains.push(Chain {
+            task: id,
+            stream,
+            phase: Phase { period: task.period(), phase },
+            packets: VecDeque::new(),
+            deadline: self.cpu.deadline(id),
+            counts: PacketCounts::default(),
+        });
+        Ok(())
+    }
+
+    /// The slot `[t, t + 1)`: what was made before it may be sent in it.
+    pub fn slot(&mut self, t: u64) {
+        let now = Instant(t);
+        while let Some(expiry) = self.link.poll_expired(now) {
+            let chain = self.chains.iter_mut().find(|chain| chain.stream == expiry.stream);
+            let chain = chain.expect("every stream has a chain");
+            chain.counts.late += 1;
+            chain.packets.pop_front();
+            chain.bring_up(&mut self.link);
+        }
+        if let Some(stream) = self.link.choose(now) {
+            self.link.serve(stream);
+            let chain = self.chains.iter_mut().find(|chain| chain.stream == stream);
+            let chain = chain.expect("every stream has a chain");
+            let (made, _) = chain.packets.pop_front().expect("the head is a packet");
+            chain.counts.on_time += 1;
+            chain.counts.latency = chain.counts.latency.max(now.since(made));
+            chain.counts.latency_sum += now.since(made);
+            chain.bring_up(&mut self.link);
+        }
+        let runs = self.cpu.decide(now).runs;
+        // Who missed its period there made no packet; who runs may make one by the slot's end.
+        let before = runs_task(runs).map(|id| self.cpu.counts(id).on_time);
+        for chain in &mut self.chains {
+            chain.deadline = self.cpu.deadline(chain.task);
+        }
+        self.cpu.ran(Span(1));
+        let Some(id) = runs_task(runs) else { return };
+        if Some(self.cpu.counts(id).on_time) == before {
+            return;
+        }
+        let chain = self.chains.iter_mut().find(|chain| chain.task == id);
+        let chain = chain.expect("every task has a chain");
+        let (made, deadline) = (now + Span(1), chain.deadline);
+        chain.packets.push_back((made, deadline));
+        if chain.packets.len() == 1 {
+            chain.bring_up(&mut self.link);
+        }
+    }
+
+    /// What became of each task's packets, in the order of [`add`](Self::add), and their phases.
+    pub fn counts(&self) -> impl Iterator<Item = (Phase, PacketCounts)> {
+        self.chains.iter().map(|chain| (chain.phase, chain.counts))
+    }
+}
+
+impl Default for Coordinated {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Chain {
+    fn bring_up(&self, link: &mut Scheduler) {
+        if let Some(&(made, deadline)) = self.packets.front() {
+            link.push_head(self.stream, self.phase.head(deadline, made, Bytes(1)));
+        }
+    }
+}
+
+const fn runs_task(runs: Runs) -> Option<TaskId> {
+    match runs {
+        Runs::Task(id) => Some(id),
+        Runs::BestEffort | Runs::Idle => None,
+    }
+}

@@ -1,0 +1,499 @@
+//! One processor: its tasks, the decision, and the revision of it by events.
+//!
+//! Tasks that are owed time compete in one [`Order`], each from the beginning of its period on; if
+//! nobody is owed any, work-conserving tasks compete in another, by the period that they are to be
+//! served in next; then come best-effort tasks, which are not told apart here. The two servers are
+//! tasks themselves: the task server of Rule 5, and a reserve that keeps best-effort tasks from
+//! starving (thesis, 6.4.1: "U95% in place of U100%").
+
+use alloc::vec::Vec;
+
+use selvedge_sched::admission::Share;
+use selvedge_stream::Window;
+use selvedge_units::{Instant, Span};
+
+use crate::admission::{self, Needs, Promise, Refused};
+use crate::event::{Events, EventsFull, Rule};
+use crate::order::Order;
+use crate::progress::Progress;
+use crate::task::{Counts, Task, TaskId};
+
+/// How a processor is run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// The thesis's time unit: the task server's service time while no event waits, and what its
+    /// period is rounded up to.
+    pub unit: Span,
+    /// What best-effort tasks get at least; it counts as a task. `None`: only what is left.
+    pub best_effort: Option<Task>,
+    /// Whether the task server of Rule 5 reserves what is left for tasks with events.
+    pub task_server: bool,
+    /// How many events may wait.
+    pub events_most: usize,
+}
+
+impl Default for Config {
+    /// A unit of 1 ms, 5 of 100 ms for best-effort tasks, no task server, 64 events.
+    fn default() -> Self {
+        let reserve = Task::new(Span::from_millis(100), Span::from_millis(5), Window::NONE);
+        Self {
+            unit: Span::from_millis(1),
+            best_effort: Some(reserve.expect("5 ms of 100 ms is a task")),
+            task_server: false,
+            events_most: 64,
+        }
+    }
+}
+
+/// Who DWCS chose, before events had a say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Selected {
+    /// A task that is owed service time in its period.
+    Task(TaskId),
+    /// A work-conserving task that had its service time.
+    Served(TaskId),
+    /// The task server.
+    TaskServer,
+    /// Best-effort tasks, by their reserve.
+    Reserve,
+    /// Best-effort tasks, since nobody else wants to run.
+    BestEffort,
+    /// Nobody wants to run.
+    Idle,
+}
+
+/// Who is to have the processor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Runs {
+    /// This task.
+    Task(TaskId),
+    /// Any best-effort task.
+    BestEffort,
+    /// Nobody.
+    Idle,
+}
+
+/// A decision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Decision {
+    /// Who is to run.
+    pub runs: Runs,
+    /// Whom DWCS had chosen.
+    pub selected: Selected,
+    /// Which event-aware rule applied, if there was an event.
+    pub rule: Option<Rule>,
+    /// When the next decision is due, unless a task wakes, sleeps or gets an event before; `None`:
+    /// not before that. Later delays tasks and counts misses late; earlier does no harm.
+    pub until: Option<Instant>,
+}
+
+/// One processor's tasks. The loop: tell what happened ([`wake`](Self::wake),
+/// [`sleep`](Self::sleep), [`raise`](Self::raise)), [`decide`](Self::decide), let that run, say
+/// for how long it [`ran`](Self::ran), and again. Time never goes back: an earlier `now` counts as
+/// the latest seen. `N` below is the number of tasks.
+///
+/// # Panics
+/// Methods that take a task panic if there is none of that id: using an id after
+/// [`remove`](Self::remove) is a bug of the caller.
+#[derive(Clone, Debug)]
+pub struct Processor {
+    config: Config,
+    tasks: Vec<Option<Progress>>,
+    /// Tasks that are awake, by the period that they are owed time in.
+    owed: Order,
+    /// Of those, the work-conserving ones.
+    ahead: Order,
+    events: Events,
+    reserve: Option<TaskId>,
+    server: Option<TaskId>,
+    needs: Needs,
+    best_effort: bool,
+    clock: Instant,
+    runs: Runs,
+    /// Whose service time pays.
+    account: Option<TaskId>,
+    /// Whether it runs for an event.
+    for_event: bool,
+}
+
+impl Default for Processor {
+    fn default() -> Self {
+        Self::new(Config::default())
+    }
+}
+
+impl Processor {
+    /// A processor without tasks.
+    #[must_use]
+    pub fn new(config: Config) -> Self {
+        let needs = admission::check(config.best_effort.iter());
+        let mut processor = Self {
+            config,
+            tasks: Vec::new(),
+            owed: Order::new(false),
+            ahead: Order::new(true),
+            events: Events::new(config.events_most),
+            reserve: None,
+            server: None,
+            needs: needs.expect("one task needs no more than its whole period"),
+            best_effort: false,
+            clock: Instant::ZERO,
+            runs: Runs::Idle,
+            account: None,
+            for_event: false,
+        };
+        processor.reserve = config.best_effort.map(|task| processor.put(&task));
+        if config.task_server {
+            // Its real attributes follow from those of the others.
+            let task = Task { work_conserving: false, ..UNIT };
+            processor.server = Some(processor.put(&task));
+            processor.redefine_server();
+        }
+        processor
+    }
+
+    /// Adds a task, asleep. O(N); with [`new`](Self::new) and [`remove`](Self::remove) the only
+    /// methods that allocate.
+    ///
+    /// # Errors
+    /// [`Refused`] if all tasks would need more than the whole processor.
+    pub fn admit(&mut self, task: &Task) -> Result<TaskId, Refused> {
+        self.needs = admission::check(self.set().chain([task]))?;
+        let id = self.put(task);
+        self.redefine_server();
+        Ok(id)
+    }
+
+    /// Takes a task off, and its events. Its id is free for the next. O(N).
+    pub fn remove(&mut self, id: TaskId) {
+        let _present = self.task(id);
+        self.tasks[id.0 as usize] = None;
+        self.owed.remove(id);
+        self.ahead.remove(id);
+        self.events.forget(id);
+        if self.account == Some(id) {
+            self.account = None;
+        }
+        if self.runs == Runs::Task(id) {
+            self.runs = Runs::Idle;
+        }
+        self.needs = admission::check(self.set()).expect("fewer tasks need less");
+        self.redefine_server();
+    }
+
+    /// The task wants to run. O(log N).
+    pub fn wake(&mut self, id: TaskId, now: Instant) {
+        self.clock = self.clock.max(now);
+        let now = self.clock;
+        let task = self.task_mut(id);
+        if !task.awake {
+            task.wake(now);
+            self.enter(id);
+        }
+    }
+
+    /// The task does not want to run; to be told after [`ran`](Self::ran). O(log N).
+    pub fn sleep(&mut self, id: TaskId, now: Instant) {
+        self.clock = self.clock.max(now);
+        let task = self.task_mut(id);
+        if core::mem::take(&mut task.awake) {
+            self.owed.leave(id);
+            self.ahead.leave(id);
+            self.events.slept(id);
+        }
+    }
+
+    /// Whether any best-effort task wants to run.
+    pub const fn set_best_effort(&mut self, waits: bool) {
+        self.best_effort = waits;
+    }
+
+    /// An event for a task comes, to be seen to by `due`: the order among events. The task must
+    /// wake for it, if it is asleep. O(E) for E events that wait.
+    ///
+    /// # Errors
+    /// [`EventsFull`].
+    pub fn raise(&mut self, sink: TaskId, due: Instant) -> Result<(), EventsFull> {
+        let _present = self.task(sink);
+        self.events.raise(sink, due)
+    }
+
+    /// What was chosen last had the processor for so long. A task that had more than it was owed
+    /// keeps that. O(log N).
+    pub fn ran(&mut self, used: Span) {
+        let mut paid = Span::ZERO;
+        if let Some(id) = self.account {
+            let task = self.task_mut(id);
+            paid = used.min(task.left);
+            task.left = task.left - used;
+            if task.left == Span::ZERO {
+                task.served();
+                if task.awake {
+                    self.enter(id);
+                }
+            }
+        }
+        let Runs::Task(runner) = self.runs else { return };
+        let own = self.account == Some(runner);
+        let counts = &mut self.task_mut(runner).counts;
+        counts.ran += used;
+        counts.extra += if own { used - paid } else { used };
+        if self.for_event {
+            self.events.ran(used);
+        }
+    }
+
+    /// A task had the processor for so long since the last decision, whoever was chosen: for a
+    /// caller that measures, in place of [`ran`](Self::ran). It pays from what the task is owed,
+    /// if its period had begun by then. O(log N).
+    pub fn charge(&mut self, id: TaskId, used: Span) {
+        let clock = self.clock;
+        let task = self.task_mut(id);
+        let owed = task.begins() <= clock;
+        let paid = if owed { used.min(task.left) } else { Span::ZERO };
+        task.counts.ran += used;
+        task.counts.extra += used - paid;
+        task.left = task.left - paid;
+        if task.left == Span::ZERO {
+            task.served();
+            if task.awake {
+                self.enter(id);
+            }
+        }
+    }
+
+    /// Whether a task is owed time in a period that has begun.
+    #[must_use]
+    pub fn is_owed(&self, id: TaskId, now: Instant) -> bool {
+        self.task(id).begins() <= now
+    }
+
+    /// Decides who runs from now on. Counts the misses of periods that ended until then. O(log N)
+    /// for each period that ended or began since the last decision.
+    pub fn decide(&mut self, now: Instant) -> Decision {
+        self.clock = self.clock.max(now);
+        let now = self.clock;
+        self.attend_servers(now);
+        while let Some(id) = self.owed.poll_expired(now) {
+            self.task_mut(id).miss_until(now);
+            self.enter(id);
+        }
+        let selected = self.select(now);
+        let (runs, account, rule) = self.revise(selected, now);
+        (self.runs, self.account) = (runs, account);
+        self.for_event = rule.is_some_and(|rule| rule != Rule::SinkChosen);
+        let left = account.map(|id| now + self.task(id).left);
+        let granted = self.events.grant().filter(|_| self.for_event).map(|left| now + left);
+        let until = [left, granted, self.owed.next_event(now)].into_iter().flatten().min();
+        Decision { runs, selected, rule, until }
+    }
+
+    /// DWCS, Table 1.
+    fn select(&self, now: Instant) -> Selected {
+        match (self.owed.first(now), self.best_effort) {
+            (Some(id), _) if self.server == Some(id) => Selected::TaskServer,
+            (Some(id), _) if self.reserve == Some(id) => Selected::Reserve,
+            (Some(id), _) => Selected::Task(id),
+            (None, best_effort) => match self.ahead.first(now) {
+                Some(id) => Selected::Served(id),
+                None if best_effort => Selected::BestEffort,
+                None => Selected::Idle,
+            },
+        }
+    }
+
+    /// The event scheduler of the thesis, 3.3.1: who runs, whose time it is, and by which rule.
+    fn revise(&mut self, selected: Selected, now: Instant) -> (Runs, Option<TaskId>, Option<Rule>) {
+        let unrevised = match selected {
+            Selected::Task(i) => (Runs::Task(i), Some(i)),
+            Selected::Served(i) => (Runs::Task(i), None),
+            Selected::TaskServer => (Runs::BestEffort, self.server),
+            Selected::Reserve => (Runs::BestEffort, self.reserve),
+            Selected::BestEffort => (Runs::BestEffort, None),
+            Selected::Idle => (Runs::Idle, None),
+        };
+        let first = self.events.first(|id| self.task(id).awake);
+        let Some(j) = first else { return (unrevised.0, unrevised.1, None) };
+        let (rule, account) = match selected {
+            Selected::Task(i) | Selected::Served(i) if i == j => {
+                if self.events.delivered(j) {
+                    self.task_mut(j).counts.events += 1;
+                }
+                return (unrevised.0, unrevised.1, Some(Rule::SinkChosen));
+            }
+            Selected::BestEffort | Selected::Idle => (Rule::OverBestEffort, None),
+            Selected::Served(_) => (Rule::OverServed, None),
+            Selected::Task(i) if self.may_swap(i, j, now) => (Rule::SameDeadline, Some(j)),
+            Selected::TaskServer => (Rule::TaskServer, self.server),
+            Selected::Task(_) | Selected::Reserve => return (unrevised.0, unrevised.1, None),
+        };
+        if self.events.deliver(j, self.task(j).task.service) {
+            self.task_mut(j).counts.events += 1;
+        }
+        (Runs::Task(j), account, Some(rule))
+    }
+
+    /// Rule 4's condition.
+    fn may_swap(&self, i: TaskId, j: TaskId, now: Instant) -> bool {
+        let (i, j) = (self.task(i), self.task(j));
+        let remaining = i.deadline.since(now).0;
+        let both = i.left.0.saturating_add(j.left.0);
+        i.deadline == j.deadline && j.begins() <= now && remaining > both
+    }
+
+    /// Lets a task compete for the period that it is to be served in next.
+    fn enter(&mut self, id: TaskId) {
+        let Some(task) = &self.tasks[id.0 as usize] else { return };
+        let (period, window) = (task.task.period, task.window());
+        self.owed.enter(id, period, window, task.deadline, task.came);
+        if task.task.work_conserving {
+            self.ahead.enter(id, period, window, task.deadline, task.came);
+        }
+    }
+
+    /// The servers want to run while those do whom they serve.
+    fn attend_servers(&mut self, now: Instant) {
+        if let Some(id) = self.reserve {
+            self.rouse(id, self.best_effort, now);
+        }
+        let Some(id) = self.server else { return };
+        let first = self.events.first(|id| self.task(id).awake);
+        let service = first.map_or(self.config.unit, |sink| self.task(sink).task.service);
+        let server = self.task(id);
+        if service != server.task.service && server.untouched() {
+            // "The attributes have to be re-calculated when the service time of the first event
+            // in the event queue changes."
+            self.sleep(id, now);
+            self.set_server(id, service);
+        }
+        let wanted = first.is_some() || self.best_effort;
+        self.rouse(id, wanted && self.server_period(service).is_some(), now);
+    }
+
+    fn rouse(&mut self, id: TaskId, wants: bool, now: Instant) {
+        if wants {
+            self.wake(id, now);
+        } else {
+            self.sleep(id, now);
+        }
+    }
+
+    /// `T_ts = C_ts / U_r`, if there is any rest.
+    fn server_period(&self, service: Span) -> Option<Span> {
+        admission::rest_period(service, &self.needs.least, self.config.unit)
+    }
+
+    fn set_server(&mut self, id: TaskId, service: Span) {
+        let period = self.server_period(service).unwrap_or(service);
+        let server = self.task_mut(id);
+        let begins = server.begins();
+        server.task = Task { period, service, ..server.task };
+        (server.left, server.deadline) = (service, begins + period);
+    }
+
+    /// Rule 5: "`x/y = 0/y_max`, `y_max = max y_i + 1`", and the period by the new rest.
+    fn redefine_server(&mut self) {
+        let Some(id) = self.server else { return };
+        let largest = self.set().map(|task| task.window.of).max().unwrap_or(0);
+        let window = Window { lose: 0, of: largest.saturating_add(1) };
+        let (begins, counts) = (self.task(id).begins(), self.task(id).counts);
+        let service = self.config.unit;
+        let period = self.server_period(service).unwrap_or(service);
+        let task = Task { period, service, window, work_conserving: false };
+        let (_, windows) = Order::new(false).add(&task);
+        self.sleep(id, self.clock);
+        let server = self.task_mut(id);
+        *server = Progress::new(&task, windows);
+        (server.deadline, server.counts) = (begins + period, counts);
+        if self.account == Some(id) {
+            self.account = None;
+        }
+    }
+
+    fn put(&mut self, task: &Task) -> TaskId {
+        let (id, windows) = self.owed.add(task);
+        self.ahead.add(task);
+        let place = id.0 as usize;
+        if place == self.tasks.len() {
+            self.tasks.push(None);
+        }
+        self.tasks[place] = Some(Progress::new(task, windows));
+        id
+    }
+
+    /// All tasks but the task server, which has what the others leave.
+    fn set(&self) -> impl Iterator<Item = &Task> {
+        let server = self.server.map(|id| id.0 as usize);
+        let all = self.tasks.iter().enumerate().filter(move |&(place, _)| Some(place) != server);
+        all.filter_map(|(_, task)| task.as_ref().map(|task| &task.task))
+    }
+
+    fn task(&self, id: TaskId) -> &Progress {
+        self.tasks.get(id.0 as usize).and_then(Option::as_ref).unwrap_or_else(|| no_task(id))
+    }
+
+    fn task_mut(&mut self, id: TaskId) -> &mut Progress {
+        self.tasks.get_mut(id.0 as usize).and_then(Option::as_mut).unwrap_or_else(|| no_task(id))
+    }
+
+    /// What has become of a task's periods.
+    #[must_use]
+    pub fn counts(&self, id: TaskId) -> Counts {
+        self.task(id).counts
+    }
+
+    /// A task's current window `x'/y'`.
+    #[must_use]
+    pub fn window(&self, id: TaskId) -> Window {
+        self.task(id).window()
+    }
+
+    /// The end of the period that a task is to be served in next.
+    #[must_use]
+    pub fn deadline(&self, id: TaskId) -> Instant {
+        self.task(id).deadline
+    }
+
+    /// Whether a task wants to run.
+    #[must_use]
+    pub fn is_awake(&self, id: TaskId) -> bool {
+        self.task(id).awake
+    }
+
+    /// What all tasks need at least, `sum (1 - x/y) C/T`, the best-effort reserve included.
+    #[must_use]
+    pub const fn load(&self) -> Share {
+        self.needs.least
+    }
+
+    /// What the set is promised. With the task server, every period is promised only to tasks
+    /// that may lose none: it takes what windows let go.
+    #[must_use]
+    pub fn promise(&self) -> Promise {
+        if self.server.is_some() && self.set().any(|task| task.window.lose > 0) {
+            return Promise::WindowsFit;
+        }
+        self.needs.promise
+    }
+
+    /// The task server's id, if there is one; its [`Counts`] are of use.
+    #[must_use]
+    pub const fn task_server(&self) -> Option<TaskId> {
+        self.server
+    }
+
+    /// The best-effort reserve's id, if there is one.
+    #[must_use]
+    pub const fn reserve(&self) -> Option<TaskId> {
+        self.reserve
+    }
+}
+
+/// A place for the task server until its attributes are known.
+const UNIT: Task =
+    Task { period: Span(1), service: Span(1), window: Window::NONE, work_conserving: false };
+
+#[cold]
+fn no_task(id: TaskId) -> ! {
+    panic!("there is no task {}", id.0)
+}

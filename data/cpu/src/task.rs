@@ -1,0 +1,133 @@
+//! What a task asks for, and what it got.
+
+use core::fmt;
+
+use selvedge_stream::{Contract, Late, Window, Windows};
+use selvedge_units::Span;
+
+/// A task's place on its processor: the lowest that was free when it was admitted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TaskId(pub u32);
+
+/// What a task asks of a processor (Q-Fabric thesis, 2.4.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Task {
+    pub(crate) period: Span,
+    pub(crate) service: Span,
+    pub(crate) window: Window,
+    pub(crate) work_conserving: bool,
+}
+
+/// Numbers that are no task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TaskError {
+    /// A period of 0 or above 2^62 ns.
+    Period(Span),
+    /// A service time of 0, or longer than its period.
+    Service {
+        /// The service time.
+        service: Span,
+        /// The period.
+        period: Span,
+    },
+    /// A window that loses more than it holds.
+    Window(Window),
+}
+
+impl fmt::Display for TaskError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Period(period) => {
+                write!(f, "a period of {period} is out of range; state 1 ns to 146 years")
+            }
+            Self::Service { service, period } => write!(
+                f,
+                "a service time of {service} in a period of {period}: state more than 0, and no \
+                 more than the period"
+            ),
+            Self::Window(w) => {
+                write!(f, "window {w} would lose more periods than it holds; x must be at most y")
+            }
+        }
+    }
+}
+
+impl core::error::Error for TaskError {}
+
+impl Task {
+    /// The longest period.
+    pub const PERIOD_MAX: Span = Span(1 << 62);
+
+    /// A task that is served once in its period. `0/0` is no window: every miss is a violation.
+    ///
+    /// # Errors
+    /// [`TaskError`]: each number is checked.
+    pub const fn new(period: Span, service: Span, window: Window) -> Result<Self, TaskError> {
+        if period.0 == 0 || period.0 > Self::PERIOD_MAX.0 {
+            return Err(TaskError::Period(period));
+        }
+        if service.0 == 0 || service.0 > period.0 {
+            return Err(TaskError::Service { service, period });
+        }
+        if window.lose > window.of {
+            return Err(TaskError::Window(window));
+        }
+        Ok(Self { period, service, window, work_conserving: false })
+    }
+
+    /// The same task, served again within its period while nobody else is owed anything.
+    #[must_use]
+    pub const fn work_conserving(self) -> Self {
+        Self { work_conserving: true, ..self }
+    }
+
+    /// `T`.
+    #[must_use]
+    pub const fn period(&self) -> Span {
+        self.period
+    }
+
+    /// `C`.
+    #[must_use]
+    pub const fn service(&self) -> Span {
+        self.service
+    }
+
+    /// `x/y`.
+    #[must_use]
+    pub const fn window(&self) -> Window {
+        self.window
+    }
+
+    /// Whether it is served again within its period.
+    #[must_use]
+    pub const fn is_work_conserving(&self) -> bool {
+        self.work_conserving
+    }
+
+    /// The task as a stream whose frames are its periods. `ahead`: they may go before they begin.
+    pub(crate) const fn contract(&self, ahead: bool) -> Contract {
+        let mut contract = Contract::new(self.period, self.window);
+        contract.windows = Windows::Whole(self.window);
+        contract.late = Late::Drop;
+        contract.work_conserving = ahead;
+        contract
+    }
+}
+
+/// What has become of a task's periods. Each counter saturates.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Periods in which it got its service time, or all that it wanted of it.
+    pub on_time: u64,
+    /// Periods that ended while it wanted more of its service time.
+    pub missed: u64,
+    /// Misses that the window did not allow; every miss, if there is no window.
+    pub violations: u64,
+    /// Events delivered to it.
+    pub events: u64,
+    /// Processor time that it had in all.
+    pub ran: Span,
+    /// How much of that was beyond its service times: idle time and event time.
+    pub extra: Span,
+}

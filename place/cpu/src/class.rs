@@ -1,0 +1,251 @@
+//! Linux's scheduling classes, as far as they are used here. The only unsafe code of this crate.
+
+use std::io;
+
+use selvedge_units::Span;
+
+/// A thread's or process's number; 0 is the caller.
+pub type Tid = i32;
+
+/// A class, and the place in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// SCHED_FIFO at this priority, 1 to 99.
+    Fifo(i32),
+    /// SCHED_OTHER: what programs have who ask for nothing.
+    Other,
+    /// SCHED_IDLE: only what nobody else wants.
+    Idle,
+}
+
+/// Puts a thread into a class.
+///
+/// # Errors
+/// `EPERM` without the right, `ESRCH` if the thread is gone.
+#[allow(unsafe_code)]
+pub fn set(thread: Tid, class: Class) -> io::Result<()> {
+    let (policy, priority) = match class {
+        Class::Fifo(priority) => (libc::SCHED_FIFO, priority),
+        Class::Other => (libc::SCHED_OTHER, 0),
+        Class::Idle => (libc::SCHED_IDLE, 0),
+    };
+    let parameters = libc::sched_param { sched_priority: priority };
+    // SAFETY: the kernel reads `parameters`, which lives through the call.
+    check(unsafe { libc::sched_setscheduler(thread, policy, &raw const parameters) })
+}
+
+/// The policy that a thread has, such as `libc::SCHED_FIFO`.
+///
+/// # Errors
+/// `ESRCH` if the thread is gone.
+#[allow(unsafe_code)]
+pub fn policy(thread: Tid) -> io::Result<i32> {
+    // SAFETY: no pointers.
+    let policy = unsafe { libc::sched_getscheduler(thread) };
+    check(policy.min(0)).map(|()| policy)
+}
+
+/// Reserves `service` of each `period` for a thread by SCHED_DEADLINE. What it forks starts in the
+/// ordinary class.
+///
+/// # Errors
+/// `EPERM` without the right, `EBUSY` if the kernel has promised too much already, `EINVAL` for
+/// times that it does not take (less than 1024 ns, more than 4 s).
+#[allow(unsafe_code)]
+pub fn reserve(thread: Tid, period: Span, service: Span) -> io::Result<()> {
+    // SAFETY: `sched_attr` is plain data, for which all bytes zero are a valid value.
+    let mut attributes: libc::sched_attr = unsafe { std::mem::zeroed() };
+    attributes.size = size_of::<libc::sched_attr>() as u32;
+    attributes.sched_policy = libc::SCHED_DEADLINE as u32;
+    attributes.sched_flags = libc::SCHED_FLAG_RESET_ON_FORK as u64;
+    attributes.sched_runtime = service.0;
+    attributes.sched_deadline = period.0;
+    attributes.sched_period = period.0;
+    let flags: libc::c_uint = 0;
+    // SAFETY: the kernel reads `size` bytes of `attributes`, which lives through the call.
+    let done =
+        unsafe { libc::syscall(libc::SYS_sched_setattr, thread, &raw const attributes, flags) };
+    check(done as i32)
+}
+
+/// Confines a thread to one processor, and what it will start.
+///
+/// # Errors
+/// `ESRCH` if the thread is gone, `EINVAL` if there is no such processor for it.
+#[allow(unsafe_code)]
+pub fn confine(thread: Tid, cpu: usize) -> io::Result<()> {
+    // SAFETY: `cpu_set_t` is plain data, for which all bytes zero are a valid value.
+    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    if cpu >= 8 * size_of::<libc::cpu_set_t>() {
+        return Err(io::Error::from_raw_os_error(libc::EINVAL));
+    }
+    // SAFETY: the bit lies within the set, as was just checked.
+    unsafe { libc::CPU_SET(cpu, &mut set) };
+    // SAFETY: the kernel reads as many bytes as it is told from `set`, which lives through the call.
+    check(unsafe { libc::sched_setaffinity(thread, size_of_val(&set), &raw const set) })
+}
+
+/// The processors that this process may use, lowest first.
+#[must_use]
+#[allow(unsafe_code)]
+pub fn processors() -> Vec<usize> {
+    // SAFETY: `cpu_set_t` is plain data, for which all bytes zero are a valid value.
+    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    // SAFETY: the kernel writes at most as many bytes as it is told into `set`.
+    let done = unsafe { libc::sched_getaffinity(0, size_of_val(&set), &raw mut set) };
+    if done != 0 {
+        return vec![0];
+    }
+    // SAFETY: every number lies within the set.
+    let has = |&cpu: &usize| unsafe { libc::CPU_ISSET(cpu, &set) };
+    (0..8 * size_of::<libc::cpu_set_t>()).filter(has).collect()
+}
+
+/// Whose processor time is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whose {
+    /// All threads of a process, those that have ended included.
+    Process(Tid),
+    /// One thread of this process.
+    Thread(Tid),
+}
+
+/// Processor time that somebody has had; `None` if he is gone.
+#[must_use]
+#[allow(unsafe_code)]
+pub fn time_of(whose: Whose) -> Option<Span> {
+    // The numbers of these clocks are part of Linux's interface (CPUCLOCK_SCHED, per thread).
+    let id = match whose {
+        Whose::Process(pid) => !pid << 3 | 2,
+        Whose::Thread(tid) => !tid << 3 | 6,
+    };
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the kernel writes into `time`, which lives through the call.
+    let done = unsafe { libc::clock_gettime(id, &raw mut time) };
+    let nanos = time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned();
+    (done == 0).then_some(Span(nanos))
+}
+
+/// This thread's number.
+#[must_use]
+#[allow(unsafe_code)]
+pub fn this_thread() -> Tid {
+    // SAFETY: no arguments, cannot fail.
+    unsafe { libc::gettid() }
+}
+
+/// This user's number.
+#[must_use]
+#[allow(unsafe_code)]
+pub fn this_user() -> u32 {
+    // SAFETY: no arguments, cannot fail.
+    unsafe { libc::geteuid() }
+}
+
+/// Orphans among this process's descendants become its children: nobody leaves a task by forking
+/// twice.
+#[allow(unsafe_code)]
+pub fn adopt_orphans() {
+    // SAFETY: no pointers; fails on no kernel since 3.4.
+    let _ = unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1_u64, 0_u64, 0_u64, 0_u64) };
+}
+
+/// Sends a signal to a process.
+///
+/// # Errors
+/// `ESRCH` if it is gone.
+#[allow(unsafe_code)]
+pub fn signal(pid: Tid, number: i32) -> io::Result<()> {
+    // SAFETY: no pointers.
+    check(unsafe { libc::kill(pid, number) })
+}
+
+/// Who is at the other end of a socket: process and user.
+///
+/// # Errors
+/// What `getsockopt` says.
+#[allow(unsafe_code)]
+pub fn peer(socket: &std::os::unix::net::UnixStream) -> io::Result<(Tid, u32)> {
+    use std::os::fd::AsRawFd;
+    let mut credentials = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut length = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: the kernel writes at most `length` bytes into `credentials`; both live through the
+    // call, and the descriptor is open as long as `socket` is borrowed.
+    check(unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut credentials).cast(),
+            &raw mut length,
+        )
+    })?;
+    Ok((credentials.pid, credentials.uid))
+}
+
+/// Takes a lock on a file, or says that somebody else has it.
+///
+/// # Errors
+/// What `flock` says.
+#[allow(unsafe_code)]
+pub fn lock(file: &std::fs::File) -> io::Result<bool> {
+    use std::os::fd::AsRawFd;
+    // SAFETY: the descriptor is open as long as `file` is borrowed.
+    match check(unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) }) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Puts a command's process into a class of its own before it begins.
+#[allow(unsafe_code)]
+pub fn begin_with(
+    command: &mut std::process::Command,
+    enter: impl Fn() -> io::Result<()> + Send + Sync + 'static,
+) {
+    use std::os::unix::process::CommandExt;
+    // SAFETY: callers pass system calls only, which neither allocate nor lock.
+    unsafe { command.pre_exec(enter) };
+}
+
+fn check(done: i32) -> io::Result<()> {
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_is_where_it_was_put() {
+        let done = std::thread::spawn(|| {
+            set(0, Class::Idle).unwrap();
+            let idle = policy(0).unwrap();
+            // Refused without the right; then nothing has changed.
+            let raised = set(0, Class::Fifo(1)).is_ok();
+            (idle, raised, policy(0).unwrap())
+        });
+        let (idle, raised, last) = done.join().unwrap();
+        assert_eq!(idle, libc::SCHED_IDLE);
+        assert_eq!(last, if raised { libc::SCHED_FIFO } else { libc::SCHED_IDLE });
+    }
+
+    #[test]
+    fn processor_time_grows_with_work_and_ends_with_the_process() {
+        let me = Whose::Thread(this_thread());
+        let before = time_of(me).unwrap();
+        while time_of(me).unwrap() <= before {}
+        let pid = std::process::id().cast_signed();
+        assert!(time_of(Whose::Process(pid)).unwrap() >= time_of(me).unwrap());
+        assert_eq!(time_of(Whose::Process(i32::MAX - 1)), None);
+    }
+
+    #[test]
+    fn what_is_not_there_is_an_error() {
+        assert_eq!(set(i32::MAX - 1, Class::Other).unwrap_err().raw_os_error(), Some(libc::ESRCH));
+        assert!(confine(0, usize::MAX).is_err());
+        assert!(reserve(0, Span(10), Span(5)).is_err());
+        assert!(!processors().is_empty());
+    }
+}

@@ -1,0 +1,290 @@
+//! Runs a program with processor time promised to it, and says what it got.
+//!
+//! The program is a child of this process; its own children, and theirs, belong to the task, since
+//! orphans among them come back to this process. Signals that ask to end go on to the program. If
+//! the daemon is lost, the program's threads are made ordinary and the task is asked for again.
+
+use std::io::{self, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
+
+use selvedge_cpu::Task;
+use selvedge_host::clock::Clock;
+use selvedge_units::Span;
+
+use crate::class;
+use crate::daemon::{self, DaemonError, line, say};
+use crate::dispatch::TICK;
+use crate::members::{Members, Who};
+use crate::meter::Meter;
+use crate::protocol::{Answer, Outcome, Placement, Wanted};
+
+/// How long a daemon may take to begin.
+const DAEMON_MOST: Span = Span::from_secs(5);
+/// How long it may take to answer at the end.
+const ANSWER_MOST: Duration = Duration::from_secs(5);
+
+/// What is to be run.
+#[derive(Clone, Debug)]
+pub struct Run {
+    /// The program and its arguments; not empty.
+    pub command: Vec<std::ffi::OsString>,
+    /// What it is to get.
+    pub wanted: Wanted,
+    /// By what.
+    pub placement: Placement,
+    /// How a daemon is started: a program and its arguments.
+    pub daemon: Vec<std::ffi::OsString>,
+}
+
+/// What came of it.
+#[derive(Clone, Debug)]
+pub struct Ran {
+    /// How the program ended.
+    pub status: ExitStatus,
+    /// What it got.
+    pub outcome: Outcome,
+    /// On which processor, if on one.
+    pub cpu: Option<usize>,
+    /// Whether every period was promised.
+    pub every_period: bool,
+    /// How often the daemon was lost.
+    pub lost: u64,
+}
+
+/// Why a program was not run.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// Its numbers are no task.
+    #[error("{0}")]
+    Task(#[from] selvedge_cpu::TaskError),
+    /// There is not enough processor time left, or the wish was wrong.
+    #[error("refused: {0}")]
+    Refused(String),
+    /// The placement does not work here.
+    #[error("{}: {why}", .placement.name())]
+    Lacking {
+        /// Which.
+        placement: Placement,
+        /// What it lacks, and how to get it.
+        why: String,
+    },
+    /// The daemon can't be reached.
+    #[error("the dispatcher can't be reached: {0}")]
+    Daemon(#[from] DaemonError),
+    /// The daemon speaks otherwise, or does not.
+    #[error("the dispatcher does not answer: {0}")]
+    Answer(io::Error),
+    /// The program can't be started.
+    #[error("{}: {error}", .command.display())]
+    Start {
+        /// The program.
+        command: std::ffi::OsString,
+        /// Why.
+        error: io::Error,
+    },
+}
+
+/// What happens while a program runs.
+enum Happening {
+    Ended(io::Result<ExitStatus>),
+    Said(Answer),
+    /// The daemon is gone; the number of its connection.
+    Lost(u64),
+}
+
+/// A connection to the daemon, over which the task was admitted.
+struct Link {
+    stream: UnixStream,
+    cpu: usize,
+    every_period: bool,
+}
+
+/// Runs a program to its end.
+///
+/// # Errors
+/// [`ClientError`]; then the program was not started.
+pub fn run(run: &Run) -> Result<Ran, ClientError> {
+    let task = run.wanted.task()?;
+    crate::rights::try_placement(run.placement)
+        .map_err(|why| ClientError::Lacking { placement: run.placement, why })?;
+    class::adopt_orphans();
+    match run.placement {
+        Placement::Fifo | Placement::Scx => dispatched(run),
+        Placement::Deadline | Placement::None => counted(run, &task),
+    }
+}
+
+/// Starts the program; says when it ends, and passes signals on until then.
+fn start(run: &Run, reserve: Option<&Task>, tell: &Sender<Happening>) -> Result<(), ClientError> {
+    let mut command = Command::new(&run.command[0]);
+    command.args(&run.command[1..]);
+    if let Some(task) = reserve {
+        let (period, service) = (task.period(), task.service());
+        class::begin_with(&mut command, move || class::reserve(0, period, service));
+    }
+    let failed = |error| ClientError::Start { command: run.command[0].clone(), error };
+    let asked = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
+    let mut signals = signal_hook::iterator::Signals::new(asked).map_err(failed)?;
+    let mut child = command.spawn().map_err(failed)?;
+    let pid = child.id().cast_signed();
+    let handle = signals.handle();
+    std::thread::spawn(move || {
+        for number in signals.forever() {
+            let _ = class::signal(pid, number);
+        }
+    });
+    let tell = tell.clone();
+    std::thread::spawn(move || {
+        let status = child.wait();
+        handle.close();
+        let _ = tell.send(Happening::Ended(status));
+    });
+    Ok(())
+}
+
+/// Under a dispatcher.
+fn dispatched(run: &Run) -> Result<Ran, ClientError> {
+    let (tell, told) = channel();
+    let mut attempt = 0;
+    let first = attach(run, attempt, &tell)?;
+    let mut ran = Ran {
+        status: ExitStatus::default(),
+        outcome: Outcome::default(),
+        cpu: Some(first.cpu),
+        every_period: first.every_period,
+        lost: 0,
+    };
+    let mut link = Some(first);
+    start(run, None, &tell)?;
+    let status = loop {
+        match told.recv() {
+            Ok(Happening::Ended(status)) => break status,
+            Ok(Happening::Lost(number)) if number == attempt => {
+                ran.lost += 1;
+                let pid = std::process::id().cast_signed();
+                Members::new(Who::StartedBy(pid), None).release();
+                tracing::warn!("the dispatcher is gone; asking for another");
+                attempt += 1;
+                link = attach(run, attempt, &tell)
+                    .inspect_err(|error| tracing::warn!("running on without: {error}"))
+                    .ok();
+            }
+            Ok(Happening::Lost(_) | Happening::Said(_)) => {}
+            Err(_) => break Err(io::ErrorKind::UnexpectedEof.into()),
+        }
+    };
+    ran.status = status.map_err(ClientError::Answer)?;
+    if let Some(link) = link
+        && let Some(outcome) = end(&link, &told)
+    {
+        ran.outcome = ran.outcome.plus(outcome);
+    }
+    Ok(ran)
+}
+
+/// Says the end, and hears what the task got.
+fn end(link: &Link, told: &Receiver<Happening>) -> Option<Outcome> {
+    (&link.stream).write_all(b"end\n").ok()?;
+    loop {
+        match told.recv_timeout(ANSWER_MOST).ok()? {
+            Happening::Said(Answer::Ended(outcome)) => return Some(outcome),
+            Happening::Lost(_) => return None,
+            _ => {}
+        }
+    }
+}
+
+/// Reaches the daemon, started if need be, and asks for the task.
+fn attach(run: &Run, number: u64, tell: &Sender<Happening>) -> Result<Link, ClientError> {
+    let path = daemon::socket()?;
+    let clock = Clock::new();
+    let mut started = false;
+    let (stream, mut lines, answer) = loop {
+        // A daemon that is just ending takes a connection and drops it: then the next is asked.
+        let asked = UnixStream::connect(&path).and_then(|stream| {
+            say(&stream, &run.wanted)?;
+            let mut lines = BufReader::new(stream.try_clone()?);
+            let answer = line(&mut lines)?;
+            Ok((stream, lines, answer))
+        });
+        match asked {
+            Ok(answered) => break answered,
+            Err(error) if clock.now().since(selvedge_units::Instant::ZERO) > DAEMON_MOST => {
+                return Err(DaemonError::Io(path, error).into());
+            }
+            Err(_) => {}
+        }
+        if !std::mem::replace(&mut started, true) || clock.now().0 % 500_000_000 < 20_000_000 {
+            let mut daemon = Command::new(&run.daemon[0]);
+            daemon.args(&run.daemon[1..]).process_group(0);
+            daemon.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+            let spawned = daemon.spawn();
+            let mut child = spawned
+                .map_err(|error| ClientError::Start { command: run.daemon[0].clone(), error })?;
+            // It ends by itself; whoever lives longer waits for it here.
+            std::thread::spawn(move || child.wait());
+        }
+        clock.sleep_until(clock.now() + Span::from_millis(20));
+    };
+    let answer = serde_json::from_str(&answer).map_err(|e| ClientError::Answer(e.into()))?;
+    let (cpu, every_period) = match answer {
+        Answer::Admitted { cpu, every_period } => (cpu, every_period),
+        Answer::Refused(why) => return Err(ClientError::Refused(why)),
+        Answer::Ended(_) => return Err(ClientError::Answer(io::ErrorKind::InvalidData.into())),
+    };
+    let tell = tell.clone();
+    std::thread::spawn(move || {
+        while let Ok(text) = line(&mut lines) {
+            let Ok(answer) = serde_json::from_str(&text) else { break };
+            let _ = tell.send(Happening::Said(answer));
+        }
+        let _ = tell.send(Happening::Lost(number));
+    });
+    Ok(Link { stream, cpu, every_period })
+}
+
+/// Under the kernel's reservations, or under nothing: the periods are only counted.
+fn counted(run: &Run, task: &Task) -> Result<Ran, ClientError> {
+    let (tell, told) = channel();
+    let reserve = (run.placement == Placement::Deadline).then_some(task);
+    if let (Some(cpu), Placement::None) = (run.wanted.cpu, run.placement) {
+        class::confine(0, cpu).map_err(|error| {
+            ClientError::Refused(format!("there is no processor {cpu} for it: {error}"))
+        })?;
+    }
+    start(run, reserve, &tell)?;
+    let stop = Arc::new(AtomicBool::new(false));
+    let (stopped, task) = (Arc::clone(&stop), *task);
+    let pid = std::process::id().cast_signed();
+    let counting = std::thread::spawn(move || {
+        let clock = Clock::new();
+        let mut meter = Meter::new(&task, Members::new(Who::StartedBy(pid), None), clock.now());
+        while !stopped.load(Ordering::Relaxed) {
+            meter.look(clock.now());
+            clock.sleep_until(clock.now() + TICK);
+        }
+        meter.counts()
+    });
+    let status = loop {
+        match told.recv() {
+            Ok(Happening::Ended(status)) => break status,
+            Ok(_) => {}
+            Err(_) => break Err(io::ErrorKind::UnexpectedEof.into()),
+        }
+    };
+    stop.store(true, Ordering::Relaxed);
+    let counts = counting.join().unwrap_or_default();
+    Ok(Ran {
+        status: status.map_err(ClientError::Answer)?,
+        outcome: Outcome::new(&counts, None),
+        cpu: run.wanted.cpu,
+        every_period: reserve.is_some(),
+        lost: 0,
+    })
+}

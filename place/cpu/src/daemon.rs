@@ -1,0 +1,280 @@
+//! The daemon that one user's programs share: it owns the dispatchers, one for each processor that
+//! has tasks. The first client starts it; it ends when it has been without tasks for a while.
+//!
+//! A client connects, says what it wants, and holds the connection as long as its program runs;
+//! the program is whatever the client has started. If the client goes, however it goes, its task
+//! goes, and its threads are ordinary again.
+
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+use selvedge_cpu::{Config, Promise};
+
+use crate::class;
+use crate::dispatch::Dispatcher;
+use crate::members::Who;
+use crate::protocol::{Answer, LINE_MOST, Outcome, Wanted};
+
+/// How long it waits for the next client before it ends.
+const IDLE_MOST: Duration = Duration::from_secs(2);
+/// How many clients there may be at once.
+const CLIENTS_MOST: usize = 256;
+
+/// Why there is no daemon.
+#[derive(Debug, thiserror::Error)]
+pub enum DaemonError {
+    /// Its folder is not this user's own.
+    #[error("{0} belongs to somebody else or others may write there; remove it")]
+    Folder(PathBuf),
+    /// Something of the file system or of sockets.
+    #[error("{0}: {1}")]
+    Io(PathBuf, io::Error),
+}
+
+/// Where its socket is: `selvedge` in `$XDG_RUNTIME_DIR`, or in a folder of this user's in `/tmp`.
+///
+/// # Errors
+/// [`DaemonError`]: the folder can't be made, or is not to be trusted.
+pub fn folder() -> Result<PathBuf, DaemonError> {
+    let run = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+    let folder = match run.filter(|path| path.is_absolute()) {
+        Some(run) => run.join("selvedge"),
+        None => PathBuf::from(format!("/tmp/selvedge-{}", class::this_user())),
+    };
+    match DirBuilder::new().mode(0o700).create(&folder) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+            return Err(DaemonError::Io(folder, error));
+        }
+        _ => {}
+    }
+    let found = std::fs::symlink_metadata(&folder);
+    let found = found.map_err(|error| DaemonError::Io(folder.clone(), error))?;
+    let ours = found.is_dir()
+        && found.uid() == class::this_user()
+        && found.permissions().mode().trailing_zeros() >= 6;
+    if ours { Ok(folder) } else { Err(DaemonError::Folder(folder)) }
+}
+
+/// The socket's path.
+///
+/// # Errors
+/// As [`folder`].
+pub fn socket() -> Result<PathBuf, DaemonError> {
+    Ok(folder()?.join("cpu.sock"))
+}
+
+/// Who is there.
+#[derive(Debug, Default)]
+struct Hall {
+    /// Clients connected.
+    clients: usize,
+    /// Whether it was told to end.
+    stop: bool,
+}
+
+#[derive(Debug)]
+struct Daemon {
+    dispatchers: Vec<Dispatcher>,
+    hall: Mutex<Hall>,
+    changed: Condvar,
+}
+
+/// Serves until there have been no clients for two seconds, or SIGTERM or SIGINT. If another
+/// daemon of this user serves already, it returns at once.
+///
+/// # Errors
+/// [`DaemonError`].
+pub fn serve() -> Result<(), DaemonError> {
+    let folder = folder()?;
+    let at = |error| DaemonError::Io(folder.clone(), error);
+    let lock = folder.join("cpu.lock");
+    let lock: File = OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .mode(0o600)
+        .open(lock)
+        .map_err(at)?;
+    if !class::lock(&lock).map_err(at)? {
+        return Ok(());
+    }
+    let path = folder.join("cpu.sock");
+    // A daemon that was killed leaves its socket; the lock says that nobody serves it.
+    let _ = std::fs::remove_file(&path);
+    let listener = UnixListener::bind(&path).map_err(at)?;
+    let new = |cpu| Dispatcher::new(cpu, Config::default());
+    let dispatchers: io::Result<Vec<_>> = class::processors().into_iter().map(new).collect();
+    let daemon = Arc::new(Daemon {
+        dispatchers: dispatchers.map_err(at)?,
+        hall: Mutex::new(Hall::default()),
+        changed: Condvar::new(),
+    });
+    let hears = Arc::clone(&daemon);
+    let signals = [libc::SIGTERM, libc::SIGINT];
+    let mut signals = signal_hook::iterator::Signals::new(signals).map_err(at)?;
+    std::thread::spawn(move || {
+        if signals.forever().next().is_some() {
+            hears.hall().stop = true;
+            hears.changed.notify_all();
+        }
+    });
+    let accepts = Arc::clone(&daemon);
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            accepts.welcome(stream);
+        }
+    });
+    daemon.wait();
+    // Before the lock is given up, so that it is surely this daemon's.
+    let _ = std::fs::remove_file(&path);
+    for dispatcher in &daemon.dispatchers {
+        dispatcher.release_all();
+    }
+    drop(lock);
+    Ok(())
+}
+
+impl Daemon {
+    fn hall(&self) -> std::sync::MutexGuard<'_, Hall> {
+        self.hall.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Until there is nothing to do any more.
+    fn wait(&self) {
+        let mut hall = self.hall();
+        while !hall.stop {
+            if hall.clients > 0 {
+                hall = self.changed.wait(hall).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            }
+            let waited = self.changed.wait_timeout(hall, IDLE_MOST);
+            let (after, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+            hall = after;
+            if timeout.timed_out() && hall.clients == 0 {
+                return;
+            }
+        }
+    }
+
+    fn welcome(self: &Arc<Self>, stream: UnixStream) {
+        let mut hall = self.hall();
+        if hall.clients >= CLIENTS_MOST {
+            let full = Answer::Refused(format!("{CLIENTS_MOST} programs run already"));
+            let _ = say(&stream, &full);
+            return;
+        }
+        hall.clients += 1;
+        drop(hall);
+        self.changed.notify_all();
+        let daemon = Arc::clone(self);
+        std::thread::spawn(move || {
+            // Whatever goes wrong with a client is its own affair: it sees the end of the line.
+            if let Err(error) = daemon.attend(&stream) {
+                tracing::debug!("client: {error}");
+            }
+            daemon.hall().clients -= 1;
+            daemon.changed.notify_all();
+        });
+    }
+
+    /// One client, from its wish to its end.
+    fn attend(&self, stream: &UnixStream) -> io::Result<()> {
+        let (pid, user) = class::peer(stream)?;
+        if user != class::this_user() {
+            return Ok(());
+        }
+        let mut lines = BufReader::new(stream);
+        let wanted = match serde_json::from_str::<Wanted>(&line(&mut lines)?) {
+            Ok(wanted) => wanted,
+            Err(error) => return say(stream, &Answer::Refused(format!("not a wish: {error}"))),
+        };
+        let (dispatcher, id, promise) = match self.admit(&wanted, pid) {
+            Ok(admitted) => admitted,
+            Err(why) => return say(stream, &Answer::Refused(why)),
+        };
+        let every_period = promise == Promise::EveryPeriod;
+        let told = say(stream, &Answer::Admitted { cpu: dispatcher.cpu(), every_period });
+        // Until it says that it ends, or is gone.
+        let ended = told.and_then(|()| line(&mut lines));
+        let report = dispatcher.remove(id);
+        if ended?.trim() == "end"
+            && let Some(report) = report
+        {
+            let outcome = Outcome::new(&report.counts, report.refused);
+            return say(stream, &Answer::Ended(outcome));
+        }
+        Ok(())
+    }
+
+    fn admit(
+        &self,
+        wanted: &Wanted,
+        pid: i32,
+    ) -> Result<(&Dispatcher, selvedge_cpu::TaskId, Promise), String> {
+        let task = wanted.task().map_err(|error| error.to_string())?;
+        let mut able: Vec<&Dispatcher> = self.dispatchers.iter().collect();
+        if let Some(cpu) = wanted.cpu {
+            able.retain(|dispatcher| dispatcher.cpu() == cpu);
+        }
+        // Where most is left; of equal ones the last, since the first has the interrupts.
+        let best = able.iter().rev().min_by_key(|d| (!d.would_admit(&task), d.load()));
+        let dispatcher = *best.ok_or_else(|| {
+            let cpus: Vec<_> = self.dispatchers.iter().map(|d| d.cpu().to_string()).collect();
+            format!("there is no such processor; there are {}", cpus.join(", "))
+        })?;
+        let (id, promise) = dispatcher
+            .admit(&task, Who::StartedBy(pid))
+            .map_err(|refused| format!("processor {}: {refused}", dispatcher.cpu()))?;
+        Ok((dispatcher, id, promise))
+    }
+}
+
+/// A line of at most [`LINE_MOST`] bytes.
+///
+/// # Errors
+/// `UnexpectedEof` at the end, `InvalidData` for longer ones.
+pub(crate) fn line(from: &mut impl BufRead) -> io::Result<String> {
+    let mut text = String::new();
+    from.take(LINE_MOST).read_line(&mut text)?;
+    match text.pop() {
+        Some('\n') => Ok(text),
+        None => Err(io::ErrorKind::UnexpectedEof.into()),
+        Some(_) => Err(io::ErrorKind::InvalidData.into()),
+    }
+}
+
+pub(crate) fn say(mut to: &UnixStream, what: &impl serde::Serialize) -> io::Result<()> {
+    let text = serde_json::to_string(what).map_err(io::Error::other)?;
+    to.write_all(format!("{text}\n").as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_whole_and_of_bounded_length() {
+        let mut two = &b"one\ntwo"[..];
+        assert_eq!(line(&mut two).unwrap(), "one");
+        assert_eq!(line(&mut two).unwrap_err().kind(), io::ErrorKind::InvalidData);
+        assert_eq!(line(&mut &b""[..]).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+        let long = vec![b'a'; 2 * LINE_MOST as usize];
+        assert_eq!(line(&mut &long[..]).unwrap_err().kind(), io::ErrorKind::InvalidData);
+    }
+
+    #[test]
+    fn a_wish_is_checked() {
+        let good = r#"{"period":40000000,"service":8000000,"window":[1,5],
+                       "work_conserving":false,"cpu":null}"#;
+        let wanted: Wanted = serde_json::from_str(good).unwrap();
+        assert!(wanted.task().is_ok());
+        assert!(Wanted { service: 0, ..wanted }.task().is_err());
+        assert!(Wanted { window: (2, 1), ..wanted }.task().is_err());
+        assert!(serde_json::from_str::<Wanted>(&good.replace("cpu", "cup")).is_err());
+    }
+}

@@ -1,0 +1,280 @@
+//! The dispatcher: one thread that puts one processor's decisions in force, a millisecond at a time.
+//!
+//! Between two looks the kernel goes by the levels: whoever is owed time runs as soon as he wakes,
+//! unless somebody was chosen. So a wake-up waits for nobody's tick, and what a task overruns its
+//! service time by is at most a tick.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use selvedge_cpu::{Config, Counts, Processor, Promise, Refused, Runs, Selected, Task, TaskId};
+use selvedge_host::clock::Clock;
+use selvedge_units::{Instant, Span};
+
+use crate::class::{self, Class};
+use crate::members::{Level, Members, Who};
+
+/// From one look to the next.
+pub const TICK: Span = Span::from_millis(1);
+/// Every so many looks new threads are looked for.
+const FIND_EVERY: u64 = 10;
+/// The dispatcher's own priority: above all levels.
+const PRIORITY: i32 = 50;
+
+/// A task that is dispatched.
+#[derive(Debug)]
+struct Dispatched {
+    id: TaskId,
+    members: Members,
+    work_conserving: bool,
+    /// The kernel's first refusal to move one of its threads.
+    refused: Option<String>,
+}
+
+#[derive(Debug)]
+struct State {
+    processor: Processor,
+    tasks: Vec<Dispatched>,
+}
+
+/// Decides about one processor, from its making until it is dropped.
+#[derive(Debug)]
+pub struct Dispatcher {
+    cpu: usize,
+    shared: Arc<(Mutex<State>, AtomicBool)>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What became of a task so far.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// Its periods and times.
+    pub counts: Counts,
+    /// The kernel's first refusal to move one of its threads.
+    pub refused: Option<String>,
+}
+
+impl Dispatcher {
+    /// A dispatcher for one processor, without tasks. It sleeps while it has none.
+    ///
+    /// # Errors
+    /// If no thread can be started.
+    pub fn new(cpu: usize, config: Config) -> std::io::Result<Self> {
+        let state = State { processor: Processor::new(config), tasks: Vec::new() };
+        let shared = Arc::new((Mutex::new(state), AtomicBool::new(false)));
+        let theirs = Arc::clone(&shared);
+        let thread = std::thread::Builder::new()
+            .name(format!("dispatch-{cpu}"))
+            .spawn(move || work(&theirs.0, &theirs.1))?;
+        Ok(Self { cpu, shared, thread: Some(thread) })
+    }
+
+    /// Which processor it decides about.
+    #[must_use]
+    pub const fn cpu(&self) -> usize {
+        self.cpu
+    }
+
+    /// Takes a task on: confined to this processor, and dispatched from the next tick on.
+    ///
+    /// # Errors
+    /// [`Refused`] if the processor has not enough left.
+    #[expect(clippy::result_large_err, reason = "tasks are refused when they come, which is rare")]
+    pub fn admit(&self, task: &Task, who: Who) -> Result<(TaskId, Promise), Refused> {
+        let mut state = self.state();
+        let id = state.processor.admit(task)?;
+        let mut members = Members::new(who, Some(self.cpu));
+        members.begin();
+        let work_conserving = task.is_work_conserving();
+        state.tasks.push(Dispatched { id, members, work_conserving, refused: None });
+        let promise = state.processor.promise();
+        drop(state);
+        self.rouse();
+        Ok((id, promise))
+    }
+
+    /// Whether a task would be admitted.
+    #[must_use]
+    pub fn would_admit(&self, task: &Task) -> bool {
+        self.state().processor.clone().admit(task).is_ok()
+    }
+
+    /// How much of the processor is promised, in hundredths of a per cent.
+    #[must_use]
+    pub fn load(&self) -> u64 {
+        self.state().processor.load().basis_points()
+    }
+
+    /// What became of a task so far; `None` if there is none of this id.
+    #[must_use]
+    pub fn report(&self, id: TaskId) -> Option<Report> {
+        let state = self.state();
+        let task = state.tasks.iter().find(|task| task.id == id)?;
+        Some(Report { counts: state.processor.counts(id), refused: task.refused.clone() })
+    }
+
+    /// Lets a task go: its threads are ordinary again. What became of it.
+    pub fn remove(&self, id: TaskId) -> Option<Report> {
+        let report = self.report(id)?;
+        let mut state = self.state();
+        let place = state.tasks.iter().position(|task| task.id == id)?;
+        state.tasks.swap_remove(place).members.release();
+        state.processor.remove(id);
+        Some(report)
+    }
+
+    /// Lets all tasks go, and takes no further notice of them.
+    pub fn release_all(&self) {
+        let mut state = self.state();
+        for mut task in std::mem::take(&mut state.tasks) {
+            task.members.release();
+            state.processor.remove(task.id);
+        }
+    }
+
+    /// How many tasks there are.
+    #[must_use]
+    pub fn tasks(&self) -> usize {
+        self.state().tasks.len()
+    }
+
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.shared.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn rouse(&self) {
+        if let Some(thread) = &self.thread {
+            thread.thread().unpark();
+        }
+    }
+}
+
+impl Drop for Dispatcher {
+    fn drop(&mut self) {
+        self.shared.1.store(true, Ordering::Relaxed);
+        self.rouse();
+        if let Some(thread) = self.thread.take() {
+            // It panics only by a bug, which its message has told already.
+            let _ = thread.join();
+        }
+        self.release_all();
+    }
+}
+
+fn work(state: &Mutex<State>, stop: &AtomicBool) {
+    // Without the right it still counts, and whoever asked has been told.
+    let _ = class::set(0, Class::Fifo(PRIORITY));
+    let clock = Clock::new();
+    let mut last = clock.now();
+    let mut looks = 0_u64;
+    while !stop.load(Ordering::Relaxed) {
+        let now = clock.now();
+        let next = {
+            let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
+            if state.tasks.is_empty() { None } else { Some(state.look(last, now, looks)) }
+        };
+        (last, looks) = (now, looks + 1);
+        match next {
+            Some(next) => clock.sleep_until(next),
+            None => std::thread::park(),
+        }
+    }
+}
+
+impl State {
+    /// Reads what happened, decides, and puts it in force; when to come back.
+    fn look(&mut self, last: Instant, now: Instant, looks: u64) -> Instant {
+        let Self { processor, tasks } = self;
+        let mut used = Span::ZERO;
+        for task in tasks.iter_mut() {
+            if looks.is_multiple_of(FIND_EVERY) {
+                task.members.find();
+            }
+            let seen = task.members.look();
+            used += seen.used;
+            if seen.used > Span::ZERO {
+                // It ran, so it was awake, even if it slept at both looks.
+                processor.wake(task.id, last);
+            }
+            processor.charge(task.id, seen.used);
+            if seen.awake {
+                processor.wake(task.id, now);
+            } else {
+                processor.sleep(task.id, now);
+            }
+        }
+        if let Some(reserve) = processor.reserve() {
+            // Whatever no task used, best-effort tasks had, or nobody wanted.
+            processor.charge(reserve, now.since(last) - used);
+        }
+        processor.set_best_effort(true);
+        let decision = processor.decide(now);
+        for task in tasks.iter_mut() {
+            let level = match decision.runs {
+                Runs::Task(id) if id == task.id => match decision.selected {
+                    Selected::Task(_) => Level::Chosen,
+                    _ => Level::Ordinary,
+                },
+                _ if decision.selected == Selected::Reserve => Level::Spare,
+                _ if processor.is_owed(task.id, now) => Level::Owed,
+                _ if task.work_conserving => Level::Ordinary,
+                _ => Level::Spare,
+            };
+            if let Some(error) = task.members.put(level) {
+                task.refused.get_or_insert_with(|| error.to_string());
+            }
+        }
+        decision.until.map_or(now + TICK, |until| until.min(now + TICK))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use selvedge_stream::Window;
+
+    fn task(service: u64) -> Task {
+        let window = Window::new(1, 5).unwrap();
+        Task::new(Span::from_millis(40), Span::from_millis(service), window).unwrap()
+    }
+
+    #[test]
+    fn a_dispatcher_counts_what_a_thread_does_and_lets_it_go() {
+        let cpu = class::processors()[0];
+        let dispatcher = Dispatcher::new(cpu, Config::default()).unwrap();
+        let stop = Arc::new(AtomicBool::new(false));
+        let (tell, told) = std::sync::mpsc::channel();
+        let theirs = Arc::clone(&stop);
+        let worker = std::thread::spawn(move || {
+            tell.send(class::this_thread()).unwrap();
+            while !theirs.load(Ordering::Relaxed) {
+                std::hint::spin_loop();
+            }
+            class::policy(0).unwrap()
+        });
+        let tid = told.recv().unwrap();
+        let (id, _) = dispatcher.admit(&task(8), Who::Threads(vec![tid])).unwrap();
+        // A thread that always wants to run gets on, whatever else this machine does.
+        while dispatcher.report(id).unwrap().counts.on_time < 3 {
+            std::thread::yield_now();
+        }
+        let report = dispatcher.remove(id).unwrap();
+        assert!(report.counts.ran >= Span::from_millis(24));
+        assert_eq!(class::policy(tid).unwrap(), libc::SCHED_OTHER);
+        assert_eq!(dispatcher.report(id), None);
+        stop.store(true, Ordering::Relaxed);
+        assert_eq!(worker.join().unwrap(), libc::SCHED_OTHER);
+    }
+
+    #[test]
+    fn more_than_the_whole_is_refused() {
+        let dispatcher = Dispatcher::new(class::processors()[0], Config::default()).unwrap();
+        let nobody = || Who::Threads(Vec::new());
+        dispatcher.admit(&task(30), nobody()).unwrap();
+        assert!(!dispatcher.would_admit(&task(20)));
+        let refused = dispatcher.admit(&task(20), nobody()).unwrap_err();
+        assert!(refused.to_string().contains("too much"), "{refused}");
+        assert_eq!(dispatcher.tasks(), 1);
+    }
+}

@@ -1,0 +1,226 @@
+//! The threads of a task: found in `/proc`, watched, moved between levels of urgency together.
+//!
+//! A task is a process with all that it started, or some threads of this process. Its processor
+//! time is read from the kernel's clocks for processes, which count threads that have ended, too.
+//! Whether it wants to run is the state of its threads: one of them runnable is enough.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+
+use selvedge_units::Span;
+
+use crate::class::{self, Class, Tid, Whose};
+
+/// How many threads a task may have; those beyond it stay as they are and are not watched.
+pub const THREADS_MOST: usize = 4096;
+
+/// How urgent a task is at the moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Level {
+    /// It was chosen.
+    Chosen,
+    /// It is owed time: it runs as soon as it wakes, unless somebody is chosen.
+    Owed,
+    /// It had its service time, and takes its part of what is left, like any other program.
+    Ordinary,
+    /// It had its service time, and takes what nobody else wants.
+    Spare,
+}
+
+impl Level {
+    const fn class(self) -> Class {
+        match self {
+            Self::Chosen => Class::Fifo(20),
+            Self::Owed => Class::Fifo(10),
+            Self::Ordinary => Class::Other,
+            Self::Spare => Class::Idle,
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Thread {
+    /// `/proc/.../stat`, read again and again.
+    stat: Option<File>,
+    level: Option<Level>,
+}
+
+/// Who belongs to a task.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Who {
+    /// What this process has started, and what that has; not the process itself.
+    StartedBy(Tid),
+    /// These threads of this process.
+    Threads(Vec<Tid>),
+}
+
+/// What a task did since it was last looked at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Seen {
+    /// Processor time that it used.
+    pub used: Span,
+    /// Whether one of its threads runs or wants to.
+    pub awake: bool,
+    /// How many threads there are.
+    pub threads: usize,
+}
+
+/// The threads of a task.
+#[derive(Debug)]
+pub struct Members {
+    who: Who,
+    cpu: Option<usize>,
+    threads: BTreeMap<Tid, Thread>,
+    /// Whose clocks are read, and what they said last.
+    clocks: BTreeMap<Tid, Span>,
+    level: Option<Level>,
+}
+
+impl Members {
+    /// A task's threads; confined to a processor, if one is named. O(threads).
+    #[must_use]
+    pub fn new(who: Who, cpu: Option<usize>) -> Self {
+        let (threads, clocks) = (BTreeMap::new(), BTreeMap::new());
+        let mut members = Self { who, cpu, threads, clocks, level: None };
+        members.find();
+        members
+    }
+
+    /// Looks for threads that have come or gone. O(threads).
+    pub fn find(&mut self) {
+        let mut found = BTreeMap::new();
+        let mut processes = Vec::new();
+        match &self.who {
+            Who::Threads(tids) => found.extend(tids.iter().map(|&tid| (tid, own(tid)))),
+            Who::StartedBy(root) => {
+                // A daemon may have been started by the client whose task this is.
+                let me = std::process::id().cast_signed();
+                let mut ahead = children(*root);
+                while let Some(pid) = ahead.pop() {
+                    if pid == me || processes.contains(&pid) || found.len() >= THREADS_MOST {
+                        continue;
+                    }
+                    processes.push(pid);
+                    let tids = numbers_in(&format!("/proc/{pid}/task"));
+                    let path = |tid| format!("/proc/{pid}/task/{tid}/stat");
+                    found.extend(tids.into_iter().map(|tid| (tid, path(tid))));
+                    ahead.extend(children(pid));
+                }
+            }
+        }
+        self.threads.retain(|tid, _| found.contains_key(tid));
+        for (tid, path) in found.into_iter().take(THREADS_MOST) {
+            if self.threads.contains_key(&tid) {
+                continue;
+            }
+            if let Some(cpu) = self.cpu {
+                // Gone again, or not ours to move: then it stays where it is.
+                let _ = class::confine(tid, cpu);
+            }
+            let stat = File::open(path).ok();
+            self.threads.insert(tid, Thread { stat, level: None });
+        }
+        let clocks: Vec<Tid> = match &self.who {
+            Who::Threads(tids) => tids.clone(),
+            Who::StartedBy(_) => processes,
+        };
+        self.clocks.retain(|pid, _| clocks.contains(pid));
+        for pid in clocks {
+            // What a new process used before it was found counts, too.
+            self.clocks.entry(pid).or_insert(Span::ZERO);
+        }
+        if let Some(level) = self.level {
+            self.put(level);
+        }
+    }
+
+    /// What the task did since the last call. O(threads).
+    pub fn look(&mut self) -> Seen {
+        let whose = match self.who {
+            Who::StartedBy(_) => Whose::Process,
+            Who::Threads(_) => Whose::Thread,
+        };
+        let mut used = Span::ZERO;
+        for (&id, last) in &mut self.clocks {
+            if let Some(time) = class::time_of(whose(id)) {
+                used += time - *last;
+                *last = time;
+            }
+        }
+        let awake = self.threads.values().any(|thread| thread.stat.as_ref().is_some_and(runnable));
+        Seen { used, awake, threads: self.threads.len() }
+    }
+
+    /// Forgets what was used so far.
+    pub fn begin(&mut self) {
+        self.look();
+    }
+
+    /// Moves all threads to a level; those that are there already cost nothing. The first refusal
+    /// by the kernel, if there is one.
+    pub fn put(&mut self, level: Level) -> Option<std::io::Error> {
+        self.level = Some(level);
+        let mut refused = None;
+        for (&tid, thread) in &mut self.threads {
+            if thread.level == Some(level) {
+                continue;
+            }
+            let done = class::set(tid, level.class()).or_else(|error| match level {
+                // Without privilege there is no way back from the idle class: so none into it.
+                Level::Spare => class::set(tid, Class::Other),
+                _ => Err(error),
+            });
+            match done {
+                Ok(()) => thread.level = Some(level),
+                Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
+                Err(error) => refused = Some(error),
+            }
+        }
+        refused
+    }
+
+    /// Puts all threads back into the ordinary class, those of this moment included.
+    pub fn release(&mut self) {
+        self.level = None;
+        // Those that are known first: if who started them is gone, they are not found again.
+        for look_again in [false, true] {
+            if look_again {
+                self.find();
+            }
+            for &tid in self.threads.keys() {
+                let _ = class::set(tid, Class::Other);
+            }
+        }
+    }
+}
+
+fn own(tid: Tid) -> String {
+    format!("/proc/self/task/{tid}/stat")
+}
+
+/// The processes that a process has started and that live, by all of its threads.
+fn children(pid: Tid) -> Vec<Tid> {
+    let mut all = Vec::new();
+    for tid in numbers_in(&format!("/proc/{pid}/task")) {
+        let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/children"));
+        let text = text.unwrap_or_default();
+        all.extend(text.split_ascii_whitespace().filter_map(|word| word.parse::<Tid>().ok()));
+    }
+    all
+}
+
+fn numbers_in(folder: &str) -> Vec<Tid> {
+    let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
+    let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    names.filter_map(|name| name.parse().ok()).take(THREADS_MOST).collect()
+}
+
+/// The state is the first word after the name, which stands in brackets and may hold anything.
+fn runnable(stat: &File) -> bool {
+    let mut text = [0; 128];
+    let Ok(length) = stat.read_at(&mut text, 0) else { return false };
+    let text = &text[..length];
+    let end = text.iter().rposition(|&byte| byte == b')');
+    end.is_some_and(|end| text.get(end + 2) == Some(&b'R'))
+}

@@ -1,0 +1,93 @@
+//! A test program: work that is due in each period, as a video player's decoding is.
+//!
+//! It waits for the beginning of each period by the clock, takes a stated amount of processor time,
+//! and notes how long after the beginning it ran and whether it was done by the end. Real
+//! programs are judged by nothing else.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use selvedge_host::clock::Clock;
+use selvedge_units::{Instant, Span};
+use serde::Serialize;
+
+use crate::class::{self, Whose};
+
+/// What is to be done.
+#[derive(Clone, Copy, Debug)]
+pub struct Play {
+    /// From frame to frame.
+    pub period: Span,
+    /// Processor time for each.
+    pub work: Span,
+    /// How many.
+    pub frames: u64,
+}
+
+/// What was achieved. Frames whose period was over before they began are skipped, as a player
+/// does, and count as late.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Played {
+    /// Frames that were to be played.
+    pub frames: u64,
+    /// Frames done by the end of their period.
+    pub on_time: u64,
+    /// Frames that were not begun at all.
+    pub skipped: u64,
+    /// From the beginning of the period to the first instruction, of frames that were begun, in
+    /// nanoseconds, in the order of frames.
+    #[serde(skip)]
+    pub delays: Vec<u64>,
+}
+
+impl Played {
+    /// On-time frames of all, 0 to 1.
+    #[must_use]
+    pub fn share(&self) -> f64 {
+        self.on_time as f64 / self.frames.max(1) as f64
+    }
+
+    /// The delay that so many of a thousand frames stay within, in milliseconds.
+    #[must_use]
+    pub fn delay_ms(&self, per_mille: usize) -> f64 {
+        let mut sorted = self.delays.clone();
+        sorted.sort_unstable();
+        let place = (sorted.len() * per_mille).div_ceil(1000).max(1) - 1;
+        sorted.get(place).map_or(0.0, |&nanos| nanos as f64 / 1e6)
+    }
+}
+
+/// Plays on this thread from `start` on, until all frames are through or it is told to stop.
+#[must_use]
+pub fn play(plan: &Play, clock: Clock, start: Instant, stop: &AtomicBool) -> Played {
+    let mut played = Played::default();
+    for frame in 0..plan.frames {
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+        let begins = start + plan.period * frame;
+        let due = begins + plan.period;
+        played.frames += 1;
+        if clock.now() >= due {
+            played.skipped += 1;
+            continue;
+        }
+        clock.sleep_until(begins);
+        let began = clock.now();
+        played.delays.push(began.since(begins).0);
+        burn(plan.work, stop);
+        played.on_time += u64::from(clock.now() <= due);
+    }
+    played
+}
+
+/// Takes so much processor time on this thread.
+pub fn burn(work: Span, stop: &AtomicBool) {
+    let me = Whose::Thread(class::this_thread());
+    let spent = || class::time_of(me).unwrap_or(Span::ZERO);
+    let end = spent() + work;
+    while spent() < end && !stop.load(Ordering::Relaxed) {
+        for _ in 0..64 {
+            std::hint::spin_loop();
+        }
+    }
+}

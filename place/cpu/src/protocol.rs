@@ -1,0 +1,126 @@
+//! What the daemon and its clients say to each other: a line of JSON each.
+
+use selvedge_cpu::Counts;
+use selvedge_stream::Window;
+use selvedge_units::Span;
+use serde::{Deserialize, Serialize};
+
+/// The longest line that is read.
+pub const LINE_MOST: u64 = 4096;
+
+/// By what a task's time is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Placement {
+    /// The kernel's sched_ext.
+    Scx,
+    /// A dispatcher over SCHED_FIFO.
+    Fifo,
+    /// SCHED_DEADLINE, the kernel's own reservations.
+    Deadline,
+    /// Nothing: only counted.
+    None,
+}
+
+impl Placement {
+    /// The word for it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Scx => "scx",
+            Self::Fifo => "fifo",
+            Self::Deadline => "deadline",
+            Self::None => "none",
+        }
+    }
+}
+
+/// What a client asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Wanted {
+    /// In nanoseconds.
+    pub period: u64,
+    /// In nanoseconds.
+    pub service: u64,
+    /// `x`, `y`.
+    pub window: (u16, u16),
+    /// Whether it takes part in what is left like an ordinary program.
+    pub work_conserving: bool,
+    /// On which processor; `None`: where most is left.
+    pub cpu: Option<usize>,
+}
+
+impl Wanted {
+    /// The task.
+    ///
+    /// # Errors
+    /// Which number is wrong.
+    pub fn task(&self) -> Result<selvedge_cpu::Task, selvedge_cpu::TaskError> {
+        let window = Window { lose: self.window.0, of: self.window.1 };
+        let task = selvedge_cpu::Task::new(Span(self.period), Span(self.service), window)?;
+        Ok(if self.work_conserving { task.work_conserving() } else { task })
+    }
+}
+
+/// What the daemon answers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Answer {
+    /// The task is dispatched: on which processor, and whether every period is promised.
+    Admitted {
+        /// The processor.
+        cpu: usize,
+        /// Every period, or only that windows fit.
+        every_period: bool,
+    },
+    /// It is not: why.
+    Refused(String),
+    /// What became of it, at the end.
+    Ended(Outcome),
+}
+
+/// What a task got.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Outcome {
+    /// Periods in which it got its service time or all that it wanted.
+    pub on_time: u64,
+    /// Periods that ended while it wanted more.
+    pub missed: u64,
+    /// Misses that its window did not allow.
+    pub violations: u64,
+    /// Processor time in all, in nanoseconds.
+    pub ran_ns: u64,
+    /// How much of that was beyond its service times, in nanoseconds.
+    pub extra_ns: u64,
+    /// The kernel's first refusal to move one of its threads.
+    pub refused: Option<String>,
+}
+
+impl Outcome {
+    /// From a task's counts.
+    #[must_use]
+    pub fn new(counts: &Counts, refused: Option<String>) -> Self {
+        Self {
+            on_time: counts.on_time,
+            missed: counts.missed,
+            violations: counts.violations,
+            ran_ns: counts.ran.0,
+            extra_ns: counts.extra.0,
+            refused,
+        }
+    }
+
+    /// Both together: a task that was dispatched by one daemon after another.
+    #[must_use]
+    pub fn plus(self, later: Self) -> Self {
+        Self {
+            on_time: self.on_time + later.on_time,
+            missed: self.missed + later.missed,
+            violations: self.violations + later.violations,
+            ran_ns: self.ran_ns + later.ran_ns,
+            extra_ns: self.extra_ns + later.extra_ns,
+            refused: self.refused.or(later.refused),
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! `selvedge cpu`: processor time for programs, by period, service time and window.
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::os::unix::process::ExitStatusExt;
+use std::sync::atomic::AtomicBool;
+
+use clap::{Args, Subcommand};
+use selvedge_dispatch::client::{self, ClientError, Ran, Run};
+use selvedge_dispatch::player::{self, Play};
+use selvedge_dispatch::{Placement, Wanted, daemon, rights};
+use selvedge_host::clock::Clock;
+use selvedge_stream::Window;
+use selvedge_units::{ParseUnitError, Span};
+use serde_json::json;
+
+use crate::cli::Failure;
+
+#[derive(Subcommand)]
+pub(crate) enum CpuCommand {
+    /// Run a program, its threads and children with processor time promised to them
+    #[command(after_help = "The program's exit status is passed on; 128 and the signal's number, \
+                            if one ended it.\nBy window 1/5 at most 1 of any 5 periods may pass \
+                            without the whole service time.\n\nExample:\n  selvedge cpu run --period \
+                            40ms --service 8ms --window 1/5 -- ffplay talk.mp4\n  selvedge cpu run \
+                            --period 10ms --service 2ms --json -- ./sensor")]
+    Run(RunArgs),
+    /// Play: a test program that has work in each period; prints how much of it was on time
+    #[command(
+        after_help = "Example:\n  selvedge cpu play --period 40ms --work 8ms --frames 250\n  \
+                            selvedge cpu run --period 40ms --service 9ms -- selvedge cpu play"
+    )]
+    Play(PlayArgs),
+    /// Dispatch this user's programs; started by `run` when it is needed
+    #[command(hide = true)]
+    Daemon,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RunArgs {
+    /// From one period to the next, such as 40ms
+    #[arg(long, value_parser = time)]
+    period: Span,
+    /// Processor time in each period
+    #[arg(long, value_parser = time)]
+    service: Span,
+    /// How many periods may go without: at most x of any y
+    #[arg(long, default_value = "0/1", value_name = "X/Y", value_parser = window)]
+    window: Window,
+    /// Beyond its service time it takes its part like any other program; else only what nobody wants
+    #[arg(long)]
+    work_conserving: bool,
+    /// What keeps the promise
+    #[arg(long, value_enum, default_value_t = PlacementArg::Auto)]
+    placement: PlacementArg,
+    /// On this processor (default: where most is left)
+    #[arg(long)]
+    cpu: Option<usize>,
+    /// At the end print what it got, as one line of JSON on standard output
+    #[arg(long)]
+    json: bool,
+    /// The program, and its arguments
+    #[arg(required = true, last = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum PlacementArg {
+    /// The best that works here
+    Auto,
+    /// The kernel's sched_ext
+    Scx,
+    /// A dispatcher over SCHED_FIFO
+    Fifo,
+    /// The kernel's reservations, SCHED_DEADLINE: for the program's first thread, without windows
+    Deadline,
+    /// Nothing; periods are only counted
+    None,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PlayArgs {
+    /// From frame to frame
+    #[arg(long, default_value = "40ms", value_parser = time)]
+    period: Span,
+    /// Processor time that a frame takes
+    #[arg(long, default_value = "8ms", value_parser = time)]
+    work: Span,
+    /// How many frames
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
+    frames: u64,
+    /// Print as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn command(command: &CpuCommand) -> Result<(), Failure> {
+    match command {
+        CpuCommand::Run(args) => run(args),
+        CpuCommand::Play(args) => play(args),
+        CpuCommand::Daemon => daemon::serve().map_err(Failure::failed),
+    }
+}
+
+fn run(args: &RunArgs) -> Result<(), Failure> {
+    let placement = match args.placement {
+        PlacementArg::Auto => rights::best().map_err(|lacks| {
+            let lacks = lacks.replace('\n', "\n  ");
+            Failure::failed(format!(
+                "no placement works here:\n  {lacks}\n--placement none runs the program without a \
+                 promise"
+            ))
+        })?,
+        PlacementArg::Scx => Placement::Scx,
+        PlacementArg::Fifo => Placement::Fifo,
+        PlacementArg::Deadline => Placement::Deadline,
+        PlacementArg::None => Placement::None,
+    };
+    let wanted = Wanted {
+        period: args.period.0,
+        service: args.service.0,
+        window: (args.window.lose, args.window.of),
+        work_conserving: args.work_conserving,
+        cpu: args.cpu,
+    };
+    let program = std::env::current_exe()?;
+    let daemon = vec![program.into_os_string(), "cpu".into(), "daemon".into()];
+    let ran = client::run(&Run { command: args.command.clone(), wanted, placement, daemon });
+    let ran = ran.map_err(|error| match error {
+        ClientError::Task(_) => Failure::input(error),
+        _ => Failure::failed(error),
+    })?;
+    report(args, placement, &ran)?;
+    match status(&ran) {
+        0 => Ok(()),
+        status => Err(Failure::Status(status)),
+    }
+}
+
+/// As a shell has it.
+fn status(ran: &Ran) -> u8 {
+    let signal = || ran.status.signal().map_or(1, |signal| 128 + signal);
+    u8::try_from(ran.status.code().unwrap_or_else(signal)).unwrap_or(1)
+}
+
+fn report(args: &RunArgs, placement: Placement, ran: &Ran) -> io::Result<()> {
+    let got = &ran.outcome;
+    let periods = got.on_time + got.missed;
+    if args.json {
+        let line = json!({
+            "placement": placement.name(),
+            "cpu": ran.cpu,
+            "period_ns": args.period.0,
+            "service_ns": args.service.0,
+            "window": args.window.to_string(),
+            "every_period_promised": ran.every_period,
+            "periods": periods,
+            "on_time": got.on_time,
+            "missed": got.missed,
+            "violations": got.violations,
+            "ran_ns": got.ran_ns,
+            "beyond_service_ns": got.extra_ns,
+            "dispatcher_lost": ran.lost,
+            "kernel_refused": got.refused,
+            "status": status(ran),
+        });
+        return writeln!(io::stdout().lock(), "{line}");
+    }
+    let place = ran.cpu.map(|cpu| format!(" on processor {cpu}")).unwrap_or_default();
+    let mut err = io::stderr().lock();
+    writeln!(
+        err,
+        "selvedge: {} by {}{place}: {} of {periods} periods on time, {} missed, {} beyond the \
+         window {}",
+        args.command[0].display(),
+        placement.name(),
+        got.on_time,
+        got.missed,
+        got.violations,
+        args.window,
+    )?;
+    if let Some(refused) = &got.refused {
+        writeln!(err, "selvedge: the kernel would not move one of its threads: {refused}")?;
+    }
+    Ok(())
+}
+
+fn play(args: &PlayArgs) -> Result<(), Failure> {
+    if args.work > args.period {
+        return Err(Failure::input(format!(
+            "--work {} is more than --period {}; state less",
+            args.work, args.period
+        )));
+    }
+    let clock = Clock::new();
+    let plan = Play { period: args.period, work: args.work, frames: args.frames };
+    let played = player::play(&plan, clock, clock.now() + args.period, &AtomicBool::new(false));
+    let mut out = io::stdout().lock();
+    let (median, most) = (played.delay_ms(500), played.delay_ms(1000));
+    if args.json {
+        let line = json!({
+            "frames": played.frames,
+            "on_time": played.on_time,
+            "skipped": played.skipped,
+            "delay_ms": { "median": median, "p99": played.delay_ms(990), "most": most },
+        });
+        writeln!(out, "{line}")?;
+    } else {
+        writeln!(
+            out,
+            "{} of {} frames on time, {} not begun; run-queue delay {median:.3} ms at the median, \
+             {most:.3} ms at most",
+            played.on_time, played.frames, played.skipped
+        )?;
+    }
+    Ok(())
+}
+
+fn time(text: &str) -> Result<Span, String> {
+    let span: Span = text.parse().map_err(|error: ParseUnitError| error.to_string())?;
+    let range = Span::from_micros(100)..=Span::from_secs(10);
+    if range.contains(&span) {
+        Ok(span)
+    } else {
+        Err(format!("{span} is out of range; state {} to {}", range.start(), range.end()))
+    }
+}
+
+fn window(text: &str) -> Result<Window, String> {
+    text.parse().map_err(|error: selvedge_stream::WindowError| error.to_string())
+}

@@ -1,0 +1,222 @@
+//! `selvedge cpu` from the outside: what programs get, how they end, and who dies when.
+
+mod support;
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Instant;
+
+use selvedge_dispatch::{Placement, class, rights};
+use serde_json::Value;
+use support::{Folder, SOON};
+
+/// A command of ours with a daemon of this test's own.
+fn selvedge(folder: &Folder, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_selvedge"));
+    command.args(["cpu"]).args(arguments).env("XDG_RUNTIME_DIR", folder.path());
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// Runs it to its end: status, standard output, standard error.
+fn ended(command: &mut Command) -> (Option<i32>, String, String) {
+    finished(command.spawn().expect("our program starts"))
+}
+
+fn finished(child: Child) -> (Option<i32>, String, String) {
+    let output = child.wait_with_output().expect("it was started");
+    let text = |bytes| String::from_utf8(bytes).expect("it prints text");
+    (output.status.code(), text(output.stdout), text(output.stderr))
+}
+
+/// Whether there is a dispatcher here; a test that needs one says so and passes where there is not.
+fn dispatched() -> bool {
+    rights::try_placement(Placement::Fifo)
+        .inspect_err(|why| eprintln!("SKIPPED, no dispatcher here: {why}"))
+        .is_ok()
+}
+
+/// Waits for a condition.
+fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !holds() {
+        assert!(start.elapsed() < SOON, "{what}");
+        std::thread::yield_now();
+    }
+}
+
+fn last_json(text: &str) -> Value {
+    serde_json::from_str(text.lines().last().expect("a line")).expect("JSON")
+}
+
+const LOAD: [&str; 5] = ["run", "--period", "40ms", "--service", "8ms"];
+
+fn with<'a>(more: &[&'a str]) -> Vec<&'a str> {
+    [&LOAD[..], more].concat()
+}
+
+/// A program that writes its number to a file and then runs for ever.
+fn spinner(folder: &Folder, more: &[&str]) -> (Child, i32) {
+    let mark = folder.join("mark");
+    let script = format!("echo $$ > {0}.new; mv {0}.new {0}; while :; do :; done", mark.display());
+    let run = with(&[more, &["--json", "--", "sh", "-c", &script]].concat());
+    let child = selvedge(folder, &run).spawn().expect("our program starts");
+    until("the program has begun", || mark.exists());
+    let pid = std::fs::read_to_string(mark).unwrap().trim().parse().unwrap();
+    (child, pid)
+}
+
+fn signal(pid: i32, number: i32) {
+    class::signal(pid, number).expect("it runs");
+}
+
+#[test]
+fn the_status_is_passed_on() {
+    let folder = Folder::new();
+    let none = with(&["--placement", "none", "--"]);
+    let end = |script: &str| ended(selvedge(&folder, &none).args(["sh", "-c", script])).0;
+    assert_eq!(end("exit 0"), Some(0));
+    assert_eq!(end("exit 7"), Some(7));
+    assert_eq!(end("kill -9 $$"), Some(137));
+    let missing = ended(selvedge(&folder, &none).arg("/no/such/program"));
+    assert_eq!(missing.0, Some(1));
+    assert!(missing.2.contains("/no/such/program"), "{}", missing.2);
+}
+
+#[test]
+fn bad_numbers_are_refused_with_the_remedy() {
+    let folder = Folder::new();
+    let cases: [(&[&str], &str); 4] = [
+        (&["run", "--period", "40", "--service", "8ms", "--", "true"], "--period"),
+        (
+            &["run", "--period", "40ms", "--service", "41ms", "--", "true"],
+            "no more than the period",
+        ),
+        (&[&LOAD[..], &["--window", "3/2", "--", "true"]].concat(), "x must be at most y"),
+        (&["play", "--work", "50ms"], "state less"),
+    ];
+    for (arguments, says) in cases {
+        let (code, out, err) = ended(&mut selvedge(&folder, arguments));
+        assert_eq!((code, &*out), (Some(2), ""), "{arguments:?}: {err}");
+        assert!(err.contains(says), "{arguments:?}: {err}");
+    }
+}
+
+#[test]
+fn a_player_is_counted_whatever_keeps_its_time() {
+    let folder = Folder::new();
+    for placement in ["none", "fifo", "deadline"] {
+        if placement != "none" && !dispatched() {
+            continue;
+        }
+        let ours = env!("CARGO_BIN_EXE_selvedge");
+        let play =
+            ["--placement", placement, "--json", "--", ours, "cpu", "play", "--frames", "10"];
+        let (code, out, err) = ended(&mut selvedge(&folder, &with(&play)));
+        assert_eq!(code, Some(0), "{placement}: {err}");
+        let report = last_json(&out);
+        assert_eq!(report["placement"], placement);
+        // On a loaded machine frames may be late; then they are counted so.
+        assert!(report["periods"].as_u64() >= Some(5), "{report}");
+        let ran = report["ran_ns"].as_u64().unwrap();
+        let skipped = 10 - out.split(" of ").next().and_then(|n| n.parse::<u64>().ok()).unwrap();
+        assert!(ran >= 8_000_000 * 10_u64.saturating_sub(skipped), "{report}");
+    }
+}
+
+#[test]
+fn more_than_the_whole_is_refused_and_signals_end_the_program() {
+    if !dispatched() {
+        return;
+    }
+    let folder = Folder::new();
+    let (first, _) = spinner(&folder, &["--cpu", "0"]);
+    let rest = ["run", "--period", "40ms", "--service", "31ms", "--cpu", "0", "--", "true"];
+    let (code, _, err) = ended(&mut selvedge(&folder, &rest));
+    assert_eq!(code, Some(1), "{err}");
+    // 8/40, 31/40, and 5/100 for everybody else.
+    assert!(err.contains("41/40 (102.50 %) of the processor, 1/40 (2.50 %) too much"), "{err}");
+    let nowhere = ["run", "--period", "40ms", "--service", "1ms", "--cpu", "5000", "--", "true"];
+    let (code, _, err) = ended(&mut selvedge(&folder, &nowhere));
+    assert!(code == Some(1) && err.contains("there is no such processor; there are 0"), "{err}");
+    signal(first.id().cast_signed(), libc::SIGTERM);
+    let (code, out, err) = finished(first);
+    assert_eq!(code, Some(128 + libc::SIGTERM), "{err}");
+    assert_eq!(last_json(&out)["status"], 128 + libc::SIGTERM);
+}
+
+fn daemon_of(folder: &Folder) -> i32 {
+    let stream = UnixStream::connect(folder.join("selvedge/cpu.sock")).expect("it serves");
+    class::peer(&stream).unwrap().0
+}
+
+#[test]
+fn a_program_outlives_its_daemon_and_is_dispatched_again() {
+    if !dispatched() {
+        return;
+    }
+    let folder = Folder::new();
+    let (client, pid) = spinner(&folder, &[]);
+    until("it is dispatched", || class::policy(pid).unwrap() != libc::SCHED_OTHER);
+    let first = daemon_of(&folder);
+    signal(first, libc::SIGKILL);
+    until("there is another", || {
+        let socket = UnixStream::connect(folder.join("selvedge/cpu.sock"));
+        socket.is_ok_and(|stream| class::peer(&stream).is_ok_and(|(pid, _)| pid != first))
+    });
+    signal(pid, libc::SIGTERM);
+    let (_, out, err) = finished(client);
+    assert_eq!(last_json(&out)["dispatcher_lost"], 1, "{err}");
+    let second = daemon_of(&folder);
+    signal(second, libc::SIGTERM);
+    until("it has gone", || !folder.join("selvedge/cpu.sock").exists());
+}
+
+#[test]
+fn a_program_whose_client_is_killed_is_ordinary_again() {
+    if !dispatched() {
+        return;
+    }
+    let folder = Folder::new();
+    let (mut client, pid) = spinner(&folder, &[]);
+    until("it is dispatched", || class::policy(pid).unwrap() != libc::SCHED_OTHER);
+    client.kill().expect("it runs");
+    // Its output stays open: the program has it, too.
+    client.wait().expect("it was started");
+    until("it is ordinary", || class::policy(pid).unwrap() == libc::SCHED_OTHER);
+    signal(pid, libc::SIGKILL);
+    until("no client, no daemon", || !folder.join("selvedge/cpu.sock").exists());
+}
+
+#[test]
+fn garbage_harms_nobody_else() {
+    if !dispatched() {
+        return;
+    }
+    let folder = Folder::new();
+    let (client, pid) = spinner(&folder, &[]);
+    let socket = folder.join("selvedge/cpu.sock");
+    let long = "x".repeat(100_000) + "\n";
+    let huge = r#"{"period":18446744073709551615,"service":1,"window":[0,0],"work_conserving":true,"cpu":null}"#;
+    let cases = ["\n", "{}\n", "null\n", "end\n", "\u{0}\u{ff}\n", &long, &format!("{huge}\n")];
+    for case in cases {
+        let answer = ask(&socket, case.as_bytes());
+        assert!(answer.is_empty() || answer.contains("refused"), "{case:.40}: {answer}");
+    }
+    assert_eq!(ask(&socket, b"\xff\xfe\n"), "");
+    signal(pid, libc::SIGTERM);
+    let (_, out, err) = finished(client);
+    assert_eq!(last_json(&out)["dispatcher_lost"], 0, "{err}");
+}
+
+/// What the daemon answers until it hangs up.
+fn ask(socket: &Path, what: &[u8]) -> String {
+    let mut stream = UnixStream::connect(socket).expect("it serves");
+    // It may hang up before it has read all of it.
+    let _ = stream.write_all(what);
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer);
+    String::from_utf8(answer).expect("it answers in text")
+}
