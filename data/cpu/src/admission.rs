@@ -73,8 +73,8 @@ pub(crate) fn check<'a>(tasks: impl Iterator<Item = &'a Task>) -> Result<Needs, 
         })
         .collect();
     let ask = |policy, loads: &[Load]| -> Result<admission::Answer, AskError> {
-        let (rate, quantum) = (None, Bytes(1));
-        admission::check(&Ask { policy, rate, pattern: Pattern::Sporadic, quantum, loads })
+        let (rate, quantum, tree) = (None, Bytes(1), None);
+        admission::check(&Ask { policy, rate, pattern: Pattern::Sporadic, quantum, loads, tree })
     };
     let answer = ask(Policy::Dwcs, &loads).expect("a Task's numbers are within the ranges");
     if let Some(Breach { excess, fit, .. }) = answer.breach {
