@@ -54,6 +54,12 @@ impl Clock {
         Self { origin: read(ClockId::Monotonic) }
     }
 
+    /// `CLOCK_MONOTONIC` itself: the same instants in every process of this machine.
+    #[must_use]
+    pub const fn shared() -> Self {
+        Self { origin: 0 }
+    }
+
     /// The time now; never goes back.
     #[must_use]
     pub fn now(&self) -> Instant {
