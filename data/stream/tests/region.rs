@@ -5,10 +5,11 @@
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use proptest::prelude::*;
 use selvedge_stream::{
-    Claims, Descriptor, Lender, PayloadSpan, PoolError, PoolWriter, Producer, Region, RegionError,
+    Claims, Lender, PayloadSpan, PoolError, PoolWriter, Producer, Region, RegionError,
     pool_region, ring_region,
 };
 
@@ -48,8 +49,9 @@ impl Drop for Heap {
 /// Writes a word into the region, as a stranger would.
 fn poke(region: &Arc<dyn Region>, at: usize, word: u32) {
     assert!(at + 4 <= region.len());
-    // SAFETY: within the region.
-    unsafe { region.base().add(at).cast::<u32>().write_volatile(word) };
+    // SAFETY: within the region, and aligned.
+    let word_there = unsafe { region.base().add(at).cast::<AtomicU32>().as_ref() };
+    word_there.store(word, Ordering::Relaxed);
 }
 
 #[test]
@@ -92,7 +94,7 @@ fn what_was_lent_and_not_freed_is_found_again() {
     lender.free(1);
     assert_eq!((producer.push(5), lender.lent()), (Ok(()), 1));
     // As after a kill: nothing is said, another comes.
-    std::mem::forget(lender);
+    let _dead = lender;
     let mut lender = Lender::<u64>::resume(&region, 0, 4).unwrap();
     let again: Vec<u64> = std::iter::from_fn(|| lender.lend().unwrap()).collect();
     assert_eq!(again, [2, 3, 4, 5]);
@@ -200,19 +202,21 @@ fn spans_that_make_no_sense_are_not_claimed() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 8 } else { 512 }))]
+    #![proptest_config(ProptestConfig::with_cases(512))]
 
     /// Whatever a producer writes into the whole segment, whenever: what is claimed lies inside,
     /// claims do not overlap, and nothing panics.
+    // Miri knows no atomics that are written half by half, as a hostile producer may.
+    #[cfg(not(miri))]
     #[test]
     fn a_hostile_producer_reaches_nothing(
         writes in prop::collection::vec((0_usize..2000, any::<u32>(), 0_usize..4), 1..200),
         sane in prop::collection::vec((0_u64..600, 0_u32..300), 1..200),
     ) {
         const CAPACITY: u64 = 512;
-        let at = ring_region::<Descriptor>(8);
+        let at = ring_region::<selvedge_stream::Descriptor>(8);
         let region = Heap::region(at + pool_region(CAPACITY));
-        let mut lender = Lender::<Descriptor>::create(&region, 0, 8).unwrap();
+        let mut lender = Lender::<selvedge_stream::Descriptor>::create(&region, 0, 8).unwrap();
         let mut claims = Claims::create(&region, at, CAPACITY).unwrap();
         let mut claimed: Vec<PayloadSpan> = Vec::new();
         let mut tail = 0_u32;

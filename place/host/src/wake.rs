@@ -7,7 +7,7 @@
 //! `std::thread::park`.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 
@@ -56,6 +56,12 @@ impl CallState {
     #[must_use]
     pub fn is_asleep(&self) -> bool {
         self.0.load(Ordering::Relaxed) == ASLEEP
+    }
+
+    /// Whether the sleeper is awake and nobody has called.
+    #[must_use]
+    pub fn is_awake(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == AWAKE
     }
 
     /// The sleeper is awake; whether there was a call.
@@ -117,6 +123,18 @@ impl Waker {
 }
 
 impl Sleeper {
+    /// Whether it sleeps, for one that sleeps for others as well.
+    #[must_use]
+    pub fn state(&self) -> &CallState {
+        &self.shared.state
+    }
+
+    /// What its wakers write to.
+    #[must_use]
+    pub fn event(&self) -> BorrowedFd<'_> {
+        self.shared.event.as_fd()
+    }
+
     /// Waits until `at` ([`Instant::MAX`]: only for a call). A call since the last wait returned
     /// ends it at once.
     pub fn wait_until(&mut self, at: Instant) -> Woken {

@@ -113,6 +113,9 @@ impl<P: Port> Worker<P> {
                     if let Some(stream) = self.streams.get_mut(n).and_then(Option::as_mut) {
                         self.leaving += usize::from(stream.leaving.is_none());
                         stream.leaving = Some(now + patience);
+                        // Its source may have died between pushing and calling.
+                        self.backpressure.push(n);
+                        self.more = true;
                     }
                 }
                 Control::Load(name, point, step, tell) => {
@@ -178,7 +181,9 @@ impl<P: Port> Worker<P> {
                 if link.queued(stream.index) >= stream.room {
                     return if stream.outlet.is_empty() { Left::Empty } else { Left::Full };
                 }
-                let Some(frame) = stream.outlet.pop(now) else { return Left::Empty };
+                let Some(frame) = stream.outlet.pop(now) else {
+                    return if stream.outlet.is_empty() { Left::Empty } else { Left::More };
+                };
                 if extensions.stand_at(Point::Arrival)
                     && extensions.run(clock, link, Point::Arrival, Some((stream.index, &frame)))
                 {
