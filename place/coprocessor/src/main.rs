@@ -56,6 +56,9 @@ struct Arguments {
     /// How long to watch for frames before sleeping, or "always"
     #[arg(long, default_value = "20 us", value_parser = watch)]
     watch: Span,
+    /// The most memory that all streams together share
+    #[arg(long, default_value = "4 GB")]
+    memory: Bytes,
     /// Do not lock the process's memory
     #[arg(long)]
     no_lock: bool,
@@ -125,7 +128,8 @@ fn options(arguments: Arguments) -> Result<Options, String> {
         arguments.queue.or_else(|| LinkConfig::default_queue(link.rate, link.mtu, link.selection));
     let socket = arguments.socket.unwrap_or_else(|| default_socket(&link.name));
     let (core, lock, class) = (arguments.core, !arguments.no_lock, arguments.class);
-    Ok(Options { link, socket, wishes: Wishes { core, lock, class }, watch: arguments.watch })
+    let (watch, memory) = (arguments.watch, arguments.memory);
+    Ok(Options { link, socket, wishes: Wishes { core, lock, class }, watch, memory })
 }
 
 fn run(options: Options) -> Result<(), String> {

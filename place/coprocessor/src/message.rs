@@ -271,6 +271,12 @@ impl StreamSpec {
         }
     }
 
+    /// Bytes that its segment takes, nearly.
+    #[must_use]
+    pub const fn memory(&self) -> u64 {
+        self.pool.saturating_add(self.ring as u64 * 64)
+    }
+
     /// The contract.
     ///
     /// # Errors

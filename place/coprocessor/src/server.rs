@@ -15,9 +15,10 @@ use std::sync::mpsc;
 use rustix::event::{PollFd, PollFlags, poll};
 use selvedge_host::clock::{Clock, timespec};
 use selvedge_host::engine::{Engine, EngineError, spin};
+use selvedge_host::report::LinkReport;
 use selvedge_host::wake::sleeper;
 use selvedge_node::config::LinkConfig;
-use selvedge_units::Span;
+use selvedge_units::{Bytes, Span};
 
 use crate::extensions::{Entry, TABLE};
 use crate::message::{LinkSpec, PROTOCOL, Reply};
@@ -46,7 +47,12 @@ pub struct Options {
     pub wishes: Wishes,
     /// How long it watches the doorbells before it sleeps; `u64::MAX` ns: it never sleeps.
     pub watch: Span,
+    /// The most memory that all streams together share with it.
+    pub memory: Bytes,
 }
+
+/// What [`Options::memory`] is where nothing is said.
+pub const MEMORY: Bytes = Bytes(4_000_000_000);
 
 /// Why a coprocessor can't run.
 #[derive(Debug, thiserror::Error)]
@@ -168,6 +174,13 @@ impl Coprocessor {
         // Another may listen there by now, or somebody may have taken it away.
         let _ = std::fs::remove_file(&options.socket);
         Ok(())
+    }
+
+    /// Forgets streams that have left; gives the engine's newest report.
+    pub(crate) fn forget_gone(&mut self) -> LinkReport {
+        let report = self.engine.report();
+        self.streams.retain(|number, _| report.streams.iter().any(|seen| seen.number == *number));
+        report
     }
 
     pub(crate) fn link(&self) -> LinkSpec {

@@ -12,7 +12,7 @@ use rustix::net::{
     SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
     accept_with, bind, connect, listen, recvmsg, sendmsg, socket_with,
 };
-use selvedge_host::clock::timespec;
+use selvedge_host::clock::{Clock, timespec};
 use selvedge_units::Span;
 
 use crate::message::MESSAGE_MAX;
@@ -141,6 +141,14 @@ pub fn receive(socket: &OwnedFd) -> io::Result<Received> {
 
 /// Waits until there is something to receive, for so long at most.
 pub fn wait_readable(socket: &OwnedFd, patience: Span) -> bool {
-    let mut fds = [PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::IN)];
-    matches!(poll(&mut fds, Some(&timespec(patience.0))), Ok(n) if n > 0)
+    let clock = Clock::shared();
+    let until = clock.now() + patience;
+    loop {
+        let mut fds = [PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::IN)];
+        match poll(&mut fds, Some(&timespec(until.since(clock.now()).0))) {
+            Ok(ready) => return ready > 0,
+            Err(Errno::INTR) => {}
+            Err(_) => return false,
+        }
+    }
 }

@@ -8,7 +8,7 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use selvedge_host::engine::{NewStream, Point, payload_max};
 use selvedge_host::inlet::{IPV4_UDP, IPV6_UDP, InletParams};
 use selvedge_node::config::WhenFull;
-use selvedge_units::{Bitrate, Span};
+use selvedge_units::{Bitrate, Bytes, Span};
 
 use super::{Coprocessor, DRAIN};
 use crate::feeder::{Feeder, FeederState};
@@ -190,13 +190,13 @@ impl Producer {
         fds: Vec<OwnedFd>,
     ) -> Answer {
         let bell = Arc::clone(self.bell()?);
+        spec.contract().map_err(|error| error.to_string())?;
         let bit = self.free_bit(bit)?;
         let mut fds = fds.into_iter();
         let (segment, fresh) = match fds.next() {
-            Some(file) => (StreamSegment::open(file), false),
-            None => (new_segment(&spec), true),
+            Some(file) => (StreamSegment::open(file).map_err(|error| error.to_string())?, false),
+            None => (new_segment(coprocessor, &spec)?, true),
         };
-        let segment = segment.map_err(|error| error.to_string())?;
         let file = segment.file().try_clone().map_err(|error| error.to_string())?;
         let stream = self.attach_stream(coprocessor, spec, &segment, fresh, (bell, bit))?;
         let reply = Reply { stream: Some(stream.number), bit: Some(bit), ..Reply::done() };
@@ -212,9 +212,10 @@ impl Producer {
         ssrc: u32,
     ) -> Answer {
         let bell = Arc::clone(self.bell()?);
+        spec.contract().map_err(|error| error.to_string())?;
         let bit = self.free_bit(None)?;
         let recording = Feeder::open(file.as_ref(), repeat).map_err(|error| error.to_string())?;
-        let segment = new_segment(&spec).map_err(|error| error.to_string())?;
+        let segment = new_segment(coprocessor, &spec)?;
         let params = InletParams {
             clock: coprocessor.clock,
             full: WhenFull::Block,
@@ -296,8 +297,20 @@ fn overhead(spec: &StreamSpec) -> u64 {
     if spec.to.is_ipv6() { IPV6_UDP } else { IPV4_UDP }
 }
 
-fn new_segment(spec: &StreamSpec) -> Result<StreamSegment, crate::segment::SegmentError> {
-    StreamSegment::create("selvedge stream", spec.ring, selvedge_units::Bytes(spec.pool))
+/// A segment for a stream that is sound, as far as memory goes.
+fn new_segment(coprocessor: &mut Coprocessor, spec: &StreamSpec) -> Result<StreamSegment, String> {
+    coprocessor.forget_gone();
+    let held: u64 = coprocessor.streams.values().map(|known| known.spec.memory()).sum();
+    let most = coprocessor.options.memory;
+    if held + spec.memory() > most.0 {
+        return Err(format!(
+            "{} of memory are shared, with this stream it would be more than {most}; remove \
+             streams, take smaller pools, or start the coprocessor with a larger --memory",
+            Bytes(held)
+        ));
+    }
+    StreamSegment::create("selvedge stream", spec.ring, Bytes(spec.pool))
+        .map_err(|error| error.to_string())
 }
 
 fn load(
@@ -330,10 +343,7 @@ fn load(
 
 /// What can be seen, of all producers' streams.
 fn statistics(coprocessor: &mut Coprocessor) -> Answer {
-    let report = coprocessor.engine.report();
-    // What has left is forgotten.
-    let number = |number: &usize| report.streams.iter().any(|seen| seen.number == *number);
-    coprocessor.streams.retain(|stream, _| number(stream));
+    let report = coprocessor.forget_gone();
     let streams = report.streams.iter().filter_map(|seen| {
         let known = coprocessor.streams.get(&seen.number)?;
         let told = StreamStatistics::of(seen, &known.spec, &known.producer, known.refused.read());
