@@ -70,6 +70,40 @@ pub struct LinkConfig {
     /// dropped on arrival. Default: none for selection (rings bound it); without, 250 ms of the rate, the
     /// usual size of a router's buffer (Villamizar and Song, 1994), at least one `mtu`.
     pub queue: Option<Bytes>,
+    /// `placement`, default `inline`: where the link is scheduled and sent from.
+    pub placement: Placement,
+    /// `socket`: where the link's coprocessor listens, or is to listen; `None`: it is started for
+    /// this node alone.
+    pub socket: Option<String>,
+    /// `core`: the core that a coprocessor started for this node runs on.
+    pub core: Option<u32>,
+}
+
+/// Where a link is scheduled and sent from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Placement {
+    /// In a thread of the node's own process.
+    #[default]
+    Inline,
+    /// In a coprocessor's process, fed by the node's through shared memory.
+    Coprocessor,
+    /// The same, and the coprocessor reads the streams' recordings itself.
+    CoprocessorReads,
+}
+
+impl Placement {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Inline, Self::Coprocessor, Self::CoprocessorReads];
+
+    /// The name in node files.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Inline => "inline",
+            Self::Coprocessor => "coprocessor",
+            Self::CoprocessorReads => "coprocessor-reads",
+        }
+    }
 }
 
 impl LinkConfig {
@@ -79,7 +113,18 @@ impl LinkConfig {
         let mtu = Bytes(1500);
         let selection = discipline != Discipline::Fifo;
         let queue = Self::default_queue(rate, mtu, selection);
-        Self { name: name.to_owned(), rate, discipline, selection, burst: mtu, mtu, queue }
+        Self {
+            name: name.to_owned(),
+            rate,
+            discipline,
+            selection,
+            burst: mtu,
+            mtu,
+            queue,
+            placement: Placement::Inline,
+            socket: None,
+            core: None,
+        }
     }
 
     /// What `queue` is where the file leaves it out.
@@ -208,6 +253,16 @@ pub enum SourceUri {
     Camera {
         /// The device.
         device: String,
+    },
+    /// `record:PATH?encoding=H264`, with `&loop` to begin again at its end: what `selvedge play
+    /// --record` wrote.
+    Record {
+        /// The path, relative to the node file's folder.
+        path: String,
+        /// `encoding`, as for `rtp:`; required.
+        encoding: String,
+        /// Begin again at the end.
+        repeat: bool,
     },
     /// `launch:PIPELINE`: a GStreamer launch line that ends in encoded media.
     Launch {

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use proptest::prelude::*;
 use selvedge_stream::{
-    Claims, Lender, PayloadSpan, PoolError, PoolWriter, Producer, Region, RegionError,
-    pool_region, ring_region,
+    Claims, Lender, PayloadSpan, PoolError, PoolWriter, Producer, Region, RegionError, pool_region,
+    ring_region,
 };
 
 struct Heap(NonNull<u8>, Layout);

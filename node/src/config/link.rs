@@ -5,9 +5,19 @@ use selvedge_units::{Bitrate, Bytes};
 use super::section::{Reader, Section};
 use selvedge_sched::Discipline;
 
-use super::LinkConfig;
+use super::{LinkConfig, Mistake, Placement, quoted};
 
-pub(super) const KNOWN: &[&str] = &["rate", "discipline", "selection", "burst", "mtu", "queue"];
+pub(super) const KNOWN: &[&str] =
+    &["rate", "discipline", "selection", "burst", "mtu", "queue", "placement", "socket", "core"];
+const PLACEMENTS: &[&str] = &{
+    let mut names = [""; Placement::ALL.len()];
+    let mut n = 0;
+    while n < names.len() {
+        names[n] = Placement::ALL[n].name();
+        n += 1;
+    }
+    names
+};
 const DISCIPLINES: &[&str] = &{
     let mut names = [""; Discipline::ALL.len()];
     let mut n = 0;
@@ -41,13 +51,39 @@ pub(super) fn read<'t>(reader: &mut Reader<'t>, section: &Section<'t>) -> Option
     };
     let burst = reader.quantity(section, "burst", packet..=BURST_MOST, "1500 B");
     let queue = reader.quantity(section, "queue", packet..=QUEUE_MOST, "100 kB");
+    let placement = reader.choice(section, "placement", PLACEMENTS);
+    let placement = Placement::ALL.into_iter().find(|one| Some(one.name()) == placement);
+    let socket = socket(reader, section);
+    let core = reader.integer(section, "core", 0..=1023);
+    if placement.unwrap_or_default() == Placement::Inline && !section.has("placement") {
+        for key in ["socket", "core"] {
+            if let Some(entry) = reader.entry(section, key) {
+                reader.refuse(&entry, Mistake::NeedsCoprocessor);
+            }
+        }
+    }
 
     let mut link = LinkConfig::new(section.name, rate?, discipline);
     link.selection = selection.unwrap_or(link.selection);
     link.mtu = mtu.unwrap_or(link.mtu);
     link.burst = burst.unwrap_or(link.mtu);
     link.queue = queue.or_else(|| LinkConfig::default_queue(link.rate, link.mtu, link.selection));
+    link.placement = placement.unwrap_or_default();
+    link.socket = socket;
+    link.core = core;
     Some(link)
+}
+
+fn socket<'t>(reader: &mut Reader<'t>, section: &Section<'t>) -> Option<String> {
+    // The kernel's limit for such addresses, less the byte at the end.
+    const LONGEST: usize = 107;
+    let entry = reader.entry(section, "socket")?;
+    let path = reader.text(&entry, "socket = \"/run/selvedge/uplink.sock\"")?;
+    if !path.starts_with('/') || path.len() > LONGEST || path.contains(char::is_control) {
+        reader.refuse(&entry, Mistake::Socket { value: quoted(path) });
+        return None;
+    }
+    Some(path.to_owned())
 }
 
 fn rate<'t>(reader: &mut Reader<'t>, section: &Section<'t>) -> Option<Bitrate> {

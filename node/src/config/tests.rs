@@ -129,6 +129,9 @@ fn every_key_is_read() {
         burst = "3 kB"
         mtu = "1400 B"
         queue = "50 kB"
+        placement = "coprocessor"
+        socket = "/run/a.sock"
+        core = 1
         [stream.s]
         source = "file:x.ts?loop"
         to = "rtp://[::1]:9"
@@ -160,6 +163,9 @@ fn every_key_is_read() {
             burst: Bytes(3000),
             mtu: Bytes(1400),
             queue: Some(Bytes(50_000)),
+            placement: Placement::Coprocessor,
+            socket: Some("/run/a.sock".into()),
+            core: Some(1),
         }
     );
     let window = |lose, of| Window { lose, of };

@@ -67,6 +67,10 @@ impl FeederState {
 /// A recording that is open and sound at its beginning.
 #[derive(Debug)]
 pub struct Opened {
+    /// Time between frames, as its beginning has them; 40 ms if it does not tell.
+    pub period: Span,
+    /// The RTP payload type of its packets.
+    pub payload_type: u8,
     file: File,
     name: String,
     repeat: bool,
@@ -96,10 +100,20 @@ impl Feeder {
         let mut first = vec![0; CHUNK];
         let read = std::os::unix::fs::FileExt::read_at(&file, &mut first, 0).map_err(failed)?;
         let mut probe = Assembler::default();
-        let sound = probe.push(&first[..read], &mut |_| {});
+        let (mut times, mut payload_type) = (Vec::new(), 96);
+        let sound = probe.push(&first[..read], &mut |frame| {
+            times.push(frame.at);
+            if let Some(&[_, second, ..]) = frame.packets().next() {
+                payload_type = second & 0x7f;
+            }
+        });
+        let lasts =
+            times.last().zip(times.first()).map_or(0, |(last, first)| last.0 - first.0.min(last.0));
+        let mean = Span(lasts / (times.len() as u64).saturating_sub(1).max(1));
+        let period = if mean < Span::from_micros(100) { Span::from_millis(40) } else { mean };
         let sound = if read == 0 { Err(RecordingError::Header) } else { sound };
         sound.map_err(|why| FeederError::Recording { file: name.clone(), why })?;
-        Ok(Opened { file, name, repeat, stop: Arc::default() })
+        Ok(Opened { period, payload_type, file, name, repeat, stop: Arc::default() })
     }
 
     /// What can be seen of it.
