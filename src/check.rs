@@ -98,6 +98,7 @@ fn media(file: &NodeFile, _summary: &mut Summary) -> Result<Vec<Option<Media>>, 
 /// what they are made of must make sense.
 #[cfg(feature = "gstreamer")]
 fn media(file: &NodeFile, summary: &mut Summary) -> Result<Vec<Option<Media>>, Failure> {
+    use selvedge_coprocessor::feeder::Feeder;
     use selvedge_media::inspect;
     use selvedge_node::config::SourceUri;
     use selvedge_units::{Bytes, Span};
@@ -106,7 +107,11 @@ fn media(file: &NodeFile, summary: &mut Summary) -> Result<Vec<Option<Media>>, F
     let mut measured = vec![None; file.config.streams.len()];
     for (stream, measured) in file.config.streams.iter().zip(&mut measured) {
         let SourceUri::File { path, .. } = &stream.source else {
-            if let Err(error) = inspect::description(&stream.source) {
+            if let SourceUri::Record { path, repeat, .. } = &stream.source {
+                if let Err(error) = Feeder::open(&file.base.join(path), *repeat) {
+                    wrong.push((format!("stream.{}.source", stream.name), error.to_string()));
+                }
+            } else if let Err(error) = inspect::description(&stream.source) {
                 wrong.push((format!("stream.{}.source", stream.name), error.to_string()));
             }
             continue;

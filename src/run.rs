@@ -15,7 +15,7 @@ use selvedge_web::Server;
 
 use crate::check::{self, NodeFile, lines};
 use crate::cli::{Failure, NodeFileArgs};
-use crate::running::{self, Engines, Feeds, OpenError, Running, Statuses, wait_until};
+use crate::running::{self, Engines, Feeds, OpenError, Running, SourceEnd, Statuses, wait_until};
 use crate::signals::stop_flag;
 
 /// How long a node that was asked to stop still looks at what waits.
@@ -29,15 +29,18 @@ pub(crate) fn command(args: &NodeFileArgs) -> Result<(), Failure> {
     let infos: Vec<StreamInfo> = opened.iter().map(|o| o.info.clone()).collect();
     write_sdp(&file, &infos)?;
 
-    let clock = Clock::new();
-    let (engines, inlets) =
-        Engines::start(clock, &file.config, &infos, |_| None).map_err(Failure::failed)?;
-    let arrivals = inlets.iter().map(|inlet| inlet.counters()).collect();
+    // The clock of every process: a link may be in another one.
+    let clock = Clock::shared();
+    let started = clock.now();
+    let (engines, inlets) = Engines::start(clock, &file.config, &infos, &file.base, |_| None)
+        .map_err(Failure::failed)?;
+    let arrivals = inlets.iter().map(SourceEnd::counters).collect();
     let statuses: Statuses = opened.iter().map(|_| Arc::default()).collect();
     let (listen, token) = (file.config.listen, file.config.token.clone());
     let node = Arc::new(Running {
         config: file.config.clone(),
         clock,
+        started,
         engines,
         infos,
         arrivals,

@@ -77,6 +77,40 @@ pub struct LinkConfig {
     pub tree: Tree,
     /// The names of the tree's nodes, in its order: parents before children.
     pub nodes: Vec<String>,
+    /// `placement`, default `inline`: where the link is scheduled and sent from.
+    pub placement: Placement,
+    /// `socket`: where the link's coprocessor listens, or is to listen; `None`: it is started for
+    /// this node alone.
+    pub socket: Option<String>,
+    /// `core`: the core that a coprocessor started for this node runs on.
+    pub core: Option<u32>,
+}
+
+/// Where a link is scheduled and sent from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Placement {
+    /// In a thread of the node's own process.
+    #[default]
+    Inline,
+    /// In a coprocessor's process, fed by the node's through shared memory.
+    Coprocessor,
+    /// The same, and the coprocessor reads the streams' recordings itself.
+    CoprocessorReads,
+}
+
+impl Placement {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Inline, Self::Coprocessor, Self::CoprocessorReads];
+
+    /// The name in node files.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Inline => "inline",
+            Self::Coprocessor => "coprocessor",
+            Self::CoprocessorReads => "coprocessor-reads",
+        }
+    }
 }
 
 impl LinkConfig {
@@ -96,6 +130,9 @@ impl LinkConfig {
             queue,
             tree: Tree::default(),
             nodes: Vec::new(),
+            placement: Placement::Inline,
+            socket: None,
+            core: None,
         }
     }
 
@@ -228,6 +265,16 @@ pub enum SourceUri {
     Camera {
         /// The device.
         device: String,
+    },
+    /// `record:PATH?encoding=H264`, with `&loop` to begin again at its end: what `selvedge play
+    /// --record` wrote.
+    Record {
+        /// The path, relative to the node file's folder.
+        path: String,
+        /// `encoding`, as for `rtp:`; required.
+        encoding: String,
+        /// Begin again at the end.
+        repeat: bool,
     },
     /// `launch:PIPELINE`: a GStreamer launch line that ends in encoded media.
     Launch {

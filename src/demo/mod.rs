@@ -8,6 +8,7 @@ mod record;
 mod score;
 
 use std::io::{IsTerminal, Write};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -21,7 +22,7 @@ use selvedge_units::{Bitrate, Span};
 use selvedge_web::Server;
 
 use crate::cli::{DemoArgs, Failure};
-use crate::running::{self, Engines, Feeds, Opened, Running, Statuses, wait_until};
+use crate::running::{self, Engines, Feeds, Opened, Running, SourceEnd, Statuses, wait_until};
 use crate::signals::stop_flag;
 
 use record::Recorder;
@@ -115,15 +116,15 @@ fn side(
     infos: &[StreamInfo],
     mut receiver: clips::Audience,
     delay: Span,
-) -> Result<(Started, Vec<selvedge_host::inlet::Inlet>), Failure> {
+) -> Result<(Started, Vec<SourceEnd>), Failure> {
     let bounded = config.links[0].selection;
     let recorder = Recorder::new(config.streams.len(), bounded);
     let tap = |members: &[usize]| Some(recorder.tap(members));
     let (engines, mut inlets) =
-        Engines::start(clock, &config, infos, tap).map_err(Failure::failed)?;
-    let arrivals = inlets.iter_mut().map(|inlet| inlet.record_arrivals()).collect();
+        Engines::start(clock, &config, infos, Path::new(""), tap).map_err(Failure::failed)?;
+    let arrivals = inlets.iter_mut().map(SourceEnd::record_arrivals).collect();
     receiver.listen(infos, arrivals, delay)?;
-    let arrivals = inlets.iter().map(|inlet| inlet.counters()).collect();
+    let arrivals = inlets.iter().map(SourceEnd::counters).collect();
     let infos = infos.to_vec();
     Ok((Started { config, engines, arrivals, infos, clock, recorder, receiver }, inlets))
 }
@@ -131,7 +132,8 @@ fn side(
 fn side_at_work(side: Started, statuses: &Statuses) -> Side {
     let Started { config, engines, arrivals, infos, clock, recorder, receiver } = side;
     let statuses = Arc::clone(statuses);
-    let node = Running { config, clock, engines, infos, arrivals, statuses };
+    let started = selvedge_units::Instant::ZERO;
+    let node = Running { config, clock, started, engines, infos, arrivals, statuses };
     Side { node: Arc::new(node), recorder, receiver }
 }
 

@@ -7,12 +7,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use selvedge_coprocessor::client::Attachment;
+use selvedge_coprocessor::feeder::Feeder;
 use selvedge_host::inlet::{Inlet, Offer};
 use selvedge_media::{End, MediaFrame, Source, SourceError, StreamInfo};
 use selvedge_node::config::{NodeConfig, SourceUri};
 use selvedge_node::view::StreamState;
 
-use super::Opened;
+use super::{Medium, Opened, SourceEnd};
 
 /// The first wait before a source is tried again, and the longest.
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
@@ -74,31 +76,97 @@ impl Reopen {
 
 /// The threads of a node's sources; dropped, they stop, all at once.
 #[derive(Default)]
-pub(crate) struct Feeds(Vec<Feed>);
+pub(crate) struct Feeds {
+    feeds: Vec<Feed>,
+    recordings: Vec<Recording>,
+}
+
+/// A recording that is read, here or by a coprocessor.
+struct Recording {
+    status: Arc<FeedStatus>,
+    reader: Reader,
+}
+
+enum Reader {
+    Here(Feeder),
+    Elsewhere { attachment: Arc<Attachment>, place: usize, asked: Mutex<Instant> },
+}
+
+/// How often a coprocessor is asked how its readers do.
+const ASK: Duration = Duration::from_millis(250);
 
 impl Feeds {
-    /// Starts one more: its frames go to each of the inlets; how it does can be seen in `status`.
+    /// Starts one more: its frames go to each of the ends; how it does can be seen in `status`.
     pub(crate) fn start(
         &mut self,
         opened: Opened,
         reopen: Reopen,
         status: Arc<FeedStatus>,
-        inlets: Vec<Inlet>,
+        ends: Vec<SourceEnd>,
     ) -> std::io::Result<()> {
-        self.0.push(Feed::start(opened, reopen, status, inlets)?);
+        let mut inlets = Vec::new();
+        for end in ends {
+            match end {
+                SourceEnd::Inlet(inlet) => inlets.push(inlet),
+                SourceEnd::Elsewhere(attachment, place) => {
+                    let asked = Mutex::new(Instant::now());
+                    let reader = Reader::Elsewhere { attachment, place, asked };
+                    status.set(StreamState::Running, "");
+                    self.recordings.push(Recording { status: Arc::clone(&status), reader });
+                }
+            }
+        }
+        match opened.source {
+            Medium::Media(source) if !inlets.is_empty() => {
+                self.feeds.push(Feed::start(*source, opened.info, reopen, status, inlets)?);
+            }
+            Medium::Recording(recording) => {
+                // Without an inlet the coprocessor reads it; nobody feeds two from a recording.
+                if let Some(inlet) = inlets.pop() {
+                    let feeder = recording.start(inlet).map_err(std::io::Error::other)?;
+                    status.set(StreamState::Running, "");
+                    self.recordings.push(Recording { status, reader: Reader::Here(feeder) });
+                }
+            }
+            Medium::Media(_) => {}
+        }
         Ok(())
     }
 
     /// Whether nothing more will come of any.
     pub(crate) fn are_over(&self) -> bool {
-        self.0.iter().all(|feed| feed.status.is_over())
+        self.recordings.iter().for_each(Recording::look);
+        self.feeds.iter().all(|feed| feed.status.is_over())
+            && self.recordings.iter().all(|recording| recording.status.is_over())
+    }
+}
+
+impl Recording {
+    /// Notes how its reader does.
+    fn look(&self) {
+        let (trouble, ended) = match &self.reader {
+            Reader::Here(feeder) => feeder.state().told(),
+            Reader::Elsewhere { attachment, place, asked } => {
+                let mut asked = asked.lock().unwrap_or_else(PoisonError::into_inner);
+                if asked.elapsed() < ASK {
+                    return;
+                }
+                *asked = Instant::now();
+                attachment.source(*place)
+            }
+        };
+        match trouble {
+            Some(why) => self.status.set(StreamState::Failed, why),
+            None if ended => self.status.set(StreamState::Ended, ""),
+            None => {}
+        }
     }
 }
 
 impl Drop for Feeds {
     fn drop(&mut self) {
         // Each takes a moment to see it, so all are told before one is waited for.
-        self.0.iter().for_each(Feed::ask_to_stop);
+        self.feeds.iter().for_each(Feed::ask_to_stop);
     }
 }
 
@@ -111,7 +179,8 @@ struct Feed {
 
 impl Feed {
     fn start(
-        opened: Opened,
+        source: Source,
+        info: StreamInfo,
         reopen: Reopen,
         status: Arc<FeedStatus>,
         inlets: Vec<Inlet>,
@@ -123,11 +192,11 @@ impl Feed {
             stop: Arc::clone(&stop),
             status: Arc::clone(&status),
             began: Instant::now(),
-            info: opened.info,
+            info,
         };
         let thread = thread::Builder::new()
             .name(format!("source {}", worker.reopen.name))
-            .spawn(move || worker.run(opened.source))?;
+            .spawn(move || worker.run(source))?;
         Ok(Self { stop, thread: Some(thread), status })
     }
 

@@ -5,27 +5,70 @@
 //! feeds two with the same frames).
 
 mod feed;
+mod placed;
 mod view;
 
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use selvedge_coprocessor::feeder::{self, Feeder, FeederError};
 use selvedge_host::clock::Clock;
-use selvedge_host::engine::{Engine, EngineError, FateTap, StreamParams, payload_max};
-use selvedge_host::inlet::{IPV4_UDP, IPV6_UDP, Inlet};
-use selvedge_host::report::LinkReport;
-use selvedge_media::{Source, SourceError, StreamInfo};
-use selvedge_node::config::NodeConfig;
+use selvedge_host::engine::{StreamParams, payload_max};
+use selvedge_host::inlet::{IPV4_UDP, IPV6_UDP};
+use selvedge_media::{Codec, Source, SourceError, StreamInfo};
+use selvedge_node::config::{NodeConfig, SourceUri};
 use selvedge_stream::Contract;
 
 pub(crate) use feed::{FeedStatus, Feeds, Reopen};
+pub(crate) use placed::{Engines, SourceEnd};
 pub(crate) use view::Running;
 
 /// A source that is open, and what it said of itself.
 pub(crate) struct Opened {
-    pub(crate) source: Source,
+    pub(crate) source: Medium,
     pub(crate) info: StreamInfo,
+}
+
+/// Where a stream's frames come from, open.
+pub(crate) enum Medium {
+    /// GStreamer.
+    Media(Box<Source>),
+    /// A recording.
+    Recording(feeder::Opened),
+}
+
+/// Why a source can't be opened.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum MediumError {
+    #[error(transparent)]
+    Media(#[from] SourceError),
+    #[error(transparent)]
+    Recording(#[from] FeederError),
+}
+
+impl Opened {
+    fn new(uri: &SourceUri, base: &Path, payload: usize) -> Result<Self, MediumError> {
+        let SourceUri::Record { path, encoding, repeat } = uri else {
+            let source = Source::open(uri, base, payload)?;
+            let info = source.info().clone();
+            return Ok(Self { source: Medium::Media(Box::new(source)), info });
+        };
+        let recording = Feeder::open(&base.join(path), *repeat)?;
+        let named = |codec: &Codec| codec.encoding() == encoding;
+        let codec = Codec::ALL.into_iter().find(named).unwrap_or(Codec::H264);
+        let info = StreamInfo {
+            codec,
+            payload_type: recording.payload_type,
+            clock_rate: if codec == Codec::L16 { 44_100 } else { 90_000 },
+            fmtp: None,
+            channels: (codec == Codec::L16).then_some(2),
+            period: recording.period,
+            width: None,
+            height: None,
+        };
+        Ok(Self { source: Medium::Recording(recording), info })
+    }
 }
 
 /// A stream whose source can't be opened.
@@ -33,7 +76,7 @@ pub(crate) struct Opened {
 pub(crate) struct OpenError {
     /// The stream's place in the node file.
     pub(crate) stream: usize,
-    pub(crate) error: SourceError,
+    pub(crate) error: MediumError,
 }
 
 /// Opens all sources of a node, several at a time; tells of all that fail.
@@ -45,11 +88,7 @@ pub(crate) fn open(config: &NodeConfig, base: &Path) -> Result<Vec<Opened>, Vec<
             .enumerate()
             .map(|(n, stream)| {
                 let payload = payload_of(config, n);
-                scope.spawn(move || {
-                    let source = Source::open(&stream.source, base, payload)?;
-                    let info = source.info().clone();
-                    Ok(Opened { source, info })
-                })
+                scope.spawn(move || Opened::new(&stream.source, base, payload))
             })
             .collect();
         let joined = handles.into_iter().map(|handle| handle.join().expect("opening never panics"));
@@ -89,51 +128,6 @@ pub(crate) fn contract(config: &NodeConfig, stream: usize, info: &StreamInfo) ->
     }
 }
 
-/// The engines of a node, one for each link, and where each stream is.
-pub(crate) struct Engines {
-    pub(crate) engines: Vec<Engine>,
-    /// For each stream: its link, and its number there.
-    pub(crate) places: Vec<(usize, usize)>,
-}
-
-impl Engines {
-    /// Starts them; returns the sources' ends in the order of the streams.
-    pub(crate) fn start(
-        clock: Clock,
-        config: &NodeConfig,
-        infos: &[StreamInfo],
-        mut tap: impl FnMut(&[usize]) -> Option<Box<dyn FateTap>>,
-    ) -> Result<(Self, Vec<Inlet>), EngineError> {
-        let mut places = vec![(0, 0); config.streams.len()];
-        let mut inlets: Vec<Option<Inlet>> = config.streams.iter().map(|_| None).collect();
-        let mut engines = Vec::new();
-        for (n, link) in config.links.iter().enumerate() {
-            let members: Vec<usize> =
-                (0..config.streams.len()).filter(|&s| config.streams[s].link == n).collect();
-            let params: Vec<_> =
-                members.iter().map(|&s| params(config, s, &infos[s], clock)).collect();
-            let (engine, ends) = Engine::start(clock, link, &params, tap(&members))?;
-            for (at, (&stream, inlet)) in members.iter().zip(ends).enumerate() {
-                places[stream] = (n, at);
-                inlets[stream] = Some(inlet);
-            }
-            engines.push(engine);
-        }
-        let inlets = inlets.into_iter().map(|i| i.expect("every stream has a link")).collect();
-        Ok((Self { engines, places }, inlets))
-    }
-
-    /// The newest report of each link.
-    pub(crate) fn reports(&self) -> Vec<LinkReport> {
-        self.engines.iter().map(Engine::report).collect()
-    }
-
-    /// Stops all; the last report of each link.
-    pub(crate) fn stop(self) -> Vec<LinkReport> {
-        self.engines.into_iter().map(Engine::stop).collect()
-    }
-}
-
 fn params(config: &NodeConfig, stream: usize, info: &StreamInfo, clock: Clock) -> StreamParams {
     let it = &config.streams[stream];
     StreamParams {
@@ -149,7 +143,7 @@ fn params(config: &NodeConfig, stream: usize, info: &StreamInfo, clock: Clock) -
 /// An RTP source identifier: of the name, so that streams differ, and of the moment, so that a
 /// restarted node is seen to be another source (RFC 3550 section 8).
 fn ssrc(name: &str, clock: Clock) -> u32 {
-    let now = clock.origin_nanos() ^ u64::from(std::process::id());
+    let now = (clock.origin_nanos() + clock.now().0) ^ u64::from(std::process::id());
     let seed = 0xcbf2_9ce4_8422_2325 ^ now;
     let hash = name
         .bytes()

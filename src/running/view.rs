@@ -20,6 +20,8 @@ use super::{Engines, Statuses};
 pub(crate) struct Running {
     pub(crate) config: NodeConfig,
     pub(crate) clock: Clock,
+    /// When it started, by that clock.
+    pub(crate) started: Instant,
     pub(crate) engines: Engines,
     pub(crate) infos: Vec<StreamInfo>,
     pub(crate) arrivals: Vec<Arc<InletCounters>>,
@@ -100,7 +102,7 @@ impl NodeView for Running {
         });
         NodeSnapshot {
             name: self.config.name.clone(),
-            uptime_ms: now.0 / 1_000_000,
+            uptime_ms: now.since(self.started).0 / 1_000_000,
             streams: streams.collect(),
             links: reports.iter().map(link_snapshot).collect(),
         }

@@ -75,6 +75,42 @@ impl Histogram {
         self.max = self.max.max(other.max);
     }
 
+    /// The counters that are not zero, by their number: for another process to
+    /// [`restore`](Self::restore).
+    pub fn counters(&self) -> impl Iterator<Item = (usize, u32)> {
+        self.counts.iter().copied().enumerate().filter(|&(_, count)| count > 0)
+    }
+
+    /// A histogram with these counters, of this sum and these ends. Counters that there are not
+    /// count in the last one.
+    pub fn restore(
+        counters: impl IntoIterator<Item = (usize, u32)>,
+        sum: Span,
+        min: Span,
+        max: Span,
+    ) -> Self {
+        let mut histogram = Self { sum: sum.0.into(), min, max, ..Self::default() };
+        for (bucket, count) in counters {
+            let slot = &mut histogram.counts[bucket.min(BUCKETS - 1)];
+            *slot = slot.saturating_add(count);
+            histogram.count += u64::from(count);
+        }
+        // An empty one has ends of its own.
+        if histogram.count == 0 || min > max { Self::default() } else { histogram }
+    }
+
+    /// The sum of all spans; the longest possible if it is longer.
+    #[must_use]
+    pub fn sum(&self) -> Span {
+        Span(u64::try_from(self.sum).unwrap_or(u64::MAX))
+    }
+
+    /// The shortest span, exact; `None` if nothing was recorded.
+    #[must_use]
+    pub fn min(&self) -> Option<Span> {
+        (self.count > 0).then_some(self.min)
+    }
+
     /// How many spans were recorded.
     #[must_use]
     pub const fn count(&self) -> u64 {
@@ -120,6 +156,20 @@ impl Histogram {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn counters_restore_it() {
+        let mut histogram = Histogram::default();
+        for nanos in [3, 70_000, 70_001, 9_999_999_999, u64::MAX >> 20] {
+            histogram.record(Span(nanos));
+        }
+        let ends = (histogram.min().unwrap(), histogram.max().unwrap());
+        let counters: Vec<_> = histogram.counters().collect();
+        let again = Histogram::restore(counters, histogram.sum(), ends.0, ends.1);
+        assert_eq!(again, histogram);
+        assert_eq!(Histogram::restore([], Span(5), Span(1), Span(2)), Histogram::default());
+        assert_eq!(Histogram::restore([(usize::MAX, 1)], Span(5), Span(5), Span(5)).count(), 1);
+    }
 
     #[test]
     fn buckets_follow_one_another_and_hold_their_middles() {

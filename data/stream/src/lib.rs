@@ -8,6 +8,7 @@
 extern crate alloc;
 
 mod contract;
+mod descriptor;
 pub mod fetch;
 mod frame;
 mod group;
@@ -15,15 +16,24 @@ mod histogram;
 mod ledger;
 mod packets;
 mod pool;
+#[cfg(not(loom))]
+mod region;
 mod ring;
 pub mod rtp;
 mod sync;
 
 pub use contract::{Class, Contract, Late, Window, WindowError, Windows};
+pub use descriptor::{Descriptor, Refusal, Refusals};
 pub use frame::{DropReason, Frame, Kind, PayloadSpan, References};
 pub use group::GroupTracker;
 pub use histogram::Histogram;
 pub use ledger::{Fate, Ledger, Recent, Totals};
 pub use packets::{PACKET_HEADER_LEN, PacketCursor, PacketWriteError, PacketWriter, Packets};
+#[cfg(not(loom))]
+pub use pool::{Claims, pool_region};
 pub use pool::{PoolError, PoolReader, PoolWriter, Reservation, SpanError, pool};
+#[cfg(not(loom))]
+pub use region::{Plain, Region, RegionError};
 pub use ring::{Consumer, Producer, ring};
+#[cfg(not(loom))]
+pub use ring::{Lender, ring_region};

@@ -124,6 +124,12 @@ impl PacketCursor {
         self.offset
     }
 
+    /// Goes on behind the next packet, which has this length: for payloads of which no slice can be
+    /// made.
+    pub const fn pass(&mut self, len: u16) {
+        self.offset += PACKET_HEADER_LEN + len as usize;
+    }
+
     fn advance(&mut self, payload: &[u8]) -> Option<(usize, usize)> {
         let (header, rest) =
             payload.get(self.offset..)?.split_first_chunk::<PACKET_HEADER_LEN>()?;

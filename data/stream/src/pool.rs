@@ -20,8 +20,13 @@
 //! the ring ([`Producer::free`](crate::Producer::free)) before the commit.
 
 mod arena;
+#[cfg(not(loom))]
+mod region;
 
 use core::fmt;
+
+#[cfg(not(loom))]
+pub use self::region::{Claims, pool_region};
 
 use selvedge_units::Bytes;
 
@@ -151,7 +156,8 @@ impl PoolWriter {
     }
 
     fn free_by(&self, head: u64) -> u64 {
-        self.arena.capacity() - (self.tail - head)
+        // In memory that is shared the counters may say anything.
+        self.arena.capacity().saturating_sub(self.tail.wrapping_sub(head))
     }
 }
 

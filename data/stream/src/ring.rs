@@ -8,8 +8,13 @@
 //! stay where they are.
 
 mod block;
+#[cfg(not(loom))]
+mod region;
 
 use core::fmt;
+
+#[cfg(not(loom))]
+pub use self::region::{Lender, ring_region};
 
 use self::block::Shared;
 use crate::sync::{Ordering, read_all, write_all};

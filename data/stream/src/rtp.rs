@@ -231,15 +231,25 @@ pub fn write_packet(out: &mut [u8], header: Header, tag: FrameTag, payload: &[u8
 /// how far off that is, both instants cut to whole milliseconds of one clock. Does nothing to a
 /// packet too short to be one.
 pub fn stamp_deadline(packet: &mut [u8], deadline: Instant, now: Instant) {
+    if packet.len() >= STAMPED_LEN {
+        for (at, bytes) in stamps(deadline, now) {
+            packet[at..at + bytes.len()].copy_from_slice(&bytes);
+        }
+    }
+}
+
+/// The shortest packet that [`stamps`] may be written into.
+pub const STAMPED_LEN: usize = DEADLINE_AT + 2;
+
+/// What [`stamp_deadline`] writes, and at which offsets of the packet: for packets that lie where
+/// no slice can be made of them.
+#[must_use]
+pub fn stamps(deadline: Instant, now: Instant) -> [(usize, [u8; 2]); 2] {
     let (deadline_ms, now_ms) = (deadline.0 / NANOS_PER_MS, now.0 / NANOS_PER_MS);
     // Both are below 2^45.
     let left = deadline_ms.cast_signed() - now_ms.cast_signed();
     let left_ms = left.clamp(i64::from(i16::MIN), i64::from(i16::MAX)) as i16;
-    if packet.len() >= DEADLINE_AT + 2 {
-        packet[LEFT_AT..LEFT_AT + 2].copy_from_slice(&left_ms.to_be_bytes());
-        let deadline_ms = deadline_ms as u16;
-        packet[DEADLINE_AT..DEADLINE_AT + 2].copy_from_slice(&deadline_ms.to_be_bytes());
-    }
+    [(LEFT_AT, left_ms.to_be_bytes()), (DEADLINE_AT, (deadline_ms as u16).to_be_bytes())]
 }
 
 #[cfg(test)]

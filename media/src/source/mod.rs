@@ -117,6 +117,10 @@ impl Opener {
             SourceUri::Camera { device } => {
                 (format!("camera:{device}"), Make::Camera { device: device.clone() }, false)
             }
+            SourceUri::Record { path, .. } => {
+                let message = "a recording is read by the engine's side, not by GStreamer".into();
+                return Err(SourceError::Pipeline { element: format!("record:{path}"), message });
+            }
             SourceUri::Launch { line } => {
                 (format!("launch:{line}"), Make::Launch { line: line.clone() }, false)
             }

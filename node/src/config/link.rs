@@ -5,10 +5,30 @@ use selvedge_units::{Bitrate, Bytes, Span};
 use super::section::{Reader, Section};
 use selvedge_sched::Discipline;
 
-use super::{LinkConfig, Mistake, tree};
+use super::{LinkConfig, Mistake, Placement, quoted, tree};
 
-pub(super) const KNOWN: &[&str] =
-    &["rate", "discipline", "selection", "burst", "mtu", "queue", "tree", "remap"];
+pub(super) const KNOWN: &[&str] = &[
+    "rate",
+    "discipline",
+    "selection",
+    "burst",
+    "mtu",
+    "queue",
+    "tree",
+    "remap",
+    "placement",
+    "socket",
+    "core",
+];
+const PLACEMENTS: &[&str] = &{
+    let mut names = [""; Placement::ALL.len()];
+    let mut n = 0;
+    while n < names.len() {
+        names[n] = Placement::ALL[n].name();
+        n += 1;
+    }
+    names
+};
 const DISCIPLINES: &[&str] = &{
     let mut names = [""; Discipline::ALL.len()];
     let mut n = 0;
@@ -53,6 +73,17 @@ pub(super) fn read<'t>(reader: &mut Reader<'t>, section: &Section<'t>) -> Option
             }
         }
     }
+    let placement = reader.choice(section, "placement", PLACEMENTS);
+    let placement = Placement::ALL.into_iter().find(|one| Some(one.name()) == placement);
+    let socket = socket(reader, section);
+    let core = reader.integer(section, "core", 0..=1023);
+    if placement.unwrap_or_default() == Placement::Inline && !section.has("placement") {
+        for key in ["socket", "core"] {
+            if let Some(entry) = reader.entry(section, key) {
+                reader.refuse(&entry, Mistake::NeedsCoprocessor);
+            }
+        }
+    }
 
     let mut link = LinkConfig::new(section.name, rate?, discipline);
     link.selection = selection.unwrap_or(link.selection);
@@ -61,7 +92,22 @@ pub(super) fn read<'t>(reader: &mut Reader<'t>, section: &Section<'t>) -> Option
     link.queue = queue.or_else(|| LinkConfig::default_queue(link.rate, link.mtu, link.selection));
     link.tree = tree::planted(nodes, remap);
     link.nodes = names;
+    link.placement = placement.unwrap_or_default();
+    link.socket = socket;
+    link.core = core;
     Some(link)
+}
+
+fn socket<'t>(reader: &mut Reader<'t>, section: &Section<'t>) -> Option<String> {
+    // The kernel's limit for such addresses, less the byte at the end.
+    const LONGEST: usize = 107;
+    let entry = reader.entry(section, "socket")?;
+    let path = reader.text(&entry, "socket = \"/run/selvedge/uplink.sock\"")?;
+    if !path.starts_with('/') || path.len() > LONGEST || path.contains(char::is_control) {
+        reader.refuse(&entry, Mistake::Socket { value: quoted(path) });
+        return None;
+    }
+    Some(path.to_owned())
 }
 
 fn rate<'t>(reader: &mut Reader<'t>, section: &Section<'t>) -> Option<Bitrate> {

@@ -235,6 +235,27 @@ pub enum Mistake {
         /// The text, quoted.
         value: String,
     },
+    /// Not a path to listen at.
+    #[error(
+        "{value} is not a socket; write an absolute path of at most 107 bytes, such as \"/run/selvedge/uplink.sock\""
+    )]
+    Socket {
+        /// The text, quoted.
+        value: String,
+    },
+    /// A key of coprocessors on a link that has none.
+    #[error(
+        "is for links in a coprocessor; write placement = \"coprocessor\" beside it, or leave it out"
+    )]
+    NeedsCoprocessor,
+    /// The coprocessor is to read what only the node can.
+    #[error(
+        "the coprocessor reads recordings only; write source = \"record:PATH?encoding=H264\", or placement = \"coprocessor\" for link \"{link}\""
+    )]
+    NotReadable {
+        /// The link's name.
+        link: String,
+    },
     /// Sound in the file, but not on this machine: no such file, no such device. The text says
     /// what is wrong and what to write instead.
     #[error("{0}")]

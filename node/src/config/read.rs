@@ -10,8 +10,8 @@ use super::position::Lines;
 use super::section::{Reader, Section, path};
 use super::tree::Nodes;
 use super::{
-    ConfigErrors, LinkConfig, Mistake, NodeConfig, Position, SourceMap, SourceUri, StreamConfig,
-    link, quoted, stream, syntax,
+    ConfigErrors, LinkConfig, Mistake, NodeConfig, Placement, Position, SourceMap, SourceUri,
+    StreamConfig, link, quoted, stream, syntax,
 };
 
 /// The longest file that is read, in bytes: 4 MiB.
@@ -74,6 +74,15 @@ fn node<'t>(reader: &mut Reader<'t>, tables: &'t DeTable<'t>) -> Option<NodeConf
 
     let links = links.into_iter().collect::<Option<Vec<_>>>()?;
     let streams = streams.into_iter().collect::<Option<Vec<_>>>()?;
+    for stream in &streams {
+        let link = &links[stream.link];
+        let reads = link.placement == Placement::CoprocessorReads;
+        if reads && !matches!(stream.source, SourceUri::Record { .. }) {
+            let key = path(&path("stream", &stream.name), "source");
+            let mistake = Mistake::NotReadable { link: cut(&link.name) };
+            reader.errors.push_key(&reader.map, &key, mistake);
+        }
+    }
     Some(NodeConfig { name, listen, token, links, streams })
 }
 

@@ -14,7 +14,7 @@ pub enum SourceError {
     /// Nothing like `file:` in front.
     #[error(
         "{0} does not say what kind of source it is; write file: before a path, \
-             or one of test:, rtp://, camera:, launch:"
+             or one of test:, rtp://, camera:, record:, launch:"
     )]
     NoScheme(String),
     /// An unknown kind.
@@ -56,6 +56,9 @@ pub enum SourceError {
     /// An RTP source that does not say what it carries.
     #[error("the encoding is missing; write such as \"rtp://127.0.0.1:5004?encoding=H264\"")]
     NoEncoding,
+    /// A recording that does not say what it carries.
+    #[error("the encoding is missing; write such as \"record:lecture.rtpdump?encoding=H264\"")]
+    NoRecordEncoding,
     /// Not an address to receive at.
     #[error("{0}")]
     Address(#[from] AddressError),
@@ -64,7 +67,7 @@ pub enum SourceError {
     Device(String),
 }
 
-const SCHEMES: [&str; 5] = ["file:", "test:", "rtp:", "camera:", "launch:"];
+const SCHEMES: [&str; 6] = ["file:", "test:", "rtp:", "camera:", "record:", "launch:"];
 const ENCODINGS: [&str; 4] = ["H264", "MPV", "JPEG", "L16"];
 
 impl SourceUri {
@@ -87,6 +90,7 @@ impl FromStr for SourceUri {
             "test" => test(rest),
             "rtp" => rtp(text),
             "camera" => camera(rest),
+            "record" => record(text, rest),
             "launch" if rest.trim().is_empty() || rest.contains('\0') => {
                 Err(SourceError::Empty(quoted(text), "launch:v4l2src ! x264enc ! h264parse"))
             }
@@ -112,6 +116,10 @@ impl fmt::Display for SourceUri {
                 payload_type.map_or(Ok(()), |pt| write!(f, "&pt={pt}"))
             }
             Self::Camera { device } => write!(f, "camera:{device}"),
+            Self::Record { path, encoding, repeat } => {
+                let repeat = if *repeat { "&loop" } else { "" };
+                write!(f, "record:{path}?encoding={encoding}{repeat}")
+            }
             Self::Launch { line } => write!(f, "launch:{line}"),
         }
     }
@@ -194,6 +202,31 @@ fn camera(device: &str) -> Result<SourceUri, SourceError> {
         return Err(SourceError::Device(quoted(device)));
     }
     Ok(SourceUri::Camera { device: device.to_owned() })
+}
+
+fn record(text: &str, rest: &str) -> Result<SourceUri, SourceError> {
+    const EXAMPLE: &str = "record:lecture.rtpdump?encoding=H264";
+    let (path, _) = rest.split_once('?').unwrap_or((rest, ""));
+    if path.is_empty() || path.contains(char::is_control) {
+        return Err(SourceError::Empty(quoted(text), EXAMPLE));
+    }
+    let (mut encoding, mut repeat) = (None, false);
+    for (name, value, option) in options(rest)? {
+        match name {
+            "encoding" if ENCODINGS.contains(&value) => encoding = Some(value.to_owned()),
+            "encoding" => {
+                let instead = "encoding=H264, MPV, JPEG or L16";
+                return Err(SourceError::Value { option: quoted(option), instead });
+            }
+            "loop" if value.is_empty() => repeat = true,
+            _ => {
+                let known = "use encoding=H264 and loop; a path cannot hold a question mark";
+                return Err(SourceError::Option { option: quoted(option), known });
+            }
+        }
+    }
+    let encoding = encoding.ok_or(SourceError::NoRecordEncoding)?;
+    Ok(SourceUri::Record { path: path.to_owned(), encoding, repeat })
 }
 
 /// What stands behind `?`: names, values, and both as they are written.
@@ -284,6 +317,10 @@ mod tests {
             ("rtp://here:5004?encoding=H264", "numeric host"),
             ("camera:video0", "camera:/dev/video0"),
             ("launch: ", "incomplete"),
+            ("record:?encoding=H264", "incomplete"),
+            ("record:x.rtpdump", "encoding is missing"),
+            ("record:x.rtpdump?encoding=H265", "will not do"),
+            ("record:x.rtpdump?encoding=H264&fast", "is not an option"),
         ] {
             let error = text.parse::<SourceUri>().unwrap_err().to_string();
             assert!(error.contains(part), "{text:?}: {error}");

@@ -130,6 +130,9 @@ fn every_key_is_read() {
         burst = "3 kB"
         mtu = "1400 B"
         queue = "50 kB"
+        placement = "coprocessor"
+        socket = "/run/a.sock"
+        core = 1
         [stream.s]
         source = "file:x.ts?loop"
         to = "rtp://[::1]:9"
@@ -163,6 +166,9 @@ fn every_key_is_read() {
             queue: Some(Bytes(50_000)),
             tree: Tree::default(),
             nodes: Vec::new(),
+            placement: Placement::Coprocessor,
+            socket: Some("/run/a.sock".into()),
+            core: Some(1),
         }
     );
     let window = |lose, of| Window { lose, of };

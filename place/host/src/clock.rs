@@ -35,6 +35,9 @@ pub fn process_cpu() -> Span {
 /// Confines this thread, and those that it will start, to one core. False if the system refuses.
 #[must_use]
 pub fn pin_to_core(core: usize) -> bool {
+    if core >= rustix::thread::CpuSet::MAX_CPU {
+        return false;
+    }
     let mut set = rustix::thread::CpuSet::new();
     set.set(core);
     rustix::thread::sched_setaffinity(None, &set).is_ok()
@@ -52,6 +55,12 @@ impl Clock {
     #[expect(clippy::new_without_default, reason = "making one reads the time")]
     pub fn new() -> Self {
         Self { origin: read(ClockId::Monotonic) }
+    }
+
+    /// `CLOCK_MONOTONIC` itself: the same instants in every process of this machine.
+    #[must_use]
+    pub const fn shared() -> Self {
+        Self { origin: 0 }
     }
 
     /// The time now; never goes back.
@@ -125,7 +134,7 @@ fn nanos(t: Timespec) -> u64 {
 }
 
 /// A time for the kernel. The quotient of a `u64` of nanoseconds always fits.
-pub(crate) fn timespec(nanos: u64) -> Timespec {
+pub fn timespec(nanos: u64) -> Timespec {
     Timespec {
         tv_sec: (nanos / NANOS_PER_SEC).cast_signed(),
         tv_nsec: (nanos % NANOS_PER_SEC).cast_signed(),
@@ -133,7 +142,7 @@ pub(crate) fn timespec(nanos: u64) -> Timespec {
 }
 
 /// Asks the kernel, once per thread, not to round this thread's timers (50 us by default).
-pub(crate) fn exact_timers() {
+pub fn exact_timers() {
     thread_local!(static ASKED: Cell<bool> = const { Cell::new(false) });
     if !ASKED.replace(true) {
         // Refused only by kernels without timer slack, which round nothing.

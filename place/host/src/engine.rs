@@ -6,24 +6,29 @@
 //! no second queue between the decision and the wire.
 
 mod attached;
+mod extension;
+mod outlet;
 mod worker;
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, Sender};
+use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::{io, thread};
 
 use selvedge_node::config::{LinkConfig, WhenFull};
 use selvedge_node::link::{Link, LinkParams};
-use selvedge_stream::{Contract, Fate, Frame, GroupTracker, Windows, pool, ring, rtp};
+use selvedge_stream::{Contract, Fate, Frame, Windows, pool, ring, rtp};
 use selvedge_units::{Bitrate, Bytes, Instant, Span};
 
-use self::attached::Attached;
+use self::extension::Extensions;
+pub use self::extension::{Action, Extension, ExtensionReport, Moment, Point};
+pub use self::outlet::{LocalOutlet, LocalPort, Outlet, Port};
 use self::worker::{BATCH, Worker};
 use crate::clock::Clock;
-use crate::inlet::{Inlet, InletCounters, Outlet, Ready};
+use crate::inlet::{Inlet, InletParams, LocalDescent, Ready};
+use crate::prompt;
 use crate::report::LinkReport;
 use crate::socket::SocketError;
 use crate::transmit::{TransmitOptions, Transmitter};
@@ -46,12 +51,27 @@ pub struct StreamParams {
     pub ssrc: u32,
 }
 
+/// A stream for an engine that runs.
+pub struct NewStream<O> {
+    /// What it promises.
+    pub contract: Contract,
+    /// Where its packets go.
+    pub to: SocketAddr,
+    /// Frames that may wait.
+    pub ring: u32,
+    /// Its end.
+    pub outlet: O,
+}
+
 /// What the engine is asked to do while it runs.
-#[derive(Debug)]
-enum Control {
+enum Control<O> {
     Windows(usize, Windows),
     Priority(usize, i32),
     Rate(Bitrate),
+    Attach(Box<NewStream<O>>, Sender<usize>),
+    Detach(usize, Span),
+    Load(String, Point, Box<dyn Extension>, Sender<bool>),
+    Unload(String, Sender<bool>),
 }
 
 /// Follows every frame of a link to its end; called on the engine's thread, so it must be quick.
@@ -72,8 +92,8 @@ pub enum EngineError {
 }
 
 /// A running engine; dropped, it stops.
-pub struct Engine {
-    control: Sender<Control>,
+pub struct Engine<O = LocalOutlet> {
+    control: Sender<Control<O>>,
     waker: Waker,
     stop: Arc<AtomicBool>,
     report: Arc<Mutex<LinkReport>>,
@@ -91,62 +111,98 @@ impl Engine {
         streams: &[StreamParams],
         tap: Option<Box<dyn FateTap>>,
     ) -> Result<(Self, Vec<Inlet>), EngineError> {
-        // Above some tens of Mbit/s packets follow closer than a sleeper wakes up exactly.
-        let spin = if link.rate > Bitrate::from_mbps(20) { 100 } else { 0 };
-        let (sleeper, waker) = sleeper(clock, Span::from_micros(spin))?;
+        let (sleeper, waker) = sleeper(clock, spin(link.rate))?;
         let ready = Ready::new(streams.len());
-        let stop = Arc::new(AtomicBool::new(false));
+        let port = LocalPort { ready: Arc::clone(&ready), sleeper };
         let (control, orders) = mpsc::channel();
-        let mut worker = Worker {
-            clock,
-            link: Link::with_tree(params(link), &link.tree),
-            transmitter: Transmitter::new(clock, TransmitOptions::default())?,
-            one_by_one: link.burst < link.mtu + link.mtu,
-            streams: Vec::with_capacity(streams.len()),
-            ready: Arc::clone(&ready),
-            orders,
-            sleeper,
-            stop: Arc::clone(&stop),
-            report: Arc::new(Mutex::new(LinkReport::default())),
-            tap,
-            batch: Vec::with_capacity(BATCH),
-            backpressure: Vec::new(),
-            name: link.name.clone(),
-        };
+        let mut worker = worker(clock, link, port, orders, tap)?;
         let mut inlets = Vec::with_capacity(streams.len());
         for (n, stream) in streams.iter().enumerate() {
-            let index = worker.link.add_stream(stream.contract);
             let (producer, consumer) = ring(stream.ring as usize);
             let (writer, reader) = pool(stream.pool);
-            let outlet = Outlet { ring: consumer, pool: reader };
-            let attached = Attached::new(index, stream, outlet);
-            let overhead = attached.overhead;
-            worker.streams.push(attached);
-            inlets.push(Inlet {
-                ring: producer,
-                pool: writer,
+            let outlet = LocalOutlet { ring: consumer, pool: reader };
+            let (to, contract) = (stream.to, stream.contract);
+            worker.attach(NewStream { contract, to, ring: stream.ring, outlet });
+            let overhead = attached::overhead(to);
+            let params = InletParams {
                 clock,
-                waker: waker.clone(),
-                ready: Arc::clone(&ready),
-                stream: n,
                 full: stream.full,
                 overhead,
                 payload_max: payload_max(link.mtu, overhead),
                 ssrc: stream.ssrc,
-                counters: Arc::new(InletCounters::default()),
-                arrivals: None,
-                stop: Arc::clone(&stop),
-                group: GroupTracker::default(),
-                seq: 0,
-                sequence: 0,
-            });
+            };
+            let (waker, ready) = (waker.clone(), Arc::clone(&ready));
+            let ring = Box::new(LocalDescent { ring: producer, waker, ready, stream: n });
+            inlets.push(Inlet::new(&params, ring, writer, Arc::clone(&worker.stop)));
         }
-        let report = Arc::clone(&worker.report);
-        worker.publish(clock.now());
-        let thread = thread::Builder::new()
-            .name(format!("link {}", link.name))
-            .spawn(move || worker.run())?;
-        Ok((Self { control, waker, stop, report, thread: Some(thread) }, inlets))
+        let asked = || {
+            let promptness = prompt::ask();
+            tracing::debug!(?promptness, "engine runs");
+        };
+        Ok((Self::run(worker, control, waker, asked)?, inlets))
+    }
+}
+
+impl<O: Outlet + 'static> Engine<O> {
+    /// Starts an engine for a link whose streams come and go while it runs. `waker` calls the
+    /// port; `enter` is called first on the engine's thread.
+    ///
+    /// # Errors
+    /// [`EngineError`] if a socket or a thread can't be had.
+    pub fn launch<P: Port<Outlet = O> + 'static>(
+        clock: Clock,
+        link: &LinkConfig,
+        port: P,
+        waker: Waker,
+        enter: impl FnOnce() + Send + 'static,
+    ) -> Result<Self, EngineError> {
+        let (control, orders) = mpsc::channel();
+        let worker = worker(clock, link, port, orders, None)?;
+        Self::run(worker, control, waker, enter)
+    }
+
+    fn run<P: Port<Outlet = O> + 'static>(
+        mut worker: Worker<P>,
+        control: Sender<Control<O>>,
+        waker: Waker,
+        enter: impl FnOnce() + Send + 'static,
+    ) -> Result<Self, EngineError> {
+        let (report, stop) = (Arc::clone(&worker.report), Arc::clone(&worker.stop));
+        worker.publish(worker.clock.now());
+        let thread =
+            thread::Builder::new().name(format!("link {}", worker.name)).spawn(move || {
+                enter();
+                worker.run();
+            })?;
+        Ok(Self { control, waker, stop, report, thread: Some(thread) })
+    }
+
+    /// Adds a stream, and gives its number; `None` if the engine has stopped.
+    pub fn attach(&self, stream: NewStream<O>) -> Option<usize> {
+        let (tell, told) = mpsc::channel();
+        self.tell(Control::Attach(Box::new(stream), tell));
+        told.recv().ok()
+    }
+
+    /// Removes a stream as soon as nothing of it waits, at the latest when so much time has passed;
+    /// false if the engine has stopped.
+    pub fn detach(&self, stream: usize, patience: Span) -> bool {
+        self.tell(Control::Detach(stream, patience))
+    }
+
+    /// Loads a step, in place of one of the same name; false if there are 32 already, or the engine
+    /// has stopped.
+    pub fn load(&self, name: &str, point: Point, step: Box<dyn Extension>) -> bool {
+        let (tell, told) = mpsc::channel();
+        self.tell(Control::Load(name.to_owned(), point, step, tell));
+        told.recv().unwrap_or(false)
+    }
+
+    /// Removes a step; whether it was there.
+    pub fn unload(&self, name: &str) -> bool {
+        let (tell, told) = mpsc::channel();
+        self.tell(Control::Unload(name.to_owned(), tell));
+        told.recv().unwrap_or(false)
     }
 
     /// The newest report.
@@ -155,7 +211,7 @@ impl Engine {
         self.report.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn tell(&self, order: Control) -> bool {
+    fn tell(&self, order: Control<O>) -> bool {
         let told = self.control.send(order).is_ok();
         self.waker.wake();
         told
@@ -182,7 +238,9 @@ impl Engine {
         self.halt();
         self.report()
     }
+}
 
+impl<O> Engine<O> {
     fn halt(&mut self) {
         self.stop.store(true, Ordering::Release);
         self.waker.wake();
@@ -193,7 +251,7 @@ impl Engine {
     }
 }
 
-impl Drop for Engine {
+impl<O> Drop for Engine<O> {
     fn drop(&mut self) {
         self.halt();
     }
@@ -205,7 +263,43 @@ pub const fn payload_max(mtu: Bytes, overhead: u64) -> usize {
     (mtu.0 as usize).saturating_sub(overhead as usize + rtp::packet_len(0))
 }
 
-fn params(link: &LinkConfig) -> LinkParams {
+/// How long before an instant an engine of a link of this rate watches the clock: above some tens
+/// of Mbit/s packets follow closer than a sleeper wakes up exactly.
+#[must_use]
+pub fn spin(rate: Bitrate) -> Span {
+    Span::from_micros(if rate > Bitrate::from_mbps(20) { 100 } else { 0 })
+}
+
+fn worker<P: Port>(
+    clock: Clock,
+    link: &LinkConfig,
+    port: P,
+    orders: Receiver<Control<P::Outlet>>,
+    tap: Option<Box<dyn FateTap>>,
+) -> Result<Worker<P>, EngineError> {
+    Ok(Worker {
+        clock,
+        link: Link::with_tree(params(link), &link.tree),
+        transmitter: Transmitter::new(clock, TransmitOptions::default())?,
+        one_by_one: link.burst < link.mtu + link.mtu,
+        streams: Vec::new(),
+        port,
+        orders,
+        stop: Arc::new(AtomicBool::new(false)),
+        report: Arc::new(Mutex::new(LinkReport::default())),
+        tap,
+        batch: Vec::with_capacity(BATCH),
+        backpressure: Vec::new(),
+        more: false,
+        leaving: 0,
+        extensions: Extensions::default(),
+        name: link.name.clone(),
+    })
+}
+
+/// How a link is made of its configuration.
+#[must_use]
+pub const fn params(link: &LinkConfig) -> LinkParams {
     LinkParams {
         discipline: link.discipline,
         selection: link.selection,

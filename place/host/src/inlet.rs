@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use selvedge_node::config::WhenFull;
 use selvedge_stream::rtp::{self, FrameTag, Header, Packet};
 use selvedge_stream::{
-    Consumer, DropReason, Frame, GroupTracker, Kind, PACKET_HEADER_LEN, PacketWriter, PayloadSpan,
-    PoolError, PoolReader, PoolWriter, Producer,
+    DropReason, Frame, GroupTracker, Kind, PACKET_HEADER_LEN, PacketWriter, PayloadSpan, PoolError,
+    PoolWriter, Producer,
 };
 use selvedge_units::{Bytes, Instant, Span};
 
@@ -113,33 +113,106 @@ pub struct Offer {
     pub timestamp: u32,
 }
 
-/// The source's end of a stream.
-pub struct Inlet {
+/// Where descriptors go: a ring, and the one who empties it.
+pub trait Descent: Send {
+    /// How many frames it takes now.
+    fn free(&self) -> usize;
+    /// Hands one over, and calls; false if there was no room.
+    fn push(&mut self, frame: Frame) -> bool;
+    /// Calls the one who empties the ring.
+    fn call(&self);
+    /// Whether nobody will ever empty it again.
+    fn is_abandoned(&self) -> bool;
+}
+
+/// A ring within this process.
+pub(crate) struct LocalDescent {
     pub(crate) ring: Producer<Frame>,
-    pub(crate) pool: PoolWriter,
-    pub(crate) clock: Clock,
     pub(crate) waker: Waker,
     pub(crate) ready: Arc<Ready>,
     pub(crate) stream: usize,
-    pub(crate) full: WhenFull,
-    pub(crate) overhead: u64,
-    pub(crate) payload_max: usize,
-    pub(crate) ssrc: u32,
-    pub(crate) counters: Arc<InletCounters>,
-    pub(crate) arrivals: Option<Arc<Arrivals>>,
-    pub(crate) stop: Arc<AtomicBool>,
-    pub(crate) group: GroupTracker,
-    pub(crate) seq: u32,
-    pub(crate) sequence: u16,
 }
 
-/// The engine's end of a stream.
-pub(crate) struct Outlet {
-    pub(crate) ring: Consumer<Frame>,
-    pub(crate) pool: PoolReader,
+impl Descent for LocalDescent {
+    fn free(&self) -> usize {
+        self.ring.free()
+    }
+
+    fn push(&mut self, frame: Frame) -> bool {
+        let pushed = self.ring.push(frame).is_ok();
+        self.call();
+        pushed
+    }
+
+    fn call(&self) {
+        self.ready.set(self.stream);
+        self.waker.wake();
+    }
+
+    fn is_abandoned(&self) -> bool {
+        self.ring.is_abandoned()
+    }
+}
+
+/// What an inlet is made of, beside its ring and pool.
+#[derive(Clone, Debug)]
+pub struct InletParams {
+    /// The clock that arrivals are read from: the engine's.
+    pub clock: Clock,
+    /// What the source does when there is no room.
+    pub full: WhenFull,
+    /// Bytes of headers below RTP that each packet takes on the wire.
+    pub overhead: u64,
+    /// The largest RTP payload.
+    pub payload_max: usize,
+    /// The RTP source identifier.
+    pub ssrc: u32,
+}
+
+/// The source's end of a stream.
+pub struct Inlet {
+    ring: Box<dyn Descent>,
+    pool: PoolWriter,
+    clock: Clock,
+    full: WhenFull,
+    overhead: u64,
+    payload_max: usize,
+    ssrc: u32,
+    counters: Arc<InletCounters>,
+    arrivals: Option<Arc<Arrivals>>,
+    stop: Arc<AtomicBool>,
+    group: GroupTracker,
+    seq: u32,
+    sequence: u16,
 }
 
 impl Inlet {
+    /// An inlet that writes into this pool and ring; it waits for room no longer once `stop` is
+    /// set.
+    #[must_use]
+    pub fn new(
+        params: &InletParams,
+        ring: Box<dyn Descent>,
+        pool: PoolWriter,
+        stop: Arc<AtomicBool>,
+    ) -> Self {
+        Self {
+            ring,
+            pool,
+            clock: params.clock,
+            full: params.full,
+            overhead: params.overhead,
+            payload_max: params.payload_max,
+            ssrc: params.ssrc,
+            counters: Arc::new(InletCounters::default()),
+            arrivals: None,
+            stop,
+            group: GroupTracker::default(),
+            seq: 0,
+            sequence: 0,
+        }
+    }
+
     /// The counters, for whoever watches.
     #[must_use]
     pub fn counters(&self) -> Arc<InletCounters> {
@@ -265,10 +338,7 @@ impl Inlet {
         frame.payload = reservation.commit();
         self.sequence = sequence;
         // The room was there before, and only this thread takes of it.
-        self.ring.push(frame).map_err(|_| DropReason::Full)?;
-        self.ready.set(self.stream);
-        self.waker.wake();
-        Ok(())
+        if self.ring.push(frame) { Ok(()) } else { Err(DropReason::Full) }
     }
 
     /// Lets the engine make room, or says why it will not.
@@ -276,8 +346,7 @@ impl Inlet {
         if self.stop.load(Ordering::Relaxed) || self.ring.is_abandoned() {
             return Err(DropReason::Removed);
         }
-        self.ready.set(self.stream);
-        self.waker.wake();
+        self.ring.call();
         self.clock.sleep_until(self.clock.now() + Span::from_millis(1));
         Ok(())
     }

@@ -6,6 +6,8 @@ use selvedge_sched::{Counters, StreamIndex};
 use selvedge_stream::{Contract, Recent, Totals};
 use selvedge_units::{Bitrate, Bytes, Instant};
 
+use crate::engine::ExtensionReport;
+
 /// A link at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct LinkReport {
@@ -27,6 +29,8 @@ pub struct LinkReport {
     pub backlog: Bytes,
     /// Its streams, in the order they were given.
     pub streams: Vec<StreamReport>,
+    /// What its loaded steps did and cost.
+    pub extensions: Vec<ExtensionReport>,
     /// When this was written.
     pub at: Instant,
 }
@@ -34,6 +38,8 @@ pub struct LinkReport {
 /// A stream at one moment.
 #[derive(Clone, Debug)]
 pub struct StreamReport {
+    /// Its number on the link.
+    pub number: usize,
     /// The contract as it is now.
     pub contract: Contract,
     /// The scheduler's counters.
@@ -63,6 +69,7 @@ impl StreamReport {
         let ledger = link.ledger(stream).expect("an engine's streams live as long as it does");
         let contract = link.contract(stream).expect("as above");
         Self {
+            number: stream.0 as usize,
             contract: *contract,
             counters: link.scheduler().counters(stream),
             totals: ledger.totals().clone(),
@@ -88,6 +95,7 @@ impl LinkReport {
             could_send: link.could_send(),
             backlog: link.backlog(),
             streams,
+            extensions: Vec::new(),
             at: now,
         }
     }

@@ -7,7 +7,7 @@
 //! `std::thread::park`.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 
@@ -23,9 +23,59 @@ const ASLEEP: u32 = 1;
 /// Somebody called; the sleeper has not taken notice yet.
 const CALLED: u32 = 2;
 
+/// Whether a sleeper sleeps, and whether somebody called it: one word, which may lie in memory that
+/// processes share. A word that is none of the three counts as a call.
+#[derive(Debug, Default)]
+#[repr(transparent)]
+pub struct CallState(AtomicU32);
+
+impl CallState {
+    /// Says that there is work. True: the sleeper sleeps, and this caller owes it the event. A
+    /// fence and a load if it has been called already, an atomic swap if it is awake.
+    #[must_use = "the sleeper waits for the event"]
+    pub fn call(&self) -> bool {
+        // The work was published before; this fence orders it before the load below. If the load
+        // reads CALLED, then the sleeper's swap that takes CALLED away comes after it, and so,
+        // by the fence that follows that swap in `take`, the sleeper sees the work.
+        fence(Ordering::SeqCst);
+        if self.0.load(Ordering::Relaxed) == CALLED {
+            return false;
+        }
+        // Otherwise the swap itself publishes (release) to the swap that takes the call
+        // (acquire), and exactly one caller sees ASLEEP and owes the system call.
+        self.0.swap(CALLED, Ordering::AcqRel) == ASLEEP
+    }
+
+    /// The sleeper is about to sleep; false if somebody called meanwhile.
+    pub fn lie_down(&self) -> bool {
+        // Only AWAKE may become ASLEEP: a call that came meanwhile must not be overwritten.
+        self.0.compare_exchange(AWAKE, ASLEEP, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+    }
+
+    /// Whether nobody has called since [`lie_down`](Self::lie_down).
+    #[must_use]
+    pub fn is_asleep(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == ASLEEP
+    }
+
+    /// Whether the sleeper is awake and nobody has called.
+    #[must_use]
+    pub fn is_awake(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == AWAKE
+    }
+
+    /// The sleeper is awake; whether there was a call.
+    pub fn take(&self) -> bool {
+        let before = self.0.swap(AWAKE, Ordering::AcqRel);
+        // Pairs with the fence in `call`, see there.
+        fence(Ordering::SeqCst);
+        before != AWAKE && before != ASLEEP
+    }
+}
+
 #[derive(Debug)]
 struct Shared {
-    state: AtomicU32,
+    state: CallState,
     event: OwnedFd,
 }
 
@@ -57,7 +107,7 @@ pub enum Woken {
 /// If no more file descriptors may be opened.
 pub fn sleeper(clock: Clock, spin: Span) -> io::Result<(Sleeper, Waker)> {
     let event = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
-    let shared = Arc::new(Shared { state: AtomicU32::new(AWAKE), event });
+    let shared = Arc::new(Shared { state: CallState::default(), event });
     Ok((Sleeper { shared: Arc::clone(&shared), clock, spin }, Waker(shared)))
 }
 
@@ -65,16 +115,7 @@ impl Waker {
     /// Wakes the sleeper, or makes its next wait return at once. A fence and a load if it has
     /// been called already, an atomic swap if it is awake, a system call only if it sleeps.
     pub fn wake(&self) {
-        // The work was published before; this fence orders it before the load below. If the load
-        // reads CALLED, then the sleeper's swap that takes CALLED away comes after it, and so,
-        // by the fence that follows that swap in `take_call`, the sleeper sees the work.
-        fence(Ordering::SeqCst);
-        if self.0.state.load(Ordering::Relaxed) == CALLED {
-            return;
-        }
-        // Otherwise the swap itself publishes (release) to the swap that takes the call
-        // (acquire), and exactly one caller sees ASLEEP and owes the system call.
-        if self.0.state.swap(CALLED, Ordering::AcqRel) == ASLEEP {
+        if self.0.state.call() {
             // Adding 1 fails only when the counter is full, that is, when it wakes anyway.
             let _ = rustix::io::write(&self.0.event, &1_u64.to_ne_bytes());
         }
@@ -82,26 +123,37 @@ impl Waker {
 }
 
 impl Sleeper {
+    /// Whether it sleeps, for one that sleeps for others as well.
+    #[must_use]
+    pub fn state(&self) -> &CallState {
+        &self.shared.state
+    }
+
+    /// What its wakers write to.
+    #[must_use]
+    pub fn event(&self) -> BorrowedFd<'_> {
+        self.shared.event.as_fd()
+    }
+
     /// Waits until `at` ([`Instant::MAX`]: only for a call). A call since the last wait returned
     /// ends it at once.
     pub fn wait_until(&mut self, at: Instant) -> Woken {
         exact_timers();
-        // Only AWAKE may become ASLEEP: a call that came meanwhile must not be overwritten.
         let state = &self.shared.state;
-        if state.compare_exchange(AWAKE, ASLEEP, Ordering::SeqCst, Ordering::Relaxed).is_err() {
-            self.take_call();
+        if !state.lie_down() {
+            state.take();
             return Woken::Called;
         }
         self.sleep(at - self.spin);
-        while self.shared.state.load(Ordering::Relaxed) == ASLEEP && self.clock.now() < at {
+        while self.shared.state.is_asleep() && self.clock.now() < at {
             std::hint::spin_loop();
         }
-        if self.take_call() { Woken::Called } else { Woken::Due }
+        if self.shared.state.take() { Woken::Called } else { Woken::Due }
     }
 
     /// Polls until called or until `at`.
     fn sleep(&self, at: Instant) {
-        while self.shared.state.load(Ordering::Relaxed) == ASLEEP {
+        while self.shared.state.is_asleep() {
             let left = at.since(self.clock.now());
             if left == Span::ZERO {
                 return;
@@ -120,14 +172,6 @@ impl Sleeper {
                 }
             }
         }
-    }
-
-    /// Back to AWAKE; whether there was a call.
-    fn take_call(&self) -> bool {
-        let called = self.shared.state.swap(AWAKE, Ordering::AcqRel) == CALLED;
-        // Pairs with the fence in `wake`, see there.
-        fence(Ordering::SeqCst);
-        called
     }
 }
 

@@ -1,10 +1,22 @@
 //! The memory of a pool: two counters, and bytes in which records lie.
+//!
+//! # Layout
+//! One block of memory: allocated, or a part of a [`Region`](crate::Region) that is shared between
+//! processes. Counters are native-endian `u64`.
+//!
+//! | offset | what | written by |
+//! |---|---|---|
+//! | 0 | `tail`: position behind the last committed record | writer |
+//! | 128 | `head`: position of the oldest record that is not freed | reader |
+//! | 256 | the bytes; the byte at position `p` is byte `p mod capacity` | as the counters say |
 
 use core::alloc::Layout;
 use core::ptr::NonNull;
 
 use selvedge_units::Bytes;
 
+#[cfg(not(loom))]
+use crate::region::Part;
 #[cfg(loom)]
 use crate::sync::UnsafeCell;
 use crate::sync::{AtomicU64, CacheLine};
@@ -38,13 +50,34 @@ pub(super) struct Record {
     pub(super) state: State,
 }
 
-pub(super) struct Arena {
+#[repr(C)]
+struct Header {
     /// Position behind the last committed record; the writer's.
     tail: CacheLine<AtomicU64>,
     /// Position of the oldest record that is not freed; the reader's.
     head: CacheLine<AtomicU64>,
+}
+
+#[cfg(not(loom))]
+const _: () = {
+    assert!(core::mem::offset_of!(Header, head) == 128);
+    assert!(size_of::<Header>() == 256);
+};
+
+/// What keeps the block where it is.
+enum Keep {
+    Own(Layout),
+    #[cfg(not(loom))]
+    Part {
+        _part: Part,
+    },
+}
+
+pub(super) struct Arena {
+    header: NonNull<Header>,
     base: NonNull<u8>,
     capacity: u64,
+    keep: Keep,
     /// Stand for the bytes, 16 by 16, so that loom sees who touches them.
     #[cfg(loom)]
     cells: alloc::vec::Vec<UnsafeCell<()>>,
@@ -59,31 +92,51 @@ unsafe impl Sync for Arena {}
 impl Arena {
     pub(super) fn new(capacity: Bytes) -> Self {
         let capacity = capacity.0.clamp(CAPACITY_MIN, CAPACITY_MAX).next_multiple_of(HEADER);
-        let layout = Self::layout(capacity);
+        let bytes = Layout::from_size_align(capacity as usize, HEADER as usize)
+            .expect("1 GiB fits the address space");
+        let (layout, at) =
+            Layout::new::<Header>().extend(bytes).expect("1 GiB fits the address space");
         // SAFETY: the layout is not empty. Zeroed, since a reservation shows its bytes as they are.
-        let base = unsafe { alloc::alloc::alloc_zeroed(layout) };
-        let Some(base) = NonNull::new(base) else { alloc::alloc::handle_alloc_error(layout) };
+        let block = unsafe { alloc::alloc::alloc_zeroed(layout) };
+        let Some(block) = NonNull::new(block) else { alloc::alloc::handle_alloc_error(layout) };
+        let header = block.cast::<Header>();
+        let counter = || CacheLine(AtomicU64::new(0));
+        // SAFETY: both lie in the block just allocated, aligned as its layout says.
+        let base = unsafe {
+            header.write(Header { tail: counter(), head: counter() });
+            block.add(at)
+        };
         Self {
-            tail: CacheLine(AtomicU64::new(0)),
-            head: CacheLine(AtomicU64::new(0)),
+            header,
             base,
             capacity,
+            keep: Keep::Own(layout),
             #[cfg(loom)]
             cells: (0..capacity / HEADER).map(|_| UnsafeCell::new(())).collect(),
         }
     }
 
-    fn layout(capacity: u64) -> Layout {
-        Layout::from_size_align(capacity as usize, HEADER as usize)
-            .expect("1 GiB fits the address space")
+    /// A pool in a region, of a capacity that the caller knows.
+    #[cfg(not(loom))]
+    pub(super) fn within(part: Part, capacity: u64) -> Self {
+        let header = part.base().cast::<Header>();
+        // SAFETY: the part holds a header and the bytes behind it; the caller made it so long.
+        let base = unsafe { part.base().add(size_of::<Header>()) };
+        Self { header, base, capacity, keep: Keep::Part { _part: part } }
     }
 
-    pub(super) const fn tail(&self) -> &AtomicU64 {
-        &self.tail.0
+    fn counters(&self) -> &Header {
+        // SAFETY: written by `new` or in a region, where every word is a value; never borrowed
+        // mutably, and alive as long as `keep`.
+        unsafe { self.header.as_ref() }
     }
 
-    pub(super) const fn head(&self) -> &AtomicU64 {
-        &self.head.0
+    pub(super) fn tail(&self) -> &AtomicU64 {
+        &self.counters().tail.0
+    }
+
+    pub(super) fn head(&self) -> &AtomicU64 {
+        &self.counters().head.0
     }
 
     pub(super) const fn capacity(&self) -> u64 {
@@ -171,7 +224,27 @@ impl Arena {
 
 impl Drop for Arena {
     fn drop(&mut self) {
-        // SAFETY: allocated with this layout, and both halves are gone.
-        unsafe { alloc::alloc::dealloc(self.base.as_ptr(), Self::layout(self.capacity)) };
+        match self.keep {
+            // SAFETY: allocated with this layout, and both halves are gone; loom's atomics need
+            // their drop.
+            Keep::Own(layout) => unsafe {
+                self.header.drop_in_place();
+                alloc::alloc::dealloc(self.header.as_ptr().cast(), layout);
+            },
+            #[cfg(not(loom))]
+            Keep::Part { .. } => {}
+        }
     }
+}
+
+/// Bytes that a pool of this capacity takes in a region.
+#[cfg(not(loom))]
+pub(super) const fn bytes_of(capacity: u64) -> usize {
+    size_of::<Header>() + capacity as usize
+}
+
+/// Whether a pool in a region may be so large.
+#[cfg(not(loom))]
+pub(super) const fn is_capacity(capacity: u64) -> bool {
+    capacity.is_multiple_of(HEADER) && capacity >= CAPACITY_MIN && capacity <= CAPACITY_MAX
 }

@@ -1,8 +1,8 @@
 //! The memory of a ring: counters and slots in one block.
 //!
 //! # Layout
-//! One block of memory, so that a later placement can put the same bytes into memory shared
-//! between processes. All numbers are native-endian `u32`.
+//! One block of memory: allocated, or a part of a [`Region`](crate::Region) that is shared between
+//! processes. All numbers are native-endian `u32`.
 //!
 //! | offset | what | written by |
 //! |---|---|---|
@@ -20,6 +20,8 @@ use core::alloc::Layout;
 use core::mem::MaybeUninit;
 use core::ptr::NonNull;
 
+#[cfg(not(loom))]
+use crate::region::{Part, RegionError};
 use crate::sync::{Arc, AtomicU32, CacheLine, UnsafeCell};
 
 /// What one side publishes.
@@ -75,7 +77,24 @@ pub(super) struct Shared<T> {
     header: NonNull<Header>,
     slots: NonNull<Slot<T>>,
     pub(super) capacity: u32,
-    memory: Arc<Memory<T>>,
+    memory: Keep<T>,
+}
+
+/// What keeps the block where it is.
+enum Keep<T> {
+    Own(Arc<Memory<T>>),
+    #[cfg(not(loom))]
+    Part(Part),
+}
+
+impl<T> Clone for Keep<T> {
+    fn clone(&self) -> Self {
+        match self {
+            Self::Own(memory) => Self::Own(Arc::clone(memory)),
+            #[cfg(not(loom))]
+            Self::Part(part) => Self::Part(part.clone()),
+        }
+    }
 }
 
 // SAFETY: the block is reached through atomics and through slots; the counters decide which half
@@ -109,20 +128,68 @@ impl<T: Copy> Shared<T> {
             }
             slots
         };
-        let memory = Arc::new(Memory { header, slots, layout });
+        let memory = Keep::Own(Arc::new(Memory { header, slots, layout }));
         Self { header, slots, capacity: capacity as u32, memory }
+    }
+}
+
+/// Bytes that a ring takes in a region.
+#[cfg(not(loom))]
+pub(super) const fn bytes_of(capacity: u32, slot: usize) -> usize {
+    size_of::<Header>() + capacity as usize * slot
+}
+
+#[cfg(not(loom))]
+impl<T: Copy> Shared<T> {
+    /// A ring in a region, of a capacity that the caller knows: a power of two, 2 to 65536. Nothing
+    /// is read or written yet.
+    pub(super) fn within(part: Part, capacity: u32) -> Self {
+        const { assert!(align_of::<T>() <= align_of::<Header>(), "slots follow the header") };
+        let header = part.base().cast::<Header>();
+        // SAFETY: the part holds a header and the slots behind it; the caller made it so long.
+        let slots = unsafe { part.base().add(size_of::<Header>()) }.cast::<Slot<T>>();
+        Self { header, slots, capacity, memory: Keep::Part(part) }
+    }
+
+    /// Writes the header of an empty ring.
+    pub(super) fn clear(&self) {
+        let header = self.header.as_ptr();
+        // SAFETY: within the part; volatile, since others may look at it already.
+        unsafe {
+            (&raw mut (*header).capacity).write_volatile(self.capacity);
+            (&raw mut (*header).slot_size).write_volatile(size_of::<T>() as u32);
+        }
+        for side in [self.producer(), self.consumer()] {
+            side.index.store(0, core::sync::atomic::Ordering::Relaxed);
+            side.gone.store(0, core::sync::atomic::Ordering::Release);
+        }
+    }
+
+    /// Whether the header states this ring.
+    pub(super) fn check(&self) -> Result<(), RegionError> {
+        let header = self.header.as_ptr();
+        // SAFETY: within the part; each word is read once.
+        let (capacity, slot) = unsafe {
+            (
+                (&raw const (*header).capacity).read_volatile(),
+                (&raw const (*header).slot_size).read_volatile(),
+            )
+        };
+        let same = capacity == self.capacity && slot as usize == size_of::<T>();
+        if same { Ok(()) } else { Err(RegionError::Header) }
     }
 }
 
 impl<T> Shared<T> {
     pub(super) fn second(&self) -> Self {
-        let memory = Arc::clone(&self.memory);
+        let memory = self.memory.clone();
         Self { header: self.header, slots: self.slots, capacity: self.capacity, memory }
     }
 
     #[inline]
     pub(super) fn producer(&self) -> &Side {
-        // SAFETY: written by `new`, never borrowed mutably, and alive as long as `memory`.
+        // SAFETY: written by `new` or in a region, where every word is a value; never borrowed
+        // mutably, and alive as long as `memory`.
         unsafe { &self.header.as_ref().producer.0 }
     }
 

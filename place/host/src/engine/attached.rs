@@ -8,17 +8,16 @@ use std::net::SocketAddr;
 
 use selvedge_node::link::{RateMeter, Transmit, WAITING_MAX};
 use selvedge_sched::StreamIndex;
-use selvedge_stream::rtp::stamp_deadline;
-use selvedge_stream::{PACKET_HEADER_LEN, PacketCursor, PayloadSpan};
+use selvedge_stream::{PacketCursor, PayloadSpan};
 use selvedge_units::{Bytes, Instant};
 
-use super::StreamParams;
-use crate::inlet::{IPV4_UDP, IPV6_UDP, Outlet};
+use super::outlet::Outlet;
+use crate::inlet::{IPV4_UDP, IPV6_UDP};
 
 /// A stream as the engine keeps it.
-pub(super) struct Attached {
+pub(super) struct Attached<O> {
     pub(super) index: StreamIndex,
-    pub(super) outlet: Outlet,
+    pub(super) outlet: O,
     pub(super) to: SocketAddr,
     /// Bytes of headers below RTP that each packet takes on the wire.
     pub(super) overhead: u64,
@@ -28,6 +27,8 @@ pub(super) struct Attached {
     pub(super) send_errors: u64,
     pub(super) sent: RateMeter,
     pub(super) sent_bytes: Bytes,
+    /// When it goes, if it is to: at the latest then, or as soon as nothing waits any more.
+    pub(super) leaving: Option<Instant>,
 }
 
 /// Where the next packet of the frame being sent begins.
@@ -47,33 +48,32 @@ pub(super) struct Chosen {
     pub(super) len: usize,
 }
 
-impl Attached {
-    /// A stream of which nothing was sent yet.
-    pub(super) fn new(index: StreamIndex, params: &StreamParams, outlet: Outlet) -> Self {
+impl<O: Outlet> Attached<O> {
+    /// A stream of which nothing was sent yet, and of which so many frames may wait.
+    pub(super) fn new(index: StreamIndex, to: SocketAddr, ring: u32, outlet: O) -> Self {
         Self {
             index,
             outlet,
-            to: params.to,
-            overhead: if params.to.is_ipv6() { IPV6_UDP } else { IPV4_UDP },
-            room: (params.ring as usize).min(WAITING_MAX),
+            to,
+            overhead: overhead(to),
+            room: (ring as usize).min(WAITING_MAX),
             cursor: Cursor::default(),
             send_errors: 0,
             sent: RateMeter::default(),
             sent_bytes: Bytes(0),
+            leaving: None,
         }
     }
 
     /// Finds the packet to send in the pool.
     pub(super) fn locate(&mut self, stream: usize, next: &Transmit) -> Option<Chosen> {
         let payload = next.frame.payload;
-        let bytes = self.outlet.pool.bytes(payload).ok()?;
         if self.cursor.payload != payload || self.cursor.packet > next.packet {
             self.cursor = Cursor { payload, ..Cursor::default() };
         }
         loop {
             let Cursor { packet, next: mut walk, .. } = self.cursor;
-            let at = walk.offset() + PACKET_HEADER_LEN;
-            let len = walk.next(bytes)?.len();
+            let (at, len) = self.outlet.packet(payload, &mut walk)?;
             if packet == next.packet {
                 return Some(Chosen { stream, payload, at, len });
             }
@@ -84,10 +84,11 @@ impl Attached {
 
     /// Writes into the packet when its frame is due and how long before that it leaves.
     pub(super) fn stamp(&mut self, chosen: &Chosen, deadline: Instant, now: Instant) {
-        if let Ok(bytes) = self.outlet.pool.bytes_mut(chosen.payload)
-            && let Some(packet) = bytes.get_mut(chosen.at..chosen.at + chosen.len)
-        {
-            stamp_deadline(packet, deadline, now);
-        }
+        self.outlet.stamp(chosen.payload, (chosen.at, chosen.len), deadline, now);
     }
+}
+
+/// Bytes of headers below RTP that a packet to this address takes on the wire.
+pub(super) const fn overhead(to: SocketAddr) -> u64 {
+    if to.is_ipv6() { IPV6_UDP } else { IPV4_UDP }
 }

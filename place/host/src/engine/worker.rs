@@ -10,48 +10,62 @@ use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use selvedge_node::link::{Link, Transmit};
-use selvedge_stream::DropReason;
+use selvedge_stream::{DropReason, Fate};
 use selvedge_units::{Bytes, Instant, Span};
 
 use super::attached::{Attached, Chosen};
-use super::{Control, FateTap};
+use super::extension::{Extensions, Point};
+use super::outlet::{Outlet, Port};
+use super::{Control, FateTap, NewStream};
 use crate::clock::Clock;
-use crate::inlet::Ready;
-use crate::prompt;
 use crate::report::{LinkReport, StreamReport};
 use crate::transmit::{Fate as Handed, Outgoing, Transmitter};
-use crate::wake::Sleeper;
 
 /// Packets handed to the kernel at once, where the link's burst allows.
 pub(super) const BATCH: usize = 64;
 /// How often reports are made.
 const REPORT_EVERY: Span = Span::from_millis(250);
+/// Frames of one stream that are taken before the others are looked at again.
+const TURN: u32 = 64;
+
+/// How a stream's ring was left.
+#[derive(Clone, Copy, PartialEq)]
+enum Left {
+    Empty,
+    /// The link holds as many as it may.
+    Full,
+    /// It was the others' turn.
+    More,
+}
 
 /// All that the engine's thread owns.
-pub(super) struct Worker {
+pub(super) struct Worker<P: Port> {
     pub(super) clock: Clock,
     pub(super) link: Link,
     pub(super) transmitter: Transmitter,
     /// The link grants no burst, so that each packet waits for its own time.
     pub(super) one_by_one: bool,
-    pub(super) streams: Vec<Attached>,
-    pub(super) ready: Arc<Ready>,
-    pub(super) orders: Receiver<Control>,
-    pub(super) sleeper: Sleeper,
+    /// By number; a number that was given back is none.
+    pub(super) streams: Vec<Option<Attached<P::Outlet>>>,
+    pub(super) port: P,
+    pub(super) orders: Receiver<Control<P::Outlet>>,
     pub(super) stop: Arc<AtomicBool>,
     pub(super) report: Arc<Mutex<LinkReport>>,
     pub(super) tap: Option<Box<dyn FateTap>>,
     pub(super) batch: Vec<Chosen>,
     /// Streams whose rings still hold frames because the link holds as many as it may.
     pub(super) backpressure: Vec<usize>,
+    /// A ring still holds frames that the link could take.
+    pub(super) more: bool,
+    /// How many streams are to leave.
+    pub(super) leaving: usize,
+    pub(super) extensions: Extensions,
     pub(super) name: String,
 }
 
-impl Worker {
+impl<P: Port> Worker<P> {
     /// Runs until told to stop.
     pub(super) fn run(mut self) {
-        let promptness = prompt::ask();
-        tracing::debug!(link = self.name, ?promptness, "engine runs");
         let mut report_at = Instant::ZERO;
         while !self.stop.load(Ordering::Acquire) {
             let now = self.clock.now();
@@ -64,13 +78,14 @@ impl Worker {
                 self.publish(now);
                 report_at = now + REPORT_EVERY;
             }
-            if next > now {
-                self.sleeper.wait_until(next.min(report_at));
+            let next = if self.leaving > 0 { self.see_off(now).min(next) } else { next };
+            if next > now && !self.more {
+                self.port.wait_until(next.min(report_at));
             }
         }
         let now = self.clock.now();
-        for stream in 0..self.streams.len() {
-            self.link.clear_stream(now, self.streams[stream].index);
+        for stream in self.streams.iter().flatten() {
+            self.link.clear_stream(now, stream.index);
         }
         self.settle(now);
         self.publish(now);
@@ -80,38 +95,128 @@ impl Worker {
         while let Ok(order) = self.orders.try_recv() {
             match order {
                 Control::Windows(n, windows) => {
-                    self.link.set_windows(self.streams[n].index, windows);
+                    let index = self.streams.get(n).and_then(Option::as_ref).map(|s| s.index);
+                    index.inspect(|&index| self.link.set_windows(index, windows));
                 }
                 Control::Priority(n, priority) => {
-                    self.link.set_priority(self.streams[n].index, priority);
+                    let index = self.streams.get(n).and_then(Option::as_ref).map(|s| s.index);
+                    index.inspect(|&index| self.link.set_priority(index, priority));
                 }
                 Control::Rate(rate) => self.link.set_rate(now, rate),
+                Control::Attach(stream, tell) => {
+                    let number = self.attach(*stream);
+                    // Whoever asked may have gone; its stream is removed like any other's.
+                    let _ = tell.send(number);
+                    self.publish(now);
+                }
+                Control::Detach(n, patience) => {
+                    if let Some(stream) = self.streams.get_mut(n).and_then(Option::as_mut) {
+                        self.leaving += usize::from(stream.leaving.is_none());
+                        stream.leaving = Some(now + patience);
+                        // Its source may have died between pushing and calling.
+                        self.backpressure.push(n);
+                        self.more = true;
+                    }
+                }
+                Control::Load(name, point, step, tell) => {
+                    let _ = tell.send(self.extensions.load(name, point, step));
+                    self.publish(now);
+                }
+                Control::Unload(name, tell) => {
+                    let _ = tell.send(self.extensions.unload(&name));
+                    self.publish(now);
+                }
             }
         }
     }
 
+    /// Gives a new stream its number.
+    pub(super) fn attach(&mut self, new: NewStream<P::Outlet>) -> usize {
+        let index = self.link.add_stream(new.contract);
+        let number = index.0 as usize;
+        let mut attached = Attached::new(index, new.to, new.ring, new.outlet);
+        self.port.attached(number, &mut attached.outlet);
+        if self.streams.len() <= number {
+            self.streams.resize_with(number + 1, || None);
+        }
+        self.streams[number] = Some(attached);
+        // It may bring frames with it.
+        self.backpressure.push(number);
+        self.more = true;
+        number
+    }
+
+    /// Removes those that are to leave and have nothing more to send, or took too long; returns
+    /// when to look again.
+    fn see_off(&mut self, now: Instant) -> Instant {
+        let mut again = Instant::MAX;
+        for n in 0..self.streams.len() {
+            let Some(stream) = &mut self.streams[n] else { continue };
+            let Some(until) = stream.leaving else { continue };
+            let idle = stream.outlet.is_empty() && self.link.queued(stream.index) == 0;
+            if !idle && now < until {
+                again = again.min(until);
+                continue;
+            }
+            let index = stream.index;
+            self.link.remove_stream(now, index);
+            self.settle(now);
+            self.streams[n] = None;
+            self.backpressure.retain(|&full| full != n);
+            self.port.detached(n);
+            self.leaving -= 1;
+            again = now;
+        }
+        again
+    }
+
     fn take_arrivals(&mut self, now: Instant) {
         let (link, streams, full) = (&mut self.link, &mut self.streams, &mut self.backpressure);
+        let (extensions, clock) = (&mut self.extensions, self.clock);
         let mut look = |n: usize| {
-            let stream = &mut streams[n];
-            while link.queued(stream.index) < stream.room {
-                let Some(frame) = stream.outlet.ring.pop() else { return false };
+            let Some(stream) = streams.get_mut(n).and_then(Option::as_mut) else {
+                return Left::Empty;
+            };
+            for _ in 0..TURN {
+                if link.queued(stream.index) >= stream.room {
+                    return if stream.outlet.is_empty() { Left::Empty } else { Left::Full };
+                }
+                let Some(frame) = stream.outlet.pop(now) else {
+                    return if stream.outlet.is_empty() { Left::Empty } else { Left::More };
+                };
+                if extensions.stand_at(Point::Arrival)
+                    && extensions.run(clock, link, Point::Arrival, Some((stream.index, &frame)))
+                {
+                    stream.outlet.settled(&frame);
+                    continue;
+                }
                 link.handle_frame(now, stream.index, frame);
             }
-            !stream.outlet.ring.is_empty()
+            Left::More
         };
-        full.retain(|&n| look(n));
-        self.ready.take(|n| {
-            if look(n) && !full.contains(&n) {
+        let mut more = false;
+        full.retain(|&n| {
+            let left = look(n);
+            more |= left == Left::More;
+            left != Left::Empty
+        });
+        self.port.ready(&mut |n| {
+            let left = look(n);
+            more |= left == Left::More;
+            if left != Left::Empty && !full.contains(&n) {
                 full.push(n);
             }
         });
+        self.more = more;
     }
 
     /// Sends all that may be sent now; returns when there is something to do again.
     fn transmit(&mut self) -> Instant {
         loop {
             let now = self.clock.now();
+            if self.extensions.stand_at(Point::Choice) {
+                self.extensions.run(self.clock, &mut self.link, Point::Choice, None);
+            }
             let Some(next) = self.link.poll_transmit(now) else {
                 self.flush();
                 return self.link.next_event(now).unwrap_or(Instant::MAX);
@@ -135,10 +240,15 @@ impl Worker {
             } else {
                 now
             };
-            let stream = &mut self.streams[next.stream.0 as usize];
-            stream.sent.add(now, size);
-            stream.sent_bytes += size;
+            if let Some(stream) = &mut self.streams[next.stream.0 as usize] {
+                stream.sent.add(now, size);
+                stream.sent_bytes += size;
+            }
             self.link.sent_run(now, packets, size);
+            if self.extensions.stand_at(Point::Dispatch) {
+                let frame = Some((next.stream, &next.frame));
+                self.extensions.run(self.clock, &mut self.link, Point::Dispatch, frame);
+            }
             if self.batch.len() == BATCH {
                 self.flush();
                 self.settle(now);
@@ -159,7 +269,7 @@ impl Worker {
         now: Instant,
     ) -> Result<(u16, Bytes, Instant), DropReason> {
         let n = next.stream.0 as usize;
-        let stream = &mut self.streams[n];
+        let Some(stream) = &mut self.streams[n] else { return Err(DropReason::Removed) };
         let mut size = Bytes(0);
         let mut packets = 0;
         for packet in next.packet..next.frame.packets {
@@ -194,16 +304,17 @@ impl Worker {
         let unset = SocketAddr::from(([0, 0, 0, 0], 0));
         let mut packets = [Outgoing { to: unset, bytes: &[] }; BATCH];
         for (packet, chosen) in packets.iter_mut().zip(&self.batch) {
-            let stream = &self.streams[chosen.stream];
-            let bytes = stream.outlet.pool.bytes(chosen.payload).unwrap_or_default();
-            let bytes = bytes.get(chosen.at..chosen.at + chosen.len).unwrap_or_default();
+            let Some(stream) = &self.streams[chosen.stream] else { continue };
+            let bytes = stream.outlet.bytes(chosen.payload, (chosen.at, chosen.len));
             *packet = Outgoing { to: stream.to, bytes };
         }
         let handed = self.transmitter.send_batch(&packets[..self.batch.len()]);
         let failed: u64 = handed.iter().map(|fate| u64::from(*fate != Handed::Sent)).sum();
         if failed > 0 {
             for (chosen, fate) in self.batch.iter().zip(handed) {
-                self.streams[chosen.stream].send_errors += u64::from(*fate != Handed::Sent);
+                if let Some(stream) = &mut self.streams[chosen.stream] {
+                    stream.send_errors += u64::from(*fate != Handed::Sent);
+                }
             }
         }
         self.batch.clear();
@@ -212,9 +323,12 @@ impl Worker {
     fn settle(&mut self, now: Instant) {
         while let Some(settled) = self.link.poll_settled() {
             let n = settled.stream.0 as usize;
-            if settled.frame.payload.len > 0 {
-                // Refused only for a span that was released before, which settling once rules out.
-                let _ = self.streams[n].outlet.pool.release(settled.frame.payload);
+            if let Some(stream) = self.streams.get_mut(n).and_then(Option::as_mut) {
+                stream.outlet.settled(&settled.frame);
+            }
+            if self.extensions.stand_at(Point::Miss) && missed(settled.fate) {
+                let frame = Some((settled.stream, &settled.frame));
+                self.extensions.run(self.clock, &mut self.link, Point::Miss, frame);
             }
             if let Some(tap) = &mut self.tap {
                 tap.settled(n, &settled.frame, settled.fate, now);
@@ -224,11 +338,23 @@ impl Worker {
 
     /// Makes a new report.
     pub(super) fn publish(&mut self, now: Instant) {
-        let streams = self.streams.iter().map(|stream| {
+        let streams = self.streams.iter().flatten().map(|stream| {
             let sent = (stream.sent_bytes, stream.sent.last_second(now));
             StreamReport::of(&self.link, stream.index, now, sent, stream.send_errors)
         });
-        let report = LinkReport::of(&self.name, &self.link, streams.collect(), now);
+        let report = LinkReport {
+            extensions: self.extensions.reports(),
+            ..LinkReport::of(&self.name, &self.link, streams.collect(), now)
+        };
         *self.report.lock().unwrap_or_else(PoisonError::into_inner) = report;
     }
+}
+
+/// Whether a frame was lost to its deadline, or was sent after it.
+const fn missed(fate: Fate) -> bool {
+    matches!(
+        fate,
+        Fate::Dropped(DropReason::Expired | DropReason::TooLate)
+            | Fate::Sent { on_time: false, .. }
+    )
 }

@@ -1,0 +1,237 @@
+//! A frame's descriptor as it lies in shared memory: integers at fixed places, of which every
+//! pattern of bits is a value, and the check that makes a [`Frame`] of it.
+
+use selvedge_units::{Bytes, Instant, Span};
+
+#[cfg(not(loom))]
+use crate::region::Plain;
+use crate::{Frame, Kind, PayloadSpan, References};
+
+/// One slot of a shared ring, 64 bytes. Numbers are native-endian; times are nanoseconds of
+/// `CLOCK_MONOTONIC`.
+///
+/// | offset | what |
+/// |---|---|
+/// | 0 | `seq`, `u32` |
+/// | 4 | packets, `u16` |
+/// | 6 | kind, `u8`: the number of a [`Kind`] |
+/// | 7 | flags, `u8`: 1 referenced, 2 the packets bear our header extension |
+/// | 8 | nearer reference, `u16`, 0 for none |
+/// | 10 | farther reference, `u16`, 0 for none |
+/// | 12 | bytes of payload, `u32` |
+/// | 16 | position of the payload, `u64` |
+/// | 24 | arrival, `u64` |
+/// | 32 | deadline, `u64`; 0: as the contract says |
+/// | 40 | zeros |
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Descriptor {
+    /// Number within its stream, in decoding order; wraps.
+    pub seq: u32,
+    /// Packets of the frame, at least 1.
+    pub packets: u16,
+    /// Number of its kind.
+    pub kind: u8,
+    /// [`REFERENCED`](Self::REFERENCED) and [`STAMPED`](Self::STAMPED).
+    pub flags: u8,
+    /// Distance to the nearer reference.
+    pub near: u16,
+    /// Distance to the farther reference.
+    pub far: u16,
+    /// Bytes of payload.
+    pub len: u32,
+    /// Position of the payload in the pool.
+    pub start: u64,
+    /// When the frame came.
+    pub arrival: u64,
+    /// When it is due; 0: as the contract says.
+    pub deadline: u64,
+    /// Zeros.
+    pub reserved: [u64; 3],
+}
+
+const _: () = assert!(size_of::<Descriptor>() == 64);
+
+// SAFETY: integers, which fill all of its 64 bytes.
+#[cfg(not(loom))]
+unsafe impl Plain for Descriptor {}
+
+/// Why something that a producer wrote was refused; each is counted apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Refusal {
+    /// The ring's counter claims more items than there are slots.
+    Ring = 0,
+    /// The payload lies outside the pool, in two pieces, or not behind those before it.
+    Span = 1,
+    /// There is no kind of that number, or a flag that means nothing.
+    Kind = 2,
+    /// The packets are none, or not those that fill the payload.
+    Packets = 3,
+    /// A packet is empty or larger than the link takes.
+    PacketSize = 4,
+    /// The deadline lies before the arrival, or more than an hour after it.
+    Deadline = 5,
+    /// Bytes that are to be zero are not.
+    Reserved = 6,
+}
+
+impl Refusal {
+    /// How many reasons there are.
+    pub const COUNT: usize = 7;
+    /// All of them, in the order of their numbers.
+    pub const ALL: [Self; Self::COUNT] = [
+        Self::Ring,
+        Self::Span,
+        Self::Kind,
+        Self::Packets,
+        Self::PacketSize,
+        Self::Deadline,
+        Self::Reserved,
+    ];
+
+    /// The name used in statistics.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ring => "ring",
+            Self::Span => "span",
+            Self::Kind => "kind",
+            Self::Packets => "packets",
+            Self::PacketSize => "packet-size",
+            Self::Deadline => "deadline",
+            Self::Reserved => "reserved",
+        }
+    }
+}
+
+/// How many were refused, by reason.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Refusals(pub [u64; Refusal::COUNT]);
+
+impl Refusals {
+    /// One more.
+    pub const fn count(&mut self, why: Refusal) {
+        self.0[why as usize] = self.0[why as usize].saturating_add(1);
+    }
+
+    /// All together.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.0.iter().sum()
+    }
+}
+
+impl Descriptor {
+    /// A later frame may refer to it.
+    pub const REFERENCED: u8 = 1;
+    /// Each of its packets bears our header extension where
+    /// [`write_packet`](crate::rtp::write_packet) puts it, and the sender is to write the deadline
+    /// there.
+    pub const STAMPED: u8 = 2;
+    /// How long after its arrival a frame may be due at most.
+    const DELAY_MOST: Span = Span::from_secs(3600);
+
+    /// Describes a frame of which all is known.
+    #[must_use]
+    pub const fn of(frame: &Frame, stamped: bool) -> Self {
+        let referenced = if frame.referenced { Self::REFERENCED } else { 0 };
+        Self {
+            seq: frame.seq,
+            packets: frame.packets,
+            kind: frame.kind as u8,
+            flags: referenced | if stamped { Self::STAMPED } else { 0 },
+            near: frame.refs.near,
+            far: frame.refs.far,
+            len: frame.payload.len,
+            start: frame.payload.start,
+            arrival: frame.arrival.0,
+            deadline: match frame.deadline {
+                Some(at) => at.0,
+                None => 0,
+            },
+            reserved: [0; 3],
+        }
+    }
+
+    /// Where its payload lies, as it says.
+    #[must_use]
+    pub const fn span(&self) -> PayloadSpan {
+        PayloadSpan { start: self.start, len: self.len }
+    }
+
+    /// The frame that it describes, its size still unknown; an arrival in the future is now.
+    ///
+    /// # Errors
+    /// [`Refusal`], of what can be seen without its payload.
+    pub fn frame(&self, now: Instant) -> Result<Frame, Refusal> {
+        if self.reserved != [0; 3] {
+            return Err(Refusal::Reserved);
+        }
+        let kind = Kind::from_number(self.kind).ok_or(Refusal::Kind)?;
+        if self.flags & !(Self::REFERENCED | Self::STAMPED) != 0 {
+            return Err(Refusal::Kind);
+        }
+        if self.packets == 0 {
+            return Err(Refusal::Packets);
+        }
+        let arrival = Instant(self.arrival).min(now);
+        let deadline = (self.deadline != 0).then_some(Instant(self.deadline));
+        if deadline.is_some_and(|at| at < arrival || at > arrival + Self::DELAY_MOST) {
+            return Err(Refusal::Deadline);
+        }
+        Ok(Frame {
+            seq: self.seq,
+            kind,
+            referenced: self.flags & Self::REFERENCED != 0,
+            refs: References { near: self.near, far: self.far },
+            packets: self.packets,
+            size: Bytes(0),
+            arrival,
+            deadline,
+            payload: self.span(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame() -> Frame {
+        Frame {
+            seq: 7,
+            kind: Kind::Predicted,
+            referenced: true,
+            refs: References { near: 1, far: 3 },
+            packets: 2,
+            size: Bytes(0),
+            arrival: Instant(1000),
+            deadline: Some(Instant(5000)),
+            payload: PayloadSpan { start: 48, len: 9 },
+        }
+    }
+
+    #[test]
+    fn a_frame_survives_its_description() {
+        let described = Descriptor::of(&frame(), true);
+        assert_eq!(described.flags, 3);
+        assert_eq!(described.frame(Instant(2000)), Ok(frame()));
+        let later = Frame { deadline: None, ..frame() };
+        assert_eq!(Descriptor::of(&later, false).frame(Instant(2000)), Ok(later));
+    }
+
+    #[test]
+    fn each_lie_has_its_reason() {
+        let good = Descriptor::of(&frame(), false);
+        let why = |bad: Descriptor| bad.frame(Instant(2000)).unwrap_err();
+        assert_eq!(why(Descriptor { kind: 6, ..good }), Refusal::Kind);
+        assert_eq!(why(Descriptor { flags: 4, ..good }), Refusal::Kind);
+        assert_eq!(why(Descriptor { packets: 0, ..good }), Refusal::Packets);
+        assert_eq!(why(Descriptor { deadline: 999, ..good }), Refusal::Deadline);
+        assert_eq!(why(Descriptor { deadline: u64::MAX, ..good }), Refusal::Deadline);
+        assert_eq!(why(Descriptor { reserved: [0, 0, 1], ..good }), Refusal::Reserved);
+        let future = Descriptor { arrival: u64::MAX, deadline: 0, ..good };
+        assert_eq!(future.frame(Instant(2000)).unwrap().arrival, Instant(2000));
+    }
+}

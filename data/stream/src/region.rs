@@ -1,0 +1,126 @@
+//! Memory that is not ours alone: a part of a segment that other processes have mapped too, in
+//! which rings and pools lie by the same layout as in process.
+//!
+//! What lies there may be changed by others at any moment, and by a hostile one to anything. So it
+//! is read by atomics and by volatile copies only, each value once, into memory of our own, and no
+//! reference to it is ever made.
+
+use alloc::sync::Arc;
+use core::ptr::NonNull;
+
+/// Bytes that others may read and write too.
+///
+/// # Safety
+/// [`base`](Self::base) and [`len`](Self::len) always give the same values; those bytes may be read
+/// and written through raw pointers by any thread for as long as the value lives, begin at a
+/// multiple of 128, and are never the target of a Rust reference other than to atomics and cells.
+pub unsafe trait Region: Send + Sync {
+    /// The first byte.
+    fn base(&self) -> NonNull<u8>;
+    /// How many there are.
+    fn len(&self) -> usize;
+    /// Whether there are none.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// Types of which every pattern of bits is a value, without padding: what may be read from a
+/// [`Region`].
+///
+/// # Safety
+/// As said.
+pub unsafe trait Plain: Copy + Send + 'static {}
+
+// SAFETY: integers.
+unsafe impl Plain for u32 {}
+// SAFETY: integers.
+unsafe impl Plain for u64 {}
+
+/// Why a region does not hold what it should.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RegionError {
+    /// It is too short for that, or it would begin at no multiple of 128.
+    Bounds {
+        /// Where it would begin.
+        at: usize,
+        /// Bytes it would take.
+        wanted: usize,
+        /// Bytes of the region.
+        len: usize,
+    },
+    /// A ring's header states another capacity or slot size than it should, or more items than
+    /// slots.
+    Header,
+}
+
+impl core::fmt::Display for RegionError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::Bounds { at, wanted, len } => write!(
+                f,
+                "{wanted} bytes at {at} do not lie in a segment of {len}, or not at a multiple of \
+                 128; lay it out as documented"
+            ),
+            Self::Header => f.write_str(
+                "the ring's header is corrupt; use the segment as it was handed out and let only \
+                 its own producer write",
+            ),
+        }
+    }
+}
+
+impl core::error::Error for RegionError {}
+
+/// A run of bytes of a region, found to lie in it.
+#[derive(Clone)]
+pub(crate) struct Part {
+    base: NonNull<u8>,
+    len: usize,
+    /// Keeps the memory mapped.
+    _region: Arc<dyn Region>,
+}
+
+// SAFETY: the bytes may be used from any thread, by the contract of `Region`.
+unsafe impl Send for Part {}
+// SAFETY: as above.
+unsafe impl Sync for Part {}
+
+impl Part {
+    pub(crate) fn new(
+        region: &Arc<dyn Region>,
+        at: usize,
+        wanted: usize,
+    ) -> Result<Self, RegionError> {
+        let len = region.len();
+        let fits = at.is_multiple_of(128) && at.checked_add(wanted).is_some_and(|end| end <= len);
+        if !fits {
+            return Err(RegionError::Bounds { at, wanted, len });
+        }
+        // SAFETY: `at` is within the region's bytes.
+        let base = unsafe { region.base().add(at) };
+        Ok(Self { base, len: wanted, _region: Arc::clone(region) })
+    }
+
+    pub(crate) const fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+
+    /// Copies bytes out, each read once. `from` and the length must lie in the part.
+    pub(crate) fn copy_out(&self, from: usize, to: &mut [u8]) {
+        assert!(from.checked_add(to.len()).is_some_and(|end| end <= self.len), "within the part");
+        for (n, byte) in to.iter_mut().enumerate() {
+            // SAFETY: within the part, as asserted.
+            *byte = unsafe { self.base.add(from + n).read_volatile() };
+        }
+    }
+
+    /// Copies bytes in. `at` and the length must lie in the part.
+    pub(crate) fn copy_in(&self, at: usize, from: &[u8]) {
+        assert!(at.checked_add(from.len()).is_some_and(|end| end <= self.len), "within the part");
+        for (n, &byte) in from.iter().enumerate() {
+            // SAFETY: within the part, as asserted.
+            unsafe { self.base.add(at + n).write_volatile(byte) };
+        }
+    }
+}

@@ -1,0 +1,383 @@
+//! The producer's side: attaching, streams, and coming back to a coprocessor that was started
+//! again, with the same memory.
+
+mod connection;
+mod spawn;
+
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use selvedge_host::clock::Clock;
+use selvedge_host::inlet::{Inlet, InletParams};
+use selvedge_host::report::LinkReport;
+use selvedge_stream::Windows;
+use selvedge_units::{Bitrate, Span};
+
+pub use connection::{ClientError, Connection};
+pub use spawn::{Program, SpawnError};
+
+use crate::message::{LinkSpec, Reply, Request, Statistics, StreamSpec, pairs};
+use crate::segment::{Doorbell, StreamSegment};
+
+/// How often it is looked whether the coprocessor is still there.
+const LOOK: Duration = Duration::from_millis(100);
+/// How long one that was started may take to listen.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A stream as its producer knows it, to be told again.
+struct Stream {
+    spec: StreamSpec,
+    number: usize,
+    kind: Kind,
+}
+
+enum Kind {
+    /// Frames come through this segment.
+    Fed { segment: StreamSegment, bit: usize },
+    /// The coprocessor reads them itself.
+    Read { file: String, repeat: bool, ssrc: u32 },
+}
+
+struct Inner {
+    connection: Option<Connection>,
+    streams: Vec<Stream>,
+    link: LinkSpec,
+    /// The last statistics, with what was counted before the coprocessor was started again left
+    /// out.
+    last: LinkReport,
+    /// How often it was attached again.
+    returns: u64,
+}
+
+/// A link in a coprocessor, attached to. If the coprocessor dies, the streams' memory stays, and is
+/// handed to the next one; if this process started it, it starts it again.
+pub struct Attachment {
+    inner: Arc<Mutex<Inner>>,
+    bell: Arc<Doorbell>,
+    stop: Arc<AtomicBool>,
+    keeper: Option<JoinHandle<()>>,
+}
+
+impl Attachment {
+    /// Attaches to the coprocessor that listens at a path, or starts the program first.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub fn new(
+        name: &str,
+        socket: PathBuf,
+        mut program: Option<Program>,
+    ) -> Result<Self, ClientError> {
+        if let Some(program) = &mut program {
+            program.start(PATIENCE)?;
+        }
+        let mut connection = Connection::open(&socket)?;
+        let (link, bell) = connection.attach(name)?;
+        let last = LinkReport { name: link.name.clone(), ..LinkReport::default() };
+        let inner =
+            Inner { connection: Some(connection), streams: Vec::new(), link, last, returns: 0 };
+        let inner = Arc::new(Mutex::new(inner));
+        let (bell, stop) = (Arc::new(bell), Arc::new(AtomicBool::new(false)));
+        let keeper = Keeper {
+            inner: Arc::clone(&inner),
+            bell: Arc::clone(&bell),
+            stop: Arc::clone(&stop),
+            name: name.to_owned(),
+            socket,
+            program,
+        };
+        let keeper = thread::Builder::new()
+            .name("attachment".into())
+            .spawn(move || keeper.run())
+            .map_err(ClientError::System)?;
+        Ok(Self { inner, bell, stop, keeper: Some(keeper) })
+    }
+
+    /// The link, as it was told when attaching.
+    #[must_use]
+    pub fn link(&self) -> LinkSpec {
+        lock(&self.inner).link.clone()
+    }
+
+    /// How often the coprocessor was lost and found again.
+    #[must_use]
+    pub fn returns(&self) -> u64 {
+        lock(&self.inner).returns
+    }
+
+    /// Adds a stream; returns its place here and its source's end.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub fn add(
+        &self,
+        spec: StreamSpec,
+        params: &InletParams,
+    ) -> Result<(usize, Inlet), ClientError> {
+        let mut inner = lock(&self.inner);
+        let connection = inner.connection.as_mut().ok_or(ClientError::Gone)?;
+        let (number, bit, segment) = connection.add(&spec)?;
+        let bell = Arc::clone(&self.bell);
+        let inlet = crate::inlet::inlet(params, &segment, bell, bit, Arc::clone(&self.stop))
+            .map_err(crate::segment::SegmentError::from)?;
+        inner.streams.push(Stream { spec, number, kind: Kind::Fed { segment, bit } });
+        Ok((inner.streams.len() - 1, inlet))
+    }
+
+    /// Adds a stream that the coprocessor reads from a recording itself; returns its place here.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub fn read(
+        &self,
+        spec: StreamSpec,
+        (file, repeat): (&str, bool),
+        ssrc: u32,
+    ) -> Result<usize, ClientError> {
+        let mut inner = lock(&self.inner);
+        let connection = inner.connection.as_mut().ok_or(ClientError::Gone)?;
+        let number = connection.read(&spec, (file, repeat), ssrc)?;
+        let kind = Kind::Read { file: file.to_owned(), repeat, ssrc };
+        inner.streams.push(Stream { spec, number, kind });
+        Ok(inner.streams.len() - 1)
+    }
+
+    /// The newest report, streams in the order in which they were added; the last one known while
+    /// the coprocessor is away.
+    #[must_use]
+    pub fn report(&self) -> LinkReport {
+        let mut inner = lock(&self.inner);
+        if let Ok(statistics) = inner.statistics() {
+            let numbers: Vec<usize> = inner.streams.iter().map(|stream| stream.number).collect();
+            let report = statistics.report(&numbers);
+            if report.streams.len() == numbers.len() {
+                inner.last = report;
+            }
+        }
+        inner.last.clone()
+    }
+
+    /// All that the coprocessor tells.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub fn statistics(&self) -> Result<Statistics, ClientError> {
+        lock(&self.inner).statistics()
+    }
+
+    /// For streams that the coprocessor reads: what is wrong with one, and whether it is over.
+    #[must_use]
+    pub fn source(&self, place: usize) -> (Option<String>, bool) {
+        let mut inner = lock(&self.inner);
+        let Some(number) = inner.streams.get(place).map(|stream| stream.number) else {
+            return (None, true);
+        };
+        let found = inner.statistics().ok().and_then(|all| {
+            let stream = all.streams.into_iter().find(|stream| stream.stream == number)?;
+            Some((stream.trouble, stream.ended))
+        });
+        found.unwrap_or((None, false))
+    }
+
+    /// Changes a stream's windows; false while the coprocessor is away, but not forgotten.
+    pub fn set_windows(&self, place: usize, windows: Windows) -> bool {
+        let windows = pairs(&windows);
+        self.turn(
+            place,
+            |spec| spec.windows.clone_from(&windows),
+            |stream| Request::Turn { stream, priority: None, windows: Some(windows.clone()) },
+        )
+    }
+
+    /// Changes a stream's priority; false while the coprocessor is away, but not forgotten.
+    pub fn set_priority(&self, place: usize, priority: i32) -> bool {
+        self.turn(
+            place,
+            |spec| spec.priority = priority,
+            |stream| Request::Turn { stream, priority: Some(priority), windows: None },
+        )
+    }
+
+    /// Changes the link's rate; false while the coprocessor is away.
+    pub fn set_rate(&self, rate: Bitrate) -> bool {
+        self.ask(Request::Rate { bps: rate.0 }).is_ok()
+    }
+
+    /// Asks for anything that bears no descriptors.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub fn ask(&self, request: Request) -> Result<Reply, ClientError> {
+        let mut inner = lock(&self.inner);
+        let connection = inner.connection.as_mut().ok_or(ClientError::Gone)?;
+        connection.ask(request, &[]).map(|(reply, _)| reply)
+    }
+
+    fn turn(
+        &self,
+        place: usize,
+        note: impl FnOnce(&mut StreamSpec),
+        request: impl FnOnce(usize) -> Request,
+    ) -> bool {
+        let number = {
+            let mut inner = lock(&self.inner);
+            let Some(stream) = inner.streams.get_mut(place) else { return false };
+            note(&mut stream.spec);
+            stream.number
+        };
+        self.ask(request(number)).is_ok()
+    }
+}
+
+impl Drop for Attachment {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(keeper) = self.keeper.take() {
+            keeper.thread().unpark();
+            // A panic there has been printed already.
+            let _ = keeper.join();
+        }
+    }
+}
+
+impl Inner {
+    fn statistics(&mut self) -> Result<Statistics, ClientError> {
+        self.connection.as_mut().ok_or(ClientError::Gone)?.statistics()
+    }
+}
+
+fn lock(inner: &Mutex<Inner>) -> MutexGuard<'_, Inner> {
+    inner.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Looks after the coprocessor.
+struct Keeper {
+    inner: Arc<Mutex<Inner>>,
+    bell: Arc<Doorbell>,
+    stop: Arc<AtomicBool>,
+    name: String,
+    socket: PathBuf,
+    program: Option<Program>,
+}
+
+impl Keeper {
+    fn run(mut self) {
+        while !self.stop.load(Ordering::Relaxed) {
+            let alive = lock(&self.inner).connection.as_ref().is_some_and(Connection::is_open);
+            if !alive && let Err(error) = self.come_back() {
+                tracing::debug!(%error, "the coprocessor is away");
+            }
+            thread::park_timeout(LOOK);
+        }
+        lock(&self.inner).connection = None;
+        if let Some(program) = &mut self.program {
+            program.end();
+        }
+    }
+
+    /// Attaches again, with the same memory.
+    fn come_back(&mut self) -> Result<(), ClientError> {
+        lock(&self.inner).connection = None;
+        if let Some(program) = &mut self.program {
+            program.start(PATIENCE)?;
+        }
+        let mut connection = Connection::open(&self.socket)?;
+        let link = connection.attach_again(&self.name, &self.bell)?;
+        let mut inner = lock(&self.inner);
+        for stream in &mut inner.streams {
+            stream.number = match &stream.kind {
+                Kind::Fed { segment, bit } => connection.resume(&stream.spec, segment, *bit)?,
+                Kind::Read { file, repeat, ssrc } => {
+                    connection.read(&stream.spec, (file, *repeat), *ssrc)?
+                }
+            };
+        }
+        tracing::warn!(link = link.name, pid = link.pid, "attached to the coprocessor again");
+        inner.link = link;
+        inner.connection = Some(connection);
+        inner.returns += 1;
+        Ok(())
+    }
+}
+
+/// What an inlet needs to know of a stream on this link.
+#[must_use]
+pub fn inlet_params(
+    spec: &StreamSpec,
+    mtu: selvedge_units::Bytes,
+    full: selvedge_node::config::WhenFull,
+    ssrc: u32,
+) -> InletParams {
+    use selvedge_host::inlet::{IPV4_UDP, IPV6_UDP};
+    let overhead = if spec.to.is_ipv6() { IPV6_UDP } else { IPV4_UDP };
+    InletParams {
+        clock: Clock::shared(),
+        full,
+        overhead,
+        payload_max: selvedge_host::engine::payload_max(mtu, overhead),
+        ssrc,
+    }
+}
+
+/// How long an answer may take.
+const ANSWER: Span = Span::from_secs(5);
+
+impl Connection {
+    /// A new doorbell.
+    fn attach(&mut self, name: &str) -> Result<(LinkSpec, Doorbell), ClientError> {
+        let (reply, fds) = self.ask(Request::Attach { name: name.to_owned() }, &[])?;
+        let link = reply.link.ok_or(ClientError::Garbled)?;
+        let [file, event] = <[_; 2]>::try_from(fds).map_err(|_| ClientError::Garbled)?;
+        Ok((link, Doorbell::open(file, event)?))
+    }
+
+    fn attach_again(&mut self, name: &str, bell: &Doorbell) -> Result<LinkSpec, ClientError> {
+        let fds = [bell.file().as_fd(), bell.event()];
+        let (reply, _) = self.ask(Request::Attach { name: name.to_owned() }, &fds)?;
+        reply.link.ok_or(ClientError::Garbled)
+    }
+
+    fn add(&mut self, spec: &StreamSpec) -> Result<(usize, usize, StreamSegment), ClientError> {
+        let (reply, fds) = self.ask(Request::Add { stream: spec.clone(), bit: None }, &[])?;
+        let [file] = <[_; 1]>::try_from(fds).map_err(|_| ClientError::Garbled)?;
+        let number = reply.stream.ok_or(ClientError::Garbled)?;
+        let bit = reply.bit.ok_or(ClientError::Garbled)?;
+        Ok((number, bit, StreamSegment::open(file)?))
+    }
+
+    fn resume(
+        &mut self,
+        spec: &StreamSpec,
+        segment: &StreamSegment,
+        bit: usize,
+    ) -> Result<usize, ClientError> {
+        let request = Request::Add { stream: spec.clone(), bit: Some(bit) };
+        let (reply, _) = self.ask(request, &[segment.file().as_fd()])?;
+        reply.stream.ok_or(ClientError::Garbled)
+    }
+
+    fn read(
+        &mut self,
+        spec: &StreamSpec,
+        (file, repeat): (&str, bool),
+        ssrc: u32,
+    ) -> Result<usize, ClientError> {
+        let (stream, file) = (spec.clone(), file.to_owned());
+        let (reply, _) = self.ask(Request::Read { stream, file, repeat, ssrc }, &[])?;
+        reply.stream.ok_or(ClientError::Garbled)
+    }
+
+    fn statistics(&mut self) -> Result<Statistics, ClientError> {
+        let (reply, fds) = self.ask(Request::Statistics {}, &[])?;
+        let [file] = <[_; 1]>::try_from(fds).map_err(|_| ClientError::Garbled)?;
+        let len = reply.bytes.filter(|&len| len <= 256 << 20).ok_or(ClientError::Garbled)?;
+        let mut text = vec![0; len];
+        std::os::unix::fs::FileExt::read_exact_at(&std::fs::File::from(file), &mut text, 0)
+            .map_err(ClientError::System)?;
+        serde_json::from_slice(&text).map_err(|_| ClientError::Garbled)
+    }
+}

@@ -1,0 +1,130 @@
+//! The table of extensions that can be loaded by name: a line here for each. Programs that embed a
+//! coprocessor add their own by [`Coprocessor::extensions`](crate::server::Coprocessor).
+
+use selvedge_host::engine::{Action, Extension, Moment, Point};
+use selvedge_stream::Kind;
+use serde_json::Value;
+
+/// An extension: its name, where its steps may stand, and what makes a step of arguments.
+#[derive(Clone, Copy)]
+pub struct Entry {
+    /// What it is called.
+    pub name: &'static str,
+    /// What it does, in a line.
+    pub about: &'static str,
+    /// Where it may stand.
+    pub points: &'static [Point],
+    /// Makes a step, or says what is wrong with the arguments and what to write.
+    pub make: fn(&Value) -> Result<Box<dyn Extension>, String>,
+}
+
+/// Those that come with the program.
+pub const TABLE: &[Entry] = &[
+    Entry {
+        name: "discard",
+        about: "discards frames of one kind as they arrive, of one stream or of all",
+        points: &[Point::Arrival],
+        make: Discard::make,
+    },
+    Entry {
+        name: "raise",
+        about: "raises a stream's priority by so much at each miss, up to a limit",
+        points: &[Point::Miss],
+        make: Raise::make,
+    },
+    Entry {
+        name: "none",
+        about: "does nothing: what a step costs at least",
+        points: &Point::ALL,
+        make: |_| Ok(Box::new(Nothing)),
+    },
+];
+
+struct Nothing;
+
+impl Extension for Nothing {
+    fn step(&mut self, _moment: &Moment<'_>) -> Action {
+        Action::Go
+    }
+}
+
+/// Traffic elimination (NI coprocessors, section 2.2.5) by kind.
+struct Discard {
+    kind: Kind,
+    stream: Option<u32>,
+}
+
+impl Discard {
+    fn make(arguments: &Value) -> Result<Box<dyn Extension>, String> {
+        const EXAMPLE: &str =
+            "write {\"kind\": \"B\"}, with \"stream\": NUMBER for one stream only";
+        let name = arguments["kind"].as_str().ok_or(EXAMPLE)?;
+        let named = |kind: &Kind| kind.name() == name;
+        let kind = Kind::ALL.into_iter().find(named).ok_or_else(|| {
+            format!("there is no such kind; use one of {}", Kind::ALL.map(Kind::name).join(", "))
+        })?;
+        let stream = match &arguments["stream"] {
+            Value::Null => None,
+            number => Some(number.as_u64().and_then(|n| u32::try_from(n).ok()).ok_or(EXAMPLE)?),
+        };
+        Ok(Box::new(Self { kind, stream }))
+    }
+}
+
+impl Extension for Discard {
+    fn step(&mut self, moment: &Moment<'_>) -> Action {
+        let Some((stream, frame)) = moment.frame else { return Action::Go };
+        let this = self.stream.is_none_or(|only| only == stream.0);
+        if this && frame.kind == self.kind { Action::Discard } else { Action::Go }
+    }
+}
+
+struct Raise {
+    by: i32,
+    most: i32,
+}
+
+impl Raise {
+    fn make(arguments: &Value) -> Result<Box<dyn Extension>, String> {
+        let number = |name: &str, default: i64| match &arguments[name] {
+            Value::Null => Some(default),
+            number => number.as_i64(),
+        };
+        let within = |number: i64| (-1000..=1000).contains(&number).then_some(number as i32);
+        match (number("by", 1).and_then(within), number("most", 1000).and_then(within)) {
+            (Some(by), Some(most)) => Ok(Box::new(Self { by, most })),
+            _ => Err("write {\"by\": 1, \"most\": 10}, each -1000 to 1000".to_owned()),
+        }
+    }
+}
+
+impl Extension for Raise {
+    fn step(&mut self, moment: &Moment<'_>) -> Action {
+        let Some((stream, _)) = moment.frame else { return Action::Go };
+        let Some(contract) = moment.link.contract(stream) else { return Action::Go };
+        let raised = contract.priority.saturating_add(self.by).min(self.most);
+        if raised == contract.priority { Action::Go } else { Action::Priority(raised) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn arguments_that_make_no_sense_say_what_to_write() {
+        let make = |name: &str, arguments: Value| {
+            let entry = TABLE.iter().find(|entry| entry.name == name).unwrap();
+            (entry.make)(&arguments).err()
+        };
+        assert_eq!(make("none", json!(null)), None);
+        assert_eq!(make("discard", json!({ "kind": "B", "stream": 3 })), None);
+        for bad in [json!(null), json!({ "kind": 1 }), json!({ "kind": "B", "stream": -1 })] {
+            assert!(make("discard", bad).unwrap().contains("write {\"kind\""));
+        }
+        assert!(make("discard", json!({ "kind": "X" })).unwrap().contains("I, P, B"));
+        assert_eq!(make("raise", json!({})), None);
+        assert!(make("raise", json!({ "by": 5000 })).unwrap().contains("-1000 to 1000"));
+    }
+}

@@ -1,0 +1,313 @@
+//! A recording that is read here, by io_uring, and fed to a stream at the pace at which it was
+//! recorded: path C of the paper (NI coprocessors, section 2.2.1), where the one that schedules is
+//! the source as well. The reads run ahead, so that the disk's time is not the frame's.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+
+use io_uring::{IoUring, opcode, types};
+use selvedge_host::clock::Clock;
+use selvedge_host::inlet::Inlet;
+use selvedge_units::{Instant, Span};
+
+use crate::recording::{Assembler, Recorded, RecordingError};
+
+/// Bytes of a read, and how many run ahead.
+const CHUNK: usize = 64 * 1024;
+const AHEAD: usize = 4;
+/// How long the reader sleeps at most before it looks whether it is to stop.
+const LOOK: Span = Span::from_millis(50);
+
+/// Why a recording can't be read.
+#[derive(Debug, thiserror::Error)]
+pub enum FeederError {
+    /// No such file, or not for us.
+    #[error("can't read \"{file}\": {why}")]
+    Open {
+        /// The file.
+        file: String,
+        /// What the kernel said.
+        why: io::Error,
+    },
+    /// Not a recording.
+    #[error("\"{file}\": {why}")]
+    Recording {
+        /// The file.
+        file: String,
+        /// What is wrong.
+        why: RecordingError,
+    },
+    /// No thread.
+    #[error("can't start a reader: {0}")]
+    Thread(#[from] io::Error),
+}
+
+/// What can be seen of a reader from other threads.
+#[derive(Debug, Default)]
+pub struct FeederState {
+    trouble: Mutex<Option<String>>,
+    ended: AtomicBool,
+}
+
+impl FeederState {
+    /// What went wrong, and whether it is over.
+    #[must_use]
+    pub fn told(&self) -> (Option<String>, bool) {
+        let trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        (trouble, self.ended.load(Ordering::Acquire))
+    }
+}
+
+/// A recording that is open and sound at its beginning.
+#[derive(Debug)]
+pub struct Opened {
+    /// Time between frames, as its beginning has them; 40 ms if it does not tell.
+    pub period: Span,
+    /// The RTP payload type of its packets.
+    pub payload_type: u8,
+    file: File,
+    name: String,
+    repeat: bool,
+    stop: Arc<AtomicBool>,
+}
+
+/// A reader at work; dropped, it stops.
+#[derive(Debug)]
+pub struct Feeder {
+    stop: Arc<AtomicBool>,
+    state: Arc<FeederState>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Feeder {
+    /// Opens a recording and looks at its beginning.
+    ///
+    /// # Errors
+    /// [`FeederError::Open`], [`FeederError::Recording`].
+    pub fn open(path: &Path, repeat: bool) -> Result<Opened, FeederError> {
+        let name = path.display().to_string();
+        let failed = |why| FeederError::Open { file: name.clone(), why };
+        let file = File::open(path).map_err(failed)?;
+        if !file.metadata().map_err(failed)?.is_file() {
+            return Err(failed(io::Error::other("not a file")));
+        }
+        let mut first = vec![0; CHUNK];
+        let read = std::os::unix::fs::FileExt::read_at(&file, &mut first, 0).map_err(failed)?;
+        let mut probe = Assembler::default();
+        let (mut times, mut payload_type) = (Vec::new(), 96);
+        let sound = probe.push(&first[..read], &mut |frame| {
+            times.push(frame.at);
+            if let Some(&[_, second, ..]) = frame.packets().next() {
+                payload_type = second & 0x7f;
+            }
+        });
+        let lasts =
+            times.last().zip(times.first()).map_or(0, |(last, first)| last.0 - first.0.min(last.0));
+        let mean = Span(lasts / (times.len() as u64).saturating_sub(1).max(1));
+        let period = if mean < Span::from_micros(100) { Span::from_millis(40) } else { mean };
+        let sound = if read == 0 { Err(RecordingError::Header) } else { sound };
+        sound.map_err(|why| FeederError::Recording { file: name.clone(), why })?;
+        Ok(Opened { period, payload_type, file, name, repeat, stop: Arc::default() })
+    }
+
+    /// What can be seen of it.
+    #[must_use]
+    pub fn state(&self) -> Arc<FeederState> {
+        Arc::clone(&self.state)
+    }
+}
+
+impl Opened {
+    /// Set when it is to stop; for the inlet, which may wait for room.
+    #[must_use]
+    pub fn stop(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.stop)
+    }
+
+    /// Starts reading into an inlet.
+    ///
+    /// # Errors
+    /// [`FeederError::Thread`].
+    pub fn start(self, inlet: Inlet) -> Result<Feeder, FeederError> {
+        let (stop, state) = (Arc::clone(&self.stop), Arc::<FeederState>::default());
+        let told = Arc::clone(&state);
+        let thread = thread::Builder::new().name("reader".into()).spawn(move || {
+            let name = self.name.clone();
+            if let Err(why) = self.run(inlet) {
+                let why = format!("\"{name}\": {why}");
+                tracing::warn!("{why}");
+                *told.trouble.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);
+            }
+            told.ended.store(true, Ordering::Release);
+        })?;
+        Ok(Feeder { stop, state, thread: Some(thread) })
+    }
+
+    fn run(self, inlet: Inlet) -> Result<(), String> {
+        let mut pace = Pace { clock: Clock::shared(), inlet, began: None, stop: self.stop };
+        loop {
+            let mut reads = Reads::new(&self.file).map_err(|error| format!("io_uring: {error}"))?;
+            let mut assembler = Assembler::default();
+            let mut frames = 0_u64;
+            while let Some(chunk) = reads.next().map_err(|error| error.to_string())? {
+                let mut ready = |frame: &Recorded| {
+                    frames += 1;
+                    pace.deliver(frame);
+                };
+                assembler.push(chunk, &mut ready).map_err(|error| error.to_string())?;
+                if pace.is_stopped() {
+                    return Ok(());
+                }
+            }
+            assembler.end(&mut |frame| pace.deliver(frame));
+            if frames == 0 {
+                return Err("it holds no frames; record a stream of Selvedge's".into());
+            }
+            if !self.repeat {
+                return Ok(());
+            }
+            pace.began = None;
+        }
+    }
+}
+
+impl Drop for Feeder {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // A panic there has been printed already.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Delivers frames when they are due.
+struct Pace {
+    clock: Clock,
+    inlet: Inlet,
+    /// When the recording's beginning was.
+    began: Option<Instant>,
+    stop: Arc<AtomicBool>,
+}
+
+impl Pace {
+    fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    fn deliver(&mut self, frame: &Recorded) {
+        let Some(offer) = frame.offer() else { return };
+        let now = self.clock.now();
+        let due = *self.began.get_or_insert(now - frame.at) + frame.at;
+        while self.clock.now() < due && !self.is_stopped() {
+            self.clock.sleep_until(due.min(self.clock.now() + LOOK));
+        }
+        if self.is_stopped() {
+            return;
+        }
+        let packets: Vec<&[u8]> = frame.packets().collect();
+        // A refused frame is counted by the inlet, and by the link as a gap.
+        let _ = self.inlet.offer(offer, &packets);
+    }
+}
+
+/// The bytes of a file in order, read by io_uring a few chunks ahead.
+struct Reads<'f> {
+    ring: IoUring,
+    file: &'f File,
+    /// Chunks under way or done, in order: their place in `chunks`, and what came.
+    order: VecDeque<(usize, Option<i32>)>,
+    chunks: Box<[Box<[u8]>]>,
+    /// Where the chunk begins that was given out last, and the next to read.
+    given: Option<usize>,
+    at: u64,
+    over: bool,
+}
+
+impl<'f> Reads<'f> {
+    fn new(file: &'f File) -> io::Result<Self> {
+        let chunks = (0..AHEAD).map(|_| vec![0; CHUNK].into_boxed_slice()).collect();
+        let ring = IoUring::new(AHEAD as u32)?;
+        let order = VecDeque::with_capacity(AHEAD);
+        let mut new = Self { ring, file, order, chunks, given: None, at: 0, over: false };
+        for chunk in 0..AHEAD {
+            new.submit(chunk)?;
+        }
+        Ok(new)
+    }
+
+    fn submit(&mut self, chunk: usize) -> io::Result<()> {
+        let buffer = &mut self.chunks[chunk];
+        let read = opcode::Read::new(
+            types::Fd(self.file.as_raw_fd()),
+            buffer.as_mut_ptr(),
+            buffer.len() as u32,
+        )
+        .offset(self.at)
+        .build()
+        .user_data(chunk as u64);
+        // SAFETY: the file is borrowed and the buffer owned as long as `self`, whose drop waits for
+        // all reads; the buffer is not touched before its read is complete.
+        unsafe { self.ring.submission().push(&read) }.map_err(io::Error::other)?;
+        self.ring.submit()?;
+        self.order.push_back((chunk, None));
+        self.at += CHUNK as u64;
+        Ok(())
+    }
+
+    /// The next bytes; `None` at the end.
+    fn next(&mut self) -> io::Result<Option<&[u8]>> {
+        if let Some(chunk) = self.given.take()
+            && !self.over
+        {
+            self.submit(chunk)?;
+        }
+        if self.over {
+            return Ok(None);
+        }
+        while matches!(self.order.front(), Some((_, None))) {
+            self.wait()?;
+        }
+        let Some((chunk, Some(got))) = self.order.pop_front() else { return Ok(None) };
+        let got = usize::try_from(got).map_err(|_| io::Error::from_raw_os_error(-got))?;
+        // A regular file gives less than was asked for at its end only.
+        self.over = got < CHUNK;
+        self.given = Some(chunk);
+        Ok((got > 0).then(|| &self.chunks[chunk][..got]))
+    }
+
+    /// Waits for a read to complete.
+    fn wait(&mut self) -> io::Result<()> {
+        match self.ring.submit_and_wait(1) {
+            Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
+            _ => {}
+        }
+        let done: Vec<_> = self.ring.completion().collect();
+        for entry in done {
+            let of = |(chunk, _): &&mut (usize, _)| *chunk as u64 == entry.user_data();
+            if let Some((_, result)) = self.order.iter_mut().find(of) {
+                *result = Some(entry.result());
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Reads<'_> {
+    fn drop(&mut self) {
+        // The kernel writes into the buffers until each read is complete.
+        while self.order.iter().any(|(_, result)| result.is_none()) {
+            if self.wait().is_err() {
+                // Nothing is known of the reads: the buffers must stay.
+                std::mem::forget(std::mem::take(&mut self.chunks));
+                return;
+            }
+        }
+    }
+}

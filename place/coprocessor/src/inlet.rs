@@ -1,0 +1,77 @@
+//! The source's end of a stream whose ring and pool are shared memory: the inlet of `place/host`,
+//! with another way down.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use selvedge_host::inlet::{Descent, Inlet, InletParams};
+use selvedge_stream::{Descriptor, Frame, PoolWriter, Producer, RegionError};
+
+use crate::segment::{Doorbell, StreamSegment};
+
+/// A ring in shared memory, and the doorbell of its producer.
+pub struct SharedDescent {
+    ring: Producer<Descriptor>,
+    bell: Arc<Doorbell>,
+    bit: usize,
+}
+
+impl SharedDescent {
+    /// The producing half of a segment's ring.
+    ///
+    /// # Errors
+    /// [`RegionError`] if the segment's header is not what it was.
+    pub fn new(
+        segment: &StreamSegment,
+        bell: Arc<Doorbell>,
+        bit: usize,
+    ) -> Result<Self, RegionError> {
+        let ring = Producer::within(&segment.region, segment.ring_at(), segment.ring())?;
+        Ok(Self { ring, bell, bit })
+    }
+
+    /// Hands over a descriptor, and calls.
+    ///
+    /// # Errors
+    /// Gives it back if the ring is full.
+    pub fn push_descriptor(&mut self, descriptor: Descriptor) -> Result<(), Descriptor> {
+        let pushed = self.ring.push(descriptor);
+        self.call();
+        pushed
+    }
+}
+
+impl Descent for SharedDescent {
+    fn free(&self) -> usize {
+        self.ring.free()
+    }
+
+    fn push(&mut self, frame: Frame) -> bool {
+        self.push_descriptor(Descriptor::of(&frame, true)).is_ok()
+    }
+
+    fn call(&self) {
+        self.bell.ring(self.bit);
+    }
+
+    /// Never: a coprocessor that has gone may be started again.
+    fn is_abandoned(&self) -> bool {
+        false
+    }
+}
+
+/// An inlet over a segment.
+///
+/// # Errors
+/// [`RegionError`] if the segment's header is not what it was.
+pub fn inlet(
+    params: &InletParams,
+    segment: &StreamSegment,
+    bell: Arc<Doorbell>,
+    bit: usize,
+    stop: Arc<AtomicBool>,
+) -> Result<Inlet, RegionError> {
+    let pool = PoolWriter::within(&segment.region, segment.pool_at(), segment.pool())?;
+    let ring = Box::new(SharedDescent::new(segment, bell, bit)?);
+    Ok(Inlet::new(params, ring, pool, stop))
+}

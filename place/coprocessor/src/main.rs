@@ -1,0 +1,145 @@
+//! `selvedge-coproc`: owns a link, and takes frames from producers in other processes.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use clap::Parser;
+use selvedge_coprocessor::realtime::{SchedClass, Wishes};
+use selvedge_coprocessor::server::{Coprocessor, Options, default_socket};
+use selvedge_node::config::LinkConfig;
+use selvedge_sched::Discipline;
+use selvedge_units::{Bitrate, Bytes, Span};
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+/// Owns a link, and takes frames from producers in other processes through shared memory.
+#[derive(Parser)]
+#[command(
+    name = "selvedge-coproc",
+    version,
+    after_help = "Exit status: 0 done, 1 failed, 2 bad usage or input.\n\
+                  Logs go to standard error; SELVEDGE_LOG=debug shows more.\n\n\
+                  Example:\n  selvedge-coproc --rate \"6 Mbit/s\" --core 1"
+)]
+struct Arguments {
+    /// The link's name
+    #[arg(long, default_value = "uplink")]
+    name: String,
+    /// Bits per second on the wire, headers of IP and UDP included
+    #[arg(long)]
+    rate: Bitrate,
+    /// The order in which streams are served
+    #[arg(long, default_value = "dwcs", value_parser = discipline)]
+    discipline: Discipline,
+    /// Do not give up early what can't be on time
+    #[arg(long)]
+    no_selection: bool,
+    /// The largest IP packet
+    #[arg(long, default_value = "1500 B")]
+    mtu: Bytes,
+    /// What may be sent at once (default: one packet)
+    #[arg(long)]
+    burst: Option<Bytes>,
+    /// The most bytes that may wait
+    #[arg(long)]
+    queue: Option<Bytes>,
+    /// Where to listen for producers
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+    /// Run on this core only
+    #[arg(long)]
+    core: Option<usize>,
+    /// fifo, deadline (2 ms of every 4 ms) or fair
+    #[arg(long, default_value = "fifo", value_parser = class)]
+    class: SchedClass,
+    /// How long to watch for frames before sleeping, or "always"
+    #[arg(long, default_value = "20 us", value_parser = watch)]
+    watch: Span,
+    /// The most memory that all streams together share
+    #[arg(long, default_value = "4 GB")]
+    memory: Bytes,
+    /// Do not lock the process's memory
+    #[arg(long)]
+    no_lock: bool,
+}
+
+fn discipline(text: &str) -> Result<Discipline, String> {
+    let all = || Discipline::ALL.map(Discipline::name).join(", ");
+    Discipline::from_name(text).ok_or_else(|| format!("use one of {}", all()))
+}
+
+fn class(text: &str) -> Result<SchedClass, String> {
+    match text {
+        "fifo" => Ok(SchedClass::Fifo),
+        "deadline" => Ok(SchedClass::Deadline { runtime: 2_000_000, period: 4_000_000 }),
+        "fair" => Ok(SchedClass::Fair),
+        _ => Err("use fifo, deadline or fair".into()),
+    }
+}
+
+fn watch(text: &str) -> Result<Span, String> {
+    match text {
+        "always" => Ok(Span(u64::MAX)),
+        _ => text.parse().map_err(|error: selvedge_units::ParseUnitError| error.to_string()),
+    }
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let filter = tracing_subscriber::EnvFilter::try_from_env("SELVEDGE_LOG")
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    let options = match options(arguments) {
+        Ok(options) => options,
+        Err(why) => {
+            eprintln!("selvedge-coproc: {why}");
+            return ExitCode::from(2);
+        }
+    };
+    match run(options) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("selvedge-coproc: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn options(arguments: Arguments) -> Result<Options, String> {
+    if arguments.rate == Bitrate(0) || arguments.rate > Bitrate::from_mbps(1_000_000) {
+        return Err(format!(
+            "--rate {} is out of range; write 1 bit/s to 1000 Gbit/s",
+            arguments.rate
+        ));
+    }
+    if !(576..=65_535).contains(&arguments.mtu.0) {
+        return Err(format!("--mtu {} is out of range; write 576 B to 65535 B", arguments.mtu));
+    }
+    let burst = arguments.burst.unwrap_or(arguments.mtu);
+    if burst < arguments.mtu || burst > Bytes(64_000_000) {
+        return Err(format!("--burst {burst} is out of range; write the mtu to 64 MB"));
+    }
+    let mut link = LinkConfig::new(&arguments.name, arguments.rate, arguments.discipline);
+    link.selection &= !arguments.no_selection;
+    link.mtu = arguments.mtu;
+    link.burst = burst;
+    link.queue =
+        arguments.queue.or_else(|| LinkConfig::default_queue(link.rate, link.mtu, link.selection));
+    let socket = arguments.socket.unwrap_or_else(|| default_socket(&link.name));
+    let (core, lock, class) = (arguments.core, !arguments.no_lock, arguments.class);
+    let (watch, memory) = (arguments.watch, arguments.memory);
+    Ok(Options { link, socket, wishes: Wishes { core, lock, class }, watch, memory })
+}
+
+fn run(options: Options) -> Result<(), String> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&stop))
+            .map_err(|error| error.to_string())?;
+    }
+    let socket = options.socket.display().to_string();
+    let coprocessor = Coprocessor::start(options).map_err(|error| error.to_string())?;
+    println!("listens at {socket}; engine: {}", coprocessor.runs());
+    coprocessor.serve(&stop).map_err(|error| error.to_string())
+}

@@ -1,0 +1,239 @@
+//! The coprocessor's end of a stream in shared memory. Whatever the producer writes, and whenever,
+//! it is read once, checked, and if it makes no sense refused and counted; nothing of it reaches
+//! another stream.
+//!
+//! A frame's slot and payload are freed when its fate is settled, not before: what waits is found
+//! again by the next coprocessor if this one dies.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use selvedge_host::engine::Outlet;
+use selvedge_stream::rtp::{STAMPED_LEN, stamps};
+use selvedge_stream::{
+    Claims, Descriptor, Frame, Lender, PACKET_HEADER_LEN, PacketCursor, PayloadSpan, Refusal,
+    Refusals, RegionError,
+};
+use selvedge_units::{Bytes, Instant};
+
+use crate::segment::{Doorbell, StreamSegment};
+
+/// Refused descriptors that are looked at before the other streams have their turn.
+const TURN: u32 = 64;
+
+/// How many descriptors of a stream were refused, by reason; read by anyone.
+#[derive(Debug, Default)]
+pub struct RefusalCounters([AtomicU64; Refusal::COUNT]);
+
+impl RefusalCounters {
+    fn count(&self, why: Refusal) {
+        self.0[why as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The counts now.
+    #[must_use]
+    pub fn read(&self) -> Refusals {
+        Refusals(std::array::from_fn(|n| self.0[n].load(Ordering::Relaxed)))
+    }
+}
+
+/// A frame, or a refused descriptor, whose slot is not free yet.
+#[derive(Debug)]
+struct Lent {
+    /// `None`: no payload was claimed.
+    span: Option<PayloadSpan>,
+    stamped: bool,
+    done: bool,
+}
+
+/// What a link takes of a stream's packets.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// The largest packet, headers of IP and UDP not included.
+    pub packet: u16,
+    /// Bytes of those headers.
+    pub overhead: u64,
+}
+
+/// The coprocessor's end of a stream.
+#[derive(Debug)]
+pub struct SharedOutlet {
+    ring: Lender<Descriptor>,
+    pool: Claims,
+    lent: VecDeque<Lent>,
+    limits: Limits,
+    refused: Arc<RefusalCounters>,
+    /// The ring's counter made no sense when it was last looked at.
+    broken: bool,
+    pub(crate) bell: Arc<Doorbell>,
+    /// Its bit in the doorbell.
+    pub(crate) bit: usize,
+}
+
+impl SharedOutlet {
+    /// The end of a stream whose segment is new, or of one that another coprocessor had.
+    ///
+    /// # Errors
+    /// [`RegionError`] if the counters of one that is not new make no sense.
+    pub fn new(
+        segment: &StreamSegment,
+        fresh: bool,
+        limits: Limits,
+        (bell, bit): (Arc<Doorbell>, usize),
+    ) -> Result<Self, RegionError> {
+        let region = &segment.region;
+        let (ring_at, pool_at) = (segment.ring_at(), segment.pool_at());
+        let (ring, pool) = if fresh {
+            let ring = Lender::create(region, ring_at, segment.ring())?;
+            (ring, Claims::create(region, pool_at, segment.pool())?)
+        } else {
+            let ring = Lender::resume(region, ring_at, segment.ring())?;
+            (ring, Claims::resume(region, pool_at, segment.pool())?)
+        };
+        let lent = VecDeque::with_capacity(segment.ring() as usize);
+        let refused = Arc::default();
+        Ok(Self { ring, pool, lent, limits, refused, broken: false, bell, bit })
+    }
+
+    /// The counts of what is refused.
+    #[must_use]
+    pub fn refused(&self) -> Arc<RefusalCounters> {
+        Arc::clone(&self.refused)
+    }
+
+    /// The frame of a descriptor that is our own copy, with its size as its packets have it.
+    fn accept(&mut self, descriptor: &Descriptor, now: Instant) -> Result<Frame, Refusal> {
+        let checked = descriptor.frame(now);
+        let span = descriptor.span();
+        // Claimed even if the rest is wrong, so that its room comes back.
+        let claimed = self.pool.claim(span);
+        let stamped = descriptor.flags & Descriptor::STAMPED != 0;
+        self.lent.push_back(Lent { span: claimed.then_some(span), stamped, done: false });
+        let frame = checked?;
+        if !claimed {
+            return Err(Refusal::Span);
+        }
+        let mut cursor = PacketCursor::default();
+        let mut size = Bytes(0);
+        for _ in 0..frame.packets {
+            let (_, len) = self.next_packet(span, &mut cursor).ok_or(Refusal::Packets)?;
+            let least = if stamped { STAMPED_LEN } else { 1 };
+            if len < least || len > usize::from(self.limits.packet) {
+                return Err(Refusal::PacketSize);
+            }
+            size += Bytes(len as u64 + self.limits.overhead);
+        }
+        if cursor.offset() != span.len as usize {
+            return Err(Refusal::Packets);
+        }
+        Ok(Frame { size, ..frame })
+    }
+
+    /// The packet behind the cursor: its place and length, which lie in the payload.
+    fn next_packet(&self, span: PayloadSpan, cursor: &mut PacketCursor) -> Option<(usize, usize)> {
+        let mut header = [0; PACKET_HEADER_LEN];
+        if !self.pool.read(span, cursor.offset(), &mut header) {
+            return None;
+        }
+        let len = u16::from_le_bytes(header);
+        let at = cursor.offset() + PACKET_HEADER_LEN;
+        if at + usize::from(len) > span.len as usize {
+            return None;
+        }
+        cursor.pass(len);
+        Some((at, usize::from(len)))
+    }
+
+    /// Frees the slots and the payloads of the oldest that are done.
+    fn free(&mut self) {
+        let mut count = 0;
+        while let Some(Lent { span, done: true, .. }) = self.lent.front() {
+            if let Some(span) = span {
+                self.pool.free(*span);
+            }
+            self.lent.pop_front();
+            count += 1;
+        }
+        if count > 0 {
+            self.ring.free(count);
+        }
+    }
+}
+
+impl Outlet for SharedOutlet {
+    fn pop(&mut self, now: Instant) -> Option<Frame> {
+        for _ in 0..TURN {
+            let descriptor = match self.ring.lend() {
+                Ok(descriptor) => {
+                    self.broken = false;
+                    descriptor?
+                }
+                Err(_) => {
+                    self.broken = true;
+                    self.refused.count(Refusal::Ring);
+                    return None;
+                }
+            };
+            match self.accept(&descriptor, now) {
+                Ok(frame) => return Some(frame),
+                Err(why) => {
+                    self.refused.count(why);
+                    if let Some(last) = self.lent.back_mut() {
+                        last.done = true;
+                    }
+                    self.free();
+                }
+            }
+        }
+        None
+    }
+
+    fn is_empty(&mut self) -> bool {
+        // A counter that made no sense is looked at again when its producer calls.
+        self.broken || self.ring.is_empty()
+    }
+
+    fn packet(&self, payload: PayloadSpan, cursor: &mut PacketCursor) -> Option<(usize, usize)> {
+        // The length is read again, and may be another by now: then another packet is sent, of
+        // this stream, no longer than the link takes.
+        let (at, len) = self.next_packet(payload, cursor)?;
+        (1..=usize::from(self.limits.packet)).contains(&len).then_some((at, len))
+    }
+
+    fn stamp(
+        &mut self,
+        payload: PayloadSpan,
+        (at, len): (usize, usize),
+        deadline: Instant,
+        now: Instant,
+    ) {
+        let of = |lent: &&Lent| lent.span == Some(payload);
+        if len >= STAMPED_LEN && self.lent.iter().find(of).is_some_and(|lent| lent.stamped) {
+            for (offset, bytes) in stamps(deadline, now) {
+                self.pool.write(payload, at + offset, &bytes);
+            }
+        }
+    }
+
+    fn bytes(&self, payload: PayloadSpan, (at, len): (usize, usize)) -> &[u8] {
+        match self.pool.locate(payload, at, len) {
+            // SAFETY: so many bytes lie there as long as `self`, and they are initialised. The
+            // producer may change them meanwhile: they are read by the kernel only, which takes
+            // its copy of whatever they are; this process passes their address on.
+            Some(bytes) => unsafe { &*bytes },
+            None => &[],
+        }
+    }
+
+    fn settled(&mut self, frame: &Frame) {
+        if frame.payload.len == 0 {
+            return;
+        }
+        let of = |lent: &&mut Lent| lent.span == Some(frame.payload) && !lent.done;
+        if let Some(lent) = self.lent.iter_mut().find(of) {
+            lent.done = true;
+            self.free();
+        }
+    }
+}

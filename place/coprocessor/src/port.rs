@@ -1,0 +1,193 @@
+//! Where the coprocessor's engine learns that frames came, and where it sleeps: every producer has
+//! a doorbell, and while both are awake neither makes a system call.
+
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use rustix::event::epoll;
+use rustix::io::Errno;
+use selvedge_host::clock::{Clock, exact_timers, timespec};
+use selvedge_host::engine::Port;
+use selvedge_host::wake::{CallState, Sleeper, Woken};
+use selvedge_units::{Instant, Span};
+
+use crate::outlet::SharedOutlet;
+use crate::segment::{BELL_STREAMS, Doorbell};
+
+/// A producer's doorbell, and whose its bits are.
+struct Bell {
+    doorbell: Arc<Doorbell>,
+    /// The stream's number on the link, by its bit.
+    numbers: Vec<Option<usize>>,
+    /// Streams that use it; one that is leaving may have lost its bit to another.
+    streams: Vec<usize>,
+}
+
+/// The engine's view of all producers.
+pub struct SharedPort {
+    clock: Clock,
+    /// What the control thread calls.
+    own: Sleeper,
+    epoll: OwnedFd,
+    bells: Vec<Bell>,
+    /// Watched instead of sleeping: before an instant, and after the last frame.
+    before: Span,
+    after: Span,
+}
+
+impl SharedPort {
+    /// A port without producers. It watches the clock for `before` ahead of an instant, and the
+    /// doorbells for `after` before it sleeps ([`Span`] of `u64::MAX`: it never sleeps).
+    ///
+    /// # Errors
+    /// If no more file descriptors may be opened.
+    pub fn new(clock: Clock, own: Sleeper, before: Span, after: Span) -> std::io::Result<Self> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
+        epoll::add(&epoll, own.event(), epoll::EventData::new_u64(0), flags)?;
+        Ok(Self { clock, own, epoll, bells: Vec::new(), before, after })
+    }
+
+    fn states(&self) -> impl Iterator<Item = &CallState> {
+        let bells = self.bells.iter().map(|bell| bell.doorbell.state());
+        std::iter::once(self.own.state()).chain(bells)
+    }
+
+    /// Everyone is told that it is awake; whether anyone had called.
+    fn rise(&self) -> bool {
+        self.states().fold(false, |called, state| state.take() | called)
+    }
+
+    /// Whether nobody has called since it lay down.
+    fn is_quiet(&self) -> bool {
+        self.states().all(CallState::is_asleep)
+    }
+
+    /// Whether a producer has set a bit that was not taken.
+    fn has_bits(&self) -> bool {
+        self.bells.iter().any(|bell| {
+            let words = bell.numbers.len().div_ceil(64);
+            (0..words).any(|word| bell.doorbell.bits(word).load(Ordering::Relaxed) != 0)
+        })
+    }
+
+    /// Sleeps until called, or until `at`.
+    fn sleep(&self, at: Instant) {
+        while self.is_quiet() {
+            let left = at.since(self.clock.now());
+            if left == Span::ZERO {
+                return;
+            }
+            let timeout = timespec(left.0);
+            let mut events = [const { MaybeUninit::<epoll::Event>::uninit() }; 16];
+            let timeout = (at != Instant::MAX).then_some(&timeout);
+            // Edges: an event that is older than this sleep ends it at most once.
+            match epoll::wait(&self.epoll, &mut events[..], timeout) {
+                Ok(_) | Err(Errno::INTR) => {}
+                // An early return is allowed, but no busy loop.
+                Err(_) => {
+                    self.clock.sleep_until(at.min(self.clock.now() + Span::from_millis(1)));
+                    return;
+                }
+            }
+        }
+    }
+}
+
+impl Port for SharedPort {
+    type Outlet = SharedOutlet;
+
+    fn ready(&mut self, look: &mut dyn FnMut(usize)) {
+        for bell in &self.bells {
+            for word in 0..bell.numbers.len().div_ceil(64) {
+                let shared = bell.doorbell.bits(word);
+                if shared.load(Ordering::Relaxed) == 0 {
+                    continue;
+                }
+                let mut bits = shared.swap(0, Ordering::Acquire);
+                while bits != 0 {
+                    let bit = word * 64 + bits.trailing_zeros() as usize;
+                    // A bit that is nobody's says nothing.
+                    if let Some(number) = bell.numbers.get(bit).copied().flatten() {
+                        look(number);
+                    }
+                    bits &= bits - 1;
+                }
+            }
+        }
+    }
+
+    fn wait_until(&mut self, at: Instant) -> Woken {
+        exact_timers();
+        if self.after > Span::ZERO {
+            let until = at.min(self.clock.now() + self.after);
+            loop {
+                if self.has_bits() || !self.own.state().is_awake() {
+                    self.rise();
+                    return Woken::Called;
+                }
+                if self.clock.now() >= until {
+                    break;
+                }
+                std::hint::spin_loop();
+            }
+            if until == at {
+                return Woken::Due;
+            }
+        }
+        // Some may have called since the engine looked: nobody sleeps then.
+        let lain = self.states().all(CallState::lie_down);
+        if !lain {
+            self.rise();
+            return Woken::Called;
+        }
+        self.sleep(at - self.before);
+        while self.is_quiet() && self.clock.now() < at {
+            std::hint::spin_loop();
+        }
+        if self.rise() { Woken::Called } else { Woken::Due }
+    }
+
+    fn attached(&mut self, number: usize, outlet: &mut SharedOutlet) {
+        let same = |bell: &Bell| Arc::ptr_eq(&bell.doorbell, &outlet.bell);
+        let at = self.bells.iter().position(same).unwrap_or_else(|| {
+            let doorbell = Arc::clone(&outlet.bell);
+            let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
+            // One that can't be watched is looked at whenever the engine is awake for others.
+            if let Err(error) =
+                epoll::add(&self.epoll, doorbell.event(), epoll::EventData::new_u64(0), flags)
+            {
+                tracing::warn!(%error, "a producer's event can't be watched");
+            }
+            self.bells.push(Bell { doorbell, numbers: Vec::new(), streams: Vec::new() });
+            self.bells.len() - 1
+        });
+        let bell = &mut self.bells[at];
+        let bit = outlet.bit.min(BELL_STREAMS - 1);
+        if bell.numbers.len() <= bit {
+            bell.numbers.resize(bit + 1, None);
+        }
+        bell.numbers[bit] = Some(number);
+        bell.streams.push(number);
+    }
+
+    fn detached(&mut self, number: usize) {
+        for bell in &mut self.bells {
+            if let Some(slot) = bell.numbers.iter_mut().find(|slot| **slot == Some(number)) {
+                *slot = None;
+            }
+            bell.streams.retain(|stream| *stream != number);
+        }
+        let epoll = &self.epoll;
+        self.bells.retain(|bell| {
+            if bell.streams.is_empty() {
+                // Its producer may hold the event open; nobody here waits for it any more.
+                let _ = epoll::delete(epoll, bell.doorbell.event());
+                bell.doorbell.state().take();
+            }
+            !bell.streams.is_empty()
+        });
+    }
+}

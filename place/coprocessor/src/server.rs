@@ -1,0 +1,254 @@
+//! The coprocessor: an engine on a thread of its own, and the control socket that adds and removes
+//! streams while it runs. Nothing that is asked here is done on the engine's thread but the
+//! smallest part of it.
+
+mod producer;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use selvedge_host::clock::{Clock, timespec};
+use selvedge_host::engine::{Engine, EngineError, spin};
+use selvedge_host::report::LinkReport;
+use selvedge_host::wake::sleeper;
+use selvedge_node::config::LinkConfig;
+use selvedge_units::{Bytes, Span};
+
+use crate::extensions::{Entry, TABLE};
+use crate::message::{LinkSpec, PROTOCOL, Reply};
+use crate::outlet::SharedOutlet;
+use crate::port::SharedPort;
+use crate::realtime::{self, Granted, Wishes};
+use crate::socket;
+
+pub(crate) use producer::{Known, Producer};
+
+/// The most producers at once.
+pub const PRODUCERS_MAX: usize = 256;
+/// How often the control thread looks whether it is to stop.
+const LOOK: Span = Span::from_millis(200);
+/// How long what a dead producer left may take to be sent.
+const DRAIN: Span = Span::from_secs(5);
+
+/// How a coprocessor is set up.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The link that it owns.
+    pub link: LinkConfig,
+    /// Where it listens.
+    pub socket: PathBuf,
+    /// What its engine's thread is to have.
+    pub wishes: Wishes,
+    /// How long it watches the doorbells before it sleeps; `u64::MAX` ns: it never sleeps.
+    pub watch: Span,
+    /// The most memory that all streams together share with it.
+    pub memory: Bytes,
+}
+
+/// What [`Options::memory`] is where nothing is said.
+pub const MEMORY: Bytes = Bytes(4_000_000_000);
+
+/// Why a coprocessor can't run.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// It can't listen.
+    #[error("can't listen at \"{at}\": {why}; give another path, or stop who listens there")]
+    Listen {
+        /// The path.
+        at: String,
+        /// What the kernel said.
+        why: io::Error,
+    },
+    /// No engine.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    /// No event.
+    #[error("can't make an event: {0}")]
+    System(#[from] io::Error),
+}
+
+/// A coprocessor that listens and whose engine runs.
+pub struct Coprocessor {
+    /// What can be loaded; more may be added before it runs.
+    pub extensions: Vec<Entry>,
+    pub(crate) engine: Engine<SharedOutlet>,
+    pub(crate) clock: Clock,
+    pub(crate) options: Options,
+    pub(crate) granted: Granted,
+    /// By number; more than the engine has, until somebody asks.
+    pub(crate) streams: BTreeMap<usize, Known>,
+    listener: OwnedFd,
+    pub(crate) over: bool,
+}
+
+impl Coprocessor {
+    /// Starts the engine and listens.
+    ///
+    /// # Errors
+    /// [`StartError`].
+    pub fn start(options: Options) -> Result<Self, StartError> {
+        let failed = |why| StartError::Listen { at: options.socket.display().to_string(), why };
+        let listener = socket::listen_at(&options.socket).map_err(failed)?;
+        let clock = Clock::shared();
+        let before = spin(options.link.rate);
+        let (own, waker) = sleeper(clock, before)?;
+        let port = SharedPort::new(clock, own, before, options.watch)?;
+        let wishes = options.wishes;
+        let (tell, told) = mpsc::channel();
+        let engine = Engine::launch(clock, &options.link, port, waker, move || {
+            // Whoever waits for it has not gone: it waits just below.
+            let _ = tell.send(realtime::ask(wishes));
+        })?;
+        let granted = told.recv().map_err(|_| io::Error::other("the engine's thread ended"))?;
+        for refused in &granted.refused {
+            tracing::warn!("running without {refused}");
+        }
+        tracing::info!(link = options.link.name, runs = %granted, "coprocessor runs");
+        let extensions = TABLE.to_vec();
+        Ok(Self {
+            extensions,
+            engine,
+            clock,
+            options,
+            granted,
+            streams: BTreeMap::new(),
+            listener,
+            over: false,
+        })
+    }
+
+    /// How the engine's thread runs, in words.
+    #[must_use]
+    pub fn runs(&self) -> String {
+        self.granted.to_string()
+    }
+
+    /// Serves producers until told to stop. What waits stays in the producers' memory.
+    ///
+    /// # Errors
+    /// If the control socket fails.
+    pub fn serve(mut self, stop: &AtomicBool) -> io::Result<()> {
+        let mut producers: Vec<Producer> = Vec::new();
+        while !stop.load(Ordering::Relaxed) && !self.over {
+            let listens = producers.len() < PRODUCERS_MAX;
+            let mut fds: Vec<PollFd<'_>> = producers
+                .iter()
+                .map(|p| PollFd::from_borrowed_fd(p.socket(), PollFlags::IN))
+                .collect();
+            if listens {
+                fds.push(PollFd::from_borrowed_fd(self.listener.as_fd(), PollFlags::IN));
+            }
+            match poll(&mut fds, Some(&timespec(LOOK.0))) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+            let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
+            drop(fds);
+            if listens
+                && ready.last() == Some(&true)
+                && let Some(socket) = socket::accept(&self.listener)?
+            {
+                producers.push(Producer::new(socket));
+            }
+            let mut kept = Vec::with_capacity(producers.len());
+            for (mut producer, ready) in producers.into_iter().zip(ready.into_iter().chain([false]))
+            {
+                if !ready || producer.serve(&mut self) {
+                    kept.push(producer);
+                } else {
+                    producer.leave(&self);
+                }
+            }
+            producers = kept;
+        }
+        // The engine first: nothing is taken out of the rings any more.
+        let Self { engine, options, .. } = self;
+        drop(engine);
+        drop(producers);
+        // Another may listen there by now, or somebody may have taken it away.
+        let _ = std::fs::remove_file(&options.socket);
+        Ok(())
+    }
+
+    /// Forgets streams that have left; gives the engine's newest report.
+    pub(crate) fn forget_gone(&mut self) -> LinkReport {
+        let report = self.engine.report();
+        self.streams.retain(|number, _| report.streams.iter().any(|seen| seen.number == *number));
+        report
+    }
+
+    pub(crate) fn link(&self) -> LinkSpec {
+        let link = &self.options.link;
+        LinkSpec {
+            name: link.name.clone(),
+            discipline: link.discipline.name().to_owned(),
+            rate_bps: self.engine.report().rate.0,
+            mtu: link.mtu.0,
+            runs: self.runs(),
+            pid: std::process::id(),
+        }
+    }
+}
+
+impl Reply {
+    pub(crate) fn done() -> Self {
+        Self { v: PROTOCOL, ok: true, ..Self::default() }
+    }
+
+    pub(crate) fn refused(why: impl ToString) -> Self {
+        Self { v: PROTOCOL, error: Some(why.to_string()), ..Self::default() }
+    }
+}
+
+/// Runs a coprocessor on threads of this process, for tests and measurements; dropped, it stops.
+pub struct Local {
+    stop: Arc<AtomicBool>,
+    thread: Option<std::thread::JoinHandle<io::Result<()>>>,
+}
+
+impl Local {
+    /// Starts it.
+    ///
+    /// # Errors
+    /// [`StartError`].
+    pub fn start(options: Options) -> Result<Self, StartError> {
+        let coprocessor = Coprocessor::start(options)?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let flag = Arc::clone(&stop);
+        let thread = std::thread::Builder::new()
+            .name("coprocessor".into())
+            .spawn(move || coprocessor.serve(&flag))?;
+        Ok(Self { stop, thread: Some(thread) })
+    }
+}
+
+impl Drop for Local {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // A failure has been told to its producers, whose connections ended.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The socket of a link's coprocessor where none is named: in the user's runtime folder, or in a
+/// folder of this user's own among the temporary files.
+#[must_use]
+pub fn default_socket(link: &str) -> PathBuf {
+    let folder = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|p| p.is_absolute());
+    let folder = folder.filter(|p| p.is_dir()).unwrap_or_else(std::env::temp_dir);
+    folder.join(format!("selvedge-{}-{link}.sock", rustix::process::getuid().as_raw()))
+}
+
+/// Whether a coprocessor listens at this path.
+#[must_use]
+pub fn listens(path: &Path) -> bool {
+    socket::connect_to(path).is_ok()
+}

@@ -1,0 +1,362 @@
+//! One producer: its connection, its doorbell, its streams. When its connection ends, however that
+//! came about, what it left in its rings is sent and its streams are removed.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::fs::{MemfdFlags, memfd_create};
+use selvedge_host::engine::{NewStream, Point, payload_max};
+use selvedge_host::inlet::{IPV4_UDP, IPV6_UDP, InletParams};
+use selvedge_node::config::WhenFull;
+use selvedge_units::{Bitrate, Bytes, Span};
+
+use super::{Coprocessor, DRAIN};
+use crate::feeder::{Feeder, FeederState};
+use crate::message::{
+    self, Envelope, NAME_MAX, PROTOCOL, Reply, Request, Statistics, StreamSpec, StreamStatistics,
+};
+use crate::outlet::{Limits, RefusalCounters, SharedOutlet};
+use crate::segment::{BELL_STREAMS, Doorbell, StreamSegment};
+use crate::socket::{self, Received};
+
+/// A stream of a producer.
+struct Stream {
+    number: usize,
+    /// The coprocessor reads its frames itself.
+    feeder: Option<Feeder>,
+}
+
+/// What is known of a stream beside what the engine knows.
+pub(crate) struct Known {
+    spec: StreamSpec,
+    producer: String,
+    refused: Arc<RefusalCounters>,
+    feeder: Option<Arc<FeederState>>,
+}
+
+/// A connection to the control socket.
+pub(crate) struct Producer {
+    socket: OwnedFd,
+    name: String,
+    bell: Option<Arc<Doorbell>>,
+    /// By bit of the doorbell.
+    streams: Vec<Option<Stream>>,
+}
+
+type Answer = Result<(Reply, Vec<OwnedFd>), String>;
+
+fn done() -> Answer {
+    Ok((Reply::done(), Vec::new()))
+}
+
+impl Producer {
+    pub(crate) fn new(socket: OwnedFd) -> Self {
+        Self { socket, name: String::new(), bell: None, streams: Vec::new() }
+    }
+
+    pub(crate) fn socket(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    /// Answers one message; false when the producer is gone.
+    pub(crate) fn serve(&mut self, coprocessor: &mut Coprocessor) -> bool {
+        let (reply, fds) = match socket::receive(&self.socket) {
+            Ok(Received::Nothing) => return true,
+            Ok(Received::End) | Err(_) => return false,
+            Ok(Received::TooLong) => (
+                Reply::refused("the message is longer than 16 kB or bears more than 2 descriptors"),
+                Vec::new(),
+            ),
+            Ok(Received::Message(bytes, fds)) => self
+                .answer(coprocessor, &bytes, fds)
+                .unwrap_or_else(|why| (Reply::refused(why), Vec::new())),
+        };
+        let text = serde_json::to_vec(&reply).expect("replies are plain");
+        let borrowed: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
+        // Who does not read its answers is gone as well.
+        socket::send(&self.socket, &text, &borrowed).is_ok()
+    }
+
+    fn answer(&mut self, coprocessor: &mut Coprocessor, bytes: &[u8], fds: Vec<OwnedFd>) -> Answer {
+        let value: serde_json::Value =
+            serde_json::from_slice(bytes).map_err(|error| format!("not JSON: {error}"))?;
+        if value["v"] != PROTOCOL {
+            return Err(format!(
+                "protocol version {} is not {PROTOCOL}; use a producer of the same release",
+                value["v"]
+            ));
+        }
+        let Envelope { request, .. } =
+            serde_json::from_value(value).map_err(|error| format!("not a request: {error}"))?;
+        match request {
+            Request::Attach { name } => self.attach(coprocessor, name, fds),
+            Request::Add { stream, bit } => self.add(coprocessor, stream, bit, fds),
+            Request::Read { stream, file, repeat, ssrc } => {
+                self.read(coprocessor, stream, (&file, repeat), ssrc)
+            }
+            Request::Remove { stream, within_ns } => {
+                let at = self.find(stream)?;
+                self.streams[at] = None;
+                coprocessor.engine.detach(stream, Span(within_ns).min(DRAIN));
+                done()
+            }
+            Request::Turn { stream, priority, windows } => {
+                self.find(stream)?;
+                if let Some(priority) = priority {
+                    if !(-1000..=1000).contains(&priority) {
+                        return Err(format!("priority is {priority}; write -1000 to 1000"));
+                    }
+                    coprocessor.engine.set_priority(stream, priority);
+                }
+                if let Some(windows) = windows {
+                    let windows = message::windows(&windows).map_err(|error| error.to_string())?;
+                    coprocessor.engine.set_windows(stream, windows);
+                }
+                done()
+            }
+            Request::Rate { bps } => {
+                if bps == 0 || bps > 1_000_000_000_000 {
+                    return Err(format!("the rate is {bps}; write 1 to 1000000000000 bit/s"));
+                }
+                coprocessor.engine.set_rate(Bitrate(bps));
+                done()
+            }
+            Request::Statistics {} => statistics(coprocessor),
+            Request::Load { name, extension, point, arguments } => {
+                load(coprocessor, &name, &extension, &point, &arguments)
+            }
+            Request::Unload { name } => {
+                if coprocessor.engine.unload(&name) {
+                    done()
+                } else {
+                    Err(format!("no step is named {name:?}"))
+                }
+            }
+            Request::Shutdown {} => {
+                coprocessor.over = true;
+                done()
+            }
+        }
+    }
+
+    fn attach(&mut self, coprocessor: &Coprocessor, name: String, fds: Vec<OwnedFd>) -> Answer {
+        if self.bell.is_some() {
+            return Err("attached already; use a second connection for a second producer".into());
+        }
+        if name.is_empty() || name.len() > NAME_MAX {
+            return Err(format!("the name has {} bytes; write 1 to {NAME_MAX}", name.len()));
+        }
+        let fails = |error: crate::segment::SegmentError| error.to_string();
+        let (bell, back) = match <[OwnedFd; 2]>::try_from(fds) {
+            Ok([file, event]) => (Doorbell::open(file, event).map_err(fails)?, Vec::new()),
+            Err(none) if none.is_empty() => {
+                let bell = Doorbell::create().map_err(fails)?;
+                let copies = [bell.file().as_fd(), bell.event()].map(|fd| fd.try_clone_to_owned());
+                let copies: Result<Vec<_>, _> = copies.into_iter().collect();
+                (bell, copies.map_err(|error| error.to_string())?)
+            }
+            Err(_) => return Err("a doorbell is two descriptors: its memory and its event".into()),
+        };
+        self.bell = Some(Arc::new(bell));
+        self.name = name;
+        Ok((Reply { link: Some(coprocessor.link()), ..Reply::done() }, back))
+    }
+
+    /// The bit that is asked for, or the lowest that is nobody's.
+    fn free_bit(&self, wanted: Option<usize>) -> Result<usize, String> {
+        if let Some(bit) = wanted
+            && self.streams.get(bit).is_some_and(Option::is_some)
+        {
+            return Err(format!("bit {bit} is another stream's; leave it out or remove that one"));
+        }
+        let lowest = self.streams.iter().position(Option::is_none).unwrap_or(self.streams.len());
+        let bit = wanted.unwrap_or(lowest);
+        if bit < BELL_STREAMS {
+            Ok(bit)
+        } else {
+            Err(format!("{BELL_STREAMS} streams already; use a second connection for more"))
+        }
+    }
+
+    fn bell(&self) -> Result<&Arc<Doorbell>, String> {
+        self.bell.as_ref().ok_or_else(|| "not attached; send attach first".to_owned())
+    }
+
+    fn add(
+        &mut self,
+        coprocessor: &mut Coprocessor,
+        spec: StreamSpec,
+        bit: Option<usize>,
+        fds: Vec<OwnedFd>,
+    ) -> Answer {
+        let bell = Arc::clone(self.bell()?);
+        spec.contract().map_err(|error| error.to_string())?;
+        let bit = self.free_bit(bit)?;
+        let mut fds = fds.into_iter();
+        let (segment, fresh) = match fds.next() {
+            Some(file) => (StreamSegment::open(file).map_err(|error| error.to_string())?, false),
+            None => (new_segment(coprocessor, &spec)?, true),
+        };
+        let file = segment.file().try_clone().map_err(|error| error.to_string())?;
+        let stream = self.attach_stream(coprocessor, spec, &segment, fresh, (bell, bit))?;
+        let reply = Reply { stream: Some(stream.number), bit: Some(bit), ..Reply::done() };
+        self.keep(stream, bit);
+        Ok((reply, if fresh { vec![file] } else { Vec::new() }))
+    }
+
+    fn read(
+        &mut self,
+        coprocessor: &mut Coprocessor,
+        spec: StreamSpec,
+        (file, repeat): (&str, bool),
+        ssrc: u32,
+    ) -> Answer {
+        let bell = Arc::clone(self.bell()?);
+        spec.contract().map_err(|error| error.to_string())?;
+        let bit = self.free_bit(None)?;
+        let recording = Feeder::open(file.as_ref(), repeat).map_err(|error| error.to_string())?;
+        let segment = new_segment(coprocessor, &spec)?;
+        let params = InletParams {
+            clock: coprocessor.clock,
+            full: WhenFull::Block,
+            overhead: overhead(&spec),
+            payload_max: payload_max(coprocessor.options.link.mtu, overhead(&spec)),
+            ssrc,
+        };
+        let place = (Arc::clone(&bell), bit);
+        let mut stream = self.attach_stream(coprocessor, spec, &segment, true, place)?;
+        let feeder = crate::inlet::inlet(&params, &segment, bell, bit, recording.stop())
+            .map_err(|error| error.to_string())
+            .and_then(|inlet| recording.start(inlet).map_err(|error| error.to_string()));
+        match feeder {
+            Ok(feeder) => {
+                if let Some(known) = coprocessor.streams.get_mut(&stream.number) {
+                    known.feeder = Some(feeder.state());
+                }
+                stream.feeder = Some(feeder);
+            }
+            Err(why) => {
+                coprocessor.engine.detach(stream.number, Span::ZERO);
+                return Err(why);
+            }
+        }
+        let reply = Reply { stream: Some(stream.number), bit: Some(bit), ..Reply::done() };
+        self.keep(stream, bit);
+        Ok((reply, Vec::new()))
+    }
+
+    /// Gives the engine one more stream.
+    fn attach_stream(
+        &self,
+        coprocessor: &mut Coprocessor,
+        spec: StreamSpec,
+        segment: &StreamSegment,
+        fresh: bool,
+        place: (Arc<Doorbell>, usize),
+    ) -> Result<Stream, String> {
+        let contract = spec.contract().map_err(|error| error.to_string())?;
+        let overhead = overhead(&spec);
+        let most = coprocessor.options.link.mtu.0.saturating_sub(overhead);
+        let limits = Limits { packet: u16::try_from(most).unwrap_or(u16::MAX), overhead };
+        let outlet =
+            SharedOutlet::new(segment, fresh, limits, place).map_err(|error| error.to_string())?;
+        let refused = outlet.refused();
+        let new = NewStream { contract, to: spec.to, ring: segment.ring(), outlet };
+        let number = coprocessor.engine.attach(new).ok_or("the engine has stopped")?;
+        tracing::info!(stream = spec.name, number, to = %spec.to, "stream added");
+        let producer = self.name.clone();
+        coprocessor.streams.insert(number, Known { spec, producer, refused, feeder: None });
+        Ok(Stream { number, feeder: None })
+    }
+
+    fn keep(&mut self, stream: Stream, bit: usize) {
+        if self.streams.len() <= bit {
+            self.streams.resize_with(bit + 1, || None);
+        }
+        self.streams[bit] = Some(stream);
+    }
+
+    /// The place of a stream of this producer's.
+    fn find(&self, number: usize) -> Result<usize, String> {
+        let this = |stream: &Option<Stream>| stream.as_ref().is_some_and(|s| s.number == number);
+        let none = || format!("stream {number} is none of this producer's");
+        self.streams.iter().position(this).ok_or_else(none)
+    }
+
+    /// The producer is gone: what it left is sent, then its streams go.
+    pub(crate) fn leave(self, coprocessor: &Coprocessor) {
+        tracing::info!(producer = self.name, "producer left");
+        for stream in self.streams.into_iter().flatten() {
+            drop(stream.feeder);
+            coprocessor.engine.detach(stream.number, DRAIN);
+        }
+    }
+}
+
+fn overhead(spec: &StreamSpec) -> u64 {
+    if spec.to.is_ipv6() { IPV6_UDP } else { IPV4_UDP }
+}
+
+/// A segment for a stream that is sound, as far as memory goes.
+fn new_segment(coprocessor: &mut Coprocessor, spec: &StreamSpec) -> Result<StreamSegment, String> {
+    coprocessor.forget_gone();
+    let held: u64 = coprocessor.streams.values().map(|known| known.spec.memory()).sum();
+    let most = coprocessor.options.memory;
+    if held + spec.memory() > most.0 {
+        return Err(format!(
+            "{} of memory are shared, with this stream it would be more than {most}; remove \
+             streams, take smaller pools, or start the coprocessor with a larger --memory",
+            Bytes(held)
+        ));
+    }
+    StreamSegment::create("selvedge stream", spec.ring, Bytes(spec.pool))
+        .map_err(|error| error.to_string())
+}
+
+fn load(
+    coprocessor: &Coprocessor,
+    name: &str,
+    extension: &str,
+    point: &str,
+    arguments: &serde_json::Value,
+) -> Answer {
+    if name.is_empty() || name.len() > NAME_MAX {
+        return Err(format!("the name has {} bytes; write 1 to {NAME_MAX}", name.len()));
+    }
+    let table = &coprocessor.extensions;
+    let entry = table.iter().find(|entry| entry.name == extension).ok_or_else(|| {
+        let names: Vec<_> = table.iter().map(|entry| entry.name).collect();
+        format!("there is no extension {extension:?}; there are {}", names.join(", "))
+    })?;
+    let place = Point::from_name(point).filter(|point| entry.points.contains(point));
+    let place = place.ok_or_else(|| {
+        let names: Vec<_> = entry.points.iter().map(|point| point.name()).collect();
+        format!("{extension} can't stand at {point:?}; use {}", names.join(", "))
+    })?;
+    let step = (entry.make)(arguments)?;
+    if coprocessor.engine.load(name, place, step) {
+        done()
+    } else {
+        Err("32 steps are loaded already; unload one".into())
+    }
+}
+
+/// What can be seen, of all producers' streams.
+fn statistics(coprocessor: &mut Coprocessor) -> Answer {
+    let report = coprocessor.forget_gone();
+    let streams = report.streams.iter().filter_map(|seen| {
+        let known = coprocessor.streams.get(&seen.number)?;
+        let told = StreamStatistics::of(seen, &known.spec, &known.producer, known.refused.read());
+        let (trouble, ended) = known.feeder.as_ref().map(|f| f.told()).unwrap_or_default();
+        Some(StreamStatistics { trouble, ended, ..told })
+    });
+    let streams: Vec<_> = streams.collect();
+    let statistics = Statistics::of(&report, streams, &coprocessor.runs());
+    let text = serde_json::to_vec(&statistics).map_err(|error| error.to_string())?;
+    let fails = |error: std::io::Error| format!("no memory for the answer: {error}");
+    let file = memfd_create("selvedge statistics", MemfdFlags::CLOEXEC)
+        .map_err(|error| fails(error.into()))?;
+    let mut file = std::fs::File::from(file);
+    std::io::Write::write_all(&mut file, &text).map_err(fails)?;
+    Ok((Reply { bytes: Some(text.len()), ..Reply::done() }, vec![file.into()]))
+}

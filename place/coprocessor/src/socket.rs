@@ -1,0 +1,154 @@
+//! The control socket: whole messages over a Unix socket, with file descriptors beside them.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
+    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+    accept_with, bind, connect, listen, recvmsg, sendmsg, socket_with,
+};
+use selvedge_host::clock::{Clock, timespec};
+use selvedge_units::Span;
+
+use crate::message::MESSAGE_MAX;
+
+/// Descriptors that a message may bear; more are closed, and the message refused.
+pub const DESCRIPTORS_MAX: usize = 2;
+
+fn open() -> io::Result<OwnedFd> {
+    Ok(socket_with(
+        AddressFamily::UNIX,
+        SocketType::SEQPACKET,
+        SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
+        None,
+    )?)
+}
+
+/// Listens at a path that only this user can reach. What is left of one that has died is taken
+/// away; one that answers is left alone.
+///
+/// # Errors
+/// `AddrInUse` if somebody listens there, or whatever the kernel says.
+pub fn listen_at(path: &Path) -> io::Result<OwnedFd> {
+    let address = SocketAddrUnix::new(path)?;
+    let socket = open()?;
+    match bind(&socket, &address) {
+        Err(Errno::ADDRINUSE) => {
+            if connect_to(path).is_ok() {
+                return Err(Errno::ADDRINUSE.into());
+            }
+            let kind = std::fs::symlink_metadata(path)?.file_type();
+            if !std::os::unix::fs::FileTypeExt::is_socket(&kind) {
+                return Err(io::Error::other("there is a file that is no socket"));
+            }
+            std::fs::remove_file(path)?;
+            bind(&socket, &address)?;
+        }
+        done => done?,
+    }
+    // Before it listens, so that nobody else gets in first.
+    rustix::fs::chmod(path, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR)?;
+    listen(&socket, 16)?;
+    Ok(socket)
+}
+
+/// Takes the next producer; `None` if there is none now.
+///
+/// # Errors
+/// Whatever the kernel says.
+pub fn accept(listener: &OwnedFd) -> io::Result<Option<OwnedFd>> {
+    match accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+        Ok(socket) => Ok(Some(socket)),
+        Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Connects to a coprocessor.
+///
+/// # Errors
+/// Whatever the kernel says.
+pub fn connect_to(path: &Path) -> io::Result<OwnedFd> {
+    let socket = open()?;
+    connect(&socket, &SocketAddrUnix::new(path)?)?;
+    Ok(socket)
+}
+
+/// Sends one message; `WouldBlock` if the other side reads nothing.
+///
+/// # Errors
+/// Whatever the kernel says.
+pub fn send(socket: &OwnedFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(fds)) {
+        return Err(io::Error::other("too many descriptors for one message"));
+    }
+    sendmsg(socket, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL)?;
+    Ok(())
+}
+
+/// What came.
+#[derive(Debug)]
+pub enum Received {
+    /// A message and its descriptors.
+    Message(Vec<u8>, Vec<OwnedFd>),
+    /// A message that was cut, or bore too many descriptors.
+    TooLong,
+    /// Nothing yet.
+    Nothing,
+    /// The other side is gone.
+    End,
+}
+
+/// Takes one message, up to `most` bytes long.
+///
+/// # Errors
+/// Whatever the kernel says.
+pub fn receive(socket: &OwnedFd) -> io::Result<Received> {
+    let mut bytes = vec![0; MESSAGE_MAX];
+    // One more than may be, so that too many are seen.
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX + 1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let flags = RecvFlags::CMSG_CLOEXEC;
+    let got = match recvmsg(socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, flags) {
+        Ok(got) => got,
+        Err(Errno::AGAIN | Errno::INTR) => return Ok(Received::Nothing),
+        Err(Errno::CONNRESET) => return Ok(Received::End),
+        Err(error) => return Err(error.into()),
+    };
+    let mut fds = Vec::new();
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(rights) = message {
+            fds.extend(rights);
+        }
+    }
+    if got.bytes == 0 && fds.is_empty() {
+        return Ok(Received::End);
+    }
+    let cut = got.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC);
+    if cut || fds.len() > DESCRIPTORS_MAX {
+        return Ok(Received::TooLong);
+    }
+    bytes.truncate(got.bytes);
+    Ok(Received::Message(bytes, fds))
+}
+
+/// Waits until there is something to receive, for so long at most.
+pub fn wait_readable(socket: &OwnedFd, patience: Span) -> bool {
+    let clock = Clock::shared();
+    let until = clock.now() + patience;
+    loop {
+        let mut fds = [PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::IN)];
+        match poll(&mut fds, Some(&timespec(until.since(clock.now()).0))) {
+            Ok(ready) => return ready > 0,
+            Err(Errno::INTR) => {}
+            Err(_) => return false,
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! Frames from producers through shared memory to the wire, streams that come and go, extensions,
+//! recordings.
+
+mod support;
+
+use std::fs;
+
+use selvedge_coprocessor::client::{Attachment, ClientError};
+use selvedge_coprocessor::message::Request;
+use selvedge_host::receive::PacketTap;
+use selvedge_host::record::RtpDump;
+use selvedge_stream::{DropReason, Kind, Window, Windows};
+use selvedge_units::{Bitrate, Instant};
+use serde_json::json;
+
+use support::{add, coprocessor, numbers, offer, receive_until, receiver, spec, until};
+
+const AMPLE: Bitrate = Bitrate::from_mbps(100);
+
+#[test]
+fn frames_cross_in_order_and_are_counted() {
+    let (_coprocessor, socket) = coprocessor(AMPLE);
+    let attachment = Attachment::new("test", socket, None).unwrap();
+    let (receiver, to) = receiver();
+    let (place, mut inlet) = add(&attachment, "lecture", to);
+    let mut next = 0;
+    for number in 0..500 {
+        while offer(&mut inlet, Kind::Still, number, 900).is_err() {
+            std::thread::yield_now();
+        }
+        receive_until(&receiver, |bytes| {
+            let (got, _) = numbers(bytes);
+            assert_eq!(got, next);
+            next += 1;
+            true
+        });
+    }
+    until("all are counted", || attachment.report().streams[place].totals.sent == 500);
+    let report = attachment.report();
+    assert_eq!((report.name.as_str(), report.discipline), ("test", "dwcs"));
+    let stream = &report.streams[place];
+    assert_eq!((stream.totals.on_time, stream.counters.violations), (500, 0));
+    assert_eq!(stream.recent.queueing.count(), stream.recent.frames);
+    let statistics = attachment.statistics().unwrap();
+    assert_eq!(statistics.streams[0].producer, "test");
+    assert!(statistics.streams[0].refused.is_empty(), "{statistics:?}");
+    assert!(statistics.runs.contains("fair class"), "{}", statistics.runs);
+}
+
+#[test]
+fn streams_come_and_go_while_others_run() {
+    let (_coprocessor, socket) = coprocessor(AMPLE);
+    let attachment = Attachment::new("stays", socket.clone(), None).unwrap();
+    let (receiver, to) = receiver();
+    let (_, mut stays) = add(&attachment, "stays", to);
+    for number in 0..20 {
+        let (other_receiver, other_to) = support::receiver();
+        let other = Attachment::new("goes", socket.clone(), None).unwrap();
+        let (_, mut goes) = add(&other, "goes", other_to);
+        for n in 0..5 {
+            offer(&mut goes, Kind::Still, n, 10).unwrap();
+        }
+        // It goes with frames in its ring: they are sent all the same.
+        drop(other);
+        let mut came = 0;
+        receive_until(&other_receiver, |_| {
+            came += 1;
+            came == 5
+        });
+        offer(&mut stays, Kind::Still, number, 10).unwrap();
+        receive_until(&receiver, |bytes| numbers(bytes).0 == number);
+        until("it is gone", || attachment.statistics().unwrap().streams.len() == 1);
+    }
+    assert_eq!(attachment.report().streams[0].totals.sent, 20);
+}
+
+#[test]
+fn knobs_turn_from_outside() {
+    let (_coprocessor, socket) = coprocessor(AMPLE);
+    let attachment = Attachment::new("test", socket, None).unwrap();
+    let (_receiver, to) = receiver();
+    let (place, _inlet) = add(&attachment, "lecture", to);
+    assert!(attachment.set_priority(place, -7));
+    assert!(attachment.set_windows(place, Windows::Whole(Window { lose: 2, of: 9 })));
+    assert!(attachment.set_rate(Bitrate::from_mbps(3)));
+    until("the report says so", || {
+        let report = attachment.report();
+        let contract = &report.streams[place].contract;
+        report.rate == Bitrate::from_mbps(3)
+            && contract.priority == -7
+            && contract.windows == Windows::Whole(Window { lose: 2, of: 9 })
+    });
+    for bad in [
+        Request::Turn { stream: 0, priority: Some(5000), windows: None },
+        Request::Turn { stream: 0, priority: None, windows: Some(vec![(3, 2)]) },
+        Request::Turn { stream: 99, priority: Some(1), windows: None },
+        Request::Rate { bps: 0 },
+    ] {
+        let error = attachment.ask(bad.clone()).unwrap_err();
+        assert!(matches!(error, ClientError::Refused(_)), "{bad:?}: {error}");
+    }
+}
+
+#[test]
+fn extensions_are_loaded_shown_and_removed_while_frames_flow() {
+    let (_coprocessor, socket) = coprocessor(AMPLE);
+    let attachment = Attachment::new("test", socket, None).unwrap();
+    let (receiver, to) = receiver();
+    let (place, mut inlet) = add(&attachment, "lecture", to);
+    let load = |name: &str, extension: &str, point: &str, arguments| {
+        attachment.ask(Request::Load {
+            name: name.into(),
+            extension: extension.into(),
+            point: point.into(),
+            arguments,
+        })
+    };
+    load("no stills", "discard", "arrival", json!({ "kind": "still" })).unwrap();
+    load("before", "none", "choice", json!(null)).unwrap();
+    load("after", "none", "dispatch", json!(null)).unwrap();
+    for (extension, point, words) in [
+        ("discard", "miss", "can't stand at"),
+        ("absent", "arrival", "there is no extension"),
+        ("discard", "arrival", "write {"),
+    ] {
+        let error = load("bad", extension, point, json!(null)).unwrap_err().to_string();
+        assert!(error.contains(words), "{error}");
+    }
+    for number in 0..10 {
+        offer(&mut inlet, Kind::Still, number, 10).unwrap();
+        offer(&mut inlet, Kind::Data, 1000 + number, 10).unwrap();
+        receive_until(&receiver, |bytes| numbers(bytes).0 == 1000 + number);
+    }
+    until("the cost is shown", || {
+        let shown = attachment.statistics().unwrap().extensions;
+        let calls = |name: &str| shown.iter().find(|e| e.name == name).map_or(0, |e| e.calls);
+        calls("no stills") == 20 && calls("after") == 10 && calls("before") >= 10
+    });
+    let shown = attachment.statistics().unwrap().extensions;
+    assert_eq!(shown[0].discarded, 10, "{shown:?}");
+    assert!(shown.iter().all(|e| e.longest_ns > 0 && e.mean_ns <= e.longest_ns as f64));
+    attachment.ask(Request::Unload { name: "no stills".into() }).unwrap();
+    assert!(attachment.ask(Request::Unload { name: "no stills".into() }).is_err());
+    offer(&mut inlet, Kind::Still, 77, 10).unwrap();
+    receive_until(&receiver, |bytes| numbers(bytes).0 == 77);
+    let totals = attachment.report().streams[place].totals.clone();
+    assert_eq!(totals.dropped[DropReason::Full as usize], 10, "{totals:?}");
+}
+
+/// A recording of so many frames of two packets, a millisecond apart, made by the recorder itself.
+fn recording(path: &std::path::Path, frames: u32) {
+    use selvedge_stream::rtp::{FrameTag, Header, packet_len, write_packet};
+    let at = "127.0.0.1:5004".parse().unwrap();
+    let mut dump =
+        RtpDump::new(Vec::new(), 0, at, Instant(0), std::time::SystemTime::UNIX_EPOCH).unwrap();
+    for seq in 0..frames {
+        for (first, last) in [(true, false), (false, true)] {
+            let tag = FrameTag {
+                seq,
+                kind: if seq % 50 == 0 { Kind::Intra } else { Kind::Predicted },
+                referenced: true,
+                first,
+                last,
+                refs: selvedge_stream::References { near: 1, far: 0 },
+                left_ms: 0,
+                deadline_ms: 0,
+            };
+            let header = Header {
+                marker: last,
+                payload_type: 96,
+                sequence: 2 * seq as u16 + u16::from(last),
+                timestamp: seq * 90,
+                ssrc: 3,
+            };
+            let mut packet = vec![0; packet_len(300)];
+            let mut payload = [0; 300];
+            payload[..4].copy_from_slice(&seq.to_be_bytes());
+            write_packet(&mut packet, header, tag, &payload);
+            dump.packet(0, Instant(u64::from(seq) * 1_000_000), &packet);
+        }
+    }
+    fs::write(path, dump.finish().unwrap()).unwrap();
+}
+
+#[test]
+fn the_coprocessor_reads_a_recording_itself() {
+    let file = std::env::temp_dir().join(format!("selvedge-{}.rtpdump", std::process::id()));
+    recording(&file, 700);
+    let (_coprocessor, socket) = coprocessor(AMPLE);
+    let attachment = Attachment::new("test", socket, None).unwrap();
+    let (receiver, to) = receiver();
+    let path = file.to_str().unwrap();
+    let place = attachment.read(spec("recorded", to), (path, false), 9).unwrap();
+    let mut next = (0, false);
+    receive_until(&receiver, |bytes| {
+        let (number, seq) = numbers(bytes);
+        assert_eq!((number, seq), (next.0, next.0));
+        next = if next.1 { (next.0 + 1, false) } else { (next.0, true) };
+        next.0 == 700
+    });
+    until("it has ended", || attachment.source(place) == (None, true));
+    until("all are counted", || attachment.report().streams[place].totals.sent == 700);
+    for (bytes, words) in [(&b"MPEG"[..], "not an rtpdump file"), (b"", "not an rtpdump file")] {
+        fs::write(&file, bytes).unwrap();
+        let error = attachment.read(spec("bad", to), (path, false), 9).unwrap_err().to_string();
+        assert!(error.contains(words), "{error}");
+    }
+    fs::remove_file(&file).unwrap();
+    let error = attachment.read(spec("none", to), (path, false), 9).unwrap_err().to_string();
+    assert!(error.contains("No such file"), "{error}");
+}

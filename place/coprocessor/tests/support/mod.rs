@@ -1,0 +1,109 @@
+//! What the tests of the placement share: a coprocessor in this process, a receiver, frames.
+#![allow(dead_code, reason = "each test uses a part")]
+
+use std::net::{SocketAddr, UdpSocket};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use selvedge_coprocessor::client::{Attachment, inlet_params};
+use selvedge_coprocessor::message::StreamSpec;
+use selvedge_coprocessor::realtime::{SchedClass, Wishes};
+use selvedge_coprocessor::server::{Local, Options};
+use selvedge_host::inlet::{Inlet, Offer};
+use selvedge_node::config::{LinkConfig, WhenFull};
+use selvedge_sched::Discipline;
+use selvedge_stream::rtp::Packet;
+use selvedge_stream::{Contract, DropReason, Kind, Window};
+use selvedge_units::{Bitrate, Bytes, Span};
+
+pub(crate) const SOON: Duration = Duration::from_secs(60);
+
+/// A path that no other test uses.
+pub(crate) fn socket() -> PathBuf {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let n = NEXT.fetch_add(1, Ordering::Relaxed);
+    std::env::temp_dir().join(format!("selvedge-test-{}-{n}.sock", std::process::id()))
+}
+
+pub(crate) fn link(rate: Bitrate) -> LinkConfig {
+    LinkConfig::new("test", rate, Discipline::Dwcs)
+}
+
+/// How a test's coprocessor is set up.
+pub(crate) fn options(rate: Bitrate, socket: PathBuf) -> Options {
+    let wishes = Wishes { core: None, lock: false, class: SchedClass::Fair };
+    let (watch, memory) = (Span::from_micros(20), Bytes(50_000_000));
+    Options { link: link(rate), socket, wishes, watch, memory }
+}
+
+/// A coprocessor on threads of this process.
+pub(crate) fn coprocessor(rate: Bitrate) -> (Local, PathBuf) {
+    let socket = socket();
+    (Local::start(options(rate, socket.clone())).unwrap(), socket)
+}
+
+pub(crate) fn receiver() -> (UdpSocket, SocketAddr) {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+    let to = socket.local_addr().unwrap();
+    (socket, to)
+}
+
+/// Due in five minutes: nothing is late, however slow the machine.
+pub(crate) fn spec(name: &str, to: SocketAddr) -> StreamSpec {
+    let window = Window { lose: 1, of: 5 };
+    let contract = Contract {
+        delay: Some(Span::from_secs(300)),
+        ..Contract::new(Span::from_millis(20), window)
+    };
+    StreamSpec::new(name, &contract, to, 128, Bytes(200_000))
+}
+
+pub(crate) fn add(attachment: &Attachment, name: &str, to: SocketAddr) -> (usize, Inlet) {
+    let spec = spec(name, to);
+    let params = inlet_params(&spec, Bytes(1500), WhenFull::Drop, 7);
+    attachment.add(spec, &params).unwrap()
+}
+
+/// Offers a frame of one packet whose payload is its number and so many bytes more.
+pub(crate) fn offer(
+    inlet: &mut Inlet,
+    kind: Kind,
+    number: u32,
+    more: usize,
+) -> Result<u32, DropReason> {
+    let mut packet = vec![0; 12 + 4 + more];
+    packet[..2].copy_from_slice(&[0x80, 0x80 | 96]);
+    packet[12..16].copy_from_slice(&number.to_be_bytes());
+    let offer = Offer { kind, referenced: false, closes: true, timestamp: 0 };
+    inlet.offer(offer, &[&packet])
+}
+
+/// The number in a packet's payload, and that of its frame.
+pub(crate) fn numbers(bytes: &[u8]) -> (u32, u32) {
+    let packet = Packet::parse(bytes).unwrap();
+    let number = u32::from_be_bytes(packet.payload[..4].try_into().unwrap());
+    (number, packet.tag.unwrap().seq)
+}
+
+/// Receives until `done` says so.
+pub(crate) fn receive_until(socket: &UdpSocket, mut done: impl FnMut(&[u8]) -> bool) {
+    let end = Instant::now() + SOON;
+    let mut buffer = [0; 2000];
+    loop {
+        match socket.recv(&mut buffer) {
+            Ok(len) if done(&buffer[..len]) => return,
+            _ => assert!(Instant::now() < end, "waited for a packet for a minute"),
+        }
+    }
+}
+
+/// Waits for a condition.
+pub(crate) fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let end = Instant::now() + SOON;
+    while !done() {
+        assert!(Instant::now() < end, "waited a minute: {what}");
+        std::thread::park_timeout(Duration::from_millis(5));
+    }
+}

@@ -1,0 +1,69 @@
+//! Every trace of `vectors/`, and generated ones, through shared memory: the same lines as inline.
+
+use std::path::Path;
+
+use selvedge_coprocessor::unit_slot::UnitSlots;
+use selvedge_sched::replay::{Replay, Trace};
+use selvedge_sched::trace::Printer;
+use selvedge_sched::trace::generate::{self, Wanted};
+
+fn through_shared_memory(trace: &Trace) -> String {
+    let mut out = Vec::new();
+    let printer = Printer::new(trace);
+    let mut slots = UnitSlots::new(trace).expect("memory to share");
+    slots.run(|event| printer.event(&mut out, event).expect("memory takes all"));
+    printer.totals(&mut out, slots.totals()).expect("memory takes all");
+    assert_eq!(slots.refused(), 0);
+    String::from_utf8(out).expect("JSON is text")
+}
+
+/// The first line that differs, so that a failure can be read.
+fn same(name: &str, ours: &str, expected: &str) {
+    for (n, (ours, expected)) in ours.lines().zip(expected.lines()).enumerate() {
+        assert_eq!(ours, expected, "{name}, line {}", n + 1);
+    }
+    assert_eq!(ours.lines().count(), expected.lines().count(), "{name}");
+}
+
+#[test]
+fn all_vectors_decide_alike() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../vectors");
+    let mut count = 0;
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_none_or(|ext| ext != "json") {
+            continue;
+        }
+        let name = path.display().to_string();
+        let text = std::fs::read_to_string(&path).unwrap();
+        let expected = std::fs::read_to_string(path.with_extension("jsonl")).unwrap();
+        let trace = Trace::parse(&text, &name).unwrap();
+        same(&name, &through_shared_memory(&trace), &expected);
+        count += 1;
+    }
+    assert!(count >= 100, "only {count} vectors were found");
+}
+
+#[test]
+fn generated_traces_decide_alike() {
+    let (mut misses, mut drops, mut late) = (0, 0, 0);
+    for seed in 1000..1200 {
+        let streams = Some(1 + seed as u32 % 32);
+        let trace = generate::trace(&Wanted { streams, ..Wanted::of(seed) });
+        let name = format!("seed {seed}");
+        let mut expected = Vec::new();
+        let printer = Printer::new(&trace);
+        let mut replay = Replay::new(&trace);
+        for event in &mut replay {
+            printer.event(&mut expected, &event).unwrap();
+        }
+        let totals = replay.totals().map(|(_, counters, window)| (counters, window));
+        printer.totals(&mut expected, totals).unwrap();
+        let expected = String::from_utf8(expected).unwrap();
+        same(&name, &through_shared_memory(&trace), &expected);
+        misses += expected.matches("\"miss\"").count();
+        drops += expected.matches("\"drop\"").count();
+        late += expected.matches("\"late\": true").count();
+    }
+    assert!(misses > 500 && drops > 500 && late > 100, "{misses}, {drops}, {late}");
+}
