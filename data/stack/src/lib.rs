@@ -9,7 +9,12 @@
 
 pub mod assign;
 pub mod auto;
+pub mod compose;
 pub mod contract;
 pub mod elements;
+pub mod fault;
 pub mod load;
+pub mod message;
 pub mod model;
+pub mod module;
+pub mod stack;
