@@ -1,0 +1,204 @@
+//! The manager on connections that change their behaviour.
+
+use selvedge_units::{Bytes, Instant, Span};
+
+use super::{Detail, Event, Manager, Meta, Monitor, Observed, Policed, Policer, Violation};
+use crate::assign::{Goal, Phase};
+use crate::contract::{Contract, Promise, Quality, Traffic};
+use crate::elements::Elements;
+use crate::model::{Cost, Machine, Overheads, Stream, StreamId};
+
+fn us(n: u64) -> Span {
+    Span(n * 1_000)
+}
+
+fn at_ms(n: u64) -> Instant {
+    Instant(n * 1_000_000)
+}
+
+/// A stream of one module, 100 us a message and 100 us a kilobyte.
+fn stream(every: u64, bytes: u64, delay: u64) -> Stream {
+    let traffic = Traffic::steady(us(every), Bytes(bytes));
+    let quality = Quality { delay: us(delay), loss_burst: 0, promise: Promise::Wanted };
+    let cost = Cost { null: us(100), kilobyte: us(100), kilobyte_remote: us(100), critical: us(0) };
+    Stream::new(Contract { traffic, quality }, vec![cost])
+}
+
+fn manager(elements: usize, meta: Meta) -> Manager {
+    Manager::new(Machine::whole(elements, Overheads::default()), meta, Instant::ZERO)
+}
+
+/// What a stream looks like that sends a message of this size each `every` microseconds.
+fn seen(meta: &Meta, every: u64, bytes: u64, latency: u64) -> Observed {
+    let messages = meta.sampling.0 / us(every).0;
+    Observed {
+        messages,
+        bytes: Bytes(bytes * messages),
+        largest: Bytes(bytes),
+        closest: Some(us(every)),
+        left: messages,
+        latency: us(latency),
+        latency_max: us(latency),
+    }
+}
+
+/// Looks until the given millisecond and returns the events with the times of their looks.
+fn watch(
+    manager: &mut Manager,
+    until: u64,
+    mut observed: impl FnMut(StreamId) -> Observed,
+) -> Vec<(Instant, Event)> {
+    let mut all = Vec::new();
+    while manager.next_look() <= at_ms(until) {
+        let (now, mut events) = (manager.next_look(), Vec::new());
+        manager.look(now, &mut observed, &mut events);
+        all.extend(events.into_iter().map(|event| (now, event)));
+    }
+    all
+}
+
+#[test]
+fn it_reacts_within_activation_delay_and_a_sampling_period() {
+    for (sampling, activation) in [(100, 500), (50, 120), (10, 0), (100, 1000)] {
+        let meta = Meta {
+            sampling: Span::from_millis(sampling),
+            activation: Span::from_millis(activation),
+            ..Meta::default()
+        };
+        let mut manager = manager(2, meta);
+        let (a, _) = manager.open(stream(1000, 1024, 1000)).unwrap();
+        assert_eq!(watch(&mut manager, 1000, |_| seen(&meta, 1000, 1024, 200)), []);
+        // From here on it sends four times as often; one element no longer does.
+        let onset = manager.next_look() - meta.sampling;
+        let events = watch(&mut manager, 4000, |_| seen(&meta, 250, 2048, 200));
+        let moved = events.iter().find(|(_, event)| matches!(event, Event::Reassigned { .. }));
+        let (at, event) = moved.expect("it is spread");
+        assert!(at.since(onset) <= meta.activation + meta.sampling, "{at:?} after {onset:?}");
+        assert_eq!(
+            *event,
+            Event::Reassigned { stream: a, phase: Phase::PartlyParallel, moved: vec![a] }
+        );
+        assert_eq!(manager.streams()[a.0].elements(), Elements::first(2));
+    }
+}
+
+#[test]
+fn a_short_excess_is_let_be() {
+    let meta = Meta::default();
+    let mut manager = manager(2, meta);
+    let _ = manager.open(stream(1000, 1024, 1000)).unwrap();
+    let mut looks = 0;
+    let events = watch(&mut manager, 3000, |_| {
+        looks += 1;
+        // Four bad periods, then a good one, over and over.
+        if looks % 5 == 0 { seen(&meta, 1000, 1024, 100) } else { seen(&meta, 500, 4096, 100) }
+    });
+    assert!(events.iter().all(|(_, event)| matches!(event, Event::Violated { .. })), "{events:?}");
+    assert_eq!(events.len(), 6, "told once in each excess");
+}
+
+#[test]
+fn what_fits_nowhere_is_policed_until_it_behaves() {
+    let meta = Meta::default();
+    let mut manager = manager(1, meta);
+    let (a, _) = manager.open(stream(1000, 1024, 1000)).unwrap();
+    let events = watch(&mut manager, 1000, |_| seen(&meta, 100, 1024, 100));
+    assert!(matches!(events[0].1, Event::Violated { what: Violation::Rate { .. }, .. }));
+    assert!(matches!(events[1].1, Event::Policed { stream, .. } if stream == a));
+    assert_eq!(events.len(), 2);
+    assert_eq!(manager.admit(a, at_ms(2000), Bytes(100)), Ok(()));
+    assert_eq!(manager.admit(a, at_ms(2000), Bytes(100)), Err(Policed::TooSoon(at_ms(2001))));
+    assert!(manager.granted(a).unwrap().policed);
+    let events = watch(&mut manager, 3000, |_| seen(&meta, 1000, 1024, 100));
+    assert_eq!(
+        events.iter().map(|(_, event)| event).collect::<Vec<_>>(),
+        [&Event::Released { stream: a }]
+    );
+    assert_eq!(manager.admit(a, at_ms(3000), Bytes(1 << 19)), Ok(()));
+}
+
+#[test]
+fn a_closed_stream_leaves_to_those_that_got_less() {
+    let meta = Meta::default();
+    let mut manager = manager(2, meta);
+    let (a, _) = manager.open(stream(1000, 1024, 10_000)).unwrap();
+    let (b, _) = manager.open(stream(1000, 1024, 10_000)).unwrap();
+    let (c, third) = manager.open(stream(1000, 1024, 250)).unwrap();
+    assert!(!third.guarantee.delay_kept, "it waits for a's 200 us");
+    let mut events = Vec::new();
+    manager.close(b, &mut events);
+    let moved = Event::Reassigned { stream: c, phase: Phase::Pipelined, moved: vec![c] };
+    assert_eq!(events, [moved]);
+    assert!(manager.granted(c).unwrap().guarantee.delay_kept);
+    assert_eq!(manager.granted(b), None);
+    let _ = a;
+    // The place is free for the next.
+    assert_eq!(manager.open(stream(1000, 1024, 10_000)).unwrap().0, b);
+}
+
+#[test]
+fn requirements_are_renegotiated_or_kept() {
+    let mut manager = manager(1, Meta::default());
+    let (a, _) = manager.open(stream(1000, 1024, 1000)).unwrap();
+    let before = manager.streams()[0].contract;
+    let mut events = Vec::new();
+    let more = Contract { traffic: Traffic::steady(us(190), Bytes(1024)), ..before };
+    let refusal = manager.renegotiate(a, more, &mut events).unwrap_err();
+    assert!(refusal.to_string().starts_with("PE.0 would need 105.3 %"), "{refusal}");
+    assert_eq!(manager.streams()[0].contract, before);
+    let less = Contract { traffic: Traffic::steady(us(250), Bytes(1024)), ..before };
+    assert_eq!(manager.renegotiate(a, less, &mut events).unwrap().departures, us(200));
+    assert!(
+        manager
+            .renegotiate(StreamId(7), less, &mut events)
+            .unwrap_err()
+            .to_string()
+            .contains("stream 7")
+    );
+}
+
+#[test]
+fn meta_control_changes_while_it_runs() {
+    let slow = Meta { activation: Span::from_secs(100), ..Meta::default() };
+    let mut manager = manager(2, slow);
+    let (a, _) = manager.open(stream(1000, 1024, 1000)).unwrap();
+    let events = watch(&mut manager, 2000, |_| seen(&slow, 250, 2048, 100));
+    assert_eq!(events.len(), 1, "only told");
+    let fast = Meta { activation: Span::ZERO, goal: Goal::Bandwidth, ..slow };
+    manager.set(fast);
+    let events = watch(&mut manager, 2100, |_| seen(&fast, 250, 2048, 100));
+    assert!(matches!(events[..], [(_, Event::Reassigned { stream, .. })] if stream == a));
+}
+
+#[test]
+fn the_policer_lets_a_burst_pass_and_no_more() {
+    let traffic = Traffic { interval: us(3000), ..Traffic::steady(us(1000), Bytes(100)) };
+    let mut policer = Policer::new(traffic);
+    let passed = (0..10).filter(|_| policer.admit(at_ms(50), Bytes(100)).is_ok()).count();
+    assert_eq!(passed, 3);
+    let long =
+        (0..10_000).filter(|n| policer.admit(Instant(60_000_000 + n * 100_000), Bytes(1)).is_ok());
+    assert_eq!(long.count(), 1000 + 2);
+    let large = policer.admit(at_ms(9000), Bytes(101)).unwrap_err();
+    assert!(large.to_string().starts_with("a message of 101 B, the contract allows 100 B"));
+}
+
+#[test]
+fn a_monitor_counts_what_passes() {
+    let monitor = Monitor::default();
+    for (at, size) in [(1, 10), (4, 30), (5, 20)] {
+        monitor.arrived(at_ms(at), Bytes(size));
+        monitor.left(us(size));
+    }
+    let taken = monitor.take();
+    assert_eq!((taken.messages, taken.bytes, taken.largest), (3, Bytes(60), Bytes(30)));
+    assert_eq!(
+        (taken.closest, taken.latency, taken.latency_max),
+        (Some(Span::from_millis(1)), us(20), us(30))
+    );
+    assert_eq!(monitor.take(), Observed::default());
+    monitor.watch(Detail::Traffic);
+    monitor.arrived(at_ms(6), Bytes(1));
+    monitor.left(us(1));
+    assert_eq!((monitor.take().left, monitor.take().messages), (0, 0));
+}

@@ -1,0 +1,244 @@
+//! Stacks as a line of text: `ui | encrypt(chacha20) | reliable | frag(1400) | net`.
+//!
+//! Modules from the application down to the network, with a stroke between. Both hosts must use
+//! the same line; it is part of what they agree on when they connect.
+
+mod parse;
+#[cfg(test)]
+mod tests;
+
+use core::fmt;
+use core::str::FromStr;
+
+use selvedge_units::Bytes;
+
+use crate::contract::MESSAGE_MAX;
+use crate::module::{
+    Checksum, Cipher, Compress, Encrypt, FRAGMENT_MIN, Fec, Frag, Keys, Module, Net, Reliable, Ui,
+    Unreliable,
+};
+use crate::module::{NET_PAYLOAD_MAX, overhead};
+
+/// A module in the line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Step {
+    /// `ui`
+    Ui,
+    /// `unreliable`, or `unreliable(ordered)`
+    Unreliable {
+        /// Messages that newer ones overtook are dropped.
+        ordered: bool,
+    },
+    /// `reliable`
+    Reliable,
+    /// `frag(1400)`: datagrams of at most so many bytes, `net`'s own 10 not counted.
+    Frag(usize),
+    /// `checksum`
+    Checksum,
+    /// `fec(8,2)`: 2 parities after every 8 datagrams.
+    Fec {
+        /// Datagrams of a group.
+        data: u8,
+        /// Parities of a group.
+        parities: u8,
+    },
+    /// `compress`
+    Compress,
+    /// `encrypt(chacha20)`, `encrypt(aes256)`
+    Encrypt(Cipher),
+    /// `net`
+    Net,
+}
+
+impl Step {
+    /// The module's name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ui => "ui",
+            Self::Unreliable { .. } => "unreliable",
+            Self::Reliable => "reliable",
+            Self::Frag(_) => "frag",
+            Self::Checksum => "checksum",
+            Self::Fec { .. } => "fec",
+            Self::Compress => "compress",
+            Self::Encrypt(_) => "encrypt",
+            Self::Net => "net",
+        }
+    }
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unreliable { ordered: true } => f.write_str("unreliable(ordered)"),
+            Self::Frag(size) => write!(f, "frag({size})"),
+            Self::Fec { data, parities } => write!(f, "fec({data},{parities})"),
+            Self::Encrypt(cipher) => write!(f, "encrypt({})", cipher.name()),
+            step => f.write_str(step.name()),
+        }
+    }
+}
+
+/// A stack that makes sense.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Composition {
+    steps: Vec<Step>,
+}
+
+/// Why a line is no stack. Places are counted from 1, from the application down.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ComposeError {
+    /// Nothing between two strokes, or nothing at all.
+    #[error(
+        "module {at}: nothing there; write modules with one `|` between, such as \"ui | reliable | frag(1400) | net\""
+    )]
+    Empty {
+        /// Which place.
+        at: usize,
+    },
+    /// No such module.
+    #[error("module {at}: unknown module \"{name}\"{}; there are ui, unreliable, reliable, frag, checksum, fec, compress, encrypt, net", .nearest.map(|name| format!(", did you mean \"{name}\"?")).unwrap_or_default())]
+    Unknown {
+        /// Which place.
+        at: usize,
+        /// What was written, at most 40 characters of it.
+        name: String,
+        /// What may have been meant.
+        nearest: Option<&'static str>,
+    },
+    /// Not the arguments that it takes.
+    #[error("module {at}: \"{text}\" is not right; write {example}")]
+    Argument {
+        /// Which place.
+        at: usize,
+        /// What was written, at most 40 characters of it.
+        text: String,
+        /// What would be right.
+        example: &'static str,
+    },
+    /// A module that is there already.
+    #[error("module {at}: a second {name}; write each module once")]
+    Twice {
+        /// Which place.
+        at: usize,
+        /// Which module.
+        name: &'static str,
+    },
+    /// It can't stand there.
+    #[error("module {at}: {name} must come {rule}")]
+    Order {
+        /// Which place.
+        at: usize,
+        /// Which module.
+        name: &'static str,
+        /// Where it may stand.
+        rule: &'static str,
+    },
+    /// A module that every stack needs.
+    #[error("no {what} in the stack; {remedy}")]
+    Missing {
+        /// What is missing.
+        what: &'static str,
+        /// What to write.
+        remedy: &'static str,
+    },
+    /// Datagrams that nothing can carry.
+    #[error(
+        "module {at}: frag({size}), but what is below carries {FRAGMENT_MIN} to {most} bytes; write a size within that"
+    )]
+    Fragment {
+        /// Which place.
+        at: usize,
+        /// What was asked.
+        size: usize,
+        /// The most.
+        most: usize,
+    },
+}
+
+/// Why modules can't be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BuildError {
+    /// The stack encrypts and there are no keys.
+    #[error(
+        "the stack has encrypt and there are no keys; make the connection with a key exchange, or leave encrypt out"
+    )]
+    NoKeys,
+}
+
+impl Composition {
+    /// The modules, from the application down.
+    #[must_use]
+    pub fn steps(&self) -> &[Step] {
+        &self.steps
+    }
+
+    /// Whether it has this module.
+    #[must_use]
+    pub fn has(&self, name: &str) -> bool {
+        self.steps.iter().any(|step| step.name() == name)
+    }
+
+    /// The cipher, if it encrypts.
+    #[must_use]
+    pub fn cipher(&self) -> Option<Cipher> {
+        self.steps.iter().find_map(|step| match step {
+            Step::Encrypt(cipher) => Some(*cipher),
+            _ => None,
+        })
+    }
+
+    /// The largest message that it carries.
+    #[must_use]
+    pub fn largest(&self) -> Bytes {
+        if self.has("frag") {
+            return MESSAGE_MAX;
+        }
+        let headers: usize = self.steps.iter().map(|&step| overhead(step, NET_PAYLOAD_MAX)).sum();
+        Bytes((NET_PAYLOAD_MAX - headers) as u64)
+    }
+
+    /// The modules of one connection's end.
+    ///
+    /// # Errors
+    /// [`BuildError`].
+    pub fn build(&self, keys: Option<&Keys>) -> Result<Vec<Box<dyn Module>>, BuildError> {
+        let build = |step: &Step| -> Result<Box<dyn Module>, BuildError> {
+            Ok(match *step {
+                Step::Ui => Box::new(Ui::new(self.largest().0 as usize)),
+                Step::Unreliable { ordered } => Box::new(Unreliable::new(ordered)),
+                Step::Reliable => Box::new(Reliable::default()),
+                Step::Frag(size) => Box::new(Frag::new(size)),
+                Step::Checksum => Box::new(Checksum),
+                Step::Fec { data, parities } => Box::new(Fec::new(data, parities)),
+                Step::Compress => Box::new(Compress),
+                Step::Encrypt(cipher) => {
+                    Box::new(Encrypt::new(cipher, keys.ok_or(BuildError::NoKeys)?))
+                }
+                Step::Net => Box::new(Net),
+            })
+        };
+        self.steps.iter().map(build).collect()
+    }
+}
+
+impl FromStr for Composition {
+    type Err = ComposeError;
+    fn from_str(line: &str) -> Result<Self, ComposeError> {
+        let steps = parse::steps(line)?;
+        parse::check(&steps)?;
+        Ok(Self { steps })
+    }
+}
+
+impl fmt::Display for Composition {
+    /// As `FromStr` reads it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (n, step) in self.steps.iter().enumerate() {
+            let before = if n == 0 { "" } else { " | " };
+            write!(f, "{before}{step}")?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,70 @@
+//! What is a stack and what is not, and what is said then.
+
+use super::{BuildError, Composition};
+
+#[test]
+fn lines_are_read_as_they_are_printed() {
+    for line in [
+        "ui | encrypt(chacha20) | reliable | frag(1400) | net",
+        "ui | unreliable | net",
+        "ui | compress | encrypt(aes256) | unreliable(ordered) | frag(9000) | fec(8,2) | net",
+        "ui | checksum | reliable | net",
+    ] {
+        assert_eq!(line.parse::<Composition>().unwrap().to_string(), line);
+    }
+    let spaced: Composition =
+        " ui|fec( 8 , 2 )|net".replace("fec", "unreliable | fec").parse().unwrap();
+    assert_eq!(spaced.to_string(), "ui | unreliable | fec(8,2) | net");
+}
+
+#[test]
+fn mistakes_name_the_module_and_its_place() {
+    for (line, said) in [
+        ("", "module 1: nothing there"),
+        ("ui || net", "module 2: nothing there"),
+        ("ui | relable | net", "module 2: unknown module \"relable\", did you mean \"reliable\"?"),
+        ("ui | quic | net", "module 2: unknown module \"quic\"; there are ui,"),
+        (
+            "ui | encrypt(rot13) | reliable | net",
+            "module 2: \"encrypt(rot13)\" is not right; write encrypt(chacha20)",
+        ),
+        ("ui | encrypt | reliable | net", "module 2: \"encrypt\" is not right"),
+        (
+            "ui | reliable | frag(many) | net",
+            "module 3: \"frag(many)\" is not right; write frag(1400)",
+        ),
+        ("ui | reliable | frag(1400 | net", "module 3: \"frag(1400\" is not right"),
+        ("ui | reliable | fec(8,0) | net", "module 3: \"fec(8,0)\" is not right"),
+        ("ui | reliable | frag(1400)", "no net in the stack; end with \"| net\""),
+        ("reliable | net", "no ui in the stack"),
+        ("ui | net", "no transport in the stack; write \"reliable\""),
+        ("net | ui", "module 2: ui must come first"),
+        ("ui | net | reliable", "module 2: net must come last"),
+        ("ui | reliable | unreliable | net", "module 3: unreliable must come alone"),
+        ("ui | reliable | reliable | net", "module 3: a second reliable"),
+        ("ui | frag(1400) | reliable | net", "module 2: frag must come after the transport"),
+        ("ui | reliable | fec(4,2) | frag(1400) | net", "module 3: fec must come after frag"),
+        (
+            "ui | encrypt(aes256) | compress | reliable | net",
+            "module 2: encrypt must come after compress",
+        ),
+        (
+            "ui | reliable | frag(100) | net",
+            "module 3: frag(100), but what is below carries 128 to 65497 bytes",
+        ),
+        (
+            "ui | reliable | frag(65497) | fec(2,1) | net",
+            "module 3: frag(65497), but what is below carries 128 to 65488",
+        ),
+    ] {
+        let error = line.parse::<Composition>().expect_err(line).to_string();
+        assert!(error.starts_with(said), "{line}: {error}");
+    }
+}
+
+#[test]
+fn encryption_needs_keys() {
+    let stack: Composition = "ui | encrypt(aes256) | reliable | net".parse().unwrap();
+    assert_eq!(stack.build(None).unwrap_err(), BuildError::NoKeys);
+    assert_eq!(stack.largest().0, 65_497 - 9 - (8 + 4 * 16));
+}

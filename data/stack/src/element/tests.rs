@@ -1,0 +1,219 @@
+//! Elements in virtual time, and on threads, while modules are re-assigned under load.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use selvedge_units::{Instant, Span};
+
+use super::{Element, Outside, Plant, Port, Work};
+use crate::elements::{ElementId, Elements};
+use crate::module::Direction;
+
+const PLACES: usize = 4;
+
+/// Four modules that pass messages on; the second makes three of each going down. Messages count.
+#[derive(Debug, Default)]
+struct Numbers {
+    left: [Mutex<Vec<u64>>; 2],
+    runs: AtomicU64,
+}
+
+impl Work for Numbers {
+    type Message = u64;
+
+    fn places(&self) -> usize {
+        PLACES
+    }
+
+    fn run(
+        &self,
+        place: usize,
+        direction: Direction,
+        message: u64,
+        _: Instant,
+        out: &mut Vec<(Direction, u64)>,
+    ) -> Span {
+        self.runs.fetch_add(1, Ordering::Relaxed);
+        if direction == Direction::Down && place == 1 {
+            out.extend((0..3).map(|n| (direction, message * 3 + n)));
+        } else {
+            out.push((direction, message));
+        }
+        Span(100 * (1 + place as u64))
+    }
+
+    fn leave(&self, direction: Direction, message: u64, _: Instant) {
+        self.left[usize::from(direction == Direction::Up)].lock().unwrap().push(message);
+    }
+}
+
+fn random(state: &mut u64) -> u64 {
+    *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+    *state >> 33
+}
+
+/// All that were put, each three times going down, in order.
+fn check(plant: &Plant<Numbers>, count: u64) {
+    let left = |n: usize| plant.work().left[n].lock().unwrap().clone();
+    let (down, up) = (left(0), left(1));
+    assert_eq!((down.len() as u64, up.len() as u64), (count * 3, count));
+    assert!(down.into_iter().eq(0..count * 3), "down in order");
+    assert!(up.into_iter().eq(0..count), "up in order");
+}
+
+/// One of many ways to spread the modules over so many elements.
+fn spread(plant: &Plant<Numbers>, elements: u64, state: &mut u64) {
+    let all = Elements::first(elements as usize).0;
+    let way = random(state) % 4;
+    let one = Elements::only(ElementId((random(state) % elements) as u8));
+    for place in 0..PLACES {
+        let some = Elements(random(state) & all);
+        let set = match way {
+            0 => one,
+            1 => Elements(all),
+            2 => Elements::only(ElementId((random(state) % elements) as u8)),
+            _ if some.is_empty() => one,
+            _ => some,
+        };
+        plant.assign(place, set);
+    }
+}
+
+#[test]
+fn ten_thousand_reassignments_in_virtual_time() {
+    for (elements, seed) in [(2, 1), (3, 2), (5, 3)] {
+        let plant = Arc::new(Plant::new(Numbers::default(), 16));
+        let mut ports = [Outside::Application, Outside::Network]
+            .map(|outside| Port::new(Arc::clone(&plant), outside));
+        let mut state = seed;
+        spread(&plant, elements, &mut state);
+        let mut workers: Vec<_> = (0..elements as u8).map(|n| Element::new(ElementId(n))).collect();
+        workers.iter_mut().for_each(|worker| worker.add(Arc::clone(&plant)));
+        let mut jobs: Vec<Option<(u64, super::Job<u64>)>> = (0..elements).map(|_| None).collect();
+        let (mut put, mut reassigned) = ([0_u64; 2], 0);
+        let count = 20_000;
+        for now in 0_u64.. {
+            assert!(now < 10_000_000, "it comes to an end");
+            for (port, put) in ports.iter_mut().zip(&mut put) {
+                if *put < count && port.put(*put).is_ok() {
+                    *put += 1;
+                }
+            }
+            if reassigned < 10_000 && random(&mut state) % 4 == 0 {
+                spread(&plant, elements, &mut state);
+                reassigned += 1;
+            }
+            for (worker, job) in workers.iter_mut().zip(&mut jobs) {
+                match job.take() {
+                    Some((until, done)) if until <= now => worker.end(done, Instant(now)),
+                    Some(busy) => *job = Some(busy),
+                    None => {
+                        let next = worker.begin(Instant(now));
+                        *job = next.map(|next| (now + next.cost.0 / 100, next));
+                    }
+                }
+            }
+            let idle = jobs.iter().all(Option::is_none) && workers.iter().all(Element::is_settled);
+            if put == [count; 2] && reassigned == 10_000 && idle && plant.is_clear() {
+                break;
+            }
+        }
+        check(&plant, count);
+    }
+}
+
+#[test]
+fn ten_thousand_reassignments_on_threads() {
+    const ELEMENTS: u64 = 3;
+    let count = if cfg!(miri) { 200 } else { 20_000 };
+    let plant = Arc::new(Plant::new(Numbers::default(), 64));
+    let mut state = 5;
+    spread(&plant, ELEMENTS, &mut state);
+    let stop = AtomicBool::new(false);
+    let (wait_max, reassignments) = (2_000_000_000_u64, if cfg!(miri) { 50 } else { 10_000 });
+    std::thread::scope(|scope| {
+        for n in 0..ELEMENTS {
+            let (plant, stop) = (Arc::clone(&plant), &stop);
+            scope.spawn(move || {
+                let mut element = Element::new(ElementId(n as u8));
+                element.add(plant);
+                while !stop.load(Ordering::Relaxed) {
+                    match element.begin(Instant::ZERO) {
+                        Some(job) => element.end(job, Instant::ZERO),
+                        None => std::thread::yield_now(),
+                    }
+                }
+            });
+        }
+        let ports = [Outside::Application, Outside::Network].map(|outside| {
+            let mut port = Port::new(Arc::clone(&plant), outside);
+            scope.spawn(move || {
+                let mut waits = 0;
+                for n in 0..count {
+                    while port.put(n).is_err() {
+                        std::thread::yield_now();
+                        waits += 1;
+                        assert!(waits < wait_max, "message {n} gets in");
+                    }
+                }
+            })
+        });
+        // Re-assigned in the middle of the traffic: once for every few messages that left.
+        let mut waits = 0;
+        for n in 0..reassignments {
+            spread(&plant, ELEMENTS, &mut state);
+            let goal = count * 10 * n / reassignments;
+            while plant.work().runs.load(Ordering::Relaxed) < goal {
+                std::thread::yield_now();
+                waits += 1;
+                assert!(waits < wait_max, "work goes on");
+            }
+        }
+        for port in ports {
+            port.join().expect("everything got in");
+        }
+        let done = || {
+            plant.is_clear()
+                && plant
+                    .work()
+                    .left
+                    .iter()
+                    .zip([count * 3, count])
+                    .all(|(left, all)| left.lock().unwrap().len() as u64 == all)
+        };
+        while !done() {
+            std::thread::yield_now();
+            waits += 1;
+            assert!(waits < wait_max, "everything comes out");
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    check(&plant, count);
+}
+
+#[test]
+fn locks_follow_the_number_of_users() {
+    let plant = Arc::new(Plant::new(Numbers::default(), 16));
+    let mut port = Port::new(Arc::clone(&plant), Outside::Application);
+    let mut elements = [0, 1].map(|n| Element::new(ElementId(n)));
+    elements.iter_mut().for_each(|element| element.add(Arc::clone(&plant)));
+    let mut turn = |elements: &mut [Element<Numbers>; 2]| {
+        port.put(0).unwrap();
+        for element in elements.iter_mut() {
+            while let Some(job) = element.begin(Instant::ZERO) {
+                element.end(job, Instant::ZERO);
+            }
+        }
+    };
+    (0..PLACES).for_each(|place| plant.assign(place, Elements(1)));
+    turn(&mut elements);
+    assert_eq!(plant.users().next(), Some(((1, 1), (0, 1))), "one reader each");
+    (0..PLACES).for_each(|place| plant.assign(place, Elements(3)));
+    turn(&mut elements);
+    assert_eq!(plant.users().next(), Some(((1, 2), (0, 2))), "two readers");
+    (0..PLACES).for_each(|place| plant.assign(place, Elements(2)));
+    turn(&mut elements);
+    turn(&mut elements);
+    assert_eq!(plant.users().next(), Some(((1, 1), (0, 1))), "one again");
+    assert_eq!(plant.work().left[0].lock().unwrap().len(), 12);
+}

@@ -1,0 +1,121 @@
+//! A link that does to datagrams what networks do, and worse: for tests. Virtual time, a seed.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use selvedge_units::{Instant, Span};
+
+/// What goes wrong, each in parts per thousand of the datagrams.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Faults {
+    /// Never arrive.
+    pub loss: u16,
+    /// Arrive twice.
+    pub duplicate: u16,
+    /// Arrive later than others that were sent later.
+    pub reorder: u16,
+    /// Arrive with a few bits changed.
+    pub corrupt: u16,
+    /// Arrive without their end.
+    pub truncate: u16,
+    /// Arrive with an end that is not theirs: what they say of their length is a lie.
+    pub extend: u16,
+    /// Arrive again much later.
+    pub replay: u16,
+    /// How long the way takes.
+    pub delay: Span,
+}
+
+/// A link in one direction.
+#[derive(Debug)]
+pub struct FaultyLink {
+    faults: Faults,
+    random: u64,
+    sent: u64,
+    /// On the way: when they arrive, in which order, what.
+    way: BinaryHeap<Reverse<(Instant, u64, Vec<u8>)>>,
+    kept: Vec<Vec<u8>>,
+}
+
+/// Datagrams kept for replays.
+const KEPT: usize = 64;
+
+impl FaultyLink {
+    /// A link; the same seed and datagrams give the same faults.
+    #[must_use]
+    pub const fn new(faults: Faults, seed: u64) -> Self {
+        Self { faults, random: seed, sent: 0, way: BinaryHeap::new(), kept: Vec::new() }
+    }
+
+    fn random(&mut self) -> u64 {
+        // SplitMix64.
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.random;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn happens(&mut self, per_thousand: u16) -> bool {
+        self.random() % 1000 < u64::from(per_thousand)
+    }
+
+    /// Puts a datagram on the way.
+    pub fn send(&mut self, datagram: &[u8], now: Instant) {
+        let faults = self.faults;
+        if self.happens(faults.loss) {
+            return;
+        }
+        let mut bytes = datagram.to_vec();
+        if self.happens(faults.replay) && !self.kept.is_empty() {
+            let n = self.random() as usize % self.kept.len();
+            let old = self.kept[n].clone();
+            self.put(old, now + faults.delay);
+        }
+        if self.kept.len() < KEPT {
+            self.kept.push(bytes.clone());
+        } else {
+            let n = self.random() as usize % KEPT;
+            self.kept[n].clone_from(&bytes);
+        }
+        if self.happens(faults.corrupt) && !bytes.is_empty() {
+            for _ in 0..=self.random() % 3 {
+                let n = self.random() as usize % bytes.len();
+                bytes[n] ^= 1 << (self.random() % 8);
+            }
+        }
+        if self.happens(faults.truncate) {
+            let len = self.random() as usize % (bytes.len() + 1);
+            bytes.truncate(len);
+        }
+        if self.happens(faults.extend) {
+            let more = self.random() as usize % 64;
+            bytes.extend((0..more).map(|n| n as u8));
+        }
+        let late = if self.happens(faults.reorder) { self.random() % 8 } else { 0 };
+        let arrival = now + faults.delay + Span(late * faults.delay.0.max(100_000) / 2);
+        if self.happens(faults.duplicate) {
+            self.put(bytes.clone(), arrival + Span(1));
+        }
+        self.put(bytes, arrival);
+    }
+
+    fn put(&mut self, bytes: Vec<u8>, arrival: Instant) {
+        self.way.push(Reverse((arrival, self.sent, bytes)));
+        self.sent += 1;
+    }
+
+    /// When the next datagram arrives.
+    #[must_use]
+    pub fn next(&self) -> Option<Instant> {
+        self.way.peek().map(|Reverse((arrival, ..))| *arrival)
+    }
+
+    /// A datagram that has arrived by now.
+    pub fn poll(&mut self, now: Instant) -> Option<Vec<u8>> {
+        if self.next()? > now {
+            return None;
+        }
+        self.way.pop().map(|Reverse((.., bytes))| bytes)
+    }
+}

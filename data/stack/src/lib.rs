@@ -1,0 +1,22 @@
+//! Protocol stacks whose modules are spread over processors, and moved while a connection lives.
+//!
+//! After COMM-adapt (Ivan-Rosu and Schwan, 1996). [`model`] foretells what a spread of modules
+//! gives, [`assign`] chooses one when a connection is made, [`auto`] goes on choosing while it
+//! lives. Messages come from an application or from the wire and go to the other one. Nothing here
+//! reads a clock, does I/O or starts a thread: time is an argument.
+
+#![forbid(unsafe_code)]
+
+pub mod assign;
+pub mod auto;
+pub mod compose;
+pub mod contract;
+pub mod element;
+pub mod elements;
+pub mod fault;
+pub mod load;
+pub mod message;
+pub mod model;
+pub mod module;
+pub mod pipe;
+pub mod stack;

@@ -1,0 +1,112 @@
+//! Parts of a processor's time, in billionths.
+
+use core::fmt;
+use core::iter::Sum;
+use core::ops::{Add, Sub};
+
+use selvedge_units::Span;
+
+/// A part of a resource's time in billionths: 0, nothing; 1,000,000,000, all of it; more than it
+/// has, when overloaded. Quotients are rounded up, so a load never looks smaller than it is; each
+/// is off by less than a billionth.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Load(pub u64);
+
+const WHOLE: u64 = 1_000_000_000;
+
+impl Load {
+    /// None of it.
+    pub const ZERO: Self = Self(0);
+    /// All of it.
+    pub const WHOLE: Self = Self(WHOLE);
+
+    /// So many hundredths.
+    #[must_use]
+    pub const fn percent(n: u64) -> Self {
+        Self(n.saturating_mul(WHOLE / 100))
+    }
+
+    /// The part of its time that work of this length takes when it comes this often. Work that
+    /// comes all the time (`every` zero) takes more than there is.
+    #[must_use]
+    pub fn of(work: Span, every: Span) -> Self {
+        match (work.0, every.0) {
+            (0, _) => Self::ZERO,
+            (_, 0) => Self(u64::MAX),
+            (work, every) => {
+                let parts = (u128::from(work) * u128::from(WHOLE)).div_ceil(u128::from(every));
+                Self(u64::try_from(parts).unwrap_or(u64::MAX))
+            }
+        }
+    }
+
+    /// How long work of this length takes on a processor that gives it this part of its time,
+    /// rounded up; without any, for ever.
+    #[must_use]
+    pub fn stretch(self, work: Span) -> Span {
+        match (work.0, self.0) {
+            (0, _) => Span::ZERO,
+            (_, 0) => Span(u64::MAX),
+            (work, WHOLE) => Span(work),
+            (work, part) => {
+                let nanos = (u128::from(work) * u128::from(WHOLE)).div_ceil(u128::from(part));
+                Span(u64::try_from(nanos).unwrap_or(u64::MAX))
+            }
+        }
+    }
+
+    /// This load as a part of what is given here (`self`), rounded up.
+    #[must_use]
+    pub fn stretch_load(self, used: Self) -> Self {
+        Self(self.stretch(Span(used.0)).0)
+    }
+
+    /// As a decimal number of hundredths, for printing.
+    #[must_use]
+    pub fn as_percent_f64(self) -> f64 {
+        self.0 as f64 / (WHOLE / 100) as f64
+    }
+}
+
+impl Add for Load {
+    type Output = Self;
+    fn add(self, other: Self) -> Self {
+        Self(self.0.saturating_add(other.0))
+    }
+}
+
+impl Sub for Load {
+    type Output = Self;
+    fn sub(self, other: Self) -> Self {
+        Self(self.0.saturating_sub(other.0))
+    }
+}
+
+impl Sum for Load {
+    fn sum<I: Iterator<Item = Self>>(loads: I) -> Self {
+        loads.fold(Self::ZERO, Add::add)
+    }
+}
+
+impl fmt::Display for Load {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:.1} %", self.as_percent_f64())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loads_round_up_and_saturate() {
+        assert_eq!(Load::of(Span(1), Span(3)), Load(333_333_334));
+        assert_eq!(Load::of(Span(5), Span::ZERO), Load(u64::MAX));
+        assert_eq!(Load::of(Span::ZERO, Span::ZERO), Load::ZERO);
+        assert_eq!(Load::percent(50).stretch(Span(7)), Span(14));
+        assert_eq!(Load(3).stretch(Span(1)), Span(333_333_334));
+        assert_eq!(Load::ZERO.stretch(Span(1)), Span(u64::MAX));
+        assert_eq!(Load(u64::MAX) + Load(1), Load(u64::MAX));
+        assert_eq!(Load::percent(12).to_string(), "12.0 %");
+    }
+}

@@ -1,0 +1,82 @@
+//! The configuration model of section 4.1: what a spread of modules over elements gives.
+//!
+//! The communication infrastructure is a network of queues: elements serve pipes round-robin, and
+//! a pipe holds the messages of one stream at one module. From the modules' costs and the streams'
+//! contracts, [`Evaluation`] computes every symbol of the section. All of it is integers; what is
+//! divided is rounded up, against the stream.
+//!
+//! # Where the paper is inconsistent, and what is done here
+//! - `X_ave` and `X_avg` are one thing. `U` lacks its argument: it is `U(p)`.
+//! - `Wait_max(i, j)`, "the waiting time incurred on a message in stream i by some message of
+//!   stream j", is printed with `Exec*(C, p, i)`, i's own time. What i waits for is j's, so it is
+//!   `Exec*(C, p, j)`; the same in `Wait_avg`.
+//! - `prob(i, j)` is printed as `1 / ceil(X_avg(i) / X_avg(j))`: then a message would hardly ever
+//!   wait for a stream that is busier than its own, and always for one that hardly sends. With
+//!   the indices exchanged it is right: a message of j comes in one of
+//!   `ceil(X_avg(j) / X_avg(i))` of i's inter-arrival times.
+//! - `omega(i, k)` is printed with j on its right side: it is i. Its `X(i)` has no subscript: it
+//!   is `X_max` for the worst case and `X_avg` for the average, and so are `Lambda` and `L`.
+//! - `Lambda` sums over `Calc(C, i)`, which nothing defines: it is `Proc(C, i)`.
+//! - `L(i)` takes `omega(i, 0)` where the loss burst covers the whole burst, which would be a
+//!   negative wait: `omega(i, 0)` is 0, as `omega(i, 1)`.
+//! - `X`, `Wait` and `U` do not say how pipes are charged to elements. Here a module's input
+//!   costs a pipe's get unless it is shepherded, and its output a hand-over, see
+//!   [`Evaluation::exec`].
+//!
+//! [`Reading::Printed`] takes `Wait` and `prob` literally, to set both beside each other.
+
+mod cost;
+mod evaluation;
+#[cfg(test)]
+mod tests;
+
+pub use cost::{Cost, Interface, Machine, Overheads};
+pub use evaluation::{Evaluation, Latency, Reading};
+
+use selvedge_units::Span;
+
+use crate::contract::Contract;
+use crate::elements::Elements;
+
+/// A stream of a configuration, by its place there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct StreamId(pub usize);
+
+/// One direction of a connection: its contract, its modules' costs and where they are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stream {
+    /// Current traffic and quality.
+    pub contract: Contract,
+    /// What of `D_max` the network and the other host take.
+    pub elsewhere: Span,
+    /// The modules in the order in which a message meets them.
+    pub modules: Vec<Cost>,
+    /// The elements that serve each module; as many as modules. An empty set: not yet assigned.
+    pub assigned: Vec<Elements>,
+}
+
+impl Stream {
+    /// A stream that is not assigned.
+    #[must_use]
+    pub fn new(contract: Contract, modules: Vec<Cost>) -> Self {
+        let assigned = vec![Elements::EMPTY; modules.len()];
+        Self { contract, elsewhere: Span::ZERO, modules, assigned }
+    }
+
+    /// All modules on these elements.
+    pub fn assign_all(&mut self, elements: Elements) {
+        self.assigned.fill(elements);
+    }
+
+    /// `Proc(C, i)`: the elements that serve any of its modules.
+    #[must_use]
+    pub fn elements(&self) -> Elements {
+        self.assigned.iter().fold(Elements::EMPTY, |all, &one| all.or(one))
+    }
+
+    /// What is left of `D_max` for this host.
+    #[must_use]
+    pub const fn allowed(&self) -> Span {
+        Span(self.contract.quality.delay.0.saturating_sub(self.elsewhere.0))
+    }
+}

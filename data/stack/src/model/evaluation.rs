@@ -1,0 +1,267 @@
+//! Every symbol of section 4.1, of one configuration.
+
+use selvedge_units::Span;
+
+use super::{Cost, Machine, Overheads, Stream, StreamId};
+use crate::elements::{ElementId, Elements};
+use crate::load::Load;
+
+/// Which formulas are used for `Wait` and `prob`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Reading {
+    /// What the definitions say: i waits for j's execution, as often as j sends.
+    #[default]
+    Corrected,
+    /// As printed: i's own execution, and the inverse probability.
+    Printed,
+}
+
+/// Which of two figures: the guarantee or the expectation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Latency {
+    /// `X_max`, `Wait_max`, `Lambda_max`.
+    Worst,
+    /// `X_avg`, `Wait_avg`, `Lambda_avg`.
+    Average,
+}
+
+/// A configuration, evaluated: `Exec` is computed once, the rest on demand.
+#[derive(Clone, Debug)]
+pub struct Evaluation<'a> {
+    machine: &'a Machine,
+    streams: &'a [Stream],
+    reading: Reading,
+    /// `Exec(C, p, i)`, row by stream.
+    exec: Vec<Span>,
+    elements: usize,
+}
+
+impl<'a> Evaluation<'a> {
+    /// Evaluates streams on a machine, in time proportional to modules times elements.
+    #[must_use]
+    pub fn new(machine: &'a Machine, streams: &'a [Stream], reading: Reading) -> Self {
+        let elements = machine.available.len().min(Elements::MAX);
+        let mut exec = vec![Span::ZERO; elements * streams.len()];
+        for (row, stream) in exec.chunks_mut(elements.max(1)).zip(streams) {
+            charge(machine, stream, row);
+        }
+        Self { machine, streams, reading, exec, elements }
+    }
+
+    /// `P`: the elements of the infrastructure.
+    #[must_use]
+    pub fn elements(&self) -> Elements {
+        Elements::first(self.elements)
+    }
+
+    /// `I`: the streams.
+    pub fn streams(&self) -> impl Iterator<Item = StreamId> + use<> {
+        (0..self.streams.len()).map(StreamId)
+    }
+
+    fn stream(&self, i: StreamId) -> &Stream {
+        &self.streams[i.0]
+    }
+
+    /// `Avail(p)`: the part of its time that p gives; nothing for an element that is not there.
+    #[must_use]
+    pub fn available(&self, p: ElementId) -> Load {
+        self.machine.available.get(usize::from(p.0)).copied().unwrap_or(Load::ZERO)
+    }
+
+    /// `Exec(C, p, i)`: the overhead on p of a message of i, for the largest message.
+    ///
+    /// For each module assigned to p: its cost, with what the others' critical sections make it
+    /// wait, divided by the number of elements that serve it; the get from its pipe, locked if
+    /// several elements read it, for the part of messages that are not shepherded; and the
+    /// hand-over to the next module, dearer where that is not on p.
+    #[must_use]
+    pub fn exec(&self, p: ElementId, i: StreamId) -> Span {
+        if usize::from(p.0) >= self.elements {
+            return Span::ZERO;
+        }
+        self.exec[i.0 * self.elements + usize::from(p.0)]
+    }
+
+    /// `Exec*(C, p, i) = Exec(C, p, i) / Avail(p)`: the time that it takes there.
+    #[must_use]
+    pub fn exec_star(&self, p: ElementId, i: StreamId) -> Span {
+        self.available(p).stretch(self.exec(p, i))
+    }
+
+    /// `U(p)`, the sum over all streams of `Exec(C, p, i) / X_avg(i)`.
+    #[must_use]
+    pub fn utilization(&self, p: ElementId) -> Load {
+        self.streams()
+            .map(|i| Load::of(self.exec(p, i), self.stream(i).contract.traffic.average))
+            .sum()
+    }
+
+    /// `U` of the network interface, and what it gives; `None` where it limits nothing.
+    #[must_use]
+    pub fn interface(&self) -> Option<(Load, Load)> {
+        let interface = self.machine.interface?;
+        let used = self
+            .streams
+            .iter()
+            .filter(|stream| !stream.elements().is_empty())
+            .map(|stream| {
+                let traffic = &stream.contract.traffic;
+                Load::of(interface.of(traffic.largest), traffic.average)
+            })
+            .sum();
+        Some((used, interface.available))
+    }
+
+    /// `Proc(C, i)`: the elements with modules of i, those where its `Exec` is not 0.
+    #[must_use]
+    pub fn proc(&self, i: StreamId) -> Elements {
+        self.elements().iter().filter(|&p| self.exec(p, i) != Span::ZERO).collect()
+    }
+
+    /// `Conn(C, p)`: the streams with modules on p.
+    pub fn conn(&self, p: ElementId) -> impl Iterator<Item = StreamId> {
+        self.streams().filter(move |&i| self.exec(p, i) != Span::ZERO)
+    }
+
+    /// `Share(C, i)`: the other streams with an element in common with i.
+    pub fn share(&self, i: StreamId) -> impl Iterator<Item = StreamId> {
+        self.streams().filter(move |&j| j != i && !self.pcomm(i, j).is_empty())
+    }
+
+    /// `PComm(C, i, j)`: the elements that i and j share.
+    #[must_use]
+    pub fn pcomm(&self, i: StreamId, j: StreamId) -> Elements {
+        self.proc(i).and(self.proc(j))
+    }
+
+    /// The denominator of `prob(i, j)`, whose numerator is 1: a message of i waits for one of j in
+    /// one case out of so many.
+    #[must_use]
+    pub fn prob(&self, i: StreamId, j: StreamId) -> u64 {
+        let every = |i: StreamId| self.stream(i).contract.traffic.average.0.max(1);
+        match self.reading {
+            Reading::Corrected => every(j).div_ceil(every(i)),
+            Reading::Printed => every(i).div_ceil(every(j)),
+        }
+    }
+
+    /// `Wait_max(i, j)` or `Wait_avg(i, j)`: what a message of i waits for one of j, at the element
+    /// where that is longest.
+    #[must_use]
+    pub fn wait(&self, which: Latency, i: StreamId, j: StreamId) -> Span {
+        let of = match self.reading {
+            Reading::Corrected => j,
+            Reading::Printed => i,
+        };
+        let longest = self.pcomm(i, j).iter().map(|p| self.exec_star(p, of)).max();
+        let longest = longest.unwrap_or(Span::ZERO);
+        match which {
+            Latency::Worst => longest,
+            Latency::Average => Span(longest.0.div_ceil(self.prob(i, j))),
+        }
+    }
+
+    fn waits(&self, which: Latency, i: StreamId) -> Span {
+        self.share(i).fold(Span::ZERO, |sum, j| sum + self.wait(which, i, j))
+    }
+
+    /// `X_max(i)` or `X_avg(i)` (calligraphic): the time between two messages of i that leave.
+    #[must_use]
+    pub fn departures(&self, which: Latency, i: StreamId) -> Span {
+        let slowest = self.elements().iter().map(|p| self.exec_star(p, i)).max();
+        slowest.unwrap_or(Span::ZERO) + self.waits(which, i)
+    }
+
+    /// `Lambda_max(i)` or `Lambda_avg(i)`: the time to process a message of i when it is not
+    /// bursty.
+    #[must_use]
+    pub fn lambda(&self, which: Latency, i: StreamId) -> Span {
+        let work = self.elements().iter().map(|p| self.exec_star(p, i));
+        work.fold(Span::ZERO, |sum, one| sum + one) + self.waits(which, i)
+    }
+
+    /// `beta(i)`: the largest burst of i, in messages.
+    #[must_use]
+    pub fn beta(&self, i: StreamId) -> u64 {
+        self.stream(i).contract.traffic.burst()
+    }
+
+    /// `omega(i, k)`: how long the k-th message of a burst waits for those before it; 0 for the
+    /// first, and for none.
+    #[must_use]
+    pub fn omega(&self, which: Latency, i: StreamId, k: u64) -> Span {
+        let minimum = self.stream(i).contract.traffic.minimum;
+        let behind = Span(self.departures(which, i).0.saturating_sub(minimum.0));
+        behind * k.saturating_sub(1)
+    }
+
+    /// `L(i)`: the longest time that a message of i is in this host, when `B_max / 3` messages in
+    /// a row may be dropped here.
+    #[must_use]
+    pub fn latency(&self, which: Latency, i: StreamId) -> Span {
+        let dropped = self.stream(i).contract.quality.loss_burst / 3;
+        let last = self.beta(i).saturating_sub(dropped);
+        self.lambda(which, i) + self.omega(which, i, last)
+    }
+
+    /// Condition (1): no element, and not the network interface, has as much to do as it gives.
+    #[must_use]
+    pub fn fits(&self) -> bool {
+        let interface = self.interface().is_none_or(|(used, available)| used < available);
+        interface
+            && self.elements().iter().all(|p| {
+                let used = self.utilization(p);
+                used < self.available(p) || used == Load::ZERO
+            })
+    }
+
+    /// Condition (2): i always keeps its rate, `X(i) < X_avg(i)`.
+    #[must_use]
+    pub fn keeps_rate(&self, which: Latency, i: StreamId) -> bool {
+        self.departures(which, i) < self.stream(i).contract.traffic.average
+    }
+
+    /// Whether i's delay is kept: its `L` and what passes elsewhere are within `D_max`.
+    #[must_use]
+    pub fn keeps_delay(&self, which: Latency, i: StreamId) -> bool {
+        self.latency(which, i) <= self.stream(i).allowed()
+    }
+}
+
+/// Adds to each element in `row` what a message of the stream costs there.
+fn charge(machine: &Machine, stream: &Stream, row: &mut [Span]) {
+    let all = Elements::first(row.len());
+    let size = stream.contract.traffic.largest;
+    let part = |work: Span, of: u64| Span(work.0.div_ceil(of.max(1)));
+    let mut before: Option<Elements> = None;
+    for (cost, &assigned) in stream.modules.iter().zip(&stream.assigned) {
+        let here = assigned.and(all);
+        if here.is_empty() {
+            continue;
+        }
+        let readers = here.count();
+        // From how many elements of how many messages come through the pipe.
+        let (crossing, from) = match before {
+            None => (1, 1),
+            Some(before) => (before.without(here).count(), before.count()),
+        };
+        let get = if readers > 1 { machine.overheads.get_locked } else { machine.overheads.get };
+        let work = work(cost, cost.of(size, before.is_some() && crossing > 0), readers);
+        for p in here.iter() {
+            let at = &mut row[usize::from(p.0)];
+            *at += part(work, readers);
+            *at += part(get * crossing, from * readers);
+        }
+        for p in before.unwrap_or_default().iter() {
+            let Overheads { same, other, .. } = machine.overheads;
+            row[usize::from(p.0)] += part(if here.has(p) { same } else { other }, from);
+        }
+        before = Some(here);
+    }
+}
+
+/// A module's work on a message, with the wait for the critical sections of all others.
+fn work(cost: &Cost, alone: Span, readers: u64) -> Span {
+    alone + cost.critical * (readers - 1)
+}

@@ -1,0 +1,34 @@
+//! A CRC-32 over the whole message, from end to end.
+
+use super::{Call, Direction, Module, Outputs, Reason};
+use crate::message::Message;
+
+/// Appends four bytes and takes them off.
+#[derive(Debug, Default)]
+pub struct Checksum;
+
+impl Module for Checksum {
+    fn name(&self) -> &'static str {
+        "checksum"
+    }
+
+    fn handle(
+        &self,
+        direction: Direction,
+        mut message: Message,
+        call: &Call<'_>,
+        out: &mut Outputs,
+    ) {
+        match direction {
+            Direction::Down => {
+                let sum = crc32fast::hash(message.bytes());
+                message.append(&sum.to_be_bytes());
+                out.down(message);
+            }
+            Direction::Up => match message.cut().map(u32::from_be_bytes) {
+                Some(sum) if sum == crc32fast::hash(message.bytes()) => out.up(message),
+                _ => call.drop(message, Reason::Corrupt),
+            },
+        }
+    }
+}

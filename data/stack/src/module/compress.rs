@@ -1,0 +1,66 @@
+//! Compression of each message by itself (LZ4 blocks); what does not shrink goes as it is.
+//!
+//! The header is the length before, `u32`, big-endian; 0 where it goes as it is.
+
+use super::{Call, Direction, Module, Outputs, Reason};
+use crate::contract::MESSAGE_MAX;
+use crate::message::Message;
+
+/// Compresses and expands.
+#[derive(Debug, Default)]
+pub struct Compress;
+
+impl Module for Compress {
+    fn name(&self) -> &'static str {
+        "compress"
+    }
+
+    fn handle(&self, direction: Direction, message: Message, call: &Call<'_>, out: &mut Outputs) {
+        match direction {
+            Direction::Down => out.down(squeeze(message, call)),
+            Direction::Up => expand(message, call, out),
+        }
+    }
+}
+
+fn squeeze(mut message: Message, call: &Call<'_>) -> Message {
+    let mut smaller = Message::empty(call.buffers);
+    smaller.set_len(lz4_flex::block::get_maximum_output_size(message.len()));
+    let packed = lz4_flex::block::compress_into(message.bytes(), smaller.bytes_mut());
+    match packed {
+        Ok(len) if len < message.len() => {
+            smaller.set_len(len);
+            smaller.push(&(message.len() as u32).to_be_bytes());
+            let smaller = smaller.named_as(&message);
+            call.buffers.give(message);
+            smaller
+        }
+        _ => {
+            call.buffers.give(smaller);
+            message.push(&0_u32.to_be_bytes());
+            message
+        }
+    }
+}
+
+fn expand(mut message: Message, call: &Call<'_>, out: &mut Outputs) {
+    let Some(len) = message.pull().map(u32::from_be_bytes) else {
+        return call.drop(message, Reason::Malformed);
+    };
+    if len == 0 {
+        return out.up(message);
+    }
+    if u64::from(len) > MESSAGE_MAX.0 {
+        return call.drop(message, Reason::TooLarge);
+    }
+    let mut larger = Message::empty(call.buffers);
+    larger.set_len(len as usize);
+    let done = lz4_flex::block::decompress_into(message.bytes(), larger.bytes_mut());
+    if !done.is_ok_and(|done| done == len as usize) {
+        call.buffers.give(larger);
+        return call.drop(message, Reason::Malformed);
+    }
+    let larger = larger.named_as(&message);
+    call.buffers.give(message);
+    out.up(larger);
+}

@@ -1,0 +1,238 @@
+//! Encryption: ChaCha20-Poly1305 (RFC 8439) or AES-256-GCM, by the RustCrypto crates, with keys
+//! from a key exchange made before.
+//!
+//! | offset | what |
+//! |---|---|
+//! | 0 | the message's nonce, `u64`, big-endian: counted, never used twice with a key |
+//! | 8 | the message in chunks of at most [`CHUNK`] bytes, each encrypted by itself, in place |
+//! | end | the chunks' tags, 16 bytes each, in order |
+//!
+//! A chunk's nonce is its index and the message's; what authenticates it as well is how long the
+//! message is, so chunks can't be cut off, exchanged or moved. Chunks are independent: several
+//! elements may work on one message, each on chunks of its own, and nothing is copied
+//! ([`Encrypt::seal`]).
+
+use core::fmt;
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::Mutex;
+
+use aes_gcm::Aes256Gcm;
+use chacha20poly1305::aead::{AeadInPlace, KeyInit};
+use chacha20poly1305::{ChaCha20Poly1305, Nonce, Tag};
+
+use super::window::{Standing, Window};
+use super::{Call, Direction, Module, Outputs, Reason, lock};
+use crate::message::Message;
+
+/// Bytes of a chunk.
+pub const CHUNK: usize = 16_384;
+const TAG: usize = 16;
+
+/// Which cipher.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Cipher {
+    /// ChaCha20-Poly1305.
+    ChaCha20,
+    /// AES-256-GCM.
+    Aes256,
+}
+
+impl Cipher {
+    /// The name in the line of text.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::ChaCha20 => "chacha20",
+            Self::Aes256 => "aes256",
+        }
+    }
+}
+
+/// A secret key. It is not printed.
+#[derive(Clone)]
+pub struct Key(pub [u8; 32]);
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Key(..)")
+    }
+}
+
+/// The keys of one end, as the key exchange gives them; a pair of keys serves one connection only.
+#[derive(Clone, Debug)]
+pub struct Keys {
+    /// For what this end sends.
+    pub send: Key,
+    /// For what it receives.
+    pub receive: Key,
+}
+
+impl Keys {
+    /// The other end's.
+    #[must_use]
+    pub fn swapped(self) -> Self {
+        Self { send: self.receive, receive: self.send }
+    }
+}
+
+#[allow(clippy::large_enum_variant, reason = "there are two of them in a connection")]
+enum Sealer {
+    ChaCha20(ChaCha20Poly1305),
+    Aes256(Aes256Gcm),
+}
+
+impl Sealer {
+    fn new(cipher: Cipher, key: &Key) -> Self {
+        match cipher {
+            Cipher::ChaCha20 => Self::ChaCha20(ChaCha20Poly1305::new((&key.0).into())),
+            Cipher::Aes256 => Self::Aes256(Aes256Gcm::new((&key.0).into())),
+        }
+    }
+
+    fn seal(&self, nonce: &Nonce, bound: &[u8], chunk: &mut [u8]) -> Option<Tag> {
+        match self {
+            Self::ChaCha20(cipher) => cipher.encrypt_in_place_detached(nonce, bound, chunk),
+            Self::Aes256(cipher) => cipher.encrypt_in_place_detached(nonce, bound, chunk),
+        }
+        .ok()
+    }
+
+    fn open(&self, nonce: &Nonce, bound: &[u8], chunk: &mut [u8], tag: &Tag) -> bool {
+        match self {
+            Self::ChaCha20(cipher) => cipher.decrypt_in_place_detached(nonce, bound, chunk, tag),
+            Self::Aes256(cipher) => cipher.decrypt_in_place_detached(nonce, bound, chunk, tag),
+        }
+        .is_ok()
+    }
+}
+
+/// Encrypts and decrypts.
+pub struct Encrypt {
+    cipher: Cipher,
+    send: Sealer,
+    receive: Sealer,
+    next: AtomicU64,
+    received: Mutex<Window>,
+}
+
+impl fmt::Debug for Encrypt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Encrypt").field("cipher", &self.cipher).finish_non_exhaustive()
+    }
+}
+
+impl Encrypt {
+    /// Encrypts with these keys.
+    #[must_use]
+    pub fn new(cipher: Cipher, keys: &Keys) -> Self {
+        Self {
+            cipher,
+            send: Sealer::new(cipher, &keys.send),
+            receive: Sealer::new(cipher, &keys.receive),
+            next: AtomicU64::new(0),
+            received: Mutex::new(Window::new()),
+        }
+    }
+
+    /// The next message's nonce, for [`Encrypt::seal`].
+    pub fn nonce(&self) -> u64 {
+        self.next.fetch_add(1, Relaxed)
+    }
+
+    /// Encrypts one chunk in place: the work of a slave. `total` is the whole message's length.
+    pub fn seal(&self, nonce: u64, total: usize, index: usize, chunk: &mut [u8]) -> [u8; TAG] {
+        // It fails only above 64 GiB.
+        self.send.seal(&of(nonce, index), &bound(total), chunk).unwrap_or_default().into()
+    }
+
+    /// Puts the nonce before and the chunks' tags behind a message whose chunks are sealed.
+    pub fn finish(&self, message: &mut Message, nonce: u64, tags: &[[u8; TAG]]) {
+        tags.iter().for_each(|tag| message.append(tag));
+        message.push(&nonce.to_be_bytes());
+        // Other bytes each time, so another name.
+        message.name = nonce as u32;
+    }
+
+    fn down(&self, mut message: Message, out: &mut Outputs) {
+        let (nonce, total) = (self.nonce(), message.len());
+        let mut tags = [[0; TAG]; 8];
+        if total <= tags.len() * CHUNK {
+            let count = total.div_ceil(CHUNK).max(1);
+            let mut rest = message.bytes_mut();
+            for (index, tag) in tags[..count].iter_mut().enumerate() {
+                let (chunk, after) = rest.split_at_mut(rest.len().min(CHUNK));
+                *tag = self.seal(nonce, total, index, chunk);
+                rest = after;
+            }
+            self.finish(&mut message, nonce, &tags[..count]);
+        } else {
+            let chunks = message.bytes_mut().chunks_mut(CHUNK).enumerate();
+            let tags: Vec<_> =
+                chunks.map(|(index, chunk)| self.seal(nonce, total, index, chunk)).collect();
+            self.finish(&mut message, nonce, &tags);
+        }
+        out.down(message);
+    }
+
+    fn up(&self, mut message: Message, call: &Call<'_>, out: &mut Outputs) {
+        let Some(nonce) = message.pull().map(u64::from_be_bytes) else {
+            return call.drop(message, Reason::Malformed);
+        };
+        // Before any work: the past can't be forged into the present.
+        match lock(&self.received).standing(nonce) {
+            Standing::Newest | Standing::Late => {}
+            Standing::Seen => return call.drop(message, Reason::Replayed),
+            Standing::Beyond => return call.drop(message, Reason::Late),
+        }
+        let Some(total) = plain(message.len()) else {
+            return call.drop(message, Reason::Malformed);
+        };
+        let (text, tags) = message.bytes_mut().split_at_mut(total);
+        let mut rest = text;
+        for (index, tag) in tags.chunks_exact(TAG).enumerate() {
+            let (chunk, after) = rest.split_at_mut(rest.len().min(CHUNK));
+            if !self.receive.open(&of(nonce, index), &bound(total), chunk, Tag::from_slice(tag)) {
+                return call.drop(message, Reason::Forged);
+            }
+            rest = after;
+        }
+        // Only what authenticates moves the window; two elements may have had the same one.
+        match lock(&self.received).mark(nonce) {
+            Standing::Newest | Standing::Late => {}
+            Standing::Seen | Standing::Beyond => return call.drop(message, Reason::Replayed),
+        }
+        message.set_len(total);
+        out.up(message);
+    }
+}
+
+/// A message's length without the tags; `None` if there is none of this length.
+fn plain(len: usize) -> Option<usize> {
+    let chunks = len.div_ceil(CHUNK + TAG).max(1);
+    let total = len.checked_sub(chunks * TAG)?;
+    (total.div_ceil(CHUNK).max(1) == chunks).then_some(total)
+}
+
+fn of(nonce: u64, index: usize) -> Nonce {
+    let mut bytes = [0; 12];
+    bytes[..4].copy_from_slice(&(index as u32).to_be_bytes());
+    bytes[4..].copy_from_slice(&nonce.to_be_bytes());
+    bytes.into()
+}
+
+fn bound(total: usize) -> [u8; 8] {
+    (total as u64).to_be_bytes()
+}
+
+impl Module for Encrypt {
+    fn name(&self) -> &'static str {
+        "encrypt"
+    }
+
+    fn handle(&self, direction: Direction, message: Message, call: &Call<'_>, out: &mut Outputs) {
+        match direction {
+            Direction::Down => self.down(message, out),
+            Direction::Up => self.up(message, call, out),
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! Fragmentation: large messages as several small ones, put together at the other end.
+//!
+//! | offset | what, big-endian |
+//! |---|---|
+//! | 0 | the message's name, `u32`: the same when it is sent again |
+//! | 4 | where in it this fragment lies, `u32`, a multiple of the unit |
+//! | 8 | bytes of the whole message, `u32` |
+//! | 12 | the unit: bytes of each fragment but the last, `u16` |
+//!
+//! A message that is sent again completes what arrived of it before, so under loss each round
+//! needs only what is still missing. Memory is bounded: the message that has waited longest
+//! without a new fragment goes.
+
+use std::sync::Mutex;
+
+use super::{Call, Direction, Module, Outputs, Reason, lock};
+use crate::contract::MESSAGE_MAX;
+use crate::message::Message;
+
+const HEADER: usize = 14;
+/// The smallest datagram worth having, header included.
+pub const FRAGMENT_MIN: usize = 128;
+/// More in a message than its own bytes: the headers of the modules above.
+const LARGEST: usize = MESSAGE_MAX.0 as usize + 65_536;
+const PARTIAL_MAX: usize = 64;
+const BYTES_MAX: usize = 8 << 20;
+const UNIT_MIN: usize = 64;
+
+/// Cuts and joins.
+#[derive(Debug)]
+pub struct Frag {
+    unit: usize,
+    partial: Mutex<Partials>,
+}
+
+#[derive(Debug, Default)]
+struct Partials {
+    /// In order of the last new fragment, the oldest first.
+    messages: Vec<Partial>,
+    bytes: usize,
+}
+
+#[derive(Debug)]
+struct Partial {
+    name: u32,
+    unit: usize,
+    message: Message,
+    here: Vec<u64>,
+    missing: usize,
+}
+
+impl Frag {
+    /// Fragments of at most so many bytes, header included; at least [`FRAGMENT_MIN`].
+    #[must_use]
+    pub fn new(datagram: usize) -> Self {
+        let unit = datagram.max(FRAGMENT_MIN) - HEADER;
+        Self { unit: unit.min(usize::from(u16::MAX)), partial: Mutex::default() }
+    }
+
+    fn cut(&self, mut message: Message, call: &Call<'_>, out: &mut Outputs) {
+        let total = message.len();
+        if total > LARGEST {
+            return call.drop(message, Reason::TooLarge);
+        }
+        let name = message.name;
+        if total <= self.unit {
+            message.push(&header(name, 0, total, self.unit));
+            return out.down(message);
+        }
+        for (n, bytes) in message.bytes().chunks(self.unit).enumerate() {
+            let mut part = Message::copy_of(bytes, call.buffers);
+            part.push(&header(name, n * self.unit, total, self.unit));
+            out.down(part.named_as(&message));
+        }
+        call.buffers.give(message);
+    }
+
+    fn join(&self, mut part: Message, call: &Call<'_>, out: &mut Outputs) {
+        let Some(header) = part.pull::<HEADER>() else {
+            return call.drop(part, Reason::Malformed);
+        };
+        let word = |at: usize| {
+            u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]])
+        };
+        let (name, offset, total) = (word(0), word(4) as usize, word(8) as usize);
+        let unit = usize::from(u16::from_be_bytes([header[12], header[13]]));
+        let expected = total.saturating_sub(offset).min(unit);
+        let sensible =
+            unit >= UNIT_MIN && offset.is_multiple_of(unit) && (offset < total || total == 0);
+        if !sensible || part.len() != expected {
+            return call.drop(part, Reason::Malformed);
+        }
+        if total > LARGEST {
+            return call.drop(part, Reason::TooLarge);
+        }
+        if total <= unit {
+            part.name = name;
+            return out.up(part);
+        }
+        let mut partials = lock(&self.partial);
+        if let Some(whole) = partials.add(name, unit, total, offset, part, call) {
+            drop(partials);
+            out.up(whole);
+        }
+    }
+}
+
+impl Partials {
+    fn add(
+        &mut self,
+        name: u32,
+        unit: usize,
+        total: usize,
+        offset: usize,
+        part: Message,
+        call: &Call<'_>,
+    ) -> Option<Message> {
+        let found = self.messages.iter().rposition(|partial| {
+            (partial.name, partial.unit, partial.message.len()) == (name, unit, total)
+        });
+        let mut partial = match found {
+            Some(at) => self.messages.remove(at),
+            None => self.begin(name, unit, total, call),
+        };
+        let n = offset / unit;
+        if partial.here[n / 64] & (1 << (n % 64)) != 0 {
+            call.drop(part, Reason::Duplicate);
+        } else {
+            partial.here[n / 64] |= 1 << (n % 64);
+            partial.missing -= 1;
+            partial.message.bytes_mut()[offset..][..part.len()].copy_from_slice(part.bytes());
+            call.buffers.give(part);
+        }
+        if partial.missing > 0 {
+            self.messages.push(partial);
+            return None;
+        }
+        self.bytes -= total;
+        partial.message.name = name;
+        Some(partial.message)
+    }
+
+    fn begin(&mut self, name: u32, unit: usize, total: usize, call: &Call<'_>) -> Partial {
+        while !self.messages.is_empty()
+            && (self.messages.len() >= PARTIAL_MAX || self.bytes + total > BYTES_MAX)
+        {
+            let oldest = self.messages.remove(0);
+            self.bytes -= oldest.message.len();
+            call.drop(oldest.message, Reason::NoRoom);
+        }
+        let mut message = Message::empty(call.buffers);
+        message.set_len(total);
+        self.bytes += total;
+        let parts = total.div_ceil(unit);
+        Partial { name, unit, message, here: vec![0; parts.div_ceil(64)], missing: parts }
+    }
+}
+
+fn header(name: u32, offset: usize, total: usize, unit: usize) -> [u8; HEADER] {
+    let mut header = [0; HEADER];
+    header[..4].copy_from_slice(&name.to_be_bytes());
+    header[4..8].copy_from_slice(&(offset as u32).to_be_bytes());
+    header[8..12].copy_from_slice(&(total as u32).to_be_bytes());
+    header[12..].copy_from_slice(&(unit as u16).to_be_bytes());
+    header
+}
+
+impl Module for Frag {
+    fn name(&self) -> &'static str {
+        "frag"
+    }
+
+    fn handle(&self, direction: Direction, message: Message, call: &Call<'_>, out: &mut Outputs) {
+        match direction {
+            Direction::Down => self.cut(message, call, out),
+            Direction::Up => self.join(message, call, out),
+        }
+    }
+}

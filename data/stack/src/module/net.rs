@@ -1,0 +1,78 @@
+//! The network end: whose a datagram is, how long, and whether it arrived as it was sent.
+//!
+//! | offset | what, big-endian |
+//! |---|---|
+//! | 0 | the connection, `u32` |
+//! | 4 | bytes after the header, `u16` |
+//! | 6 | CRC-32 of bytes 0 .. 6 and of what follows, `u32` |
+
+use super::{Call, Direction, Module, Outputs, Reason};
+use crate::message::Message;
+
+/// The largest datagram: what UDP over IPv4 carries.
+pub const DATAGRAM_MAX: usize = 65_507;
+/// Of it, what is left to the modules above.
+pub(crate) const PAYLOAD_MAX: usize = DATAGRAM_MAX - HEADER;
+const HEADER: usize = 10;
+
+/// Makes datagrams of messages, and of datagrams messages.
+#[derive(Debug, Default)]
+pub struct Net;
+
+fn sum(front: &[u8], payload: &[u8]) -> u32 {
+    let mut sum = crc32fast::Hasher::new();
+    sum.update(front);
+    sum.update(payload);
+    sum.finalize()
+}
+
+impl Net {
+    /// Whose a datagram says it is; `None` if it is too short to say.
+    #[must_use]
+    pub fn connection(datagram: &[u8]) -> Option<u32> {
+        datagram.first_chunk().copied().map(u32::from_be_bytes)
+    }
+}
+
+impl Module for Net {
+    fn name(&self) -> &'static str {
+        "net"
+    }
+
+    fn handle(
+        &self,
+        direction: Direction,
+        mut message: Message,
+        call: &Call<'_>,
+        out: &mut Outputs,
+    ) {
+        match direction {
+            Direction::Down => {
+                if message.len() > PAYLOAD_MAX {
+                    return call.drop(message, Reason::TooLarge);
+                }
+                let mut header = [0; HEADER];
+                header[..4].copy_from_slice(&call.connection.id.to_be_bytes());
+                header[4..6].copy_from_slice(&(message.len() as u16).to_be_bytes());
+                let sum = sum(&header[..6], message.bytes());
+                header[6..].copy_from_slice(&sum.to_be_bytes());
+                message.push(&header);
+                out.down(message);
+            }
+            Direction::Up => {
+                let Some(header) = message.pull::<HEADER>() else {
+                    return call.drop(message, Reason::Malformed);
+                };
+                let [a, b, c, d, high, low, sums @ ..] = header;
+                if u32::from_be_bytes([a, b, c, d]) != call.connection.id {
+                    return call.drop(message, Reason::Stranger);
+                }
+                let agrees = usize::from(u16::from_be_bytes([high, low])) == message.len();
+                if !agrees || u32::from_be_bytes(sums) != sum(&header[..6], message.bytes()) {
+                    return call.drop(message, Reason::Corrupt);
+                }
+                out.up(message);
+            }
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! The receiving side, and the acknowledgement module (the paper's "Relb").
+
+use std::collections::VecDeque;
+
+use selvedge_units::{Instant, Span};
+
+use super::{ACK, Call, Outputs, Reason, WINDOW};
+use crate::message::Message;
+
+/// Bytes of the bits behind the next number.
+pub(super) const BITS: usize = WINDOW as usize / 8;
+/// An acknowledgement goes at once after so many messages,
+const EVERY: u32 = 16;
+/// or so long after the first that waits for one.
+const DELAY: Span = Span::from_micros(500);
+
+/// What arrived.
+#[derive(Debug, Default)]
+pub(super) struct Receiver {
+    next: u64,
+    /// Those that came early; the first is `next`.
+    early: VecDeque<Option<Message>>,
+    /// Messages not acknowledged yet, and since when.
+    unacknowledged: u32,
+    since: Option<Instant>,
+    /// The next acknowledgement goes at once.
+    hurry: bool,
+    sent: u32,
+}
+
+impl Receiver {
+    pub(super) fn data(
+        &mut self,
+        number: u64,
+        mut message: Message,
+        call: &Call<'_>,
+        out: &mut Outputs,
+    ) {
+        self.unacknowledged += 1;
+        self.since.get_or_insert(call.now);
+        message.ticket = number;
+        if number < self.next {
+            self.hurry = true;
+            call.drop(message, Reason::Duplicate);
+        } else if number - self.next >= WINDOW {
+            call.drop(message, Reason::OutOfWindow);
+        } else {
+            let at = (number - self.next) as usize;
+            if self.early.len() <= at {
+                self.early.resize_with(at + 1, || None);
+            }
+            if let Some(again) = self.early[at].replace(message) {
+                self.hurry = true;
+                call.drop(again, Reason::Duplicate);
+            }
+            while let Some(Some(_)) = self.early.front() {
+                if let Some(Some(message)) = self.early.pop_front() {
+                    self.next += 1;
+                    out.up(message);
+                }
+            }
+            // A gap: the sender should know.
+            self.hurry |= !self.early.is_empty();
+        }
+        if self.hurry || self.unacknowledged >= EVERY {
+            self.emit(call, out);
+        }
+    }
+
+    /// Sends the acknowledgement that is due by now.
+    pub(super) fn acknowledge(&mut self, call: &Call<'_>, out: &mut Outputs) {
+        if self.due().is_some_and(|due| due <= call.now) {
+            self.emit(call, out);
+        }
+    }
+
+    pub(super) fn due(&self) -> Option<Instant> {
+        self.since.map(|since| since + DELAY)
+    }
+
+    fn emit(&mut self, call: &Call<'_>, out: &mut Outputs) {
+        (self.unacknowledged, self.since, self.hurry) = (0, None, false);
+        let mut header = [0; 9 + BITS];
+        header[0] = ACK;
+        header[1..9].copy_from_slice(&self.next.to_be_bytes());
+        for (n, _) in self.early.iter().enumerate().filter(|(_, early)| early.is_some()) {
+            header[9 + n / 8] |= 1 << (n % 8);
+        }
+        let mut message = Message::copy_of(&header, call.buffers);
+        self.sent = self.sent.wrapping_add(1);
+        message.name = self.sent | 1 << 31;
+        message.arrived = call.now;
+        message.control = true;
+        out.down(message);
+    }
+}

@@ -1,0 +1,210 @@
+//! The sending side: what is on its way, and when it goes again.
+
+use std::collections::VecDeque;
+
+use selvedge_units::{Instant, Span};
+
+use super::ack::BITS;
+use super::{Call, DATA, Outputs, Reason, WINDOW, WINDOW_BYTES};
+use crate::message::Message;
+
+/// Bounds of the retransmission time-out, and its value before any sample.
+const RTO_MIN: Span = Span::from_millis(5);
+const RTO_MAX: Span = Span::from_secs(1);
+const RTO_FIRST: Span = Span::from_millis(100);
+/// How many go again in one tick.
+const AGAIN_MAX: usize = 16;
+
+/// What was sent.
+#[derive(Debug)]
+pub(super) struct Sender {
+    /// The lowest number that is not acknowledged.
+    base: u64,
+    /// From `base` on.
+    window: VecDeque<Slot>,
+    bytes: usize,
+    /// Smoothed round trip and its variation; none before the first sample.
+    smoothed: Option<(Span, Span)>,
+    /// When something was last acknowledged, or sent into silence.
+    heard: Instant,
+    patience: Span,
+    pub(super) dead: bool,
+    pub(super) retransmissions: u64,
+}
+
+#[derive(Debug)]
+enum Slot {
+    /// Not here yet: elements may bring messages out of order.
+    Absent,
+    Sent(Sent),
+    Acknowledged,
+}
+
+#[derive(Debug)]
+struct Sent {
+    message: Message,
+    at: Instant,
+    /// How often it has been sent again.
+    again: u32,
+}
+
+impl Sender {
+    pub(super) fn new(patience: Span) -> Self {
+        Self {
+            base: 0,
+            window: VecDeque::new(),
+            bytes: 0,
+            smoothed: None,
+            heard: Instant::ZERO,
+            patience,
+            dead: false,
+            retransmissions: 0,
+        }
+    }
+
+    pub(super) fn takes(&self, ticket: u64) -> bool {
+        !self.dead && ticket.wrapping_sub(self.base) < WINDOW && self.bytes < WINDOW_BYTES
+    }
+
+    pub(super) fn is_quiet(&self) -> bool {
+        self.dead || self.window.is_empty()
+    }
+
+    pub(super) fn send(&mut self, mut message: Message, call: &Call<'_>, out: &mut Outputs) {
+        let number = message.ticket;
+        // The user interface asks `takes` first; twice the window allows for what was in pipes.
+        if self.dead || number < self.base || number - self.base >= 2 * WINDOW {
+            return call.drop(message, Reason::OutOfWindow);
+        }
+        let mut header = [DATA; 9];
+        header[1..].copy_from_slice(&number.to_be_bytes());
+        message.push(&header);
+        if self.window.is_empty() {
+            self.heard = call.now;
+        }
+        let at = (number - self.base) as usize;
+        if self.window.len() <= at {
+            self.window.resize_with(at + 1, || Slot::Absent);
+        }
+        self.bytes += message.len();
+        out.down(message.duplicate(call.buffers));
+        self.window[at] = Slot::Sent(Sent { message, at: call.now, again: 0 });
+    }
+
+    /// Takes an acknowledgement; `false` if it acknowledges what was never sent.
+    pub(super) fn acknowledged(
+        &mut self,
+        next: u64,
+        bits: &[u8; BITS],
+        call: &Call<'_>,
+        out: &mut Outputs,
+    ) -> bool {
+        if next > self.base + self.window.len() as u64 {
+            return false;
+        }
+        let mut newest = None;
+        for number in self.base..next {
+            self.settle(number, call, &mut newest);
+        }
+        for (n, byte) in bits.iter().enumerate().filter(|(_, byte)| **byte != 0) {
+            for bit in (0..8).filter(|bit| byte & (1 << bit) != 0) {
+                self.settle(next.saturating_add(n as u64 * 8 + bit), call, &mut newest);
+            }
+        }
+        while matches!(self.window.front(), Some(Slot::Acknowledged)) {
+            self.window.pop_front();
+            self.base += 1;
+        }
+        if let Some(newest) = newest {
+            self.heard = call.now;
+            self.overtaken(newest, call, out);
+        }
+        true
+    }
+
+    /// Marks a message as arrived; `newest` is when the latest of those was sent.
+    fn settle(&mut self, number: u64, call: &Call<'_>, newest: &mut Option<Instant>) {
+        let at = number.wrapping_sub(self.base) as usize;
+        let Some(slot @ Slot::Sent(_)) = self.window.get_mut(at) else { return };
+        let Slot::Sent(sent) = std::mem::replace(slot, Slot::Acknowledged) else { return };
+        // One that went twice does not say which of them came (Karn).
+        if sent.again == 0 {
+            *newest = (*newest).max(Some(sent.at));
+            self.sample(call.now.since(sent.at));
+        } else {
+            *newest = newest.or(Some(Instant::ZERO));
+        }
+        self.bytes -= sent.message.len();
+        call.buffers.give(sent.message);
+    }
+
+    fn sample(&mut self, round_trip: Span) {
+        // RFC 6298, section 2.
+        self.smoothed = Some(match self.smoothed {
+            None => (round_trip, Span(round_trip.0 / 2)),
+            Some((smoothed, variation)) => {
+                let off = smoothed.0.abs_diff(round_trip.0);
+                (
+                    Span(smoothed.0 - smoothed.0 / 8 + round_trip.0 / 8),
+                    Span(variation.0 - variation.0 / 4 + off / 4),
+                )
+            }
+        });
+    }
+
+    fn timeout(&self, again: u32) -> Span {
+        let once = match self.smoothed {
+            None => RTO_FIRST,
+            Some((smoothed, variation)) => (smoothed + variation * 4).max(RTO_MIN),
+        };
+        (once * (1 << again.min(6))).min(RTO_MAX)
+    }
+
+    /// Sends again what was sent well before something that arrived.
+    fn overtaken(&mut self, newest: Instant, call: &Call<'_>, out: &mut Outputs) {
+        let slack = self.smoothed.map_or(RTO_MIN, |(smoothed, _)| Span(smoothed.0 / 4));
+        self.again(call, out, |sent, _| sent.at + slack < newest);
+    }
+
+    /// Sends again what has waited too long; gives up a silent peer.
+    pub(super) fn tick(&mut self, call: &Call<'_>, out: &mut Outputs) {
+        if self.window.is_empty() || self.dead {
+            return;
+        }
+        if call.now.since(self.heard) >= self.patience {
+            self.dead = true;
+            self.bytes = 0;
+            for slot in self.window.drain(..) {
+                if let Slot::Sent(sent) = slot {
+                    call.buffers.give(sent.message);
+                }
+            }
+            return;
+        }
+        self.again(call, out, |sent, timeout| sent.at + timeout <= call.now);
+    }
+
+    fn again(&mut self, call: &Call<'_>, out: &mut Outputs, lost: impl Fn(&Sent, Span) -> bool) {
+        let timeouts: [Span; 7] = std::array::from_fn(|again| self.timeout(again as u32));
+        let sent = self.window.iter_mut().filter_map(|slot| match slot {
+            Slot::Sent(sent) if lost(sent, timeouts[sent.again.min(6) as usize]) => Some(sent),
+            _ => None,
+        });
+        for sent in sent.take(AGAIN_MAX) {
+            (sent.at, sent.again) = (call.now, sent.again + 1);
+            self.retransmissions += 1;
+            out.down(sent.message.duplicate(call.buffers));
+        }
+    }
+
+    pub(super) fn due(&self) -> Option<Instant> {
+        if self.dead {
+            return None;
+        }
+        let next = self.window.iter().filter_map(|slot| match slot {
+            Slot::Sent(sent) => Some(sent.at + self.timeout(sent.again)),
+            _ => None,
+        });
+        next.min().map(|next| next.min(self.heard + self.patience))
+    }
+}

@@ -1,0 +1,32 @@
+//! The user interface. Its proxy part, which copies, runs where the application calls it
+//! ([`Stack::send`](crate::stack::Stack::send)); this is the remote part: the largest message.
+
+use super::{Call, Direction, Module, Outputs, Reason};
+use crate::message::Message;
+
+/// The remote part of the user interface.
+#[derive(Debug)]
+pub struct Ui {
+    largest: usize,
+}
+
+impl Ui {
+    /// Lets messages of at most so many bytes pass.
+    #[must_use]
+    pub const fn new(largest: usize) -> Self {
+        Self { largest }
+    }
+}
+
+impl Module for Ui {
+    fn name(&self) -> &'static str {
+        "ui"
+    }
+
+    fn handle(&self, direction: Direction, message: Message, call: &Call<'_>, out: &mut Outputs) {
+        if message.len() > self.largest {
+            return call.drop(message, Reason::TooLarge);
+        }
+        out.on(direction, message);
+    }
+}

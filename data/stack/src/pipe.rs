@@ -1,0 +1,378 @@
+//! Pipes: repositories of messages for a module, whose locking follows who uses them.
+//!
+//! Each side of a pipe - writers, readers - has one *half* of a lock-free ring. The half is in the
+//! hand of the only one that uses the side, who needs no lock; or on the table, under a lock, when
+//! there are several. Users register themselves; whoever holds a half and sees that he is no
+//! longer the only user lays it on the table at his next turn, so locking changes while messages
+//! flow and nobody else has to stop for it.
+//!
+//! Messages leave in the order in which they were put, each with a ticket. Readers may finish them
+//! in any order: [`Pipe::complete`] lets the outcomes pass in order of the tickets.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use selvedge_stream::{Consumer, Producer, ring};
+
+/// Who uses a pipe, as a bit: an element, or a port of the outside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct User(u64);
+
+impl User {
+    /// User number `n`, 0 ..= 63.
+    #[must_use]
+    pub const fn new(n: u8) -> Self {
+        Self(1 << (n & 63))
+    }
+}
+
+/// One side of a pipe.
+#[derive(Debug)]
+struct Side<H> {
+    users: AtomicU64,
+    table: Mutex<Option<H>>,
+}
+
+/// What a user holds of a side: the half, while he is the only one.
+#[derive(Debug)]
+pub struct Hand<H> {
+    half: Option<H>,
+    registered: bool,
+}
+
+impl<H> Default for Hand<H> {
+    fn default() -> Self {
+        Self { half: None, registered: false }
+    }
+}
+
+/// A writer's hand.
+pub type Writing = Hand<Producer<()>>;
+/// A reader's hand.
+pub type Reading = Hand<Reader>;
+
+/// How a half was come by.
+enum Access<'a, H> {
+    Own(&'a mut H),
+    Shared(MutexGuard<'a, Option<H>>),
+}
+
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl<H> Side<H> {
+    const fn new(half: H) -> Self {
+        Self { users: AtomicU64::new(0), table: Mutex::new(Some(half)) }
+    }
+
+    /// The half, or nothing while another still holds it.
+    fn access<'a>(&'a self, me: User, hand: &'a mut Hand<H>) -> Option<Access<'a, H>> {
+        if !hand.registered {
+            self.users.fetch_or(me.0, Ordering::AcqRel);
+            hand.registered = true;
+        }
+        let alone = self.users.load(Ordering::Acquire) == me.0;
+        if hand.half.is_some() && !alone {
+            *lock(&self.table) = hand.half.take();
+        }
+        if hand.half.is_none() {
+            let mut table = lock(&self.table);
+            if !alone {
+                return table.is_some().then_some(Access::Shared(table));
+            }
+            hand.half = table.take();
+        }
+        hand.half.as_mut().map(Access::Own)
+    }
+
+    /// Lays the half on the table if others want it.
+    fn yield_half(&self, me: User, hand: &mut Hand<H>) {
+        if hand.half.is_some() && self.users.load(Ordering::Acquire) != me.0 {
+            *lock(&self.table) = hand.half.take();
+        }
+    }
+
+    /// Uses this side no longer.
+    fn leave(&self, me: User, hand: &mut Hand<H>) {
+        if let Some(half) = hand.half.take() {
+            *lock(&self.table) = Some(half);
+        }
+        if std::mem::take(&mut hand.registered) {
+            self.users.fetch_and(!me.0, Ordering::AcqRel);
+        }
+    }
+}
+
+/// The readers' half: the ring's end and the next ticket.
+#[derive(Debug)]
+pub struct Reader {
+    ring: Consumer<()>,
+    next: u64,
+}
+
+/// Why nothing was put.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotPut {
+    /// There is no room.
+    Full,
+    /// Another still holds the writers' half; he will lay it down at his next turn.
+    Busy,
+}
+
+/// A message that was taken.
+#[derive(Debug)]
+pub struct Taken<T> {
+    /// The message.
+    pub message: T,
+    /// Its place in the order.
+    pub ticket: u64,
+    /// Whether a lock was needed.
+    pub locked: bool,
+}
+
+/// Outcomes that wait for those before them, by ticket.
+type Waiting<O> = BTreeMap<u64, O>;
+
+/// A pipe of messages `T`, whose processing has outcomes `O`.
+#[derive(Debug)]
+pub struct Pipe<T, O> {
+    /// By ticket, modulo the capacity. The ring says whose turn a slot is, so its lock is free.
+    slots: Box<[Mutex<Option<T>>]>,
+    writers: Side<Producer<()>>,
+    readers: Side<Reader>,
+    put: AtomicU64,
+    done: AtomicU64,
+    waiting: Mutex<Waiting<O>>,
+}
+
+impl<T: Send, O> Pipe<T, O> {
+    /// A pipe for `capacity` messages, 2 ..= 65536, rounded up to a power of two.
+    #[must_use]
+    pub fn new(capacity: usize) -> Self {
+        let (producer, consumer) = ring(capacity);
+        let slots = (0..producer.capacity()).map(|_| Mutex::new(None)).collect();
+        Self {
+            slots,
+            writers: Side::new(producer),
+            readers: Side::new(Reader { ring: consumer, next: 0 }),
+            put: AtomicU64::new(0),
+            done: AtomicU64::new(0),
+            waiting: Mutex::new(BTreeMap::new()),
+        }
+    }
+
+    fn slot(&self, ticket: u64) -> MutexGuard<'_, Option<T>> {
+        lock(&self.slots[ticket as usize & (self.slots.len() - 1)])
+    }
+
+    /// Puts a message in. Returns whether a lock was needed.
+    ///
+    /// # Errors
+    /// Gives it back, with the reason.
+    pub fn put(&self, me: User, hand: &mut Writing, message: T) -> Result<bool, (T, NotPut)> {
+        let put = |ring: &mut Producer<()>, message: T| {
+            if ring.free() == 0 {
+                return Err((message, NotPut::Full));
+            }
+            // Only whoever has the half changes the count.
+            let ticket = self.put.load(Ordering::Relaxed);
+            *self.slot(ticket) = Some(message);
+            self.put.store(ticket + 1, Ordering::Release);
+            let pushed = ring.push(());
+            debug_assert!(pushed.is_ok(), "there was room");
+            Ok(())
+        };
+        match self.writers.access(me, hand) {
+            None => Err((message, NotPut::Busy)),
+            Some(Access::Own(ring)) => put(ring, message).map(|()| false),
+            Some(Access::Shared(mut table)) => match table.as_mut() {
+                Some(ring) => put(ring, message).map(|()| true),
+                None => Err((message, NotPut::Busy)),
+            },
+        }
+    }
+
+    /// Takes the oldest message, if there is one and its readers have not run too far ahead.
+    pub fn take(&self, me: User, hand: &mut Reading) -> Option<Taken<T>> {
+        let take = |reader: &mut Reader| {
+            let ahead = reader.next - self.done.load(Ordering::Acquire).min(reader.next);
+            if ahead as usize >= self.slots.len().min(64) {
+                return None;
+            }
+            reader.ring.peek()?;
+            let ticket = reader.next;
+            let message = self.slot(ticket).take();
+            reader.ring.pop();
+            reader.next += 1;
+            message.map(|message| (message, ticket))
+        };
+        let (taken, locked) = match self.readers.access(me, hand)? {
+            Access::Own(reader) => (take(reader), false),
+            Access::Shared(mut table) => (take(table.as_mut()?), true),
+        };
+        taken.map(|(message, ticket)| Taken { message, ticket, locked })
+    }
+
+    /// Whether nothing is in it, and all that was taken from it is done with.
+    #[must_use]
+    pub fn is_clear(&self) -> bool {
+        let done = self.done.load(Ordering::Acquire);
+        self.put.load(Ordering::Acquire) == done
+    }
+
+    /// Messages in it, or taken and not done with.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        let done = self.done.load(Ordering::Acquire);
+        self.put.load(Ordering::Acquire).saturating_sub(done)
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The outcome of a message that was taken. `pass` is called for each outcome whose turn it
+    /// is, in order of tickets; it gives back what can't pass yet. Returns whether an outcome is
+    /// left whose turn it is: then call [`Pipe::flush`] later.
+    ///
+    /// `alone`: the message was taken without a lock, and the half is still in the hand.
+    pub fn complete(
+        &self,
+        ticket: u64,
+        outcome: O,
+        alone: bool,
+        mut pass: impl FnMut(O) -> Option<O>,
+    ) -> bool {
+        // Nobody else took anything after this one, so nothing can wait behind it.
+        let outcome = if alone && self.done.load(Ordering::Acquire) == ticket {
+            match pass(outcome) {
+                None => {
+                    self.done.store(ticket + 1, Ordering::Release);
+                    return false;
+                }
+                Some(rest) => rest,
+            }
+        } else {
+            outcome
+        };
+        let mut waiting = lock(&self.waiting);
+        waiting.insert(ticket, outcome);
+        self.pass_on(&mut waiting, pass)
+    }
+
+    /// Tries again what could not pass. Returns as [`Pipe::complete`] does.
+    pub fn flush(&self, pass: impl FnMut(O) -> Option<O>) -> bool {
+        self.pass_on(&mut lock(&self.waiting), pass)
+    }
+
+    fn pass_on(&self, waiting: &mut Waiting<O>, mut pass: impl FnMut(O) -> Option<O>) -> bool {
+        loop {
+            let turn = self.done.load(Ordering::Acquire);
+            let Some(outcome) = waiting.remove(&turn) else { return false };
+            if let Some(rest) = pass(outcome) {
+                waiting.insert(turn, rest);
+                return true;
+            }
+            self.done.store(turn + 1, Ordering::Release);
+        }
+    }
+
+    /// Lays the writers' half on the table if others want it. Users call it often.
+    pub fn settle_writing(&self, me: User, hand: &mut Writing) {
+        self.writers.yield_half(me, hand);
+    }
+
+    /// Lays the readers' half on the table if others want it. Users call it often.
+    pub fn settle_reading(&self, me: User, hand: &mut Reading) {
+        self.readers.yield_half(me, hand);
+    }
+
+    /// Reads no longer.
+    pub fn stop_reading(&self, me: User, hand: &mut Reading) {
+        self.readers.leave(me, hand);
+    }
+
+    /// Writes no longer.
+    pub fn stop_writing(&self, me: User, hand: &mut Writing) {
+        self.writers.leave(me, hand);
+    }
+
+    /// How many write and read.
+    #[must_use]
+    pub fn users(&self) -> (u32, u32) {
+        let count = |users: &AtomicU64| users.load(Ordering::Relaxed).count_ones();
+        (count(&self.writers.users), count(&self.readers.users))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: User = User::new(0);
+    const B: User = User::new(1);
+
+    #[test]
+    fn the_only_user_needs_no_lock_and_several_do() {
+        let pipe: Pipe<u32, ()> = Pipe::new(8);
+        let (mut a, mut b) = (Writing::default(), Writing::default());
+        assert_eq!(pipe.put(A, &mut a, 1), Ok(false));
+        // A holds the half until its next turn.
+        assert_eq!(pipe.put(B, &mut b, 2), Err((2, NotPut::Busy)));
+        assert_eq!(pipe.put(A, &mut a, 3), Ok(true));
+        assert_eq!(pipe.put(B, &mut b, 2), Ok(true));
+        pipe.stop_writing(A, &mut a);
+        assert_eq!(pipe.put(B, &mut b, 4), Ok(false));
+        let mut reading = Reading::default();
+        let taken: Vec<u32> =
+            std::iter::from_fn(|| pipe.take(A, &mut reading)).map(|taken| taken.message).collect();
+        assert_eq!(taken, [1, 3, 2, 4]);
+    }
+
+    #[test]
+    fn outcomes_pass_in_order() {
+        let pipe: Pipe<u32, u32> = Pipe::new(8);
+        let (mut writing, mut a, mut b) =
+            (Writing::default(), Reading::default(), Reading::default());
+        for n in 0..4 {
+            pipe.put(A, &mut writing, n).unwrap();
+        }
+        let first = pipe.take(A, &mut a).unwrap();
+        assert!(!first.locked && pipe.take(B, &mut b).is_none());
+        pipe.settle_reading(A, &mut a);
+        let second = pipe.take(B, &mut b).unwrap();
+        let third = pipe.take(A, &mut a).unwrap();
+        assert!(second.locked && third.locked);
+        let mut passed = Vec::new();
+        for taken in [third, second] {
+            assert!(!pipe.complete(taken.ticket, taken.message, false, |n| {
+                passed.push(n);
+                None
+            }));
+        }
+        assert_eq!((passed.len(), pipe.len()), (0, 4));
+        // The first can't pass at once; then all do.
+        assert!(pipe.complete(first.ticket, first.message, true, Some));
+        assert!(!pipe.flush(|n| {
+            passed.push(n);
+            None
+        }));
+        assert_eq!(passed, [0, 1, 2]);
+        assert!(!pipe.is_clear());
+        let last = pipe.take(B, &mut b).unwrap();
+        assert!(!pipe.complete(last.ticket, last.message, false, |_| None));
+        assert!(pipe.is_clear());
+    }
+
+    #[test]
+    fn full_is_full() {
+        let pipe: Pipe<u32, ()> = Pipe::new(2);
+        let mut hand = Writing::default();
+        assert_eq!([pipe.put(A, &mut hand, 1), pipe.put(A, &mut hand, 2)], [Ok(false), Ok(false)]);
+        assert_eq!(pipe.put(A, &mut hand, 3), Err((3, NotPut::Full)));
+    }
+}

@@ -1,0 +1,266 @@
+//! One connection's modules, and running them one after the other on the caller's time.
+//!
+//! [`Line`] is what elements share; [`Stack`] runs a whole line by itself: the connection's
+//! messages go in with [`Stack::send`], datagrams come out of [`Stack::poll_transmit`], and the
+//! other way round. After each of them, and when [`Stack::due`] comes, call [`Stack::tick`].
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use selvedge_units::{Bytes, Instant};
+
+use crate::compose::{BuildError, Composition};
+use crate::message::{Buffers, Message};
+use crate::module::{Call, Connection, Direction, Keys, Module, Outputs, Reason};
+
+/// The modules of one connection, for any number of elements.
+#[derive(Debug)]
+pub struct Line {
+    composition: Composition,
+    connection: Connection,
+    modules: Vec<Box<dyn Module>>,
+    buffers: Buffers,
+}
+
+/// Buffers kept for the next messages.
+const BUFFERS: usize = 1024;
+
+impl Line {
+    /// One end of connection `id`.
+    ///
+    /// # Errors
+    /// [`BuildError`].
+    pub fn new(
+        composition: &Composition,
+        id: u32,
+        keys: Option<&Keys>,
+    ) -> Result<Self, BuildError> {
+        Ok(Self {
+            composition: composition.clone(),
+            connection: Connection::new(id),
+            modules: composition.build(keys)?,
+            buffers: Buffers::new(BUFFERS),
+        })
+    }
+
+    /// Its modules' names and arguments.
+    #[must_use]
+    pub const fn composition(&self) -> &Composition {
+        &self.composition
+    }
+
+    /// The connection.
+    #[must_use]
+    pub const fn connection(&self) -> &Connection {
+        &self.connection
+    }
+
+    /// The buffers of its messages.
+    #[must_use]
+    pub const fn buffers(&self) -> &Buffers {
+        &self.buffers
+    }
+
+    /// The modules, from the application down.
+    #[must_use]
+    pub fn modules(&self) -> &[Box<dyn Module>] {
+        &self.modules
+    }
+
+    /// What a module is given at this time.
+    #[must_use]
+    pub const fn call(&self, now: Instant) -> Call<'_> {
+        Call { connection: &self.connection, now, buffers: &self.buffers }
+    }
+
+    /// The application's message with its ticket: the proxy's copy.
+    #[must_use]
+    pub fn message(&self, bytes: &[u8], ticket: u64, now: Instant) -> Message {
+        let mut message = Message::copy_of(bytes, &self.buffers);
+        (message.ticket, message.arrived) = (ticket, now);
+        message.name = ticket as u32 & (u32::MAX >> 1);
+        message
+    }
+
+    /// Why a message with this ticket can't be sent now, or nothing.
+    #[must_use]
+    pub fn objection(&self, len: usize, ticket: u64) -> Option<SendError> {
+        let (size, largest) = (Bytes(len as u64), self.composition.largest());
+        if size > largest {
+            return Some(SendError::TooLarge { size, largest });
+        }
+        if self.is_dead() {
+            return Some(SendError::Dead);
+        }
+        (!self.modules.iter().all(|module| module.takes(ticket))).then_some(SendError::Full)
+    }
+
+    /// Whether a module has given up the peer.
+    #[must_use]
+    pub fn is_dead(&self) -> bool {
+        self.modules.iter().any(|module| module.is_dead())
+    }
+}
+
+/// Why a message was not sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SendError {
+    /// The stack does not carry it.
+    #[error(
+        "a message of {size}, the stack carries {largest}; send less in one, or put frag in the stack"
+    )]
+    TooLarge {
+        /// Its size.
+        size: Bytes,
+        /// The most.
+        largest: Bytes,
+    },
+    /// Too much is on its way.
+    #[error("the window is full; send again when the peer has acknowledged")]
+    Full,
+    /// The peer acknowledged nothing for too long.
+    #[error("the peer is silent; connect again")]
+    Dead,
+}
+
+/// Datagrams and messages that wait to be taken, at most, before more is refused.
+const QUEUE_MAX: usize = 4096;
+
+/// A line that runs by itself, without elements.
+#[derive(Debug)]
+pub struct Stack {
+    line: Arc<Line>,
+    next: u64,
+    out: Outputs,
+    /// What is to be handled next, last first: place of the module, way, message.
+    work: Vec<(usize, Direction, Message)>,
+    transmit: VecDeque<Message>,
+    delivered: VecDeque<Message>,
+}
+
+impl Stack {
+    /// Runs this line.
+    #[must_use]
+    pub fn new(line: Arc<Line>) -> Self {
+        Self {
+            line,
+            next: 0,
+            out: Outputs::default(),
+            work: Vec::new(),
+            transmit: VecDeque::new(),
+            delivered: VecDeque::new(),
+        }
+    }
+
+    /// Its modules.
+    #[must_use]
+    pub const fn line(&self) -> &Arc<Line> {
+        &self.line
+    }
+
+    /// Sends a message.
+    ///
+    /// # Errors
+    /// [`SendError`].
+    pub fn send(&mut self, bytes: &[u8], now: Instant) -> Result<(), SendError> {
+        if let Some(error) = self.line.objection(bytes.len(), self.next) {
+            return Err(error);
+        }
+        if self.transmit.len() >= QUEUE_MAX {
+            return Err(SendError::Full);
+        }
+        let message = self.line.message(bytes, self.next, now);
+        self.next += 1;
+        self.run(0, Direction::Down, message, now);
+        Ok(())
+    }
+
+    /// Takes a datagram from the network.
+    pub fn receive(&mut self, datagram: &[u8], now: Instant) {
+        if self.delivered.len() >= QUEUE_MAX || self.transmit.len() >= 4 * QUEUE_MAX {
+            return self.line.connection.count(Reason::NoRoom);
+        }
+        let mut message = Message::copy_of(datagram, &self.line.buffers);
+        message.arrived = now;
+        self.run(self.line.modules.len() - 1, Direction::Up, message, now);
+    }
+
+    /// Does what is due by now.
+    pub fn tick(&mut self, now: Instant) {
+        for place in 0..self.line.modules.len() {
+            let line = &self.line;
+            line.modules[place].tick(&line.call(now), &mut self.out);
+            self.follow(place, now);
+        }
+    }
+
+    /// When [`Stack::tick`] has something to do.
+    #[must_use]
+    pub fn due(&self) -> Option<Instant> {
+        self.line.modules.iter().filter_map(|module| module.due()).min()
+    }
+
+    /// The next datagram for the network. Give it back with [`Stack::recycle`].
+    pub fn poll_transmit(&mut self) -> Option<Message> {
+        self.transmit.pop_front()
+    }
+
+    /// The next message for the application. Give it back with [`Stack::recycle`].
+    pub fn poll_deliver(&mut self) -> Option<Message> {
+        self.delivered.pop_front()
+    }
+
+    /// A message whose bytes have been used.
+    pub fn recycle(&self, message: Message) {
+        self.line.buffers.give(message);
+    }
+
+    /// Whether everything that was sent has arrived, as far as the stack can know.
+    #[must_use]
+    pub fn is_quiet(&self) -> bool {
+        self.transmit.is_empty() && self.line.modules.iter().all(|module| module.is_quiet())
+    }
+
+    fn run(&mut self, place: usize, direction: Direction, message: Message, now: Instant) {
+        let line = &self.line;
+        line.modules[place].handle(direction, message, &line.call(now), &mut self.out);
+        self.follow(place, now);
+    }
+
+    /// Takes what came out at `place` on, each message to its end before the next: so order stays.
+    fn follow(&mut self, place: usize, now: Instant) {
+        self.gather(place);
+        while let Some((place, direction, message)) = self.work.pop() {
+            let line = &self.line;
+            line.modules[place].handle(direction, message, &line.call(now), &mut self.out);
+            self.gather(place);
+        }
+    }
+
+    fn gather(&mut self, place: usize) {
+        let (last, from) = (self.line.modules.len() - 1, self.work.len());
+        let mut leaving = false;
+        for (direction, message) in self.out.drain() {
+            let next = match direction {
+                Direction::Down if place == last => usize::MAX,
+                Direction::Down => place + 1,
+                Direction::Up if place == 0 => usize::MAX,
+                Direction::Up => place - 1,
+            };
+            if next != usize::MAX {
+                self.work.push((next, direction, message));
+                continue;
+            }
+            leaving = true;
+            match direction {
+                Direction::Down => self.transmit.push_back(message),
+                Direction::Up => self.delivered.push_back(message),
+            }
+        }
+        debug_assert!(!leaving || place == 0 || place == last);
+        self.work[from..].reverse();
+    }
+}

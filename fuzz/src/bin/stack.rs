@@ -1,0 +1,79 @@
+//! A stack's line and its peer's datagrams: any line is a stack or an error; any datagrams leave
+//! a stack that neither panics nor delivers what was not sent, in bounded memory.
+
+#![no_main]
+
+use std::sync::Arc;
+
+use libfuzzer_sys::fuzz_target;
+use selvedge_fuzz::Choices;
+use selvedge_stack::compose::Composition;
+use selvedge_stack::module::{Key, Keys};
+use selvedge_stack::stack::{Line, Stack};
+use selvedge_units::Instant;
+
+const LINES: [&str; 6] = [
+    "ui | reliable | net",
+    "ui | reliable | frag(300) | net",
+    "ui | compress | unreliable | frag(200) | fec(3,2) | net",
+    "ui | encrypt(chacha20) | reliable | frag(500) | net",
+    "ui | checksum | unreliable(ordered) | net",
+    "ui | compress | reliable | encrypt(aes256) | frag(400) | fec(2,1) | net",
+];
+const BODY: &[u8] = &[0x5a; 700];
+
+fuzz_target!(|bytes: &[u8]| {
+    if let Ok(text) = str::from_utf8(bytes)
+        && let Ok(composition) = text.parse::<Composition>()
+    {
+        assert_eq!(composition.to_string().parse(), Ok(composition));
+    }
+    let mut choices = Choices::new(bytes);
+    let line = LINES[usize::from(choices.byte()) % LINES.len()];
+    let composition: Composition = line.parse().expect("a stack");
+    let keys = Keys { send: Key([1; 32]), receive: Key([2; 32]) };
+    let [mut end, mut peer] = [keys.clone(), keys.swapped()].map(|keys| {
+        Stack::new(Arc::new(Line::new(&composition, 7, Some(&keys)).expect("there are keys")))
+    });
+    let (mut now, mut sent, mut came) = (Instant::ZERO, 0_u32, 0_u32);
+    let mut kept: Vec<Vec<u8>> = Vec::new();
+    while !choices.is_empty() {
+        now = Instant(now.0 + u64::from(choices.byte()) * 100_000);
+        match choices.byte() % 4 {
+            0 => sent += u32::from(peer.send(BODY, now).is_ok()),
+            1 if !kept.is_empty() => {
+                // A datagram of the peer, changed, cut short or as it was, perhaps again.
+                let mut datagram = kept[usize::from(choices.byte()) % kept.len()].clone();
+                let at = usize::from(choices.byte()) % datagram.len().max(1);
+                match choices.byte() % 3 {
+                    0 => datagram.truncate(at),
+                    1 => datagram[at] ^= choices.byte(),
+                    _ => {}
+                }
+                end.receive(&datagram, now);
+            }
+            2 => {
+                let len = usize::from(choices.byte());
+                end.receive(choices.bytes(len), now);
+            }
+            _ => end.tick(now),
+        }
+        peer.tick(now);
+        while let Some(datagram) = peer.poll_transmit() {
+            if kept.len() < 64 {
+                kept.push(datagram.bytes().to_vec());
+            }
+            peer.recycle(datagram);
+        }
+        while let Some(answer) = end.poll_transmit() {
+            peer.receive(answer.bytes(), now);
+            end.recycle(answer);
+        }
+        while let Some(message) = end.poll_deliver() {
+            assert_eq!(message.bytes(), BODY, "only what was sent is delivered");
+            came += 1;
+            end.recycle(message);
+        }
+    }
+    assert!(came <= sent, "each at most once");
+});
