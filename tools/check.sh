@@ -53,6 +53,7 @@ else
   skip miri "no nightly toolchain with miri (rustup toolchain install nightly -c miri -c rust-src)"
 fi
 check rtl tools/rtl.sh
+check kernel tools/kernel.sh test
 check repro tools/repro.sh
 check instructions tools/instructions.sh
 check fuzz env FUZZ_SEED=1 tools/fuzz.sh 10

@@ -77,6 +77,13 @@ pub(super) fn read<'t>(reader: &mut Reader<'t>, section: &Section<'t>) -> Option
     let placement = Placement::ALL.into_iter().find(|one| Some(one.name()) == placement);
     let socket = socket(reader, section);
     let core = reader.integer(section, "core", 0..=1023);
+    if placement.is_some_and(|placement| placement != Placement::Inline) {
+        for key in ["tree", "remap"] {
+            if let Some(entry) = reader.entry(section, key) {
+                reader.refuse(&entry, Mistake::TreeInCoprocessor);
+            }
+        }
+    }
     if placement.unwrap_or_default() == Placement::Inline && !section.has("placement") {
         for key in ["socket", "core"] {
             if let Some(entry) = reader.entry(section, key) {

@@ -248,6 +248,9 @@ pub enum Mistake {
         "is for links in a coprocessor; write placement = \"coprocessor\" beside it, or leave it out"
     )]
     NeedsCoprocessor,
+    /// A tree of weights for a coprocessor.
+    #[error("trees are scheduled in the node itself; leave out placement, or the tree")]
+    TreeInCoprocessor,
     /// The coprocessor is to read what only the node can.
     #[error(
         "the coprocessor reads recordings only; write source = \"record:PATH?encoding=H264\", or placement = \"coprocessor\" for link \"{link}\""
