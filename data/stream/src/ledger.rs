@@ -210,7 +210,13 @@ impl Ledger {
             counts.frames += 1;
             counts.on_time += u32::from(on_time);
         }
-        self.evaluate_settled();
+        if number == self.cursor {
+            self.evaluate(number, on_time);
+            self.cursor += 1;
+            if self.cursor < self.end {
+                self.evaluate_settled();
+            }
+        }
         true
     }
 
@@ -322,10 +328,15 @@ impl Ledger {
     fn make_room(&mut self, number: u64) {
         let oldest = (number + 1).saturating_sub(self.window);
         while self.cursor < oldest.min(self.end) {
-            if self.state(self.cursor) == Some(State::Waiting) {
-                self.lose(self.cursor);
+            match self.state(self.cursor) {
+                Some(State::Waiting) => {
+                    self.lose(self.cursor);
+                    self.evaluate(self.cursor, false);
+                }
+                Some(State::OnTime) => self.evaluate(self.cursor, true),
+                Some(State::Lost) => self.evaluate(self.cursor, false),
+                _ => {}
             }
-            self.evaluate(self.cursor);
             self.cursor += 1;
         }
         self.cursor = self.cursor.max(oldest);
@@ -344,23 +355,18 @@ impl Ledger {
     }
 
     fn evaluate_settled(&mut self) {
-        while matches!(self.state(self.cursor), Some(State::OnTime | State::Lost)) {
-            self.evaluate(self.cursor);
+        while let Some(state @ (State::OnTime | State::Lost)) = self.state(self.cursor) {
+            self.evaluate(self.cursor, state == State::OnTime);
             self.cursor += 1;
         }
     }
 
-    /// Makes a settled frame's decodability final; does nothing for an absent one.
-    fn evaluate(&mut self, number: u64) {
-        let Some(state @ (State::OnTime | State::Lost)) = self.state(number) else { return };
-        let entry = *self.entry_mut(number);
-        let (refs, settled) = (entry.refs, entry.settled());
-        let decodable = state == State::OnTime
-            && refs.is_known()
-            && [refs.near, refs.far]
-                .into_iter()
-                .filter(|&distance| distance != 0)
-                .all(|back| self.state(number - u64::from(back)) == Some(State::Decodable));
+    /// Makes a settled frame's decodability final.
+    #[inline]
+    fn evaluate(&mut self, number: u64, on_time: bool) {
+        let Entry { refs, status, .. } = *self.entry_mut(number);
+        let settled = Second(status >> Entry::STATE_BITS);
+        let decodable = on_time && (refs == References::NONE || self.has_all(number, refs));
         if decodable {
             self.totals.decodable += 1;
             if let Some(counts) = self.seconds.of(settled) {
@@ -369,5 +375,14 @@ impl Ledger {
         }
         let state = if decodable { State::Decodable } else { State::Undecodable };
         self.entry_mut(number).set(state, settled);
+    }
+
+    /// Whether all that a frame refers to is decodable.
+    fn has_all(&self, number: u64, refs: References) -> bool {
+        refs.is_known()
+            && [refs.near, refs.far]
+                .into_iter()
+                .filter(|&distance| distance != 0)
+                .all(|back| self.state(number - u64::from(back)) == Some(State::Decodable))
     }
 }

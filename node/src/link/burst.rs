@@ -23,18 +23,16 @@ impl Link {
     /// nothing but single decisions rules that out. Only under disciplines that go by deadline:
     /// others share by order.
     pub(super) fn grant_to(&self, now: Instant, stream: StreamIndex) -> Option<Grant> {
-        let queue = self.queues[stream.0 as usize].as_ref()?;
         let bursts = self.params.burst >= self.params.mtu + self.params.mtu;
-        if !bursts
-            || now < self.inverted_until
-            || queue.frames.len() < 2
-            || !queue.contract.work_conserving
-        {
+        if !bursts || now < self.inverted_until {
+            return None;
+        }
+        let queue = self.queues[stream.0 as usize].as_ref()?;
+        if queue.frames.len() < 2 || !queue.contract.work_conserving {
             return None;
         }
         let until = self.scheduler.first_deadline(now)?;
-        let all_sent = now.max(self.free_at()) + self.pacer.time(self.backlog) + self.guard();
-        (all_sent <= until).then_some(Grant { stream, left: self.params.burst, until })
+        (self.all_sent(now) <= until).then_some(Grant { stream, left: self.params.burst, until })
     }
 
     /// The next packet of the burst that was granted, if there is one.

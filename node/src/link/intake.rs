@@ -29,11 +29,12 @@ impl Link {
             self.begin_afresh(now, stream);
         } else {
             for seq in (0..gap).map(|n| expected.wrapping_add(n)) {
-                self.enqueue(now, stream, lost_before_arrival(seq, &frame), Some(DropReason::Full));
+                let lost = lost_before_arrival(seq, &frame);
+                self.enqueue(now, stream, &lost, Some(DropReason::Full));
             }
         }
         self.offered.add(now, frame.size);
-        self.enqueue(now, stream, frame, None);
+        self.enqueue(now, stream, &frame, None);
     }
 
     /// The stream's numbers jumped: what waits is of another time, and nothing that comes can
@@ -49,11 +50,11 @@ impl Link {
         &mut self,
         now: Instant,
         stream: StreamIndex,
-        frame: Frame,
+        frame: &Frame,
         lost: Option<DropReason>,
     ) {
         if self.queued(stream) >= WAITING_MAX {
-            self.refuse(now, stream, frame);
+            self.refuse(now, stream, *frame);
             return;
         }
         let full = self.params.queue.is_some_and(|most| self.backlog + frame.size > most);
@@ -62,9 +63,9 @@ impl Link {
         queue.next_seq = frame.seq.wrapping_add(1);
         let group = queue.group.push(frame.kind, frame.size);
         let before = queue.frames.back().map(|last| last.deadline);
-        let deadline = queue.deadline_of(&frame);
+        let deadline = queue.deadline_of(frame);
         queue.lost.clear(frame.seq);
-        let hopeless = || selection && queue.misses_reference(&frame);
+        let hopeless = || selection && queue.misses_reference(frame);
         let given_up = lost
             .or_else(|| full.then_some(DropReason::Full))
             .or_else(|| hopeless().then_some(DropReason::ReferenceLost));
@@ -72,6 +73,7 @@ impl Link {
         if given_up.is_some() {
             queue.lost.insert(frame.seq);
         }
+        let frame = *frame;
         queue.frames.push_back(Pending { frame, deadline, left, packets_sent: 0, group, given_up });
         let only = queue.frames.len() == 1;
         if let Some(ledger) = self.ledgers[stream.0 as usize].as_mut() {
@@ -84,7 +86,7 @@ impl Link {
             self.backlog = backlog + left;
             // All that was there fits, by induction. With the new frame the last to finish does
             // so at `fits_by` at most; who is due after the new frame is due later still.
-            let fits_by = now.max(self.free_at()) + self.pacer.time(self.backlog) + self.guard();
+            let fits_by = self.all_sent(now);
             if let Some(grant) = &mut self.grant {
                 grant.until = grant.until.min(deadline);
                 if fits_by > grant.until {

@@ -77,6 +77,22 @@ pub struct Settled {
     pub fate: Fate,
 }
 
+/// What follows from the rate and the largest packet, reckoned once.
+#[derive(Clone, Copy, Debug)]
+struct Reckoned {
+    /// How long before its deadline a frame should be finished: a packet's time and the jitter
+    /// of the caller's wake-ups.
+    guard: Span,
+    /// How long before its bucket is full the link is free for a full packet.
+    spare: Span,
+}
+
+impl Reckoned {
+    fn new(pacer: &Pacer, mtu: Bytes) -> Self {
+        Self { guard: pacer.time(mtu) + Span::from_millis(2), spare: pacer.spare(mtu) }
+    }
+}
+
 /// A link and all that waits for it.
 #[derive(Debug)]
 pub struct Link {
@@ -90,9 +106,12 @@ pub struct Link {
     offered: RateMeter,
     sent: RateMeter,
     sent_bytes: Bytes,
-    /// What the rate allowed while frames waited, up to `watched`.
+    /// What the rates before this one allowed while frames waited, and for how long they have
+    /// waited at this one, up to `watched`.
     could_send: Bytes,
+    waited: Span,
     watched: Instant,
+    reckoned: Reckoned,
     /// Bytes of all frames that wait and are not given up.
     backlog: Bytes,
     /// The packet last returned by `poll_transmit`.
@@ -107,10 +126,12 @@ impl Link {
     /// A link without streams.
     #[must_use]
     pub fn new(params: LinkParams) -> Self {
+        let pacer = Pacer::new(params.rate, params.burst.max(params.mtu));
+        let reckoned = Reckoned::new(&pacer, params.mtu);
         Self {
             params,
             scheduler: Scheduler::new(params.discipline),
-            pacer: Pacer::new(params.rate, params.burst.max(params.mtu)),
+            pacer,
             queues: Vec::new(),
             ledgers: Vec::new(),
             selection: Selection::default(),
@@ -119,7 +140,9 @@ impl Link {
             sent: RateMeter::default(),
             sent_bytes: Bytes(0),
             could_send: Bytes(0),
+            waited: Span::ZERO,
             watched: Instant::ZERO,
+            reckoned,
             backlog: Bytes(0),
             next: None,
             grant: None,
@@ -188,7 +211,7 @@ impl Link {
         let capacity = Capacity {
             rate: self.params.rate,
             from: now.max(self.free_at()),
-            guard: self.guard(),
+            guard: self.reckoned.guard,
             excess: self.offered.long_mean(now) * second - self.params.rate * second,
         };
         let scheduler = &self.scheduler;
@@ -202,13 +225,12 @@ impl Link {
 
     /// When the link is free for a full packet: a bucket that is not full is work still owed.
     fn free_at(&self) -> Instant {
-        self.pacer.departure(self.params.mtu)
+        self.pacer.before_full(self.reckoned.spare)
     }
 
-    /// How long before its deadline a frame should be finished: a packet's time and the jitter
-    /// of the caller's wake-ups.
-    fn guard(&self) -> Span {
-        self.pacer.time(self.params.mtu) + Span::from_millis(2)
+    /// When all that waits can be sent, with some time to spare for each frame.
+    fn all_sent(&self, now: Instant) -> Instant {
+        now.max(self.free_at()) + self.pacer.time(self.backlog) + self.reckoned.guard
     }
 
     fn promote_all(&mut self, now: Instant) {
@@ -239,7 +261,7 @@ impl Link {
     /// Counts what the rate allowed up to now, if frames waited.
     fn watch(&mut self, now: Instant) {
         if self.backlog > Bytes(0) {
-            self.could_send += self.params.rate * now.since(self.watched);
+            self.waited += now.since(self.watched);
         }
         self.watched = self.watched.max(now);
     }
@@ -346,14 +368,17 @@ impl Link {
         if last {
             let frame = head.frame;
             queue.frames.pop_front();
-            let served = match queue.head() {
+            let next = queue.head();
+            let served = match next {
                 Some(next) => self.scheduler.serve_and_push(stream, next),
                 None => self.scheduler.serve(stream),
             };
             let on_time = !served.late && now <= served.deadline;
             let fate = Fate::Sent { on_time, queueing: now.since(frame.arrival) };
             settle(&mut self.settled, &mut self.ledgers[at], stream, &frame, fate, now);
-            self.promote(now, stream);
+            if next.is_some() {
+                self.promote(now, stream);
+            }
         }
     }
 

@@ -10,22 +10,33 @@ const SECOND: usize = 4;
 #[derive(Debug, Default)]
 pub struct RateMeter {
     bytes: [u64; SLOTS],
-    /// The slot now filling, counted from time zero.
+    /// The slot now filling, counted from time zero, and when it ends.
     slot: u64,
+    until: Instant,
     began: Option<u64>,
 }
 
 impl RateMeter {
     /// Takes note of bytes at `now`, which never goes back.
+    #[inline]
     pub fn add(&mut self, now: Instant, size: Bytes) {
+        if now >= self.until {
+            self.turn_to(now);
+        }
+        self.bytes[(self.slot % SLOTS as u64) as usize] += size.0;
+    }
+
+    /// Begins to fill the slot of `now`.
+    #[inline(never)]
+    fn turn_to(&mut self, now: Instant) {
         let slot = now.0 / SLOT.0;
         let fresh = slot.saturating_sub(self.slot).min(SLOTS as u64);
         for n in 0..fresh {
             self.bytes[((slot - n) % SLOTS as u64) as usize] = 0;
         }
         self.slot = self.slot.max(slot);
+        self.until = Instant(self.slot.saturating_add(1).saturating_mul(SLOT.0));
         self.began.get_or_insert(slot);
-        self.bytes[(self.slot % SLOTS as u64) as usize] += size.0;
     }
 
     /// Mean rate over the last `slots` whole slots, or since the beginning if that is less.

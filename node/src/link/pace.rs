@@ -52,10 +52,21 @@ impl Pacer {
     /// When a packet of this size on the wire may leave; not before `now` means at once.
     #[must_use]
     pub fn departure(&self, size: Bytes) -> Instant {
+        self.before_full(self.spare(size))
+    }
+
+    /// How long before the bucket is full a packet of this size may leave.
+    pub(super) fn spare(&self, size: Bytes) -> Span {
         // Times are rounded up; taking the difference of two such spans could grant a nanosecond
         // or two, so the span that may be lacking is rounded down by hand.
         let spare = self.time(Bytes(self.burst.0.saturating_sub(size.0)));
-        Instant(self.full_at.0.saturating_sub(spare.0.saturating_sub(2)))
+        Span(spare.0.saturating_sub(2))
+    }
+
+    /// So long before the bucket is full.
+    #[inline]
+    pub(super) fn before_full(&self, spare: Span) -> Instant {
+        Instant(self.full_at.0.saturating_sub(spare.0))
     }
 
     /// Takes a packet of this size from the bucket at `now`.

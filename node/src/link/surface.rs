@@ -2,9 +2,9 @@
 
 use selvedge_sched::{Scheduler, StreamIndex};
 use selvedge_stream::{Contract, Ledger, Windows};
-use selvedge_units::{Bitrate, Bytes, Instant};
+use selvedge_units::{Bitrate, Bytes, Instant, Span};
 
-use super::{Link, LinkParams};
+use super::{Link, LinkParams, Reckoned};
 
 impl Link {
     /// What it was made with, the rate as it is now.
@@ -47,8 +47,8 @@ impl Link {
     /// Bytes that the rate would have allowed in the time that frames waited: what is sent
     /// should be nearly that.
     #[must_use]
-    pub const fn could_send(&self) -> Bytes {
-        self.could_send
+    pub fn could_send(&self) -> Bytes {
+        self.could_send + self.params.rate * self.waited
     }
 
     /// The mean rates offered and sent over the last whole second or so.
@@ -81,8 +81,12 @@ impl Link {
 
     /// Changes the rate; what no longer fits is given up at once.
     pub fn set_rate(&mut self, now: Instant, rate: Bitrate) {
+        self.watch(now);
+        self.could_send = self.could_send();
+        self.waited = Span::ZERO;
         self.params.rate = rate;
         self.pacer.set_rate(now, rate);
+        self.reckoned = Reckoned::new(&self.pacer, self.params.mtu);
         self.select(now);
     }
 }
