@@ -36,28 +36,20 @@
 //! ```
 
 mod ring;
+mod set;
 #[cfg(test)]
 mod tests;
 
 use alloc::vec::Vec;
-use core::fmt;
 
 use selvedge_units::Bytes;
 
 use ring::{Entry, Ring, Rings};
-
-/// The most sets of one aggregate.
-pub const SETS_MOST: usize = 16;
-
-/// The largest least common multiple of the weights of an aggregate's sets.
-pub const MEASURE_MOST: u64 = 1 << 48;
+pub use set::{MEASURE_MOST, SETS_MOST, SetError, SetIndex};
+use set::{Set, set_of};
 
 /// Tags beyond this are moved back, which a frame of 2^64 bytes can't overflow from.
 const TAG_MOST: u128 = 1 << 112;
-
-/// A set's place in an aggregate: the lowest that was free when it was added.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct SetIndex(pub u8);
 
 /// A streamlet's place in an aggregate; free for another after its removal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -93,48 +85,6 @@ pub struct Removed {
     /// Whether its frame is the stream's head: the caller must take it back from the scheduler
     /// ([`Scheduler::forfeit`](crate::Scheduler::forfeit)). The aggregate has no head any more.
     pub was_head: bool,
-}
-
-/// Why a set can't be added.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SetError {
-    /// There are [`SETS_MOST`] already.
-    TooMany,
-    /// A weight of 0 is no share.
-    Weightless,
-    /// With this weight the least common multiple of all is above [`MEASURE_MOST`], and shares
-    /// could not be kept exactly.
-    Measure(u16),
-}
-
-impl fmt::Display for SetError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::TooMany => {
-                write!(f, "there are {SETS_MOST} sets already; put streamlets into one")
-            }
-            Self::Weightless => write!(f, "a weight of 0 is no share; state 1 to 65535"),
-            Self::Measure(weight) => write!(
-                f,
-                "the weight {weight} has no common multiple with the others up to 2^48; \
-                 choose a rounder one"
-            ),
-        }
-    }
-}
-
-impl core::error::Error for SetError {}
-
-#[derive(Clone, Debug)]
-struct Set {
-    weight: u16,
-    /// Streamlets that have frames waiting, the next first.
-    ring: Ring,
-    /// When its next frame starts in virtual time, in units of a byte by the common measure; when
-    /// its last one ended, while it has none.
-    tag: u128,
-    streamlets: u32,
-    tally: Tally,
 }
 
 /// The streamlets of one scheduler stream.
@@ -424,10 +374,6 @@ impl Aggregate {
             self.measure = measure;
         }
     }
-}
-
-fn set_of(sets: &mut [Option<Set>; SETS_MOST], set: u8) -> &mut Set {
-    sets[set as usize].as_mut().expect("a set with streamlets is not removed")
 }
 
 const fn gcd(mut a: u64, mut b: u64) -> u64 {

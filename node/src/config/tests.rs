@@ -2,12 +2,14 @@
 
 #![allow(clippy::disallowed_methods, reason = "the tests read files")]
 
+mod trees;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
-use selvedge_sched::{Discipline, Tree, TreeNode};
+use selvedge_sched::{Discipline, Tree};
 use selvedge_stream::{Class, Kind};
 
 use super::*;
@@ -199,98 +201,6 @@ fn every_key_is_read() {
         }]
     );
     assert_eq!(config.token.as_deref(), Some("0123456789abcdef"));
-}
-
-/// Nodes in any order come out parents first, and streams find theirs.
-#[test]
-fn a_tree_is_read_in_any_order() {
-    let text = r#"
-        [link.a]
-        rate = "1 Mbit/s"
-        discipline = "hwfq"
-        remap = "10 ms"
-        tree.leaf = { parent = "middle", weight = 3 }
-        tree.middle = { parent = "top", weight = 1000 }
-        tree.other = {}
-        tree.top.weight = 2
-        [link.b]
-        rate = "1 Mbit/s"
-        [stream.s]
-        source = "test:video"
-        to = "rtp://[::1]:9"
-        link = "a"
-        parent = "leaf"
-        weight = 5
-        [stream.t]
-        source = "test:video"
-        to = "rtp://[::1]:10"
-        link = "a"
-        parent = "top"
-        [stream.u]
-        source = "test:video"
-        to = "rtp://[::1]:11"
-        link = "a"
-        [stream.v]
-        source = "test:video"
-        to = "rtp://[::1]:12"
-        link = "b"
-    "#;
-    let config = parsed(text).config;
-    let link = &config.links[0];
-    assert_eq!(link.nodes, ["top", "middle", "leaf", "other"]);
-    let node = |parent, weight| TreeNode { parent, weight };
-    assert_eq!(link.tree.nodes(), [node(0, 2), node(1, 1000), node(2, 3), node(0, 1)]);
-    assert_eq!(link.tree.update(), Some(Span::from_millis(10)));
-    assert_eq!((&config.links[1].tree, config.links[1].nodes.len()), (&Tree::default(), 0));
-    let parents: Vec<u32> = config.streams.iter().map(|stream| stream.parent).collect();
-    assert_eq!(parents, [3, 1, 0, 0]);
-
-    let summary = config.summary();
-    let owned: Vec<(&str, Option<&str>, f64)> = summary.links[0]
-        .tree
-        .iter()
-        .map(|owner| (&*owner.name, owner.parent.as_deref(), (owner.owns * 3003.0).round()))
-        .collect();
-    // Two thirds to `top`, 1000 of 1001 parts of them down to the leaf.
-    let expected = [
-        ("top", None, 2002.0),
-        ("middle", Some("top"), 2000.0),
-        ("leaf", Some("middle"), 2000.0),
-        ("other", None, 0.0),
-        ("s", Some("leaf"), 2000.0),
-        ("t", Some("top"), 2.0),
-        ("u", None, 1001.0),
-    ];
-    assert_eq!(owned, expected);
-    assert!(summary.links[1].tree.is_empty());
-}
-
-/// Long chains, all nodes one circle, circles with tails: an answer, soon.
-#[test]
-fn large_trees_are_read_or_refused() {
-    let file = |nodes: usize, parent: &dyn Fn(usize) -> Option<usize>| {
-        let mut text = SMALLEST.replace("Mbit/s\"", "Mbit/s\"\ndiscipline = \"hwfq\"");
-        for n in 0..nodes {
-            text.push_str(&format!("[link.uplink.tree.n{n}]\n"));
-            if let Some(parent) = parent(n) {
-                text.push_str(&format!("parent = \"n{parent}\"\n"));
-            }
-        }
-        text
-    };
-    let chain = |n: usize| (n + 1 < NODES_MOST).then_some(n + 1);
-    let config = parsed(&file(NODES_MOST, &chain)).config;
-    assert_eq!(config.links[0].nodes[0], format!("n{}", NODES_MOST - 1));
-    assert_eq!(config.links[0].tree.nodes()[NODES_MOST - 1].parent as usize, NODES_MOST - 1);
-    let more = wrong(&file(NODES_MOST + 1, &|_| None)).to_string();
-    assert!(more.contains("4097 nodes; a link's tree takes at most 4096"), "{more}");
-    let circle = wrong(&file(NODES_MOST, &|n| Some((n + 1) % NODES_MOST)));
-    assert_eq!((circle.errors().len(), circle.omitted()), (1, 0), "{circle}");
-    assert!(circle.to_string().contains("tree.n0.parent: the node hangs below itself, by way of"));
-    let pairs = wrong(&file(NODES_MOST, &|n| Some(n ^ 1)));
-    assert_eq!(pairs.errors().len() + pairs.omitted(), NODES_MOST / 2);
-    let tails = wrong(&file(NODES_MOST, &|n| Some(n.saturating_sub(1))));
-    assert_eq!(tails.errors().len(), 1, "{tails}");
 }
 
 #[test]

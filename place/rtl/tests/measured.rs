@@ -119,27 +119,37 @@ fn areas_lie_near_the_papers() {
     assert!((1.8..2.2).contains(&(cores[2] / cores[1])), "{cores:?}");
 }
 
+/// The design's compare, in one clock, runs at a higher clock than the rules written one after the
+/// other; both placed with the same seeds.
+fn faster_than_naive(slots: Slots) {
+    let plain = Design::plain(slots, Routing::WinnerOnly);
+    let mut median = Vec::new();
+    for (design, compare) in [
+        (plain, Compare::Naive),
+        (plain, Compare::Concurrent),
+        (Design { piped: true, ..plain }, Compare::Concurrent),
+    ] {
+        let Some(clock) = synthesised(synth::clock(design, compare, 5)) else { return };
+        println!(
+            "{design}, {compare:?}: median {:.1} MHz of {:?}, {} cells (placed)",
+            clock.median_mhz(),
+            clock.mhz,
+            clock.logic_cells
+        );
+        median.push(clock.median_mhz());
+    }
+    assert!(median[1] > median[0], "{median:?}");
+}
+
 /// Minutes of a core: `cargo test -p selvedge-rtl --test measured -- --ignored --nocapture`.
 #[test]
+#[ignore = "places and routes for minutes; repro ss-f7 has it as a claim"]
+fn the_clock_of_four_slots() {
+    faster_than_naive(Slots::S4);
+}
+
+#[test]
 #[ignore = "places and routes for minutes"]
-fn clocks_beside_a_naive_compare() {
-    for slots in [Slots::S4, Slots::S8] {
-        let plain = Design::plain(slots, Routing::WinnerOnly);
-        let mut median = Vec::new();
-        for (design, compare) in [
-            (plain, Compare::Naive),
-            (plain, Compare::Concurrent),
-            (Design { piped: true, ..plain }, Compare::Concurrent),
-        ] {
-            let Some(clock) = synthesised(synth::clock(design, compare, 5)) else { return };
-            println!(
-                "{design}, {compare:?}: median {:.1} MHz of {:?}, {} cells (placed)",
-                clock.median_mhz(),
-                clock.mhz,
-                clock.logic_cells
-            );
-            median.push(clock.median_mhz());
-        }
-        assert!(median.iter().all(|&mhz| mhz > 1.0), "{median:?}");
-    }
+fn the_clock_of_eight_slots() {
+    faster_than_naive(Slots::S8);
 }

@@ -1,0 +1,63 @@
+//! Sets of streamlets: how many there can be, which weights go together, and the state of one.
+
+use core::fmt;
+
+use super::Tally;
+use super::ring::Ring;
+
+/// The most sets of one aggregate.
+pub const SETS_MOST: usize = 16;
+
+/// The largest least common multiple of the weights of an aggregate's sets.
+pub const MEASURE_MOST: u64 = 1 << 48;
+
+/// A set's place in an aggregate: the lowest that was free when it was added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SetIndex(pub u8);
+
+/// Why a set can't be added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SetError {
+    /// There are [`SETS_MOST`] already.
+    TooMany,
+    /// A weight of 0 is no share.
+    Weightless,
+    /// With this weight the least common multiple of all is above [`MEASURE_MOST`], and shares
+    /// could not be kept exactly.
+    Measure(u16),
+}
+
+impl fmt::Display for SetError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooMany => {
+                write!(f, "there are {SETS_MOST} sets already; put streamlets into one")
+            }
+            Self::Weightless => write!(f, "a weight of 0 is no share; state 1 to 65535"),
+            Self::Measure(weight) => write!(
+                f,
+                "the weight {weight} has no common multiple with the others up to 2^48; \
+                 choose a rounder one"
+            ),
+        }
+    }
+}
+
+impl core::error::Error for SetError {}
+
+#[derive(Clone, Debug)]
+pub(super) struct Set {
+    pub(super) weight: u16,
+    /// Streamlets that have frames waiting, the next first.
+    pub(super) ring: Ring,
+    /// When its next frame starts in virtual time, in units of a byte by the common measure; when
+    /// its last one ended, while it has none.
+    pub(super) tag: u128,
+    pub(super) streamlets: u32,
+    pub(super) tally: Tally,
+}
+
+/// A set that has streamlets.
+pub(super) fn set_of(sets: &mut [Option<Set>; SETS_MOST], set: u8) -> &mut Set {
+    sets[set as usize].as_mut().expect("a set with streamlets is not removed")
+}
