@@ -7,6 +7,9 @@
 //! break nothing. **Attributes** are names with values that ride on an event without being part of its
 //! format.
 //!
+//! A [`Channel`] is one host's end: sinks with a bound each and a rule for when it is full, events in
+//! the order of their deadlines, filters in E-code.
+//!
 //! After Q-Fabric's sections 2.2 and 4.2. The envelope is encoded by `postcard`: a stable, compact
 //! form for serde, borrowed when read. For the records themselves no library fits: those that
 //! allow for growth write each field by a tag, or want a schema compiler.
@@ -15,13 +18,24 @@
 #![forbid(unsafe_code)]
 
 mod attribute;
+mod channel;
+mod filter;
 mod format;
 mod link;
 mod message;
 mod plan;
+mod queue;
 
 pub use attribute::{AttributeError, Attributes, AttributesBuf, Value};
+pub use channel::{
+    BOUND_MAX, Channel, Delivery, Event, Fates, PublishError, SinkId, SubscribeError, Subscription,
+    Wake,
+};
+pub use filter::{
+    Filter, SINKS_MAX, SharedBlocks, SharedMismatch, SinkState, environment, program,
+};
 pub use format::{Format, FormatError, FormatId};
 pub use link::{Learner, ReadError, Teller};
 pub use message::{DecodeError, EncodeError, MESSAGE_MAX, Message};
 pub use plan::{Mismatch, Plan};
+pub use queue::Overflow;
