@@ -97,6 +97,9 @@ pub enum SubscribeError {
     /// The channel is full.
     #[error("the channel has {SINKS_MAX} sinks on this host, which is the most; share one")]
     Full,
+    /// The channel is not open on this host.
+    #[error("the channel is not open on this host; open it first")]
+    Closed,
     /// The bound is out of range.
     #[error("a bound is from 1 to {BOUND_MAX}, not {0}")]
     Bound(usize),
@@ -161,6 +164,11 @@ impl Channel {
     /// What its records hold.
     pub fn format(&self) -> &Format {
         &self.format
+    }
+
+    /// Whether anyone here wants events.
+    pub fn has_sinks(&self) -> bool {
+        self.sinks.iter().any(Option::is_some)
     }
 
     /// Sets or removes the channel filter.
