@@ -115,7 +115,7 @@ fn mistakes_are_told_in_text_and_json() {
     assert!(ended.stderr.contains("this is a double, and the kernel has none"), "{ended:?}");
     let ended = check(&[]);
     assert_eq!(ended.code, Some(0), "{ended:?}");
-    folder.write("h.ec", &"x = 1; ".repeat(2_000_000));
+    folder.write("h.ec", "x = 1; ".repeat(2_000_000));
     let ended = check(&[]);
     assert_eq!(ended.code, Some(2));
     assert!(ended.stderr.contains("14000000 bytes") && ended.stderr.len() < 1000, "{ended:?}");
