@@ -113,6 +113,7 @@ pub struct Exchange {
     next_beat: Instant,
     buffer: Vec<u8>,
     message: Vec<u8>,
+    incoming: Vec<u8>,
     malformed: u64,
 }
 
@@ -126,6 +127,7 @@ impl Exchange {
             next_beat: now,
             buffer: Vec::new(),
             message: Vec::new(),
+            incoming: Vec::new(),
             malformed: 0,
         }
     }
@@ -296,12 +298,13 @@ impl Exchange {
 
     /// Takes what has come, says that we are here, and notices who is not.
     pub fn handle(&mut self, now: Instant, transport: &mut dyn Transport) {
-        let mut bytes = Vec::new();
+        let mut bytes = std::mem::take(&mut self.incoming);
         while let Some((from, came)) = transport.poll(now) {
             bytes.clear();
             bytes.extend_from_slice(came);
             self.receive(now, from, &bytes, transport);
         }
+        self.incoming = bytes;
         if now >= self.next_beat {
             self.next_beat = now + BEAT;
             for at in 0..self.channels.len() {
