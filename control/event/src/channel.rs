@@ -296,7 +296,8 @@ impl Channel {
         let sinks = self.states(&mut states);
         let Some(filter) = &mut self.filter else { return u64::MAX };
         let (left, sent) = (left(now, event.deadline), sequence);
-        let question = Question { record: event.record, left, sequence, sent, sinks };
+        let Event { record, attributes, .. } = event;
+        let question = Question { record, attributes, left, sequence, sent, sinks };
         filter.ask(&question, blocks).ok().flatten().unwrap_or(0)
     }
 
@@ -331,7 +332,8 @@ impl Channel {
         };
         // An event filter sees its own sink only.
         let sinks = std::slice::from_ref(&own);
-        let question = Question { record: event.record, left, sequence, sent: sequence, sinks };
+        let Event { record, attributes, .. } = event;
+        let question = Question { record, attributes, left, sequence, sent: sequence, sinks };
         match filter.ask(&question, blocks) {
             Ok(Some(_)) => true,
             Ok(None) => {

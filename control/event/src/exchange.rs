@@ -265,7 +265,7 @@ impl Exchange {
         if event.deadline.is_some_and(|deadline| deadline < now) {
             return Ok((here, 0));
         }
-        let chosen = open.choose(event.record, left, sequence, &mut self.blocks);
+        let chosen = open.choose(event, left, sequence, &mut self.blocks);
         let format = open.channel.format();
         let Event { attributes, record, .. } = event;
         let message = Message::Event { format: format.id(), sequence, left, attributes, record };
@@ -452,7 +452,7 @@ impl Open {
     /// The members that the OUT filter chooses, as bits.
     fn choose(
         &mut self,
-        record: &[u8],
+        event: Event<'_>,
         left: Option<Span>,
         sequence: u64,
         blocks: &mut SharedBlocks,
@@ -464,7 +464,8 @@ impl Open {
         }
         let sinks = &states[..self.members.len()];
         let left = left.map(|span| span.0);
-        let question = Question { record, left, sequence, sent: sequence, sinks };
+        let Event { record, attributes, .. } = event;
+        let question = Question { record, attributes, left, sequence, sent: sequence, sinks };
         filter.ask(&question, blocks).ok().flatten().unwrap_or(0)
     }
 }

@@ -5,6 +5,9 @@
 //! that name it, on whatever channel: so a control channel's filter sets a parameter of a data
 //! channel's. After Q-Fabric's section 4.2.3.
 //!
+//! Attributes that ride on events are read by declaring them: `attributes { long load; };` holds the
+//! event's attribute of that name, or 0.
+//!
 //! What a filter reads beside `input`, the event's record:
 //!
 //! ```text
@@ -19,8 +22,10 @@ use std::sync::Arc;
 use selvedge_code::walk::NoHost;
 use selvedge_code::{
     Access, CodeError, Environment, Fault, Handler, Number, Program, Storage, Struct, compile,
+    numbers,
 };
 
+use crate::attribute::{Attributes, Value};
 use crate::format::Format;
 
 /// The most sinks that a channel has on one host, and that filters see.
@@ -72,6 +77,7 @@ pub struct SinkState {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Question<'a> {
     pub(crate) record: &'a [u8],
+    pub(crate) attributes: Attributes<'a>,
     /// Nanoseconds until the deadline.
     pub(crate) left: Option<u64>,
     pub(crate) sequence: u64,
@@ -110,8 +116,9 @@ impl SharedBlocks {
 pub struct Filter {
     handler: Box<dyn Handler + Send>,
     places: Places,
+    /// The attributes that it reads, by name.
+    attributes: Vec<(String, usize, Storage)>,
     shared: Option<usize>,
-    /// What was last put into `channel`, so that it need not be put again.
     faults: u64,
 }
 
@@ -163,7 +170,13 @@ impl Filter {
             choice: of("choice").0,
             shared: shared.map(|(at, layout)| (at, layout.size as usize)),
         };
-        Ok(Self { handler, places, shared: joined, faults: 0 })
+        let mut attributes = Vec::new();
+        if let Some((at, layout)) = place("attributes") {
+            numbers(&layout, &mut |path, offset, storage| {
+                attributes.push((path.to_owned(), at + offset as usize, storage));
+            });
+        }
+        Ok(Self { handler, places, attributes, shared: joined, faults: 0 })
     }
 
     /// How often it was ended by a fault; it lets nothing pass then.
@@ -195,6 +208,9 @@ impl Filter {
             put(at + 16, long(sink.dropped));
         }
         memory[choice..choice + SINKS_MAX].fill(1);
+        for (name, at, storage) in &self.attributes {
+            read(question.attributes.get(name), memory, *at, *storage);
+        }
         let block = self.shared.and_then(|at| blocks.blocks.get_mut(at)).map(|(.., bytes)| bytes);
         if let (Some((at, size)), Some(block)) = (shared, &block) {
             memory[at..at + size].copy_from_slice(block);
@@ -208,5 +224,20 @@ impl Filter {
         let chosen = memory[choice..choice + SINKS_MAX].iter().enumerate();
         let chosen = chosen.filter(|(_, byte)| **byte != 0).fold(0, |all, (at, _)| all | 1 << at);
         Ok(passes.then_some(chosen))
+    }
+}
+
+/// Puts an attribute into a filter's memory: 0 if the event has none of the name, or one that the
+/// member can't hold.
+fn read(value: Option<Value<'_>>, memory: &mut [u8], at: usize, storage: Storage) {
+    let number = match value {
+        Some(Value::Long(value)) => Number::Signed(value),
+        // As E-code converts: towards zero, to the nearest that fits.
+        Some(Value::Double(value)) if storage != Storage::Double => Number::Signed(value as i64),
+        Some(Value::Double(value)) => Number::Double(value),
+        Some(Value::Text(_)) | None => Number::Signed(0),
+    };
+    if number.store(memory, at, storage).is_none() {
+        let _ = Number::Signed(0).store(memory, at, storage);
     }
 }

@@ -145,6 +145,35 @@ fn filters_see_events_and_keep_state() {
 }
 
 #[test]
+fn filters_read_attributes_that_they_declare() {
+    let (mut channel, mut blocks) = (channel(Wake::All), SharedBlocks::default());
+    let source = "attributes { long load; double share; char kind; };
+        { return attributes.load > 10 && attributes.share < 0.5 || attributes.kind == 7; }";
+    let source = Some(filter(&channel, source, &mut blocks));
+    let wish = Subscription { filter: source, ..plain(10, Overflow::DropOldest) };
+    let sink = channel.subscribe(wish).unwrap();
+    let cases: [&[(&str, Value<'_>)]; 7] = [
+        &[],
+        &[("load", Value::Long(11))],
+        &[("load", Value::Double(11.5)), ("share", Value::Double(0.25)), ("x", Value::Long(1))],
+        &[("load", Value::Long(11)), ("share", Value::Long(1))],
+        &[("load", Value::Text("11"))],
+        &[("kind", Value::Long(7))],
+        &[("kind", Value::Long(263))],
+    ];
+    for (number, attributes) in (0_i64..).zip(cases) {
+        let mut all = AttributesBuf::new();
+        for (name, value) in attributes {
+            all.add(name, *value).unwrap();
+        }
+        let (record, attributes) = (number.to_le_bytes(), all.as_attributes());
+        let event = Event { deadline: None, attributes, record: &record };
+        channel.publish(Instant(0), event, &mut blocks).unwrap();
+    }
+    assert_eq!(take(&mut channel, 0, sink), [1, 2, 5]);
+}
+
+#[test]
 fn a_channel_filter_chooses_the_least_loaded_sink() {
     let (mut channel, mut blocks) = (channel(Wake::All), SharedBlocks::default());
     let sinks = [(); 3].map(|()| channel.subscribe(plain(10, Overflow::DropOldest)).unwrap());
