@@ -192,10 +192,10 @@ fn handler(program: &Program, target: Target) -> Result<Box<dyn Handler>, Failur
 fn check(args: &CheckArgs) -> Result<(), Failure> {
     let json = args.source.json;
     let program = parsed(&args.source).map_err(|refusal| refusal.failure(json))?;
-    if args.target == Target::Kernel {
-        // What can be known without a kernel; loading it is `run`'s.
-        ebpf::emit(&program).map_err(|why| refused(&program, &why))?;
-    }
+    let kernel = match args.target {
+        Target::Kernel => Some(in_kernel(&program)?),
+        Target::Process | Target::Walk => None,
+    };
     let records = program.records().iter().map(|placed| &placed.record);
     if json {
         let records: Map<String, Value> =
@@ -207,6 +207,7 @@ fn check(args: &CheckArgs) -> Result<(), Failure> {
                 "operations": program.operations(),
                 "memory_bytes": program.memory_size(),
                 "loops": program.has_loops(),
+                "kernel": kernel,
                 "records": records,
             })
             .to_string(),
@@ -215,7 +216,29 @@ fn check(args: &CheckArgs) -> Result<(), Failure> {
     let records: Vec<String> =
         records.map(|one| format!("{} of {} bytes", one.name, one.layout.size)).collect();
     let records = if records.is_empty() { "no records".to_owned() } else { records.join(", ") };
-    print(&format!("{}: ok, {} operations, {records}", program.name(), program.operations()))
+    let kernel = kernel.map_or_else(String::new, |kernel| format!("; kernel: {kernel}"));
+    print(&format!(
+        "{}: ok, {} operations, {records}{kernel}",
+        program.name(),
+        program.operations()
+    ))
+}
+
+/// Whether this kernel takes a handler. Where none may be loaded, that the byte code can be made has
+/// to do.
+fn in_kernel(program: &Program) -> Result<String, Failure> {
+    match Kernel::new(program.clone(), Hook::Call) {
+        Ok(kernel) => Ok(format!("loads, {} instructions", kernel.instructions())),
+        Err(LoadError::Emit(why)) => Err(refused(program, &why)),
+        Err(LoadError::Verifier { why, log }) => {
+            Err(Failure::input(format!("{}: {}", program.name(), LoadError::Verifier { why, log })))
+        }
+        Err(LoadError::Forbidden(why)) => {
+            ebpf::emit(program).map_err(|why| refused(program, &why))?;
+            Ok(format!("not tried: {why}"))
+        }
+        Err(why) => Err(Failure::failed(why)),
+    }
 }
 
 fn run(args: &RunArgs) -> Result<(), Failure> {

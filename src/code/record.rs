@@ -25,7 +25,7 @@ pub(super) fn put(program: &Program, memory: &mut [u8], event: &Value) -> Result
     for placed in program.records() {
         let start = placed.offset as usize;
         let bytes = &mut memory[start..start + placed.record.layout.size as usize];
-        if placed.record.access == Access::Read {
+        if placed.record.name == "input" {
             bytes.fill(0);
             members(&placed.record.layout, bytes, event, &placed.record.name)?;
         } else if placed.record.name == "output" {
@@ -33,7 +33,7 @@ pub(super) fn put(program: &Program, memory: &mut [u8], event: &Value) -> Result
         }
     }
     let empty = event.as_object().is_some_and(Map::is_empty);
-    if !empty && program.records().iter().all(|placed| placed.record.access != Access::Read) {
+    if !empty && program.record("input").is_none() {
         return Err("the handler has no input; declare one, or give {}".to_owned());
     }
     Ok(())

@@ -27,7 +27,8 @@ pub enum Access {
 /// A struct that is shared with the handler's host.
 #[derive(Clone, Debug)]
 pub struct Record {
-    /// How the handler calls it: `input`, `output` and `shared` in texts, any other name in programs.
+    /// How the handler calls it: `input`, `output`, `shared` and `attributes` in texts, any other name
+    /// in programs.
     pub name: String,
     /// What it holds.
     pub layout: Arc<Struct>,

@@ -21,6 +21,7 @@ mod environment;
 mod form;
 #[cfg(feature = "generate")]
 pub mod generate;
+mod handler;
 mod lex;
 pub mod limits;
 mod memory;
@@ -36,6 +37,7 @@ pub mod walk;
 pub use check::compile;
 pub use environment::{Access, Constant, Environment, Function, InKernel, Record};
 pub use form::{Placed, Program};
+pub use handler::{Handler, Walked};
 pub use memory::{Fault, Memory, Number, numbers, outcome};
 pub use source::{CodeError, Diagnosis, Position, Span};
 pub use syntax::{Comparison, Operator};

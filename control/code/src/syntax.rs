@@ -31,7 +31,7 @@ pub(crate) enum Declaration<'a> {
     Constant(Name<'a>, Expr<'a>),
     /// `struct NAME { ... };`
     Struct(Name<'a>, Vec<Declarator<'a>>),
-    /// `input { ... };`, `output { ... };`, `shared { ... };`
+    /// `input { ... };`, and so `output`, `shared` and `attributes`.
     Record(Name<'a>, Vec<Declarator<'a>>),
 }
 

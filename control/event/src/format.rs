@@ -4,6 +4,7 @@
 use std::fmt::{self, Write};
 use std::sync::Arc;
 
+use selvedge_code::limits::SOURCE_MAX;
 use selvedge_code::{CodeError, Environment, Struct, Type};
 use serde::{Deserialize, Serialize};
 
@@ -42,6 +43,16 @@ pub enum FormatError {
         /// How many it declares.
         records: usize,
     },
+    /// It could not be described to a peer.
+    #[error(
+        "the text of the format \"{name}\" has {size} bytes, more than {SOURCE_MAX}; shorten names"
+    )]
+    TooLong {
+        /// The format's name.
+        name: String,
+        /// How long its text is.
+        size: usize,
+    },
     /// Two structs of one name would be one in the text.
     #[error("the format \"{name}\" has two structs \"{part}\"; rename one")]
     Twice {
@@ -56,7 +67,7 @@ impl Format {
     /// A format for a struct.
     ///
     /// # Errors
-    /// If two structs inside of it have one name.
+    /// If two structs inside of it have one name, or its text is too long to be sent.
     pub fn new(name: &str, layout: &Arc<Struct>) -> Result<Self, FormatError> {
         let mut text = String::new();
         let mut known = Vec::new();
@@ -64,6 +75,9 @@ impl Format {
         text.push_str("input {");
         members(layout, &mut text);
         text.push_str(" };\n");
+        if name.len() + text.len() > SOURCE_MAX {
+            return Err(FormatError::TooLong { name: name.to_owned(), size: text.len() });
+        }
         let id = FormatId(fnv(text.as_bytes()));
         Ok(Self { name: name.to_owned(), layout: Arc::clone(layout), text, id })
     }

@@ -7,6 +7,10 @@
 //! break nothing. **Attributes** are names with values that ride on an event without being part of its
 //! format.
 //!
+//! A [`Channel`] is one host's end: sinks with a bound each and a rule for when it is full, events in
+//! the order of their deadlines, filters in E-code. An [`Exchange`] is a host's channels and their
+//! members on other hosts, over any [`Transport`]; [`Network`] is one in memory, under virtual time.
+//!
 //! After Q-Fabric's sections 2.2 and 4.2. The envelope is encoded by `postcard`: a stable, compact
 //! form for serde, borrowed when read. For the records themselves no library fits: those that
 //! allow for growth write each field by a tag, or want a schema compiler.
@@ -15,13 +19,29 @@
 #![forbid(unsafe_code)]
 
 mod attribute;
+mod channel;
+mod exchange;
+mod filter;
 mod format;
+mod frame;
 mod link;
 mod message;
 mod plan;
+mod queue;
+mod transport;
 
 pub use attribute::{AttributeError, Attributes, AttributesBuf, Value};
+pub use channel::{
+    BOUND_MAX, Channel, Delivery, Event, Fates, PublishError, SinkId, SubscribeError, Subscription,
+    Wake,
+};
+pub use exchange::{BEAT, ChannelId, Exchange, LEASE, MEMBERS_MAX, Notice, OpenError, What};
+pub use filter::{
+    Filter, SINKS_MAX, SharedBlocks, SharedMismatch, SinkState, environment, program,
+};
 pub use format::{Format, FormatError, FormatId};
 pub use link::{Learner, ReadError, Teller};
 pub use message::{DecodeError, EncodeError, MESSAGE_MAX, Message};
 pub use plan::{Mismatch, Plan};
+pub use queue::Overflow;
+pub use transport::{HostId, Network, Port, Transport};

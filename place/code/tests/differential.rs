@@ -131,9 +131,10 @@ fn the_kernel_does_what_the_evaluator_does() {
                     counts.borrow_mut()[usize::from(expected[0][24])] += 1;
                 }
                 // Its verifier has limits; that is told, and no more.
-                Err(LoadError::Verifier { log, .. })
+                Err(LoadError::Verifier { log, why })
                     if log.contains("too complex") || log.contains("too large") =>
                 {
+                    println!("refused: {why}: {log}");
                     counts.borrow_mut()[3] += 1;
                 }
                 Err(LoadError::Emit(_)) => counts.borrow_mut()[3] += 1,

@@ -40,7 +40,8 @@ fn one(environment: &mut Environment, declaration: &Declaration<'_>) -> Result<(
         }
         Declaration::Record(name, members) => {
             fresh(name, environment.records.iter().any(|record| record.name == name.text))?;
-            let access = if name.text == "input" { Access::Read } else { Access::Write };
+            let read = matches!(name.text, "input" | "attributes");
+            let access = if read { Access::Read } else { Access::Write };
             let layout = layout(environment, name, members)?;
             environment.records.push(Record { name: name.text.to_owned(), layout, access });
         }

@@ -90,7 +90,7 @@ impl<'a> Checker<'a> {
         if let Some(constant) = self.environment.constants.get(name) {
             return number(constant.bits, constant.scalar);
         }
-        if matches!(name, "input" | "output" | "shared") {
+        if matches!(name, "input" | "output" | "shared" | "attributes") {
             let what = format!("there is no record \"{name}\"");
             let remedy =
                 format!("give the channel's formats, or write {name} {{ ... }}; before the block");

@@ -76,6 +76,9 @@ impl Compiler {
             // So that a NaN has the same bits in all back ends.
             ("enable_nan_canonicalization", "true"),
             ("unwind_info", "false"),
+            // A large frame must not step over the stack's guard page.
+            ("enable_probestack", "true"),
+            ("probestack_strategy", "inline"),
         ] {
             flags.set(name, value).map_err(|error| machine(&error))?;
         }

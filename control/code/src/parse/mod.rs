@@ -275,7 +275,7 @@ impl<'a> Parser<'a, '_> {
                 let name = self.name("the struct")?;
                 Ok(Some(Declaration::Struct(name, self.members()?)))
             }
-            text @ ("input" | "output" | "shared") if opens => {
+            text @ ("input" | "output" | "shared" | "attributes") if opens => {
                 self.at += 1;
                 Ok(Some(Declaration::Record(Name { text, at: token.at }, self.members()?)))
             }

@@ -1,0 +1,429 @@
+//! A channel's end on one host: sinks with their queues, filters, and dispatch by deadline. Sources and
+//! sinks do not know each other; nothing here knows what is below.
+//!
+//! An event is stored once, whoever gets it. Memory for events is taken as they come and used again; once
+//! the stores have grown to the sum of the bounds, nothing is allocated.
+
+use selvedge_units::{Instant, Span};
+
+use crate::attribute::Attributes;
+use crate::filter::{Filter, Question, SINKS_MAX, SharedBlocks, SinkState};
+use crate::format::Format;
+use crate::queue::{Overflow, Queue, Waiting};
+
+/// The longest queue of a sink.
+pub const BOUND_MAX: usize = 4096;
+
+/// Who gets an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wake {
+    /// Every sink.
+    All,
+    /// One sink, in turn.
+    One,
+}
+
+/// A sink of a channel; numbers are used again after a sink has left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SinkId(u32);
+
+/// How a sink wants its events.
+#[derive(Debug)]
+pub struct Subscription {
+    /// How many may wait, 1 to [`BOUND_MAX`].
+    pub bound: usize,
+    /// What happens beyond.
+    pub overflow: Overflow,
+    /// Which events it wants.
+    pub filter: Option<Filter>,
+}
+
+/// What became of the events for a sink; each is counted once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Fates {
+    /// Given to it.
+    pub delivered: u64,
+    /// Its own filter did not want them, or the channel's did not choose it.
+    pub filtered: u64,
+    /// Their deadline passed before they were given.
+    pub expired: u64,
+    /// There was no room.
+    pub overflowed: u64,
+    /// Its filter was ended by a fault.
+    pub faulted: u64,
+}
+
+/// An event on its way to the sinks.
+#[derive(Clone, Copy, Debug)]
+pub struct Event<'a> {
+    /// When it is of no more use.
+    pub deadline: Option<Instant>,
+    /// What rides on it.
+    pub attributes: Attributes<'a>,
+    /// The record, in the channel's format.
+    pub record: &'a [u8],
+}
+
+/// An event as a sink gets it.
+#[derive(Clone, Copy, Debug)]
+pub struct Delivery<'a> {
+    /// Who gets it.
+    pub sink: SinkId,
+    /// Counts the channel's events on this host.
+    pub sequence: u64,
+    /// The event.
+    pub event: Event<'a>,
+}
+
+/// Why an event was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PublishError {
+    /// The record has not the size of the channel's format.
+    #[error("the record has {size} bytes, and the channel's format {wanted}")]
+    Size {
+        /// The record's.
+        size: usize,
+        /// The format's.
+        wanted: usize,
+    },
+    /// A sink that blocks has no room: nobody got the event; come again when it has taken some.
+    #[error("a sink that blocks its sources has no room; wait, or give it another overflow rule")]
+    Blocked(SinkId),
+}
+
+/// Why a sink can't subscribe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SubscribeError {
+    /// The channel is full.
+    #[error("the channel has {SINKS_MAX} sinks on this host, which is the most; share one")]
+    Full,
+    /// The channel is not open on this host.
+    #[error("the channel is not open on this host; open it first")]
+    Closed,
+    /// The bound is out of range.
+    #[error("a bound is from 1 to {BOUND_MAX}, not {0}")]
+    Bound(usize),
+}
+
+#[derive(Debug)]
+struct Sink {
+    queue: Queue,
+    filter: Option<Filter>,
+    fates: Fates,
+}
+
+#[derive(Debug, Default)]
+struct Stored {
+    record: Vec<u8>,
+    attributes: Vec<u8>,
+    /// How many queues it is in.
+    uses: usize,
+}
+
+/// A channel's end on one host.
+#[derive(Debug)]
+pub struct Channel {
+    name: String,
+    format: Format,
+    wake: Wake,
+    sinks: Vec<Option<Sink>>,
+    /// Asked for each event before any sink.
+    filter: Option<Filter>,
+    stored: Vec<Stored>,
+    free: Vec<usize>,
+    /// What was delivered last, to be given back at the next turn.
+    taken: Option<usize>,
+    sent: u64,
+    turned_away: u64,
+    turn: usize,
+}
+
+impl Channel {
+    /// Without sinks yet.
+    pub fn new(name: &str, format: Format, wake: Wake) -> Self {
+        Self {
+            name: name.to_owned(),
+            format,
+            wake,
+            sinks: Vec::new(),
+            filter: None,
+            stored: Vec::new(),
+            free: Vec::new(),
+            taken: None,
+            sent: 0,
+            turned_away: 0,
+            turn: 0,
+        }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What its records hold.
+    pub fn format(&self) -> &Format {
+        &self.format
+    }
+
+    /// Whether anyone here wants events.
+    pub fn has_sinks(&self) -> bool {
+        self.sinks.iter().any(Option::is_some)
+    }
+
+    /// Sets or removes the channel filter.
+    pub fn set_filter(&mut self, filter: Option<Filter>) {
+        self.filter = filter;
+    }
+
+    /// Adds a sink.
+    ///
+    /// # Errors
+    /// If there is no room for one, or its bound is out of range.
+    pub fn subscribe(&mut self, wish: Subscription) -> Result<SinkId, SubscribeError> {
+        if !(1..=BOUND_MAX).contains(&wish.bound) {
+            return Err(SubscribeError::Bound(wish.bound));
+        }
+        let queue = Queue::new(wish.bound, wish.overflow);
+        let sink = Some(Sink { queue, filter: wish.filter, fates: Fates::default() });
+        let at = match self.sinks.iter().position(Option::is_none) {
+            Some(at) => {
+                self.sinks[at] = sink;
+                at
+            }
+            None if self.sinks.len() < SINKS_MAX => {
+                self.sinks.push(sink);
+                self.sinks.len() - 1
+            }
+            None => return Err(SubscribeError::Full),
+        };
+        Ok(SinkId(at as u32))
+    }
+
+    /// Removes a sink with all that waits for it; what became of its events comes back.
+    pub fn leave(&mut self, sink: SinkId) -> Option<Fates> {
+        let mut gone = self.sinks.get_mut(sink.0 as usize)?.take()?;
+        while let Some(waiting) = gone.queue.pop() {
+            self.release(waiting.stored);
+        }
+        Some(gone.fates)
+    }
+
+    /// What became of a sink's events.
+    pub fn fates(&self, sink: SinkId) -> Option<Fates> {
+        self.sinks.get(sink.0 as usize)?.as_ref().map(|sink| sink.fates)
+    }
+
+    /// How many events were sent, and how many of them the channel filter let nobody have.
+    pub fn sent(&self) -> (u64, u64) {
+        (self.sent, self.turned_away)
+    }
+
+    /// Sends an event to the sinks that want it; how many they are. Expired ones are taken, too, and
+    /// counted when they would have been delivered. Linear in the sinks and their bounds.
+    ///
+    /// # Errors
+    /// If nobody can have it; nothing is changed then.
+    pub fn publish(
+        &mut self,
+        now: Instant,
+        event: Event<'_>,
+        blocks: &mut SharedBlocks,
+    ) -> Result<usize, PublishError> {
+        let (size, wanted) = (event.record.len(), self.format.size());
+        if size != wanted {
+            return Err(PublishError::Size { size, wanted });
+        }
+        let blocking = |sink: &Option<Sink>| sink.as_ref().is_some_and(|one| one.queue.blocks());
+        if let Some(at) = self.sinks.iter().position(blocking) {
+            return Err(PublishError::Blocked(SinkId(at as u32)));
+        }
+        let sequence = self.sent;
+        self.sent += 1;
+        let chosen = self.chosen(now, event, sequence, blocks);
+        if chosen == 0 {
+            self.turned_away += 1;
+        }
+        let stored = self.store(event);
+        let count = self.sinks.len();
+        let (mut got, mut passed_over) = (0, None);
+        for step in 0..count {
+            let at = if self.wake == Wake::One { (self.turn + step) % count } else { step };
+            let Some(mut sink) = self.sinks[at].take() else { continue };
+            let wanted =
+                self.wants(&mut sink, chosen >> at & 1 == 1, (now, event, sequence), blocks);
+            if wanted && self.wake == Wake::One && sink.queue.refuses() {
+                // Another sink may have room.
+                passed_over = passed_over.or(Some(at));
+                self.sinks[at] = Some(sink);
+            } else if wanted {
+                let waiting = Waiting { deadline: event.deadline, sequence, stored };
+                self.stored[stored].uses += 1;
+                let gone = sink.queue.push(waiting);
+                let mine = gone == Some(waiting);
+                if let Some(gone) = gone {
+                    sink.fates.overflowed += 1;
+                    self.release_but(gone.stored, stored);
+                }
+                got += usize::from(!mine);
+                self.sinks[at] = Some(sink);
+                if self.wake == Wake::One && !mine {
+                    self.turn = at + 1;
+                    break;
+                }
+            } else {
+                self.sinks[at] = Some(sink);
+            }
+        }
+        if self.stored[stored].uses == 0 {
+            self.free.push(stored);
+        }
+        if let (0, Some(sink)) = (got, passed_over.and_then(|at| self.sinks[at].as_mut())) {
+            sink.fates.overflowed += 1;
+        }
+        Ok(got)
+    }
+
+    /// The sinks that the channel filter chooses, as bits.
+    fn chosen(
+        &mut self,
+        now: Instant,
+        event: Event<'_>,
+        sequence: u64,
+        blocks: &mut SharedBlocks,
+    ) -> u64 {
+        let mut states = [SinkState::default(); SINKS_MAX];
+        let sinks = self.states(&mut states);
+        let Some(filter) = &mut self.filter else { return u64::MAX };
+        let (left, sent) = (left(now, event.deadline), sequence);
+        let Event { record, attributes, .. } = event;
+        let question = Question { record, attributes, left, sequence, sent, sinks };
+        filter.ask(&question, blocks).ok().flatten().unwrap_or(0)
+    }
+
+    fn states<'s>(&self, states: &'s mut [SinkState; SINKS_MAX]) -> &'s [SinkState] {
+        for (state, sink) in states.iter_mut().zip(&self.sinks) {
+            if let Some(sink) = sink {
+                let Fates { delivered, expired, overflowed, faulted, .. } = sink.fates;
+                let dropped = expired + overflowed + faulted;
+                *state = SinkState { waiting: sink.queue.len() as u64, delivered, dropped };
+            }
+        }
+        &states[..self.sinks.len()]
+    }
+
+    fn wants(
+        &self,
+        sink: &mut Sink,
+        chosen: bool,
+        (now, event, sequence): (Instant, Event<'_>, u64),
+        blocks: &mut SharedBlocks,
+    ) -> bool {
+        if !chosen {
+            sink.fates.filtered += 1;
+            return false;
+        }
+        let Some(filter) = &mut sink.filter else { return true };
+        let left = left(now, event.deadline);
+        let own = SinkState {
+            waiting: sink.queue.len() as u64,
+            delivered: sink.fates.delivered,
+            dropped: sink.fates.expired + sink.fates.overflowed + sink.fates.faulted,
+        };
+        // An event filter sees its own sink only.
+        let sinks = std::slice::from_ref(&own);
+        let Event { record, attributes, .. } = event;
+        let question = Question { record, attributes, left, sequence, sent: sequence, sinks };
+        match filter.ask(&question, blocks) {
+            Ok(Some(_)) => true,
+            Ok(None) => {
+                sink.fates.filtered += 1;
+                false
+            }
+            Err(_) => {
+                sink.fates.faulted += 1;
+                false
+            }
+        }
+    }
+
+    fn store(&mut self, event: Event<'_>) -> usize {
+        let at = self.free.pop().unwrap_or_else(|| {
+            self.stored.push(Stored::default());
+            self.stored.len() - 1
+        });
+        let stored = &mut self.stored[at];
+        stored.record.clear();
+        stored.record.extend_from_slice(event.record);
+        stored.attributes.clear();
+        stored.attributes.extend_from_slice(event.attributes.bytes());
+        at
+    }
+
+    fn release(&mut self, stored: usize) {
+        self.stored[stored].uses -= 1;
+        if self.stored[stored].uses == 0 {
+            self.free.push(stored);
+        }
+    }
+
+    /// As `release`, but the one that is being sent is given back by its sender.
+    fn release_but(&mut self, stored: usize, sent: usize) {
+        if stored == sent {
+            self.stored[stored].uses -= 1;
+        } else {
+            self.release(stored);
+        }
+    }
+
+    /// The next event that a sink is to have: of all that wait here, the one with the earliest deadline;
+    /// without deadlines, in order. Those whose deadline has passed are dropped and counted.
+    pub fn poll(&mut self, now: Instant) -> Option<Delivery<'_>> {
+        self.next_of(now, None)
+    }
+
+    /// The next event of one sink.
+    pub fn poll_sink(&mut self, now: Instant, sink: SinkId) -> Option<Delivery<'_>> {
+        self.next_of(now, Some(sink))
+    }
+
+    fn next_of(&mut self, now: Instant, only: Option<SinkId>) -> Option<Delivery<'_>> {
+        if let Some(taken) = self.taken.take() {
+            self.release(taken);
+        }
+        let within = only.map_or(0..self.sinks.len(), |sink| {
+            let at = sink.0 as usize;
+            at..(at + 1).min(self.sinks.len()).max(at)
+        });
+        for at in within.clone() {
+            while let Some(late) = self.first(at).filter(|waiting| waiting.is_expired(now)) {
+                let sink = self.sinks[at].as_mut()?;
+                sink.queue.pop();
+                sink.fates.expired += 1;
+                self.release(late.stored);
+            }
+        }
+        let heads = within.filter_map(|at| self.first(at).map(|waiting| (waiting.rank(), at)));
+        let (_, at) = heads.min()?;
+        let sink = self.sinks[at].as_mut()?;
+        let waiting = sink.queue.pop()?;
+        sink.fates.delivered += 1;
+        self.taken = Some(waiting.stored);
+        let stored = &self.stored[waiting.stored];
+        let attributes = Attributes::parse(&stored.attributes).unwrap_or_default();
+        let event = Event { deadline: waiting.deadline, attributes, record: &stored.record };
+        Some(Delivery { sink: SinkId(at as u32), sequence: waiting.sequence, event })
+    }
+
+    fn first(&self, sink: usize) -> Option<Waiting> {
+        self.sinks.get(sink)?.as_ref()?.queue.first()
+    }
+}
+
+/// How long until a deadline, in nanoseconds; 0 if it has passed.
+fn left(now: Instant, deadline: Option<Instant>) -> Option<u64> {
+    deadline.map(|deadline| {
+        let Span(left) = deadline.since(now);
+        left
+    })
+}

@@ -1,0 +1,243 @@
+//! Filters in E-code. An **event filter** belongs to one sink and says whether it gets an event. A
+//! **channel filter** sees the whole channel, and may choose sinks for each event; one is asked for
+//! what is sent (OUT), one for what arrives (IN). Static variables keep state from event to event;
+//! a **shared** record, declared by the filter's own source, is one block of memory for all filters
+//! that name it, on whatever channel: so a control channel's filter sets a parameter of a data
+//! channel's. After Q-Fabric's section 4.2.3.
+//!
+//! Attributes that ride on events are read by declaring them: `attributes { long load; };` holds the
+//! event's attribute of that name, or 0.
+//!
+//! What a filter reads beside `input`, the event's record:
+//!
+//! ```text
+//! struct sink_state { long waiting; long delivered; long dropped; };
+//! event   { long left; long sequence; };            // ns until the deadline, -1 without one
+//! channel { long sinks; long sent; struct sink_state sink[64]; };
+//! choice  { char sink[64]; };                       // written by a channel filter; begins as all 1
+//! ```
+
+use std::sync::Arc;
+
+use selvedge_code::walk::NoHost;
+use selvedge_code::{
+    Access, CodeError, Environment, Fault, Handler, Number, Program, Storage, Struct, compile,
+    numbers,
+};
+
+use crate::attribute::{Attributes, Value};
+use crate::format::Format;
+
+/// The most sinks that a channel has on one host, and that filters see.
+pub const SINKS_MAX: usize = 64;
+
+const CONTEXT: &str = "
+    struct sink_state { long waiting; long delivered; long dropped; };
+    struct event { long left; long sequence; };
+    struct channel { long sinks; long sent; struct sink_state sink[64]; };
+    struct choice { char sink[64]; };
+";
+
+/// What a filter may name on a channel of this format: to check one, or to compile it.
+pub fn environment(format: &Format) -> Environment {
+    let mut environment = Environment::parse("filter", CONTEXT).expect("declared above");
+    let layout = |environment: &Environment, name: &str| -> Arc<Struct> {
+        Arc::clone(environment.layout(name).expect("declared above"))
+    };
+    let (event, channel) = (layout(&environment, "event"), layout(&environment, "channel"));
+    let choice = layout(&environment, "choice");
+    environment
+        .record("input", Arc::clone(format.layout()), Access::Read)
+        .record("event", event, Access::Read)
+        .record("channel", channel, Access::Read)
+        .record("choice", choice, Access::Write);
+    environment
+}
+
+/// Compiles a filter for a format to its typed form.
+///
+/// # Errors
+/// What is wrong with the source.
+pub fn program(name: &str, source: &str, format: &Format) -> Result<Program, CodeError> {
+    compile(name, source, &environment(format))
+}
+
+/// What a sink looks like to a filter.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SinkState {
+    /// How many events wait for it.
+    pub waiting: u64,
+    /// How many it got.
+    pub delivered: u64,
+    /// How many were dropped for it, for any reason but a filter.
+    pub dropped: u64,
+}
+
+/// What a filter is asked about.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Question<'a> {
+    pub(crate) record: &'a [u8],
+    pub(crate) attributes: Attributes<'a>,
+    /// Nanoseconds until the deadline.
+    pub(crate) left: Option<u64>,
+    pub(crate) sequence: u64,
+    pub(crate) sent: u64,
+    pub(crate) sinks: &'a [SinkState],
+}
+
+/// Blocks of memory that filters share by name.
+#[derive(Clone, Debug, Default)]
+pub struct SharedBlocks {
+    blocks: Vec<(String, Arc<Struct>, Vec<u8>)>,
+}
+
+/// Two filters declare one shared block differently.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the filter's shared record differs from that of \"{0}\"; declare the same members")]
+pub struct SharedMismatch(pub String);
+
+impl SharedBlocks {
+    /// The bytes of a block.
+    pub fn get(&self, name: &str) -> Option<&[u8]> {
+        self.blocks.iter().find(|(known, ..)| known == name).map(|(_, _, bytes)| &**bytes)
+    }
+
+    fn join(&mut self, name: &str, layout: &Arc<Struct>) -> Result<usize, SharedMismatch> {
+        if let Some(at) = self.blocks.iter().position(|(known, ..)| known == name) {
+            let same = self.blocks[at].1 == *layout;
+            return if same { Ok(at) } else { Err(SharedMismatch(name.to_owned())) };
+        }
+        self.blocks.push((name.to_owned(), Arc::clone(layout), vec![0; layout.size as usize]));
+        Ok(self.blocks.len() - 1)
+    }
+}
+
+/// A filter that is ready.
+pub struct Filter {
+    handler: Box<dyn Handler + Send>,
+    places: Places,
+    /// The attributes that it reads, by name.
+    attributes: Vec<(String, usize, Storage)>,
+    shared: Option<usize>,
+    faults: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Places {
+    input: usize,
+    input_size: usize,
+    event: usize,
+    channel: usize,
+    choice: usize,
+    shared: Option<(usize, usize)>,
+}
+
+impl std::fmt::Debug for Filter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Filter({:?}, {} faults)", self.handler.program().name(), self.faults)
+    }
+}
+
+impl Filter {
+    /// From a handler whose program was compiled with [`environment`] or [`program`]; run by the evaluator,
+    /// as machine code or in the kernel, as the host likes. A program with a `shared` record joins
+    /// the block of this name.
+    ///
+    /// # Errors
+    /// If the block's other filters declare it differently.
+    ///
+    /// # Panics
+    /// If the program was compiled in another environment.
+    pub fn new(
+        handler: Box<dyn Handler + Send>,
+        shared_name: &str,
+        blocks: &mut SharedBlocks,
+    ) -> Result<Self, SharedMismatch> {
+        let place = |name: &str| {
+            let placed = handler.program().record(name);
+            placed.map(|one| (one.offset as usize, Arc::clone(&one.record.layout)))
+        };
+        let of = |name| place(name).expect("a filter is compiled in a channel's environment");
+        let (input, layout) = of("input");
+        let shared = place("shared");
+        let joined = shared.as_ref().map(|(_, layout)| blocks.join(shared_name, layout));
+        let joined = joined.transpose()?;
+        let places = Places {
+            input,
+            input_size: layout.size as usize,
+            event: of("event").0,
+            channel: of("channel").0,
+            choice: of("choice").0,
+            shared: shared.map(|(at, layout)| (at, layout.size as usize)),
+        };
+        let mut attributes = Vec::new();
+        if let Some((at, layout)) = place("attributes") {
+            numbers(&layout, &mut |path, offset, storage| {
+                attributes.push((path.to_owned(), at + offset as usize, storage));
+            });
+        }
+        Ok(Self { handler, places, attributes, shared: joined, faults: 0 })
+    }
+
+    /// How often it was ended by a fault; it lets nothing pass then.
+    pub fn faults(&self) -> u64 {
+        self.faults
+    }
+
+    /// Whether the event passes, and to which sinks.
+    pub(crate) fn ask(
+        &mut self,
+        question: &Question<'_>,
+        blocks: &mut SharedBlocks,
+    ) -> Result<Option<u64>, Fault> {
+        let Places { input, input_size, event, channel, choice, shared } = self.places;
+        let memory = self.handler.memory_mut();
+        memory[input..input + input_size].copy_from_slice(question.record);
+        let mut put = |at: usize, value: i64| {
+            Number::Signed(value).store(memory, at, Storage::Long).expect("the checker's room");
+        };
+        let long = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
+        put(event, question.left.map_or(-1, long));
+        put(event + 8, long(question.sequence));
+        put(channel, question.sinks.len() as i64);
+        put(channel + 8, long(question.sent));
+        for (number, sink) in question.sinks.iter().enumerate() {
+            let at = channel + 16 + number * 24;
+            put(at, long(sink.waiting));
+            put(at + 8, long(sink.delivered));
+            put(at + 16, long(sink.dropped));
+        }
+        memory[choice..choice + SINKS_MAX].fill(1);
+        for (name, at, storage) in &self.attributes {
+            read(question.attributes.get(name), memory, *at, *storage);
+        }
+        let block = self.shared.and_then(|at| blocks.blocks.get_mut(at)).map(|(.., bytes)| bytes);
+        if let (Some((at, size)), Some(block)) = (shared, &block) {
+            memory[at..at + size].copy_from_slice(block);
+        }
+        let outcome = self.handler.call(&mut NoHost);
+        let memory = self.handler.memory();
+        if let (Some((at, size)), Some(block)) = (shared, block) {
+            block.copy_from_slice(&memory[at..at + size]);
+        }
+        let passes = outcome.inspect_err(|_| self.faults += 1)? != 0;
+        let chosen = memory[choice..choice + SINKS_MAX].iter().enumerate();
+        let chosen = chosen.filter(|(_, byte)| **byte != 0).fold(0, |all, (at, _)| all | 1 << at);
+        Ok(passes.then_some(chosen))
+    }
+}
+
+/// Puts an attribute into a filter's memory: 0 if the event has none of the name, or one that the
+/// member can't hold.
+fn read(value: Option<Value<'_>>, memory: &mut [u8], at: usize, storage: Storage) {
+    let number = match value {
+        Some(Value::Long(value)) => Number::Signed(value),
+        // As E-code converts: towards zero, to the nearest that fits.
+        Some(Value::Double(value)) if storage != Storage::Double => Number::Signed(value as i64),
+        Some(Value::Double(value)) => Number::Double(value),
+        Some(Value::Text(_)) | None => Number::Signed(0),
+    };
+    if number.store(memory, at, storage).is_none() {
+        let _ = Number::Signed(0).store(memory, at, storage);
+    }
+}

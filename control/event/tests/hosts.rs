@@ -1,0 +1,249 @@
+//! Several hosts in virtual time: they find each other by a channel's name, and notice who goes.
+
+use selvedge_code::Walked;
+use selvedge_event::{
+    Attributes, ChannelId, Event, Exchange, Filter, Format, HostId, LEASE, Network, Notice,
+    OpenError, Overflow, ReadError, SinkId, Subscription, Transport, Wake, What, program,
+};
+use selvedge_units::{Instant, Span};
+
+const FORMAT: &str = "input { long number; };";
+
+/// Hosts on one network, and the time.
+struct World {
+    now: Instant,
+    network: Network,
+    hosts: Vec<Exchange>,
+}
+
+impl World {
+    fn new(hosts: u32) -> Self {
+        let mut network = Network::new(Span::from_micros(100));
+        for host in 0..hosts {
+            network.port(HostId(host));
+        }
+        let hosts = (0..hosts).map(|_| Exchange::new(Instant::ZERO)).collect();
+        Self { now: Instant::ZERO, network, hosts }
+    }
+
+    fn open(&mut self, host: u32, format: &str) -> ChannelId {
+        let format = Format::parse("f", format).unwrap();
+        let mut port = self.network.port(HostId(host));
+        let exchange = &mut self.hosts[host as usize];
+        exchange.open(self.now, "load", &format, Wake::All, &mut port).unwrap()
+    }
+
+    fn subscribe(&mut self, host: u32, channel: ChannelId) -> SinkId {
+        let wish = Subscription { bound: 100, overflow: Overflow::DropOldest, filter: None };
+        let mut port = self.network.port(HostId(host));
+        self.hosts[host as usize].subscribe(self.now, channel, wish, &mut port).unwrap()
+    }
+
+    fn send(&mut self, host: u32, channel: ChannelId, record: &[u8], left: Option<Span>) -> usize {
+        let deadline = left.map(|left| self.now + left);
+        let event = Event { deadline, attributes: Attributes::default(), record };
+        let mut port = self.network.port(HostId(host));
+        self.hosts[host as usize].publish(self.now, channel, event, &mut port).unwrap().1
+    }
+
+    /// Lets time pass; hosts that are not `alive` do nothing.
+    fn pass(&mut self, span: Span, alive: &[u32]) {
+        let until = self.now + span;
+        while self.now < until {
+            let beats = alive.iter().map(|host| self.hosts[*host as usize].poll_at());
+            let next = beats.chain(self.network.poll_at()).filter(|at| *at > self.now).min();
+            self.now = next.unwrap_or(until).min(until);
+            for host in alive {
+                let mut port = self.network.port(HostId(*host));
+                self.hosts[*host as usize].handle(self.now, &mut port);
+            }
+        }
+    }
+
+    fn settle(&mut self) {
+        let all: Vec<u32> = (0..self.hosts.len() as u32).collect();
+        self.pass(Span::from_millis(1), &all);
+    }
+
+    fn take(&mut self, host: u32, channel: ChannelId, sink: SinkId) -> Vec<Vec<u8>> {
+        let channel = self.hosts[host as usize].channel_mut(channel).unwrap();
+        let mut got = Vec::new();
+        while let Some(delivery) = channel.poll_sink(self.now, sink) {
+            got.push(delivery.event.record.to_vec());
+        }
+        got
+    }
+
+    fn notices(&mut self, host: u32) -> Vec<(HostId, What)> {
+        std::iter::from_fn(|| self.hosts[host as usize].poll_notice())
+            .map(|Notice { host, what, .. }| (host, what))
+            .collect()
+    }
+}
+
+#[test]
+fn hosts_that_share_a_name_meet_and_late_ones_too() {
+    let mut world = World::new(3);
+    let channels = [world.open(0, FORMAT), world.open(1, FORMAT)];
+    let sink = world.subscribe(1, channels[1]);
+    world.settle();
+    assert_eq!(world.notices(0), [(HostId(1), What::Joined)]);
+    assert_eq!(world.send(0, channels[0], &[1; 8], None), 1);
+    // The third comes late, and gets what is sent from then on.
+    let late = world.open(2, FORMAT);
+    let late_sink = world.subscribe(2, late);
+    world.settle();
+    assert_eq!(world.hosts[0].members(channels[0]).count(), 2);
+    assert_eq!(world.send(0, channels[0], &[2; 8], None), 2);
+    // Everyone is source and sink: here it is heard at once, before what is under way.
+    assert_eq!(world.send(1, channels[1], &[3; 8], None), 1);
+    world.settle();
+    assert_eq!(world.take(1, channels[1], sink), [vec![1; 8], vec![3; 8], vec![2; 8]]);
+    assert_eq!(world.take(2, late, late_sink), [vec![2; 8], vec![3; 8]]);
+    // Who leaves is known at once.
+    let mut port = world.network.port(HostId(2));
+    world.hosts[2].leave(world.now, late, &mut port);
+    world.settle();
+    assert!(world.notices(0).contains(&(HostId(2), What::Left)));
+    assert_eq!(world.send(0, channels[0], &[4; 8], None), 1);
+}
+
+#[test]
+fn a_crash_and_a_partition_are_noticed_and_healed() {
+    let mut world = World::new(3);
+    let channels: Vec<ChannelId> = (0..3).map(|host| world.open(host, FORMAT)).collect();
+    let sinks: Vec<SinkId> =
+        (0..3).map(|host| world.subscribe(host, channels[host as usize])).collect();
+    world.settle();
+    world.notices(0);
+    // The third host is silent.
+    world.pass(LEASE, &[0, 1]);
+    world.pass(Span::from_millis(400), &[0, 1]);
+    assert_eq!(world.notices(0), [(HostId(2), What::Lost)]);
+    assert_eq!(world.send(0, channels[0], &[1; 8], None), 1);
+    // It comes back, and then the other two are cut off from each other.
+    world.pass(Span::from_millis(400), &[0, 1, 2]);
+    assert_eq!(world.notices(0), [(HostId(2), What::Joined)]);
+    world.network.cut(HostId(0), HostId(1));
+    world.pass(Span::from_millis(1500), &[0, 1, 2]);
+    assert_eq!(world.notices(0), [(HostId(1), What::Lost)]);
+    assert_eq!(world.send(0, channels[0], &[2; 8], None), 1);
+    world.network.heal(HostId(0), HostId(1));
+    world.pass(Span::from_millis(400), &[0, 1, 2]);
+    assert_eq!(world.notices(0), [(HostId(1), What::Joined)]);
+    assert_eq!(world.send(0, channels[0], &[3; 8], None), 2);
+    world.settle();
+    assert_eq!(world.take(1, channels[1], sinks[1]), [vec![1; 8], vec![3; 8]]);
+    assert!(world.take(2, channels[2], sinks[2]).ends_with(&[vec![2; 8], vec![3; 8]]));
+}
+
+#[test]
+fn members_of_other_versions_read_what_they_know() {
+    let mut world = World::new(3);
+    let old = world.open(0, FORMAT);
+    let new = world.open(1, "input { int more; long number; };");
+    let other = world.open(2, "input { double number; };");
+    let sinks = [world.subscribe(0, old), world.subscribe(1, new), world.subscribe(2, other)];
+    world.settle();
+    let number = 7_i64.to_le_bytes();
+    assert_eq!(world.send(0, old, &number, None), 2);
+    world.settle();
+    assert_eq!(world.take(1, new, sinks[1]), [[&[0; 8], &number[..]].concat()]);
+    // A long is no double: told, once, and nobody else is harmed.
+    assert_eq!(world.take(2, other, sinks[2]).len(), 0);
+    world.send(0, old, &number, None);
+    world.settle();
+    let unreadable = world.notices(2).into_iter().filter_map(|(_, what)| match what {
+        What::Unreadable(ReadError::Mismatch(mismatch)) => Some(mismatch.path),
+        _ => None,
+    });
+    assert_eq!(unreadable.collect::<Vec<_>>(), ["number"]);
+    // And back.
+    let record = [&[9; 8], &number[..]].concat();
+    world.send(1, new, &record, None);
+    world.settle();
+    assert_eq!(world.take(0, old, sinks[0]).last().unwrap(), &number);
+    // One host has one format for a name.
+    let format = Format::parse("f", "input { int x; };").unwrap();
+    let mut port = world.network.port(HostId(0));
+    let refused = world.hosts[0].open(world.now, "load", &format, Wake::All, &mut port);
+    assert!(matches!(refused, Err(OpenError::Format { .. })));
+}
+
+#[test]
+fn deadlines_travel_as_the_time_that_is_left() {
+    let mut world = World::new(2);
+    let channels = [world.open(0, FORMAT), world.open(1, FORMAT)];
+    let sink = world.subscribe(1, channels[1]);
+    world.settle();
+    world.send(0, channels[0], &[1; 8], Some(Span::from_millis(5)));
+    world.send(0, channels[0], &[2; 8], Some(Span::from_micros(200)));
+    world.settle();
+    // The second one's deadline has passed since it arrived.
+    assert_eq!(world.take(1, channels[1], sink), [vec![1; 8]]);
+    let fates = world.hosts[1].channel_mut(channels[1]).unwrap().fates(sink).unwrap();
+    assert_eq!((fates.delivered, fates.expired), (1, 1));
+}
+
+#[test]
+fn an_out_filter_chooses_hosts_and_an_in_filter_sinks() {
+    let mut world = World::new(4);
+    let channels: Vec<ChannelId> = (0..4).map(|host| world.open(host, FORMAT)).collect();
+    let sinks: Vec<SinkId> =
+        (0..4).map(|host| world.subscribe(host, channels[host as usize])).collect();
+    world.settle();
+    // Requests go to the host that got the fewest.
+    let source = "{
+        int i, best = 0;
+        for (i = 0; i < channel.sinks; i++)
+            if (channel.sink[i].delivered < channel.sink[best].delivered) best = i;
+        for (i = 0; i < channel.sinks; i++) choice.sink[i] = i == best;
+        return 1;
+    }";
+    let format = Format::parse("f", FORMAT).unwrap();
+    let filter = |world: &mut World, host: usize, source: &str| {
+        let program = program("filter", source, &format).unwrap();
+        Filter::new(Box::new(Walked::new(program)), "shared", world.hosts[host].blocks_mut())
+            .unwrap()
+    };
+    let out = filter(&mut world, 0, source);
+    world.hosts[0].set_out_filter(channels[0], Some(out));
+    let odd = filter(&mut world, 3, "{ return input.number & 1; }");
+    world.hosts[3].channel_mut(channels[3]).unwrap().set_filter(Some(odd));
+    for number in 0..6_i64 {
+        assert_eq!(world.send(0, channels[0], &number.to_le_bytes(), None), 1);
+    }
+    world.settle();
+    let got: Vec<usize> = (1..4)
+        .map(|host| world.take(host, channels[host as usize], sinks[host as usize]).len())
+        .collect();
+    // The third and the sixth went to the last host, whose filter takes odd ones: 5, not 2.
+    assert_eq!(got, [2, 2, 1]);
+}
+
+#[test]
+fn what_strangers_send_harms_nobody() {
+    let mut world = World::new(3);
+    let channel = world.open(0, FORMAT);
+    let sink = world.subscribe(0, channel);
+    world.settle();
+    let mut seed = 1_u64;
+    for _ in 0..2000 {
+        let mut bytes = Vec::new();
+        for _ in 0..seed % 40 {
+            seed = seed
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            bytes.push((seed >> 33) as u8 & if seed >> 60 > 8 { 0xff } else { 7 });
+        }
+        seed = seed.wrapping_add(1);
+        world.network.port(HostId(2)).send(world.now, HostId(0), &bytes);
+    }
+    let huge = vec![2; 1 << 20];
+    world.network.port(HostId(2)).send(world.now, HostId(0), &huge);
+    world.settle();
+    assert!(world.hosts[0].malformed() > 1000);
+    assert_eq!(world.take(0, channel, sink).len(), 0);
+    world.send(0, channel, &[5; 8], None);
+    assert_eq!(world.take(0, channel, sink), [vec![5; 8]]);
+}

@@ -1,0 +1,47 @@
+//! Events from outside: bytes are a message or refused; descriptions are learnt or refused, and records
+//! of learnt formats are read whatever they hold; frames from strangers change nothing.
+
+#![no_main]
+
+use std::sync::Arc;
+
+use libfuzzer_sys::fuzz_target;
+use selvedge_event::{Exchange, Format, HostId, Learner, Message, Network, Transport, Wake};
+use selvedge_units::{Instant, Span};
+
+const FORMAT: &str = "struct p { long x; char y[3]; };
+    input { int a; struct p p[2]; double d; unsigned short s[4]; };";
+
+fuzz_target!(|bytes: &[u8]| {
+    let wanted = Arc::new(Format::parse("wanted", FORMAT).expect("a format"));
+    if let Ok(message) = Message::decode(bytes) {
+        let mut again = Vec::new();
+        message.encode(&mut again).expect("what was read can be sent");
+        assert_eq!(Message::decode(&again), Ok(message));
+    }
+    // The input as a description, and then as its records.
+    let (text, record) = bytes.split_at(bytes.len() / 2);
+    let mut learner = Learner::new(Arc::clone(&wanted));
+    if let Ok(text) = std::str::from_utf8(text)
+        && let Ok(format) = Format::parse("fuzz", text)
+    {
+        assert_eq!(Format::parse("again", format.text()).map(|one| one.id()), Ok(format.id()));
+        let mut into = vec![0; wanted.size()];
+        if learner.learn(format.id(), "fuzz", text).is_ok() {
+            let mut record = record.to_vec();
+            record.resize(format.size(), 7);
+            learner.read(format.id(), &record, &mut into).expect("of the format's size");
+        }
+    }
+    // And as what comes from another host.
+    let mut network = Network::new(Span::ZERO);
+    let mut host = Exchange::new(Instant::ZERO);
+    let mut port = network.port(HostId(0));
+    let channel = host.open(Instant::ZERO, "a", &wanted, Wake::All, &mut port).expect("a name");
+    for part in bytes.chunks(64) {
+        network.port(HostId(1)).send(Instant::ZERO, HostId(0), part);
+    }
+    network.port(HostId(1)).send(Instant::ZERO, HostId(0), bytes);
+    host.handle(Instant::ZERO, &mut network.port(HostId(0)));
+    assert!(host.members(channel).count() <= 1);
+});
