@@ -77,7 +77,12 @@ fn trials() -> Vec<Trial> {
         trial("hardware", "nextpnr", false, tool("nextpnr-ice40", "--version", "nextpnr-ice40")),
         trial("hardware", "Icarus", false, tool("iverilog", "-V", "iverilog")),
         trial("media", "GStreamer", true, media()),
-        trial("kernel tests", "QEMU", true, tool("qemu-system-x86_64", "--version", "qemu-system-x86")),
+        trial(
+            "kernel tests",
+            "QEMU",
+            true,
+            tool("qemu-system-x86_64", "--version", "qemu-system-x86"),
+        ),
         trial("kernel tests", "busybox", true, tool("busybox", "--help", "busybox-static")),
         trial("kernel tests", "cpio", true, tool("cpio", "--version", "cpio")),
     ]
@@ -105,7 +110,10 @@ fn qdisc() -> Outcome {
 
 #[cfg(not(feature = "kernel"))]
 fn qdisc() -> Outcome {
-    Err(Missing::new("this build is without it", "build with the feature `kernel` (needs clang 16)"))
+    Err(Missing::new(
+        "this build is without it",
+        "build with the feature `kernel` (needs clang 16)",
+    ))
 }
 
 #[cfg(feature = "gstreamer")]
@@ -191,7 +199,10 @@ fn as_text(trials: &[Trial]) -> String {
             Err(Missing { why, remedy }) => {
                 advice.push_str(&format!("{placement}, {part}: {remedy}.\n"));
                 // All of it, but on one line.
-                (if *needed { "no" } else { "without" }, why.lines().next().unwrap_or_default().to_owned())
+                (
+                    if *needed { "no" } else { "without" },
+                    why.lines().next().unwrap_or_default().to_owned(),
+                )
             }
         };
         table.row([name, part, works, &found]);
@@ -215,7 +226,8 @@ mod tests {
     use super::*;
 
     fn trial(placement: &'static str, part: &'static str, needed: bool, works: bool) -> Trial {
-        let outcome = if works { Ok("fine".into()) } else { Err(Missing::new("it broke", "mend it")) };
+        let outcome =
+            if works { Ok("fine".into()) } else { Err(Missing::new("it broke", "mend it")) };
         Trial { placement, part, needed, outcome }
     }
 

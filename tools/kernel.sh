@@ -244,8 +244,8 @@ tests() {
 
 bench() {
   cd "$root" || exit
-  cargo build --locked --release -p selvedge-kernel --example qdisc_cost || exit
-  local program=target/release/examples/qdisc_cost
+  cargo build --locked -p selvedge-kernel --example qdisc_cost || exit
+  local program=target/debug/examples/qdisc_cost
   echo 'Instructions, counted:'
   run --count --mem 512 --timeout 900 --module sch_fq --add "$program" -- qdisc_cost instructions
 }

@@ -42,8 +42,18 @@ mod tests {
         let policy = || unsafe { libc::sched_getscheduler(0) };
         let before = policy();
         let probes = [
-            deadline, fifo, lock_memory, pin, sched_ext, shared_memory, wake_ups, af_xdp, gso,
-            io_uring, sendmmsg, txtime,
+            deadline,
+            fifo,
+            lock_memory,
+            pin,
+            sched_ext,
+            shared_memory,
+            wake_ups,
+            af_xdp,
+            gso,
+            io_uring,
+            sendmmsg,
+            txtime,
         ];
         for probe in probes {
             match probe() {

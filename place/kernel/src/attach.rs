@@ -278,11 +278,12 @@ pub fn probe() -> Result<String, AttachError> {
     let mut last = None;
     // Another process may be trying as well.
     for number in 0..8 {
-        let kind = format!("{KIND}-try{number}");
+        let kind = format!("{KIND}_try{number}");
         let bytes = Setup::default().bytes(0, 0);
         let mut object = object::load(Purpose { kind: Some(&kind), ..purpose }, &bytes)?;
         let qdisc = map_mut(&mut object, QDISC_MAP);
-        let mut qdisc = qdisc.ok_or_else(|| failed("the program", io::ErrorKind::NotFound.into()))?;
+        let mut qdisc =
+            qdisc.ok_or_else(|| failed("the program", io::ErrorKind::NotFound.into()))?;
         match qdisc.attach_struct_ops() {
             Ok(_) => return Ok(kind),
             Err(error) => last = Some(object::refused(error)),

@@ -160,7 +160,7 @@ pub(crate) fn refused(error: libbpf_rs::Error) -> LoadError {
 
 /// The system's error of one of libbpf's.
 pub(crate) fn io_error(error: libbpf_rs::Error) -> io::Error {
-    io::Error::new(kind(error.kind()), error.to_string())
+    io::Error::new(kind(error.kind()), format!("{error:#}"))
 }
 
 const fn kind(kind: libbpf_rs::ErrorKind) -> io::ErrorKind {

@@ -445,5 +445,8 @@ fn the_doctor_tries_the_qdisc_and_leaves_nothing() {
     assert_eq!(qdiscs(), before);
     let nobody = Command::new("selvedge").arg("doctor").uid(65_534).gid(65_534).output().unwrap();
     let said = String::from_utf8(nobody.stdout).unwrap();
-    assert!(nobody.status.success() && said.contains("kernel packets, BPF qdisc: run as root"), "{said}");
+    assert!(
+        nobody.status.success() && said.contains("kernel packets, BPF qdisc: run as root"),
+        "{said}"
+    );
 }

@@ -52,8 +52,7 @@ pub fn pin() -> Outcome {
 /// All memory of the process locked, without reading it in.
 #[must_use]
 pub fn lock_memory() -> Outcome {
-    const REMEDY: &str =
-        "give it CAP_IPC_LOCK, or raise the limit: ulimit -l unlimited (systemd: LimitMEMLOCK=infinity)";
+    const REMEDY: &str = "give it CAP_IPC_LOCK, or raise the limit: ulimit -l unlimited (systemd: LimitMEMLOCK=infinity)";
     // SAFETY: no pointers; pages that are locked stay where they are.
     let locked = unsafe { libc::mlockall(libc::MCL_CURRENT | libc::MCL_ONFAULT) } == 0;
     let missing = Missing::last(REMEDY);
@@ -136,9 +135,8 @@ pub fn shared_memory() -> Outcome {
     }
     let (write, shared) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
     // SAFETY: new mappings wherever the kernel likes.
-    let map = || unsafe {
-        libc::mmap(std::ptr::null_mut(), LEN, write, shared, memory.as_raw_fd(), 0)
-    };
+    let map =
+        || unsafe { libc::mmap(std::ptr::null_mut(), LEN, write, shared, memory.as_raw_fd(), 0) };
     let (one, other) = (map(), map());
     if one == libc::MAP_FAILED || other == libc::MAP_FAILED {
         return Err(Missing::last(REMEDY));

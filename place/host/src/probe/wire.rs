@@ -22,7 +22,8 @@ fn set<T>(socket: &impl AsRawFd, level: i32, option: i32, value: &T) -> bool {
     let len = size_of::<T>() as libc::socklen_t;
     // SAFETY: the kernel reads `len` bytes of `value`, which is plain data and lives through the call.
     unsafe {
-        libc::setsockopt(socket.as_raw_fd(), level, option, std::ptr::from_ref(value).cast(), len) == 0
+        libc::setsockopt(socket.as_raw_fd(), level, option, std::ptr::from_ref(value).cast(), len)
+            == 0
     }
 }
 
@@ -52,7 +53,8 @@ pub fn gso() -> Outcome {
 pub fn sendmmsg() -> Outcome {
     let (sender, receiver) = pair().map_err(|why| Missing::new(why, LOOPBACK))?;
     let payload = [7_u8; 10];
-    let mut io = libc::iovec { iov_base: payload.as_ptr().cast_mut().cast(), iov_len: payload.len() };
+    let mut io =
+        libc::iovec { iov_base: payload.as_ptr().cast_mut().cast(), iov_len: payload.len() };
     // SAFETY: plain data, for which all bytes zero are a valid value.
     let mut messages: [libc::mmsghdr; 2] = unsafe { std::mem::zeroed() };
     for message in &mut messages {
@@ -127,8 +129,7 @@ fn bind_xdp(socket: &OwnedFd, addr: u64, len: u64, chunk_size: u32) -> bool {
     address.sxdp_family = libc::AF_XDP as u16;
     address.sxdp_flags = libc::XDP_COPY;
     address.sxdp_ifindex = lo;
-    let rings =
-        [libc::XDP_UMEM_FILL_RING, libc::XDP_UMEM_COMPLETION_RING, libc::XDP_TX_RING];
+    let rings = [libc::XDP_UMEM_FILL_RING, libc::XDP_UMEM_COMPLETION_RING, libc::XDP_TX_RING];
     set(socket, libc::SOL_XDP, libc::XDP_UMEM_REG, &umem)
         && rings.iter().all(|&ring| set(socket, libc::SOL_XDP, ring, &16_u32))
         // SAFETY: the kernel reads an address of that length, which lives through the call.
