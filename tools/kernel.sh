@@ -237,7 +237,8 @@ tests() {
     exit 1
   }
   run --mem 512 --timeout 900 --add "$replay:bin/replay" --add "$attach:bin/attach" \
-    --add target/debug/selvedge --add vectors:vectors --add "$(command -v logger):bin/bsdlogger" -- \
+    --add target/debug/selvedge --add vectors:vectors --add scenarios:scenarios \
+    --add "$(command -v logger):bin/bsdlogger" -- \
     dash -c 'replay --ignored --nocapture --test-threads=1; one=$?
       attach --ignored --nocapture --test-threads=1 && exit $one'
 }

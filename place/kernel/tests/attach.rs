@@ -433,6 +433,47 @@ fn a_qdisc_removed_by_others_is_swept_up() {
 
 #[test]
 #[ignore = "needs a kernel with BPF qdiscs: tools/kernel.sh test"]
+fn node_files_and_traces_are_taken_as_they_are() {
+    let before = qdiscs();
+    let (code, out, err) = selvedge(&["attach", "lo", "--node", "/scenarios/studio.toml"]);
+    assert_eq!((code, err.as_str()), (0, ""), "{out}");
+    assert!(out.contains("3 Mbit/s: 5 streams"), "{out}");
+    let report = Attached::open("lo").unwrap().report().unwrap();
+    let (first, speech) = (&report.streams[0], &report.streams[4]);
+    assert_eq!(
+        (first.name.as_str(), first.filters.as_slice()),
+        ("lobby", &[Filter::Port(5004)][..])
+    );
+    assert_eq!((first.window, report.rate), (Window { lose: 1, of: 5 }, Some(Bitrate(3_000_000))));
+    assert_eq!(speech.delay, Some(Span::from_millis(200)));
+    assert_eq!(selvedge(&["detach", "lo"]).0, 0);
+    assert_eq!(qdiscs(), before);
+    let vector = "/vectors/16-dwcs-send-late-backlogged";
+    let schedule = |engine: &str| {
+        let output = run("selvedge", &["schedule", &format!("{vector}.json"), "--engine", engine]);
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert_eq!(schedule("kernel"), std::fs::read_to_string(format!("{vector}.jsonl")).unwrap());
+    let wfq = [
+        "schedule",
+        "/vectors/102-wfq-paced-backlogged.json",
+        "--discipline",
+        "wfq",
+        "--engine",
+        "kernel",
+    ];
+    let refused = run("selvedge", &wfq);
+    assert!(refused.stdout.is_empty(), "{refused:?}");
+    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+    assert!(
+        String::from_utf8_lossy(&refused.stderr).contains("no discipline \"wfq\""),
+        "{refused:?}"
+    );
+}
+
+#[test]
+#[ignore = "needs a kernel with BPF qdiscs: tools/kernel.sh test"]
 fn the_doctor_tries_the_qdisc_and_leaves_nothing() {
     let before = qdiscs();
     let output = run("selvedge", &["doctor", "--json"]);
