@@ -236,7 +236,7 @@ tests() {
     cargo test --locked -p selvedge-kernel --no-run
     exit 1
   }
-  run --mem 512 --timeout 900 --add "$replay:bin/replay" --add "$attach:bin/attach" \
+  run --mem 512 --timeout 900 --module dummy --add "$replay:bin/replay" --add "$attach:bin/attach" \
     --add target/debug/selvedge --add vectors:vectors --add scenarios:scenarios \
     --add "$(command -v logger):bin/bsdlogger" -- \
     dash -c 'replay --ignored --nocapture --test-threads=1; one=$?

@@ -68,6 +68,7 @@ struct state {
 	u64 slot;    /* a replay's present slot */
 	u64 free;    /* when the link is free again */
 	u64 unknown; /* packets of no stream */
+	u64 owner;   /* the one qdisc that this is the state of */
 	u32 gate;    /* a replay may decide once */
 	u32 spare;   /* packets' records that are free */
 };

@@ -144,6 +144,7 @@ extern void bpf_kfree_skb(struct sk_buff *skb) __ksym;
 extern void bpf_qdisc_watchdog_schedule(struct Qdisc *sch, u64 expire, u64 slack) __ksym;
 extern void bpf_qdisc_bstats_update(struct Qdisc *sch, const struct sk_buff *skb) __ksym;
 
+enum { EBUSY = 16 };
 enum { NET_XMIT_SUCCESS = 0, NET_XMIT_DROP = 1 };
 enum { SKB_CLOCK_MONOTONIC = 1, SKB_CLOCK_TAI = 2 };
 

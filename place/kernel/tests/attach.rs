@@ -416,6 +416,30 @@ fn a_loader_that_is_killed_leaves_a_device_that_works() {
     assert!(!std::path::Path::new("/sys/fs/bpf/selvedge").exists());
 }
 
+/// The same qdisc on a second device would take the first one's packets; and a device may go.
+#[test]
+#[ignore = "needs a kernel with BPF qdiscs: tools/kernel.sh test"]
+fn a_qdisc_is_of_one_device_which_may_vanish() {
+    assert!(std::path::Path::new("/sys/class/net/dummy0").exists());
+    let (socket, at) = receiver("127.0.0.1:0");
+    selvedge_kernel::attach("lo", &setup(vec![])).unwrap();
+    let second = run("tc", &["qdisc", "add", "dev", "dummy0", "root", "selvedge0"]);
+    assert!(!second.status.success(), "{second:?}");
+    UdpSocket::bind("127.0.0.1:0").unwrap().send_to(b"through", at).unwrap();
+    assert_eq!(received(&socket), b"through");
+    assert!(run("ip", &["link", "set", "dummy0", "up"]).status.success());
+    selvedge_kernel::attach("dummy0", &setup(vec![])).unwrap();
+    assert_eq!(Attached::open("dummy0").unwrap().report().unwrap().qdisc, "selvedge1");
+    assert!(run("rmmod", &["dummy"]).status.success());
+    assert!(std::path::Path::new("/sys/fs/bpf/selvedge/1").exists());
+    selvedge_kernel::detach("lo").unwrap();
+    // The next one sweeps up after the device that is gone.
+    let lo = Loopback::with(&setup(vec![]));
+    assert_eq!(lo.report().qdisc, "selvedge0");
+    lo.give_back();
+    assert!(!std::path::Path::new("/sys/fs/bpf/selvedge").exists());
+}
+
 /// Somebody removes the qdisc without us: the next attach sweeps up and works.
 #[test]
 #[ignore = "needs a kernel with BPF qdiscs: tools/kernel.sh test"]
