@@ -7,7 +7,7 @@
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
 use std::net::{SocketAddr, UdpSocket};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -364,6 +364,61 @@ fn what_cannot_be_says_why_and_changes_nothing() {
     assert!(String::from_utf8_lossy(&refused.stderr).contains("right"), "{refused:?}");
     assert_eq!(qdiscs(), before);
     assert!(!std::path::Path::new("/sys/fs/bpf/selvedge").exists());
+}
+
+/// Frames that are no packets, cut short or lying about their lengths, straight to the device: they are
+/// the rest's, and harm nobody.
+#[test]
+#[ignore = "needs a kernel with BPF qdiscs: tools/kernel.sh test"]
+fn garbage_is_sent_on_and_harms_nobody() {
+    let (socket, at) = receiver("127.0.0.1:0");
+    let lo = Loopback::with(&setup(vec![stream("a", contract(100), &[Filter::Port(at.port())])]));
+    // SAFETY: no pointers.
+    let raw = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW, 0) };
+    assert!(raw >= 0, "{}", std::io::Error::last_os_error());
+    // SAFETY: just made, and nobody else's.
+    let raw = unsafe { OwnedFd::from_raw_fd(raw) };
+    // SAFETY: plain data, for which all bytes zero are a valid value; the name is a C string.
+    let (mut to, lo_index): (libc::sockaddr_ll, u32) =
+        unsafe { (std::mem::zeroed(), libc::if_nametoindex(c"lo".as_ptr())) };
+    to.sll_family = libc::AF_PACKET as u16;
+    to.sll_ifindex = lo_index as i32;
+    let mut random = selvedge_sched::trace::generate::Random::new(7);
+    let mut sent = 0;
+    for n in 0..3000_u64 {
+        let len = random.within(14, 80) as usize;
+        let mut frame: Vec<u8> = (0..len).map(|_| random.next() as u8).collect();
+        frame[..12].fill(0);
+        let kind = random.pick(&[0x0800_u16, 0x86dd, 0x0806, 0x88a8, 0x1234]);
+        frame[12..14].copy_from_slice(&kind.to_be_bytes());
+        // Every other one claims to be UDP.
+        for (place, value) in [(14, 0x45), (23, 17), (20, 17)] {
+            if n % 2 == 0 && place < len {
+                frame[place] = value;
+            }
+        }
+        to.sll_protocol = kind.to_be();
+        // SAFETY: the kernel reads the frame and an address of that length, which live through it.
+        let done = unsafe {
+            libc::sendto(
+                raw.as_raw_fd(),
+                frame.as_ptr().cast(),
+                frame.len(),
+                0,
+                (&raw const to).cast(),
+                size_of_val(&to) as libc::socklen_t,
+            )
+        };
+        sent += u64::from(done == len as isize);
+    }
+    assert!(sent > 2000, "{sent}");
+    UdpSocket::bind("127.0.0.1:0").unwrap().send_to(b"through", at).unwrap();
+    assert_eq!(received(&socket), b"through");
+    let report = lo.report();
+    assert_eq!(report.streams[0].counters.sent, 1, "{report:?}");
+    assert!(report.streams[1].counters.sent >= sent, "{report:?}");
+    assert_eq!((report.unknown, report.streams[1].waiting), (0, 0));
+    lo.give_back();
 }
 
 /// The command is killed at any moment of attaching; then either it is attached and works, or it
