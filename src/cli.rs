@@ -327,7 +327,7 @@ pub(crate) struct ScheduleArgs {
     /// Use this discipline in place of the trace's own
     #[arg(long)]
     pub(crate) discipline: Option<String>,
-    /// What makes the decisions; both print the same lines
+    /// What makes the decisions; all print the same lines
     #[arg(long, value_enum, default_value_t = Engine::Software)]
     pub(crate) engine: Engine,
 }
@@ -338,6 +338,9 @@ pub(crate) enum Engine {
     Software,
     /// The scheduler in Verilog, simulated (needs the Debian packages verilator and g++)
     Rtl,
+    /// The scheduler in the kernel (needs root, and a kernel that has BPF qdiscs)
+    #[cfg(feature = "kernel")]
+    Kernel,
 }
 
 #[derive(Debug, Args)]

@@ -27,13 +27,14 @@ pub(crate) fn command(command: &KernelCommand) -> Result<(), Failure> {
         KernelCommand::Attach(args) => {
             let setup = setup(args)?;
             attach(&args.device, &setup).map_err(of_attach)?;
-            let (device, streams) = (&args.device, setup.streams.len());
+            let device = &args.device;
+            let streams = match setup.streams.len() {
+                1 => "1 stream".to_owned(),
+                n => format!("{n} streams"),
+            };
             let rate = setup.rate.map_or_else(|| "the device's rate".to_owned(), mbit);
             let discipline = setup.discipline;
-            writeln!(
-                out,
-                "{device} schedules by {discipline} at {rate}: {streams} streams and the rest"
-            )?;
+            writeln!(out, "{device} schedules by {discipline} at {rate}: {streams} and the rest")?;
         }
         KernelCommand::Detach { device } => detach(device).map_err(of_attach)?,
         KernelCommand::Show { device, json } => {

@@ -28,7 +28,28 @@ pub(crate) fn command(args: &ScheduleArgs) -> Result<(), Failure> {
             rtl::RunError::Replay { why: ReplayError::Simulator(_), .. } => Failure::failed(e),
             rtl::RunError::Trace(_) | rtl::RunError::Replay { .. } => Failure::input(e),
         }),
+        #[cfg(feature = "kernel")]
+        Engine::Kernel => kernel(&text, &name, discipline, &mut out),
     }
+}
+
+#[cfg(feature = "kernel")]
+fn kernel(
+    text: &str,
+    name: &str,
+    discipline: Option<Discipline>,
+    out: &mut impl io::Write,
+) -> Result<(), Failure> {
+    use selvedge_kernel::ReplayError::{Discipline, Setup, Streams};
+    use selvedge_kernel::trace::RunError;
+    selvedge_kernel::trace::run(text, name, discipline, out).map_err(|e| match e {
+        RunError::Write(error) => error.into(),
+        RunError::Trace(_)
+        | RunError::Replay { why: Setup(_) | Streams { .. } | Discipline { .. }, .. } => {
+            Failure::input(e)
+        }
+        RunError::Replay { .. } => Failure::failed(e),
+    })
 }
 
 pub(crate) fn named(name: &str) -> Result<Discipline, Failure> {

@@ -236,16 +236,17 @@ tests() {
     cargo test --locked -p selvedge-kernel --no-run
     exit 1
   }
-  run --mem 512 --timeout 900 --add "$replay:bin/replay" --add "$attach:bin/attach" \
-    --add target/debug/selvedge --add vectors:vectors --add "$(command -v logger):bin/bsdlogger" -- \
+  run --mem 512 --timeout 900 --module dummy --add "$replay:bin/replay" --add "$attach:bin/attach" \
+    --add target/debug/selvedge --add vectors:vectors --add scenarios:scenarios \
+    --add "$(command -v logger):bin/bsdlogger" -- \
     dash -c 'replay --ignored --nocapture --test-threads=1; one=$?
       attach --ignored --nocapture --test-threads=1 && exit $one'
 }
 
 bench() {
   cd "$root" || exit
-  cargo build --locked --release -p selvedge-kernel --example qdisc_cost || exit
-  local program=target/release/examples/qdisc_cost
+  cargo build --locked -p selvedge-kernel --example qdisc_cost || exit
+  local program=target/debug/examples/qdisc_cost
   echo 'Instructions, counted:'
   run --count --mem 512 --timeout 900 --module sch_fq --add "$program" -- qdisc_cost instructions
 }

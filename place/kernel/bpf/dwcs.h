@@ -68,8 +68,9 @@ struct state {
 	u64 slot;    /* a replay's present slot */
 	u64 free;    /* when the link is free again */
 	u64 unknown; /* packets of no stream */
+	u64 owner;   /* the one qdisc that this is the state of */
 	u32 gate;    /* a replay may decide once */
-	u32 zero;
+	u32 spare;   /* packets' records that are free */
 };
 
 struct {
@@ -374,13 +375,11 @@ __noinline int serve(u32 i)
 	return 0;
 }
 
-/* Moves the clock on, and into the selection what has become ready. */
-__noinline int advance(u64 now)
+/* Moves into the selection what has become ready. */
+__noinline int release(void)
 {
 	int k;
 
-	if (now > state.clock)
-		state.clock = now;
 	bpf_for(k, 0, STREAMS_MAX) {
 		u32 i = held[1];
 
@@ -390,6 +389,15 @@ __noinline int advance(u64 now)
 		select(i, true);
 	}
 	return 0;
+}
+
+/* Moves the clock on. */
+static __always_inline void advance(u64 now)
+{
+	if (now > state.clock)
+		state.clock = now;
+	if (held[1] != NOBODY)
+		release();
 }
 
 #endif

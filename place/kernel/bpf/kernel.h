@@ -57,6 +57,8 @@ extern void *bpf_obj_new_impl(__u64 local_type_id, void *meta) __ksym;
 extern void bpf_obj_drop_impl(void *obj, void *meta) __ksym;
 extern int bpf_list_push_back_impl(struct bpf_list_head *head, struct bpf_list_node *node,
 				   void *meta, __u64 off) __ksym;
+extern int bpf_list_push_front_impl(struct bpf_list_head *head, struct bpf_list_node *node,
+				    void *meta, __u64 off) __ksym;
 extern struct bpf_list_node *bpf_list_pop_front(struct bpf_list_head *head) __ksym;
 extern struct bpf_list_node *bpf_list_front(struct bpf_list_head *head) __ksym;
 
@@ -64,6 +66,7 @@ extern struct bpf_list_node *bpf_list_front(struct bpf_list_head *head) __ksym;
 #define obj_new(type) ((type *)bpf_obj_new_impl(bpf_core_type_id_local(type), NULL))
 #define obj_drop(object) bpf_obj_drop_impl(object, NULL)
 #define list_push_back(head, node) bpf_list_push_back_impl(head, node, NULL, 0)
+#define list_push_front(head, node) bpf_list_push_front_impl(head, node, NULL, 0)
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
@@ -141,6 +144,7 @@ extern void bpf_kfree_skb(struct sk_buff *skb) __ksym;
 extern void bpf_qdisc_watchdog_schedule(struct Qdisc *sch, u64 expire, u64 slack) __ksym;
 extern void bpf_qdisc_bstats_update(struct Qdisc *sch, const struct sk_buff *skb) __ksym;
 
+enum { EBUSY = 16 };
 enum { NET_XMIT_SUCCESS = 0, NET_XMIT_DROP = 1 };
 enum { SKB_CLOCK_MONOTONIC = 1, SKB_CLOCK_TAI = 2 };
 

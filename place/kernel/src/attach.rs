@@ -278,7 +278,7 @@ pub fn probe() -> Result<String, AttachError> {
     let mut last = None;
     // Another process may be trying as well.
     for number in 0..8 {
-        let kind = format!("{KIND}-try{number}");
+        let kind = format!("{KIND}_try{number}");
         let bytes = Setup::default().bytes(0, 0);
         let mut object = object::load(Purpose { kind: Some(&kind), ..purpose }, &bytes)?;
         let qdisc = map_mut(&mut object, QDISC_MAP);

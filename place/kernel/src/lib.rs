@@ -21,6 +21,7 @@ mod object;
 mod packets;
 mod replay;
 mod setup;
+pub mod trace;
 
 pub use attach::{attach, detach, probe};
 pub use attached::{Attached, Report, StreamReport};

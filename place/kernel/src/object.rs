@@ -22,7 +22,7 @@ pub(crate) const QDISC_MAP: &str = "selvedge";
 /// The room for its name there, the end mark counted in.
 pub(crate) const KIND_MAX: usize = 16;
 /// `struct state` and `struct slot`.
-pub(crate) const STATE: usize = 40;
+pub(crate) const STATE: usize = 48;
 pub(crate) const SLOT: usize = 96;
 pub(crate) const TABLE: usize = STATE + SLOT * STREAMS_MAX;
 const TOLD: usize = 8 + 32 * 640;
@@ -160,7 +160,7 @@ pub(crate) fn refused(error: libbpf_rs::Error) -> LoadError {
 
 /// The system's error of one of libbpf's.
 pub(crate) fn io_error(error: libbpf_rs::Error) -> io::Error {
-    io::Error::new(kind(error.kind()), error.to_string())
+    io::Error::new(kind(error.kind()), format!("{error:#}"))
 }
 
 const fn kind(kind: libbpf_rs::ErrorKind) -> io::ErrorKind {

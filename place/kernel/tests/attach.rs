@@ -7,7 +7,7 @@
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
 use std::net::{SocketAddr, UdpSocket};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -366,6 +366,61 @@ fn what_cannot_be_says_why_and_changes_nothing() {
     assert!(!std::path::Path::new("/sys/fs/bpf/selvedge").exists());
 }
 
+/// Frames that are no packets, cut short or lying about their lengths, straight to the device: they are
+/// the rest's, and harm nobody.
+#[test]
+#[ignore = "needs a kernel with BPF qdiscs: tools/kernel.sh test"]
+fn garbage_is_sent_on_and_harms_nobody() {
+    let (socket, at) = receiver("127.0.0.1:0");
+    let lo = Loopback::with(&setup(vec![stream("a", contract(100), &[Filter::Port(at.port())])]));
+    // SAFETY: no pointers.
+    let raw = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW, 0) };
+    assert!(raw >= 0, "{}", std::io::Error::last_os_error());
+    // SAFETY: just made, and nobody else's.
+    let raw = unsafe { OwnedFd::from_raw_fd(raw) };
+    // SAFETY: plain data, for which all bytes zero are a valid value; the name is a C string.
+    let (mut to, lo_index): (libc::sockaddr_ll, u32) =
+        unsafe { (std::mem::zeroed(), libc::if_nametoindex(c"lo".as_ptr())) };
+    to.sll_family = libc::AF_PACKET as u16;
+    to.sll_ifindex = lo_index as i32;
+    let mut random = selvedge_sched::trace::generate::Random::new(7);
+    let mut sent = 0;
+    for n in 0..3000_u64 {
+        let len = random.within(14, 80) as usize;
+        let mut frame: Vec<u8> = (0..len).map(|_| random.next() as u8).collect();
+        frame[..12].fill(0);
+        let kind = random.pick(&[0x0800_u16, 0x86dd, 0x0806, 0x88a8, 0x1234]);
+        frame[12..14].copy_from_slice(&kind.to_be_bytes());
+        // Every other one claims to be UDP.
+        for (place, value) in [(14, 0x45), (23, 17), (20, 17)] {
+            if n % 2 == 0 && place < len {
+                frame[place] = value;
+            }
+        }
+        to.sll_protocol = kind.to_be();
+        // SAFETY: the kernel reads the frame and an address of that length, which live through it.
+        let done = unsafe {
+            libc::sendto(
+                raw.as_raw_fd(),
+                frame.as_ptr().cast(),
+                frame.len(),
+                0,
+                (&raw const to).cast(),
+                size_of_val(&to) as libc::socklen_t,
+            )
+        };
+        sent += u64::from(done == len as isize);
+    }
+    assert!(sent > 2000, "{sent}");
+    UdpSocket::bind("127.0.0.1:0").unwrap().send_to(b"through", at).unwrap();
+    assert_eq!(received(&socket), b"through");
+    let report = lo.report();
+    assert_eq!(report.streams[0].counters.sent, 1, "{report:?}");
+    assert!(report.streams[1].counters.sent >= sent, "{report:?}");
+    assert_eq!((report.unknown, report.streams[1].waiting), (0, 0));
+    lo.give_back();
+}
+
 /// The command is killed at any moment of attaching; then either it is attached and works, or it
 /// is not; and the next command finds everything in order.
 #[test]
@@ -416,6 +471,30 @@ fn a_loader_that_is_killed_leaves_a_device_that_works() {
     assert!(!std::path::Path::new("/sys/fs/bpf/selvedge").exists());
 }
 
+/// The same qdisc on a second device would take the first one's packets; and a device may go.
+#[test]
+#[ignore = "needs a kernel with BPF qdiscs: tools/kernel.sh test"]
+fn a_qdisc_is_of_one_device_which_may_vanish() {
+    assert!(std::path::Path::new("/sys/class/net/dummy0").exists());
+    let (socket, at) = receiver("127.0.0.1:0");
+    selvedge_kernel::attach("lo", &setup(vec![])).unwrap();
+    let second = run("tc", &["qdisc", "add", "dev", "dummy0", "root", "selvedge0"]);
+    assert!(!second.status.success(), "{second:?}");
+    UdpSocket::bind("127.0.0.1:0").unwrap().send_to(b"through", at).unwrap();
+    assert_eq!(received(&socket), b"through");
+    assert!(run("ip", &["link", "set", "dummy0", "up"]).status.success());
+    selvedge_kernel::attach("dummy0", &setup(vec![])).unwrap();
+    assert_eq!(Attached::open("dummy0").unwrap().report().unwrap().qdisc, "selvedge1");
+    assert!(run("rmmod", &["dummy"]).status.success());
+    assert!(std::path::Path::new("/sys/fs/bpf/selvedge/1").exists());
+    selvedge_kernel::detach("lo").unwrap();
+    // The next one sweeps up after the device that is gone.
+    let lo = Loopback::with(&setup(vec![]));
+    assert_eq!(lo.report().qdisc, "selvedge0");
+    lo.give_back();
+    assert!(!std::path::Path::new("/sys/fs/bpf/selvedge").exists());
+}
+
 /// Somebody removes the qdisc without us: the next attach sweeps up and works.
 #[test]
 #[ignore = "needs a kernel with BPF qdiscs: tools/kernel.sh test"]
@@ -429,6 +508,47 @@ fn a_qdisc_removed_by_others_is_swept_up() {
     assert_eq!(lo.report().qdisc, "selvedge0");
     lo.give_back();
     assert!(!std::path::Path::new("/sys/fs/bpf/selvedge").exists());
+}
+
+#[test]
+#[ignore = "needs a kernel with BPF qdiscs: tools/kernel.sh test"]
+fn node_files_and_traces_are_taken_as_they_are() {
+    let before = qdiscs();
+    let (code, out, err) = selvedge(&["attach", "lo", "--node", "/scenarios/studio.toml"]);
+    assert_eq!((code, err.as_str()), (0, ""), "{out}");
+    assert!(out.contains("3 Mbit/s: 5 streams"), "{out}");
+    let report = Attached::open("lo").unwrap().report().unwrap();
+    let (first, speech) = (&report.streams[0], &report.streams[4]);
+    assert_eq!(
+        (first.name.as_str(), first.filters.as_slice()),
+        ("lobby", &[Filter::Port(5004)][..])
+    );
+    assert_eq!((first.window, report.rate), (Window { lose: 1, of: 5 }, Some(Bitrate(3_000_000))));
+    assert_eq!(speech.delay, Some(Span::from_millis(200)));
+    assert_eq!(selvedge(&["detach", "lo"]).0, 0);
+    assert_eq!(qdiscs(), before);
+    let vector = "/vectors/16-dwcs-send-late-backlogged";
+    let schedule = |engine: &str| {
+        let output = run("selvedge", &["schedule", &format!("{vector}.json"), "--engine", engine]);
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert_eq!(schedule("kernel"), std::fs::read_to_string(format!("{vector}.jsonl")).unwrap());
+    let wfq = [
+        "schedule",
+        "/vectors/102-wfq-paced-backlogged.json",
+        "--discipline",
+        "wfq",
+        "--engine",
+        "kernel",
+    ];
+    let refused = run("selvedge", &wfq);
+    assert!(refused.stdout.is_empty(), "{refused:?}");
+    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+    assert!(
+        String::from_utf8_lossy(&refused.stderr).contains("no discipline \"wfq\""),
+        "{refused:?}"
+    );
 }
 
 #[test]

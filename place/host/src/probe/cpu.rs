@@ -17,7 +17,6 @@ fn aside(probe: impl FnOnce() -> Outcome + Send + 'static) -> Outcome {
 }
 
 /// A thread on one processor only.
-#[must_use]
 pub fn pin() -> Outcome {
     aside(|| {
         // SAFETY: a set of processors is plain bits, for which zero is a valid value.
@@ -50,7 +49,6 @@ pub fn pin() -> Outcome {
 }
 
 /// All memory of the process locked, without reading it in.
-#[must_use]
 pub fn lock_memory() -> Outcome {
     const REMEDY: &str = "give it CAP_IPC_LOCK, or raise the limit: ulimit -l unlimited (systemd: LimitMEMLOCK=infinity)";
     // SAFETY: no pointers; pages that are locked stay where they are.
@@ -62,7 +60,6 @@ pub fn lock_memory() -> Outcome {
 }
 
 /// The first-in first-out class.
-#[must_use]
 pub fn fifo() -> Outcome {
     aside(|| policy(libc::SCHED_FIFO, 1, REAL_TIME).map(|()| "SCHED_FIFO granted".to_owned()))
 }
@@ -78,7 +75,6 @@ fn policy(policy: i32, priority: i32, remedy: &str) -> Result<(), Missing> {
 }
 
 /// A reservation of 1 ms in 10.
-#[must_use]
 pub fn deadline() -> Outcome {
     aside(|| {
         // SAFETY: `sched_attr` is plain data, for which all bytes zero are a valid value.
@@ -97,7 +93,6 @@ pub fn deadline() -> Outcome {
 }
 
 /// The class of schedulers in BPF, and whether one is in charge.
-#[must_use]
 pub fn sched_ext() -> Outcome {
     aside(|| {
         const REMEDY: &str = "use Linux 6.12 or later with CONFIG_SCHED_CLASS_EXT=y (Debian 13 has \
@@ -118,7 +113,6 @@ pub fn sched_ext() -> Outcome {
 }
 
 /// Memory that two mappings share, as two processes would.
-#[must_use]
 pub fn shared_memory() -> Outcome {
     const LEN: usize = 4096;
     const REMEDY: &str = "allow memfd_create and mmap in the sandbox";
@@ -159,7 +153,6 @@ pub fn shared_memory() -> Outcome {
 }
 
 /// How late this thread wakes from sleeps of 1 ms, as it is scheduled by default.
-#[must_use]
 pub fn wake_ups() -> Outcome {
     const SLEEPS: usize = 60;
     let clock = Clock::new();

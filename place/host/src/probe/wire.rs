@@ -28,7 +28,6 @@ fn set<T>(socket: &impl AsRawFd, level: i32, option: i32, value: &T) -> bool {
 }
 
 /// One call, many packets cut by the kernel.
-#[must_use]
 pub fn gso() -> Outcome {
     const REMEDY: &str = "use Linux 4.18 or later; the engine sends by sendmmsg until then";
     let (sender, receiver) = pair().map_err(|why| Missing::new(why, LOOPBACK))?;
@@ -49,7 +48,6 @@ pub fn gso() -> Outcome {
 }
 
 /// One call, many packets.
-#[must_use]
 pub fn sendmmsg() -> Outcome {
     let (sender, receiver) = pair().map_err(|why| Missing::new(why, LOOPBACK))?;
     let payload = [7_u8; 10];
@@ -74,7 +72,6 @@ pub fn sendmmsg() -> Outcome {
 }
 
 /// A time with each packet, which the kernel's qdisc takes as its deadline.
-#[must_use]
 pub fn txtime() -> Outcome {
     let (sender, _) = pair().map_err(|why| Missing::new(why, LOOPBACK))?;
     let option = libc::sock_txtime { clockid: libc::CLOCK_MONOTONIC, flags: 0 };
@@ -86,7 +83,6 @@ pub fn txtime() -> Outcome {
 }
 
 /// A socket for whole frames, on the loopback, in copy mode.
-#[must_use]
 pub fn af_xdp() -> Outcome {
     const REMEDY: &str = "run as root or with CAP_NET_RAW, CAP_NET_ADMIN and CAP_IPC_LOCK, on a \
                           kernel with CONFIG_XDP_SOCKETS=y";
@@ -143,7 +139,6 @@ fn bind_xdp(socket: &OwnedFd, addr: u64, len: u64, chunk_size: u32) -> bool {
 }
 
 /// A ring of requests.
-#[must_use]
 pub fn io_uring() -> Outcome {
     const PARAMS: usize = 120;
     let mut params = [0_u64; PARAMS / 8];
