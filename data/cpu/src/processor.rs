@@ -260,6 +260,9 @@ impl Processor {
                 self.enter(id);
             }
         }
+        if self.for_event && self.runs == Runs::Task(id) {
+            self.events.ran(used);
+        }
     }
 
     /// Whether a task is owed time in a period that has begun.
