@@ -41,9 +41,6 @@ struct task_struct {
 struct scx_init_task_args {
 	bool fork;
 };
-struct scx_exit_info {
-	int kind;
-};
 #pragma clang attribute pop
 
 struct scx_exit_task_args;
@@ -57,7 +54,6 @@ struct sched_ext_ops {
 	void (*quiescent)(struct task_struct *p, u64 deq_flags);
 	s32 (*init_task)(struct task_struct *p, struct scx_init_task_args *args);
 	s32 (*init)(void);
-	void (*exit)(struct scx_exit_info *info);
 	u32 timeout_ms;
 	char name[128];
 };
@@ -107,9 +103,7 @@ struct {
 const volatile u32 processors_count = 1;
 
 struct {
-	u64 decisions, kicks, switched_out; /* what was done, for whoever asks */
-	s32 exit_kind;
-	u32 zero;
+	u64 decisions, kicks; /* what was done, for whoever asks */
 } told SEC(".data.told");
 
 static __always_inline struct processor *processor_of(u32 cpu)
@@ -217,7 +211,24 @@ void BPF_PROG(enqueue, struct task_struct *p, u64 enq_flags)
 		preempt(place->cpu);
 }
 
-/* Lets what was there go on, if it still wants to. */
+/* What ran since the last look pays for it. */
+static __always_inline void spent(struct processor *c, struct task_struct *p, u64 now)
+{
+	struct place *place = place_of(p);
+	u64 used = now > c->since ? now - c->since : 0;
+
+	c->since = now;
+	if (place && task_of(c, place->task)->present)
+		task_ran(c, place->task, used);
+	else if (p->flags & PF_KTHREAD)
+		return;
+	else if (c->account == c->server && c->server != NO_TASK)
+		pay(c, c->server, used);
+	else if (c->reserve != NO_TASK && begins(task_of(c, c->reserve)) <= c->clock)
+		pay(c, c->reserve, used);
+}
+
+/* Whether what was there wants to go on. */
 static __always_inline bool goes_on(struct task_struct *prev)
 {
 	return prev && (prev->scx.flags & SCX_TASK_QUEUED);
@@ -233,8 +244,11 @@ void BPF_PROG(dispatch, s32 cpu, struct task_struct *prev)
 
 	if (!c)
 		return;
-	if (on)
+	if (on) {
+		/* It is asked before `prev` is told to stop: so its time is counted here. */
+		spent(c, prev, now);
 		was = place_of(prev);
+	}
 	ours = was && task_of(c, was->task)->present;
 	c->best_effort = scx_bpf_dsq_nr_queued(BEST_EFFORT) > 0 || (on && !ours);
 	decide(c, now);
@@ -270,20 +284,9 @@ SEC("struct_ops/stopping")
 void BPF_PROG(stopping, struct task_struct *p, bool runnable)
 {
 	struct processor *c = processor_of(scx_bpf_task_cpu(p));
-	struct place *place = place_of(p);
-	u64 now = bpf_ktime_get_ns(), used;
 
-	if (!c)
-		return;
-	used = now > c->since ? now - c->since : 0;
-	c->since = now;
-	if (place && task_of(c, place->task)->present)
-		task_ran(c, place->task, used);
-	else if (!(p->flags & PF_KTHREAD) && c->reserve != NO_TASK &&
-		 begins(task_of(c, c->reserve)) <= c->clock)
-		pay(c, c->reserve, used);
-	else if (!(p->flags & PF_KTHREAD) && c->account == c->server && c->server != NO_TASK)
-		pay(c, c->server, used);
+	if (c)
+		spent(c, p, bpf_ktime_get_ns());
 }
 
 SEC("struct_ops/init_task")
@@ -352,12 +355,6 @@ s32 BPF_PROG(init)
 	return bpf_timer_start(&value->timer, TICK, 0);
 }
 
-SEC("struct_ops/leaving")
-void BPF_PROG(leaving, struct scx_exit_info *info)
-{
-	told.exit_kind = info->kind;
-}
-
 SEC(".struct_ops.link")
 struct sched_ext_ops selvedge_dwcs = {
 	.select_cpu = (void *)select_cpu,
@@ -369,7 +366,6 @@ struct sched_ext_ops selvedge_dwcs = {
 	.quiescent = (void *)quiescent,
 	.init_task = (void *)init_task,
 	.init = (void *)init,
-	.exit = (void *)leaving,
 	.timeout_ms = 30000,
 	.name = "selvedge_dwcs",
 };
