@@ -50,6 +50,10 @@ pub(crate) struct RunArgs {
     /// Beyond its service time it takes its part like any other program; else only what nobody wants
     #[arg(long)]
     work_conserving: bool,
+    /// Each time that it wakes is an event: it may then run on beyond its service time, as long
+    /// again, before programs without a promise
+    #[arg(long)]
+    events: bool,
     /// What keeps the promise
     #[arg(long, value_enum, default_value_t = PlacementArg::Auto)]
     placement: PlacementArg,
@@ -121,6 +125,7 @@ fn run(args: &RunArgs) -> Result<(), Failure> {
         service: args.service.0,
         window: (args.window.lose, args.window.of),
         work_conserving: args.work_conserving,
+        events: args.events,
         cpu: args.cpu,
     };
     let program = std::env::current_exe()?;

@@ -2,7 +2,8 @@
 
 use crate::experiment::Experiment;
 use crate::experiments::{
-    au_hwfq, ni_t1, ni_t2, ni_t3, ss_cyc, ss_f7, ss_f8, ss_f9, ss_f10, ss_pps, ss_t2, ss_t3,
+    au_hwfq, ni_t1, ni_t2, ni_t3, qf_f10, qf_f14, qf_f15, qf_f19, ss_cyc, ss_f7, ss_f8, ss_f9,
+    ss_f10, ss_pps, ss_t2, ss_t3,
 };
 
 /// All experiments, in the order of the papers.
@@ -18,6 +19,10 @@ pub const EXPERIMENTS: &[Experiment] = &[
     ss_f9::EXPERIMENT,
     ss_f10::EXPERIMENT,
     ss_pps::EXPERIMENT,
+    qf_f10::EXPERIMENT,
+    qf_f14::EXPERIMENT,
+    qf_f15::EXPERIMENT,
+    qf_f19::EXPERIMENT,
     au_hwfq::EXPERIMENT,
 ];
 

@@ -138,6 +138,9 @@ pub enum RunError {
     /// It needs sockets, and the machine gives none.
     #[error("it needs UDP sockets on the loopback: {0}")]
     Sockets(#[from] selvedge_host::SocketError),
+    /// It needs priorities that this user or machine does not have.
+    #[error("{0}")]
+    Rights(String),
     /// It needs the simulated hardware.
     #[error("it needs the simulated hardware: {0}")]
     Simulator(#[from] selvedge_rtl::SimulatorError),

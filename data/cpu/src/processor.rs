@@ -260,6 +260,9 @@ impl Processor {
                 self.enter(id);
             }
         }
+        if self.for_event && self.runs == Runs::Task(id) {
+            self.events.ran(used);
+        }
     }
 
     /// Whether a task is owed time in a period that has begun.
@@ -378,11 +381,6 @@ impl Processor {
         }
     }
 
-    /// `T_ts = C_ts / U_r`, if there is any rest.
-    fn server_period(&self, service: Span) -> Option<Span> {
-        admission::rest_period(service, &self.needs.least, self.config.unit)
-    }
-
     fn set_server(&mut self, id: TaskId, service: Span) {
         let period = self.server_period(service).unwrap_or(service);
         let server = self.task_mut(id);
@@ -474,6 +472,25 @@ impl Processor {
             return Promise::WindowsFit;
         }
         self.needs.promise
+    }
+
+    /// Whether there is a task of this id.
+    #[must_use]
+    pub fn contains(&self, id: TaskId) -> bool {
+        self.tasks.get(id.0 as usize).is_some_and(Option::is_some)
+    }
+
+    /// A task as it is now; the task server's attributes change with the others.
+    #[must_use]
+    pub fn definition(&self, id: TaskId) -> Task {
+        self.task(id).task
+    }
+
+    /// The task server's period for a service time: what the tasks leave, rounded up to units.
+    /// `None` if they leave nothing.
+    #[must_use]
+    pub fn server_period(&self, service: Span) -> Option<Span> {
+        admission::rest_period(service, &self.needs.least, self.config.unit)
     }
 
     /// The task server's id, if there is one; its [`Counts`] are of use.

@@ -228,7 +228,7 @@ impl Daemon {
             format!("there is no such processor; there are {}", cpus.join(", "))
         })?;
         let (id, promise) = dispatcher
-            .admit(&task, Who::StartedBy(pid))
+            .admit(&task, Who::StartedBy(pid), wanted.events)
             .map_err(|refused| format!("processor {}: {refused}", dispatcher.cpu()))?;
         Ok((dispatcher, id, promise))
     }
@@ -270,7 +270,7 @@ mod tests {
     #[test]
     fn a_wish_is_checked() {
         let good = r#"{"period":40000000,"service":8000000,"window":[1,5],
-                       "work_conserving":false,"cpu":null}"#;
+                       "work_conserving":false,"events":true,"cpu":null}"#;
         let wanted: Wanted = serde_json::from_str(good).unwrap();
         assert!(wanted.task().is_ok());
         assert!(Wanted { service: 0, ..wanted }.task().is_err());

@@ -28,6 +28,10 @@ struct Dispatched {
     id: TaskId,
     members: Members,
     work_conserving: bool,
+    /// Whether each wake-up is an event for it.
+    events: bool,
+    /// Whether it was asleep at the last look.
+    slept: bool,
     /// The kernel's first refusal to move one of its threads.
     refused: Option<String>,
 }
@@ -76,18 +80,27 @@ impl Dispatcher {
         self.cpu
     }
 
-    /// Takes a task on: confined to this processor, and dispatched from the next tick on.
+    /// Takes a task on: confined to this processor, and dispatched from the next tick on. With
+    /// `events` each of its wake-ups counts as an event for it, due by the end of its period, so
+    /// that the event-aware rules favour it.
     ///
     /// # Errors
     /// [`Refused`] if the processor has not enough left.
     #[expect(clippy::result_large_err, reason = "tasks are refused when they come, which is rare")]
-    pub fn admit(&self, task: &Task, who: Who) -> Result<(TaskId, Promise), Refused> {
+    pub fn admit(&self, task: &Task, who: Who, events: bool) -> Result<(TaskId, Promise), Refused> {
         let mut state = self.state();
         let id = state.processor.admit(task)?;
         let mut members = Members::new(who, Some(self.cpu));
         members.begin();
         let work_conserving = task.is_work_conserving();
-        state.tasks.push(Dispatched { id, members, work_conserving, refused: None });
+        state.tasks.push(Dispatched {
+            id,
+            members,
+            work_conserving,
+            events,
+            slept: true,
+            refused: None,
+        });
         let promise = state.processor.promise();
         drop(state);
         self.rouse();
@@ -198,8 +211,13 @@ impl State {
                 processor.wake(task.id, last);
             }
             processor.charge(task.id, seen.used);
+            let slept = std::mem::replace(&mut task.slept, !seen.awake);
             if seen.awake {
                 processor.wake(task.id, now);
+                if task.events && slept {
+                    // A full queue: the task has events in it already.
+                    let _ = processor.raise(task.id, processor.deadline(task.id));
+                }
             } else {
                 processor.sleep(task.id, now);
             }
@@ -212,9 +230,9 @@ impl State {
         let decision = processor.decide(now);
         for task in tasks.iter_mut() {
             let level = match decision.runs {
-                Runs::Task(id) if id == task.id => match decision.selected {
-                    Selected::Task(_) => Level::Chosen,
-                    _ => Level::Ordinary,
+                Runs::Task(id) if id == task.id => match (decision.selected, decision.rule) {
+                    (Selected::Task(_), _) | (_, Some(_)) => Level::Chosen,
+                    (_, None) => Level::Ordinary,
                 },
                 _ if decision.selected == Selected::Reserve => Level::Spare,
                 _ if processor.is_owed(task.id, now) => Level::Owed,
@@ -254,7 +272,7 @@ mod tests {
             class::policy(0).unwrap()
         });
         let tid = told.recv().unwrap();
-        let (id, _) = dispatcher.admit(&task(8), Who::Threads(vec![tid])).unwrap();
+        let (id, _) = dispatcher.admit(&task(8), Who::Threads(vec![tid]), true).unwrap();
         // A thread that always wants to run gets on, whatever else this machine does.
         while dispatcher.report(id).unwrap().counts.on_time < 3 {
             std::thread::yield_now();
@@ -271,9 +289,9 @@ mod tests {
     fn more_than_the_whole_is_refused() {
         let dispatcher = Dispatcher::new(class::processors()[0], Config::default()).unwrap();
         let nobody = || Who::Threads(Vec::new());
-        dispatcher.admit(&task(30), nobody()).unwrap();
+        dispatcher.admit(&task(30), nobody(), false).unwrap();
         assert!(!dispatcher.would_admit(&task(20)));
-        let refused = dispatcher.admit(&task(20), nobody()).unwrap_err();
+        let refused = dispatcher.admit(&task(20), nobody(), false).unwrap_err();
         assert!(refused.to_string().contains("too much"), "{refused}");
         assert_eq!(dispatcher.tasks(), 1);
     }

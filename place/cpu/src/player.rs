@@ -33,8 +33,8 @@ pub struct Played {
     pub on_time: u64,
     /// Frames that were not begun at all.
     pub skipped: u64,
-    /// From the beginning of the period to the first instruction, of frames that were begun, in
-    /// nanoseconds, in the order of frames.
+    /// From the beginning of the period to the first instruction, in nanoseconds, in the order of
+    /// frames; a whole period for those that were not begun.
     #[serde(skip)]
     pub delays: Vec<u64>,
 }
@@ -44,6 +44,12 @@ impl Played {
     #[must_use]
     pub fn share(&self) -> f64 {
         self.on_time as f64 / self.frames.max(1) as f64
+    }
+
+    /// The mean delay, in milliseconds.
+    #[must_use]
+    pub fn mean_delay_ms(&self) -> f64 {
+        self.delays.iter().sum::<u64>() as f64 / self.delays.len().max(1) as f64 / 1e6
     }
 
     /// The delay that so many of a thousand frames stay within, in milliseconds.
@@ -59,15 +65,17 @@ impl Played {
 /// Plays on this thread from `start` on, until all frames are through or it is told to stop.
 #[must_use]
 pub fn play(plan: &Play, clock: Clock, start: Instant, stop: &AtomicBool) -> Played {
-    let mut played = Played::default();
+    let mut played = Played { frames: plan.frames, ..Played::default() };
     for frame in 0..plan.frames {
         if stop.load(Ordering::Relaxed) {
+            played.skipped += plan.frames - frame;
+            played.delays.extend((frame..plan.frames).map(|_| plan.period.0));
             break;
         }
         let begins = start + plan.period * frame;
         let due = begins + plan.period;
-        played.frames += 1;
         if clock.now() >= due {
+            played.delays.push(plan.period.0);
             played.skipped += 1;
             continue;
         }
@@ -75,7 +83,7 @@ pub fn play(plan: &Play, clock: Clock, start: Instant, stop: &AtomicBool) -> Pla
         let began = clock.now();
         played.delays.push(began.since(begins).0);
         burn(plan.work, stop);
-        played.on_time += u64::from(clock.now() <= due);
+        played.on_time += u64::from(clock.now() <= due && !stop.load(Ordering::Relaxed));
     }
     played
 }

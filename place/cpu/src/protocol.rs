@@ -47,6 +47,8 @@ pub struct Wanted {
     pub window: (u16, u16),
     /// Whether it takes part in what is left like an ordinary program.
     pub work_conserving: bool,
+    /// Whether each of its wake-ups counts as an event for it.
+    pub events: bool,
     /// On which processor; `None`: where most is left.
     pub cpu: Option<usize>,
 }

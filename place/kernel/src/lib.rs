@@ -9,6 +9,8 @@
 //! - [`Setup`]: streams, filters, rate. [`attach`](attach()): loads the program, gives it a device, and leaves;
 //!   the qdisc lives on without this process. [`detach`](detach()) gives the device back its own.
 //! - [`Attached`]: what has become of each stream, read while it runs; binds filters to streams.
+//! - [`TaskScheduler`]: processor time in the kernel, by `sched_ext`; its decisions are those of
+//!   `selvedge-cpu` (`bpf/tasks.h`).
 //! - [`Replay`]: a trace through the same program without packets; [`PacketReplay`]: with real ones.
 
 #![forbid(unsafe_code)]
@@ -21,6 +23,7 @@ mod object;
 mod packets;
 mod replay;
 mod setup;
+mod tasks;
 pub mod trace;
 
 pub use attach::{attach, detach, probe};
@@ -29,3 +32,4 @@ pub use error::{AttachError, LoadError, OpenError, ReplayError};
 pub use packets::{PacketReplay, Received};
 pub use replay::{Outcome, Replay};
 pub use setup::{Filter, FilterError, STREAMS_MAX, Setup, SetupError, StreamSetup};
+pub use tasks::{Answer, Step, TaskScheduler, TasksError};

@@ -5,6 +5,11 @@ pub(crate) mod four_queues;
 pub(crate) mod ni_t1;
 pub(crate) mod ni_t2;
 pub(crate) mod ni_t3;
+pub(crate) mod players;
+pub(crate) mod qf_f10;
+pub(crate) mod qf_f14;
+pub(crate) mod qf_f15;
+pub(crate) mod qf_f19;
 pub(crate) mod ss_cyc;
 pub(crate) mod ss_f10;
 pub(crate) mod ss_f7;
@@ -18,3 +23,5 @@ pub(crate) mod ss_t3;
 pub(crate) const NI: &str =
     "On Network CoProcessors for Scalable, Predictable Media Services (Krishnamurthy et al.)";
 pub(crate) const SS: &str = "Leveraging Block Decisions and Aggregation in the ShareStreams QoS Architecture (Krishnamurthy et al.)";
+pub(crate) const QF: &str =
+    "Q-Fabric: System Support for Continuous Online Quality Management (Poellabauer)";

@@ -1,0 +1,341 @@
+//! Processor time in the kernel: the `sched_ext` scheduler, loaded, told its tasks, and asked what
+//! became of them.
+//!
+//! Admission is `selvedge_cpu::Processor`'s, one for each processor, kept here; decisions are made in
+//! the kernel by its twin in C. The scheduler lives as long as this value: when its process ends,
+//! however it ends, the kernel goes back to its own scheduler.
+
+use std::io;
+
+use libbpf_rs::{Link, MapCore, MapFlags, Object, ObjectBuilder, ProgramInput};
+use selvedge_cpu::{Config, Counts, Processor, Promise, Refused, Task, TaskId};
+use selvedge_units::{Instant, Span};
+use thiserror::Error;
+
+use crate::error::LoadError;
+use crate::object::{io_error, map_mut, refused};
+
+static PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/scx_dwcs.bpf.o"));
+
+/// How many tasks a processor has at most, its servers counted in.
+const TASKS_MAX: u32 = 64;
+const PROCESSORS_MAX: usize = 64;
+/// How many events may wait for a processor's tasks.
+const EVENTS_MAX: usize = 16;
+/// Products of two times must fit into 64 bits there.
+const PERIOD_MAX: Span = Span(u32::MAX as u64);
+/// `struct task`, and what lies before the first one in `struct processor`.
+const TASK: usize = 112;
+const TASKS: usize = 88 + 16 * EVENTS_MAX;
+/// The scheduler's name in `/sys/kernel/sched_ext/root/ops`.
+const OPS: &str = "selvedge_dwcs";
+
+/// What can go wrong with tasks in the kernel.
+#[derive(Debug, Error)]
+pub enum TasksError {
+    /// The kernel has no `sched_ext`.
+    #[error(
+        "this kernel has no sched_ext; Linux 6.12 or later with CONFIG_SCHED_CLASS_EXT has it, as \
+         Debian's 6.18"
+    )]
+    NoSchedExt,
+    /// Another scheduler runs.
+    #[error("sched_ext runs the scheduler \"{0}\" already; end its program first")]
+    Taken(String),
+    /// The program can't be loaded or attached.
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    /// There is not enough processor time left.
+    #[error(transparent)]
+    Refused(Box<Refused>),
+    /// A period that is too long for it.
+    #[error("a period of {0} is too long for the kernel's scheduler; state at most {PERIOD_MAX}")]
+    Period(Span),
+    /// There is no such processor.
+    #[error("there is no processor {0} for tasks; there are {1}")]
+    Processor(usize, usize),
+    /// A processor's table is full.
+    #[error("processor {0} has as many tasks as it can have; end one first")]
+    Full(usize),
+    /// A call of the kernel's failed.
+    #[error("{0}: {1}")]
+    Call(&'static str, io::Error),
+}
+
+/// A step of a replay in unit slots, on the first processor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// A task wakes.
+    Wake(TaskId),
+    /// A task sleeps.
+    Sleep(TaskId),
+    /// An event for a task.
+    Raise(TaskId),
+    /// A decision, and a slot of what was chosen.
+    Slot,
+}
+
+/// What the kernel decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// The task that runs; `u32::MAX` for nobody, one below that for best-effort tasks.
+    pub runs: u32,
+    /// The order of `selvedge_cpu::Selected`.
+    pub selected: u32,
+    /// The rule's number, or 0.
+    pub rule: u32,
+    /// When the next decision is due.
+    pub until: Option<Instant>,
+}
+
+/// The scheduler in the kernel.
+#[derive(Debug)]
+pub struct TaskScheduler {
+    object: Object,
+    /// Attached, unless it is for replays.
+    link: Option<Link>,
+    processors: Vec<Processor>,
+}
+
+impl TaskScheduler {
+    /// Loads it and makes it the system's scheduler, for so many processors.
+    ///
+    /// # Errors
+    /// If the kernel has no `sched_ext`, runs another scheduler, or refuses.
+    pub fn attach(processors: usize, config: Config) -> Result<Self, TasksError> {
+        let running = std::fs::read_to_string("/sys/kernel/sched_ext/root/ops");
+        if !std::path::Path::new("/sys/kernel/sched_ext").exists() {
+            return Err(TasksError::NoSchedExt);
+        }
+        if let Ok(other) = running {
+            return Err(TasksError::Taken(other.trim().to_owned()));
+        }
+        let mut scheduler = Self::load(processors, config, true)?;
+        let mut ops = map_mut(&mut scheduler.object, OPS)
+            .ok_or_else(|| TasksError::Call(OPS, io::ErrorKind::NotFound.into()))?;
+        let link = ops.attach_struct_ops().map_err(refused)?;
+        scheduler.link = Some(link);
+        Ok(scheduler)
+    }
+
+    /// Loads it for replays only, on one processor.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn replaying(config: Config) -> Result<Self, TasksError> {
+        Self::load(1, config, false)
+    }
+
+    fn load(processors: usize, config: Config, live: bool) -> Result<Self, TasksError> {
+        let processors = processors.clamp(1, PROCESSORS_MAX);
+        let mut open = ObjectBuilder::default()
+            .name("selvedge_tasks")
+            .and_then(|builder| builder.open_memory(PROGRAM))
+            .map_err(refused)?;
+        for mut map in open.maps_mut() {
+            let name = map.name().to_string_lossy().into_owned();
+            if name.ends_with(".rodata") {
+                let mut fixed = map.initial_value().map_or_else(Vec::new, <[u8]>::to_vec);
+                if let Some(count) = fixed.get_mut(..4) {
+                    count.copy_from_slice(&(processors as u32).to_ne_bytes());
+                }
+                map.set_initial_value(&fixed).map_err(refused)?;
+            } else if name == OPS && !live {
+                map.set_autocreate(false).map_err(refused)?;
+            }
+        }
+        if !live {
+            for mut program in open.progs_mut() {
+                let ops = program.section().to_string_lossy().starts_with("struct_ops");
+                program.set_autoload(!ops);
+            }
+        }
+        let object = open.load().map_err(refused)?;
+        let config = Config { events_most: EVENTS_MAX, ..config };
+        let all = (0..processors).map(|_| Processor::new(config)).collect();
+        let mut scheduler = Self { object, link: None, processors: all };
+        for cpu in 0..processors {
+            scheduler.put_servers(cpu, config.unit)?;
+        }
+        Ok(scheduler)
+    }
+
+    /// Whether the kernel runs it.
+    #[must_use]
+    pub const fn is_attached(&self) -> bool {
+        self.link.is_some()
+    }
+
+    /// Admits a task to a processor; its threads are to be told by [`enlist`](Self::enlist).
+    ///
+    /// # Errors
+    /// If it does not fit.
+    pub fn admit(
+        &mut self,
+        cpu: usize,
+        task: &Task,
+        unit: Span,
+        by_events: bool,
+    ) -> Result<(TaskId, Promise), TasksError> {
+        if task.period() > PERIOD_MAX {
+            return Err(TasksError::Period(task.period()));
+        }
+        let count = self.processors.len();
+        let processor = self.processors.get_mut(cpu).ok_or(TasksError::Processor(cpu, count))?;
+        let id = processor.admit(task).map_err(|refused| TasksError::Refused(Box::new(refused)))?;
+        if id.0 >= TASKS_MAX {
+            processor.remove(id);
+            return Err(TasksError::Full(cpu));
+        }
+        let promise = processor.promise();
+        self.put(cpu, 0, id, unit, by_events)?;
+        self.put_servers(cpu, unit)?;
+        Ok((id, promise))
+    }
+
+    /// Takes a task off its processor.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn remove(&mut self, cpu: usize, id: TaskId, unit: Span) -> Result<(), TasksError> {
+        self.put(cpu, 4, id, unit, false)?;
+        self.processors[cpu].remove(id);
+        self.put_servers(cpu, unit)
+    }
+
+    /// A process belongs to a task from its next wake-up on, and so does what it starts. It must be
+    /// confined to the task's processor.
+    ///
+    /// # Errors
+    /// If there are too many processes.
+    pub fn enlist(&self, cpu: usize, id: TaskId, process: i32) -> Result<(), TasksError> {
+        let place = [(cpu as u32).to_ne_bytes(), id.0.to_ne_bytes()].concat();
+        let places = self.map("places")?;
+        places
+            .update(&process.to_ne_bytes(), &place, MapFlags::ANY)
+            .map_err(|error| TasksError::Call("a process cannot be enlisted", io_error(error)))
+    }
+
+    /// What became of a task so far.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn counts(&self, cpu: usize, id: TaskId) -> Result<Counts, TasksError> {
+        let what = "the counts";
+        let table = self
+            .map("processors")?
+            .lookup(&(cpu as u32).to_ne_bytes(), MapFlags::ANY)
+            .map_err(|error| TasksError::Call(what, io_error(error)))?
+            .ok_or_else(|| TasksError::Call(what, io::ErrorKind::NotFound.into()))?;
+        let at = |word: usize| {
+            let from = TASKS + id.0 as usize * TASK + 48 + word * 8;
+            let bytes = table.get(from..from + 8).and_then(|bytes| bytes.try_into().ok());
+            bytes.map_or(0, u64::from_ne_bytes)
+        };
+        Ok(Counts {
+            on_time: at(0),
+            missed: at(1),
+            violations: at(2),
+            events: at(3),
+            ran: Span(at(4)),
+            extra: Span(at(5)),
+        })
+    }
+
+    /// A step of a replay; what was decided, if it was a slot. `None`, too, if an event found the
+    /// queue full.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn step(&self, now: Instant, step: Step) -> Result<Option<Answer>, TasksError> {
+        let (what, task) = match step {
+            Step::Wake(id) => (0_u32, id.0),
+            Step::Sleep(id) => (1, id.0),
+            Step::Raise(id) => (2, id.0),
+            Step::Slot => (3, 0),
+        };
+        let mut context = [0; 40];
+        context[..8].copy_from_slice(&now.0.to_ne_bytes());
+        context[8..12].copy_from_slice(&what.to_ne_bytes());
+        context[12..16].copy_from_slice(&task.to_ne_bytes());
+        let returned = self.call("replay_step", &mut context)?;
+        let word = |at: usize| {
+            u32::from_ne_bytes([context[at], context[at + 1], context[at + 2], context[at + 3]])
+        };
+        let until = u64::from(word(32)) | u64::from(word(36)) << 32;
+        let until = (until != u64::MAX).then_some(Instant(until));
+        let answer = Answer { runs: word(16), selected: word(20), rule: word(24), until };
+        Ok((what == 3 && returned == 0).then_some(answer))
+    }
+
+    /// Whether best-effort tasks want to run, in a replay.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn set_best_effort(&self, waits: bool) -> Result<(), TasksError> {
+        let mut context = [0; 40];
+        context[8..12].copy_from_slice(&4_u32.to_ne_bytes());
+        context[12..16].copy_from_slice(&u32::from(waits).to_ne_bytes());
+        self.call("replay_step", &mut context).map(|_| ())
+    }
+
+    /// The servers as they are now, and what is left for an event of each task.
+    fn put_servers(&mut self, cpu: usize, unit: Span) -> Result<(), TasksError> {
+        let (reserve, server) =
+            (self.processors[cpu].reserve(), self.processors[cpu].task_server());
+        if let Some(id) = reserve
+            && self.counts(cpu, id)? == Counts::default()
+        {
+            self.put(cpu, 1, id, unit, false)?;
+        }
+        if let Some(id) = server {
+            self.put(cpu, 2, id, unit, false)?;
+        }
+        for id in (0..TASKS_MAX).map(TaskId) {
+            if Some(id) != reserve && Some(id) != server && self.processors[cpu].contains(id) {
+                self.put(cpu, 3, id, unit, false)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn put(
+        &self,
+        cpu: usize,
+        what: u32,
+        id: TaskId,
+        unit: Span,
+        by_events: bool,
+    ) -> Result<(), TasksError> {
+        let processor = &self.processors[cpu];
+        let task = processor.definition(id);
+        let rest = |service| processor.server_period(service).map_or(0, |period| period.0);
+        let mut context = Vec::with_capacity(64);
+        for word in [what, cpu as u32, id.0, 0] {
+            context.extend(word.to_ne_bytes());
+        }
+        let service = task.service();
+        for time in [task.period().0, service.0, rest(service), unit.0.max(1), rest(unit)] {
+            context.extend(time.to_ne_bytes());
+        }
+        context.extend(task.window().lose.to_ne_bytes());
+        context.extend(task.window().of.to_ne_bytes());
+        context.extend([u8::from(task.is_work_conserving()), u8::from(by_events), 0, 0]);
+        self.call("put", &mut context).map(|_| ())
+    }
+
+    fn call(&self, name: &'static str, context: &mut [u8]) -> Result<i32, TasksError> {
+        let program = self.object.progs_mut().find(|program| program.name() == name);
+        let program =
+            program.ok_or_else(|| TasksError::Call(name, io::ErrorKind::NotFound.into()))?;
+        let input = ProgramInput { context_in: Some(context), ..ProgramInput::default() };
+        let output =
+            program.test_run(input).map_err(|error| TasksError::Call(name, io_error(error)))?;
+        Ok(output.return_value as i32)
+    }
+
+    fn map(&self, name: &'static str) -> Result<libbpf_rs::Map<'_>, TasksError> {
+        crate::object::map(&self.object, name)
+            .ok_or_else(|| TasksError::Call(name, io::ErrorKind::NotFound.into()))
+    }
+}

@@ -1,0 +1,141 @@
+//! Video players that share one processor with programs that never sleep, under each way of giving
+//! them processor time: what `qf-f14` and `qf-f19` measure.
+//!
+//! A player is `selvedge_dispatch::player`, a thread that has work in each period; beside them run
+//! an endless loop in the players' own class, as in the paper, and two ordinary ones.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
+
+use selvedge_cpu::{Config, Task};
+use selvedge_dispatch::class::{self, Class, Tid};
+use selvedge_dispatch::dispatch::Dispatcher;
+use selvedge_dispatch::members::Who;
+use selvedge_dispatch::player::{self, Play, Played};
+use selvedge_dispatch::{Placement, rights};
+use selvedge_host::clock::Clock;
+use selvedge_stream::Window;
+use selvedge_units::Span;
+
+use crate::experiment::RunError;
+
+/// From frame to frame: 25 frames a second.
+pub(crate) const PERIOD: Span = Span::from_millis(40);
+/// Ordinary programs that never sleep.
+const HOGS: usize = 2;
+
+/// What gives the players their time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// The kernel's fair class.
+    Fair,
+    /// SCHED_FIFO, all at one priority, the endless loop among them.
+    Fifo,
+    /// DWCS by the dispatcher.
+    Dwcs,
+    /// The same, each wake-up an event.
+    EventAware,
+}
+
+impl Way {
+    pub(crate) const ALL: [Self; 4] = [Self::Fair, Self::Fifo, Self::Dwcs, Self::EventAware];
+
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Fair => "EEVDF",
+            Self::Fifo => "SCHED_FIFO",
+            Self::Dwcs => "DWCS",
+            Self::EventAware => "DWCS, event-aware",
+        }
+    }
+}
+
+/// What is played.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Contest {
+    pub(crate) players: usize,
+    /// What a frame takes.
+    pub(crate) work: Span,
+    /// What a player asks for.
+    pub(crate) service: Span,
+    pub(crate) frames: u64,
+}
+
+/// Whether it can be measured here.
+pub(crate) fn need_rights() -> Result<(), RunError> {
+    rights::try_placement(Placement::Fifo).map_err(RunError::Rights)
+}
+
+/// Plays it on the last processor; what each player achieved.
+pub(crate) fn play(contest: &Contest, way: Way) -> Result<Vec<Played>, RunError> {
+    let failed = |why: String| RunError::Rights(why);
+    let cpu = class::processors().pop().unwrap_or(0);
+    let stop = Arc::new(AtomicBool::new(false));
+    let clock = Clock::new();
+    // Time for all to be there, and to be where they belong.
+    let start = clock.now() + Span::from_millis(300);
+    let (tell, told) = channel::<(bool, Tid)>();
+    let mut players = Vec::new();
+    for _ in 0..contest.players {
+        let (tell, stop) = (tell.clone(), Arc::clone(&stop));
+        let Contest { work, frames, .. } = *contest;
+        players.push(std::thread::spawn(move || {
+            let _ = class::confine(0, cpu);
+            let _ = tell.send((true, class::this_thread()));
+            player::play(&Play { period: PERIOD, work, frames }, clock, start, &stop)
+        }));
+    }
+    let mut others = Vec::new();
+    for place in 0..=HOGS {
+        let (tell, stop) = (tell.clone(), Arc::clone(&stop));
+        others.push(std::thread::spawn(move || {
+            let _ = class::confine(0, cpu);
+            if place == 0 {
+                let _ = tell.send((false, class::this_thread()));
+            }
+            clock.sleep_until(start);
+            while !stop.load(Ordering::Relaxed) {
+                std::hint::spin_loop();
+            }
+        }));
+    }
+    drop(tell);
+    let threads: Vec<(bool, Tid)> = told.iter().take(contest.players + 1).collect();
+    let dispatcher = Dispatcher::new(cpu, Config::default());
+    let dispatcher = dispatcher.map_err(|error| failed(error.to_string()))?;
+    let put = |&(player, tid): &(bool, Tid)| -> Result<(), RunError> {
+        let task = |service, lose| {
+            let window = Window::new(lose, 5).expect("1 and 0 are less than 5");
+            Task::new(PERIOD, service, window).map_err(|error| failed(error.to_string()))
+        };
+        match way {
+            Way::Fair => Ok(()),
+            Way::Fifo => {
+                class::set(tid, Class::Fifo(10)).map_err(|error| failed(error.to_string()))
+            }
+            Way::Dwcs | Way::EventAware => {
+                // The endless loop is a real-time task of the smallest kind.
+                let task = if player { task(contest.service, 1)? } else { task(LOOP, 0)? };
+                let events = player && way == Way::EventAware;
+                let admitted = dispatcher.admit(&task, Who::Threads(vec![tid]), events);
+                admitted.map(|_| ()).map_err(|refused| failed(refused.to_string()))
+            }
+        }
+    };
+    let placed: Result<(), RunError> = threads.iter().try_for_each(put);
+    if placed.is_ok() {
+        // Under SCHED_FIFO the endless loop may not let the players see their end.
+        clock.sleep_until(start + PERIOD * (contest.frames + 1));
+    }
+    stop.store(true, Ordering::Relaxed);
+    let played = players.into_iter().map(|player| player.join().unwrap_or_default()).collect();
+    drop(dispatcher);
+    for other in others {
+        let _ = other.join();
+    }
+    placed.map(|()| played)
+}
+
+/// What the endless loop asks for.
+const LOOP: Span = Span::from_millis(2);
