@@ -58,7 +58,7 @@ pub(crate) enum Command {
     /// Make trace files
     #[command(subcommand)]
     Trace(TraceCommand),
-    /// Measure this machine: decide, dataplane, send, streams
+    /// Measure this machine: decide, dataplane, send, streams, coprocessor
     #[command(after_help = "Example:\n  selvedge bench decide --json\n  \
                             taskset -c 1 selvedge bench dataplane")]
     Bench(BenchArgs),
@@ -281,6 +281,8 @@ pub(crate) enum BenchWhat {
     Dataplane,
     /// A thousand streams of 30 frames a second on one core
     Streams,
+    /// Hand-over to a coprocessor, its wake-up, and its packets a second beside inline
+    Coprocessor,
 }
 
 /// Why a command did not do what it was asked.

@@ -138,6 +138,19 @@ pub enum RunError {
     /// It needs sockets, and the machine gives none.
     #[error("it needs UDP sockets on the loopback: {0}")]
     Sockets(#[from] selvedge_host::SocketError),
+    /// It needs a coprocessor.
+    #[error("it needs a coprocessor: {0}")]
+    Coprocessor(#[from] selvedge_coprocessor::bench::BenchError),
+    /// It needs a program.
+    #[error("it needs {program} (Debian package {package}): {why}")]
+    Program {
+        /// Its name.
+        program: &'static str,
+        /// The package that it comes in.
+        package: &'static str,
+        /// What the system said.
+        why: std::io::Error,
+    },
     /// It needs the simulated hardware.
     #[error("it needs the simulated hardware: {0}")]
     Simulator(#[from] selvedge_rtl::SimulatorError),

@@ -1,5 +1,6 @@
 //! `selvedge bench`: what this machine does, as medians and ratios.
 
+mod coprocessor;
 mod dataplane;
 mod decide;
 mod instructions;
@@ -35,11 +36,12 @@ pub(crate) fn command(args: &BenchArgs) -> Result<(), Failure> {
     }
     let wanted = |what: BenchWhat| args.what.is_none_or(|only| only == what);
     let mut all = Map::new();
-    let measurements: [(BenchWhat, Measure); 4] = [
+    let measurements: [(BenchWhat, Measure); 5] = [
         (BenchWhat::Decide, decide::measure),
         (BenchWhat::Dataplane, dataplane::measure),
         (BenchWhat::Send, |args| send::measure(args.seconds)),
         (BenchWhat::Streams, |args| streams::measure(args.seconds)),
+        (BenchWhat::Coprocessor, |args| coprocessor::measure(args.seconds)),
     ];
     for (what, measure) in measurements {
         if !wanted(what) {
