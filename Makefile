@@ -13,7 +13,7 @@ demo: build ## install what is missing, build, run the main job on real media (A
 
 build: ## target/release/selvedge, and the GStreamer element beside it
 	@tools/setup.sh build
-	cargo build --release --locked -p selvedge -p gst-plugin-selvedge
+	cargo build --release --locked -p selvedge -p selvedge-coprocessor -p gst-plugin-selvedge
 
 plugin: ## target/release/libgstselvedge.so, the GStreamer element
 	@tools/setup.sh build
