@@ -61,7 +61,7 @@ pub(crate) enum Command {
     /// Check, run and look into handlers written in E-code
     #[command(subcommand)]
     Code(crate::code::CodeCommand),
-    /// Measure this machine: decide, dataplane, send, streams, code
+    /// Measure this machine: decide, dataplane, send, streams, code, coprocessor
     #[command(after_help = "Example:\n  selvedge bench decide --json\n  \
                             taskset -c 1 selvedge bench dataplane")]
     Bench(BenchArgs),
@@ -398,6 +398,8 @@ pub(crate) enum BenchWhat {
     Streams,
     /// Nanoseconds a call of an E-code handler in each back end, beside Rust; source to runnable
     Code,
+    /// Hand-over to a coprocessor, its wake-up, and its packets a second beside inline
+    Coprocessor,
 }
 
 /// Why a command did not do what it was asked.

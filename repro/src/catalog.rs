@@ -2,8 +2,8 @@
 
 use crate::experiment::Experiment;
 use crate::experiments::{
-    au_hwfq, ni_t1, ni_t2, ni_t3, qf_f10, qf_f14, qf_f15, qf_f19, ss_cyc, ss_f7, ss_f8, ss_f9,
-    ss_f10, ss_pps, ss_t2, ss_t3,
+    au_hwfq, ni_f5, ni_f6, ni_t1, ni_t2, ni_t3, ni_t4, qf_f10, qf_f14, qf_f15, qf_f19, ss_cyc,
+    ss_f7, ss_f8, ss_f9, ss_f10, ss_pps, ss_t2, ss_t3,
 };
 
 /// All experiments, in the order of the papers.
@@ -11,6 +11,9 @@ pub const EXPERIMENTS: &[Experiment] = &[
     ni_t1::EXPERIMENT,
     ni_t2::EXPERIMENT,
     ni_t3::EXPERIMENT,
+    ni_t4::EXPERIMENT,
+    ni_f5::EXPERIMENT,
+    ni_f6::EXPERIMENT,
     ss_t2::EXPERIMENT,
     ss_t3::EXPERIMENT,
     ss_f7::EXPERIMENT,

@@ -141,6 +141,19 @@ pub enum RunError {
     /// It needs priorities that this user or machine does not have.
     #[error("{0}")]
     Rights(String),
+    /// It needs a coprocessor.
+    #[error("it needs a coprocessor: {0}")]
+    Coprocessor(#[from] selvedge_coprocessor::bench::BenchError),
+    /// It needs a program.
+    #[error("it needs {program} (Debian package {package}): {why}")]
+    Program {
+        /// Its name.
+        program: &'static str,
+        /// The package that it comes in.
+        package: &'static str,
+        /// What the system said.
+        why: std::io::Error,
+    },
     /// It needs the simulated hardware.
     #[error("it needs the simulated hardware: {0}")]
     Simulator(#[from] selvedge_rtl::SimulatorError),

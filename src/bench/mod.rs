@@ -1,6 +1,7 @@
 //! `selvedge bench`: what this machine does, as medians and ratios.
 
 mod code;
+mod coprocessor;
 mod dataplane;
 mod decide;
 mod instructions;
@@ -42,6 +43,7 @@ pub(crate) fn command(args: &BenchArgs) -> Result<(), Failure> {
         (BenchWhat::Send, |args| send::measure(args.seconds)),
         (BenchWhat::Streams, |args| streams::measure(args.seconds)),
         (BenchWhat::Code, |args| code::measure(args.seconds)),
+        (BenchWhat::Coprocessor, |args| coprocessor::measure(args.seconds)),
     ];
     for (what, measure) in measurements {
         if !wanted(what) {

@@ -8,6 +8,7 @@
 //! engine is that of `place/host`, over other outlets ([`outlet`]) and another port ([`port`]), so
 //! that it decides alike by construction.
 
+pub mod bench;
 pub mod client;
 pub mod extensions;
 pub mod feeder;

@@ -59,6 +59,9 @@ struct Arguments {
     /// The most memory that all streams together share
     #[arg(long, default_value = "4 GB")]
     memory: Bytes,
+    /// End when no producer has been attached for this long
+    #[arg(long)]
+    alone: Option<Span>,
     /// Do not lock the process's memory
     #[arg(long)]
     no_lock: bool,
@@ -128,8 +131,8 @@ fn options(arguments: Arguments) -> Result<Options, String> {
         arguments.queue.or_else(|| LinkConfig::default_queue(link.rate, link.mtu, link.selection));
     let socket = arguments.socket.unwrap_or_else(|| default_socket(&link.name));
     let (core, lock, class) = (arguments.core, !arguments.no_lock, arguments.class);
-    let (watch, memory) = (arguments.watch, arguments.memory);
-    Ok(Options { link, socket, wishes: Wishes { core, lock, class }, watch, memory })
+    let (watch, memory, alone) = (arguments.watch, arguments.memory, arguments.alone);
+    Ok(Options { link, socket, wishes: Wishes { core, lock, class }, watch, memory, alone })
 }
 
 fn run(options: Options) -> Result<(), String> {

@@ -166,3 +166,110 @@ impl Assembler {
         true
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use selvedge_stream::rtp::{Header, packet_len, write_packet};
+    use selvedge_stream::{Kind, References};
+
+    /// A recording of three frames of one, two and three packets, 40 ms apart.
+    fn recording() -> Vec<u8> {
+        let mut file = b"#!rtpplay1.0 127.0.0.1/5004\n".to_vec();
+        file.extend([0; 16]);
+        for seq in 0..3_u32 {
+            for n in 0..=seq {
+                let tag = FrameTag {
+                    seq,
+                    kind: Kind::Still,
+                    referenced: false,
+                    first: n == 0,
+                    last: n == seq,
+                    refs: References::NONE,
+                    left_ms: 0,
+                    deadline_ms: 0,
+                };
+                let header = Header {
+                    marker: n == seq,
+                    payload_type: 26,
+                    sequence: (seq * 4 + n) as u16,
+                    timestamp: seq * 3600,
+                    ssrc: 1,
+                };
+                let mut packet = vec![0; packet_len(10)];
+                write_packet(&mut packet, header, tag, &[seq as u8; 10]);
+                let total = (packet.len() + PACKET_HEADER) as u16;
+                file.extend(total.to_be_bytes());
+                file.extend((packet.len() as u16).to_be_bytes());
+                file.extend((seq * 40).to_be_bytes());
+                file.extend(packet);
+            }
+        }
+        file
+    }
+
+    /// Time, packets and RTP time of each frame.
+    fn frames(chunks: &[&[u8]]) -> Result<Vec<(Span, usize, u32)>, RecordingError> {
+        let (mut assembler, mut found) = (Assembler::default(), Vec::new());
+        let mut ready = |frame: &Recorded| {
+            let offer = frame.offer().expect("each packet has a tag");
+            found.push((frame.at, frame.packets().count(), offer.timestamp));
+        };
+        for chunk in chunks {
+            assembler.push(chunk, &mut ready)?;
+        }
+        assembler.end(&mut ready);
+        Ok(found)
+    }
+
+    #[test]
+    fn frames_come_whole_and_in_time() {
+        let ms = Span::from_millis;
+        let expected = [(ms(0), 1, 0), (ms(40), 2, 3600), (ms(80), 3, 7200)];
+        assert_eq!(frames(&[&recording()]).unwrap(), expected);
+        // Cut off in the middle of the last frame's last packet: what came of it is given.
+        let file = recording();
+        let cut = frames(&[&file[..file.len() - 1]]).unwrap();
+        assert_eq!(cut, [expected[0], expected[1], (ms(80), 2, 7200)]);
+    }
+
+    #[test]
+    fn what_is_no_recording_is_refused() {
+        assert_eq!(frames(&[b"RIFF...."]), Err(RecordingError::Header));
+        assert_eq!(frames(&[&[b'#'; 300]]), Err(RecordingError::Header));
+        let mut long = b"#!rtpplay1.0 ".to_vec();
+        long.resize(400, b'1');
+        assert_eq!(frames(&[&long]), Err(RecordingError::Header));
+        let mut damaged = recording();
+        let at = b"#!rtpplay1.0 127.0.0.1/5004\n".len() + 16;
+        damaged[at..at + 2].copy_from_slice(&[0, 7]);
+        assert_eq!(frames(&[&damaged]), Err(RecordingError::Record { at: at as u64 }));
+    }
+
+    proptest! {
+        #[test]
+        fn it_does_not_matter_how_the_file_is_cut(
+            cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..8),
+        ) {
+            let file = recording();
+            let mut at: Vec<usize> = cuts.iter().map(|cut| cut.index(file.len())).collect();
+            at.extend([0, file.len()]);
+            at.sort_unstable();
+            let chunks: Vec<&[u8]> = at.windows(2).map(|pair| &file[pair[0]..pair[1]]).collect();
+            prop_assert_eq!(frames(&chunks), frames(&[&file]));
+        }
+
+        #[test]
+        fn noise_harms_nothing(
+            noise in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..20),
+        ) {
+            let mut file = recording();
+            for (at, byte) in noise {
+                let at = at.index(file.len());
+                file[at] = byte;
+            }
+            let _ = frames(&[&file]);
+        }
+    }
+}

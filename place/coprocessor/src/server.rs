@@ -14,7 +14,7 @@ use std::sync::mpsc;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use selvedge_host::clock::{Clock, timespec};
-use selvedge_host::engine::{Engine, EngineError, spin};
+use selvedge_host::engine::{Engine, EngineError, Extension, Point, spin};
 use selvedge_host::report::LinkReport;
 use selvedge_host::wake::sleeper;
 use selvedge_node::config::LinkConfig;
@@ -49,6 +49,8 @@ pub struct Options {
     pub watch: Span,
     /// The most memory that all streams together share with it.
     pub memory: Bytes,
+    /// It ends when no producer has been attached for so long; `None`: it stays.
+    pub alone: Option<Span>,
 }
 
 /// What [`Options::memory`] is where nothing is said.
@@ -123,6 +125,17 @@ impl Coprocessor {
         })
     }
 
+    /// Where it listens.
+    #[must_use]
+    pub fn socket(&self) -> &Path {
+        &self.options.socket
+    }
+
+    /// Loads a step before any producer comes; false if there are 32 already.
+    pub fn load(&self, name: &str, point: Point, step: Box<dyn Extension>) -> bool {
+        self.engine.load(name, point, step)
+    }
+
     /// How the engine's thread runs, in words.
     #[must_use]
     pub fn runs(&self) -> String {
@@ -135,7 +148,16 @@ impl Coprocessor {
     /// If the control socket fails.
     pub fn serve(mut self, stop: &AtomicBool) -> io::Result<()> {
         let mut producers: Vec<Producer> = Vec::new();
+        let mut alone_since = self.clock.now();
         while !stop.load(Ordering::Relaxed) && !self.over {
+            let now = self.clock.now();
+            if !producers.is_empty() {
+                alone_since = now;
+            }
+            if self.options.alone.is_some_and(|most| now.since(alone_since) >= most) {
+                tracing::info!("nobody is attached: ending");
+                break;
+            }
             let listens = producers.len() < PRODUCERS_MAX;
             let mut fds: Vec<PollFd<'_>> = producers
                 .iter()
@@ -218,7 +240,14 @@ impl Local {
     /// # Errors
     /// [`StartError`].
     pub fn start(options: Options) -> Result<Self, StartError> {
-        let coprocessor = Coprocessor::start(options)?;
+        Self::serve(Coprocessor::start(options)?)
+    }
+
+    /// Serves one that was started.
+    ///
+    /// # Errors
+    /// [`StartError::System`].
+    pub fn serve(coprocessor: Coprocessor) -> Result<Self, StartError> {
         let stop = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&stop);
         let thread = std::thread::Builder::new()

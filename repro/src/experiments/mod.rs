@@ -2,9 +2,12 @@
 
 pub(crate) mod au_hwfq;
 pub(crate) mod four_queues;
+pub(crate) mod ni_f5;
+pub(crate) mod ni_f6;
 pub(crate) mod ni_t1;
 pub(crate) mod ni_t2;
 pub(crate) mod ni_t3;
+pub(crate) mod ni_t4;
 pub(crate) mod players;
 pub(crate) mod qf_f10;
 pub(crate) mod qf_f14;
@@ -18,6 +21,7 @@ pub(crate) mod ss_f9;
 pub(crate) mod ss_pps;
 pub(crate) mod ss_t2;
 pub(crate) mod ss_t3;
+mod web_load;
 
 /// The papers' titles.
 pub(crate) const NI: &str =

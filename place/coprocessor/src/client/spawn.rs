@@ -1,6 +1,7 @@
 //! A coprocessor that this process starts, and starts again if it dies.
 
 use std::io;
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -92,6 +93,8 @@ impl Program {
             arguments.extend(["--queue".into(), format!("{} B", queue.0)]);
         }
         arguments.extend(["--socket".into(), socket.display().to_string()]);
+        // If this process dies, it need not stay.
+        arguments.extend(["--alone", "10 s"].map(str::to_owned));
         arguments.extend(more.iter().map(|&more| more.to_owned()));
         Self { program: program(), arguments, socket, child: None }
     }
@@ -109,6 +112,8 @@ impl Program {
         if !running {
             let mut command = Command::new(&self.program);
             command.args(&self.arguments).stdin(Stdio::null()).stdout(Stdio::null());
+            // Ctrl-C is for the node, which ends it in order.
+            command.process_group(0);
             self.child = Some(
                 command.spawn().map_err(|why| SpawnError::Start { program: name.clone(), why })?,
             );

@@ -34,7 +34,7 @@ pub(crate) fn link(rate: Bitrate) -> LinkConfig {
 pub(crate) fn options(rate: Bitrate, socket: PathBuf) -> Options {
     let wishes = Wishes { core: None, lock: false, class: SchedClass::Fair };
     let (watch, memory) = (Span::from_micros(20), Bytes(50_000_000));
-    Options { link: link(rate), socket, wishes, watch, memory }
+    Options { link: link(rate), socket, wishes, watch, memory, alone: None }
 }
 
 /// A coprocessor on threads of this process.

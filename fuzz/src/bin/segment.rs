@@ -1,0 +1,76 @@
+//! A hostile producer's whole segment and control messages: bytes written anywhere, at any time,
+//! while the coprocessor's end takes frames, reads and stamps their packets and settles them in any
+//! order. What it reaches lies in the segment, and its own books stay in order.
+#![no_main]
+
+use std::sync::Arc;
+
+use libfuzzer_sys::fuzz_target;
+use selvedge_coprocessor::message::{Envelope, Request};
+use selvedge_coprocessor::outlet::{Limits, SharedOutlet};
+use selvedge_coprocessor::segment::{Doorbell, StreamSegment};
+use selvedge_host::engine::Outlet;
+use selvedge_stream::{Frame, PacketCursor};
+use selvedge_units::{Bytes, Instant};
+
+const LIMITS: Limits = Limits { packet: 300, overhead: 28 };
+
+fuzz_target!(|data: &[u8]| {
+    if let Ok(Envelope { request: Request::Add { stream, .. }, .. }) = serde_json::from_slice(data)
+    {
+        let _ = stream.contract();
+    }
+    let segment = StreamSegment::create("fuzz", 8, Bytes(1024)).expect("memory to share");
+    let bell = Arc::new(Doorbell::create().expect("memory to share"));
+    let fresh = SharedOutlet::new(&segment, true, LIMITS, (Arc::clone(&bell), 0));
+    let mut outlet = fresh.expect("it is new");
+    let mut held: Vec<Frame> = Vec::new();
+    let mut now = Instant(1_000_000_000);
+    for step in data.chunks_exact(8) {
+        let [what, a, b, c, rest @ ..] = step else { continue };
+        let at = usize::from(u16::from_le_bytes([*a, *b]));
+        now.0 += 1000;
+        match what % 8 {
+            // Bytes anywhere: half of all steps.
+            0..=3 => {
+                for (n, byte) in rest.iter().chain([c]).enumerate() {
+                    let place = (at + n) % segment.region.len();
+                    // SAFETY: within the region.
+                    unsafe { segment.region.base().add(place).write_volatile(*byte) };
+                }
+            }
+            4 => {
+                if let Some(frame) = outlet.pop(now) {
+                    assert!(frame.packets > 0 && frame.size > Bytes(0));
+                    assert!(held.len() < 8, "no more frames than slots");
+                    held.push(frame);
+                }
+            }
+            5 => {
+                let Some(frame) = held.get(at % held.len().max(1)).copied() else { continue };
+                let mut cursor = PacketCursor::default();
+                for _ in 0..frame.packets {
+                    let Some(packet) = outlet.packet(frame.payload, &mut cursor) else { break };
+                    assert!((1..=usize::from(LIMITS.packet)).contains(&packet.1));
+                    outlet.stamp(frame.payload, packet, now, now);
+                    assert_eq!(outlet.bytes(frame.payload, packet).len(), packet.1);
+                }
+            }
+            6 if !held.is_empty() => {
+                let frame = held.swap_remove(at % held.len());
+                outlet.settled(&frame);
+                outlet.settled(&frame);
+            }
+            7 if *c == 7 => {
+                // It dies, and another takes over, or refuses to.
+                held.clear();
+                match SharedOutlet::new(&segment, false, LIMITS, (Arc::clone(&bell), 0)) {
+                    Ok(next) => outlet = next,
+                    Err(_) => return,
+                }
+            }
+            _ => {}
+        }
+        assert!(outlet.refused().read().total() < u64::MAX);
+    }
+});

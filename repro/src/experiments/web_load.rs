@@ -1,0 +1,438 @@
+//! Two streams on a link beside a web server under load, as in the paper's section 3.4.2: the same
+//! frames over the same link, scheduled inline or in a coprocessor.
+//!
+//! The server is nginx, the load is wrk, both on all cores. The streams' producers are ahead of the
+//! link, as the paper's are, so that bandwidth and queueing delay say how well the link is kept.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant as Wall};
+
+use selvedge_coprocessor::client::{Attachment, Program, inlet_params};
+use selvedge_coprocessor::message::StreamSpec;
+use selvedge_coprocessor::server::default_socket;
+use selvedge_host::clock::Clock;
+use selvedge_host::engine::{Engine, StreamParams};
+use selvedge_host::inlet::{Inlet, Offer};
+use selvedge_host::measure::{ClockRate, StreamMeter};
+use selvedge_host::receive::{PacketTap, ReceiveOptions, Receiver, Reception};
+use selvedge_node::config::{LinkConfig, WhenFull};
+use selvedge_sched::Discipline;
+use selvedge_stream::{Contract, Kind, Window};
+use selvedge_units::{Bitrate, Bytes, Instant, Span};
+
+use crate::experiment::{Params, RunError, Watch};
+use crate::outcome::{Cell, Outcome, Table};
+use crate::plot::{Axis, Plot, Series};
+
+/// Where the scheduler runs.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Placement {
+    Inline,
+    Coprocessor,
+}
+
+/// Of the processors' time, for the web server and its clients.
+const LOADS: [f64; 4] = [0.0, 0.45, 0.6, 0.9];
+const STREAMS: usize = 2;
+/// The paper's streams have 250 to 260 kb/s each.
+const LINK: Bitrate = Bitrate::from_kbps(520);
+/// Bytes of a packet on the wire, and of its payload behind our headers.
+const PACKET: Bytes = Bytes(560);
+const PAYLOAD: usize = 560 - 28 - 12 - 20;
+/// Frames that a stream's producer is ahead.
+const AHEAD: u32 = 64;
+
+/// What a packet's arrival told: its stream, when it was offered, when it came.
+type Seen = Arc<Mutex<Vec<(usize, Instant, Instant)>>>;
+
+struct Tap(Seen);
+
+impl PacketTap for Tap {
+    fn packet(&mut self, stream: usize, now: Instant, bytes: &[u8]) {
+        let offered = bytes.get(bytes.len() - 8..).and_then(|end| end.try_into().ok());
+        let offered = Instant(offered.map_or(0, u64::from_be_bytes));
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push((stream, offered, now));
+    }
+}
+
+/// What was measured under one load.
+pub(super) struct Measured {
+    load: f64,
+    cpu: f64,
+    /// Of each stream, kbit/s.
+    rates: Vec<f64>,
+    /// Of all packets, seconds.
+    delay: f64,
+    /// By how much packets follow the ones before them later than the rate has it, us: 99.9th
+    /// percentile and longest.
+    late: (f64, f64),
+    /// kbit/s of all streams, second by second.
+    by_second: Vec<(f64, f64)>,
+}
+
+/// Runs the experiment under each load.
+pub(super) fn run(
+    placement: Placement,
+    params: &Params,
+    watch: &dyn Watch,
+) -> Result<Vec<Measured>, RunError> {
+    let seconds = params.amount(30, 6);
+    let web = Web::start()?;
+    watch.go_on("the web server's limit")?;
+    let limit = web.limit()?;
+    let mut all = Vec::new();
+    for load in LOADS {
+        watch.go_on(&format!("{seconds} s at {:.0} % web load", load * 100.0))?;
+        let wrk = if load > 0.0 { Some(web.load(load * limit, seconds + 2)?) } else { None };
+        pause(Span::from_millis(500));
+        let measured = streams(placement, load, seconds);
+        drop(wrk);
+        all.push(measured?);
+    }
+    Ok(all)
+}
+
+/// Both experiments' table and plots.
+pub(super) fn show(placement: Placement, all: &[Measured]) -> Outcome {
+    let where_ = match placement {
+        Placement::Inline => "in the producers' process",
+        Placement::Coprocessor => "in a coprocessor",
+    };
+    let mut outcome = Outcome::default();
+    let mut table = Table::new(
+        format!("Two streams of 260 kbit/s, scheduled {where_}"),
+        &[
+            "web load wanted",
+            "processors busy",
+            "stream 1, kbit/s",
+            "stream 2, kbit/s",
+            "queueing delay, s",
+            "lateness p99.9, us",
+            "longest, us",
+        ],
+    );
+    for one in all {
+        table.row([
+            Cell::from(format!("{:.0} %", one.load * 100.0).as_str()),
+            Cell::from(format!("{:.0} %", one.cpu * 100.0).as_str()),
+            Cell::rounded(one.rates[0], 1),
+            Cell::rounded(one.rates[1], 1),
+            Cell::rounded(one.delay, 3),
+            Cell::rounded(one.late.0, 0),
+            Cell::rounded(one.late.1, 0),
+        ]);
+    }
+    outcome.tables.push(table);
+    let series = |of: fn(&Measured) -> Vec<(f64, f64)>| -> Vec<Series> {
+        let line = |one: &Measured| Series {
+            name: if one.load > 0.0 {
+                format!("{:.0} % web load", one.load * 100.0)
+            } else {
+                "no load".to_owned()
+            },
+            points: of(one),
+            marked: false,
+            broad: one.load == 0.0,
+        };
+        all.iter().map(line).collect()
+    };
+    outcome.plots.push(Plot {
+        title: format!("Bandwidth of both streams, scheduled {where_}"),
+        x: Axis::linear("seconds"),
+        y: Axis::linear("kbit/s"),
+        series: series(|one| one.by_second.clone()),
+    });
+    outcome.note(
+        "Lateness: by how much a packet comes later after the one before it than the link's rate \
+         has it. The producers keep 64 frames ahead of the link; the queueing delay is from a \
+         frame's offering to its packet at the receiving socket, by the kernel's stamp.",
+    );
+    outcome
+}
+
+impl Measured {
+    pub(super) const fn lateness_us(&self) -> f64 {
+        self.late.0
+    }
+
+    pub(super) fn bandwidth(&self) -> f64 {
+        self.rates.iter().sum()
+    }
+
+    pub(super) const fn delay(&self) -> f64 {
+        self.delay
+    }
+}
+
+/// What the link is fed and sent by; all of it stops when it is dropped.
+enum Sender {
+    Inline { _engine: Engine },
+    Coprocessor { _attachment: Attachment },
+}
+
+fn streams(placement: Placement, load: f64, seconds: u64) -> Result<Measured, RunError> {
+    let clock = Clock::shared();
+    let seen = Seen::default();
+    let listen = SocketAddr::from(([127, 0, 0, 1], 0));
+    let reception = |_| Reception { listen, meter: StreamMeter::new(ClockRate::VIDEO) };
+    let tap: Option<Box<dyn PacketTap>> = Some(Box::new(Tap(Arc::clone(&seen))));
+    let options = ReceiveOptions { tap, ..ReceiveOptions::default() };
+    let receiver = Receiver::start(clock, (0..STREAMS).map(reception).collect(), options)?;
+    let link = LinkConfig {
+        selection: false,
+        queue: Some(Bytes(1 << 20)),
+        ..LinkConfig::new("uplink", LINK, Discipline::Dwcs)
+    };
+    let stream = |&to: &SocketAddr| StreamParams {
+        contract: Contract {
+            delay: Some(Span::from_secs(60)),
+            ..Contract::new(Span::from_micros(17_200), Window { lose: 1, of: 5 })
+        },
+        to,
+        ring: AHEAD,
+        pool: Bytes(1 << 20),
+        full: WhenFull::Drop,
+        ssrc: 1,
+    };
+    let params: Vec<_> = receiver.addresses().iter().map(stream).collect();
+    let (sender, inlets) = sender(placement, clock, &link, &params)?;
+    let stop = Arc::new(AtomicBool::new(false));
+    let producers: Vec<_> = inlets
+        .into_iter()
+        .map(|inlet| {
+            let stop = Arc::clone(&stop);
+            thread::spawn(move || produce(clock, inlet, &stop))
+        })
+        .collect();
+    let before = cpu();
+    pause(Span::from_secs(seconds));
+    let busy = cpu().since(before);
+    stop.store(true, Ordering::Relaxed);
+    for producer in producers {
+        // A panic there has been printed already; what came was measured.
+        let _ = producer.join();
+    }
+    drop(sender);
+    let _ = receiver.stop();
+    let seen = std::mem::take(&mut *seen.lock().unwrap_or_else(PoisonError::into_inner));
+    Ok(judge(load, busy, seen, seconds))
+}
+
+fn sender(
+    placement: Placement,
+    clock: Clock,
+    link: &LinkConfig,
+    params: &[StreamParams],
+) -> Result<(Sender, Vec<Inlet>), RunError> {
+    if placement == Placement::Inline {
+        let (engine, inlets) = Engine::start(clock, link, params, None)
+            .map_err(|error| RunError::Coprocessor(error.into()))?;
+        return Ok((Sender::Inline { _engine: engine }, inlets));
+    }
+    let failed =
+        |error| RunError::Coprocessor(selvedge_coprocessor::bench::BenchError::Client(error));
+    let socket = default_socket(&format!("repro-{}", std::process::id()));
+    let program = Program::new(link, socket.clone(), &["--core", "1"]);
+    let attachment = Attachment::new("repro", socket, Some(program)).map_err(failed)?;
+    let mut inlets = Vec::new();
+    for (n, stream) in params.iter().enumerate() {
+        let StreamParams { contract, to, ring, pool, full, ssrc } = stream;
+        let spec = StreamSpec::new(&format!("s{}", n + 1), contract, *to, *ring, *pool);
+        let inlet = inlet_params(&spec, link.mtu, *full, *ssrc);
+        inlets.push(attachment.add(spec, &inlet).map_err(failed)?.1);
+    }
+    Ok((Sender::Coprocessor { _attachment: attachment }, inlets))
+}
+
+/// Keeps its stream's ring full; each packet ends with when it was offered.
+fn produce(clock: Clock, mut inlet: Inlet, stop: &AtomicBool) {
+    let mut packet = vec![0; 12 + PAYLOAD];
+    packet[..2].copy_from_slice(&[0x80, 0x80 | 96]);
+    let offer = Offer { kind: Kind::Data, referenced: false, closes: true, timestamp: 0 };
+    while !stop.load(Ordering::Relaxed) {
+        let now = clock.now();
+        let end = packet.len();
+        packet[end - 8..].copy_from_slice(&now.0.to_be_bytes());
+        if inlet.offer_at(now, offer, &[&packet]).is_err() {
+            clock.sleep_until(now + Span::from_millis(4));
+        }
+    }
+}
+
+fn judge(load: f64, cpu: f64, mut seen: Vec<(usize, Instant, Instant)>, seconds: u64) -> Measured {
+    seen.sort_by_key(|&(_, _, came)| came);
+    let began = seen.first().map_or(Instant::ZERO, |first| first.2);
+    // What was in the rings fills in the first second or two.
+    let warm = began + Span::from_secs(if seconds > 10 { 3 } else { 2 });
+    let steady: Vec<_> = seen.iter().copied().filter(|&(_, _, came)| came >= warm).collect();
+    let lasted =
+        steady.last().map_or(Span::ZERO, |last| last.2.since(warm)).as_secs_f64().max(1e-9);
+    let bits = (PACKET.0 * 8) as f64;
+    let rate = |stream: usize| {
+        let count = steady.iter().filter(|packet| packet.0 == stream).count();
+        count as f64 * bits / lasted / 1e3
+    };
+    let delays: f64 =
+        steady.iter().map(|&(_, offered, came)| came.since(offered).as_secs_f64()).sum();
+    let gap = bits / LINK.0 as f64;
+    let mut late: Vec<f64> = steady
+        .windows(2)
+        .map(|pair| (pair[1].2.since(pair[0].2).as_secs_f64() - gap).max(0.0) * 1e6)
+        .collect();
+    late.sort_by(f64::total_cmp);
+    let at = |share: f64| {
+        let rank = (late.len() as f64 * share) as usize;
+        late.get(rank.min(late.len().saturating_sub(1))).copied().unwrap_or(0.0)
+    };
+    let second = |n: u64| {
+        let (from, to) = (began + Span::from_secs(n), began + Span::from_secs(n + 1));
+        let count = seen.iter().filter(|packet| packet.2 >= from && packet.2 < to).count();
+        (n as f64, count as f64 * bits / 1e3)
+    };
+    Measured {
+        load,
+        cpu,
+        rates: (0..STREAMS).map(rate).collect(),
+        delay: delays / steady.len().max(1) as f64,
+        late: (at(0.999), at(1.0)),
+        by_second: (0..seconds.saturating_sub(1)).map(second).collect(),
+    }
+}
+
+fn pause(span: Span) {
+    let clock = Clock::shared();
+    clock.sleep_until(clock.now() + span);
+}
+
+/// Time of all processors, in ticks: busy, and all.
+struct Ticks(u64, u64);
+
+impl Ticks {
+    fn since(&self, before: Self) -> f64 {
+        self.0.saturating_sub(before.0) as f64 / (self.1.saturating_sub(before.1)).max(1) as f64
+    }
+}
+
+fn cpu() -> Ticks {
+    let text = fs::read_to_string("/proc/stat").unwrap_or_default();
+    let line = text.lines().next().unwrap_or_default();
+    let ticks: Vec<u64> = line.split_whitespace().skip(1).filter_map(|n| n.parse().ok()).collect();
+    let all: u64 = ticks.iter().take(8).sum();
+    let idle: u64 = ticks.iter().skip(3).take(2).sum();
+    Ticks(all - idle.min(all), all)
+}
+
+/// A process, ended when dropped.
+struct Held(Child);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A web server of this test's own, on a free port of the loopback.
+struct Web {
+    folder: PathBuf,
+    port: u16,
+    _nginx: Held,
+}
+
+fn missing(program: &'static str, package: &'static str) -> impl Fn(std::io::Error) -> RunError {
+    move |why| RunError::Program { program, package, why }
+}
+
+impl Web {
+    fn start() -> Result<Self, RunError> {
+        let fails = missing("nginx", "nginx-light");
+        let folder = std::env::temp_dir().join(format!("selvedge-web-{}", std::process::id()));
+        fs::create_dir_all(&folder).map_err(&fails)?;
+        let port = std::net::TcpListener::bind("127.0.0.1:0")
+            .and_then(|listener| listener.local_addr())
+            .map_err(&fails)?
+            .port();
+        fs::write(folder.join("page.html"), vec![b'x'; 64 * 1024]).map_err(&fails)?;
+        let at = folder.display();
+        // In the foreground and without a master, so that the one child is all there is to end.
+        let config = format!(
+            "daemon off; master_process off; pid {at}/pid; error_log {at}/error.log;\n\
+             events {{ worker_connections 512; }}\n\
+             http {{ access_log off; sendfile off; client_body_temp_path {at}/b;\n\
+             proxy_temp_path {at}/p; fastcgi_temp_path {at}/f; uwsgi_temp_path {at}/u;\n\
+             scgi_temp_path {at}/s; keepalive_requests 1000000;\n\
+             server {{ listen 127.0.0.1:{port}; root {at}; }} }}\n"
+        );
+        let file = folder.join("nginx.conf");
+        fs::write(&file, config).map_err(&fails)?;
+        let nginx = Command::new("nginx")
+            .arg("-p")
+            .arg(&folder)
+            .arg("-c")
+            .arg(&file)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .map_err(&fails)?;
+        let web = Self { folder, port, _nginx: Held(nginx) };
+        let end = Wall::now() + Duration::from_secs(10);
+        while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
+            if Wall::now() > end {
+                return Err(fails(std::io::Error::other("it does not listen after 10 s")));
+            }
+            pause(Span::from_millis(10));
+        }
+        Ok(web)
+    }
+
+    fn wrk(&self, script: &str, seconds: u64) -> Result<Command, RunError> {
+        let file = self.folder.join("load.lua");
+        fs::write(&file, script).map_err(missing("wrk", "wrk"))?;
+        let mut command = Command::new("wrk");
+        command
+            .args(["-t", "2", "-c", "32", "-d", &format!("{seconds}s"), "-s"])
+            .arg(file)
+            .arg(format!("http://127.0.0.1:{}/page.html", self.port))
+            .stdin(Stdio::null())
+            .stderr(Stdio::null());
+        Ok(command)
+    }
+
+    /// Requests a second that server and clients can do together.
+    fn limit(&self) -> Result<f64, RunError> {
+        let fails = missing("wrk", "wrk");
+        let out = self.wrk("", 2)?.output().map_err(&fails)?;
+        let text = String::from_utf8_lossy(&out.stdout);
+        let found = text
+            .lines()
+            .find_map(|line| line.trim().strip_prefix("Requests/sec:")?.trim().parse::<f64>().ok());
+        found
+            .filter(|&rate| rate > 0.0)
+            .ok_or_else(|| fails(std::io::Error::other(format!("it says: {text}"))))
+    }
+
+    /// So many requests a second, until it is dropped or the time is over.
+    fn load(&self, rate: f64, seconds: u64) -> Result<Held, RunError> {
+        // Of each of 32 connections, in milliseconds, twice the mean at most.
+        let twice = (2.0 * 32.0 * 1000.0 / rate).round().max(1.0);
+        let script = format!("function delay() return math.random(0, {twice:.0}) end\n");
+        let mut command = self.wrk(&script, seconds)?;
+        let child = command.stdout(Stdio::null()).spawn().map_err(missing("wrk", "wrk"))?;
+        Ok(Held(child))
+    }
+}
+
+impl Drop for Web {
+    fn drop(&mut self) {
+        // A folder among the temporary files is no harm, if it stays.
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
