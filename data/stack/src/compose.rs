@@ -13,6 +13,7 @@ use core::str::FromStr;
 use selvedge_units::Bytes;
 
 use crate::contract::MESSAGE_MAX;
+use crate::deliver::Order;
 use crate::module::{
     Checksum, Cipher, Compress, Encrypt, FRAGMENT_MIN, Fec, Frag, Keys, Module, Net, Reliable, Ui,
     Unreliable,
@@ -189,6 +190,16 @@ impl Composition {
         })
     }
 
+    /// In which order messages are delivered.
+    #[must_use]
+    pub fn order(&self) -> Order {
+        self.steps.iter().fold(Order::AsTheyCome, |order, step| match step {
+            Step::Reliable => Order::Complete,
+            Step::Unreliable { ordered: true } => Order::NeverBack,
+            _ => order,
+        })
+    }
+
     /// The largest message that it carries.
     #[must_use]
     pub fn largest(&self) -> Bytes {
@@ -207,7 +218,7 @@ impl Composition {
         let build = |step: &Step| -> Result<Box<dyn Module>, BuildError> {
             Ok(match *step {
                 Step::Ui => Box::new(Ui::new(self.largest().0 as usize)),
-                Step::Unreliable { ordered } => Box::new(Unreliable::new(ordered)),
+                Step::Unreliable { .. } => Box::new(Unreliable::default()),
                 Step::Reliable => Box::new(Reliable::default()),
                 Step::Frag(size) => Box::new(Frag::new(size)),
                 Step::Checksum => Box::new(Checksum),

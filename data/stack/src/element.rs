@@ -72,10 +72,14 @@ type Outcome<M> = VecDeque<Parcel<M>>;
 #[derive(Debug)]
 pub struct Plant<W: Work> {
     work: W,
+    /// Who serves each pipe.
     assigned: Box<[AtomicU64]>,
     /// Down, then up, of each place.
-    pipes: Box<[Pipe<W::Message, Outcome<W::Message>>]>,
+    pipes: Box<[PipeOf<W::Message>]>,
 }
+
+/// A pipe of messages whose outcomes are parcels.
+type PipeOf<M> = Pipe<M, Outcome<M>>;
 
 /// Ports of the outside into a plant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,7 +101,7 @@ impl<W: Work> Plant<W> {
         let places = work.places();
         Self {
             work,
-            assigned: (0..places).map(|_| AtomicU64::new(0)).collect(),
+            assigned: (0..places * 2).map(|_| AtomicU64::new(0)).collect(),
             pipes: (0..places * 2).map(|_| Pipe::new(capacity)).collect(),
         }
     }
@@ -107,15 +111,28 @@ impl<W: Work> Plant<W> {
         &self.work
     }
 
-    /// From now on these elements serve the module at `place`; each follows at its next turn.
-    pub fn assign(&self, place: usize, elements: Elements) {
-        self.assigned[place].store(elements.0, Ordering::Release);
+    /// From now on these elements serve the module at `place` in this direction; each follows at
+    /// its next turn.
+    pub fn assign(&self, place: usize, direction: Direction, elements: Elements) {
+        self.assigned[self.pipe(place, direction)].store(elements.0, Ordering::Release);
     }
 
-    /// Who serves the module at `place`.
+    /// The same in both directions.
+    pub fn assign_both(&self, place: usize, elements: Elements) {
+        self.assign(place, Direction::Down, elements);
+        self.assign(place, Direction::Up, elements);
+    }
+
+    /// Who serves the module at `place` in this direction.
     #[must_use]
-    pub fn assigned(&self, place: usize) -> Elements {
-        Elements(self.assigned[place].load(Ordering::Acquire))
+    pub fn assigned(&self, place: usize, direction: Direction) -> Elements {
+        Elements(self.assigned[self.pipe(place, direction)].load(Ordering::Acquire))
+    }
+
+    /// How many modules there are.
+    #[must_use]
+    pub fn places(&self) -> usize {
+        self.assigned.len() / 2
     }
 
     /// Whether no message is in any pipe, or taken from one and not passed on.
@@ -136,20 +153,22 @@ impl<W: Work> Plant<W> {
 
     fn next(&self, place: usize, direction: Direction) -> Option<usize> {
         match direction {
-            Direction::Down => Some(place + 1).filter(|&next| next < self.assigned.len()),
+            Direction::Down => Some(place + 1).filter(|&next| next < self.places()),
             Direction::Up => place.checked_sub(1),
         }
     }
 
-    fn serves(&self, place: usize, element: ElementId) -> bool {
-        self.assigned(place).has(element)
+    fn serves(&self, pipe: usize, element: ElementId) -> bool {
+        Elements(self.assigned[pipe].load(Ordering::Acquire)).has(element)
     }
 
     /// Whether the element serves a module that writes to this pipe.
     fn writes(&self, pipe: usize, element: ElementId) -> bool {
         let up = pipe % 2 == 1;
         let before = if up { Some(pipe / 2 + 1) } else { (pipe / 2).checked_sub(1) };
-        before.is_some_and(|place| place < self.assigned.len() && self.serves(place, element))
+        let serves =
+            |place: usize| self.serves(place * 2, element) || self.serves(place * 2 + 1, element);
+        before.is_some_and(|place| place < self.places() && serves(place))
     }
 
     fn pipe(&self, place: usize, direction: Direction) -> usize {
@@ -216,7 +235,7 @@ impl<W: Work> Port<W> {
     pub fn put(&mut self, message: W::Message) -> Result<(), (W::Message, NotPut)> {
         let (place, direction) = match self.outside {
             Outside::Application => (0, Direction::Down),
-            Outside::Network => (self.plant.assigned.len() - 1, Direction::Up),
+            Outside::Network => (self.plant.places() - 1, Direction::Up),
         };
         let pipe = &self.plant.pipes[self.plant.pipe(place, direction)];
         pipe.put(User::new(self.outside as u8), &mut self.hand, message).map(|_| ())
@@ -233,7 +252,7 @@ impl<W: Work> Drop for Port<W> {
     fn drop(&mut self) {
         let (place, direction) = match self.outside {
             Outside::Application => (0, Direction::Down),
-            Outside::Network => (self.plant.assigned.len() - 1, Direction::Up),
+            Outside::Network => (self.plant.places() - 1, Direction::Up),
         };
         let pipe = &self.plant.pipes[self.plant.pipe(place, direction)];
         pipe.stop_writing(User::new(self.outside as u8), &mut self.hand);
@@ -261,8 +280,8 @@ pub struct Element<W: Work> {
     /// The plant and the pipe that is looked at first next time.
     cursor: (usize, usize),
     out: Vec<(Direction, W::Message)>,
-    /// What is to be handled next, last first.
-    chain: Vec<(usize, Direction, W::Message)>,
+    /// What is to be handled next, last first: here, or at another element.
+    chain: Vec<(bool, Parcel<W::Message>)>,
     /// Emptied outcomes, to be used again.
     spare: Vec<Outcome<W::Message>>,
     /// What ticks sent and what could not be passed on yet, by plant.
@@ -351,7 +370,7 @@ impl<W: Work> Element<W> {
     fn serve(&mut self, at: usize, pipe: usize, now: Instant) -> Option<Job<W::Message>> {
         let Self { id, me, plants, out, chain, spare, .. } = self;
         let (plant, hands) = &mut plants[at];
-        if !plant.serves(pipe / 2, *id) {
+        if !plant.serves(pipe, *id) {
             return None;
         }
         let taken = plant.pipes[pipe].take(*me, &mut hands.reading[pipe])?;
@@ -359,23 +378,30 @@ impl<W: Work> Element<W> {
         let mut cost = if taken.locked { overheads.get_locked } else { overheads.get };
         let direction = if pipe % 2 == 1 { Direction::Up } else { Direction::Down };
         let mut outcome = spare.pop().unwrap_or_default();
-        chain.push((pipe / 2, direction, taken.message));
-        while let Some((place, direction, message)) = chain.pop() {
+        let start = Parcel { to: Some(pipe / 2), direction, message: taken.message };
+        chain.push((true, start));
+        // What leaves is put into the outcome at its turn in the chain, not when that is decided.
+        while let Some((here, parcel)) = chain.pop() {
+            let Parcel { to, direction, message } = parcel;
+            let Some(place) = to.filter(|_| here) else {
+                outcome.push_back(Parcel { to, direction, message });
+                continue;
+            };
             cost += plant.work.run(place, direction, message, now, out);
             let from = chain.len();
             for (direction, message) in out.drain(..) {
                 let to = plant.next(place, direction);
                 // Shepherding must not overtake what waits for that module already.
-                let shepherded = to.filter(|&next| {
-                    plant.serves(next, *id) && plant.pipes[plant.pipe(next, direction)].is_clear()
+                let here = to.is_some_and(|next| {
+                    let pipe = plant.pipe(next, direction);
+                    plant.serves(pipe, *id) && plant.pipes[pipe].is_clear()
                 });
-                if let Some(next) = shepherded {
-                    cost += overheads.same;
-                    chain.push((next, direction, message));
-                } else {
-                    cost += if to.is_some() { overheads.other } else { Span::ZERO };
-                    outcome.push_back(Parcel { to, direction, message });
-                }
+                cost += match (here, to) {
+                    (true, _) => overheads.same,
+                    (false, Some(_)) => overheads.other,
+                    (false, None) => Span::ZERO,
+                };
+                chain.push((here, Parcel { to, direction, message }));
             }
             chain[from..].reverse();
         }
@@ -407,7 +433,7 @@ impl<W: Work> Element<W> {
             let owes = !owed.is_empty() || !loose.is_empty();
             let hands = writing.iter_mut().zip(reading);
             for ((n, pipe), (writing, reading)) in plant.pipes.iter().enumerate().zip(hands) {
-                if plant.serves(n / 2, *id) {
+                if plant.serves(n, *id) {
                     pipe.settle_reading(*me, reading);
                 } else {
                     pipe.stop_reading(*me, reading);
@@ -429,8 +455,9 @@ impl<W: Work> Element<W> {
     pub fn tick(&mut self, now: Instant) {
         for at in 0..self.plants.len() {
             let plant = Arc::clone(&self.plants[at].0);
-            for place in 0..plant.assigned.len() {
-                if plant.assigned(place).iter().next() != Some(self.id) {
+            for place in 0..plant.places() {
+                let first = plant.assigned(place, Direction::Down).iter().next();
+                if first != Some(self.id) {
                     continue;
                 }
                 plant.work.tick(place, now, &mut self.out);

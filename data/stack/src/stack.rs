@@ -13,6 +13,7 @@ use std::sync::Arc;
 use selvedge_units::{Bytes, Instant};
 
 use crate::compose::{BuildError, Composition};
+use crate::deliver::Delivery;
 use crate::message::{Buffers, Message};
 use crate::module::{Call, Connection, Direction, Keys, Module, Outputs, Reason};
 
@@ -138,20 +139,21 @@ pub struct Stack {
     /// What is to be handled next, last first: place of the module, way, message.
     work: Vec<(usize, Direction, Message)>,
     transmit: VecDeque<Message>,
-    delivered: VecDeque<Message>,
+    delivery: Delivery,
 }
 
 impl Stack {
     /// Runs this line.
     #[must_use]
     pub fn new(line: Arc<Line>) -> Self {
+        let delivery = Delivery::new(line.composition().order());
         Self {
             line,
             next: 0,
             out: Outputs::default(),
             work: Vec::new(),
             transmit: VecDeque::new(),
-            delivered: VecDeque::new(),
+            delivery,
         }
     }
 
@@ -180,7 +182,7 @@ impl Stack {
 
     /// Takes a datagram from the network.
     pub fn receive(&mut self, datagram: &[u8], now: Instant) {
-        if self.delivered.len() >= QUEUE_MAX || self.transmit.len() >= 4 * QUEUE_MAX {
+        if self.delivery.len() >= QUEUE_MAX || self.transmit.len() >= 4 * QUEUE_MAX {
             return self.line.connection.count(Reason::NoRoom);
         }
         let mut message = Message::copy_of(datagram, &self.line.buffers);
@@ -210,7 +212,7 @@ impl Stack {
 
     /// The next message for the application. Give it back with [`Stack::recycle`].
     pub fn poll_deliver(&mut self) -> Option<Message> {
-        self.delivered.pop_front()
+        self.delivery.pop()
     }
 
     /// A message whose bytes have been used.
@@ -232,15 +234,15 @@ impl Stack {
 
     /// Takes what came out at `place` on, each message to its end before the next: so order stays.
     fn follow(&mut self, place: usize, now: Instant) {
-        self.gather(place);
+        self.gather(place, now);
         while let Some((place, direction, message)) = self.work.pop() {
             let line = &self.line;
             line.modules[place].handle(direction, message, &line.call(now), &mut self.out);
-            self.gather(place);
+            self.gather(place, now);
         }
     }
 
-    fn gather(&mut self, place: usize) {
+    fn gather(&mut self, place: usize, now: Instant) {
         let (last, from) = (self.line.modules.len() - 1, self.work.len());
         let mut leaving = false;
         for (direction, message) in self.out.drain() {
@@ -257,7 +259,7 @@ impl Stack {
             leaving = true;
             match direction {
                 Direction::Down => self.transmit.push_back(message),
-                Direction::Up => self.delivered.push_back(message),
+                Direction::Up => self.delivery.push(message, &self.line.call(now)),
             }
         }
         debug_assert!(!leaving || place == 0 || place == last);

@@ -75,7 +75,9 @@ fn spread(plant: &Plant<Numbers>, elements: u64, state: &mut u64) {
             _ if some.is_empty() => one,
             _ => some,
         };
-        plant.assign(place, set);
+        plant.assign(place, Direction::Down, set);
+        let other = if random(state).is_multiple_of(3) { one } else { set };
+        plant.assign(place, Direction::Up, other);
     }
 }
 
@@ -99,7 +101,7 @@ fn ten_thousand_reassignments_in_virtual_time() {
                     *put += 1;
                 }
             }
-            if reassigned < 10_000 && random(&mut state) % 4 == 0 {
+            if reassigned < 10_000 && random(&mut state).is_multiple_of(4) {
                 spread(&plant, elements, &mut state);
                 reassigned += 1;
             }
@@ -205,13 +207,13 @@ fn locks_follow_the_number_of_users() {
             }
         }
     };
-    (0..PLACES).for_each(|place| plant.assign(place, Elements(1)));
+    (0..PLACES).for_each(|place| plant.assign_both(place, Elements(1)));
     turn(&mut elements);
     assert_eq!(plant.users().next(), Some(((1, 1), (0, 1))), "one reader each");
-    (0..PLACES).for_each(|place| plant.assign(place, Elements(3)));
+    (0..PLACES).for_each(|place| plant.assign_both(place, Elements(3)));
     turn(&mut elements);
     assert_eq!(plant.users().next(), Some(((1, 2), (0, 2))), "two readers");
-    (0..PLACES).for_each(|place| plant.assign(place, Elements(2)));
+    (0..PLACES).for_each(|place| plant.assign_both(place, Elements(2)));
     turn(&mut elements);
     turn(&mut elements);
     assert_eq!(plant.users().next(), Some(((1, 1), (0, 1))), "one again");

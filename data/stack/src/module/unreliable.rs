@@ -1,7 +1,8 @@
 //! Unreliable transport: connection-oriented, each message at most once.
 //!
 //! The header is the message's number, `u64`, big-endian. Messages are delivered as they come;
-//! with `ordered`, those that newer ones overtook are dropped.
+//! with `ordered`, those that newer ones overtook are dropped, at the end of their way
+//! ([`Delivery`](crate::deliver::Delivery)), since elements may exchange them for a moment.
 
 use std::sync::Mutex;
 
@@ -12,15 +13,12 @@ use crate::message::Message;
 /// Sends once, delivers at most once.
 #[derive(Debug)]
 pub struct Unreliable {
-    ordered: bool,
     received: Mutex<Window>,
 }
 
-impl Unreliable {
-    /// Delivers as messages come, or only those that no newer one overtook.
-    #[must_use]
-    pub const fn new(ordered: bool) -> Self {
-        Self { ordered, received: Mutex::new(Window::new()) }
+impl Default for Unreliable {
+    fn default() -> Self {
+        Self { received: Mutex::new(Window::new()) }
     }
 }
 
@@ -46,10 +44,9 @@ impl Module for Unreliable {
         message.ticket = number;
         let standing = lock(&self.received).mark(number);
         match standing {
-            Standing::Newest => out.up(message),
-            Standing::Late if !self.ordered => out.up(message),
+            Standing::Newest | Standing::Late => out.up(message),
             Standing::Seen => call.drop(message, Reason::Duplicate),
-            Standing::Late | Standing::Beyond => call.drop(message, Reason::Late),
+            Standing::Beyond => call.drop(message, Reason::Late),
         }
     }
 }

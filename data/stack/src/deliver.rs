@@ -1,0 +1,83 @@
+//! The end of a message's way up: the order in which the application gets messages.
+//!
+//! Elements that work on a connection at once may exchange its messages between the transport and
+//! here; the transport's numbers put them right again.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::message::Message;
+use crate::module::{Call, Reason};
+
+/// In which order messages are delivered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Order {
+    /// As they come.
+    #[default]
+    AsTheyCome,
+    /// None after one that was sent later.
+    NeverBack,
+    /// Every one, in the order of sending.
+    Complete,
+}
+
+/// Messages for the application.
+#[derive(Debug, Default)]
+pub struct Delivery {
+    order: Order,
+    next: u64,
+    early: BTreeMap<u64, Message>,
+    ready: VecDeque<Message>,
+}
+
+/// A gap is given up when so many wait behind it: a module above the transport dropped a message,
+/// which only forged or corrupt ones suffer.
+const EARLY_MAX: usize = 512;
+
+impl Delivery {
+    /// Delivers in this order.
+    #[must_use]
+    pub fn new(order: Order) -> Self {
+        Self { order, ..Self::default() }
+    }
+
+    /// A message that came up.
+    pub fn push(&mut self, message: Message, call: &Call<'_>) {
+        match self.order {
+            Order::AsTheyCome => self.ready.push_back(message),
+            _ if message.ticket < self.next => call.drop(message, Reason::Late),
+            Order::NeverBack => {
+                self.next = message.ticket + 1;
+                self.ready.push_back(message);
+            }
+            Order::Complete => {
+                self.early.insert(message.ticket, message);
+                if self.early.len() > EARLY_MAX
+                    && let Some((&first, _)) = self.early.first_key_value()
+                {
+                    self.next = first;
+                }
+                while let Some(message) = self.early.remove(&self.next) {
+                    self.next += 1;
+                    self.ready.push_back(message);
+                }
+            }
+        }
+    }
+
+    /// The next message.
+    pub fn pop(&mut self) -> Option<Message> {
+        self.ready.pop_front()
+    }
+
+    /// How many can be popped.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.ready.len()
+    }
+
+    /// Whether none can be popped.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.ready.is_empty()
+    }
+}

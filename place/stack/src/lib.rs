@@ -1,0 +1,10 @@
+//! Protocol stacks on this machine: what modules cost here, elements on threads, connections over
+//! UDP.
+//!
+//! The decisions and the modules are in the pure `selvedge-stack`; here are the clock, the threads
+//! and the sockets.
+
+#![forbid(unsafe_code)]
+
+pub mod profile;
+pub mod threads;

@@ -1,0 +1,264 @@
+//! Elements on threads: each a loop on a processor of its own, for as long as it is wanted.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use selvedge_host::clock::{Clock, pin_to_core};
+use selvedge_stack::element::{Element, Outside, Plant, Port, Work};
+use selvedge_stack::elements::{ElementId, Elements};
+use selvedge_stack::module::Direction;
+use selvedge_units::{Instant, Span};
+
+/// How many empty turns before a thread rests,
+const SPINS: u32 = 2000;
+/// and how long at most, unless it is woken.
+const REST: Duration = Duration::from_micros(500);
+
+enum Order<W: Work> {
+    Add(Arc<Plant<W>>),
+    Remove(Arc<Plant<W>>),
+}
+
+/// Threads that serve plants, one an element.
+#[derive(Debug)]
+pub struct Elementary<W: Work + 'static> {
+    threads: Vec<(JoinHandle<()>, Sender<Order<W>>)>,
+    stop: Arc<AtomicBool>,
+}
+
+impl<W: Work + 'static> std::fmt::Debug for Order<W> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Add(_) => "Add",
+            Self::Remove(_) => "Remove",
+        })
+    }
+}
+
+impl<W: Work + 'static> Elementary<W> {
+    /// Starts `count` elements; each on the core of its number where there is one and the system
+    /// allows.
+    ///
+    /// # Errors
+    /// What the system says if a thread can't be started.
+    pub fn start(count: u8, clock: Clock) -> std::io::Result<Self> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let mut threads = Vec::new();
+        for n in 0..count {
+            let (sender, orders) = channel();
+            let stop = Arc::clone(&stop);
+            let body = move || {
+                let _ = pin_to_core(usize::from(n));
+                serve(Element::new(ElementId(n)), clock, &orders, &stop);
+            };
+            let thread = thread::Builder::new().name(format!("element {n}")).spawn(body)?;
+            threads.push((thread, sender));
+        }
+        Ok(Self { threads, stop })
+    }
+
+    /// Serves this plant from now on, as it is assigned.
+    pub fn add(&self, plant: &Arc<Plant<W>>) {
+        self.tell(|| Order::Add(Arc::clone(plant)));
+    }
+
+    /// Serves it no longer.
+    pub fn remove(&self, plant: &Arc<Plant<W>>) {
+        self.tell(|| Order::Remove(Arc::clone(plant)));
+    }
+
+    /// Something was put in: whoever rests should look.
+    pub fn wake(&self) {
+        self.threads.iter().for_each(|(thread, _)| thread.thread().unpark());
+    }
+
+    fn tell(&self, order: impl Fn() -> Order<W>) {
+        for (thread, sender) in &self.threads {
+            // A thread that has ended needs no orders.
+            let _ = sender.send(order());
+            thread.thread().unpark();
+        }
+    }
+}
+
+impl<W: Work + 'static> Drop for Elementary<W> {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        self.wake();
+        for (thread, _) in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn serve<W: Work>(
+    mut element: Element<W>,
+    clock: Clock,
+    orders: &Receiver<Order<W>>,
+    stop: &AtomicBool,
+) {
+    let mut idle = 0;
+    while !stop.load(Ordering::Acquire) {
+        for order in orders.try_iter() {
+            match order {
+                Order::Add(plant) => element.add(plant),
+                Order::Remove(plant) => element.remove(&plant),
+            }
+        }
+        let now = clock.now();
+        let mut worked = false;
+        for _ in 0..64 {
+            let Some(job) = element.begin(now) else { break };
+            element.end(job, now);
+            worked = true;
+        }
+        element.tick(now);
+        if worked {
+            idle = 0;
+        } else if idle < SPINS {
+            idle += 1;
+            std::hint::spin_loop();
+        } else {
+            thread::park_timeout(REST);
+        }
+    }
+}
+
+/// Modules that do nothing, to measure what is around them.
+#[derive(Debug)]
+pub struct Null {
+    places: usize,
+    left: AtomicU64,
+}
+
+impl Null {
+    /// So many of them.
+    #[must_use]
+    pub const fn new(places: usize) -> Self {
+        Self { places, left: AtomicU64::new(0) }
+    }
+
+    /// Messages that have left.
+    #[must_use]
+    pub fn left(&self) -> u64 {
+        self.left.load(Ordering::Acquire)
+    }
+}
+
+impl Work for Null {
+    type Message = u64;
+
+    fn places(&self) -> usize {
+        self.places
+    }
+
+    fn run(
+        &self,
+        _: usize,
+        direction: Direction,
+        message: u64,
+        _: Instant,
+        out: &mut Vec<(Direction, u64)>,
+    ) -> Span {
+        out.push((direction, message));
+        Span::ZERO
+    }
+
+    fn leave(&self, _: Direction, _: u64, _: Instant) {
+        self.left.fetch_add(1, Ordering::AcqRel);
+    }
+}
+
+/// How long `count` messages take through as many modules as there are elements, one each, on
+/// threads of their own: a stream of hand-overs.
+///
+/// # Panics
+/// If a thread panics, or nothing comes out for a very long time.
+#[must_use]
+pub fn stream(elements: u8, count: u64) -> Span {
+    let plant = Arc::new(Plant::new(Null::new(elements.into()), 256));
+    for n in 0..elements {
+        plant.assign_both(n.into(), Elements::only(ElementId(n)));
+    }
+    let ready = AtomicU64::new(0);
+    thread::scope(|scope| {
+        for n in 1..elements {
+            let (plant, ready) = (Arc::clone(&plant), &ready);
+            scope.spawn(move || {
+                let mut element = Element::new(ElementId(n));
+                element.add(Arc::clone(&plant));
+                ready.fetch_add(1, Ordering::AcqRel);
+                run(&mut element, || plant.work().left() == count);
+            });
+        }
+        while ready.load(Ordering::Acquire) + 1 < u64::from(elements) {
+            thread::yield_now();
+        }
+        let mut element = Element::new(ElementId(0));
+        element.add(Arc::clone(&plant));
+        let mut port = Port::new(Arc::clone(&plant), Outside::Application);
+        let (clock, mut put) = (Clock::new(), 0);
+        run(&mut element, || {
+            while put < count && port.put(put).is_ok() {
+                put += 1;
+            }
+            plant.work().left() == count
+        });
+        clock.now().since(Instant::ZERO)
+    })
+}
+
+fn run(element: &mut Element<Null>, mut done: impl FnMut() -> bool) {
+    let mut idle = 0_u64;
+    loop {
+        let mut worked = false;
+        for _ in 0..32 {
+            let Some(job) = element.begin(Instant::ZERO) else { break };
+            element.end(job, Instant::ZERO);
+            worked = true;
+        }
+        if done() {
+            return;
+        }
+        idle = if worked { 0 } else { idle + 1 };
+        if idle > 1000 {
+            thread::yield_now();
+        }
+        assert!(idle < 1_000_000_000, "element {} waits for ever", element.id());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_serve_what_is_assigned_and_end() {
+        let elementary = Elementary::start(2, Clock::new()).unwrap();
+        let plant = Arc::new(Plant::new(Null::new(3), 16));
+        (0..3).for_each(|place| plant.assign_both(place, Elements::first(2)));
+        elementary.add(&plant);
+        let mut port = Port::new(Arc::clone(&plant), Outside::Network);
+        let mut put = 0;
+        for _ in 0..10_000_000_u64 {
+            if put < 1000 && port.put(put).is_ok() {
+                put += 1;
+                elementary.wake();
+            }
+            if plant.work().left() == 1000 {
+                break;
+            }
+            thread::yield_now();
+        }
+        assert_eq!(plant.work().left(), 1000);
+        elementary.remove(&plant);
+    }
+
+    #[test]
+    fn a_stream_comes_through() {
+        assert!(stream(2, 1000) > Span::ZERO);
+    }
+}
