@@ -37,7 +37,7 @@ pub(crate) fn command(args: &BenchArgs) -> Result<(), Failure> {
     }
     let wanted = |what: BenchWhat| args.what.is_none_or(|only| only == what);
     let mut all = Map::new();
-    let measurements: [(BenchWhat, Measure); 5] = [
+    let measurements: [(BenchWhat, Measure); 6] = [
         (BenchWhat::Decide, decide::measure),
         (BenchWhat::Dataplane, dataplane::measure),
         (BenchWhat::Send, |args| send::measure(args.seconds)),
