@@ -51,7 +51,8 @@ pub(super) fn measure(seconds: u64) -> Result<Measurement, Failure> {
     }
     let text = format!(
         "Medians of {samples} samples. A call in the process copies the event in and reads the \
-         outcome; kernel runs are means within the kernel's own loop. A dash: no handlers may be \
+         outcome;\nkernel runs are means within the kernel's own loop, to be read beside an empty one's. A dash: no \
+         handlers may be \
          loaded into this kernel.\n{calls}"
     );
     Ok(Measurement { name: "code", json: list.into(), text })

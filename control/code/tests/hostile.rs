@@ -133,7 +133,7 @@ fn the_kernel_refuses_doubles_with_their_place() {
     let program = compile("h", source, &Environment::default()).unwrap();
     let refused = ebpf::emit(&program).unwrap_err();
     let KernelError::Double(position) = refused else { panic!("{refused}") };
-    assert_eq!(position.to_string(), "1:14");
+    assert_eq!(position.to_string(), "1:10");
     assert!(refused.to_string().contains("use a long"), "{refused}");
     // A constant that is calculated beforehand is none.
     let program = compile("h", "{ return (long)(1.5 * 4); }", &Environment::default()).unwrap();

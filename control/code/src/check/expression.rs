@@ -73,7 +73,10 @@ impl<'a> Checker<'a> {
     /// Something that is tested for not being zero.
     pub(super) fn condition(&mut self, expr: &Expr<'a>) -> Result<Form, Mistake> {
         let value = self.value(expr)?;
-        Ok(self.truth(value))
+        let outer = std::mem::replace(&mut self.at, expr.at);
+        let truth = self.truth(value);
+        self.at = outer;
+        Ok(truth)
     }
 
     fn unary(&mut self, operator: Unary, value: Form, at: Span) -> Result<Form, Mistake> {

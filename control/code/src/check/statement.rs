@@ -127,6 +127,7 @@ impl<'a> Checker<'a> {
 
     fn variable(&mut self, variable: &Variable<'a>, to: &mut Vec<Stmt>) -> Result<(), Mistake> {
         let name = variable.declarator.name;
+        self.at = name.at;
         let ty = self.ty(&variable.declarator)?;
         if variable.is_static {
             return self.static_variable(name, ty, variable.value.as_ref());

@@ -95,6 +95,12 @@ impl<'p> Emitter<'p> {
         self.push(0, 0, 0, 0, self.bias as i32);
         if program.has_loops {
             self.load_word(FUEL, BUDGET);
+            // A loop may be entered before a variable of its own is declared.
+            for home in self.homes.clone() {
+                if let Home::Register(home) = home {
+                    self.immediate(MOV | ALU64, home, 0);
+                }
+            }
         }
         self.block(&program.body)?;
         self.immediate(MOV | ALU64, SCRATCH, 0);
@@ -220,18 +226,35 @@ impl<'p> Emitter<'p> {
         }
     }
 
-    /// Sets a local. `known` says that the verifier may take the value for a constant; then a
-    /// zero that it does not know is added. Uses r0.
-    pub(super) fn set(&mut self, local: u16, from: Register, known: bool) {
+    pub(super) fn set(&mut self, local: u16, from: Register) {
         match self.home(local) {
             Home::Memory(at) => self.push(STX | MEM | DOUBLE, BASE, from, self.near(at), 0),
-            Home::Register(home) => {
-                self.copy(home, from);
-                if known && self.program.has_loops {
-                    self.load_word(SCRATCH, ZERO);
-                    self.registers(ADD | ALU64, home, SCRATCH);
-                }
+            Home::Register(home) => self.copy(home, from),
+        }
+    }
+
+    /// Makes the verifier forget what it knows of the variables in registers that a loop changes, by
+    /// adding a zero that it does not know. Else it would follow a variable that it knows, or knows
+    /// the bounds of, turn by turn.
+    fn forget(&mut self, parts: &Loop) {
+        let mut changed = Vec::new();
+        let homes = &self.homes;
+        let mut add = |local: u16| {
+            if let Home::Register(home) = homes[usize::from(local)]
+                && !changed.contains(&home)
+            {
+                changed.push(home);
             }
+        };
+        for value in parts.condition.iter().chain(&parts.step) {
+            sets_in(value, &mut add);
+        }
+        sets(&parts.body, &mut add);
+        if !changed.is_empty() {
+            self.load_word(SCRATCH, ZERO);
+        }
+        for home in changed {
+            self.registers(ADD | ALU64, home, SCRATCH);
         }
     }
 
@@ -285,6 +308,7 @@ impl<'p> Emitter<'p> {
     fn turn(&mut self, parts: &Loop) -> Result<(), KernelError> {
         let [head, next, end] = [(); 3].map(|()| self.assembler.label());
         let starved = self.fault(OUT_OF_FUEL, parts.at);
+        self.forget(parts);
         self.assembler.place(head);
         self.jump(JMP | JCOND, 0, 0, 0, starved);
         self.jump(JMP | JLT, FUEL, 0, parts.cost as i32, starved);
@@ -348,4 +372,34 @@ fn count_in(expr: &Expr, times: u64, uses: &mut [u64]) {
         _ => {}
     }
     expr.each(&mut |inner| count_in(inner, times, uses));
+}
+
+/// Every local that statements change.
+fn sets(statements: &[Stmt], add: &mut impl FnMut(u16)) {
+    for statement in statements {
+        match statement {
+            Stmt::Eval(value) | Stmt::Return(Some(value)) => sets_in(value, add),
+            Stmt::If(condition, then, other) => {
+                sets_in(condition, add);
+                sets(then, add);
+                sets(other, add);
+            }
+            Stmt::Loop(parts) => {
+                for value in parts.condition.iter().chain(&parts.step) {
+                    sets_in(value, add);
+                }
+                sets(&parts.body, add);
+            }
+            Stmt::Return(None) | Stmt::Break | Stmt::Continue | Stmt::Clear { .. } => {}
+        }
+    }
+}
+
+fn sets_in(expr: &Expr, add: &mut impl FnMut(u16)) {
+    match expr.kind {
+        Kind::Set(local, _) => add(local),
+        Kind::Modify { temporary, .. } => add(temporary),
+        _ => {}
+    }
+    expr.each(&mut |inner| sets_in(inner, add));
 }

@@ -1,9 +1,9 @@
 //! Byte code for the kernel, straight from the typed form. Nothing of it comes from elsewhere.
 //!
 //! The verifier's view: all memory is one map value, whose address is in r9. Every index is
-//! compared with its bound where it is used. A variable lives in r6 to r8 or in the map, and never
-//! holds what the verifier could take for a constant, so it proves a loop's turns once and not one
-//! by one; `may_goto` at the loop's head makes the loop a bounded one to it, while our fuel, in a
+//! compared with its bound where it is used. A variable lives in r6 to r8 or in the map; before a loop
+//! the verifier is made to forget what it knows of those that the loop changes, so it proves all turns
+//! at once and not one by one; `may_goto` at the loop's head makes the loop a bounded one to it, while our fuel, in a
 //! register, ends it much earlier. The stack holds intermediate values only.
 //!
 //! Needs Linux 6.9 (`may_goto`, and version 4 of the instruction set).

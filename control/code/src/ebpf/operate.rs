@@ -19,18 +19,6 @@ fn small(bits: u64) -> Option<i32> {
     i32::try_from(bits as i64).ok()
 }
 
-/// Whether the verifier may take a value for a constant.
-fn is_known(expr: &Expr) -> bool {
-    match &expr.kind {
-        Kind::Local(_) | Kind::Load(_) | Kind::Call(..) | Kind::Modify { .. } => false,
-        Kind::Operate(Operator::And, ..) => true,
-        Kind::Operate(_, a, b) => is_known(a) || is_known(b) && b.as_constant().is_none(),
-        Kind::Convert(a) | Kind::Set(_, a) | Kind::Store(_, a) => is_known(a),
-        Kind::Then(_, b) => is_known(b),
-        _ => true,
-    }
-}
-
 /// Whether evaluating it changes nothing.
 fn is_pure(expr: &Expr) -> bool {
     match expr.kind {
@@ -53,13 +41,13 @@ impl Emitter<'_> {
                     (self.home(*local), &value.kind)
                 {
                     let same = matches!(a.kind, Kind::Local(one) if one == *local);
-                    if same && is_pure(b) && !is_known(value) {
+                    if same && is_pure(b) {
                         // In its own register, as the old value is read before nothing else changes.
                         return self.apply(*operator, value.ty, home, b, 0);
                     }
                 }
                 self.value(value, 0)?;
-                self.set(*local, register(0), is_known(value));
+                self.set(*local, register(0));
                 Ok(())
             }
             Kind::Then(first, second) => {
@@ -78,7 +66,7 @@ impl Emitter<'_> {
             Kind::Local(local) => self.get(to, *local),
             Kind::Set(local, value) => {
                 self.value(value, depth)?;
-                self.set(*local, to, is_known(value));
+                self.set(*local, to);
             }
             Kind::Load(place) => {
                 let (base, offset) = self.address(place, depth)?;
@@ -88,7 +76,7 @@ impl Emitter<'_> {
             Kind::Modify { place, temporary, value, old } => {
                 let (base, offset) = self.address(place, depth)?;
                 self.load(SCRATCH, base, offset, place.storage);
-                self.set(*temporary, SCRATCH, false);
+                self.set(*temporary, SCRATCH);
                 let from = if base == BASE {
                     self.value(value, depth)?;
                     to
