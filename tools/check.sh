@@ -52,6 +52,7 @@ if cargo +nightly miri --version >/dev/null 2>&1; then
 else
   skip miri "no nightly toolchain with miri (rustup toolchain install nightly -c miri -c rust-src)"
 fi
+check code tools/code.sh
 check rtl tools/rtl.sh
 check kernel tools/kernel.sh test
 check repro tools/repro.sh
