@@ -170,6 +170,30 @@ fn a_loader_that_is_killed_leaves_a_device_that_works() {
     assert!(!std::path::Path::new("/sys/fs/bpf/selvedge").exists());
 }
 
+/// Many at once: one gets the device, the others are told so, and what it keeps is whole.
+#[test]
+#[ignore = "needs a kernel with BPF qdiscs: tools/kernel.sh test"]
+fn of_many_that_attach_at_once_one_does() {
+    let before = qdiscs();
+    let attach = || {
+        let mut command = Command::new("selvedge");
+        command.args(["kernel", "attach", "lo", "--stream", "a,port=5004"]);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let commands: Vec<_> = (0..5).map(|_| attach()).collect();
+    let ended: Vec<_> = commands.into_iter().map(|c| c.wait_with_output().unwrap()).collect();
+    let won = ended.iter().filter(|output| output.status.success()).count();
+    let told = ended.iter().filter(|output| {
+        output.status.code() == Some(2)
+            && String::from_utf8_lossy(&output.stderr).contains("already")
+    });
+    assert_eq!((won, told.count()), (1, 4), "{ended:?}");
+    assert_eq!(Attached::open("lo").unwrap().report().unwrap().streams[0].name, "a");
+    selvedge_kernel::detach("lo").unwrap();
+    assert_eq!(qdiscs(), before);
+    assert!(!std::path::Path::new("/sys/fs/bpf/selvedge").exists());
+}
+
 /// The same qdisc on a second device would take the first one's packets; and a device may go.
 #[test]
 #[ignore = "needs a kernel with BPF qdiscs: tools/kernel.sh test"]
