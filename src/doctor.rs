@@ -97,7 +97,7 @@ fn qdisc() -> Outcome {
             let remedy = match &error {
                 AttachError::Load(LoadError::NotPermitted) => "run as root",
                 AttachError::Load(LoadError::NoQdiscs { .. }) => {
-                    "boot Linux 6.16 or later with CONFIG_NET_SCH_BPF=y and BTF (Debian 13's \
+                    "boot Linux 6.16 or later with CONFIG_NET_SCH_BPF=y and BTF (6.17 or later of Debian 13's \
                      backports have it)"
                 }
                 AttachError::NoBpfFs(_) => "mount -t bpf bpf /sys/fs/bpf",

@@ -25,17 +25,30 @@
 #
 # If the kernel or a tool can't be had, the line `SKIPPED: reason` says so. The kernel comes from the
 # mirror that the system's own sources name, into ${XDG_CACHE_HOME:-~/.cache}/selvedge/kernel; the
-# system's apt is not touched. SELVEDGE_KERNEL_CACHE names another folder.
+# system's apt is not touched. SELVEDGE_KERNEL_CACHE names another folder, SELVEDGE_KERNEL=7.0.13 another of
+# the pinned versions (those from 7.0 on come without modules).
 set -uo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 cache=${SELVEDGE_KERNEL_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/selvedge/kernel}
 
 # Old versions are removed from the archive now and then, so there are several; the first that can
-# be had is used. 7.1 and 7.2 have a fault in their type information and can't be used for
-# sched_ext. Package, version, SHA-256.
+# be had is used. Package, version, SHA-256.
 kernels='
 linux-image-6.18.15+deb13-cloud-amd64 6.18.15 5a507681ea8c978d02265a7fec2f02c9588fb48b54b7f71edc1059e86007f3ec
+linux-image-6.18.12+deb13-cloud-amd64 6.18.12 c5d56922f7a68b73c87250461bc97409fed9b810c17ea8f03ab7d50ec2b78601
+linux-image-6.17.13+deb13-cloud-amd64 6.17.13 2ac533a36b0c5107527166716414a4d04b00f7108e419df2084ca5aec268d1ff
+linux-binary-7.0.13+deb13-cloud-amd64 7.0.13 7e2f91866f9d857e5b08fcd915491b4cff79fbe51cdcb081b42658612074a552
 '
+# Only if SELVEDGE_KERNEL names one of them: Debian's 6.16 has no BPF qdiscs, to see what is said then;
+# 7.2 has a fault in its type information, so sched_ext is only half there.
+others='
+linux-image-6.16.12+deb13-cloud-amd64 6.16.12 b56d926c1dc9bbdf151794753df57bd427af2398a033999016dcbbd211e8e461
+linux-binary-7.2.12+deb13-cloud-amd64 7.2.12 aa6720823145e351d3c817c95fe58d89995a2bcba4978ad2418c36a1c272f795
+'
+if [ -n "${SELVEDGE_KERNEL:-}" ]; then
+  kernels=$(grep -F " $SELVEDGE_KERNEL " <<< "$kernels$others")
+fi
+
 suite=trixie-backports
 
 skip() {
@@ -62,7 +75,8 @@ mirror() {
 fetch() {
   need flock:util-linux
   mkdir -p "$cache" || skip "$cache cannot be made"
-  local package version sum
+  local package version sum one
+  [ -n "${kernels// /}" ] || skip "no pinned kernel is called ${SELVEDGE_KERNEL:-}"
   while read -r package version sum; do
     [ -n "$package" ] && [ -e "$cache/$version/complete" ] && echo "$cache/$version" && return
   done <<< "$kernels"
@@ -100,9 +114,13 @@ fetch() {
     dpkg-deb -x "${deb[0]}" "$work/x" || continue
     mkdir -p "$cache/$version"
     # Modules lie in lib/ or in usr/lib/.
-    mv "$work"/x/boot/vmlinuz-* "$cache/$version/vmlinuz" || continue
-    mkdir -p "$cache/$version/lib" && mv "$work"/x/{,usr/}lib/modules "$cache/$version/lib/" 2> /dev/null
-    depmod -b "$cache/$version" "$(ls "$cache/$version/lib/modules")" 2>> "$work/log"
+    mv "$work"/x/boot/vmlinuz-* "$cache/$version/vmlinuz" 2>> "$work/log" ||
+      mv "$work"/x/usr/lib/modules/*/vmlinuz "$cache/$version/vmlinuz" || continue
+    mkdir -p "$cache/$version/lib/modules"
+    mv "$work"/x/{,usr/}lib/modules/* "$cache/$version/lib/modules/" 2> /dev/null
+    for one in "$cache/$version"/lib/modules/*/kernel; do
+      [ -d "$one" ] && depmod -b "$cache/$version" "$(basename "$(dirname "$one")")" 2>> "$work/log"
+    done
     touch "$cache/$version/complete"
     rm -rf "$work"
     echo "$cache/$version"
@@ -163,7 +181,8 @@ run() {
       { echo "tools/kernel.sh run: $one cannot be read" >&2; exit 2; }
   done
   local release order=0
-  release=$(ls "$kernel/lib/modules")
+  release=$(ls "$kernel/lib/modules" | head -n 1)
+  [ -e "$kernel/lib/modules/$release/modules.dep" ] || modules=()
   for module in ${modules[@]+"${modules[@]}"}; do
     while read -r _ path _; do
       [ -e "$path" ] || continue

@@ -33,7 +33,7 @@ struct {
 	__type(value, struct queue);
 } queues SEC(".maps");
 
-/* Records that are free. To take one from here and to put it back costs a sixth of what the kernel's
+/* Records that are free. To take one from here and to put it back costs a fifth of what the kernel's
  * allocator takes. */
 #define SPARE_MAX 4096
 struct {

@@ -19,6 +19,8 @@ use crate::setup::Setup;
 
 /// Where BPF objects are kept.
 const BPF_FS: &str = "/sys/fs/bpf";
+/// Locked while a qdisc is given or taken.
+const TURN: &str = "/run/selvedge-kernel.lock";
 const BPF_FS_MAGIC: i64 = 0xcafe_4a11;
 /// The qdisc's name without its number.
 pub(crate) const KIND: &str = "selvedge";
@@ -94,6 +96,7 @@ fn failed(what: impl Into<String>, why: io::Error) -> AttachError {
 pub fn attach(device: &str, setup: &Setup) -> Result<(), AttachError> {
     setup.check()?;
     let device = Device::find(device)?;
+    let _turn = turn()?;
     let purpose = Purpose { discipline: setup.discipline, replaying: false, kind: None };
     let bytes = setup.bytes(device.netns, device.ifindex);
     register(device, purpose, &bytes)?.keep(setup)
@@ -218,6 +221,17 @@ fn bpf_fs() -> Result<(), AttachError> {
     if found { Ok(()) } else { Err(AttachError::NoBpfFs(BPF_FS.into())) }
 }
 
+/// One process at a time gives and takes: another one's pins of this moment are not left over. Ends
+/// when dropped, or with the process. The file is root's alone, so that nobody else can hold it.
+fn turn() -> Result<Option<fs::File>, AttachError> {
+    use std::os::unix::fs::OpenOptionsExt;
+    let file = fs::File::options().write(true).create(true).truncate(false).mode(0o600).open(TURN);
+    // Who can't open it can't do the rest either, which is said later.
+    let Ok(file) = file else { return Ok(None) };
+    file.lock().map_err(|why| AttachError::Pin { path: TURN.into(), why })?;
+    Ok(Some(file))
+}
+
 /// Removes the pins of devices of this network namespace that are gone or have another qdisc by
 /// now: somebody removed them without `detach`, or an `attach` was killed half way.
 fn sweep(device: &Device) {
@@ -251,6 +265,7 @@ fn sweep(device: &Device) {
 /// If there is no such device, or it does not have Selvedge's qdisc, or the right is missing.
 pub fn detach(device: &str) -> Result<(), AttachError> {
     let device = Device::find(device)?;
+    let _turn = turn()?;
     let number = device.ours()?;
     device
         .netlink

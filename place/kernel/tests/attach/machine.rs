@@ -1,0 +1,97 @@
+//! The machine that the tests run on: commands, the loopback with the qdisc, sockets.
+
+use std::net::{SocketAddr, UdpSocket};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use selvedge_kernel::{Attached, Filter, Report, Setup, StreamReport, StreamSetup};
+use selvedge_stream::{Contract, Window};
+use selvedge_units::Span;
+
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+
+pub(crate) fn run(program: &str, arguments: &[&str]) -> Output {
+    Command::new(program).args(arguments).stdin(Stdio::null()).output().unwrap()
+}
+
+/// The command; its exit status, and what it printed to either side.
+pub(crate) fn selvedge(arguments: &[&str]) -> (i32, String, String) {
+    let output = run("selvedge", &[&["kernel"], arguments].concat());
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    (output.status.code().unwrap_or(-1), text(output.stdout), text(output.stderr))
+}
+
+/// The command without any right.
+pub(crate) fn as_nobody(what: &str) -> Output {
+    let mut command = Command::new("selvedge");
+    command.args(["kernel", what, "lo"]).uid(65_534).gid(65_534).stdin(Stdio::null());
+    command.output().unwrap()
+}
+
+pub(crate) fn tc(arguments: &[&str]) -> String {
+    let output = run("tc", arguments);
+    assert!(output.status.success(), "tc {arguments:?}: {output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+pub(crate) fn qdiscs() -> String {
+    tc(&["qdisc", "show"])
+}
+
+/// The loopback with the qdisc; given back at the end, also of a test that fails.
+pub(crate) struct Loopback {
+    before: String,
+}
+
+impl Loopback {
+    pub(crate) fn with(setup: &Setup) -> Self {
+        let before = qdiscs();
+        selvedge_kernel::attach("lo", setup).unwrap();
+        Self { before }
+    }
+
+    pub(crate) fn report(&self) -> Report {
+        Attached::open("lo").unwrap().report().unwrap()
+    }
+
+    pub(crate) fn stream(&self, name: &str) -> StreamReport {
+        self.report().streams.into_iter().find(|stream| stream.name == name).unwrap()
+    }
+
+    pub(crate) fn give_back(self) {
+        selvedge_kernel::detach("lo").unwrap();
+        assert_eq!(qdiscs(), self.before);
+    }
+}
+
+impl Drop for Loopback {
+    fn drop(&mut self) {
+        let _ = selvedge_kernel::detach("lo");
+    }
+}
+
+pub(crate) fn contract(period_ms: u64) -> Contract {
+    Contract::new(Span::from_millis(period_ms), Window { lose: 1, of: 2 })
+}
+
+pub(crate) fn stream(name: &str, contract: Contract, filters: &[Filter]) -> StreamSetup {
+    StreamSetup { filters: filters.to_vec(), ..StreamSetup::new(name, contract) }
+}
+
+pub(crate) fn setup(streams: Vec<StreamSetup>) -> Setup {
+    Setup { streams, ..Setup::default() }
+}
+
+pub(crate) fn receiver(address: &str) -> (UdpSocket, SocketAddr) {
+    let socket = UdpSocket::bind(address).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    let at = socket.local_addr().unwrap();
+    (socket, at)
+}
+
+pub(crate) fn received(socket: &UdpSocket) -> Vec<u8> {
+    let mut packet = [0; 2000];
+    let got = socket.recv(&mut packet).unwrap();
+    packet[..got].to_vec()
+}

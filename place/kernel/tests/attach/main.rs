@@ -1,0 +1,270 @@
+//! A device that has the qdisc: unmodified programs, filters, deadlines, pacing, and all that can go
+//! wrong, by the command as a user has it. These need a kernel that has BPF qdiscs, and root, and a
+//! loopback of their own: `tools/kernel.sh test` boots one and runs them.
+
+#![allow(clippy::disallowed_methods, reason = "tests look at real clocks and devices")]
+
+mod faults;
+mod machine;
+
+use std::io::IoSlice;
+use std::mem::MaybeUninit;
+use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::AsRawFd;
+use std::time::{Duration, Instant};
+
+use machine::{Loopback, contract, qdiscs, received, receiver, run, selvedge, setup, stream};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sockopt};
+use selvedge_kernel::{Attached, Filter, OpenError, Setup, StreamSetup};
+use selvedge_stream::{Contract, Late, Window};
+use selvedge_units::{Bitrate, Span};
+
+#[test]
+#[ignore = "needs a kernel with BPF qdiscs: tools/kernel.sh test"]
+fn unmodified_programs_get_streams_by_port_and_by_cgroup() {
+    let cgroup = "/sys/fs/cgroup/media";
+    std::fs::create_dir_all(format!("{cgroup}/inner")).unwrap();
+    let (socket, at) = receiver("127.0.0.1:0");
+    let (other, other_at) = receiver("127.0.0.1:0");
+    let (six, six_at) = receiver("[::1]:0");
+    let by_cgroup: Filter = format!("cgroup={cgroup}").parse().unwrap();
+    let lo = Loopback::with(&setup(vec![
+        stream("port", contract(100), &[Filter::Port(at.port())]),
+        stream("six", contract(100), &[Filter::Port(six_at.port())]),
+        stream("group", contract(100), &[by_cgroup]),
+        stream("from", contract(100), &[Filter::SourcePort(40_001)]),
+    ]));
+    // util-linux's logger sends a syslog datagram, and knows nothing of us.
+    let log = |place: &str, at: SocketAddr| {
+        let (host, port) = (at.ip(), at.port());
+        let line = format!("{place} exec bsdlogger -d -n {host} -P {port} --rfc3164 hello");
+        let done = run("dash", &["-c", &line]);
+        assert!(done.status.success(), "{line}: {done:?}");
+    };
+    let hello = |socket: &UdpSocket| {
+        let got = String::from_utf8(received(socket)).unwrap();
+        assert!(got.ends_with("hello"), "{got}");
+    };
+    log("", at);
+    hello(&socket);
+    log("", six_at);
+    hello(&six);
+    // In a cgroup below the one that has the stream, to a port that has none.
+    log(&format!("echo $$ > {cgroup}/inner/cgroup.procs;"), other_at);
+    hello(&other);
+    UdpSocket::bind("127.0.0.1:40001").unwrap().send_to(b"from", other_at).unwrap();
+    assert_eq!(received(&other), b"from");
+    for name in ["port", "six", "group", "from"] {
+        let stream = lo.stream(name);
+        assert_eq!((stream.counters.sent, stream.waiting), (1, 0), "{name}: {stream:?}");
+        assert!(stream.bytes.0 > 40, "{name}");
+    }
+    lo.give_back();
+}
+
+#[test]
+#[ignore = "needs a kernel with BPF qdiscs: tools/kernel.sh test"]
+fn filters_are_bound_while_it_runs() {
+    let (socket, at) = receiver("127.0.0.1:0");
+    let lo = Loopback::with(&setup(vec![
+        stream("a", contract(100), &[]),
+        stream("b", contract(100), &[Filter::Port(9)]),
+    ]));
+    let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let cookie = sockopt::socket_cookie(&sender).unwrap();
+    sender.send_to(b"1", at).unwrap();
+    received(&socket);
+    assert_eq!(lo.stream("a").counters.sent, 0);
+    let qdisc = Attached::open("lo").unwrap();
+    qdisc.bind("a", Filter::Cookie(cookie)).unwrap();
+    sender.send_to(b"2", at).unwrap();
+    received(&socket);
+    assert_eq!(lo.stream("a").counters.sent, 1);
+    assert_eq!(lo.stream("a").filters, [Filter::Cookie(cookie)]);
+    assert!(matches!(qdisc.bind("b", Filter::Cookie(cookie)), Err(OpenError::Taken { .. })));
+    assert!(matches!(qdisc.bind("c", Filter::Mark(1)), Err(OpenError::NoStream { .. })));
+    qdisc.unbind(Filter::Cookie(cookie)).unwrap();
+    assert!(matches!(qdisc.unbind(Filter::Cookie(cookie)), Err(OpenError::NoFilter(_))));
+    sender.send_to(b"3", at).unwrap();
+    received(&socket);
+    assert_eq!(lo.stream("a").counters.sent, 1);
+    lo.give_back();
+}
+
+/// Asks for times on this clock with each packet (rustix does not know `CLOCK_TAI`).
+fn state_times(socket: &UdpSocket, clock: libc::clockid_t) {
+    let option = libc::sock_txtime { clockid: clock, flags: 0 };
+    // SAFETY: the option is read for its length only, and outlives the call.
+    let set = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_TXTIME,
+            (&raw const option).cast(),
+            size_of_val(&option) as libc::socklen_t,
+        )
+    };
+    assert_eq!(set, 0, "{}", std::io::Error::last_os_error());
+}
+
+/// Sends with a time of that clock from now.
+fn send_at(
+    socket: &UdpSocket,
+    to: SocketAddr,
+    payload: &[u8],
+    clock: libc::clockid_t,
+    from_now: i64,
+) {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `now` is a timespec, which the call writes.
+    assert_eq!(unsafe { libc::clock_gettime(clock, &raw mut now) }, 0);
+    let at = (now.tv_sec * 1_000_000_000 + now.tv_nsec + from_now) as u64;
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(TxTime(1))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    assert!(ancillary.push(SendAncillaryMessage::TxTime(at)));
+    let payload = [IoSlice::new(payload)];
+    rustix::net::sendmsg_addr(socket, &to, &payload, &mut ancillary, SendFlags::empty()).unwrap();
+}
+
+#[test]
+#[ignore = "needs a kernel with BPF qdiscs: tools/kernel.sh test"]
+fn a_stated_time_is_the_deadline() {
+    let (socket, at) = receiver("127.0.0.1:0");
+    for clock in [libc::CLOCK_MONOTONIC, libc::CLOCK_TAI] {
+        let lo =
+            Loopback::with(&setup(vec![stream("a", contract(100), &[Filter::Port(at.port())])]));
+        let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
+        state_times(&sender, clock);
+        // A deadline that has passed: dropped, counted, against the window of 1/2.
+        send_at(&sender, at, b"late", clock, -1_000_000_000);
+        let counters = lo.stream("a").counters;
+        assert_eq!(
+            (counters.missed, counters.dropped, counters.violations),
+            (1, 1, 0),
+            "{clock:?}"
+        );
+        send_at(&sender, at, b"late", clock, -1_000_000_000);
+        assert_eq!(lo.stream("a").counters.violations, 1, "{clock:?}");
+        // One in an hour: it goes.
+        send_at(&sender, at, b"early", clock, 3_600_000_000_000);
+        assert_eq!(received(&socket), b"early");
+        assert_eq!(lo.stream("a").counters.sent, 1);
+        lo.give_back();
+    }
+}
+
+/// A link that is busy for a second with its first packet, and what comes out after it.
+#[test]
+#[ignore = "needs a kernel with BPF qdiscs: tools/kernel.sh test"]
+fn the_earlier_deadline_goes_first_and_the_queue_has_an_end() {
+    let (socket, at) = receiver("127.0.0.1:0");
+    let sender = || UdpSocket::bind("127.0.0.1:0").unwrap();
+    let (far, near, first) = (sender(), sender(), sender());
+    let source = |socket: &UdpSocket| Filter::SourcePort(socket.local_addr().unwrap().port());
+    let keep = |period| Contract { late: Late::Send, ..contract(period) };
+    let setup = Setup {
+        rate: Some(Bitrate(8 * 1028)),
+        burst: Span::ZERO,
+        ..setup(vec![
+            StreamSetup { limit: 2, ..stream("far", keep(900_000), &[source(&far)]) },
+            stream("near", keep(800_000), &[source(&near)]),
+            stream("first", keep(800_000), &[source(&first)]),
+        ])
+    };
+    // On a machine that stands still for half a second in between, it tries again.
+    let done = (0..20).any(|_| {
+        let lo = Loopback::with(&setup);
+        first.send_to(&[0; 1000], at).unwrap();
+        let began = Instant::now();
+        for packet in [b"far 1", b"far 2", b"far 3"] {
+            // The third finds the queue full, which the sender may be told.
+            let _ = far.send_to(packet, at);
+        }
+        near.send_to(b"near", at).unwrap();
+        let busy = began.elapsed() < Duration::from_millis(500);
+        assert_eq!(received(&socket).len(), 1000);
+        let order: Vec<Vec<u8>> = (0..3).map(|_| received(&socket)).collect();
+        if busy {
+            assert_eq!(order, [b"near".to_vec(), b"far 1".to_vec(), b"far 2".to_vec()]);
+            assert_eq!(lo.stream("far").overflow, 1);
+        }
+        lo.give_back();
+        busy
+    });
+    assert!(done);
+}
+
+#[test]
+#[ignore = "needs a kernel with BPF qdiscs: tools/kernel.sh test"]
+fn the_watchdog_paces_and_holds() {
+    let (socket, at) = receiver("127.0.0.1:0");
+    let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let keep = Contract { late: Late::Send, ..contract(1000) };
+    let streams = vec![stream("a", keep, &[Filter::Port(at.port())])];
+    // 1250 bytes of IP at 1 Mbit/s: 10 ms each, the first at once.
+    let paced = Setup { rate: Some(Bitrate(1_000_000)), burst: Span::ZERO, ..setup(streams) };
+    let lo = Loopback::with(&paced);
+    let began = Instant::now();
+    for _ in 0..20 {
+        sender.send_to(&[0; 1222], at).unwrap();
+    }
+    for _ in 0..20 {
+        received(&socket);
+    }
+    assert!(began.elapsed() >= Duration::from_millis(190), "{:?}", began.elapsed());
+    lo.give_back();
+    // A stream that may not be early: its frames come a period apart.
+    let steady = Contract { work_conserving: false, late: Late::Send, ..contract(30) };
+    let lo = Loopback::with(&setup(vec![stream("a", steady, &[Filter::Port(at.port())])]));
+    let began = Instant::now();
+    for _ in 0..5 {
+        sender.send_to(b"x", at).unwrap();
+    }
+    for _ in 0..5 {
+        received(&socket);
+    }
+    assert!(began.elapsed() >= Duration::from_millis(120), "{:?}", began.elapsed());
+    assert_eq!(lo.stream("a").counters.sent, 5);
+    lo.give_back();
+}
+
+#[test]
+#[ignore = "needs a kernel with BPF qdiscs: tools/kernel.sh test"]
+fn node_files_and_traces_are_taken_as_they_are() {
+    let before = qdiscs();
+    let (code, out, err) = selvedge(&["attach", "lo", "--node", "/scenarios/studio.toml"]);
+    assert_eq!((code, err.as_str()), (0, ""), "{out}");
+    assert!(out.contains("3 Mbit/s: 5 streams"), "{out}");
+    let report = Attached::open("lo").unwrap().report().unwrap();
+    let (first, speech) = (&report.streams[0], &report.streams[4]);
+    assert_eq!(
+        (first.name.as_str(), first.filters.as_slice()),
+        ("lobby", &[Filter::Port(5004)][..])
+    );
+    assert_eq!((first.window, report.rate), (Window { lose: 1, of: 5 }, Some(Bitrate(3_000_000))));
+    assert_eq!(speech.delay, Some(Span::from_millis(200)));
+    assert_eq!(selvedge(&["detach", "lo"]).0, 0);
+    assert_eq!(qdiscs(), before);
+    let vector = "/vectors/16-dwcs-send-late-backlogged";
+    let schedule = |engine: &str| {
+        let output = run("selvedge", &["schedule", &format!("{vector}.json"), "--engine", engine]);
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert_eq!(schedule("kernel"), std::fs::read_to_string(format!("{vector}.jsonl")).unwrap());
+    let wfq = [
+        "schedule",
+        "/vectors/102-wfq-paced-backlogged.json",
+        "--discipline",
+        "wfq",
+        "--engine",
+        "kernel",
+    ];
+    let refused = run("selvedge", &wfq);
+    assert!(refused.stdout.is_empty(), "{refused:?}");
+    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+    assert!(
+        String::from_utf8_lossy(&refused.stderr).contains("no discipline \"wfq\""),
+        "{refused:?}"
+    );
+}
