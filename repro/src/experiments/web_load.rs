@@ -119,6 +119,7 @@ pub(super) fn show(placement: Placement, all: &[Measured]) -> Outcome {
             "queueing delay, s",
             "lateness p99.9, us",
             "longest, us",
+            "a bare real-time thread's p99.9, us",
         ],
     );
     for one in all {
