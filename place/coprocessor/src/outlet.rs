@@ -66,6 +66,9 @@ pub struct SharedOutlet {
     refused: Arc<RefusalCounters>,
     /// The ring's counter made no sense when it was last looked at.
     broken: bool,
+    /// The number of the first frame that was taken: the link counts from there, so that it misses
+    /// none of those that another coprocessor sent, and takes what they were to others as sent.
+    first: Option<u32>,
     pub(crate) bell: Arc<Doorbell>,
     /// Its bit in the doorbell.
     pub(crate) bit: usize,
@@ -93,7 +96,7 @@ impl SharedOutlet {
         };
         let lent = VecDeque::with_capacity(segment.ring() as usize);
         let refused = Arc::default();
-        Ok(Self { ring, pool, lent, limits, refused, broken: false, bell, bit })
+        Ok(Self { ring, pool, lent, limits, refused, broken: false, first: None, bell, bit })
     }
 
     /// The counts of what is refused.
@@ -127,7 +130,8 @@ impl SharedOutlet {
         if cursor.offset() != span.len as usize {
             return Err(Refusal::Packets);
         }
-        Ok(Frame { size, ..frame })
+        let seq = frame.seq.wrapping_sub(*self.first.get_or_insert(frame.seq));
+        Ok(Frame { seq, size, ..frame })
     }
 
     /// The packet behind the cursor: its place and length, which lie in the payload.

@@ -162,6 +162,10 @@ impl Lane {
 /// # Errors
 /// [`BenchError`].
 pub fn paths(samples: usize, core: Option<usize>) -> Result<Vec<PathBench>, BenchError> {
+    super::apart(|| paths_here(samples, core))
+}
+
+fn paths_here(samples: usize, core: Option<usize>) -> Result<Vec<PathBench>, BenchError> {
     static ONE: Mutex<()> = Mutex::new(());
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let name = std::env::temp_dir().join(format!("selvedge-bench-{}.frames", std::process::id()));
