@@ -21,12 +21,16 @@ char LICENSE[] SEC("license") = "Dual MIT/GPL";
 #define CLOCK_MONOTONIC 1
 
 #define SCX_DSQ_LOCAL ((1ULL << 63) | 2)
+#define SCX_KICK_IDLE 1
 #define SCX_KICK_PREEMPT 2
 #define SCX_TASK_QUEUED 1
 /* Of the tasks' queues: processor and place. */
 #define QUEUE(cpu, i) ((u64)(cpu) * TASKS_MAX + (i))
 #define BEST_EFFORT ((u64)PROCESSORS_MAX * TASKS_MAX)
 
+struct cpumask {
+	unsigned long bits[1];
+};
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 struct sched_ext_entity {
 	u32 flags, weight;
@@ -35,6 +39,7 @@ struct sched_ext_entity {
 struct task_struct {
 	unsigned int flags;
 	s32 pid, tgid;
+	const struct cpumask *cpus_ptr;
 	struct sched_ext_entity scx;
 };
 struct scx_init_task_args {
@@ -68,6 +73,7 @@ extern s32 scx_bpf_dsq_nr_queued(u64 dsq_id) __ksym __weak;
 extern void scx_bpf_kick_cpu(s32 cpu, u64 flags) __ksym __weak;
 extern s32 scx_bpf_select_cpu_dfl(struct task_struct *p, s32 prev_cpu, u64 wake_flags,
 				  bool *is_idle) __ksym __weak;
+extern s32 scx_bpf_pick_idle_cpu(const struct cpumask *cpus_allowed, u64 flags) __ksym __weak;
 extern s32 scx_bpf_task_cpu(const struct task_struct *p) __ksym __weak;
 
 struct {
@@ -189,6 +195,7 @@ void BPF_PROG(enqueue, struct task_struct *p, u64 enq_flags)
 	struct processor *c;
 	struct task *t;
 	u64 now;
+	s32 idle;
 
 	if (p->flags & PF_KTHREAD) {
 		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, SLICE_MOST, enq_flags);
@@ -203,6 +210,10 @@ void BPF_PROG(enqueue, struct task_struct *p, u64 enq_flags)
 		if ((s64)(virtual_now - SLICE_MOST / 4 - now) > 0)
 			now = virtual_now - SLICE_MOST / 4;
 		scx_bpf_dsq_insert_vtime(p, BEST_EFFORT, SLICE_MOST / 4, now, enq_flags);
+		/* A processor that idles would not look by itself. */
+		idle = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
+		if (idle >= 0)
+			scx_bpf_kick_cpu(idle, SCX_KICK_IDLE);
 		return;
 	}
 	if (!t->threads) {
@@ -212,6 +223,8 @@ void BPF_PROG(enqueue, struct task_struct *p, u64 enq_flags)
 	}
 	scx_bpf_dsq_insert(p, QUEUE(place->cpu, place->task), SLICE_MOST, enq_flags);
 	now = bpf_ktime_get_ns();
+	if (begins(t) > now)
+		sooner(c, begins(t));
 	/* Whoever runs gives way at once to who goes before him, and to nobody else. */
 	if (c->runs == place->task || (begins(t) > now && !t->ahead))
 		return;
