@@ -98,17 +98,26 @@ pub(crate) struct PlayArgs {
     json: bool,
 }
 
+/// How the kernel's scheduler is loaded.
+#[cfg(feature = "kernel")]
+const LOADS: Option<selvedge_dispatch::in_kernel::Loads> = Some(in_kernel::load);
+#[cfg(not(feature = "kernel"))]
+const LOADS: Option<selvedge_dispatch::in_kernel::Loads> = None;
+
+#[cfg(feature = "kernel")]
+mod in_kernel;
+
 pub(crate) fn command(command: &CpuCommand) -> Result<(), Failure> {
     match command {
         CpuCommand::Run(args) => run(args),
         CpuCommand::Play(args) => play(args),
-        CpuCommand::Daemon => daemon::serve().map_err(Failure::failed),
+        CpuCommand::Daemon => daemon::serve(LOADS).map_err(Failure::failed),
     }
 }
 
 fn run(args: &RunArgs) -> Result<(), Failure> {
     let placement = match args.placement {
-        PlacementArg::Auto => rights::best().map_err(|lacks| {
+        PlacementArg::Auto => rights::best(cfg!(feature = "kernel")).map_err(|lacks| {
             let lacks = lacks.replace('\n', "\n  ");
             Failure::failed(format!(
                 "no placement works here:\n  {lacks}\n--placement none runs the program without a \
@@ -126,6 +135,7 @@ fn run(args: &RunArgs) -> Result<(), Failure> {
         window: (args.window.lose, args.window.of),
         work_conserving: args.work_conserving,
         events: args.events,
+        in_kernel: placement == Placement::Scx,
         cpu: args.cpu,
     };
     let program = std::env::current_exe()?;

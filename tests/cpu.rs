@@ -199,7 +199,7 @@ fn garbage_harms_nobody_else() {
     let (client, pid) = spinner(&folder, &[]);
     let socket = folder.join("selvedge/cpu.sock");
     let long = "x".repeat(100_000) + "\n";
-    let huge = r#"{"period":18446744073709551615,"service":1,"window":[0,0],"work_conserving":true,"events":false,"cpu":null}"#;
+    let huge = r#"{"period":18446744073709551615,"service":1,"window":[0,0],"work_conserving":true,"events":false,"in_kernel":false,"cpu":null}"#;
     let cases = ["\n", "{}\n", "null\n", "end\n", "\u{0}\u{ff}\n", &long, &format!("{huge}\n")];
     for case in cases {
         let answer = ask(&socket, case.as_bytes());

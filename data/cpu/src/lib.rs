@@ -44,6 +44,7 @@ mod order;
 pub mod phase;
 mod processor;
 mod progress;
+mod surface;
 mod task;
 
 pub use admission::{Promise, Refused};

@@ -8,15 +8,14 @@
 
 use alloc::vec::Vec;
 
-use selvedge_sched::admission::Share;
 use selvedge_stream::Window;
 use selvedge_units::{Instant, Span};
 
-use crate::admission::{self, Needs, Promise, Refused};
+use crate::admission::{self, Needs, Refused};
 use crate::event::{Events, EventsFull, Rule};
 use crate::order::Order;
 use crate::progress::Progress;
-use crate::task::{Counts, Task, TaskId};
+use crate::task::{Task, TaskId};
 
 /// How a processor is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,16 +96,16 @@ pub struct Decision {
 /// [`remove`](Self::remove) is a bug of the caller.
 #[derive(Clone, Debug)]
 pub struct Processor {
-    config: Config,
-    tasks: Vec<Option<Progress>>,
+    pub(crate) config: Config,
+    pub(crate) tasks: Vec<Option<Progress>>,
     /// Tasks that are awake, by the period that they are owed time in.
     owed: Order,
     /// Of those, the work-conserving ones.
     ahead: Order,
     events: Events,
-    reserve: Option<TaskId>,
-    server: Option<TaskId>,
-    needs: Needs,
+    pub(crate) reserve: Option<TaskId>,
+    pub(crate) server: Option<TaskId>,
+    pub(crate) needs: Needs,
     best_effort: bool,
     clock: Instant,
     runs: Runs,
@@ -420,89 +419,18 @@ impl Processor {
     }
 
     /// All tasks but the task server, which has what the others leave.
-    fn set(&self) -> impl Iterator<Item = &Task> {
+    pub(crate) fn set(&self) -> impl Iterator<Item = &Task> {
         let server = self.server.map(|id| id.0 as usize);
         let all = self.tasks.iter().enumerate().filter(move |&(place, _)| Some(place) != server);
         all.filter_map(|(_, task)| task.as_ref().map(|task| &task.task))
     }
 
-    fn task(&self, id: TaskId) -> &Progress {
+    pub(crate) fn task(&self, id: TaskId) -> &Progress {
         self.tasks.get(id.0 as usize).and_then(Option::as_ref).unwrap_or_else(|| no_task(id))
     }
 
     fn task_mut(&mut self, id: TaskId) -> &mut Progress {
         self.tasks.get_mut(id.0 as usize).and_then(Option::as_mut).unwrap_or_else(|| no_task(id))
-    }
-
-    /// What has become of a task's periods.
-    #[must_use]
-    pub fn counts(&self, id: TaskId) -> Counts {
-        self.task(id).counts
-    }
-
-    /// A task's current window `x'/y'`.
-    #[must_use]
-    pub fn window(&self, id: TaskId) -> Window {
-        self.task(id).window()
-    }
-
-    /// The end of the period that a task is to be served in next.
-    #[must_use]
-    pub fn deadline(&self, id: TaskId) -> Instant {
-        self.task(id).deadline
-    }
-
-    /// Whether a task wants to run.
-    #[must_use]
-    pub fn is_awake(&self, id: TaskId) -> bool {
-        self.task(id).awake
-    }
-
-    /// What all tasks need at least, `sum (1 - x/y) C/T`, the best-effort reserve included.
-    #[must_use]
-    pub const fn load(&self) -> Share {
-        self.needs.least
-    }
-
-    /// What the set is promised. With the task server, every period is promised only to tasks
-    /// that may lose none: it takes what windows let go.
-    #[must_use]
-    pub fn promise(&self) -> Promise {
-        if self.server.is_some() && self.set().any(|task| task.window.lose > 0) {
-            return Promise::WindowsFit;
-        }
-        self.needs.promise
-    }
-
-    /// Whether there is a task of this id.
-    #[must_use]
-    pub fn contains(&self, id: TaskId) -> bool {
-        self.tasks.get(id.0 as usize).is_some_and(Option::is_some)
-    }
-
-    /// A task as it is now; the task server's attributes change with the others.
-    #[must_use]
-    pub fn definition(&self, id: TaskId) -> Task {
-        self.task(id).task
-    }
-
-    /// The task server's period for a service time: what the tasks leave, rounded up to units.
-    /// `None` if they leave nothing.
-    #[must_use]
-    pub fn server_period(&self, service: Span) -> Option<Span> {
-        admission::rest_period(service, &self.needs.least, self.config.unit)
-    }
-
-    /// The task server's id, if there is one; its [`Counts`] are of use.
-    #[must_use]
-    pub const fn task_server(&self) -> Option<TaskId> {
-        self.server
-    }
-
-    /// The best-effort reserve's id, if there is one.
-    #[must_use]
-    pub const fn reserve(&self) -> Option<TaskId> {
-        self.reserve
     }
 }
 

@@ -17,6 +17,7 @@ use selvedge_cpu::{Config, Promise};
 
 use crate::class;
 use crate::dispatch::Dispatcher;
+use crate::in_kernel::{InKernel, Loads};
 use crate::members::Who;
 use crate::protocol::{Answer, LINE_MOST, Outcome, Wanted};
 
@@ -77,19 +78,22 @@ struct Hall {
     stop: bool,
 }
 
-#[derive(Debug)]
 struct Daemon {
     dispatchers: Vec<Dispatcher>,
+    /// The scheduler in the kernel, once somebody has asked for it.
+    in_kernel: Mutex<Option<Box<dyn InKernel>>>,
+    loads: Option<Loads>,
     hall: Mutex<Hall>,
     changed: Condvar,
 }
 
 /// Serves until there have been no clients for two seconds, or SIGTERM or SIGINT. If another
-/// daemon of this user serves already, it returns at once.
+/// daemon of this user serves already, it returns at once. `loads` loads the kernel's scheduler
+/// when it is asked for; it is given up with the daemon.
 ///
 /// # Errors
 /// [`DaemonError`].
-pub fn serve() -> Result<(), DaemonError> {
+pub fn serve(loads: Option<Loads>) -> Result<(), DaemonError> {
     let folder = folder()?;
     let at = |error| DaemonError::Io(folder.clone(), error);
     let lock = folder.join("cpu.lock");
@@ -111,6 +115,8 @@ pub fn serve() -> Result<(), DaemonError> {
     let dispatchers: io::Result<Vec<_>> = class::processors().into_iter().map(new).collect();
     let daemon = Arc::new(Daemon {
         dispatchers: dispatchers.map_err(at)?,
+        in_kernel: Mutex::new(None),
+        loads,
         hall: Mutex::new(Hall::default()),
         changed: Condvar::new(),
     });
@@ -135,6 +141,7 @@ pub fn serve() -> Result<(), DaemonError> {
     for dispatcher in &daemon.dispatchers {
         dispatcher.release_all();
     }
+    drop(daemon.kernel().take());
     drop(lock);
     Ok(())
 }
@@ -193,6 +200,9 @@ impl Daemon {
             Ok(wanted) => wanted,
             Err(error) => return say(stream, &Answer::Refused(format!("not a wish: {error}"))),
         };
+        if wanted.in_kernel {
+            return self.attend_in_kernel(stream, &mut lines, &wanted, pid);
+        }
         let (dispatcher, id, promise) = match self.admit(&wanted, pid) {
             Ok(admitted) => admitted,
             Err(why) => return say(stream, &Answer::Refused(why)),
@@ -209,6 +219,56 @@ impl Daemon {
             return say(stream, &Answer::Ended(outcome));
         }
         Ok(())
+    }
+
+    fn kernel(&self) -> std::sync::MutexGuard<'_, Option<Box<dyn InKernel>>> {
+        self.in_kernel.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A client whose program the kernel's own scheduler is to schedule.
+    fn attend_in_kernel(
+        &self,
+        stream: &UnixStream,
+        lines: &mut impl BufRead,
+        wanted: &Wanted,
+        pid: i32,
+    ) -> io::Result<()> {
+        let (cpu, id, promise) = match self.admit_in_kernel(wanted, pid) {
+            Ok(admitted) => admitted,
+            Err(why) => return say(stream, &Answer::Refused(why)),
+        };
+        let every_period = promise == Promise::EveryPeriod;
+        let told = say(stream, &Answer::Admitted { cpu, every_period });
+        let ended = told.and_then(|()| line(lines));
+        let counts = self.kernel().as_mut().map(|kernel| kernel.remove(cpu, id));
+        if ended?.trim() == "end"
+            && let Some(counts) = counts
+        {
+            return say(stream, &Answer::Ended(Outcome::new(&counts, None)));
+        }
+        Ok(())
+    }
+
+    fn admit_in_kernel(
+        &self,
+        wanted: &Wanted,
+        pid: i32,
+    ) -> Result<(usize, selvedge_cpu::TaskId, Promise), String> {
+        let task = wanted.task().map_err(|error| error.to_string())?;
+        let loads = self.loads.ok_or("this program was built without the kernel placement")?;
+        let mut kernel = self.kernel();
+        let kernel = match &mut *kernel {
+            Some(kernel) => kernel,
+            none => none.insert(loads()?),
+        };
+        let all = self.dispatchers.iter().map(Dispatcher::cpu);
+        let able = all.filter(|&cpu| wanted.cpu.is_none_or(|wanted| wanted == cpu));
+        let cpu = able.rev().min_by_key(|&cpu| kernel.load(cpu));
+        let cpu = cpu.ok_or("there is no such processor")?;
+        class::confine(pid, cpu).map_err(|error| format!("processor {cpu}: {error}"))?;
+        let admitted = kernel.admit(cpu, &task, pid, wanted.events);
+        let (id, promise) = admitted.map_err(|why| format!("processor {cpu}: {why}"))?;
+        Ok((cpu, id, promise))
     }
 
     fn admit(
@@ -270,7 +330,7 @@ mod tests {
     #[test]
     fn a_wish_is_checked() {
         let good = r#"{"period":40000000,"service":8000000,"window":[1,5],
-                       "work_conserving":false,"events":true,"cpu":null}"#;
+                       "work_conserving":false,"events":true,"in_kernel":false,"cpu":null}"#;
         let wanted: Wanted = serde_json::from_str(good).unwrap();
         assert!(wanted.task().is_ok());
         assert!(Wanted { service: 0, ..wanted }.task().is_err());

@@ -16,6 +16,7 @@ pub mod class;
 pub mod client;
 pub mod daemon;
 pub mod dispatch;
+pub mod in_kernel;
 pub mod members;
 pub mod meter;
 pub mod player;

@@ -49,6 +49,8 @@ pub struct Wanted {
     pub work_conserving: bool,
     /// Whether each of its wake-ups counts as an event for it.
     pub events: bool,
+    /// Whether the kernel's `sched_ext` is to schedule it, in place of a dispatcher.
+    pub in_kernel: bool,
     /// On which processor; `None`: where most is left.
     pub cpu: Option<usize>,
 }

@@ -25,14 +25,18 @@ pub fn try_placement(placement: Placement) -> Result<(), String> {
     }
 }
 
-/// The best that works: with `sched_ext` threads switch without a dispatcher, over FIFO several
+/// The best that works, of `scx` only if it is built in: with `sched_ext` threads switch without a dispatcher, over FIFO several
 /// tasks are told apart by their windows, reservations know no windows.
 ///
 /// # Errors
 /// What each lacks.
-pub fn best() -> Result<Placement, String> {
+pub fn best(in_kernel: bool) -> Result<Placement, String> {
     let mut lacks = Vec::new();
     for placement in [Placement::Scx, Placement::Fifo, Placement::Deadline] {
+        if placement == Placement::Scx && !in_kernel {
+            lacks.push("scx: this program was built without the kernel placement".to_owned());
+            continue;
+        }
         match try_placement(placement) {
             Ok(()) => return Ok(placement),
             Err(why) => lacks.push(format!("{}: {why}", placement.name())),
@@ -41,7 +45,8 @@ pub fn best() -> Result<Placement, String> {
     Err(lacks.join("\n"))
 }
 
-/// The scheduler of `place/kernel` must run; a dispatcher of ours does not start it.
+/// Whether the kernel has `sched_ext`, and nobody else's scheduler runs in it. Loading one takes
+/// the capabilities of root.
 fn scx() -> Result<(), String> {
     let folder = Path::new("/sys/kernel/sched_ext");
     if !folder.exists() {
@@ -52,11 +57,13 @@ fn scx() -> Result<(), String> {
         );
     }
     let running = std::fs::read_to_string(folder.join("root/ops")).unwrap_or_default();
-    match running.trim() {
-        "selvedge_dwcs" => Ok(()),
-        "" => Err("sched_ext is there, but no scheduler of ours is loaded".to_owned()),
-        other => Err(format!("sched_ext runs the scheduler \"{other}\"; end it first")),
+    if !matches!(running.trim(), "" | "selvedge_dwcs") {
+        return Err(format!("sched_ext runs the scheduler \"{}\"; end it first", running.trim()));
     }
+    if class::this_user() != 0 {
+        return Err("only root may load a scheduler into the kernel".to_owned());
+    }
+    Ok(())
 }
 
 /// What else would do, for SCHED_FIFO.
@@ -98,7 +105,7 @@ mod tests {
     #[test]
     fn trying_changes_nothing() {
         let before = class::policy(0).unwrap();
-        let _ = best();
+        let _ = best(true);
         assert_eq!(class::policy(0).unwrap(), before);
     }
 }

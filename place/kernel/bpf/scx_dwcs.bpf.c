@@ -21,21 +21,25 @@ char LICENSE[] SEC("license") = "Dual MIT/GPL";
 #define CLOCK_MONOTONIC 1
 
 #define SCX_DSQ_LOCAL ((1ULL << 63) | 2)
+#define SCX_KICK_IDLE 1
 #define SCX_KICK_PREEMPT 2
 #define SCX_TASK_QUEUED 1
 /* Of the tasks' queues: processor and place. */
 #define QUEUE(cpu, i) ((u64)(cpu) * TASKS_MAX + (i))
 #define BEST_EFFORT ((u64)PROCESSORS_MAX * TASKS_MAX)
 
+struct cpumask {
+	unsigned long bits[1];
+};
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 struct sched_ext_entity {
-	u32 flags;
-	u64 slice;
+	u32 flags, weight;
+	u64 slice, dsq_vtime;
 };
 struct task_struct {
 	unsigned int flags;
 	s32 pid, tgid;
-	struct task_struct *real_parent;
+	const struct cpumask *cpus_ptr;
 	struct sched_ext_entity scx;
 };
 struct scx_init_task_args {
@@ -52,6 +56,7 @@ struct sched_ext_ops {
 	void (*running)(struct task_struct *p);
 	void (*stopping)(struct task_struct *p, bool runnable);
 	void (*quiescent)(struct task_struct *p, u64 deq_flags);
+	void (*enable)(struct task_struct *p);
 	s32 (*init_task)(struct task_struct *p, struct scx_init_task_args *args);
 	s32 (*init)(void);
 	u32 timeout_ms;
@@ -61,11 +66,14 @@ struct sched_ext_ops {
 /* Weak, so that replays run on kernels that lack them. */
 extern s32 scx_bpf_create_dsq(u64 dsq_id, s32 node) __ksym __weak;
 extern void scx_bpf_dsq_insert(struct task_struct *p, u64 dsq_id, u64 slice, u64 enq_flags) __ksym __weak;
+extern void scx_bpf_dsq_insert_vtime(struct task_struct *p, u64 dsq_id, u64 slice, u64 vtime,
+				     u64 enq_flags) __ksym __weak;
 extern bool scx_bpf_dsq_move_to_local(u64 dsq_id) __ksym __weak;
 extern s32 scx_bpf_dsq_nr_queued(u64 dsq_id) __ksym __weak;
 extern void scx_bpf_kick_cpu(s32 cpu, u64 flags) __ksym __weak;
 extern s32 scx_bpf_select_cpu_dfl(struct task_struct *p, s32 prev_cpu, u64 wake_flags,
 				  bool *is_idle) __ksym __weak;
+extern s32 scx_bpf_pick_idle_cpu(const struct cpumask *cpus_allowed, u64 flags) __ksym __weak;
 extern s32 scx_bpf_task_cpu(const struct task_struct *p) __ksym __weak;
 
 struct {
@@ -98,6 +106,9 @@ struct {
 	__type(key, u32);
 	__type(value, struct ticking);
 } ticking SEC(".maps");
+
+/* The virtual time of threads that are no task's: who had least for his weight (nice) goes first. */
+u64 virtual_now;
 
 /* How many processors there are; set by the loader. */
 const volatile u32 processors_count = 1;
@@ -184,6 +195,7 @@ void BPF_PROG(enqueue, struct task_struct *p, u64 enq_flags)
 	struct processor *c;
 	struct task *t;
 	u64 now;
+	s32 idle;
 
 	if (p->flags & PF_KTHREAD) {
 		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, SLICE_MOST, enq_flags);
@@ -193,7 +205,15 @@ void BPF_PROG(enqueue, struct task_struct *p, u64 enq_flags)
 	c = place ? processor_of(place->cpu) : NULL;
 	t = c ? task_of(c, place->task) : NULL;
 	if (!t || !t->present) {
-		scx_bpf_dsq_insert(p, BEST_EFFORT, SLICE_MOST / 4, enq_flags);
+		now = p->scx.dsq_vtime;
+		/* Who slept long has no more to catch up on than a slice. */
+		if ((s64)(virtual_now - SLICE_MOST / 4 - now) > 0)
+			now = virtual_now - SLICE_MOST / 4;
+		scx_bpf_dsq_insert_vtime(p, BEST_EFFORT, SLICE_MOST / 4, now, enq_flags);
+		/* A processor that idles would not look by itself. */
+		idle = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
+		if (idle >= 0)
+			scx_bpf_kick_cpu(idle, SCX_KICK_IDLE);
 		return;
 	}
 	if (!t->threads) {
@@ -203,6 +223,8 @@ void BPF_PROG(enqueue, struct task_struct *p, u64 enq_flags)
 	}
 	scx_bpf_dsq_insert(p, QUEUE(place->cpu, place->task), SLICE_MOST, enq_flags);
 	now = bpf_ktime_get_ns();
+	if (begins(t) > now)
+		sooner(c, begins(t));
 	/* Whoever runs gives way at once to who goes before him, and to nobody else. */
 	if (c->runs == place->task || (begins(t) > now && !t->ahead))
 		return;
@@ -218,11 +240,14 @@ static __always_inline void spent(struct processor *c, struct task_struct *p, u6
 	u64 used = now > c->since ? now - c->since : 0;
 
 	c->since = now;
-	if (place && task_of(c, place->task)->present)
+	if (place && task_of(c, place->task)->present) {
 		task_ran(c, place->task, used);
-	else if (p->flags & PF_KTHREAD)
 		return;
-	else if (c->account == c->server && c->server != NO_TASK)
+	}
+	if (p->flags & PF_KTHREAD)
+		return;
+	p->scx.dsq_vtime += used * 100 / (p->scx.weight ? p->scx.weight : 1);
+	if (c->account == c->server && c->server != NO_TASK)
 		pay(c, c->server, used);
 	else if (c->reserve != NO_TASK && begins(task_of(c, c->reserve)) <= c->clock)
 		pay(c, c->reserve, used);
@@ -278,6 +303,8 @@ void BPF_PROG(running, struct task_struct *p)
 
 	if (c)
 		c->since = bpf_ktime_get_ns();
+	if ((s64)(p->scx.dsq_vtime - virtual_now) > 0)
+		virtual_now = p->scx.dsq_vtime;
 }
 
 SEC("struct_ops/stopping")
@@ -289,6 +316,12 @@ void BPF_PROG(stopping, struct task_struct *p, bool runnable)
 		spent(c, p, bpf_ktime_get_ns());
 }
 
+SEC("struct_ops/enable")
+void BPF_PROG(enable, struct task_struct *p)
+{
+	p->scx.dsq_vtime = virtual_now;
+}
+
 SEC("struct_ops/init_task")
 s32 BPF_PROG(init_task, struct task_struct *p, struct scx_init_task_args *args)
 {
@@ -297,7 +330,8 @@ s32 BPF_PROG(init_task, struct task_struct *p, struct scx_init_task_args *args)
 
 	if (!args->fork || p->pid != p->tgid)
 		return 0;
-	parent = p->real_parent->tgid;
+	/* It has no parent yet; who forks it is running. */
+	parent = bpf_get_current_pid_tgid() >> 32;
 	place = bpf_map_lookup_elem(&places, &parent);
 	if (!place)
 		return 0;
@@ -364,6 +398,7 @@ struct sched_ext_ops selvedge_dwcs = {
 	.running = (void *)running,
 	.stopping = (void *)stopping,
 	.quiescent = (void *)quiescent,
+	.enable = (void *)enable,
 	.init_task = (void *)init_task,
 	.init = (void *)init,
 	.timeout_ms = 30000,

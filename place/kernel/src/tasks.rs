@@ -193,12 +193,27 @@ impl TaskScheduler {
         Ok((id, promise))
     }
 
-    /// Takes a task off its processor.
+    /// What of a processor is promised, in hundredths of a per cent; all of one that is not there.
+    #[must_use]
+    pub fn promised(&self, cpu: usize) -> u64 {
+        self.processors.get(cpu).map_or(10_000, |processor| processor.load().basis_points())
+    }
+
+    /// Takes a task off its processor; its processes are ordinary ones from their next wake-up on.
     ///
     /// # Errors
     /// If the kernel refuses.
     pub fn remove(&mut self, cpu: usize, id: TaskId, unit: Span) -> Result<(), TasksError> {
         self.put(cpu, 4, id, unit, false)?;
+        let places = self.map("places")?;
+        let place = [(cpu as u32).to_ne_bytes(), id.0.to_ne_bytes()].concat();
+        for process in places.keys() {
+            let theirs = places.lookup(&process, MapFlags::ANY).ok().flatten();
+            if theirs.is_some_and(|theirs| theirs == place) {
+                // Gone meanwhile, or taken off: both are well.
+                let _ = places.delete(&process);
+            }
+        }
         self.processors[cpu].remove(id);
         self.put_servers(cpu, unit)
     }

@@ -1,0 +1,46 @@
+//! The scheduler of `selvedge-kernel`, as the daemon of `selvedge-dispatch` wants it.
+
+use selvedge_cpu::{Config, Counts, Promise, Task, TaskId};
+use selvedge_dispatch::class;
+use selvedge_dispatch::in_kernel::InKernel;
+use selvedge_kernel::TaskScheduler;
+
+/// Loads it for all processors of this machine.
+pub(super) fn load() -> Result<Box<dyn InKernel>, String> {
+    let most = class::processors().pop().unwrap_or(0);
+    let scheduler = TaskScheduler::attach(most + 1, Config::default());
+    Ok(Box::new(Loaded(scheduler.map_err(|error| error.to_string())?)))
+}
+
+struct Loaded(TaskScheduler);
+
+impl InKernel for Loaded {
+    fn admit(
+        &mut self,
+        cpu: usize,
+        task: &Task,
+        process: i32,
+        by_events: bool,
+    ) -> Result<(TaskId, Promise), String> {
+        let unit = Config::default().unit;
+        let admitted = self.0.admit(cpu, task, unit, by_events);
+        let (id, promise) = admitted.map_err(|error| error.to_string())?;
+        if let Err(error) = self.0.enlist(cpu, id, process) {
+            self.remove(cpu, id);
+            return Err(error.to_string());
+        }
+        Ok((id, promise))
+    }
+
+    fn load(&self, cpu: usize) -> u64 {
+        self.0.promised(cpu)
+    }
+
+    fn remove(&mut self, cpu: usize, task: TaskId) -> Counts {
+        let counts = self.0.counts(cpu, task).unwrap_or_default();
+        if let Err(error) = self.0.remove(cpu, task, Config::default().unit) {
+            tracing::warn!("a task stays in the kernel's table: {error}");
+        }
+        counts
+    }
+}

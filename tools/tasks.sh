@@ -1,0 +1,19 @@
+#!/usr/bin/env bash
+# The tests of processor time in the kernel: boots the machine of tools/kernel.sh twice. First decisions
+# and who dies when, on two processors; then players beside programs that never sleep, on a machine whose
+# time is counted in instructions, so that its figures are the same every time. A few minutes.
+set -uo pipefail
+cd "$(dirname "$0")/.." || exit
+cargo build --locked -p selvedge || exit
+tests=$(cargo test --locked -p selvedge-kernel --test tasks --no-run 2>&1 |
+  sed -n 's/^ *Executable .*(\(.*\))$/\1/p')
+[ -n "$tests" ] || { cargo test --locked -p selvedge-kernel --test tasks --no-run; exit 1; }
+boot() {
+  tools/kernel.sh run --mem 512 --timeout 900 --add "$tests:bin/tasks" --add target/debug/selvedge "$@"
+  local status=$?
+  # Skipped is not failed; the line that says so has been printed.
+  [ "$status" -eq 77 ] && exit 0
+  return "$status"
+}
+boot -- tasks --ignored --nocapture --test-threads=1 --skip players || exit
+boot --count -- dash -c 'SELVEDGE_COUNTED=1 tasks --ignored --nocapture --test-threads=1 players'
