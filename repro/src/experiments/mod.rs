@@ -1,6 +1,13 @@
 //! The experiments, a file each, and what several of them share.
 
 pub(crate) mod au_hwfq;
+pub(crate) mod ca_f6;
+pub(crate) mod ca_f7;
+pub(crate) mod ca_f8;
+pub(crate) mod ca_f9;
+pub(crate) mod ca_host;
+pub(crate) mod ca_t1;
+pub(crate) mod ca_t2;
 pub(crate) mod four_queues;
 pub(crate) mod ni_t1;
 pub(crate) mod ni_t2;
@@ -18,3 +25,4 @@ pub(crate) mod ss_t3;
 pub(crate) const NI: &str =
     "On Network CoProcessors for Scalable, Predictable Media Services (Krishnamurthy et al.)";
 pub(crate) const SS: &str = "Leveraging Block Decisions and Aggregation in the ShareStreams QoS Architecture (Krishnamurthy et al.)";
+pub(crate) const CA: &str = "Improving Protocol Performance by Dynamic Control of Communication Resources (Ivan-Rosu and Schwan)";

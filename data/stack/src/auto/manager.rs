@@ -379,11 +379,12 @@ impl Manager {
     }
 
     fn standings(&self) -> Vec<Standing> {
-        let standing = |book: &Book| Standing {
+        // Against what it asked for: those with the most room give first.
+        let standing = |(book, stream): (&Book, &Stream)| Standing {
             experienced: book.experienced,
-            guaranteed: book.granted.guarantee.latency,
+            guaranteed: stream.allowed(),
         };
-        self.books.iter().map(standing).collect()
+        self.books.iter().zip(&self.streams).map(standing).collect()
     }
 
     fn enact(&mut self, id: StreamId, decision: Decision, events: &mut Vec<Event>) {
