@@ -58,6 +58,9 @@ pub(crate) enum Command {
     /// Make trace files
     #[command(subcommand)]
     Trace(TraceCommand),
+    /// Protocol stacks: check a line, profile modules, show connections, bench
+    #[command(subcommand)]
+    Stack(crate::stack::StackCommand),
     /// Measure this machine: decide, dataplane, send, streams
     #[command(after_help = "Example:\n  selvedge bench decide --json\n  \
                             taskset -c 1 selvedge bench dataplane")]

@@ -15,6 +15,7 @@ mod run;
 mod running;
 mod schedule;
 mod signals;
+mod stack;
 mod table;
 mod top;
 mod trace;
@@ -40,6 +41,7 @@ fn main() -> ExitCode {
         Command::Schedule(args) => schedule::command(&args),
         Command::Admit(args) => admit::command(&args),
         Command::Trace(command) => trace::command(&command),
+        Command::Stack(command) => stack::command(&command),
         Command::Bench(args) => bench::command(&args),
         Command::Repro(args) => repro::command(&args),
     };

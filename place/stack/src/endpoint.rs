@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -129,6 +129,9 @@ struct Open {
     gone: Arc<AtomicBool>,
 }
 
+/// A welcome or a refusal, and what is in it.
+type Answer = (u8, Vec<u8>);
+
 #[derive(Debug)]
 struct Shared {
     socket: Arc<UdpSocket>,
@@ -138,7 +141,7 @@ struct Shared {
     manager: Mutex<Manager>,
     open: Mutex<HashMap<u32, Open>>,
     /// Answers to our hellos, by connection.
-    calling: Mutex<HashMap<u32, SyncSender<(u8, Vec<u8>)>>>,
+    calling: Mutex<HashMap<u32, SyncSender<Answer>>>,
     counters: Counters,
     stop: AtomicBool,
     costs: &'static [ModuleProfile],
@@ -170,6 +173,9 @@ impl Endpoint {
     pub fn bind(at: SocketAddr, options: Options) -> io::Result<Self> {
         let socket = Arc::new(UdpSocket::bind(at)?);
         socket.set_read_timeout(Some(Duration::from_millis(5)))?;
+        // As much as the system allows; less is no error.
+        let _ = rustix::net::sockopt::set_socket_recv_buffer_size(&*socket, 4 << 20);
+        let _ = rustix::net::sockopt::set_socket_send_buffer_size(&*socket, 4 << 20);
         let (clock, count) = (Clock::new(), options.elements.clamp(1, 16));
         let overheads = selvedge_stack::model::Overheads::default();
         let machine = Machine::whole(count.into(), overheads);
@@ -218,10 +224,7 @@ impl Endpoint {
     /// The next connection that another host made; `None` if none came in time.
     #[must_use]
     pub fn accept(&self, patience: Duration) -> Option<Connection> {
-        match self.accepted.recv_timeout(patience) {
-            Ok(connection) => Some(connection),
-            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => None,
-        }
+        self.accepted.recv_timeout(patience).ok()
     }
 
     /// Makes a connection with this stack: `out` is the contract of what this end sends, `back` of

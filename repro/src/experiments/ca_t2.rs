@@ -131,15 +131,13 @@ impl Play {
         let now = Instant(half * SECOND / 2);
         let mut events = Vec::new();
         for (n, wanted) in WANTED.iter().enumerate() {
-            if wanted.from * 2 == half {
-                if let Ok((_, decision)) = self.manager.open(wanted.stream()) {
-                    let places = decision.streams[n].assigned.clone();
-                    self.host.connect(unreliable(), &places, None, wanted.source());
-                    self.decisions.push((
-                        now,
-                        format!("connection {n} on {}", decision.streams[n].elements()),
-                    ));
-                }
+            if wanted.from * 2 == half
+                && let Ok((_, decision)) = self.manager.open(wanted.stream())
+            {
+                let places = decision.streams[n].assigned.clone();
+                self.host.connect(unreliable(), &places, None, wanted.source());
+                let place = decision.streams[n].elements();
+                self.decisions.push((now, format!("connection {n} on {place}")));
             }
             if wanted.until * 2 == half {
                 self.manager.close(StreamId(n), &mut events);
