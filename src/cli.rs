@@ -61,6 +61,9 @@ pub(crate) enum Command {
     /// Check, run and look into handlers written in E-code
     #[command(subcommand)]
     Code(crate::code::CodeCommand),
+    /// Protocol stacks: check a line, profile modules, show connections, bench
+    #[command(subcommand)]
+    Stack(crate::stack::StackCommand),
     /// Measure this machine: decide, dataplane, send, streams, code, coprocessor
     #[command(after_help = "Example:\n  selvedge bench decide --json\n  \
                             taskset -c 1 selvedge bench dataplane")]

@@ -20,6 +20,7 @@ mod run;
 mod running;
 mod schedule;
 mod signals;
+mod stack;
 mod table;
 mod top;
 mod trace;
@@ -46,6 +47,7 @@ fn main() -> ExitCode {
         Command::Admit(args) => admit::command(&args),
         Command::Trace(command) => trace::command(&command),
         Command::Code(command) => code::command(&command),
+        Command::Stack(command) => stack::command(&command),
         Command::Bench(args) => bench::command(&args),
         #[cfg(feature = "kernel")]
         Command::Kernel(command) => kernel::command(&command),

@@ -94,7 +94,7 @@ pub struct Decision {
 pub struct Standing {
     /// Measured latency; zero if there is none yet, then the model's average counts.
     pub experienced: Span,
-    /// Guaranteed latency.
+    /// The latency that it asked for, which it was guaranteed if it could be.
     pub guaranteed: Span,
 }
 

@@ -6,5 +6,8 @@
 
 #![forbid(unsafe_code)]
 
+pub mod endpoint;
 pub mod profile;
 pub mod threads;
+mod wire;
+mod work;

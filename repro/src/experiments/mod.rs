@@ -1,6 +1,13 @@
 //! The experiments, a file each, and what several of them share.
 
 pub(crate) mod au_hwfq;
+pub(crate) mod ca_f6;
+pub(crate) mod ca_f7;
+pub(crate) mod ca_f8;
+pub(crate) mod ca_f9;
+pub(crate) mod ca_host;
+pub(crate) mod ca_t1;
+pub(crate) mod ca_t2;
 pub(crate) mod four_queues;
 pub(crate) mod ni_f5;
 pub(crate) mod ni_f6;
@@ -29,3 +36,4 @@ pub(crate) const NI: &str =
 pub(crate) const SS: &str = "Leveraging Block Decisions and Aggregation in the ShareStreams QoS Architecture (Krishnamurthy et al.)";
 pub(crate) const QF: &str =
     "Q-Fabric: System Support for Continuous Online Quality Management (Poellabauer)";
+pub(crate) const CA: &str = "Improving Protocol Performance by Dynamic Control of Communication Resources (Ivan-Rosu and Schwan)";

@@ -163,8 +163,7 @@ impl Manager {
         Ok((id, decision))
     }
 
-    /// Closes a stream and gives what it leaves to those that got less than they asked for, the
-    /// worst off first.
+    /// Closes a stream and gives what it leaves to those that got less than they asked for.
     pub fn close(&mut self, id: StreamId, events: &mut Vec<Event>) {
         let Some(book) = self.books.get_mut(id.0).filter(|book| book.open) else { return };
         book.open = false;
@@ -379,11 +378,12 @@ impl Manager {
     }
 
     fn standings(&self) -> Vec<Standing> {
-        let standing = |book: &Book| Standing {
+        // Against what it asked for: those with the most room give first.
+        let standing = |(book, stream): (&Book, &Stream)| Standing {
             experienced: book.experienced,
-            guaranteed: book.granted.guarantee.latency,
+            guaranteed: stream.allowed(),
         };
-        self.books.iter().map(standing).collect()
+        self.books.iter().zip(&self.streams).map(standing).collect()
     }
 
     fn enact(&mut self, id: StreamId, decision: Decision, events: &mut Vec<Event>) {
@@ -413,16 +413,13 @@ impl Manager {
         }
     }
 
-    /// Streams that got less than they asked for, the worst off first.
+    /// Streams that got less than they asked for: those that are policed, then by number.
     fn redistribute(&mut self, events: &mut Vec<Event>) {
-        let mut short: Vec<(u128, StreamId)> = Vec::new();
+        let mut short: Vec<(bool, StreamId)> = Vec::new();
         for (n, book) in self.books.iter().enumerate().filter(|(_, book)| book.open) {
-            let asked = self.streams[n].allowed().0.max(1);
-            let latency = book.granted.guarantee.latency.0;
-            if book.granted.policed || latency > asked {
-                let ratio = u128::from(latency) * 1_000_000 / u128::from(asked);
-                let held = u128::from(book.granted.policed) << 100;
-                short.push((u128::MAX - ratio.saturating_add(held), StreamId(n)));
+            let late = book.granted.guarantee.latency > self.streams[n].allowed();
+            if book.granted.policed || late {
+                short.push((!book.granted.policed, StreamId(n)));
             }
         }
         short.sort_unstable();

@@ -1,0 +1,104 @@
+//! Connections on the loopback.
+
+use std::time::Duration;
+
+use selvedge_stack::contract::{Contract, Promise, Quality, Traffic};
+use selvedge_stack::stack::SendError;
+use selvedge_units::{Bytes, Span};
+
+use super::{ConnectError, Connection, Endpoint, Options, RecvError};
+
+const LONG: Duration = Duration::from_secs(60);
+
+fn contract(every: Span, largest: u64) -> Contract {
+    let traffic = Traffic::steady(every, Bytes(largest));
+    let quality = Quality { delay: Span::from_millis(50), loss_burst: 0, promise: Promise::Wanted };
+    Contract { traffic, quality }
+}
+
+fn endpoint(secret: Option<[u8; 32]>) -> Endpoint {
+    let options = Options { secret, ..Options::default() };
+    Endpoint::bind("127.0.0.1:0".parse().unwrap(), options).unwrap()
+}
+
+fn pair(line: &str) -> (Endpoint, Endpoint, Connection, Connection) {
+    let (a, b) = (endpoint(None), endpoint(None));
+    let easy = contract(Span::from_millis(100), 1000);
+    let here = a.connect(b.address().unwrap(), line, easy, easy).unwrap();
+    let there = b.accept(LONG).expect("the other end");
+    (a, b, here, there)
+}
+
+#[test]
+fn messages_go_both_ways_and_the_end_is_told() {
+    for line in [
+        "ui | encrypt(chacha20) | reliable | frag(1400) | net",
+        "ui | compress | encrypt(aes256) | reliable | net",
+    ] {
+        let (_a, _b, here, there) = pair(line);
+        let mut got = Vec::new();
+        for n in 0..200_u32 {
+            here.send(&n.to_be_bytes(), LONG).unwrap();
+            there.recv(&mut got, LONG).unwrap();
+            assert_eq!(got, n.to_be_bytes());
+            there.send(&[n as u8; 5000], LONG).unwrap();
+            here.recv(&mut got, LONG).unwrap();
+            assert_eq!(got, [n as u8; 5000]);
+        }
+        assert_eq!(here.recv(&mut got, Duration::ZERO), Err(RecvError::Timeout));
+        drop(there);
+        assert_eq!(here.recv(&mut got, LONG), Err(RecvError::Closed));
+    }
+}
+
+#[test]
+fn reassigned_while_messages_flow() {
+    let (_a, _b, here, there) = pair("ui | encrypt(chacha20) | reliable | frag(1400) | net");
+    let count = 2000_u32;
+    std::thread::scope(|scope| {
+        scope.spawn(|| (0..count).for_each(|n| here.send(&n.to_be_bytes(), LONG).unwrap()));
+        let mut got = Vec::new();
+        for n in 0..count {
+            // Directly, as often as messages come: more than any manager would.
+            for connection in [&here, &there] {
+                let places = connection.plant.places();
+                let set = selvedge_stack::elements::Elements(1 + u64::from(n) % 3);
+                connection.plant.assign_both(n as usize % places, set);
+            }
+            there.recv(&mut got, LONG).unwrap();
+            assert_eq!(got, n.to_be_bytes());
+        }
+    });
+}
+
+#[test]
+fn what_does_not_fit_is_refused_with_a_reason() {
+    let (a, b) = (endpoint(None), endpoint(None));
+    let (at, easy) = (b.address().unwrap(), contract(Span::from_millis(100), 1000));
+    let refused = |line: &str, out| a.connect(at, line, out, easy).unwrap_err().to_string();
+    let wrong = refused("ui | relable | net", easy);
+    assert!(wrong.contains("did you mean \"reliable\""), "{wrong}");
+    // A megabyte of ciphertext each microsecond.
+    let line = "ui | encrypt(chacha20) | reliable | frag(1400) | net";
+    let much = refused(line, contract(Span::from_micros(1), 1 << 20));
+    assert!(
+        much.starts_with("this host refuses: PE.") && much.contains("lower the rate"),
+        "{much}"
+    );
+}
+
+#[test]
+fn another_secret_is_no_answer() {
+    let (a, b) = (endpoint(Some([1; 32])), endpoint(Some([2; 32])));
+    let easy = contract(Span::from_millis(100), 1000);
+    let line = "ui | encrypt(aes256) | unreliable | net";
+    let error = a.connect(b.address().unwrap(), line, easy, easy).unwrap_err();
+    assert!(matches!(error, ConnectError::Silent(_)), "{error}");
+    assert!(b.accept(Duration::ZERO).is_none());
+}
+
+#[test]
+fn too_large_is_said_at_once() {
+    let (_a, _b, here, _there) = pair("ui | unreliable | net");
+    assert!(matches!(here.send(&[0; 70_000], LONG), Err(SendError::TooLarge { .. })));
+}

@@ -1,0 +1,128 @@
+//! What hosts say to each other before a connection is there: datagrams for connection 0.
+//!
+//! | offset | what |
+//! |---|---|
+//! | 0 | 0, `u32`: no connection |
+//! | 4 | 1 hello, 2 welcome, 3 refusal |
+//! | 5 | the connection, `u32`, chosen by who connects |
+//! | 9 | a Noise handshake message; in a refusal its text |
+//!
+//! The handshake is Noise NN, or NNpsk0 where both ends have a secret; its payloads carry the
+//! stack's line, the contracts of both directions, and what is guaranteed. A hello is padded, so
+//! that an answer is never longer than the question.
+
+use snow::{Builder, HandshakeState};
+
+use selvedge_stack::contract::{Contract, Promise, Quality, Traffic};
+use selvedge_stack::module::{Key, Keys};
+use selvedge_units::{Bytes, Span};
+
+pub(crate) const HELLO: u8 = 1;
+pub(crate) const WELCOME: u8 = 2;
+pub(crate) const REFUSAL: u8 = 3;
+/// A hello is at least so long,
+pub(crate) const HELLO_MIN: usize = 512;
+/// and no handshake datagram longer than this.
+pub(crate) const LONGEST: usize = 1400;
+const HEADER: usize = 9;
+
+/// What connecting ends state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Proposal {
+    pub(crate) line: String,
+    /// From who connects to who listens.
+    pub(crate) out: Contract,
+    /// And back.
+    pub(crate) back: Contract,
+}
+
+pub(crate) fn datagram(kind: u8, id: u32, payload: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![0; 4];
+    bytes.push(kind);
+    bytes.extend_from_slice(&id.to_be_bytes());
+    bytes.extend_from_slice(payload);
+    bytes
+}
+
+/// Kind, connection and payload; `None` if it is no handshake datagram.
+pub(crate) fn split(bytes: &[u8]) -> Option<(u8, u32, &[u8])> {
+    let (header, payload) = bytes.split_first_chunk::<HEADER>()?;
+    let [0, 0, 0, 0, kind, a, b, c, d] = *header else { return None };
+    (bytes.len() <= LONGEST).then_some((kind, u32::from_be_bytes([a, b, c, d]), payload))
+}
+
+pub(crate) fn noise(secret: Option<&[u8; 32]>, initiator: bool) -> Option<HandshakeState> {
+    let name = match secret {
+        Some(_) => "Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s",
+        None => "Noise_NN_25519_ChaChaPoly_BLAKE2s",
+    };
+    let mut builder = Builder::new(name.parse().ok()?);
+    if let Some(secret) = secret {
+        builder = builder.psk(0, secret).ok()?;
+    }
+    if initiator { builder.build_initiator().ok() } else { builder.build_responder().ok() }
+}
+
+/// The keys of this end once the handshake is over.
+pub(crate) fn keys(state: &mut HandshakeState, initiator: bool) -> Keys {
+    let (first, second) = state.dangerously_get_raw_split();
+    let keys = Keys { send: Key(first), receive: Key(second) };
+    if initiator { keys } else { keys.swapped() }
+}
+
+impl Proposal {
+    pub(crate) fn text(&self) -> String {
+        let mut text = self.line.clone();
+        for contract in [&self.out, &self.back] {
+            let Contract { traffic: t, quality: q } = contract;
+            let firm = u64::from(q.promise == Promise::Firm);
+            text += &format!(
+                "\n{} {} {} {} {} {} {firm}",
+                t.average.0, t.minimum.0, t.interval.0, t.largest.0, q.delay.0, q.loss_burst
+            );
+        }
+        text
+    }
+
+    pub(crate) fn parse(text: &[u8]) -> Option<Self> {
+        let mut lines = str::from_utf8(text).ok()?.trim_end_matches('\0').lines();
+        let line = lines.next()?.to_owned();
+        let mut contract = || {
+            let mut fields = lines.next()?.split(' ').map(|field| field.parse::<u64>().ok());
+            let mut next = || fields.next().flatten();
+            let traffic = Traffic {
+                average: Span(next()?),
+                minimum: Span(next()?),
+                interval: Span(next()?),
+                largest: Bytes(next()?),
+            };
+            let (delay, loss_burst) = (Span(next()?), next()?);
+            let promise = if next()? == 0 { Promise::Wanted } else { Promise::Firm };
+            Contract { traffic, quality: Quality { delay, loss_burst, promise } }.check().ok()
+        };
+        Some(Self { line, out: contract()?, back: contract()? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn proposals_are_read_as_written_and_nothing_else_is() {
+        let traffic = Traffic::steady(Span::from_millis(1), Bytes(1000));
+        let quality =
+            Quality { delay: Span::from_millis(5), loss_burst: 3, promise: Promise::Firm };
+        let out = Contract { traffic, quality };
+        let proposal = Proposal { line: "ui | reliable | net".into(), out, back: out };
+        let text = proposal.text();
+        assert_eq!(Proposal::parse(text.as_bytes()), Some(proposal));
+        assert_eq!(Proposal::parse(format!("{text}\0\0").as_bytes()).map(|p| p.out), Some(out));
+        for n in 0..text.len() - 14 {
+            assert_eq!(Proposal::parse(&text.as_bytes()[..n]), None, "{n} bytes of it");
+        }
+        assert_eq!(Proposal::parse(b"ui\n0 0 0 0 0 0 0\n0 0 0 0 0 0 0"), None);
+        assert_eq!(split(&[0; 8]), None);
+        assert_eq!(split(&datagram(HELLO, 7, b"x")), Some((HELLO, 7, &b"x"[..])));
+    }
+}

@@ -1,0 +1,86 @@
+//! `ca-f8`: encryption serial, data-parallel and message-parallel.
+
+use selvedge_stack::elements::{ElementId, Elements};
+use selvedge_units::{Bytes, Instant, Span};
+
+use super::CA;
+use super::ca_host::{Host, Source, TABLE_1, Wire, encrypted, interface};
+use crate::experiment::{Experiment, Kind, Params, RunError, Watch};
+use crate::outcome::{Cell, Outcome, Table};
+
+pub(crate) const EXPERIMENT: Experiment = Experiment {
+    id: "ca-f8",
+    title: "Encryption: serial, data-parallel, message-parallel",
+    paper: CA,
+    section: "Figure 8, section 3",
+    kind: Kind::Model,
+    claim: "message-parallel wins",
+    run,
+};
+
+const ELEMENTS: u8 = 4;
+const WAYS: [&str; 3] =
+    ["c: serial, a connection each", "1p: data-parallel, 3 slaves", "m: message-parallel"];
+
+fn rate(way: usize, connections: usize, long: Span) -> f64 {
+    let mut host = Host::new(ELEMENTS, TABLE_1, Wire::new(interface()));
+    let only = |n: usize| Elements::only(ElementId(n as u8));
+    let all = Elements::first(ELEMENTS.into());
+    for n in 0..connections {
+        let source = Source {
+            size: Bytes(1024),
+            every: Span::ZERO,
+            window: 8,
+            from: Instant::ZERO,
+            until: Instant::MAX,
+        };
+        let (parallel, places) = match way {
+            0 => (false, vec![only(n % usize::from(ELEMENTS)); 4]),
+            1 => (true, vec![only(0), only(0), all.without(only(0)), only(0), only(0)]),
+            _ => (false, vec![all; 4]),
+        };
+        host.connect(encrypted(parallel), &places, parallel.then_some(1), source);
+    }
+    let warm = Instant(long.0 / 5);
+    host.run(warm);
+    (0..connections).for_each(|n| _ = host.take(n));
+    host.run(warm + long);
+    let messages: u64 = (0..connections).map(|n| host.take(n).messages).sum();
+    messages as f64 / long.as_secs_f64()
+}
+
+fn run(params: &Params, watch: &dyn Watch) -> Result<Outcome, RunError> {
+    let long = Span::from_secs(params.amount(20, 4));
+    let counts = [1, 2, 3, 4, 6, 8];
+    let mut outcome = Outcome::default();
+    let mut table = Table::new(
+        format!("Messages of 1 kB a second on {ELEMENTS} elements, by connections"),
+        &["", "1", "2", "3", "4", "6", "8"],
+    );
+    let mut rates = Vec::new();
+    for (way, name) in WAYS.into_iter().enumerate() {
+        watch.go_on(name)?;
+        let found = counts.map(|connections| rate(way, connections, long));
+        let cells = found.iter().map(|&rate| Cell::rounded(rate, 1));
+        table.row([Cell::from(name)].into_iter().chain(cells));
+        rates.push(found);
+    }
+    outcome.tables.push(table);
+    let wins = |other: usize| {
+        let pairs = rates[2].iter().zip(&rates[other]);
+        pairs.map(|(m, other)| m / other).fold(f64::INFINITY, f64::min)
+    };
+    for other in [0, 1] {
+        let least = wins(other);
+        outcome.claim(
+            format!("message-parallel is at least as good as {}", WAYS[other]),
+            least > 0.98 && rates[2][0] > rates[other][0],
+            format!(
+                "{least:.2} times at least, {:.2} with one connection",
+                rates[2][0] / rates[other][0]
+            ),
+        );
+    }
+    outcome.note("A model in virtual time, with the paper's 1800 us a message and 10 ms a kilobyte. The slaves' chunks go through pipes of their own; the last to come goes on.");
+    Ok(outcome)
+}

@@ -1,0 +1,150 @@
+//! `selvedge stack`: protocol stacks on the command line.
+
+mod bench;
+mod show;
+
+use std::io::Write;
+use std::net::SocketAddr;
+
+use clap::{Args, Subcommand};
+use selvedge_host_stack::profile;
+use selvedge_stack::compose::Composition;
+
+use crate::cli::Failure;
+use crate::table::{Align, Table};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum StackCommand {
+    /// Say whether a line is a stack, and what it carries
+    #[command(after_help = "Example:\n  selvedge stack check \"ui | encrypt(chacha20) | reliable \
+                            | frag(1400) | net\"")]
+    Check {
+        /// Modules from the application down, with a stroke between
+        line: String,
+    },
+    /// Measure what each module, pipe and hand-over costs on this machine
+    #[command(after_help = "Example:\n  selvedge stack profile --json")]
+    Profile {
+        /// Print the result as JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Listen for connections, take what they send, and show modules and elements live
+    #[command(after_help = "Example:\n  selvedge stack listen 127.0.0.1:7800\n  \
+                            selvedge stack listen [::]:7800 --elements 2 --seconds 60")]
+    Listen(ListenArgs),
+    /// Connect, send messages, and show modules and elements live
+    #[command(
+        after_help = "Example:\n  selvedge stack show 127.0.0.1:7800 --every \"1 ms\" --size \
+                            \"4 kB\"\n  selvedge stack show 127.0.0.1:7800 --stack \"ui | unreliable | \
+                            net\" --delay \"5 ms\" --firm"
+    )]
+    Show(ShowArgs),
+    /// Throughput and latency on the loopback, beside plain UDP and TCP
+    #[command(after_help = "Example:\n  selvedge stack bench --seconds 2")]
+    Bench {
+        /// Seconds for each measurement
+        #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=600))]
+        seconds: u64,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ListenArgs {
+    /// Where to listen
+    at: SocketAddr,
+    /// Elements, each a thread
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=16))]
+    elements: u8,
+    /// How long (default: until SIGINT or SIGTERM)
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+    seconds: Option<u64>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ShowArgs {
+    /// Who listens
+    peer: SocketAddr,
+    /// The stack's line
+    #[arg(long, default_value = "ui | encrypt(chacha20) | reliable | frag(1400) | net")]
+    stack: String,
+    /// A message each such time
+    #[arg(long, default_value = "1 ms")]
+    every: String,
+    /// The largest message, and the size of all
+    #[arg(long, default_value = "1 kB")]
+    size: String,
+    /// The longest delay
+    #[arg(long, default_value = "10 ms")]
+    delay: String,
+    /// The delay is a condition: refuse the connection if it can't be kept
+    #[arg(long)]
+    firm: bool,
+    /// Elements, each a thread
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=16))]
+    elements: u8,
+    /// How long to send
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
+    seconds: u64,
+}
+
+pub(crate) fn command(command: &StackCommand) -> Result<(), Failure> {
+    match command {
+        StackCommand::Check { line } => check(line),
+        StackCommand::Profile { json } => profiled(*json),
+        StackCommand::Listen(args) => show::listen(args),
+        StackCommand::Show(args) => show::send(args),
+        StackCommand::Bench { seconds } => bench::command(*seconds),
+    }
+}
+
+fn parsed(line: &str) -> Result<Composition, Failure> {
+    line.parse().map_err(|error| Failure::input(format!("stack \"{line}\": {error}")))
+}
+
+fn check(line: &str) -> Result<(), Failure> {
+    let stack = parsed(line)?;
+    let mut out = std::io::stdout().lock();
+    let (largest, order) = (stack.largest(), stack.order());
+    writeln!(out, "{stack}\ncarries messages of at most {largest}, delivered {order:?}")?;
+    if stack.has("frag") && stack.has("encrypt") {
+        let place = |name: &str| stack.steps().iter().position(|step| step.name() == name);
+        if place("encrypt") > place("reliable") && stack.has("reliable") {
+            writeln!(
+                out,
+                "note: with encrypt below reliable a message that is sent again has other bytes, \
+                 so all its fragments must come at once"
+            )?;
+        }
+    }
+    Ok(out.flush()?)
+}
+
+fn profiled(json: bool) -> Result<(), Failure> {
+    let (modules, pipes) = (profile::modules(31), profile::pipes(7));
+    let mut out = std::io::stdout().lock();
+    if json {
+        let both = serde_json::json!({ "modules": modules, "pipes": pipes });
+        writeln!(out, "{both}")?;
+        return Ok(out.flush()?);
+    }
+    let mut table = Table::new(&[
+        ("module", Align::Left),
+        ("down, ns", Align::Right),
+        ("+1 kB", Align::Right),
+        ("up, ns", Align::Right),
+        ("+1 kB", Align::Right),
+    ]);
+    for module in &modules {
+        let figures = module.down.iter().chain(&module.up).map(|ns| format!("{ns:.1}"));
+        table.row([module.module.clone()].into_iter().chain(figures));
+    }
+    write!(out, "{table}")?;
+    writeln!(
+        out,
+        "pipe, put and get: {:.1} ns, with a lock {:.1} ns\nhand-over: {:.1} ns on the same \
+         element, {:.1} ns to another (a stream between two threads)",
+        pipes.unlocked, pipes.locked, pipes.same, pipes.other
+    )?;
+    Ok(out.flush()?)
+}
