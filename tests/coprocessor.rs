@@ -65,8 +65,8 @@ fn a_node_goes_on_over_the_death_of_its_coprocessor() {
     support::until("the knob is turned", || http::stream(&page, "corridor")["priority"] == -3);
 
     // `setpriv` has become the program itself.
-    let pid = child_of(node.id())
-        .map_or(node.id(), |child| if coprocessor_of(child).is_some() { child } else { node.id() });
+    let runs_one = |&child: &u32| coprocessor_of(child).is_some();
+    let pid = child_of(node.id()).filter(runs_one).unwrap_or_else(|| node.id());
     let coprocessor = coprocessor_of(pid).expect("it runs a coprocessor");
     let killed = std::process::Command::new("kill").args(["-9", &coprocessor.to_string()]).status();
     assert!(killed.is_ok_and(|status| status.success()));
