@@ -1,0 +1,283 @@
+//! What a coprocessor tells of its link, streams and extensions, and the engine's reports that it
+//! comes from and turns back into on the node's side.
+
+use selvedge_host::engine::{ExtensionReport, Point};
+use selvedge_host::report::{LinkReport, StreamReport};
+use selvedge_sched::{Counters, Discipline};
+use selvedge_stream::{DropReason, Histogram, Recent, Refusals, Totals};
+use selvedge_units::{Bitrate, Bytes, Instant, Span};
+use serde::{Deserialize, Serialize};
+
+use super::{PROTOCOL, StreamSpec, pairs};
+
+/// Everything that can be seen of a coprocessor at one moment.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Statistics {
+    /// [`PROTOCOL`].
+    pub v: u32,
+    /// The link's name.
+    pub name: String,
+    /// The discipline's name.
+    pub discipline: String,
+    /// Configured rate.
+    pub rate_bps: u64,
+    /// Rate offered over the last second.
+    pub offered_bps: u64,
+    /// Rate sent over the last second.
+    pub sent_bps: u64,
+    /// Bytes sent since the start.
+    pub sent_bytes: u64,
+    /// Bytes that the rate allowed while frames waited.
+    pub could_send_bytes: u64,
+    /// Bytes waiting.
+    pub backlog_bytes: u64,
+    /// When this was written, nanoseconds of `CLOCK_MONOTONIC`.
+    pub at_ns: u64,
+    /// How the engine's thread runs, in words.
+    pub runs: String,
+    /// Its streams.
+    pub streams: Vec<StreamStatistics>,
+    /// Its loaded steps.
+    pub extensions: Vec<ExtensionStatistics>,
+}
+
+/// A stream at one moment. Counters count since it was added.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StreamStatistics {
+    /// Its number.
+    pub stream: usize,
+    /// Its name.
+    pub name: String,
+    /// Whose it is.
+    pub producer: String,
+    /// The contract as it is now.
+    pub spec: StreamSpec,
+    /// Frames offered.
+    pub frames: u64,
+    /// Frames sent whole.
+    pub sent: u64,
+    /// Frames sent whole by their deadline.
+    pub on_time: u64,
+    /// Frames on time whose references all were too.
+    pub decodable: u64,
+    /// Frames dropped, by reason, in the order of the reasons' numbers.
+    pub dropped: [u64; DropReason::COUNT],
+    /// Frames of which nothing is known.
+    pub unknown: u64,
+    /// The scheduler's counters: sent, late, missed, dropped, violations.
+    pub counters: [u64; 5],
+    /// Frames settled in the last ten seconds; of these on time; of these decodable.
+    pub recent: [u64; 3],
+    /// Their queueing delay.
+    pub queueing: HistogramStatistics,
+    /// Frames waiting in the link.
+    pub queued: usize,
+    /// Bytes sent.
+    pub sent_bytes: u64,
+    /// Rate sent over the last second.
+    pub sent_bps: u64,
+    /// Packets that the kernel refused.
+    pub send_errors: u64,
+    /// Descriptors refused, by reason; only reasons that happened.
+    pub refused: std::collections::BTreeMap<String, u64>,
+    /// What is wrong with its source, if the coprocessor reads it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trouble: Option<String>,
+    /// Whether its source has come to its end.
+    #[serde(default)]
+    pub ended: bool,
+}
+
+/// A histogram of nanoseconds.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct HistogramStatistics {
+    /// How many.
+    pub count: u64,
+    /// Their sum.
+    pub sum_ns: u64,
+    /// The shortest and the longest.
+    pub ends_ns: [u64; 2],
+    /// The 50th, 99th and 99.9th percentile.
+    pub percentiles_ns: [u64; 3],
+    /// Counters that are not zero, by number, for this program.
+    pub counters: Vec<(usize, u32)>,
+}
+
+/// A loaded step.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ExtensionStatistics {
+    /// What it is called.
+    pub name: String,
+    /// Where it stands.
+    pub point: String,
+    /// How often it was called.
+    pub calls: u64,
+    /// Frames that it discarded.
+    pub discarded: u64,
+    /// Time in it, all calls together.
+    pub total_ns: u64,
+    /// The mean call.
+    pub mean_ns: f64,
+    /// The longest call.
+    pub longest_ns: u64,
+}
+
+impl HistogramStatistics {
+    fn of(histogram: &Histogram) -> Self {
+        let nanos = |span: Option<Span>| span.map_or(0, |span| span.0);
+        Self {
+            count: histogram.count(),
+            sum_ns: histogram.sum().0,
+            ends_ns: [nanos(histogram.min()), nanos(histogram.max())],
+            percentiles_ns: [0.5, 0.99, 0.999].map(|f| nanos(histogram.quantile(f))),
+            counters: histogram.counters().collect(),
+        }
+    }
+
+    fn histogram(&self) -> Histogram {
+        let [min, max] = self.ends_ns.map(Span);
+        Histogram::restore(self.counters.iter().copied(), Span(self.sum_ns), min, max)
+    }
+}
+
+impl StreamStatistics {
+    /// A stream's report, with what only the coprocessor knows of it.
+    #[must_use]
+    pub fn of(report: &StreamReport, spec: &StreamSpec, producer: &str, refused: Refusals) -> Self {
+        let StreamReport { totals, counters, recent, contract, .. } = report;
+        let spec = StreamSpec {
+            windows: pairs(&contract.windows),
+            priority: contract.priority,
+            ..spec.clone()
+        };
+        Self {
+            stream: report.number,
+            name: spec.name.clone(),
+            producer: producer.to_owned(),
+            spec,
+            frames: totals.frames,
+            sent: totals.sent,
+            on_time: totals.on_time,
+            decodable: totals.decodable,
+            dropped: totals.dropped,
+            unknown: totals.unknown,
+            counters: [
+                counters.sent,
+                counters.late,
+                counters.missed,
+                counters.dropped,
+                counters.violations,
+            ],
+            recent: [recent.frames, recent.on_time, recent.decodable],
+            queueing: HistogramStatistics::of(&recent.queueing),
+            queued: report.queued,
+            sent_bytes: report.sent_bytes.0,
+            sent_bps: report.sent.0,
+            send_errors: report.send_errors,
+            refused: selvedge_stream::Refusal::ALL
+                .iter()
+                .map(|&why| (why.name().to_owned(), refused.0[why as usize]))
+                .filter(|(_, count)| *count > 0)
+                .collect(),
+            trouble: None,
+            ended: false,
+        }
+    }
+
+    /// The report that it was made of; `None` if its contract makes no sense.
+    #[must_use]
+    pub fn report(&self) -> Option<StreamReport> {
+        let [sent, late, missed, dropped, violations] = self.counters;
+        let [frames, on_time, decodable] = self.recent;
+        Some(StreamReport {
+            number: self.stream,
+            contract: self.spec.contract().ok()?,
+            counters: Counters { sent, late, missed, dropped, violations },
+            totals: Totals {
+                frames: self.frames,
+                sent: self.sent,
+                on_time: self.on_time,
+                decodable: self.decodable,
+                dropped: self.dropped,
+                unknown: self.unknown,
+            },
+            recent: Recent { frames, on_time, decodable, queueing: self.queueing.histogram() },
+            queued: self.queued,
+            sent_bytes: Bytes(self.sent_bytes),
+            sent: Bitrate(self.sent_bps),
+            send_errors: self.send_errors,
+        })
+    }
+}
+
+impl ExtensionStatistics {
+    fn of(report: &ExtensionReport) -> Self {
+        Self {
+            name: report.name.clone(),
+            point: report.point.name().to_owned(),
+            calls: report.calls,
+            discarded: report.discarded,
+            total_ns: report.total.0,
+            mean_ns: if report.calls > 0 {
+                report.total.0 as f64 / report.calls as f64
+            } else {
+                0.0
+            },
+            longest_ns: report.longest.0,
+        }
+    }
+}
+
+impl Statistics {
+    /// A link's report; its streams are given apart.
+    #[must_use]
+    pub fn of(report: &LinkReport, streams: Vec<StreamStatistics>, runs: &str) -> Self {
+        Self {
+            v: PROTOCOL,
+            name: report.name.clone(),
+            discipline: report.discipline.to_owned(),
+            rate_bps: report.rate.0,
+            offered_bps: report.offered.0,
+            sent_bps: report.sent.0,
+            sent_bytes: report.sent_bytes.0,
+            could_send_bytes: report.could_send.0,
+            backlog_bytes: report.backlog.0,
+            at_ns: report.at.0,
+            runs: runs.to_owned(),
+            streams,
+            extensions: report.extensions.iter().map(ExtensionStatistics::of).collect(),
+        }
+    }
+
+    /// The report of a link as its node sees it, with the streams of these numbers in this order.
+    #[must_use]
+    pub fn report(&self, numbers: &[usize]) -> LinkReport {
+        let stream = |number: &usize| {
+            let found = self.streams.iter().find(|stream| stream.stream == *number)?;
+            found.report()
+        };
+        let extension = |one: &ExtensionStatistics| {
+            Some(ExtensionReport {
+                name: one.name.clone(),
+                point: Point::from_name(&one.point)?,
+                calls: one.calls,
+                discarded: one.discarded,
+                total: Span(one.total_ns),
+                longest: Span(one.longest_ns),
+            })
+        };
+        LinkReport {
+            name: self.name.clone(),
+            discipline: Discipline::from_name(&self.discipline).unwrap_or_default().name(),
+            rate: Bitrate(self.rate_bps),
+            offered: Bitrate(self.offered_bps),
+            sent: Bitrate(self.sent_bps),
+            sent_bytes: Bytes(self.sent_bytes),
+            could_send: Bytes(self.could_send_bytes),
+            backlog: Bytes(self.backlog_bytes),
+            streams: numbers.iter().filter_map(stream).collect(),
+            extensions: self.extensions.iter().filter_map(extension).collect(),
+            at: Instant(self.at_ns),
+        }
+    }
+}
