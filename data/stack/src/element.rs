@@ -91,6 +91,9 @@ pub enum Outside {
     Network = 63,
 }
 
+/// While there is work, an element follows re-assignments at every so many messages.
+const KEEP_UP: u8 = 8;
+
 /// How many elements can serve plants.
 pub const ELEMENTS_MAX: usize = 62;
 
@@ -282,6 +285,8 @@ pub struct Element<W: Work> {
     out: Vec<(Direction, W::Message)>,
     /// What is to be handled next, last first: here, or at another element.
     chain: Vec<(bool, Parcel<W::Message>)>,
+    /// Calls of [`Element::begin`].
+    turns: u8,
     /// Emptied outcomes, to be used again.
     spare: Vec<Outcome<W::Message>>,
     /// What ticks sent and what could not be passed on yet, by plant.
@@ -304,6 +309,7 @@ impl<W: Work> Element<W> {
             me: User::new(id.0),
             plants: Vec::new(),
             cursor: (0, 0),
+            turns: 0,
             out: Vec::new(),
             chain: Vec::new(),
             spare: Vec::new(),
@@ -343,9 +349,24 @@ impl<W: Work> Element<W> {
 
     /// Takes the next message, processes it as far as modules are assigned here, and returns what
     /// is to be passed on; `None` if nothing waits. Constant time beside the modules' work, but
-    /// for a look at each pipe.
+    /// for a look at each pipe now and then.
     pub fn begin(&mut self, now: Instant) -> Option<Job<W::Message>> {
+        // To look at every pipe each time would cost as much as a hand-over.
+        self.turns = self.turns.wrapping_add(1);
+        let kept_up = self.turns.is_multiple_of(KEEP_UP) || !self.is_settled();
+        if kept_up {
+            self.keep_up(now);
+        }
+        let next = self.next(now);
+        if next.is_some() || kept_up {
+            return next;
+        }
         self.keep_up(now);
+        self.next(now)
+    }
+
+    /// The next message in turn.
+    fn next(&mut self, now: Instant) -> Option<Job<W::Message>> {
         let (first, from) = self.cursor;
         let count = self.plants.len();
         for step in 0..=count {

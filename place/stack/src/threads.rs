@@ -6,14 +6,15 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use selvedge_host::clock::{Clock, pin_to_core};
+use selvedge_host::clock::Clock;
 use selvedge_stack::element::{Element, Outside, Plant, Port, Work};
 use selvedge_stack::elements::{ElementId, Elements};
 use selvedge_stack::module::Direction;
 use selvedge_units::{Instant, Span};
 
-/// How many empty turns before a thread rests,
-const SPINS: u32 = 2000;
+/// How many empty turns before a thread rests: some microseconds, less than a wake-up costs, since
+/// the core may be wanted by the very thread that is waited for.
+const SPINS: u32 = 64;
 /// and how long at most, unless it is woken.
 const REST: Duration = Duration::from_micros(500);
 
@@ -39,8 +40,8 @@ impl<W: Work + 'static> std::fmt::Debug for Order<W> {
 }
 
 impl<W: Work + 'static> Elementary<W> {
-    /// Starts `count` elements; each on the core of its number where there is one and the system
-    /// allows.
+    /// Starts `count` elements. The system chooses their cores, since other endpoints have elements
+    /// of the same numbers.
     ///
     /// # Errors
     /// What the system says if a thread can't be started.
@@ -51,7 +52,6 @@ impl<W: Work + 'static> Elementary<W> {
             let (sender, orders) = channel();
             let stop = Arc::clone(&stop);
             let body = move || {
-                let _ = pin_to_core(usize::from(n));
                 serve(Element::new(ElementId(n)), clock, &orders, &stop);
             };
             let thread = thread::Builder::new().name(format!("element {n}")).spawn(body)?;
