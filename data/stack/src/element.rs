@@ -9,19 +9,21 @@
 //! [`Element::begin`] takes and processes, [`Element::end`] passes on what came of it: on real
 //! processors one after the other, in virtual time as much later as it cost.
 
+mod plant;
 #[cfg(test)]
 mod tests;
 
-use core::sync::atomic::{AtomicU64, Ordering};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use selvedge_units::{Instant, Span};
 
-use crate::elements::{ElementId, Elements};
+use self::plant::{Outcome, Parcel};
+pub use self::plant::{Outside, Plant};
+use crate::elements::ElementId;
 use crate::model::Overheads;
 use crate::module::Direction;
-use crate::pipe::{NotPut, Pipe, Reading, User, Writing};
+use crate::pipe::{NotPut, Reading, User, Writing};
 
 /// What the modules of a connection do.
 pub trait Work: Send + Sync + core::fmt::Debug {
@@ -56,146 +58,11 @@ pub trait Work: Send + Sync + core::fmt::Debug {
     }
 }
 
-/// Where a message goes: the pipe of a module, or out.
-#[derive(Debug)]
-struct Parcel<M> {
-    /// The module whose pipe it goes to; none past the ends.
-    to: Option<usize>,
-    direction: Direction,
-    message: M,
-}
-
-/// What came of one message, in order.
-type Outcome<M> = VecDeque<Parcel<M>>;
-
-/// One connection: its pipes, and who serves them.
-#[derive(Debug)]
-pub struct Plant<W: Work> {
-    work: W,
-    /// Who serves each pipe.
-    assigned: Box<[AtomicU64]>,
-    /// Down, then up, of each place.
-    pipes: Box<[PipeOf<W::Message>]>,
-}
-
-/// A pipe of messages whose outcomes are parcels.
-type PipeOf<M> = Pipe<M, Outcome<M>>;
-
-/// Ports of the outside into a plant.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Outside {
-    /// The application.
-    Application = 62,
-    /// The network.
-    Network = 63,
-}
-
 /// While there is work, an element follows re-assignments at every so many messages.
 const KEEP_UP: u8 = 8;
 
 /// How many elements can serve plants.
 pub const ELEMENTS_MAX: usize = 62;
-
-impl<W: Work> Plant<W> {
-    /// A plant with pipes for `capacity` messages. Nobody serves it yet.
-    #[must_use]
-    pub fn new(work: W, capacity: usize) -> Self {
-        let places = work.places();
-        Self {
-            work,
-            assigned: (0..places * 2).map(|_| AtomicU64::new(0)).collect(),
-            pipes: (0..places * 2).map(|_| Pipe::new(capacity)).collect(),
-        }
-    }
-
-    /// The work.
-    pub const fn work(&self) -> &W {
-        &self.work
-    }
-
-    /// From now on these elements serve the module at `place` in this direction; each follows at
-    /// its next turn.
-    pub fn assign(&self, place: usize, direction: Direction, elements: Elements) {
-        self.assigned[self.pipe(place, direction)].store(elements.0, Ordering::Release);
-    }
-
-    /// The same in both directions.
-    pub fn assign_both(&self, place: usize, elements: Elements) {
-        self.assign(place, Direction::Down, elements);
-        self.assign(place, Direction::Up, elements);
-    }
-
-    /// Who serves the module at `place` in this direction.
-    #[must_use]
-    pub fn assigned(&self, place: usize, direction: Direction) -> Elements {
-        Elements(self.assigned[self.pipe(place, direction)].load(Ordering::Acquire))
-    }
-
-    /// How many modules there are.
-    #[must_use]
-    pub fn places(&self) -> usize {
-        self.assigned.len() / 2
-    }
-
-    /// Whether no message is in any pipe, or taken from one and not passed on.
-    #[must_use]
-    pub fn is_clear(&self) -> bool {
-        self.pipes.iter().all(Pipe::is_clear)
-    }
-
-    /// Messages in each pipe, down and up, from the application's end.
-    pub fn waiting(&self) -> impl Iterator<Item = (u64, u64)> {
-        self.pipes.chunks_exact(2).map(|pair| (pair[0].len(), pair[1].len()))
-    }
-
-    /// How many write to and read from each pipe, down and up, from the application's end.
-    pub fn users(&self) -> impl Iterator<Item = ((u32, u32), (u32, u32))> {
-        self.pipes.chunks_exact(2).map(|pair| (pair[0].users(), pair[1].users()))
-    }
-
-    fn next(&self, place: usize, direction: Direction) -> Option<usize> {
-        match direction {
-            Direction::Down => Some(place + 1).filter(|&next| next < self.places()),
-            Direction::Up => place.checked_sub(1),
-        }
-    }
-
-    fn serves(&self, pipe: usize, element: ElementId) -> bool {
-        Elements(self.assigned[pipe].load(Ordering::Acquire)).has(element)
-    }
-
-    /// Whether the element serves a module that writes to this pipe.
-    fn writes(&self, pipe: usize, element: ElementId) -> bool {
-        let up = pipe % 2 == 1;
-        let before = if up { Some(pipe / 2 + 1) } else { (pipe / 2).checked_sub(1) };
-        let serves =
-            |place: usize| self.serves(place * 2, element) || self.serves(place * 2 + 1, element);
-        before.is_some_and(|place| place < self.places() && serves(place))
-    }
-
-    fn pipe(&self, place: usize, direction: Direction) -> usize {
-        place * 2 + usize::from(direction == Direction::Up)
-    }
-
-    /// Whether nothing is between a pipe's module and where a parcel of it goes, so that it
-    /// overtakes nothing.
-    fn is_free(&self, from: usize, parcel: &Parcel<W::Message>) -> bool {
-        let (mut place, direction) = (from / 2, parcel.direction);
-        if (from % 2 == 1) != (direction == Direction::Up) {
-            return true;
-        }
-        loop {
-            place = match self.next(place, direction) {
-                Some(next) if Some(next) != parcel.to => next,
-                _ => return true,
-            };
-            if !self.pipes[self.pipe(place, direction)].is_clear() {
-                return false;
-            }
-        }
-    }
-}
 
 /// What a user holds of a plant's pipes.
 #[derive(Debug, Default)]

@@ -4,6 +4,8 @@
 //! assigns them. A thread reads the socket, answers who wants to connect, and looks at what
 //! connections do as often as the manager says.
 
+mod connection;
+mod reading;
 #[cfg(test)]
 mod tests;
 
@@ -11,7 +13,7 @@ use std::collections::HashMap;
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -22,10 +24,12 @@ use selvedge_stack::compose::{ComposeError, Composition};
 use selvedge_stack::contract::Contract;
 use selvedge_stack::element::{Outside, Plant, Port};
 use selvedge_stack::model::{Cost, Machine, Stream, StreamId};
-use selvedge_stack::module::{Direction, Keys, Net};
-use selvedge_stack::stack::{Line, SendError};
+use selvedge_stack::module::{Direction, Keys};
+use selvedge_stack::stack::Line;
 use selvedge_units::{Instant, Span};
 
+pub use self::connection::Connection;
+use self::reading::read;
 use crate::profile::{self, ModuleProfile};
 use crate::threads::Elementary;
 use crate::wire::{self, Proposal};
@@ -445,284 +449,5 @@ impl Shared {
         connection.gone.store(true, Ordering::Release);
         self.elements.remove(&connection.plant);
         self.release(connection.streams);
-    }
-}
-
-/// The reader's thread.
-fn read(shared: &Arc<Shared>, accepted: &SyncSender<Connection>) {
-    let mut buffer = vec![0; 65_536];
-    while !shared.stop.load(Ordering::Acquire) {
-        // For the sake of looks, not more than some at once.
-        for _ in 0..64 {
-            let Ok((len, from)) = shared.socket.recv_from(&mut buffer) else { break };
-            take(shared, accepted, &buffer[..len], from);
-        }
-        shared.look(shared.clock.now());
-    }
-}
-
-fn take(shared: &Arc<Shared>, accepted: &SyncSender<Connection>, bytes: &[u8], from: SocketAddr) {
-    let stranger = || _ = shared.counters.strangers.fetch_add(1, Ordering::Relaxed);
-    match Net::connection(bytes) {
-        None => stranger(),
-        Some(0) => match wire::split(bytes) {
-            Some((wire::HELLO, id, payload)) if payload.len() >= wire::HELLO_MIN => {
-                hello(shared, accepted, id, payload, from);
-            }
-            Some((kind @ (wire::WELCOME | wire::REFUSAL), id, payload)) => {
-                if let Some(caller) = lock(&shared.calling).get(&id) {
-                    // More answers than questions are not kept.
-                    let _ = caller.try_send((kind, payload.to_vec()));
-                }
-            }
-            _ => stranger(),
-        },
-        Some(id) => {
-            let mut open = lock(&shared.open);
-            match open.get_mut(&id).filter(|connection| connection.plant.work().peer == from) {
-                None => stranger(),
-                Some(connection) => {
-                    connection.heard = shared.clock.now();
-                    if let Some(message) = connection.plant.work().datagram(bytes)
-                        && let Err((message, _)) = connection.port.put(message)
-                    {
-                        let line = &connection.plant.work().line;
-                        line.call(connection.heard)
-                            .drop(message, selvedge_stack::module::Reason::NoRoom);
-                    }
-                    drop(open);
-                    shared.elements.wake();
-                }
-            }
-        }
-    }
-}
-
-/// Another host wants to connect.
-fn hello(
-    shared: &Arc<Shared>,
-    accepted: &SyncSender<Connection>,
-    id: u32,
-    payload: &[u8],
-    from: SocketAddr,
-) {
-    if let Some(connection) = lock(&shared.open).get(&id) {
-        // Said again: our answer was lost.
-        if connection.plant.work().peer == from {
-            let _ = shared.socket.send_to(&connection.welcome, from);
-        }
-        return;
-    }
-    let refuse = |why: &str| {
-        shared.counters.refused.fetch_add(1, Ordering::Relaxed);
-        let why = &why.as_bytes()[..why.len().min(wire::HELLO_MIN - 16)];
-        let _ = shared.socket.send_to(&wire::datagram(wire::REFUSAL, id, why), from);
-    };
-    let secret = shared.options.secret.as_ref();
-    let Some(mut state) = wire::noise(secret, false) else { return };
-    let mut text = vec![0; wire::LONGEST];
-    let Ok(len) = state.read_message(payload, &mut text) else {
-        shared.counters.refused.fetch_add(1, Ordering::Relaxed);
-        return;
-    };
-    let Some(proposal) = Proposal::parse(&text[..len]) else {
-        return refuse("the contract makes no sense");
-    };
-    let composition: Composition = match proposal.line.parse() {
-        Ok(composition) => composition,
-        Err(error) => return refuse(&format!("{error}")),
-    };
-    let streams = match shared.grant(&composition, proposal.back, proposal.out) {
-        Ok(streams) => streams,
-        Err(why) => return refuse(&why),
-    };
-    let mut answer = vec![0; wire::HELLO_MIN];
-    let Ok(len) = state.write_message(b"", &mut answer) else {
-        return shared.release(streams);
-    };
-    let welcome = wire::datagram(wire::WELCOME, id, &answer[..len]);
-    let keys = wire::keys(&mut state, false);
-    let Some(connection) = shared.open(id, from, &composition, &keys, streams, welcome.clone())
-    else {
-        return refuse("too many connections");
-    };
-    match accepted.try_send(connection) {
-        Ok(()) => _ = shared.socket.send_to(&welcome, from),
-        Err(TrySendError::Full(connection) | TrySendError::Disconnected(connection)) => {
-            refuse("too many connections wait to be accepted");
-            connection.closed.store(true, Ordering::Release);
-        }
-    }
-}
-
-/// A connection. Dropping it closes it.
-#[derive(Debug)]
-pub struct Connection {
-    shared: Arc<Shared>,
-    id: u32,
-    plant: Arc<Plant<LineWork>>,
-    /// The application's port, and the next message's ticket.
-    port: Mutex<(Port<LineWork>, u64)>,
-    streams: [StreamId; 2],
-    gone: Arc<AtomicBool>,
-    closed: AtomicBool,
-}
-
-impl Connection {
-    /// Who is at the other end.
-    #[must_use]
-    pub fn peer(&self) -> SocketAddr {
-        self.plant.work().peer
-    }
-
-    /// What this host guarantees of what is sent and of what is received.
-    #[must_use]
-    pub fn granted(&self) -> [Option<selvedge_stack::auto::Granted>; 2] {
-        let manager = lock(&self.shared.manager);
-        self.streams.map(|id| manager.granted(id))
-    }
-
-    /// The modules and who serves them, a line for each: name, down, up, messages waiting.
-    pub fn show(&self) -> Vec<(String, String, String, (u64, u64))> {
-        let steps = self.plant.work().line.composition().steps();
-        let waiting = self.plant.waiting();
-        steps
-            .iter()
-            .enumerate()
-            .zip(waiting)
-            .map(|((place, step), waiting)| {
-                let at = |direction| self.plant.assigned(place, direction).to_string();
-                (step.to_string(), at(Direction::Down), at(Direction::Up), waiting)
-            })
-            .collect()
-    }
-
-    /// Sends a message; waits while the window is full, for at most so long.
-    ///
-    /// # Errors
-    /// [`SendError`]; [`SendError::Full`] when the time is over.
-    pub fn send(&self, bytes: &[u8], patience: Duration) -> Result<(), SendError> {
-        self.put(bytes, DATA, patience)
-    }
-
-    fn put(&self, bytes: &[u8], tag: u8, patience: Duration) -> Result<(), SendError> {
-        let work = self.plant.work();
-        let until = self.shared.clock.now() + Span(patience.as_nanos() as u64);
-        let mut port = lock(&self.port);
-        let mut waits = 0_u32;
-        loop {
-            let now = self.shared.clock.now();
-            if self.gone.load(Ordering::Acquire) {
-                return Err(SendError::Dead);
-            }
-            let refusal = match work.line.objection(bytes.len() + 1, port.1) {
-                None => lock(&self.shared.manager)
-                    .admit(self.streams[0], now, selvedge_units::Bytes(bytes.len() as u64))
-                    .is_err()
-                    .then_some(SendError::Full),
-                some => some,
-            };
-            match refusal {
-                None => break,
-                Some(SendError::Full) if now < until => {
-                    waits += 1;
-                    pause(waits);
-                }
-                Some(error) => return Err(error),
-            }
-        }
-        let now = self.shared.clock.now();
-        let mut message = work.line.message(bytes, port.1, now);
-        message.append(&[tag]);
-        work.monitors[0].arrived(now, selvedge_units::Bytes(bytes.len() as u64));
-        // The pipe holds more than any window, so it is full for moments only.
-        for waits in 0..100_000_u32 {
-            match port.0.put(message) {
-                Ok(()) => {
-                    port.1 += 1;
-                    self.shared.elements.wake();
-                    return Ok(());
-                }
-                Err((back, _)) => message = back,
-            }
-            pause(waits);
-        }
-        work.line.buffers().give(message);
-        Err(SendError::Full)
-    }
-
-    /// Receives the next message into `into`, which is emptied first; waits for at most so long.
-    ///
-    /// # Errors
-    /// [`RecvError`].
-    pub fn recv(&self, into: &mut Vec<u8>, patience: Duration) -> Result<(), RecvError> {
-        let work = self.plant.work();
-        let until = self.shared.clock.now() + Span(patience.as_nanos() as u64);
-        loop {
-            if self.closed.load(Ordering::Acquire) {
-                return Err(RecvError::Closed);
-            }
-            let left = until.since(self.shared.clock.now());
-            let wait = Duration::from_nanos(left.0).min(Duration::from_millis(50));
-            if let Some(mut message) = work.pop(wait) {
-                let tag = message.cut::<1>();
-                if tag == Some([DATA]) {
-                    into.clear();
-                    into.extend_from_slice(message.bytes());
-                    work.line.buffers().give(message);
-                    return Ok(());
-                }
-                work.line.buffers().give(message);
-                if tag == Some([CLOSE]) {
-                    self.closed.store(true, Ordering::Release);
-                }
-                continue;
-            }
-            if self.gone.load(Ordering::Acquire) || work.line.is_dead() {
-                return Err(RecvError::Dead);
-            }
-            if left == Span::ZERO {
-                return Err(RecvError::Timeout);
-            }
-        }
-    }
-
-    /// Waits until all that was sent has arrived, as far as the stack can know; whether it has.
-    pub fn flush(&self, patience: Duration) -> bool {
-        let until = self.shared.clock.now() + Span(patience.as_nanos() as u64);
-        let modules = self.plant.work().line.modules();
-        let mut waits = 0;
-        loop {
-            if self.plant.is_clear() && modules.iter().all(|module| module.is_quiet()) {
-                return true;
-            }
-            if self.shared.clock.now() >= until || self.gone.load(Ordering::Acquire) {
-                return false;
-            }
-            waits += 1;
-            pause(waits);
-        }
-    }
-}
-
-impl Drop for Connection {
-    fn drop(&mut self) {
-        if !self.closed.load(Ordering::Acquire) && !self.plant.work().line.is_dead() {
-            let times = if self.plant.work().line.composition().has("reliable") { 1 } else { 3 };
-            for _ in 0..times {
-                let _ = self.put(b"", CLOSE, Duration::from_millis(10));
-            }
-            let _ = self.flush(Duration::from_millis(500));
-        }
-        self.shared.shut(self.id);
-    }
-}
-
-/// A little while, longer after many.
-fn pause(waits: u32) {
-    if waits < 100 {
-        thread::yield_now();
-    } else {
-        thread::park_timeout(Duration::from_micros(50));
     }
 }

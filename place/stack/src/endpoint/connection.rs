@@ -1,0 +1,189 @@
+//! A connection as the application has it: send, receive, flush.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use selvedge_stack::element::{Plant, Port};
+use selvedge_stack::model::StreamId;
+use selvedge_stack::module::Direction;
+use selvedge_stack::stack::SendError;
+use selvedge_units::Span;
+
+use crate::work::LineWork;
+
+use super::{CLOSE, DATA, RecvError, Shared, lock};
+
+/// A connection. Dropping it closes it.
+#[derive(Debug)]
+pub struct Connection {
+    pub(super) shared: Arc<Shared>,
+    pub(super) id: u32,
+    pub(super) plant: Arc<Plant<LineWork>>,
+    /// The application's port, and the next message's ticket.
+    pub(super) port: Mutex<(Port<LineWork>, u64)>,
+    pub(super) streams: [StreamId; 2],
+    pub(super) gone: Arc<AtomicBool>,
+    pub(super) closed: AtomicBool,
+}
+
+impl Connection {
+    /// Who is at the other end.
+    #[must_use]
+    pub fn peer(&self) -> SocketAddr {
+        self.plant.work().peer
+    }
+
+    /// What this host guarantees of what is sent and of what is received.
+    #[must_use]
+    pub fn granted(&self) -> [Option<selvedge_stack::auto::Granted>; 2] {
+        let manager = lock(&self.shared.manager);
+        self.streams.map(|id| manager.granted(id))
+    }
+
+    /// The modules and who serves them, a line for each: name, down, up, messages waiting.
+    pub fn show(&self) -> Vec<(String, String, String, (u64, u64))> {
+        let steps = self.plant.work().line.composition().steps();
+        let waiting = self.plant.waiting();
+        steps
+            .iter()
+            .enumerate()
+            .zip(waiting)
+            .map(|((place, step), waiting)| {
+                let at = |direction| self.plant.assigned(place, direction).to_string();
+                (step.to_string(), at(Direction::Down), at(Direction::Up), waiting)
+            })
+            .collect()
+    }
+
+    /// Sends a message; waits while the window is full, for at most so long.
+    ///
+    /// # Errors
+    /// [`SendError`]; [`SendError::Full`] when the time is over.
+    pub fn send(&self, bytes: &[u8], patience: Duration) -> Result<(), SendError> {
+        self.put(bytes, DATA, patience)
+    }
+
+    fn put(&self, bytes: &[u8], tag: u8, patience: Duration) -> Result<(), SendError> {
+        let work = self.plant.work();
+        let until = self.shared.clock.now() + Span(patience.as_nanos() as u64);
+        let mut port = lock(&self.port);
+        let mut waits = 0_u32;
+        loop {
+            let now = self.shared.clock.now();
+            if self.gone.load(Ordering::Acquire) {
+                return Err(SendError::Dead);
+            }
+            let refusal = match work.line.objection(bytes.len() + 1, port.1) {
+                None => lock(&self.shared.manager)
+                    .admit(self.streams[0], now, selvedge_units::Bytes(bytes.len() as u64))
+                    .is_err()
+                    .then_some(SendError::Full),
+                some => some,
+            };
+            match refusal {
+                None => break,
+                Some(SendError::Full) if now < until => {
+                    waits += 1;
+                    pause(waits);
+                }
+                Some(error) => return Err(error),
+            }
+        }
+        let now = self.shared.clock.now();
+        let mut message = work.line.message(bytes, port.1, now);
+        message.append(&[tag]);
+        work.monitors[0].arrived(now, selvedge_units::Bytes(bytes.len() as u64));
+        // The pipe holds more than any window, so it is full for moments only.
+        for waits in 0..100_000_u32 {
+            match port.0.put(message) {
+                Ok(()) => {
+                    port.1 += 1;
+                    self.shared.elements.wake();
+                    return Ok(());
+                }
+                Err((back, _)) => message = back,
+            }
+            pause(waits);
+        }
+        work.line.buffers().give(message);
+        Err(SendError::Full)
+    }
+
+    /// Receives the next message into `into`, which is emptied first; waits for at most so long.
+    ///
+    /// # Errors
+    /// [`RecvError`].
+    pub fn recv(&self, into: &mut Vec<u8>, patience: Duration) -> Result<(), RecvError> {
+        let work = self.plant.work();
+        let until = self.shared.clock.now() + Span(patience.as_nanos() as u64);
+        loop {
+            if self.closed.load(Ordering::Acquire) {
+                return Err(RecvError::Closed);
+            }
+            let left = until.since(self.shared.clock.now());
+            let wait = Duration::from_nanos(left.0).min(Duration::from_millis(50));
+            if let Some(mut message) = work.pop(wait) {
+                let tag = message.cut::<1>();
+                if tag == Some([DATA]) {
+                    into.clear();
+                    into.extend_from_slice(message.bytes());
+                    work.line.buffers().give(message);
+                    return Ok(());
+                }
+                work.line.buffers().give(message);
+                if tag == Some([CLOSE]) {
+                    self.closed.store(true, Ordering::Release);
+                }
+                continue;
+            }
+            if self.gone.load(Ordering::Acquire) || work.line.is_dead() {
+                return Err(RecvError::Dead);
+            }
+            if left == Span::ZERO {
+                return Err(RecvError::Timeout);
+            }
+        }
+    }
+
+    /// Waits until all that was sent has arrived, as far as the stack can know; whether it has.
+    pub fn flush(&self, patience: Duration) -> bool {
+        let until = self.shared.clock.now() + Span(patience.as_nanos() as u64);
+        let modules = self.plant.work().line.modules();
+        let mut waits = 0;
+        loop {
+            if self.plant.is_clear() && modules.iter().all(|module| module.is_quiet()) {
+                return true;
+            }
+            if self.shared.clock.now() >= until || self.gone.load(Ordering::Acquire) {
+                return false;
+            }
+            waits += 1;
+            pause(waits);
+        }
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        if !self.closed.load(Ordering::Acquire) && !self.plant.work().line.is_dead() {
+            let times = if self.plant.work().line.composition().has("reliable") { 1 } else { 3 };
+            for _ in 0..times {
+                let _ = self.put(b"", CLOSE, Duration::from_millis(10));
+            }
+            let _ = self.flush(Duration::from_millis(500));
+        }
+        self.shared.shut(self.id);
+    }
+}
+
+/// A little while, longer after many.
+pub(super) fn pause(waits: u32) {
+    if waits < 100 {
+        thread::yield_now();
+    } else {
+        thread::park_timeout(Duration::from_micros(50));
+    }
+}
