@@ -55,6 +55,7 @@ fi
 check code tools/code.sh
 check rtl tools/rtl.sh
 check kernel tools/kernel.sh test
+check tasks tools/tasks.sh
 check repro tools/repro.sh
 check instructions tools/instructions.sh
 check fuzz env FUZZ_SEED=1 tools/fuzz.sh 10
