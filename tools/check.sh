@@ -43,6 +43,8 @@ skip() {
 check manifest cargo metadata --no-deps --format-version 1 --locked
 check fmt cargo fmt --all --check
 check clippy cargo clippy --quiet --locked --workspace --all-targets --all-features -- -D warnings
+# Tests that run in another kernel only are no target of --all-targets.
+check clippy-vm cargo clippy --quiet --locked -p selvedge-kernel --test attach --test replay -- -D warnings
 check deny cargo deny --all-features check licenses bans sources
 check slim cargo clippy --quiet --locked -p selvedge --no-default-features -- -D warnings
 check test cargo test --locked --workspace --all-features --no-fail-fast

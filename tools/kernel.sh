@@ -252,7 +252,7 @@ tests() {
   cargo build --locked -p selvedge || exit
   local replay attach
   replay=$(built replay) && attach=$(built attach) && [ -n "$replay" ] && [ -n "$attach" ] || {
-    cargo test --locked -p selvedge-kernel --no-run
+    cargo test --locked -p selvedge-kernel --test replay --test attach --no-run
     exit 1
   }
   run --mem 512 --timeout 900 --module dummy --add "$replay:bin/replay" --add "$attach:bin/attach" \

@@ -75,11 +75,11 @@ fn generated(discipline: Discipline, count: u64) -> impl Iterator<Item = (String
         let streams = (n % 3 == 0).then_some(1 + (n * 7 % 32) as u32);
         let seed = 9000 + n;
         let wanted = Wanted {
-            seed,
             discipline: Some(discipline),
             kind: Some(kind),
             streams,
             ticks: Some(60),
+            ..Wanted::of(seed)
         };
         (format!("{discipline} {} seed {seed}", kind.name()), trace(&wanted))
     })
