@@ -115,6 +115,8 @@ struct Generator<'c, 'b> {
     depth: usize,
     loops: usize,
     statements: usize,
+    /// Indexes that are being written inside one another.
+    indexes: usize,
 }
 
 /// A handler for [`FORMATS`].
@@ -128,6 +130,7 @@ pub fn handler(choices: &mut Choices<'_>, features: Features) -> String {
         depth: 0,
         loops: 0,
         statements: 0,
+        indexes: 0,
     };
     generator.block(8);
     let value = generator.integer(3);
@@ -251,13 +254,20 @@ impl Generator<'_, '_> {
 
     /// An index that is mostly within bounds.
     fn index(&mut self, length: usize) -> String {
-        match self.choices.below(8) {
+        // An index may have an element in it, with an index, and so on: no deeper than is allowed.
+        if self.indexes == 3 {
+            return self.choices.below(length).to_string();
+        }
+        self.indexes += 1;
+        let index = match self.choices.below(8) {
             0 | 1 => self.choices.below(length).to_string(),
             2 => self.local(false).unwrap_or_else(|| "0".to_owned()),
             // Never known beforehand, which would be refused.
             3 => format!("({}) + (input.c & 0)", self.integer(1)),
             _ => format!("((unsigned)({})) % {length}", self.integer(2)),
-        }
+        };
+        self.indexes -= 1;
+        index
     }
 
     fn element(&mut self, written: bool) -> String {
