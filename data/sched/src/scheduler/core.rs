@@ -18,7 +18,7 @@ use super::order::{
 };
 use crate::discipline::{EPOCH_MAX, Rule};
 use crate::slot::{Cold, Count, Decision, Expiry, Flags, Head, Served, Slot, StreamIndex, Verdict};
-use crate::tournament::{Entry, LAST_KEY, Tournament};
+use crate::tournament::{LAST_KEY, Tournament};
 
 /// The latest moment at which anything expires: a deadline of [`Instant::MAX`] (which is where
 /// deadlines saturate) is never missed.
@@ -143,16 +143,6 @@ impl Core {
         }
         let expired = deadline <= self.clock.min(LAST);
         Some(if expired { Err(StreamIndex(due.leaf)) } else { Ok(StreamIndex(first.leaf)) })
-    }
-
-    /// Whether at `now` nothing expires or becomes ready, as far as a look can tell; moves the
-    /// clock on.
-    #[inline(always)]
-    pub(super) fn all_quiet(&mut self, deadline_first: bool, now: Instant) -> bool {
-        self.clock = self.clock.max(now);
-        let order = if deadline_first { &self.selection } else { &self.deadlines };
-        let later = |due: Entry| self.slots[due.leaf as usize].deadline > self.clock.min(LAST);
-        self.waiting.is_after(self.clock.0) && order.winner_at_hand().is_some_and(later)
     }
 
     #[inline]

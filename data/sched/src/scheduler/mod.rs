@@ -157,7 +157,7 @@ impl Scheduler {
     /// the length of the gap. A deadline of [`Instant::MAX`] is never missed. O(log N).
     #[inline]
     pub fn poll_expired(&mut self, now: Instant) -> Option<Expiry> {
-        if !self.told && self.core.all_quiet(self.deadline_first, now) {
+        if !self.told && matches!(self.core.at_hand(self.deadline_first, now), Some(Ok(_))) {
             return None;
         }
         self.poll_closely(now)
