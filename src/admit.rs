@@ -12,7 +12,6 @@ use selvedge_sched::admission::{
     Verdict,
 };
 use selvedge_sched::replay::Trace;
-use selvedge_stream::Contract;
 use selvedge_units::{Bytes, Span};
 use serde::Serialize;
 
@@ -115,17 +114,7 @@ fn of_media(link: &LinkConfig, streams: &[&StreamConfig], media: &[Media]) -> Op
     let ask = |of: fn(&Media) -> (Bytes, Span)| {
         let load = |(stream, media): (&&StreamConfig, &Media)| {
             let (size, period) = of(media);
-            let contract = Contract {
-                period,
-                windows: stream.windows,
-                late: stream.late,
-                work_conserving: stream.work_conserving,
-                weight: stream.weight,
-                priority: stream.priority,
-                delay: Some(stream.delay),
-                class: stream.class,
-                parent: stream.parent,
-            };
+            let contract = stream.contract(period);
             Load { contract, service: Service::Size(size) }
         };
         let loads: Vec<Load> = streams.iter().zip(media).map(load).collect();

@@ -134,16 +134,7 @@ fn node(
                        as \"1/5\"";
             wrong.push((format!("stream.{}.window", stream.name), why.to_owned()));
         }
-        let contract = Contract {
-            windows: stream.windows,
-            late: stream.late,
-            work_conserving: stream.work_conserving,
-            weight: stream.weight,
-            priority: stream.priority,
-            class: stream.class,
-            delay: Some(stream.delay),
-            ..Contract::new(stream.period.unwrap_or(PERIOD_UNKNOWN), Window::NONE)
-        };
+        let contract = stream.contract(stream.period.unwrap_or(PERIOD_UNKNOWN));
         let filter = selvedge_kernel::Filter::Port(stream.to.port());
         let filters = vec![filter];
         setup.streams.push(StreamSetup { filters, ..StreamSetup::new(&stream.name, contract) });

@@ -23,7 +23,7 @@ mod tree;
 use std::net::SocketAddr;
 
 use selvedge_sched::{Discipline, Tree};
-use selvedge_stream::{Class, Frame, Late, Window, Windows};
+use selvedge_stream::{Class, Contract, Frame, Late, Window, Windows};
 use selvedge_units::{Bitrate, Bytes, Span};
 
 pub use address::{AddressError, receiver};
@@ -211,6 +211,22 @@ impl StreamConfig {
             full: WhenFull::Drop,
             sdp: None,
             thumbnail: true,
+        }
+    }
+
+    /// The contract that it has once its period is known.
+    #[must_use]
+    pub const fn contract(&self, period: Span) -> Contract {
+        Contract {
+            period,
+            windows: self.windows,
+            late: self.late,
+            work_conserving: self.work_conserving,
+            weight: self.weight,
+            priority: self.priority,
+            class: self.class,
+            parent: self.parent,
+            delay: Some(self.delay),
         }
     }
 

@@ -115,17 +115,7 @@ pub(crate) fn payload_of(config: &NodeConfig, stream: usize) -> usize {
 /// The contract that a stream of the node file has once its medium is known.
 pub(crate) fn contract(config: &NodeConfig, stream: usize, info: &StreamInfo) -> Contract {
     let stream = &config.streams[stream];
-    Contract {
-        period: stream.period.unwrap_or(info.period),
-        windows: stream.windows,
-        late: stream.late,
-        work_conserving: stream.work_conserving,
-        weight: stream.weight,
-        priority: stream.priority,
-        class: stream.class,
-        parent: stream.parent,
-        delay: Some(stream.delay),
-    }
+    stream.contract(stream.period.unwrap_or(info.period))
 }
 
 fn params(config: &NodeConfig, stream: usize, info: &StreamInfo, clock: Clock) -> StreamParams {
