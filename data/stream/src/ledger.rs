@@ -17,11 +17,12 @@ mod recent;
 
 use alloc::boxed::Box;
 use alloc::vec;
+use core::ops::Range;
 
 use selvedge_units::{Instant, Span};
 
 pub use self::recent::Recent;
-use self::recent::{Queueing, Second, Seconds};
+use self::recent::{Queueing, Second, Seconds, Sum};
 use crate::fetch::prefetch;
 use crate::{DropReason, Frame, References};
 
@@ -166,8 +167,17 @@ impl Ledger {
     /// Opens an entry for a frame. Frames may be offered out of order. `false`, and without
     /// effect, for a frame that was offered before, is older than the first, or older than the
     /// window. Constant time for successive numbers, linear in the window at most.
+    #[inline]
     pub fn offered(&mut self, frame: &Frame) -> bool {
         self.now = self.now.max(frame.arrival);
+        // The number that is expected, and nothing open falls out of the window for it.
+        let number = self.end;
+        if number as u32 == frame.seq && number > self.first && number - self.cursor < self.window {
+            self.end += 1;
+            *self.entry_mut(number) = Entry::new(frame.seq, frame.refs, State::Waiting);
+            self.totals.frames += 1;
+            return true;
+        }
         self.open(frame.seq, frame.refs)
     }
 
@@ -189,35 +199,66 @@ impl Ledger {
     /// offered, is settled already, or is older than the window. Constant time, and that again for
     /// each frame that can now be evaluated.
     pub fn settle(&mut self, seq: u32, fate: Fate, now: Instant) -> bool {
+        self.settle_all([(seq, fate)], now) == 1
+    }
+
+    /// [`settle`](Self::settle) of several frames at one moment; how many had an effect.
+    #[inline]
+    pub fn settle_all(
+        &mut self,
+        frames: impl IntoIterator<Item = (u32, Fate)>,
+        now: Instant,
+    ) -> usize {
         self.now = self.now.max(now);
-        let number = self.number(seq);
-        if self.state(number) != Some(State::Waiting) {
-            return false;
-        }
         let second = Second::of(self.now);
-        let on_time = matches!(fate, Fate::Sent { on_time: true, .. });
-        let entry = self.entry_mut(number);
-        entry.set(if on_time { State::OnTime } else { State::Lost }, second);
-        match fate {
-            Fate::Sent { queueing, .. } => {
-                entry.queueing = Queueing::of(queueing);
-                self.totals.sent += 1;
-                self.totals.on_time += u64::from(on_time);
+        let mut sum = Sum::default();
+        for (seq, fate) in frames {
+            let (on_time, queueing) = match fate {
+                Fate::Sent { on_time, queueing } => (on_time, Queueing::of(queueing)),
+                Fate::Dropped(_) => (false, Queueing::NOT_SENT),
+            };
+            let Some(state) = self.settled_state(seq, on_time) else { continue };
+            match fate {
+                Fate::Sent { .. } => sum.sent += 1,
+                Fate::Dropped(reason) => self.totals.dropped[reason as usize] += 1,
             }
-            Fate::Dropped(reason) => self.totals.dropped[reason as usize] += 1,
+            sum.frames += 1;
+            sum.on_time += u32::from(on_time);
+            sum.decodable += u32::from(state == State::Decodable);
+            let number = self.number(seq);
+            let entry = self.entry_mut(number);
+            entry.set(state, second);
+            entry.queueing = queueing;
+            self.cursor += u64::from(number == self.cursor);
         }
-        if let Some(counts) = self.seconds.of(second) {
-            counts.frames += 1;
-            counts.on_time += u32::from(on_time);
-        }
-        if number == self.cursor {
-            self.evaluate(number, on_time);
-            self.cursor += 1;
-            if self.cursor < self.end {
-                self.evaluate_settled();
+        if sum.frames > 0 {
+            self.totals.sent += u64::from(sum.sent);
+            self.totals.on_time += u64::from(sum.on_time);
+            self.totals.decodable += u64::from(sum.decodable);
+            if let Some(counts) = self.seconds.of(second) {
+                counts.add(&sum);
             }
+            self.evaluate_settled();
         }
-        true
+        sum.frames as usize
+    }
+
+    /// What a frame is once it is settled; `None` if it can't be. The first that is open is
+    /// evaluated with that.
+    #[inline(always)]
+    fn settled_state(&self, seq: u32, on_time: bool) -> Option<State> {
+        let first = seq == self.cursor as u32 && self.cursor < self.end;
+        let number = if first { self.cursor } else { self.number(seq) };
+        let entry = self.entries[self.place(number)];
+        if entry.number != seq || entry.state() != State::Waiting {
+            return None;
+        }
+        if first {
+            let decodable = on_time && self.has_all(number, entry.refs);
+            return Some(if decodable { State::Decodable } else { State::Undecodable });
+        }
+        let within = (self.oldest()..self.end).contains(&number);
+        within.then_some(if on_time { State::OnTime } else { State::Lost })
     }
 
     /// Whether a frame is decodable on time; `None` while that is not final, for a frame never
@@ -238,14 +279,25 @@ impl Ledger {
         (self.end > self.first).then_some(self.cursor as u32)
     }
 
-    /// Asks for the entry of the oldest frame that is open, and of the next to come; the ledger
-    /// itself should have been asked for before.
-    pub fn fetch_entries(&self) {
-        for number in [self.cursor, self.end] {
-            if let Some(entry) = self.entries.get(self.place(number)) {
-                prefetch(entry);
+    /// Asks for the entries of the oldest frames that are open, so many of them, and of as many
+    /// that are to come; the ledger itself should have been asked for before.
+    #[inline]
+    pub fn fetch_entries(&self, frames: usize) {
+        const TO_A_LINE: usize = 64 / size_of::<Entry>();
+        for ahead in (0..frames as u64).step_by(TO_A_LINE) {
+            for number in [self.cursor + ahead, self.end + ahead] {
+                if let Some(entry) = self.entries.get(self.place(number)) {
+                    prefetch(entry);
+                }
             }
         }
+    }
+
+    /// Where its window lies: the part of it that is large.
+    #[must_use]
+    pub fn memory(&self) -> Range<*const u8> {
+        let Range { start, end } = self.entries.as_ptr_range();
+        start.cast()..end.cast()
     }
 
     /// Counts since the start.
@@ -354,19 +406,30 @@ impl Ledger {
         self.entry_mut(number).set(State::Lost, second);
     }
 
+    /// Evaluates on from the first frame that is not, which is in the window if there is one.
+    #[inline]
     fn evaluate_settled(&mut self) {
-        while let Some(state @ (State::OnTime | State::Lost)) = self.state(self.cursor) {
-            self.evaluate(self.cursor, state == State::OnTime);
+        while self.cursor < self.end {
+            let entry = *self.entry_mut(self.cursor);
+            let on_time = match entry.state() {
+                State::OnTime => true,
+                State::Lost => false,
+                _ => break,
+            };
+            if entry.number != self.cursor as u32 {
+                break;
+            }
+            self.evaluate(self.cursor, on_time);
             self.cursor += 1;
         }
     }
 
     /// Makes a settled frame's decodability final.
-    #[inline]
+    #[inline(never)]
     fn evaluate(&mut self, number: u64, on_time: bool) {
         let Entry { refs, status, .. } = *self.entry_mut(number);
         let settled = Second(status >> Entry::STATE_BITS);
-        let decodable = on_time && (refs == References::NONE || self.has_all(number, refs));
+        let decodable = on_time && self.has_all(number, refs);
         if decodable {
             self.totals.decodable += 1;
             if let Some(counts) = self.seconds.of(settled) {
@@ -378,11 +441,11 @@ impl Ledger {
     }
 
     /// Whether all that a frame refers to is decodable.
+    #[inline(always)]
     fn has_all(&self, number: u64, refs: References) -> bool {
-        refs.is_known()
-            && [refs.near, refs.far]
-                .into_iter()
-                .filter(|&distance| distance != 0)
-                .all(|back| self.state(number - u64::from(back)) == Some(State::Decodable))
+        let decodable = |back| self.state(number - u64::from(back)) == Some(State::Decodable);
+        refs == References::NONE
+            || refs.is_known()
+                && [refs.near, refs.far].into_iter().all(|back| back == 0 || decodable(back))
     }
 }

@@ -253,6 +253,34 @@ fn replay(ledger: &mut Ledger, first: u32, lives: &[Life], mut seen: impl FnMut(
 }
 
 proptest! {
+    /// In whatever order they come and however they are split up.
+    #[test]
+    fn settling_several_is_settling_each(
+        lives in prop::collection::vec(life(), 1..100),
+        order in prop::collection::vec((0..100_u32, prop::bool::ANY), 1..150),
+        part in 1..20_usize,
+    ) {
+        let (mut each, mut all) = (Ledger::new(64), Ledger::new(64));
+        for (seq, life) in (0..).zip(&lives) {
+            let new = frame(seq, life.refs.near, life.refs.far);
+            prop_assert_eq!(each.offered(&new), all.offered(&new));
+        }
+        let in_order = (0..40).map(|seq| (seq, true));
+        let fates: Vec<_> = order
+            .into_iter()
+            .chain(in_order)
+            .map(|(seq, on_time)| (seq, if on_time { ON_TIME } else { DROPPED }))
+            .collect();
+        for (n, part) in fates.chunks(part).enumerate() {
+            let now = at(700 * n as u64);
+            let settled = part.iter().filter(|(seq, fate)| each.settle(*seq, *fate, now)).count();
+            prop_assert_eq!(all.settle_all(part.iter().copied(), now), settled);
+            prop_assert_eq!(all.totals(), each.totals());
+            prop_assert_eq!(all.recent(now), each.recent(now));
+            prop_assert_eq!(all.evaluated_before(), each.evaluated_before());
+        }
+    }
+
     /// Everything within the window: exactly the oracle, as far as all is settled.
     #[test]
     fn agrees_with_the_oracle(

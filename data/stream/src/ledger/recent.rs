@@ -85,6 +85,24 @@ pub(super) struct Counts {
     pub(super) decodable: u32,
 }
 
+/// What is to be added to a second's counts: frames settled, of these sent, and of these on time
+/// and decodable.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Sum {
+    pub(super) frames: u32,
+    pub(super) sent: u32,
+    pub(super) on_time: u32,
+    pub(super) decodable: u32,
+}
+
+impl Counts {
+    pub(super) const fn add(&mut self, sum: &Sum) {
+        self.frames += sum.frames;
+        self.on_time += sum.on_time;
+        self.decodable += sum.decodable;
+    }
+}
+
 /// Counts for each of the last ten seconds that something was counted in: that of second `n` lies
 /// at `n mod 10`.
 #[derive(Clone, Debug, Default)]
