@@ -252,16 +252,16 @@ impl Slot {
         self.deadline
     }
 
-    /// Whether one more frame sent would overflow the low half of its counter.
+    /// Whether so many more frames sent would overflow the low half of their counter.
     #[inline(always)]
-    pub(crate) const fn about_to_carry(&self) -> bool {
-        self.counts[Count::Sent as usize] == u32::MAX
+    pub(crate) const fn about_to_carry(&self, frames: u32) -> bool {
+        self.counts[Count::Sent as usize] > u32::MAX - frames
     }
 
-    /// Counts a frame sent, where the low half of the counter has room.
+    /// Counts frames sent, where the low half of the counter has room.
     #[inline(always)]
-    pub(crate) const fn count_one_sent(&mut self) {
-        self.counts[Count::Sent as usize] = self.counts[Count::Sent as usize].wrapping_add(1);
+    pub(crate) const fn count_sent(&mut self, frames: u32) {
+        self.counts[Count::Sent as usize] = self.counts[Count::Sent as usize].wrapping_add(frames);
     }
 
     /// Adds to a counter.

@@ -40,6 +40,18 @@ impl Progress {
         self.restore_if_spent();
     }
 
+    /// Rule a, `frames` times over, in constant time.
+    pub(crate) fn serve_times(&mut self, mut frames: u32) {
+        let whole = u32::from(self.current.of);
+        if frames >= whole {
+            // Spent, and restored for each whole window behind it.
+            self.current = self.declared;
+            frames = (frames - whole) % u32::from(self.declared.of).max(1);
+        }
+        self.current.of = self.current.of.saturating_sub(frames as u16);
+        self.current.lose = self.current.lose.min(self.current.of);
+    }
+
     /// Rule b: a frame missed its deadline. True if that is a violation.
     pub(crate) fn miss(&mut self) -> bool {
         if !self.declared.is_some() {
@@ -286,6 +298,24 @@ mod tests {
             let class = tightness_class(a).cmp(&tightness_class(b));
             prop_assert!(class == Ordering::Equal || class == by_rules);
             prop_assert!(tightness_class(a) < 1 << CLASS_BITS);
+        }
+
+        #[test]
+        fn many_served_at_once_are_as_many_single_ones(
+            declared in prop_oneof![Just(Window::NONE), window()],
+            missed in 0..5_u32,
+            before in 0..200_u32,
+            served in prop_oneof![0..20_u32, 0..200_000_u32],
+        ) {
+            let mut step = Progress::new(declared);
+            (0..before).for_each(|_| step.serve());
+            for _ in 0..missed {
+                step.miss();
+            }
+            let mut leap = step;
+            (0..served).for_each(|_| step.serve());
+            leap.serve_times(served);
+            prop_assert_eq!(leap, step);
         }
 
         #[test]

@@ -74,7 +74,7 @@ fn decision<const WINDOWS: bool>(
     assert!(slot.deadline > now, "nothing expires");
     black_box(slot.flags);
     slot.window.serve();
-    slot.count_one_sent();
+    slot.count_sent(1);
     slot.bring_up(&frame(arrival), None);
     *top = Reverse(key(slot, s, WINDOWS));
     StreamIndex(s)

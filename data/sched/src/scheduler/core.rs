@@ -261,13 +261,13 @@ impl Core {
             self.bring_up(rule, s, next);
             return served;
         }
-        let ordinary = |slot: &&mut Slot| slot.flags.ordinary() && !slot.about_to_carry();
+        let ordinary = |slot: &&mut Slot| slot.flags.ordinary() && !slot.about_to_carry(1);
         let Some(slot) = self.slots.get_mut(at).filter(ordinary) else {
             return self.serve_and_push_any(rule, s, next);
         };
         // The same as below for a stream that nothing special is true of.
         slot.window.serve();
-        slot.count_one_sent();
+        slot.count_sent(1);
         let served = Served { deadline: slot.deadline, late: false };
         slot.bring_up(next, None);
         if next.arrival > self.epoch_ends {
@@ -281,6 +281,33 @@ impl Core {
         }
         self.place(rule, s);
         served
+    }
+
+    #[inline(never)]
+    pub(super) fn serve_many<R: Rule>(
+        &mut self,
+        rule: &mut R,
+        s: StreamIndex,
+        (frames, last): (u32, Instant),
+        next: Option<&Head>,
+    ) -> bool {
+        let slot = slot_mut(&mut self.slots, s);
+        if R::TOLD || !slot.flags.ordinary() || slot.about_to_carry(frames) {
+            return false;
+        }
+        slot.window.serve_times(frames);
+        slot.count_sent(frames);
+        slot.deadline = last;
+        let Some(next) = next else {
+            self.retire(rule, s, "serve");
+            return true;
+        };
+        slot.bring_up(next, None);
+        if next.arrival > self.epoch_ends {
+            self.move_epoch(rule, next.arrival);
+        }
+        self.place(rule, s);
+        true
     }
 
     #[inline(never)]

@@ -210,6 +210,28 @@ impl Scheduler {
         with_rule!(&mut self.rule, rule => self.core.serve_and_push(rule, s, &next))
     }
 
+    /// Serves a stream's head and the frames behind it, `frames` in all, of which the last was due
+    /// at `last` and each stated its deadline; `next`, if there is one, comes up behind them. The
+    /// same as to [`serve`](Self::serve) each and push the one behind it, but the stream is ranked
+    /// once: for a run of frames that goes in one piece. False, and nothing is done, where
+    /// each has to be looked at: windows per kind, a head that has missed a deadline or that
+    /// had to wait for its time, a contract with a delay or one that has changed, a discipline that
+    /// shares by bytes. O(log N).
+    ///
+    /// # Panics
+    /// If there is no such stream.
+    #[must_use]
+    pub fn serve_many(
+        &mut self,
+        s: StreamIndex,
+        frames: u32,
+        last: Instant,
+        next: Option<Head>,
+    ) -> bool {
+        let run = (frames, last);
+        with_rule!(&mut self.rule, rule => self.core.serve_many(rule, s, run, next.as_ref()))
+    }
+
     /// Gives a stream's head up before its deadline (or after): counts a miss and a drop, applies
     /// rule b, removes it. True if that violates the window-constraint. O(log N).
     ///
