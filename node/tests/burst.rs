@@ -7,7 +7,7 @@ mod drive;
 use drive::Noise;
 use selvedge_node::link::{Link, LinkParams};
 use selvedge_sched::{Discipline, StreamIndex};
-use selvedge_stream::{Contract, Fate, Frame, Kind, PayloadSpan, References, Window};
+use selvedge_stream::{Contract, Fate, Frame, Kind, PayloadSpan, References, Window, Windows};
 use selvedge_units::{Bitrate, Bytes, Instant, Span};
 
 const RATE: Bitrate = Bitrate::from_mbps(8);
@@ -159,4 +159,65 @@ fn every_deadline_that_single_decisions_keep_is_kept() {
         lost += arrivals.len() - single.len();
     }
     assert!(lost > 0 && differ > 50, "{lost} lost, {differ} differ: the sets show nothing");
+}
+
+/// From every state that a link comes to: a run, against the same frames one after the other.
+#[test]
+fn a_run_is_its_frames_one_by_one() {
+    let mut noise = Noise(11);
+    let mut longest = 0;
+    for set in 0..200 {
+        let mut link = link(Bytes(1_500 + 1_500 * noise.below(8)), Discipline::Dwcs);
+        for n in 0..4 {
+            // Of some streams each frame must be looked at.
+            let delay = (n == 1).then_some(Span::from_millis(80));
+            let windows = if n == 2 {
+                Windows::PerKind([Window { lose: 1, of: 3 }; Kind::COUNT])
+            } else {
+                Windows::Whole(Window { lose: 1, of: 2 + n })
+            };
+            link.add_stream(Contract { windows, delay, ..contract() });
+        }
+        let (mut now, mut seqs) = (Instant::ZERO, [0; 4]);
+        for _ in 0..20 {
+            let n = noise.below(4) as usize;
+            let first = seqs[n];
+            seqs[n] += noise.below(9) as u32;
+            let stated = noise.below(4) > 0;
+            let new: Vec<Frame> = (first..seqs[n])
+                .map(|seq| {
+                    let due = now + Span::from_millis(20 + 4 * u64::from(seq - first));
+                    let frame = frame(seq, 900 + noise.below(200), now, due);
+                    Frame { deadline: frame.deadline.filter(|_| stated), ..frame }
+                })
+                .collect();
+            let mut single = link.clone();
+            new.iter().for_each(|frame| single.handle_frame(now, StreamIndex(n as u32), *frame));
+            let mut coming = new.iter();
+            link.handle_frames(now, StreamIndex(n as u32), || coming.next().copied());
+            let Some(next) = link.poll_transmit(now) else { continue };
+            let run = link.run(now, 64);
+            longest = longest.max(run.frames);
+            let frames: Vec<Frame> =
+                (0..run.frames).map(|n| link.frame_of_run(n).unwrap().0).collect();
+            assert_eq!(run.size, frames.iter().fold(Bytes(0), |sum, frame| sum + frame.size));
+            for frame in &frames {
+                let chosen = single.poll_transmit(now).expect("what a run holds may go");
+                assert_eq!((chosen.stream, chosen.frame), (next.stream, *frame), "set {set}");
+                single.sent(now, frame.size);
+            }
+            link.sent_frames(now, run.frames, 1, run.size);
+            let settled = |link: &mut Link| std::iter::from_fn(|| link.poll_settled()).collect();
+            let (all, each): (Vec<_>, Vec<_>) = (settled(&mut link), settled(&mut single));
+            assert_eq!(all, each, "set {set}");
+            assert_eq!(link.backlog(), single.backlog());
+            for s in (0..4).map(StreamIndex) {
+                assert_eq!(link.ledger(s).unwrap().totals(), single.ledger(s).unwrap().totals());
+                assert_eq!(link.scheduler().counters(s), single.scheduler().counters(s));
+            }
+            now += run.size / RATE;
+            assert_eq!(link.clone().poll_transmit(now), single.poll_transmit(now), "set {set}");
+        }
+    }
+    assert!(longest >= 6, "the longest run had {longest} frames");
 }

@@ -3,6 +3,7 @@
 
 use selvedge_host::bench::{SendLoop, compare};
 use selvedge_host::clock::Clock;
+use selvedge_host::huge;
 use selvedge_host::inlet::IPV4_UDP;
 use selvedge_host::transmit::Method;
 use selvedge_node::link::{Link, LinkParams};
@@ -172,8 +173,10 @@ struct Scheduled {
     /// Packets to a frame, and a frame's size.
     packets: u16,
     size: Bytes,
-    /// The stream whose frame goes, and how many of its packets are left.
-    granted: (usize, u16),
+    /// Packets to a run.
+    run: usize,
+    /// The stream whose frames go, and how many of their packets are left.
+    granted: (usize, usize),
 }
 
 impl Scheduled {
@@ -191,43 +194,49 @@ impl Scheduled {
         for n in 0..streams {
             link.add_stream(Contract { delay: Some(Span::from_secs(1)), ..contract(n) });
         }
-        let (seqs, now) = (vec![0; streams], Instant::ZERO);
-        let mut new = Self { link, seqs, now, packets, size, granted: (0, 0) };
+        // As the engine does.
+        huge::gather(link.memory());
+        let (seqs, now, run) = (vec![0; streams], Instant::ZERO, run.into());
+        let mut new = Self { link, seqs, now, packets, size, run, granted: (0, 0) };
         for n in 0..streams {
-            for _ in 0..frames {
-                new.arrive(n);
-            }
+            new.arrive(n, frames as usize);
         }
         new
     }
 
-    fn arrive(&mut self, stream: usize) {
-        let seq = self.seqs[stream];
-        self.seqs[stream] = seq.wrapping_add(1);
-        let frame = Frame {
-            seq,
-            kind: Kind::Still,
-            referenced: false,
-            refs: References::NONE,
-            packets: self.packets,
-            size: self.size,
-            arrival: self.now,
-            deadline: None,
-            payload: PayloadSpan::default(),
-        };
-        self.link.handle_frame(self.now, StreamIndex(stream as u32), frame);
+    /// So many frames of a stream come.
+    fn arrive(&mut self, stream: usize, mut frames: usize) {
+        let Self { link, seqs, now, packets, size, .. } = self;
+        link.handle_frames(*now, StreamIndex(stream as u32), || {
+            frames = frames.checked_sub(1)?;
+            let seq = seqs[stream];
+            seqs[stream] = seq.wrapping_add(1);
+            Some(Frame {
+                seq,
+                kind: Kind::Still,
+                referenced: false,
+                refs: References::NONE,
+                packets: *packets,
+                size: *size,
+                arrival: *now,
+                deadline: None,
+                payload: PayloadSpan::default(),
+            })
+        });
     }
 
-    /// The stream whose packet goes next. A frame goes in one run, as the link's burst allows;
-    /// the stream's next frame arrives when it is sent.
+    /// The stream whose packet goes next. A frame goes in one run, with those behind it that the
+    /// link's burst allows; as many come when they are sent.
     fn next(&mut self) -> usize {
         if self.granted.1 == 0 {
-            self.now += Span(500 * u64::from(self.packets));
             let next = self.link.poll_transmit(self.now);
-            self.granted = (next.map_or(0, |t| t.stream.0 as usize), self.packets);
-            self.link.sent_run(self.now, self.packets, self.size);
+            let stream = next.map_or(0, |t| t.stream.0 as usize);
+            let run = self.link.run(self.now, self.run);
+            self.link.sent_frames(self.now, run.frames, self.packets, run.size);
             while self.link.poll_settled().is_some() {}
-            self.arrive(self.granted.0);
+            self.now += Span(500 * run.packets as u64);
+            self.arrive(stream, run.frames);
+            self.granted = (stream, run.packets);
         }
         self.granted.1 -= 1;
         self.granted.0

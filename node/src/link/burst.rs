@@ -2,9 +2,11 @@
 //! that they leave in one call of the kernel.
 
 use selvedge_sched::StreamIndex;
+use selvedge_stream::{Fate, Frame};
 use selvedge_units::{Bytes, Instant};
 
-use super::{Link, Transmit};
+use super::queue::Pending;
+use super::{Link, Settled, Transmit};
 
 /// A burst: a stream whose next frames may follow the last one without another decision.
 #[derive(Clone, Copy, Debug)]
@@ -23,8 +25,7 @@ impl Link {
     /// nothing but single decisions rules that out. Only under disciplines that go by deadline:
     /// others share by order.
     pub(super) fn grant_to(&self, now: Instant, stream: StreamIndex) -> Option<Grant> {
-        let bursts = self.params.burst >= self.params.mtu + self.params.mtu;
-        if !bursts || now < self.inverted_until {
+        if !self.params.bursts() || now < self.inverted_until {
             return None;
         }
         let queue = self.queues[stream.0 as usize].as_ref()?;
@@ -49,4 +50,100 @@ impl Link {
         self.grant = Some(grant);
         Some(Transmit { stream, frame: head.frame, packet: head.packets_sent, deadline })
     }
+
+    /// How much may leave in one run with the packet last polled, if that is its frame's first:
+    /// the frame, and those behind it as far as the burst that was granted and `packets` reach.
+    /// Of whole frames only; none if the first alone has more packets. The run is to be told of by
+    /// [`sent_frames`](Self::sent_frames).
+    #[must_use]
+    pub fn run(&self, now: Instant, packets: usize) -> Run {
+        let mut run = Run::default();
+        let Some(queue) = self.next.and_then(|s| self.queues[s.0 as usize].as_ref()) else {
+            return run;
+        };
+        // As when the burst was granted: then nothing that waits is late behind anything.
+        let grant = self.grant.as_ref().filter(|grant| self.all_sent(now) <= grant.until);
+        let stated = queue.contract.delay.is_some();
+        for waiting in &queue.frames {
+            let Pending { frame, left, .. } = waiting;
+            let next = Run {
+                frames: run.frames + 1,
+                packets: run.packets + usize::from(frame.packets),
+                size: run.size + *left,
+            };
+            let goes = |grant: &Grant| {
+                let stated = stated || frame.deadline.is_some();
+                stated && waiting.given_up.is_none() && next.size <= grant.left
+            };
+            let whole = waiting.packets_sent == 0 && next.packets <= packets;
+            if !whole || !(run.frames == 0 || grant.is_some_and(goes)) {
+                break;
+            }
+            run = next;
+        }
+        run
+    }
+
+    /// A frame of the run that was polled last, the first by 0: it, and when it is due.
+    #[must_use]
+    pub fn frame_of_run(&self, n: usize) -> Option<(Frame, Instant)> {
+        let queue = self.queues[self.next?.0 as usize].as_ref()?;
+        queue.frames.get(n).map(|waiting| (waiting.frame, waiting.deadline))
+    }
+
+    /// The first frames of a [`run`](Self::run) have been sent whole in one go; they took `size` on
+    /// the wire. If it is but one, `packets` of it have been sent.
+    pub fn sent_frames(&mut self, now: Instant, frames: usize, packets: u16, size: Bytes) {
+        if frames < 2 {
+            self.sent_run(now, packets, size);
+        } else if let Some(stream) = self.take_from_bucket(now, size)
+            && !self.settle_together(now, stream, frames)
+        {
+            for _ in 0..frames {
+                self.sent_of_head(now, stream, u16::MAX, Bytes(0));
+            }
+        }
+    }
+
+    /// Settles so many frames at once as sent, which all stated their deadlines, if nothing else
+    /// needs to be looked at.
+    fn settle_together(&mut self, now: Instant, stream: StreamIndex, frames: usize) -> bool {
+        let at = stream.0 as usize;
+        let (Some(queue), Some(ledger)) = (&mut self.queues[at], &mut self.ledgers[at]) else {
+            return false;
+        };
+        let Some(last) = frames.checked_sub(1).and_then(|last| queue.frames.get(last)) else {
+            return false;
+        };
+        let (next, last) = (queue.head_at(frames), last.deadline);
+        if !self.scheduler.serve_many(stream, frames as u32, last, next) {
+            return false;
+        }
+        let (settled, backlog) = (&mut self.settled, &mut self.backlog);
+        let sent = queue.frames.iter().take(frames).map(|sent| {
+            let Pending { frame, deadline, left, .. } = sent;
+            *backlog = *backlog - *left;
+            let queueing = now.since(frame.arrival);
+            let fate = Fate::Sent { on_time: now <= *deadline, queueing };
+            settled.push(Settled { stream, frame: *frame, fate });
+            (frame.seq, fate)
+        });
+        ledger.settle_all(sent, now);
+        queue.frames.drain(..frames);
+        if next.is_some() {
+            self.promote(now, stream);
+        }
+        true
+    }
+}
+
+/// What may leave in one go.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Run {
+    /// Whole frames of one stream.
+    pub frames: usize,
+    /// Their packets.
+    pub packets: usize,
+    /// What they take on the wire.
+    pub size: Bytes,
 }

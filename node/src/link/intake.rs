@@ -2,102 +2,158 @@
 //! what must go so that they fit.
 
 use selvedge_sched::StreamIndex;
-use selvedge_stream::{DropReason, Fate, Frame, Kind, PayloadSpan, References};
+use selvedge_stream::{DropReason, Fate, Frame, Kind, Ledger, PayloadSpan, References};
 use selvedge_units::{Bytes, Instant};
 
-use super::queue::Pending;
+use super::queue::{Pending, StreamQueue};
 use super::{Link, Settled, WAITING_MAX, settle};
 
 /// Frames that may be missing from a stream at once. A larger gap is a fresh start: what waits of
 /// the stream is dropped as removed.
 const GAP_MAX: u32 = 1024;
+
+/// What frames that were put into one queue mean for the link.
+struct Taken {
+    /// Whether the queue was empty before.
+    first: bool,
+    /// Bytes that came, and those that are to be sent.
+    offered: Bytes,
+    kept: Bytes,
+    /// The earliest deadline of these, if there are any.
+    earliest: Option<Instant>,
+    /// The deadline of the last that waits.
+    last: Instant,
+    /// Until then one of them may wait behind one that is due later.
+    inverted_until: Instant,
+}
+
 impl Link {
     /// Takes a frame over from its stream's ring. Frames come in the order of their numbers;
     /// numbers left out were lost before they came here, and count as dropped for a full ring.
     pub fn handle_frame(&mut self, now: Instant, stream: StreamIndex, frame: Frame) {
-        let Some(expected) = self.queue_mut(stream).map(|q| q.next_seq) else {
-            self.settled.push_back(Settled {
-                stream,
-                frame,
-                fate: Fate::Dropped(DropReason::Removed),
-            });
+        let mut frame = Some(frame);
+        self.handle_frames(now, stream, || frame.take());
+    }
+
+    /// Takes over all frames that `next` gives, in their order; quicker than one by one.
+    pub fn handle_frames(
+        &mut self,
+        now: Instant,
+        stream: StreamIndex,
+        mut next: impl FnMut() -> Option<Frame>,
+    ) {
+        self.watch(now);
+        while let Some(frame) = self.put_in_order(now, stream, &mut next) {
+            self.handle_unexpected(now, stream, &frame);
+        }
+    }
+
+    /// Puts frames into a stream's queue for as long as each is the one that is expected and finds
+    /// a place; returns the first that is not, or does not.
+    #[inline]
+    fn put_in_order(
+        &mut self,
+        now: Instant,
+        stream: StreamIndex,
+        next: &mut impl FnMut() -> Option<Frame>,
+    ) -> Option<Frame> {
+        let at = stream.0 as usize;
+        let (Some(Some(queue)), Some(Some(ledger))) =
+            (self.queues.get_mut(at), self.ledgers.get_mut(at))
+        else {
+            return next();
+        };
+        let (params, backlog) = (&self.params, self.backlog);
+        let mut taken = Taken::into(queue);
+        let odd = loop {
+            let Some(frame) = next() else { break None };
+            if frame.seq != queue.next_seq || queue.frames.len() >= WAITING_MAX {
+                break Some(frame);
+            }
+            taken.offered += frame.size;
+            let waiting = backlog + taken.kept + frame.size;
+            let full = params.queue.is_some_and(|most| waiting > most);
+            let given_up = full.then_some(DropReason::Full);
+            taken.put(queue, ledger, &frame, given_up, params.selection);
+        };
+        self.make_fit(now, stream, &taken);
+        odd
+    }
+
+    /// Takes a frame that is not the one expected, or finds no place.
+    #[cold]
+    #[inline(never)]
+    fn handle_unexpected(&mut self, now: Instant, stream: StreamIndex, frame: &Frame) {
+        let Some(queue) = self.queue_mut(stream) else {
+            let fate = Fate::Dropped(DropReason::Removed);
+            self.settled.push(Settled { stream, frame: *frame, fate });
             return;
         };
-        self.watch(now);
+        let expected = queue.next_seq;
         let gap = frame.seq.wrapping_sub(expected);
         if gap > GAP_MAX {
-            self.begin_afresh(now, stream);
+            self.begin_afresh(now, stream, frame.seq);
         } else {
             for seq in (0..gap).map(|n| expected.wrapping_add(n)) {
-                let lost = lost_before_arrival(seq, &frame);
-                self.enqueue(now, stream, &lost, Some(DropReason::Full));
+                self.put_lost(now, stream, &lost_before_arrival(seq, frame));
             }
         }
-        self.offered.add(now, frame.size);
-        self.enqueue(now, stream, &frame, None);
+        if self.queued(stream) >= WAITING_MAX {
+            self.offered.add(now, frame.size);
+            self.refuse(now, stream, *frame);
+        } else {
+            let mut frame = Some(*frame);
+            self.put_in_order(now, stream, &mut || frame.take());
+        }
     }
 
     /// The stream's numbers jumped: what waits is of another time, and nothing that comes can
     /// refer to it.
-    fn begin_afresh(&mut self, now: Instant, stream: StreamIndex) {
+    fn begin_afresh(&mut self, now: Instant, stream: StreamIndex, seq: u32) {
         self.clear_stream(now, stream);
         if let Some(queue) = self.queue_mut(stream) {
             queue.lost.fill();
+            queue.next_seq = seq;
         }
     }
 
-    fn enqueue(
-        &mut self,
-        now: Instant,
-        stream: StreamIndex,
-        frame: &Frame,
-        lost: Option<DropReason>,
-    ) {
+    /// Puts what stands in for a lost frame where it would have been.
+    fn put_lost(&mut self, now: Instant, stream: StreamIndex, frame: &Frame) {
         if self.queued(stream) >= WAITING_MAX {
             self.refuse(now, stream, *frame);
             return;
         }
-        let full = self.params.queue.is_some_and(|most| self.backlog + frame.size > most);
-        let (selection, backlog) = (self.params.selection, self.backlog);
-        let Some(queue) = self.queue_mut(stream) else { return };
-        queue.next_seq = frame.seq.wrapping_add(1);
-        let group = queue.group.push(frame.kind, frame.size);
-        let before = queue.frames.back().map(|last| last.deadline);
-        let deadline = queue.deadline_of(frame);
-        queue.lost.clear(frame.seq);
-        let hopeless = || selection && queue.misses_reference(frame);
-        let given_up = lost
-            .or_else(|| full.then_some(DropReason::Full))
-            .or_else(|| hopeless().then_some(DropReason::ReferenceLost));
-        let left = frame.size;
-        if given_up.is_some() {
-            queue.lost.insert(frame.seq);
+        let at = stream.0 as usize;
+        let (Some(queue), Some(ledger)) = (&mut self.queues[at], &mut self.ledgers[at]) else {
+            return;
+        };
+        let mut taken = Taken::into(queue);
+        taken.put(queue, ledger, frame, Some(DropReason::Full), self.params.selection);
+        self.make_fit(now, stream, &taken);
+    }
+
+    /// Takes note of what came, and makes what waits fit the link again.
+    fn make_fit(&mut self, now: Instant, stream: StreamIndex, taken: &Taken) {
+        if taken.offered > Bytes(0) {
+            self.offered.add(now, taken.offered);
         }
-        let frame = *frame;
-        queue.frames.push_back(Pending { frame, deadline, left, packets_sent: 0, group, given_up });
-        let only = queue.frames.len() == 1;
-        if let Some(ledger) = self.ledgers[stream.0 as usize].as_mut() {
-            ledger.offered(&frame);
-        }
-        if before.is_some_and(|before| deadline < before) {
-            self.inverted_until = self.inverted_until.max(deadline);
-        }
-        if given_up.is_none() {
-            self.backlog = backlog + left;
-            // All that was there fits, by induction. With the new frame the last to finish does
-            // so at `fits_by` at most; who is due after the new frame is due later still.
+        self.inverted_until = self.inverted_until.max(taken.inverted_until);
+        if let Some(earliest) = taken.earliest {
+            self.backlog += taken.kept;
+            // All that was there fits, by induction. With what came the last to finish does so at
+            // `fits_by` at most; who is due after the first of it is due later still.
             let fits_by = self.all_sent(now);
             if let Some(grant) = &mut self.grant {
-                grant.until = grant.until.min(deadline);
+                grant.until = grant.until.min(earliest);
                 if fits_by > grant.until {
                     self.grant = None;
                 }
             }
-            if selection && fits_by > deadline {
+            if self.params.selection && fits_by > earliest {
                 self.select(now);
             }
         }
-        if only {
+        if taken.first {
             self.promote(now, stream);
         }
     }
@@ -115,6 +171,51 @@ impl Link {
         }
         let fate = Fate::Dropped(DropReason::Full);
         settle(&mut self.settled, ledger, stream, &frame, fate, now);
+    }
+}
+
+impl Taken {
+    fn into(queue: &StreamQueue) -> Self {
+        Self {
+            first: queue.frames.is_empty(),
+            offered: Bytes(0),
+            kept: Bytes(0),
+            earliest: None,
+            last: queue.frames.back().map_or(Instant::ZERO, |last| last.deadline),
+            inverted_until: Instant::ZERO,
+        }
+    }
+
+    /// Puts a frame behind the others, unless it is lost to be dropped there.
+    #[inline]
+    fn put(
+        &mut self,
+        queue: &mut StreamQueue,
+        ledger: &mut Ledger,
+        frame: &Frame,
+        lost: Option<DropReason>,
+        selection: bool,
+    ) {
+        queue.next_seq = frame.seq.wrapping_add(1);
+        let group = queue.group.push(frame.kind, frame.size);
+        let deadline = queue.deadline_of(frame);
+        queue.lost.clear(frame.seq);
+        let hopeless = || selection && queue.misses_reference(frame);
+        let given_up = lost.or_else(|| hopeless().then_some(DropReason::ReferenceLost));
+        let left = frame.size;
+        if given_up.is_some() {
+            queue.lost.insert(frame.seq);
+        } else {
+            self.kept += left;
+            self.earliest = Some(self.earliest.map_or(deadline, |first| first.min(deadline)));
+        }
+        if deadline < self.last {
+            self.inverted_until = self.inverted_until.max(deadline);
+        }
+        self.last = deadline;
+        ledger.offered(frame);
+        let frame = *frame;
+        queue.frames.push_back(Pending { frame, deadline, left, packets_sent: 0, group, given_up });
     }
 }
 

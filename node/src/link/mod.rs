@@ -19,14 +19,13 @@ mod select;
 mod surface;
 mod tree;
 
-use std::collections::VecDeque;
-
 use selvedge_sched::{Decision, Discipline, Expiry, Scheduler, StreamIndex, Verdict};
 use selvedge_stream::{Contract, DropReason, Fate, Frame, Late, Ledger};
 use selvedge_units::{Bitrate, Bytes, Instant, Span};
 
 use ahead::FetchAhead;
 use burst::Grant;
+pub use burst::Run;
 pub use offered::RateMeter;
 pub use pace::Pacer;
 use queue::StreamQueue;
@@ -35,6 +34,9 @@ use select::{Capacity, Selection, give_up_dependents, give_up_one};
 /// Frames of one stream that may wait in the link; more are dropped as full. The engine leaves
 /// them in their ring instead.
 pub const WAITING_MAX: usize = 1024;
+
+/// Frames of a burst that are fetched at once.
+const FETCHED: usize = 16;
 
 /// What a link is to be.
 #[derive(Clone, Copy, Debug)]
@@ -51,6 +53,13 @@ pub struct LinkParams {
     pub mtu: Bytes,
     /// The most bytes that may wait; a frame beyond it is dropped on arrival.
     pub queue: Option<Bytes>,
+}
+
+impl LinkParams {
+    /// Whether more than one packet may go at once.
+    pub(crate) fn bursts(&self) -> bool {
+        self.burst >= self.mtu + self.mtu
+    }
 }
 
 /// The packet to send next.
@@ -94,7 +103,7 @@ impl Reckoned {
 }
 
 /// A link and all that waits for it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Link {
     params: LinkParams,
     scheduler: Scheduler,
@@ -102,7 +111,7 @@ pub struct Link {
     queues: Vec<Option<StreamQueue>>,
     ledgers: Vec<Option<Ledger>>,
     selection: Selection,
-    settled: VecDeque<Settled>,
+    settled: SettledFrames,
     offered: RateMeter,
     sent: RateMeter,
     sent_bytes: Bytes,
@@ -135,7 +144,7 @@ impl Link {
             queues: Vec::new(),
             ledgers: Vec::new(),
             selection: Selection::default(),
-            settled: VecDeque::new(),
+            settled: SettledFrames::default(),
             offered: RateMeter::default(),
             sent: RateMeter::default(),
             sent_bytes: Bytes(0),
@@ -284,6 +293,8 @@ impl Link {
                 Decision::Send(stream) => stream,
                 Decision::Idle => return None,
             };
+            let frames = if self.params.bursts() { FETCHED } else { 1 };
+            self.ahead.fetch(&self.scheduler, stream, frames, &self.queues, &self.ledgers);
             let selection = self.params.selection;
             let queue = self.queues[stream.0 as usize].as_mut()?;
             let head = *queue.frames.front()?;
@@ -296,7 +307,6 @@ impl Link {
                 continue;
             }
             self.next = Some(stream);
-            self.ahead.fetch(&self.scheduler, &self.queues, &self.ledgers);
             self.grant = self.grant_to(now, stream);
             return Some(Transmit {
                 stream,
@@ -350,13 +360,13 @@ impl Link {
     /// go; they took `size` on the wire. For links that grant a burst: one decision for all that
     /// the burst holds of the chosen frame.
     pub fn sent_run(&mut self, now: Instant, packets: u16, size: Bytes) {
-        let Some(stream) = self.next.take() else { return };
-        self.pacer.take(now, size);
-        self.sent.add(now, size);
-        self.sent_bytes += size;
-        if let Some(grant) = &mut self.grant {
-            grant.left = grant.left - size;
+        if let Some(stream) = self.take_from_bucket(now, size) {
+            self.sent_of_head(now, stream, packets, size);
         }
+    }
+
+    /// So many of the head's packets are sent.
+    fn sent_of_head(&mut self, now: Instant, stream: StreamIndex, packets: u16, size: Bytes) {
         let at = stream.0 as usize;
         let Some(queue) = self.queues[at].as_mut() else { return };
         let Some(head) = queue.frames.front_mut() else { return };
@@ -382,6 +392,18 @@ impl Link {
         }
     }
 
+    /// What was polled last leaves the link; whose it is.
+    fn take_from_bucket(&mut self, now: Instant, size: Bytes) -> Option<StreamIndex> {
+        let stream = self.next.take()?;
+        self.pacer.take(now, size);
+        self.sent.add(now, size);
+        self.sent_bytes += size;
+        if let Some(grant) = &mut self.grant {
+            grant.left = grant.left - size;
+        }
+        Some(stream)
+    }
+
     /// The frame of the packet last polled can't be sent at all.
     pub fn failed(&mut self, now: Instant, reason: DropReason) {
         let Some(stream) = self.next.take() else { return };
@@ -404,13 +426,40 @@ impl Link {
     }
 
     /// The next frame that the link is done with.
+    #[inline]
     pub fn poll_settled(&mut self) -> Option<Settled> {
-        self.settled.pop_front()
+        self.settled.pop()
+    }
+}
+
+/// Frames that are settled and not yet told, which all are before more come.
+#[derive(Clone, Debug, Default)]
+struct SettledFrames {
+    frames: Vec<Settled>,
+    told: usize,
+}
+
+impl SettledFrames {
+    #[inline]
+    fn push(&mut self, settled: Settled) {
+        self.frames.push(settled);
+    }
+
+    #[inline]
+    fn pop(&mut self) -> Option<Settled> {
+        let next = self.frames.get(self.told).copied();
+        if next.is_some() {
+            self.told += 1;
+        } else {
+            self.frames.clear();
+            self.told = 0;
+        }
+        next
     }
 }
 
 fn settle(
-    settled: &mut VecDeque<Settled>,
+    settled: &mut SettledFrames,
     ledger: &mut Option<Ledger>,
     stream: StreamIndex,
     frame: &Frame,
@@ -420,5 +469,5 @@ fn settle(
     if let Some(ledger) = ledger.as_mut() {
         ledger.settle(frame.seq, fate, now);
     }
-    settled.push_back(Settled { stream, frame: *frame, fate });
+    settled.push(Settled { stream, frame: *frame, fate });
 }

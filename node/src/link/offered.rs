@@ -7,7 +7,7 @@ const SLOTS: usize = 16;
 const SECOND: usize = 4;
 
 /// Bytes in each quarter of a second of the last four seconds.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct RateMeter {
     bytes: [u64; SLOTS],
     /// The slot now filling, counted from time zero, and when it ends.

@@ -22,15 +22,17 @@ pub(super) struct Pending {
 }
 
 /// The frames of one stream that the link has taken over, oldest first, numbers without a gap.
-#[derive(Debug)]
+/// What every frame touches lies in the first three cache lines.
+#[derive(Clone, Debug)]
+#[repr(C, align(64))]
 pub(super) struct StreamQueue {
-    pub(super) contract: Contract,
     pub(super) frames: VecDeque<Pending>,
-    pub(super) lost: LostFrames,
-    pub(super) group: GroupForecast,
+    last_deadline: Option<Instant>,
     /// The number that the next frame should have; streams begin at 0.
     pub(super) next_seq: u32,
-    last_deadline: Option<Instant>,
+    pub(super) group: GroupForecast,
+    pub(super) contract: Contract,
+    pub(super) lost: LostFrames,
 }
 
 impl StreamQueue {
@@ -59,7 +61,13 @@ impl StreamQueue {
 
     /// The first frame that waits, as the scheduler is to see it.
     pub(super) fn head(&self) -> Option<Head> {
-        let Pending { frame, deadline, .. } = self.frames.front()?;
+        self.head_at(0)
+    }
+
+    /// The frame behind so many others, as the scheduler is to see it.
+    #[inline]
+    pub(super) fn head_at(&self, at: usize) -> Option<Head> {
+        let Pending { frame, deadline, .. } = self.frames.get(at)?;
         let stated = frame.deadline.is_some() || self.contract.delay.is_some();
         let deadline = stated.then_some(*deadline);
         Some(Head { arrival: frame.arrival, kind: frame.kind, deadline, size: frame.size })
@@ -98,8 +106,11 @@ impl StreamQueue {
 
 /// Which of the last 1024 frames are lost, for the newest to ask. What lies further back counts as
 /// lost: it is not worth keeping state for.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
+#[repr(C)]
 pub(super) struct LostFrames {
+    /// Whether there ever were some.
+    any: bool,
     bits: [u64; Self::WINDOW as usize / 64],
 }
 
@@ -113,18 +124,22 @@ impl LostFrames {
 
     /// The frame is, as far as is known, not lost. To be called for every frame, in order.
     pub(super) fn clear(&mut self, seq: u32) {
-        let (word, bit) = Self::place(seq);
-        self.bits[word] &= !bit;
+        if self.any {
+            let (word, bit) = Self::place(seq);
+            self.bits[word] &= !bit;
+        }
     }
 
     /// All that was before is lost to what comes.
     pub(super) fn fill(&mut self) {
         self.bits.fill(u64::MAX);
+        self.any = true;
     }
 
     pub(super) fn insert(&mut self, seq: u32) {
         let (word, bit) = Self::place(seq);
         self.bits[word] |= bit;
+        self.any = true;
     }
 
     fn contains(&self, from: u32, seq: u32) -> bool {
@@ -135,7 +150,7 @@ impl LostFrames {
 
 /// What the rest of the open group of pictures is likely to be, learnt from the groups before:
 /// moving averages (a quarter for the newest) of frames and of bytes behind the intra picture.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct GroupForecast {
     pub(super) id: u32,
     frames: u32,

@@ -68,7 +68,7 @@ impl Carried {
 type Ordered = (Instant, u32, u32);
 
 /// Scratch space of the selection, kept so that nothing is allocated once running.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Selection {
     order: Vec<Ordered>,
     carried: Vec<Carried>,

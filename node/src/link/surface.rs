@@ -1,5 +1,7 @@
 //! What can be seen of a link and turned on it while it runs.
 
+use std::ops::Range;
+
 use selvedge_sched::{Scheduler, StreamIndex};
 use selvedge_stream::{Contract, Ledger, Windows};
 use selvedge_units::{Bitrate, Bytes, Instant, Span};
@@ -23,6 +25,11 @@ impl Link {
     #[must_use]
     pub fn ledger(&self, stream: StreamIndex) -> Option<&Ledger> {
         self.ledgers.get(stream.0 as usize)?.as_ref()
+    }
+
+    /// Where the large parts of its streams' state lie, for an owner who cares what memory that is.
+    pub fn memory(&self) -> impl Iterator<Item = Range<*const u8>> {
+        self.ledgers.iter().flatten().map(Ledger::memory)
     }
 
     /// Frames of one stream that wait here, those given up but not yet settled included.

@@ -7,6 +7,7 @@
 pub mod bench;
 pub mod clock;
 pub mod engine;
+pub mod huge;
 pub mod inlet;
 pub mod measure;
 pub mod probe;

@@ -39,9 +39,9 @@ struct Cursor {
     next: PacketCursor,
 }
 
-/// A packet chosen, not yet handed to the kernel.
+/// A packet found, not yet handed to the kernel.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Chosen {
+pub(super) struct Located {
     pub(super) stream: usize,
     pub(super) payload: PayloadSpan,
     pub(super) at: usize,
@@ -66,7 +66,7 @@ impl<O: Outlet> Attached<O> {
     }
 
     /// Finds the packet to send in the pool.
-    pub(super) fn locate(&mut self, stream: usize, next: &Transmit) -> Option<Chosen> {
+    pub(super) fn locate(&mut self, stream: usize, next: &Transmit) -> Option<Located> {
         let payload = next.frame.payload;
         if self.cursor.payload != payload || self.cursor.packet > next.packet {
             self.cursor = Cursor { payload, ..Cursor::default() };
@@ -75,7 +75,7 @@ impl<O: Outlet> Attached<O> {
             let Cursor { packet, next: mut walk, .. } = self.cursor;
             let (at, len) = self.outlet.packet(payload, &mut walk)?;
             if packet == next.packet {
-                return Some(Chosen { stream, payload, at, len });
+                return Some(Located { stream, payload, at, len });
             }
             self.cursor.packet += 1;
             self.cursor.next = walk;
@@ -83,8 +83,8 @@ impl<O: Outlet> Attached<O> {
     }
 
     /// Writes into the packet when its frame is due and how long before that it leaves.
-    pub(super) fn stamp(&mut self, chosen: &Chosen, deadline: Instant, now: Instant) {
-        self.outlet.stamp(chosen.payload, (chosen.at, chosen.len), deadline, now);
+    pub(super) fn stamp(&mut self, packet: &Located, deadline: Instant, now: Instant) {
+        self.outlet.stamp(packet.payload, (packet.at, packet.len), deadline, now);
     }
 }
 

@@ -10,14 +10,15 @@ use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use selvedge_node::link::{Link, Transmit};
-use selvedge_stream::{DropReason, Fate};
+use selvedge_stream::{DropReason, Fate, Frame};
 use selvedge_units::{Bytes, Instant, Span};
 
-use super::attached::{Attached, Chosen};
+use super::attached::{Attached, Located};
 use super::extension::{Extensions, Point};
 use super::outlet::{Outlet, Port};
 use super::{Control, FateTap, NewStream};
 use crate::clock::Clock;
+use crate::huge;
 use crate::report::{LinkReport, StreamReport};
 use crate::transmit::{Fate as Handed, Outgoing, Transmitter};
 
@@ -26,7 +27,7 @@ pub(super) const BATCH: usize = 64;
 /// How often reports are made.
 const REPORT_EVERY: Span = Span::from_millis(250);
 /// Frames of one stream that are taken before the others are looked at again.
-const TURN: u32 = 64;
+const TURN: usize = 64;
 
 /// How a stream's ring was left.
 #[derive(Clone, Copy, PartialEq)]
@@ -36,6 +37,19 @@ enum Left {
     Full,
     /// It was the others' turn.
     More,
+}
+
+/// What goes in one run.
+#[derive(Clone, Copy)]
+struct Chosen {
+    /// Frames of one stream, all whole if there are several.
+    frames: usize,
+    /// Packets of the first of them.
+    packets: u16,
+    /// What all take on the wire.
+    size: Bytes,
+    /// If there are no packets: when the first may leave.
+    departure: Instant,
 }
 
 /// All that the engine's thread owns.
@@ -52,7 +66,7 @@ pub(super) struct Worker<P: Port> {
     pub(super) stop: Arc<AtomicBool>,
     pub(super) report: Arc<Mutex<LinkReport>>,
     pub(super) tap: Option<Box<dyn FateTap>>,
-    pub(super) batch: Vec<Chosen>,
+    pub(super) batch: Vec<Located>,
     /// Streams whose rings still hold frames because the link holds as many as it may.
     pub(super) backpressure: Vec<usize>,
     /// A ring still holds frames that the link could take.
@@ -66,6 +80,7 @@ pub(super) struct Worker<P: Port> {
 impl<P: Port> Worker<P> {
     /// Runs until told to stop.
     pub(super) fn run(mut self) {
+        huge::gather(self.link.memory());
         let mut report_at = Instant::ZERO;
         while !self.stop.load(Ordering::Acquire) {
             let now = self.clock.now();
@@ -177,22 +192,32 @@ impl<P: Port> Worker<P> {
             let Some(stream) = streams.get_mut(n).and_then(Option::as_mut) else {
                 return Left::Empty;
             };
-            for _ in 0..TURN {
-                if link.queued(stream.index) >= stream.room {
-                    return if stream.outlet.is_empty() { Left::Empty } else { Left::Full };
-                }
-                let Some(frame) = stream.outlet.pop(now) else {
-                    return if stream.outlet.is_empty() { Left::Empty } else { Left::More };
-                };
-                if extensions.stand_at(Point::Arrival)
-                    && extensions.run(clock, link, Point::Arrival, Some((stream.index, &frame)))
+            let room = stream.room.saturating_sub(link.queued(stream.index));
+            let mut turn = room.min(TURN);
+            let (index, outlet) = (stream.index, &mut stream.outlet);
+            if extensions.stand_at(Point::Arrival) {
+                while turn > 0
+                    && let Some(frame) = outlet.pop(now)
                 {
-                    stream.outlet.settled(&frame);
-                    continue;
+                    turn -= 1;
+                    let seen = Some((index, &frame));
+                    if extensions.run(clock, link, Point::Arrival, seen) {
+                        outlet.settled(&frame);
+                    } else {
+                        link.handle_frame(now, index, frame);
+                    }
                 }
-                link.handle_frame(now, stream.index, frame);
+            } else {
+                link.handle_frames(now, index, || {
+                    turn = turn.checked_sub(1)?;
+                    outlet.pop(now)
+                });
             }
-            Left::More
+            match (outlet.is_empty(), link.queued(index) < stream.room) {
+                (true, _) => Left::Empty,
+                (false, true) => Left::More,
+                (false, false) => Left::Full,
+            }
         };
         let mut more = false;
         full.retain(|&n| {
@@ -221,16 +246,16 @@ impl<P: Port> Worker<P> {
                 self.flush();
                 return self.link.next_event(now).unwrap_or(Instant::MAX);
             };
-            let (packets, size, departure) = match self.choose_run(&next, now) {
+            let run = match self.choose_run(&next, now) {
                 Ok(run) => run,
                 Err(reason) => {
                     self.link.failed(now, reason);
                     continue;
                 }
             };
-            if packets == 0 {
+            if run.packets == 0 {
                 self.flush();
-                return departure;
+                return run.departure;
             }
             // One by one, a packet counts as sent when the kernel has it: were this thread held up
             // in between, the next packet would otherwise follow too closely.
@@ -241,14 +266,10 @@ impl<P: Port> Worker<P> {
                 now
             };
             if let Some(stream) = &mut self.streams[next.stream.0 as usize] {
-                stream.sent.add(now, size);
-                stream.sent_bytes += size;
+                stream.sent.add(now, run.size);
+                stream.sent_bytes += run.size;
             }
-            self.link.sent_run(now, packets, size);
-            if self.extensions.stand_at(Point::Dispatch) {
-                let frame = Some((next.stream, &next.frame));
-                self.extensions.run(self.clock, &mut self.link, Point::Dispatch, frame);
-            }
+            self.dispatched(now, &next, &run);
             if self.batch.len() == BATCH {
                 self.flush();
                 self.settle(now);
@@ -260,41 +281,84 @@ impl<P: Port> Worker<P> {
         }
     }
 
-    /// Puts into the batch the packet that goes next, and those of the same frame behind it for
-    /// which the link has a burst to grant. Returns how many, their size on the wire, and, if
-    /// there are none, when the first may leave.
-    fn choose_run(
+    /// Tells the link what has left, and the extensions of each frame of it.
+    fn dispatched(&mut self, now: Instant, next: &Transmit, run: &Chosen) {
+        if !self.extensions.stand_at(Point::Dispatch) {
+            self.link.sent_frames(now, run.frames, run.packets, run.size);
+            return;
+        }
+        let others = (1..run.frames).map_while(|n| self.link.frame_of_run(n));
+        let frames: Vec<Frame> =
+            std::iter::once(next.frame).chain(others.map(|(frame, _)| frame)).collect();
+        self.link.sent_frames(now, run.frames, run.packets, run.size);
+        for frame in &frames {
+            let frame = Some((next.stream, frame));
+            self.extensions.run(self.clock, &mut self.link, Point::Dispatch, frame);
+        }
+    }
+
+    /// Puts into the batch the packets that go next: of the frame that was polled as many as the
+    /// link has a burst to grant, and if that is all of it, the frames behind it that may go with
+    /// it.
+    fn choose_run(&mut self, next: &Transmit, now: Instant) -> Result<Chosen, DropReason> {
+        let room = BATCH - self.batch.len();
+        let mut run = self.choose_packets(next, Bytes(0), now)?;
+        if self.one_by_one || run.packets < next.frame.packets {
+            return Ok(run);
+        }
+        for n in 1..self.link.run(now, room).frames {
+            let Some((frame, deadline)) = self.link.frame_of_run(n) else { break };
+            let begun = self.batch.len();
+            let wanted = Transmit { stream: next.stream, frame, packet: 0, deadline };
+            match self.choose_packets(&wanted, run.size, now) {
+                Ok(more) if more.packets == frame.packets => {
+                    run = Chosen { frames: run.frames + 1, size: more.size, ..run };
+                }
+                // The others go; it is for the next decision.
+                _ => {
+                    self.batch.truncate(begun);
+                    break;
+                }
+            }
+        }
+        Ok(run)
+    }
+
+    /// Puts the next packets of one frame into the batch, behind others that go with it and take
+    /// so much on the wire.
+    fn choose_packets(
         &mut self,
         next: &Transmit,
+        before: Bytes,
         now: Instant,
-    ) -> Result<(u16, Bytes, Instant), DropReason> {
+    ) -> Result<Chosen, DropReason> {
         let n = next.stream.0 as usize;
         let Some(stream) = &mut self.streams[n] else { return Err(DropReason::Removed) };
-        let mut size = Bytes(0);
-        let mut packets = 0;
+        let mut run = Chosen { frames: 1, packets: 0, size: before, departure: now };
         for packet in next.packet..next.frame.packets {
             let wanted = Transmit { packet, ..*next };
-            let chosen = match stream.locate(n, &wanted) {
-                Some(chosen) => chosen,
+            let located = match stream.locate(n, &wanted) {
+                Some(located) => located,
                 // Those before it go; it is the first of the next run then, and fails.
-                None if packets > 0 => break,
+                None if run.packets > 0 => break,
                 None => return Err(DropReason::Unusable),
             };
-            let with = size + Bytes(chosen.len as u64 + stream.overhead);
+            let with = run.size + Bytes(located.len as u64 + stream.overhead);
             let departure = self.link.departure(with);
-            let fits = departure <= now && (packets == 0 || with <= self.link.params().burst);
-            if !fits {
-                return Ok((packets, size, departure));
+            let first = run.size == Bytes(0);
+            if departure > now || !(first || with <= self.link.params().burst) {
+                run.departure = departure;
+                break;
             }
-            stream.stamp(&chosen, next.deadline, now);
-            self.batch.push(chosen);
-            packets += 1;
-            size = with;
+            stream.stamp(&located, next.deadline, now);
+            self.batch.push(located);
+            run.packets += 1;
+            run.size = with;
             if self.one_by_one || self.batch.len() == BATCH {
                 break;
             }
         }
-        Ok((packets, size, now))
+        Ok(run)
     }
 
     fn flush(&mut self) {
