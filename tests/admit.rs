@@ -65,3 +65,31 @@ fn what_makes_no_sense_is_refused() {
     let ended = selvedge(["admit".as_ref(), trace.as_os_str()].into_iter().chain(unknown));
     ended.refused(&["there is no discipline \"dwsc\""]);
 }
+
+#[test]
+fn classes_in_one_scheduler_are_tested_together() {
+    let folder = Folder::new();
+    let trace = |work_conserving: bool, bulk: u32| {
+        folder.write(
+            "mixed.json",
+            format!(
+                r#"{{"discipline": "mixed", "ticks": 100, "backlogged": true, "streams": [
+    {{"id": "voice", "period": 4, "class": "edf", "work_conserving": {work_conserving}}},
+    {{"id": "bulk", "period": {bulk}, "class": "fair"}}]}}"#
+            ),
+        )
+    };
+    let ask = |file: std::path::PathBuf| selvedge(["admit".as_ref(), file.as_os_str()]);
+    let fits = ask(trace(false, 4));
+    assert_eq!((fits.code, &*fits.stderr), (Some(0), ""), "{fits:?}");
+    assert!(fits.stdout.starts_with("mixed: guaranteed: "), "{fits:?}");
+    // Two frames and one that blocks, at three quarters of the link.
+    let short = ask(trace(false, 3));
+    assert!(short.stdout.contains("bulk may wait up to 4 slots"), "{short:?}");
+    let over = ask(trace(false, 1));
+    assert_eq!(over.code, Some(1), "{over:?}");
+    assert!(over.stdout.contains("with bulk the link is exceeded by 1/4 (25.00 %)"), "{over:?}");
+    assert!(over.stdout.contains("what would fit: its period 2 slots"), "{over:?}");
+    let starved = ask(trace(true, 4));
+    assert!(starved.stdout.contains("with bulk: voice always has a frame"), "{starved:?}");
+}

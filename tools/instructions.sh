@@ -30,18 +30,25 @@ program=$CARGO_TARGET_DIR/release/examples/decisions
 work=$(mktemp -d)
 trap 'rm -r "$work"' EXIT
 
-# One cell: only what runs in the function `decision`, and below it, is counted.
+# One cell: only what runs in the function `decision`, and below it, is counted; with `@2` behind
+# the discipline, `transmission` at twofold overload, for each update: a frame sent, or one missed.
 count() {
-  local discipline=$1 streams=$2 log=$work/$1.$2
+  local discipline=$1 streams=$2 log=$work/$1.$2 updates=$decisions
+  local function=decision arguments=("${1%@2}" "$2" "$decisions")
+  if [ "$discipline" != "${discipline%@2}" ]; then
+    function=transmission
+    arguments+=(overloaded)
+  fi
   valgrind --tool=callgrind --callgrind-out-file=/dev/null --collect-atstart=no \
-    --toggle-collect='*bench*decide*decision*' \
-    "$program" "$discipline" "$streams" "$decisions" > /dev/null 2> "$log.log"
-  awk -v n=$decisions '/Collected :/ { printf "%.1f\n", $NF / n }' "$log.log" > "$log.count"
+    --toggle-collect="*bench*decide*$function*" \
+    "$program" "${arguments[@]}" > "$log.out" 2> "$log.log"
+  [ $function = decision ] || updates=$(awk '{ print $1 + $2 }' "$log.out")
+  awk -v n="$updates" '/Collected :/ { printf "%.1f\n", $NF / n }' "$log.log" > "$log.count"
 }
 export -f count
 export program work decisions
 
-disciplines=$("$program" --list)
+disciplines="$("$program" --list) dwcs@2 edf@2"
 for discipline in $disciplines; do
   for streams in 4 32 1024 65536; do echo "$discipline $streams"; done
 done > "$work/cells"
@@ -50,7 +57,8 @@ xargs -P "$(nproc)" -L 1 bash -c 'count "$0" "$1"' < "$work/cells"
 if [ "${1-}" = --update ]; then
   {
     echo '# Instructions a decision: poll_expired, choose, serve_and_push; backlogged streams, nothing'
-    echo '# expires. Counted by valgrind over 10,000 decisions. Written by tools/instructions.sh --update.'
+    echo '# expires. Counted by valgrind over 10,000 decisions. With @2: an update by step, a frame sent or'
+    echo '# one that missed its deadline, at twofold overload. Written by tools/instructions.sh --update.'
     echo "rustc $compiler"
     while read -r discipline streams; do
       printf '%-9s %6s %7s\n' "$discipline" "$streams" "$(cat "$work/$discipline.$streams.count")"

@@ -3,19 +3,22 @@
 //! ```text
 //! cargo run -p selvedge-sched --features bench --example decisions -- dwcs 1024 10000
 //! ```
+//!
+//! With `overloaded` behind, at twofold overload: prints how many frames went and how many missed.
 
 use std::env;
 use std::process::ExitCode;
 
 use selvedge_sched::Discipline;
-use selvedge_sched::bench::{Load, run};
+use selvedge_sched::bench::{Load, run, run_overloaded};
 
 fn main() -> ExitCode {
-    let words: Vec<String> = env::args().skip(1).collect();
+    let mut words: Vec<String> = env::args().skip(1).collect();
     if words == ["--list"] {
         Discipline::ALL.iter().for_each(|discipline| println!("{discipline}"));
         return ExitCode::SUCCESS;
     }
+    let overloaded = words.pop_if(|word| word == "overloaded").is_some();
     let parsed = match words.as_slice() {
         [discipline, streams, decisions] => {
             Discipline::from_name(discipline).zip(streams.parse().ok()).zip(decisions.parse().ok())
@@ -23,9 +26,15 @@ fn main() -> ExitCode {
         _ => None,
     };
     let Some(((discipline, streams), decisions)) = parsed else {
-        eprintln!("decisions DISCIPLINE STREAMS DECISIONS | --list");
+        eprintln!("decisions DISCIPLINE STREAMS DECISIONS [overloaded] | --list");
         return ExitCode::from(2);
     };
-    println!("{}", run(Load { discipline, streams, ties: false }, decisions));
+    let load = Load { discipline, streams, ties: false };
+    if overloaded {
+        let (sent, missed) = run_overloaded(load, decisions);
+        println!("{sent} {missed}");
+    } else {
+        println!("{}", run(load, decisions));
+    }
     ExitCode::SUCCESS
 }

@@ -16,6 +16,7 @@
 //! | `sfq` | no miss | one frame of every stream | Goyal, Vin and Cheng, 1996 |
 //! | `drr` | no miss | C/g + (3F - 2Q) | Stiliadis and Varma, 1998 |
 //! | `hwfq` | no miss | that of `wfq` below the link itself; below inner nodes the load and the reserved rate only | Bennett and Zhang, SIGCOMM 1996, say why |
+//! | `mixed` | no miss | `edf` and `priority` with the other classes' frames, `sfq` on what they leave | those of the three |
 //!
 //! The papers claim more for `dwcs` and `vds`: equal periods of any length, and for `vds` unequal ones.
 //! Both have counterexamples near the whole link (`tests/guarantee.rs`), so such sets are `Possible`.
@@ -29,6 +30,7 @@ mod bounds;
 mod demand;
 mod fit;
 mod judge;
+mod mixed;
 mod response;
 mod set;
 mod share;
@@ -68,11 +70,13 @@ pub enum Policy {
     Drr,
     /// A tree of weights.
     Hwfq,
+    /// Deadlines before priorities before fair shares, as each stream's class says.
+    Mixed,
 }
 
 impl Policy {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Dwcs,
         Self::Dwcs98,
         Self::Vds,
@@ -83,6 +87,7 @@ impl Policy {
         Self::Sfq,
         Self::Drr,
         Self::Hwfq,
+        Self::Mixed,
     ];
 
     /// The name, that of the discipline.
@@ -99,6 +104,7 @@ impl Policy {
             Self::Sfq => "sfq",
             Self::Drr => "drr",
             Self::Hwfq => "hwfq",
+            Self::Mixed => "mixed",
         }
     }
 

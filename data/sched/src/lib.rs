@@ -56,5 +56,5 @@ struct Readme;
 
 pub use discipline::{Discipline, Tree, TreeError, TreeNode};
 pub use scheduler::Scheduler;
-pub use slot::{Counters, Decision, Expiry, Head, Served, StreamIndex, Verdict};
+pub use slot::{Counters, Decision, Expiry, Head, Served, Step, StreamIndex, Verdict};
 pub use window::WindowSet;

@@ -74,6 +74,17 @@ pub enum Decision {
     Idle,
 }
 
+/// What was done at a moment; see [`Scheduler::step`](crate::Scheduler::step).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// A frame had missed its deadline; there may be more.
+    Expired(Expiry),
+    /// This stream's head goes.
+    Sent(StreamIndex, Served),
+    /// Nothing may go.
+    Idle,
+}
+
 /// A frame that was served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Served {
@@ -250,6 +261,30 @@ impl Slot {
         self.kind = head.kind;
         self.flags = self.flags.with(Flags::HEAD).without(Flags::MISSED);
         self.deadline
+    }
+
+    /// Whether [`pass`](Self::pass) can tell what becomes of its head: nothing special is true of
+    /// the stream, it drops what is late, and no counter is about to carry.
+    #[inline(always)]
+    pub(crate) const fn passes(&self) -> bool {
+        let [sent, _, missed, dropped, violations] = self.counts;
+        // If one of them is full, this is; where it is without that, the long way is right too.
+        let full = sent | missed | dropped | violations;
+        self.flags.ordinary() && self.flags.has(Flags::DROPS_LATE) && full != u32::MAX
+    }
+
+    /// The head goes, or is lost if its deadline has come: the rules and the counters for either,
+    /// without a branch that tells them apart. True if that is a violation.
+    #[inline(always)]
+    pub(crate) fn pass(&mut self, expired: bool) -> bool {
+        let violation = self.window.pass(expired);
+        let lost = u32::from(expired);
+        let [sent, _, missed, dropped, violations] = &mut self.counts;
+        *sent = sent.wrapping_add(1 - lost);
+        *missed = missed.wrapping_add(lost);
+        *dropped = dropped.wrapping_add(lost);
+        *violations = violations.wrapping_add(u32::from(violation));
+        violation
     }
 
     /// Whether so many more frames sent would overflow the low half of their counter.

@@ -66,6 +66,21 @@ impl Progress {
         violation
     }
 
+    /// Rule b if the frame `missed`, else rule a; true if that is a violation. Without branches.
+    #[inline(always)]
+    pub(crate) fn pass(&mut self, missed: bool) -> bool {
+        let Window { lose, of } = self.current;
+        let violation = missed & (lose == 0);
+        // But for a violation `y'` goes down under both rules. Where there is no window it stays 0.
+        let down = of.saturating_sub(1);
+        let grown = of.saturating_add(u16::from(self.declared.is_some()));
+        let kept = lose.min(down);
+        self.current.lose = select_unpredictable(missed, lose.saturating_sub(1), kept);
+        self.current.of = select_unpredictable(violation, grown, down);
+        self.restore_if_spent();
+        violation
+    }
+
     /// Rule b, `misses` times over, in constant time. Returns the number of violations.
     pub(crate) fn miss_times(&mut self, mut misses: u64) -> u64 {
         if !self.declared.is_some() {
@@ -316,6 +331,22 @@ mod tests {
             (0..served).for_each(|_| step.serve());
             leap.serve_times(served);
             prop_assert_eq!(leap, step);
+        }
+
+        #[test]
+        fn either_rule_without_branches_is_that_rule(
+            declared in prop_oneof![Just(Window::NONE), window()],
+            story in prop::collection::vec(any::<bool>(), 0..60),
+        ) {
+            let (mut one, mut other) = (Progress::new(declared), Progress::new(declared));
+            for missed in story {
+                let violation = missed && one.miss();
+                if !missed {
+                    one.serve();
+                }
+                prop_assert_eq!(other.pass(missed), violation);
+                prop_assert_eq!(one, other);
+            }
         }
 
         #[test]

@@ -63,6 +63,9 @@ module ss_core #(
   output wire [N*3-1:0]    seen_range_o
 );
   localparam AW = ID_W + 49;
+  // A decision of one clock looks at the time before its own update; in all others the two times
+  // are equal when a decision looks.
+  localparam SPLIT = (MODE == 3) && (AHEAD != 0);
 
   wire              first_pass, take, straight, open, sample, update, serving;
   wire [LOG_N-1:0]  reverse;
@@ -85,7 +88,8 @@ module ss_core #(
   generate
     for (i = 0; i < N; i = i + 1) begin : gen_slot
       localparam [ID_W-1:0] SLOT = i;
-      ss_slot #(.ID_W(ID_W), .ID(i), .CNT_W(CNT_W), .AHEAD(AHEAD), .OBSERVE(OBSERVE)) u_slot (
+      ss_slot #(.ID_W(ID_W), .ID(i), .CNT_W(CNT_W), .AHEAD(AHEAD), .SPLIT(SPLIT),
+        .OBSERVE(OBSERVE)) u_slot (
         .clk_i(clk_i), .rst_i(rst_i),
         .load_i(load_i & (load_id_i == SLOT)), .load_word_i(load_word_i), .load_data_i(load_data_i),
         .write_i(write_i & (write_id_i == SLOT)), .write_arrival_i(write_arrival_i),
@@ -96,7 +100,7 @@ module ss_core #(
         .due_o(due[i]), .attribute_o(attributes[i*AW +: AW]),
         .sent_o(sent_o[i]), .late_o(late_o[i]), .missed_o(missed_o[i]), .dropped_o(dropped_o[i]),
         .violation_o(violation_o[i]),
-        .read_i(read_i), .read_o(reads[i*CNT_W +: CNT_W]),
+        .reading_i(read_id_i == SLOT), .read_i(read_i), .read_o(reads[i*CNT_W +: CNT_W]),
         .seen_deadline_o(seen_deadline_o[i*16 +: 16]), .seen_range_o(seen_range_o[i*3 +: 3])
       );
     end
@@ -118,7 +122,14 @@ module ss_core #(
     end
   endgenerate
 
-  assign read_o = reads[read_id_i*CNT_W +: CNT_W];
+  // All slots but the one that is read give 0.
+  reg [CNT_W-1:0] read_any;
+  integer k;
+  always @* begin
+    read_any = {CNT_W{1'b0}};
+    for (k = 0; k < N; k = k + 1) read_any = read_any | reads[k*CNT_W +: CNT_W];
+  end
+  assign read_o = read_any;
 endmodule
 
 `default_nettype wire

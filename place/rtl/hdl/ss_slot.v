@@ -10,6 +10,9 @@
 // loser; the next clock picks one, in front of the first compare of the next decision, so that the
 // update takes no clock of its own.
 //
+// SPLIT = 1: `now_i` and `update_now_i` may differ in the clock in which a decision looks at the
+// stream, so that it needs a second difference from the deadline; else `now_i` is not used.
+//
 // OBSERVE = 1 adds what only a simulation looks at: missed deadlines and range checks.
 `default_nettype none
 
@@ -18,6 +21,7 @@ module ss_slot #(
   parameter ID = 0,
   parameter CNT_W = 16,
   parameter AHEAD = 0,
+  parameter SPLIT = 0,
   parameter OBSERVE = 0
 ) (
   input  wire             clk_i,
@@ -50,7 +54,8 @@ module ss_slot #(
   output wire             missed_o,
   output wire             dropped_o,
   output wire             violation_o,
-  // Counters: 0 sent, 1 late, 2 missed, 3 dropped, 4 violations, 5 {x', y'}
+  // Counters: 0 sent, 1 late, 2 missed, 3 dropped, 4 violations, 5 {x', y'}; 0 while not read
+  input  wire             reading_i,
   input  wire [2:0]       read_i,
   output wire [CNT_W-1:0] read_o,
   // OBSERVE
@@ -86,11 +91,13 @@ module ss_slot #(
   wire win = serving_i & (serve_all_i ? in_block_q : (winner_valid_i & (winner_id_i == ID[ID_W-1:0])));
 
   wire sent, late, missed, dropped, violation, far, stale, y_full;
+  wire [15:0] update_overdue;
   generate
     if (AHEAD != 0) begin : gen_ahead
       reg  [68:0] won_q, lost_q;
       wire [68:0] won_d, lost_d;
       assign state = win ? won_q : lost_q;
+      wire [15:0] unused_overdue;  // equal to the other's
       wire won_late, lost_missed, lost_dropped, lost_violation, won_sent;
       wire won_far, lost_far, won_full, lost_full, won_stale;
       wire [2:0] unused_won;
@@ -99,7 +106,7 @@ module ss_slot #(
         .period_i(period_q), .x_base_i(x_q), .y_base_i(y_q), .send_late_i(send_late),
         .backlogged_i(backlogged), .update_i(update_i), .win_i(1'b1), .open_i(open_i),
         .now_i(update_now_i), .write_i(write_i), .write_arrival_i(write_arrival_i),
-        .state_i(state), .state_o(won_d), .sent_o(won_sent), .late_o(won_late),
+        .state_i(state), .state_o(won_d), .overdue_o(unused_overdue), .sent_o(won_sent), .late_o(won_late),
         .missed_o(unused_won[0]), .dropped_o(unused_won[1]), .violation_o(unused_won[2]),
         .far_o(won_far), .stale_o(won_stale), .y_full_o(won_full)
       );
@@ -107,7 +114,8 @@ module ss_slot #(
         .period_i(period_q), .x_base_i(x_q), .y_base_i(y_q), .send_late_i(send_late),
         .backlogged_i(backlogged), .update_i(update_i), .win_i(1'b0), .open_i(open_i),
         .now_i(update_now_i), .write_i(write_i), .write_arrival_i(write_arrival_i),
-        .state_i(state), .state_o(lost_d), .sent_o(unused_lost[0]), .late_o(unused_lost[1]),
+        .state_i(state), .state_o(lost_d), .overdue_o(update_overdue),
+        .sent_o(unused_lost[0]), .late_o(unused_lost[1]),
         .missed_o(lost_missed), .dropped_o(lost_dropped), .violation_o(lost_violation),
         .far_o(lost_far), .stale_o(stale), .y_full_o(lost_full)
       );
@@ -145,7 +153,7 @@ module ss_slot #(
         wire unused_range = ^{won_full, won_far, lost_full, lost_far};
         assign {y_full, far} = 2'b00;
       end
-      wire unused_ahead = ^{unused_won, unused_lost, won_sent, won_stale};
+      wire unused_ahead = ^{unused_overdue, unused_won, unused_lost, won_sent, won_stale};
     end else begin : gen_plain
       reg  [68:0] state_q;
       wire [68:0] state_d;
@@ -155,7 +163,7 @@ module ss_slot #(
         .period_i(period_q), .x_base_i(x_q), .y_base_i(y_q), .send_late_i(send_late),
         .backlogged_i(backlogged), .update_i(update_i), .win_i(win), .open_i(open_i),
         .now_i(update_now_i), .write_i(write_i), .write_arrival_i(write_arrival_i),
-        .state_i(state_q), .state_o(state_d), .sent_o(step_sent), .late_o(step_late),
+        .state_i(state_q), .state_o(state_d), .overdue_o(update_overdue), .sent_o(step_sent), .late_o(step_late),
         .missed_o(step_missed), .dropped_o(step_dropped), .violation_o(step_violation),
         .far_o(far), .stale_o(stale), .y_full_o(y_full)
       );
@@ -173,7 +181,7 @@ module ss_slot #(
 
   // What the decision blocks see.
   wire        valid    = state[68];
-  wire [15:0] overdue  = now_i - state[63:48];
+  wire [15:0] overdue  = (SPLIT != 0) ? now_i - state[63:48] : update_overdue;
   /* verilator lint_off UNUSEDSIGNAL */
   wire [15:0] unready  = overdue + period_q;
   /* verilator lint_on UNUSEDSIGNAL */
@@ -188,29 +196,31 @@ module ss_slot #(
     if (sample_i) in_block_q <= eligible;
   end
 
-  // Counters. They wrap; whoever reads them does so often enough.
-  reg [CNT_W-1:0] sent_q, late_q, missed_q, dropped_q, violations_q;
+  // Counters. They wrap; whoever reads them does so often enough. A stream that drops late frames
+  // has dropped what it missed, and the other kind nothing: that takes no counter.
+  reg [CNT_W-1:0] sent_q, late_q, missed_q, violations_q;
   always @(posedge clk_i) begin
     if (begin_anew) begin
       sent_q       <= {CNT_W{1'b0}};
       late_q       <= {CNT_W{1'b0}};
       missed_q     <= {CNT_W{1'b0}};
-      dropped_q    <= {CNT_W{1'b0}};
       violations_q <= {CNT_W{1'b0}};
     end else begin
       sent_q       <= sent_q + {{CNT_W-1{1'b0}}, sent};
       late_q       <= late_q + {{CNT_W-1{1'b0}}, late};
       missed_q     <= missed_q + {{CNT_W-1{1'b0}}, missed};
-      dropped_q    <= dropped_q + {{CNT_W-1{1'b0}}, dropped};
       violations_q <= violations_q + {{CNT_W-1{1'b0}}, violation};
     end
   end
   wire [CNT_W+15:0] window_wide = {{CNT_W{1'b0}}, state[15:0]};
-  assign read_o = read_i == 3'd0 ? sent_q :
-                  read_i == 3'd1 ? late_q :
-                  read_i == 3'd2 ? missed_q :
-                  read_i == 3'd3 ? dropped_q :
-                  read_i == 3'd4 ? violations_q : window_wide[CNT_W-1:0];
+  wire read_sent       = reading_i & (read_i == 3'd0);
+  wire read_late       = reading_i & (read_i == 3'd1);
+  wire read_missed     = reading_i & ((read_i == 3'd2) | ((read_i == 3'd3) & ~send_late));
+  wire read_violations = reading_i & (read_i == 3'd4);
+  wire read_window     = reading_i & (read_i == 3'd5);
+  assign read_o = (sent_q & {CNT_W{read_sent}}) | (late_q & {CNT_W{read_late}}) |
+                  (missed_q & {CNT_W{read_missed}}) | (violations_q & {CNT_W{read_violations}}) |
+                  (window_wide[CNT_W-1:0] & {CNT_W{read_window}});
   assign sent_o      = sent;
   assign late_o      = late;
   assign missed_o    = missed;

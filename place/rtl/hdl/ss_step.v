@@ -28,6 +28,8 @@ module ss_step (
   input  wire [68:0] state_i,
   output wire [68:0] state_o,
 
+  output wire [15:0] overdue_o,  // how long ago the deadline was; negative if it lies ahead
+
   output wire        sent_o,
   output wire        late_o,
   output wire        missed_o,
@@ -48,10 +50,7 @@ module ss_step (
   wire [7:0]  x          = state_i[15:8];
   wire [7:0]  y          = state_i[7:0];
 
-  // How long ago the deadline was; negative if it lies ahead.
-  /* verilator lint_off UNUSEDSIGNAL */
   wire [15:0] overdue = now_i - deadline;
-  /* verilator lint_on UNUSEDSIGNAL */
   wire        ahead   = overdue[15];
 
   wire serve = update_i & win_i;
@@ -66,7 +65,7 @@ module ss_step (
   /* verilator lint_on UNUSEDSIGNAL */
   wire        from_deadline = keep | (live & (backlogged_i | ahead | ~past_next[15]));
   wire [15:0] base = from_deadline ? deadline : next;
-  wire [15:0] following = base + period_i;
+  wire [15:0] following = period_i + base;  // in this order the choice of `base` costs no tables
   wire        move = keep | (bring & ~first);
 
   // An empty slot's last deadline is forgotten before it could seem to lie ahead again.
@@ -92,6 +91,7 @@ module ss_step (
     y_next
   };
 
+  assign overdue_o = overdue;
   assign sent_o    = serve;
   assign late_o    = serve & missed;
   assign missed_o  = miss;

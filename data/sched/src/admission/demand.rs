@@ -1,15 +1,18 @@
-//! `edf`: the processor demand of every interval, frames not being preempted.
+//! `edf`, and the class of that name under `mixed`: the processor demand of every interval, frames
+//! not being preempted.
 //!
 //! For every `t`: the frames that come and are due within `t`, and one frame with a later deadline
 //! that has just begun, must take at most `t`. Jeffay, Stanat and Martel (RTSS 1991) for deadlines
 //! equal to periods, George, Rivierre and Spuri (INRIA RR-2966, 1996) for others. Necessary and
 //! sufficient for sporadic arrivals; for periodic ones from a common start the blocking frame may
-//! never meet the worst moment, so without it the test still says what surely happens.
+//! never meet the worst moment, so without it the test still says what surely happens. Streams of
+//! later classes demand nothing, but a frame of theirs may have begun before any deadline.
 
 use super::judge::{Deadlines, Effort};
 use super::set::{Job, Set};
 use super::share::{Ratio, Share};
 use core::cmp::Ordering;
+use selvedge_stream::Class;
 
 /// The load must be at most 1. `mild`: only what surely happens.
 pub(super) fn test(set: &Set<'_>, mild: bool, effort: &mut Effort) -> Deadlines {
@@ -24,10 +27,10 @@ fn examine(set: &Set<'_>, blocks: bool, effort: &mut Effort) -> Option<Deadlines
     if dense_enough(set, longest) {
         return Some(Deadlines::Kept);
     }
-    let horizon = horizon(set, longest, effort)?;
+    let horizon = horizon(set, longest, blocks, effort)?;
     // The earliest failure, so that the answer does not depend on the order of the streams.
     let mut found: Option<(u128, u128, usize)> = None;
-    for (index, job) in set.jobs().enumerate() {
+    for (index, job) in set.jobs().enumerate().filter(|(_, job)| by_deadline(job)) {
         let mut t = job.deadline;
         while t <= horizon && found.is_none_or(|(at, ..)| t < at) {
             effort.take(set.len())?;
@@ -47,19 +50,25 @@ fn examine(set: &Set<'_>, blocks: bool, effort: &mut Effort) -> Option<Deadlines
     })
 }
 
+const fn by_deadline(job: &Job) -> bool {
+    matches!(job.class, Class::Edf)
+}
+
 /// The last moment at which the demand may exceed the time.
-fn horizon(set: &Set<'_>, longest: u128, effort: &mut Effort) -> Option<u128> {
+fn horizon(set: &Set<'_>, longest: u128, blocks: bool, effort: &mut Effort) -> Option<u128> {
     // A frame of a stream whose deadline is shorter than its period is due early by one frame at
     // most: the demand is at most `load * t`, those frames, and the one that blocks.
     let early = |job: Job| if job.deadline < job.period { job.cost } else { 0 };
-    let extra = set.jobs().try_fold(longest, |sum, job| sum.checked_add(early(job)))?;
+    let extra =
+        set.jobs().filter(by_deadline).try_fold(longest, |sum, job| sum.checked_add(early(job)))?;
     let by_load = set
-        .share_of_all()
+        .share_of(|class| class == Class::Edf)
         .exact()
         .and_then(|Ratio { num, den }| extra.checked_mul(den)?.checked_div(den - num));
-    // Past the latest deadline nothing blocks.
-    let by_blocking =
-        if extra == longest { set.jobs().map(|job| job.deadline).max() } else { None };
+    // Past the latest deadline nothing blocks, if there are no later classes.
+    let sure = extra == longest && (!blocks || set.jobs().all(|job| by_deadline(&job)));
+    let latest = set.jobs().filter(by_deadline).map(|job| job.deadline).max();
+    let by_blocking = if sure { latest } else { None };
     match by_load.into_iter().chain(by_blocking).min() {
         Some(horizon) => Some(horizon),
         None => busy_period(set, longest, effort),
@@ -71,7 +80,7 @@ fn demand_until(set: &Set<'_>, t: u128, blocks: bool) -> Option<u128> {
     let mut demand = 0_u128;
     let mut blocking = 0;
     for job in set.jobs() {
-        if job.deadline > t {
+        if job.deadline > t || !by_deadline(&job) {
             blocking = blocking.max(job.cost - 1);
         } else {
             let frames = (t - job.deadline) / job.period + 1;
@@ -85,8 +94,9 @@ fn demand_until(set: &Set<'_>, t: u128, blocks: bool) -> Option<u128> {
 /// blocking over the earliest deadline, are at most 1 together.
 fn dense_enough(set: &Set<'_>, longest: u128) -> bool {
     let density = |job: Job| Share::new(job.cost, job.period.min(job.deadline));
-    let dense = set.jobs().fold(Share::ZERO, |sum, job| sum.plus(density(job)));
-    let Some(earliest) = set.jobs().map(|job| job.deadline).min() else { return true };
+    let jobs = || set.jobs().filter(by_deadline);
+    let dense = jobs().fold(Share::ZERO, |sum, job| sum.plus(density(job)));
+    let Some(earliest) = jobs().map(|job| job.deadline).min() else { return true };
     let all = dense.plus(Share::new(longest, earliest));
     matches!(all.against_one(), Some(Ordering::Less | Ordering::Equal))
 }
@@ -97,7 +107,7 @@ fn busy_period(set: &Set<'_>, longest: u128, effort: &mut Effort) -> Option<u128
     loop {
         effort.take(set.len())?;
         let mut next = longest;
-        for job in set.jobs() {
+        for job in set.jobs().filter(by_deadline) {
             next = next.checked_add(length.div_ceil(job.period).checked_mul(job.cost)?)?;
         }
         if next <= length {

@@ -6,7 +6,7 @@ use selvedge_stream::{Contract, Window, Windows};
 
 use super::set::Set;
 use super::share::Share;
-use super::{Cause, Load, Pattern, Policy, Unproved, bounds, demand, response};
+use super::{Cause, Load, Pattern, Policy, Unproved, bounds, demand, mixed, response};
 
 /// What a test found.
 #[derive(Clone, Copy, Debug)]
@@ -92,6 +92,7 @@ pub(super) fn judge(set: &Set<'_>, effort: &mut Effort) -> Found {
                 twice(set, |mild| response::test(set, mild, effort))
             }
         }
+        Policy::Mixed => mixed::judge(set, effort),
         Policy::Wfq | Policy::Sfq | Policy::Drr | Policy::Hwfq => {
             bounds::fair(set).map_or(Found::Kept, Found::Unproved)
         }
@@ -100,13 +101,20 @@ pub(super) fn judge(set: &Set<'_>, effort: &mut Effort) -> Found {
 
 /// The test for the worst arrivals first; where it fails, the same test for what surely happens.
 /// What lies between is neither proved nor refused.
-fn twice(set: &Set<'_>, mut test: impl FnMut(bool) -> Deadlines) -> Found {
+pub(super) fn twice(set: &Set<'_>, mut test: impl FnMut(bool) -> Deadlines) -> Found {
     let worst = match test(false) {
         Deadlines::Kept => return Found::Kept,
         Deadlines::Unknown => return Found::Unproved(Unproved::Effort),
         Deadlines::Late { stream, .. } => stream,
     };
     match test(true) {
+        // Together is when frames come; who waits past its arrival competes at other moments.
+        Deadlines::Late { .. }
+            if set.pattern.together()
+                && let Some(shifted) = set.loads().position(waits_past_arrival) =>
+        {
+            Found::Unproved(Unproved::OwnDelay(shifted))
+        }
         Deadlines::Late { stream, by, deadline } => {
             let cause = Cause::Late { stream, by: set.span(by) };
             Found::Broken(cause, Share::new(by, deadline))
@@ -153,7 +161,7 @@ fn unmet(set: &Set<'_>) -> Option<Unproved> {
 
 /// Whether its frames are not ready when they come: a stream that waits for its period, with a
 /// deadline further off than that.
-fn waits_past_arrival(load: &Load) -> bool {
+pub(super) fn waits_past_arrival(load: &Load) -> bool {
     let Contract { work_conserving, delay, period, .. } = load.contract;
     !work_conserving && delay.is_some_and(|delay| delay > period)
 }

@@ -1,10 +1,13 @@
-//! `priority`: response times of static priorities, frames not being preempted.
+//! `priority`, and the class of that name under `mixed`: response times of static priorities, frames
+//! not being preempted.
 //!
 //! For each stream the busy period of its level: a frame of lower priority has just begun, all
 //! others come at once. The response of every frame in it is the least fixed point of
 //! `w = B + q C + sum (floor(w / T_k) + 1) C_k` (Davis, Burns, Bril and Lukkien, Real-Time Systems
 //! 35, 2007, which corrects the analysis of one frame only). Equal priorities go by arrival; they
-//! count as higher, which is safe and not exact.
+//! count as higher, which is safe and not exact. All of class `edf` are higher, all of class `fair` lower.
+
+use selvedge_stream::Class;
 
 use super::judge::{Deadlines, Effort};
 use super::set::{Job, Set};
@@ -13,6 +16,9 @@ use super::set::{Job, Set};
 /// start together, and frames of the same priority do not stand in the way.
 pub(super) fn test(set: &Set<'_>, mild: bool, effort: &mut Effort) -> Deadlines {
     for index in 0..set.len() {
+        if set.job(set.load(index)).class != Class::Priority {
+            continue;
+        }
         match level(set, index, mild, effort) {
             Some(None) => {}
             Some(Some(by)) => {
@@ -29,11 +35,22 @@ pub(super) fn test(set: &Set<'_>, mild: bool, effort: &mut Effort) -> Deadlines 
 fn level(set: &Set<'_>, index: usize, mild: bool, effort: &mut Effort) -> Option<Option<u128>> {
     let own = set.job(set.load(index));
     let above = |other: usize, job: &Job| {
-        other != index && (job.priority > own.priority || !mild && job.priority == own.priority)
+        other != index
+            && match job.class {
+                Class::Edf => true,
+                Class::Priority if mild => job.priority > own.priority,
+                Class::Priority => job.priority >= own.priority,
+                Class::Fair => false,
+            }
     };
     let started = !(mild && set.pattern.together());
     effort.take(set.len())?;
-    let below = set.jobs().filter(|job| started && job.priority < own.priority);
+    let is_below = |job: &Job| match job.class {
+        Class::Edf => false,
+        Class::Priority => job.priority < own.priority,
+        Class::Fair => true,
+    };
+    let below = set.jobs().filter(|job| started && is_below(job));
     let blocking = below.map(|job| job.cost - 1).max().unwrap_or(0);
     let interference = |until: u128| -> Option<u128> {
         let mut sum = 0_u128;

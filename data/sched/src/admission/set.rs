@@ -4,7 +4,7 @@
 //! Made by [`check`](super::check) from the question; read by every test. A part of the set, or
 //! one stream changed, is another view on the same loads: nothing is copied.
 
-use selvedge_stream::{Kind, Window, Windows};
+use selvedge_stream::{Class, Kind, Window, Windows};
 use selvedge_units::{Bitrate, Bytes, Span};
 
 use crate::Tree;
@@ -40,6 +40,8 @@ pub(super) struct Job {
     pub(super) period: u128,
     /// From the moment that the frame may go to its deadline.
     pub(super) deadline: u128,
+    /// How it competes: what it states under `mixed`, else what all do under the policy.
+    pub(super) class: Class,
     pub(super) priority: i32,
     pub(super) weight: u128,
 }
@@ -126,6 +128,12 @@ impl<'a> Set<'a> {
             },
             period: u128::from(contract.period.0) * rate,
             deadline: u128::from(deadline.0) * rate,
+            class: match self.policy {
+                Policy::Mixed => contract.class,
+                Policy::Edf => Class::Edf,
+                Policy::Priority => Class::Priority,
+                _ => Class::Fair,
+            },
             priority: contract.priority,
             weight: u128::from(contract.weight),
         }
@@ -156,7 +164,13 @@ impl<'a> Set<'a> {
 
     /// What all must be served. O(N).
     pub(super) fn share_of_all(&self) -> Share {
-        self.loads().fold(Share::ZERO, |sum, load| sum.plus(self.share(load)))
+        self.share_of(|_| true)
+    }
+
+    /// What those of some classes must be served. O(N).
+    pub(super) fn share_of(&self, classes: impl Fn(Class) -> bool) -> Share {
+        let those = self.loads().filter(|load| classes(self.job(load).class));
+        those.fold(Share::ZERO, |sum, load| sum.plus(self.share(load)))
     }
 
     /// Scaled time in nanoseconds, rounded up; saturates.

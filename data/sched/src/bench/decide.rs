@@ -7,7 +7,7 @@ use selvedge_units::Instant;
 
 use super::heap::Heap;
 use super::{Load, batch, frame, median, timed};
-use crate::{Decision, Scheduler, StreamIndex};
+use crate::{Decision, Scheduler, Step, StreamIndex};
 
 /// What a decision costs, in nanoseconds.
 #[derive(Clone, Copy, Debug)]
@@ -35,8 +35,8 @@ pub struct Figures {
 /// samples of both are taken in turns, so that what disturbs one disturbs the other.
 ///
 /// Overload: time goes on with each frame sent, by twice what the streams leave for one; whatever
-/// has expired gets the full rule for a miss, drops its frame and brings up the next. Frames have
-/// arrived longer ago than they wait.
+/// has expired gets the full rule for a miss, drops its frame and brings up the next, which is one
+/// `step` each. Frames have arrived longer ago than they wait.
 ///
 /// Takes `samples` times 4.5 ms, and to begin with some microseconds for each stream.
 #[must_use]
@@ -79,6 +79,15 @@ pub fn decide(load: Load, samples: usize) -> Figures {
 pub fn run(load: Load, decisions: u64) -> u64 {
     let mut plain = Plain::new(load);
     (0..decisions).fold(0, |sum, _| sum.wrapping_mul(31) + u64::from(plain.next().0))
+}
+
+/// The same at twofold overload: how many frames were sent, and how many missed. Each frame sent,
+/// with those that miss before it, is one call of `transmission`, in this file.
+#[must_use]
+pub fn run_overloaded(load: Load, sends: u64) -> (u64, u64) {
+    let mut overload = Overload::new(Plain::new(load), load);
+    overload.run(sends);
+    (overload.sent, overload.missed)
 }
 
 fn sampled(samples: usize, plain: &mut Plain) -> f64 {
@@ -126,13 +135,15 @@ fn decision(sched: &mut Scheduler, arrival: Instant) -> StreamIndex {
     s
 }
 
+/// A nanosecond has two to the power of this many parts.
+const PARTS: u32 = 16;
+
 /// Streams that want twice what they get.
 struct Overload {
     sched: Scheduler,
-    /// In nanoseconds, with what they are parts of.
-    now: f64,
-    /// What a frame takes, likewise.
-    slot: f64,
+    /// The time, and what a frame takes, in parts of a nanosecond.
+    time: u64,
+    slot: u64,
     /// How long ago the frames arrived that come up now.
     ago: u64,
     sent: u64,
@@ -142,15 +153,21 @@ struct Overload {
 impl Overload {
     fn new(plain: Plain, load: Load) -> Self {
         let sched = plain.sched;
-        let now = sched.next_event(Instant::ZERO).map_or(0.0, |due| due.0 as f64);
+        let time = sched.next_event(Instant::ZERO).map_or(0, |due| due.0 << PARTS);
+        let slot = (load.slot(2.0) * (1_u64 << PARTS) as f64) as u64;
         let ago = 4000 * u64::from(load.streams.max(1));
-        Self { sched, now, slot: load.slot(2.0), ago, sent: 0, missed: 0 }
+        Self { sched, time, slot, ago, sent: 0, missed: 0 }
+    }
+
+    /// As long as a frame takes: then it is so late.
+    fn pass(&mut self) -> Instant {
+        self.time += self.slot;
+        Instant(self.time >> PARTS)
     }
 
     fn run(&mut self, sends: u64) {
         for _ in 0..sends {
-            self.now += self.slot;
-            let now = Instant(self.now as u64);
+            let now = self.pass();
             let arrival = Instant(now.0.saturating_sub(self.ago));
             self.missed += transmission(&mut self.sched, now, arrival);
         }
@@ -163,16 +180,12 @@ impl Overload {
 fn transmission(sched: &mut Scheduler, now: Instant, arrival: Instant) -> u64 {
     let mut missed = 0;
     loop {
-        match black_box(sched.decide(now)) {
-            Decision::Expired(expired) => {
-                sched.push_head(expired.stream, frame(arrival));
-                missed += 1;
-            }
-            Decision::Send(s) => {
-                black_box(sched.serve_and_push(s, frame(arrival)));
-                return missed;
-            }
-            Decision::Idle => panic!("a stream has no head"),
+        let step = sched.step(now, |_| Some(frame(arrival)));
+        // Told to the last field, and not copied: that would be to wait for it.
+        match black_box(&step) {
+            Step::Expired(_) => missed += 1,
+            Step::Sent(..) => return missed,
+            Step::Idle => panic!("a stream has no head"),
         }
     }
 }
@@ -223,8 +236,7 @@ mod tests {
             let mut at_once = Overload::new(Plain::new(load), load);
             let mut one_by_one = at_once.sched.clone();
             for n in 0..5000 {
-                at_once.now += at_once.slot;
-                let now = Instant(at_once.now as u64);
+                let now = at_once.pass();
                 let arrival = Instant(now.0.saturating_sub(at_once.ago));
                 let mut missed = 0;
                 while let Some(expired) = one_by_one.poll_expired(now) {

@@ -15,7 +15,7 @@ use selvedge_stream::{Contract, Window};
 use selvedge_units::{Bytes, Instant, Span};
 
 pub use dataplane::{Frames, dataplane};
-pub use decide::{Figures, decide, run};
+pub use decide::{Figures, decide, run, run_overloaded};
 
 use crate::{Discipline, Head, Scheduler, StreamIndex};
 

@@ -17,7 +17,9 @@ use super::order::{
     before, due_before, has_head_already, has_no_head, ready_before, slot_mut, standing,
 };
 use crate::discipline::{EPOCH_MAX, Rule};
-use crate::slot::{Cold, Count, Decision, Expiry, Flags, Head, Served, Slot, StreamIndex, Verdict};
+use crate::slot::{
+    Cold, Count, Decision, Expiry, Flags, Head, Served, Slot, Step, StreamIndex, Verdict,
+};
 use crate::tournament::{LAST_KEY, Tournament};
 
 /// The latest moment at which anything expires: a deadline of [`Instant::MAX`] (which is where
@@ -143,6 +145,41 @@ impl Core {
         }
         let expired = deadline <= self.clock.min(LAST);
         Some(if expired { Err(StreamIndex(due.leaf)) } else { Ok(StreamIndex(first.leaf)) })
+    }
+
+    /// The stream that goes or whose head expires at `now`, if a look is enough to tell and
+    /// [`step`](Self::step) can do it, under a discipline that goes by deadline. Moves the clock on.
+    #[inline(always)]
+    pub(super) fn next_at_hand(&mut self, now: Instant) -> Option<StreamIndex> {
+        self.clock = self.clock.max(now);
+        let first = self.selection.winner_at_hand()?;
+        let passes = self.slots.get(first.leaf as usize)?.passes();
+        (passes && self.waiting.is_after(self.clock.0)).then_some(StreamIndex(first.leaf))
+    }
+
+    /// Passes on the head of a stream that [`next_at_hand`](Self::next_at_hand) named, and makes
+    /// `next` its head. Whether the head has expired is hard to foretell: nothing here branches on
+    /// it but the making of the answer, at the end, when all else is under way.
+    #[inline(never)]
+    pub(super) fn step<R: Rule>(&mut self, rule: &mut R, s: StreamIndex, next: &Head) -> Step {
+        let slot = &mut self.slots[s.0 as usize];
+        let deadline = slot.deadline;
+        let expired = deadline <= self.clock.min(LAST);
+        let violation = slot.pass(expired);
+        slot.bring_up(next, None);
+        if next.arrival > self.epoch_ends {
+            self.move_epoch(rule, next.arrival);
+            self.place(rule, s);
+        } else {
+            let key = rule.key(&standing(s, slot), self.epoch);
+            self.enter(rule, s, key);
+        }
+        if expired {
+            let verdict = Verdict::Dropped;
+            Step::Expired(Expiry { stream: s, deadline, misses: 1, verdict, violation })
+        } else {
+            Step::Sent(s, Served { deadline, late: false })
+        }
     }
 
     #[inline]

@@ -35,9 +35,17 @@ fn load((cost, period, delay, priority, work_conserving): Numbers) -> Load {
 
 /// What can be told of any set: no arrivals tried may contradict the answer.
 fn holds(policy: Policy, numbers: &[Numbers], offsets: &[u64]) -> Result<Verdict, TestCaseError> {
-    let discipline = Discipline::from_name(policy.name()).expect("built in");
     let loads: Vec<Load> = numbers.iter().copied().map(load).collect();
-    let sporadic = ask(policy, Pattern::Sporadic, &loads);
+    holds_of(policy, &loads, offsets)
+}
+
+pub(crate) fn holds_of(
+    policy: Policy,
+    loads: &[Load],
+    offsets: &[u64],
+) -> Result<Verdict, TestCaseError> {
+    let discipline = Discipline::from_name(policy.name()).expect("built in");
+    let sporadic = ask(policy, Pattern::Sporadic, loads);
     let together = vec![0; loads.len()];
     // A frame of one stream has just begun when all others come.
     let begun = |blocker: usize| (0..loads.len()).map(|n| u64::from(n != blocker)).collect();
@@ -46,7 +54,7 @@ fn holds(policy: Policy, numbers: &[Numbers], offsets: &[u64]) -> Result<Verdict
     tried.extend((0..loads.len()).map(|n| (0..loads.len()).map(|m| u64::from(m <= n)).collect()));
     tried.push(together.clone());
     tried.push(offsets[..loads.len()].to_vec());
-    let late = |offsets: &Vec<u64>, until| misses(discipline, &loads, offsets, until);
+    let late = |offsets: &Vec<u64>, until| misses(discipline, loads, offsets, until);
     match sporadic.verdict {
         Verdict::Guaranteed => {
             for offsets in &tried {
@@ -64,7 +72,7 @@ fn holds(policy: Policy, numbers: &[Numbers], offsets: &[u64]) -> Result<Verdict
         }
         Verdict::Possible => {}
     }
-    let periodic = ask(policy, Pattern::Periodic, &loads);
+    let periodic = ask(policy, Pattern::Periodic, loads);
     match periodic.verdict {
         Verdict::Guaranteed => prop_assert!(!late(&together, 1500), "{loads:?}"),
         Verdict::Refused if loads.iter().all(|load| load.contract.work_conserving) => {

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use selvedge_sched::admission::{Load, Service};
 use selvedge_sched::{Discipline, Head, Scheduler, StreamIndex};
-use selvedge_units::Instant;
+use selvedge_units::{Bytes, Instant};
 
 pub(crate) fn cost(load: &Load) -> u64 {
     match load.service {
@@ -27,7 +27,9 @@ pub(crate) fn misses(discipline: Discipline, loads: &[Load], offsets: &[u64], un
         if sched.head_deadline(s).is_none()
             && let Some(at) = queues[s.0 as usize].pop_front()
         {
-            sched.push_head(s, Head::arrived(Instant(at)));
+            // What shares by bytes sees a link of one byte a moment.
+            let size = Bytes(cost(&loads[s.0 as usize]));
+            sched.push_head(s, Head { size, ..Head::arrived(Instant(at)) });
         }
     };
     let mut now = 0;

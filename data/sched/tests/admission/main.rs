@@ -3,4 +3,5 @@
 mod deadlines;
 mod extremes;
 mod link;
+mod mixed;
 mod windows;

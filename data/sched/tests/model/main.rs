@@ -7,7 +7,7 @@ mod rules;
 
 use plain::{Model, PlainStream};
 use proptest::prelude::*;
-use selvedge_sched::{Discipline, Head, Scheduler, StreamIndex, Verdict};
+use selvedge_sched::{Discipline, Head, Scheduler, Step, StreamIndex, Verdict};
 use selvedge_stream::{Contract, Kind, Late, Window, Windows};
 use selvedge_units::{Instant, Span};
 
@@ -19,6 +19,7 @@ enum Call {
     Push(usize, Kind, u64, Option<u64>),
     Poll(u64, bool),
     Decide(u64),
+    Step(u64, Option<u64>),
     Serve(usize),
     Forfeit(usize),
     SetWindows(usize, Windows),
@@ -67,6 +68,8 @@ fn call() -> impl Strategy<Value = Call> {
         6 => (prop_oneof![9 => 0..5_u64, 1 => 0..2000_u64], any::<bool>())
             .prop_map(|(step, refill)| Call::Poll(step, refill)),
         6 => (0..9_u64).prop_map(Call::Decide),
+        6 => (0..9_u64, prop::option::weighted(0.8, 0..9_u64))
+            .prop_map(|(step, age)| Call::Step(step, age)),
         1 => who().prop_map(Call::Serve),
         1 => who().prop_map(Call::Forfeit),
         1 => (who(), windows()).prop_map(|(s, windows)| Call::SetWindows(s, windows)),
@@ -150,6 +153,7 @@ impl Run {
                     assert_eq!(self.sched.serve(s), self.model.serve(s.0 as usize));
                 }
             }
+            Call::Step(step, age) => self.step(step, age),
             Call::Serve(n) => {
                 if let Some(index) = self.pick(n, with_head) {
                     let found = self.sched.serve(StreamIndex(index as u32));
@@ -180,6 +184,32 @@ impl Run {
                 sched.set_priority(s, priority);
                 stream.contract.priority = priority;
             }),
+        }
+    }
+
+    /// A step, and the same one by one.
+    fn step(&mut self, step: u64, age: Option<u64>) {
+        let now = self.model.clock.saturating_add(self.time(step));
+        let next = age.map(|age| Head::arrived(Instant(now.saturating_sub(self.time(age)))));
+        let mut asked = None;
+        let found = self.sched.step(Instant(now), |s| {
+            asked = Some(s);
+            next
+        });
+        let told = if let Step::Expired(expiry) = found { Some(expiry.stream) } else { None };
+        let gone = if let Some(expiry) = self.model.poll(now, told) {
+            assert_eq!(found, Step::Expired(expiry));
+            (expiry.verdict == Verdict::Dropped).then_some(expiry.stream)
+        } else if let Some(s) = self.model.choose(now) {
+            assert_eq!(found, Step::Sent(s, self.model.serve(s.0 as usize)));
+            Some(s)
+        } else {
+            assert_eq!(found, Step::Idle);
+            None
+        };
+        assert_eq!(asked, gone, "asked for the next frame of the stream whose head is gone");
+        if let Some((s, next)) = gone.zip(next) {
+            self.model.streams[s.0 as usize].as_mut().unwrap().push(next);
         }
     }
 

@@ -1,0 +1,92 @@
+//! Admission of any set: an answer or a reason in bounded work; what would fit fits and a step less
+//! does not; and what is guaranteed shows no miss on a simulated link.
+
+#![no_main]
+
+#[path = "../../../data/sched/tests/admission/link.rs"]
+mod link;
+
+use libfuzzer_sys::fuzz_target;
+use selvedge_fuzz::Choices;
+use selvedge_sched::Discipline;
+use selvedge_sched::admission::{
+    Answer, Ask, Clock, Load, Pattern, Policy, Service, Verdict, check,
+};
+use selvedge_stream::{Class, Contract, Window};
+use selvedge_units::{Bitrate, Bytes, Span};
+
+const PATTERNS: [Pattern; 4] =
+    [Pattern::Backlogged, Pattern::Periodic, Pattern::Sporadic, Pattern::Any];
+
+fn load(choices: &mut Choices<'_>, small: bool, sized: bool) -> Load {
+    let time = |choices: &mut Choices<'_>| {
+        if small { 1 + u64::from(choices.byte() % 64) } else { choices.magnitude() }
+    };
+    let flags = choices.byte();
+    let of = if small { u16::from(choices.byte() % 8) } else { choices.word() };
+    let lose = if flags & 1 != 0 { choices.word() % of.saturating_add(1).max(1) } else { 0 };
+    let contract = Contract {
+        class: Class::ALL[usize::from(flags >> 1) % 3],
+        work_conserving: flags & 8 != 0,
+        delay: (flags & 16 != 0).then(|| Span(time(choices))),
+        priority: i32::from(flags >> 5),
+        weight: if small { 1 + u32::from(choices.byte() % 8) } else { choices.long() },
+        ..Contract::new(Span(time(choices)), Window { lose, of })
+    };
+    let service = if sized {
+        Service::Size(Bytes(choices.magnitude()))
+    } else if small {
+        Service::Time(Span(1 + u64::from(choices.byte() % 6)))
+    } else {
+        Service::Time(Span(choices.magnitude()))
+    };
+    Load { contract, service }
+}
+
+/// The parts of an answer that hold whatever the test is.
+fn sound(ask: &Ask<'_>, answer: &Answer) {
+    assert_eq!(answer.breach.is_some(), answer.verdict == Verdict::Refused);
+    assert_eq!(answer.unproved.is_some(), answer.verdict == Verdict::Possible);
+    let text = answer.explain(Clock::Slots, |s| s).to_string();
+    assert!(text.len() < 4096);
+    let Some(breach) = answer.breach else { return };
+    assert!(breach.stream < ask.loads.len());
+    let refused = |loads: &[Load]| {
+        check(&Ask { loads, ..*ask }).expect("in range before").verdict == Verdict::Refused
+    };
+    if let Some(Span(period)) = breach.fit.period {
+        let mut joined = ask.loads[..=breach.stream].to_vec();
+        joined[breach.stream].contract.period = Span(period);
+        assert!(!refused(&joined), "{breach:?}");
+        joined[breach.stream].contract.period = Span(period - 1);
+        assert!(refused(&joined), "{breach:?}");
+    }
+}
+
+fuzz_target!(|bytes: &[u8]| {
+    let mut choices = Choices::new(bytes);
+    let policy = Policy::ALL[usize::from(choices.byte()) % Policy::ALL.len()];
+    let pattern = PATTERNS[usize::from(choices.byte()) % 4];
+    let flags = choices.byte();
+    let (small, sized) = (flags & 1 != 0, flags & 6 == 6);
+    let rate = (flags & 8 != 0 || sized).then(|| Bitrate(choices.magnitude()));
+    let quantum = Bytes(choices.magnitude());
+    let mut loads = Vec::new();
+    while !choices.is_empty() && loads.len() < 12 {
+        loads.push(load(&mut choices, small, sized));
+    }
+    let ask = Ask { policy, rate, pattern, quantum, tree: None, loads: &loads };
+    let Ok(answer) = check(&ask) else { return };
+    sound(&ask, &answer);
+    let lasting = matches!(pattern, Pattern::Periodic | Pattern::Sporadic);
+    if !small || sized || !lasting || policy.counts_windows() || policy == Policy::Drr {
+        return;
+    }
+    if answer.verdict == Verdict::Guaranteed {
+        let discipline =
+            Discipline::from_name(policy.name()).expect("every test has its discipline");
+        let offset = |n: u64| if pattern == Pattern::Periodic { 0 } else { n * 7 % 5 };
+        let offsets: Vec<u64> = (0..loads.len() as u64).map(offset).collect();
+        assert!(!link::misses(discipline, &loads, &offsets, 400), "{policy:?} {loads:?}");
+    }
+});
