@@ -84,6 +84,9 @@ pub struct LinkConfig {
     pub socket: Option<String>,
     /// `core`: the core that a coprocessor started for this node runs on.
     pub core: Option<u32>,
+    /// `device`, for `kernel`: the device that gets the scheduler. `None`: the one by which the
+    /// streams' packets leave.
+    pub device: Option<String>,
 }
 
 /// Where a link is scheduled and sent from.
@@ -96,11 +99,14 @@ pub enum Placement {
     Coprocessor,
     /// The same, and the coprocessor reads the streams' recordings itself.
     CoprocessorReads,
+    /// In the kernel, by a qdisc of the device.
+    Kernel,
 }
 
 impl Placement {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Inline, Self::Coprocessor, Self::CoprocessorReads];
+    pub const ALL: [Self; 4] =
+        [Self::Inline, Self::Coprocessor, Self::CoprocessorReads, Self::Kernel];
 
     /// The name in node files.
     #[must_use]
@@ -109,6 +115,7 @@ impl Placement {
             Self::Inline => "inline",
             Self::Coprocessor => "coprocessor",
             Self::CoprocessorReads => "coprocessor-reads",
+            Self::Kernel => "kernel",
         }
     }
 }
@@ -133,6 +140,7 @@ impl LinkConfig {
             placement: Placement::Inline,
             socket: None,
             core: None,
+            device: None,
         }
     }
 

@@ -171,6 +171,7 @@ fn every_key_is_read() {
             placement: Placement::Coprocessor,
             socket: Some("/run/a.sock".into()),
             core: Some(1),
+            device: None,
         }
     );
     let window = |lose, of| Window { lose, of };
