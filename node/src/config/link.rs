@@ -5,7 +5,7 @@ use selvedge_units::{Bitrate, Bytes, Span};
 use super::section::{Reader, Section};
 use selvedge_sched::Discipline;
 
-use super::{LinkConfig, Mistake, Placement, quoted, tree};
+use super::{LinkConfig, Mistake, Placement, Sending, quoted, tree};
 
 pub(super) const KNOWN: &[&str] = &[
     "rate",
@@ -19,8 +19,18 @@ pub(super) const KNOWN: &[&str] = &[
     "placement",
     "socket",
     "core",
+    "send",
     "device",
 ];
+const SENDINGS: &[&str] = &{
+    let mut names = [""; Sending::ALL.len()];
+    let mut n = 0;
+    while n < names.len() {
+        names[n] = Sending::ALL[n].name();
+        n += 1;
+    }
+    names
+};
 const PLACEMENTS: &[&str] = &{
     let mut names = [""; Placement::ALL.len()];
     let mut n = 0;
@@ -79,6 +89,8 @@ pub(super) fn read<'t>(reader: &mut Reader<'t>, section: &Section<'t>) -> Option
     let socket = socket(reader, section);
     let core = reader.integer(section, "core", 0..=1023);
     let device = device(reader, section);
+    let sending = reader.choice(section, "send", SENDINGS);
+    let sending = Sending::ALL.into_iter().find(|one| Some(one.name()) == sending);
     if placement.is_some_and(|placement| placement != Placement::Inline) {
         for key in ["tree", "remap"] {
             if let Some(entry) = reader.entry(section, key) {
@@ -112,6 +124,7 @@ pub(super) fn read<'t>(reader: &mut Reader<'t>, section: &Section<'t>) -> Option
     link.socket = socket;
     link.core = core;
     link.device = device;
+    link.sending = sending.unwrap_or_default();
     Some(link)
 }
 
@@ -144,8 +157,12 @@ fn refuse_in_kernel<'t>(
     {
         reader.refuse(&entry, Mistake::NotInKernel { what: "selection of frames" });
     }
-    if let Some(entry) = reader.entry(section, "queue") {
-        reader.refuse(&entry, Mistake::NotInKernel { what: "a bound of all streams' bytes" });
+    for (key, what) in
+        [("queue", "a bound of all streams' bytes"), ("send", "a choice of how to send")]
+    {
+        if let Some(entry) = reader.entry(section, key) {
+            reader.refuse(&entry, Mistake::NotInKernel { what });
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicBool;
 use clap::Parser;
 use selvedge_coprocessor::realtime::{SchedClass, Wishes};
 use selvedge_coprocessor::server::{Coprocessor, Options, default_socket};
-use selvedge_node::config::LinkConfig;
+use selvedge_node::config::{LinkConfig, Sending};
 use selvedge_sched::Discipline;
 use selvedge_units::{Bitrate, Bytes, Span};
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -44,6 +44,9 @@ struct Arguments {
     /// The most bytes that may wait
     #[arg(long)]
     queue: Option<Bytes>,
+    /// How packets go to the kernel: auto, sendmmsg, gso or xdp
+    #[arg(long, default_value = "auto", value_parser = sending)]
+    send: Sending,
     /// Where to listen for producers
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
@@ -70,6 +73,11 @@ struct Arguments {
 fn discipline(text: &str) -> Result<Discipline, String> {
     let all = || Discipline::ALL.map(Discipline::name).join(", ");
     Discipline::from_name(text).ok_or_else(|| format!("use one of {}", all()))
+}
+
+fn sending(text: &str) -> Result<Sending, String> {
+    let found = Sending::ALL.into_iter().find(|sending| sending.name() == text);
+    found.ok_or_else(|| format!("use one of {}", Sending::ALL.map(Sending::name).join(", ")))
 }
 
 fn class(text: &str) -> Result<SchedClass, String> {
@@ -127,6 +135,7 @@ fn options(arguments: Arguments) -> Result<Options, String> {
     link.selection &= !arguments.no_selection;
     link.mtu = arguments.mtu;
     link.burst = burst;
+    link.sending = arguments.send;
     link.queue =
         arguments.queue.or_else(|| LinkConfig::default_queue(link.rate, link.mtu, link.selection));
     let socket = arguments.socket.unwrap_or_else(|| default_socket(&link.name));
