@@ -371,7 +371,11 @@ impl Connection {
         reply.stream.ok_or(ClientError::Garbled)
     }
 
-    fn statistics(&mut self) -> Result<Statistics, ClientError> {
+    /// Everything that can be seen of the coprocessor.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub fn statistics(&mut self) -> Result<Statistics, ClientError> {
         let (reply, fds) = self.ask(Request::Statistics {}, &[])?;
         let [file] = <[_; 1]>::try_from(fds).map_err(|_| ClientError::Garbled)?;
         let len = reply.bytes.filter(|&len| len <= 256 << 20).ok_or(ClientError::Garbled)?;
