@@ -33,7 +33,10 @@ pub(crate) fn command(args: &NodeFileArgs) -> Result<(), Failure> {
     let clock = Clock::shared();
     let started = clock.now();
     let (engines, inlets) = Engines::start(clock, &file.config, &infos, &file.base, |_| None)
-        .map_err(Failure::failed)?;
+        .map_err(|error| match error.key() {
+            Some(key) => Failure::input(lines(&file.errors([(key, error.to_string())]))),
+            None => Failure::failed(error),
+        })?;
     let arrivals = inlets.iter().map(SourceEnd::counters).collect();
     let statuses: Statuses = opened.iter().map(|_| Arc::default()).collect();
     let (listen, token) = (file.config.listen, file.config.token.clone());

@@ -84,6 +84,42 @@ pub struct LinkConfig {
     pub socket: Option<String>,
     /// `core`: the core that a coprocessor started for this node runs on.
     pub core: Option<u32>,
+    /// `send`, default `auto`: how packets are handed to the kernel.
+    pub sending: Sending,
+    /// `device`, for `kernel`: the device that gets the scheduler. `None`: the one by which the
+    /// streams' packets leave.
+    pub device: Option<String>,
+}
+
+/// How a link's packets are handed to the kernel. Each way falls back to the next simpler one where the
+/// kernel does not have it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Sending {
+    /// The best that is known to do: `gso`.
+    #[default]
+    Auto,
+    /// Many packets by one call.
+    Sendmmsg,
+    /// The same, and runs of packets pass through the kernel as one.
+    Gso,
+    /// Whole frames to the device's driver, by AF_XDP.
+    Xdp,
+}
+
+impl Sending {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Auto, Self::Sendmmsg, Self::Gso, Self::Xdp];
+
+    /// The name in node files.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Sendmmsg => "sendmmsg",
+            Self::Gso => "gso",
+            Self::Xdp => "xdp",
+        }
+    }
 }
 
 /// Where a link is scheduled and sent from.
@@ -96,11 +132,14 @@ pub enum Placement {
     Coprocessor,
     /// The same, and the coprocessor reads the streams' recordings itself.
     CoprocessorReads,
+    /// In the kernel, by a qdisc of the device.
+    Kernel,
 }
 
 impl Placement {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Inline, Self::Coprocessor, Self::CoprocessorReads];
+    pub const ALL: [Self; 4] =
+        [Self::Inline, Self::Coprocessor, Self::CoprocessorReads, Self::Kernel];
 
     /// The name in node files.
     #[must_use]
@@ -109,6 +148,7 @@ impl Placement {
             Self::Inline => "inline",
             Self::Coprocessor => "coprocessor",
             Self::CoprocessorReads => "coprocessor-reads",
+            Self::Kernel => "kernel",
         }
     }
 }
@@ -133,6 +173,8 @@ impl LinkConfig {
             placement: Placement::Inline,
             socket: None,
             core: None,
+            sending: Sending::Auto,
+            device: None,
         }
     }
 

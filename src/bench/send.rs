@@ -1,7 +1,7 @@
 //! `bench send`: packets a second through a link's scheduling and selection, against plain sending
 //! of the same packets in the same order by the same system calls, sample by sample in turns.
 
-use selvedge_host::bench::{SendLoop, compare};
+use selvedge_host::bench::{SendLoop, compare, send_over_wire};
 use selvedge_host::clock::Clock;
 use selvedge_host::huge;
 use selvedge_host::inlet::IPV4_UDP;
@@ -120,7 +120,52 @@ pub(super) fn measure(seconds: u64) -> Result<Measurement, Failure> {
          plain and scheduled in turns, the same packets in the same order; medians.\nscheduler: \
          decision and update alone; link: with selection, queues and ledger.\n{table}"
     );
-    Ok(Measurement { name: "send", json: json!(list), text })
+    let (wire, wire_text) = over_wire(each);
+    list.extend(wire);
+    Ok(Measurement { name: "send", json: json!(list), text: text + &wire_text })
+}
+
+/// The ways of sending beside each other, plain, where packets leave by a device.
+fn over_wire(each: Span) -> (Vec<serde_json::Value>, String) {
+    const METHODS: [Method; 4] = [Method::SendMsg, Method::SendMmsg, Method::Gso, Method::Xdp];
+    let measured = match send_over_wire(each * METHODS.len() as u64, &METHODS, PACKET) {
+        Ok(measured) => measured,
+        Err(why) => {
+            let text =
+                format!("\nOver a wire (veth) not measured: {why}; needs root (CAP_SYS_ADMIN).\n");
+            return (Vec::new(), text);
+        }
+    };
+    let mut table = Table::new(&[
+        ("method", Align::Left),
+        ("ns a packet", Align::Right),
+        ("packets/s", Align::Right),
+        ("to gso", Align::Right),
+    ]);
+    let gso = measured.iter().find(|bench| bench.method == "gso");
+    let gso = gso.map_or(f64::NAN, |bench| bench.packets_per_second);
+    let mut list = Vec::new();
+    for bench in &measured {
+        let ratio = bench.packets_per_second / gso;
+        table.row([
+            bench.method.clone(),
+            format!("{:.0}", bench.nanos_per_packet),
+            format!("{:.0}", bench.packets_per_second),
+            format!("{ratio:.2}"),
+        ]);
+        list.push(json!({
+            "path": "wire",
+            "method": bench.method,
+            "packet_bytes": bench.packet_bytes,
+            "plain_pps": bench.packets_per_second.round(),
+            "to_gso": ratio,
+        }));
+    }
+    let text = format!(
+        "\n{PACKET} packets over a wire between two network namespaces (veth), the receiver's socket \
+         full; in turns, medians.\nxdp: AF_XDP in copy mode.\n{table}"
+    );
+    (list, text)
 }
 
 /// The scheduler alone; every stream always has another frame.

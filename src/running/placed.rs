@@ -1,5 +1,5 @@
-//! The links of a node, each where its `placement` says: an engine of this process, or an attachment
-//! to a coprocessor. Seen from outside they are alike.
+//! The links of a node, each where its `placement` says: an engine of this process, an attachment to
+//! a coprocessor, or the kernel. Seen from outside they are alike.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,6 +11,8 @@ use selvedge_host::clock::Clock;
 use selvedge_host::engine::{Engine, EngineError, FateTap, StreamParams};
 use selvedge_host::inlet::{Arrivals, Inlet, InletCounters};
 use selvedge_host::report::LinkReport;
+#[cfg(feature = "kernel")]
+use selvedge_kernel::link::KernelLink;
 use selvedge_media::StreamInfo;
 use selvedge_node::config::{LinkConfig, NodeConfig, Placement, SourceUri, StreamConfig};
 use selvedge_stream::Windows;
@@ -25,12 +27,41 @@ pub(crate) enum StartError {
     Engine(#[from] EngineError),
     #[error("link \"{link}\": {why}")]
     Coprocessor { link: String, why: ClientError },
+    #[cfg(feature = "kernel")]
+    #[error("link \"{link}\": {why}")]
+    Kernel { link: String, why: selvedge_kernel::link::LinkError },
+    #[cfg(not(feature = "kernel"))]
+    #[error(
+        "link \"{link}\": this build has no kernel placement; build with the feature `kernel` \
+         (needs clang 16), or leave placement = \"kernel\" out"
+    )]
+    NoKernel { link: String },
+}
+
+impl StartError {
+    /// The key of the node file that is to be changed, if it is one.
+    pub(crate) fn key(&self) -> Option<String> {
+        #[cfg(feature = "kernel")]
+        if let Self::Kernel { link, why } = self {
+            use selvedge_kernel::{AttachError, link::LinkError};
+            return match why {
+                LinkError::Attach(AttachError::NoDevice { .. } | AttachError::Occupied { .. }) => {
+                    Some(format!("link.{link}.device"))
+                }
+                LinkError::Devices { .. } => Some(format!("link.{link}.placement")),
+                _ => None,
+            };
+        }
+        None
+    }
 }
 
 /// A link at work.
 pub(crate) enum Placed {
     Inline(Engine),
     Coprocessor(Arc<Attachment>),
+    #[cfg(feature = "kernel")]
+    Kernel(Box<KernelLink>),
 }
 
 /// Where a stream's frames go in.
@@ -75,6 +106,8 @@ impl Placed {
         match self {
             Self::Inline(engine) => engine.report(),
             Self::Coprocessor(attachment) => attachment.report(),
+            #[cfg(feature = "kernel")]
+            Self::Kernel(link) => link.report(),
         }
     }
 
@@ -82,6 +115,8 @@ impl Placed {
         match self {
             Self::Inline(engine) => engine.set_windows(stream, windows),
             Self::Coprocessor(attachment) => attachment.set_windows(stream, windows),
+            #[cfg(feature = "kernel")]
+            Self::Kernel(link) => link.set_windows(stream, windows),
         }
     }
 
@@ -89,6 +124,8 @@ impl Placed {
         match self {
             Self::Inline(engine) => engine.set_priority(stream, priority),
             Self::Coprocessor(attachment) => attachment.set_priority(stream, priority),
+            #[cfg(feature = "kernel")]
+            Self::Kernel(link) => link.set_priority(stream, priority),
         }
     }
 
@@ -96,6 +133,8 @@ impl Placed {
         match self {
             Self::Inline(engine) => engine.set_rate(rate),
             Self::Coprocessor(attachment) => attachment.set_rate(rate),
+            #[cfg(feature = "kernel")]
+            Self::Kernel(link) => link.set_rate(rate),
         }
     }
 
@@ -103,6 +142,8 @@ impl Placed {
         match self {
             Self::Inline(engine) => engine.stop(),
             Self::Coprocessor(attachment) => attachment.report(),
+            #[cfg(feature = "kernel")]
+            Self::Kernel(link) => link.stop(),
         }
     }
 }
@@ -135,6 +176,10 @@ impl Engines {
                     attach(&config.name, link, streams, base)
                         .map_err(|why| StartError::Coprocessor { link: link.name.clone(), why })?
                 }
+                Placement::Kernel => {
+                    let names = members.iter().map(|&s| config.streams[s].name.as_str());
+                    in_kernel(clock, link, names.zip(params))?
+                }
             };
             for (at, (&stream, end)) in members.iter().zip(inlets).enumerate() {
                 places[stream] = (n, at);
@@ -155,6 +200,29 @@ impl Engines {
     pub(crate) fn stop(self) -> Vec<LinkReport> {
         self.engines.into_iter().map(Placed::stop).collect()
     }
+}
+
+/// A link in the kernel: its device gets the qdisc for as long as the node runs.
+#[cfg(feature = "kernel")]
+fn in_kernel<'c>(
+    clock: Clock,
+    link: &LinkConfig,
+    streams: impl Iterator<Item = (&'c str, StreamParams)>,
+) -> Result<(Placed, Vec<SourceEnd>), StartError> {
+    let streams: Vec<_> = streams.collect();
+    let (started, inlets) = KernelLink::start(clock, link, &streams)
+        .map_err(|why| StartError::Kernel { link: link.name.clone(), why })?;
+    tracing::info!(link = link.name, device = started.device(), "the kernel schedules");
+    Ok((Placed::Kernel(Box::new(started)), inlets.into_iter().map(SourceEnd::Inlet).collect()))
+}
+
+#[cfg(not(feature = "kernel"))]
+fn in_kernel<'c>(
+    _clock: Clock,
+    link: &LinkConfig,
+    _streams: impl Iterator<Item = (&'c str, StreamParams)>,
+) -> Result<(Placed, Vec<SourceEnd>), StartError> {
+    Err(StartError::NoKernel { link: link.name.clone() })
 }
 
 /// A link in a coprocessor: one that listens already, or one that is started.

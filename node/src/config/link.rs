@@ -5,7 +5,7 @@ use selvedge_units::{Bitrate, Bytes, Span};
 use super::section::{Reader, Section};
 use selvedge_sched::Discipline;
 
-use super::{LinkConfig, Mistake, Placement, quoted, tree};
+use super::{LinkConfig, Mistake, Placement, Sending, quoted, tree};
 
 pub(super) const KNOWN: &[&str] = &[
     "rate",
@@ -19,7 +19,18 @@ pub(super) const KNOWN: &[&str] = &[
     "placement",
     "socket",
     "core",
+    "send",
+    "device",
 ];
+const SENDINGS: &[&str] = &{
+    let mut names = [""; Sending::ALL.len()];
+    let mut n = 0;
+    while n < names.len() {
+        names[n] = Sending::ALL[n].name();
+        n += 1;
+    }
+    names
+};
 const PLACEMENTS: &[&str] = &{
     let mut names = [""; Placement::ALL.len()];
     let mut n = 0;
@@ -77,6 +88,9 @@ pub(super) fn read<'t>(reader: &mut Reader<'t>, section: &Section<'t>) -> Option
     let placement = Placement::ALL.into_iter().find(|one| Some(one.name()) == placement);
     let socket = socket(reader, section);
     let core = reader.integer(section, "core", 0..=1023);
+    let device = device(reader, section);
+    let sending = reader.choice(section, "send", SENDINGS);
+    let sending = Sending::ALL.into_iter().find(|one| Some(one.name()) == sending);
     if placement.is_some_and(|placement| placement != Placement::Inline) {
         for key in ["tree", "remap"] {
             if let Some(entry) = reader.entry(section, key) {
@@ -84,25 +98,85 @@ pub(super) fn read<'t>(reader: &mut Reader<'t>, section: &Section<'t>) -> Option
             }
         }
     }
-    if placement.unwrap_or_default() == Placement::Inline && !section.has("placement") {
+    let in_kernel = placement == Some(Placement::Kernel);
+    if in_kernel || (placement.is_none() && !section.has("placement")) {
         for key in ["socket", "core"] {
             if let Some(entry) = reader.entry(section, key) {
                 reader.refuse(&entry, Mistake::NeedsCoprocessor);
             }
         }
     }
+    if in_kernel {
+        refuse_in_kernel(reader, section, discipline, selection);
+    } else if let Some(entry) = reader.entry(section, "device") {
+        reader.refuse(&entry, Mistake::NeedsKernel);
+    }
 
     let mut link = LinkConfig::new(section.name, rate?, discipline);
-    link.selection = selection.unwrap_or(link.selection);
+    link.selection = selection.unwrap_or(link.selection && !in_kernel);
     link.mtu = mtu.unwrap_or(link.mtu);
     link.burst = burst.unwrap_or(link.mtu);
-    link.queue = queue.or_else(|| LinkConfig::default_queue(link.rate, link.mtu, link.selection));
+    let whole = link.selection || in_kernel;
+    link.queue = queue.or_else(|| LinkConfig::default_queue(link.rate, link.mtu, whole));
     link.tree = tree::planted(nodes, remap);
     link.nodes = names;
     link.placement = placement.unwrap_or_default();
     link.socket = socket;
     link.core = core;
+    link.device = device;
+    link.sending = sending.unwrap_or_default();
     Some(link)
+}
+
+/// What the kernel's programs do not do.
+fn refuse_in_kernel<'t>(
+    reader: &mut Reader<'t>,
+    section: &Section<'t>,
+    discipline: Discipline,
+    selection: Option<bool>,
+) {
+    const DISCIPLINES: [Discipline; 5] = [
+        Discipline::Dwcs,
+        Discipline::Dwcs98,
+        Discipline::Edf,
+        Discipline::Priority,
+        Discipline::Fifo,
+    ];
+    if !DISCIPLINES.contains(&discipline)
+        && let Some(entry) = reader.entry(section, "discipline")
+    {
+        reader.refuse(
+            &entry,
+            Mistake::NotInKernel {
+                what: "this discipline, but dwcs, dwcs98, edf, priority and fifo",
+            },
+        );
+    }
+    if selection == Some(true)
+        && let Some(entry) = reader.entry(section, "selection")
+    {
+        reader.refuse(&entry, Mistake::NotInKernel { what: "selection of frames" });
+    }
+    for (key, what) in
+        [("queue", "a bound of all streams' bytes"), ("send", "a choice of how to send")]
+    {
+        if let Some(entry) = reader.entry(section, key) {
+            reader.refuse(&entry, Mistake::NotInKernel { what });
+        }
+    }
+}
+
+fn device<'t>(reader: &mut Reader<'t>, section: &Section<'t>) -> Option<String> {
+    // The kernel's limit, less the byte at the end.
+    const LONGEST: usize = 15;
+    let entry = reader.entry(section, "device")?;
+    let name = reader.text(&entry, "device = \"eth0\"")?;
+    let unfit = |c: char| c == '/' || c.is_whitespace() || c.is_control();
+    if name.is_empty() || name.len() > LONGEST || name.contains(unfit) {
+        reader.refuse(&entry, Mistake::Device { value: quoted(name) });
+        return None;
+    }
+    Some(name.to_owned())
 }
 
 fn socket<'t>(reader: &mut Reader<'t>, section: &Section<'t>) -> Option<String> {

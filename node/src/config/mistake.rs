@@ -248,6 +248,32 @@ pub enum Mistake {
         "is for links in a coprocessor; write placement = \"coprocessor\" beside it, or leave it out"
     )]
     NeedsCoprocessor,
+    /// Not the name of a network device.
+    #[error("{value} is not a device; write its name as `ip link` shows it, such as \"eth0\"")]
+    Device {
+        /// The text, quoted.
+        value: String,
+    },
+    /// A key of links in the kernel on another.
+    #[error("is for links in the kernel; write placement = \"kernel\" beside it, or leave it out")]
+    NeedsKernel,
+    /// What the kernel's placement does not have.
+    #[error("the kernel does not have {what}; leave this out, or placement = \"kernel\"")]
+    NotInKernel {
+        /// What it is.
+        what: &'static str,
+    },
+    /// Windows by kind of frame, in the kernel.
+    #[error(
+        "the kernel can't tell kinds of frames apart; write one window for all, such as \"1/5\""
+    )]
+    KindsInKernel,
+    /// A name that is too long there.
+    #[error("the name has {len} bytes, in the kernel it may have 31; shorten it")]
+    LongInKernel {
+        /// Its length.
+        len: usize,
+    },
     /// A tree of weights for a coprocessor.
     #[error("trees are scheduled in the node itself; leave out placement, or the tree")]
     TreeInCoprocessor,

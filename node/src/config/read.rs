@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
 
+use selvedge_stream::Windows;
 use toml::de::DeTable;
 
 use super::mistake::cut;
@@ -20,6 +21,9 @@ pub const LONGEST_FILE: usize = 4 << 20;
 pub const LINKS_MOST: usize = 256;
 /// The most streams of a node.
 pub const STREAMS_MOST: usize = 4096;
+
+/// The longest name of a stream in the kernel, in bytes.
+const NAME_IN_KERNEL: usize = 31;
 
 /// Keys of `[node]`.
 pub(super) const KNOWN: &[&str] = &["name", "listen", "token"];
@@ -81,6 +85,17 @@ fn node<'t>(reader: &mut Reader<'t>, tables: &'t DeTable<'t>) -> Option<NodeConf
             let key = path(&path("stream", &stream.name), "source");
             let mistake = Mistake::NotReadable { link: cut(&link.name) };
             reader.errors.push_key(&reader.map, &key, mistake);
+        }
+        if link.placement == Placement::Kernel {
+            let table = path("stream", &stream.name);
+            if matches!(stream.windows, Windows::PerKind(_)) {
+                let key = path(&table, "window");
+                reader.errors.push_key(&reader.map, &key, Mistake::KindsInKernel);
+            }
+            if stream.name.len() > NAME_IN_KERNEL {
+                let mistake = Mistake::LongInKernel { len: stream.name.len() };
+                reader.errors.push_key(&reader.map, &table, mistake);
+            }
         }
     }
     Some(NodeConfig { name, listen, token, links, streams })

@@ -135,6 +135,7 @@ fn every_key_is_read() {
         placement = "coprocessor"
         socket = "/run/a.sock"
         core = 1
+        send = "sendmmsg"
         [stream.s]
         source = "file:x.ts?loop"
         to = "rtp://[::1]:9"
@@ -171,6 +172,8 @@ fn every_key_is_read() {
             placement: Placement::Coprocessor,
             socket: Some("/run/a.sock".into()),
             core: Some(1),
+            sending: Sending::Sendmmsg,
+            device: None,
         }
     );
     let window = |lose, of| Window { lose, of };

@@ -1,6 +1,7 @@
 //! The producer's side: attaching, streams, and coming back to a coprocessor that was started
 //! again, with the same memory.
 
+mod before;
 mod connection;
 mod spawn;
 
@@ -19,6 +20,8 @@ use selvedge_units::{Bitrate, Span};
 
 pub use connection::{ClientError, Connection};
 pub use spawn::{Program, SpawnError};
+
+use before::Before;
 
 use crate::message::{LinkSpec, Reply, Request, Statistics, StreamSpec, pairs};
 use crate::segment::{Doorbell, StreamSegment};
@@ -46,9 +49,10 @@ struct Inner {
     connection: Option<Connection>,
     streams: Vec<Stream>,
     link: LinkSpec,
-    /// The last statistics, with what was counted before the coprocessor was started again left
-    /// out.
+    /// The last report, what was counted before the coprocessor was started again included.
     last: LinkReport,
+    /// What was counted then.
+    before: Before,
     /// How often it was attached again.
     returns: u64,
 }
@@ -78,8 +82,14 @@ impl Attachment {
         let mut connection = Connection::open(&socket)?;
         let (link, bell) = connection.attach(name)?;
         let last = LinkReport { name: link.name.clone(), ..LinkReport::default() };
-        let inner =
-            Inner { connection: Some(connection), streams: Vec::new(), link, last, returns: 0 };
+        let inner = Inner {
+            connection: Some(connection),
+            streams: Vec::new(),
+            link,
+            last,
+            before: Before::default(),
+            returns: 0,
+        };
         let inner = Arc::new(Mutex::new(inner));
         let (bell, stop) = (Arc::new(bell), Arc::new(AtomicBool::new(false)));
         let keeper = Keeper {
@@ -153,7 +163,8 @@ impl Attachment {
         let mut inner = lock(&self.inner);
         if let Ok(statistics) = inner.statistics() {
             let numbers: Vec<usize> = inner.streams.iter().map(|stream| stream.number).collect();
-            let report = statistics.report(&numbers);
+            let mut report = statistics.report(&numbers);
+            inner.before.add_to(&mut report);
             if report.streams.len() == numbers.len() {
                 inner.last = report;
             }
@@ -298,6 +309,7 @@ impl Keeper {
         }
         tracing::warn!(link = link.name, pid = link.pid, "attached to the coprocessor again");
         inner.link = link;
+        inner.before = Before::of(&inner.last);
         inner.connection = Some(connection);
         inner.returns += 1;
         Ok(())
@@ -371,7 +383,11 @@ impl Connection {
         reply.stream.ok_or(ClientError::Garbled)
     }
 
-    fn statistics(&mut self) -> Result<Statistics, ClientError> {
+    /// Everything that can be seen of the coprocessor.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub fn statistics(&mut self) -> Result<Statistics, ClientError> {
         let (reply, fds) = self.ask(Request::Statistics {}, &[])?;
         let [file] = <[_; 1]>::try_from(fds).map_err(|_| ClientError::Garbled)?;
         let len = reply.bytes.filter(|&len| len <= 256 << 20).ok_or(ClientError::Garbled)?;

@@ -1,6 +1,8 @@
 //! The table of extensions that can be loaded by name: a line here for each. Programs that embed a
 //! coprocessor add their own by [`Coprocessor::extensions`](crate::server::Coprocessor).
 
+mod code;
+
 use selvedge_host::engine::{Action, Extension, Moment, Point};
 use selvedge_stream::Kind;
 use serde_json::Value;
@@ -31,6 +33,12 @@ pub const TABLE: &[Entry] = &[
         about: "raises a stream's priority by so much at each miss, up to a limit",
         points: &[Point::Miss],
         make: Raise::make,
+    },
+    Entry {
+        name: "code",
+        about: "runs a handler in E-code",
+        points: &Point::ALL,
+        make: code::Code::make,
     },
     Entry {
         name: "none",

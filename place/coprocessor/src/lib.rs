@@ -10,6 +10,7 @@
 
 pub mod bench;
 pub mod client;
+pub mod control;
 pub mod extensions;
 pub mod feeder;
 pub mod inlet;

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use clap::Parser;
+use selvedge_coprocessor::control::Control;
 use selvedge_coprocessor::realtime::{SchedClass, Wishes};
 use selvedge_coprocessor::server::{Coprocessor, Options, default_socket};
-use selvedge_node::config::LinkConfig;
+use selvedge_node::config::{LinkConfig, Sending};
 use selvedge_sched::Discipline;
 use selvedge_units::{Bitrate, Bytes, Span};
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -18,17 +19,20 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 #[command(
     name = "selvedge-coproc",
     version,
+    subcommand_negates_reqs = true,
     after_help = "Exit status: 0 done, 1 failed, 2 bad usage or input.\n\
                   Logs go to standard error; SELVEDGE_LOG=debug shows more.\n\n\
                   Example:\n  selvedge-coproc --rate \"6 Mbit/s\" --core 1"
 )]
 struct Arguments {
+    #[command(subcommand)]
+    control: Option<Control>,
     /// The link's name
-    #[arg(long, default_value = "uplink")]
+    #[arg(long, default_value = "uplink", global = true)]
     name: String,
     /// Bits per second on the wire, headers of IP and UDP included
-    #[arg(long)]
-    rate: Bitrate,
+    #[arg(long, required = true)]
+    rate: Option<Bitrate>,
     /// The order in which streams are served
     #[arg(long, default_value = "dwcs", value_parser = discipline)]
     discipline: Discipline,
@@ -44,8 +48,11 @@ struct Arguments {
     /// The most bytes that may wait
     #[arg(long)]
     queue: Option<Bytes>,
+    /// How packets go to the kernel: auto, sendmmsg, gso or xdp
+    #[arg(long, default_value = "auto", value_parser = sending)]
+    send: Sending,
     /// Where to listen for producers
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", global = true)]
     socket: Option<PathBuf>,
     /// Run on this core only
     #[arg(long)]
@@ -72,6 +79,11 @@ fn discipline(text: &str) -> Result<Discipline, String> {
     Discipline::from_name(text).ok_or_else(|| format!("use one of {}", all()))
 }
 
+fn sending(text: &str) -> Result<Sending, String> {
+    let found = Sending::ALL.into_iter().find(|sending| sending.name() == text);
+    found.ok_or_else(|| format!("use one of {}", Sending::ALL.map(Sending::name).join(", ")))
+}
+
 fn class(text: &str) -> Result<SchedClass, String> {
     match text {
         "fifo" => Ok(SchedClass::Fifo),
@@ -93,6 +105,19 @@ fn main() -> ExitCode {
     let filter = tracing_subscriber::EnvFilter::try_from_env("SELVEDGE_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    if let Some(control) = arguments.control {
+        let socket = arguments.socket.unwrap_or_else(|| default_socket(&arguments.name));
+        return match control.ask(&socket) {
+            Ok(said) => {
+                print!("{said}");
+                ExitCode::SUCCESS
+            }
+            Err(why) => {
+                eprintln!("selvedge-coproc: {why}");
+                ExitCode::from(if why.is_input() { 2 } else { 1 })
+            }
+        };
+    }
     let options = match options(arguments) {
         Ok(options) => options,
         Err(why) => {
@@ -110,11 +135,9 @@ fn main() -> ExitCode {
 }
 
 fn options(arguments: Arguments) -> Result<Options, String> {
-    if arguments.rate == Bitrate(0) || arguments.rate > Bitrate::from_mbps(1_000_000) {
-        return Err(format!(
-            "--rate {} is out of range; write 1 bit/s to 1000 Gbit/s",
-            arguments.rate
-        ));
+    let rate = arguments.rate.unwrap_or_default();
+    if rate == Bitrate(0) || rate > Bitrate::from_mbps(1_000_000) {
+        return Err(format!("--rate {rate} is out of range; write 1 bit/s to 1000 Gbit/s"));
     }
     if !(576..=65_535).contains(&arguments.mtu.0) {
         return Err(format!("--mtu {} is out of range; write 576 B to 65535 B", arguments.mtu));
@@ -123,10 +146,11 @@ fn options(arguments: Arguments) -> Result<Options, String> {
     if burst < arguments.mtu || burst > Bytes(64_000_000) {
         return Err(format!("--burst {burst} is out of range; write the mtu to 64 MB"));
     }
-    let mut link = LinkConfig::new(&arguments.name, arguments.rate, arguments.discipline);
+    let mut link = LinkConfig::new(&arguments.name, rate, arguments.discipline);
     link.selection &= !arguments.no_selection;
     link.mtu = arguments.mtu;
     link.burst = burst;
+    link.sending = arguments.send;
     link.queue =
         arguments.queue.or_else(|| LinkConfig::default_queue(link.rate, link.mtu, link.selection));
     let socket = arguments.socket.unwrap_or_else(|| default_socket(&link.name));

@@ -85,25 +85,28 @@ fn a_producer_killed_while_it_writes_leaves_only_what_it_had_written() {
     let mut witness = Witness::new(&socket);
     let (receiver, to) = receiver();
     let program = producer_in_c();
-    let mut child = Command::new(&program)
-        .args([socket.to_str().unwrap(), &to.to_string(), "40", "0", "die-while-writing"])
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut line = String::new();
-    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    assert_eq!(line, "writing\n");
-    child.kill().unwrap();
-    child.wait().unwrap();
+    // It is started again at once, and killed again.
+    for _life in 0..3 {
+        let mut child = Command::new(&program)
+            .args([socket.to_str().unwrap(), &to.to_string(), "40", "0", "die-while-writing"])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!(line, "writing\n");
+        child.kill().unwrap();
+        child.wait().unwrap();
+        // Every frame whose descriptor was published is sent; the half-written one is nobody's.
+        let mut next = 0;
+        receive_until(&receiver, |bytes| {
+            assert_eq!(bytes.len(), 100);
+            assert_eq!(u32::from_ne_bytes(bytes[..4].try_into().unwrap()), next);
+            next += 1;
+            next == 40
+        });
+    }
     std::fs::remove_file(program).unwrap();
-    // Every frame whose descriptor was published is sent; the half-written one is nobody's.
-    let mut next = 0;
-    receive_until(&receiver, |bytes| {
-        assert_eq!(bytes.len(), 100);
-        assert_eq!(u32::from_ne_bytes(bytes[..4].try_into().unwrap()), next);
-        next += 1;
-        next == 40
-    });
     until("its stream is gone", || witness.attachment.statistics().unwrap().streams.len() == 1);
     assert!(receiver.recv(&mut [0; 200]).is_err(), "nothing follows");
     witness.proves();
@@ -126,12 +129,16 @@ fn what_waits_survives_the_coprocessor() {
         offer(&mut inlet, Kind::Still, number, 40).unwrap();
     }
     let mut came = BTreeSet::new();
+    let mut told = 0;
     for round in 0..3_usize {
         let wanted = 5 + 10 * round;
         receive_until(&receiver, |bytes| {
             came.insert(numbers(bytes).0);
             came.len() >= wanted
         });
+        let totals = attachment.report().streams[place].totals.clone();
+        assert!(totals.sent >= told && totals.frames <= 100, "after {told}: {totals:?}");
+        told = totals.sent;
         let pid = Pid::from_raw(attachment.link().pid.cast_signed()).unwrap();
         kill_process(pid, Signal::KILL).unwrap();
         until("it is back", || attachment.returns() == round as u64 + 1);
@@ -148,6 +155,9 @@ fn what_waits_survives_the_coprocessor() {
     // It goes on, with the contract as it was turned.
     offer(&mut inlet, Kind::Still, 100, 40).unwrap();
     receive_until(&receiver, |bytes| numbers(bytes).0 == 100);
+    // Counters go on over its deaths, but for what was settled just before each.
+    let sent = || attachment.report().streams[place].totals.sent;
+    until("counters go on", || sent() > told);
     let contract = attachment.report().streams[place].contract;
     assert_eq!(contract.priority, 42);
     assert_eq!(contract.windows, Windows::Whole(Window { lose: 3, of: 8 }));

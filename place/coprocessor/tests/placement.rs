@@ -147,6 +147,68 @@ fn extensions_are_loaded_shown_and_removed_while_frames_flow() {
     assert_eq!(totals.dropped[DropReason::Full as usize], 10, "{totals:?}");
 }
 
+/// By the program, as a person would: each question is one of its own.
+#[test]
+fn steps_in_e_code_are_loaded_and_removed_by_command() {
+    let (_coprocessor, socket) = coprocessor(AMPLE);
+    let attachment = Attachment::new("test", socket.clone(), None).unwrap();
+    let (receiver, to) = receiver();
+    let (_, mut inlet) = add(&attachment, "lecture", to);
+    let folder = socket.with_extension("steps");
+    std::fs::create_dir(&folder).unwrap();
+    let file = |name: &str, text: &str| {
+        let path = folder.join(name);
+        std::fs::write(&path, text).unwrap();
+        path.into_os_string().into_string().unwrap()
+    };
+    let ask = |arguments: &[&str]| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_selvedge-coproc"));
+        let output = command.arg("--socket").arg(&socket).args(arguments).output().unwrap();
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        (output.status.code(), text(output.stdout), text(output.stderr))
+    };
+    // Every other still is thrown away; one that never ends is ended each time.
+    let thin = file(
+        "thin.ec",
+        "{ static long n; if (input.kind == KIND_STILL && ++n % 2 == 1) output.discard = 1; }",
+    );
+    let endless = file("endless.ec", "{ while (1) output.raise = 1; }");
+    let load = |name: &str, point: &str, code: &str| {
+        ask(&["load", name, "--point", point, "--code", code, "--fuel", "1000"])
+    };
+    let done = (Some(0), String::new(), String::new());
+    assert_eq!(load("thin", "arrival", &thin), done);
+    assert_eq!(load("endless", "dispatch", &endless), done);
+    for number in 0..10 {
+        offer(&mut inlet, Kind::Still, number, 10).unwrap();
+    }
+    receive_until(&receiver, |bytes| numbers(bytes).0 == 9);
+    until("the cost is shown", || {
+        let (code, out, err) = ask(&["steps", "--json"]);
+        assert_eq!((code, err.as_str()), (Some(0), ""));
+        let steps: serde_json::Value = serde_json::from_str(&out).unwrap();
+        let count = |n: usize, key: &str| steps[n][key].as_u64().unwrap();
+        assert!(count(0, "longest_ns") < 1_000_000_000, "{out}");
+        (count(0, "calls"), count(0, "discarded"), count(1, "faults")) == (10, 5, 5)
+    });
+    let table = ask(&["steps"]).1;
+    assert!(table.contains("thin") && table.contains("faults"), "{table}");
+    // What is wrong is refused with its place, and what runs goes on.
+    let bad = file("bad.ec", "{\n  output.discard = input.colour;\n}");
+    let (code, _, err) = load("thin", "arrival", &bad);
+    assert_eq!(code, Some(2));
+    assert!(err.contains("bad.ec:2:26: ") && err.contains("colour"), "{err}");
+    assert_eq!(load("thin", "lunch", &thin).0, Some(2));
+    assert_eq!(ask(&["load", "x", "--point", "miss", "--code", "/no/such"]).0, Some(2));
+    assert_eq!(ask(&["unload", "thin"]), done);
+    assert_eq!(ask(&["unload", "thin"]).0, Some(2));
+    for number in 20..22 {
+        offer(&mut inlet, Kind::Still, number, 10).unwrap();
+        receive_until(&receiver, |bytes| numbers(bytes).0 == number);
+    }
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
 /// A recording of so many frames of two packets, a millisecond apart, made by the recorder itself.
 fn recording(path: &std::path::Path, frames: u32) {
     use selvedge_stream::rtp::{FrameTag, Header, packet_len, write_packet};

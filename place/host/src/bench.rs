@@ -12,6 +12,7 @@ use selvedge_units::{Bytes, Span};
 use serde::{Deserialize, Serialize};
 
 use crate::clock::Clock;
+use crate::namespace::{self, Wire};
 use crate::socket::{self, SocketError};
 use crate::transmit::{Fate, Method, Outgoing, TransmitOptions, Transmitter};
 
@@ -19,6 +20,8 @@ use crate::transmit::{Fate, Method, Outgoing, TransmitOptions, Transmitter};
 const SAMPLE: Span = Span::from_micros(1_500);
 /// Packets per call of the transmitter.
 pub const BATCH: usize = 64;
+/// Samples that are thrown away over a wire: some 50 ms.
+const WARM_UP: usize = 32;
 
 /// Packets of some streams, and sockets to send them to.
 #[derive(Debug)]
@@ -166,6 +169,40 @@ pub fn send(
     Ok(sending.summary(&samples))
 }
 
+/// Measures plain sending of one stream over a wire between two network namespaces of its own (veth),
+/// by each of these methods in turns, for about `total`.
+///
+/// # Errors
+/// If there are no namespaces to be had, or no sockets.
+pub fn send_over_wire(
+    total: Span,
+    methods: &[Method],
+    packet: Bytes,
+) -> std::io::Result<Vec<SendBench>> {
+    let measure = || {
+        let wire = Wire::new()?;
+        let (_sink, to) = namespace::listener(&wire)?;
+        let mut loops = Vec::with_capacity(methods.len());
+        for &method in methods {
+            let mut sending =
+                SendLoop::new(Clock::new(), method, packet, 1, 1).map_err(std::io::Error::other)?;
+            sending.destinations = vec![to];
+            // Until the neighbour is known, by whose address on the wire AF_XDP sends.
+            for _ in 0..WARM_UP {
+                sending.run(SAMPLE, BATCH, &mut in_turn(1));
+            }
+            loops.push((sending, Vec::new()));
+        }
+        for _ in 0..sample_count(total).div_ceil(methods.len().max(1)) {
+            for (sending, samples) in &mut loops {
+                samples.push(sending.run(SAMPLE, BATCH, &mut in_turn(1)));
+            }
+        }
+        Ok(loops.iter().map(|(sending, samples)| sending.summary(samples)).collect())
+    };
+    namespace::alone(measure).flatten()
+}
+
 /// Measures plain sending, of what `plain` names at no cost of its own, against sending what
 /// `next` names, sample by sample in turns, for about `total`.
 pub fn compare(
@@ -243,6 +280,21 @@ mod tests {
         assert_eq!((plain.samples, plain.packet_bytes), (3, 64));
         assert_eq!(plain.method, "sendmsg");
         assert!(plain.packets_per_second > 0.0);
+    }
+
+    #[test]
+    fn ways_of_sending_are_measured_over_a_wire() {
+        let methods = [Method::SendMmsg, Method::Xdp];
+        match send_over_wire(Span::ZERO, &methods, Bytes(200)) {
+            Ok(measured) => {
+                let names: Vec<&str> = measured.iter().map(|bench| &*bench.method).collect();
+                assert_eq!(names, ["sendmmsg", "xdp"]);
+                assert!(measured.iter().all(|bench| bench.packets_per_second > 0.0));
+            }
+            Err(why) => {
+                eprintln!("SKIPPED ways_of_sending_are_measured_over_a_wire: {why}");
+            }
+        }
     }
 
     #[test]

@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::{io, thread};
 
-use selvedge_node::config::{LinkConfig, WhenFull};
+use selvedge_node::config::{LinkConfig, Sending, WhenFull};
 use selvedge_node::link::{Link, LinkParams};
 use selvedge_stream::{Contract, Fate, Frame, Windows, pool, ring, rtp};
 use selvedge_units::{Bitrate, Bytes, Instant, Span};
@@ -31,7 +31,7 @@ use crate::inlet::{Inlet, InletParams, LocalDescent, Ready};
 use crate::prompt;
 use crate::report::LinkReport;
 use crate::socket::SocketError;
-use crate::transmit::{TransmitOptions, Transmitter};
+use crate::transmit::{Method, TransmitOptions, Transmitter};
 use crate::wake::{Waker, sleeper};
 
 /// A stream as the engine needs it.
@@ -280,7 +280,7 @@ fn worker<P: Port>(
     Ok(Worker {
         clock,
         link: Link::with_tree(params(link), &link.tree),
-        transmitter: Transmitter::new(clock, TransmitOptions::default())?,
+        transmitter: Transmitter::new(clock, transmission(link.sending))?,
         one_by_one: link.burst < link.mtu + link.mtu,
         streams: Vec::new(),
         port,
@@ -295,6 +295,17 @@ fn worker<P: Port>(
         extensions: Extensions::default(),
         name: link.name.clone(),
     })
+}
+
+/// How packets are to go, as the configuration says. AF_XDP is never chosen by itself: in copy mode it
+/// is slower than GSO, and it passes by the device's qdisc.
+fn transmission(sending: Sending) -> TransmitOptions {
+    let method = match sending {
+        Sending::Auto | Sending::Gso => Method::Gso,
+        Sending::Sendmmsg => Method::SendMmsg,
+        Sending::Xdp => Method::Xdp,
+    };
+    TransmitOptions { method, ..TransmitOptions::default() }
 }
 
 /// How a link is made of its configuration.

@@ -50,12 +50,22 @@ pub(crate) fn open(v6: bool) -> Result<OwnedFd, SocketError> {
 
 /// The same, bound; with the address that it got (port 0 asks for any).
 pub(crate) fn open_bound(at: SocketAddr) -> Result<(OwnedFd, SocketAddr), SocketError> {
-    let failed = |e: rustix::io::Errno| SocketError::Bind { at, source: e.into() };
     let socket = open(at.is_ipv6())?;
-    bind(&socket, &at).map_err(failed)?;
-    let name = rustix::net::getsockname(&socket).map_err(failed)?;
-    let bound = SocketAddr::try_from(name).map_err(failed)?;
+    let bound = bind_at(&socket, at)?;
     Ok((socket, bound))
+}
+
+/// Gives a socket a port of its own; which.
+pub(crate) fn bind_any(socket: &OwnedFd, v6: bool) -> Result<SocketAddr, SocketError> {
+    let any = if v6 { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() };
+    bind_at(socket, SocketAddr::new(any, 0))
+}
+
+fn bind_at(socket: &OwnedFd, at: SocketAddr) -> Result<SocketAddr, SocketError> {
+    let failed = |e: rustix::io::Errno| SocketError::Bind { at, source: e.into() };
+    bind(socket, &at).map_err(failed)?;
+    let name = rustix::net::getsockname(socket).map_err(failed)?;
+    SocketAddr::try_from(name).map_err(failed)
 }
 
 /// Which of a socket's buffers.

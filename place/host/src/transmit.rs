@@ -7,6 +7,7 @@
 //! the way of whichever packet happens to be next, so that one is tried again.
 
 mod message;
+mod xdp;
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -17,6 +18,7 @@ use selvedge_units::{Bytes, Instant, Span};
 
 use crate::clock::{Clock, timespec};
 use crate::socket::{self, Buffer, SocketError};
+use crate::transmit::xdp::Xdp;
 
 /// How packets are handed to the kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -31,6 +33,9 @@ pub enum Method {
     /// without telling; [`Fate::Busy`] is certain only of runs that it takes or drops whole.
     #[default]
     Gso,
+    /// Whole frames to the device's driver, by AF_XDP in copy mode; the same as [`Method::Gso`] for
+    /// packets that can't go so. One call for some 32 packets, but around the device's qdisc.
+    Xdp,
 }
 
 impl Method {
@@ -41,6 +46,7 @@ impl Method {
             Self::SendMsg => "sendmsg",
             Self::SendMmsg => "sendmmsg",
             Self::Gso => "gso",
+            Self::Xdp => "xdp",
         }
     }
 }
@@ -48,7 +54,7 @@ impl Method {
 /// How a transmitter is set up.
 #[derive(Clone, Copy, Debug)]
 pub struct TransmitOptions {
-    /// How packets are handed over; [`Method::Gso`] falls back where the kernel has none.
+    /// How packets are handed over; each falls back where the kernel does not have it.
     pub method: Method,
     /// Send buffer to ask for, per socket.
     pub send_buffer: Bytes,
@@ -102,6 +108,8 @@ pub struct TransmitCounters {
     pub refused: u64,
     /// Errors that hosts on the way or receivers reported (ICMP), such as a closed port.
     pub icmp_errors: u64,
+    /// Packets of these that went by AF_XDP.
+    pub xdp: u64,
     /// Runs that the kernel would not take as one and that were sent packet by packet.
     pub gso_refused: u64,
 }
@@ -114,6 +122,7 @@ pub struct Transmitter {
     v6: Option<OwnedFd>,
     clock: Clock,
     method: Method,
+    xdp: Option<Xdp>,
     patience: Span,
     fates: Vec<Fate>,
     counters: TransmitCounters,
@@ -137,14 +146,20 @@ impl Transmitter {
         let v4 = prepare(false, options.send_buffer)?;
         let v6 = prepare(true, options.send_buffer).ok();
         let method = match options.method {
-            Method::Gso if !has_gso(&v4) => Method::SendMmsg,
+            Method::Gso | Method::Xdp if !has_gso(&v4) => Method::SendMmsg,
+            Method::Xdp => Method::Gso,
             method => method,
+        };
+        let xdp = match options.method {
+            Method::Xdp => open_xdp(clock, &v4, v6.as_ref())?,
+            _ => None,
         };
         Ok(Self {
             v4,
             v6,
             clock,
             method,
+            xdp,
             patience: options.patience,
             fates: Vec::new(),
             counters: TransmitCounters::default(),
@@ -155,7 +170,13 @@ impl Transmitter {
     /// The method in use, after any fallback.
     #[must_use]
     pub const fn method(&self) -> Method {
-        self.method
+        if self.xdp.is_some() { Method::Xdp } else { self.method }
+    }
+
+    /// Why packets do not go by AF_XDP, where they were to: the last reason.
+    #[must_use]
+    pub fn fallback(&self) -> Option<&str> {
+        self.xdp.as_ref().and_then(Xdp::reason)
     }
 
     /// What was done since the start.
@@ -178,12 +199,66 @@ impl Transmitter {
         fates.resize(packets.len(), Fate::Busy);
         let mut patience = Patience { span: self.patience, end: None };
         let mut done = 0;
-        for run in packets.chunk_by(|a, b| a.to.is_ipv6() == b.to.is_ipv6()) {
-            self.send_run(run, &mut fates[done..done + run.len()], &mut patience);
-            done += run.len();
+        while done < packets.len() {
+            let rest = &packets[done..];
+            let (n, by_xdp) = match &mut self.xdp {
+                Some(xdp) => xdp.lead(rest),
+                None => (rest.len(), false),
+            };
+            let (run, fates) = (&rest[..n], &mut fates[done..done + n]);
+            if by_xdp {
+                self.send_frames(run, fates, &mut patience);
+            } else {
+                self.send_datagrams(run, fates, &mut patience);
+            }
+            done += n;
         }
         self.fates = fates;
         &self.fates
+    }
+
+    /// Sends packets by the sockets.
+    fn send_datagrams(
+        &mut self,
+        packets: &[Outgoing<'_>],
+        fates: &mut [Fate],
+        patience: &mut Patience,
+    ) {
+        let mut done = 0;
+        for run in packets.chunk_by(|a, b| a.to.is_ipv6() == b.to.is_ipv6()) {
+            self.send_run(run, &mut fates[done..done + run.len()], patience);
+            done += run.len();
+        }
+    }
+
+    /// Sends packets by AF_XDP, and by the sockets what the device does not take.
+    fn send_frames(&mut self, run: &[Outgoing<'_>], fates: &mut [Fate], patience: &mut Patience) {
+        let mut done = 0;
+        while done < run.len() {
+            let Some(xdp) = &mut self.xdp else { break };
+            let sent = xdp.send(&run[done..]);
+            self.counters.calls += sent.calls;
+            self.counters.packets += sent.taken as u64;
+            self.counters.xdp += sent.taken as u64;
+            let taken = &run[done..done + sent.taken];
+            self.counters.bytes += taken.iter().map(|p| Bytes(p.bytes.len() as u64)).sum();
+            fates[done..done + sent.taken].fill(Fate::Sent);
+            done += sent.taken;
+            match sent.error {
+                None => {}
+                Some(Errno::AGAIN | Errno::INTR | Errno::BUSY | Errno::NOBUFS)
+                    if sent.taken > 0 || patience.pause(self.clock) => {}
+                Some(Errno::AGAIN | Errno::INTR | Errno::BUSY | Errno::NOBUFS) => {
+                    self.counters.busy += (run.len() - done) as u64;
+                    return;
+                }
+                Some(why) => {
+                    xdp.give_up(why);
+                    break;
+                }
+            }
+        }
+        self.send_datagrams(&run[done..], &mut fates[done..], patience);
     }
 
     /// Sends packets of one family; `fates` are [`Fate::Busy`] where not said otherwise.
@@ -307,6 +382,22 @@ impl Patience {
         let pause = Span(self.span.0.div_ceil(PAUSES)).min(left);
         clock.sleep_until(clock.now() + pause);
         left > Span::ZERO
+    }
+}
+
+/// AF_XDP from the ports of these sockets, which get theirs now.
+fn open_xdp(clock: Clock, v4: &OwnedFd, v6: Option<&OwnedFd>) -> Result<Option<Xdp>, SocketError> {
+    let mut ports = [0; 2];
+    for (n, socket) in [Some(v4), v6].into_iter().enumerate() {
+        let Some(socket) = socket else { continue };
+        ports[n] = socket::bind_any(socket, n == 1)?.port();
+    }
+    match Xdp::new(clock, ports) {
+        Ok(xdp) => Ok(Some(xdp)),
+        Err(why) => {
+            tracing::warn!(%why, "packets go by UDP sockets, not by AF_XDP");
+            Ok(None)
+        }
     }
 }
 

@@ -22,9 +22,11 @@ enum { DWCS = 0, DWCS98 = 1, EDF = 2, PRIORITY = 3, FIFO = 4 };
 const volatile struct {
 	u32 discipline;
 	u32 replaying; /* slots instead of time, and every event is told */
+	u32 telling; /* a node is told what became of each packet */
 } fixed;
 #define discipline fixed.discipline
 #define replaying fixed.replaying
+#define telling fixed.telling
 #define DEADLINE_FIRST (discipline == DWCS || discipline == EDF)
 
 /* What a stream promises and is promised. User space writes it. */
@@ -37,6 +39,8 @@ struct contract {
 	s32 priority;
 	u16 lose, of;
 	u8 send_late, work_conserving, has_first, by_txtime;
+	u32 renewed; /* how often user space has changed window or priority */
+	u32 zero;
 };
 
 struct setup {
@@ -48,7 +52,7 @@ struct setup {
 	u64 burst;  /* nanoseconds that an idle link may catch up on */
 	u64 netns;  /* the device that this is for */
 	u32 ifindex;
-	u32 zero;
+	u32 pid; /* the node whose this is, or 0: it is to stay */
 	struct contract contracts[STREAMS_MAX];
 } setup SEC(".data.setup");
 
@@ -60,6 +64,8 @@ struct slot {
 	u64 sent, late, missed, dropped, violations, overflow, bytes;
 	u32 waiting; /* packets in the queue, the head included */
 	u16 lose, of;
+	s32 priority;
+	u32 renewed; /* the contract's, when it was last looked at */
 	u8 has_head, missed_one, begun, selected, held;
 };
 
@@ -71,6 +77,7 @@ struct state {
 	u64 owner;   /* the one qdisc that this is the state of */
 	u32 gate;    /* a replay may decide once */
 	u32 spare;   /* packets' records that are free */
+	u64 untold;  /* fates for which there was no room */
 };
 
 struct {
@@ -161,7 +168,7 @@ static __always_inline bool goes_first(u32 i, u32 j)
 		order = by_time(a->deadline, b->deadline);
 		break;
 	case PRIORITY:
-		order = (s64)contract_of(j)->priority - contract_of(i)->priority;
+		order = (s64)b->priority - a->priority;
 		break;
 	}
 	if (!order)
@@ -272,6 +279,16 @@ up:
 	s->has_head = 1;
 	s->missed_one = 0;
 	return place(i);
+}
+
+/* Takes over what user space has changed of a contract: the window begins anew. The caller places
+ * the stream. */
+static __always_inline void renew(struct slot *s, const struct contract *c)
+{
+	s->renewed = c->renewed;
+	s->priority = c->priority;
+	s->lose = c->lose;
+	s->of = c->of;
 }
 
 static __always_inline void restore_if_spent(struct slot *s, const struct contract *c)

@@ -28,7 +28,7 @@ typedef _Bool bool;
 #define false 0
 #define NULL ((void *)0)
 
-enum { BPF_MAP_TYPE_HASH = 1, BPF_MAP_TYPE_ARRAY = 2 };
+enum { BPF_MAP_TYPE_HASH = 1, BPF_MAP_TYPE_ARRAY = 2, BPF_MAP_TYPE_RINGBUF = 27 };
 
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_core_read.h>

@@ -43,18 +43,21 @@ int BPF_PROG(selvedge_enqueue, struct sk_buff *skb, struct Qdisc *sch, struct bp
 	s = slot_of(i);
 	if (s->waiting >= contract_of(i)->limit) {
 		s->overflow++;
+		tell_fate(REFUSED, i, skb->mark, len, 0);
 		drop(skb, sch, to);
 		return NET_XMIT_DROP;
 	}
 	p = fresh();
 	if (!p) {
 		s->overflow++;
+		tell_fate(REFUSED, i, skb->mark, len, 0);
 		drop(skb, sch, to);
 		return NET_XMIT_DROP;
 	}
 	p->arrival = replaying ? state.slot : bpf_ktime_get_ns();
 	p->deadline = contract_of(i)->by_txtime ? stated(skb, sk) : 0;
 	p->len = len;
+	p->tag = skb->mark;
 	p->wire = len > before_ip(skb) ? len - before_ip(skb) : len;
 	skb = bpf_kptr_xchg(&p->skb, skb);
 	if (skb) /* A new packet has none. */
@@ -92,7 +95,7 @@ struct sk_buff *BPF_PROG(selvedge_dequeue, struct Qdisc *sch)
 		bpf_qdisc_watchdog_schedule(sch, now, 0);
 		return NULL;
 	}
-	p = decide();
+	p = decide(now);
 	if (replaying)
 		state.slot++;
 	if (!p) {

@@ -19,6 +19,7 @@ struct packet {
 	/* Not two halves of a word: they would be written together, which the verifier refuses. */
 	u64 len;
 	u64 wire; /* what the rate counts: the IP packet */
+	u64 tag;  /* the socket's mark: which frame it is of, to a node */
 };
 
 struct queue {
@@ -58,6 +59,28 @@ struct {
 		u32 kind;
 	} events[EVENTS_MAX];
 } told SEC(".data.told");
+
+/* What became of a packet, for the node that sent it. Without a node there is a page of room, unused. */
+enum { REFUSED = 6, FORGOTTEN = 7 };
+struct fate {
+	u64 at;
+	u32 stream;
+	u32 tag;
+	u32 kind;
+	u32 wire;
+};
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 4096);
+} fates SEC(".maps");
+
+static __always_inline void tell_fate(u32 kind, u32 i, u64 tag, u64 wire, u64 now)
+{
+	struct fate fate = { now, i, tag, kind, wire };
+
+	if (telling && tag && bpf_ringbuf_output(&fates, &fate, sizeof(fate), 0))
+		state.untold++;
+}
 
 static __always_inline void tell(u32 kind, u32 i, u64 seq, u64 deadline, u64 misses)
 {
@@ -170,6 +193,11 @@ static __always_inline int push(u32 i, struct packet *p)
 	list_push_back(&q->packets, &p->node);
 	bpf_spin_unlock(&q->lock);
 	s->waiting++;
+	if (s->renewed != contract_of(i)->renewed) {
+		renew(s, contract_of(i));
+		if (s->has_head)
+			place(i);
+	}
 	if (!s->has_head)
 		bring_up(i, arrival, deadline);
 	return 1;
@@ -211,6 +239,7 @@ static __always_inline bool expire(struct Qdisc *sch, u64 now)
 
 				uncount(sch, p->len);
 				sch->qstats.drops++;
+				tell_fate(DROPPED, i, p->tag, p->wire, now);
 				if (skb)
 					bpf_kfree_skb(skb);
 			}
@@ -221,7 +250,7 @@ static __always_inline bool expire(struct Qdisc *sch, u64 now)
 }
 
 /* Serves the stream that goes first; its packet, or NULL if none may go. */
-static __always_inline struct packet *decide(void)
+static __always_inline struct packet *decide(u64 now)
 {
 	u32 i = chosen();
 	struct slot *s = slot_of(i);
@@ -234,8 +263,10 @@ static __always_inline struct packet *decide(void)
 	tell(s->missed_one ? SENT_LATE : SENT, i, s->seq, s->deadline, 0);
 	serve(i);
 	p = take(i);
-	if (p)
+	if (p) {
 		s->bytes += p->len;
+		tell_fate(SENT, i, p->tag, p->wire, now);
+	}
 	return p;
 }
 
@@ -252,6 +283,7 @@ static __always_inline void drain(struct Qdisc *sch, u32 i)
 		if (sch) {
 			struct sk_buff *skb = bpf_kptr_xchg(&p->skb, NULL);
 
+			tell_fate(FORGOTTEN, i, p->tag, p->wire, state.clock);
 			if (skb)
 				bpf_kfree_skb(skb);
 		}
@@ -273,8 +305,7 @@ static __always_inline void forget(struct Qdisc *sch)
 		struct slot *s = slot_of(k);
 
 		drain(sch, k);
-		s->lose = contract_of(k)->lose;
-		s->of = contract_of(k)->of;
+		renew(s, contract_of(k));
 		s->deadline = 0;
 		s->arrival = 0;
 		s->has_head = s->missed_one = s->begun = s->selected = s->held = 0;

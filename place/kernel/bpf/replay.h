@@ -49,7 +49,7 @@ int replay_arrive(struct arrivals *arrivals)
 			return -1;
 		p->arrival = arrivals->at;
 		p->deadline = 0;
-		p->len = p->wire = 0;
+		p->len = p->wire = p->tag = 0;
 		push(i, p);
 	}
 	return 0;
@@ -63,7 +63,7 @@ int replay_slot(void *ctx)
 	told.count = 0;
 	if (!expire(NULL, state.slot))
 		return -1;
-	p = decide();
+	p = decide(state.slot);
 	if (p)
 		discard(p);
 	state.slot++;

@@ -8,13 +8,14 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use libbpf_rs::{Link, Object};
+use selvedge_host::netlink::Netlink;
 use selvedge_units::Instant;
 
 use crate::error::{AttachError, LoadError};
-use crate::netlink::Netlink;
 use crate::object::{
     self, FILTERS_MAP, Purpose, QDISC_MAP, SETUP_MAP, TABLE_MAP, io_error, map, map_mut,
 };
+use crate::qdisc::{self, Qdisc};
 use crate::setup::Setup;
 
 /// Where BPF objects are kept.
@@ -65,8 +66,8 @@ impl Device {
         number(&kind).ok_or_else(|| AttachError::NotAttached { device: self.name.clone(), kind })
     }
 
-    fn root(&self) -> Result<Option<crate::netlink::Qdisc>, AttachError> {
-        self.netlink.root(self.ifindex).map_err(|why| failed("asking for qdiscs", why))
+    fn root(&self) -> Result<Option<Qdisc>, AttachError> {
+        qdisc::root(&self.netlink, self.ifindex).map_err(|why| failed("asking for qdiscs", why))
     }
 }
 
@@ -97,9 +98,46 @@ pub fn attach(device: &str, setup: &Setup) -> Result<(), AttachError> {
     setup.check()?;
     let device = Device::find(device)?;
     let _turn = turn()?;
-    let purpose = Purpose { discipline: setup.discipline, replaying: false, kind: None };
-    let bytes = setup.bytes(device.netns, device.ifindex);
-    register(device, purpose, &bytes)?.keep(setup)
+    let purpose =
+        Purpose { discipline: setup.discipline, replaying: false, telling: false, kind: None };
+    let bytes = setup.bytes(device.netns, device.ifindex, 0);
+    register(device, purpose, &bytes)?.keep(setup)?;
+    Ok(())
+}
+
+/// The same for a node of this process: what becomes of each packet is told, and if the process dies
+/// without giving the qdisc back, the next `attach` may take its place.
+pub(crate) fn keep_for_node(device: &str, setup: &Setup) -> Result<Kept, AttachError> {
+    setup.check()?;
+    let device = Device::find(device)?;
+    let _turn = turn()?;
+    let purpose =
+        Purpose { discipline: setup.discipline, replaying: false, telling: true, kind: None };
+    let bytes = setup.bytes(device.netns, device.ifindex, std::process::id());
+    register(device, purpose, &bytes)?.keep(setup).map(Kept)
+}
+
+/// A qdisc that a device has for as long as a node wants it.
+#[derive(Debug)]
+pub(crate) struct Kept(Registered);
+
+impl Kept {
+    /// The programs and their maps.
+    pub(crate) const fn object(&self) -> &Object {
+        &self.0.object
+    }
+
+    /// Gives the device back what it had.
+    pub(crate) fn give_back(self) -> Result<(), AttachError> {
+        let _turn = turn()?;
+        // Somebody may have taken it from the device already, and given it another.
+        let taken = match self.0.device.ours() {
+            Ok(number) if number == self.0.number => self.0.take(),
+            _ => Ok(()),
+        };
+        unpin(&folder(self.0.number));
+        taken
+    }
 }
 
 /// A qdisc that the kernel knows, but that no device has yet; goes when dropped.
@@ -118,12 +156,18 @@ pub(crate) fn register(
     setup: &[u8],
 ) -> Result<Registered, AttachError> {
     if let Some(root) = device.root()? {
-        let (device, kind) = (device.name.clone(), root.kind);
-        if number(&kind).is_some() {
-            return Err(AttachError::Already { device, kind });
-        }
-        if root.handle != 0 {
-            return Err(AttachError::Occupied { device, kind });
+        let kind = root.kind;
+        match number(&kind) {
+            Some(number) if is_orphan(number) => {
+                qdisc::delete(&device.netlink, device.ifindex, &kind)
+                    .map_err(|why| failed(format!("taking the qdisc from {}", device.name), why))?;
+                unpin(&folder(number));
+            }
+            Some(_) => return Err(AttachError::Already { device: device.name, kind }),
+            None if root.handle != 0 => {
+                return Err(AttachError::Occupied { device: device.name, kind });
+            }
+            None => {}
         }
     }
     object::supported()?;
@@ -150,7 +194,7 @@ pub(crate) fn register(
 
 impl Registered {
     /// Puts the filters in, pins all that must stay, and gives the device the qdisc.
-    fn keep(mut self, setup: &Setup) -> Result<(), AttachError> {
+    fn keep(mut self, setup: &Setup) -> Result<Self, AttachError> {
         use libbpf_rs::{MapCore, MapFlags};
         if let Some(filters) = map(&self.object, FILTERS_MAP) {
             for (index, stream) in (0_u32..).zip(&setup.streams) {
@@ -166,14 +210,14 @@ impl Registered {
         if kept.is_err() {
             unpin(&folder);
         }
-        kept
+        kept.map(|()| self)
     }
 
     /// Gives the device the qdisc.
     pub(crate) fn give(&self) -> Result<(), AttachError> {
         let kind = format!("{KIND}{}", self.number);
         let Device { name, ifindex, netlink, .. } = &self.device;
-        netlink.add(*ifindex, &kind).map_err(|why| match why.kind() {
+        qdisc::add(netlink, *ifindex, &kind).map_err(|why| match why.kind() {
             io::ErrorKind::AlreadyExists => {
                 AttachError::Already { device: name.clone(), kind: "one of this moment".into() }
             }
@@ -185,7 +229,7 @@ impl Registered {
     pub(crate) fn take(&self) -> Result<(), AttachError> {
         let kind = format!("{KIND}{}", self.number);
         let Device { name, ifindex, netlink, .. } = &self.device;
-        let taken = netlink.delete(*ifindex, &kind);
+        let taken = qdisc::delete(netlink, *ifindex, &kind);
         taken.map_err(|why| failed(format!("taking the qdisc from {name}"), why))
     }
 
@@ -204,6 +248,12 @@ impl Registered {
         let path = folder.join(LINK);
         self.link.pin(&path).map_err(|error| wrong(&path)(io_error(error)))
     }
+}
+
+/// Whether a qdisc was a node's that is dead.
+fn is_orphan(number: u32) -> bool {
+    let maker = crate::attached::maker(number).unwrap_or(0);
+    maker != 0 && !Path::new("/proc").join(maker.to_string()).exists()
 }
 
 /// Removes a qdisc's pins: what no device holds is then gone.
@@ -243,7 +293,7 @@ fn sweep(device: &Device) {
         let stale = match crate::attached::owner(number) {
             Ok((netns, ifindex)) => {
                 netns == device.netns
-                    && device.netlink.root(ifindex).is_ok_and(|root| {
+                    && qdisc::root(&device.netlink, ifindex).is_ok_and(|root| {
                         root.is_none_or(|root| self::number(&root.kind) != Some(number))
                     })
             }
@@ -267,9 +317,7 @@ pub fn detach(device: &str) -> Result<(), AttachError> {
     let device = Device::find(device)?;
     let _turn = turn()?;
     let number = device.ours()?;
-    device
-        .netlink
-        .delete(device.ifindex, &format!("{KIND}{number}"))
+    qdisc::delete(&device.netlink, device.ifindex, &format!("{KIND}{number}"))
         .map_err(|why| failed(format!("taking the qdisc from {}", device.name), why))?;
     unpin(&folder(number));
     Ok(())
@@ -289,12 +337,17 @@ pub(crate) fn now() -> Instant {
 pub fn probe() -> Result<String, AttachError> {
     object::supported()?;
     bpf_fs()?;
-    let purpose = Purpose { discipline: Setup::default().discipline, replaying: false, kind: None };
+    let purpose = Purpose {
+        discipline: Setup::default().discipline,
+        replaying: false,
+        telling: false,
+        kind: None,
+    };
     let mut last = None;
     // Another process may be trying as well.
     for number in 0..8 {
         let kind = format!("{KIND}_try{number}");
-        let bytes = Setup::default().bytes(0, 0);
+        let bytes = Setup::default().bytes(0, 0, 0);
         let mut object = object::load(Purpose { kind: Some(&kind), ..purpose }, &bytes)?;
         let qdisc = map_mut(&mut object, QDISC_MAP);
         let mut qdisc =

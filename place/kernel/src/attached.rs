@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use selvedge_sched::Counters;
-use selvedge_stream::Window;
+use selvedge_stream::{Contract, Window};
 use selvedge_units::{Bitrate, Bytes, Instant, Span};
 
 use crate::attach::{Device, folder, now};
@@ -79,6 +79,13 @@ pub(crate) fn owner(qdisc: u32) -> io::Result<(u64, u32)> {
     Ok((netns, number::<4>(&setup, 40).map_or(0, u32::from_ne_bytes)))
 }
 
+/// The process whose node a pinned qdisc is of; 0 if it is nobody's.
+pub(crate) fn maker(qdisc: u32) -> io::Result<u32> {
+    let setup = open(qdisc, "setup").map_err(|(_, why)| why)?;
+    let setup = data(&setup)?;
+    Ok(number::<4>(&setup, 44).map_or(0, u32::from_ne_bytes))
+}
+
 impl Attached {
     /// The qdisc of a device.
     ///
@@ -149,9 +156,7 @@ impl Attached {
         let mut setup = self.data(&self.setup, "setup")?;
         let kinds = number::<4>(&setup, 12).map_or(0, u32::from_ne_bytes) | 1 << filter.kind();
         setup[12..16].copy_from_slice(&kinds.to_ne_bytes());
-        self.setup
-            .update(&0_u32.to_ne_bytes(), &setup, MapFlags::ANY)
-            .map_err(|error| self.pinned("setup", io_error(error)))
+        self.write(&setup)
     }
 
     /// Takes a filter away.
@@ -163,6 +168,33 @@ impl Attached {
             libbpf_rs::ErrorKind::NotFound => OpenError::NoFilter(filter),
             _ => self.pinned("filters", io_error(error)),
         })
+    }
+
+    /// Gives a stream the window and the priority of a contract, with its next packet; its window
+    /// begins anew.
+    pub(crate) fn renew(&self, stream: usize, contract: &Contract) -> Result<(), OpenError> {
+        let mut setup = self.data(&self.setup, "setup")?;
+        let at = SETUP_HEAD + CONTRACT * stream.min(STREAMS_MAX - 1);
+        let Window { lose, of } = contract.windows.of(selvedge_stream::Kind::Data);
+        let renewed = number::<4>(&setup, at + 72).map_or(0, u32::from_ne_bytes);
+        setup[at + 60..at + 64].copy_from_slice(&contract.priority.to_ne_bytes());
+        setup[at + 64..at + 66].copy_from_slice(&lose.min(of).to_ne_bytes());
+        setup[at + 66..at + 68].copy_from_slice(&of.to_ne_bytes());
+        setup[at + 72..at + 76].copy_from_slice(&renewed.wrapping_add(1).to_ne_bytes());
+        self.write(&setup)
+    }
+
+    /// Changes how fast packets go.
+    pub(crate) fn set_rate(&self, rate: Bitrate) -> Result<(), OpenError> {
+        let mut setup = self.data(&self.setup, "setup")?;
+        setup[16..24].copy_from_slice(&rate.0.div_ceil(8).max(1).to_ne_bytes());
+        self.write(&setup)
+    }
+
+    fn write(&self, setup: &[u8]) -> Result<(), OpenError> {
+        self.setup
+            .update(&0_u32.to_ne_bytes(), setup, MapFlags::ANY)
+            .map_err(|error| self.pinned("setup", io_error(error)))
     }
 
     fn bound(&self) -> Result<Vec<(Filter, u32)>, OpenError> {

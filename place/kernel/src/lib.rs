@@ -18,9 +18,10 @@
 mod attach;
 mod attached;
 mod error;
-mod netlink;
+pub mod link;
 mod object;
 mod packets;
+mod qdisc;
 mod replay;
 mod setup;
 mod tasks;

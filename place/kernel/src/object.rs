@@ -17,13 +17,16 @@ pub(crate) const SETUP_MAP: &str = ".data.setup";
 pub(crate) const TABLE_MAP: &str = ".data.table";
 pub(crate) const TOLD_MAP: &str = ".data.told";
 pub(crate) const FILTERS_MAP: &str = "filters";
+pub(crate) const FATES_MAP: &str = "fates";
+/// Its bytes, where fates are told: some 30,000 of them.
+const FATES: u32 = 1 << 20;
 /// The qdisc.
 pub(crate) const QDISC_MAP: &str = "selvedge";
 /// The room for its name there, the end mark counted in.
 pub(crate) const KIND_MAX: usize = 16;
 /// `struct state` and `struct slot`.
-pub(crate) const STATE: usize = 48;
-pub(crate) const SLOT: usize = 96;
+pub(crate) const STATE: usize = 56;
+pub(crate) const SLOT: usize = 104;
 pub(crate) const TABLE: usize = STATE + SLOT * STREAMS_MAX;
 const TOLD: usize = 8 + 32 * 640;
 /// Lines of libbpf's that an error tells.
@@ -35,6 +38,8 @@ pub(crate) struct Purpose<'a> {
     pub(crate) discipline: Discipline,
     /// Slots instead of time.
     pub(crate) replaying: bool,
+    /// What becomes of each packet is told, in the map of fates.
+    pub(crate) telling: bool,
     /// The qdisc's name, if it is to be one.
     pub(crate) kind: Option<&'a str>,
 }
@@ -54,6 +59,7 @@ pub(crate) fn load(purpose: Purpose<'_>, setup: &[u8]) -> Result<Object, LoadErr
             let mut fixed = map.initial_value().map_or_else(Vec::new, <[u8]>::to_vec);
             put(&mut fixed, 0, &number.to_ne_bytes());
             put(&mut fixed, 4, &u32::from(purpose.replaying).to_ne_bytes());
+            put(&mut fixed, 8, &u32::from(purpose.telling).to_ne_bytes());
             map.set_initial_value(&fixed).map_err(refused)?;
         } else if name == SETUP_MAP {
             check(SETUP_MAP, map.initial_value().map_or(0, <[u8]>::len), SETUP)?;
@@ -62,6 +68,10 @@ pub(crate) fn load(purpose: Purpose<'_>, setup: &[u8]) -> Result<Object, LoadErr
             check(TABLE_MAP, map.initial_value().map_or(0, <[u8]>::len), TABLE)?;
         } else if name == TOLD_MAP {
             check(TOLD_MAP, map.initial_value().map_or(0, <[u8]>::len), TOLD)?;
+        } else if name == FATES_MAP {
+            if purpose.telling {
+                map.set_max_entries(FATES).map_err(refused)?;
+            }
         } else if name == QDISC_MAP {
             match purpose.kind {
                 Some(kind) => {

@@ -40,7 +40,7 @@ impl PacketReplay {
     /// If there is no such device or discipline, the right is missing, or the kernel refuses.
     pub fn load(device: &str, discipline: Discipline) -> Result<Self, ReplayError> {
         crate::Setup::number(discipline)?;
-        let purpose = Purpose { discipline, replaying: true, kind: None };
+        let purpose = Purpose { discipline, replaying: true, telling: false, kind: None };
         let qdisc = register(Device::find(device)?, purpose, &Header::default().bytes(&[]))?;
         for stream in 0..STREAMS_MAX as u32 {
             let filters = map(&qdisc.object, FILTERS_MAP).ok_or_else(|| absent(FILTERS_MAP))?;

@@ -44,7 +44,7 @@ impl Replay {
     /// If the kernel has no such discipline, or refuses.
     pub fn load(discipline: Discipline) -> Result<Self, ReplayError> {
         crate::Setup::number(discipline)?;
-        let purpose = Purpose { discipline, replaying: true, kind: None };
+        let purpose = Purpose { discipline, replaying: true, telling: false, kind: None };
         let object = object::load(purpose, &Header::default().bytes(&[]))?;
         Ok(Self { object, discipline })
     }

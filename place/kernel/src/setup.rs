@@ -14,7 +14,7 @@ pub const STREAMS_MAX: usize = 256;
 /// The longest name, in bytes.
 pub(crate) const NAME_MAX: usize = 31;
 /// `struct contract`, and what lies before the first one in `struct setup`.
-pub(crate) const CONTRACT: usize = 72;
+pub(crate) const CONTRACT: usize = 80;
 pub(crate) const SETUP_HEAD: usize = 48;
 pub(crate) const SETUP: usize = SETUP_HEAD + CONTRACT * STREAMS_MAX;
 /// The name of the stream that takes what no filter knows.
@@ -280,8 +280,8 @@ impl Setup {
         self.streams.iter().cloned().chain([rest])
     }
 
-    /// `struct setup`, for a device.
-    pub(crate) fn bytes(&self, netns: u64, ifindex: u32) -> Vec<u8> {
+    /// `struct setup`, for a device, and for a node's process or (0) to stay.
+    pub(crate) fn bytes(&self, netns: u64, ifindex: u32, pid: u32) -> Vec<u8> {
         let kinds = self.streams.iter().flat_map(|stream| &stream.filters);
         let streams: Vec<StreamSetup> = self.all().collect();
         let head = Header {
@@ -292,6 +292,7 @@ impl Setup {
             burst: self.burst.0,
             netns,
             ifindex,
+            pid,
         };
         head.bytes(&streams)
     }
@@ -306,6 +307,7 @@ pub(crate) struct Header {
     pub(crate) burst: u64,
     pub(crate) netns: u64,
     pub(crate) ifindex: u32,
+    pub(crate) pid: u32,
 }
 
 impl Header {
@@ -315,9 +317,11 @@ impl Header {
         for word in [streams.len() as u32, leaves(streams.len()), self.rest, self.filters] {
             bytes.extend(word.to_ne_bytes());
         }
-        for word in [self.rate, self.burst, self.netns, u64::from(self.ifindex)] {
+        for word in [self.rate, self.burst, self.netns] {
             bytes.extend(word.to_ne_bytes());
         }
+        bytes.extend(self.ifindex.to_ne_bytes());
+        bytes.extend(self.pid.to_ne_bytes());
         for stream in streams {
             contract(&mut bytes, stream);
         }
@@ -356,6 +360,7 @@ fn contract(bytes: &mut Vec<u8>, stream: &StreamSetup) {
         u8::from(first_deadline.is_some()),
         u8::from(*by_txtime),
     ]);
+    bytes.extend([0; 8]); // never renewed
 }
 
 #[cfg(test)]
@@ -404,7 +409,7 @@ mod tests {
     #[test]
     fn the_bytes_have_the_length_that_the_programs_expect() {
         let setup = Setup { streams: vec![stream("a", &[Filter::Port(1)])], ..Setup::default() };
-        let bytes = setup.bytes(1, 2);
+        let bytes = setup.bytes(1, 2, 0);
         assert_eq!(bytes.len(), SETUP);
         let word = |at: usize| u32::from_ne_bytes(bytes[at..at + 4].try_into().unwrap());
         assert_eq!((word(0), word(4), word(8), word(12)), (2, 2, 1, 1 << 3));

@@ -4,9 +4,9 @@
 //! A player is `selvedge_dispatch::player`, a thread that has work in each period; beside them run
 //! an endless loop in the players' own class, as in the paper, and two ordinary ones.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use selvedge_cpu::{Config, Task};
 use selvedge_dispatch::class::{self, Class, Tid};
@@ -16,7 +16,7 @@ use selvedge_dispatch::player::{self, Play, Played};
 use selvedge_dispatch::{Placement, rights};
 use selvedge_host::clock::Clock;
 use selvedge_stream::Window;
-use selvedge_units::Span;
+use selvedge_units::{Instant, Span};
 
 use crate::experiment::RunError;
 
@@ -67,34 +67,60 @@ pub(crate) fn need_rights() -> Result<(), RunError> {
     rights::try_placement(Placement::Fifo).map_err(RunError::Rights)
 }
 
+/// From when all are ready until they begin.
+const LEAD: Span = Span::from_millis(50);
+
+/// When all begin, told to threads that wait for it.
+#[derive(Default)]
+struct Start {
+    at: Mutex<Option<Instant>>,
+    given: Condvar,
+}
+
+impl Start {
+    fn give(&self, at: Instant) -> Instant {
+        *self.at.lock().unwrap_or_else(PoisonError::into_inner) = Some(at);
+        self.given.notify_all();
+        at
+    }
+
+    fn wait(&self) -> Instant {
+        let at = self.at.lock().unwrap_or_else(PoisonError::into_inner);
+        let given = self.given.wait_while(at, |at| at.is_none());
+        given.unwrap_or_else(PoisonError::into_inner).unwrap_or_default()
+    }
+}
+
 /// Plays it on the last processor; what each player achieved.
 pub(crate) fn play(contest: &Contest, way: Way) -> Result<Vec<Played>, RunError> {
     let failed = |why: String| RunError::Rights(why);
     let cpu = class::processors().pop().unwrap_or(0);
     let stop = Arc::new(AtomicBool::new(false));
     let clock = Clock::new();
-    // Time for all to be there, and to be where they belong.
-    let start = clock.now() + Span::from_millis(300);
+    // Given once all are where they belong, however long a busy machine takes for that.
+    let start = Arc::new(Start::default());
+    let dispatcher = Dispatcher::new(cpu, Config::default());
+    let dispatcher = dispatcher.map_err(|error| failed(error.to_string()))?;
     let (tell, told) = channel::<(bool, Tid)>();
     let mut players = Vec::new();
     for _ in 0..contest.players {
-        let (tell, stop) = (tell.clone(), Arc::clone(&stop));
+        let (tell, stop, start) = (tell.clone(), Arc::clone(&stop), Arc::clone(&start));
         let Contest { work, frames, .. } = *contest;
         players.push(std::thread::spawn(move || {
             let _ = class::confine(0, cpu);
             let _ = tell.send((true, class::this_thread()));
-            player::play(&Play { period: PERIOD, work, frames }, clock, start, &stop)
+            player::play(&Play { period: PERIOD, work, frames }, clock, start.wait(), &stop)
         }));
     }
     let mut others = Vec::new();
     for place in 0..=HOGS {
-        let (tell, stop) = (tell.clone(), Arc::clone(&stop));
+        let (tell, stop, start) = (tell.clone(), Arc::clone(&stop), Arc::clone(&start));
         others.push(std::thread::spawn(move || {
             let _ = class::confine(0, cpu);
             if place == 0 {
                 let _ = tell.send((false, class::this_thread()));
             }
-            clock.sleep_until(start);
+            clock.sleep_until(start.wait());
             while !stop.load(Ordering::Relaxed) {
                 std::hint::spin_loop();
             }
@@ -102,8 +128,6 @@ pub(crate) fn play(contest: &Contest, way: Way) -> Result<Vec<Played>, RunError>
     }
     drop(tell);
     let threads: Vec<(bool, Tid)> = told.iter().take(contest.players + 1).collect();
-    let dispatcher = Dispatcher::new(cpu, Config::default());
-    let dispatcher = dispatcher.map_err(|error| failed(error.to_string()))?;
     let put = |&(player, tid): &(bool, Tid)| -> Result<(), RunError> {
         let task = |service, lose| {
             let window = Window::new(lose, 5).expect("1 and 0 are less than 5");
@@ -124,6 +148,7 @@ pub(crate) fn play(contest: &Contest, way: Way) -> Result<Vec<Played>, RunError>
         }
     };
     let placed: Result<(), RunError> = threads.iter().try_for_each(put);
+    let start = start.give(clock.now() + LEAD);
     if placed.is_ok() {
         // Under SCHED_FIFO the endless loop may not let the players see their end.
         clock.sleep_until(start + PERIOD * (contest.frames + 1));

@@ -83,6 +83,8 @@ impl Program {
             &format!("{} B", link.burst.0),
             "--mtu",
             &format!("{} B", link.mtu.0),
+            "--send",
+            link.sending.name(),
         ]
         .map(str::to_owned)
         .into();

@@ -114,6 +114,9 @@ pub struct ExtensionStatistics {
     pub calls: u64,
     /// Frames that it discarded.
     pub discarded: u64,
+    /// Calls that were ended by a fault.
+    #[serde(default)]
+    pub faults: u64,
     /// Time in it, all calls together.
     pub total_ns: u64,
     /// The mean call.
@@ -217,6 +220,7 @@ impl ExtensionStatistics {
             point: report.point.name().to_owned(),
             calls: report.calls,
             discarded: report.discarded,
+            faults: report.faults,
             total_ns: report.total.0,
             mean_ns: if report.calls > 0 {
                 report.total.0 as f64 / report.calls as f64
@@ -262,6 +266,7 @@ impl Statistics {
                 point: Point::from_name(&one.point)?,
                 calls: one.calls,
                 discarded: one.discarded,
+                faults: one.faults,
                 total: Span(one.total_ns),
                 longest: Span(one.longest_ns),
             })

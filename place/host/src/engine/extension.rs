@@ -75,6 +75,11 @@ pub enum Action {
 pub trait Extension: Send {
     /// Called each time an engine comes to the point.
     fn step(&mut self, moment: &Moment<'_>) -> Action;
+
+    /// How often it was ended before its time, and asked for nothing.
+    fn faults(&self) -> u64 {
+        0
+    }
 }
 
 /// What a loaded step did and what it cost.
@@ -88,6 +93,8 @@ pub struct ExtensionReport {
     pub calls: u64,
     /// Frames that it discarded.
     pub discarded: u64,
+    /// Calls that were ended by a fault.
+    pub faults: u64,
     /// Time in it, all calls together.
     pub total: Span,
     /// The longest call.
@@ -123,6 +130,7 @@ impl Extensions {
             point,
             calls: 0,
             discarded: 0,
+            faults: 0,
             total: Span::ZERO,
             longest: Span::ZERO,
         };
@@ -147,7 +155,9 @@ impl Extensions {
     }
 
     pub(super) fn reports(&self) -> Vec<ExtensionReport> {
-        self.loaded.iter().map(|one| one.report.clone()).collect()
+        let report =
+            |one: &Loaded| ExtensionReport { faults: one.step.faults(), ..one.report.clone() };
+        self.loaded.iter().map(report).collect()
     }
 
     /// Runs the steps that stand at a point. True if the frame is to be discarded; later steps are

@@ -1,6 +1,7 @@
 //! The transmitter against real sockets on the loopback.
 
 use super::*;
+use crate::namespace::{self, Wire};
 use std::net::UdpSocket;
 use std::time::Duration;
 
@@ -138,4 +139,68 @@ fn a_run_that_exceeds_the_device_goes_packet_by_packet() {
         assert_eq!(transmitter.counters().gso_refused, 1);
     }
     assert!(transmitter.send_batch(&[]).is_empty());
+}
+
+/// Runs `body` in a namespace of its own with a wire; where none can be made, says so.
+fn on_a_wire(test: &str, body: impl FnOnce(&Wire) + Send) {
+    let done = namespace::alone(|| Wire::new().map(|wire| body(&wire)));
+    if let Err(why) | Ok(Err(why)) = done {
+        eprintln!("SKIPPED {test}: needs CAP_SYS_ADMIN and veth: {why}");
+    }
+}
+
+#[test]
+fn by_af_xdp_every_packet_comes_once_and_in_order() {
+    on_a_wire("by_af_xdp_every_packet_comes_once_and_in_order", |wire| {
+        let (socket, to) = namespace::listener(wire).unwrap();
+        socket::set_buffer(&socket, Buffer::Receive, Bytes(4_000_000));
+        let mut transmitter = transmitter(Method::Xdp);
+        assert_eq!(transmitter.method(), Method::Xdp);
+        // The first goes by the socket, and the kernel learns who the neighbour is.
+        let mut buffer = [0; 2000];
+        let clock = Clock::new();
+        while transmitter.counters().xdp == 0 {
+            let fates = transmitter.send_batch(&[Outgoing { to, bytes: b"first" }]);
+            assert_eq!(fates, [Fate::Sent]);
+            let (len, from) = socket.recv_from(&mut buffer).unwrap();
+            assert_eq!((&buffer[..len], from.ip()), (&b"first"[..], namespace::NEAR.into()));
+            let waited = clock.now().since(Instant::ZERO);
+            assert!(waited < Span::from_secs(20), "{:?}", transmitter.fallback());
+        }
+        // More than the ring holds; one larger than a packet, which the kernel's IP has to cut.
+        let mut sizes: Vec<usize> = (0..300).map(|n| n * 37 % 1400).collect();
+        sizes.extend([1472, 1473, 1, 0]);
+        let payloads = payloads(&sizes);
+        let batch: Vec<_> = payloads.iter().map(|bytes| Outgoing { to, bytes }).collect();
+        let before = transmitter.counters();
+        assert!(transmitter.send_batch(&batch).iter().all(|&fate| fate == Fate::Sent));
+        expect(&socket, &payloads);
+        let counters = transmitter.counters();
+        assert_eq!(counters.packets - before.packets, sizes.len() as u64);
+        assert_eq!(counters.bytes.0 - before.bytes.0, sizes.iter().sum::<usize>() as u64);
+        // All but the large one.
+        assert_eq!(counters.xdp - before.xdp, sizes.len() as u64 - 1);
+        // From the port that its sockets have.
+        transmitter.send_batch(&[Outgoing { to, bytes: b"again" }]);
+        let (_, from) = socket.recv_from(&mut buffer).unwrap();
+        transmitter.send_batch(&[Outgoing { to, bytes: &[1; 3000] }]);
+        assert_eq!(socket.recv_from(&mut buffer).unwrap().1, from);
+    });
+}
+
+#[test]
+fn what_can_not_go_by_af_xdp_goes_by_the_sockets_for_a_reason() {
+    let (socket, to) = listener("127.0.0.1:0");
+    let (socket6, to6) = listener("[::1]:0");
+    let mut transmitter = transmitter(Method::Xdp);
+    let payloads = payloads(&[80; 10]);
+    for (socket, to) in [(socket, to), (socket6, to6)] {
+        let batch: Vec<_> = payloads.iter().map(|bytes| Outgoing { to, bytes }).collect();
+        assert!(transmitter.send_batch(&batch).iter().all(|&fate| fate == Fate::Sent));
+        expect(&socket, &payloads);
+    }
+    let counters = transmitter.counters();
+    assert_eq!((counters.packets, counters.xdp, counters.busy), (20, 0, 0));
+    let reason = transmitter.fallback().unwrap();
+    assert!(reason.contains("this host"), "{reason}");
 }

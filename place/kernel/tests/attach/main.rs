@@ -6,6 +6,7 @@
 
 mod faults;
 mod machine;
+mod node;
 
 use std::io::IoSlice;
 use std::mem::MaybeUninit;

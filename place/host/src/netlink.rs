@@ -1,46 +1,64 @@
-//! What is asked of the kernel about devices and their qdiscs, by rtnetlink: three messages and
-//! their answers.
+//! Questions to the kernel about devices, routes and neighbours, and their answers (rtnetlink).
 
 use std::io;
 use std::os::fd::OwnedFd;
 
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
-const RTM_NEWQDISC: u16 = 36;
-const RTM_DELQDISC: u16 = 37;
-const RTM_GETQDISC: u16 = 38;
 const NLMSG_ERROR: u16 = 2;
 const NLMSG_DONE: u16 = 3;
 const REQUEST: u16 = 1;
-const ACK: u16 = 4;
-const DUMP: u16 = 0x300;
-const EXCLUSIVE: u16 = 0x200;
-const CREATE: u16 = 0x400;
-const TCA_KIND: u16 = 1;
+/// The answer is only whether it was done.
+pub const ACK: u16 = 4;
+/// The answer is a list.
+pub const DUMP: u16 = 0x300;
 /// Errors tell their reason in words.
 const NLMSGERR_ATTR_MSG: u16 = 1;
-const ROOT: u32 = 0xffff_ffff;
 const HEADER: usize = 16;
-const TCMSG: usize = 20;
 /// Messages of a dump that are read at most.
 const MESSAGES_MAX: usize = 1 << 16;
 
-/// The qdisc at a device's root.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Qdisc {
-    pub(crate) kind: String,
-    /// 0 if nobody set it up: it is the kernel's default.
-    pub(crate) handle: u32,
-}
-
 /// A conversation with the kernel.
 #[derive(Debug)]
-pub(crate) struct Netlink {
+pub struct Netlink {
     socket: OwnedFd,
 }
 
+/// A question: what it is about, and attributes to it.
+#[derive(Debug)]
+pub struct Request(Vec<u8>);
+
+impl Request {
+    /// A message of this kind with its fixed part.
+    #[must_use]
+    pub fn new(what: u16, flags: u16, fixed: &[u8]) -> Self {
+        let mut bytes = Vec::with_capacity(64);
+        bytes.extend(0_u32.to_ne_bytes());
+        bytes.extend(what.to_ne_bytes());
+        bytes.extend((REQUEST | flags).to_ne_bytes());
+        bytes.extend([0; 8]); // sequence and sender: one question at a time
+        bytes.extend(fixed);
+        Self(bytes)
+    }
+
+    /// The same with one more attribute.
+    #[must_use]
+    pub fn with(mut self, kind: u16, value: &[u8]) -> Self {
+        let len = u16::try_from(4 + value.len()).unwrap_or(u16::MAX);
+        self.0.extend(len.to_ne_bytes());
+        self.0.extend(kind.to_ne_bytes());
+        self.0.extend(value);
+        self.0.resize(self.0.len().next_multiple_of(4), 0);
+        self
+    }
+}
+
 impl Netlink {
-    pub(crate) fn open() -> io::Result<Self> {
+    /// A new one, with the kernel of this thread's network namespace.
+    ///
+    /// # Errors
+    /// If the kernel gives no socket.
+    pub fn open() -> io::Result<Self> {
         let socket = rustix::net::socket_with(
             AddressFamily::NETLINK,
             SocketType::RAW,
@@ -51,62 +69,30 @@ impl Netlink {
     }
 
     /// A device's index.
-    pub(crate) fn index(&self, name: &str) -> io::Result<u32> {
+    ///
+    /// # Errors
+    /// If there is no such device.
+    pub fn index(&self, name: &str) -> io::Result<u32> {
         Ok(rustix::net::netdevice::name_to_index(&self.socket, name)?)
     }
 
-    /// The qdisc at the root of a device; `None` if it has none.
-    pub(crate) fn root(&self, ifindex: u32) -> io::Result<Option<Qdisc>> {
-        let mut found = None;
-        self.ask(RTM_GETQDISC, DUMP, 0, 0, None, |message| {
-            let word = |at: usize| message.get(at..at + 4).and_then(|b| b.try_into().ok());
-            let word = |at: usize| word(at).map_or(0, u32::from_ne_bytes);
-            if word(4) == ifindex && word(12) == ROOT {
-                let kind = attributes(message.get(TCMSG..).unwrap_or_default())
-                    .find(|&(kind, _)| kind == TCA_KIND)
-                    .map(|(_, text)| String::from_utf8_lossy(text).trim_end_matches('\0').into());
-                found = kind.map(|kind| Qdisc { kind, handle: word(8) });
-            }
-        })?;
-        Ok(found)
+    /// A device's name.
+    ///
+    /// # Errors
+    /// If there is no such device.
+    pub fn name(&self, index: u32) -> io::Result<String> {
+        let name = rustix::net::netdevice::index_to_name(&self.socket, index)?;
+        Ok(name.as_str().to_owned())
     }
 
-    /// Puts a qdisc at the root of a device that has the default one.
-    pub(crate) fn add(&self, ifindex: u32, kind: &str) -> io::Result<()> {
-        self.ask(RTM_NEWQDISC, ACK | CREATE | EXCLUSIVE, ifindex, ROOT, Some(kind), |_| ())
-    }
-
-    /// Takes the root's qdisc away: the device's default one comes back.
-    pub(crate) fn delete(&self, ifindex: u32, kind: &str) -> io::Result<()> {
-        self.ask(RTM_DELQDISC, ACK, ifindex, ROOT, Some(kind), |_| ())
-    }
-
-    fn ask(
-        &self,
-        what: u16,
-        flags: u16,
-        ifindex: u32,
-        parent: u32,
-        kind: Option<&str>,
-        mut each: impl FnMut(&[u8]),
-    ) -> io::Result<()> {
-        let mut request = Vec::with_capacity(64);
-        request.extend(0_u32.to_ne_bytes());
-        request.extend(what.to_ne_bytes());
-        request.extend((REQUEST | flags).to_ne_bytes());
-        request.extend([0; 8]); // sequence and sender: one question at a time
-        request.extend([0; 4]); // family
-        request.extend(ifindex.to_ne_bytes());
-        request.extend(0_u32.to_ne_bytes()); // handle: the kernel's choice
-        request.extend(parent.to_ne_bytes());
-        request.extend(0_u32.to_ne_bytes());
-        if let Some(kind) = kind {
-            request.extend((4 + kind.len() as u16 + 1).to_ne_bytes());
-            request.extend(TCA_KIND.to_ne_bytes());
-            request.extend(kind.as_bytes());
-            request.push(0);
-            request.resize(request.len().next_multiple_of(4), 0);
-        }
+    /// Asks, and calls `each` with the body of each message of the answer, until its end.
+    ///
+    /// # Errors
+    /// What the kernel says, in its words if it has any.
+    pub fn ask(&self, request: Request, mut each: impl FnMut(&[u8])) -> io::Result<()> {
+        let Request(mut request) = request;
+        let flags = u16::from_ne_bytes([request[6], request[7]]);
+        let single = flags & (ACK | DUMP) == 0;
         let len = request.len() as u32;
         request[..4].copy_from_slice(&len.to_ne_bytes());
         rustix::net::send(&self.socket, &request, SendFlags::empty())?;
@@ -120,11 +106,21 @@ impl Netlink {
                     NLMSG_DONE => return Ok(()),
                     _ => each(body),
                 }
+                if single {
+                    return Ok(());
+                }
                 rest = after;
             }
         }
         Err(io::Error::other("the kernel's answer has no end"))
     }
+}
+
+/// A word of a message; 0 beyond its end.
+#[must_use]
+pub fn word(message: &[u8], at: usize) -> u32 {
+    let bytes = message.get(at..at + 4).and_then(|bytes| bytes.try_into().ok());
+    bytes.map_or(0, u32::from_ne_bytes)
 }
 
 /// The first message: its kind, its body, what follows.
@@ -135,8 +131,15 @@ fn split(bytes: &[u8]) -> Option<(u16, &[u8], &[u8])> {
     Some((kind, body, bytes.get(len.next_multiple_of(4)..).unwrap_or_default()))
 }
 
+/// Half a word of a message; 0 beyond its end.
+#[must_use]
+pub fn half(message: &[u8], at: usize) -> u16 {
+    let bytes = message.get(at..at + 2).and_then(|bytes| bytes.try_into().ok());
+    bytes.map_or(0, u16::from_ne_bytes)
+}
+
 /// Attributes in a message, by number.
-fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
+pub fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     std::iter::from_fn(move || {
         let len = usize::from(u16::from_ne_bytes(bytes.get(..2)?.try_into().ok()?));
         let kind = u16::from_ne_bytes(bytes.get(2..4)?.try_into().ok()?);
@@ -179,10 +182,10 @@ mod tests {
     }
 
     #[test]
-    fn the_loopback_has_a_qdisc_at_its_root() {
+    fn devices_have_names_and_numbers() {
         let netlink = Netlink::open().unwrap();
         let lo = netlink.index("lo").unwrap();
-        let root = netlink.root(lo).unwrap();
-        assert!(root.is_none_or(|qdisc| !qdisc.kind.is_empty()));
+        assert_eq!(netlink.name(lo).unwrap(), "lo");
+        assert!(netlink.index("selvedge-none").is_err());
     }
 }

@@ -1,0 +1,167 @@
+//! How packets to an address leave this host, as the kernel would send them: by which device,
+//! from which address, to whom on the wire.
+
+use std::io;
+use std::net::IpAddr;
+
+use crate::netlink::{DUMP, Netlink, Request, attributes, half, word};
+
+const RTM_GETLINK: u16 = 18;
+const RTM_GETROUTE: u16 = 26;
+const RTM_GETNEIGH: u16 = 30;
+const RTA_DST: u16 = 1;
+const RTA_OIF: u16 = 4;
+const RTA_GATEWAY: u16 = 5;
+const RTA_PREFSRC: u16 = 7;
+const RTM_F_LOOKUP_TABLE: u32 = 0x1000;
+const RTN_UNICAST: u8 = 1;
+const NDA_DST: u16 = 1;
+const NDA_LLADDR: u16 = 2;
+const IFLA_ADDRESS: u16 = 1;
+const IFLA_MTU: u16 = 4;
+const ARPHRD_ETHER: u16 = 1;
+/// States of a neighbour of which the kernel would send to at once.
+const NUD_USABLE: u16 = 0x02 | 0x04 | 0x08 | 0x10 | 0x40 | 0x80;
+
+/// A device's address on the wire.
+pub type Mac = [u8; 6];
+
+/// The way to an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Route {
+    /// The device's index.
+    pub device: u32,
+    /// The address that packets come from.
+    pub source: IpAddr,
+    /// Who takes them next on the wire: the gateway, or the receiver itself.
+    pub next_hop: IpAddr,
+    /// The receiver is this host, or a group.
+    pub special: bool,
+}
+
+/// A device as packets see it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wire {
+    /// Its address; none if it is no Ethernet.
+    pub mac: Option<Mac>,
+    /// The largest IP packet, in bytes.
+    pub mtu: u32,
+}
+
+const fn family(address: IpAddr) -> u8 {
+    match address {
+        IpAddr::V4(_) => libc::AF_INET as u8,
+        IpAddr::V6(_) => libc::AF_INET6 as u8,
+    }
+}
+
+fn bytes(address: IpAddr) -> Vec<u8> {
+    match address {
+        IpAddr::V4(v4) => v4.octets().to_vec(),
+        IpAddr::V6(v6) => v6.octets().to_vec(),
+    }
+}
+
+fn address(bytes: &[u8]) -> Option<IpAddr> {
+    let v4 = || <[u8; 4]>::try_from(bytes).ok().map(IpAddr::from);
+    v4().or_else(|| <[u8; 16]>::try_from(bytes).ok().map(IpAddr::from))
+}
+
+/// Which way the kernel would send to an address.
+///
+/// # Errors
+/// If it knows none, in its words.
+pub fn to(netlink: &Netlink, to: IpAddr) -> io::Result<Route> {
+    let len = if to.is_ipv4() { 32 } else { 128 };
+    // `struct rtmsg`: family, lengths of destination and source, TOS, table, protocol, scope, kind.
+    let mut fixed = vec![family(to), len, 0, 0, 0, 0, 0, 0];
+    fixed.extend(RTM_F_LOOKUP_TABLE.to_ne_bytes());
+    let request = Request::new(RTM_GETROUTE, 0, &fixed).with(RTA_DST, &bytes(to));
+    let mut found = None;
+    netlink.ask(request, |message| {
+        let special = message.get(7) != Some(&RTN_UNICAST);
+        let (mut device, mut source, mut gateway) = (0, None, None);
+        for (name, value) in attributes(message.get(12..).unwrap_or_default()) {
+            match name {
+                RTA_OIF => device = word(value, 0),
+                RTA_PREFSRC => source = address(value),
+                RTA_GATEWAY => gateway = address(value),
+                _ => {}
+            }
+        }
+        let next_hop = gateway.unwrap_or(to);
+        found = source.map(|source| Route { device, source, next_hop, special });
+    })?;
+    let none = || io::Error::new(io::ErrorKind::NotFound, format!("no route to {to}"));
+    found.ok_or_else(none)
+}
+
+/// A device's address and its largest packet.
+///
+/// # Errors
+/// If there is no such device.
+pub fn wire(netlink: &Netlink, device: u32) -> io::Result<Wire> {
+    // `struct ifinfomsg`: family, kind, index, flags, mask.
+    let fixed = [0, device, 0, 0].map(u32::to_ne_bytes).concat();
+    let mut found = Wire { mac: None, mtu: 0 };
+    netlink.ask(Request::new(RTM_GETLINK, 0, &fixed), |message| {
+        let kind = half(message, 2);
+        for (name, value) in attributes(message.get(16..).unwrap_or_default()) {
+            match name {
+                IFLA_ADDRESS if kind == ARPHRD_ETHER => found.mac = value.try_into().ok(),
+                IFLA_MTU => found.mtu = word(value, 0),
+                _ => {}
+            }
+        }
+    })?;
+    Ok(found)
+}
+
+/// The address on the wire of a neighbour, if the kernel knows it and would use it at once.
+///
+/// # Errors
+/// If the kernel refuses the question.
+pub fn neighbour(netlink: &Netlink, device: u32, of: IpAddr) -> io::Result<Option<Mac>> {
+    // `struct ndmsg`: family, index, state, flags, kind.
+    let mut fixed = vec![family(of), 0, 0, 0];
+    fixed.extend(device.to_ne_bytes());
+    fixed.extend([0; 4]);
+    let mut found = None;
+    netlink.ask(Request::new(RTM_GETNEIGH, DUMP, &fixed), |message| {
+        let state = half(message, 8);
+        if word(message, 4) != device || state & NUD_USABLE == 0 {
+            return;
+        }
+        let (mut who, mut mac) = (None, None);
+        for (name, value) in attributes(message.get(12..).unwrap_or_default()) {
+            match name {
+                NDA_DST => who = address(value),
+                NDA_LLADDR => mac = value.try_into().ok(),
+                _ => {}
+            }
+        }
+        if who == Some(of) {
+            found = mac;
+        }
+    })?;
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_way_to_oneself_is_the_loopback() {
+        let netlink = Netlink::open().unwrap();
+        let lo = netlink.index("lo").unwrap();
+        for own in ["127.0.0.1", "::1"] {
+            let own: IpAddr = own.parse().unwrap();
+            let route = to(&netlink, own).unwrap();
+            assert_eq!((route.device, route.source, route.special), (lo, own, true));
+        }
+        let wire = wire(&netlink, lo).unwrap();
+        assert!(wire.mac.is_none() && wire.mtu > 1500, "{wire:?}");
+        assert_eq!(neighbour(&netlink, lo, "192.0.2.1".parse().unwrap()).unwrap(), None);
+    }
+}

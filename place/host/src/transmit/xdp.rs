@@ -1,0 +1,193 @@
+//! Sending whole frames of Ethernet by AF_XDP: around the kernel's IP, its qdisc and its sockets,
+//! straight to the device's driver, in copy mode, which every driver has.
+//!
+//! A packet goes this way if its route leads over the socket's device to a neighbour whose address
+//! on the wire the kernel knows. All others go by the UDP sockets, and so does one packet of each
+//! receiver every few seconds: that makes the kernel look for the neighbour, and notice if it moved.
+//! Headers are those that the kernel would write (`headers`), from the same UDP port.
+//!
+//! In copy mode the kernel takes frames off the ring only within `sendto`, so that what it left
+//! there can be taken back: what is not sent is told as busy, as with sockets.
+
+mod headers;
+mod path;
+mod ring;
+mod socket;
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+
+use rustix::io::Errno;
+use selvedge_units::{Instant, Span};
+
+use self::headers::{HEADERS_MAX, write_headers};
+use self::path::Path;
+use self::socket::{CHUNK, XdpSocket};
+use super::Outgoing;
+use crate::clock::Clock;
+use crate::netlink::Netlink;
+
+/// How long a receiver's path is used before the kernel is asked again.
+const PATH_HOLDS: Span = Span::from_secs(5);
+/// The same for a receiver that has none: its neighbour may just be asked for.
+const ABSENCE_HOLDS: Span = Span::from_millis(20);
+/// How long a device that takes nothing is let be.
+const CLOSED_FOR: Span = Span::from_secs(1);
+/// Receivers whose paths are kept; beyond, all are looked up anew.
+const PATHS_MAX: usize = 4096;
+
+/// What became of a run of packets.
+pub(super) struct Run {
+    /// Packets that the kernel took, from the first on.
+    pub(super) taken: usize,
+    /// System calls that that took.
+    pub(super) calls: u64,
+    /// Why the next one was not taken, if the kernel said so.
+    pub(super) error: Option<Errno>,
+}
+
+/// Packets by AF_XDP.
+#[derive(Debug)]
+pub(super) struct Xdp {
+    clock: Clock,
+    netlink: Netlink,
+    /// One device's: that of the first receiver to which there is a path.
+    socket: Option<XdpSocket>,
+    /// The ports that packets come from: IPv4's, IPv6's.
+    ports: [u16; 2],
+    paths: HashMap<SocketAddr, (Option<Path>, Instant)>,
+    /// Why packets go by the sockets, the last reason.
+    reason: Option<String>,
+    /// No device is asked to take frames before.
+    not_before: Instant,
+    identification: u16,
+}
+
+impl Xdp {
+    /// To send from these ports; opens nothing yet.
+    pub(super) fn new(clock: Clock, ports: [u16; 2]) -> std::io::Result<Self> {
+        Ok(Self {
+            clock,
+            netlink: Netlink::open()?,
+            socket: None,
+            ports,
+            paths: HashMap::new(),
+            reason: None,
+            not_before: Instant::ZERO,
+            identification: 0,
+        })
+    }
+
+    /// Why some packets, or all, go by the sockets.
+    pub(super) fn reason(&self) -> Option<&str> {
+        self.reason.as_deref()
+    }
+
+    /// How many packets from the first on can go this way now, or, if the first can't, how many
+    /// can't; and whether they can.
+    pub(super) fn lead(&mut self, packets: &[Outgoing<'_>]) -> (usize, bool) {
+        let now = self.clock.now();
+        if now < self.not_before {
+            return (packets.len(), false);
+        }
+        let mut first = None;
+        for (n, packet) in packets.iter().enumerate() {
+            let path = self.path(packet.to, now);
+            let can = path.is_some_and(|path| path.fits(packet.bytes.len()));
+            if can != *first.get_or_insert(can) {
+                return (n, !can);
+            }
+        }
+        (packets.len(), first.unwrap_or(false))
+    }
+
+    /// The device takes nothing any more: closes it, and looks again a second later.
+    pub(super) fn give_up(&mut self, why: Errno) {
+        self.say(format!("the device: {why}"));
+        self.close();
+    }
+
+    fn close(&mut self) {
+        self.socket = None;
+        self.paths.clear();
+        self.not_before = self.clock.now() + CLOSED_FOR;
+    }
+
+    /// Hands over packets that can go this way: as many as the ring takes at once, or as the kernel
+    /// does.
+    pub(super) fn send(&mut self, packets: &[Outgoing<'_>]) -> Run {
+        let Some(socket) = &mut self.socket else {
+            return Run { taken: 0, calls: 0, error: Some(Errno::NODEV) };
+        };
+        let mut put = 0;
+        for packet in packets {
+            let Some((Some(path), _)) = self.paths.get(&packet.to) else { break };
+            let Some(chunk) = socket.chunk() else { break };
+            let port = self.ports[usize::from(packet.to.is_ipv6())];
+            self.identification = self.identification.wrapping_add(1);
+            let at = write_headers(chunk, path, port, packet, self.identification);
+            chunk[at..at + packet.bytes.len()].copy_from_slice(packet.bytes);
+            socket.put(at + packet.bytes.len());
+            put += 1;
+        }
+        let (taken, calls, error) = socket.kick();
+        let full = put == 0 && error.is_none();
+        Run { taken, calls, error: if full { Some(Errno::AGAIN) } else { error } }
+    }
+
+    /// The path to a receiver, as it was found a moment ago or is found now.
+    fn path(&mut self, to: SocketAddr, now: Instant) -> Option<Path> {
+        if let Some(&(path, until)) = self.paths.get(&to)
+            && now < until
+        {
+            return path;
+        }
+        // A path that was in use is given up for one packet, which goes by the socket.
+        let pause = self.paths.get(&to).is_some_and(|(path, _)| path.is_some());
+        let found = if pause { Ok(None) } else { self.look(to) };
+        let path = found.unwrap_or_else(|why| {
+            self.say(why);
+            None
+        });
+        let holds = match (pause, path) {
+            (true, _) => Span::ZERO,
+            (false, Some(_)) => PATH_HOLDS,
+            (false, None) => ABSENCE_HOLDS,
+        };
+        if self.paths.len() >= PATHS_MAX {
+            self.paths.clear();
+        }
+        self.paths.insert(to, (path, now + holds));
+        path
+    }
+
+    /// Asks the kernel for the path to a receiver, and opens the device of the first one.
+    fn look(&mut self, to: SocketAddr) -> Result<Option<Path>, String> {
+        let path = Path::look(&self.netlink, to)?;
+        let Some(path) = path else { return Ok(None) };
+        if self.socket.is_none() {
+            let opened = XdpSocket::open(path.device).inspect_err(|_| self.close())?;
+            let name = self.netlink.name(path.device).unwrap_or_default();
+            tracing::info!(device = name, "sends by AF_XDP, in copy mode");
+            self.socket = Some(opened);
+        }
+        let device = self.socket.as_ref().map_or(0, XdpSocket::device);
+        if path.device != device {
+            return Err(format!("{to} lies behind another device than the first receiver"));
+        }
+        Ok(Some(path))
+    }
+
+    /// Tells why packets go by the sockets, once for each reason.
+    fn say(&mut self, why: String) {
+        if self.reason.as_ref() != Some(&why) {
+            tracing::warn!(why, "packets go by UDP sockets, not by AF_XDP");
+            self.reason = Some(why);
+        }
+    }
+}
+
+/// Whether a packet with all its headers fits a chunk of the shared memory.
+const fn fits_chunk(payload: usize) -> bool {
+    payload + HEADERS_MAX <= CHUNK
+}

@@ -1,0 +1,42 @@
+//! To whom on the wire packets for a receiver go, and from which address.
+
+use std::net::{IpAddr, SocketAddr};
+
+use crate::netlink::Netlink;
+use crate::route::{self, Mac};
+
+/// The way of packets to one receiver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Path {
+    pub(super) device: u32,
+    pub(super) own: Mac,
+    pub(super) next_hop: Mac,
+    pub(super) source: IpAddr,
+    /// The largest IP packet.
+    pub(super) mtu: u32,
+}
+
+impl Path {
+    /// Asks the kernel: none while it does not know the neighbour.
+    pub(super) fn look(netlink: &Netlink, to: SocketAddr) -> Result<Option<Self>, String> {
+        let said = |why: std::io::Error| why.to_string();
+        let route = route::to(netlink, to.ip()).map_err(said)?;
+        if route.special {
+            return Err(format!("{} is this host, or a group", to.ip()));
+        }
+        let wire = route::wire(netlink, route.device).map_err(said)?;
+        let Some(own) = wire.mac else {
+            let name = netlink.name(route.device).unwrap_or_default();
+            return Err(format!("{name} is no Ethernet"));
+        };
+        let next_hop = route::neighbour(netlink, route.device, route.next_hop).map_err(said)?;
+        let (device, source, mtu) = (route.device, route.source, wire.mtu);
+        Ok(next_hop.map(|next_hop| Self { device, own, next_hop, source, mtu }))
+    }
+
+    /// Whether a datagram with so many bytes goes in one packet, and into a chunk.
+    pub(super) const fn fits(&self, payload: usize) -> bool {
+        let headers = if self.source.is_ipv6() { 48 } else { 28 };
+        super::fits_chunk(payload) && payload + headers <= self.mtu as usize
+    }
+}

@@ -1,0 +1,392 @@
+//! A node's link in the kernel: the device gets the qdisc, frames go into its streams' queues, and
+//! what became of each packet comes back, so that the link's report is as one of the engine's.
+//!
+//! A source's thread hands its packets to a socket of the stream's own, found again by its cookie.
+//! Each bears its frame's deadline (`SO_TXTIME`) and its number (`SO_MARK`). There is no second queue
+//! before the kernel's, and no thread that schedules; one thread reads what the kernel tells
+//! (`bpf/queues.h`, `tell_fate`). NI coprocessors, section 3, with the kernel in the card's place.
+
+mod account;
+mod descent;
+
+use std::collections::BTreeSet;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use libbpf_rs::{MapHandle, RingBufferBuilder};
+use selvedge_host::clock::Clock;
+use selvedge_host::engine::{StreamParams, payload_max};
+use selvedge_host::inlet::{IPV4_UDP, IPV6_UDP, Inlet, InletParams};
+use selvedge_host::netlink::Netlink;
+use selvedge_host::report::{LinkReport, StreamReport};
+use selvedge_host::route;
+use selvedge_node::config::LinkConfig;
+use selvedge_stream::{Windows, pool};
+use selvedge_units::{Bitrate, Bytes, Instant, Span};
+use thiserror::Error;
+
+use self::account::{Account, Happened};
+use self::descent::{KernelDescent, open};
+use crate::attach::{Kept, keep_for_node};
+use crate::attached::Attached;
+use crate::error::{AttachError, OpenError};
+use crate::object::{FATES_MAP, io_error, map};
+use crate::setup::{Filter, Setup, StreamSetup};
+
+/// How often reports are made.
+const REPORT_EVERY: Span = Span::from_millis(250);
+/// How long the reader of fates waits at once: so long takes an end.
+const LOOK: Duration = Duration::from_millis(50);
+/// A frame that the kernel no longer holds, and of which it told nothing for so long, is lost.
+const SILENCE: Span = Span::from_secs(1);
+/// Packets of a stream that may wait: its ring bounds them, in frames.
+const PACKETS_MAX: u32 = 1_000_000;
+
+/// Why a link can't be in the kernel.
+#[derive(Debug, Error)]
+pub enum LinkError {
+    /// There is no way to a receiver.
+    #[error("stream \"{stream}\": {why}; set up a route to it")]
+    NoRoute {
+        /// The stream.
+        stream: String,
+        /// What the kernel said.
+        why: io::Error,
+    },
+    /// The streams leave by several devices.
+    #[error(
+        "its streams leave by the devices {devices}, a link in the kernel has one; give each \
+         device a link of its own, or name one with device ="
+    )]
+    Devices {
+        /// Their names.
+        devices: String,
+    },
+    /// The device was not given the qdisc.
+    #[error(transparent)]
+    Attach(#[from] AttachError),
+    /// A socket can't be had, or lacks something.
+    #[error("stream \"{stream}\": {what}: {why}")]
+    Socket {
+        /// The stream.
+        stream: String,
+        /// What was tried.
+        what: &'static str,
+        /// The error.
+        why: io::Error,
+    },
+    /// What the kernel tells can't be read.
+    #[error("reading what became of packets: {0}")]
+    Told(io::Error),
+    /// The qdisc can't be looked at.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+}
+
+/// What the threads share.
+struct Shared {
+    name: String,
+    discipline: &'static str,
+    clock: Clock,
+    rate: Mutex<Bitrate>,
+    accounts: Vec<Arc<Mutex<Account>>>,
+    report: Mutex<LinkReport>,
+    stop: Arc<AtomicBool>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A link that the kernel schedules. Dropped, it gives the device back its own qdisc; what waits
+/// then is not sent.
+pub struct KernelLink {
+    shared: Arc<Shared>,
+    qdisc: Option<(Kept, Attached)>,
+    device: String,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl KernelLink {
+    /// Gives the link's device the qdisc: the one that is named, or the one by which the streams'
+    /// packets leave. Returns the sources' ends, in the order of the streams.
+    ///
+    /// # Errors
+    /// [`LinkError`]; nothing has changed then.
+    pub fn start(
+        clock: Clock,
+        link: &LinkConfig,
+        streams: &[(&str, StreamParams)],
+    ) -> Result<(Self, Vec<Inlet>), LinkError> {
+        let device = match &link.device {
+            Some(device) => device.clone(),
+            None => device_of(streams)?,
+        };
+        let sockets = streams
+            .iter()
+            .map(|(name, params)| open(name, params.to, params.pool))
+            .collect::<Result<Vec<_>, _>>()?;
+        let setup = Setup {
+            discipline: link.discipline,
+            rate: Some(link.rate),
+            burst: link.burst / link.rate,
+            streams: streams
+                .iter()
+                .zip(&sockets)
+                .map(|((name, params), (_, cookie))| StreamSetup {
+                    limit: PACKETS_MAX,
+                    filters: vec![Filter::Cookie(*cookie)],
+                    ..StreamSetup::new(name, params.contract)
+                })
+                .collect(),
+            ..Setup::default()
+        };
+        let kept = keep_for_node(&device, &setup)?;
+        let attached = Attached::open(&device)?;
+        let fates = map(kept.object(), FATES_MAP)
+            .ok_or_else(|| io::ErrorKind::NotFound.into())
+            .and_then(|map| MapHandle::try_from(&map).map_err(io_error))
+            .map_err(LinkError::Told)?;
+
+        let stop = Arc::new(AtomicBool::new(false));
+        let mut accounts = Vec::with_capacity(streams.len());
+        let mut inlets = Vec::with_capacity(streams.len());
+        for ((_, params), (socket, _)) in streams.iter().zip(sockets) {
+            let account = Arc::new(Mutex::new(Account::new(params.contract)));
+            let (writer, reader) = pool(params.pool);
+            let overhead = overhead(params.to);
+            let inlet = InletParams {
+                clock,
+                full: params.full,
+                overhead,
+                payload_max: payload_max(link.mtu, overhead),
+                ssrc: params.ssrc,
+            };
+            let account_of = Arc::clone(&account);
+            let descent = KernelDescent::new(
+                clock,
+                socket,
+                params.to,
+                params.ring as usize,
+                reader,
+                account_of,
+                Arc::clone(&stop),
+            );
+            inlets.push(Inlet::new(&inlet, Box::new(descent), writer, Arc::clone(&stop)));
+            accounts.push(account);
+        }
+        let shared = Arc::new(Shared {
+            name: link.name.clone(),
+            discipline: link.discipline.name(),
+            clock,
+            rate: Mutex::new(link.rate),
+            accounts,
+            report: Mutex::default(),
+            stop,
+        });
+        shared.publish(&attached)?;
+        let thread = reader(Arc::clone(&shared), fates, Attached::open(&device)?)?;
+        let qdisc = Some((kept, attached));
+        Ok((Self { shared, qdisc, device, thread: Some(thread) }, inlets))
+    }
+
+    /// The device that has the qdisc.
+    #[must_use]
+    pub fn device(&self) -> &str {
+        &self.device
+    }
+
+    /// The newest report. Frames are counted as the engine counts them; the scheduler's counters
+    /// are the kernel's, which schedules packets.
+    #[must_use]
+    pub fn report(&self) -> LinkReport {
+        lock(&self.shared.report).clone()
+    }
+
+    /// Changes a stream's window, with its next packet; false if it can't be (windows by kind, no
+    /// such stream).
+    pub fn set_windows(&self, stream: usize, windows: Windows) -> bool {
+        self.change(stream, |account| account.contract.windows = windows)
+    }
+
+    /// Changes a stream's priority, with its next packet; false if there is no such stream.
+    pub fn set_priority(&self, stream: usize, priority: i32) -> bool {
+        self.change(stream, |account| account.contract.priority = priority)
+    }
+
+    fn change(&self, stream: usize, change: impl FnOnce(&mut Account)) -> bool {
+        let (Some((_, qdisc)), Some(account)) = (&self.qdisc, self.shared.accounts.get(stream))
+        else {
+            return false;
+        };
+        let mut account = lock(account);
+        let before = account.contract;
+        change(&mut account);
+        let told = !matches!(account.contract.windows, Windows::PerKind(_))
+            && qdisc.renew(stream, &account.contract).is_ok();
+        if !told {
+            account.contract = before;
+        }
+        told
+    }
+
+    /// Changes the link's rate, at once.
+    pub fn set_rate(&self, rate: Bitrate) -> bool {
+        let told = self.qdisc.as_ref().is_some_and(|(_, qdisc)| qdisc.set_rate(rate).is_ok());
+        if told {
+            *lock(&self.shared.rate) = rate;
+        }
+        told
+    }
+
+    /// Gives the device back its own qdisc; the last report.
+    pub fn stop(mut self) -> LinkReport {
+        self.halt();
+        self.report()
+    }
+
+    fn halt(&mut self) {
+        self.shared.stop.store(true, Ordering::Release);
+        let Some((kept, attached)) = self.qdisc.take() else { return };
+        if let Some(thread) = self.thread.take() {
+            // A panic there has been printed already; the last report stands.
+            let _ = thread.join();
+        }
+        let _ = self.shared.publish(&attached);
+        if let Err(why) = kept.give_back() {
+            tracing::warn!(device = self.device, %why, "the qdisc stays");
+        }
+    }
+}
+
+impl Drop for KernelLink {
+    fn drop(&mut self) {
+        self.halt();
+    }
+}
+
+/// The one device by which all packets leave.
+fn device_of(streams: &[(&str, StreamParams)]) -> Result<String, LinkError> {
+    let of = |stream: &str| {
+        let stream = stream.to_owned();
+        move |why: io::Error| LinkError::NoRoute { stream, why }
+    };
+    let mut devices = BTreeSet::new();
+    for (name, params) in streams {
+        let netlink = Netlink::open().map_err(of(name))?;
+        let route = route::to(&netlink, params.to.ip()).map_err(of(name))?;
+        devices.insert(netlink.name(route.device).map_err(of(name))?);
+    }
+    match (devices.len(), devices.first()) {
+        (1, Some(device)) => Ok(device.clone()),
+        _ => {
+            let devices: Vec<String> = devices.into_iter().collect();
+            Err(LinkError::Devices { devices: devices.join(", ") })
+        }
+    }
+}
+
+const fn overhead(to: SocketAddr) -> u64 {
+    if to.is_ipv6() { IPV6_UDP } else { IPV4_UDP }
+}
+
+/// Starts the thread that reads what the kernel tells, and reports.
+fn reader(
+    shared: Arc<Shared>,
+    fates: MapHandle,
+    attached: Attached,
+) -> Result<JoinHandle<()>, LinkError> {
+    let read = move || {
+        let told = Arc::clone(&shared);
+        let mut builder = RingBufferBuilder::new();
+        let take = move |bytes: &[u8]| {
+            told.take(bytes);
+            0
+        };
+        let added = builder.add(&fates, take).map(|_| ());
+        let ring = match added.and_then(|()| builder.build()) {
+            Ok(ring) => ring,
+            Err(why) => {
+                tracing::error!(link = shared.name, %why, "what becomes of packets can't be read");
+                shared.stop.store(true, Ordering::Release);
+                return;
+            }
+        };
+        let mut report_at = Instant::ZERO;
+        while !shared.stop.load(Ordering::Acquire) {
+            // An interrupted wait only leads to another look.
+            let _ = ring.poll(LOOK);
+            let now = shared.clock.now();
+            if now >= report_at {
+                if let Err(why) = shared.publish(&attached) {
+                    tracing::warn!(link = shared.name, %why, "the kernel's counters can't be read");
+                }
+                report_at = now + REPORT_EVERY;
+            }
+        }
+        let _ = ring.consume();
+    };
+    let name = "kernel link".to_owned();
+    thread::Builder::new().name(name).spawn(read).map_err(LinkError::Told)
+}
+
+impl Shared {
+    /// Takes one `struct fate`.
+    fn take(&self, bytes: &[u8]) {
+        let Some(happened) = Happened::read(bytes) else { return };
+        if let Some(account) = self.accounts.get(happened.stream as usize) {
+            lock(account).settle(&happened);
+        }
+    }
+
+    /// Makes a new report.
+    fn publish(&self, attached: &Attached) -> Result<(), OpenError> {
+        // The kernel's counts come first: what it holds no more by then was told before.
+        let asked = self.clock.now();
+        let kernel = attached.report()?;
+        let now = self.clock.now();
+        let mut streams = Vec::with_capacity(self.accounts.len());
+        let (mut offered, mut sent) = (Bitrate(0), Bitrate(0));
+        let (mut sent_bytes, mut backlog) = (Bytes(0), Bytes(0));
+        for ((number, account), counted) in self.accounts.iter().enumerate().zip(&kernel.streams) {
+            let mut account = lock(account);
+            if counted.waiting == 0 {
+                account.give_up_before(asked - SILENCE, now);
+            }
+            offered = Bitrate(offered.0 + account.offered.last_second(now).0);
+            sent = Bitrate(sent.0 + account.sent.last_second(now).0);
+            sent_bytes += account.sent_bytes;
+            backlog += account.backlog();
+            streams.push(StreamReport {
+                number,
+                contract: account.contract,
+                counters: counted.counters,
+                totals: account.ledger.totals().clone(),
+                recent: account.ledger.recent(now),
+                queued: account.waiting(),
+                sent_bytes: account.sent_bytes,
+                sent: account.sent.last_second(now),
+                send_errors: account.send_errors,
+            });
+        }
+        *lock(&self.report) = LinkReport {
+            name: self.name.clone(),
+            discipline: self.discipline,
+            rate: *lock(&self.rate),
+            offered,
+            sent,
+            sent_bytes,
+            // When the kernel's link was busy is not known.
+            could_send: Bytes(0),
+            backlog,
+            streams,
+            extensions: Vec::new(),
+            at: asked,
+        };
+        Ok(())
+    }
+}

@@ -1,0 +1,299 @@
+//! What a node keeps of a stream whose frames are in the kernel: which wait there, and, as the
+//! kernel tells what became of their packets, what became of them.
+
+use std::collections::VecDeque;
+
+use selvedge_node::link::RateMeter;
+use selvedge_stream::{Contract, DropReason, Fate, Frame, Kind, Ledger, PayloadSpan, References};
+use selvedge_units::{Bytes, Instant};
+
+use crate::replay::number;
+
+/// A frame's number as a socket's mark: 24 bits of it, under a byte that tells ours from others'.
+const MARK: u32 = 0x5e00_0000;
+/// Numbers that may be missing at once; a larger gap is a fresh start.
+const GAP_MAX: u32 = 1024;
+
+/// The mark of the packets of a frame.
+pub(super) const fn mark(seq: u32) -> u32 {
+    MARK | (seq & 0x00ff_ffff)
+}
+
+/// `struct fate` of `bpf/queues.h`: what became of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Happened {
+    pub(super) at: Instant,
+    pub(super) stream: u32,
+    pub(super) mark: u32,
+    /// Sent, or why not.
+    pub(super) lost: Option<DropReason>,
+    /// The IP packet's bytes.
+    pub(super) wire: Bytes,
+}
+
+impl Happened {
+    /// Reads what the kernel wrote; none if it is nothing that can be.
+    pub(super) fn read(bytes: &[u8]) -> Option<Self> {
+        let word = |at: usize| number::<4>(bytes, at).map(u32::from_ne_bytes);
+        let lost = match word(16)? {
+            1 => Some(DropReason::Expired),
+            3 => None,
+            6 => Some(DropReason::Full),
+            7 => Some(DropReason::Removed),
+            _ => return None,
+        };
+        let at = Instant(u64::from_ne_bytes(number::<8>(bytes, 0)?));
+        let (stream, mark, wire) = (word(8)?, word(12)?, Bytes(word(20)?.into()));
+        Some(Self { at, stream, mark, lost, wire })
+    }
+}
+
+/// A frame of which packets are in the kernel.
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    seq: u32,
+    arrival: Instant,
+    deadline: Instant,
+    size: Bytes,
+    /// Packets of which nothing is known yet.
+    left: u16,
+    lost: Option<DropReason>,
+    /// When the last packet of which that is known went.
+    gone: Instant,
+}
+
+/// A stream's frames, and what became of them.
+pub(super) struct Account {
+    /// The contract as it is now.
+    pub(super) contract: Contract,
+    pub(super) ledger: Ledger,
+    pub(super) offered: RateMeter,
+    pub(super) sent: RateMeter,
+    pub(super) sent_bytes: Bytes,
+    /// Packets that the socket refused.
+    pub(super) send_errors: u64,
+    waiting: VecDeque<Waiting>,
+    next_seq: u32,
+    last_deadline: Instant,
+}
+
+impl Account {
+    pub(super) fn new(contract: Contract) -> Self {
+        Self {
+            contract,
+            ledger: Ledger::default(),
+            offered: RateMeter::default(),
+            sent: RateMeter::default(),
+            sent_bytes: Bytes(0),
+            send_errors: 0,
+            waiting: VecDeque::new(),
+            next_seq: 0,
+            last_deadline: Instant::ZERO,
+        }
+    }
+
+    /// Frames in the kernel.
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Bytes of them, those of their packets that went already included.
+    pub(super) fn backlog(&self) -> Bytes {
+        self.waiting.iter().map(|frame| frame.size).sum()
+    }
+
+    /// A frame is about to go to the kernel; its deadline. Numbers left out were lost for want of
+    /// room.
+    pub(super) fn offer(&mut self, frame: &Frame, now: Instant) -> Instant {
+        let gap = frame.seq.wrapping_sub(self.next_seq);
+        for n in (0..gap).filter(|_| gap <= GAP_MAX) {
+            let seq = self.next_seq.wrapping_add(n);
+            self.ledger.offered(&lost_before(seq, frame));
+            self.ledger.settle(seq, Fate::Dropped(DropReason::Full), now);
+        }
+        self.next_seq = frame.seq.wrapping_add(1);
+        let own = frame.deadline.or_else(|| self.contract.delay.map(|d| frame.arrival + d));
+        let after = self.last_deadline.max(frame.arrival);
+        let deadline = own.unwrap_or(after + self.contract.period);
+        self.last_deadline = deadline;
+        self.offered.add(now, frame.size);
+        self.ledger.offered(frame);
+        self.waiting.push_back(Waiting {
+            seq: frame.seq,
+            arrival: frame.arrival,
+            deadline,
+            size: frame.size,
+            left: frame.packets,
+            lost: None,
+            gone: now,
+        });
+        deadline
+    }
+
+    /// So many packets of a frame did not get as far as the kernel's queue.
+    pub(super) fn refused(&mut self, seq: u32, packets: u16, reason: DropReason, now: Instant) {
+        self.send_errors += u64::from(packets);
+        if let Some(frame) = self.waiting.iter_mut().rev().find(|frame| frame.seq == seq) {
+            frame.left = frame.left.saturating_sub(packets);
+            frame.lost = Some(reason);
+        }
+        self.settle_finished(now);
+    }
+
+    /// Takes note of what became of a packet. Packets of a stream leave in their order, so those of
+    /// earlier frames of which nothing was told are lost.
+    pub(super) fn settle(&mut self, happened: &Happened) {
+        let of = |frame: &Waiting| mark(frame.seq) == happened.mark;
+        let Some(at) = self.waiting.iter().position(of) else { return };
+        let now = happened.at.max(self.waiting[at].arrival);
+        // What is refused on arrival is behind all that waits.
+        if happened.lost != Some(DropReason::Full) {
+            self.waiting.iter_mut().take(at).for_each(give_up);
+        }
+        let frame = &mut self.waiting[at];
+        frame.left = frame.left.saturating_sub(1);
+        match happened.lost {
+            None => {
+                frame.gone = now;
+                self.sent_bytes += happened.wire;
+                self.sent.add(now, happened.wire);
+            }
+            lost => frame.lost = lost,
+        }
+        self.settle_finished(now);
+    }
+
+    /// The kernel holds nothing of the stream: frames handed over before `then` will not be heard
+    /// of any more.
+    pub(super) fn give_up_before(&mut self, then: Instant, now: Instant) {
+        self.waiting.iter_mut().filter(|frame| frame.gone < then).for_each(give_up);
+        self.settle_finished(now);
+    }
+
+    /// Settles the frames at the front of which all is known.
+    fn settle_finished(&mut self, now: Instant) {
+        while let Some(frame) = self.waiting.front().filter(|frame| frame.left == 0) {
+            let fate = frame.lost.map_or_else(
+                || Fate::Sent {
+                    on_time: frame.gone <= frame.deadline,
+                    queueing: frame.gone.since(frame.arrival),
+                },
+                Fate::Dropped,
+            );
+            self.ledger.settle(frame.seq, fate, now);
+            self.waiting.pop_front();
+        }
+    }
+}
+
+fn give_up(frame: &mut Waiting) {
+    if frame.left > 0 {
+        frame.left = 0;
+        frame.lost.get_or_insert(DropReason::SendFailed);
+    }
+}
+
+/// What stands in for a frame of which only the number is known.
+fn lost_before(seq: u32, next: &Frame) -> Frame {
+    Frame {
+        seq,
+        kind: Kind::Data,
+        referenced: false,
+        refs: References::NONE,
+        packets: 0,
+        size: Bytes(0),
+        payload: PayloadSpan::default(),
+        ..*next
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use selvedge_stream::Window;
+    use selvedge_units::Span;
+
+    use super::*;
+
+    fn frame(seq: u32, packets: u16) -> Frame {
+        Frame {
+            seq,
+            kind: Kind::Still,
+            referenced: false,
+            refs: References::NONE,
+            packets,
+            size: Bytes(100 * u64::from(packets)),
+            arrival: Instant(1000),
+            deadline: None,
+            payload: PayloadSpan::default(),
+        }
+    }
+
+    fn account() -> Account {
+        let contract = Contract::new(Span::from_millis(40), Window { lose: 1, of: 5 });
+        Account::new(Contract { delay: Some(Span(1000)), ..contract })
+    }
+
+    fn told(seq: u32, at: u64, kind: u32) -> Happened {
+        let mut bytes = Vec::new();
+        bytes.extend(at.to_ne_bytes());
+        for word in [0, mark(seq), kind, 100] {
+            bytes.extend(word.to_ne_bytes());
+        }
+        Happened::read(&bytes).unwrap()
+    }
+
+    #[test]
+    fn a_frame_is_on_time_when_its_last_packet_is() {
+        let mut account = account();
+        for seq in 0..3 {
+            assert_eq!(account.offer(&frame(seq, 2), Instant(1000)), Instant(2000));
+        }
+        for (seq, at) in [(0, 1500), (0, 2000), (1, 2000), (1, 2001)] {
+            account.settle(&told(seq, at, 3));
+        }
+        account.settle(&told(2, 2002, 1));
+        assert_eq!((account.waiting(), account.backlog()), (1, Bytes(200)));
+        account.settle(&told(2, 2002, 1));
+        let totals = account.ledger.totals();
+        assert_eq!((totals.frames, totals.sent, totals.on_time, totals.decodable), (3, 2, 1, 1));
+        assert_eq!(totals.dropped[DropReason::Expired as usize], 1);
+        assert_eq!((account.waiting(), account.sent_bytes), (0, Bytes(400)));
+    }
+
+    #[test]
+    fn what_is_not_told_is_lost_when_others_pass_or_nothing_waits() {
+        let mut account = account();
+        for seq in [0, 1, 4] {
+            account.offer(&frame(seq, 1), Instant(1000 + u64::from(seq)));
+        }
+        // 2 and 3 never came this far; of 0 nothing is told.
+        account.settle(&told(1, 1500, 3));
+        assert_eq!(account.ledger.totals().dropped[DropReason::Full as usize], 2);
+        assert_eq!(account.ledger.totals().dropped[DropReason::SendFailed as usize], 1);
+        // What is refused stands behind what waits.
+        account.offer(&frame(5, 1), Instant(1100));
+        account.settle(&told(5, 0, 6));
+        assert_eq!(account.waiting(), 2);
+        account.give_up_before(Instant(1004), Instant(3000));
+        assert_eq!(account.waiting(), 2, "handed over too late to be sure");
+        account.give_up_before(Instant(1005), Instant(3000));
+        let totals = account.ledger.totals();
+        assert_eq!((account.waiting(), totals.frames, totals.sent), (0, 6, 1));
+        assert_eq!(totals.dropped.iter().sum::<u64>(), 5);
+    }
+
+    #[test]
+    fn nothing_that_comes_from_outside_does_harm() {
+        let mut account = account();
+        account.offer(&frame(0, 1), Instant(1000));
+        account.settle(&told(7, 1500, 3));
+        account.refused(9, 3, DropReason::SendFailed, Instant(1500));
+        account.refused(0, 3, DropReason::SendFailed, Instant(1500));
+        assert_eq!((account.waiting(), account.send_errors), (0, 6));
+        account.offer(&frame(1 << 30, 1), Instant(1600));
+        assert_eq!(account.waiting(), 1);
+        for bytes in [&[][..], &[0; 24], &[255; 24], &[0; 23]] {
+            assert_eq!(Happened::read(bytes), None);
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! A source's frames into the kernel: one socket for each stream, each packet with its frame's
+//! deadline and mark.
+
+use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use rustix::io::Errno;
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, TxTimeFlags, sockopt};
+use rustix::time::ClockId;
+use selvedge_host::clock::Clock;
+use selvedge_host::inlet::Descent;
+use selvedge_stream::rtp::stamp_deadline;
+use selvedge_stream::{DropReason, Frame, PacketCursor, PoolReader};
+use selvedge_units::{Bytes, Instant};
+use socket2::{Domain, Protocol, Socket, Type};
+
+use super::account::{Account, mark};
+use super::{LinkError, lock};
+
+/// How many times the bytes of packets a socket's buffer holds: what the kernel keeps of a packet
+/// counts as well, and it doubles what it is asked for.
+const BUFFER_TIMES: u64 = 2;
+
+/// A stream's socket, and the cookie by which the kernel knows its packets.
+pub(super) fn open(stream: &str, to: SocketAddr, pool: Bytes) -> Result<(Socket, u64), LinkError> {
+    let of = |what: &'static str| {
+        let stream = stream.to_owned();
+        move |why: io::Error| LinkError::Socket { stream, what, why }
+    };
+    let errno = |what: &'static str| move |why: Errno| of(what)(why.into());
+    let socket = Socket::new(Domain::for_address(to), Type::DGRAM, Some(Protocol::UDP))
+        .map_err(of("a socket"))?;
+    socket.set_nonblocking(true).map_err(of("a socket"))?;
+    sockopt::set_txtime(&socket, ClockId::Monotonic, TxTimeFlags::empty())
+        .map_err(errno("SO_TXTIME"))?;
+    socket.set_mark(mark(0)).map_err(of("SO_MARK (needs CAP_NET_ADMIN)"))?;
+    let buffer = usize::try_from(pool.0.saturating_mul(BUFFER_TIMES).min(1 << 29));
+    let buffer = buffer.unwrap_or(1 << 29);
+    // A refused size leaves the default one, which works, only with less room.
+    let _ = sockopt::set_socket_send_buffer_size_force(&socket, buffer);
+    let cookie = sockopt::socket_cookie(&socket).map_err(errno("SO_COOKIE"))?;
+    Ok((socket, cookie))
+}
+
+/// The end of a stream's inlet.
+pub(super) struct KernelDescent {
+    clock: Clock,
+    socket: Socket,
+    to: SocketAddr,
+    ring: usize,
+    pool: PoolReader,
+    account: Arc<Mutex<Account>>,
+    stop: Arc<AtomicBool>,
+}
+
+impl KernelDescent {
+    pub(super) const fn new(
+        clock: Clock,
+        socket: Socket,
+        to: SocketAddr,
+        ring: usize,
+        pool: PoolReader,
+        account: Arc<Mutex<Account>>,
+        stop: Arc<AtomicBool>,
+    ) -> Self {
+        Self { clock, socket, to, ring, pool, account, stop }
+    }
+
+    /// Hands one packet over.
+    fn send(&self, packet: &[u8], deadline: Instant) -> Result<(), Errno> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(TxTime(1))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        ancillary.push(SendAncillaryMessage::TxTime(deadline.0.max(1)));
+        let parts = [IoSlice::new(packet)];
+        let (socket, flags) = (&self.socket, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+        loop {
+            match rustix::net::sendmsg_addr(socket, &self.to, &parts, &mut ancillary, flags) {
+                Ok(_) => return Ok(()),
+                // A receiver's ICMP, about an earlier packet: this one goes all the same.
+                Err(Errno::INTR | Errno::CONNREFUSED) => {}
+                Err(why) => return Err(why),
+            }
+        }
+    }
+}
+
+impl Descent for KernelDescent {
+    fn free(&self) -> usize {
+        self.ring.saturating_sub(lock(&self.account).waiting())
+    }
+
+    fn push(&mut self, frame: Frame) -> bool {
+        let now = self.clock.now();
+        // Before any packet of it goes: the kernel may tell of it at once.
+        let deadline = lock(&self.account).offer(&frame, now);
+        // A mark that can't be set was set before, when the socket was opened.
+        let _ = self.socket.set_mark(mark(frame.seq));
+        let mut cursor = PacketCursor::default();
+        if let Ok(payload) = self.pool.bytes_mut(frame.payload) {
+            while let Some(packet) = cursor.next_mut(payload) {
+                stamp_deadline(packet, deadline, now);
+            }
+        }
+        let mut cursor = PacketCursor::default();
+        let mut sent = 0;
+        let mut failed = None;
+        let payload = self.pool.bytes(frame.payload).unwrap_or_default();
+        while let Some(packet) = cursor.next(payload) {
+            match self.send(packet, deadline) {
+                Ok(()) => sent += 1,
+                // The rest would be of no use to anyone.
+                Err(why) => {
+                    failed = Some(why);
+                    break;
+                }
+            }
+        }
+        if sent < frame.packets {
+            let reason = match failed {
+                Some(Errno::AGAIN | Errno::NOBUFS) => DropReason::Full,
+                _ => DropReason::SendFailed,
+            };
+            lock(&self.account).refused(frame.seq, frame.packets - sent, reason, now);
+        }
+        // Refused only for a span that was released before, which doing it once rules out.
+        let _ = self.pool.release(frame.payload);
+        true
+    }
+
+    fn call(&self) {}
+
+    fn is_abandoned(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+}
