@@ -9,6 +9,7 @@ pub mod clock;
 pub mod engine;
 pub mod inlet;
 pub mod measure;
+pub mod port;
 pub mod probe;
 pub mod prompt;
 pub mod receive;
