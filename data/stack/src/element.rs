@@ -56,6 +56,13 @@ pub trait Work: Send + Sync + core::fmt::Debug {
     /// Takes a message past the first or the last module. Those of one direction come in order.
     fn leave(&self, direction: Direction, message: Self::Message, now: Instant);
 
+    /// What left may wait for more to go with it; now it should go on, and must if nothing more is
+    /// in sight (`idle`). Returns whether anything still waits.
+    fn flush(&self, now: Instant, idle: bool) -> bool {
+        let _ = (now, idle);
+        false
+    }
+
     /// What pipes and hand-overs cost in virtual time.
     fn overheads(&self) -> Overheads {
         Overheads::default()
@@ -94,6 +101,8 @@ pub struct Element<W: Work> {
     out: Vec<(Direction, W::Message)>,
     /// What is to be handled next, last first: here, or at another element.
     chain: Vec<(bool, Parcel<W::Message>)>,
+    /// Plants whose work may hold back what left.
+    held: Vec<usize>,
     /// Calls of [`Element::begin`].
     turns: u8,
     /// Emptied outcomes' memory, to be used again.
@@ -125,6 +134,7 @@ impl<W: Work> Element<W> {
             chain: Vec::new(),
             spare: Vec::new(),
             owing: 0,
+            held: Vec::new(),
             loose: VecDeque::new(),
         }
     }
@@ -153,6 +163,11 @@ impl<W: Work> Element<W> {
             pipe.stop_writing(self.me, &mut hands.writing[n]);
         }
         self.cursor = (0, 0);
+        self.held.retain_mut(|of| {
+            let keep = *of != at;
+            *of -= usize::from(*of > at);
+            keep
+        });
         self.loose.retain_mut(|(of, _)| {
             let keep = *of != at;
             *of -= usize::from(*of > at);
@@ -259,8 +274,11 @@ impl<W: Work> Element<W> {
     /// Passes on what came of a job.
     pub fn end(&mut self, job: Job<W::Message>, now: Instant) {
         let Job { plant: at, pipe, ticket, alone, outcome, .. } = job;
-        let Self { me, plants, spare, owing, .. } = self;
+        let Self { me, plants, spare, owing, held, .. } = self;
         let (plant, Hands { writing, owed, .. }) = &mut plants[at];
+        if !held.contains(&at) {
+            held.push(at);
+        }
         let left = plant.pipes[pipe].complete(ticket, outcome, alone, |outcome| {
             pass(plant, *me, writing, pipe, outcome, now, spare)
         });
@@ -312,6 +330,9 @@ impl<W: Work> Element<W> {
     fn send_loose(&mut self, at: usize, parcel: Parcel<W::Message>, now: Instant) {
         let (plant, hands) = &mut self.plants[at];
         let Some(place) = parcel.to else {
+            if !self.held.contains(&at) {
+                self.held.push(at);
+            }
             return plant.work().leave(parcel.direction, parcel.message, now);
         };
         let pipe = plant.pipe(place, parcel.direction);
@@ -319,6 +340,12 @@ impl<W: Work> Element<W> {
         if let Err((message, _)) = put {
             self.loose.push_back((at, Parcel { message, ..parcel }));
         }
+    }
+
+    /// Lets go what left and was held back for more to go with it; `idle` as in [`Work::flush`].
+    pub fn flush(&mut self, now: Instant, idle: bool) {
+        let Self { held, plants, .. } = self;
+        held.retain(|&at| plants[at].0.work().flush(now, idle));
     }
 
     /// Whether it has nothing that it must still pass on.

@@ -129,6 +129,13 @@ impl<W: Work> Plant<W> {
         Elements(self.assigned[self.pipe(place, direction)].load(Ordering::Acquire))
     }
 
+    /// All elements that serve any module of it.
+    #[must_use]
+    pub fn serving(&self) -> Elements {
+        let load = |set: &AtomicU64| Elements(set.load(Ordering::Acquire));
+        self.assigned.iter().map(load).fold(Elements::EMPTY, Elements::or)
+    }
+
     /// How many modules there are.
     #[must_use]
     pub fn places(&self) -> usize {
