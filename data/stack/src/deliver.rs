@@ -27,6 +27,7 @@ pub struct Delivery {
     next: u64,
     early: BTreeMap<u64, Message>,
     ready: VecDeque<Message>,
+    bytes: usize,
 }
 
 /// A gap is given up when so many wait behind it: a module above the transport dropped a message,
@@ -43,11 +44,11 @@ impl Delivery {
     /// A message that came up.
     pub fn push(&mut self, message: Message, call: &Call<'_>) {
         match self.order {
-            Order::AsTheyCome => self.ready.push_back(message),
+            Order::AsTheyCome => self.arrive(message),
             _ if message.ticket < self.next => call.drop(message, Reason::Late),
             Order::NeverBack => {
                 self.next = message.ticket + 1;
-                self.ready.push_back(message);
+                self.arrive(message);
             }
             Order::Complete => {
                 self.early.insert(message.ticket, message);
@@ -58,7 +59,7 @@ impl Delivery {
                 }
                 while let Some(message) = self.early.remove(&self.next) {
                     self.next += 1;
-                    self.ready.push_back(message);
+                    self.arrive(message);
                 }
             }
         }
@@ -66,7 +67,20 @@ impl Delivery {
 
     /// The next message.
     pub fn pop(&mut self) -> Option<Message> {
-        self.ready.pop_front()
+        let message = self.ready.pop_front()?;
+        self.bytes -= message.len();
+        Some(message)
+    }
+
+    fn arrive(&mut self, message: Message) {
+        self.bytes += message.len();
+        self.ready.push_back(message);
+    }
+
+    /// Bytes of the messages that can be popped.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes
     }
 
     /// How many can be popped.

@@ -9,7 +9,9 @@
 //! [`Element::begin`] takes and processes, [`Element::end`] passes on what came of it: on real
 //! processors one after the other, in virtual time as much later as it cost.
 
+mod hands;
 mod plant;
+mod port;
 #[cfg(test)]
 mod tests;
 
@@ -18,12 +20,14 @@ use std::sync::Arc;
 
 use selvedge_units::{Instant, Span};
 
+use self::hands::Hands;
 use self::plant::{Outcome, Parcel};
 pub use self::plant::{Outside, Plant};
+pub use self::port::Port;
 use crate::elements::ElementId;
 use crate::model::Overheads;
 use crate::module::Direction;
-use crate::pipe::{NotPut, Reading, User, Writing};
+use crate::pipe::{User, Writing};
 
 /// What the modules of a connection do.
 pub trait Work: Send + Sync + core::fmt::Debug {
@@ -52,6 +56,13 @@ pub trait Work: Send + Sync + core::fmt::Debug {
     /// Takes a message past the first or the last module. Those of one direction come in order.
     fn leave(&self, direction: Direction, message: Self::Message, now: Instant);
 
+    /// What left may wait for more to go with it; now it should go on, and must if nothing more is
+    /// in sight (`idle`). Returns whether anything still waits.
+    fn flush(&self, now: Instant, idle: bool) -> bool {
+        let _ = (now, idle);
+        false
+    }
+
     /// What pipes and hand-overs cost in virtual time.
     fn overheads(&self) -> Overheads {
         Overheads::default()
@@ -63,71 +74,6 @@ const KEEP_UP: u8 = 8;
 
 /// How many elements can serve plants.
 pub const ELEMENTS_MAX: usize = 62;
-
-/// What a user holds of a plant's pipes.
-#[derive(Debug, Default)]
-struct Hands {
-    writing: Vec<Writing>,
-    reading: Vec<Reading>,
-    /// Pipes of which an outcome is to be passed on.
-    owed: Vec<usize>,
-}
-
-impl Hands {
-    fn new(pipes: usize) -> Self {
-        Self {
-            writing: (0..pipes).map(|_| Writing::default()).collect(),
-            reading: (0..pipes).map(|_| Reading::default()).collect(),
-            owed: Vec::new(),
-        }
-    }
-}
-
-/// The outside's end of a plant, for one thread.
-#[derive(Debug)]
-pub struct Port<W: Work> {
-    plant: Arc<Plant<W>>,
-    outside: Outside,
-    hand: Writing,
-}
-
-impl<W: Work> Port<W> {
-    /// A port. Each of the two outsides has one.
-    #[must_use]
-    pub fn new(plant: Arc<Plant<W>>, outside: Outside) -> Self {
-        Self { plant, outside, hand: Writing::default() }
-    }
-
-    /// Puts a message in.
-    ///
-    /// # Errors
-    /// Gives it back, with the reason.
-    pub fn put(&mut self, message: W::Message) -> Result<(), (W::Message, NotPut)> {
-        let (place, direction) = match self.outside {
-            Outside::Application => (0, Direction::Down),
-            Outside::Network => (self.plant.places() - 1, Direction::Up),
-        };
-        let pipe = &self.plant.pipes[self.plant.pipe(place, direction)];
-        pipe.put(User::new(self.outside as u8), &mut self.hand, message).map(|_| ())
-    }
-
-    /// The plant.
-    #[must_use]
-    pub const fn plant(&self) -> &Arc<Plant<W>> {
-        &self.plant
-    }
-}
-
-impl<W: Work> Drop for Port<W> {
-    fn drop(&mut self) {
-        let (place, direction) = match self.outside {
-            Outside::Application => (0, Direction::Down),
-            Outside::Network => (self.plant.places() - 1, Direction::Up),
-        };
-        let pipe = &self.plant.pipes[self.plant.pipe(place, direction)];
-        pipe.stop_writing(User::new(self.outside as u8), &mut self.hand);
-    }
-}
 
 /// A message that was processed and not yet passed on.
 #[derive(Debug)]
@@ -141,21 +87,28 @@ pub struct Job<M> {
     pub cost: Span,
 }
 
+/// A plant, and what the element holds of it.
+type Served<W> = (Arc<Plant<W>>, Hands<<W as Work>::Message>);
+
 /// A processing element.
 #[derive(Debug)]
 pub struct Element<W: Work> {
     id: ElementId,
     me: User,
-    plants: Vec<(Arc<Plant<W>>, Hands)>,
+    plants: Vec<Served<W>>,
     /// The plant and the pipe that is looked at first next time.
     cursor: (usize, usize),
     out: Vec<(Direction, W::Message)>,
     /// What is to be handled next, last first: here, or at another element.
     chain: Vec<(bool, Parcel<W::Message>)>,
+    /// Plants whose work may hold back what left.
+    held: Vec<usize>,
     /// Calls of [`Element::begin`].
     turns: u8,
-    /// Emptied outcomes, to be used again.
-    spare: Vec<Outcome<W::Message>>,
+    /// Emptied outcomes' memory, to be used again.
+    spare: Vec<VecDeque<Parcel<W::Message>>>,
+    /// Plants of which outcomes are to be passed on.
+    owing: usize,
     /// What ticks sent and what could not be passed on yet, by plant.
     loose: VecDeque<(usize, Parcel<W::Message>)>,
 }
@@ -180,6 +133,8 @@ impl<W: Work> Element<W> {
             out: Vec::new(),
             chain: Vec::new(),
             spare: Vec::new(),
+            owing: 0,
+            held: Vec::new(),
             loose: VecDeque::new(),
         }
     }
@@ -202,11 +157,17 @@ impl<W: Work> Element<W> {
             return;
         };
         let (plant, mut hands) = self.plants.remove(at);
+        self.owing -= usize::from(!hands.owed.is_empty());
         for (n, pipe) in plant.pipes.iter().enumerate() {
             pipe.stop_reading(self.me, &mut hands.reading[n]);
             pipe.stop_writing(self.me, &mut hands.writing[n]);
         }
         self.cursor = (0, 0);
+        self.held.retain_mut(|of| {
+            let keep = *of != at;
+            *of -= usize::from(*of > at);
+            keep
+        });
         self.loose.retain_mut(|(of, _)| {
             let keep = *of != at;
             *of -= usize::from(*of > at);
@@ -238,16 +199,22 @@ impl<W: Work> Element<W> {
         let count = self.plants.len();
         for step in 0..=count {
             let at = (first + step) % count.max(1);
-            let pipes = self.plants.get(at)?.0.pipes.len();
+            let (plant, hands) = self.plants.get_mut(at)?;
+            hands.follow(plant, self.id);
             // The plant where it began is looked at in two parts.
-            let range = match step {
-                0 => from..pipes,
-                n if n == count => 0..from.min(pipes),
-                _ => 0..pipes,
+            let (mut turn, end) = match step {
+                0 => (from, hands.mine.len()),
+                n if n == count => (0, from.min(hands.mine.len())),
+                _ => (0, hands.mine.len()),
             };
-            for pipe in range {
-                if let Some(job) = self.serve(at, pipe, now) {
-                    self.cursor = (at, pipe + 1);
+            while turn < end {
+                let (plant, hands) = &self.plants[at];
+                let pipe = hands.mine[turn];
+                turn += 1;
+                if !plant.pipes[pipe].looks_empty(&hands.reading[pipe])
+                    && let Some(job) = self.serve(at, pipe, now)
+                {
+                    self.cursor = (at, turn);
                     return Some(job);
                 }
             }
@@ -258,40 +225,47 @@ impl<W: Work> Element<W> {
     fn serve(&mut self, at: usize, pipe: usize, now: Instant) -> Option<Job<W::Message>> {
         let Self { id, me, plants, out, chain, spare, .. } = self;
         let (plant, hands) = &mut plants[at];
-        if !plant.serves(pipe, *id) {
-            return None;
-        }
         let taken = plant.pipes[pipe].take(*me, &mut hands.reading[pipe])?;
-        let overheads = plant.work.overheads();
+        let overheads = plant.work().overheads();
         let mut cost = if taken.locked { overheads.get_locked } else { overheads.get };
         let direction = if pipe % 2 == 1 { Direction::Up } else { Direction::Down };
-        let mut outcome = spare.pop().unwrap_or_default();
-        let start = Parcel { to: Some(pipe / 2), direction, message: taken.message };
-        chain.push((true, start));
-        // What leaves is put into the outcome at its turn in the chain, not when that is decided.
-        while let Some((here, parcel)) = chain.pop() {
-            let Parcel { to, direction, message } = parcel;
-            let Some(place) = to.filter(|_| here) else {
-                outcome.push_back(Parcel { to, direction, message });
-                continue;
-            };
-            cost += plant.work.run(place, direction, message, now, out);
-            let from = chain.len();
-            for (direction, message) in out.drain(..) {
-                let to = plant.next(place, direction);
-                // Shepherding must not overtake what waits for that module already.
-                let here = to.is_some_and(|next| {
-                    let pipe = plant.pipe(next, direction);
-                    plant.serves(pipe, *id) && plant.pipes[pipe].is_clear()
-                });
-                cost += match (here, to) {
-                    (true, _) => overheads.same,
-                    (false, Some(_)) => overheads.other,
-                    (false, None) => Span::ZERO,
-                };
-                chain.push((here, Parcel { to, direction, message }));
+        let mut outcome = Outcome::new();
+        let (mut place, mut direction, mut message) = (pipe / 2, direction, taken.message);
+        loop {
+            cost += plant.work().run(place, direction, message, now, out);
+            // Mostly one comes of one, and goes on here.
+            if out.len() == 1
+                && let Some((way, one)) = out.pop()
+            {
+                let (to, here) = plant.onward(place, way, *id);
+                cost += hop(overheads, to, here);
+                if let Some(next) = to.filter(|_| here) {
+                    (place, direction, message) = (next, way, one);
+                    continue;
+                }
+                outcome.push_back(Parcel { to, direction: way, message: one });
+            } else {
+                outcome.enlarge(spare);
+                let from = chain.len();
+                for (way, one) in out.drain(..) {
+                    let (to, here) = plant.onward(place, way, *id);
+                    cost += hop(overheads, to, here);
+                    chain.push((here, Parcel { to, direction: way, message: one }));
+                }
+                chain[from..].reverse();
             }
-            chain[from..].reverse();
+            // What leaves is put into the outcome at its turn, not when that is decided.
+            let next = loop {
+                let Some((here, parcel)) = chain.pop() else { break None };
+                match parcel.to.filter(|_| here) {
+                    Some(place) => break Some((place, parcel.direction, parcel.message)),
+                    None => outcome.push_back(parcel),
+                }
+            };
+            match next {
+                Some(next) => (place, direction, message) = next,
+                None => break,
+            }
         }
         let (ticket, alone) = (taken.ticket, !taken.locked);
         Some(Job { plant: at, pipe, ticket, alone, outcome, cost })
@@ -300,38 +274,34 @@ impl<W: Work> Element<W> {
     /// Passes on what came of a job.
     pub fn end(&mut self, job: Job<W::Message>, now: Instant) {
         let Job { plant: at, pipe, ticket, alone, outcome, .. } = job;
-        let Self { me, plants, spare, .. } = self;
+        let Self { me, plants, spare, owing, held, .. } = self;
         let (plant, Hands { writing, owed, .. }) = &mut plants[at];
+        if !held.contains(&at) {
+            held.push(at);
+        }
         let left = plant.pipes[pipe].complete(ticket, outcome, alone, |outcome| {
             pass(plant, *me, writing, pipe, outcome, now, spare)
         });
         if left && !owed.contains(&pipe) {
+            *owing += usize::from(owed.is_empty());
             owed.push(pipe);
         }
     }
 
     /// Follows re-assignments, tries again what could not pass.
     fn keep_up(&mut self, now: Instant) {
-        let Self { id, me, plants, spare, loose, .. } = self;
-        for (plant, Hands { writing, reading, owed }) in plants {
+        let Self { id, me, plants, spare, loose, owing, .. } = self;
+        *owing = 0;
+        for (plant, hands) in plants {
+            let Hands { writing, owed, .. } = hands;
             owed.retain(|&pipe| {
                 plant.pipes[pipe]
                     .flush(|outcome| pass(plant, *me, writing, pipe, outcome, now, spare))
             });
             let owes = !owed.is_empty() || !loose.is_empty();
-            let hands = writing.iter_mut().zip(reading);
-            for ((n, pipe), (writing, reading)) in plant.pipes.iter().enumerate().zip(hands) {
-                if plant.serves(n, *id) {
-                    pipe.settle_reading(*me, reading);
-                } else {
-                    pipe.stop_reading(*me, reading);
-                }
-                if owes || plant.writes(n, *id) {
-                    pipe.settle_writing(*me, writing);
-                } else {
-                    pipe.stop_writing(*me, writing);
-                }
-            }
+            *owing += usize::from(!owed.is_empty());
+            hands.follow(plant, *id);
+            hands.settle(plant, *me, owes);
         }
         for _ in 0..self.loose.len() {
             let Some((at, parcel)) = self.loose.pop_front() else { break };
@@ -348,7 +318,7 @@ impl<W: Work> Element<W> {
                 if first != Some(self.id) {
                     continue;
                 }
-                plant.work.tick(place, now, &mut self.out);
+                plant.work().tick(place, now, &mut self.out);
                 for (direction, message) in std::mem::take(&mut self.out) {
                     let to = plant.next(place, direction);
                     self.send_loose(at, Parcel { to, direction, message }, now);
@@ -360,7 +330,10 @@ impl<W: Work> Element<W> {
     fn send_loose(&mut self, at: usize, parcel: Parcel<W::Message>, now: Instant) {
         let (plant, hands) = &mut self.plants[at];
         let Some(place) = parcel.to else {
-            return plant.work.leave(parcel.direction, parcel.message, now);
+            if !self.held.contains(&at) {
+                self.held.push(at);
+            }
+            return plant.work().leave(parcel.direction, parcel.message, now);
         };
         let pipe = plant.pipe(place, parcel.direction);
         let put = plant.pipes[pipe].put(self.me, &mut hands.writing[pipe], parcel.message);
@@ -369,10 +342,25 @@ impl<W: Work> Element<W> {
         }
     }
 
+    /// Lets go what left and was held back for more to go with it; `idle` as in [`Work::flush`].
+    pub fn flush(&mut self, now: Instant, idle: bool) {
+        let Self { held, plants, .. } = self;
+        held.retain(|&at| plants[at].0.work().flush(now, idle));
+    }
+
     /// Whether it has nothing that it must still pass on.
     #[must_use]
     pub fn is_settled(&self) -> bool {
-        self.loose.is_empty() && self.plants.iter().all(|(_, hands)| hands.owed.is_empty())
+        self.loose.is_empty() && self.owing == 0
+    }
+}
+
+/// What it costs in virtual time to hand a message on.
+const fn hop(overheads: Overheads, to: Option<usize>, here: bool) -> Span {
+    match (here, to) {
+        (true, _) => overheads.same,
+        (false, Some(_)) => overheads.other,
+        (false, None) => Span::ZERO,
     }
 }
 
@@ -380,11 +368,11 @@ impl<W: Work> Element<W> {
 fn pass<W: Work>(
     plant: &Plant<W>,
     me: User,
-    writing: &mut [Writing],
+    writing: &mut [Writing<W::Message>],
     from: usize,
     mut outcome: Outcome<W::Message>,
     now: Instant,
-    spare: &mut Vec<Outcome<W::Message>>,
+    spare: &mut Vec<VecDeque<Parcel<W::Message>>>,
 ) -> Option<Outcome<W::Message>> {
     while let Some(parcel) = outcome.pop_front() {
         if !plant.is_free(from, &parcel) {
@@ -392,7 +380,7 @@ fn pass<W: Work>(
             return Some(outcome);
         }
         let Some(place) = parcel.to else {
-            plant.work.leave(parcel.direction, parcel.message, now);
+            plant.work().leave(parcel.direction, parcel.message, now);
             continue;
         };
         let pipe = plant.pipe(place, parcel.direction);
@@ -401,8 +389,9 @@ fn pass<W: Work>(
             return Some(outcome);
         }
     }
-    if spare.len() < 64 {
-        spare.push(outcome);
+    let rest = outcome.into_rest();
+    if rest.capacity() > 0 && spare.len() < 64 {
+        spare.push(rest);
     }
     None
 }

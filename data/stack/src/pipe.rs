@@ -27,8 +27,15 @@ impl User {
     }
 }
 
+/// What is written while messages flow has cache lines of its own: two of 64 bytes, since
+/// processors fetch them in pairs. Else its neighbours are fetched anew with each message.
+#[derive(Debug)]
+#[repr(align(128))]
+pub(crate) struct Apart<T>(pub(crate) T);
+
 /// One side of a pipe.
 #[derive(Debug)]
+#[repr(align(128))]
 struct Side<H> {
     users: AtomicU64,
     table: Mutex<Option<H>>,
@@ -48,9 +55,9 @@ impl<H> Default for Hand<H> {
 }
 
 /// A writer's hand.
-pub type Writing = Hand<Producer<()>>;
+pub type Writing<T> = Hand<Producer<T>>;
 /// A reader's hand.
-pub type Reading = Hand<Reader>;
+pub type Reading<T> = Hand<Reader<T>>;
 
 /// How a half was come by.
 enum Access<'a, H> {
@@ -107,8 +114,8 @@ impl<H> Side<H> {
 
 /// The readers' half: the ring's end and the next ticket.
 #[derive(Debug)]
-pub struct Reader {
-    ring: Consumer<()>,
+pub struct Reader<T> {
+    ring: Consumer<T>,
     next: u64,
 }
 
@@ -138,13 +145,13 @@ type Waiting<O> = BTreeMap<u64, O>;
 /// A pipe of messages `T`, whose processing has outcomes `O`.
 #[derive(Debug)]
 pub struct Pipe<T, O> {
-    /// By ticket, modulo the capacity. The ring says whose turn a slot is, so its lock is free.
-    slots: Box<[Mutex<Option<T>>]>,
-    writers: Side<Producer<()>>,
-    readers: Side<Reader>,
-    put: AtomicU64,
-    done: AtomicU64,
+    writers: Side<Producer<T>>,
+    readers: Side<Reader<T>>,
+    put: Apart<AtomicU64>,
+    done: Apart<AtomicU64>,
     waiting: Mutex<Waiting<O>>,
+    /// How far readers may run ahead of what is done.
+    ahead: u64,
 }
 
 impl<T: Send, O> Pipe<T, O> {
@@ -152,37 +159,30 @@ impl<T: Send, O> Pipe<T, O> {
     #[must_use]
     pub fn new(capacity: usize) -> Self {
         let (producer, consumer) = ring(capacity);
-        let slots = (0..producer.capacity()).map(|_| Mutex::new(None)).collect();
+        let ahead = producer.capacity().min(64) as u64;
         Self {
-            slots,
             writers: Side::new(producer),
             readers: Side::new(Reader { ring: consumer, next: 0 }),
-            put: AtomicU64::new(0),
-            done: AtomicU64::new(0),
+            put: Apart(AtomicU64::new(0)),
+            done: Apart(AtomicU64::new(0)),
             waiting: Mutex::new(BTreeMap::new()),
+            ahead,
         }
-    }
-
-    fn slot(&self, ticket: u64) -> MutexGuard<'_, Option<T>> {
-        lock(&self.slots[ticket as usize & (self.slots.len() - 1)])
     }
 
     /// Puts a message in. Returns whether a lock was needed.
     ///
     /// # Errors
     /// Gives it back, with the reason.
-    pub fn put(&self, me: User, hand: &mut Writing, message: T) -> Result<bool, (T, NotPut)> {
-        let put = |ring: &mut Producer<()>, message: T| {
-            if ring.free() == 0 {
+    pub fn put(&self, me: User, hand: &mut Writing<T>, message: T) -> Result<bool, (T, NotPut)> {
+        let put = |ring: &mut Producer<T>, message: T| {
+            if !ring.has_room() {
                 return Err((message, NotPut::Full));
             }
-            // Only whoever has the half changes the count.
-            let ticket = self.put.load(Ordering::Relaxed);
-            *self.slot(ticket) = Some(message);
-            self.put.store(ticket + 1, Ordering::Release);
-            let pushed = ring.push(());
-            debug_assert!(pushed.is_ok(), "there was room");
-            Ok(())
+            // Counted before anyone can take it. Only whoever has the half changes the count.
+            let count = self.put.0.load(Ordering::Relaxed);
+            self.put.0.store(count + 1, Ordering::Release);
+            ring.push(message).map_err(|message| (message, NotPut::Full))
         };
         match self.writers.access(me, hand) {
             None => Err((message, NotPut::Busy)),
@@ -194,23 +194,28 @@ impl<T: Send, O> Pipe<T, O> {
         }
     }
 
+    /// Whether a reader need not look closer: what most looks find, at hardly any cost.
+    #[inline]
+    pub fn looks_empty(&self, hand: &Reading<T>) -> bool {
+        match &hand.half {
+            Some(reader) => reader.ring.is_empty(),
+            None => hand.registered && self.is_clear(),
+        }
+    }
+
     /// Takes the oldest message, if there is one and its readers have not run too far ahead.
-    pub fn take(&self, me: User, hand: &mut Reading) -> Option<Taken<T>> {
-        // Most looks find nothing; they need no half.
-        if hand.registered && self.is_clear() {
+    pub fn take(&self, me: User, hand: &mut Reading<T>) -> Option<Taken<T>> {
+        if self.looks_empty(hand) {
             return None;
         }
-        let take = |reader: &mut Reader| {
-            let ahead = reader.next - self.done.load(Ordering::Acquire).min(reader.next);
-            if ahead as usize >= self.slots.len().min(64) {
+        let take = |reader: &mut Reader<T>| {
+            let ticket = reader.next;
+            if ticket.saturating_sub(self.done.0.load(Ordering::Acquire)) >= self.ahead {
                 return None;
             }
-            reader.ring.peek()?;
-            let ticket = reader.next;
-            let message = self.slot(ticket).take();
-            reader.ring.pop();
+            let message = reader.ring.pop()?;
             reader.next += 1;
-            message.map(|message| (message, ticket))
+            Some((message, ticket))
         };
         let (taken, locked) = match self.readers.access(me, hand)? {
             Access::Own(reader) => (take(reader), false),
@@ -222,15 +227,15 @@ impl<T: Send, O> Pipe<T, O> {
     /// Whether nothing is in it, and all that was taken from it is done with.
     #[must_use]
     pub fn is_clear(&self) -> bool {
-        let done = self.done.load(Ordering::Acquire);
-        self.put.load(Ordering::Acquire) == done
+        let done = self.done.0.load(Ordering::Acquire);
+        self.put.0.load(Ordering::Acquire) == done
     }
 
     /// Messages in it, or taken and not done with.
     #[must_use]
     pub fn len(&self) -> u64 {
-        let done = self.done.load(Ordering::Acquire);
-        self.put.load(Ordering::Acquire).saturating_sub(done)
+        let done = self.done.0.load(Ordering::Acquire);
+        self.put.0.load(Ordering::Acquire).saturating_sub(done)
     }
 
     /// Whether there are none.
@@ -252,10 +257,10 @@ impl<T: Send, O> Pipe<T, O> {
         mut pass: impl FnMut(O) -> Option<O>,
     ) -> bool {
         // Nobody else took anything after this one, so nothing can wait behind it.
-        let outcome = if alone && self.done.load(Ordering::Acquire) == ticket {
+        let outcome = if alone && self.done.0.load(Ordering::Acquire) == ticket {
             match pass(outcome) {
                 None => {
-                    self.done.store(ticket + 1, Ordering::Release);
+                    self.done.0.store(ticket + 1, Ordering::Release);
                     return false;
                 }
                 Some(rest) => rest,
@@ -275,33 +280,33 @@ impl<T: Send, O> Pipe<T, O> {
 
     fn pass_on(&self, waiting: &mut Waiting<O>, mut pass: impl FnMut(O) -> Option<O>) -> bool {
         loop {
-            let turn = self.done.load(Ordering::Acquire);
+            let turn = self.done.0.load(Ordering::Acquire);
             let Some(outcome) = waiting.remove(&turn) else { return false };
             if let Some(rest) = pass(outcome) {
                 waiting.insert(turn, rest);
                 return true;
             }
-            self.done.store(turn + 1, Ordering::Release);
+            self.done.0.store(turn + 1, Ordering::Release);
         }
     }
 
     /// Lays the writers' half on the table if others want it. Users call it often.
-    pub fn settle_writing(&self, me: User, hand: &mut Writing) {
+    pub fn settle_writing(&self, me: User, hand: &mut Writing<T>) {
         self.writers.yield_half(me, hand);
     }
 
     /// Lays the readers' half on the table if others want it. Users call it often.
-    pub fn settle_reading(&self, me: User, hand: &mut Reading) {
+    pub fn settle_reading(&self, me: User, hand: &mut Reading<T>) {
         self.readers.yield_half(me, hand);
     }
 
     /// Reads no longer.
-    pub fn stop_reading(&self, me: User, hand: &mut Reading) {
+    pub fn stop_reading(&self, me: User, hand: &mut Reading<T>) {
         self.readers.leave(me, hand);
     }
 
     /// Writes no longer.
-    pub fn stop_writing(&self, me: User, hand: &mut Writing) {
+    pub fn stop_writing(&self, me: User, hand: &mut Writing<T>) {
         self.writers.leave(me, hand);
     }
 

@@ -23,14 +23,14 @@ const CAPACITY_MIN: usize = 2;
 const CAPACITY_MAX: usize = 65_536;
 
 /// Makes a ring of `capacity` slots, rounded up to a power of two from 2 to 65536. Nothing is
-/// allocated afterwards.
+/// allocated afterwards. Items that nobody popped are dropped with the second half.
 #[must_use]
-pub fn ring<T: Copy + Send>(capacity: usize) -> (Producer<T>, Consumer<T>) {
+pub fn ring<T: Send>(capacity: usize) -> (Producer<T>, Consumer<T>) {
     ring_from(capacity, 0)
 }
 
 /// A ring whose counters begin at `start`, so that a test can see them wrap.
-fn ring_from<T: Copy + Send>(capacity: usize, start: u32) -> (Producer<T>, Consumer<T>) {
+fn ring_from<T: Send>(capacity: usize, start: u32) -> (Producer<T>, Consumer<T>) {
     let capacity = capacity.clamp(CAPACITY_MIN, CAPACITY_MAX).next_power_of_two();
     let shared = Shared::new(capacity, start);
     (
@@ -46,7 +46,7 @@ pub struct Producer<T> {
     head_seen: u32,
 }
 
-impl<T: Copy + Send> Producer<T> {
+impl<T: Send> Producer<T> {
     /// Appends an item, in constant time and without waiting.
     ///
     /// # Errors
@@ -63,26 +63,19 @@ impl<T: Copy + Send> Producer<T> {
         Ok(())
     }
 
-    /// Appends as many of the items, from the front, as there is room for, and publishes them at
-    /// once; returns how many those are.
-    pub fn push_slice(&mut self, items: &[T]) -> usize {
-        let wanted = items.len().min(self.shared.capacity as usize) as u32;
-        let count = self.free_for(wanted).min(wanted);
-        let (run, rest) = self.shared.slots(self.tail, count);
-        let (front, back) = items[..count as usize].split_at(run.len());
-        for (slots, items) in [(run, front), (rest, back)] {
-            // SAFETY: as in `push`; there are `count` free slots from `tail` on.
-            unsafe { write_all(slots, items) };
-        }
-        self.publish(count);
-        count as usize
-    }
-
     /// How many items can be pushed now; more as soon as the consumer pops.
     #[must_use]
     pub fn free(&self) -> usize {
         let head = self.shared.consumer().index.load(Ordering::Acquire);
         self.free_by(head) as usize
+    }
+
+    /// Whether an item can be pushed now. Looks at the consumer's counter only if by the last one
+    /// that it saw the ring is full.
+    #[inline]
+    #[must_use]
+    pub fn has_room(&mut self) -> bool {
+        self.free_for(1) > 0
     }
 
     /// How many items the ring holds when full.
@@ -120,6 +113,23 @@ impl<T: Copy + Send> Producer<T> {
     }
 }
 
+impl<T: Copy + Send> Producer<T> {
+    /// Appends as many of the items, from the front, as there is room for, and publishes them at
+    /// once; returns how many those are.
+    pub fn push_slice(&mut self, items: &[T]) -> usize {
+        let wanted = items.len().min(self.shared.capacity as usize) as u32;
+        let count = self.free_for(wanted).min(wanted);
+        let (run, rest) = self.shared.slots(self.tail, count);
+        let (front, back) = items[..count as usize].split_at(run.len());
+        for (slots, items) in [(run, front), (rest, back)] {
+            // SAFETY: as in `push`; there are `count` free slots from `tail` on.
+            unsafe { write_all(slots, items) };
+        }
+        self.publish(count);
+        count as usize
+    }
+}
+
 impl<T> Drop for Producer<T> {
     fn drop(&mut self) {
         self.shared.producer().gone.store(1, Ordering::Release);
@@ -133,11 +143,15 @@ pub struct Consumer<T> {
     tail_seen: u32,
 }
 
-impl<T: Copy + Send> Consumer<T> {
+impl<T: Send> Consumer<T> {
     /// Takes the oldest item, in constant time and without waiting; `None` when there is none.
     #[inline]
     pub fn pop(&mut self) -> Option<T> {
-        let item = *self.peek()?;
+        if self.waiting_for(1) == 0 {
+            return None;
+        }
+        // SAFETY: as in `peek`; the item is moved out once, since `head` passes it now.
+        let item = self.shared.slot(self.head).with(|slot| unsafe { (*slot).assume_init_read() });
         self.publish(1);
         Some(item)
     }
@@ -153,21 +167,6 @@ impl<T: Copy + Send> Consumer<T> {
         self.shared.slot(self.head).with(|slot| Some(unsafe { (*slot).assume_init_ref() }))
     }
 
-    /// Takes as many of the oldest items as there are and as `items` has room for, writes them to
-    /// its front, and returns how many those are.
-    pub fn pop_into(&mut self, items: &mut [T]) -> usize {
-        let wanted = items.len().min(self.shared.capacity as usize) as u32;
-        let count = self.waiting_for(wanted).min(wanted);
-        let (run, rest) = self.shared.slots(self.head, count);
-        let (front, back) = items[..count as usize].split_at_mut(run.len());
-        for (slots, items) in [(run, front), (rest, back)] {
-            // SAFETY: as in `peek`; there are `count` written slots from `head` on.
-            unsafe { read_all(slots, items) };
-        }
-        self.publish(count);
-        count as usize
-    }
-
     /// How many items wait now; more as soon as the producer pushes.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -175,10 +174,12 @@ impl<T: Copy + Send> Consumer<T> {
         self.waiting_by(tail) as usize
     }
 
-    /// Whether no item waits now.
+    /// Whether no item waits now. Looks at the producer's counter only if by the last one that
+    /// it saw none does.
+    #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.len() == 0
+        self.waiting_by(self.tail_seen) == 0 && self.len() == 0
     }
 
     /// Whether the producer is gone. What it pushed before can still be popped: the ring has come
@@ -208,6 +209,23 @@ impl<T: Copy + Send> Consumer<T> {
     fn publish(&mut self, count: u32) {
         self.head = self.head.wrapping_add(count);
         self.shared.consumer().index.store(self.head, Ordering::Release);
+    }
+}
+
+impl<T: Copy + Send> Consumer<T> {
+    /// Takes as many of the oldest items as there are and as `items` has room for, writes them to
+    /// its front, and returns how many those are.
+    pub fn pop_into(&mut self, items: &mut [T]) -> usize {
+        let wanted = items.len().min(self.shared.capacity as usize) as u32;
+        let count = self.waiting_for(wanted).min(wanted);
+        let (run, rest) = self.shared.slots(self.head, count);
+        let (front, back) = items[..count as usize].split_at_mut(run.len());
+        for (slots, items) in [(run, front), (rest, back)] {
+            // SAFETY: as in `peek`; there are `count` written slots from `head` on.
+            unsafe { read_all(slots, items) };
+        }
+        self.publish(count);
+        count as usize
     }
 }
 
@@ -288,6 +306,24 @@ mod tests {
             (producer.push(1), producer.push(2), producer.push(3)),
             (Ok(()), Ok(()), Err(3))
         );
+    }
+
+    #[test]
+    fn items_that_nobody_popped_are_dropped_once() {
+        let item = alloc::sync::Arc::new(());
+        for start in [0, u32::MAX - 1] {
+            let (mut producer, mut consumer) = ring_from(4, start);
+            for _ in 0..4 {
+                assert!(producer.push(alloc::sync::Arc::clone(&item)).is_ok());
+            }
+            drop(consumer.pop());
+            assert!(producer.push(alloc::sync::Arc::clone(&item)).is_ok());
+            assert_eq!(alloc::sync::Arc::strong_count(&item), 5);
+            drop(producer);
+            assert_eq!(alloc::sync::Arc::strong_count(&item), 5);
+            drop(consumer);
+            assert_eq!(alloc::sync::Arc::strong_count(&item), 1);
+        }
     }
 
     #[test]

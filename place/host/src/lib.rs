@@ -12,6 +12,7 @@ pub mod inlet;
 pub mod measure;
 pub mod namespace;
 pub mod netlink;
+pub mod port;
 pub mod probe;
 pub mod prompt;
 pub mod receive;

@@ -4,7 +4,7 @@
 //! come out at any time. Packets are timed by the kernel's stamps, so that waiting for this
 //! thread does not count as delay of the network.
 
-mod batch;
+pub(crate) mod batch;
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;

@@ -167,6 +167,30 @@ impl Transmitter {
         })
     }
 
+    /// Sends from a socket that is open already, of one family.
+    pub(crate) fn over(
+        socket: OwnedFd,
+        v6: bool,
+        clock: Clock,
+        options: TransmitOptions,
+    ) -> Result<Self, SocketError> {
+        let other = socket.try_clone().map_err(SocketError::Open)?;
+        let method = match options.method {
+            Method::Gso if !has_gso(&socket) => Method::SendMmsg,
+            method => method,
+        };
+        Ok(Self {
+            v4: socket,
+            v6: v6.then_some(other),
+            clock,
+            method,
+            patience: options.patience,
+            fates: Vec::new(),
+            counters: TransmitCounters::default(),
+            unreachable: None,
+        })
+    }
+
     /// The method in use, after any fallback.
     #[must_use]
     pub const fn method(&self) -> Method {

@@ -6,41 +6,40 @@
 
 mod connection;
 mod reading;
+mod shared;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
 use std::io;
-use std::net::{SocketAddr, UdpSocket};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use selvedge_host::SocketError;
 use selvedge_host::clock::Clock;
-use selvedge_stack::auto::{Event, Manager, Meta};
+use selvedge_host::port::DatagramPort;
+use selvedge_host::transmit::TransmitOptions;
+use selvedge_stack::auto::{Manager, Meta};
 use selvedge_stack::compose::{ComposeError, Composition};
 use selvedge_stack::contract::Contract;
-use selvedge_stack::element::{Outside, Plant, Port};
-use selvedge_stack::model::{Cost, Machine, Stream, StreamId};
-use selvedge_stack::module::{Direction, Keys};
-use selvedge_stack::stack::Line;
-use selvedge_units::{Instant, Span};
+use selvedge_stack::model::Machine;
+use selvedge_stack::module::Keys;
+use selvedge_units::{Bytes, Span};
 
 pub use self::connection::Connection;
-use self::reading::read;
-use crate::profile::{self, ModuleProfile};
+use self::reading::{Intake, read};
+use self::shared::Shared;
+use crate::profile;
 use crate::threads::Elementary;
 use crate::wire::{self, Proposal};
-use crate::work::LineWork;
 
-/// Connections of an endpoint at most.
-const CONNECTIONS_MAX: usize = 1024;
 /// Connections that nobody has accepted yet, at most.
 const BACKLOG: usize = 64;
-/// A connection that hears nothing for so long has lost its peer.
-const SILENCE: Span = Span::from_secs(60);
+/// What the socket is to hold of what nobody has read; the system may grant less.
+const RECEIVE_BUFFER: Bytes = Bytes(2 << 20);
 /// How often a hello is said, and how long between.
 const HELLOS: u32 = 30;
 const HELLO_WAIT: Duration = Duration::from_millis(100);
@@ -98,6 +97,17 @@ pub enum ConnectError {
     Socket(#[from] io::Error),
 }
 
+/// Why there is no endpoint.
+#[derive(Debug, thiserror::Error)]
+pub enum BindError {
+    /// The socket.
+    #[error(transparent)]
+    Socket(#[from] SocketError),
+    /// A thread can't be started.
+    #[error("cannot start a thread of the endpoint: {0}")]
+    Thread(#[from] io::Error),
+}
+
 /// Why nothing was received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RecvError {
@@ -123,34 +133,6 @@ pub struct Counters {
     pub reassigned: AtomicU64,
 }
 
-#[derive(Debug)]
-struct Open {
-    plant: Arc<Plant<LineWork>>,
-    streams: [StreamId; 2],
-    port: Port<LineWork>,
-    welcome: Vec<u8>,
-    heard: Instant,
-    gone: Arc<AtomicBool>,
-}
-
-/// A welcome or a refusal, and what is in it.
-type Answer = (u8, Vec<u8>);
-
-#[derive(Debug)]
-struct Shared {
-    socket: Arc<UdpSocket>,
-    clock: Clock,
-    options: Options,
-    elements: Elementary<LineWork>,
-    manager: Mutex<Manager>,
-    open: Mutex<HashMap<u32, Open>>,
-    /// Answers to our hellos, by connection.
-    calling: Mutex<HashMap<u32, SyncSender<Answer>>>,
-    counters: Counters,
-    stop: AtomicBool,
-    costs: &'static [ModuleProfile],
-}
-
 /// A UDP socket with connections.
 #[derive(Debug)]
 pub struct Endpoint {
@@ -163,30 +145,28 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What modules cost here, measured once.
-fn costs() -> &'static [ModuleProfile] {
-    static COSTS: OnceLock<Vec<ModuleProfile>> = OnceLock::new();
-    COSTS.get_or_init(|| profile::modules(3))
-}
-
 impl Endpoint {
-    /// Listens on an address, port 0 for any; connections can be made from it as well.
+    /// Listens on an address, port 0 for any; connections can be made from it as well. An IPv6
+    /// address serves IPv6 only.
     ///
     /// # Errors
-    /// What the system says of the socket or the threads.
-    pub fn bind(at: SocketAddr, options: Options) -> io::Result<Self> {
-        let socket = Arc::new(UdpSocket::bind(at)?);
-        socket.set_read_timeout(Some(Duration::from_millis(5)))?;
-        // As much as the system allows; less is no error.
-        let _ = rustix::net::sockopt::set_socket_recv_buffer_size(&*socket, 4 << 20);
-        let _ = rustix::net::sockopt::set_socket_send_buffer_size(&*socket, 4 << 20);
+    /// [`BindError`].
+    pub fn bind(at: SocketAddr, options: Options) -> Result<Self, BindError> {
+        let port = DatagramPort::bind(at, RECEIVE_BUFFER)?;
         let (clock, count) = (Clock::new(), options.elements.clamp(1, 16));
-        let overheads = selvedge_stack::model::Overheads::default();
-        let machine = Machine::whole(count.into(), overheads);
+        let patience = Span::from_millis(20);
+        let transmitter =
+            port.transmitter(clock, TransmitOptions { patience, ..TransmitOptions::default() })?;
+        let machine = Machine::whole(count.into(), selvedge_stack::model::Overheads::default());
         let manager = Mutex::new(Manager::new(machine, options.meta, clock.now()));
         let (sender, accepted) = sync_channel(BACKLOG);
         let shared = Arc::new(Shared {
-            socket,
+            address: port.address(),
+            transmitter: Arc::new(Mutex::new(transmitter)),
+            intake: Mutex::new(Intake::new(port.reader()?)),
+            receiving: AtomicUsize::new(0),
+            pumped: AtomicU64::new(0),
+            accepted: sender,
             clock,
             options,
             elements: Elementary::start(count, clock)?,
@@ -194,24 +174,20 @@ impl Endpoint {
             open: Mutex::default(),
             calling: Mutex::default(),
             counters: Counters::default(),
-            stop: AtomicBool::new(false),
-            costs: costs(),
+            stop: false.into(),
+            costs: profile::kept(),
         });
         let reader = {
             let shared = Arc::clone(&shared);
-            thread::Builder::new()
-                .name("stack reader".into())
-                .spawn(move || read(&shared, &sender))?
+            thread::Builder::new().name("stack reader".into()).spawn(move || read(&shared))?
         };
         Ok(Self { shared, accepted, reader: Some(reader) })
     }
 
     /// Where it listens.
-    ///
-    /// # Errors
-    /// What the system says.
-    pub fn address(&self) -> io::Result<SocketAddr> {
-        self.shared.socket.local_addr()
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.shared.address
     }
 
     /// What it counted.
@@ -252,21 +228,14 @@ impl Endpoint {
             contract.check().map_err(|error| here(&error.to_string()))?;
         }
         let streams = shared.grant(&composition, out, back).map_err(ConnectError::Here)?;
-        let made =
-            self.call(peer, &composition, Proposal { line: composition.to_string(), out, back });
+        let made = self.call(peer, Proposal { line: composition.to_string(), out, back });
         let (id, keys) = made.inspect_err(|_| shared.release(streams))?;
         let opened = shared.open(id, peer, &composition, &keys, streams, Vec::new());
         opened.ok_or_else(|| here("too many connections, or the same number twice; try again"))
     }
 
     /// The handshake.
-    fn call(
-        &self,
-        peer: SocketAddr,
-        composition: &Composition,
-        proposal: Proposal,
-    ) -> Result<(u32, Keys), ConnectError> {
-        let _ = composition;
+    fn call(&self, peer: SocketAddr, proposal: Proposal) -> Result<(u32, Keys), ConnectError> {
         let failed = || ConnectError::Here("the key exchange can't be made".to_owned());
         let secret = self.shared.options.secret.as_ref();
         let mut state = wire::noise(secret, true).ok_or_else(failed)?;
@@ -281,7 +250,7 @@ impl Endpoint {
         lock(&self.shared.calling).insert(id, sender);
         let mut result = Err(ConnectError::Silent(peer));
         for _ in 0..HELLOS {
-            self.shared.socket.send_to(&hello, peer)?;
+            self.shared.send(&hello, peer);
             let Ok((kind, answer)) = answers.recv_timeout(HELLO_WAIT) else { continue };
             if kind == wire::REFUSAL {
                 let why = String::from_utf8_lossy(&answer).chars().take(300).collect();
@@ -302,152 +271,8 @@ impl Drop for Endpoint {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Release);
         if let Some(reader) = self.reader.take() {
+            reader.thread().unpark();
             let _ = reader.join();
         }
-    }
-}
-
-impl Shared {
-    fn modules(&self, composition: &Composition, direction: Direction) -> Vec<Cost> {
-        let cost = |step: &selvedge_stack::compose::Step| {
-            let found = self.costs.iter().find(|cost| {
-                let name = |text: &str| text.split('(').next().unwrap_or("").to_owned();
-                cost.module == step.to_string() || name(&cost.module) == step.name()
-            });
-            found.map_or_else(Cost::default, |found| found.cost(direction))
-        };
-        let costs = composition.steps().iter().map(cost);
-        if direction == Direction::Down { costs.collect() } else { costs.rev().collect() }
-    }
-
-    /// Both streams of a connection on this host, or why not.
-    fn grant(
-        &self,
-        composition: &Composition,
-        out: Contract,
-        back: Contract,
-    ) -> Result<[StreamId; 2], String> {
-        let mut manager = lock(&self.manager);
-        let mut open = |contract, direction| {
-            let stream = Stream::new(contract, self.modules(composition, direction));
-            manager.open(stream).map(|(id, _)| id).map_err(|error| error.to_string())
-        };
-        let first = open(out, Direction::Down)?;
-        let second = open(back, Direction::Up);
-        let second = second.inspect_err(|_| manager.close(first, &mut Vec::new()))?;
-        Ok([first, second])
-    }
-
-    fn release(&self, streams: [StreamId; 2]) {
-        let mut events = Vec::new();
-        let mut manager = lock(&self.manager);
-        streams.into_iter().for_each(|id| manager.close(id, &mut events));
-        drop(manager);
-        self.enact_all();
-    }
-
-    fn open(
-        self: &Arc<Self>,
-        id: u32,
-        peer: SocketAddr,
-        composition: &Composition,
-        keys: &Keys,
-        streams: [StreamId; 2],
-        welcome: Vec<u8>,
-    ) -> Option<Connection> {
-        let line = Line::new(composition, id, Some(keys)).ok()?;
-        let work = LineWork::new(line, Arc::clone(&self.socket), peer, self.clock);
-        let plant = Arc::new(Plant::new(work, 1024));
-        let gone = Arc::new(AtomicBool::new(false));
-        let mut open = lock(&self.open);
-        if open.len() >= CONNECTIONS_MAX || open.contains_key(&id) {
-            drop(open);
-            self.release(streams);
-            return None;
-        }
-        let port = Port::new(Arc::clone(&plant), Outside::Network);
-        let heard = self.clock.now();
-        let entry = Open {
-            plant: Arc::clone(&plant),
-            streams,
-            port,
-            welcome,
-            heard,
-            gone: Arc::clone(&gone),
-        };
-        open.insert(id, entry);
-        drop(open);
-        self.elements.add(&plant);
-        self.enact_all();
-        Some(Connection {
-            shared: Arc::clone(self),
-            id,
-            port: Mutex::new((Port::new(Arc::clone(&plant), Outside::Application), 0)),
-            plant,
-            streams,
-            gone,
-            closed: AtomicBool::new(false),
-        })
-    }
-
-    /// Tells all plants who serves them now. Elements follow at their next turn.
-    fn enact_all(&self) {
-        let open = lock(&self.open);
-        let manager = lock(&self.manager);
-        for connection in open.values() {
-            let places = connection.plant.places();
-            let [out, back] = connection.streams.map(|StreamId(n)| &manager.streams()[n].assigned);
-            for (place, &elements) in out.iter().enumerate() {
-                connection.plant.assign(place, Direction::Down, elements);
-            }
-            for (n, &elements) in back.iter().enumerate() {
-                connection.plant.assign(places - 1 - n, Direction::Up, elements);
-            }
-        }
-        drop((manager, open));
-        self.elements.wake();
-    }
-
-    /// The manager's look.
-    fn look(&self, now: Instant) {
-        let mut events = Vec::new();
-        {
-            let open = lock(&self.open);
-            let mut manager = lock(&self.manager);
-            if now < manager.next_look() {
-                return;
-            }
-            let mut seen = HashMap::new();
-            for connection in open.values() {
-                for (id, monitor) in
-                    connection.streams.iter().zip(&connection.plant.work().monitors)
-                {
-                    monitor.watch(manager.meta().detail);
-                    seen.insert(*id, monitor.take());
-                }
-            }
-            manager.look(now, |id| seen.get(&id).copied().unwrap_or_default(), &mut events);
-        }
-        for event in &events {
-            tracing::info!(?event, "stack manager");
-        }
-        if events.iter().any(|event| matches!(event, Event::Reassigned { .. })) {
-            self.counters.reassigned.fetch_add(1, Ordering::Relaxed);
-            self.enact_all();
-        }
-        let silent: Vec<u32> = {
-            let open = lock(&self.open);
-            let gone = open.iter().filter(|(_, connection)| now.since(connection.heard) >= SILENCE);
-            gone.map(|(&id, _)| id).collect()
-        };
-        silent.into_iter().for_each(|id| self.shut(id));
-    }
-
-    /// Forgets a connection; its resources go to others.
-    fn shut(&self, id: u32) {
-        let Some(connection) = lock(&self.open).remove(&id) else { return };
-        connection.gone.store(true, Ordering::Release);
-        self.elements.remove(&connection.plant);
-        self.release(connection.streams);
     }
 }

@@ -1,8 +1,7 @@
 //! Elements on threads: each a loop on a processor of its own, for as long as it is wanted.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -17,26 +16,68 @@ use selvedge_units::{Instant, Span};
 const SPINS: u32 = 64;
 /// and how long at most, unless it is woken.
 const REST: Duration = Duration::from_micros(500);
+/// Messages of one turn at most.
+const TURN: usize = 64;
+/// How often modules are asked what is due.
+const TICK: Span = Span::from_micros(200);
 
-enum Order<W: Work> {
-    Add(Arc<Plant<W>>),
-    Remove(Arc<Plant<W>>),
+/// An element, for whoever serves it at the moment: its thread, or who would have to wait for it.
+#[derive(Debug)]
+struct Seat<W: Work> {
+    element: Mutex<Served<W>>,
 }
 
-/// Threads that serve plants, one an element.
+#[derive(Debug)]
+struct Served<W: Work> {
+    element: Element<W>,
+    ticked: Instant,
+}
+
+impl<W: Work> Seat<W> {
+    fn new(n: u8) -> Self {
+        let element = Element::new(ElementId(n));
+        Self { element: Mutex::new(Served { element, ticked: Instant::ZERO }) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Served<W>> {
+        self.element.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The element, if nobody serves it now.
+    fn take(&self) -> Option<MutexGuard<'_, Served<W>>> {
+        match self.element.try_lock() {
+            Ok(element) => Some(element),
+            Err(TryLockError::Poisoned(error)) => Some(error.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+}
+
+impl<W: Work> Served<W> {
+    /// A turn of it; whether there was anything to do.
+    fn turn(&mut self, clock: Clock) -> bool {
+        let (element, now) = (&mut self.element, clock.now());
+        let mut worked = false;
+        for _ in 0..TURN {
+            let Some(job) = element.begin(now) else { break };
+            element.end(job, now);
+            worked = true;
+        }
+        if now.since(self.ticked) >= TICK {
+            self.ticked = now;
+            element.tick(now);
+        }
+        worked
+    }
+}
+
+/// Elements that serve plants, each with a thread.
 #[derive(Debug)]
 pub struct Elementary<W: Work + 'static> {
-    threads: Vec<(JoinHandle<()>, Sender<Order<W>>)>,
+    seats: Vec<Arc<Seat<W>>>,
+    threads: Vec<JoinHandle<()>>,
+    clock: Clock,
     stop: Arc<AtomicBool>,
-}
-
-impl<W: Work + 'static> std::fmt::Debug for Order<W> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Add(_) => "Add",
-            Self::Remove(_) => "Remove",
-        })
-    }
 }
 
 impl<W: Work + 'static> Elementary<W> {
@@ -47,39 +88,54 @@ impl<W: Work + 'static> Elementary<W> {
     /// What the system says if a thread can't be started.
     pub fn start(count: u8, clock: Clock) -> std::io::Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
+        let seats: Vec<Arc<Seat<W>>> = (0..count).map(|n| Arc::new(Seat::new(n))).collect();
         let mut threads = Vec::new();
-        for n in 0..count {
-            let (sender, orders) = channel();
-            let stop = Arc::clone(&stop);
-            let body = move || {
-                serve(Element::new(ElementId(n)), clock, &orders, &stop);
-            };
-            let thread = thread::Builder::new().name(format!("element {n}")).spawn(body)?;
-            threads.push((thread, sender));
+        for (n, seat) in seats.iter().enumerate() {
+            let (seat, stop) = (Arc::clone(seat), Arc::clone(&stop));
+            let body = move || serve(&seat, clock, &stop);
+            threads.push(thread::Builder::new().name(format!("element {n}")).spawn(body)?);
         }
-        Ok(Self { threads, stop })
+        Ok(Self { seats, threads, clock, stop })
     }
 
     /// Serves this plant from now on, as it is assigned.
     pub fn add(&self, plant: &Arc<Plant<W>>) {
-        self.tell(|| Order::Add(Arc::clone(plant)));
+        self.seats.iter().for_each(|seat| seat.lock().element.add(Arc::clone(plant)));
+        self.wake();
     }
 
     /// Serves it no longer.
     pub fn remove(&self, plant: &Arc<Plant<W>>) {
-        self.tell(|| Order::Remove(Arc::clone(plant)));
+        self.seats.iter().for_each(|seat| seat.lock().element.remove(plant));
     }
 
-    /// Something was put in: whoever rests should look.
+    /// Something was put into all plants: whoever rests should look.
     pub fn wake(&self) {
-        self.threads.iter().for_each(|(thread, _)| thread.thread().unpark());
+        self.threads.iter().for_each(|thread| thread.thread().unpark());
     }
 
-    fn tell(&self, order: impl Fn() -> Order<W>) {
-        for (thread, sender) in &self.threads {
-            // A thread that has ended needs no orders.
-            let _ = sender.send(order());
-            thread.thread().unpark();
+    /// Something was put into this plant. If one element serves all of it, and rests, the caller
+    /// takes its seat for a turn: to wake its thread would cost more, and the caller's core has the
+    /// message in its cache. If several do, their threads share the work. With `idle` the caller
+    /// has nothing more to put in.
+    pub fn prompt(&self, plant: &Plant<W>, idle: bool) {
+        let serving = plant.serving();
+        let mut ids = serving.iter().map(|id| usize::from(id.0));
+        if serving.count() == 1
+            && let Some(seat) = ids.next().and_then(|id| self.seats.get(id))
+            && let Some(mut served) = seat.take()
+        {
+            let more = served.turn(self.clock) && !plant.is_clear();
+            served.element.flush(self.clock.now(), idle);
+            drop(served);
+            if !more {
+                return;
+            }
+        }
+        for id in serving.iter() {
+            if let Some(thread) = self.threads.get(usize::from(id.0)) {
+                thread.thread().unpark();
+            }
         }
     }
 }
@@ -88,34 +144,21 @@ impl<W: Work + 'static> Drop for Elementary<W> {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
         self.wake();
-        for (thread, _) in self.threads.drain(..) {
+        for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
     }
 }
 
-fn serve<W: Work>(
-    mut element: Element<W>,
-    clock: Clock,
-    orders: &Receiver<Order<W>>,
-    stop: &AtomicBool,
-) {
+fn serve<W: Work>(seat: &Seat<W>, clock: Clock, stop: &AtomicBool) {
     let mut idle = 0;
     while !stop.load(Ordering::Acquire) {
-        for order in orders.try_iter() {
-            match order {
-                Order::Add(plant) => element.add(plant),
-                Order::Remove(plant) => element.remove(&plant),
-            }
-        }
-        let now = clock.now();
-        let mut worked = false;
-        for _ in 0..64 {
-            let Some(job) = element.begin(now) else { break };
-            element.end(job, now);
-            worked = true;
-        }
-        element.tick(now);
+        let worked = {
+            let mut served = seat.lock();
+            let worked = served.turn(clock);
+            served.element.flush(clock.now(), !worked);
+            worked
+        };
         if worked {
             idle = 0;
         } else if idle < SPINS {

@@ -1,10 +1,12 @@
 //! A connection's line as the work of elements: its ends are the socket and the application.
 
-use std::net::{SocketAddr, UdpSocket};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use selvedge_host::clock::Clock;
+use selvedge_host::transmit::{Outgoing, Transmitter};
 use selvedge_stack::auto::Monitor;
 use selvedge_stack::deliver::Delivery;
 use selvedge_stack::element::Work;
@@ -17,43 +19,111 @@ use selvedge_units::{Instant, Span};
 #[derive(Debug)]
 pub(crate) struct LineWork {
     pub(crate) line: Line,
-    socket: Arc<UdpSocket>,
+    transmitter: Arc<Mutex<Transmitter>>,
     pub(crate) peer: SocketAddr,
     clock: Clock,
+    outgoing: Mutex<Outbox>,
     delivery: Mutex<Delivery>,
+    /// The application has so much to read that nothing more is taken from the network.
+    full: AtomicBool,
     arrived: Condvar,
+    /// Threads that wait for `arrived`.
+    waiters: AtomicUsize,
     /// What the two streams do: out, in.
     pub(crate) monitors: [Monitor; 2],
 }
 
+/// Datagrams that wait for others, to go to the kernel in one call.
+#[derive(Debug, Default)]
+struct Outbox {
+    datagrams: Vec<Message>,
+    bytes: usize,
+    /// One of them should not wait: an acknowledgement.
+    hurry: bool,
+    /// When something last went.
+    sent: Instant,
+}
+
+/// What goes in one call: as much as one run of UDP GSO carries.
+const RUN: usize = 64;
+const RUN_BYTES: usize = 60_000;
+/// Where datagrams come closer than this to each other they wait for more: half the time that a
+/// call takes.
+const CLOSE: Span = Span::from_micros(20);
+
 /// Messages that the application has not taken, at most; then what comes is dropped below the
 /// transport, and a reliable peer sends it again.
 const UNREAD_MAX: usize = 1024;
+/// or bytes: about what a processor's cache holds.
+const UNREAD_BYTES: usize = 2 << 20;
+
+fn is_much(delivery: &Delivery) -> bool {
+    delivery.len() >= UNREAD_MAX || delivery.bytes() >= UNREAD_BYTES
+}
 
 impl LineWork {
-    pub(crate) fn new(line: Line, socket: Arc<UdpSocket>, peer: SocketAddr, clock: Clock) -> Self {
+    pub(crate) fn new(
+        line: Line,
+        transmitter: Arc<Mutex<Transmitter>>,
+        peer: SocketAddr,
+        clock: Clock,
+    ) -> Self {
         let delivery = Mutex::new(Delivery::new(line.composition().order()));
-        let (arrived, monitors) = (Condvar::new(), Default::default());
-        Self { line, socket, peer, clock, delivery, arrived, monitors }
+        Self {
+            line,
+            transmitter,
+            peer,
+            clock,
+            outgoing: Mutex::default(),
+            delivery,
+            full: AtomicBool::new(false),
+            arrived: Condvar::new(),
+            waiters: AtomicUsize::new(0),
+            monitors: Default::default(),
+        }
     }
 
     fn delivery(&self) -> MutexGuard<'_, Delivery> {
         self.delivery.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn outgoing(&self) -> MutexGuard<'_, Outbox> {
+        self.outgoing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Whether the application has so much to read that nothing more is taken from the network.
     pub(crate) fn is_full(&self) -> bool {
-        self.delivery().len() >= UNREAD_MAX
+        self.full.load(Ordering::Relaxed)
     }
 
     /// The next message for the application; waits for at most so long.
     pub(crate) fn pop(&self, patience: Duration) -> Option<Message> {
         let mut delivery = self.delivery();
-        if delivery.is_empty() {
+        if delivery.is_empty() && !patience.is_zero() {
+            self.waiters.fetch_add(1, Ordering::AcqRel);
             let waited = self.arrived.wait_timeout(delivery, patience);
             delivery = waited.unwrap_or_else(PoisonError::into_inner).0;
+            self.waiters.fetch_sub(1, Ordering::AcqRel);
         }
-        delivery.pop()
+        let message = delivery.pop();
+        self.full.store(is_much(&delivery), Ordering::Relaxed);
+        message
+    }
+
+    /// Hands what waits to the kernel. What it does not take is lost, as on any network.
+    fn transmit(&self, outbox: &mut Outbox, now: Instant) {
+        if outbox.datagrams.is_empty() {
+            return;
+        }
+        let to = self.peer;
+        let outgoing: Vec<Outgoing<'_>> = outbox
+            .datagrams
+            .iter()
+            .map(|datagram| Outgoing { to, bytes: datagram.bytes() })
+            .collect();
+        self.transmitter.lock().unwrap_or_else(PoisonError::into_inner).send_batch(&outgoing);
+        outbox.datagrams.drain(..).for_each(|datagram| self.line.buffers().give(datagram));
+        (outbox.bytes, outbox.hurry, outbox.sent) = (0, false, now);
     }
 }
 
@@ -95,33 +165,46 @@ impl Work for LineWork {
                 if !message.control {
                     self.monitors[0].left(now.since(message.arrived));
                 }
-                // What the kernel does not take is lost, as on any network.
-                let _ = self.socket.send_to(message.bytes(), self.peer);
-                self.line.buffers().give(message);
+                let mut outbox = self.outgoing();
+                outbox.bytes += message.len();
+                outbox.hurry |= message.control;
+                outbox.datagrams.push(message);
+                if outbox.datagrams.len() >= RUN || outbox.bytes >= RUN_BYTES {
+                    self.transmit(&mut outbox, now);
+                }
             }
             Direction::Up => {
                 self.monitors[1].left(now.since(message.arrived));
                 let mut delivery = self.delivery();
                 delivery.push(message, &self.line.call(now));
+                self.full.store(is_much(&delivery), Ordering::Relaxed);
                 let ready = !delivery.is_empty();
                 drop(delivery);
-                if ready {
+                if ready && self.waiters.load(Ordering::Acquire) > 0 {
                     self.arrived.notify_one();
                 }
             }
         }
     }
+
+    fn flush(&self, now: Instant, idle: bool) -> bool {
+        let mut outbox = self.outgoing();
+        if idle || outbox.hurry || now.since(outbox.sent) >= CLOSE {
+            self.transmit(&mut outbox, now);
+        }
+        !outbox.datagrams.is_empty()
+    }
 }
 
 impl LineWork {
     /// A datagram that the network brought, or nothing where there is no room for it.
-    pub(crate) fn datagram(&self, bytes: &[u8]) -> Option<Message> {
+    pub(crate) fn datagram(&self, bytes: &[u8], now: Instant) -> Option<Message> {
         if self.is_full() {
             self.line.connection().count(Reason::NoRoom);
             return None;
         }
         let mut message = Message::copy_of(bytes, self.line.buffers());
-        message.arrived = self.clock.now();
+        message.arrived = now;
         self.monitors[1].arrived(message.arrived, message.size());
         Some(message)
     }

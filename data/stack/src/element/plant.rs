@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use super::Work;
 use crate::elements::{ElementId, Elements};
 use crate::module::Direction;
-use crate::pipe::Pipe;
+use crate::pipe::{Apart, Pipe};
 
 /// Where a message goes: the pipe of a module, or out.
 #[derive(Debug)]
@@ -17,15 +17,64 @@ pub(super) struct Parcel<M> {
     pub(super) message: M,
 }
 
-/// What came of one message, in order.
-pub(super) type Outcome<M> = VecDeque<Parcel<M>>;
+/// What came of one message, in order: mostly one, which needs no memory of its own.
+#[derive(Debug)]
+pub(super) struct Outcome<M> {
+    first: Option<Parcel<M>>,
+    rest: VecDeque<Parcel<M>>,
+}
+
+impl<M> Outcome<M> {
+    /// Nothing yet.
+    pub(super) const fn new() -> Self {
+        Self { first: None, rest: VecDeque::new() }
+    }
+
+    /// More than one is to come: takes memory that was used before.
+    pub(super) fn enlarge(&mut self, spare: &mut Vec<VecDeque<Parcel<M>>>) {
+        if self.rest.capacity() == 0
+            && let Some(rest) = spare.pop()
+        {
+            self.rest = rest;
+        }
+    }
+
+    #[inline]
+    pub(super) fn push_back(&mut self, parcel: Parcel<M>) {
+        if self.first.is_none() && self.rest.is_empty() {
+            self.first = Some(parcel);
+        } else {
+            self.rest.push_back(parcel);
+        }
+    }
+
+    /// Puts back what was taken last.
+    pub(super) fn push_front(&mut self, parcel: Parcel<M>) {
+        if let Some(second) = self.first.replace(parcel) {
+            self.rest.push_front(second);
+        }
+    }
+
+    #[inline]
+    pub(super) fn pop_front(&mut self) -> Option<Parcel<M>> {
+        self.first.take().or_else(|| self.rest.pop_front())
+    }
+
+    /// Its memory, once it is empty.
+    pub(super) fn into_rest(self) -> VecDeque<Parcel<M>> {
+        self.rest
+    }
+}
 
 /// One connection: its pipes, and who serves them.
 #[derive(Debug)]
 pub struct Plant<W: Work> {
-    pub(super) work: W,
+    /// Apart, since it may count what passes.
+    work: Apart<W>,
     /// Who serves each pipe.
     pub(super) assigned: Box<[AtomicU64]>,
+    /// Grows with every assignment, so that elements look only then who serves what.
+    pub(super) epoch: AtomicU64,
     /// Down, then up, of each place.
     pub(super) pipes: Box<[PipeOf<W::Message>]>,
 }
@@ -49,21 +98,23 @@ impl<W: Work> Plant<W> {
     pub fn new(work: W, capacity: usize) -> Self {
         let places = work.places();
         Self {
-            work,
+            work: Apart(work),
             assigned: (0..places * 2).map(|_| AtomicU64::new(0)).collect(),
+            epoch: AtomicU64::new(0),
             pipes: (0..places * 2).map(|_| Pipe::new(capacity)).collect(),
         }
     }
 
     /// The work.
     pub const fn work(&self) -> &W {
-        &self.work
+        &self.work.0
     }
 
     /// From now on these elements serve the module at `place` in this direction; each follows at
     /// its next turn.
     pub fn assign(&self, place: usize, direction: Direction, elements: Elements) {
         self.assigned[self.pipe(place, direction)].store(elements.0, Ordering::Release);
+        self.epoch.fetch_add(1, Ordering::Release);
     }
 
     /// The same in both directions.
@@ -76,6 +127,13 @@ impl<W: Work> Plant<W> {
     #[must_use]
     pub fn assigned(&self, place: usize, direction: Direction) -> Elements {
         Elements(self.assigned[self.pipe(place, direction)].load(Ordering::Acquire))
+    }
+
+    /// All elements that serve any module of it.
+    #[must_use]
+    pub fn serving(&self) -> Elements {
+        let load = |set: &AtomicU64| Elements(set.load(Ordering::Acquire));
+        self.assigned.iter().map(load).fold(Elements::EMPTY, Elements::or)
     }
 
     /// How many modules there are.
@@ -107,6 +165,24 @@ impl<W: Work> Plant<W> {
         }
     }
 
+    /// Where a message goes from `place`, and whether this element takes it on itself: if it serves
+    /// that module, and overtakes nothing that waits for it.
+    #[inline]
+    pub(super) fn onward(
+        &self,
+        place: usize,
+        direction: Direction,
+        element: ElementId,
+    ) -> (Option<usize>, bool) {
+        let to = self.next(place, direction);
+        let here = to.is_some_and(|next| {
+            let pipe = self.pipe(next, direction);
+            self.serves(pipe, element) && self.pipes[pipe].is_clear()
+        });
+        (to, here)
+    }
+
+    #[inline]
     pub(super) fn serves(&self, pipe: usize, element: ElementId) -> bool {
         Elements(self.assigned[pipe].load(Ordering::Acquire)).has(element)
     }

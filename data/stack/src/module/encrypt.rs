@@ -1,5 +1,5 @@
-//! Encryption: ChaCha20-Poly1305 (RFC 8439) or AES-256-GCM, by the RustCrypto crates, with keys
-//! from a key exchange made before.
+//! Encryption: ChaCha20-Poly1305 (RFC 8439) or AES-256-GCM, by `ring`, with keys from a key
+//! exchange made before.
 //!
 //! | offset | what |
 //! |---|---|
@@ -16,9 +16,7 @@ use core::fmt;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::Mutex;
 
-use aes_gcm::Aes256Gcm;
-use chacha20poly1305::aead::{AeadInPlace, KeyInit};
-use chacha20poly1305::{ChaCha20Poly1305, Nonce, Tag};
+use ring::aead::{AES_256_GCM, Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
 
 use super::window::{Standing, Window};
 use super::{Call, Direction, Module, Outputs, Reason, lock};
@@ -75,34 +73,31 @@ impl Keys {
     }
 }
 
-#[allow(clippy::large_enum_variant, reason = "there are two of them in a connection")]
-enum Sealer {
-    ChaCha20(ChaCha20Poly1305),
-    Aes256(Aes256Gcm),
-}
+/// A key for one direction; nonces are counted above it.
+struct Sealer(LessSafeKey);
 
 impl Sealer {
     fn new(cipher: Cipher, key: &Key) -> Self {
-        match cipher {
-            Cipher::ChaCha20 => Self::ChaCha20(ChaCha20Poly1305::new((&key.0).into())),
-            Cipher::Aes256 => Self::Aes256(Aes256Gcm::new((&key.0).into())),
-        }
+        let algorithm = match cipher {
+            Cipher::ChaCha20 => &CHACHA20_POLY1305,
+            Cipher::Aes256 => &AES_256_GCM,
+        };
+        let key = UnboundKey::new(algorithm, &key.0);
+        Self(LessSafeKey::new(key.expect("both ciphers have keys of 32 bytes")))
     }
 
-    fn seal(&self, nonce: &Nonce, bound: &[u8], chunk: &mut [u8]) -> Option<Tag> {
-        match self {
-            Self::ChaCha20(cipher) => cipher.encrypt_in_place_detached(nonce, bound, chunk),
-            Self::Aes256(cipher) => cipher.encrypt_in_place_detached(nonce, bound, chunk),
+    fn seal(&self, nonce: Nonce, bound: [u8; 8], chunk: &mut [u8]) -> [u8; TAG] {
+        let tag = self.0.seal_in_place_separate_tag(nonce, Aad::from(bound), chunk);
+        let mut bytes = [0; TAG];
+        // It fails only above 64 GiB.
+        if let Ok(tag) = tag {
+            bytes.copy_from_slice(tag.as_ref());
         }
-        .ok()
+        bytes
     }
 
-    fn open(&self, nonce: &Nonce, bound: &[u8], chunk: &mut [u8], tag: &Tag) -> bool {
-        match self {
-            Self::ChaCha20(cipher) => cipher.decrypt_in_place_detached(nonce, bound, chunk, tag),
-            Self::Aes256(cipher) => cipher.decrypt_in_place_detached(nonce, bound, chunk, tag),
-        }
-        .is_ok()
+    fn open(&self, nonce: Nonce, bound: [u8; 8], chunk: &mut [u8], tag: [u8; TAG]) -> bool {
+        self.0.open_in_place_separate_tag(nonce, Aad::from(bound), tag.into(), chunk, 0..).is_ok()
     }
 }
 
@@ -141,8 +136,7 @@ impl Encrypt {
 
     /// Encrypts one chunk in place: the work of a slave. `total` is the whole message's length.
     pub fn seal(&self, nonce: u64, total: usize, index: usize, chunk: &mut [u8]) -> [u8; TAG] {
-        // It fails only above 64 GiB.
-        self.send.seal(&of(nonce, index), &bound(total), chunk).unwrap_or_default().into()
+        self.send.seal(of(nonce, index), bound(total), chunk)
     }
 
     /// Puts the nonce before and the chunks' tags behind a message whose chunks are sealed.
@@ -189,9 +183,9 @@ impl Encrypt {
         };
         let (text, tags) = message.bytes_mut().split_at_mut(total);
         let mut rest = text;
-        for (index, tag) in tags.chunks_exact(TAG).enumerate() {
+        for (index, tag) in tags.as_chunks::<TAG>().0.iter().enumerate() {
             let (chunk, after) = rest.split_at_mut(rest.len().min(CHUNK));
-            if !self.receive.open(&of(nonce, index), &bound(total), chunk, Tag::from_slice(tag)) {
+            if !self.receive.open(of(nonce, index), bound(total), chunk, *tag) {
                 return call.drop(message, Reason::Forged);
             }
             rest = after;
@@ -217,7 +211,7 @@ fn of(nonce: u64, index: usize) -> Nonce {
     let mut bytes = [0; 12];
     bytes[..4].copy_from_slice(&(index as u32).to_be_bytes());
     bytes[4..].copy_from_slice(&nonce.to_be_bytes());
-    bytes.into()
+    Nonce::assume_unique_for_key(bytes)
 }
 
 fn bound(total: usize) -> [u8; 8] {

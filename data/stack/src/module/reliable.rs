@@ -26,7 +26,7 @@ use crate::message::Message;
 /// Messages on their way at most; the receiver keeps as many that came early.
 pub(super) const WINDOW: u64 = 256;
 /// Bytes on their way at most, unless one message alone is larger.
-const WINDOW_BYTES: usize = 1 << 20;
+pub(super) const WINDOW_BYTES: usize = 1 << 20;
 const DATA: u8 = 1;
 const ACK: u8 = 2;
 

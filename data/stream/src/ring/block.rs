@@ -22,7 +22,7 @@ use core::ptr::NonNull;
 
 #[cfg(not(loom))]
 use crate::region::{Part, RegionError};
-use crate::sync::{Arc, AtomicU32, CacheLine, UnsafeCell};
+use crate::sync::{Arc, AtomicU32, CacheLine, Ordering, UnsafeCell};
 
 /// What one side publishes.
 #[repr(C)]
@@ -60,10 +60,21 @@ struct Memory<T> {
 
 impl<T> Drop for Memory<T> {
     fn drop(&mut self) {
-        // SAFETY: both halves are gone. The items are `Copy` and need no drop; loom's cells and
-        // atomics do. The block was allocated with this layout.
+        // SAFETY: both halves are gone, so nothing changes the counters, and the slots from `head`
+        // to `tail` hold items that nobody moved out. Loom's cells and atomics need a drop too. The
+        // block was allocated with this layout.
         unsafe {
-            let capacity = self.header.as_ref().capacity as usize;
+            let header = self.header.as_ref();
+            let capacity = header.capacity as usize;
+            if core::mem::needs_drop::<T>() {
+                let [head, tail] = [&header.consumer.0, &header.producer.0]
+                    .map(|side| side.index.load(Ordering::Acquire));
+                for n in 0..tail.wrapping_sub(head) {
+                    let at = head.wrapping_add(n) as usize & (capacity - 1);
+                    let slot = self.slots.add(at).as_ref();
+                    slot.with_mut(|slot| (*slot).assume_init_drop());
+                }
+            }
             core::ptr::slice_from_raw_parts_mut(self.slots.as_ptr(), capacity).drop_in_place();
             self.header.drop_in_place();
             alloc::alloc::dealloc(self.header.as_ptr().cast(), self.layout);
@@ -101,7 +112,7 @@ impl<T> Clone for Keep<T> {
 // may touch a slot, and the items may move between threads.
 unsafe impl<T: Send> Send for Shared<T> {}
 
-impl<T: Copy> Shared<T> {
+impl<T> Shared<T> {
     /// `capacity` is a power of two, at most 65536.
     pub(super) fn new(capacity: usize, start: u32) -> Self {
         const { assert!(align_of::<T>() <= align_of::<Header>(), "slots follow the header") };

@@ -1,18 +1,22 @@
-//! Reading datagrams in batches (`recvmmsg`), with the kernel's stamps and drop counts.
+//! Reading datagrams in batches (`recvmmsg`), with what the kernel says of each: who sent it, its
+//! stamp, drop counts, and of how many it was put together (UDP GRO).
 
 use std::mem::{MaybeUninit, size_of};
+use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, OwnedFd};
 
-/// Datagrams per system call.
-pub(super) const BATCH: usize = 32;
+use crate::socket::RawAddress;
+
+/// Datagrams per system call, at most.
+pub(crate) const BATCH: usize = 32;
 /// Room for each: the largest datagram there is.
 const ROOM: usize = 1 << 16;
-/// Room for the control data of each: a stamp and a count.
+/// Room for the control data of each: a stamp, a count and a size.
 const CONTROL: usize = {
     // SAFETY: CMSG_SPACE only computes from its argument.
-    let (stamp, drops) =
+    let (stamp, word) =
         unsafe { (libc::CMSG_SPACE(size_of::<libc::timespec>() as u32), libc::CMSG_SPACE(4)) };
-    (stamp + drops) as usize
+    (stamp + 2 * word) as usize
 };
 
 #[repr(C, align(8))]
@@ -20,44 +24,63 @@ const CONTROL: usize = {
 struct Control([u8; CONTROL]);
 
 /// A datagram in the batch.
-pub(super) struct Datagram<'a> {
-    pub(super) bytes: &'a [u8],
+pub(crate) struct Datagram<'a> {
+    pub(crate) bytes: &'a [u8],
+    /// Who sent it, where the batch asks for that.
+    pub(crate) from: Option<SocketAddr>,
     /// When the kernel got it: nanoseconds of `CLOCK_REALTIME`.
-    pub(super) stamp: Option<u64>,
+    pub(crate) stamp: Option<u64>,
     /// Datagrams that the socket has dropped so far, if any.
-    pub(super) drops: Option<u32>,
+    pub(crate) drops: Option<u32>,
+    /// Several datagrams, each but the last of so many bytes.
+    pub(crate) segment: Option<u16>,
 }
 
 /// Buffers for one batch, reused. About 2 MB of address space, of which only what datagrams fill
 /// is ever touched.
-pub(super) struct Batch {
+pub(crate) struct Batch {
     room: Vec<u8>,
     control: Vec<Control>,
+    /// Who sent them; empty where nobody asks.
+    names: Vec<RawAddress>,
     /// Bytes received, and bytes of control data, of each datagram of the last batch.
     lens: [(usize, usize); BATCH],
 }
 
 impl Batch {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
+        Self::of(BATCH, false)
+    }
+
+    /// At most `count` datagrams at once, 1 ..= [`BATCH`]; with who sent them if `named`.
+    pub(crate) fn of(count: usize, named: bool) -> Self {
+        let count = count.clamp(1, BATCH);
         Self {
-            room: vec![0; BATCH * ROOM],
-            control: vec![Control([0; CONTROL]); BATCH],
+            room: vec![0; count * ROOM],
+            control: vec![Control([0; CONTROL]); count],
+            names: if named { vec![RawAddress::zeroed(); count] } else { Vec::new() },
             lens: [(0, 0); BATCH],
         }
     }
 
     /// Reads what waits in the socket, without waiting; how many datagrams there were. Errors
     /// count as none: a bound, unconnected socket has none that last.
-    pub(super) fn receive(&mut self, socket: &OwnedFd) -> usize {
+    pub(crate) fn receive(&mut self, socket: &OwnedFd) -> usize {
         let mut parts = [const { MaybeUninit::<libc::iovec>::uninit() }; BATCH];
         let mut headers = [const { MaybeUninit::<libc::mmsghdr>::uninit() }; BATCH];
         let parts: *mut libc::iovec = parts.as_mut_ptr().cast();
         let (room, control) = (self.room.as_mut_ptr(), self.control.as_mut_ptr());
-        for (i, header) in headers.iter_mut().enumerate() {
+        let (count, named) = (self.control.len(), !self.names.is_empty());
+        let names = self.names.as_mut_ptr();
+        for (i, header) in headers.iter_mut().enumerate().take(count) {
             // SAFETY: an mmsghdr is integers and pointers, for which zero bytes are a value.
             let header = header.write(unsafe { MaybeUninit::zeroed().assume_init() });
-            // SAFETY: `i < BATCH`, the length of `parts` and `control`, and of `room` in ROOMs.
+            // SAFETY: `i < count`, the length of `control`, of `names` if there are any, and of
+            // `room` in ROOMs, and at most that of `parts`.
             unsafe {
+                if named {
+                    header.msg_hdr.msg_name = names.add(i).cast();
+                }
                 let part = parts.add(i);
                 part.write(libc::iovec { iov_base: room.add(i * ROOM).cast(), iov_len: ROOM });
                 header.msg_hdr.msg_iov = part;
@@ -65,21 +88,24 @@ impl Batch {
             }
             header.msg_hdr.msg_iovlen = 1;
             header.msg_hdr.msg_controllen = CONTROL as _;
+            if named {
+                header.msg_hdr.msg_namelen = size_of::<RawAddress>() as libc::socklen_t;
+            }
         }
-        // SAFETY: the headers are all written, and describe distinct parts of `room` and
-        // `control`, which live on; the kernel writes only there and into the headers.
+        // SAFETY: the first `count` headers are written, and describe distinct parts of `room`,
+        // `control` and `names`, which live on; the kernel writes only there and into the headers.
         let received = unsafe {
             libc::recvmmsg(
                 socket.as_raw_fd(),
                 headers.as_mut_ptr().cast(),
-                BATCH as libc::c_uint,
+                count as libc::c_uint,
                 libc::MSG_DONTWAIT as _,
                 std::ptr::null_mut(),
             )
         };
-        let received = usize::try_from(received).unwrap_or(0).min(BATCH);
+        let received = usize::try_from(received).unwrap_or(0).min(count);
         for (len, header) in self.lens.iter_mut().zip(&headers[..received]) {
-            // SAFETY: all headers were written above.
+            // SAFETY: these headers were written above.
             let header = unsafe { header.assume_init_ref() };
             let control = header.msg_hdr.msg_controllen;
             *len = ((header.msg_len as usize).min(ROOM), control.min(CONTROL));
@@ -88,20 +114,29 @@ impl Batch {
     }
 
     /// The first `count` datagrams of the last batch.
-    pub(super) fn datagrams(&self, count: usize) -> impl Iterator<Item = Datagram<'_>> {
-        let buffers = self.room.chunks_exact(ROOM).zip(&self.control);
-        buffers.zip(self.lens).take(count).map(|((room, control), (len, control_len))| {
-            let (stamp, drops) = read_control(&control.0[..control_len]);
-            Datagram { bytes: &room[..len], stamp, drops }
+    pub(crate) fn datagrams(&self, count: usize) -> impl Iterator<Item = Datagram<'_>> {
+        let buffers = self.room.chunks_exact(ROOM).zip(&self.control).enumerate();
+        buffers.zip(self.lens).take(count).map(|((n, (room, control)), (len, control_len))| {
+            let Told { stamp, drops, segment } = read_control(&control.0[..control_len]);
+            let from = self.names.get(n).and_then(|name| name.to_socket_addr());
+            Datagram { bytes: &room[..len], from, stamp, drops, segment }
         })
     }
 }
 
-/// The stamp and the count among control messages. Reads the layout of `cmsg(3)` from bytes:
+/// What control messages tell.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Told {
+    stamp: Option<u64>,
+    drops: Option<u32>,
+    segment: Option<u16>,
+}
+
+/// The stamp, the count and the size among control messages. Reads the layout of `cmsg(3)` from bytes:
 /// header, data, both padded to the size of a word.
-fn read_control(mut data: &[u8]) -> (Option<u64>, Option<u32>) {
+fn read_control(mut data: &[u8]) -> Told {
     const HEADER: usize = size_of::<libc::cmsghdr>();
-    let (mut stamp, mut drops) = (None, None);
+    let Told { mut stamp, mut drops, mut segment } = Told::default();
     while data.len() >= HEADER {
         // SAFETY: there are at least that many bytes; a cmsghdr is plain integers, for which any
         // bytes are a value, and the read does not ask for alignment.
@@ -121,11 +156,15 @@ fn read_control(mut data: &[u8]) -> (Option<u64>, Option<u32>) {
             (libc::SOL_SOCKET, libc::SO_RXQ_OVFL) => {
                 drops = body.first_chunk().copied().map(u32::from_ne_bytes);
             }
+            (libc::SOL_UDP, libc::UDP_GRO) => {
+                let size = body.first_chunk().copied().map(libc::c_int::from_ne_bytes);
+                segment = size.and_then(|size| u16::try_from(size).ok()).filter(|&size| size > 0);
+            }
             _ => {}
         }
         data = data.get(len.next_multiple_of(size_of::<usize>())..).unwrap_or(&[]);
     }
-    (stamp, drops)
+    Told { stamp, drops, segment }
 }
 
 #[cfg(test)]
@@ -149,8 +188,10 @@ mod tests {
         data.extend(message(libc::IPPROTO_IP, libc::IP_TTL, &[1, 2, 3]));
         let stamp = [3_i64.to_ne_bytes(), 5_i64.to_ne_bytes()].concat();
         data.extend(message(libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS, &stamp));
-        assert_eq!(read_control(&data), (Some(3_000_000_005), Some(7)));
-        assert_eq!(read_control(&[]), (None, None));
+        data.extend(message(libc::SOL_UDP, libc::UDP_GRO, &1400_i32.to_ne_bytes()));
+        let told = Told { stamp: Some(3_000_000_005), drops: Some(7), segment: Some(1400) };
+        assert_eq!(read_control(&data), told);
+        assert_eq!(read_control(&[]), Told::default());
     }
 
     proptest! {

@@ -7,14 +7,16 @@ use std::thread;
 use std::time::Duration;
 
 use selvedge_stack::element::{Plant, Port};
+use selvedge_stack::message::Message;
 use selvedge_stack::model::StreamId;
-use selvedge_stack::module::Direction;
+use selvedge_stack::module::{Direction, Reason};
 use selvedge_stack::stack::SendError;
 use selvedge_units::Span;
 
 use crate::work::LineWork;
 
-use super::{CLOSE, DATA, RecvError, Shared, lock};
+use super::shared::Shared;
+use super::{CLOSE, DATA, RecvError, lock};
 
 /// A connection. Dropping it closes it.
 #[derive(Debug)]
@@ -58,6 +60,14 @@ impl Connection {
             .collect()
     }
 
+    /// What went no further on this end, by reason, where anything did.
+    #[must_use]
+    pub fn dropped(&self) -> Vec<(Reason, u64)> {
+        let connection = self.plant.work().line.connection();
+        let count = |why| (why, connection.dropped(why));
+        Reason::ALL.into_iter().map(count).filter(|&(_, count)| count > 0).collect()
+    }
+
     /// Sends a message; waits while the window is full, for at most so long.
     ///
     /// # Errors
@@ -87,7 +97,7 @@ impl Connection {
                 None => break,
                 Some(SendError::Full) if now < until => {
                     waits += 1;
-                    pause(waits);
+                    self.give_way(waits);
                 }
                 Some(error) => return Err(error),
             }
@@ -101,12 +111,12 @@ impl Connection {
             match port.0.put(message) {
                 Ok(()) => {
                     port.1 += 1;
-                    self.shared.elements.wake();
+                    self.shared.elements.prompt(&self.plant, false);
                     return Ok(());
                 }
                 Err((back, _)) => message = back,
             }
-            pause(waits);
+            self.give_way(waits);
         }
         work.line.buffers().give(message);
         Err(SendError::Full)
@@ -124,8 +134,7 @@ impl Connection {
                 return Err(RecvError::Closed);
             }
             let left = until.since(self.shared.clock.now());
-            let wait = Duration::from_nanos(left.0).min(Duration::from_millis(50));
-            if let Some(mut message) = work.pop(wait) {
+            if let Some(mut message) = self.next(left.min(Span::from_millis(50))) {
                 let tag = message.cut::<1>();
                 if tag == Some([DATA]) {
                     into.clear();
@@ -148,6 +157,41 @@ impl Connection {
         }
     }
 
+    /// The next message, of whichever sort; waits for at most so long.
+    fn next(&self, wait: Span) -> Option<Message> {
+        let (shared, work) = (&self.shared, self.plant.work());
+        if let Some(message) = work.pop(Duration::ZERO) {
+            return Some(message);
+        }
+        // What was sent and held back may be what the peer waits for.
+        shared.elements.prompt(&self.plant, true);
+        let before = shared.receiving.fetch_add(1, Ordering::AcqRel);
+        let message = match shared.intake.try_lock() {
+            Ok(mut intake) if before == 0 => {
+                shared.pumped.fetch_add(1, Ordering::Relaxed);
+                intake.pump(shared, wait.min(Span::from_millis(5)));
+                drop(intake);
+                work.pop(Duration::ZERO)
+            }
+            _ => work.pop(Duration::from_nanos(wait.min(Span::from_millis(5)).0)),
+        };
+        shared.receiving.fetch_sub(1, Ordering::AcqRel);
+        message
+    }
+
+    /// A sender waits: lets go what was held back, and reads what the peer says.
+    fn give_way(&self, waits: u32) {
+        let shared = &self.shared;
+        shared.elements.prompt(&self.plant, true);
+        match shared.intake.try_lock() {
+            Ok(mut intake) => {
+                shared.pumped.fetch_add(1, Ordering::Relaxed);
+                intake.pump(shared, Span::from_micros(50));
+            }
+            Err(_) => pause(waits),
+        }
+    }
+
     /// Waits until all that was sent has arrived, as far as the stack can know; whether it has.
     pub fn flush(&self, patience: Duration) -> bool {
         let until = self.shared.clock.now() + Span(patience.as_nanos() as u64);
@@ -161,7 +205,7 @@ impl Connection {
                 return false;
             }
             waits += 1;
-            pause(waits);
+            self.give_way(waits);
         }
     }
 }

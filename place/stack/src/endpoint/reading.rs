@@ -1,37 +1,95 @@
-//! The endpoint's reading thread: packets to their connections, answers to who wants to connect.
+//! Reading the socket: datagrams to their connections, answers to who wants to connect.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{SyncSender, TrySendError};
+use std::sync::mpsc::TrySendError;
+use std::thread;
+use std::time::Duration;
 
+use selvedge_host::port::DatagramReader;
 use selvedge_stack::compose::Composition;
-use selvedge_stack::module::Net;
+use selvedge_stack::element::Plant;
+use selvedge_stack::module::{Net, Reason};
+use selvedge_units::Span;
 
 use crate::wire::{self, Proposal};
+use crate::work::LineWork;
 
-use super::{Connection, Shared, lock};
+use super::lock;
+use super::shared::Shared;
 
-/// The reader's thread.
-pub(super) fn read(shared: &Arc<Shared>, accepted: &SyncSender<Connection>) {
-    let mut buffer = vec![0; 65_536];
+/// How long a reader waits at once; then it looks what else there is.
+const WAIT: Span = Span::from_millis(5);
+/// How long the endpoint's thread leaves the socket to a thread that waits in `recv`.
+const LEAVE: Duration = Duration::from_millis(1);
+/// Reads at once, before it is looked what else there is.
+const READS: usize = 16;
+
+/// The socket's reading end.
+#[derive(Debug)]
+pub(super) struct Intake {
+    reader: DatagramReader,
+    /// What was put into with the last reads.
+    touched: Vec<Arc<Plant<LineWork>>>,
+}
+
+impl Intake {
+    pub(super) const fn new(reader: DatagramReader) -> Self {
+        Self { reader, touched: Vec::new() }
+    }
+
+    /// Reads what is there, after at most this wait for it, and lets elements work on it. Returns
+    /// whether there was anything.
+    pub(super) fn pump(&mut self, shared: &Arc<Shared>, wait: Span) -> bool {
+        let Self { reader, touched } = self;
+        let mut take = |bytes: &[u8], from| take(shared, touched, bytes, from);
+        if reader.read(&mut take) == 0
+            && (wait == Span::ZERO || !reader.wait(wait) || reader.read(&mut take) == 0)
+        {
+            return false;
+        }
+        touched.drain(..).for_each(|plant| shared.elements.prompt(&plant, true));
+        true
+    }
+}
+
+/// The endpoint's thread. One thread that waits in `recv` had better read itself than be woken for
+/// each message; while it does, this one only looks at the connections now and then.
+pub(super) fn read(shared: &Arc<Shared>) {
+    let mut pumped = 0;
     while !shared.stop.load(Ordering::Acquire) {
-        // For the sake of looks, not more than some at once.
-        for _ in 0..64 {
-            let Ok((len, from)) = shared.socket.recv_from(&mut buffer) else { break };
-            take(shared, accepted, &buffer[..len], from);
+        let now = shared.pumped.load(Ordering::Relaxed);
+        let alone = shared.receiving.load(Ordering::Acquire) == 1;
+        if alone || now != pumped {
+            pumped = now;
+            thread::park_timeout(LEAVE);
+        } else {
+            let mut intake = lock(&shared.intake);
+            let mut wait = WAIT;
+            for _ in 0..READS {
+                if !intake.pump(shared, wait) || shared.receiving.load(Ordering::Acquire) == 1 {
+                    break;
+                }
+                wait = Span::ZERO;
+            }
         }
         shared.look(shared.clock.now());
     }
 }
 
-fn take(shared: &Arc<Shared>, accepted: &SyncSender<Connection>, bytes: &[u8], from: SocketAddr) {
+fn take(
+    shared: &Arc<Shared>,
+    touched: &mut Vec<Arc<Plant<LineWork>>>,
+    bytes: &[u8],
+    from: SocketAddr,
+) {
     let stranger = || _ = shared.counters.strangers.fetch_add(1, Ordering::Relaxed);
     match Net::connection(bytes) {
         None => stranger(),
         Some(0) => match wire::split(bytes) {
             Some((wire::HELLO, id, payload)) if payload.len() >= wire::HELLO_MIN => {
-                hello(shared, accepted, id, payload, from);
+                hello(shared, id, payload, from);
             }
             Some((kind @ (wire::WELCOME | wire::REFUSAL), id, payload)) => {
                 if let Some(caller) = lock(&shared.calling).get(&id) {
@@ -47,15 +105,15 @@ fn take(shared: &Arc<Shared>, accepted: &SyncSender<Connection>, bytes: &[u8], f
                 None => stranger(),
                 Some(connection) => {
                     connection.heard = shared.clock.now();
-                    if let Some(message) = connection.plant.work().datagram(bytes)
+                    let work = connection.plant.work();
+                    if let Some(message) = work.datagram(bytes, connection.heard)
                         && let Err((message, _)) = connection.port.put(message)
                     {
-                        let line = &connection.plant.work().line;
-                        line.call(connection.heard)
-                            .drop(message, selvedge_stack::module::Reason::NoRoom);
+                        work.line.call(connection.heard).drop(message, Reason::NoRoom);
                     }
-                    drop(open);
-                    shared.elements.wake();
+                    if !touched.last().is_some_and(|last| Arc::ptr_eq(last, &connection.plant)) {
+                        touched.push(Arc::clone(&connection.plant));
+                    }
                 }
             }
         }
@@ -63,24 +121,18 @@ fn take(shared: &Arc<Shared>, accepted: &SyncSender<Connection>, bytes: &[u8], f
 }
 
 /// Another host wants to connect.
-fn hello(
-    shared: &Arc<Shared>,
-    accepted: &SyncSender<Connection>,
-    id: u32,
-    payload: &[u8],
-    from: SocketAddr,
-) {
+fn hello(shared: &Arc<Shared>, id: u32, payload: &[u8], from: SocketAddr) {
     if let Some(connection) = lock(&shared.open).get(&id) {
         // Said again: our answer was lost.
         if connection.plant.work().peer == from {
-            let _ = shared.socket.send_to(&connection.welcome, from);
+            shared.send(&connection.welcome, from);
         }
         return;
     }
     let refuse = |why: &str| {
         shared.counters.refused.fetch_add(1, Ordering::Relaxed);
         let why = &why.as_bytes()[..why.len().min(wire::HELLO_MIN - 16)];
-        let _ = shared.socket.send_to(&wire::datagram(wire::REFUSAL, id, why), from);
+        shared.send(&wire::datagram(wire::REFUSAL, id, why), from);
     };
     let secret = shared.options.secret.as_ref();
     let Some(mut state) = wire::noise(secret, false) else { return };
@@ -110,8 +162,8 @@ fn hello(
     else {
         return refuse("too many connections");
     };
-    match accepted.try_send(connection) {
-        Ok(()) => _ = shared.socket.send_to(&welcome, from),
+    match shared.accepted.try_send(connection) {
+        Ok(()) => shared.send(&welcome, from),
         Err(TrySendError::Full(connection) | TrySendError::Disconnected(connection)) => {
             refuse("too many connections wait to be accepted");
             connection.closed.store(true, Ordering::Release);

@@ -24,7 +24,7 @@ fn endpoint(secret: Option<[u8; 32]>) -> Endpoint {
 fn pair(line: &str) -> (Endpoint, Endpoint, Connection, Connection) {
     let (a, b) = (endpoint(None), endpoint(None));
     let easy = contract(Span::from_millis(100), 1000);
-    let here = a.connect(b.address().unwrap(), line, easy, easy).unwrap();
+    let here = a.connect(b.address(), line, easy, easy).unwrap();
     let there = b.accept(LONG).expect("the other end");
     (a, b, here, there)
 }
@@ -74,7 +74,7 @@ fn reassigned_while_messages_flow() {
 #[test]
 fn what_does_not_fit_is_refused_with_a_reason() {
     let (a, b) = (endpoint(None), endpoint(None));
-    let (at, easy) = (b.address().unwrap(), contract(Span::from_millis(100), 1000));
+    let (at, easy) = (b.address(), contract(Span::from_millis(100), 1000));
     let refused = |line: &str, out| a.connect(at, line, out, easy).unwrap_err().to_string();
     let wrong = refused("ui | relable | net", easy);
     assert!(wrong.contains("did you mean \"reliable\""), "{wrong}");
@@ -92,7 +92,7 @@ fn another_secret_is_no_answer() {
     let (a, b) = (endpoint(Some([1; 32])), endpoint(Some([2; 32])));
     let easy = contract(Span::from_millis(100), 1000);
     let line = "ui | encrypt(aes256) | unreliable | net";
-    let error = a.connect(b.address().unwrap(), line, easy, easy).unwrap_err();
+    let error = a.connect(b.address(), line, easy, easy).unwrap_err();
     assert!(matches!(error, ConnectError::Silent(_)), "{error}");
     assert!(b.accept(Duration::ZERO).is_none());
 }

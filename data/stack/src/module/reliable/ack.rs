@@ -4,13 +4,15 @@ use std::collections::VecDeque;
 
 use selvedge_units::{Instant, Span};
 
-use super::{ACK, Call, Outputs, Reason, WINDOW};
+use super::{ACK, Call, Outputs, Reason, WINDOW, WINDOW_BYTES};
 use crate::message::Message;
 
 /// Bytes of the bits behind the next number.
 pub(super) const BITS: usize = WINDOW as usize / 8;
-/// An acknowledgement goes at once after so many messages,
-const EVERY: u32 = 16;
+/// An acknowledgement goes at once after so many messages, or so many bytes: a quarter of the
+/// window,
+const EVERY: u32 = WINDOW as u32 / 4;
+const EVERY_BYTES: usize = WINDOW_BYTES / 4;
 /// or so long after the first that waits for one.
 const DELAY: Span = Span::from_micros(500);
 
@@ -22,6 +24,7 @@ pub(super) struct Receiver {
     early: VecDeque<Option<Message>>,
     /// Messages not acknowledged yet, and since when.
     unacknowledged: u32,
+    bytes: usize,
     since: Option<Instant>,
     /// The next acknowledgement goes at once.
     hurry: bool,
@@ -37,6 +40,7 @@ impl Receiver {
         out: &mut Outputs,
     ) {
         self.unacknowledged += 1;
+        self.bytes += message.len();
         self.since.get_or_insert(call.now);
         message.ticket = number;
         if number < self.next {
@@ -62,7 +66,7 @@ impl Receiver {
             // A gap: the sender should know.
             self.hurry |= !self.early.is_empty();
         }
-        if self.hurry || self.unacknowledged >= EVERY {
+        if self.hurry || self.unacknowledged >= EVERY || self.bytes >= EVERY_BYTES {
             self.emit(call, out);
         }
     }
@@ -79,7 +83,7 @@ impl Receiver {
     }
 
     fn emit(&mut self, call: &Call<'_>, out: &mut Outputs) {
-        (self.unacknowledged, self.since, self.hurry) = (0, None, false);
+        (self.unacknowledged, self.bytes, self.since, self.hurry) = (0, 0, None, false);
         let mut header = [0; 9 + BITS];
         header[0] = ACK;
         header[1..9].copy_from_slice(&self.next.to_be_bytes());

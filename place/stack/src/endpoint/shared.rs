@@ -1,0 +1,215 @@
+//! What an endpoint's threads share: connections, the manager, and bringing its decisions about.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::SyncSender;
+use std::sync::{Arc, Mutex};
+
+use selvedge_host::clock::Clock;
+use selvedge_host::transmit::{Outgoing, Transmitter};
+use selvedge_stack::auto::{Event, Manager};
+use selvedge_stack::compose::Composition;
+use selvedge_stack::contract::Contract;
+use selvedge_stack::element::{Outside, Plant, Port};
+use selvedge_stack::model::{Cost, Stream, StreamId};
+use selvedge_stack::module::{Direction, Keys};
+use selvedge_stack::stack::Line;
+use selvedge_units::{Instant, Span};
+
+use super::reading::Intake;
+use super::{Connection, Counters, Options, lock};
+use crate::profile::ModuleProfile;
+use crate::threads::Elementary;
+use crate::work::LineWork;
+
+/// Connections of an endpoint at most.
+const CONNECTIONS_MAX: usize = 1024;
+/// A connection that hears nothing for so long has lost its peer.
+const SILENCE: Span = Span::from_secs(60);
+
+#[derive(Debug)]
+pub(super) struct Open {
+    pub(super) plant: Arc<Plant<LineWork>>,
+    pub(super) streams: [StreamId; 2],
+    pub(super) port: Port<LineWork>,
+    pub(super) welcome: Vec<u8>,
+    pub(super) heard: Instant,
+    pub(super) gone: Arc<AtomicBool>,
+}
+
+/// A welcome or a refusal, and what is in it.
+pub(super) type Answer = (u8, Vec<u8>);
+
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) address: SocketAddr,
+    pub(super) transmitter: Arc<Mutex<Transmitter>>,
+    /// The socket's reading end, for whoever reads at the moment.
+    pub(super) intake: Mutex<Intake>,
+    /// Threads that wait in `recv`.
+    pub(super) receiving: AtomicUsize,
+    /// How often one of them has read the socket.
+    pub(super) pumped: AtomicU64,
+    pub(super) accepted: SyncSender<Connection>,
+    pub(super) clock: Clock,
+    pub(super) options: Options,
+    pub(super) elements: Elementary<LineWork>,
+    pub(super) manager: Mutex<Manager>,
+    pub(super) open: Mutex<HashMap<u32, Open>>,
+    /// Answers to our hellos, by connection.
+    pub(super) calling: Mutex<HashMap<u32, SyncSender<Answer>>>,
+    pub(super) counters: Counters,
+    pub(super) stop: AtomicBool,
+    pub(super) costs: Arc<[ModuleProfile]>,
+}
+
+impl Shared {
+    /// Sends a datagram of the handshake; like any it may be lost.
+    pub(super) fn send(&self, bytes: &[u8], to: SocketAddr) {
+        lock(&self.transmitter).send_batch(&[Outgoing { to, bytes }]);
+    }
+
+    pub(super) fn modules(&self, composition: &Composition, direction: Direction) -> Vec<Cost> {
+        let cost = |step: &selvedge_stack::compose::Step| {
+            let found = self.costs.iter().find(|cost| {
+                let name = |text: &str| text.split('(').next().unwrap_or("").to_owned();
+                cost.module == step.to_string() || name(&cost.module) == step.name()
+            });
+            found.map_or_else(Cost::default, |found| found.cost(direction))
+        };
+        let costs = composition.steps().iter().map(cost);
+        if direction == Direction::Down { costs.collect() } else { costs.rev().collect() }
+    }
+
+    /// Both streams of a connection on this host, or why not.
+    pub(super) fn grant(
+        &self,
+        composition: &Composition,
+        out: Contract,
+        back: Contract,
+    ) -> Result<[StreamId; 2], String> {
+        let mut manager = lock(&self.manager);
+        let mut open = |contract, direction| {
+            let stream = Stream::new(contract, self.modules(composition, direction));
+            manager.open(stream).map(|(id, _)| id).map_err(|error| error.to_string())
+        };
+        let first = open(out, Direction::Down)?;
+        let second = open(back, Direction::Up);
+        let second = second.inspect_err(|_| manager.close(first, &mut Vec::new()))?;
+        Ok([first, second])
+    }
+
+    pub(super) fn release(&self, streams: [StreamId; 2]) {
+        let mut events = Vec::new();
+        let mut manager = lock(&self.manager);
+        streams.into_iter().for_each(|id| manager.close(id, &mut events));
+        drop(manager);
+        self.enact_all();
+    }
+
+    pub(super) fn open(
+        self: &Arc<Self>,
+        id: u32,
+        peer: SocketAddr,
+        composition: &Composition,
+        keys: &Keys,
+        streams: [StreamId; 2],
+        welcome: Vec<u8>,
+    ) -> Option<Connection> {
+        let line = Line::new(composition, id, Some(keys)).ok()?;
+        let work = LineWork::new(line, Arc::clone(&self.transmitter), peer, self.clock);
+        let plant = Arc::new(Plant::new(work, 1024));
+        let gone = Arc::new(AtomicBool::new(false));
+        let mut open = lock(&self.open);
+        if open.len() >= CONNECTIONS_MAX || open.contains_key(&id) {
+            drop(open);
+            self.release(streams);
+            return None;
+        }
+        let port = Port::new(Arc::clone(&plant), Outside::Network);
+        let heard = self.clock.now();
+        let entry = Open {
+            plant: Arc::clone(&plant),
+            streams,
+            port,
+            welcome,
+            heard,
+            gone: Arc::clone(&gone),
+        };
+        open.insert(id, entry);
+        drop(open);
+        self.elements.add(&plant);
+        self.enact_all();
+        Some(Connection {
+            shared: Arc::clone(self),
+            id,
+            port: Mutex::new((Port::new(Arc::clone(&plant), Outside::Application), 0)),
+            plant,
+            streams,
+            gone,
+            closed: AtomicBool::new(false),
+        })
+    }
+
+    /// Tells all plants who serves them now. Elements follow at their next turn.
+    pub(super) fn enact_all(&self) {
+        let open = lock(&self.open);
+        let manager = lock(&self.manager);
+        for connection in open.values() {
+            let places = connection.plant.places();
+            let [out, back] = connection.streams.map(|StreamId(n)| &manager.streams()[n].assigned);
+            for (place, &elements) in out.iter().enumerate() {
+                connection.plant.assign(place, Direction::Down, elements);
+            }
+            for (n, &elements) in back.iter().enumerate() {
+                connection.plant.assign(places - 1 - n, Direction::Up, elements);
+            }
+        }
+        drop((manager, open));
+        self.elements.wake();
+    }
+
+    /// The manager's look.
+    pub(super) fn look(&self, now: Instant) {
+        let mut events = Vec::new();
+        {
+            let open = lock(&self.open);
+            let mut manager = lock(&self.manager);
+            if now < manager.next_look() {
+                return;
+            }
+            let mut seen = HashMap::new();
+            for connection in open.values() {
+                for (id, monitor) in
+                    connection.streams.iter().zip(&connection.plant.work().monitors)
+                {
+                    monitor.watch(manager.meta().detail);
+                    seen.insert(*id, monitor.take());
+                }
+            }
+            manager.look(now, |id| seen.get(&id).copied().unwrap_or_default(), &mut events);
+        }
+        for event in &events {
+            tracing::info!(?event, "stack manager");
+        }
+        if events.iter().any(|event| matches!(event, Event::Reassigned { .. })) {
+            self.counters.reassigned.fetch_add(1, Ordering::Relaxed);
+            self.enact_all();
+        }
+        let silent: Vec<u32> = {
+            let open = lock(&self.open);
+            let gone = open.iter().filter(|(_, connection)| now.since(connection.heard) >= SILENCE);
+            gone.map(|(&id, _)| id).collect()
+        };
+        silent.into_iter().for_each(|id| self.shut(id));
+    }
+
+    /// Forgets a connection; its resources go to others.
+    pub(super) fn shut(&self, id: u32) {
+        let Some(connection) = lock(&self.open).remove(&id) else { return };
+        connection.gone.store(true, Ordering::Release);
+        self.elements.remove(&connection.plant);
+        self.release(connection.streams);
+    }
+}
