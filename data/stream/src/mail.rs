@@ -19,8 +19,10 @@ use core::fmt;
 
 mod block;
 
+pub use self::block::MailSpec;
+#[cfg(not(loom))]
+pub use self::block::mail_region;
 use self::block::{AROUND, Shared, stride};
-pub use self::block::{MailSpec, mail_region};
 #[cfg(not(loom))]
 use crate::region::{Region, RegionError};
 #[cfg(not(loom))]
@@ -145,6 +147,15 @@ impl MailWriter {
         Ok(())
     }
 
+    /// Whether a message of this length can be put in now; makes room where that overwrites.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put).
+    #[inline]
+    pub fn room_for(&mut self, len: usize) -> Result<(), MailError> {
+        self.make_room(stride(len as u64), len)
+    }
+
     /// A message that is not put in: the reader will know that it missed one.
     pub fn skip(&mut self) {
         self.number = self.number.wrapping_add(1);
@@ -240,7 +251,8 @@ impl MailWriter {
             // A reader never sees `low` beyond `tail`.
             self.show();
         }
-        self.shared.header().writer.0.low.store(self.low, Ordering::Relaxed);
+        // Release: whoever sees it sees a `tail` that is no less.
+        self.shared.header().writer.0.low.store(self.low, Ordering::Release);
         // `low` is seen by whoever sees anything of what is written now; see `was_overwritten`.
         fence(Ordering::Release);
         Ok(())
@@ -275,11 +287,14 @@ pub struct MailReader {
     number: u32,
     missed: u64,
     buffer: Vec<u8>,
+    /// Tag, number, missed and length of what was taken last.
+    last: (u64, u32, u32, usize),
 }
 
 impl MailReader {
     fn of(shared: Shared) -> Self {
-        Self { shared, head: 0, tail_seen: 0, number: 0, missed: 0, buffer: Vec::new() }
+        let (buffer, last) = (Vec::new(), (0, 0, 0, 0));
+        Self { shared, head: 0, tail_seen: 0, number: 0, missed: 0, buffer, last }
     }
 
     /// Lays an empty mailbox out in a region; the reading side of it.
@@ -308,6 +323,14 @@ impl MailReader {
     #[inline]
     pub fn take(&mut self) -> Result<Option<Mail<'_>>, MailError> {
         self.take_from(false)
+    }
+
+    /// The message that was taken last; one of no bytes before the first.
+    #[must_use]
+    #[inline]
+    pub fn last(&self) -> Mail<'_> {
+        let (tag, number, missed, len) = self.last;
+        Mail { tag, number, missed, bytes: &self.buffer[..len] }
     }
 
     /// Takes the newest message; those before it count as missed.
@@ -351,8 +374,8 @@ impl MailReader {
                 reader.missed.store(self.missed, Ordering::Relaxed);
             }
             reader.head.store(self.head, Ordering::Release);
-            let bytes = &self.buffer[..len as usize];
-            return Ok(Some(Mail { tag, number, missed, bytes }));
+            self.last = (tag, number, missed, len as usize);
+            return Ok(Some(self.last()));
         }
         Ok(None)
     }
@@ -396,7 +419,7 @@ impl MailReader {
         // If anything that was read before was of a later message, then this sees the `low` that
         // was stored before it.
         fence(Ordering::Acquire);
-        let low = self.shared.header().writer.0.low.load(Ordering::Relaxed);
+        let low = self.shared.header().writer.0.low.load(Ordering::Acquire);
         if low <= at {
             return Ok(false);
         }

@@ -1,5 +1,6 @@
 //! Mailboxes: order, room, overwriting, sleeping, and the other side writing anything.
 #![cfg(not(loom))]
+#![allow(clippy::disallowed_methods, reason = "tests of what two threads share")]
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;

@@ -67,6 +67,7 @@ const _: () = {
     assert!(offset_of!(Header, bell) == 384 && size_of::<Header>() == HEADER);
 };
 
+#[cfg(not(loom))]
 pub(super) const HEADER: usize = 512;
 
 /// How large a mailbox is, and what happens when it is full.
@@ -105,6 +106,7 @@ impl MailSpec {
 }
 
 /// Bytes that a mailbox takes in a region.
+#[cfg(not(loom))]
 #[must_use]
 pub const fn mail_region(capacity: u64) -> usize {
     HEADER + capacity as usize
