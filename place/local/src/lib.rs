@@ -12,6 +12,7 @@
 
 #![deny(unsafe_code)]
 
+pub mod bench;
 mod inlet;
 mod member;
 mod name;
