@@ -207,7 +207,10 @@ impl MailWriter {
         &self.shared.header().bell.0
     }
 
-    fn show(&mut self) {
+    /// Shows the reader what was written, and calls nobody: who sleeps goes on sleeping, and finds it
+    /// when it wakes for another reason.
+    #[inline]
+    pub fn show(&mut self) {
         self.published = self.tail;
         self.shared.header().writer.0.tail.store(self.tail, Ordering::Release);
     }

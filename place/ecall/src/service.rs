@@ -46,7 +46,7 @@ use selvedge_units::Instant;
 /// The longest name of a service, in bytes.
 pub const NAME_MAX: usize = 64;
 /// The most bytes of a call, a reply or an event.
-pub const DATA_MAX: usize = 64 * 1024;
+pub const DATA_MAX: usize = 15 * 1024;
 
 /// How a call came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,19 +12,25 @@ use crate::member::PeerId;
 use crate::say::{Say, Waking};
 use crate::sink::SinkOptions;
 
-/// Why a ring can't be had.
+/// Why a ring, or a way to call its reader, can't be had.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum RingError {
+pub enum RingError {
+    /// The memory.
     #[error(transparent)]
     Memory(#[from] MemoryError),
+    /// What lies in it.
     #[error(transparent)]
     Region(#[from] RegionError),
+    /// The kernel makes none.
     #[error("can't make an event: {0}")]
     Event(#[from] rustix::io::Errno),
+    /// It can't carry a value.
     #[error("signal {0} is no real-time signal")]
     Signal(i32),
+    /// It has to pass one.
     #[error("a sink that wants an event passed none")]
     NoEvent,
+    /// There is nobody to call.
     #[error("the process is gone")]
     Gone,
 }

@@ -13,6 +13,7 @@
 #![deny(unsafe_code)]
 
 pub mod bench;
+mod caller;
 mod inlet;
 mod member;
 mod name;
@@ -23,6 +24,8 @@ mod sink;
 mod source;
 mod transport;
 
+pub use caller::Caller;
+pub use inlet::RingError;
 pub use member::{PEERS_MAX, PeerId};
 pub use name::{NAME_MAX, channels, directory};
 pub use say::{VERSION, Waking};

@@ -341,10 +341,11 @@ impl Keeper {
                     }) else {
                         return false;
                     };
+                    // First, so that the sink has it when the source has.
+                    self.shared.tell_sink(Change::Came(inlet));
                     if seqpacket::send(&peer.socket, &attach.0, &attach.1.each_fd()).is_err() {
                         return false;
                     }
-                    self.shared.tell_sink(Change::Came(inlet));
                 }
             }
             Some(Say::Attach { waking, full })

@@ -1,32 +1,23 @@
 //! A source's end of the ring to one sink: the mailbox, the sink's rule for when it is full, and how to
 //! call it.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use rustix::process::Pid;
-use rustix::thread::futex;
 use selvedge_host::memory::Mapping;
 use selvedge_stream::{MailError, MailSpec, MailWriter, Region, mail_region};
 
+use crate::caller::Caller;
 use crate::inlet::RingError;
 use crate::member::PeerId;
 use crate::say::{Full, Waking};
-use crate::signal;
-
-/// How the sink is called.
-#[derive(Debug)]
-enum Call {
-    Futex,
-    Event(OwnedFd),
-    Signal { process: OwnedFd, number: i32, every: bool },
-}
 
 #[derive(Debug)]
 pub(crate) struct Outlet {
     pub(crate) peer: PeerId,
     writer: MailWriter,
-    call: Call,
+    call: Caller,
     full: Full,
     /// Whether something was written that the sink has not been shown.
     is_dirty: bool,
@@ -51,20 +42,7 @@ impl Outlet {
         let lens = mail_region(least)..=mail_region(ROOM_MAX);
         let region: Arc<dyn Region> = Arc::new(Mapping::open(memory, lens)?);
         let writer = MailWriter::within(&region, 0)?;
-        let call = match waking {
-            Waking::Futex => Call::Futex,
-            Waking::Event => {
-                let event = event.ok_or(RingError::NoEvent)?;
-                // A descriptor that blocks would let a sink stop its sources.
-                rustix::fs::fcntl_setfl(&event, rustix::fs::OFlags::NONBLOCK)?;
-                Call::Event(event)
-            }
-            Waking::Signal { number, every } if signal::is_real_time(number) => {
-                let process = pid.and_then(|pid| signal::peer(pid).ok()).ok_or(RingError::Gone)?;
-                Call::Signal { process, number, every }
-            }
-            Waking::Signal { number, .. } => return Err(RingError::Signal(number)),
-        };
+        let call = Caller::new(waking, pid, event)?;
         Ok(Self { peer, writer, call, full, is_dirty: false, value: 0, dropped: 0 })
     }
 
@@ -97,14 +75,11 @@ impl Outlet {
             Err(corrupt) => return Err(corrupt),
         }
         self.is_dirty = true;
-        if let Call::Signal { process, number, every } = &self.call {
-            let mut first = [0; 8];
-            let given = bytes.len().min(8);
-            first[..given].copy_from_slice(&bytes[..given]);
-            self.value = u64::from_ne_bytes(first);
-            if *every {
+        if self.call.wants_value() {
+            self.value = Caller::value(bytes);
+            if self.call.wants_every() {
                 let _ = self.writer.flush();
-                signal::send(process.as_fd(), *number, self.value);
+                self.call.call(self.writer.bell(), self.value);
                 self.is_dirty = false;
             }
         }
@@ -123,16 +98,7 @@ impl Outlet {
         if !std::mem::take(&mut self.is_dirty) || !self.writer.flush() {
             return;
         }
-        match &self.call {
-            Call::Futex => {
-                let _ = futex::wake(self.writer.bell(), futex::Flags::empty(), 1);
-            }
-            // Adding 1 fails only when the counter is full, that is, when it wakes anyway.
-            Call::Event(event) => drop(rustix::io::write(event, &1_u64.to_ne_bytes())),
-            Call::Signal { process, number, .. } => {
-                signal::send(process.as_fd(), *number, self.value);
-            }
-        }
+        self.call.call(self.writer.bell(), self.value);
     }
 
     /// Events that wait there.
