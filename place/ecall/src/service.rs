@@ -56,6 +56,8 @@ pub enum Kind {
     /// It was held back, alone or with others, until the caller's next call, a time, or the next
     /// dispatch.
     Deferred,
+    /// The host was woken for it; nobody waits for a reply.
+    Direct,
     /// By the service's name over the socket; the caller waits for the reply.
     Generic,
 }
