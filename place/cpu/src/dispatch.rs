@@ -118,14 +118,16 @@ impl Dispatcher {
     /// event-aware rules decide at once, so that a task that they favour wakes with its preference.
     ///
     /// # Errors
-    /// [`EventsFull`] if too many events wait already; the task is not preferred for this one.
+    /// [`EventsFull`] if too many events wait already; the task is preferred for those.
     pub fn raise(&self, id: TaskId, left: Span) -> Result<(), EventsFull> {
         let mut state = self.state();
         if state.tasks.iter().any(|task| task.id == id) {
             let now = self.clock.now();
-            state.processor.raise(id, now + left)?;
+            let told = state.processor.raise(id, now + left);
+            // If its queue is full, it has events all the same.
             state.processor.wake(id, now);
             state.enforce(now);
+            told?;
         }
         Ok(())
     }

@@ -47,11 +47,14 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
+/// Whom for, what, how long it is of use, and where it goes.
+type ToRaise = (char, Vec<u8>, Option<Span>, Option<u32>);
+
 /// What the service below was called with, and what it is to raise when it runs.
 #[derive(Default)]
 struct Notes {
     calls: Vec<(Kind, Vec<u8>)>,
-    raise: Vec<(char, Vec<u8>, Option<Span>, Option<u32>)>,
+    raise: Vec<ToRaise>,
     gone: usize,
 }
 
@@ -190,7 +193,8 @@ fn a_full_ring_of_calls_is_told() {
     let mut caller = place.subscribe(Wish { up, ..Wish::default() });
     let mut full = None;
     for n in 0..5 {
-        full = full.or(caller.deferred(When::NextCall, None, &[n]).err());
+        let refused = caller.deferred(When::NextCall, None, &[n]).err();
+        full = full.or(refused);
     }
     assert_eq!(full, Some(PutError::Full));
     caller.call(b"now").unwrap();
