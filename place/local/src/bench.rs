@@ -5,6 +5,7 @@
 //! words, by which they agree on what is measured, and by which bare calls are measured.
 
 mod arena;
+mod channel;
 mod far;
 
 use std::path::Path;
@@ -20,6 +21,7 @@ use crate::sink::SinkOptions;
 use crate::source::{Source, SourceOptions};
 use crate::{JoinError, Waking};
 
+pub use self::channel::{ChannelCosts, channel};
 pub use self::far::peer;
 
 /// Events of this many bytes are sent where nothing else is said.

@@ -5,7 +5,7 @@ mod kit;
 use std::process::Command;
 
 use kit::Place;
-use selvedge_local::bench::{Way, measure, peer};
+use selvedge_local::bench::{Way, channel, measure, peer};
 
 const CHILD: &str = "SELVEDGE_LOCAL_BENCH";
 
@@ -16,14 +16,22 @@ fn in_another_process() {
     }
 }
 
+fn start(spec: &str) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "in_another_process"]).env(CHILD, spec);
+    command
+}
+
+#[test]
+fn a_channels_operations_are_measured() {
+    let place = Place::new();
+    let costs = channel(place.path(), &start, 2).unwrap();
+    assert!(costs.submit_us > 0.0 && costs.poll_us > 0.0 && costs.open_us > 0.0, "{costs:?}");
+}
+
 #[test]
 fn every_way_is_measured() {
     let place = Place::new();
-    let start = |spec: &str| {
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "in_another_process"]).env(CHILD, spec);
-        command
-    };
     // Signals would end the test's main thread, which does not block them.
     let signals = [Way::BareSignal, Way::RingSignal];
     let ways: Vec<Way> = Way::ALL.into_iter().filter(|way| !signals.contains(way)).collect();

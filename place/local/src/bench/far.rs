@@ -16,6 +16,9 @@ use crate::sink::{Event, Sink};
 /// # Errors
 /// [`BenchError`].
 pub fn peer(spec: &str) -> Result<(), BenchError> {
+    if let Some(directory) = spec.strip_prefix("channel:") {
+        return super::channel::peer(Path::new(directory));
+    }
     let directory = Path::new(spec);
     let _ = pin_to_core(1);
     let system = |error: std::io::Error| BenchError::System(error.to_string());
