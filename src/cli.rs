@@ -379,6 +379,9 @@ pub(crate) struct BenchArgs {
     /// What --instructions runs under valgrind
     #[arg(long, hide = true, value_name = "DISCIPLINE:STREAMS:DECISIONS", value_parser = count)]
     pub(crate) count: Option<CountArgs>,
+    /// What the other process of `events` is told
+    #[arg(long, hide = true, value_name = "DIRECTORY")]
+    pub(crate) peer: Option<String>,
 }
 
 /// So many decisions, and nothing else.
@@ -403,6 +406,8 @@ pub(crate) enum BenchWhat {
     Code,
     /// Hand-over to a coprocessor, its wake-up, and its packets a second beside inline
     Coprocessor,
+    /// Events from process to process over rings, beside bare futex, eventfd and signal
+    Events,
 }
 
 /// Why a command did not do what it was asked.

@@ -12,6 +12,7 @@ mod experiment;
 mod experiments;
 mod measure;
 mod outcome;
+mod peers;
 mod plot;
 pub mod record;
 

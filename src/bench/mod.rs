@@ -4,6 +4,7 @@ mod code;
 mod coprocessor;
 mod dataplane;
 mod decide;
+mod events;
 mod instructions;
 mod peer;
 mod send;
@@ -32,18 +33,22 @@ pub(crate) fn command(args: &BenchArgs) -> Result<(), Failure> {
         writeln!(out, "{}", instructions::work(count))?;
         return Ok(());
     }
+    if let Some(spec) = &args.peer {
+        return events::peer(spec);
+    }
     if matches!(args.what, None | Some(BenchWhat::Decide | BenchWhat::Dataplane)) {
         with_huge_pages();
     }
     let wanted = |what: BenchWhat| args.what.is_none_or(|only| only == what);
     let mut all = Map::new();
-    let measurements: [(BenchWhat, Measure); 6] = [
+    let measurements: [(BenchWhat, Measure); 7] = [
         (BenchWhat::Decide, decide::measure),
         (BenchWhat::Dataplane, dataplane::measure),
         (BenchWhat::Send, |args| send::measure(args.seconds)),
         (BenchWhat::Streams, |args| streams::measure(args.seconds)),
         (BenchWhat::Code, |args| code::measure(args.seconds)),
         (BenchWhat::Coprocessor, |args| coprocessor::measure(args.seconds)),
+        (BenchWhat::Events, |args| events::measure(args.seconds)),
     ];
     for (what, measure) in measurements {
         if !wanted(what) {

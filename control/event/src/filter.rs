@@ -184,6 +184,11 @@ impl Filter {
         self.faults
     }
 
+    /// How long the records are that it looks at.
+    pub(crate) fn input_size(&self) -> usize {
+        self.places.input_size
+    }
+
     /// Whether the event passes, and to which sinks.
     pub(crate) fn ask(
         &mut self,

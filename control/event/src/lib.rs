@@ -24,6 +24,7 @@ mod exchange;
 mod filter;
 mod format;
 mod frame;
+mod handlers;
 mod link;
 mod message;
 mod plan;
@@ -40,6 +41,7 @@ pub use filter::{
     Filter, SINKS_MAX, SharedBlocks, SharedMismatch, SinkState, environment, program,
 };
 pub use format::{Format, FormatError, FormatId};
+pub use handlers::{Handled, Handlers, Then};
 pub use link::{Learner, ReadError, Teller};
 pub use message::{DecodeError, EncodeError, MESSAGE_MAX, Message};
 pub use plan::{Mismatch, Plan};

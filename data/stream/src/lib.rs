@@ -14,6 +14,7 @@ mod frame;
 mod group;
 mod histogram;
 mod ledger;
+mod mail;
 mod packets;
 mod pool;
 #[cfg(not(loom))]
@@ -28,6 +29,9 @@ pub use frame::{DropReason, Frame, Kind, PayloadSpan, References};
 pub use group::GroupTracker;
 pub use histogram::Histogram;
 pub use ledger::{Fate, Ledger, Recent, Totals};
+#[cfg(not(loom))]
+pub use mail::mail_region;
+pub use mail::{MAIL_ASLEEP, Mail, MailError, MailReader, MailSpec, MailWriter, mailbox};
 pub use packets::{PACKET_HEADER_LEN, PacketCursor, PacketWriteError, PacketWriter, Packets};
 #[cfg(not(loom))]
 pub use pool::{Claims, pool_region};

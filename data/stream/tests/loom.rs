@@ -4,7 +4,7 @@
 #![cfg(loom)]
 
 use loom::thread;
-use selvedge_stream::{PayloadSpan, PoolWriter, pool, ring};
+use selvedge_stream::{MailSpec, PayloadSpan, PoolWriter, mailbox, pool, ring};
 use selvedge_units::Bytes;
 
 /// Every interleaving with at most this many preemptions; the rest of the model's choices (which
@@ -181,5 +181,102 @@ fn pool_span_is_good_as_soon_as_it_is_committed() {
             assert_eq!(bytes, [5]);
         }
         assert_eq!(source.join().unwrap(), guess);
+    });
+}
+
+const KEEPS: MailSpec = MailSpec { capacity: 64, bound: 2, overwrites: false };
+
+/// Nothing is lost, and messages are whole, when the writer waits for room.
+#[test]
+fn mail_that_is_kept_arrives_whole_and_in_order() {
+    model(2, || {
+        let (mut writer, mut reader) = mailbox(MailSpec { bound: 1, ..KEEPS });
+        let other = thread::spawn(move || {
+            for n in 0..2_u64 {
+                while writer.put(n, &n.to_ne_bytes()).is_err() {
+                    thread::yield_now();
+                }
+                let _ = writer.flush();
+            }
+        });
+        for n in 0..2_u64 {
+            loop {
+                if let Some(mail) = reader.take().unwrap() {
+                    assert_eq!((mail.tag, mail.bytes), (n, &n.to_ne_bytes()[..]));
+                    break;
+                }
+                thread::yield_now();
+            }
+        }
+        other.join().unwrap();
+        assert_eq!(reader.take(), Ok(None));
+        assert_eq!(reader.missed(), 0);
+    });
+}
+
+/// A message that is overwritten while it is read is never believed.
+#[test]
+fn mail_that_is_overwritten_is_not_torn() {
+    for latest in [false, true] {
+        model(2, move || {
+            let (mut writer, mut reader) =
+                mailbox(MailSpec { bound: 1, overwrites: true, ..KEEPS });
+            let other = thread::spawn(move || {
+                // So long that each lies where the one before it lay.
+                for n in 1..=3_u64 {
+                    let mut bytes = [0; 16];
+                    bytes[..8].copy_from_slice(&n.to_ne_bytes());
+                    bytes[8..].copy_from_slice(&n.to_ne_bytes());
+                    writer.put(n, &bytes).unwrap();
+                    let _ = writer.flush();
+                }
+            });
+            let mut last = 0;
+            for _ in 0..2 {
+                let taken = if latest { reader.take_latest() } else { reader.take() };
+                if let Some(mail) = taken.unwrap() {
+                    assert!(mail.tag > last, "in order");
+                    last = mail.tag;
+                    assert_eq!(mail.bytes[..8], last.to_ne_bytes());
+                    assert_eq!(mail.bytes[8..], last.to_ne_bytes());
+                }
+            }
+            other.join().unwrap();
+            while let Some(mail) = reader.take().unwrap() {
+                last = mail.tag;
+            }
+            assert_eq!(last, 3, "the newest is there in the end");
+        });
+    }
+}
+
+/// Whoever lies down is called for what was written before it looked, or sees it itself.
+#[test]
+fn no_call_to_a_sleeping_reader_is_lost() {
+    loom::model(|| {
+        let (mut writer, mut reader) = mailbox(KEEPS);
+        let woken = loom::sync::Arc::new(loom::sync::Notify::new());
+        let call = loom::sync::Arc::clone(&woken);
+        let other = thread::spawn(move || {
+            for n in 0..2 {
+                writer.put(n, &[]).unwrap();
+                if writer.flush() {
+                    call.notify();
+                }
+            }
+        });
+        let mut next = 0;
+        while next < 2 {
+            while let Some(mail) = reader.take().unwrap() {
+                assert_eq!(mail.tag, next);
+                next += 1;
+            }
+            if next < 2 && reader.lie_down() {
+                // A call that is lost leaves it here for ever, which loom reports.
+                woken.wait();
+                reader.rise();
+            }
+        }
+        other.join().unwrap();
     });
 }

@@ -2,7 +2,7 @@
 //! own, on a core of its own where the system allows it, and producers in other processes put
 //! frames into memory that they share with it.
 //!
-//! A producer attaches over the control socket ([`socket`], [`message`]) and gets a doorbell and a
+//! A producer attaches over the control socket ([`selvedge_host::seqpacket`], [`message`]) and gets a doorbell and a
 //! segment for each stream ([`segment`]). From then on a frame costs one copy into the segment's
 //! pool and a descriptor in its ring; nobody makes a system call while both sides are awake. The
 //! engine is that of `place/host`, over other outlets ([`outlet`]) and another port ([`port`]), so
@@ -21,5 +21,4 @@ pub mod realtime;
 pub mod recording;
 pub mod segment;
 pub mod server;
-pub mod socket;
 pub mod unit_slot;

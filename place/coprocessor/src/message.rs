@@ -13,8 +13,6 @@ pub use self::statistics::{
 
 /// The protocol's version: a message of another is refused.
 pub const PROTOCOL: u32 = 1;
-/// The longest message, in bytes.
-pub const MESSAGE_MAX: usize = 16 * 1024;
 /// The longest name of a stream or a step, in bytes.
 pub const NAME_MAX: usize = 64;
 

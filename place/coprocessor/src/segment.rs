@@ -2,19 +2,14 @@
 //! doorbell for each producer. `docs/coprocessor.md` states the layout for those who write
 //! producers of their own.
 //!
-//! Segments are memfds, sealed so that nobody can take mapped memory away (which would end the
-//! other process by SIGBUS).
+//! Segments are sealed memfds, see `selvedge_host::memory`.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use rustix::fs::{
-    MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, ftruncate, memfd_create,
-};
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use selvedge_host::memory::{Mapping, MemoryError};
 use selvedge_host::wake::CallState;
 use selvedge_stream::{Descriptor, Region, RegionError, pool_region, ring_region};
 use selvedge_units::Bytes;
@@ -34,32 +29,16 @@ const RING_AT: usize = 128;
 const STATE_AT: usize = 128;
 const BITS_AT: usize = 256;
 const BELL_LEN: usize = 4096;
-const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
 
 /// Why a segment can't be had or used.
 #[derive(Debug, thiserror::Error)]
 pub enum SegmentError {
-    /// The kernel would not make or map it.
-    #[error("can't {doing} shared memory: {source}")]
-    System {
-        /// What was tried.
-        doing: &'static str,
-        /// What the kernel said.
-        source: io::Error,
-    },
-    /// Something else.
-    #[error(
-        "the segment is not one of this program's: it begins with other bytes; pass the memfd that was handed out"
-    )]
-    Magic,
-    /// Another version of the layout.
-    #[error(
-        "the segment is of layout version {0}, this program's is {VERSION}; use both of one release"
-    )]
-    Version(u32),
-    /// Its size could change under us.
-    #[error("the segment is not sealed against shrinking; pass the memfd that was handed out")]
-    Unsealed,
+    /// The memory can't be had, or is not what it should be.
+    #[error(transparent)]
+    Memory(#[from] MemoryError),
+    /// The kernel would not make its event.
+    #[error("can't make an event for shared memory: {0}")]
+    Event(#[source] io::Error),
     /// The header's numbers do not fit together.
     #[error("the segment's header is corrupt: {0}")]
     Corrupt(#[from] RegionError),
@@ -71,109 +50,6 @@ pub enum SegmentError {
         /// What it is.
         value: u64,
     },
-}
-
-fn failed(doing: &'static str) -> impl Fn(rustix::io::Errno) -> SegmentError {
-    move |source| SegmentError::System { doing, source: source.into() }
-}
-
-/// Mapped memory, and the memfd that others map it by.
-#[derive(Debug)]
-pub struct Mapping {
-    base: NonNull<u8>,
-    len: usize,
-    file: OwnedFd,
-}
-
-// SAFETY: the memory is reached through atomics and volatile copies only.
-unsafe impl Send for Mapping {}
-// SAFETY: as above.
-unsafe impl Sync for Mapping {}
-
-// SAFETY: mapped until dropped, at a page's beginning, sealed so that it cannot shrink; references
-// are made to atomics in it only.
-unsafe impl Region for Mapping {
-    fn base(&self) -> NonNull<u8> {
-        self.base
-    }
-
-    fn len(&self) -> usize {
-        self.len
-    }
-}
-
-impl Mapping {
-    /// New memory of so many bytes, all zero.
-    fn create(name: &str, len: usize) -> Result<Self, SegmentError> {
-        let file = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
-            .map_err(failed("make"))?;
-        ftruncate(&file, len as u64).map_err(failed("size"))?;
-        fcntl_add_seals(&file, SEALS).map_err(failed("seal"))?;
-        Self::map(file, len)
-    }
-
-    /// Maps memory that another process made; its length must be one of these.
-    fn open(file: OwnedFd, lens: std::ops::RangeInclusive<usize>) -> Result<Self, SegmentError> {
-        // What is no memfd has no seals.
-        let seals = fcntl_get_seals(&file).map_err(|_| SegmentError::Unsealed)?;
-        if !seals.contains(SealFlags::SHRINK) {
-            return Err(SegmentError::Unsealed);
-        }
-        let size = rustix::fs::fstat(&file).map_err(failed("look at"))?.st_size;
-        let wrong = || SegmentError::Header { what: "its length", value: size.cast_unsigned() };
-        let len = usize::try_from(size).ok().filter(|len| lens.contains(len)).ok_or_else(wrong)?;
-        Self::map(file, len)
-    }
-
-    fn map(file: OwnedFd, len: usize) -> Result<Self, SegmentError> {
-        let rights = ProtFlags::READ | ProtFlags::WRITE;
-        // Populated: no page fault is left for the way of a frame.
-        let flags = MapFlags::SHARED | MapFlags::POPULATE;
-        // SAFETY: a new mapping, at a place that the kernel chooses.
-        let base = unsafe { mmap(std::ptr::null_mut(), len, rights, flags, &file, 0) }
-            .map_err(failed("map"))?;
-        let base = NonNull::new(base.cast()).expect("nothing is mapped at address 0");
-        Ok(Self { base, len, file })
-    }
-
-    /// For another process to map it by.
-    #[must_use]
-    pub fn file(&self) -> &OwnedFd {
-        &self.file
-    }
-
-    /// Reads a word once. `at` is a multiple of 8, and the word lies inside.
-    fn word(&self, at: usize) -> u64 {
-        self.atomic(at).load(std::sync::atomic::Ordering::Relaxed)
-    }
-
-    fn put(&self, at: usize, word: u64) {
-        self.atomic(at).store(word, std::sync::atomic::Ordering::Release);
-    }
-
-    fn atomic(&self, at: usize) -> &AtomicU64 {
-        assert!(at.is_multiple_of(8) && at + 8 <= self.len, "inside");
-        // SAFETY: inside, aligned, and mapped as long as `self`.
-        unsafe { self.base.add(at).cast::<AtomicU64>().as_ref() }
-    }
-
-    fn begins(&self, magic: [u8; 8]) -> Result<(), SegmentError> {
-        if self.word(0).to_ne_bytes() != magic {
-            return Err(SegmentError::Magic);
-        }
-        match self.word(8) as u32 {
-            VERSION => Ok(()),
-            version => Err(SegmentError::Version(version)),
-        }
-    }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: mapped by `map`; whoever borrowed from it has gone. It fails for what is no
-        // mapping only.
-        let _ = unsafe { munmap(self.base.as_ptr().cast(), self.len) };
-    }
 }
 
 /// A stream's segment: how many slots its ring has, and how large its pool is.
@@ -199,7 +75,7 @@ impl StreamSegment {
     /// of two of slots, the pool a multiple of 128 bytes.
     ///
     /// # Errors
-    /// [`SegmentError::System`].
+    /// [`SegmentError::Memory`].
     pub fn create(name: &str, ring: u32, pool: Bytes) -> Result<Self, SegmentError> {
         let ring = ring.clamp(2, Self::RING_MAX).next_power_of_two();
         let pool = pool.0.clamp(128, Self::POOL_MAX).next_multiple_of(128);
@@ -219,7 +95,7 @@ impl StreamSegment {
     pub fn open(file: OwnedFd) -> Result<Self, SegmentError> {
         let most = Self::len(Self::RING_MAX, Self::POOL_MAX);
         let mapping = Mapping::open(file, Self::len(2, 128)..=most)?;
-        mapping.begins(STREAM_MAGIC)?;
+        mapping.begins(STREAM_MAGIC, VERSION)?;
         let ring = mapping.word(RING_WORD) >> 32;
         let pool = mapping.word(POOL_WORD);
         let header = |what, value| SegmentError::Header { what, value };
@@ -298,14 +174,14 @@ impl Doorbell {
     /// A new one.
     ///
     /// # Errors
-    /// [`SegmentError::System`].
+    /// [`SegmentError::Memory`].
     pub fn create() -> Result<Self, SegmentError> {
         use rustix::event::{EventfdFlags, eventfd};
         let mapping = Mapping::create("selvedge doorbell", BELL_LEN)?;
         mapping.put(0, u64::from_ne_bytes(BELL_MAGIC));
         mapping.put(8, u64::from(VERSION) | (BELL_STREAMS as u64) << 32);
         let event = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)
-            .map_err(failed("make an event for"))?;
+            .map_err(|error| SegmentError::Event(error.into()))?;
         Ok(Self { mapping, event })
     }
 
@@ -315,7 +191,7 @@ impl Doorbell {
     /// [`SegmentError`].
     pub fn open(file: OwnedFd, event: OwnedFd) -> Result<Self, SegmentError> {
         let mapping = Mapping::open(file, BELL_LEN..=BELL_LEN)?;
-        mapping.begins(BELL_MAGIC)?;
+        mapping.begins(BELL_MAGIC, VERSION)?;
         Ok(Self { mapping, event })
     }
 
@@ -325,7 +201,7 @@ impl Doorbell {
         const { assert!(size_of::<CallState>() == 4 && align_of::<CallState>() == 4) };
         // SAFETY: inside and aligned; a `CallState` is one atomic word, of which every pattern of
         // bits is a value, and lives as long as the mapping.
-        unsafe { self.mapping.base.add(STATE_AT).cast::<CallState>().as_ref() }
+        unsafe { self.mapping.base().add(STATE_AT).cast::<CallState>().as_ref() }
     }
 
     /// The bits of 64 streams.

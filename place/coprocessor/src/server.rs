@@ -16,6 +16,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use selvedge_host::clock::{Clock, timespec};
 use selvedge_host::engine::{Engine, EngineError, Extension, Point, spin};
 use selvedge_host::report::LinkReport;
+use selvedge_host::seqpacket as socket;
 use selvedge_host::wake::sleeper;
 use selvedge_node::config::LinkConfig;
 use selvedge_units::{Bytes, Span};
@@ -25,7 +26,6 @@ use crate::message::{LinkSpec, PROTOCOL, Reply};
 use crate::outlet::SharedOutlet;
 use crate::port::SharedPort;
 use crate::realtime::{self, Granted, Wishes};
-use crate::socket;
 
 pub(crate) use producer::{Known, Producer};
 

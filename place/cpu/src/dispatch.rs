@@ -8,7 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-use selvedge_cpu::{Config, Counts, Processor, Promise, Refused, Runs, Selected, Task, TaskId};
+use selvedge_cpu::{
+    Config, Counts, EventsFull, Processor, Promise, Refused, Runs, Selected, Task, TaskId,
+};
 use selvedge_host::clock::Clock;
 use selvedge_units::{Instant, Span};
 
@@ -40,12 +42,15 @@ struct Dispatched {
 struct State {
     processor: Processor,
     tasks: Vec<Dispatched>,
+    /// When the last look was.
+    last: Instant,
 }
 
 /// Decides about one processor, from its making until it is dropped.
 #[derive(Debug)]
 pub struct Dispatcher {
     cpu: usize,
+    clock: Clock,
     shared: Arc<(Mutex<State>, AtomicBool)>,
     thread: Option<JoinHandle<()>>,
 }
@@ -65,13 +70,15 @@ impl Dispatcher {
     /// # Errors
     /// If no thread can be started.
     pub fn new(cpu: usize, config: Config) -> std::io::Result<Self> {
-        let state = State { processor: Processor::new(config), tasks: Vec::new() };
+        let clock = Clock::new();
+        let last = clock.now();
+        let state = State { processor: Processor::new(config), tasks: Vec::new(), last };
         let shared = Arc::new((Mutex::new(state), AtomicBool::new(false)));
         let theirs = Arc::clone(&shared);
         let thread = std::thread::Builder::new()
             .name(format!("dispatch-{cpu}"))
-            .spawn(move || work(&theirs.0, &theirs.1))?;
-        Ok(Self { cpu, shared, thread: Some(thread) })
+            .spawn(move || work(clock, &theirs.0, &theirs.1))?;
+        Ok(Self { cpu, clock, shared, thread: Some(thread) })
     }
 
     /// Which processor it decides about.
@@ -105,6 +112,24 @@ impl Dispatcher {
         drop(state);
         self.rouse();
         Ok((id, promise))
+    }
+
+    /// An event has come for a task, of use for so long, and the task is about to be woken for it. The
+    /// event-aware rules decide at once, so that a task that they favour wakes with its preference.
+    ///
+    /// # Errors
+    /// [`EventsFull`] if too many events wait already; the task is preferred for those.
+    pub fn raise(&self, id: TaskId, left: Span) -> Result<(), EventsFull> {
+        let mut state = self.state();
+        if state.tasks.iter().any(|task| task.id == id) {
+            let now = self.clock.now();
+            let told = state.processor.raise(id, now + left);
+            // If its queue is full, it has events all the same.
+            state.processor.wake(id, now);
+            state.enforce(now);
+            told?;
+        }
+        Ok(())
     }
 
     /// Whether a task would be admitted.
@@ -175,19 +200,17 @@ impl Drop for Dispatcher {
     }
 }
 
-fn work(state: &Mutex<State>, stop: &AtomicBool) {
+fn work(clock: Clock, state: &Mutex<State>, stop: &AtomicBool) {
     // Without the right it still counts, and whoever asked has been told.
     let _ = class::set(0, Class::Fifo(PRIORITY));
-    let clock = Clock::new();
-    let mut last = clock.now();
     let mut looks = 0_u64;
     while !stop.load(Ordering::Relaxed) {
         let now = clock.now();
         let next = {
             let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
-            if state.tasks.is_empty() { None } else { Some(state.look(last, now, looks)) }
+            if state.tasks.is_empty() { None } else { Some(state.look(now, looks)) }
         };
-        (last, looks) = (now, looks + 1);
+        looks += 1;
         match next {
             Some(next) => clock.sleep_until(next),
             None => std::thread::park(),
@@ -197,8 +220,9 @@ fn work(state: &Mutex<State>, stop: &AtomicBool) {
 
 impl State {
     /// Reads what happened, decides, and puts it in force; when to come back.
-    fn look(&mut self, last: Instant, now: Instant, looks: u64) -> Instant {
-        let Self { processor, tasks } = self;
+    fn look(&mut self, now: Instant, looks: u64) -> Instant {
+        let Self { processor, tasks, last } = self;
+        let last = std::mem::replace(last, now);
         let mut used = Span::ZERO;
         for task in tasks.iter_mut() {
             if looks.is_multiple_of(FIND_EVERY) {
@@ -226,6 +250,12 @@ impl State {
             // Whatever no task used, best-effort tasks had, or nobody wanted.
             processor.charge(reserve, now.since(last) - used);
         }
+        self.enforce(now)
+    }
+
+    /// Decides, and puts it in force; when to come back.
+    fn enforce(&mut self, now: Instant) -> Instant {
+        let Self { processor, tasks, .. } = self;
         processor.set_best_effort(true);
         let decision = processor.decide(now);
         for task in tasks.iter_mut() {

@@ -53,6 +53,8 @@ pub enum Who {
     StartedBy(Tid),
     /// These threads of this process.
     Threads(Vec<Tid>),
+    /// All threads of a process.
+    Process(Tid),
 }
 
 /// What a task did since it was last looked at.
@@ -93,6 +95,12 @@ impl Members {
         let mut processes = Vec::new();
         match &self.who {
             Who::Threads(tids) => found.extend(tids.iter().map(|&tid| (tid, own(tid)))),
+            Who::Process(pid) => {
+                processes.push(*pid);
+                let tids = numbers_in(&format!("/proc/{pid}/task"));
+                let path = |tid| format!("/proc/{pid}/task/{tid}/stat");
+                found.extend(tids.into_iter().map(|tid| (tid, path(tid))));
+            }
             Who::StartedBy(root) => {
                 // A daemon may have been started by the client whose task this is.
                 let me = std::process::id().cast_signed();
@@ -123,7 +131,7 @@ impl Members {
         }
         let clocks: Vec<Tid> = match &self.who {
             Who::Threads(tids) => tids.clone(),
-            Who::StartedBy(_) => processes,
+            Who::StartedBy(_) | Who::Process(_) => processes,
         };
         self.clocks.retain(|pid, _| clocks.contains(pid));
         for pid in clocks {
@@ -138,7 +146,7 @@ impl Members {
     /// What the task did since the last call. O(threads).
     pub fn look(&mut self) -> Seen {
         let whose = match self.who {
-            Who::StartedBy(_) => Whose::Process,
+            Who::StartedBy(_) | Who::Process(_) => Whose::Process,
             Who::Threads(_) => Whose::Thread,
         };
         let mut used = Span::ZERO;

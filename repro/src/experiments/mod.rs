@@ -20,6 +20,7 @@ pub(crate) mod qf_f10;
 pub(crate) mod qf_f14;
 pub(crate) mod qf_f15;
 pub(crate) mod qf_f19;
+pub(crate) mod qf_t2;
 pub(crate) mod ss_cyc;
 pub(crate) mod ss_f10;
 pub(crate) mod ss_f7;

@@ -6,12 +6,12 @@ use std::path::Path;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
+use selvedge_host::seqpacket::{self as socket, Received};
 
 use super::ANSWER;
 use super::spawn::SpawnError;
 use crate::message::{Envelope, PROTOCOL, Reply, Request};
 use crate::segment::SegmentError;
-use crate::socket::{self, Received};
 
 /// Why a coprocessor can't be used.
 #[derive(Debug, thiserror::Error)]

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use rustix::fs::{MemfdFlags, memfd_create};
 use selvedge_host::engine::{NewStream, Point, payload_max};
 use selvedge_host::inlet::{IPV4_UDP, IPV6_UDP, InletParams};
+use selvedge_host::seqpacket::{self as socket, Received};
 use selvedge_node::config::WhenFull;
 use selvedge_units::{Bitrate, Bytes, Span};
 
@@ -17,7 +18,6 @@ use crate::message::{
 };
 use crate::outlet::{Limits, RefusalCounters, SharedOutlet};
 use crate::segment::{BELL_STREAMS, Doorbell, StreamSegment};
-use crate::socket::{self, Received};
 
 /// A stream of a producer.
 struct Stream {

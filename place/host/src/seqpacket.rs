@@ -1,4 +1,4 @@
-//! The control socket: whole messages over a Unix socket, with file descriptors beside them.
+//! Control sockets: whole messages over a Unix socket of this host, with file descriptors beside them.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -12,11 +12,12 @@ use rustix::net::{
     SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
     accept_with, bind, connect, listen, recvmsg, sendmsg, socket_with,
 };
-use selvedge_host::clock::{Clock, timespec};
 use selvedge_units::Span;
 
-use crate::message::MESSAGE_MAX;
+use crate::clock::{Clock, timespec};
 
+/// The longest message.
+pub const MESSAGE_MAX: usize = 16 * 1024;
 /// Descriptors that a message may bear; more are closed, and the message refused.
 pub const DESCRIPTORS_MAX: usize = 2;
 
@@ -57,7 +58,7 @@ pub fn listen_at(path: &Path) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Takes the next producer; `None` if there is none now.
+/// Takes the next connection; `None` if there is none now.
 ///
 /// # Errors
 /// Whatever the kernel says.
@@ -69,7 +70,7 @@ pub fn accept(listener: &OwnedFd) -> io::Result<Option<OwnedFd>> {
     }
 }
 
-/// Connects to a coprocessor.
+/// Connects to who listens at a path.
 ///
 /// # Errors
 /// Whatever the kernel says.
@@ -106,7 +107,7 @@ pub enum Received {
     End,
 }
 
-/// Takes one message, up to `most` bytes long.
+/// Takes one message, up to [`MESSAGE_MAX`] bytes long.
 ///
 /// # Errors
 /// Whatever the kernel says.

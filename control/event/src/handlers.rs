@@ -1,0 +1,195 @@
+//! Handlers in a stated order, each of which may change the event or stop those behind it. After
+//! Q-Fabric's sections 3.2.2 and 3.2.5: preprocessing, and filtering before the dearer steps.
+
+use selvedge_units::{Instant, Span};
+
+use crate::attribute::Attributes;
+use crate::filter::{Filter, Question, SharedBlocks, SinkState};
+
+/// Whether the handlers behind this one get the event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Then {
+    /// They do.
+    Next,
+    /// They do not: it is done with, or not wanted.
+    Stop,
+}
+
+/// An event on its way through handlers.
+#[derive(Clone, Copy, Debug)]
+pub struct Handled<'e> {
+    /// Counts its source's events.
+    pub sequence: u64,
+    /// When it is of no more use.
+    pub deadline: Option<Instant>,
+    /// What rides on it.
+    pub attributes: Attributes<'e>,
+}
+
+/// What a handler does with an event; it may change the record, but not its length.
+type Action<'h> = Box<dyn FnMut(&Handled<'_>, &mut [u8]) -> Then + Send + 'h>;
+
+enum Step<'h> {
+    Call(Action<'h>),
+    Filter(Box<Filter>),
+}
+
+/// Handlers, the first one first.
+#[derive(Default)]
+pub struct Handlers<'h> {
+    steps: Vec<Step<'h>>,
+    /// How often each was asked, and how often it stopped an event.
+    counts: Vec<(u64, u64)>,
+    record: Vec<u8>,
+}
+
+impl std::fmt::Debug for Handlers<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Handlers").field("counts", &self.counts).finish_non_exhaustive()
+    }
+}
+
+impl<'h> Handlers<'h> {
+    /// None yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds one behind the others.
+    pub fn add(
+        &mut self,
+        action: impl FnMut(&Handled<'_>, &mut [u8]) -> Then + Send + 'h,
+    ) -> &mut Self {
+        self.push(Step::Call(Box::new(action)))
+    }
+
+    /// Adds a filter behind the others: what it does not let pass, or faults on, stops there.
+    pub fn add_filter(&mut self, filter: Filter) -> &mut Self {
+        self.push(Step::Filter(Box::new(filter)))
+    }
+
+    fn push(&mut self, step: Step<'h>) -> &mut Self {
+        self.steps.push(step);
+        self.counts.push((0, 0));
+        self
+    }
+
+    /// How often each handler was asked, and how often it stopped an event, in their order.
+    #[must_use]
+    pub fn counts(&self) -> &[(u64, u64)] {
+        &self.counts
+    }
+
+    /// Runs the handlers on an event; what is left of it if none stopped it. Allocates only while
+    /// records grow.
+    pub fn run(
+        &mut self,
+        now: Instant,
+        event: &Handled<'_>,
+        record: &[u8],
+        blocks: &mut SharedBlocks,
+    ) -> Option<&[u8]> {
+        self.record.clear();
+        self.record.extend_from_slice(record);
+        for (step, counts) in self.steps.iter_mut().zip(&mut self.counts) {
+            counts.0 += 1;
+            let then = match step {
+                Step::Call(action) => action(event, &mut self.record),
+                Step::Filter(filter) => ask(filter, now, event, &self.record, blocks),
+            };
+            if then == Then::Stop {
+                counts.1 += 1;
+                return None;
+            }
+        }
+        Some(&self.record)
+    }
+}
+
+fn ask(
+    filter: &mut Filter,
+    now: Instant,
+    event: &Handled<'_>,
+    record: &[u8],
+    blocks: &mut SharedBlocks,
+) -> Then {
+    if record.len() != filter.input_size() {
+        return Then::Stop;
+    }
+    let left = event.deadline.map(|deadline| {
+        let Span(left) = deadline.since(now);
+        left
+    });
+    let sinks = [SinkState::default()];
+    let question = Question {
+        record,
+        attributes: event.attributes,
+        left,
+        sequence: event.sequence,
+        sent: event.sequence,
+        sinks: &sinks,
+    };
+    match filter.ask(&question, blocks) {
+        Ok(Some(_)) => Then::Next,
+        Ok(None) | Err(_) => Then::Stop,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Format, program};
+    use selvedge_code::Walked;
+
+    const NOW: Instant = Instant(100);
+
+    fn event() -> Handled<'static> {
+        Handled { sequence: 0, deadline: Some(Instant(105)), attributes: Attributes::default() }
+    }
+
+    #[test]
+    fn each_may_change_the_event_or_stop_the_next() {
+        let mut blocks = SharedBlocks::default();
+        let mut seen = Vec::new();
+        let mut handlers = Handlers::new();
+        handlers
+            .add(|_, record| {
+                record[0] += 1;
+                Then::Next
+            })
+            .add(|_, record| if record[0] > 5 { Then::Stop } else { Then::Next })
+            .add(|_, record| {
+                seen.push(record[0]);
+                Then::Next
+            });
+        assert_eq!(handlers.run(NOW, &event(), &[3], &mut blocks), Some(&[4][..]));
+        assert_eq!(handlers.run(NOW, &event(), &[7], &mut blocks), None);
+        assert_eq!(handlers.counts(), [(2, 0), (2, 1), (1, 0)]);
+        drop(handlers);
+        assert_eq!(seen, [4]);
+    }
+
+    #[test]
+    fn filters_stand_among_them() {
+        let format = Format::parse("f", "input { int cpu; };").unwrap();
+        let source = "{ if (input.cpu > 80 && event.left == 5) return 1; return 0; }";
+        let program = program("busy", source, &format).unwrap();
+        let mut blocks = SharedBlocks::default();
+        let filter = Filter::new(Box::new(Walked::new(program)), "s", &mut blocks).unwrap();
+        let mut count = 0;
+        let mut handlers = Handlers::new();
+        handlers.add_filter(filter).add(|_, _| {
+            count += 1;
+            Then::Next
+        });
+        for cpu in [90_i32, 70, 81] {
+            let passed = handlers.run(NOW, &event(), &cpu.to_ne_bytes(), &mut blocks).is_some();
+            assert_eq!(passed, cpu > 80);
+        }
+        assert_eq!(handlers.run(NOW, &event(), &[1], &mut blocks), None, "of another length");
+        assert_eq!(handlers.counts(), [(4, 2), (2, 0)]);
+        drop(handlers);
+        assert_eq!(count, 2);
+    }
+}

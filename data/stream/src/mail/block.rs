@@ -1,0 +1,251 @@
+//! The memory of a mailbox: counters and data in one block.
+//!
+//! # Layout
+//! All numbers are native-endian. Positions count bytes since the beginning and never wrap; the byte
+//! at position `p` lies at `512 + p mod capacity`.
+//!
+//! | offset | what | written by |
+//! |---|---|---|
+//! | 0 | u64: `SLVGMAIL` | its maker, once |
+//! | 8 | u32: version, 1; u32: 1 if messages that were not read are overwritten, else 0 | its maker, once |
+//! | 16 | u64: capacity in bytes, a power of two from 256 to 2^30 | its maker, once |
+//! | 24 | u64: bound, the most messages that wait, 1 to 65536 | its maker, once |
+//! | 128 | u64 `tail`: where the next message will begin | writer |
+//! | 136 | u64 `low`: before it all is, or is being, overwritten | writer |
+//! | 144 | u64: 1 once the writer is gone | writer |
+//! | 256 | u64 `head`: where the next message to be read begins | reader |
+//! | 264 | u64: messages that the reader never got | reader |
+//! | 272 | u64: 1 once the reader is gone | reader |
+//! | 384 | u32 `bell`: 0 the reader is awake, 1 it sleeps, 2 it was called | both |
+//! | 512 | the data | writer |
+//!
+//! A message takes, from a multiple of 8 on: u32 its length; u32 its number, modulo 2^32; u64 a tag (a
+//! channel's deadline); its bytes, up to the next multiple of 8; u64 how many bytes all this takes.
+
+use core::ptr::NonNull;
+
+#[cfg(not(loom))]
+use crate::region::{Part, RegionError};
+use crate::sync::{Arc, AtomicU32, AtomicU64, CacheLine, Ordering};
+
+pub(super) const MAGIC: u64 = u64::from_ne_bytes(*b"SLVGMAIL");
+const VERSION: u64 = 1;
+/// Bytes of a message beside its own.
+pub(super) const AROUND: u64 = 24;
+/// The least bytes for messages; fewer where loom tries every interleaving of every word.
+const CAPACITY_MIN: u64 = if cfg!(loom) { 64 } else { 256 };
+const CAPACITY_MAX: u64 = 1 << 30;
+const BOUND_MAX: u64 = 65_536;
+
+#[repr(C)]
+pub(super) struct Header {
+    fixed: CacheLine<[AtomicU64; 4]>,
+    pub(super) writer: CacheLine<Writer>,
+    pub(super) reader: CacheLine<Reader>,
+    pub(super) bell: CacheLine<AtomicU32>,
+}
+
+#[repr(C)]
+pub(super) struct Writer {
+    pub(super) tail: AtomicU64,
+    pub(super) low: AtomicU64,
+    pub(super) gone: AtomicU64,
+}
+
+#[repr(C)]
+pub(super) struct Reader {
+    pub(super) head: AtomicU64,
+    pub(super) missed: AtomicU64,
+    pub(super) gone: AtomicU64,
+}
+
+#[cfg(not(loom))]
+const _: () = {
+    use core::mem::offset_of;
+    assert!(offset_of!(Header, writer) == 128 && offset_of!(Writer, gone) == 16);
+    assert!(offset_of!(Header, reader) == 256 && offset_of!(Reader, missed) == 8);
+    assert!(offset_of!(Header, bell) == 384 && size_of::<Header>() == HEADER);
+};
+
+#[cfg(not(loom))]
+pub(super) const HEADER: usize = 512;
+
+/// How large a mailbox is, and what happens when it is full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MailSpec {
+    /// Bytes for messages, each with 24 beside its own; a power of two from 256 to 2^30.
+    pub capacity: u64,
+    /// The most messages that wait, 1 to 65536.
+    pub bound: u64,
+    /// Whether the oldest messages make room when it is full. Otherwise the writer is told.
+    pub overwrites: bool,
+}
+
+impl MailSpec {
+    /// The nearest that may be.
+    #[must_use]
+    pub fn clamped(self) -> Self {
+        let capacity = self.capacity.clamp(CAPACITY_MIN, CAPACITY_MAX).next_power_of_two();
+        Self { capacity, bound: self.bound.clamp(1, BOUND_MAX), ..self }
+    }
+
+    /// The longest message that fits.
+    #[must_use]
+    pub const fn longest(self) -> usize {
+        (self.capacity - AROUND) as usize
+    }
+
+    #[cfg(not(loom))]
+    fn is_sound(self) -> bool {
+        self == self.clamped()
+    }
+
+    fn words(self) -> [u64; 4] {
+        [MAGIC, VERSION | u64::from(self.overwrites) << 32, self.capacity, self.bound]
+    }
+}
+
+/// Bytes that a mailbox takes in a region.
+#[cfg(not(loom))]
+#[must_use]
+pub const fn mail_region(capacity: u64) -> usize {
+    HEADER + capacity as usize
+}
+
+/// Bytes that a message of this length takes.
+pub(super) const fn stride(len: u64) -> u64 {
+    len.next_multiple_of(8) + AROUND
+}
+
+/// A block of our own.
+struct Block {
+    header: Header,
+    words: alloc::vec::Vec<AtomicU64>,
+}
+
+/// What keeps the memory where it is.
+enum Keep {
+    Own(#[expect(dead_code, reason = "keeps it")] Arc<Block>),
+    #[cfg(not(loom))]
+    Part(#[expect(dead_code, reason = "keeps it")] Part),
+}
+
+/// What both sides see.
+pub(super) struct Shared {
+    header: NonNull<Header>,
+    words: NonNull<AtomicU64>,
+    /// One less than there are words.
+    mask: usize,
+    pub(super) spec: MailSpec,
+    _keep: Keep,
+}
+
+// SAFETY: everything in the block is atomic.
+unsafe impl Send for Shared {}
+// SAFETY: as above.
+unsafe impl Sync for Shared {}
+
+impl Shared {
+    /// Memory of our own, for both sides.
+    pub(super) fn pair(spec: MailSpec) -> (Self, Self) {
+        let word = |value| AtomicU64::new(value);
+        let header = Header {
+            fixed: CacheLine(spec.words().map(AtomicU64::new)),
+            writer: CacheLine(Writer { tail: word(0), low: word(0), gone: word(0) }),
+            reader: CacheLine(Reader { head: word(0), missed: word(0), gone: word(0) }),
+            bell: CacheLine(AtomicU32::new(0)),
+        };
+        let words = (0..spec.capacity / 8).map(|_| AtomicU64::new(0)).collect();
+        let block = Arc::new(Block { header, words });
+        let side = |block: Arc<Block>| Self {
+            header: NonNull::from(&block.header),
+            words: NonNull::from(&block.words[0]),
+            mask: block.words.len() - 1,
+            spec,
+            _keep: Keep::Own(block),
+        };
+        (side(Arc::clone(&block)), side(block))
+    }
+
+    #[cfg(not(loom))]
+    fn of(part: Part, spec: MailSpec) -> Self {
+        // SAFETY: the part has room for header and data.
+        let words = unsafe { part.base().add(HEADER) };
+        Self {
+            header: part.base().cast(),
+            words: words.cast(),
+            mask: (spec.capacity / 8) as usize - 1,
+            spec,
+            _keep: Keep::Part(part),
+        }
+    }
+
+    /// Lays an empty mailbox out in a region.
+    #[cfg(not(loom))]
+    pub(super) fn create(
+        region: &Arc<dyn crate::Region>,
+        at: usize,
+        spec: MailSpec,
+    ) -> Result<Self, RegionError> {
+        let spec = spec.clamped();
+        let part = Part::new(region, at, mail_region(spec.capacity))?;
+        let shared = Self::of(part, spec);
+        let header = shared.header();
+        for counter in [&header.writer.0.tail, &header.writer.0.low, &header.writer.0.gone]
+            .into_iter()
+            .chain([&header.reader.0.head, &header.reader.0.missed, &header.reader.0.gone])
+        {
+            counter.store(0, Ordering::Relaxed);
+        }
+        header.bell.0.store(0, Ordering::Relaxed);
+        for (word, value) in header.fixed.0.iter().zip(spec.words()) {
+            word.store(value, Ordering::Release);
+        }
+        Ok(shared)
+    }
+
+    /// A mailbox that another process has laid out; its header is read once.
+    #[cfg(not(loom))]
+    pub(super) fn open(region: &Arc<dyn crate::Region>, at: usize) -> Result<Self, RegionError> {
+        let header = Part::new(region, at, HEADER)?;
+        // SAFETY: inside, aligned, and of atomics only.
+        let fixed = unsafe { header.base().cast::<Header>().as_ref() };
+        let [magic, flags, capacity, bound] =
+            [0, 1, 2, 3].map(|n| fixed.fixed.0[n].load(Ordering::Acquire));
+        let spec = MailSpec { capacity, bound, overwrites: flags >> 32 == 1 };
+        if magic != MAGIC || !spec.is_sound() || flags != spec.words()[1] {
+            return Err(RegionError::Header);
+        }
+        Ok(Self::of(Part::new(region, at, mail_region(capacity))?, spec))
+    }
+
+    #[inline]
+    pub(super) fn header(&self) -> &Header {
+        // SAFETY: kept where it is by `_keep`, and of atomics only.
+        unsafe { self.header.as_ref() }
+    }
+
+    /// The word at a position.
+    #[inline]
+    pub(super) fn word(&self, position: u64) -> &AtomicU64 {
+        let at = (position / 8) as usize & self.mask;
+        // SAFETY: masked to lie inside.
+        unsafe { self.words.add(at).as_ref() }
+    }
+
+    /// The words from a position on, in one or two pieces; at most as many as there are.
+    #[inline]
+    pub(super) fn words(&self, position: u64, count: usize) -> (&[AtomicU64], &[AtomicU64]) {
+        let at = (position / 8) as usize & self.mask;
+        let all = self.mask + 1;
+        let count = count.min(all);
+        let first = count.min(all - at);
+        // SAFETY: both lie inside: `at + first <= all` and `count - first <= at`.
+        unsafe {
+            (
+                core::slice::from_raw_parts(self.words.add(at).as_ptr(), first),
+                core::slice::from_raw_parts(self.words.as_ptr(), count - first),
+            )
+        }
+    }
+}

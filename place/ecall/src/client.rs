@@ -1,0 +1,413 @@
+//! A program's side: calls of a service, and its events.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::sync::atomic::Ordering;
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::io::Errno;
+use rustix::thread::futex;
+use selvedge_host::clock::{Clock, exact_timers, timespec};
+use selvedge_host::seqpacket::{self, Received};
+use selvedge_local::Waking;
+use selvedge_stream::MAIL_ASLEEP;
+use selvedge_units::{Instant, Span};
+
+use crate::say::{Ask, Preference, Told, decode, encode, tag};
+use crate::segment::{Layout, PutError, Reader, SegmentError, Writer};
+use crate::service::DATA_MAX;
+
+/// How long a service may take to answer.
+const ANSWER: Span = Span::from_secs(5);
+
+/// Why a service was not called.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// There is none of this name.
+    #[error(
+        "no service \"{name}\" in \"{directory}\": {why}; start its host, or look for its name there"
+    )]
+    Unknown {
+        /// Its name.
+        name: String,
+        /// Where it was looked for.
+        directory: String,
+        /// What the system said.
+        why: std::io::Error,
+    },
+    /// It will not.
+    #[error("the service refuses: {0}")]
+    Refused(String),
+    /// It ended, or said nothing for five seconds.
+    #[error("the service is gone, or does not answer; open it again when it is back")]
+    Gone,
+    /// Its answer is none.
+    #[error("the service's answer makes no sense; use a host of the same release")]
+    Garbled,
+    /// Too long.
+    #[error("a call has at most {DATA_MAX} bytes, this one {0}")]
+    TooLong(usize),
+    /// Its memory will not do.
+    #[error(transparent)]
+    Segment(#[from] SegmentError),
+    /// Something of this system's.
+    #[error("{0}")]
+    System(#[from] std::io::Error),
+}
+
+/// What a service says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Description {
+    /// What it does.
+    pub about: String,
+    /// The format of its calls; empty if they are bytes.
+    pub calls: String,
+    /// The format of its events, likewise.
+    pub events: String,
+}
+
+/// How a program wants a service's events, and makes its calls.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Wish {
+    /// The memory for its calls.
+    pub up: Layout,
+    /// The memory for events.
+    pub down: Layout,
+    /// How it is called when it sleeps.
+    pub waking: Waking,
+    /// Processor time for its events.
+    pub preference: Option<Preference>,
+}
+
+/// When a deferred call is made, at the latest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum When {
+    /// With this program's next direct or generic call.
+    NextCall,
+    /// After this time, and not before.
+    After(Span),
+    /// Before the service's host hands out any event.
+    BeforeDispatch,
+}
+
+/// An event of a service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ServiceEvent<'a> {
+    /// Its entry, if the memory is a bit pattern.
+    pub entry: Option<u32>,
+    /// When it is of no more use.
+    pub deadline: Option<Instant>,
+    /// What it says.
+    pub data: &'a [u8],
+}
+
+/// A connection to a service.
+#[derive(Debug)]
+pub struct Client {
+    socket: OwnedFd,
+}
+
+/// Calls a service by its name, once.
+///
+/// # Errors
+/// [`ClientError`].
+pub fn generic(directory: &Path, name: &str, data: &[u8]) -> Result<Vec<u8>, ClientError> {
+    Client::open(directory, name)?.call(data)
+}
+
+impl Client {
+    /// Finds a service by its name.
+    ///
+    /// # Errors
+    /// [`ClientError::Unknown`].
+    pub fn open(directory: &Path, name: &str) -> Result<Self, ClientError> {
+        let socket = seqpacket::connect_to(&directory.join(name));
+        let socket = socket.map_err(|why| ClientError::Unknown {
+            name: name.to_owned(),
+            directory: directory.display().to_string(),
+            why,
+        })?;
+        Ok(Self { socket })
+    }
+
+    /// Calls it and waits for the reply: the generic call.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub fn call(&mut self, data: &[u8]) -> Result<Vec<u8>, ClientError> {
+        if data.len() > DATA_MAX {
+            return Err(ClientError::TooLong(data.len()));
+        }
+        let (bytes, _) = self.ask(&Ask::Call { data }, &[])?;
+        match decode(&bytes) {
+            Some(Told::Reply { data }) => Ok(data.to_vec()),
+            Some(Told::Refused { why }) => Err(ClientError::Refused(why.to_owned())),
+            _ => Err(ClientError::Garbled),
+        }
+    }
+
+    /// What it says of itself.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub fn describe(&mut self) -> Result<Description, ClientError> {
+        let (bytes, _) = self.ask(&Ask::Describe, &[])?;
+        match decode(&bytes) {
+            Some(Told::Described { about, calls, events }) => {
+                let [about, calls, events] = [about, calls, events].map(str::to_owned);
+                Ok(Description { about, calls, events })
+            }
+            _ => Err(ClientError::Garbled),
+        }
+    }
+
+    /// Subscribes: memory both ways, which the two share from now on.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub fn subscribe(mut self, wish: Wish) -> Result<Subscription, ClientError> {
+        let events = Reader::create(wish.down)?;
+        let own = match wish.waking {
+            Waking::Event => {
+                let flags = EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC;
+                Some(eventfd(0, flags).map_err(std::io::Error::from)?)
+            }
+            Waking::Futex | Waking::Signal { .. } => None,
+        };
+        let Wish { up, waking, preference, .. } = wish;
+        let fds: Vec<BorrowedFd<'_>> =
+            [events.file().as_fd()].into_iter().chain(own.as_ref().map(AsFd::as_fd)).collect();
+        let (bytes, mut fds) = self.ask(&Ask::Subscribe { up, waking, preference }, &fds)?;
+        let preferred = match decode(&bytes) {
+            Some(Told::Subscribed { preferred }) => preferred,
+            Some(Told::Refused { why }) => return Err(ClientError::Refused(why.to_owned())),
+            _ => return Err(ClientError::Garbled),
+        };
+        let (Some(theirs), Some(memory)) = (fds.pop(), fds.pop()) else {
+            return Err(ClientError::Garbled);
+        };
+        rustix::fs::fcntl_setfl(&theirs, rustix::fs::OFlags::NONBLOCK)
+            .map_err(std::io::Error::from)?;
+        let calls = Writer::open(memory)?;
+        let clock = Clock::shared();
+        Ok(Subscription { client: self, calls, events, own, theirs, preferred, clock })
+    }
+
+    fn ask(
+        &mut self,
+        ask: &Ask<'_>,
+        fds: &[BorrowedFd<'_>],
+    ) -> Result<(Vec<u8>, Vec<OwnedFd>), ClientError> {
+        seqpacket::send(&self.socket, &encode(ask), fds).map_err(|_| ClientError::Gone)?;
+        if !seqpacket::wait_readable(&self.socket, ANSWER) {
+            // A late answer would be taken for that of the next call.
+            let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
+            return Err(ClientError::Gone);
+        }
+        match seqpacket::receive(&self.socket) {
+            Ok(Received::Message(bytes, fds)) => Ok((bytes, fds)),
+            Ok(Received::TooLong) => Err(ClientError::Garbled),
+            Ok(Received::Nothing | Received::End) | Err(_) => Err(ClientError::Gone),
+        }
+    }
+}
+
+/// A subscription: calls through memory, and events. Ends when dropped.
+#[derive(Debug)]
+pub struct Subscription {
+    client: Client,
+    calls: Writer,
+    events: Reader,
+    /// What calls us, if we are called by an eventfd.
+    own: Option<OwnedFd>,
+    /// What calls the host.
+    theirs: OwnedFd,
+    preferred: bool,
+    clock: Clock,
+}
+
+impl Subscription {
+    /// Whether the scheduler prefers this program for events, as it wished.
+    #[must_use]
+    pub const fn is_preferred(&self) -> bool {
+        self.preferred
+    }
+
+    /// A fast call: written where the service looks when it next runs; nobody is woken. No system
+    /// call. In a bit pattern it goes to `entry`, or to the first that is free.
+    ///
+    /// # Errors
+    /// [`PutError`].
+    pub fn fast(&mut self, entry: Option<u32>, data: &[u8]) -> Result<(), PutError> {
+        self.put(entry, tag::FAST, data)?;
+        self.calls.show();
+        Ok(())
+    }
+
+    /// A deferred call. Many cost the service one wake-up at most, and none if it looks in time anyway.
+    ///
+    /// # Errors
+    /// [`PutError`].
+    pub fn deferred(
+        &mut self,
+        when: When,
+        entry: Option<u32>,
+        data: &[u8],
+    ) -> Result<(), PutError> {
+        match when {
+            // Not shown yet.
+            When::NextCall => self.put(entry, tag::NEXT_CALL, data),
+            // The host looks at all calls before it hands out anything.
+            When::BeforeDispatch => {
+                self.put(entry, tag::BEFORE_DISPATCH, data)?;
+                self.calls.show();
+                Ok(())
+            }
+            When::After(span) => {
+                let due = self.clock.now() + span;
+                self.put(entry, due.0, data)?;
+                self.calls.show();
+                if !self.calls.looks_by(due) {
+                    self.wake();
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// A call that is made at once; with it all that waited for the next one. A sleeping host is woken.
+    ///
+    /// # Errors
+    /// [`PutError`].
+    pub fn direct(&mut self, entry: Option<u32>, data: &[u8]) -> Result<(), PutError> {
+        self.put(entry, tag::DIRECT, data)?;
+        self.wake();
+        Ok(())
+    }
+
+    /// The generic call, through the service's socket: waits for the reply.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub fn call(&mut self, data: &[u8]) -> Result<Vec<u8>, ClientError> {
+        self.wake();
+        self.client.call(data)
+    }
+
+    fn put(&mut self, entry: Option<u32>, tag: u64, data: &[u8]) -> Result<(), PutError> {
+        if data.len() > DATA_MAX {
+            return Err(PutError::Outside);
+        }
+        self.calls.put(entry, tag, data)
+    }
+
+    /// Shows what was written, and wakes the host if it sleeps.
+    fn wake(&mut self) {
+        if self.calls.flush() {
+            // Adding 1 fails only when the counter is full, that is, when it wakes anyway.
+            let _ = rustix::io::write(&self.theirs, &1_u64.to_ne_bytes());
+        }
+    }
+
+    /// Takes the next event, without a system call; late ones are passed over.
+    ///
+    /// # Errors
+    /// [`ClientError::Garbled`] if the service's memory makes no sense.
+    pub fn take(&mut self) -> Result<Option<ServiceEvent<'_>>, ClientError> {
+        /// So that one who raises faster than this takes does not keep it here.
+        const LATE_MAX: usize = 65_536;
+        for _ in 0..LATE_MAX {
+            let taken = self.events.take().map_err(|_| ClientError::Garbled)?;
+            let Some((entry, tag)) = taken else { return Ok(None) };
+            let deadline = (tag != u64::MAX).then_some(Instant(tag));
+            if deadline.is_none_or(|deadline| deadline >= self.clock.now()) {
+                return Ok(Some(ServiceEvent { entry, deadline, data: self.events.bytes() }));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The paper's `flag`: how many events were written so far, by a look at the memory.
+    #[must_use]
+    pub fn flag(&self) -> u64 {
+        self.events.flag()
+    }
+
+    /// Whether there is an event, by a look at the memory.
+    #[must_use]
+    pub fn has_events(&self) -> bool {
+        self.events.has_mail()
+    }
+
+    /// Readable when events have come ([`Waking::Event`]), for a loop of the program's own, which calls
+    /// [`arm`](Self::arm) before it waits.
+    #[must_use]
+    pub fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.own.as_ref().map(AsFd::as_fd)
+    }
+
+    /// About to wait to be called; false if there are events to take first.
+    #[must_use]
+    pub fn arm(&mut self) -> bool {
+        if let Some(own) = &self.own {
+            let _ = rustix::io::read(own, &mut [0; 8]);
+        }
+        self.events.lie_down(Instant::MAX)
+    }
+
+    /// Waits for an event, until an instant of [`Clock::shared`]; false if none came, or the service
+    /// is gone.
+    pub fn wait(&mut self, until: Instant) -> bool {
+        /// The connection is looked at now and then, since a futex does not tell of its end.
+        const LOOK: Span = Span::from_millis(100);
+        exact_timers();
+        while !self.has_events() {
+            let now = self.clock.now();
+            if now >= until || !self.is_alive() {
+                break;
+            }
+            if !self.arm() {
+                break;
+            }
+            let end = until.min(now + LOOK);
+            match &self.own {
+                Some(own) => {
+                    let left = timespec(end.since(now).0);
+                    let _ = poll(&mut [PollFd::new(own, PollFlags::IN)], Some(&left));
+                }
+                None => self.sleep_until(end),
+            }
+            self.events.rise();
+        }
+        self.has_events()
+    }
+
+    fn sleep_until(&self, end: Instant) {
+        let bell = self.events.bell();
+        let mut wait = futex::Wait::new();
+        wait.val = MAIL_ASLEEP.into();
+        wait.uaddr = futex::WaitPtr::new(bell.as_ptr().cast());
+        wait.flags = futex::WaitFlags::SIZE_U32;
+        let end = timespec(end.0);
+        let flags = futex::WaitvFlags::empty();
+        while bell.load(Ordering::Relaxed) == MAIL_ASLEEP {
+            match futex::waitv(&[wait], flags, Some(&end), futex::ClockId::Monotonic) {
+                Ok(_) | Err(Errno::AGAIN | Errno::INTR) => {}
+                Err(_) => return,
+            }
+        }
+    }
+
+    /// Whether the service's host is still there.
+    #[must_use]
+    pub fn is_alive(&self) -> bool {
+        let mut fds = [PollFd::new(&self.client.socket, PollFlags::RDHUP)];
+        let now = timespec(0);
+        match poll(&mut fds, Some(&now)) {
+            Ok(_) => {
+                !fds[0].revents().intersects(PollFlags::HUP | PollFlags::RDHUP | PollFlags::ERR)
+            }
+            Err(error) => error == Errno::INTR,
+        }
+    }
+}

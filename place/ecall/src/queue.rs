@@ -1,0 +1,153 @@
+//! Events that were raised and wait to be handed out: earliest deadline first, then as they were raised. And calls
+//! that wait for their time. Pure: time is an argument.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use selvedge_units::Instant;
+
+use crate::service::{DATA_MAX, Raise, Raised, Target};
+
+/// The most events that wait.
+pub(crate) const EVENTS_MAX: usize = 4096;
+
+/// An event that waits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Event {
+    /// Which service's.
+    pub(crate) service: usize,
+    pub(crate) target: Target,
+    pub(crate) entry: Option<u32>,
+    pub(crate) deadline: Option<Instant>,
+    pub(crate) cpu: bool,
+    pub(crate) data: Vec<u8>,
+}
+
+/// What waits for its time.
+#[derive(Debug)]
+struct Waiting<T> {
+    at: Instant,
+    number: u64,
+    what: T,
+}
+
+impl<T> PartialEq for Waiting<T> {
+    fn eq(&self, other: &Self) -> bool {
+        (self.at, self.number) == (other.at, other.number)
+    }
+}
+
+impl<T> Eq for Waiting<T> {}
+
+impl<T> PartialOrd for Waiting<T> {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl<T> Ord for Waiting<T> {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.at, self.number).cmp(&(other.at, other.number))
+    }
+}
+
+/// Things in the order of their instants; equal ones as they came.
+#[derive(Debug)]
+pub(crate) struct ByTime<T> {
+    heap: BinaryHeap<Reverse<Waiting<T>>>,
+    number: u64,
+    most: usize,
+}
+
+impl<T> ByTime<T> {
+    pub(crate) fn new(most: usize) -> Self {
+        Self { heap: BinaryHeap::new(), number: 0, most }
+    }
+
+    /// Adds one; gives it back if there is no room.
+    pub(crate) fn push(&mut self, at: Instant, what: T) -> Result<(), T> {
+        if self.heap.len() >= self.most {
+            return Err(what);
+        }
+        let number = self.number;
+        self.number += 1;
+        self.heap.push(Reverse(Waiting { at, number, what }));
+        Ok(())
+    }
+
+    /// When the first is due.
+    pub(crate) fn first(&self) -> Option<Instant> {
+        self.heap.peek().map(|first| first.0.at)
+    }
+
+    pub(crate) fn pop(&mut self) -> Option<T> {
+        self.heap.pop().map(|first| first.0.what)
+    }
+
+    /// The first, if it is due.
+    pub(crate) fn pop_due(&mut self, now: Instant) -> Option<T> {
+        if self.first()? <= now { self.pop() } else { None }
+    }
+}
+
+/// Where a service raises its events into.
+pub(crate) struct Raiser<'q> {
+    pub(crate) queue: &'q mut ByTime<Event>,
+    pub(crate) service: usize,
+    pub(crate) subscribers: usize,
+    pub(crate) raised: u64,
+    /// Too long, or too many.
+    pub(crate) dropped: u64,
+}
+
+impl Raise for Raiser<'_> {
+    fn raise(&mut self, event: Raised<'_>) {
+        self.raised += 1;
+        if event.data.len() > DATA_MAX {
+            self.dropped += 1;
+            return;
+        }
+        let Raised { target, data, entry, deadline, cpu } = event;
+        let data = data.to_vec();
+        let waits = Event { service: self.service, target, entry, deadline, cpu, data };
+        if self.queue.push(deadline.unwrap_or(Instant::MAX), waits).is_err() {
+            self.dropped += 1;
+        }
+    }
+
+    fn subscribers(&self) -> usize {
+        self.subscribers
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_earliest_deadline_comes_first_then_as_raised() {
+        let mut queue = ByTime::new(4);
+        let mut raiser =
+            Raiser { queue: &mut queue, service: 3, subscribers: 1, raised: 0, dropped: 0 };
+        raiser.raise(Raised::to_all(b"none"));
+        raiser.raise(Raised::to_one(b"late").due(Instant(9)));
+        raiser.raise(Raised::to_pid(1, b"soon").due(Instant(5)).preferred());
+        raiser.raise(Raised::to_all(b"later").due(Instant(9)).at(2));
+        raiser.raise(Raised::to_all(b"too many"));
+        raiser.raise(Raised::to_all(&[0; DATA_MAX + 1]));
+        assert_eq!((raiser.raised, raiser.dropped, raiser.subscribers()), (6, 2, 1));
+        let order: Vec<_> = std::iter::from_fn(|| queue.pop()).map(|event| event.data).collect();
+        assert_eq!(order, [&b"soon"[..], b"late", b"later", b"none"]);
+    }
+
+    #[test]
+    fn what_waits_for_its_time_is_not_early() {
+        let mut calls = ByTime::new(2);
+        calls.push(Instant(20), 'b').unwrap();
+        calls.push(Instant(10), 'a').unwrap();
+        assert_eq!(calls.push(Instant(0), 'c'), Err('c'));
+        assert_eq!(calls.pop_due(Instant(9)), None);
+        assert_eq!(calls.pop_due(Instant(10)), Some('a'));
+        assert_eq!(calls.first(), Some(Instant(20)));
+    }
+}

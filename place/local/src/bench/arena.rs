@@ -1,0 +1,154 @@
+//! The words that the two processes of a measurement share, and the bare calls.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::Ordering;
+
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::process::Pid;
+use rustix::thread::futex;
+use selvedge_host::clock::Clock;
+use selvedge_host::memory::{Mapping, MemoryError};
+use selvedge_host::seqpacket::{self, Received};
+use selvedge_units::Instant;
+
+use super::{Way, signal as number};
+use crate::signal;
+
+/// A cache line for each word.
+const PHASE: usize = 128;
+const COUNT: usize = 256;
+const READY: usize = 384;
+const SEEN: usize = 512;
+const STAMP: usize = 640;
+const BELL: usize = 768;
+const FOUND: usize = 4096;
+/// The most events of a round.
+const EVENTS_MAX: usize = 20_000;
+const LEN: usize = FOUND + EVENTS_MAX * 4;
+
+pub(super) struct Arena {
+    memory: Mapping,
+    event: OwnedFd,
+}
+
+impl Arena {
+    pub(super) fn create() -> Result<Self, MemoryError> {
+        let event = eventfd(0, EventfdFlags::CLOEXEC).map_err(|error| MemoryError::System {
+            doing: "make an event for",
+            source: error.into(),
+        })?;
+        Ok(Self { memory: Mapping::create("selvedge bench", LEN)?, event })
+    }
+
+    pub(super) fn hand_over(&self, socket: &OwnedFd) -> std::io::Result<()> {
+        seqpacket::send(socket, b"arena", &[self.memory.file().as_fd(), self.event.as_fd()])
+    }
+
+    pub(super) fn receive(socket: &OwnedFd) -> Option<Self> {
+        let Ok(Received::Message(_, mut fds)) = seqpacket::receive(socket) else { return None };
+        let (event, memory) = (fds.pop()?, fds.pop()?);
+        Some(Self { memory: Mapping::open(memory, LEN..=LEN).ok()?, event })
+    }
+
+    /// What is measured next.
+    pub(super) fn phase(&self, phase: u32, way: Way, count: usize) {
+        let way = Way::ALL.iter().position(|one| *one == way).unwrap_or(0) as u64;
+        self.memory.put(COUNT, count as u64);
+        self.memory.put(SEEN, 0);
+        self.memory.atomic_u32(BELL).store(0, Ordering::Relaxed);
+        self.memory.put(PHASE, u64::from(phase) | way << 32);
+    }
+
+    pub(super) fn next_phase(&self) -> (u32, Way, usize) {
+        let word = self.memory.atomic(PHASE).load(Ordering::Acquire);
+        let way = Way::ALL.get((word >> 32) as usize).copied().unwrap_or(Way::BareFutex);
+        (word as u32, way, self.memory.word(COUNT) as usize)
+    }
+
+    pub(super) fn ready(&self, phase: u32) {
+        self.memory.put(READY, phase.into());
+    }
+
+    pub(super) fn is_ready(&self, phase: u32) -> bool {
+        self.memory.atomic(READY).load(Ordering::Acquire) == u64::from(phase)
+    }
+
+    pub(super) fn seen(&self) -> u64 {
+        self.memory.atomic(SEEN).load(Ordering::Acquire)
+    }
+
+    /// The `n`th event came, which took so long.
+    pub(super) fn note(&self, n: usize, took: u32) {
+        if n < EVENTS_MAX {
+            self.memory.atomic_u32(FOUND + n * 4).store(took, Ordering::Relaxed);
+        }
+        self.memory.put(SEEN, n as u64 + 1);
+    }
+
+    /// All have come.
+    pub(super) fn all_seen(&self, count: usize, took: u32) {
+        self.memory.atomic_u32(FOUND).store(took, Ordering::Relaxed);
+        self.memory.put(SEEN, count as u64);
+    }
+
+    pub(super) fn found(&self, count: usize) -> Vec<u32> {
+        let at = |n| self.memory.atomic_u32(FOUND + n * 4).load(Ordering::Relaxed);
+        (0..count.min(EVENTS_MAX)).map(at).collect()
+    }
+
+    /// Calls the other process by nothing but the kernel's call.
+    pub(super) fn call(&self, way: Way, clock: Clock, pid: u32) {
+        let bell = self.memory.atomic_u32(BELL);
+        let process = || {
+            let pid = Pid::from_raw(pid.cast_signed())?;
+            signal::peer(pid).ok()
+        };
+        let process = if way == Way::BareSignal { process() } else { None };
+        let stamp = || self.memory.put(STAMP, clock.now().0);
+        match way {
+            Way::BareFutex => {
+                stamp();
+                bell.store(1, Ordering::Release);
+                let _ = futex::wake(bell, futex::Flags::empty(), 1);
+            }
+            Way::BareEvent => {
+                stamp();
+                let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
+            }
+            Way::BareSignal => {
+                stamp();
+                if let Some(process) = process {
+                    signal::send(process.as_fd(), number(), 1);
+                }
+            }
+            _ => {
+                stamp();
+                bell.store(1, Ordering::Release);
+            }
+        }
+    }
+
+    /// Waits for such a call; how long it took.
+    pub(super) fn answer(&self, way: Way, clock: Clock) -> u32 {
+        let bell = self.memory.atomic_u32(BELL);
+        match way {
+            Way::BareFutex => {
+                while bell.load(Ordering::Acquire) == 0 {
+                    let _ = futex::wait(bell, futex::Flags::empty(), 0, None);
+                }
+            }
+            Way::BareEvent => {
+                let _ = rustix::io::read(&self.event, &mut [0; 8]);
+            }
+            Way::BareSignal => while signal::wait(number(), super::PATIENCE).is_none() {},
+            _ => {
+                while bell.load(Ordering::Acquire) == 0 {
+                    std::hint::spin_loop();
+                }
+            }
+        }
+        let took = clock.now().since(Instant(self.memory.word(STAMP)));
+        bell.store(0, Ordering::Release);
+        u32::try_from(took.0).unwrap_or(u32::MAX)
+    }
+}

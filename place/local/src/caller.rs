@@ -1,0 +1,82 @@
+//! Calling a process that sleeps: by the futex of its ring, an eventfd, or a real-time signal with a value.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::AtomicU32;
+
+use rustix::process::Pid;
+use rustix::thread::futex;
+
+use crate::inlet::RingError;
+use crate::say::Waking;
+use crate::signal;
+
+/// How a process is called.
+#[derive(Debug)]
+pub struct Caller(Way);
+
+#[derive(Debug)]
+enum Way {
+    Futex,
+    Event(OwnedFd),
+    Signal { process: OwnedFd, number: i32, every: bool },
+}
+
+impl Caller {
+    /// As a peer wants it: its process is known for signals, and an eventfd came for events.
+    ///
+    /// # Errors
+    /// If something is missing, or is not what it should be.
+    pub fn new(
+        waking: Waking,
+        pid: Option<Pid>,
+        event: Option<OwnedFd>,
+    ) -> Result<Self, RingError> {
+        Ok(Self(match waking {
+            Waking::Futex => Way::Futex,
+            Waking::Event => {
+                let event = event.ok_or(RingError::NoEvent)?;
+                // A descriptor that blocks would let its owner stop us.
+                rustix::fs::fcntl_setfl(&event, rustix::fs::OFlags::NONBLOCK)?;
+                Way::Event(event)
+            }
+            Waking::Signal { number, every } if signal::is_real_time(number) => {
+                let process = pid.and_then(|pid| signal::peer(pid).ok()).ok_or(RingError::Gone)?;
+                Way::Signal { process, number, every }
+            }
+            Waking::Signal { number, .. } => return Err(RingError::Signal(number)),
+        }))
+    }
+
+    /// What goes with a signal for an event: its first eight bytes.
+    #[must_use]
+    pub fn value(bytes: &[u8]) -> u64 {
+        let mut first = [0; 8];
+        let given = bytes.len().min(8);
+        first[..given].copy_from_slice(&bytes[..given]);
+        u64::from_ne_bytes(first)
+    }
+
+    /// Whether the value goes anywhere.
+    #[must_use]
+    pub const fn wants_value(&self) -> bool {
+        matches!(self.0, Way::Signal { .. })
+    }
+
+    /// Whether each event is to bring a call, even while nobody sleeps.
+    #[must_use]
+    pub const fn wants_every(&self) -> bool {
+        matches!(self.0, Way::Signal { every: true, .. })
+    }
+
+    /// Calls.
+    pub fn call(&self, bell: &AtomicU32, value: u64) {
+        match &self.0 {
+            Way::Futex => drop(futex::wake(bell, futex::Flags::empty(), 1)),
+            // Adding 1 fails only when the counter is full, that is, when it wakes anyway.
+            Way::Event(event) => drop(rustix::io::write(event, &1_u64.to_ne_bytes())),
+            Way::Signal { process, number, .. } => {
+                signal::send(process.as_fd(), *number, value);
+            }
+        }
+    }
+}

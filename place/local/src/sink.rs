@@ -1,0 +1,446 @@
+//! A sink: takes the events of all sources of a channel on this host, each from a ring of its own.
+//!
+//! While it is awake nobody makes a system call. Before it sleeps it may watch the rings for a while; when it
+//! sleeps, the first event calls it.
+
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use rustix::event::epoll;
+use rustix::io::Errno;
+use rustix::thread::futex;
+use selvedge_event::{Attributes, Handled, Handlers, Overflow, SharedBlocks};
+use selvedge_host::clock::{Clock, exact_timers, timespec};
+use selvedge_stream::MAIL_ASLEEP;
+use selvedge_units::{Bytes, Instant, Span};
+
+use crate::inlet::Inlet;
+use crate::member::{Change, Member, PeerId, Shared};
+use crate::say::Waking;
+use crate::{JoinError, signal};
+
+/// After how many events of one source the next has its turn.
+const TURN: u32 = 64;
+/// The most events that one look drops for being late.
+const LATE_MAX: u32 = 65_536;
+/// How long a wait for signals may miss that a source came.
+const SIGNAL_TURN: Span = Span::from_millis(20);
+
+/// How a sink wants its events.
+#[derive(Clone, Copy, Debug)]
+pub struct SinkOptions {
+    /// How many of each source may wait, 1 to 65536.
+    pub bound: usize,
+    /// What happens beyond that, and when `room` is full.
+    pub full: Overflow,
+    /// Memory for each source's events, each with 24 bytes beside its own: up to a power of two. No event can
+    /// be longer.
+    pub room: Bytes,
+    /// How it is called when it sleeps.
+    pub waking: Waking,
+    /// How long it watches its rings before it sleeps.
+    pub spin: Span,
+}
+
+impl Default for SinkOptions {
+    fn default() -> Self {
+        Self {
+            bound: 1024,
+            full: Overflow::DropOldest,
+            room: Bytes(256 * 1024),
+            waking: Waking::default(),
+            spin: Span::ZERO,
+        }
+    }
+}
+
+/// An event, as a sink gets it: a copy that nobody can change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Event<'a> {
+    /// Whose it is.
+    pub from: PeerId,
+    /// Its number among that source's, modulo 2^32.
+    pub number: u32,
+    /// When it is of no more use, by [`Clock::shared`].
+    pub deadline: Option<Instant>,
+    /// What it says.
+    pub bytes: &'a [u8],
+}
+
+/// What became of a sink's events so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SinkCounts {
+    /// Taken.
+    pub taken: u64,
+    /// Their deadline had passed.
+    pub expired: u64,
+    /// They were lost since there was no room, by the sink's own rule.
+    pub missed: u64,
+    /// Sources that broke their ring and were cut off.
+    pub broken: u64,
+}
+
+/// Why a wait ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ready {
+    /// There is something to take, or sources have come or gone.
+    Look,
+    /// It is time.
+    Due,
+}
+
+/// A sink of a channel.
+#[derive(Debug)]
+pub struct Sink {
+    member: Arc<Member>,
+    inlets: Vec<Inlet>,
+    /// Of the changes that the keeper counts.
+    seen: u32,
+    options: SinkOptions,
+    /// Whose turn it is, and how many it has had.
+    turn: (usize, u32),
+    epoll: Option<OwnedFd>,
+    waits: Vec<futex::Wait>,
+    counts: SinkCounts,
+    clock: Clock,
+}
+
+impl Sink {
+    /// Joins a channel as a sink; sources that are there already reach it when this returns.
+    ///
+    /// # Errors
+    /// [`JoinError`].
+    pub fn join(directory: &Path, name: &str, options: SinkOptions) -> Result<Self, JoinError> {
+        Self::check(&options)?;
+        let member = Member::join(directory, name, false, Some(options))?;
+        Self::of(Arc::new(member), options)
+    }
+
+    pub(crate) fn check(options: &SinkOptions) -> Result<(), JoinError> {
+        match options.waking {
+            _ if options.bound == 0 => Err(JoinError::Bound),
+            Waking::Signal { number, .. } if !signal::is_real_time(number) => {
+                Err(JoinError::Signal(number))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    pub(crate) fn of(member: Arc<Member>, options: SinkOptions) -> Result<Self, JoinError> {
+        let epoll = match options.waking {
+            Waking::Event => {
+                let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+                watch(&epoll, member.shared.event.as_fd())?;
+                Some(epoll)
+            }
+            Waking::Futex | Waking::Signal { .. } => None,
+        };
+        let mut sink = Self {
+            member,
+            inlets: Vec::new(),
+            seen: 0,
+            options,
+            turn: (0, 0),
+            epoll,
+            waits: Vec::with_capacity(128),
+            counts: SinkCounts::default(),
+            clock: Clock::shared(),
+        };
+        sink.refresh();
+        Ok(sink)
+    }
+
+    fn shared(&self) -> &Shared {
+        &self.member.shared
+    }
+
+    /// Takes the next event: of the source whose turn it is, the oldest - or the newest, if only the
+    /// latest are wanted. `None` if there is none now. Makes no system call.
+    pub fn take(&mut self) -> Option<Event<'_>> {
+        let at = self.find()?;
+        Some(self.event(at))
+    }
+
+    /// What was taken last from a source.
+    fn event(&self, at: usize) -> Event<'_> {
+        let inlet = &self.inlets[at];
+        let mail = inlet.reader.last();
+        let deadline = (mail.tag != u64::MAX).then_some(Instant(mail.tag));
+        Event { from: inlet.peer, number: mail.number, deadline, bytes: mail.bytes }
+    }
+
+    /// Takes an event out of a ring; whose it was.
+    fn find(&mut self) -> Option<usize> {
+        if self.shared().for_sink.load(Ordering::Relaxed) != self.seen {
+            self.refresh();
+        }
+        let count = self.inlets.len();
+        let (mut empty, mut late) = (0, 0);
+        let latest = self.options.full == Overflow::Latest;
+        while empty < count {
+            let (at, had) = self.turn;
+            let Some(inlet) = self.inlets.get_mut(at) else {
+                self.turn = (0, 0);
+                continue;
+            };
+            let taken = if latest { inlet.reader.take_latest() } else { inlet.reader.take() };
+            match taken.map(|mail| mail.map(|mail| (mail.tag, mail.missed))) {
+                Ok(Some((tag, missed))) => {
+                    self.counts.missed += u64::from(missed);
+                    self.turn = if had + 1 < TURN { (at, had + 1) } else { (at + 1, 0) };
+                    if tag != u64::MAX && self.clock.now() > Instant(tag) {
+                        self.counts.expired += 1;
+                        late += 1;
+                        if late == LATE_MAX {
+                            return None;
+                        }
+                        continue;
+                    }
+                    self.counts.taken += 1;
+                    return Some(at);
+                }
+                Ok(None) => {
+                    empty += 1;
+                    self.turn = (at + 1, 0);
+                }
+                Err(_) => {
+                    let peer = inlet.peer;
+                    self.remove(at);
+                    self.counts.broken += 1;
+                    self.shared().close(peer);
+                    return self.find();
+                }
+            }
+        }
+        None
+    }
+
+    /// Sources that came and went.
+    #[cold]
+    fn refresh(&mut self) {
+        self.seen = self.shared().for_sink.load(Ordering::Acquire);
+        for change in self.shared().take_for_sink() {
+            match change {
+                Change::Came(inlet) => {
+                    if let (Some(epoll), Some(event)) = (&self.epoll, &inlet.event)
+                        && let Err(error) = watch(epoll, event.as_fd())
+                    {
+                        tracing::warn!(%error, "a source's event can't be watched");
+                    }
+                    self.inlets.push(inlet);
+                }
+                Change::Gone(peer) => {
+                    for inlet in &mut self.inlets {
+                        inlet.ended |= inlet.peer == peer;
+                    }
+                }
+            }
+        }
+        // What those who went had sent is still taken.
+        while let Some(at) =
+            self.inlets.iter().position(|inlet| inlet.ended && !inlet.reader.has_mail())
+        {
+            self.remove(at);
+        }
+    }
+
+    fn remove(&mut self, at: usize) {
+        let inlet = self.inlets.remove(at);
+        if let (Some(epoll), Some(event)) = (&self.epoll, &inlet.event) {
+            let _ = epoll::delete(epoll, event.as_fd());
+        }
+        self.turn = (0, 0);
+    }
+
+    /// Whether there is something to take, by a look at the shared memory.
+    #[must_use]
+    #[inline]
+    pub fn has_events(&self) -> bool {
+        self.inlets.iter().any(|inlet| inlet.reader.has_mail())
+    }
+
+    /// How many sources there are.
+    #[must_use]
+    pub fn sources(&mut self) -> usize {
+        self.refresh();
+        self.inlets.iter().filter(|inlet| !inlet.ended).count()
+    }
+
+    /// What became of its events.
+    #[must_use]
+    pub const fn counts(&self) -> SinkCounts {
+        self.counts
+    }
+
+    /// Readable when the sink is called, for a loop of the program's own ([`Waking::Event`]). The loop
+    /// calls [`arm`](Self::arm) before it waits, and [`take`](Self::take) until nothing comes
+    /// afterwards.
+    #[must_use]
+    pub fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.epoll.as_ref().map(AsFd::as_fd)
+    }
+
+    /// About to wait to be called. False if there is something to take first: nobody calls then.
+    #[must_use]
+    pub fn arm(&mut self) -> bool {
+        if let Some(epoll) = &self.epoll {
+            // Calls that were answered already would end the wait.
+            let now = timespec(0);
+            let mut events = [const { MaybeUninit::<epoll::Event>::uninit() }; 16];
+            while epoll::wait(epoll, &mut events[..], Some(&now))
+                .is_ok_and(|(got, _)| got.len() == 16)
+            {}
+        }
+        self.lie_down()
+    }
+
+    fn lie_down(&mut self) -> bool {
+        if self.shared().for_sink.load(Ordering::Relaxed) != self.seen {
+            self.refresh();
+            return false;
+        }
+        let quiet = self.inlets.iter().all(|inlet| inlet.reader.lie_down());
+        if !quiet {
+            self.rise();
+        }
+        quiet
+    }
+
+    fn rise(&self) {
+        for inlet in &self.inlets {
+            inlet.reader.rise();
+        }
+    }
+
+    /// Waits until there is something to take, or until an instant of [`Clock::shared`]
+    /// ([`Instant::MAX`]: for ever). Watches the rings first, for as long as the options say.
+    pub fn wait(&mut self, until: Instant) -> Ready {
+        if self.has_events() {
+            return Ready::Look;
+        }
+        if self.options.spin > Span::ZERO {
+            let end = until.min(self.clock.now() + self.options.spin);
+            while self.clock.now() < end {
+                for _ in 0..16 {
+                    if self.has_events() {
+                        return Ready::Look;
+                    }
+                    std::hint::spin_loop();
+                }
+            }
+        }
+        if !self.lie_down() {
+            return Ready::Look;
+        }
+        exact_timers();
+        let woken = self.sleep(until);
+        self.rise();
+        woken
+    }
+
+    /// Sleeps until called.
+    fn sleep(&mut self, until: Instant) -> Ready {
+        loop {
+            let due = until != Instant::MAX && self.clock.now() >= until;
+            let called = self
+                .inlets
+                .iter()
+                .any(|inlet| inlet.reader.bell().load(Ordering::Relaxed) != MAIL_ASLEEP)
+                || self.shared().for_sink.load(Ordering::Relaxed) != self.seen;
+            if called {
+                return Ready::Look;
+            }
+            if due {
+                return Ready::Due;
+            }
+            let done = match self.options.waking {
+                Waking::Futex => self.sleep_on_futexes(until),
+                Waking::Event => self.sleep_on_events(until),
+                Waking::Signal { number, .. } => {
+                    let most = until.since(self.clock.now()).min(SIGNAL_TURN);
+                    signal::wait(number, most);
+                    Ok(())
+                }
+            };
+            if done.is_err() {
+                // Not even that can be had: no busy loop.
+                self.clock.sleep_until(until.min(self.clock.now() + Span::from_millis(1)));
+                return Ready::Look;
+            }
+        }
+    }
+
+    fn sleep_on_futexes(&mut self, until: Instant) -> Result<(), Errno> {
+        let wait = |word: &std::sync::atomic::AtomicU32, value: u32| {
+            let mut wait = futex::Wait::new();
+            wait.val = value.into();
+            wait.uaddr = futex::WaitPtr::new(word.as_ptr().cast());
+            wait.flags = futex::WaitFlags::SIZE_U32;
+            wait
+        };
+        self.waits.clear();
+        self.waits.push(wait(&self.member.shared.for_sink, self.seen));
+        let bells = self.inlets.iter().map(|inlet| wait(inlet.reader.bell(), MAIL_ASLEEP));
+        self.waits.extend(bells);
+        let end = timespec(until.0);
+        let end = (until != Instant::MAX).then_some(&end);
+        let flags = futex::WaitvFlags::empty();
+        match futex::waitv(&self.waits, flags, end, futex::ClockId::Monotonic) {
+            Ok(_) | Err(Errno::AGAIN | Errno::INTR | Errno::TIMEDOUT) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn sleep_on_events(&self, until: Instant) -> Result<(), Errno> {
+        let left = timespec(until.since(self.clock.now()).0);
+        let mut events = [const { MaybeUninit::<epoll::Event>::uninit() }; 16];
+        let epoll = self.epoll.as_ref().ok_or(Errno::BADF)?;
+        let left = (until != Instant::MAX).then_some(&left);
+        match epoll::wait(epoll, &mut events[..], left) {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Waits for an event and takes it; `None` if none came until then.
+    pub fn receive(&mut self, until: Instant) -> Option<Event<'_>> {
+        loop {
+            if let Some(at) = self.find() {
+                return Some(self.event(at));
+            }
+            let due = self.wait(until) == Ready::Due;
+            if due || (until != Instant::MAX && self.clock.now() >= until) {
+                return self.take();
+            }
+        }
+    }
+
+    /// Hands the events that are there, at most `most`, to handlers in their order; how many there were.
+    pub fn handle(
+        &mut self,
+        most: usize,
+        handlers: &mut Handlers<'_>,
+        blocks: &mut SharedBlocks,
+    ) -> usize {
+        let clock = self.clock;
+        for done in 0..most {
+            let Some(event) = self.take() else { return done };
+            let handled = Handled {
+                sequence: event.number.into(),
+                deadline: event.deadline,
+                attributes: Attributes::default(),
+            };
+            handlers.run(clock.now(), &handled, event.bytes, blocks);
+        }
+        most
+    }
+}
+
+fn watch(epoll: &OwnedFd, event: BorrowedFd<'_>) -> Result<(), Errno> {
+    // Edges: nobody needs to empty them.
+    let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
+    epoll::add(epoll, event, epoll::EventData::new_u64(0), flags)
+}
