@@ -312,6 +312,11 @@ impl Channel {
         self.sinks.iter().flatten().filter_map(|sink| sink.queue.room()).min()
     }
 
+    /// Whether an event waits for a sink; it may have expired.
+    pub fn has_event(&self, sink: SinkId) -> bool {
+        self.first(sink.0 as usize).is_some()
+    }
+
     /// The sinks with what became of their events, and how often their filters were ended by a fault.
     pub fn sinks(&self) -> impl Iterator<Item = (SinkId, Fates)> {
         let sinks = self.sinks.iter().enumerate();
