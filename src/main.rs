@@ -9,6 +9,7 @@ mod cpu;
 #[cfg(feature = "gstreamer")]
 mod demo;
 mod doctor;
+mod events;
 mod input;
 #[cfg(feature = "kernel")]
 mod kernel;
@@ -47,6 +48,7 @@ fn main() -> ExitCode {
         Command::Admit(args) => admit::command(&args),
         Command::Trace(command) => trace::command(&command),
         Command::Code(command) => code::command(&command),
+        Command::Events(command) => events::command(&command),
         Command::Stack(command) => stack::command(&command),
         Command::Bench(args) => bench::command(&args),
         #[cfg(feature = "kernel")]

@@ -410,7 +410,7 @@ fn machine() -> Result<String, StartError> {
 
 /// Tells this process from others, and its hosts: 128 random bits, with a count in case that there
 /// are none.
-fn id() -> String {
+pub(crate) fn id() -> String {
     static COUNT: AtomicU64 = AtomicU64::new(1);
     let mut bytes = [0_u8; 16];
     if SystemRandom::new().fill(&mut bytes).is_err() {
@@ -428,7 +428,7 @@ fn is_open(address: &Address) -> bool {
 }
 
 /// Where to listen: as the settings say, or the loopback; for port 0, one that is free.
-fn listen(settings: &Settings) -> Result<Vec<Address>, StartError> {
+pub(crate) fn listen(settings: &Settings) -> Result<Vec<Address>, StartError> {
     let wanted = match (&settings.listen[..], settings.role) {
         ([], crate::settings::Role::Client) => return Ok(Vec::new()),
         ([], _) => vec![Address::loopback(0)],

@@ -25,6 +25,7 @@
 
 mod address;
 mod bell;
+pub mod bench;
 mod carrier;
 mod core;
 mod engine;

@@ -111,7 +111,10 @@ impl Manager {
             calls: one.meter.calls(),
             cost_ns: one.meter.cost().0,
             refused: one.meter.refused(),
-            faults: one.running.as_ref().map_or_else(|| one.meter.refused(), |run| run.filter.faults()),
+            faults: one
+                .running
+                .as_ref()
+                .map_or_else(|| one.meter.refused(), |run| run.filter.faults()),
         })
         .collect()
     }
