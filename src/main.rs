@@ -76,9 +76,10 @@ fn watch(options: top::TopOptions) -> Result<(), Failure> {
 
 /// Logs go to standard error: warnings, or more with `-v`, or as `SELVEDGE_LOG` says.
 fn logging(verbose: u8) {
+    // The engine below events warns of what it mends itself, as of a host that it could not reach.
     let level = match verbose {
-        0 => "warn",
-        1 => "info",
+        0 => "warn,zenoh=error",
+        1 => "info,zenoh=warn",
         _ => "debug",
     };
     let filter = tracing_subscriber::EnvFilter::try_from_env("SELVEDGE_LOG")

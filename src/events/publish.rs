@@ -52,7 +52,10 @@ pub(crate) struct PubArgs {
     /// Keep events until each member has taken them
     #[arg(long)]
     reliable: bool,
-    /// How long to wait for somebody who wants events before the first is sent
+    /// Wait for so many hosts that want events before the first is sent
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(0..=128))]
+    members: u16,
+    /// How long to wait for them
     #[arg(long, default_value = "3 s", value_parser = take_part::span)]
     wait: Span,
 }
@@ -77,8 +80,10 @@ pub(super) fn command(args: &PubArgs) -> Result<(), Failure> {
         }
         None => None,
     };
-    if !wait_for_sinks(&joined, wait, &stop) {
-        eprintln!("selvedge: nobody wants events of \"{}\" yet", args.channel);
+    let (there, wanted) = wait_for_hosts(&joined, args.members.into(), wait, &stop);
+    if there < wanted {
+        let channel = &args.channel;
+        eprintln!("selvedge: {there} of {wanted} hosts want events of \"{channel}\" so far");
     }
     let source = Source { host: &host, joined: &joined, args, stop: &stop, begin: Instant::now() };
     let sent = match fixed {
@@ -91,16 +96,22 @@ pub(super) fn command(args: &PubArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Whether somebody wants events, within a time.
-fn wait_for_sinks(joined: &Joined, wait: Duration, stop: &AtomicBool) -> bool {
+/// Waits for so many hosts that want events; how many there are, and how many were wanted.
+fn wait_for_hosts(
+    joined: &Joined,
+    wanted: usize,
+    wait: Duration,
+    stop: &AtomicBool,
+) -> (usize, usize) {
     let begin = Instant::now();
-    while begin.elapsed() < wait && !stop.load(Ordering::SeqCst) {
-        if joined.view(|view| view.members.iter().any(|member| member.wants)) == Some(true) {
-            return true;
+    loop {
+        let there = joined.view(|view| view.members.iter().filter(|one| one.wants).count());
+        let there = there.unwrap_or(0);
+        if there >= wanted || begin.elapsed() >= wait || stop.load(Ordering::SeqCst) {
+            return (there, wanted);
         }
         std::thread::park_timeout(Duration::from_millis(5));
     }
-    false
 }
 
 /// Waits until members have taken what was promised to them, and what was sent is on its way.

@@ -98,10 +98,11 @@ impl Manager {
     pub(crate) fn list(&self, exchange: &Exchange) -> Vec<Listing> {
         let name =
             |host| self.inbox.name(host).map_or_else(|| "?".to_owned(), |name| name.to_string());
-        listing::all(exchange, name, |channel| self.deployed(channel))
+        listing::all(exchange, name, |channel| self.deployed(exchange, channel))
     }
 
-    fn deployed(&self, channel: ChannelId) -> Vec<DeployedListing> {
+    fn deployed(&self, exchange: &Exchange, channel: ChannelId) -> Vec<DeployedListing> {
+        let [faults_in, faults_out] = exchange.view(channel).map_or([None; 2], |view| view.faults);
         let here = self.deployed.iter().filter(|one| one.channel == channel);
         here.map(|one| DeployedListing {
             name: one.name.clone(),
@@ -111,10 +112,11 @@ impl Manager {
             calls: one.meter.calls(),
             cost_ns: one.meter.cost().0,
             refused: one.meter.refused(),
-            faults: one
-                .running
-                .as_ref()
-                .map_or_else(|| one.meter.refused(), |run| run.filter.faults()),
+            faults: match (one.place, &one.running) {
+                (Place::In, _) => faults_in.unwrap_or(0),
+                (Place::Out, _) => faults_out.unwrap_or(0),
+                (Place::Handler, running) => running.as_ref().map_or(0, |run| run.filter.faults()),
+            },
         })
         .collect()
     }
