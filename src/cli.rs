@@ -61,6 +61,9 @@ pub(crate) enum Command {
     /// Check, run and look into handlers written in E-code
     #[command(subcommand)]
     Code(crate::code::CodeCommand),
+    /// Event channels among programs and hosts: list, send, receive, deploy handlers, measure
+    #[command(subcommand)]
+    Events(crate::events::EventsCommand),
     /// Protocol stacks: check a line, profile modules, show connections, bench
     #[command(subcommand)]
     Stack(crate::stack::StackCommand),

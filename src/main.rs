@@ -9,6 +9,7 @@ mod cpu;
 #[cfg(feature = "gstreamer")]
 mod demo;
 mod doctor;
+mod events;
 mod input;
 #[cfg(feature = "kernel")]
 mod kernel;
@@ -47,6 +48,7 @@ fn main() -> ExitCode {
         Command::Admit(args) => admit::command(&args),
         Command::Trace(command) => trace::command(&command),
         Command::Code(command) => code::command(&command),
+        Command::Events(command) => events::command(&command),
         Command::Stack(command) => stack::command(&command),
         Command::Bench(args) => bench::command(&args),
         #[cfg(feature = "kernel")]
@@ -74,9 +76,10 @@ fn watch(options: top::TopOptions) -> Result<(), Failure> {
 
 /// Logs go to standard error: warnings, or more with `-v`, or as `SELVEDGE_LOG` says.
 fn logging(verbose: u8) {
+    // The engine below events warns of what it mends itself, as of a host that it could not reach.
     let level = match verbose {
-        0 => "warn",
-        1 => "info",
+        0 => "warn,zenoh=error",
+        1 => "info,zenoh=warn",
         _ => "debug",
     };
     let filter = tracing_subscriber::EnvFilter::try_from_env("SELVEDGE_LOG")

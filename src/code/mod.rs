@@ -1,6 +1,6 @@
 //! `selvedge code`: check, run and look into handlers written in E-code.
 
-mod record;
+pub(crate) mod record;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

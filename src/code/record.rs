@@ -39,7 +39,16 @@ pub(super) fn put(program: &Program, memory: &mut [u8], event: &Value) -> Result
     Ok(())
 }
 
-fn members(layout: &Struct, bytes: &mut [u8], value: &Value, path: &str) -> Result<(), String> {
+/// Puts an object's members into a struct, whose others stay as they are.
+///
+/// # Errors
+/// Which member is wrong, and how; `path` stands before it.
+pub(crate) fn members(
+    layout: &Struct,
+    bytes: &mut [u8],
+    value: &Value,
+    path: &str,
+) -> Result<(), String> {
     let Value::Object(given) = value else {
         return Err(format!("{path} is {}; write an object with its members", kind(value)));
     };
@@ -122,7 +131,8 @@ pub(super) fn written(program: &Program, memory: &[u8]) -> Map<String, Value> {
         .collect()
 }
 
-fn read(ty: &Type, bytes: &[u8]) -> Value {
+/// A value as JSON.
+pub(crate) fn read(ty: &Type, bytes: &[u8]) -> Value {
     match ty {
         Type::Scalar(storage) => match Number::load(bytes, 0, *storage) {
             Some(Number::Signed(value)) => value.into(),

@@ -205,6 +205,11 @@ impl Running {
         String::from_utf8_lossy(&self.said[1].lock().unwrap()).into_owned()
     }
 
+    /// What it has written to standard output so far.
+    pub(crate) fn stdout(&self) -> String {
+        String::from_utf8_lossy(&self.said[0].lock().unwrap()).into_owned()
+    }
+
     /// Sends it a signal, such as `INT`.
     pub(crate) fn signal(&self, name: &str) {
         let sent = Command::new("kill").args(["-s", name, &self.id().to_string()]).status();

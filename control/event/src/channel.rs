@@ -7,7 +7,7 @@
 use selvedge_units::{Instant, Span};
 
 use crate::attribute::Attributes;
-use crate::filter::{Filter, Question, SINKS_MAX, SharedBlocks, SinkState};
+use crate::filter::{Choice, Filter, Question, SINKS_MAX, SharedBlocks, SinkState};
 use crate::format::Format;
 use crate::queue::{Overflow, Queue, Waiting};
 
@@ -176,6 +176,11 @@ impl Channel {
         self.filter = filter;
     }
 
+    /// How often the channel filter was ended by a fault; `None` without one.
+    pub fn filter_faults(&self) -> Option<u64> {
+        self.filter.as_ref().map(Filter::faults)
+    }
+
     /// Adds a sink.
     ///
     /// # Errors
@@ -291,14 +296,31 @@ impl Channel {
         event: Event<'_>,
         sequence: u64,
         blocks: &mut SharedBlocks,
-    ) -> u64 {
+    ) -> u128 {
         let mut states = [SinkState::default(); SINKS_MAX];
         let sinks = self.states(&mut states);
-        let Some(filter) = &mut self.filter else { return u64::MAX };
+        let Some(filter) = &mut self.filter else { return u128::MAX };
         let (left, sent) = (left(now, event.deadline), sequence);
         let Event { record, attributes, .. } = event;
         let question = Question { record, attributes, left, sequence, sent, sinks };
-        filter.ask(&question, blocks).ok().flatten().unwrap_or(0)
+        filter.ask(&question, blocks).ok().flatten().unwrap_or(Choice::NONE).sinks
+    }
+
+    /// How many events the fullest of the sinks that block their sources has room for; `None` if
+    /// none of them blocks.
+    pub fn room(&self) -> Option<usize> {
+        self.sinks.iter().flatten().filter_map(|sink| sink.queue.room()).min()
+    }
+
+    /// Whether an event waits for a sink; it may have expired.
+    pub fn has_event(&self, sink: SinkId) -> bool {
+        self.first(sink.0 as usize).is_some()
+    }
+
+    /// The sinks with what became of their events, and how often their filters were ended by a fault.
+    pub fn sinks(&self) -> impl Iterator<Item = (SinkId, Fates)> {
+        let sinks = self.sinks.iter().enumerate();
+        sinks.filter_map(|(at, sink)| Some((SinkId(at as u32), sink.as_ref()?.fates)))
     }
 
     fn states<'s>(&self, states: &'s mut [SinkState; SINKS_MAX]) -> &'s [SinkState] {

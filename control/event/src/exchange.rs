@@ -1,26 +1,39 @@
 //! The channels of one host and their members on others: found by name, with no server. Who opens a
-//! channel announces it, and those who have it open answer; each says every [`BEAT`] that it is
-//! there, and who was not heard for [`LEASE`] is gone. Events go straight from their source to the
-//! hosts with sinks, each format described before its first event.
+//! channel announces it, and those who have it open answer. Where the transport notices who is gone
+//! it is the failure detector, and members only say from time to time that they are there, lest a lost
+//! message be believed for ever; elsewhere each says it every [`BEAT`], and who was not heard for
+//! [`LEASE`] is gone. Events go straight from their source to the hosts with sinks, each format
+//! described before its first event; reliable ones are kept until each member has taken them.
 //!
 //! Two filters stand on a channel's way, after Q-Fabric's Figure 27: OUT chooses among the other
 //! hosts, IN - the channel's own - among the sinks here.
 
+mod member;
+mod publish;
+mod receive;
+mod view;
+
 use std::collections::VecDeque;
-use std::sync::Arc;
 
 use selvedge_units::{Instant, Span};
 
-use crate::channel::{Channel, Event, PublishError, SinkId, SubscribeError, Subscription, Wake};
-use crate::filter::{Filter, Question, SINKS_MAX, SharedBlocks, SinkState};
+use crate::channel::{Channel, SinkId, SubscribeError, Subscription, Wake};
+use crate::filter::{Filter, SINKS_MAX, SharedBlocks};
 use crate::format::{Format, FormatId};
 use crate::frame::Frame;
-use crate::link::{Learner, ReadError, Teller};
-use crate::message::Message;
+use crate::link::ReadError;
+use crate::reliable::Held;
 use crate::transport::{HostId, Transport};
+use member::{Member, Parted};
+use publish::HeldBack;
+
+pub use publish::{ANSWERS, HOLD_MAX};
+pub use view::{MemberView, View};
 
 /// How often a member says that it is there.
 pub const BEAT: Span = Span::from_millis(300);
+/// How often it does where the transport notices who is gone.
+pub const REFRESH: Span = Span::from_secs(3);
 /// After how long a silent member is gone.
 pub const LEASE: Span = Span::from_secs(1);
 /// The most members of a channel on other hosts; filters see all of them.
@@ -28,9 +41,12 @@ pub const MEMBERS_MAX: usize = SINKS_MAX;
 /// The most channels of a host.
 pub(crate) const CHANNELS_MAX: usize = 1024;
 /// The longest name of a channel, in bytes.
-pub(crate) const CHANNEL_NAME_MAX: usize = 64;
+pub const CHANNEL_NAME_MAX: usize = 64;
 /// The most notices that wait; older ones are dropped.
 const NOTICES_MAX: usize = 1024;
+/// The most messages of managers that wait, and of one host among them.
+const CONTROL_MAX: usize = 256;
+const CONTROL_OF_ONE_MAX: usize = 16;
 
 /// A channel that is open on this host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -58,7 +74,25 @@ pub enum What {
     Lost,
     /// What it sends can't be read, and why.
     Unreadable(ReadError),
+    /// It did what it may not; told once for each right.
+    Refused(Right),
+    /// So many reliable events were dropped for it: it had not taken them, and others came.
+    Undelivered(u64),
+    /// So many reliable events of this member were dropped before they were taken here.
+    Missed(u64),
 }
+
+/// What another host may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Right {
+    /// Send events on a channel.
+    Publish,
+    /// Get events of a channel.
+    Subscribe,
+}
+
+/// Says whether a host has a right on a channel.
+pub type Permit = Box<dyn Fn(HostId, &str, Right) -> bool + Send>;
 
 /// Why a channel can't be opened.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -82,39 +116,42 @@ pub enum OpenError {
 }
 
 #[derive(Debug)]
-struct Member {
-    host: HostId,
-    heard: Instant,
-    /// Whether it has sinks.
-    wants: bool,
-    teller: Teller,
-    learner: Learner,
-    /// What it was asked to describe, so that it is asked once.
-    asked: Option<FormatId>,
-    state: SinkState,
-}
-
-#[derive(Debug)]
 struct Open {
     channel: Channel,
     members: Vec<Member>,
+    /// Members that are gone and may come back.
+    parted: Vec<Parted>,
     out: Option<Filter>,
     sequence: u64,
+    held: Held,
+    held_back: Vec<HeldBack>,
+    suppressed: u64,
     /// A record in our own format, on its way in.
     record: Vec<u8>,
 }
 
 /// One host's channels.
-#[derive(Debug)]
 pub struct Exchange {
     channels: Vec<Option<Open>>,
     blocks: SharedBlocks,
     notices: VecDeque<Notice>,
+    controls: VecDeque<(HostId, Vec<u8>)>,
+    permit: Option<Permit>,
     next_beat: Instant,
+    /// When something has to be sent again, acknowledged or let go.
+    timer: Option<Instant>,
     buffer: Vec<u8>,
     message: Vec<u8>,
     incoming: Vec<u8>,
+    hosts: Vec<HostId>,
     malformed: u64,
+    strange: u64,
+}
+
+impl std::fmt::Debug for Exchange {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Exchange").field("channels", &self.channels).finish_non_exhaustive()
+    }
 }
 
 impl Exchange {
@@ -124,12 +161,22 @@ impl Exchange {
             channels: Vec::new(),
             blocks: SharedBlocks::default(),
             notices: VecDeque::new(),
+            controls: VecDeque::new(),
+            permit: None,
             next_beat: now,
+            timer: None,
             buffer: Vec::new(),
             message: Vec::new(),
             incoming: Vec::new(),
+            hosts: Vec::new(),
             malformed: 0,
+            strange: 0,
         }
+    }
+
+    /// Asks before another host sends or gets events.
+    pub fn set_permit(&mut self, permit: Permit) {
+        self.permit = Some(permit);
     }
 
     /// Opens a channel, or creates it: there is no difference. Others on the network hear of it.
@@ -168,8 +215,12 @@ impl Exchange {
         self.channels[at] = Some(Open {
             channel: Channel::new(name, format.clone(), wake),
             members: Vec::new(),
+            parted: Vec::new(),
             out: None,
             sequence: 0,
+            held: Held::new(now),
+            held_back: Vec::new(),
+            suppressed: 0,
             record: vec![0; format.size()],
         });
         self.put(&Frame::Here { channel: name, wants: false, answer: true });
@@ -180,6 +231,7 @@ impl Exchange {
     /// Leaves a channel and tells its members; its sinks are gone with it.
     pub fn leave(&mut self, now: Instant, channel: ChannelId, transport: &mut dyn Transport) {
         if let Some(open) = self.channels.get_mut(channel.0).and_then(Option::take) {
+            transport.want(open.channel.name(), false);
             self.put(&Frame::Left { channel: open.channel.name() });
             for member in &open.members {
                 transport.send(now, member.host, &self.buffer);
@@ -208,15 +260,42 @@ impl Exchange {
         wish: Subscription,
         transport: &mut dyn Transport,
     ) -> Result<SinkId, SubscribeError> {
-        let slot = self.channels.get_mut(channel.0);
-        let mut open = slot.and_then(Option::take).ok_or(SubscribeError::Closed)?;
-        let done = open.channel.subscribe(wish);
+        let open = self.channels.get_mut(channel.0).and_then(Option::as_mut);
+        let open = open.ok_or(SubscribeError::Closed)?;
+        let did_want = open.channel.has_sinks();
+        let sink = open.channel.subscribe(wish)?;
+        if !did_want {
+            self.wants(now, channel, transport);
+        }
+        Ok(sink)
+    }
+
+    /// Removes a sink; what became of its events comes back. With the last one the other hosts hear
+    /// that no events are wanted here.
+    pub fn unsubscribe(
+        &mut self,
+        now: Instant,
+        channel: ChannelId,
+        sink: SinkId,
+        transport: &mut dyn Transport,
+    ) -> Option<crate::Fates> {
+        let open = self.channels.get_mut(channel.0)?.as_mut()?;
+        let fates = open.channel.leave(sink)?;
+        if !open.channel.has_sinks() {
+            self.wants(now, channel, transport);
+        }
+        Some(fates)
+    }
+
+    /// Tells whether events are wanted here.
+    fn wants(&mut self, now: Instant, channel: ChannelId, transport: &mut dyn Transport) {
+        let Some(open) = self.channels[channel.0].take() else { return };
+        transport.want(open.channel.name(), open.channel.has_sinks());
         self.here(&open, false);
         for member in &open.members {
             transport.send(now, member.host, &self.buffer);
         }
         self.channels[channel.0] = Some(open);
-        done
     }
 
     /// Sets or removes the filter that chooses among other hosts: its `channel.sink` are the members
@@ -238,99 +317,50 @@ impl Exchange {
         self.notices.pop_front()
     }
 
-    /// How many messages were none, or came from hosts that are no members.
+    /// Sends a message to another host's manager: it may be lost. At most 72 KiB.
+    pub fn send_control(
+        &mut self,
+        now: Instant,
+        to: HostId,
+        bytes: &[u8],
+        transport: &mut dyn Transport,
+    ) {
+        self.put(&Frame::Control { bytes });
+        transport.send(now, to, &self.buffer);
+    }
+
+    /// As [`send_control`](Self::send_control), to all that can be reached.
+    pub fn announce_control(&mut self, now: Instant, bytes: &[u8], transport: &mut dyn Transport) {
+        self.put(&Frame::Control { bytes });
+        transport.announce(now, &self.buffer);
+    }
+
+    /// The next message of another host's manager.
+    pub fn poll_control(&mut self) -> Option<(HostId, Vec<u8>)> {
+        self.controls.pop_front()
+    }
+
+    /// How many messages were none.
     pub fn malformed(&self) -> u64 {
         self.malformed
     }
 
-    /// Sends an event to the sinks here and to the hosts that the OUT filter chooses; the number of
-    /// sinks here and of hosts. An event whose deadline has passed goes to no other host.
-    ///
-    /// # Errors
-    /// If the sinks here can't have it; then nobody gets it.
-    pub fn publish(
-        &mut self,
-        now: Instant,
-        channel: ChannelId,
-        event: Event<'_>,
-        transport: &mut dyn Transport,
-    ) -> Result<(usize, usize), PublishError> {
-        let Some(open) = self.channels.get_mut(channel.0).and_then(Option::as_mut) else {
-            return Ok((0, 0));
-        };
-        let here = open.channel.publish(now, event, &mut self.blocks)?;
-        let sequence = open.sequence;
-        open.sequence += 1;
-        let left = event.deadline.map(|deadline| deadline.since(now));
-        if event.deadline.is_some_and(|deadline| deadline < now) {
-            return Ok((here, 0));
-        }
-        let chosen = open.choose(event, left, sequence, &mut self.blocks);
-        let format = open.channel.format();
-        let Event { attributes, record, .. } = event;
-        let message = Message::Event { format: format.id(), sequence, left, attributes, record };
-        self.message.clear();
-        if message.encode(&mut self.message).is_err() {
-            // A record of a format that was checked fits, with all attributes.
-            return Ok((here, 0));
-        }
-        let name = open.channel.name();
-        let carried = Frame::Carry { channel: name, message: &self.message };
-        self.buffer.clear();
-        carried.encode(&mut self.buffer);
-        let (mut hosts, mut first) = (0, Vec::new());
-        for (number, member) in open.members.iter_mut().enumerate() {
-            if !member.wants || chosen >> number & 1 == 0 {
-                continue;
-            }
-            first.clear();
-            if member.teller.tell(format, &mut first) == Ok(true) {
-                let mut described = Vec::new();
-                Frame::Carry { channel: name, message: &first }.encode(&mut described);
-                transport.send(now, member.host, &described);
-            }
-            transport.send(now, member.host, &self.buffer);
-            member.state.delivered += 1;
-            hosts += 1;
-        }
-        Ok((here, hosts))
-    }
-
-    /// Takes what has come, says that we are here, and notices who is not.
-    pub fn handle(&mut self, now: Instant, transport: &mut dyn Transport) {
-        let mut bytes = std::mem::take(&mut self.incoming);
-        while let Some((from, came)) = transport.poll(now) {
-            bytes.clear();
-            bytes.extend_from_slice(came);
-            self.receive(now, from, &bytes, transport);
-        }
-        self.incoming = bytes;
-        if now >= self.next_beat {
-            self.next_beat = now + BEAT;
-            for at in 0..self.channels.len() {
-                let Some(open) = self.channels[at].take() else { continue };
-                self.here(&open, false);
-                transport.announce(now, &self.buffer);
-                self.channels[at] = Some(open);
-            }
-        }
-        for (at, open) in self.channels.iter_mut().enumerate() {
-            let Some(open) = open else { continue };
-            let notices = &mut self.notices;
-            open.members.retain(|member| {
-                let is_lost = now.since(member.heard) > LEASE;
-                if is_lost {
-                    note(notices, at, member.host, What::Lost);
-                }
-                !is_lost
-            });
-        }
+    /// How many messages came from hosts that are no members of their channel.
+    pub fn strange(&self) -> u64 {
+        self.strange
     }
 
     /// When [`handle`](Self::handle) has to be called if nothing comes before; later is noticed by
     /// others as silence.
     pub fn poll_at(&self) -> Instant {
-        self.next_beat
+        self.timer.map_or(self.next_beat, |timer| timer.min(self.next_beat))
+    }
+
+    /// Something is due at a time.
+    fn due(&mut self, at: Option<Instant>) {
+        if let Some(at) = at {
+            self.timer = Some(self.timer.map_or(at, |timer| timer.min(at)));
+        }
     }
 
     fn named(&self, name: &str) -> Option<usize> {
@@ -346,127 +376,6 @@ impl Exchange {
     fn here(&mut self, open: &Open, answer: bool) {
         let wants = open.channel.has_sinks();
         self.put(&Frame::Here { channel: open.channel.name(), wants, answer });
-    }
-
-    fn receive(&mut self, now: Instant, from: HostId, bytes: &[u8], transport: &mut dyn Transport) {
-        let Some(frame) = Frame::decode(bytes) else {
-            self.malformed += 1;
-            return;
-        };
-        // A channel that is not open here is no affair of ours.
-        let Some(at) = self.named(frame.channel()) else { return };
-        let Some(mut open) = self.channels[at].take() else { return };
-        match frame {
-            Frame::Here { wants, answer, .. } => {
-                let is_new = open.heard(now, from, wants);
-                if is_new {
-                    note(&mut self.notices, at, from, What::Joined);
-                }
-                if answer || is_new {
-                    self.here(&open, false);
-                    transport.send(now, from, &self.buffer);
-                }
-            }
-            Frame::Left { .. } => {
-                let before = open.members.len();
-                open.members.retain(|member| member.host != from);
-                if open.members.len() < before {
-                    note(&mut self.notices, at, from, What::Left);
-                }
-            }
-            Frame::Carry { message, .. } => {
-                self.carried(now, at, &mut open, from, message, transport);
-            }
-        }
-        self.channels[at] = Some(open);
-    }
-
-    fn carried(
-        &mut self,
-        now: Instant,
-        at: usize,
-        open: &mut Open,
-        from: HostId,
-        bytes: &[u8],
-        transport: &mut dyn Transport,
-    ) {
-        let member = open.members.iter_mut().find(|member| member.host == from);
-        let (Some(member), Ok(message)) = (member, Message::decode(bytes)) else {
-            self.malformed += 1;
-            return;
-        };
-        member.heard = now;
-        match message {
-            Message::Describe { format, name, text } => {
-                if let Err(why) = member.learner.learn(format, name, text) {
-                    note(&mut self.notices, at, from, What::Unreadable(why));
-                }
-                member.asked = None;
-            }
-            Message::Ask { format } => member.teller.forget(format),
-            Message::Event { format, left, attributes, record, .. } => {
-                match member.learner.read(format, record, &mut open.record) {
-                    Ok(()) => {
-                        let deadline = left.map(|left| now + left);
-                        let event = Event { deadline, attributes, record: &open.record };
-                        // A sink that blocks holds sources on its own host only.
-                        let _ = open.channel.publish(now, event, &mut self.blocks);
-                    }
-                    Err(ReadError::Unknown(_)) if member.asked != Some(format) => {
-                        member.asked = Some(format);
-                        self.message.clear();
-                        let ask = Message::Ask { format };
-                        if ask.encode(&mut self.message).is_ok() {
-                            self.buffer.clear();
-                            let channel = open.channel.name();
-                            Frame::Carry { channel, message: &self.message }
-                                .encode(&mut self.buffer);
-                            transport.send(now, from, &self.buffer);
-                        }
-                    }
-                    // Told when the format was learnt.
-                    Err(ReadError::Unknown(_) | ReadError::Mismatch(_)) => {}
-                    Err(why) => note(&mut self.notices, at, from, What::Unreadable(why)),
-                }
-            }
-        }
-    }
-}
-
-impl Open {
-    /// A member was heard: true if it is new. Beyond the most, none is taken.
-    fn heard(&mut self, now: Instant, host: HostId, wants: bool) -> bool {
-        if let Some(member) = self.members.iter_mut().find(|member| member.host == host) {
-            (member.heard, member.wants) = (now, wants);
-            return false;
-        }
-        if self.members.len() >= MEMBERS_MAX {
-            return false;
-        }
-        let learner = Learner::new(Arc::new(self.channel.format().clone()));
-        let (teller, state) = (Teller::new(), SinkState::default());
-        self.members.push(Member { host, heard: now, wants, teller, learner, asked: None, state });
-        true
-    }
-
-    /// The members that the OUT filter chooses, as bits.
-    fn choose(
-        &mut self,
-        event: Event<'_>,
-        left: Option<Span>,
-        sequence: u64,
-        blocks: &mut SharedBlocks,
-    ) -> u64 {
-        let Some(filter) = &mut self.out else { return u64::MAX };
-        let mut states = [SinkState::default(); MEMBERS_MAX];
-        for (state, member) in states.iter_mut().zip(&self.members) {
-            *state = member.state;
-        }
-        let sinks = &states[..self.members.len()];
-        let left = left.map(|span| span.0);
-        let Event { record, attributes, .. } = event;
-        let question = Question { record, attributes, left, sequence, sent: sequence, sinks };
-        filter.ask(&question, blocks).ok().flatten().unwrap_or(0)
     }
 }
 

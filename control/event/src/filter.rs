@@ -13,9 +13,12 @@
 //! ```text
 //! struct sink_state { long waiting; long delivered; long dropped; };
 //! event   { long left; long sequence; };            // ns until the deadline, -1 without one
-//! channel { long sinks; long sent; struct sink_state sink[64]; };
-//! choice  { char sink[64]; };                       // written by a channel filter; begins as all 1
+//! channel { long sinks; long sent; struct sink_state sink[128]; };
+//! choice  { char sink[128]; long hold; };           // written by a channel filter; begins as 1, and 0
 //! ```
+//!
+//! With `choice.hold` an OUT filter holds an event back for so many nanoseconds, and it is suppressed
+//! if another host's comes first that answers the same: see [`ANSWERS`](crate::ANSWERS).
 
 use std::sync::Arc;
 
@@ -25,17 +28,20 @@ use selvedge_code::{
     numbers,
 };
 
+use selvedge_units::{Instant, Span};
+
 use crate::attribute::{Attributes, Value};
+use crate::channel::{Delivery, Event};
 use crate::format::Format;
 
 /// The most sinks that a channel has on one host, and that filters see.
-pub const SINKS_MAX: usize = 64;
+pub const SINKS_MAX: usize = 128;
 
 const CONTEXT: &str = "
     struct sink_state { long waiting; long delivered; long dropped; };
     struct event { long left; long sequence; };
-    struct channel { long sinks; long sent; struct sink_state sink[64]; };
-    struct choice { char sink[64]; };
+    struct channel { long sinks; long sent; struct sink_state sink[128]; };
+    struct choice { char sink[128]; long hold; };
 ";
 
 /// What a filter may name on a channel of this format: to check one, or to compile it.
@@ -71,6 +77,22 @@ pub struct SinkState {
     pub delivered: u64,
     /// How many were dropped for it, for any reason but a filter.
     pub dropped: u64,
+}
+
+/// What a filter has chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Choice {
+    /// The sinks, as bits.
+    pub(crate) sinks: u128,
+    /// How long to hold the event back.
+    pub(crate) hold: Span,
+}
+
+impl Choice {
+    /// Without a filter.
+    pub(crate) const ALL: Self = Self { sinks: u128::MAX, hold: Span(0) };
+    /// A filter that turned the event away, or failed.
+    pub(crate) const NONE: Self = Self { sinks: 0, hold: Span(0) };
 }
 
 /// What a filter is asked about.
@@ -194,7 +216,7 @@ impl Filter {
         &mut self,
         question: &Question<'_>,
         blocks: &mut SharedBlocks,
-    ) -> Result<Option<u64>, Fault> {
+    ) -> Result<Option<Choice>, Fault> {
         let Places { input, input_size, event, channel, choice, shared } = self.places;
         let memory = self.handler.memory_mut();
         memory[input..input + input_size].copy_from_slice(question.record);
@@ -213,6 +235,7 @@ impl Filter {
             put(at + 16, long(sink.dropped));
         }
         memory[choice..choice + SINKS_MAX].fill(1);
+        memory[choice + SINKS_MAX..choice + SINKS_MAX + 8].fill(0);
         for (name, at, storage) in &self.attributes {
             read(question.attributes.get(name), memory, *at, *storage);
         }
@@ -227,8 +250,38 @@ impl Filter {
         }
         let passes = outcome.inspect_err(|_| self.faults += 1)? != 0;
         let chosen = memory[choice..choice + SINKS_MAX].iter().enumerate();
-        let chosen = chosen.filter(|(_, byte)| **byte != 0).fold(0, |all, (at, _)| all | 1 << at);
-        Ok(passes.then_some(chosen))
+        let sinks = chosen.filter(|(_, byte)| **byte != 0).fold(0, |all, (at, _)| all | 1 << at);
+        let hold = match Number::load(memory, choice + SINKS_MAX, Storage::Long) {
+            Some(Number::Signed(hold)) => Span(u64::try_from(hold).unwrap_or(0)),
+            _ => Span(0),
+        };
+        Ok(passes.then_some(Choice { sinks, hold }))
+    }
+
+    /// Asks the filter outside of a channel: whether an event passes. For handlers that take events
+    /// from a sink of their own.
+    ///
+    /// # Errors
+    /// The fault that ended it.
+    pub fn pass(
+        &mut self,
+        now: Instant,
+        delivery: &Delivery<'_>,
+        blocks: &mut SharedBlocks,
+    ) -> Result<bool, Fault> {
+        let Delivery { sequence, event, .. } = *delivery;
+        let left = event.deadline.map(|deadline| deadline.since(now).0);
+        let Event { record, attributes, .. } = event;
+        let sinks = &[];
+        let question = Question { record, attributes, left, sequence, sent: sequence, sinks };
+        Ok(self.ask(&question, blocks)?.is_some())
+    }
+
+    /// The filter's own record of a name, as the last event left it: `output`.
+    pub fn record(&self, name: &str) -> Option<(&Arc<Struct>, &[u8])> {
+        let placed = self.handler.program().record(name)?;
+        let (at, layout) = (placed.offset as usize, &placed.record.layout);
+        Some((layout, &self.handler.memory()[at..at + layout.size as usize]))
     }
 }
 

@@ -19,6 +19,23 @@ pub(crate) enum Frame<'a> {
         #[serde(with = "serde_bytes", borrow)]
         message: &'a [u8],
     },
+    /// A message that is sent again until it was taken, and the number of the one before it.
+    Sure {
+        channel: &'a str,
+        number: u64,
+        before: u64,
+        #[serde(with = "serde_bytes", borrow)]
+        message: &'a [u8],
+    },
+    /// "I have taken all up to this number, and have room for so many; begin again after it."
+    Credit { channel: &'a str, through: u64, room: u64, again: bool },
+    /// "Go on behind this number; in all I have dropped so many that you should have had."
+    Skip { channel: &'a str, to: u64, dropped: u64 },
+    /// What the hosts' managers say to each other.
+    Control {
+        #[serde(with = "serde_bytes", borrow)]
+        bytes: &'a [u8],
+    },
 }
 
 impl<'a> Frame<'a> {
@@ -26,10 +43,16 @@ impl<'a> Frame<'a> {
     pub(crate) fn encode(&self, to: &mut Vec<u8>) {
         let start = to.len();
         let content = match self {
-            Frame::Here { channel, .. } | Frame::Left { channel } => channel.len(),
-            Frame::Carry { channel, message } => channel.len() + message.len(),
+            Frame::Here { channel, .. }
+            | Frame::Left { channel }
+            | Frame::Credit { channel, .. }
+            | Frame::Skip { channel, .. } => channel.len(),
+            Frame::Carry { channel, message } | Frame::Sure { channel, message, .. } => {
+                channel.len() + message.len()
+            }
+            Frame::Control { bytes } => bytes.len(),
         };
-        to.resize(start + content + 32, 0);
+        to.resize(start + content + 48, 0);
         let size = postcard::to_slice(self, &mut to[start..]).map_or(0, |bytes| bytes.len());
         to.truncate(start + size);
     }
@@ -42,11 +65,16 @@ impl<'a> Frame<'a> {
         rest.is_empty().then_some(frame)
     }
 
-    pub(crate) fn channel(&self) -> &'a str {
+    /// What it is about; nothing for managers.
+    pub(crate) fn channel(&self) -> Option<&'a str> {
         match self {
             Frame::Here { channel, .. }
             | Frame::Left { channel }
-            | Frame::Carry { channel, .. } => channel,
+            | Frame::Carry { channel, .. }
+            | Frame::Sure { channel, .. }
+            | Frame::Credit { channel, .. }
+            | Frame::Skip { channel, .. } => Some(channel),
+            Frame::Control { .. } => None,
         }
     }
 }

@@ -29,6 +29,7 @@ mod link;
 mod message;
 mod plan;
 mod queue;
+mod reliable;
 mod transport;
 
 pub use attribute::{AttributeError, Attributes, AttributesBuf, Value};
@@ -36,7 +37,10 @@ pub use channel::{
     BOUND_MAX, Channel, Delivery, Event, Fates, PublishError, SinkId, SubscribeError, Subscription,
     Wake,
 };
-pub use exchange::{BEAT, ChannelId, Exchange, LEASE, MEMBERS_MAX, Notice, OpenError, What};
+pub use exchange::{
+    ANSWERS, BEAT, CHANNEL_NAME_MAX, ChannelId, Exchange, HOLD_MAX, LEASE, MEMBERS_MAX, MemberView,
+    Notice, OpenError, Permit, REFRESH, Right, View, What,
+};
 pub use filter::{
     Filter, SINKS_MAX, SharedBlocks, SharedMismatch, SinkState, environment, program,
 };
@@ -46,4 +50,5 @@ pub use link::{Learner, ReadError, Teller};
 pub use message::{DecodeError, EncodeError, MESSAGE_MAX, Message};
 pub use plan::{Mismatch, Plan};
 pub use queue::Overflow;
-pub use transport::{HostId, Network, Port, Transport};
+pub use reliable::{HELD_BYTES_MAX, HELD_MAX, RESUME};
+pub use transport::{HostId, Network, News, Port, Transport};

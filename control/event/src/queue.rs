@@ -59,6 +59,11 @@ impl Queue {
         self.overflow == Overflow::Block && self.waiting.len() >= self.bound
     }
 
+    /// How many more it takes, if a source has to wait beyond.
+    pub(crate) fn room(&self) -> Option<usize> {
+        (self.overflow == Overflow::Block).then(|| self.bound.saturating_sub(self.waiting.len()))
+    }
+
     /// Whether the next event would be the one to go.
     pub(crate) fn refuses(&self) -> bool {
         self.overflow == Overflow::DropNewest && self.waiting.len() >= self.bound

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use selvedge_code::Walked;
 use selvedge_event::{
     Attributes, AttributesBuf, Channel, Event, Fates, Filter, Format, Overflow, PublishError,
-    SharedBlocks, SinkId, SubscribeError, Subscription, Value, Wake, program,
+    SINKS_MAX, SharedBlocks, SinkId, SubscribeError, Subscription, Value, Wake, program,
 };
 use selvedge_units::{Instant, Span};
 
@@ -250,7 +250,7 @@ fn what_is_out_of_range_is_refused() {
         let wish = plain(bound, Overflow::DropOldest);
         assert_eq!(channel.subscribe(wish).unwrap_err(), SubscribeError::Bound(bound));
     }
-    for _ in 0..64 {
+    for _ in 0..SINKS_MAX {
         channel.subscribe(plain(1, Overflow::Latest)).unwrap();
     }
     let more = channel.subscribe(plain(1, Overflow::Latest)).unwrap_err();

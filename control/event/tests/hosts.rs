@@ -1,85 +1,12 @@
 //! Several hosts in virtual time: they find each other by a channel's name, and notice who goes.
 
-use selvedge_code::Walked;
+mod world;
+
 use selvedge_event::{
-    Attributes, ChannelId, Event, Exchange, Filter, Format, HostId, LEASE, Network, Notice,
-    OpenError, Overflow, ReadError, SinkId, Subscription, Transport, Wake, What, program,
+    ChannelId, Format, HostId, LEASE, OpenError, ReadError, SinkId, Transport, Wake, What,
 };
-use selvedge_units::{Instant, Span};
-
-const FORMAT: &str = "input { long number; };";
-
-/// Hosts on one network, and the time.
-struct World {
-    now: Instant,
-    network: Network,
-    hosts: Vec<Exchange>,
-}
-
-impl World {
-    fn new(hosts: u32) -> Self {
-        let mut network = Network::new(Span::from_micros(100));
-        for host in 0..hosts {
-            network.port(HostId(host));
-        }
-        let hosts = (0..hosts).map(|_| Exchange::new(Instant::ZERO)).collect();
-        Self { now: Instant::ZERO, network, hosts }
-    }
-
-    fn open(&mut self, host: u32, format: &str) -> ChannelId {
-        let format = Format::parse("f", format).unwrap();
-        let mut port = self.network.port(HostId(host));
-        let exchange = &mut self.hosts[host as usize];
-        exchange.open(self.now, "load", &format, Wake::All, &mut port).unwrap()
-    }
-
-    fn subscribe(&mut self, host: u32, channel: ChannelId) -> SinkId {
-        let wish = Subscription { bound: 100, overflow: Overflow::DropOldest, filter: None };
-        let mut port = self.network.port(HostId(host));
-        self.hosts[host as usize].subscribe(self.now, channel, wish, &mut port).unwrap()
-    }
-
-    fn send(&mut self, host: u32, channel: ChannelId, record: &[u8], left: Option<Span>) -> usize {
-        let deadline = left.map(|left| self.now + left);
-        let event = Event { deadline, attributes: Attributes::default(), record };
-        let mut port = self.network.port(HostId(host));
-        self.hosts[host as usize].publish(self.now, channel, event, &mut port).unwrap().1
-    }
-
-    /// Lets time pass; hosts that are not `alive` do nothing.
-    fn pass(&mut self, span: Span, alive: &[u32]) {
-        let until = self.now + span;
-        while self.now < until {
-            let beats = alive.iter().map(|host| self.hosts[*host as usize].poll_at());
-            let next = beats.chain(self.network.poll_at()).filter(|at| *at > self.now).min();
-            self.now = next.unwrap_or(until).min(until);
-            for host in alive {
-                let mut port = self.network.port(HostId(*host));
-                self.hosts[*host as usize].handle(self.now, &mut port);
-            }
-        }
-    }
-
-    fn settle(&mut self) {
-        let all: Vec<u32> = (0..self.hosts.len() as u32).collect();
-        self.pass(Span::from_millis(1), &all);
-    }
-
-    fn take(&mut self, host: u32, channel: ChannelId, sink: SinkId) -> Vec<Vec<u8>> {
-        let channel = self.hosts[host as usize].channel_mut(channel).unwrap();
-        let mut got = Vec::new();
-        while let Some(delivery) = channel.poll_sink(self.now, sink) {
-            got.push(delivery.event.record.to_vec());
-        }
-        got
-    }
-
-    fn notices(&mut self, host: u32) -> Vec<(HostId, What)> {
-        std::iter::from_fn(|| self.hosts[host as usize].poll_notice())
-            .map(|Notice { host, what, .. }| (host, what))
-            .collect()
-    }
-}
+use selvedge_units::Span;
+use world::{FORMAT, World};
 
 #[test]
 fn hosts_that_share_a_name_meet_and_late_ones_too() {
@@ -124,11 +51,11 @@ fn a_crash_and_a_partition_are_noticed_and_healed() {
     // It comes back, and then the other two are cut off from each other.
     world.pass(Span::from_millis(400), &[0, 1, 2]);
     assert_eq!(world.notices(0), [(HostId(2), What::Joined)]);
-    world.network.cut(HostId(0), HostId(1));
+    world.network.cut(world.now, HostId(0), HostId(1));
     world.pass(Span::from_millis(1500), &[0, 1, 2]);
     assert_eq!(world.notices(0), [(HostId(1), What::Lost)]);
     assert_eq!(world.send(0, channels[0], &[2; 8], None), 1);
-    world.network.heal(HostId(0), HostId(1));
+    world.network.heal(world.now, HostId(0), HostId(1));
     world.pass(Span::from_millis(400), &[0, 1, 2]);
     assert_eq!(world.notices(0), [(HostId(1), What::Joined)]);
     assert_eq!(world.send(0, channels[0], &[3; 8], None), 2);
@@ -200,15 +127,9 @@ fn an_out_filter_chooses_hosts_and_an_in_filter_sinks() {
         for (i = 0; i < channel.sinks; i++) choice.sink[i] = i == best;
         return 1;
     }";
-    let format = Format::parse("f", FORMAT).unwrap();
-    let filter = |world: &mut World, host: usize, source: &str| {
-        let program = program("filter", source, &format).unwrap();
-        Filter::new(Box::new(Walked::new(program)), "shared", world.hosts[host].blocks_mut())
-            .unwrap()
-    };
-    let out = filter(&mut world, 0, source);
+    let out = world.filter(0, source);
     world.hosts[0].set_out_filter(channels[0], Some(out));
-    let odd = filter(&mut world, 3, "{ return input.number & 1; }");
+    let odd = world.filter(3, "{ return input.number & 1; }");
     world.hosts[3].channel_mut(channels[3]).unwrap().set_filter(Some(odd));
     for number in 0..6_i64 {
         assert_eq!(world.send(0, channels[0], &number.to_le_bytes(), None), 1);

@@ -1,0 +1,90 @@
+//! What can be seen of a channel: for lists, pages and tests.
+
+use super::{ChannelId, Exchange};
+use crate::channel::{Fates, SinkId};
+use crate::format::Format;
+use crate::transport::HostId;
+
+/// A member on another host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemberView {
+    /// The host.
+    pub host: HostId,
+    /// Whether it has sinks.
+    pub wants: bool,
+    /// How many events it was sent.
+    pub sent: u64,
+    /// How many came from it.
+    pub received: u64,
+    /// How many of its events found a sink here full that blocks; reliable ones come again.
+    pub refused: u64,
+    /// How many reliable events it has not taken yet.
+    pub owed: u64,
+    /// How many reliable events were dropped for it.
+    pub dropped: u64,
+}
+
+/// A channel as this host sees it.
+#[derive(Clone, Debug)]
+pub struct View<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// Its format here.
+    pub format: &'a Format,
+    /// The sinks here with what became of their events.
+    pub sinks: Vec<(SinkId, Fates)>,
+    /// The members on other hosts.
+    pub members: Vec<MemberView>,
+    /// How many events were published here.
+    pub published: u64,
+    /// How many events came to the sinks here, from here and elsewhere.
+    pub events: u64,
+    /// How many of them the IN filter let nobody have.
+    pub turned_away: u64,
+    /// How many answers were held back until another host's made them needless.
+    pub suppressed: u64,
+    /// How many reliable events are kept for members that have not taken them.
+    pub held: usize,
+    /// How often the IN and the OUT filter were ended by a fault; `None` without one.
+    pub faults: [Option<u64>; 2],
+}
+
+impl Exchange {
+    /// The channels that are open here.
+    pub fn channels(&self) -> impl Iterator<Item = ChannelId> {
+        let places = self.channels.iter().enumerate();
+        places.filter(|(_, open)| open.is_some()).map(|(at, _)| ChannelId(at))
+    }
+
+    /// The channel of a name, if it is open here.
+    pub fn find(&self, name: &str) -> Option<ChannelId> {
+        self.named(name).map(ChannelId)
+    }
+
+    /// What can be seen of a channel.
+    pub fn view(&self, channel: ChannelId) -> Option<View<'_>> {
+        let open = self.channels.get(channel.0)?.as_ref()?;
+        let members = open.members.iter().map(|member| MemberView {
+            host: member.host,
+            wants: member.wants,
+            sent: member.state.delivered,
+            received: member.received,
+            refused: member.refused,
+            owed: member.owed.len() as u64,
+            dropped: member.owed.dropped(),
+        });
+        let (events, turned_away) = open.channel.sent();
+        Some(View {
+            name: open.channel.name(),
+            format: open.channel.format(),
+            sinks: open.channel.sinks().collect(),
+            members: members.collect(),
+            published: open.sequence,
+            events,
+            turned_away,
+            suppressed: open.suppressed,
+            held: open.held.len(),
+            faults: [open.channel.filter_faults(), open.out.as_ref().map(|out| out.faults())],
+        })
+    }
+}

@@ -1,0 +1,361 @@
+//! Reliable events between two hosts: the source keeps them until each member has taken them, and
+//! sends no more than a member has room for; the member takes them in order, once. A slow member
+//! holds up nobody else, and what is kept for it is bounded: beyond, the oldest are dropped for
+//! it alone, and both ends are told.
+//!
+//! An event names the one that the member was promised before, so a gap is seen at once and filters
+//! may leave members out. What is lost on the way is sent again from the first that is missing.
+
+use std::collections::VecDeque;
+
+use selvedge_units::{Instant, Span};
+
+use crate::attribute::Attributes;
+use crate::channel::Event;
+
+/// The most reliable events of a channel that are kept for members that have not taken them.
+pub const HELD_MAX: usize = 4096;
+/// The most bytes of them.
+pub const HELD_BYTES_MAX: usize = 8 << 20;
+/// How long what was promised is kept for a member that is gone, in case that it comes back.
+pub const RESUME: Span = Span::from_secs(60);
+/// The most events on their way to a member.
+pub(crate) const WINDOW: u64 = 256;
+/// When what was not acknowledged is sent again: at first, and at most.
+const RETRY: Span = Span::from_millis(100);
+const RETRY_MAX: Span = Span::from_secs(1);
+/// How many are sent again at once when nothing is heard.
+const RETRY_BURST: usize = 16;
+/// How long an acknowledgement may wait for more events, and for how many.
+const SAY_AFTER: Span = Span::from_millis(10);
+const SAY_EVERY: u64 = 64;
+
+#[derive(Debug, Default)]
+struct Entry {
+    deadline: Option<Instant>,
+    attributes: Vec<u8>,
+    record: Vec<u8>,
+    /// How many members have not taken it.
+    owed: usize,
+}
+
+/// The reliable events of a channel that some member has not taken.
+#[derive(Debug)]
+pub(crate) struct Held {
+    first: u64,
+    entries: VecDeque<Entry>,
+    bytes: usize,
+    spare: Vec<Entry>,
+}
+
+impl Held {
+    /// Numbers go on from the time, so that a channel that is opened again does not use one twice.
+    pub(crate) fn new(now: Instant) -> Self {
+        Self { first: now.0.max(1), entries: VecDeque::new(), bytes: 0, spare: Vec::new() }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Keeps an event that is owed to so many; its number.
+    pub(crate) fn push(&mut self, event: Event<'_>, owed: usize) -> u64 {
+        let mut entry = self.spare.pop().unwrap_or_default();
+        (entry.deadline, entry.owed) = (event.deadline, owed);
+        entry.attributes.clear();
+        entry.attributes.extend_from_slice(event.attributes.bytes());
+        entry.record.clear();
+        entry.record.extend_from_slice(event.record);
+        self.bytes += entry.attributes.len() + entry.record.len();
+        self.entries.push_back(entry);
+        self.first + self.entries.len() as u64 - 1
+    }
+
+    pub(crate) fn get(&self, number: u64) -> Option<Event<'_>> {
+        let at = usize::try_from(number.checked_sub(self.first)?).ok()?;
+        let entry = self.entries.get(at)?;
+        let attributes = Attributes::parse(&entry.attributes).unwrap_or_default();
+        Some(Event { deadline: entry.deadline, attributes, record: &entry.record })
+    }
+
+    /// One member less is owed an event.
+    pub(crate) fn settle(&mut self, number: u64) {
+        let at = number.checked_sub(self.first).and_then(|at| usize::try_from(at).ok());
+        if let Some(entry) = at.and_then(|at| self.entries.get_mut(at)) {
+            entry.owed = entry.owed.saturating_sub(1);
+        }
+        while self.entries.front().is_some_and(|entry| entry.owed == 0) {
+            self.pop();
+        }
+    }
+
+    /// If there are too many, the number of the oldest, which is taken out.
+    pub(crate) fn overflow(&mut self) -> Option<u64> {
+        let is_full = self.entries.len() > HELD_MAX || self.bytes > HELD_BYTES_MAX;
+        let oldest = (is_full && !self.entries.is_empty()).then_some(self.first)?;
+        self.pop();
+        Some(oldest)
+    }
+
+    fn pop(&mut self) {
+        if let Some(entry) = self.entries.pop_front() {
+            self.first += 1;
+            self.bytes -= entry.attributes.len() + entry.record.len();
+            if self.spare.len() < 64 {
+                self.spare.push(entry);
+            }
+        }
+    }
+}
+
+/// What a source owes to one member.
+#[derive(Debug)]
+pub(crate) struct Owed {
+    /// Numbers of events, ascending.
+    events: VecDeque<u64>,
+    /// How many of them are on their way.
+    sent: usize,
+    /// The last that the member has taken or was dropped for it; 0 before the first.
+    settled: u64,
+    room: u64,
+    retry: Span,
+    retry_at: Option<Instant>,
+    /// How many were dropped for it, in all.
+    dropped: u64,
+}
+
+impl Default for Owed {
+    fn default() -> Self {
+        Self {
+            events: VecDeque::new(),
+            sent: 0,
+            settled: 0,
+            room: WINDOW,
+            retry: RETRY,
+            retry_at: None,
+            dropped: 0,
+        }
+    }
+}
+
+impl Owed {
+    pub(crate) fn len(&self) -> usize {
+        self.events.len()
+    }
+
+    pub(crate) fn dropped(&self) -> u64 {
+        self.dropped
+    }
+
+    pub(crate) fn retry_at(&self) -> Option<Instant> {
+        self.retry_at
+    }
+
+    /// Owes one more. The number before it, if it may be sent now; it counts as sent then.
+    pub(crate) fn push(&mut self, now: Instant, number: u64) -> Option<u64> {
+        let before = self.events.back().copied().unwrap_or(self.settled);
+        let is_next = self.sent == self.events.len() && (self.sent as u64) < self.room;
+        self.events.push_back(number);
+        self.retry_at.get_or_insert(now + self.retry);
+        if !is_next {
+            return None;
+        }
+        self.sent += 1;
+        Some(before)
+    }
+
+    /// The number before the last that is owed.
+    pub(crate) fn before_last(&self) -> u64 {
+        let at = self.events.len().checked_sub(2);
+        at.map_or(self.settled, |at| self.events[at])
+    }
+
+    /// The next that may be sent, with the number before it; counts as sent.
+    pub(crate) fn next(&mut self) -> Option<(u64, u64)> {
+        if self.sent as u64 >= self.room {
+            return None;
+        }
+        self.step()
+    }
+
+    fn step(&mut self) -> Option<(u64, u64)> {
+        let number = *self.events.get(self.sent)?;
+        let before = self.sent.checked_sub(1).map_or(self.settled, |at| self.events[at]);
+        self.sent += 1;
+        Some((number, before))
+    }
+
+    /// The member has taken all up to a number, has room for so many beyond, and may have missed what
+    /// was sent since. `settle` hears of each that is owed no more.
+    /// True if the member is behind what was dropped for it, and has to be told to go on.
+    pub(crate) fn credit(
+        &mut self,
+        now: Instant,
+        (through, room, again): (u64, u64, bool),
+        mut settle: impl FnMut(u64),
+    ) -> bool {
+        while self.events.front().is_some_and(|first| *first <= through) {
+            let Some(first) = self.events.pop_front() else { break };
+            settle(first);
+            self.settled = first;
+            self.sent = self.sent.saturating_sub(1);
+            self.retry = RETRY;
+        }
+        self.room = room.min(WINDOW);
+        if again {
+            self.sent = 0;
+        }
+        self.retry_at = (!self.events.is_empty()).then_some(now + self.retry);
+        through < self.settled
+    }
+
+    /// Nothing was heard for long: how many to send again, at least one, whatever the room is.
+    pub(crate) fn expire(&mut self, now: Instant) -> usize {
+        if self.retry_at.is_none_or(|at| at > now) || self.events.is_empty() {
+            return 0;
+        }
+        self.retry = Span(self.retry.0 * 2).min(RETRY_MAX);
+        self.retry_at = Some(now + self.retry);
+        let burst = (self.room.max(1) as usize).min(RETRY_BURST);
+        self.sent = 0;
+        burst.min(self.events.len())
+    }
+
+    /// As [`next`](Self::next), after [`expire`](Self::expire).
+    pub(crate) fn next_again(&mut self) -> Option<(u64, u64)> {
+        self.step()
+    }
+
+    /// An event is kept no more: true if this member was owed it.
+    pub(crate) fn drop_oldest(&mut self, number: u64) -> bool {
+        if self.events.front() != Some(&number) {
+            return false;
+        }
+        self.events.pop_front();
+        self.settled = number;
+        self.sent = self.sent.saturating_sub(1);
+        self.dropped += 1;
+        true
+    }
+
+    /// Up to where the member is to go on, and how many were dropped for it in all.
+    pub(crate) fn skip(&self) -> (u64, u64) {
+        (self.settled, self.dropped)
+    }
+
+    /// The member is gone, or what it is sent is lost: all is to be sent again when it is back.
+    pub(crate) fn rewind(&mut self, now: Instant) {
+        (self.sent, self.room, self.retry) = (0, WINDOW, RETRY);
+        self.retry_at = (!self.events.is_empty()).then_some(now);
+    }
+
+    /// All that is owed.
+    pub(crate) fn drain(&mut self) -> impl Iterator<Item = u64> {
+        self.sent = 0;
+        self.events.drain(..)
+    }
+}
+
+/// What has come from one source, in order.
+#[derive(Debug, Default)]
+pub(crate) struct Taken {
+    /// The last number; 0 before the first.
+    through: u64,
+    /// How many were taken since the source was told.
+    unsaid: u64,
+    /// For how many more the source was told that there is room.
+    granted: u64,
+    say_at: Option<Instant>,
+    /// Whether an event was refused for want of room since.
+    is_starved: bool,
+    /// The gap that was told already.
+    asked: Option<(u64, Instant)>,
+    /// How many the source has dropped, in all, as it said.
+    missed: u64,
+}
+
+/// What an event is to its receiver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// The next one.
+    Next,
+    /// It was taken before.
+    Again,
+    /// Some before it are missing.
+    Early,
+}
+
+impl Taken {
+    pub(crate) fn judge(&self, number: u64, before: u64) -> Turn {
+        if number <= self.through {
+            Turn::Again
+        } else if before <= self.through {
+            Turn::Next
+        } else {
+            Turn::Early
+        }
+    }
+
+    pub(crate) fn say_at(&self) -> Option<Instant> {
+        self.say_at
+    }
+
+    pub(crate) fn is_starved(&self) -> bool {
+        self.is_starved
+    }
+
+    /// The next one was taken; `room` is for how many more there is.
+    pub(crate) fn take(&mut self, now: Instant, number: u64, room: u64) {
+        (self.through, self.is_starved, self.asked) = (number, false, None);
+        self.unsaid += 1;
+        let is_much = self.unsaid >= SAY_EVERY.min(room.max(self.granted) / 2).max(1);
+        let wait = if is_much { Span(0) } else { SAY_AFTER };
+        self.say_within(now, wait);
+    }
+
+    /// There was no room for it.
+    pub(crate) fn refuse(&mut self, now: Instant) {
+        self.is_starved = true;
+        self.say_within(now, SAY_AFTER);
+    }
+
+    /// Whether the source is to be asked again for what is missing; once for each gap and retry.
+    pub(crate) fn ask(&mut self, now: Instant) -> bool {
+        let known = self.asked.is_some_and(|(at, when)| at == self.through && now < when + RETRY);
+        if known || self.is_starved {
+            return false;
+        }
+        self.asked = Some((self.through, now));
+        true
+    }
+
+    /// Sinks have taken events: whether the source should hear of the room.
+    pub(crate) fn freed(&mut self, now: Instant, room: u64) {
+        let left = self.granted.saturating_sub(self.unsaid);
+        if room > left && left * 2 <= room && left < WINDOW / 4 && self.through > 0 {
+            self.say_within(now, Span::from_millis(1));
+        }
+    }
+
+    /// The source is told now: up to where all was taken.
+    pub(crate) fn say(&mut self, room: u64) -> u64 {
+        (self.unsaid, self.granted, self.say_at) = (0, room, None);
+        self.is_starved = room == 0;
+        self.through
+    }
+
+    /// The source goes on behind a number, having dropped so many in all; how many of them are news.
+    pub(crate) fn skip(&mut self, now: Instant, to: u64, dropped: u64) -> u64 {
+        self.through = self.through.max(to);
+        self.asked = None;
+        self.say_within(now, Span(0));
+        let news = dropped.saturating_sub(self.missed);
+        self.missed = self.missed.max(dropped);
+        news
+    }
+
+    fn say_within(&mut self, now: Instant, wait: Span) {
+        let at = now + wait;
+        self.say_at = Some(self.say_at.map_or(at, |said| said.min(at)));
+    }
+}

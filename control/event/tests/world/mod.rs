@@ -1,0 +1,144 @@
+//! Several hosts in virtual time.
+
+// Each test program uses a part of this.
+#![allow(dead_code)]
+
+use selvedge_code::Walked;
+use selvedge_event::{
+    Attributes, AttributesBuf, ChannelId, Event, Exchange, Filter, Format, HostId, Network, Notice,
+    Overflow, SinkId, Subscription, Value, Wake, What, program,
+};
+use selvedge_units::{Instant, Span};
+
+pub(crate) const FORMAT: &str = "input { long number; };";
+
+/// Hosts on one network, and the time.
+pub(crate) struct World {
+    pub(crate) now: Instant,
+    pub(crate) network: Network,
+    pub(crate) hosts: Vec<Exchange>,
+}
+
+impl World {
+    pub(crate) fn new(hosts: u32) -> Self {
+        Self::on(Network::new(Span::from_micros(100)), hosts)
+    }
+
+    pub(crate) fn on(mut network: Network, hosts: u32) -> Self {
+        for host in 0..hosts {
+            network.port(HostId(host));
+        }
+        let hosts = (0..hosts).map(|_| Exchange::new(Instant::ZERO)).collect();
+        Self { now: Instant::ZERO, network, hosts }
+    }
+
+    pub(crate) fn open(&mut self, host: u32, format: &str) -> ChannelId {
+        let format = Format::parse("f", format).unwrap();
+        let mut port = self.network.port(HostId(host));
+        let exchange = &mut self.hosts[host as usize];
+        exchange.open(self.now, "load", &format, Wake::All, &mut port).unwrap()
+    }
+
+    pub(crate) fn subscribe(&mut self, host: u32, channel: ChannelId) -> SinkId {
+        self.subscribe_as(host, channel, 100, Overflow::DropOldest)
+    }
+
+    pub(crate) fn subscribe_as(
+        &mut self,
+        host: u32,
+        channel: ChannelId,
+        bound: usize,
+        overflow: Overflow,
+    ) -> SinkId {
+        let wish = Subscription { bound, overflow, filter: None };
+        let mut port = self.network.port(HostId(host));
+        self.hosts[host as usize].subscribe(self.now, channel, wish, &mut port).unwrap()
+    }
+
+    pub(crate) fn send(
+        &mut self,
+        host: u32,
+        channel: ChannelId,
+        record: &[u8],
+        left: Option<Span>,
+    ) -> usize {
+        let deadline = left.map(|left| self.now + left);
+        let event = Event { deadline, attributes: Attributes::default(), record };
+        let mut port = self.network.port(HostId(host));
+        self.hosts[host as usize].publish(self.now, channel, event, &mut port).unwrap().1
+    }
+
+    /// Reliably; how many hosts are owed it.
+    pub(crate) fn promise(&mut self, host: u32, channel: ChannelId, number: i64) -> usize {
+        let record = number.to_le_bytes();
+        let event = Event { deadline: None, attributes: Attributes::default(), record: &record };
+        let mut port = self.network.port(HostId(host));
+        let exchange = &mut self.hosts[host as usize];
+        exchange.publish_reliably(self.now, channel, event, &mut port).unwrap().1
+    }
+
+    /// An answer; how many hosts it was sent to at once.
+    pub(crate) fn answer(&mut self, host: u32, channel: ChannelId, to: i64, load: i64) -> usize {
+        let mut attributes = AttributesBuf::new();
+        attributes.add("answers", Value::Long(to)).unwrap();
+        let (record, attributes) = (load.to_le_bytes(), attributes.as_attributes());
+        let event = Event { deadline: None, attributes, record: &record };
+        let mut port = self.network.port(HostId(host));
+        let exchange = &mut self.hosts[host as usize];
+        exchange.publish(self.now, channel, event, &mut port).unwrap().1
+    }
+
+    /// A filter for a host, run by the evaluator.
+    pub(crate) fn filter(&mut self, host: usize, source: &str) -> Filter {
+        let format = Format::parse("f", FORMAT).unwrap();
+        let program = program("filter", source, &format).unwrap();
+        let handler = Box::new(Walked::new(program));
+        Filter::new(handler, "shared", self.hosts[host].blocks_mut()).unwrap()
+    }
+
+    /// Lets time pass; hosts that are not `alive` do nothing.
+    pub(crate) fn pass(&mut self, span: Span, alive: &[u32]) {
+        let until = self.now + span;
+        self.turn(alive);
+        while self.now < until {
+            let beats = alive.iter().map(|host| self.hosts[*host as usize].poll_at());
+            let next = beats.chain(self.network.poll_at()).filter(|at| *at > self.now).min();
+            self.now = next.unwrap_or(until).min(until);
+            self.turn(alive);
+        }
+    }
+
+    fn turn(&mut self, alive: &[u32]) {
+        for host in alive {
+            let mut port = self.network.port(HostId(*host));
+            self.hosts[*host as usize].handle(self.now, &mut port);
+        }
+    }
+
+    pub(crate) fn settle(&mut self) {
+        let all: Vec<u32> = (0..self.hosts.len() as u32).collect();
+        self.pass(Span::from_millis(1), &all);
+    }
+
+    pub(crate) fn take(&mut self, host: u32, channel: ChannelId, sink: SinkId) -> Vec<Vec<u8>> {
+        let channel = self.hosts[host as usize].channel_mut(channel).unwrap();
+        let mut got = Vec::new();
+        while let Some(delivery) = channel.poll_sink(self.now, sink) {
+            got.push(delivery.event.record.to_vec());
+        }
+        got
+    }
+
+    /// All numbers that a sink can have now; its source hears of the room.
+    pub(crate) fn numbers(&mut self, host: u32, channel: ChannelId, sink: SinkId) -> Vec<i64> {
+        let got = self.take(host, channel, sink);
+        self.hosts[host as usize].taken(self.now, channel);
+        got.iter().map(|record| i64::from_le_bytes(record[..8].try_into().unwrap())).collect()
+    }
+
+    pub(crate) fn notices(&mut self, host: u32) -> Vec<(HostId, What)> {
+        std::iter::from_fn(|| self.hosts[host as usize].poll_notice())
+            .map(|Notice { host, what, .. }| (host, what))
+            .collect()
+    }
+}

@@ -1,0 +1,160 @@
+//! Three hosts on a network that loses and is cut: a source of reliable events, a sink that blocks, and
+//! one that sends what it likes under its own name. Whatever it says and whatever is lost on the way,
+//! the sink gets each event that it was promised, in order, once; and nothing grows beyond its bound.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use selvedge_event::{
+    Attributes, ChannelId, Event, Exchange, Format, HELD_MAX, HostId, LEASE, MEMBERS_MAX, Network,
+    Overflow, SinkId, Subscription, Transport, Wake,
+};
+use selvedge_fuzz::Choices;
+use selvedge_units::{Instant, Span};
+
+const SINK: HostId = HostId(0);
+const SOURCE: HostId = HostId(1);
+const LIAR: HostId = HostId(2);
+/// The most that an input does.
+const STEPS: usize = 400;
+
+struct World {
+    now: Instant,
+    network: Network,
+    hosts: [Exchange; 2],
+    channel: ChannelId,
+    sink: SinkId,
+    promised: i64,
+    got: i64,
+}
+
+impl World {
+    fn new(bound: usize) -> Self {
+        let mut network = Network::with_detector(Span::from_micros(100), LEASE);
+        for host in [SINK, SOURCE, LIAR] {
+            network.port(host);
+        }
+        let format = Format::parse("f", "input { long number; };").expect("a format");
+        let now = Instant::ZERO;
+        let mut hosts = [Exchange::new(now), Exchange::new(now)];
+        let mut open = |host: HostId| {
+            let mut port = network.port(host);
+            hosts[host.0 as usize].open(now, "c", &format, Wake::All, &mut port).expect("a name")
+        };
+        let channel = [open(SOURCE), open(SINK)][1];
+        let wish = Subscription { bound, overflow: Overflow::Block, filter: None };
+        let sink = hosts[0].subscribe(now, channel, wish, &mut network.port(SINK));
+        let sink = sink.expect("there is room");
+        let mut world = Self { now, network, hosts, channel, sink, promised: 0, got: 0 };
+        world.pass(Span::from_millis(5));
+        assert!(world.hosts[1].members(channel).any(|host| host == SINK));
+        world
+    }
+
+    fn pass(&mut self, span: Span) {
+        let until = self.now + span;
+        while self.now < until {
+            let beats = self.hosts.iter().map(Exchange::poll_at);
+            let next = beats.chain(self.network.poll_at()).filter(|at| *at > self.now).min();
+            self.now = next.unwrap_or(until).min(until);
+            for (host, exchange) in (0..).zip(&mut self.hosts) {
+                exchange.handle(self.now, &mut self.network.port(HostId(host)));
+                while exchange.poll_control().is_some() {}
+                while exchange.poll_notice().is_some() {}
+            }
+            // The liar listens to nothing.
+            let mut port = self.network.port(LIAR);
+            while port.poll(self.now).is_some() {}
+        }
+        for exchange in &self.hosts {
+            let view = exchange.view(self.channel).expect("it is open");
+            assert!(view.held <= HELD_MAX && view.members.len() <= MEMBERS_MAX);
+        }
+    }
+
+    fn promise(&mut self) {
+        let record = self.promised.to_le_bytes();
+        let event = Event { deadline: None, attributes: Attributes::default(), record: &record };
+        let mut port = self.network.port(SOURCE);
+        let sent = self.hosts[1].publish_reliably(self.now, self.channel, event, &mut port);
+        assert!(sent.expect("nobody blocks there").1 >= 1);
+        self.promised += 1;
+    }
+
+    /// Takes what waits. What the liar sends has numbers below zero.
+    fn take(&mut self, most: usize) {
+        for _ in 0..most {
+            let open = self.hosts[0].channel_mut(self.channel).expect("it is open");
+            let Some(delivery) = open.poll_sink(self.now, self.sink) else { break };
+            let number = i64::from_le_bytes(delivery.event.record.try_into().expect("a long"));
+            if number >= 0 && number < 1 << 40 {
+                assert_eq!(number, self.got, "lost, doubled or out of order");
+                self.got += 1;
+            }
+        }
+        self.hosts[0].taken(self.now, self.channel);
+    }
+}
+
+/// A frame as the liar would write it: the variant, the channel, and then what the bytes say.
+fn lie(choices: &mut Choices<'_>) -> Vec<u8> {
+    let kind = choices.byte() % 8;
+    let mut bytes = if kind == 7 { Vec::new() } else { vec![kind, 1, b'c'] };
+    let length = usize::from(choices.byte() % 64);
+    bytes.extend_from_slice(choices.bytes(length));
+    bytes
+}
+
+/// Whether a frame could hold a record of its own, which would count as an event of the source's.
+fn holds_record(bytes: &[u8]) -> bool {
+    bytes.len() >= 20
+}
+
+fuzz_target!(|bytes: &[u8]| {
+    let mut choices = Choices::new(bytes);
+    let mut world = World::new(1 + usize::from(choices.byte() % 16));
+    let mut is_cut = false;
+    for _ in 0..STEPS {
+        if choices.is_empty() {
+            break;
+        }
+        match choices.byte() % 8 {
+            0 | 1 => {
+                let bytes = lie(&mut choices);
+                let to = HostId(u32::from(choices.byte() % 2));
+                if to == SOURCE || !holds_record(&bytes) {
+                    world.network.port(LIAR).send(world.now, to, &bytes);
+                }
+            }
+            2 | 3 => {
+                for _ in 0..choices.byte() % 8 {
+                    world.promise();
+                }
+            }
+            4 => world.take(usize::from(choices.byte() % 8)),
+            5 => world.pass(Span::from_millis(u64::from(choices.byte()))),
+            6 => {
+                is_cut = !is_cut;
+                if is_cut {
+                    world.network.cut(world.now, SINK, SOURCE);
+                } else {
+                    world.network.heal(world.now, SINK, SOURCE);
+                }
+            }
+            _ => {
+                let one_of = u64::from(choices.byte() % 8);
+                world.network.lose(if one_of == 1 { 2 } else { one_of }, 7);
+            }
+        }
+    }
+    world.network.lose(0, 1);
+    world.network.heal(world.now, SINK, SOURCE);
+    for _ in 0..4000 {
+        world.take(64);
+        if world.got == world.promised {
+            return;
+        }
+        world.pass(Span::from_millis(10));
+    }
+    panic!("{} of {} events came", world.got, world.promised);
+});

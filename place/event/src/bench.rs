@@ -1,0 +1,317 @@
+//! What channels cost beside the bare engine: one source here, sinks in another process, the same
+//! settings for both. Sinks compare the time in an event with the machine's clock.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use selvedge_event::{Attributes, Event, Format, Overflow, Subscription, Wake, What};
+use selvedge_host::clock::Clock;
+use selvedge_units::Span;
+use serde::{Deserialize, Serialize};
+use zenoh::Wait;
+use zenoh::qos::CongestionControl;
+use zenoh::sample::{Locality, SampleKind};
+
+use crate::address::Address;
+use crate::engine;
+use crate::host::{Host, Notices, StartError, id};
+use crate::joined::{AtOnce, Joined};
+use crate::settings::Settings;
+
+/// The events that are sent one at a time, for the time until the last sink has them.
+pub const PACED: u64 = 300;
+/// The bytes of an event: its number, when it was sent, and what fills it.
+pub const SIZE: usize = 100;
+
+const CHANNEL: &str = "bench";
+const FORMAT: &str = "input { long number; long sent; char rest[84]; };";
+const KEY: &str = "selvedge-bench/events";
+
+/// What sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// A channel.
+    Channel,
+    /// A publisher of the engine.
+    Bare,
+}
+
+/// What a process's sinks saw.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Seen {
+    /// Of each paced event that all sinks got: until the last one had it, in nanoseconds.
+    pub last_ns: Vec<u64>,
+    /// How many of the paced events did not reach every sink.
+    pub incomplete: u64,
+    /// How many others came, to all sinks together.
+    pub flood: u64,
+    /// From the first of them to the last, in nanoseconds.
+    pub flood_ns: u64,
+}
+
+struct Tally {
+    clock: Clock,
+    sinks: u64,
+    last: Vec<(AtomicU64, AtomicU64)>,
+    flood: AtomicU64,
+    begin: AtomicU64,
+    end: AtomicU64,
+}
+
+impl Tally {
+    fn new(sinks: usize) -> Self {
+        Self {
+            clock: Clock::shared(),
+            sinks: sinks as u64,
+            last: (0..PACED).map(|_| Default::default()).collect(),
+            flood: AtomicU64::new(0),
+            begin: AtomicU64::new(u64::MAX),
+            end: AtomicU64::new(0),
+        }
+    }
+
+    fn count(&self, record: &[u8]) {
+        let now = self.clock.now().0;
+        let word = |at: usize| {
+            record
+                .get(at..at + 8)
+                .map_or(0, |bytes| u64::from_le_bytes(bytes.try_into().expect("eight bytes")))
+        };
+        let (number, sent) = (word(0), word(8));
+        if let Some((last, count)) = usize::try_from(number).ok().and_then(|at| self.last.get(at)) {
+            last.fetch_max(now.saturating_sub(sent), Ordering::Relaxed);
+            count.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        self.flood.fetch_add(1, Ordering::Relaxed);
+        self.begin.fetch_min(sent, Ordering::Relaxed);
+        self.end.fetch_max(now, Ordering::Relaxed);
+    }
+
+    fn seen(&self) -> Seen {
+        let complete = self.last.iter().filter(|(_, n)| n.load(Ordering::Relaxed) == self.sinks);
+        let last_ns: Vec<u64> = complete.map(|(last, _)| last.load(Ordering::Relaxed)).collect();
+        let incomplete = PACED - last_ns.len() as u64;
+        let (begin, end) = (self.begin.load(Ordering::Relaxed), self.end.load(Ordering::Relaxed));
+        let flood = self.flood.load(Ordering::Relaxed);
+        Seen { last_ns, incomplete, flood, flood_ns: end.saturating_sub(begin) }
+    }
+}
+
+fn settings(connect: &[Address]) -> Settings {
+    Settings {
+        name: Some("bench".to_owned()),
+        domain: "bench".to_owned(),
+        connect: connect.to_vec(),
+        // Sinks know the source, not each other.
+        gossip: false,
+        meet: false,
+        ..Settings::default()
+    }
+}
+
+fn session(connect: &[Address]) -> Result<(zenoh::Session, Address), StartError> {
+    let settings = settings(connect);
+    let listen = crate::host::listen(&settings)?;
+    let said = engine::configuration(&settings, &id(), &listen, connect);
+    let failed = |error: zenoh::Error| StartError::Engine(error.to_string());
+    let configuration = zenoh::Config::from_json5(&said.to_string()).map_err(failed)?;
+    let session = zenoh::open(configuration).wait().map_err(failed)?;
+    Ok((session, listen[0].clone()))
+}
+
+/// Sinks, each with a session of its own.
+pub struct Sinks {
+    tally: Arc<Tally>,
+    _kept: Vec<Box<dyn std::any::Any + Send>>,
+}
+
+impl std::fmt::Debug for Sinks {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Sinks({})", self.tally.sinks)
+    }
+}
+
+impl Sinks {
+    /// Connects so many to a source.
+    ///
+    /// # Errors
+    /// If one can't.
+    pub fn start(kind: Kind, source: &Address, count: usize) -> Result<Self, StartError> {
+        let tally = Arc::new(Tally::new(count));
+        let sinks = (0..count).map(|number| match kind {
+            Kind::Channel => channel_sink(source, &tally),
+            Kind::Bare => bare_sink(source, number, &tally),
+        });
+        let _kept = sinks.collect::<Result<Vec<_>, _>>()?;
+        Ok(Self { tally, _kept })
+    }
+
+    /// What they have seen.
+    pub fn seen(&self) -> Seen {
+        self.tally.seen()
+    }
+}
+
+type Kept = Box<dyn std::any::Any + Send>;
+
+fn channel_sink(source: &Address, tally: &Arc<Tally>) -> Result<Kept, StartError> {
+    let host = Host::start(&settings(std::slice::from_ref(source)))?;
+    let joined = open(&host);
+    let wish = Subscription { bound: 4096, overflow: Overflow::DropOldest, filter: None };
+    let tally = Arc::clone(tally);
+    let sink: AtOnce = joined
+        .on_event_at_once(wish, move |event| tally.count(&event.record))
+        .map_err(|error| StartError::Engine(error.to_string()))?;
+    Ok(Box::new((host, joined, sink)))
+}
+
+fn bare_sink(source: &Address, number: usize, tally: &Arc<Tally>) -> Result<Kept, StartError> {
+    let failed = |error: zenoh::Error| StartError::Engine(error.to_string());
+    let (session, _) = session(std::slice::from_ref(source))?;
+    let tally = Arc::clone(tally);
+    let subscriber = session.declare_subscriber(KEY);
+    let subscriber = subscriber.callback(move |sample| tally.count(&sample.payload().to_bytes()));
+    let subscriber = subscriber.wait().map_err(failed)?;
+    let token = session.liveliness().declare_token(format!("selvedge-bench/up/{number}"));
+    let token = token.wait().map_err(failed)?;
+    Ok(Box::new((session, subscriber, token)))
+}
+
+fn open(host: &Host) -> Joined {
+    let format = Format::parse(CHANNEL, FORMAT).expect("written above");
+    host.open(CHANNEL, &format, Wake::All).expect("a name")
+}
+
+/// A source, to be measured.
+#[allow(clippy::large_enum_variant, reason = "there is one")]
+enum Way {
+    Channel {
+        joined: Joined,
+        notices: Notices,
+        _host: Host,
+    },
+    Bare {
+        publisher: zenoh::pubsub::Publisher<'static>,
+        there: Arc<AtomicUsize>,
+        _kept: (zenoh::Session, zenoh::pubsub::Subscriber<()>),
+    },
+}
+
+/// A source.
+pub struct Source {
+    way: Way,
+    address: Address,
+    clock: Clock,
+    next: u64,
+}
+
+impl std::fmt::Debug for Source {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Source({})", self.address)
+    }
+}
+
+impl Source {
+    /// Listens for sinks.
+    ///
+    /// # Errors
+    /// If it can't.
+    pub fn start(kind: Kind) -> Result<Self, StartError> {
+        let failed = |error: zenoh::Error| StartError::Engine(error.to_string());
+        let (way, address) = match kind {
+            Kind::Channel => {
+                let host = Host::start(&settings(&[]))?;
+                let (joined, notices) = (open(&host), host.notices());
+                let address = host.listen()[0].clone();
+                (Way::Channel { joined, notices, _host: host }, address)
+            }
+            Kind::Bare => {
+                let (session, address) = session(&[])?;
+                let there = Arc::new(AtomicUsize::new(0));
+                let count = Arc::clone(&there);
+                let tokens = session.liveliness().declare_subscriber("selvedge-bench/up/*");
+                let tokens = tokens.history(true).callback(move |sample| {
+                    if sample.kind() == SampleKind::Put {
+                        count.fetch_add(1, Ordering::SeqCst);
+                    }
+                });
+                let tokens = tokens.wait().map_err(failed)?;
+                let publisher = session
+                    .declare_publisher(KEY)
+                    .congestion_control(CongestionControl::Drop)
+                    .allowed_destination(Locality::Remote)
+                    .wait()
+                    .map_err(failed)?;
+                (Way::Bare { publisher, there, _kept: (session, tokens) }, address)
+            }
+        };
+        Ok(Self { way, address, clock: Clock::shared(), next: 0 })
+    }
+
+    /// Where sinks connect.
+    pub fn address(&self) -> &Address {
+        &self.address
+    }
+
+    /// How many sinks are there.
+    pub fn sinks(&self) -> usize {
+        match &self.way {
+            Way::Channel { joined, .. } => {
+                let wants = joined.view(|v| v.members.iter().filter(|one| one.wants).count());
+                wants.unwrap_or(0)
+            }
+            Way::Bare { there, .. } => there.load(Ordering::SeqCst),
+        }
+    }
+
+    /// Sends the next event; how long that took.
+    pub fn publish(&mut self) -> Span {
+        let mut record = [0; SIZE];
+        record[..8].copy_from_slice(&self.next.to_le_bytes());
+        self.next += 1;
+        let begin = self.clock.now();
+        record[8..16].copy_from_slice(&begin.0.to_le_bytes());
+        match &self.way {
+            Way::Channel { joined, .. } => {
+                let attributes = Attributes::default();
+                let _ = joined.publish(Event { deadline: None, attributes, record: &record });
+            }
+            Way::Bare { publisher, .. } => {
+                let _ = publisher.put(&record[..]).wait();
+            }
+        }
+        self.clock.now().since(begin)
+    }
+
+    /// Waits until a channel's member is lost; `None` if it is not within a time.
+    pub fn lost(&self, wait: Duration) -> Option<Span> {
+        let Way::Channel { notices, .. } = &self.way else { return None };
+        let begin = self.clock.now();
+        loop {
+            let left = wait.checked_sub(Duration::from_nanos(self.clock.now().since(begin).0))?;
+            if notices.take(left)?.what == What::Lost {
+                return Some(self.clock.now().since(begin));
+            }
+        }
+    }
+}
+
+/// Takes part for the first time, and opens a channel, a first and a second: how long each takes.
+///
+/// # Errors
+/// If it can't.
+pub fn opening() -> Result<[Span; 3], StartError> {
+    let clock = Clock::shared();
+    let begin = clock.now();
+    let host = Host::start(&settings(&[]))?;
+    let started = clock.now();
+    let first = open(&host);
+    let opened = clock.now();
+    let second = host.open("second", first.format(), Wake::All);
+    let end = clock.now();
+    drop(second);
+    Ok([started.since(begin), opened.since(started), end.since(opened)])
+}

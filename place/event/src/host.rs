@@ -1,0 +1,475 @@
+//! A process's way to channels on any host: starts the engine, keeps the exchange going, and gives out
+//! handles.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant as Time};
+
+use ring::rand::{SecureRandom, SystemRandom};
+use selvedge_event::{Exchange, Format, HostId, Notice, OpenError, Wake, What};
+use selvedge_host::clock::Clock;
+use selvedge_units::Instant;
+use zenoh::Wait;
+
+use crate::address::Address;
+use crate::carrier::Carrier;
+use crate::core::{Core, Shared, Waiting};
+use crate::engine;
+use crate::inbox::Inbox;
+use crate::joined::Joined;
+use crate::keys::HostName;
+use crate::listing::{Deployment, Listing, Reply, Request};
+use crate::manage::{Manager, proof};
+use crate::meeting::{Meeting, meet};
+use crate::settings::{Settings, check_name};
+
+/// The most notices that wait for a listener; newer ones are dropped.
+const NOTICES_MAX: usize = 4096;
+/// The most answers that wait.
+const ANSWERS_MAX: usize = 8192;
+
+/// Why channels can't be had.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The engine says no: an address is taken, a certificate wrong.
+    #[error("can't take part: {0}")]
+    Engine(String),
+    /// The folder where programs meet can't be used.
+    #[error("can't meet the programs of this machine: {0}")]
+    Meeting(String),
+    /// No thread can be had.
+    #[error("no thread can be started: {0}")]
+    Thread(std::io::Error),
+    /// There is no name for this host.
+    #[error("{0}; give it one as host.name")]
+    Name(String),
+}
+
+/// Why something asked of another host was not done.
+#[derive(Debug, thiserror::Error)]
+pub enum AskError {
+    /// There is no such host.
+    #[error("no host \"{0}\" is there; those that are: {1}")]
+    Nobody(String, String),
+    /// There are several.
+    #[error("several processes are \"{0}\"; name one of {1}")]
+    Several(String, String),
+    /// It does not answer.
+    #[error("{0} did not answer within {1:?}")]
+    Silent(HostName, Duration),
+    /// It says no.
+    #[error("{0} refuses: {1}")]
+    Refused(HostName, String),
+}
+
+/// A notice with its names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Told {
+    /// The channel.
+    pub channel: String,
+    /// The other host.
+    pub host: Option<HostName>,
+    /// What happened.
+    pub what: What,
+}
+
+/// This process among the others. Clones are one; it ends when the last handle is gone.
+#[derive(Clone)]
+pub struct Host {
+    pub(crate) shared: Arc<Shared>,
+    _alive: Arc<Alive>,
+}
+
+impl std::fmt::Debug for Host {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Host({})", self.shared.me)
+    }
+}
+
+/// Ends the owner thread and the session.
+struct Alive {
+    shared: Arc<Shared>,
+    session: zenoh::Session,
+    thread: Option<JoinHandle<()>>,
+    /// Where it listens.
+    listen: Vec<Address>,
+    _meeting: Option<Meeting>,
+}
+
+impl Drop for Alive {
+    fn drop(&mut self) {
+        self.shared.is_over.store(true, Ordering::SeqCst);
+        self.shared.ticker.ring();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+        let _ = self.session.close().wait();
+    }
+}
+
+impl Host {
+    /// Takes part. Nothing is sent before a channel is opened but that this process is there.
+    ///
+    /// # Errors
+    /// Why it can't.
+    pub fn start(settings: &Settings) -> Result<Self, StartError> {
+        let me = HostName {
+            name: settings.name.clone().map_or_else(machine, Ok)?,
+            pid: std::process::id(),
+            id: id(),
+        };
+        let listen = listen(settings)?;
+        let (mut connect, mut meeting) = (settings.connect.clone(), None);
+        if let (true, Some(mine)) = (settings.meet, listen.first()) {
+            let is_tls = settings.tls.is_some();
+            let mine = if is_open(mine) { Address::loopback(mine.port()) } else { mine.clone() };
+            let (kept, others) =
+                meet(&settings.domain, &me.id, &mine, is_tls).map_err(StartError::Meeting)?;
+            meeting = Some(kept);
+            connect.extend(others);
+        }
+        let said = engine::configuration(settings, &me.id, &listen, &connect);
+        let failed = |error: zenoh::Error| StartError::Engine(error.to_string());
+        let configuration = zenoh::Config::from_json5(&said.to_string()).map_err(failed)?;
+        let session = zenoh::open(configuration).wait().map_err(failed)?;
+        Self::over(settings, me, session, listen, meeting)
+    }
+
+    fn over(
+        settings: &Settings,
+        me: HostName,
+        session: zenoh::Session,
+        listen: Vec<Address>,
+        meeting: Option<Meeting>,
+    ) -> Result<Self, StartError> {
+        let (inbox, clock) = (Arc::new(Inbox::default()), Clock::new());
+        // The carrier's callbacks want what is made of the carrier.
+        let slot: Arc<std::sync::OnceLock<std::sync::Weak<Shared>>> = Arc::default();
+        let arrived = {
+            let slot = Arc::clone(&slot);
+            Arc::new(move || {
+                if let Some(shared) = slot.get().and_then(std::sync::Weak::upgrade) {
+                    shared.turn();
+                }
+            })
+        };
+        let carrier =
+            Carrier::new(session.clone(), &settings.domain, &me, Arc::clone(&inbox), arrived)
+                .map_err(|error| StartError::Engine(error.to_string()))?;
+        let mut exchange = Exchange::new(clock.now());
+        if !settings.members.is_empty() {
+            let (members, inbox) = (settings.members.clone(), Arc::clone(&inbox));
+            exchange.set_permit(Box::new(move |host, channel, right| {
+                let name = inbox.name(host);
+                let member = name.and_then(|n| members.iter().find(|one| one.name == n.name));
+                member.is_some_and(|member| {
+                    let patterns = match right {
+                        selvedge_event::Right::Publish => &member.publish,
+                        selvedge_event::Right::Subscribe => &member.subscribe,
+                    };
+                    patterns.iter().any(|pattern| engine::means(pattern, channel))
+                })
+            }));
+        }
+        let core = Core {
+            exchange,
+            carrier: Box::new(carrier),
+            waiting: Vec::new(),
+            direct: Vec::new(),
+            uses: std::collections::HashMap::new(),
+            listeners: Vec::new(),
+            manager: Manager::new(settings.deploy.clone(), Arc::clone(&inbox)),
+        };
+        let shared = Arc::new(Shared::new(core, inbox, clock, me));
+        let _ = slot.set(Arc::downgrade(&shared));
+        let owner = Arc::clone(&shared);
+        let thread = std::thread::Builder::new().name("selvedge-events".to_owned());
+        let thread = thread.spawn(move || owner.tick()).map_err(StartError::Thread)?;
+        let thread = Some(thread);
+        let alive =
+            Alive { shared: Arc::clone(&shared), session, thread, listen, _meeting: meeting };
+        shared.turn();
+        Ok(Self { shared, _alive: Arc::new(alive) })
+    }
+
+    /// This process, as others see it.
+    pub fn name(&self) -> &HostName {
+        &self.shared.me
+    }
+
+    /// Where it listens.
+    pub fn listen(&self) -> &[Address] {
+        &self._alive.listen
+    }
+
+    /// The time, as deadlines are in.
+    pub fn now(&self) -> Instant {
+        self.shared.clock.now()
+    }
+
+    /// Opens a channel, or creates it: there is no difference. Takes microseconds; who else has it open
+    /// becomes a member as soon as both have heard of each other.
+    ///
+    /// # Errors
+    /// If it can't be.
+    pub fn open(&self, name: &str, format: &Format, wake: Wake) -> Result<Joined, OpenError> {
+        let channel = self.shared.with(|core, now| {
+            let channel = core.exchange.open(now, name, format, wake, core.carrier.as_mut())?;
+            *core.uses.entry(channel).or_default() += 1;
+            Ok(channel)
+        })?;
+        let (shared, format) = (Arc::clone(&self.shared), Arc::new(format.clone()));
+        Ok(Joined { shared, channel, format })
+    }
+
+    /// The other processes that are there.
+    pub fn hosts(&self) -> Vec<HostName> {
+        self.shared.inbox.hosts().into_iter().map(|(_, name)| name).collect()
+    }
+
+    /// How many messages were dropped because too many came at once, and how many came from processes
+    /// that have not said that they are there.
+    pub fn dropped(&self) -> (u64, u64) {
+        self.shared.inbox.dropped()
+    }
+
+    /// What happens to members of this process's channels, from now on.
+    pub fn notices(&self) -> Notices {
+        let (sender, receiver) = flume::bounded(NOTICES_MAX);
+        self.shared.with(|core, _| core.listeners.push(sender));
+        Notices { shared: Arc::clone(&self.shared), receiver }
+    }
+
+    /// The channels of all hosts, as each sees them; waits at most so long for their answers. This
+    /// process's own come first.
+    pub fn list(&self, wait: Duration) -> Vec<(HostName, Listing)> {
+        let until = Time::now().checked_add(wait);
+        let (answers, number) = self.question();
+        let hosts = self.shared.inbox.hosts();
+        let own = self.shared.with(|core, now| {
+            if let Some(bytes) = (Request::List { number }).encode() {
+                core.exchange.announce_control(now, &bytes, core.carrier.as_mut());
+            }
+            core.manager.list(&core.exchange)
+        });
+        let mut all: Vec<_> = own.into_iter().map(|one| (self.shared.me.clone(), one)).collect();
+        let mut silent: Vec<HostId> = hosts.iter().map(|(host, _)| *host).collect();
+        while !silent.is_empty() {
+            let answer = match until {
+                Some(until) => answers.recv_deadline(until).ok(),
+                None => answers.recv().ok(),
+            };
+            let Some((from, reply)) = answer else { break };
+            match reply {
+                Reply::Channel(listing) => {
+                    if let Some(name) = self.shared.inbox.name(from) {
+                        all.push((name, *listing));
+                    }
+                }
+                Reply::End => silent.retain(|host| *host != from),
+                Reply::Nonce(_) | Reply::Done(_) => {}
+            }
+        }
+        all
+    }
+
+    /// Deploys a handler on another host, `NAME` or `NAME/PID`; what the host says.
+    ///
+    /// # Errors
+    /// If there is no such host, it does not answer, or refuses.
+    pub fn deploy(
+        &self,
+        target: &str,
+        deployment: &Deployment,
+        token: Option<&[u8]>,
+        wait: Duration,
+    ) -> Result<String, AskError> {
+        let body = postcard::to_allocvec(deployment).unwrap_or_default();
+        let deployment = deployment.clone();
+        self.prove(target, token, wait, &body, |number, proof| Request::Deploy {
+            number,
+            deployment: deployment.clone(),
+            proof,
+        })
+    }
+
+    /// Removes what was deployed on a channel of another host; what the host says.
+    ///
+    /// # Errors
+    /// If there is no such host, it does not answer, or refuses.
+    pub fn remove(
+        &self,
+        target: &str,
+        channel: &str,
+        name: &str,
+        token: Option<&[u8]>,
+        wait: Duration,
+    ) -> Result<String, AskError> {
+        let body = postcard::to_allocvec(&(channel, name)).unwrap_or_default();
+        self.prove(target, token, wait, &body, |number, proof| Request::Remove {
+            number,
+            channel: channel.to_owned(),
+            name: name.to_owned(),
+            proof,
+        })
+    }
+
+    /// Asks what wants a right, with a proof of the secret if there is one.
+    fn prove(
+        &self,
+        target: &str,
+        token: Option<&[u8]>,
+        wait: Duration,
+        body: &[u8],
+        request: impl Fn(u64, Option<[u8; 32]>) -> Request,
+    ) -> Result<String, AskError> {
+        let (host, name) = self.meant(target)?;
+        let silent = || AskError::Silent(name.clone(), wait);
+        let proof = match token {
+            None => None,
+            Some(token) => match self.asked(host, wait, |number| Request::Nonce { number }) {
+                Some(Reply::Nonce(nonce)) => Some(proof(token, &nonce, body)),
+                _ => return Err(silent()),
+            },
+        };
+        match self.asked(host, wait, |number| request(number, proof)) {
+            Some(Reply::Done(done)) => done.map_err(|why| AskError::Refused(name, why)),
+            _ => Err(silent()),
+        }
+    }
+
+    fn meant(&self, target: &str) -> Result<(HostId, HostName), AskError> {
+        let hosts = self.shared.inbox.hosts();
+        let names = |hosts: &[(HostId, HostName)]| {
+            let names: Vec<String> = hosts.iter().map(|(_, name)| name.to_string()).collect();
+            if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+        };
+        let all = names(&hosts);
+        let mut meant: Vec<_> =
+            hosts.into_iter().filter(|(_, name)| name.is_meant(target)).collect();
+        match (meant.len(), meant.pop()) {
+            (1, Some(one)) => Ok(one),
+            (0, _) | (_, None) => Err(AskError::Nobody(target.to_owned(), all)),
+            (_, Some(last)) => {
+                meant.push(last);
+                Err(AskError::Several(target.to_owned(), names(&meant)))
+            }
+        }
+    }
+
+    fn question(&self) -> (flume::Receiver<(HostId, Reply)>, u64) {
+        let (sender, receiver) = flume::bounded(ANSWERS_MAX);
+        (receiver, self.shared.with(|core, _| core.manager.ask(sender)))
+    }
+
+    fn asked(
+        &self,
+        host: HostId,
+        wait: Duration,
+        request: impl Fn(u64) -> Request,
+    ) -> Option<Reply> {
+        let until = Time::now().checked_add(wait)?;
+        let (answers, number) = self.question();
+        let bytes = request(number).encode()?;
+        self.shared.with(|core, now| {
+            core.exchange.send_control(now, host, &bytes, core.carrier.as_mut());
+        });
+        loop {
+            let (from, reply) = answers.recv_deadline(until).ok()?;
+            if from == host {
+                return Some(reply);
+            }
+        }
+    }
+}
+
+/// What happens to members, one after the other.
+pub struct Notices {
+    shared: Arc<Shared>,
+    receiver: flume::Receiver<Notice>,
+}
+
+impl Notices {
+    /// The next; waits for it at most so long.
+    pub fn take(&self, wait: Duration) -> Option<Told> {
+        let notice = self.receiver.recv_timeout(wait).ok()?;
+        let host = self.shared.inbox.name(notice.host);
+        let channel = self
+            .shared
+            .with(|core, _| core.exchange.view(notice.channel).map(|view| view.name.to_owned()));
+        Some(Told { channel: channel.unwrap_or_default(), host, what: notice.what })
+    }
+}
+
+/// The machine's name, as far as it can be one.
+fn machine() -> Result<String, StartError> {
+    let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    check_name(&name).map(|()| name).map_err(StartError::Name)
+}
+
+/// Tells this process from others, and its hosts: 128 random bits, with a count in case that there
+/// are none.
+pub(crate) fn id() -> String {
+    static COUNT: AtomicU64 = AtomicU64::new(1);
+    let mut bytes = [0_u8; 16];
+    if SystemRandom::new().fill(&mut bytes).is_err() {
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        bytes[..8].copy_from_slice(&count.to_le_bytes());
+        bytes[8..].copy_from_slice(&u64::from(std::process::id()).to_le_bytes());
+    }
+    // The engine wants no zero in front.
+    bytes[0] |= 0x80;
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn is_open(address: &Address) -> bool {
+    matches!(address.host(), "0.0.0.0" | "::")
+}
+
+/// Where to listen: as the settings say, or the loopback; for port 0, one that is free.
+pub(crate) fn listen(settings: &Settings) -> Result<Vec<Address>, StartError> {
+    let wanted = match (&settings.listen[..], settings.role) {
+        ([], crate::settings::Role::Client) => return Ok(Vec::new()),
+        ([], _) => vec![Address::loopback(0)],
+        (given, _) => given.to_vec(),
+    };
+    let free = |address: &Address| {
+        if address.port() != 0 {
+            return Ok(address.clone());
+        }
+        let bound = std::net::TcpListener::bind((address.host(), 0));
+        let port = bound.and_then(|bound| bound.local_addr()).map(|at| at.port());
+        port.map(|port| address.with_port(port))
+            .map_err(|error| StartError::Engine(format!("{address}: {error}")))
+    };
+    wanted.iter().map(free).collect()
+}
+
+impl Core {
+    /// What handlers have opened and left is counted, and their sinks are listened to.
+    pub(crate) fn settle(&mut self, now: Instant, ticker: &Arc<crate::bell::Bell>) {
+        if !std::mem::take(&mut self.manager.is_changed) {
+            return;
+        }
+        for channel in std::mem::take(&mut self.manager.opened) {
+            *self.uses.entry(channel).or_default() += 1;
+        }
+        for channel in std::mem::take(&mut self.manager.closed) {
+            // A channel that was only listened to has no use counted.
+            if let Some(uses) = self.uses.get_mut(&channel) {
+                *uses = uses.saturating_sub(1);
+            }
+            self.leave_if_unused(now, channel);
+        }
+        let sinks: Vec<_> = self.manager.sinks().collect();
+        self.waiting.retain(|one| {
+            !Arc::ptr_eq(&one.bell, ticker) || sinks.contains(&(one.channel, one.sink))
+        });
+        for (channel, sink) in sinks {
+            if !self.waiting.iter().any(|one| (one.channel, one.sink) == (channel, sink)) {
+                self.waiting.push(Waiting { channel, sink, bell: Arc::clone(ticker) });
+            }
+        }
+    }
+}

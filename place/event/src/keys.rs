@@ -1,0 +1,157 @@
+//! Names within the engine. What a host sends stands under its own name, so that access by
+//! certificate's name binds the two:
+//!
+//! ```text
+//! selvedge/DOMAIN/NAME/PID-ID/up            it is there
+//! selvedge/DOMAIN/NAME/PID-ID/all           to every host
+//! selvedge/DOMAIN/NAME/PID-ID/to/NAME/PID-ID
+//! selvedge/DOMAIN/NAME/PID-ID/ch/CHANNEL    to hosts that want the channel's events
+//! ```
+
+use std::fmt::Write;
+
+use crate::settings::check_name;
+
+/// A process on a host, as others see it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct HostName {
+    /// The host.
+    pub name: String,
+    /// The process.
+    pub pid: u32,
+    /// What tells it from one that had the same name and number before.
+    pub(crate) id: String,
+}
+
+impl std::fmt::Display for HostName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}", self.name, self.pid)
+    }
+}
+
+impl HostName {
+    /// Whether `NAME` or `NAME/PID` means it.
+    pub fn is_meant(&self, target: &str) -> bool {
+        match target.split_once('/') {
+            Some((name, pid)) => name == self.name && pid.parse() == Ok(self.pid),
+            None => target == self.name,
+        }
+    }
+
+    /// `NAME/PID-ID`, two parts of a key.
+    pub(crate) fn parts(&self) -> String {
+        format!("{}/{}-{}", self.name, self.pid, self.id)
+    }
+
+    fn parse(name: &str, process: &str) -> Option<Self> {
+        let (pid, id) = process.split_once('-')?;
+        let is_id = (1..=32).contains(&id.len()) && id.bytes().all(|b| b.is_ascii_hexdigit());
+        let pid = pid.parse().ok()?;
+        (check_name(name).is_ok() && is_id).then(|| Self {
+            name: name.to_owned(),
+            pid,
+            id: id.to_owned(),
+        })
+    }
+}
+
+/// The part of a key that says who sent: `NAME/PID-ID`.
+pub(crate) fn sender(key: &str) -> Option<&str> {
+    let mut slashes = key.match_indices('/').map(|(at, _)| at);
+    let (from, to) = (slashes.nth(1)? + 1, slashes.nth(1)?);
+    Some(&key[from..to])
+}
+
+/// What [`sender`] found, taken apart.
+pub(crate) fn parse_sender(parts: &str) -> Option<HostName> {
+    let (name, process) = parts.split_once('/')?;
+    HostName::parse(name, process)
+}
+
+/// Keys under which one host sends, or gets.
+#[derive(Clone, Debug)]
+pub(crate) struct Keys {
+    domain: String,
+    me: String,
+}
+
+impl Keys {
+    pub(crate) fn new(domain: &str, me: &HostName) -> Self {
+        Self { domain: domain.to_owned(), me: me.parts() }
+    }
+
+    fn mine(&self, rest: &str) -> String {
+        format!("selvedge/{}/{}/{rest}", self.domain, self.me)
+    }
+
+    fn anyones(&self, rest: &str) -> String {
+        format!("selvedge/{}/*/*/{rest}", self.domain)
+    }
+
+    pub(crate) fn my_token(&self) -> String {
+        self.mine("up")
+    }
+
+    pub(crate) fn tokens(&self) -> String {
+        self.anyones("up")
+    }
+
+    pub(crate) fn to_all(&self) -> String {
+        self.mine("all")
+    }
+
+    pub(crate) fn any_all(&self) -> String {
+        self.anyones("all")
+    }
+
+    pub(crate) fn to(&self, host: &HostName) -> String {
+        self.mine(&format!("to/{}", host.parts()))
+    }
+
+    pub(crate) fn to_me(&self) -> String {
+        self.anyones(&format!("to/{}", self.me))
+    }
+
+    pub(crate) fn to_channel(&self, channel: &str) -> String {
+        self.mine(&format!("ch/{}", escaped(channel)))
+    }
+
+    pub(crate) fn any_channel(&self, channel: &str) -> String {
+        self.anyones(&format!("ch/{}", escaped(channel)))
+    }
+}
+
+/// A channel's name as one part of a key: letters, digits, `-`, `_` and `.` are themselves.
+pub(crate) fn escaped(channel: &str) -> String {
+    let mut part = String::new();
+    for byte in channel.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-_.".contains(&byte) {
+            part.push(char::from(byte));
+        } else {
+            let _ = write!(part, "%{byte:02x}");
+        }
+    }
+    part
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sender_is_found_in_its_keys() {
+        let me = HostName { name: "studio".to_owned(), pid: 7, id: "ab12".to_owned() };
+        let keys = Keys::new("default", &me);
+        for key in [keys.my_token(), keys.to_all(), keys.to(&me), keys.to_channel("a/b *")] {
+            assert_eq!(parse_sender(sender(&key).unwrap()), Some(me.clone()), "{key}");
+        }
+        assert_eq!(keys.to_channel("a/b *"), "selvedge/default/studio/7-ab12/ch/a%2fb%20%2a");
+        for wrong in
+            ["", "selvedge/d/x", "selvedge/d/x/7-ab12", "selvedge/d/x/y/up", "a/b/c/1-zz/up"]
+        {
+            let sender = sender(wrong).and_then(parse_sender);
+            assert_eq!(sender, None, "{wrong}");
+        }
+        assert!(me.is_meant("studio") && me.is_meant("studio/7") && !me.is_meant("studio/8"));
+    }
+}

@@ -1,0 +1,106 @@
+//! Where programs of one user and machine meet that know nothing of each other but a channel's name:
+//! a folder in which each leaves a file with its address, locked while it lives. The kernel lets go of
+//! the lock however a program ends, so files of the dead are known and removed.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+
+use crate::address::Address;
+
+/// The most programs that are met; gossip tells of the others.
+const MET_MAX: usize = 64;
+/// The most files that are looked at.
+const FILES_MAX: usize = 1024;
+
+/// This program's file, removed when dropped.
+#[derive(Debug)]
+pub(crate) struct Meeting {
+    path: PathBuf,
+    /// Holds the lock.
+    _file: File,
+}
+
+impl Drop for Meeting {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// Leaves this program's address in the folder of a domain; those of the others come back.
+///
+/// # Errors
+/// If the folder can't be used, or is another user's.
+pub(crate) fn meet(
+    domain: &str,
+    id: &str,
+    mine: &Address,
+    is_tls: bool,
+) -> Result<(Meeting, Vec<Address>), String> {
+    let folder = folder(domain, is_tls)?;
+    let said = |path: &Path, error: std::io::Error| format!("{}: {error}", path.display());
+    let (path, unready) = (folder.join(id), folder.join(format!(".{id}")));
+    let mut options = OpenOptions::new();
+    let mut file = options
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&unready)
+        .map_err(|error| said(&unready, error))?;
+    flock(&file, FlockOperation::NonBlockingLockExclusive)
+        .map_err(|error| said(&path, error.into()))?;
+    // Others see it only when it is locked and whole.
+    let written = file.write_all(mine.to_string().as_bytes());
+    let written = written.and_then(|()| fs::rename(&unready, &path));
+    written.map_err(|error| said(&path, error))?;
+    let meeting = Meeting { path: path.clone(), _file: file };
+    let entries = fs::read_dir(&folder).map_err(|error| said(&folder, error))?;
+    let mut others = Vec::new();
+    for entry in entries.take(FILES_MAX).flatten() {
+        let is_ready = !entry.file_name().as_encoded_bytes().starts_with(b".");
+        if is_ready && entry.path() != path && others.len() < MET_MAX {
+            others.extend(other(&entry.path()));
+        }
+    }
+    Ok((meeting, others))
+}
+
+/// The address in a living program's file; a dead one's is removed.
+fn other(path: &Path) -> Option<Address> {
+    let file = File::open(path).ok()?;
+    if flock(&file, FlockOperation::NonBlockingLockShared).is_ok() {
+        let _ = fs::remove_file(path);
+        return None;
+    }
+    let mut text = String::new();
+    file.take(256).read_to_string(&mut text).ok()?;
+    text.parse().ok()
+}
+
+/// The folder: of this user alone, of this network namespace, of this domain.
+fn folder(domain: &str, is_tls: bool) -> Result<PathBuf, String> {
+    let user = rustix::process::geteuid().as_raw();
+    let base = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_dir());
+    let base = base.map_or_else(
+        || std::env::temp_dir().join(format!("selvedge-{user}")),
+        |base| base.join("selvedge"),
+    );
+    let network = fs::metadata("/proc/self/ns/net").map_or(0, |data| data.ino());
+    let kind = if is_tls { "tls" } else { "tcp" };
+    let folder = base.join("events").join(format!("{network}-{kind}-{domain}"));
+    let said = |error: std::io::Error| format!("{}: {error}", folder.display());
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder).map_err(said)?;
+    for part in [&base, &folder] {
+        let data = fs::symlink_metadata(part).map_err(said)?;
+        if data.uid() != user || !data.is_dir() || data.mode() & 0o022 != 0 {
+            let part = part.display();
+            return Err(format!(
+                "{part} may be written by others; remove it, or set XDG_RUNTIME_DIR"
+            ));
+        }
+    }
+    Ok(folder)
+}

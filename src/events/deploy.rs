@@ -1,0 +1,115 @@
+//! `selvedge events deploy`: handlers on other hosts, by their text.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use selvedge_host_event::{AskError, Deployment, Place, read_token};
+use selvedge_units::Span;
+use serde_json::json;
+
+use super::take_part::{self, TakePart};
+use crate::cli::Failure;
+use crate::signals;
+
+#[derive(Debug, Args)]
+pub(crate) struct DeployArgs {
+    /// The host: its name, or NAME/PID; see `selvedge events ls`
+    target: String,
+    /// The channel, which is open there
+    channel: String,
+    /// The handler in E-code
+    #[arg(
+        long,
+        value_name = "FILE",
+        required_unless_present = "remove",
+        conflicts_with = "remove"
+    )]
+    file: Option<PathBuf>,
+    /// As the filter among the target's sinks, among the other hosts, or as a handler beside them
+    #[arg(long, value_enum, default_value_t = Where::Handler)]
+    place: Where,
+    /// Its name on the target (default: the file's, without its ending)
+    #[arg(long, value_name = "NAME")]
+    called: Option<String>,
+    /// For a handler: send what passes on to this channel
+    #[arg(long, value_name = "CHANNEL")]
+    to: Option<String>,
+    /// Remove what is deployed under this name
+    #[arg(long, value_name = "NAME")]
+    remove: Option<String>,
+    /// Prove the right by this file's content, which the target has, too
+    #[arg(long, value_name = "FILE")]
+    token: Option<PathBuf>,
+    #[command(flatten)]
+    take_part: TakePart,
+    /// How long to look for the target, and to wait for its answer
+    #[arg(long, default_value = "2 s", value_parser = take_part::span)]
+    wait: Span,
+    /// Print as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Where {
+    /// Chooses among the target's sinks
+    In,
+    /// Chooses among the other hosts
+    Out,
+    /// Called with each event
+    Handler,
+}
+
+impl From<Where> for Place {
+    fn from(place: Where) -> Self {
+        match place {
+            Where::In => Self::In,
+            Where::Out => Self::Out,
+            Where::Handler => Self::Handler,
+        }
+    }
+}
+
+pub(super) fn command(args: &DeployArgs) -> Result<(), Failure> {
+    let stop = signals::stop_flag()?;
+    let token = match &args.token {
+        Some(path) => Some(read_token(path).map_err(Failure::input)?),
+        None => None,
+    };
+    let wait = Duration::from_nanos(args.wait.0);
+    let deployment = match &args.file {
+        Some(path) => Some(Deployment {
+            channel: args.channel.clone(),
+            place: args.place.into(),
+            name: name(args, path)?,
+            source: take_part::text(path)?,
+            to: args.to.clone(),
+        }),
+        None => None,
+    };
+    let host = args.take_part.start()?;
+    take_part::settle(&host, wait, &stop);
+    let done = match (&deployment, &args.remove) {
+        (Some(deployment), _) => host.deploy(&args.target, deployment, token.as_deref(), wait),
+        (None, Some(name)) => {
+            host.remove(&args.target, &args.channel, name, token.as_deref(), wait)
+        }
+        (None, None) => return Err(Failure::input("give --file FILE or --remove NAME")),
+    };
+    let said = done.map_err(|error| match error {
+        AskError::Nobody(..) | AskError::Several(..) => Failure::input(error),
+        AskError::Refused(..) | AskError::Silent(..) => Failure::failed(error),
+    })?;
+    if args.json {
+        println!("{}", json!({ "target": args.target, "channel": args.channel, "done": said }));
+    } else {
+        println!("{}: {said}", args.target);
+    }
+    Ok(())
+}
+
+fn name(args: &DeployArgs, path: &std::path::Path) -> Result<String, Failure> {
+    let stem = path.file_stem().and_then(|stem| stem.to_str()).map(ToOwned::to_owned);
+    args.called.clone().or(stem).ok_or_else(|| Failure::input("give it a name with --called"))
+}

@@ -1,0 +1,125 @@
+//! `selvedge events ls`: the channels of all hosts.
+
+use std::io::Write;
+use std::time::Duration;
+
+use clap::Args;
+use selvedge_host_event::{HostName, Listing, SinkListing};
+use selvedge_units::Span;
+use serde_json::{Value, json};
+
+use super::take_part::{self, TakePart};
+use crate::cli::Failure;
+use crate::signals;
+use crate::table::{Align, Table};
+
+#[derive(Debug, Args)]
+pub(crate) struct LsArgs {
+    #[command(flatten)]
+    take_part: TakePart,
+    /// How long to look for hosts, and to wait for their answers
+    #[arg(long, default_value = "1 s", value_parser = take_part::span)]
+    wait: Span,
+    /// Print as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn command(args: &LsArgs) -> Result<(), Failure> {
+    let stop = signals::stop_flag()?;
+    let host = args.take_part.start()?;
+    let wait = Duration::from_nanos(args.wait.0);
+    take_part::settle(&host, wait, &stop);
+    let all = host.list(wait);
+    let mut out = std::io::stdout().lock();
+    if args.json {
+        let lines: Vec<Value> = all.iter().map(value).collect();
+        writeln!(out, "{}", serde_json::to_string_pretty(&lines).map_err(Failure::failed)?)?;
+        return Ok(out.flush()?);
+    }
+    write!(out, "{}", table(&all))?;
+    let deployed = deployed(&all);
+    if !deployed.is_empty() {
+        writeln!(out)?;
+        out.write_all(deployed.as_bytes())?;
+    }
+    Ok(out.flush()?)
+}
+
+fn value((host, listing): &(HostName, Listing)) -> Value {
+    let mut value = json!(listing);
+    value["host"] = host.to_string().into();
+    value
+}
+
+fn table(all: &[(HostName, Listing)]) -> Table {
+    let mut table = Table::new(&[
+        ("channel", Align::Left),
+        ("host", Align::Left),
+        ("format", Align::Left),
+        ("members", Align::Right),
+        ("sinks", Align::Right),
+        ("published", Align::Right),
+        ("delivered", Align::Right),
+        ("filtered", Align::Right),
+        ("expired", Align::Right),
+        ("overflowed", Align::Right),
+        ("held", Align::Right),
+        ("dropped", Align::Right),
+    ]);
+    let mut sorted: Vec<_> = all.iter().collect();
+    sorted.sort_by_key(|(host, listing)| (listing.channel.clone(), host.to_string()));
+    for (host, listing) in sorted {
+        let sum = |of: fn(&SinkListing) -> u64| listing.sinks.iter().map(of).sum::<u64>();
+        let dropped: u64 = listing.members.iter().map(|member| member.dropped).sum();
+        table.row([
+            listing.channel.clone(),
+            host.to_string(),
+            listing.format.clone(),
+            listing.members.len().to_string(),
+            listing.sinks.len().to_string(),
+            listing.published.to_string(),
+            sum(|sink| sink.delivered).to_string(),
+            (sum(|sink| sink.filtered + sink.faulted)).to_string(),
+            sum(|sink| sink.expired).to_string(),
+            sum(|sink| sink.overflowed).to_string(),
+            listing.held.to_string(),
+            dropped.to_string(),
+        ]);
+    }
+    table
+}
+
+fn deployed(all: &[(HostName, Listing)]) -> String {
+    let mut table = Table::new(&[
+        ("deployed", Align::Left),
+        ("channel", Align::Left),
+        ("host", Align::Left),
+        ("place", Align::Left),
+        ("by", Align::Left),
+        ("to", Align::Left),
+        ("calls", Align::Right),
+        ("a call, ns", Align::Right),
+        ("refused", Align::Right),
+        ("faults", Align::Right),
+    ]);
+    let mut is_empty = true;
+    for (host, listing) in all {
+        for one in &listing.deployed {
+            is_empty = false;
+            table.row([
+                one.name.clone(),
+                listing.channel.clone(),
+                host.to_string(),
+                one.place.to_string(),
+                one.by.clone(),
+                one.to.clone().unwrap_or_default(),
+                one.calls.to_string(),
+                one.cost_ns.to_string(),
+                one.refused.to_string(),
+                one.faults.to_string(),
+            ]);
+        }
+    }
+    if is_empty { String::new() } else { table.to_string() }
+}

@@ -1,0 +1,289 @@
+//! `selvedge events pub`: events from lines of JSON, or one again and again.
+
+use std::io::{BufRead, Read};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use selvedge_event::{AttributesBuf, Event, Format, PublishError, Value as Attribute, Wake};
+use selvedge_host_event::{Host, Joined};
+use selvedge_units::Span;
+use serde_json::Value;
+
+use super::take_part::{self, TakePart};
+use crate::cli::Failure;
+use crate::code::record;
+use crate::signals;
+
+/// The longest line.
+const LINE_MAX: u64 = 1 << 20;
+/// How long to wait until members have taken what was promised to them.
+const TAKEN: Duration = Duration::from_secs(10);
+
+#[derive(Debug, Args)]
+pub(crate) struct PubArgs {
+    /// The channel
+    channel: String,
+    #[command(flatten)]
+    take_part: TakePart,
+    /// The channel's format (default: as others have it)
+    #[arg(long, value_name = "FILE")]
+    format: Option<PathBuf>,
+    /// Choose hosts for each event by this handler in E-code
+    #[arg(long, value_name = "FILE")]
+    filter: Option<PathBuf>,
+    /// Send this event again and again, not what standard input has
+    #[arg(long, value_name = "JSON")]
+    event: Option<String>,
+    /// So many events a second (default: as lines come; with --event, one)
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    rate: Option<u32>,
+    /// End after so many events
+    #[arg(long)]
+    count: Option<u64>,
+    /// End after so many seconds
+    #[arg(long)]
+    seconds: Option<u64>,
+    /// How long after being sent events are of use
+    #[arg(long, value_name = "TIME", value_parser = take_part::span)]
+    deadline: Option<Span>,
+    /// Keep events until each member has taken them
+    #[arg(long)]
+    reliable: bool,
+    /// Wait for so many hosts that want events before the first is sent
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(0..=128))]
+    members: u16,
+    /// How long to wait for them
+    #[arg(long, default_value = "3 s", value_parser = take_part::span)]
+    wait: Span,
+}
+
+pub(super) fn command(args: &PubArgs) -> Result<(), Failure> {
+    let stop = signals::stop_flag()?;
+    let host = args.take_part.start()?;
+    let wait = Duration::from_nanos(args.wait.0);
+    let format =
+        take_part::format(&host, &args.channel, args.format.as_deref(), Some(wait), &stop)?;
+    let Some(format) = format else { return Ok(()) };
+    let joined = host.open(&args.channel, &format, Wake::All).map_err(Failure::input)?;
+    if let Some(path) = &args.filter {
+        let source = take_part::text(path)?;
+        let filter = joined.filter(&take_part::file_name(path), &source);
+        joined.set_out_filter(Some(filter.map_err(Failure::input)?));
+    }
+    let fixed = match &args.event {
+        Some(text) => {
+            let event = Parsed::new(&format, text);
+            Some(event.map_err(|why| Failure::input(format!("--event: {why}")))?)
+        }
+        None => None,
+    };
+    let (there, wanted) = wait_for_hosts(&joined, args.members.into(), wait, &stop);
+    if there < wanted {
+        let channel = &args.channel;
+        eprintln!("selvedge: {there} of {wanted} hosts want events of \"{channel}\" so far");
+    }
+    let source = Source { host: &host, joined: &joined, args, stop: &stop, begin: Instant::now() };
+    let sent = match fixed {
+        Some(event) => source.repeat(&event),
+        None => source.lines(&format),
+    };
+    let count = sent?;
+    finish(&joined, &stop);
+    tracing::info!(count, "events sent");
+    Ok(())
+}
+
+/// Waits for so many hosts that want events; how many there are, and how many were wanted.
+fn wait_for_hosts(
+    joined: &Joined,
+    wanted: usize,
+    wait: Duration,
+    stop: &AtomicBool,
+) -> (usize, usize) {
+    let begin = Instant::now();
+    loop {
+        let there = joined.view(|view| view.members.iter().filter(|one| one.wants).count());
+        let there = there.unwrap_or(0);
+        if there >= wanted || begin.elapsed() >= wait || stop.load(Ordering::SeqCst) {
+            return (there, wanted);
+        }
+        std::thread::park_timeout(Duration::from_millis(5));
+    }
+}
+
+/// Waits until members have taken what was promised to them, and what was sent is on its way.
+fn finish(joined: &Joined, stop: &AtomicBool) {
+    let begin = Instant::now();
+    while begin.elapsed() < TAKEN && !stop.load(Ordering::SeqCst) {
+        if joined.view(|view| view.held) == Some(0) {
+            return;
+        }
+        std::thread::park_timeout(Duration::from_millis(5));
+    }
+    let held = joined.view(|view| view.held).unwrap_or(0);
+    if held > 0 {
+        eprintln!("selvedge: {held} events were not taken by all members");
+    }
+}
+
+/// An event as it was written.
+struct Parsed {
+    record: Vec<u8>,
+    attributes: AttributesBuf,
+}
+
+impl Parsed {
+    fn new(format: &Format, text: &str) -> Result<Self, String> {
+        let value: Value =
+            serde_json::from_str(text).map_err(|error| format!("this is no JSON: {error}"))?;
+        let mut attributes = AttributesBuf::new();
+        let is_wrapped = |value: &Value| {
+            let keys = value.as_object().map(|all| all.keys().map(String::as_str).collect());
+            let keys: Vec<&str> = keys.unwrap_or_default();
+            keys.contains(&"event") && format.layout().member("event").is_none()
+        };
+        let event = if is_wrapped(&value) {
+            let given = value["attributes"].as_object().cloned().unwrap_or_default();
+            for (name, value) in &given {
+                let value = match value {
+                    Value::Number(number) => match number.as_i64() {
+                        Some(number) => Attribute::Long(number),
+                        None => Attribute::Double(number.as_f64().unwrap_or(0.0)),
+                    },
+                    Value::String(text) => Attribute::Text(text),
+                    _ => return Err(format!("attributes.{name} is no number and no text")),
+                };
+                attributes
+                    .add(name, value)
+                    .map_err(|error| format!("attributes.{name}: {error}"))?;
+            }
+            &value["event"]
+        } else {
+            &value
+        };
+        let mut record = vec![0; format.size()];
+        record::members(format.layout(), &mut record, event, "event")?;
+        Ok(Self { record, attributes })
+    }
+}
+
+struct Source<'a> {
+    host: &'a Host,
+    joined: &'a Joined,
+    args: &'a PubArgs,
+    stop: &'a AtomicBool,
+    begin: Instant,
+}
+
+impl Source<'_> {
+    fn is_over(&self, count: u64) -> bool {
+        self.stop.load(Ordering::SeqCst)
+            || self.args.count.is_some_and(|most| count >= most)
+            || self.args.seconds.is_some_and(|most| self.begin.elapsed().as_secs() >= most)
+    }
+
+    /// Sends an event; waits while a sink in this process has no room.
+    fn send(&self, event: &Parsed) -> Result<(), Failure> {
+        while !self.stop.load(Ordering::SeqCst) {
+            let deadline = self.args.deadline.map(|span| self.host.now() + span);
+            let attributes = event.attributes.as_attributes();
+            let sent = Event { deadline, attributes, record: &event.record };
+            let done = if self.args.reliable {
+                // What is kept is bounded, and nobody is to miss any: wait for who is behind.
+                if self.joined.view(|view| view.held).unwrap_or(0) >= selvedge_event::HELD_MAX / 2 {
+                    std::thread::park_timeout(Duration::from_millis(1));
+                    continue;
+                }
+                self.joined.publish_reliably(sent)
+            } else {
+                self.joined.publish(sent)
+            };
+            match done {
+                Ok(_) => return Ok(()),
+                Err(PublishError::Blocked(_)) => {
+                    std::thread::park_timeout(Duration::from_millis(1))
+                }
+                Err(error) => return Err(Failure::failed(error)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until it is time for an event.
+    fn pace(&self, count: u64) {
+        let Some(rate) = self.args.rate.or(self.args.event.as_ref().map(|_| 1)) else { return };
+        let at =
+            Duration::from_nanos((u128::from(count) * 1_000_000_000 / u128::from(rate)) as u64);
+        while !self.stop.load(Ordering::SeqCst) {
+            let left = at.saturating_sub(self.begin.elapsed());
+            if left.is_zero() {
+                return;
+            }
+            std::thread::park_timeout(left.min(Duration::from_millis(100)));
+        }
+    }
+
+    fn repeat(&self, event: &Parsed) -> Result<u64, Failure> {
+        let mut count = 0;
+        while !self.is_over(count) {
+            self.pace(count);
+            if self.is_over(count) {
+                break;
+            }
+            self.send(event)?;
+            count += 1;
+        }
+        Ok(count)
+    }
+
+    fn lines(&self, format: &Format) -> Result<u64, Failure> {
+        let lines = read_lines();
+        let (mut count, mut number) = (0, 0);
+        while !self.is_over(count) {
+            let line = match lines.recv_timeout(Duration::from_millis(100)) {
+                Ok(line) => line.map_err(|why| Failure::input(format!("standard input: {why}")))?,
+                Err(RecvTimeoutError::Timeout) => continue,
+                Err(RecvTimeoutError::Disconnected) => break,
+            };
+            number += 1;
+            if line.trim().is_empty() {
+                continue;
+            }
+            let event = Parsed::new(format, &line);
+            let event =
+                event.map_err(|why| Failure::input(format!("standard input:{number}: {why}")))?;
+            self.pace(count);
+            self.send(&event)?;
+            count += 1;
+        }
+        Ok(count)
+    }
+}
+
+/// Lines of standard input, from a thread of their own, since reading can't be interrupted.
+fn read_lines() -> Receiver<Result<String, String>> {
+    let (sender, receiver) = sync_channel(64);
+    std::thread::spawn(move || {
+        let mut input = std::io::stdin().lock();
+        loop {
+            let mut line = String::new();
+            let read = input.by_ref().take(LINE_MAX + 1).read_line(&mut line);
+            let line = match read {
+                Ok(0) => return,
+                Ok(size) if size as u64 > LINE_MAX => {
+                    Err(format!("a line is longer than {LINE_MAX} bytes"))
+                }
+                Ok(_) => Ok(line),
+                Err(error) => Err(error.to_string()),
+            };
+            let is_last = line.is_err();
+            if sender.send(line).is_err() || is_last {
+                return;
+            }
+        }
+    });
+    receiver
+}

@@ -1,0 +1,156 @@
+//! `selvedge events sub`: a channel's events as lines of JSON.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use clap::{Args, ValueEnum};
+use selvedge_code::Type;
+use selvedge_event::{Format, Overflow, Subscription, Value as Attribute, Wake};
+use selvedge_host_event::{Host, Received, Told};
+use serde_json::{Map, Value, json};
+
+use super::take_part::{self, TakePart};
+use crate::cli::Failure;
+use crate::code::record;
+use crate::signals;
+
+#[derive(Debug, Args)]
+pub(crate) struct SubArgs {
+    /// The channel
+    channel: String,
+    #[command(flatten)]
+    take_part: TakePart,
+    /// The channel's format (default: as others have it)
+    #[arg(long, value_name = "FILE")]
+    format: Option<PathBuf>,
+    /// Only events that this handler in E-code lets pass
+    #[arg(long, value_name = "FILE")]
+    filter: Option<PathBuf>,
+    /// How many events may wait to be printed
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u16).range(1..=4096))]
+    bound: u16,
+    /// What happens when so many wait
+    #[arg(long, value_enum, default_value_t = Full::DropOldest)]
+    full: Full,
+    /// End after so many events
+    #[arg(long)]
+    count: Option<u64>,
+    /// End after so many seconds
+    #[arg(long)]
+    seconds: Option<u64>,
+    /// Print what happens to members, too, as {"notice": ...}
+    #[arg(long)]
+    notices: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Full {
+    /// The oldest is dropped
+    DropOldest,
+    /// The new one is dropped
+    DropNewest,
+    /// Only the newest waits
+    Latest,
+    /// Reliable events wait at their source; others are dropped
+    Block,
+}
+
+impl From<Full> for Overflow {
+    fn from(full: Full) -> Self {
+        match full {
+            Full::DropOldest => Self::DropOldest,
+            Full::DropNewest => Self::DropNewest,
+            Full::Latest => Self::Latest,
+            Full::Block => Self::Block,
+        }
+    }
+}
+
+pub(super) fn command(args: &SubArgs) -> Result<(), Failure> {
+    let stop = signals::stop_flag()?;
+    let host = args.take_part.start()?;
+    let begin = Instant::now();
+    let format = take_part::format(&host, &args.channel, args.format.as_deref(), None, &stop)?;
+    let Some(format) = format else { return Ok(()) };
+    let joined = host.open(&args.channel, &format, Wake::All).map_err(Failure::input)?;
+    let filter = match &args.filter {
+        Some(path) => {
+            let source = take_part::text(path)?;
+            Some(joined.filter(&take_part::file_name(path), &source).map_err(Failure::input)?)
+        }
+        None => None,
+    };
+    let wish = Subscription { bound: args.bound.into(), overflow: args.full.into(), filter };
+    let notices = host.notices();
+    let mut sink = joined.subscribe(wish).map_err(Failure::failed)?;
+    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
+    let (mut event, mut count) = (Received::default(), 0);
+    let is_over = |count: u64| {
+        stop.load(Ordering::SeqCst)
+            || args.count.is_some_and(|most| count >= most)
+            || args.seconds.is_some_and(|most| begin.elapsed() >= Duration::from_secs(most))
+    };
+    while !is_over(count) {
+        while args.notices
+            && let Some(told) = notices.take(Duration::ZERO)
+        {
+            writeln!(out, "{}", notice(&told))?;
+        }
+        let came = sink.try_take_into(&mut event) || {
+            out.flush()?;
+            sink.take_into(&mut event, Some(Duration::from_millis(100)))
+        };
+        if came {
+            count += 1;
+            writeln!(out, "{}", line(&host, &format, &event))?;
+        }
+    }
+    out.flush()?;
+    let fates = sink.fates();
+    let dropped = fates.expired + fates.overflowed + fates.faulted;
+    if dropped > 0 {
+        let (expired, overflowed, faulted) = (fates.expired, fates.overflowed, fates.faulted);
+        eprintln!(
+            "selvedge: {dropped} events were not printed: {expired} expired, {overflowed} found no \
+             room, on {faulted} the filter failed"
+        );
+    }
+    Ok(())
+}
+
+fn line(host: &Host, format: &Format, event: &Received) -> Value {
+    let attributes = event.attributes().iter().map(|(name, value)| {
+        let value = match value {
+            Attribute::Long(number) => json!(number),
+            Attribute::Double(number) => json!(number),
+            Attribute::Text(text) => json!(text),
+        };
+        (name.to_owned(), value)
+    });
+    let attributes: Map<String, Value> = attributes.collect();
+    let record = record::read(&Type::Struct(format.layout().clone()), &event.record);
+    let left = event.deadline.map(|deadline| deadline.since(host.now()).0);
+    json!({
+        "sequence": event.sequence,
+        "left_ns": left,
+        "attributes": attributes,
+        "event": record,
+    })
+}
+
+fn notice(told: &Told) -> Value {
+    use selvedge_event::What;
+    let (what, events) = match &told.what {
+        What::Joined => ("joined".to_owned(), None),
+        What::Left => ("left".to_owned(), None),
+        What::Lost => ("lost".to_owned(), None),
+        What::Unreadable(why) => (format!("unreadable: {why}"), None),
+        What::Refused(right) => (format!("refused: {right:?}").to_lowercase(), None),
+        What::Undelivered(events) => ("undelivered".to_owned(), Some(*events)),
+        What::Missed(events) => ("missed".to_owned(), Some(*events)),
+    };
+    let host = told.host.as_ref().map(ToString::to_string);
+    json!({ "notice": what, "host": host, "events": events })
+}

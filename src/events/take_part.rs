@@ -1,0 +1,129 @@
+//! How a command takes part: the options that all have, and a channel's format, from a file or from those
+//! who have the channel open.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use selvedge_event::Format;
+use selvedge_host_event::{Address, Host, Listing, Settings, StartError};
+use selvedge_units::Span;
+
+use crate::cli::Failure;
+use crate::input;
+
+/// The longest file that is read.
+const FILE_MAX: u64 = 1 << 20;
+/// How long hosts that are there take to answer.
+const ANSWER: Duration = Duration::from_millis(500);
+
+#[derive(Debug, Args)]
+pub(crate) struct TakePart {
+    /// Connect to a host; again for more
+    #[arg(long, value_name = "HOST:PORT")]
+    connect: Vec<Address>,
+    /// Listen here (default: the loopback, any free port); again for more
+    #[arg(long, value_name = "HOST:PORT")]
+    listen: Vec<Address>,
+    /// Look for other hosts by multicast
+    #[arg(long)]
+    scout: bool,
+    /// A settings file: names, TLS, who may do what; see docs/events.md
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// This host's name (default: the settings', or the machine's)
+    #[arg(long)]
+    name: Option<String>,
+}
+
+impl TakePart {
+    /// Starts.
+    pub(crate) fn start(&self) -> Result<Host, Failure> {
+        let mut settings = match &self.config {
+            Some(path) => Settings::read(path).map_err(Failure::input)?,
+            None => Settings::default(),
+        };
+        settings.connect.extend(self.connect.iter().cloned());
+        if !self.listen.is_empty() {
+            settings.listen.clone_from(&self.listen);
+        }
+        settings.scout |= self.scout;
+        if let Some(name) = &self.name {
+            settings.name = Some(name.clone());
+        }
+        Host::start(&settings).map_err(|error| match error {
+            StartError::Name(_) => Failure::input(error),
+            _ => Failure::failed(error),
+        })
+    }
+}
+
+/// Waits until the hosts that can be seen are seen: none came for a while, or the time is over.
+pub(crate) fn settle(host: &Host, wait: Duration, stop: &AtomicBool) {
+    let begin = Instant::now();
+    let (mut count, mut since) = (0, begin);
+    while begin.elapsed() < wait && !stop.load(Ordering::SeqCst) {
+        let now = host.hosts().len();
+        if now != count {
+            (count, since) = (now, Instant::now());
+        }
+        if count > 0 && since.elapsed() > wait / 4 {
+            return;
+        }
+        std::thread::park_timeout(Duration::from_millis(10));
+    }
+}
+
+/// A channel's format: from a file, or as others have it, for whom it waits.
+pub(crate) fn format(
+    host: &Host,
+    channel: &str,
+    file: Option<&Path>,
+    wait: Option<Duration>,
+    stop: &AtomicBool,
+) -> Result<Option<Format>, Failure> {
+    if let Some(path) = file {
+        return Ok(Some(Format::parse(channel, &text(path)?).map_err(Failure::input)?));
+    }
+    let begin = Instant::now();
+    let mut is_told = false;
+    while !stop.load(Ordering::SeqCst) {
+        let all = host.list(ANSWER);
+        let known =
+            all.iter().find(|(_, one)| one.channel == channel && !one.format_text.is_empty());
+        if let Some((_, Listing { format_text, .. })) = known {
+            return Ok(Some(Format::parse(channel, format_text).map_err(Failure::failed)?));
+        }
+        if wait.is_some_and(|wait| begin.elapsed() > wait) {
+            return Err(Failure::input(format!(
+                "nobody has \"{channel}\" open, so its format is not known; give --format FILE"
+            )));
+        }
+        if !is_told && wait.is_none() && begin.elapsed() > ANSWER {
+            eprintln!(
+                "selvedge: waiting until somebody opens \"{channel}\"; --format is another way"
+            );
+            is_told = true;
+        }
+        std::thread::park_timeout(Duration::from_millis(50));
+    }
+    Ok(None)
+}
+
+pub(crate) fn text(path: &Path) -> Result<String, Failure> {
+    input::text(path, FILE_MAX).map_err(|why| Failure::input(format!("{}: {why}", path.display())))
+}
+
+/// A filter's name, for its messages and for records that it shares.
+pub(crate) fn file_name(path: &Path) -> String {
+    path.display().to_string()
+}
+
+/// A time of at least a microsecond and at most a day.
+pub(crate) fn span(text: &str) -> Result<Span, String> {
+    let span: Span =
+        text.parse().map_err(|error: selvedge_units::ParseUnitError| error.to_string())?;
+    let range = Span::from_micros(1)..=Span::from_secs(86_400);
+    if range.contains(&span) { Ok(span) } else { Err("from 1 us to 1 day".to_owned()) }
+}

@@ -1,0 +1,246 @@
+//! `selvedge events` from the outside: programs of one machine that share a name; and three hosts, each
+//! a network namespace, that are killed, stopped, cut off and healed.
+
+mod hosts;
+mod support;
+
+use std::process::Command;
+use std::time::Instant;
+
+use hosts::{Hosts, address};
+use serde_json::Value;
+use support::{Folder, Running, selvedge, skipped, until};
+
+const FORMAT: &str = "input { long number; };";
+const PROGRAM: &str = env!("CARGO_BIN_EXE_selvedge");
+
+/// Runtime files of a test's own, so that no other program of this user is met.
+fn meeting(command: &mut Command, folder: &Folder) {
+    command.env("XDG_RUNTIME_DIR", folder.path()).env_remove("SELVEDGE_LOG");
+}
+
+fn here(folder: &Folder, args: &[&str]) -> Running {
+    let mut command = support::program(PROGRAM);
+    meeting(&mut command, folder);
+    Running::start(command.arg("events").args(args))
+}
+
+/// The lines that have come whole.
+fn lines(running: &Running) -> Vec<Value> {
+    let text = running.stdout();
+    let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+    whole.lines().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect()
+}
+
+fn numbers(running: &Running) -> Vec<i64> {
+    lines(running).iter().filter_map(|line| line["event"]["number"].as_i64()).collect()
+}
+
+/// Whether a host was told of another: `{"notice": "lost", "host": "b/4711"}`.
+fn told(running: &Running, what: &str, host: &str) -> usize {
+    let of = |line: &&Value| {
+        line["notice"] == what
+            && line["host"].as_str().is_some_and(|name| name.split('/').next() == Some(host))
+    };
+    lines(running).iter().filter(of).count()
+}
+
+#[test]
+fn programs_that_share_a_name_meet_and_are_listed() {
+    let folder = Folder::new();
+    let format = folder.write("f.format", FORMAT);
+    let format = format.to_str().unwrap();
+    let filter = folder.write("odd.ec", "{ return input.number & 1; }");
+    let out = folder.write("few.ec", "{ return input.number < 8; }");
+    // Knows neither the other's address nor the format.
+    let mut odd =
+        here(&folder, &["sub", "n", "--filter", filter.to_str().unwrap(), "--count", "4"]);
+    let mut all = here(&folder, &["sub", "n", "--format", format, "--name", "wall"]);
+    odd.until("is a member", |_| {
+        let list = ["ls", "--json", "--wait", "300 ms"];
+        let listed = here(&folder, &list).end(support::SOON);
+        assert_eq!(listed.code, Some(0), "{listed:?}");
+        let list: Value = serde_json::from_str(&listed.stdout).unwrap();
+        let members =
+            |one: &Value| one["channel"] == "n" && one["members"].as_array().unwrap().len() == 1;
+        list.as_array().unwrap().iter().filter(|one| members(one)).count() == 2
+    });
+    let text: String = (0..20).map(|number| format!("{{\"number\": {number}}}\n")).collect();
+    let source = folder.write("lines", text);
+    let script = "exec \"$0\" events pub n --reliable --filter \"$1\" < \"$2\"";
+    let mut command = support::program("sh");
+    meeting(&mut command, &folder);
+    command.args(["-c", script, PROGRAM]).args([&out, &source]);
+    let ended = Running::start(&mut command).end(support::SOON);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let printed = odd.end(support::SOON);
+    assert_eq!(printed.code, Some(0), "{printed:?}");
+    let got: Vec<Value> =
+        printed.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let got: Vec<i64> = got.iter().map(|line| line["event"]["number"].as_i64().unwrap()).collect();
+    assert_eq!(got, [1, 3, 5, 7]);
+    all.until("has all", |all| numbers(all) == (0..8).collect::<Vec<_>>());
+    // Ends cleanly when asked.
+    all.signal("INT");
+    assert_eq!(all.end(support::SOON).code, Some(0));
+}
+
+#[test]
+fn a_handler_is_deployed_by_who_knows_the_token() {
+    let folder = Folder::new();
+    let format = folder.write("f.format", FORMAT);
+    let format = format.to_str().unwrap();
+    let token = folder.write("token", "a secret of some length\n");
+    let wrong = folder.write("wrong", "another secret of length\n");
+    let target =
+        folder.write("target.toml", "[host]\nname = \"desk\"\n[deploy]\ntoken = \"token\"\n");
+    let handler = folder.write(
+        "twice.ec",
+        "output { long twice; };\n{ output.twice = input.number * 2; return input.number > 5; }",
+    );
+    let mut sub =
+        here(&folder, &["sub", "d", "--format", format, "--config", target.to_str().unwrap()]);
+    let deploy = |more: &[&str]| {
+        let args = [&["deploy", "desk", "d"], more].concat();
+        here(&folder, &args).end(support::SOON)
+    };
+    let (handler, token) = (handler.to_str().unwrap(), token.to_str().unwrap());
+    let file = ["--file", handler, "--to", "twice"];
+    sub.until("is there", |_| {
+        // Without a token it is refused, once it is there.
+        let refused = deploy(&file);
+        assert_ne!(refused.code, Some(0), "{refused:?}");
+        refused.stderr.contains("a token is wanted")
+    });
+    let refused = deploy(&[&file[..], &["--token", wrong.to_str().unwrap()]].concat());
+    assert!(refused.stderr.contains("another than the target's"), "{refused:?}");
+    let done = deploy(&[&file[..], &["--token", token]].concat());
+    assert_eq!(done.code, Some(0), "{done:?}");
+    let mut redirected = here(&folder, &["sub", "twice"]);
+    let source = here(&folder, &["pub", "d", "--event", "{\"number\": 7}", "--rate", "20"]);
+    redirected.until("gets what the handler sends", |sub| !lines(sub).is_empty());
+    assert_eq!(lines(&redirected)[0]["event"]["twice"], 14);
+    let gone = deploy(&["--remove", "twice", "--token", token]);
+    assert_eq!(gone.code, Some(0), "{gone:?}");
+    let again = deploy(&["--remove", "twice", "--token", token]);
+    assert_eq!(again.code, Some(1), "{again:?}");
+    source.signal("INT");
+    assert_eq!(source.end(support::SOON).code, Some(0));
+}
+
+/// A host that prints a channel's reliable events and what happens to members.
+fn sub(
+    hosts: &Hosts,
+    number: u8,
+    name: &str,
+    folder: &Folder,
+    format: &str,
+    more: &[&str],
+) -> Running {
+    let mut command = hosts.on(number, PROGRAM);
+    meeting(&mut command, folder);
+    let listen = format!("{}:7451", address(number));
+    command.args(["events", "sub", "n", "--format", format, "--notices", "--full", "block"]);
+    command.args(["--name", name, "--listen", &listen]).args(more);
+    // One knows the first host, and gossip tells of the others.
+    if number > 1 {
+        command.args(["--connect", &format!("{}:7451", address(1))]);
+    }
+    Running::start(&mut command)
+}
+
+/// The first host's source: so many numbers, so many a second.
+fn source(hosts: &Hosts, folder: &Folder, format: &str, count: i64, rate: u32) -> Running {
+    let text: String = (0..count).map(|number| format!("{{\"number\": {number}}}\n")).collect();
+    let lines = folder.write("lines", text);
+    let script = format!(
+        "exec \"$0\" events pub n --format \"$1\" --reliable --rate {rate} --name a --wait '30 s' \
+         --members 2 --listen {}:7451 < \"$2\"",
+        address(1)
+    );
+    let mut command = hosts.on(1, "sh");
+    meeting(&mut command, folder);
+    command.args(["-c", &script, PROGRAM, format]).arg(lines);
+    Running::start(&mut command)
+}
+
+#[test]
+fn nothing_that_was_promised_is_lost_by_a_partition_or_a_stop_and_a_kill_is_noticed() {
+    let name = "nothing_that_was_promised_is_lost_by_a_partition_or_a_stop_and_a_kill_is_noticed";
+    let hosts = match Hosts::new(3) {
+        Ok(hosts) => hosts,
+        Err(why) => return skipped(name, &format!("needs root and ip: {why}")),
+    };
+    let folder = Folder::new();
+    let format = folder.write("f.format", FORMAT);
+    let format = format.to_str().unwrap();
+    const COUNT: i64 = 2000;
+    let mut b = sub(&hosts, 2, "b", &folder, format, &[]);
+    let mut c = sub(&hosts, 3, "c", &folder, format, &[]);
+    let a = source(&hosts, &folder, format, COUNT, 150);
+    b.until("gets events", |b| numbers(b).len() > 50);
+    c.until("gets events, and knows b", |c| numbers(c).len() > 50 && told(c, "joined", "b") == 1);
+    // A partition: b sees nobody, and c goes on.
+    hosts.cut(2);
+    let begin = Instant::now();
+    c.until("notices the partition", |c| told(c, "lost", "b") == 1);
+    println!("a partition was noticed after {:?}", begin.elapsed());
+    b.until("notices it, too", |b| told(b, "lost", "a") == 1 && told(b, "lost", "c") == 1);
+    let (then, before) = (numbers(&b).len(), numbers(&c).len());
+    c.until("goes on", |c| numbers(c).len() > before + 50);
+    assert!(numbers(&b).len() <= then + 1, "nothing crosses a cut");
+    hosts.heal(2);
+    let begin = Instant::now();
+    b.until("is back", |b| told(b, "joined", "a") == 2);
+    println!("a healed partition was noticed after {:?}", begin.elapsed());
+    // A host that stands still holds up nobody else, and goes on where it was.
+    c.signal("STOP");
+    let before = numbers(&b).len();
+    b.until("goes on", |b| numbers(b).len() > before + 50);
+    c.signal("CONT");
+    let all: Vec<i64> = (0..COUNT).collect();
+    for (host, running) in [("b", &mut b), ("c", &mut c)] {
+        running.until("has all", |running| numbers(running).len() as i64 >= COUNT);
+        assert!(numbers(running) == all, "{host} got other events, or in another order");
+        assert_eq!(told(running, "missed", "a"), 0);
+    }
+    let ended = a.end(support::SOON);
+    assert_eq!((ended.code, &*ended.stderr), (Some(0), ""));
+    // Killed, without a word.
+    let lost = told(&b, "lost", "c");
+    c.signal("KILL");
+    let begin = Instant::now();
+    b.until("notices", |b| told(b, "lost", "c") > lost);
+    println!("a killed member was noticed after {:?}", begin.elapsed());
+}
+
+#[test]
+fn two_creators_and_other_versions_of_a_format_live_together() {
+    let name = "two_creators_and_other_versions_of_a_format_live_together";
+    let hosts = match Hosts::new(3) {
+        Ok(hosts) => hosts,
+        Err(why) => return skipped(name, &format!("needs root and ip: {why}")),
+    };
+    let folder = Folder::new();
+    let write = |file: &str, text: &str| folder.write(file, text).to_str().unwrap().to_owned();
+    let old = write("old.format", FORMAT);
+    let new = write("new.format", "input { int more; long number; };");
+    let other = write("other.format", "input { double number; };");
+    // All three create the channel at once, each with a format of its own.
+    let mut b = sub(&hosts, 2, "b", &folder, &new, &[]);
+    let mut c = sub(&hosts, 3, "c", &folder, &other, &[]);
+    let a = source(&hosts, &folder, &old, 60, 20);
+    b.until("reads what it knows", |b| numbers(b) == (0..60).collect::<Vec<_>>());
+    let unreadable = |c: &Running| {
+        lines(c).iter().any(|line| {
+            let notice = line["notice"].as_str().unwrap_or("");
+            notice.contains("\"number\" is sent as long and read as double")
+        })
+    };
+    c.until("is told that it can't read", unreadable);
+    assert_eq!(numbers(&c), Vec::<i64>::new());
+    // What nobody can read is not kept for ever.
+    assert_eq!(a.end(support::SOON).code, Some(0));
+    assert!(selvedge(["events", "sub", "x", "--format", "nowhere"]).code == Some(2));
+    until("the last is told", || told(&b, "left", "a") + told(&b, "lost", "a") > 0);
+}
