@@ -1,0 +1,30 @@
+//! System services in the kernel, by BPF: what happens to sockets, processor time, packets and memory,
+//! as events with process, data and deadline.
+//!
+//! Q-Fabric's ECalls lets kernel services raise events for applications, and applications put handlers
+//! into the kernel that inspect, gather or block them (sections 3.2.2 to 3.2.5). Here:
+//!
+//! - [`Watch`]: a [`Service`] at work, from a [`Wish`]. Each occurrence passes filters, then a
+//!   threshold or a handler in E-code, run in the kernel; what the handler raises comes by a ring
+//!   that is read without a system call, in the order of deadlines, and as a real-time signal if
+//!   wished.
+//!
+//! Programs hang on the kernel's tracepoints, since stock machines may refuse other places. Nothing is
+//! pinned: what a process has loaded goes with it, however it ends.
+
+mod catalog;
+mod error;
+mod handler;
+mod layout;
+mod load;
+mod mapped;
+mod ring;
+mod signal;
+mod watch;
+
+pub use catalog::{Kind, Service, UnknownService};
+pub use error::ServiceError;
+pub use handler::{DECLARATIONS, environment, program};
+pub use layout::{Event, Tally};
+pub use signal::Target;
+pub use watch::{Watch, Wish, now};
