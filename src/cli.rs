@@ -81,6 +81,10 @@ pub(crate) enum Command {
     /// Promise processor time to programs
     #[command(subcommand)]
     Cpu(crate::cpu::CpuCommand),
+    /// Events: what the kernel's services tell
+    #[cfg(feature = "kernel")]
+    #[command(subcommand)]
+    Events(crate::events::EventsCommand),
     /// Schedule a device's packets in the kernel, for any program
     #[cfg(feature = "kernel")]
     #[command(subcommand)]

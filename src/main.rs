@@ -9,6 +9,8 @@ mod cpu;
 #[cfg(feature = "gstreamer")]
 mod demo;
 mod doctor;
+#[cfg(feature = "kernel")]
+mod events;
 mod input;
 #[cfg(feature = "kernel")]
 mod kernel;
@@ -51,6 +53,8 @@ fn main() -> ExitCode {
         Command::Bench(args) => bench::command(&args),
         #[cfg(feature = "kernel")]
         Command::Kernel(command) => kernel::command(&command),
+        #[cfg(feature = "kernel")]
+        Command::Events(command) => events::command(&command),
         Command::Doctor(args) => doctor::command(&args),
         Command::Repro(args) => repro::command(&args),
         Command::Cpu(command) => cpu::command(&command),

@@ -163,7 +163,8 @@ fn watch(args: &WatchArgs) -> Result<(), Failure> {
     let service = args.service;
     let handler = match &args.handler {
         Some(path) => {
-            let source = input::text(path, HANDLER_MAX)?;
+            let source = input::text(path, HANDLER_MAX)
+                .map_err(|why| Failure::Input(format!("{}: {why}", path.display())))?;
             Some(program(&path.display().to_string(), &source, service).map_err(failure)?)
         }
         None => None,

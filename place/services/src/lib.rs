@@ -9,15 +9,19 @@
 //!   that is read without a system call, in the order of deadlines, and as a real-time signal if
 //!   wished.
 //!
+//! - [`Readiness`]: the I/O event module of section 3.5.1: which sockets are ready, in shared memory.
+//!
 //! Programs hang on the kernel's tracepoints, since stock machines may refuse other places. Nothing is
 //! pinned: what a process has loaded goes with it, however it ends.
 
+mod board;
 mod catalog;
 mod error;
 mod handler;
 mod layout;
 mod load;
 mod mapped;
+mod readiness;
 mod ring;
 mod signal;
 mod watch;
@@ -25,6 +29,8 @@ mod watch;
 pub use catalog::{Kind, Service, UnknownService};
 pub use error::ServiceError;
 pub use handler::{DECLARATIONS, environment, program};
+pub use board::DESCRIPTORS;
 pub use layout::{Event, Tally};
+pub use readiness::{AttachError, Readiness, Ready};
 pub use signal::Target;
 pub use watch::{Watch, Wish, now};
