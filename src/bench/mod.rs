@@ -6,6 +6,8 @@ mod dataplane;
 mod decide;
 mod instructions;
 mod peer;
+#[cfg(feature = "kernel")]
+mod readiness;
 mod send;
 mod streams;
 
@@ -37,16 +39,18 @@ pub(crate) fn command(args: &BenchArgs) -> Result<(), Failure> {
     }
     let wanted = |what: BenchWhat| args.what.is_none_or(|only| only == what);
     let mut all = Map::new();
-    let measurements: [(BenchWhat, Measure); 6] = [
+    let measurements: &[(BenchWhat, Measure)] = &[
         (BenchWhat::Decide, decide::measure),
         (BenchWhat::Dataplane, dataplane::measure),
         (BenchWhat::Send, |args| send::measure(args.seconds)),
         (BenchWhat::Streams, |args| streams::measure(args.seconds)),
         (BenchWhat::Code, |args| code::measure(args.seconds)),
         (BenchWhat::Coprocessor, |args| coprocessor::measure(args.seconds)),
+        #[cfg(feature = "kernel")]
+        (BenchWhat::Readiness, |args| readiness::measure(args.seconds)),
     ];
     for (what, measure) in measurements {
-        if !wanted(what) {
+        if !wanted(*what) {
             continue;
         }
         let done = measure(args)?;

@@ -6,7 +6,7 @@
  */
 #include "raise.h"
 
-enum { DATA, SPACE, CONNECTION, CLOSED, ERROR };
+enum { DATA, SPACE, CONNECTION, CLOSED, ERROR, LOAD };
 
 /* Whose a socket is: who last read from it or made it. */
 struct {
@@ -127,6 +127,56 @@ SEC("raw_tp/inet_sk_error_report")
 int failed(struct bpf_raw_tracepoint_args *ctx)
 {
 	tell(ctx, (void *)ctx->args[0], ERROR, 1);
+	return 0;
+}
+
+/* The load of the server on the port that is watched: connections that are open and connections that
+ * wait to be accepted, at each change. */
+s64 serving SEC(".data.serving");
+u64 listener;
+
+static __always_inline void load_changed(void *ctx)
+{
+	struct sock *sk = (void *)listener;
+	s64 open = serving;
+	u32 waiting;
+
+	if (!sk || !settings.port)
+		return;
+	waiting = BPF_CORE_READ(sk, sk_ack_backlog);
+	occur(ctx, LOAD, owner((u64)sk), waiting, open > waiting ? open - waiting : 0);
+}
+
+SEC("raw_tp/sk_data_ready")
+int load_grows(struct bpf_raw_tracepoint_args *ctx)
+{
+	struct sock *sk = (void *)ctx->args[0];
+	u64 key;
+
+	if (BPF_CORE_READ(sk, __sk_common.skc_state) != TCP_LISTEN || !wanted(sk, &key))
+		return 0;
+	listener = (u64)sk;
+	load_changed(ctx);
+	return 0;
+}
+
+SEC("raw_tp/inet_sock_set_state")
+int load_counts(struct bpf_raw_tracepoint_args *ctx)
+{
+	struct sock *sk = (void *)ctx->args[0];
+	u32 before = ctx->args[1], after = ctx->args[2];
+	u64 key;
+
+	if (!wanted(sk, &key))
+		return 0;
+	if (before == TCP_LISTEN && after != TCP_LISTEN && listener == (u64)sk)
+		listener = 0;
+	if (after == TCP_ESTABLISHED) {
+		__sync_fetch_and_add(&serving, 1);
+	} else if (before == TCP_ESTABLISHED) {
+		__sync_fetch_and_add(&serving, -1);
+		load_changed(ctx);
+	}
 	return 0;
 }
 

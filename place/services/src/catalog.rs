@@ -69,6 +69,13 @@ const SOCKET: &[Kind] = &[
         key: PORTS,
         programs: &[("failed", "inet_sk_error_report"), ("received", "sock_recv_length")],
     },
+    Kind {
+        name: "load",
+        about: "a server's connections have changed; only with a port",
+        value: "connections that wait",
+        key: "connections that are served",
+        programs: &[("load_grows", "sk_data_ready"), ("load_counts", "inet_sock_set_state")],
+    },
 ];
 
 const SCHED: &[Kind] = &[

@@ -10,6 +10,7 @@
 //!   wished.
 //!
 //! - [`Readiness`]: the I/O event module of section 3.5.1: which sockets are ready, in shared memory.
+//! - [`ListenQueue`]: the listen-queue controller of Figure 21, for any server, unmodified.
 //!
 //! Programs hang on the kernel's tracepoints, since stock machines may refuse other places. Nothing is
 //! pinned: what a process has loaded goes with it, however it ends.
@@ -19,8 +20,10 @@ mod catalog;
 mod error;
 mod handler;
 mod layout;
+mod listen;
 mod load;
 mod mapped;
+pub mod measure;
 mod readiness;
 mod ring;
 mod signal;
@@ -31,6 +34,7 @@ pub use error::ServiceError;
 pub use handler::{DECLARATIONS, environment, program};
 pub use board::DESCRIPTORS;
 pub use layout::{Event, Tally};
+pub use listen::{ListenError, ListenQueue, Listener, Queue};
 pub use readiness::{AttachError, Readiness, Ready};
 pub use signal::Target;
 pub use watch::{Watch, Wish, now};

@@ -84,7 +84,7 @@ impl Readiness {
             return Err(ServiceError::NoTracepoint { what, tracepoint, release: release() });
         }
         let program = include_bytes!(concat!(env!("OUT_DIR"), "/readiness.bpf.o"));
-        let mut object = load(program, |_| Ok(()))?;
+        let object = load(program, |_| Ok(()))?;
         let mut links = Vec::new();
         for program in object.progs_mut() {
             links.push(program.attach().map_err(refused)?);
