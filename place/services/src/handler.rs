@@ -8,12 +8,14 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
+use libbpf_rs::Object;
 use selvedge_code::{Access, Environment, Fault, Memory, Program, compile, outcome};
 use selvedge_code_run::{Hook, install};
 
 use crate::catalog::Service;
 use crate::error::ServiceError;
 use crate::layout::{MEMORY, Tally};
+use crate::load::{descriptor, mapped};
 use crate::mapped::Mapped;
 
 /// What a handler gets and gives; `struct input` and `struct output` of `bpf/raise.h`.
@@ -42,7 +44,7 @@ pub const DECLARATIONS: &str = "
 
 /// Where the records lie in the kernel's memory.
 const INPUT: u32 = 64;
-const OUTPUT: u32 = INPUT + 72;
+pub(crate) const OCCURRENCE: u32 = 72;
 /// How often user space tries to get the handler's memory to itself.
 const TRIES: u32 = 1_000_000;
 
@@ -77,14 +79,27 @@ pub(crate) struct Slot {
     memory: Mapped,
     busy: Mapped,
     programs: OwnedFd,
+    hook: Hook,
+    /// Where the program in the kernel writes the input and reads the output.
+    places: (u32, u32),
     current: Option<(Program, OwnedFd)>,
 }
 
 impl Slot {
-    pub(crate) fn new(memory_map: OwnedFd, busy: Mapped, programs: OwnedFd) -> Result<Self, ServiceError> {
+    /// The place of an object's handler.
+    pub(crate) fn new(object: &Object, hook: Hook, input: u32) -> Result<Self, ServiceError> {
+        let memory_map = descriptor(object, "memory")?;
         let memory = Mapped::new(&memory_map, MEMORY, 0, true);
         let memory = memory.map_err(|error| ServiceError::Call("the handler's memory", error))?;
-        Ok(Self { memory_map, memory, busy, programs, current: None })
+        Ok(Self {
+            memory_map,
+            memory,
+            busy: mapped(object, ".data.busy", 4)?,
+            programs: descriptor(object, "handler")?,
+            hook,
+            places: (INPUT, INPUT + input),
+            current: None,
+        })
     }
 
     /// Puts a handler in place of the one that is there. Occurrences meanwhile wait for the next.
@@ -92,10 +107,10 @@ impl Slot {
         let placed = |name: &str| program.record(name).map(|placed| placed.offset);
         assert_eq!(
             (placed("input"), placed("output")),
-            (Some(INPUT), Some(OUTPUT)),
+            (Some(self.places.0), Some(self.places.1)),
             "records are placed in the order of their declaration"
         );
-        let loaded = install(&program, Hook::Trace, self.memory_map.as_fd(), MEMORY)?;
+        let loaded = install(&program, self.hook, self.memory_map.as_fd(), MEMORY)?;
         self.take()?;
         let first = Memory::new(&program);
         self.memory.write(&vec![0; MEMORY]);
@@ -159,7 +174,7 @@ mod tests {
         for service in Service::ALL {
             let program = program("empty", "{ return 0; }", service).unwrap();
             assert_eq!(program.record("input").unwrap().offset, INPUT);
-            assert_eq!(program.record("output").unwrap().offset, OUTPUT);
+            assert_eq!(program.record("output").unwrap().offset, INPUT + OCCURRENCE);
             assert_eq!(program.record("output").unwrap().record.layout.size, 56);
         }
     }

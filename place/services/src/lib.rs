@@ -11,10 +11,12 @@
 //!
 //! - [`Readiness`]: the I/O event module of section 3.5.1: which sockets are ready, in shared memory.
 //! - [`ListenQueue`]: the listen-queue controller of Figure 21, for any server, unmodified.
+//! - [`Answerer`]: datagrams that a handler in the kernel answers, before any process runs.
 //!
 //! Programs hang on the kernel's tracepoints, since stock machines may refuse other places. Nothing is
 //! pinned: what a process has loaded goes with it, however it ends.
 
+mod answer;
 mod board;
 mod catalog;
 mod error;
@@ -32,6 +34,7 @@ mod watch;
 pub use catalog::{Kind, Service, UnknownService};
 pub use error::ServiceError;
 pub use handler::{DECLARATIONS, environment, program};
+pub use answer::{AnswerError, Answered, Answerer};
 pub use board::DESCRIPTORS;
 pub use layout::{Event, Tally};
 pub use listen::{ListenError, ListenQueue, Listener, Queue};

@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering;
 
 use libbpf_rs::{Link, Object, OpenObject, ProgramInput};
 use selvedge_code::Program;
+use selvedge_code_run::Hook;
 use selvedge_units::{Instant, Span};
 
 use crate::catalog::Service;
@@ -171,9 +172,7 @@ impl Watch {
         let object = load(service.object(), |open| fix(open, &points, &settings))?;
         let events = descriptor(&object, "events")?;
         let ring = Ring::new(events, RING).map_err(|why| ServiceError::Call("the ring", why))?;
-        let busy = mapped(&object, ".data.busy", 4)?;
-        let slot =
-            Slot::new(descriptor(&object, "memory")?, busy, descriptor(&object, "handler")?)?;
+        let slot = Slot::new(&object, Hook::Trace, handler::OCCURRENCE)?;
         let mut watch = Self {
             service,
             kinds,

@@ -9,7 +9,7 @@ use libbpf_rs::query::ProgInfoIter;
 use selvedge_services::{Service, ServiceError, Watch, Wish};
 
 /// Whether programs can be loaded here. If not, the reason has to be one of those that are told.
-pub fn permitted() -> bool {
+pub(crate) fn permitted() -> bool {
     match Watch::start(Wish::new(Service::Net)) {
         Ok(_) => true,
         Err(error @ (ServiceError::NotPermitted | ServiceError::NoTypes(_))) => {
@@ -22,7 +22,7 @@ pub fn permitted() -> bool {
 }
 
 /// Waits for a condition; gives up after so long that something is wrong.
-pub fn until<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
+pub(crate) fn until<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
     let began = Instant::now();
     loop {
         if let Some(done) = condition() {
@@ -34,7 +34,7 @@ pub fn until<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
 }
 
 /// The programs of a name in the kernel, whoever loaded them.
-pub fn programs(name: &str) -> Vec<u32> {
+pub(crate) fn programs(name: &str) -> Vec<u32> {
     ProgInfoIter::default()
         .filter(|info| info.name.to_string_lossy() == name)
         .map(|info| info.id)
@@ -42,10 +42,10 @@ pub fn programs(name: &str) -> Vec<u32> {
 }
 
 /// This thread in a network of its own, with lo up.
-pub struct Namespace(());
+pub(crate) struct Namespace(());
 
 impl Namespace {
-    pub fn enter() -> Option<Self> {
+    pub(crate) fn enter() -> Option<Self> {
         // SAFETY: changes this thread's network only; the test's thread ends with the test.
         if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
             eprintln!("SKIPPED: no name space: {}", std::io::Error::last_os_error());
@@ -58,13 +58,13 @@ impl Namespace {
 }
 
 /// A control group with a limit of memory, and a file to be written in it.
-pub struct MemoryGroup {
+pub(crate) struct MemoryGroup {
     folder: PathBuf,
     file: PathBuf,
 }
 
 impl MemoryGroup {
-    pub fn new(limit: u64) -> Option<Self> {
+    pub(crate) fn new(limit: u64) -> Option<Self> {
         let name = format!("selvedge-test-{}", std::process::id());
         let places =
             [("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")];
@@ -83,11 +83,11 @@ impl MemoryGroup {
         None
     }
 
-    pub fn processes(&self) -> PathBuf {
+    pub(crate) fn processes(&self) -> PathBuf {
         self.folder.join("cgroup.procs")
     }
 
-    pub fn file(&self) -> &PathBuf {
+    pub(crate) fn file(&self) -> &PathBuf {
         &self.file
     }
 }
