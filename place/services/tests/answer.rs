@@ -25,7 +25,7 @@ fn the_kernel_answers_what_its_handler_knows() {
     let server = UdpSocket::bind((Ipv4Addr::LOCALHOST, 7777)).unwrap();
     let client = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     for socket in [&server, &client] {
-        socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
     }
     // Small numbers it squares itself, others the process is to have.
     let source = "{
