@@ -28,6 +28,8 @@ mod mapped;
 pub mod measure;
 mod readiness;
 mod ring;
+pub mod round_trip;
+pub mod server;
 mod signal;
 mod watch;
 
