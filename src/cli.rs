@@ -67,7 +67,7 @@ pub(crate) enum Command {
     /// Protocol stacks: check a line, profile modules, show connections, bench
     #[command(subcommand)]
     Stack(crate::stack::StackCommand),
-    /// Measure this machine: decide, dataplane, send, streams, code, coprocessor
+    /// Measure this machine: decide, dataplane, send, streams, code, coprocessor, readiness
     #[command(after_help = "Example:\n  selvedge bench decide --json\n  \
                             taskset -c 1 selvedge bench dataplane")]
     Bench(BenchArgs),
@@ -411,6 +411,9 @@ pub(crate) enum BenchWhat {
     Coprocessor,
     /// Events from process to process over rings, beside bare futex, eventfd and signal
     Events,
+    /// Learning which of 1,000 and 10,000 sockets are ready: shared memory, epoll, io_uring, poll
+    #[cfg(feature = "kernel")]
+    Readiness,
 }
 
 /// Why a command did not do what it was asked.

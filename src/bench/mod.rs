@@ -7,6 +7,8 @@ mod decide;
 mod events;
 mod instructions;
 mod peer;
+#[cfg(feature = "kernel")]
+mod readiness;
 mod send;
 mod streams;
 
@@ -41,7 +43,7 @@ pub(crate) fn command(args: &BenchArgs) -> Result<(), Failure> {
     }
     let wanted = |what: BenchWhat| args.what.is_none_or(|only| only == what);
     let mut all = Map::new();
-    let measurements: [(BenchWhat, Measure); 7] = [
+    let measurements: &[(BenchWhat, Measure)] = &[
         (BenchWhat::Decide, decide::measure),
         (BenchWhat::Dataplane, dataplane::measure),
         (BenchWhat::Send, |args| send::measure(args.seconds)),
@@ -49,9 +51,11 @@ pub(crate) fn command(args: &BenchArgs) -> Result<(), Failure> {
         (BenchWhat::Code, |args| code::measure(args.seconds)),
         (BenchWhat::Coprocessor, |args| coprocessor::measure(args.seconds)),
         (BenchWhat::Events, |args| events::measure(args.seconds)),
+        #[cfg(feature = "kernel")]
+        (BenchWhat::Readiness, |args| readiness::measure(args.seconds)),
     ];
     for (what, measure) in measurements {
-        if !wanted(what) {
+        if !wanted(*what) {
             continue;
         }
         let done = measure(args)?;

@@ -4,6 +4,8 @@ mod bench;
 mod deploy;
 mod ls;
 mod publish;
+#[cfg(feature = "kernel")]
+mod services;
 mod sub;
 mod take_part;
 
@@ -51,6 +53,10 @@ pub(crate) enum EventsCommand {
                             selvedge events bench --sinks 100 --json"
     )]
     Bench(bench::BenchArgs),
+    /// System services in the kernel: sockets, scheduling, network, memory
+    #[cfg(feature = "kernel")]
+    #[command(subcommand)]
+    Services(services::ServicesCommand),
     /// The other process of a measurement
     #[command(hide = true)]
     BenchSinks(bench::SinksArgs),
@@ -63,6 +69,8 @@ pub(crate) fn command(command: &EventsCommand) -> Result<(), Failure> {
         EventsCommand::Pub(args) => publish::command(args),
         EventsCommand::Deploy(args) => deploy::command(args),
         EventsCommand::Bench(args) => bench::command(args),
+        #[cfg(feature = "kernel")]
+        EventsCommand::Services(command) => services::command(command),
         EventsCommand::BenchSinks(args) => bench::sinks(args),
     }
 }

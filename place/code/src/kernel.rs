@@ -17,6 +17,8 @@ pub enum Hook {
     Call,
     /// Where packets go out or come in (`tc`). Not attached here; it can be run often in a row.
     Traffic,
+    /// At the kernel's tracepoints (`raw_tp`), called by a program there.
+    Trace,
 }
 
 impl Hook {
@@ -24,6 +26,7 @@ impl Hook {
         match self {
             Self::Call => 31,
             Self::Traffic => 3,
+            Self::Trace => 17,
         }
     }
 
@@ -31,7 +34,7 @@ impl Hook {
         match self {
             // Programs of this kind may sleep, and the kernel wants it said.
             Self::Call => 1 << 4,
-            Self::Traffic => 0,
+            Self::Traffic | Self::Trace => 0,
         }
     }
 }
@@ -52,6 +55,17 @@ pub enum LoadError {
         size: u32,
         /// What the kernel says.
         why: Refused,
+    },
+    /// Its memory has another size than it needs.
+    #[error(
+        "the handler needs {needed} bytes of memory, and has {room}; use shorter arrays and fewer \
+         static variables"
+    )]
+    Room {
+        /// What it needs.
+        needed: u32,
+        /// What there is.
+        room: usize,
     },
     /// The verifier refused it: it is too complex for it, or a fault of ours.
     #[error("the kernel's verifier refuses the handler: {why}; it says: {log}; make it smaller")]
@@ -115,6 +129,25 @@ impl Kernel {
         let nanoseconds = system::run_often(self.loaded.as_fd(), times)?;
         Ok(Measured { each: selvedge_units::Span(u64::from(nanoseconds)) })
     }
+}
+
+/// Loads a handler whose memory is the only value of somebody else's array map, `room` bytes large,
+/// for a program of the same hook to call (by a tail call out of a function of its own). What the
+/// memory holds first is up to the caller: [`Memory::new`].
+///
+/// # Errors
+/// As [`Kernel::new`]; [`LoadError::Room`] where the handler needs more than `room`.
+pub fn install(
+    program: &Program,
+    hook: Hook,
+    map: BorrowedFd<'_>,
+    room: usize,
+) -> Result<OwnedFd, LoadError> {
+    let code = emit(program)?;
+    if code.memory_size() as usize > room {
+        return Err(LoadError::Room { needed: code.memory_size(), room });
+    }
+    load(&code, map, hook)
 }
 
 fn load(code: &Bytecode, map: BorrowedFd<'_>, hook: Hook) -> Result<OwnedFd, LoadError> {

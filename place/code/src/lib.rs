@@ -18,7 +18,7 @@ mod system;
 
 pub use executable::ExecutableError;
 pub use host::MachineHost;
-pub use kernel::{Hook, Kernel, LoadError, Measured};
+pub use kernel::{Hook, Kernel, LoadError, Measured, install};
 pub use native::{Native, PrepareError};
 pub use selvedge_code::{Handler, Walked};
 pub use system::{Refused, available};

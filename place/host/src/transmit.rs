@@ -145,11 +145,7 @@ impl Transmitter {
     pub fn new(clock: Clock, options: TransmitOptions) -> Result<Self, SocketError> {
         let v4 = prepare(false, options.send_buffer)?;
         let v6 = prepare(true, options.send_buffer).ok();
-        let method = match options.method {
-            Method::Gso | Method::Xdp if !has_gso(&v4) => Method::SendMmsg,
-            Method::Xdp => Method::Gso,
-            method => method,
-        };
+        let method = socket_method(options.method, &v4);
         let xdp = match options.method {
             Method::Xdp => open_xdp(clock, &v4, v6.as_ref())?,
             _ => None,
@@ -175,15 +171,13 @@ impl Transmitter {
         options: TransmitOptions,
     ) -> Result<Self, SocketError> {
         let other = socket.try_clone().map_err(SocketError::Open)?;
-        let method = match options.method {
-            Method::Gso if !has_gso(&socket) => Method::SendMmsg,
-            method => method,
-        };
+        let method = socket_method(options.method, &socket);
         Ok(Self {
             v4: socket,
             v6: v6.then_some(other),
             clock,
             method,
+            xdp: None,
             patience: options.patience,
             fates: Vec::new(),
             counters: TransmitCounters::default(),
@@ -406,6 +400,15 @@ impl Patience {
         let pause = Span(self.span.0.div_ceil(PAUSES)).min(left);
         clock.sleep_until(clock.now() + pause);
         left > Span::ZERO
+    }
+}
+
+/// The method that a socket has, of what was asked for: AF_XDP stands beside it.
+fn socket_method(asked: Method, socket: &OwnedFd) -> Method {
+    match asked {
+        Method::Gso | Method::Xdp if !has_gso(socket) => Method::SendMmsg,
+        Method::Xdp => Method::Gso,
+        asked => asked,
     }
 }
 

@@ -1,0 +1,313 @@
+//! The memory of the I/O event module, as both sides see it: `struct shared` of
+//! `bpf/readiness.bpf.c`, and how bits are taken out of it.
+//!
+//! Whatever is written there by others costs no more than a look at all of it, and yields no
+//! number that is no descriptor's.
+
+use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use crate::mapped::Mapped;
+
+/// The descriptors that can be watched: all below this.
+pub const DESCRIPTORS: usize = 65536;
+const WORDS: usize = DESCRIPTORS / 64;
+
+const FD_LIST: usize = 8;
+const UPDATED: usize = FD_LIST + WORDS * 8;
+const READY: usize = UPDATED + WORDS * 8;
+const SLEEPING: usize = READY + 4;
+const SIGNALLED: usize = READY + 8;
+const SUMMARY: usize = READY + 16;
+const FD_ACTIVE: usize = SUMMARY + WORDS / 8;
+const GENERATION: usize = FD_ACTIVE + WORDS * 8;
+/// `struct shared`.
+pub(crate) const SIZE: usize = GENERATION + DESCRIPTORS * 4;
+
+/// Interest and readiness.
+#[derive(Debug)]
+pub(crate) struct Board(Mapped);
+
+const fn bit(descriptor: usize) -> u64 {
+    1 << (descriptor % 64)
+}
+
+impl Board {
+    pub(crate) fn new(memory: Mapped) -> Self {
+        assert!(memory.size() >= SIZE, "the whole of it is mapped");
+        Self(memory)
+    }
+
+    fn listed(&self, descriptor: usize) -> &AtomicU64 {
+        self.0.word(FD_LIST + descriptor / 64 * 8)
+    }
+
+    fn updated(&self, descriptor: usize) -> &AtomicU64 {
+        self.0.word(UPDATED + descriptor / 64 * 8)
+    }
+
+    fn active(&self, word: usize) -> &AtomicU64 {
+        self.0.word(FD_ACTIVE + word * 8)
+    }
+
+    fn summary(&self, at: usize) -> &AtomicU64 {
+        self.0.word(SUMMARY + at * 8)
+    }
+
+    fn count(&self) -> &AtomicU32 {
+        self.0.half(READY)
+    }
+
+    pub(crate) fn generation(&self, descriptor: usize) -> &AtomicU32 {
+        self.0.half(GENERATION + descriptor * 4)
+    }
+
+    /// Says that a descriptor is of interest, or no longer.
+    pub(crate) fn want(&self, descriptor: usize, wanted: bool) {
+        if wanted {
+            self.listed(descriptor).fetch_or(bit(descriptor), Ordering::SeqCst);
+        } else {
+            self.listed(descriptor).fetch_and(!bit(descriptor), Ordering::SeqCst);
+        }
+    }
+
+    /// Notes that a descriptor's interest has changed.
+    pub(crate) fn change(&self, descriptor: usize) {
+        self.updated(descriptor).fetch_or(bit(descriptor), Ordering::SeqCst);
+        self.0.half(0).fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// One change has been put in force.
+    pub(crate) fn changed(&self, descriptor: usize) {
+        self.updated(descriptor).fetch_and(!bit(descriptor), Ordering::SeqCst);
+    }
+
+    /// Takes what has changed: each descriptor, and whether it is of interest now.
+    pub(crate) fn changes(&self, mut each: impl FnMut(usize, bool)) {
+        for word in 0..WORDS {
+            let changed = self.0.word(UPDATED + word * 8);
+            if changed.load(Ordering::Relaxed) == 0 {
+                continue;
+            }
+            let changed = changed.swap(0, Ordering::SeqCst);
+            for at in bits(changed) {
+                let descriptor = word * 64 + at;
+                let wanted = self.listed(descriptor).load(Ordering::SeqCst) & bit(descriptor) != 0;
+                each(descriptor, wanted);
+            }
+        }
+    }
+
+    /// Marks a descriptor as ready, in the kernel's order.
+    pub(crate) fn mark(&self, descriptor: usize) {
+        let word = descriptor / 64;
+        if self.active(word).fetch_or(bit(descriptor), Ordering::SeqCst) & bit(descriptor) == 0 {
+            self.count().fetch_add(1, Ordering::SeqCst);
+            self.summary(word / 64).fetch_or(bit(word), Ordering::SeqCst);
+        }
+    }
+
+    /// Takes a descriptor's mark away.
+    pub(crate) fn clear(&self, descriptor: usize) {
+        let before = self.active(descriptor / 64).fetch_and(!bit(descriptor), Ordering::SeqCst);
+        if before & bit(descriptor) != 0 {
+            self.count().fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+
+    /// Takes all that are ready, lowest first.
+    #[inline]
+    pub(crate) fn take(&self, mut each: impl FnMut(RawFd)) {
+        for at in 0..WORDS / 64 {
+            // The word's bit goes before the word: a mark that comes in between sets it again.
+            if self.summary(at).load(Ordering::Relaxed) == 0 {
+                continue;
+            }
+            for index in bits(self.summary(at).swap(0, Ordering::SeqCst)) {
+                let word = at * 64 + index;
+                let ready = self.active(word).swap(0, Ordering::SeqCst);
+                if ready == 0 {
+                    continue;
+                }
+                self.count().fetch_sub(ready.count_ones(), Ordering::SeqCst);
+                for at in bits(ready) {
+                    each((word * 64 + at) as RawFd);
+                }
+            }
+        }
+    }
+
+    /// Whether any may be ready.
+    pub(crate) fn any(&self) -> bool {
+        (0..WORDS / 64).any(|at| self.summary(at).load(Ordering::SeqCst) != 0)
+    }
+
+    /// How many are ready, as the section's `flag` has it: a hint, no more.
+    pub(crate) fn ready(&self) -> u32 {
+        self.count().load(Ordering::Relaxed)
+    }
+
+    /// One more who is about to sleep; from now on the kernel wakes. He has to look once more.
+    pub(crate) fn lie_down(&self) {
+        self.0.half(SLEEPING).fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// One less.
+    pub(crate) fn get_up(&self) {
+        self.0.half(SLEEPING).fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// The wake-up has come; the next mark gives another one. Who calls has to look after that.
+    pub(crate) fn awake(&self) {
+        self.0.half(SIGNALLED).store(0, Ordering::SeqCst);
+    }
+
+    #[cfg(test)]
+    pub(crate) fn signal(&self) -> bool {
+        self.0.half(SLEEPING).load(Ordering::SeqCst) != 0
+            && self.0.half(SIGNALLED).swap(1, Ordering::SeqCst) == 0
+    }
+
+    #[cfg(test)]
+    pub(crate) fn scribble(&self, bytes: &[u8]) {
+        self.0.write(bytes);
+    }
+}
+
+/// The places of the bits that are set, lowest first.
+fn bits(mut word: u64) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let at = word.trailing_zeros() as usize;
+        word &= word.wrapping_sub(1);
+        (at < 64).then_some(at)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    fn board() -> Board {
+        Board::new(Mapped::alone(SIZE))
+    }
+
+    fn taken(board: &Board) -> Vec<RawFd> {
+        let mut all = Vec::new();
+        board.take(|descriptor| all.push(descriptor));
+        all
+    }
+
+    #[test]
+    fn marks_are_taken_once_in_order() {
+        let board = board();
+        for descriptor in [70, 3, 65_535, 3, 4096] {
+            board.mark(descriptor);
+        }
+        assert_eq!((board.ready(), board.any()), (4, true));
+        board.clear(70);
+        assert_eq!(taken(&board), [3, 4096, 65_535]);
+        assert_eq!((board.ready(), board.any()), (0, false));
+        assert_eq!(taken(&board), []);
+    }
+
+    #[test]
+    fn changes_are_seen_once() {
+        let board = board();
+        board.want(9, true);
+        board.change(9);
+        board.change(64);
+        let mut seen = Vec::new();
+        board.changes(|descriptor, wanted| seen.push((descriptor, wanted)));
+        assert_eq!(seen, [(9, true), (64, false)]);
+        board.changes(|_, _| panic!("nothing has changed"));
+    }
+
+    /// A sleeper is never forgotten: whoever marks either finds him, or is seen by his last look.
+    #[test]
+    fn no_mark_is_slept_over() {
+        const MARKS: usize = if cfg!(miri) { 60 } else { 20_000 };
+        let board = board();
+        let (wake, woken) = std::sync::mpsc::channel();
+        std::thread::scope(|scope| {
+            let marker = &board;
+            scope.spawn(move || {
+                for number in 0..MARKS {
+                    marker.mark(number % 500);
+                    if marker.signal() {
+                        wake.send(()).unwrap();
+                    }
+                    while marker.ready() > 100 {
+                        std::thread::yield_now();
+                    }
+                }
+            });
+            let mut seen = 0;
+            let mut last = Vec::new();
+            loop {
+                board.take(|descriptor| {
+                    last.push(descriptor);
+                    seen += 1;
+                });
+                board.lie_down();
+                if board.any() {
+                    board.get_up();
+                    continue;
+                }
+                // The marker's end is a wake-up, too; what it marked is there then.
+                let more = woken.recv().is_ok();
+                board.get_up();
+                board.awake();
+                if !more && !board.any() {
+                    break;
+                }
+            }
+            assert!(seen > 0 && seen <= MARKS);
+            assert!(last.contains(&(((MARKS - 1) % 500) as RawFd)));
+        });
+        assert!(!board.any());
+    }
+
+    proptest! {
+        #[test]
+        fn it_is_a_set(steps in proptest::collection::vec((0..DESCRIPTORS, 0..4_u8), 0..200)) {
+            let board = board();
+            let mut model = BTreeSet::new();
+            for (descriptor, what) in steps {
+                match what {
+                    0 | 1 => {
+                        board.mark(descriptor);
+                        model.insert(descriptor as RawFd);
+                    }
+                    2 => {
+                        board.clear(descriptor);
+                        model.remove(&(descriptor as RawFd));
+                    }
+                    _ => {
+                        let all: Vec<_> = std::mem::take(&mut model).into_iter().collect();
+                        prop_assert_eq!(taken(&board), all);
+                    }
+                }
+                prop_assert_eq!(board.ready() as usize, model.len());
+            }
+        }
+
+        /// Whatever a process writes into it: only descriptors come out, each once.
+        #[test]
+        fn any_bytes_are_survived(bytes in proptest::collection::vec(any::<u8>(), 0..4096)) {
+            let board = board();
+            let size = if bytes.is_empty() { 0 } else { SIZE };
+            let all: Vec<u8> = bytes.iter().copied().cycle().take(size).collect();
+            board.scribble(&all);
+            let found = taken(&board);
+            prop_assert!(found.is_sorted_by(|a, b| a < b));
+            prop_assert!(found.iter().all(|descriptor| (0..DESCRIPTORS as RawFd).contains(descriptor)));
+            board.changes(|descriptor, _| assert!(descriptor < DESCRIPTORS));
+            // A bit that lies without its word's may hide; cleared, all is as at first.
+            board.scribble(&vec![0; SIZE]);
+            board.mark(77);
+            prop_assert_eq!(taken(&board), [77]);
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! Why a service does not run, and what would help.
+
+use std::io;
+use std::path::PathBuf;
+
+use selvedge_code::CodeError;
+use thiserror::Error;
+
+use crate::catalog::Service;
+
+/// Why a service was not started, or something else in the kernel was not loaded.
+#[derive(Debug, Error)]
+pub enum ServiceError {
+    /// The process may not.
+    #[error(
+        "loading BPF programs needs the right to: run as root (CAP_BPF, CAP_PERFMON, CAP_NET_ADMIN)"
+    )]
+    NotPermitted,
+    /// The kernel does not tell its types.
+    #[error(
+        "this kernel ({0}) gives no type information (/sys/kernel/btf/vmlinux); one with \
+         CONFIG_DEBUG_INFO_BTF=y does, as Debian's"
+    )]
+    NoTypes(String),
+    /// A place in the kernel that a kind of event hangs on is not there.
+    #[error(
+        "{what} needs the tracepoint {tracepoint}, which this kernel ({release}) has not; Linux \
+         6.3 or later on x86-64 has all of them"
+    )]
+    NoTracepoint {
+        /// The kind of event.
+        what: String,
+        /// Its tracepoint.
+        tracepoint: &'static str,
+        /// `uname -r`.
+        release: String,
+    },
+    /// The kernel refused the programs.
+    #[error("the kernel refused the program: {why}{log}")]
+    Refused {
+        /// The error.
+        why: io::Error,
+        /// What libbpf and the verifier said, on lines of its own.
+        log: String,
+    },
+    /// A service has no such kind.
+    #[error("the service {service} has no events \"{kind}\"; it has {known}")]
+    Kind {
+        /// The service.
+        service: Service,
+        /// As it was asked for.
+        kind: String,
+        /// What there is.
+        known: String,
+    },
+    /// The handler's source is wrong.
+    #[error("{0}")]
+    Source(#[from] CodeError),
+    /// The kernel does not take the handler.
+    #[error("the handler: {0}")]
+    Handler(#[from] selvedge_code_run::LoadError),
+    /// The handler is being used without end.
+    #[error("the handler that is to be replaced does not come to rest; start the service again")]
+    Restless,
+    /// Not a control group of version 2.
+    #[error("{} is no control group of version 2: {why}; give a folder below /sys/fs/cgroup", .path.display())]
+    Cgroup {
+        /// As it was asked for.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: io::Error,
+    },
+    /// There is no such process.
+    #[error("process {pid} can't be sent signals: {why}; give one that runs and is yours")]
+    Process {
+        /// As it was asked for.
+        pid: u32,
+        /// What the system says.
+        why: io::Error,
+    },
+    /// No signal for values.
+    #[error("signal {given} is no real-time signal; give one from {first} to {last}")]
+    Signal {
+        /// As it was asked for.
+        given: i32,
+        /// The first.
+        first: i32,
+        /// The last.
+        last: i32,
+    },
+    /// A call of the system failed.
+    #[error("{0}: {1}")]
+    Call(&'static str, io::Error),
+}

@@ -1,0 +1,283 @@
+//! `selvedge events services`: what the kernel's services can tell, and what they tell now.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+
+use clap::{Args, Subcommand};
+use selvedge_services::{Event, Service, ServiceError, Target, Watch, Wish, now, program};
+use selvedge_units::Span;
+use serde_json::{Value, json};
+
+use crate::cli::Failure;
+use crate::table::{Align, Table};
+use crate::{input, signals};
+
+/// The longest handler that is read.
+const HANDLER_MAX: u64 = 1 << 20;
+
+#[derive(Subcommand)]
+pub(crate) enum ServicesCommand {
+    /// Show the services, their kinds of events, and whether this machine has them
+    #[command(after_help = "Example:\n  selvedge events services list --json")]
+    List {
+        /// Print as JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Print a service's events as they come, until SIGINT
+    #[command(
+        after_help = "A handler is E-code, run in the kernel at each occurrence: it reads input.value, .count,\n\
+                            .sum, .max, .key, .kind, .pid, .cpu, .time, .threshold, .tick, may set output.value,\n\
+                            .deadline, .data[4], .prefer, .pid, and returns 1 to raise an event. Kinds are\n\
+                            constants: input.kind == DATA. Its static variables stay.\n\nExample:\n  \
+                            selvedge events services watch sched --kind delay --threshold 2000000 --every 1s\n  \
+                            selvedge events services watch socket --port 80 --handler burst.ec --json\n  \
+                            selvedge events services watch memory --kind reclaim --signal 34:4711"
+    )]
+    Watch(WatchArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct WatchArgs {
+    /// socket, sched, net or memory
+    #[arg(value_name = "NAME")]
+    service: Service,
+    /// Only events of this kind; again for more
+    #[arg(long, value_name = "KIND")]
+    kind: Vec<String>,
+    /// Only values from this on, in the kind's unit (see list)
+    #[arg(long, default_value_t = 0)]
+    threshold: u64,
+    /// At most one event of a kind in this time; the others are counted and summed into the next
+    #[arg(long, value_name = "SPAN")]
+    every: Option<Span>,
+    /// Drop events that are older than this when they come
+    #[arg(long, value_name = "SPAN")]
+    deadline: Option<Span>,
+    /// Only this process
+    #[arg(long)]
+    pid: Option<u32>,
+    /// memory: only this control group of version 2, and those below it
+    #[arg(long, value_name = "FOLDER")]
+    cgroup: Option<PathBuf>,
+    /// socket, net: only this local port
+    #[arg(long)]
+    port: Option<u16>,
+    /// socket, net: all network name spaces, not only this one
+    #[arg(long)]
+    every_network: bool,
+    /// sched: a thread's deadline from each waking, for `miss`; again for more
+    #[arg(long, value_name = "THREAD:SPAN", value_parser = job)]
+    job: Vec<(u32, Span)>,
+    /// The handler, in E-code
+    #[arg(long, value_name = "FILE")]
+    handler: Option<PathBuf>,
+    /// Besides, send each event's value to a process as a real-time signal
+    #[arg(long, value_name = "SIGNAL:PID", value_parser = signal)]
+    signal: Option<(i32, u32)>,
+    /// Events carry the wish that the scheduler prefers their process
+    #[arg(long)]
+    prefer: bool,
+    /// Stop after so many events
+    #[arg(long)]
+    count: Option<u64>,
+    /// Stop after so many seconds
+    #[arg(long)]
+    seconds: Option<u64>,
+    /// Print each event as a line of JSON
+    #[arg(long)]
+    json: bool,
+}
+
+fn job(text: &str) -> Result<(u32, Span), String> {
+    let wrong = || format!("\"{text}\" is not THREAD:SPAN, such as 4711:5ms");
+    let (thread, span) = text.split_once(':').ok_or_else(wrong)?;
+    Ok((thread.parse().map_err(|_| wrong())?, span.parse().map_err(|_| wrong())?))
+}
+
+fn signal(text: &str) -> Result<(i32, u32), String> {
+    let wrong = || format!("\"{text}\" is not SIGNAL:PID, such as 34:4711");
+    let (number, pid) = text.split_once(':').ok_or_else(wrong)?;
+    Ok((number.parse().map_err(|_| wrong())?, pid.parse().map_err(|_| wrong())?))
+}
+
+pub(crate) fn command(command: &ServicesCommand) -> Result<(), Failure> {
+    match command {
+        ServicesCommand::List { json } => list(*json),
+        ServicesCommand::Watch(args) => watch(args),
+    }
+}
+
+/// What is wrong with what was asked is the input's fault, the rest the machine's.
+fn failure(error: ServiceError) -> Failure {
+    match error {
+        ServiceError::Kind { .. }
+        | ServiceError::Source(_)
+        | ServiceError::Cgroup { .. }
+        | ServiceError::Process { .. }
+        | ServiceError::Signal { .. }
+        | ServiceError::Handler(_) => Failure::input(error),
+        _ => Failure::failed(error),
+    }
+}
+
+fn list(as_json: bool) -> Result<(), Failure> {
+    let mut out = std::io::stdout().lock();
+    let columns = ["service", "kind", "event", "value", "key", "here"].map(|c| (c, Align::Left));
+    let mut table = Table::new(&columns);
+    let mut all = Vec::new();
+    for service in Service::ALL {
+        // Loads it and takes it out again.
+        let tried = Watch::start(Wish::new(service));
+        for (number, kind) in service.kinds().iter().enumerate() {
+            let lacks = match &tried {
+                Ok(watch) if watch.kinds().contains(&number) => None,
+                Ok(watch) => {
+                    let own = format!("{service} {} ", kind.name);
+                    let told = watch.absent().iter().map(ToString::to_string);
+                    told.into_iter().find(|text| text.starts_with(&own))
+                }
+                Err(error) => Some(error.to_string()),
+            };
+            let here = lacks.clone().unwrap_or_else(|| "yes".to_owned());
+            table.row([service.name(), kind.name, kind.about, kind.value, kind.key, &here]);
+            all.push(json!({
+                "service": service.name(),
+                "kind": kind.name,
+                "event": kind.about,
+                "value": kind.value,
+                "key": kind.key,
+                "here": lacks.is_none(),
+                "lacks": lacks,
+            }));
+        }
+    }
+    if as_json {
+        return Ok(writeln!(out, "{}", json!({ "services": all }))?);
+    }
+    Ok(write!(out, "{table}")?)
+}
+
+fn watch(args: &WatchArgs) -> Result<(), Failure> {
+    let service = args.service;
+    let handler = match &args.handler {
+        Some(path) => {
+            let source = input::text(path, HANDLER_MAX)
+                .map_err(|why| Failure::Input(format!("{}: {why}", path.display())))?;
+            Some(program(&path.display().to_string(), &source, service).map_err(failure)?)
+        }
+        None => None,
+    };
+    if !args.job.is_empty() && service != Service::Sched {
+        return Err(Failure::Input(format!("--job is for sched; {service} knows no threads")));
+    }
+    let wish = Wish {
+        service,
+        kinds: args.kind.clone(),
+        threshold: args.threshold,
+        interval: args.every.unwrap_or_default(),
+        deadline: args.deadline,
+        pid: args.pid,
+        cgroup: args.cgroup.clone(),
+        port: args.port,
+        every_network: args.every_network,
+        handler,
+        prefer: args.prefer,
+    };
+    let target = args.signal.map(|(number, pid)| Target::new(pid, number)).transpose();
+    let target = target.map_err(failure)?;
+    let mut watch = Watch::start(wish).map_err(failure)?;
+    watch.set_signal(target);
+    for (thread, within) in &args.job {
+        watch.add_job(*thread, *within).map_err(failure)?;
+    }
+    for absent in watch.absent() {
+        tracing::warn!("{absent}");
+    }
+    let done = follow(&mut watch, args);
+    let tally = watch.tally();
+    let (expired, unsent) = watch.undelivered();
+    tracing::info!(?tally, expired, unsent, "the service's counts");
+    if tally.lost > 0 {
+        tracing::warn!("{} events found the ring full; use --every, or a handler", tally.lost);
+    }
+    if let Some(fault) = watch.fault() {
+        return Err(Failure::Failed(format!("{} calls of the handler: {fault}", tally.faults)));
+    }
+    done
+}
+
+fn follow(watch: &mut Watch, args: &WatchArgs) -> Result<(), Failure> {
+    /// How long a handler may hold back what has gathered while it ran.
+    const TICK: Span = Span::from_millis(200);
+    let stop = signals::stop_flag()?;
+    let mut out = std::io::stdout().lock();
+    let began = now();
+    let (mut seen, mut ticked) = (0, began);
+    while !stop.load(Ordering::Relaxed) {
+        let time = now();
+        if args.seconds.is_some_and(|seconds| time.since(began) >= Span::from_secs(seconds)) {
+            break;
+        }
+        if time.since(ticked) >= TICK {
+            watch.tick().map_err(failure)?;
+            ticked = time;
+        }
+        watch.wait(TICK)?;
+        while let Some(event) = watch.poll(now()) {
+            writeln!(
+                out,
+                "{}",
+                if args.json { line(watch, &event) } else { shown(watch, &event) }
+            )?;
+            seen += 1;
+            if args.count.is_some_and(|count| seen >= count) {
+                return Ok(out.flush()?);
+            }
+        }
+        out.flush()?;
+    }
+    Ok(())
+}
+
+fn kind(watch: &Watch, event: &Event) -> &'static str {
+    watch.service().kinds().get(event.kind as usize).map_or("?", |kind| kind.name)
+}
+
+fn line(watch: &Watch, event: &Event) -> String {
+    let value: Value = json!({
+        "at_ns": event.at.0,
+        "kind": kind(watch, event),
+        "pid": event.pid,
+        "value": event.value,
+        "count": event.count,
+        "sum": event.sum,
+        "max": event.max,
+        "key": event.key,
+        "data": event.data,
+        "deadline_ns": event.deadline.map(|deadline| deadline.0),
+        "prefer": event.prefer,
+        "cpu": event.cpu,
+    });
+    value.to_string()
+}
+
+fn shown(watch: &Watch, event: &Event) -> String {
+    let mut text = format!(
+        "{:.6} {} pid {} value {} count {} key {}",
+        event.at.0 as f64 / 1e9,
+        kind(watch, event),
+        event.pid,
+        event.value,
+        event.count,
+        event.key
+    );
+    if event.count > 1 {
+        text += &format!(" mean {} max {}", event.sum / event.count, event.max);
+    }
+    if event.data != [0; 4] {
+        text += &format!(" data {:?}", event.data);
+    }
+    text
+}
