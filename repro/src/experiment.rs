@@ -141,6 +141,9 @@ pub enum RunError {
     /// It needs priorities that this user or machine does not have.
     #[error("{0}")]
     Rights(String),
+    /// It needs something of the machine that is not there, as the text says.
+    #[error("{0}")]
+    Needs(String),
     /// It needs a coprocessor.
     #[error("it needs a coprocessor: {0}")]
     Coprocessor(#[from] selvedge_coprocessor::bench::BenchError),

@@ -20,6 +20,14 @@ pub(crate) mod qf_f10;
 pub(crate) mod qf_f14;
 pub(crate) mod qf_f15;
 pub(crate) mod qf_f19;
+#[cfg(feature = "kernel")]
+pub(crate) mod qf_f20;
+#[cfg(feature = "kernel")]
+pub(crate) mod qf_f22;
+pub(crate) mod qf_f29;
+pub(crate) mod qf_f30;
+#[cfg(feature = "kernel")]
+pub(crate) mod qf_f33;
 pub(crate) mod ss_cyc;
 pub(crate) mod ss_f10;
 pub(crate) mod ss_f7;
@@ -28,6 +36,9 @@ pub(crate) mod ss_f9;
 pub(crate) mod ss_pps;
 pub(crate) mod ss_t2;
 pub(crate) mod ss_t3;
+mod event_hosts;
+#[cfg(feature = "kernel")]
+mod httperf;
 mod web_load;
 
 /// The papers' titles.
