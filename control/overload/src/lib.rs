@@ -27,7 +27,9 @@ pub struct Config {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
     /// The lengths are in the wrong order.
-    #[error("the shortest queue is {shortest} and the longest {longest}; give 1 <= shortest <= longest")]
+    #[error(
+        "the shortest queue is {shortest} and the longest {longest}; give 1 <= shortest <= longest"
+    )]
     Lengths {
         /// As given.
         shortest: u32,

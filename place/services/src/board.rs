@@ -92,8 +92,7 @@ impl Board {
             let changed = changed.swap(0, Ordering::SeqCst);
             for at in bits(changed) {
                 let descriptor = word * 64 + at;
-                let wanted =
-                    self.listed(descriptor).load(Ordering::SeqCst) & bit(descriptor) != 0;
+                let wanted = self.listed(descriptor).load(Ordering::SeqCst) & bit(descriptor) != 0;
                 each(descriptor, wanted);
             }
         }

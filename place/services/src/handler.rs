@@ -5,8 +5,8 @@
 //! aggregate; with `input.tick` it is called now and then without an occurrence.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::sync::atomic::Ordering;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use libbpf_rs::Object;
 use selvedge_code::{Access, Environment, Fault, Memory, Program, compile, outcome};

@@ -31,8 +31,16 @@ impl Settings {
         for word in [self.threshold, self.interval, self.deadline, self.cgroup] {
             bytes.extend(word.to_ne_bytes());
         }
-        let narrow =
-            [self.pid, self.own, self.port, self.handled, self.prefer, self.kinds, self.network, self.reserved];
+        let narrow = [
+            self.pid,
+            self.own,
+            self.port,
+            self.handled,
+            self.prefer,
+            self.kinds,
+            self.network,
+            self.reserved,
+        ];
         for word in narrow {
             bytes.extend(word.to_ne_bytes());
         }

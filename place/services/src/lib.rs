@@ -33,11 +33,11 @@ pub mod server;
 mod signal;
 mod watch;
 
+pub use answer::{AnswerError, Answered, Answerer};
+pub use board::DESCRIPTORS;
 pub use catalog::{Kind, Service, UnknownService};
 pub use error::ServiceError;
 pub use handler::{DECLARATIONS, environment, program};
-pub use answer::{AnswerError, Answered, Answerer};
-pub use board::DESCRIPTORS;
 pub use layout::{Event, Tally};
 pub use listen::{ListenError, ListenQueue, Listener, Queue};
 pub use readiness::{AttachError, Readiness, Ready};

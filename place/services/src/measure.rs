@@ -164,7 +164,8 @@ impl<'s> Looker<'s> {
             Self::IoUring(ring, seen) => {
                 if may_sleep && ring.completion().is_empty() {
                     ring.submit_and_wait(1)?;
-                } else if !may_sleep && (ring.submission().taskrun() || ring.submission().cq_overflow())
+                } else if !may_sleep
+                    && (ring.submission().taskrun() || ring.submission().cq_overflow())
                 {
                     // What the kernel has to say is said only in a system call.
                     ring.submit()?;
@@ -320,7 +321,7 @@ fn wake(
                 while turn.load(Ordering::Acquire) < number && !failed.load(Ordering::Relaxed) {
                     std::thread::yield_now();
                 }
-                std::thread::sleep(std::time::Duration::from_micros(100));
+                crate::watch::pause(selvedge_units::Span::from_micros(100));
                 let stamp = (began.elapsed().as_nanos() as u64).to_ne_bytes();
                 let to = targets[number as usize * 7 % targets.len()];
                 if !matches!(&sender, Ok(sender) if sender.send_to(&stamp, to).is_ok()) {

@@ -34,7 +34,9 @@ const ROOM_MAX: usize = 64;
 #[derive(Debug, thiserror::Error)]
 pub enum AttachError {
     /// Its number is too high.
-    #[error("descriptor {0} is too high; the I/O event module has room for those below {DESCRIPTORS}")]
+    #[error(
+        "descriptor {0} is too high; the I/O event module has room for those below {DESCRIPTORS}"
+    )]
     TooHigh(RawFd),
     /// It is of another kind.
     #[error("descriptor {0} is no socket of TCP or UDP; use epoll for it")]

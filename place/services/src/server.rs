@@ -125,9 +125,7 @@ enum Source {
 impl Source {
     fn new(notice: Notice) -> Result<Self, ServiceError> {
         Ok(match notice {
-            Notice::Select => {
-                Self::Select { wanted: Vec::new(), result: Vec::new(), highest: -1 }
-            }
+            Notice::Select => Self::Select { wanted: Vec::new(), result: Vec::new(), highest: -1 },
             Notice::Epoll => {
                 let set = epoll::create(epoll::CreateFlags::CLOEXEC);
                 let set = set.map_err(|errno| ServiceError::Call("epoll", errno.into()))?;

@@ -203,7 +203,8 @@ fn unknown_kinds_and_places_are_told() {
     let error = Watch::start(wish).unwrap_err();
     assert!(
         matches!(error, ServiceError::NoTypes(_))
-            || error.to_string() == "the service net has no events \"dorp\"; it has drop, queue, retransmit",
+            || error.to_string()
+                == "the service net has no events \"dorp\"; it has drop, queue, retransmit",
         "{error}"
     );
     let mut wish = Wish::new(Service::Memory);
@@ -243,8 +244,7 @@ fn a_killed_owner_leaves_nothing() {
         wish.kinds = vec!["victim".to_owned()];
         wish.handler = Some(program("own", source, Service::Memory).unwrap());
         let _watch = Watch::start(wish).unwrap();
-        println!("loaded");
-        std::thread::sleep(std::time::Duration::from_secs(300));
+        until("being killed", || None::<()>);
         return;
     }
     let before = programs("victim");
@@ -255,7 +255,8 @@ fn a_killed_owner_leaves_nothing() {
         .spawn()
         .unwrap();
     let own = until("the owner's programs", || {
-        let new: Vec<_> = programs("victim").into_iter().filter(|id| !before.contains(id)).collect();
+        let new: Vec<_> =
+            programs("victim").into_iter().filter(|id| !before.contains(id)).collect();
         (!new.is_empty()).then_some(new)
     });
     owner.kill().unwrap();

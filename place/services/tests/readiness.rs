@@ -126,9 +126,8 @@ fn a_number_that_is_used_again_is_the_new_sockets() {
     let readiness = Readiness::new().unwrap();
     let (sender, _) = udp();
     // Far above what other tests get; the lowest free one is given.
-    let high = |socket: &UdpSocket| -> OwnedFd {
-        rustix::io::fcntl_dupfd_cloexec(socket, 3000).unwrap()
-    };
+    let high =
+        |socket: &UdpSocket| -> OwnedFd { rustix::io::fcntl_dupfd_cloexec(socket, 3000).unwrap() };
     let (held, to_first) = udp();
     let first = high(&held);
     readiness.attach(&first).unwrap();
@@ -207,7 +206,9 @@ fn nothing_is_slept_over() {
                 let (sender, _) = udp();
                 sender.set_nonblocking(false).unwrap();
                 for number in 0..EACH * SOCKETS as u64 / 2 {
-                    sender.send_to(&[0; 8], targets[(number as usize * 7 + part) % SOCKETS]).unwrap();
+                    sender
+                        .send_to(&[0; 8], targets[(number as usize * 7 + part) % SOCKETS])
+                        .unwrap();
                     // Now and then the receiver is let to sleep; never more than queues hold.
                     while number * 2 > got.load(Ordering::Relaxed) + 1000 || number % 97 == 96 {
                         std::thread::yield_now();

@@ -131,8 +131,7 @@ impl Hosts {
         let now = self.now();
         let source = &mut self.all[0];
         let event = Event { deadline: None, attributes: Attributes::default(), record };
-        let sent =
-            source.exchange.publish(now, source.channel, event, &mut source.transport);
+        let sent = source.exchange.publish(now, source.channel, event, &mut source.transport);
         sent.map_or(0, |(_, hosts)| hosts)
     }
 

@@ -31,9 +31,8 @@ pub(super) fn load(port: u16, path: &str, rate: u32, seconds: u32) -> Result<Rep
         .output()
         .map_err(missing)?;
     let text = String::from_utf8_lossy(&done.stdout);
-    parse(&text, rate * seconds).ok_or_else(|| {
-        missing(std::io::Error::other("what it prints is not understood"))
-    })
+    parse(&text, rate * seconds)
+        .ok_or_else(|| missing(std::io::Error::other("what it prints is not understood")))
 }
 
 /// Its report: total counts, duration, and the time of connections.

@@ -8,7 +8,10 @@ pub(crate) mod ca_f9;
 pub(crate) mod ca_host;
 pub(crate) mod ca_t1;
 pub(crate) mod ca_t2;
+mod event_hosts;
 pub(crate) mod four_queues;
+#[cfg(feature = "kernel")]
+mod httperf;
 pub(crate) mod ni_f5;
 pub(crate) mod ni_f6;
 pub(crate) mod ni_t1;
@@ -36,9 +39,6 @@ pub(crate) mod ss_f9;
 pub(crate) mod ss_pps;
 pub(crate) mod ss_t2;
 pub(crate) mod ss_t3;
-mod event_hosts;
-#[cfg(feature = "kernel")]
-mod httperf;
 mod web_load;
 
 /// The papers' titles.

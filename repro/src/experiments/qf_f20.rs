@@ -76,17 +76,19 @@ fn show(rates: &[u32], found: &[Vec<Vec<Replies>>], idle: usize) -> Outcome {
         median(found[place][at].iter().map(figure))
     };
     let columns = ["requests/s", "select", "epoll", "I/O event module"];
-    let mut replies = Table::new(format!("Replies a second, {idle} idle connections open"), &columns);
+    let mut replies =
+        Table::new(format!("Replies a second, {idle} idle connections open"), &columns);
     let mut times = Table::new("Response time of those answered, ms", &columns);
     for (at, rate) in rates.iter().enumerate() {
-        let row = |figure: fn(&Replies) -> f64, decimals| {
-            let cells = (0..found.len()).map(move |place| (place, decimals));
-            std::iter::once(Cell::from(u64::from(*rate)))
-                .chain(cells.map(move |(place, decimals)| {
-                    Cell::rounded(of(place, at, figure), decimals)
-                }))
-                .collect::<Vec<_>>()
-        };
+        let row =
+            |figure: fn(&Replies) -> f64, decimals| {
+                let cells = (0..found.len()).map(move |place| (place, decimals));
+                std::iter::once(Cell::from(u64::from(*rate)))
+                    .chain(cells.map(move |(place, decimals)| {
+                        Cell::rounded(of(place, at, figure), decimals)
+                    }))
+                    .collect::<Vec<_>>()
+            };
         replies.row(row(|one| one.rate, 0));
         times.row(row(|one| one.time_ms, 1));
     }

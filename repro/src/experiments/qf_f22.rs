@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant as Wall};
 
 use selvedge_overload::Config;
-use selvedge_services::ListenQueue;
+use selvedge_services::{ListenQueue, Listener};
 use selvedge_units::Span;
 
 use super::httperf::{self, Replies};
@@ -36,13 +36,14 @@ const BACKLOG: u32 = 512;
 const THRESHOLDS: Config = Config { longest: BACKLOG, shortest: 2, serving: 8, waiting: 4 };
 
 fn run(params: &Params, watch: &dyn Watch) -> Result<Outcome, RunError> {
-    let seconds = params.amount(6, 1);
+    let seconds = params.amount(5, 2);
     let rounds = params.amount(3, 1);
     let web = Lighttpd::start(params.seed)?;
     watch.go_on("the server's limit")?;
     let limit = web.limit(params.amount(3, 1))?;
     let loads: &[f64] = if params.quick { &[2.5] } else { &LOADS };
-    let mut found: [Vec<Vec<Replies>>; 2] = [vec![Vec::new(); loads.len()], vec![Vec::new(); loads.len()]];
+    let mut found: [Vec<Vec<Replies>>; 2] =
+        [vec![Vec::new(); loads.len()], vec![Vec::new(); loads.len()]];
     let mut changes = 0;
     for round in 0..rounds {
         for (at, load) in loads.iter().enumerate() {
@@ -66,6 +67,7 @@ fn measure(
     seconds: u32,
     controlled: bool,
 ) -> Result<(Replies, u64), RunError> {
+    web.settle()?;
     if !controlled {
         return Ok((httperf::load(web.port, "/page.html", rate, seconds)?, 0));
     }
@@ -140,7 +142,9 @@ fn show(loads: &[f64], found: &[Vec<Vec<Replies>>; 2], limit: f64, changes: u64)
             .enumerate()
             .map(|(which, name)| Series {
                 name: name.to_owned(),
-                points: (0..loads.len()).map(|at| (loads[at] * limit, of(which, at, figure))).collect(),
+                points: (0..loads.len())
+                    .map(|at| (loads[at] * limit, of(which, at, figure)))
+                    .collect(),
                 marked: true,
                 broad: which == 1,
             })
@@ -211,6 +215,22 @@ impl Lighttpd {
             pause(Span::from_millis(10));
         }
         Ok(web)
+    }
+
+    /// Waits until nobody waits any more.
+    fn settle(&self) -> Result<(), RunError> {
+        let needs = |why: String| RunError::Needs(why);
+        let listener = Listener::find(self.port).map_err(|why| needs(why.to_string()))?;
+        let end = Wall::now() + Duration::from_secs(60);
+        while listener.queue().map_err(|why| needs(why.to_string()))?.waiting > 0 {
+            if Wall::now() > end {
+                return Err(needs("the server does not come to rest in a minute".to_owned()));
+            }
+            pause(Span::from_millis(50));
+        }
+        // What it serves still.
+        pause(Span::from_millis(500));
+        Ok(())
     }
 
     /// Replies a second that server and clients can do together.

@@ -82,12 +82,8 @@ fn run(params: &Params, watch: &dyn Watch) -> Result<Outcome, RunError> {
          datagram for each host. Medians of {rounds} rounds of {samples} events."
     ));
     let [small, large] = lines;
-    let series = |name: &str, points| Series {
-        name: name.to_owned(),
-        points,
-        marked: true,
-        broad: false,
-    };
+    let series =
+        |name: &str, points| Series { name: name.to_owned(), points, marked: true, broad: false };
     outcome.plots.push(Plot {
         title: "Submitting an event".to_owned(),
         x: Axis::linear("sinks"),
@@ -98,12 +94,7 @@ fn run(params: &Params, watch: &dyn Watch) -> Result<Outcome, RunError> {
 }
 
 /// Microseconds of a submission.
-fn submit(
-    hosts: &mut Hosts,
-    record: &[u8],
-    samples: usize,
-    sinks: usize,
-) -> Result<f64, RunError> {
+fn submit(hosts: &mut Hosts, record: &[u8], samples: usize, sinks: usize) -> Result<f64, RunError> {
     let mut times = Vec::new();
     for _ in 0..samples {
         let began = Wall::now();

@@ -372,7 +372,10 @@ struct Web {
     _nginx: Held,
 }
 
-pub(super) fn missing(program: &'static str, package: &'static str) -> impl Fn(std::io::Error) -> RunError {
+pub(super) fn missing(
+    program: &'static str,
+    package: &'static str,
+) -> impl Fn(std::io::Error) -> RunError {
     move |why| RunError::Program { program, package, why }
 }
 
