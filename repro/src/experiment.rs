@@ -144,6 +144,9 @@ pub enum RunError {
     /// It needs another process.
     #[error("it needs another process: {0}")]
     Peer(String),
+    /// It needs something of the machine that is not there, as the text says.
+    #[error("{0}")]
+    Needs(String),
     /// It needs a coprocessor.
     #[error("it needs a coprocessor: {0}")]
     Coprocessor(#[from] selvedge_coprocessor::bench::BenchError),

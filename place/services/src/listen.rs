@@ -6,6 +6,7 @@
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::Path;
+use std::sync::atomic::Ordering;
 
 use selvedge_overload::{Config, ConfigError, Controller, Load};
 use selvedge_units::Span;
@@ -13,6 +14,7 @@ use selvedge_units::Span;
 use crate::catalog::Service;
 use crate::error::ServiceError;
 use crate::handler::program;
+use crate::mapped::Mapped;
 use crate::watch::{Watch, Wish, now};
 
 /// Why there is no controller.
@@ -63,11 +65,9 @@ impl Listener {
     /// If nobody listens there, or this process may not.
     pub fn find(port: u16) -> Result<Self, ListenError> {
         let call = |what| move |error| ListenError::Call(what, error);
-        let mut inodes = Vec::new();
-        for table in ["/proc/thread-self/net/tcp", "/proc/thread-self/net/tcp6"] {
-            let text = std::fs::read_to_string(table).unwrap_or_default();
-            inodes.extend(text.lines().filter_map(|line| listening(line, port)));
-        }
+        let text = sockets();
+        let inodes: Vec<u64> =
+            text.lines().filter_map(|line| socket(line, port, LISTENS)).collect();
         if inodes.is_empty() {
             return Err(ListenError::NoListener(port));
         }
@@ -123,14 +123,28 @@ impl Listener {
     }
 }
 
-/// The inode of a line of /proc/net/tcp, if it listens on a port.
-fn listening(line: &str, port: u16) -> Option<u64> {
+/// The lines of the kernel's tables of TCP sockets of this network.
+fn sockets() -> String {
+    let tables = ["/proc/thread-self/net/tcp", "/proc/thread-self/net/tcp6"];
+    tables.map(|table| std::fs::read_to_string(table).unwrap_or_default()).concat()
+}
+
+/// The inode of a line of such a table, if it is of a local port and in this state.
+fn socket(line: &str, port: u16, wanted: &str) -> Option<u64> {
     let mut fields = line.split_whitespace();
     let local = fields.nth(1)?;
     let state = fields.nth(1)?;
     let (_, own) = local.rsplit_once(':')?;
-    let matches = state == "0A" && u16::from_str_radix(own, 16) == Ok(port);
+    let matches = state == wanted && u16::from_str_radix(own, 16) == Ok(port);
     matches.then(|| fields.nth(5)?.parse().ok()).flatten()
+}
+
+const LISTENS: &str = "0A";
+const ESTABLISHED: &str = "01";
+
+/// Connections to a port that are open.
+fn connections(port: u16) -> u64 {
+    sockets().lines().filter(|line| socket(line, port, ESTABLISHED).is_some()).count() as u64
 }
 
 /// A process's descriptor of one of these sockets.
@@ -189,6 +203,8 @@ fn handler(config: &Config) -> String {
 pub struct ListenQueue {
     listener: Listener,
     watch: Watch,
+    /// Connections to the port that are open, counted in the kernel.
+    open: Mapped,
     controller: Controller,
     /// The length before.
     first: u32,
@@ -210,7 +226,10 @@ impl ListenQueue {
         wish.handler = Some(program("listen-queue", &handler(&config), Service::Socket)?);
         let controller = Controller::new(config)?;
         let watch = Watch::start(wish)?;
-        Ok(Self { listener, watch, controller, first: queue.length, changes: 0 })
+        let open = watch.data(".data.serving", 8)?;
+        // Those that were there before; what comes meanwhile counts itself.
+        open.word(0).fetch_add(connections(port), Ordering::Relaxed);
+        Ok(Self { listener, watch, open, controller, first: queue.length, changes: 0 })
     }
 
     /// Waits for events for at most so long, and does what they call for.
@@ -218,17 +237,15 @@ impl ListenQueue {
     /// # Errors
     /// What the system says.
     pub fn run(&mut self, at_most: Span) -> io::Result<()> {
-        let came = self.watch.wait(at_most)?;
-        let mut serving = None;
-        while let Some(event) = self.watch.poll(now()) {
-            serving = u32::try_from(event.key).ok().or(serving);
-        }
-        // An event may be late; what waits now is asked.
+        self.watch.wait(at_most)?;
+        while self.watch.poll(now()).is_some() {}
+        // An event may be late, and a full queue raises none: what is now is asked.
         let queue = self.listener.queue()?;
-        let load = Load { serving: serving.unwrap_or(0), waiting: queue.waiting };
-        if (came || queue.waiting == 0)
-            && let Some(length) = self.controller.observe(load)
-        {
+        let open = self.open.word(0).load(Ordering::Relaxed).cast_signed();
+        let serving = open.saturating_sub(i64::from(queue.waiting)).max(0);
+        let load =
+            Load { serving: u32::try_from(serving).unwrap_or(u32::MAX), waiting: queue.waiting };
+        if let Some(length) = self.controller.observe(load) {
             self.listener.set_length(length)?;
             self.changes += 1;
         }
@@ -256,11 +273,11 @@ mod tests {
     #[test]
     fn lines_of_the_table_are_read() {
         let line = "   0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 4711 1 0 100 0 0 10 0";
-        assert_eq!(listening(line, 8080), Some(4711));
-        assert_eq!(listening(line, 8081), None);
-        assert_eq!(listening(&line.replace(" 0A ", " 01 "), 8080), None);
+        assert_eq!(socket(line, 8080, LISTENS), Some(4711));
+        assert_eq!(socket(line, 8081, LISTENS), None);
+        assert_eq!(socket(line, 8080, ESTABLISHED), None);
         for broken in ["", "  sl  local_address rem_address   st", "0: x 0 0A", "0: 1:1F90 0 0A"] {
-            assert_eq!(listening(broken, 8080), None);
+            assert_eq!(socket(broken, 8080, LISTENS), None);
         }
     }
 

@@ -321,7 +321,7 @@ fn wake(
                 while turn.load(Ordering::Acquire) < number && !failed.load(Ordering::Relaxed) {
                     std::thread::yield_now();
                 }
-                std::thread::sleep(std::time::Duration::from_micros(100));
+                crate::watch::pause(selvedge_units::Span::from_micros(100));
                 let stamp = (began.elapsed().as_nanos() as u64).to_ne_bytes();
                 let to = targets[number as usize * 7 % targets.len()];
                 if !matches!(&sender, Ok(sender) if sender.send_to(&stamp, to).is_ok()) {

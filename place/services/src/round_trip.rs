@@ -11,7 +11,10 @@ use selvedge_code::native::Compiler;
 use selvedge_code::walk::NoHost;
 use selvedge_code_run::{Handler, Native};
 
+use selvedge_units::Span;
+
 use crate::answer::{AnswerError, Answerer};
+use crate::watch::{now, pause};
 
 /// What both paths run for each request.
 const HANDLER: &str = "{
@@ -24,7 +27,7 @@ const HANDLER: &str = "{
 const KERNEL_PORT: u16 = 7001;
 const PROCESS_PORT: u16 = 7002;
 /// A hog's period.
-const PERIOD: Duration = Duration::from_millis(10);
+const PERIOD: Span = Span::from_millis(10);
 const HOGS_EACH: usize = 3;
 
 /// Why nothing was measured.
@@ -133,14 +136,14 @@ fn under(load: u32, samples: usize) -> Result<RoundTrips, RoundTripError> {
 
 /// Uses its part of a processor's time: together they use `load` percent of each.
 fn hog(load: u32, number: usize, stop: &AtomicBool) {
-    let busy = PERIOD * load / 100 / HOGS_EACH as u32;
-    std::thread::sleep(PERIOD * number as u32 / 7);
+    let busy = Span(PERIOD.0 * u64::from(load) / 100 / HOGS_EACH as u64);
+    pause(Span(PERIOD.0 * number as u64 / 7));
     while !stop.load(Ordering::Relaxed) {
-        let began = Wall::now();
-        while began.elapsed() < busy {
+        let began = now();
+        while now().since(began) < busy {
             std::hint::spin_loop();
         }
-        std::thread::sleep(PERIOD.saturating_sub(busy));
+        pause(Span(PERIOD.0.saturating_sub(busy.0)));
     }
 }
 
@@ -165,7 +168,7 @@ fn client(load: u32, samples: usize) -> Result<RoundTrips, RoundTripError> {
                     if words[..8] != (sample + 1).to_ne_bytes() {
                         return Err(io::Error::other("not the answer to what was asked"));
                     }
-                    std::thread::sleep(Duration::from_micros(500));
+                    pause(Span::from_micros(500));
                 }
             }
             Ok(times)

@@ -311,6 +311,11 @@ impl Watch {
         Ok(())
     }
 
+    /// A map of the service's own, mapped here.
+    pub(crate) fn data(&self, name: &'static str, size: usize) -> Result<Mapped, ServiceError> {
+        mapped(&self.object, name, size)
+    }
+
     /// What became of the occurrences so far.
     pub fn tally(&self) -> Tally {
         let mut bytes = [0; TALLY];
@@ -386,6 +391,16 @@ pub(crate) fn wait(descriptor: BorrowedFd<'_>, at_most: Option<Span>) -> io::Res
         Err(rustix::io::Errno::INTR) => Ok(false),
         Err(error) => Err(error.into()),
     }
+}
+
+/// Sleeps for so long, where what is measured is time itself.
+pub(crate) fn pause(span: Span) {
+    let time = rustix::thread::Timespec {
+        tv_sec: (span.0 / 1_000_000_000) as i64,
+        tv_nsec: (span.0 % 1_000_000_000) as i64,
+    };
+    // Where a signal ends it early, the sample is a little different.
+    let _ = rustix::thread::nanosleep(&time);
 }
 
 /// The monotonic clock, which events are stamped by.

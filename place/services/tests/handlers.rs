@@ -244,8 +244,7 @@ fn a_killed_owner_leaves_nothing() {
         wish.kinds = vec!["victim".to_owned()];
         wish.handler = Some(program("own", source, Service::Memory).unwrap());
         let _watch = Watch::start(wish).unwrap();
-        println!("loaded");
-        std::thread::sleep(std::time::Duration::from_secs(300));
+        until("being killed", || None::<()>);
         return;
     }
     let before = programs("victim");

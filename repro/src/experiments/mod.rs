@@ -8,7 +8,10 @@ pub(crate) mod ca_f9;
 pub(crate) mod ca_host;
 pub(crate) mod ca_t1;
 pub(crate) mod ca_t2;
+mod event_hosts;
 pub(crate) mod four_queues;
+#[cfg(feature = "kernel")]
+mod httperf;
 pub(crate) mod ni_f5;
 pub(crate) mod ni_f6;
 pub(crate) mod ni_t1;
@@ -20,6 +23,14 @@ pub(crate) mod qf_f10;
 pub(crate) mod qf_f14;
 pub(crate) mod qf_f15;
 pub(crate) mod qf_f19;
+#[cfg(feature = "kernel")]
+pub(crate) mod qf_f20;
+#[cfg(feature = "kernel")]
+pub(crate) mod qf_f22;
+pub(crate) mod qf_f29;
+pub(crate) mod qf_f30;
+#[cfg(feature = "kernel")]
+pub(crate) mod qf_f33;
 pub(crate) mod qf_t2;
 pub(crate) mod ss_cyc;
 pub(crate) mod ss_f10;

@@ -331,7 +331,7 @@ fn judge(load: f64, cpu: f64, mut seen: Vec<(usize, Instant, Instant)>, seconds:
     }
 }
 
-fn pause(span: Span) {
+pub(super) fn pause(span: Span) {
     let clock = Clock::shared();
     clock.sleep_until(clock.now() + span);
 }
@@ -355,7 +355,7 @@ fn cpu() -> Ticks {
 }
 
 /// A process, ended when dropped.
-struct Held(Child);
+pub(super) struct Held(pub(super) Child);
 
 impl Drop for Held {
     fn drop(&mut self) {
@@ -372,7 +372,10 @@ struct Web {
     _nginx: Held,
 }
 
-fn missing(program: &'static str, package: &'static str) -> impl Fn(std::io::Error) -> RunError {
+pub(super) fn missing(
+    program: &'static str,
+    package: &'static str,
+) -> impl Fn(std::io::Error) -> RunError {
     move |why| RunError::Program { program, package, why }
 }
 

@@ -1,5 +1,6 @@
 //! What tests need of the machine: the right to load programs, a name space, a group.
 #![allow(dead_code, reason = "each test file uses some of it")]
+#![allow(clippy::disallowed_methods, reason = "between two looks at a condition")]
 
 use std::path::PathBuf;
 use std::process::Command;
