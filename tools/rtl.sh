@@ -99,7 +99,7 @@ icarus() {
   simulate "multiplier" tb_product
   simulate "transitivity" tb_transitive
   local design n mode ahead pipe
-  for design in "4 0 0 0" "4 0 1 1" "4 1 1 0" "4 2 0 1" "8 3 1 0"; do
+  for design in "4 0 0 0" "4 0 1 1" "4 1 1 0" "4 2 0 1" "8 0 0 0" "8 2 1 0" "8 3 1 0" "16 1 0 0"; do
     read -r n mode ahead pipe <<< "$design"
     simulate "against the model's text" tb_top -Ptb_top.N=$n -Ptb_top.MODE=$mode \
       -Ptb_top.AHEAD=$ahead -Ptb_top.PIPE=$pipe -Ptb_top.SEED=$((n + mode)) -Ptb_top.TICKS=400

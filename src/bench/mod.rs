@@ -96,9 +96,9 @@ fn cell(figure: Option<f64>) -> String {
     figure.map_or_else(|| "-".to_owned(), |figure| format!("{figure:.1}"))
 }
 
-/// `samples` of 1.5 ms fit into `seconds` this many times over.
+/// `samples` of 0.3 ms fit into `seconds` this many times over.
 fn samples(seconds: u64, times: usize) -> usize {
     /// More than these add nothing to a median.
-    const SAMPLES: std::ops::RangeInclusive<u64> = 11..=101;
-    (seconds * 600 / times as u64).clamp(*SAMPLES.start(), *SAMPLES.end()) as usize
+    const SAMPLES: std::ops::RangeInclusive<u64> = 11..=201;
+    (seconds * 3000 / times as u64).clamp(*SAMPLES.start(), *SAMPLES.end()) as usize
 }

@@ -24,7 +24,8 @@ fn load(choices: &mut Choices<'_>, small: bool, sized: bool) -> Load {
     };
     let flags = choices.byte();
     let of = if small { u16::from(choices.byte() % 8) } else { choices.word() };
-    let lose = if flags & 1 != 0 { choices.word() % of.saturating_add(1).max(1) } else { 0 };
+    // Out of range now and then.
+    let lose = if flags & 1 != 0 { choices.word() % of.saturating_add(2) } else { 0 };
     let contract = Contract {
         class: Class::ALL[usize::from(flags >> 1) % 3],
         work_conserving: flags & 8 != 0,

@@ -27,7 +27,7 @@ fn window(choices: &mut Choices<'_>) -> Window {
         254 => 65_534,
         small => u16::from(small % 9),
     };
-    let lose = if of == 0 { 0 } else { choices.word() % (of + 1) };
+    let lose = (u32::from(choices.word()) % (u32::from(of) + 1)) as u16;
     Window { lose, of }
 }
 
@@ -39,18 +39,37 @@ fn windows(choices: &mut Choices<'_>) -> Windows {
     }
 }
 
-fn contract(choices: &mut Choices<'_>) -> Contract {
+fn contract(choices: &mut Choices<'_>, times: Times) -> Contract {
     let flags = choices.byte();
     let has = |bit: u8| flags & bit != 0;
     Contract {
         windows: windows(choices),
         late: if has(1) { Late::Send } else { Late::Drop },
         work_conserving: !has(2),
-        delay: has(4).then(|| Span(choices.magnitude())),
+        delay: has(4).then(|| Span(times.any(choices))),
         priority: i32::from(choices.byte() % 4),
         weight: 1 + u32::from(choices.byte() % 9),
         class: Class::ALL[usize::from(choices.byte()) % 3],
-        ..Contract::new(Span(choices.magnitude().max(1)), Window::NONE)
+        ..Contract::new(times.period(choices), Window::NONE)
+    }
+}
+
+/// How long spans are: any, or, for the list, which counts misses one by one, up to 255 of the least.
+#[derive(Clone, Copy)]
+struct Times {
+    scale: Option<u64>,
+}
+
+impl Times {
+    fn any(self, choices: &mut Choices<'_>) -> u64 {
+        match self.scale {
+            Some(scale) => u64::from(choices.byte()) * scale,
+            None => choices.magnitude(),
+        }
+    }
+
+    fn period(self, choices: &mut Choices<'_>) -> Span {
+        Span(self.any(choices).max(self.scale.unwrap_or(1)))
     }
 }
 
@@ -61,6 +80,7 @@ struct Run {
     /// Which streams there are.
     present: Vec<bool>,
     clock: u64,
+    times: Times,
 }
 
 impl Run {
@@ -75,12 +95,12 @@ impl Run {
     }
 
     fn head(&self, choices: &mut Choices<'_>) -> Head {
-        let arrival = Instant(self.clock.saturating_sub(choices.magnitude()));
+        let arrival = Instant(self.clock.saturating_sub(self.times.any(choices)));
         let due = choices.byte();
         Head {
             kind: Kind::ALL[usize::from(due >> 2) % Kind::ALL.len()],
             size: Bytes(1 + u64::from(choices.word())),
-            deadline: (due & 3 == 3).then(|| arrival + Span(choices.magnitude())),
+            deadline: (due & 3 == 3).then(|| arrival + Span(self.times.any(choices))),
             ..Head::arrived(arrival)
         }
     }
@@ -97,7 +117,7 @@ impl Run {
     }
 
     fn step(&mut self, choices: &mut Choices<'_>) {
-        self.clock = self.clock.saturating_add(choices.magnitude());
+        self.clock = self.clock.saturating_add(self.times.any(choices));
         let now = Instant(self.clock);
         let next = choices
             .byte()
@@ -135,7 +155,7 @@ impl Run {
     fn call(&mut self, choices: &mut Choices<'_>) {
         match choices.byte() % 16 {
             0 | 1 if self.present.len() < STREAMS_MAX => {
-                let contract = contract(choices);
+                let contract = contract(choices, self.times);
                 let s = self.parts.add(&contract);
                 assert_eq!(self.whole.add(&contract), s);
                 if let Some(model) = &mut self.model {
@@ -183,7 +203,7 @@ impl Run {
             }
             9 => {
                 if let Some(s) = self.pick(choices.byte(), None) {
-                    let period = Span(choices.magnitude().max(1));
+                    let period = self.times.period(choices);
                     self.whole.set_period(s, period);
                     self.parts.set_period(s, period);
                     if let Some(stream) = self.stream(s) {
@@ -221,6 +241,7 @@ fuzz_target!(|bytes: &[u8]| {
         model: by_head.then(|| Model { discipline, streams: Vec::new(), clock: 0 }),
         present: Vec::new(),
         clock: choices.magnitude(),
+        times: Times { scale: by_head.then(|| 1 << (choices.byte() % 57)) },
     };
     let start = Instant(run.clock);
     assert_eq!(run.whole.poll_expired(start), run.parts.poll_expired(start));

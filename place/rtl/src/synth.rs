@@ -8,6 +8,7 @@
 
 use std::path::Path;
 use std::process::Command;
+use std::thread;
 
 use serde::Serialize;
 use thiserror::Error;
@@ -178,16 +179,33 @@ pub fn clock(design: Design, compare: Compare, seeds: u32) -> Result<Clock, Synt
     );
     tool::run(Command::new(YOSYS).args(["-p", &script]), YOSYS)?;
     let mut clock = Clock { design, compare, mhz: Vec::new(), logic_cells: 0 };
-    for seed in 1..=seeds {
-        let mut nextpnr = Command::new(NEXTPNR);
-        nextpnr.args(["--hx8k", "--package", "ct256", "--freq", "50", "--pcf-allow-unconstrained"]);
-        nextpnr.arg("--timing-allow-fail").arg("--json").arg(&netlist);
-        let (_, report) = tool::run(nextpnr.arg("--seed").arg(seed.to_string()), NEXTPNR)?;
-        let missing = |what| SynthError::Report { tool: NEXTPNR, what };
-        clock.mhz.push(max_frequency(&report).ok_or_else(|| missing("frequency"))?);
-        clock.logic_cells = logic_cells(&report).ok_or_else(|| missing("logic cells"))?;
+    let seeds: Vec<u32> = (1..=seeds).collect();
+    // As many at once as there are processors.
+    for some in seeds.chunks(thread::available_parallelism().map_or(1, usize::from)) {
+        let placed: Vec<Result<_, SynthError>> = thread::scope(|scope| {
+            let netlist = &netlist;
+            let start = |&seed: &u32| scope.spawn(move || place(netlist, seed));
+            let running: Vec<_> = some.iter().map(start).collect();
+            running.into_iter().map(|one| one.join().expect("a placement does not panic")).collect()
+        });
+        for one in placed {
+            let (mhz, logic_cells) = one?;
+            clock.mhz.push(mhz);
+            clock.logic_cells = logic_cells;
+        }
     }
     Ok(clock)
+}
+
+/// One placement: its clock in MHz, and how many logic cells it takes.
+fn place(netlist: &Path, seed: u32) -> Result<(f64, u32), SynthError> {
+    let mut nextpnr = Command::new(NEXTPNR);
+    nextpnr.args(["--hx8k", "--package", "ct256", "--freq", "50", "--pcf-allow-unconstrained"]);
+    nextpnr.arg("--timing-allow-fail").arg("--json").arg(netlist);
+    let (_, report) = tool::run(nextpnr.arg("--seed").arg(seed.to_string()), NEXTPNR)?;
+    let missing = |what| SynthError::Report { tool: NEXTPNR, what };
+    let mhz = max_frequency(&report).ok_or_else(|| missing("frequency"))?;
+    Ok((mhz, logic_cells(&report).ok_or_else(|| missing("logic cells"))?))
 }
 
 const ABOVE_CORE: [&str; 2] = ["hdl/ss_memory.v", "hdl/ss_top.v"];

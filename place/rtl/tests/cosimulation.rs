@@ -6,7 +6,9 @@ use selvedge_rtl::{
     Design, Misfit, ReplayError, Routing, Simulator, SimulatorError, Slots, ToolError,
 };
 
+use selvedge_sched::Discipline;
 use selvedge_sched::replay::{Replay, Trace};
+use selvedge_sched::trace::generate::{Kind, Wanted, trace};
 
 /// The simulator, or `None` with a line that says why not, if Verilator is not installed.
 fn simulator(design: Design) -> Option<Simulator> {
@@ -124,4 +126,26 @@ fn thirty_two_slots() {
 #[test]
 fn sixty_four_slots() {
     agree(Design::plain(Slots::S64, Routing::WinnerOnly), 4000..4100);
+}
+
+/// Sets that need little of the link, and whose windows fail all the same (Mok and Wang, RTSS
+/// 2001): the hardware breaks the same windows at the same moments.
+#[test]
+fn sets_whose_windows_fail_at_little_load() {
+    let Some(simulator) = simulator(Design::plain(Slots::S16, Routing::PartialBlock)) else {
+        return;
+    };
+    let mut violations = 0;
+    for seed in 1..=60 {
+        let discipline = Some(Discipline::Dwcs);
+        let made = trace(&Wanted { discipline, kind: Some(Kind::Adversarial), ..Wanted::of(seed) });
+        let mut hardware = simulator.replay(&made).expect("8-bit windows, short periods");
+        let mut software = Replay::new(&made);
+        assert!(hardware.by_ref().eq(software.by_ref()), "seed {seed}: {made:?}");
+        for ((stream, counters, window), found) in software.totals().zip(hardware.totals()) {
+            assert_eq!((found.counters, found.window), (counters, window), "{seed}, {}", stream.id);
+            violations += counters.violations;
+        }
+    }
+    assert!(violations > 60, "{violations} violations: these sets must fail");
 }

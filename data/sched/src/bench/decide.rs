@@ -22,7 +22,7 @@ pub struct Figures {
     pub overload_misses: f64,
 }
 
-/// Measures decisions: medians of `samples` (at least 1) samples of about 1.5 ms each.
+/// Measures decisions: medians of `samples` (at least 1) samples of about 0.3 ms each.
 ///
 /// A decision is `decide` and `serve_and_push` of the next frame: expiry, rule a,
 /// counters, key and selection. Time stands still for these, so nothing expires; every frame
@@ -38,7 +38,7 @@ pub struct Figures {
 /// has expired gets the full rule for a miss, drops its frame and brings up the next, which is one
 /// `step` each. Frames have arrived longer ago than they wait.
 ///
-/// Takes `samples` times 4.5 ms, and to begin with some microseconds for each stream.
+/// Takes `samples` times 1 ms, and to begin with some microseconds for each stream.
 #[must_use]
 pub fn decide(load: Load, samples: usize) -> Figures {
     let samples = samples.max(1);

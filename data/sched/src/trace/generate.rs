@@ -33,7 +33,13 @@ const KINDS_SHARING: u64 = 8;
 const VECTORS_BY_HEAD: u64 = BY_HEAD.len() as u64 * KINDS_BY_HEAD;
 
 /// How many vectors there are; their seeds are 1 to this.
-pub const VECTORS: u64 = VECTORS_BY_HEAD + SHARING.len() as u64 * KINDS_SHARING;
+pub const VECTORS: u64 = VECTORS_FRIENDLY + HARD.len() as u64 * HARD_EACH;
+
+const VECTORS_FRIENDLY: u64 = VECTORS_BY_HEAD + SHARING.len() as u64 * KINDS_SHARING;
+/// Disciplines with vectors of sets whose windows fail at little load; so many for each.
+const HARD: [Discipline; 4] =
+    [Discipline::Dwcs, Discipline::Dwcs98, Discipline::Edf, Discipline::Vds];
+const HARD_EACH: u64 = 3;
 
 /// What is wanted; `None`: as the seed has it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -68,9 +74,12 @@ pub fn vector(seed: u64) -> (String, Trace) {
         (disciplines[(place % count) as usize], kind)
     };
     let place = seed.saturating_sub(1);
-    let (discipline, kind) = match place.checked_sub(VECTORS_BY_HEAD) {
-        None => pick(place, &BY_HEAD, KINDS_BY_HEAD),
-        Some(place) => pick(place, &SHARING, KINDS_SHARING),
+    let (discipline, kind) = if place < VECTORS_BY_HEAD {
+        pick(place, &BY_HEAD, KINDS_BY_HEAD)
+    } else if place < VECTORS_FRIENDLY {
+        pick(place - VECTORS_BY_HEAD, &SHARING, KINDS_SHARING)
+    } else {
+        (HARD[(place - VECTORS_FRIENDLY) as usize % HARD.len()], Kind::Adversarial)
     };
     let wanted = Wanted { discipline: Some(discipline), kind: Some(kind), ..Wanted::of(seed) };
     (format!("{seed:02}-{discipline}-{}", kind.name()), trace(&wanted))
