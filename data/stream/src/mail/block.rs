@@ -159,7 +159,7 @@ impl Shared {
         let block = Arc::new(Block { header, words });
         let side = |block: Arc<Block>| Self {
             header: NonNull::from(&block.header),
-            words: NonNull::from(&block.words[0]),
+            words: NonNull::from(block.words.as_slice()).cast(),
             mask: block.words.len() - 1,
             spec,
             _keep: Keep::Own(block),

@@ -1,0 +1,73 @@
+//! A mailbox whose other side writes anything anywhere, at any time: whoever reads gets garbage or a
+//! refusal, and never more bytes than fit; whoever writes is told, or is told that it is broken. Nothing hangs.
+
+#![no_main]
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use libfuzzer_sys::fuzz_target;
+use selvedge_fuzz::Choices;
+use selvedge_host::memory::Mapping;
+use selvedge_stream::{MailReader, MailSpec, MailWriter, Region, mail_region};
+
+const CAPACITY: u64 = 1024;
+
+fuzz_target!(|bytes: &[u8]| {
+    let mut choices = Choices::new(bytes);
+    let overwrites = choices.byte() % 2 == 1;
+    let spec =
+        MailSpec { capacity: CAPACITY, bound: 1 + u64::from(choices.byte() % 9), overwrites };
+    let len = mail_region(CAPACITY);
+    let memory = Arc::new(Mapping::create("fuzz", len).expect("memory to share"));
+    let region: Arc<dyn Region> = memory.clone();
+    let mut reader = MailReader::create(&region, 0, spec).expect("it fits");
+    let mut writer = MailWriter::within(&region, 0).expect("it is new");
+    let mut scribbled = false;
+    let (mut put, mut got) = (0_u64, 0_u64);
+    while !choices.is_empty() {
+        match choices.byte() % 8 {
+            0 => {
+                let at = usize::from(choices.word()) % (len / 8) * 8;
+                let word = u64::from(choices.word()) << (choices.byte() % 49);
+                memory.atomic(at).store(word, Ordering::Relaxed);
+                scribbled = true;
+            }
+            1..=3 => {
+                let size = usize::from(choices.word()) % (spec.longest() + 2);
+                let fill = put as u8;
+                if writer.put(put, &vec![fill; size]).is_ok() {
+                    put += 1;
+                }
+            }
+            4 => _ = writer.flush(),
+            5 => {
+                let latest = choices.byte() % 2 == 1;
+                let taken = if latest { reader.take_latest() } else { reader.take() };
+                match taken {
+                    Ok(Some(mail)) => {
+                        got += 1;
+                        assert!(mail.bytes.len() <= spec.longest());
+                        if !scribbled {
+                            assert!(mail.bytes.iter().all(|byte| *byte == mail.tag as u8));
+                        }
+                    }
+                    Ok(None) => {}
+                    Err(_) => assert!(scribbled, "honest sides understand each other"),
+                }
+            }
+            6 => {
+                let _ = (reader.lie_down(), reader.has_mail(), reader.last().bytes.len());
+                assert!(scribbled || writer.waiting().is_ok());
+            }
+            _ => {
+                // Another comes to the memory as it is, or refuses to.
+                if scribbled && let Ok(other) = MailWriter::within(&region, 0) {
+                    assert!(mail_region(other.spec().capacity) <= len);
+                }
+            }
+        }
+    }
+    assert!(scribbled || got <= put);
+    assert!(scribbled || overwrites || reader.missed() == 0);
+});
