@@ -403,6 +403,8 @@ pub(crate) enum BenchWhat {
     Code,
     /// Hand-over to a coprocessor, its wake-up, and its packets a second beside inline
     Coprocessor,
+    /// Throughput and latency of stacks, beside UDP, TCP, TLS (rustls) and QUIC (quinn)
+    Stack,
 }
 
 /// Why a command did not do what it was asked.

@@ -7,6 +7,7 @@ mod decide;
 mod instructions;
 mod peer;
 mod send;
+mod stack;
 mod streams;
 
 use std::io::Write;
@@ -37,13 +38,14 @@ pub(crate) fn command(args: &BenchArgs) -> Result<(), Failure> {
     }
     let wanted = |what: BenchWhat| args.what.is_none_or(|only| only == what);
     let mut all = Map::new();
-    let measurements: [(BenchWhat, Measure); 6] = [
+    let measurements: [(BenchWhat, Measure); 7] = [
         (BenchWhat::Decide, decide::measure),
         (BenchWhat::Dataplane, dataplane::measure),
         (BenchWhat::Send, |args| send::measure(args.seconds)),
         (BenchWhat::Streams, |args| streams::measure(args.seconds)),
         (BenchWhat::Code, |args| code::measure(args.seconds)),
         (BenchWhat::Coprocessor, |args| coprocessor::measure(args.seconds)),
+        (BenchWhat::Stack, |args| stack::measure(args.seconds)),
     ];
     for (what, measure) in measurements {
         if !wanted(what) {
