@@ -76,6 +76,7 @@ fn ratios(rows: &[Row]) -> Vec<(&Row, &Row)> {
     let find = |name: &str| rows.iter().find(|row| row.name == name);
     let pairs = [
         ("unreliable", "plain UDP"),
+        ("unreliable, posted buffers", "plain UDP"),
         ("reliable", "plain TCP"),
         ("reliable, encrypted", "TCP and TLS (rustls)"),
         ("reliable, encrypted", "QUIC (quinn), largest datagrams"),
