@@ -414,6 +414,8 @@ pub(crate) enum BenchWhat {
     /// Learning which of 1,000 and 10,000 sockets are ready: shared memory, epoll, io_uring, poll
     #[cfg(feature = "kernel")]
     Readiness,
+    /// Throughput and latency of stacks, beside UDP, TCP, TLS (rustls) and QUIC (quinn)
+    Stack,
 }
 
 /// Why a command did not do what it was asked.

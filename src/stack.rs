@@ -1,6 +1,5 @@
 //! `selvedge stack`: protocol stacks on the command line.
 
-mod bench;
 mod show;
 
 use std::io::Write;
@@ -40,13 +39,6 @@ pub(crate) enum StackCommand {
                             net\" --delay \"5 ms\" --firm"
     )]
     Show(ShowArgs),
-    /// Throughput and latency on the loopback, beside plain UDP and TCP
-    #[command(after_help = "Example:\n  selvedge stack bench --seconds 2")]
-    Bench {
-        /// Seconds for each measurement
-        #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=600))]
-        seconds: u64,
-    },
 }
 
 #[derive(Debug, Args)]
@@ -94,7 +86,6 @@ pub(crate) fn command(command: &StackCommand) -> Result<(), Failure> {
         StackCommand::Profile { json } => profiled(*json),
         StackCommand::Listen(args) => show::listen(args),
         StackCommand::Show(args) => show::send(args),
-        StackCommand::Bench { seconds } => bench::command(*seconds),
     }
 }
 

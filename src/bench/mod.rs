@@ -10,6 +10,7 @@ mod peer;
 #[cfg(feature = "kernel")]
 mod readiness;
 mod send;
+mod stack;
 mod streams;
 
 use std::io::Write;
@@ -53,6 +54,7 @@ pub(crate) fn command(args: &BenchArgs) -> Result<(), Failure> {
         (BenchWhat::Events, |args| events::measure(args.seconds)),
         #[cfg(feature = "kernel")]
         (BenchWhat::Readiness, |args| readiness::measure(args.seconds)),
+        (BenchWhat::Stack, |args| stack::measure(args.seconds)),
     ];
     for (what, measure) in measurements {
         if !wanted(*what) {

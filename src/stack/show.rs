@@ -21,9 +21,7 @@ const SECOND: Duration = Duration::from_secs(1);
 
 fn bound(at: SocketAddr, elements: u8) -> Result<Endpoint, Failure> {
     let options = Options { elements, ..Options::default() };
-    Endpoint::bind(at, options).map_err(|error| {
-        Failure::failed(format!("cannot listen on {at}: {error}; choose another address or port 0"))
-    })
+    Endpoint::bind(at, options).map_err(Failure::failed)
 }
 
 /// One connection: its modules, who serves them each way, what waits.
@@ -45,7 +43,7 @@ fn draw(out: &mut impl Write, connection: &Connection, line: &str) -> Result<(),
 pub(super) fn listen(args: &ListenArgs) -> Result<(), Failure> {
     let stop = signals::stop_flag()?;
     let endpoint = bound(args.at, args.elements)?;
-    let at = endpoint.address().map_err(Failure::failed)?;
+    let at = endpoint.address();
     let mut out = std::io::stdout().lock();
     writeln!(out, "listening on {at}, {} elements", args.elements)?;
     out.flush()?;

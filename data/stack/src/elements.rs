@@ -78,7 +78,12 @@ impl Elements {
 
     /// The elements in it, lowest number first.
     pub fn iter(self) -> impl Iterator<Item = ElementId> {
-        (0..Self::MAX as u8).map(ElementId).filter(move |&element| self.has(element))
+        let mut rest = self.0;
+        core::iter::from_fn(move || {
+            let next = (rest != 0).then(|| ElementId(rest.trailing_zeros() as u8));
+            rest &= rest.wrapping_sub(1);
+            next
+        })
     }
 }
 

@@ -39,6 +39,14 @@ impl Message {
         Self { bytes, start: HEAD_ROOM, ..Self::default() }
     }
 
+    /// A message of this length, to be written; what is in it is what was in the buffer before.
+    #[must_use]
+    pub fn of_len(len: usize, buffers: &Buffers) -> Self {
+        let mut bytes = buffers.take_used();
+        bytes.resize(HEAD_ROOM + len, 0);
+        Self { bytes, start: HEAD_ROOM, ..Self::default() }
+    }
+
     /// The same bytes, ticket, name and time in another buffer.
     #[must_use]
     pub fn duplicate(&self, buffers: &Buffers) -> Self {
@@ -147,16 +155,21 @@ impl Buffers {
     }
 
     fn take(&self) -> Vec<u8> {
+        let mut bytes = self.take_used();
+        bytes.clear();
+        bytes
+    }
+
+    fn take_used(&self) -> Vec<u8> {
         self.free().pop().unwrap_or_default()
     }
 
     /// A message that is no longer needed.
     pub fn give(&self, message: Message) {
-        let mut bytes = message.into_buffer();
+        let bytes = message.into_buffer();
         if bytes.capacity() == 0 || bytes.capacity() > KEPT_MAX {
             return;
         }
-        bytes.clear();
         let mut free = self.free();
         if free.len() < self.most {
             free.push(bytes);

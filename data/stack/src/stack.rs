@@ -80,7 +80,12 @@ impl Line {
     /// The application's message with its ticket: the proxy's copy.
     #[must_use]
     pub fn message(&self, bytes: &[u8], ticket: u64, now: Instant) -> Message {
-        let mut message = Message::copy_of(bytes, &self.buffers);
+        Self::named(Message::copy_of(bytes, &self.buffers), ticket, now)
+    }
+
+    /// The same of a message that is in a buffer of this line already.
+    #[must_use]
+    pub fn named(mut message: Message, ticket: u64, now: Instant) -> Message {
         (message.ticket, message.arrived) = (ticket, now);
         message.name = ticket as u32 & (u32::MAX >> 1);
         message

@@ -4,6 +4,7 @@
 //! assigns them. A thread reads the socket, answers who wants to connect, and looks at what
 //! connections do as often as the manager says.
 
+mod buffer;
 mod connection;
 mod reading;
 mod shared;
@@ -29,6 +30,7 @@ use selvedge_stack::model::Machine;
 use selvedge_stack::module::Keys;
 use selvedge_units::{Bytes, Span};
 
+pub use self::buffer::Buffer;
 pub use self::connection::Connection;
 use self::reading::{Intake, read};
 use self::shared::Shared;
@@ -167,6 +169,7 @@ impl Endpoint {
             receiving: AtomicUsize::new(0),
             pumped: AtomicU64::new(0),
             accepted: sender,
+            waiting: AtomicUsize::new(0),
             clock,
             options,
             elements: Elementary::start(count, clock)?,
@@ -204,7 +207,9 @@ impl Endpoint {
     /// The next connection that another host made; `None` if none came in time.
     #[must_use]
     pub fn accept(&self, patience: Duration) -> Option<Connection> {
-        self.accepted.recv_timeout(patience).ok()
+        let connection = self.accepted.recv_timeout(patience).ok()?;
+        self.shared.waiting.fetch_sub(1, Ordering::AcqRel);
+        Some(connection)
     }
 
     /// Makes a connection with this stack: `out` is the contract of what this end sends, `back` of

@@ -5,7 +5,10 @@
 //! | 0 | 0, `u32`: no connection |
 //! | 4 | 1 hello, 2 welcome, 3 refusal |
 //! | 5 | the connection, `u32`, chosen by who connects |
-//! | 9 | a Noise handshake message; in a refusal its text |
+//! | 9 | a CRC-32 of all else, `u32` |
+//! | 13 | a Noise handshake message; in a refusal its text |
+//!
+//! The sum keeps a datagram that the network damaged from being taken for a refusal.
 //!
 //! The handshake is Noise NN, or NNpsk0 where both ends have a secret; its payloads carry the
 //! stack's line, the contracts of both directions, and what is guaranteed. A hello is padded, so
@@ -24,7 +27,7 @@ pub(crate) const REFUSAL: u8 = 3;
 pub(crate) const HELLO_MIN: usize = 512;
 /// and no handshake datagram longer than this.
 pub(crate) const LONGEST: usize = 1400;
-const HEADER: usize = 9;
+const HEADER: usize = 13;
 
 /// What connecting ends state.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,15 +43,26 @@ pub(crate) fn datagram(kind: u8, id: u32, payload: &[u8]) -> Vec<u8> {
     let mut bytes = vec![0; 4];
     bytes.push(kind);
     bytes.extend_from_slice(&id.to_be_bytes());
+    bytes.extend_from_slice(&[0; 4]);
     bytes.extend_from_slice(payload);
+    let sum = sum(&bytes[..9], payload);
+    bytes[9..HEADER].copy_from_slice(&sum.to_be_bytes());
     bytes
+}
+
+fn sum(front: &[u8], payload: &[u8]) -> u32 {
+    let mut sum = crc32fast::Hasher::new();
+    sum.update(front);
+    sum.update(payload);
+    sum.finalize()
 }
 
 /// Kind, connection and payload; `None` if it is no handshake datagram.
 pub(crate) fn split(bytes: &[u8]) -> Option<(u8, u32, &[u8])> {
     let (header, payload) = bytes.split_first_chunk::<HEADER>()?;
-    let [0, 0, 0, 0, kind, a, b, c, d] = *header else { return None };
-    (bytes.len() <= LONGEST).then_some((kind, u32::from_be_bytes([a, b, c, d]), payload))
+    let [0, 0, 0, 0, kind, a, b, c, d, sums @ ..] = *header else { return None };
+    let sound = bytes.len() <= LONGEST && u32::from_be_bytes(sums) == sum(&bytes[..9], payload);
+    sound.then_some((kind, u32::from_be_bytes([a, b, c, d]), payload))
 }
 
 pub(crate) fn noise(secret: Option<&[u8; 32]>, initiator: bool) -> Option<HandshakeState> {
@@ -123,6 +137,12 @@ mod tests {
         }
         assert_eq!(Proposal::parse(b"ui\n0 0 0 0 0 0 0\n0 0 0 0 0 0 0"), None);
         assert_eq!(split(&[0; 8]), None);
-        assert_eq!(split(&datagram(HELLO, 7, b"x")), Some((HELLO, 7, &b"x"[..])));
+        let mut hello = datagram(HELLO, 7, b"x");
+        assert_eq!(split(&hello), Some((HELLO, 7, &b"x"[..])));
+        for n in 0..hello.len() * 8 {
+            hello[n / 8] ^= 1 << (n % 8);
+            assert_eq!(split(&hello), None, "bit {n} is wrong");
+            hello[n / 8] ^= 1 << (n % 8);
+        }
     }
 }

@@ -75,6 +75,12 @@ fn transports() -> Vec<Transport> {
     let mut all = vec![
         other("plain UDP", plain::udp, plain::udp_trips),
         stack("unreliable", "ui | unreliable | net"),
+        Transport {
+            name: "unreliable, posted buffers",
+            line: Some("ui | unreliable | net"),
+            rate: Box::new(|size, long| stacks::rate_posted("ui | unreliable | net", size, long)),
+            trips: Box::new(|| stacks::trips("ui | unreliable | net")),
+        },
         stack("unreliable, encrypted", "ui | encrypt(aes256) | unreliable | net"),
         other("plain TCP", plain::tcp, plain::tcp_trips),
         stack("reliable", "ui | reliable | net"),

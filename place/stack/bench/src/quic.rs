@@ -68,7 +68,12 @@ fn between<R>(
             let mut endpoint = Endpoint::client(any).map_err(failed)?;
             endpoint.set_default_client_config(ours);
             let connection = endpoint.connect(at, tls::NAME).map_err(failed)?;
-            client(connection.await.map_err(failed)?).await
+            let connection = connection.await.map_err(failed)?;
+            let found = client(connection.clone()).await;
+            // The other end is told; else it waits for as long as a silent peer may take.
+            connection.close(0_u32.into(), b"");
+            endpoint.wait_idle().await;
+            found
         })?;
         there.join().map_err(|_| failed("the server panicked"))??;
         Ok(found)
@@ -135,7 +140,6 @@ fn tripped(large: bool) -> Result<Trips, BenchError> {
             receive.read_exact(&mut buffer).await.map_err(failed)?;
             trips.push(start.elapsed());
         }
-        connection.close(0_u32.into(), b"");
         Ok(Trips::of(trips))
     };
     between(large, answer, ask)

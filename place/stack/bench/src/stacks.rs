@@ -47,6 +47,21 @@ pub(crate) fn rate(line: &str, size: Bytes, long: Duration) -> Result<f64, Bench
     }))
 }
 
+/// The same by posted buffers: nothing is copied between application and stack.
+pub(crate) fn rate_posted(line: &str, size: Bytes, long: Duration) -> Result<f64, BenchError> {
+    let (_a, _b, here, there) = connected(line)?;
+    let send = || {
+        let mut buffer = here.buffer(size.0 as usize);
+        if let Some(first) = buffer.first_mut() {
+            *first = 1;
+        }
+        let _ = here.post(buffer, Duration::from_millis(100));
+    };
+    Ok(load::rate(long, send, || {
+        there.take(Duration::from_millis(20)).ok().map(|buffer| buffer.len())
+    }))
+}
+
 pub(crate) fn trips(line: &str) -> Result<Trips, BenchError> {
     let (_a, _b, here, there) = connected(line)?;
     let (message, mut buffer) = ([1; 1000], Vec::new());

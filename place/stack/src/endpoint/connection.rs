@@ -10,11 +10,12 @@ use selvedge_stack::element::{Plant, Port};
 use selvedge_stack::message::Message;
 use selvedge_stack::model::StreamId;
 use selvedge_stack::module::{Direction, Reason};
-use selvedge_stack::stack::SendError;
+use selvedge_stack::stack::{Line, SendError};
 use selvedge_units::Span;
 
 use crate::work::LineWork;
 
+use super::buffer::Buffer;
 use super::shared::Shared;
 use super::{CLOSE, DATA, RecvError, lock};
 
@@ -73,10 +74,47 @@ impl Connection {
     /// # Errors
     /// [`SendError`]; [`SendError::Full`] when the time is over.
     pub fn send(&self, bytes: &[u8], patience: Duration) -> Result<(), SendError> {
-        self.put(bytes, DATA, patience)
+        self.put(bytes.len(), DATA, patience, |line| Message::copy_of(bytes, line.buffers()))
     }
 
-    fn put(&self, bytes: &[u8], tag: u8, patience: Duration) -> Result<(), SendError> {
+    /// Sends the message that these parts make, one after the other: they are gathered by the one
+    /// copy that [`Connection::send`] makes as well.
+    ///
+    /// # Errors
+    /// As [`Connection::send`].
+    pub fn send_parts(&self, parts: &[&[u8]], patience: Duration) -> Result<(), SendError> {
+        let len = parts.iter().map(|part| part.len()).sum();
+        self.put(len, DATA, patience, |line| {
+            let mut message = Message::empty(line.buffers());
+            parts.iter().for_each(|part| message.append(part));
+            message
+        })
+    }
+
+    /// A buffer for a message of this length, to be written and then sent by [`Connection::post`].
+    /// What is in it at first is left over from some message before.
+    #[must_use]
+    pub fn buffer(&self, len: usize) -> Buffer {
+        Buffer::new(Message::of_len(len, self.plant.work().line.buffers()), &self.plant)
+    }
+
+    /// Sends a message without a copy. A buffer of another connection is sent as well.
+    ///
+    /// # Errors
+    /// As [`Connection::send`]; the buffer is gone then.
+    pub fn post(&self, buffer: Buffer, patience: Duration) -> Result<(), SendError> {
+        let message = buffer.into_message();
+        self.put(message.len(), DATA, patience, |_| message)
+    }
+
+    fn put(
+        &self,
+        len: usize,
+        tag: u8,
+        patience: Duration,
+        make: impl FnOnce(&Line) -> Message,
+    ) -> Result<(), SendError> {
+        let size = selvedge_units::Bytes(len as u64);
         let work = self.plant.work();
         let until = self.shared.clock.now() + Span(patience.as_nanos() as u64);
         let mut port = lock(&self.port);
@@ -86,9 +124,9 @@ impl Connection {
             if self.gone.load(Ordering::Acquire) {
                 return Err(SendError::Dead);
             }
-            let refusal = match work.line.objection(bytes.len() + 1, port.1) {
+            let refusal = match work.line.objection(len + 1, port.1) {
                 None => lock(&self.shared.manager)
-                    .admit(self.streams[0], now, selvedge_units::Bytes(bytes.len() as u64))
+                    .admit(self.streams[0], now, size)
                     .is_err()
                     .then_some(SendError::Full),
                 some => some,
@@ -103,9 +141,9 @@ impl Connection {
             }
         }
         let now = self.shared.clock.now();
-        let mut message = work.line.message(bytes, port.1, now);
+        let mut message = Line::named(make(&work.line), port.1, now);
         message.append(&[tag]);
-        work.monitors[0].arrived(now, selvedge_units::Bytes(bytes.len() as u64));
+        work.monitors[0].arrived(now, size);
         // The pipe holds more than any window, so it is full for moments only.
         for waits in 0..100_000_u32 {
             match port.0.put(message) {
@@ -127,6 +165,37 @@ impl Connection {
     /// # Errors
     /// [`RecvError`].
     pub fn recv(&self, into: &mut Vec<u8>, patience: Duration) -> Result<(), RecvError> {
+        let message = self.take(patience)?;
+        into.clear();
+        into.extend_from_slice(&message);
+        Ok(())
+    }
+
+    /// Receives the next message into these parts, each filled before the next; how long it was.
+    /// What is longer than all of them is cut.
+    ///
+    /// # Errors
+    /// As [`Connection::recv`].
+    pub fn recv_parts(
+        &self,
+        parts: &mut [&mut [u8]],
+        patience: Duration,
+    ) -> Result<usize, RecvError> {
+        let message = self.take(patience)?;
+        let mut rest = &message[..];
+        for part in parts {
+            let (bytes, after) = rest.split_at(rest.len().min(part.len()));
+            part[..bytes.len()].copy_from_slice(bytes);
+            rest = after;
+        }
+        Ok(message.len())
+    }
+
+    /// The next message without a copy; waits for at most so long.
+    ///
+    /// # Errors
+    /// [`RecvError`].
+    pub fn take(&self, patience: Duration) -> Result<Buffer, RecvError> {
         let work = self.plant.work();
         let until = self.shared.clock.now() + Span(patience.as_nanos() as u64);
         loop {
@@ -135,17 +204,12 @@ impl Connection {
             }
             let left = until.since(self.shared.clock.now());
             if let Some(mut message) = self.next(left.min(Span::from_millis(50))) {
-                let tag = message.cut::<1>();
-                if tag == Some([DATA]) {
-                    into.clear();
-                    into.extend_from_slice(message.bytes());
-                    work.line.buffers().give(message);
-                    return Ok(());
+                match message.cut::<1>() {
+                    Some([DATA]) => return Ok(Buffer::new(message, &self.plant)),
+                    Some([CLOSE]) => self.closed.store(true, Ordering::Release),
+                    _ => {}
                 }
                 work.line.buffers().give(message);
-                if tag == Some([CLOSE]) {
-                    self.closed.store(true, Ordering::Release);
-                }
                 continue;
             }
             if self.gone.load(Ordering::Acquire) || work.line.is_dead() {
@@ -215,7 +279,9 @@ impl Drop for Connection {
         if !self.closed.load(Ordering::Acquire) && !self.plant.work().line.is_dead() {
             let times = if self.plant.work().line.composition().has("reliable") { 1 } else { 3 };
             for _ in 0..times {
-                let _ = self.put(b"", CLOSE, Duration::from_millis(10));
+                let _ = self.put(0, CLOSE, Duration::from_millis(10), |line| {
+                    Message::empty(line.buffers())
+                });
             }
             let _ = self.flush(Duration::from_millis(500));
         }

@@ -16,8 +16,8 @@ use selvedge_units::Span;
 use crate::wire::{self, Proposal};
 use crate::work::LineWork;
 
-use super::lock;
 use super::shared::Shared;
+use super::{BACKLOG, lock};
 
 /// How long a reader waits at once; then it looks what else there is.
 const WAIT: Span = Span::from_millis(5);
@@ -134,6 +134,10 @@ fn hello(shared: &Arc<Shared>, id: u32, payload: &[u8], from: SocketAddr) {
         let why = &why.as_bytes()[..why.len().min(wire::HELLO_MIN - 16)];
         shared.send(&wire::datagram(wire::REFUSAL, id, why), from);
     };
+    // Before any work for it: who floods gets only this far.
+    if shared.waiting.load(Ordering::Acquire) >= BACKLOG {
+        return refuse("too many connections wait to be accepted");
+    }
     let secret = shared.options.secret.as_ref();
     let Some(mut state) = wire::noise(secret, false) else { return };
     let mut text = vec![0; wire::LONGEST];
@@ -162,9 +166,11 @@ fn hello(shared: &Arc<Shared>, id: u32, payload: &[u8], from: SocketAddr) {
     else {
         return refuse("too many connections");
     };
+    shared.waiting.fetch_add(1, Ordering::AcqRel);
     match shared.accepted.try_send(connection) {
         Ok(()) => shared.send(&welcome, from),
         Err(TrySendError::Full(connection) | TrySendError::Disconnected(connection)) => {
+            shared.waiting.fetch_sub(1, Ordering::AcqRel);
             refuse("too many connections wait to be accepted");
             connection.closed.store(true, Ordering::Release);
         }

@@ -52,6 +52,8 @@ pub(super) struct Shared {
     /// How often one of them has read the socket.
     pub(super) pumped: AtomicU64,
     pub(super) accepted: SyncSender<Connection>,
+    /// Connections that nobody has accepted yet.
+    pub(super) waiting: AtomicUsize,
     pub(super) clock: Clock,
     pub(super) options: Options,
     pub(super) elements: Elementary<LineWork>,

@@ -102,3 +102,23 @@ fn too_large_is_said_at_once() {
     let (_a, _b, here, _there) = pair("ui | unreliable | net");
     assert!(matches!(here.send(&[0; 70_000], LONG), Err(SendError::TooLarge { .. })));
 }
+
+#[test]
+fn messages_go_in_parts_and_in_posted_buffers() {
+    let (_a, _b, here, there) = pair("ui | encrypt(aes256) | reliable | frag(1400) | net");
+    here.send_parts(&[b"one, ", b"", b"two"], LONG).unwrap();
+    let (mut first, mut second) = ([0; 4], [0; 10]);
+    let len = there.recv_parts(&mut [&mut first, &mut second], LONG).unwrap();
+    assert_eq!((len, &first, &second[..4]), (8, b"one,", &b" two"[..]));
+    for size in [0, 1, 5000, 100_000, 7] {
+        let mut buffer = here.buffer(size);
+        assert_eq!(buffer.len(), size);
+        buffer.fill(size as u8);
+        here.post(buffer, LONG).unwrap();
+        let got = there.take(LONG).unwrap();
+        assert_eq!(got[..], vec![size as u8; size]);
+        // What was received goes on as it is.
+        there.post(got, LONG).unwrap();
+        assert_eq!(here.take(LONG).unwrap().len(), size);
+    }
+}

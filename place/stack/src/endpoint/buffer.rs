@@ -1,0 +1,46 @@
+//! Messages that stay in their buffer between application and stack: written there before they are
+//! posted, read there after they came.
+
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+
+use selvedge_stack::element::Plant;
+use selvedge_stack::message::Message;
+
+use crate::work::LineWork;
+
+/// A message in a buffer of its connection, which it goes back to.
+#[derive(Debug)]
+pub struct Buffer {
+    message: Message,
+    plant: Arc<Plant<LineWork>>,
+}
+
+impl Buffer {
+    pub(super) fn new(message: Message, plant: &Arc<Plant<LineWork>>) -> Self {
+        Self { message, plant: Arc::clone(plant) }
+    }
+
+    pub(super) fn into_message(mut self) -> Message {
+        std::mem::take(&mut self.message)
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        self.plant.work().line.buffers().give(std::mem::take(&mut self.message));
+    }
+}
+
+impl Deref for Buffer {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        self.message.bytes()
+    }
+}
+
+impl DerefMut for Buffer {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        self.message.bytes_mut()
+    }
+}
