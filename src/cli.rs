@@ -32,8 +32,9 @@ pub(crate) enum Command {
     Demo(DemoArgs),
     /// Run a node described by a file, until SIGINT or SIGTERM
     #[cfg(feature = "gstreamer")]
-    #[command(after_help = "Example:\n  selvedge run scenarios/studio.toml")]
-    Run(NodeFileArgs),
+    #[command(after_help = "Example:\n  selvedge run scenarios/studio.toml\n  \
+                            selvedge run scenarios/studio.toml --events")]
+    Run(RunArgs),
     /// Check a node file: everything that can be known before starting
     #[command(after_help = "Example:\n  selvedge check scenarios/studio.toml --json")]
     Check(NodeFileArgs),
@@ -307,6 +308,17 @@ pub(crate) struct NodeFileArgs {
     /// Print as JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[cfg(feature = "gstreamer")]
+#[derive(Debug, Args)]
+pub(crate) struct RunArgs {
+    #[command(flatten)]
+    pub(crate) node: NodeFileArgs,
+    /// Take part in event channels, and show them on the page: by a settings file (see
+    /// docs/events.md), or with the programs of this user and machine
+    #[arg(long, value_name = "FILE", num_args = 0..=1)]
+    pub(crate) events: Option<Option<PathBuf>>,
 }
 
 #[derive(Debug, Args)]

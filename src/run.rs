@@ -14,15 +14,22 @@ use selvedge_units::Instant;
 use selvedge_web::Server;
 
 use crate::check::{self, NodeFile, lines};
-use crate::cli::{Failure, NodeFileArgs};
-use crate::running::{self, Engines, Feeds, OpenError, Running, SourceEnd, Statuses, wait_until};
+use crate::cli::{Failure, RunArgs};
+use crate::running::{
+    self, ChannelWatch, Engines, Feeds, OpenError, Running, SourceEnd, Statuses, wait_until,
+};
 use crate::signals::stop_flag;
 
 /// How long a node that was asked to stop still looks at what waits.
 const LAST_WORD: Duration = Duration::from_millis(500);
 
-pub(crate) fn command(args: &NodeFileArgs) -> Result<(), Failure> {
+pub(crate) fn command(args: &RunArgs) -> Result<(), Failure> {
     let stop = stop_flag()?;
+    let events = match &args.events {
+        Some(settings) => Some(ChannelWatch::start(settings.as_deref())?),
+        None => None,
+    };
+    let args = &args.node;
     let file = check::read(&args.file)?;
     let opened =
         running::open(&file.config, &file.base).map_err(|failed| refused(&file, &failed))?;
@@ -48,6 +55,7 @@ pub(crate) fn command(args: &NodeFileArgs) -> Result<(), Failure> {
         infos,
         arrivals,
         statuses: Arc::clone(&statuses),
+        events,
     });
     let server =
         Server::start(Arc::clone(&node) as Arc<dyn NodeView>, listen, token).map_err(|error| {

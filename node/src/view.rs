@@ -168,6 +168,11 @@ pub trait NodeView: Send + Sync {
     fn snapshot(&self) -> NodeSnapshot;
     /// The newest thumbnail of a stream: its number (grows with each new picture) and a JPEG.
     fn thumbnail(&self, stream: &str) -> Option<(u64, Arc<[u8]>)>;
+    /// The event channels that the node sees on all hosts, as a list in JSON; `None` if it takes no
+    /// part in events.
+    fn channels(&self) -> Option<Arc<str>> {
+        None
+    }
     /// Turn a knob.
     ///
     /// # Errors

@@ -133,7 +133,7 @@ fn side_at_work(side: Started, statuses: &Statuses) -> Side {
     let Started { config, engines, arrivals, infos, clock, recorder, receiver } = side;
     let statuses = Arc::clone(statuses);
     let started = selvedge_units::Instant::ZERO;
-    let node = Running { config, clock, started, engines, infos, arrivals, statuses };
+    let node = Running { config, clock, started, engines, infos, arrivals, statuses, events: None };
     Side { node: Arc::new(node), recorder, receiver }
 }
 

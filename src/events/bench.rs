@@ -13,7 +13,9 @@ use crate::cli::Failure;
 use crate::table::{Align, Table};
 
 /// How long sinks may take to connect.
-const CONNECT: Duration = Duration::from_secs(120);
+const CONNECT: Duration = Duration::from_secs(60);
+/// How often it is tried: the engine gives up now and then where many connect at once.
+const ATTEMPTS: usize = 3;
 
 #[derive(Debug, Args)]
 pub(crate) struct BenchArgs {
@@ -84,6 +86,15 @@ impl Drop for Other {
 
 impl Other {
     fn start(source: &Source, kind: Kind, sinks: u16) -> Result<Self, Failure> {
+        for _ in 1..ATTEMPTS {
+            if let Ok(other) = Self::attempt(source, kind, sinks) {
+                return Ok(other);
+            }
+        }
+        Self::attempt(source, kind, sinks)
+    }
+
+    fn attempt(source: &Source, kind: Kind, sinks: u16) -> Result<Self, Failure> {
         let kind = if kind == Kind::Bare { "bare" } else { "channel" };
         let mut command = Command::new(std::env::current_exe()?);
         command.args(["events", "bench-sinks", "--kind", kind]);

@@ -33,8 +33,7 @@ pub(super) fn command(args: &LsArgs) -> Result<(), Failure> {
     let all = host.list(wait);
     let mut out = std::io::stdout().lock();
     if args.json {
-        let lines: Vec<Value> = all.iter().map(value).collect();
-        writeln!(out, "{}", serde_json::to_string_pretty(&lines).map_err(Failure::failed)?)?;
+        writeln!(out, "{:#}", listed(&all))?;
         return Ok(out.flush()?);
     }
     write!(out, "{}", table(&all))?;
@@ -44,6 +43,11 @@ pub(super) fn command(args: &LsArgs) -> Result<(), Failure> {
         out.write_all(deployed.as_bytes())?;
     }
     Ok(out.flush()?)
+}
+
+/// All of them, as a list in JSON.
+pub(crate) fn listed(all: &[(HostName, Listing)]) -> Value {
+    all.iter().map(value).collect()
 }
 
 fn value((host, listing): &(HostName, Listing)) -> Value {

@@ -10,6 +10,8 @@ mod sub;
 mod take_part;
 
 use clap::Subcommand;
+#[cfg(feature = "gstreamer")]
+pub(crate) use ls::listed;
 
 use crate::cli::Failure;
 

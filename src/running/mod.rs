@@ -4,6 +4,7 @@
 //! the links; `Feeds::start` starts a source's thread, which may feed more than one node (the demo
 //! feeds two with the same frames).
 
+mod channels;
 mod feed;
 mod placed;
 mod view;
@@ -20,6 +21,7 @@ use selvedge_media::{Codec, Source, SourceError, StreamInfo};
 use selvedge_node::config::{NodeConfig, SourceUri};
 use selvedge_stream::Contract;
 
+pub(crate) use channels::ChannelWatch;
 pub(crate) use feed::{FeedStatus, Feeds, Reopen};
 pub(crate) use placed::{Engines, SourceEnd};
 pub(crate) use view::Running;

@@ -14,7 +14,7 @@ use selvedge_node::view::{
 use selvedge_stream::{DropReason, Late, Windows};
 use selvedge_units::{Instant, Span};
 
-use super::{Engines, Statuses};
+use super::{ChannelWatch, Engines, Statuses};
 
 /// A node whose engines run.
 pub(crate) struct Running {
@@ -26,6 +26,7 @@ pub(crate) struct Running {
     pub(crate) infos: Vec<StreamInfo>,
     pub(crate) arrivals: Vec<Arc<InletCounters>>,
     pub(crate) statuses: Statuses,
+    pub(crate) events: Option<ChannelWatch>,
 }
 
 impl Running {
@@ -111,6 +112,10 @@ impl NodeView for Running {
     fn thumbnail(&self, stream: &str) -> Option<(u64, Arc<[u8]>)> {
         let at = self.config.streams.iter().position(|s| s.name == stream)?;
         self.statuses[at].thumbnail()
+    }
+
+    fn channels(&self) -> Option<Arc<str>> {
+        self.events.as_ref().map(ChannelWatch::listed)
     }
 
     fn turn(&self, knob: Knob) -> Result<(), KnobError> {

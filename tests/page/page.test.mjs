@@ -175,6 +175,21 @@ pageTest("rows can be ordered, filtered, and reached by keyboard", {}, async (pa
   assert.deepEqual(reached, ["point out audience in the plots", "window of audience", "priority of audience"]);
 });
 
+pageTest("channels have members, rates, drops by reason and what filters cost", {}, async (page) => {
+  await live(page);
+  const row = (host) => page.locator("#channels tbody tr", { hasText: host });
+  await row("studio/411").waitFor();
+  assert.match(await row("studio/411").locator(".filters").innerText(), /^least \(out\): 1.234 ns a call$/);
+  assert.match(await row("wall/97").locator(".drops").innerText(), /^expired [\d\u2009\u202f]+, no room 3$/);
+  // A hundred a second, of which three quarters arrive.
+  await page.waitForFunction(() => {
+    const number = (cell) => Number(document.querySelector(`#channels td.${cell}`)?.textContent);
+    const wall = document.querySelectorAll("#channels td.delivered")[1]?.textContent;
+    return Math.abs(number("sent") - 100) < 10 && Math.abs(Number(wall) - 75) < 10;
+  });
+  assert.equal(await page.locator("#channels .tools p").innerText(), "1 channel on 2 hosts");
+});
+
 pageTest("only rows that can be seen have pictures, and nothing moves", { node: { streams: 200 } }, async (page) => {
   await live(page);
   assert.equal(await page.locator("tbody.stream").count(), 200);

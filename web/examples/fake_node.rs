@@ -261,6 +261,23 @@ impl Fake {
 }
 
 impl NodeView for FakeNode {
+    fn channels(&self) -> Option<Arc<str>> {
+        // Two hosts, of which one is slow; a hundred events a second.
+        let sent = self.began.elapsed().as_millis() / 10;
+        let (slow, late) = (sent * 3 / 4, sent / 4);
+        let text = format!(
+            r#"[{{"channel":"load","host":"studio/411","sinks":[],"published":{sent},"turned_away":0,
+            "suppressed":0,"held":12,"faults":[null,0],"members":[{{"host":"wall/97","wants":true,
+            "refused":0,"owed":12,"dropped":0}}],"deployed":[{{"name":"least","place":"out",
+            "by":"desk/5","to":null,"calls":{sent},"cost_ns":1234,"refused":0,"faults":0}}]}},
+            {{"channel":"load","host":"wall/97","published":0,"turned_away":0,"suppressed":0,"held":0,
+            "faults":[null,null],"members":[{{"host":"studio/411","wants":false,"refused":0,"owed":0,
+            "dropped":0}}],"deployed":[],"sinks":[{{"delivered":{slow},"filtered":0,"expired":{late},
+            "overflowed":3,"faulted":0}}]}}]"#
+        );
+        Some(text.into())
+    }
+
     fn snapshot(&self) -> NodeSnapshot {
         let now = self.began.elapsed();
         let mut inner = self.inner();

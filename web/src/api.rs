@@ -24,6 +24,11 @@ pub(crate) async fn node(State(app): State<Arc<App>>) -> Response {
     json_of(&app.view.snapshot())
 }
 
+pub(crate) async fn channels(State(app): State<Arc<App>>) -> Response {
+    let channels = app.view.channels();
+    json_response(StatusCode::OK, channels.map_or_else(|| "[]".to_owned(), |all| all.to_string()))
+}
+
 pub(crate) async fn metrics(State(app): State<Arc<App>>) -> Response {
     let headers =
         [(header::CONTENT_TYPE, metrics::CONTENT_TYPE), (header::CACHE_CONTROL, "no-store")];

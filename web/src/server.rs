@@ -266,6 +266,7 @@ async fn accept(listener: TcpListener, app: &Arc<App>, slots: &Arc<Semaphore>) {
 fn router(app: Arc<App>) -> Router {
     Router::new()
         .route("/api/v1/node", get(api::node))
+        .route("/api/v1/channels", get(api::channels))
         .route("/api/v1/streams/{name}", get(api::stream).patch(api::patch_stream))
         .route("/api/v1/links/{name}", get(api::link).patch(api::patch_link))
         .route("/metrics", get(api::metrics))

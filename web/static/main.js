@@ -1,6 +1,7 @@
 // Joins the parts: what the wire brings goes to history, table, links, plots and pictures; what
 // somebody changes goes back.
 
+import { Channels } from "./channels.js";
 import { plural, uptime } from "./format.js";
 import { History } from "./history.js";
 import { Links } from "./links.js";
@@ -134,4 +135,5 @@ matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
   table.paint(paint);
   if (newest) plots.build(newest.streams.map((stream) => stream.name));
 });
+new Channels(part("channels"));
 wire.open();

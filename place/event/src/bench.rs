@@ -234,9 +234,10 @@ impl Source {
                 let count = Arc::clone(&there);
                 let tokens = session.liveliness().declare_subscriber("selvedge-bench/up/*");
                 let tokens = tokens.history(true).callback(move |sample| {
-                    if sample.kind() == SampleKind::Put {
-                        count.fetch_add(1, Ordering::SeqCst);
-                    }
+                    match sample.kind() {
+                        SampleKind::Put => count.fetch_add(1, Ordering::SeqCst),
+                        SampleKind::Delete => count.fetch_sub(1, Ordering::SeqCst),
+                    };
                 });
                 let tokens = tokens.wait().map_err(failed)?;
                 let publisher = session

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use selvedge_event::{HostId, News, Transport};
-use selvedge_units::Instant;
+use selvedge_units::{Instant, Span};
 use zenoh::Wait;
 use zenoh::key_expr::KeyExpr;
 use zenoh::liveliness::LivelinessToken;
@@ -18,35 +18,50 @@ use crate::keys::{HostName, Keys};
 /// The most publishers that are kept ready for hosts; more are made when they are needed.
 const READY_MAX: usize = 512;
 
+/// What the engine's threads call when the inbox has something; it must not wait.
+pub(crate) type Arrived = Arc<dyn Fn() + Send + Sync>;
+
+/// How often the engine is looked at, and how long it may be alone before it is started again: at
+/// first, and at most.
+pub(crate) const LOOK: Span = Span::from_secs(1);
+const ALONE: Span = Span::from_secs(5);
+const ALONE_MAX: Span = Span::from_secs(60);
+
 /// One process's session.
 pub(crate) struct Carrier {
-    session: zenoh::Session,
+    opened: Opened,
     keys: Keys,
     inbox: Arc<Inbox>,
+    arrived: Arrived,
+    current: Vec<u8>,
+    /// The channels whose events are wanted here.
+    wanted: HashMap<String, Option<Subscriber<()>>>,
+    /// Since when nobody is connected, and how long that is borne.
+    alone: Option<Instant>,
+    patience: Span,
+}
+
+/// A session and what is declared on it.
+struct Opened {
+    session: zenoh::Session,
     all: Publisher<'static>,
     hosts: HashMap<HostId, Publisher<'static>>,
     channels: HashMap<String, Publisher<'static>>,
-    wanted: HashMap<String, Subscriber<()>>,
-    current: Vec<u8>,
     /// Kept for what they do when they are dropped.
     _kept: (Subscriber<()>, Subscriber<()>, Subscriber<()>, LivelinessToken),
-    arrived: Arc<dyn Fn() + Send + Sync>,
 }
 
-impl Carrier {
-    /// Says that this host is there, and hears of the others. `arrived` is called by the engine's threads
-    /// when the inbox has something; it must not wait.
-    pub(crate) fn new(
-        session: zenoh::Session,
-        domain: &str,
-        me: &HostName,
-        inbox: Arc<Inbox>,
-        arrived: Arc<dyn Fn() + Send + Sync>,
+impl Opened {
+    fn new(
+        configuration: &str,
+        keys: &Keys,
+        inbox: &Arc<Inbox>,
+        arrived: &Arrived,
     ) -> Result<Self, zenoh::Error> {
-        let keys = Keys::new(domain, me);
-        let to_me = subscribe(&session, keys.to_me(), &inbox, &arrived)?;
-        let to_all = subscribe(&session, keys.any_all(), &inbox, &arrived)?;
-        let (news, told, mine) = (Arc::clone(&inbox), Arc::clone(&arrived), keys.my_token());
+        let session = zenoh::open(zenoh::Config::from_json5(configuration)?).wait()?;
+        let to_me = subscribe(&session, keys.to_me(), inbox, arrived)?;
+        let to_all = subscribe(&session, keys.any_all(), inbox, arrived)?;
+        let (news, told, mine) = (Arc::clone(inbox), Arc::clone(arrived), keys.my_token());
         let tokens = session.liveliness().declare_subscriber(keys.tokens()).history(true);
         let tokens = tokens.callback(move |sample| {
             let key = sample.key_expr().as_str();
@@ -60,9 +75,61 @@ impl Carrier {
         // Last, so that who hears of this host can reach it.
         let token = session.liveliness().declare_token(keys.my_token()).wait()?;
         let _kept = (to_me, to_all, tokens, token);
-        let (hosts, channels, wanted) = (HashMap::new(), HashMap::new(), HashMap::new());
-        let current = Vec::new();
-        Ok(Self { session, keys, inbox, all, hosts, channels, wanted, current, _kept, arrived })
+        Ok(Self { session, all, hosts: HashMap::new(), channels: HashMap::new(), _kept })
+    }
+}
+
+impl Carrier {
+    /// Opens a session by the engine's own configuration, says that this host is there, and hears of
+    /// the others.
+    pub(crate) fn new(
+        configuration: &str,
+        domain: &str,
+        me: &HostName,
+        inbox: Arc<Inbox>,
+        arrived: Arrived,
+    ) -> Result<Self, zenoh::Error> {
+        let keys = Keys::new(domain, me);
+        let opened = Opened::new(configuration, &keys, &inbox, &arrived)?;
+        let (current, wanted) = (Vec::new(), HashMap::new());
+        let (alone, patience) = (None, ALONE);
+        Ok(Self { opened, keys, inbox, arrived, current, wanted, alone, patience })
+    }
+
+    /// Whether nobody has been connected for so long that the session should be opened again: the engine
+    /// gives up an address for good if the connection breaks while it is being made.
+    pub(crate) fn is_stuck(&mut self, now: Instant) -> bool {
+        let info = self.opened.session.info();
+        let is_connected =
+            info.peers_zid().wait().next().is_some() || info.routers_zid().wait().next().is_some();
+        if is_connected {
+            (self.alone, self.patience) = (None, ALONE);
+            return false;
+        }
+        let since = *self.alone.get_or_insert(now);
+        now.since(since) > self.patience
+    }
+
+    /// Closes the session and opens another.
+    pub(crate) fn reopen(&mut self, now: Instant, configuration: &str) {
+        self.alone = Some(now);
+        self.patience = Span(self.patience.0 * 2).min(ALONE_MAX);
+        for subscriber in self.wanted.values_mut() {
+            *subscriber = None;
+        }
+        self.close();
+        match Opened::new(configuration, &self.keys, &self.inbox, &self.arrived) {
+            Ok(opened) => self.opened = opened,
+            Err(error) => tracing::warn!(%error, "the session can't be opened again yet"),
+        }
+        let names: Vec<String> = self.wanted.keys().cloned().collect();
+        for channel in names {
+            self.want(&channel, true);
+        }
+    }
+
+    pub(crate) fn close(&mut self) {
+        let _ = self.opened.session.close().wait();
     }
 }
 
@@ -70,7 +137,7 @@ fn subscribe(
     session: &zenoh::Session,
     key: String,
     inbox: &Arc<Inbox>,
-    arrived: &Arc<dyn Fn() + Send + Sync>,
+    arrived: &Arrived,
 ) -> Result<Subscriber<()>, zenoh::Error> {
     let (inbox, arrived) = (Arc::clone(inbox), Arc::clone(arrived));
     let subscriber = session.declare_subscriber(key).allowed_origin(Locality::Remote);
@@ -99,19 +166,21 @@ fn put(publisher: &Publisher<'_>, bytes: &[u8]) {
 
 impl Transport for Carrier {
     fn send(&mut self, _now: Instant, to: HostId, bytes: &[u8]) {
-        if !self.hosts.contains_key(&to) {
+        if !self.opened.hosts.contains_key(&to) {
             let Some(name) = self.inbox.name(to) else { return };
-            let Ok(publisher) = publisher(&self.session, self.keys.to(&name)) else { return };
-            if self.hosts.len() >= READY_MAX {
-                self.hosts.clear();
+            let Ok(publisher) = publisher(&self.opened.session, self.keys.to(&name)) else {
+                return;
+            };
+            if self.opened.hosts.len() >= READY_MAX {
+                self.opened.hosts.clear();
             }
-            self.hosts.insert(to, publisher);
+            self.opened.hosts.insert(to, publisher);
         }
-        put(&self.hosts[&to], bytes);
+        put(&self.opened.hosts[&to], bytes);
     }
 
     fn announce(&mut self, _now: Instant, bytes: &[u8]) {
-        put(&self.all, bytes);
+        put(&self.opened.all, bytes);
     }
 
     fn poll(&mut self, _now: Instant) -> Option<(HostId, &[u8])> {
@@ -120,15 +189,15 @@ impl Transport for Carrier {
     }
 
     fn send_events(&mut self, _now: Instant, channel: &str, _to: &[HostId], bytes: &[u8]) {
-        if !self.channels.contains_key(channel) {
+        if !self.opened.channels.contains_key(channel) {
             let key = self.keys.to_channel(channel);
-            let Ok(publisher) = publisher(&self.session, key) else { return };
-            if self.channels.len() >= READY_MAX {
-                self.channels.clear();
+            let Ok(publisher) = publisher(&self.opened.session, key) else { return };
+            if self.opened.channels.len() >= READY_MAX {
+                self.opened.channels.clear();
             }
-            self.channels.insert(channel.to_owned(), publisher);
+            self.opened.channels.insert(channel.to_owned(), publisher);
         }
-        put(&self.channels[channel], bytes);
+        put(&self.opened.channels[channel], bytes);
     }
 
     fn want(&mut self, channel: &str, wants: bool) {
@@ -137,9 +206,12 @@ impl Transport for Carrier {
             return;
         }
         let key = self.keys.any_channel(channel);
-        match subscribe(&self.session, key, &self.inbox, &self.arrived) {
-            Ok(subscriber) => drop(self.wanted.insert(channel.to_owned(), subscriber)),
-            Err(error) => tracing::warn!(%error, channel, "can't get events of the channel"),
+        match subscribe(&self.opened.session, key, &self.inbox, &self.arrived) {
+            Ok(subscriber) => drop(self.wanted.insert(channel.to_owned(), Some(subscriber))),
+            Err(error) => {
+                tracing::warn!(%error, channel, "can't get events of the channel yet");
+                self.wanted.insert(channel.to_owned(), None);
+            }
         }
     }
 
@@ -150,7 +222,7 @@ impl Transport for Carrier {
     fn poll_news(&mut self, _now: Instant) -> Option<News> {
         let news = self.inbox.pop_news()?;
         if let News::Gone(host) = news {
-            self.hosts.remove(&host);
+            self.opened.hosts.remove(&host);
         }
         Some(news)
     }

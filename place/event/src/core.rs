@@ -6,11 +6,12 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 
-use selvedge_event::{Channel, ChannelId, Exchange, Notice, SinkId, Transport};
+use selvedge_event::{Channel, ChannelId, Exchange, Notice, SinkId};
 use selvedge_host::clock::Clock;
 use selvedge_units::Instant;
 
 use crate::bell::Bell;
+use crate::carrier::{Carrier, LOOK};
 use crate::inbox::Inbox;
 use crate::keys::HostName;
 use crate::manage::Manager;
@@ -34,10 +35,15 @@ pub(crate) struct Waiting {
     pub(crate) bell: Arc<Bell>,
 }
 
+pub(crate) type Configure = Box<dyn Fn() -> Option<String> + Send>;
+
 /// What is behind the lock.
 pub(crate) struct Core {
     pub(crate) exchange: Exchange,
-    pub(crate) carrier: Box<dyn Transport + Send>,
+    pub(crate) carrier: Box<Carrier>,
+    /// Gives the engine's configuration as it should be now; `None` if there is nobody to connect to.
+    pub(crate) configure: Configure,
+    pub(crate) next_look: Instant,
     pub(crate) waiting: Vec<Waiting>,
     pub(crate) direct: Vec<Arc<Direct>>,
     /// How many handles have a channel open.
@@ -188,7 +194,8 @@ impl Shared {
                 let Core { exchange, carrier, manager, .. } = &mut *core;
                 let more = manager.run(now, exchange, carrier.as_mut());
                 core.settle(now, &self.ticker);
-                if more { now } else { core.exchange.poll_at() }
+                core.look(now);
+                if more { now } else { core.exchange.poll_at().min(core.next_look) }
             });
             let left = std::time::Duration::from_nanos(at.since(self.clock.now()).0);
             self.ticker.wait(std::time::Instant::now().checked_add(left));
@@ -197,6 +204,20 @@ impl Shared {
 }
 
 impl Core {
+    /// Looks whether the engine is stuck.
+    fn look(&mut self, now: Instant) {
+        if now < self.next_look {
+            return;
+        }
+        self.next_look = now + LOOK;
+        if self.carrier.is_stuck(now)
+            && let Some(configuration) = (self.configure)()
+        {
+            tracing::info!("nobody is connected; the session is opened again");
+            self.carrier.reopen(now, &configuration);
+        }
+    }
+
     pub(crate) fn channel(&mut self, channel: ChannelId) -> Option<&mut Channel> {
         self.exchange.channel_mut(channel)
     }

@@ -10,7 +10,6 @@ use ring::rand::{SecureRandom, SystemRandom};
 use selvedge_event::{Exchange, Format, HostId, Notice, OpenError, Wake, What};
 use selvedge_host::clock::Clock;
 use selvedge_units::Instant;
-use zenoh::Wait;
 
 use crate::address::Address;
 use crate::carrier::Carrier;
@@ -21,7 +20,7 @@ use crate::joined::Joined;
 use crate::keys::HostName;
 use crate::listing::{Deployment, Listing, Reply, Request};
 use crate::manage::{Manager, proof};
-use crate::meeting::{Meeting, meet};
+use crate::meeting::Meeting;
 use crate::settings::{Settings, check_name};
 
 /// The most notices that wait for a listener; newer ones are dropped.
@@ -90,11 +89,9 @@ impl std::fmt::Debug for Host {
 /// Ends the owner thread and the session.
 struct Alive {
     shared: Arc<Shared>,
-    session: zenoh::Session,
     thread: Option<JoinHandle<()>>,
     /// Where it listens.
     listen: Vec<Address>,
-    _meeting: Option<Meeting>,
 }
 
 impl Drop for Alive {
@@ -104,7 +101,7 @@ impl Drop for Alive {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
-        let _ = self.session.close().wait();
+        self.shared.with(|core, _| core.carrier.close());
     }
 }
 
@@ -120,29 +117,23 @@ impl Host {
             id: id(),
         };
         let listen = listen(settings)?;
-        let (mut connect, mut meeting) = (settings.connect.clone(), None);
+        let mut meeting = None;
         if let (true, Some(mine)) = (settings.meet, listen.first()) {
             let is_tls = settings.tls.is_some();
             let mine = if is_open(mine) { Address::loopback(mine.port()) } else { mine.clone() };
-            let (kept, others) =
-                meet(&settings.domain, &me.id, &mine, is_tls).map_err(StartError::Meeting)?;
-            meeting = Some(kept);
-            connect.extend(others);
+            let met = Meeting::new(&settings.domain, &me.id, &mine, is_tls);
+            meeting = Some(met.map_err(StartError::Meeting)?);
         }
-        let said = engine::configuration(settings, &me.id, &listen, &connect);
-        let failed = |error: zenoh::Error| StartError::Engine(error.to_string());
-        let configuration = zenoh::Config::from_json5(&said.to_string()).map_err(failed)?;
-        let session = zenoh::open(configuration).wait().map_err(failed)?;
-        Self::over(settings, me, session, listen, meeting)
-    }
-
-    fn over(
-        settings: &Settings,
-        me: HostName,
-        session: zenoh::Session,
-        listen: Vec<Address>,
-        meeting: Option<Meeting>,
-    ) -> Result<Self, StartError> {
+        // Asked again when nobody is connected: others may have come to the meeting since.
+        let configured = {
+            let (settings, id, listen) = (settings.clone(), me.id.clone(), listen.clone());
+            move || {
+                let mut connect = settings.connect.clone();
+                connect.extend(meeting.iter().flat_map(Meeting::others));
+                let said = engine::configuration(&settings, &id, &listen, &connect);
+                (said.to_string(), connect.is_empty())
+            }
+        };
         let (inbox, clock) = (Arc::new(Inbox::default()), Clock::new());
         // The carrier's callbacks want what is made of the carrier.
         let slot: Arc<std::sync::OnceLock<std::sync::Weak<Shared>>> = Arc::default();
@@ -154,9 +145,9 @@ impl Host {
                 }
             })
         };
-        let carrier =
-            Carrier::new(session.clone(), &settings.domain, &me, Arc::clone(&inbox), arrived)
-                .map_err(|error| StartError::Engine(error.to_string()))?;
+        let (said, _) = configured();
+        let carrier = Carrier::new(&said, &settings.domain, &me, Arc::clone(&inbox), arrived)
+            .map_err(|error| StartError::Engine(error.to_string()))?;
         let mut exchange = Exchange::new(clock.now());
         if !settings.members.is_empty() {
             let (members, inbox) = (settings.members.clone(), Arc::clone(&inbox));
@@ -175,6 +166,11 @@ impl Host {
         let core = Core {
             exchange,
             carrier: Box::new(carrier),
+            configure: Box::new(move || {
+                let (said, is_nobody) = configured();
+                (!is_nobody).then_some(said)
+            }),
+            next_look: clock.now(),
             waiting: Vec::new(),
             direct: Vec::new(),
             uses: std::collections::HashMap::new(),
@@ -187,8 +183,7 @@ impl Host {
         let thread = std::thread::Builder::new().name("selvedge-events".to_owned());
         let thread = thread.spawn(move || owner.tick()).map_err(StartError::Thread)?;
         let thread = Some(thread);
-        let alive =
-            Alive { shared: Arc::clone(&shared), session, thread, listen, _meeting: meeting };
+        let alive = Alive { shared: Arc::clone(&shared), thread, listen };
         shared.turn();
         Ok(Self { shared, _alive: Arc::new(alive) })
     }
@@ -471,5 +466,58 @@ impl Core {
                 self.waiting.push(Waiting { channel, sink, bell: Arc::clone(ticker) });
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use selvedge_event::{Attributes, Event, Overflow, Subscription};
+
+    fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+        let end = Time::now() + Duration::from_secs(60);
+        while !is_so() {
+            assert!(Time::now() < end, "waited in vain: {what}");
+            std::thread::park_timeout(Duration::from_millis(2));
+        }
+    }
+
+    #[test]
+    fn a_session_that_is_opened_again_is_the_same_host() {
+        let domain = format!("again-{}", std::process::id());
+        let settings = Settings { domain, meet: false, ..Settings::default() };
+        let one = Host::start(&settings).unwrap();
+        let connect = one.listen().to_vec();
+        let two = Host::start(&Settings { connect, ..settings }).unwrap();
+        let format = Format::parse("f", "input { long number; };").unwrap();
+        let source = one.open("c", &format, Wake::All).unwrap();
+        let joined = two.open("c", &format, Wake::All).unwrap();
+        let wish = Subscription { bound: 100, overflow: Overflow::Block, filter: None };
+        let mut sink = joined.subscribe(wish).unwrap();
+        let wanted = || source.view(|v| v.members.iter().filter(|one| one.wants).count());
+        until("it is a member", || wanted() == Some(1));
+        let send = |number: i64| {
+            let record = number.to_le_bytes();
+            let event =
+                Event { deadline: None, attributes: Attributes::default(), record: &record };
+            source.publish_reliably(event).unwrap();
+        };
+        send(0);
+        assert!(sink.take(Some(Duration::from_secs(60))).is_some());
+        let name = two.name().clone();
+        two.shared.with(|core, now| {
+            assert!(!core.carrier.is_stuck(now), "somebody is connected");
+            let said = (core.configure)().expect("there is somebody to connect to");
+            core.carrier.reopen(now, &said);
+        });
+        // Promised while it is away, to the same host as before.
+        for number in 1..50 {
+            send(number);
+        }
+        for number in 1..50_i64 {
+            let event = sink.take(Some(Duration::from_secs(60))).expect("nothing is lost");
+            assert_eq!(event.record, number.to_le_bytes());
+        }
+        until("it is a member again", || source.members() == [name.clone()]);
     }
 }

@@ -19,6 +19,7 @@ const FILES_MAX: usize = 1024;
 /// This program's file, removed when dropped.
 #[derive(Debug)]
 pub(crate) struct Meeting {
+    folder: PathBuf,
     path: PathBuf,
     /// Holds the lock.
     _file: File,
@@ -30,42 +31,48 @@ impl Drop for Meeting {
     }
 }
 
-/// Leaves this program's address in the folder of a domain; those of the others come back.
-///
-/// # Errors
-/// If the folder can't be used, or is another user's.
-pub(crate) fn meet(
-    domain: &str,
-    id: &str,
-    mine: &Address,
-    is_tls: bool,
-) -> Result<(Meeting, Vec<Address>), String> {
-    let folder = folder(domain, is_tls)?;
-    let said = |path: &Path, error: std::io::Error| format!("{}: {error}", path.display());
-    let (path, unready) = (folder.join(id), folder.join(format!(".{id}")));
-    let mut options = OpenOptions::new();
-    let mut file = options
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(&unready)
-        .map_err(|error| said(&unready, error))?;
-    flock(&file, FlockOperation::NonBlockingLockExclusive)
-        .map_err(|error| said(&path, error.into()))?;
-    // Others see it only when it is locked and whole.
-    let written = file.write_all(mine.to_string().as_bytes());
-    let written = written.and_then(|()| fs::rename(&unready, &path));
-    written.map_err(|error| said(&path, error))?;
-    let meeting = Meeting { path: path.clone(), _file: file };
-    let entries = fs::read_dir(&folder).map_err(|error| said(&folder, error))?;
-    let mut others = Vec::new();
-    for entry in entries.take(FILES_MAX).flatten() {
-        let is_ready = !entry.file_name().as_encoded_bytes().starts_with(b".");
-        if is_ready && entry.path() != path && others.len() < MET_MAX {
-            others.extend(other(&entry.path()));
-        }
+impl Meeting {
+    /// Leaves this program's address in the folder of a domain.
+    ///
+    /// # Errors
+    /// If the folder can't be used, or is another user's.
+    pub(crate) fn new(
+        domain: &str,
+        id: &str,
+        mine: &Address,
+        is_tls: bool,
+    ) -> Result<Self, String> {
+        let folder = folder(domain, is_tls)?;
+        let said = |path: &Path, error: std::io::Error| format!("{}: {error}", path.display());
+        let (path, unready) = (folder.join(id), folder.join(format!(".{id}")));
+        let mut options = OpenOptions::new();
+        let mut file = options
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&unready)
+            .map_err(|error| said(&unready, error))?;
+        flock(&file, FlockOperation::NonBlockingLockExclusive)
+            .map_err(|error| said(&unready, error.into()))?;
+        // Others see it only when it is locked and whole.
+        let written = file.write_all(mine.to_string().as_bytes());
+        let written = written.and_then(|()| fs::rename(&unready, &path));
+        written.map_err(|error| said(&path, error))?;
+        Ok(Self { folder, path, _file: file })
     }
-    Ok((meeting, others))
+
+    /// The addresses of the other programs that are there now.
+    pub(crate) fn others(&self) -> Vec<Address> {
+        let mut others = Vec::new();
+        let Ok(entries) = fs::read_dir(&self.folder) else { return others };
+        for entry in entries.take(FILES_MAX).flatten() {
+            let is_ready = !entry.file_name().as_encoded_bytes().starts_with(b".");
+            if is_ready && entry.path() != self.path && others.len() < MET_MAX {
+                others.extend(other(&entry.path()));
+            }
+        }
+        others
+    }
 }
 
 /// The address in a living program's file; a dead one's is removed.
