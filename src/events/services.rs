@@ -16,7 +16,7 @@ use crate::{input, signals};
 /// The longest handler that is read.
 const HANDLER_MAX: u64 = 1 << 20;
 
-#[derive(Subcommand)]
+#[derive(Debug, Subcommand)]
 pub(crate) enum ServicesCommand {
     /// Show the services, their kinds of events, and whether this machine has them
     #[command(after_help = "Example:\n  selvedge events services list --json")]
