@@ -69,7 +69,7 @@ fn trials() -> Vec<Trial> {
         trial("coprocessor", "io_uring (path C)", false, probe::io_uring()),
         trial("kernel packets", "BPF qdisc", true, qdisc()),
         trial("kernel packets", "deadlines (SO_TXTIME)", false, probe::txtime()),
-        trial("kernel CPU", "sched_ext", true, probe::sched_ext()),
+        trial("kernel CPU", "sched_ext", true, sched_ext()),
         trial("AF_XDP", "socket", true, probe::af_xdp()),
         trial("hardware", "Verilator", true, tool("verilator", "--version", "verilator")),
         trial("hardware", "C++ compiler", true, tool("g++", "--version", "g++")),
@@ -92,7 +92,7 @@ fn trials() -> Vec<Trial> {
 fn qdisc() -> Outcome {
     use selvedge_kernel::{AttachError, LoadError};
     match selvedge_kernel::probe() {
-        Ok(kind) => Ok(format!("loaded, registered as {kind}, and taken away again")),
+        Ok(found) => Ok(found),
         Err(error) => {
             let remedy = match &error {
                 AttachError::Load(LoadError::NotPermitted) => "run as root",
@@ -106,6 +106,31 @@ fn qdisc() -> Outcome {
             Err(Missing::new(error, remedy))
         }
     }
+}
+
+/// Loads the scheduler, unless a program of ours has it loaded already.
+#[cfg(feature = "kernel")]
+fn sched_ext() -> Outcome {
+    use selvedge_kernel::{LoadError, TaskScheduler, TasksError};
+    let processors = selvedge_dispatch::class::processors().pop().unwrap_or(0) + 1;
+    TaskScheduler::probe(processors).or_else(|error| match &error {
+        TasksError::Taken(name) if name.starts_with("selvedge_dwcs") => {
+            Ok("runs already: a program of `selvedge cpu run` has it loaded".to_owned())
+        }
+        TasksError::Taken(_) => Err(Missing::new(&error, "end the program that loaded it")),
+        TasksError::NoSchedExt => Err(Missing::new(
+            &error,
+            "boot Linux 6.12 or later with CONFIG_SCHED_CLASS_EXT=y and BTF (Debian's 6.18 has it); \
+             until then `selvedge cpu run` uses SCHED_FIFO",
+        )),
+        TasksError::Load(LoadError::NotPermitted) => Err(Missing::new(&error, "run as root")),
+        _ => Err(Missing::new(&error, "report this, with the kernel's release")),
+    })
+}
+
+#[cfg(not(feature = "kernel"))]
+fn sched_ext() -> Outcome {
+    probe::sched_ext()
 }
 
 #[cfg(not(feature = "kernel"))]
@@ -167,7 +192,7 @@ fn placements(trials: &[Trial]) -> Vec<PlacementJson<'static>> {
 /// What CPU scheduling would use here, the best first.
 fn cpu_scheduling(trials: &[Trial]) -> &'static str {
     let works = |part: &str| trials.iter().any(|trial| trial.part == part && trial.outcome.is_ok());
-    ["sched_ext", "SCHED_DEADLINE", "SCHED_FIFO"]
+    ["sched_ext", "SCHED_FIFO", "SCHED_DEADLINE"]
         .into_iter()
         .find(|part| works(part))
         .unwrap_or("none")

@@ -1,10 +1,13 @@
-//! `selvedge schedule`: a trace replayed in unit slots.
+//! `selvedge schedule`: a trace replayed in unit slots, by the software, the hardware or the kernel. Whoever
+//! replays it, it is read, changed and printed here.
 
-use std::io::{self, BufWriter};
+use std::io::{self, BufWriter, Write};
 
-use selvedge_rtl::{ReplayError, trace as rtl};
-use selvedge_sched::Discipline;
-use selvedge_sched::trace::{self, RunError};
+use selvedge_rtl::ReplayError;
+use selvedge_sched::replay::{Event, Replay, Trace};
+use selvedge_sched::trace::Printer;
+use selvedge_sched::{Counters, Discipline};
+use selvedge_stream::Window;
 
 use crate::cli::{Engine, Failure, ScheduleArgs};
 use crate::input;
@@ -17,39 +20,62 @@ pub(crate) fn command(args: &ScheduleArgs) -> Result<(), Failure> {
     let discipline = args.discipline.as_deref().map(named).transpose()?;
     let text = input::text(&args.file, TRACE_MAX)
         .map_err(|why| Failure::input(format!("{name}: {why}")))?;
-    let mut out = BufWriter::new(io::stdout().lock());
+    let mut trace = Trace::parse(&text, &name).map_err(Failure::input)?;
+    trace.discipline = discipline.unwrap_or(trace.discipline);
+    let mut out = Lines { printer: Printer::new(&trace), out: BufWriter::new(io::stdout().lock()) };
     match args.engine {
-        Engine::Software => trace::run(&text, &name, discipline, &mut out).map_err(|e| match e {
-            RunError::Trace(error) => Failure::input(error),
-            RunError::Write(error) => error.into(),
-        }),
-        Engine::Rtl => rtl::run(&text, &name, discipline, &mut out).map_err(|e| match e {
-            rtl::RunError::Write(error) => error.into(),
-            rtl::RunError::Replay { why: ReplayError::Simulator(_), .. } => Failure::failed(e),
-            rtl::RunError::Trace(_) | rtl::RunError::Replay { .. } => Failure::input(e),
-        }),
+        Engine::Software => {
+            let mut replay = Replay::new(&trace);
+            out.events(&mut replay)?;
+            out.totals(replay.totals().map(|(_, counters, window)| (counters, window)))
+        }
+        Engine::Rtl => {
+            let failed = |why: ReplayError| {
+                let text = format!("{name}: {why}");
+                match why {
+                    ReplayError::Simulator(_) => Failure::failed(text),
+                    _ => Failure::input(text),
+                }
+            };
+            let mut replay = selvedge_rtl::trace::replay(&trace).map_err(failed)?;
+            out.events(&mut replay)?;
+            out.totals(replay.totals().iter().map(|total| (total.counters, total.window)))
+        }
         #[cfg(feature = "kernel")]
-        Engine::Kernel => kernel(&text, &name, discipline, &mut out),
+        Engine::Kernel => {
+            use selvedge_kernel::ReplayError::{Discipline, Setup, Streams};
+            let replayed = selvedge_kernel::Replay::load(trace.discipline);
+            let outcome = replayed.and_then(|replay| replay.run(&trace)).map_err(|why| {
+                let text = format!("{name}: {why}");
+                match why {
+                    Setup(_) | Streams { .. } | Discipline { .. } => Failure::input(text),
+                    _ => Failure::failed(text),
+                }
+            })?;
+            out.events(outcome.events)?;
+            out.totals(outcome.totals)
+        }
     }
 }
 
-#[cfg(feature = "kernel")]
-fn kernel(
-    text: &str,
-    name: &str,
-    discipline: Option<Discipline>,
-    out: &mut impl io::Write,
-) -> Result<(), Failure> {
-    use selvedge_kernel::ReplayError::{Discipline, Setup, Streams};
-    use selvedge_kernel::trace::RunError;
-    selvedge_kernel::trace::run(text, name, discipline, out).map_err(|e| match e {
-        RunError::Write(error) => error.into(),
-        RunError::Trace(_)
-        | RunError::Replay { why: Setup(_) | Streams { .. } | Discipline { .. }, .. } => {
-            Failure::input(e)
-        }
-        RunError::Replay { .. } => Failure::failed(e),
-    })
+/// A trace's lines, as they are printed.
+struct Lines<W> {
+    printer: Printer,
+    out: W,
+}
+
+impl<W: Write> Lines<W> {
+    fn events(&mut self, events: impl IntoIterator<Item = Event>) -> io::Result<()> {
+        events.into_iter().try_for_each(|event| self.printer.event(&mut self.out, &event))
+    }
+
+    fn totals(
+        mut self,
+        totals: impl IntoIterator<Item = (Counters, Window)>,
+    ) -> Result<(), Failure> {
+        self.printer.totals(&mut self.out, totals.into_iter())?;
+        Ok(self.out.flush()?)
+    }
 }
 
 pub(crate) fn named(name: &str) -> Result<Discipline, Failure> {

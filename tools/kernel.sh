@@ -255,7 +255,7 @@ tests() {
     cargo test --locked -p selvedge-kernel --test replay --test attach --no-run
     exit 1
   }
-  run --mem 512 --timeout 900 --module dummy --add "$replay:bin/replay" --add "$attach:bin/attach" \
+  run --mem 512 --timeout 900 --module dummy --module veth --add "$replay:bin/replay" --add "$attach:bin/attach" \
     --add target/debug/selvedge --add vectors:vectors --add scenarios:scenarios \
     --add "$(command -v logger):bin/bsdlogger" -- \
     dash -c 'replay --ignored --nocapture --test-threads=1; one=$?
@@ -268,6 +268,9 @@ bench() {
   local program=target/debug/examples/qdisc_cost
   echo 'Instructions, counted:'
   run --count --mem 512 --timeout 900 --module sch_fq --add "$program" -- qdisc_cost instructions
+  cargo build --locked -p selvedge-kernel --example decision_cost || exit
+  echo 'A decision about tasks, instructions:'
+  run --count --mem 512 --timeout 900 --add target/debug/examples/decision_cost -- decision_cost
 }
 
 case ${1:-} in

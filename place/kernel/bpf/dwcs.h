@@ -8,7 +8,7 @@
 #ifndef SELVEDGE_DWCS_H
 #define SELVEDGE_DWCS_H
 
-#include "kernel.h"
+#include "window.h"
 
 #define STREAMS_MAX 256
 #define LEVELS 8
@@ -37,7 +37,7 @@ struct contract {
 	u64 first_deadline;
 	u32 limit; /* packets that may wait */
 	s32 priority;
-	u16 lose, of;
+	struct window window;
 	u8 send_late, work_conserving, has_first, by_txtime;
 	u32 renewed; /* how often user space has changed window or priority */
 	u32 zero;
@@ -63,7 +63,7 @@ struct slot {
 	u64 seq; /* the head's number */
 	u64 sent, late, missed, dropped, violations, overflow, bytes;
 	u32 waiting; /* packets in the queue, the head included */
-	u16 lose, of;
+	struct window window;
 	s32 priority;
 	u32 renewed; /* the contract's, when it was last looked at */
 	u8 has_head, missed_one, begun, selected, held;
@@ -122,16 +122,6 @@ static __always_inline u64 ready(u32 i)
 	return deadline > period ? deadline - period : 0;
 }
 
-/* Lower x'/y' first; both 0: higher y'. Negative if a goes first. */
-static __always_inline s64 by_fraction(const struct slot *a, const struct slot *b)
-{
-	if (!a->lose && !b->lose)
-		return (s64)b->of - a->of;
-	if (!a->lose || !b->lose)
-		return a->lose ? 1 : -1;
-	return (s64)a->lose * b->of - (s64)b->lose * a->of;
-}
-
 static __always_inline s64 by_time(u64 a, u64 b)
 {
 	return a < b ? -1 : a > b;
@@ -140,7 +130,7 @@ static __always_inline s64 by_time(u64 a, u64 b)
 /* dwcs98 looks at the deadline only where something may be lost, or there is no window. */
 static __always_inline u64 time98(const struct slot *s)
 {
-	return s->lose || !s->of ? s->deadline : s->arrival;
+	return s->window.lose || !s->window.of ? s->deadline : s->arrival;
 }
 
 /* Whether the head of stream i goes before that of stream j. */
@@ -153,16 +143,16 @@ static __always_inline bool goes_first(u32 i, u32 j)
 	case DWCS:
 		order = by_time(a->deadline, b->deadline);
 		if (!order)
-			order = by_fraction(a, b);
+			order = by_fraction(&a->window, &b->window);
 		if (!order)
-			order = (s64)a->lose - b->lose;
+			order = (s64)a->window.lose - b->window.lose;
 		break;
 	case DWCS98:
-		order = by_fraction(a, b);
+		order = by_fraction(&a->window, &b->window);
 		if (!order)
 			order = by_time(time98(a), time98(b));
 		if (!order)
-			order = (s64)a->lose - b->lose;
+			order = (s64)a->window.lose - b->window.lose;
 		break;
 	case EDF:
 		order = by_time(a->deadline, b->deadline);
@@ -287,53 +277,7 @@ static __always_inline void renew(struct slot *s, const struct contract *c)
 {
 	s->renewed = c->renewed;
 	s->priority = c->priority;
-	s->lose = c->lose;
-	s->of = c->of;
-}
-
-static __always_inline void restore_if_spent(struct slot *s, const struct contract *c)
-{
-	if (!s->of) {
-		s->lose = c->lose;
-		s->of = c->of;
-	}
-}
-
-/* Rule a: a frame was served. y' goes down by 1 if it can, and takes x' along if they were equal. */
-static __always_inline void rule_a(struct slot *s, const struct contract *c)
-{
-	if (s->of)
-		s->of--;
-	if (s->lose > s->of)
-		s->lose = s->of;
-	restore_if_spent(s, c);
-}
-
-/* As many of these misses as the current window can lose; how many they were. */
-static __always_inline u64 spend(struct slot *s, const struct contract *c, u64 misses)
-{
-	u64 lost = misses < s->lose ? misses : s->lose;
-
-	s->lose -= lost;
-	s->of -= lost;
-	restore_if_spent(s, c);
-	return lost;
-}
-
-/* Rule b, `misses` times over, in constant time; the number of violations. */
-static __always_inline u64 rule_b(struct slot *s, const struct contract *c, u64 misses)
-{
-	if (!c->of)
-		return misses;
-	misses -= spend(s, c, misses);
-	if (s->lose == c->lose && s->of == c->of) {
-		/* Spent and restored. A window that may lose every frame is restored for ever. */
-		if (c->lose == c->of)
-			misses %= c->of;
-		misses -= spend(s, c, misses);
-	}
-	s->of = misses < (u64)(0xffff - s->of) ? s->of + misses : 0xffff;
-	return misses;
+	s->window = c->window;
 }
 
 /* The stream whose head missed its deadline by now, or NOBODY. */
@@ -361,7 +305,7 @@ __noinline u64 keep(u32 i, u64 now)
 	}
 	s->deadline = later(s->deadline, period);
 	s->missed += misses;
-	s->violations += rule_b(s, c, misses);
+	s->violations += rule_b(&s->window, &c->window, misses);
 	place(i);
 	return misses;
 }
@@ -375,7 +319,7 @@ __noinline int lose(u32 i)
 	s->seq++;
 	s->missed++;
 	s->dropped++;
-	s->violations += rule_b(s, contract_of(i), 1);
+	s->violations += rule_b(&s->window, &contract_of(i)->window, 1);
 	return 0;
 }
 
@@ -388,7 +332,7 @@ __noinline int serve(u32 i)
 	s->seq++;
 	s->sent++;
 	s->late += s->missed_one;
-	rule_a(s, contract_of(i));
+	rule_a(&s->window, &contract_of(i)->window);
 	return 0;
 }
 

@@ -115,6 +115,7 @@ const volatile u32 processors_count = 1;
 
 struct {
 	u64 decisions, kicks; /* what was done, for whoever asks */
+	u64 rules[8];	      /* decisions by rule, 0: none */
 } told SEC(".data.told");
 
 static __always_inline struct processor *processor_of(u32 cpu)
@@ -278,6 +279,7 @@ void BPF_PROG(dispatch, s32 cpu, struct task_struct *prev)
 	c->best_effort = scx_bpf_dsq_nr_queued(BEST_EFFORT) > 0 || (on && !ours);
 	decide(c, now);
 	__sync_fetch_and_add(&told.decisions, 1);
+	__sync_fetch_and_add(&told.rules[c->rule & 7], 1);
 	if (c->runs < TASKS_MAX) {
 		/* Its threads take turns. */
 		if (scx_bpf_dsq_move_to_local(QUEUE(cpu, c->runs)))
@@ -449,14 +451,16 @@ int put(struct wish *wish)
 	t->deadline = start + wish->period;
 	t->came = 0;
 	t->threads = 0;
-	t->declared_lose = t->lose = wish->lose;
-	t->declared_of = t->of = wish->of;
+	t->declared.lose = t->window.lose = wish->lose;
+	t->declared.of = t->window.of = wish->of;
 	t->ahead = wish->ahead;
 	t->by_events = wish->by_events;
 	if (wish->what == PUT_RESERVE)
 		c->reserve = i;
 	if (wish->what == PUT_SERVER)
 		c->server = i;
+	if (c->places <= i)
+		c->places = i + 1;
 	t->present = 1;
 	return 0;
 }

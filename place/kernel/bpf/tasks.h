@@ -5,15 +5,15 @@
  * event-aware rules 1 to 5 with the task server (Q-Fabric thesis, 2.4.1 and 3.3.1).
  *
  * Each processor has a table of its own, so nothing is shared between processors, and pinned
- * tasks are never handed to the wrong one. A table is small: going through it costs less than
- * keeping a tree in order. Times are below 2^32 ns where they are multiplied; the loader sees to it.
+ * tasks are never handed to the wrong one. A decision goes through the places in use: up to some
+ * dozens of tasks that costs less than keeping trees in order (docs/cpu.md has the figures). Times are below 2^32 ns where they are multiplied; the loader sees to it.
  */
 #ifndef SELVEDGE_TASKS_H
 #define SELVEDGE_TASKS_H
 
-#include "kernel.h"
+#include "window.h"
 
-#define TASKS_MAX 64
+#define TASKS_MAX 256
 #define EVENTS_MAX 16
 #define NO_TASK 0xffffffffu
 #define NEVER (~0ULL)
@@ -32,7 +32,7 @@ struct task {
 	u64 came;	   /* when it last woke */
 	u64 on_time, missed, violations, events, ran, extra;
 	u32 threads; /* that want to run */
-	u16 declared_lose, declared_of, lose, of;
+	struct window declared, window;
 	u8 present, awake, ahead, by_events;
 };
 
@@ -51,6 +51,8 @@ struct processor {
 	u32 reserve, server;
 	u32 waiting; /* events */
 	u32 best_effort, for_event;
+	u32 places; /* in use, up to the last one */
+	u32 zero;
 	struct event events[EVENTS_MAX];
 	struct task tasks[TASKS_MAX];
 };
@@ -77,49 +79,21 @@ static __always_inline bool precedes(const struct task *a, u32 i, const struct t
 
 	if (a->deadline != b->deadline)
 		return a->deadline < b->deadline;
-	if (!a->lose && !b->lose)
-		order = (s64)b->of - a->of;
-	else if (!a->lose || !b->lose)
-		order = a->lose ? 1 : -1;
-	else
-		order = (s64)a->lose * b->of - (s64)b->lose * a->of;
+	order = by_fraction(&a->window, &b->window);
 	if (!order)
-		order = (s64)a->lose - b->lose;
+		order = (s64)a->window.lose - b->window.lose;
 	if (order)
 		return order < 0;
 	return a->came != b->came ? a->came < b->came : i < j;
 }
 
-static __always_inline void restore_if_spent(struct task *t)
-{
-	if (!t->of) {
-		t->lose = t->declared_lose;
-		t->of = t->declared_of;
-	}
-}
-
 /* The period is over and done: rule a, and the next one follows. */
 static __always_inline void task_served(struct task *t)
 {
-	if (t->of)
-		t->of--;
-	if (t->lose > t->of)
-		t->lose = t->of;
-	restore_if_spent(t);
+	rule_a(&t->window, &t->declared);
 	t->on_time++;
 	t->deadline += t->period;
 	t->left = t->service;
-}
-
-/* As many of these misses as the current window can lose; how many they were. */
-static __always_inline u64 spend(struct task *t, u64 misses)
-{
-	u64 lost = misses < t->lose ? misses : t->lose;
-
-	t->lose -= lost;
-	t->of -= lost;
-	restore_if_spent(t);
-	return lost;
 }
 
 /* All periods that ended by now are missed: rule b for each, in constant time. */
@@ -131,18 +105,7 @@ static __always_inline void task_missed(struct task *t, u64 now)
 	t->deadline += misses * period;
 	t->left = t->service;
 	t->missed += misses;
-	if (!t->declared_of) {
-		t->violations += misses;
-		return;
-	}
-	misses -= spend(t, misses);
-	if (t->lose == t->declared_lose && t->of == t->declared_of) {
-		if (t->declared_lose == t->declared_of)
-			misses %= t->declared_of;
-		misses -= spend(t, misses);
-	}
-	t->of = misses < (u64)(0xffff - t->of) ? t->of + misses : 0xffff;
-	t->violations += misses;
+	t->violations += rule_b(&t->window, &t->declared, misses);
 }
 
 static __always_inline void task_wake(struct task *t, u64 now)
@@ -227,21 +190,53 @@ static __always_inline bool event_take(struct processor *c, u32 sink)
 	return true;
 }
 
-/* The first of those that are owed time now, or of those that may have more; or NO_TASK. */
-static __always_inline u32 first_of(struct processor *c, u64 now, bool owed)
+/* What one look at all tasks finds. */
+struct look {
+	u32 owed;  /* the first of those that are owed time now, or NO_TASK */
+	u32 ahead; /* the first of those that may have more, or NO_TASK */
+	u64 until; /* when that changes by itself */
+};
+
+/* Which of two goes first; a function of its own, so that the verifier looks at it once. */
+__noinline u32 earlier(struct processor *c, u32 best, u32 i)
 {
-	u32 best = NO_TASK;
+	if (!c || best == NO_TASK)
+		return i;
+	return precedes(task_of(c, i), i, task_of(c, best), best) ? i : best;
+}
+
+/* All periods that ended by now are missed. */
+__noinline int miss(struct processor *c, u32 i, u64 now)
+{
+	if (c)
+		task_missed(task_of(c, i), now);
+	return 0;
+}
+
+/* Counts the periods that ended, and looks who goes first. All that is compared is counted before. */
+static __always_inline struct look look(struct processor *c, u64 now)
+{
+	struct look found = { NO_TASK, NO_TASK, NEVER };
 	int i;
 
-	bpf_for(i, 0, TASKS_MAX) {
+	bpf_for(i, 0, c->places) {
 		struct task *t = task_of(c, i);
+		u64 start, at;
 
-		if (!t->present || !t->awake || (owed ? begins(t) > now : !t->ahead))
+		if (!t->present || !t->awake)
 			continue;
-		if (best == NO_TASK || precedes(t, i, task_of(c, best), best))
-			best = i;
+		if (t->deadline <= now)
+			miss(c, i, now);
+		start = begins(t);
+		at = start > now ? start : t->deadline;
+		if (at < found.until)
+			found.until = at;
+		if (start <= now)
+			found.owed = earlier(c, found.owed, i);
+		if (t->ahead)
+			found.ahead = earlier(c, found.ahead, i);
 	}
-	return best;
+	return found;
 }
 
 static __always_inline void rouse(struct processor *c, u32 i, bool wants, u64 now)
@@ -280,19 +275,21 @@ static __always_inline void attend_servers(struct processor *c, u64 now)
 	rouse(c, c->server, (first != NO_TASK || c->best_effort) && period, now);
 }
 
-static __always_inline void select_first(struct processor *c, u64 now, u32 *i)
+/* Whom DWCS chooses. */
+static __always_inline u32 select_first(struct processor *c, const struct look *found)
 {
-	*i = first_of(c, now, true);
-	if (*i != NO_TASK) {
-		c->selected = *i == c->server	 ? SELECTED_SERVER
-			      : *i == c->reserve ? SELECTED_RESERVE
-						 : SELECTED_TASK;
-		return;
+	u32 i = found->owed;
+
+	if (i != NO_TASK) {
+		c->selected = i == c->server	? SELECTED_SERVER
+			      : i == c->reserve ? SELECTED_RESERVE
+						: SELECTED_TASK;
+		return i;
 	}
-	*i = first_of(c, now, false);
-	c->selected = *i != NO_TASK	? SELECTED_SERVED
-		      : c->best_effort ? SELECTED_BEST_EFFORT
-				       : SELECTED_IDLE;
+	c->selected = found->ahead != NO_TASK ? SELECTED_SERVED
+		      : c->best_effort	      ? SELECTED_BEST_EFFORT
+					      : SELECTED_IDLE;
+	return found->ahead;
 }
 
 /* Rule 4: both have the same deadline, and i still makes it after j. */
@@ -375,34 +372,20 @@ static __always_inline void sooner(struct processor *c, u64 at)
 /* Decides who runs from now on: c->runs, until c->until. */
 static __noinline int decide(struct processor *c, u64 now)
 {
-	u32 i;
-	int k;
+	struct look found;
 
 	if (now > c->clock)
 		c->clock = now;
 	now = c->clock;
 	attend_servers(c, now);
-	bpf_for(k, 0, TASKS_MAX) {
-		struct task *t = task_of(c, k);
-
-		if (t->present && t->awake && t->deadline <= now)
-			task_missed(t, now);
-	}
-	select_first(c, now, &i);
-	revise(c, i, now);
+	found = look(c, now);
+	revise(c, select_first(c, &found), now);
 	c->for_event = c->rule > 1;
-	c->until = NEVER;
+	c->until = found.until;
 	if (c->account != NO_TASK)
 		sooner(c, now + task_of(c, c->account)->left);
 	if (c->for_event && c->sink != NO_TASK)
 		sooner(c, now + c->grant);
-	bpf_for(k, 0, TASKS_MAX) {
-		struct task *t = task_of(c, k);
-		u64 start = begins(t);
-
-		if (t->present && t->awake)
-			sooner(c, start > now ? start : t->deadline);
-	}
 	return 0;
 }
 

@@ -8,15 +8,17 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use libbpf_rs::{Link, Object};
+use selvedge_host::namespace::{self, Wire};
 use selvedge_host::netlink::Netlink;
-use selvedge_units::Instant;
+use selvedge_stream::{Contract, Window};
+use selvedge_units::{Instant, Span};
 
 use crate::error::{AttachError, LoadError};
 use crate::object::{
     self, FILTERS_MAP, Purpose, QDISC_MAP, SETUP_MAP, TABLE_MAP, io_error, map, map_mut,
 };
 use crate::qdisc::{self, Qdisc};
-use crate::setup::Setup;
+use crate::setup::{Setup, StreamSetup};
 
 /// Where BPF objects are kept.
 const BPF_FS: &str = "/sys/fs/bpf";
@@ -55,7 +57,7 @@ impl Device {
             AttachError::NoDevice { name: name.to_owned(), devices: devices.join(", ") }
         };
         let ifindex = netlink.index(name).map_err(|_| no_device())?;
-        let netns = fs::metadata("/proc/self/ns/net").map_or(0, |namespace| namespace.ino());
+        let netns = fs::metadata("/proc/thread-self/ns/net").map_or(0, |namespace| namespace.ino());
         Ok(Self { name: name.to_owned(), ifindex, netns, netlink })
     }
 
@@ -329,12 +331,52 @@ pub(crate) fn now() -> Instant {
     Instant((time.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(time.tv_nsec as u64))
 }
 
-/// Tries what [`attach`](attach()) needs, on no device: loads the program, makes the qdisc known and takes
-/// it away again. Its name, as proof.
+/// Tries [`attach`](attach()) for real, on a device of a network namespace of its own, which goes with it:
+/// a packet is sent through the qdisc, and the device is given back. What was seen. Where no device
+/// can be had, at least the program is loaded, the qdisc made known, and taken away again.
 ///
 /// # Errors
 /// As `attach`.
 pub fn probe() -> Result<String, AttachError> {
+    let tried = namespace::alone(|| Wire::new().map(|wire| through(&wire)));
+    match tried.flatten() {
+        Ok(tried) => tried,
+        Err(why) => {
+            let kind = probe_without_device()?;
+            Ok(format!("registered as {kind} and taken away again; no device to try it on: {why}"))
+        }
+    }
+}
+
+/// Sends a packet through a qdisc at the near end of a wire.
+fn through(wire: &Wire) -> Result<String, AttachError> {
+    let wrong = |why| failed("trying the qdisc on a device of its own", why);
+    let (receiver, to) = namespace::listener(wire).map_err(wrong)?;
+    let contract = Contract::new(Span::from_millis(40), Window { lose: 1, of: 5 });
+    let filters = vec![crate::setup::Filter::Port(to.port())];
+    let stream = StreamSetup { filters, ..StreamSetup::new("try", contract) };
+    attach(namespace::DEVICE, &Setup { streams: vec![stream], ..Setup::default() })?;
+    let sent = (|| {
+        let sender = std::net::UdpSocket::bind((namespace::NEAR, 0))?;
+        sender.send_to(b"through the qdisc", to)?;
+        receiver.recv(&mut [0; 64])?;
+        let report = crate::Attached::open(namespace::DEVICE).and_then(|qdisc| qdisc.report());
+        let report = report.map_err(io::Error::other)?;
+        let counted = report.streams.first().map_or(0, |stream| stream.counters.sent);
+        if counted == 1 { Ok(report.qdisc) } else { Err(io::Error::other("it was not counted")) }
+    })();
+    detach(namespace::DEVICE)?;
+    sent.map(|kind| {
+        format!("a packet went through {kind} on a device of its own; taken away again")
+    })
+    .map_err(wrong)
+}
+
+/// Loads the program, makes the qdisc known and takes it away again. Its name, as proof.
+///
+/// # Errors
+/// As `attach`.
+fn probe_without_device() -> Result<String, AttachError> {
     object::supported()?;
     bpf_fs()?;
     let purpose = Purpose {

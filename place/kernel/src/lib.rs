@@ -25,7 +25,6 @@ mod qdisc;
 mod replay;
 mod setup;
 mod tasks;
-pub mod trace;
 
 pub use attach::{attach, detach, probe};
 pub use attached::{Attached, Report, StreamReport};

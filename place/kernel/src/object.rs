@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::io;
 
 use libbpf_rs::btf::Btf;
-use libbpf_rs::{Map, MapCore, MapFlags, MapMut, Object, ObjectBuilder, PrintLevel};
+use libbpf_rs::{Map, MapCore, MapFlags, MapMut, Object, ObjectBuilder, OpenMapMut, PrintLevel};
 use selvedge_sched::Discipline;
 
 use crate::error::LoadError;
@@ -44,51 +44,67 @@ pub(crate) struct Purpose<'a> {
     pub(crate) kind: Option<&'a str>,
 }
 
-/// Loads the programs with `setup` as their setup.
-pub(crate) fn load(purpose: Purpose<'_>, setup: &[u8]) -> Result<Object, LoadError> {
+/// Loads compiled programs: `each` sees every map before, `wanted` says of each program whether it is
+/// to be loaded, by whether it is one that the kernel calls (`struct_ops`).
+pub(crate) fn load_with(
+    name: &str,
+    program: &[u8],
+    mut each: impl FnMut(&str, &mut OpenMapMut<'_>) -> Result<(), LoadError>,
+    wanted: impl Fn(bool) -> bool,
+) -> Result<Object, LoadError> {
     listen();
-    supported()?;
-    let number = Setup::number(purpose.discipline).unwrap_or_default();
     let mut open = ObjectBuilder::default()
-        .name("selvedge")
-        .and_then(|builder| builder.open_memory(PROGRAM))
+        .name(name)
+        .and_then(|builder| builder.open_memory(program))
         .map_err(refused)?;
     for mut map in open.maps_mut() {
         let name = map.name().to_string_lossy().into_owned();
-        if name.ends_with(".rodata") {
-            let mut fixed = map.initial_value().map_or_else(Vec::new, <[u8]>::to_vec);
-            put(&mut fixed, 0, &number.to_ne_bytes());
-            put(&mut fixed, 4, &u32::from(purpose.replaying).to_ne_bytes());
-            put(&mut fixed, 8, &u32::from(purpose.telling).to_ne_bytes());
-            map.set_initial_value(&fixed).map_err(refused)?;
-        } else if name == SETUP_MAP {
-            check(SETUP_MAP, map.initial_value().map_or(0, <[u8]>::len), SETUP)?;
-            map.set_initial_value(setup).map_err(refused)?;
-        } else if name == TABLE_MAP {
-            check(TABLE_MAP, map.initial_value().map_or(0, <[u8]>::len), TABLE)?;
-        } else if name == TOLD_MAP {
-            check(TOLD_MAP, map.initial_value().map_or(0, <[u8]>::len), TOLD)?;
-        } else if name == FATES_MAP {
-            if purpose.telling {
-                map.set_max_entries(FATES).map_err(refused)?;
-            }
-        } else if name == QDISC_MAP {
-            match purpose.kind {
-                Some(kind) => {
-                    let mut id = [0; KIND_MAX];
-                    put(&mut id, 0, &kind.as_bytes()[..kind.len().min(KIND_MAX - 1)]);
-                    let qdisc = map.initial_value_mut().unwrap_or_default();
-                    put(qdisc, 0, &id);
-                }
-                None => map.set_autocreate(false).map_err(refused)?,
-            }
-        }
+        each(&name, &mut map)?;
     }
     for mut program in open.progs_mut() {
-        let qdisc = program.section().to_string_lossy().starts_with("struct_ops");
-        program.set_autoload(if qdisc { purpose.kind.is_some() } else { purpose.replaying });
+        let called = program.section().to_string_lossy().starts_with("struct_ops");
+        program.set_autoload(wanted(called));
     }
     open.load().map_err(refused)
+}
+
+/// Writes what is fixed when programs are loaded: words at the beginning of their constants.
+pub(crate) fn fix(map: &mut OpenMapMut<'_>, words: &[u32]) -> Result<(), LoadError> {
+    let mut fixed = map.initial_value().map_or_else(Vec::new, <[u8]>::to_vec);
+    for (at, word) in words.iter().enumerate() {
+        put(&mut fixed, 4 * at, &word.to_ne_bytes());
+    }
+    map.set_initial_value(&fixed).map_err(refused)
+}
+
+/// Loads the qdisc's programs with `setup` as their setup.
+pub(crate) fn load(purpose: Purpose<'_>, setup: &[u8]) -> Result<Object, LoadError> {
+    supported()?;
+    let number = Setup::number(purpose.discipline).unwrap_or_default();
+    let words = [number, purpose.replaying.into(), purpose.telling.into()];
+    let each = |name: &str, map: &mut OpenMapMut<'_>| {
+        let found = map.initial_value().map_or(0, <[u8]>::len);
+        match (name, purpose.kind) {
+            (name, _) if name.ends_with(".rodata") => fix(map, &words),
+            (SETUP_MAP, _) => {
+                check(SETUP_MAP, found, SETUP)?;
+                map.set_initial_value(setup).map_err(refused)
+            }
+            (TABLE_MAP, _) => check(TABLE_MAP, found, TABLE),
+            (TOLD_MAP, _) => check(TOLD_MAP, found, TOLD),
+            (FATES_MAP, _) if purpose.telling => map.set_max_entries(FATES).map_err(refused),
+            (QDISC_MAP, Some(kind)) => {
+                let mut id = [0; KIND_MAX];
+                put(&mut id, 0, &kind.as_bytes()[..kind.len().min(KIND_MAX - 1)]);
+                put(map.initial_value_mut().unwrap_or_default(), 0, &id);
+                Ok(())
+            }
+            (QDISC_MAP, None) => map.set_autocreate(false).map_err(refused),
+            _ => Ok(()),
+        }
+    };
+    let wanted = |qdisc| if qdisc { purpose.kind.is_some() } else { purpose.replaying };
+    load_with("selvedge", PROGRAM, each, wanted)
 }
 
 fn put(into: &mut [u8], at: usize, bytes: &[u8]) {

@@ -7,18 +7,18 @@
 
 use std::io;
 
-use libbpf_rs::{Link, MapCore, MapFlags, Object, ObjectBuilder, ProgramInput};
+use libbpf_rs::{Link, MapCore, MapFlags, Object, OpenMapMut, ProgramInput};
 use selvedge_cpu::{Config, Counts, Processor, Promise, Refused, Task, TaskId};
 use selvedge_units::{Instant, Span};
 use thiserror::Error;
 
 use crate::error::LoadError;
-use crate::object::{io_error, map_mut, refused};
+use crate::object::{fix, io_error, load_with, map_mut, refused};
 
 static PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/scx_dwcs.bpf.o"));
 
 /// How many tasks a processor has at most, its servers counted in.
-const TASKS_MAX: u32 = 64;
+const TASKS_MAX: u32 = 256;
 const PROCESSORS_MAX: usize = 64;
 /// How many events may wait for a processor's tasks.
 const EVENTS_MAX: usize = 16;
@@ -26,7 +26,7 @@ const EVENTS_MAX: usize = 16;
 const PERIOD_MAX: Span = Span(u32::MAX as u64);
 /// `struct task`, and what lies before the first one in `struct processor`.
 const TASK: usize = 112;
-const TASKS: usize = 88 + 16 * EVENTS_MAX;
+const TASKS: usize = 96 + 16 * EVENTS_MAX;
 /// The scheduler's name in `/sys/kernel/sched_ext/root/ops`.
 const OPS: &str = "selvedge_dwcs";
 
@@ -118,6 +118,19 @@ impl TaskScheduler {
         Ok(scheduler)
     }
 
+    /// Tries [`attach`](Self::attach) for real: for a moment all programs are scheduled by it. What
+    /// was seen.
+    ///
+    /// # Errors
+    /// As `attach`.
+    pub fn probe(processors: usize) -> Result<String, TasksError> {
+        let state = || std::fs::read_to_string("/sys/kernel/sched_ext/state");
+        let scheduler = Self::attach(processors, Config::default())?;
+        let attached = state().map_err(|why| TasksError::Call("its state", why))?;
+        drop(scheduler);
+        Ok(format!("loaded, the kernel says \"{}\", and taken off again", attached.trim()))
+    }
+
     /// Loads it for replays only, on one processor.
     ///
     /// # Errors
@@ -128,29 +141,12 @@ impl TaskScheduler {
 
     fn load(processors: usize, config: Config, live: bool) -> Result<Self, TasksError> {
         let processors = processors.clamp(1, PROCESSORS_MAX);
-        let mut open = ObjectBuilder::default()
-            .name("selvedge_tasks")
-            .and_then(|builder| builder.open_memory(PROGRAM))
-            .map_err(refused)?;
-        for mut map in open.maps_mut() {
-            let name = map.name().to_string_lossy().into_owned();
-            if name.ends_with(".rodata") {
-                let mut fixed = map.initial_value().map_or_else(Vec::new, <[u8]>::to_vec);
-                if let Some(count) = fixed.get_mut(..4) {
-                    count.copy_from_slice(&(processors as u32).to_ne_bytes());
-                }
-                map.set_initial_value(&fixed).map_err(refused)?;
-            } else if name == OPS && !live {
-                map.set_autocreate(false).map_err(refused)?;
-            }
-        }
-        if !live {
-            for mut program in open.progs_mut() {
-                let ops = program.section().to_string_lossy().starts_with("struct_ops");
-                program.set_autoload(!ops);
-            }
-        }
-        let object = open.load().map_err(refused)?;
+        let each = |name: &str, map: &mut OpenMapMut<'_>| match name {
+            name if name.ends_with(".rodata") => fix(map, &[processors as u32]),
+            OPS if !live => map.set_autocreate(false).map_err(refused),
+            _ => Ok(()),
+        };
+        let object = load_with("selvedge_tasks", PROGRAM, each, |ops| live || !ops)?;
         let config = Config { events_most: EVENTS_MAX, ..config };
         let all = (0..processors).map(|_| Processor::new(config)).collect();
         let mut scheduler = Self { object, link: None, processors: all };
@@ -255,6 +251,17 @@ impl TaskScheduler {
             ran: Span(at(4)),
             extra: Span(at(5)),
         })
+    }
+
+    /// How often each of the rules 1 to 5 decided so far, in their order.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn rules(&self) -> Result<[u64; 5], TasksError> {
+        let told = crate::object::data(&self.map(".data.told")?);
+        let told = told.map_err(|why| TasksError::Call("the rules", why))?;
+        let at = |n: usize| crate::replay::number(&told, 24 + 8 * n).map_or(0, u64::from_ne_bytes);
+        Ok(std::array::from_fn(at))
     }
 
     /// A step of a replay; what was decided, if it was a slot. `None`, too, if an event found the

@@ -234,6 +234,8 @@ struct Contest {
     ordinary: f64,
     greedy: f64,
     violations: u64,
+    /// Decisions by each of the event-aware rules.
+    rules: [u64; 5],
 }
 
 /// Players of 8 ms in 40 ms beside three ordinary programs that never sleep, and one in the players'
@@ -312,10 +314,11 @@ fn contest(way: Way, players: usize) -> Contest {
         // The watchdog would have ended it.
         assert_eq!(state(), "enabled");
     }
+    let rules = scheduler.as_ref().map_or([0; 5], |scheduler| scheduler.rules().unwrap());
     drop(scheduler);
     until("it is gone", || state() == "disabled");
     let greedy = (after_greedy - before_greedy).0 as f64 / took * 100.0;
-    Contest { on_time, ordinary, greedy, violations }
+    Contest { on_time, ordinary, greedy, violations, rules }
 }
 
 /// Players have what they are promised; nobody starves. In a machine whose time is counted in
@@ -325,11 +328,16 @@ fn contest(way: Way, players: usize) -> Contest {
 fn players_play_and_nobody_starves() {
     let counted = std::env::var_os("SELVEDGE_COUNTED").is_some();
     println!("players, scheduler: frames on time of 50 each; ordinary programs, greedy one");
+    let mut rules = [0; 5];
     for players in 1..=4 {
         for way in [Way::Fair, Way::Fifo, Way::SchedExt] {
             let found = contest(way, players);
             let (ordinary, greedy) = (found.ordinary, found.greedy);
-            println!("{players} {way:?}: {:?}; {ordinary:.1} %, {greedy:.1} %", found.on_time);
+            println!(
+                "{players} {way:?}: {:?}; {ordinary:.1} %, {greedy:.1} %; rules {:?}",
+                found.on_time, found.rules
+            );
+            rules.iter_mut().zip(found.rules).for_each(|(all, more)| *all += more);
             assert!(way != Way::SchedExt || ordinary > 0.0, "somebody starves");
             if way == Way::SchedExt && counted {
                 assert!(found.on_time.iter().all(|&frames| frames >= 48), "{found:?}");
@@ -338,4 +346,5 @@ fn players_play_and_nobody_starves() {
             }
         }
     }
+    assert!(rules.iter().sum::<u64>() > 0, "events decide nothing: {rules:?}");
 }

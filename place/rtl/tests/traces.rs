@@ -4,27 +4,30 @@
 use std::fs;
 use std::path::Path;
 
-use selvedge_rtl::trace::{RunError, run};
 use selvedge_rtl::{Misfit, ReplayError, SimulatorError, ToolError};
 use selvedge_sched::Discipline;
+use selvedge_sched::replay::Trace;
+use selvedge_sched::trace::Printer;
 
 /// What the hardware prints, or why not; `None`, with a line, if a tool is not installed.
-fn hardware(text: &str, discipline: Option<Discipline>) -> Option<Result<String, RunError>> {
-    let mut out = Vec::new();
-    match run(text, "t.json", discipline, &mut out) {
-        Err(RunError::Replay {
-            why: ReplayError::Simulator(SimulatorError::Tool(ToolError::Absent { tool, package })),
-            ..
-        }) => {
+fn hardware(text: &str, discipline: Option<Discipline>) -> Option<Result<String, ReplayError>> {
+    let mut trace = Trace::parse(text, "t.json").expect("a good trace");
+    trace.discipline = discipline.unwrap_or(trace.discipline);
+    let mut replay = match selvedge_rtl::trace::replay(&trace) {
+        Err(ReplayError::Simulator(SimulatorError::Tool(ToolError::Absent { tool, package }))) => {
             println!("SKIPPED: {tool} is not installed (Debian package {package})");
-            None
+            return None;
         }
-        Err(error) => {
-            assert!(out.is_empty(), "printed before it refused");
-            Some(Err(error))
-        }
-        Ok(()) => Some(Ok(String::from_utf8(out).expect("the printer writes UTF-8"))),
+        Err(error) => return Some(Err(error)),
+        Ok(replay) => replay,
+    };
+    let (mut out, printer) = (Vec::new(), Printer::new(&trace));
+    for event in &mut replay {
+        printer.event(&mut out, &event).expect("memory takes all");
     }
+    let totals = replay.totals().iter().map(|total| (total.counters, total.window));
+    printer.totals(&mut out, totals).expect("memory takes all");
+    Some(Ok(String::from_utf8(out).expect("the printer writes UTF-8")))
 }
 
 fn software(text: &str, discipline: Option<Discipline>) -> String {
@@ -49,7 +52,7 @@ fn the_committed_vectors_print_the_same_lines_under_dwcs() {
                 assert_eq!(lines, software(&text, Some(Discipline::Dwcs)), "{}", path.display());
                 same += 1;
             }
-            Some(Err(RunError::Replay { why: ReplayError::Misfit(_), .. })) => refused += 1,
+            Some(Err(ReplayError::Misfit(_))) => refused += 1,
             Some(Err(error)) => panic!("{}: {error}", path.display()),
         }
     }
@@ -61,7 +64,7 @@ fn the_committed_vectors_print_the_same_lines_under_dwcs() {
 fn misfit(streams: &str, rest: &str) -> Option<Misfit> {
     let text = format!("{{\"ticks\": 9, \"streams\": [{streams}], {rest}}}");
     match hardware(&text, None)? {
-        Err(RunError::Replay { why: ReplayError::Misfit(misfit), .. }) => Some(misfit),
+        Err(ReplayError::Misfit(misfit)) => Some(misfit),
         other => panic!("{text}: {other:?}"),
     }
 }

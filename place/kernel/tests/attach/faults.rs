@@ -247,6 +247,13 @@ fn the_doctor_tries_the_qdisc_and_leaves_nothing() {
         let works = format!("\"placement\":\"{placement}\",\"works\":true}}");
         assert!(said.contains(&works), "{placement}: {said}");
     }
+    // For real: a packet went through one, and programs were scheduled by the other.
+    for seen in ["a packet went through selvedge", "the kernel says \\\"enabled\\\""] {
+        assert!(said.contains(seen), "{seen}: {said}");
+    }
+    let state = std::fs::read_to_string("/sys/kernel/sched_ext/state").unwrap();
+    assert_ne!(state.trim(), "enabled");
+    assert!(!std::path::Path::new("/sys/fs/bpf/selvedge").exists());
     assert_eq!(qdiscs(), before);
     let nobody = Command::new("selvedge").arg("doctor").uid(65_534).gid(65_534).output().unwrap();
     let said = String::from_utf8(nobody.stdout).unwrap();
