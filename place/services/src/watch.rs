@@ -311,11 +311,6 @@ impl Watch {
         Ok(())
     }
 
-    /// A map of the service's own, mapped here.
-    pub(crate) fn data(&self, name: &'static str, size: usize) -> Result<Mapped, ServiceError> {
-        mapped(&self.object, name, size)
-    }
-
     /// What became of the occurrences so far.
     pub fn tally(&self) -> Tally {
         let mut bytes = [0; TALLY];

@@ -21,15 +21,15 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-const RATES: [u32; 5] = [500, 1000, 2000, 3000, 4000];
+const RATES: [u32; 3] = [1000, 2000, 4000];
 /// Open connections on which nothing happens, as a busy server has them.
 const IDLE: usize = 5000;
 /// By how much epoll may be better, for the noise of a shared machine.
 const AS_GOOD: f64 = 0.9;
 
 fn run(params: &Params, watch: &dyn Watch) -> Result<Outcome, RunError> {
-    let seconds = params.amount(4, 1);
-    let rounds = params.amount(3, 1);
+    let seconds = params.amount(3, 1);
+    let rounds = params.amount(2, 1);
     let rates: &[u32] = if params.quick { &[500] } else { &RATES };
     let idle = params.amount(IDLE, 200);
     let mut found: Vec<Vec<Vec<Replies>>> = vec![vec![Vec::new(); rates.len()]; Notice::ALL.len()];

@@ -48,8 +48,9 @@ fn run(params: &Params, watch: &dyn Watch) -> Result<Outcome, RunError> {
         ],
     );
     let mut lines: [Vec<(f64, f64)>; 2] = [Vec::new(), Vec::new()];
-    for at in 0..loads {
-        let load = all[0][at].load;
+    let first: Vec<u32> =
+        all.first().map_or_else(Vec::new, |round| round.iter().map(|one| one.load).collect());
+    for (at, load) in first.into_iter().enumerate() {
         let figures: [fn(&RoundTrips) -> f64; 6] = [
             |one| one.kernel.median,
             |one| one.kernel.mean,
