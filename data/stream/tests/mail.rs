@@ -157,7 +157,7 @@ fn each_side_sees_that_the_other_is_gone() {
 
 #[test]
 fn threads_hand_over_everything_or_the_newest() {
-    const MESSAGES: u64 = if cfg!(miri) { 40 } else { 200_000 };
+    const MESSAGES: u64 = if cfg!(miri) { 40 } else { 20_000 };
     for spec in [KEEPS, OVERWRITES] {
         let (_region, mut writer, mut reader) = shared(spec);
         let thread = std::thread::spawn(move || {

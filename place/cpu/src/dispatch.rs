@@ -316,6 +316,30 @@ mod tests {
     }
 
     #[test]
+    fn an_event_prefers_its_task_at_once() {
+        use crate::{Placement, rights};
+        if rights::try_placement(Placement::Fifo).is_err() {
+            return;
+        }
+        let dispatcher = Dispatcher::new(class::processors()[0], Config::default()).unwrap();
+        let (tell, told) = std::sync::mpsc::channel();
+        let (end, ended) = std::sync::mpsc::channel::<()>();
+        let worker = std::thread::spawn(move || {
+            tell.send(class::this_thread()).unwrap();
+            let _ = ended.recv();
+        });
+        let tid = told.recv().unwrap();
+        let (id, _) = dispatcher.admit(&task(8), Who::Threads(vec![tid]), false).unwrap();
+        dispatcher.raise(id, Span::from_millis(10)).unwrap();
+        assert_eq!(class::policy(tid).unwrap(), libc::SCHED_FIFO);
+        dispatcher.remove(id);
+        assert_eq!(class::policy(tid).unwrap(), libc::SCHED_OTHER);
+        dispatcher.raise(id, Span::from_millis(10)).unwrap();
+        drop(end);
+        worker.join().unwrap();
+    }
+
+    #[test]
     fn more_than_the_whole_is_refused() {
         let dispatcher = Dispatcher::new(class::processors()[0], Config::default()).unwrap();
         let nobody = || Who::Threads(Vec::new());

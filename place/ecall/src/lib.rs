@@ -18,7 +18,7 @@ mod host;
 mod queue;
 mod say;
 mod segment;
-mod service;
+pub mod service;
 mod subscriber;
 
 pub use client::{

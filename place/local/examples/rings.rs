@@ -4,7 +4,7 @@
 use std::os::unix::fs::DirBuilderExt;
 use std::process::Command;
 
-use selvedge_local::bench::{Way, measure, peer};
+use selvedge_local::bench::{Way, channel, measure, peer};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     if let Some(spec) = std::env::args().nth(1) {
@@ -19,9 +19,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         command
     };
     let found = measure(&directory, &start, &Way::ALL, (11, 300, 2_000_000), &mut |_| {});
+    let costs = channel(&directory, &start, 21);
     std::fs::remove_dir_all(&directory)?;
     for one in found? {
         println!("{:16} {one:?}", one.way.name());
     }
+    println!("{:#?}", costs?);
     Ok(())
 }

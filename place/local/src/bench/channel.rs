@@ -169,6 +169,8 @@ pub fn channel(
             if came {
                 found[4].push(us(began));
             }
+            // Its own event came to its sink, too.
+            while end.poll(sink) {}
             let began = Watch::now();
             if !end.poll(sink) {
                 found[6].push(us(began));
