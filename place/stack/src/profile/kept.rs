@@ -70,6 +70,7 @@ fn kept_at(
 }
 
 /// What lies there, if it is fresh and makes sense.
+#[allow(clippy::disallowed_methods, reason = "the age of a file is wall-clock time")]
 fn read(place: &Path) -> Option<Kept> {
     let about = fs::metadata(place).ok()?;
     let age = SystemTime::now().duration_since(about.modified().ok()?).unwrap_or_default();
@@ -117,6 +118,7 @@ mod tests {
     }
 
     #[test]
+    #[allow(clippy::disallowed_methods, reason = "the age of a file is wall-clock time")]
     fn figures_are_kept_until_they_are_of_something_else_or_make_no_sense() {
         let folder = std::env::temp_dir().join(format!("stack-profile-{}", std::process::id()));
         let place = folder.join("deep/profile.json");
