@@ -113,6 +113,8 @@ fn check(line: &str) -> Result<(), Failure> {
 
 fn profiled(json: bool) -> Result<(), Failure> {
     let (modules, pipes) = (profile::modules(31), profile::pipes(7));
+    // Connections count with these from now on; where they can't be kept, with those of their time.
+    let kept = profile::keep(&modules).ok().flatten();
     let mut out = std::io::stdout().lock();
     if json {
         let both = serde_json::json!({ "modules": modules, "pipes": pipes });
@@ -137,5 +139,8 @@ fn profiled(json: bool) -> Result<(), Failure> {
          element, {:.1} ns to another (a stream between two threads)",
         pipes.unlocked, pipes.locked, pipes.same, pipes.other
     )?;
+    if let Some(kept) = kept {
+        writeln!(out, "kept in {}", kept.display())?;
+    }
     Ok(out.flush()?)
 }

@@ -7,13 +7,15 @@
 //! connection leaves goes to those that got less than they asked for. [`Meta`] is the control of
 //! all this, and may change at any time.
 
+mod event;
 mod manager;
 mod monitor;
 mod policer;
 #[cfg(test)]
 mod tests;
 
-pub use manager::{Event, Granted, Manager, RenegotiateError, Violation};
+pub use event::{Event, Granted, RenegotiateError, Violation};
+pub use manager::Manager;
 pub use monitor::{Detail, Monitor, Observed};
 pub use policer::{Policed, Policer};
 

@@ -4,10 +4,12 @@
 //! through both gives the cost of a message of no bytes and of 1024 more. Medians of several
 //! rounds, so that a disturbed round does not count.
 
-use std::hint::black_box;
-use std::sync::{Arc, OnceLock};
+mod kept;
 
-use serde::Serialize;
+use std::hint::black_box;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
 
 use selvedge_host::clock::Clock;
 use selvedge_stack::compose::Composition;
@@ -20,10 +22,11 @@ use selvedge_stack::pipe::{Pipe, Reading, User, Writing};
 use selvedge_stack::stack::Line;
 use selvedge_units::{Instant, Span};
 
+pub use self::kept::{keep, kept};
 use crate::threads::{self, Null};
 
 /// A module's costs in nanoseconds.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ModuleProfile {
     /// As in a stack's line.
     pub module: String,
@@ -95,13 +98,6 @@ const MESSAGES: u64 = 64;
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(0.0)
-}
-
-/// What modules cost here, measured once by a process.
-#[must_use]
-pub fn kept() -> Arc<[ModuleProfile]> {
-    static COSTS: OnceLock<Arc<[ModuleProfile]>> = OnceLock::new();
-    Arc::clone(COSTS.get_or_init(|| modules(3).into()))
 }
 
 /// Measures every module, in so many rounds each.

@@ -2,94 +2,11 @@
 
 use selvedge_units::{Bytes, Instant, Span};
 
-use super::{Meta, Observed, Policer};
-use crate::assign::{self, Decision, Guarantee, Phase, Refusal, Standing};
-use crate::contract::{Contract, ContractError, Traffic};
+use super::{Event, Granted, Meta, Observed, Policer, RenegotiateError, Violation};
+use crate::assign::{self, Decision, Guarantee, Standing};
+use crate::contract::{Contract, Traffic};
 use crate::elements::Elements;
 use crate::model::{Evaluation, Machine, Reading, Stream, StreamId};
-
-/// What a stream was promised.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Granted {
-    /// By the model, in the configuration of that time.
-    pub guarantee: Guarantee,
-    /// Whether it is held to its contract, since nothing fits what it does.
-    pub policed: bool,
-}
-
-/// What a stream does, or gets, that was not agreed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Violation {
-    /// It sends more often: the mean time between messages against the granted.
-    Rate {
-        /// Observed.
-        observed: Span,
-        /// Granted.
-        granted: Span,
-    },
-    /// It sends larger messages.
-    Size {
-        /// Observed.
-        observed: Bytes,
-        /// Granted.
-        granted: Bytes,
-    },
-    /// Its messages take longer than was guaranteed.
-    Latency {
-        /// Observed, on average.
-        observed: Span,
-        /// Guaranteed.
-        granted: Span,
-    },
-}
-
-/// What the manager did, for the elements to enact and the application to know.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event {
-    /// Streams are assigned anew.
-    Reassigned {
-        /// On whose account.
-        stream: StreamId,
-        /// By which phase.
-        phase: Phase,
-        /// Whose assignment changed.
-        moved: Vec<StreamId>,
-    },
-    /// Something is wrong, for the first time or again after a decision.
-    Violated {
-        /// With whom.
-        stream: StreamId,
-        /// What.
-        what: Violation,
-    },
-    /// Nothing fits; the stream is held to what it was granted. The application may send less, or
-    /// renegotiate.
-    Policed {
-        /// Who.
-        stream: StreamId,
-        /// What stood in the way.
-        refusal: Refusal,
-    },
-    /// It keeps to its contract again.
-    Released {
-        /// Who.
-        stream: StreamId,
-    },
-}
-
-/// Why new requirements were not granted; the old ones hold.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum RenegotiateError {
-    /// They make no sense.
-    #[error(transparent)]
-    Contract(#[from] ContractError),
-    /// They don't fit.
-    #[error(transparent)]
-    Refused(#[from] Refusal),
-    /// There is no such stream.
-    #[error("stream {} is closed or never was; renegotiate a stream that is open", .0.0)]
-    Closed(StreamId),
-}
 
 #[derive(Clone, Debug)]
 struct Book {

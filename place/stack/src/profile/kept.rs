@@ -1,0 +1,143 @@
+//! Figures that stay: measured when they are first wanted, kept in the user's state directory
+//! (`$XDG_STATE_HOME/selvedge/stack-profile.json`), and measured again when they are old, or from
+//! another processor or another build of this program.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, SystemTime};
+
+use serde::{Deserialize, Serialize};
+
+use super::{ModuleProfile, modules};
+
+/// Builds have figures, and files, of their own.
+const FILE: &str = if cfg!(debug_assertions) {
+    "selvedge/stack-profile-debug.json"
+} else {
+    "selvedge/stack-profile.json"
+};
+/// After so long they are measured again.
+const FRESH: Duration = Duration::from_secs(7 * 24 * 3600);
+/// No figure of a module is as long as a second; a file that says so is not believed.
+const LONGEST: f64 = 1e9;
+/// A file that is longer was not written by this program.
+const FILE_MAX: u64 = 1 << 16;
+const ROUNDS: usize = 3;
+
+/// What is in the file.
+#[derive(Debug, Serialize, Deserialize)]
+struct Kept {
+    /// The processor and the build that they are of.
+    of: String,
+    modules: Vec<ModuleProfile>,
+}
+
+/// What modules cost here. Measured at most once by a process, and by most not at all.
+#[must_use]
+pub fn kept() -> Arc<[ModuleProfile]> {
+    static COSTS: OnceLock<Arc<[ModuleProfile]>> = OnceLock::new();
+    Arc::clone(COSTS.get_or_init(|| match place() {
+        Some(place) => kept_at(&place, &of(), || modules(ROUNDS)).into(),
+        None => modules(ROUNDS).into(),
+    }))
+}
+
+/// Keeps figures that were measured just now; where, or nothing if there is no such place.
+///
+/// # Errors
+/// What the system says.
+pub fn keep(modules: &[ModuleProfile]) -> std::io::Result<Option<PathBuf>> {
+    let Some(place) = place() else { return Ok(None) };
+    write(&place, &Kept { of: of(), modules: modules.to_vec() })?;
+    Ok(Some(place))
+}
+
+fn kept_at(
+    place: &Path,
+    of: &str,
+    measure: impl FnOnce() -> Vec<ModuleProfile>,
+) -> Vec<ModuleProfile> {
+    if let Some(kept) = read(place).filter(|kept| kept.of == of) {
+        return kept.modules;
+    }
+    let kept = Kept { of: of.to_owned(), modules: measure() };
+    // Where nothing can be written they are measured by each process.
+    if let Err(error) = write(place, &kept) {
+        tracing::debug!(%error, "the profile of modules is not kept");
+    }
+    kept.modules
+}
+
+/// What lies there, if it is fresh and makes sense.
+#[allow(clippy::disallowed_methods, reason = "the age of a file is wall-clock time")]
+fn read(place: &Path) -> Option<Kept> {
+    let about = fs::metadata(place).ok()?;
+    let age = SystemTime::now().duration_since(about.modified().ok()?).unwrap_or_default();
+    if age > FRESH || about.len() > FILE_MAX {
+        return None;
+    }
+    let kept: Kept = serde_json::from_slice(&fs::read(place).ok()?).ok()?;
+    let sensible = |figure: &f64| (0.0..LONGEST).contains(&figure.abs());
+    let figures = |module: &ModuleProfile| module.down.iter().chain(&module.up).all(sensible);
+    (!kept.modules.is_empty() && kept.modules.iter().all(figures)).then_some(kept)
+}
+
+/// As a whole or not at all: another process may read meanwhile.
+fn write(place: &Path, kept: &Kept) -> std::io::Result<()> {
+    if let Some(folder) = place.parent() {
+        fs::create_dir_all(folder)?;
+    }
+    let new = place.with_extension(format!("{}.new", std::process::id()));
+    fs::write(&new, serde_json::to_vec_pretty(kept)?)?;
+    fs::rename(&new, place).inspect_err(|_| _ = fs::remove_file(&new))
+}
+
+fn place() -> Option<PathBuf> {
+    let set = |name: &str| std::env::var_os(name).map(PathBuf::from);
+    let state = set("XDG_STATE_HOME").filter(|path| path.is_absolute());
+    let state = state.or_else(|| set("HOME").map(|home| home.join(".local/state")))?;
+    Some(state.join(FILE))
+}
+
+fn of() -> String {
+    let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let name = info.lines().find(|line| line.starts_with("model name"));
+    let processor = name.and_then(|line| line.split(':').nth(1)).unwrap_or("").trim();
+    let build = if cfg!(debug_assertions) { "debug" } else { "release" };
+    format!("{processor}, {} {build}", env!("CARGO_PKG_VERSION"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn profile(figure: f64) -> Vec<ModuleProfile> {
+        let figures = [figure, 1.0];
+        vec![ModuleProfile { module: "ui".into(), down: figures, up: figures }]
+    }
+
+    #[test]
+    #[allow(clippy::disallowed_methods, reason = "the age of a file is wall-clock time")]
+    fn figures_are_kept_until_they_are_of_something_else_or_make_no_sense() {
+        let folder = std::env::temp_dir().join(format!("stack-profile-{}", std::process::id()));
+        let place = folder.join("deep/profile.json");
+        let first = |of: &str, figure| kept_at(&place, of, || profile(figure))[0].down[0];
+        assert_eq!(first("a, release", 5.0), 5.0);
+        assert_eq!(first("a, release", 6.0), 5.0, "kept");
+        assert_eq!(first("b, release", 7.0), 7.0, "another processor");
+        for nonsense in ["", "{", "[]", r#"{"of":"b, release","modules":[]}"#] {
+            fs::write(&place, nonsense).unwrap();
+            assert_eq!(first("b, release", 8.0), 8.0, "{nonsense}");
+        }
+        let huge = Kept { of: "b, release".into(), modules: profile(1e12) };
+        write(&place, &huge).unwrap();
+        assert_eq!(first("b, release", 9.0), 9.0);
+        let old = SystemTime::now() - FRESH - Duration::from_secs(60);
+        fs::File::options().write(true).open(&place).unwrap().set_modified(old).unwrap();
+        assert_eq!(first("b, release", 10.0), 10.0, "old");
+        // Nothing is left beside it.
+        assert_eq!(fs::read_dir(place.parent().unwrap()).unwrap().count(), 1);
+        fs::remove_dir_all(folder).unwrap();
+    }
+}
