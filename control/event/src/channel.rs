@@ -297,6 +297,9 @@ impl Channel {
         sequence: u64,
         blocks: &mut SharedBlocks,
     ) -> u128 {
+        if self.filter.is_none() {
+            return u128::MAX;
+        }
         let mut states = [SinkState::default(); SINKS_MAX];
         let sinks = self.states(&mut states);
         let Some(filter) = &mut self.filter else { return u128::MAX };

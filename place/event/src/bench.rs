@@ -22,10 +22,10 @@ use crate::settings::Settings;
 /// The events that are sent one at a time, for the time until the last sink has them.
 pub const PACED: u64 = 300;
 /// The bytes of an event: its number, when it was sent, and what fills it.
-pub const SIZE: usize = 100;
+pub const SIZE: usize = 104;
 
 const CHANNEL: &str = "bench";
-const FORMAT: &str = "input { long number; long sent; char rest[84]; };";
+const FORMAT: &str = "input { long number; long sent; char rest[88]; };";
 const KEY: &str = "selvedge-bench/events";
 
 /// What sends.
@@ -278,7 +278,8 @@ impl Source {
         match &self.way {
             Way::Channel { joined, .. } => {
                 let attributes = Attributes::default();
-                let _ = joined.publish(Event { deadline: None, attributes, record: &record });
+                let event = Event { deadline: None, attributes, record: &record };
+                joined.publish(event).expect("the record has the format's size");
             }
             Way::Bare { publisher, .. } => {
                 let _ = publisher.put(&record[..]).wait();
