@@ -26,7 +26,9 @@ use core::ptr::NonNull;
 
 #[cfg(not(loom))]
 use crate::region::{Part, RegionError};
-use crate::sync::{Arc, AtomicU32, AtomicU64, CacheLine, Ordering};
+#[cfg(not(loom))]
+use crate::sync::Ordering;
+use crate::sync::{Arc, AtomicU32, AtomicU64, CacheLine};
 
 pub(super) const MAGIC: u64 = u64::from_ne_bytes(*b"SLVGMAIL");
 const VERSION: u64 = 1;

@@ -1,0 +1,253 @@
+//! The side of a mailbox that reads: copies messages out before it believes them, and sleeps.
+
+use alloc::vec::Vec;
+use core::fmt;
+
+use super::block::{AROUND, MailSpec, Shared, stride};
+use super::{AWAKE, MAIL_ASLEEP, MailError, TRIES};
+#[cfg(not(loom))]
+use crate::region::{Region, RegionError};
+#[cfg(not(loom))]
+use crate::sync::Arc;
+use crate::sync::{AtomicU32, Ordering, fence};
+
+/// A message, copied out: nobody can change it any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mail<'a> {
+    /// What its writer gave with it.
+    pub tag: u64,
+    /// Its number, modulo 2^32.
+    pub number: u32,
+    /// How many messages before it were never got.
+    pub missed: u32,
+    /// What it says.
+    pub bytes: &'a [u8],
+}
+
+/// The side that reads.
+pub struct MailReader {
+    shared: Shared,
+    head: u64,
+    tail_seen: u64,
+    /// The number that the next message should have.
+    number: u32,
+    missed: u64,
+    buffer: Vec<u8>,
+    /// Tag, number, missed and length of what was taken last.
+    last: (u64, u32, u32, usize),
+}
+
+impl MailReader {
+    pub(super) fn of(shared: Shared) -> Self {
+        let (buffer, last) = (Vec::new(), (0, 0, 0, 0));
+        Self { shared, head: 0, tail_seen: 0, number: 0, missed: 0, buffer, last }
+    }
+
+    /// Lays an empty mailbox out in a region; the reading side of it.
+    ///
+    /// # Errors
+    /// [`RegionError::Bounds`] if it does not fit there.
+    #[cfg(not(loom))]
+    pub fn create(
+        region: &Arc<dyn Region>,
+        at: usize,
+        spec: MailSpec,
+    ) -> Result<Self, RegionError> {
+        Shared::create(region, at, spec).map(Self::of)
+    }
+
+    /// How large it is.
+    #[must_use]
+    pub const fn spec(&self) -> MailSpec {
+        self.shared.spec
+    }
+
+    /// Takes the oldest message; `None` if there is none now.
+    ///
+    /// # Errors
+    /// [`MailError::Corrupt`], from then on always, if what the writer wrote makes no sense.
+    #[inline]
+    pub fn take(&mut self) -> Result<Option<Mail<'_>>, MailError> {
+        self.take_from(false)
+    }
+
+    /// The message that was taken last; one of no bytes before the first.
+    #[must_use]
+    #[inline]
+    pub fn last(&self) -> Mail<'_> {
+        let (tag, number, missed, len) = self.last;
+        Mail { tag, number, missed, bytes: &self.buffer[..len] }
+    }
+
+    /// Takes the newest message; those before it count as missed.
+    ///
+    /// # Errors
+    /// As [`take`](Self::take).
+    pub fn take_latest(&mut self) -> Result<Option<Mail<'_>>, MailError> {
+        self.take_from(true)
+    }
+
+    #[inline]
+    fn take_from(&mut self, latest: bool) -> Result<Option<Mail<'_>>, MailError> {
+        for attempt in 0..TRIES {
+            if (self.head == self.tail_seen || latest) && !self.look()? {
+                return Ok(None);
+            }
+            // One that is overtaken again and again goes on with the newest.
+            if (latest || attempt > 2) && !self.jump_to_last()? {
+                continue;
+            }
+            let (shared, at) = (&self.shared, self.head);
+            let first = shared.word(at).load(Ordering::Relaxed);
+            let tag = shared.word(at + 8).load(Ordering::Relaxed);
+            if self.was_overwritten(at)? {
+                continue;
+            }
+            let (len, number) = (first & u64::from(u32::MAX), (first >> 32) as u32);
+            if stride(len) > self.shared.spec.capacity.min(self.tail_seen - at) {
+                return Err(MailError::Corrupt);
+            }
+            self.copy_out(at + 16, len as usize);
+            if self.was_overwritten(at)? {
+                continue;
+            }
+            self.head = at + stride(len);
+            let missed = number.wrapping_sub(self.number);
+            self.number = number.wrapping_add(1);
+            let reader = &self.shared.header().reader.0;
+            if missed > 0 {
+                self.missed += u64::from(missed);
+                reader.missed.store(self.missed, Ordering::Relaxed);
+            }
+            reader.head.store(self.head, Ordering::Release);
+            self.last = (tag, number, missed, len as usize);
+            return Ok(Some(self.last()));
+        }
+        Ok(None)
+    }
+
+    /// Copies a message's bytes into our own buffer, each word read once.
+    #[inline]
+    fn copy_out(&mut self, from: u64, len: usize) {
+        let room = len.next_multiple_of(8);
+        if self.buffer.len() < room {
+            self.buffer.resize(room, 0);
+        }
+        let (chunks, _) = self.buffer[..room].as_chunks_mut::<8>();
+        let (front, back) = self.shared.words(from, chunks.len());
+        for (chunk, word) in chunks.iter_mut().zip(front.iter().chain(back)) {
+            *chunk = word.load(Ordering::Relaxed).to_ne_bytes();
+        }
+    }
+
+    /// Looks how far the writer is; whether there is anything.
+    #[inline]
+    fn look(&mut self) -> Result<bool, MailError> {
+        let tail = self.shared.header().writer.0.tail.load(Ordering::Acquire);
+        let spec = self.shared.spec;
+        let sound = tail >= self.tail_seen
+            && tail.is_multiple_of(8)
+            && (spec.overwrites || tail - self.head <= spec.capacity);
+        if !sound {
+            return Err(MailError::Corrupt);
+        }
+        self.tail_seen = tail;
+        Ok(tail != self.head)
+    }
+
+    /// Whether what was read at a position was overwritten, or may be; then we stand at the oldest
+    /// message that was not.
+    #[inline]
+    fn was_overwritten(&mut self, at: u64) -> Result<bool, MailError> {
+        if !self.shared.spec.overwrites {
+            return Ok(false);
+        }
+        // If anything that was read before was of a later message, then this sees the `low` that
+        // was stored before it.
+        fence(Ordering::Acquire);
+        let low = self.shared.header().writer.0.low.load(Ordering::Acquire);
+        if low <= at {
+            return Ok(false);
+        }
+        self.look()?;
+        if low > self.tail_seen || !low.is_multiple_of(8) {
+            return Err(MailError::Corrupt);
+        }
+        self.head = low;
+        Ok(true)
+    }
+
+    /// Goes to the newest message; false if that was overwritten at once.
+    fn jump_to_last(&mut self) -> Result<bool, MailError> {
+        if self.head == self.tail_seen {
+            return Ok(false);
+        }
+        let takes = self.shared.word(self.tail_seen - 8).load(Ordering::Relaxed);
+        if self.was_overwritten(self.tail_seen - 8)? {
+            return Ok(false);
+        }
+        let waits = self.tail_seen - self.head;
+        if takes < AROUND || takes > waits || !takes.is_multiple_of(8) {
+            return Err(MailError::Corrupt);
+        }
+        self.head = self.tail_seen - takes;
+        Ok(true)
+    }
+
+    /// Whether there is something to take: no system call, and nothing is changed.
+    #[must_use]
+    #[inline]
+    pub fn has_mail(&self) -> bool {
+        self.shared.header().writer.0.tail.load(Ordering::Acquire) != self.head
+    }
+
+    /// About to sleep, on [`bell`](Self::bell) as long as it is [`MAIL_ASLEEP`]; false if there is
+    /// something to take, and nobody sleeps.
+    #[must_use]
+    pub fn lie_down(&self) -> bool {
+        let bell = &self.shared.header().bell.0;
+        bell.store(MAIL_ASLEEP, Ordering::Relaxed);
+        // Either the writer's look at `bell` sees this store, or ours sees its `tail`.
+        fence(Ordering::SeqCst);
+        let quiet = !self.has_mail();
+        if !quiet {
+            self.rise();
+        }
+        quiet
+    }
+
+    /// Awake again.
+    pub fn rise(&self) {
+        self.shared.header().bell.0.store(AWAKE, Ordering::Relaxed);
+    }
+
+    /// The word to sleep on.
+    #[must_use]
+    pub fn bell(&self) -> &AtomicU32 {
+        &self.shared.header().bell.0
+    }
+
+    /// Whether the writer is gone. What it wrote before can still be taken.
+    #[must_use]
+    pub fn is_abandoned(&self) -> bool {
+        self.shared.header().writer.0.gone.load(Ordering::Acquire) != 0
+    }
+
+    /// Messages that were never got.
+    #[must_use]
+    pub const fn missed(&self) -> u64 {
+        self.missed
+    }
+}
+
+impl Drop for MailReader {
+    fn drop(&mut self) {
+        self.shared.header().reader.0.gone.store(1, Ordering::Release);
+    }
+}
+
+impl fmt::Debug for MailReader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MailReader").field("head", &self.head).finish_non_exhaustive()
+    }
+}

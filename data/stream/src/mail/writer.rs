@@ -1,0 +1,208 @@
+//! The side of a mailbox that writes: finds room, puts messages in, shows them, and says whether the reader is
+//! to be called.
+
+use alloc::collections::VecDeque;
+use core::fmt;
+
+use super::block::{MailSpec, Shared, stride};
+use super::{CALLED, MAIL_ASLEEP, MailError};
+#[cfg(not(loom))]
+use crate::region::{Region, RegionError};
+#[cfg(not(loom))]
+use crate::sync::Arc;
+use crate::sync::{AtomicU32, Ordering, fence};
+
+/// The side that writes.
+pub struct MailWriter {
+    shared: Shared,
+    /// Where the next message begins.
+    tail: u64,
+    /// What the reader has been shown.
+    published: u64,
+    /// The oldest message that has its room.
+    low: u64,
+    /// What each message from `low` to `tail` takes.
+    sizes: VecDeque<u32>,
+    number: u32,
+}
+
+impl MailWriter {
+    pub(super) fn of(shared: Shared) -> Self {
+        let sizes = VecDeque::with_capacity(shared.spec.bound as usize);
+        Self { shared, tail: 0, published: 0, low: 0, sizes, number: 0 }
+    }
+
+    /// The writing side of a mailbox that a reader has laid out in a region, and nobody wrote into
+    /// yet.
+    ///
+    /// # Errors
+    /// [`RegionError`] if no such mailbox lies there.
+    #[cfg(not(loom))]
+    pub fn within(region: &Arc<dyn Region>, at: usize) -> Result<Self, RegionError> {
+        Shared::open(region, at).map(Self::of)
+    }
+
+    /// How large it is.
+    #[must_use]
+    pub const fn spec(&self) -> MailSpec {
+        self.shared.spec
+    }
+
+    /// Writes a message behind those that wait; the reader sees it after [`flush`](Self::flush). Linear
+    /// in its length; never waits.
+    ///
+    /// # Errors
+    /// [`MailError`]; nothing is changed then.
+    #[inline]
+    pub fn put(&mut self, tag: u64, bytes: &[u8]) -> Result<(), MailError> {
+        let takes = stride(bytes.len() as u64);
+        self.make_room(takes, bytes.len())?;
+        let at = self.tail;
+        let shared = &self.shared;
+        let order = Ordering::Relaxed;
+        shared.word(at).store(bytes.len() as u64 | u64::from(self.number) << 32, order);
+        shared.word(at + 8).store(tag, order);
+        let (whole, rest) = bytes.as_chunks::<8>();
+        let (front, back) = shared.words(at + 16, whole.len());
+        for (word, chunk) in front.iter().chain(back).zip(whole) {
+            word.store(u64::from_ne_bytes(*chunk), order);
+        }
+        if !rest.is_empty() {
+            let mut last = [0; 8];
+            last[..rest.len()].copy_from_slice(rest);
+            let word = shared.word(at + 16 + whole.len() as u64 * 8);
+            word.store(u64::from_ne_bytes(last), order);
+        }
+        shared.word(at + takes - 8).store(takes, order);
+        self.tail = at + takes;
+        self.sizes.push_back(takes as u32);
+        self.number = self.number.wrapping_add(1);
+        Ok(())
+    }
+
+    /// Whether a message of this length can be put in now; makes room where that overwrites.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put).
+    #[inline]
+    pub fn room_for(&mut self, len: usize) -> Result<(), MailError> {
+        self.make_room(stride(len as u64), len)
+    }
+
+    /// A message that is not put in: the reader will know that it missed one.
+    pub fn skip(&mut self) {
+        self.number = self.number.wrapping_add(1);
+    }
+
+    /// Shows the reader what was written. True: it sleeps, and this caller owes it the call.
+    #[must_use = "the reader waits for the call"]
+    #[inline]
+    pub fn flush(&mut self) -> bool {
+        self.show();
+        // The fence orders the store of `tail` before the look at `bell`; see `lie_down`.
+        fence(Ordering::SeqCst);
+        let bell = &self.shared.header().bell.0;
+        bell.load(Ordering::Relaxed) == MAIL_ASLEEP
+            && bell
+                .compare_exchange(MAIL_ASLEEP, CALLED, Ordering::AcqRel, Ordering::Relaxed)
+                .is_ok()
+    }
+
+    /// Messages that wait, as far as the reader says.
+    ///
+    /// # Errors
+    /// [`MailError::Corrupt`] if what it says makes no sense.
+    pub fn waiting(&mut self) -> Result<usize, MailError> {
+        let head = self.head()?;
+        let mut at = self.low;
+        let read = self.sizes.iter().take_while(|size| {
+            at += u64::from(**size);
+            at <= head
+        });
+        Ok(self.sizes.len() - read.count())
+    }
+
+    /// Messages that the reader says it never got.
+    #[must_use]
+    pub fn missed(&self) -> u64 {
+        self.shared.header().reader.0.missed.load(Ordering::Relaxed)
+    }
+
+    /// Whether the reader says that it is gone.
+    #[must_use]
+    pub fn is_abandoned(&self) -> bool {
+        self.shared.header().reader.0.gone.load(Ordering::Acquire) != 0
+    }
+
+    /// The word that the reader sleeps on, for a futex.
+    #[must_use]
+    pub fn bell(&self) -> &AtomicU32 {
+        &self.shared.header().bell.0
+    }
+
+    /// Shows the reader what was written, and calls nobody: who sleeps goes on sleeping, and finds it
+    /// when it wakes for another reason.
+    #[inline]
+    pub fn show(&mut self) {
+        self.published = self.tail;
+        self.shared.header().writer.0.tail.store(self.tail, Ordering::Release);
+    }
+
+    fn head(&self) -> Result<u64, MailError> {
+        let head = self.shared.header().reader.0.head.load(Ordering::Acquire);
+        if head <= self.published { Ok(head) } else { Err(MailError::Corrupt) }
+    }
+
+    #[inline]
+    fn has_room(&self, takes: u64) -> bool {
+        let spec = self.shared.spec;
+        self.tail + takes - self.low <= spec.capacity && (self.sizes.len() as u64) < spec.bound
+    }
+
+    #[inline]
+    fn make_room(&mut self, takes: u64, len: usize) -> Result<(), MailError> {
+        if self.has_room(takes) {
+            return Ok(());
+        }
+        let spec = self.shared.spec;
+        if takes > spec.capacity {
+            return Err(MailError::TooLong { len, most: spec.longest() });
+        }
+        if !spec.overwrites {
+            let head = self.head()?;
+            while let Some(size) = self.sizes.front().copied().map(u64::from)
+                && self.low + size <= head
+            {
+                self.low += size;
+                self.sizes.pop_front();
+            }
+            return if self.has_room(takes) { Ok(()) } else { Err(MailError::Full) };
+        }
+        while !self.has_room(takes)
+            && let Some(size) = self.sizes.pop_front()
+        {
+            self.low += u64::from(size);
+        }
+        if self.low > self.published {
+            // A reader never sees `low` beyond `tail`.
+            self.show();
+        }
+        // Release: whoever sees it sees a `tail` that is no less.
+        self.shared.header().writer.0.low.store(self.low, Ordering::Release);
+        // `low` is seen by whoever sees anything of what is written now; see `was_overwritten`.
+        fence(Ordering::Release);
+        Ok(())
+    }
+}
+
+impl Drop for MailWriter {
+    fn drop(&mut self) {
+        self.shared.header().writer.0.gone.store(1, Ordering::Release);
+    }
+}
+
+impl fmt::Debug for MailWriter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MailWriter").field("tail", &self.tail).finish_non_exhaustive()
+    }
+}
