@@ -18,7 +18,10 @@ pub(super) struct Replies {
 /// Asks `rate` times a second for so long; a request that takes longer than a second is given up.
 pub(super) fn load(port: u16, path: &str, rate: u32, seconds: u32) -> Result<Replies, RunError> {
     let missing = |why| RunError::Program { program: "httperf", package: "httperf", why };
-    let done = Command::new("httperf")
+    // It uses select, and ends itself when it gets a descriptor beyond what that can hold; with no
+    // more it counts the request as not answered.
+    let done = Command::new("prlimit")
+        .args(["--nofile=1020", "httperf"])
         .args(["--hog", "--server", "127.0.0.1", "--timeout", "1", "--num-calls", "1"])
         .args(["--close-with-reset", "--http-version", "1.0"])
         .args(["--add-header", "Accept-Encoding: gzip\\n"])
