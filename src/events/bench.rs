@@ -5,8 +5,10 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
+use selvedge_host::clock::Clock;
 use selvedge_host_event::Address;
 use selvedge_host_event::bench::{self, Kind, PACED, Seen, Sinks, Source};
+use selvedge_units::Span;
 use serde_json::{Value, json};
 
 use crate::cli::Failure;
@@ -130,10 +132,11 @@ fn measure(kind: Kind, sinks: u16, seconds: u64) -> Result<Figures, Failure> {
     let other = Other::start(&source, kind, sinks)?;
     // What is set up on first use, is.
     std::thread::park_timeout(Duration::from_millis(300));
+    let clock = Clock::new();
     let mut costs = Vec::new();
     for _ in 0..PACED {
         costs.push(source.publish().0 as f64 / 1e3);
-        std::thread::sleep(Duration::from_millis(5));
+        clock.sleep_until(clock.now() + Span::from_millis(5));
     }
     let (begin, mut sent) = (Instant::now(), 0_u64);
     while begin.elapsed() < Duration::from_secs(seconds) {
@@ -142,7 +145,7 @@ fn measure(kind: Kind, sinks: u16, seconds: u64) -> Result<Figures, Failure> {
             sent += 1;
         }
     }
-    std::thread::sleep(Duration::from_millis(500));
+    clock.sleep_until(clock.now() + Span::from_millis(500));
     let seen = other.seen()?;
     let mut last: Vec<f64> = seen.last_ns.iter().map(|ns| *ns as f64 / 1e3).collect();
     let wanted = sent as f64 * f64::from(sinks);

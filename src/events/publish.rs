@@ -214,7 +214,9 @@ impl Source<'_> {
 
     /// Waits until it is time for an event.
     fn pace(&self, count: u64) {
-        let Some(rate) = self.args.rate.or(self.args.event.as_ref().map(|_| 1)) else { return };
+        let Some(rate) = self.args.rate.or_else(|| self.args.event.as_ref().map(|_| 1)) else {
+            return;
+        };
         let at =
             Duration::from_nanos((u128::from(count) * 1_000_000_000 / u128::from(rate)) as u64);
         while !self.stop.load(Ordering::SeqCst) {
