@@ -43,9 +43,9 @@ pub(crate) struct Core {
     /// The latest moment polled.
     pub(super) clock: Instant,
     /// Keys count time from here.
-    epoch: Instant,
+    pub(super) epoch: Instant,
     /// An arrival after this moves the epoch.
-    epoch_ends: Instant,
+    pub(super) epoch_ends: Instant,
 }
 
 impl Default for Core {
@@ -105,7 +105,12 @@ impl Core {
 
     /// Makes a frame the head of a stream that has none.
     #[inline(always)]
-    fn bring_up<R: Rule>(&mut self, rule: &mut R, s: StreamIndex, head: &Head) -> Instant {
+    pub(super) fn bring_up<R: Rule>(
+        &mut self,
+        rule: &mut R,
+        s: StreamIndex,
+        head: &Head,
+    ) -> Instant {
         let slot = &mut self.slots[s.0 as usize];
         let mut delayed = None;
         if slot.flags.has(Flags::LOOK) {
@@ -274,104 +279,6 @@ impl Core {
         len
     }
 
-    #[inline]
-    pub(super) fn serve<R: Rule>(&mut self, rule: &mut R, s: StreamIndex) -> Served {
-        let tagged = self.is_tagged::<R>(s);
-        self.retire(rule, s, "serve");
-        let served = self.count_served(s);
-        if R::TOLD {
-            self.tell_served(rule, s, tagged);
-        }
-        served
-    }
-
-    #[inline(never)]
-    pub(super) fn serve_and_push<R: Rule>(
-        &mut self,
-        rule: &mut R,
-        s: StreamIndex,
-        next: &Head,
-    ) -> Served {
-        let at = s.0 as usize;
-        if R::TOLD {
-            let served = self.serve(rule, s);
-            self.bring_up(rule, s, next);
-            return served;
-        }
-        let ordinary = |slot: &&mut Slot| slot.flags.ordinary() && !slot.about_to_carry(1);
-        let Some(slot) = self.slots.get_mut(at).filter(ordinary) else {
-            return self.serve_and_push_any(rule, s, next);
-        };
-        // The same as below for a stream that nothing special is true of.
-        slot.window.serve();
-        slot.count_sent(1);
-        let served = Served { deadline: slot.deadline, late: false };
-        slot.bring_up(next, None);
-        if next.arrival > self.epoch_ends {
-            self.move_epoch(rule, next.arrival);
-        } else if R::DEADLINE_FIRST {
-            // What `place` does for such a stream, from what is at hand: to read it back from
-            // the slot would take longer.
-            let key = rule.key(&standing(s, slot), self.epoch);
-            self.enter(rule, s, key);
-            return served;
-        }
-        self.place(rule, s);
-        served
-    }
-
-    #[inline(never)]
-    pub(super) fn serve_many<R: Rule>(
-        &mut self,
-        rule: &mut R,
-        s: StreamIndex,
-        (frames, last): (u32, Instant),
-        next: Option<&Head>,
-    ) -> bool {
-        let slot = slot_mut(&mut self.slots, s);
-        if R::TOLD || !slot.flags.ordinary() || slot.about_to_carry(frames) {
-            return false;
-        }
-        slot.window.serve_times(frames);
-        slot.count_sent(frames);
-        slot.deadline = last;
-        let Some(next) = next else {
-            self.retire(rule, s, "serve");
-            return true;
-        };
-        slot.bring_up(next, None);
-        if next.arrival > self.epoch_ends {
-            self.move_epoch(rule, next.arrival);
-        }
-        self.place(rule, s);
-        true
-    }
-
-    #[inline(never)]
-    fn serve_and_push_any<R: Rule>(&mut self, rule: &mut R, s: StreamIndex, next: &Head) -> Served {
-        if !slot_mut(&mut self.slots, s).flags.has(Flags::HEAD) {
-            has_no_head(s, "serve");
-        }
-        let served = self.count_served(s);
-        self.bring_up(rule, s, next);
-        served
-    }
-
-    /// Rule a and the counters.
-    #[inline(always)]
-    fn count_served(&mut self, s: StreamIndex) -> Served {
-        let at = s.0 as usize;
-        let slot = &mut self.slots[at];
-        let late = slot.flags.has(Flags::MISSED);
-        slot.window.serve();
-        slot.count(&mut self.cold, at, Count::Sent, 1);
-        if late {
-            slot.count(&mut self.cold, at, Count::Late, 1);
-        }
-        slot.write_back(&mut self.cold, at);
-        Served { deadline: slot.deadline, late }
-    }
-
     /// Counts the loss of a head and removes it: its deadline, and whether that is a violation.
     #[inline]
     pub(super) fn drop_head<R: Rule>(&mut self, rule: &mut R, s: StreamIndex) -> (Instant, bool) {
@@ -393,7 +300,7 @@ impl Core {
 
     /// Takes a stream's head, which there is, out of everything.
     #[inline]
-    fn retire<R: Rule>(&mut self, rule: &R, s: StreamIndex, what: &str) {
+    pub(super) fn retire<R: Rule>(&mut self, rule: &R, s: StreamIndex, what: &str) {
         let slot = slot_mut(&mut self.slots, s);
         if !slot.flags.has(Flags::HEAD) {
             has_no_head(s, what);
@@ -442,7 +349,7 @@ impl Core {
 
     /// Ranks a stream's head and puts it where it belongs, after any change to it.
     #[inline(always)]
-    fn place<R: Rule>(&mut self, rule: &R, s: StreamIndex) {
+    pub(super) fn place<R: Rule>(&mut self, rule: &R, s: StreamIndex) {
         let slot = &self.slots[s.0 as usize];
         if !R::DEADLINE_FIRST {
             if slot.deadline > LAST {
@@ -476,7 +383,7 @@ impl Core {
     }
 
     #[inline(always)]
-    fn enter<R: Rule>(&mut self, rule: &R, s: StreamIndex, key: u64) {
+    pub(super) fn enter<R: Rule>(&mut self, rule: &R, s: StreamIndex, key: u64) {
         self.selection.enter(s.0, key, before(&self.slots, rule));
         let soon = self.selection.fetch_ahead(s.0);
         if let Some(soon) = soon
@@ -493,7 +400,7 @@ impl Core {
     /// or two. Keys that lie far from the epoch are right, but slow to compare. O(N).
     #[cold]
     #[inline(never)]
-    fn move_epoch<R: Rule>(&mut self, rule: &R, arrival: Instant) {
+    pub(super) fn move_epoch<R: Rule>(&mut self, rule: &R, arrival: Instant) {
         self.epoch = Instant(arrival.0 - EPOCH_AHEAD / 4).min(EPOCH_MAX);
         self.epoch_ends = Instant(self.epoch.0.saturating_add(EPOCH_AHEAD));
         let Self { slots, epoch, .. } = self;

@@ -5,6 +5,7 @@
 
 mod core;
 mod order;
+mod serving;
 mod surface;
 mod telling;
 

@@ -11,6 +11,10 @@ use crate::message::Message;
 /// Bounds of the retransmission time-out, and its value before any sample.
 const RTO_MIN: Span = Span::from_millis(5);
 const RTO_MAX: Span = Span::from_secs(1);
+/// The upper bound for the last few messages: they are little for a link, nothing behind them says
+/// that they are lost, and of a large one in fragments one try in twenty may come through.
+const RTO_MAX_OF_FEW: Span = Span::from_millis(100);
+const FEW: usize = 8;
 const RTO_FIRST: Span = Span::from_millis(100);
 /// How many go again in one tick.
 const AGAIN_MAX: usize = 16;
@@ -152,12 +156,19 @@ impl Sender {
         });
     }
 
-    fn timeout(&self, again: u32) -> Span {
+    /// The longest wait, by how many are not acknowledged.
+    fn longest(&self) -> Span {
+        let open = self.window.iter().filter(|slot| matches!(slot, Slot::Sent(_)));
+        if open.take(FEW + 1).count() > FEW { RTO_MAX } else { RTO_MAX_OF_FEW }
+    }
+
+    fn timeout(&self, again: u32, longest: Span) -> Span {
         let once = match self.smoothed {
             None => RTO_FIRST,
             Some((smoothed, variation)) => (smoothed + variation * 4).max(RTO_MIN),
         };
-        (once * (1 << again.min(6))).min(RTO_MAX)
+        // Not before an answer could have come.
+        (once * (1 << again.min(6))).min(once.max(longest))
     }
 
     /// Sends again what was sent well before something that arrived.
@@ -185,7 +196,8 @@ impl Sender {
     }
 
     fn again(&mut self, call: &Call<'_>, out: &mut Outputs, lost: impl Fn(&Sent, Span) -> bool) {
-        let timeouts: [Span; 7] = std::array::from_fn(|again| self.timeout(again as u32));
+        let longest = self.longest();
+        let timeouts: [Span; 7] = std::array::from_fn(|again| self.timeout(again as u32, longest));
         let sent = self.window.iter_mut().filter_map(|slot| match slot {
             Slot::Sent(sent) if lost(sent, timeouts[sent.again.min(6) as usize]) => Some(sent),
             _ => None,
@@ -201,8 +213,9 @@ impl Sender {
         if self.dead {
             return None;
         }
+        let longest = self.longest();
         let next = self.window.iter().filter_map(|slot| match slot {
-            Slot::Sent(sent) => Some(sent.at + self.timeout(sent.again)),
+            Slot::Sent(sent) => Some(sent.at + self.timeout(sent.again, longest)),
             _ => None,
         });
         next.min().map(|next| next.min(self.heard + self.patience))

@@ -1,0 +1,108 @@
+//! Heads that go: one, one with the next behind it, a run of them.
+
+use selvedge_units::Instant;
+
+use super::core::Core;
+use super::order::{has_no_head, slot_mut, standing};
+use crate::discipline::Rule;
+use crate::slot::{Count, Flags, Head, Served, Slot, StreamIndex};
+
+impl Core {
+    #[inline]
+    pub(super) fn serve<R: Rule>(&mut self, rule: &mut R, s: StreamIndex) -> Served {
+        let tagged = self.is_tagged::<R>(s);
+        self.retire(rule, s, "serve");
+        let served = self.count_served(s);
+        if R::TOLD {
+            self.tell_served(rule, s, tagged);
+        }
+        served
+    }
+
+    #[inline(never)]
+    pub(super) fn serve_and_push<R: Rule>(
+        &mut self,
+        rule: &mut R,
+        s: StreamIndex,
+        next: &Head,
+    ) -> Served {
+        let at = s.0 as usize;
+        if R::TOLD {
+            let served = self.serve(rule, s);
+            self.bring_up(rule, s, next);
+            return served;
+        }
+        let ordinary = |slot: &&mut Slot| slot.flags.ordinary() && !slot.about_to_carry(1);
+        let Some(slot) = self.slots.get_mut(at).filter(ordinary) else {
+            return self.serve_and_push_any(rule, s, next);
+        };
+        // The same as below for a stream that nothing special is true of.
+        slot.window.serve();
+        slot.count_sent(1);
+        let served = Served { deadline: slot.deadline, late: false };
+        slot.bring_up(next, None);
+        if next.arrival > self.epoch_ends {
+            self.move_epoch(rule, next.arrival);
+        } else if R::DEADLINE_FIRST {
+            // What `place` does for such a stream, from what is at hand: to read it back from
+            // the slot would take longer.
+            let key = rule.key(&standing(s, slot), self.epoch);
+            self.enter(rule, s, key);
+            return served;
+        }
+        self.place(rule, s);
+        served
+    }
+
+    #[inline(never)]
+    pub(super) fn serve_many<R: Rule>(
+        &mut self,
+        rule: &mut R,
+        s: StreamIndex,
+        (frames, last): (u32, Instant),
+        next: Option<&Head>,
+    ) -> bool {
+        let slot = slot_mut(&mut self.slots, s);
+        if R::TOLD || !slot.flags.ordinary() || slot.about_to_carry(frames) {
+            return false;
+        }
+        slot.window.serve_times(frames);
+        slot.count_sent(frames);
+        slot.deadline = last;
+        let Some(next) = next else {
+            self.retire(rule, s, "serve");
+            return true;
+        };
+        slot.bring_up(next, None);
+        if next.arrival > self.epoch_ends {
+            self.move_epoch(rule, next.arrival);
+        }
+        self.place(rule, s);
+        true
+    }
+
+    #[inline(never)]
+    fn serve_and_push_any<R: Rule>(&mut self, rule: &mut R, s: StreamIndex, next: &Head) -> Served {
+        if !slot_mut(&mut self.slots, s).flags.has(Flags::HEAD) {
+            has_no_head(s, "serve");
+        }
+        let served = self.count_served(s);
+        self.bring_up(rule, s, next);
+        served
+    }
+
+    /// Rule a and the counters.
+    #[inline(always)]
+    fn count_served(&mut self, s: StreamIndex) -> Served {
+        let at = s.0 as usize;
+        let slot = &mut self.slots[at];
+        let late = slot.flags.has(Flags::MISSED);
+        slot.window.serve();
+        slot.count(&mut self.cold, at, Count::Sent, 1);
+        if late {
+            slot.count(&mut self.cold, at, Count::Late, 1);
+        }
+        slot.write_back(&mut self.cold, at);
+        Served { deadline: slot.deadline, late }
+    }
+}
