@@ -7,22 +7,17 @@ use selvedge_stream::fetch::prefetch_whole;
 
 use super::queue::StreamQueue;
 
-/// So many decisions after a stream's own state was asked for, what that points to is.
-const STEPS: usize = 8;
-
-/// Streams that are likely to send soon.
+/// A stream that is likely to send soon.
 #[derive(Clone, Debug, Default)]
 pub(super) struct FetchAhead {
-    asked: [StreamIndex; STEPS],
-    turn: usize,
+    soon: Option<StreamIndex>,
 }
 
 impl FetchAhead {
-    /// Asks for all that a stream which was chosen needs, `frames` of its frames among it; for the
-    /// state of a stream that is likely to be chosen soon, and for the first frame of one that was
-    /// asked for before. Nothing where there are few streams.
+    /// Asks for all that a stream which was chosen needs, `frames` of its frames among it, and for
+    /// the state of a stream that is likely to be chosen soon. Nothing where there are few streams.
     #[inline]
-    pub(super) fn fetch(
+    pub(super) fn chosen(
         &mut self,
         scheduler: &Scheduler,
         chosen: StreamIndex,
@@ -30,7 +25,8 @@ impl FetchAhead {
         queues: &[Option<StreamQueue>],
         ledgers: &[Option<Ledger>],
     ) {
-        let Some(soon) = scheduler.likely_soon() else { return };
+        self.soon = scheduler.likely_soon();
+        let Some(soon) = self.soon else { return };
         for stream in [chosen, soon] {
             let at = stream.0 as usize;
             // Only addresses are reckoned here: to look would be to wait.
@@ -39,10 +35,16 @@ impl FetchAhead {
                 prefetch_whole(ledger);
             }
         }
-        self.turn = (self.turn + 1) % STEPS;
-        let asked = core::mem::replace(&mut self.asked[self.turn], soon);
-        fetch_frames(asked, 1, queues, ledgers);
         fetch_frames(chosen, frames, queues, ledgers);
+    }
+
+    /// Asks for the first frame of the stream that is likely to be chosen soon, whose state should
+    /// have come by now.
+    #[inline]
+    pub(super) fn sent(&self, queues: &[Option<StreamQueue>], ledgers: &[Option<Ledger>]) {
+        if let Some(soon) = self.soon {
+            fetch_frames(soon, 1, queues, ledgers);
+        }
     }
 }
 

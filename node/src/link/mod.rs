@@ -294,7 +294,7 @@ impl Link {
                 Decision::Idle => return None,
             };
             let frames = if self.params.bursts() { FETCHED } else { 1 };
-            self.ahead.fetch(&self.scheduler, stream, frames, &self.queues, &self.ledgers);
+            self.ahead.chosen(&self.scheduler, stream, frames, &self.queues, &self.ledgers);
             let selection = self.params.selection;
             let queue = self.queues[stream.0 as usize].as_mut()?;
             let head = *queue.frames.front()?;
@@ -395,6 +395,7 @@ impl Link {
     /// What was polled last leaves the link; whose it is.
     fn take_from_bucket(&mut self, now: Instant, size: Bytes) -> Option<StreamIndex> {
         let stream = self.next.take()?;
+        self.ahead.sent(&self.queues, &self.ledgers);
         self.pacer.take(now, size);
         self.sent.add(now, size);
         self.sent_bytes += size;
