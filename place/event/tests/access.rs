@@ -93,10 +93,16 @@ fn wants(joined: &Joined) -> Vec<bool> {
     joined.view(|view| view.members.iter().map(|member| member.wants).collect()).unwrap()
 }
 
-fn send(joined: &Joined) {
-    let event = Event { deadline: None, attributes: Attributes::default(), record: &[7; 8] };
+/// Sends what shows who sent it.
+fn send(joined: &Joined, who: u8) {
+    let event = Event { deadline: None, attributes: Attributes::default(), record: &[who; 8] };
     joined.publish_reliably(event).unwrap();
 }
+
+const DESK: u8 = 1;
+const CAMERA: u8 = 2;
+/// The guest, and behind it the liar and the plain one.
+const OUTSIDERS: u8 = 3;
 
 #[test]
 fn certificates_names_say_who_may_do_what() {
@@ -130,17 +136,17 @@ fn certificates_names_say_who_may_do_what() {
     until("two members", || wants(&load).len() == 2 && wants(&other).len() == 2);
     until("one that gets loads", || wants(&load).iter().filter(|wants| **wants).count() == 1);
     until("the camera knows who wants", || wants(&camera_load).iter().filter(|w| **w).count() == 2);
-    send(&camera_load);
+    send(&camera_load, CAMERA);
     assert!(loads.take(Some(SOON)).is_some());
     assert!(wall_loads.take(Some(SOON)).is_some());
     // What may not be is not: each of these would come before the one that is waited for.
-    send(&camera_other);
-    for liar in [&wall_load, &guest_load, &liar_load, &plain_load] {
-        send(liar);
+    send(&camera_other, CAMERA);
+    for (who, liar) in (OUTSIDERS..).zip([&guest_load, &liar_load, &plain_load, &wall_load]) {
+        send(liar, who);
     }
-    send(&other);
-    send(&load);
-    send(&camera_load);
+    send(&other, DESK);
+    send(&load, DESK);
+    send(&camera_load, CAMERA);
     for _ in 0..2 {
         assert!(loads.take(Some(SOON)).is_some());
         assert!(wall_loads.take(Some(SOON)).is_some());
@@ -151,12 +157,18 @@ fn certificates_names_say_who_may_do_what() {
         assert_eq!(sink.take(Some(short)), None, "{host} got what nobody may send");
     }
     assert_eq!(wall_others.take(Some(short)), None, "the wall has no right to it");
-    for (host, sink) in
-        [("guest", &mut guest_loads), ("liar", &mut liar_loads), ("plain", &mut plain_loads)]
-    {
-        // Its own event, and no other.
-        assert!(sink.take(Some(SOON)).is_some());
-        assert_eq!(sink.take(Some(short)), None, "{host} got what it may not");
+    // Those who may not be are no members to these; to each other they may be what they say.
+    let outsiders =
+        [("guest", &mut guest_loads), ("liar", &mut liar_loads), ("plain", &mut plain_loads)];
+    for (own, (host, sink)) in (OUTSIDERS..).zip(outsiders) {
+        let mut patience = SOON;
+        let mut got = Vec::new();
+        while let Some(received) = sink.take(Some(patience)) {
+            got.push(received.record[0]);
+            patience = short;
+        }
+        assert!(got.contains(&own), "{host} has its own: {got:?}");
+        assert!(got.iter().all(|who| *who >= OUTSIDERS), "{host} got what it may not: {got:?}");
     }
     // Deploying is a right of its own.
     let handler = Deployment {
