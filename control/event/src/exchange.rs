@@ -239,6 +239,18 @@ impl Exchange {
         }
     }
 
+    /// Does something with a channel beside everything else; `None` if it is not open.
+    fn with<T>(
+        &mut self,
+        channel: ChannelId,
+        action: impl FnOnce(&mut Self, &mut Open) -> T,
+    ) -> Option<T> {
+        let mut open = self.channels.get_mut(channel.0)?.take()?;
+        let done = action(self, &mut open);
+        self.channels[channel.0] = Some(open);
+        Some(done)
+    }
+
     /// This host's end of a channel: to subscribe, to take events, to set the IN filter.
     pub fn channel_mut(&mut self, channel: ChannelId) -> Option<&mut Channel> {
         self.channels.get_mut(channel.0)?.as_mut().map(|open| &mut open.channel)

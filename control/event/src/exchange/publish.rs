@@ -47,12 +47,8 @@ impl Exchange {
         event: Event<'_>,
         transport: &mut dyn Transport,
     ) -> Result<(usize, usize), PublishError> {
-        let Some(mut open) = self.channels.get_mut(channel.0).and_then(Option::take) else {
-            return Ok((0, 0));
-        };
-        let sent = self.publish_on(now, &mut open, event, transport);
-        self.channels[channel.0] = Some(open);
-        sent
+        let sent = self.with(channel, |this, open| this.publish_on(now, open, event, transport));
+        sent.unwrap_or(Ok((0, 0)))
     }
 
     fn publish_on(
@@ -92,12 +88,9 @@ impl Exchange {
         event: Event<'_>,
         transport: &mut dyn Transport,
     ) -> Result<(usize, usize), PublishError> {
-        let Some(mut open) = self.channels.get_mut(channel.0).and_then(Option::take) else {
-            return Ok((0, 0));
-        };
-        let sent = self.promise(now, channel.0, &mut open, event, transport);
-        self.channels[channel.0] = Some(open);
-        sent
+        let sent =
+            self.with(channel, |this, open| this.promise(now, channel.0, open, event, transport));
+        sent.unwrap_or(Ok((0, 0)))
     }
 
     fn promise(
