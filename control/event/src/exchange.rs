@@ -301,13 +301,13 @@ impl Exchange {
 
     /// Tells whether events are wanted here.
     fn wants(&mut self, now: Instant, channel: ChannelId, transport: &mut dyn Transport) {
-        let Some(open) = self.channels[channel.0].take() else { return };
-        transport.want(open.channel.name(), open.channel.has_sinks());
-        self.here(&open, false);
-        for member in &open.members {
-            transport.send(now, member.host, &self.buffer);
-        }
-        self.channels[channel.0] = Some(open);
+        self.with(channel, |this, open| {
+            transport.want(open.channel.name(), open.channel.has_sinks());
+            this.here(open, false);
+            for member in &open.members {
+                transport.send(now, member.host, &this.buffer);
+            }
+        });
     }
 
     /// Sets or removes the filter that chooses among other hosts: its `channel.sink` are the members

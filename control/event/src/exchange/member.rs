@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use selvedge_units::{Instant, Span};
 
-use super::{BEAT, Exchange, LEASE, MEMBERS_MAX, Open, REFRESH, Right, What, note};
+use super::{BEAT, ChannelId, Exchange, LEASE, MEMBERS_MAX, Open, REFRESH, Right, What, note};
 use crate::filter::SinkState;
 use crate::format::FormatId;
 use crate::link::{Learner, Teller};
@@ -66,10 +66,7 @@ impl Exchange {
         if self.timer.is_some_and(|timer| now >= timer) {
             self.timer = None;
             for at in 0..self.channels.len() {
-                if let Some(mut open) = self.channels[at].take() {
-                    self.in_time(now, &mut open, transport);
-                    self.channels[at] = Some(open);
-                }
+                self.with(ChannelId(at), |this, open| this.in_time(now, open, transport));
             }
         }
     }
@@ -102,10 +99,10 @@ impl Exchange {
     /// A host can be reached: it hears what is open here.
     fn greet(&mut self, now: Instant, host: HostId, transport: &mut dyn Transport) {
         for at in 0..self.channels.len() {
-            let Some(open) = self.channels[at].take() else { continue };
-            self.here(&open, true);
-            transport.send(now, host, &self.buffer);
-            self.channels[at] = Some(open);
+            self.with(ChannelId(at), |this, open| {
+                this.here(open, true);
+                transport.send(now, host, &this.buffer);
+            });
         }
     }
 

@@ -35,9 +35,9 @@ impl Exchange {
         }
         // A channel that is not open here is no affair of ours.
         let Some(at) = frame.channel().and_then(|channel| self.named(channel)) else { return };
-        let Some(mut open) = self.channels[at].take() else { return };
-        self.receive_on(now, at, &mut open, from, frame, transport);
-        self.channels[at] = Some(open);
+        self.with(ChannelId(at), |this, open| {
+            this.receive_on(now, at, open, from, frame, transport);
+        });
     }
 
     fn receive_on(
