@@ -5,14 +5,9 @@
  * handler passes it on. As the HTTP accelerator of Q-Fabric's sections 3.2.2 and 3.2.5. Datagrams of
  * another size, or with options in their header, go on as they are.
  */
-#include "types.h"
+#include "handler.h"
 
 #define WORDS 4
-#define HEADER 64
-#define RESULT 16
-#define FAULT 24
-#define NOT_RUN 0xffu
-#define MEMORY 16384
 
 enum { NEXT = -1, LOOPBACK = 1 };
 enum { IPPROTO_UDP = 17, ETHERTYPE_IPV4 = 0x0800 };
@@ -43,25 +38,6 @@ struct counts {
 
 u32 port SEC(".data.port");
 struct counts counts SEC(".data.counts");
-u32 busy SEC(".data.busy");
-
-struct handler_memory {
-	u8 bytes[MEMORY];
-};
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 1);
-	__type(key, u32);
-	__type(value, struct handler_memory);
-} memory SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
-	__uint(max_entries, 1);
-	__uint(key_size, 4);
-	__uint(value_size, 4);
-} handler SEC(".maps");
 
 static __noinline int call_handler(struct __sk_buff *skb)
 {

@@ -12,7 +12,7 @@
 #ifndef SELVEDGE_RAISE_H
 #define SELVEDGE_RAISE_H
 
-#include "types.h"
+#include "handler.h"
 
 #define KINDS 8
 
@@ -87,40 +87,14 @@ struct output {
 	u32 pid;
 };
 
-#define HEADER 64
-#define RESULT 16
-#define FAULT 24
-#define NOT_RUN 0xffu
-#define MEMORY 16384
-
 struct settings settings SEC(".data.settings");
 struct gathered gathered[KINDS] SEC(".data.gathered");
 struct tally tally SEC(".data.tally");
-/* Who uses the handler's memory: 0 nobody, 1 a processor, 2 user space, which changes the handler. */
-u32 busy SEC(".data.busy");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 256 * 1024);
 } events SEC(".maps");
-
-struct handler_memory {
-	u8 bytes[MEMORY];
-};
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 1);
-	__type(key, u32);
-	__type(value, struct handler_memory);
-} memory SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
-	__uint(max_entries, 1);
-	__uint(key_size, 4);
-	__uint(value_size, 4);
-} handler SEC(".maps");
 
 /* The handler's end comes back to the caller of this function. */
 static __noinline int call_handler(void *ctx)
