@@ -161,11 +161,18 @@ mod tests {
             let mut at = sender.next_multiple_of(1_000_000) - sender;
             judge(&mut playout, sender + at, sender + at, receiver + at + base);
             let began = at;
-            for (gap, left, queue) in frames {
-                at += gap;
-                let (deadline, came) = (at + left, at + queue);
+            // They come in another order than they were sent, and the receiver's clock never goes back.
+            let mut packets: Vec<_> = frames
+                .into_iter()
+                .map(|(gap, left, queue)| {
+                    at += gap;
+                    (at + queue, at, at + left)
+                })
+                .collect();
+            packets.sort_unstable();
+            for (came, sent, deadline) in packets {
                 let seen =
-                    judge(&mut playout, sender + deadline, sender + at, receiver + came + base);
+                    judge(&mut playout, sender + deadline, sender + sent, receiver + came + base);
                 // What drift is allowed for comes on top.
                 let slack = 1_000_000 + (came - began) / DRIFT;
                 if came > deadline + slack {
