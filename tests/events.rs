@@ -67,7 +67,8 @@ fn programs_that_share_a_name_meet_and_are_listed() {
     });
     let text: String = (0..20).map(|number| format!("{{\"number\": {number}}}\n")).collect();
     let source = folder.write("lines", text);
-    let script = "exec \"$0\" events pub n --reliable --filter \"$1\" < \"$2\"";
+    let script =
+        "exec \"$0\" events pub n --reliable --members 2 --wait '30 s' --filter \"$1\" < \"$2\"";
     let mut command = support::program("sh");
     meeting(&mut command, &folder);
     command.args(["-c", script, PROGRAM]).args([&out, &source]);
