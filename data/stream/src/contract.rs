@@ -142,17 +142,21 @@ impl Class {
     }
 }
 
-/// What a stream promises and is promised.
+/// What a stream promises and is promised. What every frame's way asks for comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
 pub struct Contract {
     /// Distance between the deadlines of successive frames, more than zero.
     pub period: Span,
-    /// What may be lost.
-    pub windows: Windows,
+    /// Time from a frame's arrival to its deadline, for frames that state none;
+    /// `None`: one period (the rule of `max(previous deadline, arrival) + period`).
+    pub delay: Option<Span>,
     /// What becomes of the late.
     pub late: Late,
     /// Whether a frame may go before its period begins.
     pub work_conserving: bool,
+    /// What may be lost.
+    pub windows: Windows,
     /// Share against other streams, for disciplines that look at it and for the value of a frame.
     pub weight: u32,
     /// Higher goes first under `priority`, and is given up last by frame selection.
@@ -161,9 +165,6 @@ pub struct Contract {
     pub class: Class,
     /// Where it hangs in the tree of `hwfq`: 0 for the link itself, `n` for the `n`-th node.
     pub parent: u32,
-    /// Time from a frame's arrival to its deadline, for frames that state none;
-    /// `None`: one period (the rule of `max(previous deadline, arrival) + period`).
-    pub delay: Option<Span>,
 }
 
 impl Contract {

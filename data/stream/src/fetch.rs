@@ -1,6 +1,11 @@
 //! Asking for memory before it is needed. A link of many streams touches a few cache lines of one
 //! stream after another; who knows which comes soon need not wait for them.
 
+use core::ops::Range;
+
+/// Bytes of a cache line.
+const LINE: usize = 64;
+
 /// Asks for the cache line that `value` begins in. Costs an instruction, changes nothing.
 #[inline(always)]
 pub fn prefetch<T: ?Sized>(value: &T) {
@@ -10,9 +15,14 @@ pub fn prefetch<T: ?Sized>(value: &T) {
 /// Asks for all lines of `value`, the first eight at most.
 #[inline(always)]
 pub fn prefetch_whole<T>(value: &T) {
-    const LINE: usize = 64;
+    prefetch_lines(value, 0..size_of::<T>().div_ceil(LINE).min(8));
+}
+
+/// Asks for these lines of `value`, its first being 0. Looks at nothing.
+#[inline(always)]
+pub fn prefetch_lines<T>(value: &T, lines: Range<usize>) {
     let start: *const u8 = core::ptr::from_ref(value).cast();
-    for line in 0..size_of::<T>().div_ceil(LINE).min(8) {
+    for line in lines {
         prefetch_at(start.wrapping_add(line * LINE));
     }
 }

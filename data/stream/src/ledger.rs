@@ -17,13 +17,14 @@ mod recent;
 
 use alloc::boxed::Box;
 use alloc::vec;
+use core::mem::offset_of;
 use core::ops::Range;
 
 use selvedge_units::{Instant, Span};
 
 pub use self::recent::Recent;
 use self::recent::{Queueing, Second, Seconds, Sum};
-use crate::fetch::prefetch;
+use crate::fetch::{prefetch, prefetch_lines};
 use crate::{DropReason, Frame, References};
 
 /// How a frame ended.
@@ -42,6 +43,7 @@ pub enum Fate {
 
 /// Counts since the start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
 pub struct Totals {
     /// Frames offered, the unknown among them.
     pub frames: u64,
@@ -112,13 +114,14 @@ impl Entry {
 }
 
 /// The ledger of one stream: 16 bytes for each frame of its window, and a third of a kilobyte.
-/// What every frame touches lies together: two lines here, one of `seconds`, one of `entries`.
+/// What every frame touches lies together: two lines here, one of `entries`.
 ///
 /// Sequence numbers may wrap: each is taken as the one nearest to the newest frame, so that
 /// up to 2^31 may be left out. Time may be any clock that does not go back.
 #[derive(Clone, Debug)]
 #[repr(C, align(64))]
 pub struct Ledger {
+    seconds: Seconds,
     /// A power of two, so that finding a place takes no division.
     entries: Box<[Entry]>,
     window: u64,
@@ -130,8 +133,15 @@ pub struct Ledger {
     cursor: u64,
     now: Instant,
     totals: Totals,
-    seconds: Seconds,
 }
+
+/// The lines that every frame touches.
+const HOT: Range<usize> = 2..4;
+const _: () = {
+    assert!(offset_of!(Ledger, seconds.newest) >= HOT.start * 64);
+    assert!(offset_of!(Ledger, totals.dropped) <= HOT.end * 64);
+    assert!(size_of::<Option<Ledger>>() == size_of::<Ledger>());
+};
 
 /// Numbers begin here, so that frames older than the first have numbers too.
 const BASE: u64 = 1 << 32;
@@ -153,6 +163,7 @@ impl Ledger {
         let window = window.clamp(1, 65_536);
         let places = window.next_power_of_two();
         Self {
+            seconds: Seconds::default(),
             entries: vec![Entry::new(0, References::NONE, State::Absent); places].into(),
             window: window as u64,
             first: BASE,
@@ -160,7 +171,6 @@ impl Ledger {
             cursor: BASE,
             now: Instant::ZERO,
             totals: Totals::default(),
-            seconds: Seconds::default(),
         }
     }
 
@@ -277,6 +287,13 @@ impl Ledger {
     #[must_use]
     pub fn evaluated_before(&self) -> Option<u32> {
         (self.end > self.first).then_some(self.cursor as u32)
+    }
+
+    /// Asks for what every frame touches of the one that may lie here, but its entries. To see
+    /// whether there is one would be to wait for it.
+    #[inline(always)]
+    pub fn fetch(ledger: &Option<Self>) {
+        prefetch_lines(ledger, HOT);
     }
 
     /// Asks for the entries of the oldest frames that are open, so many of them, and of as many

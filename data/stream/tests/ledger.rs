@@ -281,6 +281,40 @@ proptest! {
         }
     }
 
+    /// Settled in any order, at any pace, with pauses of any length: what recent seconds count is
+    /// what a look at every frame counts.
+    #[test]
+    fn recent_counts_are_those_of_each_frame(
+        steps in prop::collection::vec((0..4_u32, 0..3_500_u64, prop::bool::weighted(0.8)), 1..120),
+    ) {
+        let mut ledger = Ledger::new(256);
+        let (mut now, mut settled): (u64, Vec<Option<(u64, bool)>>) = (0, Vec::new());
+        for (back, pause, on_time) in steps {
+            // A new one, and one of the last few settled.
+            let seq = settled.len() as u32;
+            prop_assert!(ledger.offered(&frame(seq, 0, 0)));
+            settled.push(None);
+            now += pause;
+            let seq = seq.saturating_sub(back);
+            let fate = if on_time { ON_TIME } else { DROPPED };
+            if ledger.settle(seq, fate, at(now)) {
+                prop_assert!(settled[seq as usize].replace((now / 1000, on_time)).is_none());
+            }
+            for later in [now, now + 4_000, now + 9_500] {
+                let is_recent = |second: u64| later / 1000 - second < 10;
+                let evaluated = settled.iter().take_while(|frame| frame.is_some());
+                let recent = ledger.recent(at(later));
+                let of = |frames: &mut dyn Iterator<Item = (u64, bool)>| {
+                    let recent = frames.filter(|frame| is_recent(frame.0));
+                    recent.fold((0, 0), |(all, good), (_, yes)| (all + 1, good + u64::from(yes)))
+                };
+                let expected = of(&mut settled.iter().flatten().copied());
+                prop_assert_eq!((recent.frames, recent.on_time), expected);
+                prop_assert_eq!(recent.decodable, of(&mut evaluated.flatten().copied()).1);
+            }
+        }
+    }
+
     /// Everything within the window: exactly the oracle, as far as all is settled.
     #[test]
     fn agrees_with_the_oracle(

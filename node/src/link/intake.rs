@@ -1,7 +1,7 @@
 //! Frames on their way into a link: what is missing before them, whether they can be of use, and
 //! what must go so that they fit.
 
-use selvedge_sched::StreamIndex;
+use selvedge_sched::{Head, StreamIndex};
 use selvedge_stream::{DropReason, Fate, Frame, Kind, Ledger, PayloadSpan, References};
 use selvedge_units::{Bytes, Instant};
 
@@ -14,8 +14,9 @@ const GAP_MAX: u32 = 1024;
 
 /// What frames that were put into one queue mean for the link.
 struct Taken {
-    /// Whether the queue was empty before.
+    /// Whether the queue was empty before, and what is the first in it now if that is to be sent.
     first: bool,
+    head: Option<Head>,
     /// Bytes that came, and those that are to be sent.
     offered: Bytes,
     kept: Bytes,
@@ -112,7 +113,7 @@ impl Link {
     fn begin_afresh(&mut self, now: Instant, stream: StreamIndex, seq: u32) {
         self.clear_stream(now, stream);
         if let Some(queue) = self.queue_mut(stream) {
-            queue.lost.fill();
+            queue.lose_all();
             queue.next_seq = seq;
         }
     }
@@ -138,6 +139,7 @@ impl Link {
             self.offered.add(now, taken.offered);
         }
         self.inverted_until = self.inverted_until.max(taken.inverted_until);
+        let mut head = taken.head;
         if let Some(earliest) = taken.earliest {
             self.backlog += taken.kept;
             // All that was there fits, by induction. With what came the last to finish does so at
@@ -151,10 +153,16 @@ impl Link {
             }
             if self.params.selection && fits_by > earliest {
                 self.select(now);
+                head = None;
             }
         }
-        if taken.first {
-            self.promote(now, stream);
+        match head {
+            // What `promote` would find, without reading back what was just written.
+            Some(head) => {
+                self.scheduler.push_head(stream, head);
+            }
+            None if taken.first => self.promote(now, stream),
+            None => {}
         }
     }
 
@@ -164,7 +172,7 @@ impl Link {
         let Some(queue) = self.queue_mut(stream) else { return };
         queue.next_seq = frame.seq.wrapping_add(1);
         queue.group.push(frame.kind, frame.size);
-        queue.lost.insert(frame.seq);
+        queue.lose(frame.seq);
         let ledger = &mut self.ledgers[stream.0 as usize];
         if let Some(ledger) = ledger.as_mut() {
             ledger.offered(&frame);
@@ -178,6 +186,7 @@ impl Taken {
     fn into(queue: &StreamQueue) -> Self {
         Self {
             first: queue.frames.is_empty(),
+            head: None,
             offered: Bytes(0),
             kept: Bytes(0),
             earliest: None,
@@ -199,13 +208,16 @@ impl Taken {
         queue.next_seq = frame.seq.wrapping_add(1);
         let group = queue.group.push(frame.kind, frame.size);
         let deadline = queue.deadline_of(frame);
-        queue.lost.clear(frame.seq);
+        queue.keep(frame.seq);
         let hopeless = || selection && queue.misses_reference(frame);
         let given_up = lost.or_else(|| hopeless().then_some(DropReason::ReferenceLost));
         let left = frame.size;
         if given_up.is_some() {
-            queue.lost.insert(frame.seq);
+            queue.lose(frame.seq);
         } else {
+            if queue.frames.is_empty() {
+                self.head = Some(queue.seen(frame, deadline));
+            }
             self.kept += left;
             self.earliest = Some(self.earliest.map_or(deadline, |first| first.min(deadline)));
         }

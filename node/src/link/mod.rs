@@ -168,6 +168,7 @@ impl Link {
         if self.queues.len() <= at {
             self.queues.resize_with(at + 1, || None);
             self.ledgers.resize_with(at + 1, || None);
+            self.ahead.grow(at + 1);
         }
         self.queues[at] = Some(StreamQueue::new(contract));
         // Every frame that waits, and as far behind as a reference is followed.
@@ -261,7 +262,7 @@ impl Link {
             let Some(reason) = head.given_up else { break };
             self.scheduler.forfeit(stream);
             let frame = head.frame;
-            queue.frames.pop_front();
+            queue.take_first();
             let fate = Fate::Dropped(reason);
             settle(&mut self.settled, &mut self.ledgers[at], stream, &frame, fate, now);
         }
@@ -294,7 +295,7 @@ impl Link {
                 Decision::Idle => return None,
             };
             let frames = if self.params.bursts() { FETCHED } else { 1 };
-            self.ahead.chosen(&self.scheduler, stream, frames, &self.queues, &self.ledgers);
+            self.ahead.chosen(stream, frames, &self.queues, &self.ledgers);
             let selection = self.params.selection;
             let queue = self.queues[stream.0 as usize].as_mut()?;
             let head = *queue.frames.front()?;
@@ -324,8 +325,8 @@ impl Link {
         }
         let at = expiry.stream.0 as usize;
         let Some(queue) = self.queues[at].as_mut() else { return };
-        let Some(head) = queue.frames.pop_front() else { return };
-        queue.lost.insert(head.frame.seq);
+        let Some(head) = queue.take_first() else { return };
+        queue.lose(head.frame.seq);
         if head.given_up.is_none() {
             self.backlog = self.backlog - head.left;
         }
@@ -377,7 +378,7 @@ impl Link {
         self.backlog = self.backlog - part;
         if last {
             let frame = head.frame;
-            queue.frames.pop_front();
+            queue.take_first();
             let next = queue.head();
             let served = match next {
                 Some(next) => self.scheduler.serve_and_push(stream, next),
@@ -395,7 +396,6 @@ impl Link {
     /// What was polled last leaves the link; whose it is.
     fn take_from_bucket(&mut self, now: Instant, size: Bytes) -> Option<StreamIndex> {
         let stream = self.next.take()?;
-        self.ahead.sent(&self.queues, &self.ledgers);
         self.pacer.take(now, size);
         self.sent.add(now, size);
         self.sent_bytes += size;

@@ -2,8 +2,11 @@
 //! groups of pictures have been like so far.
 
 use std::collections::VecDeque;
+use std::mem::offset_of;
+use std::ops::Range;
 
 use selvedge_sched::Head;
+use selvedge_stream::fetch::prefetch_lines;
 use selvedge_stream::{Contract, DropReason, Frame, Kind};
 use selvedge_units::{Bytes, Instant};
 
@@ -22,7 +25,7 @@ pub(super) struct Pending {
 }
 
 /// The frames of one stream that the link has taken over, oldest first, numbers without a gap.
-/// What every frame touches lies in the first three cache lines.
+/// What every frame touches lies in the first two cache lines.
 #[derive(Clone, Debug)]
 #[repr(C, align(64))]
 pub(super) struct StreamQueue {
@@ -30,10 +33,19 @@ pub(super) struct StreamQueue {
     last_deadline: Option<Instant>,
     /// The number that the next frame should have; streams begin at 0.
     pub(super) next_seq: u32,
+    /// Whether there ever was one in `lost`.
+    any_lost: bool,
     pub(super) group: GroupForecast,
     pub(super) contract: Contract,
-    pub(super) lost: LostFrames,
+    lost: LostFrames,
 }
+
+/// The lines that every frame touches.
+const HOT: Range<usize> = 0..2;
+const _: () = {
+    assert!(offset_of!(StreamQueue, contract.windows) <= HOT.end * 64);
+    assert!(size_of::<Option<StreamQueue>>() == size_of::<StreamQueue>());
+};
 
 impl StreamQueue {
     pub(super) fn new(contract: Contract) -> Self {
@@ -43,8 +55,47 @@ impl StreamQueue {
             lost: LostFrames::default(),
             group: GroupForecast::default(),
             next_seq: 0,
+            any_lost: false,
             last_deadline: None,
         }
+    }
+
+    /// Asks for what every frame touches of the one that may lie here: to see whether there is one
+    /// would be to wait for it.
+    #[inline(always)]
+    pub(super) fn fetch(queue: &Option<Self>) {
+        prefetch_lines(queue, HOT);
+    }
+
+    /// Takes the first frame out. A queue that runs empty begins again where its memory begins, which
+    /// is likely to be near.
+    #[inline]
+    pub(super) fn take_first(&mut self) -> Option<Pending> {
+        let first = self.frames.pop_front();
+        if self.frames.is_empty() {
+            self.frames.clear();
+        }
+        first
+    }
+
+    /// The newest frame is, as far as is known, not lost. To be called for every frame, in order.
+    #[inline]
+    pub(super) fn keep(&mut self, seq: u32) {
+        if self.any_lost {
+            self.lost.remove(seq);
+        }
+    }
+
+    /// A frame is lost.
+    pub(super) fn lose(&mut self, seq: u32) {
+        self.lost.insert(seq);
+        self.any_lost = true;
+    }
+
+    /// All that was before is lost to what comes.
+    pub(super) fn lose_all(&mut self) {
+        self.lost.fill();
+        self.any_lost = true;
     }
 
     /// The deadline by the contract: the frame's own, or its arrival plus the stream's delay, or
@@ -68,9 +119,15 @@ impl StreamQueue {
     #[inline]
     pub(super) fn head_at(&self, at: usize) -> Option<Head> {
         let Pending { frame, deadline, .. } = self.frames.get(at)?;
+        Some(self.seen(frame, *deadline))
+    }
+
+    /// A frame and its deadline, as the scheduler is to see it.
+    #[inline(always)]
+    pub(super) fn seen(&self, frame: &Frame, deadline: Instant) -> Head {
         let stated = frame.deadline.is_some() || self.contract.delay.is_some();
-        let deadline = stated.then_some(*deadline);
-        Some(Head { arrival: frame.arrival, kind: frame.kind, deadline, size: frame.size })
+        let deadline = stated.then_some(deadline);
+        Head { arrival: frame.arrival, kind: frame.kind, deadline, size: frame.size }
     }
 
     /// Whether a frame that the newest one refers to is lost, or can never be known.
@@ -107,10 +164,7 @@ impl StreamQueue {
 /// Which of the last 1024 frames are lost, for the newest to ask. What lies further back counts as
 /// lost: it is not worth keeping state for.
 #[derive(Clone, Debug, Default)]
-#[repr(C)]
-pub(super) struct LostFrames {
-    /// Whether there ever were some.
-    any: bool,
+struct LostFrames {
     bits: [u64; Self::WINDOW as usize / 64],
 }
 
@@ -122,24 +176,18 @@ impl LostFrames {
         ((bit / 64) as usize, 1 << (bit % 64))
     }
 
-    /// The frame is, as far as is known, not lost. To be called for every frame, in order.
-    pub(super) fn clear(&mut self, seq: u32) {
-        if self.any {
-            let (word, bit) = Self::place(seq);
-            self.bits[word] &= !bit;
-        }
+    fn remove(&mut self, seq: u32) {
+        let (word, bit) = Self::place(seq);
+        self.bits[word] &= !bit;
     }
 
-    /// All that was before is lost to what comes.
-    pub(super) fn fill(&mut self) {
+    fn fill(&mut self) {
         self.bits.fill(u64::MAX);
-        self.any = true;
     }
 
-    pub(super) fn insert(&mut self, seq: u32) {
+    fn insert(&mut self, seq: u32) {
         let (word, bit) = Self::place(seq);
         self.bits[word] |= bit;
-        self.any = true;
     }
 
     fn contains(&self, from: u32, seq: u32) -> bool {
@@ -233,7 +281,7 @@ mod tests {
     fn lost_frames_are_remembered_as_far_back_as_they_matter() {
         let mut lost = LostFrames::default();
         for seq in 0..3000 {
-            lost.clear(seq);
+            lost.remove(seq);
             if seq % 7 == 0 {
                 lost.insert(seq);
             }

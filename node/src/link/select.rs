@@ -276,6 +276,7 @@ pub(super) fn give_up_one(queue: &mut StreamQueue, at: usize, reason: DropReason
         return Bytes(0);
     }
     pending.given_up = Some(reason);
-    queue.lost.insert(pending.frame.seq);
-    pending.left
+    let (seq, freed) = (pending.frame.seq, pending.left);
+    queue.lose(seq);
+    freed
 }

@@ -52,6 +52,11 @@ impl Second {
         Self(if second < last { second as u32 } else { last as u32 })
     }
 
+    /// Where it lies among the older ones.
+    const fn place(self) -> usize {
+        (self.0 % (SECONDS - 1)) as usize
+    }
+
     /// Whether this is one of the ten seconds up to `last`.
     pub(super) const fn is_recent(self, last: Self) -> bool {
         self.0 <= last.0 && last.0 - self.0 < SECONDS
@@ -103,17 +108,31 @@ impl Counts {
     }
 }
 
-/// Counts for each of the last ten seconds that something was counted in: that of second `n` lies
-/// at `n mod 10`.
+/// Counts of the newest second that something was counted in, and of those of the nine before it: that
+/// of second `n` lies at `n mod 9`. The newest lies last, beside what else every frame touches.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Seconds([Counts; SECONDS as usize]);
+#[repr(C)]
+pub(super) struct Seconds {
+    older: [Counts; SECONDS as usize - 1],
+    pub(super) newest: Counts,
+}
 
 impl Seconds {
     /// The counts of a second, emptied if they were an older one's; `None` if they are a newer
     /// one's by now.
+    #[inline]
     pub(super) fn of(&mut self, second: Second) -> Option<&mut Counts> {
-        let counts = &mut self.0[(second.0 % SECONDS) as usize];
-        if counts.of.0 < second.0 {
+        if self.newest.of == second {
+            return Some(&mut self.newest);
+        }
+        if self.newest.of.0 < second.0 {
+            let counts = Counts { of: second, ..Counts::default() };
+            let before = core::mem::replace(&mut self.newest, counts);
+            self.older[before.of.place()] = before;
+            return Some(&mut self.newest);
+        }
+        let counts = &mut self.older[second.place()];
+        if counts.of.0 < second.0 && second.is_recent(self.newest.of) {
             *counts = Counts { of: second, ..Counts::default() };
         }
         (counts.of == second).then_some(counts)
@@ -122,7 +141,8 @@ impl Seconds {
     /// The sum of the ten seconds up to this one, without delays.
     pub(super) fn total(&self, last: Second) -> Recent {
         let mut total = Recent::default();
-        for counts in self.0.iter().filter(|counts| counts.of.is_recent(last)) {
+        let all = self.older.iter().chain([&self.newest]);
+        for counts in all.filter(|counts| counts.of.is_recent(last)) {
             total.frames += u64::from(counts.frames);
             total.on_time += u64::from(counts.on_time);
             total.decodable += u64::from(counts.decodable);
