@@ -3,6 +3,7 @@
 use std::process::{Command, Stdio};
 
 use crate::experiment::RunError;
+use crate::plot::{Axis, Plot, Series};
 
 /// What came back.
 #[derive(Clone, Copy, Debug, Default)]
@@ -36,6 +37,17 @@ pub(super) fn load(port: u16, path: &str, rate: u32, seconds: u32) -> Result<Rep
     let text = String::from_utf8_lossy(&done.stdout);
     parse(&text, rate * seconds)
         .ok_or_else(|| missing(std::io::Error::other("what it prints is not understood")))
+}
+
+/// Replies and response times against requests, of the lines that `of` draws of a figure.
+pub(super) fn plots(of: impl Fn(fn(&Replies) -> f64) -> Vec<Series>) -> [Plot; 2] {
+    let plot = |title: &str, unit: &str, figure: fn(&Replies) -> f64| Plot {
+        title: format!("{title} against requests"),
+        x: Axis::linear("requests/s"),
+        y: Axis::linear(unit),
+        series: of(figure),
+    };
+    [plot("Replies", "replies/s", |one| one.rate), plot("Response time", "ms", |one| one.time_ms)]
 }
 
 /// Its report: total counts, duration, and the time of connections.

@@ -41,6 +41,7 @@ pub(crate) mod ss_pps;
 pub(crate) mod ss_t2;
 pub(crate) mod ss_t3;
 mod web_load;
+mod web_server;
 
 /// The papers' titles.
 pub(crate) const NI: &str =

@@ -9,7 +9,7 @@ use super::httperf::{self, Replies};
 use crate::experiment::{Experiment, Kind, Params, RunError, Watch};
 use crate::measure::median;
 use crate::outcome::{Cell, Outcome, Table};
-use crate::plot::{Axis, Plot, Series};
+use crate::plot::Series;
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     id: "qf-f20",
@@ -116,7 +116,7 @@ fn show(rates: &[u32], found: &[Vec<Vec<Replies>>], idle: usize) -> Outcome {
         "httperf asks on a connection for each request and gives up after a second; server and \
          clients share this machine. The server is the same but for how it learns of its sockets.",
     );
-    let series = |figure: fn(&Replies) -> f64| {
+    outcome.plots.extend(httperf::plots(|figure| {
         let line = |(place, notice): (usize, Notice)| Series {
             name: notice.name().to_owned(),
             points: (0..rates.len())
@@ -126,18 +126,6 @@ fn show(rates: &[u32], found: &[Vec<Vec<Replies>>], idle: usize) -> Outcome {
             broad: notice == Notice::Module,
         };
         Notice::ALL.into_iter().enumerate().map(line).collect()
-    };
-    outcome.plots.push(Plot {
-        title: "Replies against requests".to_owned(),
-        x: Axis::linear("requests/s"),
-        y: Axis::linear("replies/s"),
-        series: series(|one| one.rate),
-    });
-    outcome.plots.push(Plot {
-        title: "Response time against requests".to_owned(),
-        x: Axis::linear("requests/s"),
-        y: Axis::linear("ms"),
-        series: series(|one| one.time_ms),
-    });
+    }));
     outcome
 }

@@ -1,8 +1,5 @@
 //! `qf-f22`: a web server under overload, without and with the controller of its listen queue.
 
-use std::fs;
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant as Wall};
 
@@ -11,11 +8,11 @@ use selvedge_services::{ListenQueue, Listener};
 use selvedge_units::Span;
 
 use super::httperf::{self, Replies};
-use super::web_load::{Held, missing, pause};
+use super::web_server::{ServerProgram, WebServer, pause, rate_of};
 use crate::experiment::{Experiment, Kind, Params, RunError, Watch};
 use crate::measure::median;
 use crate::outcome::{Cell, Outcome, Table};
-use crate::plot::{Axis, Plot, Series};
+use crate::plot::Series;
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     id: "qf-f22",
@@ -38,9 +35,9 @@ const THRESHOLDS: Config = Config { longest: BACKLOG, shortest: 2, serving: 8, w
 fn run(params: &Params, watch: &dyn Watch) -> Result<Outcome, RunError> {
     let seconds = params.amount(5, 2);
     let rounds = params.amount(3, 1);
-    let web = Lighttpd::start(params.seed)?;
+    let web = WebServer::start(&LIGHTTPD, page(params.seed).as_bytes())?;
     watch.go_on("the server's limit")?;
-    let limit = web.limit(params.amount(3, 1))?;
+    let limit = limit(&web, params.amount(3, 1))?;
     let loads: &[f64] = if params.quick { &[2.5] } else { &LOADS };
     let mut found: [Vec<Vec<Replies>>; 2] =
         [vec![Vec::new(); loads.len()], vec![Vec::new(); loads.len()]];
@@ -62,12 +59,12 @@ fn run(params: &Params, watch: &dyn Watch) -> Result<Outcome, RunError> {
 }
 
 fn measure(
-    web: &Lighttpd,
+    web: &WebServer,
     rate: u32,
     seconds: u32,
     controlled: bool,
 ) -> Result<(Replies, u64), RunError> {
-    web.settle()?;
+    settle(web)?;
     if !controlled {
         return Ok((httperf::load(web.port, "/page.html", rate, seconds)?, 0));
     }
@@ -136,128 +133,59 @@ fn show(loads: &[f64], found: &[Vec<Vec<Replies>>; 2], limit: f64, changes: u64)
          its listening socket. Requests are given up after a second. The paper's server answers 80 \
          without and 140 with control of 300 requests/s, 2.5 times as quickly.",
     );
-    let series = |figure: fn(&Replies) -> f64| -> Vec<Series> {
-        ["without control", "with control"]
-            .into_iter()
-            .enumerate()
-            .map(|(which, name)| Series {
-                name: name.to_owned(),
-                points: (0..loads.len())
-                    .map(|at| (loads[at] * limit, of(which, at, figure)))
-                    .collect(),
-                marked: true,
-                broad: which == 1,
-            })
-            .collect()
-    };
-    outcome.plots.push(Plot {
-        title: "Replies against requests".to_owned(),
-        x: Axis::linear("requests/s"),
-        y: Axis::linear("replies/s"),
-        series: series(|one| one.rate),
-    });
-    outcome.plots.push(Plot {
-        title: "Response time against requests".to_owned(),
-        x: Axis::linear("requests/s"),
-        y: Axis::linear("ms"),
-        series: series(|one| one.time_ms),
-    });
+    outcome.plots.extend(httperf::plots(|figure| {
+        let line = |(which, name): (usize, &str)| Series {
+            name: name.to_owned(),
+            points: (0..loads.len()).map(|at| (loads[at] * limit, of(which, at, figure))).collect(),
+            marked: true,
+            broad: which == 1,
+        };
+        ["without control", "with control"].into_iter().enumerate().map(line).collect()
+    }));
     outcome
 }
 
-/// The web server, until it is dropped.
-struct Lighttpd {
-    folder: PathBuf,
-    port: u16,
-    _child: Held,
-}
-
-impl Lighttpd {
-    fn start(seed: u64) -> Result<Self, RunError> {
-        let fails = missing("lighttpd", "lighttpd");
-        let folder = std::env::temp_dir().join(format!("selvedge-f22-{}", std::process::id()));
-        fs::create_dir_all(&folder).map_err(&fails)?;
-        let port = std::net::TcpListener::bind("127.0.0.1:0")
-            .and_then(|listener| listener.local_addr())
-            .map_err(&fails)?
-            .port();
-        fs::write(folder.join("page.html"), page(seed)).map_err(&fails)?;
+const LIGHTTPD: ServerProgram = ServerProgram {
+    name: "lighttpd",
+    package: "lighttpd",
+    needs: "; it needs mod_deflate (Debian package lighttpd-mod-deflate)",
+    config: |folder, port| {
         let at = folder.display();
-        let config = format!(
+        format!(
             "server.document-root = \"{at}\"\nserver.bind = \"127.0.0.1\"\nserver.port = {port}\n\
              server.errorlog = \"{at}/error.log\"\nserver.modules = (\"mod_deflate\")\n\
              server.max-connections = {AT_A_TIME}\nserver.max-fds = 64\n\
              server.listen-backlog = {BACKLOG}\nserver.max-keep-alive-requests = 0\n\
              deflate.mimetypes = (\"\")\ndeflate.allowed-encodings = (\"gzip\")\n\
              deflate.compression-level = 9\nmimetype.assign = (\".html\" => \"text/html\")\n"
-        );
-        let file = folder.join("lighttpd.conf");
-        fs::write(&file, config).map_err(&fails)?;
-        let child = Command::new("lighttpd")
-            .arg("-D")
-            .arg("-f")
-            .arg(&file)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .map_err(&fails)?;
-        let web = Self { folder, port, _child: Held(child) };
-        let end = Wall::now() + Duration::from_secs(10);
-        while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
-            if Wall::now() > end {
-                return Err(RunError::Needs(
-                    "lighttpd does not listen after 10 s; it needs mod_deflate (Debian package \
-                     lighttpd-mod-deflate)"
-                        .to_owned(),
-                ));
-            }
-            pause(Span::from_millis(10));
-        }
-        Ok(web)
-    }
+        )
+    },
+    args: |command, _, file| {
+        command.arg("-D").arg("-f").arg(file);
+    },
+};
 
-    /// Waits until nobody waits any more.
-    fn settle(&self) -> Result<(), RunError> {
-        let needs = |why: String| RunError::Needs(why);
-        let listener = Listener::find(self.port).map_err(|why| needs(why.to_string()))?;
-        let end = Wall::now() + Duration::from_secs(60);
-        while listener.queue().map_err(|why| needs(why.to_string()))?.waiting > 0 {
-            if Wall::now() > end {
-                return Err(needs("the server does not come to rest in a minute".to_owned()));
-            }
-            pause(Span::from_millis(50));
+/// Waits until nobody waits any more.
+fn settle(web: &WebServer) -> Result<(), RunError> {
+    let needs = |why: String| RunError::Needs(why);
+    let listener = Listener::find(web.port).map_err(|why| needs(why.to_string()))?;
+    let end = Wall::now() + Duration::from_secs(60);
+    while listener.queue().map_err(|why| needs(why.to_string()))?.waiting > 0 {
+        if Wall::now() > end {
+            return Err(needs("the server does not come to rest in a minute".to_owned()));
         }
-        // What it serves still.
-        pause(Span::from_millis(500));
-        Ok(())
+        pause(Span::from_millis(50));
     }
-
-    /// Replies a second that server and clients can do together.
-    fn limit(&self, seconds: u32) -> Result<f64, RunError> {
-        let fails = missing("wrk", "wrk");
-        let out = Command::new("wrk")
-            .args(["-t", "1", "-c", "8", "-d", &format!("{seconds}s")])
-            .args(["-H", "Accept-Encoding: gzip", "-H", "Connection: close"])
-            .arg(format!("http://127.0.0.1:{}/page.html", self.port))
-            .stdin(Stdio::null())
-            .output()
-            .map_err(&fails)?;
-        let text = String::from_utf8_lossy(&out.stdout);
-        let found = text
-            .lines()
-            .find_map(|line| line.trim().strip_prefix("Requests/sec:")?.trim().parse::<f64>().ok());
-        found
-            .filter(|&rate| rate > 0.0)
-            .ok_or_else(|| fails(std::io::Error::other(format!("it says: {text}"))))
-    }
+    // What it serves still.
+    pause(Span::from_millis(500));
+    Ok(())
 }
 
-impl Drop for Lighttpd {
-    fn drop(&mut self) {
-        // A folder among the temporary files is no harm, if it stays.
-        let _ = fs::remove_dir_all(&self.folder);
-    }
+/// Replies a second that server and clients can do together.
+fn limit(web: &WebServer, seconds: u32) -> Result<f64, RunError> {
+    let mut wrk = web.wrk(8, seconds.into());
+    wrk.args(["-H", "Accept-Encoding: gzip", "-H", "Connection: close"]);
+    rate_of(wrk)
 }
 
 /// Words, so that packing takes some milliseconds.

@@ -6,12 +6,10 @@
 
 use std::fs;
 use std::net::SocketAddr;
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant as Wall};
 
 use selvedge_coprocessor::client::{Attachment, Program, inlet_params};
 use selvedge_coprocessor::message::StreamSpec;
@@ -27,6 +25,7 @@ use selvedge_sched::Discipline;
 use selvedge_stream::{Contract, Kind, Window};
 use selvedge_units::{Bitrate, Bytes, Instant, Span};
 
+use super::web_server::{self, Held, ServerProgram, WebServer, missing, pause};
 use crate::experiment::{Params, RunError, Watch};
 use crate::outcome::{Cell, Outcome, Table};
 use crate::plot::{Axis, Plot, Series};
@@ -87,13 +86,14 @@ pub(super) fn run(
     watch: &dyn Watch,
 ) -> Result<Vec<Measured>, RunError> {
     let seconds = params.amount(30, 6);
-    let web = Web::start()?;
+    let web = WebServer::start(&NGINX, &[b'x'; 64 * 1024])?;
     watch.go_on("the web server's limit")?;
-    let limit = web.limit()?;
+    let limit = web_server::rate_of(web.wrk(CONNECTIONS, 2))?;
     let mut all = Vec::new();
     for load in LOADS {
         watch.go_on(&format!("{seconds} s at {:.0} % web load", load * 100.0))?;
-        let wrk = if load > 0.0 { Some(web.load(load * limit, seconds + 2)?) } else { None };
+        let wrk =
+            if load > 0.0 { Some(self::load(&web, load * limit, seconds + 2)?) } else { None };
         pause(Span::from_millis(500));
         let measured = streams(placement, load, seconds);
         drop(wrk);
@@ -331,11 +331,6 @@ fn judge(load: f64, cpu: f64, mut seen: Vec<(usize, Instant, Instant)>, seconds:
     }
 }
 
-pub(super) fn pause(span: Span) {
-    let clock = Clock::shared();
-    clock.sleep_until(clock.now() + span);
-}
-
 /// Time of all processors, in ticks: busy, and all.
 struct Ticks(u64, u64);
 
@@ -354,114 +349,34 @@ fn cpu() -> Ticks {
     Ticks(all - idle.min(all), all)
 }
 
-/// A process, ended when dropped.
-pub(super) struct Held(pub(super) Child);
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        // It may have ended by itself.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// A web server of this test's own, on a free port of the loopback.
-struct Web {
-    folder: PathBuf,
-    port: u16,
-    _nginx: Held,
-}
-
-pub(super) fn missing(
-    program: &'static str,
-    package: &'static str,
-) -> impl Fn(std::io::Error) -> RunError {
-    move |why| RunError::Program { program, package, why }
-}
-
-impl Web {
-    fn start() -> Result<Self, RunError> {
-        let fails = missing("nginx", "nginx-light");
-        let folder = std::env::temp_dir().join(format!("selvedge-web-{}", std::process::id()));
-        fs::create_dir_all(&folder).map_err(&fails)?;
-        let port = std::net::TcpListener::bind("127.0.0.1:0")
-            .and_then(|listener| listener.local_addr())
-            .map_err(&fails)?
-            .port();
-        fs::write(folder.join("page.html"), vec![b'x'; 64 * 1024]).map_err(&fails)?;
+const NGINX: ServerProgram = ServerProgram {
+    name: "nginx",
+    package: "nginx-light",
+    needs: "",
+    // In the foreground and without a master.
+    config: |folder, port| {
         let at = folder.display();
-        // In the foreground and without a master, so that the one child is all there is to end.
-        let config = format!(
+        format!(
             "daemon off; master_process off; pid {at}/pid; error_log {at}/error.log;\n\
              events {{ worker_connections 512; }}\n\
              http {{ access_log off; sendfile off; client_body_temp_path {at}/b;\n\
              proxy_temp_path {at}/p; fastcgi_temp_path {at}/f; uwsgi_temp_path {at}/u;\n\
              scgi_temp_path {at}/s; keepalive_requests 1000000;\n\
              server {{ listen 127.0.0.1:{port}; root {at}; }} }}\n"
-        );
-        let file = folder.join("nginx.conf");
-        fs::write(&file, config).map_err(&fails)?;
-        let nginx = Command::new("nginx")
-            .arg("-p")
-            .arg(&folder)
-            .arg("-c")
-            .arg(&file)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .map_err(&fails)?;
-        let web = Self { folder, port, _nginx: Held(nginx) };
-        let end = Wall::now() + Duration::from_secs(10);
-        while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
-            if Wall::now() > end {
-                return Err(fails(std::io::Error::other("it does not listen after 10 s")));
-            }
-            pause(Span::from_millis(10));
-        }
-        Ok(web)
-    }
+        )
+    },
+    args: |command, folder, file| {
+        command.arg("-p").arg(folder).arg("-c").arg(file);
+    },
+};
+const CONNECTIONS: u32 = 32;
 
-    fn wrk(&self, script: &str, seconds: u64) -> Result<Command, RunError> {
-        let file = self.folder.join("load.lua");
-        fs::write(&file, script).map_err(missing("wrk", "wrk"))?;
-        let mut command = Command::new("wrk");
-        command
-            .args(["-t", "2", "-c", "32", "-d", &format!("{seconds}s"), "-s"])
-            .arg(file)
-            .arg(format!("http://127.0.0.1:{}/page.html", self.port))
-            .stdin(Stdio::null())
-            .stderr(Stdio::null());
-        Ok(command)
-    }
-
-    /// Requests a second that server and clients can do together.
-    fn limit(&self) -> Result<f64, RunError> {
-        let fails = missing("wrk", "wrk");
-        let out = self.wrk("", 2)?.output().map_err(&fails)?;
-        let text = String::from_utf8_lossy(&out.stdout);
-        let found = text
-            .lines()
-            .find_map(|line| line.trim().strip_prefix("Requests/sec:")?.trim().parse::<f64>().ok());
-        found
-            .filter(|&rate| rate > 0.0)
-            .ok_or_else(|| fails(std::io::Error::other(format!("it says: {text}"))))
-    }
-
-    /// So many requests a second, until it is dropped or the time is over.
-    fn load(&self, rate: f64, seconds: u64) -> Result<Held, RunError> {
-        // Of each of 32 connections, in milliseconds, twice the mean at most.
-        let twice = (2.0 * 32.0 * 1000.0 / rate).round().max(1.0);
-        let script = format!("function delay() return math.random(0, {twice:.0}) end\n");
-        let mut command = self.wrk(&script, seconds)?;
-        let child = command.stdout(Stdio::null()).spawn().map_err(missing("wrk", "wrk"))?;
-        Ok(Held(child))
-    }
-}
-
-impl Drop for Web {
-    fn drop(&mut self) {
-        // A folder among the temporary files is no harm, if it stays.
-        let _ = fs::remove_dir_all(&self.folder);
-    }
+/// So many requests a second, until it is dropped or the time is over.
+fn load(web: &WebServer, rate: f64, seconds: u64) -> Result<Held, RunError> {
+    // Of each connection, in milliseconds, twice the mean at most.
+    let twice = (2.0 * f64::from(CONNECTIONS) * 1000.0 / rate).round().max(1.0);
+    let script = format!("function delay() return math.random(0, {twice:.0}) end\n");
+    let mut wrk = web.wrk(CONNECTIONS, seconds);
+    wrk.arg("-s").arg(web.script(&script)?).stdout(Stdio::null());
+    Ok(Held(wrk.spawn().map_err(missing("wrk", "wrk"))?))
 }
