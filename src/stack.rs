@@ -1,6 +1,9 @@
 //! `selvedge stack`: protocol stacks on the command line.
 
+mod secret;
 mod show;
+
+pub(crate) use secret::{SecretError, secret};
 
 use std::io::Write;
 use std::net::SocketAddr;
