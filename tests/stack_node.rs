@@ -166,6 +166,45 @@ fn a_receiver_that_comes_late_or_again_is_found() {
 }
 
 #[test]
+fn what_runs_can_be_looked_at() {
+    let folder = Folder::new();
+    let receiver = free_port();
+    let source = format!("stack://{receiver}");
+    let play = play(&[&source], receiver);
+    let (node, page) = node(&folder, receiver, &format!("stack = \"{SAFE}\""));
+    some_frames(&page);
+    let look = |process: &Running| {
+        let pid = process.id().to_string();
+        selvedge(["stack", "show", &pid, "--json"]).json()[0].clone()
+    };
+    let (sender, receiving) = (look(&node), look(&play));
+    assert_eq!((&sender["command"], &receiving["command"]), (&"node test".into(), &"play".into()));
+    let [one, other] = [&sender, &receiving].map(|seen| &seen["endpoints"][0]["connections"][0]);
+    assert_eq!((&one["id"], &one["stack"]), (&other["id"], &SAFE.into()), "{sender} {receiving}");
+    assert_eq!(one["peer"], receiver.to_string());
+    assert!(one["out"]["messages"].as_u64().is_some_and(|count| count >= 20), "{sender}");
+    assert!(other["back"]["bytes"].as_u64().is_some_and(|count| count > 1000), "{receiving}");
+    let modules: Vec<_> = one["modules"].as_array().expect("a list").iter().collect();
+    assert_eq!(modules.len(), 5);
+    for module in modules {
+        assert!(module["down"][0].is_u64() && module["up"][0].is_u64(), "{sender}");
+    }
+    let (status, text) = http::request(&page, "GET", "/api/v1/stacks", "");
+    let api: Value = serde_json::from_str(&text).expect("JSON");
+    assert_eq!((status, &api[0]["connections"][0]["id"]), (200, &one["id"]));
+    let text = selvedge(["stack", "show", &node.id().to_string(), "--once"]).stdout;
+    for part in ["node test", "encrypt(chacha20)", "PE.0", "messages"] {
+        assert!(text.contains(part), "no {part} in {text}");
+    }
+    let gone = play.id().to_string();
+    played(play);
+    let ended = selvedge(["stack", "show", &gone]);
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    assert!(ended.stderr.contains("no process"), "{ended:?}");
+    drop(node);
+}
+
+#[test]
 fn a_secret_that_differs_is_no_secret() {
     let folder = Folder::new();
     let receiver = free_port();

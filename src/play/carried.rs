@@ -13,7 +13,7 @@ use selvedge_host::receive::PacketTap;
 use selvedge_host_stack::endpoint::{Connection, Endpoint, Options, RecvError};
 
 use crate::cli::Failure;
-use crate::stack::secret;
+use crate::stack::{Desk, secret};
 
 /// Connections at once: one sends, others begin while it has not been told from dead yet.
 const CONNECTIONS_MAX: usize = 16;
@@ -25,6 +25,7 @@ const LAST: (Duration, usize) = (Duration::from_millis(5), 8192);
 /// Receives one stream until it is stopped.
 pub(super) struct Carried {
     shared: Arc<Shared>,
+    _desk: Desk,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -59,10 +60,12 @@ impl Carried {
             tap: Mutex::new(tap),
             stop: AtomicBool::new(false),
         });
+        let seen = Arc::clone(&shared);
+        let desk = Desk::open("play", move || vec![seen.endpoint.view()]);
         let own = Arc::clone(&shared);
         let thread = thread::Builder::new().name("stack receive".to_owned());
         let thread = Some(thread.spawn(move || own.accept())?);
-        Ok(Self { shared, thread })
+        Ok(Self { shared, _desk: desk, thread })
     }
 
     pub(super) fn snapshot(&self) -> MeterSnapshot {

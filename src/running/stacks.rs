@@ -21,7 +21,7 @@ use selvedge_node::config::{LinkConfig, NodeConfig, carried};
 use selvedge_stack::contract::{Contract, Promise, Quality, Traffic};
 use selvedge_units::{Bytes, Span};
 
-use crate::stack::{self, SecretError};
+use crate::stack::{self, Desk, SecretError};
 
 /// The first wait before a receiver is called again, and the longest.
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
@@ -56,6 +56,9 @@ impl StackError {
 pub(crate) struct Stacks {
     carriers: Vec<Option<(Arc<Line>, Bytes, Bytes)>>,
     keepers: Vec<JoinHandle<()>>,
+    /// All endpoints.
+    endpoints: Arc<[Arc<Endpoint>]>,
+    desk: Option<Desk>,
     stop: Arc<AtomicBool>,
 }
 
@@ -115,6 +118,12 @@ impl Stacks {
             let keeper = thread::Builder::new().name(format!("stack {}", stream.name));
             stacks.keepers.push(keeper.spawn(move || line.keep(&stop))?);
         }
+        stacks.endpoints = endpoints.into_iter().map(|(_, endpoint)| endpoint).collect();
+        if !stacks.endpoints.is_empty() {
+            let seen = Arc::clone(&stacks.endpoints);
+            let look = move || seen.iter().map(|endpoint| endpoint.view()).collect();
+            stacks.desk = Some(Desk::open(&format!("node {}", config.name), look));
+        }
         Ok(stacks)
     }
 
@@ -123,6 +132,15 @@ impl Stacks {
         let (line, overhead, packet_max) = self.carriers.get(stream)?.as_ref()?;
         let by = Arc::clone(line) as Arc<dyn Carrier>;
         Some(Carried { by, overhead: *overhead, packet_max: *packet_max })
+    }
+
+    /// All endpoints as they are now, in JSON; `None` if there are none.
+    pub(crate) fn listed(&self) -> Option<Arc<str>> {
+        if self.endpoints.is_empty() {
+            return None;
+        }
+        let views: Vec<_> = self.endpoints.iter().map(|endpoint| endpoint.view()).collect();
+        serde_json::to_string(&views).ok().map(Into::into)
     }
 
     /// Why a stream's packets are not carried, if they are not.
@@ -139,6 +157,7 @@ impl Stacks {
 
 impl Drop for Stacks {
     fn drop(&mut self) {
+        drop(self.desk.take());
         self.stop.store(true, Ordering::Release);
         self.keepers.iter().for_each(|keeper| keeper.thread().unpark());
         for keeper in self.keepers.drain(..) {

@@ -121,6 +121,10 @@ impl NodeView for Running {
         self.events.as_ref().map(ChannelWatch::listed)
     }
 
+    fn stacks(&self) -> Option<Arc<str>> {
+        self.engines.stacks.listed()
+    }
+
     fn turn(&self, knob: Knob) -> Result<(), KnobError> {
         let told = match knob {
             Knob::Window { stream, window } => {

@@ -13,6 +13,7 @@ mod shared;
 mod task;
 #[cfg(test)]
 mod tests;
+mod view;
 
 use std::io;
 use std::net::SocketAddr;
@@ -39,6 +40,7 @@ pub use self::connection::Connection;
 use self::reading::{Intake, read};
 use self::shared::Shared;
 pub use self::task::{Accepting, Sending, Taking, block_on, block_on_for};
+pub use self::view::{ConnectionView, ElementView, EndpointView, FlowView, ModuleView};
 use crate::profile;
 use crate::threads::Elementary;
 

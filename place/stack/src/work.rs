@@ -1,7 +1,7 @@
 //! A connection's line as the work of elements: its ends are the socket and the application.
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
@@ -32,8 +32,28 @@ pub(crate) struct LineWork {
     waiters: AtomicUsize,
     /// Tasks that wait for room, and for messages.
     tasks: [Tasks; 2],
+    /// What passed in the two directions so far: out, in.
+    pub(crate) flows: [Flow; 2],
     /// What the two streams do: out, in.
     pub(crate) monitors: [Monitor; 2],
+}
+
+/// Messages and bytes that passed.
+#[derive(Debug, Default)]
+pub(crate) struct Flow {
+    messages: AtomicU64,
+    bytes: AtomicU64,
+}
+
+impl Flow {
+    pub(crate) fn add(&self, bytes: usize) {
+        self.messages.fetch_add(1, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    pub(crate) fn so_far(&self) -> (u64, u64) {
+        (self.messages.load(Ordering::Relaxed), self.bytes.load(Ordering::Relaxed))
+    }
 }
 
 /// Tasks that wait for something.
@@ -110,6 +130,7 @@ impl LineWork {
             arrived: Condvar::new(),
             waiters: AtomicUsize::new(0),
             tasks: Default::default(),
+            flows: Default::default(),
             monitors: Default::default(),
         }
     }

@@ -173,6 +173,9 @@ impl Connection {
             match port.0.put(message) {
                 Ok(()) => {
                     port.1 += 1;
+                    if tag == DATA {
+                        work.flows[0].add(size.0 as usize);
+                    }
                     self.shared.elements.prompt(&self.plant, false);
                     return Ok(());
                 }
@@ -245,7 +248,10 @@ impl Connection {
             }
             let Some(mut message) = next() else { break };
             match message.cut::<1>() {
-                Some([DATA]) => return Ok(Buffer::new(message, &self.plant)),
+                Some([DATA]) => {
+                    work.flows[1].add(message.len());
+                    return Ok(Buffer::new(message, &self.plant));
+                }
                 Some([CLOSE]) => self.closed.store(true, Ordering::Release),
                 _ => {}
             }

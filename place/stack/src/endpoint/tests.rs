@@ -237,3 +237,33 @@ fn an_attempt_that_is_given_up_leaves_nothing_behind() {
     let wrong = block_on(a.connect_async(b.address(), "ui | net", easy, easy)).unwrap_err();
     assert!(matches!(wrong, ConnectError::Stack { .. }), "{wrong}");
 }
+
+#[test]
+fn what_is_seen_of_an_endpoint_is_what_happened() {
+    let (a, b, here, there) = pair("ui | checksum | reliable | frag(1400) | net");
+    let mut got = Vec::new();
+    for _ in 0..10 {
+        here.send(&[1; 3000], LONG).unwrap();
+        there.recv(&mut got, LONG).unwrap();
+    }
+    assert!(here.flush(LONG));
+    let (ours, theirs) = (a.view(), b.view());
+    assert_eq!((ours.connections.len(), ours.elements.len()), (1, 2));
+    let (one, other) = (&ours.connections[0], &theirs.connections[0]);
+    assert_eq!((one.id, &one.stack), (other.id, &other.stack));
+    assert_eq!(one.peer, b.address().to_string());
+    assert_eq!((one.out.messages, one.out.bytes, one.back.messages), (10, 30_000, 0));
+    assert_eq!((other.back.messages, other.back.bytes, other.out.messages), (10, 30_000, 0));
+    let names: Vec<_> = one.modules.iter().map(|module| module.module.as_str()).collect();
+    assert_eq!(names, ["ui", "checksum", "reliable", "frag(1400)", "net"]);
+    assert!(one.modules.iter().all(|module| !module.down.is_empty() && !module.up.is_empty()));
+    let served: u64 = ours.elements.iter().map(|element| element.modules).sum();
+    assert!(served >= 10, "{ours:?}");
+    // Ten messages down, each through all modules at once, and acknowledgements up.
+    let processed: u64 = ours.elements.iter().map(|element| element.messages).sum();
+    assert!(processed > 10, "{ours:?}");
+    let text = serde_json::to_string(&ours).unwrap();
+    assert_eq!(serde_json::from_str::<super::EndpointView>(&text).unwrap(), ours);
+    drop((here, there));
+    assert!(a.view().connections.is_empty());
+}
