@@ -184,12 +184,21 @@ fn table(file: &str, summary: &Summary) -> String {
             format!("{:.1} MB", stream.memory_bytes as f64 / 1e6),
         ]);
     }
+    let carried = |stream: &config::StreamSummary| {
+        let stack = stream.stack.as_ref()?;
+        Some(format!(
+            "\n{} goes by {}: packets of at most {} B, and {} B of headers on each.",
+            stream.name, stack.line, stack.packet_bytes, stack.header_bytes
+        ))
+    };
+    let stacks: String = summary.streams.iter().filter_map(carried).collect();
+    let stacks = if stacks.is_empty() { stacks } else { format!("{stacks}\n") };
     let trees: String = summary.links.iter().filter_map(tree).collect();
     let listen = &summary.listen;
     let memory = summary.memory_bytes as f64 / 1e6;
     format!(
         "{file} is right: node \"{}\", page at http://{listen}/, at most {memory:.1} MB of frames \
-         waiting.\n\n{links}\n{streams}{trees}",
+         waiting.\n\n{links}\n{streams}{stacks}{trees}",
         summary.name
     )
 }

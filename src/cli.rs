@@ -40,7 +40,8 @@ pub(crate) enum Command {
     Check(NodeFileArgs),
     /// Receive streams, measure and show them
     #[command(after_help = "Example:\n  selvedge play lecture.sdp --seconds 10\n  \
-                            selvedge play rtp://127.0.0.1:5004 --record lecture.rtpdump")]
+                            selvedge play rtp://127.0.0.1:5004 --record lecture.rtpdump\n  \
+                            selvedge play stack://127.0.0.1:5004 --seconds 10")]
     Play(PlayArgs),
     /// Watch a running node in the terminal
     #[command(after_help = "Example:\n  selvedge top 127.0.0.1:7700\n  \
@@ -323,12 +324,16 @@ pub(crate) struct RunArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct PlayArgs {
-    /// An SDP file, or rtp://HOST:PORT to listen on
+    /// An SDP file, or rtp://HOST:PORT to listen on, or stack://HOST:PORT for a stream that a
+    /// protocol stack carries (?clock=HERTZ behind it for sound)
     #[arg(value_name = "SDP|URL")]
     pub(crate) source: String,
     /// Stop after this long (default: until SIGINT)
     #[arg(long)]
     pub(crate) seconds: Option<u64>,
+    /// stack://: a file with the secret that the sender has as well
+    #[arg(long, value_name = "FILE")]
+    pub(crate) secret: Option<PathBuf>,
     /// Write every packet to this file, in rtpdump format
     #[arg(long, value_name = "FILE")]
     pub(crate) record: Option<PathBuf>,

@@ -1,5 +1,7 @@
 //! `selvedge play`: receives streams, measures and shows them, and records them if asked.
 
+mod carried;
+
 use std::fs::File;
 use std::io::{BufWriter, IsTerminal, Write};
 use std::net::SocketAddr;
@@ -16,6 +18,7 @@ use selvedge_media::sdp::{Session, TEXT_MAX};
 use selvedge_units::Instant;
 use serde_json::{Map, Value, json};
 
+use self::carried::Carried;
 use crate::cli::{Failure, PlayArgs};
 use crate::input;
 use crate::signals::stop_flag;
@@ -26,6 +29,30 @@ struct Listen {
     name: String,
     at: SocketAddr,
     rate: ClockRate,
+    /// By a protocol stack.
+    carried: bool,
+}
+
+/// Who receives them.
+enum Audience {
+    Plain(Receiver),
+    Carried(Carried),
+}
+
+impl Audience {
+    fn snapshots(&self) -> Vec<MeterSnapshot> {
+        match self {
+            Self::Plain(receiver) => receiver.snapshots(),
+            Self::Carried(carried) => vec![carried.snapshot()],
+        }
+    }
+
+    fn stop(self) -> Vec<MeterSnapshot> {
+        match self {
+            Self::Plain(receiver) => receiver.stop().0,
+            Self::Carried(carried) => vec![carried.stop()],
+        }
+    }
 }
 
 pub(crate) fn command(args: &PlayArgs) -> Result<(), Failure> {
@@ -39,8 +66,22 @@ pub(crate) fn command(args: &PlayArgs) -> Result<(), Failure> {
         .map(|s| Reception { listen: s.at, meter: StreamMeter::new(s.rate) })
         .collect();
     let tap = dump.clone().map(|dump| Box::new(dump) as Box<dyn PacketTap>);
-    let receiver = Receiver::start(clock, receptions, ReceiveOptions { tap, ..Default::default() })
-        .map_err(Failure::input)?;
+    let secret = args.secret.as_deref();
+    let receiver = match &streams[..] {
+        [one] if one.carried => {
+            let meter = StreamMeter::new(one.rate);
+            Audience::Carried(Carried::start(clock, one.at, meter, tap, secret)?)
+        }
+        _ if secret.is_some() => {
+            let why = "--secret is for stack://HOST:PORT; leave it out for plain RTP";
+            return Err(Failure::input(why));
+        }
+        _ => {
+            let options = ReceiveOptions { tap, ..Default::default() };
+            let receiver = Receiver::start(clock, receptions, options).map_err(Failure::input)?;
+            Audience::Plain(receiver)
+        }
+    };
 
     let began = Wall::now();
     let limit = args.seconds.map(Duration::from_secs);
@@ -57,7 +98,7 @@ pub(crate) fn command(args: &PlayArgs) -> Result<(), Failure> {
     if terminal {
         eprintln!();
     }
-    let (snapshots, _) = receiver.stop();
+    let snapshots = receiver.stop();
     if let (Some(dump), Some(path)) = (dump, &args.record) {
         dump.finish().map_err(|e| Failure::failed(format!("{}: {e}", path.display())))?;
     }
@@ -73,14 +114,11 @@ pub(crate) fn command(args: &PlayArgs) -> Result<(), Failure> {
 }
 
 fn streams(source: &str) -> Result<Vec<Listen>, Failure> {
-    if let Some(address) = source.strip_prefix("rtp://") {
-        let at: SocketAddr = address.parse().map_err(|_| {
-            Failure::input(format!("\"{source}\": write rtp://HOST:PORT with a numeric host"))
-        })?;
-        if at.port() == 0 {
-            return Err(Failure::input(format!("\"{source}\": write the port that is sent to")));
+    for (scheme, carried) in [("rtp", false), ("stack", true)] {
+        let address = source.strip_prefix(scheme).and_then(|rest| rest.strip_prefix("://"));
+        if let Some(address) = address {
+            return Ok(vec![one(source, scheme, address, carried)?]);
         }
-        return Ok(vec![Listen { name: address.to_owned(), at, rate: ClockRate::VIDEO }]);
     }
     let cannot = |why: &dyn std::fmt::Display| Failure::input(format!("{source}: {why}"));
     let text = input::text(Path::new(source), TEXT_MAX as u64).map_err(|e| cannot(&e))?;
@@ -95,9 +133,32 @@ fn streams(source: &str) -> Result<Vec<Listen>, Failure> {
             (name, 1) => name.to_owned(),
             (name, _) => format!("{name} {}", n + 1),
         };
-        Listen { name, at: stream.to, rate }
+        Listen { name, at: stream.to, rate, carried: false }
     });
     Ok(listen.collect())
+}
+
+/// What `SCHEME://HOST:PORT` says; `?clock=HERTZ` behind it where it is not that of video.
+fn one(source: &str, scheme: &str, address: &str, carried: bool) -> Result<Listen, Failure> {
+    let wrong = |what: &str| Failure::input(format!("\"{source}\": {what}"));
+    let (address, clock) = match address.split_once('?') {
+        Some((address, option)) if carried => (address, Some(option)),
+        _ => (address, None),
+    };
+    let at: SocketAddr = address
+        .parse()
+        .map_err(|_| wrong(&format!("write {scheme}://HOST:PORT with a numeric host")))?;
+    if at.port() == 0 {
+        return Err(wrong("write the port that is sent to"));
+    }
+    let rate = clock.map_or(Some(ClockRate::VIDEO), |option| {
+        let hertz = option.strip_prefix("clock=")?.parse().ok()?;
+        ClockRate::new(hertz).filter(|_| hertz <= 192_000)
+    });
+    let rate = rate.ok_or_else(|| {
+        wrong("write the stream's RTP clock as ?clock=44100, from 1 to 192000, or leave it out")
+    })?;
+    Ok(Listen { name: address.to_owned(), at, rate, carried })
 }
 
 /// A recording that outlives the receiver, so that its end can be seen to.

@@ -20,6 +20,8 @@ use crate::running::{
 };
 use crate::signals::stop_flag;
 
+/// How long sources wait for their stacks to be connected: what is sent before is lost.
+const CONNECTED: Duration = Duration::from_secs(1);
 /// How long a node that was asked to stop still looks at what waits.
 const LAST_WORD: Duration = Duration::from_millis(500);
 
@@ -63,6 +65,7 @@ pub(crate) fn command(args: &RunArgs) -> Result<(), Failure> {
         })?;
     eprintln!("page: http://{}/", server.local_addr());
 
+    wait_until(CONNECTED, || node.engines.stacks.are_up() || stop.load(Ordering::Relaxed));
     // Last of all: nothing is sent by a node that can't start.
     let mut feeds = Feeds::default();
     for ((n, opened), inlet) in opened.into_iter().enumerate().zip(inlets) {

@@ -1,6 +1,12 @@
 //! `selvedge stack`: protocol stacks on the command line.
 
-mod show;
+mod attach;
+mod draw;
+mod secret;
+mod traffic;
+
+pub(crate) use attach::Desk;
+pub(crate) use secret::{SecretError, secret};
 
 use std::io::Write;
 use std::net::SocketAddr;
@@ -34,11 +40,33 @@ pub(crate) enum StackCommand {
     Listen(ListenArgs),
     /// Connect, send messages, and show modules and elements live
     #[command(
-        after_help = "Example:\n  selvedge stack show 127.0.0.1:7800 --every \"1 ms\" --size \
-                            \"4 kB\"\n  selvedge stack show 127.0.0.1:7800 --stack \"ui | unreliable | \
+        after_help = "Example:\n  selvedge stack send 127.0.0.1:7800 --every \"1 ms\" --size \
+                            \"4 kB\"\n  selvedge stack send 127.0.0.1:7800 --stack \"ui | unreliable | \
                             net\" --delay \"5 ms\" --firm"
     )]
+    Send(SendArgs),
+    /// Show connections, modules and elements of a running node, `play`, `stack listen` or `send`
+    #[command(
+        after_help = "Exit status: 1 if no such process runs.\n\nExample:\n  selvedge stack \
+                            show\n  selvedge stack show 4711 --once\n  selvedge stack show --json | jq \
+                            .[].endpoints[].connections[].stack"
+    )]
     Show(ShowArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ShowArgs {
+    /// The process (default: all of this user that have stacks)
+    pub(crate) pid: Option<u32>,
+    /// Print once, without rates, and exit
+    #[arg(long)]
+    pub(crate) once: bool,
+    /// Print once as JSON and exit
+    #[arg(long, conflicts_with = "once")]
+    pub(crate) json: bool,
+    /// How long to show (default: until SIGINT)
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) seconds: Option<u64>,
 }
 
 #[derive(Debug, Args)]
@@ -54,7 +82,7 @@ pub(crate) struct ListenArgs {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct ShowArgs {
+pub(crate) struct SendArgs {
     /// Who listens
     peer: SocketAddr,
     /// The stack's line
@@ -84,8 +112,9 @@ pub(crate) fn command(command: &StackCommand) -> Result<(), Failure> {
     match command {
         StackCommand::Check { line } => check(line),
         StackCommand::Profile { json } => profiled(*json),
-        StackCommand::Listen(args) => show::listen(args),
-        StackCommand::Show(args) => show::send(args),
+        StackCommand::Listen(args) => traffic::listen(args),
+        StackCommand::Send(args) => traffic::send(args),
+        StackCommand::Show(args) => attach::show(args),
     }
 }
 

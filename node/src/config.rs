@@ -13,6 +13,7 @@ mod position;
 mod read;
 mod section;
 mod source;
+mod stack;
 mod stream;
 mod summary;
 mod syntax;
@@ -23,6 +24,7 @@ mod tree;
 use std::net::SocketAddr;
 
 use selvedge_sched::{Discipline, Tree};
+use selvedge_stack::compose::Composition;
 use selvedge_stream::{Class, Contract, Frame, Late, Window, Windows};
 use selvedge_units::{Bitrate, Bytes, Span};
 
@@ -33,7 +35,8 @@ pub use nearest::nearest;
 pub use position::{Position, SourceMap};
 pub use read::{LINKS_MOST, LONGEST_FILE, Parsed, STREAMS_MOST, parse};
 pub use source::SourceError;
-pub use summary::{LinkSummary, Owner, StreamSummary, Summary, windows_text};
+pub use stack::{CARRIED_LEAST, carried};
+pub use summary::{Carried, LinkSummary, Owner, StreamSummary, Summary, windows_text};
 pub use tree::NODES_MOST;
 
 /// A whole node.
@@ -89,6 +92,12 @@ pub struct LinkConfig {
     /// `device`, for `kernel`: the device that gets the scheduler. `None`: the one by which the
     /// streams' packets leave.
     pub device: Option<String>,
+    /// `stack`: what carries the packets of its streams, where they don't say so themselves.
+    /// `None`: plain RTP.
+    pub stack: Option<Composition>,
+    /// `secret`: a file with what nodes and receivers of its stacks must share, 64 hexadecimal
+    /// digits. `None`: anyone's key is taken.
+    pub secret: Option<String>,
 }
 
 /// How a link's packets are handed to the kernel. Each way falls back to the next simpler one where the
@@ -175,6 +184,8 @@ impl LinkConfig {
             core: None,
             sending: Sending::Auto,
             device: None,
+            stack: None,
+            secret: None,
         }
     }
 
@@ -228,6 +239,8 @@ pub struct StreamConfig {
     pub sdp: Option<String>,
     /// `thumbnail`, default true.
     pub thumbnail: bool,
+    /// `stack`, or the link's: what carries its packets. `None`: plain RTP.
+    pub stack: Option<Composition>,
 }
 
 impl StreamConfig {
@@ -253,6 +266,7 @@ impl StreamConfig {
             full: WhenFull::Drop,
             sdp: None,
             thumbnail: true,
+            stack: None,
         }
     }
 

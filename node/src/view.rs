@@ -173,6 +173,11 @@ pub trait NodeView: Send + Sync {
     fn channels(&self) -> Option<Arc<str>> {
         None
     }
+    /// The endpoints of protocol stacks that carry its streams, as a list in JSON; `None` if there
+    /// are none.
+    fn stacks(&self) -> Option<Arc<str>> {
+        None
+    }
     /// Turn a knob.
     ///
     /// # Errors

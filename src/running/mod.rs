@@ -7,6 +7,7 @@
 mod channels;
 mod feed;
 mod placed;
+mod stacks;
 mod view;
 
 use std::path::Path;
@@ -18,12 +19,13 @@ use selvedge_host::clock::Clock;
 use selvedge_host::engine::{StreamParams, payload_max};
 use selvedge_host::inlet::{IPV4_UDP, IPV6_UDP};
 use selvedge_media::{Codec, Source, SourceError, StreamInfo};
-use selvedge_node::config::{NodeConfig, SourceUri};
+use selvedge_node::config::{NodeConfig, SourceUri, carried};
 use selvedge_stream::Contract;
 
 pub(crate) use channels::ChannelWatch;
 pub(crate) use feed::{FeedStatus, Feeds, Reopen};
 pub(crate) use placed::{Engines, SourceEnd};
+pub(crate) use stacks::Stacks;
 pub(crate) use view::Running;
 
 /// A source that is open, and what it said of itself.
@@ -110,6 +112,9 @@ pub(crate) fn open(config: &NodeConfig, base: &Path) -> Result<Vec<Opened>, Vec<
 /// The largest RTP payload that a stream's packets may have.
 pub(crate) fn payload_of(config: &NodeConfig, stream: usize) -> usize {
     let stream = &config.streams[stream];
+    if let Some(stack) = &stream.stack {
+        return payload_max(carried(stack, config.links[stream.link].mtu, stream.to).message, 0);
+    }
     let overhead = if stream.to.is_ipv6() { IPV6_UDP } else { IPV4_UDP };
     payload_max(config.links[stream.link].mtu, overhead)
 }

@@ -18,13 +18,15 @@ use selvedge_node::config::{LinkConfig, NodeConfig, Placement, SourceUri, Stream
 use selvedge_stream::Windows;
 use selvedge_units::Bitrate;
 
-use super::params;
+use super::{Stacks, params, stacks::StackError};
 
 /// Why a node's links can't be started.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StartError {
     #[error(transparent)]
     Engine(#[from] EngineError),
+    #[error(transparent)]
+    Stack(#[from] StackError),
     #[error("link \"{link}\": {why}")]
     Coprocessor { link: String, why: ClientError },
     #[cfg(feature = "kernel")]
@@ -41,6 +43,9 @@ pub(crate) enum StartError {
 impl StartError {
     /// The key of the node file that is to be changed, if it is one.
     pub(crate) fn key(&self) -> Option<String> {
+        if let Self::Stack(error) = self {
+            return error.key();
+        }
         #[cfg(feature = "kernel")]
         if let Self::Kernel { link, why } = self {
             use selvedge_kernel::{AttachError, link::LinkError};
@@ -98,6 +103,8 @@ pub(crate) struct Engines {
     pub(crate) engines: Vec<Placed>,
     /// For each stream: its link, and its number there.
     pub(crate) places: Vec<(usize, usize)>,
+    /// What carries streams in place of plain UDP.
+    pub(crate) stacks: Stacks,
 }
 
 impl Placed {
@@ -161,6 +168,7 @@ impl Engines {
         let mut places = vec![(0, 0); config.streams.len()];
         let mut ends: Vec<Option<SourceEnd>> = config.streams.iter().map(|_| None).collect();
         let mut engines = Vec::new();
+        let stacks = Stacks::start(config, base)?;
         for (n, link) in config.links.iter().enumerate() {
             let members: Vec<usize> =
                 (0..config.streams.len()).filter(|&s| config.streams[s].link == n).collect();
@@ -168,7 +176,9 @@ impl Engines {
                 members.iter().map(|&s| params(config, s, &infos[s], clock)).collect();
             let (placed, inlets) = match link.placement {
                 Placement::Inline => {
-                    let (engine, inlets) = Engine::start(clock, link, &params, tap(&members))?;
+                    let carried: Vec<_> = members.iter().map(|&s| stacks.carried(s)).collect();
+                    let (engine, inlets) =
+                        Engine::start_carried(clock, link, &params, &carried, tap(&members))?;
                     (Placed::Inline(engine), inlets.into_iter().map(SourceEnd::Inlet).collect())
                 }
                 Placement::Coprocessor | Placement::CoprocessorReads => {
@@ -188,7 +198,7 @@ impl Engines {
             engines.push(placed);
         }
         let ends = ends.into_iter().map(|end| end.expect("every stream has a link")).collect();
-        Ok((Self { engines, places }, ends))
+        Ok((Self { engines, places, stacks }, ends))
     }
 
     /// The newest report of each link.

@@ -84,6 +84,9 @@ impl Running {
         if state != StreamState::Running {
             return (state, detail);
         }
+        if let Some(trouble) = self.engines.stacks.trouble(n) {
+            return (state, format!("nothing is carried: {trouble}"));
+        }
         let last = self.arrivals[n].last_arrival.load(std::sync::atomic::Ordering::Relaxed);
         let silent = now.since(Instant(last));
         if silent > (report.contract.period * 5).max(Span::from_secs(2)) {
@@ -116,6 +119,10 @@ impl NodeView for Running {
 
     fn channels(&self) -> Option<Arc<str>> {
         self.events.as_ref().map(ChannelWatch::listed)
+    }
+
+    fn stacks(&self) -> Option<Arc<str>> {
+        self.engines.stacks.listed()
     }
 
     fn turn(&self, knob: Knob) -> Result<(), KnobError> {

@@ -190,6 +190,28 @@ pageTest("channels have members, rates, drops by reason and what filters cost", 
   assert.equal(await page.locator("#channels .tools p").innerText(), "1 channel on 2 hosts");
 });
 
+pageTest("stacks have connections, modules, who serves them, and rates", {}, async (page) => {
+  await live(page);
+  const row = page.locator("#stacks tbody tr", { hasText: "192.0.2.7:5004" });
+  await row.waitFor();
+  const modules = await row.locator(".module").allInnerTexts();
+  assert.deepEqual(modules, [
+    "ui ↓0 ↑1",
+    "encrypt(chacha20) ↓0,1 ↑1 3 wait",
+    "unreliable ↓0 ↑1",
+    "net ↓0 ↑1",
+  ]);
+  assert.match(await row.locator(".drops").innerText(), /^no room 2$/);
+  await page.waitForFunction(() => {
+    const sent = Number(document.querySelector("#stacks td.sent")?.textContent);
+    return Math.abs(sent - 50) < 6;
+  });
+  assert.equal(
+    await page.locator("#stacks .tools p").innerText(),
+    "1 connection on 2 elements, re-assigned 1 time",
+  );
+});
+
 pageTest("only rows that can be seen have pictures, and nothing moves", { node: { streams: 200 } }, async (page) => {
   await live(page);
   assert.equal(await page.locator("tbody.stream").count(), 200);

@@ -278,6 +278,35 @@ impl NodeView for FakeNode {
         Some(text.into())
     }
 
+    fn stacks(&self) -> Option<Arc<str>> {
+        // Fifty messages a second of 1250 bytes; the cipher is shared by two elements.
+        let sent = self.began.elapsed().as_millis() / 20;
+        let bytes = sent * 1250;
+        let module = |name: &str, down: &str, waiting: u32| {
+            format!(
+                r#"{{"module":"{name}","down":[{down}],"up":[1],"waiting_down":{waiting},
+                "waiting_up":0}}"#
+            )
+        };
+        let modules = [
+            module("ui", "0", 0),
+            module("encrypt(chacha20)", "0,1", 3),
+            module("unreliable", "0", 0),
+            module("net", "0", 0),
+        ];
+        let text = format!(
+            r#"[{{"address":"0.0.0.0:41000","strangers":0,"refused":0,"reassigned":1,
+            "elements":[{{"modules":4,"messages":{sent}}},{{"modules":5,"messages":{sent}}}],
+            "connections":[{{"id":255,"peer":"192.0.2.7:5004","stack":"(as its modules)",
+            "modules":[{}],"dropped":[["no room",2]],
+            "out":{{"messages":{sent},"bytes":{bytes},"guaranteed_ns":250000,"kept":true,
+            "policed":false}},"back":{{"messages":0,"bytes":0,"guaranteed_ns":1,"kept":true,
+            "policed":false}}}}]}}]"#,
+            modules.join(",")
+        );
+        Some(text.into())
+    }
+
     fn snapshot(&self) -> NodeSnapshot {
         let now = self.began.elapsed();
         let mut inner = self.inner();

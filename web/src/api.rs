@@ -29,6 +29,11 @@ pub(crate) async fn channels(State(app): State<Arc<App>>) -> Response {
     json_response(StatusCode::OK, channels.map_or_else(|| "[]".to_owned(), |all| all.to_string()))
 }
 
+pub(crate) async fn stacks(State(app): State<Arc<App>>) -> Response {
+    let stacks = app.view.stacks();
+    json_response(StatusCode::OK, stacks.map_or_else(|| "[]".to_owned(), |all| all.to_string()))
+}
+
 pub(crate) async fn metrics(State(app): State<Arc<App>>) -> Response {
     let headers =
         [(header::CONTENT_TYPE, metrics::CONTENT_TYPE), (header::CACHE_CONTROL, "no-store")];

@@ -267,6 +267,7 @@ fn router(app: Arc<App>) -> Router {
     Router::new()
         .route("/api/v1/node", get(api::node))
         .route("/api/v1/channels", get(api::channels))
+        .route("/api/v1/stacks", get(api::stacks))
         .route("/api/v1/streams/{name}", get(api::stream).patch(api::patch_stream))
         .route("/api/v1/links/{name}", get(api::link).patch(api::patch_link))
         .route("/metrics", get(api::metrics))

@@ -6,6 +6,7 @@ import { plural, uptime } from "./format.js";
 import { History } from "./history.js";
 import { Links } from "./links.js";
 import { Plots, colour, isDark } from "./plots.js";
+import { Stacks } from "./stacks.js";
 import { StreamTable } from "./table.js";
 import { Thumbs } from "./thumbs.js";
 import { Wire } from "./wire.js";
@@ -136,4 +137,5 @@ matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
   if (newest) plots.build(newest.streams.map((stream) => stream.name));
 });
 new Channels(part("channels"));
+new Stacks(part("stacks"));
 wire.open();

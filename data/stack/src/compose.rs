@@ -3,6 +3,7 @@
 //! Modules from the application down to the network, with a stroke between. Both hosts must use
 //! the same line; it is part of what they agree on when they connect.
 
+mod fit;
 mod parse;
 #[cfg(test)]
 mod tests;
@@ -12,6 +13,7 @@ use core::str::FromStr;
 
 use selvedge_units::Bytes;
 
+pub use self::fit::Fit;
 use crate::contract::MESSAGE_MAX;
 use crate::deliver::Order;
 use crate::module::{

@@ -221,7 +221,7 @@ impl Connection {
     }
 }
 
-pub(crate) use net::PAYLOAD_MAX as NET_PAYLOAD_MAX;
+pub(crate) use net::{HEADER as NET_HEADER, PAYLOAD_MAX as NET_PAYLOAD_MAX};
 
 /// How many bytes a module adds to a message of at most this size.
 pub(crate) fn overhead(step: crate::compose::Step, size: usize) -> usize {

@@ -5,7 +5,7 @@ use selvedge_units::{Bitrate, Bytes, Span};
 use super::section::{Reader, Section};
 use selvedge_sched::Discipline;
 
-use super::{LinkConfig, Mistake, Placement, Sending, quoted, tree};
+use super::{LinkConfig, Mistake, Placement, Sending, quoted, stack, tree};
 
 pub(super) const KNOWN: &[&str] = &[
     "rate",
@@ -21,6 +21,8 @@ pub(super) const KNOWN: &[&str] = &[
     "core",
     "send",
     "device",
+    "stack",
+    "secret",
 ];
 const SENDINGS: &[&str] = &{
     let mut names = [""; Sending::ALL.len()];
@@ -89,6 +91,8 @@ pub(super) fn read<'t>(reader: &mut Reader<'t>, section: &Section<'t>) -> Option
     let socket = socket(reader, section);
     let core = reader.integer(section, "core", 0..=1023);
     let device = device(reader, section);
+    let carrier = stack::read(reader, section);
+    let secret = stack::secret(reader, section);
     let sending = reader.choice(section, "send", SENDINGS);
     let sending = Sending::ALL.into_iter().find(|one| Some(one.name()) == sending);
     if placement.is_some_and(|placement| placement != Placement::Inline) {
@@ -125,6 +129,8 @@ pub(super) fn read<'t>(reader: &mut Reader<'t>, section: &Section<'t>) -> Option
     link.core = core;
     link.device = device;
     link.sending = sending.unwrap_or_default();
+    link.stack = carrier.flatten();
+    link.secret = secret;
     Some(link)
 }
 

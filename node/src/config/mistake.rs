@@ -2,8 +2,9 @@
 
 use std::net::SocketAddr;
 
+use selvedge_stack::compose::ComposeError;
 use selvedge_stream::WindowError;
-use selvedge_units::ParseUnitError;
+use selvedge_units::{Bytes, ParseUnitError};
 
 use super::{AddressError, SourceError};
 
@@ -284,6 +285,35 @@ pub enum Mistake {
     NotReadable {
         /// The link's name.
         link: String,
+    },
+    /// Not a stack.
+    #[error("{0}")]
+    Stack(ComposeError),
+    /// A stack that another placement would have to serve.
+    #[error(
+        "stacks carry links that the node sends itself, and this link's placement is {placement}; \
+         write placement = \"inline\" for it, or stack = \"none\""
+    )]
+    StackElsewhere {
+        /// The link's placement.
+        placement: &'static str,
+    },
+    /// An SDP file would tell receivers of packets that never come as such.
+    #[error(
+        "an SDP file is for receivers of plain RTP, and a stack carries this stream; \
+         leave sdp out, or write stack = \"none\""
+    )]
+    SdpOfStack,
+    /// A stack that leaves too little.
+    #[error(
+        "the stack leaves {room} of a datagram for a packet, {least} are needed; \
+         write a larger frag, or a larger mtu for the link"
+    )]
+    StackRoom {
+        /// What it leaves.
+        room: Bytes,
+        /// What is needed.
+        least: Bytes,
     },
     /// Sound in the file, but not on this machine: no such file, no such device. The text says
     /// what is wrong and what to write instead.

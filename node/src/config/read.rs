@@ -12,7 +12,7 @@ use super::section::{Reader, Section, path};
 use super::tree::Nodes;
 use super::{
     ConfigErrors, LinkConfig, Mistake, NodeConfig, Placement, Position, SourceMap, SourceUri,
-    StreamConfig, link, quoted, stream, syntax,
+    StreamConfig, link, quoted, stack, stream, syntax,
 };
 
 /// The longest file that is read, in bytes: 4 MiB.
@@ -72,14 +72,22 @@ fn node<'t>(reader: &mut Reader<'t>, tables: &'t DeTable<'t>) -> Option<NodeConf
         links.iter().map(|link| link.as_ref().map(|link| Nodes::new(&link.nodes))).collect();
 
     let tables = named(reader, &root, "stream", STREAM_EXAMPLE, STREAMS_MOST);
-    let streams: Vec<Option<StreamConfig>> =
-        tables.iter().map(|table| stream::read(reader, table, &link_names, &trees)).collect();
+    let streams: Vec<Option<StreamConfig>> = tables
+        .iter()
+        .map(|table| stream::read(reader, table, &link_names, &trees, &links))
+        .collect();
     refuse_shared(reader, streams.iter().flatten());
 
     let links = links.into_iter().collect::<Option<Vec<_>>>()?;
     let streams = streams.into_iter().collect::<Option<Vec<_>>>()?;
     for stream in &streams {
         let link = &links[stream.link];
+        if let Some((key, mistake)) = stack::objection(stream, link) {
+            let inherits = key == "stack" && link.stack == stream.stack;
+            let table =
+                if inherits { path("link", &link.name) } else { path("stream", &stream.name) };
+            reader.errors.push_key(&reader.map, &path(&table, key), mistake);
+        }
         let reads = link.placement == Placement::CoprocessorReads;
         if reads && !matches!(stream.source, SourceUri::Record { .. }) {
             let key = path(&path("stream", &stream.name), "source");

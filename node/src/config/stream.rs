@@ -9,7 +9,7 @@ use super::mistake::cut;
 use super::nearest::nearest;
 use super::section::{Entry, Reader, Section};
 use super::tree::Nodes;
-use super::{Mistake, SourceUri, StreamConfig, WhenFull, quoted};
+use super::{LinkConfig, Mistake, SourceUri, StreamConfig, WhenFull, quoted, stack};
 
 pub(super) const KNOWN: &[&str] = &[
     "source",
@@ -29,6 +29,7 @@ pub(super) const KNOWN: &[&str] = &[
     "full",
     "sdp",
     "thumbnail",
+    "stack",
 ];
 const CLASSES: &[&str] = &[Class::Edf.name(), Class::Priority.name(), Class::Fair.name()];
 const KINDS: &[&str] = &["I", "P", "B", "still", "audio", "data", "other"];
@@ -42,12 +43,13 @@ const POOL_MOST: Bytes = Bytes(1_000_000_000);
 const NAMED_LINKS: usize = 8;
 
 /// A stream; `None` if it has no sound source, receiver or link, which has been reported. `trees`
-/// are the links' nodes, `None` of a link that is not sound itself.
+/// are the links' nodes, and `sound` the links, `None` of a link that is not sound itself.
 pub(super) fn read<'t>(
     reader: &mut Reader<'t>,
     section: &Section<'t>,
     links: &[&str],
     trees: &[Option<Nodes>],
+    sound: &[Option<LinkConfig>],
 ) -> Option<StreamConfig> {
     reader.refuse_unknown(section, KNOWN);
     let source = source(reader, section);
@@ -71,10 +73,13 @@ pub(super) fn read<'t>(
     let full = reader.choice(section, "full", &["drop", "block"]);
     let sdp = sdp(reader, section);
     let thumbnail = reader.flag(section, "thumbnail");
+    let stack = stack::read(reader, section);
 
     let default = StreamConfig::new(section.name, source?, to?);
+    let link = link?;
+    let links_own = || sound.get(link)?.as_ref()?.stack.clone();
     Some(StreamConfig {
-        link: link?,
+        link,
         period,
         windows: windows.unwrap_or(default.windows),
         late: late.map_or(default.late, |l| if l == "send" { Late::Send } else { Late::Drop }),
@@ -90,6 +95,7 @@ pub(super) fn read<'t>(
             .map_or(default.full, |f| if f == "block" { WhenFull::Block } else { WhenFull::Drop }),
         sdp,
         thumbnail: thumbnail.unwrap_or(default.thumbnail),
+        stack: stack.unwrap_or_else(links_own),
         ..default
     })
 }

@@ -4,7 +4,7 @@ use selvedge_stream::{Kind, Window, Windows};
 use selvedge_units::{Bitrate, Bytes};
 use serde::Serialize;
 
-use super::{LinkConfig, NodeConfig, StreamConfig};
+use super::{LinkConfig, NodeConfig, StreamConfig, carried};
 
 /// A node in short.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -66,6 +66,8 @@ pub struct StreamSummary {
     pub source: String,
     /// Where it goes.
     pub to: String,
+    /// What carries its packets; `None`: plain RTP.
+    pub stack: Option<Carried>,
     /// Its period in milliseconds; `None`: taken from the media.
     pub period_ms: Option<f64>,
     /// Its window or windows, as [`windows_text`] writes them.
@@ -78,6 +80,17 @@ pub struct StreamSummary {
     pub share: Option<f64>,
     /// The most memory that its waiting frames take, in bytes.
     pub memory_bytes: u64,
+}
+
+/// A stack in short.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Carried {
+    /// Its line.
+    pub line: String,
+    /// The largest packet of a frame, in bytes.
+    pub packet_bytes: u64,
+    /// What its modules add to each, in bytes.
+    pub header_bytes: u64,
 }
 
 impl NodeConfig {
@@ -102,6 +115,14 @@ impl NodeConfig {
             link: link_name(stream),
             source: stream.source.to_string(),
             to: format!("rtp://{}", stream.to),
+            stack: stream.stack.as_ref().zip(self.links.get(stream.link)).map(|(stack, link)| {
+                let fit = carried(stack, link.mtu, stream.to);
+                Carried {
+                    line: stack.to_string(),
+                    packet_bytes: fit.message.0,
+                    header_bytes: fit.headers.0,
+                }
+            }),
             period_ms: stream.period.map(|period| period.as_millis_f64()),
             window: windows_text(&stream.windows),
             delay_ms: stream.delay.as_millis_f64(),

@@ -136,6 +136,8 @@ fn every_key_is_read() {
         socket = "/run/a.sock"
         core = 1
         send = "sendmmsg"
+        stack = "ui | unreliable | net"
+        secret = "a.secret"
         [stream.s]
         source = "file:x.ts?loop"
         to = "rtp://[::1]:9"
@@ -153,6 +155,7 @@ fn every_key_is_read() {
         full = "block"
         sdp = "s.sdp"
         thumbnail = false
+        stack = "none"
     "#;
     let config = parsed(text).config;
     let names: Vec<_> = config.links.iter().map(|link| link.name.as_str()).collect();
@@ -174,6 +177,8 @@ fn every_key_is_read() {
             core: Some(1),
             sending: Sending::Sendmmsg,
             device: None,
+            stack: "ui | unreliable | net".parse().ok(),
+            secret: Some("a.secret".into()),
         }
     );
     let window = |lose, of| Window { lose, of };
@@ -201,9 +206,30 @@ fn every_key_is_read() {
             full: WhenFull::Block,
             sdp: Some("s.sdp".into()),
             thumbnail: false,
+            stack: None,
         }]
     );
     assert_eq!(config.token.as_deref(), Some("0123456789abcdef"));
+}
+
+#[test]
+fn a_stream_has_its_own_stack_or_its_links_or_none() {
+    let of = |link: &str, stream: &str| {
+        let text = SMALLEST.replace("\n\n", &format!("\n{link}\n")) + stream;
+        parsed(&text).config.streams.remove(0).stack.map(|stack| stack.to_string())
+    };
+    let (plain, safe) = ("ui | unreliable | net", "ui | encrypt(aes256) | reliable | net");
+    let key = |line: &str| format!("stack = \"{line}\"");
+    assert_eq!(of("", ""), None);
+    assert_eq!(of(&key(safe), "").as_deref(), Some(safe));
+    assert_eq!(of(&key(safe), &key(plain)).as_deref(), Some(plain));
+    assert_eq!(of("", &key(plain)).as_deref(), Some(plain));
+    assert_eq!(of(&key(safe), &key("none")), None);
+    let text = SMALLEST.to_owned() + &key(safe);
+    let summary = parsed(&text).config.summary();
+    let carried = summary.streams[0].stack.clone().expect("it has one");
+    // 1500 less IP, UDP (28), the modules' headers and the endpoint's byte.
+    assert_eq!((carried.packet_bytes, carried.header_bytes), (1428, 8 + 16 + 9 + 10 + 1));
 }
 
 #[test]

@@ -6,6 +6,7 @@
 //! no second queue between the decision and the wire.
 
 mod attached;
+mod carrier;
 mod extension;
 mod outlet;
 mod worker;
@@ -22,6 +23,7 @@ use selvedge_node::link::{Link, LinkParams};
 use selvedge_stream::{Contract, Fate, Frame, Windows, pool, ring, rtp};
 use selvedge_units::{Bitrate, Bytes, Instant, Span};
 
+pub use self::carrier::{Carried, Carrier};
 use self::extension::Extensions;
 pub use self::extension::{Action, Extension, ExtensionReport, Moment, Point};
 pub use self::outlet::{LocalOutlet, LocalPort, Outlet, Port};
@@ -61,6 +63,8 @@ pub struct NewStream<O> {
     pub ring: u32,
     /// Its end.
     pub outlet: O,
+    /// What carries its packets; `None`: the engine's sockets.
+    pub carried: Option<Carried>,
 }
 
 /// What the engine is asked to do while it runs.
@@ -111,6 +115,21 @@ impl Engine {
         streams: &[StreamParams],
         tap: Option<Box<dyn FateTap>>,
     ) -> Result<(Self, Vec<Inlet>), EngineError> {
+        Self::start_carried(clock, link, streams, &[], tap)
+    }
+
+    /// The same, where something else than the engine's sockets carries the packets of some
+    /// streams: `carried` in their order, `None` and what is left out for the others.
+    ///
+    /// # Errors
+    /// As [`Engine::start`].
+    pub fn start_carried(
+        clock: Clock,
+        link: &LinkConfig,
+        streams: &[StreamParams],
+        carried: &[Option<Carried>],
+        tap: Option<Box<dyn FateTap>>,
+    ) -> Result<(Self, Vec<Inlet>), EngineError> {
         let (sleeper, waker) = sleeper(clock, spin(link.rate))?;
         let ready = Ready::new(streams.len());
         let port = LocalPort { ready: Arc::clone(&ready), sleeper };
@@ -122,15 +141,15 @@ impl Engine {
             let (writer, reader) = pool(stream.pool);
             let outlet = LocalOutlet { ring: consumer, pool: reader };
             let (to, contract) = (stream.to, stream.contract);
-            worker.attach(NewStream { contract, to, ring: stream.ring, outlet });
-            let overhead = attached::overhead(to);
-            let params = InletParams {
-                clock,
-                full: stream.full,
-                overhead,
-                payload_max: payload_max(link.mtu, overhead),
-                ssrc: stream.ssrc,
+            let carried = carried.get(n).cloned().flatten();
+            let overhead = attached::overhead(to, carried.as_ref());
+            let payload_max = match &carried {
+                Some(carried) => payload_max(carried.packet_max, 0),
+                None => payload_max(link.mtu, overhead),
             };
+            worker.attach(NewStream { contract, to, ring: stream.ring, outlet, carried });
+            let params =
+                InletParams { clock, full: stream.full, overhead, payload_max, ssrc: stream.ssrc };
             let (waker, ready) = (waker.clone(), Arc::clone(&ready));
             let ring = Box::new(LocalDescent { ring: producer, waker, ready, stream: n });
             inlets.push(Inlet::new(&params, ring, writer, Arc::clone(&worker.stop)));
@@ -291,6 +310,7 @@ fn worker<P: Port>(
         batch: Vec::with_capacity(BATCH),
         backpressure: Vec::new(),
         more: false,
+        carries: false,
         leaving: 0,
         extensions: Extensions::default(),
         name: link.name.clone(),

@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex};
 
 use selvedge_host::clock::Clock;
-use selvedge_host::engine::{Engine, StreamParams};
+use selvedge_host::engine::{Carried, Carrier, Engine, StreamParams};
 use selvedge_host::inlet::{Inlet, Offer};
 use selvedge_host::measure::{ClockRate, StreamMeter};
 use selvedge_host::receive::{PacketTap, ReceiveOptions, Receiver, Reception};
@@ -35,6 +35,67 @@ struct Bench {
 fn contract(delay: Span) -> Contract {
     let window = Window { lose: 1, of: 5 };
     Contract { delay: Some(delay), ..Contract::new(Span::from_millis(20), window) }
+}
+
+/// Keeps the packets that it takes; each third it does not.
+#[derive(Debug, Default)]
+struct Keeper(Mutex<(Vec<Vec<u8>>, u64)>);
+
+impl Carrier for Keeper {
+    fn carry(&self, packet: &[u8]) -> bool {
+        let mut kept = self.0.lock().unwrap();
+        kept.1 += 1;
+        let takes = !kept.1.is_multiple_of(3);
+        if takes {
+            kept.0.push(packet.to_owned());
+        }
+        takes
+    }
+}
+
+#[test]
+fn a_carrier_takes_its_streams_packets_and_sockets_the_others() {
+    let clock = Clock::new();
+    let reception =
+        Reception { listen: ([127, 0, 0, 1], 0).into(), meter: StreamMeter::new(ClockRate::VIDEO) };
+    let receiver = Receiver::start(clock, vec![reception], ReceiveOptions::default()).unwrap();
+    let stream = |ssrc| StreamParams {
+        contract: contract(Span::from_secs(10)),
+        to: receiver.addresses()[0],
+        ring: 64,
+        pool: Bytes(200_000),
+        full: WhenFull::Drop,
+        ssrc,
+    };
+    let keeper = Arc::new(Keeper::default());
+    let carried =
+        Carried { by: Arc::clone(&keeper) as _, overhead: Bytes(100), packet_max: Bytes(500) };
+    let link = LinkConfig::new("test", Bitrate::from_mbps(50), Discipline::Dwcs);
+    let (engine, mut inlets) =
+        Engine::start_carried(clock, &link, &[stream(1), stream(2)], &[Some(carried)], None)
+            .unwrap();
+    let (small, large) = (packets(3, 400), packets(2, 1200));
+    assert_eq!(offer(&mut inlets[0], Kind::Still, &large), Err(DropReason::Unusable));
+    for _ in 0..10 {
+        offer(&mut inlets[0], Kind::Still, &small).unwrap();
+        offer(&mut inlets[1], Kind::Still, &large).unwrap();
+    }
+    let deadline = clock.now() + Span::from_secs(60);
+    let sent = |engine: &Engine, n: usize| engine.report().streams[n].totals.sent;
+    while sent(&engine, 0) < 10 || sent(&engine, 1) < 10 {
+        assert!(clock.now() < deadline, "not all frames were sent");
+        clock.sleep_until(clock.now() + Span::from_millis(5));
+    }
+    let report = engine.stop();
+    let kept = keeper.0.lock().unwrap();
+    assert_eq!((kept.0.len(), kept.1), (20, 30));
+    assert!(kept.0.iter().all(|packet| packet.ends_with(&[7; 400])));
+    assert_eq!((report.streams[0].send_errors, report.streams[1].send_errors), (10, 0));
+    // What the carrier adds counts on the wire.
+    let on_wire = kept.0.iter().map(|packet| packet.len() as u64 + 100).sum::<u64>() * 3 / 2;
+    assert_eq!(report.streams[0].sent_bytes, Bytes(on_wire));
+    let (meters, _) = receiver.stop();
+    assert_eq!((meters[0].packets, meters[0].complete), (20, 10));
 }
 
 fn bench(rate: Bitrate, contracts: &[Contract], full: WhenFull) -> Bench {

@@ -4,17 +4,20 @@
 //! assigns them. A thread reads the socket, answers who wants to connect, and looks at what
 //! connections do as often as the manager says.
 
+mod backlog;
 mod buffer;
+mod call;
 mod connection;
 mod reading;
 mod shared;
+mod task;
 #[cfg(test)]
 mod tests;
+mod view;
 
 use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -24,27 +27,25 @@ use selvedge_host::clock::Clock;
 use selvedge_host::port::DatagramPort;
 use selvedge_host::transmit::TransmitOptions;
 use selvedge_stack::auto::{Manager, Meta};
-use selvedge_stack::compose::{ComposeError, Composition};
+use selvedge_stack::compose::ComposeError;
 use selvedge_stack::contract::Contract;
 use selvedge_stack::model::Machine;
-use selvedge_stack::module::Keys;
 use selvedge_units::{Bytes, Span};
 
+use self::backlog::Backlog;
 pub use self::buffer::Buffer;
+use self::call::Calls;
+pub use self::call::Connecting;
 pub use self::connection::Connection;
 use self::reading::{Intake, read};
 use self::shared::Shared;
+pub use self::task::{Accepting, Sending, Taking, block_on, block_on_for};
+pub use self::view::{ConnectionView, ElementView, EndpointView, FlowView, ModuleView};
 use crate::profile;
 use crate::threads::Elementary;
-use crate::wire::{self, Proposal};
 
-/// Connections that nobody has accepted yet, at most.
-const BACKLOG: usize = 64;
 /// What the socket is to hold of what nobody has read; the system may grant less.
 const RECEIVE_BUFFER: Bytes = Bytes(2 << 20);
-/// How often a hello is said, and how long between.
-const HELLOS: u32 = 30;
-const HELLO_WAIT: Duration = Duration::from_millis(100);
 /// Behind each message of the application: what it is.
 const DATA: u8 = 0;
 const CLOSE: u8 = 1;
@@ -139,7 +140,6 @@ pub struct Counters {
 #[derive(Debug)]
 pub struct Endpoint {
     shared: Arc<Shared>,
-    accepted: Receiver<Connection>,
     reader: Option<JoinHandle<()>>,
 }
 
@@ -161,21 +161,19 @@ impl Endpoint {
             port.transmitter(clock, TransmitOptions { patience, ..TransmitOptions::default() })?;
         let machine = Machine::whole(count.into(), selvedge_stack::model::Overheads::default());
         let manager = Mutex::new(Manager::new(machine, options.meta, clock.now()));
-        let (sender, accepted) = sync_channel(BACKLOG);
         let shared = Arc::new(Shared {
             address: port.address(),
             transmitter: Arc::new(Mutex::new(transmitter)),
             intake: Mutex::new(Intake::new(port.reader()?)),
             receiving: AtomicUsize::new(0),
             pumped: AtomicU64::new(0),
-            accepted: sender,
-            waiting: AtomicUsize::new(0),
+            backlog: Backlog::default(),
             clock,
             options,
             elements: Elementary::start(count, clock)?,
             manager,
             open: Mutex::default(),
-            calling: Mutex::default(),
+            calls: Calls::default(),
             counters: Counters::default(),
             stop: false.into(),
             costs: profile::kept(),
@@ -184,7 +182,7 @@ impl Endpoint {
             let shared = Arc::clone(&shared);
             thread::Builder::new().name("stack reader".into()).spawn(move || read(&shared))?
         };
-        Ok(Self { shared, accepted, reader: Some(reader) })
+        Ok(Self { shared, reader: Some(reader) })
     }
 
     /// Where it listens.
@@ -207,9 +205,7 @@ impl Endpoint {
     /// The next connection that another host made; `None` if none came in time.
     #[must_use]
     pub fn accept(&self, patience: Duration) -> Option<Connection> {
-        let connection = self.accepted.recv_timeout(patience).ok()?;
-        self.shared.waiting.fetch_sub(1, Ordering::AcqRel);
-        Some(connection)
+        self.shared.backlog.pop(patience)
     }
 
     /// Makes a connection with this stack: `out` is the contract of what this end sends, `back` of
@@ -224,51 +220,18 @@ impl Endpoint {
         out: Contract,
         back: Contract,
     ) -> Result<Connection, ConnectError> {
-        let shared = &self.shared;
-        let composition: Composition = line
-            .parse()
-            .map_err(|why| ConnectError::Stack { line: line.chars().take(200).collect(), why })?;
-        let here = |what: &str| ConnectError::Here(what.to_owned());
-        for contract in [out, back] {
-            contract.check().map_err(|error| here(&error.to_string()))?;
-        }
-        let streams = shared.grant(&composition, out, back).map_err(ConnectError::Here)?;
-        let made = self.call(peer, Proposal { line: composition.to_string(), out, back });
-        let (id, keys) = made.inspect_err(|_| shared.release(streams))?;
-        let opened = shared.open(id, peer, &composition, &keys, streams, Vec::new());
-        opened.ok_or_else(|| here("too many connections, or the same number twice; try again"))
+        task::block_on(self.connect_async(peer, line, out, back))
     }
 
-    /// The handshake.
-    fn call(&self, peer: SocketAddr, proposal: Proposal) -> Result<(u32, Keys), ConnectError> {
-        let failed = || ConnectError::Here("the key exchange can't be made".to_owned());
-        let secret = self.shared.options.secret.as_ref();
-        let mut state = wire::noise(secret, true).ok_or_else(failed)?;
-        let mut text = proposal.text().into_bytes();
-        text.resize(text.len().max(wire::HELLO_MIN), 0);
-        let mut payload = vec![0; wire::LONGEST];
-        let len = state.write_message(&text, &mut payload).map_err(|_| failed())?;
-        // The first bytes of a fresh public key are as good a number as any.
-        let id = u32::from_be_bytes([payload[0], payload[1], payload[2], payload[3]]).max(1);
-        let hello = wire::datagram(wire::HELLO, id, &payload[..len]);
-        let (sender, answers) = sync_channel(4);
-        lock(&self.shared.calling).insert(id, sender);
-        let mut result = Err(ConnectError::Silent(peer));
-        for _ in 0..HELLOS {
-            self.shared.send(&hello, peer);
-            let Ok((kind, answer)) = answers.recv_timeout(HELLO_WAIT) else { continue };
-            if kind == wire::REFUSAL {
-                let why = String::from_utf8_lossy(&answer).chars().take(300).collect();
-                result = Err(ConnectError::There { peer, why });
-                break;
-            }
-            if state.read_message(&answer, &mut payload).is_ok() {
-                result = Ok((id, wire::keys(&mut state, true)));
-                break;
-            }
-        }
-        lock(&self.shared.calling).remove(&id);
-        result
+    /// [`Endpoint::connect`] for a task. The hello is said at once.
+    pub fn connect_async(
+        &self,
+        peer: SocketAddr,
+        line: &str,
+        out: Contract,
+        back: Contract,
+    ) -> Connecting {
+        Connecting::new(&self.shared, peer, line, [out, back])
     }
 }
 
@@ -279,5 +242,6 @@ impl Drop for Endpoint {
             reader.thread().unpark();
             let _ = reader.join();
         }
+        drop(self.shared.backlog.drain());
     }
 }

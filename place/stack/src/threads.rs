@@ -25,6 +25,8 @@ const TICK: Span = Span::from_micros(200);
 #[derive(Debug)]
 struct Seat<W: Work> {
     element: Mutex<Served<W>>,
+    /// Messages taken out of pipes here.
+    processed: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -36,7 +38,8 @@ struct Served<W: Work> {
 impl<W: Work> Seat<W> {
     fn new(n: u8) -> Self {
         let element = Element::new(ElementId(n));
-        Self { element: Mutex::new(Served { element, ticked: Instant::ZERO }) }
+        let element = Mutex::new(Served { element, ticked: Instant::ZERO });
+        Self { element, processed: AtomicU64::new(0) }
     }
 
     fn lock(&self) -> MutexGuard<'_, Served<W>> {
@@ -53,15 +56,26 @@ impl<W: Work> Seat<W> {
     }
 }
 
+impl<W: Work> Seat<W> {
+    /// A turn of its element; whether there was anything to do.
+    fn turn(&self, served: &mut Served<W>, clock: Clock) -> bool {
+        let worked = served.turn(clock);
+        if worked > 0 {
+            self.processed.fetch_add(worked, Ordering::Relaxed);
+        }
+        worked > 0
+    }
+}
+
 impl<W: Work> Served<W> {
-    /// A turn of it; whether there was anything to do.
-    fn turn(&mut self, clock: Clock) -> bool {
+    /// A turn of it; how many messages were taken.
+    fn turn(&mut self, clock: Clock) -> u64 {
         let (element, now) = (&mut self.element, clock.now());
-        let mut worked = false;
+        let mut worked = 0;
         for _ in 0..TURN {
             let Some(job) = element.begin(now) else { break };
             element.end(job, now);
-            worked = true;
+            worked += 1;
         }
         if now.since(self.ticked) >= TICK {
             self.ticked = now;
@@ -109,6 +123,11 @@ impl<W: Work + 'static> Elementary<W> {
         self.seats.iter().for_each(|seat| seat.lock().element.remove(plant));
     }
 
+    /// How many messages each element has taken out of pipes.
+    pub fn processed(&self) -> impl Iterator<Item = u64> {
+        self.seats.iter().map(|seat| seat.processed.load(Ordering::Relaxed))
+    }
+
     /// Something was put into all plants: whoever rests should look.
     pub fn wake(&self) {
         self.threads.iter().for_each(|thread| thread.thread().unpark());
@@ -125,7 +144,7 @@ impl<W: Work + 'static> Elementary<W> {
             && let Some(seat) = ids.next().and_then(|id| self.seats.get(id))
             && let Some(mut served) = seat.take()
         {
-            let more = served.turn(self.clock) && !plant.is_clear();
+            let more = seat.turn(&mut served, self.clock) && !plant.is_clear();
             served.element.flush(self.clock.now(), idle);
             drop(served);
             if !more {
@@ -155,7 +174,7 @@ fn serve<W: Work>(seat: &Seat<W>, clock: Clock, stop: &AtomicBool) {
     while !stop.load(Ordering::Acquire) {
         let worked = {
             let mut served = seat.lock();
-            let worked = served.turn(clock);
+            let worked = seat.turn(&mut served, clock);
             served.element.flush(clock.now(), !worked);
             worked
         };

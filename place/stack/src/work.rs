@@ -1,8 +1,9 @@
 //! A connection's line as the work of elements: its ends are the socket and the application.
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
 use std::time::Duration;
 
 use selvedge_host::clock::Clock;
@@ -29,8 +30,57 @@ pub(crate) struct LineWork {
     arrived: Condvar,
     /// Threads that wait for `arrived`.
     waiters: AtomicUsize,
+    /// Tasks that wait for room, and for messages.
+    tasks: [Tasks; 2],
+    /// What passed in the two directions so far: out, in.
+    pub(crate) flows: [Flow; 2],
     /// What the two streams do: out, in.
     pub(crate) monitors: [Monitor; 2],
+}
+
+/// Messages and bytes that passed.
+#[derive(Debug, Default)]
+pub(crate) struct Flow {
+    messages: AtomicU64,
+    bytes: AtomicU64,
+}
+
+impl Flow {
+    pub(crate) fn add(&self, bytes: usize) {
+        self.messages.fetch_add(1, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    pub(crate) fn so_far(&self) -> (u64, u64) {
+        (self.messages.load(Ordering::Relaxed), self.bytes.load(Ordering::Relaxed))
+    }
+}
+
+/// Tasks that wait for something.
+#[derive(Debug, Default)]
+struct Tasks {
+    some: AtomicBool,
+    wakers: Mutex<Vec<Waker>>,
+}
+
+impl Tasks {
+    fn add(&self, waker: &Waker) {
+        let mut wakers = self.wakers.lock().unwrap_or_else(PoisonError::into_inner);
+        if !wakers.iter().any(|known| known.will_wake(waker)) {
+            wakers.push(waker.clone());
+        }
+        self.some.store(true, Ordering::SeqCst);
+    }
+
+    fn wake(&self) {
+        if self.some.load(Ordering::SeqCst) {
+            let mut wakers = self.wakers.lock().unwrap_or_else(PoisonError::into_inner);
+            self.some.store(false, Ordering::SeqCst);
+            let woken = std::mem::take(&mut *wakers);
+            drop(wakers);
+            woken.into_iter().for_each(Waker::wake);
+        }
+    }
 }
 
 /// Datagrams that wait for others, to go to the kernel in one call.
@@ -79,6 +129,8 @@ impl LineWork {
             full: AtomicBool::new(false),
             arrived: Condvar::new(),
             waiters: AtomicUsize::new(0),
+            tasks: Default::default(),
+            flows: Default::default(),
             monitors: Default::default(),
         }
     }
@@ -108,6 +160,22 @@ impl LineWork {
         let message = delivery.pop();
         self.full.store(is_much(&delivery), Ordering::Relaxed);
         message
+    }
+
+    /// Wakes this task once there may be room for what it sends: after an answer of the peer, at
+    /// the latest at the next tick.
+    pub(crate) fn wake_sender(&self, waker: &Waker) {
+        self.tasks[0].add(waker);
+    }
+
+    /// Wakes this task once a message has come, or none will.
+    pub(crate) fn wake_receiver(&self, waker: &Waker) {
+        self.tasks[1].add(waker);
+    }
+
+    /// Wakes all tasks: the connection is over.
+    pub(crate) fn wake_all(&self) {
+        self.tasks.iter().for_each(Tasks::wake);
     }
 
     /// Hands what waits to the kernel. What it does not take is lost, as on any network.
@@ -146,6 +214,10 @@ impl Work for LineWork {
         let call = self.line.call(now);
         self.line.modules()[place].handle(direction, message, &call, &mut outputs);
         out.extend(outputs.drain());
+        if direction == Direction::Up {
+            // It may be an acknowledgement.
+            self.tasks[0].wake();
+        }
         Span::ZERO
     }
 
@@ -155,6 +227,12 @@ impl Work for LineWork {
             let mut outputs = Outputs::default();
             module.tick(&self.line.call(now), &mut outputs);
             out.extend(outputs.drain());
+        }
+        if place == 0 {
+            self.tasks[0].wake();
+            if self.line.is_dead() {
+                self.tasks[1].wake();
+            }
         }
     }
 
@@ -182,6 +260,9 @@ impl Work for LineWork {
                 drop(delivery);
                 if ready && self.waiters.load(Ordering::Acquire) > 0 {
                     self.arrived.notify_one();
+                }
+                if ready {
+                    self.tasks[1].wake();
                 }
             }
         }

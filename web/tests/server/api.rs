@@ -25,6 +25,7 @@ fn every_route_answers() {
         ("/vendor/uplot-1.6.32/LICENSE", "text/plain; charset=utf-8"),
         ("/api/v1/node", "application/json"),
         ("/api/v1/channels", "application/json"),
+        ("/api/v1/stacks", "application/json"),
         ("/api/v1/streams/lecture", "application/json"),
         ("/api/v1/links/uplink", "application/json"),
         ("/metrics", "text/plain; version=0.0.4; charset=utf-8"),

@@ -1,6 +1,12 @@
 //! What is a stack and what is not, and what is said then.
 
+use std::sync::Arc;
+
+use selvedge_units::{Bytes, Instant};
+
 use super::{BuildError, Composition};
+use crate::module::{Key, Keys};
+use crate::stack::{Line, Stack};
 
 #[test]
 fn lines_are_read_as_they_are_printed() {
@@ -67,4 +73,34 @@ fn encryption_needs_keys() {
     let stack: Composition = "ui | encrypt(aes256) | reliable | net".parse().unwrap();
     assert_eq!(stack.build(None).unwrap_err(), BuildError::NoKeys);
     assert_eq!(stack.largest().0, 65_497 - 9 - (8 + 4 * 16));
+}
+
+#[test]
+fn a_message_that_fits_is_one_datagram_of_that_size_and_no_larger_one_does() {
+    for line in [
+        "ui | unreliable | net",
+        "ui | encrypt(chacha20) | reliable | frag(1400) | net",
+        "ui | reliable | encrypt(aes256) | frag(1200) | net",
+        "ui | checksum | unreliable(ordered) | frag(9000) | net",
+        "ui | reliable | frag(1400) | encrypt(chacha20) | net",
+    ] {
+        let stack: Composition = line.parse().unwrap();
+        let keys = Keys { send: Key([1; 32]), receive: Key([2; 32]) };
+        let (most, now) = (Bytes(1472), Instant::ZERO);
+        let fit = stack.fit(most);
+        let datagrams = |len: u64| {
+            let mut end = Stack::new(Arc::new(Line::new(&stack, 7, Some(&keys)).unwrap()));
+            // The endpoint's own byte comes on top of the message.
+            end.send(&vec![7; len as usize + 1], now).unwrap();
+            let mut sizes = Vec::new();
+            while let Some(datagram) = end.poll_transmit() {
+                sizes.push(datagram.len() as u64);
+            }
+            sizes
+        };
+        assert_eq!(datagrams(fit.message.0), [fit.message.0 + fit.headers.0], "{line}");
+        let more = datagrams(fit.message.0 + 1);
+        assert!(more.len() > 1 || more[0] > most.0, "{line}: {more:?}");
+        assert_eq!(datagrams(100), [100 + fit.headers.0], "{line}");
+    }
 }

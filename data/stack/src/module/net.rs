@@ -13,7 +13,7 @@ use crate::message::Message;
 pub const DATAGRAM_MAX: usize = 65_507;
 /// Of it, what is left to the modules above.
 pub(crate) const PAYLOAD_MAX: usize = DATAGRAM_MAX - HEADER;
-const HEADER: usize = 10;
+pub(crate) const HEADER: usize = 10;
 
 /// Makes datagrams of messages, and of datagrams messages.
 #[derive(Debug, Default)]

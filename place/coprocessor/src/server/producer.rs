@@ -261,7 +261,7 @@ impl Producer {
         let outlet =
             SharedOutlet::new(segment, fresh, limits, place).map_err(|error| error.to_string())?;
         let refused = outlet.refused();
-        let new = NewStream { contract, to: spec.to, ring: segment.ring(), outlet };
+        let new = NewStream { contract, to: spec.to, ring: segment.ring(), outlet, carried: None };
         let number = coprocessor.engine.attach(new).ok_or("the engine has stopped")?;
         tracing::info!(stream = spec.name, number, to = %spec.to, "stream added");
         let producer = self.name.clone();

@@ -11,6 +11,8 @@ use selvedge_sched::StreamIndex;
 use selvedge_stream::{PacketCursor, PayloadSpan};
 use selvedge_units::{Bytes, Instant};
 
+use super::NewStream;
+use super::carrier::Carried;
 use super::outlet::Outlet;
 use crate::inlet::{IPV4_UDP, IPV6_UDP};
 
@@ -21,6 +23,8 @@ pub(super) struct Attached<O> {
     pub(super) to: SocketAddr,
     /// Bytes of headers below RTP that each packet takes on the wire.
     pub(super) overhead: u64,
+    /// What carries its packets in place of the engine's sockets.
+    pub(super) carried: Option<Carried>,
     /// Frames that may wait at the link.
     pub(super) room: usize,
     cursor: Cursor,
@@ -50,12 +54,14 @@ pub(super) struct Located {
 
 impl<O: Outlet> Attached<O> {
     /// A stream of which nothing was sent yet, and of which so many frames may wait.
-    pub(super) fn new(index: StreamIndex, to: SocketAddr, ring: u32, outlet: O) -> Self {
+    pub(super) fn new(index: StreamIndex, new: NewStream<O>) -> Self {
+        let NewStream { to, ring, outlet, carried, .. } = new;
         Self {
             index,
             outlet,
             to,
-            overhead: overhead(to),
+            overhead: overhead(to, carried.as_ref()),
+            carried,
             room: (ring as usize).min(WAITING_MAX),
             cursor: Cursor::default(),
             send_errors: 0,
@@ -89,6 +95,7 @@ impl<O: Outlet> Attached<O> {
 }
 
 /// Bytes of headers below RTP that a packet to this address takes on the wire.
-pub(super) const fn overhead(to: SocketAddr) -> u64 {
-    if to.is_ipv6() { IPV6_UDP } else { IPV4_UDP }
+pub(super) fn overhead(to: SocketAddr, carried: Option<&Carried>) -> u64 {
+    let plain = if to.is_ipv6() { IPV6_UDP } else { IPV4_UDP };
+    carried.map_or(plain, |carried| carried.overhead.0)
 }

@@ -71,6 +71,8 @@ pub(super) struct Worker<P: Port> {
     pub(super) backpressure: Vec<usize>,
     /// A ring still holds frames that the link could take.
     pub(super) more: bool,
+    /// Whether any stream ever had a carrier.
+    pub(super) carries: bool,
     /// How many streams are to leave.
     pub(super) leaving: usize,
     pub(super) extensions: Extensions,
@@ -148,8 +150,9 @@ impl<P: Port> Worker<P> {
     /// Gives a new stream its number.
     pub(super) fn attach(&mut self, new: NewStream<P::Outlet>) -> usize {
         let index = self.link.add_stream(new.contract);
+        self.carries |= new.carried.is_some();
         let number = index.0 as usize;
-        let mut attached = Attached::new(index, new.to, new.ring, new.outlet);
+        let mut attached = Attached::new(index, new);
         self.port.attached(number, &mut attached.outlet);
         if self.streams.len() <= number {
             self.streams.resize_with(number + 1, || None);
@@ -365,6 +368,9 @@ impl<P: Port> Worker<P> {
         if self.batch.is_empty() {
             return;
         }
+        if self.carries {
+            self.carry();
+        }
         let unset = SocketAddr::from(([0, 0, 0, 0], 0));
         let mut packets = [Outgoing { to: unset, bytes: &[] }; BATCH];
         for (packet, chosen) in packets.iter_mut().zip(&self.batch) {
@@ -382,6 +388,18 @@ impl<P: Port> Worker<P> {
             }
         }
         self.batch.clear();
+    }
+
+    /// Hands those packets of the batch over that something else than the sockets carries.
+    fn carry(&mut self) {
+        let streams = &mut self.streams;
+        self.batch.retain(|chosen| {
+            let Some(stream) = &mut streams[chosen.stream] else { return true };
+            let Some(carried) = &stream.carried else { return true };
+            let bytes = stream.outlet.bytes(chosen.payload, (chosen.at, chosen.len));
+            stream.send_errors += u64::from(!carried.by.carry(bytes));
+            false
+        });
     }
 
     fn settle(&mut self, now: Instant) {

@@ -11,7 +11,7 @@ use selvedge_stack::message::Message;
 use selvedge_stack::model::StreamId;
 use selvedge_stack::module::{Direction, Reason};
 use selvedge_stack::stack::{Line, SendError};
-use selvedge_units::Span;
+use selvedge_units::{Instant, Span};
 
 use crate::work::LineWork;
 
@@ -114,24 +114,12 @@ impl Connection {
         patience: Duration,
         make: impl FnOnce(&Line) -> Message,
     ) -> Result<(), SendError> {
-        let size = selvedge_units::Bytes(len as u64);
-        let work = self.plant.work();
         let until = self.shared.clock.now() + Span(patience.as_nanos() as u64);
         let mut port = lock(&self.port);
         let mut waits = 0_u32;
         loop {
             let now = self.shared.clock.now();
-            if self.gone.load(Ordering::Acquire) {
-                return Err(SendError::Dead);
-            }
-            let refusal = match work.line.objection(len + 1, port.1) {
-                None => lock(&self.shared.manager)
-                    .admit(self.streams[0], now, size)
-                    .is_err()
-                    .then_some(SendError::Full),
-                some => some,
-            };
-            match refusal {
+            match self.objection(len, port.1, now) {
                 None => break,
                 Some(SendError::Full) if now < until => {
                     waits += 1;
@@ -140,8 +128,44 @@ impl Connection {
                 Some(error) => return Err(error),
             }
         }
-        let now = self.shared.clock.now();
-        let mut message = Line::named(make(&work.line), port.1, now);
+        self.put_in(&mut port, tag, make)
+    }
+
+    /// Puts a message of the application in, if there is room for it now.
+    pub(super) fn try_put(
+        &self,
+        len: usize,
+        make: impl FnOnce(&Line) -> Message,
+    ) -> Result<(), SendError> {
+        let mut port = lock(&self.port);
+        match self.objection(len, port.1, self.shared.clock.now()) {
+            Some(error) => Err(error),
+            None => self.put_in(&mut port, DATA, make),
+        }
+    }
+
+    /// Why a message of this length can't go in now, if it can't.
+    fn objection(&self, len: usize, ticket: u64, now: Instant) -> Option<SendError> {
+        if self.gone.load(Ordering::Acquire) {
+            return Some(SendError::Dead);
+        }
+        let size = selvedge_units::Bytes(len as u64);
+        self.plant.work().line.objection(len + 1, ticket).or_else(|| {
+            let admitted = lock(&self.shared.manager).admit(self.streams[0], now, size);
+            admitted.is_err().then_some(SendError::Full)
+        })
+    }
+
+    fn put_in(
+        &self,
+        port: &mut (Port<LineWork>, u64),
+        tag: u8,
+        make: impl FnOnce(&Line) -> Message,
+    ) -> Result<(), SendError> {
+        let (work, now) = (self.plant.work(), self.shared.clock.now());
+        let message = make(&work.line);
+        let size = selvedge_units::Bytes(message.len() as u64);
+        let mut message = Line::named(message, port.1, now);
         message.append(&[tag]);
         work.monitors[0].arrived(now, size);
         // The pipe holds more than any window, so it is full for moments only.
@@ -149,6 +173,9 @@ impl Connection {
             match port.0.put(message) {
                 Ok(()) => {
                     port.1 += 1;
+                    if tag == DATA {
+                        work.flows[0].add(size.0 as usize);
+                    }
                     self.shared.elements.prompt(&self.plant, false);
                     return Ok(());
                 }
@@ -196,29 +223,47 @@ impl Connection {
     /// # Errors
     /// [`RecvError`].
     pub fn take(&self, patience: Duration) -> Result<Buffer, RecvError> {
-        let work = self.plant.work();
         let until = self.shared.clock.now() + Span(patience.as_nanos() as u64);
+        loop {
+            let left = until.since(self.shared.clock.now());
+            let next = || self.next(left.min(Span::from_millis(50)));
+            match self.take_of(next) {
+                Err(RecvError::Timeout) if left > Span::ZERO => {}
+                outcome => return outcome,
+            }
+        }
+    }
+
+    /// The next message that has come already.
+    pub(super) fn try_take(&self) -> Result<Buffer, RecvError> {
+        self.take_of(|| self.plant.work().pop(Duration::ZERO))
+    }
+
+    /// The next message for the application of those that `next` gives.
+    fn take_of(&self, mut next: impl FnMut() -> Option<Message>) -> Result<Buffer, RecvError> {
+        let work = self.plant.work();
         loop {
             if self.closed.load(Ordering::Acquire) {
                 return Err(RecvError::Closed);
             }
-            let left = until.since(self.shared.clock.now());
-            if let Some(mut message) = self.next(left.min(Span::from_millis(50))) {
-                match message.cut::<1>() {
-                    Some([DATA]) => return Ok(Buffer::new(message, &self.plant)),
-                    Some([CLOSE]) => self.closed.store(true, Ordering::Release),
-                    _ => {}
+            let Some(mut message) = next() else { break };
+            match message.cut::<1>() {
+                Some([DATA]) => {
+                    work.flows[1].add(message.len());
+                    return Ok(Buffer::new(message, &self.plant));
                 }
-                work.line.buffers().give(message);
-                continue;
+                Some([CLOSE]) => self.closed.store(true, Ordering::Release),
+                _ => {}
             }
-            if self.gone.load(Ordering::Acquire) || work.line.is_dead() {
-                return Err(RecvError::Dead);
-            }
-            if left == Span::ZERO {
-                return Err(RecvError::Timeout);
-            }
+            work.line.buffers().give(message);
         }
+        let dead = self.gone.load(Ordering::Acquire) || work.line.is_dead();
+        Err(if dead { RecvError::Dead } else { RecvError::Timeout })
+    }
+
+    /// Lets go what was sent and held back.
+    pub(super) fn let_go(&self) {
+        self.shared.elements.prompt(&self.plant, true);
     }
 
     /// The next message, of whichever sort; waits for at most so long.

@@ -3,7 +3,6 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::TrySendError;
 use std::thread;
 use std::time::Duration;
 
@@ -16,8 +15,8 @@ use selvedge_units::Span;
 use crate::wire::{self, Proposal};
 use crate::work::LineWork;
 
+use super::lock;
 use super::shared::Shared;
-use super::{BACKLOG, lock};
 
 /// How long a reader waits at once; then it looks what else there is.
 const WAIT: Span = Span::from_millis(5);
@@ -74,7 +73,9 @@ pub(super) fn read(shared: &Arc<Shared>) {
                 wait = Span::ZERO;
             }
         }
-        shared.look(shared.clock.now());
+        let now = shared.clock.now();
+        shared.calls.look(shared, now);
+        shared.look(now);
     }
 }
 
@@ -92,10 +93,7 @@ fn take(
                 hello(shared, id, payload, from);
             }
             Some((kind @ (wire::WELCOME | wire::REFUSAL), id, payload)) => {
-                if let Some(caller) = lock(&shared.calling).get(&id) {
-                    // More answers than questions are not kept.
-                    let _ = caller.try_send((kind, payload.to_vec()));
-                }
+                shared.calls.answer(id, kind, payload);
             }
             _ => stranger(),
         },
@@ -135,7 +133,7 @@ fn hello(shared: &Arc<Shared>, id: u32, payload: &[u8], from: SocketAddr) {
         shared.send(&wire::datagram(wire::REFUSAL, id, why), from);
     };
     // Before any work for it: who floods gets only this far.
-    if shared.waiting.load(Ordering::Acquire) >= BACKLOG {
+    if shared.backlog.is_full() {
         return refuse("too many connections wait to be accepted");
     }
     let secret = shared.options.secret.as_ref();
@@ -166,11 +164,9 @@ fn hello(shared: &Arc<Shared>, id: u32, payload: &[u8], from: SocketAddr) {
     else {
         return refuse("too many connections");
     };
-    shared.waiting.fetch_add(1, Ordering::AcqRel);
-    match shared.accepted.try_send(connection) {
+    match shared.backlog.push(connection) {
         Ok(()) => shared.send(&welcome, from),
-        Err(TrySendError::Full(connection) | TrySendError::Disconnected(connection)) => {
-            shared.waiting.fetch_sub(1, Ordering::AcqRel);
+        Err(connection) => {
             refuse("too many connections wait to be accepted");
             connection.closed.store(true, Ordering::Release);
         }

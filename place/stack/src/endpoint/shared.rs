@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex};
 
 use selvedge_host::clock::Clock;
@@ -17,6 +16,8 @@ use selvedge_stack::module::{Direction, Keys};
 use selvedge_stack::stack::Line;
 use selvedge_units::{Instant, Span};
 
+use super::backlog::Backlog;
+use super::call::Calls;
 use super::reading::Intake;
 use super::{Connection, Counters, Options, lock};
 use crate::profile::ModuleProfile;
@@ -38,9 +39,6 @@ pub(super) struct Open {
     pub(super) gone: Arc<AtomicBool>,
 }
 
-/// A welcome or a refusal, and what is in it.
-pub(super) type Answer = (u8, Vec<u8>);
-
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) address: SocketAddr,
@@ -51,16 +49,13 @@ pub(super) struct Shared {
     pub(super) receiving: AtomicUsize,
     /// How often one of them has read the socket.
     pub(super) pumped: AtomicU64,
-    pub(super) accepted: SyncSender<Connection>,
-    /// Connections that nobody has accepted yet.
-    pub(super) waiting: AtomicUsize,
+    pub(super) backlog: Backlog,
     pub(super) clock: Clock,
     pub(super) options: Options,
     pub(super) elements: Elementary<LineWork>,
     pub(super) manager: Mutex<Manager>,
     pub(super) open: Mutex<HashMap<u32, Open>>,
-    /// Answers to our hellos, by connection.
-    pub(super) calling: Mutex<HashMap<u32, SyncSender<Answer>>>,
+    pub(super) calls: Calls,
     pub(super) counters: Counters,
     pub(super) stop: AtomicBool,
     pub(super) costs: Arc<[ModuleProfile]>,
@@ -211,6 +206,7 @@ impl Shared {
     pub(super) fn shut(&self, id: u32) {
         let Some(connection) = lock(&self.open).remove(&id) else { return };
         connection.gone.store(true, Ordering::Release);
+        connection.plant.work().wake_all();
         self.elements.remove(&connection.plant);
         self.release(connection.streams);
     }

@@ -1,12 +1,17 @@
 //! Connections on the loopback.
 
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use selvedge_stack::contract::{Contract, Promise, Quality, Traffic};
 use selvedge_stack::stack::SendError;
 use selvedge_units::{Bytes, Span};
 
-use super::{ConnectError, Connection, Endpoint, Options, RecvError};
+use super::{ConnectError, Connection, Endpoint, Options, RecvError, block_on, block_on_for};
 
 const LONG: Duration = Duration::from_secs(60);
 
@@ -121,4 +126,144 @@ fn messages_go_in_parts_and_in_posted_buffers() {
         there.post(got, LONG).unwrap();
         assert_eq!(here.take(LONG).unwrap().len(), size);
     }
+}
+
+/// Both futures on this thread, as any executor would run two tasks.
+fn both<A: Future, B: Future>(a: A, b: B) -> (A::Output, B::Output) {
+    let (mut a, mut b) = (pin!(a), pin!(b));
+    let mut done = (None, None);
+    let together = poll_fn(move |context| {
+        if done.0.is_none()
+            && let Poll::Ready(output) = a.as_mut().poll(context)
+        {
+            done.0 = Some(output);
+        }
+        if done.1.is_none()
+            && let Poll::Ready(output) = b.as_mut().poll(context)
+        {
+            done.1 = Some(output);
+        }
+        match (done.0.take(), done.1.take()) {
+            (Some(a), Some(b)) => Poll::Ready((a, b)),
+            rest => {
+                done = rest;
+                Poll::Pending
+            }
+        }
+    });
+    block_on_for(together, LONG).expect("both end")
+}
+
+#[test]
+fn one_thread_connects_accepts_sends_and_receives() {
+    let (a, b) = (endpoint(None), endpoint(None));
+    let easy = contract(Span::from_millis(100), 1000);
+    let line = "ui | encrypt(chacha20) | reliable | frag(1400) | net";
+    let (here, there) = both(a.connect_async(b.address(), line, easy, easy), b.accept_async());
+    let here = here.unwrap();
+    // More than the window holds, so that the sender must wait for the receiver.
+    let count = 2000_u32;
+    let send = async {
+        for n in 0..count {
+            if n % 2 == 0 {
+                here.send_async(&n.to_be_bytes()).await.unwrap();
+            } else {
+                let mut buffer = here.buffer(4);
+                buffer.copy_from_slice(&n.to_be_bytes());
+                here.post_async(buffer).await.unwrap();
+            }
+        }
+    };
+    let receive = async {
+        let mut got = Vec::new();
+        for n in 0..count {
+            there.recv_async(&mut got).await.unwrap();
+            assert_eq!(got, n.to_be_bytes());
+        }
+    };
+    both(send, receive);
+    // A future that is dropped while it waits takes no message with it.
+    assert!(block_on_for(there.take_async(), Duration::from_millis(1)).is_none());
+    let (sent, got) = both(here.send_async(b"more"), there.take_async());
+    sent.unwrap();
+    assert_eq!(got.unwrap()[..], *b"more");
+    let closing = std::thread::spawn(move || drop(here));
+    assert_eq!(block_on(there.take_async()).unwrap_err(), RecvError::Closed);
+    closing.join().unwrap();
+}
+
+struct Count(AtomicU64);
+
+impl Wake for Count {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn a_task_is_woken_when_its_connection_ends() {
+    let (_a, _b, here, there) = pair("ui | unreliable | net");
+    let count = Arc::new(Count(AtomicU64::new(0)));
+    let waker = Waker::from(Arc::clone(&count));
+    let mut taking = there.take_async();
+    let poll = |taking: &mut super::Taking<'_>| {
+        pin!(taking).poll(&mut Context::from_waker(&waker)).map(|outcome| outcome.map(|_| ()))
+    };
+    assert_eq!(poll(&mut taking), Poll::Pending);
+    assert_eq!(count.0.load(Ordering::SeqCst), 0);
+    there.shared.shut(there.id);
+    assert_eq!(count.0.load(Ordering::SeqCst), 1);
+    assert_eq!(poll(&mut taking), Poll::Ready(Err(RecvError::Dead)));
+    drop(here);
+}
+
+#[test]
+fn an_attempt_that_is_given_up_leaves_nothing_behind() {
+    let (a, b) = (endpoint(None), endpoint(None));
+    let easy = contract(Span::from_millis(100), 1000);
+    // Nobody answers there.
+    let nobody = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let line = "ui | reliable | net";
+    let attempt = a.connect_async(nobody.local_addr().unwrap(), line, easy, easy);
+    assert!(block_on_for(attempt, Duration::from_millis(1)).is_none());
+    let mut hello = [0; 2000];
+    nobody.recv(&mut hello).expect("it was said");
+    assert!(
+        super::lock(&a.shared.manager)
+            .streams()
+            .iter()
+            .all(|stream| { stream.assigned.iter().all(|elements| elements.count() == 0) })
+    );
+    let wrong = block_on(a.connect_async(b.address(), "ui | net", easy, easy)).unwrap_err();
+    assert!(matches!(wrong, ConnectError::Stack { .. }), "{wrong}");
+}
+
+#[test]
+fn what_is_seen_of_an_endpoint_is_what_happened() {
+    let (a, b, here, there) = pair("ui | checksum | reliable | frag(1400) | net");
+    let mut got = Vec::new();
+    for _ in 0..10 {
+        here.send(&[1; 3000], LONG).unwrap();
+        there.recv(&mut got, LONG).unwrap();
+    }
+    assert!(here.flush(LONG));
+    let (ours, theirs) = (a.view(), b.view());
+    assert_eq!((ours.connections.len(), ours.elements.len()), (1, 2));
+    let (one, other) = (&ours.connections[0], &theirs.connections[0]);
+    assert_eq!((one.id, &one.stack), (other.id, &other.stack));
+    assert_eq!(one.peer, b.address().to_string());
+    assert_eq!((one.out.messages, one.out.bytes, one.back.messages), (10, 30_000, 0));
+    assert_eq!((other.back.messages, other.back.bytes, other.out.messages), (10, 30_000, 0));
+    let names: Vec<_> = one.modules.iter().map(|module| module.module.as_str()).collect();
+    assert_eq!(names, ["ui", "checksum", "reliable", "frag(1400)", "net"]);
+    assert!(one.modules.iter().all(|module| !module.down.is_empty() && !module.up.is_empty()));
+    let served: u64 = ours.elements.iter().map(|element| element.modules).sum();
+    assert!(served >= 10, "{ours:?}");
+    // Ten messages down, each through all modules at once, and acknowledgements up.
+    let processed: u64 = ours.elements.iter().map(|element| element.messages).sum();
+    assert!(processed > 10, "{ours:?}");
+    let text = serde_json::to_string(&ours).unwrap();
+    assert_eq!(serde_json::from_str::<super::EndpointView>(&text).unwrap(), ours);
+    drop((here, there));
+    assert!(a.view().connections.is_empty());
 }

@@ -1,9 +1,10 @@
-//! Connections with their modules and elements, once a second.
+//! Sending and taking messages to try stacks, with a look at them once a second.
 
 use std::fmt::Display;
 use std::io::Write;
 use std::net::SocketAddr;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -12,55 +13,42 @@ use selvedge_stack::contract::{Contract, Promise, Quality, Traffic};
 use selvedge_stack::stack::SendError;
 use selvedge_units::{Bytes, Span};
 
-use super::{ListenArgs, ShowArgs, parsed};
+use super::draw::Drawn;
+use super::{Desk, ListenArgs, SendArgs, parsed};
 use crate::cli::Failure;
 use crate::signals;
-use crate::table::{Align, Table};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-fn bound(at: SocketAddr, elements: u8) -> Result<Endpoint, Failure> {
+/// An endpoint that can be shown from outside.
+fn bound(at: SocketAddr, elements: u8, what: &str) -> Result<(Arc<Endpoint>, Desk), Failure> {
     let options = Options { elements, ..Options::default() };
-    Endpoint::bind(at, options).map_err(Failure::failed)
-}
-
-/// One connection: its modules, who serves them each way, what waits.
-fn draw(out: &mut impl Write, connection: &Connection, line: &str) -> Result<(), Failure> {
-    writeln!(out, "{}  {line}", connection.peer())?;
-    let mut table = Table::new(&[
-        ("  module", Align::Left),
-        ("down", Align::Left),
-        ("up", Align::Left),
-        ("waiting", Align::Right),
-    ]);
-    for (module, down, up, (out, back)) in connection.show() {
-        table.row([format!("  {module}"), down, up, format!("{out}/{back}")]);
-    }
-    write!(out, "{table}")?;
-    Ok(out.flush()?)
+    let endpoint = Arc::new(Endpoint::bind(at, options).map_err(Failure::failed)?);
+    let seen = Arc::clone(&endpoint);
+    Ok((endpoint, Desk::open(what, move || vec![seen.view()])))
 }
 
 pub(super) fn listen(args: &ListenArgs) -> Result<(), Failure> {
     let stop = signals::stop_flag()?;
-    let endpoint = bound(args.at, args.elements)?;
+    let (endpoint, _desk) = bound(args.at, args.elements, "stack listen")?;
     let at = endpoint.address();
     let mut out = std::io::stdout().lock();
     writeln!(out, "listening on {at}, {} elements", args.elements)?;
     out.flush()?;
     let end = args.seconds.map(|seconds| Instant::now() + SECOND * seconds as u32);
-    let (mut open, mut shown): (Vec<(Connection, u64, u64)>, _) = (Vec::new(), Instant::now());
-    let mut message = Vec::new();
+    let (mut open, mut shown): (Vec<Connection>, _) = (Vec::new(), Instant::now());
+    let (mut message, mut drawn) = (Vec::new(), Drawn::default());
     while !stop.load(Ordering::Relaxed) && end.is_none_or(|end| Instant::now() < end) {
         let patience = if open.is_empty() { Duration::from_millis(50) } else { Duration::ZERO };
         if let Some(connection) = endpoint.accept(patience) {
-            open.push((connection, 0, 0));
+            open.push(connection);
         }
         let mut over = Vec::new();
-        for (n, (connection, messages, bytes)) in open.iter_mut().enumerate() {
+        for (n, connection) in open.iter().enumerate() {
             for turn in 0..256 {
                 let patience = Duration::from_millis(u64::from(turn == 0));
                 match connection.recv(&mut message, patience) {
-                    Ok(()) => (*messages, *bytes) = (*messages + 1, *bytes + message.len() as u64),
+                    Ok(()) => {}
                     Err(RecvError::Timeout) => break,
                     Err(why) => {
                         over.push((n, why));
@@ -70,20 +58,12 @@ pub(super) fn listen(args: &ListenArgs) -> Result<(), Failure> {
             }
         }
         for (n, why) in over.into_iter().rev() {
-            writeln!(out, "{}  {why}", open.remove(n).0.peer())?;
+            writeln!(out, "{}  {why}", open.remove(n).peer())?;
         }
-        let passed = shown.elapsed();
-        if passed >= SECOND {
+        if shown.elapsed() >= SECOND {
             shown = Instant::now();
-            for (connection, messages, bytes) in &mut open {
-                let rate = Bytes(std::mem::take(bytes)) / Span(passed.as_nanos() as u64);
-                let count = std::mem::take(messages);
-                draw(
-                    &mut out,
-                    connection,
-                    &format!("{count} messages/s, {:.3} Mbit/s", rate.0 as f64 / 1e6),
-                )?;
-            }
+            write!(out, "{}", drawn.text(&[endpoint.view()]))?;
+            out.flush()?;
         }
     }
     Ok(())
@@ -93,7 +73,7 @@ fn quantity<T: FromStr<Err: Display>>(option: &str, text: &str) -> Result<T, Fai
     text.parse().map_err(|error| Failure::input(format!("{option} \"{text}\": {error}")))
 }
 
-pub(super) fn send(args: &ShowArgs) -> Result<(), Failure> {
+pub(super) fn send(args: &SendArgs) -> Result<(), Failure> {
     let stack = parsed(&args.stack)?;
     let (every, size): (Span, Bytes) =
         (quantity("--every", &args.every)?, quantity("--size", &args.size)?);
@@ -107,7 +87,7 @@ pub(super) fn send(args: &ShowArgs) -> Result<(), Failure> {
         quality: Quality { delay: Span::from_secs(1), loss_burst: 0, promise: Promise::Wanted },
     };
     let any = if args.peer.is_ipv6() { "[::]:0" } else { "0.0.0.0:0" };
-    let endpoint = bound(quantity("address", any)?, args.elements)?;
+    let (endpoint, _desk) = bound(quantity("address", any)?, args.elements, "stack send")?;
     let connection = endpoint.connect(args.peer, &stack.to_string(), contract, back).map_err(
         |error| match error {
             ConnectError::Stack { .. } => Failure::input(error),
@@ -127,7 +107,7 @@ pub(super) fn send(args: &ShowArgs) -> Result<(), Failure> {
     }
     let stop = signals::stop_flag()?;
     let (start, mut shown, mut sent) = (Instant::now(), Instant::now(), 0_u64);
-    let (mut before, message) = (0, vec![0x5a; size.0 as usize]);
+    let (mut drawn, message) = (Drawn::default(), vec![0x5a; size.0 as usize]);
     while start.elapsed() < SECOND * args.seconds as u32 && !stop.load(Ordering::Relaxed) {
         let due = Duration::from_nanos(every.0.saturating_mul(sent));
         if let Some(wait) = due.checked_sub(start.elapsed()) {
@@ -141,8 +121,8 @@ pub(super) fn send(args: &ShowArgs) -> Result<(), Failure> {
         }
         if shown.elapsed() >= SECOND {
             shown = Instant::now();
-            draw(&mut out, &connection, &format!("{} messages/s sent", sent - before))?;
-            before = sent;
+            write!(out, "{}", drawn.text(&[endpoint.view()]))?;
+            out.flush()?;
         }
     }
     let flushed = connection.flush(SECOND * 5);

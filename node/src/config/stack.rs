@@ -1,0 +1,68 @@
+//! `stack`: what carries a stream's packets in place of plain UDP, for one stream or a whole link.
+
+use std::net::SocketAddr;
+
+use selvedge_stack::compose::{Composition, Fit};
+use selvedge_units::Bytes;
+
+use super::section::{Reader, Section};
+use super::{LinkConfig, Mistake, Placement, StreamConfig, quoted};
+
+/// The least that a stack must leave of each datagram for a packet of a frame.
+pub const CARRIED_LEAST: Bytes = Bytes(256);
+/// What says that there is none, where the link has one.
+const NONE: &str = "none";
+const EXAMPLE: &str = "stack = \"ui | encrypt(chacha20) | reliable | frag(1400) | net\"";
+
+/// How the packets of a stream to this address fit into its stack's datagrams.
+#[must_use]
+pub fn carried(stack: &Composition, mtu: Bytes, to: SocketAddr) -> Fit {
+    let below = if to.is_ipv6() { 48 } else { 28 };
+    stack.fit(Bytes(mtu.0.saturating_sub(below)))
+}
+
+/// The key of a link or a stream: absent, `"none"`, or a stack. A line that is none is reported.
+pub(super) fn read<'t>(
+    reader: &mut Reader<'t>,
+    section: &Section<'t>,
+) -> Option<Option<Composition>> {
+    let entry = reader.entry(section, "stack")?;
+    let line = reader.text(&entry, EXAMPLE)?;
+    if line == NONE {
+        return Some(None);
+    }
+    match line.parse() {
+        Ok(stack) => Some(Some(stack)),
+        Err(error) => {
+            reader.refuse(&entry, Mistake::Stack(error));
+            None
+        }
+    }
+}
+
+/// The path of the file with the secret.
+pub(super) fn secret<'t>(reader: &mut Reader<'t>, section: &Section<'t>) -> Option<String> {
+    let entry = reader.entry(section, "secret")?;
+    let path = reader.text(&entry, "secret = \"uplink.secret\"")?;
+    if path.is_empty() || path.len() > 4096 || path.contains(char::is_control) {
+        reader.refuse(&entry, Mistake::Path { value: quoted(path) });
+        return None;
+    }
+    Some(path.to_owned())
+}
+
+/// What is wrong with a stream's stack on its link, if anything; and with which key.
+pub(super) fn objection(
+    stream: &StreamConfig,
+    link: &LinkConfig,
+) -> Option<(&'static str, Mistake)> {
+    let stack = stream.stack.as_ref()?;
+    if link.placement != Placement::Inline {
+        return Some(("stack", Mistake::StackElsewhere { placement: link.placement.name() }));
+    }
+    if stream.sdp.is_some() {
+        return Some(("sdp", Mistake::SdpOfStack));
+    }
+    let room = carried(stack, link.mtu, stream.to).message;
+    (room < CARRIED_LEAST).then_some(("stack", Mistake::StackRoom { room, least: CARRIED_LEAST }))
+}

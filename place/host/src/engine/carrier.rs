@@ -1,0 +1,24 @@
+//! Streams whose packets something else than the engine's own sockets carries, such as a protocol
+//! stack. The engine decides when a packet goes, as for any; the carrier takes it from there.
+
+use std::fmt;
+use std::sync::Arc;
+
+use selvedge_units::Bytes;
+
+/// Takes packets in the order in which they leave, on the engine's thread: it must not wait.
+pub trait Carrier: Send + Sync + fmt::Debug {
+    /// Takes one over; false if it can't, and the packet is lost.
+    fn carry(&self, packet: &[u8]) -> bool;
+}
+
+/// A stream's carrier, and what it makes of packets.
+#[derive(Clone, Debug)]
+pub struct Carried {
+    /// Who takes them.
+    pub by: Arc<dyn Carrier>,
+    /// What each takes on the wire beside its own bytes, headers of IP and UDP included.
+    pub overhead: Bytes,
+    /// The largest packet that it takes.
+    pub packet_max: Bytes,
+}

@@ -1,0 +1,79 @@
+//! Connections that other hosts made and nobody has accepted yet, and who waits for one: threads
+//! and tasks.
+
+use std::collections::VecDeque;
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use super::{Connection, lock};
+
+/// Connections that wait, at most.
+const MOST: usize = 64;
+
+#[derive(Debug, Default)]
+pub(super) struct Backlog {
+    held: Mutex<Held>,
+    came: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Held {
+    connections: VecDeque<Connection>,
+    wakers: Vec<Waker>,
+}
+
+impl Backlog {
+    pub(super) fn is_full(&self) -> bool {
+        lock(&self.held).connections.len() >= MOST
+    }
+
+    /// Adds one; gives it back if there are too many.
+    pub(super) fn push(&self, connection: Connection) -> Result<(), Box<Connection>> {
+        let mut held = lock(&self.held);
+        if held.connections.len() >= MOST {
+            return Err(Box::new(connection));
+        }
+        held.connections.push_back(connection);
+        let wakers = std::mem::take(&mut held.wakers);
+        drop(held);
+        self.came.notify_one();
+        wakers.into_iter().for_each(Waker::wake);
+        Ok(())
+    }
+
+    /// The first; waits for at most so long.
+    pub(super) fn pop(&self, patience: Duration) -> Option<Connection> {
+        let until = Instant::now().checked_add(patience);
+        let mut held = lock(&self.held);
+        loop {
+            if let Some(connection) = held.connections.pop_front() {
+                return Some(connection);
+            }
+            // A wait without an end in sight is looked at again after an hour.
+            let end = until.unwrap_or_else(|| Instant::now() + Duration::from_secs(3600));
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return None;
+            }
+            held = self.came.wait_timeout(held, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// The first, for a task.
+    pub(super) fn poll(&self, context: &Context<'_>) -> Poll<Connection> {
+        let mut held = lock(&self.held);
+        if let Some(connection) = held.connections.pop_front() {
+            return Poll::Ready(connection);
+        }
+        if !held.wakers.iter().any(|waker| waker.will_wake(context.waker())) {
+            held.wakers.push(context.waker().clone());
+        }
+        Poll::Pending
+    }
+
+    /// All that wait, so that they are dropped: they hold what the backlog is part of.
+    pub(super) fn drain(&self) -> Vec<Connection> {
+        lock(&self.held).connections.drain(..).collect()
+    }
+}

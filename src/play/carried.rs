@@ -1,0 +1,144 @@
+//! Receiving a stream that a protocol stack carries: each message of its connections is a packet.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use selvedge_host::clock::Clock;
+use selvedge_host::measure::{MeterSnapshot, StreamMeter};
+use selvedge_host::receive::PacketTap;
+use selvedge_host_stack::endpoint::{Connection, Endpoint, Options, RecvError};
+
+use crate::cli::Failure;
+use crate::stack::{Desk, secret};
+
+/// Connections at once: one sends, others begin while it has not been told from dead yet.
+const CONNECTIONS_MAX: usize = 16;
+/// How long threads wait at once before they look whether it is over.
+const WAIT: Duration = Duration::from_millis(50);
+/// How long what is on its way may take when it is over, and messages of one connection then.
+const LAST: (Duration, usize) = (Duration::from_millis(5), 8192);
+
+/// Receives one stream until it is stopped.
+pub(super) struct Carried {
+    shared: Arc<Shared>,
+    _desk: Desk,
+    thread: Option<JoinHandle<()>>,
+}
+
+struct Shared {
+    endpoint: Endpoint,
+    clock: Clock,
+    meter: Mutex<StreamMeter>,
+    tap: Mutex<Option<Box<dyn PacketTap>>>,
+    stop: AtomicBool,
+}
+
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Carried {
+    /// Listens; the secret is in this file, if both ends are to have one.
+    pub(super) fn start(
+        clock: Clock,
+        at: SocketAddr,
+        meter: StreamMeter,
+        tap: Option<Box<dyn PacketTap>>,
+        secret_file: Option<&Path>,
+    ) -> Result<Self, Failure> {
+        let secret = secret_file.map(secret).transpose().map_err(Failure::input)?;
+        let options = Options { secret, ..Options::default() };
+        let endpoint = Endpoint::bind(at, options).map_err(Failure::input)?;
+        let shared = Arc::new(Shared {
+            endpoint,
+            clock,
+            meter: Mutex::new(meter),
+            tap: Mutex::new(tap),
+            stop: AtomicBool::new(false),
+        });
+        let seen = Arc::clone(&shared);
+        let desk = Desk::open("play", move || vec![seen.endpoint.view()]);
+        let own = Arc::clone(&shared);
+        let thread = thread::Builder::new().name("stack receive".to_owned());
+        let thread = Some(thread.spawn(move || own.accept())?);
+        Ok(Self { shared, _desk: desk, thread })
+    }
+
+    pub(super) fn snapshot(&self) -> MeterSnapshot {
+        lock(&self.shared.meter).snapshot()
+    }
+
+    /// Takes what has come, stops, and settles what has begun.
+    pub(super) fn stop(mut self) -> MeterSnapshot {
+        self.halt();
+        let mut meter = lock(&self.shared.meter);
+        meter.finish();
+        meter.snapshot()
+    }
+
+    fn halt(&mut self) {
+        self.shared.stop.store(true, Ordering::Release);
+        if let Some(thread) = self.thread.take() {
+            // A panic there has been printed already; what was measured stands.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Carried {
+    fn drop(&mut self) {
+        self.halt();
+    }
+}
+
+impl Shared {
+    /// A thread for each connection, as they come.
+    fn accept(&self) {
+        thread::scope(|scope| {
+            let mut readers = Vec::new();
+            while !self.stop.load(Ordering::Acquire) {
+                let came = self.endpoint.accept(WAIT);
+                lock(&self.meter).handle_timeout(self.clock.now());
+                readers.retain(|reader: &thread::ScopedJoinHandle<'_, ()>| !reader.is_finished());
+                let Some(connection) = came else { continue };
+                let peer = connection.peer();
+                if readers.len() >= CONNECTIONS_MAX {
+                    tracing::warn!(%peer, "too many connections at once; this one is closed");
+                    continue;
+                }
+                tracing::info!(%peer, "stack connected");
+                readers.push(scope.spawn(move || self.read(&connection)));
+            }
+        });
+    }
+
+    fn read(&self, connection: &Connection) {
+        let mut left = LAST.1;
+        loop {
+            let stopping = self.stop.load(Ordering::Acquire);
+            match connection.take(if stopping { LAST.0 } else { WAIT }) {
+                Ok(packet) => {
+                    let now = self.clock.now();
+                    lock(&self.meter).handle_packet(now, &packet);
+                    if let Some(tap) = lock(&self.tap).as_mut() {
+                        tap.packet(0, now, &packet);
+                    }
+                }
+                Err(RecvError::Timeout) if !stopping => {}
+                Err(RecvError::Timeout) => return,
+                Err(why) => {
+                    tracing::info!(peer = %connection.peer(), %why, "stack disconnected");
+                    return;
+                }
+            }
+            left -= usize::from(stopping);
+            if left == 0 {
+                return;
+            }
+        }
+    }
+}

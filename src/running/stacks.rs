@@ -1,0 +1,255 @@
+//! What carries a node's streams in place of plain UDP: connections through protocol stacks, made
+//! when the node starts, and again whenever one breaks off.
+//!
+//! The link's engine hands a packet over when it may leave; here it becomes a message of the
+//! stream's connection. While there is none, packets are lost, as they are on a network without
+//! receiver.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use selvedge_host::engine::{Carried, Carrier};
+use selvedge_host::inlet::{IPV4_UDP, IPV6_UDP};
+use selvedge_host_stack::endpoint::{
+    BindError, ConnectError, Connection, Endpoint, Options, RecvError, block_on_for,
+};
+use selvedge_node::config::{LinkConfig, NodeConfig, carried};
+use selvedge_stack::contract::{Contract, Promise, Quality, Traffic};
+use selvedge_units::{Bytes, Span};
+
+use crate::stack::{self, Desk, SecretError};
+
+/// The first wait before a receiver is called again, and the longest.
+const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
+/// How often a connection is looked at.
+const LOOK: Duration = Duration::from_millis(50);
+/// Elements of an endpoint.
+const ELEMENTS: u8 = 2;
+
+/// Why a node's stacks can't be had.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum StackError {
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    #[error("link \"{link}\": {why}")]
+    Secret { link: String, why: SecretError },
+    #[error("can't start the thread of a stack: {0}")]
+    Thread(#[from] std::io::Error),
+}
+
+impl StackError {
+    /// The key of the node file that is to be changed, if it is one.
+    pub(crate) fn key(&self) -> Option<String> {
+        match self {
+            Self::Secret { link, .. } => Some(format!("link.{link}.secret")),
+            _ => None,
+        }
+    }
+}
+
+/// The stacks of a node, by stream. Dropped, connections are flushed and closed.
+#[derive(Default)]
+pub(crate) struct Stacks {
+    carriers: Vec<Option<(Arc<Line>, Bytes, Bytes)>>,
+    keepers: Vec<JoinHandle<()>>,
+    /// All endpoints.
+    endpoints: Arc<[Arc<Endpoint>]>,
+    desk: Option<Desk>,
+    stop: Arc<AtomicBool>,
+}
+
+/// A stream's connection, when there is one.
+#[derive(Debug)]
+struct Line {
+    name: String,
+    to: SocketAddr,
+    stack: String,
+    contracts: [Contract; 2],
+    endpoint: Arc<Endpoint>,
+    connection: Mutex<Option<Arc<Connection>>>,
+    /// Why there is none.
+    trouble: Mutex<Option<String>>,
+}
+
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Stacks {
+    /// Opens an endpoint for each link and family that needs one, and begins to connect.
+    pub(crate) fn start(config: &NodeConfig, base: &Path) -> Result<Self, StackError> {
+        let mut stacks = Self::default();
+        let mut endpoints: Vec<((usize, bool), Arc<Endpoint>)> = Vec::new();
+        for stream in &config.streams {
+            let Some(stack) = &stream.stack else {
+                stacks.carriers.push(None);
+                continue;
+            };
+            let (link, v6) = (&config.links[stream.link], stream.to.is_ipv6());
+            let which = (stream.link, v6);
+            let known = endpoints.iter().find(|(of, _)| *of == which).map(|(_, e)| Arc::clone(e));
+            let endpoint = match known {
+                Some(endpoint) => endpoint,
+                None => {
+                    let endpoint = Arc::new(open(link, v6, base)?);
+                    endpoints.push((which, Arc::clone(&endpoint)));
+                    endpoint
+                }
+            };
+            let fit = carried(stack, link.mtu, stream.to);
+            let beside = config.streams.iter().filter(|other| other.link == stream.link).count();
+            let line = Arc::new(Line {
+                name: stream.name.clone(),
+                to: stream.to,
+                stack: stack.to_string(),
+                contracts: contracts(link, beside as u64, fit.message, stream.delay),
+                endpoint,
+                connection: Mutex::default(),
+                trouble: Mutex::new(Some("not connected yet".to_owned())),
+            });
+            let below = if v6 { IPV6_UDP } else { IPV4_UDP };
+            let overhead = fit.headers + Bytes(below);
+            stacks.carriers.push(Some((Arc::clone(&line), overhead, fit.message)));
+            let stop = Arc::clone(&stacks.stop);
+            let keeper = thread::Builder::new().name(format!("stack {}", stream.name));
+            stacks.keepers.push(keeper.spawn(move || line.keep(&stop))?);
+        }
+        stacks.endpoints = endpoints.into_iter().map(|(_, endpoint)| endpoint).collect();
+        if !stacks.endpoints.is_empty() {
+            let seen = Arc::clone(&stacks.endpoints);
+            let look = move || seen.iter().map(|endpoint| endpoint.view()).collect();
+            stacks.desk = Some(Desk::open(&format!("node {}", config.name), look));
+        }
+        Ok(stacks)
+    }
+
+    /// What carries a stream, if not the engine's sockets.
+    pub(crate) fn carried(&self, stream: usize) -> Option<Carried> {
+        let (line, overhead, packet_max) = self.carriers.get(stream)?.as_ref()?;
+        let by = Arc::clone(line) as Arc<dyn Carrier>;
+        Some(Carried { by, overhead: *overhead, packet_max: *packet_max })
+    }
+
+    /// All endpoints as they are now, in JSON; `None` if there are none.
+    pub(crate) fn listed(&self) -> Option<Arc<str>> {
+        if self.endpoints.is_empty() {
+            return None;
+        }
+        let views: Vec<_> = self.endpoints.iter().map(|endpoint| endpoint.view()).collect();
+        serde_json::to_string(&views).ok().map(Into::into)
+    }
+
+    /// Why a stream's packets are not carried, if they are not.
+    pub(crate) fn trouble(&self, stream: usize) -> Option<String> {
+        let (line, ..) = self.carriers.get(stream)?.as_ref()?;
+        lock(&line.trouble).clone()
+    }
+
+    /// Whether all receivers are connected.
+    pub(crate) fn are_up(&self) -> bool {
+        (0..self.carriers.len()).all(|stream| self.trouble(stream).is_none())
+    }
+}
+
+impl Drop for Stacks {
+    fn drop(&mut self) {
+        drop(self.desk.take());
+        self.stop.store(true, Ordering::Release);
+        self.keepers.iter().for_each(|keeper| keeper.thread().unpark());
+        for keeper in self.keepers.drain(..) {
+            // A panic there has been printed already.
+            let _ = keeper.join();
+        }
+    }
+}
+
+fn open(link: &LinkConfig, v6: bool, base: &Path) -> Result<Endpoint, StackError> {
+    let read = |path: &String| {
+        stack::secret(&base.join(path))
+            .map_err(|why| StackError::Secret { link: link.name.clone(), why })
+    };
+    let secret = link.secret.as_ref().map(read).transpose()?;
+    let at: SocketAddr = if v6 { ([0_u16; 8], 0).into() } else { ([0_u8; 4], 0).into() };
+    Ok(Endpoint::bind(at, Options { elements: ELEMENTS, secret, ..Options::default() })?)
+}
+
+/// What is asked of hosts for a stream: its even share of the link in packets of full size. If it
+/// sends more, elements are assigned anew; nothing is refused before hosts are out of power.
+fn contracts(link: &LinkConfig, beside: u64, packet: Bytes, delay: Span) -> [Contract; 2] {
+    let share = selvedge_units::Bitrate((link.rate.0 / beside.max(1)).max(1));
+    let every = (packet / share).clamp(Span::from_micros(1), Span::from_secs(10));
+    let quality = |delay| Quality { delay, loss_burst: 0, promise: Promise::Wanted };
+    let out = Contract { traffic: Traffic::steady(every, packet), quality: quality(delay) };
+    let rare = Traffic::steady(Span::from_secs(1), Bytes(1000));
+    [out, Contract { traffic: rare, quality: quality(Span::from_secs(1)) }]
+}
+
+impl Carrier for Line {
+    fn carry(&self, packet: &[u8]) -> bool {
+        let connection = lock(&self.connection).clone();
+        connection.is_some_and(|connection| connection.send(packet, Duration::ZERO).is_ok())
+    }
+}
+
+impl Line {
+    /// Connects, and connects again, until it is time to stop.
+    fn keep(&self, stop: &AtomicBool) {
+        let stopped = || stop.load(Ordering::Acquire);
+        let mut wait = RETRY.0;
+        while !stopped() {
+            let why = match self.connect(&stopped) {
+                Some(Ok(connection)) => {
+                    wait = RETRY.0;
+                    tracing::info!(stream = self.name, to = %self.to, "stack connected");
+                    match self.watch(connection, &stopped) {
+                        Some(why) => why.to_string(),
+                        None => return,
+                    }
+                }
+                Some(Err(why)) => why.to_string(),
+                None => return,
+            };
+            if lock(&self.trouble).replace(why.clone()).as_ref() != Some(&why) {
+                tracing::warn!(stream = self.name, to = %self.to, why, "stack not connected");
+            }
+            let until = std::time::Instant::now() + wait;
+            while !stopped() && std::time::Instant::now() < until {
+                thread::park_timeout(LOOK);
+            }
+            wait = (wait * 2).min(RETRY.1);
+        }
+    }
+
+    /// A connection, or why there is none; `None` when it is time to stop.
+    fn connect(&self, stopped: &impl Fn() -> bool) -> Option<Result<Connection, ConnectError>> {
+        let [out, back] = self.contracts;
+        let mut connecting = self.endpoint.connect_async(self.to, &self.stack, out, back);
+        while !stopped() {
+            if let Some(outcome) = block_on_for(&mut connecting, LOOK) {
+                return Some(outcome);
+            }
+        }
+        None
+    }
+
+    /// Lends the connection to the engine until it ends: why; `None` when it is time to stop.
+    fn watch(&self, connection: Connection, stopped: &impl Fn() -> bool) -> Option<RecvError> {
+        let connection = Arc::new(connection);
+        *lock(&self.connection) = Some(Arc::clone(&connection));
+        *lock(&self.trouble) = None;
+        let mut ended = None;
+        let mut scrap = Vec::new();
+        while ended.is_none() && !stopped() {
+            thread::park_timeout(LOOK);
+            // Receivers say nothing but that they close.
+            ended = connection.recv(&mut scrap, Duration::ZERO).err();
+            ended = ended.filter(|why| *why != RecvError::Timeout);
+        }
+        *lock(&self.connection) = None;
+        ended
+    }
+}

@@ -1,0 +1,207 @@
+//! Looking at the stacks of a process that runs.
+//!
+//! Each process with stacks keeps a socket in this user's folder, `stack-PID.sock`. Whoever connects
+//! gets one look at all its endpoints, as JSON, and the connection is closed.
+
+use std::io::{self, IsTerminal, Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use selvedge_dispatch::daemon;
+use selvedge_host_stack::endpoint::EndpointView;
+use serde::{Deserialize, Serialize};
+
+use super::ShowArgs;
+use super::draw::Drawn;
+use crate::cli::Failure;
+use crate::signals;
+
+/// How long either end waits for the other.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// The largest look that is read: that of some ten thousand connections.
+const LOOK_MAX: u64 = 32 << 20;
+/// How often `show` looks.
+const EVERY: Duration = Duration::from_secs(1);
+
+/// One look at a process.
+#[derive(Debug, Serialize, Deserialize)]
+struct Process {
+    pid: u32,
+    /// What it was started as.
+    command: String,
+    endpoints: Vec<EndpointView>,
+}
+
+/// Answers those who want to look at this process; closed when dropped.
+pub(crate) struct Desk {
+    path: PathBuf,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Desk {
+    /// Opens it. If that fails the process goes on, and can't be looked at: the log says why.
+    pub(crate) fn open(
+        command: &str,
+        look: impl Fn() -> Vec<EndpointView> + Send + 'static,
+    ) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let mut desk = Self { path: PathBuf::new(), stop: Arc::clone(&stop), thread: None };
+        let pid = std::process::id();
+        let command = command.to_owned();
+        let opened = path(pid).and_then(|path| {
+            // One that is left over is of a process that had our number before.
+            let _ = std::fs::remove_file(&path);
+            Ok((UnixListener::bind(&path)?, path))
+        });
+        let answer = move |listener: UnixListener| {
+            while let Ok((stream, _)) = listener.accept() {
+                if stop.load(Ordering::Acquire) {
+                    return;
+                }
+                let process = Process { pid, command: command.clone(), endpoints: look() };
+                // Who does not read what he asked for has gone.
+                let _ = answer(stream, &process);
+            }
+        };
+        let started = opened.and_then(|(listener, path)| {
+            desk.path = path;
+            let thread = std::thread::Builder::new().name("stack desk".to_owned());
+            thread.spawn(move || answer(listener))
+        });
+        match started {
+            Ok(thread) => desk.thread = Some(thread),
+            Err(error) => tracing::warn!(%error, "`stack show` can't look at this process"),
+        }
+        desk
+    }
+}
+
+impl Drop for Desk {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        // To be connected to wakes the thread; if that fails, it is left to the process's end.
+        if let Some(thread) = self.thread.take()
+            && UnixStream::connect(&self.path).is_ok()
+        {
+            let _ = thread.join();
+        }
+        if !self.path.as_os_str().is_empty() {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn answer(mut stream: UnixStream, process: &Process) -> io::Result<()> {
+    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.write_all(serde_json::to_string(process)?.as_bytes())
+}
+
+fn path(pid: u32) -> io::Result<PathBuf> {
+    let folder = daemon::folder().map_err(io::Error::other)?;
+    Ok(folder.join(format!("stack-{pid}.sock")))
+}
+
+/// All processes that can be looked at, by number.
+fn processes() -> io::Result<Vec<u32>> {
+    let folder = daemon::folder().map_err(io::Error::other)?;
+    let names = std::fs::read_dir(folder)?.flatten();
+    let pid = |entry: std::fs::DirEntry| {
+        let name = entry.file_name().into_string().ok()?;
+        name.strip_prefix("stack-")?.strip_suffix(".sock")?.parse().ok()
+    };
+    let mut pids: Vec<u32> = names.filter_map(pid).collect();
+    pids.sort_unstable();
+    Ok(pids)
+}
+
+/// A look at a process; `None` if it has gone.
+fn look(pid: u32) -> io::Result<Option<Process>> {
+    let path = path(pid)?;
+    let stream = match UnixStream::connect(&path) {
+        Ok(stream) => stream,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+            // It was killed: what it left behind is of no use to anyone.
+            let _ = std::fs::remove_file(&path);
+            return Ok(None);
+        }
+        Err(error) => return Err(error),
+    };
+    stream.set_read_timeout(Some(PATIENCE))?;
+    let mut text = String::new();
+    stream.take(LOOK_MAX).read_to_string(&mut text)?;
+    // It was about to end.
+    if text.is_empty() {
+        return Ok(None);
+    }
+    Ok(Some(serde_json::from_str(&text)?))
+}
+
+fn looked(pid: Option<u32>) -> Result<Vec<Process>, Failure> {
+    let pids = match pid {
+        Some(pid) => vec![pid],
+        None => processes().map_err(Failure::failed)?,
+    };
+    let mut found = Vec::new();
+    for pid in pids {
+        let looked = look(pid).map_err(|error| {
+            Failure::failed(format!("process {pid} does not say how its stacks do: {error}"))
+        })?;
+        found.extend(looked);
+    }
+    if found.is_empty() {
+        return Err(Failure::failed(match pid {
+            Some(pid) => format!(
+                "no process {pid} of this user has stacks; `selvedge stack show` shows all that have"
+            ),
+            None => "no process of this user has stacks; start one, such as `selvedge stack \
+                     listen 127.0.0.1:7800`"
+                .to_owned(),
+        }));
+    }
+    Ok(found)
+}
+
+/// `stack show`.
+pub(super) fn show(args: &ShowArgs) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    if args.json {
+        let all = serde_json::to_string(&looked(args.pid)?).map_err(Failure::failed)?;
+        writeln!(out, "{all}")?;
+        return Ok(out.flush()?);
+    }
+    let stop = signals::stop_flag()?;
+    let (begun, mut drawn) = (Instant::now(), std::collections::BTreeMap::new());
+    let over = || {
+        let end = args.seconds.is_some_and(|seconds| begun.elapsed().as_secs() >= seconds);
+        args.once || end || stop.load(Ordering::Relaxed)
+    };
+    let clear = if args.once || !out.is_terminal() { "" } else { "\x1b[H\x1b[2J" };
+    loop {
+        let all = looked(args.pid)?;
+        let mut text = String::from(clear);
+        for Process { pid, command, endpoints } in &all {
+            let drawn: &mut Drawn = drawn.entry(*pid).or_default();
+            text += &format!("process {pid}: {}\n{}\n", plain(command), drawn.text(endpoints));
+        }
+        out.write_all(text.as_bytes())?;
+        out.flush()?;
+        let next = Instant::now() + EVERY;
+        while !over() && Instant::now() < next {
+            std::thread::park_timeout(Duration::from_millis(20));
+        }
+        if over() {
+            return Ok(());
+        }
+    }
+}
+
+/// A text from another process that can't steer the terminal.
+fn plain(text: &str) -> String {
+    text.chars().take(80).flat_map(char::escape_debug).collect()
+}

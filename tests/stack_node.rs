@@ -1,0 +1,237 @@
+//! Streams of a node that a protocol stack carries, from the outside: `run` sends them, `play
+//! stack://` receives them, and what passes between is looked at on the wire.
+
+mod support;
+
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use serde_json::Value;
+use support::{
+    CORRIDOR, Folder, Running, Stream, clip, file_source, free_port, http, node_file, play, played,
+    rtpdump, selvedge,
+};
+
+const SAFE: &str = "ui | encrypt(chacha20) | reliable | frag(1400) | net";
+const PLAIN: &str = "ui | unreliable | net";
+
+/// Stands between sender and receiver, and keeps what the sender says.
+struct Wire {
+    at: SocketAddr,
+    seen: Arc<Mutex<Vec<Vec<u8>>>>,
+    stop: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Wire {
+    fn to(receiver: SocketAddr) -> Self {
+        let bound = || {
+            let socket = UdpSocket::bind("127.0.0.1:0").expect("the loopback has a free port");
+            let wait = Some(Duration::from_millis(20));
+            socket.set_read_timeout(wait).expect("sockets can");
+            Arc::new(socket)
+        };
+        let (front, back) = (bound(), bound());
+        back.connect(receiver).expect("it is on the loopback");
+        let at = front.local_addr().expect("it is bound");
+        let (seen, stop) = (Arc::new(Mutex::default()), Arc::new(AtomicBool::new(false)));
+        let sender: Arc<Mutex<Option<SocketAddr>>> = Arc::default();
+        let there = {
+            let (front, back) = (Arc::clone(&front), Arc::clone(&back));
+            let (seen, stop, sender): (Arc<Mutex<Vec<Vec<u8>>>>, _, _) =
+                (Arc::clone(&seen), Arc::clone(&stop), Arc::clone(&sender));
+            std::thread::spawn(move || {
+                let mut bytes = [0; 65_536];
+                while !stop.load(Ordering::SeqCst) {
+                    let Ok((len, from)) = front.recv_from(&mut bytes) else { continue };
+                    *sender.lock().unwrap() = Some(from);
+                    seen.lock().unwrap().push(bytes[..len].to_vec());
+                    let _ = back.send(&bytes[..len]);
+                }
+            })
+        };
+        let and_back = {
+            let stop = Arc::clone(&stop);
+            std::thread::spawn(move || {
+                let mut bytes = [0; 65_536];
+                while !stop.load(Ordering::SeqCst) {
+                    let Ok(len) = back.recv(&mut bytes) else { continue };
+                    if let Some(to) = *sender.lock().unwrap() {
+                        let _ = front.send_to(&bytes[..len], to);
+                    }
+                }
+            })
+        };
+        Self { at, seen, stop, threads: vec![there, and_back] }
+    }
+
+    fn end(mut self) -> Vec<Vec<u8>> {
+        self.stop.store(true, Ordering::SeqCst);
+        self.threads.drain(..).for_each(|thread| thread.join().expect("it does not panic"));
+        std::mem::take(&mut *self.seen.lock().unwrap())
+    }
+}
+
+fn node(folder: &Folder, to: SocketAddr, keys: &str) -> (Running, String) {
+    let more = format!("delay = \"20 s\"\n{keys}");
+    let source = file_source(&clip(CORRIDOR), true);
+    let stream = Stream { name: "lecture", source, to, more: &more };
+    let path = folder.write("node.toml", node_file("rate = \"20 Mbit/s\"", &[stream]));
+    let mut node = Running::selvedge(["run".as_ref(), path.as_os_str()]);
+    let page = node.page();
+    (node, page)
+}
+
+/// Lets the node send some more frames.
+fn some_frames(page: &str) {
+    let sent = || http::stream(page, "lecture")["sent"].as_u64().expect("a count");
+    let before = sent();
+    support::until("frames are sent", || sent() >= before + 30);
+}
+
+fn share(stream: &Value, name: &str) -> f64 {
+    stream[name].as_f64().unwrap_or_else(|| panic!("no {name} in {stream}"))
+}
+
+/// Runs the node through this stack; what `play` measured, the packets that it got, and what went
+/// over the wire.
+fn carried(stack: &str) -> (Value, Vec<Vec<u8>>, Vec<Vec<u8>>) {
+    let folder = Folder::new();
+    let receiver = free_port();
+    let wire = Wire::to(receiver);
+    let record = folder.join("lecture.rtpdump");
+    let source = format!("stack://{receiver}");
+    let play = play(&[&source, "--record", record.to_str().expect("plain")], receiver);
+    let (node, page) = node(&folder, wire.at, &format!("stack = \"{stack}\""));
+    some_frames(&page);
+    let stream = played(play);
+    drop(node);
+    let datagrams = wire.end();
+    let packets = rtpdump(&std::fs::read(record).expect("it was written"), receiver);
+    (stream, packets.into_iter().map(|(_, packet)| packet).collect(), datagrams)
+}
+
+/// How many of the first packets lie in a datagram as they are.
+fn readable(packets: &[Vec<u8>], datagrams: &[Vec<u8>]) -> usize {
+    let tails = packets.iter().filter(|packet| packet.len() > 200).take(10);
+    let found = tails.filter(|packet| {
+        let tail = &packet[packet.len() - 24..];
+        datagrams.iter().any(|datagram| datagram.windows(24).any(|window| window == tail))
+    });
+    found.count()
+}
+
+#[test]
+fn frames_arrive_decodable_and_nobody_on_the_way_can_read_them() {
+    let (stream, packets, datagrams) = carried(SAFE);
+    for name in ["lost", "duplicates", "reordered", "malformed", "restarts", "incomplete"] {
+        assert_eq!(stream[name], 0, "{name}: {stream}");
+    }
+    assert!(stream["complete"].as_u64().is_some_and(|frames| frames >= 20), "{stream}");
+    assert_eq!(share(&stream, "on_time_share"), 1.0, "{stream}");
+    assert_eq!(share(&stream, "decodable_share"), 1.0, "{stream}");
+    assert!(packets.len() >= 20 && datagrams.len() >= packets.len());
+    assert_eq!(readable(&packets, &datagrams), 0);
+    // None is cut in two: frames' packets are made to fit.
+    assert!(datagrams.iter().all(|datagram| datagram.len() <= 1410));
+}
+
+#[test]
+fn without_encryption_they_can_be_read_so_the_test_above_can_fail() {
+    let (stream, packets, datagrams) = carried(PLAIN);
+    assert!(stream["complete"].as_u64().is_some_and(|frames| frames >= 20), "{stream}");
+    assert_eq!(readable(&packets, &datagrams), 10);
+}
+
+#[test]
+fn a_receiver_that_comes_late_or_again_is_found() {
+    let folder = Folder::new();
+    let receiver = free_port();
+    let (node, page) = node(&folder, receiver, &format!("stack = \"{SAFE}\""));
+    let detail = || http::stream(&page, "lecture")["detail"].to_string();
+    support::until("nobody is there", || detail().contains("does not answer"));
+    for _ in 0..2 {
+        let source = format!("stack://{receiver}");
+        let play = play(&[&source], receiver);
+        support::until("it is connected", || !detail().contains("nothing is carried"));
+        some_frames(&page);
+        let stream = played(play);
+        assert!(stream["complete"].as_u64().is_some_and(|frames| frames >= 10), "{stream}");
+        support::until("it is gone", || detail().contains("nothing is carried"));
+    }
+    drop(node);
+}
+
+#[test]
+fn what_runs_can_be_looked_at() {
+    let folder = Folder::new();
+    let receiver = free_port();
+    let source = format!("stack://{receiver}");
+    let play = play(&[&source], receiver);
+    let (node, page) = node(&folder, receiver, &format!("stack = \"{SAFE}\""));
+    some_frames(&page);
+    let look = |process: &Running| {
+        let pid = process.id().to_string();
+        selvedge(["stack", "show", &pid, "--json"]).json()[0].clone()
+    };
+    let (sender, receiving) = (look(&node), look(&play));
+    assert_eq!((&sender["command"], &receiving["command"]), (&"node test".into(), &"play".into()));
+    let [one, other] = [&sender, &receiving].map(|seen| &seen["endpoints"][0]["connections"][0]);
+    assert_eq!((&one["id"], &one["stack"]), (&other["id"], &SAFE.into()), "{sender} {receiving}");
+    assert_eq!(one["peer"], receiver.to_string());
+    assert!(one["out"]["messages"].as_u64().is_some_and(|count| count >= 20), "{sender}");
+    assert!(other["back"]["bytes"].as_u64().is_some_and(|count| count > 1000), "{receiving}");
+    let modules: Vec<_> = one["modules"].as_array().expect("a list").iter().collect();
+    assert_eq!(modules.len(), 5);
+    for module in modules {
+        assert!(module["down"][0].is_u64() && module["up"][0].is_u64(), "{sender}");
+    }
+    let (status, text) = http::request(&page, "GET", "/api/v1/stacks", "");
+    let api: Value = serde_json::from_str(&text).expect("JSON");
+    assert_eq!((status, &api[0]["connections"][0]["id"]), (200, &one["id"]));
+    let text = selvedge(["stack", "show", &node.id().to_string(), "--once"]).stdout;
+    for part in ["node test", "encrypt(chacha20)", "PE.0", "messages"] {
+        assert!(text.contains(part), "no {part} in {text}");
+    }
+    let gone = play.id().to_string();
+    played(play);
+    let ended = selvedge(["stack", "show", &gone]);
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    assert!(ended.stderr.contains("no process"), "{ended:?}");
+    drop(node);
+}
+
+#[test]
+fn a_secret_that_differs_is_no_secret() {
+    let folder = Folder::new();
+    let receiver = free_port();
+    let [ours, theirs] =
+        ["01", "02"].map(|byte| folder.write(&format!("{byte}.secret"), byte.repeat(32) + "\n"));
+    // The link's keys stand in front of the stream's table.
+    let source = file_source(&clip(CORRIDOR), true);
+    let stream = Stream { name: "lecture", source, to: receiver, more: "delay = \"20 s\"" };
+    let link = format!("rate = \"20 Mbit/s\"\nstack = \"{SAFE}\"\nsecret = \"01.secret\"");
+    let path = folder.write("node.toml", node_file(&link, &[stream]));
+    let source = format!("stack://{receiver}");
+    let with = |secret: &std::path::Path| {
+        play(&[&source, "--secret", secret.to_str().expect("plain")], receiver)
+    };
+    let other = with(&theirs);
+    let mut node = Running::selvedge(["run".as_ref(), path.as_os_str()]);
+    let page = node.page();
+    let detail = || http::stream(&page, "lecture")["detail"].to_string();
+    support::until("they don't agree", || detail().contains("the same secret"));
+    assert_eq!(played(other)["packets"], 0);
+    let same = with(&ours);
+    support::until("they agree", || !detail().contains("nothing is carried"));
+    some_frames(&page);
+    assert!(played(same)["complete"].as_u64().is_some_and(|frames| frames >= 10));
+    drop(node);
+    folder.write("01.secret", "0101");
+    let ended = selvedge(["run".as_ref(), path.as_os_str()]);
+    let place = format!("{}:7:10: link.uplink.secret: ", path.display());
+    ended.refused(&[&place, "not a secret", "openssl rand -hex 32"]);
+}
