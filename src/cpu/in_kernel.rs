@@ -8,7 +8,8 @@ use selvedge_kernel::TaskScheduler;
 /// Loads it for all processors of this machine.
 pub(super) fn load() -> Result<Box<dyn InKernel>, String> {
     let most = class::processors().pop().unwrap_or(0);
-    let scheduler = TaskScheduler::attach(most + 1, Config::default());
+    let config = Config { task_server: true, ..Config::default() };
+    let scheduler = TaskScheduler::attach(most + 1, config);
     Ok(Box::new(Loaded(scheduler.map_err(|error| error.to_string())?)))
 }
 

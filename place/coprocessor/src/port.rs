@@ -128,7 +128,7 @@ impl Port for SharedPort {
                     self.rise();
                     return Woken::Called;
                 }
-                if self.clock.now() >= until {
+                if self.clock.turn_to(until) || self.clock.now() >= until {
                     break;
                 }
                 std::hint::spin_loop();
@@ -143,7 +143,9 @@ impl Port for SharedPort {
             self.rise();
             return Woken::Called;
         }
-        self.sleep(at - self.before);
+        if !self.clock.turn_to(at) {
+            self.sleep(at - self.before);
+        }
         while self.is_quiet() && self.clock.now() < at {
             std::hint::spin_loop();
         }

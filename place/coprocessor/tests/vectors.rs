@@ -1,19 +1,23 @@
-//! Every trace of `vectors/`, and generated ones, through shared memory: the same lines as inline.
+//! Every trace of `vectors/`, and generated ones, through shared memory and the coprocessor's engine in
+//! simulated time: the same lines as inline.
 
 use std::path::Path;
 
-use selvedge_coprocessor::unit_slot::UnitSlots;
+use selvedge_coprocessor::unit_slot::shared;
 use selvedge_sched::replay::{Replay, Trace};
 use selvedge_sched::trace::Printer;
 use selvedge_sched::trace::generate::{self, Wanted};
 
-fn through_shared_memory(trace: &Trace) -> String {
+fn through_shared_memory(name: &str, trace: &Trace) -> String {
+    let (slots, refused) = shared(trace).unwrap_or_else(|error| panic!("{name}: {error}"));
+    let outcome = slots.run().unwrap_or_else(|error| panic!("{name}: {error}"));
     let mut out = Vec::new();
     let printer = Printer::new(trace);
-    let mut slots = UnitSlots::new(trace).expect("memory to share");
-    slots.run(|event| printer.event(&mut out, event).expect("memory takes all"));
-    printer.totals(&mut out, slots.totals()).expect("memory takes all");
-    assert_eq!(slots.refused(), 0);
+    for event in &outcome.events {
+        printer.event(&mut out, event).expect("memory takes all");
+    }
+    printer.totals(&mut out, outcome.totals.iter().copied()).expect("memory takes all");
+    assert_eq!(refused.iter().map(|one| one.read().total()).sum::<u64>(), 0, "{name}");
     String::from_utf8(out).expect("JSON is text")
 }
 
@@ -38,10 +42,10 @@ fn all_vectors_decide_alike() {
         let text = std::fs::read_to_string(&path).unwrap();
         let expected = std::fs::read_to_string(path.with_extension("jsonl")).unwrap();
         let trace = Trace::parse(&text, &name).unwrap();
-        same(&name, &through_shared_memory(&trace), &expected);
+        same(&name, &through_shared_memory(&name, &trace), &expected);
         count += 1;
     }
-    assert!(count >= 100, "only {count} vectors were found");
+    assert!(count >= 200, "only {count} vectors were found");
 }
 
 #[test]
@@ -60,7 +64,7 @@ fn generated_traces_decide_alike() {
         let totals = replay.totals().map(|(_, counters, window)| (counters, window));
         printer.totals(&mut expected, totals).unwrap();
         let expected = String::from_utf8(expected).unwrap();
-        same(&name, &through_shared_memory(&trace), &expected);
+        same(&name, &through_shared_memory(&name, &trace), &expected);
         misses += expected.matches("\"miss\"").count();
         drops += expected.matches("\"drop\"").count();
         late += expected.matches("\"late\": true").count();

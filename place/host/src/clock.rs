@@ -2,9 +2,13 @@
 //!
 //! Every thread of a run holds a copy of the same [`Clock`], so that their instants compare.
 //! The pure rooms never see it: they are handed the [`Instant`] that [`Clock::now`] returned.
+//!
+//! A clock may be turned by hand instead: then time is simulated, and all that reads it - engine,
+//! sleepers, inlets - is the same code as under real time.
 
 use std::cell::Cell;
 use std::num::NonZeroU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::io::Errno;
 use rustix::thread::{clock_nanosleep_absolute, set_current_timer_slack};
@@ -13,10 +17,13 @@ use selvedge_units::{Instant, Span};
 
 const NANOS_PER_SEC: u64 = 1_000_000_000;
 
-/// Nanoseconds of `CLOCK_MONOTONIC` since the clock was made. Copies share their beginning.
+/// Nanoseconds of `CLOCK_MONOTONIC` since the clock was made, or simulated ones. Copies share their
+/// beginning, and one hand.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     origin: u64,
+    /// What a clock that is turned by hand shows.
+    hand: Option<&'static AtomicU64>,
 }
 
 /// The wall clock, for what is written into recordings; nothing is ever scheduled by it.
@@ -54,18 +61,42 @@ impl Clock {
     #[must_use]
     #[expect(clippy::new_without_default, reason = "making one reads the time")]
     pub fn new() -> Self {
-        Self { origin: read(ClockId::Monotonic) }
+        Self { origin: read(ClockId::Monotonic), hand: None }
     }
 
     /// `CLOCK_MONOTONIC` itself: the same instants in every process of this machine.
     #[must_use]
     pub const fn shared() -> Self {
-        Self { origin: 0 }
+        Self { origin: 0, hand: None }
+    }
+
+    /// A simulated clock, at [`Instant::ZERO`]. It stands still until [`turn_to`](Self::turn_to),
+    /// and who sleeps by it turns it. Its copies may live for ever, so 8 bytes stay taken.
+    #[must_use]
+    pub fn turned_by_hand() -> Self {
+        Self { origin: 0, hand: Some(Box::leak(Box::default())) }
+    }
+
+    /// Turns a simulated clock on to an instant, unless it is past that; false for a real one.
+    pub fn turn_to(&self, at: Instant) -> bool {
+        let Some(hand) = self.hand else { return false };
+        hand.fetch_max(at.0, Ordering::SeqCst);
+        true
+    }
+
+    /// This clock, or a real one in place of a simulated: for waits on the kernel, which knows no
+    /// other time.
+    #[must_use]
+    pub(crate) fn of_the_kernel(self) -> Self {
+        if self.hand.is_some() { Self::new() } else { self }
     }
 
     /// The time now; never goes back.
     #[must_use]
     pub fn now(&self) -> Instant {
+        if let Some(hand) = self.hand {
+            return Instant(hand.load(Ordering::SeqCst));
+        }
         Instant(read(ClockId::Monotonic).saturating_sub(self.origin))
     }
 
@@ -97,6 +128,9 @@ impl Clock {
     /// Sleeps until `spin` before `at`, then watches the clock: exact to some tens of nanoseconds
     /// while the thread keeps its processor, for that much of a processor's time.
     pub fn sleep_then_spin(&self, at: Instant, spin: Span) {
+        if self.turn_to(at) {
+            return;
+        }
         exact_timers();
         let wake = at - spin;
         while self.now() < wake {
@@ -183,6 +217,19 @@ mod tests {
             assert!(clock.now() >= at);
         }
         clock.sleep_until(Instant::ZERO);
+    }
+
+    #[test]
+    fn a_clock_turned_by_hand_goes_only_where_it_is_turned() {
+        let clock = Clock::turned_by_hand();
+        let copy = clock;
+        assert_eq!(copy.now(), Instant::ZERO);
+        assert!(clock.turn_to(Instant(7)) && clock.turn_to(Instant(5)));
+        assert_eq!(copy.now(), Instant(7));
+        copy.sleep_then_spin(Instant(1 << 60), Span(1 << 59));
+        assert_eq!(clock.now(), Instant(1 << 60));
+        assert_eq!(Clock::turned_by_hand().now(), Instant::ZERO);
+        assert!(!Clock::new().turn_to(Instant::MAX));
     }
 
     #[test]

@@ -9,6 +9,9 @@ mod attached;
 mod carrier;
 mod extension;
 mod outlet;
+mod runs;
+mod stepped;
+pub mod unit_slot;
 mod worker;
 
 use std::net::SocketAddr;
@@ -20,21 +23,22 @@ use std::{io, thread};
 
 use selvedge_node::config::{LinkConfig, Sending, WhenFull};
 use selvedge_node::link::{Link, LinkParams};
-use selvedge_stream::{Contract, Fate, Frame, Windows, pool, ring, rtp};
+use selvedge_stream::{Contract, Fate, Frame, Windows, rtp};
 use selvedge_units::{Bitrate, Bytes, Instant, Span};
 
 pub use self::carrier::{Carried, Carrier};
 use self::extension::Extensions;
 pub use self::extension::{Action, Extension, ExtensionReport, Moment, Point};
-pub use self::outlet::{LocalOutlet, LocalPort, Outlet, Port};
+pub use self::outlet::{Hall, LocalOutlet, LocalPort, Outlet, Port};
+pub use self::stepped::Stepped;
 use self::worker::{BATCH, Worker};
 use crate::clock::Clock;
-use crate::inlet::{Inlet, InletParams, LocalDescent, Ready};
+use crate::inlet::Inlet;
 use crate::prompt;
 use crate::report::LinkReport;
 use crate::socket::SocketError;
 use crate::transmit::{Method, TransmitOptions, Transmitter};
-use crate::wake::{Waker, sleeper};
+use crate::wake::Waker;
 
 /// A stream as the engine needs it.
 #[derive(Clone, Debug)]
@@ -130,35 +134,21 @@ impl Engine {
         carried: &[Option<Carried>],
         tap: Option<Box<dyn FateTap>>,
     ) -> Result<(Self, Vec<Inlet>), EngineError> {
-        let (sleeper, waker) = sleeper(clock, spin(link.rate))?;
-        let ready = Ready::new(streams.len());
-        let port = LocalPort { ready: Arc::clone(&ready), sleeper };
+        let (port, hall) = LocalPort::new(clock, link, streams.len())?;
         let (control, orders) = mpsc::channel();
         let mut worker = worker(clock, link, port, orders, tap)?;
         let mut inlets = Vec::with_capacity(streams.len());
         for (n, stream) in streams.iter().enumerate() {
-            let (producer, consumer) = ring(stream.ring as usize);
-            let (writer, reader) = pool(stream.pool);
-            let outlet = LocalOutlet { ring: consumer, pool: reader };
-            let (to, contract) = (stream.to, stream.contract);
             let carried = carried.get(n).cloned().flatten();
-            let overhead = attached::overhead(to, carried.as_ref());
-            let payload_max = match &carried {
-                Some(carried) => payload_max(carried.packet_max, 0),
-                None => payload_max(link.mtu, overhead),
-            };
-            worker.attach(NewStream { contract, to, ring: stream.ring, outlet, carried });
-            let params =
-                InletParams { clock, full: stream.full, overhead, payload_max, ssrc: stream.ssrc };
-            let (waker, ready) = (waker.clone(), Arc::clone(&ready));
-            let ring = Box::new(LocalDescent { ring: producer, waker, ready, stream: n });
-            inlets.push(Inlet::new(&params, ring, writer, Arc::clone(&worker.stop)));
+            let (new, inlet) = hall.stream(n, stream, carried, Arc::clone(&worker.stop));
+            worker.attach(new);
+            inlets.push(inlet);
         }
         let asked = || {
             let promptness = prompt::ask();
             tracing::debug!(?promptness, "engine runs");
         };
-        Ok((Self::run(worker, control, waker, asked)?, inlets))
+        Ok((Self::run(worker, control, hall.waker, asked)?, inlets))
     }
 }
 
@@ -299,7 +289,7 @@ fn worker<P: Port>(
     Ok(Worker {
         clock,
         link: Link::with_tree(params(link), &link.tree),
-        transmitter: Transmitter::new(clock, transmission(link.sending))?,
+        transmitter: Transmitter::new(clock.of_the_kernel(), transmission(link.sending))?,
         one_by_one: link.burst < link.mtu + link.mtu,
         streams: Vec::new(),
         port,
@@ -314,6 +304,7 @@ fn worker<P: Port>(
         leaving: 0,
         extensions: Extensions::default(),
         name: link.name.clone(),
+        report_at: Instant::ZERO,
     })
 }
 

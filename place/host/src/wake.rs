@@ -136,7 +136,7 @@ impl Sleeper {
     }
 
     /// Waits until `at` ([`Instant::MAX`]: only for a call). A call since the last wait returned
-    /// ends it at once.
+    /// ends it at once. A simulated clock is turned to `at` instead.
     pub fn wait_until(&mut self, at: Instant) -> Woken {
         exact_timers();
         let state = &self.shared.state;
@@ -144,7 +144,9 @@ impl Sleeper {
             state.take();
             return Woken::Called;
         }
-        self.sleep(at - self.spin);
+        if !self.clock.turn_to(at) {
+            self.sleep(at - self.spin);
+        }
         while self.shared.state.is_asleep() && self.clock.now() < at {
             std::hint::spin_loop();
         }

@@ -8,7 +8,8 @@
 
 #include "integers.h"
 
-enum { BPF_MAP_TYPE_HASH = 1, BPF_MAP_TYPE_ARRAY = 2, BPF_MAP_TYPE_RINGBUF = 27 };
+enum { BPF_MAP_TYPE_HASH = 1, BPF_MAP_TYPE_ARRAY = 2, BPF_MAP_TYPE_RINGBUF = 27,
+       BPF_MAP_TYPE_TASK_STORAGE = 29 };
 
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_core_read.h>

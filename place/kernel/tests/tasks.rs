@@ -164,7 +164,7 @@ fn used(pid: i32) -> Span {
 }
 
 fn config() -> Config {
-    Config { task_server: false, ..Config::default() }
+    Config { task_server: true, ..Config::default() }
 }
 
 const UNIT: Span = Span::from_millis(1);
@@ -347,4 +347,5 @@ fn players_play_and_nobody_starves() {
         }
     }
     assert!(rules.iter().sum::<u64>() > 0, "events decide nothing: {rules:?}");
+    assert!(!counted || rules[4] > 0, "the task server serves nobody: {rules:?}");
 }

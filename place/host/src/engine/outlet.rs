@@ -1,14 +1,23 @@
 //! The engine's end of a stream, and how the engine learns that something came: the two things in
 //! which placements differ. All else is the same code.
 
+use std::io;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
+use selvedge_node::config::LinkConfig;
 use selvedge_stream::rtp::stamp_deadline;
-use selvedge_stream::{Consumer, Frame, PACKET_HEADER_LEN, PacketCursor, PayloadSpan, PoolReader};
-use selvedge_units::Instant;
+use selvedge_stream::{
+    Consumer, Frame, PACKET_HEADER_LEN, PacketCursor, PayloadSpan, PoolReader, pool, ring,
+};
+use selvedge_units::{Bytes, Instant};
 
-use crate::inlet::Ready;
-use crate::wake::{Sleeper, Woken};
+use super::attached::overhead;
+use super::carrier::Carried;
+use super::{NewStream, StreamParams, payload_max, spin};
+use crate::clock::Clock;
+use crate::inlet::{Inlet, InletParams, LocalDescent, Ready};
+use crate::wake::{Sleeper, Waker, Woken, sleeper};
 
 /// The engine's end of a stream: frames come out of it, and their packets lie in it.
 pub trait Outlet: Send {
@@ -99,6 +108,62 @@ impl Outlet for LocalOutlet {
 pub struct LocalPort {
     pub(super) ready: Arc<Ready>,
     pub(super) sleeper: Sleeper,
+}
+
+/// Where streams of an engine of this process are made.
+pub struct Hall {
+    clock: Clock,
+    mtu: Bytes,
+    ready: Arc<Ready>,
+    pub(super) waker: Waker,
+}
+
+impl LocalPort {
+    /// A port for so many streams of a link, and where they are made.
+    ///
+    /// # Errors
+    /// If no more file descriptors may be opened.
+    pub fn new(clock: Clock, link: &LinkConfig, streams: usize) -> io::Result<(Self, Hall)> {
+        let (sleeper, waker) = sleeper(clock, spin(link.rate))?;
+        let ready = Ready::new(streams);
+        let hall = Hall { clock, mtu: link.mtu, ready: Arc::clone(&ready), waker };
+        Ok((Self { ready, sleeper }, hall))
+    }
+}
+
+impl Hall {
+    /// Both ends of the stream with this number on the link, `carried` by something else than the
+    /// engine's sockets if that is given. Its source waits for room no longer
+    /// once `stop` is set.
+    #[must_use]
+    pub fn stream(
+        &self,
+        number: usize,
+        stream: &StreamParams,
+        carried: Option<Carried>,
+        stop: Arc<AtomicBool>,
+    ) -> (NewStream<LocalOutlet>, Inlet) {
+        let (producer, consumer) = ring(stream.ring as usize);
+        let (writer, reader) = pool(stream.pool);
+        let outlet = LocalOutlet { ring: consumer, pool: reader };
+        let overhead = overhead(stream.to, carried.as_ref());
+        let payload_max = match &carried {
+            Some(carried) => payload_max(carried.packet_max, 0),
+            None => payload_max(self.mtu, overhead),
+        };
+        let params = InletParams {
+            clock: self.clock,
+            full: stream.full,
+            overhead,
+            payload_max,
+            ssrc: stream.ssrc,
+        };
+        let (waker, ready) = (self.waker.clone(), Arc::clone(&self.ready));
+        let ring = Box::new(LocalDescent { ring: producer, waker, ready, stream: number });
+        let inlet = Inlet::new(&params, ring, writer, stop);
+        let (contract, to, ring) = (stream.contract, stream.to, stream.ring);
+        (NewStream { contract, to, ring, outlet, carried }, inlet)
+    }
 }
 
 impl Port for LocalPort {

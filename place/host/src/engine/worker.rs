@@ -4,14 +4,13 @@
 //! Scheduling and dispatch are this one thread (NI coprocessors, section 2.2.3), so that a frame
 //! waits in no second queue between the decision and the wire.
 
-use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use selvedge_node::link::{Link, Transmit};
-use selvedge_stream::{DropReason, Fate, Frame};
-use selvedge_units::{Bytes, Instant, Span};
+use selvedge_node::link::Link;
+use selvedge_stream::{DropReason, Fate};
+use selvedge_units::{Instant, Span};
 
 use super::attached::{Attached, Located};
 use super::extension::{Extensions, Point};
@@ -20,7 +19,7 @@ use super::{Control, FateTap, NewStream};
 use crate::clock::Clock;
 use crate::huge;
 use crate::report::{LinkReport, StreamReport};
-use crate::transmit::{Fate as Handed, Outgoing, Transmitter};
+use crate::transmit::Transmitter;
 
 /// Packets handed to the kernel at once, where the link's burst allows.
 pub(super) const BATCH: usize = 64;
@@ -37,19 +36,6 @@ enum Left {
     Full,
     /// It was the others' turn.
     More,
-}
-
-/// What goes in one run.
-#[derive(Clone, Copy)]
-struct Chosen {
-    /// Frames of one stream, all whole if there are several.
-    frames: usize,
-    /// Packets of the first of them.
-    packets: u16,
-    /// What all take on the wire.
-    size: Bytes,
-    /// If there are no packets: when the first may leave.
-    departure: Instant,
 }
 
 /// All that the engine's thread owns.
@@ -77,27 +63,17 @@ pub(super) struct Worker<P: Port> {
     pub(super) leaving: usize,
     pub(super) extensions: Extensions,
     pub(super) name: String,
+    /// When the next report is made.
+    pub(super) report_at: Instant,
 }
 
 impl<P: Port> Worker<P> {
     /// Runs until told to stop.
     pub(super) fn run(mut self) {
         huge::gather(self.link.memory());
-        let mut report_at = Instant::ZERO;
         while !self.stop.load(Ordering::Acquire) {
-            let now = self.clock.now();
-            self.obey(now);
-            self.take_arrivals(now);
-            let next = self.transmit();
-            let now = self.clock.now();
-            self.settle(now);
-            if now >= report_at {
-                self.publish(now);
-                report_at = now + REPORT_EVERY;
-            }
-            let next = if self.leaving > 0 { self.see_off(now).min(next) } else { next };
-            if next > now && !self.more {
-                self.port.wait_until(next.min(report_at));
+            if let Some(next) = self.turn() {
+                self.port.wait_until(next);
             }
         }
         let now = self.clock.now();
@@ -106,6 +82,22 @@ impl<P: Port> Worker<P> {
         }
         self.settle(now);
         self.publish(now);
+    }
+
+    /// Does all that is to be done now; until when there is nothing more, unless somebody calls.
+    pub(super) fn turn(&mut self) -> Option<Instant> {
+        let now = self.clock.now();
+        self.obey(now);
+        self.take_arrivals(now);
+        let next = self.transmit();
+        let now = self.clock.now();
+        self.settle(now);
+        if now >= self.report_at {
+            self.publish(now);
+            self.report_at = now + REPORT_EVERY;
+        }
+        let next = if self.leaving > 0 { self.see_off(now).min(next) } else { next };
+        (next > now && !self.more).then(|| next.min(self.report_at))
     }
 
     fn obey(&mut self, now: Instant) {
@@ -282,124 +274,6 @@ impl<P: Port> Worker<P> {
                 }
             }
         }
-    }
-
-    /// Tells the link what has left, and the extensions of each frame of it.
-    fn dispatched(&mut self, now: Instant, next: &Transmit, run: &Chosen) {
-        if !self.extensions.stand_at(Point::Dispatch) {
-            self.link.sent_frames(now, run.frames, run.packets, run.size);
-            return;
-        }
-        let others = (1..run.frames).map_while(|n| self.link.frame_of_run(n));
-        let frames: Vec<Frame> =
-            std::iter::once(next.frame).chain(others.map(|(frame, _)| frame)).collect();
-        self.link.sent_frames(now, run.frames, run.packets, run.size);
-        for frame in &frames {
-            let frame = Some((next.stream, frame));
-            self.extensions.run(self.clock, &mut self.link, Point::Dispatch, frame);
-        }
-    }
-
-    /// Puts into the batch the packets that go next: of the frame that was polled as many as the
-    /// link has a burst to grant, and if that is all of it, the frames behind it that may go with
-    /// it.
-    fn choose_run(&mut self, next: &Transmit, now: Instant) -> Result<Chosen, DropReason> {
-        let room = BATCH - self.batch.len();
-        let mut run = self.choose_packets(next, Bytes(0), now)?;
-        if self.one_by_one || run.packets < next.frame.packets {
-            return Ok(run);
-        }
-        for n in 1..self.link.run(now, room).frames {
-            let Some((frame, deadline)) = self.link.frame_of_run(n) else { break };
-            let begun = self.batch.len();
-            let wanted = Transmit { stream: next.stream, frame, packet: 0, deadline };
-            match self.choose_packets(&wanted, run.size, now) {
-                Ok(more) if more.packets == frame.packets => {
-                    run = Chosen { frames: run.frames + 1, size: more.size, ..run };
-                }
-                // The others go; it is for the next decision.
-                _ => {
-                    self.batch.truncate(begun);
-                    break;
-                }
-            }
-        }
-        Ok(run)
-    }
-
-    /// Puts the next packets of one frame into the batch, behind others that go with it and take
-    /// so much on the wire.
-    fn choose_packets(
-        &mut self,
-        next: &Transmit,
-        before: Bytes,
-        now: Instant,
-    ) -> Result<Chosen, DropReason> {
-        let n = next.stream.0 as usize;
-        let Some(stream) = &mut self.streams[n] else { return Err(DropReason::Removed) };
-        let mut run = Chosen { frames: 1, packets: 0, size: before, departure: now };
-        for packet in next.packet..next.frame.packets {
-            let wanted = Transmit { packet, ..*next };
-            let located = match stream.locate(n, &wanted) {
-                Some(located) => located,
-                // Those before it go; it is the first of the next run then, and fails.
-                None if run.packets > 0 => break,
-                None => return Err(DropReason::Unusable),
-            };
-            let with = run.size + Bytes(located.len as u64 + stream.overhead);
-            let departure = self.link.departure(with);
-            let first = run.size == Bytes(0);
-            if departure > now || !(first || with <= self.link.params().burst) {
-                run.departure = departure;
-                break;
-            }
-            stream.stamp(&located, next.deadline, now);
-            self.batch.push(located);
-            run.packets += 1;
-            run.size = with;
-            if self.one_by_one || self.batch.len() == BATCH {
-                break;
-            }
-        }
-        Ok(run)
-    }
-
-    fn flush(&mut self) {
-        if self.batch.is_empty() {
-            return;
-        }
-        if self.carries {
-            self.carry();
-        }
-        let unset = SocketAddr::from(([0, 0, 0, 0], 0));
-        let mut packets = [Outgoing { to: unset, bytes: &[] }; BATCH];
-        for (packet, chosen) in packets.iter_mut().zip(&self.batch) {
-            let Some(stream) = &self.streams[chosen.stream] else { continue };
-            let bytes = stream.outlet.bytes(chosen.payload, (chosen.at, chosen.len));
-            *packet = Outgoing { to: stream.to, bytes };
-        }
-        let handed = self.transmitter.send_batch(&packets[..self.batch.len()]);
-        let failed: u64 = handed.iter().map(|fate| u64::from(*fate != Handed::Sent)).sum();
-        if failed > 0 {
-            for (chosen, fate) in self.batch.iter().zip(handed) {
-                if let Some(stream) = &mut self.streams[chosen.stream] {
-                    stream.send_errors += u64::from(*fate != Handed::Sent);
-                }
-            }
-        }
-        self.batch.clear();
-    }
-
-    /// Hands those packets of the batch over that something else than the sockets carries.
-    fn carry(&mut self) {
-        let streams = &mut self.streams;
-        self.batch.retain(|chosen| {
-            let Some(stream) = &mut streams[chosen.stream] else { return true };
-            let Some(carried) = &stream.carried else { return true };
-            let bytes = stream.outlet.bytes(chosen.payload, (chosen.at, chosen.len));
-            stream.send_errors += u64::from(!carried.by.carry(bytes));
-            false
-        });
     }
 
     fn settle(&mut self, now: Instant) {
