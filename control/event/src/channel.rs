@@ -249,6 +249,9 @@ impl Channel {
         if chosen == 0 {
             self.turned_away += 1;
         }
+        if !self.has_sinks() {
+            return Ok(0);
+        }
         let stored = self.store(event);
         let count = self.sinks.len();
         let (mut got, mut passed_over) = (0, None);

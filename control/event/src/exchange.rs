@@ -11,23 +11,25 @@
 mod member;
 mod publish;
 mod receive;
+mod told;
 mod view;
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 
 use selvedge_units::{Instant, Span};
 
 use crate::channel::{Channel, SinkId, SubscribeError, Subscription, Wake};
 use crate::filter::{Filter, SINKS_MAX, SharedBlocks};
-use crate::format::{Format, FormatId};
+use crate::format::Format;
 use crate::frame::Frame;
-use crate::link::ReadError;
 use crate::reliable::Held;
 use crate::transport::{HostId, Transport};
 use member::{Member, Parted};
 use publish::HeldBack;
+use told::note;
 
 pub use publish::{ANSWERS, HOLD_MAX};
+pub use told::{Notice, OpenError, Permit, Right, What};
 pub use view::{MemberView, View};
 
 /// How often a member says that it is there.
@@ -42,8 +44,6 @@ pub const MEMBERS_MAX: usize = SINKS_MAX;
 pub(crate) const CHANNELS_MAX: usize = 1024;
 /// The longest name of a channel, in bytes.
 pub const CHANNEL_NAME_MAX: usize = 64;
-/// The most notices that wait; older ones are dropped.
-const NOTICES_MAX: usize = 1024;
 /// The most messages of managers that wait, and of one host among them.
 const CONTROL_MAX: usize = 256;
 const CONTROL_OF_ONE_MAX: usize = 16;
@@ -51,69 +51,6 @@ const CONTROL_OF_ONE_MAX: usize = 16;
 /// A channel that is open on this host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ChannelId(usize);
-
-/// Something that a host is told of a channel's members.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Notice {
-    /// The channel.
-    pub channel: ChannelId,
-    /// The other host.
-    pub host: HostId,
-    /// What happened.
-    pub what: What,
-}
-
-/// What happened to a member.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum What {
-    /// It has opened the channel.
-    Joined,
-    /// It has left.
-    Left,
-    /// It was not heard for [`LEASE`]: it has crashed, or the network is cut.
-    Lost,
-    /// What it sends can't be read, and why.
-    Unreadable(ReadError),
-    /// It did what it may not; told once for each right.
-    Refused(Right),
-    /// So many reliable events were dropped for it: it had not taken them, and others came.
-    Undelivered(u64),
-    /// So many reliable events of this member were dropped before they were taken here.
-    Missed(u64),
-}
-
-/// What another host may do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Right {
-    /// Send events on a channel.
-    Publish,
-    /// Get events of a channel.
-    Subscribe,
-}
-
-/// Says whether a host has a right on a channel.
-pub type Permit = Box<dyn Fn(HostId, &str, Right) -> bool + Send>;
-
-/// Why a channel can't be opened.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum OpenError {
-    /// Its name is empty or long.
-    #[error("a channel's name has 1 to {CHANNEL_NAME_MAX} bytes, this one has {0}")]
-    Name(usize),
-    /// It is open with another format.
-    #[error("\"{name}\" is open here with format {has}, not {wanted}; open it with the same")]
-    Format {
-        /// Its name.
-        name: String,
-        /// Its format.
-        has: FormatId,
-        /// The one that was asked for.
-        wanted: FormatId,
-    },
-    /// Too many.
-    #[error("{CHANNELS_MAX} channels are open on this host, which is the most; close some")]
-    Full,
-}
 
 #[derive(Debug)]
 struct Open {
@@ -132,7 +69,10 @@ struct Open {
 
 /// One host's channels.
 pub struct Exchange {
-    channels: Vec<Option<Open>>,
+    /// Boxed, so that to take one out and to put it back moves a pointer.
+    channels: Vec<Option<Box<Open>>>,
+    /// Where each is, by its name.
+    names: HashMap<Box<str>, usize>,
     blocks: SharedBlocks,
     notices: VecDeque<Notice>,
     controls: VecDeque<(HostId, Vec<u8>)>,
@@ -159,6 +99,7 @@ impl Exchange {
     pub fn new(now: Instant) -> Self {
         Self {
             channels: Vec::new(),
+            names: HashMap::new(),
             blocks: SharedBlocks::default(),
             notices: VecDeque::new(),
             controls: VecDeque::new(),
@@ -212,7 +153,8 @@ impl Exchange {
             }
             None => return Err(OpenError::Full),
         };
-        self.channels[at] = Some(Open {
+        self.names.insert(name.into(), at);
+        self.channels[at] = Some(Box::new(Open {
             channel: Channel::new(name, format.clone(), wake),
             members: Vec::new(),
             parted: Vec::new(),
@@ -222,7 +164,7 @@ impl Exchange {
             held_back: Vec::new(),
             suppressed: 0,
             record: vec![0; format.size()],
-        });
+        }));
         self.put(&Frame::Here { channel: name, wants: false, answer: true });
         transport.announce(now, &self.buffer);
         Ok(ChannelId(at))
@@ -231,6 +173,7 @@ impl Exchange {
     /// Leaves a channel and tells its members; its sinks are gone with it.
     pub fn leave(&mut self, now: Instant, channel: ChannelId, transport: &mut dyn Transport) {
         if let Some(open) = self.channels.get_mut(channel.0).and_then(Option::take) {
+            self.names.remove(open.channel.name());
             transport.want(open.channel.name(), false);
             self.put(&Frame::Left { channel: open.channel.name() });
             for member in &open.members {
@@ -376,8 +319,7 @@ impl Exchange {
     }
 
     fn named(&self, name: &str) -> Option<usize> {
-        let is = |open: &Option<Open>| open.as_ref().is_some_and(|one| one.channel.name() == name);
-        self.channels.iter().position(is)
+        self.names.get(name).copied()
     }
 
     fn put(&mut self, frame: &Frame<'_>) {
@@ -389,11 +331,4 @@ impl Exchange {
         let wants = open.channel.has_sinks();
         self.put(&Frame::Here { channel: open.channel.name(), wants, answer });
     }
-}
-
-fn note(notices: &mut VecDeque<Notice>, channel: usize, host: HostId, what: What) {
-    if notices.len() >= NOTICES_MAX {
-        notices.pop_front();
-    }
-    notices.push_back(Notice { channel: ChannelId(channel), host, what });
 }

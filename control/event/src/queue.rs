@@ -1,6 +1,8 @@
 //! What waits for one subscriber: earliest deadline first, never more than its bound. Named by what
 //! happens when it is full.
 
+use std::collections::VecDeque;
+
 use selvedge_units::Instant;
 
 /// What happens to an event that comes when a subscriber's bound is reached.
@@ -36,10 +38,12 @@ impl Waiting {
     }
 }
 
-/// Sorted, the most urgent last. All memory is taken at the start.
+/// Sorted, the most urgent first. All memory is taken at the start.
 #[derive(Clone, Debug)]
 pub(crate) struct Queue {
-    waiting: Vec<Waiting>,
+    waiting: VecDeque<Waiting>,
+    /// Whether each came behind those that waited, so that the first is the oldest.
+    is_straight: bool,
     bound: usize,
     overflow: Overflow,
 }
@@ -47,7 +51,7 @@ pub(crate) struct Queue {
 impl Queue {
     pub(crate) fn new(bound: usize, overflow: Overflow) -> Self {
         let bound = if overflow == Overflow::Latest { 1 } else { bound.max(1) };
-        Self { waiting: Vec::with_capacity(bound), bound, overflow }
+        Self { waiting: VecDeque::with_capacity(bound), is_straight: true, bound, overflow }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -69,29 +73,89 @@ impl Queue {
         self.overflow == Overflow::DropNewest && self.waiting.len() >= self.bound
     }
 
-    /// Takes an event; what has to go for it comes back, which may be itself. Linear in the bound.
+    /// Takes an event; what has to go for it comes back, which may be itself. Constant where events
+    /// come in the order of their deadlines, or have none; linear in the bound otherwise.
     pub(crate) fn push(&mut self, event: Waiting) -> Option<Waiting> {
         let mut gone = None;
         if self.waiting.len() >= self.bound {
             match self.overflow {
                 Overflow::DropNewest | Overflow::Block => return Some(event),
                 Overflow::DropOldest | Overflow::Latest => {
-                    let sequences = self.waiting.iter().map(|one| one.sequence).enumerate();
-                    let oldest = sequences.min_by_key(|(_, sequence)| *sequence);
-                    gone = oldest.map(|(at, _)| self.waiting.remove(at));
+                    gone = self.oldest().and_then(|at| self.waiting.remove(at));
                 }
             }
         }
-        let at = self.waiting.partition_point(|one| one.rank() > event.rank());
-        self.waiting.insert(at, event);
+        self.is_straight |= self.waiting.is_empty();
+        if self.waiting.back().is_none_or(|last| last.rank() <= event.rank()) {
+            self.waiting.push_back(event);
+        } else {
+            let at = self.waiting.partition_point(|one| one.rank() <= event.rank());
+            self.waiting.insert(at, event);
+            self.is_straight = false;
+        }
         gone
     }
 
+    /// The place of the one that was sent first.
+    fn oldest(&self) -> Option<usize> {
+        if self.is_straight {
+            return (!self.waiting.is_empty()).then_some(0);
+        }
+        let sequences = self.waiting.iter().map(|one| one.sequence).enumerate();
+        sequences.min_by_key(|(_, sequence)| *sequence).map(|(at, _)| at)
+    }
+
     pub(crate) fn first(&self) -> Option<Waiting> {
-        self.waiting.last().copied()
+        self.waiting.front().copied()
     }
 
     pub(crate) fn pop(&mut self) -> Option<Waiting> {
-        self.waiting.pop()
+        self.waiting.pop_front()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Beside a list that is sorted anew and searched each time.
+    #[test]
+    fn order_and_the_oldest_are_those_of_a_plain_list() {
+        for (overflow, bound) in
+            [(Overflow::DropOldest, 7), (Overflow::DropNewest, 5), (Overflow::Latest, 9)]
+        {
+            let mut queue = Queue::new(bound, overflow);
+            let bound = if overflow == Overflow::Latest { 1 } else { bound };
+            let (mut plain, mut seed) = (Vec::<Waiting>::new(), 1_u64);
+            for sequence in 0..20_000 {
+                seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                let random = seed >> 33;
+                // Stretches in order, without deadlines, and mixed.
+                let deadline = match sequence / 100 % 3 {
+                    0 => None,
+                    1 => Some(Instant(sequence)),
+                    _ => (random % 3 > 0).then_some(Instant(random % 50)),
+                };
+                let event = Waiting { deadline, sequence, stored: 0 };
+                let mut gone = None;
+                if plain.len() == bound {
+                    gone = Some(event);
+                    if overflow != Overflow::DropNewest {
+                        let at = (0..bound).min_by_key(|at| plain[*at].sequence).unwrap();
+                        gone = Some(plain.remove(at));
+                    }
+                }
+                if gone != Some(event) {
+                    plain.push(event);
+                }
+                plain.sort_by_key(|one| one.rank());
+                assert_eq!(queue.push(event), gone);
+                for _ in 0..random % 3 {
+                    assert_eq!(queue.first(), plain.first().copied());
+                    assert_eq!(queue.pop(), (!plain.is_empty()).then(|| plain.remove(0)));
+                }
+                assert_eq!(queue.len(), plain.len());
+            }
+        }
     }
 }

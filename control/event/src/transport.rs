@@ -20,7 +20,7 @@ pub enum News {
 
 /// Carries messages between hosts: whole, in order between each two, now and then not at all.
 ///
-/// The last four may be left as they are.
+/// The last five may be left as they are.
 pub trait Transport {
     /// Sends a message to a host. It may be lost; the sender never waits.
     fn send(&mut self, now: Instant, to: HostId, bytes: &[u8]);
@@ -31,11 +31,17 @@ pub trait Transport {
     /// The next message that has come.
     fn poll(&mut self, now: Instant) -> Option<(HostId, &[u8])>;
 
-    /// Sends one message to several hosts, which are all that [want](Self::want) the channel's
+    /// Sends a message with an event to a host: one that may wait a moment for others, to go with them,
+    /// while events come fast. What is sent to the host later does not overtake it.
+    fn send_event(&mut self, now: Instant, to: HostId, bytes: &[u8]) {
+        self.send(now, to, bytes);
+    }
+
+    /// Sends one message with an event to several hosts, which are all that [want](Self::want) the channel's
     /// events. One that can reach them at once does; some that want no more may hear of it.
     fn send_events(&mut self, now: Instant, _channel: &str, to: &[HostId], bytes: &[u8]) {
         for host in to {
-            self.send(now, *host, bytes);
+            self.send_event(now, *host, bytes);
         }
     }
 

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use selvedge_event::{HostId, News, Transport};
+use selvedge_host::clock::Clock;
 use selvedge_units::{Instant, Span};
 use zenoh::Wait;
 use zenoh::key_expr::KeyExpr;
@@ -12,9 +13,12 @@ use zenoh::pubsub::{Publisher, Subscriber};
 use zenoh::qos::CongestionControl;
 use zenoh::sample::{Locality, SampleKind};
 
+use crate::batch::{Batches, Frames, To};
 use crate::inbox::Inbox;
 use crate::keys::{HostName, Keys};
 
+/// After so many frames the exchange's sinks get their turn, before it takes more.
+const TURN: usize = 1024;
 /// The most publishers that are kept ready for hosts; more are made when they are needed.
 const READY_MAX: usize = 512;
 
@@ -33,7 +37,16 @@ pub(crate) struct Carrier {
     keys: Keys,
     inbox: Arc<Inbox>,
     arrived: Arrived,
+    /// The message that is taken apart, and from whom it is.
     current: Vec<u8>,
+    sender: HostId,
+    frames: Frames,
+    /// How many frames are taken before sinks get their turn.
+    left: usize,
+    clock: Clock,
+    batches: Batches,
+    /// Whether somebody will look when what waits is due.
+    is_watched: bool,
     /// The channels whose events are wanted here.
     wanted: HashMap<String, Option<Subscriber<()>>>,
     /// Since when nobody is connected, and how long that is borne.
@@ -88,12 +101,108 @@ impl Carrier {
         me: &HostName,
         inbox: Arc<Inbox>,
         arrived: Arrived,
+        clock: Clock,
     ) -> Result<Self, zenoh::Error> {
         let keys = Keys::new(domain, me);
         let opened = Opened::new(configuration, &keys, &inbox, &arrived)?;
-        let (current, wanted) = (Vec::new(), HashMap::new());
-        let (alone, patience) = (None, ALONE);
-        Ok(Self { opened, keys, inbox, arrived, current, wanted, alone, patience })
+        Ok(Self {
+            opened,
+            keys,
+            inbox,
+            arrived,
+            current: Vec::new(),
+            sender: HostId(0),
+            frames: Frames::default(),
+            left: 0,
+            clock,
+            batches: Batches::default(),
+            is_watched: false,
+            wanted: HashMap::new(),
+            alone: None,
+            patience: ALONE,
+        })
+    }
+
+    /// Lets the exchange take more: its sinks had their turn.
+    pub(crate) fn begin_turn(&mut self) {
+        self.left = TURN;
+    }
+
+    /// Whether somebody has to be told that events wait here, who [lets them go](Self::let_go) in time.
+    pub(crate) fn wants_watch(&mut self) -> bool {
+        let is_new = !self.is_watched && self.batches.due().is_some();
+        self.is_watched |= is_new;
+        is_new
+    }
+
+    /// Sends what has waited long enough; when to come again, if at all.
+    pub(crate) fn let_go(&mut self, now: Instant) -> Option<Instant> {
+        if self.batches.due().is_some_and(|due| due <= now) {
+            self.flush();
+        }
+        let due = self.batches.due();
+        self.is_watched = due.is_some();
+        due
+    }
+
+    /// Whether events wait to go together.
+    #[cfg(test)]
+    pub(crate) fn has_waiting(&self) -> bool {
+        self.batches.due().is_some()
+    }
+
+    /// Sends all that waits.
+    fn flush(&mut self) {
+        while let Some(batch) = self.batches.pop() {
+            self.put(batch.to(), &batch.bytes);
+            self.batches.give_back(batch);
+        }
+    }
+
+    /// Sends an event, or has it wait for others while its source is ahead.
+    fn event(&mut self, now: Instant, to: To<'_>, bytes: &[u8]) {
+        let is_ahead = self.batches.is_ahead(now, bytes.len());
+        if !is_ahead || self.batches.is_before(to) {
+            self.flush();
+        }
+        if is_ahead {
+            if let Some(full) = self.batches.add(now, to, bytes) {
+                self.put(full.to(), &full.bytes);
+                self.batches.give_back(full);
+            }
+        } else {
+            self.put(to, bytes);
+        }
+        self.batches.done(self.clock.now());
+    }
+
+    /// Gives a message to the engine, by a publisher that is kept.
+    fn put(&mut self, to: To<'_>, bytes: &[u8]) {
+        let Opened { session, hosts, channels, .. } = &mut self.opened;
+        match to {
+            To::Host(host) => {
+                if !hosts.contains_key(&host) {
+                    let Some(name) = self.inbox.name(host) else { return };
+                    let Ok(publisher) = publisher(session, self.keys.to(&name)) else { return };
+                    if hosts.len() >= READY_MAX {
+                        hosts.clear();
+                    }
+                    hosts.insert(host, publisher);
+                }
+                put(&hosts[&host], bytes);
+            }
+            To::Channel(channel) => {
+                if !channels.contains_key(channel) {
+                    let key = self.keys.to_channel(channel);
+                    let Ok(publisher) = publisher(session, key) else { return };
+                    if channels.len() >= READY_MAX {
+                        channels.clear();
+                    }
+                    channels.insert(channel.to_owned(), publisher);
+                }
+                put(&channels[channel], bytes);
+            }
+        }
     }
 
     /// Whether nobody has been connected for so long that the session should be opened again: the engine
@@ -129,6 +238,7 @@ impl Carrier {
     }
 
     pub(crate) fn close(&mut self) {
+        self.flush();
         let _ = self.opened.session.close().wait();
     }
 }
@@ -166,38 +276,36 @@ fn put(publisher: &Publisher<'_>, bytes: &[u8]) {
 
 impl Transport for Carrier {
     fn send(&mut self, _now: Instant, to: HostId, bytes: &[u8]) {
-        if !self.opened.hosts.contains_key(&to) {
-            let Some(name) = self.inbox.name(to) else { return };
-            let Ok(publisher) = publisher(&self.opened.session, self.keys.to(&name)) else {
-                return;
-            };
-            if self.opened.hosts.len() >= READY_MAX {
-                self.opened.hosts.clear();
-            }
-            self.opened.hosts.insert(to, publisher);
-        }
-        put(&self.opened.hosts[&to], bytes);
+        self.flush();
+        self.put(To::Host(to), bytes);
     }
 
     fn announce(&mut self, _now: Instant, bytes: &[u8]) {
+        self.flush();
         put(&self.opened.all, bytes);
     }
 
     fn poll(&mut self, _now: Instant) -> Option<(HostId, &[u8])> {
-        let from = self.inbox.pop(&mut self.current)?;
-        Some((from, &self.current))
+        loop {
+            if let Some(frame) = self.frames.next(&self.current) {
+                self.left = self.left.saturating_sub(1);
+                return Some((self.sender, &self.current[frame]));
+            }
+            // Between messages, so that what is left waits in the inbox.
+            if self.left == 0 {
+                return None;
+            }
+            self.sender = self.inbox.pop(&mut self.current)?;
+            self.frames.begin();
+        }
     }
 
-    fn send_events(&mut self, _now: Instant, channel: &str, _to: &[HostId], bytes: &[u8]) {
-        if !self.opened.channels.contains_key(channel) {
-            let key = self.keys.to_channel(channel);
-            let Ok(publisher) = publisher(&self.opened.session, key) else { return };
-            if self.opened.channels.len() >= READY_MAX {
-                self.opened.channels.clear();
-            }
-            self.opened.channels.insert(channel.to_owned(), publisher);
-        }
-        put(&self.opened.channels[channel], bytes);
+    fn send_event(&mut self, now: Instant, to: HostId, bytes: &[u8]) {
+        self.event(now, To::Host(to), bytes);
+    }
+
+    fn send_events(&mut self, now: Instant, channel: &str, _to: &[HostId], bytes: &[u8]) {
+        self.event(now, To::Channel(channel), bytes);
     }
 
     fn want(&mut self, channel: &str, wants: bool) {

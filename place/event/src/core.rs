@@ -146,6 +146,7 @@ impl Shared {
 
     fn handle(&self, core: &mut Core, now: Instant) {
         let Core { exchange, carrier, manager, .. } = core;
+        carrier.begin_turn();
         exchange.handle(now, carrier.as_mut());
         while let Some((from, bytes)) = exchange.poll_control() {
             let name = self.inbox.name(from);
@@ -170,7 +171,8 @@ impl Shared {
                 one.bell.ring();
             }
         }
-        if exchange.poll_at() < next || core.manager.is_changed {
+        let is_watched = !core.carrier.wants_watch();
+        if !is_watched || exchange.poll_at() < next || core.manager.is_changed {
             self.ticker.ring();
         }
         let mut due = Vec::new();
@@ -195,7 +197,9 @@ impl Shared {
                 let more = manager.run(now, exchange, carrier.as_mut());
                 core.settle(now, &self.ticker);
                 core.look(now);
-                if more { now } else { core.exchange.poll_at().min(core.next_look) }
+                let at = core.exchange.poll_at().min(core.next_look);
+                let at = core.carrier.let_go(now).map_or(at, |due| due.min(at));
+                if more { now } else { at }
             });
             let left = std::time::Duration::from_nanos(at.since(self.clock.now()).0);
             self.ticker.wait(std::time::Instant::now().checked_add(left));

@@ -24,6 +24,7 @@
 //! docs/events.md has the settings file, the wire and the limits. After Q-Fabric's sections 3.4 and 4.2.
 
 mod address;
+mod batch;
 mod bell;
 pub mod bench;
 mod carrier;

@@ -66,7 +66,7 @@ fn who_floods_and_lies_harms_nobody() {
     ];
     for round in 0..4000_i64 {
         let key = &keys[round as usize % keys.len()];
-        let bytes = match round % 7 {
+        let bytes = match round % 8 {
             // It says that it has the channel open, and then events, credit and gaps that are none.
             0 => b"\x00\x01c\x01\x01".to_vec(),
             1 => [&b"\x03\x01c"[..], &random(30)].concat(),
@@ -74,6 +74,8 @@ fn who_floods_and_lies_harms_nobody() {
             3 => [&b"\x05\x01c\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"[..], &random(2)].concat(),
             4 => [&b"\x06"[..], &random(64)].concat(),
             5 => random(100),
+            // Several that go together: one, one within, and what says that it is longer than it is.
+            6 => [&b"\x07\x05\x00\x01c\x01\x01\x02\x07\x07"[..], &random(40)].concat(),
             _ => vec![2; 70_000],
         };
         session.put(key, bytes).wait().unwrap();

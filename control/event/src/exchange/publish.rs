@@ -187,7 +187,7 @@ impl Exchange {
     ) {
         self.describe(now, open, 1 << place, transport);
         if self.encode_sure(now, open, number, before) {
-            transport.send(now, open.members[place].host, &self.buffer);
+            transport.send_event(now, open.members[place].host, &self.buffer);
         }
     }
 
@@ -271,7 +271,7 @@ impl Exchange {
             transport.send_events(now, channel, &self.hosts, &self.buffer);
         } else {
             for host in &self.hosts {
-                transport.send(now, *host, &self.buffer);
+                transport.send_event(now, *host, &self.buffer);
             }
         }
         self.hosts.len()

@@ -4,9 +4,9 @@ use super::*;
 use selvedge_event::{Attributes, Event, Overflow, Subscription};
 
 fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let end = Time::now() + Duration::from_secs(60);
+    let end = std::time::Instant::now() + Duration::from_secs(60);
     while !is_so() {
-        assert!(Time::now() < end, "waited in vain: {what}");
+        assert!(std::time::Instant::now() < end, "waited in vain: {what}");
         std::thread::park_timeout(Duration::from_millis(2));
     }
 }
@@ -47,4 +47,49 @@ fn a_session_that_is_opened_again_is_the_same_host() {
         assert_eq!(event.record, number.to_le_bytes());
     }
     until("it is a member again", || source.members() == [name.clone()]);
+}
+
+#[test]
+fn what_waits_to_go_together_goes_by_itself_in_order_and_once() {
+    let domain = format!("together-{}", std::process::id());
+    let settings = Settings { domain, meet: false, ..Settings::default() };
+    let one = Host::start(&settings).unwrap();
+    let connect = one.listen().to_vec();
+    let two = Host::start(&Settings { connect, ..settings }).unwrap();
+    let format = Format::parse("f", "input { long number; };").unwrap();
+    let source = one.open("c", &format, Wake::All).unwrap();
+    let joined = two.open("c", &format, Wake::All).unwrap();
+    let wish = Subscription { bound: 4096, overflow: Overflow::DropOldest, filter: None };
+    let got = Arc::new(std::sync::Mutex::new(Vec::<i64>::new()));
+    let into = Arc::clone(&got);
+    let sink = joined.on_event_at_once(wish, move |event| {
+        let number = i64::from_le_bytes(event.record[..].try_into().unwrap());
+        into.lock().unwrap().push(number);
+    });
+    let sink = sink.unwrap();
+    let wanted = || source.view(|v| v.members.iter().filter(|one| one.wants).count());
+    until("it is a member", || wanted() == Some(1));
+    let (mut sent, mut waited) = (0, 0);
+    for burst in 0..40 {
+        for number in 0..200 {
+            let record = i64::to_le_bytes(sent);
+            let event =
+                Event { deadline: None, attributes: Attributes::default(), record: &record };
+            // Now and then one that must not overtake what waits.
+            let done = if burst % 2 == 1 && number % 50 == 49 {
+                source.publish_reliably(event)
+            } else {
+                source.publish(event)
+            };
+            assert_eq!(done, Ok((0, 1)));
+            sent += 1;
+        }
+        waited += usize::from(one.shared.with(|core, _| core.carrier.has_waiting()));
+        // Nothing is sent any more that would take them along, and too few wait to go at once.
+        until("the last of the burst", || got.lock().unwrap().last() == Some(&(sent - 1)));
+    }
+    assert!(waited > 0, "none of 40 bursts was fast enough to wait");
+    assert_eq!(*got.lock().unwrap(), (0..sent).collect::<Vec<_>>());
+    assert_eq!(sink.fates().delivered, sent as u64);
+    assert!(!one.shared.with(|core, _| core.carrier.has_waiting()));
 }
