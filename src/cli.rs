@@ -59,7 +59,7 @@ pub(crate) enum Command {
     Admit(AdmitArgs),
     /// Make trace files
     #[command(subcommand)]
-    Trace(TraceCommand),
+    Trace(crate::trace::TraceCommand),
     /// Check, run and look into handlers written in E-code
     #[command(subcommand)]
     Code(crate::code::CodeCommand),
@@ -78,7 +78,7 @@ pub(crate) enum Command {
         after_help = "Example:\n  selvedge repro --list\n  selvedge repro ss-t3 ni-t3 --out \
                             plots\n  selvedge repro --all --kind V --quick"
     )]
-    Repro(ReproArgs),
+    Repro(crate::repro::ReproArgs),
     /// Say which placements work on this machine and what the others lack, by trying them
     #[command(after_help = "Example:\n  selvedge doctor\n  \
                             selvedge doctor --json | jq .placements")]
@@ -165,105 +165,6 @@ pub(crate) struct KernelAttachArgs {
     /// How often a packet of no stream is due
     #[arg(long, default_value = "10 ms", value_parser = span)]
     pub(crate) rest: selvedge_units::Span,
-}
-
-#[derive(Subcommand)]
-pub(crate) enum TraceCommand {
-    /// Print a random trace; the same seed and options give the same trace
-    #[command(
-        after_help = "Kinds: random (any, as the seed has it), backlogged, arrivals, send-late, paced,\n\
-                            ties, no-window, lossless, many, extreme, weighted, adversarial (a set that\n\
-                            needs little of the link and fails all the same), and some of them combined.\n\
-                            The disciplines that share a link get weights and sizes, mixed classes, and\n\
-                            hwfq a tree; the options give them to any.\n\n\
-                            Example:\n  selvedge trace gen --seed 7 > trace.json && selvedge schedule \
-                            trace.json\n  selvedge trace gen --seed 7 --kind adversarial --discipline dwcs\n  \
-                            selvedge trace gen --discipline hwfq --nodes 6 --remap 8 --streams 20\n  \
-                            selvedge trace gen --discipline mixed --classes edf,fair,fair --weight-max 4"
-    )]
-    Gen(TraceGenArgs),
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct TraceGenArgs {
-    /// What all random choices are made from
-    #[arg(long, default_value_t = 1)]
-    pub(crate) seed: u64,
-    /// How many streams (default: as the seed has it)
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
-    pub(crate) streams: Option<u32>,
-    /// How many slots (default: as the seed has it)
-    #[arg(long, value_parser = clap::value_parser!(u64).range(0..=1_000_000_000))]
-    pub(crate) ticks: Option<u64>,
-    /// The order in which streams are served (default: as the seed has it)
-    #[arg(long)]
-    pub(crate) discipline: Option<String>,
-    /// What the trace is to show
-    #[arg(long, default_value = "random")]
-    pub(crate) kind: String,
-    /// Weights from 1 to this, of streams and of nodes asked for; quanta in bytes under drr
-    #[arg(long, value_name = "WEIGHT", value_parser = clap::value_parser!(u32).range(1..))]
-    pub(crate) weight_max: Option<u32>,
-    /// The streams' classes under mixed: some of edf, priority, fair; one named twice counts twice
-    #[arg(long, value_name = "CLASS,...", value_delimiter = ',')]
-    pub(crate) classes: Vec<String>,
-    /// How many inner nodes the tree of hwfq has
-    #[arg(long, value_parser = clap::value_parser!(u32).range(0..=1_048_576))]
-    pub(crate) nodes: Option<u32>,
-    /// Slots between two mappings of hwfq's flat approximation; 0: exact sharing
-    #[arg(long, value_name = "SLOTS")]
-    pub(crate) remap: Option<u64>,
-}
-
-#[derive(Debug, Args)]
-#[command(group = clap::ArgGroup::new("which").required(true).args(["ids", "all", "list"]))]
-pub(crate) struct ReproArgs {
-    /// Experiments, such as ss-t3
-    #[arg(value_name = "ID")]
-    pub(crate) ids: Vec<String>,
-    /// All of them
-    #[arg(long)]
-    pub(crate) all: bool,
-    /// List them, with how each last ended
-    #[arg(long)]
-    pub(crate) list: bool,
-    /// Only those of this kind
-    #[arg(long, ignore_case = true, conflicts_with = "list")]
-    pub(crate) kind: Option<ReproKind>,
-    /// Print as JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-    /// Write ID.json, and ID.svg and ID.png where there is a plot, to this folder
-    #[arg(long, value_name = "DIR")]
-    pub(crate) out: Option<PathBuf>,
-    /// Fewer cases and shorter measurements
-    #[arg(long)]
-    pub(crate) quick: bool,
-    /// What random choices are made from
-    #[arg(long, default_value_t = 1)]
-    pub(crate) seed: u64,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum ReproKind {
-    /// Virtual time
-    V,
-    /// Real time on this machine
-    R,
-    /// A model of a device
-    M,
-}
-
-impl ReproKind {
-    /// Whether an experiment is of this kind.
-    pub(crate) fn of(self, kind: selvedge_repro::Kind) -> bool {
-        use selvedge_repro::Kind;
-        kind == match self {
-            Self::V => Kind::Virtual,
-            Self::R => Kind::Real,
-            Self::M => Kind::Model,
-        }
-    }
 }
 
 #[derive(Debug, Args)]

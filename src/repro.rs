@@ -3,19 +3,71 @@
 mod list;
 
 use std::io::{self, IsTerminal, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::UNIX_EPOCH;
 
+use clap::Args;
 use selvedge_node::config::nearest;
 use selvedge_repro::record::{self, Record};
 use selvedge_repro::{EXPERIMENTS, Experiment, Outcome, Params, RunError, Watch, find};
 use serde_json::{Value, json};
 
-use crate::cli::{Failure, ReproArgs};
+use crate::cli::Failure;
 use crate::signals;
 use crate::table::{Align, Table};
+
+#[derive(Debug, Args)]
+#[command(group = clap::ArgGroup::new("which").required(true).args(["ids", "all", "list"]))]
+pub(crate) struct ReproArgs {
+    /// Experiments, such as ss-t3
+    #[arg(value_name = "ID")]
+    ids: Vec<String>,
+    /// All of them
+    #[arg(long)]
+    all: bool,
+    /// List them, with how each last ended
+    #[arg(long)]
+    list: bool,
+    /// Only those of this kind
+    #[arg(long, ignore_case = true, conflicts_with = "list")]
+    kind: Option<ReproKind>,
+    /// Print as JSON
+    #[arg(long)]
+    json: bool,
+    /// Write ID.json, and ID.svg and ID.png where there is a plot, to this folder
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Fewer cases and shorter measurements
+    #[arg(long)]
+    quick: bool,
+    /// What random choices are made from
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum ReproKind {
+    /// Virtual time
+    V,
+    /// Real time on this machine
+    R,
+    /// A model of a device
+    M,
+}
+
+impl ReproKind {
+    /// Whether an experiment is of this kind.
+    fn of(self, kind: selvedge_repro::Kind) -> bool {
+        use selvedge_repro::Kind;
+        kind == match self {
+            Self::V => Kind::Virtual,
+            Self::R => Kind::Real,
+            Self::M => Kind::Model,
+        }
+    }
+}
 
 pub(crate) fn command(args: &ReproArgs) -> Result<(), Failure> {
     if args.list {

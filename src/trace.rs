@@ -2,15 +2,64 @@
 
 use std::io::{self, Write};
 
+use clap::{Args, Subcommand};
 use selvedge_node::config::nearest;
 use selvedge_sched::trace::generate::{self, Kind, Wanted};
 use selvedge_stream::Class;
 
-use crate::cli::{Failure, TraceCommand, TraceGenArgs};
+use crate::cli::Failure;
 use crate::schedule::named;
 
 /// The most arrivals that may be listed, by a rough reckoning of one for each stream and slot.
 const CELLS_MOST: u64 = 50_000_000;
+
+#[derive(Subcommand)]
+pub(crate) enum TraceCommand {
+    /// Print a random trace; the same seed and options give the same trace
+    #[command(
+        after_help = "Kinds: random (any, as the seed has it), backlogged, arrivals, send-late, paced,\n\
+                            ties, no-window, lossless, many, extreme, weighted, adversarial (a set that\n\
+                            needs little of the link and fails all the same), and some of them combined.\n\
+                            The disciplines that share a link get weights and sizes, mixed classes, and\n\
+                            hwfq a tree; the options give them to any.\n\n\
+                            Example:\n  selvedge trace gen --seed 7 > trace.json && selvedge schedule \
+                            trace.json\n  selvedge trace gen --seed 7 --kind adversarial --discipline dwcs\n  \
+                            selvedge trace gen --discipline hwfq --nodes 6 --remap 8 --streams 20\n  \
+                            selvedge trace gen --discipline mixed --classes edf,fair,fair --weight-max 4"
+    )]
+    Gen(TraceGenArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TraceGenArgs {
+    /// What all random choices are made from
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// How many streams (default: as the seed has it)
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
+    streams: Option<u32>,
+    /// How many slots (default: as the seed has it)
+    #[arg(long, value_parser = clap::value_parser!(u64).range(0..=1_000_000_000))]
+    ticks: Option<u64>,
+    /// The order in which streams are served (default: as the seed has it)
+    #[arg(long)]
+    discipline: Option<String>,
+    /// What the trace is to show
+    #[arg(long, default_value = "random")]
+    kind: String,
+    /// Weights from 1 to this, of streams and of nodes asked for; quanta in bytes under drr
+    #[arg(long, value_name = "WEIGHT", value_parser = clap::value_parser!(u32).range(1..))]
+    weight_max: Option<u32>,
+    /// The streams' classes under mixed: some of edf, priority, fair; one named twice counts twice
+    #[arg(long, value_name = "CLASS,...", value_delimiter = ',')]
+    classes: Vec<String>,
+    /// How many inner nodes the tree of hwfq has
+    #[arg(long, value_parser = clap::value_parser!(u32).range(0..=1_048_576))]
+    nodes: Option<u32>,
+    /// Slots between two mappings of hwfq's flat approximation; 0: exact sharing
+    #[arg(long, value_name = "SLOTS")]
+    remap: Option<u64>,
+}
 
 pub(crate) fn command(command: &TraceCommand) -> Result<(), Failure> {
     match command {

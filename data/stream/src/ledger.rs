@@ -13,6 +13,7 @@
 //! A number that is left out holds evaluation up until it is offered, declared lost
 //! ([`Ledger::offered_unknown`]), or falls out of the window: it may just come late.
 
+mod entry;
 mod recent;
 
 use alloc::boxed::Box;
@@ -22,6 +23,7 @@ use core::ops::Range;
 
 use selvedge_units::{Instant, Span};
 
+use self::entry::{Entry, State};
 pub use self::recent::Recent;
 use self::recent::{Queueing, Second, Seconds, Sum};
 use crate::fetch::{prefetch, prefetch_lines};
@@ -57,60 +59,6 @@ pub struct Totals {
     pub dropped: [u64; DropReason::COUNT],
     /// Frames of which nothing is known but that they were lost, or whose fate never came.
     pub unknown: u64,
-}
-
-/// What is known of a frame.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(u8)]
-enum State {
-    /// Never offered.
-    #[default]
-    Absent,
-    Waiting,
-    OnTime,
-    Lost,
-    /// Evaluated.
-    Decodable,
-    /// Evaluated.
-    Undecodable,
-}
-
-/// A place of the ring, four to a cache line. It holds the frame whose number ends in these 32
-/// bits, if that is not older than the window.
-#[derive(Clone, Copy, Debug)]
-struct Entry {
-    number: u32,
-    refs: References,
-    /// The second in which it was settled, and below that its state.
-    status: u32,
-    queueing: Queueing,
-}
-
-impl Entry {
-    const STATE_BITS: u32 = u32::BITS - Second::BITS;
-
-    const fn new(number: u32, refs: References, state: State) -> Self {
-        Self { number, refs, status: state as u32, queueing: Queueing::NOT_SENT }
-    }
-
-    fn state(&self) -> State {
-        match self.status & ((1 << Self::STATE_BITS) - 1) {
-            1 => State::Waiting,
-            2 => State::OnTime,
-            3 => State::Lost,
-            4 => State::Decodable,
-            5 => State::Undecodable,
-            _ => State::Absent,
-        }
-    }
-
-    const fn settled(&self) -> Second {
-        Second(self.status >> Self::STATE_BITS)
-    }
-
-    const fn set(&mut self, state: State, settled: Second) {
-        self.status = settled.0 << Self::STATE_BITS | state as u32;
-    }
 }
 
 /// The ledger of one stream: 16 bytes for each frame of its window, and a third of a kilobyte.
@@ -444,8 +392,8 @@ impl Ledger {
     /// Makes a settled frame's decodability final.
     #[inline(never)]
     fn evaluate(&mut self, number: u64, on_time: bool) {
-        let Entry { refs, status, .. } = *self.entry_mut(number);
-        let settled = Second(status >> Entry::STATE_BITS);
+        let entry = *self.entry_mut(number);
+        let (refs, settled) = (entry.refs, entry.settled());
         let decodable = on_time && self.has_all(number, refs);
         if decodable {
             self.totals.decodable += 1;

@@ -6,7 +6,8 @@ use selvedge_stream::{DropReason, Fate, Frame, Kind, Ledger, PayloadSpan, Refere
 use selvedge_units::{Bytes, Instant};
 
 use super::queue::{Pending, StreamQueue};
-use super::{Link, Settled, WAITING_MAX, settle};
+use super::settled::settle;
+use super::{Link, Settled, WAITING_MAX};
 
 /// Frames that may be missing from a stream at once. A larger gap is a fresh start: what waits of
 /// the stream is dropped as removed.

@@ -16,6 +16,7 @@ mod offered;
 mod pace;
 mod queue;
 mod select;
+mod settled;
 mod surface;
 mod tree;
 
@@ -30,6 +31,7 @@ pub use offered::RateMeter;
 pub use pace::Pacer;
 use queue::StreamQueue;
 use select::{Capacity, Selection, give_up_dependents, give_up_one};
+use settled::{SettledFrames, settle};
 
 /// Frames of one stream that may wait in the link; more are dropped as full. The engine leaves
 /// them in their ring instead.
@@ -431,44 +433,4 @@ impl Link {
     pub fn poll_settled(&mut self) -> Option<Settled> {
         self.settled.pop()
     }
-}
-
-/// Frames that are settled and not yet told, which all are before more come.
-#[derive(Clone, Debug, Default)]
-struct SettledFrames {
-    frames: Vec<Settled>,
-    told: usize,
-}
-
-impl SettledFrames {
-    #[inline]
-    fn push(&mut self, settled: Settled) {
-        self.frames.push(settled);
-    }
-
-    #[inline]
-    fn pop(&mut self) -> Option<Settled> {
-        let next = self.frames.get(self.told).copied();
-        if next.is_some() {
-            self.told += 1;
-        } else {
-            self.frames.clear();
-            self.told = 0;
-        }
-        next
-    }
-}
-
-fn settle(
-    settled: &mut SettledFrames,
-    ledger: &mut Option<Ledger>,
-    stream: StreamIndex,
-    frame: &Frame,
-    fate: Fate,
-    now: Instant,
-) {
-    if let Some(ledger) = ledger.as_mut() {
-        ledger.settle(frame.seq, fate, now);
-    }
-    settled.push(Settled { stream, frame: *frame, fate });
 }

@@ -1,0 +1,58 @@
+//! What a ledger remembers of one frame, in 16 bytes.
+
+use super::recent::{Queueing, Second};
+use crate::References;
+
+/// What is known of a frame.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum State {
+    /// Never offered.
+    #[default]
+    Absent,
+    Waiting,
+    OnTime,
+    Lost,
+    /// Evaluated.
+    Decodable,
+    /// Evaluated.
+    Undecodable,
+}
+
+/// A place of the ring, four to a cache line. It holds the frame whose number ends in these 32
+/// bits, if that is not older than the window.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Entry {
+    pub(super) number: u32,
+    pub(super) refs: References,
+    /// The second in which it was settled, and below that its state.
+    status: u32,
+    pub(super) queueing: Queueing,
+}
+
+impl Entry {
+    const STATE_BITS: u32 = u32::BITS - Second::BITS;
+
+    pub(super) const fn new(number: u32, refs: References, state: State) -> Self {
+        Self { number, refs, status: state as u32, queueing: Queueing::NOT_SENT }
+    }
+
+    pub(super) fn state(&self) -> State {
+        match self.status & ((1 << Self::STATE_BITS) - 1) {
+            1 => State::Waiting,
+            2 => State::OnTime,
+            3 => State::Lost,
+            4 => State::Decodable,
+            5 => State::Undecodable,
+            _ => State::Absent,
+        }
+    }
+
+    pub(super) const fn settled(&self) -> Second {
+        Second(self.status >> Self::STATE_BITS)
+    }
+
+    pub(super) const fn set(&mut self, state: State, settled: Second) {
+        self.status = settled.0 << Self::STATE_BITS | state as u32;
+    }
+}

@@ -1,0 +1,48 @@
+//! Frames that a link is done with, until they are told of.
+
+use selvedge_sched::StreamIndex;
+use selvedge_stream::{Fate, Frame, Ledger};
+use selvedge_units::Instant;
+
+use super::Settled;
+
+/// Frames that are settled and not yet told, which all are before more come.
+#[derive(Clone, Debug, Default)]
+pub(super) struct SettledFrames {
+    frames: Vec<Settled>,
+    told: usize,
+}
+
+impl SettledFrames {
+    #[inline]
+    pub(super) fn push(&mut self, settled: Settled) {
+        self.frames.push(settled);
+    }
+
+    #[inline]
+    pub(super) fn pop(&mut self) -> Option<Settled> {
+        let next = self.frames.get(self.told).copied();
+        if next.is_some() {
+            self.told += 1;
+        } else {
+            self.frames.clear();
+            self.told = 0;
+        }
+        next
+    }
+}
+
+/// Tells the ledger of a frame's end, and whoever asks next.
+pub(super) fn settle(
+    settled: &mut SettledFrames,
+    ledger: &mut Option<Ledger>,
+    stream: StreamIndex,
+    frame: &Frame,
+    fate: Fate,
+    now: Instant,
+) {
+    if let Some(ledger) = ledger.as_mut() {
+        ledger.settle(frame.seq, fate, now);
+    }
+    settled.push(Settled { stream, frame: *frame, fate });
+}
