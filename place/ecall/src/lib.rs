@@ -26,6 +26,8 @@ pub use client::{
 };
 pub use host::{Host, RegisterError, ServiceCounts, directory, services};
 pub use say::Preference;
+#[doc(hidden)]
+pub use say::is_message;
 pub use segment::{Layout, PutError, SegmentError};
 pub use selvedge_local::Waking;
 pub use service::{Call, CallError, DATA_MAX, Kind, NAME_MAX, Raise, Raised, Service, Target};
