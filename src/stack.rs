@@ -76,6 +76,9 @@ pub(crate) struct ListenArgs {
     /// Elements, each a thread
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=16))]
     elements: u8,
+    /// Threads that share the encryption of messages above 16 KiB
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=16))]
+    slaves: u8,
     /// How long (default: until SIGINT or SIGTERM)
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     seconds: Option<u64>,
@@ -103,6 +106,9 @@ pub(crate) struct SendArgs {
     /// Elements, each a thread
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=16))]
     elements: u8,
+    /// Threads that share the encryption of messages above 16 KiB
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=16))]
+    slaves: u8,
     /// How long to send
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
     seconds: u64,
@@ -142,11 +148,12 @@ fn check(line: &str) -> Result<(), Failure> {
 
 fn profiled(json: bool) -> Result<(), Failure> {
     let (modules, pipes) = (profile::modules(31), profile::pipes(7));
+    let sharing = profile::sharing(64_000, 9);
     // Connections count with these from now on; where they can't be kept, with those of their time.
     let kept = profile::keep(&modules).ok().flatten();
     let mut out = std::io::stdout().lock();
     if json {
-        let both = serde_json::json!({ "modules": modules, "pipes": pipes });
+        let both = serde_json::json!({ "modules": modules, "pipes": pipes, "sharing": sharing });
         writeln!(out, "{both}")?;
         return Ok(out.flush()?);
     }
@@ -168,6 +175,17 @@ fn profiled(json: bool) -> Result<(), Failure> {
          element, {:.1} ns to another (a stream between two threads)",
         pipes.unlocked, pipes.locked, pipes.same, pipes.other
     )?;
+    let mut table = Table::new(&[
+        ("one message of 64 kB", Align::Left),
+        ("slaves", Align::Right),
+        ("down, us", Align::Right),
+        ("up, us", Align::Right),
+    ]);
+    for one in &sharing {
+        let times = [one.down, one.up].map(|ns| format!("{:.1}", ns / 1e3));
+        table.row([one.module.clone(), one.slaves.to_string()].into_iter().chain(times));
+    }
+    write!(out, "{table}")?;
     if let Some(kept) = kept {
         writeln!(out, "kept in {}", kept.display())?;
     }

@@ -13,6 +13,9 @@
 #       --cpus N  --mem MB  --timeout SECONDS       2, 256, 120
 #       --count               one processor on which 1 instruction takes 1 ns of guest time: then
 #                             what the guest measures in time is instructions, the same every time
+#       --in-turn             the processors take turns on one thread: a kernel that changes its own
+#                             code, as it does when a sched_ext scheduler comes or goes, may be seen
+#                             half changed by another thread of QEMU's, and panics (int3 in __schedule)
 #       --log FILE            the kernel's log is kept there
 #   tools/kernel.sh test        the tests of place/kernel that need such a kernel, in one boot
 #   tools/kernel.sh bench       what a packet costs in Selvedge's qdisc, fq_codel and sch_fq
@@ -148,7 +151,7 @@ add() {
 }
 
 run() {
-  local cpus=2 mem=256 limit=120 count='' log='' adds=() modules=()
+  local cpus=2 mem=256 limit=120 count='' threads=multi log='' adds=() modules=()
   while [ $# -gt 0 ]; do
     case $1 in
       --add) adds+=("$2"); shift ;;
@@ -157,6 +160,7 @@ run() {
       --mem) mem=$2; shift ;;
       --timeout) limit=$2; shift ;;
       --count) count=yes ;;
+      --in-turn) threads=single ;;
       --log) log=$2; shift ;;
       --) shift; break ;;
       *) echo "tools/kernel.sh run: unknown option $1" >&2; exit 2 ;;
@@ -223,7 +227,7 @@ INIT
   chmod +x "$tree/init"
   (cd "$tree" && find . | cpio -o -H newc --quiet) > "$scratch/initrd"
   log=${log:-$scratch/log}
-  local machine=(-accel "tcg,thread=multi" -smp "$cpus")
+  local machine=(-accel "tcg,thread=$threads" -smp "$cpus")
   [ -n "$count" ] && machine=(-accel "tcg,thread=single" -smp 1 -icount "shift=0,sleep=off")
   timeout -k 5 "$limit" qemu-system-x86_64 "${machine[@]}" -m "$mem" -display none -no-reboot \
     -nic none -monitor none -serial "file:$log" -serial stdio -kernel "$kernel/vmlinuz" \

@@ -15,5 +15,5 @@ boot() {
   [ "$status" -eq 77 ] && exit 0
   return "$status"
 }
-boot -- tasks --ignored --nocapture --test-threads=1 --skip players || exit
+boot --in-turn -- tasks --ignored --nocapture --test-threads=1 --skip players || exit
 boot --count -- dash -c 'SELVEDGE_COUNTED=1 tasks --ignored --nocapture --test-threads=1 players'

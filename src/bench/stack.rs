@@ -12,7 +12,7 @@ use crate::table::{Align, Table};
 /// How often the whole table is measured; figures are medians.
 const ROUNDS: usize = 5;
 /// Measurements of one round that take so long each: transports by sizes.
-const EACH: u64 = 20;
+const EACH: u64 = 22;
 
 pub(super) fn measure(seconds: u64) -> Result<Measurement, Failure> {
     let long = Duration::from_millis((seconds * 1000 / (ROUNDS as u64 * EACH)).clamp(50, 5000));
@@ -78,6 +78,7 @@ fn ratios(rows: &[Row]) -> Vec<(&Row, &Row)> {
         ("unreliable", "plain UDP"),
         ("unreliable, posted buffers", "plain UDP"),
         ("reliable", "plain TCP"),
+        ("reliable, encrypted by master and slave", "reliable, encrypted"),
         ("reliable, encrypted", "TCP and TLS (rustls)"),
         ("reliable, encrypted", "QUIC (quinn), largest datagrams"),
         ("reliable, encrypted, datagrams of 1400 B", "QUIC (quinn)"),

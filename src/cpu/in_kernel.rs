@@ -37,6 +37,17 @@ impl InKernel for Loaded {
         self.0.promised(cpu)
     }
 
+    fn relocate(
+        &mut self,
+        from: (usize, TaskId),
+        to: usize,
+        by_events: bool,
+    ) -> Result<(TaskId, Counts), String> {
+        let how = (Config::default().unit, by_events);
+        let moved = self.0.relocate(from, to, how, class::confine_process);
+        moved.map_err(|error| error.to_string())
+    }
+
     fn remove(&mut self, cpu: usize, task: TaskId) -> Counts {
         let counts = self.0.counts(cpu, task).unwrap_or_default();
         if let Err(error) = self.0.remove(cpu, task, Config::default().unit) {

@@ -1,11 +1,14 @@
 //! `selvedge events services`: what the kernel's services can tell, and what they tell now.
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
 use clap::{Args, Subcommand};
-use selvedge_services::{Event, Service, ServiceError, Target, Watch, Wish, now, program};
+use selvedge_ecall::Host;
+use selvedge_services::{
+    Event, Provided, Service, ServiceError, Target, Watch, Wish, now, program,
+};
 use selvedge_units::Span;
 use serde_json::{Value, json};
 
@@ -36,6 +39,19 @@ pub(crate) enum ServicesCommand {
                             selvedge events services watch memory --kind reclaim --signal 34:4711"
     )]
     Watch(WatchArgs),
+    /// Let programs subscribe to services by their names, until SIGINT; they need no rights for it
+    #[command(
+        after_help = "Programs find them by selvedge-ecall; docs/services.md says what they get.\n\nExample:\n  \
+                            selvedge events services serve socket sched"
+    )]
+    Serve {
+        /// socket, sched, net or memory; all of them if none is named
+        #[arg(value_name = "NAME")]
+        services: Vec<Service>,
+        /// Where programs look for services [default: this user's folder]
+        #[arg(long, value_name = "FOLDER")]
+        directory: Option<PathBuf>,
+    },
 }
 
 #[derive(Debug, Args)]
@@ -106,7 +122,28 @@ pub(crate) fn command(command: &ServicesCommand) -> Result<(), Failure> {
     match command {
         ServicesCommand::List { json } => list(*json),
         ServicesCommand::Watch(args) => watch(args),
+        ServicesCommand::Serve { services, directory } => serve(services, directory.as_deref()),
     }
+}
+
+fn serve(services: &[Service], directory: Option<&Path>) -> Result<(), Failure> {
+    let stop = signals::stop_flag()?;
+    let directory = directory.map_or_else(selvedge_ecall::directory, Path::to_owned);
+    let host = Host::start(&directory, None).map_err(Failure::failed)?;
+    let all = if services.is_empty() { &Service::ALL[..] } else { services };
+    for service in all {
+        let provided = Provided::new(Wish::new(*service)).map_err(failure)?;
+        host.register(Box::new(provided)).map_err(Failure::failed)?;
+    }
+    let names: Vec<_> = all.iter().map(|service| service.name()).collect();
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{} in {}", names.join(", "), directory.display())?;
+    out.flush()?;
+    while !stop.load(Ordering::Relaxed) {
+        std::thread::park_timeout(std::time::Duration::from_millis(50));
+    }
+    drop(host);
+    Ok(())
 }
 
 /// What is wrong with what was asked is the input's fault, the rest the machine's.

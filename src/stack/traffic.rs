@@ -21,8 +21,12 @@ use crate::signals;
 const SECOND: Duration = Duration::from_secs(1);
 
 /// An endpoint that can be shown from outside.
-fn bound(at: SocketAddr, elements: u8, what: &str) -> Result<(Arc<Endpoint>, Desk), Failure> {
-    let options = Options { elements, ..Options::default() };
+fn bound(
+    at: SocketAddr,
+    (elements, slaves): (u8, u8),
+    what: &str,
+) -> Result<(Arc<Endpoint>, Desk), Failure> {
+    let options = Options { elements, slaves, ..Options::default() };
     let endpoint = Arc::new(Endpoint::bind(at, options).map_err(Failure::failed)?);
     let seen = Arc::clone(&endpoint);
     Ok((endpoint, Desk::open(what, move || vec![seen.view()])))
@@ -30,7 +34,7 @@ fn bound(at: SocketAddr, elements: u8, what: &str) -> Result<(Arc<Endpoint>, Des
 
 pub(super) fn listen(args: &ListenArgs) -> Result<(), Failure> {
     let stop = signals::stop_flag()?;
-    let (endpoint, _desk) = bound(args.at, args.elements, "stack listen")?;
+    let (endpoint, _desk) = bound(args.at, (args.elements, args.slaves), "stack listen")?;
     let at = endpoint.address();
     let mut out = std::io::stdout().lock();
     writeln!(out, "listening on {at}, {} elements", args.elements)?;
@@ -87,7 +91,8 @@ pub(super) fn send(args: &SendArgs) -> Result<(), Failure> {
         quality: Quality { delay: Span::from_secs(1), loss_burst: 0, promise: Promise::Wanted },
     };
     let any = if args.peer.is_ipv6() { "[::]:0" } else { "0.0.0.0:0" };
-    let (endpoint, _desk) = bound(quantity("address", any)?, args.elements, "stack send")?;
+    let (endpoint, _desk) =
+        bound(quantity("address", any)?, (args.elements, args.slaves), "stack send")?;
     let connection = endpoint.connect(args.peer, &stack.to_string(), contract, back).map_err(
         |error| match error {
             ConnectError::Stack { .. } => Failure::input(error),

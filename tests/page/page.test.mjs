@@ -201,6 +201,7 @@ pageTest("stacks have connections, modules, who serves them, and rates", {}, asy
     "unreliable ↓0 ↑1",
     "net ↓0 ↑1",
   ]);
+  assert.equal(await row.locator("td").nth(4).innerText(), "250 µs");
   assert.match(await row.locator(".drops").innerText(), /^no room 2$/);
   await page.waitForFunction(() => {
     const sent = Number(document.querySelector("#stacks td.sent")?.textContent);

@@ -54,7 +54,8 @@ export const served = (elements) => (elements.length === 0 ? "–" : elements.jo
 
 /** @param {Flow} flow */
 export function promise(flow) {
-  const time = milliseconds(flow.guaranteed_ns / 1e6);
+  const ms = flow.guaranteed_ns / 1e6;
+  const time = ms < 1 ? `${Math.round(ms * 1000)} µs` : `${milliseconds(ms)} ms`;
   if (flow.policed) return `${time}, held to its contract`;
   return flow.kept ? time : `${time}, more than wanted`;
 }

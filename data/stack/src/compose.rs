@@ -10,6 +10,7 @@ mod tests;
 
 use core::fmt;
 use core::str::FromStr;
+use std::sync::Arc;
 
 use selvedge_units::Bytes;
 
@@ -17,8 +18,8 @@ pub use self::fit::Fit;
 use crate::contract::MESSAGE_MAX;
 use crate::deliver::Order;
 use crate::module::{
-    Checksum, Cipher, Compress, Encrypt, FRAGMENT_MIN, Fec, Frag, Keys, Module, Net, Reliable, Ui,
-    Unreliable,
+    Checksum, Cipher, Compress, Crew, Encrypt, FRAGMENT_MIN, Fec, Frag, Keys, Module, Net,
+    Reliable, Ui, Unreliable,
 };
 use crate::module::{NET_PAYLOAD_MAX, overhead};
 
@@ -217,6 +218,18 @@ impl Composition {
     /// # Errors
     /// [`BuildError`].
     pub fn build(&self, keys: Option<&Keys>) -> Result<Vec<Box<dyn Module>>, BuildError> {
+        self.build_with(keys, None)
+    }
+
+    /// The same, where slaves share the encryption of large messages.
+    ///
+    /// # Errors
+    /// [`BuildError`].
+    pub fn build_with(
+        &self,
+        keys: Option<&Keys>,
+        crew: Option<&Arc<dyn Crew>>,
+    ) -> Result<Vec<Box<dyn Module>>, BuildError> {
         let build = |step: &Step| -> Result<Box<dyn Module>, BuildError> {
             Ok(match *step {
                 Step::Ui => Box::new(Ui::new(self.largest().0 as usize)),
@@ -227,7 +240,8 @@ impl Composition {
                 Step::Fec { data, parities } => Box::new(Fec::new(data, parities)),
                 Step::Compress => Box::new(Compress),
                 Step::Encrypt(cipher) => {
-                    Box::new(Encrypt::new(cipher, keys.ok_or(BuildError::NoKeys)?))
+                    let encrypt = Encrypt::new(cipher, keys.ok_or(BuildError::NoKeys)?);
+                    Box::new(encrypt.shared_with(crew.cloned()))
                 }
                 Step::Net => Box::new(Net),
             })

@@ -7,6 +7,7 @@
 
 mod checksum;
 mod compress;
+mod crew;
 mod encrypt;
 mod fec;
 mod frag;
@@ -18,6 +19,7 @@ mod window;
 
 pub use checksum::Checksum;
 pub use compress::Compress;
+pub use crew::{Crew, Part, Task};
 pub use encrypt::{CHUNK, Cipher, Encrypt, Key, Keys};
 pub use fec::Fec;
 pub use frag::{FRAGMENT_MIN, Frag};

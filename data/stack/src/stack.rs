@@ -15,7 +15,7 @@ use selvedge_units::{Bytes, Instant};
 use crate::compose::{BuildError, Composition};
 use crate::deliver::Delivery;
 use crate::message::{Buffers, Message};
-use crate::module::{Call, Connection, Direction, Keys, Module, Outputs, Reason};
+use crate::module::{Call, Connection, Crew, Direction, Keys, Module, Outputs, Reason};
 
 /// The modules of one connection, for any number of elements.
 #[derive(Debug)]
@@ -39,10 +39,23 @@ impl Line {
         id: u32,
         keys: Option<&Keys>,
     ) -> Result<Self, BuildError> {
+        Self::with_crew(composition, id, keys, None)
+    }
+
+    /// The same, where slaves share the encryption of large messages.
+    ///
+    /// # Errors
+    /// [`BuildError`].
+    pub fn with_crew(
+        composition: &Composition,
+        id: u32,
+        keys: Option<&Keys>,
+        crew: Option<&Arc<dyn Crew>>,
+    ) -> Result<Self, BuildError> {
         Ok(Self {
             composition: composition.clone(),
             connection: Connection::new(id),
-            modules: composition.build(keys)?,
+            modules: composition.build_with(keys, crew)?,
             buffers: Buffers::new(BUFFERS),
         })
     }

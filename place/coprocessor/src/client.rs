@@ -24,7 +24,7 @@ pub use spawn::{Program, SpawnError};
 use before::Before;
 
 use crate::message::{LinkSpec, Reply, Request, Statistics, StreamSpec, pairs};
-use crate::segment::{Doorbell, StreamSegment};
+use crate::segment::{CountsBoard, Doorbell, StreamSegment};
 
 /// How often it is looked whether the coprocessor is still there.
 const LOOK: Duration = Duration::from_millis(100);
@@ -42,7 +42,7 @@ enum Kind {
     /// Frames come through this segment.
     Fed { segment: StreamSegment, bit: usize },
     /// The coprocessor reads them itself.
-    Read { file: String, repeat: bool, ssrc: u32 },
+    Read { file: String, repeat: bool, ssrc: u32, counts: Option<CountsBoard> },
 }
 
 struct Inner {
@@ -150,8 +150,8 @@ impl Attachment {
     ) -> Result<usize, ClientError> {
         let mut inner = lock(&self.inner);
         let connection = inner.connection.as_mut().ok_or(ClientError::Gone)?;
-        let number = connection.read(&spec, (file, repeat), ssrc)?;
-        let kind = Kind::Read { file: file.to_owned(), repeat, ssrc };
+        let (number, counts) = connection.read(&spec, (file, repeat), ssrc)?;
+        let kind = Kind::Read { file: file.to_owned(), repeat, ssrc, counts };
         inner.streams.push(Stream { spec, number, kind });
         Ok(inner.streams.len() - 1)
     }
@@ -256,6 +256,19 @@ impl Drop for Attachment {
 }
 
 impl Inner {
+    /// The coprocessor is gone: takes over what it had counted.
+    fn lose(&mut self) {
+        if self.connection.take().is_none() {
+            return;
+        }
+        let left = self.streams.iter().map(|stream| match &stream.kind {
+            Kind::Fed { segment, .. } => segment.counts().take(),
+            Kind::Read { counts, .. } => counts.as_ref().and_then(CountsBoard::take),
+        });
+        let left = left.collect();
+        self.before = self.before.after(&mut self.last, left);
+    }
+
     fn statistics(&mut self) -> Result<Statistics, ClientError> {
         self.connection.as_mut().ok_or(ClientError::Gone)?.statistics()
     }
@@ -292,7 +305,7 @@ impl Keeper {
 
     /// Attaches again, with the same memory.
     fn come_back(&mut self) -> Result<(), ClientError> {
-        lock(&self.inner).connection = None;
+        lock(&self.inner).lose();
         if let Some(program) = &mut self.program {
             program.start(PATIENCE)?;
         }
@@ -300,16 +313,17 @@ impl Keeper {
         let link = connection.attach_again(&self.name, &self.bell)?;
         let mut inner = lock(&self.inner);
         for stream in &mut inner.streams {
-            stream.number = match &stream.kind {
+            stream.number = match &mut stream.kind {
                 Kind::Fed { segment, bit } => connection.resume(&stream.spec, segment, *bit)?,
-                Kind::Read { file, repeat, ssrc } => {
-                    connection.read(&stream.spec, (file, *repeat), *ssrc)?
+                Kind::Read { file, repeat, ssrc, counts } => {
+                    let (number, board) = connection.read(&stream.spec, (file, *repeat), *ssrc)?;
+                    *counts = board;
+                    number
                 }
             };
         }
         tracing::warn!(link = link.name, pid = link.pid, "attached to the coprocessor again");
         inner.link = link;
-        inner.before = Before::of(&inner.last);
         inner.connection = Some(connection);
         inner.returns += 1;
         Ok(())
@@ -377,10 +391,12 @@ impl Connection {
         spec: &StreamSpec,
         (file, repeat): (&str, bool),
         ssrc: u32,
-    ) -> Result<usize, ClientError> {
+    ) -> Result<(usize, Option<CountsBoard>), ClientError> {
         let (stream, file) = (spec.clone(), file.to_owned());
-        let (reply, _) = self.ask(Request::Read { stream, file, repeat, ssrc }, &[])?;
-        reply.stream.ok_or(ClientError::Garbled)
+        let (reply, fds) = self.ask(Request::Read { stream, file, repeat, ssrc }, &[])?;
+        let segment = fds.into_iter().next().map(StreamSegment::open).transpose()?;
+        let board = segment.map(|segment| segment.counts());
+        Ok((reply.stream.ok_or(ClientError::Garbled)?, board))
     }
 
     /// Everything that can be seen of the coprocessor.

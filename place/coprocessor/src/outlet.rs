@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use selvedge_host::engine::Outlet;
+use selvedge_host::report::StreamCounts;
 use selvedge_stream::rtp::{STAMPED_LEN, stamps};
 use selvedge_stream::{
     Claims, Descriptor, Frame, Lender, PACKET_HEADER_LEN, PacketCursor, PayloadSpan, Refusal,
@@ -17,7 +18,7 @@ use selvedge_stream::{
 };
 use selvedge_units::{Bytes, Instant};
 
-use crate::segment::{Doorbell, StreamSegment};
+use crate::segment::{CountsBoard, Doorbell, StreamSegment};
 
 /// Refused descriptors that are looked at before the other streams have their turn.
 const TURN: u32 = 64;
@@ -64,6 +65,7 @@ pub struct SharedOutlet {
     lent: VecDeque<Lent>,
     limits: Limits,
     refused: Arc<RefusalCounters>,
+    counts: CountsBoard,
     /// The ring's counter made no sense when it was last looked at.
     broken: bool,
     /// The number of the first frame that was taken: the link counts from there, so that it misses
@@ -95,8 +97,9 @@ impl SharedOutlet {
             (ring, Claims::resume(region, pool_at, segment.pool())?)
         };
         let lent = VecDeque::with_capacity(segment.ring() as usize);
-        let refused = Arc::default();
-        Ok(Self { ring, pool, lent, limits, refused, broken: false, first: None, bell, bit })
+        let (refused, counts) = (Arc::default(), segment.counts());
+        let (broken, first) = (false, None);
+        Ok(Self { ring, pool, lent, limits, refused, counts, broken, first, bell, bit })
     }
 
     /// The counts of what is refused.
@@ -239,5 +242,11 @@ impl Outlet for SharedOutlet {
             lent.done = true;
             self.free();
         }
+    }
+
+    const COUNTS: bool = true;
+
+    fn counted(&mut self, counts: &StreamCounts) {
+        self.counts.write(counts);
     }
 }

@@ -4,6 +4,8 @@
 //!
 //! Segments are sealed memfds, see `selvedge_host::memory`.
 
+mod counts;
+
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -13,6 +15,9 @@ use selvedge_host::memory::{Mapping, MemoryError};
 use selvedge_host::wake::CallState;
 use selvedge_stream::{Descriptor, Region, RegionError, pool_region, ring_region};
 use selvedge_units::Bytes;
+
+use counts::COUNTS_LEN;
+pub use counts::CountsBoard;
 
 /// The layout's version: a producer of another is refused.
 pub const VERSION: u32 = 1;
@@ -85,6 +90,7 @@ impl StreamSegment {
         mapping.put(POOL_WORD, pool);
         mapping.put(24, RING_AT as u64);
         mapping.put(32, Self::pool_at_of(ring) as u64);
+        mapping.put(40, Self::counts_at_of(ring, pool) as u64);
         Ok(Self::of(mapping, ring, pool))
     }
 
@@ -120,8 +126,19 @@ impl StreamSegment {
         (RING_AT + ring_region::<Descriptor>(ring)).next_multiple_of(128)
     }
 
+    const fn counts_at_of(ring: u32, pool: u64) -> usize {
+        (Self::pool_at_of(ring) + pool_region(pool)).next_multiple_of(128)
+    }
+
     const fn len(ring: u32, pool: u64) -> usize {
-        Self::pool_at_of(ring) + pool_region(pool)
+        Self::counts_at_of(ring, pool) + COUNTS_LEN
+    }
+
+    /// Where the coprocessor keeps what it has counted of the stream, so that it outlives it.
+    #[must_use]
+    pub fn counts(&self) -> CountsBoard {
+        let at = Self::counts_at_of(self.ring, self.pool);
+        CountsBoard { mapping: Arc::clone(&self.mapping), at }
     }
 
     /// Where the ring lies.

@@ -3,6 +3,7 @@
 //! smallest part of it.
 
 mod producer;
+mod steps;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -26,6 +27,8 @@ use crate::message::{LinkSpec, PROTOCOL, Reply};
 use crate::outlet::SharedOutlet;
 use crate::port::SharedPort;
 use crate::realtime::{self, Granted, Wishes};
+
+use steps::{Step, Steps};
 
 pub(crate) use producer::{Known, Producer};
 
@@ -87,6 +90,7 @@ pub struct Coprocessor {
     pub(crate) streams: BTreeMap<usize, Known>,
     listener: OwnedFd,
     pub(crate) over: bool,
+    steps: Steps,
 }
 
 impl Coprocessor {
@@ -113,6 +117,7 @@ impl Coprocessor {
         }
         tracing::info!(link = options.link.name, runs = %granted, "coprocessor runs");
         let extensions = TABLE.to_vec();
+        let steps = Steps::beside(&options.socket);
         Ok(Self {
             extensions,
             engine,
@@ -122,6 +127,7 @@ impl Coprocessor {
             streams: BTreeMap::new(),
             listener,
             over: false,
+            steps,
         })
     }
 
@@ -147,6 +153,7 @@ impl Coprocessor {
     /// # Errors
     /// If the control socket fails.
     pub fn serve(mut self, stop: &AtomicBool) -> io::Result<()> {
+        self.load_again();
         let mut producers: Vec<Producer> = Vec::new();
         let mut alone_since = self.clock.now();
         while !stop.load(Ordering::Relaxed) && !self.over {
@@ -190,12 +197,50 @@ impl Coprocessor {
             producers = kept;
         }
         // The engine first: nothing is taken out of the rings any more.
-        let Self { engine, options, .. } = self;
+        let Self { engine, options, steps, .. } = self;
         drop(engine);
         drop(producers);
         // Another may listen there by now, or somebody may have taken it away.
         let _ = std::fs::remove_file(&options.socket);
+        steps.end();
         Ok(())
+    }
+
+    /// Makes a step of what was asked for, and loads it.
+    fn load_step(&mut self, step: Step) -> Result<(), String> {
+        let table = &self.extensions;
+        let entry = table.iter().find(|entry| entry.name == step.extension).ok_or_else(|| {
+            let names: Vec<_> = table.iter().map(|entry| entry.name).collect();
+            format!("there is no extension {:?}; there are {}", step.extension, names.join(", "))
+        })?;
+        let place = Point::from_name(&step.point).filter(|point| entry.points.contains(point));
+        let place = place.ok_or_else(|| {
+            let names: Vec<_> = entry.points.iter().map(|point| point.name()).collect();
+            let (extension, point) = (&step.extension, &step.point);
+            format!("{extension} can't stand at {point:?}; use {}", names.join(", "))
+        })?;
+        let made = (entry.make)(&step.arguments)?;
+        if !self.engine.load(&step.name, place, made) {
+            return Err("32 steps are loaded already; unload one".into());
+        }
+        self.steps.keep(step);
+        Ok(())
+    }
+
+    /// Loads the steps of one that was killed here.
+    fn load_again(&mut self) {
+        match self.steps.left_behind() {
+            Ok(steps) => {
+                for step in steps {
+                    let name = step.name.clone();
+                    match self.load_step(step) {
+                        Ok(()) => tracing::warn!(name, "loaded a step again"),
+                        Err(why) => tracing::warn!(name, why, "a step can't be loaded again"),
+                    }
+                }
+            }
+            Err(why) => tracing::warn!(why, "steps are not loaded again"),
+        }
     }
 
     /// Forgets streams that have left; gives the engine's newest report.

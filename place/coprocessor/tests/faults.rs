@@ -165,6 +165,60 @@ fn what_waits_survives_the_coprocessor() {
     assert!(!socket.exists(), "a coprocessor that ends in order takes its socket away");
 }
 
+/// The attachment never asked the one that is killed what it had counted: it is in the stream's memory.
+#[test]
+fn what_was_counted_and_loaded_survives_the_coprocessor() {
+    let socket = support::socket();
+    let more = ["--class", "fair", "--no-lock"];
+    let program = Program::new(&link(Bitrate(8_000_000)), socket.clone(), &more);
+    let attachment = Attachment::new("test", socket.clone(), Some(program)).unwrap();
+    let (receiver, to) = receiver();
+    let (place, mut inlet) = add(&attachment, "lecture", to);
+    let source = "{ if (input.kind == KIND_B) output.discard = 1; }";
+    let load = |name: &str, extension: &str, arguments| Request::Load {
+        name: name.into(),
+        extension: extension.into(),
+        point: "arrival".into(),
+        arguments,
+    };
+    attachment.ask(load("thin", "code", serde_json::json!({ "source": source }))).unwrap();
+    attachment.ask(load("idle", "none", serde_json::Value::Null)).unwrap();
+    attachment.ask(load("gone", "none", serde_json::Value::Null)).unwrap();
+    attachment.ask(Request::Unload { name: "gone".into() }).unwrap();
+    let mut number = 0;
+    for round in 1..=3_u64 {
+        // A frame of each ten is discarded by the step; the link sees the gap.
+        for n in 0..10 {
+            let kind = if n == 5 { Kind::Bidirectional } else { Kind::Still };
+            offer(&mut inlet, kind, number, 40).unwrap();
+            number += 1;
+        }
+        let mut came = 0;
+        receive_until(&receiver, |_| {
+            came += 1;
+            came == 9
+        });
+        // Another asks whether all is settled: the attachment was told nothing.
+        let mut other = Connection::open(&socket).unwrap();
+        until("all is settled", || other.statistics().unwrap().streams[0].sent == 9);
+        let pid = Pid::from_raw(attachment.link().pid.cast_signed()).unwrap();
+        kill_process(pid, Signal::KILL).unwrap();
+        until("it is back", || attachment.returns() == round);
+        let report = attachment.report();
+        let stream = &report.streams[place];
+        assert_eq!((stream.totals.sent, stream.counters.sent), (9 * round, 9 * round));
+        assert_eq!((stream.totals.frames, stream.totals.on_time), (10 * round, 9 * round));
+        assert!(stream.sent_bytes >= Bytes(9 * round * 100), "{:?}", stream.sent_bytes);
+        assert!(report.sent_bytes >= stream.sent_bytes && report.could_send >= report.sent_bytes);
+        let steps = attachment.statistics().unwrap().extensions;
+        let names: Vec<_> = steps.iter().map(|step| step.name.as_str()).collect();
+        assert_eq!(names, ["thin", "idle"]);
+    }
+    drop(attachment);
+    let left = socket.with_extension("sock.steps");
+    assert!(!left.exists(), "a coprocessor that ends in order takes its steps away");
+}
+
 #[test]
 fn a_ring_that_nobody_empties_gives_frames_back() {
     let socket = support::socket();

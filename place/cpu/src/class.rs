@@ -85,6 +85,21 @@ pub fn confine(thread: Tid, cpu: usize) -> io::Result<()> {
     check(unsafe { libc::sched_setaffinity(thread, size_of_val(&set), &raw const set) })
 }
 
+/// Confines all threads of a process to one processor, and what they will start. Threads that end
+/// meanwhile are left out.
+pub fn confine_process(process: Tid, cpu: usize) {
+    // A thread that starts meanwhile has its starter's mask, and is found at the second look.
+    for _ in 0..2 {
+        let threads = std::fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten();
+        for thread in threads.flatten() {
+            if let Some(Ok(thread)) = thread.file_name().to_str().map(str::parse) {
+                // Gone, or confined away from there by somebody else: it stays where it is.
+                let _ = confine(thread, cpu);
+            }
+        }
+    }
+}
+
 /// The processors that this process may use, lowest first.
 #[must_use]
 #[allow(unsafe_code)]

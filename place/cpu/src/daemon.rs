@@ -20,6 +20,7 @@ use crate::dispatch::Dispatcher;
 use crate::in_kernel::{InKernel, Loads};
 use crate::members::Who;
 use crate::protocol::{Answer, LINE_MOST, Outcome, Wanted};
+use crate::seats::{self, Seat};
 
 /// How long it waits for the next client before it ends.
 const IDLE_MOST: Duration = Duration::from_secs(2);
@@ -76,12 +77,16 @@ struct Hall {
     clients: usize,
     /// Whether it was told to end.
     stop: bool,
+    /// How many have come so far.
+    came: u64,
 }
 
 struct Daemon {
     dispatchers: Vec<Dispatcher>,
     /// The scheduler in the kernel, once somebody has asked for it.
     in_kernel: Mutex<Option<Box<dyn InKernel>>>,
+    /// Its tasks; locked while `in_kernel` is.
+    seats: Mutex<Vec<Seat>>,
     loads: Option<Loads>,
     hall: Mutex<Hall>,
     changed: Condvar,
@@ -116,6 +121,7 @@ pub fn serve(loads: Option<Loads>) -> Result<(), DaemonError> {
     let daemon = Arc::new(Daemon {
         dispatchers: dispatchers.map_err(at)?,
         in_kernel: Mutex::new(None),
+        seats: Mutex::new(Vec::new()),
         loads,
         hall: Mutex::new(Hall::default()),
         changed: Condvar::new(),
@@ -233,14 +239,19 @@ impl Daemon {
         wanted: &Wanted,
         pid: i32,
     ) -> io::Result<()> {
-        let (cpu, id, promise) = match self.admit_in_kernel(wanted, pid) {
+        let client = {
+            let mut hall = self.hall();
+            hall.came += 1;
+            hall.came
+        };
+        let (cpu, promise) = match self.admit_in_kernel(wanted, pid, client) {
             Ok(admitted) => admitted,
             Err(why) => return say(stream, &Answer::Refused(why)),
         };
         let every_period = promise == Promise::EveryPeriod;
         let told = say(stream, &Answer::Admitted { cpu, every_period });
         let ended = told.and_then(|()| line(lines));
-        let counts = self.kernel().as_mut().map(|kernel| kernel.remove(cpu, id));
+        let counts = self.dismiss(client);
         if ended?.trim() == "end"
             && let Some(counts) = counts
         {
@@ -249,11 +260,29 @@ impl Daemon {
         Ok(())
     }
 
+    fn seats(&self) -> std::sync::MutexGuard<'_, Vec<Seat>> {
+        self.seats.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A client's task goes from the kernel, and others take the room: what became of it.
+    fn dismiss(&self, client: u64) -> Option<selvedge_cpu::Counts> {
+        let mut kernel = self.kernel();
+        let kernel = kernel.as_mut()?;
+        let mut seats = self.seats();
+        let at = seats.iter().position(|seat| seat.client == client)?;
+        let seat = seats.swap_remove(at);
+        let counts = seats::sum(&seat.before, &kernel.remove(seat.cpu, seat.id));
+        let processors: Vec<usize> = self.dispatchers.iter().map(Dispatcher::cpu).collect();
+        seats::balance(&mut seats, kernel.as_mut(), &processors);
+        Some(counts)
+    }
+
     fn admit_in_kernel(
         &self,
         wanted: &Wanted,
         pid: i32,
-    ) -> Result<(usize, selvedge_cpu::TaskId, Promise), String> {
+        client: u64,
+    ) -> Result<(usize, Promise), String> {
         let task = wanted.task().map_err(|error| error.to_string())?;
         let loads = self.loads.ok_or("this program was built without the kernel placement")?;
         let mut kernel = self.kernel();
@@ -266,9 +295,19 @@ impl Daemon {
         let cpu = able.rev().min_by_key(|&cpu| kernel.load(cpu));
         let cpu = cpu.ok_or("there is no such processor")?;
         class::confine(pid, cpu).map_err(|error| format!("processor {cpu}: {error}"))?;
+        let before = kernel.load(cpu);
         let admitted = kernel.admit(cpu, &task, pid, wanted.events);
         let (id, promise) = admitted.map_err(|why| format!("processor {cpu}: {why}"))?;
-        Ok((cpu, id, promise))
+        self.seats().push(Seat {
+            client,
+            cpu,
+            id,
+            by_events: wanted.events,
+            needs: kernel.load(cpu).saturating_sub(before),
+            fixed: wanted.cpu.is_some(),
+            before: selvedge_cpu::Counts::default(),
+        });
+        Ok((cpu, promise))
     }
 
     fn admit(

@@ -20,6 +20,18 @@ pub trait InKernel: Send {
     /// What of a processor is promised, in hundredths of a per cent.
     fn load(&self, cpu: usize) -> u64;
 
+    /// Moves a task, with its processes, to another processor: its number there, and what became of
+    /// it so far, which is not counted there.
+    ///
+    /// # Errors
+    /// A sentence for people; the task stays where it was.
+    fn relocate(
+        &mut self,
+        from: (usize, TaskId),
+        to: usize,
+        by_events: bool,
+    ) -> Result<(TaskId, Counts), String>;
+
     /// Lets a task go: what became of it.
     fn remove(&mut self, cpu: usize, task: TaskId) -> Counts;
 }

@@ -22,5 +22,6 @@ pub mod meter;
 pub mod player;
 pub mod protocol;
 pub mod rights;
+mod seats;
 
 pub use protocol::{Outcome, Placement, Wanted};

@@ -20,12 +20,14 @@ mod say;
 mod segment;
 pub mod service;
 mod subscriber;
+mod subscription;
 
-pub use client::{
-    Client, ClientError, Description, ServiceEvent, Subscription, When, Wish, generic,
-};
+pub use client::{Client, ClientError, Description, ServiceEvent, When, Wish, generic};
 pub use host::{Host, RegisterError, ServiceCounts, directory, services};
 pub use say::Preference;
+#[doc(hidden)]
+pub use say::is_message;
 pub use segment::{Layout, PutError, SegmentError};
 pub use selvedge_local::Waking;
 pub use service::{Call, CallError, DATA_MAX, Kind, NAME_MAX, Raise, Raised, Service, Target};
+pub use subscription::Subscription;

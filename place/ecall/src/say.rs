@@ -78,3 +78,63 @@ pub(crate) mod tag {
     /// Smaller ones are instants of `CLOCK_MONOTONIC`.
     pub(crate) const FIRST: u64 = DIRECT;
 }
+
+/// Reads bytes as both sides do, for fuzzing: whether they are a message. What is one comes back from
+/// its own bytes as it was, and is no longer than they can be.
+#[doc(hidden)]
+#[must_use]
+pub fn is_message(bytes: &[u8]) -> bool {
+    let ask: Option<Ask<'_>> = decode(bytes);
+    if let Some(ask) = &ask {
+        let again = encode(ask);
+        assert!(again.len() <= bytes.len(), "a message grew on its way");
+        assert_eq!(decode::<Ask<'_>>(&again).as_ref(), Some(ask));
+    }
+    let told: Option<Told<'_>> = decode(bytes);
+    if let Some(told) = &told {
+        let again = encode(told);
+        assert!(again.len() <= bytes.len(), "a message grew on its way");
+        assert_eq!(decode::<Told<'_>>(&again).as_ref(), Some(told));
+    }
+    ask.is_some() || told.is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_come_back_and_no_part_of_one_is_one() {
+        let preference = Preference { period_ns: 1 << 40, service_ns: 300, window: (1, 700) };
+        let asks = [
+            Ask::Describe,
+            Ask::Call { data: b"what is called" },
+            Ask::Subscribe {
+                up: Layout::default(),
+                waking: Waking::Signal { number: 34, every: true },
+                preference: Some(preference),
+            },
+        ];
+        let mut counts = [0; 2];
+        for ask in asks {
+            let bytes = encode(&ask);
+            assert!(is_message(&bytes));
+            assert_eq!(decode::<Ask<'_>>(&bytes), Some(ask));
+            for end in 0..bytes.len() {
+                assert_eq!(decode::<Ask<'_>>(&bytes[..end]), None);
+            }
+            // One bit is wrong: refused, or another message; never more than that.
+            for bit in 0..bytes.len() * 8 {
+                let mut wrong = bytes.clone();
+                wrong[bit / 8] ^= 1 << (bit % 8);
+                counts[usize::from(is_message(&wrong))] += 1;
+            }
+        }
+        assert!(counts[0] > 10 && counts[1] > 10, "{counts:?}");
+        let told = Told::Described { about: "a", calls: "", events: "input { int x; };" };
+        assert_eq!(decode::<Told<'_>>(&encode(&told)), Some(told));
+        let mut long = encode(&Told::Refused { why: "no" });
+        long.push(0);
+        assert_eq!(decode::<Told<'_>>(&long), None);
+    }
+}

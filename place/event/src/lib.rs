@@ -38,6 +38,7 @@ mod keys;
 mod listing;
 mod manage;
 mod meeting;
+mod proof;
 mod settings;
 mod sink;
 

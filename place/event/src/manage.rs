@@ -4,7 +4,6 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use ring::hmac;
 use ring::rand::{SecureRandom, SystemRandom};
 use selvedge_event::{
     ChannelId, Delivery, Exchange, Filter, Format, HostId, Overflow, SinkId, Subscription,
@@ -16,6 +15,7 @@ use crate::handler::{self, Meter};
 use crate::inbox::Inbox;
 use crate::keys::HostName;
 use crate::listing::{self, DeployedListing, Deployment, Listing, Place, Reply, Request};
+use crate::proof::is_proof;
 use crate::settings::{DeployRights, check_name};
 use crate::sink::Received;
 
@@ -223,9 +223,10 @@ impl Manager {
         let (Some((nonce, _)), Some(proof)) = (nonce, proof) else {
             return Err("a token is wanted; give --token FILE".to_owned());
         };
-        let key = hmac::Key::new(hmac::HMAC_SHA256, token);
-        hmac::verify(&key, &proven(&nonce, body), &proof)
-            .map_err(|_| "the token is another than the target's".to_owned())
+        if !is_proof(token, &nonce, body, &proof) {
+            return Err("the token is another than the target's".to_owned());
+        }
+        Ok(())
     }
 
     fn deploy(
@@ -394,16 +395,4 @@ impl Manager {
         }
         more
     }
-}
-
-/// What a secret is proven over.
-pub(crate) fn proven(nonce: &[u8; 16], body: &[u8]) -> Vec<u8> {
-    [&nonce[..], body].concat()
-}
-
-/// That a secret is known.
-pub(crate) fn proof(token: &[u8], nonce: &[u8; 16], body: &[u8]) -> [u8; 32] {
-    let key = hmac::Key::new(hmac::HMAC_SHA256, token);
-    let tag = hmac::sign(&key, &proven(nonce, body));
-    tag.as_ref().try_into().expect("SHA-256 has 32 bytes")
 }

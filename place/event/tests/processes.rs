@@ -12,9 +12,9 @@ use futures_core::Stream;
 use selvedge_event::{
     Attributes, AttributesBuf, Event, Format, Overflow, Subscription, Value, Wake, What,
 };
-use selvedge_host_event::{Host, Joined, Settings, Sink};
+use selvedge_host_event::{Host, Joined, Role, Settings, Sink};
 use selvedge_units::Span;
-use wait::{SOON, domain, pair, until};
+use wait::{SOON, alone, domain, pair, until};
 
 const FORMAT: &str = "input { long number; };";
 
@@ -222,4 +222,37 @@ fn lists_show_all_hosts() {
     });
     assert_eq!(found[0], (one.name().clone(), "a".to_owned()));
     assert_eq!(found[1], (two.name().clone(), "b".to_owned()));
+}
+
+#[test]
+fn clients_of_a_router_are_members_of_each_others_channels() {
+    let domain = domain();
+    let router = Host::start(&Settings { role: Role::Router, ..alone("router", &domain) }).unwrap();
+    let client = |name: &str| {
+        let connect = router.listen().to_vec();
+        let settings = Settings { role: Role::Client, connect, ..alone(name, &domain) };
+        let host = Host::start(&settings).unwrap();
+        assert!(host.listen().is_empty(), "nobody connects to a client");
+        host
+    };
+    let (one, two, three) = (client("one"), client("two"), client("three"));
+    // The router carries what it has not open itself.
+    let source = open(&one, "c");
+    let (second, third) = (open(&two, "c"), open(&three, "c"));
+    let mut sinks = [all(&second, 300), all(&third, 300)];
+    connected(&source, 2);
+    for number in 0..300_i64 {
+        assert_eq!(source.publish_reliably(event(&number.to_le_bytes())).unwrap(), (0, 2));
+    }
+    for sink in &mut sinks {
+        for number in 0..300_i64 {
+            let got = sink.take(Some(SOON)).expect("nothing that was promised is lost");
+            assert_eq!(got.record, number.to_le_bytes());
+        }
+    }
+    // Who goes is noticed through the router, too.
+    let left = two.name().clone();
+    drop((sinks, second, two));
+    until("it is gone", || !source.members().contains(&left));
+    assert_eq!(source.members(), [three.name().clone()]);
 }

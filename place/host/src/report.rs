@@ -58,6 +58,19 @@ pub struct StreamReport {
     pub send_errors: u64,
 }
 
+/// What is counted of a stream since it was added: what must not be lost with its engine.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StreamCounts {
+    /// The ledger's totals.
+    pub totals: Totals,
+    /// The scheduler's counters.
+    pub counters: Counters,
+    /// Bytes sent.
+    pub sent_bytes: Bytes,
+    /// Packets that the kernel refused.
+    pub send_errors: u64,
+}
+
 impl StreamReport {
     pub(crate) fn of(
         link: &Link,

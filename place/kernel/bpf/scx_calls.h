@@ -44,8 +44,10 @@ int put(struct wish *wish)
 	t->present = 0;
 	t->awake = 0;
 	event_slept(c, i);
-	if (wish->what == PUT_NOTHING)
+	if (wish->what == PUT_NOTHING) {
+		*(volatile u32 *)&c->orphans = 1;
 		return 0;
+	}
 	if (wish->what != PUT_SERVER)
 		t->on_time = t->missed = t->violations = t->events = t->ran = t->extra = 0;
 	t->period = wish->period;

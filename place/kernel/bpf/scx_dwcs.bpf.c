@@ -257,6 +257,24 @@ static __always_inline bool goes_on(struct task_struct *prev)
 	return prev && (prev->scx.flags & SCX_TASK_QUEUED);
 }
 
+/* Takes a thread that waits in the queue of a task that went; from then on it is like any other. */
+static __always_inline bool adopt(u32 cpu, struct processor *c)
+{
+	int i;
+
+	if (!c->orphans)
+		return false;
+	c->orphans = 0;
+	bpf_for(i, 0, c->places) {
+		if (task_of(c, i)->present || !scx_bpf_dsq_move_to_local(QUEUE(cpu, i)))
+			continue;
+		/* There may be more. */
+		c->orphans = 1;
+		return true;
+	}
+	return false;
+}
+
 SEC("struct_ops/dispatch")
 void BPF_PROG(dispatch, s32 cpu, struct task_struct *prev)
 {
@@ -287,7 +305,7 @@ void BPF_PROG(dispatch, s32 cpu, struct task_struct *prev)
 			return;
 		}
 	}
-	if (scx_bpf_dsq_move_to_local(BEST_EFFORT))
+	if (adopt(cpu, c) || scx_bpf_dsq_move_to_local(BEST_EFFORT))
 		return;
 	if (on && !ours) {
 		prev->scx.slice = SLICE_MOST / 4;

@@ -58,7 +58,8 @@ struct processor {
 	u32 changed; /* a task came or went: the trees are to be planted anew */
 	struct event events[EVENTS_MAX];
 	struct task tasks[TASKS_MAX];
-	u32 root, zero; /* of the trees: the node below which all places in use lie */
+	u32 root;   /* of the trees: the node below which all places in use lie */
+	u32 orphans; /* threads may wait in the queue of a task that went */
 	u16 trees[TREES][2 * TASKS_MAX];
 };
 

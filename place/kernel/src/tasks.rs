@@ -27,6 +27,8 @@ const PERIOD_MAX: Span = Span(u32::MAX as u64);
 /// `struct task`, and what lies before the first one in `struct processor`.
 const TASK: usize = 112;
 const TASKS: usize = 96 + 16 * EVENTS_MAX;
+/// How often it is looked for processes that a task started while it was moved.
+const LOOKS: usize = 8;
 /// The scheduler's name in `/sys/kernel/sched_ext/root/ops`.
 const OPS: &str = "selvedge_dwcs";
 
@@ -212,6 +214,51 @@ impl TaskScheduler {
         }
         self.processors[cpu].remove(id);
         self.put_servers(cpu, unit)
+    }
+
+    /// Moves a task to another processor, where it is served as one that has just come; `confine` is to
+    /// confine a process of its own, with all threads, to that processor. Its number there, and
+    /// what became of it here.
+    ///
+    /// # Errors
+    /// If it does not fit there: then it stays.
+    pub fn relocate(
+        &mut self,
+        (from, id): (usize, TaskId),
+        to: usize,
+        (unit, by_events): (Span, bool),
+        mut confine: impl FnMut(i32, usize),
+    ) -> Result<(TaskId, Counts), TasksError> {
+        let count = self.processors.len();
+        let here = self.processors.get(from).ok_or(TasksError::Processor(from, count))?;
+        let task = here.definition(id);
+        let (new, _) = self.admit(to, &task, unit, by_events)?;
+        let place =
+            |cpu: usize, id: TaskId| [(cpu as u32).to_ne_bytes(), id.0.to_ne_bytes()].concat();
+        let (old_place, new_place) = (place(from, id), place(to, new));
+        // What forks meanwhile inherits the old place, and is found at the next look.
+        for _ in 0..LOOKS {
+            let places = self.map("places")?;
+            let belongs = |process: &Vec<u8>| {
+                let theirs = places.lookup(process, MapFlags::ANY).ok().flatten();
+                theirs.is_some_and(|theirs| theirs == old_place)
+            };
+            let theirs: Vec<Vec<u8>> = places.keys().filter(belongs).collect();
+            if theirs.is_empty() {
+                break;
+            }
+            for process in theirs {
+                let moved = places.update(&process, &new_place, MapFlags::EXIST);
+                if moved.is_ok()
+                    && let Some(pid) = crate::replay::number(&process, 0).map(i32::from_ne_bytes)
+                {
+                    confine(pid, to);
+                }
+            }
+        }
+        let counts = self.counts(from, id)?;
+        self.remove(from, id, unit)?;
+        Ok((new, counts))
     }
 
     /// A process belongs to a task from its next wake-up on, and so does what it starts. It must be

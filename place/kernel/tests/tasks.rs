@@ -217,6 +217,65 @@ fn when_the_loader_is_killed_the_kernel_goes_back_to_its_own() {
     assert_eq!(child.code(), Some(7));
 }
 
+/// Threads that wait in their task's queue when it goes are not forgotten there.
+#[test]
+#[ignore = "needs a kernel with sched_ext and root"]
+fn what_waits_when_its_task_goes_runs_on() {
+    let cpu = class::processors().pop().unwrap();
+    let mut scheduler = TaskScheduler::attach(cpu + 1, config()).unwrap();
+    let hogs: Vec<Running> = (0..3).map(|_| hog(cpu)).collect();
+    let mut ids = Vec::new();
+    for hog in &hogs {
+        let (id, _) = scheduler.admit(cpu, &millis(40, 4, 0), UNIT, false).unwrap();
+        scheduler.enlist(cpu, id, hog.pid()).unwrap();
+        ids.push(id);
+    }
+    // All are served, so each waits in its own queue most of the time.
+    let served = |scheduler: &TaskScheduler, id| scheduler.counts(cpu, id).unwrap().on_time > 2;
+    until("all are served", || ids.iter().all(|&id| served(&scheduler, id)));
+    for &id in &ids {
+        scheduler.remove(cpu, id, UNIT).unwrap();
+    }
+    let before: Vec<Span> = hogs.iter().map(|hog| used(hog.pid())).collect();
+    let more = |(hog, &before): (&Running, &Span)| used(hog.pid()) > before + Span::from_millis(20);
+    until("all run on", || hogs.iter().zip(&before).all(more));
+    assert_eq!(state(), "enabled");
+}
+
+/// A task of two processes that never sleep moves to another processor, and is served there.
+#[test]
+#[ignore = "needs a kernel with sched_ext and root"]
+fn a_task_moves_to_another_processor() {
+    let processors = class::processors();
+    let &[first, .., last] = processors.as_slice() else {
+        println!("SKIPPED: one processor only");
+        return;
+    };
+    let mut scheduler = TaskScheduler::attach(last + 1, config()).unwrap();
+    let busy = [hog(last), hog(last)];
+    let _other = hog(last);
+    let task = millis(40, 4, 0);
+    let (id, _) = scheduler.admit(last, &task, UNIT, false).unwrap();
+    for one in &busy {
+        scheduler.enlist(last, id, one.pid()).unwrap();
+    }
+    until("it is served", || scheduler.counts(last, id).unwrap().on_time > 2);
+    // Too much there: it stays.
+    let (full, _) = scheduler.admit(first, &millis(40, 37, 0), UNIT, false).unwrap();
+    let how = (UNIT, false);
+    let error = scheduler.relocate((last, id), first, how, class::confine_process).unwrap_err();
+    assert!(error.to_string().contains("too much"), "{error}");
+    scheduler.remove(first, full, UNIT).unwrap();
+    let moved = scheduler.relocate((last, id), first, how, class::confine_process).unwrap();
+    let (new, before) = moved;
+    assert!(before.on_time > 2, "{before:?}");
+    until("it is served there", || scheduler.counts(first, new).unwrap().on_time > 2);
+    assert_eq!(state(), "enabled");
+    let before: Vec<Span> = busy.iter().map(|one| used(one.pid())).collect();
+    let more = |(one, &before): (&Running, &Span)| used(one.pid()) > before + Span(4_000_000);
+    until("both have their turns", || busy.iter().zip(&before).all(more));
+}
+
 /// Who gives the players their time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {

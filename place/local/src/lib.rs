@@ -28,6 +28,8 @@ pub use caller::Caller;
 pub use inlet::RingError;
 pub use member::{PEERS_MAX, PeerId};
 pub use name::{NAME_MAX, channels, directory};
+#[doc(hidden)]
+pub use say::is_message;
 pub use say::{VERSION, Waking};
 pub use signal::block as block_signal;
 pub use sink::{Event, Ready, Sink, SinkCounts, SinkOptions};

@@ -64,3 +64,41 @@ impl<'a> Say<'a> {
         rest.is_empty().then_some(said)
     }
 }
+
+/// Reads bytes as a member does, for fuzzing: whether they are a message. What is one comes back from
+/// its own bytes as it was.
+#[doc(hidden)]
+#[must_use]
+pub fn is_message(bytes: &[u8]) -> bool {
+    let Some(said) = Say::decode(bytes) else { return false };
+    let again = said.encode();
+    assert!(again.len() <= bytes.len(), "a message grew on its way");
+    assert_eq!(Say::decode(&again), Some(said));
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_come_back_and_no_part_of_one_is_one() {
+        let waking = Waking::Signal { number: -3, every: false };
+        for say in [
+            Say::Hello { version: VERSION, channel: "load", source: true, sink: false },
+            Say::Attach { waking, full: Full::Block },
+        ] {
+            let bytes = say.encode();
+            assert!(is_message(&bytes));
+            assert_eq!(Say::decode(&bytes), Some(say));
+            for end in 0..bytes.len() {
+                assert!(!is_message(&bytes[..end]));
+            }
+            for bit in 0..bytes.len() * 8 {
+                let mut wrong = bytes.clone();
+                wrong[bit / 8] ^= 1 << (bit % 8);
+                assert_ne!(Say::decode(&wrong), Some(say));
+            }
+        }
+    }
+}

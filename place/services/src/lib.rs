@@ -8,7 +8,7 @@
 //!   threshold or a handler in E-code, run in the kernel; what the handler raises comes by a ring
 //!   that is read without a system call, in the order of deadlines, and as a real-time signal if
 //!   wished.
-//!
+//! - [`Provided`]: the same, registered by its name, for programs that have no right to load any.
 //! - [`Readiness`]: the I/O event module of section 3.5.1: which sockets are ready, in shared memory.
 //! - [`ListenQueue`]: the listen-queue controller of Figure 21, for any server, unmodified.
 //! - [`Answerer`]: datagrams that a handler in the kernel answers, before any process runs.
@@ -26,6 +26,7 @@ mod listen;
 mod load;
 mod mapped;
 pub mod measure;
+mod provided;
 mod readiness;
 mod ring;
 pub mod round_trip;
@@ -40,6 +41,7 @@ pub use error::ServiceError;
 pub use handler::{DECLARATIONS, environment, program};
 pub use layout::{Event, Tally};
 pub use listen::{ListenError, ListenQueue, Listener, Queue};
+pub use provided::{EVENT_FORMAT, Provided, event};
 pub use readiness::{AttachError, Readiness, Ready};
 pub use signal::Target;
 pub use watch::{Watch, Wish, now};

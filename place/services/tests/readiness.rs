@@ -41,16 +41,16 @@ fn what_comes_is_seen_once_without_a_call() {
     let (other, _) = udp();
     readiness.attach(&socket).unwrap();
     assert_eq!(looked(&readiness), [socket.as_raw_fd()], "data may wait already");
-    assert_eq!(looked(&readiness), []);
+    assert!(looked(&readiness).is_empty());
     other.send_to(b"one", to).unwrap();
     assert_eq!(readiness.ready(), 1);
     assert_eq!(looked(&readiness), [socket.as_raw_fd()]);
-    assert_eq!(looked(&readiness), []);
+    assert!(looked(&readiness).is_empty());
     readiness.again(socket.as_raw_fd());
     assert_eq!(looked(&readiness), [socket.as_raw_fd()]);
     readiness.detach(socket.as_raw_fd()).unwrap();
     other.send_to(b"two", to).unwrap();
-    assert_eq!(looked(&readiness), []);
+    assert!(looked(&readiness).is_empty());
     // Many at once.
     readiness.want(socket.as_raw_fd()).unwrap();
     readiness.want(other.as_raw_fd()).unwrap();
@@ -108,7 +108,7 @@ fn room_and_connections_of_ones_own_are_told_once() {
     assert_eq!(waited(&readiness), room, "there is room at once");
     while writer.write(&[0; 65536]).is_ok() {}
     readiness.await_room(&writer).unwrap();
-    assert_eq!(looked(&readiness), [], "there is none now");
+    assert!(looked(&readiness).is_empty(), "there is none now");
     let sink = std::thread::spawn(move || {
         let mut all = vec![0; 1 << 22];
         reader.read_exact(&mut all[..1 << 20]).unwrap();
@@ -141,14 +141,14 @@ fn a_number_that_is_used_again_is_the_new_sockets() {
     readiness.attach(&second).unwrap();
     assert_eq!(looked(&readiness), [number]);
     sender.send_to(b"old", to_first).unwrap();
-    assert_eq!(looked(&readiness), [], "the old socket has no number any more");
+    assert!(looked(&readiness).is_empty(), "the old socket has no number any more");
     sender.send_to(b"new", to_second).unwrap();
     assert_eq!(looked(&readiness), [number]);
     drop(held);
     drop(second);
     // Whoever closes without a word: the number says nothing any more.
     sender.send_to(b"gone", to_second).unwrap();
-    assert_eq!(looked(&readiness), []);
+    assert!(looked(&readiness).is_empty());
 }
 
 #[test]
@@ -166,7 +166,7 @@ fn what_cannot_be_watched_is_refused_by_name() {
     assert!(matches!(readiness.want(65_536), Err(AttachError::TooHigh(65_536))));
     readiness.want(60_000).unwrap();
     assert!(matches!(readiness.apply(), Err(AttachError::Refused(60_000, _))));
-    assert_eq!(looked(&readiness), []);
+    assert!(looked(&readiness).is_empty());
 }
 
 #[test]
@@ -274,7 +274,7 @@ fn a_fork_shares_what_is_ready() {
     // SAFETY: waits for the child of this test.
     unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) };
     assert_eq!(answer, [1], "the child took it");
-    assert_eq!(looked(&readiness), []);
+    assert!(looked(&readiness).is_empty());
     sender.send_to(b"for me", to).unwrap();
     assert_eq!(looked(&readiness), [socket.as_raw_fd()], "and the module lives on here");
 }

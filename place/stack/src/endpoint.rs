@@ -41,6 +41,7 @@ use self::reading::{Intake, read};
 use self::shared::Shared;
 pub use self::task::{Accepting, Sending, Taking, block_on, block_on_for};
 pub use self::view::{ConnectionView, ElementView, EndpointView, FlowView, ModuleView};
+use crate::crew::Slaves;
 use crate::profile;
 use crate::threads::Elementary;
 
@@ -58,13 +59,15 @@ pub struct Options {
     /// A secret that both ends must have. Without one the key exchange is anonymous: it keeps
     /// listeners out, but not someone who can change what passes.
     pub secret: Option<[u8; 32]>,
+    /// Threads that share the encryption of messages above 16 KiB with the elements, 0 ..= 16.
+    pub slaves: u8,
     /// How the manager decides.
     pub meta: Meta,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { elements: 2, secret: None, meta: Meta::default() }
+        Self { elements: 2, secret: None, slaves: 0, meta: Meta::default() }
     }
 }
 
@@ -169,6 +172,7 @@ impl Endpoint {
             pumped: AtomicU64::new(0),
             backlog: Backlog::default(),
             clock,
+            crew: Slaves::start(options.slaves).map_err(io::Error::other)?,
             options,
             elements: Elementary::start(count, clock)?,
             manager,

@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod crew;
 pub mod endpoint;
 pub mod profile;
 pub mod threads;

@@ -17,12 +17,13 @@ use selvedge_stack::element::{Element, Outside, Plant, Port, Work};
 use selvedge_stack::elements::{ElementId, Elements};
 use selvedge_stack::message::Message;
 use selvedge_stack::model::{Cost, Overheads};
-use selvedge_stack::module::{Direction, Key, Keys, Outputs};
+use selvedge_stack::module::{Crew, Direction, Key, Keys, Outputs};
 use selvedge_stack::pipe::{Pipe, Reading, User, Writing};
 use selvedge_stack::stack::Line;
 use selvedge_units::{Instant, Span};
 
 pub use self::kept::{keep, kept};
+use crate::crew::Slaves;
 use crate::threads::{self, Null};
 
 /// A module's costs in nanoseconds.
@@ -118,11 +119,54 @@ fn module(line: &str, place: usize, rounds: usize) -> ModuleProfile {
     ModuleProfile { module: name, down: through(0), up: through(1) }
 }
 
+/// One large message's encryption, alone and shared.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Sharing {
+    /// The module.
+    pub module: String,
+    /// Bytes of the message.
+    pub bytes: usize,
+    /// Threads that share it with its master; 0: none.
+    pub slaves: u8,
+    /// Nanoseconds on the way down.
+    pub down: f64,
+    /// And up.
+    pub up: f64,
+}
+
+/// Measures what slaves make of messages of `bytes` bytes, one after the other, in so many rounds
+/// each. Without a core of their own they only cost.
+#[must_use]
+pub fn sharing(bytes: usize, rounds: usize) -> Vec<Sharing> {
+    let mut all = Vec::new();
+    for cipher in ["encrypt(chacha20)", "encrypt(aes256)"] {
+        for slaves in [0, 1, 2, 3] {
+            // A thread that can't be started is no slave to measure.
+            let Ok(crew) = Slaves::start(slaves) else { continue };
+            let line = format!("ui | {cipher} | unreliable | frag(1400) | net");
+            let composition = line.parse().unwrap_or_else(|error| panic!("{line}: {error}"));
+            let [down, up] = sized_by(&composition, 1, bytes, rounds, crew.as_ref());
+            all.push(Sharing { module: cipher.to_owned(), bytes, slaves, down, up });
+        }
+    }
+    all
+}
+
 /// Nanoseconds a message of this size, down and up.
 fn sized(composition: &Composition, place: usize, size: usize, rounds: usize) -> [f64; 2] {
+    sized_by(composition, place, size, rounds, None)
+}
+
+fn sized_by(
+    composition: &Composition,
+    place: usize,
+    size: usize,
+    rounds: usize,
+    crew: Option<&Arc<dyn Crew>>,
+) -> [f64; 2] {
     let keys = Keys { send: Key([1; 32]), receive: Key([2; 32]) };
     let [sender, receiver] = [keys.clone(), keys.swapped()].map(|keys| {
-        Line::new(composition, 1, Some(&keys)).unwrap_or_else(|error| panic!("{error}"))
+        Line::with_crew(composition, 1, Some(&keys), crew).unwrap_or_else(|error| panic!("{error}"))
     });
     let clock = Clock::new();
     // Neither all alike nor without any likeness.

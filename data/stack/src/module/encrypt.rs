@@ -8,16 +8,17 @@
 //! | end | the chunks' tags, 16 bytes each, in order |
 //!
 //! A chunk's nonce is its index and the message's; what authenticates it as well is how long the
-//! message is, so chunks can't be cut off, exchanged or moved. Chunks are independent: several
-//! elements may work on one message, each on chunks of its own, and nothing is copied
-//! ([`Encrypt::seal`]).
+//! message is, so chunks can't be cut off, exchanged or moved. Chunks are independent: with a
+//! [`Crew`] several threads work on one message, each on chunks of its own, and nothing is copied.
+//! The other end can't tell.
 
 use core::fmt;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use ring::aead::{AES_256_GCM, Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
 
+use super::crew::{Crew, Part};
 use super::window::{Standing, Window};
 use super::{Call, Direction, Module, Outputs, Reason, lock};
 use crate::message::Message;
@@ -108,6 +109,7 @@ pub struct Encrypt {
     receive: Sealer,
     next: AtomicU64,
     received: Mutex<Window>,
+    crew: Option<Arc<dyn Crew>>,
 }
 
 impl fmt::Debug for Encrypt {
@@ -126,7 +128,14 @@ impl Encrypt {
             receive: Sealer::new(cipher, &keys.receive),
             next: AtomicU64::new(0),
             received: Mutex::new(Window::new()),
+            crew: None,
         }
+    }
+
+    /// The same, where slaves work on messages of more than one chunk as well.
+    #[must_use]
+    pub fn shared_with(self, crew: Option<Arc<dyn Crew>>) -> Self {
+        Self { crew, ..self }
     }
 
     /// The next message's nonce, for [`Encrypt::seal`].
@@ -150,7 +159,16 @@ impl Encrypt {
     fn down(&self, mut message: Message, out: &mut Outputs) {
         let (nonce, total) = (self.nonce(), message.len());
         let mut tags = [[0; TAG]; 8];
-        if total <= tags.len() * CHUNK {
+        if let Some(crew) = self.crew.as_ref().filter(|_| total > CHUNK) {
+            let chunks = message.bytes_mut().chunks_mut(CHUNK);
+            let part = |chunk| Part { chunk, tag: [0; TAG], sound: true };
+            let mut parts: Vec<_> = chunks.map(part).collect();
+            crew.each(&mut parts, &|index, part| {
+                part.tag = self.seal(nonce, total, index, part.chunk);
+            });
+            let tags: Vec<_> = parts.into_iter().map(|part| part.tag).collect();
+            self.finish(&mut message, nonce, &tags);
+        } else if total <= tags.len() * CHUNK {
             let count = total.div_ceil(CHUNK).max(1);
             let mut rest = message.bytes_mut();
             for (index, tag) in tags[..count].iter_mut().enumerate() {
@@ -182,6 +200,19 @@ impl Encrypt {
             return call.drop(message, Reason::Malformed);
         };
         let (text, tags) = message.bytes_mut().split_at_mut(total);
+        if let Some(crew) = self.crew.as_ref().filter(|_| total > CHUNK) {
+            let tagged = text.chunks_mut(CHUNK).zip(tags.as_chunks::<TAG>().0);
+            let part = |(chunk, &tag)| Part { chunk, tag, sound: false };
+            let mut parts: Vec<_> = tagged.map(part).collect();
+            crew.each(&mut parts, &|index, part| {
+                let (nonce, bound) = (of(nonce, index), bound(total));
+                part.sound = self.receive.open(nonce, bound, part.chunk, part.tag);
+            });
+            if !parts.iter().all(|part| part.sound) {
+                return call.drop(message, Reason::Forged);
+            }
+            return self.opened(message, nonce, total, call, out);
+        }
         let mut rest = text;
         for (index, tag) in tags.as_chunks::<TAG>().0.iter().enumerate() {
             let (chunk, after) = rest.split_at_mut(rest.len().min(CHUNK));
@@ -190,6 +221,18 @@ impl Encrypt {
             }
             rest = after;
         }
+        self.opened(message, nonce, total, call, out);
+    }
+
+    /// A message that authenticates.
+    fn opened(
+        &self,
+        mut message: Message,
+        nonce: u64,
+        total: usize,
+        call: &Call<'_>,
+        out: &mut Outputs,
+    ) {
         // Only what authenticates moves the window; two elements may have had the same one.
         match lock(&self.received).mark(nonce) {
             Standing::Newest | Standing::Late => {}

@@ -1,8 +1,6 @@
 //! What was counted by coprocessors that are dead: the next one begins at zero, their node does not.
 
-use selvedge_host::report::{LinkReport, StreamReport};
-use selvedge_sched::Counters;
-use selvedge_stream::Totals;
+use selvedge_host::report::{LinkReport, StreamCounts, StreamReport};
 use selvedge_units::Bytes;
 
 /// The counts of a link, up to the end of the last coprocessor but this.
@@ -13,33 +11,80 @@ pub(super) struct Before {
     streams: Vec<Counted>,
 }
 
-#[derive(Clone, Debug)]
-struct Counted {
-    totals: Totals,
-    counters: Counters,
-    sent_bytes: Bytes,
-    send_errors: u64,
+#[derive(Clone, Debug, Default)]
+struct Counted(StreamCounts);
+
+impl Counted {
+    fn of(stream: &StreamReport) -> Self {
+        let (totals, counters) = (stream.totals.clone(), stream.counters);
+        let (sent_bytes, send_errors) = (stream.sent_bytes, stream.send_errors);
+        Self(StreamCounts { totals, counters, sent_bytes, send_errors })
+    }
+
+    /// Frames that wait are the next one's.
+    fn settled_only(mut self) -> Self {
+        let totals = &mut self.0.totals;
+        let settled = totals.sent.saturating_add(totals.unknown);
+        let settled = totals.dropped.iter().fold(settled, |all, &one| all.saturating_add(one));
+        totals.frames = totals.frames.min(settled);
+        self
+    }
+
+    /// Adds what was counted before. Saturating: what lay in shared memory may be anything.
+    fn plus(mut self, before: &Self) -> Self {
+        let Self(StreamCounts { totals, counters, sent_bytes, send_errors }) = &mut self;
+        let (was, did) = (&before.0.totals, &before.0.counters);
+        let sums = [
+            (&mut totals.frames, was.frames),
+            (&mut totals.sent, was.sent),
+            (&mut totals.on_time, was.on_time),
+            (&mut totals.decodable, was.decodable),
+            (&mut totals.unknown, was.unknown),
+            (&mut counters.sent, did.sent),
+            (&mut counters.late, did.late),
+            (&mut counters.missed, did.missed),
+            (&mut counters.dropped, did.dropped),
+            (&mut counters.violations, did.violations),
+            (&mut sent_bytes.0, before.0.sent_bytes.0),
+            (send_errors, before.0.send_errors),
+        ];
+        for (sum, more) in sums.into_iter().chain(totals.dropped.iter_mut().zip(was.dropped)) {
+            *sum = sum.saturating_add(more);
+        }
+        self
+    }
+
+    fn show(&self, stream: &mut StreamReport) {
+        let counts = self.0.clone();
+        (stream.totals, stream.counters) = (counts.totals, counts.counters);
+        (stream.sent_bytes, stream.send_errors) = (counts.sent_bytes, counts.send_errors);
+    }
 }
 
 impl Before {
-    /// What a report tells. Frames that wait are the next one's.
-    pub(super) fn of(report: &LinkReport) -> Self {
-        let counted = |stream: &StreamReport| {
-            let mut totals = stream.totals.clone();
-            let settled = totals.sent + totals.dropped.iter().sum::<u64>() + totals.unknown;
-            totals.frames = totals.frames.min(settled);
-            Counted {
-                totals,
-                counters: stream.counters,
-                sent_bytes: stream.sent_bytes,
-                send_errors: stream.send_errors,
+    /// What was counted when a coprocessor died: before it, and by it as it left it in each stream's
+    /// memory; where it left nothing, as it was told last. The link's own bytes are those told
+    /// last, and what its streams sent since. `last` shows the same then.
+    pub(super) fn after(&self, last: &mut LinkReport, left: Vec<Option<StreamCounts>>) -> Self {
+        let sum = |sum: u64, bytes: Bytes| sum.saturating_add(bytes.0);
+        let told = last.streams.iter().map(|stream| stream.sent_bytes).fold(0, sum);
+        let counted = left.into_iter().enumerate().map(|(n, counts)| {
+            let before = self.streams.get(n).cloned().unwrap_or_default();
+            match (counts, last.streams.get(n)) {
+                (Some(counts), _) => Counted(counts).settled_only().plus(&before),
+                (None, Some(told)) => Counted::of(told).settled_only(),
+                (None, None) => before,
             }
-        };
-        Self {
-            sent_bytes: report.sent_bytes,
-            could_send: report.could_send,
-            streams: report.streams.iter().map(counted).collect(),
+        });
+        let streams: Vec<Counted> = counted.collect();
+        for (stream, counted) in last.streams.iter_mut().zip(&streams) {
+            counted.show(stream);
         }
+        let sent = streams.iter().map(|counted| counted.0.sent_bytes).fold(0, sum);
+        let since = Bytes(sent.saturating_sub(told));
+        last.sent_bytes += since;
+        last.could_send += since;
+        Self { sent_bytes: last.sent_bytes, could_send: last.could_send, streams }
     }
 
     /// Adds it to what the present one tells, streams in the same order.
@@ -47,22 +92,7 @@ impl Before {
         report.sent_bytes += self.sent_bytes;
         report.could_send += self.could_send;
         for (stream, before) in report.streams.iter_mut().zip(&self.streams) {
-            let (totals, counters) = (&mut stream.totals, &mut stream.counters);
-            totals.frames += before.totals.frames;
-            totals.sent += before.totals.sent;
-            totals.on_time += before.totals.on_time;
-            totals.decodable += before.totals.decodable;
-            totals.unknown += before.totals.unknown;
-            for (now, before) in totals.dropped.iter_mut().zip(before.totals.dropped) {
-                *now += before;
-            }
-            counters.sent += before.counters.sent;
-            counters.late += before.counters.late;
-            counters.missed += before.counters.missed;
-            counters.dropped += before.counters.dropped;
-            counters.violations += before.counters.violations;
-            stream.sent_bytes += before.sent_bytes;
-            stream.send_errors += before.send_errors;
+            Counted::of(stream).plus(before).show(stream);
         }
     }
 }

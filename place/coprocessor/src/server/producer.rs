@@ -5,12 +5,13 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::fs::{MemfdFlags, memfd_create};
-use selvedge_host::engine::{NewStream, Point, payload_max};
+use selvedge_host::engine::{NewStream, payload_max};
 use selvedge_host::inlet::{IPV4_UDP, IPV6_UDP, InletParams};
 use selvedge_host::seqpacket::{self as socket, Received};
 use selvedge_node::config::WhenFull;
 use selvedge_units::{Bitrate, Bytes, Span};
 
+use super::steps::Step;
 use super::{Coprocessor, DRAIN};
 use crate::feeder::{Feeder, FeederState};
 use crate::message::{
@@ -127,6 +128,7 @@ impl Producer {
             }
             Request::Unload { name } => {
                 if coprocessor.engine.unload(&name) {
+                    coprocessor.steps.forget(&name);
                     done()
                 } else {
                     Err(format!("no step is named {name:?}"))
@@ -242,7 +244,9 @@ impl Producer {
         }
         let reply = Reply { stream: Some(stream.number), bit: Some(bit), ..Reply::done() };
         self.keep(stream, bit);
-        Ok((reply, Vec::new()))
+        // Not to write to: for what is counted there.
+        let file = segment.file().try_clone().map_err(|error| error.to_string())?;
+        Ok((reply, vec![file]))
     }
 
     /// Gives the engine one more stream.
@@ -314,7 +318,7 @@ fn new_segment(coprocessor: &mut Coprocessor, spec: &StreamSpec) -> Result<Strea
 }
 
 fn load(
-    coprocessor: &Coprocessor,
+    coprocessor: &mut Coprocessor,
     name: &str,
     extension: &str,
     point: &str,
@@ -323,22 +327,10 @@ fn load(
     if name.is_empty() || name.len() > NAME_MAX {
         return Err(format!("the name has {} bytes; write 1 to {NAME_MAX}", name.len()));
     }
-    let table = &coprocessor.extensions;
-    let entry = table.iter().find(|entry| entry.name == extension).ok_or_else(|| {
-        let names: Vec<_> = table.iter().map(|entry| entry.name).collect();
-        format!("there is no extension {extension:?}; there are {}", names.join(", "))
-    })?;
-    let place = Point::from_name(point).filter(|point| entry.points.contains(point));
-    let place = place.ok_or_else(|| {
-        let names: Vec<_> = entry.points.iter().map(|point| point.name()).collect();
-        format!("{extension} can't stand at {point:?}; use {}", names.join(", "))
-    })?;
-    let step = (entry.make)(arguments)?;
-    if coprocessor.engine.load(name, place, step) {
-        done()
-    } else {
-        Err("32 steps are loaded already; unload one".into())
-    }
+    let (name, extension) = (name.to_owned(), extension.to_owned());
+    let (point, arguments) = (point.to_owned(), arguments.clone());
+    coprocessor.load_step(Step { name, extension, point, arguments })?;
+    done()
 }
 
 /// What can be seen, of all producers' streams.

@@ -7,7 +7,7 @@ use selvedge_event::HostId;
 use super::Host;
 use crate::keys::HostName;
 use crate::listing::{Deployment, Listing, Reply, Request};
-use crate::manage::proof;
+use crate::proof::proof;
 
 /// The most answers that wait.
 const ANSWERS_MAX: usize = 8192;

@@ -17,6 +17,7 @@ use super::carrier::Carried;
 use super::{NewStream, StreamParams, payload_max, spin};
 use crate::clock::Clock;
 use crate::inlet::{Inlet, InletParams, LocalDescent, Ready};
+use crate::report::StreamCounts;
 use crate::wake::{Sleeper, Waker, Woken, sleeper};
 
 /// The engine's end of a stream: frames come out of it, and their packets lie in it.
@@ -40,6 +41,10 @@ pub trait Outlet: Send {
     fn bytes(&self, payload: PayloadSpan, packet: (usize, usize)) -> &[u8];
     /// The engine is done with a frame that it popped; frames of no bytes never were here.
     fn settled(&mut self, frame: &Frame);
+    /// Whether [`counted`](Self::counted) is to be told.
+    const COUNTS: bool = false;
+    /// Frames were settled: what is counted of the stream by now.
+    fn counted(&mut self, _counts: &StreamCounts) {}
 }
 
 /// Where an engine sleeps, and what it looks at when it wakes.

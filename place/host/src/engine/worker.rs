@@ -18,7 +18,7 @@ use super::outlet::{Outlet, Port};
 use super::{Control, FateTap, NewStream};
 use crate::clock::Clock;
 use crate::huge;
-use crate::report::{LinkReport, StreamReport};
+use crate::report::{LinkReport, StreamCounts, StreamReport};
 use crate::transmit::Transmitter;
 
 /// Packets handed to the kernel at once, where the link's burst allows.
@@ -277,8 +277,14 @@ impl<P: Port> Worker<P> {
     }
 
     fn settle(&mut self, now: Instant) {
+        let mut last = None;
         while let Some(settled) = self.link.poll_settled() {
             let n = settled.stream.0 as usize;
+            if P::Outlet::COUNTS
+                && let Some(other) = last.replace(n).filter(|&last| last != n)
+            {
+                self.tell_counts(other);
+            }
             if let Some(stream) = self.streams.get_mut(n).and_then(Option::as_mut) {
                 stream.outlet.settled(&settled.frame);
             }
@@ -290,6 +296,27 @@ impl<P: Port> Worker<P> {
                 tap.settled(n, &settled.frame, settled.fate, now);
             }
         }
+        if P::Outlet::COUNTS
+            && let Some(last) = last
+        {
+            self.tell_counts(last);
+        }
+    }
+
+    /// Tells a stream's end what is counted of it.
+    fn tell_counts(&mut self, n: usize) {
+        let Some(stream) = self.streams.get_mut(n).and_then(Option::as_mut) else { return };
+        let Some(ledger) = self.link.ledger(stream.index) else { return };
+        // A stream that is being removed has left the scheduler already.
+        if self.link.contract(stream.index).is_none() {
+            return;
+        }
+        stream.outlet.counted(&StreamCounts {
+            totals: ledger.totals().clone(),
+            counters: self.link.scheduler().counters(stream.index),
+            sent_bytes: stream.sent_bytes,
+            send_errors: stream.send_errors,
+        });
     }
 
     /// Makes a new report.

@@ -66,7 +66,7 @@ fn stack(name: &'static str, line: &'static str) -> Transport {
     Transport {
         name,
         line: Some(line),
-        rate: Box::new(move |size, long| stacks::rate(line, size, long)),
+        rate: Box::new(move |size, long| stacks::rate(line, 0, size, long)),
         trips: Box::new(move || stacks::trips(line)),
     }
 }
@@ -93,6 +93,14 @@ fn transports() -> Vec<Transport> {
     ]);
     all.extend([
         stack("reliable, encrypted", "ui | encrypt(aes256) | reliable | net"),
+        Transport {
+            name: "reliable, encrypted by master and slave",
+            line: Some("ui | encrypt(aes256) | reliable | net"),
+            rate: Box::new(|size, long| {
+                stacks::rate("ui | encrypt(aes256) | reliable | net", 1, size, long)
+            }),
+            trips: Box::new(|| stacks::trips("ui | encrypt(aes256) | reliable | net")),
+        },
         stack(
             "reliable, encrypted, datagrams of 1400 B",
             "ui | encrypt(aes256) | reliable | frag(1400) | net",

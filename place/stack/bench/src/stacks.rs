@@ -19,10 +19,13 @@ fn failed(error: impl Display) -> BenchError {
 }
 
 /// Two endpoints and a connection between them; the contract is one that always fits.
-fn connected(line: &str) -> Result<(Endpoint, Endpoint, Connection, Connection), BenchError> {
+fn connected(
+    line: &str,
+    slaves: u8,
+) -> Result<(Endpoint, Endpoint, Connection, Connection), BenchError> {
     let make = || {
         let at = ([127, 0, 0, 1], 0).into();
-        Endpoint::bind(at, Options { elements: 1, ..Options::default() }).map_err(failed)
+        Endpoint::bind(at, Options { elements: 1, slaves, ..Options::default() }).map_err(failed)
     };
     let (a, b) = (make()?, make()?);
     // What is measured is the most that goes through, so nothing is policed.
@@ -38,8 +41,9 @@ fn connected(line: &str) -> Result<(Endpoint, Endpoint, Connection, Connection),
     Ok((a, b, here, there))
 }
 
-pub(crate) fn rate(line: &str, size: Bytes, long: Duration) -> Result<f64, BenchError> {
-    let (_a, _b, here, there) = connected(line)?;
+/// With so many slaves that share the encryption of large messages.
+pub(crate) fn rate(line: &str, slaves: u8, size: Bytes, long: Duration) -> Result<f64, BenchError> {
+    let (_a, _b, here, there) = connected(line, slaves)?;
     let (message, mut buffer) = (vec![1; size.0 as usize], Vec::new());
     let send = || _ = here.send(&message, Duration::from_millis(100));
     Ok(load::rate(long, send, || {
@@ -49,7 +53,7 @@ pub(crate) fn rate(line: &str, size: Bytes, long: Duration) -> Result<f64, Bench
 
 /// The same by posted buffers: nothing is copied between application and stack.
 pub(crate) fn rate_posted(line: &str, size: Bytes, long: Duration) -> Result<f64, BenchError> {
-    let (_a, _b, here, there) = connected(line)?;
+    let (_a, _b, here, there) = connected(line, 0)?;
     let send = || {
         let mut buffer = here.buffer(size.0 as usize);
         if let Some(first) = buffer.first_mut() {
@@ -63,7 +67,7 @@ pub(crate) fn rate_posted(line: &str, size: Bytes, long: Duration) -> Result<f64
 }
 
 pub(crate) fn trips(line: &str) -> Result<Trips, BenchError> {
-    let (_a, _b, here, there) = connected(line)?;
+    let (_a, _b, here, there) = connected(line, 0)?;
     let (message, mut buffer) = ([1; 1000], Vec::new());
     Ok(thread::scope(|scope| {
         scope.spawn(move || {

@@ -12,7 +12,7 @@ use selvedge_stack::compose::Composition;
 use selvedge_stack::contract::Contract;
 use selvedge_stack::element::{Outside, Plant, Port};
 use selvedge_stack::model::{Cost, Stream, StreamId};
-use selvedge_stack::module::{Direction, Keys};
+use selvedge_stack::module::{Crew, Direction, Keys};
 use selvedge_stack::stack::Line;
 use selvedge_units::{Instant, Span};
 
@@ -52,6 +52,8 @@ pub(super) struct Shared {
     pub(super) backlog: Backlog,
     pub(super) clock: Clock,
     pub(super) options: Options,
+    /// Who shares the encryption of large messages.
+    pub(super) crew: Option<Arc<dyn Crew>>,
     pub(super) elements: Elementary<LineWork>,
     pub(super) manager: Mutex<Manager>,
     pub(super) open: Mutex<HashMap<u32, Open>>,
@@ -114,7 +116,7 @@ impl Shared {
         streams: [StreamId; 2],
         welcome: Vec<u8>,
     ) -> Option<Connection> {
-        let line = Line::new(composition, id, Some(keys)).ok()?;
+        let line = Line::with_crew(composition, id, Some(keys), self.crew.as_ref()).ok()?;
         let work = LineWork::new(line, Arc::clone(&self.transmitter), peer, self.clock);
         let plant = Arc::new(Plant::new(work, 1024));
         let gone = Arc::new(AtomicBool::new(false));

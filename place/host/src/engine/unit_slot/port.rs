@@ -8,6 +8,7 @@ use selvedge_units::{Bytes, Instant};
 
 use super::watch::Seen;
 use crate::engine::{NewStream, Outlet, Port};
+use crate::report::StreamCounts;
 use crate::wake::Woken;
 
 /// A port whose outlets are told what the trace states.
@@ -75,6 +76,12 @@ impl<O: Outlet> Outlet for TraceOutlet<O> {
 
     fn settled(&mut self, frame: &Frame) {
         self.outlet.settled(frame);
+    }
+
+    const COUNTS: bool = O::COUNTS;
+
+    fn counted(&mut self, counts: &StreamCounts) {
+        self.outlet.counted(counts);
     }
 }
 

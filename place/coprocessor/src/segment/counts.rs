@@ -1,0 +1,139 @@
+//! What a coprocessor has counted of a stream, at the end of its segment: when it dies, whoever shares
+//! the segment reads there what it did up to its last turn.
+//!
+//! Two copies are written in turn, and then the number of the newest, so that one that was being
+//! written when its writer died is never read. Who may write the segment may write nonsense here; it
+//! is read by nobody but the producer whose segment it is.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use selvedge_host::memory::Mapping;
+use selvedge_host::report::StreamCounts;
+use selvedge_sched::Counters;
+use selvedge_stream::{DropReason, Totals};
+use selvedge_units::Bytes;
+
+/// The number of the newest copy, then two of them.
+pub(super) const COUNTS_LEN: usize = 128 + 2 * COPY;
+const COPY: usize = 256;
+const WORDS: usize = 12 + DropReason::COUNT;
+const _: () = assert!(WORDS * 8 <= COPY, "a copy holds all");
+
+/// The place of a stream's counts.
+#[derive(Clone)]
+pub struct CountsBoard {
+    pub(super) mapping: Arc<Mapping>,
+    pub(super) at: usize,
+}
+
+impl CountsBoard {
+    /// Writes the newest counts. One writer at a time.
+    pub fn write(&self, counts: &StreamCounts) {
+        let newest = self.mapping.atomic(self.at);
+        // Never 0 again: that is none.
+        let next = newest.load(Ordering::Relaxed).wrapping_add(1).max(1);
+        let place = self.copy(next);
+        for (n, word) in words(counts).into_iter().enumerate() {
+            self.mapping.atomic(place + 8 * n).store(word, Ordering::Relaxed);
+        }
+        newest.store(next, Ordering::Release);
+    }
+
+    /// The newest counts, which are gone then; none if there are none. Only while nobody writes.
+    #[must_use]
+    pub fn take(&self) -> Option<StreamCounts> {
+        let newest = self.mapping.atomic(self.at).swap(0, Ordering::Acquire);
+        let place = self.copy(newest);
+        let word = |n: usize| self.mapping.atomic(place + 8 * n).load(Ordering::Relaxed);
+        (newest > 0).then(|| counts(word))
+    }
+
+    const fn copy(&self, number: u64) -> usize {
+        self.at + 128 + (number % 2) as usize * COPY
+    }
+}
+
+impl fmt::Debug for CountsBoard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CountsBoard").field("at", &self.at).finish_non_exhaustive()
+    }
+}
+
+fn words(counts: &StreamCounts) -> [u64; WORDS] {
+    let StreamCounts { totals, counters, sent_bytes, send_errors } = counts;
+    let first = [
+        totals.frames,
+        totals.sent,
+        totals.on_time,
+        totals.decodable,
+        totals.unknown,
+        counters.sent,
+        counters.late,
+        counters.missed,
+        counters.dropped,
+        counters.violations,
+        sent_bytes.0,
+        *send_errors,
+    ];
+    let mut words = [0; WORDS];
+    words[..12].copy_from_slice(&first);
+    words[12..].copy_from_slice(&totals.dropped);
+    words
+}
+
+fn counts(word: impl Fn(usize) -> u64) -> StreamCounts {
+    StreamCounts {
+        totals: Totals {
+            frames: word(0),
+            sent: word(1),
+            on_time: word(2),
+            decodable: word(3),
+            unknown: word(4),
+            dropped: std::array::from_fn(|n| word(12 + n)),
+        },
+        counters: Counters {
+            sent: word(5),
+            late: word(6),
+            missed: word(7),
+            dropped: word(8),
+            violations: word(9),
+        },
+        sent_bytes: Bytes(word(10)),
+        send_errors: word(11),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::segment::StreamSegment;
+
+    #[test]
+    fn the_newest_complete_copy_is_read_once() {
+        let segment = StreamSegment::create("counts", 4, Bytes(1024)).unwrap();
+        let theirs = StreamSegment::open(segment.file().try_clone().unwrap()).unwrap();
+        assert_eq!(theirs.counts().take(), None);
+        let board = segment.counts();
+        let of = |n: u64| {
+            let word = |at: usize| n * 100 + at as u64;
+            counts(word)
+        };
+        for n in 1..5 {
+            board.write(&of(n));
+        }
+        // A writer that dies in the middle of the next one: its number is not there yet.
+        board.mapping.atomic(board.copy(5)).store(999, Ordering::Relaxed);
+        assert_eq!(theirs.counts().take(), Some(of(4)));
+        assert_eq!(theirs.counts().take(), None);
+        board.write(&of(7));
+        assert_eq!(theirs.counts().take(), Some(of(7)));
+        // Whatever a producer writes there, nobody panics.
+        board.mapping.atomic(board.at).store(u64::MAX - 1, Ordering::Relaxed);
+        board.write(&of(8));
+        board.mapping.atomic(board.at).store(u64::MAX, Ordering::Relaxed);
+        board.write(&of(9));
+        assert_eq!(theirs.counts().take(), Some(of(9)));
+    }
+}

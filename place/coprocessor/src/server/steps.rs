@@ -1,0 +1,142 @@
+//! The steps that were loaded over the control socket, kept beside it as they were asked for: a
+//! coprocessor that is started again where another was killed loads them again. One that ends in order
+//! takes the file away, as it does its socket.
+//!
+//! What is in the file runs on the engine's thread, so it must be this user's own, and nobody else's
+//! to write.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// The longest file that is read: 32 steps of the longest message fit.
+const LEN_MOST: u64 = 1 << 20;
+
+/// A step as it was asked for.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Step {
+    pub(super) name: String,
+    pub(super) extension: String,
+    pub(super) point: String,
+    pub(super) arguments: Value,
+}
+
+/// The steps of the coprocessor that listens at a socket.
+#[derive(Debug)]
+pub(crate) struct Steps {
+    path: PathBuf,
+    kept: Vec<Step>,
+}
+
+impl Steps {
+    /// None yet.
+    pub(super) fn beside(socket: &Path) -> Self {
+        let mut path = socket.as_os_str().to_owned();
+        path.push(".steps");
+        Self { path: path.into(), kept: Vec::new() }
+    }
+
+    /// Those of a coprocessor that was killed, in the order in which they were loaded.
+    ///
+    /// # Errors
+    /// What is wrong with the file.
+    pub(super) fn left_behind(&self) -> Result<Vec<Step>, String> {
+        let wrong = |why: String| format!("\"{}\": {why}; remove it", self.path.display());
+        let flags = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
+        let file = match OpenOptions::new().read(true).custom_flags(flags).open(&self.path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            other => other.map_err(|error| wrong(error.to_string()))?,
+        };
+        let found = file.metadata().map_err(|error| wrong(error.to_string()))?;
+        let user = rustix::process::geteuid().as_raw();
+        if !found.is_file() || found.uid() != user || found.mode() & 0o022 != 0 {
+            return Err(wrong("belongs to somebody else, or others may write it".into()));
+        }
+        let mut text = String::new();
+        let read = file.take(LEN_MOST).read_to_string(&mut text);
+        read.map_err(|error| wrong(error.to_string()))?;
+        serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))
+    }
+
+    /// A step was loaded, in place of the one of its name.
+    pub(super) fn keep(&mut self, step: Step) {
+        self.kept.retain(|kept| kept.name != step.name);
+        self.kept.push(step);
+        self.write();
+    }
+
+    /// A step was removed.
+    pub(super) fn forget(&mut self, name: &str) {
+        let before = self.kept.len();
+        self.kept.retain(|kept| kept.name != name);
+        if self.kept.len() != before {
+            self.write();
+        }
+    }
+
+    /// The coprocessor ends in order.
+    pub(super) fn end(&self) {
+        // None was written if none was loaded.
+        let _ = std::fs::remove_file(&self.path);
+    }
+
+    /// Writes the file anew, whole or not at all. A step runs even if it can't be kept.
+    fn write(&self) {
+        if let Err(error) = self.try_write() {
+            let path = self.path.display();
+            tracing::warn!(%error, %path, "steps would not survive this coprocessor");
+        }
+    }
+
+    fn try_write(&self) -> io::Result<()> {
+        let mut new = self.path.clone().into_os_string();
+        new.push(".new");
+        // One that is left from before, or somebody else's: a link is not followed.
+        let _ = std::fs::remove_file(&new);
+        let mut file: File =
+            OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
+        file.write_all(&serde_json::to_vec(&self.kept)?)?;
+        std::fs::rename(&new, &self.path)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn step(name: &str, source: &str) -> Step {
+        let arguments = serde_json::json!({ "source": source });
+        Step { name: name.into(), extension: "code".into(), point: "arrival".into(), arguments }
+    }
+
+    #[test]
+    fn they_are_read_back_unless_others_may_write_them() {
+        let socket =
+            std::env::temp_dir().join(format!("selvedge-steps-{}.sock", std::process::id()));
+        let mut steps = Steps::beside(&socket);
+        assert_eq!(steps.left_behind(), Ok(Vec::new()));
+        steps.keep(step("a", "{}"));
+        steps.keep(step("b", "{}"));
+        steps.keep(step("a", "{ output.discard = 1; }"));
+        let next = Steps::beside(&socket);
+        let expected = vec![step("b", "{}"), step("a", "{ output.discard = 1; }")];
+        assert_eq!(next.left_behind(), Ok(expected));
+        steps.forget("b");
+        assert_eq!(next.left_behind().unwrap().len(), 1);
+        std::fs::set_permissions(&steps.path, PermissionsExt::from_mode(0o666)).unwrap();
+        let error = next.left_behind().unwrap_err();
+        assert!(error.contains("others may write") && error.contains(".steps"), "{error}");
+        std::fs::set_permissions(&steps.path, PermissionsExt::from_mode(0o600)).unwrap();
+        std::fs::write(&steps.path, "[{").unwrap();
+        assert!(next.left_behind().unwrap_err().contains("remove it"));
+        steps.end();
+        assert_eq!(next.left_behind(), Ok(Vec::new()));
+    }
+}

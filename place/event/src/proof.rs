@@ -1,0 +1,39 @@
+//! That a secret is known, without telling it: a keyed hash over a number that is good once, and what is
+//! asked for.
+
+use ring::hmac;
+
+/// That a secret is known.
+pub(crate) fn proof(token: &[u8], nonce: &[u8; 16], body: &[u8]) -> [u8; 32] {
+    let key = hmac::Key::new(hmac::HMAC_SHA256, token);
+    let tag = hmac::sign(&key, &proven(nonce, body));
+    tag.as_ref().try_into().expect("SHA-256 has 32 bytes")
+}
+
+/// Whether who sent this knows the secret; takes the same time however wrong it is.
+pub(crate) fn is_proof(token: &[u8], nonce: &[u8; 16], body: &[u8], proof: &[u8; 32]) -> bool {
+    let key = hmac::Key::new(hmac::HMAC_SHA256, token);
+    hmac::verify(&key, &proven(nonce, body), proof).is_ok()
+}
+
+/// What a secret is proven over.
+fn proven(nonce: &[u8; 16], body: &[u8]) -> Vec<u8> {
+    [&nonce[..], body].concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_who_knows_the_secret_proves_it_and_only_for_this() {
+        let good = proof(b"secret", &[1; 16], b"body");
+        assert!(is_proof(b"secret", &[1; 16], b"body", &good));
+        assert!(!is_proof(b"secre", &[1; 16], b"body", &good));
+        assert!(!is_proof(b"secret", &[2; 16], b"body", &good));
+        assert!(!is_proof(b"secret", &[1; 16], b"bodies", &good));
+        let mut wrong = good;
+        wrong[31] ^= 1;
+        assert!(!is_proof(b"secret", &[1; 16], b"body", &wrong));
+    }
+}
