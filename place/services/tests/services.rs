@@ -121,25 +121,28 @@ fn threads_are_placed_wait_and_miss() {
     let id = told.recv().unwrap();
     watch.add_job(id, Span::from_millis(1)).unwrap();
     // It may be about to sleep when it is called; then it has not woken up, and is called again.
-    let missed = until("a miss", || {
-        go.send(()).unwrap();
-        for _ in 0..20 {
-            watch.wait(Span::from_millis(5)).unwrap();
-            let mut all = std::iter::from_fn(|| watch.poll(now()));
-            if let Some(miss) = all.find(|event| event.kind == kind(Service::Sched, "miss")) {
-                return Some(miss);
+    let mut called = |what: &str, wanted: &dyn Fn(&Event) -> bool| {
+        until(what, || {
+            go.send(()).unwrap();
+            for _ in 0..20 {
+                watch.wait(Span::from_millis(5)).unwrap();
+                let mut all = std::iter::from_fn(|| watch.poll(now()));
+                if let Some(found) = all.find(wanted) {
+                    return Some(found);
+                }
             }
-        }
-        None
-    });
+            None
+        })
+    };
+    // On a busy machine it may also be late to receive its call, and have to wait for that again:
+    // a smaller miss, before the 3 ms of work with 1 ms of time.
+    let miss = kind(Service::Sched, "miss");
+    let missed = called("a miss", &|event| event.kind == miss && event.value >= 1_900_000);
     assert_eq!((missed.key, missed.pid), (u64::from(id), std::process::id()));
-    assert!(missed.value >= 1_900_000, "3 ms of work with 1 ms of time: {}", missed.value);
-    go.send(()).unwrap();
     // It waits a little at each waking.
-    let delay = event(&mut watch, |event| {
-        event.kind == kind(Service::Sched, "delay") && event.key == u64::from(id)
-    });
-    assert!(delay.value > 0);
+    let delay = kind(Service::Sched, "delay");
+    let waited = called("a wait", &|event| event.kind == delay && event.key == u64::from(id));
+    assert!(waited.value > 0);
     // It is on one processor and has to go to the other.
     if std::thread::available_parallelism().unwrap().get() > 1 {
         let own = rustix::thread::Pid::from_raw(id as i32);
