@@ -6,7 +6,9 @@ mod secret;
 mod traffic;
 
 pub(crate) use attach::Desk;
-pub(crate) use secret::{SecretError, secret};
+#[cfg(feature = "gstreamer")]
+pub(crate) use secret::SecretError;
+pub(crate) use secret::secret;
 
 use std::io::Write;
 use std::net::SocketAddr;

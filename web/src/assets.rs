@@ -45,6 +45,7 @@ const ASSETS: &[Asset] = assets! {
     JS "controls.js"
     JS "reasons.js"
     JS "channels.js"
+    JS "panel.js"
     JS "stacks.js"
     JS "format.js"
     JS "vendor/uplot-1.6.32/uPlot.esm.js"

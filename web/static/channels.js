@@ -2,6 +2,7 @@
 // cost. Asked for every two seconds while the page is looked at; hidden where there are none.
 
 import { count, plural } from "./format.js";
+import { Panel } from "./panel.js";
 import { make } from "./row.js";
 
 /**
@@ -48,7 +49,6 @@ import { make } from "./row.js";
  * @property {Deployed[]} deployed
  */
 
-const EVERY_MS = 2000;
 const COLUMNS = ["Channel", "Host", "Members", "Sinks", "Sent/s", "Delivered/s", "Drops", "Filters"];
 
 /** @param {Channel} one @param {"delivered"|"expired"|"overflowed"|"faulted"} key */
@@ -93,41 +93,18 @@ export function filters(one) {
   return words;
 }
 
-export class Channels {
+/** @extends {Panel<Channel>} */
+export class Channels extends Panel {
   /** @type {Map<string, {at: number, published: number, delivered: number}>} */
   before = new Map();
 
   /** @param {HTMLElement} root a section, hidden at first */
   constructor(root) {
-    this.root = root;
-    this.body = make("tbody", "");
-    this.shown = make("p", "quiet");
-    const tools = make("div", "tools");
-    tools.append(make("h2", "", "Channels"), this.shown);
-    const head = make("tr", "");
-    head.append(...COLUMNS.map((title) => make("th", "", title)));
-    const thead = make("thead", "");
-    thead.append(head);
-    const table = make("table", "channels");
-    table.append(thead, this.body);
-    root.append(tools, table);
-    setInterval(() => this.ask(), EVERY_MS);
-    this.ask();
-  }
-
-  async ask() {
-    if (document.hidden) return;
-    try {
-      const answer = await fetch("api/v1/channels", { cache: "no-store" });
-      if (answer.ok) this.update(await answer.json(), performance.now());
-    } catch {
-      // The node has gone; the wire says so.
-    }
+    super(root, "Channels", "channels", COLUMNS);
   }
 
   /** @param {Channel[]} all @param {number} at */
   update(all, at) {
-    this.root.hidden = all.length === 0;
     const hosts = new Set(all.map((one) => one.host)).size;
     const names = new Set(all.map((one) => one.channel)).size;
     this.shown.textContent = `${plural(names, "channel")} on ${plural(hosts, "host")}`;

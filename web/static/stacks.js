@@ -2,6 +2,7 @@
 // serve them. Asked for every two seconds while the page is looked at; hidden where there are none.
 
 import { count, milliseconds, plural, rate } from "./format.js";
+import { Panel } from "./panel.js";
 import { make } from "./row.js";
 
 /**
@@ -43,7 +44,6 @@ import { make } from "./row.js";
  * @property {number} reassigned
  */
 
-const EVERY_MS = 2000;
 const COLUMNS = ["Receiver", "Modules, served down ↓ and up ↑ by elements", "Sent/s", "Rate", "At most here", "Drops"];
 
 /** @param {Endpoint} endpoint @param {Connection} one */
@@ -60,41 +60,18 @@ export function promise(flow) {
   return flow.kept ? time : `${time}, more than wanted`;
 }
 
-export class Stacks {
+/** @extends {Panel<Endpoint>} */
+export class Stacks extends Panel {
   /** @type {Map<string, {at: number, messages: number, bytes: number}>} */
   before = new Map();
 
   /** @param {HTMLElement} root a section, hidden at first */
   constructor(root) {
-    this.root = root;
-    this.body = make("tbody", "");
-    this.shown = make("p", "quiet");
-    const tools = make("div", "tools");
-    tools.append(make("h2", "", "Stacks"), this.shown);
-    const head = make("tr", "");
-    head.append(...COLUMNS.map((title) => make("th", "", title)));
-    const thead = make("thead", "");
-    thead.append(head);
-    const table = make("table", "stacks");
-    table.append(thead, this.body);
-    root.append(tools, table);
-    setInterval(() => this.ask(), EVERY_MS);
-    this.ask();
-  }
-
-  async ask() {
-    if (document.hidden) return;
-    try {
-      const answer = await fetch("api/v1/stacks", { cache: "no-store" });
-      if (answer.ok) this.update(await answer.json(), performance.now());
-    } catch {
-      // The node has gone; the wire says so.
-    }
+    super(root, "Stacks", "stacks", COLUMNS);
   }
 
   /** @param {Endpoint[]} all @param {number} at */
   update(all, at) {
-    this.root.hidden = all.length === 0;
     const connections = all.reduce((sum, endpoint) => sum + endpoint.connections.length, 0);
     const elements = all.reduce((sum, endpoint) => sum + endpoint.elements.length, 0);
     const moved = all.reduce((sum, endpoint) => sum + endpoint.reassigned, 0);

@@ -1,0 +1,52 @@
+// A section with a table that is asked for every two seconds while the page is looked at, and hidden
+// where there is nothing to show.
+
+import { make } from "./row.js";
+
+const EVERY_MS = 2000;
+
+/** @template T what one thing is that the node tells */
+export class Panel {
+  /**
+   * @param {HTMLElement} root a section, hidden at first
+   * @param {string} title
+   * @param {string} name of what the API lists, and of the table's class
+   * @param {string[]} columns
+   */
+  constructor(root, title, name, columns) {
+    this.root = root;
+    this.name = name;
+    this.body = make("tbody", "");
+    this.shown = make("p", "quiet");
+    const tools = make("div", "tools");
+    tools.append(make("h2", "", title), this.shown);
+    const head = make("tr", "");
+    head.append(...columns.map((column) => make("th", "", column)));
+    const thead = make("thead", "");
+    thead.append(head);
+    const table = make("table", name);
+    table.append(thead, this.body);
+    root.append(tools, table);
+    setInterval(() => this.ask(), EVERY_MS);
+    this.ask();
+  }
+
+  async ask() {
+    if (document.hidden) return;
+    try {
+      const answer = await fetch(`api/v1/${this.name}`, { cache: "no-store" });
+      if (!answer.ok) return;
+      /** @type {T[]} */
+      const all = await answer.json();
+      this.root.hidden = all.length === 0;
+      this.update(all, performance.now());
+    } catch {
+      // The node has gone; the wire says so.
+    }
+  }
+
+  /** Shows them, as they are at this millisecond. @param {T[]} _all @param {number} _at */
+  update(_all, _at) {
+    throw new Error(`${this.name}: nothing shows them`);
+  }
+}
