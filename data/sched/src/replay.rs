@@ -102,6 +102,26 @@ pub struct Event {
     pub happening: Happening,
 }
 
+/// What became of a trace, whichever engine replayed it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Outcome {
+    /// Its events in order of happening.
+    pub events: Vec<Event>,
+    /// The streams' counters and current windows.
+    pub totals: Vec<(Counters, Window)>,
+}
+
+impl Outcome {
+    /// What becomes of it by the scheduler alone.
+    #[must_use]
+    pub fn of(trace: &Trace) -> Self {
+        let mut replay = Replay::new(trace);
+        let events = replay.by_ref().collect();
+        let totals = replay.totals().map(|(_, counters, window)| (counters, window)).collect();
+        Self { events, totals }
+    }
+}
+
 /// Replays a trace; yields its events in order of happening. Exactly one in each slot is a `Send`
 /// or `Idle`, the last of that slot. Memory is bounded by the trace, not by its ticks; each event
 /// takes O(log N) for N streams.

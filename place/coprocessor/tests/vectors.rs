@@ -4,21 +4,14 @@
 use std::path::Path;
 
 use selvedge_coprocessor::unit_slot::shared;
-use selvedge_sched::replay::{Replay, Trace};
-use selvedge_sched::trace::Printer;
+use selvedge_sched::replay::{Outcome, Trace};
 use selvedge_sched::trace::generate::{self, Wanted};
 
 fn through_shared_memory(name: &str, trace: &Trace) -> String {
     let (slots, refused) = shared(trace).unwrap_or_else(|error| panic!("{name}: {error}"));
     let outcome = slots.run().unwrap_or_else(|error| panic!("{name}: {error}"));
-    let mut out = Vec::new();
-    let printer = Printer::new(trace);
-    for event in &outcome.events {
-        printer.event(&mut out, event).expect("memory takes all");
-    }
-    printer.totals(&mut out, outcome.totals.iter().copied()).expect("memory takes all");
     assert_eq!(refused.iter().map(|one| one.read().total()).sum::<u64>(), 0, "{name}");
-    String::from_utf8(out).expect("JSON is text")
+    outcome.lines(trace)
 }
 
 /// The first line that differs, so that a failure can be read.
@@ -55,15 +48,7 @@ fn generated_traces_decide_alike() {
         let streams = Some(1 + seed as u32 % 32);
         let trace = generate::trace(&Wanted { streams, ..Wanted::of(seed) });
         let name = format!("seed {seed}");
-        let mut expected = Vec::new();
-        let printer = Printer::new(&trace);
-        let mut replay = Replay::new(&trace);
-        for event in &mut replay {
-            printer.event(&mut expected, &event).unwrap();
-        }
-        let totals = replay.totals().map(|(_, counters, window)| (counters, window));
-        printer.totals(&mut expected, totals).unwrap();
-        let expected = String::from_utf8(expected).unwrap();
+        let expected = Outcome::of(&trace).lines(&trace);
         same(&name, &through_shared_memory(&name, &trace), &expected);
         misses += expected.matches("\"miss\"").count();
         drops += expected.matches("\"drop\"").count();

@@ -8,20 +8,13 @@ use std::path::{Path, PathBuf};
 
 use selvedge_host::engine::unit_slot::UnitSlots;
 use selvedge_sched::Discipline;
-use selvedge_sched::replay::{Replay, Trace};
-use selvedge_sched::trace::Printer;
+use selvedge_sched::replay::{Outcome, Trace};
 use selvedge_sched::trace::generate::{self, Wanted};
 
 fn through_the_engine(name: &str, trace: &Trace) -> String {
     let outcome = UnitSlots::inline(trace).and_then(UnitSlots::run);
     let outcome = outcome.unwrap_or_else(|error| panic!("{name}: {error}"));
-    let mut out = Vec::new();
-    let printer = Printer::new(trace);
-    for event in &outcome.events {
-        printer.event(&mut out, event).unwrap();
-    }
-    printer.totals(&mut out, outcome.totals.iter().copied()).unwrap();
-    String::from_utf8(out).unwrap()
+    outcome.lines(trace)
 }
 
 /// The first line that differs, so that a failure can be read.
@@ -64,14 +57,7 @@ fn generated_traces_decide_alike_in_the_engine() {
         let wanted = Wanted { discipline: Some(discipline), streams, ..Wanted::of(seed) };
         let trace = generate::trace(&wanted);
         let name = format!("{discipline}, seed {seed}");
-        let mut expected = Vec::new();
-        let printer = Printer::new(&trace);
-        let mut replay = Replay::new(&trace);
-        for event in &mut replay {
-            printer.event(&mut expected, &event).unwrap();
-        }
-        let totals = replay.totals().map(|(_, counters, window)| (counters, window));
-        printer.totals(&mut expected, totals).unwrap();
-        same(&name, &through_the_engine(&name, &trace), &String::from_utf8(expected).unwrap());
+        let expected = Outcome::of(&trace).lines(&trace);
+        same(&name, &through_the_engine(&name, &trace), &expected);
     }
 }

@@ -30,6 +30,6 @@ pub use attach::{attach, detach, probe};
 pub use attached::{Attached, Report, StreamReport};
 pub use error::{AttachError, LoadError, OpenError, ReplayError};
 pub use packets::{PacketReplay, Received};
-pub use replay::{Outcome, Replay};
+pub use replay::Replay;
 pub use setup::{Filter, FilterError, STREAMS_MAX, Setup, SetupError, StreamSetup};
 pub use tasks::{Answer, Step, TaskScheduler, TasksError};

@@ -7,13 +7,13 @@ use std::net::UdpSocket;
 use std::time::Duration;
 
 use libbpf_rs::{MapCore, MapFlags};
-use selvedge_sched::replay::Trace;
+use selvedge_sched::replay::{Outcome, Trace};
 use selvedge_sched::{Discipline, StreamIndex};
 
 use crate::attach::{Device, Registered, register};
 use crate::error::ReplayError;
 use crate::object::{self, FILTERS_MAP, Purpose, SETUP_MAP, TABLE_MAP, TOLD_MAP, map};
-use crate::replay::{Outcome, Schedule, absent, begin, failed, fits, run, streams_of, totals};
+use crate::replay::{Schedule, absent, begin, failed, fits, run, streams_of, totals};
 use crate::setup::{Filter, Header, STREAMS_MAX};
 
 /// `CALL_MARK` of the program.

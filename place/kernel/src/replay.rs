@@ -4,7 +4,7 @@
 use std::io;
 
 use libbpf_rs::{MapCore, MapFlags, Object, ProgramInput};
-use selvedge_sched::replay::{Arrivals, Event, FrameRef, Happening, Trace};
+use selvedge_sched::replay::{Arrivals, Event, FrameRef, Happening, Outcome, Trace};
 use selvedge_sched::{Counters, Discipline, StreamIndex};
 use selvedge_stream::Window;
 use selvedge_units::{Instant, Span};
@@ -20,15 +20,6 @@ pub(crate) const BACKLOG: u32 = 3;
 const AT_ONCE: u32 = 64;
 /// A packet's limit in a replay: never met.
 const NO_LIMIT: u32 = u32::MAX;
-
-/// What became of a trace.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Outcome {
-    /// Its events in order of happening.
-    pub events: Vec<Event>,
-    /// The streams' counters and current windows.
-    pub totals: Vec<(Counters, Window)>,
-}
 
 /// The program, loaded for replays under one discipline.
 #[derive(Debug)]

@@ -5,11 +5,11 @@
 
 use std::path::PathBuf;
 
-use selvedge_kernel::{Outcome, PacketReplay, Replay, Setup};
+use selvedge_kernel::{PacketReplay, Replay, Setup};
 use selvedge_sched::Discipline;
-use selvedge_sched::replay::Trace;
+use selvedge_sched::replay::{Outcome, Trace};
 use selvedge_sched::trace::generate::{Kind, Wanted, trace};
-use selvedge_sched::trace::{Printer, run};
+use selvedge_sched::trace::run;
 
 /// Generated traces for dwcs; a fifth of them for each other discipline.
 const GENERATED: u64 = 200;
@@ -22,24 +22,6 @@ fn vectors() -> PathBuf {
     } else {
         PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../vectors")
     }
-}
-
-fn lines(trace: &Trace, outcome: &Outcome) -> String {
-    let mut out = Vec::new();
-    let printer = Printer::new(trace);
-    for event in &outcome.events {
-        printer.event(&mut out, event).unwrap();
-    }
-    printer.totals(&mut out, outcome.totals.iter().copied()).unwrap();
-    String::from_utf8(out).unwrap()
-}
-
-/// What the software says of the same trace.
-fn software(trace: &Trace) -> String {
-    let mut replay = selvedge_sched::replay::Replay::new(trace);
-    let events = replay.by_ref().collect();
-    let totals = replay.totals().map(|(_, counters, window)| (counters, window)).collect();
-    lines(trace, &Outcome { events, totals })
 }
 
 fn assert_same(name: &str, found: &str, expected: &str) {
@@ -94,7 +76,7 @@ fn every_vector_has_the_same_lines_in_the_kernel() {
         let replay = Replay::load(discipline).unwrap();
         for (name, trace, expected) in vectors.iter().filter(|(_, t, _)| t.discipline == discipline)
         {
-            assert_same(name, &lines(trace, &replay.run(trace).unwrap()), expected);
+            assert_same(name, &replay.run(trace).unwrap().lines(trace), expected);
         }
     }
     println!("{} vectors", vectors.len());
@@ -110,7 +92,7 @@ fn generated_traces_have_the_same_lines_in_the_kernel() {
         let count = if dwcs { GENERATED } else { GENERATED / 5 };
         for (name, trace) in generated(discipline, count) {
             let outcome = replay.run(&trace).unwrap();
-            assert_same(&name, &lines(&trace, &outcome), &software(&trace));
+            assert_same(&name, &outcome.lines(&trace), &Outcome::of(&trace).lines(&trace));
             widest = widest.max(trace.streams.len());
             for (counters, _) in outcome.totals {
                 sent += counters.sent;
@@ -136,7 +118,7 @@ fn real_packets_through_the_qdisc_have_the_same_lines() {
     traces.extend(generated(Discipline::Dwcs, GENERATED));
     for (name, trace) in &traces {
         let (outcome, received) = replay.run(trace).unwrap_or_else(|e| panic!("{name}: {e}"));
-        assert_same(name, &lines(trace, &outcome), &software(trace));
+        assert_same(name, &outcome.lines(trace), &Outcome::of(trace).lines(trace));
         // What comes out of the device is what was decided, in that order.
         let decided = outcome.events.iter().filter_map(|event| match event.happening {
             selvedge_sched::replay::Happening::Send { frame, .. } => {

@@ -7,7 +7,7 @@ use std::io;
 use selvedge_stream::Window;
 
 use crate::Counters;
-use crate::replay::{Event, FrameRef, Happening, Trace};
+use crate::replay::{Event, FrameRef, Happening, Outcome, Trace};
 
 /// The streams' names as JSON strings.
 pub(super) fn quoted_ids(trace: &Trace) -> Vec<String> {
@@ -49,6 +49,21 @@ impl Printer {
         totals: impl Iterator<Item = (Counters, Window)>,
     ) -> io::Result<()> {
         print_totals(out, &self.ids, totals)
+    }
+}
+
+impl Outcome {
+    /// All its lines, as a [`Printer`] prints them.
+    ///
+    /// # Panics
+    /// If this is of a trace with more streams.
+    #[must_use]
+    pub fn lines(&self, trace: &Trace) -> String {
+        let (mut out, printer) = (Vec::new(), Printer::new(trace));
+        let events = self.events.iter().try_for_each(|event| printer.event(&mut out, event));
+        let printed = events.and_then(|()| printer.totals(&mut out, self.totals.iter().copied()));
+        printed.expect("memory takes all");
+        String::from_utf8(out).expect("names are UTF-8")
     }
 }
 

@@ -17,7 +17,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use selvedge_node::config::{LinkConfig, WhenFull};
-use selvedge_sched::replay::{Arrivals, Event, FrameRef, Happening, Replay, Trace};
+use selvedge_sched::replay::{Arrivals, Event, FrameRef, Happening, Outcome, Replay, Trace};
 use selvedge_sched::{Counters, StreamIndex};
 use selvedge_stream::rtp::{self, FrameTag, Header, Packet};
 use selvedge_stream::{DropReason, Kind, References, Window};
@@ -37,15 +37,6 @@ const RATE: Bitrate = Bitrate(WIRE.0 * 8_000_000_000);
 const POOLED: u64 = 256;
 /// How long a datagram may take over loopback.
 const PATIENCE: Duration = Duration::from_secs(10);
-
-/// What became of a trace.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Outcome {
-    /// Its events in order of happening.
-    pub events: Vec<Event>,
-    /// The streams' counters and current windows.
-    pub totals: Vec<(Counters, Window)>,
-}
 
 /// Why a trace can't be replayed.
 #[derive(Debug, thiserror::Error)]
