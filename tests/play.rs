@@ -7,29 +7,13 @@ use std::path::Path;
 
 use serde_json::Value;
 use support::{
-    CORRIDOR, Folder, Running, Stream, clip, file_source, free_port, http, node_file, play, played,
-    rtpdump, selvedge, sink,
+    CORRIDOR, Folder, Running, clip, free_port, lecture, play, played, rtpdump, selvedge, sink,
+    some_frames,
 };
 
 /// A node that sends the clip there, and describes it in `lecture.sdp`.
 fn node(folder: &Folder, to: SocketAddr) -> (Running, String) {
-    let stream = Stream {
-        name: "lecture",
-        source: file_source(&clip(CORRIDOR), true),
-        to,
-        more: "sdp = \"lecture.sdp\"\ndelay = \"20 s\"",
-    };
-    let path = folder.write("node.toml", node_file("rate = \"20 Mbit/s\"", &[stream]));
-    let mut node = Running::selvedge(["run".as_ref(), path.as_os_str()]);
-    let page = node.page();
-    (node, page)
-}
-
-/// Lets the node send some more frames.
-fn some_frames(page: &str) {
-    let sent = || http::stream(page, "lecture")["sent"].as_u64().expect("a count");
-    let before = sent();
-    support::until("frames are sent", || sent() >= before + 30);
+    lecture(folder, to, "sdp = \"lecture.sdp\"\ndelay = \"20 s\"")
 }
 
 /// What must be so of a stream over an ample link.

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 use support::{
-    CORRIDOR, Folder, Running, Stream, clip, file_source, free_port, http, node_file, play, played,
-    rtpdump, selvedge,
+    CORRIDOR, Folder, Running, Stream, clip, file_source, free_port, http, lecture, node_file,
+    play, played, rtpdump, selvedge, some_frames,
 };
 
 const SAFE: &str = "ui | encrypt(chacha20) | reliable | frag(1400) | net";
@@ -76,20 +76,7 @@ impl Wire {
 }
 
 fn node(folder: &Folder, to: SocketAddr, keys: &str) -> (Running, String) {
-    let more = format!("delay = \"20 s\"\n{keys}");
-    let source = file_source(&clip(CORRIDOR), true);
-    let stream = Stream { name: "lecture", source, to, more: &more };
-    let path = folder.write("node.toml", node_file("rate = \"20 Mbit/s\"", &[stream]));
-    let mut node = Running::selvedge(["run".as_ref(), path.as_os_str()]);
-    let page = node.page();
-    (node, page)
-}
-
-/// Lets the node send some more frames.
-fn some_frames(page: &str) {
-    let sent = || http::stream(page, "lecture")["sent"].as_u64().expect("a count");
-    let before = sent();
-    support::until("frames are sent", || sent() >= before + 30);
+    lecture(folder, to, &format!("delay = \"20 s\"\n{keys}"))
 }
 
 fn share(stream: &Value, name: &str) -> f64 {

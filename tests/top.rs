@@ -5,16 +5,10 @@ mod support;
 
 use std::process::Command;
 
-use support::{
-    CORRIDOR, Folder, Running, Stream, clip, file_source, http, node_file, selvedge, sink, skipped,
-};
+use support::{Folder, Running, http, lecture, selvedge, sink, skipped};
 
 fn node(folder: &Folder, to: std::net::SocketAddr) -> (Running, String) {
-    let source = file_source(&clip(CORRIDOR), true);
-    let stream = Stream { name: "lecture", source, to, more: "delay = \"20 s\"" };
-    let path = folder.write("node.toml", node_file("rate = \"20 Mbit/s\"", &[stream]));
-    let mut node = Running::selvedge(["run".as_ref(), path.as_os_str()]);
-    let page = node.page();
+    let (node, page) = lecture(folder, to, "delay = \"20 s\"");
     support::until("frames are sent", || {
         http::stream(&page, "lecture")["sent"].as_u64() >= Some(20)
     });

@@ -86,6 +86,24 @@ pub(crate) fn node_file(link: &str, streams: &[Stream<'_>]) -> String {
     text
 }
 
+/// A node that sends the corridor's clip there as its stream `lecture`, over an ample link, and where
+/// its page is.
+pub(crate) fn lecture(folder: &Folder, to: std::net::SocketAddr, more: &str) -> (Running, String) {
+    let source = file_source(&clip(CORRIDOR), true);
+    let stream = Stream { name: "lecture", source, to, more };
+    let path = folder.write("node.toml", node_file("rate = \"20 Mbit/s\"", &[stream]));
+    let mut node = Running::selvedge(["run".as_ref(), path.as_os_str()]);
+    let page = node.page();
+    (node, page)
+}
+
+/// Lets that node send some more frames.
+pub(crate) fn some_frames(page: &str) {
+    let sent = || http::stream(page, "lecture")["sent"].as_u64().expect("a count");
+    let before = sent();
+    until("frames are sent", || sent() >= before + 30);
+}
+
 /// The source that is this file.
 pub(crate) fn file_source(path: &Path, repeat: bool) -> String {
     format!("file:{}{}", path.display(), if repeat { "?loop" } else { "" })
