@@ -11,9 +11,9 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-#[test]
-fn a_session_that_is_opened_again_is_the_same_host() {
-    let domain = format!("again-{}", std::process::id());
+/// Two hosts that have one channel open; the first is for its source.
+fn pair(test: &str) -> (Host, Host, Joined, Joined) {
+    let domain = format!("{test}-{}", std::process::id());
     let settings = Settings { domain, meet: false, ..Settings::default() };
     let one = Host::start(&settings).unwrap();
     let connect = one.listen().to_vec();
@@ -21,6 +21,12 @@ fn a_session_that_is_opened_again_is_the_same_host() {
     let format = Format::parse("f", "input { long number; };").unwrap();
     let source = one.open("c", &format, Wake::All).unwrap();
     let joined = two.open("c", &format, Wake::All).unwrap();
+    (one, two, source, joined)
+}
+
+#[test]
+fn a_session_that_is_opened_again_is_the_same_host() {
+    let (_one, two, source, joined) = pair("again");
     let wish = Subscription { bound: 100, overflow: Overflow::Block, filter: None };
     let mut sink = joined.subscribe(wish).unwrap();
     let wanted = || source.view(|v| v.members.iter().filter(|one| one.wants).count());
@@ -51,14 +57,7 @@ fn a_session_that_is_opened_again_is_the_same_host() {
 
 #[test]
 fn what_waits_to_go_together_goes_by_itself_in_order_and_once() {
-    let domain = format!("together-{}", std::process::id());
-    let settings = Settings { domain, meet: false, ..Settings::default() };
-    let one = Host::start(&settings).unwrap();
-    let connect = one.listen().to_vec();
-    let two = Host::start(&Settings { connect, ..settings }).unwrap();
-    let format = Format::parse("f", "input { long number; };").unwrap();
-    let source = one.open("c", &format, Wake::All).unwrap();
-    let joined = two.open("c", &format, Wake::All).unwrap();
+    let (one, _two, source, joined) = pair("together");
     let wish = Subscription { bound: 4096, overflow: Overflow::DropOldest, filter: None };
     let got = Arc::new(std::sync::Mutex::new(Vec::<i64>::new()));
     let into = Arc::clone(&got);
