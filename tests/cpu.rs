@@ -5,30 +5,21 @@ mod support;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::time::Instant;
+use std::process::Command;
 
 use selvedge_dispatch::{Placement, class, rights};
 use serde_json::Value;
-use support::{Folder, SOON};
+use support::{Ended, Folder, Running, SOON, until};
 
 /// A command of ours with a daemon of this test's own.
 fn selvedge(folder: &Folder, arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_selvedge"));
+    let mut command = support::program(env!("CARGO_BIN_EXE_selvedge"));
     command.args(["cpu"]).args(arguments).env("XDG_RUNTIME_DIR", folder.path());
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
 
-/// Runs it to its end: status, standard output, standard error.
-fn ended(command: &mut Command) -> (Option<i32>, String, String) {
-    finished(command.spawn().expect("our program starts"))
-}
-
-fn finished(child: Child) -> (Option<i32>, String, String) {
-    let output = child.wait_with_output().expect("it was started");
-    let text = |bytes| String::from_utf8(bytes).expect("it prints text");
-    (output.status.code(), text(output.stdout), text(output.stderr))
+fn ended(command: &mut Command) -> Ended {
+    Running::start(command).end(SOON)
 }
 
 /// Whether there is a dispatcher here; a test that needs one says so and passes where there is not.
@@ -36,15 +27,6 @@ fn dispatched() -> bool {
     rights::try_placement(Placement::Fifo)
         .inspect_err(|why| eprintln!("SKIPPED, no dispatcher here: {why}"))
         .is_ok()
-}
-
-/// Waits for a condition.
-fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !holds() {
-        assert!(start.elapsed() < SOON, "{what}");
-        std::thread::yield_now();
-    }
 }
 
 fn last_json(text: &str) -> Value {
@@ -57,15 +39,39 @@ fn with<'a>(more: &[&'a str]) -> Vec<&'a str> {
     [&LOAD[..], more].concat()
 }
 
-/// A program that writes its number to a file and then runs for ever.
-fn spinner(folder: &Folder, more: &[&str]) -> (Child, i32) {
-    let mark = folder.join("mark");
-    let script = format!("echo $$ > {0}.new; mv {0}.new {0}; while :; do :; done", mark.display());
-    let run = with(&[more, &["--json", "--", "sh", "-c", &script]].concat());
-    let child = selvedge(folder, &run).spawn().expect("our program starts");
-    until("the program has begun", || mark.exists());
-    let pid = std::fs::read_to_string(mark).unwrap().trim().parse().unwrap();
-    (child, pid)
+/// A program that runs until it is told to stop. A real-time one that nobody ends would take the
+/// machine from every other test: it goes with its test, however that ends.
+struct Spinner {
+    client: Option<Running>,
+    pid: i32,
+}
+
+impl Spinner {
+    fn new(folder: &Folder, more: &[&str]) -> Self {
+        let mark = folder.join("mark");
+        let script =
+            format!("echo $$ > {0}.new; mv {0}.new {0}; while :; do :; done", mark.display());
+        let run = with(&[more, &["--json", "--", "sh", "-c", &script]].concat());
+        let client = Some(Running::start(&mut selvedge(folder, &run)));
+        let mut spinner = Self { client, pid: 0 };
+        until("the program has begun", || mark.exists());
+        spinner.pid = std::fs::read_to_string(mark).unwrap().trim().parse().unwrap();
+        spinner
+    }
+
+    /// How it ended, when it or its program was told to.
+    fn end(mut self) -> Ended {
+        self.pid = 0;
+        self.client.take().expect("it ends once").end(SOON)
+    }
+}
+
+impl Drop for Spinner {
+    fn drop(&mut self) {
+        if self.pid != 0 {
+            let _ = class::signal(self.pid, libc::SIGKILL);
+        }
+    }
 }
 
 fn signal(pid: i32, number: i32) {
@@ -76,13 +82,13 @@ fn signal(pid: i32, number: i32) {
 fn the_status_is_passed_on() {
     let folder = Folder::new();
     let none = with(&["--placement", "none", "--"]);
-    let end = |script: &str| ended(selvedge(&folder, &none).args(["sh", "-c", script])).0;
+    let end = |script: &str| ended(selvedge(&folder, &none).args(["sh", "-c", script])).code;
     assert_eq!(end("exit 0"), Some(0));
     assert_eq!(end("exit 7"), Some(7));
     assert_eq!(end("kill -9 $$"), Some(137));
     let missing = ended(selvedge(&folder, &none).arg("/no/such/program"));
-    assert_eq!(missing.0, Some(1));
-    assert!(missing.2.contains("/no/such/program"), "{}", missing.2);
+    assert_eq!(missing.code, Some(1));
+    assert!(missing.stderr.contains("/no/such/program"), "{}", missing.stderr);
 }
 
 #[test]
@@ -98,7 +104,7 @@ fn bad_numbers_are_refused_with_the_remedy() {
         (&["play", "--work", "50ms"], "state less"),
     ];
     for (arguments, says) in cases {
-        let (code, out, err) = ended(&mut selvedge(&folder, arguments));
+        let Ended { code, stdout: out, stderr: err } = ended(&mut selvedge(&folder, arguments));
         assert_eq!((code, &*out), (Some(2), ""), "{arguments:?}: {err}");
         assert!(err.contains(says), "{arguments:?}: {err}");
     }
@@ -114,7 +120,7 @@ fn a_player_is_counted_whatever_keeps_its_time() {
         let ours = env!("CARGO_BIN_EXE_selvedge");
         let play =
             ["--placement", placement, "--json", "--", ours, "cpu", "play", "--frames", "10"];
-        let (code, out, err) = ended(&mut selvedge(&folder, &with(&play)));
+        let Ended { code, stdout: out, stderr: err } = ended(&mut selvedge(&folder, &with(&play)));
         assert_eq!(code, Some(0), "{placement}: {err}");
         let report = last_json(&out);
         assert_eq!(report["placement"], placement);
@@ -132,17 +138,17 @@ fn more_than_the_whole_is_refused_and_signals_end_the_program() {
         return;
     }
     let folder = Folder::new();
-    let (first, _) = spinner(&folder, &["--cpu", "0"]);
+    let first = Spinner::new(&folder, &["--cpu", "0"]);
     let rest = ["run", "--period", "40ms", "--service", "31ms", "--cpu", "0", "--", "true"];
-    let (code, _, err) = ended(&mut selvedge(&folder, &rest));
+    let Ended { code, stderr: err, .. } = ended(&mut selvedge(&folder, &rest));
     assert_eq!(code, Some(1), "{err}");
     // 8/40, 31/40, and 5/100 for everybody else.
     assert!(err.contains("41/40 (102.50 %) of the processor, 1/40 (2.50 %) too much"), "{err}");
     let nowhere = ["run", "--period", "40ms", "--service", "1ms", "--cpu", "5000", "--", "true"];
-    let (code, _, err) = ended(&mut selvedge(&folder, &nowhere));
+    let Ended { code, stderr: err, .. } = ended(&mut selvedge(&folder, &nowhere));
     assert!(code == Some(1) && err.contains("there is no such processor; there are 0"), "{err}");
-    signal(first.id().cast_signed(), libc::SIGTERM);
-    let (code, out, err) = finished(first);
+    first.client.as_ref().expect("it runs").signal("TERM");
+    let Ended { code, stdout: out, stderr: err } = first.end();
     assert_eq!(code, Some(128 + libc::SIGTERM), "{err}");
     assert_eq!(last_json(&out)["status"], 128 + libc::SIGTERM);
 }
@@ -158,7 +164,8 @@ fn a_program_outlives_its_daemon_and_is_dispatched_again() {
         return;
     }
     let folder = Folder::new();
-    let (client, pid) = spinner(&folder, &[]);
+    let client = Spinner::new(&folder, &[]);
+    let pid = client.pid;
     until("it is dispatched", || class::policy(pid).unwrap() != libc::SCHED_OTHER);
     let first = daemon_of(&folder);
     signal(first, libc::SIGKILL);
@@ -167,7 +174,7 @@ fn a_program_outlives_its_daemon_and_is_dispatched_again() {
         socket.is_ok_and(|stream| class::peer(&stream).is_ok_and(|(pid, _)| pid != first))
     });
     signal(pid, libc::SIGTERM);
-    let (_, out, err) = finished(client);
+    let Ended { stdout: out, stderr: err, .. } = client.end();
     assert_eq!(last_json(&out)["dispatcher_lost"], 1, "{err}");
     let second = daemon_of(&folder);
     signal(second, libc::SIGTERM);
@@ -180,13 +187,13 @@ fn a_program_whose_client_is_killed_is_ordinary_again() {
         return;
     }
     let folder = Folder::new();
-    let (mut client, pid) = spinner(&folder, &[]);
+    let mut client = Spinner::new(&folder, &[]);
+    let pid = client.pid;
     until("it is dispatched", || class::policy(pid).unwrap() != libc::SCHED_OTHER);
-    client.kill().expect("it runs");
-    // Its output stays open: the program has it, too.
-    client.wait().expect("it was started");
+    drop(client.client.take());
     until("it is ordinary", || class::policy(pid).unwrap() == libc::SCHED_OTHER);
     signal(pid, libc::SIGKILL);
+    client.pid = 0;
     until("no client, no daemon", || !folder.join("selvedge/cpu.sock").exists());
 }
 
@@ -196,7 +203,8 @@ fn garbage_harms_nobody_else() {
         return;
     }
     let folder = Folder::new();
-    let (client, pid) = spinner(&folder, &[]);
+    let client = Spinner::new(&folder, &[]);
+    let pid = client.pid;
     let socket = folder.join("selvedge/cpu.sock");
     let long = "x".repeat(100_000) + "\n";
     let huge = r#"{"period":18446744073709551615,"service":1,"window":[0,0],"work_conserving":true,"events":false,"in_kernel":false,"cpu":null}"#;
@@ -207,16 +215,21 @@ fn garbage_harms_nobody_else() {
     }
     assert_eq!(ask(&socket, b"\xff\xfe\n"), "");
     signal(pid, libc::SIGTERM);
-    let (_, out, err) = finished(client);
+    let Ended { stdout: out, stderr: err, .. } = client.end();
     assert_eq!(last_json(&out)["dispatcher_lost"], 0, "{err}");
 }
 
 /// What the daemon answers until it hangs up.
 fn ask(socket: &Path, what: &[u8]) -> String {
     let mut stream = UnixStream::connect(socket).expect("it serves");
+    stream.set_read_timeout(Some(SOON)).expect("not zero");
+    stream.set_write_timeout(Some(SOON)).expect("not zero");
     // It may hang up before it has read all of it.
     let _ = stream.write_all(what);
     let mut answer = Vec::new();
-    let _ = stream.read_to_end(&mut answer);
+    if let Err(error) = stream.read_to_end(&mut answer) {
+        let hung_up = error.kind() == std::io::ErrorKind::ConnectionReset;
+        assert!(hung_up, "the daemon neither answers nor hangs up: {error}");
+    }
     String::from_utf8(answer).expect("it answers in text")
 }

@@ -5,6 +5,8 @@
 set -uo pipefail
 cd "$(dirname "$0")/.."
 logs=out/check
+# No check may take longer, in seconds; one that does is ended, and has failed.
+limit=3000
 mkdir -p "$logs"
 passed=0 failed=0 skipped=0
 began=$SECONDS
@@ -14,8 +16,9 @@ check() {
   local name=$1 log=$logs/$1.log from=$SECONDS
   shift
   printf '%-12s ' "$name"
-  "$@" > "$log" 2>&1 < /dev/null
+  timeout -k 60 $limit "$@" > "$log" 2>&1 < /dev/null
   local status=$? p f s
+  [ $status -ne 124 ] || echo "ended after $limit s" >> "$log"
   read -r p f s < <(awk '
     /^test result:/ { p += $4; f += $6; s += $8 }
     /^# pass / { p += $3 } /^# fail / { f += $3 } /^# skipped / { s += $3 }
@@ -31,7 +34,7 @@ check() {
     grep -E '^(error|test .* FAILED|.*panicked at)' "$log" | head -n 20
     tail -n 40 "$log"
   fi
-  grep '^SKIPPED:' "$log"
+  grep -hE '^(SKIPPED|UNSTEADY):' "$log"
   return 0
 }
 
@@ -47,7 +50,9 @@ check clippy cargo clippy --quiet --locked --workspace --all-targets --all-featu
 check clippy-vm cargo clippy --quiet --locked -p selvedge-kernel --test attach --test replay -- -D warnings
 check deny cargo deny --all-features check licenses bans sources
 check slim cargo clippy --quiet --locked -p selvedge --no-default-features -- -D warnings
-check test cargo test --locked --workspace --all-features --no-fail-fast
+host=$(rustc -vV | sed -n 's/^host: //p' | tr 'a-z-' 'A-Z_')
+check test env "CARGO_TARGET_${host}_RUNNER=$PWD/tools/run_test.sh" \
+  cargo test --locked --workspace --all-features --no-fail-fast
 check loom tools/loom.sh
 if cargo +nightly miri --version >/dev/null 2>&1; then
   check miri tools/miri.sh

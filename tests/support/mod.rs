@@ -268,8 +268,10 @@ impl Running {
             assert!(Instant::now() < deadline, "still runs after {limit:?}: {}", self.stderr());
             pause();
         };
-        for reader in self.readers.drain(..) {
-            reader.join().expect("reading does not panic");
+        // What it started may hold its output open for longer than it lives itself.
+        while !self.readers.iter().all(JoinHandle::is_finished) {
+            assert!(Instant::now() < deadline, "it ended, its output goes on: {}", self.stderr());
+            pause();
         }
         let text = |n: usize| String::from_utf8_lossy(&self.said[n].lock().unwrap()).into_owned();
         Ended { code: status.code(), stdout: text(0), stderr: text(1) }

@@ -1,0 +1,69 @@
+#!/usr/bin/env bash
+# By this the checks run each test program (cargo's `runner`): PROGRAM ARGUMENT...
+# A program that takes longer than TEST_LIMIT seconds (600) is ended with all that it started, and
+# its unfinished tests are named with what their threads wait for. Tests that failed, or did not
+# finish, are run once more, one after another: the machine is shared, and a test that another
+# one's load pushed over is not a broken promise. Such a test is told as UNSTEADY, never hidden.
+set -uo pipefail
+
+program=$1
+case $program in
+  */deps/*) ;;
+  *) exec "$@" ;;
+esac
+limit=${TEST_LIMIT:-600}
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+
+# Runs the program in a process group of its own, output to the log. Status 124 when it was ended.
+bounded() {
+  setsid "$@" > "$log" 2>&1 < /dev/null &
+  local pid=$! until=$((SECONDS + limit)) status
+  trap 'kill -TERM -- "-$pid" 2>/dev/null; exit 130' INT TERM
+  while kill -0 "$pid" 2>/dev/null && [ "$SECONDS" -lt "$until" ]; do sleep 0.1; done
+  if kill -0 "$pid" 2>/dev/null; then
+    printf 'HUNG: %s took more than %s s; its threads:\n' "$program" "$limit" >> "$log"
+    local task
+    for task in "/proc/$pid/task/"*; do
+      printf '  %-16s %s, system call %s\n' "$(cat "$task/comm")" "$(cat "$task/wchan")" \
+        "$(cut -d' ' -f1 "$task/syscall")" >> "$log"
+    done
+    kill -TERM -- "-$pid" 2>/dev/null
+    sleep 2
+    kill -KILL -- "-$pid" 2>/dev/null
+    wait "$pid" 2>/dev/null
+    return 124
+  fi
+  wait "$pid"
+  status=$?
+  trap - INT TERM
+  return "$status"
+}
+
+# Every test that the log does not call ok or ignored.
+unfinished() {
+  comm -23 <("$program" --list --format terse 2>/dev/null | sed -n 's/: test$//p' | sort) \
+    <(sed -nE 's/^test (.*) \.\.\. (ok|ignored).*/\1/p' "$log" | sed 's/ - should panic$//' | sort)
+}
+
+bounded "$@"
+first=$?
+if [ "$first" -eq 0 ]; then
+  cat "$log"
+  exit 0
+fi
+mapfile -t again < <(unfinished)
+# The closing line of a run that is repeated must not be added up.
+sed 's/^test result:/first run:/' "$log"
+if [ "${#again[@]}" -eq 0 ]; then
+  printf 'test result: FAILED. 0 passed; 1 failed; 0 ignored; %s ended with status %s\n' "$program" "$first"
+  exit "$first"
+fi
+fine=$(grep -cE '^test .* \.\.\. ok' "$log")
+ignored=$(grep -cE '^test .* \.\.\. ignored' "$log")
+printf 'UNSTEADY: %s\n' "${again[@]}"
+bounded "$program" --exact --test-threads=1 "${again[@]}"
+second=$?
+cat "$log"
+printf 'test result: ok. %s passed; 0 failed; %s ignored; in the first run\n' "$fine" "$ignored"
+exit "$second"
