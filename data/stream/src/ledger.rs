@@ -72,15 +72,22 @@ pub struct Ledger {
     seconds: Seconds,
     /// A power of two, so that finding a place takes no division.
     entries: Box<[Entry]>,
-    window: u64,
-    /// Number of the first frame, and of the frame after the newest. Numbers are sequence numbers
-    /// that do not wrap. Equal: nothing was offered yet.
-    first: u64,
+    window: u32,
+    /// Frames that are settled, and not evaluated.
+    unevaluated: u32,
+    /// Number of the frame after the newest. Numbers are sequence numbers that do not wrap.
     end: u64,
-    /// All before this one is evaluated.
+    /// All before this one is evaluated, and it is not settled.
     cursor: u64,
+    /// All from this one on were offered, one after another: they wait where no entry says what
+    /// became of them. Beyond all numbers as long as nothing was offered.
+    unbroken: u64,
+    /// Whether the 64 before `cursor` are decodable, the last in the lowest bit.
+    history: u64,
     now: Instant,
     totals: Totals,
+    /// Number of the first frame.
+    first: u64,
 }
 
 /// The lines that every frame touches.
@@ -112,39 +119,43 @@ impl Ledger {
         let places = window.next_power_of_two();
         Self {
             seconds: Seconds::default(),
-            entries: vec![Entry::new(0, References::NONE, State::Absent); places].into(),
-            window: window as u64,
-            first: BASE,
+            entries: vec![Entry::ABSENT; places].into(),
+            window: window as u32,
+            unevaluated: 0,
             end: BASE,
             cursor: BASE,
+            unbroken: u64::MAX,
+            history: 0,
             now: Instant::ZERO,
             totals: Totals::default(),
+            first: BASE,
         }
     }
 
-    /// Opens an entry for a frame. Frames may be offered out of order. `false`, and without
-    /// effect, for a frame that was offered before, is older than the first, or older than the
-    /// window. Constant time for successive numbers, linear in the window at most.
+    /// Takes note of a frame. Frames may be offered out of order. `false`, and without effect, for
+    /// a frame that was offered before, is older than the first, or older than the window.
+    /// Constant time for successive numbers, linear in the window at most.
     #[inline]
     pub fn offered(&mut self, frame: &Frame) -> bool {
         self.now = self.now.max(frame.arrival);
-        // The number that is expected, and nothing open falls out of the window for it.
+        // The number that is expected, and nothing open falls out of the window for it: nothing
+        // is written of it before it is settled.
         let number = self.end;
-        if number as u32 == frame.seq && number > self.first && number - self.cursor < self.window {
+        let within = number - self.cursor < u64::from(self.window);
+        if number as u32 == frame.seq && number >= self.unbroken && within {
             self.end += 1;
-            *self.entry_mut(number) = Entry::new(frame.seq, frame.refs, State::Waiting);
             self.totals.frames += 1;
             return true;
         }
-        self.open(frame.seq, frame.refs)
+        self.open(frame.seq)
     }
 
-    /// Opens and settles an entry for a frame that existed, of which nothing else is known, and
+    /// Takes note of and settles a frame that existed, of which nothing else is known, and
     /// which is lost: a number missing between those that came. Otherwise as
     /// [`offered`](Self::offered).
     pub fn offered_unknown(&mut self, seq: u32, now: Instant) -> bool {
         self.now = self.now.max(now);
-        let opened = self.open(seq, References::UNKNOWN);
+        let opened = self.open(seq);
         if opened {
             let number = self.number(seq);
             self.lose(number);
@@ -156,26 +167,32 @@ impl Ledger {
     /// Settles a frame, once, in any order. `false`, and without effect, for one that was not
     /// offered, is settled already, or is older than the window. Constant time, and that again for
     /// each frame that can now be evaluated.
-    pub fn settle(&mut self, seq: u32, fate: Fate, now: Instant) -> bool {
-        self.settle_all([(seq, fate)], now) == 1
+    pub fn settle(&mut self, frame: &Frame, fate: Fate, now: Instant) -> bool {
+        self.settle_all([(frame, fate)], now) == 1
     }
 
     /// [`settle`](Self::settle) of several frames at one moment; how many had an effect.
     #[inline]
-    pub fn settle_all(
+    pub fn settle_all<'a>(
         &mut self,
-        frames: impl IntoIterator<Item = (u32, Fate)>,
+        frames: impl IntoIterator<Item = (&'a Frame, Fate)>,
         now: Instant,
     ) -> usize {
         self.now = self.now.max(now);
         let second = Second::of(self.now);
         let mut sum = Sum::default();
-        for (seq, fate) in frames {
+        for (frame, fate) in frames {
             let (on_time, queueing) = match fate {
                 Fate::Sent { on_time, queueing } => (on_time, Queueing::of(queueing)),
                 Fate::Dropped(_) => (false, Queueing::NOT_SENT),
             };
-            let Some(state) = self.settled_state(seq, on_time) else { continue };
+            let Some((number, first)) = self.waiting(frame.seq) else { continue };
+            let state = if first {
+                self.first_state(frame.refs, on_time)
+            } else {
+                self.unevaluated += 1;
+                if on_time { State::OnTime } else { State::Lost }
+            };
             match fate {
                 Fate::Sent { .. } => sum.sent += 1,
                 Fate::Dropped(reason) => self.totals.dropped[reason as usize] += 1,
@@ -183,11 +200,11 @@ impl Ledger {
             sum.frames += 1;
             sum.on_time += u32::from(on_time);
             sum.decodable += u32::from(state == State::Decodable);
-            let number = self.number(seq);
-            let entry = self.entry_mut(number);
-            entry.set(state, second);
-            entry.queueing = queueing;
-            self.cursor += u64::from(number == self.cursor);
+            *self.entry_mut(number) =
+                Entry::settled(frame.seq, frame.refs, state, second, queueing);
+            if first {
+                self.pass(state);
+            }
         }
         if sum.frames > 0 {
             self.totals.sent += u64::from(sum.sent);
@@ -196,27 +213,43 @@ impl Ledger {
             if let Some(counts) = self.seconds.of(second) {
                 counts.add(&sum);
             }
-            self.evaluate_settled();
+            if self.unevaluated > 0 {
+                self.evaluate_settled();
+            }
         }
         sum.frames as usize
     }
 
-    /// What a frame is once it is settled; `None` if it can't be. The first that is open is
-    /// evaluated with that.
+    /// The number of a frame that waits, and whether it is the first to be evaluated.
     #[inline(always)]
-    fn settled_state(&self, seq: u32, on_time: bool) -> Option<State> {
-        let first = seq == self.cursor as u32 && self.cursor < self.end;
-        let number = if first { self.cursor } else { self.number(seq) };
-        let entry = self.entries[self.place(number)];
-        if entry.number != seq || entry.state() != State::Waiting {
-            return None;
+    fn waiting(&self, seq: u32) -> Option<(u64, bool)> {
+        let open = self.unbroken <= self.cursor && self.cursor < self.end;
+        if seq == self.cursor as u32 && open && self.unevaluated == 0 {
+            return Some((self.cursor, true));
         }
-        if first {
-            let decodable = on_time && self.has_all(number, entry.refs);
-            return Some(if decodable { State::Decodable } else { State::Undecodable });
-        }
-        let within = (self.oldest()..self.end).contains(&number);
-        within.then_some(if on_time { State::OnTime } else { State::Lost })
+        self.find_waiting(seq)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn find_waiting(&self, seq: u32) -> Option<(u64, bool)> {
+        let number = self.number(seq);
+        let waits = self.state(number) == Some(State::Waiting);
+        waits.then_some((number, number == self.cursor))
+    }
+
+    /// What the first that is not evaluated is once it is settled.
+    #[inline(always)]
+    fn first_state(&self, refs: References, on_time: bool) -> State {
+        let decodable = on_time && self.has_all(refs);
+        if decodable { State::Decodable } else { State::Undecodable }
+    }
+
+    /// Goes on behind the first that was not evaluated, and now is.
+    #[inline(always)]
+    fn pass(&mut self, state: State) {
+        self.history = self.history << 1 | u64::from(state == State::Decodable);
+        self.cursor += 1;
     }
 
     /// Whether a frame is decodable on time; `None` while that is not final, for a frame never
@@ -234,7 +267,7 @@ impl Ledger {
     /// first frame.
     #[must_use]
     pub fn evaluated_before(&self) -> Option<u32> {
-        (self.end > self.first).then_some(self.cursor as u32)
+        self.began().then_some(self.cursor as u32)
     }
 
     /// Asks for what every frame touches of the one that may lie here, but its entries. To see
@@ -244,16 +277,14 @@ impl Ledger {
         prefetch_lines(ledger, HOT);
     }
 
-    /// Asks for the entries of the oldest frames that are open, so many of them, and of as many
-    /// that are to come; the ledger itself should have been asked for before.
+    /// Asks for the entries of the oldest frames that are open, so many of them; the ledger itself
+    /// should have been asked for before.
     #[inline]
     pub fn fetch_entries(&self, frames: usize) {
         const TO_A_LINE: usize = 64 / size_of::<Entry>();
         for ahead in (0..frames as u64).step_by(TO_A_LINE) {
-            for number in [self.cursor + ahead, self.end + ahead] {
-                if let Some(entry) = self.entries.get(self.place(number)) {
-                    prefetch(entry);
-                }
+            if let Some(entry) = self.entries.get(self.place(self.cursor + ahead)) {
+                prefetch(entry);
             }
         }
     }
@@ -286,7 +317,7 @@ impl Ledger {
             let entry = &self.entries[self.place(number)];
             let settled = entry.number == number as u32
                 && !matches!(entry.state(), State::Absent | State::Waiting);
-            if settled && entry.settled().is_recent(last) {
+            if settled && entry.second().is_recent(last) {
                 left -= 1;
                 if let Some(queueing) = entry.queueing.span() {
                     recent.queueing.record(queueing);
@@ -302,9 +333,13 @@ impl Ledger {
         self.end.wrapping_add_signed(ahead.into())
     }
 
+    const fn began(&self) -> bool {
+        self.unbroken != u64::MAX
+    }
+
     /// The oldest number in the window.
     fn oldest(&self) -> u64 {
-        self.end.saturating_sub(self.window).max(self.first)
+        self.end.saturating_sub(self.window.into()).max(self.first)
     }
 
     fn place(&self, number: u64) -> usize {
@@ -322,41 +357,64 @@ impl Ledger {
             return None;
         }
         let entry = &self.entries[self.place(number)];
-        Some(if entry.number == number as u32 { entry.state() } else { State::Absent })
+        Some(match entry.state() {
+            state if entry.number == number as u32 && state != State::Absent => state,
+            _ if self.unbroken <= number => State::Waiting,
+            _ => State::Absent,
+        })
     }
 
-    fn open(&mut self, seq: u32, refs: References) -> bool {
-        if self.end == self.first {
+    #[cold]
+    #[inline(never)]
+    fn open(&mut self, seq: u32) -> bool {
+        if !self.began() {
             self.first = BASE + u64::from(seq);
-            (self.end, self.cursor) = (self.first, self.first);
+            (self.end, self.cursor, self.unbroken) = (self.first, self.first, self.first);
         }
         let number = self.number(seq);
+        if number > self.end {
+            self.leave_gap(number);
+        }
         if number >= self.end {
             self.make_room(number);
-        } else if self.state(number) != Some(State::Absent) {
+        } else if self.state(number) == Some(State::Absent) {
+            *self.entry_mut(number) = Entry::waiting(seq);
+        } else {
             return false;
         }
-        *self.entry_mut(number) = Entry::new(number as u32, refs, State::Waiting);
         self.totals.frames += 1;
         true
     }
 
+    /// Says of the frames that wait that they do, since some of the following do not.
+    fn leave_gap(&mut self, number: u64) {
+        for waiting in self.unbroken.max(self.cursor)..self.end {
+            if self.state(waiting) == Some(State::Waiting) {
+                *self.entry_mut(waiting) = Entry::waiting(waiting as u32);
+            }
+        }
+        self.unbroken = number;
+    }
+
     /// Moves the window so that `number` is its newest. What falls out is evaluated first.
     fn make_room(&mut self, number: u64) {
-        let oldest = (number + 1).saturating_sub(self.window);
+        let oldest = (number + 1).saturating_sub(self.window.into());
         while self.cursor < oldest.min(self.end) {
-            match self.state(self.cursor) {
+            let on_time = match self.state(self.cursor) {
                 Some(State::Waiting) => {
                     self.lose(self.cursor);
-                    self.evaluate(self.cursor, false);
+                    Some(false)
                 }
-                Some(State::OnTime) => self.evaluate(self.cursor, true),
-                Some(State::Lost) => self.evaluate(self.cursor, false),
-                _ => {}
-            }
-            self.cursor += 1;
+                Some(State::OnTime) => Some(true),
+                Some(State::Lost) => Some(false),
+                _ => None,
+            };
+            let state = on_time.map_or(State::Absent, |on_time| self.evaluate(on_time));
+            self.pass(state);
         }
-        self.cursor = self.cursor.max(oldest);
+        let passed = oldest.saturating_sub(self.cursor);
+        self.history = if passed < 64 { self.history << passed } else { 0 };
+        self.cursor += passed;
         self.end = number + 1;
         self.evaluate_settled();
     }
@@ -368,47 +426,54 @@ impl Ledger {
             counts.frames += 1;
         }
         self.totals.unknown += 1;
-        self.entry_mut(number).set(State::Lost, second);
+        self.unevaluated += 1;
+        let (seq, refs) = (number as u32, References::UNKNOWN);
+        *self.entry_mut(number) =
+            Entry::settled(seq, refs, State::Lost, second, Queueing::NOT_SENT);
     }
 
     /// Evaluates on from the first frame that is not, which is in the window if there is one.
-    #[inline]
+    #[cold]
+    #[inline(never)]
     fn evaluate_settled(&mut self) {
-        while self.cursor < self.end {
-            let entry = *self.entry_mut(self.cursor);
-            let on_time = match entry.state() {
-                State::OnTime => true,
-                State::Lost => false,
+        while self.unevaluated > 0 && self.cursor < self.end {
+            let on_time = match self.state(self.cursor) {
+                Some(State::OnTime) => true,
+                Some(State::Lost) => false,
                 _ => break,
             };
-            if entry.number != self.cursor as u32 {
-                break;
-            }
-            self.evaluate(self.cursor, on_time);
-            self.cursor += 1;
+            let state = self.evaluate(on_time);
+            self.pass(state);
         }
     }
 
-    /// Makes a settled frame's decodability final.
+    /// Makes the decodability of the first frame that is not evaluated final; it is settled.
     #[inline(never)]
-    fn evaluate(&mut self, number: u64, on_time: bool) {
-        let entry = *self.entry_mut(number);
-        let (refs, settled) = (entry.refs, entry.settled());
-        let decodable = on_time && self.has_all(number, refs);
-        if decodable {
+    fn evaluate(&mut self, on_time: bool) -> State {
+        let entry = *self.entry_mut(self.cursor);
+        let state = self.first_state(entry.refs, on_time);
+        if state == State::Decodable {
             self.totals.decodable += 1;
-            if let Some(counts) = self.seconds.of(settled) {
+            if let Some(counts) = self.seconds.of(entry.second()) {
                 counts.decodable += 1;
             }
         }
-        let state = if decodable { State::Decodable } else { State::Undecodable };
-        self.entry_mut(number).set(state, settled);
+        self.unevaluated -= 1;
+        self.entry_mut(self.cursor).evaluated(state);
+        state
     }
 
-    /// Whether all that a frame refers to is decodable.
+    /// Whether all that the first frame which is not evaluated refers to is decodable.
     #[inline(always)]
-    fn has_all(&self, number: u64, refs: References) -> bool {
-        let decodable = |back| self.state(number - u64::from(back)) == Some(State::Decodable);
+    fn has_all(&self, refs: References) -> bool {
+        let decodable = |back: u16| {
+            let root = self.cursor - u64::from(back);
+            if back <= 64 {
+                self.end - root <= self.window.into() && self.history >> (back - 1) & 1 == 1
+            } else {
+                self.state(root) == Some(State::Decodable)
+            }
+        };
         refs == References::NONE
             || refs.is_known()
                 && [refs.near, refs.far].into_iter().all(|back| back == 0 || decodable(back))

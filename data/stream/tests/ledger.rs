@@ -28,13 +28,18 @@ fn at(ms: u64) -> Instant {
     Instant::ZERO + Span::from_millis(ms)
 }
 
+/// It comes, and is sent on time.
+fn sent(ledger: &mut Ledger, frame: &Frame) -> bool {
+    ledger.offered(frame) && ledger.settle(frame, ON_TIME, at(0))
+}
+
 /// I P P P, each but the first referring to the one before, with these fates in order.
 fn chain(first: u32, fates: &[Fate]) -> Ledger {
     let mut ledger = Ledger::new(16);
     for (n, &fate) in (0..).zip(fates) {
         let seq = first.wrapping_add(n);
-        assert!(ledger.offered(&frame(seq, u16::from(n > 0), 0)));
-        assert!(ledger.settle(seq, fate, at(0)));
+        let frame = frame(seq, u16::from(n > 0), 0);
+        assert!(ledger.offered(&frame) && ledger.settle(&frame, fate, at(0)));
     }
     ledger
 }
@@ -60,9 +65,9 @@ fn sequence_numbers_wrap() {
 fn unknown_references_are_lost() {
     let mut ledger = Ledger::new(16);
     let joined = Frame { refs: References::UNKNOWN, ..frame(0, 0, 0) };
-    assert!(ledger.offered(&joined) && ledger.settle(0, ON_TIME, at(0)));
+    assert!(sent(&mut ledger, &joined));
     // Refers to what was before the first frame.
-    assert!(ledger.offered(&frame(1, 2, 0)) && ledger.settle(1, ON_TIME, at(0)));
+    assert!(sent(&mut ledger, &frame(1, 2, 0)));
     assert_eq!([0, 1].map(|seq| ledger.is_decodable(seq)), [Some(false); 2]);
 }
 
@@ -71,8 +76,7 @@ fn an_unknown_reference_is_no_distance() {
     let mut ledger = Ledger::new(65_536);
     for seq in 0..=65_535 {
         let refs = if seq == 65_535 { References::UNKNOWN } else { References::NONE };
-        assert!(ledger.offered(&Frame { refs, ..frame(seq, 0, 0) }));
-        assert!(ledger.settle(seq, ON_TIME, at(0)));
+        assert!(sent(&mut ledger, &Frame { refs, ..frame(seq, 0, 0) }));
     }
     assert_eq!((ledger.is_decodable(0), ledger.is_decodable(65_535)), (Some(true), Some(false)));
 }
@@ -81,7 +85,11 @@ fn an_unknown_reference_is_no_distance() {
 fn a_missing_number_holds_evaluation_up_until_it_is_declared_lost() {
     let mut ledger = chain(0, &[ON_TIME]);
     assert!(ledger.offered(&frame(2, 1, 0)) && ledger.offered(&frame(3, 3, 0)));
-    assert!(ledger.settle(2, ON_TIME, at(0)) && ledger.settle(3, ON_TIME, at(0)));
+    assert!([frame(2, 1, 0), frame(3, 3, 0)].iter().all(|frame| ledger.settle(
+        frame,
+        ON_TIME,
+        at(0)
+    )));
     assert_eq!((ledger.is_decodable(2), ledger.evaluated_before()), (None, Some(1)));
     assert!(ledger.offered_unknown(1, at(0)));
     let decodable = [1, 2, 3].map(|seq| ledger.is_decodable(seq));
@@ -93,8 +101,8 @@ fn a_missing_number_holds_evaluation_up_until_it_is_declared_lost() {
 #[test]
 fn a_frame_may_be_learnt_of_late() {
     let mut ledger = chain(0, &[ON_TIME]);
-    assert!(ledger.offered(&frame(2, 1, 0)) && ledger.settle(2, ON_TIME, at(0)));
-    assert!(ledger.offered(&frame(1, 1, 0)) && ledger.settle(1, ON_TIME, at(0)));
+    assert!(sent(&mut ledger, &frame(2, 1, 0)));
+    assert!(sent(&mut ledger, &frame(1, 1, 0)));
     assert_eq!(ledger.is_decodable(2), Some(true));
 }
 
@@ -102,12 +110,13 @@ fn a_frame_may_be_learnt_of_late() {
 fn what_is_not_settled_in_the_window_is_lost() {
     let mut ledger = Ledger::new(4);
     for seq in 0..5 {
-        assert!(ledger.offered(&frame(seq, u16::from(seq > 0), 0)));
-        assert!(seq == 0 || ledger.settle(seq, ON_TIME, at(0)));
+        let frame = frame(seq, u16::from(seq > 0), 0);
+        assert!(ledger.offered(&frame));
+        assert!(seq == 0 || ledger.settle(&frame, ON_TIME, at(0)));
     }
     assert_eq!(ledger.is_decodable(0), None, "beyond the window");
     assert_eq!(ledger.is_decodable(4), Some(false));
-    assert!(!ledger.settle(0, ON_TIME, at(0)));
+    assert!(!ledger.settle(&frame(0, 0, 0), ON_TIME, at(0)));
     let totals = ledger.totals();
     assert_eq!((totals.frames, totals.on_time, totals.unknown), (5, 4, 1));
 }
@@ -117,10 +126,10 @@ fn a_leap_forgets_what_was_before() {
     let mut ledger = chain(0, &[ON_TIME]);
     assert!(ledger.offered(&frame(1, 1, 0)));
     assert!(ledger.offered(&frame(1 << 30, 0, 0)));
-    assert!(ledger.settle(1 << 30, ON_TIME, at(0)));
+    assert!(ledger.settle(&frame(1 << 30, 0, 0), ON_TIME, at(0)));
     assert_eq!(ledger.is_decodable(1 << 30), None, "numbers before it may still come");
     for seq in (1 << 30) + 1..(1 << 30) + 16 {
-        assert!(ledger.offered(&frame(seq, 0, 0)) && ledger.settle(seq, ON_TIME, at(0)));
+        assert!(sent(&mut ledger, &frame(seq, 0, 0)));
     }
     assert_eq!(ledger.is_decodable(1 << 30), Some(true));
     assert_eq!((ledger.totals().unknown, ledger.totals().decodable), (1, 17));
@@ -130,8 +139,8 @@ fn a_leap_forgets_what_was_before() {
 fn what_does_not_belong_changes_nothing() {
     let mut ledger = chain(7, &[ON_TIME]);
     let before = ledger.totals().clone();
-    assert!(!ledger.settle(7, ON_TIME, at(0)), "settled already");
-    assert!(!ledger.settle(8, ON_TIME, at(0)), "not offered");
+    assert!(!ledger.settle(&frame(7, 1, 0), ON_TIME, at(0)), "settled already");
+    assert!(!ledger.settle(&frame(8, 1, 0), ON_TIME, at(0)), "not offered");
     assert!(!ledger.offered(&frame(7, 0, 0)), "offered already");
     assert!(!ledger.offered(&frame(6, 0, 0)) && !ledger.offered_unknown(6, at(0)), "too old");
     assert_eq!(ledger.totals(), &before);
@@ -153,9 +162,9 @@ fn totals_are_by_reason_and_delay() {
 fn recent_counts_ten_seconds() {
     let mut ledger = Ledger::new(64);
     for seq in 0..20 {
-        assert!(ledger.offered(&frame(seq, u16::from(seq % 4 > 0), 0)));
+        let frame = frame(seq, u16::from(seq % 4 > 0), 0);
         let fate = if seq % 4 == 2 { DROPPED } else { ON_TIME };
-        assert!(ledger.settle(seq, fate, at(u64::from(seq) * 1000)));
+        assert!(ledger.offered(&frame) && ledger.settle(&frame, fate, at(u64::from(seq) * 1000)));
     }
     let recent = ledger.recent(at(19_999));
     assert_eq!((recent.frames, recent.on_time, recent.decodable), (10, 7, 4));
@@ -169,9 +178,9 @@ fn recent_counts_ten_seconds() {
 fn a_frame_evaluated_late_counts_in_the_second_in_which_it_was_settled() {
     let mut ledger = Ledger::new(64);
     assert!(ledger.offered(&frame(0, 0, 0)) && ledger.offered(&frame(1, 0, 0)));
-    assert!(ledger.settle(1, ON_TIME, at(0)));
+    assert!(ledger.settle(&frame(1, 0, 0), ON_TIME, at(0)));
     assert_eq!(ledger.recent(at(0)).decodable, 0);
-    assert!(ledger.settle(0, ON_TIME, at(3000)));
+    assert!(ledger.settle(&frame(0, 0, 0), ON_TIME, at(3000)));
     assert_eq!(ledger.recent(at(3000)).decodable, 2);
     assert_eq!(ledger.recent(at(10_000)).decodable, 1);
 }
@@ -241,10 +250,11 @@ fn happenings(lives: &[Life]) -> Vec<(usize, bool)> {
 fn replay(ledger: &mut Ledger, first: u32, lives: &[Life], mut seen: impl FnMut(&Ledger, usize)) {
     for (n, settles) in happenings(lives) {
         let (life, seq) = (&lives[n], first.wrapping_add(n as u32));
+        let frame = Frame { refs: life.refs, ..frame(seq, 0, 0) };
         if settles {
-            ledger.settle(seq, life.fate.unwrap(), at(0));
+            ledger.settle(&frame, life.fate.unwrap(), at(0));
         } else if life.known {
-            ledger.offered(&Frame { refs: life.refs, ..frame(seq, 0, 0) });
+            ledger.offered(&frame);
         } else {
             ledger.offered_unknown(seq, at(0));
         }
@@ -269,12 +279,15 @@ proptest! {
         let fates: Vec<_> = order
             .into_iter()
             .chain(in_order)
-            .map(|(seq, on_time)| (seq, if on_time { ON_TIME } else { DROPPED }))
+            .map(|(seq, on_time)| {
+                let refs = lives.get(seq as usize).map_or(References::NONE, |life| life.refs);
+                (Frame { refs, ..frame(seq, 0, 0) }, if on_time { ON_TIME } else { DROPPED })
+            })
             .collect();
         for (n, part) in fates.chunks(part).enumerate() {
             let now = at(700 * n as u64);
-            let settled = part.iter().filter(|(seq, fate)| each.settle(*seq, *fate, now)).count();
-            prop_assert_eq!(all.settle_all(part.iter().copied(), now), settled);
+            let settled = part.iter().filter(|(frame, fate)| each.settle(frame, *fate, now)).count();
+            prop_assert_eq!(all.settle_all(part.iter().map(|(frame, fate)| (frame, *fate)), now), settled);
             prop_assert_eq!(all.totals(), each.totals());
             prop_assert_eq!(all.recent(now), each.recent(now));
             prop_assert_eq!(all.evaluated_before(), each.evaluated_before());
@@ -297,7 +310,7 @@ proptest! {
             now += pause;
             let seq = seq.saturating_sub(back);
             let fate = if on_time { ON_TIME } else { DROPPED };
-            if ledger.settle(seq, fate, at(now)) {
+            if ledger.settle(&frame(seq, 0, 0), fate, at(now)) {
                 prop_assert!(settled[seq as usize].replace((now / 1000, on_time)).is_none());
             }
             for later in [now, now + 4_000, now + 9_500] {
@@ -398,7 +411,7 @@ proptest! {
             match what {
                 0 => ledger.offered(&frame(seq, 1, 65_535)),
                 1 => ledger.offered_unknown(seq, at(0)),
-                _ => ledger.settle(seq, ON_TIME, at(0)),
+                _ => ledger.settle(&frame(seq, 1, 65_535), ON_TIME, at(0)),
             };
             let totals = ledger.totals();
             prop_assert!(totals.decodable <= totals.on_time && totals.on_time <= totals.frames);

@@ -126,7 +126,7 @@ impl Link {
             let queueing = now.since(frame.arrival);
             let fate = Fate::Sent { on_time: now <= *deadline, queueing };
             settled.push(Settled { stream, frame: *frame, fate });
-            (frame.seq, fate)
+            (frame, fate)
         });
         ledger.settle_all(sent, now);
         queue.frames.drain(..frames);

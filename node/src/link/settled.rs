@@ -42,7 +42,7 @@ pub(super) fn settle(
     now: Instant,
 ) {
     if let Some(ledger) = ledger.as_mut() {
-        ledger.settle(frame.seq, fate, now);
+        ledger.settle(frame, fate, now);
     }
     settled.push(Settled { stream, frame: *frame, fate });
 }

@@ -33,8 +33,26 @@ pub(super) struct Entry {
 impl Entry {
     const STATE_BITS: u32 = u32::BITS - Second::BITS;
 
-    pub(super) const fn new(number: u32, refs: References, state: State) -> Self {
-        Self { number, refs, status: state as u32, queueing: Queueing::NOT_SENT }
+    pub(super) const ABSENT: Self = Self::new(0, State::Absent);
+
+    const fn new(number: u32, state: State) -> Self {
+        let (refs, status) = (References::NONE, state as u32);
+        Self { number, refs, status, queueing: Queueing::NOT_SENT }
+    }
+
+    pub(super) const fn waiting(number: u32) -> Self {
+        Self::new(number, State::Waiting)
+    }
+
+    pub(super) const fn settled(
+        number: u32,
+        refs: References,
+        state: State,
+        second: Second,
+        queueing: Queueing,
+    ) -> Self {
+        let status = second.0 << Self::STATE_BITS | state as u32;
+        Self { number, refs, status, queueing }
     }
 
     pub(super) fn state(&self) -> State {
@@ -48,11 +66,12 @@ impl Entry {
         }
     }
 
-    pub(super) const fn settled(&self) -> Second {
+    /// The second in which it was settled.
+    pub(super) const fn second(&self) -> Second {
         Second(self.status >> Self::STATE_BITS)
     }
 
-    pub(super) const fn set(&mut self, state: State, settled: Second) {
-        self.status = settled.0 << Self::STATE_BITS | state as u32;
+    pub(super) const fn evaluated(&mut self, state: State) {
+        self.status = self.second().0 << Self::STATE_BITS | state as u32;
     }
 }

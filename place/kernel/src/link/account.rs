@@ -51,10 +51,8 @@ impl Happened {
 /// A frame of which packets are in the kernel.
 #[derive(Clone, Copy, Debug)]
 struct Waiting {
-    seq: u32,
-    arrival: Instant,
+    frame: Frame,
     deadline: Instant,
-    size: Bytes,
     /// Packets of which nothing is known yet.
     left: u16,
     lost: Option<DropReason>,
@@ -99,7 +97,7 @@ impl Account {
 
     /// Bytes of them, those of their packets that went already included.
     pub(super) fn backlog(&self) -> Bytes {
-        self.waiting.iter().map(|frame| frame.size).sum()
+        self.waiting.iter().map(|waiting| waiting.frame.size).sum()
     }
 
     /// A frame is about to go to the kernel; its deadline. Numbers left out were lost for want of
@@ -108,8 +106,9 @@ impl Account {
         let gap = frame.seq.wrapping_sub(self.next_seq);
         for n in (0..gap).filter(|_| gap <= GAP_MAX) {
             let seq = self.next_seq.wrapping_add(n);
-            self.ledger.offered(&lost_before(seq, frame));
-            self.ledger.settle(seq, Fate::Dropped(DropReason::Full), now);
+            let lost = lost_before(seq, frame);
+            self.ledger.offered(&lost);
+            self.ledger.settle(&lost, Fate::Dropped(DropReason::Full), now);
         }
         self.next_seq = frame.seq.wrapping_add(1);
         let own = frame.deadline.or_else(|| self.contract.delay.map(|d| frame.arrival + d));
@@ -119,10 +118,8 @@ impl Account {
         self.offered.add(now, frame.size);
         self.ledger.offered(frame);
         self.waiting.push_back(Waiting {
-            seq: frame.seq,
-            arrival: frame.arrival,
+            frame: *frame,
             deadline,
-            size: frame.size,
             left: frame.packets,
             lost: None,
             gone: now,
@@ -133,9 +130,9 @@ impl Account {
     /// So many packets of a frame did not get as far as the kernel's queue.
     pub(super) fn refused(&mut self, seq: u32, packets: u16, reason: DropReason, now: Instant) {
         self.send_errors += u64::from(packets);
-        if let Some(frame) = self.waiting.iter_mut().rev().find(|frame| frame.seq == seq) {
-            frame.left = frame.left.saturating_sub(packets);
-            frame.lost = Some(reason);
+        if let Some(waiting) = self.waiting.iter_mut().rev().find(|w| w.frame.seq == seq) {
+            waiting.left = waiting.left.saturating_sub(packets);
+            waiting.lost = Some(reason);
         }
         self.settle_finished(now);
     }
@@ -143,9 +140,9 @@ impl Account {
     /// Takes note of what became of a packet. Packets of a stream leave in their order, so those of
     /// earlier frames of which nothing was told are lost.
     pub(super) fn settle(&mut self, happened: &Happened) {
-        let of = |frame: &Waiting| mark(frame.seq) == happened.mark;
+        let of = |waiting: &Waiting| mark(waiting.frame.seq) == happened.mark;
         let Some(at) = self.waiting.iter().position(of) else { return };
-        let now = happened.at.max(self.waiting[at].arrival);
+        let now = happened.at.max(self.waiting[at].frame.arrival);
         // What is refused on arrival is behind all that waits.
         if happened.lost != Some(DropReason::Full) {
             self.waiting.iter_mut().take(at).for_each(give_up);
@@ -172,15 +169,15 @@ impl Account {
 
     /// Settles the frames at the front of which all is known.
     fn settle_finished(&mut self, now: Instant) {
-        while let Some(frame) = self.waiting.front().filter(|frame| frame.left == 0) {
-            let fate = frame.lost.map_or_else(
+        while let Some(done) = self.waiting.front().filter(|waiting| waiting.left == 0) {
+            let fate = done.lost.map_or_else(
                 || Fate::Sent {
-                    on_time: frame.gone <= frame.deadline,
-                    queueing: frame.gone.since(frame.arrival),
+                    on_time: done.gone <= done.deadline,
+                    queueing: done.gone.since(done.frame.arrival),
                 },
                 Fate::Dropped,
             );
-            self.ledger.settle(frame.seq, fate, now);
+            self.ledger.settle(&done.frame, fate, now);
             self.waiting.pop_front();
         }
     }
