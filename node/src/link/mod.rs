@@ -14,21 +14,24 @@ mod burst;
 mod intake;
 mod offered;
 mod pace;
+mod params;
 mod queue;
 mod select;
 mod settled;
 mod surface;
 mod tree;
 
-use selvedge_sched::{Decision, Discipline, Expiry, Scheduler, StreamIndex, Verdict};
+use selvedge_sched::{Decision, Expiry, Scheduler, StreamIndex, Verdict};
 use selvedge_stream::{Contract, DropReason, Fate, Frame, Late, Ledger};
-use selvedge_units::{Bitrate, Bytes, Instant, Span};
+use selvedge_units::{Bytes, Instant, Span};
 
 use ahead::FetchAhead;
 use burst::Grant;
 pub use burst::Run;
 pub use offered::RateMeter;
 pub use pace::Pacer;
+pub use params::LinkParams;
+use params::Reckoned;
 use queue::StreamQueue;
 use select::{Capacity, Selection, give_up_dependents, give_up_one};
 use settled::{SettledFrames, settle};
@@ -39,30 +42,6 @@ pub const WAITING_MAX: usize = 1024;
 
 /// Frames of a burst that are fetched at once.
 const FETCHED: usize = 16;
-
-/// What a link is to be.
-#[derive(Clone, Copy, Debug)]
-pub struct LinkParams {
-    /// The order of service.
-    pub discipline: Discipline,
-    /// Whether to drop early what can't be decoded or be on time.
-    pub selection: bool,
-    /// Bits per second on the wire.
-    pub rate: Bitrate,
-    /// What may be sent at once.
-    pub burst: Bytes,
-    /// The largest packet.
-    pub mtu: Bytes,
-    /// The most bytes that may wait; a frame beyond it is dropped on arrival.
-    pub queue: Option<Bytes>,
-}
-
-impl LinkParams {
-    /// Whether more than one packet may go at once.
-    pub(crate) fn bursts(&self) -> bool {
-        self.burst >= self.mtu + self.mtu
-    }
-}
 
 /// The packet to send next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,22 +65,6 @@ pub struct Settled {
     pub frame: Frame,
     /// What became of it.
     pub fate: Fate,
-}
-
-/// What follows from the rate and the largest packet, reckoned once.
-#[derive(Clone, Copy, Debug)]
-struct Reckoned {
-    /// How long before its deadline a frame should be finished: a packet's time and the jitter
-    /// of the caller's wake-ups.
-    guard: Span,
-    /// How long before its bucket is full the link is free for a full packet.
-    spare: Span,
-}
-
-impl Reckoned {
-    fn new(pacer: &Pacer, mtu: Bytes) -> Self {
-        Self { guard: pacer.time(mtu) + Span::from_millis(2), spare: pacer.spare(mtu) }
-    }
 }
 
 /// A link and all that waits for it.

@@ -7,17 +7,20 @@
 //! the way of whichever packet happens to be next, so that one is tried again.
 
 mod message;
+mod opened;
+mod patience;
 mod xdp;
 
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
-use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
-use selvedge_units::{Bytes, Instant, Span};
+use selvedge_units::{Bytes, Span};
 
-use crate::clock::{Clock, timespec};
-use crate::socket::{self, Buffer, SocketError};
+use crate::clock::Clock;
+use crate::socket::SocketError;
+use crate::transmit::opened::{open_xdp, prepare, socket_method};
+use crate::transmit::patience::Patience;
 use crate::transmit::xdp::Xdp;
 
 /// How packets are handed to the kernel.
@@ -133,10 +136,6 @@ pub struct Transmitter {
 const ATTEMPTS_MAX: u32 = 4;
 /// How many reported errors are read at once.
 const ERRORS_MAX: u32 = 64;
-/// Into how many pauses the patience is cut when a queue below the socket is full, which no
-/// event announces.
-const PAUSES: u64 = 8;
-
 impl Transmitter {
     /// Opens the sockets and finds out whether the kernel has GSO.
     ///
@@ -215,7 +214,7 @@ impl Transmitter {
         let mut fates = std::mem::take(&mut self.fates);
         fates.clear();
         fates.resize(packets.len(), Fate::Busy);
-        let mut patience = Patience { span: self.patience, end: None };
+        let mut patience = Patience::of(self.patience);
         let mut done = 0;
         while done < packets.len() {
             let rest = &packets[done..];
@@ -360,103 +359,6 @@ impl Transmitter {
         self.counters.icmp_errors += u64::from(taken);
         taken
     }
-}
-
-/// What is left of the time that one batch may wait.
-struct Patience {
-    span: Span,
-    /// Set when the first wait begins, so that the clock is not read in batches that never wait.
-    end: Option<Instant>,
-}
-
-impl Patience {
-    fn left(&mut self, clock: Clock) -> Span {
-        if self.span == Span::ZERO {
-            return Span::ZERO;
-        }
-        let now = clock.now();
-        self.end.get_or_insert(now + self.span).since(now)
-    }
-
-    /// Waits until the socket can take more; false if there is no time left to wait.
-    fn wait_writable(&mut self, transmitter: &mut Transmitter, v6: bool) -> bool {
-        let left = self.left(transmitter.clock);
-        if left == Span::ZERO {
-            return false;
-        }
-        let timeout = timespec(left.0);
-        let mut fds = [PollFd::from_borrowed_fd(transmitter.socket(v6).as_fd(), PollFlags::OUT)];
-        // An interrupted or failed poll only leads to another try within the same patience.
-        let _ = poll(&mut fds, Some(&timeout));
-        if fds[0].revents().contains(PollFlags::ERR) {
-            transmitter.take_errors(v6);
-        }
-        true
-    }
-
-    /// Waits a while; false if there is no time left to wait.
-    fn pause(&mut self, clock: Clock) -> bool {
-        let left = self.left(clock);
-        let pause = Span(self.span.0.div_ceil(PAUSES)).min(left);
-        clock.sleep_until(clock.now() + pause);
-        left > Span::ZERO
-    }
-}
-
-/// The method that a socket has, of what was asked for: AF_XDP stands beside it.
-fn socket_method(asked: Method, socket: &OwnedFd) -> Method {
-    match asked {
-        Method::Gso | Method::Xdp if !has_gso(socket) => Method::SendMmsg,
-        Method::Xdp => Method::Gso,
-        asked => asked,
-    }
-}
-
-/// AF_XDP from the ports of these sockets, which get theirs now.
-fn open_xdp(clock: Clock, v4: &OwnedFd, v6: Option<&OwnedFd>) -> Result<Option<Xdp>, SocketError> {
-    let mut ports = [0; 2];
-    for (n, socket) in [Some(v4), v6].into_iter().enumerate() {
-        let Some(socket) = socket else { continue };
-        ports[n] = socket::bind_any(socket, n == 1)?.port();
-    }
-    match Xdp::new(clock, ports) {
-        Ok(xdp) => Ok(Some(xdp)),
-        Err(why) => {
-            tracing::warn!(%why, "packets go by UDP sockets, not by AF_XDP");
-            Ok(None)
-        }
-    }
-}
-
-fn prepare(v6: bool, send_buffer: Bytes) -> Result<OwnedFd, SocketError> {
-    let socket = socket::open(v6)?;
-    let (level, option, name) = if v6 {
-        (libc::IPPROTO_IPV6, libc::IPV6_RECVERR, "IPV6_RECVERR")
-    } else {
-        (libc::IPPROTO_IP, libc::IP_RECVERR, "IP_RECVERR")
-    };
-    socket::set_int(&socket, level, option, 1)
-        .map_err(|source| SocketError::Option { option: name, source })?;
-    socket::set_buffer(&socket, Buffer::Send, send_buffer);
-    Ok(socket)
-}
-
-/// Whether the kernel knows `UDP_SEGMENT` (Linux 4.18). What a device cannot do is found out by
-/// sending, see [`TransmitCounters::gso_refused`].
-fn has_gso(socket: &OwnedFd) -> bool {
-    let mut size: libc::c_int = 0;
-    let mut len = size_of::<libc::c_int>() as libc::socklen_t;
-    // SAFETY: the pointers describe one c_int and its length, both alive during the call.
-    let got = unsafe {
-        libc::getsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_UDP,
-            libc::UDP_SEGMENT,
-            (&raw mut size).cast(),
-            &raw mut len,
-        )
-    };
-    got == 0
 }
 
 #[cfg(test)]

@@ -1,7 +1,10 @@
 //! The transmitter against real sockets on the loopback.
 
+use selvedge_units::Instant;
+
 use super::*;
 use crate::namespace::{self, Wire};
+use crate::socket::{self, Buffer};
 use std::net::UdpSocket;
 use std::time::Duration;
 

@@ -1,0 +1,138 @@
+//! How the window of a [`Ledger`] moves on, and what in it becomes final on the way: each frame once
+//! it and all before it are settled, or fall out of the window.
+
+use super::entry::{Entry, State};
+use super::recent::{Queueing, Second};
+use super::{BASE, Ledger};
+use crate::References;
+
+impl Ledger {
+    /// What the first that is not evaluated is once it is settled.
+    #[inline(always)]
+    pub(super) fn first_state(&self, refs: References, on_time: bool) -> State {
+        let decodable = on_time && self.has_all(refs);
+        if decodable { State::Decodable } else { State::Undecodable }
+    }
+
+    /// Goes on behind the first that was not evaluated, and now is.
+    #[inline(always)]
+    pub(super) fn pass(&mut self, state: State) {
+        self.history = self.history << 1 | u64::from(state == State::Decodable);
+        self.cursor += 1;
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub(super) fn open(&mut self, seq: u32) -> bool {
+        if !self.began() {
+            self.first = BASE + u64::from(seq);
+            (self.end, self.cursor, self.unbroken) = (self.first, self.first, self.first);
+        }
+        let number = self.number(seq);
+        if number > self.end {
+            self.leave_gap(number);
+        }
+        if number >= self.end {
+            self.make_room(number);
+        } else if self.state(number) == Some(State::Absent) {
+            *self.entry_mut(number) = Entry::waiting(seq);
+        } else {
+            return false;
+        }
+        self.totals.frames += 1;
+        true
+    }
+
+    /// Says of the frames that wait that they do, since some of the following do not.
+    fn leave_gap(&mut self, number: u64) {
+        for waiting in self.unbroken.max(self.cursor)..self.end {
+            if self.state(waiting) == Some(State::Waiting) {
+                *self.entry_mut(waiting) = Entry::waiting(waiting as u32);
+            }
+        }
+        self.unbroken = number;
+    }
+
+    /// Moves the window so that `number` is its newest. What falls out is evaluated first.
+    fn make_room(&mut self, number: u64) {
+        let oldest = (number + 1).saturating_sub(self.window.into());
+        while self.cursor < oldest.min(self.end) {
+            let on_time = match self.state(self.cursor) {
+                Some(State::Waiting) => {
+                    self.lose(self.cursor);
+                    Some(false)
+                }
+                Some(State::OnTime) => Some(true),
+                Some(State::Lost) => Some(false),
+                _ => None,
+            };
+            let state = on_time.map_or(State::Absent, |on_time| self.evaluate(on_time));
+            self.pass(state);
+        }
+        let passed = oldest.saturating_sub(self.cursor);
+        self.history = if passed < 64 { self.history << passed } else { 0 };
+        self.cursor += passed;
+        self.end = number + 1;
+        self.evaluate_settled();
+    }
+
+    /// Settles a waiting frame whose fate will not be known.
+    pub(super) fn lose(&mut self, number: u64) {
+        let second = Second::of(self.now);
+        if let Some(counts) = self.seconds.of(second) {
+            counts.frames += 1;
+        }
+        self.totals.unknown += 1;
+        self.unevaluated += 1;
+        let (seq, refs) = (number as u32, References::UNKNOWN);
+        *self.entry_mut(number) =
+            Entry::settled(seq, refs, State::Lost, second, Queueing::NOT_SENT);
+    }
+
+    /// Evaluates on from the first frame that is not, which is in the window if there is one.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn evaluate_settled(&mut self) {
+        while self.unevaluated > 0 && self.cursor < self.end {
+            let on_time = match self.state(self.cursor) {
+                Some(State::OnTime) => true,
+                Some(State::Lost) => false,
+                _ => break,
+            };
+            let state = self.evaluate(on_time);
+            self.pass(state);
+        }
+    }
+
+    /// Makes the decodability of the first frame that is not evaluated final; it is settled.
+    #[inline(never)]
+    fn evaluate(&mut self, on_time: bool) -> State {
+        let entry = *self.entry_mut(self.cursor);
+        let state = self.first_state(entry.refs, on_time);
+        if state == State::Decodable {
+            self.totals.decodable += 1;
+            if let Some(counts) = self.seconds.of(entry.second()) {
+                counts.decodable += 1;
+            }
+        }
+        self.unevaluated -= 1;
+        self.entry_mut(self.cursor).evaluated(state);
+        state
+    }
+
+    /// Whether all that the first frame which is not evaluated refers to is decodable.
+    #[inline(always)]
+    fn has_all(&self, refs: References) -> bool {
+        let decodable = |back: u16| {
+            let root = self.cursor - u64::from(back);
+            if back <= 64 {
+                self.end - root <= self.window.into() && self.history >> (back - 1) & 1 == 1
+            } else {
+                self.state(root) == Some(State::Decodable)
+            }
+        };
+        refs == References::NONE
+            || refs.is_known()
+                && [refs.near, refs.far].into_iter().all(|back| back == 0 || decodable(back))
+    }
+}
