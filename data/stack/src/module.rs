@@ -29,7 +29,7 @@ pub use ui::Ui;
 pub use unreliable::Unreliable;
 
 use core::fmt;
-use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use selvedge_units::Instant;
@@ -201,6 +201,7 @@ impl Reason {
 pub struct Connection {
     /// The number by which datagrams say whose they are; the same on both hosts.
     pub id: u32,
+    full: AtomicBool,
     dropped: [AtomicU64; Reason::ALL.len()],
 }
 
@@ -208,7 +209,18 @@ impl Connection {
     /// A connection with nothing counted.
     #[must_use]
     pub fn new(id: u32) -> Self {
-        Self { id, dropped: Default::default() }
+        Self { id, full: AtomicBool::new(false), dropped: Default::default() }
+    }
+
+    /// Whether the application has so much to read that it should get nothing more.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.full.load(Relaxed)
+    }
+
+    /// Says so, or that there is room again.
+    pub fn set_full(&self, full: bool) {
+        self.full.store(full, Relaxed);
     }
 
     /// Counts a message that went no further.

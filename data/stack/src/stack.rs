@@ -143,6 +143,19 @@ pub enum SendError {
     /// The peer acknowledged nothing for too long.
     #[error("the peer is silent; connect again")]
     Dead,
+    /// The peer has closed the connection.
+    #[error("the peer has closed the connection; connect again")]
+    Closed,
+    /// It is held to its contract, which does not allow a message of this size.
+    #[error(
+        "a message of {size}, held to a contract of {largest}; send less, or state a larger contract"
+    )]
+    BeyondContract {
+        /// Its size.
+        size: Bytes,
+        /// The contract's largest.
+        largest: Bytes,
+    },
 }
 
 /// Datagrams and messages that wait to be taken, at most, before more is refused.
@@ -200,7 +213,11 @@ impl Stack {
 
     /// Takes a datagram from the network.
     pub fn receive(&mut self, datagram: &[u8], now: Instant) {
-        if self.delivery.len() >= QUEUE_MAX || self.transmit.len() >= 4 * QUEUE_MAX {
+        // A reliable transport must hear acknowledgements even if nobody takes what it delivers.
+        let full = self.delivery.len() >= QUEUE_MAX;
+        self.line.connection.set_full(full);
+        let full = full && !self.line.composition.has("reliable");
+        if full || self.transmit.len() >= 4 * QUEUE_MAX {
             return self.line.connection.count(Reason::NoRoom);
         }
         let mut message = Message::copy_of(datagram, &self.line.buffers);

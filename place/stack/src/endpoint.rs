@@ -14,6 +14,7 @@ mod task;
 #[cfg(test)]
 mod tests;
 mod view;
+mod what;
 
 use std::io;
 use std::net::SocketAddr;
@@ -44,12 +45,12 @@ pub use self::view::{ConnectionView, ElementView, EndpointView, FlowView, Module
 use crate::crew::Slaves;
 use crate::profile;
 use crate::threads::Elementary;
+use crate::work::Alarms;
 
 /// What the socket is to hold of what nobody has read; the system may grant less.
 const RECEIVE_BUFFER: Bytes = Bytes(2 << 20);
-/// Behind each message of the application: what it is.
-const DATA: u8 = 0;
-const CLOSE: u8 = 1;
+/// How long connections that nobody accepted are given to tell their peers, all together.
+const FAREWELL: Duration = Duration::from_millis(500);
 
 /// How an endpoint is set up.
 #[derive(Clone, Debug)]
@@ -63,11 +64,16 @@ pub struct Options {
     pub slaves: u8,
     /// How the manager decides.
     pub meta: Meta,
+    /// A peer that has said nothing for so long is gone. Endpoints say that they live four times as
+    /// often, so both ends should have about the same.
+    pub silence: Span,
 }
 
 impl Default for Options {
+    /// Two elements, no secret, no slaves; a peer may be silent for a minute.
     fn default() -> Self {
-        Self { elements: 2, secret: None, slaves: 0, meta: Meta::default() }
+        let silence = Span::from_secs(60);
+        Self { elements: 2, secret: None, slaves: 0, meta: Meta::default(), silence }
     }
 }
 
@@ -98,9 +104,9 @@ pub enum ConnectError {
         "{0} does not answer; check the address, that it listens, and that both have the same secret"
     )]
     Silent(SocketAddr),
-    /// The socket.
-    #[error("UDP socket: {0}")]
-    Socket(#[from] io::Error),
+    /// The endpoint was dropped meanwhile.
+    #[error("the endpoint was closed before {0} answered")]
+    Over(SocketAddr),
 }
 
 /// Why there is no endpoint.
@@ -139,7 +145,8 @@ pub struct Counters {
     pub reassigned: AtomicU64,
 }
 
-/// A UDP socket with connections.
+/// A UDP socket with connections. Dropping it ends accepting and connecting; connections that are
+/// still held go on, and its threads end with the last of them.
 #[derive(Debug)]
 pub struct Endpoint {
     shared: Arc<Shared>,
@@ -164,6 +171,11 @@ impl Endpoint {
             port.transmitter(clock, TransmitOptions { patience, ..TransmitOptions::default() })?;
         let machine = Machine::whole(count.into(), selvedge_stack::model::Overheads::default());
         let manager = Mutex::new(Manager::new(machine, options.meta, clock.now()));
+        let alarms = Arc::new(Alarms::default());
+        let ring = {
+            let alarms = Arc::clone(&alarms);
+            move || alarms.ring()
+        };
         let shared = Arc::new(Shared {
             address: port.address(),
             transmitter: Arc::new(Mutex::new(transmitter)),
@@ -174,7 +186,8 @@ impl Endpoint {
             clock,
             crew: Slaves::start(options.slaves).map_err(io::Error::other)?,
             options,
-            elements: Elementary::start(count, clock)?,
+            elements: Elementary::start_with(count, clock, ring)?,
+            alarms,
             manager,
             open: Mutex::default(),
             calls: Calls::default(),
@@ -241,11 +254,20 @@ impl Endpoint {
 
 impl Drop for Endpoint {
     fn drop(&mut self) {
-        self.shared.stop.store(true, Ordering::Release);
-        if let Some(reader) = self.reader.take() {
-            reader.thread().unpark();
+        let shared = &self.shared;
+        let unclaimed = shared.backlog.close();
+        shared.stop.store(true, Ordering::Release);
+        shared.calls.end();
+        unclaimed.iter().for_each(Connection::say_closed);
+        let until = shared.clock.now() + Span(FAREWELL.as_nanos() as u64);
+        for connection in unclaimed {
+            connection.end(until);
+        }
+        let Some(reader) = self.reader.take() else { return };
+        reader.thread().unpark();
+        // With connections left it goes on reading for them, and ends with the last.
+        if shared.is_idle() && reader.thread().id() != thread::current().id() {
             let _ = reader.join();
         }
-        drop(self.shared.backlog.drain());
     }
 }

@@ -3,7 +3,7 @@
 //! | offset | what |
 //! |---|---|
 //! | 0 | 0, `u32`: no connection |
-//! | 4 | 1 hello, 2 welcome, 3 refusal |
+//! | 4 | 1 hello, 2 welcome, 3 refusal, 4 alive |
 //! | 5 | the connection, `u32`, chosen by who connects |
 //! | 9 | a CRC-32 of all else, `u32` |
 //! | 13 | a Noise handshake message; in a refusal its text |
@@ -23,6 +23,8 @@ use selvedge_units::{Bytes, Span};
 pub(crate) const HELLO: u8 = 1;
 pub(crate) const WELCOME: u8 = 2;
 pub(crate) const REFUSAL: u8 = 3;
+/// Not of a handshake: this end of the connection lives.
+pub(crate) const ALIVE: u8 = 4;
 /// A hello is at least so long,
 pub(crate) const HELLO_MIN: usize = 512;
 /// and no handshake datagram longer than this.

@@ -16,22 +16,30 @@ use selvedge_stack::module::{Direction, Outputs, Reason};
 use selvedge_stack::stack::Line;
 use selvedge_units::{Instant, Span};
 
+/// What stands behind each message of the application.
+pub(crate) const DATA: u8 = 0;
+/// What stands behind the one that says that there are no more.
+pub(crate) const CLOSING: u8 = 1;
+
 /// A connection's modules, its way out and its way in.
 #[derive(Debug)]
 pub(crate) struct LineWork {
     pub(crate) line: Line,
+    /// What comes while the application has too much to read is dropped before any work for it.
+    sheds: bool,
     transmitter: Arc<Mutex<Transmitter>>,
     pub(crate) peer: SocketAddr,
     clock: Clock,
     outgoing: Mutex<Outbox>,
     delivery: Mutex<Delivery>,
-    /// The application has so much to read that nothing more is taken from the network.
-    full: AtomicBool,
+    /// The peer has said that it closes.
+    closed: AtomicBool,
     arrived: Condvar,
     /// Threads that wait for `arrived`.
     waiters: AtomicUsize,
     /// Tasks that wait for room, and for messages.
     tasks: [Tasks; 2],
+    alarms: Arc<Alarms>,
     /// What passed in the two directions so far: out, in.
     pub(crate) flows: [Flow; 2],
     /// What the two streams do: out, in.
@@ -56,6 +64,28 @@ impl Flow {
     }
 }
 
+/// Tasks to be woken by whoever worked, once he holds no lock: what a waker does is not ours.
+#[derive(Debug, Default)]
+pub(crate) struct Alarms {
+    some: AtomicBool,
+    due: Mutex<Vec<Waker>>,
+}
+
+impl Alarms {
+    fn add(&self, wakers: Vec<Waker>) {
+        self.due.lock().unwrap_or_else(PoisonError::into_inner).extend(wakers);
+        self.some.store(true, Ordering::Release);
+    }
+
+    /// Wakes them.
+    pub(crate) fn ring(&self) {
+        if self.some.load(Ordering::Acquire) && self.some.swap(false, Ordering::AcqRel) {
+            let due = std::mem::take(&mut *self.due.lock().unwrap_or_else(PoisonError::into_inner));
+            due.into_iter().for_each(Waker::wake);
+        }
+    }
+}
+
 /// Tasks that wait for something.
 #[derive(Debug, Default)]
 struct Tasks {
@@ -72,13 +102,18 @@ impl Tasks {
         self.some.store(true, Ordering::SeqCst);
     }
 
-    fn wake(&self) {
-        if self.some.load(Ordering::SeqCst) {
+    /// All, if there are any.
+    fn take(&self) -> Option<Vec<Waker>> {
+        self.some.load(Ordering::SeqCst).then(|| {
             let mut wakers = self.wakers.lock().unwrap_or_else(PoisonError::into_inner);
             self.some.store(false, Ordering::SeqCst);
-            let woken = std::mem::take(&mut *wakers);
-            drop(wakers);
-            woken.into_iter().for_each(Waker::wake);
+            std::mem::take(&mut *wakers)
+        })
+    }
+
+    fn wake(&self, by: &Alarms) {
+        if let Some(wakers) = self.take() {
+            by.add(wakers);
         }
     }
 }
@@ -117,16 +152,19 @@ impl LineWork {
         transmitter: Arc<Mutex<Transmitter>>,
         peer: SocketAddr,
         clock: Clock,
+        alarms: Arc<Alarms>,
     ) -> Self {
         let delivery = Mutex::new(Delivery::new(line.composition().order()));
         Self {
+            sheds: !line.composition().has("reliable"),
             line,
             transmitter,
             peer,
             clock,
             outgoing: Mutex::default(),
             delivery,
-            full: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
+            alarms,
             arrived: Condvar::new(),
             waiters: AtomicUsize::new(0),
             tasks: Default::default(),
@@ -143,9 +181,9 @@ impl LineWork {
         self.outgoing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the application has so much to read that nothing more is taken from the network.
-    pub(crate) fn is_full(&self) -> bool {
-        self.full.load(Ordering::Relaxed)
+    /// Whether the peer has said that it closes.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
     }
 
     /// The next message for the application; waits for at most so long.
@@ -158,7 +196,7 @@ impl LineWork {
             self.waiters.fetch_sub(1, Ordering::AcqRel);
         }
         let message = delivery.pop();
-        self.full.store(is_much(&delivery), Ordering::Relaxed);
+        self.line.connection().set_full(is_much(&delivery));
         message
     }
 
@@ -173,9 +211,9 @@ impl LineWork {
         self.tasks[1].add(waker);
     }
 
-    /// Wakes all tasks: the connection is over.
+    /// Wakes all tasks: the connection is over. The caller holds no lock.
     pub(crate) fn wake_all(&self) {
-        self.tasks.iter().for_each(Tasks::wake);
+        self.tasks.iter().filter_map(Tasks::take).flatten().for_each(Waker::wake);
     }
 
     /// Hands what waits to the kernel. What it does not take is lost, as on any network.
@@ -216,7 +254,7 @@ impl Work for LineWork {
         out.extend(outputs.drain());
         if direction == Direction::Up {
             // It may be an acknowledgement.
-            self.tasks[0].wake();
+            self.tasks[0].wake(&self.alarms);
         }
         Span::ZERO
     }
@@ -229,9 +267,9 @@ impl Work for LineWork {
             out.extend(outputs.drain());
         }
         if place == 0 {
-            self.tasks[0].wake();
+            self.tasks[0].wake(&self.alarms);
             if self.line.is_dead() {
-                self.tasks[1].wake();
+                self.tasks[1].wake(&self.alarms);
             }
         }
     }
@@ -253,16 +291,19 @@ impl Work for LineWork {
             }
             Direction::Up => {
                 self.monitors[1].left(now.since(message.arrived));
+                if message.bytes().last() == Some(&CLOSING) {
+                    self.closed.store(true, Ordering::Release);
+                }
                 let mut delivery = self.delivery();
                 delivery.push(message, &self.line.call(now));
-                self.full.store(is_much(&delivery), Ordering::Relaxed);
+                self.line.connection().set_full(is_much(&delivery));
                 let ready = !delivery.is_empty();
                 drop(delivery);
                 if ready && self.waiters.load(Ordering::Acquire) > 0 {
                     self.arrived.notify_one();
                 }
                 if ready {
-                    self.tasks[1].wake();
+                    self.tasks[1].wake(&self.alarms);
                 }
             }
         }
@@ -280,7 +321,8 @@ impl Work for LineWork {
 impl LineWork {
     /// A datagram that the network brought, or nothing where there is no room for it.
     pub(crate) fn datagram(&self, bytes: &[u8], now: Instant) -> Option<Message> {
-        if self.is_full() {
+        // A reliable transport decides itself: it must hear acknowledgements all the same.
+        if self.sheds && self.line.connection().is_full() {
             self.line.connection().count(Reason::NoRoom);
             return None;
         }

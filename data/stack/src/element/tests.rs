@@ -124,6 +124,26 @@ fn ten_thousand_reassignments_in_virtual_time() {
     }
 }
 
+/// Stops the elements' threads however the test ends: their scope waits for them.
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Waits until it is so; not for ever, and not once the test has failed elsewhere.
+#[allow(clippy::disallowed_methods, reason = "a bound in real time for a test on threads")]
+fn until(what: &str, stop: &AtomicBool, mut done: impl FnMut() -> bool) {
+    let begun = std::time::Instant::now();
+    while !done() {
+        std::thread::yield_now();
+        assert!(!stop.load(Ordering::Relaxed), "{what}: another thread failed before");
+        assert!(begun.elapsed() < std::time::Duration::from_secs(120), "{what}: never");
+    }
+}
+
 #[test]
 fn ten_thousand_reassignments_on_threads() {
     const ELEMENTS: u64 = 3;
@@ -132,10 +152,12 @@ fn ten_thousand_reassignments_on_threads() {
     let mut state = 5;
     spread(&plant, ELEMENTS, &mut state);
     let stop = AtomicBool::new(false);
-    let (wait_max, reassignments) = (2_000_000_000_u64, if cfg!(miri) { 50 } else { 10_000 });
+    let reassignments = if cfg!(miri) { 50 } else { 10_000 };
     std::thread::scope(|scope| {
+        let stopping = Stop(&stop);
+        let stop = &stop;
         for n in 0..ELEMENTS {
-            let (plant, stop) = (Arc::clone(&plant), &stop);
+            let plant = Arc::clone(&plant);
             scope.spawn(move || {
                 let mut element = Element::new(ElementId(n as u8));
                 element.add(plant);
@@ -150,26 +172,16 @@ fn ten_thousand_reassignments_on_threads() {
         let ports = [Outside::Application, Outside::Network].map(|outside| {
             let mut port = Port::new(Arc::clone(&plant), outside);
             scope.spawn(move || {
-                let mut waits = 0;
                 for n in 0..count {
-                    while port.put(n).is_err() {
-                        std::thread::yield_now();
-                        waits += 1;
-                        assert!(waits < wait_max, "message {n} gets in");
-                    }
+                    until("a message gets in", stop, || port.put(n).is_ok());
                 }
             })
         });
         // Re-assigned in the middle of the traffic: once for every few messages that left.
-        let mut waits = 0;
         for n in 0..reassignments {
             spread(&plant, ELEMENTS, &mut state);
             let goal = count * 10 * n / reassignments;
-            while plant.work().runs.load(Ordering::Relaxed) < goal {
-                std::thread::yield_now();
-                waits += 1;
-                assert!(waits < wait_max, "work goes on");
-            }
+            until("work goes on", stop, || plant.work().runs.load(Ordering::Relaxed) >= goal);
         }
         for port in ports {
             port.join().expect("everything got in");
@@ -183,12 +195,8 @@ fn ten_thousand_reassignments_on_threads() {
                     .zip([count * 3, count])
                     .all(|(left, all)| left.lock().unwrap().len() as u64 == all)
         };
-        while !done() {
-            std::thread::yield_now();
-            waits += 1;
-            assert!(waits < wait_max, "everything comes out");
-        }
-        stop.store(true, Ordering::Relaxed);
+        until("everything comes out", stop, done);
+        drop(stopping);
     });
     check(&plant, count);
 }

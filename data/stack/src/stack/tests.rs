@@ -202,6 +202,49 @@ fn a_peer_that_never_acknowledges_is_given_up() {
 }
 
 #[test]
+fn a_peer_without_room_is_waited_for_and_can_send() {
+    let [mut end, mut peer] = ends("ui | encrypt(aes256) | reliable | frag(1400) | net");
+    let (mut now, mut sent, mut taken) = (Instant::ZERO, 0_u64, 0_u64);
+    let exchange = |from: &mut Stack, to: &mut Stack, now| {
+        from.tick(now);
+        while let Some(datagram) = from.poll_transmit() {
+            to.receive(datagram.bytes(), now);
+            from.recycle(datagram);
+        }
+    };
+    // For much longer than a silent peer is borne, it takes nothing.
+    while now < Instant::ZERO + Span::from_secs(120) {
+        while end.send(&message(sent, 50), now).is_ok() {
+            sent += 1;
+        }
+        if now.0.is_multiple_of(1_000_000_000) {
+            peer.send(&message(taken, 50), now).unwrap();
+        }
+        exchange(&mut end, &mut peer, now);
+        exchange(&mut peer, &mut end, now);
+        while let Some(got) = end.poll_deliver() {
+            assert_eq!(got.bytes(), message(taken, 50));
+            taken += 1;
+        }
+        now += Span::from_millis(10);
+    }
+    assert!(peer.line().connection().dropped(Reason::NoRoom) > 0, "{sent} sent");
+    assert!(sent < 6000 && taken >= 119, "{sent} sent, {taken} taken");
+    assert!(peer.is_quiet() && !end.is_quiet());
+    let mut got = 0;
+    for _ in 0..1000 {
+        while let Some(one) = peer.poll_deliver() {
+            assert_eq!(one.bytes(), message(got, 50));
+            got += 1;
+        }
+        exchange(&mut end, &mut peer, now);
+        exchange(&mut peer, &mut end, now);
+        now += Span::from_millis(10);
+    }
+    assert_eq!(got, sent);
+}
+
+#[test]
 fn acknowledgements_of_what_was_never_sent_change_nothing() {
     let [mut end, mut liar] = ends("ui | reliable | net");
     end.send(&message(0, 100), Instant::ZERO).unwrap();

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 
 use selvedge_node::link::{RateMeter, Transmit, WAITING_MAX};
 use selvedge_sched::StreamIndex;
-use selvedge_stream::{PacketCursor, PayloadSpan};
+use selvedge_stream::{DropReason, PacketCursor, PayloadSpan};
 use selvedge_units::{Bytes, Instant};
 
 use super::NewStream;
@@ -86,6 +86,16 @@ impl<O: Outlet> Attached<O> {
             self.cursor.packet += 1;
             self.cursor.next = walk;
         }
+    }
+
+    /// Hands the packet over, if something else than the sockets carries it.
+    pub(super) fn carry(&mut self, packet: &Located) -> Result<(), DropReason> {
+        let Some(carried) = &self.carried else { return Ok(()) };
+        if carried.by.carry(self.outlet.bytes(packet.payload, (packet.at, packet.len))) {
+            return Ok(());
+        }
+        self.send_errors += 1;
+        Err(DropReason::SendFailed)
     }
 
     /// Writes into the packet when its frame is due and how long before that it leaves.

@@ -8,7 +8,8 @@ use selvedge_units::Bytes;
 
 /// Takes packets in the order in which they leave, on the engine's thread: it must not wait.
 pub trait Carrier: Send + Sync + fmt::Debug {
-    /// Takes one over; false if it can't, and the packet is lost.
+    /// Takes one over; false if it can't. A packet that is not the first of its frame to go is
+    /// tried once more; then its frame is dropped, as one that the socket refused.
     fn carry(&self, packet: &[u8]) -> bool;
 }
 

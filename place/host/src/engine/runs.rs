@@ -7,6 +7,7 @@ use selvedge_node::link::Transmit;
 use selvedge_stream::{DropReason, Frame};
 use selvedge_units::{Bytes, Instant};
 
+use super::attached::Attached;
 use super::extension::Point;
 use super::outlet::{Outlet, Port};
 use super::worker::{BATCH, Worker};
@@ -55,6 +56,11 @@ impl<P: Port> Worker<P> {
         if self.one_by_one || run.packets < next.frame.packets {
             return Ok(run);
         }
+        // A carrier has its packets already, so none can be left for the next decision.
+        let carried = |stream: &Attached<P::Outlet>| stream.carried.is_some();
+        if self.streams[next.stream.0 as usize].as_ref().is_some_and(carried) {
+            return Ok(run);
+        }
         for n in 1..self.link.run(now, room).frames {
             let Some((frame, deadline)) = self.link.frame_of_run(n) else { break };
             let begun = self.batch.len();
@@ -100,6 +106,12 @@ impl<P: Port> Worker<P> {
                 break;
             }
             stream.stamp(&located, next.deadline, now);
+            match stream.carry(&located) {
+                Ok(()) => {}
+                // As above: it is tried once more, as the first.
+                Err(_) if run.packets > 0 => break,
+                Err(reason) => return Err(reason),
+            }
             self.batch.push(located);
             run.packets += 1;
             run.size = with;
@@ -115,7 +127,11 @@ impl<P: Port> Worker<P> {
             return;
         }
         if self.carries {
-            self.carry();
+            // Those have been handed over; they only count for how much goes at once.
+            let streams = &self.streams;
+            self.batch.retain(|chosen| {
+                streams[chosen.stream].as_ref().is_none_or(|stream| stream.carried.is_none())
+            });
         }
         let unset = SocketAddr::from(([0, 0, 0, 0], 0));
         let mut packets = [Outgoing { to: unset, bytes: &[] }; BATCH];
@@ -134,17 +150,5 @@ impl<P: Port> Worker<P> {
             }
         }
         self.batch.clear();
-    }
-
-    /// Hands those packets of the batch over that something else than the sockets carries.
-    fn carry(&mut self) {
-        let streams = &mut self.streams;
-        self.batch.retain(|chosen| {
-            let Some(stream) = &mut streams[chosen.stream] else { return true };
-            let Some(carried) = &stream.carried else { return true };
-            let bytes = stream.outlet.bytes(chosen.payload, (chosen.at, chosen.len));
-            stream.send_errors += u64::from(!carried.by.carry(bytes));
-            false
-        });
     }
 }

@@ -19,6 +19,8 @@ pub(super) struct Backlog {
 
 #[derive(Debug, Default)]
 struct Held {
+    /// Nobody can accept any more.
+    closed: bool,
     connections: VecDeque<Connection>,
     wakers: Vec<Waker>,
 }
@@ -31,7 +33,7 @@ impl Backlog {
     /// Adds one; gives it back if there are too many.
     pub(super) fn push(&self, connection: Connection) -> Result<(), Box<Connection>> {
         let mut held = lock(&self.held);
-        if held.connections.len() >= MOST {
+        if held.closed || held.connections.len() >= MOST {
             return Err(Box::new(connection));
         }
         held.connections.push_back(connection);
@@ -72,8 +74,11 @@ impl Backlog {
         Poll::Pending
     }
 
-    /// All that wait, so that they are dropped: they hold what the backlog is part of.
-    pub(super) fn drain(&self) -> Vec<Connection> {
-        lock(&self.held).connections.drain(..).collect()
+    /// Takes no more, and gives all that wait, so that they are dropped: they hold what the backlog
+    /// is part of.
+    pub(super) fn close(&self) -> Vec<Connection> {
+        let mut held = lock(&self.held);
+        held.closed = true;
+        held.connections.drain(..).collect()
     }
 }

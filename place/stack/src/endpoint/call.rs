@@ -3,6 +3,7 @@
 //! The endpoint's thread says them and puts answers down here; a [`Connecting`] is woken for each.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -44,6 +45,17 @@ struct Caller {
 pub(super) struct Calls(Mutex<HashMap<u32, Caller>>);
 
 impl Calls {
+    /// Nobody will look any more: those that wait are given up.
+    pub(super) fn end(&self) {
+        let over: Vec<Caller> = lock(&self.0).drain().map(|(_, caller)| caller).collect();
+        over.into_iter().filter_map(|caller| caller.waker).for_each(Waker::wake);
+    }
+
+    /// Whether nobody waits.
+    pub(super) fn are_over(&self) -> bool {
+        lock(&self.0).is_empty()
+    }
+
     /// An answer came.
     pub(super) fn answer(&self, id: u32, kind: u8, payload: &[u8]) {
         let mut calls = lock(&self.0);
@@ -121,13 +133,9 @@ impl Call {
         }
         let streams = shared.grant(&composition, out, back).map_err(ConnectError::Here)?;
         let proposal = Proposal { line: composition.to_string(), out, back };
-        match greet(shared, peer, &proposal) {
-            Some((id, state)) => Ok(Self { id, peer, state, composition, streams }),
-            None => {
-                shared.release(streams);
-                Err(ConnectError::Here("the key exchange can't be made".to_owned()))
-            }
-        }
+        let greeted = greet(shared, peer, &proposal);
+        let (id, state) = greeted.inspect_err(|_| shared.release(streams))?;
+        Ok(Self { id, peer, state, composition, streams })
     }
 
     /// What there is of an answer; `None` if it must be waited for.
@@ -138,7 +146,9 @@ impl Call {
     ) -> Option<Result<Connection, ConnectError>> {
         let (answers, over) = {
             let mut calls = lock(&shared.calls.0);
-            let caller = calls.get_mut(&self.id)?;
+            let Some(caller) = calls.get_mut(&self.id) else {
+                return Some(Err(ConnectError::Over(self.peer)));
+            };
             caller.waker = Some(waker.clone());
             let over = caller.said >= HELLOS && shared.clock.now() >= caller.again;
             (std::mem::take(&mut caller.answers), over)
@@ -172,20 +182,32 @@ impl Call {
 }
 
 /// Says the first hello; which connection it is for.
-fn greet(shared: &Shared, to: SocketAddr, proposal: &Proposal) -> Option<(u32, HandshakeState)> {
-    let mut state = wire::noise(shared.options.secret.as_ref(), true)?;
+fn greet(
+    shared: &Shared,
+    to: SocketAddr,
+    proposal: &Proposal,
+) -> Result<(u32, HandshakeState), ConnectError> {
+    let no_exchange = || ConnectError::Here("the key exchange can't be made".to_owned());
+    let mut state = wire::noise(shared.options.secret.as_ref(), true).ok_or_else(no_exchange)?;
     let mut text = proposal.text().into_bytes();
     text.resize(text.len().max(wire::HELLO_MIN), 0);
     let mut payload = vec![0; wire::LONGEST];
-    let len = state.write_message(&text, &mut payload).ok()?;
+    let len = state.write_message(&text, &mut payload).map_err(|_| no_exchange())?;
     // The first bytes of a fresh public key are as good a number as any.
     let id = u32::from_be_bytes([payload[0], payload[1], payload[2], payload[3]]).max(1);
     let hello = wire::datagram(wire::HELLO, id, &payload[..len]);
     shared.send(&hello, to);
     let again = shared.clock.now() + WAIT;
     let caller = Caller { hello, to, said: 1, again, answers: Vec::new(), waker: None };
-    lock(&shared.calls.0).insert(id, caller);
-    Some((id, state))
+    let mut calls = lock(&shared.calls.0);
+    match calls.entry(id) {
+        // Once in four billion calls.
+        Entry::Occupied(_) => Err(no_exchange()),
+        Entry::Vacant(entry) => {
+            entry.insert(caller);
+            Ok((id, state))
+        }
+    }
 }
 
 impl Future for Connecting {

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
+use selvedge_stack::auto::Policed;
 use selvedge_stack::element::{Plant, Port};
 use selvedge_stack::message::Message;
 use selvedge_stack::model::StreamId;
@@ -13,11 +14,12 @@ use selvedge_stack::module::{Direction, Reason};
 use selvedge_stack::stack::{Line, SendError};
 use selvedge_units::{Instant, Span};
 
-use crate::work::LineWork;
+use crate::work::{CLOSING, DATA, LineWork};
 
 use super::buffer::Buffer;
 use super::shared::Shared;
-use super::{CLOSE, DATA, RecvError, lock};
+use super::what::What;
+use super::{RecvError, lock};
 
 /// A connection. Dropping it closes it.
 #[derive(Debug)]
@@ -29,7 +31,10 @@ pub struct Connection {
     pub(super) port: Mutex<(Port<LineWork>, u64)>,
     pub(super) streams: [StreamId; 2],
     pub(super) gone: Arc<AtomicBool>,
+    /// The peer has closed it, and all that it sent before has been read.
     pub(super) closed: AtomicBool,
+    /// The peer has been told that it is closed here.
+    pub(super) told: AtomicBool,
 }
 
 impl Connection {
@@ -74,7 +79,7 @@ impl Connection {
     /// # Errors
     /// [`SendError`]; [`SendError::Full`] when the time is over.
     pub fn send(&self, bytes: &[u8], patience: Duration) -> Result<(), SendError> {
-        self.put(bytes.len(), DATA, patience, |line| Message::copy_of(bytes, line.buffers()))
+        self.put(&mut What::Bytes(bytes), DATA, patience)
     }
 
     /// Sends the message that these parts make, one after the other: they are gathered by the one
@@ -83,12 +88,7 @@ impl Connection {
     /// # Errors
     /// As [`Connection::send`].
     pub fn send_parts(&self, parts: &[&[u8]], patience: Duration) -> Result<(), SendError> {
-        let len = parts.iter().map(|part| part.len()).sum();
-        self.put(len, DATA, patience, |line| {
-            let mut message = Message::empty(line.buffers());
-            parts.iter().for_each(|part| message.append(part));
-            message
-        })
+        self.put(&mut What::Parts(parts), DATA, patience)
     }
 
     /// A buffer for a message of this length, to be written and then sent by [`Connection::post`].
@@ -103,88 +103,75 @@ impl Connection {
     /// # Errors
     /// As [`Connection::send`]; the buffer is gone then.
     pub fn post(&self, buffer: Buffer, patience: Duration) -> Result<(), SendError> {
-        let message = buffer.into_message();
-        self.put(message.len(), DATA, patience, |_| message)
+        self.put(&mut What::Message(buffer.into_message()), DATA, patience)
     }
 
-    fn put(
-        &self,
-        len: usize,
-        tag: u8,
-        patience: Duration,
-        make: impl FnOnce(&Line) -> Message,
-    ) -> Result<(), SendError> {
-        let until = self.shared.clock.now() + Span(patience.as_nanos() as u64);
-        let mut port = lock(&self.port);
+    fn put(&self, what: &mut What<'_>, tag: u8, patience: Duration) -> Result<(), SendError> {
+        let until = self.shared.clock.now() + span(patience);
         let mut waits = 0_u32;
         loop {
-            let now = self.shared.clock.now();
-            match self.objection(len, port.1, now) {
-                None => break,
-                Some(SendError::Full) if now < until => {
-                    waits += 1;
-                    self.give_way(waits);
+            match self.try_put(what, tag) {
+                Err(SendError::Full) if self.shared.clock.now() < until => {}
+                Err(error) => {
+                    what.give_back(self.plant.work().line.buffers());
+                    return Err(error);
                 }
-                Some(error) => return Err(error),
+                Ok(()) => return Ok(()),
             }
+            waits += 1;
+            self.give_way(waits);
         }
-        self.put_in(&mut port, tag, make)
     }
 
-    /// Puts a message of the application in, if there is room for it now.
-    pub(super) fn try_put(
-        &self,
-        len: usize,
-        make: impl FnOnce(&Line) -> Message,
-    ) -> Result<(), SendError> {
+    /// Puts a message in, if there is room for it now; else `what` still has it.
+    pub(super) fn try_put(&self, what: &mut What<'_>, tag: u8) -> Result<(), SendError> {
+        let (work, now) = (self.plant.work(), self.shared.clock.now());
         let mut port = lock(&self.port);
-        match self.objection(len, port.1, self.shared.clock.now()) {
-            Some(error) => Err(error),
-            None => self.put_in(&mut port, DATA, make),
+        if let Some(error) = self.objection(what.len(), port.1, tag, now) {
+            return Err(error);
         }
+        let message = what.message(&work.line);
+        let size = message.size();
+        let mut message = Line::named(message, port.1, now);
+        message.append(&[tag]);
+        // The pipe holds more than any window, so it is full or busy for moments only.
+        if let Err((mut message, _)) = port.0.put(message) {
+            let _ = message.cut::<1>();
+            *what = What::Message(message);
+            return Err(SendError::Full);
+        }
+        port.1 += 1;
+        drop(port);
+        work.monitors[0].arrived(now, size);
+        if tag == DATA {
+            work.flows[0].add(size.0 as usize);
+        }
+        self.shared.elements.prompt(&self.plant, false);
+        Ok(())
     }
 
     /// Why a message of this length can't go in now, if it can't.
-    fn objection(&self, len: usize, ticket: u64, now: Instant) -> Option<SendError> {
+    fn objection(&self, len: usize, ticket: u64, tag: u8, now: Instant) -> Option<SendError> {
+        let work = self.plant.work();
+        if work.is_closed() {
+            return Some(SendError::Closed);
+        }
         if self.gone.load(Ordering::Acquire) {
             return Some(SendError::Dead);
         }
         let size = selvedge_units::Bytes(len as u64);
-        self.plant.work().line.objection(len + 1, ticket).or_else(|| {
-            let admitted = lock(&self.shared.manager).admit(self.streams[0], now, size);
-            admitted.is_err().then_some(SendError::Full)
-        })
-    }
-
-    fn put_in(
-        &self,
-        port: &mut (Port<LineWork>, u64),
-        tag: u8,
-        make: impl FnOnce(&Line) -> Message,
-    ) -> Result<(), SendError> {
-        let (work, now) = (self.plant.work(), self.shared.clock.now());
-        let message = make(&work.line);
-        let size = selvedge_units::Bytes(message.len() as u64);
-        let mut message = Line::named(message, port.1, now);
-        message.append(&[tag]);
-        work.monitors[0].arrived(now, size);
-        // The pipe holds more than any window, so it is full for moments only.
-        for waits in 0..100_000_u32 {
-            match port.0.put(message) {
-                Ok(()) => {
-                    port.1 += 1;
-                    if tag == DATA {
-                        work.flows[0].add(size.0 as usize);
-                    }
-                    self.shared.elements.prompt(&self.plant, false);
-                    return Ok(());
-                }
-                Err((back, _)) => message = back,
+        work.line.objection(len + 1, ticket).or_else(|| {
+            // That there is no more to come is part of no contract.
+            if tag != DATA {
+                return None;
             }
-            self.give_way(waits);
-        }
-        work.line.buffers().give(message);
-        Err(SendError::Full)
+            match lock(&self.shared.manager).admit(self.streams[0], now, size).err()? {
+                Policed::TooSoon(_) => Some(SendError::Full),
+                Policed::TooLarge { size, largest } => {
+                    Some(SendError::BeyondContract { size, largest })
+                }
+            }
+        })
     }
 
     /// Receives the next message into `into`, which is emptied first; waits for at most so long.
@@ -223,7 +210,7 @@ impl Connection {
     /// # Errors
     /// [`RecvError`].
     pub fn take(&self, patience: Duration) -> Result<Buffer, RecvError> {
-        let until = self.shared.clock.now() + Span(patience.as_nanos() as u64);
+        let until = self.shared.clock.now() + span(patience);
         loop {
             let left = until.since(self.shared.clock.now());
             let next = || self.next(left.min(Span::from_millis(50)));
@@ -252,7 +239,7 @@ impl Connection {
                     work.flows[1].add(message.len());
                     return Ok(Buffer::new(message, &self.plant));
                 }
-                Some([CLOSE]) => self.closed.store(true, Ordering::Release),
+                Some([CLOSING]) => self.closed.store(true, Ordering::Release),
                 _ => {}
             }
             work.line.buffers().give(message);
@@ -303,35 +290,68 @@ impl Connection {
 
     /// Waits until all that was sent has arrived, as far as the stack can know; whether it has.
     pub fn flush(&self, patience: Duration) -> bool {
-        let until = self.shared.clock.now() + Span(patience.as_nanos() as u64);
-        let modules = self.plant.work().line.modules();
-        let mut waits = 0;
+        self.flush_until(self.shared.clock.now() + span(patience))
+    }
+
+    fn flush_until(&self, mut until: Instant) -> bool {
+        let (work, mut waits, mut closed) = (self.plant.work(), 0, false);
         loop {
-            if self.plant.is_clear() && modules.iter().all(|module| module.is_quiet()) {
+            if self.plant.is_clear() && work.line.modules().iter().all(|module| module.is_quiet()) {
                 return true;
             }
-            if self.shared.clock.now() >= until || self.gone.load(Ordering::Acquire) {
+            let now = self.shared.clock.now();
+            if work.is_closed() && !std::mem::replace(&mut closed, true) {
+                // It says what it has for as long as it waits itself.
+                until = until.min(now + span(LAST));
+            }
+            if now >= until || self.gone.load(Ordering::Acquire) {
                 return false;
             }
             waits += 1;
             self.give_way(waits);
         }
     }
+
+    /// Tells the peer that there is no more to come, unless it has said so itself.
+    pub(super) fn say_closed(&self) {
+        let times = if self.plant.work().line.composition().has("reliable") { 1 } else { 3 };
+        for _ in 0..times {
+            let _ = self.put(&mut What::Bytes(&[]), CLOSING, SAY);
+        }
+        self.told.store(true, Ordering::Release);
+    }
+
+    /// Ends it, after what was sent has arrived or at this time.
+    pub(super) fn end(self, until: Instant) {
+        let _ = self.flush_until(until);
+        self.forget();
+    }
+
+    /// Ends it without a word.
+    pub(super) fn forget(self) {
+        self.shared.shut(self.id);
+    }
 }
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        if !self.closed.load(Ordering::Acquire) && !self.plant.work().line.is_dead() {
-            let times = if self.plant.work().line.composition().has("reliable") { 1 } else { 3 };
-            for _ in 0..times {
-                let _ = self.put(0, CLOSE, Duration::from_millis(10), |line| {
-                    Message::empty(line.buffers())
-                });
+        if !self.gone.load(Ordering::Acquire) && !self.plant.work().line.is_dead() {
+            if !self.told.load(Ordering::Acquire) {
+                self.say_closed();
             }
-            let _ = self.flush(Duration::from_millis(500));
+            // One that has closed waits for no more than that we have what it sent.
+            let _ = self.flush(if self.plant.work().is_closed() { LAST / 10 } else { LAST });
         }
         self.shared.shut(self.id);
     }
+}
+
+/// How long it takes at most to say that a connection ends, and until the peer has all.
+const SAY: Duration = Duration::from_millis(50);
+const LAST: Duration = Duration::from_millis(500);
+
+fn span(patience: Duration) -> Span {
+    Span(u64::try_from(patience.as_nanos()).unwrap_or(u64::MAX))
 }
 
 /// A little while, longer after many.

@@ -1,8 +1,8 @@
 //! Reading the socket: datagrams to their connections, answers to who wants to connect.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::thread;
 use std::time::Duration;
 
@@ -57,14 +57,13 @@ impl Intake {
 /// each message; while it does, this one only looks at the connections now and then.
 pub(super) fn read(shared: &Arc<Shared>) {
     let mut pumped = 0;
-    while !shared.stop.load(Ordering::Acquire) {
+    while !(shared.stop.load(Ordering::Acquire) && shared.is_idle()) {
         let now = shared.pumped.load(Ordering::Relaxed);
         let alone = shared.receiving.load(Ordering::Acquire) == 1;
         if alone || now != pumped {
             pumped = now;
             thread::park_timeout(LEAVE);
-        } else {
-            let mut intake = lock(&shared.intake);
+        } else if let Some(mut intake) = free(&shared.intake) {
             let mut wait = WAIT;
             for _ in 0..READS {
                 if !intake.pump(shared, wait) || shared.receiving.load(Ordering::Acquire) == 1 {
@@ -72,10 +71,22 @@ pub(super) fn read(shared: &Arc<Shared>) {
                 }
                 wait = Span::ZERO;
             }
+        } else {
+            // A thread that waits for room reads. To queue for the lock may take for ever.
+            thread::park_timeout(LEAVE);
         }
         let now = shared.clock.now();
         shared.calls.look(shared, now);
         shared.look(now);
+        shared.listen_for_life(now);
+    }
+}
+
+fn free(intake: &Mutex<Intake>) -> Option<MutexGuard<'_, Intake>> {
+    match intake.try_lock() {
+        Ok(intake) => Some(intake),
+        Err(TryLockError::Poisoned(error)) => Some(error.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
     }
 }
 
@@ -89,12 +100,17 @@ fn take(
     match Net::connection(bytes) {
         None => stranger(),
         Some(0) => match wire::split(bytes) {
-            Some((wire::HELLO, id, payload)) if payload.len() >= wire::HELLO_MIN => {
+            // 0 is no connection.
+            Some((wire::HELLO, id @ 1.., payload)) if payload.len() >= wire::HELLO_MIN => {
                 hello(shared, id, payload, from);
             }
             Some((kind @ (wire::WELCOME | wire::REFUSAL), id, payload)) => {
                 shared.calls.answer(id, kind, payload);
             }
+            Some((wire::ALIVE, id, _)) => match lock(&shared.open).get_mut(&id) {
+                Some(open) if open.plant.work().peer == from => open.heard = shared.clock.now(),
+                _ => stranger(),
+            },
             _ => stranger(),
         },
         Some(id) => {
@@ -125,6 +141,9 @@ fn hello(shared: &Arc<Shared>, id: u32, payload: &[u8], from: SocketAddr) {
         if connection.plant.work().peer == from {
             shared.send(&connection.welcome, from);
         }
+        return;
+    }
+    if shared.stop.load(Ordering::Acquire) {
         return;
     }
     let refuse = |why: &str| {
@@ -168,7 +187,7 @@ fn hello(shared: &Arc<Shared>, id: u32, payload: &[u8], from: SocketAddr) {
         Ok(()) => shared.send(&welcome, from),
         Err(connection) => {
             refuse("too many connections wait to be accepted");
-            connection.closed.store(true, Ordering::Release);
+            connection.forget();
         }
     }
 }

@@ -22,12 +22,11 @@ use super::reading::Intake;
 use super::{Connection, Counters, Options, lock};
 use crate::profile::ModuleProfile;
 use crate::threads::Elementary;
-use crate::work::LineWork;
+use crate::wire;
+use crate::work::{Alarms, LineWork};
 
 /// Connections of an endpoint at most.
 const CONNECTIONS_MAX: usize = 1024;
-/// A connection that hears nothing for so long has lost its peer.
-const SILENCE: Span = Span::from_secs(60);
 
 #[derive(Debug)]
 pub(super) struct Open {
@@ -36,6 +35,8 @@ pub(super) struct Open {
     pub(super) port: Port<LineWork>,
     pub(super) welcome: Vec<u8>,
     pub(super) heard: Instant,
+    /// When it was last said that this end lives.
+    said: Instant,
     pub(super) gone: Arc<AtomicBool>,
 }
 
@@ -55,6 +56,8 @@ pub(super) struct Shared {
     /// Who shares the encryption of large messages.
     pub(super) crew: Option<Arc<dyn Crew>>,
     pub(super) elements: Elementary<LineWork>,
+    /// Whom elements wake.
+    pub(super) alarms: Arc<Alarms>,
     pub(super) manager: Mutex<Manager>,
     pub(super) open: Mutex<HashMap<u32, Open>>,
     pub(super) calls: Calls,
@@ -64,6 +67,12 @@ pub(super) struct Shared {
 }
 
 impl Shared {
+    /// Whether nobody uses the endpoint any more, once [`Shared::stop`] is set.
+    pub(super) fn is_idle(&self) -> bool {
+        // In this order: a call becomes a connection before it ends.
+        self.calls.are_over() && lock(&self.open).is_empty()
+    }
+
     /// Sends a datagram of the handshake; like any it may be lost.
     pub(super) fn send(&self, bytes: &[u8], to: SocketAddr) {
         lock(&self.transmitter).send_batch(&[Outgoing { to, bytes }]);
@@ -116,8 +125,10 @@ impl Shared {
         streams: [StreamId; 2],
         welcome: Vec<u8>,
     ) -> Option<Connection> {
-        let line = Line::with_crew(composition, id, Some(keys), self.crew.as_ref()).ok()?;
-        let work = LineWork::new(line, Arc::clone(&self.transmitter), peer, self.clock);
+        let line = Line::with_crew(composition, id, Some(keys), self.crew.as_ref());
+        let line = line.inspect_err(|_| self.release(streams)).ok()?;
+        let (transmitter, alarms) = (Arc::clone(&self.transmitter), Arc::clone(&self.alarms));
+        let work = LineWork::new(line, transmitter, peer, self.clock, alarms);
         let plant = Arc::new(Plant::new(work, 1024));
         let gone = Arc::new(AtomicBool::new(false));
         let mut open = lock(&self.open);
@@ -134,6 +145,7 @@ impl Shared {
             port,
             welcome,
             heard,
+            said: heard,
             gone: Arc::clone(&gone),
         };
         open.insert(id, entry);
@@ -148,6 +160,7 @@ impl Shared {
             streams,
             gone,
             closed: AtomicBool::new(false),
+            told: AtomicBool::new(false),
         })
     }
 
@@ -196,12 +209,24 @@ impl Shared {
             self.counters.reassigned.fetch_add(1, Ordering::Relaxed);
             self.enact_all();
         }
-        let silent: Vec<u32> = {
-            let open = lock(&self.open);
-            let gone = open.iter().filter(|(_, connection)| now.since(connection.heard) >= SILENCE);
-            gone.map(|(&id, _)| id).collect()
-        };
-        silent.into_iter().for_each(|id| self.shut(id));
+    }
+
+    /// Says that this end lives where it is time to; ends connections whose peers do not.
+    pub(super) fn listen_for_life(&self, now: Instant) {
+        let silence = self.options.silence;
+        let mut open = lock(&self.open);
+        let mut gone = Vec::new();
+        for (&id, connection) in open.iter_mut() {
+            if now.since(connection.heard) >= silence {
+                gone.push(id);
+            } else if now.since(connection.said) >= Span(silence.0 / 4) {
+                connection.said = now;
+                let peer = connection.plant.work().peer;
+                self.send(&wire::datagram(wire::ALIVE, id, &[]), peer);
+            }
+        }
+        drop(open);
+        gone.into_iter().for_each(|id| self.shut(id));
     }
 
     /// Forgets a connection; its resources go to others.

@@ -10,25 +10,26 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-use selvedge_stack::message::Message;
 use selvedge_stack::stack::SendError;
 
 use super::buffer::Buffer;
 use super::connection::Connection;
+use super::what::What;
 use super::{Endpoint, RecvError};
+use crate::work::DATA;
 
 /// A message on its way into a stack. Dropped before it is ready, nothing is sent.
 #[derive(Debug)]
 #[must_use = "nothing is sent unless it is polled"]
 pub struct Sending<'a> {
     connection: &'a Connection,
-    what: Outgoing<'a>,
+    what: What<'a>,
 }
 
-#[derive(Debug)]
-enum Outgoing<'a> {
-    Bytes(&'a [u8]),
-    Posted(Option<Buffer>),
+impl Drop for Sending<'_> {
+    fn drop(&mut self) {
+        self.what.give_back(self.connection.plant.work().line.buffers());
+    }
 }
 
 /// The next message of a connection.
@@ -52,12 +53,12 @@ impl Connection {
     /// [`Connection::send`] for a task: ready when the stack has the message. While the window is
     /// full it waits; put a time limit around it where it should not.
     pub const fn send_async<'a>(&'a self, bytes: &'a [u8]) -> Sending<'a> {
-        Sending { connection: self, what: Outgoing::Bytes(bytes) }
+        Sending { connection: self, what: What::Bytes(bytes) }
     }
 
     /// [`Connection::post`] for a task.
-    pub const fn post_async(&self, buffer: Buffer) -> Sending<'_> {
-        Sending { connection: self, what: Outgoing::Posted(Some(buffer)) }
+    pub fn post_async(&self, buffer: Buffer) -> Sending<'_> {
+        Sending { connection: self, what: What::Message(buffer.into_message()) }
     }
 
     /// [`Connection::take`] for a task: ready when there is a message, or will be none.
@@ -82,17 +83,7 @@ impl Future for Sending<'_> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let Self { connection, what } = &mut *self;
-        let mut once = || match what {
-            Outgoing::Bytes(bytes) => {
-                connection.try_put(bytes.len(), |line| Message::copy_of(bytes, line.buffers()))
-            }
-            Outgoing::Posted(buffer) => {
-                let len = buffer.as_ref().map_or(0, |buffer| buffer.len());
-                connection.try_put(len, |_| {
-                    buffer.take().map_or_else(Message::default, Buffer::into_message)
-                })
-            }
-        };
+        let mut once = || connection.try_put(what, DATA);
         let refused = |outcome: &Result<(), SendError>| matches!(outcome, Err(SendError::Full));
         let outcome = once();
         if !refused(&outcome) {

@@ -7,12 +7,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
+use selvedge_stack::auto::Meta;
 use selvedge_stack::contract::{Contract, Promise, Quality, Traffic};
 use selvedge_stack::stack::SendError;
 use selvedge_units::{Bytes, Span};
 
-use super::{ConnectError, Connection, Endpoint, Options, RecvError, block_on, block_on_for};
+use super::{ConnectError, Connection, Endpoint, Options, RecvError, block_on_for};
 
+mod ends;
+
+/// Longer than anything here takes on the slowest machine.
 const LONG: Duration = Duration::from_secs(60);
 
 fn contract(every: Span, largest: u64) -> Contract {
@@ -22,12 +26,20 @@ fn contract(every: Span, largest: u64) -> Contract {
 }
 
 fn endpoint(secret: Option<[u8; 32]>) -> Endpoint {
-    let options = Options { secret, ..Options::default() };
+    // These tests send as fast as they can, which is no contract.
+    let meta = Meta { activation: Span::from_secs(1 << 30), ..Meta::default() };
+    bound(Options { secret, meta, ..Options::default() })
+}
+
+fn bound(options: Options) -> Endpoint {
     Endpoint::bind("127.0.0.1:0".parse().unwrap(), options).unwrap()
 }
 
 fn pair(line: &str) -> (Endpoint, Endpoint, Connection, Connection) {
-    let (a, b) = (endpoint(None), endpoint(None));
+    pair_of(line, endpoint(None), endpoint(None))
+}
+
+fn pair_of(line: &str, a: Endpoint, b: Endpoint) -> (Endpoint, Endpoint, Connection, Connection) {
     let easy = contract(Span::from_millis(100), 1000);
     let here = a.connect(b.address(), line, easy, easy).unwrap();
     let there = b.accept(LONG).expect("the other end");
@@ -187,9 +199,9 @@ fn one_thread_connects_accepts_sends_and_receives() {
     let (sent, got) = both(here.send_async(b"more"), there.take_async());
     sent.unwrap();
     assert_eq!(got.unwrap()[..], *b"more");
-    let closing = std::thread::spawn(move || drop(here));
-    assert_eq!(block_on(there.take_async()).unwrap_err(), RecvError::Closed);
-    closing.join().unwrap();
+    std::thread::spawn(move || drop(here));
+    let end = block_on_for(there.take_async(), LONG).expect("it is told");
+    assert_eq!(end.unwrap_err(), RecvError::Closed);
 }
 
 struct Count(AtomicU64);
@@ -227,6 +239,7 @@ fn an_attempt_that_is_given_up_leaves_nothing_behind() {
     let attempt = a.connect_async(nobody.local_addr().unwrap(), line, easy, easy);
     assert!(block_on_for(attempt, Duration::from_millis(1)).is_none());
     let mut hello = [0; 2000];
+    nobody.set_read_timeout(Some(LONG)).unwrap();
     nobody.recv(&mut hello).expect("it was said");
     assert!(
         super::lock(&a.shared.manager)
@@ -234,7 +247,8 @@ fn an_attempt_that_is_given_up_leaves_nothing_behind() {
             .iter()
             .all(|stream| { stream.assigned.iter().all(|elements| elements.count() == 0) })
     );
-    let wrong = block_on(a.connect_async(b.address(), "ui | net", easy, easy)).unwrap_err();
+    let wrong = block_on_for(a.connect_async(b.address(), "ui | net", easy, easy), LONG);
+    let wrong = wrong.expect("it is told at once").unwrap_err();
     assert!(matches!(wrong, ConnectError::Stack { .. }), "{wrong}");
 }
 

@@ -39,10 +39,14 @@ impl Receiver {
         call: &Call<'_>,
         out: &mut Outputs,
     ) {
-        self.unacknowledged += 1;
-        self.bytes += message.len();
         self.since.get_or_insert(call.now);
         message.ticket = number;
+        if call.connection.is_full() && number >= self.next {
+            // It comes again. That we say what we have tells the peer that we live.
+            return call.drop(message, Reason::NoRoom);
+        }
+        self.unacknowledged += 1;
+        self.bytes += message.len();
         if number < self.next {
             self.hurry = true;
             call.drop(message, Reason::Duplicate);

@@ -29,7 +29,7 @@ pub(super) struct Sender {
     bytes: usize,
     /// Smoothed round trip and its variation; none before the first sample.
     smoothed: Option<(Span, Span)>,
-    /// When something was last acknowledged, or sent into silence.
+    /// When an acknowledgement last came, or something was sent into silence.
     heard: Instant,
     patience: Span,
     pub(super) dead: bool,
@@ -119,8 +119,9 @@ impl Sender {
             self.window.pop_front();
             self.base += 1;
         }
+        // One that acknowledges nothing new lives as well: it may have no room.
+        self.heard = call.now;
         if let Some(newest) = newest {
-            self.heard = call.now;
             self.overtaken(newest, call, out);
         }
         true
