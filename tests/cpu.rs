@@ -5,30 +5,27 @@ mod support;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::time::Instant;
+use std::process::Command;
 
 use selvedge_dispatch::{Placement, class, rights};
 use serde_json::Value;
-use support::{Folder, SOON};
+use support::{Folder, Running, SOON, until};
 
 /// A command of ours with a daemon of this test's own.
 fn selvedge(folder: &Folder, arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_selvedge"));
+    let mut command = support::program(env!("CARGO_BIN_EXE_selvedge"));
     command.args(["cpu"]).args(arguments).env("XDG_RUNTIME_DIR", folder.path());
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
 
 /// Runs it to its end: status, standard output, standard error.
 fn ended(command: &mut Command) -> (Option<i32>, String, String) {
-    finished(command.spawn().expect("our program starts"))
+    finished(Running::start(command))
 }
 
-fn finished(child: Child) -> (Option<i32>, String, String) {
-    let output = child.wait_with_output().expect("it was started");
-    let text = |bytes| String::from_utf8(bytes).expect("it prints text");
-    (output.status.code(), text(output.stdout), text(output.stderr))
+fn finished(running: Running) -> (Option<i32>, String, String) {
+    let ended = running.end(SOON);
+    (ended.code, ended.stdout, ended.stderr)
 }
 
 /// Whether there is a dispatcher here; a test that needs one says so and passes where there is not.
@@ -36,15 +33,6 @@ fn dispatched() -> bool {
     rights::try_placement(Placement::Fifo)
         .inspect_err(|why| eprintln!("SKIPPED, no dispatcher here: {why}"))
         .is_ok()
-}
-
-/// Waits for a condition.
-fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !holds() {
-        assert!(start.elapsed() < SOON, "{what}");
-        std::thread::yield_now();
-    }
 }
 
 fn last_json(text: &str) -> Value {
@@ -57,15 +45,28 @@ fn with<'a>(more: &[&'a str]) -> Vec<&'a str> {
     [&LOAD[..], more].concat()
 }
 
+/// A program that runs for ever, whatever becomes of who started it; ended with this value.
+struct Spinner(i32);
+
+impl Drop for Spinner {
+    fn drop(&mut self) {
+        // It may have ended, and then, by bad luck, another has its number.
+        let name = std::fs::read_to_string(format!("/proc/{}/cmdline", self.0)).unwrap_or_default();
+        if name.contains("while :; do :; done") {
+            let _ = class::signal(self.0, libc::SIGKILL);
+        }
+    }
+}
+
 /// A program that writes its number to a file and then runs for ever.
-fn spinner(folder: &Folder, more: &[&str]) -> (Child, i32) {
+fn spinner(folder: &Folder, more: &[&str]) -> (Running, Spinner) {
     let mark = folder.join("mark");
     let script = format!("echo $$ > {0}.new; mv {0}.new {0}; while :; do :; done", mark.display());
     let run = with(&[more, &["--json", "--", "sh", "-c", &script]].concat());
-    let child = selvedge(folder, &run).spawn().expect("our program starts");
-    until("the program has begun", || mark.exists());
+    let mut client = Running::start(&mut selvedge(folder, &run));
+    client.until("starts the program", |_| mark.exists());
     let pid = std::fs::read_to_string(mark).unwrap().trim().parse().unwrap();
-    (child, pid)
+    (client, Spinner(pid))
 }
 
 fn signal(pid: i32, number: i32) {
@@ -141,7 +142,7 @@ fn more_than_the_whole_is_refused_and_signals_end_the_program() {
     let nowhere = ["run", "--period", "40ms", "--service", "1ms", "--cpu", "5000", "--", "true"];
     let (code, _, err) = ended(&mut selvedge(&folder, &nowhere));
     assert!(code == Some(1) && err.contains("there is no such processor; there are 0"), "{err}");
-    signal(first.id().cast_signed(), libc::SIGTERM);
+    first.signal("TERM");
     let (code, out, err) = finished(first);
     assert_eq!(code, Some(128 + libc::SIGTERM), "{err}");
     assert_eq!(last_json(&out)["status"], 128 + libc::SIGTERM);
@@ -158,7 +159,8 @@ fn a_program_outlives_its_daemon_and_is_dispatched_again() {
         return;
     }
     let folder = Folder::new();
-    let (client, pid) = spinner(&folder, &[]);
+    let (client, spinner) = spinner(&folder, &[]);
+    let pid = spinner.0;
     until("it is dispatched", || class::policy(pid).unwrap() != libc::SCHED_OTHER);
     let first = daemon_of(&folder);
     signal(first, libc::SIGKILL);
@@ -180,11 +182,12 @@ fn a_program_whose_client_is_killed_is_ordinary_again() {
         return;
     }
     let folder = Folder::new();
-    let (mut client, pid) = spinner(&folder, &[]);
+    let (client, spinner) = spinner(&folder, &[]);
+    let pid = spinner.0;
     until("it is dispatched", || class::policy(pid).unwrap() != libc::SCHED_OTHER);
-    client.kill().expect("it runs");
+    client.signal("KILL");
     // Its output stays open: the program has it, too.
-    client.wait().expect("it was started");
+    drop(client);
     until("it is ordinary", || class::policy(pid).unwrap() == libc::SCHED_OTHER);
     signal(pid, libc::SIGKILL);
     until("no client, no daemon", || !folder.join("selvedge/cpu.sock").exists());
@@ -196,7 +199,8 @@ fn garbage_harms_nobody_else() {
         return;
     }
     let folder = Folder::new();
-    let (client, pid) = spinner(&folder, &[]);
+    let (client, spinner) = spinner(&folder, &[]);
+    let pid = spinner.0;
     let socket = folder.join("selvedge/cpu.sock");
     let long = "x".repeat(100_000) + "\n";
     let huge = r#"{"period":18446744073709551615,"service":1,"window":[0,0],"work_conserving":true,"events":false,"in_kernel":false,"cpu":null}"#;
@@ -214,6 +218,8 @@ fn garbage_harms_nobody_else() {
 /// What the daemon answers until it hangs up.
 fn ask(socket: &Path, what: &[u8]) -> String {
     let mut stream = UnixStream::connect(socket).expect("it serves");
+    stream.set_read_timeout(Some(SOON)).expect("not zero");
+    stream.set_write_timeout(Some(SOON)).expect("not zero");
     // It may hang up before it has read all of it.
     let _ = stream.write_all(what);
     let mut answer = Vec::new();
