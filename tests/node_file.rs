@@ -3,8 +3,9 @@
 
 mod support;
 
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Write};
 use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use support::{
@@ -242,8 +243,15 @@ fn a_node_file_may_come_through_a_pipe() {
     let pipe = folder.join("node.toml");
     let made = std::process::Command::new("mkfifo").arg(&pipe).status();
     assert!(made.is_ok_and(|status| status.success()));
-    let check = Running::selvedge(["check".as_ref(), pipe.as_os_str()]);
-    // Opens once the other side does.
-    std::fs::write(&pipe, right(to, &file_source(&clip(CORRIDOR), true))).expect("it is read");
+    let mut check = Running::selvedge(["check".as_ref(), pipe.as_os_str()]);
+    // Opens once the other side does; without that it would wait for ever, should nobody come.
+    let mut opened = None;
+    check.until("opens the pipe", |_| {
+        let mut how = std::fs::OpenOptions::new();
+        opened = how.write(true).custom_flags(libc::O_NONBLOCK).open(&pipe).ok();
+        opened.is_some()
+    });
+    let text = right(to, &file_source(&clip(CORRIDOR), true));
+    opened.take().expect("the wait was for it").write_all(text.as_bytes()).expect("it is read");
     assert_eq!(check.end(SOON).code, Some(0));
 }

@@ -6,21 +6,14 @@ mod support;
 use std::path::Path;
 
 use serde_json::Value;
-use support::{Ended, Folder, program, selvedge};
+use support::{Ended, Folder, Running, SOON, program, selvedge};
 
 /// Runs with a place of its own for records, so that nobody's are touched.
 fn repro(state: &Path, arguments: &[&str]) -> Ended {
-    let ended = program(env!("CARGO_BIN_EXE_selvedge"))
-        .arg("repro")
-        .args(arguments)
-        .env("XDG_STATE_HOME", state)
-        .output()
-        .expect("it starts");
-    Ended {
-        code: ended.status.code(),
-        stdout: String::from_utf8(ended.stdout).expect("text"),
-        stderr: String::from_utf8(ended.stderr).expect("text"),
-    }
+    let mut command = program(env!("CARGO_BIN_EXE_selvedge"));
+    command.arg("repro").args(arguments).env("XDG_STATE_HOME", state);
+    // An experiment computes for some seconds, here beside others.
+    Running::start(&mut command).end(3 * SOON)
 }
 
 fn json(text: &str) -> Value {

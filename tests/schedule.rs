@@ -137,7 +137,7 @@ fn a_reader_that_goes_away_is_no_failure() {
     let text =
         "{\"ticks\": 1000000, \"streams\": [{\"id\": \"a\", \"period\": 2}], \"backlogged\": true}";
     let path = folder.write("long.json", text);
-    let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_selvedge"))
+    let mut child = support::program(env!("CARGO_BIN_EXE_selvedge"))
         .arg("schedule")
         .arg(path)
         .stdout(std::process::Stdio::piped())
@@ -145,7 +145,8 @@ fn a_reader_that_goes_away_is_no_failure() {
         .spawn()
         .expect("it starts");
     drop(child.stdout.take());
-    let ended = child.wait_with_output().expect("it ends");
+    support::until("it ends", || child.try_wait().expect("it is our child").is_some());
+    let ended = child.wait_with_output().expect("it has ended");
     assert_eq!(ended.status.code(), Some(0));
     assert_eq!(String::from_utf8_lossy(&ended.stderr), "");
 }

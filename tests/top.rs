@@ -3,9 +3,7 @@
 
 mod support;
 
-use std::process::Command;
-
-use support::{Folder, Running, http, lecture, selvedge, sink, skipped};
+use support::{Folder, Running, SOON, http, lecture, program, selvedge, sink, skipped};
 
 fn node(folder: &Folder, to: std::net::SocketAddr) -> (Running, String) {
     let (node, page) = lecture(folder, to, "delay = \"20 s\"");
@@ -44,10 +42,10 @@ struct Terminal(std::path::PathBuf);
 
 impl Terminal {
     fn tmux(&self, args: &[&str]) -> (bool, String) {
-        let mut command = Command::new("tmux");
-        let ended = command.arg("-S").arg(&self.0).args(["-f", "/dev/null"]).args(args).output();
-        let ended = ended.expect("tmux is there");
-        (ended.status.success(), String::from_utf8_lossy(&ended.stdout).into_owned())
+        let mut command = program("tmux");
+        command.arg("-S").arg(&self.0).args(["-f", "/dev/null"]).args(args);
+        let ended = Running::start(&mut command).end(SOON);
+        (ended.code == Some(0), ended.stdout)
     }
 
     fn screen(&self) -> String {
@@ -63,7 +61,7 @@ impl Drop for Terminal {
 
 #[test]
 fn the_screen_follows_the_node_and_is_left_by_a_key() {
-    if Command::new("tmux").arg("-V").output().is_err() {
+    if Running::start(program("tmux").arg("-V")).end(SOON).code != Some(0) {
         return skipped("the_screen_follows_the_node_and_is_left_by_a_key", "needs tmux");
     }
     let folder = Folder::new();

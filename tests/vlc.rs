@@ -10,8 +10,8 @@ use std::path::Path;
 use std::process::Command;
 
 use support::{
-    CORRIDOR, Folder, Running, Stream, clip, file_source, free_port, node_file, program, skipped,
-    udp_is_bound,
+    CORRIDOR, Folder, Running, SOON, Stream, clip, file_source, free_port, node_file, program,
+    skipped, udp_is_bound,
 };
 
 /// Pictures that are to be decoded, 10 a second.
@@ -52,8 +52,7 @@ fn vlc_decodes_what_the_sdp_file_describes() {
 /// somebody else it may still read what root may.
 fn vlc() -> Option<Command> {
     let is_there = |words: &[&str]| {
-        let ended = Command::new(words[0]).args(&words[1..]).output();
-        ended.is_ok_and(|ended| ended.status.success())
+        Running::start(program(words[0]).args(&words[1..])).end(SOON).code == Some(0)
     };
     if is_there(&["cvlc", "--version"]) {
         return Some(program("cvlc"));

@@ -2,14 +2,59 @@
 //! gives the same outcome. Those in real time: they give figures; whether their claims hold is a
 //! matter of the machine, and no test's.
 
-use selvedge_repro::{
-    Cell, EXPERIMENTS, Experiment, Kind, Outcome, Params, RunError, Silent, Watch,
-};
+use std::io::Write;
+use std::sync::mpsc::{Sender, channel};
+use std::time::{Duration, Instant};
 
+use selvedge_repro::{Cell, EXPERIMENTS, Experiment, Kind, Outcome, Params, RunError, Watch};
+
+/// A step may take so long, on a machine with much else to do: beyond it, something hangs.
+const STEP_MOST: Duration = Duration::from_secs(600);
+/// What takes longer is told.
+const LONG: Duration = Duration::from_secs(20);
+
+/// What is heard of an experiment.
+enum Said {
+    Step(String),
+    Done(Result<Outcome, String>),
+}
+
+struct Told(Sender<Said>);
+
+impl Watch for Told {
+    fn step(&self, what: &str) {
+        // Whoever waited for it may have given up.
+        let _ = self.0.send(Said::Step(what.to_owned()));
+    }
+
+    fn stopped(&self) -> bool {
+        false
+    }
+}
+
+/// Runs it the quick way, on a thread of its own: one that hangs is told by its name and step.
 fn quick(experiment: &Experiment, seed: u64) -> Outcome {
-    let params = Params { seed, quick: true };
-    let outcome = (experiment.run)(&params, &Silent);
-    outcome.unwrap_or_else(|error| panic!("{}: {error}", experiment.id))
+    let (tell, told) = channel();
+    let (run, id) = (experiment.run, experiment.id);
+    std::thread::spawn(move || {
+        let outcome = run(&Params { seed, quick: true }, &Told(tell.clone()));
+        let _ = tell.send(Said::Done(outcome.map_err(|error| error.to_string())));
+    });
+    let mut step = "its beginning".to_owned();
+    let begun = Instant::now();
+    let outcome = loop {
+        match told.recv_timeout(STEP_MOST) {
+            Ok(Said::Step(next)) => step = next,
+            Ok(Said::Done(outcome)) => break outcome,
+            Err(why) => panic!("{id}: {why} at \"{step}\", after {:?}", begun.elapsed()),
+        }
+    };
+    if begun.elapsed() > LONG {
+        // Past the harness, which would hide it: what takes long is seen while it does.
+        let mut stderr = std::io::stderr().lock();
+        let _ = writeln!(stderr, "{id} took {:.0} s", begun.elapsed().as_secs_f64());
+    }
+    outcome.unwrap_or_else(|error| panic!("{id}: {error}"))
 }
 
 fn of_kind(kind: Kind) -> impl Iterator<Item = &'static Experiment> {

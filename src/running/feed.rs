@@ -183,9 +183,10 @@ impl Feed {
         info: StreamInfo,
         reopen: Reopen,
         status: Arc<FeedStatus>,
-        inlets: Vec<Inlet>,
+        mut inlets: Vec<Inlet>,
     ) -> std::io::Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
+        inlets.iter_mut().for_each(|inlet| inlet.give_up_with(Arc::clone(&stop)));
         let worker = Worker {
             reopen,
             inlets,

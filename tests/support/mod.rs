@@ -268,10 +268,15 @@ impl Running {
             assert!(Instant::now() < deadline, "still runs after {limit:?}: {}", self.stderr());
             pause();
         };
-        // What it started may hold its output open for longer than it lives itself.
+        // Whoever it started may hold its output open and live longer: no wait without a bound.
+        let deadline = deadline.max(Instant::now() + SOON);
         while !self.readers.iter().all(JoinHandle::is_finished) {
-            assert!(Instant::now() < deadline, "it ended, its output goes on: {}", self.stderr());
+            let held = "it ended, and somebody that it started still holds its output open";
+            assert!(Instant::now() < deadline, "{held} after a minute: {}", self.stderr());
             pause();
+        }
+        for reader in self.readers.drain(..) {
+            reader.join().expect("reading does not panic");
         }
         let text = |n: usize| String::from_utf8_lossy(&self.said[n].lock().unwrap()).into_owned();
         Ended { code: status.code(), stdout: text(0), stderr: text(1) }
@@ -327,8 +332,8 @@ pub(crate) fn skipped(test: &str, why: &str) {
 pub(crate) fn ffmpeg(args: impl IntoIterator<Item = impl AsRef<OsStr>>) -> bool {
     let mut command = program("ffmpeg");
     command.args(["-y", "-nostdin", "-v", "error"]).args(args);
-    let there = Command::new("ffmpeg").arg("-version").stdout(Stdio::null()).status();
-    if there.is_err() {
+    let there = Running::start(program("ffmpeg").arg("-version")).end(SOON);
+    if there.code != Some(0) {
         return false;
     }
     let ended = Running::start(&mut command).end(SOON);

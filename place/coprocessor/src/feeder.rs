@@ -134,7 +134,8 @@ impl Opened {
     ///
     /// # Errors
     /// [`FeederError::Thread`].
-    pub fn start(self, inlet: Inlet) -> Result<Feeder, FeederError> {
+    pub fn start(self, mut inlet: Inlet) -> Result<Feeder, FeederError> {
+        inlet.give_up_with(Arc::clone(&self.stop));
         let (stop, state) = (Arc::clone(&self.stop), Arc::<FeederState>::default());
         let told = Arc::clone(&state);
         let thread = thread::Builder::new().name("reader".into()).spawn(move || {

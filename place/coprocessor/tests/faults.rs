@@ -8,6 +8,7 @@ use std::io::{BufRead, BufReader};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::mpsc;
 
 use proptest::prelude::*;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
@@ -20,7 +21,9 @@ use selvedge_host::inlet::Inlet;
 use selvedge_stream::{Descriptor, DropReason, Kind, Region, Window, Windows};
 use selvedge_units::{Bitrate, Bytes};
 
-use support::{add, coprocessor, link, numbers, offer, receive_until, receiver, spec, until};
+use support::{
+    add, coprocessor, ended, link, numbers, offer, receive_until, receiver, spec, until,
+};
 
 const AMPLE: Bitrate = Bitrate::from_mbps(100);
 
@@ -69,13 +72,10 @@ impl Witness {
 fn producer_in_c() -> std::path::PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/producer.c");
     let program = support::socket().with_extension("producer");
-    let built = Command::new("cc")
-        .args(["-std=c11", "-O2", "-Wall", "-Wextra", "-Werror", "-o"])
-        .arg(&program)
-        .arg(source)
-        .status()
-        .expect("a C compiler is installed");
-    assert!(built.success());
+    let mut compiler = Command::new("cc");
+    compiler.args(["-std=c11", "-O2", "-Wall", "-Wextra", "-Werror", "-o"]);
+    let (code, _, said) = ended(compiler.arg(&program).arg(source));
+    assert_eq!(code, Some(0), "{said}");
     program
 }
 
@@ -92,10 +92,17 @@ fn a_producer_killed_while_it_writes_leaves_only_what_it_had_written() {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        assert_eq!(line, "writing\n");
+        let out = child.stdout.take().unwrap();
+        let (tell, told) = mpsc::channel();
+        std::thread::spawn(move || {
+            let mut line = String::new();
+            let _ = BufReader::new(out).read_line(&mut line);
+            // Whoever waited for it may have given up.
+            let _ = tell.send(line);
+        });
+        let line = told.recv_timeout(support::SOON);
         child.kill().unwrap();
+        assert_eq!(line.as_deref(), Ok("writing\n"), "what it says within a minute");
         child.wait().unwrap();
         // Every frame whose descriptor was published is sent; the half-written one is nobody's.
         let mut next = 0;
@@ -426,13 +433,10 @@ fn messages_that_make_no_sense_are_refused_with_a_remedy() {
 #[test]
 fn only_one_listens_at_a_path() {
     let (_coprocessor, socket) = coprocessor(AMPLE);
-    let ended = Command::new(env!("CARGO_BIN_EXE_selvedge-coproc"))
-        .args(["--rate", "1 Mbit/s", "--class", "fair", "--no-lock", "--socket"])
-        .arg(&socket)
-        .output()
-        .unwrap();
-    assert_eq!(ended.status.code(), Some(1));
-    let said = String::from_utf8(ended.stderr).unwrap();
+    let mut second = Command::new(env!("CARGO_BIN_EXE_selvedge-coproc"));
+    second.args(["--rate", "1 Mbit/s", "--class", "fair", "--no-lock", "--socket"]).arg(&socket);
+    let (code, _, said) = ended(&mut second);
+    assert_eq!(code, Some(1));
     assert!(said.contains("can't listen at"), "{said}");
     for (arguments, words) in [
         (&["--rate", "0 bit/s"][..], "out of range"),
@@ -441,10 +445,9 @@ fn only_one_listens_at_a_path() {
         (&["--rate", "1 Mbit/s", "--discipline", "best"], "use one of"),
         (&["--rate", "1 Mbit/s", "--class", "best"], "use fifo, deadline or fair"),
     ] {
-        let ended =
-            Command::new(env!("CARGO_BIN_EXE_selvedge-coproc")).args(arguments).output().unwrap();
-        assert_eq!(ended.status.code(), Some(2), "{arguments:?}");
-        let said = String::from_utf8(ended.stderr).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_selvedge-coproc"));
+        let (code, _, said) = ended(command.args(arguments));
+        assert_eq!(code, Some(2), "{arguments:?}");
         assert!(said.contains(words), "{said}");
     }
     Witness::new(&socket).proves_unharmed();

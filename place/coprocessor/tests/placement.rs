@@ -13,7 +13,7 @@ use selvedge_stream::{DropReason, Kind, Window, Windows};
 use selvedge_units::{Bitrate, Instant};
 use serde_json::json;
 
-use support::{add, coprocessor, numbers, offer, receive_until, receiver, spec, until};
+use support::{add, coprocessor, ended, numbers, offer, receive_until, receiver, spec, until};
 
 const AMPLE: Bitrate = Bitrate::from_mbps(100);
 
@@ -25,9 +25,7 @@ fn frames_cross_in_order_and_are_counted() {
     let (place, mut inlet) = add(&attachment, "lecture", to);
     let mut next = 0;
     for number in 0..500 {
-        while offer(&mut inlet, Kind::Still, number, 900).is_err() {
-            std::thread::yield_now();
-        }
+        until("there is room", || offer(&mut inlet, Kind::Still, number, 900).is_ok());
         receive_until(&receiver, |bytes| {
             let (got, _) = numbers(bytes);
             assert_eq!(got, next);
@@ -72,6 +70,19 @@ fn streams_come_and_go_while_others_run() {
         until("it is gone", || attachment.statistics().unwrap().streams.len() == 1);
     }
     assert_eq!(attachment.report().streams[0].totals.sent, 20);
+}
+
+/// Whoever asks right behind it finds the stream, and does not make the coprocessor forget it.
+#[test]
+fn a_stream_is_known_as_soon_as_it_was_added() {
+    let (_coprocessor, socket) = coprocessor(AMPLE);
+    let attachment = Attachment::new("test", socket, None).unwrap();
+    let (_receiver, to) = receiver();
+    for n in 1..=40 {
+        let (place, _inlet) = add(&attachment, &format!("s{n}"), to);
+        assert_eq!(attachment.statistics().unwrap().streams.len(), n);
+        assert_eq!(attachment.report().streams.len(), place + 1);
+    }
 }
 
 #[test]
@@ -163,9 +174,7 @@ fn steps_in_e_code_are_loaded_and_removed_by_command() {
     };
     let ask = |arguments: &[&str]| {
         let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_selvedge-coproc"));
-        let output = command.arg("--socket").arg(&socket).args(arguments).output().unwrap();
-        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-        (output.status.code(), text(output.stdout), text(output.stderr))
+        ended(command.arg("--socket").arg(&socket).args(arguments))
     };
     // Every other still is thrown away; one that never ends is ended each time.
     let thin = file(

@@ -24,8 +24,12 @@ use crate::members::{Members, Who};
 use crate::meter::Meter;
 use crate::protocol::{Answer, Outcome, Placement, Wanted};
 
-/// How long a daemon may take to begin.
-const DAEMON_MOST: Span = Span::from_secs(5);
+/// How long a daemon may take to begin, on a machine with much else to do, and when it is tried to
+/// start another meanwhile: the first may have found one that was just ending.
+const DAEMON_MOST: Span = Span::from_secs(20);
+const DAEMON_AGAIN: Span = Span::from_millis(500);
+/// How long it may take to admit a task: it may have to load the kernel's scheduler.
+const ADMIT_MOST: Duration = Duration::from_secs(60);
 /// How long it may take to answer at the end.
 const ANSWER_MOST: Duration = Duration::from_secs(5);
 
@@ -204,23 +208,31 @@ fn end(link: &Link, told: &Receiver<Happening>) -> Option<Outcome> {
 fn attach(run: &Run, number: u64, tell: &Sender<Happening>) -> Result<Link, ClientError> {
     let path = daemon::socket()?;
     let clock = Clock::new();
-    let mut started = false;
+    let mut start_at = selvedge_units::Instant::ZERO;
     let (stream, mut lines, answer) = loop {
         // A daemon that is just ending takes a connection and drops it: then the next is asked.
         let asked = UnixStream::connect(&path).and_then(|stream| {
+            stream.set_read_timeout(Some(ADMIT_MOST))?;
             say(&stream, &run.wanted)?;
             let mut lines = BufReader::new(stream.try_clone()?);
             let answer = line(&mut lines)?;
+            stream.set_read_timeout(None)?;
             Ok((stream, lines, answer))
         });
         match asked {
             Ok(answered) => break answered,
+            // One that is there and says nothing will not say more to the next question.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                let why = format!("it said nothing for {} s", ADMIT_MOST.as_secs());
+                return Err(ClientError::Answer(io::Error::new(io::ErrorKind::TimedOut, why)));
+            }
             Err(error) if clock.now().since(selvedge_units::Instant::ZERO) > DAEMON_MOST => {
                 return Err(DaemonError::Io(path, error).into());
             }
             Err(_) => {}
         }
-        if !std::mem::replace(&mut started, true) || clock.now().0 % 500_000_000 < 20_000_000 {
+        if clock.now() >= start_at {
+            start_at = clock.now() + DAEMON_AGAIN;
             let mut daemon = Command::new(&run.daemon[0]);
             daemon.args(&run.daemon[1..]).process_group(0);
             daemon.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());

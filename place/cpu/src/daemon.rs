@@ -24,6 +24,8 @@ use crate::seats::{self, Seat};
 
 /// How long it waits for the next client before it ends.
 const IDLE_MOST: Duration = Duration::from_secs(2);
+/// How long a client may take to say what it wants, or to take an answer.
+const CLIENT_MOST: Duration = Duration::from_secs(10);
 /// How many clients there may be at once.
 const CLIENTS_MOST: usize = 256;
 
@@ -201,11 +203,16 @@ impl Daemon {
         if user != class::this_user() {
             return Ok(());
         }
+        // Who says nothing would keep the daemon for ever.
+        stream.set_write_timeout(Some(CLIENT_MOST))?;
+        stream.set_read_timeout(Some(CLIENT_MOST))?;
         let mut lines = BufReader::new(stream);
         let wanted = match serde_json::from_str::<Wanted>(&line(&mut lines)?) {
             Ok(wanted) => wanted,
             Err(error) => return say(stream, &Answer::Refused(format!("not a wish: {error}"))),
         };
+        // From here on it is silent for as long as its program runs.
+        stream.set_read_timeout(None)?;
         if wanted.in_kernel {
             return self.attend_in_kernel(stream, &mut lines, &wanted, pid);
         }
@@ -294,7 +301,10 @@ impl Daemon {
         let able = all.filter(|&cpu| wanted.cpu.is_none_or(|wanted| wanted == cpu));
         let cpu = able.rev().min_by_key(|&cpu| kernel.load(cpu));
         let cpu = cpu.ok_or("there is no such processor")?;
-        class::confine(pid, cpu).map_err(|error| format!("processor {cpu}: {error}"))?;
+        // Others that idle may take what waits there, unless its user wants it just there.
+        if wanted.cpu.is_some() {
+            class::confine(pid, cpu).map_err(|error| format!("processor {cpu}: {error}"))?;
+        }
         let before = kernel.load(cpu);
         let admitted = kernel.admit(cpu, &task, pid, wanted.events);
         let (id, promise) = admitted.map_err(|why| format!("processor {cpu}: {why}"))?;

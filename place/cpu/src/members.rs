@@ -105,6 +105,9 @@ impl Members {
                 // A daemon may have been started by the client whose task this is.
                 let me = std::process::id().cast_signed();
                 let mut ahead = children(*root);
+                // If who started them is gone, they are somebody else's children now, and still
+                // the task's: it is not over before it is let go.
+                ahead.extend(self.clocks.keys().filter(|pid| self.lives(**pid)));
                 while let Some(pid) = ahead.pop() {
                     if pid == me || processes.contains(&pid) || found.len() >= THREADS_MOST {
                         continue;
@@ -141,6 +144,13 @@ impl Members {
         if let Some(level) = self.level {
             self.put(level);
         }
+    }
+
+    /// Whether a process that was found still is: its file is that process's, and of none that
+    /// has its number after it.
+    fn lives(&self, pid: Tid) -> bool {
+        let stat = self.threads.get(&pid).and_then(|thread| thread.stat.as_ref());
+        stat.is_some_and(|stat| stat.read_at(&mut [0; 1], 0).is_ok_and(|read| read > 0))
     }
 
     /// What the task did since the last call. O(threads).
@@ -231,4 +241,51 @@ fn runnable(stat: &File) -> bool {
     let text = &text[..length];
     let end = text.iter().rposition(|&byte| byte == b')');
     end.is_some_and(|end| text.get(end + 2) == Some(&b'R'))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader};
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    /// A dispatcher looks for threads every ten milliseconds, and may do so between the death of who
+    /// started a program and the news of it.
+    #[test]
+    fn a_program_whose_starter_is_dead_is_let_go_like_any_other() {
+        let script = "sleep 60 >/dev/null & echo $!; wait";
+        let mut starter = Command::new("sh");
+        let mut starter =
+            starter.args(["-c", script]).stdout(Stdio::piped()).spawn().expect("a shell");
+        let mut line = String::new();
+        BufReader::new(starter.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let pid: Tid = line.trim().parse().unwrap();
+        let mut members = Members::new(Who::StartedBy(starter.id().cast_signed()), None);
+        assert_eq!(members.look().threads, 1);
+        members.put(Level::Spare);
+        let moved = class::policy(pid).unwrap() == libc::SCHED_IDLE;
+        starter.kill().unwrap();
+        starter.wait().unwrap();
+        members.find();
+        assert_eq!(members.look().threads, 1, "it lives on");
+        members.release();
+        assert_eq!(class::policy(pid).unwrap(), libc::SCHED_OTHER, "moved before: {moved}");
+        class::signal(pid, libc::SIGKILL).unwrap();
+        // Whoever adopted it waits for it, in its own time.
+        let begun = std::time::Instant::now();
+        let is_gone = |members: &mut Members| {
+            members.find();
+            members.look().threads == 0 || !members.look().awake && runs_no_more(pid)
+        };
+        while !is_gone(&mut members) {
+            assert!(begun.elapsed().as_secs() < 60, "it is still there after a minute");
+            std::thread::yield_now();
+        }
+    }
+
+    fn runs_no_more(pid: Tid) -> bool {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        stat.rsplit(')').next().is_none_or(|rest| rest.trim_start().starts_with('Z'))
+    }
 }

@@ -181,6 +181,7 @@ pub struct Inlet {
     counters: Arc<InletCounters>,
     arrivals: Option<Arc<Arrivals>>,
     stop: Arc<AtomicBool>,
+    source_stops: Option<Arc<AtomicBool>>,
     group: GroupTracker,
     seq: u32,
     sequence: u16,
@@ -207,6 +208,7 @@ impl Inlet {
             counters: Arc::new(InletCounters::default()),
             arrivals: None,
             stop,
+            source_stops: None,
             group: GroupTracker::default(),
             seq: 0,
             sequence: 0,
@@ -217,6 +219,12 @@ impl Inlet {
     #[must_use]
     pub fn counters(&self) -> Arc<InletCounters> {
         Arc::clone(&self.counters)
+    }
+
+    /// Waits for room no longer once this is set either: a source that is asked to end is not held
+    /// by a link that is slow, or whose other end is gone.
+    pub fn give_up_with(&mut self, stop: Arc<AtomicBool>) {
+        self.source_stops = Some(stop);
     }
 
     /// Records from now on when each frame arrives.
@@ -343,7 +351,11 @@ impl Inlet {
 
     /// Lets the engine make room, or says why it will not.
     fn wait_a_moment(&self) -> Result<(), DropReason> {
-        if self.stop.load(Ordering::Relaxed) || self.ring.is_abandoned() {
+        let told = |stop: &Arc<AtomicBool>| stop.load(Ordering::Relaxed);
+        if told(&self.stop)
+            || self.source_stops.as_ref().is_some_and(told)
+            || self.ring.is_abandoned()
+        {
             return Err(DropReason::Removed);
         }
         self.ring.call();

@@ -186,8 +186,9 @@ struct Worker {
 impl Worker {
     fn run(mut self) -> Option<Tap> {
         let mut batch = Batch::new();
-        // When each socket was last seen empty: what is read from it later came later.
-        let mut empty = vec![Instant::ZERO; self.sockets.len()];
+        // When each socket was last seen empty, or its last datagram came: what is read from it
+        // later came later.
+        let mut latest = vec![Instant::ZERO; self.sockets.len()];
         let mut ready = vec![false; self.sockets.len()];
         loop {
             let readable = |fd| PollFd::new(fd, PollFlags::IN);
@@ -205,7 +206,7 @@ impl Worker {
             for stream in (0..self.sockets.len()).filter(|&stream| ready[stream]) {
                 // What had come before the stop is still read, but no endless stream.
                 let batches = if stopping { LAST_TURN } else { TURN };
-                self.turn(stream, batches, &mut batch, &mut empty[stream]);
+                self.turn(stream, batches, &mut batch, &mut latest[stream]);
             }
             if stopping {
                 return self.tap;
@@ -216,27 +217,31 @@ impl Worker {
     }
 
     /// Reads what one socket has, at most so many batches.
-    fn turn(&mut self, stream: usize, batches: usize, batch: &mut Batch, empty: &mut Instant) {
+    fn turn(&mut self, stream: usize, batches: usize, batch: &mut Batch, latest: &mut Instant) {
+        let mut came = [Instant::ZERO; BATCH];
         for _ in 0..batches {
             let before = self.clock.now();
             let count = batch.receive(&self.sockets[stream]);
             let read_at = self.clock.with_wall();
-            let clock = self.clock;
-            let arrival = |stamp: Option<u64>| {
-                stamp.map_or(read_at.now, |stamp| clock.of_wall_stamp(stamp, read_at, *empty))
-            };
+            for (came, datagram) in came.iter_mut().zip(batch.datagrams(count)) {
+                // A socket gives its datagrams in their order, whatever the two clocks say.
+                *latest = datagram
+                    .stamp
+                    .map_or(read_at.now, |stamp| self.clock.of_wall_stamp(stamp, read_at, *latest));
+                *came = *latest;
+            }
             if let Some(entry) = lock(&self.streams).get_mut(stream) {
-                for datagram in batch.datagrams(count) {
-                    entry.handle(arrival(datagram.stamp), &datagram);
+                for (datagram, came) in batch.datagrams(count).zip(came) {
+                    entry.handle(came, &datagram);
                 }
             }
             if let Some(tap) = &mut self.tap {
-                for datagram in batch.datagrams(count) {
-                    tap.packet(stream, arrival(datagram.stamp), datagram.bytes);
+                for (datagram, came) in batch.datagrams(count).zip(came) {
+                    tap.packet(stream, came, datagram.bytes);
                 }
             }
             if count < BATCH {
-                *empty = before;
+                *latest = before.max(*latest);
                 return;
             }
         }

@@ -31,7 +31,7 @@ fn open() -> io::Result<OwnedFd> {
 }
 
 /// Listens at a path that only this user can reach. What is left of one that has died is taken
-/// away; one that answers is left alone.
+/// away; one that answers, or has more callers waiting than it answers, is left alone.
 ///
 /// # Errors
 /// `AddrInUse` if somebody listens there, or whatever the kernel says.
@@ -40,8 +40,10 @@ pub fn listen_at(path: &Path) -> io::Result<OwnedFd> {
     let socket = open()?;
     match bind(&socket, &address) {
         Err(Errno::ADDRINUSE) => {
-            if connect_to(path).is_ok() {
-                return Err(Errno::ADDRINUSE.into());
+            // Nobody listens only where the kernel says so: a full queue is one that somebody has.
+            match connect_to(path) {
+                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
+                _ => return Err(Errno::ADDRINUSE.into()),
             }
             let kind = std::fs::symlink_metadata(path)?.file_type();
             if !std::os::unix::fs::FileTypeExt::is_socket(&kind) {
@@ -58,7 +60,7 @@ pub fn listen_at(path: &Path) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Takes the next connection; `None` if there is none now.
+/// Takes the next connection; `None` if there is none now, or this process may have no more of them.
 ///
 /// # Errors
 /// Whatever the kernel says.
@@ -66,6 +68,14 @@ pub fn accept(listener: &OwnedFd) -> io::Result<Option<OwnedFd>> {
     match accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
         Ok(socket) => Ok(Some(socket)),
         Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => Ok(None),
+        // They pass as connections end; whoever serves others goes on. Not in a busy loop: the one
+        // who waits is still there.
+        Err(error @ (Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)) => {
+            tracing::warn!(%error, "a connection has to wait");
+            let clock = Clock::shared();
+            clock.sleep_until(clock.now() + Span::from_millis(50));
+            Ok(None)
+        }
         Err(error) => Err(error.into()),
     }
 }

@@ -1,6 +1,7 @@
 //! The engine as a whole: real sockets, real time; what is asserted holds however slow the
 //! machine is.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use selvedge_host::clock::Clock;
@@ -283,4 +284,31 @@ fn stopping_settles_what_waits() {
     let settled = totals.sent + totals.dropped.iter().sum::<u64>();
     // What the engine had not yet taken from the ring when it was stopped is not settled.
     assert!(settled <= 6 && totals.frames == settled, "{totals:?}");
+}
+
+/// The link takes hours for what waits, so it makes no room.
+#[test]
+fn a_source_that_waits_for_room_can_be_asked_to_end() {
+    let mut bench = bench(Bitrate(1), &[contract(Span::from_secs(30))], WhenFull::Block);
+    let asked = Arc::new(AtomicBool::new(false));
+    bench.inlets[0].give_up_with(Arc::clone(&asked));
+    let mut inlet = bench.inlets.remove(0);
+    let (tell, told) = std::sync::mpsc::channel();
+    let source = std::thread::spawn(move || {
+        let frame = packets(20, 1200);
+        // The pool holds eight of them.
+        (0..20).map(|_| offer(&mut inlet, Kind::Still, &frame)).find_map(|done| {
+            let _ = tell.send(());
+            done.err()
+        })
+    });
+    // It has begun to fill it; then it waits, sooner or later.
+    told.recv_timeout(std::time::Duration::from_secs(60)).expect("frames go in");
+    asked.store(true, Ordering::Relaxed);
+    let begun = bench.clock.now();
+    while !source.is_finished() {
+        assert!(bench.clock.now() < begun + Span::from_secs(60), "it waits on");
+        bench.clock.sleep_until(bench.clock.now() + Span::from_millis(5));
+    }
+    assert_eq!(source.join().unwrap(), Some(DropReason::Removed));
 }

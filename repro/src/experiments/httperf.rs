@@ -1,7 +1,9 @@
 //! `httperf`: an open load of requests, each on a connection of its own, with a time limit.
 
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
+use super::web_server::printed;
 use crate::experiment::RunError;
 use crate::plot::{Axis, Plot, Series};
 
@@ -21,7 +23,8 @@ pub(super) fn load(port: u16, path: &str, rate: u32, seconds: u32) -> Result<Rep
     let missing = |why| RunError::Program { program: "httperf", package: "httperf", why };
     // It uses select, and ends itself when it gets a descriptor beyond what that can hold; with no
     // more it counts the request as not answered.
-    let done = Command::new("prlimit")
+    let mut command = Command::new("prlimit");
+    command
         .args(["--nofile=1020", "httperf"])
         .args(["--hog", "--server", "127.0.0.1", "--timeout", "1", "--num-calls", "1"])
         .args(["--close-with-reset", "--http-version", "1.0"])
@@ -31,10 +34,9 @@ pub(super) fn load(port: u16, path: &str, rate: u32, seconds: u32) -> Result<Rep
         .arg(format!("--rate={rate}"))
         .arg(format!("--num-conns={}", rate * seconds))
         .stdin(Stdio::null())
-        .stderr(Stdio::null())
-        .output()
-        .map_err(missing)?;
-    let text = String::from_utf8_lossy(&done.stdout);
+        .stderr(Stdio::null());
+    let most = Duration::from_secs(u64::from(seconds) + 60);
+    let text = printed(&mut command, most).map_err(missing)?;
     parse(&text, rate * seconds)
         .ok_or_else(|| missing(std::io::Error::other("what it prints is not understood")))
 }

@@ -2,6 +2,7 @@
 
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use selvedge_services::server::{Notice, serve};
 
@@ -60,7 +61,12 @@ fn measure(notice: Notice, idle: usize, rate: u32, seconds: u32) -> Result<Repli
         let outcome = (|| {
             let mut open = Vec::with_capacity(idle);
             for _ in 0..idle {
-                open.push(TcpStream::connect(to).map_err(needs)?);
+                // Who can't serve takes no connections: then it is heard why.
+                if server.is_finished() {
+                    return Ok(Replies::default());
+                }
+                let patience = Duration::from_secs(10);
+                open.push(TcpStream::connect_timeout(&to, patience).map_err(needs)?);
             }
             httperf::load(to.port(), "/", rate, seconds)
         })();

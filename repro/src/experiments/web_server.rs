@@ -1,6 +1,7 @@
 //! A web server of an experiment's own, on a free port of the loopback, and how much it can do.
 
 use std::fs;
+use std::io::Read;
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -20,6 +21,27 @@ impl Drop for Held {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
+}
+
+/// Runs a program that ends by itself, for so long at most: what it printed.
+pub(super) fn printed(command: &mut Command, most: Duration) -> std::io::Result<String> {
+    let mut held = Held(command.stdout(Stdio::piped()).spawn()?);
+    let Some(mut out) = held.0.stdout.take() else { return Ok(String::new()) };
+    // Read as it comes, so that it never waits for a reader.
+    let reader = std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        out.read_to_end(&mut bytes).map(|_| bytes)
+    });
+    let end = Wall::now() + most;
+    while held.0.try_wait()?.is_none() {
+        if Wall::now() > end {
+            let why = format!("it did not end within {} s", most.as_secs());
+            return Err(std::io::Error::new(std::io::ErrorKind::TimedOut, why));
+        }
+        pause(Span::from_millis(10));
+    }
+    let bytes = reader.join().unwrap_or_else(|_| Ok(Vec::new()))?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 pub(super) fn missing(
@@ -116,8 +138,7 @@ impl Drop for WebServer {
 /// Requests a second that a run of `wrk` did.
 pub(super) fn rate_of(mut wrk: Command) -> Result<f64, RunError> {
     let fails = missing("wrk", "wrk");
-    let out = wrk.stdout(Stdio::piped()).output().map_err(&fails)?;
-    let text = String::from_utf8_lossy(&out.stdout);
+    let text = printed(&mut wrk, Duration::from_secs(60)).map_err(&fails)?;
     let found = text
         .lines()
         .find_map(|line| line.trim().strip_prefix("Requests/sec:")?.trim().parse::<f64>().ok());

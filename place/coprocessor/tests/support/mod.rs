@@ -3,9 +3,11 @@
 
 use std::net::{SocketAddr, UdpSocket};
 use std::path::PathBuf;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use rustix::net::sockopt;
 use selvedge_coprocessor::client::{Attachment, inlet_params};
 use selvedge_coprocessor::message::StreamSpec;
 use selvedge_coprocessor::realtime::{SchedClass, Wishes};
@@ -46,6 +48,9 @@ pub(crate) fn coprocessor(rate: Bitrate) -> (Local, PathBuf) {
 pub(crate) fn receiver() -> (UdpSocket, SocketAddr) {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     socket.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+    // All that a test sends, however long its thread waits for a processor meanwhile.
+    let _ = sockopt::set_socket_recv_buffer_size_force(&socket, 8 << 20)
+        .or_else(|_| sockopt::set_socket_recv_buffer_size(&socket, 8 << 20));
     let to = socket.local_addr().unwrap();
     (socket, to)
 }
@@ -97,6 +102,38 @@ pub(crate) fn receive_until(socket: &UdpSocket, mut done: impl FnMut(&[u8]) -> b
             _ => assert!(Instant::now() < end, "waited for a packet for a minute"),
         }
     }
+}
+
+/// Runs a program to its end, which is within a minute: its status, and what it said to either side.
+pub(crate) fn ended(command: &mut Command) -> (Option<i32>, String, String) {
+    let command = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let (pid, (tell, told)) = (child.id(), std::sync::mpsc::channel());
+    let end = Instant::now() + SOON;
+    std::thread::scope(|scope| {
+        // Both are read as they come, so that it never waits for a reader.
+        let read = |mut from: Box<dyn std::io::Read + Send>| {
+            let tell = tell.clone();
+            scope.spawn(move || {
+                let mut text = String::new();
+                let _ = from.read_to_string(&mut text);
+                let _ = tell.send(());
+                text
+            })
+        };
+        let out = read(Box::new(child.stdout.take().unwrap()));
+        let err = read(Box::new(child.stderr.take().unwrap()));
+        let in_time = (0..2)
+            .all(|_| told.recv_timeout(end.saturating_duration_since(Instant::now())).is_ok());
+        if !in_time {
+            // Ended, so that its output is closed and the readers end.
+            child.kill().unwrap();
+        }
+        let (out, err) = (out.join().unwrap(), err.join().unwrap());
+        let status = child.wait().unwrap();
+        assert!(in_time, "{command:?}, process {pid}, still ran after a minute: {out} {err}");
+        (status.code(), out, err)
+    })
 }
 
 /// Waits for a condition.

@@ -114,9 +114,10 @@ impl<P: Port> Worker<P> {
                 Control::Rate(rate) => self.link.set_rate(now, rate),
                 Control::Attach(stream, tell) => {
                     let number = self.attach(*stream);
+                    // The report first: who knows the number looks for it there at once.
+                    self.publish(now);
                     // Whoever asked may have gone; its stream is removed like any other's.
                     let _ = tell.send(number);
-                    self.publish(now);
                 }
                 Control::Detach(n, patience) => {
                     if let Some(stream) = self.streams.get_mut(n).and_then(Option::as_mut) {
@@ -128,12 +129,14 @@ impl<P: Port> Worker<P> {
                     }
                 }
                 Control::Load(name, point, step, tell) => {
-                    let _ = tell.send(self.extensions.load(name, point, step));
+                    let loaded = self.extensions.load(name, point, step);
                     self.publish(now);
+                    let _ = tell.send(loaded);
                 }
                 Control::Unload(name, tell) => {
-                    let _ = tell.send(self.extensions.unload(&name));
+                    let unloaded = self.extensions.unload(&name);
                     self.publish(now);
+                    let _ = tell.send(unloaded);
                 }
             }
         }

@@ -37,9 +37,9 @@ fn datagram(seq: u16) -> Vec<u8> {
     bytes
 }
 
-/// Waits until the receiver has seen enough, at most ten seconds.
+/// Waits until the receiver has seen enough, at most a minute.
 fn wait_for(receiver: &Receiver, enough: impl Fn(&[MeterSnapshot]) -> bool) -> Vec<MeterSnapshot> {
-    let end = std::time::Instant::now() + Duration::from_secs(10);
+    let end = std::time::Instant::now() + Duration::from_secs(60);
     loop {
         let seen = receiver.snapshots();
         if enough(&seen) || std::time::Instant::now() > end {

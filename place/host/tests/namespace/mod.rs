@@ -30,11 +30,12 @@ impl Namespace {
         Ok(namespace)
     }
 
-    /// Runs one test of this program again, inside; it has a minute.
+    /// Runs one test of this program again, inside; it has three minutes, and is killed if it is
+    /// still there then.
     pub(crate) fn run_test(&self, test: &str) -> Output {
         let program = std::env::current_exe().expect("a running program has a path");
         Command::new("ip")
-            .args(["netns", "exec", &self.name, "timeout", "60"])
+            .args(["netns", "exec", &self.name, "timeout", "--kill-after=10", "180"])
             .arg(program)
             .args(["--exact", test, "--nocapture"])
             .env(INSIDE, "1")
