@@ -30,6 +30,9 @@ pub(crate) struct BenchArgs {
     /// How many seconds events are sent as fast as they go
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=60))]
     seconds: u64,
+    /// Measure channels as between hosts, too, with nothing through memory
+    #[arg(long)]
+    engine: bool,
     /// Print as JSON
     #[arg(long)]
     json: bool,
@@ -48,6 +51,7 @@ pub(crate) struct SinksArgs {
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Way {
     Channel,
+    Engine,
     Bare,
 }
 
@@ -64,6 +68,7 @@ struct Figures {
 pub(super) fn sinks(args: &SinksArgs) -> Result<(), Failure> {
     let kind = match args.kind {
         Way::Channel => Kind::Channel,
+        Way::Engine => Kind::Engine,
         Way::Bare => Kind::Bare,
     };
     let sinks = Sinks::start(kind, &args.connect, args.sinks.into()).map_err(Failure::failed)?;
@@ -97,7 +102,11 @@ impl Other {
     }
 
     fn attempt(source: &Source, kind: Kind, sinks: u16) -> Result<Self, Failure> {
-        let kind = if kind == Kind::Bare { "bare" } else { "channel" };
+        let kind = match kind {
+            Kind::Bare => "bare",
+            Kind::Engine => "engine",
+            Kind::Channel => "channel",
+        };
         let mut command = Command::new(std::env::current_exe()?);
         command.args(["events", "bench-sinks", "--kind", kind]);
         command.args(["--sinks", &sinks.to_string()]);
@@ -177,13 +186,17 @@ fn medians(all: &[Figures]) -> Figures {
 pub(super) fn command(args: &BenchArgs) -> Result<(), Failure> {
     let mut rows = Vec::new();
     for sinks in [1, args.sinks] {
-        let (mut bare, mut channel) = (Vec::new(), Vec::new());
+        let (mut bare, mut channel, mut engine) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..args.rounds {
-            // In turn, so that what else the machine does meets both.
+            // In turn, so that what else the machine does meets all.
             bare.push(measure(Kind::Bare, sinks, args.seconds)?);
             channel.push(measure(Kind::Channel, sinks, args.seconds)?);
+            if args.engine {
+                engine.push(measure(Kind::Engine, sinks, args.seconds)?);
+            }
         }
-        rows.push((sinks, medians(&bare), medians(&channel)));
+        let engine = args.engine.then(|| medians(&engine));
+        rows.push((sinks, medians(&bare), medians(&channel), engine));
     }
     let mut opening: [Vec<f64>; 3] = Default::default();
     for _ in 0..args.rounds.max(5) {
@@ -204,7 +217,7 @@ pub(super) fn command(args: &BenchArgs) -> Result<(), Failure> {
     let noticed_ms = median(&mut noticed);
     let mut out = std::io::stdout().lock();
     if args.json {
-        let rows: Vec<Value> = rows.iter().map(|(n, bare, ours)| row(*n, bare, ours)).collect();
+        let rows: Vec<Value> = rows.iter().map(row).collect();
         let report = json!({
             "sinks": rows,
             "start_us": start_us,
@@ -223,8 +236,10 @@ pub(super) fn command(args: &BenchArgs) -> Result<(), Failure> {
         ("deliveries/s", Align::Right),
         ("lost", Align::Right),
     ]);
-    for (sinks, bare, channel) in &rows {
-        for (name, figures) in [("bare Zenoh", bare), ("channel", channel)] {
+    for (sinks, bare, channel, engine) in &rows {
+        let all = [("bare Zenoh", Some(bare)), ("channel", Some(channel)), ("without rings", engine.as_ref())];
+        for (name, figures) in all {
+            let Some(figures) = figures else { continue };
             table.row([
                 sinks.to_string(),
                 name.to_owned(),
@@ -236,7 +251,7 @@ pub(super) fn command(args: &BenchArgs) -> Result<(), Failure> {
         }
         table.row([
             sinks.to_string(),
-            "ratio".to_owned(),
+            "channel / bare".to_owned(),
             format!("{:.2}", channel.publish_us / bare.publish_us),
             format!("{:.2}", channel.last_us / bare.last_us),
             format!("{:.2}", channel.deliveries_per_s / bare.deliveries_per_s),
@@ -251,7 +266,7 @@ pub(super) fn command(args: &BenchArgs) -> Result<(), Failure> {
     Ok(out.flush()?)
 }
 
-fn row(sinks: u16, bare: &Figures, ours: &Figures) -> Value {
+fn row((sinks, bare, ours, engine): &(u16, Figures, Figures, Option<Figures>)) -> Value {
     let value = |one: &Figures| {
         json!({
             "publish_us": one.publish_us,
@@ -260,5 +275,6 @@ fn row(sinks: u16, bare: &Figures, ours: &Figures) -> Value {
             "lost_share": one.lost_share,
         })
     };
-    json!({ "sinks": sinks, "bare": value(bare), "channel": value(ours) })
+    let engine = engine.as_ref().map(value);
+    json!({ "sinks": sinks, "bare": value(bare), "channel": value(ours), "without_rings": engine })
 }

@@ -283,8 +283,10 @@ mod tests {
             writer
         });
         let mut newest = [0; 3];
+        let end = std::time::Instant::now() + std::time::Duration::from_secs(60);
         while newest[LAST as usize % 3] != LAST {
             let Some((entry, tag)) = reader.take() else {
+                assert!(std::time::Instant::now() < end, "the last of {newest:?} does not come");
                 std::thread::yield_now();
                 continue;
             };

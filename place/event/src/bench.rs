@@ -34,6 +34,8 @@ const KEY: &str = "selvedge-bench/events";
 pub enum Kind {
     /// A channel.
     Channel,
+    /// A channel as between hosts: nothing of it through memory.
+    Engine,
     /// A publisher of the engine.
     Bare,
 }
@@ -100,8 +102,9 @@ impl Tally {
     }
 }
 
-fn settings(connect: &[Address]) -> Settings {
+fn settings(kind: Kind, connect: &[Address]) -> Settings {
     Settings {
+        rings: kind == Kind::Channel,
         name: Some("bench".to_owned()),
         domain: "bench".to_owned(),
         connect: connect.to_vec(),
@@ -113,7 +116,7 @@ fn settings(connect: &[Address]) -> Settings {
 }
 
 fn session(connect: &[Address]) -> Result<(zenoh::Session, Address), StartError> {
-    let settings = settings(connect);
+    let settings = settings(Kind::Bare, connect);
     let listen = crate::host::listen(&settings)?;
     let said = engine::configuration(&settings, &id(), &listen, connect);
     let failed = |error: zenoh::Error| StartError::Engine(error.to_string());
@@ -142,7 +145,7 @@ impl Sinks {
     pub fn start(kind: Kind, source: &Address, count: usize) -> Result<Self, StartError> {
         let tally = Arc::new(Tally::new(count));
         let sinks = (0..count).map(|number| match kind {
-            Kind::Channel => channel_sink(source, &tally),
+            Kind::Channel | Kind::Engine => channel_sink(kind, source, &tally),
             Kind::Bare => bare_sink(source, number, &tally),
         });
         let _kept = sinks.collect::<Result<Vec<_>, _>>()?;
@@ -157,8 +160,8 @@ impl Sinks {
 
 type Kept = Box<dyn std::any::Any + Send>;
 
-fn channel_sink(source: &Address, tally: &Arc<Tally>) -> Result<Kept, StartError> {
-    let host = Host::start(&settings(std::slice::from_ref(source)))?;
+fn channel_sink(kind: Kind, source: &Address, tally: &Arc<Tally>) -> Result<Kept, StartError> {
+    let host = Host::start(&settings(kind, std::slice::from_ref(source)))?;
     let joined = open(&host);
     let wish = Subscription { bound: 4096, overflow: Overflow::DropOldest, filter: None };
     let tally = Arc::clone(tally);
@@ -222,8 +225,8 @@ impl Source {
     pub fn start(kind: Kind) -> Result<Self, StartError> {
         let failed = |error: zenoh::Error| StartError::Engine(error.to_string());
         let (way, address) = match kind {
-            Kind::Channel => {
-                let host = Host::start(&settings(&[]))?;
+            Kind::Channel | Kind::Engine => {
+                let host = Host::start(&settings(kind, &[]))?;
                 let (joined, notices) = (open(&host), host.notices());
                 let address = host.listen()[0].clone();
                 (Way::Channel { joined, notices, _host: host }, address)
@@ -308,7 +311,7 @@ impl Source {
 pub fn opening() -> Result<[Span; 3], StartError> {
     let clock = Clock::shared();
     let begin = clock.now();
-    let host = Host::start(&settings(&[]))?;
+    let host = Host::start(&settings(Kind::Channel, &[]))?;
     let started = clock.now();
     let first = open(&host);
     let opened = clock.now();

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use selvedge_event::{HostId, News, Transport};
 use selvedge_host::clock::Clock;
@@ -16,11 +17,21 @@ use zenoh::sample::{Locality, SampleKind};
 use crate::batch::{Batches, Frames, To};
 use crate::inbox::Inbox;
 use crate::keys::{HostName, Keys};
+use crate::near::{MARK, Near};
 
 /// After so many frames the exchange's sinks get their turn, before it takes more.
 const TURN: usize = 1024;
 /// The most publishers that are kept ready for hosts; more are made when they are needed.
 const READY_MAX: usize = 512;
+/// Beside hosts that rings reach, so many others are sent an event one by one; more by the channel's key,
+/// which the former then pass over.
+const FEW: usize = 4;
+/// How many messages in a row come from rings before the engine's have their turn.
+const RINGS_TURN: u32 = 64;
+/// How often it is waited for what a host that is gone had put into its ring.
+const GONE_TURNS: u32 = 64;
+/// How long closing a session may take.
+const CLOSE_MAX: Duration = Duration::from_secs(3);
 
 /// What the engine's threads call when the inbox has something; it must not wait.
 pub(crate) type Arrived = Arc<dyn Fn() + Send + Sync>;
@@ -33,7 +44,8 @@ const ALONE_MAX: Span = Span::from_secs(60);
 
 /// One process's session.
 pub(crate) struct Carrier {
-    opened: Opened,
+    /// `None` when it is over.
+    opened: Option<Opened>,
     keys: Keys,
     inbox: Arc<Inbox>,
     arrived: Arrived,
@@ -49,6 +61,13 @@ pub(crate) struct Carrier {
     is_watched: bool,
     /// The channels whose events are wanted here.
     wanted: HashMap<String, Option<Subscriber<()>>>,
+    /// Rings to the hosts of this machine, if they are wanted and can be had.
+    near: Option<Near>,
+    from_rings: u32,
+    /// A host that is gone, of whose ring something is unread, and how often that is waited for.
+    gone: Option<(HostId, u32)>,
+    /// Those whom no ring reaches.
+    far: Vec<HostId>,
     /// Since when nobody is connected, and how long that is borne.
     alone: Option<Instant>,
     patience: Span,
@@ -102,9 +121,10 @@ impl Carrier {
         inbox: Arc<Inbox>,
         arrived: Arrived,
         clock: Clock,
+        near: Option<Near>,
     ) -> Result<Self, zenoh::Error> {
         let keys = Keys::new(domain, me);
-        let opened = Opened::new(configuration, &keys, &inbox, &arrived)?;
+        let opened = Some(Opened::new(configuration, &keys, &inbox, &arrived)?);
         Ok(Self {
             opened,
             keys,
@@ -118,14 +138,19 @@ impl Carrier {
             batches: Batches::default(),
             is_watched: false,
             wanted: HashMap::new(),
+            near,
+            from_rings: 0,
+            gone: None,
+            far: Vec::new(),
             alone: None,
             patience: ALONE,
         })
     }
 
     /// Lets the exchange take more: its sinks had their turn.
-    pub(crate) fn begin_turn(&mut self) {
+    pub(crate) fn begin_turn(&mut self, now: Instant) {
         self.left = TURN;
+        self.let_early_in(now);
     }
 
     /// Whether somebody has to be told that events wait here, who [lets them go](Self::let_go) in time.
@@ -140,9 +165,57 @@ impl Carrier {
         if self.batches.due().is_some_and(|due| due <= now) {
             self.flush();
         }
+        if let Some(near) = &mut self.near {
+            for host in near.ended(now) {
+                self.inbox.set_near(host, false);
+            }
+        }
+        self.let_early_in(now);
         let due = self.batches.due();
         self.is_watched = due.is_some();
-        due
+        let early = self.near.as_ref().and_then(Near::due);
+        due.into_iter().chain(early).min()
+    }
+
+    /// Reads rings that have waited too long for the word that they may be.
+    fn let_early_in(&mut self, now: Instant) {
+        if let Some(near) = &mut self.near {
+            for host in near.overdue(now) {
+                self.inbox.set_near(host, true);
+            }
+            self.say();
+        }
+    }
+
+    /// The rings, if there are any.
+    pub(crate) fn near(&mut self) -> Option<&mut Near> {
+        self.near.as_mut()
+    }
+
+    /// Says over the engine what has to be said of rings.
+    fn say(&mut self) {
+        while let Some((host, said)) = self.near.as_mut().and_then(Near::poll_said) {
+            self.flush();
+            self.put(To::Host(host), &said);
+        }
+    }
+
+    /// Takes note of rings that are ready or gone.
+    fn settle(&mut self, now: Instant) {
+        if let Some(near) = &mut self.near {
+            near.settle(now);
+            self.say();
+        }
+    }
+
+    /// Puts a message into a host's ring; false if it has none.
+    fn put_near(&mut self, now: Instant, to: HostId, bytes: &[u8]) -> bool {
+        self.settle(now);
+        let Some(near) = &mut self.near else { return false };
+        let is_put = near.put(now, to, bytes);
+        near.links().flush();
+        self.say();
+        is_put
     }
 
     /// Whether events wait to go together.
@@ -178,7 +251,7 @@ impl Carrier {
 
     /// Gives a message to the engine, by a publisher that is kept.
     fn put(&mut self, to: To<'_>, bytes: &[u8]) {
-        let Opened { session, hosts, channels, .. } = &mut self.opened;
+        let Some(Opened { session, hosts, channels, .. }) = &mut self.opened else { return };
         match to {
             To::Host(host) => {
                 if !hosts.contains_key(&host) {
@@ -208,7 +281,8 @@ impl Carrier {
     /// Whether nobody has been connected for so long that the session should be opened again: the engine
     /// gives up an address for good if the connection breaks while it is being made.
     pub(crate) fn is_stuck(&mut self, now: Instant) -> bool {
-        let info = self.opened.session.info();
+        let Some(opened) = &self.opened else { return false };
+        let info = opened.session.info();
         let is_connected =
             info.peers_zid().wait().next().is_some() || info.routers_zid().wait().next().is_some();
         if is_connected {
@@ -228,7 +302,7 @@ impl Carrier {
         }
         self.close();
         match Opened::new(configuration, &self.keys, &self.inbox, &self.arrived) {
-            Ok(opened) => self.opened = opened,
+            Ok(opened) => self.opened = Some(opened),
             Err(error) => tracing::warn!(%error, "the session can't be opened again yet"),
         }
         let names: Vec<String> = self.wanted.keys().cloned().collect();
@@ -237,9 +311,20 @@ impl Carrier {
         }
     }
 
+    /// Ends the session. Waits for it, but not for ever: a thread of the engine's may be held up.
     pub(crate) fn close(&mut self) {
         self.flush();
-        let _ = self.opened.session.close().wait();
+        let Some(opened) = self.opened.take() else { return };
+        let (done, is_done) = flume::bounded(1);
+        let closing = std::thread::Builder::new().name("selvedge-close".to_owned());
+        let closing = closing.spawn(move || {
+            let _ = opened.session.close().wait();
+            drop(opened);
+            let _ = done.send(());
+        });
+        if closing.is_ok() && is_done.recv_timeout(CLOSE_MAX).is_err() {
+            tracing::warn!("the session does not close; it is left to itself");
+        }
     }
 }
 
@@ -275,17 +360,41 @@ fn put(publisher: &Publisher<'_>, bytes: &[u8]) {
 }
 
 impl Transport for Carrier {
-    fn send(&mut self, _now: Instant, to: HostId, bytes: &[u8]) {
+    fn send(&mut self, now: Instant, to: HostId, bytes: &[u8]) {
+        if self.put_near(now, to, bytes) {
+            return;
+        }
         self.flush();
         self.put(To::Host(to), bytes);
     }
 
-    fn announce(&mut self, _now: Instant, bytes: &[u8]) {
+    fn announce(&mut self, now: Instant, bytes: &[u8]) {
+        self.settle(now);
+        let mut is_settled = true;
+        if let Some(near) = &mut self.near {
+            for host in near.reached() {
+                near.put(now, host, bytes);
+            }
+            near.links().flush();
+            is_settled = near.is_settled();
+        }
+        self.say();
         self.flush();
-        put(&self.opened.all, bytes);
+        if is_settled {
+            if let Some(opened) = &self.opened {
+                put(&opened.all, bytes);
+            }
+            return;
+        }
+        // Some who get it by a ring still hear the engine.
+        for (host, _) in self.inbox.hosts() {
+            if !self.near.as_ref().is_some_and(|near| near.reaches(host)) {
+                self.put(To::Host(host), bytes);
+            }
+        }
     }
 
-    fn poll(&mut self, _now: Instant) -> Option<(HostId, &[u8])> {
+    fn poll(&mut self, now: Instant) -> Option<(HostId, &[u8])> {
         loop {
             if let Some(frame) = self.frames.next(&self.current) {
                 self.left = self.left.saturating_sub(1);
@@ -295,17 +404,64 @@ impl Transport for Carrier {
             if self.left == 0 {
                 return None;
             }
-            self.sender = self.inbox.pop(&mut self.current)?;
+            let rings_first = self.from_rings < RINGS_TURN || self.inbox.is_empty();
+            if rings_first && self.near.as_mut().is_some_and(|near| near.take(now)) {
+                self.from_rings += 1;
+                self.left -= 1;
+                return self.near.as_ref().map(Near::mail);
+            }
+            let is_turn = std::mem::take(&mut self.from_rings) >= RINGS_TURN;
+            let Some(sender) = self.inbox.pop(&mut self.current) else {
+                if is_turn && !rings_first {
+                    continue;
+                }
+                return None;
+            };
+            if self.current.first() == Some(&MARK) {
+                if let Some(near) = &mut self.near {
+                    near.hear(now, sender, &self.current);
+                    self.say();
+                }
+                continue;
+            }
+            self.sender = sender;
             self.frames.begin();
         }
     }
 
     fn send_event(&mut self, now: Instant, to: HostId, bytes: &[u8]) {
+        if self.put_near(now, to, bytes) {
+            return;
+        }
+        if let Some(near) = &mut self.near {
+            near.wish(now, to);
+            self.say();
+        }
         self.event(now, To::Host(to), bytes);
     }
 
-    fn send_events(&mut self, now: Instant, channel: &str, _to: &[HostId], bytes: &[u8]) {
-        self.event(now, To::Channel(channel), bytes);
+    fn send_events(&mut self, now: Instant, channel: &str, to: &[HostId], bytes: &[u8]) {
+        self.settle(now);
+        let Some(near) = &mut self.near else {
+            return self.event(now, To::Channel(channel), bytes);
+        };
+        self.far.clear();
+        for host in to {
+            if !near.put(now, *host, bytes) {
+                near.wish(now, *host);
+                self.far.push(*host);
+            }
+        }
+        near.links().flush();
+        let is_settled = near.is_settled();
+        self.say();
+        if self.far.len() == to.len() && is_settled || self.far.len() > FEW && is_settled {
+            return self.event(now, To::Channel(channel), bytes);
+        }
+        for at in 0..self.far.len() {
+            let host = self.far[at];
+            self.event(now, To::Host(host), bytes);
+        }
     }
 
     fn want(&mut self, channel: &str, wants: bool) {
@@ -313,8 +469,9 @@ impl Transport for Carrier {
             self.wanted.remove(channel);
             return;
         }
+        let Some(opened) = &self.opened else { return };
         let key = self.keys.any_channel(channel);
-        match subscribe(&self.opened.session, key, &self.inbox, &self.arrived) {
+        match subscribe(&opened.session, key, &self.inbox, &self.arrived) {
             Ok(subscriber) => drop(self.wanted.insert(channel.to_owned(), Some(subscriber))),
             Err(error) => {
                 tracing::warn!(%error, channel, "can't get events of the channel yet");
@@ -328,9 +485,25 @@ impl Transport for Carrier {
     }
 
     fn poll_news(&mut self, _now: Instant) -> Option<News> {
-        let news = self.inbox.pop_news()?;
-        if let News::Gone(host) = news {
-            self.opened.hosts.remove(&host);
+        let (news, tries) = match self.gone.take() {
+            Some((host, tries)) => {
+                self.inbox.hold(false);
+                (News::Gone(host), tries)
+            }
+            None => (self.inbox.pop_news()?, GONE_TURNS),
+        };
+        let News::Gone(host) = news else { return Some(news) };
+        // What it put into its ring before it went is taken first.
+        if let Some(near) = &mut self.near {
+            if tries > 0 && near.has_of(host) {
+                self.gone = Some((host, tries - 1));
+                self.inbox.hold(true);
+                return None;
+            }
+            near.forget(host);
+        }
+        if let Some(opened) = &mut self.opened {
+            opened.hosts.remove(&host);
         }
         Some(news)
     }

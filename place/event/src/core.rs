@@ -3,11 +3,13 @@
 //! lock takes it out before and after its own step.
 
 use std::collections::HashMap;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 
+use rustix::event::{PollFd, PollFlags, poll};
 use selvedge_event::{Channel, ChannelId, Exchange, Notice, SinkId};
-use selvedge_host::clock::Clock;
+use selvedge_host::clock::{Clock, timespec};
 use selvedge_units::Instant;
 
 use crate::bell::Bell;
@@ -146,7 +148,7 @@ impl Shared {
 
     fn handle(&self, core: &mut Core, now: Instant) {
         let Core { exchange, carrier, manager, .. } = core;
-        carrier.begin_turn();
+        carrier.begin_turn(now);
         exchange.handle(now, carrier.as_mut());
         while let Some((from, bytes)) = exchange.poll_control() {
             let name = self.inbox.name(from);
@@ -183,6 +185,24 @@ impl Shared {
             }
         }
         due
+    }
+
+    /// The thread of the rings: takes what comes by them. `stop` is readable when it is over.
+    pub(crate) fn read_rings(&self, rings: &OwnedFd, stop: &OwnedFd) {
+        let wait = timespec(LOOK.0);
+        while !self.is_over.load(Ordering::SeqCst) {
+            let is_quiet = self.with(|core, now| {
+                self.handle(core, now);
+                core.carrier.near().is_none_or(|near| near.links().arm())
+            });
+            if !is_quiet {
+                // Others of the same priority have their turn.
+                std::thread::yield_now();
+                continue;
+            }
+            let mut fds = [rings, stop].map(|fd| PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN));
+            let _ = poll(&mut fds, Some(&wait));
+        }
     }
 
     /// The owner thread: calls the exchange when it wants to be called.

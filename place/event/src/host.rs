@@ -3,12 +3,14 @@
 
 mod ask;
 
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use ring::rand::{SecureRandom, SystemRandom};
+use rustix::event::{EventfdFlags, eventfd};
 use selvedge_event::{Exchange, Format, Notice, OpenError, Wake, What};
 use selvedge_host::clock::Clock;
 use selvedge_units::Instant;
@@ -22,6 +24,7 @@ use crate::joined::Joined;
 use crate::keys::HostName;
 use crate::manage::Manager;
 use crate::meeting::Meeting;
+use crate::near::Near;
 use crate::settings::{Settings, check_name};
 
 pub use ask::AskError;
@@ -57,6 +60,21 @@ pub struct Told {
     pub what: What,
 }
 
+/// What goes through memory, and not through the engine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rings {
+    /// How many hosts are reached so, and how many are heard.
+    pub hosts: (usize, usize),
+    /// Messages put into rings.
+    pub sent: u64,
+    /// Not put, since a reader was slow and its ring full.
+    pub dropped: u64,
+    /// Messages taken out of rings.
+    pub taken: u64,
+    /// Not got: this process was slow.
+    pub missed: u64,
+}
+
 /// This process among the others. Clones are one; it ends when the last handle is gone.
 #[derive(Clone)]
 pub struct Host {
@@ -70,10 +88,12 @@ impl std::fmt::Debug for Host {
     }
 }
 
-/// Ends the owner thread and the session.
+/// Ends the threads and the session.
 struct Alive {
     shared: Arc<Shared>,
-    thread: Option<JoinHandle<()>>,
+    threads: Vec<JoinHandle<()>>,
+    /// Ends the wait of the rings' thread.
+    stop: Option<OwnedFd>,
     /// Where it listens.
     listen: Vec<Address>,
 }
@@ -82,11 +102,41 @@ impl Drop for Alive {
     fn drop(&mut self) {
         self.shared.is_over.store(true, Ordering::SeqCst);
         self.shared.ticker.ring();
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
+        if let Some(stop) = &self.stop {
+            let _ = rustix::io::write(stop, &1_u64.to_ne_bytes());
+        }
+        for thread in self.threads.drain(..) {
+            // The last handle may go in a function that this thread calls.
+            if thread.thread().id() != std::thread::current().id() {
+                let _ = thread.join();
+            }
         }
         self.shared.with(|core, _| core.carrier.close());
     }
+}
+
+impl Alive {
+    /// Starts the rings' thread, if there are to be any.
+    fn read_rings(&mut self) -> Result<(), StartError> {
+        let rings = self.shared.with(|core, _| {
+            core.carrier.near().map(|near| near.links().fd().try_clone_to_owned())
+        });
+        let Some(rings) = rings.transpose().map_err(StartError::Thread)? else { return Ok(()) };
+        let stop = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC);
+        let stop = stop.map_err(|error| StartError::Thread(error.into()))?;
+        self.stop = Some(stop.try_clone().map_err(StartError::Thread)?);
+        let shared = Arc::clone(&self.shared);
+        let thread = std::thread::Builder::new().name("selvedge-rings".to_owned());
+        let thread = thread.spawn(move || shared.read_rings(&rings, &stop));
+        self.threads.push(thread.map_err(StartError::Thread)?);
+        Ok(())
+    }
+}
+
+/// Rings to the hosts of this machine. Without them all goes by the engine.
+fn near() -> Option<Near> {
+    let near = Near::new();
+    near.inspect_err(|error| tracing::warn!(%error, "no rings inside this machine")).ok().flatten()
 }
 
 impl Host {
@@ -130,9 +180,10 @@ impl Host {
             })
         };
         let (said, _) = configured();
-        let carrier =
-            Carrier::new(&said, &settings.domain, &me, Arc::clone(&inbox), arrived, clock)
-                .map_err(|error| StartError::Engine(error.to_string()))?;
+        let near = if settings.rings { near() } else { None };
+        let domain = &settings.domain;
+        let carrier = Carrier::new(&said, domain, &me, Arc::clone(&inbox), arrived, clock, near)
+            .map_err(|error| StartError::Engine(error.to_string()))?;
         let mut exchange = Exchange::new(clock.now());
         if !settings.members.is_empty() {
             let (members, inbox) = (settings.members.clone(), Arc::clone(&inbox));
@@ -167,8 +218,9 @@ impl Host {
         let owner = Arc::clone(&shared);
         let thread = std::thread::Builder::new().name("selvedge-events".to_owned());
         let thread = thread.spawn(move || owner.tick()).map_err(StartError::Thread)?;
-        let thread = Some(thread);
-        let alive = Alive { shared: Arc::clone(&shared), thread, listen };
+        let mut alive =
+            Alive { shared: Arc::clone(&shared), threads: vec![thread], stop: None, listen };
+        alive.read_rings()?;
         shared.turn();
         Ok(Self { shared, _alive: Arc::new(alive) })
     }
@@ -212,6 +264,12 @@ impl Host {
     /// that have not said that they are there.
     pub fn dropped(&self) -> (u64, u64) {
         self.shared.inbox.dropped()
+    }
+
+    /// What goes through memory to and from the programs of this machine.
+    pub fn rings(&self) -> Rings {
+        let rings = self.shared.with(|core, _| core.carrier.near().map(|near| near.view()));
+        rings.unwrap_or_default()
     }
 
     /// What happens to members of this process's channels, from now on.

@@ -9,6 +9,7 @@ use selvedge_event::{HostId, News};
 use zenoh::bytes::ZBytes;
 
 use crate::keys::{HostName, parse_sender, sender};
+use crate::near::{MARK, Say};
 
 /// The most hosts that are known at a time.
 const HOSTS_MAX: usize = 4096;
@@ -24,6 +25,8 @@ const NEWS_MAX: usize = 4 * HOSTS_MAX;
 struct Known {
     name: HostName,
     is_there: bool,
+    /// Whether what it sends comes by a ring as well, so that it is not taken from here.
+    is_near: bool,
     waiting: usize,
     bytes: usize,
 }
@@ -75,6 +78,16 @@ impl Inbox {
             return;
         };
         let size = payload.len();
+        if payload.slices().next().and_then(|first| first.first()) == Some(&MARK) {
+            // In its order among the messages, so that none is taken twice and none passed over.
+            match Say::decode(&payload.to_bytes()) {
+                Some(Say::Near) => known.is_near = true,
+                Some(Say::Back) => known.is_near = false,
+                _ => {}
+            }
+        } else if known.is_near {
+            return;
+        }
         let is_much = known.waiting >= OF_ONE_MAX || known.bytes + size > OF_ONE_BYTES_MAX;
         if is_much || state.bytes + size > BYTES_MAX {
             self.dropped.fetch_add(1, Ordering::Relaxed);
@@ -102,7 +115,7 @@ impl Inbox {
                 let number = HostId(state.next);
                 state.next += 1;
                 state.numbers.insert(parts.into(), number);
-                let known = Known { name, is_there: false, waiting: 0, bytes: 0 };
+                let known = Known { name, is_there: false, is_near: false, waiting: 0, bytes: 0 };
                 state.known.insert(number, known);
                 number
             }
@@ -111,7 +124,7 @@ impl Inbox {
         if known.is_there == is_there || state.news.len() >= NEWS_MAX {
             return;
         }
-        known.is_there = is_there;
+        (known.is_there, known.is_near) = (is_there, false);
         state.news.push_back(if is_there { News::Came(number) } else { News::Gone(number) });
         self.waiting.fetch_add(1, Ordering::SeqCst);
     }
@@ -138,6 +151,22 @@ impl Inbox {
             into.extend_from_slice(slice);
         }
         Some(from)
+    }
+
+    /// What a host sends comes by a ring from now on, or by the engine.
+    pub(crate) fn set_near(&self, host: HostId, is_near: bool) {
+        if let Some(known) = self.state().known.get_mut(&host) {
+            known.is_near = known.is_there && is_near;
+        }
+    }
+
+    /// Has [`is_empty`](Self::is_empty) say no, or yes again, for what waits elsewhere.
+    pub(crate) fn hold(&self, holds: bool) {
+        if holds {
+            self.waiting.fetch_add(1, Ordering::SeqCst);
+        } else {
+            self.waiting.fetch_sub(1, Ordering::SeqCst);
+        }
     }
 
     pub(crate) fn pop_news(&self) -> Option<News> {

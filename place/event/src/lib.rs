@@ -38,13 +38,14 @@ mod keys;
 mod listing;
 mod manage;
 mod meeting;
+mod near;
 mod proof;
 mod settings;
 mod sink;
 
 pub use address::{Address, AddressError};
 pub use handler::{FilterError, Meter};
-pub use host::{AskError, Host, Notices, StartError, Told};
+pub use host::{AskError, Host, Notices, Rings, StartError, Told};
 pub use joined::{AtOnce, Callback, Joined};
 pub use keys::HostName;
 pub use listing::{DeployedListing, Deployment, Listing, MemberListing, Place, SinkListing};

@@ -10,6 +10,7 @@
 //! scout = false                         # look for others by multicast
 //! gossip = true                         # who is connected to tells of others
 //! meet = true                           # the programs of this user and machine
+//! rings = true                          # events to them through memory
 //! role = "peer"                         # or "client", of a "router"
 //!
 //! [tls]                                 # who has a certificate of this authority is let in
@@ -118,6 +119,9 @@ pub struct Settings {
     pub gossip: bool,
     /// Whether it meets the programs of this user and machine without being told of them.
     pub meet: bool,
+    /// Whether events to processes of this user and machine go through shared memory; the engine
+    /// carries them where that can't be.
+    pub rings: bool,
     /// What it is to others.
     pub role: Role,
     /// Its certificates.
@@ -139,6 +143,7 @@ impl Default for Settings {
             scout: false,
             gossip: true,
             meet: true,
+            rings: true,
             role: Role::Peer,
             tls: None,
             members: Vec::new(),
@@ -179,6 +184,7 @@ struct Host {
     scout: bool,
     gossip: Option<bool>,
     meet: Option<bool>,
+    rings: Option<bool>,
     #[serde(default)]
     role: Role,
 }
@@ -286,6 +292,7 @@ impl Settings {
         self.scout = host.scout;
         self.gossip = host.gossip.unwrap_or(true);
         self.meet = host.meet.unwrap_or(true);
+        self.rings = host.rings.unwrap_or(true);
         self.role = host.role;
         Ok(())
     }

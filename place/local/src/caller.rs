@@ -1,6 +1,7 @@
 //! Calling a process that sleeps: by the futex of its ring, an eventfd, or a real-time signal with a value.
 
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
 use rustix::process::Pid;
@@ -17,7 +18,7 @@ pub struct Caller(Way);
 #[derive(Debug)]
 enum Way {
     Futex,
-    Event(OwnedFd),
+    Event(Arc<OwnedFd>),
     Signal { process: OwnedFd, number: i32, every: bool },
 }
 
@@ -37,7 +38,7 @@ impl Caller {
                 let event = event.ok_or(RingError::NoEvent)?;
                 // A descriptor that blocks would let its owner stop us.
                 rustix::fs::fcntl_setfl(&event, rustix::fs::OFlags::NONBLOCK)?;
-                Way::Event(event)
+                Way::Event(Arc::new(event))
             }
             Waking::Signal { number, every } if signal::is_real_time(number) => {
                 let process = pid.and_then(|pid| signal::peer(pid).ok()).ok_or(RingError::Gone)?;
@@ -68,15 +69,27 @@ impl Caller {
         matches!(self.0, Way::Signal { every: true, .. })
     }
 
+    /// What is written to, to be written by another thread.
+    pub(crate) fn event(&self) -> Option<&Arc<OwnedFd>> {
+        match &self.0 {
+            Way::Event(event) => Some(event),
+            Way::Futex | Way::Signal { .. } => None,
+        }
+    }
+
     /// Calls.
     pub fn call(&self, bell: &AtomicU32, value: u64) {
         match &self.0 {
             Way::Futex => drop(futex::wake(bell, futex::Flags::empty(), 1)),
-            // Adding 1 fails only when the counter is full, that is, when it wakes anyway.
-            Way::Event(event) => drop(rustix::io::write(event, &1_u64.to_ne_bytes())),
+            Way::Event(event) => ring(event),
             Way::Signal { process, number, .. } => {
                 signal::send(process.as_fd(), *number, value);
             }
         }
     }
+}
+
+/// Calls by an event: adding 1 fails only when the counter is full, that is, when it wakes anyway.
+pub(crate) fn ring(event: &OwnedFd) {
+    let _ = rustix::io::write(event, &1_u64.to_ne_bytes());
 }

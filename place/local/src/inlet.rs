@@ -38,6 +38,8 @@ pub enum RingError {
 #[derive(Debug)]
 pub(crate) struct Inlet {
     pub(crate) peer: PeerId,
+    /// By which its source was let in.
+    pub(crate) word: Box<str>,
     pub(crate) reader: MailReader,
     /// What its source writes to when the sink is called by events.
     pub(crate) event: Option<Arc<OwnedFd>>,
@@ -62,6 +64,7 @@ impl Inlet {
     /// A new ring as the sink wants it, and what its source is to be told.
     pub(crate) fn create(
         peer: PeerId,
+        word: &str,
         options: &SinkOptions,
     ) -> Result<(Self, (Vec<u8>, Handed)), RingError> {
         let overwrites = matches!(options.full, Overflow::DropOldest | Overflow::Latest);
@@ -80,6 +83,7 @@ impl Inlet {
         };
         let attach = Say::Attach { waking: options.waking, full: options.full.into() }.encode();
         let handed = Handed { mapping, event: event.clone() };
-        Ok((Self { peer, reader, event, ended: false }, (attach, handed)))
+        let word = word.into();
+        Ok((Self { peer, word, reader, event, ended: false }, (attach, handed)))
     }
 }

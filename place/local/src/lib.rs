@@ -4,7 +4,7 @@
 //! Members meet by a channel's name, with no server: each has a socket in a directory of the user's
 //! ([`directory`]), and whoever joins connects to all who are there. [`Source`] and [`Sink`] carry bytes
 //! with deadlines; [`LocalTransport`] carries whole exchanges of `selvedge-event`: formats, attributes,
-//! filters. `docs/events-local.md` states sockets, messages and memory for peers in other languages.
+//! filters; [`Links`] are rings for a transport between hosts, where two of them are on one. `docs/events-local.md` states sockets, messages and memory for peers in other languages.
 //!
 //! A ring for each pair, rather than one for all: so each sink has its own bound and its own rule when
 //! it is full, a sink sees nothing that is not for it, and one that is slow, stopped, killed or hostile harms
@@ -15,9 +15,11 @@
 pub mod bench;
 mod caller;
 mod inlet;
+mod links;
 mod member;
 mod name;
 mod outlet;
+mod ringer;
 mod say;
 mod signal;
 mod sink;
@@ -26,6 +28,7 @@ mod transport;
 
 pub use caller::Caller;
 pub use inlet::RingError;
+pub use links::{LinkNews, Links, Put};
 pub use member::{PEERS_MAX, PeerId};
 pub use name::{NAME_MAX, channels, directory};
 #[doc(hidden)]

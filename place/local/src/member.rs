@@ -3,21 +3,24 @@
 //! tells them who went.
 //!
 //! Whoever joins connects to all who are there, under a lock, so that each two have one connection. A
-//! connection that ends is a member that left or died: the kernel tells at once.
+//! connection that ends is a member that left or died: the kernel tells at once. A member may also stand
+//! [alone](Member::alone): then it connects to whom it is told, and lets in who says a word of its.
 
-use std::os::fd::{AsFd, OwnedFd};
+mod keeper;
+
+use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::event::{EventfdFlags, eventfd};
 use rustix::net::sockopt::socket_peercred;
 use rustix::thread::futex;
-use selvedge_host::clock::{Clock, timespec};
-use selvedge_host::seqpacket::{self, Received};
-use selvedge_units::{Instant, Span};
+use selvedge_host::clock::Clock;
+use selvedge_host::seqpacket;
 
 use crate::JoinError;
 use crate::inlet::Inlet;
@@ -25,11 +28,12 @@ use crate::name::Meeting;
 use crate::outlet::Outlet;
 use crate::say::{Say, VERSION};
 use crate::sink::SinkOptions;
+use keeper::{Keeper, Peer, is_ours};
 
 /// The most other members of a channel on this host.
 pub const PEERS_MAX: usize = 126;
-/// How long a member may take to say who it is.
-const PATIENCE: Span = Span::from_secs(2);
+/// The same of one that stands alone, both ways together.
+pub(crate) const CALLS_MAX: usize = 256;
 /// How long joining waits for those who are there already.
 const GREETING: Duration = Duration::from_millis(250);
 
@@ -56,6 +60,8 @@ pub(crate) struct Shared {
     pub(crate) event: OwnedFd,
     /// Ends the thread's wait.
     stir: OwnedFd,
+    /// The number of the next connection.
+    next: AtomicU32,
 }
 
 #[derive(Debug, Default)]
@@ -66,10 +72,27 @@ struct Lists {
     close: Vec<PeerId>,
     /// Members that were there before, and have not said who they are.
     awaited: usize,
+    /// Connections that this member has made since.
+    calls: Vec<Peer>,
+    /// What those may say who are let in though they know no channel, once each.
+    words: VecDeque<Box<str>>,
     stop: bool,
 }
 
 impl Shared {
+    fn new() -> Result<Arc<Self>, JoinError> {
+        let event = || eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC);
+        Ok(Arc::new(Self {
+            lists: Mutex::default(),
+            greeted: Condvar::new(),
+            for_source: AtomicU32::new(0),
+            for_sink: AtomicU32::new(0),
+            event: event()?,
+            stir: event()?,
+            next: AtomicU32::new(0),
+        }))
+    }
+
     fn lists(&self) -> MutexGuard<'_, Lists> {
         self.lists.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -86,6 +109,41 @@ impl Shared {
     pub(crate) fn close(&self, peer: PeerId) {
         self.lists().close.push(peer);
         self.stir();
+    }
+
+    /// Lets in who says this, once; of too many words the oldest is forgotten.
+    pub(crate) fn welcome(&self, word: &str) {
+        let mut lists = self.lists();
+        if lists.words.len() >= CALLS_MAX {
+            lists.words.pop_front();
+        }
+        lists.words.push_back(word.into());
+    }
+
+    fn is_welcome(&self, word: &str) -> bool {
+        let mut lists = self.lists();
+        let at = lists.words.iter().position(|known| **known == *word);
+        at.is_some_and(|at| lists.words.remove(at).is_some())
+    }
+
+    /// Keeps a connection to a sink that expects this member's events; its number.
+    pub(crate) fn call(&self, socket: OwnedFd, word: &str) -> std::io::Result<PeerId> {
+        let said = Say::Hello { version: VERSION, channel: word, source: true, sink: false };
+        seqpacket::send(&socket, &said.encode(), &[])?;
+        let who = socket_peercred(&socket)?;
+        if !is_ours(who.uid) {
+            return Err(std::io::ErrorKind::PermissionDenied.into());
+        }
+        let id = self.next();
+        let mut peer = Peer::new(id, socket, who.pid, Some(word.into()), Clock::shared().now());
+        peer.is_called = true;
+        self.lists().calls.push(peer);
+        self.stir();
+        Ok(id)
+    }
+
+    fn next(&self) -> PeerId {
+        PeerId(self.next.fetch_add(1, Ordering::Relaxed))
     }
 
     fn stir(&self) {
@@ -109,7 +167,8 @@ impl Shared {
 #[derive(Debug)]
 pub(crate) struct Member {
     pub(crate) shared: Arc<Shared>,
-    path: PathBuf,
+    /// Of its socket, if that is a file.
+    path: Option<PathBuf>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -121,33 +180,23 @@ impl Member {
         sink: Option<SinkOptions>,
     ) -> Result<Self, JoinError> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let system = |why: rustix::io::Errno| JoinError::System(why.into());
-        let event_of = || eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC);
-        let (event, stir) = (event_of().map_err(system)?, event_of().map_err(system)?);
+        let shared = Shared::new()?;
         let meeting = Meeting::open(directory, name)?;
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let path = meeting.path.join(format!("{}.{number}", std::process::id()));
         let listener = seqpacket::listen_at(&path)
             .map_err(|why| JoinError::Socket { path: path.display().to_string(), why })?;
-        let shared = Arc::new(Shared {
-            lists: Mutex::default(),
-            greeted: Condvar::new(),
-            for_source: AtomicU32::new(0),
-            for_sink: AtomicU32::new(0),
-            event,
-            stir,
-        });
         let hello =
             Say::Hello { version: VERSION, channel: name, source, sink: sink.is_some() }.encode();
         let mut keeper = Keeper {
             shared: Arc::clone(&shared),
-            name: name.to_owned(),
+            name: Some(name.into()),
             source,
             sink,
             hello,
             listener,
             peers: Vec::new(),
-            next: 0,
+            most: PEERS_MAX,
             clock: Clock::shared(),
         };
         for other in meeting.members().filter(|other| *other != path).take(PEERS_MAX) {
@@ -165,17 +214,38 @@ impl Member {
         }
         drop(meeting);
         shared.lists().awaited = keeper.peers.len();
-        let builder = std::thread::Builder::new().name("local-keeper".to_owned());
-        let thread = match builder.spawn(move || keeper.keep()) {
-            Ok(thread) => thread,
-            Err(why) => {
-                let _ = std::fs::remove_file(&path);
-                return Err(JoinError::System(why));
-            }
-        };
-        let member = Self { shared, path, thread: Some(thread) };
+        let member = Self::keep(shared, Some(path), keeper)?;
         let awaits = |lists: &mut Lists| lists.awaited > 0;
         drop(member.shared.greeted.wait_timeout_while(member.shared.lists(), GREETING, awaits));
+        Ok(member)
+    }
+
+    /// A member of no channel: a source for whom it [calls](Shared::call), a sink for those who call it
+    /// and are [welcome](Shared::welcome).
+    pub(crate) fn alone(listener: OwnedFd, sink: SinkOptions) -> Result<Self, JoinError> {
+        let shared = Shared::new()?;
+        let keeper = Keeper {
+            shared: Arc::clone(&shared),
+            name: None,
+            source: true,
+            sink: Some(sink),
+            hello: Vec::new(),
+            listener,
+            peers: Vec::new(),
+            most: CALLS_MAX,
+            clock: Clock::shared(),
+        };
+        Self::keep(shared, None, keeper)
+    }
+
+    fn keep(
+        shared: Arc<Shared>,
+        path: Option<PathBuf>,
+        keeper: Keeper,
+    ) -> Result<Self, JoinError> {
+        let mut member = Self { shared, path, thread: None };
+        let builder = std::thread::Builder::new().name("local-keeper".to_owned());
+        member.thread = Some(builder.spawn(move || keeper.keep()).map_err(JoinError::System)?);
         Ok(member)
     }
 }
@@ -184,7 +254,9 @@ impl Drop for Member {
     fn drop(&mut self) {
         self.shared.lists().stop = true;
         self.shared.stir();
-        let _ = std::fs::remove_file(&self.path);
+        if let Some(path) = &self.path {
+            let _ = std::fs::remove_file(path);
+        }
         if let Some(thread) = self.thread.take() {
             // It panics only by a bug, which its message has told already.
             let _ = thread.join();
@@ -192,183 +264,3 @@ impl Drop for Member {
     }
 }
 
-/// A connection to another member.
-#[derive(Debug)]
-struct Peer {
-    id: PeerId,
-    socket: OwnedFd,
-    pid: Option<rustix::process::Pid>,
-    since: Instant,
-    /// Whether it was there before us, and has not been heard yet.
-    awaited: bool,
-    said_hello: bool,
-    is_sink: bool,
-    attached: bool,
-}
-
-struct Keeper {
-    shared: Arc<Shared>,
-    name: String,
-    source: bool,
-    sink: Option<SinkOptions>,
-    hello: Vec<u8>,
-    listener: OwnedFd,
-    peers: Vec<Peer>,
-    next: u32,
-    clock: Clock,
-}
-
-impl Keeper {
-    /// Takes a connection on, if it is one of ours, and says who we are.
-    fn greet(&mut self, socket: OwnedFd, awaited: bool) {
-        let Ok(who) = socket_peercred(&socket) else { return };
-        let is_ours = who.uid == rustix::process::geteuid() || who.uid.is_root();
-        if !is_ours || self.peers.len() >= PEERS_MAX {
-            tracing::warn!(
-                uid = who.uid.as_raw(),
-                peers = self.peers.len(),
-                "turned a member away"
-            );
-            return;
-        }
-        if seqpacket::send(&socket, &self.hello, &[]).is_err() {
-            return;
-        }
-        let id = PeerId(self.next);
-        self.next += 1;
-        let since = self.clock.now();
-        self.peers.push(Peer {
-            id,
-            socket,
-            pid: Some(who.pid),
-            since,
-            awaited,
-            said_hello: false,
-            is_sink: false,
-            attached: false,
-        });
-    }
-
-    fn keep(mut self) {
-        loop {
-            let silent = self.peers.iter().any(|peer| !peer.said_hello);
-            let mut fds: Vec<PollFd<'_>> = [self.shared.stir.as_fd(), self.listener.as_fd()]
-                .into_iter()
-                .chain(self.peers.iter().map(|peer| peer.socket.as_fd()))
-                .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
-                .collect();
-            let limit = timespec(PATIENCE.0);
-            if poll(&mut fds, silent.then_some(&limit)).is_err() {
-                // Out of kernel memory, or a signal: try again, but no busy loop.
-                self.clock.sleep_until(self.clock.now() + Span::from_millis(1));
-                continue;
-            }
-            let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
-            if ready[0] {
-                let _ = rustix::io::read(&self.shared.stir, &mut [0; 8]);
-                let (stop, close) = {
-                    let mut lists = self.shared.lists();
-                    (lists.stop, std::mem::take(&mut lists.close))
-                };
-                if stop {
-                    return;
-                }
-                // Found again by number: their places are as they were polled.
-                for peer in &mut self.peers {
-                    if close.contains(&peer.id) {
-                        let _ = rustix::net::shutdown(&peer.socket, rustix::net::Shutdown::Both);
-                    }
-                }
-            }
-            let now = self.clock.now();
-            let mut gone = Vec::new();
-            for at in 0..self.peers.len() {
-                let keeps = !ready[at + 2] || self.hear(at);
-                let peer = &self.peers[at];
-                if !keeps || (!peer.said_hello && now.since(peer.since) > PATIENCE) {
-                    gone.push(at);
-                }
-            }
-            for at in gone.into_iter().rev() {
-                let peer = self.peers.remove(at);
-                self.heard(&peer);
-                if peer.said_hello {
-                    self.shared.tell_source(Change::Gone(peer.id));
-                    self.shared.tell_sink(Change::Gone(peer.id));
-                }
-            }
-            if ready[1] {
-                match seqpacket::accept(&self.listener) {
-                    Ok(Some(socket)) => self.greet(socket, false),
-                    Ok(None) => {}
-                    // Out of descriptors, most likely.
-                    Err(error) => {
-                        tracing::warn!(%error, "can't take a member on");
-                        self.clock.sleep_until(now + Span::from_millis(10));
-                    }
-                }
-            }
-        }
-    }
-
-    /// One of those who were there before us is there, or gone.
-    fn heard(&self, peer: &Peer) {
-        if peer.awaited {
-            let mut lists = self.shared.lists();
-            lists.awaited = lists.awaited.saturating_sub(1);
-            self.shared.greeted.notify_all();
-        }
-    }
-
-    /// Takes a message; false if the connection is to end.
-    fn hear(&mut self, at: usize) -> bool {
-        let (bytes, mut fds) = match seqpacket::receive(&self.peers[at].socket) {
-            Ok(Received::Message(bytes, fds)) => (bytes, fds),
-            Ok(Received::Nothing) => return true,
-            Ok(Received::TooLong | Received::End) | Err(_) => return false,
-        };
-        let peer = &mut self.peers[at];
-        match Say::decode(&bytes) {
-            Some(Say::Hello { version, channel, source, sink })
-                if version == VERSION && channel == self.name && !peer.said_hello =>
-            {
-                peer.said_hello = true;
-                peer.is_sink = sink;
-                if source && let Some(options) = &self.sink {
-                    let made = Inlet::create(peer.id, options);
-                    let Ok((inlet, attach)) = made.inspect_err(|error| {
-                        tracing::warn!(%error, "no memory for a source's events");
-                    }) else {
-                        return false;
-                    };
-                    // First, so that the sink has it when the source has.
-                    self.shared.tell_sink(Change::Came(inlet));
-                    if seqpacket::send(&peer.socket, &attach.0, &attach.1.each_fd()).is_err() {
-                        return false;
-                    }
-                }
-            }
-            Some(Say::Attach { waking, full })
-                if self.source && peer.said_hello && peer.is_sink && !peer.attached =>
-            {
-                let event = (fds.len() > 1).then(|| fds.pop()).flatten();
-                let Some(memory) = fds.pop() else { return false };
-                match Outlet::open(peer.id, peer.pid, memory, event, waking, full) {
-                    Ok(outlet) => self.shared.tell_source(Change::Came(outlet)),
-                    Err(error) => {
-                        tracing::warn!(%error, "a sink's memory is none");
-                        return false;
-                    }
-                }
-                peer.attached = true;
-            }
-            _ => return false,
-        }
-        let peer = &self.peers[at];
-        if peer.said_hello && (!self.source || !peer.is_sink || peer.attached) {
-            self.heard(peer);
-            self.peers[at].awaited = false;
-        }
-        true
-    }
-}

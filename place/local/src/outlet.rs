@@ -101,6 +101,25 @@ impl Outlet {
         self.call.call(self.writer.bell(), self.value);
     }
 
+    /// Shows the sink what was written; the event by which it is to be called, if it sleeps.
+    #[inline]
+    pub(crate) fn show(&mut self) -> Option<&Arc<OwnedFd>> {
+        let is_owed = std::mem::take(&mut self.is_dirty) && self.writer.flush();
+        if is_owed { self.call.event() } else { None }
+    }
+
+    /// Whether it is called by an event.
+    pub(crate) fn has_event(&self) -> bool {
+        self.call.event().is_some()
+    }
+
+    /// Whether at most half of it waits to be read, by number and by bytes.
+    pub(crate) fn is_half_empty(&mut self, len: usize) -> bool {
+        let spec = self.writer.spec();
+        let bound = spec.bound.min(spec.capacity / (len as u64 + 32).max(64));
+        self.writer.waiting().is_ok_and(|waiting| waiting as u64 * 2 <= bound)
+    }
+
     /// Events that wait there.
     pub(crate) fn waiting(&mut self) -> Result<usize, MailError> {
         self.writer.waiting()

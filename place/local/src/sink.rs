@@ -26,6 +26,8 @@ use crate::{JoinError, signal};
 const TURN: u32 = 64;
 /// The most events that one look drops for being late.
 const LATE_MAX: u32 = 65_536;
+/// The most futexes that can be waited for at once.
+const WAITS_MAX: usize = 128;
 /// How long a wait for signals may miss that a source came.
 const SIGNAL_TURN: Span = Span::from_millis(20);
 
@@ -103,7 +105,6 @@ pub struct Sink {
     /// Whose turn it is, and how many it has had.
     turn: (usize, u32),
     epoll: Option<OwnedFd>,
-    waits: Vec<futex::Wait>,
     counts: SinkCounts,
     clock: Clock,
 }
@@ -145,7 +146,6 @@ impl Sink {
             options,
             turn: (0, 0),
             epoll,
-            waits: Vec::with_capacity(128),
             counts: SinkCounts::default(),
             clock: Clock::shared(),
         };
@@ -165,7 +165,7 @@ impl Sink {
     }
 
     /// What was taken last from a source.
-    fn event(&self, at: usize) -> Event<'_> {
+    pub(crate) fn event(&self, at: usize) -> Event<'_> {
         let inlet = &self.inlets[at];
         let mail = inlet.reader.last();
         let deadline = (mail.tag != u64::MAX).then_some(Instant(mail.tag));
@@ -173,7 +173,7 @@ impl Sink {
     }
 
     /// Takes an event out of a ring; whose it was.
-    fn find(&mut self) -> Option<usize> {
+    pub(crate) fn find(&mut self) -> Option<usize> {
         if self.shared().for_sink.load(Ordering::Relaxed) != self.seen {
             self.refresh();
         }
@@ -253,6 +253,32 @@ impl Sink {
             let _ = epoll::delete(epoll, event.as_fd());
         }
         self.turn = (0, 0);
+    }
+
+    /// By which word a source was let in.
+    pub(crate) fn word(&self, peer: PeerId) -> Option<&str> {
+        self.inlets.iter().find(|inlet| inlet.peer == peer).map(|inlet| &*inlet.word)
+    }
+
+    /// Whether something of a source's is to be taken.
+    pub(crate) fn has_of(&mut self, peer: PeerId) -> bool {
+        self.refresh();
+        self.inlets.iter().any(|inlet| inlet.peer == peer && inlet.reader.has_mail())
+    }
+
+    /// The same of who was let in by a word.
+    pub(crate) fn has_by(&mut self, word: &str) -> bool {
+        self.refresh();
+        self.inlets.iter().any(|inlet| *inlet.word == *word && inlet.reader.has_mail())
+    }
+
+    /// Takes nothing more of a source.
+    pub(crate) fn forget(&mut self, peer: PeerId) {
+        self.refresh();
+        if let Some(at) = self.inlets.iter().position(|inlet| inlet.peer == peer) {
+            self.remove(at);
+        }
+        self.shared().close(peer);
     }
 
     /// Whether there is something to take, by a look at the shared memory.
@@ -373,7 +399,7 @@ impl Sink {
         }
     }
 
-    fn sleep_on_futexes(&mut self, until: Instant) -> Result<(), Errno> {
+    fn sleep_on_futexes(&self, until: Instant) -> Result<(), Errno> {
         let wait = |word: &std::sync::atomic::AtomicU32, value: u32| {
             let mut wait = futex::Wait::new();
             wait.val = value.into();
@@ -381,14 +407,15 @@ impl Sink {
             wait.flags = futex::WaitFlags::SIZE_U32;
             wait
         };
-        self.waits.clear();
-        self.waits.push(wait(&self.member.shared.for_sink, self.seen));
+        // As many as the kernel takes; there are no more members.
+        let mut waits = [const { futex::Wait::new() }; WAITS_MAX];
         let bells = self.inlets.iter().map(|inlet| wait(inlet.reader.bell(), MAIL_ASLEEP));
-        self.waits.extend(bells);
+        let all = std::iter::once(wait(&self.member.shared.for_sink, self.seen)).chain(bells);
+        let count = waits.iter_mut().zip(all).map(|(place, wait)| *place = wait).count();
         let end = timespec(until.0);
         let end = (until != Instant::MAX).then_some(&end);
         let flags = futex::WaitvFlags::empty();
-        match futex::waitv(&self.waits, flags, end, futex::ClockId::Monotonic) {
+        match futex::waitv(&waits[..count], flags, end, futex::ClockId::Monotonic) {
             Ok(_) | Err(Errno::AGAIN | Errno::INTR | Errno::TIMEDOUT) => Ok(()),
             Err(error) => Err(error),
         }

@@ -188,6 +188,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use std::collections::BTreeSet;
+    use std::time::{Duration, Instant};
 
     fn board() -> Board {
         Board::new(Mapped::alone(SIZE))
@@ -230,6 +231,8 @@ mod tests {
         const MARKS: usize = if cfg!(miri) { 60 } else { 20_000 };
         let board = board();
         let (wake, woken) = std::sync::mpsc::channel();
+        // Each side gives up by itself, so that a mark that is slept over is told, not waited for.
+        let end = Instant::now() + Duration::from_secs(if cfg!(miri) { 600 } else { 60 });
         std::thread::scope(|scope| {
             let marker = &board;
             scope.spawn(move || {
@@ -239,6 +242,7 @@ mod tests {
                         wake.send(()).unwrap();
                     }
                     while marker.ready() > 100 {
+                        assert!(Instant::now() < end, "nobody takes what is marked");
                         std::thread::yield_now();
                     }
                 }
@@ -256,7 +260,13 @@ mod tests {
                     continue;
                 }
                 // The marker's end is a wake-up, too; what it marked is there then.
-                let more = woken.recv().is_ok();
+                use std::sync::mpsc::RecvTimeoutError;
+                let left = end.saturating_duration_since(Instant::now());
+                let more = match woken.recv_timeout(left) {
+                    Ok(()) => true,
+                    Err(RecvTimeoutError::Disconnected) => false,
+                    Err(RecvTimeoutError::Timeout) => panic!("a mark is slept over"),
+                };
                 board.get_up();
                 board.awake();
                 if !more && !board.any() {

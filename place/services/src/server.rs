@@ -222,7 +222,15 @@ mod tests {
             listener.set_nonblocking(true).unwrap();
             let to = listener.local_addr().unwrap();
             let (stop, served) = (AtomicBool::new(false), AtomicU64::new(0));
+            /// Ends the server also where a check fails: the scope waits for it.
+            struct Stop<'a>(&'a AtomicBool);
+            impl Drop for Stop<'_> {
+                fn drop(&mut self) {
+                    self.0.store(true, Ordering::Relaxed);
+                }
+            }
             std::thread::scope(|scope| {
+                let stopping = Stop(&stop);
                 let server = scope.spawn(|| serve(&listener, notice, b"<p>hello", &stop, &served));
                 // An idle one, and those that come in pieces.
                 let idle = TcpStream::connect(to).unwrap();
@@ -239,8 +247,7 @@ mod tests {
                         assert!(text.starts_with("HTTP/1.0 200") && text.ends_with("<p>hello"));
                     }
                 }
-                stop.store(true, Ordering::Relaxed);
-                drop(idle);
+                drop((stopping, idle));
                 match server.join().unwrap() {
                     Ok(()) => assert_eq!(served.load(Ordering::Relaxed), 20),
                     Err(ServiceError::NotPermitted | ServiceError::NoTypes(_)) => {}

@@ -104,6 +104,7 @@ fn handlers_are_replaced_while_occurrences_go_on() {
     let to = one.to;
     let stop = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
     let stopped = std::sync::Arc::clone(&stop);
+    one.socket.set_read_timeout(Some(std::time::Duration::from_secs(20))).unwrap();
     let striker = std::thread::spawn(move || {
         let mut sent = 0_u64;
         while !stopped.load(std::sync::atomic::Ordering::Relaxed) {
@@ -184,11 +185,11 @@ fn a_signal_carries_the_value() {
     let signal = libc::SIGRTMIN() + 5;
     // Another process, which prints what it gets.
     let child = std::process::Command::new("sleep").arg("100").spawn().unwrap();
-    let mut child = child;
-    watch.set_signal(Some(Target::new(child.id(), signal).unwrap()));
+    let mut child = machine::Running(child);
+    watch.set_signal(Some(Target::new(child.0.id(), signal).unwrap()));
     strike(&sender, one.to, 1);
     assert_eq!(all(&mut watch).len(), 1);
-    let status = child.wait().unwrap();
+    let status = child.end("the end by a signal");
     assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(signal));
     // It is gone: signals are lost, and counted.
     strike(&sender, one.to, 1);
@@ -248,19 +249,20 @@ fn a_killed_owner_leaves_nothing() {
         return;
     }
     let before = programs("victim");
-    let mut owner = std::process::Command::new(std::env::current_exe().unwrap())
+    let owner = std::process::Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "a_killed_owner_leaves_nothing", "--nocapture"])
         .env("SELVEDGE_SERVICES_OWNER", "1")
         .stdout(std::process::Stdio::null())
         .spawn()
         .unwrap();
+    let mut owner = machine::Running(owner);
     let own = until("the owner's programs", || {
         let new: Vec<_> =
             programs("victim").into_iter().filter(|id| !before.contains(id)).collect();
         (!new.is_empty()).then_some(new)
     });
-    owner.kill().unwrap();
-    owner.wait().unwrap();
+    owner.0.kill().unwrap();
+    owner.end("the owner's end");
     until("the programs' end", || {
         programs("victim").iter().all(|id| !own.contains(id)).then_some(())
     });

@@ -118,7 +118,7 @@ fn threads_are_placed_wait_and_miss() {
             }
         }
     });
-    let id = told.recv().unwrap();
+    let id = told.recv_timeout(std::time::Duration::from_secs(20)).expect("the thread's number");
     watch.add_job(id, Span::from_millis(1)).unwrap();
     // It may be about to sleep when it is called; then it has not woken up, and is called again.
     let mut called = |what: &str, wanted: &dyn Fn(&Event) -> bool| {
@@ -236,7 +236,7 @@ fn a_group_at_its_limit_has_to_free_memory() {
     let Some(group) = machine::MemoryGroup::new(16 << 20) else { return };
     let mut watch = start(Service::Memory, &["reclaim"], |wish| wish.pid = None);
     // Writes more than the group may hold; pages of files can be freed.
-    let mut writer = Command::new("sh")
+    let writer = Command::new("sh")
         .args(["-c", "echo $$ > \"$0\" && exec dd if=/dev/zero of=\"$1\" bs=1M count=64"])
         .arg(group.processes())
         .arg(group.file())
@@ -244,7 +244,8 @@ fn a_group_at_its_limit_has_to_free_memory() {
         .spawn()
         .unwrap();
     let pid = writer.id();
+    let mut writer = machine::Running(writer);
     let seen = event(&mut watch, |event| event.pid == pid);
     assert!(seen.value > 0 && seen.key > 0, "took time and freed pages: {seen:?}");
-    writer.wait().unwrap();
+    writer.end("the writer's end");
 }

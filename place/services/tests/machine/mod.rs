@@ -34,6 +34,23 @@ pub(crate) fn until<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> 
     }
 }
 
+/// Another process; killed when dropped.
+pub(crate) struct Running(pub(crate) std::process::Child);
+
+impl Running {
+    /// Its end, which is waited for as long as for anything.
+    pub(crate) fn end(&mut self, what: &str) -> std::process::ExitStatus {
+        until(what, || self.0.try_wait().unwrap())
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 /// The programs of a name in the kernel, whoever loaded them.
 pub(crate) fn programs(name: &str) -> Vec<u32> {
     ProgInfoIter::default()
@@ -96,6 +113,10 @@ impl MemoryGroup {
 impl Drop for MemoryGroup {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.file);
-        until("an empty group", || std::fs::remove_dir(&self.folder).ok());
+        // The kernel may take a moment; a second failure would hide the first.
+        let mut tries = 0..2000;
+        while std::fs::remove_dir(&self.folder).is_err() && tries.next().is_some() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 }

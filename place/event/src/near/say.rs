@@ -1,0 +1,93 @@
+//! What two hosts say to each other, over the engine, to send by rings from then on.
+//!
+//! ```text
+//! source                              sink
+//!   Wish    "are you on my machine?"   ->
+//!           <-   Offer, or Far
+//!   (connects, by the name and with the word offered; the ring is there)
+//!   Near    the last before the ring   ->      from here on it reads the ring
+//!           <-   Seen
+//!   Back    the ring is gone           ->      from here on it hears the engine again
+//! ```
+
+use serde::{Deserialize, Serialize};
+
+/// Stands where a frame has its kind, in what is not for the exchange.
+pub(crate) const MARK: u8 = 8;
+/// The longest of these messages.
+const SAY_MAX: usize = 256;
+
+/// A machine, as far as its memory can be shared: what the kernel says since it was started, and the
+/// network namespace, since hosts that are kept apart there are to stay apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Machine {
+    pub(crate) boot: u128,
+    pub(crate) network: u64,
+}
+
+impl Machine {
+    /// This one; `None` if it does not say which it is.
+    pub(crate) fn this() -> Option<Self> {
+        use std::os::unix::fs::MetadataExt;
+        let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+        let boot = u128::from_str_radix(&boot.trim().replace('-', ""), 16).ok()?;
+        let network = std::fs::metadata("/proc/self/ns/net").ok()?.ino();
+        Some(Self { boot, network })
+    }
+}
+
+/// A message.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Say<'a> {
+    /// "I have events for you; are you here?"
+    Wish(Machine),
+    /// "Connect to this name, with this word."
+    Offer { name: &'a str, word: &'a str },
+    /// "I am not, or have no room."
+    Far,
+    /// "What I send from now on comes by the ring."
+    Near,
+    /// "I have read so."
+    Seen,
+    /// "It comes by the engine again."
+    Back,
+}
+
+impl<'a> Say<'a> {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        postcard::to_extend(self, vec![MARK]).unwrap_or_default()
+    }
+
+    /// `None` for what is none.
+    pub(crate) fn decode(bytes: &'a [u8]) -> Option<Self> {
+        let (mark, rest) = bytes.split_first()?;
+        if *mark != MARK || bytes.len() > SAY_MAX {
+            return None;
+        }
+        let (said, rest) = postcard::take_from_bytes(rest).ok()?;
+        rest.is_empty().then_some(said)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_come_back_and_no_part_of_one_is_one() {
+        let machine = Machine::this().unwrap();
+        assert_eq!(Machine::this(), Some(machine));
+        let offer = Say::Offer { name: "selvedge-1", word: "secret" };
+        for say in [Say::Wish(machine), offer, Say::Far, Say::Near, Say::Seen, Say::Back] {
+            let bytes = say.encode();
+            assert_eq!(Say::decode(&bytes), Some(say.clone()));
+            for end in 0..bytes.len() {
+                assert_eq!(Say::decode(&bytes[..end]), None);
+            }
+            let long = [&bytes[..], &[0]].concat();
+            assert_eq!(Say::decode(&long), None);
+        }
+        assert_eq!(Say::decode(&[MARK, 9]), None);
+        assert_eq!(Say::decode(&[&[MARK, 1][..], &[0xff; 300]].concat()), None);
+    }
+}

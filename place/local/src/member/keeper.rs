@@ -1,0 +1,250 @@
+//! The thread that keeps a member's connections: takes them on, says and hears who is who, hands the
+//! ends of rings over, and tells who went.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::net::sockopt::socket_peercred;
+use selvedge_host::clock::{Clock, timespec};
+use selvedge_host::seqpacket::{self, Received};
+use selvedge_units::{Instant, Span};
+
+use super::{Change, PeerId, Shared};
+use crate::inlet::Inlet;
+use crate::outlet::Outlet;
+use crate::say::{Say, VERSION};
+use crate::sink::SinkOptions;
+
+/// How long a member may take to say who it is.
+const PATIENCE: Span = Span::from_secs(2);
+
+/// A connection to another member.
+#[derive(Debug)]
+pub(super) struct Peer {
+    id: PeerId,
+    socket: OwnedFd,
+    pid: Option<rustix::process::Pid>,
+    /// What it has to say; `None` if it may choose among the words.
+    word: Option<Box<str>>,
+    since: Instant,
+    /// Whether it was there before us, and has not been heard yet.
+    awaited: bool,
+    /// Whether its number is known already.
+    pub(super) is_called: bool,
+    said_hello: bool,
+    is_sink: bool,
+    attached: bool,
+}
+
+impl Peer {
+    pub(super) fn new(
+        id: PeerId,
+        socket: OwnedFd,
+        pid: rustix::process::Pid,
+        word: Option<Box<str>>,
+        since: Instant,
+    ) -> Self {
+        Self {
+            id,
+            socket,
+            pid: Some(pid),
+            word,
+            since,
+            awaited: false,
+            is_called: false,
+            said_hello: false,
+            is_sink: false,
+            attached: false,
+        }
+    }
+}
+
+/// This user's, or the system's.
+pub(super) fn is_ours(user: rustix::process::Uid) -> bool {
+    user == rustix::process::geteuid() || user.is_root()
+}
+
+pub(super) struct Keeper {
+    pub(super) shared: Arc<Shared>,
+    /// The channel's; `None` for one that stands alone.
+    pub(super) name: Option<Box<str>>,
+    pub(super) source: bool,
+    pub(super) sink: Option<SinkOptions>,
+    pub(super) hello: Vec<u8>,
+    pub(super) listener: OwnedFd,
+    pub(super) peers: Vec<Peer>,
+    pub(super) most: usize,
+    pub(super) clock: Clock,
+}
+
+impl Keeper {
+    /// Takes a connection on, if it is one of ours, and says who we are.
+    pub(super) fn greet(&mut self, socket: OwnedFd, awaited: bool) {
+        let Ok(who) = socket_peercred(&socket) else { return };
+        if !is_ours(who.uid) || self.peers.len() >= self.most {
+            tracing::warn!(
+                uid = who.uid.as_raw(),
+                peers = self.peers.len(),
+                "turned a member away"
+            );
+            return;
+        }
+        // One that stands alone waits for the word first.
+        if self.name.is_some() && seqpacket::send(&socket, &self.hello, &[]).is_err() {
+            return;
+        }
+        let id = self.shared.next();
+        let peer = Peer::new(id, socket, who.pid, self.name.clone(), self.clock.now());
+        self.peers.push(Peer { awaited, ..peer });
+    }
+
+    pub(super) fn keep(mut self) {
+        loop {
+            let silent = self.peers.iter().any(|peer| !peer.said_hello);
+            let mut fds: Vec<PollFd<'_>> = [self.shared.stir.as_fd(), self.listener.as_fd()]
+                .into_iter()
+                .chain(self.peers.iter().map(|peer| peer.socket.as_fd()))
+                .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
+                .collect();
+            let limit = timespec(PATIENCE.0);
+            if poll(&mut fds, silent.then_some(&limit)).is_err() {
+                // Out of kernel memory, or a signal: try again, but no busy loop.
+                self.clock.sleep_until(self.clock.now() + Span::from_millis(1));
+                continue;
+            }
+            let mut called = Vec::new();
+            let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
+            if ready[0] {
+                let _ = rustix::io::read(&self.shared.stir, &mut [0; 8]);
+                let (stop, close, calls) = {
+                    let lists = &mut *self.shared.lists();
+                    let close = std::mem::take(&mut lists.close);
+                    (lists.stop, close, std::mem::take(&mut lists.calls))
+                };
+                if stop {
+                    return;
+                }
+                called = calls;
+                // Found again by number: their places are as they were polled.
+                for peer in &mut self.peers {
+                    if close.contains(&peer.id) {
+                        let _ = rustix::net::shutdown(&peer.socket, rustix::net::Shutdown::Both);
+                    }
+                }
+            }
+            let now = self.clock.now();
+            let mut gone = Vec::new();
+            for at in 0..self.peers.len() {
+                let keeps = !ready[at + 2] || self.hear(at);
+                let peer = &self.peers[at];
+                if !keeps || (!peer.said_hello && now.since(peer.since) > PATIENCE) {
+                    gone.push(at);
+                }
+            }
+            for at in gone.into_iter().rev() {
+                let peer = self.peers.remove(at);
+                self.heard(&peer);
+                if peer.said_hello || peer.is_called {
+                    self.shared.tell_source(Change::Gone(peer.id));
+                    self.shared.tell_sink(Change::Gone(peer.id));
+                }
+            }
+            self.take_calls(called);
+            if ready[1] {
+                match seqpacket::accept(&self.listener) {
+                    Ok(Some(socket)) => self.greet(socket, false),
+                    Ok(None) => {}
+                    // Out of descriptors, most likely.
+                    Err(error) => {
+                        tracing::warn!(%error, "can't take a member on");
+                        self.clock.sleep_until(now + Span::from_millis(10));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Takes on whom this member has connected to; if there are too many, they are let go.
+    fn take_calls(&mut self, called: Vec<Peer>) {
+        for peer in called {
+            if self.peers.len() < self.most {
+                self.peers.push(peer);
+            } else {
+                self.shared.tell_source(Change::Gone(peer.id));
+            }
+        }
+    }
+
+    /// One of those who were there before us is there, or gone.
+    fn heard(&self, peer: &Peer) {
+        if peer.awaited {
+            let mut lists = self.shared.lists();
+            lists.awaited = lists.awaited.saturating_sub(1);
+            self.shared.greeted.notify_all();
+        }
+    }
+
+    /// Takes a message; false if the connection is to end.
+    fn hear(&mut self, at: usize) -> bool {
+        let (bytes, mut fds) = match seqpacket::receive(&self.peers[at].socket) {
+            Ok(Received::Message(bytes, fds)) => (bytes, fds),
+            Ok(Received::Nothing) => return true,
+            Ok(Received::TooLong | Received::End) | Err(_) => return false,
+        };
+        let peer = &mut self.peers[at];
+        match Say::decode(&bytes) {
+            Some(Say::Hello { version, channel, source, sink })
+                if version == VERSION && !peer.said_hello =>
+            {
+                match &peer.word {
+                    Some(word) if **word == *channel => {}
+                    None if self.shared.is_welcome(channel) => {
+                        peer.word = Some(channel.into());
+                        let said = Say::Hello { version, channel, source: false, sink: true };
+                        if seqpacket::send(&peer.socket, &said.encode(), &[]).is_err() {
+                            return false;
+                        }
+                    }
+                    _ => return false,
+                }
+                peer.said_hello = true;
+                peer.is_sink = sink;
+                if source && let Some(options) = &self.sink {
+                    let made = Inlet::create(peer.id, channel, options);
+                    let Ok((inlet, attach)) = made.inspect_err(|error| {
+                        tracing::warn!(%error, "no memory for a source's events");
+                    }) else {
+                        return false;
+                    };
+                    // First, so that the sink has it when the source has.
+                    self.shared.tell_sink(Change::Came(inlet));
+                    if seqpacket::send(&peer.socket, &attach.0, &attach.1.each_fd()).is_err() {
+                        return false;
+                    }
+                }
+            }
+            Some(Say::Attach { waking, full })
+                if self.source && peer.said_hello && peer.is_sink && !peer.attached =>
+            {
+                let event = (fds.len() > 1).then(|| fds.pop()).flatten();
+                let Some(memory) = fds.pop() else { return false };
+                match Outlet::open(peer.id, peer.pid, memory, event, waking, full) {
+                    Ok(outlet) => self.shared.tell_source(Change::Came(outlet)),
+                    Err(error) => {
+                        tracing::warn!(%error, "a sink's memory is none");
+                        return false;
+                    }
+                }
+                peer.attached = true;
+            }
+            _ => return false,
+        }
+        let peer = &self.peers[at];
+        if peer.said_hello && (!self.source || !peer.is_sink || peer.attached) {
+            self.heard(peer);
+            self.peers[at].awaited = false;
+        }
+        true
+    }
+}

@@ -1,0 +1,95 @@
+//! A thread that calls many sleepers, so that who sends an event to them does not: a call costs as much
+//! as all else together.
+
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+use crate::caller;
+
+/// The most calls that wait; each is of a sleeper, so that there are hardly more than rings.
+const CALLS_MAX: usize = 1024;
+
+#[derive(Debug, Default)]
+struct Shared {
+    state: Mutex<State>,
+    rung: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    calls: Vec<Arc<OwnedFd>>,
+    /// Whether the thread waits.
+    is_idle: bool,
+    is_over: bool,
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn serve(&self) {
+        let mut calls = Vec::new();
+        loop {
+            {
+                let mut state = self.state();
+                while state.calls.is_empty() && !state.is_over {
+                    state.is_idle = true;
+                    // `ring` and the end both change the state under the lock and then notify.
+                    state = self.rung.wait(state).unwrap_or_else(PoisonError::into_inner);
+                }
+                state.is_idle = false;
+                if state.calls.is_empty() {
+                    return;
+                }
+                std::mem::swap(&mut calls, &mut state.calls);
+            }
+            // Events do not block.
+            calls.drain(..).for_each(|event| caller::ring(&event));
+        }
+    }
+}
+
+/// Calls on a thread that is started when it is wanted first; what was asked for is done before it ends.
+#[derive(Debug, Default)]
+pub(crate) struct Ringer {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Ringer {
+    /// Has all of them called, and empties the list; false if the caller has to do it.
+    pub(crate) fn ring(&mut self, calls: &mut Vec<Arc<OwnedFd>>) -> bool {
+        if self.thread.is_none() {
+            let shared = Arc::clone(&self.shared);
+            let thread = std::thread::Builder::new().name("local-ringer".to_owned());
+            self.thread = thread.spawn(move || shared.serve()).ok();
+        }
+        if self.thread.is_none() {
+            return false;
+        }
+        let is_idle = {
+            let mut state = self.shared.state();
+            if state.calls.len() + calls.len() > CALLS_MAX {
+                return false;
+            }
+            state.calls.append(calls);
+            std::mem::take(&mut state.is_idle)
+        };
+        if is_idle {
+            self.shared.rung.notify_one();
+        }
+        true
+    }
+}
+
+impl Drop for Ringer {
+    fn drop(&mut self) {
+        self.shared.state().is_over = true;
+        self.shared.rung.notify_all();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
