@@ -18,10 +18,10 @@ pub fn prefetch_whole<T>(value: &T) {
     prefetch_lines(value, 0..size_of::<T>().div_ceil(LINE).min(8));
 }
 
-/// Asks for these lines of `value`, its first being 0. Looks at nothing.
+/// Asks for these lines of `value`, its first being 0. Looks at nothing: there need be none.
 #[inline(always)]
-pub fn prefetch_lines<T>(value: &T, lines: Range<usize>) {
-    let start: *const u8 = core::ptr::from_ref(value).cast();
+pub fn prefetch_lines<T>(value: *const T, lines: Range<usize>) {
+    let start: *const u8 = value.cast();
     for line in lines {
         prefetch_at(start.wrapping_add(line * LINE));
     }

@@ -260,7 +260,7 @@ impl Ledger {
     /// Asks for what every frame touches of the one that may lie here, but its entries. To see
     /// whether there is one would be to wait for it.
     #[inline(always)]
-    pub fn fetch(ledger: &Option<Self>) {
+    pub fn fetch(ledger: *const Option<Self>) {
         prefetch_lines(ledger, HOT);
     }
 
@@ -268,10 +268,13 @@ impl Ledger {
     /// should have been asked for before.
     #[inline]
     pub fn fetch_entries(&self, frames: usize) {
-        const TO_A_LINE: usize = 64 / size_of::<Entry>();
-        for ahead in (0..frames as u64).step_by(TO_A_LINE) {
-            if let Some(entry) = self.entries.get(self.place(self.cursor + ahead)) {
-                prefetch(entry);
+        const TO_A_LINE: u64 = 64 / size_of::<Entry>() as u64;
+        let mut ahead = 0;
+        while let Some(entry) = self.entries.get(self.place(self.cursor + ahead)) {
+            prefetch(entry);
+            ahead += TO_A_LINE;
+            if ahead >= frames as u64 {
+                break;
             }
         }
     }

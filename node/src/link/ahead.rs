@@ -17,17 +17,26 @@ const STREAMS_MIN: usize = 256;
 const STATE_AHEAD: u32 = 8;
 const FRAME_AHEAD: u32 = 4;
 
+/// No stream.
+const NOBODY: u32 = u32::MAX;
+
 /// The order in which streams were chosen.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct FetchAhead {
     /// A ring of at least two rounds of all streams, its length a power of two; empty where there
     /// are few.
-    order: Vec<StreamIndex>,
+    order: Vec<u32>,
     /// For each stream, how many had been chosen before it when it was chosen last.
     places: Vec<u32>,
     chosen: u32,
     /// Who should be next, what it needs having been asked for.
-    foreseen: Option<StreamIndex>,
+    foreseen: u32,
+}
+
+impl Default for FetchAhead {
+    fn default() -> Self {
+        Self { order: Vec::new(), places: Vec::new(), chosen: 0, foreseen: NOBODY }
+    }
 }
 
 impl FetchAhead {
@@ -37,13 +46,13 @@ impl FetchAhead {
             let most = streams.next_power_of_two();
             self.places.resize(most, 0);
             // What it held is of no use in another length, and does no harm.
-            self.order.resize(2 * most, StreamIndex(0));
+            self.order.resize(2 * most, 0);
         }
     }
 
     /// Asks for all that a stream which was chosen needs, `frames` of its frames among it, and for
     /// the states of those that are likely to be chosen next. Nothing where there are few streams.
-    #[inline]
+    #[inline(always)]
     pub(super) fn chosen(
         &mut self,
         stream: StreamIndex,
@@ -51,54 +60,69 @@ impl FetchAhead {
         queues: &[Option<StreamQueue>],
         ledgers: &[Option<Ledger>],
     ) {
-        let Some(place) = self.places.get_mut(stream.0 as usize) else { return };
-        let before = core::mem::replace(place, self.chosen);
+        if let Some(place) = self.places.get_mut(stream.0 as usize) {
+            let before = core::mem::replace(place, self.chosen);
+            self.follow(stream.0, before, frames, queues, ledgers);
+        }
+    }
+
+    /// `before` had been chosen when this stream was chosen last.
+    #[inline(never)]
+    fn follow(
+        &mut self,
+        stream: u32,
+        before: u32,
+        frames: usize,
+        queues: &[Option<StreamQueue>],
+        ledgers: &[Option<Ledger>],
+    ) {
+        let mask = self.order.len().wrapping_sub(1);
+        let Some(last) = self.order.get_mut(self.chosen as usize & mask) else { return };
+        *last = stream;
         let known = self.chosen.wrapping_sub(before);
-        let follower = |ahead: u32| {
-            let is_known = known > ahead && (known as usize) < self.order.len();
-            let at = before.wrapping_add(ahead) as usize & (self.order.len() - 1);
-            self.order.get(at).copied().filter(|_| is_known)
-        };
-        if self.foreseen != Some(stream) {
+        self.chosen = self.chosen.wrapping_add(1);
+        if self.foreseen != stream {
             fetch_state(stream, queues, ledgers);
             fetch_frames(stream, frames, queues, ledgers);
         }
-        if let Some(next) = follower(STATE_AHEAD) {
-            fetch_state(next, queues, ledgers);
+        self.foreseen = NOBODY;
+        // Who comes again so soon has all at hand, and so have those between.
+        if known > STATE_AHEAD && known as usize <= mask {
+            let order = &self.order;
+            let follower = |ahead: u32| order.get(before.wrapping_add(ahead) as usize & mask);
+            if let (Some(&state), Some(&frame), Some(&next)) =
+                (follower(STATE_AHEAD), follower(FRAME_AHEAD), follower(1))
+            {
+                fetch_state(state, queues, ledgers);
+                fetch_frames(frame, frames, queues, ledgers);
+                self.foreseen = next;
+            }
         }
-        if let Some(next) = follower(FRAME_AHEAD) {
-            fetch_frames(next, frames, queues, ledgers);
-        }
-        self.foreseen = follower(1);
-        let at = self.chosen as usize & (self.order.len() - 1);
-        if let Some(last) = self.order.get_mut(at) {
-            *last = stream;
-        }
-        self.chosen = self.chosen.wrapping_add(1);
     }
 }
 
-/// Asks for a stream's state.
-fn fetch_state(stream: StreamIndex, queues: &[Option<StreamQueue>], ledgers: &[Option<Ledger>]) {
-    let at = stream.0 as usize;
-    if let (Some(queue), Some(ledger)) = (queues.get(at), ledgers.get(at)) {
-        StreamQueue::fetch(queue);
-        Ledger::fetch(ledger);
-    }
+/// Asks for a stream's state, if there is such a stream.
+#[inline(always)]
+fn fetch_state(stream: u32, queues: &[Option<StreamQueue>], ledgers: &[Option<Ledger>]) {
+    StreamQueue::fetch(queues.as_ptr().wrapping_add(stream as usize));
+    Ledger::fetch(ledgers.as_ptr().wrapping_add(stream as usize));
 }
 
 /// Asks for a stream's first frames, and for their entries in the ledger.
+#[inline(always)]
 fn fetch_frames(
-    stream: StreamIndex,
+    stream: u32,
     frames: usize,
     queues: &[Option<StreamQueue>],
     ledgers: &[Option<Ledger>],
 ) {
-    let at = stream.0 as usize;
-    if let Some(queue) = queues.get(at).and_then(Option::as_ref) {
-        queue.frames.as_slices().0.iter().take(frames).for_each(prefetch_whole);
+    let at = stream as usize;
+    let (Some(Some(queue)), Some(Some(ledger))) = (queues.get(at), ledgers.get(at)) else { return };
+    if let Some(first) = queue.frames.front() {
+        prefetch_whole(first);
     }
-    if let Some(ledger) = ledgers.get(at).and_then(Option::as_ref) {
-        ledger.fetch_entries(frames);
+    if frames > 1 {
+        queue.frames.as_slices().0.iter().take(frames).skip(1).for_each(prefetch_whole);
     }
+    ledger.fetch_entries(frames);
 }

@@ -57,29 +57,25 @@ impl Link {
     /// [`sent_frames`](Self::sent_frames).
     #[must_use]
     pub fn run(&self, now: Instant, packets: usize) -> Run {
-        let mut run = Run::default();
+        let none = Run::default();
         let Some(queue) = self.next.and_then(|s| self.queues[s.0 as usize].as_ref()) else {
-            return run;
+            return none;
+        };
+        let Some(mut run) = queue.frames.front().and_then(|head| none.with(head, packets)) else {
+            return none;
         };
         // As when the burst was granted: then nothing that waits is late behind anything.
-        let grant = self.grant.as_ref().filter(|grant| self.all_sent(now) <= grant.until);
+        let Some(grant) = self.grant.as_ref().filter(|grant| self.all_sent(now) <= grant.until)
+        else {
+            return run;
+        };
         let stated = queue.contract.delay.is_some();
-        for waiting in &queue.frames {
-            let Pending { frame, left, .. } = waiting;
-            let next = Run {
-                frames: run.frames + 1,
-                packets: run.packets + usize::from(frame.packets),
-                size: run.size + *left,
-            };
-            let goes = |grant: &Grant| {
-                let stated = stated || frame.deadline.is_some();
-                stated && waiting.given_up.is_none() && next.size <= grant.left
-            };
-            let whole = waiting.packets_sent == 0 && next.packets <= packets;
-            if !whole || !(run.frames == 0 || grant.is_some_and(goes)) {
-                break;
+        for waiting in queue.frames.iter().skip(1) {
+            let goes = waiting.given_up.is_none() && (stated || waiting.frame.deadline.is_some());
+            match run.with(waiting, packets) {
+                Some(next) if goes && next.size <= grant.left => run = next,
+                _ => break,
             }
-            run = next;
         }
         run
     }
@@ -146,4 +142,16 @@ pub struct Run {
     pub packets: usize,
     /// What they take on the wire.
     pub size: Bytes,
+}
+
+impl Run {
+    /// With another frame, if that is whole and its packets are not too many.
+    fn with(self, waiting: &Pending, packets: usize) -> Option<Self> {
+        let with = Self {
+            frames: self.frames + 1,
+            packets: self.packets + usize::from(waiting.frame.packets),
+            size: self.size + waiting.left,
+        };
+        (waiting.packets_sent == 0 && with.packets <= packets).then_some(with)
+    }
 }

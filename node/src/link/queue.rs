@@ -63,7 +63,7 @@ impl StreamQueue {
     /// Asks for what every frame touches of the one that may lie here: to see whether there is one
     /// would be to wait for it.
     #[inline(always)]
-    pub(super) fn fetch(queue: &Option<Self>) {
+    pub(super) fn fetch(queue: *const Option<Self>) {
         prefetch_lines(queue, HOT);
     }
 
