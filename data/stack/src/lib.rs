@@ -21,3 +21,5 @@ pub mod model;
 pub mod module;
 pub mod pipe;
 pub mod stack;
+mod sync;
+pub mod wake;

@@ -6,6 +6,8 @@ use selvedge_units::{Bytes, Instant};
 
 /// Room before a message's bytes, for the headers of all modules below.
 pub const HEAD_ROOM: usize = 96;
+/// and behind them, for what is appended: a mark, tags of a cipher.
+const TAIL_ROOM: usize = 96;
 
 /// A message. Modules put headers before its bytes and take them off in place.
 #[derive(Debug, Default)]
@@ -26,23 +28,30 @@ impl Message {
     /// A message with a copy of these bytes in a buffer that was used before.
     #[must_use]
     pub fn copy_of(bytes: &[u8], buffers: &Buffers) -> Self {
-        let mut message = Self::empty(buffers);
+        let mut message = Self::with_room(bytes.len(), buffers);
         message.bytes.extend_from_slice(bytes);
         message
     }
 
-    /// A message of no bytes.
+    /// A message of no bytes, with room for so many.
     #[must_use]
-    pub fn empty(buffers: &Buffers) -> Self {
-        let mut bytes = buffers.take();
+    pub fn with_room(len: usize, buffers: &Buffers) -> Self {
+        let mut bytes = buffers.take(HEAD_ROOM + len + TAIL_ROOM);
+        bytes.clear();
         bytes.resize(HEAD_ROOM, 0);
         Self { bytes, start: HEAD_ROOM, ..Self::default() }
+    }
+
+    /// The bytes of this buffer, as they are: without a copy, and without room for headers.
+    #[must_use]
+    pub fn of_buffer(bytes: Vec<u8>) -> Self {
+        Self { bytes, ..Self::default() }
     }
 
     /// A message of this length, to be written; what is in it is what was in the buffer before.
     #[must_use]
     pub fn of_len(len: usize, buffers: &Buffers) -> Self {
-        let mut bytes = buffers.take_used();
+        let mut bytes = buffers.take(HEAD_ROOM + len + TAIL_ROOM);
         bytes.resize(HEAD_ROOM + len, 0);
         Self { bytes, start: HEAD_ROOM, ..Self::default() }
     }
@@ -132,47 +141,53 @@ impl Message {
     }
 }
 
-/// Buffers that wait for their next message: at most so many, each of at most so many bytes.
+/// Buffers that wait for their next message, by size, so that a small message does not take a large
+/// one's nor make it grow; of each size so many at most.
 #[derive(Debug)]
 pub struct Buffers {
-    free: Mutex<Vec<Vec<u8>>>,
+    free: Mutex<[Vec<Vec<u8>>; SIZES.len()]>,
     most: usize,
 }
 
-/// Larger buffers are given back to the allocator.
-const KEPT_MAX: usize = 1 << 17;
+/// The sizes: a datagram, a few, the largest datagram, and twice that. Larger buffers are given
+/// back to the allocator.
+const SIZES: [usize; 4] = [2 << 10, 16 << 10, 64 << 10, 128 << 10];
 
 impl Buffers {
-    /// Keeps at most this many.
+    /// Keeps at most this many of the smallest size, and of each next size a quarter as many.
     #[must_use]
     pub fn new(most: usize) -> Self {
-        Self { free: Mutex::new(Vec::with_capacity(most)), most }
+        let mut free: [Vec<_>; SIZES.len()] = Default::default();
+        free[0].reserve(most);
+        Self { free: Mutex::new(free), most }
     }
 
-    fn free(&self) -> std::sync::MutexGuard<'_, Vec<Vec<u8>>> {
+    fn free(&self) -> std::sync::MutexGuard<'_, [Vec<Vec<u8>>; SIZES.len()]> {
         // Nothing in the critical sections can panic, and any state of the list is a good one.
         self.free.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    fn take(&self) -> Vec<u8> {
-        let mut bytes = self.take_used();
-        bytes.clear();
-        bytes
-    }
-
-    fn take_used(&self) -> Vec<u8> {
-        self.free().pop().unwrap_or_default()
+    /// A buffer with room for so many bytes; what is in it is of some message before.
+    #[must_use]
+    pub fn take(&self, len: usize) -> Vec<u8> {
+        let Some(sort) = SIZES.iter().position(|&size| size >= len) else {
+            return Vec::with_capacity(len);
+        };
+        let used = self.free()[sort].pop();
+        used.unwrap_or_else(|| Vec::with_capacity(SIZES[sort]))
     }
 
     /// A message that is no longer needed.
     pub fn give(&self, message: Message) {
         let bytes = message.into_buffer();
-        if bytes.capacity() == 0 || bytes.capacity() > KEPT_MAX {
+        let capacity = bytes.capacity();
+        let Some(sort) = SIZES.iter().rposition(|&size| size <= capacity) else { return };
+        if capacity > SIZES[SIZES.len() - 1] {
             return;
         }
         let mut free = self.free();
-        if free.len() < self.most {
-            free.push(bytes);
+        if free[sort].len() < (self.most >> (2 * sort)).max(1) {
+            free[sort].push(bytes);
         }
     }
 }
@@ -203,8 +218,26 @@ mod tests {
         let buffers = Buffers::new(1);
         let messages = [(); 3].map(|()| Message::copy_of(&[1; 100], &buffers));
         messages.into_iter().for_each(|message| buffers.give(message));
-        assert_eq!(buffers.free().len(), 1);
+        assert_eq!(buffers.free()[0].len(), 1);
         let message = Message::copy_of(b"x", &buffers);
-        assert_eq!((message.bytes(), buffers.free().len()), (&b"x"[..], 0));
+        assert_eq!((message.bytes(), buffers.free()[0].len()), (&b"x"[..], 0));
+    }
+
+    #[test]
+    fn sizes_keep_to_themselves() {
+        let buffers = Buffers::new(64);
+        for len in [15_000, 64_000, 100_000] {
+            let message = Message::of_len(len, &buffers);
+            let (at, room) = (message.bytes().as_ptr(), message.bytes.capacity());
+            assert!(room >= len + HEAD_ROOM + TAIL_ROOM);
+            buffers.give(message);
+            // A small one leaves the large one where it is, and one as large gets it again.
+            let _small = Message::copy_of(&[7; 10], &buffers);
+            let again = Message::of_len(len, &buffers);
+            assert_eq!((again.bytes().as_ptr(), again.len()), (at, len));
+        }
+        // What is larger than all of them is not kept.
+        buffers.give(Message::of_len(200_000, &buffers));
+        assert!(buffers.free().iter().all(Vec::is_empty));
     }
 }

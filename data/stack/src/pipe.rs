@@ -9,11 +9,12 @@
 //! Messages leave in the order in which they were put, each with a ticket. Readers may finish them
 //! in any order: [`Pipe::complete`] lets the outcomes pass in order of the tickets.
 
-use core::sync::atomic::{AtomicU64, Ordering};
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
 
 use selvedge_stream::{Consumer, Producer, ring};
+
+use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering};
 
 /// Who uses a pipe, as a bit: an element, or a port of the outside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -70,7 +71,7 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl<H> Side<H> {
-    const fn new(half: H) -> Self {
+    fn new(half: H) -> Self {
         Self { users: AtomicU64::new(0), table: Mutex::new(Some(half)) }
     }
 

@@ -8,19 +8,32 @@ use std::sync::Arc;
 use libfuzzer_sys::fuzz_target;
 use selvedge_fuzz::Choices;
 use selvedge_stack::compose::Composition;
-use selvedge_stack::module::{Key, Keys};
+use selvedge_stack::module::{Crew, Key, Keys, Part, Task};
 use selvedge_stack::stack::{Line, Stack};
 use selvedge_units::Instant;
 
-const LINES: [&str; 6] = [
+const LINES: [&str; 7] = [
     "ui | reliable | net",
     "ui | reliable | frag(300) | net",
     "ui | compress | unreliable | frag(200) | fec(3,2) | net",
     "ui | encrypt(chacha20) | reliable | frag(500) | net",
     "ui | checksum | unreliable(ordered) | net",
     "ui | compress | reliable | encrypt(aes256) | frag(400) | fec(2,1) | net",
+    SHARED,
 ];
-const BODY: &[u8] = &[0x5a; 700];
+/// Its messages are of three chunks, which slaves share.
+const SHARED: &str = "ui | encrypt(aes256) | unreliable | frag(20000) | net";
+const BODY: [&[u8]; 2] = [&[0x5a; 700], &[0x5a; 40_000]];
+
+/// Slaves that are the master himself, last part first.
+#[derive(Debug)]
+struct Alone;
+
+impl Crew for Alone {
+    fn each(&self, parts: &mut [Part<'_>], task: Task<'_>) {
+        parts.iter_mut().enumerate().rev().for_each(|(n, part)| task(n, part));
+    }
+}
 
 fuzz_target!(|bytes: &[u8]| {
     if let Ok(text) = str::from_utf8(bytes)
@@ -33,14 +46,17 @@ fuzz_target!(|bytes: &[u8]| {
     let composition: Composition = line.parse().expect("a stack");
     let keys = Keys { send: Key([1; 32]), receive: Key([2; 32]) };
     let [mut end, mut peer] = [keys.clone(), keys.swapped()].map(|keys| {
-        Stack::new(Arc::new(Line::new(&composition, 7, Some(&keys)).expect("there are keys")))
+        let crew: Option<Arc<dyn Crew>> = (line == SHARED).then(|| Arc::new(Alone) as _);
+        let line = Line::with_crew(&composition, 7, Some(&keys), crew.as_ref());
+        Stack::new(Arc::new(line.expect("there are keys")))
     });
+    let body = BODY[usize::from(line == SHARED)];
     let (mut now, mut sent, mut came) = (Instant::ZERO, 0_u32, 0_u32);
     let mut kept: Vec<Vec<u8>> = Vec::new();
     while !choices.is_empty() {
         now = Instant(now.0 + u64::from(choices.byte()) * 100_000);
         match choices.byte() % 4 {
-            0 => sent += u32::from(peer.send(BODY, now).is_ok()),
+            0 => sent += u32::from(peer.send(body, now).is_ok()),
             1 if !kept.is_empty() => {
                 // A datagram of the peer, changed, cut short or as it was, perhaps again.
                 let mut datagram = kept[usize::from(choices.byte()) % kept.len()].clone();
@@ -70,7 +86,7 @@ fuzz_target!(|bytes: &[u8]| {
             end.recycle(answer);
         }
         while let Some(message) = end.poll_deliver() {
-            assert_eq!(message.bytes(), BODY, "only what was sent is delivered");
+            assert_eq!(message.bytes(), body, "only what was sent is delivered");
             came += 1;
             end.recycle(message);
         }

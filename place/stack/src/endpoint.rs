@@ -31,6 +31,7 @@ use selvedge_stack::auto::{Manager, Meta};
 use selvedge_stack::compose::ComposeError;
 use selvedge_stack::contract::Contract;
 use selvedge_stack::model::Machine;
+use selvedge_stack::wake::Alarms;
 use selvedge_units::{Bytes, Span};
 
 use self::backlog::Backlog;
@@ -45,7 +46,6 @@ pub use self::view::{ConnectionView, ElementView, EndpointView, FlowView, Module
 use crate::crew::Slaves;
 use crate::profile;
 use crate::threads::Elementary;
-use crate::work::Alarms;
 
 /// What the socket is to hold of what nobody has read; the system may grant less.
 const RECEIVE_BUFFER: Bytes = Bytes(2 << 20);

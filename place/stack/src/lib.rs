@@ -10,5 +10,5 @@ pub mod crew;
 pub mod endpoint;
 pub mod profile;
 pub mod threads;
-mod wire;
+pub mod wire;
 mod work;

@@ -20,28 +20,34 @@ use selvedge_stack::contract::{Contract, Promise, Quality, Traffic};
 use selvedge_stack::module::{Key, Keys};
 use selvedge_units::{Bytes, Span};
 
-pub(crate) const HELLO: u8 = 1;
-pub(crate) const WELCOME: u8 = 2;
-pub(crate) const REFUSAL: u8 = 3;
+/// Who connects proposes a stack and contracts.
+pub const HELLO: u8 = 1;
+/// Who listens takes them,
+pub const WELCOME: u8 = 2;
+/// or says why not.
+pub const REFUSAL: u8 = 3;
 /// Not of a handshake: this end of the connection lives.
-pub(crate) const ALIVE: u8 = 4;
+pub const ALIVE: u8 = 4;
 /// A hello is at least so long,
-pub(crate) const HELLO_MIN: usize = 512;
+pub const HELLO_MIN: usize = 512;
 /// and no handshake datagram longer than this.
-pub(crate) const LONGEST: usize = 1400;
+pub const LONGEST: usize = 1400;
 const HEADER: usize = 13;
 
 /// What connecting ends state.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Proposal {
-    pub(crate) line: String,
+pub struct Proposal {
+    /// The stack's line.
+    pub line: String,
     /// From who connects to who listens.
-    pub(crate) out: Contract,
+    pub out: Contract,
     /// And back.
-    pub(crate) back: Contract,
+    pub back: Contract,
 }
 
-pub(crate) fn datagram(kind: u8, id: u32, payload: &[u8]) -> Vec<u8> {
+/// A handshake datagram.
+#[must_use]
+pub fn datagram(kind: u8, id: u32, payload: &[u8]) -> Vec<u8> {
     let mut bytes = vec![0; 4];
     bytes.push(kind);
     bytes.extend_from_slice(&id.to_be_bytes());
@@ -59,15 +65,19 @@ fn sum(front: &[u8], payload: &[u8]) -> u32 {
     sum.finalize()
 }
 
-/// Kind, connection and payload; `None` if it is no handshake datagram.
-pub(crate) fn split(bytes: &[u8]) -> Option<(u8, u32, &[u8])> {
+/// Kind, connection and payload; `None` if it is no handshake datagram, which is so for one that is
+/// damaged.
+#[must_use]
+pub fn split(bytes: &[u8]) -> Option<(u8, u32, &[u8])> {
     let (header, payload) = bytes.split_first_chunk::<HEADER>()?;
     let [0, 0, 0, 0, kind, a, b, c, d, sums @ ..] = *header else { return None };
     let sound = bytes.len() <= LONGEST && u32::from_be_bytes(sums) == sum(&bytes[..9], payload);
     sound.then_some((kind, u32::from_be_bytes([a, b, c, d]), payload))
 }
 
-pub(crate) fn noise(secret: Option<&[u8; 32]>, initiator: bool) -> Option<HandshakeState> {
+/// One end's handshake before the first message; `None` only for a build without the ciphers.
+#[must_use]
+pub fn noise(secret: Option<&[u8; 32]>, initiator: bool) -> Option<HandshakeState> {
     let name = match secret {
         Some(_) => "Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s",
         None => "Noise_NN_25519_ChaChaPoly_BLAKE2s",
@@ -80,14 +90,16 @@ pub(crate) fn noise(secret: Option<&[u8; 32]>, initiator: bool) -> Option<Handsh
 }
 
 /// The keys of this end once the handshake is over.
-pub(crate) fn keys(state: &mut HandshakeState, initiator: bool) -> Keys {
+pub fn keys(state: &mut HandshakeState, initiator: bool) -> Keys {
     let (first, second) = state.dangerously_get_raw_split();
     let keys = Keys { send: Key(first), receive: Key(second) };
     if initiator { keys } else { keys.swapped() }
 }
 
 impl Proposal {
-    pub(crate) fn text(&self) -> String {
+    /// As it is written in a hello.
+    #[must_use]
+    pub fn text(&self) -> String {
         let mut text = self.line.clone();
         for contract in [&self.out, &self.back] {
             let Contract { traffic: t, quality: q } = contract;
@@ -100,7 +112,9 @@ impl Proposal {
         text
     }
 
-    pub(crate) fn parse(text: &[u8]) -> Option<Self> {
+    /// Read from a hello; `None` if it makes no sense.
+    #[must_use]
+    pub fn parse(text: &[u8]) -> Option<Self> {
         let mut lines = str::from_utf8(text).ok()?.trim_end_matches('\0').lines();
         let line = lines.next()?.to_owned();
         let mut contract = || {

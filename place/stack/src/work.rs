@@ -7,6 +7,7 @@ use std::task::Waker;
 use std::time::Duration;
 
 use selvedge_host::clock::Clock;
+use selvedge_host::port::{Arrived, DATAGRAM_ROOM};
 use selvedge_host::transmit::{Outgoing, Transmitter};
 use selvedge_stack::auto::Monitor;
 use selvedge_stack::deliver::Delivery;
@@ -14,6 +15,7 @@ use selvedge_stack::element::Work;
 use selvedge_stack::message::Message;
 use selvedge_stack::module::{Direction, Outputs, Reason};
 use selvedge_stack::stack::Line;
+use selvedge_stack::wake::{Alarms, Tasks};
 use selvedge_units::{Instant, Span};
 
 /// What stands behind each message of the application.
@@ -64,60 +66,6 @@ impl Flow {
     }
 }
 
-/// Tasks to be woken by whoever worked, once he holds no lock: what a waker does is not ours.
-#[derive(Debug, Default)]
-pub(crate) struct Alarms {
-    some: AtomicBool,
-    due: Mutex<Vec<Waker>>,
-}
-
-impl Alarms {
-    fn add(&self, wakers: Vec<Waker>) {
-        self.due.lock().unwrap_or_else(PoisonError::into_inner).extend(wakers);
-        self.some.store(true, Ordering::Release);
-    }
-
-    /// Wakes them.
-    pub(crate) fn ring(&self) {
-        if self.some.load(Ordering::Acquire) && self.some.swap(false, Ordering::AcqRel) {
-            let due = std::mem::take(&mut *self.due.lock().unwrap_or_else(PoisonError::into_inner));
-            due.into_iter().for_each(Waker::wake);
-        }
-    }
-}
-
-/// Tasks that wait for something.
-#[derive(Debug, Default)]
-struct Tasks {
-    some: AtomicBool,
-    wakers: Mutex<Vec<Waker>>,
-}
-
-impl Tasks {
-    fn add(&self, waker: &Waker) {
-        let mut wakers = self.wakers.lock().unwrap_or_else(PoisonError::into_inner);
-        if !wakers.iter().any(|known| known.will_wake(waker)) {
-            wakers.push(waker.clone());
-        }
-        self.some.store(true, Ordering::SeqCst);
-    }
-
-    /// All, if there are any.
-    fn take(&self) -> Option<Vec<Waker>> {
-        self.some.load(Ordering::SeqCst).then(|| {
-            let mut wakers = self.wakers.lock().unwrap_or_else(PoisonError::into_inner);
-            self.some.store(false, Ordering::SeqCst);
-            std::mem::take(&mut *wakers)
-        })
-    }
-
-    fn wake(&self, by: &Alarms) {
-        if let Some(wakers) = self.take() {
-            by.add(wakers);
-        }
-    }
-}
-
 /// Datagrams that wait for others, to go to the kernel in one call.
 #[derive(Debug, Default)]
 struct Outbox {
@@ -136,6 +84,8 @@ const RUN_BYTES: usize = 60_000;
 /// call takes.
 const CLOSE: Span = Span::from_micros(20);
 
+/// A datagram of so many bytes is not copied into a buffer of its connection: it brings its own.
+const LARGE: usize = 16 << 10;
 /// Messages that the application has not taken, at most; then what comes is dropped below the
 /// transport, and a reliable peer sends it again.
 const UNREAD_MAX: usize = 1024;
@@ -211,6 +161,13 @@ impl LineWork {
         self.tasks[1].add(waker);
     }
 
+    /// Has tasks woken once nothing is locked.
+    fn wake(&self, which: usize) {
+        if let Some(wakers) = self.tasks[which].take() {
+            self.alarms.add(wakers);
+        }
+    }
+
     /// Wakes all tasks: the connection is over. The caller holds no lock.
     pub(crate) fn wake_all(&self) {
         self.tasks.iter().filter_map(Tasks::take).flatten().for_each(Waker::wake);
@@ -254,7 +211,7 @@ impl Work for LineWork {
         out.extend(outputs.drain());
         if direction == Direction::Up {
             // It may be an acknowledgement.
-            self.tasks[0].wake(&self.alarms);
+            self.wake(0);
         }
         Span::ZERO
     }
@@ -267,9 +224,9 @@ impl Work for LineWork {
             out.extend(outputs.drain());
         }
         if place == 0 {
-            self.tasks[0].wake(&self.alarms);
+            self.wake(0);
             if self.line.is_dead() {
-                self.tasks[1].wake(&self.alarms);
+                self.wake(1);
             }
         }
     }
@@ -303,7 +260,7 @@ impl Work for LineWork {
                     self.arrived.notify_one();
                 }
                 if ready {
-                    self.tasks[1].wake(&self.alarms);
+                    self.wake(1);
                 }
             }
         }
@@ -320,13 +277,19 @@ impl Work for LineWork {
 
 impl LineWork {
     /// A datagram that the network brought, or nothing where there is no room for it.
-    pub(crate) fn datagram(&self, bytes: &[u8], now: Instant) -> Option<Message> {
+    pub(crate) fn datagram(&self, arrived: Arrived<'_>, now: Instant) -> Option<Message> {
         // A reliable transport decides itself: it must hear acknowledgements all the same.
         if self.sheds && self.line.connection().is_full() {
             self.line.connection().count(Reason::NoRoom);
             return None;
         }
-        let mut message = Message::copy_of(bytes, self.line.buffers());
+        let buffers = self.line.buffers();
+        let mut message = if arrived.bytes().len() < LARGE {
+            Message::copy_of(arrived.bytes(), buffers)
+        } else {
+            // It stays where the kernel has put it.
+            Message::of_buffer(arrived.take(|| buffers.take(DATAGRAM_ROOM)))
+        };
         message.arrived = now;
         self.monitors[1].arrived(message.arrived, message.size());
         Some(message)

@@ -4,7 +4,8 @@ use selvedge_stack::elements::{ElementId, Elements};
 use selvedge_units::{Bytes, Instant, Span};
 
 use super::CA;
-use super::ca_host::{Host, Source, TABLE_1, Wire, interface, unreliable};
+use super::ca_costs::Costs;
+use super::ca_host::{Host, Source, Wire};
 use crate::experiment::{Experiment, Kind, Params, RunError, Watch};
 use crate::outcome::{Cell, Outcome, Table};
 use crate::plot::{Axis, Plot, Series};
@@ -68,8 +69,16 @@ pub(crate) struct Found {
 }
 
 /// Connections that send as fast as their window of two messages lets them.
-pub(crate) fn load(way: Configuration, connections: usize, size: Bytes, long: Span) -> Found {
-    let mut host = Host::new(way.elements(), TABLE_1, Wire::new(interface()));
+/// `long` is in the paper's time.
+pub(crate) fn load(
+    costs: &Costs,
+    way: Configuration,
+    connections: usize,
+    size: Bytes,
+    long: Span,
+) -> Found {
+    let long = costs.of_paper(long);
+    let mut host = Host::new(way.elements(), costs.overheads, Wire::new(costs.interface));
     let warm = Instant(long.0 / 5);
     for n in 0..connections {
         let source = Source {
@@ -77,10 +86,10 @@ pub(crate) fn load(way: Configuration, connections: usize, size: Bytes, long: Sp
             every: Span::ZERO,
             window: 2,
             // Not all at the same moment.
-            from: Instant(n as u64 * 10_000),
+            from: Instant(costs.of_paper(Span(n as u64 * 10_000)).0),
             until: Instant::MAX,
         };
-        host.connect(unreliable(), &way.places(n, 3), None, source);
+        host.connect(costs.unreliable.clone(), &way.places(n, 3), None, source);
     }
     host.run(warm);
     (0..connections).for_each(|n| _ = host.take(n));
@@ -95,22 +104,35 @@ pub(crate) fn load(way: Configuration, connections: usize, size: Bytes, long: Sp
 }
 
 /// A single message now and then.
-fn calm(way: Configuration) -> Span {
-    let mut host = Host::new(way.elements(), TABLE_1, Wire::new(interface()));
-    let source = Source {
-        size: Bytes(1024),
-        every: Span::from_millis(5),
-        window: 0,
-        from: Instant::ZERO,
-        until: Instant::MAX,
-    };
-    host.connect(unreliable(), &way.places(0, 3), None, source);
-    host.run(Instant(200_000_000));
+fn calm(costs: &Costs, way: Configuration) -> Span {
+    let mut host = Host::new(way.elements(), costs.overheads, Wire::new(costs.interface));
+    let every = costs.of_paper(Span::from_millis(5));
+    let source =
+        Source { size: Bytes(1024), every, window: 0, from: Instant::ZERO, until: Instant::MAX };
+    host.connect(costs.unreliable.clone(), &way.places(0, 3), None, source);
+    host.run(Instant(every.0 * 40));
     host.take(0).latency
 }
 
 fn run(params: &Params, watch: &dyn Watch) -> Result<Outcome, RunError> {
     let long = Span::from_millis(params.amount(2000, 400));
+    let mut outcome = Outcome::default();
+    watch.go_on("costs")?;
+    for costs in Costs::all(params.amount(31, 5))? {
+        with(&costs, long, &mut outcome, watch)?;
+        outcome.note(costs.told());
+    }
+    outcome.note("A model in virtual time: the product's elements and pipes on modules of these costs. On this machine the interface is a call of the kernel.");
+    outcome.note("The outgoing stack has three modules here (remote UI, transport with checksum, network), so the pipeline with a stage for each has three stages.");
+    Ok(outcome)
+}
+
+fn with(
+    costs: &Costs,
+    long: Span,
+    outcome: &mut Outcome,
+    watch: &dyn Watch,
+) -> Result<(), RunError> {
     let ways = [
         Configuration::Pipeline(1),
         Configuration::Pipeline(2),
@@ -118,25 +140,28 @@ fn run(params: &Params, watch: &dyn Watch) -> Result<Outcome, RunError> {
         Configuration::Connectional(2),
         Configuration::MessageParallel(2),
     ];
-    let mut outcome = Outcome::default();
+    let whose = costs.whose;
     let mut table = Table::new(
-        "Messages of 1 kB a second / mean latency in us, by configuration and connections",
+        format!(
+            "Messages of 1 kB a second / mean latency in us, by configuration and connections, with \
+             {whose}"
+        ),
         &["configuration", "elements", "1", "2", "4", "6", "8", "10", "calm, us"],
     );
     let mut series = Vec::new();
     let mut found = Vec::new();
     for way in ways {
-        watch.go_on(&way.name())?;
+        watch.go_on(&format!("{}, {whose}", way.name()))?;
         let runs: Vec<(usize, Found)> = [1, 2, 4, 6, 8, 10]
             .into_iter()
-            .map(|connections| (connections, load(way, connections, Bytes(1024), long)))
+            .map(|connections| (connections, load(costs, way, connections, Bytes(1024), long)))
             .collect();
         let cells = runs.iter().map(|(_, run)| {
-            Cell::from(format!("{:.0} / {:.0}", run.rate, run.latency.0 as f64 / 1e3))
+            Cell::from(format!("{:.0} / {:.1}", run.rate, run.latency.0 as f64 / 1e3))
         });
-        let calm = calm(way);
+        let calm = calm(costs, way);
         let front = [Cell::from(way.name()), u64::from(way.elements()).into()];
-        let end = Cell::rounded(calm.0 as f64 / 1e3, 1);
+        let end = Cell::rounded(calm.0 as f64 / 1e3, 2);
         table.row(front.into_iter().chain(cells).chain([end]));
         let points = runs.iter().map(|(n, run)| (*n as f64, run.rate)).collect();
         series.push(Series { name: way.name(), points, marked: true, broad: false });
@@ -146,32 +171,36 @@ fn run(params: &Params, watch: &dyn Watch) -> Result<Outcome, RunError> {
     let last = |n: usize| &found[n].1[5].1;
     let (one, two, three) = (last(0), last(1), last(2));
     outcome.claim(
-        "at low load one stage has the shorter latency",
+        format!("at low load one stage has the shorter latency ({whose})"),
         found[0].2 < found[1].2 && found[1].2 <= found[2].2,
         format!(
-            "{:.1}, {:.1}, {:.1} us",
+            "{:.2}, {:.2}, {:.2} us",
             found[0].2.0 as f64 / 1e3,
             found[1].2.0 as f64 / 1e3,
             found[2].2.0 as f64 / 1e3
         ),
     );
     outcome.claim(
-        "under load the balanced pipeline has more throughput and less latency than one stage",
+        format!(
+            "under load the balanced pipeline has more throughput and less latency than one stage \
+             ({whose})"
+        ),
         two.rate > one.rate && two.latency < one.latency,
         format!("{:.0} and {:.0} messages/s", two.rate, one.rate),
     );
     outcome.claim(
-        "a stage for each module gives hardly more than two balanced ones, on more elements",
+        format!(
+            "a stage for each module gives hardly more than two balanced ones, on more elements \
+             ({whose})"
+        ),
         three.rate < two.rate * 1.15,
         format!("{:.0} and {:.0} messages/s", three.rate, two.rate),
     );
     outcome.plots.push(Plot {
-        title: "Throughput by configuration".to_owned(),
+        title: format!("Throughput by configuration, with {whose}"),
         x: Axis::linear("connections"),
         y: Axis::linear("messages of 1 kB a second"),
         series,
     });
-    outcome.note("A model in virtual time: the product's elements and pipes, with the module costs of the paper's Table 1 and its interface of 68 Mbit/s.");
-    outcome.note("The outgoing stack has three modules here (remote UI, transport with checksum, network), so the pipeline with a stage for each has three stages.");
-    Ok(outcome)
+    Ok(())
 }

@@ -3,6 +3,7 @@
 use selvedge_units::{Bytes, Span};
 
 use super::CA;
+use super::ca_costs::Costs;
 use super::ca_f6::{Configuration, load};
 use crate::experiment::{Experiment, Kind, Params, RunError, Watch};
 use crate::outcome::{Cell, Outcome, Table};
@@ -20,14 +21,30 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
 fn run(params: &Params, watch: &dyn Watch) -> Result<Outcome, RunError> {
     let long = Span::from_millis(params.amount(2000, 400));
     let mut outcome = Outcome::default();
+    watch.go_on("costs")?;
+    for costs in Costs::all(params.amount(31, 5))? {
+        with(&costs, long, &mut outcome, watch)?;
+        outcome.note(costs.told());
+    }
+    outcome.note("A model: the interface is a lock, held for what it costs, and each element that waits for it slows its holder by a quarter. That quarter is assumed; the paper gives no figure.");
+    Ok(outcome)
+}
+
+fn with(
+    costs: &Costs,
+    long: Span,
+    outcome: &mut Outcome,
+    watch: &dyn Watch,
+) -> Result<(), RunError> {
+    let whose = costs.whose;
     let mut table = Table::new(
-        "Messages of 1 kB a second through the interface, twelve connections",
+        format!("Messages of 1 kB a second through the interface, twelve connections, {whose}"),
         &["configuration", "touching it", "messages/s", "latency, us"],
     );
     let mut measure = |way: Configuration, touching: u64| {
-        watch.go_on(&way.name())?;
-        let found = load(way, 12, Bytes(1024), long);
-        let latency = Cell::rounded(found.latency.0 as f64 / 1e3, 0);
+        watch.go_on(&format!("{}, {whose}", way.name()))?;
+        let found = load(costs, way, 12, Bytes(1024), long);
+        let latency = Cell::rounded(found.latency.0 as f64 / 1e3, 1);
         table.row([way.name().into(), touching.into(), Cell::rounded(found.rate, 0), latency]);
         Ok::<f64, RunError>(found.rate)
     };
@@ -40,16 +57,17 @@ fn run(params: &Params, watch: &dyn Watch) -> Result<Outcome, RunError> {
     outcome.tables.push(table);
     for (name, rates) in ["connectional", "message parallel"].into_iter().zip(&rates) {
         outcome.claim(
-            format!("{name}: beyond two processors each more makes it slower"),
+            format!("{name}: beyond two processors each more makes it slower ({whose})"),
             rates[1..].windows(2).all(|pair| pair[1] <= pair[0] * 1.01) && rates[4] < rates[0],
             format!("{:.0?}", rates),
         );
         outcome.claim(
-            format!("{name} on eight is slower than a pipeline with one at the interface"),
+            format!(
+                "{name} on eight is slower than a pipeline with one at the interface ({whose})"
+            ),
             rates[4] < pipeline,
             format!("{:.0} and {pipeline:.0} messages/s", rates[4]),
         );
     }
-    outcome.note("A model: the interface is a lock, held for 120 us a kilobyte, and each element that waits for it slows its holder by a quarter. That quarter is assumed; the paper gives no figure.");
-    Ok(outcome)
+    Ok(())
 }

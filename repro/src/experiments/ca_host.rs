@@ -289,36 +289,3 @@ impl Connection {
         self.sent - self.left - (left.len() as u64) < self.source.window
     }
 }
-
-/// Microseconds.
-pub(crate) const fn us(n: u64) -> Span {
-    Span::from_micros(n)
-}
-
-fn module(null: u64, kilobyte: u64) -> Cost {
-    Cost { null: us(null), kilobyte: us(kilobyte), kilobyte_remote: us(kilobyte), critical: us(0) }
-}
-
-/// The pipes of Table 1.
-pub(crate) const TABLE_1: Overheads =
-    Overheads { get: us(20), get_locked: us(38), same: us(4), other: us(21) };
-
-/// The interface of section 2.2: 68 Mbit/s is 120 us a kilobyte.
-pub(crate) const fn interface() -> Interface {
-    Interface { null: Span::ZERO, kilobyte: us(120), available: selvedge_stack::load::Load::WHOLE }
-}
-
-/// Remote UI, unreliable transport with checksum, network: outwards, by Table 1.
-pub(crate) fn unreliable() -> Vec<Cost> {
-    vec![module(14, 0), module(7, 120), module(45, 0)]
-}
-
-/// The same with encryption: whole, or a master, slaves and the gathering.
-pub(crate) fn encrypted(parallel: bool) -> Vec<Cost> {
-    let slave = module(1800, 10_000);
-    if parallel {
-        vec![module(14, 0), module(21, 0), slave, module(7, 0), module(45, 0)]
-    } else {
-        vec![module(14, 0), slave, module(7, 0), module(45, 0)]
-    }
-}

@@ -9,7 +9,8 @@ use selvedge_stack::model::{Machine, Stream, StreamId};
 use selvedge_units::{Bytes, Instant, Span};
 
 use super::CA;
-use super::ca_host::{Host, Source, TABLE_1, Wire, unreliable, us};
+use super::ca_costs::{TABLE_1, paper, us};
+use super::ca_host::{Host, Source, Wire};
 use crate::experiment::{Experiment, Kind, Params, RunError, Watch};
 use crate::outcome::{Cell, Outcome, Table};
 use crate::plot::{Axis, Plot, Series};
@@ -73,7 +74,7 @@ impl Wanted {
             largest: Bytes(self.size),
         };
         let quality = Quality { delay: us(self.latency), loss_burst: 0, promise: Promise::Wanted };
-        Stream::new(Contract { traffic, quality }, unreliable())
+        Stream::new(Contract { traffic, quality }, paper().unreliable)
     }
 
     fn source(&self) -> Source {
@@ -135,7 +136,7 @@ impl Play {
                 && let Ok((_, decision)) = self.manager.open(wanted.stream())
             {
                 let places = decision.streams[n].assigned.clone();
-                self.host.connect(unreliable(), &places, None, wanted.source());
+                self.host.connect(paper().unreliable, &places, None, wanted.source());
                 let place = decision.streams[n].elements();
                 self.decisions.push((now, format!("connection {n} on {place}")));
             }

@@ -1,6 +1,7 @@
 //! The experiments, a file each, and what several of them share.
 
 pub(crate) mod au_hwfq;
+pub(crate) mod ca_costs;
 pub(crate) mod ca_f6;
 pub(crate) mod ca_f7;
 pub(crate) mod ca_f8;

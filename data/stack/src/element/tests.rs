@@ -147,12 +147,12 @@ fn until(what: &str, stop: &AtomicBool, mut done: impl FnMut() -> bool) {
 #[test]
 fn ten_thousand_reassignments_on_threads() {
     const ELEMENTS: u64 = 3;
-    let count = if cfg!(miri) { 200 } else { 20_000 };
+    let count = if cfg!(miri) { 20 } else { 20_000 };
     let plant = Arc::new(Plant::new(Numbers::default(), 64));
     let mut state = 5;
     spread(&plant, ELEMENTS, &mut state);
     let stop = AtomicBool::new(false);
-    let reassignments = if cfg!(miri) { 50 } else { 10_000 };
+    let reassignments = if cfg!(miri) { 10 } else { 10_000 };
     std::thread::scope(|scope| {
         let stopping = Stop(&stop);
         let stop = &stop;

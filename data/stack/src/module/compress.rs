@@ -24,8 +24,8 @@ impl Module for Compress {
 }
 
 fn squeeze(mut message: Message, call: &Call<'_>) -> Message {
-    let mut smaller = Message::empty(call.buffers);
-    smaller.set_len(lz4_flex::block::get_maximum_output_size(message.len()));
+    let most = lz4_flex::block::get_maximum_output_size(message.len());
+    let mut smaller = Message::of_len(most, call.buffers);
     let packed = lz4_flex::block::compress_into(message.bytes(), smaller.bytes_mut());
     match packed {
         Ok(len) if len < message.len() => {
@@ -53,8 +53,7 @@ fn expand(mut message: Message, call: &Call<'_>, out: &mut Outputs) {
     if u64::from(len) > MESSAGE_MAX.0 {
         return call.drop(message, Reason::TooLarge);
     }
-    let mut larger = Message::empty(call.buffers);
-    larger.set_len(len as usize);
+    let mut larger = Message::of_len(len as usize, call.buffers);
     let done = lz4_flex::block::decompress_into(message.bytes(), larger.bytes_mut());
     if !done.is_ok_and(|done| done == len as usize) {
         call.buffers.give(larger);

@@ -148,8 +148,8 @@ impl Partials {
             self.bytes -= oldest.message.len();
             call.drop(oldest.message, Reason::NoRoom);
         }
-        let mut message = Message::empty(call.buffers);
-        message.set_len(total);
+        // All of it is written before it goes on.
+        let message = Message::of_len(total, call.buffers);
         self.bytes += total;
         let parts = total.div_ceil(unit);
         Partial { name, unit, message, here: vec![0; parts.div_ceil(64)], missing: parts }

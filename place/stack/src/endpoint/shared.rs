@@ -14,6 +14,7 @@ use selvedge_stack::element::{Outside, Plant, Port};
 use selvedge_stack::model::{Cost, Stream, StreamId};
 use selvedge_stack::module::{Crew, Direction, Keys};
 use selvedge_stack::stack::Line;
+use selvedge_stack::wake::Alarms;
 use selvedge_units::{Instant, Span};
 
 use super::backlog::Backlog;
@@ -23,7 +24,7 @@ use super::{Connection, Counters, Options, lock};
 use crate::profile::ModuleProfile;
 use crate::threads::Elementary;
 use crate::wire;
-use crate::work::{Alarms, LineWork};
+use crate::work::LineWork;
 
 /// Connections of an endpoint at most.
 const CONNECTIONS_MAX: usize = 1024;

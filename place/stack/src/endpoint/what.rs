@@ -26,10 +26,11 @@ impl What<'_> {
 
     /// As a message in a buffer of this line.
     pub(super) fn message(&mut self, line: &Line) -> Message {
+        let len = self.len();
         match self {
             Self::Bytes(bytes) => Message::copy_of(bytes, line.buffers()),
             Self::Parts(parts) => {
-                let mut message = Message::empty(line.buffers());
+                let mut message = Message::with_room(len, line.buffers());
                 parts.iter().for_each(|part| message.append(part));
                 message
             }

@@ -1,0 +1,61 @@
+//! Waking tasks without a wake-up missed, and without a lock held: what a waker does is its own.
+//!
+//! A task that found nothing adds its waker to [`Tasks`] and looks once more; who brings something
+//! takes the wakers afterwards. Whoever works under locks lays them in [`Alarms`] and rings once he
+//! holds none.
+
+use core::mem;
+use core::task::Waker;
+use std::sync::PoisonError;
+
+use crate::sync::{AtomicBool, Mutex, Ordering};
+
+/// Tasks that wait for something.
+#[derive(Debug, Default)]
+pub struct Tasks {
+    some: AtomicBool,
+    wakers: Mutex<Vec<Waker>>,
+}
+
+impl Tasks {
+    /// Wakes this task with the others, once. It looks again after this.
+    pub fn add(&self, waker: &Waker) {
+        let mut wakers = self.wakers.lock().unwrap_or_else(PoisonError::into_inner);
+        if !wakers.iter().any(|known| known.will_wake(waker)) {
+            wakers.push(waker.clone());
+        }
+        self.some.store(true, Ordering::SeqCst);
+    }
+
+    /// All that are to be woken, if there are any: an atomic load if there are none.
+    pub fn take(&self) -> Option<Vec<Waker>> {
+        self.some.load(Ordering::SeqCst).then(|| {
+            let mut wakers = self.wakers.lock().unwrap_or_else(PoisonError::into_inner);
+            self.some.store(false, Ordering::SeqCst);
+            mem::take(&mut *wakers)
+        })
+    }
+}
+
+/// Wakers that are due.
+#[derive(Debug, Default)]
+pub struct Alarms {
+    some: AtomicBool,
+    due: Mutex<Vec<Waker>>,
+}
+
+impl Alarms {
+    /// These are to be woken by whoever rings next; who calls this rings afterwards.
+    pub fn add(&self, wakers: Vec<Waker>) {
+        self.due.lock().unwrap_or_else(PoisonError::into_inner).extend(wakers);
+        self.some.store(true, Ordering::Release);
+    }
+
+    /// Wakes them. The caller holds no lock.
+    pub fn ring(&self) {
+        if self.some.load(Ordering::Acquire) && self.some.swap(false, Ordering::AcqRel) {
+            let due = mem::take(&mut *self.due.lock().unwrap_or_else(PoisonError::into_inner));
+            due.into_iter().for_each(Waker::wake);
+        }
+    }
+}
