@@ -268,7 +268,14 @@ impl Running {
             assert!(Instant::now() < deadline, "still runs after {limit:?}: {}", self.stderr());
             pause();
         };
+        // A program of its own that it left behind may still hold its output open.
+        let deadline = Instant::now() + SOON;
         for reader in self.readers.drain(..) {
+            while !reader.is_finished() {
+                let said = String::from_utf8_lossy(&self.said[1].lock().unwrap()).into_owned();
+                assert!(Instant::now() < deadline, "it ended, and its output did not: {said}");
+                pause();
+            }
             reader.join().expect("reading does not panic");
         }
         let text = |n: usize| String::from_utf8_lossy(&self.said[n].lock().unwrap()).into_owned();
