@@ -2,16 +2,17 @@
 
 mod list;
 
+use std::cell::Cell;
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::UNIX_EPOCH;
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use clap::Args;
 use selvedge_node::config::nearest;
 use selvedge_repro::record::{self, Record};
-use selvedge_repro::{EXPERIMENTS, Experiment, Outcome, Params, RunError, Watch, find};
+use selvedge_repro::{EXPERIMENTS, Experiment, Kind, Outcome, Params, RunError, Watch, find};
 use serde_json::{Value, json};
 
 use crate::cli::Failure;
@@ -83,7 +84,9 @@ pub(crate) fn command(args: &ReproArgs) -> Result<(), Failure> {
     let mut failed = Vec::new();
     let mut all = Vec::new();
     for (place, experiment) in chosen.iter().enumerate() {
-        let progress = Progress { place: (place + 1, chosen.len()), experiment, stop: &stop };
+        let place = (place + 1, chosen.len());
+        let told = Cell::new(Instant::now());
+        let progress = Progress { place, experiment, stop: &stop, told };
         let outcome = (experiment.run)(&params, &progress);
         progress.clear();
         let outcome = match outcome {
@@ -150,7 +153,13 @@ struct Progress<'a> {
     place: (usize, usize),
     experiment: &'a Experiment,
     stop: &'a Arc<AtomicBool>,
+    /// When something was said last.
+    told: Cell<Instant>,
 }
+
+/// How often a line says what is being done where nobody looks at a terminal: only of experiments in real
+/// time, which take long.
+const SAY: Duration = Duration::from_secs(5);
 
 impl Progress<'_> {
     /// Takes the last line of progress away.
@@ -166,6 +175,9 @@ impl Watch for Progress<'_> {
         let (at, of) = self.place;
         if io::stderr().is_terminal() {
             eprint!("\r\x1b[K{at}/{of} {}: {what}", self.experiment.id);
+        } else if self.experiment.kind == Kind::Real && self.told.get().elapsed() >= SAY {
+            self.told.set(Instant::now());
+            eprintln!("{at}/{of} {}: {what}", self.experiment.id);
         }
     }
 

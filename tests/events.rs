@@ -216,6 +216,43 @@ fn nothing_that_was_promised_is_lost_by_a_partition_or_a_stop_and_a_kill_is_noti
 }
 
 #[test]
+fn hosts_that_know_no_address_find_each_other_by_multicast() {
+    let name = "hosts_that_know_no_address_find_each_other_by_multicast";
+    let hosts = match Hosts::new(2) {
+        Ok(hosts) => hosts,
+        Err(why) => return skipped(name, &format!("needs root and ip: {why}")),
+    };
+    let folder = Folder::new();
+    let format = folder.write("f.format", FORMAT);
+    let format = format.to_str().unwrap();
+    let host = |number: u8, what: &str, name: &str, more: &[&str]| {
+        // Each on a machine of its own: they share no folder to meet in.
+        let own = folder.join(name);
+        std::fs::create_dir(&own).unwrap();
+        let mut command = hosts.on(number, PROGRAM);
+        command.env("XDG_RUNTIME_DIR", own).env_remove("SELVEDGE_LOG");
+        let listen = format!("{}:7451", address(number));
+        command.args(["events", what, "n", "--format", format, "--name", name]);
+        Running::start(command.args(["--listen", &listen, "--scout"]).args(more))
+    };
+    let mut sub = host(1, "sub", "a", &["--notices"]);
+    let event = ["--event", "{\"number\": 7}", "--rate", "20", "--members", "1", "--wait", "40 s"];
+    let source = host(2, "pub", "b", &event);
+    sub.until("hears the other", |sub| numbers(sub).len() > 10);
+    assert_eq!(told(&sub, "joined", "b"), 1);
+    // What is found so is noticed to be gone, too.
+    hosts.cut(2);
+    sub.until("notices the cut", |sub| told(sub, "lost", "b") == 1);
+    hosts.heal(2);
+    sub.until("finds it again", |sub| told(sub, "joined", "b") == 2);
+    source.signal("INT");
+    assert_eq!(source.end(support::SOON).code, Some(0));
+    sub.until("is told that it has left", |sub| {
+        told(sub, "left", "b") + told(sub, "lost", "b") == 2
+    });
+}
+
+#[test]
 fn two_creators_and_other_versions_of_a_format_live_together() {
     let name = "two_creators_and_other_versions_of_a_format_live_together";
     let hosts = match Hosts::new(3) {

@@ -237,7 +237,11 @@ pub(super) fn command(args: &BenchArgs) -> Result<(), Failure> {
         ("lost", Align::Right),
     ]);
     for (sinks, bare, channel, engine) in &rows {
-        let all = [("bare Zenoh", Some(bare)), ("channel", Some(channel)), ("without rings", engine.as_ref())];
+        let all = [
+            ("bare Zenoh", Some(bare)),
+            ("channel", Some(channel)),
+            ("without rings", engine.as_ref()),
+        ];
         for (name, figures) in all {
             let Some(figures) = figures else { continue };
             table.row([

@@ -200,7 +200,8 @@ impl Shared {
                 std::thread::yield_now();
                 continue;
             }
-            let mut fds = [rings, stop].map(|fd| PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN));
+            let mut fds =
+                [rings, stop].map(|fd| PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN));
             let _ = poll(&mut fds, Some(&wait));
         }
     }

@@ -118,9 +118,9 @@ impl Drop for Alive {
 impl Alive {
     /// Starts the rings' thread, if there are to be any.
     fn read_rings(&mut self) -> Result<(), StartError> {
-        let rings = self.shared.with(|core, _| {
-            core.carrier.near().map(|near| near.links().fd().try_clone_to_owned())
-        });
+        let rings = self
+            .shared
+            .with(|core, _| core.carrier.near().map(|near| near.links().fd().try_clone_to_owned()));
         let Some(rings) = rings.transpose().map_err(StartError::Thread)? else { return Ok(()) };
         let stop = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC);
         let stop = stop.map_err(|error| StartError::Thread(error.into()))?;

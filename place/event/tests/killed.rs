@@ -91,9 +91,7 @@ fn a_killed_process_is_noticed_and_its_memory_freed() {
             send(&there, number);
         }
         other.0.kill().unwrap();
-        until("it is told", || {
-            notices.take(SOON).is_some_and(|told| told.what == What::Lost)
-        });
+        until("it is told", || notices.take(SOON).is_some_and(|told| told.what == What::Lost));
         until("both rings are gone, and their memory", || {
             host.rings().hosts == (0, 0) && mapped() == 0
         });

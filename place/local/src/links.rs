@@ -26,7 +26,7 @@ const ROOM: Bytes = Bytes(256 << 10);
 /// The most messages in it.
 const BOUND: usize = 8192;
 /// How long all together a source waits for a sink that is full, until it has caught up half-way.
-const PATIENCE: Span = Span::from_micros(200);
+const PATIENCE: Span = Span::from_millis(1);
 /// How often a sink that is behind is looked at, in messages.
 const LOOK: u32 = 64;
 /// So many sinks are called by who sends, more by a thread.
@@ -170,7 +170,7 @@ impl Links {
     }
 
     /// Puts a message into a ring; its sink sees it after [`flush`](Self::flush). A sink that is full is waited
-    /// for, in all 200 us until it has caught up half-way: so one that is busy loses nothing, and one
+    /// for, in all 1 ms until it has caught up half-way: so one that is busy loses nothing, and one
     /// that is stopped or slow holds nobody up.
     pub fn put(&mut self, to: PeerId, bytes: &[u8]) -> Put {
         let Ok(at) = self.lines.binary_search_by_key(&to, |line| line.outlet.peer) else {

@@ -238,11 +238,7 @@ impl Member {
         Self::keep(shared, None, keeper)
     }
 
-    fn keep(
-        shared: Arc<Shared>,
-        path: Option<PathBuf>,
-        keeper: Keeper,
-    ) -> Result<Self, JoinError> {
+    fn keep(shared: Arc<Shared>, path: Option<PathBuf>, keeper: Keeper) -> Result<Self, JoinError> {
         let mut member = Self { shared, path, thread: None };
         let builder = std::thread::Builder::new().name("local-keeper".to_owned());
         member.thread = Some(builder.spawn(move || keeper.keep()).map_err(JoinError::System)?);
@@ -263,4 +259,3 @@ impl Drop for Member {
         }
     }
 }
-

@@ -183,6 +183,8 @@ fn bits(mut word: u64) -> impl Iterator<Item = usize> {
     })
 }
 
+#[cfg(all(test, not(miri)))]
+mod header;
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -63,6 +63,7 @@ pub struct Readiness {
     _links: Vec<Link>,
     _object: Object,
     attached: OwnedFd,
+    memory: OwnedFd,
     board: Board,
     ring: Ring,
     /// Has the ring, and the sockets that wait for room.
@@ -100,6 +101,7 @@ impl Readiness {
         Ok(Self {
             _links: links,
             attached: descriptor(&object, "attached")?,
+            memory: descriptor(&object, "shared")?,
             board: Board::new(mapped(&object, "shared", SIZE)?),
             _object: object,
             ring,
@@ -275,6 +277,12 @@ impl Readiness {
         self.board.get_up();
         self.ring.clear();
         self.board.awake();
+    }
+
+    /// The module's memory, for a part of the program that maps it itself: in C by
+    /// `include/selvedge_readiness.h`.
+    pub fn memory(&self) -> BorrowedFd<'_> {
+        self.memory.as_fd()
     }
 
     /// What can be polled for reading while lying down.

@@ -9,6 +9,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rustix::event::{Timespec, epoll};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use selvedge_units::Span;
 
 use crate::error::ServiceError;
@@ -44,10 +45,37 @@ const HEAD_MAX: usize = 8192;
 /// How often the server looks whether it is to stop.
 const STOP: Span = Span::from_millis(50);
 
+/// The longest queue of connections that nobody has accepted yet; the system may allow less.
+const QUEUE: i32 = 4096;
+
+/// A listener for [`serve`], at a free port of the loopback. Its queue is long: where the usual 128 are
+/// full, who connects is passed over, and tries again a second later at the earliest.
+///
+/// # Errors
+/// What the system says.
+pub fn listen() -> io::Result<TcpListener> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    rustix::net::listen(&listener, QUEUE)?;
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}
+
+/// Whether this process may have so many descriptors; raises its own limit as far as it is allowed to.
+pub fn allow_descriptors(wanted: u64) -> bool {
+    let has = getrlimit(Resource::Nofile);
+    if has.current.is_none_or(|current| current >= wanted) {
+        return true;
+    }
+    let is_allowed = has.maximum.is_none_or(|maximum| maximum >= wanted);
+    let raised = Rlimit { current: Some(wanted), maximum: has.maximum };
+    is_allowed && setrlimit(Resource::Nofile, raised).is_ok()
+}
+
 /// Serves until `stop`; adds to `served` with each reply. The listener must not block.
 ///
 /// # Errors
-/// If sockets can't be watched this way, or the system refuses the listener.
+/// If sockets can't be watched this way, the system refuses the listener, or there are more connections
+/// than the process may have descriptors.
 pub fn serve(
     listener: &TcpListener,
     notice: Notice,
@@ -69,7 +97,14 @@ pub fn serve(
         source.wait(&mut ready).map_err(call)?;
         for &number in &ready {
             if number == listener.as_raw_fd() {
-                while let Ok((connection, _)) = listener.accept() {
+                loop {
+                    let connection = match listener.accept() {
+                        Ok((connection, _)) => connection,
+                        Err(error) if error.raw_os_error() == Some(libc::EMFILE) => {
+                            return Err(call(error));
+                        }
+                        Err(_) => break,
+                    };
                     let done = connection.set_nonblocking(true);
                     if done.is_ok() && source.add(&connection).is_ok() {
                         connections.insert(connection.as_raw_fd(), (connection, Vec::new()));
@@ -218,8 +253,7 @@ mod tests {
     #[test]
     fn all_ways_serve_the_same_page() {
         for notice in Notice::ALL {
-            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-            listener.set_nonblocking(true).unwrap();
+            let listener = listen().unwrap();
             let to = listener.local_addr().unwrap();
             let (stop, served) = (AtomicBool::new(false), AtomicU64::new(0));
             /// Ends the server also where a check fails: the scope waits for it.

@@ -1,10 +1,10 @@
 //! `qf-f20`: a web server under load, told of its sockets by select, epoll and the I/O event module.
 
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use selvedge_services::server::{Notice, serve};
+use selvedge_services::server::{Notice, allow_descriptors, listen, serve};
 
 use super::httperf::{self, Replies};
 use crate::experiment::{Experiment, Kind, Params, RunError, Watch};
@@ -25,6 +25,10 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
 const RATES: [u32; 3] = [1000, 2000, 4000];
 /// Open connections on which nothing happens, as a busy server has them.
 const IDLE: usize = 5000;
+/// Descriptors beside those of idle connections, of which each takes two here.
+const FILES: usize = 4096;
+/// How long one connection may take: a server that is slow to accept is waited for, one that is gone not.
+const CONNECT: Duration = Duration::from_secs(10);
 /// By how much epoll may be better, for the noise of a shared machine.
 const AS_GOOD: f64 = 0.9;
 
@@ -33,6 +37,12 @@ fn run(params: &Params, watch: &dyn Watch) -> Result<Outcome, RunError> {
     let rounds = params.amount(2, 1);
     let rates: &[u32] = if params.quick { &[500] } else { &RATES };
     let idle = params.amount(IDLE, 200);
+    let files = (idle * 2 + FILES) as u64;
+    if !allow_descriptors(files) {
+        return Err(RunError::Needs(format!(
+            "it needs {files} descriptors, more than this process may have; raise them by ulimit -Hn"
+        )));
+    }
     let mut found: Vec<Vec<Vec<Replies>>> = vec![vec![Vec::new(); rates.len()]; Notice::ALL.len()];
     for round in 0..rounds {
         for (at, &rate) in rates.iter().enumerate() {
@@ -50,14 +60,14 @@ fn run(params: &Params, watch: &dyn Watch) -> Result<Outcome, RunError> {
 /// One way, one rate.
 fn measure(notice: Notice, idle: usize, rate: u32, seconds: u32) -> Result<Replies, RunError> {
     let needs = |why: std::io::Error| RunError::Needs(format!("it needs TCP sockets: {why}"));
-    let listener = TcpListener::bind("127.0.0.1:0").map_err(needs)?;
-    listener.set_nonblocking(true).map_err(needs)?;
+    let listener = listen().map_err(needs)?;
     let to = listener.local_addr().map_err(needs)?;
     let (stop, served) = (AtomicBool::new(false), AtomicU64::new(0));
     // As small as a page of text.
     let page = vec![b'x'; 1000];
     std::thread::scope(|scope| {
         let server = scope.spawn(|| serve(&listener, notice, &page, &stop, &served));
+<<<<<<< HEAD
         let outcome = (|| {
             let mut open = Vec::with_capacity(idle);
             for _ in 0..idle {
@@ -70,11 +80,28 @@ fn measure(notice: Notice, idle: usize, rate: u32, seconds: u32) -> Result<Repli
             }
             httperf::load(to.port(), "/", rate, seconds)
         })();
+=======
+        let outcome = connections(to, idle, &|| server.is_finished()).map_err(needs);
+        let outcome = outcome.and_then(|_open| httperf::load(to.port(), "/", rate, seconds));
+>>>>>>> events
         stop.store(true, Ordering::Relaxed);
         let ended = server.join().expect("it does not panic");
         ended.map_err(|why| RunError::Needs(why.to_string()))?;
         outcome
     })
+}
+
+/// So many connections to a server, as long as it has not ended.
+fn connections(
+    to: SocketAddr,
+    count: usize,
+    has_ended: &dyn Fn() -> bool,
+) -> std::io::Result<Vec<TcpStream>> {
+    let mut open = Vec::with_capacity(count);
+    while open.len() < count && !has_ended() {
+        open.push(TcpStream::connect_timeout(&to, CONNECT)?);
+    }
+    Ok(open)
 }
 
 fn show(rates: &[u32], found: &[Vec<Vec<Replies>>], idle: usize) -> Outcome {

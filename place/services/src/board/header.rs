@@ -1,0 +1,96 @@
+//! The C header and this are one: same places, and what is marked here is taken there. Needs `cc`.
+
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use super::*;
+
+/// Compiles a C file of this crate; the program.
+fn compile(source: &str) -> PathBuf {
+    let stem = Path::new(source).file_stem().expect("a name").to_string_lossy().into_owned();
+    let program = std::env::temp_dir().join(format!("slv-{stem}-{}", std::process::id()));
+    let strict = ["-std=c99", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-O1"];
+    let mut command = Command::new("cc");
+    command.args(strict).arg(Path::new(env!("CARGO_MANIFEST_DIR")).join(source));
+    let output = command.arg("-o").arg(&program).output().expect("cc is in tools/packages.txt");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    program
+}
+
+/// A C++ program may include it, too.
+#[test]
+fn the_header_is_also_cpp() {
+    let header = Path::new(env!("CARGO_MANIFEST_DIR")).join("include/selvedge_readiness.h");
+    let mut command = Command::new("cc");
+    command.args(["-x", "c++", "-fsyntax-only", "-Wall", "-Wextra", "-Werror"]).arg(header);
+    let output = command.output().expect("cc is in tools/packages.txt");
+    let said = String::from_utf8_lossy(&output.stderr);
+    // A compiler of C alone says that it has none.
+    let has_none = said.contains("cc1plus");
+    assert!(output.status.success() || has_none, "{said}");
+}
+
+/// Runs a program to its end, which is waited for only so long.
+fn run(command: &mut Command) -> Output {
+    let mut child = command.stdout(Stdio::piped()).spawn().expect("it was compiled");
+    let end = Instant::now() + Duration::from_secs(60);
+    while child.try_wait().expect("our child").is_none() {
+        if Instant::now() > end {
+            let _ = child.kill();
+            let _ = child.wait();
+            panic!("{command:?} does not end");
+        }
+        std::thread::park_timeout(Duration::from_millis(5));
+    }
+    child.wait_with_output().expect("it has ended")
+}
+
+#[test]
+fn structures_lie_as_the_header_says() {
+    let program = compile("tests/layout.c");
+    let text = String::from_utf8(run(&mut Command::new(&program)).stdout).expect("plain text");
+    let _ = std::fs::remove_file(program);
+    let own = [
+        ("interest.flag", 0),
+        ("interest.fd_list", FD_LIST),
+        ("interest.updated_fd_list", UPDATED),
+        ("ready.flag", READY),
+        ("ready.sleeping", SLEEPING),
+        ("ready.signalled", SIGNALLED),
+        ("ready.summary", SUMMARY),
+        ("ready.fd_active", FD_ACTIVE),
+        ("generation", GENERATION),
+        ("size", SIZE),
+    ];
+    let own: Vec<String> = own.iter().map(|(name, at)| format!("{name} {at}")).collect();
+    assert_eq!(text.lines().collect::<Vec<_>>(), own);
+}
+
+/// Memory that another process may map, too.
+fn memory() -> (Board, OwnedFd) {
+    use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+    // Not closed on exec: the other process has it.
+    let file = memfd_create("readiness", MemfdFlags::empty()).expect("memory");
+    ftruncate(&file, SIZE as u64).expect("memory");
+    (Board::new(Mapped::new(file.as_fd(), SIZE, 0, true).expect("memory")), file)
+}
+
+#[test]
+fn what_is_marked_here_is_taken_by_a_program_in_c() {
+    let program = compile("examples/readiness.c");
+    let (board, file) = memory();
+    for descriptor in [65_535, 3, 64, 4096, 3] {
+        board.mark(descriptor);
+    }
+    let number = file.as_raw_fd().to_string();
+    let output = run(Command::new(&program).args([&number, "-1", "4"]));
+    assert_eq!(output.stdout, b"3\n64\n4096\n65535\n", "{output:?}");
+    assert!(output.status.success() && !board.any() && board.ready() == 0);
+    // Whatever lies there: only descriptors come out, and it ends.
+    board.scribble(&vec![0xff; SIZE]);
+    let output = run(Command::new(&program).args([&number, "-1", "65536"]));
+    assert_eq!(output.stdout.split(|byte| *byte == b'\n').count(), 65_537);
+    let _ = std::fs::remove_file(program);
+}
