@@ -23,16 +23,9 @@ pub(super) fn load(port: u16, path: &str, rate: u32, seconds: u32) -> Result<Rep
     let missing = |why| RunError::Program { program: "httperf", package: "httperf", why };
     // It uses select, and ends itself when it gets a descriptor beyond what that can hold; with no
     // more it counts the request as not answered.
-<<<<<<< HEAD
     let mut command = Command::new("prlimit");
     command
         .args(["--nofile=1020", "httperf"])
-=======
-    // It ends by itself, but for a fault of its own or of the server.
-    let most = format!("{}s", seconds + 60);
-    let done = Command::new("timeout")
-        .args(["--signal=KILL", &most, "prlimit", "--nofile=1020", "httperf"])
->>>>>>> events
         .args(["--hog", "--server", "127.0.0.1", "--timeout", "1", "--num-calls", "1"])
         .args(["--close-with-reset", "--http-version", "1.0"])
         .args(["--add-header", "Accept-Encoding: gzip\\n"])

@@ -67,23 +67,8 @@ fn measure(notice: Notice, idle: usize, rate: u32, seconds: u32) -> Result<Repli
     let page = vec![b'x'; 1000];
     std::thread::scope(|scope| {
         let server = scope.spawn(|| serve(&listener, notice, &page, &stop, &served));
-<<<<<<< HEAD
-        let outcome = (|| {
-            let mut open = Vec::with_capacity(idle);
-            for _ in 0..idle {
-                // Who can't serve takes no connections: then it is heard why.
-                if server.is_finished() {
-                    return Ok(Replies::default());
-                }
-                let patience = Duration::from_secs(10);
-                open.push(TcpStream::connect_timeout(&to, patience).map_err(needs)?);
-            }
-            httperf::load(to.port(), "/", rate, seconds)
-        })();
-=======
         let outcome = connections(to, idle, &|| server.is_finished()).map_err(needs);
         let outcome = outcome.and_then(|_open| httperf::load(to.port(), "/", rate, seconds));
->>>>>>> events
         stop.store(true, Ordering::Relaxed);
         let ended = server.join().expect("it does not panic");
         ended.map_err(|why| RunError::Needs(why.to_string()))?;
