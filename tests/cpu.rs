@@ -133,7 +133,7 @@ fn more_than_the_whole_is_refused_and_signals_end_the_program() {
         return;
     }
     let folder = Folder::new();
-    let (first, _) = spinner(&folder, &["--cpu", "0"]);
+    let (first, _spinner) = spinner(&folder, &["--cpu", "0"]);
     let rest = ["run", "--period", "40ms", "--service", "31ms", "--cpu", "0", "--", "true"];
     let (code, _, err) = ended(&mut selvedge(&folder, &rest));
     assert_eq!(code, Some(1), "{err}");
