@@ -44,8 +44,7 @@ impl InKernel for Loaded {
         by_events: bool,
     ) -> Result<(TaskId, Counts), String> {
         let how = (Config::default().unit, by_events);
-        // Who was not confined goes there by itself, at his next turn.
-        let moved = self.0.relocate(from, to, how, |_, _| ());
+        let moved = self.0.relocate(from, to, how, class::confine_process);
         moved.map_err(|error| error.to_string())
     }
 

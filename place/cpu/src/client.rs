@@ -7,7 +7,7 @@
 use std::io::{self, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -26,7 +26,7 @@ use crate::protocol::{Answer, Outcome, Placement, Wanted};
 
 /// How long a daemon may take to begin, on a machine with much else to do, and when it is tried to
 /// start another meanwhile: the first may have found one that was just ending.
-const DAEMON_MOST: Span = Span::from_secs(20);
+const DAEMON_MOST: Span = Span::from_secs(60);
 const DAEMON_AGAIN: Span = Span::from_millis(500);
 /// How long it may take to admit a task: it may have to load the kernel's scheduler.
 const ADMIT_MOST: Duration = Duration::from_secs(60);
@@ -209,6 +209,7 @@ fn attach(run: &Run, number: u64, tell: &Sender<Happening>) -> Result<Link, Clie
     let path = daemon::socket()?;
     let clock = Clock::new();
     let mut start_at = selvedge_units::Instant::ZERO;
+    let mut started: Option<Child> = None;
     let (stream, mut lines, answer) = loop {
         // A daemon that is just ending takes a connection and drops it: then the next is asked.
         let asked = UnixStream::connect(&path).and_then(|stream| {
@@ -231,19 +232,24 @@ fn attach(run: &Run, number: u64, tell: &Sender<Happening>) -> Result<Link, Clie
             }
             Err(_) => {}
         }
-        if clock.now() >= start_at {
+        // One at a time: on a slow machine many that begin at once would keep each other from it.
+        let begins = started.as_mut().is_some_and(|child| matches!(child.try_wait(), Ok(None)));
+        if !begins && clock.now() >= start_at {
             start_at = clock.now() + DAEMON_AGAIN;
             let mut daemon = Command::new(&run.daemon[0]);
             daemon.args(&run.daemon[1..]).process_group(0);
             daemon.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
             let spawned = daemon.spawn();
-            let mut child = spawned
+            let child = spawned
                 .map_err(|error| ClientError::Start { command: run.daemon[0].clone(), error })?;
-            // It ends by itself; whoever lives longer waits for it here.
-            std::thread::spawn(move || child.wait());
+            started = Some(child);
         }
         clock.sleep_until(clock.now() + Span::from_millis(20));
     };
+    if let Some(mut child) = started {
+        // It ends by itself; whoever lives longer waits for it here.
+        std::thread::spawn(move || child.wait());
+    }
     let answer = serde_json::from_str(&answer).map_err(|e| ClientError::Answer(e.into()))?;
     let (cpu, every_period) = match answer {
         Answer::Admitted { cpu, every_period } => (cpu, every_period),

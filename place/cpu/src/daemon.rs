@@ -301,10 +301,7 @@ impl Daemon {
         let able = all.filter(|&cpu| wanted.cpu.is_none_or(|wanted| wanted == cpu));
         let cpu = able.rev().min_by_key(|&cpu| kernel.load(cpu));
         let cpu = cpu.ok_or("there is no such processor")?;
-        // Others that idle may take what waits there, unless its user wants it just there.
-        if wanted.cpu.is_some() {
-            class::confine(pid, cpu).map_err(|error| format!("processor {cpu}: {error}"))?;
-        }
+        class::confine(pid, cpu).map_err(|error| format!("processor {cpu}: {error}"))?;
         let before = kernel.load(cpu);
         let admitted = kernel.admit(cpu, &task, pid, wanted.events);
         let (id, promise) = admitted.map_err(|why| format!("processor {cpu}: {why}"))?;

@@ -175,8 +175,9 @@ __noinline int settle(struct processor *c, u32 i, u64 now)
 		return 0;
 	t = task_of(c, i);
 	used = __sync_lock_test_and_set(&t->away, 0);
-	joined = __sync_lock_test_and_set(&t->joined, 0);
+	/* In this order: who joined and slept since is counted in once too often, not out. */
 	slept = __sync_lock_test_and_set(&t->slept, 0);
+	joined = __sync_lock_test_and_set(&t->joined, 0);
 	if (now > c->clock)
 		c->clock = now;
 	if (used)
@@ -185,8 +186,10 @@ __noinline int settle(struct processor *c, u32 i, u64 now)
 	t->threads -= slept < t->threads ? slept : t->threads;
 	if (!t->present)
 		return 0;
+	/* Who was away has gone to sleep, or others are here: they are not to wait for it. */
+	if (slept || t->threads != 1)
+		*(volatile u32 *)&t->where = 0;
 	if (!t->threads) {
-		t->where = 0;
 		sleep(c, i);
 	} else if (!t->awake) {
 		wake(c, i, now);
@@ -235,6 +238,9 @@ static __always_inline void join(struct task_struct *p, struct processor *c, con
 	else if (t->threads)
 		return;
 	t->threads++;
+	/* It was taken as the only one, in this moment. */
+	if (t->threads > 1)
+		*(volatile u32 *)&t->where = 0;
 	if (!t->present || t->awake)
 		return;
 	wake(c, place->task, bpf_ktime_get_ns());
@@ -495,10 +501,9 @@ void BPF_PROG(dispatch, s32 cpu, struct task_struct *prev)
 			prev->scx.slice = SLICE_MOST;
 			goto done;
 		}
-		/* Another processor has it: who is next? */
-		if (!*(volatile u32 *)&task_of(c, c->runs)->where)
-			break;
-		settle(c, c->runs, now);
+		/* None of its threads is here: another processor has it. Who is next? It is taken back
+		 * when one of them comes home. */
+		lend(c, c->runs);
 	}
 	if (adopt(cpu, c) || scx_bpf_dsq_move_to_local(BEST_EFFORT))
 		goto done;

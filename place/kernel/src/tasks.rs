@@ -9,6 +9,7 @@ use std::io;
 
 use libbpf_rs::{Link, MapCore, MapFlags, Object, OpenMapMut, ProgramInput};
 use selvedge_cpu::{Config, Counts, Processor, Promise, Refused, Task, TaskId};
+use selvedge_host::clock::Clock;
 use selvedge_units::{Instant, Span};
 use thiserror::Error;
 
@@ -29,6 +30,8 @@ const TASK: usize = 136;
 const TASKS: usize = 96 + 16 * EVENTS_MAX;
 /// How often it is looked for processes that a task started while it was moved.
 const LOOKS: usize = 8;
+/// How long one of ours may take to go.
+const GOING_MOST: Span = Span::from_secs(3);
 /// The scheduler's name in `/sys/kernel/sched_ext/root/ops`.
 const OPS: &str = "selvedge_dwcs";
 
@@ -111,12 +114,17 @@ impl TaskScheduler {
     /// # Errors
     /// If the kernel has no `sched_ext`, runs another scheduler, or refuses.
     pub fn attach(processors: usize, config: Config) -> Result<Self, TasksError> {
-        let running = std::fs::read_to_string("/sys/kernel/sched_ext/root/ops");
         if !std::path::Path::new("/sys/kernel/sched_ext").exists() {
             return Err(TasksError::NoSchedExt);
         }
-        if let Ok(other) = running {
-            return Err(TasksError::Taken(other.trim().to_owned()));
+        // One of ours whose program has just ended or was killed is taken off in the kernel's own
+        // time: it is waited for.
+        let clock = Clock::new();
+        while let Ok(other) = std::fs::read_to_string("/sys/kernel/sched_ext/root/ops") {
+            if other.trim() != OPS || clock.now() > Instant(GOING_MOST.0) {
+                return Err(TasksError::Taken(other.trim().to_owned()));
+            }
+            clock.sleep_until(clock.now() + Span::from_millis(10));
         }
         let mut scheduler = Self::load(processors, config, true)?;
         let mut ops = map_mut(&mut scheduler.object, OPS)

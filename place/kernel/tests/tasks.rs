@@ -128,7 +128,7 @@ fn decisions_are_those_of_the_software() {
 }
 
 /// For what takes no time of its own, in a machine that is simulated.
-const SOON: Duration = Duration::from_secs(60);
+const SOON: Duration = Duration::from_secs(180);
 
 fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let start = Wall::now();
@@ -345,6 +345,86 @@ fn counted_by_clock(
     let (counted, by_clock) = (ran() - ran_before, had() - had_before);
     println!("{by_clock} ns by the clock, {counted} counted");
     counted as f64 / by_clock as f64
+}
+
+/// `selvedge cpu run` under the kernel's scheduler, with a player of so many frames.
+fn command(frames: u32) -> Running {
+    let frames = frames.to_string();
+    let play = ["selvedge", "cpu", "play", "--work", "2ms", "--frames", &frames];
+    let run = [
+        "cpu",
+        "run",
+        "--placement",
+        "scx",
+        "--json",
+        "--period",
+        "40ms",
+        "--service",
+        "5ms",
+        "--",
+    ];
+    Running::start("selvedge", &[&run[..], &play].concat())
+}
+
+/// How many players there are.
+fn players() -> usize {
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    let lines = processes.filter_map(|one| std::fs::read(one.path().join("cmdline")).ok());
+    lines.filter(|line| line.starts_with(b"selvedge\0cpu\0play")).count()
+}
+
+/// What it says at its end, which it must come to.
+fn said(mut command: Running) -> serde_json::Value {
+    until("the command ends", || command.0.try_wait().unwrap().is_some());
+    let mut text = String::new();
+    command.0.stdout.take().unwrap().read_to_string(&mut text).unwrap();
+    assert!(command.0.wait().unwrap().success(), "{text}");
+    serde_json::from_str(text.lines().last().expect("a line")).expect(&text)
+}
+
+/// Commands that begin at once, with no daemon there, find one daemon and one scheduler; the death of
+/// the daemon moves all to the next one; and a command that comes while it ends is served.
+#[test]
+#[ignore = "needs a kernel with sched_ext and root"]
+fn commands_that_come_at_once_share_one_scheduler() {
+    let socket = std::path::Path::new("/tmp/selvedge-0/cpu.sock");
+    let daemon = || {
+        let stream = std::os::unix::net::UnixStream::connect(socket).ok()?;
+        Some(class::peer(&stream).ok()?.0)
+    };
+    let several: Vec<Running> = (0..4).map(|_| command(60)).collect();
+    until("the scheduler is there", || state() == "enabled");
+    let first = daemon().expect("who loaded it listens");
+    for one in several {
+        let said = said(one);
+        assert_eq!((&said["placement"], &said["dispatcher_lost"]), (&"scx".into(), &0.into()));
+        assert!(said["ran_ns"].as_u64() > Some(20_000_000), "{said}");
+    }
+    assert!(daemon().is_none_or(|daemon| daemon == first), "one daemon for all");
+    // Killed while two run: both find the next one, and its scheduler.
+    let several = [command(200), command(200)];
+    let daemon = || {
+        let mut found = None;
+        until("a daemon is there", || {
+            found = daemon();
+            found.is_some() && state() == "enabled"
+        });
+        found.unwrap()
+    };
+    // Programs are started once they are admitted.
+    until("both play", || players() == 2);
+    let second = daemon();
+    class::signal(second, 9).unwrap();
+    until("another is there", || daemon() != second);
+    let lost = several.map(|one| said(one)["dispatcher_lost"].as_u64().unwrap());
+    assert_eq!(lost, [1, 1]);
+    // It ends 2 s after the last: some come just before that, some just after.
+    for pause in [1900, 1990, 2050, 2150] {
+        assert_eq!(said(command(2))["placement"], "scx");
+        std::thread::sleep(Duration::from_millis(pause));
+    }
+    assert_eq!(said(command(2))["placement"], "scx");
+    until("nothing is left of it", || state() == "disabled" && !socket.exists());
 }
 
 /// A task whose processes may run on one processor only stays there, whoever idles.

@@ -8,6 +8,8 @@
 
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 use serde::Serialize;
@@ -159,11 +161,17 @@ pub fn area(part: Part) -> Result<Area, SynthError> {
 }
 
 /// Places and routes a design for an iCE40 HX8K, once for each seed from 1 on. From 16 slots on
-/// it does not fit. Half a minute of a core and more for each seed.
+/// it does not fit. Half a minute of a core and more for each seed, as many at once as there are
+/// processors; half an hour each at most. `tell` hears each seed's clock as it is found.
 ///
 /// # Errors
 /// [`SynthError`].
-pub fn clock(design: Design, compare: Compare, seeds: u32) -> Result<Clock, SynthError> {
+pub fn clock(
+    design: Design,
+    compare: Compare,
+    seeds: u32,
+    tell: &(dyn Fn(u32, f64) + Sync),
+) -> Result<Clock, SynthError> {
     let shop = Workshop::new(&std::env::temp_dir())?;
     let naive = compare == Compare::Naive;
     let texts: Vec<_> = (sources::DESIGN.iter().chain(sources::SYNTHESIS).copied())
@@ -179,20 +187,38 @@ pub fn clock(design: Design, compare: Compare, seeds: u32) -> Result<Clock, Synt
     );
     tool::run(Command::new(YOSYS).args(["-p", &script]), YOSYS)?;
     let mut clock = Clock { design, compare, mhz: Vec::new(), logic_cells: 0 };
-    let seeds: Vec<u32> = (1..=seeds).collect();
-    // As many at once as there are processors.
-    for some in seeds.chunks(thread::available_parallelism().map_or(1, usize::from)) {
-        let placed: Vec<Result<_, SynthError>> = thread::scope(|scope| {
-            let netlist = &netlist;
-            let start = |&seed: &u32| scope.spawn(move || place(netlist, seed));
-            let running: Vec<_> = some.iter().map(start).collect();
-            running.into_iter().map(|one| one.join().expect("a placement does not panic")).collect()
-        });
-        for one in placed {
-            let (mhz, logic_cells) = one?;
-            clock.mhz.push(mhz);
-            clock.logic_cells = logic_cells;
+    // Whoever is done takes the next seed, so that no processor waits for the slowest of a batch.
+    let next = AtomicU32::new(1);
+    let placed = Mutex::new(Vec::new());
+    let at_once = thread::available_parallelism().map_or(1, usize::from).min(seeds as usize);
+    thread::scope(|scope| {
+        for _ in 0..at_once {
+            scope.spawn(|| {
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed > seeds {
+                        return;
+                    }
+                    let found = place(&netlist, seed);
+                    let failed = found.is_err();
+                    if let Ok((mhz, _)) = found {
+                        tell(seed, mhz);
+                    }
+                    placed.lock().unwrap_or_else(PoisonError::into_inner).push((seed, found));
+                    if failed {
+                        // The others would fail as well.
+                        next.store(seeds + 1, Ordering::Relaxed);
+                    }
+                }
+            });
         }
+    });
+    let mut placed = placed.into_inner().unwrap_or_else(PoisonError::into_inner);
+    placed.sort_by_key(|&(seed, _)| seed);
+    for (_, one) in placed {
+        let (mhz, logic_cells) = one?;
+        clock.mhz.push(mhz);
+        clock.logic_cells = logic_cells;
     }
     Ok(clock)
 }

@@ -49,7 +49,7 @@ fn clocks(outcome: &mut Outcome, watch: &dyn Watch) -> Result<(), RunError> {
         ("two clocks", Design { piped: true, ..plain }, Compare::Concurrent),
     ] {
         watch.go_on(&format!("clock: {name}"))?;
-        let found = clock(design, compare, SEEDS)?;
+        let found = clock(design, compare, SEEDS, &|_, _| ())?;
         let mhz = || found.mhz.iter().copied();
         let tenths = |mhz: f64| Cell::from((mhz * 10.0).round() / 10.0);
         table.row([
