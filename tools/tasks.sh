@@ -9,7 +9,7 @@ tests=$(cargo test --locked -p selvedge-kernel --test tasks --no-run 2>&1 |
   sed -n 's/^ *Executable .*(\(.*\))$/\1/p')
 [ -n "$tests" ] || { cargo test --locked -p selvedge-kernel --test tasks --no-run; exit 1; }
 boot() {
-  tools/kernel.sh run --mem 512 --timeout 900 --add "$tests:bin/tasks" --add target/debug/selvedge "$@"
+  tools/kernel.sh run --mem 1024 --timeout 900 --add "$tests:bin/tasks" --add target/debug/selvedge "$@"
   local status=$?
   # Skipped is not failed; the line that says so has been printed.
   [ "$status" -eq 77 ] && exit 0

@@ -195,7 +195,6 @@ impl Processor {
     pub fn sleep(&mut self, id: TaskId, now: Instant) {
         self.clock = self.clock.max(now);
         let task = self.task_mut(id);
-        task.lent = false;
         if core::mem::take(&mut task.awake) {
             self.owed.leave(id);
             self.ahead.leave(id);
@@ -228,7 +227,9 @@ impl Processor {
             task.left = task.left - used;
             if task.left == Span::ZERO {
                 task.served();
-                self.enter(id);
+                if task.awake {
+                    self.enter(id);
+                }
             }
         }
         let Runs::Task(runner) = self.runs else { return };
@@ -254,58 +255,13 @@ impl Processor {
         task.left = task.left - paid;
         if task.left == Span::ZERO {
             task.served();
-            self.enter(id);
+            if task.awake {
+                self.enter(id);
+            }
         }
         if self.for_event && self.runs == Runs::Task(id) {
             self.events.ran(used);
         }
-    }
-
-    /// Another processor, which idles, serves the task from now on: it does not compete here
-    /// meanwhile, and its periods go on. Nothing for a task that is asleep. O(log N).
-    pub fn lend(&mut self, id: TaskId) {
-        let task = self.task_mut(id);
-        if !task.awake {
-            return;
-        }
-        task.lent = true;
-        self.owed.leave(id);
-        self.ahead.leave(id);
-        self.events.slept(id);
-        if self.account == Some(id) {
-            self.account = None;
-        }
-        if self.runs == Runs::Task(id) {
-            self.runs = Runs::Idle;
-        }
-    }
-
-    /// A task had another processor for so long until `now`. It pays for the periods that have begun
-    /// here, 64 at most; what is left is beyond its service time. O(log N).
-    pub fn ran_elsewhere(&mut self, id: TaskId, used: Span, now: Instant) {
-        self.clock = self.clock.max(now);
-        let clock = self.clock;
-        let task = self.task_mut(id);
-        task.counts.ran += used;
-        let mut rest = used;
-        for _ in 0..PERIODS_AT_ONCE {
-            if rest == Span::ZERO || task.begins() > clock {
-                break;
-            }
-            let paid = rest.min(task.left);
-            (rest, task.left) = (rest - paid, task.left - paid);
-            if task.left == Span::ZERO {
-                task.served();
-            }
-        }
-        task.counts.extra += rest;
-        self.enter(id);
-    }
-
-    /// The task competes here again, for the period that it is in. O(log N).
-    pub fn take_back(&mut self, id: TaskId) {
-        self.task_mut(id).lent = false;
-        self.enter(id);
     }
 
     /// Whether a task is owed time in a period that has begun.
@@ -358,7 +314,7 @@ impl Processor {
             Selected::BestEffort => (Runs::BestEffort, None),
             Selected::Idle => (Runs::Idle, None),
         };
-        let first = self.events.first(|id| self.task(id).competes());
+        let first = self.events.first(|id| self.task(id).awake);
         let Some(j) = first else { return (unrevised.0, unrevised.1, None) };
         let (rule, account) = match selected {
             Selected::Task(i) | Selected::Served(i) if i == j => {
@@ -387,12 +343,9 @@ impl Processor {
         i.deadline == j.deadline && j.begins() <= now && remaining > both
     }
 
-    /// Lets a task compete for the period that it is to be served in next, if it wants to.
+    /// Lets a task compete for the period that it is to be served in next.
     fn enter(&mut self, id: TaskId) {
         let Some(task) = &self.tasks[id.0 as usize] else { return };
-        if !task.competes() {
-            return;
-        }
         let (period, window) = (task.task.period, task.window());
         self.owed.enter(id, period, window, task.deadline, task.came);
         if task.task.work_conserving {
@@ -406,7 +359,7 @@ impl Processor {
             self.rouse(id, self.best_effort, now);
         }
         let Some(id) = self.server else { return };
-        let first = self.events.first(|id| self.task(id).competes());
+        let first = self.events.first(|id| self.task(id).awake);
         let service = first.map_or(self.config.unit, |sink| self.task(sink).task.service);
         let server = self.task(id);
         if service != server.task.service && server.untouched() {
@@ -480,9 +433,6 @@ impl Processor {
         self.tasks.get_mut(id.0 as usize).and_then(Option::as_mut).unwrap_or_else(|| no_task(id))
     }
 }
-
-/// Periods that what a task had elsewhere may pay for at once.
-const PERIODS_AT_ONCE: usize = 64;
 
 /// A place for the task server until its attributes are known.
 const UNIT: Task =

@@ -19,8 +19,6 @@ pub(crate) struct Progress {
     pub(crate) task: Task,
     windows: WindowSet,
     pub(crate) awake: bool,
-    /// Another processor serves it.
-    pub(crate) lent: bool,
     /// When it last woke; first come, first served.
     pub(crate) came: Instant,
     /// The end of the period that it is to be served in next: this one, or the one after it if it
@@ -40,7 +38,6 @@ impl Progress {
             task: *task,
             windows,
             awake: false,
-            lent: false,
             came: Instant::ZERO,
             deadline: Instant(task.period.0),
             left: task.service,
@@ -58,11 +55,6 @@ impl Progress {
     /// The current window `x'/y'`.
     pub(crate) const fn window(&self) -> Window {
         self.windows.current(Kind::Data)
-    }
-
-    /// Whether it wants this processor.
-    pub(crate) const fn competes(&self) -> bool {
-        self.awake && !self.lent
     }
 
     /// When the period that it is to be served in begins.

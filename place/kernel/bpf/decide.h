@@ -28,7 +28,6 @@ static __always_inline void sleep(struct processor *c, u32 i)
 	if (!task_of(c, i)->awake)
 		return;
 	task_of(c, i)->awake = 0;
-	task_of(c, i)->lent = 0;
 	reorder(c, i);
 }
 
@@ -162,12 +161,9 @@ static __always_inline void sooner(struct processor *c, u64 at)
 		c->until = at;
 }
 
-/* Decides who runs from now on: c->runs, until c->until. A function of its own, so that the verifier
- * looks at it once. */
-__noinline int decide(struct processor *c, u64 now)
+/* Decides who runs from now on: c->runs, until c->until. */
+static __noinline int decide(struct processor *c, u64 now)
 {
-	if (!c)
-		return 0;
 	if (now > c->clock)
 		c->clock = now;
 	now = c->clock;
@@ -233,54 +229,6 @@ static __always_inline void task_ran(struct processor *c, u32 i, u64 used)
 	}
 	if (c->runs == i)
 		event_ran(c, used);
-}
-
-/* Periods that what a task had elsewhere may pay for at once; more than that is extra. */
-#define PERIODS_AT_ONCE 64
-
-/* Another processor, which idles, serves a task: it does not compete here meanwhile, and its periods
- * go on. */
-__noinline int lend(struct processor *c, u32 i)
-{
-	struct task *t;
-
-	if (!c)
-		return 0;
-	t = task_of(c, i);
-	event_slept(c, i);
-	t->lent = 1;
-	reorder(c, i);
-	if (c->account == i)
-		c->account = NO_TASK;
-	if (c->runs == i)
-		c->runs = RUNS_IDLE;
-	return 0;
-}
-
-/* A task had so much on another processor by now: it pays for the periods that have begun. */
-__noinline int ran_elsewhere(struct processor *c, u32 i, u64 used)
-{
-	struct task *t;
-	int n;
-
-	if (!c)
-		return 0;
-	t = task_of(c, i);
-	t->ran += used;
-	bpf_for(n, 0, PERIODS_AT_ONCE) {
-		if (!used || begins(t) > c->clock)
-			break;
-		used = pay(c, i, used);
-	}
-	t->extra += used;
-	return 0;
-}
-
-/* It competes here again, for the period that it is in. */
-static __always_inline void take_back(struct processor *c, u32 i)
-{
-	task_of(c, i)->lent = 0;
-	reorder(c, i);
 }
 
 #endif

@@ -37,7 +37,7 @@ static __always_inline u32 event_first(struct processor *c)
 	for (k = 0; k < EVENTS_MAX; k++) {
 		if (k >= c->waiting)
 			break;
-		if (competes(task_of(c, c->events[k].sink)))
+		if (task_of(c, c->events[k].sink)->awake)
 			return c->events[k].sink;
 	}
 	return NO_TASK;

@@ -82,7 +82,7 @@ __noinline int reorder(struct processor *c, u32 i)
 	if (!c)
 		return 0;
 	t = task_of(c, i);
-	wants = competes(t);
+	wants = t->present && t->awake;
 	held = begins(t) > c->clock;
 	play(c, OWED, i, wants && !held);
 	play(c, HELD, i, wants && held);

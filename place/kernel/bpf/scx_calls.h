@@ -43,7 +43,6 @@ int put(struct wish *wish)
 	start = wish->what == PUT_SERVER ? begins(t) : 0;
 	t->present = 0;
 	t->awake = 0;
-	t->lent = 0;
 	event_slept(c, i);
 	if (wish->what == PUT_NOTHING) {
 		*(volatile u32 *)&c->orphans = 1;
@@ -55,8 +54,7 @@ int put(struct wish *wish)
 	t->service = t->left = wish->service;
 	t->deadline = start + wish->period;
 	t->came = 0;
-	t->threads = t->joined = t->slept = t->where = 0;
-	t->away = 0;
+	t->threads = 0;
 	t->declared.lose = t->window.lose = wish->lose;
 	t->declared.of = t->window.of = wish->of;
 	t->ahead = wish->ahead;
@@ -76,8 +74,7 @@ int put(struct wish *wish)
 struct step {
 	u64 now;
 	u32 what; /* 0 wake, 1 sleep, 2 raise, 3 decide and let it run for a slot,
-		   4 best-effort tasks wait or not, 5 lend, 6 it ran elsewhere for `zero`,
-		   7 the same, and it is back */
+		   4 best-effort tasks wait or not */
 	u32 task;
 	u32 runs, selected, rule, zero; /* the answer */
 	u64 until;
@@ -104,18 +101,6 @@ int replay_step(struct step *step)
 		return event_raise(c, i, step->now) ? 0 : -2;
 	case 4:
 		c->best_effort = step->task;
-		break;
-	case 5:
-		if (task_of(c, i)->awake)
-			lend(c, i);
-		break;
-	case 6:
-	case 7:
-		if (step->now > c->clock)
-			c->clock = step->now;
-		ran_elsewhere(c, i, step->zero);
-		if (step->what == 7)
-			take_back(c, i);
 		break;
 	case 3:
 		decide(c, step->now);

@@ -3,11 +3,8 @@
  * Processor time by DWCS in the kernel: a sched_ext scheduler. Its decisions are those of decide.h;
  * here they meet the kernel's threads.
  *
- * A task of ours is a process with all that it starts; it lies on one processor, its home, and its
- * threads wait in a queue of its own. Everything of a processor's table happens under its run
- * queue's lock. A processor that would idle takes a thread that waits elsewhere for time that it is
- * owed: a guest, which gives way to whatever is that processor's own. What a guest had, and that it
- * came or slept, is written into its task by atomic operations, and its home takes note of it.
+ * A task of ours is a process with all that it starts; it lies on one processor, and its threads
+ * wait in a queue of its own. Everything of a processor's table happens under its run queue's lock.
  * Threads that are no task's wait in one queue for all processors, and have what tasks leave, at
  * least the reserve. Threads of the kernel go straight to the local queue. The kernel ends this
  * scheduler when its loader ends, and everything is scheduled as before.
@@ -75,11 +72,7 @@ const volatile u32 processors_count = 1;
 struct {
 	u64 decisions, kicks; /* what was done, for whoever asks */
 	u64 rules[8];	      /* decisions by rule, 0: none */
-	u64 taken;	      /* threads that a processor took from another */
 } told SEC(".data.told");
-
-/* A processor that may have a guest, plus 1. */
-u32 host;
 
 static __always_inline struct processor *processor_of(u32 cpu)
 {
@@ -95,21 +88,6 @@ static __always_inline struct place *place_of(struct task_struct *p)
 	if (!place || place->task >= TASKS_MAX || place->cpu != (u32)scx_bpf_task_cpu(p))
 		return NULL;
 	return place;
-}
-
-/* The task that a thread belongs to, wherever it is. */
-static __always_inline struct place *home_of(struct task_struct *p)
-{
-	s32 tgid = p->tgid;
-	struct place *place = bpf_map_lookup_elem(&places, &tgid);
-
-	return place && place->task < TASKS_MAX && place->cpu < PROCESSORS_MAX ? place : NULL;
-}
-
-/* Whether a thread is where another processor's task is served. */
-static __always_inline bool is_guest(struct task_struct *p, const struct place *home)
-{
-	return home && home->cpu != (u32)scx_bpf_task_cpu(p);
 }
 
 static __always_inline void preempt(u32 cpu)
@@ -153,70 +131,12 @@ s32 BPF_PROG(select_cpu, struct task_struct *p, s32 prev_cpu, u64 wake_flags)
 	struct place *place = bpf_map_lookup_elem(&places, &tgid);
 	bool idle = false;
 
-	/* Who wakes does so at home; who may not go there stays, and is no task's for that time. */
-	if (place && bpf_cpumask_test_cpu(place->cpu, p->cpus_ptr))
-		return place->cpu;
 	if (place)
 		return prev_cpu;
 	cpu = scx_bpf_select_cpu_dfl(p, prev_cpu, wake_flags, &idle);
 	if (idle)
 		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, SLICE_MOST, 0);
 	return cpu;
-}
-
-/* Takes note of what became of a task elsewhere. */
-__noinline int settle(struct processor *c, u32 i, u64 now)
-{
-	struct task *t;
-	u32 joined, slept;
-	u64 used;
-
-	if (!c)
-		return 0;
-	t = task_of(c, i);
-	used = __sync_lock_test_and_set(&t->away, 0);
-	/* In this order: who joined and slept since is counted in once too often, not out. */
-	slept = __sync_lock_test_and_set(&t->slept, 0);
-	joined = __sync_lock_test_and_set(&t->joined, 0);
-	if (now > c->clock)
-		c->clock = now;
-	if (used)
-		ran_elsewhere(c, i, used);
-	t->threads += joined;
-	t->threads -= slept < t->threads ? slept : t->threads;
-	if (!t->present)
-		return 0;
-	/* Who was away has gone to sleep, or others are here: they are not to wait for it. */
-	if (slept || t->threads != 1)
-		*(volatile u32 *)&t->where = 0;
-	if (!t->threads) {
-		sleep(c, i);
-	} else if (!t->awake) {
-		wake(c, i, now);
-		if (t->by_events)
-			event_raise(c, i, t->deadline);
-	} else if (*(volatile u32 *)&t->where && !t->lent) {
-		lend(c, i);
-	} else if (!*(volatile u32 *)&t->where && t->lent) {
-		take_back(c, i);
-	}
-	return 0;
-}
-
-/* Takes note of all tasks of which something came. */
-__noinline int settle_all(struct processor *c, u64 now)
-{
-	int i;
-
-	if (!c || !__sync_lock_test_and_set(&c->returns, 0))
-		return 0;
-	bpf_for(i, 0, c->places) {
-		struct task *t = task_of(c, i);
-
-		if (t->away || t->joined || t->slept || t->where != t->lent)
-			settle(c, i, now);
-	}
-	return 0;
 }
 
 /* A thread of a task wants to run, and was not counted yet. */
@@ -226,11 +146,6 @@ static __always_inline void join(struct task_struct *p, struct processor *c, con
 	u32 *in = bpf_task_storage_get(&counted, p, 0, 0);
 	u32 here = QUEUE(place->cpu, place->task) + 1;
 
-	if (t->away || t->joined || t->slept || t->lent) {
-		/* It is here: so it is not away. */
-		t->where = 0;
-		settle(c, place->task, bpf_ktime_get_ns());
-	}
 	if (in && *in == here && t->threads)
 		return;
 	if (in)
@@ -238,9 +153,6 @@ static __always_inline void join(struct task_struct *p, struct processor *c, con
 	else if (t->threads)
 		return;
 	t->threads++;
-	/* It was taken as the only one, in this moment. */
-	if (t->threads > 1)
-		*(volatile u32 *)&t->where = 0;
 	if (!t->present || t->awake)
 		return;
 	wake(c, place->task, bpf_ktime_get_ns());
@@ -264,20 +176,8 @@ void BPF_PROG(quiescent, struct task_struct *p, u64 deq_flags)
 	struct place *place = place_of(p);
 	struct processor *c = place ? processor_of(place->cpu) : NULL;
 	u32 *in = bpf_task_storage_get(&counted, p, 0, 0);
-	struct place *home;
 	struct task *t;
 
-	if (!c && in && *in) {
-		/* A guest that sleeps: its home hears of it. */
-		home = home_of(p);
-		c = home ? processor_of(home->cpu) : NULL;
-		if (!c || !is_guest(p, home) || *in != QUEUE(home->cpu, home->task) + 1)
-			return;
-		*in = 0;
-		__sync_fetch_and_add(&task_of(c, home->task)->slept, 1);
-		*(volatile u32 *)&c->returns = 1;
-		return;
-	}
 	if (!c || !in || *in != QUEUE(place->cpu, place->task) + 1)
 		return;
 	*in = 0;
@@ -288,47 +188,6 @@ void BPF_PROG(quiescent, struct task_struct *p, u64 deq_flags)
 		sleep(c, place->task);
 }
 
-/* A thread that is not where its task is served goes home; false if it may not. */
-static __always_inline bool goes_home(struct task_struct *p, struct place *home, u64 enq_flags)
-{
-	struct processor *c = processor_of(home->cpu);
-	struct task *t = c ? task_of(c, home->task) : NULL;
-	u32 *in, mark = QUEUE(home->cpu, home->task) + 1;
-
-	if (!t || !t->present || !bpf_cpumask_test_cpu(home->cpu, p->cpus_ptr))
-		return false;
-	in = bpf_task_storage_get(&counted, p, 0, 0);
-	if (!in)
-		return false;
-	if (*in != mark) {
-		*in = mark;
-		__sync_fetch_and_add(&t->joined, 1);
-	}
-	*(volatile u32 *)&t->where = 0;
-	scx_bpf_dsq_insert(p, QUEUE(home->cpu, home->task), SLICE_MOST, enq_flags);
-	*(volatile u32 *)&c->returns = 1;
-	preempt(home->cpu);
-	return true;
-}
-
-/* A processor that idles may take a thread that has to wait; one with a guest may have it go. */
-static __always_inline void call_somebody(struct task_struct *p, bool may_host)
-{
-	s32 idle = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
-	struct processor *c;
-
-	if (idle >= 0) {
-		/* It would not look by itself. */
-		scx_bpf_kick_cpu(idle, SCX_KICK_IDLE);
-		return;
-	}
-	if (!may_host || !host)
-		return;
-	c = processor_of(host - 1);
-	if (c && c->guest)
-		preempt(host - 1);
-}
-
 SEC("struct_ops/enqueue")
 void BPF_PROG(enqueue, struct task_struct *p, u64 enq_flags)
 {
@@ -336,17 +195,13 @@ void BPF_PROG(enqueue, struct task_struct *p, u64 enq_flags)
 	struct processor *c;
 	struct task *t;
 	u64 now;
+	s32 idle;
 
 	if (p->flags & PF_KTHREAD) {
 		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, SLICE_MOST, enq_flags);
 		return;
 	}
-	place = home_of(p);
-	if (is_guest(p, place)) {
-		if (goes_home(p, place, enq_flags))
-			return;
-		place = NULL;
-	}
+	place = place_of(p);
 	c = place ? processor_of(place->cpu) : NULL;
 	t = c ? task_of(c, place->task) : NULL;
 	if (!t || !t->present) {
@@ -355,7 +210,10 @@ void BPF_PROG(enqueue, struct task_struct *p, u64 enq_flags)
 		if ((s64)(virtual_now - SLICE_MOST / 4 - now) > 0)
 			now = virtual_now - SLICE_MOST / 4;
 		scx_bpf_dsq_insert_vtime(p, BEST_EFFORT, SLICE_MOST / 4, now, enq_flags);
-		call_somebody(p, true);
+		/* A processor that idles would not look by itself. */
+		idle = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
+		if (idle >= 0)
+			scx_bpf_kick_cpu(idle, SCX_KICK_IDLE);
 		return;
 	}
 	join(p, c, place);
@@ -368,29 +226,18 @@ void BPF_PROG(enqueue, struct task_struct *p, u64 enq_flags)
 	/* Whoever runs gives way at once to who goes before him, and to nobody else. */
 	if (c->runs == place->task || (begins(t) > now && !t->ahead))
 		return;
-	if (c->guest ||
-	    (c->runs >= TASKS_MAX ? c->selected != SELECTED_RESERVE && begins(t) <= now
-				  : precedes(t, place->task, task_of(c, c->runs), c->runs)))
+	if (c->runs >= TASKS_MAX ? c->selected != SELECTED_RESERVE && begins(t) <= now
+				 : precedes(t, place->task, task_of(c, c->runs), c->runs))
 		preempt(place->cpu);
-	else
-		call_somebody(p, false);
 }
 
 /* What ran since the last look pays for it. */
 static __always_inline void spent(struct processor *c, struct task_struct *p, u64 now)
 {
-	struct place *place = home_of(p);
+	struct place *place = place_of(p);
 	u64 used = now > c->since ? now - c->since : 0;
 
 	c->since = now;
-	if (is_guest(p, place)) {
-		c = processor_of(place->cpu);
-		if (!c || !task_of(c, place->task)->present)
-			return;
-		__sync_fetch_and_add(&task_of(c, place->task)->away, used);
-		*(volatile u32 *)&c->returns = 1;
-		return;
-	}
 	if (place && task_of(c, place->task)->present) {
 		task_ran(c, place->task, used);
 		return;
@@ -428,55 +275,13 @@ static __always_inline bool adopt(u32 cpu, struct processor *c)
 	return false;
 }
 
-/* Takes a thread that waits on another processor for time that its task is owed, or may have. */
-__noinline int take(u32 cpu, struct processor *c, u64 now)
-{
-	int k, i;
-
-	if (!c)
-		return 0;
-
-	bpf_for(k, 0, PROCESSORS_MAX) {
-		struct processor *other = processor_of(k);
-
-		if (k >= processors_count)
-			break;
-		if (k == cpu || !other)
-			continue;
-		bpf_for(i, 0, other->places) {
-			struct task *t = task_of(other, i);
-
-			/* One that is chosen there already is as good as gone. */
-			if (!competes(t) || t->threads != 1 || i == other->runs ||
-			    (begins(t) > now && !t->ahead))
-				continue;
-			if (scx_bpf_dsq_nr_queued(QUEUE(k, i)) <= 0)
-				continue;
-			/* Gone meanwhile, or it may not run here. */
-			if (!scx_bpf_dsq_move_to_local(QUEUE(k, i)))
-				continue;
-			/* It can't leave before this processor's lock is given up. Its home looks for
-			 * who is next, should it have chosen this one. */
-			*(volatile u32 *)&t->where = 1;
-			*(volatile u32 *)&other->returns = 1;
-			preempt(k);
-			c->guest = 1;
-			host = cpu + 1;
-			__sync_fetch_and_add(&told.taken, 1);
-			return 1;
-		}
-	}
-	return 0;
-}
-
 SEC("struct_ops/dispatch")
 void BPF_PROG(dispatch, s32 cpu, struct task_struct *prev)
 {
 	struct processor *c = processor_of(cpu);
 	struct place *was = NULL;
-	bool on = goes_on(prev), ours, guest = false;
+	bool on = goes_on(prev), ours;
 	u64 now = bpf_ktime_get_ns();
-	int n;
 
 	if (!c)
 		return;
@@ -484,45 +289,29 @@ void BPF_PROG(dispatch, s32 cpu, struct task_struct *prev)
 		/* It is asked before `prev` is told to stop: so its time is counted here. */
 		spent(c, prev, now);
 		was = place_of(prev);
-		guest = is_guest(prev, home_of(prev));
 	}
 	ours = was && task_of(c, was->task)->present;
-	c->guest = 0;
-	settle_all(c, now);
-	c->best_effort = scx_bpf_dsq_nr_queued(BEST_EFFORT) > 0 || (on && !ours && !guest);
-	bpf_for(n, 0, 4) {
-		decide(c, now);
-		if (c->runs >= TASKS_MAX)
-			break;
-		/* Its threads take turns. */
-		if (scx_bpf_dsq_move_to_local(QUEUE(cpu, c->runs)))
-			goto done;
-		if (on && ours && was->task == c->runs) {
-			prev->scx.slice = SLICE_MOST;
-			goto done;
-		}
-		/* None of its threads is here: another processor has it. Who is next? It is taken back
-		 * when one of them comes home. */
-		lend(c, c->runs);
-	}
-	if (adopt(cpu, c) || scx_bpf_dsq_move_to_local(BEST_EFFORT))
-		goto done;
-	if (on && !ours && !guest) {
-		prev->scx.slice = SLICE_MOST / 4;
-		goto done;
-	}
-	if (on && guest) {
-		/* Nobody wants this processor, and the guest is here already. */
-		c->guest = 1;
-		prev->scx.slice = SLICE_MOST / 4;
-		goto done;
-	}
-	take(cpu, c, now);
-	/* Else nobody but tasks that had their time: the processor idles until the alarm rings. */
-done:
+	c->best_effort = scx_bpf_dsq_nr_queued(BEST_EFFORT) > 0 || (on && !ours);
+	decide(c, now);
 	set_alarm(cpu, c, now);
 	__sync_fetch_and_add(&told.decisions, 1);
 	__sync_fetch_and_add(&told.rules[c->rule & 7], 1);
+	if (c->runs < TASKS_MAX) {
+		/* Its threads take turns. */
+		if (scx_bpf_dsq_move_to_local(QUEUE(cpu, c->runs)))
+			return;
+		if (on && ours && was->task == c->runs) {
+			prev->scx.slice = SLICE_MOST;
+			return;
+		}
+	}
+	if (adopt(cpu, c) || scx_bpf_dsq_move_to_local(BEST_EFFORT))
+		return;
+	if (on && !ours) {
+		prev->scx.slice = SLICE_MOST / 4;
+		return;
+	}
+	/* Nobody but tasks that had their time: the processor idles until the alarm rings. */
 }
 
 SEC("struct_ops/running")
@@ -530,12 +319,8 @@ void BPF_PROG(running, struct task_struct *p)
 {
 	struct processor *c = processor_of(scx_bpf_task_cpu(p));
 
-	if (c) {
+	if (c)
 		c->since = bpf_ktime_get_ns();
-		c->guest = is_guest(p, home_of(p));
-		if (c->guest && p->scx.slice > SLICE_MOST / 4)
-			p->scx.slice = SLICE_MOST / 4;
-	}
 	if ((s64)(p->scx.dsq_vtime - virtual_now) > 0)
 		virtual_now = p->scx.dsq_vtime;
 }

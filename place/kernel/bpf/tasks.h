@@ -34,14 +34,9 @@ struct task {
 	u64 left;	   /* what it is still owed in that period, never 0 */
 	u64 came;	   /* when it last woke */
 	u64 on_time, missed, violations, events, ran, extra;
-	u64 away;   /* what it had on other processors and did not pay for yet, in ns */
 	u32 threads; /* that want to run */
-	u32 joined, slept; /* threads that came, or fell asleep, elsewhere and are not counted yet */
-	u32 where;  /* 1: its thread was taken by another processor, 0: it came home */
 	struct window declared, window;
 	u8 present, awake, ahead, by_events;
-	u8 lent; /* another processor serves it: it does not compete here */
-	u8 zero[3];
 };
 
 struct event {
@@ -65,8 +60,6 @@ struct processor {
 	struct task tasks[TASKS_MAX];
 	u32 root;   /* of the trees: the node below which all places in use lie */
 	u32 orphans; /* threads may wait in the queue of a task that went */
-	u32 returns; /* something came of a task that was lent */
-	u32 guest;   /* what runs is another processor's */
 	u16 trees[TREES][2 * TASKS_MAX];
 };
 
@@ -83,12 +76,6 @@ static __always_inline u64 begins(const struct task *t)
 static __always_inline bool untouched(const struct task *t)
 {
 	return t->left == t->service;
-}
-
-/* Whether it wants this processor. */
-static __always_inline bool competes(const struct task *t)
-{
-	return t->present && t->awake && !t->lent;
 }
 
 /* Table 1, then first come, first served, then by place. */

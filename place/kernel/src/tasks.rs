@@ -26,7 +26,7 @@ const EVENTS_MAX: usize = 16;
 /// Products of two times must fit into 64 bits there.
 const PERIOD_MAX: Span = Span(u32::MAX as u64);
 /// `struct task`, and what lies before the first one in `struct processor`.
-const TASK: usize = 136;
+const TASK: usize = 112;
 const TASKS: usize = 96 + 16 * EVENTS_MAX;
 /// How often it is looked for processes that a task started while it was moved.
 const LOOKS: usize = 8;
@@ -78,12 +78,6 @@ pub enum Step {
     Raise(TaskId),
     /// A decision, and a slot of what was chosen.
     Slot,
-    /// Another processor serves a task from now on.
-    Lend(TaskId),
-    /// A task had so much on another processor, and stays there.
-    RanElsewhere(TaskId, u32),
-    /// The same, and it is back.
-    TakeBack(TaskId, u32),
 }
 
 /// What the kernel decided.
@@ -275,9 +269,8 @@ impl TaskScheduler {
         Ok((new, counts))
     }
 
-    /// A process belongs to a task from its next wake-up or turn on, and so does what it starts. It
-    /// must be allowed on the task's processor; if it is on others, too, those that would idle may
-    /// take a thread that waits.
+    /// A process belongs to a task from its next wake-up on, and so does what it starts. It must be
+    /// confined to the task's processor.
     ///
     /// # Errors
     /// If there are too many processes.
@@ -315,16 +308,6 @@ impl TaskScheduler {
         })
     }
 
-    /// How often a processor that would have idled took a thread that waited on another so far.
-    ///
-    /// # Errors
-    /// If the kernel refuses.
-    pub fn taken(&self) -> Result<u64, TasksError> {
-        let told = crate::object::data(&self.map(".data.told")?);
-        let told = told.map_err(|why| TasksError::Call("the threads taken", why))?;
-        Ok(crate::replay::number(&told, 80).map_or(0, u64::from_ne_bytes))
-    }
-
     /// How often each of the rules 1 to 5 decided so far, in their order.
     ///
     /// # Errors
@@ -342,20 +325,16 @@ impl TaskScheduler {
     /// # Errors
     /// If the kernel refuses.
     pub fn step(&self, now: Instant, step: Step) -> Result<Option<Answer>, TasksError> {
-        let (what, task, used) = match step {
-            Step::Wake(id) => (0_u32, id.0, 0),
-            Step::Sleep(id) => (1, id.0, 0),
-            Step::Raise(id) => (2, id.0, 0),
-            Step::Slot => (3, 0, 0),
-            Step::Lend(id) => (5, id.0, 0),
-            Step::RanElsewhere(id, used) => (6, id.0, used),
-            Step::TakeBack(id, used) => (7, id.0, used),
+        let (what, task) = match step {
+            Step::Wake(id) => (0_u32, id.0),
+            Step::Sleep(id) => (1, id.0),
+            Step::Raise(id) => (2, id.0),
+            Step::Slot => (3, 0),
         };
         let mut context = [0; 40];
         context[..8].copy_from_slice(&now.0.to_ne_bytes());
         context[8..12].copy_from_slice(&what.to_ne_bytes());
         context[12..16].copy_from_slice(&task.to_ne_bytes());
-        context[28..32].copy_from_slice(&used.to_ne_bytes());
         let returned = self.call("replay_step", &mut context)?;
         let word = |at: usize| {
             u32::from_ne_bytes([context[at], context[at + 1], context[at + 2], context[at + 3]])

@@ -86,28 +86,16 @@ fn decisions_are_those_of_the_software() {
             if !ids.is_empty() && (t < ids.len() as u64 || numbers.below(5) < 2) {
                 let place = if t < ids.len() as u64 { t } else { numbers.below(ids.len() as u64) };
                 let id = ids[place as usize];
-                let what = if t < ids.len() as u64 { 1 } else { numbers.below(7) };
-                let used = numbers.below(12) as u32;
+                let what = if t < ids.len() as u64 { 1 } else { numbers.below(4) };
                 let step = match what {
                     0 => Step::Sleep(id),
                     1 => Step::Wake(id),
-                    2 | 3 => Step::Raise(id),
-                    4 => Step::Lend(id),
-                    5 => Step::RanElsewhere(id, used),
-                    _ => Step::TakeBack(id, used),
+                    _ => Step::Raise(id),
                 };
                 match step {
                     Step::Sleep(id) => software.sleep(id, now),
                     Step::Wake(id) => software.wake(id, now),
-                    Step::Lend(id) => software.lend(id),
-                    Step::RanElsewhere(id, used) => {
-                        software.ran_elsewhere(id, Span(used.into()), now);
-                    }
-                    Step::TakeBack(id, used) => {
-                        software.ran_elsewhere(id, Span(used.into()), now);
-                        software.take_back(id);
-                    }
-                    Step::Raise(_) | Step::Slot => drop(software.raise(id, now)),
+                    _ => drop(software.raise(id, now)),
                 }
                 kernel.step(now, step).unwrap();
             }
@@ -289,64 +277,6 @@ fn a_task_moves_to_another_processor() {
     until("both have their turns", || busy.iter().zip(&before).all(more));
 }
 
-/// Two tasks of one processor, each of which could keep it busy: the other processor, which would
-/// idle, takes the one that waits, and lets it go when it has something of its own.
-#[test]
-#[ignore = "needs a kernel with sched_ext and root"]
-fn a_processor_that_would_idle_takes_what_waits_elsewhere() {
-    let processors = class::processors();
-    let &[first, .., last] = processors.as_slice() else {
-        println!("SKIPPED: one processor only");
-        return;
-    };
-    let mut scheduler = TaskScheduler::attach(last + 1, config()).unwrap();
-    let busy = [(); 2].map(|()| Running::start("dash", &["-c", "while :; do :; done"]));
-    let mut ids = Vec::new();
-    for one in &busy {
-        let (id, _) = scheduler.admit(last, &millis(40, 18, 0), UNIT, false).unwrap();
-        scheduler.enlist(last, id, one.pid()).unwrap();
-        ids.push(id);
-    }
-    let counts = |scheduler: &TaskScheduler| {
-        ids.iter().map(|&id| scheduler.counts(last, id).unwrap()).collect::<Vec<_>>()
-    };
-    until("one is taken, and both are served", || {
-        scheduler.taken().unwrap() > 0 && counts(&scheduler).iter().all(|c| c.on_time > 4)
-    });
-    // What it had elsewhere is counted, and once: as much as of tasks that stay at home.
-    let off = counted_by_clock(&scheduler, last, &busy, &ids);
-    assert!((0.5..2.0).contains(&off), "{off} of the time by the clock is counted");
-    // An ordinary program of that processor goes before a guest.
-    let own = hog(first);
-    let began = used(own.pid());
-    until("its own program runs", || used(own.pid()) > began + Span::from_millis(50));
-    // Tasks are served on, each at home or elsewhere.
-    let now = counts(&scheduler);
-    until("both are served on", || {
-        let later = counts(&scheduler);
-        later.iter().zip(&now).all(|(later, now)| later.on_time > now.on_time + 4)
-    });
-    assert_eq!(state(), "enabled");
-    println!("taken {} times; {:?}", scheduler.taken().unwrap(), counts(&scheduler));
-}
-
-/// Of the processor time that programs had for a while by the kernel's clock, what was counted as their
-/// tasks'.
-fn counted_by_clock(
-    scheduler: &TaskScheduler,
-    cpu: usize,
-    programs: &[Running],
-    ids: &[TaskId],
-) -> f64 {
-    let ran = || ids.iter().map(|&id| scheduler.counts(cpu, id).unwrap().ran.0).sum::<u64>();
-    let had = || programs.iter().map(|one| used(one.pid()).0).sum::<u64>();
-    let (ran_before, had_before) = (ran(), had());
-    until("they run on", || ran() > ran_before + 1_500_000_000);
-    let (counted, by_clock) = (ran() - ran_before, had() - had_before);
-    println!("{by_clock} ns by the clock, {counted} counted");
-    counted as f64 / by_clock as f64
-}
-
 /// `selvedge cpu run` under the kernel's scheduler, with a player of so many frames.
 fn command(frames: u32) -> Running {
     let frames = frames.to_string();
@@ -425,30 +355,6 @@ fn commands_that_come_at_once_share_one_scheduler() {
     }
     assert_eq!(said(command(2))["placement"], "scx");
     until("nothing is left of it", || state() == "disabled" && !socket.exists());
-}
-
-/// A task whose processes may run on one processor only stays there, whoever idles.
-#[test]
-#[ignore = "needs a kernel with sched_ext and root"]
-fn what_is_confined_is_not_taken() {
-    let processors = class::processors();
-    let last = *processors.last().unwrap();
-    let mut scheduler = TaskScheduler::attach(last + 1, config()).unwrap();
-    let busy = [hog(last), hog(last)];
-    let mut ids = Vec::new();
-    for one in &busy {
-        let (id, _) = scheduler.admit(last, &millis(40, 18, 0), UNIT, false).unwrap();
-        scheduler.enlist(last, id, one.pid()).unwrap();
-        ids.push(id);
-    }
-    until("both are served", || {
-        ids.iter().all(|&id| scheduler.counts(last, id).unwrap().on_time > 4)
-    });
-    let off = counted_by_clock(&scheduler, last, &busy, &ids);
-    assert!((0.5..2.0).contains(&off), "{off} of the time by the clock is counted");
-    let told: Vec<_> = ids.iter().map(|&id| scheduler.counts(last, id).unwrap()).collect();
-    println!("{told:?}");
-    assert_eq!((scheduler.taken().unwrap(), state()), (0, "enabled".to_owned()));
 }
 
 /// Who gives the players their time.
