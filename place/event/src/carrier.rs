@@ -385,7 +385,7 @@ impl Transport for Carrier {
         near.links().flush();
         let is_settled = near.is_settled();
         self.say();
-        if self.far.len() == to.len() && is_settled || self.far.len() > FEW && is_settled {
+        if is_settled && (self.far.len() == to.len() || self.far.len() > FEW) {
             return self.event(now, To::Channel(channel), bytes);
         }
         for at in 0..self.far.len() {

@@ -22,7 +22,7 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-const RATES: [u32; 3] = [1000, 2000, 4000];
+const RATES: [u32; 4] = [1000, 2000, 4000, 8000];
 /// Open connections on which nothing happens, as a busy server has them.
 const IDLE: usize = 5000;
 /// Descriptors beside those of idle connections, of which each takes two here.
