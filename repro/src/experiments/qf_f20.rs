@@ -22,7 +22,7 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-const RATES: [u32; 3] = [1000, 2000, 4000];
+const RATES: [u32; 4] = [1000, 2000, 4000, 8000];
 /// Open connections on which nothing happens, as a busy server has them.
 const IDLE: usize = 5000;
 /// Descriptors beside those of idle connections, of which each takes two here.
@@ -34,7 +34,8 @@ const AS_GOOD: f64 = 0.9;
 
 fn run(params: &Params, watch: &dyn Watch) -> Result<Outcome, RunError> {
     let seconds = params.amount(3, 1);
-    let rounds = params.amount(2, 1);
+    // The highest rate, at which the claims are, oftener.
+    let rounds = params.amount(3, 1);
     let rates: &[u32] = if params.quick { &[500] } else { &RATES };
     let idle = params.amount(IDLE, 200);
     let files = (idle * 2 + FILES) as u64;
@@ -46,6 +47,9 @@ fn run(params: &Params, watch: &dyn Watch) -> Result<Outcome, RunError> {
     let mut found: Vec<Vec<Vec<Replies>>> = vec![vec![Vec::new(); rates.len()]; Notice::ALL.len()];
     for round in 0..rounds {
         for (at, &rate) in rates.iter().enumerate() {
+            if round > 0 && at + 1 < rates.len() {
+                continue;
+            }
             for (place, notice) in Notice::ALL.into_iter().enumerate() {
                 let name = notice.name();
                 let round = round + 1;
@@ -114,15 +118,21 @@ fn show(rates: &[u32], found: &[Vec<Vec<Replies>>], idle: usize) -> Outcome {
     let last = rates.len() - 1;
     let rate = rates[last];
     let [select, epoll, module] = [0, 1, 2].map(|place| of(place, last, |one| one.rate));
+    // Each beside the others of its round, so that what else the machine does meets all.
+    let beside = |other: usize| {
+        let rounds = found[2][last].iter().zip(&found[other][last]);
+        median(rounds.map(|(module, other)| module.rate / other.rate.max(1.0)))
+    };
+    let [over_select, over_epoll] = [0, 1].map(beside);
     outcome.claim(
         format!("at {rate} requests/s the module answers more than select"),
-        module > select,
-        format!("{module:.0} replies/s, select {select:.0}"),
+        over_select > 1.0,
+        format!("{over_select:.2} times; {module:.0} replies/s, select {select:.0}"),
     );
     outcome.claim(
         format!("and at least {AS_GOOD} of what epoll does"),
-        module >= AS_GOOD * epoll,
-        format!("{module:.0} replies/s, epoll {epoll:.0}"),
+        over_epoll >= AS_GOOD,
+        format!("{over_epoll:.2} times; {module:.0} replies/s, epoll {epoll:.0}"),
     );
     let [slow, quick] = [0, 2].map(|place| of(place, last, |one| one.time_ms));
     outcome.note(format!(

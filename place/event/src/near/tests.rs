@@ -128,7 +128,7 @@ fn who_is_silent_is_asked_less_and_less() {
     for _ in 0..600 {
         source.wish(now, SINK);
         asked += std::iter::from_fn(|| source.poll_said()).count();
-        now = now + Span::from_secs(1);
+        now += Span::from_secs(1);
     }
     assert!((10..=20).contains(&asked), "{asked} times in ten minutes");
 }
