@@ -9,8 +9,9 @@ use selvedge_stack::model::{Cost, Interface, Overheads};
 use selvedge_stack::module::Direction;
 use selvedge_units::{Bytes, Span};
 
-use crate::experiment::RunError;
+use crate::experiment::{Params, RunError, Watch};
 use crate::measure::{median, time};
+use crate::outcome::Outcome;
 
 /// One set of costs.
 #[derive(Clone, Debug)]
@@ -27,6 +28,22 @@ pub(crate) struct Costs {
     transport: Cost,
     /// What a master does beside: a header's work.
     master: Cost,
+}
+
+/// Runs a model with each set of costs, for so long in its time.
+pub(crate) fn with_each(
+    params: &Params,
+    watch: &dyn Watch,
+    with: fn(&Costs, Span, &mut Outcome, &dyn Watch) -> Result<(), RunError>,
+) -> Result<Outcome, RunError> {
+    let long = Span::from_millis(params.amount(2000, 400));
+    let mut outcome = Outcome::default();
+    watch.go_on("costs")?;
+    for costs in Costs::all(params.amount(31, 5))? {
+        with(&costs, long, &mut outcome, watch)?;
+        outcome.note(costs.told());
+    }
+    Ok(outcome)
 }
 
 /// Microseconds.

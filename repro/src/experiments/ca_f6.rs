@@ -4,7 +4,7 @@ use selvedge_stack::elements::{ElementId, Elements};
 use selvedge_units::{Bytes, Instant, Span};
 
 use super::CA;
-use super::ca_costs::Costs;
+use super::ca_costs::{Costs, with_each};
 use super::ca_host::{Host, Source, Wire};
 use crate::experiment::{Experiment, Kind, Params, RunError, Watch};
 use crate::outcome::{Cell, Outcome, Table};
@@ -115,13 +115,7 @@ fn calm(costs: &Costs, way: Configuration) -> Span {
 }
 
 fn run(params: &Params, watch: &dyn Watch) -> Result<Outcome, RunError> {
-    let long = Span::from_millis(params.amount(2000, 400));
-    let mut outcome = Outcome::default();
-    watch.go_on("costs")?;
-    for costs in Costs::all(params.amount(31, 5))? {
-        with(&costs, long, &mut outcome, watch)?;
-        outcome.note(costs.told());
-    }
+    let mut outcome = with_each(params, watch, with)?;
     outcome.note("A model in virtual time: the product's elements and pipes on modules of these costs. On this machine the interface is a call of the kernel.");
     outcome.note("The outgoing stack has three modules here (remote UI, transport with checksum, network), so the pipeline with a stage for each has three stages.");
     Ok(outcome)

@@ -3,7 +3,7 @@
 use selvedge_units::{Bytes, Span};
 
 use super::CA;
-use super::ca_costs::Costs;
+use super::ca_costs::{Costs, with_each};
 use super::ca_f6::{Configuration, load};
 use crate::experiment::{Experiment, Kind, Params, RunError, Watch};
 use crate::outcome::{Cell, Outcome, Table};
@@ -19,13 +19,7 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
 };
 
 fn run(params: &Params, watch: &dyn Watch) -> Result<Outcome, RunError> {
-    let long = Span::from_millis(params.amount(2000, 400));
-    let mut outcome = Outcome::default();
-    watch.go_on("costs")?;
-    for costs in Costs::all(params.amount(31, 5))? {
-        with(&costs, long, &mut outcome, watch)?;
-        outcome.note(costs.told());
-    }
+    let mut outcome = with_each(params, watch, with)?;
     outcome.note("A model: the interface is a lock, held for what it costs, and each element that waits for it slows its holder by a quarter. That quarter is assumed; the paper gives no figure.");
     Ok(outcome)
 }
