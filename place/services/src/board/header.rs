@@ -1,8 +1,9 @@
 //! The C header and this are one: same places, and what is marked here is taken there. Needs `cc`.
 
+use std::io::Read;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use super::*;
@@ -32,25 +33,34 @@ fn the_header_is_also_cpp() {
     assert!(output.status.success() || has_none, "{said}");
 }
 
-/// Runs a program to its end, which is waited for only so long.
-fn run(command: &mut Command) -> Output {
+/// Runs a program to its end, which is waited for only so long: its status, and what it prints.
+fn run(command: &mut Command) -> (ExitStatus, Vec<u8>) {
     let mut child = command.stdout(Stdio::piped()).spawn().expect("it was compiled");
+    let mut printed = child.stdout.take().expect("it is piped");
+    // Meanwhile: it may print more than a pipe holds.
+    let reader = std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        printed.read_to_end(&mut bytes).map(|_| bytes)
+    });
     let end = Instant::now() + Duration::from_secs(60);
-    while child.try_wait().expect("our child").is_none() {
+    let status = loop {
+        if let Some(status) = child.try_wait().expect("our child") {
+            break status;
+        }
         if Instant::now() > end {
             let _ = child.kill();
             let _ = child.wait();
             panic!("{command:?} does not end");
         }
         std::thread::park_timeout(Duration::from_millis(5));
-    }
-    child.wait_with_output().expect("it has ended")
+    };
+    (status, reader.join().expect("it does not panic").expect("a pipe can be read"))
 }
 
 #[test]
 fn structures_lie_as_the_header_says() {
     let program = compile("tests/layout.c");
-    let text = String::from_utf8(run(&mut Command::new(&program)).stdout).expect("plain text");
+    let text = String::from_utf8(run(&mut Command::new(&program)).1).expect("plain text");
     let _ = std::fs::remove_file(program);
     let own = [
         ("interest.flag", 0),
@@ -85,12 +95,12 @@ fn what_is_marked_here_is_taken_by_a_program_in_c() {
         board.mark(descriptor);
     }
     let number = file.as_raw_fd().to_string();
-    let output = run(Command::new(&program).args([&number, "-1", "4"]));
-    assert_eq!(output.stdout, b"3\n64\n4096\n65535\n", "{output:?}");
-    assert!(output.status.success() && !board.any() && board.ready() == 0);
+    let (status, printed) = run(Command::new(&program).args([&number, "-1", "4"]));
+    assert_eq!(String::from_utf8_lossy(&printed), "3\n64\n4096\n65535\n");
+    assert!(status.success() && !board.any() && board.ready() == 0);
     // Whatever lies there: only descriptors come out, and it ends.
     board.scribble(&vec![0xff; SIZE]);
-    let output = run(Command::new(&program).args([&number, "-1", "65536"]));
-    assert_eq!(output.stdout.split(|byte| *byte == b'\n').count(), 65_537);
+    let (_, printed) = run(Command::new(&program).args([&number, "-1", "65536"]));
+    assert_eq!(printed.split(|byte| *byte == b'\n').count(), 65_537);
     let _ = std::fs::remove_file(program);
 }
