@@ -42,12 +42,6 @@ impl Message {
         Self { bytes, start: HEAD_ROOM, ..Self::default() }
     }
 
-    /// The bytes of this buffer, as they are: without a copy, and without room for headers.
-    #[must_use]
-    pub fn of_buffer(bytes: Vec<u8>) -> Self {
-        Self { bytes, ..Self::default() }
-    }
-
     /// A message of this length, to be written; what is in it is what was in the buffer before.
     #[must_use]
     pub fn of_len(len: usize, buffers: &Buffers) -> Self {
@@ -168,8 +162,7 @@ impl Buffers {
     }
 
     /// A buffer with room for so many bytes; what is in it is of some message before.
-    #[must_use]
-    pub fn take(&self, len: usize) -> Vec<u8> {
+    fn take(&self, len: usize) -> Vec<u8> {
         let Some(sort) = SIZES.iter().position(|&size| size >= len) else {
             return Vec::with_capacity(len);
         };

@@ -66,53 +66,6 @@ impl DatagramPort {
     }
 }
 
-/// Bytes of a buffer that any datagram fits.
-pub const DATAGRAM_ROOM: usize = 1 << 16;
-
-/// A datagram that arrived.
-#[derive(Debug)]
-pub struct Arrived<'a> {
-    len: usize,
-    bytes: Held<'a>,
-}
-
-#[derive(Debug)]
-enum Held<'a> {
-    /// One of several that the kernel has put together.
-    Part(&'a [u8]),
-    /// The first bytes of a buffer of its own.
-    Whole(&'a mut Vec<u8>),
-}
-
-impl Arrived<'_> {
-    /// Its bytes.
-    #[must_use]
-    pub fn bytes(&self) -> &[u8] {
-        match &self.bytes {
-            Held::Part(bytes) => bytes,
-            Held::Whole(buffer) => &buffer[..self.len],
-        }
-    }
-
-    /// Its bytes in a buffer of [`DATAGRAM_ROOM`]: the one that they were read into, in exchange for
-    /// the one that `other` gives; a copy of those that share their buffer with others.
-    pub fn take(self, other: impl FnOnce() -> Vec<u8>) -> Vec<u8> {
-        match self.bytes {
-            Held::Whole(buffer) => {
-                let mut taken = std::mem::replace(buffer, other());
-                taken.truncate(self.len);
-                taken
-            }
-            Held::Part(bytes) => {
-                let mut copy = other();
-                copy.clear();
-                copy.extend_from_slice(bytes);
-                copy
-            }
-        }
-    }
-}
-
 /// Reads datagrams. One thread at a time uses it.
 pub struct DatagramReader {
     socket: OwnedFd,
@@ -122,18 +75,14 @@ pub struct DatagramReader {
 impl DatagramReader {
     /// Hands each datagram that waits, and who sent it, to `take`; how many there were. Does not
     /// wait, and reads at most once.
-    pub fn read(&mut self, mut take: impl FnMut(Arrived<'_>, SocketAddr)) -> usize {
+    pub fn read(&mut self, mut take: impl FnMut(&[u8], SocketAddr)) -> usize {
         let (received, mut count) = (self.batch.receive(&self.socket), 0);
-        for (from, segment, len, buffer) in self.batch.buffers(received) {
-            let size = segment.map_or(len, usize::from);
-            // An empty one has nothing to hand over.
-            if len > 0 && size >= len {
-                take(Arrived { len, bytes: Held::Whole(buffer) }, from);
-                count += 1;
-                continue;
-            }
-            for bytes in buffer[..len].chunks(size.max(1)) {
-                take(Arrived { len: bytes.len(), bytes: Held::Part(bytes) }, from);
+        for datagram in self.batch.datagrams(received) {
+            let Some(from) = datagram.from else { continue };
+            let whole = datagram.bytes.len().max(1);
+            let size = datagram.segment.map_or(whole, usize::from);
+            for bytes in datagram.bytes.chunks(size) {
+                take(bytes, from);
                 count += 1;
             }
         }
@@ -177,13 +126,12 @@ mod tests {
             if got.len() == sizes.len() - 1 || !reader.wait(Span::from_secs(10)) {
                 break;
             }
-            reader.read(|arrived, from| {
+            reader.read(|bytes, from| {
                 assert_eq!(from, a.address());
-                let bytes = arrived.bytes().to_vec();
-                assert_eq!(arrived.take(|| vec![9; 3]), bytes);
-                got.push(bytes);
+                got.push(bytes.to_vec());
             });
         }
+        // An empty datagram has nothing to hand over.
         let sent: Vec<Vec<u8>> = packets.into_iter().filter(|packet| !packet.is_empty()).collect();
         assert_eq!(got, sent);
         assert!(!reader.wait(Span::ZERO));

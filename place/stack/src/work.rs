@@ -7,7 +7,6 @@ use std::task::Waker;
 use std::time::Duration;
 
 use selvedge_host::clock::Clock;
-use selvedge_host::port::{Arrived, DATAGRAM_ROOM};
 use selvedge_host::transmit::{Outgoing, Transmitter};
 use selvedge_stack::auto::Monitor;
 use selvedge_stack::deliver::Delivery;
@@ -84,8 +83,6 @@ const RUN_BYTES: usize = 60_000;
 /// call takes.
 const CLOSE: Span = Span::from_micros(20);
 
-/// A datagram of so many bytes is not copied into a buffer of its connection: it brings its own.
-const LARGE: usize = 16 << 10;
 /// Messages that the application has not taken, at most; then what comes is dropped below the
 /// transport, and a reliable peer sends it again.
 const UNREAD_MAX: usize = 1024;
@@ -277,19 +274,13 @@ impl Work for LineWork {
 
 impl LineWork {
     /// A datagram that the network brought, or nothing where there is no room for it.
-    pub(crate) fn datagram(&self, arrived: Arrived<'_>, now: Instant) -> Option<Message> {
+    pub(crate) fn datagram(&self, bytes: &[u8], now: Instant) -> Option<Message> {
         // A reliable transport decides itself: it must hear acknowledgements all the same.
         if self.sheds && self.line.connection().is_full() {
             self.line.connection().count(Reason::NoRoom);
             return None;
         }
-        let buffers = self.line.buffers();
-        let mut message = if arrived.bytes().len() < LARGE {
-            Message::copy_of(arrived.bytes(), buffers)
-        } else {
-            // It stays where the kernel has put it.
-            Message::of_buffer(arrived.take(|| buffers.take(DATAGRAM_ROOM)))
-        };
+        let mut message = Message::copy_of(bytes, self.line.buffers());
         message.arrived = now;
         self.monitors[1].arrived(message.arrived, message.size());
         Some(message)

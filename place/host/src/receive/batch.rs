@@ -10,7 +10,7 @@ use crate::socket::RawAddress;
 /// Datagrams per system call, at most.
 pub(crate) const BATCH: usize = 32;
 /// Room for each: the largest datagram there is.
-const ROOM: usize = crate::port::DATAGRAM_ROOM;
+const ROOM: usize = 1 << 16;
 /// Room for the control data of each: a stamp, a count and a size.
 const CONTROL: usize = {
     // SAFETY: CMSG_SPACE only computes from its argument.
@@ -26,17 +26,20 @@ struct Control([u8; CONTROL]);
 /// A datagram in the batch.
 pub(crate) struct Datagram<'a> {
     pub(crate) bytes: &'a [u8],
+    /// Who sent it, where the batch asks for that.
+    pub(crate) from: Option<SocketAddr>,
     /// When the kernel got it: nanoseconds of `CLOCK_REALTIME`.
     pub(crate) stamp: Option<u64>,
     /// Datagrams that the socket has dropped so far, if any.
     pub(crate) drops: Option<u32>,
+    /// Several datagrams, each but the last of so many bytes.
+    pub(crate) segment: Option<u16>,
 }
 
 /// Buffers for one batch, reused. About 2 MB of address space, of which only what datagrams fill
 /// is ever touched.
 pub(crate) struct Batch {
-    /// Each [`ROOM`] long.
-    rooms: Vec<Vec<u8>>,
+    room: Vec<u8>,
     control: Vec<Control>,
     /// Who sent them; empty where nobody asks.
     names: Vec<RawAddress>,
@@ -53,7 +56,7 @@ impl Batch {
     pub(crate) fn of(count: usize, named: bool) -> Self {
         let count = count.clamp(1, BATCH);
         Self {
-            rooms: (0..count).map(|_| vec![0; ROOM]).collect(),
+            room: vec![0; count * ROOM],
             control: vec![Control([0; CONTROL]); count],
             names: if named { vec![RawAddress::zeroed(); count] } else { Vec::new() },
             lens: [(0, 0); BATCH],
@@ -66,22 +69,20 @@ impl Batch {
         let mut parts = [const { MaybeUninit::<libc::iovec>::uninit() }; BATCH];
         let mut headers = [const { MaybeUninit::<libc::mmsghdr>::uninit() }; BATCH];
         let parts: *mut libc::iovec = parts.as_mut_ptr().cast();
-        let control = self.control.as_mut_ptr();
+        let (room, control) = (self.room.as_mut_ptr(), self.control.as_mut_ptr());
         let (count, named) = (self.control.len(), !self.names.is_empty());
         let names = self.names.as_mut_ptr();
-        for ((i, header), room) in headers.iter_mut().enumerate().zip(&mut self.rooms) {
-            // One may have been taken, and another be in its place.
-            room.resize(ROOM, 0);
+        for (i, header) in headers.iter_mut().enumerate().take(count) {
             // SAFETY: an mmsghdr is integers and pointers, for which zero bytes are a value.
             let header = header.write(unsafe { MaybeUninit::zeroed().assume_init() });
-            // SAFETY: `i < count`, the length of `control`, of `rooms`, and of `names` if there are
-            // any, and at most that of `parts`.
+            // SAFETY: `i < count`, the length of `control`, of `names` if there are any, and of
+            // `room` in ROOMs, and at most that of `parts`.
             unsafe {
                 if named {
                     header.msg_hdr.msg_name = names.add(i).cast();
                 }
                 let part = parts.add(i);
-                part.write(libc::iovec { iov_base: room.as_mut_ptr().cast(), iov_len: ROOM });
+                part.write(libc::iovec { iov_base: room.add(i * ROOM).cast(), iov_len: ROOM });
                 header.msg_hdr.msg_iov = part;
                 header.msg_hdr.msg_control = control.add(i).cast();
             }
@@ -91,7 +92,7 @@ impl Batch {
                 header.msg_hdr.msg_namelen = size_of::<RawAddress>() as libc::socklen_t;
             }
         }
-        // SAFETY: the first `count` headers are written, and describe distinct `rooms` and parts of
+        // SAFETY: the first `count` headers are written, and describe distinct parts of `room`,
         // `control` and `names`, which live on; the kernel writes only there and into the headers.
         let received = unsafe {
             libc::recvmmsg(
@@ -114,27 +115,11 @@ impl Batch {
 
     /// The first `count` datagrams of the last batch.
     pub(crate) fn datagrams(&self, count: usize) -> impl Iterator<Item = Datagram<'_>> {
-        let buffers = self.rooms.iter().zip(&self.control);
-        buffers.zip(self.lens).take(count).map(|((room, control), (len, control_len))| {
-            let Told { stamp, drops, .. } = read_control(&control.0[..control_len]);
-            Datagram { bytes: &room[..len], stamp, drops }
-        })
-    }
-}
-
-impl Batch {
-    /// The first `count` datagrams of the last batch that say who sent them: him, of how many
-    /// bytes each of those that they are put together of is, their length, and the buffer that
-    /// they are in. It may be exchanged for another.
-    pub(crate) fn buffers(
-        &mut self,
-        count: usize,
-    ) -> impl Iterator<Item = (SocketAddr, Option<u16>, usize, &mut Vec<u8>)> {
-        let (names, lens) = (&self.names, &self.lens);
-        let rooms = self.rooms.iter_mut().zip(&self.control).zip(names).zip(lens).take(count);
-        rooms.filter_map(|(((room, control), name), &(len, control_len))| {
-            let told = read_control(&control.0[..control_len]);
-            Some((name.to_socket_addr()?, told.segment, len, room))
+        let buffers = self.room.chunks_exact(ROOM).zip(&self.control).enumerate();
+        buffers.zip(self.lens).take(count).map(|((n, (room, control)), (len, control_len))| {
+            let Told { stamp, drops, segment } = read_control(&control.0[..control_len]);
+            let from = self.names.get(n).and_then(|name| name.to_socket_addr());
+            Datagram { bytes: &room[..len], from, stamp, drops, segment }
         })
     }
 }

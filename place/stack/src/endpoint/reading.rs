@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::thread;
 use std::time::Duration;
 
-use selvedge_host::port::{Arrived, DatagramReader};
+use selvedge_host::port::DatagramReader;
 use selvedge_stack::compose::Composition;
 use selvedge_stack::element::Plant;
 use selvedge_stack::module::{Net, Reason};
@@ -42,7 +42,7 @@ impl Intake {
     /// whether there was anything.
     pub(super) fn pump(&mut self, shared: &Arc<Shared>, wait: Span) -> bool {
         let Self { reader, touched } = self;
-        let mut take = |arrived: Arrived<'_>, from| take(shared, touched, arrived, from);
+        let mut take = |bytes: &[u8], from| take(shared, touched, bytes, from);
         if reader.read(&mut take) == 0
             && (wait == Span::ZERO || !reader.wait(wait) || reader.read(&mut take) == 0)
         {
@@ -93,10 +93,9 @@ fn free(intake: &Mutex<Intake>) -> Option<MutexGuard<'_, Intake>> {
 fn take(
     shared: &Arc<Shared>,
     touched: &mut Vec<Arc<Plant<LineWork>>>,
-    arrived: Arrived<'_>,
+    bytes: &[u8],
     from: SocketAddr,
 ) {
-    let bytes = arrived.bytes();
     let stranger = || _ = shared.counters.strangers.fetch_add(1, Ordering::Relaxed);
     match Net::connection(bytes) {
         None => stranger(),
@@ -121,7 +120,7 @@ fn take(
                 Some(connection) => {
                     connection.heard = shared.clock.now();
                     let work = connection.plant.work();
-                    if let Some(message) = work.datagram(arrived, connection.heard)
+                    if let Some(message) = work.datagram(bytes, connection.heard)
                         && let Err((message, _)) = connection.port.put(message)
                     {
                         work.line.call(connection.heard).drop(message, Reason::NoRoom);
