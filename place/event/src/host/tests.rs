@@ -3,7 +3,8 @@
 use super::*;
 use selvedge_event::{Attributes, Event, Overflow, Subscription};
 
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+/// Waits until something is so.
+pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let end = std::time::Instant::now() + Duration::from_secs(60);
     while !is_so() {
         assert!(std::time::Instant::now() < end, "waited in vain: {what}");

@@ -1,11 +1,10 @@
 //! Two hosts' rings, with what they say over the engine carried by hand: late, lost, and by the wrong.
 
-use std::time::{Duration, Instant as Time};
-
 use selvedge_event::HostId;
 use selvedge_units::{Instant, Span};
 
 use super::{ASK_AGAIN, EARLY, Near, Out, Say};
+use crate::host::tests::until;
 
 const SOURCE: HostId = HostId(1);
 const SINK: HostId = HostId(2);
@@ -13,14 +12,6 @@ const NOW: Instant = Instant(1_000_000_000);
 
 fn near() -> Near {
     Near::new().unwrap().expect("a machine that says which it is")
-}
-
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let end = Time::now() + Duration::from_secs(30);
-    while !is_so() {
-        assert!(Time::now() < end, "in vain: {what}");
-        std::thread::park_timeout(Duration::from_millis(1));
-    }
 }
 
 /// Carries what one says to the other, as long as `passes` lets it.
