@@ -176,11 +176,29 @@ fn an_encoding_that_is_not_carried_is_named() {
 }
 
 #[test]
-fn a_clip_that_is_cut_off_gives_what_is_there() {
+fn a_clip_that_is_cut_off_is_refused() {
+    let folder = Folder::new();
+    let (receiver, to) = sink();
+    let at = ":7:10: stream.lecture.source: ";
+    for (name, kept) in [(CORRIDOR, 100_000), ("one-by-one-mjpeg.avi", 300_000)] {
+        let whole = std::fs::read(clip(name)).expect("the clip is there");
+        folder.write(name, &whole[..kept]);
+        let says =
+            [" is cut off: it would have ", "; copy it again, or keep what is there: ffmpeg "];
+        refused(&folder, &right(to, &format!("file:{name}")), &receiver, at, &says);
+    }
+}
+
+#[test]
+fn media_that_end_before_their_index_give_what_is_there() {
     let folder = Folder::new();
     let (_receiver, to) = sink();
-    let whole = std::fs::read(clip(CORRIDOR)).expect("the clip is there");
-    folder.write("cut.mp4", &whole[..100_000]);
+    let mut cut = std::fs::read(clip(CORRIDOR)).expect("the clip is there");
+    // The media reach to the end of the file, wherever that is: only the index knows more.
+    let media = cut.windows(4).position(|w| w == b"mdat").expect("an MP4 has media");
+    cut[media - 4..media].fill(0);
+    cut.truncate(100_000);
+    folder.write("cut.mp4", &cut);
     let path = folder.write("node.toml", right(to, "file:cut.mp4"));
     let ended = command("check", &path);
     assert_eq!(ended.code, Some(0), "{ended:?}");

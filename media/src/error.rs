@@ -1,6 +1,6 @@
 //! Why a source gives nothing: each text says what was found and what to do.
 
-use selvedge_units::Span;
+use selvedge_units::{Bytes, Span};
 
 use crate::picture::jpeg::JpegError;
 
@@ -26,6 +26,19 @@ pub enum SourceError {
         what: String,
         /// What it is instead.
         found: String,
+    },
+    /// A file that ends before its container does.
+    #[error(
+        "\"{what}\" is cut off: it would have {declared} by what it says of itself, and has {found}; \
+         copy it again, or keep what is there: ffmpeg -i IN -c copy OUT.mkv"
+    )]
+    CutOff {
+        /// The source.
+        what: String,
+        /// The bytes that it would have at least.
+        declared: Bytes,
+        /// The bytes that it has.
+        found: Bytes,
     },
     /// A part that is needed to read or make this encoding is not installed.
     #[error("nothing here handles {codec}; install it with: apt-get install {package}")]

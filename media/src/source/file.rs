@@ -3,9 +3,11 @@
 use std::path::Path;
 
 use gstreamer::prelude::*;
+use selvedge_units::Bytes;
 
 use super::elements::{make, wiring};
 use super::feed::{Feed, Timing};
+use super::whole;
 use crate::error::SourceError;
 
 /// The feed of a file.
@@ -24,7 +26,11 @@ pub(super) fn feed(what: &str, path: &Path) -> Result<Feed, SourceError> {
     if file.len() == 0 {
         return Err(not_media("an empty file"));
     }
-    std::fs::File::open(path).map_err(|e| not_found(e.to_string()))?;
+    let mut bytes = std::fs::File::open(path).map_err(|e| not_found(e.to_string()))?;
+    if let Some(cut) = whole::cut_off(&mut bytes).map_err(|e| not_found(e.to_string()))? {
+        let (declared, found) = (Bytes(cut.declared), Bytes(cut.found));
+        return Err(SourceError::CutOff { what: what.into(), declared, found });
+    }
     Feed::parsed(what, Timing::Stored, |pipeline| {
         let source = make("filesrc")?;
         let location = path.to_str().ok_or_else(|| not_found("its name is not UTF-8".into()))?;

@@ -18,6 +18,7 @@ mod rtp;
 mod run;
 mod test;
 mod unit;
+mod whole;
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
