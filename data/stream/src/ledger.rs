@@ -168,6 +168,7 @@ impl Ledger {
     /// Settles a frame, once, in any order. `false`, and without effect, for one that was not
     /// offered, is settled already, or is older than the window. Constant time, and that again for
     /// each frame that can now be evaluated.
+    #[inline]
     pub fn settle(&mut self, frame: &Frame, fate: Fate, now: Instant) -> bool {
         self.settle_all([(frame, fate)], now) == 1
     }

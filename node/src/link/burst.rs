@@ -24,6 +24,7 @@ impl Link {
     /// 4.3, makes a like use of a block). What comes later may find an earlier one still waiting;
     /// nothing but single decisions rules that out. Only under disciplines that go by deadline:
     /// others share by order.
+    #[inline]
     pub(super) fn grant_to(&self, now: Instant, stream: StreamIndex) -> Option<Grant> {
         if !self.params.bursts() || now < self.inverted_until {
             return None;
@@ -37,6 +38,7 @@ impl Link {
     }
 
     /// The next packet of the burst that was granted, if there is one.
+    #[inline]
     pub(super) fn granted(&mut self, now: Instant) -> Option<Transmit> {
         let grant = self.grant.take_if(|grant| now < grant.until)?;
         let stream = grant.stream;
@@ -56,6 +58,7 @@ impl Link {
     /// Of whole frames only; none if the first alone has more packets. The run is to be told of by
     /// [`sent_frames`](Self::sent_frames).
     #[must_use]
+    #[inline]
     pub fn run(&self, now: Instant, packets: usize) -> Run {
         let none = Run::default();
         let Some(queue) = self.next.and_then(|s| self.queues[s.0 as usize].as_ref()) else {
@@ -89,6 +92,7 @@ impl Link {
 
     /// The first frames of a [`run`](Self::run) have been sent whole in one go; they took `size` on
     /// the wire. If it is but one, `packets` of it have been sent.
+    #[inline]
     pub fn sent_frames(&mut self, now: Instant, frames: usize, packets: u16, size: Bytes) {
         if frames < 2 {
             self.sent_run(now, packets, size);

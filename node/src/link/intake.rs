@@ -135,6 +135,7 @@ impl Link {
     }
 
     /// Takes note of what came, and makes what waits fit the link again.
+    #[inline]
     fn make_fit(&mut self, now: Instant, stream: StreamIndex, taken: &Taken) {
         if taken.offered > Bytes(0) {
             self.offered.add(now, taken.offered);

@@ -243,6 +243,7 @@ impl Link {
 
     /// Expires what is past its deadline; returns the packet that should leave next, if any.
     /// The same packet may be returned again, or another, until `sent` is called.
+    #[inline]
     pub fn poll_transmit(&mut self, now: Instant) -> Option<Transmit> {
         self.watch(now);
         self.next = None;
@@ -325,6 +326,7 @@ impl Link {
     /// The packet last polled has been sent with the next of its frame, `packets` in all, in one
     /// go; they took `size` on the wire. For links that grant a burst: one decision for all that
     /// the burst holds of the chosen frame.
+    #[inline]
     pub fn sent_run(&mut self, now: Instant, packets: u16, size: Bytes) {
         if let Some(stream) = self.take_from_bucket(now, size) {
             self.sent_of_head(now, stream, packets, size);
@@ -332,6 +334,7 @@ impl Link {
     }
 
     /// So many of the head's packets are sent.
+    #[inline(always)]
     fn sent_of_head(&mut self, now: Instant, stream: StreamIndex, packets: u16, size: Bytes) {
         let at = stream.0 as usize;
         let Some(queue) = self.queues[at].as_mut() else { return };
@@ -359,6 +362,7 @@ impl Link {
     }
 
     /// What was polled last leaves the link; whose it is.
+    #[inline(always)]
     fn take_from_bucket(&mut self, now: Instant, size: Bytes) -> Option<StreamIndex> {
         let stream = self.next.take()?;
         self.pacer.take(now, size);
