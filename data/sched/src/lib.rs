@@ -41,6 +41,7 @@ pub mod aggregate;
 pub mod bench;
 mod discipline;
 mod machine;
+mod record;
 pub mod replay;
 mod scheduler;
 mod slot;
@@ -55,6 +56,6 @@ mod window;
 struct Readme;
 
 pub use discipline::{Discipline, Tree, TreeError, TreeNode};
+pub use record::{Counters, Decision, Expiry, Head, Served, Step, StreamIndex, Verdict};
 pub use scheduler::Scheduler;
-pub use slot::{Counters, Decision, Expiry, Head, Served, Step, StreamIndex, Verdict};
 pub use window::WindowSet;

@@ -31,7 +31,7 @@ use super::fluid::{Fluid, Phase, Share};
 use super::heap::{Heaps, NONE};
 use super::tree::Tree;
 use super::{Rule, Standing, tag};
-use crate::slot::StreamIndex;
+use crate::record::StreamIndex;
 
 /// Exact, or flat.
 #[derive(Clone, Debug)]

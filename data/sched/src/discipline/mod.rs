@@ -29,7 +29,7 @@ use core::fmt;
 use selvedge_stream::{Contract, Window};
 use selvedge_units::{Bytes, Instant, Span};
 
-use crate::slot::StreamIndex;
+use crate::record::StreamIndex;
 use crate::tournament::LAST_KEY;
 pub use tree::{Tree, TreeError, TreeNode};
 

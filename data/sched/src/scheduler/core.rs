@@ -17,9 +17,8 @@ use super::order::{
     before, due_before, has_head_already, has_no_head, ready_before, slot_mut, standing,
 };
 use crate::discipline::{EPOCH_MAX, Rule};
-use crate::slot::{
-    Cold, Count, Decision, Expiry, Flags, Head, Served, Slot, Step, StreamIndex, Verdict,
-};
+use crate::record::{Decision, Expiry, Head, Served, Step, StreamIndex, Verdict};
+use crate::slot::{Cold, Count, Flags, Slot};
 use crate::tournament::{LAST_KEY, Tournament};
 
 /// The latest moment at which anything expires: a deadline of [`Instant::MAX`] (which is where

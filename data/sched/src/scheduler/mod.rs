@@ -17,7 +17,8 @@ use selvedge_units::Instant;
 
 use self::core::Core;
 use crate::discipline::{AnyRule, Discipline, Tree, with_rule};
-use crate::slot::{Cold, Decision, Expiry, Head, Served, Step, StreamIndex, Verdict};
+use crate::record::{Decision, Expiry, Head, Served, Step, StreamIndex, Verdict};
+use crate::slot::Cold;
 
 /// Decides which stream's head frame goes next, and counts what each stream loses.
 ///

@@ -6,7 +6,8 @@ use alloc::vec::Vec;
 use selvedge_units::Instant;
 
 use crate::discipline::{Rule, Standing};
-use crate::slot::{Flags, Slot, StreamIndex};
+use crate::record::StreamIndex;
+use crate::slot::{Flags, Slot};
 
 #[inline(always)]
 pub(super) fn standing(s: StreamIndex, slot: &Slot) -> Standing {

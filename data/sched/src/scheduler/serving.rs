@@ -5,7 +5,8 @@ use selvedge_units::Instant;
 use super::core::Core;
 use super::order::{has_no_head, slot_mut, standing};
 use crate::discipline::Rule;
-use crate::slot::{Count, Flags, Head, Served, Slot, StreamIndex};
+use crate::record::{Head, Served, StreamIndex};
+use crate::slot::{Count, Flags, Slot};
 
 impl Core {
     #[inline]

@@ -8,7 +8,8 @@ use super::Scheduler;
 use super::core::Core;
 use super::order::{no_stream, slot_mut};
 use crate::discipline::{Rule, with_rule};
-use crate::slot::{Counters, Flags, Slot, StreamIndex, at_least_one, within_bounds};
+use crate::record::{Counters, StreamIndex};
+use crate::slot::{Flags, Slot, at_least_one, within_bounds};
 use crate::window::WindowSet;
 
 impl Scheduler {

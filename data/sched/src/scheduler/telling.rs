@@ -7,7 +7,8 @@ use selvedge_units::Instant;
 use super::core::Core;
 use super::order::standing;
 use crate::discipline::Rule;
-use crate::slot::{Flags, Head, Slot, StreamIndex};
+use crate::record::{Head, StreamIndex};
+use crate::slot::{Flags, Slot};
 
 impl Core {
     /// Whether the discipline has been told of a stream's head: it is, once the head may go.

@@ -12,7 +12,7 @@ use super::Exact;
 use crate::discipline::fluid::{Phase, Share};
 use crate::discipline::heap::NONE;
 use crate::discipline::tag;
-use crate::slot::StreamIndex;
+use crate::record::StreamIndex;
 
 /// A node as it was before a head was sent.
 #[derive(Clone, Copy, Debug)]

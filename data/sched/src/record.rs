@@ -1,0 +1,106 @@
+//! The records that a scheduler takes and gives: heads of queues in; decisions, and what became of
+//! frames, out.
+
+use selvedge_stream::Kind;
+use selvedge_units::{Bytes, Instant};
+
+/// A stream's place in a scheduler: the lowest that was free when it was added.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct StreamIndex(pub u32);
+
+/// A frame that has come to the front of its queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Head {
+    /// When the frame arrived in its queue, not when it became head.
+    pub arrival: Instant,
+    /// Its kind, which decides the window that it is counted in.
+    pub kind: Kind,
+    /// Its own deadline, taken as it is. `None`: by the contract, that is `arrival + delay` if it
+    /// states a delay, else `max(previous frame's deadline, arrival) + period`.
+    pub deadline: Option<Instant>,
+    /// Its size, for the disciplines that share a link by bytes.
+    pub size: Bytes,
+}
+
+impl Head {
+    /// A frame of the kind `Data` that states no deadline, of one byte: for disciplines that look
+    /// at sizes, all such are alike.
+    #[must_use]
+    pub const fn arrived(arrival: Instant) -> Self {
+        Self { arrival, kind: Kind::Data, deadline: None, size: Bytes(1) }
+    }
+}
+
+/// What became of a frame that missed its deadline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is lost (`late = drop`): the stream has no head until the caller pushes the next.
+    Dropped,
+    /// It stays head (`late = send`) and is due again.
+    Kept {
+        /// Its next deadline, after the moment of the poll.
+        deadline: Instant,
+    },
+}
+
+/// A head frame that missed its deadline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Expiry {
+    /// Whose frame it is.
+    pub stream: StreamIndex,
+    /// The deadline that it missed; the first of them, if there are several.
+    pub deadline: Instant,
+    /// How many deadlines this record stands for, at least 1. More than 1 only for a kept frame
+    /// that nobody polled for longer than its period: each elapsed period is a miss.
+    pub misses: u64,
+    /// What became of it.
+    pub verdict: Verdict,
+    /// Whether any of the misses violated the window-constraint.
+    pub violation: bool,
+}
+
+/// What is to be done at a moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// A frame has missed its deadline; there may be more.
+    Expired(Expiry),
+    /// This stream's head is to be sent.
+    Send(StreamIndex),
+    /// Nothing may go.
+    Idle,
+}
+
+/// What was done at a moment; see [`Scheduler::step`](crate::Scheduler::step).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// A frame had missed its deadline; there may be more.
+    Expired(Expiry),
+    /// This stream's head goes.
+    Sent(StreamIndex, Served),
+    /// Nothing may go.
+    Idle,
+}
+
+/// A frame that was served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Served {
+    /// Its deadline, the last one if it was kept over several.
+    pub deadline: Instant,
+    /// Whether it had missed a deadline before.
+    pub late: bool,
+}
+
+/// What has become of a stream's frames since it was added. Each counter saturates.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Frames served, the late ones included.
+    pub sent: u64,
+    /// Frames served after missing at least one deadline.
+    pub late: u64,
+    /// Deadlines missed; a kept frame may miss several.
+    pub missed: u64,
+    /// Frames dropped, because they expired or were forfeited.
+    pub dropped: u64,
+    /// Misses that the window did not allow; every miss, if there is no window.
+    pub violations: u64,
+}
