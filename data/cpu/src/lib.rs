@@ -39,6 +39,7 @@ extern crate alloc;
 extern crate std;
 
 mod admission;
+mod decision;
 mod event;
 mod order;
 pub mod phase;
@@ -48,6 +49,7 @@ mod surface;
 mod task;
 
 pub use admission::{Promise, Refused};
+pub use decision::{Config, Decision, Runs, Selected};
 pub use event::{EventsFull, Rule};
-pub use processor::{Config, Decision, Processor, Runs, Selected};
+pub use processor::Processor;
 pub use task::{Counts, Task, TaskError, TaskId};

@@ -13,7 +13,8 @@ use selvedge_stream::Kind;
 use selvedge_units::{Bytes, Instant, Span};
 
 use crate::admission::Refused;
-use crate::processor::{Config, Processor, Runs};
+use crate::decision::{Config, Runs};
+use crate::processor::Processor;
 use crate::task::{Task, TaskId};
 
 /// A period, and by how much the packets' periods lie behind the processor's.
