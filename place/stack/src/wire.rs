@@ -115,8 +115,9 @@ impl Proposal {
     /// Read from a hello; `None` if it makes no sense.
     #[must_use]
     pub fn parse(text: &[u8]) -> Option<Self> {
-        let mut lines = str::from_utf8(text).ok()?.trim_end_matches('\0').lines();
-        let line = lines.next()?.to_owned();
+        let mut lines = str::from_utf8(text).ok()?.trim_end_matches('\0').split('\n');
+        // It is shown to people: nothing in it may steer their terminals.
+        let line = lines.next().filter(|line| !line.contains(char::is_control))?.to_owned();
         let mut contract = || {
             let mut fields = lines.next()?.split(' ').map(|field| field.parse::<u64>().ok());
             let mut next = || fields.next().flatten();
@@ -150,6 +151,10 @@ mod tests {
         assert_eq!(Proposal::parse(format!("{text}\0\0").as_bytes()).map(|p| p.out), Some(out));
         for n in 0..text.len() - 14 {
             assert_eq!(Proposal::parse(&text.as_bytes()[..n]), None, "{n} bytes of it");
+        }
+        for odd in ["\r", "\t", "\x1b[2J"] {
+            assert_eq!(Proposal::parse(format!("ui{odd}{text}").as_bytes()), None, "{odd:?}");
+            assert_eq!(Proposal::parse(text.replace('\n', &format!("{odd}\n")).as_bytes()), None);
         }
         assert_eq!(Proposal::parse(b"ui\n0 0 0 0 0 0 0\n0 0 0 0 0 0 0"), None);
         assert_eq!(split(&[0; 8]), None);
