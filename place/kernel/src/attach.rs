@@ -353,7 +353,7 @@ fn through(wire: &Wire) -> Result<String, AttachError> {
     let wrong = |why| failed("trying the qdisc on a device of its own", why);
     let (receiver, to) = namespace::listener(wire).map_err(wrong)?;
     let contract = Contract::new(Span::from_millis(40), Window { lose: 1, of: 5 });
-    let filters = vec![crate::setup::Filter::Port(to.port())];
+    let filters = vec![crate::filter::Filter::Port(to.port())];
     let stream = StreamSetup { filters, ..StreamSetup::new("try", contract) };
     attach(namespace::DEVICE, &Setup { streams: vec![stream], ..Setup::default() })?;
     let sent = (|| {

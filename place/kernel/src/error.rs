@@ -6,14 +6,16 @@ use std::path::PathBuf;
 use selvedge_sched::Discipline;
 use thiserror::Error;
 
-use crate::setup::{Filter, SetupError};
+use crate::filter::Filter;
+use crate::setup::SetupError;
 
 /// Why the programs were not loaded.
 #[derive(Debug, Error)]
 pub enum LoadError {
     /// The process may not.
     #[error(
-        "loading BPF programs needs the right to: run as root (CAP_BPF, CAP_NET_ADMIN, CAP_PERFMON)"
+        "this user may not load BPF programs; run it as root, or with the capabilities CAP_BPF, \
+         CAP_NET_ADMIN and CAP_PERFMON"
     )]
     NotPermitted,
     /// The kernel has no BPF qdiscs.
@@ -124,6 +126,9 @@ pub enum OpenError {
     /// There is none, or no such device.
     #[error(transparent)]
     Attach(#[from] AttachError),
+    /// The process may not look into it.
+    #[error("{}: only root may look at the qdisc or change it; run it as root", .0.display())]
+    NotPermitted(PathBuf),
     /// What it keeps is not there.
     #[error(
         "{}: {why}; the qdisc was attached where this file system cannot be seen, or by another version",

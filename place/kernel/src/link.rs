@@ -34,8 +34,9 @@ use self::descent::{KernelDescent, open};
 use crate::attach::{Kept, keep_for_node};
 use crate::attached::Attached;
 use crate::error::{AttachError, OpenError};
+use crate::filter::Filter;
 use crate::object::{FATES_MAP, io_error, map};
-use crate::setup::{Filter, Setup, StreamSetup};
+use crate::setup::{Setup, StreamSetup};
 
 /// How often reports are made.
 const REPORT_EVERY: Span = Span::from_millis(250);
