@@ -124,6 +124,15 @@ fn sched_ext() -> Outcome {
              until then `selvedge cpu run` uses SCHED_FIFO",
         )),
         TasksError::Load(LoadError::NotPermitted) => Err(Missing::new(&error, "run as root")),
+        // Debian's 7.1 and 7.2 leave them out.
+        TasksError::Load(LoadError::Refused { log, .. }) if log.contains("wasn't resolved") => {
+            Err(Missing::new(
+                "the kernel refused the program: its type information (BTF) lacks functions of \
+                 sched_ext",
+                "boot another kernel, such as Debian's 6.18 or 7.0; until then `selvedge cpu run` uses \
+                 SCHED_FIFO",
+            ))
+        }
         _ => Err(Missing::new(&error, "report this, with the kernel's release")),
     })
 }
