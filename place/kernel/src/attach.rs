@@ -8,15 +8,15 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use libbpf_rs::{Link, Object};
+use selvedge_bpf::ProgramError;
+use selvedge_bpf::io_error;
 use selvedge_host::namespace::{self, Wire};
 use selvedge_host::netlink::Netlink;
 use selvedge_stream::{Contract, Window};
 use selvedge_units::{Instant, Span};
 
-use crate::error::{AttachError, LoadError};
-use crate::object::{
-    self, FILTERS_MAP, Purpose, QDISC_MAP, SETUP_MAP, TABLE_MAP, io_error, map, map_mut,
-};
+use crate::error::AttachError;
+use crate::object::{self, FILTERS_MAP, Purpose, QDISC_MAP, SETUP_MAP, TABLE_MAP, map, map_mut};
 use crate::qdisc::{self, Qdisc};
 use crate::setup::{Setup, StreamSetup};
 
@@ -85,7 +85,7 @@ pub(crate) fn folder(number: u32) -> PathBuf {
 
 fn failed(what: impl Into<String>, why: io::Error) -> AttachError {
     match why.kind() {
-        io::ErrorKind::PermissionDenied => AttachError::Load(LoadError::NotPermitted),
+        io::ErrorKind::PermissionDenied => AttachError::Load(ProgramError::NotPermitted.into()),
         _ => AttachError::Device { what: what.into(), why },
     }
 }

@@ -4,6 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
+use selvedge_bpf::io_error;
 use selvedge_sched::Counters;
 use selvedge_stream::{Contract, Window};
 use selvedge_units::{Bitrate, Bytes, Instant, Span};
@@ -11,7 +12,7 @@ use selvedge_units::{Bitrate, Bytes, Instant, Span};
 use crate::attach::{Device, folder, now};
 use crate::error::OpenError;
 use crate::filter::Filter;
-use crate::object::{SLOT, STATE, data, io_error};
+use crate::object::{SLOT, STATE, data};
 use crate::replay::{counters, number, window};
 use crate::setup::{CONTRACT, SETUP_HEAD, STREAMS_MAX};
 

@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
+use selvedge_bpf::ProgramError;
 use selvedge_sched::Discipline;
 use thiserror::Error;
 
@@ -12,12 +13,9 @@ use crate::setup::SetupError;
 /// Why the programs were not loaded.
 #[derive(Debug, Error)]
 pub enum LoadError {
-    /// The process may not.
-    #[error(
-        "this user may not load BPF programs; run it as root, or with the capabilities CAP_BPF, \
-         CAP_NET_ADMIN and CAP_PERFMON"
-    )]
-    NotPermitted,
+    /// The process may not, or the kernel refused them.
+    #[error(transparent)]
+    Program(#[from] ProgramError),
     /// The kernel has no BPF qdiscs.
     #[error(
         "this kernel ({release}) has no BPF qdiscs: {missing}; Linux 6.16 or later with CONFIG_NET_SCH_BPF=y has"
@@ -27,14 +25,6 @@ pub enum LoadError {
         release: String,
         /// What was looked for.
         missing: &'static str,
-    },
-    /// The kernel refused them.
-    #[error("the kernel refused the program: {why}{log}")]
-    Refused {
-        /// The error.
-        why: io::Error,
-        /// What libbpf and the verifier said, on lines of its own.
-        log: String,
     },
     /// A program's data is not as long as it should be.
     #[error("the program's {map} has {found} bytes, not {expected}: it is of another version")]

@@ -33,5 +33,6 @@ pub use error::{AttachError, LoadError, OpenError, ReplayError};
 pub use filter::{Filter, FilterError};
 pub use packets::{PacketReplay, Received};
 pub use replay::Replay;
+pub use selvedge_bpf::ProgramError;
 pub use setup::{STREAMS_MAX, Setup, SetupError, StreamSetup};
 pub use tasks::{Answer, Step, TaskScheduler, TasksError};
