@@ -260,6 +260,10 @@ pub(crate) struct ScheduleArgs {
 pub(crate) enum Engine {
     /// The scheduler of this program
     Software,
+    /// The whole engine of a node, in simulated time: rings, its loop, datagrams over loopback
+    Inline,
+    /// The same fed through shared memory, as the coprocessor's engine is
+    Coprocessor,
     /// The scheduler in Verilog, simulated (needs the Debian packages verilator and g++)
     Rtl,
     /// The scheduler in the kernel (needs root, and a kernel that has BPF qdiscs)

@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicBool;
 use clap::{Args, Subcommand};
 use selvedge_dispatch::client::{self, ClientError, Ran, Run};
 use selvedge_dispatch::player::{self, Play};
-use selvedge_dispatch::{Placement, Wanted, daemon, rights};
+use selvedge_dispatch::{Placement, Wanted, class, daemon, rights};
 use selvedge_host::clock::Clock;
 use selvedge_stream::Window;
 use selvedge_units::{ParseUnitError, Span};
@@ -20,7 +20,8 @@ use crate::cli::Failure;
 pub(crate) enum CpuCommand {
     /// Run a program, its threads and children with processor time promised to them
     #[command(after_help = "The program's exit status is passed on; 128 and the signal's number, \
-                            if one ended it.\nBy window 1/5 at most 1 of any 5 periods may pass \
+                            if one ended it; 127 if there is no such program, 126 if it can't be \
+                            started.\nBy window 1/5 at most 1 of any 5 periods may pass \
                             without the whole service time.\n\nExample:\n  selvedge cpu run --period \
                             40ms --service 8ms --window 1/5 -- ffplay talk.mp4\n  selvedge cpu run \
                             --period 10ms --service 2ms --json -- ./sensor")]
@@ -116,19 +117,60 @@ pub(crate) fn command(command: &CpuCommand) -> Result<(), Failure> {
 }
 
 fn run(args: &RunArgs) -> Result<(), Failure> {
+    let there = class::processors();
+    if let Some(cpu) = args.cpu.filter(|cpu| !there.contains(cpu)) {
+        let there: Vec<String> = there.iter().map(usize::to_string).collect();
+        let there = there.join(", ");
+        return Err(Failure::input(format!("there is no processor {cpu}; there are {there}")));
+    }
     let placement = match args.placement {
-        PlacementArg::Auto => rights::best(cfg!(feature = "kernel")).map_err(|lacks| {
-            let lacks = lacks.replace('\n', "\n  ");
-            Failure::failed(format!(
-                "no placement works here:\n  {lacks}\n--placement none runs the program without a \
-                 promise"
-            ))
-        })?,
+        PlacementArg::Auto => best(cfg!(feature = "kernel"))?,
         PlacementArg::Scx => Placement::Scx,
         PlacementArg::Fifo => Placement::Fifo,
         PlacementArg::Deadline => Placement::Deadline,
         PlacementArg::None => Placement::None,
     };
+    let (placement, ran) = match run_by(args, placement) {
+        // It has sched_ext, and refuses the program.
+        Err(ClientError::Lacking { placement: Placement::Scx, why })
+            if args.placement == PlacementArg::Auto =>
+        {
+            let why = why.lines().next().unwrap_or_default();
+            let next = best(false)?;
+            writeln!(io::stderr().lock(), "selvedge: scx: {why}; using {}", next.name())?;
+            (next, run_by(args, next))
+        }
+        ran => (placement, ran),
+    };
+    let ran = match ran {
+        Ok(ran) => ran,
+        Err(error @ ClientError::Task(_)) => return Err(Failure::input(error)),
+        // As shells and env(1) have it.
+        Err(error @ ClientError::Start { .. }) => {
+            let status = not_started(&error);
+            writeln!(io::stderr().lock(), "selvedge: {error}")?;
+            return Err(Failure::Status(status));
+        }
+        Err(error) => return Err(Failure::failed(error)),
+    };
+    report(args, placement, &ran)?;
+    match status(&ran) {
+        0 => Ok(()),
+        status => Err(Failure::Status(status)),
+    }
+}
+
+/// The best placement that works, of `scx` only if it is asked for.
+fn best(in_kernel: bool) -> Result<Placement, Failure> {
+    rights::best(in_kernel).map_err(|lacks| {
+        let lacks = lacks.replace('\n', "\n  ");
+        Failure::failed(format!(
+            "no placement works here:\n  {lacks}\n--placement none runs the program without a promise"
+        ))
+    })
+}
+
+fn run_by(args: &RunArgs, placement: Placement) -> Result<Ran, ClientError> {
     let wanted = Wanted {
         period: args.period.0,
         service: args.service.0,
@@ -138,17 +180,16 @@ fn run(args: &RunArgs) -> Result<(), Failure> {
         in_kernel: placement == Placement::Scx,
         cpu: args.cpu,
     };
-    let program = std::env::current_exe()?;
+    let program = std::env::current_exe().map_err(ClientError::Answer)?;
     let daemon = vec![program.into_os_string(), "cpu".into(), "daemon".into()];
-    let ran = client::run(&Run { command: args.command.clone(), wanted, placement, daemon });
-    let ran = ran.map_err(|error| match error {
-        ClientError::Task(_) => Failure::input(error),
-        _ => Failure::failed(error),
-    })?;
-    report(args, placement, &ran)?;
-    match status(&ran) {
-        0 => Ok(()),
-        status => Err(Failure::Status(status)),
+    client::run(&Run { command: args.command.clone(), wanted, placement, daemon })
+}
+
+/// The status of a program that could not be started.
+fn not_started(error: &ClientError) -> u8 {
+    match error {
+        ClientError::Start { error, .. } if error.kind() == io::ErrorKind::NotFound => 127,
+        _ => 126,
     }
 }
 

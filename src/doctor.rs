@@ -90,12 +90,12 @@ fn trials() -> Vec<Trial> {
 
 #[cfg(feature = "kernel")]
 fn qdisc() -> Outcome {
-    use selvedge_kernel::{AttachError, LoadError};
+    use selvedge_kernel::{AttachError, LoadError, ProgramError};
     match selvedge_kernel::probe() {
         Ok(found) => Ok(found),
         Err(error) => {
             let remedy = match &error {
-                AttachError::Load(LoadError::NotPermitted) => "run as root",
+                AttachError::Load(LoadError::Program(ProgramError::NotPermitted)) => "run as root",
                 AttachError::Load(LoadError::NoQdiscs { .. }) => {
                     "boot Linux 6.16 or later with CONFIG_NET_SCH_BPF=y and BTF (6.17 or later of Debian 13's \
                      backports have it)"
@@ -111,7 +111,7 @@ fn qdisc() -> Outcome {
 /// Loads the scheduler, unless a program of ours has it loaded already.
 #[cfg(feature = "kernel")]
 fn sched_ext() -> Outcome {
-    use selvedge_kernel::{LoadError, TaskScheduler, TasksError};
+    use selvedge_kernel::{LoadError, ProgramError, TaskScheduler, TasksError};
     let processors = selvedge_dispatch::class::processors().pop().unwrap_or(0) + 1;
     TaskScheduler::probe(processors).or_else(|error| match &error {
         TasksError::Taken(name) if name.starts_with("selvedge_dwcs") => {
@@ -123,7 +123,20 @@ fn sched_ext() -> Outcome {
             "boot Linux 6.12 or later with CONFIG_SCHED_CLASS_EXT=y and BTF (Debian's 6.18 has it); \
              until then `selvedge cpu run` uses SCHED_FIFO",
         )),
-        TasksError::Load(LoadError::NotPermitted) => Err(Missing::new(&error, "run as root")),
+        TasksError::Load(LoadError::Program(ProgramError::NotPermitted)) => {
+            Err(Missing::new(&error, "run as root"))
+        }
+        // Debian's 7.1 and 7.2 leave them out.
+        TasksError::Load(LoadError::Program(ProgramError::Refused { log, .. }))
+            if log.contains("wasn't resolved") =>
+        {
+            Err(Missing::new(
+                "the kernel refused the program: its type information (BTF) lacks functions of \
+                 sched_ext",
+                "boot another kernel, such as Debian's 6.18 or 7.0; until then `selvedge cpu run` uses \
+                 SCHED_FIFO",
+            ))
+        }
         _ => Err(Missing::new(&error, "report this, with the kernel's release")),
     })
 }

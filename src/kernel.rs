@@ -4,8 +4,7 @@ use std::io::Write;
 use std::path::Path;
 
 use selvedge_kernel::{
-    AttachError, Attached, LoadError, OpenError, Report, Setup, StreamReport, StreamSetup, attach,
-    detach,
+    AttachError, Attached, OpenError, Report, Setup, StreamReport, StreamSetup, attach, detach,
 };
 use selvedge_sched::Discipline;
 use selvedge_stream::{Contract, Late, Window, Windows};
@@ -66,8 +65,7 @@ fn of_attach(error: AttachError) -> Failure {
         | AttachError::Already { .. }
         | AttachError::Occupied { .. }
         | AttachError::NotAttached { .. } => Failure::input(error),
-        AttachError::Load(LoadError::Refused { .. })
-        | AttachError::Load(_)
+        AttachError::Load(_)
         | AttachError::NoBpfFs(_)
         | AttachError::Device { .. }
         | AttachError::Pin { .. }
@@ -78,7 +76,7 @@ fn of_attach(error: AttachError) -> Failure {
 fn of_open(error: OpenError) -> Failure {
     match error {
         OpenError::Attach(error) => of_attach(error),
-        OpenError::Pinned { .. } => Failure::failed(error),
+        OpenError::Pinned { .. } | OpenError::NotPermitted(_) => Failure::failed(error),
         OpenError::NoStream { .. } | OpenError::Taken { .. } | OpenError::NoFilter(_) => {
             Failure::input(error)
         }
@@ -232,7 +230,7 @@ fn as_json(report: &Report) -> Value {
             "overflow": stream.overflow,
             "bytes": stream.bytes.0,
             "waiting": stream.waiting,
-            "filters": stream.filters.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            "filters": stream.filters.iter().map(|filter| filter.shown()).collect::<Vec<_>>(),
         })
     };
     json!({
@@ -260,7 +258,7 @@ fn as_text(report: &Report) -> String {
         ("waiting", Align::Right),
     ]);
     for stream in &report.streams {
-        let filters: Vec<String> = stream.filters.iter().map(ToString::to_string).collect();
+        let filters: Vec<String> = stream.filters.iter().map(|filter| filter.shown()).collect();
         let counters = stream.counters;
         table.row([
             stream.name.clone(),

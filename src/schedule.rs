@@ -1,10 +1,12 @@
-//! `selvedge schedule`: a trace replayed in unit slots, by the software, the hardware or the kernel. Whoever
-//! replays it, it is read, changed and printed here.
+//! `selvedge schedule`: a trace replayed in unit slots, by the scheduler alone, by a placement's whole
+//! engine, by the hardware or the kernel. Whoever replays it, it is read, changed and printed here.
 
 use std::io::{self, BufWriter, Write};
 
+use selvedge_coprocessor::unit_slot::shared;
+use selvedge_host::engine::unit_slot::{UnitSlotError, UnitSlots};
 use selvedge_rtl::ReplayError;
-use selvedge_sched::replay::{Event, Replay, Trace};
+use selvedge_sched::replay::{Event, Outcome, Replay, Trace};
 use selvedge_sched::trace::Printer;
 use selvedge_sched::{Counters, Discipline};
 use selvedge_stream::Window;
@@ -29,6 +31,14 @@ pub(crate) fn command(args: &ScheduleArgs) -> Result<(), Failure> {
             out.events(&mut replay)?;
             out.totals(replay.totals().map(|(_, counters, window)| (counters, window)))
         }
+        Engine::Inline => {
+            let outcome = UnitSlots::inline(&trace).and_then(UnitSlots::run);
+            out.outcome(outcome.map_err(|why| of_engine(&name, &why))?)
+        }
+        Engine::Coprocessor => {
+            let (slots, _) = shared(&trace).map_err(|why| of_engine(&name, &why))?;
+            out.outcome(slots.run().map_err(|why| of_engine(&name, &why))?)
+        }
         Engine::Rtl => {
             let failed = |why: ReplayError| {
                 let text = format!("{name}: {why}");
@@ -52,10 +62,13 @@ pub(crate) fn command(args: &ScheduleArgs) -> Result<(), Failure> {
                     _ => Failure::failed(text),
                 }
             })?;
-            out.events(outcome.events)?;
-            out.totals(outcome.totals)
+            out.outcome(outcome)
         }
     }
+}
+
+fn of_engine(name: &str, why: &UnitSlotError) -> Failure {
+    Failure::failed(format!("{name}: {why}"))
 }
 
 /// A trace's lines, as they are printed.
@@ -67,6 +80,11 @@ struct Lines<W> {
 impl<W: Write> Lines<W> {
     fn events(&mut self, events: impl IntoIterator<Item = Event>) -> io::Result<()> {
         events.into_iter().try_for_each(|event| self.printer.event(&mut self.out, &event))
+    }
+
+    fn outcome(mut self, outcome: Outcome) -> Result<(), Failure> {
+        self.events(outcome.events)?;
+        self.totals(outcome.totals)
     }
 
     fn totals(

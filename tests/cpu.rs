@@ -82,20 +82,22 @@ fn the_status_is_passed_on() {
     assert_eq!(end("exit 7"), Some(7));
     assert_eq!(end("kill -9 $$"), Some(137));
     let missing = ended(selvedge(&folder, &none).arg("/no/such/program"));
-    assert_eq!(missing.0, Some(1));
+    assert_eq!(missing.0, Some(127), "as shells have it");
     assert!(missing.2.contains("/no/such/program"), "{}", missing.2);
+    assert_eq!(ended(selvedge(&folder, &none).arg("/etc/passwd")).0, Some(126));
 }
 
 #[test]
 fn bad_numbers_are_refused_with_the_remedy() {
     let folder = Folder::new();
-    let cases: [(&[&str], &str); 4] = [
+    let cases: [(&[&str], &str); 5] = [
         (&["run", "--period", "40", "--service", "8ms", "--", "true"], "--period"),
         (
             &["run", "--period", "40ms", "--service", "41ms", "--", "true"],
             "no more than the period",
         ),
         (&[&LOAD[..], &["--window", "3/2", "--", "true"]].concat(), "x must be at most y"),
+        (&[&LOAD[..], &["--cpu", "5000", "--", "true"]].concat(), "no processor 5000; there are"),
         (&["play", "--work", "50ms"], "state less"),
     ];
     for (arguments, says) in cases {
@@ -139,9 +141,6 @@ fn more_than_the_whole_is_refused_and_signals_end_the_program() {
     assert_eq!(code, Some(1), "{err}");
     // 8/40, 31/40, and 5/100 for everybody else.
     assert!(err.contains("41/40 (102.50 %) of the processor, 1/40 (2.50 %) too much"), "{err}");
-    let nowhere = ["run", "--period", "40ms", "--service", "1ms", "--cpu", "5000", "--", "true"];
-    let (code, _, err) = ended(&mut selvedge(&folder, &nowhere));
-    assert!(code == Some(1) && err.contains("there is no such processor; there are 0"), "{err}");
     first.signal("TERM");
     let (code, out, err) = finished(first);
     assert_eq!(code, Some(128 + libc::SIGTERM), "{err}");

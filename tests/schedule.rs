@@ -33,6 +33,28 @@ fn every_vector_prints_its_lines() {
 }
 
 #[test]
+fn the_engines_of_placements_print_the_same_lines() {
+    let folder = Folder::new();
+    for (seed, discipline) in (7001..).zip(["dwcs", "dwcs98", "edf", "vds", "mixed", "hwfq"]) {
+        let seed = seed.to_string();
+        let made = selvedge(["trace", "gen", "--seed", &seed, "--discipline", discipline]);
+        assert_eq!(made.code, Some(0), "{}", made.stderr);
+        let trace = folder.write(&format!("{discipline}.json"), made.stdout);
+        let by = |engine: &str| {
+            let options = ["--engine".as_ref(), engine.as_ref()];
+            let ended =
+                selvedge(["schedule".as_ref(), trace.as_os_str()].into_iter().chain(options));
+            assert_eq!(ended.code, Some(0), "{discipline}, {engine}: {}", ended.stderr);
+            ended.stdout
+        };
+        let expected = by("software");
+        assert!(expected.lines().count() > 10);
+        assert!(by("inline") == expected, "{discipline}, inline");
+        assert!(by("coprocessor") == expected, "{discipline}, coprocessor");
+    }
+}
+
+#[test]
 fn another_discipline_may_be_tried_on_a_trace() {
     // The same trace is there for each discipline.
     let folder = Folder::new();

@@ -22,6 +22,8 @@ use crate::segment::{CountsBoard, Doorbell, StreamSegment};
 
 /// Refused descriptors that are looked at before the other streams have their turn.
 const TURN: u32 = 64;
+/// Packets that are looked at before the other streams have their turn; a frame of more takes several.
+const WALK: usize = 1024;
 
 /// How many descriptors of a stream were refused, by reason; read by anyone.
 #[derive(Debug, Default)]
@@ -57,6 +59,18 @@ pub struct Limits {
     pub overhead: u64,
 }
 
+/// A frame whose packets are being looked at.
+#[derive(Debug)]
+struct Walk {
+    frame: Frame,
+    stamped: bool,
+    /// Packets that are to come, behind the cursor.
+    left: u16,
+    cursor: PacketCursor,
+    /// What those before it take on the wire.
+    size: Bytes,
+}
+
 /// The coprocessor's end of a stream.
 #[derive(Debug)]
 pub struct SharedOutlet {
@@ -66,6 +80,10 @@ pub struct SharedOutlet {
     limits: Limits,
     refused: Arc<RefusalCounters>,
     counts: CountsBoard,
+    /// The frame that is being looked at, where one turn was not enough.
+    walk: Option<Walk>,
+    /// Packets that were looked at in this turn.
+    walked: usize,
     /// The ring's counter made no sense when it was last looked at.
     broken: bool,
     /// The number of the first frame that was taken: the link counts from there, so that it misses
@@ -98,8 +116,21 @@ impl SharedOutlet {
         };
         let lent = VecDeque::with_capacity(segment.ring() as usize);
         let (refused, counts) = (Arc::default(), segment.counts());
-        let (broken, first) = (false, None);
-        Ok(Self { ring, pool, lent, limits, refused, counts, broken, first, bell, bit })
+        let (walk, walked, broken, first) = (None, 0, false, None);
+        Ok(Self {
+            ring,
+            pool,
+            lent,
+            limits,
+            refused,
+            counts,
+            walk,
+            walked,
+            broken,
+            first,
+            bell,
+            bit,
+        })
     }
 
     /// The counts of what is refused.
@@ -108,8 +139,8 @@ impl SharedOutlet {
         Arc::clone(&self.refused)
     }
 
-    /// The frame of a descriptor that is our own copy, with its size as its packets have it.
-    fn accept(&mut self, descriptor: &Descriptor, now: Instant) -> Result<Frame, Refusal> {
+    /// Begins to look at the frame of a descriptor that is our own copy.
+    fn begin(&mut self, descriptor: &Descriptor, now: Instant) -> Result<Walk, Refusal> {
         let checked = descriptor.frame(now);
         let span = descriptor.span();
         // Claimed even if the rest is wrong, so that its room comes back.
@@ -120,21 +151,32 @@ impl SharedOutlet {
         if !claimed {
             return Err(Refusal::Span);
         }
-        let mut cursor = PacketCursor::default();
-        let mut size = Bytes(0);
-        for _ in 0..frame.packets {
-            let (_, len) = self.next_packet(span, &mut cursor).ok_or(Refusal::Packets)?;
-            let least = if stamped { STAMPED_LEN } else { 1 };
+        let (left, cursor) = (frame.packets, PacketCursor::default());
+        Ok(Walk { frame, stamped, left, cursor, size: Bytes(0) })
+    }
+
+    /// Looks at its packets, as far as this turn goes: the frame, with its size as its packets have
+    /// it, once all make sense.
+    fn go_on(&mut self, walk: &mut Walk) -> Result<Option<Frame>, Refusal> {
+        let span = walk.frame.payload;
+        while walk.left > 0 {
+            if self.walked == WALK {
+                return Ok(None);
+            }
+            self.walked += 1;
+            walk.left -= 1;
+            let (_, len) = self.next_packet(span, &mut walk.cursor).ok_or(Refusal::Packets)?;
+            let least = if walk.stamped { STAMPED_LEN } else { 1 };
             if len < least || len > usize::from(self.limits.packet) {
                 return Err(Refusal::PacketSize);
             }
-            size += Bytes(len as u64 + self.limits.overhead);
+            walk.size += Bytes(len as u64 + self.limits.overhead);
         }
-        if cursor.offset() != span.len as usize {
+        if walk.cursor.offset() != span.len as usize {
             return Err(Refusal::Packets);
         }
-        let seq = frame.seq.wrapping_sub(*self.first.get_or_insert(frame.seq));
-        Ok(Frame { seq, size, ..frame })
+        let seq = walk.frame.seq.wrapping_sub(*self.first.get_or_insert(walk.frame.seq));
+        Ok(Some(Frame { seq, size: walk.size, ..walk.frame }))
     }
 
     /// The packet behind the cursor: its place and length, which lie in the payload.
@@ -150,6 +192,42 @@ impl SharedOutlet {
         }
         cursor.pass(len);
         Some((at, usize::from(len)))
+    }
+
+    /// The next frame that makes sense; none if there is none, or this stream has had its turn.
+    fn next_frame(&mut self, now: Instant) -> Option<Frame> {
+        for _ in 0..TURN {
+            let walk = match self.walk.take() {
+                Some(walk) => Ok(walk),
+                None => match self.ring.lend() {
+                    Ok(descriptor) => {
+                        self.broken = false;
+                        self.begin(&descriptor?, now)
+                    }
+                    Err(_) => {
+                        self.broken = true;
+                        self.refused.count(Refusal::Ring);
+                        return None;
+                    }
+                },
+            };
+            let looked = walk.and_then(|mut walk| Ok((self.go_on(&mut walk)?, walk)));
+            match looked {
+                Ok((Some(frame), _)) => return Some(frame),
+                Ok((None, walk)) => {
+                    self.walk = Some(walk);
+                    return None;
+                }
+                Err(why) => {
+                    self.refused.count(why);
+                    if let Some(last) = self.lent.back_mut() {
+                        last.done = true;
+                    }
+                    self.free();
+                }
+            }
+        }
+        None
     }
 
     /// Frees the slots and the payloads of the oldest that are done.
@@ -170,35 +248,16 @@ impl SharedOutlet {
 
 impl Outlet for SharedOutlet {
     fn pop(&mut self, now: Instant) -> Option<Frame> {
-        for _ in 0..TURN {
-            let descriptor = match self.ring.lend() {
-                Ok(descriptor) => {
-                    self.broken = false;
-                    descriptor?
-                }
-                Err(_) => {
-                    self.broken = true;
-                    self.refused.count(Refusal::Ring);
-                    return None;
-                }
-            };
-            match self.accept(&descriptor, now) {
-                Ok(frame) => return Some(frame),
-                Err(why) => {
-                    self.refused.count(why);
-                    if let Some(last) = self.lent.back_mut() {
-                        last.done = true;
-                    }
-                    self.free();
-                }
-            }
+        let frame = self.next_frame(now);
+        if frame.is_none() {
+            self.walked = 0;
         }
-        None
+        frame
     }
 
     fn is_empty(&mut self) -> bool {
         // A counter that made no sense is looked at again when its producer calls.
-        self.broken || self.ring.is_empty()
+        self.walk.is_none() && (self.broken || self.ring.is_empty())
     }
 
     fn packet(&self, payload: PayloadSpan, cursor: &mut PacketCursor) -> Option<(usize, usize)> {
@@ -250,3 +309,6 @@ impl Outlet for SharedOutlet {
         self.counts.write(counts);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -426,6 +426,17 @@ fn messages_that_make_no_sense_are_refused_with_a_remedy() {
         let why = said(&text);
         assert!(why.contains(words), "{why}");
     }
+    let read = Request::Read { stream: good.clone(), file: "here".into(), repeat: false, ssrc: 1 };
+    for (request, words) in [
+        (
+            Request::Add { stream: good.clone(), bit: Some(4096) },
+            "bit 4096: a doorbell has 0 to 4095",
+        ),
+        (read, "\"here\" is no absolute path"),
+    ] {
+        let why = said(&serde_json::to_vec(&Envelope { v: PROTOCOL, request }).unwrap());
+        assert!(why.contains(words), "{why}");
+    }
     witness.proves();
     witness.proves_unharmed();
 }

@@ -254,6 +254,9 @@ fn attach(run: &Run, number: u64, tell: &Sender<Happening>) -> Result<Link, Clie
     let (cpu, every_period) = match answer {
         Answer::Admitted { cpu, every_period } => (cpu, every_period),
         Answer::Refused(why) => return Err(ClientError::Refused(why)),
+        Answer::Lacking(why) => {
+            return Err(ClientError::Lacking { placement: run.placement, why });
+        }
         Answer::Ended(_) => return Err(ClientError::Answer(io::ErrorKind::InvalidData.into())),
     };
     let tell = tell.clone();

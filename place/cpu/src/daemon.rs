@@ -253,7 +253,7 @@ impl Daemon {
         };
         let (cpu, promise) = match self.admit_in_kernel(wanted, pid, client) {
             Ok(admitted) => admitted,
-            Err(why) => return say(stream, &Answer::Refused(why)),
+            Err(answer) => return say(stream, &answer),
         };
         let every_period = promise == Promise::EveryPeriod;
         let told = say(stream, &Answer::Admitted { cpu, every_period });
@@ -289,22 +289,24 @@ impl Daemon {
         wanted: &Wanted,
         pid: i32,
         client: u64,
-    ) -> Result<(usize, Promise), String> {
-        let task = wanted.task().map_err(|error| error.to_string())?;
-        let loads = self.loads.ok_or("this program was built without the kernel placement")?;
+    ) -> Result<(usize, Promise), Answer> {
+        let task = wanted.task().map_err(|error| Answer::Refused(error.to_string()))?;
+        let built = "this program was built without the kernel placement";
+        let loads = self.loads.ok_or_else(|| Answer::Lacking(built.to_owned()))?;
         let mut kernel = self.kernel();
         let kernel = match &mut *kernel {
             Some(kernel) => kernel,
-            none => none.insert(loads()?),
+            none => none.insert(loads().map_err(Answer::Lacking)?),
         };
         let all = self.dispatchers.iter().map(Dispatcher::cpu);
         let able = all.filter(|&cpu| wanted.cpu.is_none_or(|wanted| wanted == cpu));
         let cpu = able.rev().min_by_key(|&cpu| kernel.load(cpu));
-        let cpu = cpu.ok_or("there is no such processor")?;
-        class::confine(pid, cpu).map_err(|error| format!("processor {cpu}: {error}"))?;
+        let none = || Answer::Refused("there is no such processor".to_owned());
+        let cpu = cpu.ok_or_else(none)?;
+        let refused = |why: String| Answer::Refused(format!("processor {cpu}: {why}"));
+        class::confine(pid, cpu).map_err(|error| refused(error.to_string()))?;
         let before = kernel.load(cpu);
-        let admitted = kernel.admit(cpu, &task, pid, wanted.events);
-        let (id, promise) = admitted.map_err(|why| format!("processor {cpu}: {why}"))?;
+        let (id, promise) = kernel.admit(cpu, &task, pid, wanted.events).map_err(refused)?;
         self.seats().push(Seat {
             client,
             cpu,
@@ -371,6 +373,31 @@ mod tests {
         assert_eq!(line(&mut &b""[..]).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
         let long = vec![b'a'; 2 * LINE_MOST as usize];
         assert_eq!(line(&mut &long[..]).unwrap_err().kind(), io::ErrorKind::InvalidData);
+    }
+
+    #[test]
+    fn a_kernel_that_refuses_the_scheduler_lacks_it() {
+        let daemon = Daemon {
+            dispatchers: Vec::new(),
+            in_kernel: Mutex::new(None),
+            seats: Mutex::new(Vec::new()),
+            loads: Some(|| Err("the kernel refused the program".to_owned())),
+            hall: Mutex::new(Hall::default()),
+            changed: Condvar::new(),
+        };
+        let wanted = Wanted {
+            period: 40_000_000,
+            service: 8_000_000,
+            window: (1, 5),
+            work_conserving: false,
+            events: false,
+            in_kernel: true,
+            cpu: None,
+        };
+        let why = daemon.admit_in_kernel(&wanted, 0, 1).unwrap_err();
+        assert_eq!(why, Answer::Lacking("the kernel refused the program".to_owned()));
+        let none = Wanted { service: 0, ..wanted };
+        assert!(matches!(daemon.admit_in_kernel(&none, 0, 1), Err(Answer::Refused(_))));
     }
 
     #[test]

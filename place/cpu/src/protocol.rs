@@ -80,6 +80,8 @@ pub enum Answer {
     },
     /// It is not: why.
     Refused(String),
+    /// The kernel's scheduler can't be loaded here: why.
+    Lacking(String),
     /// What became of it, at the end.
     Ended(Outcome),
 }

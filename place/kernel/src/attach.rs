@@ -8,15 +8,15 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use libbpf_rs::{Link, Object};
+use selvedge_bpf::ProgramError;
+use selvedge_bpf::io_error;
 use selvedge_host::namespace::{self, Wire};
 use selvedge_host::netlink::Netlink;
 use selvedge_stream::{Contract, Window};
 use selvedge_units::{Instant, Span};
 
-use crate::error::{AttachError, LoadError};
-use crate::object::{
-    self, FILTERS_MAP, Purpose, QDISC_MAP, SETUP_MAP, TABLE_MAP, io_error, map, map_mut,
-};
+use crate::error::AttachError;
+use crate::object::{self, FILTERS_MAP, Purpose, QDISC_MAP, SETUP_MAP, TABLE_MAP, map, map_mut};
 use crate::qdisc::{self, Qdisc};
 use crate::setup::{Setup, StreamSetup};
 
@@ -85,7 +85,7 @@ pub(crate) fn folder(number: u32) -> PathBuf {
 
 fn failed(what: impl Into<String>, why: io::Error) -> AttachError {
     match why.kind() {
-        io::ErrorKind::PermissionDenied => AttachError::Load(LoadError::NotPermitted),
+        io::ErrorKind::PermissionDenied => AttachError::Load(ProgramError::NotPermitted.into()),
         _ => AttachError::Device { what: what.into(), why },
     }
 }
@@ -353,7 +353,7 @@ fn through(wire: &Wire) -> Result<String, AttachError> {
     let wrong = |why| failed("trying the qdisc on a device of its own", why);
     let (receiver, to) = namespace::listener(wire).map_err(wrong)?;
     let contract = Contract::new(Span::from_millis(40), Window { lose: 1, of: 5 });
-    let filters = vec![crate::setup::Filter::Port(to.port())];
+    let filters = vec![crate::filter::Filter::Port(to.port())];
     let stream = StreamSetup { filters, ..StreamSetup::new("try", contract) };
     attach(namespace::DEVICE, &Setup { streams: vec![stream], ..Setup::default() })?;
     let sent = (|| {

@@ -4,15 +4,17 @@ use std::io;
 use std::path::PathBuf;
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
+use selvedge_bpf::io_error;
 use selvedge_sched::Counters;
 use selvedge_stream::{Contract, Window};
 use selvedge_units::{Bitrate, Bytes, Instant, Span};
 
 use crate::attach::{Device, folder, now};
 use crate::error::OpenError;
-use crate::object::{SLOT, STATE, data, io_error};
+use crate::filter::Filter;
+use crate::object::{SLOT, STATE, data};
 use crate::replay::{counters, number, window};
-use crate::setup::{CONTRACT, Filter, SETUP_HEAD, STREAMS_MAX};
+use crate::setup::{CONTRACT, SETUP_HEAD, STREAMS_MAX};
 
 /// A qdisc that a device has.
 #[derive(Debug)]
@@ -94,8 +96,7 @@ impl Attached {
     pub fn open(device: &str) -> Result<Self, OpenError> {
         let device = Device::find(device)?;
         let number = device.ours()?;
-        let open =
-            |file: &str| open(number, file).map_err(|(path, why)| OpenError::Pinned { path, why });
+        let open = |file: &str| open(number, file).map_err(|(path, why)| refused(path, why));
         let (setup, table, filters) = (open("setup")?, open("table")?, open("filters")?);
         Ok(Self { device, number, setup, table, filters })
     }
@@ -221,7 +222,14 @@ impl Attached {
     }
 
     fn pinned(&self, file: &str, why: io::Error) -> OpenError {
-        OpenError::Pinned { path: folder(self.number).join(file), why }
+        refused(folder(self.number).join(file), why)
+    }
+}
+
+fn refused(path: PathBuf, why: io::Error) -> OpenError {
+    match why.kind() {
+        io::ErrorKind::PermissionDenied => OpenError::NotPermitted(path),
+        _ => OpenError::Pinned { path, why },
     }
 }
 

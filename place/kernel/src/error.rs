@@ -3,19 +3,19 @@
 use std::io;
 use std::path::PathBuf;
 
+use selvedge_bpf::ProgramError;
 use selvedge_sched::Discipline;
 use thiserror::Error;
 
-use crate::setup::{Filter, SetupError};
+use crate::filter::Filter;
+use crate::setup::SetupError;
 
 /// Why the programs were not loaded.
 #[derive(Debug, Error)]
 pub enum LoadError {
-    /// The process may not.
-    #[error(
-        "loading BPF programs needs the right to: run as root (CAP_BPF, CAP_NET_ADMIN, CAP_PERFMON)"
-    )]
-    NotPermitted,
+    /// The process may not, or the kernel refused them.
+    #[error(transparent)]
+    Program(#[from] ProgramError),
     /// The kernel has no BPF qdiscs.
     #[error(
         "this kernel ({release}) has no BPF qdiscs: {missing}; Linux 6.16 or later with CONFIG_NET_SCH_BPF=y has"
@@ -25,14 +25,6 @@ pub enum LoadError {
         release: String,
         /// What was looked for.
         missing: &'static str,
-    },
-    /// The kernel refused them.
-    #[error("the kernel refused the program: {why}{log}")]
-    Refused {
-        /// The error.
-        why: io::Error,
-        /// What libbpf and the verifier said, on lines of its own.
-        log: String,
     },
     /// A program's data is not as long as it should be.
     #[error("the program's {map} has {found} bytes, not {expected}: it is of another version")]
@@ -124,6 +116,9 @@ pub enum OpenError {
     /// There is none, or no such device.
     #[error(transparent)]
     Attach(#[from] AttachError),
+    /// The process may not look into it.
+    #[error("{}: only root may look at the qdisc or change it; run it as root", .0.display())]
+    NotPermitted(PathBuf),
     /// What it keeps is not there.
     #[error(
         "{}: {why}; the qdisc was attached where this file system cannot be seen, or by another version",

@@ -18,6 +18,7 @@
 mod attach;
 mod attached;
 mod error;
+mod filter;
 pub mod link;
 mod object;
 mod packets;
@@ -29,7 +30,9 @@ mod tasks;
 pub use attach::{attach, detach, probe};
 pub use attached::{Attached, Report, StreamReport};
 pub use error::{AttachError, LoadError, OpenError, ReplayError};
+pub use filter::{Filter, FilterError};
 pub use packets::{PacketReplay, Received};
 pub use replay::Replay;
-pub use setup::{Filter, FilterError, STREAMS_MAX, Setup, SetupError, StreamSetup};
+pub use selvedge_bpf::ProgramError;
+pub use setup::{STREAMS_MAX, Setup, SetupError, StreamSetup};
 pub use tasks::{Answer, Step, TaskScheduler, TasksError};

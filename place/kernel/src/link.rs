@@ -18,6 +18,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use libbpf_rs::{MapHandle, RingBufferBuilder};
+use selvedge_bpf::io_error;
 use selvedge_host::clock::Clock;
 use selvedge_host::engine::{StreamParams, payload_max};
 use selvedge_host::inlet::{IPV4_UDP, IPV6_UDP, Inlet, InletParams};
@@ -34,8 +35,9 @@ use self::descent::{KernelDescent, open};
 use crate::attach::{Kept, keep_for_node};
 use crate::attached::Attached;
 use crate::error::{AttachError, OpenError};
-use crate::object::{FATES_MAP, io_error, map};
-use crate::setup::{Filter, Setup, StreamSetup};
+use crate::filter::Filter;
+use crate::object::{FATES_MAP, map};
+use crate::setup::{Setup, StreamSetup};
 
 /// How often reports are made.
 const REPORT_EVERY: Span = Span::from_millis(250);

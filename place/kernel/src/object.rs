@@ -1,10 +1,9 @@
 //! The compiled programs: opened, fixed for a purpose, loaded.
 
-use std::cell::RefCell;
 use std::io;
 
-use libbpf_rs::btf::Btf;
-use libbpf_rs::{Map, MapCore, MapFlags, MapMut, Object, ObjectBuilder, OpenMapMut, PrintLevel};
+use libbpf_rs::{Map, MapCore, MapFlags, MapMut, Object, OpenMapMut};
+use selvedge_bpf::{io_error, release, types};
 use selvedge_sched::Discipline;
 
 use crate::error::LoadError;
@@ -29,8 +28,6 @@ pub(crate) const STATE: usize = 56;
 pub(crate) const SLOT: usize = 104;
 pub(crate) const TABLE: usize = STATE + SLOT * STREAMS_MAX;
 const TOLD: usize = 8 + 32 * 640;
-/// Lines of libbpf's that an error tells.
-const LOG_LINES: usize = 12;
 
 /// What the programs are loaded for.
 #[derive(Clone, Copy, Debug)]
@@ -52,20 +49,17 @@ pub(crate) fn load_with(
     mut each: impl FnMut(&str, &mut OpenMapMut<'_>) -> Result<(), LoadError>,
     wanted: impl Fn(bool) -> bool,
 ) -> Result<Object, LoadError> {
-    listen();
-    let mut open = ObjectBuilder::default()
-        .name(name)
-        .and_then(|builder| builder.open_memory(program))
-        .map_err(refused)?;
-    for mut map in open.maps_mut() {
-        let name = map.name().to_string_lossy().into_owned();
-        each(&name, &mut map)?;
-    }
-    for mut program in open.progs_mut() {
-        let called = program.section().to_string_lossy().starts_with("struct_ops");
-        program.set_autoload(wanted(called));
-    }
-    open.load().map_err(refused)
+    selvedge_bpf::load(name, program, |open| {
+        for mut map in open.maps_mut() {
+            let name = map.name().to_string_lossy().into_owned();
+            each(&name, &mut map)?;
+        }
+        for mut program in open.progs_mut() {
+            let called = program.section().to_string_lossy().starts_with("struct_ops");
+            program.set_autoload(wanted(called));
+        }
+        Ok(())
+    })
 }
 
 /// Writes what is fixed when programs are loaded: words at the beginning of their constants.
@@ -119,9 +113,8 @@ const fn check(map: &'static str, found: usize, expected: usize) -> Result<(), L
 
 /// Whether the kernel says that it has BPF qdiscs.
 pub(crate) fn supported() -> Result<(), LoadError> {
-    let release = || rustix::system::uname().release().to_string_lossy().into_owned();
     let lacks = |missing| LoadError::NoQdiscs { release: release(), missing };
-    let btf = Btf::from_vmlinux().map_err(|_| lacks("it gives no type information (BTF)"))?;
+    let btf = types().map_err(|_| lacks("it gives no type information (BTF)"))?;
     let has = |name: &str| {
         btf.type_by_name::<libbpf_rs::btf::types::Struct<'_>>(name).is_some()
             || btf.type_by_name::<libbpf_rs::btf::types::Func<'_>>(name).is_some()
@@ -151,49 +144,7 @@ pub(crate) fn data(map: &impl MapCore) -> io::Result<Vec<u8>> {
     found.ok_or_else(|| io::ErrorKind::NotFound.into())
 }
 
-thread_local! {
-    /// What libbpf has said since the last error.
-    static SAID: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
-}
-
-/// Keeps what libbpf says, for the error that may follow.
-fn listen() {
-    SAID.with_borrow_mut(Vec::clear);
-    libbpf_rs::set_print(Some((PrintLevel::Warn, |_, line: String| {
-        SAID.with_borrow_mut(|said| {
-            said.extend(line.lines().map(str::to_owned));
-            let surplus = said.len().saturating_sub(LOG_LINES);
-            said.drain(..surplus);
-        });
-    })));
-}
-
+/// An error of libbpf's, with what it said before.
 pub(crate) fn refused(error: libbpf_rs::Error) -> LoadError {
-    if error.kind() == libbpf_rs::ErrorKind::PermissionDenied {
-        let said = SAID.with_borrow(Vec::len);
-        // The verifier's refusals come with a log, and as EACCES or EPERM as well.
-        if said < 6 {
-            return LoadError::NotPermitted;
-        }
-    }
-    let mut log = String::new();
-    for line in SAID.take() {
-        log.push_str("\n  ");
-        log.push_str(line.trim_end());
-    }
-    LoadError::Refused { why: io_error(error), log }
-}
-
-/// The system's error of one of libbpf's.
-pub(crate) fn io_error(error: libbpf_rs::Error) -> io::Error {
-    io::Error::new(kind(error.kind()), format!("{error:#}"))
-}
-
-const fn kind(kind: libbpf_rs::ErrorKind) -> io::ErrorKind {
-    match kind {
-        libbpf_rs::ErrorKind::NotFound => io::ErrorKind::NotFound,
-        libbpf_rs::ErrorKind::PermissionDenied => io::ErrorKind::PermissionDenied,
-        libbpf_rs::ErrorKind::AlreadyExists => io::ErrorKind::AlreadyExists,
-        _ => io::ErrorKind::Other,
-    }
+    selvedge_bpf::refused(error).into()
 }

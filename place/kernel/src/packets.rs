@@ -12,9 +12,10 @@ use selvedge_sched::{Discipline, StreamIndex};
 
 use crate::attach::{Device, Registered, register};
 use crate::error::ReplayError;
+use crate::filter::Filter;
 use crate::object::{self, FILTERS_MAP, Purpose, SETUP_MAP, TABLE_MAP, TOLD_MAP, map};
 use crate::replay::{Schedule, absent, begin, failed, fits, run, streams_of, totals};
-use crate::setup::{Filter, Header, STREAMS_MAX};
+use crate::setup::{Header, STREAMS_MAX};
 
 /// `CALL_MARK` of the program.
 const CALL_MARK: u32 = 0x5e17_ed6e;

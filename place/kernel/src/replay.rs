@@ -4,13 +4,14 @@
 use std::io;
 
 use libbpf_rs::{MapCore, MapFlags, Object, ProgramInput};
+use selvedge_bpf::io_error;
 use selvedge_sched::replay::{Arrivals, Event, FrameRef, Happening, Outcome, Trace};
 use selvedge_sched::{Counters, Discipline, StreamIndex};
 use selvedge_stream::Window;
 use selvedge_units::{Instant, Span};
 
 use crate::error::ReplayError;
-use crate::object::{self, Purpose, SETUP_MAP, SLOT, STATE, TABLE_MAP, TOLD_MAP, io_error, map};
+use crate::object::{self, Purpose, SETUP_MAP, SLOT, STATE, TABLE_MAP, TOLD_MAP, map};
 use crate::setup::{Header, STREAMS_MAX, StreamSetup};
 
 /// How many frames a queue of a trace that never runs dry is kept at: at most two of a stream go

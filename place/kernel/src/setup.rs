@@ -1,13 +1,12 @@
 //! What a qdisc is set up with: streams, filters, rate; and as the bytes that the programs read
 //! (`struct setup` of `bpf/dwcs.h`).
 
-use std::fmt;
-use std::str::FromStr;
-
 use selvedge_sched::Discipline;
 use selvedge_stream::{Contract, Late, Window, Windows};
 use selvedge_units::{Bitrate, Instant, Span};
 use thiserror::Error;
+
+use crate::filter::Filter;
 
 /// The most streams that a device can have, the rest counted in.
 pub const STREAMS_MAX: usize = 256;
@@ -19,111 +18,6 @@ pub(crate) const SETUP_HEAD: usize = 48;
 pub(crate) const SETUP: usize = SETUP_HEAD + CONTRACT * STREAMS_MAX;
 /// The name of the stream that takes what no filter knows.
 pub(crate) const REST: &str = "(rest)";
-
-/// Which packets are a stream's. If several fit, the first in this order decides, of cgroups the
-/// innermost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Filter {
-    /// `SO_MARK` of the socket, or as a firewall set it; not 0.
-    Mark(u32),
-    /// The socket's cookie (`SO_COOKIE`; ask for it before sending, else it has none).
-    Cookie(u64),
-    /// The cgroup (version 2) in which the socket was made, or one below it, by its inode number.
-    Cgroup(u64),
-    /// The UDP port that it goes to.
-    Port(u16),
-    /// The UDP port that it comes from.
-    SourcePort(u16),
-}
-
-/// Why a text is not a filter.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error(
-    "\"{0}\" is not a filter; write port=5004, source-port=5004, mark=7, cookie=12 or \
-     cgroup=/sys/fs/cgroup/media"
-)]
-pub struct FilterError(String);
-
-impl Filter {
-    /// As the programs number them; the bit of it in `setup.filters`.
-    pub(crate) const fn kind(self) -> u32 {
-        match self {
-            Self::Mark(_) => 0,
-            Self::Cookie(_) => 1,
-            Self::Cgroup(_) => 2,
-            Self::Port(_) => 3,
-            Self::SourcePort(_) => 4,
-        }
-    }
-
-    /// The key in the map of filters: kind, zero, value.
-    pub(crate) fn key(self) -> [u8; 16] {
-        let value: u64 = match self {
-            Self::Mark(mark) => mark.into(),
-            Self::Cookie(value) | Self::Cgroup(value) => value,
-            Self::Port(port) | Self::SourcePort(port) => port.into(),
-        };
-        let mut key = [0; 16];
-        key[..4].copy_from_slice(&self.kind().to_ne_bytes());
-        key[8..].copy_from_slice(&value.to_ne_bytes());
-        key
-    }
-
-    pub(crate) fn from_key(key: &[u8]) -> Option<Self> {
-        let kind = u32::from_ne_bytes(key.get(..4)?.try_into().ok()?);
-        let value = u64::from_ne_bytes(key.get(8..16)?.try_into().ok()?);
-        Some(match kind {
-            0 => Self::Mark(value.try_into().ok()?),
-            1 => Self::Cookie(value),
-            2 => Self::Cgroup(value),
-            3 => Self::Port(value.try_into().ok()?),
-            4 => Self::SourcePort(value.try_into().ok()?),
-            _ => return None,
-        })
-    }
-}
-
-impl fmt::Display for Filter {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Mark(mark) => write!(f, "mark={mark}"),
-            Self::Cookie(cookie) => write!(f, "cookie={cookie}"),
-            Self::Cgroup(id) => write!(f, "cgroup={id}"),
-            Self::Port(port) => write!(f, "port={port}"),
-            Self::SourcePort(port) => write!(f, "source-port={port}"),
-        }
-    }
-}
-
-/// `port=5004` and the like; a cgroup by its folder (which is looked up) or its inode number.
-impl FromStr for Filter {
-    type Err = FilterError;
-
-    fn from_str(text: &str) -> Result<Self, FilterError> {
-        let wrong = || FilterError(text.to_owned());
-        let (kind, value) = text.split_once('=').ok_or_else(wrong)?;
-        fn number<T: FromStr>(value: &str) -> Option<T> {
-            value.trim().parse().ok()
-        }
-        let filter = match kind.trim() {
-            "mark" => number(value).filter(|&mark| mark != 0).map(Self::Mark),
-            "cookie" => number(value).filter(|&cookie| cookie != 0).map(Self::Cookie),
-            "cgroup" => cgroup(value.trim()).map(Self::Cgroup),
-            "port" => number(value).filter(|&port| port != 0).map(Self::Port),
-            "source-port" => number(value).filter(|&port| port != 0).map(Self::SourcePort),
-            _ => None,
-        };
-        filter.ok_or_else(wrong)
-    }
-}
-
-/// A cgroup's number is the inode number of its folder.
-fn cgroup(value: &str) -> Option<u64> {
-    use std::os::unix::fs::MetadataExt;
-    value.parse().ok().or_else(|| {
-        std::fs::metadata(value).ok().filter(std::fs::Metadata::is_dir).map(|folder| folder.ino())
-    })
-}
 
 /// A stream of a device.
 #[derive(Clone, Debug, PartialEq)]
@@ -370,19 +264,6 @@ mod tests {
     fn stream(name: &str, filters: &[Filter]) -> StreamSetup {
         let contract = Contract::new(Span::from_millis(40), Window { lose: 1, of: 5 });
         StreamSetup { filters: filters.to_vec(), ..StreamSetup::new(name, contract) }
-    }
-
-    #[test]
-    fn filters_read_and_print() {
-        for text in ["port=5004", "source-port=7", "mark=9", "cookie=77", "cgroup=1234"] {
-            let filter: Filter = text.parse().unwrap();
-            assert_eq!(filter.to_string(), text);
-            assert_eq!(Filter::from_key(&filter.key()), Some(filter));
-        }
-        for text in ["port", "port=0", "port=70000", "mark=0", "colour=1", "cgroup=/no/such", ""] {
-            let error = text.parse::<Filter>().unwrap_err().to_string();
-            assert!(error.starts_with(&format!("\"{text}\"")), "{error}");
-        }
     }
 
     #[test]

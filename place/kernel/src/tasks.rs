@@ -8,13 +8,14 @@
 use std::io;
 
 use libbpf_rs::{Link, MapCore, MapFlags, Object, OpenMapMut, ProgramInput};
+use selvedge_bpf::io_error;
 use selvedge_cpu::{Config, Counts, Processor, Promise, Refused, Task, TaskId};
 use selvedge_host::clock::Clock;
 use selvedge_units::{Instant, Span};
 use thiserror::Error;
 
 use crate::error::LoadError;
-use crate::object::{fix, io_error, load_with, map_mut, refused};
+use crate::object::{fix, load_with, map_mut, refused};
 
 static PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/scx_dwcs.bpf.o"));
 

@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
+use selvedge_bpf::ProgramError;
 use selvedge_code::CodeError;
 use thiserror::Error;
 
@@ -11,17 +12,9 @@ use crate::catalog::Service;
 /// Why a service was not started, or something else in the kernel was not loaded.
 #[derive(Debug, Error)]
 pub enum ServiceError {
-    /// The process may not.
-    #[error(
-        "loading BPF programs needs the right to: run as root (CAP_BPF, CAP_PERFMON, CAP_NET_ADMIN)"
-    )]
-    NotPermitted,
-    /// The kernel does not tell its types.
-    #[error(
-        "this kernel ({0}) gives no type information (/sys/kernel/btf/vmlinux); one with \
-         CONFIG_DEBUG_INFO_BTF=y does, as Debian's"
-    )]
-    NoTypes(String),
+    /// Its programs were not loaded.
+    #[error(transparent)]
+    Program(#[from] ProgramError),
     /// A place in the kernel that a kind of event hangs on is not there.
     #[error(
         "{what} needs the tracepoint {tracepoint}, which this kernel ({release}) has not; Linux \
@@ -34,14 +27,6 @@ pub enum ServiceError {
         tracepoint: &'static str,
         /// `uname -r`.
         release: String,
-    },
-    /// The kernel refused the programs.
-    #[error("the kernel refused the program: {why}{log}")]
-    Refused {
-        /// The error.
-        why: io::Error,
-        /// What libbpf and the verifier said, on lines of its own.
-        log: String,
     },
     /// A service has no such kind.
     #[error("the service {service} has no events \"{kind}\"; it has {known}")]

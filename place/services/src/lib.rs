@@ -43,5 +43,6 @@ pub use layout::{Event, Tally};
 pub use listen::{ListenError, ListenQueue, Listener, Queue};
 pub use provided::{EVENT_FORMAT, Provided, event};
 pub use readiness::{AttachError, Readiness, Ready};
+pub use selvedge_bpf::ProgramError;
 pub use signal::Target;
 pub use watch::{Watch, Wish, now};

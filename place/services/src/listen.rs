@@ -275,6 +275,7 @@ impl Drop for ListenQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ProgramError;
     use std::net::{Ipv4Addr, TcpListener, TcpStream};
 
     #[test]
@@ -294,7 +295,9 @@ mod tests {
         let port = server.local_addr().unwrap().port();
         let config = Config { longest: 1, shortest: 2, serving: 0, waiting: 3 };
         let mut queue = match ListenQueue::new(port, config) {
-            Err(ListenError::Service(ServiceError::NotPermitted | ServiceError::NoTypes(_))) => {
+            Err(ListenError::Service(ServiceError::Program(
+                ProgramError::NotPermitted | ProgramError::NoTypes(_),
+            ))) => {
                 return;
             }
             other => other.unwrap(),

@@ -366,12 +366,16 @@ fn median(mut times: Vec<f64>) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ProgramError;
 
     #[test]
     fn every_way_tells_of_every_packet() {
         match readiness(40, 20) {
             Err(MeasureError::Module(error)) => {
-                assert!(matches!(error, ServiceError::NotPermitted | ServiceError::NoTypes(_)));
+                assert!(matches!(
+                    error,
+                    ServiceError::Program(ProgramError::NotPermitted | ProgramError::NoTypes(_))
+                ));
             }
             // It fails where a way misses a packet.
             other => {

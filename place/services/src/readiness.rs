@@ -16,12 +16,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use libbpf_rs::{Link, Object};
 use rustix::event::epoll;
+use selvedge_bpf::{release, types};
 use selvedge_units::Span;
 
 use crate::board::{Board, DESCRIPTORS, SIZE};
 use crate::error::ServiceError;
 use crate::handler::update;
-use crate::load::{descriptor, load, mapped, refused, release, tracepoint, types};
+use crate::load::{descriptor, load, mapped, refused, tracepoint};
 use crate::ring::Ring;
 
 const RING: usize = 4096;
@@ -333,13 +334,16 @@ fn domain(number: RawFd) -> io::Result<i32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ProgramError;
     use std::net::UdpSocket;
 
     /// A process that writes nonsense into its own memory gets nonsense, and its kernel none.
     #[test]
     fn a_scribbled_board_says_descriptors_only() {
         let readiness = match Readiness::new() {
-            Err(ServiceError::NotPermitted | ServiceError::NoTypes(_)) => return,
+            Err(ServiceError::Program(ProgramError::NotPermitted | ProgramError::NoTypes(_))) => {
+                return;
+            }
             other => other.unwrap(),
         };
         let sockets: Vec<_> = (0..8).map(|_| UdpSocket::bind("127.0.0.1:0").unwrap()).collect();

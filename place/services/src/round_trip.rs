@@ -198,15 +198,16 @@ fn spread(mut times: Vec<f64>) -> Times {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ProgramError;
     use crate::error::ServiceError;
 
     #[test]
     fn both_paths_answer() {
         match round_trips(&[0, 30], 20) {
             Err(RoundTripError::Network(_)) => {}
-            Err(RoundTripError::Answer(AnswerError::Service(
-                ServiceError::NotPermitted | ServiceError::NoTypes(_),
-            ))) => {}
+            Err(RoundTripError::Answer(AnswerError::Service(ServiceError::Program(
+                ProgramError::NotPermitted | ProgramError::NoTypes(_),
+            )))) => {}
             other => {
                 let all = other.unwrap();
                 assert_eq!(all.iter().map(|one| one.load).collect::<Vec<_>>(), [0, 30]);

@@ -249,6 +249,7 @@ impl Source {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ProgramError;
 
     #[test]
     fn all_ways_serve_the_same_page() {
@@ -284,7 +285,9 @@ mod tests {
                 drop((stopping, idle));
                 match server.join().unwrap() {
                     Ok(()) => assert_eq!(served.load(Ordering::Relaxed), 20),
-                    Err(ServiceError::NotPermitted | ServiceError::NoTypes(_)) => {}
+                    Err(ServiceError::Program(
+                        ProgramError::NotPermitted | ProgramError::NoTypes(_),
+                    )) => {}
                     Err(error) => panic!("{error}"),
                 }
             });

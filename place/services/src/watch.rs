@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
 use libbpf_rs::{Link, Object, OpenObject, ProgramInput};
+use selvedge_bpf::{release, types};
 use selvedge_code::Program;
 use selvedge_code_run::Hook;
 use selvedge_units::{Instant, Span};
@@ -16,7 +17,7 @@ use crate::catalog::Service;
 use crate::error::ServiceError;
 use crate::handler::{self, Slot};
 use crate::layout::{EVENT, Event, GATHERED, KINDS, RING, Settings, TALLY, Tally};
-use crate::load::{descriptor, load, mapped, refused, release, tracepoint, types};
+use crate::load::{descriptor, load, mapped, refused, tracepoint};
 use crate::mapped::Mapped;
 use crate::ring::Ring;
 use crate::signal::Target;

@@ -6,6 +6,7 @@ mod machine;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 
 use machine::{permitted, programs, until};
+use selvedge_services::ProgramError;
 use selvedge_services::{Event, Service, ServiceError, Target, Watch, Wish, now, program};
 use selvedge_units::{Instant, Span};
 
@@ -203,7 +204,7 @@ fn unknown_kinds_and_places_are_told() {
     wish.kinds = vec!["dorp".to_owned()];
     let error = Watch::start(wish).unwrap_err();
     assert!(
-        matches!(error, ServiceError::NoTypes(_))
+        matches!(error, ServiceError::Program(ProgramError::NoTypes(_)))
             || error.to_string()
                 == "the service net has no events \"dorp\"; it has drop, queue, retransmit",
         "{error}"
@@ -211,7 +212,13 @@ fn unknown_kinds_and_places_are_told() {
     let mut wish = Wish::new(Service::Memory);
     wish.cgroup = Some("/tmp".into());
     let error = Watch::start(wish).unwrap_err();
-    assert!(matches!(error, ServiceError::NoTypes(_) | ServiceError::Cgroup { .. }), "{error}");
+    assert!(
+        matches!(
+            error,
+            ServiceError::Program(ProgramError::NoTypes(_)) | ServiceError::Cgroup { .. }
+        ),
+        "{error}"
+    );
 }
 
 /// The programs of this name go when their owner does, though not at once.

@@ -21,6 +21,7 @@ pub(crate) mod ni_t3;
 pub(crate) mod ni_t4;
 pub(crate) mod players;
 pub(crate) mod qf_f10;
+pub(crate) mod qf_f10_real;
 pub(crate) mod qf_f14;
 pub(crate) mod qf_f15;
 pub(crate) mod qf_f19;

@@ -177,7 +177,7 @@ impl Measured {
 }
 
 /// What the link is fed and sent by; all of it stops when it is dropped.
-enum Sender {
+pub(super) enum Sender {
     Inline { _engine: Engine },
     Coprocessor { _attachment: Attachment },
 }
@@ -233,7 +233,8 @@ fn streams(placement: Placement, load: f64, seconds: u64) -> Result<Measured, Ru
     Ok(Measured { floor, ..judge(load, busy, seen, seconds) })
 }
 
-fn sender(
+/// What sends: an engine of this process or a coprocessor, and the streams' ends.
+pub(super) fn sender(
     placement: Placement,
     clock: Clock,
     link: &LinkConfig,

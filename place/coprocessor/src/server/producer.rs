@@ -173,10 +173,12 @@ impl Producer {
         }
         let lowest = self.streams.iter().position(Option::is_none).unwrap_or(self.streams.len());
         let bit = wanted.unwrap_or(lowest);
-        if bit < BELL_STREAMS {
-            Ok(bit)
-        } else {
-            Err(format!("{BELL_STREAMS} streams already; use a second connection for more"))
+        match wanted {
+            _ if bit < BELL_STREAMS => Ok(bit),
+            Some(bit) => Err(format!("bit {bit}: a doorbell has 0 to {}", BELL_STREAMS - 1)),
+            None => {
+                Err(format!("{BELL_STREAMS} streams already; use a second connection for more"))
+            }
         }
     }
 
@@ -215,6 +217,9 @@ impl Producer {
     ) -> Answer {
         let bell = Arc::clone(self.bell()?);
         spec.contract().map_err(|error| error.to_string())?;
+        if !file.starts_with('/') {
+            return Err(format!("\"{file}\" is no absolute path; write one that begins with /"));
+        }
         let bit = self.free_bit(None)?;
         let recording = Feeder::open(file.as_ref(), repeat).map_err(|error| error.to_string())?;
         let segment = new_segment(coprocessor, &spec)?;

@@ -27,6 +27,9 @@ pub(super) const BATCH: usize = 64;
 const REPORT_EVERY: Span = Span::from_millis(250);
 /// Frames of one stream that are taken before the others are looked at again.
 const TURN: usize = 64;
+/// Packets that go one by one before the engine looks again at what came and what was ordered: where
+/// the kernel takes longer for a packet than the rate does, there is never nothing to send.
+const STRIDE: usize = 16;
 
 /// How a stream's ring was left.
 #[derive(Clone, Copy, PartialEq)]
@@ -233,8 +236,10 @@ impl<P: Port> Worker<P> {
         self.more = more;
     }
 
-    /// Sends all that may be sent now; returns when there is something to do again.
+    /// Sends what may be sent now, so much at most that whoever else wants something waits no longer
+    /// than a batch takes; returns when there is something to do again.
     fn transmit(&mut self) -> Instant {
+        let mut alone = 0;
         loop {
             let now = self.clock.now();
             if self.extensions.stand_at(Point::Choice) {
@@ -268,13 +273,10 @@ impl<P: Port> Worker<P> {
                 stream.sent_bytes += run.size;
             }
             self.dispatched(now, &next, &run);
-            if self.batch.len() == BATCH {
+            alone += usize::from(self.one_by_one);
+            if alone == STRIDE || self.batch.len() == BATCH {
                 self.flush();
-                self.settle(now);
-                self.take_arrivals(now);
-                if self.stop.load(Ordering::Relaxed) {
-                    return now;
-                }
+                return now;
             }
         }
     }

@@ -7,13 +7,16 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use libbpf_rs::query::ProgInfoIter;
+use selvedge_services::ProgramError;
 use selvedge_services::{Service, ServiceError, Watch, Wish};
 
 /// Whether programs can be loaded here. If not, the reason has to be one of those that are told.
 pub(crate) fn permitted() -> bool {
     match Watch::start(Wish::new(Service::Net)) {
         Ok(_) => true,
-        Err(error @ (ServiceError::NotPermitted | ServiceError::NoTypes(_))) => {
+        Err(
+            error @ ServiceError::Program(ProgramError::NotPermitted | ProgramError::NoTypes(_)),
+        ) => {
             assert!(error.to_string().contains("root") || error.to_string().contains("BTF"));
             eprintln!("SKIPPED: {error}");
             false
