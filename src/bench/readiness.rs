@@ -1,5 +1,7 @@
 //! `bench readiness`: what it costs to learn which sockets are ready, beside epoll, io_uring and poll.
 
+use std::time::Duration;
+
 use selvedge_services::measure::{Costs, readiness};
 use serde_json::json;
 
@@ -23,7 +25,8 @@ pub(super) fn measure(seconds: u64) -> Result<Measurement, Failure> {
     ]);
     let mut list = Vec::new();
     for sockets in SOCKETS {
-        for cost in readiness(sockets, samples).map_err(Failure::failed)? {
+        let time = Duration::from_secs(seconds) / SOCKETS.len() as u32;
+        for cost in readiness(sockets, samples, time).map_err(Failure::failed)? {
             let Costs { way, idle_ns, one_ns, each_of_64_ns, sending_ns, wake_us } = cost;
             table.row([
                 sockets.to_string(),
@@ -48,7 +51,8 @@ pub(super) fn measure(seconds: u64) -> Result<Measurement, Failure> {
         }
     }
     let text = format!(
-        "UDP sockets on the loopback, medians of {samples}. A look says which are ready, and reads \
+        "UDP sockets on the loopback, medians of {samples} samples, or of as many as could be taken in \
+         {seconds} s in all. A look says which are ready, and reads \
          nothing; what the sender pays is beyond the same with nobody watching; a wake-up is from sending \
          to being told.\n{table}"
     );

@@ -51,6 +51,7 @@ pub(crate) struct SinksArgs {
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Way {
     Channel,
+    Reliable,
     Engine,
     Bare,
 }
@@ -62,12 +63,34 @@ struct Figures {
     last_us: f64,
     deliveries_per_s: f64,
     lost_share: f64,
+    /// Parts of that: events that found no room in a ring, in an inbox, before their sink.
+    ring_full: f64,
+    inbox_full: f64,
+    sink_full: f64,
+}
+
+impl Figures {
+    /// Why events were lost.
+    fn why(&self) -> String {
+        let known = self.ring_full + self.inbox_full + self.sink_full;
+        let all = [
+            ("ring full", self.ring_full),
+            ("inbox full", self.inbox_full),
+            ("sink full", self.sink_full),
+            ("the engine", self.lost_share - known),
+        ];
+        let told = all.iter().filter(|(_, share)| *share >= 0.0005);
+        let told: Vec<String> =
+            told.map(|(why, share)| format!("{why} {:.1} %", share * 100.0)).collect();
+        told.join(", ")
+    }
 }
 
 /// The sinks' process: connects, says so, and says what it saw when its input ends.
 pub(super) fn sinks(args: &SinksArgs) -> Result<(), Failure> {
     let kind = match args.kind {
         Way::Channel => Kind::Channel,
+        Way::Reliable => Kind::Reliable,
         Way::Engine => Kind::Engine,
         Way::Bare => Kind::Bare,
     };
@@ -106,6 +129,7 @@ impl Other {
             Kind::Bare => "bare",
             Kind::Engine => "engine",
             Kind::Channel => "channel",
+            Kind::Reliable => "reliable",
         };
         let mut command = Command::new(std::env::current_exe()?);
         command.args(["events", "bench-sinks", "--kind", kind]);
@@ -147,6 +171,7 @@ fn measure(kind: Kind, sinks: u16, seconds: u64) -> Result<Figures, Failure> {
         costs.push(source.publish().0 as f64 / 1e3);
         clock.sleep_until(clock.now() + Span::from_millis(5));
     }
+    let before = source.ring_full();
     let (begin, mut sent) = (Instant::now(), 0_u64);
     while begin.elapsed() < Duration::from_secs(seconds) {
         for _ in 0..16 {
@@ -154,7 +179,9 @@ fn measure(kind: Kind, sinks: u16, seconds: u64) -> Result<Figures, Failure> {
             sent += 1;
         }
     }
+    source.settle(Duration::from_secs(10));
     clock.sleep_until(clock.now() + Span::from_millis(500));
+    let ring_full = source.ring_full() - before;
     let seen = other.seen()?;
     let mut last: Vec<f64> = seen.last_ns.iter().map(|ns| *ns as f64 / 1e3).collect();
     let wanted = sent as f64 * f64::from(sinks);
@@ -163,6 +190,9 @@ fn measure(kind: Kind, sinks: u16, seconds: u64) -> Result<Figures, Failure> {
         last_us: median(&mut last),
         deliveries_per_s: seen.flood as f64 * 1e9 / seen.flood_ns.max(1) as f64,
         lost_share: 1.0 - (seen.flood as f64 / wanted).min(1.0),
+        ring_full: ring_full as f64 / wanted,
+        inbox_full: seen.inbox_full as f64 / wanted,
+        sink_full: seen.sink_full as f64 / wanted,
     })
 }
 
@@ -180,23 +210,29 @@ fn medians(all: &[Figures]) -> Figures {
         last_us: of(|one| one.last_us),
         deliveries_per_s: of(|one| one.deliveries_per_s),
         lost_share: of(|one| one.lost_share),
+        ring_full: of(|one| one.ring_full),
+        inbox_full: of(|one| one.inbox_full),
+        sink_full: of(|one| one.sink_full),
     }
 }
 
 pub(super) fn command(args: &BenchArgs) -> Result<(), Failure> {
     let mut rows = Vec::new();
     for sinks in [1, args.sinks] {
-        let (mut bare, mut channel, mut engine) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut bare, mut channel, mut reliable, mut engine) =
+            (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for _ in 0..args.rounds {
             // In turn, so that what else the machine does meets all.
             bare.push(measure(Kind::Bare, sinks, args.seconds)?);
             channel.push(measure(Kind::Channel, sinks, args.seconds)?);
+            reliable.push(measure(Kind::Reliable, sinks, args.seconds)?);
             if args.engine {
                 engine.push(measure(Kind::Engine, sinks, args.seconds)?);
             }
         }
         let engine = args.engine.then(|| medians(&engine));
-        rows.push((sinks, medians(&bare), medians(&channel), engine));
+        let [bare, channel, reliable] = [&bare, &channel, &reliable].map(|all| medians(all));
+        rows.push(Row { sinks, bare, channel, reliable, engine });
     }
     let mut opening: [Vec<f64>; 3] = Default::default();
     for _ in 0..args.rounds.max(5) {
@@ -235,11 +271,13 @@ pub(super) fn command(args: &BenchArgs) -> Result<(), Failure> {
         ("the last has it, us", Align::Right),
         ("deliveries/s", Align::Right),
         ("lost", Align::Right),
+        ("why", Align::Left),
     ]);
-    for (sinks, bare, channel, engine) in &rows {
+    for Row { sinks, bare, channel, reliable, engine } in &rows {
         let all = [
             ("bare Zenoh", Some(bare)),
             ("channel", Some(channel)),
+            ("reliable", Some(reliable)),
             ("without rings", engine.as_ref()),
         ];
         for (name, figures) in all {
@@ -251,6 +289,7 @@ pub(super) fn command(args: &BenchArgs) -> Result<(), Failure> {
                 format!("{:.0}", figures.last_us),
                 format!("{:.0}", figures.deliveries_per_s),
                 format!("{:.1} %", figures.lost_share * 100.0),
+                figures.why(),
             ]);
         }
         table.row([
@@ -270,15 +309,32 @@ pub(super) fn command(args: &BenchArgs) -> Result<(), Failure> {
     Ok(out.flush()?)
 }
 
-fn row((sinks, bare, ours, engine): &(u16, Figures, Figures, Option<Figures>)) -> Value {
+/// What was measured with so many sinks.
+struct Row {
+    sinks: u16,
+    bare: Figures,
+    channel: Figures,
+    reliable: Figures,
+    engine: Option<Figures>,
+}
+
+fn row(Row { sinks, bare, channel, reliable, engine }: &Row) -> Value {
     let value = |one: &Figures| {
         json!({
             "publish_us": one.publish_us,
             "last_us": one.last_us,
             "deliveries_per_s": one.deliveries_per_s,
             "lost_share": one.lost_share,
+            "ring_full_share": one.ring_full,
+            "inbox_full_share": one.inbox_full,
+            "sink_full_share": one.sink_full,
         })
     };
-    let engine = engine.as_ref().map(value);
-    json!({ "sinks": sinks, "bare": value(bare), "channel": value(ours), "without_rings": engine })
+    json!({
+        "sinks": sinks,
+        "bare": value(bare),
+        "channel": value(channel),
+        "reliable": value(reliable),
+        "without_rings": engine.as_ref().map(value),
+    })
 }

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::time::Duration;
 
 use clap::Args;
-use selvedge_host_event::{HostName, Listing, SinkListing};
+use selvedge_host_event::{CarriedBy, HostName, Listing, MemberListing, SinkListing};
 use selvedge_units::Span;
 use serde_json::{Value, json};
 
@@ -20,6 +20,9 @@ pub(crate) struct LsArgs {
     /// How long to look for hosts, and to wait for their answers
     #[arg(long, default_value = "1 s", value_parser = take_part::span)]
     wait: Span,
+    /// Show each member of each channel, too: what carries its events, and what became of them
+    #[arg(long)]
+    members: bool,
     /// Print as JSON
     #[arg(long)]
     json: bool,
@@ -37,6 +40,9 @@ pub(super) fn command(args: &LsArgs) -> Result<(), Failure> {
         return Ok(out.flush()?);
     }
     write!(out, "{}", table(&all))?;
+    if args.members {
+        write!(out, "\n{}", members(&all))?;
+    }
     let deployed = deployed(&all);
     if !deployed.is_empty() {
         writeln!(out)?;
@@ -62,6 +68,7 @@ fn table(all: &[(HostName, Listing)]) -> Table {
         ("host", Align::Left),
         ("format", Align::Left),
         ("members", Align::Right),
+        ("by ring", Align::Right),
         ("sinks", Align::Right),
         ("published", Align::Right),
         ("delivered", Align::Right),
@@ -70,17 +77,20 @@ fn table(all: &[(HostName, Listing)]) -> Table {
         ("overflowed", Align::Right),
         ("held", Align::Right),
         ("dropped", Align::Right),
+        ("missed", Align::Right),
     ]);
-    let mut sorted: Vec<_> = all.iter().collect();
-    sorted.sort_by_key(|(host, listing)| (listing.channel.clone(), host.to_string()));
-    for (host, listing) in sorted {
+    for (host, listing) in sorted(all) {
         let sum = |of: fn(&SinkListing) -> u64| listing.sinks.iter().map(of).sum::<u64>();
-        let dropped: u64 = listing.members.iter().map(|member| member.dropped).sum();
+        let dropped: u64 = listing.members.iter().map(|member| member.dropped + member.lost).sum();
+        let by_ring = |member: &&MemberListing| {
+            [member.sent_by, member.received_by].contains(&CarriedBy::Ring)
+        };
         table.row([
             listing.channel.clone(),
             host.to_string(),
             listing.format.clone(),
             listing.members.len().to_string(),
+            listing.members.iter().filter(by_ring).count().to_string(),
             listing.sinks.len().to_string(),
             listing.published.to_string(),
             sum(|sink| sink.delivered).to_string(),
@@ -89,7 +99,52 @@ fn table(all: &[(HostName, Listing)]) -> Table {
             sum(|sink| sink.overflowed).to_string(),
             listing.held.to_string(),
             dropped.to_string(),
+            listing.missed.to_string(),
         ]);
+    }
+    table
+}
+
+/// By channel, then by host.
+fn sorted(all: &[(HostName, Listing)]) -> Vec<&(HostName, Listing)> {
+    let mut sorted: Vec<_> = all.iter().collect();
+    sorted.sort_by_key(|(host, listing)| (listing.channel.clone(), host.to_string()));
+    sorted
+}
+
+/// The members of each channel as each host sees them.
+fn members(all: &[(HostName, Listing)]) -> Table {
+    let mut table = Table::new(&[
+        ("channel", Align::Left),
+        ("host", Align::Left),
+        ("member", Align::Left),
+        ("wants", Align::Left),
+        ("to it by", Align::Left),
+        ("sent", Align::Right),
+        ("lost", Align::Right),
+        ("owed", Align::Right),
+        ("dropped", Align::Right),
+        ("from it by", Align::Left),
+        ("received", Align::Right),
+        ("refused", Align::Right),
+    ]);
+    for (host, listing) in sorted(all) {
+        for member in &listing.members {
+            table.row([
+                listing.channel.clone(),
+                host.to_string(),
+                member.host.clone(),
+                if member.wants { "yes" } else { "no" }.to_owned(),
+                member.sent_by.to_string(),
+                member.sent.to_string(),
+                member.lost.to_string(),
+                member.owed.to_string(),
+                member.dropped.to_string(),
+                member.received_by.to_string(),
+                member.received.to_string(),
+                member.refused.to_string(),
+            ]);
+        }
     }
     table
 }

@@ -192,17 +192,14 @@ impl Source<'_> {
             let attributes = event.attributes.as_attributes();
             let sent = Event { deadline, attributes, record: &event.record };
             let done = if self.args.reliable {
-                // What is kept is bounded, and nobody is to miss any: wait for who is behind.
-                if self.joined.view(|view| view.held).unwrap_or(0) >= selvedge_event::HELD_MAX / 2 {
-                    std::thread::park_timeout(Duration::from_millis(1));
-                    continue;
-                }
-                self.joined.publish_reliably(sent)
+                // Nobody is to miss any: waits for who is behind, and looks for signals now and then.
+                self.joined.publish_in_turn(sent, Some(Duration::from_millis(100)))
             } else {
                 self.joined.publish(sent)
             };
             match done {
                 Ok(_) => return Ok(()),
+                Err(PublishError::Behind) => {}
                 Err(PublishError::Blocked(_)) => {
                     std::thread::park_timeout(Duration::from_millis(1))
                 }

@@ -37,7 +37,7 @@ pub(crate) struct SubArgs {
     /// End after so many events
     #[arg(long)]
     count: Option<u64>,
-    /// End after so many seconds
+    /// End after so many seconds; without --format, with status 2 if nobody opened the channel by then
     #[arg(long)]
     seconds: Option<u64>,
     /// Print what happens to members, too, as {"notice": ...}
@@ -72,7 +72,8 @@ pub(super) fn command(args: &SubArgs) -> Result<(), Failure> {
     let stop = signals::stop_flag()?;
     let host = args.take_part.start()?;
     let begin = Instant::now();
-    let format = take_part::format(&host, &args.channel, args.format.as_deref(), None, &stop)?;
+    let wait = args.seconds.map(Duration::from_secs);
+    let format = take_part::format(&host, &args.channel, args.format.as_deref(), wait, &stop)?;
     let Some(format) = format else { return Ok(()) };
     let joined = host.open(&args.channel, &format, Wake::All).map_err(Failure::input)?;
     let filter = match &args.filter {
@@ -115,6 +116,13 @@ pub(super) fn command(args: &SubArgs) -> Result<(), Failure> {
         eprintln!(
             "selvedge: {dropped} events were not printed: {expired} expired, {overflowed} found no \
              room, on {faulted} the filter failed"
+        );
+    }
+    let missed = host.rings().missed + host.dropped().0;
+    if missed > 0 {
+        eprintln!(
+            "selvedge: {missed} messages of others were lost before: this program was behind; have them \
+             sent reliably"
         );
     }
     Ok(())

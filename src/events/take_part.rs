@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use selvedge_event::Format;
+use selvedge_event::{CHANNEL_NAME_MAX, Format, OpenError};
 use selvedge_host_event::{Address, Host, Listing, Settings, StartError};
 use selvedge_units::Span;
 
@@ -83,8 +83,13 @@ pub(crate) fn format(
     wait: Option<Duration>,
     stop: &AtomicBool,
 ) -> Result<Option<Format>, Failure> {
+    if !(1..=CHANNEL_NAME_MAX).contains(&channel.len()) {
+        return Err(Failure::input(OpenError::Name(channel.len())));
+    }
     if let Some(path) = file {
-        return Ok(Some(Format::parse(channel, &text(path)?).map_err(Failure::input)?));
+        // Mistakes name the file.
+        let format = Format::parse(&file_name(path), &text(path)?).map_err(Failure::input)?;
+        return Ok(Some(Format::new(channel, format.layout()).map_err(Failure::input)?));
     }
     let begin = Instant::now();
     let mut is_told = false;

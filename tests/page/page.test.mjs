@@ -181,6 +181,10 @@ pageTest("channels have members, rates, drops by reason and what filters cost", 
   await row("studio/411").waitFor();
   assert.match(await row("studio/411").locator(".filters").innerText(), /^least \(out\): 1.234 ns a call$/);
   assert.match(await row("wall/97").locator(".drops").innerText(), /^expired [\d\u2009\u202f]+, no room 3$/);
+  assert.equal(await row("studio/411").locator(".drops").innerText(), "ring full 5");
+  const members = row("studio/411").locator(".members");
+  assert.equal(await members.innerText(), "1 (1 ring)");
+  assert.equal(await members.getAttribute("title"), "wall/97: to it ring, from it zenoh");
   // A hundred a second, of which three quarters arrive.
   await page.waitForFunction(() => {
     const number = (cell) => Number(document.querySelector(`#channels td.${cell}`)?.textContent);

@@ -267,11 +267,12 @@ impl NodeView for FakeNode {
         let (slow, late) = (sent * 3 / 4, sent / 4);
         let text = format!(
             r#"[{{"channel":"load","host":"studio/411","sinks":[],"published":{sent},"turned_away":0,
-            "suppressed":0,"held":12,"faults":[null,0],"members":[{{"host":"wall/97","wants":true,
-            "refused":0,"owed":12,"dropped":0}}],"deployed":[{{"name":"least","place":"out",
+            "suppressed":0,"held":12,"faults":[null,0],"missed":0,"members":[{{"host":"wall/97","sent_by":"ring",
+            "received_by":"zenoh","wants":true,"lost":5,"refused":0,"owed":12,"dropped":0}}],"deployed":[{{"name":"least","place":"out",
             "by":"desk/5","to":null,"calls":{sent},"cost_ns":1234,"refused":0,"faults":0}}]}},
             {{"channel":"load","host":"wall/97","published":0,"turned_away":0,"suppressed":0,"held":0,
-            "faults":[null,null],"members":[{{"host":"studio/411","wants":false,"refused":0,"owed":0,
+            "missed":0,"faults":[null,null],"members":[{{"host":"studio/411","sent_by":"zenoh",
+            "received_by":"ring","wants":false,"lost":0,"refused":0,"owed":0,
             "dropped":0}}],"deployed":[],"sinks":[{{"delivered":{slow},"filtered":0,"expired":{late},
             "overflowed":3,"faulted":0}}]}}]"#
         );

@@ -17,7 +17,10 @@ import { make } from "./row.js";
 /**
  * @typedef {object} Member
  * @property {string} host
+ * @property {"ring"|"zenoh"} sent_by
+ * @property {"ring"|"zenoh"} received_by
  * @property {boolean} wants
+ * @property {number} lost
  * @property {number} refused
  * @property {number} owed
  * @property {number} dropped
@@ -45,6 +48,7 @@ import { make } from "./row.js";
  * @property {number} turned_away
  * @property {number} suppressed
  * @property {number} held
+ * @property {number} missed
  * @property {[number|null, number|null]} faults
  * @property {Deployed[]} deployed
  */
@@ -63,7 +67,7 @@ const key = (one) => `${one.channel}\n${one.host}`;
  * @returns {[string, number][]}
  */
 export function drops(one) {
-  const of = (/** @type {"refused"|"dropped"} */ what) =>
+  const of = (/** @type {"refused"|"dropped"|"lost"} */ what) =>
     one.members.reduce((all, member) => all + member[what], 0);
   /** @type {[string, number][]} */
   const all = [
@@ -72,6 +76,8 @@ export function drops(one) {
     ["filter failed", sum(one, "faulted")],
     ["sink blocks", of("refused")],
     ["not taken", of("dropped")],
+    ["ring full", of("lost")],
+    ["missed by the process", one.missed],
   ];
   return all.filter(([, n]) => n > 0).sort((a, b) => b[1] - a[1]);
 }
@@ -91,6 +97,24 @@ export function filters(one) {
     if (faults !== null && !known) words.push(`${place}${faults > 0 ? `, ${plural(faults, "fault")}` : ""}`);
   });
   return words;
+}
+
+/**
+ * A member, and what carries its events: shared memory, or the network.
+ * @param {Member} member
+ */
+function carried({ host, sent_by, received_by }) {
+  const by = sent_by === received_by ? sent_by : `to it ${sent_by}, from it ${received_by}`;
+  return `${host}: ${by}`;
+}
+
+/**
+ * How many members there are, and how many of them a ring connects.
+ * @param {Channel} one
+ */
+function members(one) {
+  const near = one.members.filter((member) => [member.sent_by, member.received_by].includes("ring")).length;
+  return near > 0 ? `${one.members.length} (${plural(near, "ring")})` : String(one.members.length);
 }
 
 /** @extends {Panel<Channel>} */
@@ -127,14 +151,14 @@ export class Channels extends Panel {
     const cells = [
       make("td", "", one.channel),
       make("td", "quiet", one.host),
-      make("td", "number", String(one.members.length)),
+      make("td", "number members", members(one)),
       make("td", "number", String(one.sinks.length)),
       make("td", "number sent", rate(one.published, past?.published)),
       make("td", "number delivered", rate(sum(one, "delivered"), past?.delivered)),
       make("td", "drops", total === 0 ? "none" : reasons.map(([why, n]) => `${why} ${count(n)}`).join(", ")),
       make("td", "filters", filters(one).join("; ") || "–"),
     ];
-    cells[2].title = one.members.map((member) => member.host).join("\n");
+    cells[2].title = one.members.map(carried).join("\n");
     const row = make("tr", "");
     row.append(...cells);
     if (one.held > 0) cells[4].title = `${plural(one.held, "event")} kept for members that are behind`;

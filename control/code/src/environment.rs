@@ -116,7 +116,7 @@ impl Environment {
         if unit.body.is_some() {
             let remedy = "give the handler in a file of its own";
             let what = "formats hold declarations only, and here is a handler's block";
-            return Err(failed(vec![Mistake::new(unit.end, what, remedy)]));
+            return Err(failed(vec![Mistake::new(unit.body_at, what, remedy)]));
         }
         check::declare(&mut environment, &unit.declarations).map_err(failed)?;
         Ok(environment)

@@ -89,6 +89,9 @@ pub enum PublishError {
     /// A sink that blocks has no room: nobody got the event; come again when it has taken some.
     #[error("a sink that blocks its sources has no room; wait, or give it another overflow rule")]
     Blocked(SinkId),
+    /// A member is behind, and this event was to wait for it: nobody got it.
+    #[error("a member has not taken half of what can be kept for it; wait until it has taken some")]
+    Behind,
 }
 
 /// Why a sink can't subscribe.

@@ -78,6 +78,12 @@ impl Held {
         Some(Event { deadline: entry.deadline, attributes, record: &entry.record })
     }
 
+    /// Whether much memory is held, and a member's oldest event is among the older half of it.
+    pub(crate) fn is_pressed_by(&self, oldest: Option<u64>) -> bool {
+        let middle = self.first + self.entries.len() as u64 / 2;
+        self.bytes > HELD_BYTES_MAX / 2 && oldest.is_some_and(|oldest| oldest <= middle)
+    }
+
     /// One member less is owed an event.
     pub(crate) fn settle(&mut self, number: u64) {
         let at = number.checked_sub(self.first).and_then(|at| usize::try_from(at).ok());
@@ -141,6 +147,11 @@ impl Default for Owed {
 impl Owed {
     pub(crate) fn len(&self) -> usize {
         self.events.len()
+    }
+
+    /// The oldest that is owed.
+    pub(crate) fn oldest(&self) -> Option<u64> {
+        self.events.front().copied()
     }
 
     pub(crate) fn dropped(&self) -> u64 {

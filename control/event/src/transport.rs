@@ -20,7 +20,7 @@ pub enum News {
 
 /// Carries messages between hosts: whole, in order between each two, now and then not at all.
 ///
-/// The last five may be left as they are.
+/// The last eight may be left as they are.
 pub trait Transport {
     /// Sends a message to a host. It may be lost; the sender never waits.
     fn send(&mut self, now: Instant, to: HostId, bytes: &[u8]);
@@ -47,6 +47,22 @@ pub trait Transport {
 
     /// Events of a channel are wanted here from now on, or no more.
     fn want(&mut self, _channel: &str, _wants: bool) {}
+
+    /// To whom the last [`send_event`](Self::send_event) or [`send_events`](Self::send_events) could not give
+    /// its message, as far as it knows: there was no room.
+    fn without_room(&self) -> &[HostId] {
+        &[]
+    }
+
+    /// Whether what goes to a host, and what comes from it, goes through memory that both share.
+    fn shares_memory(&self, _host: HostId) -> (bool, bool) {
+        (false, false)
+    }
+
+    /// How many messages have come from all hosts and were never taken, since this side was behind.
+    fn missed(&self) -> u64 {
+        0
+    }
 
     /// Whether it notices by itself, within [`LEASE`](crate::LEASE), who is gone. If so, it alone is
     /// the failure detector: silence means nothing, and beats only repair what was lost.

@@ -157,6 +157,36 @@ fn who_does_not_come_back_is_given_up_and_that_is_told() {
 }
 
 #[test]
+fn who_publishes_in_turn_waits_for_the_slow_but_not_for_the_lost() {
+    let network = Network::with_detector(LATENCY, LEASE);
+    let (mut world, channel, sinks) = star(World::on(network, 3), 4096, Overflow::Block);
+    let slow = world.subscribe_as(2, channel, 4, Overflow::Block);
+    world.settle();
+    let mut sent = 0;
+    while world.promise_in_turn(0, channel, sent) {
+        sent += 1;
+        assert!(sent < HELD_MAX as i64, "nobody was waited for");
+        world.pass(Span::from_micros(100), &[0, 1, 2]);
+    }
+    assert!(sent >= HELD_MAX as i64 / 2, "{sent}");
+    world.pass(Span::from_millis(50), &[0, 1, 2]);
+    assert!(world.hosts[0].is_behind(channel));
+    // It takes some: there is room again, and in the end nobody has missed any.
+    let got = collect(&mut world, Span::from_secs(10), 2, channel, slow);
+    assert!(world.hosts[0].is_caught_up(channel));
+    assert!(world.promise_in_turn(0, channel, sent));
+    assert_eq!(got, (0..sent).collect::<Vec<_>>());
+    // Lost with all that it is owed: the others go on, without any end.
+    world.network.remove(world.now, HostId(2));
+    let first = sent + 1;
+    for number in first..first + 2 * HELD_MAX as i64 {
+        world.pass(Span::from_micros(100), &[0, 1]);
+        world.numbers(1, channel, sinks[0]);
+        assert!(world.promise_in_turn(0, channel, number), "{number}");
+    }
+}
+
+#[test]
 fn who_leaves_is_owed_nothing_and_who_is_late_gets_what_comes() {
     let (mut world, channel, sinks) = star(World::new(3), 2, Overflow::Block);
     for number in 0..10 {

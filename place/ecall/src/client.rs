@@ -14,8 +14,10 @@ use crate::segment::{Layout, Reader, SegmentError, Writer};
 use crate::service::DATA_MAX;
 use crate::subscription::Subscription;
 
-/// How long a service may take to answer.
-const ANSWER: Span = Span::from_secs(5);
+/// How long a service may take to answer: so many looks, each so long. A machine that stood still for a while,
+/// as a virtual one may, has spent one of them, and is not taken for a service that does.
+const LOOKS: u32 = 50;
+const LOOK: Span = Span::from_millis(100);
 
 /// Why a service was not called.
 #[derive(Debug, thiserror::Error)]
@@ -35,9 +37,12 @@ pub enum ClientError {
     /// It will not.
     #[error("the service refuses: {0}")]
     Refused(String),
-    /// It ended, or said nothing for five seconds.
-    #[error("the service is gone, or does not answer; open it again when it is back")]
+    /// It ended, or has ended the connection.
+    #[error("the service is gone; open it again when it is back")]
     Gone,
+    /// It said nothing for five seconds.
+    #[error("the service has not answered within 5 s; see whether its host is stopped")]
+    Silent,
     /// Its answer is none.
     #[error("the service's answer makes no sense; use a host of the same release")]
     Garbled,
@@ -196,10 +201,10 @@ impl Client {
         fds: &[BorrowedFd<'_>],
     ) -> Result<(Vec<u8>, Vec<OwnedFd>), ClientError> {
         seqpacket::send(&self.socket, &encode(ask), fds).map_err(|_| ClientError::Gone)?;
-        if !seqpacket::wait_readable(&self.socket, ANSWER) {
+        if !(0..LOOKS).any(|_| seqpacket::wait_readable(&self.socket, LOOK)) {
             // A late answer would be taken for that of the next call.
             let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
-            return Err(ClientError::Gone);
+            return Err(ClientError::Silent);
         }
         match seqpacket::receive(&self.socket) {
             Ok(Received::Message(bytes, fds)) => Ok((bytes, fds)),

@@ -315,3 +315,19 @@ fn what_makes_no_sense_is_refused_or_ended() {
     name("other").unwrap();
     assert_eq!(services(&place.0), ["other", "test"]);
 }
+
+#[test]
+fn who_ended_and_who_is_silent_are_told_apart() {
+    let place = Place::new();
+    std::fs::create_dir_all(&place.0).unwrap();
+    let listener = seqpacket::listen_at(&place.0.join("mute")).unwrap();
+    let mut ended = Client::open(&place.0, "mute").unwrap();
+    drop(seqpacket::accept(&listener).unwrap());
+    assert!(matches!(ended.call(b""), Err(ClientError::Gone)));
+    let mut waiting = Client::open(&place.0, "mute").unwrap();
+    let other = seqpacket::accept(&listener).unwrap().unwrap();
+    assert!(matches!(waiting.call(b""), Err(ClientError::Silent)));
+    // What it says too late is not taken for the next answer.
+    let _ = seqpacket::send(&other, b"late", &[]);
+    assert!(matches!(waiting.call(b""), Err(ClientError::Gone)));
+}

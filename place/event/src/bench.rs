@@ -34,6 +34,8 @@ const KEY: &str = "selvedge-bench/events";
 pub enum Kind {
     /// A channel.
     Channel,
+    /// A channel, with reliable events at the pace of the slowest sink.
+    Reliable,
     /// A channel as between hosts: nothing of it through memory.
     Engine,
     /// A publisher of the engine.
@@ -51,6 +53,10 @@ pub struct Seen {
     pub flood: u64,
     /// From the first of them to the last, in nanoseconds.
     pub flood_ns: u64,
+    /// How many found no room among those that waited for their sink.
+    pub sink_full: u64,
+    /// How many messages found no room in an inbox: they came by the engine, and were not read in time.
+    pub inbox_full: u64,
 }
 
 struct Tally {
@@ -98,13 +104,14 @@ impl Tally {
         let incomplete = PACED - last_ns.len() as u64;
         let (begin, end) = (self.begin.load(Ordering::Relaxed), self.end.load(Ordering::Relaxed));
         let flood = self.flood.load(Ordering::Relaxed);
-        Seen { last_ns, incomplete, flood, flood_ns: end.saturating_sub(begin) }
+        let flood_ns = end.saturating_sub(begin);
+        Seen { last_ns, incomplete, flood, flood_ns, ..Seen::default() }
     }
 }
 
 fn settings(kind: Kind, connect: &[Address]) -> Settings {
     Settings {
-        rings: kind == Kind::Channel,
+        rings: matches!(kind, Kind::Channel | Kind::Reliable),
         name: Some("bench".to_owned()),
         domain: "bench".to_owned(),
         connect: connect.to_vec(),
@@ -128,7 +135,13 @@ fn session(connect: &[Address]) -> Result<(zenoh::Session, Address), StartError>
 /// Sinks, each with a session of its own.
 pub struct Sinks {
     tally: Arc<Tally>,
-    _kept: Vec<Box<dyn std::any::Any + Send>>,
+    kept: Vec<Kept>,
+}
+
+/// A sink, as long as it is kept.
+enum Kept {
+    Channel(AtOnce, Host),
+    Bare { _kept: Box<dyn std::any::Any + Send> },
 }
 
 impl std::fmt::Debug for Sinks {
@@ -145,30 +158,36 @@ impl Sinks {
     pub fn start(kind: Kind, source: &Address, count: usize) -> Result<Self, StartError> {
         let tally = Arc::new(Tally::new(count));
         let sinks = (0..count).map(|number| match kind {
-            Kind::Channel | Kind::Engine => channel_sink(kind, source, &tally),
+            Kind::Channel | Kind::Reliable | Kind::Engine => channel_sink(kind, source, &tally),
             Kind::Bare => bare_sink(source, number, &tally),
         });
-        let _kept = sinks.collect::<Result<Vec<_>, _>>()?;
-        Ok(Self { tally, _kept })
+        let kept = sinks.collect::<Result<Vec<_>, _>>()?;
+        Ok(Self { tally, kept })
     }
 
     /// What they have seen.
     pub fn seen(&self) -> Seen {
-        self.tally.seen()
+        let mut seen = self.tally.seen();
+        for kept in &self.kept {
+            if let Kept::Channel(sink, host) = kept {
+                seen.sink_full += sink.fates().overflowed;
+                seen.inbox_full += host.dropped().0;
+            }
+        }
+        seen
     }
 }
-
-type Kept = Box<dyn std::any::Any + Send>;
 
 fn channel_sink(kind: Kind, source: &Address, tally: &Arc<Tally>) -> Result<Kept, StartError> {
     let host = Host::start(&settings(kind, std::slice::from_ref(source)))?;
     let joined = open(&host);
-    let wish = Subscription { bound: 4096, overflow: Overflow::DropOldest, filter: None };
+    let overflow = if kind == Kind::Reliable { Overflow::Block } else { Overflow::DropOldest };
+    let wish = Subscription { bound: 4096, overflow, filter: None };
     let tally = Arc::clone(tally);
     let sink: AtOnce = joined
         .on_event_at_once(wish, move |event| tally.count(&event.record))
         .map_err(|error| StartError::Engine(error.to_string()))?;
-    Ok(Box::new((host, joined, sink)))
+    Ok(Kept::Channel(sink, host))
 }
 
 fn bare_sink(source: &Address, number: usize, tally: &Arc<Tally>) -> Result<Kept, StartError> {
@@ -180,7 +199,7 @@ fn bare_sink(source: &Address, number: usize, tally: &Arc<Tally>) -> Result<Kept
     let subscriber = subscriber.wait().map_err(failed)?;
     let token = session.liveliness().declare_token(format!("selvedge-bench/up/{number}"));
     let token = token.wait().map_err(failed)?;
-    Ok(Box::new((session, subscriber, token)))
+    Ok(Kept::Bare { _kept: Box::new((session, subscriber, token)) })
 }
 
 fn open(host: &Host) -> Joined {
@@ -194,7 +213,8 @@ enum Way {
     Channel {
         joined: Joined,
         notices: Notices,
-        _host: Host,
+        host: Host,
+        is_reliable: bool,
     },
     Bare {
         publisher: zenoh::pubsub::Publisher<'static>,
@@ -225,11 +245,12 @@ impl Source {
     pub fn start(kind: Kind) -> Result<Self, StartError> {
         let failed = |error: zenoh::Error| StartError::Engine(error.to_string());
         let (way, address) = match kind {
-            Kind::Channel | Kind::Engine => {
+            Kind::Channel | Kind::Reliable | Kind::Engine => {
                 let host = Host::start(&settings(kind, &[]))?;
                 let (joined, notices) = (open(&host), host.notices());
                 let address = host.listen()[0].clone();
-                (Way::Channel { joined, notices, _host: host }, address)
+                let is_reliable = kind == Kind::Reliable;
+                (Way::Channel { joined, notices, host, is_reliable }, address)
             }
             Kind::Bare => {
                 let (session, address) = session(&[])?;
@@ -279,16 +300,41 @@ impl Source {
         let begin = self.clock.now();
         record[8..16].copy_from_slice(&begin.0.to_le_bytes());
         match &self.way {
-            Way::Channel { joined, .. } => {
+            Way::Channel { joined, is_reliable, .. } => {
                 let attributes = Attributes::default();
                 let event = Event { deadline: None, attributes, record: &record };
-                joined.publish(event).expect("the record has the format's size");
+                let sent = if *is_reliable {
+                    joined.publish_in_turn(event, None)
+                } else {
+                    joined.publish(event)
+                };
+                sent.expect("the record has the format's size");
             }
             Way::Bare { publisher, .. } => {
                 let _ = publisher.put(&record[..]).wait();
             }
         }
         self.clock.now().since(begin)
+    }
+
+    /// How many events have found no room in a ring.
+    pub fn ring_full(&self) -> u64 {
+        match &self.way {
+            Way::Channel { host, is_reliable: false, .. } => host.rings().dropped,
+            // Reliable ones are sent again.
+            Way::Channel { .. } | Way::Bare { .. } => 0,
+        }
+    }
+
+    /// Waits until all that was promised is taken, for a time at most.
+    pub fn settle(&self, wait: Duration) {
+        let Way::Channel { joined, .. } = &self.way else { return };
+        let begin = self.clock.now();
+        while joined.view(|view| view.held).unwrap_or(0) > 0
+            && self.clock.now().since(begin).0 < wait.as_nanos() as u64
+        {
+            self.clock.sleep_until(self.clock.now() + Span::from_millis(1));
+        }
     }
 
     /// Waits until a channel's member is lost; `None` if it is not within a time.

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use selvedge_event::{HostId, News, Transport};
 use selvedge_host::clock::Clock;
+use selvedge_local::Put;
 use selvedge_units::{Instant, Span};
 use zenoh::Wait;
 use zenoh::pubsub::Subscriber;
@@ -65,8 +66,9 @@ pub(crate) struct Carrier {
     from_rings: u32,
     /// A host that is gone, of whose ring something is unread, and how often that is waited for.
     gone: Option<(HostId, u32)>,
-    /// Those whom no ring reaches.
+    /// Those whom no ring reaches, and those whose ring had no room for the last event.
     far: Vec<HostId>,
+    full: Vec<HostId>,
     /// Since when nobody is connected, and how long that is borne.
     alone: Option<Instant>,
     patience: Span,
@@ -103,6 +105,7 @@ impl Carrier {
             from_rings: 0,
             gone: None,
             far: Vec::new(),
+            full: Vec::new(),
             alone: None,
             patience: ALONE,
         })
@@ -169,14 +172,14 @@ impl Carrier {
         }
     }
 
-    /// Puts a message into a host's ring; false if it has none.
-    fn put_near(&mut self, now: Instant, to: HostId, bytes: &[u8]) -> bool {
+    /// Puts a message into a host's ring, if it has one.
+    fn put_near(&mut self, now: Instant, to: HostId, bytes: &[u8]) -> Put {
         self.settle(now);
-        let Some(near) = &mut self.near else { return false };
-        let is_put = near.put(now, to, bytes);
+        let Some(near) = &mut self.near else { return Put::Gone };
+        let put = near.put(now, to, bytes);
         near.links().flush();
         self.say();
-        is_put
+        put
     }
 
     /// Whether events wait to go together.
@@ -291,11 +294,10 @@ impl Carrier {
 
 impl Transport for Carrier {
     fn send(&mut self, now: Instant, to: HostId, bytes: &[u8]) {
-        if self.put_near(now, to, bytes) {
-            return;
+        if self.put_near(now, to, bytes) == Put::Gone {
+            self.flush();
+            self.put(To::Host(to), bytes);
         }
-        self.flush();
-        self.put(To::Host(to), bytes);
     }
 
     fn announce(&mut self, now: Instant, bytes: &[u8]) {
@@ -360,8 +362,11 @@ impl Transport for Carrier {
     }
 
     fn send_event(&mut self, now: Instant, to: HostId, bytes: &[u8]) {
-        if self.put_near(now, to, bytes) {
-            return;
+        self.full.clear();
+        match self.put_near(now, to, bytes) {
+            Put::Done => return,
+            Put::Dropped => return self.full.push(to),
+            Put::Gone => {}
         }
         if let Some(near) = &mut self.near {
             near.wish(now, to);
@@ -372,14 +377,19 @@ impl Transport for Carrier {
 
     fn send_events(&mut self, now: Instant, channel: &str, to: &[HostId], bytes: &[u8]) {
         self.settle(now);
+        self.full.clear();
         let Some(near) = &mut self.near else {
             return self.event(now, To::Channel(channel), bytes);
         };
         self.far.clear();
         for host in to {
-            if !near.put(now, *host, bytes) {
-                near.wish(now, *host);
-                self.far.push(*host);
+            match near.put(now, *host, bytes) {
+                Put::Done => {}
+                Put::Dropped => self.full.push(*host),
+                Put::Gone => {
+                    near.wish(now, *host);
+                    self.far.push(*host);
+                }
             }
         }
         near.links().flush();
@@ -408,6 +418,20 @@ impl Transport for Carrier {
                 self.wanted.insert(channel.to_owned(), None);
             }
         }
+    }
+
+    fn without_room(&self) -> &[HostId] {
+        &self.full
+    }
+
+    fn shares_memory(&self, host: HostId) -> (bool, bool) {
+        let near = self.near.as_ref();
+        near.map_or((false, false), |near| (near.reaches(host), near.hears(host)))
+    }
+
+    fn missed(&self) -> u64 {
+        let rings = self.near.as_ref().map_or(0, |near| near.view().missed);
+        rings + self.inbox.dropped().0
     }
 
     fn notices(&self) -> bool {

@@ -47,6 +47,8 @@ pub(crate) struct Core {
     pub(crate) configure: Configure,
     pub(crate) next_look: Instant,
     pub(crate) waiting: Vec<Waiting>,
+    /// Those who wait until members of a channel have caught up.
+    pub(crate) paced: Vec<(ChannelId, Arc<Bell>)>,
     pub(crate) direct: Vec<Arc<Direct>>,
     /// How many handles have a channel open.
     pub(crate) uses: HashMap<ChannelId, usize>,
@@ -166,7 +168,12 @@ impl Shared {
                 )
             });
         }
-        let Core { exchange, waiting, .. } = core;
+        let Core { exchange, waiting, paced, .. } = core;
+        for (channel, bell) in paced.iter().filter(|(_, bell)| bell.is_awaited()) {
+            if exchange.is_caught_up(*channel) {
+                bell.ring();
+            }
+        }
         for one in waiting.iter().filter(|one| one.bell.is_awaited()) {
             let channel = exchange.channel_mut(one.channel);
             if channel.is_some_and(|channel| channel.has_event(one.sink)) {

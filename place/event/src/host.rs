@@ -208,6 +208,7 @@ impl Host {
             }),
             next_look: clock.now(),
             waiting: Vec::new(),
+            paced: Vec::new(),
             direct: Vec::new(),
             uses: std::collections::HashMap::new(),
             listeners: Vec::new(),

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant as Time};
 
 use selvedge_code::CodeError;
 use selvedge_event::{
@@ -15,6 +16,9 @@ use crate::core::{Call, Core, Direct, Shared, Waiting};
 use crate::handler::{self, FilterError};
 use crate::keys::HostName;
 use crate::sink::{Received, Sink};
+
+/// How often a source looks whether a sink of its own process has room.
+const LOOK: Duration = Duration::from_millis(1);
 
 /// A channel that is open here. All clones are one; the channel is left when the last handle and
 /// the last sink of this process are gone.
@@ -87,6 +91,46 @@ impl Joined {
         self.shared.with(|core, now| {
             core.exchange.publish_reliably(now, self.channel, event, core.carrier.as_mut())
         })
+    }
+
+    /// As [`publish_reliably`](Self::publish_reliably), at the pace of the slowest member that is there: waits
+    /// until all have taken enough, at most so long, or for ever. So a source may go as fast as it can
+    /// and nobody misses anything. A member that is lost is not waited for.
+    ///
+    /// # Errors
+    /// [`PublishError::Behind`] or [`PublishError::Blocked`] if a member, or a sink here, is too slow for
+    /// that time; nobody has got the event then.
+    pub fn publish_in_turn(
+        &self,
+        event: Event<'_>,
+        wait: Option<Duration>,
+    ) -> Result<(usize, usize), PublishError> {
+        let send = |core: &mut Core, now| {
+            core.exchange.publish_in_turn(now, self.channel, event, core.carrier.as_mut())
+        };
+        let sent = self.shared.with(send);
+        if !matches!(sent, Err(PublishError::Behind | PublishError::Blocked(_))) {
+            return sent;
+        }
+        let until = wait.and_then(|wait| Time::now().checked_add(wait));
+        let bell = Arc::new(Bell::default());
+        self.shared.with(|core, _| core.paced.push((self.channel, Arc::clone(&bell))));
+        let sent = loop {
+            bell.listen(None);
+            let sent = self.shared.with(send);
+            let look = match sent {
+                // Sinks here ring for nobody.
+                Err(PublishError::Blocked(_)) => Some(Time::now() + LOOK),
+                Err(PublishError::Behind) => None,
+                done => break done,
+            };
+            bell.wait(look.into_iter().chain(until).min());
+            if until.is_some_and(|until| Time::now() >= until) {
+                break sent;
+            }
+        };
+        self.shared.with(|core, _| core.paced.retain(|(_, one)| !Arc::ptr_eq(one, &bell)));
+        sent
     }
 
     /// Subscribes a sink.

@@ -48,6 +48,8 @@ pub use handler::{FilterError, Meter};
 pub use host::{AskError, Host, Notices, Rings, StartError, Told};
 pub use joined::{AtOnce, Callback, Joined};
 pub use keys::HostName;
-pub use listing::{DeployedListing, Deployment, Listing, MemberListing, Place, SinkListing};
+pub use listing::{
+    CarriedBy, DeployedListing, Deployment, Listing, MemberListing, Place, SinkListing,
+};
 pub use settings::{DeployRights, MemberRights, Role, Settings, SettingsError, Tls, read_token};
 pub use sink::{Received, Sink};

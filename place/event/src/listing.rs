@@ -1,6 +1,6 @@
 //! What hosts tell each other of their channels, and ask of each other: the words of their managers.
 
-use selvedge_event::{Exchange, Fates, MESSAGE_MAX, View};
+use selvedge_event::{ChannelId, Exchange, Fates, HostId, MESSAGE_MAX, Transport, View};
 use serde::{Deserialize, Serialize};
 
 /// The longest text of a format that is told with a list.
@@ -50,15 +50,41 @@ impl From<Fates> for SinkListing {
     }
 }
 
+/// What carries messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CarriedBy {
+    /// A ring in memory that both processes share.
+    Ring,
+    /// The engine.
+    Zenoh,
+}
+
+impl std::fmt::Display for CarriedBy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Ring => "ring",
+            Self::Zenoh => "zenoh",
+        })
+    }
+}
+
 /// A member on another host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemberListing {
     /// Its host and process.
     pub host: String,
+    /// What carries events to it. A ring is there after the first.
+    pub sent_by: CarriedBy,
+    /// What carries events from it.
+    pub received_by: CarriedBy,
     /// Whether it has sinks.
     pub wants: bool,
     /// How many events it was sent.
     pub sent: u64,
+    /// How many of them, not the reliable ones, found no room in its ring and are lost. What the engine
+    /// drops it does not tell.
+    pub lost: u64,
     /// How many came from it.
     pub received: u64,
     /// How many of its events found a blocking sink full.
@@ -113,16 +139,24 @@ pub struct Listing {
     pub suppressed: u64,
     /// How many reliable events are kept for members that have not taken them.
     pub held: u64,
+    /// How many messages of others, on whatever channel, the process never saw: it was behind, and its
+    /// rings or its inbox full.
+    pub missed: u64,
     /// How often its IN and OUT filters were ended by a fault; `None` without one.
     pub faults: [Option<u64>; 2],
     /// What was deployed there.
     pub deployed: Vec<DeployedListing>,
 }
 
+const fn carried(is_ring: bool) -> CarriedBy {
+    if is_ring { CarriedBy::Ring } else { CarriedBy::Zenoh }
+}
+
 impl Listing {
     pub(crate) fn new(
         view: &View<'_>,
-        name: impl Fn(selvedge_event::HostId) -> String,
+        name: impl Fn(HostId) -> String,
+        transport: &dyn Transport,
         deployed: Vec<DeployedListing>,
     ) -> Self {
         let text = view.format.text();
@@ -136,8 +170,11 @@ impl Listing {
                 .iter()
                 .map(|member| MemberListing {
                     host: name(member.host),
+                    sent_by: carried(transport.shares_memory(member.host).0),
+                    received_by: carried(transport.shares_memory(member.host).1),
                     wants: member.wants,
                     sent: member.sent,
+                    lost: member.lost,
                     received: member.received,
                     refused: member.refused,
                     owed: member.owed,
@@ -149,6 +186,7 @@ impl Listing {
             turned_away: view.turned_away,
             suppressed: view.suppressed,
             held: view.held as u64,
+            missed: transport.missed(),
             faults: view.faults,
             deployed,
         }
@@ -212,11 +250,12 @@ impl Request {
 /// All channels of an exchange.
 pub(crate) fn all(
     exchange: &Exchange,
-    name: impl Fn(selvedge_event::HostId) -> String,
-    deployed: impl Fn(selvedge_event::ChannelId) -> Vec<DeployedListing>,
+    name: impl Fn(HostId) -> String,
+    transport: &dyn Transport,
+    deployed: impl Fn(ChannelId) -> Vec<DeployedListing>,
 ) -> Vec<Listing> {
     let channels = exchange.channels().filter_map(|channel| {
-        Some(Listing::new(&exchange.view(channel)?, &name, deployed(channel)))
+        Some(Listing::new(&exchange.view(channel)?, &name, transport, deployed(channel)))
     });
     channels.collect()
 }

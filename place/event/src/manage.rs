@@ -95,10 +95,10 @@ impl Manager {
         running.filter_map(|one| Some((one.channel, one.running.as_ref()?.sink)))
     }
 
-    pub(crate) fn list(&self, exchange: &Exchange) -> Vec<Listing> {
+    pub(crate) fn list(&self, exchange: &Exchange, transport: &dyn Transport) -> Vec<Listing> {
         let name =
             |host| self.inbox.name(host).map_or_else(|| "?".to_owned(), |name| name.to_string());
-        listing::all(exchange, name, |channel| self.deployed(exchange, channel))
+        listing::all(exchange, name, transport, |channel| self.deployed(exchange, channel))
     }
 
     fn deployed(&self, exchange: &Exchange, channel: ChannelId) -> Vec<DeployedListing> {
@@ -132,22 +132,16 @@ impl Manager {
         carrier: &mut dyn Transport,
     ) {
         let (Some(request), Some(name)) = (Request::decode(bytes), name) else { return };
-        let mut reply = |exchange: &mut Exchange, number: u64, reply: Reply| {
-            if let Some(bytes) = (Request::Reply { number, reply }).encode() {
-                exchange.send_control(now, from, &bytes, carrier);
-            }
-        };
+        let mut answers = Vec::new();
         match request {
             Request::List { number } => {
-                for listing in self.list(exchange) {
-                    reply(exchange, number, Reply::Channel(Box::new(listing)));
-                }
-                reply(exchange, number, Reply::End);
+                let all = self.list(exchange, carrier).into_iter();
+                answers.extend(all.map(|one| (number, Reply::Channel(Box::new(one)))));
+                answers.push((number, Reply::End));
             }
             Request::Nonce { number } => {
-                if let Some(nonce) = self.nonce(now, from) {
-                    reply(exchange, number, Reply::Nonce(nonce));
-                }
+                let nonce = self.nonce(now, from);
+                answers.extend(nonce.map(|nonce| (number, Reply::Nonce(nonce))));
             }
             Request::Deploy { number, deployment, proof } => {
                 let body = postcard::to_allocvec(&deployment).unwrap_or_default();
@@ -170,6 +164,11 @@ impl Manager {
                 if let Some(listener) = self.asked.get(&number) {
                     let _ = listener.try_send((from, reply));
                 }
+            }
+        }
+        for (number, reply) in answers {
+            if let Some(bytes) = (Request::Reply { number, reply }).encode() {
+                exchange.send_control(now, from, &bytes, carrier);
             }
         }
     }

@@ -103,7 +103,7 @@ impl Near {
         &mut self.links
     }
 
-    pub(crate) fn view(&mut self) -> Rings {
+    pub(crate) fn view(&self) -> Rings {
         let (sent, dropped, came) = self.links.counts();
         let out = self.outs.values().filter(|out| matches!(out, Out::Ring(..))).count();
         let hosts = (out, self.active.len());
@@ -203,22 +203,25 @@ impl Near {
         matches!(self.outs.get(&host), Some(Out::Ring(..)))
     }
 
+    /// Whether what comes from a host comes by a ring.
+    pub(crate) fn hears(&self, host: HostId) -> bool {
+        self.active.contains(&host)
+    }
+
     /// The hosts that rings reach.
     pub(crate) fn reached(&self) -> Vec<HostId> {
         let hosts = self.outs.iter().filter(|(_, out)| matches!(out, Out::Ring(..)));
         hosts.map(|(host, _)| *host).collect()
     }
 
-    /// Puts a message into a host's ring, to be [flushed](Links::flush); false if it has none.
-    pub(crate) fn put(&mut self, now: Instant, host: HostId, bytes: &[u8]) -> bool {
-        let Some(Out::Ring(peer, _)) = self.outs.get(&host) else { return false };
-        match self.links.put(*peer, bytes) {
-            Put::Done | Put::Dropped => true,
-            Put::Gone => {
-                self.lost(now, host);
-                false
-            }
+    /// Puts a message into a host's ring, to be [flushed](Links::flush), if it has one.
+    pub(crate) fn put(&mut self, now: Instant, host: HostId, bytes: &[u8]) -> Put {
+        let Some(Out::Ring(peer, _)) = self.outs.get(&host) else { return Put::Gone };
+        let put = self.links.put(*peer, bytes);
+        if put == Put::Gone {
+            self.lost(now, host);
         }
+        put
     }
 
     /// A host has said something over the engine.

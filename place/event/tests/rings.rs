@@ -3,8 +3,10 @@
 
 mod wait;
 
+use std::time::Duration;
+
 use selvedge_event::{Attributes, Event, Format, Overflow, Subscription, Wake};
-use selvedge_host_event::{Host, Joined, Rings, Settings, Sink};
+use selvedge_host_event::{CarriedBy, Host, Joined, Rings, Settings, Sink};
 use wait::{SOON, alone, domain, pair, until};
 
 fn open(host: &Host, name: &str) -> Joined {
@@ -202,6 +204,14 @@ fn a_stopped_reader_loses_its_own_and_holds_up_nobody() {
     }
     let rings = one.rings();
     assert!(rings.dropped > 0, "its ring is full: {rings:?}");
+    // And the list tells whose.
+    let listed = one.list(Duration::ZERO);
+    let (_, here) = listed.iter().find(|(host, _)| host == one.name()).unwrap();
+    for member in &here.members {
+        let is_slow = member.host.starts_with("slow/");
+        assert_eq!(member.lost, if is_slow { rings.dropped } else { 0 }, "{member:?}");
+        assert_eq!((member.sent_by, member.received_by), (CarriedBy::Ring, CarriedBy::Zenoh));
+    }
     until("the quick one has all", || {
         while taken.try_take().is_some() {
             got += 1;
@@ -210,5 +220,8 @@ fn a_stopped_reader_loses_its_own_and_holds_up_nobody() {
     });
     go_on.send(()).unwrap();
     until("it goes on, and knows what it missed", || slow.rings().missed > 0);
+    until("the list tells so", || {
+        slow.list(Duration::ZERO).iter().any(|(host, one)| host == slow.name() && one.missed > 0)
+    });
     drop(held);
 }

@@ -6,7 +6,7 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Instant as Wall;
+use std::time::{Duration, Instant as Wall};
 
 use io_uring::{IoUring, opcode, types};
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
@@ -91,6 +91,25 @@ enum Looker<'s> {
 }
 
 const ENTRIES: usize = 1024;
+/// So many samples are taken however long that takes.
+const SAMPLES_MIN: usize = 30;
+/// How many kinds of samples there are of each way.
+const KINDS: u32 = 4;
+
+/// How many samples of a kind are taken, at most, and how long that may take: a look by poll at many
+/// sockets takes a thousand times as long as one at memory.
+#[derive(Clone, Copy, Debug)]
+struct Amount {
+    samples: usize,
+    time: Duration,
+}
+
+impl Amount {
+    /// Whether so many, since a time, are enough.
+    fn is_enough(self, count: usize, began: Wall) -> bool {
+        count >= self.samples || (count >= SAMPLES_MIN && began.elapsed() >= self.time)
+    }
+}
 
 /// A poll that tells of each change.
 fn stand(ring: &mut IoUring, number: RawFd) -> io::Result<()> {
@@ -203,11 +222,15 @@ impl<'s> Looker<'s> {
     }
 }
 
-/// Measures all ways with so many sockets.
+/// Measures all ways with so many sockets: `samples` of each kind at most, and for about so long, all in all.
 ///
 /// # Errors
 /// If there can't be so many, or a way is not there.
-pub fn readiness(sockets: usize, samples: usize) -> Result<Vec<Costs>, MeasureError> {
+pub fn readiness(
+    sockets: usize,
+    samples: usize,
+    time: Duration,
+) -> Result<Vec<Costs>, MeasureError> {
     let failed = |why| MeasureError::Sockets { sockets, why };
     let mut all = Vec::with_capacity(sockets);
     for _ in 0..sockets {
@@ -223,7 +246,8 @@ pub fn readiness(sockets: usize, samples: usize) -> Result<Vec<Costs>, MeasureEr
     let call = |error| MeasureError::Call("the loopback", error);
     // Sending alone, before anything watches.
     let plain = sending(&sender, &all, &targets, samples).map_err(call)?;
-    Way::ALL.into_iter().map(|way| one(way, &all, &targets, &sender, plain, samples)).collect()
+    let amount = Amount { samples, time: time / (Way::ALL.len() as u32 * KINDS) };
+    Way::ALL.into_iter().map(|way| one(way, &all, &targets, &sender, plain, amount)).collect()
 }
 
 fn one(
@@ -232,18 +256,22 @@ fn one(
     targets: &[SocketAddr],
     sender: &UdpSocket,
     plain: f64,
-    samples: usize,
+    amount: Amount,
 ) -> Result<Costs, MeasureError> {
     let call = |error| MeasureError::Call(way.name(), error);
     let mut looker = Looker::new(way, sockets)?;
     let by_number: HashMap<RawFd, &UdpSocket> =
         sockets.iter().map(|socket| (socket.as_raw_fd(), socket)).collect();
     let mut found = Vec::new();
-    // What was told at the beginning.
+    // What was told at the beginning, and what another way has left.
     looker.look(false, &mut found).map_err(call)?;
+    for number in &found {
+        while by_number[number].recv(&mut [0; 16]).is_ok() {}
+    }
     let mut look = |burst: usize| -> io::Result<f64> {
-        let mut times = Vec::new();
-        for sample in 0..samples {
+        let (mut times, start) = (Vec::new(), Wall::now());
+        while !amount.is_enough(times.len(), start) {
+            let sample = times.len();
             for number in 0..burst {
                 let at = (sample * 131 + number * 17) % targets.len();
                 sender.send_to(&[0; 16], targets[at])?;
@@ -267,7 +295,7 @@ fn one(
     let idle_ns = look(0).map_err(call)?;
     let one_ns = look(1).map_err(call)?;
     let each_of_64_ns = look(64.min(targets.len())).map_err(call)? / 64.min(targets.len()) as f64;
-    let watched = sending(sender, sockets, targets, samples).map_err(call)?;
+    let watched = sending(sender, sockets, targets, amount.samples).map_err(call)?;
     // All that was told of it is taken.
     for _ in 0..targets.len() + 1000 {
         looker.look(false, &mut found).map_err(call)?;
@@ -275,7 +303,7 @@ fn one(
             break;
         }
     }
-    let wake_us = wake(&mut looker, &by_number, targets, samples).map_err(call)?;
+    let wake_us = wake(&mut looker, &by_number, targets, amount).map_err(call)?;
     Ok(Costs { way, idle_ns, one_ns, each_of_64_ns, sending_ns: watched - plain, wake_us })
 }
 
@@ -306,7 +334,7 @@ fn wake(
     looker: &mut Looker<'_>,
     by_number: &HashMap<RawFd, &UdpSocket>,
     targets: &[SocketAddr],
-    samples: usize,
+    amount: Amount,
 ) -> io::Result<(f64, f64)> {
     let began = Wall::now();
     let turn = AtomicU64::new(0);
@@ -316,10 +344,13 @@ fn wake(
         let (turn, failed) = (&turn, &failed);
         scope.spawn(move || {
             let sender = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0));
-            for number in 1..=samples as u64 {
+            for number in 1..=amount.samples as u64 {
                 // The other side takes a while to fall asleep.
                 while turn.load(Ordering::Acquire) < number && !failed.load(Ordering::Relaxed) {
                     std::thread::yield_now();
+                }
+                if failed.load(Ordering::Relaxed) {
+                    return;
                 }
                 crate::watch::pause(selvedge_units::Span::from_micros(100));
                 let stamp = (began.elapsed().as_nanos() as u64).to_ne_bytes();
@@ -333,7 +364,7 @@ fn wake(
         let mut seen = 0;
         let done = (|| {
             turn.store(1, Ordering::Release);
-            while seen < samples && !failed.load(Ordering::Relaxed) {
+            while !amount.is_enough(seen, began) && !failed.load(Ordering::Relaxed) {
                 looker.look(true, &mut found)?;
                 let told = began.elapsed().as_nanos() as u64;
                 let mut stamp = [0; 8];
@@ -370,7 +401,7 @@ mod tests {
 
     #[test]
     fn every_way_tells_of_every_packet() {
-        match readiness(40, 20) {
+        match readiness(40, 20, Duration::from_secs(60)) {
             Err(MeasureError::Module(error)) => {
                 assert!(matches!(
                     error,

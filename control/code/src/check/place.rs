@@ -2,7 +2,7 @@
 
 use super::{Binding, Checker};
 use crate::environment::Access;
-use crate::form::{Expr as Form, Index, Place};
+use crate::form::{Expr as Form, Index, Place, Placed};
 use crate::source::{Mistake, Span};
 use crate::syntax::{Expr, ExprKind, Name};
 use crate::types::{Scalar, Storage, Type};
@@ -32,7 +32,9 @@ pub(super) enum Base {
 pub(super) fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
     let known: Vec<&str> = known.collect();
     let distance = |other: &&&str| strsim::damerau_levenshtein(name, other);
-    let near = known.iter().min_by_key(distance).filter(|other| distance(other) <= 2);
+    // A slip of the finger in a name of some length; a short name is no nearer to one than to another.
+    let slips = (name.chars().count() / 3).min(2);
+    let near = known.iter().min_by_key(distance).filter(|other| distance(other) <= slips);
     match (near, &known[..]) {
         (Some(near), _) => format!("write \"{near}\""),
         (None, []) => "declare it first".to_owned(),
@@ -100,6 +102,11 @@ impl<'a> Checker<'a> {
             true => format!("\"{name}\" is a function"),
             false => format!("\"{name}\" is not declared"),
         };
+        let has = |placed: &&Placed| placed.record.layout.member(name).is_some();
+        if let Some(placed) = self.records.iter().find(has) {
+            let record = &placed.record.name;
+            return Err(Mistake::new(at, what, format!("write \"{record}.{name}\"")));
+        }
         let known = self.names.iter().map(|(name, _)| *name);
         let known = known.chain(self.records.iter().map(|placed| &*placed.record.name));
         let known = known.chain(self.environment.constants.keys().map(String::as_str));

@@ -16,6 +16,8 @@ type Parsed<T> = Result<T, Mistake>;
 pub(crate) struct Unit<'a> {
     pub(crate) declarations: Vec<Declaration<'a>>,
     pub(crate) body: Option<Vec<Statement<'a>>>,
+    /// Where that begins.
+    pub(crate) body_at: Span,
     /// Where the source ends.
     pub(crate) end: Span,
 }
@@ -39,6 +41,7 @@ pub(crate) fn unit(source: &str) -> Parsed<Unit<'_>> {
             return Err(parser.wrong(what, "take out those that are not needed"));
         }
     }
+    let body_at = parser.token().at;
     let body = if parser.sees("{") { Some(parser.block()?) } else { None };
     if parser.token().kind != Kind::End {
         let (what, remedy) = match body {
@@ -47,7 +50,7 @@ pub(crate) fn unit(source: &str) -> Parsed<Unit<'_>> {
         };
         return Err(parser.unexpected(what, remedy));
     }
-    Ok(Unit { declarations, body, end: parser.token().at })
+    Ok(Unit { declarations, body, body_at, end: parser.token().at })
 }
 
 pub(super) struct Parser<'a, 't> {

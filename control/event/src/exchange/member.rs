@@ -30,6 +30,8 @@ pub(super) struct Member {
     /// How many of its events could not be given to sinks here that block.
     pub(super) refused: u64,
     pub(super) received: u64,
+    /// How many events the transport had no room for.
+    pub(super) lost: u64,
     /// What it was refused already.
     told: [bool; 2],
 }
@@ -178,6 +180,7 @@ impl Open {
             taken,
             refused: 0,
             received: 0,
+            lost: 0,
             told: [false; 2],
         });
         true

@@ -9,7 +9,8 @@ use crate::channel::{Event, PublishError};
 use crate::filter::{Choice, Question, SharedBlocks, SinkState};
 use crate::frame::Frame;
 use crate::message::Message;
-use crate::transport::Transport;
+use crate::reliable::HELD_MAX;
+use crate::transport::{HostId, Transport};
 
 /// The attribute, a number, that names what an event answers. While an OUT filter holds such an event
 /// back, another host's answer to the same suppresses it: of many that could answer, the one whose
@@ -91,6 +92,41 @@ impl Exchange {
         let sent =
             self.with(channel, |this, open| this.promise(now, channel.0, open, event, transport));
         sent.unwrap_or(Ok((0, 0)))
+    }
+
+    /// Sends an event as [`publish_reliably`](Self::publish_reliably) does, at the pace of all: not while
+    /// [a member is behind](Self::is_behind). So nothing is dropped for those that are there.
+    ///
+    /// # Errors
+    /// [`PublishError::Behind`], or if the sinks here can't have it; then nobody gets it.
+    pub fn publish_in_turn(
+        &mut self,
+        now: Instant,
+        channel: ChannelId,
+        event: Event<'_>,
+        transport: &mut dyn Transport,
+    ) -> Result<(usize, usize), PublishError> {
+        if self.is_behind(channel) {
+            return Err(PublishError::Behind);
+        }
+        self.publish_reliably(now, channel, event, transport)
+    }
+
+    /// Whether a member has not taken half of the reliable events that can be kept for it. One that is lost
+    /// does not count: it may never come back.
+    pub fn is_behind(&self, channel: ChannelId) -> bool {
+        self.owes(channel, HELD_MAX / 2)
+    }
+
+    /// Whether no member [is behind](Self::is_behind), nor will be after a few events more.
+    pub fn is_caught_up(&self, channel: ChannelId) -> bool {
+        !self.owes(channel, HELD_MAX / 4)
+    }
+
+    fn owes(&self, channel: ChannelId, most: usize) -> bool {
+        let Some(Some(open)) = self.channels.get(channel.0) else { return false };
+        let mut members = open.members.iter().map(|member| &member.owed);
+        members.any(|owed| owed.len() >= most || open.held.is_pressed_by(owed.oldest()))
     }
 
     fn promise(
@@ -269,9 +305,11 @@ impl Exchange {
         let wanting = open.members.iter().filter(|member| member.wants).count();
         if wanting == self.hosts.len() && wanting > 1 {
             transport.send_events(now, channel, &self.hosts, &self.buffer);
+            open.lose(transport.without_room());
         } else {
             for host in &self.hosts {
                 transport.send_event(now, *host, &self.buffer);
+                open.lose(transport.without_room());
             }
         }
         self.hosts.len()
@@ -300,6 +338,15 @@ impl Exchange {
 }
 
 impl Open {
+    /// These members do not get an event that was sent to them.
+    fn lose(&mut self, without_room: &[HostId]) {
+        for host in without_room {
+            if let Some(member) = self.members.iter_mut().find(|member| member.host == *host) {
+                member.lost += 1;
+            }
+        }
+    }
+
     /// What the OUT filter chooses.
     fn choose(
         &mut self,

@@ -14,6 +14,8 @@ pub struct MemberView {
     pub wants: bool,
     /// How many events it was sent.
     pub sent: u64,
+    /// How many of them, not the reliable ones, found no room on their way and are lost.
+    pub lost: u64,
     /// How many came from it.
     pub received: u64,
     /// How many of its events found a sink here full that blocks; reliable ones come again.
@@ -68,6 +70,7 @@ impl Exchange {
             host: member.host,
             wants: member.wants,
             sent: member.state.delivered,
+            lost: member.lost,
             received: member.received,
             refused: member.refused,
             owed: member.owed.len() as u64,

@@ -77,6 +77,15 @@ impl World {
         exchange.publish_reliably(self.now, channel, event, &mut port).unwrap().1
     }
 
+    /// Whether nobody had to be waited for.
+    pub(crate) fn promise_in_turn(&mut self, host: u32, channel: ChannelId, number: i64) -> bool {
+        let record = number.to_le_bytes();
+        let event = Event { deadline: None, attributes: Attributes::default(), record: &record };
+        let mut port = self.network.port(HostId(host));
+        let exchange = &mut self.hosts[host as usize];
+        exchange.publish_in_turn(self.now, channel, event, &mut port).is_ok()
+    }
+
     /// An answer; how many hosts it was sent to at once.
     pub(crate) fn answer(&mut self, host: u32, channel: ChannelId, to: i64, load: i64) -> usize {
         let mut attributes = AttributesBuf::new();

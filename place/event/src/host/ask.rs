@@ -40,7 +40,7 @@ impl Host {
             if let Some(bytes) = (Request::List { number }).encode() {
                 core.exchange.announce_control(now, &bytes, core.carrier.as_mut());
             }
-            core.manager.list(&core.exchange)
+            core.manager.list(&core.exchange, core.carrier.as_ref())
         });
         let mut all: Vec<_> = own.into_iter().map(|one| (self.shared.me.clone(), one)).collect();
         let mut silent: Vec<HostId> = hosts.iter().map(|(host, _)| *host).collect();

@@ -1,6 +1,7 @@
 //! Two hosts' rings, with what they say over the engine carried by hand: late, lost, and by the wrong.
 
 use selvedge_event::HostId;
+use selvedge_local::Put;
 use selvedge_units::{Instant, Span};
 
 use super::{ASK_AGAIN, EARLY, Near, Out, Say};
@@ -34,7 +35,7 @@ fn both(source: &mut Near, sink: &mut Near) {
 /// A ring that the source has begun to use; what it then says is not carried.
 fn begun() -> (Near, Near) {
     let (mut source, mut sink) = (near(), near());
-    assert!(!source.put(NOW, SINK, b"by the engine"));
+    assert_eq!(source.put(NOW, SINK, b"by the engine"), Put::Gone);
     source.wish(NOW, SINK);
     source.wish(NOW, SINK);
     assert_eq!(carry(&mut source, SOURCE, &mut sink, |_| true), 1, "one is enough");
@@ -47,7 +48,7 @@ fn begun() -> (Near, Near) {
 }
 
 fn put(source: &mut Near, bytes: &[u8]) {
-    assert!(source.put(NOW, SINK, bytes));
+    assert_eq!(source.put(NOW, SINK, bytes), Put::Done);
     source.links().flush();
 }
 
@@ -133,7 +134,7 @@ fn a_sink_that_ends_is_noticed_and_the_engine_has_its_events_again() {
         source.settle(NOW);
         !source.reaches(SINK)
     });
-    assert!(!source.put(NOW, SINK, b"by the engine"));
+    assert_eq!(source.put(NOW, SINK, b"by the engine"), Put::Gone);
     let said: Vec<_> = std::iter::from_fn(|| source.poll_said()).collect();
     assert_eq!(said, [(SINK, Say::Back.encode())]);
     assert_eq!(source.links().count(), (0, 0));
