@@ -69,7 +69,7 @@ pub(crate) enum Command {
     /// Protocol stacks: check a line, profile modules, show connections, bench
     #[command(subcommand)]
     Stack(crate::stack::StackCommand),
-    /// Measure this machine: decide, dataplane, send, streams, code, coprocessor, readiness
+    /// Measure this machine: decisions, packets, hand-overs, events, readiness, stacks
     #[command(after_help = "Example:\n  selvedge bench decide --json\n  \
                             taskset -c 1 selvedge bench dataplane")]
     Bench(BenchArgs),

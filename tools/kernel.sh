@@ -259,7 +259,8 @@ tests() {
     cargo test --locked -p selvedge-kernel --test replay --test attach --no-run
     exit 1
   }
-  run --mem 512 --timeout 900 --module dummy --module veth --add "$replay:bin/replay" --add "$attach:bin/attach" \
+  # In turn: the doctor among them loads a sched_ext scheduler.
+  run --in-turn --mem 512 --timeout 900 --module dummy --module veth --add "$replay:bin/replay" --add "$attach:bin/attach" \
     --add target/debug/selvedge --add vectors:vectors --add scenarios:scenarios \
     --add "$(command -v logger):bin/bsdlogger" -- \
     dash -c 'replay --ignored --nocapture --test-threads=1; one=$?

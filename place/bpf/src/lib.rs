@@ -23,7 +23,7 @@ const VERIFIED: usize = 6;
 pub enum ProgramError {
     /// The process may not.
     #[error(
-        "this user may not load BPF programs; run it as root, or with the capabilities CAP_BPF, \
+        "the kernel refuses it to this user; run as root, or with the capabilities CAP_BPF, \
          CAP_NET_ADMIN and CAP_PERFMON"
     )]
     NotPermitted,

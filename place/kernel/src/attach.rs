@@ -2,23 +2,24 @@
 //! system, in `selvedge/N` for the qdisc `selvedgeN`: the registration, and the maps with the
 //! streams. The device's root tells which is its.
 
+mod probe;
+
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use libbpf_rs::{Link, Object};
-use selvedge_bpf::ProgramError;
-use selvedge_bpf::io_error;
-use selvedge_host::namespace::{self, Wire};
+use selvedge_bpf::{ProgramError, io_error};
 use selvedge_host::netlink::Netlink;
-use selvedge_stream::{Contract, Window};
-use selvedge_units::{Instant, Span};
+use selvedge_units::Instant;
 
 use crate::error::AttachError;
 use crate::object::{self, FILTERS_MAP, Purpose, QDISC_MAP, SETUP_MAP, TABLE_MAP, map, map_mut};
 use crate::qdisc::{self, Qdisc};
-use crate::setup::{Setup, StreamSetup};
+use crate::setup::Setup;
+
+pub use probe::probe;
 
 /// Where BPF objects are kept.
 const BPF_FS: &str = "/sys/fs/bpf";
@@ -329,75 +330,4 @@ pub fn detach(device: &str) -> Result<(), AttachError> {
 pub(crate) fn now() -> Instant {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     Instant((time.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(time.tv_nsec as u64))
-}
-
-/// Tries [`attach`](attach()) for real, on a device of a network namespace of its own, which goes with it:
-/// a packet is sent through the qdisc, and the device is given back. What was seen. Where no device
-/// can be had, at least the program is loaded, the qdisc made known, and taken away again.
-///
-/// # Errors
-/// As `attach`.
-pub fn probe() -> Result<String, AttachError> {
-    let tried = namespace::alone(|| Wire::new().map(|wire| through(&wire)));
-    match tried.flatten() {
-        Ok(tried) => tried,
-        Err(why) => {
-            let kind = probe_without_device()?;
-            Ok(format!("registered as {kind} and taken away again; no device to try it on: {why}"))
-        }
-    }
-}
-
-/// Sends a packet through a qdisc at the near end of a wire.
-fn through(wire: &Wire) -> Result<String, AttachError> {
-    let wrong = |why| failed("trying the qdisc on a device of its own", why);
-    let (receiver, to) = namespace::listener(wire).map_err(wrong)?;
-    let contract = Contract::new(Span::from_millis(40), Window { lose: 1, of: 5 });
-    let filters = vec![crate::filter::Filter::Port(to.port())];
-    let stream = StreamSetup { filters, ..StreamSetup::new("try", contract) };
-    attach(namespace::DEVICE, &Setup { streams: vec![stream], ..Setup::default() })?;
-    let sent = (|| {
-        let sender = std::net::UdpSocket::bind((namespace::NEAR, 0))?;
-        sender.send_to(b"through the qdisc", to)?;
-        receiver.recv(&mut [0; 64])?;
-        let report = crate::Attached::open(namespace::DEVICE).and_then(|qdisc| qdisc.report());
-        let report = report.map_err(io::Error::other)?;
-        let counted = report.streams.first().map_or(0, |stream| stream.counters.sent);
-        if counted == 1 { Ok(report.qdisc) } else { Err(io::Error::other("it was not counted")) }
-    })();
-    detach(namespace::DEVICE)?;
-    sent.map(|kind| {
-        format!("a packet went through {kind} on a device of its own; taken away again")
-    })
-    .map_err(wrong)
-}
-
-/// Loads the program, makes the qdisc known and takes it away again. Its name, as proof.
-///
-/// # Errors
-/// As `attach`.
-fn probe_without_device() -> Result<String, AttachError> {
-    object::supported()?;
-    bpf_fs()?;
-    let purpose = Purpose {
-        discipline: Setup::default().discipline,
-        replaying: false,
-        telling: false,
-        kind: None,
-    };
-    let mut last = None;
-    // Another process may be trying as well.
-    for number in 0..8 {
-        let kind = format!("{KIND}_try{number}");
-        let bytes = Setup::default().bytes(0, 0, 0);
-        let mut object = object::load(Purpose { kind: Some(&kind), ..purpose }, &bytes)?;
-        let qdisc = map_mut(&mut object, QDISC_MAP);
-        let mut qdisc =
-            qdisc.ok_or_else(|| failed("the program", io::ErrorKind::NotFound.into()))?;
-        match qdisc.attach_struct_ops() {
-            Ok(_) => return Ok(kind),
-            Err(error) => last = Some(object::refused(error)),
-        }
-    }
-    Err(last.map_or(AttachError::Full(QDISCS_MAX), AttachError::Load))
 }

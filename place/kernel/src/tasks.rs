@@ -5,6 +5,8 @@
 //! the kernel by its twin in C. The scheduler lives as long as this value: when its process ends,
 //! however it ends, the kernel goes back to its own scheduler.
 
+mod replay;
+
 use std::io;
 
 use libbpf_rs::{Link, MapCore, MapFlags, Object, OpenMapMut, ProgramInput};
@@ -16,6 +18,8 @@ use thiserror::Error;
 
 use crate::error::LoadError;
 use crate::object::{fix, load_with, map_mut, refused};
+
+pub use replay::{Answer, Step};
 
 static PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/scx_dwcs.bpf.o"));
 
@@ -68,32 +72,6 @@ pub enum TasksError {
     Call(&'static str, io::Error),
 }
 
-/// A step of a replay in unit slots, on the first processor.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
-    /// A task wakes.
-    Wake(TaskId),
-    /// A task sleeps.
-    Sleep(TaskId),
-    /// An event for a task.
-    Raise(TaskId),
-    /// A decision, and a slot of what was chosen.
-    Slot,
-}
-
-/// What the kernel decided.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Answer {
-    /// The task that runs; `u32::MAX` for nobody, one below that for best-effort tasks.
-    pub runs: u32,
-    /// The order of `selvedge_cpu::Selected`.
-    pub selected: u32,
-    /// The rule's number, or 0.
-    pub rule: u32,
-    /// When the next decision is due.
-    pub until: Option<Instant>,
-}
-
 /// The scheduler in the kernel.
 #[derive(Debug)]
 pub struct TaskScheduler {
@@ -140,14 +118,6 @@ impl TaskScheduler {
         let attached = state().map_err(|why| TasksError::Call("its state", why))?;
         drop(scheduler);
         Ok(format!("loaded, the kernel says \"{}\", and taken off again", attached.trim()))
-    }
-
-    /// Loads it for replays only, on one processor.
-    ///
-    /// # Errors
-    /// If the kernel refuses.
-    pub fn replaying(config: Config) -> Result<Self, TasksError> {
-        Self::load(1, config, false)
     }
 
     fn load(processors: usize, config: Config, live: bool) -> Result<Self, TasksError> {
@@ -318,43 +288,6 @@ impl TaskScheduler {
         let told = told.map_err(|why| TasksError::Call("the rules", why))?;
         let at = |n: usize| crate::replay::number(&told, 24 + 8 * n).map_or(0, u64::from_ne_bytes);
         Ok(std::array::from_fn(at))
-    }
-
-    /// A step of a replay; what was decided, if it was a slot. `None`, too, if an event found the
-    /// queue full.
-    ///
-    /// # Errors
-    /// If the kernel refuses.
-    pub fn step(&self, now: Instant, step: Step) -> Result<Option<Answer>, TasksError> {
-        let (what, task) = match step {
-            Step::Wake(id) => (0_u32, id.0),
-            Step::Sleep(id) => (1, id.0),
-            Step::Raise(id) => (2, id.0),
-            Step::Slot => (3, 0),
-        };
-        let mut context = [0; 40];
-        context[..8].copy_from_slice(&now.0.to_ne_bytes());
-        context[8..12].copy_from_slice(&what.to_ne_bytes());
-        context[12..16].copy_from_slice(&task.to_ne_bytes());
-        let returned = self.call("replay_step", &mut context)?;
-        let word = |at: usize| {
-            u32::from_ne_bytes([context[at], context[at + 1], context[at + 2], context[at + 3]])
-        };
-        let until = u64::from(word(32)) | u64::from(word(36)) << 32;
-        let until = (until != u64::MAX).then_some(Instant(until));
-        let answer = Answer { runs: word(16), selected: word(20), rule: word(24), until };
-        Ok((what == 3 && returned == 0).then_some(answer))
-    }
-
-    /// Whether best-effort tasks want to run, in a replay.
-    ///
-    /// # Errors
-    /// If the kernel refuses.
-    pub fn set_best_effort(&self, waits: bool) -> Result<(), TasksError> {
-        let mut context = [0; 40];
-        context[8..12].copy_from_slice(&4_u32.to_ne_bytes());
-        context[12..16].copy_from_slice(&u32::from(waits).to_ne_bytes());
-        self.call("replay_step", &mut context).map(|_| ())
     }
 
     /// The servers as they are now, and what is left for an event of each task.

@@ -77,6 +77,8 @@ pub(super) struct Measured {
     floor: f64,
     /// kbit/s of all streams, second by second.
     by_second: Vec<(f64, f64)>,
+    /// Seconds that the packets of each second had waited, at the mean.
+    delays: Vec<(f64, f64)>,
 }
 
 /// Runs the experiment under each load.
@@ -153,6 +155,12 @@ pub(super) fn show(placement: Placement, all: &[Measured]) -> Outcome {
         x: Axis::linear("seconds"),
         y: Axis::linear("kbit/s"),
         series: series(|one| one.by_second.clone()),
+    });
+    outcome.plots.push(Plot {
+        title: format!("Queueing delay of both streams, scheduled {where_}"),
+        x: Axis::linear("seconds"),
+        y: Axis::linear("mean delay, s"),
+        series: series(|one| one.delays.clone()),
     });
     outcome.note(
         "Lateness: by how much a packet comes later after the one before it than the link's rate \
@@ -316,10 +324,16 @@ fn judge(load: f64, cpu: f64, mut seen: Vec<(usize, Instant, Instant)>, seconds:
         let rank = (late.len() as f64 * share) as usize;
         late.get(rank.min(late.len().saturating_sub(1))).copied().unwrap_or(0.0)
     };
-    let second = |n: u64| {
+    let within = |n: u64| {
         let (from, to) = (began + Span::from_secs(n), began + Span::from_secs(n + 1));
-        let count = seen.iter().filter(|packet| packet.2 >= from && packet.2 < to).count();
-        (n as f64, count as f64 * bits / 1e3)
+        seen.iter().filter(move |packet| packet.2 >= from && packet.2 < to)
+    };
+    let second = |n: u64| (n as f64, within(n).count() as f64 * bits / 1e3);
+    // A second in which nothing came has no delay.
+    let waited = |n: u64| {
+        let waits = within(n).map(|&(_, offered, came)| came.since(offered).as_secs_f64());
+        let (count, sum) = waits.fold((0, 0.0), |(count, sum), wait| (count + 1, sum + wait));
+        (count > 0).then(|| (n as f64, sum / f64::from(count)))
     };
     Measured {
         load,
@@ -329,6 +343,7 @@ fn judge(load: f64, cpu: f64, mut seen: Vec<(usize, Instant, Instant)>, seconds:
         late: (at(0.999), at(1.0)),
         floor: 0.0,
         by_second: (0..seconds.saturating_sub(1)).map(second).collect(),
+        delays: (0..seconds.saturating_sub(1)).filter_map(waited).collect(),
     }
 }
 

@@ -1,0 +1,76 @@
+//! What a producer asks over its connection, message by message, with the memory beside it.
+
+use std::os::fd::AsFd;
+
+use super::connection::{ClientError, Connection};
+use crate::message::{LinkSpec, Request, Statistics, StreamSpec};
+use crate::segment::{CountsBoard, Doorbell, StreamSegment};
+
+impl Connection {
+    /// A new doorbell.
+    pub(super) fn attach(&mut self, name: &str) -> Result<(LinkSpec, Doorbell), ClientError> {
+        let (reply, fds) = self.ask(Request::Attach { name: name.to_owned() }, &[])?;
+        let link = reply.link.ok_or(ClientError::Garbled)?;
+        let [file, event] = <[_; 2]>::try_from(fds).map_err(|_| ClientError::Garbled)?;
+        Ok((link, Doorbell::open(file, event)?))
+    }
+
+    pub(super) fn attach_again(
+        &mut self,
+        name: &str,
+        bell: &Doorbell,
+    ) -> Result<LinkSpec, ClientError> {
+        let fds = [bell.file().as_fd(), bell.event()];
+        let (reply, _) = self.ask(Request::Attach { name: name.to_owned() }, &fds)?;
+        reply.link.ok_or(ClientError::Garbled)
+    }
+
+    pub(super) fn add(
+        &mut self,
+        spec: &StreamSpec,
+    ) -> Result<(usize, usize, StreamSegment), ClientError> {
+        let (reply, fds) = self.ask(Request::Add { stream: spec.clone(), bit: None }, &[])?;
+        let [file] = <[_; 1]>::try_from(fds).map_err(|_| ClientError::Garbled)?;
+        let number = reply.stream.ok_or(ClientError::Garbled)?;
+        let bit = reply.bit.ok_or(ClientError::Garbled)?;
+        Ok((number, bit, StreamSegment::open(file)?))
+    }
+
+    pub(super) fn resume(
+        &mut self,
+        spec: &StreamSpec,
+        segment: &StreamSegment,
+        bit: usize,
+    ) -> Result<usize, ClientError> {
+        let request = Request::Add { stream: spec.clone(), bit: Some(bit) };
+        let (reply, _) = self.ask(request, &[segment.file().as_fd()])?;
+        reply.stream.ok_or(ClientError::Garbled)
+    }
+
+    pub(super) fn read(
+        &mut self,
+        spec: &StreamSpec,
+        (file, repeat): (&str, bool),
+        ssrc: u32,
+    ) -> Result<(usize, Option<CountsBoard>), ClientError> {
+        let (stream, file) = (spec.clone(), file.to_owned());
+        let (reply, fds) = self.ask(Request::Read { stream, file, repeat, ssrc }, &[])?;
+        let segment = fds.into_iter().next().map(StreamSegment::open).transpose()?;
+        let board = segment.map(|segment| segment.counts());
+        Ok((reply.stream.ok_or(ClientError::Garbled)?, board))
+    }
+
+    /// Everything that can be seen of the coprocessor.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub fn statistics(&mut self) -> Result<Statistics, ClientError> {
+        let (reply, fds) = self.ask(Request::Statistics {}, &[])?;
+        let [file] = <[_; 1]>::try_from(fds).map_err(|_| ClientError::Garbled)?;
+        let len = reply.bytes.filter(|&len| len <= 256 << 20).ok_or(ClientError::Garbled)?;
+        let mut text = vec![0; len];
+        std::os::unix::fs::FileExt::read_exact_at(&std::fs::File::from(file), &mut text, 0)
+            .map_err(ClientError::System)?;
+        serde_json::from_slice(&text).map_err(|_| ClientError::Garbled)
+    }
+}

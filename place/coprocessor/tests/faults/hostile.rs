@@ -1,0 +1,233 @@
+//! Producers that write and say what makes no sense.
+
+use super::*;
+
+/// A connection that is attached, with its doorbell.
+fn attached(socket: &Path) -> (Connection, Doorbell) {
+    let mut connection = Connection::open(socket).unwrap();
+    let (_, fds) = connection.ask(Request::Attach { name: "stranger".into() }, &[]).unwrap();
+    let [file, event] = <[OwnedFd; 2]>::try_from(fds).unwrap();
+    (connection, Doorbell::open(file, event).unwrap())
+}
+
+/// Adds a stream by hand.
+fn added(connection: &mut Connection, to: std::net::SocketAddr) -> (usize, usize, StreamSegment) {
+    let request = Request::Add { stream: spec("stranger", to), bit: None };
+    let (reply, fds) = connection.ask(request, &[]).unwrap();
+    let [file] = <[OwnedFd; 1]>::try_from(fds).unwrap();
+    (reply.stream.unwrap(), reply.bit.unwrap(), StreamSegment::open(file).unwrap())
+}
+
+/// Writes bytes anywhere into a segment.
+fn poke(region: &dyn Region, at: usize, bytes: &[u8]) {
+    for (n, &byte) in bytes.iter().enumerate() {
+        assert!(at + n < region.len());
+        // SAFETY: within the region.
+        unsafe { region.base().add(at + n).write_volatile(byte) };
+    }
+}
+
+/// The bytes of a descriptor.
+fn bytes_of(it: &Descriptor) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    bytes.extend(it.seq.to_ne_bytes());
+    bytes.extend(it.packets.to_ne_bytes());
+    bytes.extend([it.kind, it.flags]);
+    bytes.extend(it.near.to_ne_bytes());
+    bytes.extend(it.far.to_ne_bytes());
+    bytes.extend(it.len.to_ne_bytes());
+    for word in [it.start, it.arrival, it.deadline].into_iter().chain(it.reserved) {
+        bytes.extend(word.to_ne_bytes());
+    }
+    bytes
+}
+
+#[test]
+fn descriptors_that_make_no_sense_are_refused_by_reason() {
+    let (_coprocessor, socket) = coprocessor(AMPLE);
+    let witness = Witness::new(&socket);
+    let (receiver, to) = receiver();
+    let (mut connection, bell) = attached(&socket);
+    let (number, bit, segment) = added(&mut connection, to);
+    let region = &*segment.region;
+    let pool = segment.pool_at() + 256;
+    // An arrival in the future is now.
+    let arrival = u64::MAX;
+    let good =
+        Descriptor { packets: 1, kind: 5, len: 12, start: 16, arrival, ..Descriptor::default() };
+    let cases = [
+        ("span", Descriptor { start: u64::MAX, ..good }),
+        ("span", Descriptor { start: 1 << 40, ..good }),
+        ("span", Descriptor { len: u32::MAX, ..good }),
+        ("span", Descriptor { len: 0, ..good }),
+        ("kind", Descriptor { kind: 200, ..good }),
+        ("packets", Descriptor { packets: 0, start: 16 + 32, ..good }),
+        ("packets", Descriptor { packets: 2, start: 16 + 64, ..good }),
+        ("packet-size", Descriptor { flags: 2, start: 16 + 96, ..good }),
+        ("deadline", Descriptor { deadline: 1, start: 16 + 128, ..good }),
+        ("reserved", Descriptor { reserved: [1, 0, 0], start: 16 + 160, ..good }),
+    ];
+    for (n, (_, case)) in cases.iter().enumerate() {
+        // A packet of 10 bytes wherever a case may point.
+        poke(region, pool + 16 + 32 * n, &[10, 0]);
+        poke(region, segment.ring_at() + 384 + 64 * n, &bytes_of(case));
+    }
+    let last = Descriptor { start: 16 + 32 * 8, ..good };
+    poke(region, segment.ring_at() + 384 + 64 * cases.len(), &bytes_of(&last));
+    poke(region, segment.ring_at() + 128, &(cases.len() as u32 + 1).to_ne_bytes());
+    bell.ring(bit);
+    // The good one behind them is sent.
+    receive_until(&receiver, |bytes| bytes.len() == 10);
+    // A counter from nowhere.
+    poke(region, segment.ring_at() + 128, &0x8000_0000_u32.to_ne_bytes());
+    bell.ring(bit);
+    until("all are counted", || {
+        let all = witness.attachment.statistics().unwrap();
+        let stranger = all.streams.iter().find(|stream| stream.stream == number).unwrap();
+        let refused = &stranger.refused;
+        let count = |why: &str| refused.get(why).copied().unwrap_or(0);
+        count("ring") >= 1
+            && ["span", "kind", "packets", "packet-size", "deadline", "reserved"].iter().all(
+                |why| count(why) == cases.iter().filter(|(case, _)| case == why).count() as u64,
+            )
+    });
+    witness.proves_unharmed();
+}
+
+#[test]
+fn segments_and_doorbells_of_strangers_are_refused() {
+    let (_coprocessor, socket) = coprocessor(AMPLE);
+    let witness = Witness::new(&socket);
+    let (_receiver, to) = receiver();
+    let (mut connection, bell) = attached(&socket);
+    let mut refused = |fds: &[std::os::fd::BorrowedFd<'_>], words: &str| {
+        let request = Request::Add { stream: spec("bad", to), bit: None };
+        match connection.ask(request, fds) {
+            Err(ClientError::Refused(why)) => assert!(why.contains(words), "{why} ({words})"),
+            other => panic!("{words}: {other:?}"),
+        }
+    };
+    let memfd = |len: u64, flags| {
+        let file = memfd_create("stranger", flags).unwrap();
+        ftruncate(&file, len).unwrap();
+        file
+    };
+    let unsealed = memfd(1 << 20, MemfdFlags::ALLOW_SEALING);
+    refused(&[unsealed.as_fd()], "not sealed");
+    refused(&[memfd(1 << 20, MemfdFlags::empty()).as_fd()], "not sealed");
+    refused(&[std::io::stdin().as_fd()], "not sealed");
+    refused(&[bell.file().as_fd()], "begins with other bytes");
+    let make = || StreamSegment::create("stranger", 64, Bytes(4096)).unwrap();
+    let changed = |at: usize, bytes: &[u8]| {
+        let segment = make();
+        poke(&*segment.region, at, bytes);
+        segment
+    };
+    refused(&[changed(0, b"ELF").file().as_fd()], "begins with other bytes");
+    refused(&[changed(8, &[9]).file().as_fd()], "layout version 9");
+    refused(&[changed(12, &[3]).file().as_fd()], "the ring's capacity is 3");
+    refused(&[changed(12, &[128]).file().as_fd()], "its length");
+    refused(&[changed(23, &[255]).file().as_fd()], "the pool's capacity");
+    // Laid out by nobody: the ring's header is empty.
+    refused(&[make().file().as_fd()], "header is corrupt");
+    let mut second = Connection::open(&socket).unwrap();
+    let fds = [bell.file().as_fd(), unsealed.as_fd()];
+    let ours = Request::Attach { name: "x".into() };
+    assert!(matches!(second.ask(ours.clone(), &fds[..1]), Err(ClientError::Refused(_))));
+    let reversed = [unsealed.as_fd(), bell.event()];
+    assert!(matches!(second.ask(ours.clone(), &reversed), Err(ClientError::Refused(_))));
+    assert!(matches!(connection_of(&mut second, Request::Statistics {}), Ok(())));
+    witness.proves_unharmed();
+}
+
+fn connection_of(connection: &mut Connection, request: Request) -> Result<(), ClientError> {
+    connection.ask(request, &[]).map(|_| ())
+}
+
+#[test]
+fn messages_that_make_no_sense_are_refused_with_a_remedy() {
+    let (_coprocessor, socket) = coprocessor(AMPLE);
+    let mut witness = Witness::new(&socket);
+    let (_receiver, to) = receiver();
+    let (mut connection, _bell) = attached(&socket);
+    let mut said = |bytes: &[u8]| match connection.exchange(bytes, &[]) {
+        Err(ClientError::Refused(why)) => why,
+        other => panic!("{other:?}"),
+    };
+    assert!(said(b"hello").contains("not JSON"));
+    assert!(said(b"{\"v\":2,\"op\":\"statistics\"}").contains("protocol version 2 is not 1"));
+    assert!(said(b"{\"op\":\"statistics\"}").contains("protocol version null"));
+    assert!(said(b"{\"v\":1,\"op\":\"dance\"}").contains("not a request"));
+    assert!(said(b"{\"v\":1,\"op\":\"attach\",\"name\":\"again\"}").contains("attached already"));
+    assert!(said(&[b' '; 20_000]).contains("longer than 16 kB"));
+    let good = spec("bad", to);
+    for (bad, words) in [
+        (support::spec("", to), "the name's length"),
+        (StreamSpec { period_ns: 5, ..good.clone() }, "period_ns is 5"),
+        (StreamSpec { windows: vec![], ..good.clone() }, "number of windows is 0"),
+        (StreamSpec { windows: vec![(2, 1)], ..good.clone() }, "a window is 2/1"),
+        (StreamSpec { ring: 1, ..good.clone() }, "ring is 1"),
+        (StreamSpec { pool: 1 << 40, ..good.clone() }, "pool is"),
+        (StreamSpec { pool: 1 << 30, ..good.clone() }, "a larger --memory"),
+        (StreamSpec { weight: 0, ..good.clone() }, "weight is 0"),
+        (StreamSpec { class: "best".into(), ..good.clone() }, "class is best"),
+    ] {
+        let request = Request::Add { stream: bad, bit: None };
+        let text = serde_json::to_vec(&Envelope { v: PROTOCOL, request }).unwrap();
+        let why = said(&text);
+        assert!(why.contains(words), "{why}");
+    }
+    let read = Request::Read { stream: good.clone(), file: "here".into(), repeat: false, ssrc: 1 };
+    for (request, words) in [
+        (
+            Request::Add { stream: good.clone(), bit: Some(4096) },
+            "bit 4096: a doorbell has 0 to 4095",
+        ),
+        (read, "\"here\" is no absolute path"),
+    ] {
+        let why = said(&serde_json::to_vec(&Envelope { v: PROTOCOL, request }).unwrap());
+        assert!(why.contains(words), "{why}");
+    }
+    witness.proves();
+    witness.proves_unharmed();
+}
+
+/// One coprocessor for all cases: it must survive them all.
+#[test]
+fn nothing_that_a_producer_writes_or_says_harms_another() {
+    let (_coprocessor, socket) = coprocessor(AMPLE);
+    let witness = std::cell::RefCell::new(Witness::new(&socket));
+    let (_receiver, to) = receiver();
+    let writes = prop::collection::vec((any::<u32>(), any::<u64>(), any::<bool>()), 1..300);
+    let said = prop::collection::vec(any::<u8>(), 0..200);
+    let config = ProptestConfig { cases: 40, failure_persistence: None, ..Default::default() };
+    proptest!(config, |(writes in writes, said in said, cut in any::<prop::sample::Index>())| {
+        let (mut connection, bell) = attached(&socket);
+        let (_, bit, segment) = added(&mut connection, to);
+        let region = &*segment.region;
+        for &(at, word, ring) in &writes {
+            // Half of them hit the headers and the first slots, where they hurt most.
+            let span = if ring { 2048 } else { region.len() - 8 };
+            poke(region, at as usize % span, &word.to_ne_bytes());
+            if ring {
+                bell.bits((word % 64) as usize).store(word, std::sync::atomic::Ordering::Release);
+                bell.ring(bit);
+            }
+        }
+        // Bytes, and a message that was cut or changed somewhere.
+        let _ = connection.exchange(&said, &[]);
+        let request = Request::Add { stream: spec("mutant", to), bit: Some(said.len()) };
+        let mut text = serde_json::to_vec(&Envelope { v: PROTOCOL, request }).unwrap();
+        let at = cut.index(text.len());
+        if said.first().is_some_and(|byte| byte % 2 == 0) {
+            text.truncate(at);
+        } else {
+            text[at] = said.first().copied().unwrap_or(b'"');
+        }
+        let _ = connection.exchange(&text, &[]);
+        witness.borrow_mut().proves();
+    });
+    let witness = witness.into_inner();
+    until("the mutants are gone", || witness.attachment.statistics().unwrap().streams.len() == 1);
+    witness.proves_unharmed();
+}

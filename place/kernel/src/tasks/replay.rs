@@ -1,0 +1,80 @@
+//! Decisions about tasks replayed in unit slots, without threads: what is compared with `selvedge_cpu` to
+//! the bit.
+
+use selvedge_cpu::{Config, TaskId};
+use selvedge_units::Instant;
+
+use super::{TaskScheduler, TasksError};
+
+/// A step of a replay in unit slots, on the first processor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// A task wakes.
+    Wake(TaskId),
+    /// A task sleeps.
+    Sleep(TaskId),
+    /// An event for a task.
+    Raise(TaskId),
+    /// A decision, and a slot of what was chosen.
+    Slot,
+}
+
+/// What the kernel decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// The task that runs; `u32::MAX` for nobody, one below that for best-effort tasks.
+    pub runs: u32,
+    /// The order of `selvedge_cpu::Selected`.
+    pub selected: u32,
+    /// The rule's number, or 0.
+    pub rule: u32,
+    /// When the next decision is due.
+    pub until: Option<Instant>,
+}
+
+impl TaskScheduler {
+    /// Loads it for replays only, on one processor.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn replaying(config: Config) -> Result<Self, TasksError> {
+        Self::load(1, config, false)
+    }
+
+    /// A step of a replay; what was decided, if it was a slot. `None`, too, if an event found the
+    /// queue full.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn step(&self, now: Instant, step: Step) -> Result<Option<Answer>, TasksError> {
+        let (what, task) = match step {
+            Step::Wake(id) => (0_u32, id.0),
+            Step::Sleep(id) => (1, id.0),
+            Step::Raise(id) => (2, id.0),
+            Step::Slot => (3, 0),
+        };
+        let mut context = [0; 40];
+        context[..8].copy_from_slice(&now.0.to_ne_bytes());
+        context[8..12].copy_from_slice(&what.to_ne_bytes());
+        context[12..16].copy_from_slice(&task.to_ne_bytes());
+        let returned = self.call("replay_step", &mut context)?;
+        let word = |at: usize| {
+            u32::from_ne_bytes([context[at], context[at + 1], context[at + 2], context[at + 3]])
+        };
+        let until = u64::from(word(32)) | u64::from(word(36)) << 32;
+        let until = (until != u64::MAX).then_some(Instant(until));
+        let answer = Answer { runs: word(16), selected: word(20), rule: word(24), until };
+        Ok((what == 3 && returned == 0).then_some(answer))
+    }
+
+    /// Whether best-effort tasks want to run, in a replay.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn set_best_effort(&self, waits: bool) -> Result<(), TasksError> {
+        let mut context = [0; 40];
+        context[8..12].copy_from_slice(&4_u32.to_ne_bytes());
+        context[12..16].copy_from_slice(&u32::from(waits).to_ne_bytes());
+        self.call("replay_step", &mut context).map(|_| ())
+    }
+}
