@@ -81,6 +81,8 @@ fn programs_that_share_a_name_meet_and_are_listed() {
     let got: Vec<i64> = got.iter().map(|line| line["event"]["number"].as_i64().unwrap()).collect();
     assert_eq!(got, [1, 3, 5, 7]);
     all.until("has all", |all| numbers(all) == (0..8).collect::<Vec<_>>());
+    let listed = here(&folder, &["ls", "--members", "--wait", "300 ms"]).end(support::SOON);
+    assert!(listed.stdout.contains("to it by"), "{listed:?}");
     // Ends cleanly when asked.
     all.signal("INT");
     assert_eq!(all.end(support::SOON).code, Some(0));
@@ -127,6 +129,45 @@ fn a_handler_is_deployed_by_who_knows_the_token() {
     assert_eq!(again.code, Some(1), "{again:?}");
     source.signal("INT");
     assert_eq!(source.end(support::SOON).code, Some(0));
+}
+
+#[test]
+fn a_subscriber_that_is_killed_holds_up_nobody_who_is_promised_events() {
+    let folder = Folder::new();
+    let format = folder.write("f.format", FORMAT);
+    let format = format.to_str().unwrap();
+    let sub = |name| here(&folder, &["sub", "k", "--format", format, "--name", name]);
+    let (mut one, mut other) = (sub("one"), sub("other"));
+    let source = ["pub", "k", "--reliable", "--members", "2", "--wait", "30 s"];
+    // More than are kept for one that is lost, and may come back for a minute.
+    let event = ["--event", "{\"number\": 7}", "--rate", "4000", "--count", "9000"];
+    let source = here(&folder, &[&source[..], &event].concat());
+    other.until("gets some", |other| lines(other).len() > 100);
+    other.signal("KILL");
+    one.until("has all", |one| lines(one).len() == 9000);
+    assert_eq!(lines(&one).last().unwrap()["sequence"], 8999);
+    source.signal("INT");
+    assert_eq!(source.end(support::SOON).code, Some(0));
+}
+
+#[test]
+fn a_name_that_is_none_is_refused_and_waiting_ends() {
+    let folder = Folder::new();
+    let long = "n".repeat(65);
+    for name in ["", &long] {
+        let refused = here(&folder, &["sub", name]).end(support::SOON);
+        assert_eq!(refused.code, Some(2), "{refused:?}");
+        assert!(refused.stderr.contains("1 to 64 bytes"), "{refused:?}");
+    }
+    let nobody = here(&folder, &["sub", "nobody", "--seconds", "1"]).end(support::SOON);
+    assert_eq!(nobody.code, Some(2), "{nobody:?}");
+    assert!(nobody.stderr.contains("give --format FILE"), "{nobody:?}");
+    // A format with a handler in it: the mistake names the file, and where that begins.
+    let wrong = folder.write("wrong.format", "input { int a; };\n{ return 1; }\n");
+    let refused = here(&folder, &["sub", "n", "--format", wrong.to_str().unwrap()]);
+    let refused = refused.end(support::SOON);
+    assert_eq!(refused.code, Some(2), "{refused:?}");
+    assert!(refused.stderr.contains("wrong.format:2:1: formats hold"), "{refused:?}");
 }
 
 /// A host that prints a channel's reliable events and what happens to members.

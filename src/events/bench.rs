@@ -1,23 +1,18 @@
 //! `selvedge events bench`: channels beside the bare engine, in one run.
 
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, Command, Stdio};
+use std::io::Write;
 use std::time::{Duration, Instant};
 
-use clap::{Args, ValueEnum};
+use clap::Args;
+use rustix::process::{Signal, kill_process};
 use selvedge_host::clock::Clock;
-use selvedge_host_event::Address;
-use selvedge_host_event::bench::{self, Kind, PACED, Seen, Sinks, Source};
+use selvedge_host_event::bench::{self, Kind, PACED, Source};
 use selvedge_units::Span;
 use serde_json::{Value, json};
 
+use super::bench_sinks::Other;
 use crate::cli::Failure;
 use crate::table::{Align, Table};
-
-/// How long sinks may take to connect.
-const CONNECT: Duration = Duration::from_secs(60);
-/// How often it is tried: the engine gives up now and then where many connect at once.
-const ATTEMPTS: usize = 3;
 
 #[derive(Debug, Args)]
 pub(crate) struct BenchArgs {
@@ -38,23 +33,8 @@ pub(crate) struct BenchArgs {
     json: bool,
 }
 
-#[derive(Debug, Args)]
-pub(crate) struct SinksArgs {
-    #[arg(long)]
-    connect: Address,
-    #[arg(long)]
-    sinks: u16,
-    #[arg(long, value_enum)]
-    kind: Way,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Way {
-    Channel,
-    Reliable,
-    Engine,
-    Bare,
-}
+/// How long a slow sink takes for an event.
+const SLOW: Span = Span::from_millis(20);
 
 /// What one measurement gives.
 #[derive(Clone, Copy, Debug, Default)]
@@ -86,83 +66,44 @@ impl Figures {
     }
 }
 
-/// The sinks' process: connects, says so, and says what it saw when its input ends.
-pub(super) fn sinks(args: &SinksArgs) -> Result<(), Failure> {
-    let kind = match args.kind {
-        Way::Channel => Kind::Channel,
-        Way::Reliable => Kind::Reliable,
-        Way::Engine => Kind::Engine,
-        Way::Bare => Kind::Bare,
-    };
-    let sinks = Sinks::start(kind, &args.connect, args.sinks.into()).map_err(Failure::failed)?;
-    let mut line = String::new();
-    std::io::stdin().lock().read_line(&mut line)?;
-    let mut out = std::io::stdout().lock();
-    writeln!(out, "{}", json!(sinks.seen()))?;
-    out.flush()?;
-    // The sessions end with the process; to close them one by one would take longer.
-    std::process::exit(0)
-}
-
-/// The other process; killed when dropped.
-struct Other(Child);
-
-impl Drop for Other {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-impl Other {
-    fn start(source: &Source, kind: Kind, sinks: u16) -> Result<Self, Failure> {
-        for _ in 1..ATTEMPTS {
-            if let Ok(other) = Self::attempt(source, kind, sinks) {
-                return Ok(other);
-            }
-        }
-        Self::attempt(source, kind, sinks)
-    }
-
-    fn attempt(source: &Source, kind: Kind, sinks: u16) -> Result<Self, Failure> {
-        let kind = match kind {
-            Kind::Bare => "bare",
-            Kind::Engine => "engine",
-            Kind::Channel => "channel",
-            Kind::Reliable => "reliable",
-        };
-        let mut command = Command::new(std::env::current_exe()?);
-        command.args(["events", "bench-sinks", "--kind", kind]);
-        command.args(["--sinks", &sinks.to_string()]);
-        command.args(["--connect", &source.address().to_string()]);
-        let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
-        let mut other = Self(child);
-        let begin = Instant::now();
-        while source.sinks() < usize::from(sinks) {
-            if let Some(status) = other.0.try_wait()? {
-                return Err(Failure::failed(format!("the sinks' process has ended: {status}")));
-            }
-            if begin.elapsed() > CONNECT {
-                let there = source.sinks();
-                return Err(Failure::failed(format!("{there} of {sinks} sinks have connected")));
-            }
-            std::thread::park_timeout(Duration::from_millis(20));
-        }
-        Ok(other)
-    }
-
-    fn seen(mut self) -> Result<Seen, Failure> {
-        drop(self.0.stdin.take());
-        let stdout = self.0.stdout.take().ok_or_else(|| Failure::failed("it was taken"))?;
-        let mut line = String::new();
-        BufReader::new(stdout).read_line(&mut line)?;
-        serde_json::from_str(&line).map_err(Failure::failed)
-    }
-}
-
 fn measure(kind: Kind, sinks: u16, seconds: u64) -> Result<Figures, Failure> {
     let mut source = Source::start(kind).map_err(Failure::failed)?;
     let other = Other::start(&source, kind, sinks)?;
+    exercise(&mut source, other, sinks, seconds)
+}
+
+/// One sink, beside another that is slow if so.
+fn beside_slow(is_there: bool, seconds: u64) -> Result<Figures, Failure> {
+    let mut source = Source::start(Kind::Channel).map_err(Failure::failed)?;
+    let other = Other::start(&source, Kind::Channel, 1)?;
+    let slow = is_there.then(|| Other::pausing(&source, Kind::Channel, 1, SLOW)).transpose()?;
+    let figures = exercise(&mut source, other, 1, seconds)?;
+    drop(slow);
+    // What else found a ring full was the slow one's.
+    let ring_full = figures.lost_share - figures.inbox_full - figures.sink_full;
+    Ok(Figures { ring_full, ..figures })
+}
+
+/// How long it takes until a member that is killed, or stopped, is lost; milliseconds.
+fn noticed(rounds: u8, end: Signal) -> Result<f64, Failure> {
+    let mut all = Vec::new();
+    for _ in 0..rounds {
+        let mut source = Source::start(Kind::Channel).map_err(Failure::failed)?;
+        let other = Other::start(&source, Kind::Channel, 1)?;
+        source.publish();
+        kill_process(other.pid()?, end).map_err(Failure::failed)?;
+        let lost = source.lost(Duration::from_secs(10));
+        all.push(lost.map_or(f64::INFINITY, |span| span.0 as f64 / 1e6));
+    }
+    Ok(median(&mut all))
+}
+
+fn exercise(
+    source: &mut Source,
+    other: Other,
+    sinks: u16,
+    seconds: u64,
+) -> Result<Figures, Failure> {
     // What is set up on first use, is.
     std::thread::park_timeout(Duration::from_millis(300));
     let clock = Clock::new();
@@ -242,15 +183,14 @@ pub(super) fn command(args: &BenchArgs) -> Result<(), Failure> {
         }
     }
     let [start_us, first_us, second_us] = opening.map(|mut all| median(&mut all));
-    let mut noticed = Vec::new();
-    for _ in 0..args.rounds.max(5) {
-        let source = Source::start(Kind::Channel).map_err(Failure::failed)?;
-        let mut other = Other::start(&source, Kind::Channel, 1)?;
-        other.0.kill()?;
-        let lost = source.lost(Duration::from_secs(10));
-        noticed.push(lost.map_or(f64::INFINITY, |span| span.0 as f64 / 1e6));
+    let killed_ms = noticed(args.rounds.max(5), Signal::KILL)?;
+    let silent_ms = noticed(args.rounds, Signal::STOP)?;
+    let (mut alone, mut beside) = (Vec::new(), Vec::new());
+    for _ in 0..args.rounds {
+        alone.push(beside_slow(false, args.seconds)?);
+        beside.push(beside_slow(true, args.seconds)?);
     }
-    let noticed_ms = median(&mut noticed);
+    let slow = [medians(&alone), medians(&beside)];
     let mut out = std::io::stdout().lock();
     if args.json {
         let rows: Vec<Value> = rows.iter().map(row).collect();
@@ -259,7 +199,10 @@ pub(super) fn command(args: &BenchArgs) -> Result<(), Failure> {
             "start_us": start_us,
             "open_first_us": first_us,
             "open_second_us": second_us,
-            "killed_noticed_ms": noticed_ms,
+            "killed_noticed_ms": killed_ms,
+            "silent_noticed_ms": silent_ms,
+            "one_sink_alone": value(&slow[0]),
+            "one_sink_beside_a_slow_one": value(&slow[1]),
         });
         writeln!(out, "{report}")?;
         return Ok(out.flush()?);
@@ -282,15 +225,7 @@ pub(super) fn command(args: &BenchArgs) -> Result<(), Failure> {
         ];
         for (name, figures) in all {
             let Some(figures) = figures else { continue };
-            table.row([
-                sinks.to_string(),
-                name.to_owned(),
-                format!("{:.2}", figures.publish_us),
-                format!("{:.0}", figures.last_us),
-                format!("{:.0}", figures.deliveries_per_s),
-                format!("{:.1} %", figures.lost_share * 100.0),
-                figures.why(),
-            ]);
+            table.row(cells(*sinks, name, figures));
         }
         table.row([
             sinks.to_string(),
@@ -300,11 +235,17 @@ pub(super) fn command(args: &BenchArgs) -> Result<(), Failure> {
             format!("{:.2}", channel.deliveries_per_s / bare.deliveries_per_s),
         ]);
     }
+    for (name, figures) in [("alone", &slow[0]), ("beside a slow one", &slow[1])] {
+        table.row(cells(1, name, figures));
+    }
     write!(out, "{table}")?;
     writeln!(
         out,
-        "taking part {start_us:.0} us, opening the first channel {first_us:.0} us, a second \
-         {second_us:.1} us\na killed member is noticed after {noticed_ms:.1} ms"
+        "The slow one pauses {} ms at every event. Reliable: at the pace of the slowest sink.\n\
+         taking part {start_us:.0} us, opening the first channel {first_us:.0} us, a second \
+         {second_us:.1} us\na killed member is noticed after {killed_ms:.1} ms, one that falls silent \
+         after {silent_ms:.0} ms",
+        SLOW.0 / 1_000_000
     )?;
     Ok(out.flush()?)
 }
@@ -318,18 +259,31 @@ struct Row {
     engine: Option<Figures>,
 }
 
+fn cells(sinks: u16, name: &str, figures: &Figures) -> [String; 7] {
+    [
+        sinks.to_string(),
+        name.to_owned(),
+        format!("{:.2}", figures.publish_us),
+        format!("{:.0}", figures.last_us),
+        format!("{:.0}", figures.deliveries_per_s),
+        format!("{:.1} %", figures.lost_share * 100.0),
+        figures.why(),
+    ]
+}
+
+fn value(one: &Figures) -> Value {
+    json!({
+        "publish_us": one.publish_us,
+        "last_us": one.last_us,
+        "deliveries_per_s": one.deliveries_per_s,
+        "lost_share": one.lost_share,
+        "ring_full_share": one.ring_full,
+        "inbox_full_share": one.inbox_full,
+        "sink_full_share": one.sink_full,
+    })
+}
+
 fn row(Row { sinks, bare, channel, reliable, engine }: &Row) -> Value {
-    let value = |one: &Figures| {
-        json!({
-            "publish_us": one.publish_us,
-            "last_us": one.last_us,
-            "deliveries_per_s": one.deliveries_per_s,
-            "lost_share": one.lost_share,
-            "ring_full_share": one.ring_full,
-            "inbox_full_share": one.inbox_full,
-            "sink_full_share": one.sink_full,
-        })
-    };
     json!({
         "sinks": sinks,
         "bare": value(bare),

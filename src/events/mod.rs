@@ -1,6 +1,7 @@
 //! `selvedge events`: channels among programs and hosts, on the command line.
 
 mod bench;
+mod bench_sinks;
 mod deploy;
 mod ls;
 mod publish;
@@ -61,7 +62,7 @@ pub(crate) enum EventsCommand {
     Services(services::ServicesCommand),
     /// The other process of a measurement
     #[command(hide = true)]
-    BenchSinks(bench::SinksArgs),
+    BenchSinks(bench_sinks::SinksArgs),
 }
 
 pub(crate) fn command(command: &EventsCommand) -> Result<(), Failure> {
@@ -73,6 +74,6 @@ pub(crate) fn command(command: &EventsCommand) -> Result<(), Failure> {
         EventsCommand::Bench(args) => bench::command(args),
         #[cfg(feature = "kernel")]
         EventsCommand::Services(command) => services::command(command),
-        EventsCommand::BenchSinks(args) => bench::sinks(args),
+        EventsCommand::BenchSinks(args) => bench_sinks::sinks(args),
     }
 }

@@ -168,3 +168,39 @@ fn what_strangers_send_harms_nobody() {
     world.send(0, channel, &[5; 8], None);
     assert_eq!(world.take(0, channel, sink), [vec![5; 8]]);
 }
+
+#[test]
+fn a_full_registry_refuses_and_harms_no_channel_that_is_open() {
+    let mut world = World::new(2);
+    let channel = (0..2).map(|host| world.open(host, FORMAT)).last().unwrap();
+    let sink = world.subscribe(1, channel);
+    world.settle();
+    let format = Format::parse("f", FORMAT).unwrap();
+    let mut opened = Vec::new();
+    let refused = loop {
+        let name = format!("channel-{}", opened.len());
+        let mut port = world.network.port(HostId(0));
+        match world.hosts[0].open(world.now, &name, &format, Wake::All, &mut port) {
+            Ok(channel) => opened.push(channel),
+            Err(error) => break error,
+        }
+        assert!(opened.len() < 100_000, "there is no end");
+    };
+    assert_eq!((refused, opened.len()), (OpenError::Full, 1023));
+    // Names too long or missing are refused by their length.
+    for name in ["", &"n".repeat(65)] {
+        let mut port = world.network.port(HostId(1));
+        let refused = world.hosts[1].open(world.now, name, &format, Wake::All, &mut port);
+        assert_eq!(refused, Err(OpenError::Name(name.len())));
+    }
+    // Who is at work goes on, with all of them told of.
+    world.settle();
+    world.send(0, channel, &7_i64.to_le_bytes(), None);
+    world.settle();
+    assert_eq!(world.numbers(1, channel, sink), [7]);
+    // One that is left makes room.
+    let mut port = world.network.port(HostId(0));
+    world.hosts[0].leave(world.now, opened[5], &mut port);
+    let again = world.hosts[0].open(world.now, "another", &format, Wake::All, &mut port);
+    assert!(again.is_ok(), "{again:?}");
+}

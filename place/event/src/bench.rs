@@ -61,6 +61,7 @@ pub struct Seen {
 
 struct Tally {
     clock: Clock,
+    pause: Span,
     sinks: u64,
     last: Vec<(AtomicU64, AtomicU64)>,
     flood: AtomicU64,
@@ -69,9 +70,10 @@ struct Tally {
 }
 
 impl Tally {
-    fn new(sinks: usize) -> Self {
+    fn new(sinks: usize, pause: Span) -> Self {
         Self {
             clock: Clock::shared(),
+            pause,
             sinks: sinks as u64,
             last: (0..PACED).map(|_| Default::default()).collect(),
             flood: AtomicU64::new(0),
@@ -81,6 +83,9 @@ impl Tally {
     }
 
     fn count(&self, record: &[u8]) {
+        if self.pause > Span::ZERO {
+            self.clock.sleep_until(self.clock.now() + self.pause);
+        }
         let now = self.clock.now().0;
         let word = |at: usize| {
             record
@@ -151,12 +156,17 @@ impl std::fmt::Debug for Sinks {
 }
 
 impl Sinks {
-    /// Connects so many to a source.
+    /// Connects so many to a source. Each pauses at every event, if it is to be slow.
     ///
     /// # Errors
     /// If one can't.
-    pub fn start(kind: Kind, source: &Address, count: usize) -> Result<Self, StartError> {
-        let tally = Arc::new(Tally::new(count));
+    pub fn start(
+        kind: Kind,
+        source: &Address,
+        count: usize,
+        pause: Span,
+    ) -> Result<Self, StartError> {
+        let tally = Arc::new(Tally::new(count, pause));
         let sinks = (0..count).map(|number| match kind {
             Kind::Channel | Kind::Reliable | Kind::Engine => channel_sink(kind, source, &tally),
             Kind::Bare => bare_sink(source, number, &tally),

@@ -302,8 +302,12 @@ impl Manager {
                     overflow: Overflow::DropOldest,
                     filter: None,
                 };
-                let sink = exchange.subscribe(now, channel, wish, carrier);
-                let sink = sink.map_err(|error| error.to_string())?;
+                let sink = exchange.subscribe(now, channel, wish, carrier).map_err(|error| {
+                    // What was opened for it is left again.
+                    self.closed.extend(to.iter().map(|(channel, _)| *channel));
+                    self.is_changed = true;
+                    error.to_string()
+                })?;
                 Some(Running { sink, filter, to })
             }
         };

@@ -181,6 +181,19 @@ fn certificates_names_say_who_may_do_what() {
     until("the desk sees the camera", || desk.hosts().iter().any(|host| host.name == "camera"));
     let done = desk.deploy("camera", &handler, None, SOON);
     assert!(done.is_ok(), "{done:?}");
+    // Where there is no room for it nothing stays of it.
+    let (full, _) = open(&camera, "load1");
+    let wish = || Subscription { bound: 1, overflow: Overflow::Latest, filter: None };
+    let sinks: Vec<_> = std::iter::from_fn(|| full.subscribe(wish()).ok()).collect();
+    assert!(sinks.len() > 100, "{} sinks", sinks.len());
+    let onward =
+        Deployment { name: "on".to_owned(), to: Some("onward".to_owned()), ..handler.clone() };
+    let refused = desk.deploy("camera", &onward, None, SOON);
+    assert!(matches!(refused, Err(AskError::Refused(..))), "{refused:?}");
+    until("what was opened for it is left", || {
+        camera.list(Duration::ZERO).iter().all(|(_, one)| one.channel != "onward")
+    });
+    drop(sinks);
     let refused = camera.deploy("desk", &handler, None, SOON);
     assert!(matches!(refused, Err(AskError::Refused(..))), "{refused:?}");
 }
