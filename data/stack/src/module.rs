@@ -53,6 +53,14 @@ pub trait Module: Send + Sync + fmt::Debug {
     /// Takes one message in one direction and says by `out` what comes of it. Bounded work.
     fn handle(&self, direction: Direction, message: Message, call: &Call<'_>, out: &mut Outputs);
 
+    /// Puts before `header` what [`Module::handle`] would put before a message of the header's bytes
+    /// and these parts; `false` from a module that does more than that, or nothing always. So a
+    /// message need not be copied to get its headers.
+    fn wrap(&self, header: &mut Message, parts: &[&[u8]], call: &Call<'_>) -> bool {
+        let _ = (header, parts, call);
+        false
+    }
+
     /// Does what is due by now: retransmissions, acknowledgements, expiry.
     fn tick(&self, call: &Call<'_>, out: &mut Outputs) {
         let _ = (call, out);

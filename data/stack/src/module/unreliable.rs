@@ -49,4 +49,8 @@ impl Module for Unreliable {
             Standing::Beyond => call.drop(message, Reason::Late),
         }
     }
+    fn wrap(&self, header: &mut Message, _: &[&[u8]], _: &Call<'_>) -> bool {
+        header.push(&header.ticket.to_be_bytes());
+        true
+    }
 }
