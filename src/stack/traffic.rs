@@ -3,6 +3,7 @@
 use std::fmt::Display;
 use std::io::Write;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,7 +15,7 @@ use selvedge_stack::stack::SendError;
 use selvedge_units::{Bytes, Span};
 
 use super::draw::Drawn;
-use super::{Desk, ListenArgs, SendArgs, parsed};
+use super::{Desk, ListenArgs, SendArgs, parsed, secret};
 use crate::cli::Failure;
 use crate::signals;
 
@@ -24,9 +25,11 @@ const SECOND: Duration = Duration::from_secs(1);
 fn bound(
     at: SocketAddr,
     (elements, slaves): (u8, u8),
+    file: Option<&Path>,
     what: &str,
 ) -> Result<(Arc<Endpoint>, Desk), Failure> {
-    let options = Options { elements, slaves, ..Options::default() };
+    let secret = file.map(secret).transpose().map_err(Failure::input)?;
+    let options = Options { elements, slaves, secret, ..Options::default() };
     let endpoint = Arc::new(Endpoint::bind(at, options).map_err(Failure::failed)?);
     let seen = Arc::clone(&endpoint);
     Ok((endpoint, Desk::open(what, move || vec![seen.view()])))
@@ -34,7 +37,8 @@ fn bound(
 
 pub(super) fn listen(args: &ListenArgs) -> Result<(), Failure> {
     let stop = signals::stop_flag()?;
-    let (endpoint, _desk) = bound(args.at, (args.elements, args.slaves), "stack listen")?;
+    let (hands, file) = ((args.elements, args.slaves), args.secret.as_deref());
+    let (endpoint, _desk) = bound(args.at, hands, file, "stack listen")?;
     let at = endpoint.address();
     let mut out = std::io::stdout().lock();
     writeln!(out, "listening on {at}, {} elements", args.elements)?;
@@ -83,16 +87,26 @@ pub(super) fn send(args: &SendArgs) -> Result<(), Failure> {
         (quantity("--every", &args.every)?, quantity("--size", &args.size)?);
     let delay: Span = quantity("--delay", &args.delay)?;
     let promise = if args.firm { Promise::Firm } else { Promise::Wanted };
-    let quality = Quality { delay, loss_burst: 0, promise };
-    let out_contract = Contract { traffic: Traffic::steady(every, size), quality };
+    let quality = Quality { delay, loss_burst: args.loss_burst, promise };
+    let stated = |option: &str, text: &Option<String>| {
+        text.as_ref().map_or(Ok(every), |text| quantity(option, text))
+    };
+    let traffic = Traffic {
+        average: every,
+        minimum: stated("--minimum", &args.minimum)?,
+        interval: stated("--interval", &args.interval)?,
+        largest: size,
+    };
+    let out_contract = Contract { traffic, quality };
     let contract = out_contract.check().map_err(Failure::input)?;
     let back = Contract {
         traffic: Traffic::steady(Span::from_secs(1), Bytes(1000)),
         quality: Quality { delay: Span::from_secs(1), loss_burst: 0, promise: Promise::Wanted },
     };
+    let file = args.secret.as_deref();
     let any = if args.peer.is_ipv6() { "[::]:0" } else { "0.0.0.0:0" };
     let (endpoint, _desk) =
-        bound(quantity("address", any)?, (args.elements, args.slaves), "stack send")?;
+        bound(quantity("address", any)?, (args.elements, args.slaves), file, "stack send")?;
     let connection = endpoint.connect(args.peer, &stack.to_string(), contract, back).map_err(
         |error| match error {
             ConnectError::Stack { .. } => Failure::input(error),

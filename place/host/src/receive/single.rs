@@ -38,6 +38,6 @@ pub(crate) fn receive(socket: &OwnedFd, into: &mut Vec<u8>) -> Option<Single> {
     let len = usize::try_from(len).ok()?.min(ROOM);
     // SAFETY: ROOM bytes are reserved, and the kernel has written the first `len` of them.
     unsafe { into.set_len(len) };
-    let control = &control.0[..(header.msg_controllen as usize).min(CONTROL)];
+    let control = &control.0[..header.msg_controllen.min(CONTROL)];
     Some(Single { from: name.to_socket_addr()?, segment: read_control(control).segment })
 }

@@ -21,7 +21,7 @@ use super::backlog::Backlog;
 use super::call::Calls;
 use super::reading::Intake;
 use super::{Connection, Counters, Options, lock};
-use crate::profile::ModuleProfile;
+use crate::profile::Profile;
 use crate::threads::Elementary;
 use crate::wire;
 use crate::work::LineWork;
@@ -64,7 +64,7 @@ pub(super) struct Shared {
     pub(super) calls: Calls,
     pub(super) counters: Counters,
     pub(super) stop: AtomicBool,
-    pub(super) costs: Arc<[ModuleProfile]>,
+    pub(super) costs: Arc<Profile>,
 }
 
 impl Shared {
@@ -80,14 +80,7 @@ impl Shared {
     }
 
     pub(super) fn modules(&self, composition: &Composition, direction: Direction) -> Vec<Cost> {
-        let cost = |step: &selvedge_stack::compose::Step| {
-            let found = self.costs.iter().find(|cost| {
-                let name = |text: &str| text.split('(').next().unwrap_or("").to_owned();
-                cost.module == step.to_string() || name(&cost.module) == step.name()
-            });
-            found.map_or_else(Cost::default, |found| found.cost(direction))
-        };
-        let costs = composition.steps().iter().map(cost);
+        let costs = composition.steps().iter().map(|step| self.costs.cost(step, direction));
         if direction == Direction::Down { costs.collect() } else { costs.rev().collect() }
     }
 
