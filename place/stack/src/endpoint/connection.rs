@@ -6,7 +6,9 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use selvedge_stack::auto::Policed;
+use selvedge_stack::assign::Guarantee;
+use selvedge_stack::auto::{Event, Policed, RenegotiateError};
+use selvedge_stack::contract::Contract;
 use selvedge_stack::element::{Plant, Port};
 use selvedge_stack::message::Message;
 use selvedge_stack::model::StreamId;
@@ -17,7 +19,7 @@ use selvedge_units::{Bytes, Instant, Span};
 use crate::work::{CLOSING, DATA, LineWork};
 
 use super::buffer::Buffer;
-use super::shared::Shared;
+use super::shared::{News, Shared};
 use super::what::What;
 use super::{RecvError, lock};
 
@@ -31,6 +33,8 @@ pub struct Connection {
     pub(super) port: Mutex<(Port<LineWork>, u64)>,
     pub(super) streams: [StreamId; 2],
     pub(super) gone: Arc<AtomicBool>,
+    /// What the application has not been told.
+    pub(super) news: Arc<Mutex<News>>,
     /// The peer has closed it, and all that it sent before has been read.
     pub(super) closed: AtomicBool,
     /// The peer has been told that it is closed here.
@@ -44,11 +48,37 @@ impl Connection {
         self.plant.work().peer
     }
 
-    /// What this host guarantees of what is sent and of what is received.
+    /// What this host guarantees of what is sent and of what is received, and how much of the delay
+    /// the other one takes.
     #[must_use]
     pub fn granted(&self) -> [Option<selvedge_stack::auto::Granted>; 2] {
         let manager = lock(&self.shared.manager);
         self.streams.map(|id| manager.granted(id))
+    }
+
+    /// What happened to what is sent (`Down`) and received (`Up`) since the last call: who exceeds
+    /// its contract, was assigned anew, is policed, is released. The last 64 of them are kept.
+    #[must_use]
+    pub fn events(&self) -> Vec<(Direction, Event)> {
+        lock(&self.news).drain(..).collect()
+    }
+
+    /// States a new contract of what is sent (`Down`) or received (`Up`), for this host: the other
+    /// end's application does so at its own. The new one holds if it fits; else the old one does.
+    ///
+    /// # Errors
+    /// [`RenegotiateError`], which says by how much it does not fit.
+    pub fn renegotiate(
+        &self,
+        direction: Direction,
+        contract: Contract,
+    ) -> Result<Guarantee, RenegotiateError> {
+        let (shared, mut events) = (&self.shared, Vec::new());
+        let id = self.streams[usize::from(direction == Direction::Up)];
+        let found = lock(&shared.manager).renegotiate(id, contract, &mut events)?;
+        shared.tell(&events);
+        shared.enact_all();
+        Ok(found)
     }
 
     /// The modules and who serves them, a line for each: name, down, up, messages waiting.

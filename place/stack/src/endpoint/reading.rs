@@ -198,12 +198,15 @@ fn hello(shared: &Arc<Shared>, id: u32, payload: &[u8], from: SocketAddr) {
         Ok(composition) => composition,
         Err(error) => return refuse(&format!("{error}")),
     };
-    let streams = match shared.grant(&composition, proposal.back, proposal.out) {
+    let Proposal { out, back, there: [first, second], .. } = proposal;
+    let streams = match shared.grant(&composition, [back, out], [second, first]) {
         Ok(streams) => streams,
         Err(why) => return refuse(&why),
     };
     let mut answer = vec![0; wire::HELLO_MIN];
-    let Ok(len) = state.write_message(b"", &mut answer) else {
+    let [sent, received] = shared.latencies(streams);
+    let Ok(len) = state.write_message(wire::answer([received, sent]).as_bytes(), &mut answer)
+    else {
         return shared.release(streams);
     };
     let welcome = wire::datagram(wire::WELCOME, id, &answer[..len]);

@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use selvedge_stack::auto::Meta;
+use selvedge_stack::auto::{Event, Meta};
 use selvedge_stack::contract::{Contract, Promise, Quality, Traffic};
+use selvedge_stack::module::Direction;
 use selvedge_stack::stack::SendError;
 use selvedge_units::{Bytes, Span};
 
@@ -102,6 +103,65 @@ fn what_does_not_fit_is_refused_with_a_reason() {
         much.starts_with("this host refuses: PE.") && much.contains("lower the rate"),
         "{much}"
     );
+}
+
+#[test]
+fn a_delay_is_kept_by_both_hosts_together() {
+    let (a, b) = (endpoint(None), endpoint(None));
+    let easy = contract(Span::from_millis(100), 1000);
+    let line = "ui | unreliable | net";
+    let here = a.connect(b.address(), line, easy, easy).unwrap();
+    let there = b.accept(LONG).expect("the other end");
+    // Each host knows what the other one takes, of both directions.
+    let [ours, theirs] = [here.granted(), there.granted()].map(|both| both.map(Option::unwrap));
+    for way in 0..2 {
+        assert!(ours[way].guarantee.latency > Span::ZERO);
+        assert_eq!(ours[way].elsewhere, theirs[1 - way].guarantee.latency);
+        assert_eq!(theirs[1 - way].elsewhere, ours[way].guarantee.latency);
+    }
+    let both = ours[0].from_end_to_end();
+    drop((here, there));
+    // What one of them could keep and both can't is refused, by how much as well.
+    let mut firm = easy;
+    firm.quality.promise = Promise::Firm;
+    firm.quality.delay = Span(both.0 - 1);
+    let refused = a.connect(b.address(), line, firm, easy).unwrap_err().to_string();
+    let host =
+        if ours[0].guarantee.latency >= both { "this host refuses" } else { "refuses: a delay" };
+    assert!(refused.contains(host) && refused.contains("at best it is"), "{refused}");
+    firm.quality.delay = both * 2;
+    assert!(a.connect(b.address(), line, firm, easy).is_ok());
+}
+
+#[test]
+fn the_application_is_told_and_renegotiates() {
+    let meta = Meta {
+        sampling: Span::from_millis(2),
+        activation: Span::from_millis(4),
+        ..Meta::default()
+    };
+    let bound = || bound(Options { elements: 1, meta, ..Options::default() });
+    let (_a, _b, here, there) = pair_of("ui | unreliable | net", bound(), bound());
+    let large = contract(Span::from_millis(100), 40_000);
+    let begun = std::time::Instant::now();
+    let (mut told, mut got) = (Vec::new(), Vec::new());
+    let mut violated = || {
+        let _ = here.send(&[7; 20_000], Duration::ZERO);
+        let _ = there.recv(&mut got, Duration::from_millis(1));
+        told.extend(here.events());
+        told.iter()
+            .any(|(way, event)| *way == Direction::Down && matches!(event, Event::Violated { .. }))
+    };
+    while !violated() {
+        assert!(begun.elapsed() < LONG, "nobody is told");
+    }
+    // Each host accepts what fits it.
+    assert!(here.renegotiate(Direction::Down, large).unwrap().latency > Span::ZERO);
+    assert!(there.renegotiate(Direction::Up, large).is_ok());
+    let never = contract(Span(1), 1 << 20);
+    let refused = here.renegotiate(Direction::Down, never).unwrap_err().to_string();
+    assert!(refused.contains("lower the rate"), "{refused}");
+    here.send(&[7; 30_000], LONG).unwrap();
 }
 
 #[test]
