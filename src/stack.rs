@@ -55,9 +55,11 @@ pub(crate) enum StackCommand {
     #[command(
         after_help = "Example:\n  selvedge stack send 127.0.0.1:7800 --every \"1 ms\" --size \
                             \"4 kB\"\n  selvedge stack send 127.0.0.1:7800 --stack \"ui | unreliable | \
-                            net\" --delay \"5 ms\" --firm"
+                            net\" --delay \"5 ms\" --firm\n  selvedge stack send 127.0.0.1:7800 --then-after \
+                            \"3 s\" --then-every \"20 us\" --then-size \"8 kB\"\n\nExit status: 1 if not all is \
+                            known to have arrived."
     )]
-    Send(SendArgs),
+    Send(Box<SendArgs>),
     /// Show connections, modules and elements of a running node, `play`, `stack listen` or `send`
     #[command(
         after_help = "Exit status: 1 if no such process runs.\n\nExample:\n  selvedge stack \
@@ -137,6 +139,15 @@ pub(crate) struct SendArgs {
     /// The file with the secret that both ends share: 64 hexadecimal digits
     #[arg(long, value_name = "FILE")]
     secret: Option<std::path::PathBuf>,
+    /// After so long send otherwise than agreed
+    #[arg(long, value_name = "TIME")]
+    then_after: Option<String>,
+    /// From then on a message each such time
+    #[arg(long, value_name = "TIME", requires = "then_after")]
+    then_every: Option<String>,
+    /// and of this size
+    #[arg(long, value_name = "SIZE", requires = "then_after")]
+    then_size: Option<String>,
     /// How long to send
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
     seconds: u64,

@@ -9,6 +9,7 @@ mod buffer;
 mod call;
 mod connection;
 mod reading;
+mod receiving;
 mod shared;
 mod task;
 #[cfg(test)]
