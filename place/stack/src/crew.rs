@@ -114,13 +114,11 @@ mod tests {
 
     #[test]
     fn a_crew_serves_several_masters_at_once() {
-        // Miri takes a second for each.
-        const ROUNDS: usize = if cfg!(miri) { 4 } else { 200 };
         let crew = Slaves::start(2).unwrap().expect("there are some");
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
-                    for _ in 0..ROUNDS {
+                    for _ in 0..200 {
                         let mut bytes = [0; 64];
                         let part = |chunk| Part { chunk, tag: [0; 16], sound: false };
                         let mut parts: Vec<_> = bytes.chunks_mut(8).map(part).collect();
