@@ -2,6 +2,7 @@
 
 mod attach;
 mod draw;
+mod model;
 mod secret;
 mod traffic;
 
@@ -14,8 +15,9 @@ use std::io::Write;
 use std::net::SocketAddr;
 
 use clap::{Args, Subcommand};
-use selvedge_host_stack::profile;
+use selvedge_host_stack::profile::{self, Profile};
 use selvedge_stack::compose::Composition;
+use selvedge_stack::deliver::Order;
 
 use crate::cli::Failure;
 use crate::table::{Align, Table};
@@ -28,7 +30,16 @@ pub(crate) enum StackCommand {
     Check {
         /// Modules from the application down, with a stroke between
         line: String,
+        /// Print the result as JSON
+        #[arg(long)]
+        json: bool,
     },
+    /// Evaluate the model on costs and contracts of your own: loads, waits, delays, conditions
+    #[command(
+        after_help = "Exit status: 1 if the heuristic refuses a stream.\n\nExample:\n  selvedge \
+                            stack model --example > own.toml\n  selvedge stack model own.toml"
+    )]
+    Model(model::ModelArgs),
     /// Measure what each module, pipe and hand-over costs on this machine
     #[command(after_help = "Example:\n  selvedge stack profile --json")]
     Profile {
@@ -44,9 +55,11 @@ pub(crate) enum StackCommand {
     #[command(
         after_help = "Example:\n  selvedge stack send 127.0.0.1:7800 --every \"1 ms\" --size \
                             \"4 kB\"\n  selvedge stack send 127.0.0.1:7800 --stack \"ui | unreliable | \
-                            net\" --delay \"5 ms\" --firm"
+                            net\" --delay \"5 ms\" --firm\n  selvedge stack send 127.0.0.1:7800 --then-after \
+                            \"3 s\" --then-every \"20 us\" --then-size \"8 kB\"\n\nExit status: 1 if not all is \
+                            known to have arrived."
     )]
-    Send(SendArgs),
+    Send(Box<SendArgs>),
     /// Show connections, modules and elements of a running node, `play`, `stack listen` or `send`
     #[command(
         after_help = "Exit status: 1 if no such process runs.\n\nExample:\n  selvedge stack \
@@ -81,6 +94,9 @@ pub(crate) struct ListenArgs {
     /// Threads that share the encryption of messages above 16 KiB
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=16))]
     slaves: u8,
+    /// The file with the secret that both ends share: 64 hexadecimal digits
+    #[arg(long, value_name = "FILE")]
+    secret: Option<std::path::PathBuf>,
     /// How long (default: until SIGINT or SIGTERM)
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     seconds: Option<u64>,
@@ -96,12 +112,21 @@ pub(crate) struct SendArgs {
     /// A message each such time
     #[arg(long, default_value = "1 ms")]
     every: String,
+    /// The least time between two messages of the contract (default: as --every)
+    #[arg(long)]
+    minimum: Option<String>,
+    /// Over which time --every is the mean (default: as --every)
+    #[arg(long)]
+    interval: Option<String>,
     /// The largest message, and the size of all
     #[arg(long, default_value = "1 kB")]
     size: String,
     /// The longest delay
     #[arg(long, default_value = "10 ms")]
     delay: String,
+    /// How many messages in a row may be lost
+    #[arg(long, default_value_t = 0)]
+    loss_burst: u64,
     /// The delay is a condition: refuse the connection if it can't be kept
     #[arg(long)]
     firm: bool,
@@ -111,6 +136,18 @@ pub(crate) struct SendArgs {
     /// Threads that share the encryption of messages above 16 KiB
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=16))]
     slaves: u8,
+    /// The file with the secret that both ends share: 64 hexadecimal digits
+    #[arg(long, value_name = "FILE")]
+    secret: Option<std::path::PathBuf>,
+    /// After so long send otherwise than agreed
+    #[arg(long, value_name = "TIME")]
+    then_after: Option<String>,
+    /// From then on a message each such time
+    #[arg(long, value_name = "TIME", requires = "then_after")]
+    then_every: Option<String>,
+    /// and of this size
+    #[arg(long, value_name = "SIZE", requires = "then_after")]
+    then_size: Option<String>,
     /// How long to send
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
     seconds: u64,
@@ -118,7 +155,8 @@ pub(crate) struct SendArgs {
 
 pub(crate) fn command(command: &StackCommand) -> Result<(), Failure> {
     match command {
-        StackCommand::Check { line } => check(line),
+        StackCommand::Check { line, json } => check(line, *json),
+        StackCommand::Model(args) => model::model(args),
         StackCommand::Profile { json } => profiled(*json),
         StackCommand::Listen(args) => traffic::listen(args),
         StackCommand::Send(args) => traffic::send(args),
@@ -130,11 +168,25 @@ fn parsed(line: &str) -> Result<Composition, Failure> {
     line.parse().map_err(|error| Failure::input(format!("stack \"{line}\": {error}")))
 }
 
-fn check(line: &str) -> Result<(), Failure> {
+fn check(line: &str, json: bool) -> Result<(), Failure> {
     let stack = parsed(line)?;
     let mut out = std::io::stdout().lock();
-    let (largest, order) = (stack.largest(), stack.order());
-    writeln!(out, "{stack}\ncarries messages of at most {largest}, delivered {order:?}")?;
+    let largest = stack.largest();
+    let order = match stack.order() {
+        Order::AsTheyCome => "as they come",
+        Order::NeverBack => "none after one that was sent later",
+        Order::Complete => "all, in the order of sending",
+    };
+    if json {
+        let modules: Vec<String> = stack.steps().iter().map(ToString::to_string).collect();
+        let all = serde_json::json!({
+            "stack": stack.to_string(), "modules": modules, "largest_bytes": largest.0,
+            "delivery": order, "encrypted": stack.has("encrypt"),
+        });
+        writeln!(out, "{all}")?;
+        return Ok(out.flush()?);
+    }
+    writeln!(out, "{stack}\ncarries messages of at most {largest}; delivered: {order}")?;
     if stack.has("frag") && stack.has("encrypt") {
         let place = |name: &str| stack.steps().iter().position(|step| step.name() == name);
         if place("encrypt") > place("reliable") && stack.has("reliable") {
@@ -149,13 +201,14 @@ fn check(line: &str) -> Result<(), Failure> {
 }
 
 fn profiled(json: bool) -> Result<(), Failure> {
-    let (modules, pipes) = (profile::modules(31), profile::pipes(7));
+    let found = Profile::measured(31);
     let sharing = profile::sharing(64_000, 9);
     // Connections count with these from now on; where they can't be kept, with those of their time.
-    let kept = profile::keep(&modules).ok().flatten();
+    let kept = profile::keep(&found).ok().flatten();
+    let Profile { modules, pipes, call } = found;
     let mut out = std::io::stdout().lock();
     if json {
-        let both = serde_json::json!({ "modules": modules, "pipes": pipes, "sharing": sharing });
+        let both = serde_json::json!({ "modules": modules, "pipes": pipes, "call": call, "sharing": sharing });
         writeln!(out, "{both}")?;
         return Ok(out.flush()?);
     }
@@ -163,19 +216,24 @@ fn profiled(json: bool) -> Result<(), Failure> {
         ("module", Align::Left),
         ("down, ns", Align::Right),
         ("+1 kB", Align::Right),
+        ("critical", Align::Right),
         ("up, ns", Align::Right),
         ("+1 kB", Align::Right),
+        ("critical", Align::Right),
     ]);
     for module in &modules {
-        let figures = module.down.iter().chain(&module.up).map(|ns| format!("{ns:.1}"));
+        let [down, up] = module.critical;
+        let figures = module.down.iter().chain([&down]).chain(&module.up).chain([&up]);
+        let figures = figures.map(|ns| format!("{ns:.1}"));
         table.row([module.module.clone()].into_iter().chain(figures));
     }
     write!(out, "{table}")?;
     writeln!(
         out,
         "pipe, put and get: {:.1} ns, with a lock {:.1} ns\nhand-over: {:.1} ns on the same \
-         element, {:.1} ns to another (a stream between two threads)",
-        pipes.unlocked, pipes.locked, pipes.same, pipes.other
+         element, {:.1} ns to another (a stream between two threads)\nthe kernel's call that sends \
+         a datagram: {:.1} ns, +1 kB {:.1} ns",
+        pipes.unlocked, pipes.locked, pipes.same, pipes.other, call[0], call[1]
     )?;
     let mut table = Table::new(&[
         ("one message of 64 kB", Align::Left),

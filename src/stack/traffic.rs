@@ -3,6 +3,7 @@
 use std::fmt::Display;
 use std::io::Write;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,7 +15,7 @@ use selvedge_stack::stack::SendError;
 use selvedge_units::{Bytes, Span};
 
 use super::draw::Drawn;
-use super::{Desk, ListenArgs, SendArgs, parsed};
+use super::{Desk, ListenArgs, SendArgs, parsed, secret};
 use crate::cli::Failure;
 use crate::signals;
 
@@ -24,9 +25,11 @@ const SECOND: Duration = Duration::from_secs(1);
 fn bound(
     at: SocketAddr,
     (elements, slaves): (u8, u8),
+    file: Option<&Path>,
     what: &str,
 ) -> Result<(Arc<Endpoint>, Desk), Failure> {
-    let options = Options { elements, slaves, ..Options::default() };
+    let secret = file.map(secret).transpose().map_err(Failure::input)?;
+    let options = Options { elements, slaves, secret, ..Options::default() };
     let endpoint = Arc::new(Endpoint::bind(at, options).map_err(Failure::failed)?);
     let seen = Arc::clone(&endpoint);
     Ok((endpoint, Desk::open(what, move || vec![seen.view()])))
@@ -34,7 +37,8 @@ fn bound(
 
 pub(super) fn listen(args: &ListenArgs) -> Result<(), Failure> {
     let stop = signals::stop_flag()?;
-    let (endpoint, _desk) = bound(args.at, (args.elements, args.slaves), "stack listen")?;
+    let (hands, file) = ((args.elements, args.slaves), args.secret.as_deref());
+    let (endpoint, _desk) = bound(args.at, hands, file, "stack listen")?;
     let at = endpoint.address();
     let mut out = std::io::stdout().lock();
     writeln!(out, "listening on {at}, {} elements", args.elements)?;
@@ -77,22 +81,59 @@ fn quantity<T: FromStr<Err: Display>>(option: &str, text: &str) -> Result<T, Fai
     text.parse().map_err(|error| Failure::input(format!("{option} \"{text}\": {error}")))
 }
 
+/// How messages are sent at the moment.
+struct Gait {
+    every: Span,
+    size: Bytes,
+    /// Since it began.
+    sent: u64,
+    begun: Instant,
+}
+
+type Otherwise = (Duration, Option<Span>, Option<Bytes>);
+
+impl SendArgs {
+    /// When it is sent otherwise than agreed, and how.
+    fn otherwise(&self) -> Result<Option<Otherwise>, Failure> {
+        let Some(after) = &self.then_after else { return Ok(None) };
+        let Span(after) = quantity("--then-after", after)?;
+        let every = self.then_every.as_ref().map(|text| quantity("--then-every", text));
+        let size = self.then_size.as_ref().map(|text| quantity("--then-size", text));
+        let (every, size): (Option<Span>, Option<Bytes>) = (every.transpose()?, size.transpose()?);
+        if every == Some(Span::ZERO) || size.is_some_and(|Bytes(size)| size == 0 || size > 1 << 20)
+        {
+            return Err(Failure::input("--then-every above 0, and --then-size of 1 B to 1 MiB"));
+        }
+        Ok(Some((Duration::from_nanos(after), every, size)))
+    }
+}
+
 pub(super) fn send(args: &SendArgs) -> Result<(), Failure> {
     let stack = parsed(&args.stack)?;
     let (every, size): (Span, Bytes) =
         (quantity("--every", &args.every)?, quantity("--size", &args.size)?);
     let delay: Span = quantity("--delay", &args.delay)?;
     let promise = if args.firm { Promise::Firm } else { Promise::Wanted };
-    let quality = Quality { delay, loss_burst: 0, promise };
-    let out_contract = Contract { traffic: Traffic::steady(every, size), quality };
+    let quality = Quality { delay, loss_burst: args.loss_burst, promise };
+    let stated = |option: &str, text: &Option<String>| {
+        text.as_ref().map_or(Ok(every), |text| quantity(option, text))
+    };
+    let traffic = Traffic {
+        average: every,
+        minimum: stated("--minimum", &args.minimum)?,
+        interval: stated("--interval", &args.interval)?,
+        largest: size,
+    };
+    let out_contract = Contract { traffic, quality };
     let contract = out_contract.check().map_err(Failure::input)?;
     let back = Contract {
         traffic: Traffic::steady(Span::from_secs(1), Bytes(1000)),
         quality: Quality { delay: Span::from_secs(1), loss_burst: 0, promise: Promise::Wanted },
     };
+    let file = args.secret.as_deref();
     let any = if args.peer.is_ipv6() { "[::]:0" } else { "0.0.0.0:0" };
     let (endpoint, _desk) =
-        bound(quantity("address", any)?, (args.elements, args.slaves), "stack send")?;
+        bound(quantity("address", any)?, (args.elements, args.slaves), file, "stack send")?;
     let connection = endpoint.connect(args.peer, &stack.to_string(), contract, back).map_err(
         |error| match error {
             ConnectError::Stack { .. } => Failure::input(error),
@@ -104,23 +145,45 @@ pub(super) fn send(args: &SendArgs) -> Result<(), Failure> {
         let guarantee = granted.guarantee;
         writeln!(
             out,
-            "granted here: a message leaves each {} at worst, {} on this host at worst{}",
+            "granted here: a message leaves each {} at worst, {} on this host and {} on the other at \
+             worst{}",
             guarantee.departures,
             guarantee.latency,
+            granted.elsewhere,
             if guarantee.delay_kept { "" } else { "; the delay is not kept" }
         )?;
     }
     let stop = signals::stop_flag()?;
     let (start, mut shown, mut sent) = (Instant::now(), Instant::now(), 0_u64);
-    let (mut drawn, message) = (Drawn::default(), vec![0x5a; size.0 as usize]);
+    let (mut drawn, mut message) = (Drawn::default(), vec![0x5a; size.0 as usize]);
+    let mut refused = 0_u64;
+    let mut gait = Gait { every, size, sent: 0, begun: start };
+    let mut otherwise = args.otherwise()?;
     while start.elapsed() < SECOND * args.seconds as u32 && !stop.load(Ordering::Relaxed) {
-        let due = Duration::from_nanos(every.0.saturating_mul(sent));
-        if let Some(wait) = due.checked_sub(start.elapsed()) {
+        if let Some((_, every, size)) = otherwise.take_if(|(after, ..)| start.elapsed() >= *after) {
+            let (every, size) = (every.unwrap_or(gait.every), size.unwrap_or(gait.size));
+            gait = Gait { every, size, sent: 0, begun: Instant::now() };
+            message = vec![0x5a; size.0 as usize];
+            writeln!(out, "from now on {size} each {every}")?;
+        }
+        for (way, event) in connection.events() {
+            writeln!(out, "told: {way:?} {event:?}")?;
+        }
+        let due = Duration::from_nanos(gait.every.0.saturating_mul(gait.sent));
+        if let Some(wait) = due.checked_sub(gait.begun.elapsed()) {
             std::thread::park_timeout(wait.min(Duration::from_millis(50)));
         } else {
             match connection.send(&message, SECOND) {
-                Ok(()) => sent += 1,
+                Ok(()) => (sent, gait.sent) = (sent + 1, gait.sent + 1),
                 Err(SendError::Full) => {}
+                // Policed: it was told why, and the next may be as agreed.
+                Err(error @ SendError::BeyondContract { .. }) => {
+                    gait.sent += 1;
+                    refused += 1;
+                    if refused == 1 {
+                        writeln!(out, "{error}")?;
+                    }
+                }
                 Err(error) => return Err(Failure::failed(error)),
             }
         }
@@ -131,10 +194,14 @@ pub(super) fn send(args: &SendArgs) -> Result<(), Failure> {
         }
     }
     let flushed = connection.flush(SECOND * 5);
-    writeln!(
-        out,
-        "sent {sent} messages{}",
-        if flushed { "" } else { "; not all are known to have arrived" }
-    )?;
-    Ok(out.flush()?)
+    writeln!(out, "sent {sent} messages")?;
+    if refused > 0 {
+        writeln!(out, "{refused} were not sent, being larger than the contract allows")?;
+    }
+    out.flush()?;
+    if flushed {
+        return Ok(());
+    }
+    let why = format!("not all are known to have arrived at {}; is it still there?", args.peer);
+    Err(Failure::failed(why))
 }

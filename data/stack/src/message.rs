@@ -50,6 +50,13 @@ impl Message {
         Self { bytes, start: HEAD_ROOM, ..Self::default() }
     }
 
+    /// A message from the network, in the buffer that it was read into ([`Buffers::datagram`]): not
+    /// copied, and without room for headers.
+    #[must_use]
+    pub fn received(bytes: Vec<u8>) -> Self {
+        Self { bytes, ..Self::default() }
+    }
+
     /// The same bytes, ticket, name and time in another buffer.
     #[must_use]
     pub fn duplicate(&self, buffers: &Buffers) -> Self {
@@ -159,6 +166,14 @@ impl Buffers {
     fn free(&self) -> std::sync::MutexGuard<'_, [Vec<Vec<u8>>; SIZES.len()]> {
         // Nothing in the critical sections can panic, and any state of the list is a good one.
         self.free.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// A buffer that the largest datagram can be read into.
+    #[must_use]
+    pub fn datagram(&self) -> Vec<u8> {
+        let mut bytes = self.take(64 << 10);
+        bytes.clear();
+        bytes
     }
 
     /// A buffer with room for so many bytes; what is in it is of some message before.

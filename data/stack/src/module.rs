@@ -53,6 +53,20 @@ pub trait Module: Send + Sync + fmt::Debug {
     /// Takes one message in one direction and says by `out` what comes of it. Bounded work.
     fn handle(&self, direction: Direction, message: Message, call: &Call<'_>, out: &mut Outputs);
 
+    /// Puts before `header` what [`Module::handle`] would put before a message of the header's bytes
+    /// and these parts; `false` from a module that does more than that, or nothing always. So a
+    /// message need not be copied to get its headers.
+    fn wrap(&self, header: &mut Message, parts: &[&[u8]], call: &Call<'_>) -> bool {
+        let _ = (header, parts, call);
+        false
+    }
+
+    /// How much of its work on a message is behind a lock of its state.
+    fn critical(&self, direction: Direction) -> Critical {
+        let _ = direction;
+        Critical::Nothing
+    }
+
     /// Does what is due by now: retransmissions, acknowledgements, expiry.
     fn tick(&self, call: &Call<'_>, out: &mut Outputs) {
         let _ = (call, out);
@@ -78,6 +92,18 @@ pub trait Module: Send + Sync + fmt::Debug {
     fn is_dead(&self) -> bool {
         false
     }
+}
+
+/// What only one element at a time can do of a module's work on a message.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Critical {
+    /// Nothing, or next to nothing.
+    #[default]
+    Nothing,
+    /// Marking a number as seen.
+    Window,
+    /// All of it, but for what grows with its bytes.
+    Whole,
 }
 
 /// What a module is given besides the message and its own state.

@@ -104,6 +104,19 @@ impl Line {
         message
     }
 
+    /// The headers that the modules would put before the message of these parts, where that is all
+    /// they would do; the parts themselves stay where they are.
+    #[must_use]
+    pub fn wrap(&self, parts: &[&[u8]], ticket: u64, now: Instant) -> Option<Message> {
+        let header = Message::with_room(0, &self.buffers);
+        let (mut header, call) = (Self::named(header, ticket, now), self.call(now));
+        if self.modules.iter().all(|module| module.wrap(&mut header, parts, &call)) {
+            return Some(header);
+        }
+        self.buffers.give(header);
+        None
+    }
+
     /// Why a message with this ticket can't be sent now, or nothing.
     #[must_use]
     pub fn objection(&self, len: usize, ticket: u64) -> Option<SendError> {

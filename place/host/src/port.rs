@@ -11,6 +11,8 @@ use selvedge_units::{Bytes, Span};
 
 use crate::clock::{Clock, timespec};
 use crate::receive::batch::Batch;
+use crate::receive::single;
+pub use crate::receive::single::Single;
 use crate::socket::{self, Buffer, SocketError};
 use crate::transmit::{TransmitOptions, Transmitter};
 
@@ -89,6 +91,13 @@ impl DatagramReader {
         count
     }
 
+    /// Reads the next datagram into this buffer, which then is its bytes, without waiting; `None` if
+    /// there is none. It may be several that were sent as one. Who reads large datagrams one by one
+    /// has no need to copy them.
+    pub fn read_into(&mut self, buffer: &mut Vec<u8>) -> Option<Single> {
+        single::receive(&self.socket, buffer)
+    }
+
     /// Waits for datagrams, at most so long; whether there are some.
     #[must_use]
     pub fn wait(&self, patience: Span) -> bool {
@@ -135,5 +144,31 @@ mod tests {
         let sent: Vec<Vec<u8>> = packets.into_iter().filter(|packet| !packet.is_empty()).collect();
         assert_eq!(got, sent);
         assert!(!reader.wait(Span::ZERO));
+    }
+
+    #[test]
+    fn a_datagram_is_read_into_its_own_buffer() {
+        let bind = || DatagramPort::bind("127.0.0.1:0".parse().unwrap(), Bytes(1 << 20)).unwrap();
+        let (a, b) = (bind(), bind());
+        let mut send = a.transmitter(Clock::new(), TransmitOptions::default()).unwrap();
+        let (mut reader, mut buffer) = (b.reader().unwrap(), vec![9; 70_000]);
+        assert_eq!((reader.read_into(&mut buffer), buffer.len()), (None, 0));
+        let packets: Vec<Vec<u8>> = vec![vec![1; 60_000], vec![2; 1400], vec![3; 1400], vec![4; 7]];
+        for run in [&packets[..1], &packets[1..]] {
+            let outgoing: Vec<Outgoing<'_>> =
+                run.iter().map(|bytes| Outgoing { to: b.address(), bytes }).collect();
+            send.send_batch(&outgoing);
+        }
+        let mut got: Vec<Vec<u8>> = Vec::new();
+        for _ in 0..1000 {
+            if got.len() == packets.len() || !reader.wait(Span::from_secs(10)) {
+                break;
+            }
+            let Some(Single { from, segment }) = reader.read_into(&mut buffer) else { continue };
+            assert_eq!(from, a.address());
+            let size = segment.map_or(buffer.len(), usize::from);
+            got.extend(buffer.chunks(size).map(<[u8]>::to_vec));
+        }
+        assert_eq!(got, packets);
     }
 }

@@ -5,6 +5,7 @@
 //! thread does not count as delay of the network.
 
 pub(crate) mod batch;
+pub(crate) mod single;
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;

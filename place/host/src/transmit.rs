@@ -234,6 +234,21 @@ impl Transmitter {
         &self.fates
     }
 
+    /// Sends one packet that lies in several parts, 8 at most, and says what became of it: as
+    /// [`Transmitter::send_batch`], without a copy where the kernel takes it at once.
+    pub fn send_parts(&mut self, to: SocketAddr, parts: &[&[u8]]) -> Fate {
+        if self.xdp.is_none() && (!to.is_ipv6() || self.v6.is_some()) {
+            self.counters.calls += 1;
+            if let Some(len) = message::send_parts(self.socket(to.is_ipv6()), to, parts) {
+                self.counters.packets += 1;
+                self.counters.bytes += Bytes(len as u64);
+                return Fate::Sent;
+            }
+        }
+        let bytes = parts.concat();
+        self.send_batch(&[Outgoing { to, bytes: &bytes }]).first().copied().unwrap_or(Fate::Busy)
+    }
+
     /// Sends packets by the sockets.
     fn send_datagrams(
         &mut self,

@@ -9,6 +9,7 @@ mod buffer;
 mod call;
 mod connection;
 mod reading;
+mod receiving;
 mod shared;
 mod task;
 #[cfg(test)]
@@ -30,7 +31,6 @@ use selvedge_host::transmit::TransmitOptions;
 use selvedge_stack::auto::{Manager, Meta};
 use selvedge_stack::compose::ComposeError;
 use selvedge_stack::contract::Contract;
-use selvedge_stack::model::Machine;
 use selvedge_stack::wake::Alarms;
 use selvedge_units::{Bytes, Span};
 
@@ -169,7 +169,8 @@ impl Endpoint {
         let patience = Span::from_millis(20);
         let transmitter =
             port.transmitter(clock, TransmitOptions { patience, ..TransmitOptions::default() })?;
-        let machine = Machine::whole(count.into(), selvedge_stack::model::Overheads::default());
+        let costs = profile::kept();
+        let machine = costs.machine(count.into());
         let manager = Mutex::new(Manager::new(machine, options.meta, clock.now()));
         let alarms = Arc::new(Alarms::default());
         let ring = {
@@ -193,7 +194,7 @@ impl Endpoint {
             calls: Calls::default(),
             counters: Counters::default(),
             stop: false.into(),
-            costs: profile::kept(),
+            costs,
         });
         let reader = {
             let shared = Arc::clone(&shared);

@@ -4,7 +4,9 @@
 //! through both gives the cost of a message of no bytes and of 1024 more. Medians of several
 //! rounds, so that a disturbed round does not count.
 
+mod call;
 mod kept;
+mod whole;
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -17,17 +19,19 @@ use selvedge_stack::element::{Element, Outside, Plant, Port, Work};
 use selvedge_stack::elements::{ElementId, Elements};
 use selvedge_stack::message::Message;
 use selvedge_stack::model::{Cost, Overheads};
-use selvedge_stack::module::{Crew, Direction, Key, Keys, Outputs};
+use selvedge_stack::module::{Crew, Critical, Direction, Key, Keys, Outputs};
 use selvedge_stack::pipe::{Pipe, Reading, User, Writing};
 use selvedge_stack::stack::Line;
 use selvedge_units::{Instant, Span};
 
+pub use self::call::call;
 pub use self::kept::{keep, kept};
+pub use self::whole::Profile;
 use crate::crew::Slaves;
 use crate::threads::{self, Null};
 
 /// A module's costs in nanoseconds.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ModuleProfile {
     /// As in a stack's line.
     pub module: String,
@@ -35,25 +39,30 @@ pub struct ModuleProfile {
     pub down: [f64; 2],
     /// The same going up.
     pub up: [f64; 2],
+    /// What only one element at a time can do of a message of no bytes, down and up: at most so
+    /// much.
+    pub critical: [f64; 2],
 }
 
 impl ModuleProfile {
     /// As the model takes it.
     #[must_use]
     pub fn cost(&self, direction: Direction) -> Cost {
-        let [null, kilobyte] = if direction == Direction::Down { self.down } else { self.up };
+        let down = direction == Direction::Down;
+        let [null, kilobyte] = if down { self.down } else { self.up };
+        let critical = self.critical[usize::from(!down)];
         let span = |nanos: f64| Span(nanos.max(0.0).round() as u64);
         Cost {
             null: span(null),
             kilobyte: span(kilobyte),
             kilobyte_remote: span(kilobyte),
-            critical: Span::ZERO,
+            critical: span(critical),
         }
     }
 }
 
 /// What hand-overs cost, in nanoseconds.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PipeProfile {
     /// Put and get, each by an only user.
     pub unlocked: f64,
@@ -104,7 +113,26 @@ fn median(mut values: Vec<f64>) -> f64 {
 /// Measures every module, in so many rounds each.
 #[must_use]
 pub fn modules(rounds: usize) -> Vec<ModuleProfile> {
-    LINES.iter().map(|&(line, place)| module(line, place, rounds)).collect()
+    let mut modules: Vec<_> =
+        LINES.iter().map(|&(line, place)| module(line, place, rounds)).collect();
+    // What it takes to mark a number is what the transport that does nothing else takes.
+    let transport = modules.iter().find(|module| module.module == "unreliable");
+    let mark = transport.map_or(0.0, |module| module.up[0]);
+    for (module, &(line, place)) in modules.iter_mut().zip(&LINES) {
+        let critical = [(Direction::Down, module.down[0]), (Direction::Up, module.up[0])];
+        module.critical = critical.map(|(way, null)| match critical_of(line, place, way) {
+            Critical::Nothing => 0.0,
+            Critical::Window => mark.min(null),
+            Critical::Whole => null,
+        });
+    }
+    modules
+}
+
+fn critical_of(line: &str, place: usize, direction: Direction) -> Critical {
+    let keys = Keys { send: Key([1; 32]), receive: Key([2; 32]) };
+    let built = line.parse::<Composition>().ok().and_then(|line| line.build(Some(&keys)).ok());
+    built.map_or(Critical::Nothing, |modules| modules[place].critical(direction))
 }
 
 fn module(line: &str, place: usize, rounds: usize) -> ModuleProfile {
@@ -116,7 +144,7 @@ fn module(line: &str, place: usize, rounds: usize) -> ModuleProfile {
         let each = (large[n] - small[n]) / kilobytes;
         [(small[n] - each * SIZES[0] as f64 / 1024.0).max(0.0), each]
     };
-    ModuleProfile { module: name, down: through(0), up: through(1) }
+    ModuleProfile { module: name, down: through(0), up: through(1), critical: [0.0; 2] }
 }
 
 /// One large message's encryption, alone and shared.
@@ -289,6 +317,18 @@ mod tests {
             let found = modules.iter().find(|profile| profile.module == name);
             found.expect(name).cost(Direction::Down)
         };
+        let critical = |name: &str| {
+            let found = modules.iter().find(|profile| profile.module == name);
+            found.expect(name).critical
+        };
+        assert_eq!(critical("ui"), [0.0; 2]);
+        assert!(critical("reliable").iter().all(|&part| part > 0.0));
+        assert!(critical("encrypt(aes256)")[0] == 0.0 && critical("encrypt(aes256)")[1] > 0.0);
+        for module in &modules {
+            for (part, whole) in module.critical.into_iter().zip([module.down[0], module.up[0]]) {
+                assert!((0.0..=whole).contains(&part), "{module:?}");
+            }
+        }
         // In whichever build: a cipher does more with each kilobyte than a header does.
         assert!(cost("encrypt(chacha20)").kilobyte > cost("unreliable").kilobyte);
     }

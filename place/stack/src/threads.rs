@@ -1,5 +1,7 @@
 //! Elements on threads: each a loop on a processor of its own, for as long as it is wanted.
 
+mod stream;
+
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
@@ -7,10 +9,11 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use selvedge_host::clock::Clock;
-use selvedge_stack::element::{Element, Outside, Plant, Port, Work};
-use selvedge_stack::elements::{ElementId, Elements};
-use selvedge_stack::module::Direction;
+use selvedge_stack::element::{Element, Plant, Work};
+use selvedge_stack::elements::ElementId;
 use selvedge_units::{Instant, Span};
+
+pub use self::stream::{Null, stream};
 
 /// How many empty turns before a thread rests: some microseconds, less than a wake-up costs, since
 /// the core may be wanted by the very thread that is waited for.
@@ -19,6 +22,9 @@ const SPINS: u32 = 64;
 const REST: Duration = Duration::from_micros(500);
 /// How often a thread gives way at once to those who wait for its element.
 const YIELDS: u32 = 1000;
+/// How often a thread that has put a message in asks for the element again: some 10 us, which is
+/// what the largest message takes.
+const TRIES: u32 = 400;
 /// Messages of one turn at most.
 const TURN: usize = 64;
 /// How often modules are asked what is due.
@@ -30,6 +36,8 @@ struct Seat<W: Work> {
     element: Mutex<Served<W>>,
     /// Who waits for it. Its thread would else take it again before they wake.
     wanted: AtomicUsize,
+    /// Its thread is to look, even if it must wait for the seat.
+    called: AtomicBool,
     /// Messages taken out of pipes here.
     processed: AtomicU64,
 }
@@ -44,7 +52,12 @@ impl<W: Work> Seat<W> {
     fn new(n: u8) -> Self {
         let element = Element::new(ElementId(n));
         let element = Mutex::new(Served { element, ticked: Instant::ZERO });
-        Self { element, wanted: AtomicUsize::new(0), processed: AtomicU64::new(0) }
+        Self {
+            element,
+            wanted: AtomicUsize::new(0),
+            called: AtomicBool::new(true),
+            processed: AtomicU64::new(0),
+        }
     }
 
     /// The element, for one who is not its thread.
@@ -55,19 +68,38 @@ impl<W: Work> Seat<W> {
         element
     }
 
-    /// The element, for its thread, after those who wait for it.
-    fn resume(&self) -> MutexGuard<'_, Served<W>> {
+    /// The element, for its thread, after those who wait for it. One that nobody called, and that
+    /// only looks what is due, leaves it to whoever has it.
+    fn resume(&self, idle: bool) -> Option<MutexGuard<'_, Served<W>>> {
+        if !self.called.swap(false, Ordering::AcqRel) && idle {
+            return self.try_take();
+        }
         for _ in 0..YIELDS {
             if self.wanted.load(Ordering::Acquire) == 0 {
                 break;
             }
             thread::yield_now();
         }
-        self.element.lock().unwrap_or_else(PoisonError::into_inner)
+        Some(self.element.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The element, if nobody serves it now.
+    /// The element, if nobody serves it now, or soon: its thread gives way after a message. To leave
+    /// a message to the thread costs its core's cache, and a sender that runs ahead of it all others'.
     fn take(&self) -> Option<MutexGuard<'_, Served<W>>> {
+        let now = self.try_take();
+        if now.is_some() {
+            return now;
+        }
+        self.wanted.fetch_add(1, Ordering::AcqRel);
+        let soon = (0..TRIES).find_map(|_| {
+            std::hint::spin_loop();
+            self.try_take()
+        });
+        self.wanted.fetch_sub(1, Ordering::AcqRel);
+        soon
+    }
+
+    fn try_take(&self) -> Option<MutexGuard<'_, Served<W>>> {
         match self.element.try_lock() {
             Ok(element) => Some(element),
             Err(TryLockError::Poisoned(error)) => Some(error.into_inner()),
@@ -77,9 +109,9 @@ impl<W: Work> Seat<W> {
 }
 
 impl<W: Work> Seat<W> {
-    /// A turn of its element; whether there was anything to do.
-    fn turn(&self, served: &mut Served<W>, clock: Clock) -> bool {
-        let worked = served.turn(clock);
+    /// A turn of its element, up to when `enough`; whether there was anything to do.
+    fn turn(&self, served: &mut Served<W>, clock: Clock, enough: impl Fn() -> bool) -> bool {
+        let worked = served.turn(clock, enough);
         if worked > 0 {
             self.processed.fetch_add(worked, Ordering::Relaxed);
         }
@@ -88,14 +120,17 @@ impl<W: Work> Seat<W> {
 }
 
 impl<W: Work> Served<W> {
-    /// A turn of it; how many messages were taken.
-    fn turn(&mut self, clock: Clock) -> u64 {
+    /// A turn of it, up to when `enough`; how many messages were taken.
+    fn turn(&mut self, clock: Clock, enough: impl Fn() -> bool) -> u64 {
         let (element, now) = (&mut self.element, clock.now());
         let mut worked = 0;
         for _ in 0..TURN {
             let Some(job) = element.begin(now) else { break };
             element.end(job, now);
             worked += 1;
+            if enough() {
+                break;
+            }
         }
         if now.since(self.ticked) >= TICK {
             self.ticked = now;
@@ -173,7 +208,15 @@ impl<W: Work + 'static> Elementary<W> {
 
     /// Something was put into all plants: whoever rests should look.
     pub fn wake(&self) {
-        self.threads.iter().for_each(|thread| thread.thread().unpark());
+        (0..self.threads.len()).for_each(|n| self.call(n));
+    }
+
+    /// The thread of this element is to look.
+    fn call(&self, n: usize) {
+        if let (Some(seat), Some(thread)) = (self.seats.get(n), self.threads.get(n)) {
+            seat.called.store(true, Ordering::Release);
+            thread.thread().unpark();
+        }
     }
 
     /// Something was put into this plant. If one element serves all of it, and rests, the caller
@@ -187,7 +230,7 @@ impl<W: Work + 'static> Elementary<W> {
             && let Some(seat) = ids.next().and_then(|id| self.seats.get(id))
             && let Some(mut served) = seat.take()
         {
-            let more = seat.turn(&mut served, self.clock) && !plant.is_clear();
+            let more = seat.turn(&mut served, self.clock, || false) && !plant.is_clear();
             served.element.flush(self.clock.now(), idle);
             drop(served);
             (self.after)();
@@ -195,11 +238,7 @@ impl<W: Work + 'static> Elementary<W> {
                 return;
             }
         }
-        for id in serving.iter() {
-            if let Some(thread) = self.threads.get(usize::from(id.0)) {
-                thread.thread().unpark();
-            }
-        }
+        serving.iter().for_each(|id| self.call(usize::from(id.0)));
     }
 }
 
@@ -218,12 +257,12 @@ impl<W: Work + 'static> Drop for Elementary<W> {
 fn serve<W: Work>(seat: &Seat<W>, clock: Clock, stop: &AtomicBool, after: &dyn Fn()) {
     let mut idle = 0;
     while !stop.load(Ordering::Acquire) {
-        let worked = {
-            let mut served = seat.resume();
-            let worked = seat.turn(&mut served, clock);
+        let worked = seat.resume(idle >= SPINS).is_some_and(|mut served| {
+            let wanted = || seat.wanted.load(Ordering::Acquire) > 0;
+            let worked = seat.turn(&mut served, clock, wanted);
             served.element.flush(clock.now(), !worked);
             worked
-        };
+        });
         after();
         if worked {
             idle = 0;
@@ -236,116 +275,12 @@ fn serve<W: Work>(seat: &Seat<W>, clock: Clock, stop: &AtomicBool, after: &dyn F
     }
 }
 
-/// Modules that do nothing, to measure what is around them.
-#[derive(Debug)]
-pub struct Null {
-    places: usize,
-    left: AtomicU64,
-}
-
-impl Null {
-    /// So many of them.
-    #[must_use]
-    pub const fn new(places: usize) -> Self {
-        Self { places, left: AtomicU64::new(0) }
-    }
-
-    /// Messages that have left.
-    #[must_use]
-    pub fn left(&self) -> u64 {
-        self.left.load(Ordering::Acquire)
-    }
-}
-
-impl Work for Null {
-    type Message = u64;
-
-    fn places(&self) -> usize {
-        self.places
-    }
-
-    fn run(
-        &self,
-        _: usize,
-        direction: Direction,
-        message: u64,
-        _: Instant,
-        out: &mut Vec<(Direction, u64)>,
-    ) -> Span {
-        out.push((direction, message));
-        Span::ZERO
-    }
-
-    fn leave(&self, _: Direction, _: u64, _: Instant) {
-        self.left.fetch_add(1, Ordering::AcqRel);
-    }
-}
-
-/// How long `count` messages take through as many modules as there are elements, one each, on
-/// threads of their own: a stream of hand-overs.
-///
-/// # Panics
-/// If a thread panics, or it takes longer than a minute.
-#[must_use]
-pub fn stream(elements: u8, count: u64) -> Span {
-    let plant = Arc::new(Plant::new(Null::new(elements.into()), 256));
-    for n in 0..elements {
-        plant.assign_both(n.into(), Elements::only(ElementId(n)));
-    }
-    let (ready, begun) = (AtomicU64::new(0), Clock::new());
-    thread::scope(|scope| {
-        for n in 1..elements {
-            let (plant, ready) = (Arc::clone(&plant), &ready);
-            scope.spawn(move || {
-                let mut element = Element::new(ElementId(n));
-                element.add(Arc::clone(&plant));
-                ready.fetch_add(1, Ordering::AcqRel);
-                run(&mut element, begun, || plant.work().left() == count);
-            });
-        }
-        while ready.load(Ordering::Acquire) + 1 < u64::from(elements) {
-            thread::yield_now();
-            assert!(begun.now() < STREAM_MAX, "the other elements never begin");
-        }
-        let mut element = Element::new(ElementId(0));
-        element.add(Arc::clone(&plant));
-        let mut port = Port::new(Arc::clone(&plant), Outside::Application);
-        let (clock, mut put) = (Clock::new(), 0);
-        run(&mut element, begun, || {
-            while put < count && port.put(put).is_ok() {
-                put += 1;
-            }
-            plant.work().left() == count
-        });
-        clock.now().since(Instant::ZERO)
-    })
-}
-
-/// How long a stream may take on the most loaded machine.
-const STREAM_MAX: Instant = Instant(60_000_000_000);
-
-fn run(element: &mut Element<Null>, begun: Clock, mut done: impl FnMut() -> bool) {
-    let mut idle = 0_u64;
-    loop {
-        let mut worked = false;
-        for _ in 0..32 {
-            let Some(job) = element.begin(Instant::ZERO) else { break };
-            element.end(job, Instant::ZERO);
-            worked = true;
-        }
-        if done() {
-            return;
-        }
-        idle = if worked { 0 } else { idle + 1 };
-        if idle > 1000 {
-            thread::yield_now();
-            assert!(begun.now() < STREAM_MAX, "element {} waits for ever", element.id());
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use selvedge_stack::element::{Outside, Port};
+    use selvedge_stack::elements::Elements;
+
+    use super::stream::STREAM_MAX;
     use super::*;
 
     #[test]

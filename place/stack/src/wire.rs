@@ -11,7 +11,7 @@
 //! The sum keeps a datagram that the network damaged from being taken for a refusal.
 //!
 //! The handshake is Noise NN, or NNpsk0 where both ends have a secret; its payloads carry the
-//! stack's line, the contracts of both directions, and what is guaranteed. A hello is padded, so
+//! stack's line, the contracts of both directions, and what either host guarantees. A hello is padded, so
 //! that an answer is never longer than the question.
 
 use snow::{Builder, HandshakeState};
@@ -43,6 +43,8 @@ pub struct Proposal {
     pub out: Contract,
     /// And back.
     pub back: Contract,
+    /// The longest that a message takes on the connecting host, out and back.
+    pub there: [Span; 2],
 }
 
 /// A handshake datagram.
@@ -101,12 +103,18 @@ impl Proposal {
     #[must_use]
     pub fn text(&self) -> String {
         let mut text = self.line.clone();
-        for contract in [&self.out, &self.back] {
+        for (contract, there) in [&self.out, &self.back].into_iter().zip(self.there) {
             let Contract { traffic: t, quality: q } = contract;
             let firm = u64::from(q.promise == Promise::Firm);
             text += &format!(
-                "\n{} {} {} {} {} {} {firm}",
-                t.average.0, t.minimum.0, t.interval.0, t.largest.0, q.delay.0, q.loss_burst
+                "\n{} {} {} {} {} {} {firm} {}",
+                t.average.0,
+                t.minimum.0,
+                t.interval.0,
+                t.largest.0,
+                q.delay.0,
+                q.loss_burst,
+                there.0
             );
         }
         text
@@ -129,10 +137,26 @@ impl Proposal {
             };
             let (delay, loss_burst) = (Span(next()?), next()?);
             let promise = if next()? == 0 { Promise::Wanted } else { Promise::Firm };
-            Contract { traffic, quality: Quality { delay, loss_burst, promise } }.check().ok()
+            let contract = Contract { traffic, quality: Quality { delay, loss_burst, promise } };
+            Some((contract.check().ok()?, Span(next()?)))
         };
-        Some(Self { line, out: contract()?, back: contract()? })
+        let ((out, first), (back, second)) = (contract()?, contract()?);
+        Some(Self { line, out, back, there: [first, second] })
     }
+}
+
+/// The payload of a welcome: the longest that a message takes on the host that answers, of what the
+/// other sends and of what it receives.
+#[must_use]
+pub fn answer(here: [Span; 2]) -> String {
+    format!("{} {}", here[0].0, here[1].0)
+}
+
+/// Read from a welcome; `None` if it makes no sense.
+#[must_use]
+pub fn answered(text: &[u8]) -> Option<[Span; 2]> {
+    let (first, second) = str::from_utf8(text).ok()?.split_once(' ')?;
+    Some([Span(first.parse().ok()?), Span(second.parse().ok()?)])
 }
 
 #[cfg(test)]
@@ -145,7 +169,17 @@ mod tests {
         let quality =
             Quality { delay: Span::from_millis(5), loss_burst: 3, promise: Promise::Firm };
         let out = Contract { traffic, quality };
-        let proposal = Proposal { line: "ui | reliable | net".into(), out, back: out };
+        let proposal = Proposal {
+            line: "ui | reliable | net".into(),
+            out,
+            back: out,
+            there: [Span::from_micros(7), Span::ZERO],
+        };
+        let here = [Span(5), Span(u64::MAX)];
+        assert_eq!(answered(answer(here).as_bytes()), Some(here));
+        for wrong in ["", "5", "5 ", "5 x", "5 99999999999999999999", "5 6 7"] {
+            assert_eq!(answered(wrong.as_bytes()), None, "{wrong}");
+        }
         let text = proposal.text();
         assert_eq!(Proposal::parse(text.as_bytes()), Some(proposal));
         assert_eq!(Proposal::parse(format!("{text}\0\0").as_bytes()).map(|p| p.out), Some(out));

@@ -22,6 +22,24 @@ pub(crate) const DATA: u8 = 0;
 /// What stands behind the one that says that there are no more.
 pub(crate) const CLOSING: u8 = 1;
 
+/// A datagram that the network brought.
+#[derive(Debug)]
+pub(crate) enum Came<'a> {
+    /// In a buffer with others.
+    Shared(&'a [u8]),
+    /// In a buffer of its own, of the largest datagram's size: it may be had for another.
+    Alone(&'a mut Vec<u8>),
+}
+
+impl Came<'_> {
+    pub(crate) fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Shared(bytes) => bytes,
+            Self::Alone(bytes) => bytes,
+        }
+    }
+}
+
 /// A connection's modules, its way out and its way in.
 #[derive(Debug)]
 pub(crate) struct LineWork {
@@ -273,14 +291,40 @@ impl Work for LineWork {
 }
 
 impl LineWork {
+    /// Sends a message from where it lies, if all that its modules do is to put headers before it
+    /// and nothing is before it; whether it did. What waits for more to go with it goes first.
+    pub(crate) fn send_direct(&self, parts: &[&[u8]], ticket: u64, now: Instant) -> bool {
+        let Some(header) = self.line.wrap(parts, ticket, now) else { return false };
+        let mut outbox = self.outgoing();
+        self.transmit(&mut outbox, now);
+        let mut all = [&[][..]; 8];
+        let count = parts.len() + 1;
+        all[0] = header.bytes();
+        all[1..count].copy_from_slice(parts);
+        // What the kernel does not take is lost, as on any network.
+        let mut transmitter = self.transmitter.lock().unwrap_or_else(PoisonError::into_inner);
+        transmitter.send_parts(self.peer, &all[..count]);
+        drop(transmitter);
+        self.line.buffers().give(header);
+        let sent = self.clock.now();
+        outbox.sent = sent;
+        self.monitors[0].left(sent.since(now));
+        true
+    }
+
     /// A datagram that the network brought, or nothing where there is no room for it.
-    pub(crate) fn datagram(&self, bytes: &[u8], now: Instant) -> Option<Message> {
+    pub(crate) fn datagram(&self, came: Came<'_>, now: Instant) -> Option<Message> {
         // A reliable transport decides itself: it must hear acknowledgements all the same.
         if self.sheds && self.line.connection().is_full() {
             self.line.connection().count(Reason::NoRoom);
             return None;
         }
-        let mut message = Message::copy_of(bytes, self.line.buffers());
+        let buffers = self.line.buffers();
+        let mut message = match came {
+            Came::Shared(bytes) => Message::copy_of(bytes, buffers),
+            // The one that was given back last, so that the two in turn stay in the cache.
+            Came::Alone(bytes) => Message::received(std::mem::replace(bytes, buffers.datagram())),
+        };
         message.arrived = now;
         self.monitors[1].arrived(message.arrived, message.size());
         Some(message)

@@ -1,8 +1,6 @@
 //! What modules, pipes and the network interface cost in the `ca` models: as the paper's Table 1 has
 //! it, and as measured on this machine just now.
 
-use std::net::UdpSocket;
-
 use selvedge_host_stack::profile;
 use selvedge_stack::load::Load;
 use selvedge_stack::model::{Cost, Interface, Overheads};
@@ -10,7 +8,6 @@ use selvedge_stack::module::Direction;
 use selvedge_units::{Bytes, Span};
 
 use crate::experiment::{Params, RunError, Watch};
-use crate::measure::{median, time};
 use crate::outcome::Outcome;
 
 /// One set of costs.
@@ -111,27 +108,10 @@ fn pipes(rounds: usize) -> Overheads {
 
 /// What a call to send a datagram over the loopback takes.
 fn kernel(rounds: usize) -> Result<Interface, RunError> {
-    const CALLS: u32 = 64;
-    let pair = || {
-        let [from, to] = [UdpSocket::bind("127.0.0.1:0")?, UdpSocket::bind("127.0.0.1:0")?];
-        from.connect(to.local_addr()?)?;
-        to.set_nonblocking(true)?;
-        Ok::<_, std::io::Error>([from, to])
-    };
-    let [from, to] =
-        pair().map_err(|error| RunError::Needs(format!("UDP on the loopback: {error}")))?;
-    let call = |size: usize| {
-        let (message, mut read) = (vec![1; size], [0; 16_384]);
-        median((0..rounds.max(3)).map(|_| {
-            let took = time(|| (0..CALLS).for_each(|_| _ = from.send(&message)));
-            while to.recv(&mut read).is_ok() {}
-            took.as_nanos() as f64 / f64::from(CALLS)
-        }))
-    };
-    let (small, large) = (call(64), call(64 + 8192));
-    let span = |nanos: f64| Span(nanos.max(0.0).round() as u64);
-    let kilobyte = (large - small) / 8.0;
-    Ok(Interface { null: span(small), kilobyte: span(kilobyte), available: Load::WHOLE })
+    let call = profile::call(rounds);
+    let call = call.map_err(|error| RunError::Needs(format!("UDP on the loopback: {error}")))?;
+    let [null, kilobyte] = call.map(|nanos| Span(nanos.round() as u64));
+    Ok(Interface { null, kilobyte, available: Load::WHOLE })
 }
 
 impl Costs {

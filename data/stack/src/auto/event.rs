@@ -13,6 +13,16 @@ pub struct Granted {
     pub guarantee: Guarantee,
     /// Whether it is held to its contract, since nothing fits what it does.
     pub policed: bool,
+    /// What the other host takes of the delay.
+    pub elsewhere: Span,
+}
+
+impl Granted {
+    /// The longest that a message takes on both hosts.
+    #[must_use]
+    pub fn from_end_to_end(&self) -> Span {
+        self.guarantee.latency + self.elsewhere
+    }
 }
 
 /// What a stream does, or gets, that was not agreed.
@@ -73,6 +83,19 @@ pub enum Event {
         /// Who.
         stream: StreamId,
     },
+}
+
+impl Event {
+    /// Whether it is about this stream.
+    #[must_use]
+    pub fn concerns(&self, id: StreamId) -> bool {
+        match self {
+            Self::Reassigned { stream, moved, .. } => *stream == id || moved.contains(&id),
+            Self::Violated { stream, .. }
+            | Self::Policed { stream, .. }
+            | Self::Released { stream } => *stream == id,
+        }
+    }
 }
 
 /// Why new requirements were not granted; the old ones hold.

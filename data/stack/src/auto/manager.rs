@@ -65,7 +65,7 @@ impl Manager {
             open: true,
             stated: contract,
             accepted: contract.traffic,
-            granted: Granted { guarantee: decision.guarantee, policed: false },
+            granted: Granted { guarantee: decision.guarantee, ..Granted::default() },
             poor_since: None,
             told: false,
             good_since: None,
@@ -155,7 +155,17 @@ impl Manager {
     /// What an open stream was promised.
     #[must_use]
     pub fn granted(&self, id: StreamId) -> Option<Granted> {
-        self.books.get(id.0).filter(|book| book.open).map(|book| book.granted)
+        let book = self.books.get(id.0).filter(|book| book.open)?;
+        let elsewhere = self.streams.get(id.0).map_or(Span::ZERO, |stream| stream.elsewhere);
+        Some(Granted { elsewhere, ..book.granted })
+    }
+
+    /// What the other host takes of a stream's delay, as it answered.
+    pub fn answered(&mut self, id: StreamId, elsewhere: Span) {
+        if self.books.get(id.0).is_some_and(|book| book.open) {
+            self.streams[id.0].elsewhere = elsewhere;
+            self.refresh_guarantee(id);
+        }
     }
 
     /// Whether a message may enter now; counts it if so. Only streams that are policed are held.

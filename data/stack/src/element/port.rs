@@ -26,12 +26,24 @@ impl<W: Work> Port<W> {
     /// # Errors
     /// Gives it back, with the reason.
     pub fn put(&mut self, message: W::Message) -> Result<(), (W::Message, NotPut)> {
-        let (place, direction) = match self.outside {
-            Outside::Application => (0, Direction::Down),
-            Outside::Network => (self.plant.places() - 1, Direction::Up),
-        };
+        let (place, direction) = self.entry();
         let pipe = &self.plant.pipes[self.plant.pipe(place, direction)];
         pipe.put(User::new(self.outside as u8), &mut self.hand, message).map(|_| ())
+    }
+
+    /// Messages that were put in, and of which the first module's work is not done.
+    #[must_use]
+    pub fn waiting(&self) -> u64 {
+        let (place, direction) = self.entry();
+        self.plant.pipes[self.plant.pipe(place, direction)].len()
+    }
+
+    /// The module whose pipe it puts into.
+    fn entry(&self) -> (usize, Direction) {
+        match self.outside {
+            Outside::Application => (0, Direction::Down),
+            Outside::Network => (self.plant.places() - 1, Direction::Up),
+        }
     }
 
     /// The plant.
@@ -43,10 +55,7 @@ impl<W: Work> Port<W> {
 
 impl<W: Work> Drop for Port<W> {
     fn drop(&mut self) {
-        let (place, direction) = match self.outside {
-            Outside::Application => (0, Direction::Down),
-            Outside::Network => (self.plant.places() - 1, Direction::Up),
-        };
+        let (place, direction) = self.entry();
         let pipe = &self.plant.pipes[self.plant.pipe(place, direction)];
         pipe.stop_writing(User::new(self.outside as u8), &mut self.hand);
     }

@@ -20,7 +20,7 @@ use ring::aead::{AES_256_GCM, Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, Unboun
 
 use super::crew::{Crew, Part};
 use super::window::{Standing, Window};
-use super::{Call, Direction, Module, Outputs, Reason, lock};
+use super::{Call, Critical, Direction, Module, Outputs, Reason, lock};
 use crate::message::Message;
 
 /// Bytes of a chunk.
@@ -264,6 +264,10 @@ fn bound(total: usize) -> [u8; 8] {
 impl Module for Encrypt {
     fn name(&self) -> &'static str {
         "encrypt"
+    }
+
+    fn critical(&self, direction: Direction) -> Critical {
+        if direction == Direction::Up { Critical::Window } else { Critical::Nothing }
     }
 
     fn handle(&self, direction: Direction, message: Message, call: &Call<'_>, out: &mut Outputs) {

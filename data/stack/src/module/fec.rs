@@ -18,7 +18,7 @@ use std::sync::Mutex;
 use reed_solomon_simd::{ReedSolomonDecoder, ReedSolomonEncoder};
 use selvedge_units::{Instant, Span};
 
-use super::{Call, Direction, Module, Outputs, Reason, lock};
+use super::{Call, Critical, Direction, Module, Outputs, Reason, lock};
 use crate::message::Message;
 
 const HEADER: usize = 7;
@@ -200,6 +200,10 @@ fn header(group: u32, index: u8, k: u8, r: u8) -> [u8; HEADER] {
 impl Module for Fec {
     fn name(&self) -> &'static str {
         "fec"
+    }
+
+    fn critical(&self, _: Direction) -> Critical {
+        Critical::Whole
     }
 
     fn handle(&self, direction: Direction, message: Message, call: &Call<'_>, out: &mut Outputs) {

@@ -13,7 +13,7 @@
 
 use std::sync::Mutex;
 
-use super::{Call, Direction, Module, Outputs, Reason, lock};
+use super::{Call, Critical, Direction, Module, Outputs, Reason, lock};
 use crate::contract::MESSAGE_MAX;
 use crate::message::Message;
 
@@ -168,6 +168,10 @@ fn header(name: u32, offset: usize, total: usize, unit: usize) -> [u8; HEADER] {
 impl Module for Frag {
     fn name(&self) -> &'static str {
         "frag"
+    }
+
+    fn critical(&self, direction: Direction) -> Critical {
+        if direction == Direction::Up { Critical::Whole } else { Critical::Nothing }
     }
 
     fn handle(&self, direction: Direction, message: Message, call: &Call<'_>, out: &mut Outputs) {

@@ -14,16 +14,29 @@ pub const DATAGRAM_MAX: usize = 65_507;
 /// Of it, what is left to the modules above.
 pub(crate) const PAYLOAD_MAX: usize = DATAGRAM_MAX - HEADER;
 pub(crate) const HEADER: usize = 10;
+/// A message that is wrapped has at most so many parts.
+const PARTS_MAX: usize = 8;
 
 /// Makes datagrams of messages, and of datagrams messages.
 #[derive(Debug, Default)]
 pub struct Net;
 
-fn sum(front: &[u8], payload: &[u8]) -> u32 {
+fn sum(front: &[u8], payload: &[&[u8]]) -> u32 {
     let mut sum = crc32fast::Hasher::new();
     sum.update(front);
-    sum.update(payload);
+    payload.iter().for_each(|part| sum.update(part));
     sum.finalize()
+}
+
+/// The header of these bytes, which are at most [`PAYLOAD_MAX`].
+fn header(connection: u32, payload: &[&[u8]]) -> [u8; HEADER] {
+    let mut header = [0; HEADER];
+    let len: usize = payload.iter().map(|part| part.len()).sum();
+    header[..4].copy_from_slice(&connection.to_be_bytes());
+    header[4..6].copy_from_slice(&(len as u16).to_be_bytes());
+    let sum = sum(&header[..6], payload);
+    header[6..].copy_from_slice(&sum.to_be_bytes());
+    header
 }
 
 impl Net {
@@ -51,11 +64,7 @@ impl Module for Net {
                 if message.len() > PAYLOAD_MAX {
                     return call.drop(message, Reason::TooLarge);
                 }
-                let mut header = [0; HEADER];
-                header[..4].copy_from_slice(&call.connection.id.to_be_bytes());
-                header[4..6].copy_from_slice(&(message.len() as u16).to_be_bytes());
-                let sum = sum(&header[..6], message.bytes());
-                header[6..].copy_from_slice(&sum.to_be_bytes());
+                let header = header(call.connection.id, &[message.bytes()]);
                 message.push(&header);
                 out.down(message);
             }
@@ -68,11 +77,29 @@ impl Module for Net {
                     return call.drop(message, Reason::Stranger);
                 }
                 let agrees = usize::from(u16::from_be_bytes([high, low])) == message.len();
-                if !agrees || u32::from_be_bytes(sums) != sum(&header[..6], message.bytes()) {
+                if !agrees || u32::from_be_bytes(sums) != sum(&header[..6], &[message.bytes()]) {
                     return call.drop(message, Reason::Corrupt);
                 }
                 out.up(message);
             }
         }
+    }
+    fn wrap(&self, header: &mut Message, parts: &[&[u8]], call: &Call<'_>) -> bool {
+        let mut payload = [&[][..]; PARTS_MAX + 1];
+        let Some((first, rest)) = payload[..=parts.len().min(PARTS_MAX)].split_first_mut() else {
+            return false;
+        };
+        if rest.len() < parts.len() {
+            return false;
+        }
+        *first = header.bytes();
+        rest.copy_from_slice(parts);
+        let payload = &payload[..=parts.len()];
+        if payload.iter().map(|part| part.len()).sum::<usize>() > PAYLOAD_MAX {
+            return false;
+        }
+        let front = self::header(call.connection.id, payload);
+        header.push(&front);
+        true
     }
 }

@@ -20,7 +20,7 @@ use selvedge_units::{Instant, Span};
 
 use self::ack::Receiver;
 use self::sender::Sender;
-use super::{Call, Direction, Module, Outputs, Reason, lock};
+use super::{Call, Critical, Direction, Module, Outputs, Reason, lock};
 use crate::message::Message;
 
 /// Messages on their way at most; the receiver keeps as many that came early.
@@ -78,6 +78,10 @@ impl Reliable {
 impl Module for Reliable {
     fn name(&self) -> &'static str {
         "reliable"
+    }
+
+    fn critical(&self, _: Direction) -> Critical {
+        Critical::Whole
     }
 
     fn handle(&self, direction: Direction, message: Message, call: &Call<'_>, out: &mut Outputs) {

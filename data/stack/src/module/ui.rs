@@ -29,4 +29,7 @@ impl Module for Ui {
         }
         out.on(direction, message);
     }
+    fn wrap(&self, header: &mut Message, parts: &[&[u8]], _: &Call<'_>) -> bool {
+        header.len() + parts.iter().map(|part| part.len()).sum::<usize>() <= self.largest
+    }
 }

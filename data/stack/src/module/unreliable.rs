@@ -7,7 +7,7 @@
 use std::sync::Mutex;
 
 use super::window::{Standing, Window};
-use super::{Call, Direction, Module, Outputs, Reason, lock};
+use super::{Call, Critical, Direction, Module, Outputs, Reason, lock};
 use crate::message::Message;
 
 /// Sends once, delivers at most once.
@@ -25,6 +25,10 @@ impl Default for Unreliable {
 impl Module for Unreliable {
     fn name(&self) -> &'static str {
         "unreliable"
+    }
+
+    fn critical(&self, direction: Direction) -> Critical {
+        if direction == Direction::Up { Critical::Window } else { Critical::Nothing }
     }
 
     fn handle(
@@ -48,5 +52,9 @@ impl Module for Unreliable {
             Standing::Seen => call.drop(message, Reason::Duplicate),
             Standing::Beyond => call.drop(message, Reason::Late),
         }
+    }
+    fn wrap(&self, header: &mut Message, _: &[&[u8]], _: &Call<'_>) -> bool {
+        header.push(&header.ticket.to_be_bytes());
+        true
     }
 }

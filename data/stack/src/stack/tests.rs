@@ -304,3 +304,30 @@ proptest! {
         prop_assert!(end.poll_deliver().is_none());
     }
 }
+
+#[test]
+fn wrapping_gives_the_headers_that_the_modules_give() {
+    let bytes = message(3, 20_000);
+    for (line, wraps) in [
+        ("ui | unreliable | net", true),
+        ("ui | unreliable(ordered) | net", true),
+        ("ui | net", true),
+        ("ui | reliable | net", false),
+        ("ui | checksum | unreliable | net", false),
+        ("ui | unreliable | frag(1400) | net", false),
+        ("ui | encrypt(aes256) | unreliable | net", false),
+    ] {
+        let [mut whole, wrapping] = ends(line);
+        let parts: [&[u8]; 3] = [&bytes[..9000], &[], &bytes[9000..]];
+        let header = wrapping.line().wrap(&parts, 0, Instant::ZERO);
+        assert_eq!(header.is_some(), wraps, "{line}");
+        let Some(header) = header else { continue };
+        whole.send(&bytes, Instant::ZERO).unwrap();
+        let datagram = whole.poll_transmit().unwrap();
+        assert_eq!([header.bytes(), &bytes].concat(), datagram.bytes(), "{line}");
+        // What the modules would drop is not wrapped either.
+        let large = vec![0; crate::module::DATAGRAM_MAX];
+        assert!(wrapping.line().wrap(&[&large], 1, Instant::ZERO).is_none(), "{line}");
+        assert!(wrapping.line().wrap(&[&bytes[..]; 9], 1, Instant::ZERO).is_none(), "{line}");
+    }
+}

@@ -10,9 +10,9 @@ use crate::socket::RawAddress;
 /// Datagrams per system call, at most.
 pub(crate) const BATCH: usize = 32;
 /// Room for each: the largest datagram there is.
-const ROOM: usize = 1 << 16;
+pub(super) const ROOM: usize = 1 << 16;
 /// Room for the control data of each: a stamp, a count and a size.
-const CONTROL: usize = {
+pub(super) const CONTROL: usize = {
     // SAFETY: CMSG_SPACE only computes from its argument.
     let (stamp, word) =
         unsafe { (libc::CMSG_SPACE(size_of::<libc::timespec>() as u32), libc::CMSG_SPACE(4)) };
@@ -21,7 +21,7 @@ const CONTROL: usize = {
 
 #[repr(C, align(8))]
 #[derive(Clone, Copy)]
-struct Control([u8; CONTROL]);
+pub(super) struct Control(pub(super) [u8; CONTROL]);
 
 /// A datagram in the batch.
 pub(crate) struct Datagram<'a> {
@@ -126,15 +126,15 @@ impl Batch {
 
 /// What control messages tell.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Told {
+pub(super) struct Told {
     stamp: Option<u64>,
     drops: Option<u32>,
-    segment: Option<u16>,
+    pub(super) segment: Option<u16>,
 }
 
 /// The stamp, the count and the size among control messages. Reads the layout of `cmsg(3)` from bytes:
 /// header, data, both padded to the size of a word.
-fn read_control(mut data: &[u8]) -> Told {
+pub(super) fn read_control(mut data: &[u8]) -> Told {
     const HEADER: usize = size_of::<libc::cmsghdr>();
     let Told { mut stamp, mut drops, mut segment } = Told::default();
     while data.len() >= HEADER {

@@ -1,16 +1,20 @@
 //! The kernel's form of a batch: `mmsghdr`s that point to packets, addresses and control data.
 
+use std::io::IoSlice;
 use std::mem::MaybeUninit;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use rustix::io::Errno;
+use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg_addr};
 
 use super::{Method, Outgoing};
 use crate::socket::RawAddress;
 
 /// Messages per system call.
 const MESSAGES_MAX: usize = 64;
+/// Parts of one packet.
+const PARTS_MAX: usize = 8;
 /// Packets per system call, over all its messages.
 const PACKETS_MAX: usize = 256;
 /// Packets per message under GSO: what every kernel that has it takes.
@@ -82,6 +86,15 @@ pub(super) fn send(
             first: headers.first().map_or(0, len),
         }
     })
+}
+
+/// Hands one packet over that lies in several parts; how long it is, if the kernel took it.
+pub(super) fn send_parts(socket: &OwnedFd, to: SocketAddr, parts: &[&[u8]]) -> Option<usize> {
+    let mut slices = [IoSlice::new(&[]); PARTS_MAX];
+    let slices = slices.get_mut(..parts.len())?;
+    slices.iter_mut().zip(parts).for_each(|(slice, part)| *slice = IoSlice::new(part));
+    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    sendmsg_addr(socket, &to, slices, &mut SendAncillaryBuffer::default(), flags).ok()
 }
 
 /// Lays packets out in the kernel's form, on the stack, and hands that to `then`. The headers'

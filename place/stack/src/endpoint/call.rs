@@ -131,8 +131,11 @@ impl Call {
         for contract in [out, back] {
             contract.check().map_err(|error| ConnectError::Here(error.to_string()))?;
         }
-        let streams = shared.grant(&composition, out, back).map_err(ConnectError::Here)?;
-        let proposal = Proposal { line: composition.to_string(), out, back };
+        // What the other host takes is not known yet; it decides with what this one takes.
+        let streams = shared.grant(&composition, [out, back], [Span::ZERO; 2]);
+        let streams = streams.map_err(ConnectError::Here)?;
+        let there = shared.latencies(streams);
+        let proposal = Proposal { line: composition.to_string(), out, back, there };
         let greeted = greet(shared, peer, &proposal);
         let (id, state) = greeted.inspect_err(|_| shared.release(streams))?;
         Ok(Self { id, peer, state, composition, streams })
@@ -159,7 +162,11 @@ impl Call {
                 let why = String::from_utf8_lossy(&answer).chars().take(300).collect();
                 return Some(Err(ConnectError::There { peer: self.peer, why }));
             }
-            if self.state.read_message(&answer, &mut payload).is_ok() {
+            if let Ok(len) = self.state.read_message(&answer, &mut payload) {
+                let there = wire::answered(&payload[..len]).unwrap_or_default();
+                let mut manager = lock(&shared.manager);
+                self.streams.iter().zip(there).for_each(|(&id, there)| manager.answered(id, there));
+                drop(manager);
                 let keys = wire::keys(&mut self.state, true);
                 let Self { id, peer, composition, streams, .. } = self;
                 let opened = shared.open(*id, *peer, composition, &keys, *streams, Vec::new());

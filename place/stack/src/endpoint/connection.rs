@@ -6,20 +6,22 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use selvedge_stack::auto::Policed;
+use selvedge_stack::assign::Guarantee;
+use selvedge_stack::auto::{Event, Policed, RenegotiateError};
+use selvedge_stack::contract::Contract;
 use selvedge_stack::element::{Plant, Port};
 use selvedge_stack::message::Message;
 use selvedge_stack::model::StreamId;
 use selvedge_stack::module::{Direction, Reason};
 use selvedge_stack::stack::{Line, SendError};
-use selvedge_units::{Instant, Span};
+use selvedge_units::{Bytes, Instant, Span};
 
 use crate::work::{CLOSING, DATA, LineWork};
 
 use super::buffer::Buffer;
-use super::shared::Shared;
+use super::lock;
+use super::shared::{News, Shared};
 use super::what::What;
-use super::{RecvError, lock};
 
 /// A connection. Dropping it closes it.
 #[derive(Debug)]
@@ -31,6 +33,8 @@ pub struct Connection {
     pub(super) port: Mutex<(Port<LineWork>, u64)>,
     pub(super) streams: [StreamId; 2],
     pub(super) gone: Arc<AtomicBool>,
+    /// What the application has not been told.
+    pub(super) news: Arc<Mutex<News>>,
     /// The peer has closed it, and all that it sent before has been read.
     pub(super) closed: AtomicBool,
     /// The peer has been told that it is closed here.
@@ -44,11 +48,37 @@ impl Connection {
         self.plant.work().peer
     }
 
-    /// What this host guarantees of what is sent and of what is received.
+    /// What this host guarantees of what is sent and of what is received, and how much of the delay
+    /// the other one takes.
     #[must_use]
     pub fn granted(&self) -> [Option<selvedge_stack::auto::Granted>; 2] {
         let manager = lock(&self.shared.manager);
         self.streams.map(|id| manager.granted(id))
+    }
+
+    /// What happened to what is sent (`Down`) and received (`Up`) since the last call: who exceeds
+    /// its contract, was assigned anew, is policed, is released. The last 64 of them are kept.
+    #[must_use]
+    pub fn events(&self) -> Vec<(Direction, Event)> {
+        lock(&self.news).drain(..).collect()
+    }
+
+    /// States a new contract of what is sent (`Down`) or received (`Up`), for this host: the other
+    /// end's application does so at its own. The new one holds if it fits; else the old one does.
+    ///
+    /// # Errors
+    /// [`RenegotiateError`], which says by how much it does not fit.
+    pub fn renegotiate(
+        &self,
+        direction: Direction,
+        contract: Contract,
+    ) -> Result<Guarantee, RenegotiateError> {
+        let (shared, mut events) = (&self.shared, Vec::new());
+        let id = self.streams[usize::from(direction == Direction::Up)];
+        let found = lock(&shared.manager).renegotiate(id, contract, &mut events)?;
+        shared.tell(&events);
+        shared.enact_all();
+        Ok(found)
     }
 
     /// The modules and who serves them, a line for each: name, down, up, messages waiting.
@@ -130,6 +160,21 @@ impl Connection {
         if let Some(error) = self.objection(what.len(), port.1, tag, now) {
             return Err(error);
         }
+        // Who runs ahead of the modules has all that waits leave the processor's cache.
+        if port.0.waiting() * what.len() as u64 > AHEAD {
+            return Err(SendError::Full);
+        }
+        if let What::Bytes(bytes) = what
+            && bytes.len() >= DIRECT
+            && self.plant.is_clear()
+            && self.plant.serving().count() == 1
+            && work.send_direct(&[bytes, &[tag]], port.1, now)
+        {
+            port.1 += 1;
+            drop(port);
+            self.sent(Bytes(bytes.len() as u64), tag, now);
+            return Ok(());
+        }
         let message = what.message(&work.line);
         let size = message.size();
         let mut message = Line::named(message, port.1, now);
@@ -142,12 +187,18 @@ impl Connection {
         }
         port.1 += 1;
         drop(port);
+        self.sent(size, tag, now);
+        self.shared.elements.prompt(&self.plant, false);
+        Ok(())
+    }
+
+    /// A message of this size went in.
+    fn sent(&self, size: Bytes, tag: u8, now: Instant) {
+        let work = self.plant.work();
         work.monitors[0].arrived(now, size);
         if tag == DATA {
             work.flows[0].add(size.0 as usize);
         }
-        self.shared.elements.prompt(&self.plant, false);
-        Ok(())
     }
 
     /// Why a message of this length can't go in now, if it can't.
@@ -159,7 +210,7 @@ impl Connection {
         if self.gone.load(Ordering::Acquire) {
             return Some(SendError::Dead);
         }
-        let size = selvedge_units::Bytes(len as u64);
+        let size = Bytes(len as u64);
         work.line.objection(len + 1, ticket).or_else(|| {
             // That there is no more to come is part of no contract.
             if tag != DATA {
@@ -174,105 +225,9 @@ impl Connection {
         })
     }
 
-    /// Receives the next message into `into`, which is emptied first; waits for at most so long.
-    ///
-    /// # Errors
-    /// [`RecvError`].
-    pub fn recv(&self, into: &mut Vec<u8>, patience: Duration) -> Result<(), RecvError> {
-        let message = self.take(patience)?;
-        into.clear();
-        into.extend_from_slice(&message);
-        Ok(())
-    }
-
-    /// Receives the next message into these parts, each filled before the next; how long it was.
-    /// What is longer than all of them is cut.
-    ///
-    /// # Errors
-    /// As [`Connection::recv`].
-    pub fn recv_parts(
-        &self,
-        parts: &mut [&mut [u8]],
-        patience: Duration,
-    ) -> Result<usize, RecvError> {
-        let message = self.take(patience)?;
-        let mut rest = &message[..];
-        for part in parts {
-            let (bytes, after) = rest.split_at(rest.len().min(part.len()));
-            part[..bytes.len()].copy_from_slice(bytes);
-            rest = after;
-        }
-        Ok(message.len())
-    }
-
-    /// The next message without a copy; waits for at most so long.
-    ///
-    /// # Errors
-    /// [`RecvError`].
-    pub fn take(&self, patience: Duration) -> Result<Buffer, RecvError> {
-        let until = self.shared.clock.now() + span(patience);
-        loop {
-            let left = until.since(self.shared.clock.now());
-            let next = || self.next(left.min(Span::from_millis(50)));
-            match self.take_of(next) {
-                Err(RecvError::Timeout) if left > Span::ZERO => {}
-                outcome => return outcome,
-            }
-        }
-    }
-
-    /// The next message that has come already.
-    pub(super) fn try_take(&self) -> Result<Buffer, RecvError> {
-        self.take_of(|| self.plant.work().pop(Duration::ZERO))
-    }
-
-    /// The next message for the application of those that `next` gives.
-    fn take_of(&self, mut next: impl FnMut() -> Option<Message>) -> Result<Buffer, RecvError> {
-        let work = self.plant.work();
-        loop {
-            if self.closed.load(Ordering::Acquire) {
-                return Err(RecvError::Closed);
-            }
-            let Some(mut message) = next() else { break };
-            match message.cut::<1>() {
-                Some([DATA]) => {
-                    work.flows[1].add(message.len());
-                    return Ok(Buffer::new(message, &self.plant));
-                }
-                Some([CLOSING]) => self.closed.store(true, Ordering::Release),
-                _ => {}
-            }
-            work.line.buffers().give(message);
-        }
-        let dead = self.gone.load(Ordering::Acquire) || work.line.is_dead();
-        Err(if dead { RecvError::Dead } else { RecvError::Timeout })
-    }
-
     /// Lets go what was sent and held back.
     pub(super) fn let_go(&self) {
         self.shared.elements.prompt(&self.plant, true);
-    }
-
-    /// The next message, of whichever sort; waits for at most so long.
-    fn next(&self, wait: Span) -> Option<Message> {
-        let (shared, work) = (&self.shared, self.plant.work());
-        if let Some(message) = work.pop(Duration::ZERO) {
-            return Some(message);
-        }
-        // What was sent and held back may be what the peer waits for.
-        shared.elements.prompt(&self.plant, true);
-        let before = shared.receiving.fetch_add(1, Ordering::AcqRel);
-        let message = match shared.intake.try_lock() {
-            Ok(mut intake) if before == 0 => {
-                shared.pumped.fetch_add(1, Ordering::Relaxed);
-                intake.pump(shared, wait.min(Span::from_millis(5)));
-                drop(intake);
-                work.pop(Duration::ZERO)
-            }
-            _ => work.pop(Duration::from_nanos(wait.min(Span::from_millis(5)).0)),
-        };
-        shared.receiving.fetch_sub(1, Ordering::AcqRel);
-        message
     }
 
     /// A sender waits: lets go what was held back, and reads what the peer says.
@@ -346,11 +301,16 @@ impl Drop for Connection {
     }
 }
 
+/// Messages of at least so many bytes are sent from where they lie, if their stack allows it; of
+/// smaller ones several go to the kernel at once.
+const DIRECT: usize = 16 << 10;
+/// Bytes that may wait for a connection's first module.
+const AHEAD: u64 = 512 << 10;
 /// How long it takes at most to say that a connection ends, and until the peer has all.
 const SAY: Duration = Duration::from_millis(50);
 const LAST: Duration = Duration::from_millis(500);
 
-fn span(patience: Duration) -> Span {
+pub(super) fn span(patience: Duration) -> Span {
     Span(u64::try_from(patience.as_nanos()).unwrap_or(u64::MAX))
 }
 

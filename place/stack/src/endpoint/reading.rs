@@ -6,14 +6,14 @@ use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::thread;
 use std::time::Duration;
 
-use selvedge_host::port::DatagramReader;
+use selvedge_host::port::{DatagramReader, Single};
 use selvedge_stack::compose::Composition;
 use selvedge_stack::element::Plant;
 use selvedge_stack::module::{Net, Reason};
 use selvedge_units::Span;
 
 use crate::wire::{self, Proposal};
-use crate::work::LineWork;
+use crate::work::{Came, LineWork};
 
 use super::lock;
 use super::shared::Shared;
@@ -22,6 +22,9 @@ use super::shared::Shared;
 const WAIT: Span = Span::from_millis(5);
 /// How long the endpoint's thread leaves the socket to a thread that waits in `recv`.
 const LEAVE: Duration = Duration::from_millis(1);
+/// Datagrams of at least so many bytes are read one by one, each into the buffer that it stays in;
+/// smaller ones several at once, and copied.
+const LARGE: usize = 16 << 10;
 /// Reads at once, before it is looked what else there is.
 const READS: usize = 16;
 
@@ -31,24 +34,49 @@ pub(super) struct Intake {
     reader: DatagramReader,
     /// What was put into with the last reads.
     touched: Vec<Arc<Plant<LineWork>>>,
+    /// The last datagram was a large one.
+    large: bool,
+    /// What the next large one is read into.
+    spare: Vec<u8>,
 }
 
 impl Intake {
     pub(super) const fn new(reader: DatagramReader) -> Self {
-        Self { reader, touched: Vec::new() }
+        Self { reader, touched: Vec::new(), large: false, spare: Vec::new() }
+    }
+
+    /// Reads what is there, and puts it into its connections; whether there was anything.
+    fn read(&mut self, shared: &Arc<Shared>) -> bool {
+        let Self { reader, touched, large, spare } = self;
+        if !*large {
+            let mut len = 0;
+            let count = reader.read(|bytes, from| {
+                len = bytes.len();
+                take(shared, touched, Came::Shared(bytes), from);
+            });
+            *large = len >= LARGE;
+            return count > 0;
+        }
+        let Some(Single { from, segment }) = reader.read_into(spare) else { return false };
+        let size = segment.map_or(spare.len(), usize::from).max(1);
+        *large = size >= LARGE && size >= spare.len();
+        if *large {
+            take(shared, touched, Came::Alone(spare), from);
+        } else {
+            spare.chunks(size).for_each(|bytes| take(shared, touched, Came::Shared(bytes), from));
+        }
+        true
     }
 
     /// Reads what is there, after at most this wait for it, and lets elements work on it. Returns
     /// whether there was anything.
     pub(super) fn pump(&mut self, shared: &Arc<Shared>, wait: Span) -> bool {
-        let Self { reader, touched } = self;
-        let mut take = |bytes: &[u8], from| take(shared, touched, bytes, from);
-        if reader.read(&mut take) == 0
-            && (wait == Span::ZERO || !reader.wait(wait) || reader.read(&mut take) == 0)
-        {
+        let some =
+            self.read(shared) || (wait > Span::ZERO && self.reader.wait(wait) && self.read(shared));
+        if !some {
             return false;
         }
-        touched.drain(..).for_each(|plant| shared.elements.prompt(&plant, true));
+        self.touched.drain(..).for_each(|plant| shared.elements.prompt(&plant, true));
         true
     }
 }
@@ -93,9 +121,10 @@ fn free(intake: &Mutex<Intake>) -> Option<MutexGuard<'_, Intake>> {
 fn take(
     shared: &Arc<Shared>,
     touched: &mut Vec<Arc<Plant<LineWork>>>,
-    bytes: &[u8],
+    came: Came<'_>,
     from: SocketAddr,
 ) {
+    let bytes = came.bytes();
     let stranger = || _ = shared.counters.strangers.fetch_add(1, Ordering::Relaxed);
     match Net::connection(bytes) {
         None => stranger(),
@@ -120,7 +149,7 @@ fn take(
                 Some(connection) => {
                     connection.heard = shared.clock.now();
                     let work = connection.plant.work();
-                    if let Some(message) = work.datagram(bytes, connection.heard)
+                    if let Some(message) = work.datagram(came, connection.heard)
                         && let Err((message, _)) = connection.port.put(message)
                     {
                         work.line.call(connection.heard).drop(message, Reason::NoRoom);
@@ -169,12 +198,15 @@ fn hello(shared: &Arc<Shared>, id: u32, payload: &[u8], from: SocketAddr) {
         Ok(composition) => composition,
         Err(error) => return refuse(&format!("{error}")),
     };
-    let streams = match shared.grant(&composition, proposal.back, proposal.out) {
+    let Proposal { out, back, there: [first, second], .. } = proposal;
+    let streams = match shared.grant(&composition, [back, out], [second, first]) {
         Ok(streams) => streams,
         Err(why) => return refuse(&why),
     };
     let mut answer = vec![0; wire::HELLO_MIN];
-    let Ok(len) = state.write_message(b"", &mut answer) else {
+    let [sent, received] = shared.latencies(streams);
+    let Ok(len) = state.write_message(wire::answer([received, sent]).as_bytes(), &mut answer)
+    else {
         return shared.release(streams);
     };
     let welcome = wire::datagram(wire::WELCOME, id, &answer[..len]);

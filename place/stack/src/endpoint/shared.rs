@@ -1,6 +1,6 @@
 //! What an endpoint's threads share: connections, the manager, and bringing its decisions about.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -21,7 +21,7 @@ use super::backlog::Backlog;
 use super::call::Calls;
 use super::reading::Intake;
 use super::{Connection, Counters, Options, lock};
-use crate::profile::ModuleProfile;
+use crate::profile::Profile;
 use crate::threads::Elementary;
 use crate::wire;
 use crate::work::LineWork;
@@ -39,7 +39,14 @@ pub(super) struct Open {
     /// When it was last said that this end lives.
     said: Instant,
     pub(super) gone: Arc<AtomicBool>,
+    /// What the manager did and the application has not been told.
+    news: Arc<Mutex<News>>,
 }
+
+/// What the manager did to the streams of a connection, by direction.
+pub(super) type News = VecDeque<(Direction, Event)>;
+/// Of which the last so many are kept.
+const NEWS_MAX: usize = 64;
 
 #[derive(Debug)]
 pub(super) struct Shared {
@@ -64,7 +71,7 @@ pub(super) struct Shared {
     pub(super) calls: Calls,
     pub(super) counters: Counters,
     pub(super) stop: AtomicBool,
-    pub(super) costs: Arc<[ModuleProfile]>,
+    pub(super) costs: Arc<Profile>,
 }
 
 impl Shared {
@@ -80,33 +87,36 @@ impl Shared {
     }
 
     pub(super) fn modules(&self, composition: &Composition, direction: Direction) -> Vec<Cost> {
-        let cost = |step: &selvedge_stack::compose::Step| {
-            let found = self.costs.iter().find(|cost| {
-                let name = |text: &str| text.split('(').next().unwrap_or("").to_owned();
-                cost.module == step.to_string() || name(&cost.module) == step.name()
-            });
-            found.map_or_else(Cost::default, |found| found.cost(direction))
-        };
-        let costs = composition.steps().iter().map(cost);
+        let costs = composition.steps().iter().map(|step| self.costs.cost(step, direction));
         if direction == Direction::Down { costs.collect() } else { costs.rev().collect() }
     }
 
-    /// Both streams of a connection on this host, or why not.
+    /// Both streams of a connection on this host, where the other one takes so much of their delays,
+    /// or why not.
     pub(super) fn grant(
         &self,
         composition: &Composition,
-        out: Contract,
-        back: Contract,
+        [out, back]: [Contract; 2],
+        elsewhere: [Span; 2],
     ) -> Result<[StreamId; 2], String> {
         let mut manager = lock(&self.manager);
-        let mut open = |contract, direction| {
+        let mut open = |contract, direction, elsewhere| {
             let stream = Stream::new(contract, self.modules(composition, direction));
-            manager.open(stream).map(|(id, _)| id).map_err(|error| error.to_string())
+            manager
+                .open(Stream { elsewhere, ..stream })
+                .map(|(id, _)| id)
+                .map_err(|error| error.to_string())
         };
-        let first = open(out, Direction::Down)?;
-        let second = open(back, Direction::Up);
+        let first = open(out, Direction::Down, elsewhere[0])?;
+        let second = open(back, Direction::Up, elsewhere[1]);
         let second = second.inspect_err(|_| manager.close(first, &mut Vec::new()))?;
         Ok([first, second])
+    }
+
+    /// The longest that messages of these streams take on this host.
+    pub(super) fn latencies(&self, streams: [StreamId; 2]) -> [Span; 2] {
+        let manager = lock(&self.manager);
+        streams.map(|id| manager.granted(id).unwrap_or_default().guarantee.latency)
     }
 
     pub(super) fn release(&self, streams: [StreamId; 2]) {
@@ -114,6 +124,7 @@ impl Shared {
         let mut manager = lock(&self.manager);
         streams.into_iter().for_each(|id| manager.close(id, &mut events));
         drop(manager);
+        self.tell(&events);
         self.enact_all();
     }
 
@@ -139,8 +150,9 @@ impl Shared {
             return None;
         }
         let port = Port::new(Arc::clone(&plant), Outside::Network);
-        let heard = self.clock.now();
+        let (heard, news) = (self.clock.now(), Arc::new(Mutex::default()));
         let entry = Open {
+            news: Arc::clone(&news),
             plant: Arc::clone(&plant),
             streams,
             port,
@@ -160,6 +172,7 @@ impl Shared {
             plant,
             streams,
             gone,
+            news,
             closed: AtomicBool::new(false),
             told: AtomicBool::new(false),
         })
@@ -183,6 +196,28 @@ impl Shared {
         self.elements.wake();
     }
 
+    /// Tells the applications whom it concerns what the manager did.
+    pub(super) fn tell(&self, events: &[Event]) {
+        if events.is_empty() {
+            return;
+        }
+        let open = lock(&self.open);
+        for event in events {
+            tracing::info!(?event, "stack manager");
+            for connection in open.values() {
+                for (id, way) in connection.streams.iter().zip([Direction::Down, Direction::Up]) {
+                    if event.concerns(*id) {
+                        let mut news = lock(&connection.news);
+                        if news.len() >= NEWS_MAX {
+                            news.pop_front();
+                        }
+                        news.push_back((way, event.clone()));
+                    }
+                }
+            }
+        }
+    }
+
     /// The manager's look.
     pub(super) fn look(&self, now: Instant) {
         let mut events = Vec::new();
@@ -203,9 +238,7 @@ impl Shared {
             }
             manager.look(now, |id| seen.get(&id).copied().unwrap_or_default(), &mut events);
         }
-        for event in &events {
-            tracing::info!(?event, "stack manager");
-        }
+        self.tell(&events);
         if events.iter().any(|event| matches!(event, Event::Reassigned { .. })) {
             self.counters.reassigned.fetch_add(1, Ordering::Relaxed);
             self.enact_all();

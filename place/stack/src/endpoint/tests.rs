@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use selvedge_stack::auto::Meta;
+use selvedge_stack::auto::{Event, Meta};
 use selvedge_stack::contract::{Contract, Promise, Quality, Traffic};
+use selvedge_stack::module::Direction;
 use selvedge_stack::stack::SendError;
 use selvedge_units::{Bytes, Span};
 
@@ -105,6 +106,65 @@ fn what_does_not_fit_is_refused_with_a_reason() {
 }
 
 #[test]
+fn a_delay_is_kept_by_both_hosts_together() {
+    let (a, b) = (endpoint(None), endpoint(None));
+    let easy = contract(Span::from_millis(100), 1000);
+    let line = "ui | unreliable | net";
+    let here = a.connect(b.address(), line, easy, easy).unwrap();
+    let there = b.accept(LONG).expect("the other end");
+    // Each host knows what the other one takes, of both directions.
+    let [ours, theirs] = [here.granted(), there.granted()].map(|both| both.map(Option::unwrap));
+    for way in 0..2 {
+        assert!(ours[way].guarantee.latency > Span::ZERO);
+        assert_eq!(ours[way].elsewhere, theirs[1 - way].guarantee.latency);
+        assert_eq!(theirs[1 - way].elsewhere, ours[way].guarantee.latency);
+    }
+    let both = ours[0].from_end_to_end();
+    drop((here, there));
+    // What one of them could keep and both can't is refused, by how much as well.
+    let mut firm = easy;
+    firm.quality.promise = Promise::Firm;
+    firm.quality.delay = Span(both.0 - 1);
+    let refused = a.connect(b.address(), line, firm, easy).unwrap_err().to_string();
+    let host =
+        if ours[0].guarantee.latency >= both { "this host refuses" } else { "refuses: a delay" };
+    assert!(refused.contains(host) && refused.contains("at best it is"), "{refused}");
+    firm.quality.delay = both * 2;
+    assert!(a.connect(b.address(), line, firm, easy).is_ok());
+}
+
+#[test]
+fn the_application_is_told_and_renegotiates() {
+    let meta = Meta {
+        sampling: Span::from_millis(2),
+        activation: Span::from_millis(4),
+        ..Meta::default()
+    };
+    let bound = || bound(Options { elements: 1, meta, ..Options::default() });
+    let (_a, _b, here, there) = pair_of("ui | unreliable | net", bound(), bound());
+    let large = contract(Span::from_millis(100), 40_000);
+    let begun = std::time::Instant::now();
+    let (mut told, mut got) = (Vec::new(), Vec::new());
+    let mut violated = || {
+        let _ = here.send(&[7; 20_000], Duration::ZERO);
+        let _ = there.recv(&mut got, Duration::from_millis(1));
+        told.extend(here.events());
+        told.iter()
+            .any(|(way, event)| *way == Direction::Down && matches!(event, Event::Violated { .. }))
+    };
+    while !violated() {
+        assert!(begun.elapsed() < LONG, "nobody is told");
+    }
+    // Each host accepts what fits it.
+    assert!(here.renegotiate(Direction::Down, large).unwrap().latency > Span::ZERO);
+    assert!(there.renegotiate(Direction::Up, large).is_ok());
+    let never = contract(Span(1), 1 << 20);
+    let refused = here.renegotiate(Direction::Down, never).unwrap_err().to_string();
+    assert!(refused.contains("lower the rate"), "{refused}");
+    here.send(&[7; 30_000], LONG).unwrap();
+}
+
+#[test]
 fn another_secret_is_no_answer() {
     let (a, b) = (endpoint(Some([1; 32])), endpoint(Some([2; 32])));
     let easy = contract(Span::from_millis(100), 1000);
@@ -141,6 +201,35 @@ fn messages_go_in_parts_and_in_posted_buffers() {
 }
 
 /// Both futures on this thread, as any executor would run two tasks.
+#[test]
+fn messages_of_all_sizes_keep_their_order() {
+    let (_a, _b, here, there) = pair("ui | unreliable | net");
+    let message = |n: usize| {
+        let size = [1000, 20_000, 64_000, 3][n % 4];
+        (0..size).map(|at| (at * 7 + n) as u8).collect::<Vec<u8>>()
+    };
+    // Small ones wait for more to go with them, large ones go from where they lie, posted ones
+    // through the modules; the peer reads some one by one, some several at once.
+    let mut got = Vec::new();
+    for first in (0..600).step_by(12) {
+        for n in first..first + 12 {
+            if n % 5 == 0 {
+                let mut buffer = here.buffer(message(n).len());
+                buffer.copy_from_slice(&message(n));
+                here.post(buffer, LONG).unwrap();
+            } else {
+                here.send(&message(n), LONG).unwrap();
+            }
+        }
+        assert!(here.flush(LONG));
+        for n in first..first + 12 {
+            there.recv(&mut got, LONG).unwrap();
+            assert!(got == message(n), "message {n} is not the next, or not as it was sent");
+        }
+    }
+    assert_eq!(there.dropped(), []);
+}
+
 fn both<A: Future, B: Future>(a: A, b: B) -> (A::Output, B::Output) {
     let (mut a, mut b) = (pin!(a), pin!(b));
     let mut done = (None, None);

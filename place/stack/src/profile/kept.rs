@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
-use super::{ModuleProfile, modules};
+use super::{ModuleProfile, Profile};
 
 /// Builds have figures, and files, of their own.
 const FILE: &str = if cfg!(debug_assertions) {
@@ -30,16 +30,17 @@ const ROUNDS: usize = 3;
 struct Kept {
     /// The processor and the build that they are of.
     of: String,
-    modules: Vec<ModuleProfile>,
+    #[serde(flatten)]
+    profile: Profile,
 }
 
-/// What modules cost here. Measured at most once by a process, and by most not at all.
+/// What modules, pipes and the kernel cost here. Measured at most once by a process, and by most not at all.
 #[must_use]
-pub fn kept() -> Arc<[ModuleProfile]> {
-    static COSTS: OnceLock<Arc<[ModuleProfile]>> = OnceLock::new();
+pub fn kept() -> Arc<Profile> {
+    static COSTS: OnceLock<Arc<Profile>> = OnceLock::new();
     Arc::clone(COSTS.get_or_init(|| match place() {
-        Some(place) => kept_at(&place, &of(), || modules(ROUNDS)).into(),
-        None => modules(ROUNDS).into(),
+        Some(place) => kept_at(&place, &of(), || Profile::measured(ROUNDS)).into(),
+        None => Profile::measured(ROUNDS).into(),
     }))
 }
 
@@ -47,26 +48,22 @@ pub fn kept() -> Arc<[ModuleProfile]> {
 ///
 /// # Errors
 /// What the system says.
-pub fn keep(modules: &[ModuleProfile]) -> std::io::Result<Option<PathBuf>> {
+pub fn keep(profile: &Profile) -> std::io::Result<Option<PathBuf>> {
     let Some(place) = place() else { return Ok(None) };
-    write(&place, &Kept { of: of(), modules: modules.to_vec() })?;
+    write(&place, &Kept { of: of(), profile: profile.clone() })?;
     Ok(Some(place))
 }
 
-fn kept_at(
-    place: &Path,
-    of: &str,
-    measure: impl FnOnce() -> Vec<ModuleProfile>,
-) -> Vec<ModuleProfile> {
+fn kept_at(place: &Path, of: &str, measure: impl FnOnce() -> Profile) -> Profile {
     if let Some(kept) = read(place).filter(|kept| kept.of == of) {
-        return kept.modules;
+        return kept.profile;
     }
-    let kept = Kept { of: of.to_owned(), modules: measure() };
+    let kept = Kept { of: of.to_owned(), profile: measure() };
     // Where nothing can be written they are measured by each process.
     if let Err(error) = write(place, &kept) {
         tracing::debug!(%error, "the profile of modules is not kept");
     }
-    kept.modules
+    kept.profile
 }
 
 /// What lies there, if it is fresh and makes sense.
@@ -78,9 +75,13 @@ fn read(place: &Path) -> Option<Kept> {
         return None;
     }
     let kept: Kept = serde_json::from_slice(&fs::read(place).ok()?).ok()?;
-    let sensible = |figure: &f64| (0.0..LONGEST).contains(&figure.abs());
-    let figures = |module: &ModuleProfile| module.down.iter().chain(&module.up).all(sensible);
-    (!kept.modules.is_empty() && kept.modules.iter().all(figures)).then_some(kept)
+    let sensible = |figure: f64| (0.0..LONGEST).contains(&figure.abs());
+    let Profile { modules, pipes, call } = &kept.profile;
+    let of_module = |module: &ModuleProfile| [module.down, module.up, module.critical];
+    let mut figures = modules.iter().flat_map(of_module).flatten().chain(*call);
+    let pipes = [pipes.unlocked, pipes.locked, pipes.same, pipes.other];
+    let sound = !modules.is_empty() && figures.all(sensible) && pipes.into_iter().all(sensible);
+    sound.then_some(kept)
 }
 
 /// As a whole or not at all: another process may read meanwhile.
@@ -111,10 +112,13 @@ fn of() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::profile::PipeProfile;
 
-    fn profile(figure: f64) -> Vec<ModuleProfile> {
-        let figures = [figure, 1.0];
-        vec![ModuleProfile { module: "ui".into(), down: figures, up: figures }]
+    fn profile(figure: f64) -> Profile {
+        let (figures, critical) = ([figure, 1.0], [0.0; 2]);
+        let module = ModuleProfile { module: "ui".into(), down: figures, up: figures, critical };
+        let pipes = PipeProfile { unlocked: 20.0, locked: 40.0, same: 8.0, other: 150.0 };
+        Profile { modules: vec![module], pipes, call: [1000.0, 100.0] }
     }
 
     #[test]
@@ -122,7 +126,7 @@ mod tests {
     fn figures_are_kept_until_they_are_of_something_else_or_make_no_sense() {
         let folder = std::env::temp_dir().join(format!("stack-profile-{}", std::process::id()));
         let place = folder.join("deep/profile.json");
-        let first = |of: &str, figure| kept_at(&place, of, || profile(figure))[0].down[0];
+        let first = |of: &str, figure| kept_at(&place, of, || profile(figure)).modules[0].down[0];
         assert_eq!(first("a, release", 5.0), 5.0);
         assert_eq!(first("a, release", 6.0), 5.0, "kept");
         assert_eq!(first("b, release", 7.0), 7.0, "another processor");
@@ -130,7 +134,7 @@ mod tests {
             fs::write(&place, nonsense).unwrap();
             assert_eq!(first("b, release", 8.0), 8.0, "{nonsense}");
         }
-        let huge = Kept { of: "b, release".into(), modules: profile(1e12) };
+        let huge = Kept { of: "b, release".into(), profile: profile(1e12) };
         write(&place, &huge).unwrap();
         assert_eq!(first("b, release", 9.0), 9.0);
         let old = SystemTime::now() - FRESH - Duration::from_secs(60);

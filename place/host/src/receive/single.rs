@@ -1,0 +1,43 @@
+//! Reading one datagram into a buffer that its reader keeps (`recvmsg`): large ones are not copied
+//! again.
+
+use std::mem::{MaybeUninit, size_of};
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use super::batch::{CONTROL, Control, ROOM, read_control};
+use crate::socket::RawAddress;
+
+/// A datagram that was read into a buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Single {
+    /// Who sent it.
+    pub from: SocketAddr,
+    /// It is several datagrams, each but the last of so many bytes (UDP GRO).
+    pub segment: Option<u16>,
+}
+
+/// Reads the datagram that waits in the socket, without waiting: the buffer's bytes are then its.
+/// `None`, and an empty buffer, if there is none. Grows the buffer to the largest datagram.
+pub(crate) fn receive(socket: &OwnedFd, into: &mut Vec<u8>) -> Option<Single> {
+    into.clear();
+    into.reserve(ROOM);
+    let (mut name, mut control) = (RawAddress::zeroed(), Control([0; CONTROL]));
+    let mut part = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: ROOM };
+    // SAFETY: an msghdr is integers and pointers, for which zero bytes are a value.
+    let mut header: libc::msghdr = unsafe { MaybeUninit::zeroed().assume_init() };
+    header.msg_name = (&raw mut name).cast();
+    header.msg_namelen = size_of::<RawAddress>() as libc::socklen_t;
+    header.msg_iov = &raw mut part;
+    header.msg_iovlen = 1;
+    header.msg_control = (&raw mut control).cast();
+    header.msg_controllen = CONTROL as _;
+    // SAFETY: the header describes `name`, `control` and ROOM bytes that `into` has reserved, all of
+    // which live on; the kernel writes only there and into the header.
+    let len = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut header, libc::MSG_DONTWAIT) };
+    let len = usize::try_from(len).ok()?.min(ROOM);
+    // SAFETY: ROOM bytes are reserved, and the kernel has written the first `len` of them.
+    unsafe { into.set_len(len) };
+    let control = &control.0[..header.msg_controllen.min(CONTROL)];
+    Some(Single { from: name.to_socket_addr()?, segment: read_control(control).segment })
+}

@@ -1,0 +1,107 @@
+//! All figures of a machine together, as connections are decided on by them.
+
+use serde::{Deserialize, Serialize};
+
+use selvedge_stack::compose::Step;
+use selvedge_stack::load::Load;
+use selvedge_stack::model::{Cost, Interface, Machine};
+use selvedge_stack::module::Direction;
+use selvedge_units::Span;
+
+use super::{ModuleProfile, PipeProfile, call, modules, pipes};
+
+/// What modules, pipes and the kernel cost.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Profile {
+    /// Each module.
+    pub modules: Vec<ModuleProfile>,
+    /// Pipes and hand-overs.
+    pub pipes: PipeProfile,
+    /// Nanoseconds of a call to the kernel that sends a datagram of no bytes, and of 1024 more.
+    pub call: [f64; 2],
+}
+
+impl Profile {
+    /// Measures all, in so many rounds. Of pipes the least of them counts: threads that others
+    /// keep waiting say nothing of hand-overs.
+    #[must_use]
+    pub fn measured(rounds: usize) -> Self {
+        let least = |a: PipeProfile, b: PipeProfile| PipeProfile {
+            unlocked: a.unlocked.min(b.unlocked),
+            locked: a.locked.min(b.locked),
+            same: a.same.min(b.same),
+            other: a.other.min(b.other),
+        };
+        let pipes = (1..rounds.min(9)).fold(pipes(1), |found, _| least(found, pipes(1)));
+        // A host without a loopback has no figure, and no limit.
+        Self { modules: modules(rounds), pipes, call: call(rounds).unwrap_or_default() }
+    }
+
+    /// What a module costs, by its name and argument or else by its name; nothing if it is not
+    /// there. The last module down makes the call to the kernel.
+    #[must_use]
+    pub fn cost(&self, step: &Step, direction: Direction) -> Cost {
+        let whole = step.to_string();
+        let name = |module: &ModuleProfile| module.module.split('(').next() == Some(step.name());
+        let found = self.modules.iter().find(|module| module.module == whole);
+        let found = found.or_else(|| self.modules.iter().find(|module| name(module)));
+        let cost = found.map_or_else(Cost::default, |module| module.cost(direction));
+        if !matches!(step, Step::Net) || direction == Direction::Up {
+            return cost;
+        }
+        let [null, kilobyte] = self.call.map(span);
+        Cost {
+            null: cost.null + null,
+            kilobyte: cost.kilobyte + kilobyte,
+            kilobyte_remote: cost.kilobyte_remote + kilobyte,
+            // One call at a time.
+            critical: cost.critical + null,
+        }
+    }
+
+    /// `count` elements that give all of their time, with these pipes and this kernel.
+    #[must_use]
+    pub fn machine(&self, count: usize) -> Machine {
+        let [null, kilobyte] = self.call.map(span);
+        let interface = Interface { null, kilobyte, available: Load::WHOLE };
+        let interface = Some(interface).filter(|_| null > Span::ZERO);
+        Machine { interface, ..Machine::whole(count, self.pipes.overheads()) }
+    }
+}
+
+fn span(nanos: f64) -> Span {
+    Span(nanos.max(0.0).round() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_module_makes_the_call() {
+        let module = |name: &str| ModuleProfile {
+            module: name.into(),
+            down: [10.0, 1.0],
+            up: [20.0, 2.0],
+            critical: [3.0, 4.0],
+        };
+        let modules = vec![module("net"), module("fec(8,2)")];
+        let pipes = PipeProfile { unlocked: 20.0, locked: 40.0, same: 8.0, other: 150.0 };
+        let profile = Profile { modules, pipes, call: [1000.0, 100.0] };
+        let cost = |null, kilobyte, critical| Cost {
+            null: Span(null),
+            kilobyte: Span(kilobyte),
+            kilobyte_remote: Span(kilobyte),
+            critical: Span(critical),
+        };
+        assert_eq!(profile.cost(&Step::Net, Direction::Down), cost(1010, 101, 1003));
+        assert_eq!(profile.cost(&Step::Net, Direction::Up), cost(20, 2, 4));
+        let fec = Step::Fec { data: 4, parities: 1 };
+        assert_eq!(profile.cost(&fec, Direction::Down), cost(10, 1, 3), "by its name");
+        assert_eq!(profile.cost(&Step::Ui, Direction::Up), Cost::default());
+        let machine = profile.machine(2);
+        assert_eq!((machine.overheads.other, machine.available.len()), (Span(150), 2));
+        assert_eq!(machine.interface.map(|ni| ni.null), Some(Span(1000)));
+        assert!(Profile { call: [0.0; 2], ..profile }.machine(1).interface.is_none());
+    }
+}

@@ -1,0 +1,179 @@
+//! The file of `stack model`: what elements give, what modules and pipes cost, streams with their
+//! contracts. Read with serde; what is wrong is named with its line or its stream.
+
+use std::fmt::Display;
+use std::str::FromStr;
+
+use selvedge_host_stack::profile;
+use selvedge_stack::compose::Composition;
+use selvedge_stack::contract::{Contract, Promise, Quality, Traffic};
+use selvedge_stack::elements::{ElementId, Elements};
+use selvedge_stack::load::Load;
+use selvedge_stack::model::{Cost, Interface, Machine, Overheads, Stream};
+use selvedge_stack::module::Direction;
+use selvedge_units::{Bytes, Span};
+use serde::{Deserialize, Deserializer};
+
+/// The most streams in a file.
+const STREAMS_MAX: usize = 256;
+
+/// A quantity as people write it.
+fn quantity<'de, D: Deserializer<'de>, T: FromStr<Err: Display>>(from: D) -> Result<T, D::Error> {
+    String::deserialize(from)?.parse().map_err(serde::de::Error::custom)
+}
+
+fn some<'de, D: Deserializer<'de>, T: FromStr<Err: Display>>(
+    from: D,
+) -> Result<Option<T>, D::Error> {
+    quantity(from).map(Some)
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    available: Vec<u8>,
+    pipes: Option<PipeCosts>,
+    interface: Option<ModuleCost>,
+    stream: Vec<StreamText>,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PipeCosts {
+    #[serde(deserialize_with = "quantity")]
+    get: Span,
+    #[serde(deserialize_with = "quantity")]
+    get_locked: Span,
+    #[serde(deserialize_with = "quantity")]
+    same: Span,
+    #[serde(deserialize_with = "quantity")]
+    other: Span,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct ModuleCost {
+    #[serde(deserialize_with = "quantity")]
+    null: Span,
+    #[serde(deserialize_with = "quantity")]
+    kilobyte: Span,
+    #[serde(deserialize_with = "some")]
+    kilobyte_remote: Option<Span>,
+    #[serde(deserialize_with = "quantity")]
+    critical: Span,
+}
+
+impl ModuleCost {
+    fn cost(self) -> Cost {
+        let Self { null, kilobyte, kilobyte_remote, critical } = self;
+        let kilobyte_remote = kilobyte_remote.unwrap_or(kilobyte);
+        Cost { null, kilobyte, kilobyte_remote, critical }
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct StreamText {
+    stack: Option<String>,
+    #[serde(default)]
+    up: bool,
+    modules: Option<Vec<ModuleCost>>,
+    #[serde(deserialize_with = "quantity")]
+    every: Span,
+    #[serde(default, deserialize_with = "some")]
+    minimum: Option<Span>,
+    #[serde(default, deserialize_with = "some")]
+    interval: Option<Span>,
+    #[serde(deserialize_with = "quantity")]
+    size: Bytes,
+    #[serde(deserialize_with = "quantity")]
+    delay: Span,
+    #[serde(default)]
+    loss_burst: u64,
+    #[serde(default)]
+    firm: bool,
+    assigned: Option<Vec<String>>,
+}
+
+/// A machine and streams, each with whether its assignment is stated.
+pub(super) fn read(text: &str) -> Result<(Machine, Vec<(Stream, bool)>), String> {
+    let file: File = toml::from_str(text).map_err(|error| error.to_string())?;
+    let count = file.available.len();
+    if count == 0 || count > Elements::MAX {
+        return Err(format!("available: {count} elements; write 1 to {}", Elements::MAX));
+    }
+    if let Some(over) = file.available.iter().find(|&&percent| percent > 100) {
+        return Err(format!("available: {over}; an element gives 0 to 100 per cent"));
+    }
+    if file.stream.len() > STREAMS_MAX {
+        return Err(format!("{} streams; at most {STREAMS_MAX} are read", file.stream.len()));
+    }
+    let overheads = match file.pipes {
+        Some(PipeCosts { get, get_locked, same, other }) => {
+            Overheads { get, get_locked, same, other }
+        }
+        None => profile::kept().pipes.overheads(),
+    };
+    let interface = file.interface.map(|cost| Interface {
+        null: cost.null,
+        kilobyte: cost.kilobyte,
+        available: Load::WHOLE,
+    });
+    let available = file.available.iter().map(|&percent| Load::percent(percent.into())).collect();
+    let machine = Machine { available, overheads, interface };
+    let streams = file
+        .stream
+        .iter()
+        .enumerate()
+        .map(|(n, text)| stream(text, count).map_err(|error| format!("stream {n}: {error}")));
+    Ok((machine, streams.collect::<Result<_, _>>()?))
+}
+
+fn stream(text: &StreamText, elements: usize) -> Result<(Stream, bool), String> {
+    let modules = match (&text.modules, &text.stack) {
+        (Some(modules), None) if !modules.is_empty() => {
+            modules.iter().map(|cost| cost.cost()).collect()
+        }
+        (None, Some(line)) => {
+            let composition: Composition =
+                line.parse().map_err(|error| format!("stack \"{line}\": {error}"))?;
+            let (costs, steps) = (profile::kept(), composition.steps());
+            let way = if text.up { Direction::Up } else { Direction::Down };
+            let mut modules: Vec<_> = steps.iter().map(|step| costs.cost(step, way)).collect();
+            if text.up {
+                modules.reverse();
+            }
+            modules
+        }
+        _ => return Err("write either modules, at least one, or stack".into()),
+    };
+    let (average, loss_burst) = (text.every, text.loss_burst);
+    let promise = if text.firm { Promise::Firm } else { Promise::Wanted };
+    let traffic = Traffic {
+        average,
+        minimum: text.minimum.unwrap_or(average),
+        interval: text.interval.unwrap_or(average),
+        largest: text.size,
+    };
+    let quality = Quality { delay: text.delay, loss_burst, promise };
+    let contract = Contract { traffic, quality }.check().map_err(|error| error.to_string())?;
+    let mut stream = Stream::new(contract, modules);
+    let Some(assigned) = &text.assigned else { return Ok((stream, false)) };
+    if assigned.len() != stream.modules.len() {
+        let (given, modules) = (assigned.len(), stream.modules.len());
+        return Err(format!("assigned has {given} entries for {modules} modules; write one each"));
+    }
+    for (to, text) in stream.assigned.iter_mut().zip(assigned) {
+        for number in text.split(',') {
+            let number = number.trim();
+            let id = number.parse().ok().filter(|&id: &u8| usize::from(id) < elements);
+            *to = to.with(ElementId(id.ok_or_else(|| {
+                format!(
+                    "assigned \"{text}\": write elements 0 to {}, such as \"0,1\"",
+                    elements - 1
+                )
+            })?));
+        }
+    }
+    Ok((stream, true))
+}
