@@ -94,6 +94,8 @@ pub(super) fn peer(rest: &str) -> Result<(), BenchError> {
     let (count, cpu) = (count.map_err(|_| wrong())?, cpu.map_err(|_| wrong())?);
     let directory = Path::new(parts.next().ok_or_else(wrong)?);
     let _ = class::confine(0, cpu);
+    // An ordinary program, whatever this one was started as.
+    let _ = class::set(0, Class::Other);
     let wish = Wish { preference: prefer.then_some(WISH), ..Wish::default() };
     let mut events = Client::open(directory, "beats")?.subscribe(wish)?;
     if events.is_preferred() != prefer {
@@ -140,6 +142,8 @@ pub fn preference(
             let stop = Arc::clone(&stop);
             hogs.push(std::thread::spawn(move || {
                 let _ = class::confine(0, cpu);
+                // One with a real-time priority would leave nothing to anybody.
+                let _ = class::set(0, Class::Other);
                 while !stop.load(Ordering::Relaxed) {
                     std::hint::spin_loop();
                 }
