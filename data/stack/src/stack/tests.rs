@@ -311,7 +311,6 @@ fn wrapping_gives_the_headers_that_the_modules_give() {
     for (line, wraps) in [
         ("ui | unreliable | net", true),
         ("ui | unreliable(ordered) | net", true),
-        ("ui | net", true),
         ("ui | reliable | net", false),
         ("ui | checksum | unreliable | net", false),
         ("ui | unreliable | frag(1400) | net", false),
