@@ -9,8 +9,8 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use support::{
-    CORRIDOR, Folder, Running, SOON, Stream, clip, ffmpeg, file_source, node_file, selvedge, sink,
-    skipped,
+    CORRIDOR, Folder, Running, SOON, Stream, beginning_of, clip, ffmpeg, file_source, node_file,
+    selvedge, sink, skipped,
 };
 
 /// A node file that is right: line 3 is the page, 5 the link's rate, 7 to 9 the stream.
@@ -193,12 +193,7 @@ fn a_clip_that_is_cut_off_is_refused() {
 fn media_that_end_before_their_index_give_what_is_there() {
     let folder = Folder::new();
     let (_receiver, to) = sink();
-    let mut cut = std::fs::read(clip(CORRIDOR)).expect("the clip is there");
-    // The media reach to the end of the file, wherever that is: only the index knows more.
-    let media = cut.windows(4).position(|w| w == b"mdat").expect("an MP4 has media");
-    cut[media - 4..media].fill(0);
-    cut.truncate(100_000);
-    folder.write("cut.mp4", &cut);
+    folder.write("cut.mp4", beginning_of(CORRIDOR, 100_000));
     let path = folder.write("node.toml", right(to, "file:cut.mp4"));
     let ended = command("check", &path);
     assert_eq!(ended.code, Some(0), "{ended:?}");

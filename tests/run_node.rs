@@ -6,7 +6,12 @@ mod support;
 use std::net::TcpListener;
 
 use serde_json::Value;
-use support::{CORRIDOR, Folder, Running, SOON, Stream, clip, file_source, http, node_file, sink};
+use support::{
+    CORRIDOR, Folder, Running, SOON, Stream, beginning_of, clip, file_source, http, node_file, sink,
+};
+
+/// A clip of sound.
+const SPEECH: &str = "10001-90210-01803.wav";
 
 /// A playout delay that no slowness of the machine uses up.
 const PATIENT: &str = "delay = \"20 s\"";
@@ -138,9 +143,7 @@ fn a_receiver_that_goes_away_harms_nobody() {
 fn a_stream_that_ends_leaves_the_others_running() {
     let folder = Folder::new();
     let (_receivers, to): (Vec<_>, Vec<_>) = (0..2).map(|_| sink()).unzip();
-    let brief = clip("10001-90210-01803.wav");
-    let whole = std::fs::read(brief).expect("the clip is there");
-    let brief = folder.write("brief.wav", &whole[..40_000]);
+    let brief = folder.write("brief.wav", beginning_of(SPEECH, 40_000));
     let streams = [
         Stream {
             name: "goes-on",
@@ -167,8 +170,7 @@ fn a_stream_that_ends_leaves_the_others_running() {
 fn a_node_ends_by_itself_once_all_its_sources_have() {
     let folder = Folder::new();
     let (_receiver, to) = sink();
-    let whole = std::fs::read(clip("10001-90210-01803.wav")).expect("the clip is there");
-    let brief = folder.write("brief.wav", &whole[..40_000]);
+    let brief = folder.write("brief.wav", beginning_of(SPEECH, 40_000));
     let stream = Stream { name: "brief", source: file_source(&brief, false), to, more: "" };
     let (node, _) = run(&folder, node_file(AMPLE, &[stream]));
     let last = node.end(SOON).json();

@@ -7,8 +7,8 @@ use std::net::{Ipv6Addr, SocketAddr, UdpSocket};
 
 use serde_json::Value;
 use support::{
-    CORRIDOR, Folder, Running, SOON, Stream, clip, file_source, free_port, http, node_file, play,
-    played, rtpdump, selvedge, skipped,
+    CORRIDOR, Folder, Running, SOON, Stream, beginning_of, clip, file_source, free_port, http,
+    node_file, play, played, rtpdump, selvedge, skipped,
 };
 
 fn run(folder: &Folder, text: String) -> Running {
@@ -58,8 +58,7 @@ fn a_stream_and_the_page_may_go_over_ipv6() {
 /// wait. Returns what the node says of the stream, and what came.
 fn squeezed(full: &str) -> [Value; 2] {
     let folder = Folder::new();
-    let whole = std::fs::read(clip(CORRIDOR)).expect("the clip is there");
-    folder.write("cut.mp4", &whole[..100_000]);
+    folder.write("cut.mp4", beginning_of(CORRIDOR, 100_000));
     let to = free_port();
     let more = format!("ring = 4\nfull = \"{full}\"\ndelay = \"60 s\"");
     let stream = Stream { name: "cut", source: "file:cut.mp4".into(), to, more: &more };
