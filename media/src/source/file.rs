@@ -3,7 +3,6 @@
 use std::path::Path;
 
 use gstreamer::prelude::*;
-use selvedge_units::Bytes;
 
 use super::elements::{make, wiring};
 use super::feed::{Feed, Timing};
@@ -27,8 +26,9 @@ pub(super) fn feed(what: &str, path: &Path) -> Result<Feed, SourceError> {
         return Err(not_media("an empty file"));
     }
     let mut bytes = std::fs::File::open(path).map_err(|e| not_found(e.to_string()))?;
-    if let Some(cut) = whole::cut_off(&mut bytes).map_err(|e| not_found(e.to_string()))? {
-        let (declared, found) = (Bytes(cut.declared), Bytes(cut.found));
+    if let Some(whole::CutOff { declared, found }) =
+        whole::cut_off(&mut bytes).map_err(|e| not_found(e.to_string()))?
+    {
         return Err(SourceError::CutOff { what: what.into(), declared, found });
     }
     Feed::parsed(what, Timing::Stored, |pipeline| {

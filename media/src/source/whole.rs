@@ -6,6 +6,8 @@
 
 use std::io::{self, Read, Seek, SeekFrom};
 
+use selvedge_units::Bytes;
+
 /// Parts at a file's top level that are looked at. Behind that it counts as whole: a fragmented
 /// MP4 has two a second or so.
 const PARTS: usize = 1 << 16;
@@ -18,9 +20,9 @@ const RIFF_UNKNOWN: u64 = 0x7fff_ff00;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct CutOff {
     /// The bytes that it would have at least.
-    pub(super) declared: u64,
+    pub(super) declared: Bytes,
     /// The bytes that it has.
-    pub(super) found: u64,
+    pub(super) found: Bytes,
 }
 
 /// Where a file breaks off, if its container says that there would be more. Nothing for containers
@@ -41,7 +43,8 @@ pub(super) fn cut_off<F: Read + Seek>(file: &mut F) -> io::Result<Option<CutOff>
         [0x1a, 0x45, 0xdf, 0xa3, ..] => matroska(file)?,
         _ => None,
     };
-    Ok(declared.filter(|&declared| declared > found).map(|declared| CutOff { declared, found }))
+    let more = declared.filter(|&declared| declared > found).map(Bytes);
+    Ok(more.map(|declared| CutOff { declared, found: Bytes(found) }))
 }
 
 /// The end of the first box with media or their index that reaches beyond the file.
@@ -144,8 +147,8 @@ mod tests {
     /// A file, and the length that it says it has.
     fn found(file: &[u8]) -> Option<u64> {
         let cut = cut_off(&mut Cursor::new(file)).unwrap()?;
-        assert_eq!(cut.found, file.len() as u64);
-        Some(cut.declared)
+        assert_eq!(cut.found, Bytes(file.len() as u64));
+        Some(cut.declared.0)
     }
 
     fn mp4_box(kind: &[u8; 4], content: usize) -> Vec<u8> {
