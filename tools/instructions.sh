@@ -31,19 +31,18 @@ work=$(mktemp -d)
 trap 'rm -r "$work"' EXIT
 
 # One cell: only what runs in the function `decision`, and below it, is counted; with `@2` behind
-# the discipline, `transmission` at twofold overload, for each update: a frame sent, or one missed.
+# the discipline, `update` at twofold overload: a frame sent, or one that missed.
 count() {
-  local discipline=$1 streams=$2 log=$work/$1.$2 updates=$decisions
+  local discipline=$1 streams=$2 log=$work/$1.$2
   local function=decision arguments=("${1%@2}" "$2" "$decisions")
   if [ "$discipline" != "${discipline%@2}" ]; then
-    function=transmission
+    function=update
     arguments+=(overloaded)
   fi
   valgrind --tool=callgrind --callgrind-out-file=/dev/null --collect-atstart=no \
     --toggle-collect="*bench*decide*$function*" \
     "$program" "${arguments[@]}" > "$log.out" 2> "$log.log"
-  [ $function = decision ] || updates=$(awk '{ print $1 + $2 }' "$log.out")
-  awk -v n="$updates" '/Collected :/ { printf "%.1f\n", $NF / n }' "$log.log" > "$log.count"
+  awk -v n="$decisions" '/Collected :/ { printf "%.1f\n", $NF / n }' "$log.log" > "$log.count"
 }
 export -f count
 export program work decisions
@@ -57,7 +56,7 @@ xargs -P "$(nproc)" -L 1 bash -c 'count "$0" "$1"' < "$work/cells"
 if [ "${1-}" = --update ]; then
   {
     echo '# Instructions a decision: poll_expired, choose, serve_and_push; backlogged streams, nothing'
-    echo '# expires. Counted by valgrind over 10,000 decisions. With @2: an update by step, a frame sent or'
+    echo '# expires. Counted by valgrind over 10,000 decisions. With @2: an update by pass, a frame sent or'
     echo '# one that missed its deadline, at twofold overload. Written by tools/instructions.sh --update.'
     echo "rustc $compiler"
     while read -r discipline streams; do

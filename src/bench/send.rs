@@ -184,6 +184,8 @@ impl Bare {
             let s = sched.add(&contract(n));
             sched.push_head(s, Self::frame(Instant::ZERO));
         }
+        // As the engine does.
+        huge::gather(sched.memory());
         Self { sched, now: Instant::ZERO, run, granted: (StreamIndex(0), 0) }
     }
 

@@ -70,15 +70,17 @@ pub enum Decision {
     Idle,
 }
 
-/// What was done at a moment; see [`Scheduler::step`](crate::Scheduler::step).
+/// What has become of a head; see [`Scheduler::pass`](crate::Scheduler::pass).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
-    /// A frame had missed its deadline; there may be more.
-    Expired(Expiry),
-    /// This stream's head goes.
-    Sent(StreamIndex, Served),
-    /// Nothing may go.
-    Idle,
+pub struct Passed {
+    /// Whose frame it was.
+    pub stream: StreamIndex,
+    /// Its deadline.
+    pub deadline: Instant,
+    /// Whether it had missed its deadline and is dropped; if not, it goes.
+    pub dropped: bool,
+    /// Whether its loss violates the window-constraint.
+    pub violation: bool,
 }
 
 /// A frame that was served.

@@ -15,6 +15,7 @@ pub(crate) enum Count {
     Sent,
     Late,
     Missed,
+    /// Only where it may differ from those that missed: of a stream that keeps late frames.
     Dropped,
     Violations,
 }
@@ -155,11 +156,23 @@ impl Slot {
     /// Makes a frame the head: its deadline.
     #[inline(always)]
     pub(crate) fn bring_up(&mut self, head: &Head, delayed: Option<Instant>) -> Instant {
+        self.flags = self.flags.with(Flags::HEAD).without(Flags::MISSED);
+        self.take(head, delayed)
+    }
+
+    /// Makes a frame the head where one just was, of a stream that nothing special is true of.
+    #[inline(always)]
+    pub(crate) fn follow(&mut self, head: &Head) {
+        debug_assert!(self.flags.ordinary(), "something is to be looked at");
+        self.take(head, None);
+    }
+
+    #[inline(always)]
+    fn take(&mut self, head: &Head, delayed: Option<Instant>) -> Instant {
         let by_contract = self.deadline.max(head.arrival) + self.period;
         self.deadline = head.deadline.or(delayed).unwrap_or(by_contract);
         self.arrival = head.arrival;
         self.kind = head.kind;
-        self.flags = self.flags.with(Flags::HEAD).without(Flags::MISSED);
         self.deadline
     }
 
@@ -167,9 +180,9 @@ impl Slot {
     /// the stream, it drops what is late, and no counter is about to carry.
     #[inline(always)]
     pub(crate) const fn passes(&self) -> bool {
-        let [sent, _, missed, dropped, violations] = self.counts;
+        let [sent, _, missed, _, violations] = self.counts;
         // If one of them is full, this is; where it is without that, the long way is right too.
-        let full = sent | missed | dropped | violations;
+        let full = sent | missed | violations;
         self.flags.ordinary() && self.flags.has(Flags::DROPS_LATE) && full != u32::MAX
     }
 
@@ -179,10 +192,9 @@ impl Slot {
     pub(crate) fn pass(&mut self, expired: bool) -> bool {
         let violation = self.window.pass(expired);
         let lost = u32::from(expired);
-        let [sent, _, missed, dropped, violations] = &mut self.counts;
+        let [sent, _, missed, _, violations] = &mut self.counts;
         *sent = sent.wrapping_add(1 - lost);
         *missed = missed.wrapping_add(lost);
-        *dropped = dropped.wrapping_add(lost);
         *violations = violations.wrapping_add(u32::from(violation));
         violation
     }
@@ -214,11 +226,12 @@ impl Slot {
         let whole = |which: Count| {
             u64::from(cold.counts[which as usize]) << 32 | u64::from(self.counts[which as usize])
         };
+        let drops = self.flags.has(Flags::DROPS_LATE);
         Counters {
             sent: whole(Count::Sent),
             late: whole(Count::Late),
             missed: whole(Count::Missed),
-            dropped: whole(Count::Dropped),
+            dropped: whole(if drops { Count::Missed } else { Count::Dropped }),
             violations: whole(Count::Violations),
         }
     }

@@ -10,6 +10,7 @@
 //! key, as a stream does that is served and has a next frame, one pass does both.
 
 use alloc::vec::Vec;
+use core::ops::Range;
 
 use selvedge_stream::fetch::prefetch;
 
@@ -170,6 +171,13 @@ impl Tournament {
         self.replay(leaf, key, before);
     }
 
+    /// Changes the key of the winner that is at hand. O(log N).
+    #[inline(always)]
+    pub(crate) fn change(&mut self, leaf: u32, key: u64, before: impl Fn(u32, u32) -> bool + Copy) {
+        debug_assert!(self.winner_at_hand().is_some_and(|winner| winner.leaf == leaf));
+        self.replay(leaf, key, before);
+    }
+
     /// Takes a leaf out; nothing to do if it is not in. O(log N), and O(1) if it is the winner.
     #[inline]
     pub(crate) fn leave(&mut self, leaf: u32, before: impl Fn(u32, u32) -> bool + Copy) {
@@ -288,6 +296,11 @@ impl Tournament {
         Some(())
     }
 
+    /// Where the keys lie.
+    pub(crate) fn memory(&self) -> [Range<*const u8>; 2] {
+        [lies(&self.bottom), lies(&self.upper)]
+    }
+
     /// What `fetch_ahead` said last.
     pub(crate) fn soon(&self) -> Option<u32> {
         self.soon_shift.map(|_| self.soon)
@@ -317,6 +330,12 @@ impl Tournament {
             }
         }
     }
+}
+
+/// Where a list lies in memory.
+pub(crate) fn lies<T>(list: &[T]) -> Range<*const u8> {
+    let Range { start, end } = list.as_ptr_range();
+    start.cast()..end.cast()
 }
 
 /// The winner of a group of four, one of which has just changed. The other three are compared

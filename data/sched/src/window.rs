@@ -66,19 +66,24 @@ impl Progress {
         violation
     }
 
-    /// Rule b if the frame `missed`, else rule a; true if that is a violation. Without branches.
+    /// Rule b if the frame `missed`, else rule a; true if that is a violation. Without branches,
+    /// and `missed` is needed last: what comes of either is reckoned while it is being found out.
     #[inline(always)]
     pub(crate) fn pass(&mut self, missed: bool) -> bool {
         let Window { lose, of } = self.current;
-        let violation = missed & (lose == 0);
+        let none = lose == 0;
         // But for a violation `y'` goes down under both rules. Where there is no window it stays 0.
         let down = of.saturating_sub(1);
         let grown = of.saturating_add(u16::from(self.declared.is_some()));
-        let kept = lose.min(down);
-        self.current.lose = select_unpredictable(missed, lose.saturating_sub(1), kept);
-        self.current.of = select_unpredictable(violation, grown, down);
-        self.restore_if_spent();
-        violation
+        let spent = down == 0;
+        let served_of = select_unpredictable(spent, self.declared.of, down);
+        let served_lose = select_unpredictable(spent, self.declared.lose, lose.min(down));
+        let missed_of = select_unpredictable(none, grown, served_of);
+        let left = lose.saturating_sub(1);
+        let missed_lose = select_unpredictable(spent & !none, self.declared.lose, left);
+        self.current.lose = select_unpredictable(missed, missed_lose, served_lose);
+        self.current.of = select_unpredictable(missed, missed_of, served_of);
+        missed & none
     }
 
     /// Rule b, `misses` times over, in constant time. Returns the number of violations.

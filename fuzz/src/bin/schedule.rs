@@ -12,9 +12,17 @@ mod rules;
 use libfuzzer_sys::fuzz_target;
 use plain::Model;
 use selvedge_fuzz::Choices;
-use selvedge_sched::{Discipline, Head, Scheduler, Step, StreamIndex, Verdict};
+use selvedge_sched::{Decision, Discipline, Expiry, Head, Scheduler, Served, StreamIndex, Verdict};
 use selvedge_stream::{Class, Contract, Kind, Late, Window, Windows};
 use selvedge_units::{Bytes, Instant, Span};
+
+/// What was done at a moment.
+#[derive(Debug, PartialEq)]
+enum Done {
+    Expired(Expiry),
+    Sent(StreamIndex, Served),
+    Idle,
+}
 
 const BY_HEAD: [Discipline; 5] =
     [Discipline::Dwcs, Discipline::Dwcs98, Discipline::Edf, Discipline::Priority, Discipline::Fifo];
@@ -124,31 +132,61 @@ impl Run {
             .is_multiple_of(8)
             .then_some(())
             .map_or_else(|| Some(self.head(choices)), |()| None);
-        let found = self.whole.step(now, |_| next);
+        let found = self.whole_step(now, next);
         // One by one; what is told first of equal deadlines must be the same as before.
         let (expected, gone) = match self.parts.poll_expired(now) {
             Some(expiry) => {
                 let dropped = expiry.verdict == Verdict::Dropped;
-                (Step::Expired(expiry), dropped.then_some(expiry.stream))
+                (Done::Expired(expiry), dropped.then_some(expiry.stream))
             }
             None => match self.parts.choose(now) {
-                Some(s) => (Step::Sent(s, self.parts.serve(s)), Some(s)),
-                None => (Step::Idle, None),
+                Some(s) => (Done::Sent(s, self.parts.serve(s)), Some(s)),
+                None => (Done::Idle, None),
             },
         };
         assert_eq!(found, expected);
         if let Some(model) = &mut self.model {
-            let told = if let Step::Expired(e) = found { Some(e.stream) } else { None };
+            let told = if let Done::Expired(e) = found { Some(e.stream) } else { None };
             let plain = match model.poll(now.0, told) {
-                Some(expiry) => Step::Expired(expiry),
+                Some(expiry) => Done::Expired(expiry),
                 None => model
                     .choose(now.0)
-                    .map_or(Step::Idle, |s| Step::Sent(s, model.serve(s.0 as usize))),
+                    .map_or(Done::Idle, |s| Done::Sent(s, model.serve(s.0 as usize))),
             };
             assert_eq!(found, plain);
         }
         if let Some((s, next)) = gone.zip(next) {
             self.push(s, next);
+        }
+    }
+
+    /// At once where that goes, else decided on.
+    fn whole_step(&mut self, now: Instant, next: Option<Head>) -> Done {
+        if let Some(passed) = self.whole.pass(now, |_| next) {
+            let (stream, deadline) = (passed.stream, passed.deadline);
+            if passed.dropped {
+                let (verdict, violation) = (Verdict::Dropped, passed.violation);
+                return Done::Expired(Expiry { stream, deadline, misses: 1, verdict, violation });
+            }
+            return Done::Sent(stream, Served { deadline, late: false });
+        }
+        match self.whole.decide(now) {
+            Decision::Expired(expiry) => {
+                if expiry.verdict == Verdict::Dropped
+                    && let Some(next) = next
+                {
+                    self.whole.push_head(expiry.stream, next);
+                }
+                Done::Expired(expiry)
+            }
+            Decision::Send(s) => {
+                let served = match next {
+                    Some(next) => self.whole.serve_and_push(s, next),
+                    None => self.whole.serve(s),
+                };
+                Done::Sent(s, served)
+            }
+            Decision::Idle => Done::Idle,
         }
     }
 

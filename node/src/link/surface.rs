@@ -29,7 +29,7 @@ impl Link {
 
     /// Where the large parts of its streams' state lie, for an owner who cares what memory that is.
     pub fn memory(&self) -> impl Iterator<Item = Range<*const u8>> {
-        self.ledgers.iter().flatten().map(Ledger::memory)
+        self.ledgers.iter().flatten().map(Ledger::memory).chain(self.scheduler.memory())
     }
 
     /// Frames of one stream that wait here, those given up but not yet settled included.

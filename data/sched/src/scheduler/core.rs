@@ -17,7 +17,7 @@ use super::order::{
     before, due_before, has_head_already, has_no_head, ready_before, slot_mut, standing,
 };
 use crate::discipline::{EPOCH_MAX, Rule};
-use crate::record::{Decision, Expiry, Head, Served, Step, StreamIndex, Verdict};
+use crate::record::{Decision, Expiry, Head, StreamIndex, Verdict};
 use crate::slot::{Cold, Count, Flags, Slot};
 use crate::tournament::{LAST_KEY, Tournament};
 
@@ -147,56 +147,26 @@ impl Core {
         if !self.waiting.is_after(self.clock.0) {
             return None;
         }
-        let expired = deadline <= self.clock.min(LAST);
+        let expired = self.is_due(deadline);
         Some(if expired { Err(StreamIndex(due.leaf)) } else { Ok(StreamIndex(first.leaf)) })
     }
 
-    /// The stream that goes or whose head expires at `now`, if a look is enough to tell and
-    /// [`step`](Self::step) can do it, under a discipline that goes by deadline. Moves the clock on.
+    /// Whether a deadline has come.
     #[inline(always)]
-    pub(super) fn next_at_hand(&mut self, now: Instant) -> Option<StreamIndex> {
-        self.clock = self.clock.max(now);
-        let first = self.selection.winner_at_hand()?;
-        let passes = self.slots.get(first.leaf as usize)?.passes();
-        (passes && self.waiting.is_after(self.clock.0)).then_some(StreamIndex(first.leaf))
-    }
-
-    /// Passes on the head of a stream that [`next_at_hand`](Self::next_at_hand) named, and makes
-    /// `next` its head. Whether the head has expired is hard to foretell: nothing here branches on
-    /// it but the making of the answer, at the end, when all else is under way.
-    #[inline(never)]
-    pub(super) fn step<R: Rule>(&mut self, rule: &mut R, s: StreamIndex, next: &Head) -> Step {
-        let slot = &mut self.slots[s.0 as usize];
-        let deadline = slot.deadline;
-        let expired = deadline <= self.clock.min(LAST);
-        let violation = slot.pass(expired);
-        slot.bring_up(next, None);
-        if next.arrival > self.epoch_ends {
-            self.move_epoch(rule, next.arrival);
-            self.place(rule, s);
-        } else {
-            let key = rule.key(&standing(s, slot), self.epoch);
-            self.enter(rule, s, key);
-        }
-        if expired {
-            let verdict = Verdict::Dropped;
-            Step::Expired(Expiry { stream: s, deadline, misses: 1, verdict, violation })
-        } else {
-            Step::Sent(s, Served { deadline, late: false })
-        }
+    pub(super) fn is_due(&self, deadline: Instant) -> bool {
+        deadline <= self.clock.min(LAST)
     }
 
     #[inline]
     pub(super) fn poll_expired<R: Rule>(&mut self, rule: &mut R, now: Instant) -> Option<Expiry> {
         self.advance(rule, now);
-        let now = self.clock.min(LAST);
         let first = if R::DEADLINE_FIRST {
             self.selection.winner(before(&self.slots, rule))
         } else {
             self.deadlines.winner(due_before(&self.slots))
         };
         let s = StreamIndex(first?.leaf);
-        if self.slots[s.0 as usize].deadline > now {
+        if !self.is_due(self.slots[s.0 as usize].deadline) {
             return None;
         }
         Some(self.expire(rule, s))
@@ -212,7 +182,6 @@ impl Core {
     /// Counts the miss of a stream whose deadline has come.
     #[inline(always)]
     fn expire<R: Rule>(&mut self, rule: &mut R, s: StreamIndex) -> Expiry {
-        let now = self.clock.min(LAST);
         let at = s.0 as usize;
         let slot = &mut self.slots[at];
         if slot.flags.has(Flags::DROPS_LATE) {
@@ -221,7 +190,7 @@ impl Core {
             return Expiry { stream: s, deadline, misses: 1, verdict, violation };
         }
         let missed = slot.deadline;
-        let misses = slot.move_past(now);
+        let misses = slot.move_past(self.clock.min(LAST));
         let deadline = slot.deadline;
         let violations = slot.window.miss_times(misses);
         slot.count(&mut self.cold, at, Count::Missed, misses);
@@ -287,7 +256,9 @@ impl Core {
         let slot = &mut self.slots[at];
         let violation = slot.window.miss();
         slot.count(&mut self.cold, at, Count::Missed, 1);
-        slot.count(&mut self.cold, at, Count::Dropped, 1);
+        if !slot.flags.has(Flags::DROPS_LATE) {
+            slot.count(&mut self.cold, at, Count::Dropped, 1);
+        }
         slot.count(&mut self.cold, at, Count::Violations, u64::from(violation));
         slot.write_back(&mut self.cold, at);
         let deadline = slot.deadline;
@@ -384,6 +355,12 @@ impl Core {
     #[inline(always)]
     pub(super) fn enter<R: Rule>(&mut self, rule: &R, s: StreamIndex, key: u64) {
         self.selection.enter(s.0, key, before(&self.slots, rule));
+        self.look_ahead::<R>(s);
+    }
+
+    /// Fetches what will be needed when the stream wins that a change to this one has brought up.
+    #[inline(always)]
+    pub(super) fn look_ahead<R: Rule>(&mut self, s: StreamIndex) {
         let soon = self.selection.fetch_ahead(s.0);
         if let Some(soon) = soon
             && let Some(slot) = self.slots.get(soon as usize)

@@ -16,8 +16,9 @@ use selvedge_stream::Contract;
 use selvedge_units::Instant;
 
 use self::core::Core;
+use self::serving::{EXPIRED, VIOLATION};
 use crate::discipline::{AnyRule, Discipline, Tree, with_rule};
-use crate::record::{Decision, Expiry, Head, Served, Step, StreamIndex, Verdict};
+use crate::record::{Decision, Expiry, Head, Passed, Served, StreamIndex};
 use crate::slot::Cold;
 
 /// Decides which stream's head frame goes next, and counts what each stream loses.
@@ -136,50 +137,31 @@ impl Scheduler {
     }
 
     /// [`decide`](Self::decide) and what follows it in one, which is quicker, most of all where
-    /// many frames miss their deadlines: the head that goes is served, and the next frame of its
-    /// stream, or of one whose head was dropped, is brought up. `next` is that frame, if there is
-    /// one behind the head; it is asked at most once, before it is known what becomes of the
-    /// head. O(log N).
+    /// many frames miss their deadlines: the head that goes is served, or the one that has expired
+    /// is dropped, and the next frame of its stream is brought up. Nothing here branches on which
+    /// of the two it was: that is hard to foretell, and a caller may leave it at that. `next` is
+    /// the frame behind the head, if there is one; it is asked at most once.
+    ///
+    /// `None`, and nothing is done, where there is more to it: then ask `decide`. So it is if
+    /// `next` says that there is no frame, if the discipline does not go by deadline first, if the
+    /// head is late already or that of a stream that keeps late frames, has windows per kind or a
+    /// delay, or may not send before its time, and where a head waits that may now. O(log N).
+    #[must_use]
     #[inline]
-    pub fn step(&mut self, now: Instant, next: impl FnOnce(StreamIndex) -> Option<Head>) -> Step {
-        if self.deadline_first
-            && !self.told
-            && let Some(s) = self.core.next_at_hand(now)
-        {
-            return match next(s) {
-                Some(next) => {
-                    with_rule!(&mut self.rule, rule => self.core.step(rule, s, &next))
-                }
-                None => self.step_closely(now, |_| None),
-            };
-        }
-        self.step_closely(now, next)
-    }
-
-    #[inline(never)]
-    fn step_closely(
+    pub fn pass(
         &mut self,
         now: Instant,
         next: impl FnOnce(StreamIndex) -> Option<Head>,
-    ) -> Step {
-        match self.decide(now) {
-            Decision::Expired(expiry) => {
-                if expiry.verdict == Verdict::Dropped
-                    && let Some(next) = next(expiry.stream)
-                {
-                    self.push_head(expiry.stream, next);
-                }
-                Step::Expired(expiry)
-            }
-            Decision::Send(s) => Step::Sent(
-                s,
-                match next(s) {
-                    Some(next) => self.serve_and_push(s, next),
-                    None => self.serve(s),
-                },
-            ),
-            Decision::Idle => Step::Idle,
+    ) -> Option<Passed> {
+        if !self.deadline_first || self.told {
+            return None;
         }
+        let stream = self.core.next_at_hand(now)?;
+        let next = next(stream)?;
+        let (deadline, fate) =
+            with_rule!(&mut self.rule, rule => self.core.pass(rule, stream, &next));
+        let (dropped, violation) = (fate & EXPIRED != 0, fate & VIOLATION != 0);
+        Some(Passed { stream, deadline, dropped, violation })
     }
 
     #[inline(never)]

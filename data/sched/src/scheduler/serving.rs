@@ -1,12 +1,18 @@
-//! Heads that go: one, one with the next behind it, a run of them.
+//! Heads that go: one, one with the next behind it, a run of them; and heads passed on, gone or
+//! lost.
 
 use selvedge_units::Instant;
 
 use super::core::Core;
-use super::order::{has_no_head, slot_mut, standing};
+use super::order::{before, has_no_head, slot_mut, standing};
 use crate::discipline::Rule;
 use crate::record::{Head, Served, StreamIndex};
 use crate::slot::{Count, Flags, Slot};
+
+/// Of a head that was passed on: it has missed its deadline.
+pub(super) const EXPIRED: u64 = 1;
+/// Of a head that was passed on: its loss violates the window-constraint.
+pub(super) const VIOLATION: u64 = 2;
 
 impl Core {
     #[inline]
@@ -41,7 +47,7 @@ impl Core {
         slot.window.serve();
         slot.count_sent(1);
         let served = Served { deadline: slot.deadline, late: false };
-        slot.bring_up(next, None);
+        slot.follow(next);
         if next.arrival > self.epoch_ends {
             self.move_epoch(rule, next.arrival);
         } else if R::DEADLINE_FIRST {
@@ -74,12 +80,50 @@ impl Core {
             self.retire(rule, s, "serve");
             return true;
         };
-        slot.bring_up(next, None);
+        slot.follow(next);
         if next.arrival > self.epoch_ends {
             self.move_epoch(rule, next.arrival);
         }
         self.place(rule, s);
         true
+    }
+
+    /// The stream that goes or whose head expires at `now`, if a look is enough to tell and
+    /// [`pass`](Self::pass) can do it, under a discipline that goes by deadline. Moves the clock on.
+    #[inline(always)]
+    pub(super) fn next_at_hand(&mut self, now: Instant) -> Option<StreamIndex> {
+        self.clock = self.clock.max(now);
+        let first = self.selection.winner_at_hand()?;
+        let passes = self.slots.get(first.leaf as usize)?.passes();
+        (passes && self.waiting.is_after(self.clock.0)).then_some(StreamIndex(first.leaf))
+    }
+
+    /// Passes on the head of a stream that [`next_at_hand`](Self::next_at_hand) named, and makes
+    /// `next` its head: the deadline of the one that is gone, and its [fate](EXPIRED). Whether it
+    /// has expired is hard to foretell: nothing here branches on that, and the answer comes as
+    /// bits in registers, which the compiler makes no branch of either.
+    #[inline(never)]
+    pub(super) fn pass<R: Rule>(
+        &mut self,
+        rule: &mut R,
+        s: StreamIndex,
+        next: &Head,
+    ) -> (Instant, u64) {
+        let deadline = self.slots[s.0 as usize].deadline;
+        let expired = self.is_due(deadline);
+        let slot = &mut self.slots[s.0 as usize];
+        let violation = slot.pass(expired);
+        let fate = (u64::from(expired) * EXPIRED) | (u64::from(violation) * VIOLATION);
+        slot.follow(next);
+        if next.arrival > self.epoch_ends {
+            self.move_epoch(rule, next.arrival);
+            self.place(rule, s);
+        } else {
+            let key = rule.key(&standing(s, slot), self.epoch);
+            self.selection.change(s.0, key, before(&self.slots, rule));
+            self.look_ahead::<R>(s);
+        }
+        (deadline, fate)
     }
 
     #[inline(never)]

@@ -1,6 +1,8 @@
 //! What can be seen of a scheduler's streams and turned on them while it runs, and when it has
 //! something to do next.
 
+use ::core::ops::Range;
+
 use selvedge_stream::{Contract, Kind, Window, Windows};
 use selvedge_units::{Instant, Span};
 
@@ -10,6 +12,7 @@ use super::order::{no_stream, slot_mut};
 use crate::discipline::{Rule, with_rule};
 use crate::record::{Counters, StreamIndex};
 use crate::slot::{Flags, Slot, at_least_one, within_bounds};
+use crate::tournament::{Tournament, lies};
 use crate::window::WindowSet;
 
 impl Scheduler {
@@ -67,6 +70,13 @@ impl Scheduler {
         let change = with_rule!(&self.rule, rule => Core::next_change(rule, now));
         next = change.map_or(next, |at| next.min(at));
         (next < Instant::MAX).then_some(next)
+    }
+
+    /// Where the large parts of its state lie, for an owner who cares what memory that is.
+    pub fn memory(&self) -> impl Iterator<Item = Range<*const u8>> {
+        let Core { slots, cold, selection, deadlines, waiting, .. } = &self.core;
+        let trees = [selection, deadlines, waiting].into_iter().flat_map(Tournament::memory);
+        trees.chain([lies(slots), lies(cold)])
     }
 
     /// What has become of a stream's frames. O(1).

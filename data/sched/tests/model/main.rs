@@ -7,7 +7,7 @@ mod rules;
 
 use plain::{Model, PlainStream};
 use proptest::prelude::*;
-use selvedge_sched::{Discipline, Head, Scheduler, Step, StreamIndex, Verdict};
+use selvedge_sched::{Decision, Discipline, Head, Passed, Scheduler, StreamIndex, Verdict};
 use selvedge_stream::{Contract, Kind, Late, Window, Windows};
 use selvedge_units::{Instant, Span};
 
@@ -19,7 +19,7 @@ enum Call {
     Push(usize, Kind, u64, Option<u64>),
     Poll(u64, bool),
     Decide(u64),
-    Step(u64, Option<u64>),
+    Pass(u64, Option<u64>),
     Serve(usize),
     Forfeit(usize),
     SetWindows(usize, Windows),
@@ -69,7 +69,7 @@ fn call() -> impl Strategy<Value = Call> {
             .prop_map(|(step, refill)| Call::Poll(step, refill)),
         6 => (0..9_u64).prop_map(Call::Decide),
         6 => (0..9_u64, prop::option::weighted(0.8, 0..9_u64))
-            .prop_map(|(step, age)| Call::Step(step, age)),
+            .prop_map(|(step, age)| Call::Pass(step, age)),
         1 => who().prop_map(Call::Serve),
         1 => who().prop_map(Call::Forfeit),
         1 => (who(), windows()).prop_map(|(s, windows)| Call::SetWindows(s, windows)),
@@ -153,7 +153,7 @@ impl Run {
                     assert_eq!(self.sched.serve(s), self.model.serve(s.0 as usize));
                 }
             }
-            Call::Step(step, age) => self.step(step, age),
+            Call::Pass(step, age) => self.pass(step, age),
             Call::Serve(n) => {
                 if let Some(index) = self.pick(n, with_head) {
                     let found = self.sched.serve(StreamIndex(index as u32));
@@ -187,29 +187,49 @@ impl Run {
         }
     }
 
-    /// A step, and the same one by one.
-    fn step(&mut self, step: u64, age: Option<u64>) {
+    /// A head passed on, and the same one by one; where it cannot be, it is decided on.
+    fn pass(&mut self, step: u64, age: Option<u64>) {
         let now = self.model.clock.saturating_add(self.time(step));
         let next = age.map(|age| Head::arrived(Instant(now.saturating_sub(self.time(age)))));
         let mut asked = None;
-        let found = self.sched.step(Instant(now), |s| {
+        let passed = self.sched.pass(Instant(now), |s| {
             asked = Some(s);
             next
         });
-        let told = if let Step::Expired(expiry) = found { Some(expiry.stream) } else { None };
-        let gone = if let Some(expiry) = self.model.poll(now, told) {
-            assert_eq!(found, Step::Expired(expiry));
-            (expiry.verdict == Verdict::Dropped).then_some(expiry.stream)
-        } else if let Some(s) = self.model.choose(now) {
-            assert_eq!(found, Step::Sent(s, self.model.serve(s.0 as usize)));
-            Some(s)
-        } else {
-            assert_eq!(found, Step::Idle);
-            None
+        let Some(passed) = passed else {
+            assert!(asked.is_none() || next.is_none(), "a frame was taken for nothing");
+            return self.decide(now);
         };
-        assert_eq!(asked, gone, "asked for the next frame of the stream whose head is gone");
-        if let Some((s, next)) = gone.zip(next) {
-            self.model.streams[s.0 as usize].as_mut().unwrap().push(next);
+        assert_eq!(asked, Some(passed.stream));
+        let expected = match self.model.poll(now, Some(passed.stream)) {
+            Some(expiry) => {
+                assert_eq!((expiry.verdict, expiry.misses), (Verdict::Dropped, 1));
+                let (deadline, violation) = (expiry.deadline, expiry.violation);
+                Passed { stream: expiry.stream, deadline, dropped: true, violation }
+            }
+            None => {
+                let stream = self.model.choose(now).expect("a head goes");
+                let served = self.model.serve(stream.0 as usize);
+                assert!(!served.late);
+                let deadline = served.deadline;
+                Passed { stream, deadline, dropped: false, violation: false }
+            }
+        };
+        assert_eq!(passed, expected);
+        let stream = self.model.streams[passed.stream.0 as usize].as_mut();
+        stream.unwrap().push(next.expect("it was asked for"));
+    }
+
+    fn decide(&mut self, now: u64) {
+        let found = self.sched.decide(Instant(now));
+        let told = if let Decision::Expired(expiry) = found { Some(expiry.stream) } else { None };
+        let expected = match self.model.poll(now, told) {
+            Some(expiry) => Decision::Expired(expiry),
+            None => self.model.choose(now).map_or(Decision::Idle, Decision::Send),
+        };
+        assert_eq!(found, expected);
+        if let Decision::Send(s) = found {
+            assert_eq!(self.sched.serve(s), self.model.serve(s.0 as usize));
         }
     }
 
