@@ -1,6 +1,8 @@
 //! Random well-typed handlers, for tests: the same bytes give the same source. All types, operators
 //! and statements occur; some programs loop for ever, and some leave their bounds.
 
+mod value;
+
 use std::fmt::Write;
 
 /// Choices that are read off a list; when it ends, all further ones are the simplest.
@@ -34,11 +36,15 @@ impl<'a> Choices<'a> {
 pub const FORMATS: &str = "
     const N = 5;
     struct point { long x; char y[3]; double z; };
+    struct wide { struct point near[3]; int rest[5]; };
+    struct small { short s; char c; };
     input { char c; short s; unsigned short us; int i; unsigned u; long l; unsigned long ul;
-            double d; int a[N]; struct point p[4]; long m[3][2]; };
+            double d; int a[N]; struct point p[4]; long m[3][2];
+            struct wide w[2]; struct small t[3]; };
     output { char c; short s; unsigned short us; int i; unsigned u; long l; unsigned long ul;
-             double d; int a[N]; struct point p[4]; long m[3][2]; };
-    shared { long total; int bins[8]; double mean; };
+             double d; int a[N]; struct point p[4]; long m[3][2];
+             struct wide w[2]; struct small t[3]; };
+    shared { long total; int bins[8]; double mean; struct wide w; };
 ";
 
 /// What may occur in a generated handler.
@@ -124,7 +130,9 @@ pub fn handler(choices: &mut Choices<'_>, features: Features) -> String {
     let mut generator = Generator {
         choices,
         features,
-        source: String::from("{\n  static long kept = 3; static char count; int grid[4][3];\n"),
+        source: String::from(
+            "{\n  static long kept = 3; static char count; int grid[4][3];\n  struct point spot;\n",
+        ),
         locals: Vec::new(),
         named: 0,
         depth: 0,
@@ -155,7 +163,7 @@ impl Generator<'_, '_> {
     fn statement(&mut self) {
         self.statements += 1;
         let simple = self.depth >= 3 || self.statements > 40;
-        match self.choices.below(if simple { 6 } else { 11 }) {
+        match self.choices.below(if simple { 7 } else { 12 }) {
             0 | 1 => self.declare(),
             2 | 3 => {
                 let effect = self.assignment(3);
@@ -176,7 +184,8 @@ impl Generator<'_, '_> {
                     self.line(&format!("if ({condition}) {effect};"));
                 }
             }
-            6 | 7 => {
+            6 => self.copy(),
+            7 | 8 => {
                 let condition = self.condition(3);
                 self.line(&format!("if ({condition}) {{"));
                 self.inside(3);
@@ -186,7 +195,7 @@ impl Generator<'_, '_> {
                 }
                 self.line("}");
             }
-            8 | 9 => {
+            9 | 10 => {
                 let (from, to) = (self.integer(1), self.choices.below(12));
                 let name = self.fresh();
                 let ty = self.choices.pick(&["int", "long", "unsigned", "short"]);
@@ -210,6 +219,29 @@ impl Generator<'_, '_> {
                 }
             }
         }
+    }
+
+    /// Of a whole struct, now and then of a whole record.
+    fn copy(&mut self) {
+        let of = self.choices.pick(&["input", "output"]);
+        let line = match self.choices.below(10) {
+            0 | 1 => format!("output.p[{}] = {of}.p[{}];", self.index(4), self.index(4)),
+            2 => format!("output.w[{}] = {of}.w[{}];", self.index(2), self.index(2)),
+            3 => format!("output.t[{}] = {of}.t[{}];", self.index(3), self.index(3)),
+            4 => format!("shared.w = {of}.w[{}];", self.index(2)),
+            5 => {
+                format!("output.w[{}].near[{}] = shared.w.near[1];", self.index(2), self.index(3))
+            }
+            6 => format!("spot = {of}.p[{}];", self.index(4)),
+            7 => format!("output.p[{}] = spot;", self.index(4)),
+            8 => {
+                let name = self.fresh();
+                let index = self.index(3);
+                format!("struct small {name} = {of}.t[{index}]; output.i = {name}.s;")
+            }
+            _ => "output = input;".to_owned(),
+        };
+        self.line(&line);
     }
 
     fn inside(&mut self, most: usize) {
@@ -240,175 +272,5 @@ impl Generator<'_, '_> {
             self.line(&format!("{ty} {name} = {value};"));
         }
         self.locals.push((name, double));
-    }
-
-    /// A local of a kind, if there is one.
-    fn local(&mut self, double: bool) -> Option<String> {
-        let of_kind: Vec<&String> =
-            self.locals.iter().filter(|(_, d)| *d == double).map(|(name, _)| name).collect();
-        if of_kind.is_empty() {
-            return None;
-        }
-        Some(of_kind[self.choices.below(of_kind.len())].clone())
-    }
-
-    /// An index that is mostly within bounds.
-    fn index(&mut self, length: usize) -> String {
-        // An index may have an element in it, with an index, and so on: no deeper than is allowed.
-        if self.indexes == 3 {
-            return self.choices.below(length).to_string();
-        }
-        self.indexes += 1;
-        let index = match self.choices.below(8) {
-            0 | 1 => self.choices.below(length).to_string(),
-            2 => self.local(false).unwrap_or_else(|| "0".to_owned()),
-            // Never known beforehand, which would be refused.
-            3 => format!("({}) + (input.c & 0)", self.integer(1)),
-            _ => format!("((unsigned)({})) % {length}", self.integer(2)),
-        };
-        self.indexes -= 1;
-        index
-    }
-
-    fn element(&mut self, written: bool) -> String {
-        let of = if written || self.choices.below(2) == 0 { "output" } else { "input" };
-        match self.choices.below(6) {
-            0 => format!("{of}.a[{}]", self.index(5)),
-            1 => format!("{of}.p[{}].x", self.index(4)),
-            2 => format!("{of}.p[{}].y[{}]", self.index(4), self.index(3)),
-            3 => format!("{of}.m[{}][{}]", self.index(3), self.index(2)),
-            4 => format!("shared.bins[{}]", self.index(8)),
-            _ => format!("grid[{}][{}]", self.index(4), self.index(3)),
-        }
-    }
-
-    fn written(&mut self) -> String {
-        match self.choices.below(3) {
-            0 => self.local(false).unwrap_or_else(|| "output.i".to_owned()),
-            1 => self.element(true),
-            _ => self.choices.pick(WRITTEN).to_owned(),
-        }
-    }
-
-    fn assignment(&mut self, depth: usize) -> String {
-        if self.features.doubles && self.choices.below(4) == 0 {
-            let to = match self.choices.below(3) {
-                0 => self.local(true).unwrap_or_else(|| "output.d".to_owned()),
-                1 => format!("output.p[{}].z", self.index(4)),
-                _ => "shared.mean".to_owned(),
-            };
-            let operator = self.choices.pick(&["=", "+=", "-=", "*=", "/="]);
-            return format!("{to} {operator} {}", self.double(depth));
-        }
-        let to = self.written();
-        match self.choices.below(4) {
-            0 => format!("{to}{}", self.choices.pick(&["++", "--"])),
-            1 => {
-                let all = ["+=", "-=", "*=", "/=", "%=", "<<=", ">>=", "&=", "|=", "^="];
-                let operator = self.choices.pick(&all);
-                format!("{to} {operator} {}", self.integer(depth))
-            }
-            _ => format!("{to} = {}", self.any(depth)),
-        }
-    }
-
-    fn any(&mut self, depth: usize) -> String {
-        if self.features.doubles && self.choices.below(4) == 0 {
-            self.double(depth)
-        } else {
-            self.integer(depth)
-        }
-    }
-
-    fn condition(&mut self, depth: usize) -> String {
-        if depth > 0 && self.choices.below(3) == 0 {
-            let operator = self.choices.pick(&["&&", "||"]);
-            return format!("{} {operator} {}", self.operand(depth), self.operand(depth));
-        }
-        self.any(depth)
-    }
-
-    fn operand(&mut self, depth: usize) -> String {
-        format!("({})", self.any(depth.saturating_sub(1)))
-    }
-
-    fn integer(&mut self, depth: usize) -> String {
-        if depth == 0 {
-            return match self.choices.below(4) {
-                0 => self.choices.pick(LITERALS).to_owned(),
-                1 => self.local(false).unwrap_or_else(|| "1".to_owned()),
-                _ => self.choices.pick(READ).to_owned(),
-            };
-        }
-        let below = depth - 1;
-        match self.choices.below(14) {
-            0..=3 => {
-                let all = ["+", "-", "*", "/", "%", "<<", ">>", "&", "|", "^"];
-                let operator = self.choices.pick(&all);
-                format!("({}) {operator} ({})", self.integer(below), self.integer(below))
-            }
-            4 | 5 => {
-                let operator = self.choices.pick(&["<", "<=", ">", ">=", "==", "!="]);
-                format!("({}) {operator} ({})", self.any(below), self.any(below))
-            }
-            6 => {
-                let operator = self.choices.pick(&["-", "~", "!", "+"]);
-                format!("{operator}({})", self.integer(below))
-            }
-            7 => format!("({})({})", self.choices.pick(TYPES), self.any(below)),
-            8 => {
-                let condition = self.condition(below);
-                format!("({condition}) ? ({}) : ({})", self.integer(below), self.integer(below))
-            }
-            9 => self.element(false),
-            10 => {
-                let to = self.written();
-                let step = self.choices.pick(&["++", "--"]);
-                if self.choices.below(2) == 0 {
-                    format!("{to}{step}")
-                } else {
-                    format!("{step}{to}")
-                }
-            }
-            11 => {
-                let name = self.choices.pick(&["min", "max"]);
-                format!("{name}({}, {})", self.integer(below), self.integer(below))
-            }
-            12 if self.features.host => {
-                format!("pick({}, {})", self.any(below), self.any(below))
-            }
-            12 => format!("abs({})", self.integer(below)),
-            _ => {
-                let (operator, to) = (self.choices.pick(&["=", "+=", "^="]), self.written());
-                format!("({to} {operator} {})", self.integer(below))
-            }
-        }
-    }
-
-    fn double(&mut self, depth: usize) -> String {
-        if depth == 0 {
-            return match self.choices.below(4) {
-                0 => {
-                    self.choices.pick(&["0.0", "1.5", "-2.25", "1e300", "0.1", "1e-320"]).to_owned()
-                }
-                1 => self.local(true).unwrap_or_else(|| "input.d".to_owned()),
-                2 => format!("input.p[{}].z", self.index(4)),
-                _ => self.choices.pick(&["input.d", "output.d", "shared.mean"]).to_owned(),
-            };
-        }
-        let below = depth - 1;
-        match self.choices.below(6) {
-            0 | 1 => {
-                let operator = self.choices.pick(&["+", "-", "*", "/"]);
-                format!("({}) {operator} ({})", self.double(below), self.any(below))
-            }
-            2 => format!("-({})", self.double(below)),
-            3 => format!("(double)({})", self.integer(below)),
-            4 if self.features.host => format!("scale({})", self.any(below)),
-            _ => {
-                let condition = self.condition(below);
-                format!("({condition}) ? ({}) : ({})", self.double(below), self.any(below))
-            }
-        }
     }
 }

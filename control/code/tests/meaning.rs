@@ -154,3 +154,50 @@ fn a_fault_is_told_at_its_index_and_keeps_what_was_written() {
         }
     }
 }
+
+#[test]
+fn a_whole_struct_is_assigned_as_in_c() {
+    let formats = "struct part { char name[3]; short size; double load; };
+        struct large { struct part parts[4]; int last; };
+        input { struct part part[3]; struct large large; };
+        output { struct part part[3]; struct large large; };
+        shared { int turns; };";
+    let environment = Environment::parse("formats", formats).unwrap();
+    let run = |source: &str| {
+        let program = compile("h", source, &environment).unwrap_or_else(|e| panic!("{e}"));
+        let mut memory = Memory::new(&program);
+        let input = memory.record_mut(&program, "input").unwrap();
+        input.iter_mut().enumerate().for_each(|(at, byte)| *byte = at as u8 + 1);
+        let result = call(&program, &mut memory, &mut NoHost);
+        let record = |name| memory.record(&program, name).unwrap().to_vec();
+        (result, record("input"), record("output"), record("shared"))
+    };
+    // 16 bytes a part, 72 the large struct.
+    let (_, input, output, _) = run("{ output.part[1] = input.part[2]; }");
+    assert_eq!((&output[16..32], &output[..16]), (&input[32..48], &[0; 16][..]));
+    let (_, input, output, _) = run("{ output.large = input.large; }");
+    assert_eq!((&output[48..], &output[..48]), (&input[48..], &[0; 48][..]));
+    let (_, input, output, _) = run("{ output = input; }");
+    assert_eq!(output, input);
+    let (_, input, output, _) =
+        run("{ struct part p = input.part[0]; p.size = 7; output.part[0] = p; \
+                                      output.part[2] = output.part[0]; }");
+    assert_eq!(
+        (&output[..3], &output[4..6], &output[8..16]),
+        (&input[..3], &[7, 0][..], &input[8..16])
+    );
+    assert_eq!(output[32..48], output[..16]);
+    // Each index is found once, the place before the value.
+    let (result, input, output, shared) =
+        run("{ output.part[shared.turns++] = input.part[shared.turns++]; return shared.turns; }");
+    assert_eq!((result, &output[..16], shared[0]), (Ok(2), &input[16..32], 2));
+    // What is out of bounds is told before anything is written.
+    let source =
+        "{ shared.turns = 5; output.large.parts[0] = input.large.parts[shared.turns - 1]; }";
+    let (result, _, output, _) = run(source);
+    assert!(matches!(result, Err(Fault::OutOfBounds { .. })), "{result:?}");
+    assert!(output.iter().all(|byte| *byte == 0));
+    // A large one takes fuel, as loops do.
+    let program = compile("h", "{ output.large = input.large; }", &environment).unwrap();
+    assert!(program.has_loops());
+}

@@ -4,7 +4,8 @@ use selvedge_code::{Environment, compile};
 
 const FORMATS: &str = "const N = 4; struct part { int size; double load; };
     input { int cpu; struct part part[N]; };
-    output { int busy; };";
+    struct other { int size; double load; };
+    output { int busy; struct part worst; struct other other; struct part all[N]; };";
 
 fn refused(source: &str) -> String {
     let environment = Environment::parse("formats", FORMATS).unwrap();
@@ -37,6 +38,17 @@ const MISTAKES: &[(&str, &str, &str, &str)] = &[
     ("{ return input.part[-1].size; }", "1:21", "no element -1", "0 to 3"),
     ("{ return input.part.size; }", "1:21", "no members", "choose an element"),
     ("{ return input.part[0]; }", "1:10", "no number", "choose a member"),
+    ("{ input.part[0] = output.worst; }", "1:3", "can't be written", "member of output"),
+    ("{ output.worst = 3; }", "1:18", "no struct part", "of the same type"),
+    ("{ output.worst = input.cpu; }", "1:18", "no struct part", "members one by one"),
+    ("{ output.worst = input.prat[0]; }", "1:24", "no member", "write \"part\""),
+    ("{ output.worst = output.other; }", "1:18", "struct other, and no struct part", "same type"),
+    ("{ output.all = input.part; }", "1:3", "no number", "choose an element"),
+    ("{ output.worst += input.part[0]; }", "1:3", "no number", "choose a member"),
+    ("{ int i = (output.worst = input.part[0]); }", "1:12", "no number", "a statement of its own"),
+    ("{ struct part p = 3; }", "1:19", "no struct part", "of the same type"),
+    ("{ struct part p = p; }", "1:19", "\"p\" is not declared", "there are input"),
+    ("{ output = input; }", "1:12", "no struct output", "members one by one"),
     ("{ return input.cpu[0]; }", "1:10", "no elements", "leave the [ ] out"),
     ("{ return input.part[0].load; }", "1:10", "returns a long", "write (long)"),
     ("{ return input.part[0].load % 2; }", "1:10", "for integers", "write (long)"),

@@ -57,6 +57,20 @@ impl Work {
         }
     }
 
+    /// What the `number`th call reads, where the formats have it: others that do the same work, too.
+    #[must_use]
+    pub fn event(number: u64) -> Vec<u8> {
+        let event = Event::number(number);
+        let values = event.values.iter().flat_map(|value| value.to_le_bytes());
+        event.head().into_iter().chain(values).collect()
+    }
+
+    /// What it is to answer, by Rust.
+    #[must_use]
+    pub fn answer(self, number: u64) -> i64 {
+        self.in_rust(&Event::number(number))
+    }
+
     fn program(self) -> Program {
         let environment = Environment::parse("formats", FORMATS).expect("declared above");
         compile(self.name(), self.source(), &environment).expect("written above")

@@ -1,6 +1,7 @@
 //! Syntax to the typed form: names to addresses, C's conversions written out, formats obeyed.
 
 mod build;
+mod copy;
 mod declare;
 mod expression;
 mod place;

@@ -10,13 +10,13 @@ use crate::types::{Scalar, Storage, Type};
 /// Something that has an address.
 pub(super) struct Located {
     pub(super) base: Base,
-    offset: u32,
-    indices: Vec<Index>,
+    pub(super) offset: u32,
+    pub(super) indices: Vec<Index>,
     ty: Type,
     /// Why it must not be written.
     pub(super) fixed: Option<&'static str>,
     /// What was read so far, for messages.
-    path: String,
+    pub(super) path: String,
     at: Span,
 }
 
@@ -167,7 +167,9 @@ impl<'a> Checker<'a> {
                 let what = format!("{} has the type {other}, which is no number", of.path);
                 let remedy = match other {
                     Type::Array(..) => "choose an element with [ ]",
-                    _ => "choose a member with \".\"",
+                    _ => {
+                        "choose a member with \".\"; a whole struct is assigned in a statement of its own"
+                    }
                 };
                 Err(Mistake::new(of.at, what, remedy))
             }
@@ -199,6 +201,12 @@ impl<'a> Checker<'a> {
 }
 
 impl Located {
+    /// A variable in memory, whole.
+    pub(super) fn variable(offset: u32, ty: Type, name: &Name<'_>) -> Self {
+        let (base, indices, fixed) = (Base::Memory, Vec::new(), None);
+        Self { base, offset, indices, ty, fixed, path: name.text.to_owned(), at: name.at }
+    }
+
     pub(super) fn place(self, storage: Storage) -> Place {
         Place { offset: self.offset, storage, indices: self.indices }
     }

@@ -1,10 +1,11 @@
 //! Statements and variables.
 
+use super::place::Located;
 use super::{Binding, Checker};
 use crate::form::{Expr as Form, Loop, Stmt};
 use crate::limits::{OPERATIONS_MAX, SCRATCH_MAX};
 use crate::source::{Mistake, Span};
-use crate::syntax::{self, Expr, Name, Statement, Variable};
+use crate::syntax::{self, Expr, ExprKind, Name, Statement, Variable};
 use crate::types::{Scalar, Type};
 
 impl<'a> Checker<'a> {
@@ -40,6 +41,12 @@ impl<'a> Checker<'a> {
                 known.map(|_| ())
             }
             Statement::Eval(value) => {
+                if let ExprKind::Assign(None, place, from) = &value.kind
+                    && let Some(layout) = self.struct_at(place)
+                {
+                    self.copy(place, &layout, from, to)?;
+                    return self.small(value.at);
+                }
                 let value = self.effect(value)?;
                 self.small(statement_at(statement))?;
                 to.push(Stmt::Eval(value));
@@ -133,15 +140,18 @@ impl<'a> Checker<'a> {
             return self.static_variable(name, ty, variable.value.as_ref());
         }
         let Type::Scalar(storage) = ty else {
-            if variable.value.is_some() {
-                let remedy = "assign its numbers one by one; all begin as 0";
-                return Err(Mistake::new(
-                    name.at,
-                    format!("\"{}\" is no number", name.text),
-                    remedy,
-                ));
-            }
-            return self.aggregate(name, ty, to);
+            return match (&variable.value, &ty) {
+                (None, _) => self.aggregate(name, ty, to).map(|_| ()),
+                (Some(value), Type::Struct(layout)) => {
+                    // As with numbers: the value is checked before the name is known.
+                    let source = self.source(layout, value);
+                    let offset = self.aggregate(name, ty.clone(), to)?;
+                    let target = Located::variable(offset, ty.clone(), &name);
+                    self.words(target, source?, layout, name.at, to)?;
+                    self.small(name.at)
+                }
+                (Some(_), _) => Err(no_number(&name)),
+            };
         };
         // The value is checked before the name is known, but the name is known even if it fails.
         let value = match &variable.value {
@@ -159,7 +169,7 @@ impl<'a> Checker<'a> {
     }
 
     /// An array or a struct of the handler's own.
-    fn aggregate(&mut self, name: Name<'a>, ty: Type, to: &mut Vec<Stmt>) -> Result<(), Mistake> {
+    fn aggregate(&mut self, name: Name<'a>, ty: Type, to: &mut Vec<Stmt>) -> Result<u32, Mistake> {
         let size = ty.size().next_multiple_of(8);
         self.scratch = self.scratch.saturating_add(size);
         if self.scratch > SCRATCH_MAX {
@@ -173,7 +183,8 @@ impl<'a> Checker<'a> {
         self.weight = self.weight.saturating_add(size / 8);
         self.operations = self.operations.saturating_add(size / 8);
         to.push(Stmt::Clear { offset, size });
-        self.small(name.at)
+        self.small(name.at)?;
+        Ok(offset)
     }
 
     fn static_variable(
@@ -185,10 +196,7 @@ impl<'a> Checker<'a> {
         let offset = self.allocate(ty.size(), name.at)?;
         self.bind(name, Binding::Memory(offset, ty.clone()))?;
         let Some(value) = value else { return Ok(()) };
-        let Type::Scalar(storage) = ty else {
-            let remedy = "assign its numbers one by one; all begin as 0";
-            return Err(Mistake::new(name.at, format!("\"{}\" is no number", name.text), remedy));
-        };
+        let Type::Scalar(storage) = ty else { return Err(no_number(&name)) };
         let (bits, scalar) = self.constant(value)?;
         let stored = self.stored(Form::constant(bits, scalar), storage);
         if let Some(bits) = stored.as_constant() {
@@ -196,6 +204,11 @@ impl<'a> Checker<'a> {
         }
         Ok(())
     }
+}
+
+fn no_number(name: &Name<'_>) -> Mistake {
+    let remedy = "assign its numbers one by one; all begin as 0";
+    Mistake::new(name.at, format!("\"{}\" is no number", name.text), remedy)
 }
 
 fn statement_at(statement: &Statement<'_>) -> Span {
