@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 
 use clap::{Args, Subcommand};
 use selvedge_dispatch::client::{self, ClientError, Ran, Run};
-use selvedge_dispatch::player::{self, Play};
+use selvedge_dispatch::player::{self, Play, within_ms};
 use selvedge_dispatch::{Placement, Wanted, class, daemon, rights};
 use selvedge_host::clock::Clock;
 use selvedge_stream::Window;
@@ -252,21 +252,25 @@ fn play(args: &PlayArgs) -> Result<(), Failure> {
     let plan = Play { period: args.period, work: args.work, frames: args.frames };
     let played = player::play(&plan, clock, clock.now() + args.period, &AtomicBool::new(false));
     let mut out = io::stdout().lock();
-    let (median, most) = (played.delay_ms(500), played.delay_ms(1000));
+    let of = |delays: &[u64]| [500, 990, 1000].map(|per_mille| within_ms(delays, per_mille));
+    let (delays, ends) = (of(&played.delays), of(&played.ends));
     if args.json {
+        let named =
+            |[median, p99, most]: [f64; 3]| json!({ "median": median, "p99": p99, "most": most });
         let line = json!({
             "frames": played.frames,
             "on_time": played.on_time,
             "skipped": played.skipped,
-            "delay_ms": { "median": median, "p99": played.delay_ms(990), "most": most },
+            "delay_ms": named(delays),
+            "end_ms": named(ends),
         });
         writeln!(out, "{line}")?;
     } else {
         writeln!(
             out,
-            "{} of {} frames on time, {} not begun; run-queue delay {median:.3} ms at the median, \
-             {most:.3} ms at most",
-            played.on_time, played.frames, played.skipped
+            "{} of {} frames on time, {} not begun; run-queue delay {:.3} ms at the median, {:.3} ms \
+             at most; frames done after {:.3} and {:.3} ms",
+            played.on_time, played.frames, played.skipped, delays[0], delays[2], ends[0], ends[2]
         )?;
     }
     Ok(())

@@ -121,7 +121,7 @@ fn sched_ext() -> Outcome {
         TasksError::NoSchedExt => Err(Missing::new(
             &error,
             "boot Linux 6.12 or later with CONFIG_SCHED_CLASS_EXT=y and BTF (Debian's 6.18 has it); \
-             until then `selvedge cpu run` uses SCHED_FIFO",
+             until then `selvedge cpu run` uses SCHED_FIFO or SCHED_DEADLINE, where it may",
         )),
         TasksError::Load(LoadError::Program(ProgramError::NotPermitted)) => {
             Err(Missing::new(&error, "run as root"))
@@ -134,7 +134,7 @@ fn sched_ext() -> Outcome {
                 "the kernel refused the program: its type information (BTF) lacks functions of \
                  sched_ext",
                 "boot another kernel, such as Debian's 6.18 or 7.0; until then `selvedge cpu run` uses \
-                 SCHED_FIFO",
+                 SCHED_FIFO or SCHED_DEADLINE, where it may",
             ))
         }
         _ => Err(Missing::new(&error, "report this, with the kernel's release")),

@@ -141,6 +141,7 @@ fn more_than_the_whole_is_refused_and_signals_end_the_program() {
     assert_eq!(code, Some(1), "{err}");
     // 8/40, 31/40, and 5/100 for everybody else.
     assert!(err.contains("41/40 (102.50 %) of the processor, 1/40 (2.50 %) too much"), "{err}");
+    assert!(err.contains("5 ms in 100 ms of it are kept for programs without a promise"), "{err}");
     first.signal("TERM");
     let (code, out, err) = finished(first);
     assert_eq!(code, Some(128 + libc::SIGTERM), "{err}");

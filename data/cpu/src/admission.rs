@@ -30,6 +30,8 @@ pub struct Refused {
     pub load: Share,
     /// What is too much.
     pub excess: Share,
+    /// What of the load is kept for programs without a promise.
+    pub reserve: Option<Task>,
     /// The tightest window with which it would fit.
     pub window: Option<Window>,
     /// The shortest period with which it would fit.
@@ -43,6 +45,10 @@ impl fmt::Display for Refused {
             "with this task they need {} of the processor, {} too much",
             self.load, self.excess
         )?;
+        if let Some(reserve) = self.reserve {
+            let (service, period) = (reserve.service(), reserve.period());
+            write!(f, "; {service} in {period} of it are kept for programs without a promise")?;
+        }
         match (self.period, self.window) {
             (Some(period), Some(window)) => {
                 write!(f, "; a period of {period} would fit, or a window of {window}")
@@ -78,7 +84,8 @@ pub(crate) fn check<'a>(tasks: impl Iterator<Item = &'a Task>) -> Result<Needs, 
     };
     let answer = ask(Policy::Dwcs, &loads).expect("a Task's numbers are within the ranges");
     if let Some(Breach { excess, fit, .. }) = answer.breach {
-        return Err(Refused { load: answer.load, excess, window: fit.window, period: fit.period });
+        let (load, window, period) = (answer.load, fit.window, fit.period);
+        return Err(Refused { load, excess, reserve: None, window, period });
     }
     // The whole of it, without windows: as streams that may lose nothing.
     for load in &mut loads {

@@ -89,7 +89,9 @@ impl Processor {
     /// # Errors
     /// [`Refused`] if all tasks would need more than the whole processor.
     pub fn admit(&mut self, task: &Task) -> Result<TaskId, Refused> {
-        self.needs = admission::check(self.set().chain([task]))?;
+        let reserve = self.config.best_effort;
+        self.needs = admission::check(self.set().chain([task]))
+            .map_err(|refused| Refused { reserve, ..refused })?;
         let id = self.put(task);
         self.redefine_server();
         Ok(id)

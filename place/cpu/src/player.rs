@@ -37,6 +37,11 @@ pub struct Played {
     /// frames; a whole period for those that were not begun.
     #[serde(skip)]
     pub delays: Vec<u64>,
+    /// From the beginning of the period to the end of the frame's work, likewise: its work and all
+    /// the time that it spent on the run queue. For a frame that was not begun, which has no
+    /// end, a whole period; more for one that was late.
+    #[serde(skip)]
+    pub ends: Vec<u64>,
 }
 
 impl Played {
@@ -46,20 +51,27 @@ impl Played {
         self.on_time as f64 / self.frames.max(1) as f64
     }
 
-    /// The mean delay, in milliseconds.
-    #[must_use]
-    pub fn mean_delay_ms(&self) -> f64 {
-        self.delays.iter().sum::<u64>() as f64 / self.delays.len().max(1) as f64 / 1e6
+    /// A frame that was not begun.
+    fn skip(&mut self, period: Span) {
+        self.skipped += 1;
+        self.delays.push(period.0);
+        self.ends.push(period.0);
     }
+}
 
-    /// The delay that so many of a thousand frames stay within, in milliseconds.
-    #[must_use]
-    pub fn delay_ms(&self, per_mille: usize) -> f64 {
-        let mut sorted = self.delays.clone();
-        sorted.sort_unstable();
-        let place = (sorted.len() * per_mille).div_ceil(1000).max(1) - 1;
-        sorted.get(place).map_or(0.0, |&nanos| nanos as f64 / 1e6)
-    }
+/// The mean of delays, in milliseconds.
+#[must_use]
+pub fn mean_ms(delays: &[u64]) -> f64 {
+    delays.iter().sum::<u64>() as f64 / delays.len().max(1) as f64 / 1e6
+}
+
+/// What so many of a thousand delays stay within, in milliseconds.
+#[must_use]
+pub fn within_ms(delays: &[u64], per_mille: usize) -> f64 {
+    let mut sorted = delays.to_vec();
+    sorted.sort_unstable();
+    let place = (sorted.len() * per_mille).div_ceil(1000).max(1) - 1;
+    sorted.get(place).map_or(0.0, |&nanos| nanos as f64 / 1e6)
 }
 
 /// Plays on this thread from `start` on, until all frames are through or it is told to stop.
@@ -68,22 +80,24 @@ pub fn play(plan: &Play, clock: Clock, start: Instant, stop: &AtomicBool) -> Pla
     let mut played = Played { frames: plan.frames, ..Played::default() };
     for frame in 0..plan.frames {
         if stop.load(Ordering::Relaxed) {
-            played.skipped += plan.frames - frame;
-            played.delays.extend((frame..plan.frames).map(|_| plan.period.0));
+            (frame..plan.frames).for_each(|_| played.skip(plan.period));
             break;
         }
         let begins = start + plan.period * frame;
         let due = begins + plan.period;
         if clock.now() >= due {
-            played.delays.push(plan.period.0);
-            played.skipped += 1;
+            played.skip(plan.period);
             continue;
         }
         clock.sleep_until(begins);
         let began = clock.now();
         played.delays.push(began.since(begins).0);
         burn(plan.work, stop);
-        played.on_time += u64::from(clock.now() <= due && !stop.load(Ordering::Relaxed));
+        // A frame that was stopped has no end either; it is late whatever the clock says.
+        let ended = clock.now();
+        let stopped = stop.load(Ordering::Relaxed);
+        played.ends.push(if stopped { plan.period.0 } else { 0 }.max(ended.since(begins).0));
+        played.on_time += u64::from(ended <= due && !stopped);
     }
     played
 }
