@@ -158,8 +158,8 @@ pub(crate) struct KernelAttachArgs {
     /// How much a late wake-up may catch up on
     #[arg(long, default_value = "1 ms", value_parser = span)]
     pub(crate) burst: selvedge_units::Span,
-    /// The order in which packets go: dwcs, dwcs98, edf, priority, fifo (default: the node
-    /// files', or dwcs)
+    /// The order in which packets go: dwcs, dwcs98, edf, priority, fifo, vds, wfq, sfq, drr, hwfq
+    /// with a node file's tree, mixed (default: the node files', or dwcs)
     #[arg(long)]
     pub(crate) discipline: Option<String>,
     /// How often a packet of no stream is due

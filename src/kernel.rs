@@ -6,8 +6,8 @@ use std::path::Path;
 use selvedge_kernel::{
     AttachError, Attached, OpenError, Report, Setup, StreamReport, StreamSetup, attach, detach,
 };
-use selvedge_sched::Discipline;
-use selvedge_stream::{Contract, Late, Window, Windows};
+use selvedge_sched::{Discipline, Tree};
+use selvedge_stream::{Class, Contract, Late, Window, Windows};
 use selvedge_units::{Bitrate, Span};
 use serde_json::{Value, json};
 
@@ -76,7 +76,9 @@ fn of_attach(error: AttachError) -> Failure {
 fn of_open(error: OpenError) -> Failure {
     match error {
         OpenError::Attach(error) => of_attach(error),
-        OpenError::Pinned { .. } | OpenError::NotPermitted(_) => Failure::failed(error),
+        OpenError::Pinned { .. } | OpenError::NotPermitted(_) | OpenError::Version(_) => {
+            Failure::failed(error)
+        }
         OpenError::NoStream { .. } | OpenError::Taken { .. } | OpenError::NoFilter(_) => {
             Failure::input(error)
         }
@@ -123,6 +125,16 @@ fn node(
     let file = check::read(path)?;
     for link in &file.config.links {
         disciplines.push(link.discipline);
+        if link.tree != Tree::default() {
+            if setup.tree != Tree::default() {
+                return Err(Failure::input(format!(
+                    "{}: link \"{}\" has a tree, and so has another link; a device has one",
+                    path.display(),
+                    link.name
+                )));
+            }
+            setup.tree = link.tree.clone();
+        }
         *rate = Bitrate(rate.0.saturating_add(link.rate.0));
     }
     let mut wrong = Vec::new();
@@ -174,6 +186,17 @@ fn stream(text: &str) -> Result<StreamSetup, String> {
             "priority" => {
                 contract.priority = value.parse().map_err(|e| format!("priority: {e}"))?;
             }
+            "weight" => {
+                let weight = value.parse().map_err(|e| format!("weight: {e}"))?;
+                contract.weight = Some(weight)
+                    .filter(|weight| (1..=1_000_000).contains(weight))
+                    .ok_or("weight: from 1 to 1000000")?;
+            }
+            "class" => {
+                contract.class = Class::from_name(value).ok_or_else(|| {
+                    format!("class: \"{value}\" is none of edf, priority and fair")
+                })?;
+            }
             "limit" => {
                 let limit = value.parse().map_err(|e| format!("limit: {e}"))?;
                 stream.limit = Some(limit)
@@ -186,8 +209,8 @@ fn stream(text: &str) -> Result<StreamSetup, String> {
             _ => {
                 return Err(format!(
                     "there is no \"{key}\"; there are period, delay, window, late, \
-                     work-conserving, priority, limit, txtime, port, source-port, mark, cookie, \
-                     cgroup"
+                     work-conserving, priority, weight, class, limit, txtime, port, source-port, \
+                     mark, cookie, cgroup"
                 ));
             }
         }
@@ -236,6 +259,7 @@ fn as_json(report: &Report) -> Value {
     json!({
         "device": report.device,
         "qdisc": report.qdisc,
+        "discipline": report.discipline.name(),
         "at_ns": report.at.0,
         "rate_bps": report.rate.map(|rate| rate.0),
         "unknown": report.unknown,
@@ -275,7 +299,8 @@ fn as_text(report: &Report) -> String {
         ]);
     }
     let rate = report.rate.map_or_else(|| "the device's rate".to_owned(), mbit);
-    format!("{} has {}, at {rate}.\n\n{table}", report.device, report.qdisc)
+    let Report { device, qdisc, discipline, .. } = report;
+    format!("{device} has {qdisc}, which schedules by {discipline} at {rate}.\n\n{table}")
 }
 
 #[cfg(test)]
@@ -303,6 +328,8 @@ mod tests {
             ("a,late=maybe", "neither drop nor send"),
             ("a,port=70000", "\"port=70000\" is not a filter"),
             ("a,limit=0", "limit: from 1"),
+            ("a,weight=0", "weight: from 1"),
+            ("a,class=first", "none of edf, priority and fair"),
             ("a,txtime=perhaps", "txtime: "),
         ] {
             let error = stream(text).unwrap_err();

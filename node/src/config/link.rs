@@ -95,13 +95,6 @@ pub(super) fn read<'t>(reader: &mut Reader<'t>, section: &Section<'t>) -> Option
     let secret = stack::secret(reader, section);
     let sending = reader.choice(section, "send", SENDINGS);
     let sending = Sending::ALL.into_iter().find(|one| Some(one.name()) == sending);
-    if placement.is_some_and(|placement| placement != Placement::Inline) {
-        for key in ["tree", "remap"] {
-            if let Some(entry) = reader.entry(section, key) {
-                reader.refuse(&entry, Mistake::TreeInCoprocessor);
-            }
-        }
-    }
     let in_kernel = placement == Some(Placement::Kernel);
     if in_kernel || (placement.is_none() && !section.has("placement")) {
         for key in ["socket", "core"] {
@@ -111,7 +104,7 @@ pub(super) fn read<'t>(reader: &mut Reader<'t>, section: &Section<'t>) -> Option
         }
     }
     if in_kernel {
-        refuse_in_kernel(reader, section, discipline, selection);
+        refuse_in_kernel(reader, section, nodes.len(), selection);
     } else if let Some(entry) = reader.entry(section, "device") {
         reader.refuse(&entry, Mistake::NeedsKernel);
     }
@@ -138,25 +131,15 @@ pub(super) fn read<'t>(reader: &mut Reader<'t>, section: &Section<'t>) -> Option
 fn refuse_in_kernel<'t>(
     reader: &mut Reader<'t>,
     section: &Section<'t>,
-    discipline: Discipline,
+    nodes: usize,
     selection: Option<bool>,
 ) {
-    const DISCIPLINES: [Discipline; 5] = [
-        Discipline::Dwcs,
-        Discipline::Dwcs98,
-        Discipline::Edf,
-        Discipline::Priority,
-        Discipline::Fifo,
-    ];
-    if !DISCIPLINES.contains(&discipline)
-        && let Some(entry) = reader.entry(section, "discipline")
+    // As many as `bpf/slots.h` has room for, the link not counted in.
+    const NODES_MOST: usize = 255;
+    if nodes > NODES_MOST
+        && let Some(entry) = reader.entry(section, "tree")
     {
-        reader.refuse(
-            &entry,
-            Mistake::NotInKernel {
-                what: "this discipline, but dwcs, dwcs98, edf, priority and fifo",
-            },
-        );
+        reader.refuse(&entry, Mistake::TooManyNodes { count: nodes, most: NODES_MOST });
     }
     if selection == Some(true)
         && let Some(entry) = reader.entry(section, "selection")

@@ -275,9 +275,6 @@ pub enum Mistake {
         /// Its length.
         len: usize,
     },
-    /// A tree of weights for a coprocessor.
-    #[error("trees are scheduled in the node itself; leave out placement, or the tree")]
-    TreeInCoprocessor,
     /// The coprocessor is to read what only the node can.
     #[error(
         "the coprocessor reads recordings only; write source = \"record:PATH?encoding=H264\", or placement = \"coprocessor\" for link \"{link}\""

@@ -10,7 +10,7 @@ use selvedge_coprocessor::control::Control;
 use selvedge_coprocessor::realtime::{SchedClass, Wishes};
 use selvedge_coprocessor::server::{Coprocessor, Options, default_socket};
 use selvedge_node::config::{LinkConfig, Sending};
-use selvedge_sched::Discipline;
+use selvedge_sched::{Discipline, Tree, TreeNode};
 use selvedge_units::{Bitrate, Bytes, Span};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
@@ -36,6 +36,13 @@ struct Arguments {
     /// The order in which streams are served
     #[arg(long, default_value = "dwcs", value_parser = discipline)]
     discipline: Discipline,
+    /// The tree that hwfq shares the link by: PARENT:WEIGHT of each inner node, parents first, 0 for
+    /// the link itself, such as 0:3,0:1,1:2
+    #[arg(long, value_parser = tree, value_name = "PARENT:WEIGHT,...")]
+    tree: Option<Nodes>,
+    /// How often hwfq maps its weights anew, in place of exact sharing
+    #[arg(long)]
+    remap: Option<Span>,
     /// Do not give up early what can't be on time
     #[arg(long)]
     no_selection: bool,
@@ -77,6 +84,19 @@ struct Arguments {
 fn discipline(text: &str) -> Result<Discipline, String> {
     let all = || Discipline::ALL.map(Discipline::name).join(", ");
     Discipline::from_name(text).ok_or_else(|| format!("use one of {}", all()))
+}
+
+/// The inner nodes of a tree.
+#[derive(Clone, Debug)]
+struct Nodes(Vec<TreeNode>);
+
+fn tree(text: &str) -> Result<Nodes, String> {
+    let node = |text: &str| {
+        let (parent, weight) = text.split_once(':')?;
+        Some(TreeNode { parent: parent.parse().ok()?, weight: weight.parse().ok()? })
+    };
+    let nodes: Option<Vec<TreeNode>> = text.split(',').map(node).collect();
+    nodes.map(Nodes).ok_or_else(|| "write PARENT:WEIGHT for each node, such as 0:3,1:2".to_owned())
 }
 
 fn sending(text: &str) -> Result<Sending, String> {
@@ -148,6 +168,13 @@ fn options(arguments: Arguments) -> Result<Options, String> {
     }
     let mut link = LinkConfig::new(&arguments.name, rate, arguments.discipline);
     link.selection &= !arguments.no_selection;
+    if arguments.discipline != Discipline::Hwfq
+        && (arguments.tree.is_some() || arguments.remap.is_some())
+    {
+        return Err("--tree and --remap are for --discipline hwfq; leave them out".to_owned());
+    }
+    let nodes = arguments.tree.map_or_else(Vec::new, |nodes| nodes.0);
+    link.tree = Tree::new(nodes, arguments.remap).map_err(|error| format!("--tree: {error}"))?;
     link.mtu = arguments.mtu;
     link.burst = burst;
     link.sending = arguments.send;

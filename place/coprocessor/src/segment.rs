@@ -88,9 +88,9 @@ impl StreamSegment {
         mapping.put(0, u64::from_ne_bytes(STREAM_MAGIC));
         mapping.put(RING_WORD, u64::from(VERSION) | u64::from(ring) << 32);
         mapping.put(POOL_WORD, pool);
-        mapping.put(24, RING_AT as u64);
-        mapping.put(32, Self::pool_at_of(ring) as u64);
-        mapping.put(40, Self::counts_at_of(ring, pool) as u64);
+        for (word, _, at) in Self::places(ring, pool) {
+            mapping.put(word, at);
+        }
         Ok(Self::of(mapping, ring, pool))
     }
 
@@ -114,7 +114,23 @@ impl StreamSegment {
         if Self::len(ring as u32, pool) != mapping.len() {
             return Err(header("its length", mapping.len() as u64));
         }
+        // They follow from the capacities, so nobody here goes by them; whoever does would be misled.
+        for (word, what, at) in Self::places(ring as u32, pool) {
+            let found = mapping.word(word);
+            if found != at {
+                return Err(header(what, found));
+            }
+        }
         Ok(Self::of(mapping, ring as u32, pool))
+    }
+
+    /// Where it is written where each part lies, and where it does.
+    const fn places(ring: u32, pool: u64) -> [(usize, &'static str, u64); 3] {
+        [
+            (24, "the ring's place", RING_AT as u64),
+            (32, "the pool's place", Self::pool_at_of(ring) as u64),
+            (40, "the counts' place", Self::counts_at_of(ring, pool) as u64),
+        ]
     }
 
     fn of(mapping: Mapping, ring: u32, pool: u64) -> Self {
@@ -209,6 +225,10 @@ impl Doorbell {
     pub fn open(file: OwnedFd, event: OwnedFd) -> Result<Self, SegmentError> {
         let mapping = Mapping::open(file, BELL_LEN..=BELL_LEN)?;
         mapping.begins(BELL_MAGIC, VERSION)?;
+        let bits = mapping.word(8) >> 32;
+        if bits != BELL_STREAMS as u64 {
+            return Err(SegmentError::Header { what: "the number of bits", value: bits });
+        }
         Ok(Self { mapping, event })
     }
 

@@ -5,12 +5,14 @@ mod support;
 
 use std::fs;
 
-use selvedge_coprocessor::client::{Attachment, ClientError};
-use selvedge_coprocessor::message::Request;
+use selvedge_coprocessor::client::{Attachment, ClientError, Program, inlet_params};
+use selvedge_coprocessor::message::{Request, StreamSpec};
 use selvedge_host::receive::PacketTap;
 use selvedge_host::record::RtpDump;
+use selvedge_node::config::{LinkConfig, WhenFull};
+use selvedge_sched::{Discipline, Tree, TreeNode};
 use selvedge_stream::{DropReason, Kind, Window, Windows};
-use selvedge_units::{Bitrate, Instant};
+use selvedge_units::{Bitrate, Bytes, Instant};
 use serde_json::json;
 
 use support::{add, coprocessor, ended, numbers, offer, receive_until, receiver, spec, until};
@@ -70,6 +72,43 @@ fn streams_come_and_go_while_others_run() {
         until("it is gone", || attachment.statistics().unwrap().streams.len() == 1);
     }
     assert_eq!(attachment.report().streams[0].totals.sent, 20);
+}
+
+/// Three quarters to what hangs below one node of a tree, a quarter to the other, by the program that a
+/// node starts.
+#[test]
+fn a_tree_shares_the_link() {
+    let node = |weight| TreeNode { parent: 0, weight };
+    let link = LinkConfig {
+        discipline: Discipline::Hwfq,
+        tree: Tree::new(vec![node(3), node(1)], None).unwrap(),
+        selection: false,
+        queue: Some(Bytes(200_000)),
+        // 456 bytes take 9 ms.
+        ..support::link(Bitrate(400_000))
+    };
+    let socket = support::socket();
+    let program = Program::new(&link, socket.clone(), &["--class", "fair", "--no-lock"]);
+    let attachment = Attachment::new("test", socket, Some(program)).unwrap();
+    let (receiver, to) = receiver();
+    let mut inlets = [1, 2].map(|parent| {
+        let spec = StreamSpec { parent, ..support::spec(&format!("below {parent}"), to) };
+        let params = inlet_params(&spec, Bytes(1500), WhenFull::Drop, 7);
+        attachment.add(spec, &params).unwrap().1
+    });
+    for number in 0..100 {
+        for (inlet, from) in inlets.iter_mut().zip([0, 1000]) {
+            offer(inlet, Kind::Still, from + number, 384).unwrap();
+        }
+    }
+    let mut heavy = 0;
+    let mut all = 0;
+    receive_until(&receiver, |bytes| {
+        heavy += u32::from(numbers(bytes).0 < 1000);
+        all += 1;
+        all == 80
+    });
+    assert!((54..=66).contains(&heavy), "{heavy} of 80");
 }
 
 /// Whoever asks right behind it finds the stream, and does not make the coprocessor forget it.

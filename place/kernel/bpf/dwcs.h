@@ -8,129 +8,24 @@
 #ifndef SELVEDGE_DWCS_H
 #define SELVEDGE_DWCS_H
 
-#include "window.h"
-
-#define STREAMS_MAX 256
-#define LEVELS 8
-#define NOBODY 0xffff
-/* A deadline of the last moment, where deadlines saturate, is never missed. */
-#define LAST (~0ULL - 1)
-
-/* The orders, by the numbers that user space knows. Fixed when a program is loaded: the verifier
- * then leaves out what the others need. */
-enum { DWCS = 0, DWCS98 = 1, EDF = 2, PRIORITY = 3, FIFO = 4 };
-const volatile struct {
-	u32 discipline;
-	u32 replaying; /* slots instead of time, and every event is told */
-	u32 telling; /* a node is told what became of each packet */
-} fixed;
-#define discipline fixed.discipline
-#define replaying fixed.replaying
-#define telling fixed.telling
-#define DEADLINE_FIRST (discipline == DWCS || discipline == EDF)
-
-/* What a stream promises and is promised. User space writes it. */
-struct contract {
-	char id[32];
-	u64 period;
-	u64 delay; /* 0: none, the deadline goes by the period */
-	u64 first_deadline;
-	u32 limit; /* packets that may wait */
-	s32 priority;
-	struct window window;
-	u8 send_late, work_conserving, has_first, by_txtime;
-	u32 renewed; /* how often user space has changed window or priority */
-	u32 zero;
-};
-
-struct setup {
-	u32 streams;
-	u32 leaves; /* a power of 2, at least streams */
-	u32 rest;   /* the stream of packets that no filter knows */
-	u32 filters; /* which kinds of filter there are, a bit each */
-	u64 rate;   /* bytes a second, 0: as fast as the device takes them */
-	u64 burst;  /* nanoseconds that an idle link may catch up on */
-	u64 netns;  /* the device that this is for */
-	u32 ifindex;
-	u32 pid; /* the node whose this is, or 0: it is to stay */
-	struct contract contracts[STREAMS_MAX];
-} setup SEC(".data.setup");
-
-/* A stream as decisions see it. Only these programs write it; user space reads the counters. */
-struct slot {
-	u64 deadline; /* of the head; without one, of the last head */
-	u64 arrival;
-	u64 seq; /* the head's number */
-	u64 sent, late, missed, dropped, violations, overflow, bytes;
-	u32 waiting; /* packets in the queue, the head included */
-	struct window window;
-	s32 priority;
-	u32 renewed; /* the contract's, when it was last looked at */
-	u8 has_head, missed_one, begun, selected, held;
-};
-
-struct state {
-	u64 clock;   /* the latest moment looked at */
-	u64 slot;    /* a replay's present slot */
-	u64 free;    /* when the link is free again */
-	u64 unknown; /* packets of no stream */
-	u64 owner;   /* the one qdisc that this is the state of */
-	u32 gate;    /* a replay may decide once */
-	u32 spare;   /* packets' records that are free */
-	u64 untold;  /* fates for which there was no room */
-};
-
-struct {
-	struct state state;
-	struct slot slots[STREAMS_MAX];
-} table SEC(".data.table");
-#define state table.state
+#include "told.h"
 
 /* Winners of a tournament: node 1 is the champion, stream i plays from leaf `leaves + i`. */
 u16 selection[2 * STREAMS_MAX]; /* heads that may go, in the discipline's order */
 u16 held[2 * STREAMS_MAX];	/* heads that may not go yet, by when they may */
 u16 due[2 * STREAMS_MAX];	/* all heads by deadline, if the selection is in another order */
 
-static __always_inline struct slot *slot_of(u32 i)
-{
-	return &table.slots[i & (STREAMS_MAX - 1)];
-}
-
-static __always_inline struct contract *contract_of(u32 i)
-{
-	return &setup.contracts[i & (STREAMS_MAX - 1)];
-}
-
-static __always_inline u64 later(u64 moment, u64 span)
-{
-	u64 sum = moment + span;
-
-	return sum < moment ? ~0ULL : sum;
-}
-
-/* A period of zero would let a kept frame expire for ever. */
-static __always_inline u64 period_of(const struct contract *c)
-{
-	return c->period ? c->period : 1;
-}
-
-/* "Its ready time is its deadline minus T." */
-static __always_inline u64 ready(u32 i)
-{
-	u64 deadline = slot_of(i)->deadline, period = period_of(contract_of(i));
-
-	return deadline > period ? deadline - period : 0;
-}
-
-static __always_inline s64 by_time(u64 a, u64 b)
-{
-	return a < b ? -1 : a > b;
-}
-
 /* dwcs98 looks at the deadline only where something may be lost, or there is no window. */
 static __always_inline u64 time98(const struct slot *s)
 {
 	return s->window.lose || !s->window.of ? s->deadline : s->arrival;
+}
+
+static __always_inline s64 by_rank(u32 i, u32 j)
+{
+	u128 x = ranks[i & (STREAMS_MAX - 1)], y = ranks[j & (STREAMS_MAX - 1)];
+
+	return x < y ? -1 : x > y;
 }
 
 /* Whether the head of stream i goes before that of stream j. */
@@ -160,6 +55,13 @@ static __always_inline bool goes_first(u32 i, u32 j)
 	case PRIORITY:
 		order = (s64)b->priority - a->priority;
 		break;
+	case FIFO:
+		break;
+	case VDS:
+		order = by_rank(i, j);
+		return order ? order < 0 : i < j;
+	default:
+		order = by_rank(i, j);
 	}
 	if (!order)
 		order = by_time(a->arrival, b->arrival);
@@ -180,42 +82,28 @@ static __always_inline bool is_due_first(u32 i, u32 j)
 	return order ? order < 0 : i < j;
 }
 
-/* Plays a stream's matches anew, after it has come, gone or changed. O(log leaves). */
-#define TOURNAMENT(name, tree, first)                                                              \
-	__noinline int name(u32 i, u32 present)                                                    \
-	{                                                                                          \
-		u32 node = (setup.leaves + i) & (2 * STREAMS_MAX - 1);                             \
-                                                                                                   \
-		tree[node] = present ? i : NOBODY;                                                 \
-		for (int level = 0; level < LEVELS; level++) {                                     \
-			u32 a, b;                                                                  \
-                                                                                                   \
-			node >>= 1;                                                                \
-			if (!node)                                                                 \
-				break;                                                             \
-			a = tree[(2 * node) & (2 * STREAMS_MAX - 1)];                              \
-			b = tree[(2 * node + 1) & (2 * STREAMS_MAX - 1)];                          \
-			if (a == NOBODY || (b != NOBODY && first(b, a)))                           \
-				a = b;                                                             \
-			tree[node & (2 * STREAMS_MAX - 1)] = a;                                    \
-		}                                                                                  \
-		return 0;                                                                          \
-	}
-
 TOURNAMENT(play_selection, selection, goes_first)
 TOURNAMENT(play_held, held, is_ready_first)
 TOURNAMENT(play_due, due, is_due_first)
 
-/* The champions. With one leaf only, node 1 is that leaf. */
+/* The stream that goes first, or NOBODY. With one leaf only, node 1 is that leaf. */
 static __always_inline u32 chosen(void)
 {
-	return selection[1];
+	return BY_TREE ? share_of(0)->first : selection[1];
 }
 
 static __always_inline void select(u32 i, bool in)
 {
 	struct slot *s = slot_of(i);
 
+	if (TOLD) {
+		if (BY_TREE)
+			return;
+		if (discipline == VDS && vds_waits(i, state.clock))
+			in = false;
+		if (in)
+			ranks[i & (STREAMS_MAX - 1)] = rank_of(i);
+	}
 	if (in || s->selected)
 		play_selection(i, in);
 	s->selected = in;
@@ -230,12 +118,17 @@ static __always_inline void hold(u32 i, bool in)
 	s->held = in;
 }
 
+static __always_inline bool is_ready(u32 i)
+{
+	return contract_of(i)->work_conserving || ready(i) <= state.clock;
+}
+
 /* Puts a stream where its head belongs, after any change to it. */
 __noinline int place(u32 i)
 {
 	struct slot *s = slot_of(i);
 	bool head = s->has_head;
-	bool may_go = contract_of(i)->work_conserving || ready(i) <= state.clock;
+	bool may_go = is_ready(i);
 
 	if (!DEADLINE_FIRST)
 		play_due(i, head && s->deadline <= LAST);
@@ -268,6 +161,8 @@ up:
 	s->arrival = arrival;
 	s->has_head = 1;
 	s->missed_one = 0;
+	if (TOLD && is_ready(i))
+		tell_head(i, arrival > state.clock);
 	return place(i);
 }
 
@@ -278,6 +173,8 @@ static __always_inline void renew(struct slot *s, const struct contract *c)
 	s->renewed = c->renewed;
 	s->priority = c->priority;
 	s->window = c->window;
+	if (discipline == VDS)
+		vds_window(s - table.slots);
 }
 
 /* The stream whose head missed its deadline by now, or NOBODY. */
@@ -320,6 +217,8 @@ __noinline int lose(u32 i)
 	s->missed++;
 	s->dropped++;
 	s->violations += rule_b(&s->window, &contract_of(i)->window, 1);
+	if (TOLD)
+		tell_gone(i, false);
 	return 0;
 }
 
@@ -333,6 +232,8 @@ __noinline int serve(u32 i)
 	s->sent++;
 	s->late += s->missed_one;
 	rule_a(&s->window, &contract_of(i)->window);
+	if (TOLD)
+		tell_gone(i, true);
 	return 0;
 }
 
@@ -347,7 +248,27 @@ __noinline int release(void)
 		if (i == NOBODY || ready(i) > state.clock)
 			break;
 		hold(i, false);
+		if (TOLD)
+			tell_head(i, true);
 		select(i, true);
+	}
+	return 0;
+}
+
+/* Ends the periods that are over, of streams that have a frame. */
+__noinline int end_periods(void)
+{
+	int k;
+
+	bpf_for(k, 0, STREAMS_MAX) {
+		u32 i = ends[1];
+
+		if (i == NOBODY || vds_of(i)->ends > state.clock)
+			break;
+		vds_catch_up(vds_of(i), state.clock);
+		vds_ends(i, state.clock);
+		if (slot_of(i)->has_head && is_ready(i))
+			select(i, true);
 	}
 	return 0;
 }
@@ -357,8 +278,28 @@ static __always_inline void advance(u64 now)
 {
 	if (now > state.clock)
 		state.clock = now;
+	if (TOLD) {
+		if (discipline == VDS)
+			end_periods();
+		if (discipline == HWFQ && setup.remap)
+			flat_advance(state.clock);
+	}
 	if (held[1] != NOBODY)
 		release();
+}
+
+/* The next moment at which a stream may go that may not go now, or 0. */
+static __always_inline u64 next_ready(void)
+{
+	u32 i = held[1];
+	u64 at = i == NOBODY ? 0 : ready(i);
+
+	if (discipline == VDS && ends[1] != NOBODY) {
+		u64 end = vds_of(ends[1])->ends;
+
+		at = at && at < end ? at : end;
+	}
+	return at;
 }
 
 #endif

@@ -99,10 +99,10 @@ struct sk_buff *BPF_PROG(selvedge_dequeue, struct Qdisc *sch)
 	if (replaying)
 		state.slot++;
 	if (!p) {
-		u32 i = held[1];
+		u64 next = next_ready();
 
-		if (i != NOBODY && !replaying)
-			bpf_qdisc_watchdog_schedule(sch, ready(i), 0);
+		if (next && !replaying)
+			bpf_qdisc_watchdog_schedule(sch, next, 0);
 		return NULL;
 	}
 	skb = bpf_kptr_xchg(&p->skb, NULL);

@@ -165,6 +165,8 @@ static __always_inline struct packet *take(u32 i)
 
 		arrival = p->arrival;
 		deadline = p->deadline;
+		if (TOLD)
+			sizes[i & (STREAMS_MAX - 1)] = p->wire;
 		any = true;
 	}
 	bpf_spin_unlock(&q->lock);
@@ -189,6 +191,8 @@ static __always_inline int push(u32 i, struct packet *p)
 		obj_drop(p);
 		return 0;
 	}
+	if (TOLD && !s->has_head)
+		sizes[i & (STREAMS_MAX - 1)] = p->wire;
 	bpf_spin_lock(&q->lock);
 	list_push_back(&q->packets, &p->node);
 	bpf_spin_unlock(&q->lock);
@@ -313,6 +317,7 @@ static __always_inline void forget(struct Qdisc *sch)
 	}
 	state.clock = state.slot = state.free = 0;
 	state.gate = 0;
+	told_begin();
 }
 
 #endif

@@ -10,6 +10,7 @@
 
 struct arrivals {
 	u64 at;
+	u64 size;
 	u32 stream;
 	u32 count;
 };
@@ -49,7 +50,8 @@ int replay_arrive(struct arrivals *arrivals)
 			return -1;
 		p->arrival = arrivals->at;
 		p->deadline = 0;
-		p->len = p->wire = p->tag = 0;
+		p->len = p->tag = 0;
+		p->wire = arrivals->size;
 		push(i, p);
 	}
 	return 0;

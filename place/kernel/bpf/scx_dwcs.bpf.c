@@ -9,27 +9,16 @@
  * least the reserve. Threads of the kernel go straight to the local queue. The kernel ends this
  * scheduler when its loader ends, and everything is scheduled as before.
  */
-#include "decide.h"
-#include "scx.h"
+#include "alarm.h"
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";
 
-#define PROCESSORS_MAX 64
 #define PROCESSES_MAX 4096
 #define SLICE_MOST 20000000ULL
-/* An alarm is no sooner than that, or it would take all of a processor's time. */
-#define ALARM_LEAST 20000ULL
 
 /* Of the tasks' queues: processor and place. */
 #define QUEUE(cpu, i) ((u64)(cpu) * TASKS_MAX + (i))
 #define BEST_EFFORT ((u64)PROCESSORS_MAX * TASKS_MAX)
-
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, PROCESSORS_MAX);
-	__type(key, u32);
-	__type(value, struct processor);
-} processors SEC(".maps");
 
 /* Which task a process belongs to: processor and place. Children inherit it. */
 struct place {
@@ -51,33 +40,11 @@ struct {
 	__type(value, u32);
 } counted SEC(".maps");
 
-/* Of each processor: when it is to be decided next, whoever runs. */
-struct alarm {
-	struct bpf_timer timer;
-	u64 at;
-};
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, PROCESSORS_MAX);
-	__type(key, u32);
-	__type(value, struct alarm);
-} alarms SEC(".maps");
-
 /* The virtual time of threads that are no task's: who had least for his weight (nice) goes first. */
 u64 virtual_now;
 
 /* How many processors there are; set by the loader. */
 const volatile u32 processors_count = 1;
-
-struct {
-	u64 decisions, kicks; /* what was done, for whoever asks */
-	u64 rules[8];	      /* decisions by rule, 0: none */
-} told SEC(".data.told");
-
-static __always_inline struct processor *processor_of(u32 cpu)
-{
-	return bpf_map_lookup_elem(&processors, &cpu);
-}
 
 /* The task that a thread belongs to, if it is where that is served. */
 static __always_inline struct place *place_of(struct task_struct *p)
@@ -88,40 +55,6 @@ static __always_inline struct place *place_of(struct task_struct *p)
 	if (!place || place->task >= TASKS_MAX || place->cpu != (u32)scx_bpf_task_cpu(p))
 		return NULL;
 	return place;
-}
-
-static __always_inline void preempt(u32 cpu)
-{
-	__sync_fetch_and_add(&told.kicks, 1);
-	scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
-}
-
-/* Sets a processor's alarm to the moment at which its decision is over. */
-static __always_inline void set_alarm(u32 cpu, struct processor *c, u64 now)
-{
-	struct alarm *alarm = bpf_map_lookup_elem(&alarms, &cpu);
-
-	if (!alarm || c->until == NEVER || alarm->at == c->until)
-		return;
-	alarm->at = c->until;
-	bpf_timer_start(&alarm->timer, c->until > now + ALARM_LEAST ? c->until - now : ALARM_LEAST,
-			BPF_F_TIMER_CPU_PIN);
-}
-
-/* Whoever has had his time, or whose time has come, is decided about. */
-static int ring(void *map, u32 *cpu, struct alarm *alarm)
-{
-	struct processor *c = processor_of(*cpu);
-	u64 now = bpf_ktime_get_ns();
-
-	alarm->at = NEVER;
-	if (!c)
-		return 0;
-	if (c->until <= now)
-		preempt(*cpu);
-	else
-		set_alarm(*cpu, c, now);
-	return 0;
 }
 
 SEC("struct_ops/select_cpu")

@@ -11,6 +11,7 @@ use std::process::Command;
 use std::time::Instant;
 
 use selvedge_kernel::{Filter, Setup, StreamSetup, attach, detach};
+use selvedge_sched::Discipline;
 use selvedge_stream::{Contract, Window};
 use selvedge_units::Span;
 
@@ -18,8 +19,20 @@ const ROUNDS: usize = 7;
 const PACKETS: usize = 500;
 const STREAMS_MOST: usize = 64;
 const OTHERS: [&str; 3] = ["pfifo", "fq_codel", "fq"];
-/// Streams, and whether each has filters; otherwise all packets belong to the rest.
-const OURS: [(usize, bool); 5] = [(1, true), (4, true), (16, true), (64, true), (64, false)];
+/// Discipline, streams, and whether each has filters; otherwise all packets belong to the rest.
+const OURS: [(Discipline, usize, bool); 11] = [
+    (Discipline::Dwcs, 1, true),
+    (Discipline::Dwcs, 4, true),
+    (Discipline::Dwcs, 16, true),
+    (Discipline::Dwcs, 64, true),
+    (Discipline::Dwcs, 64, false),
+    (Discipline::Vds, 64, true),
+    (Discipline::Sfq, 64, true),
+    (Discipline::Drr, 64, true),
+    (Discipline::Wfq, 64, true),
+    (Discipline::Hwfq, 64, true),
+    (Discipline::Mixed, 64, true),
+];
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
@@ -44,8 +57,10 @@ fn main() -> Result<()> {
             cost.push(measure(&receiver, &senders)? - none);
             tc(&["qdisc", "del", "dev", "lo", "root"])?;
         }
-        for (cost, (streams, filtered)) in costs.iter_mut().skip(OTHERS.len()).zip(OURS) {
-            attach("lo", &setup(streams, &senders, filtered)?)?;
+        for (cost, (discipline, streams, filtered)) in costs.iter_mut().skip(OTHERS.len()).zip(OURS)
+        {
+            let setup = Setup { discipline, ..setup(streams, &senders, filtered)? };
+            attach("lo", &setup)?;
             let measured = measure(&receiver, &senders);
             detach("lo")?;
             cost.push(measured? - none);
@@ -54,8 +69,9 @@ fn main() -> Result<()> {
     println!("{:<36}{:>7.0} {unit} a packet, sent and received", "no qdisc", median(&mut plain));
     let costs: Vec<f64> = costs.iter_mut().map(|rounds| median(rounds)).collect();
     println!("{:<36}{unit:>7} {:>11} {:>7}", "beyond that", "x fq_codel", "x fq");
-    let ours = OURS.map(|(streams, filtered)| {
-        format!("selvedge, {streams} streams{}", if filtered { " by port" } else { ", the rest" })
+    let ours = OURS.map(|(discipline, streams, filtered)| {
+        let which = if filtered { " by port" } else { ", the rest" };
+        format!("selvedge {discipline}, {streams} streams{which}")
     });
     for (name, cost) in OTHERS.map(str::to_owned).iter().chain(&ours).zip(&costs) {
         println!("{name:<36}{cost:>7.0} {:>11.2} {:>7.2}", cost / costs[1], cost / costs[2]);

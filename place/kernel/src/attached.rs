@@ -5,16 +5,16 @@ use std::path::PathBuf;
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use selvedge_bpf::io_error;
-use selvedge_sched::Counters;
+use selvedge_sched::{Counters, Discipline};
 use selvedge_stream::{Contract, Window};
 use selvedge_units::{Bitrate, Bytes, Instant, Span};
 
 use crate::attach::{Device, folder, now};
 use crate::error::OpenError;
 use crate::filter::Filter;
-use crate::object::{SLOT, STATE, data};
+use crate::object::{SLOT, STATE, TABLE, data};
 use crate::replay::{counters, number, window};
-use crate::setup::{CONTRACT, SETUP_HEAD, STREAMS_MAX};
+use crate::setup::{CONTRACT, DISCIPLINE_AT, SETUP, SETUP_HEAD, STREAMS_MAX, number as number_of};
 
 /// A qdisc that a device has.
 #[derive(Debug)]
@@ -33,6 +33,8 @@ pub struct Report {
     pub device: String,
     /// The qdisc's name, as `tc qdisc` shows it.
     pub qdisc: String,
+    /// The order in which packets go.
+    pub discipline: Discipline,
     /// When this was read, on `CLOCK_MONOTONIC`.
     pub at: Instant,
     /// The rate, if one is set.
@@ -98,6 +100,10 @@ impl Attached {
         let number = device.ours()?;
         let open = |file: &str| open(number, file).map_err(|(path, why)| refused(path, why));
         let (setup, table, filters) = (open("setup")?, open("table")?, open("filters")?);
+        let as_ours = |map: &MapHandle, size: usize| map.value_size() as usize == size;
+        if !as_ours(&setup, SETUP) || !as_ours(&table, TABLE) {
+            return Err(OpenError::Version(device.name.clone()));
+        }
         Ok(Self { device, number, setup, table, filters })
     }
 
@@ -121,9 +127,14 @@ impl Attached {
             let filters = filters.map(|&(filter, _)| filter).collect();
             stream_report(contract, slot, filters)
         });
+        let order = number::<4>(&setup, DISCIPLINE_AT).map_or(0, u32::from_ne_bytes);
         Ok(Report {
             device: self.device.name.clone(),
             qdisc: format!("{}{}", crate::attach::KIND, self.number),
+            discipline: Discipline::ALL
+                .into_iter()
+                .find(|&known| number_of(known) == order)
+                .unwrap_or_default(),
             at: now(),
             rate: Some(Bitrate(long(16).saturating_mul(8))).filter(|rate| rate.0 > 0),
             unknown: number::<8>(&table, 24).map_or(0, u64::from_ne_bytes),

@@ -130,6 +130,12 @@ pub enum OpenError {
         /// The error.
         why: io::Error,
     },
+    /// Its maps are of another size.
+    #[error(
+        "the qdisc of {0} was attached by another version; attach it anew: selvedge kernel detach \
+         {0}, then attach"
+    )]
+    Version(String),
     /// There is no such stream.
     #[error("there is no stream \"{name}\"; there are {streams}")]
     NoStream {

@@ -134,6 +134,7 @@ impl KernelLink {
             .collect::<Result<Vec<_>, _>>()?;
         let setup = Setup {
             discipline: link.discipline,
+            tree: link.tree.clone(),
             rate: Some(link.rate),
             burst: link.burst / link.rate,
             streams: streams

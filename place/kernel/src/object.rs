@@ -7,7 +7,7 @@ use selvedge_bpf::{io_error, release, types};
 use selvedge_sched::Discipline;
 
 use crate::error::LoadError;
-use crate::setup::{SETUP, STREAMS_MAX, Setup};
+use crate::setup::{SETUP, STREAMS_MAX, number};
 
 static PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/qdisc.bpf.o"));
 
@@ -74,8 +74,7 @@ pub(crate) fn fix(map: &mut OpenMapMut<'_>, words: &[u32]) -> Result<(), LoadErr
 /// Loads the qdisc's programs with `setup` as their setup.
 pub(crate) fn load(purpose: Purpose<'_>, setup: &[u8]) -> Result<Object, LoadError> {
     supported()?;
-    let number = Setup::number(purpose.discipline).unwrap_or_default();
-    let words = [number, purpose.replaying.into(), purpose.telling.into()];
+    let words = [number(purpose.discipline), purpose.replaying.into(), purpose.telling.into()];
     let each = |name: &str, map: &mut OpenMapMut<'_>| {
         let found = map.initial_value().map_or(0, <[u8]>::len);
         match (name, purpose.kind) {

@@ -8,19 +8,26 @@ use std::time::Duration;
 
 use libbpf_rs::{MapCore, MapFlags};
 use selvedge_sched::replay::{Outcome, Trace};
-use selvedge_sched::{Discipline, StreamIndex};
+use selvedge_sched::{Discipline, StreamIndex, Tree};
 
 use crate::attach::{Device, Registered, register};
 use crate::error::ReplayError;
 use crate::filter::Filter;
 use crate::object::{self, FILTERS_MAP, Purpose, SETUP_MAP, TABLE_MAP, TOLD_MAP, map};
-use crate::replay::{Schedule, absent, begin, failed, fits, run, streams_of, totals};
+use crate::replay::{
+    Coming, Frame, Schedule, absent, begin, failed, fits, run, streams_of, totals,
+};
 use crate::setup::{Header, STREAMS_MAX};
 
 /// `CALL_MARK` of the program.
 const CALL_MARK: u32 = 0x5e17_ed6e;
 /// A stream's packets bear its index and this.
 const MARKS_FROM: u32 = 0x0100_0000;
+/// Stream and number, which each packet bears; and what stands before them in it.
+const LABEL: usize = 12;
+const HEADERS: usize = 28;
+/// The largest packet of the loopback.
+const DATAGRAM_MAX: usize = 60_000;
 /// How long a packet on the loopback may take before it counts as lost.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -40,9 +47,12 @@ impl PacketReplay {
     /// # Errors
     /// If there is no such device or discipline, the right is missing, or the kernel refuses.
     pub fn load(device: &str, discipline: Discipline) -> Result<Self, ReplayError> {
-        crate::Setup::number(discipline)?;
         let purpose = Purpose { discipline, replaying: true, telling: false, kind: None };
-        let qdisc = register(Device::find(device)?, purpose, &Header::default().bytes(&[]))?;
+        let qdisc = register(
+            Device::find(device)?,
+            purpose,
+            &Header::default().bytes(&[], &Tree::default()),
+        )?;
         for stream in 0..STREAMS_MAX as u32 {
             let filters = map(&qdisc.object, FILTERS_MAP).ok_or_else(|| absent(FILTERS_MAP))?;
             let key = Filter::Mark(MARKS_FROM + stream).key();
@@ -63,7 +73,7 @@ impl PacketReplay {
         let filters = 1 << Filter::Mark(1).kind();
         let head = Header { rest: STREAMS_MAX as u32, filters, ..Header::default() };
         let setup = map(&self.qdisc.object, SETUP_MAP).ok_or_else(|| absent(SETUP_MAP))?;
-        let bytes = head.bytes(&streams_of(trace));
+        let bytes = head.bytes(&streams_of(trace), &trace.tree);
         setup
             .update(&0_u32.to_ne_bytes(), &bytes, MapFlags::ANY)
             .map_err(|error| failed("the setup", error))?;
@@ -103,12 +113,14 @@ impl PacketReplay {
         let mut outcome = Outcome { events: Vec::new(), totals: Vec::new() };
         let mut received = Vec::new();
         for t in 0..trace.ticks {
-            for (stream, _, count) in schedule.arrivals(t) {
+            for Coming { frame: Frame { stream, size, .. }, count } in schedule.arrivals(t) {
+                // As many bytes as the trace says, if a datagram can have them.
+                let payload = (size as usize).clamp(HEADERS + LABEL, DATAGRAM_MAX) - HEADERS;
                 for _ in 0..count {
                     let seq = &mut sent[stream as usize];
-                    let mut packet = [0; 12];
+                    let mut packet = vec![0; payload];
                     packet[..4].copy_from_slice(&stream.to_ne_bytes());
-                    packet[4..].copy_from_slice(&seq.to_ne_bytes());
+                    packet[4..LABEL].copy_from_slice(&seq.to_ne_bytes());
                     senders[stream as usize].send(&packet).map_err(io("sending"))?;
                     *seq += 1;
                 }

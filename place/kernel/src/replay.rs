@@ -5,8 +5,8 @@ use std::io;
 
 use libbpf_rs::{MapCore, MapFlags, Object, ProgramInput};
 use selvedge_bpf::io_error;
-use selvedge_sched::replay::{Arrivals, Event, FrameRef, Happening, Outcome, Trace};
-use selvedge_sched::{Counters, Discipline, StreamIndex};
+use selvedge_sched::replay::{Arrival, Arrivals, Event, FrameRef, Happening, Outcome, Trace};
+use selvedge_sched::{Counters, Discipline, StreamIndex, Tree};
 use selvedge_stream::Window;
 use selvedge_units::{Instant, Span};
 
@@ -17,6 +17,8 @@ use crate::setup::{Header, STREAMS_MAX, StreamSetup};
 /// How many frames a queue of a trace that never runs dry is kept at: at most two of a stream go
 /// in one slot (one late, one sent).
 pub(crate) const BACKLOG: u32 = 3;
+/// The bytes of a frame of which a trace does not say them.
+const SIZE: u64 = 1000;
 /// How many frames one call brings.
 const AT_ONCE: u32 = 64;
 /// A packet's limit in a replay: never met.
@@ -35,9 +37,8 @@ impl Replay {
     /// # Errors
     /// If the kernel has no such discipline, or refuses.
     pub fn load(discipline: Discipline) -> Result<Self, ReplayError> {
-        crate::Setup::number(discipline)?;
         let purpose = Purpose { discipline, replaying: true, telling: false, kind: None };
-        let object = object::load(purpose, &Header::default().bytes(&[]))?;
+        let object = object::load(purpose, &Header::default().bytes(&[], &Tree::default()))?;
         Ok(Self { object, discipline })
     }
 
@@ -55,14 +56,15 @@ impl Replay {
         let mut schedule = Schedule::new(trace);
         let mut outcome = Outcome { events: Vec::new(), totals: Vec::new() };
         for t in 0..trace.ticks {
-            for (stream, at, count) in schedule.arrivals(t) {
+            for Coming { frame: Frame { at, stream, size }, count } in schedule.arrivals(t) {
                 let mut left = count;
                 while left > 0 {
                     let now = left.min(AT_ONCE);
-                    let mut arrival = [0; 16];
+                    let mut arrival = [0; 24];
                     arrival[..8].copy_from_slice(&at.to_ne_bytes());
-                    arrival[8..12].copy_from_slice(&stream.to_ne_bytes());
-                    arrival[12..].copy_from_slice(&now.to_ne_bytes());
+                    arrival[8..16].copy_from_slice(&size.to_ne_bytes());
+                    arrival[16..20].copy_from_slice(&stream.to_ne_bytes());
+                    arrival[20..].copy_from_slice(&now.to_ne_bytes());
                     call(&self.object, "replay_arrive", &mut arrival)?;
                     left -= now;
                 }
@@ -135,7 +137,22 @@ pub(crate) fn streams_of(trace: &Trace) -> Vec<StreamSetup> {
 }
 
 fn setup_of(trace: &Trace) -> Vec<u8> {
-    Header { rest: STREAMS_MAX as u32, ..Header::default() }.bytes(&streams_of(trace))
+    Header { rest: STREAMS_MAX as u32, ..Header::default() }.bytes(&streams_of(trace), &trace.tree)
+}
+
+/// A frame that is to arrive: at which slot, whose, how many bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Frame {
+    pub(crate) at: u64,
+    pub(crate) stream: u32,
+    pub(crate) size: u64,
+}
+
+/// So many that are alike.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Coming {
+    pub(crate) frame: Frame,
+    pub(crate) count: u32,
 }
 
 /// What is to arrive, and what has happened so far.
@@ -143,7 +160,7 @@ fn setup_of(trace: &Trace) -> Vec<u8> {
 pub(crate) struct Schedule<'a> {
     trace: &'a Trace,
     /// Arrivals by time.
-    listed: Vec<(u64, u32)>,
+    listed: Vec<Frame>,
     next: usize,
     /// How many frames each queue holds, for those that never run dry.
     waiting: Vec<u32>,
@@ -151,11 +168,12 @@ pub(crate) struct Schedule<'a> {
 
 impl<'a> Schedule<'a> {
     pub(crate) fn new(trace: &'a Trace) -> Self {
-        let mut listed: Vec<(u64, u32)> = match &trace.arrivals {
+        let frame = |a: &Arrival| Frame { at: a.at.0, stream: a.stream.0, size: a.size.0 };
+        let mut listed: Vec<Frame> = match &trace.arrivals {
             Arrivals::Backlogged => Vec::new(),
-            Arrivals::Listed(listed) => listed.iter().map(|a| (a.at.0, a.stream.0)).collect(),
+            Arrivals::Listed(listed) => listed.iter().map(frame).collect(),
         };
-        listed.sort_by_key(|&(at, _)| at);
+        listed.sort_by_key(|frame| frame.at);
         Self { trace, listed, next: 0, waiting: vec![0; trace.streams.len()] }
     }
 
@@ -169,30 +187,32 @@ impl<'a> Schedule<'a> {
             // One that is still there at the end, and one for good measure.
             let need = replay.totals().map(|(_, counters, _)| counters.sent + counters.dropped + 2);
             for (stream, need) in (0..).zip(need) {
-                schedule.listed.extend((0..need).map(|_| (0, stream)));
+                let frame = Frame { at: 0, stream, size: SIZE };
+                schedule.listed.extend((0..need).map(|_| frame));
             }
             schedule.waiting.clear();
         }
         schedule
     }
 
-    /// What arrives before the decision at `t`: stream, time of arrival, how many.
-    pub(crate) fn arrivals(&mut self, t: u64) -> Vec<(u32, u64, u32)> {
-        let mut found: Vec<(u32, u64, u32)> = Vec::new();
+    /// What arrives before the decision at `t`.
+    pub(crate) fn arrivals(&mut self, t: u64) -> Vec<Coming> {
+        let mut found: Vec<Coming> = Vec::new();
         if self.trace.arrivals == Arrivals::Backlogged && !self.waiting.is_empty() {
             for (stream, waiting) in (0..).zip(&mut self.waiting) {
                 if *waiting < BACKLOG {
-                    found.push((stream, 0, BACKLOG - *waiting));
+                    let frame = Frame { at: 0, stream, size: SIZE };
+                    found.push(Coming { frame, count: BACKLOG - *waiting });
                     *waiting = BACKLOG;
                 }
             }
             return found;
         }
-        while let Some(&(at, stream)) = self.listed.get(self.next).filter(|&&(at, _)| at <= t) {
+        while let Some(&frame) = self.listed.get(self.next).filter(|frame| frame.at <= t) {
             self.next += 1;
             match found.last_mut() {
-                Some((last, when, count)) if *last == stream && *when == at => *count += 1,
-                _ => found.push((stream, at, 1)),
+                Some(coming) if coming.frame == frame => coming.count += 1,
+                _ => found.push(Coming { frame, count: 1 }),
             }
         }
         found

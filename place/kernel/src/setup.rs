@@ -1,8 +1,8 @@
 //! What a qdisc is set up with: streams, filters, rate; and as the bytes that the programs read
 //! (`struct setup` of `bpf/dwcs.h`).
 
-use selvedge_sched::Discipline;
-use selvedge_stream::{Contract, Late, Window, Windows};
+use selvedge_sched::{Discipline, Tree};
+use selvedge_stream::{Class, Contract, Late, Window, Windows};
 use selvedge_units::{Bitrate, Instant, Span};
 use thiserror::Error;
 
@@ -10,12 +10,18 @@ use crate::filter::Filter;
 
 /// The most streams that a device can have, the rest counted in.
 pub const STREAMS_MAX: usize = 256;
+/// The most inner nodes that a device's tree of weights can have.
+pub(crate) const NODES_MAX: usize = 255;
 /// The longest name, in bytes.
 pub(crate) const NAME_MAX: usize = 31;
 /// `struct contract`, and what lies before the first one in `struct setup`.
-pub(crate) const CONTRACT: usize = 80;
+pub(crate) const CONTRACT: usize = 88;
 pub(crate) const SETUP_HEAD: usize = 48;
-pub(crate) const SETUP: usize = SETUP_HEAD + CONTRACT * STREAMS_MAX;
+/// What lies behind the last one: the tree of weights, with the link as its first node.
+const TREE_AT: usize = SETUP_HEAD + CONTRACT * STREAMS_MAX;
+/// Where the discipline's number stands.
+pub(crate) const DISCIPLINE_AT: usize = TREE_AT + 12;
+pub(crate) const SETUP: usize = TREE_AT + 16 + 8 * (NODES_MAX + 1);
 /// The name of the stream that takes what no filter knows.
 pub(crate) const REST: &str = "(rest)";
 
@@ -55,8 +61,10 @@ impl StreamSetup {
 /// What a device is to do.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Setup {
-    /// The order in which packets go: one of [`Setup::DISCIPLINES`].
+    /// The order in which packets go.
     pub discipline: Discipline,
+    /// What `hwfq` shares the device by.
+    pub tree: Tree,
     /// How fast they go, headers of the device counted in; `None`: as the device takes them.
     pub rate: Option<Bitrate>,
     /// How much a late wake-up may catch up on: packets go so much earlier than the rate says.
@@ -71,15 +79,12 @@ pub struct Setup {
 /// Why a setup can't be.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum SetupError {
-    /// A discipline that the programs do not have.
-    #[error(
-        "the kernel has no discipline \"{0}\"; it has dwcs, dwcs98, edf, priority and fifo: the \
-         others share links by bytes, which the inline placement does"
-    )]
-    Discipline(Discipline),
     /// Too many streams.
     #[error("{0} streams; a device can have {most}", most = STREAMS_MAX - 1)]
     TooMany(usize),
+    /// More nodes than a tree can have here.
+    #[error("{0} nodes; a device's tree takes at most {most}: hang streams below fewer", most = NODES_MAX)]
+    Nodes(usize),
     /// A name that is empty or does not fit.
     #[error("\"{0}\" is not a stream's name here; 1 to 31 bytes, no control characters")]
     Name(String),
@@ -108,6 +113,7 @@ impl Default for Setup {
     fn default() -> Self {
         Self {
             discipline: Discipline::Dwcs,
+            tree: Tree::default(),
             rate: None,
             burst: Span::from_millis(1),
             streams: Vec::new(),
@@ -120,29 +126,14 @@ impl Default for Setup {
 }
 
 impl Setup {
-    /// What the programs have, by their numbers there.
-    pub const DISCIPLINES: [Discipline; 5] = [
-        Discipline::Dwcs,
-        Discipline::Dwcs98,
-        Discipline::Edf,
-        Discipline::Priority,
-        Discipline::Fifo,
-    ];
-
-    /// The discipline's number in the programs.
-    pub(crate) fn number(discipline: Discipline) -> Result<u32, SetupError> {
-        (0..)
-            .zip(Self::DISCIPLINES)
-            .find(|&(_, known)| known == discipline)
-            .map_or(Err(SetupError::Discipline(discipline)), |(number, _)| Ok(number))
-    }
-
     /// Whether it makes sense.
     ///
     /// # Errors
     /// The first thing that does not.
     pub fn check(&self) -> Result<(), SetupError> {
-        Self::number(self.discipline)?;
+        if self.tree.nodes().len() > NODES_MAX {
+            return Err(SetupError::Nodes(self.tree.nodes().len()));
+        }
         if self.streams.len() >= STREAMS_MAX {
             return Err(SetupError::TooMany(self.streams.len()));
         }
@@ -179,6 +170,7 @@ impl Setup {
         let kinds = self.streams.iter().flat_map(|stream| &stream.filters);
         let streams: Vec<StreamSetup> = self.all().collect();
         let head = Header {
+            discipline: self.discipline,
             rest: self.streams.len() as u32,
             filters: kinds.fold(0, |bits, filter| bits | 1 << filter.kind()),
             // Bits to bytes, rounded up: no rate becomes "none".
@@ -188,13 +180,31 @@ impl Setup {
             ifindex,
             pid,
         };
-        head.bytes(&streams)
+        head.bytes(&streams, &self.tree)
+    }
+}
+
+/// The discipline's number in the programs.
+pub(crate) const fn number(discipline: Discipline) -> u32 {
+    match discipline {
+        Discipline::Dwcs => 0,
+        Discipline::Dwcs98 => 1,
+        Discipline::Edf => 2,
+        Discipline::Priority => 3,
+        Discipline::Fifo => 4,
+        Discipline::Vds => 5,
+        Discipline::Wfq => 6,
+        Discipline::Sfq => 7,
+        Discipline::Drr => 8,
+        Discipline::Hwfq => 9,
+        Discipline::Mixed => 10,
     }
 }
 
 /// What stands before the contracts.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Header {
+    pub(crate) discipline: Discipline,
     pub(crate) rest: u32,
     pub(crate) filters: u32,
     pub(crate) rate: u64,
@@ -205,8 +215,8 @@ pub(crate) struct Header {
 }
 
 impl Header {
-    /// `struct setup` with these streams.
-    pub(crate) fn bytes(&self, streams: &[StreamSetup]) -> Vec<u8> {
+    /// `struct setup` with these streams below this tree.
+    pub(crate) fn bytes(&self, streams: &[StreamSetup], tree: &Tree) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(SETUP);
         for word in [streams.len() as u32, leaves(streams.len()), self.rest, self.filters] {
             bytes.extend(word.to_ne_bytes());
@@ -217,7 +227,16 @@ impl Header {
         bytes.extend(self.ifindex.to_ne_bytes());
         bytes.extend(self.pid.to_ne_bytes());
         for stream in streams {
-            contract(&mut bytes, stream);
+            contract(&mut bytes, stream, tree);
+        }
+        bytes.resize(TREE_AT, 0);
+        bytes.extend(tree.update().map_or(0, |update| update.0).to_ne_bytes());
+        for word in [tree.nodes().len() as u32, number(self.discipline), 0, 0] {
+            bytes.extend(word.to_ne_bytes());
+        }
+        for node in tree.nodes() {
+            bytes.extend(node.parent.to_ne_bytes());
+            bytes.extend(node.weight.to_ne_bytes());
         }
         bytes.resize(SETUP, 0);
         bytes
@@ -230,7 +249,7 @@ fn leaves(streams: usize) -> u32 {
 }
 
 /// `struct contract`.
-fn contract(bytes: &mut Vec<u8>, stream: &StreamSetup) {
+fn contract(bytes: &mut Vec<u8>, stream: &StreamSetup, tree: &Tree) {
     let StreamSetup { name, contract, first_deadline, limit, by_txtime, .. } = stream;
     let mut id = [0; NAME_MAX + 1];
     let len = name.len().min(NAME_MAX);
@@ -254,7 +273,17 @@ fn contract(bytes: &mut Vec<u8>, stream: &StreamSetup) {
         u8::from(first_deadline.is_some()),
         u8::from(*by_txtime),
     ]);
-    bytes.extend([0; 8]); // never renewed
+    let class = match contract.class {
+        Class::Edf => 0,
+        Class::Priority => 1,
+        Class::Fair => 2,
+    };
+    // One that is not there means the link.
+    let parent = if contract.parent as usize <= tree.nodes().len() { contract.parent } else { 0 };
+    let renewed = 0_u32;
+    for word in [renewed, contract.weight, parent, class] {
+        bytes.extend(word.to_ne_bytes());
+    }
 }
 
 #[cfg(test)]
@@ -278,8 +307,10 @@ mod tests {
         assert!(check(with(vec![stream("a", &[]), stream("a", &[])])).is_err());
         assert!(check(with(vec![stream("", &[])])).is_err());
         assert!(check(with(vec![stream(&"x".repeat(32), &[])])).is_err());
-        let wfq = Setup { discipline: Discipline::Wfq, ..Setup::default() };
-        assert!(check(wfq).unwrap_err().contains("\"wfq\""));
+        let nodes = vec![selvedge_sched::TreeNode { parent: 0, weight: 1 }; NODES_MAX + 1];
+        let tree = Tree::new(nodes, None).unwrap();
+        let wide = Setup { discipline: Discipline::Hwfq, tree, ..Setup::default() };
+        assert!(check(wide).unwrap_err().starts_with("256 nodes; "));
         let many = (0..STREAMS_MAX).map(|n| stream(&n.to_string(), &[])).collect();
         assert!(check(with(many)).unwrap_err().contains("255"));
         let mut kinds = stream("a", &[]);

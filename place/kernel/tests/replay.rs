@@ -5,7 +5,7 @@
 
 use std::path::PathBuf;
 
-use selvedge_kernel::{PacketReplay, Replay, Setup};
+use selvedge_kernel::{PacketReplay, Replay};
 use selvedge_sched::Discipline;
 use selvedge_sched::replay::{Outcome, Trace};
 use selvedge_sched::trace::generate::{Kind, Wanted, trace};
@@ -31,7 +31,7 @@ fn assert_same(name: &str, found: &str, expected: &str) {
     assert_eq!(found.lines().count(), expected.lines().count(), "{name}");
 }
 
-/// Every vector of the disciplines that the kernel has; the name, the trace, the lines.
+/// Every vector; the name, the trace, the lines.
 fn committed() -> Vec<(String, Trace, String)> {
     let mut names: Vec<PathBuf> =
         std::fs::read_dir(vectors()).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -46,10 +46,11 @@ fn committed() -> Vec<(String, Trace, String)> {
         assert_eq!(String::from_utf8(out).unwrap(), expected, "{name}");
         (name.clone(), Trace::parse(&text, &name).unwrap(), expected)
     });
-    vectors.filter(|(_, trace, _)| Setup::DISCIPLINES.contains(&trace.discipline)).collect()
+    vectors.collect()
 }
 
-/// Traces of all kinds, up to 32 streams, both late policies.
+/// Traces of all kinds, up to 32 streams, both late policies; a third of them with weights to the end of
+/// their range, and deep trees.
 fn generated(discipline: Discipline, count: u64) -> impl Iterator<Item = (String, Trace)> {
     let kinds = Kind::ALL;
     (0..count).map(move |n| {
@@ -61,6 +62,8 @@ fn generated(discipline: Discipline, count: u64) -> impl Iterator<Item = (String
             kind: Some(kind),
             streams,
             ticks: Some(60),
+            weight_max: (n % 3 == 1).then_some(u32::MAX),
+            nodes: (n % 3 == 1 && discipline == Discipline::Hwfq).then_some(40),
             ..Wanted::of(seed)
         };
         (format!("{discipline} {} seed {seed}", kind.name()), trace(&wanted))
@@ -72,21 +75,28 @@ fn generated(discipline: Discipline, count: u64) -> impl Iterator<Item = (String
 fn every_vector_has_the_same_lines_in_the_kernel() {
     let vectors = committed();
     assert!(vectors.len() >= 200, "{} vectors", vectors.len());
-    for discipline in Setup::DISCIPLINES {
+    let mut done = 0;
+    for discipline in Discipline::ALL {
         let replay = Replay::load(discipline).unwrap();
-        for (name, trace, expected) in vectors.iter().filter(|(_, t, _)| t.discipline == discipline)
-        {
+        let of_it = vectors.iter().filter(|(_, trace, _)| trace.discipline == discipline);
+        let mut count = 0;
+        for (name, trace, expected) in of_it {
             assert_same(name, &replay.run(trace).unwrap().lines(trace), expected);
+            count += 1;
         }
+        println!("{count} vectors of {discipline}");
+        assert!(count > 0, "no vector of {discipline}");
+        done += count;
     }
-    println!("{} vectors", vectors.len());
+    println!("{done} vectors of {}, none left out", vectors.len());
+    assert_eq!(done, vectors.len());
 }
 
 #[test]
 #[ignore = "needs a kernel with BPF qdiscs: tools/kernel.sh test"]
 fn generated_traces_have_the_same_lines_in_the_kernel() {
     let (mut sent, mut late, mut dropped, mut violations, mut widest) = (0, 0, 0, 0, 0);
-    for discipline in Setup::DISCIPLINES {
+    for discipline in Discipline::ALL {
         let replay = Replay::load(discipline).unwrap();
         let dwcs = discipline == Discipline::Dwcs;
         let count = if dwcs { GENERATED } else { GENERATED / 5 };
@@ -109,14 +119,22 @@ fn generated_traces_have_the_same_lines_in_the_kernel() {
 #[test]
 #[ignore = "needs a kernel with BPF qdiscs: tools/kernel.sh test"]
 fn real_packets_through_the_qdisc_have_the_same_lines() {
+    let vectors = committed();
+    for discipline in Discipline::ALL {
+        let of_it = vectors.iter().filter(|(_, trace, _)| trace.discipline == discipline);
+        let mut traces: Vec<(String, Trace)> =
+            of_it.map(|(name, trace, _)| (name.clone(), trace.clone())).collect();
+        let dwcs = discipline == Discipline::Dwcs;
+        traces.extend(generated(discipline, if dwcs { GENERATED } else { GENERATED / 10 }));
+        as_packets(discipline, &traces);
+    }
+}
+
+/// These traces with real packets, under a discipline.
+fn as_packets(discipline: Discipline, traces: &[(String, Trace)]) {
     let mut packets = 0;
-    let replay = PacketReplay::load("lo", Discipline::Dwcs).unwrap();
-    let vectors = committed().into_iter().map(|(name, trace, _)| (name, trace));
-    let mut traces: Vec<(String, Trace)> =
-        vectors.filter(|(_, trace)| trace.discipline == Discipline::Dwcs).collect();
-    assert!(traces.len() >= 40, "{} vectors", traces.len());
-    traces.extend(generated(Discipline::Dwcs, GENERATED));
-    for (name, trace) in &traces {
+    let replay = PacketReplay::load("lo", discipline).unwrap();
+    for (name, trace) in traces {
         let (outcome, received) = replay.run(trace).unwrap_or_else(|e| panic!("{name}: {e}"));
         assert_same(name, &outcome.lines(trace), &Outcome::of(trace).lines(trace));
         // What comes out of the device is what was decided, in that order.
@@ -129,5 +147,6 @@ fn real_packets_through_the_qdisc_have_the_same_lines() {
         assert_eq!(received, decided.collect::<Vec<_>>(), "{name}");
         packets += received.len();
     }
-    println!("{} traces, {packets} packets", traces.len());
+    println!("{} traces, {packets} packets under {discipline}", traces.len());
+    assert!(packets > 0, "{discipline}");
 }

@@ -87,6 +87,16 @@ fn large_trees_are_read_or_refused() {
     assert_eq!(config.links[0].tree.nodes()[NODES_MOST - 1].parent as usize, NODES_MOST - 1);
     let more = wrong(&file(NODES_MOST + 1, &|_| None)).to_string();
     assert!(more.contains("4097 nodes; a link's tree takes at most 4096"), "{more}");
+    // The kernel has room for 255; a coprocessor for all.
+    let placed = |nodes: usize, placement: &str| {
+        let also = format!("\"hwfq\"\nplacement = \"{placement}\"");
+        file(nodes, &|_| None).replace("\"hwfq\"", &also)
+    };
+    assert_eq!(parsed(&placed(255, "kernel")).config.links[0].tree.nodes().len(), 255);
+    let more = wrong(&placed(256, "kernel")).to_string();
+    assert!(more.contains("256 nodes; a link's tree takes at most 255"), "{more}");
+    let config = parsed(&placed(NODES_MOST, "coprocessor")).config;
+    assert_eq!(config.links[0].tree.nodes().len(), NODES_MOST);
     let circle = wrong(&file(NODES_MOST, &|n| Some((n + 1) % NODES_MOST)));
     assert_eq!((circle.errors().len(), circle.omitted()), (1, 0), "{circle}");
     assert!(circle.to_string().contains("tree.n0.parent: the node hangs below itself, by way of"));

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use selvedge_node::config::LinkConfig;
+use selvedge_sched::TreeNode;
 
 use crate::server::listens;
 
@@ -93,6 +94,14 @@ impl Program {
         }
         if let Some(queue) = link.queue {
             arguments.extend(["--queue".into(), format!("{} B", queue.0)]);
+        }
+        if !link.tree.nodes().is_empty() {
+            let node = |node: &TreeNode| format!("{}:{}", node.parent, node.weight);
+            let nodes: Vec<String> = link.tree.nodes().iter().map(node).collect();
+            arguments.extend(["--tree".into(), nodes.join(",")]);
+        }
+        if let Some(remap) = link.tree.update() {
+            arguments.extend(["--remap".into(), format!("{} ns", remap.0)]);
         }
         arguments.extend(["--socket".into(), socket.display().to_string()]);
         // If this process dies, it need not stay.

@@ -38,6 +38,9 @@ pub struct StreamSpec {
     /// `edf`, `priority` or `fair`.
     #[serde(default = "fair")]
     pub class: String,
+    /// Where it hangs in the link's tree, 0 for the link itself.
+    #[serde(default, skip_serializing_if = "is_link")]
+    pub parent: u32,
     /// Frames that may wait, 2 to 65536.
     #[serde(default = "ring")]
     pub ring: u32,
@@ -48,6 +51,11 @@ pub struct StreamSpec {
 
 const fn yes() -> bool {
     true
+}
+/// Left out then, so that a coprocessor that knows no trees takes it.
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde asks by reference")]
+const fn is_link(parent: &u32) -> bool {
+    *parent == 0
 }
 const fn one() -> u32 {
     1
@@ -127,6 +135,7 @@ impl StreamSpec {
             weight: contract.weight,
             priority: contract.priority,
             class: contract.class.name().to_owned(),
+            parent: contract.parent,
             ring,
             pool: pool.0,
         }
@@ -178,7 +187,7 @@ impl StreamSpec {
             weight: self.weight,
             priority: self.priority,
             class,
-            parent: 0,
+            parent: self.parent,
             delay: self.delay_ns.map(Span),
         })
     }

@@ -194,7 +194,7 @@ impl Producer {
         fds: Vec<OwnedFd>,
     ) -> Answer {
         let bell = Arc::clone(self.bell()?);
-        spec.contract().map_err(|error| error.to_string())?;
+        sound(coprocessor, &spec)?;
         let bit = self.free_bit(bit)?;
         let mut fds = fds.into_iter();
         let (segment, fresh) = match fds.next() {
@@ -216,7 +216,7 @@ impl Producer {
         ssrc: u32,
     ) -> Answer {
         let bell = Arc::clone(self.bell()?);
-        spec.contract().map_err(|error| error.to_string())?;
+        sound(coprocessor, &spec)?;
         if !file.starts_with('/') {
             return Err(format!("\"{file}\" is no absolute path; write one that begins with /"));
         }
@@ -304,6 +304,20 @@ impl Producer {
 
 fn overhead(spec: &StreamSpec) -> u64 {
     if spec.to.is_ipv6() { IPV6_UDP } else { IPV4_UDP }
+}
+
+/// Whether a stream can be on this link.
+fn sound(coprocessor: &Coprocessor, spec: &StreamSpec) -> Result<(), String> {
+    spec.contract().map_err(|error| error.to_string())?;
+    let nodes = coprocessor.options.link.tree.nodes().len();
+    if spec.parent as usize > nodes {
+        return Err(format!(
+            "parent is {}; the link's tree has {nodes} nodes: write 0 for the link itself, or a \
+             node's number",
+            spec.parent
+        ));
+    }
+    Ok(())
 }
 
 /// A segment for a stream that is sound, as far as memory goes.

@@ -128,6 +128,9 @@ fn segments_and_doorbells_of_strangers_are_refused() {
     refused(&[changed(12, &[3]).file().as_fd()], "the ring's capacity is 3");
     refused(&[changed(12, &[128]).file().as_fd()], "its length");
     refused(&[changed(23, &[255]).file().as_fd()], "the pool's capacity");
+    refused(&[changed(24, &[7]).file().as_fd()], "the ring's place is");
+    refused(&[changed(39, &[255]).file().as_fd()], "the pool's place is");
+    refused(&[changed(40, &[1]).file().as_fd()], "the counts' place is");
     // Laid out by nobody: the ring's header is empty.
     refused(&[make().file().as_fd()], "header is corrupt");
     let mut second = Connection::open(&socket).unwrap();
@@ -136,6 +139,14 @@ fn segments_and_doorbells_of_strangers_are_refused() {
     assert!(matches!(second.ask(ours.clone(), &fds[..1]), Err(ClientError::Refused(_))));
     let reversed = [unsealed.as_fd(), bell.event()];
     assert!(matches!(second.ask(ours.clone(), &reversed), Err(ClientError::Refused(_))));
+    for (at, words) in [(0, "other bytes"), (8, "layout version 255"), (12, "number of bits")] {
+        let own = Doorbell::create().unwrap();
+        rustix::io::pwrite(own.file(), &[255], at).unwrap();
+        match second.ask(ours.clone(), &[own.file().as_fd(), own.event()]) {
+            Err(ClientError::Refused(why)) => assert!(why.contains(words), "{why} ({words})"),
+            other => panic!("{words}: {other:?}"),
+        }
+    }
     assert!(matches!(connection_of(&mut second, Request::Statistics {}), Ok(())));
     witness.proves_unharmed();
 }
@@ -170,6 +181,7 @@ fn messages_that_make_no_sense_are_refused_with_a_remedy() {
         (StreamSpec { pool: 1 << 40, ..good.clone() }, "pool is"),
         (StreamSpec { pool: 1 << 30, ..good.clone() }, "a larger --memory"),
         (StreamSpec { weight: 0, ..good.clone() }, "weight is 0"),
+        (StreamSpec { parent: 1, ..good.clone() }, "parent is 1; the link's tree has 0 nodes"),
         (StreamSpec { class: "best".into(), ..good.clone() }, "class is best"),
     ] {
         let request = Request::Add { stream: bad, bit: None };

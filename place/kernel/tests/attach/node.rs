@@ -98,10 +98,20 @@ fn packets_at(socket: &UdpSocket) -> u64 {
 #[ignore = "needs a kernel with BPF qdiscs: tools/kernel.sh test"]
 fn a_node_sends_through_the_kernel_and_gives_the_device_back() {
     let before = qdiscs();
-    let (socket, at) = receiver("127.0.0.1:0");
-    let path =
-        node_file("fits.toml", "rate = \"2 Mbit/s\"", "delay = \"20 s\"", &at.to_string(), false);
-    let node = start(&path);
+    let (socket, _) = receiver("127.0.0.1:0");
+    all_goes_out(&socket, "rate = \"2 Mbit/s\"", "delay = \"20 s\"");
+    // The same below a node of a tree, remapped.
+    let tree = "rate = \"2 Mbit/s\"\ndiscipline = \"hwfq\"\nremap = \"10 ms\"\n\
+                [link.wire.tree.video]\nweight = 3";
+    all_goes_out(&socket, tree, "delay = \"20 s\"\nparent = \"video\"");
+    assert_eq!(qdiscs(), before);
+    assert!(!std::path::Path::new("/sys/fs/bpf/selvedge").exists());
+}
+
+/// A node of this link and stream, to its end: every frame goes, on time.
+fn all_goes_out(socket: &UdpSocket, link: &str, stream: &str) {
+    let to = socket.local_addr().unwrap().to_string();
+    let node = start(&node_file("fits.toml", link, stream, &to, false));
     // By its route the device is the loopback.
     let report = Attached::open("lo").unwrap().report().unwrap();
     assert_eq!(report.streams[0].name, "card");
@@ -111,11 +121,9 @@ fn a_node_sends_through_the_kernel_and_gives_the_device_back() {
         assert_eq!(card[key], FRAMES, "{key}: {card}");
     }
     assert_eq!((&card["dropped"], &card["queued_frames"]), (&serde_json::json!({}), &0.into()));
-    assert_eq!(packets_at(&socket), u64::from(FRAMES) * PACKETS as u64);
+    assert_eq!(packets_at(socket), u64::from(FRAMES) * PACKETS as u64);
     let on_wire = packet_len(PAYLOAD) + 28;
     assert_eq!(card["sent_bytes"], FRAMES as usize * PACKETS * on_wire, "{card}");
-    assert_eq!(qdiscs(), before);
-    assert!(!std::path::Path::new("/sys/fs/bpf/selvedge").exists());
 }
 
 #[test]
