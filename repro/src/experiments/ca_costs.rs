@@ -49,7 +49,7 @@ pub(crate) const fn us(n: u64) -> Span {
 }
 
 fn module(null: u64, kilobyte: u64) -> Cost {
-    Cost { null: us(null), kilobyte: us(kilobyte), kilobyte_remote: us(kilobyte), critical: us(0) }
+    Cost::plain(us(null), us(kilobyte))
 }
 
 /// The pipes of Table 1.
@@ -82,6 +82,7 @@ pub(crate) fn measured(rounds: usize) -> Result<Costs, RunError> {
         kilobyte: transport.kilobyte + checksum.kilobyte,
         kilobyte_remote: transport.kilobyte_remote + checksum.kilobyte_remote,
         critical: transport.critical + checksum.critical,
+        shared: false,
     };
     Ok(Costs {
         whose: "this machine's costs",

@@ -4,6 +4,8 @@
 //! The server is nginx, the load is wrk, both on all cores. The streams' producers are ahead of the
 //! link, as the paper's are, so that bandwidth and queueing delay say how well the link is kept.
 
+mod shown;
+
 use std::fs;
 use std::net::SocketAddr;
 use std::process::Stdio;
@@ -27,8 +29,8 @@ use selvedge_units::{Bitrate, Bytes, Instant, Span};
 
 use super::web_server::{self, Held, ServerProgram, WebServer, missing, pause};
 use crate::experiment::{Params, RunError, Watch};
-use crate::outcome::{Cell, Outcome, Table};
-use crate::plot::{Axis, Plot, Series};
+
+pub(super) use self::shown::show;
 
 /// Where the scheduler runs.
 #[derive(Clone, Copy, PartialEq)]
@@ -61,6 +63,11 @@ impl PacketTap for Tap {
     }
 }
 
+/// Where a bare real-time thread is held up longer than this, us, the machine has been kept from us:
+/// a virtual one by its host. What is measured then says nothing of a scheduler, and is taken again.
+const FLOOR_MOST: f64 = 1000.0;
+const TAKES: u32 = 3;
+
 /// What was measured under one load.
 pub(super) struct Measured {
     load: f64,
@@ -75,6 +82,8 @@ pub(super) struct Measured {
     /// By how much a thread of the coprocessor's class that does nothing else wakes up late, us,
     /// 99.9th percentile: what the kernel itself gives meanwhile.
     floor: f64,
+    /// How many times it was measured; this is the last.
+    taken: u32,
     /// kbit/s of all streams, second by second.
     by_second: Vec<(f64, f64)>,
     /// Seconds that the packets of each second had waited, at the mean.
@@ -93,81 +102,24 @@ pub(super) fn run(
     let limit = web_server::rate_of(web.wrk(CONNECTIONS, 2))?;
     let mut all = Vec::new();
     for load in LOADS {
-        watch.go_on(&format!("{seconds} s at {:.0} % web load", load * 100.0))?;
-        let wrk =
-            if load > 0.0 { Some(self::load(&web, load * limit, seconds + 2)?) } else { None };
-        pause(Span::from_millis(500));
-        let measured = streams(placement, load, seconds);
-        drop(wrk);
-        all.push(measured?);
+        let mut taken = 0;
+        let measured = loop {
+            taken += 1;
+            let again = if taken > 1 { ", once more" } else { "" };
+            watch.go_on(&format!("{seconds} s at {:.0} % web load{again}", load * 100.0))?;
+            let wrk =
+                if load > 0.0 { Some(self::load(&web, load * limit, seconds + 2)?) } else { None };
+            pause(Span::from_millis(500));
+            let measured = streams(placement, load, seconds);
+            drop(wrk);
+            let measured = measured?;
+            if measured.floor < FLOOR_MOST || taken == TAKES {
+                break Measured { taken, ..measured };
+            }
+        };
+        all.push(measured);
     }
     Ok(all)
-}
-
-/// Both experiments' table and plots.
-pub(super) fn show(placement: Placement, all: &[Measured]) -> Outcome {
-    let where_ = match placement {
-        Placement::Inline => "in the producers' process",
-        Placement::Coprocessor => "in a coprocessor",
-    };
-    let mut outcome = Outcome::default();
-    let mut table = Table::new(
-        format!("Two streams of 260 kbit/s, scheduled {where_}"),
-        &[
-            "web load wanted",
-            "processors busy",
-            "stream 1, kbit/s",
-            "stream 2, kbit/s",
-            "queueing delay, s",
-            "lateness p99.9, us",
-            "longest, us",
-            "a bare real-time thread's p99.9, us",
-        ],
-    );
-    for one in all {
-        table.row([
-            Cell::from(format!("{:.0} %", one.load * 100.0).as_str()),
-            Cell::from(format!("{:.0} %", one.cpu * 100.0).as_str()),
-            Cell::rounded(one.rates[0], 1),
-            Cell::rounded(one.rates[1], 1),
-            Cell::rounded(one.delay, 3),
-            Cell::rounded(one.late.0, 0),
-            Cell::rounded(one.late.1, 0),
-            Cell::rounded(one.floor, 0),
-        ]);
-    }
-    outcome.tables.push(table);
-    let series = |of: fn(&Measured) -> Vec<(f64, f64)>| -> Vec<Series> {
-        let line = |one: &Measured| Series {
-            name: if one.load > 0.0 {
-                format!("{:.0} % web load", one.load * 100.0)
-            } else {
-                "no load".to_owned()
-            },
-            points: of(one),
-            marked: false,
-            broad: one.load == 0.0,
-        };
-        all.iter().map(line).collect()
-    };
-    outcome.plots.push(Plot {
-        title: format!("Bandwidth of both streams, scheduled {where_}"),
-        x: Axis::linear("seconds"),
-        y: Axis::linear("kbit/s"),
-        series: series(|one| one.by_second.clone()),
-    });
-    outcome.plots.push(Plot {
-        title: format!("Queueing delay of both streams, scheduled {where_}"),
-        x: Axis::linear("seconds"),
-        y: Axis::linear("mean delay, s"),
-        series: series(|one| one.delays.clone()),
-    });
-    outcome.note(
-        "Lateness: by how much a packet comes later after the one before it than the link's rate \
-         has it. The producers keep 128 frames ahead of the link; the queueing delay is from a \
-         frame's offering to its packet at the receiving socket, by the kernel's stamp.",
-    );
-    outcome
 }
 
 impl Measured {
@@ -342,6 +294,7 @@ fn judge(load: f64, cpu: f64, mut seen: Vec<(usize, Instant, Instant)>, seconds:
         delay: delays / steady.len().max(1) as f64,
         late: (at(0.999), at(1.0)),
         floor: 0.0,
+        taken: 1,
         by_second: (0..seconds.saturating_sub(1)).map(second).collect(),
         delays: (0..seconds.saturating_sub(1)).filter_map(waited).collect(),
     }
