@@ -170,6 +170,23 @@ fn a_name_that_is_none_is_refused_and_waiting_ends() {
     assert!(refused.stderr.contains("wrong.format:2:1: formats hold"), "{refused:?}");
 }
 
+#[test]
+fn what_cant_be_read_is_told_without_being_asked() {
+    let folder = Folder::new();
+    let format = folder.write("f.format", FORMAT);
+    let other = folder.write("other.format", "input { double number; };");
+    let mut sub = here(&folder, &["sub", "u", "--format", other.to_str().unwrap()]);
+    let format = format.to_str().unwrap();
+    let event = "{\"number\": 1}";
+    let args = ["pub", "u", "--format", format, "--event", event, "--count", "3", "--rate", "50"];
+    let done = here(&folder, &args).end(support::SOON);
+    assert_eq!(done.code, Some(0), "{done:?}");
+    let told = |sub: &Running| sub.stderr().contains("its format does not fit");
+    sub.until("says why nothing is printed", told);
+    assert_eq!(sub.stderr().matches("its format does not fit").count(), 1, "{}", sub.stderr());
+    assert!(lines(&sub).is_empty());
+}
+
 /// A host that prints a channel's reliable events and what happens to members.
 fn sub(
     hosts: &Hosts,

@@ -49,6 +49,10 @@ check clippy cargo clippy --quiet --locked --workspace --all-targets --all-featu
 # Tests that run in another kernel only are no target of --all-targets.
 check clippy-vm cargo clippy --quiet --locked -p selvedge-kernel --test attach --test replay -- -D warnings
 check deny cargo deny --all-features check licenses bans sources
+# Peers to measure against are a workspace of their own, too large to be built each time.
+check peers cargo metadata --format-version 1 --locked --manifest-path place/event/bench/Cargo.toml
+check deny-peers cargo deny --manifest-path place/event/bench/Cargo.toml --config "$PWD/deny.toml" \
+  --all-features check licenses bans sources
 check slim cargo clippy --quiet --locked -p selvedge --no-default-features -- -D warnings
 host=$(rustc -vV | sed -n 's/^host: //p' | tr 'a-z-' 'A-Z_')
 check test env "CARGO_TARGET_${host}_RUNNER=$PWD/tools/run_test.sh" \

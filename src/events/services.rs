@@ -154,6 +154,8 @@ fn failure(error: ServiceError) -> Failure {
         | ServiceError::Cgroup { .. }
         | ServiceError::Process { .. }
         | ServiceError::Signal { .. }
+        | ServiceError::Change { .. }
+        | ServiceError::NoThreads { .. }
         | ServiceError::Handler(_) => Failure::input(error),
         _ => Failure::failed(error),
     }
@@ -163,10 +165,11 @@ fn list(as_json: bool) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
     let columns = ["service", "kind", "event", "value", "key", "here"].map(|c| (c, Align::Left));
     let mut table = Table::new(&columns);
-    let mut all = Vec::new();
+    let (mut all, mut way) = (Vec::new(), None);
     for service in Service::ALL {
         // Loads it and takes it out again.
         let tried = Watch::start(Wish::new(service));
+        way = tried.as_ref().map(Watch::way).ok().or(way);
         for (number, kind) in service.kinds().iter().enumerate() {
             let lacks = match &tried {
                 Ok(watch) if watch.kinds().contains(&number) => None,
@@ -190,10 +193,15 @@ fn list(as_json: bool) -> Result<(), Failure> {
             }));
         }
     }
+    let changes = way.map(|way| way.to_string());
     if as_json {
-        return Ok(writeln!(out, "{}", json!({ "services": all }))?);
+        return Ok(writeln!(out, "{}", json!({ "services": all, "changes": changes }))?);
     }
-    Ok(write!(out, "{table}")?)
+    write!(out, "{table}")?;
+    if let Some(changes) = changes {
+        writeln!(out, "\nChanges while they run (threshold, interval, jobs): {changes}")?;
+    }
+    Ok(())
 }
 
 fn watch(args: &WatchArgs) -> Result<(), Failure> {
@@ -238,6 +246,9 @@ fn watch(args: &WatchArgs) -> Result<(), Failure> {
     tracing::info!(?tally, expired, unsent, "the service's counts");
     if tally.lost > 0 {
         tracing::warn!("{} events found the ring full; use --every, or a handler", tally.lost);
+    }
+    if tally.refused > 0 {
+        tracing::warn!("{} posted changes were refused by the kernel's program", tally.refused);
     }
     if let Some(fault) = watch.fault() {
         return Err(Failure::Failed(format!("{} calls of the handler: {fault}", tally.faults)));

@@ -1,5 +1,6 @@
 //! `selvedge events sub`: a channel's events as lines of JSON.
 
+use std::collections::HashSet;
 use std::io::Write;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
@@ -7,14 +8,17 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
 use selvedge_code::Type;
-use selvedge_event::{Format, Overflow, Subscription, Value as Attribute, Wake};
-use selvedge_host_event::{Host, Received, Told};
+use selvedge_event::{Format, Overflow, Subscription, Value as Attribute, Wake, What};
+use selvedge_host_event::{Host, HostName, Received, Told};
 use serde_json::{Map, Value, json};
 
 use super::take_part::{self, TakePart};
 use crate::cli::Failure;
 use crate::code::record;
 use crate::signals;
+
+/// The most members that are warned of.
+const WARNED_MAX: usize = 64;
 
 #[derive(Debug, Args)]
 pub(crate) struct SubArgs {
@@ -93,11 +97,14 @@ pub(super) fn command(args: &SubArgs) -> Result<(), Failure> {
             || args.count.is_some_and(|most| count >= most)
             || args.seconds.is_some_and(|most| begin.elapsed() >= Duration::from_secs(most))
     };
+    let mut warned = HashSet::new();
     while !is_over(count) {
-        while args.notices
-            && let Some(told) = notices.take(Duration::ZERO)
-        {
-            writeln!(out, "{}", notice(&told))?;
+        while let Some(told) = notices.take(Duration::ZERO) {
+            if args.notices {
+                writeln!(out, "{}", notice(&told))?;
+            } else {
+                warn(&told, &args.channel, &mut warned);
+            }
         }
         let came = sink.try_take_into(&mut event) || {
             out.flush()?;
@@ -148,8 +155,26 @@ fn line(host: &Host, format: &Format, event: &Received) -> Value {
     })
 }
 
+/// Says, once for each member, that events of its are not printed for as long as things are as they are.
+fn warn(told: &Told, channel: &str, warned: &mut HashSet<Option<HostName>>) {
+    let why = match &told.what {
+        What::Unreadable(why) => format!("its format does not fit: {why}; see --format"),
+        What::Refused(right) => {
+            format!(
+                "it may not {}; see [[member]] in the settings",
+                format!("{right:?}").to_lowercase()
+            )
+        }
+        _ => return,
+    };
+    let of_channel = told.channel.is_empty() || told.channel == channel;
+    if of_channel && warned.len() < WARNED_MAX && warned.insert(told.host.clone()) {
+        let host = told.host.as_ref().map_or_else(|| "a member".to_owned(), ToString::to_string);
+        eprintln!("selvedge: events of {host} are not printed: {why}");
+    }
+}
+
 fn notice(told: &Told) -> Value {
-    use selvedge_event::What;
     let (what, events) = match &told.what {
         What::Joined => ("joined".to_owned(), None),
         What::Left => ("left".to_owned(), None),

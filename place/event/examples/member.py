@@ -92,6 +92,8 @@ class Member:
         config.insert_json5("listen/endpoints", '["tcp/127.0.0.1:0"]')
         config.insert_json5("connect/endpoints", f'["tcp/{address}"]')
         config.insert_json5("scouting/multicast/enabled", "false")
+        # It leaves files behind, and others here do without.
+        config.insert_json5("transport/shared_memory/enabled", "false")
         self.session = zenoh.open(config)
         self.arrived = threading.Event()
         own = self.me.split("/", 2)[2]
@@ -116,34 +118,41 @@ class Member:
         if str(sample.key_expr).startswith(self.me):
             return
         sender = str(sample.key_expr).split("/")[2:4]
-        for frame in frames(bytes(sample.payload)):
-            reader = Reader(frame)
-            kind = reader.varint()
-            if kind not in (HERE, CARRY) or reader.block().decode() != self.channel:
-                continue
-            if kind == HERE:
-                wants, answer = reader.byte(), reader.byte()
-                if answer:
-                    self.put(f"to/{'/'.join(sender)}", bytes([HERE]) + block(self.channel) + bytes([1, 0]))
-                if wants:
-                    self.describe(sender)
-                    self.arrived.set()
-                continue
-            message = Reader(reader.block())
-            message.byte()
-            what = message.varint()
-            if what == ASK:
-                self.told.discard(tuple(sender))
+        try:
+            for frame in frames(bytes(sample.payload)):
+                self.take(sender, Reader(frame))
+        except (IndexError, UnicodeDecodeError, struct.error) as error:
+            # Anyone can send anything: what can't be read is left, and this member goes on.
+            print(f"{sender[0]} sends what is no message: {error}", file=sys.stderr)
+
+    def take(self, sender, reader):
+        """One frame."""
+        kind = reader.varint()
+        if kind not in (HERE, CARRY) or reader.block().decode() != self.channel:
+            return
+        if kind == HERE:
+            wants, answer = reader.byte(), reader.byte()
+            if answer:
+                self.put(f"to/{'/'.join(sender)}", bytes([HERE]) + block(self.channel) + bytes([1, 0]))
+            if wants:
                 self.describe(sender)
-            elif what == EVENT:
-                message.varint()
-                sequence = message.varint()
-                if message.byte():
-                    message.varint()  # how many nanoseconds it is still of use
-                message.block()  # attributes
-                record = message.block()
-                cpu, memory = struct.unpack("<i4xq", record)
-                print(f"{sender[0]} sends event {sequence}: cpu {cpu}, memory {memory}", flush=True)
+                self.arrived.set()
+            return
+        message = Reader(reader.block())
+        message.byte()
+        what = message.varint()
+        if what == ASK:
+            self.told.discard(tuple(sender))
+            self.describe(sender)
+        elif what == EVENT:
+            message.varint()
+            sequence = message.varint()
+            if message.byte():
+                message.varint()  # how many nanoseconds it is still of use
+            message.block()  # attributes
+            record = message.block()
+            cpu, memory = struct.unpack("<i4xq", record)
+            print(f"{sender[0]} sends event {sequence}: cpu {cpu}, memory {memory}", flush=True)
 
     def describe(self, to):
         """The format, before the first event."""

@@ -31,19 +31,16 @@
 //! share = 0.1                           # of a processor, for each
 //! ```
 
+mod file;
+
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
-use toml::Spanned;
 
-use crate::address::{Address, AddressError};
+use crate::address::Address;
 
-/// The longest settings file.
-const FILE_MAX: u64 = 256 << 10;
 /// The longest name of a host or domain.
 const NAME_MAX: usize = 64;
-/// The most members of a file.
-const MEMBERS_MAX: usize = 1024;
 
 /// What a process is to others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -161,217 +158,6 @@ pub struct SettingsError {
     what: String,
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct File {
-    host: Option<Host>,
-    tls: Option<TlsTable>,
-    #[serde(default)]
-    member: Vec<Member>,
-    deploy: Option<Deploy>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Host {
-    name: Option<Spanned<String>>,
-    domain: Option<Spanned<String>>,
-    #[serde(default)]
-    listen: Vec<Spanned<String>>,
-    #[serde(default)]
-    connect: Vec<Spanned<String>>,
-    #[serde(default)]
-    scout: bool,
-    gossip: Option<bool>,
-    meet: Option<bool>,
-    rings: Option<bool>,
-    #[serde(default)]
-    role: Role,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct TlsTable {
-    certificate: Spanned<PathBuf>,
-    key: Spanned<PathBuf>,
-    authority: Spanned<PathBuf>,
-    verify_address: Option<bool>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Member {
-    name: Spanned<String>,
-    publish: Option<Vec<Spanned<String>>>,
-    subscribe: Option<Vec<Spanned<String>>>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Deploy {
-    #[serde(default)]
-    members: Vec<Spanned<String>>,
-    token: Option<Spanned<PathBuf>>,
-    quota: Option<Spanned<usize>>,
-    share: Option<Spanned<f64>>,
-}
-
-impl Settings {
-    /// Reads a file; paths in it are relative to it.
-    ///
-    /// # Errors
-    /// The first mistake.
-    pub fn read(path: &Path) -> Result<Self, SettingsError> {
-        let file = path.display().to_string();
-        let whole = |what: String| SettingsError { file: file.clone(), place: String::new(), what };
-        let text = limited(path, FILE_MAX).map_err(&whole)?;
-        let text = String::from_utf8(text).map_err(|_| whole("is not UTF-8".to_owned()))?;
-        Self::parse(&file, &text, path.parent().unwrap_or_else(|| Path::new(".")))
-    }
-
-    /// Reads a file's text; `folder` is what its paths are relative to.
-    ///
-    /// # Errors
-    /// The first mistake.
-    pub fn parse(file: &str, text: &str, folder: &Path) -> Result<Self, SettingsError> {
-        let mistakes = Mistakes { file, text };
-        let read: File = toml::from_str(text).map_err(|error| {
-            let at = error.span().map_or(0, |span| span.start);
-            let what = error.message().replace('`', "\"");
-            mistakes.at(
-                at,
-                "",
-                format!("{}; see docs/events.md for what may stand here", what.trim()),
-            )
-        })?;
-        let mut settings = Self::default();
-        settings.host(read.host.unwrap_or_default(), &mistakes)?;
-        if let Some(tls) = read.tls {
-            let file = |key: &str, path: Spanned<PathBuf>| {
-                let (at, full) = (path.span().start, folder.join(path.get_ref()));
-                let readable = std::fs::File::open(&full).map(drop);
-                readable.map(|()| full.clone()).map_err(|error| {
-                    let what = format!("{}: {error}; name a file in PEM", full.display());
-                    mistakes.at(at, &format!("tls.{key}"), what)
-                })
-            };
-            settings.tls = Some(Tls {
-                certificate: file("certificate", tls.certificate)?,
-                key: file("key", tls.key)?,
-                authority: file("authority", tls.authority)?,
-                verify_address: tls.verify_address.unwrap_or(true),
-            });
-        }
-        settings.member(read.member, &mistakes)?;
-        if let Some(deploy) = read.deploy {
-            settings.deploy(deploy, folder, &mistakes)?;
-        }
-        Ok(settings)
-    }
-
-    fn host(&mut self, host: Host, mistakes: &Mistakes<'_>) -> Result<(), SettingsError> {
-        let named = |key: &str, name: Spanned<String>| {
-            let at = name.span().start;
-            let name = name.into_inner();
-            check_name(&name).map(|()| name).map_err(|what| mistakes.at(at, key, what))
-        };
-        self.name = host.name.map(|name| named("host.name", name)).transpose()?;
-        if let Some(domain) = host.domain {
-            self.domain = named("host.domain", domain)?;
-        }
-        let addresses = |key: &str, all: Vec<Spanned<String>>| {
-            let parsed = all.into_iter().map(|one| {
-                let at = one.span().start;
-                let failed = |error: AddressError| mistakes.at(at, key, error.to_string());
-                one.get_ref().parse().map_err(failed)
-            });
-            parsed.collect::<Result<Vec<Address>, _>>()
-        };
-        self.listen = addresses("host.listen", host.listen)?;
-        self.connect = addresses("host.connect", host.connect)?;
-        self.scout = host.scout;
-        self.gossip = host.gossip.unwrap_or(true);
-        self.meet = host.meet.unwrap_or(true);
-        self.rings = host.rings.unwrap_or(true);
-        self.role = host.role;
-        Ok(())
-    }
-
-    fn member(&mut self, all: Vec<Member>, mistakes: &Mistakes<'_>) -> Result<(), SettingsError> {
-        for (number, member) in all.into_iter().enumerate() {
-            let at = member.name.span().start;
-            if self.tls.is_none() {
-                let what = "names can't be trusted without certificates; add a table [tls]";
-                return Err(mistakes.at(at, "member.name", what.to_owned()));
-            }
-            if number >= MEMBERS_MAX {
-                let what = format!("more than {MEMBERS_MAX} members; use domains");
-                return Err(mistakes.at(at, "member.name", what));
-            }
-            let name = member.name.into_inner();
-            check_name(&name).map_err(|what| mistakes.at(at, "member.name", what))?;
-            if self.members.iter().any(|known| known.name == name) {
-                let what = format!("\"{name}\" stands here twice; give it one table");
-                return Err(mistakes.at(at, "member.name", what));
-            }
-            let channels = |key: &str, all: Option<Vec<Spanned<String>>>| {
-                let Some(all) = all else { return Ok(vec!["*".to_owned()]) };
-                let checked = all.into_iter().map(|one| {
-                    let (at, one) = (one.span().start, one.into_inner());
-                    let inner = one.strip_suffix('*').unwrap_or(&one);
-                    if one.is_empty() || inner.contains('*') {
-                        let what =
-                            format!("\"{one}\" is no channel; a star stands at the end only");
-                        return Err(mistakes.at(at, key, what));
-                    }
-                    Ok(one)
-                });
-                checked.collect()
-            };
-            let publish = channels("member.publish", member.publish)?;
-            let subscribe = channels("member.subscribe", member.subscribe)?;
-            self.members.push(MemberRights { name, publish, subscribe });
-        }
-        Ok(())
-    }
-
-    fn deploy(
-        &mut self,
-        deploy: Deploy,
-        folder: &Path,
-        mistakes: &Mistakes<'_>,
-    ) -> Result<(), SettingsError> {
-        for name in deploy.members {
-            let (at, name) = (name.span().start, name.into_inner());
-            if !self.members.iter().any(|member| member.name == name) {
-                let what = format!("\"{name}\" is no member; give it a table [[member]]");
-                return Err(mistakes.at(at, "deploy.members", what));
-            }
-            self.deploy.members.push(name);
-        }
-        if let Some(token) = deploy.token {
-            let (at, path) = (token.span().start, folder.join(token.get_ref()));
-            let token = read_token(&path);
-            self.deploy.token = Some(token.map_err(|what| mistakes.at(at, "deploy.token", what))?);
-        }
-        if let Some(quota) = deploy.quota {
-            if !(1..=256).contains(quota.get_ref()) {
-                let what = format!("{} is out of range; 1 to 256", quota.get_ref());
-                return Err(mistakes.at(quota.span().start, "deploy.quota", what));
-            }
-            self.deploy.quota = quota.into_inner();
-        }
-        if let Some(share) = deploy.share {
-            if !(0.001..=1.0).contains(share.get_ref()) {
-                let what = format!("{} is out of range; 0.001 to 1", share.get_ref());
-                return Err(mistakes.at(share.span().start, "deploy.share", what));
-            }
-            self.deploy.share = share.into_inner();
-        }
-        Ok(())
-    }
-}
-
 /// The content of a token's file, without white space around it.
 ///
 /// # Errors
@@ -406,19 +192,4 @@ pub(crate) fn check_name(name: &str) -> Result<(), String> {
         ));
     }
     Ok(())
-}
-
-struct Mistakes<'a> {
-    file: &'a str,
-    text: &'a str,
-}
-
-impl Mistakes<'_> {
-    fn at(&self, at: usize, key: &str, what: String) -> SettingsError {
-        let before = &self.text.as_bytes()[..at.min(self.text.len())];
-        let line = 1 + before.iter().filter(|byte| **byte == b'\n').count();
-        let column = 1 + before.iter().rev().take_while(|byte| **byte != b'\n').count();
-        let key = if key.is_empty() { String::new() } else { format!(": {key}") };
-        SettingsError { file: self.file.to_owned(), place: format!(":{line}:{column}{key}"), what }
-    }
 }

@@ -73,13 +73,15 @@ pub enum Way {
     RingBatch,
     /// A ring, 64 events at once, whose sink watches it.
     RingBatchWatched,
+    /// A ring, 64 events at once and the next at once, whose sink sleeps on its futex when it has all.
+    RingBatches,
     /// A ring, as many events as go through; nothing is lost.
     RingFlood,
 }
 
 impl Way {
     /// All of them: each ring behind what it is built on.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::BareFutex,
         Self::RingFutex,
         Self::BareEvent,
@@ -90,6 +92,7 @@ impl Way {
         Self::RingWatched,
         Self::RingBatch,
         Self::RingBatchWatched,
+        Self::RingBatches,
         Self::RingFlood,
     ];
 
@@ -107,6 +110,7 @@ impl Way {
             Self::RingWatched => "ring, watched",
             Self::RingBatch => "ring, 64 at once",
             Self::RingBatchWatched => "ring, 64, watched",
+            Self::RingBatches => "ring, 64 after 64",
             Self::RingFlood => "ring, flood",
         }
     }
@@ -129,6 +133,12 @@ impl Way {
         matches!(self, Self::RingBatch | Self::RingBatchWatched)
     }
 
+    /// Whether events come without a pause, and the whole is what counts.
+    #[must_use]
+    pub const fn is_flood(self) -> bool {
+        matches!(self, Self::RingBatches | Self::RingFlood)
+    }
+
     /// How the other process wants its events, if it takes them from a ring.
     fn sink(self) -> Option<SinkOptions> {
         let options = SinkOptions { full: Overflow::Block, bound: 8192, ..SinkOptions::default() };
@@ -142,6 +152,7 @@ impl Way {
             Self::RingWatched | Self::RingBatchWatched => {
                 Some(SinkOptions { spin: PATIENCE, ..options })
             }
+            Self::RingBatches => Some(SinkOptions { room: Bytes(512 * 1024), ..options }),
             Self::RingFlood => {
                 Some(SinkOptions { spin: Span::from_millis(1), room: Bytes(512 * 1024), ..options })
             }
@@ -214,7 +225,7 @@ pub fn measure(
     for round in 0..rounds {
         tell(round);
         for (place, &way) in ways.iter().enumerate() {
-            let count = if way == Way::RingFlood { flood } else { events };
+            let count = if way.is_flood() { flood } else { events };
             all[place].push(near.run(way, count)?);
         }
     }
@@ -247,7 +258,7 @@ impl Near<'_> {
         let phase = self.phase;
         self.until(|near| near.arena.is_ready(phase))?;
         match &mut source {
-            Some(source) if way == Way::RingFlood => {
+            Some(source) if way.is_flood() => {
                 let mut bytes = [0; EVENT];
                 for n in 0..count {
                     bytes[..8].copy_from_slice(&(n as u64).to_ne_bytes());
@@ -278,7 +289,7 @@ impl Near<'_> {
                 }
             }
         }
-        Ok(self.arena.found(if way == Way::RingFlood { 1 } else { count }))
+        Ok(self.arena.found(if way.is_flood() { 1 } else { count }))
     }
 
     fn until(&self, mut is_so: impl FnMut(&Self) -> bool) -> Result<(), BenchError> {
@@ -302,7 +313,7 @@ impl Near<'_> {
 fn found(way: Way, ways: &[Way], all: &[Vec<Vec<u32>>], flood: usize) -> Found {
     let of = |way: Way| ways.iter().position(|one| *one == way).map(|place| &all[place]);
     let rounds = of(way).map_or(&[][..], |rounds| &rounds[..]);
-    if way == Way::RingFlood {
+    if way.is_flood() {
         // The other process noted the whole, in microseconds.
         let took = |round: &Vec<u32>| f64::from(round[0]) * 1e3 / flood as f64;
         let event_ns = Some(median(rounds.iter().map(took)));

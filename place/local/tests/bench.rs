@@ -39,7 +39,7 @@ fn every_way_is_measured() {
     let found = measure(place.path(), &start, &ways, (2, 20, 2000), &mut |_| rounds += 1).unwrap();
     assert_eq!((found.len(), rounds), (ways.len(), 2));
     for one in &found {
-        let is_flood = one.way == Way::RingFlood;
+        let is_flood = one.way.is_flood();
         assert!(is_flood || one.median_us.is_some_and(|us| us > 0.0), "{one:?}");
         assert_eq!(one.over_floor.is_some(), one.way.floor().is_some());
         assert_eq!(one.event_ns.is_some(), is_flood || one.way.is_batch());

@@ -1,17 +1,17 @@
 //! The words that the two processes of a measurement share, and the bare calls.
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::process::Pid;
 use rustix::thread::futex;
-use selvedge_host::clock::Clock;
+use selvedge_host::clock::{Clock, timespec};
 use selvedge_host::memory::{Mapping, MemoryError};
 use selvedge_host::seqpacket::{self, Received};
 use selvedge_units::Instant;
 
-use super::{Way, signal as number};
+use super::{PATIENCE, Way, signal as number};
 use crate::signal;
 
 /// A cache line for each word.
@@ -57,6 +57,18 @@ impl Arena {
         self.memory.put(SEEN, 0);
         self.memory.atomic_u32(BELL).store(0, Ordering::Relaxed);
         self.memory.put(PHASE, u64::from(phase) | way << 32);
+        let _ = futex::wake(self.phase_word(), futex::Flags::empty(), 1);
+    }
+
+    /// The phase's number alone: the lower half on machines that are little-endian, as all of ours.
+    fn phase_word(&self) -> &AtomicU32 {
+        self.memory.atomic_u32(PHASE)
+    }
+
+    /// Sleeps while it is this phase, not for ever: who waits is not to disturb what else is measured.
+    pub(super) fn wait_phase(&self, phase: u32) {
+        let long = timespec(PATIENCE.0);
+        let _ = futex::wait(self.phase_word(), futex::Flags::empty(), phase, Some(&long));
     }
 
     pub(super) fn next_phase(&self) -> (u32, Way, usize) {
@@ -140,7 +152,7 @@ impl Arena {
             Way::BareEvent => {
                 let _ = rustix::io::read(&self.event, &mut [0; 8]);
             }
-            Way::BareSignal => while signal::wait(number(), super::PATIENCE).is_none() {},
+            Way::BareSignal => while signal::wait(number(), PATIENCE).is_none() {},
             _ => {
                 while bell.load(Ordering::Acquire) == 0 {
                     std::hint::spin_loop();

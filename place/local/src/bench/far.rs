@@ -43,7 +43,7 @@ pub fn peer(spec: &str) -> Result<(), BenchError> {
             if clock.now() > end {
                 return Err(BenchError::Gone);
             }
-            std::thread::yield_now();
+            arena.wait_phase(phase);
         };
         done = phase;
         match way.sink() {
@@ -90,7 +90,7 @@ fn take(
             let event = sink.receive(Instant::MAX).ok_or(BenchError::Gone)?;
             first = stamp(event);
         }
-        if way == Way::RingFlood {
+        if way.is_flood() {
             if first != n as u64 {
                 return Err(BenchError::System(format!("event {first} came for {n}")));
             }
