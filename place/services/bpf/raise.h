@@ -15,6 +15,10 @@
 #include "handler.h"
 
 #define KINDS 8
+/* ns; a timer comes no more often. */
+#define PERIOD_LEAST 1000000
+/* While there is no interval; one that is posted is in force after this time at the latest. */
+#define PERIOD_IDLE 100000000
 
 /* Written by user space before and while the service runs; `struct Settings` in src/layout.rs. */
 struct settings {
@@ -29,7 +33,7 @@ struct settings {
 	u32 prefer;   /* the wish to involve the processor's scheduler */
 	u32 kinds;    /* which are wanted, a bit each */
 	u32 network;  /* the number of the network (name space); 0: all */
-	u32 reserved;
+	u32 posted;   /* whether calls may wait in `posts` */
 };
 
 /* What has gathered since the last event of a kind, or the handler's last call. */
@@ -47,6 +51,8 @@ struct tally {
 	u64 busy;    /* left for the next occurrence, since the handler was running */
 	u64 faults;  /* the handler was ended by a fault */
 	u64 fault;   /* the last one, as in the handler's header */
+	u64 posted;  /* posted calls that were done */
+	u64 refused; /* and those that made no sense */
 };
 
 /* As user space gets it; `struct Event` in src/layout.rs. */
@@ -90,6 +96,8 @@ struct output {
 struct settings settings SEC(".data.settings");
 struct gathered gathered[KINDS] SEC(".data.gathered");
 struct tally tally SEC(".data.tally");
+
+#include "posts.h"
 
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
@@ -195,6 +203,7 @@ static __always_inline void occur(void *ctx, u32 kind, u32 pid, u64 value, u64 k
 	u64 now = bpf_ktime_get_ns(), since;
 	struct input in;
 
+	heed();
 	if (!(settings.kinds >> kind & 1))
 		return;
 	__sync_fetch_and_add(&tally.occurred, 1);
@@ -221,6 +230,72 @@ static __always_inline void occur(void *ctx, u32 kind, u32 pid, u64 value, u64 k
 	raise_event(kind, pid, key, now, &in, NULL);
 }
 
+/* Without a handler: what has gathered since a kind's last event is told once its time is over, though nothing
+ * more happens. Tracepoints may not touch timers, so user space sets it going, once. */
+struct timed {
+	struct bpf_timer timer;
+};
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct timed);
+} times SEC(".maps");
+
+static __always_inline u64 period(void)
+{
+	if (!settings.interval)
+		return PERIOD_IDLE;
+	return settings.interval > PERIOD_LEAST ? settings.interval : PERIOD_LEAST;
+}
+
+static int tell_rest(void *map, u32 *key, struct timed *timed)
+{
+	u64 now = bpf_ktime_get_ns(), since;
+	struct gathered *sums;
+	struct input in;
+	u32 kind;
+
+	heed();
+	if (settings.handled)
+		return 0;
+	for (kind = 0; kind < KINDS; kind++) {
+		sums = &gathered[kind];
+		since = sums->since;
+		if (!sums->count || sums->max < settings.threshold || now - since < settings.interval)
+			continue;
+		if (__sync_val_compare_and_swap(&sums->since, since, now) != since)
+			continue;
+		__builtin_memset(&in, 0, sizeof(in));
+		take(sums, &in);
+		/* Of many, whose values differ, the greatest. */
+		in.value = in.max;
+		if (in.count)
+			raise_event(kind, 0, 0, now, &in, NULL);
+	}
+	bpf_timer_start(&timed->timer, period(), 0);
+	return 0;
+}
+
+SEC("syscall")
+int start_timer(void *ctx)
+{
+	struct timed *timed;
+	u32 zero = 0;
+	long failed;
+
+	timed = bpf_map_lookup_elem(&times, &zero);
+	if (!timed)
+		return -1;
+	failed = bpf_timer_init(&timed->timer, &times, CLOCK_MONOTONIC);
+	if (failed)
+		return failed;
+	failed = bpf_timer_set_callback(&timed->timer, tell_rest);
+	if (failed)
+		return failed;
+	return bpf_timer_start(&timed->timer, period(), 0);
+}
+
 /* Run by user space now and then: shows a handler what has gathered while it was busy, and lets it
  * say what it holds back. */
 SEC("raw_tp")
@@ -229,6 +304,7 @@ int tick(void *ctx)
 	u64 now = bpf_ktime_get_ns();
 	u32 kind;
 
+	heed();
 	if (settings.handled) {
 		for (kind = 0; kind < KINDS; kind++) {
 			if (settings.kinds >> kind & 1)

@@ -4,7 +4,7 @@
  * done its work by its deadline. The value is the wait, the processor, and the lateness; the key is
  * the thread. A task's deadline counts from its waking, and its work is done when it sleeps.
  */
-#include "raise.h"
+#include "types.h"
 
 enum { DELAY, PLACED, MISS };
 
@@ -27,6 +27,9 @@ struct {
 	__type(key, u32);
 	__type(value, struct job);
 } jobs SEC(".maps");
+#define JOBS jobs
+
+#include "raise.h"
 
 #define WANTED(kind) (settings.kinds & 1u << (kind))
 
@@ -56,6 +59,7 @@ static __always_inline void woken(struct task_struct *task, u64 now, bool releas
 SEC("raw_tp/sched_wakeup")
 int wakeup(struct bpf_raw_tracepoint_args *ctx)
 {
+	heed();
 	woken((void *)ctx->args[0], bpf_ktime_get_ns(), true);
 	return 0;
 }
@@ -63,6 +67,7 @@ int wakeup(struct bpf_raw_tracepoint_args *ctx)
 SEC("raw_tp/sched_wakeup_new")
 int wakeup_new(struct bpf_raw_tracepoint_args *ctx)
 {
+	heed();
 	woken((void *)ctx->args[0], bpf_ktime_get_ns(), true);
 	return 0;
 }
@@ -77,6 +82,7 @@ int switched(struct bpf_raw_tracepoint_args *ctx)
 	u32 pid, tgid;
 	struct job *job;
 
+	heed();
 	if (state == 0 || preempted) {
 		woken(from, now, false);
 	} else if (watched(from, &pid, &tgid)) {

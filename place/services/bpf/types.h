@@ -15,10 +15,19 @@ enum {
 	BPF_MAP_TYPE_LRU_HASH = 9,
 	BPF_MAP_TYPE_SK_STORAGE = 24,
 	BPF_MAP_TYPE_RINGBUF = 27,
+	BPF_MAP_TYPE_USER_RINGBUF = 31,
 };
 enum { BPF_ANY = 0, BPF_NOEXIST = 1 };
 enum { BPF_F_NO_PREALLOC = 1, BPF_F_MMAPABLE = 1 << 10 };
-enum { BPF_RB_FORCE_WAKEUP = 2 };
+enum { BPF_RB_NO_WAKEUP = 1, BPF_RB_FORCE_WAKEUP = 2 };
+enum { EBUSY = 16 };
+enum { CLOCK_MONOTONIC = 1 };
+
+/* The kernel knows it by this name. */
+struct bpf_timer {
+	u64 opaque[2];
+} __attribute__((aligned(8)));
+struct bpf_dynptr;
 
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_core_read.h>

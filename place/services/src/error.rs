@@ -73,6 +73,26 @@ pub enum ServiceError {
         /// The last.
         last: i32,
     },
+    /// A change makes no sense.
+    #[error("{what} is refused: threads are 1 to 4194304, spans at most 2^63 - 1 ns")]
+    Change {
+        /// As it was asked for.
+        what: String,
+    },
+    /// The service has no jobs.
+    #[error("the service {service} knows no threads; use sched")]
+    NoThreads {
+        /// The service.
+        service: Service,
+    },
+    /// The kernel has not yet taken what was posted before.
+    #[error(
+        "{waiting} posted calls wait for the kernel; post again after a tick, which has them done"
+    )]
+    Full {
+        /// How many.
+        waiting: u64,
+    },
     /// A call of the system failed.
     #[error("{0}: {1}")]
     Call(&'static str, io::Error),

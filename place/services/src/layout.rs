@@ -17,13 +17,19 @@ pub(crate) struct Settings {
     pub(crate) prefer: u32,
     pub(crate) kinds: u32,
     pub(crate) network: u32,
-    pub(crate) reserved: u32,
+    pub(crate) posted: u32,
 }
 
 impl Settings {
     pub(crate) const SIZE: usize = size_of::<Self>();
     /// Where `handled` stands.
     pub(crate) const HANDLED: usize = std::mem::offset_of!(Self, handled);
+    /// Where `threshold` stands.
+    pub(crate) const THRESHOLD: usize = std::mem::offset_of!(Self, threshold);
+    /// Where `interval` stands.
+    pub(crate) const INTERVAL: usize = std::mem::offset_of!(Self, interval);
+    /// Where `posted` stands.
+    pub(crate) const POSTED: usize = std::mem::offset_of!(Self, posted);
 
     /// As the kernel reads it.
     pub(crate) fn bytes(&self) -> Vec<u8> {
@@ -39,7 +45,7 @@ impl Settings {
             self.prefer,
             self.kinds,
             self.network,
-            self.reserved,
+            self.posted,
         ];
         for word in narrow {
             bytes.extend(word.to_ne_bytes());
@@ -53,11 +59,13 @@ pub(crate) const KINDS: usize = 8;
 /// `struct gathered`, in bytes.
 pub(crate) const GATHERED: usize = 32;
 /// `struct tally`.
-pub(crate) const TALLY: usize = 48;
+pub(crate) const TALLY: usize = 64;
 /// The bytes of the handler's memory in the kernel.
 pub(crate) const MEMORY: usize = 16384;
 /// Of the ring of events.
 pub(crate) const RING: usize = 256 * 1024;
+/// Of the ring of posted calls.
+pub(crate) const POSTS: usize = 4096;
 /// `struct event`.
 pub(crate) const EVENT: usize = 104;
 
@@ -76,6 +84,10 @@ pub struct Tally {
     pub faults: u64,
     /// The last of these: its kind in the lower half, its place in the source in the upper.
     pub(crate) fault: u64,
+    /// Posted calls that were done ([`crate::Watch::post`]).
+    pub posted: u64,
+    /// Posted calls that the kernel's program refused: ill-formed, a thread that was not there, or no room.
+    pub refused: u64,
 }
 
 impl Tally {
@@ -89,6 +101,8 @@ impl Tally {
             busy: word(3),
             faults: word(4),
             fault: word(5),
+            posted: word(6),
+            refused: word(7),
         }
     }
 }

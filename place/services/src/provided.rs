@@ -6,7 +6,9 @@
 //! [`EVENT_FORMAT`]; in a bit pattern each kind has its entry. Calls are text:
 //!
 //! - `tally` tells what became of occurrences;
-//! - `handler`, a line's end, and E-code: from now on this handler decides, for all subscribers.
+//! - `handler`, a line's end, and E-code: from now on this handler decides, for all subscribers;
+//! - lines of `threshold VALUE`, `interval NS`, `job THREAD NS`, `no-job THREAD`: posted to the kernel's
+//!   program, all of them or none ([`Watch::post`]).
 
 use std::os::fd::BorrowedFd;
 
@@ -16,7 +18,7 @@ use selvedge_units::{Instant, Span};
 use crate::error::ServiceError;
 use crate::handler::program;
 use crate::layout::{EVENT, Event};
-use crate::watch::{Watch, Wish};
+use crate::watch::{Change, Watch, Wish};
 
 /// A record of an event, as E-code declares it: [`Event`] member by member. A deadline of 0 is none.
 pub const EVENT_FORMAT: &str = "input { unsigned long time; unsigned long deadline; \
@@ -63,8 +65,16 @@ impl Provided {
         let (tally, (expired, _)) = (watch.tally(), watch.undelivered());
         let fault = watch.fault().map_or_else(String::new, |fault| format!("\nfault {fault}"));
         format!(
-            "occurred {}\nraised {}\nlost {}\nbusy {}\nfaults {}\nexpired {expired}{fault}",
-            tally.occurred, tally.raised, tally.lost, tally.busy, tally.faults
+            "occurred {}\nraised {}\nlost {}\nbusy {}\nfaults {}\nexpired {expired}\nposted {}\n\
+             refused {}\nchanges {}{fault}",
+            tally.occurred,
+            tally.raised,
+            tally.lost,
+            tally.busy,
+            tally.faults,
+            tally.posted,
+            tally.refused,
+            watch.way()
         )
     }
 
@@ -74,6 +84,30 @@ impl Provided {
             watch.set_handler(handler.clone())?;
         }
         self.wish.handler = Some(handler);
+        Ok(())
+    }
+
+    /// Posts changes, which are for all subscribers.
+    fn change(&mut self, changes: &[Change]) -> Result<(), CallError> {
+        let failed = |error: ServiceError| CallError::Failed(error.to_string());
+        let Some(watch) = &mut self.watch else {
+            return Err(CallError::Failed("nobody is subscribed; subscribe first".to_owned()));
+        };
+        changes.iter().try_for_each(|change| watch.check(*change)).map_err(failed)?;
+        for change in changes {
+            match watch.post(*change) {
+                // Have the kernel take them now; then there is room.
+                Err(ServiceError::Full { .. }) => {
+                    watch.tick().and_then(|()| watch.post(*change)).map_err(failed)?;
+                }
+                done => done.map_err(failed)?,
+            }
+            match *change {
+                Change::Threshold(threshold) => self.wish.threshold = threshold,
+                Change::Interval(interval) => self.wish.interval = interval,
+                Change::Job { .. } | Change::NoJob { .. } => {}
+            }
+        }
         Ok(())
     }
 }
@@ -100,12 +134,16 @@ impl System for Provided {
             }
             return Ok(());
         }
+        if let Some(changes) = changes(text) {
+            return self.change(&changes);
+        }
         let Some(source) = text.strip_prefix("handler\n") else {
             let first = text.lines().next().unwrap_or_default();
             let said: String = first.chars().take(32).collect();
             return Err(CallError::Malformed(format!(
-                "\"{said}\" is not known; there are \"tally\", and \"handler\" with E-code on the \
-                 lines after it"
+                "\"{said}\" is not known; there are \"tally\", \"handler\" with E-code on the lines \
+                 after it, and lines of \"threshold VALUE\", \"interval NS\", \"job THREAD NS\", \
+                 \"no-job THREAD\""
             )));
         };
         self.set_handler(source).map_err(|error| CallError::Failed(error.to_string()))
@@ -157,6 +195,24 @@ impl System for Provided {
     }
 }
 
+/// Changes, one on each line; `None` if there is none, or one is something else.
+fn changes(text: &str) -> Option<Vec<Change>> {
+    let one = |line: &str| {
+        let words: Vec<_> = line.split_ascii_whitespace().collect();
+        Some(match words[..] {
+            ["threshold", value] => Change::Threshold(value.parse().ok()?),
+            ["interval", span] => Change::Interval(Span(span.parse().ok()?)),
+            ["job", thread, span] => {
+                Change::Job { thread: thread.parse().ok()?, within: Span(span.parse().ok()?) }
+            }
+            ["no-job", thread] => Change::NoJob { thread: thread.parse().ok()? },
+            _ => return None,
+        })
+    };
+    let changes: Option<Vec<_>> = text.lines().map(one).collect();
+    changes.filter(|changes| !changes.is_empty())
+}
+
 /// An event as a record of [`EVENT_FORMAT`].
 fn record(event: &Event) -> [u8; EVENT] {
     let mut record = [0; EVENT];
@@ -189,6 +245,18 @@ pub fn event(record: &[u8]) -> Option<Event> {
 mod tests {
     use super::*;
     use selvedge_event::Format;
+
+    #[test]
+    fn changes_are_read_all_or_none() {
+        let read = changes("threshold 7\ninterval 5000\njob 12 99\nno-job 13\n").unwrap();
+        let job = Change::Job { thread: 12, within: Span(99) };
+        let rest = [job, Change::NoJob { thread: 13 }];
+        assert_eq!(read[..2], [Change::Threshold(7), Change::Interval(Span(5000))]);
+        assert_eq!(read[2..], rest);
+        for wrong in ["", "job 1", "threshold -1", "threshold 1\nwhat", "job 1 2 3", "no-job x"] {
+            assert_eq!(changes(wrong), None, "{wrong}");
+        }
+    }
 
     #[test]
     fn records_are_of_the_format_and_come_back_as_they_were() {

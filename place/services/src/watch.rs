@@ -1,13 +1,15 @@
 //! A service at work: loaded, its events read in the order of their deadlines.
 
+mod change;
+mod prepare;
+
 use std::collections::BinaryHeap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
-use libbpf_rs::{Link, Object, OpenObject, ProgramInput};
+use libbpf_rs::{Link, Object, ProgramInput};
 use selvedge_bpf::{release, types};
 use selvedge_code::Program;
 use selvedge_code_run::Hook;
@@ -16,11 +18,16 @@ use selvedge_units::{Instant, Span};
 use crate::catalog::Service;
 use crate::error::ServiceError;
 use crate::handler::{self, Slot};
-use crate::layout::{EVENT, Event, GATHERED, KINDS, RING, Settings, TALLY, Tally};
+use crate::layout::{EVENT, Event, RING, Settings, TALLY, Tally};
 use crate::load::{descriptor, load, mapped, refused, tracepoint};
 use crate::mapped::Mapped;
+use crate::posts::Posts;
 use crate::ring::Ring;
 use crate::signal::Target;
+
+use self::change::posts;
+pub use self::change::{Change, Way};
+use self::prepare::{cgroup, fix, network};
 
 /// What is wanted of a service.
 #[derive(Clone, Debug)]
@@ -32,7 +39,8 @@ pub struct Wish {
     /// Without a handler: values below it raise nothing. A handler sees it as `input.threshold`.
     pub threshold: u64,
     /// Without a handler: at most one event of a kind in this time; what comes in between is
-    /// counted and summed into the next.
+    /// counted and summed into the next, or told by a timer in the kernel once the time is over: then with
+    /// the greatest value, and no process or key.
     pub interval: Span,
     /// An event's deadline, from the occurrence; nothing: none.
     pub deadline: Option<Span>,
@@ -106,6 +114,8 @@ pub struct Watch {
     tally: Mapped,
     slot: Slot,
     jobs: Option<OwnedFd>,
+    posts: Option<Posts>,
+    is_timed: bool,
     waiting: BinaryHeap<Waiting>,
     taken: u64,
     expired: u64,
@@ -119,6 +129,12 @@ impl Watch {
     /// # Errors
     /// If the wish makes no sense, this process may not, or this kernel lacks what is needed.
     pub fn start(wish: Wish) -> Result<Self, ServiceError> {
+        let way = if Posts::are_supported() { Way::Posted } else { Way::SystemCall };
+        Self::start_by(wish, way)
+    }
+
+    /// The same, with the way given by which changes go into the kernel.
+    fn start_by(wish: Wish, way: Way) -> Result<Self, ServiceError> {
         let service = wish.service;
         let types = types()?;
         let mut absent = Vec::new();
@@ -159,7 +175,7 @@ impl Watch {
             handled: 0,
             prefer: u32::from(wish.prefer),
             network: if wish.every_network { 0 } else { network() },
-            reserved: 0,
+            posted: 0,
             kinds: kinds.iter().fold(0, |mask, kind| mask | 1 << kind),
         };
         let mut points: Vec<(&str, &str)> = Vec::new();
@@ -170,7 +186,8 @@ impl Watch {
                 }
             }
         }
-        let object = load(service.object(), |open| fix(open, &points, &settings))?;
+        let has_posts = way == Way::Posted;
+        let object = load(service.object(), |open| fix(open, &points, &settings, has_posts))?;
         let events = descriptor(&object, "events")?;
         let ring = Ring::new(events, RING).map_err(|why| ServiceError::Call("the ring", why))?;
         let slot = Slot::new(&object, Hook::Trace, handler::OCCURRENCE)?;
@@ -184,6 +201,8 @@ impl Watch {
             tally: mapped(&object, ".data.tally", TALLY)?,
             slot,
             jobs: descriptor(&object, "jobs").ok(),
+            posts: if has_posts { Some(posts(&object)?) } else { None },
+            is_timed: false,
             object,
             waiting: BinaryHeap::new(),
             taken: 0,
@@ -195,6 +214,9 @@ impl Watch {
             watch.set_handler(program)?;
         }
         watch.attach(&points)?;
+        if wish.interval > Span::ZERO {
+            watch.time()?;
+        }
         Ok(watch)
     }
 
@@ -231,19 +253,6 @@ impl Watch {
         self.slot.set(program)?;
         self.settings.half(Settings::HANDLED).store(1, Ordering::Release);
         Ok(())
-    }
-
-    /// Gives a thread a deadline, from each time that it wakes (`sched` only).
-    ///
-    /// # Errors
-    /// If there are as many already as can be, or it is another service.
-    pub fn add_job(&mut self, thread: u32, within: Span) -> Result<(), ServiceError> {
-        let failed = |error| ServiceError::Call("a thread's deadline", error);
-        let jobs = self.jobs.as_ref();
-        let jobs = jobs.ok_or_else(|| failed(io::ErrorKind::Unsupported.into()))?;
-        let mut value = within.0.to_ne_bytes().to_vec();
-        value.extend([0; 8]);
-        handler::update(jobs, &thread.to_ne_bytes(), &value).map_err(failed)
     }
 
     /// Besides, each event that [`Self::poll`] gives is sent to a process as a signal.
@@ -299,17 +308,27 @@ impl Watch {
     }
 
     /// Calls the handler for what has gathered while it was busy, with `input.tick` set. Without
-    /// a handler does nothing.
+    /// a handler does nothing. Before, posted calls are done.
     ///
     /// # Errors
     /// What the kernel says.
     pub fn tick(&mut self) -> Result<(), ServiceError> {
+        self.run("tick")
+    }
+
+    /// Runs a program that hangs on nothing, once.
+    fn run(&mut self, name: &str) -> Result<(), ServiceError> {
+        let failed = |why| ServiceError::Call("a program of the service", why);
         let mut programs = self.object.progs_mut();
-        if let Some(tick) = programs.find(|program| program.name() == "tick") {
-            let done = tick.test_run(ProgramInput::default());
-            done.map_err(|error| ServiceError::Call("the tick", io::Error::other(error)))?;
+        let Some(program) = programs.find(|program| program.name() == name) else {
+            return Err(failed(io::ErrorKind::NotFound.into()));
+        };
+        let done = program.test_run(ProgramInput::default());
+        let done = done.map_err(|error| failed(io::Error::other(error)))?;
+        match done.return_value.cast_signed() {
+            0 => Ok(()),
+            errno => Err(failed(io::Error::from_raw_os_error(-errno))),
         }
-        Ok(())
     }
 
     /// What became of the occurrences so far.
@@ -328,50 +347,6 @@ impl Watch {
     pub fn undelivered(&self) -> (u64, u64) {
         (self.expired, self.unsent)
     }
-}
-
-/// Sets what is to be loaded.
-fn fix(
-    open: &mut OpenObject,
-    points: &[(&str, &str)],
-    settings: &Settings,
-) -> libbpf_rs::Result<()> {
-    for mut program in open.progs_mut() {
-        let name = program.name().to_string_lossy().into_owned();
-        program.set_autoload(name == "tick" || points.iter().any(|(one, _)| *one == name));
-    }
-    for mut map in open.maps_mut() {
-        let expected = match map.name().to_string_lossy().as_ref() {
-            ".data.settings" => {
-                map.set_initial_value(&settings.bytes())?;
-                Settings::SIZE
-            }
-            ".data.gathered" => GATHERED * KINDS,
-            ".data.tally" => TALLY,
-            _ => continue,
-        };
-        let found = map.initial_value().map_or(0, <[u8]>::len);
-        assert_eq!(found, expected, "layout.rs is raise.h in Rust");
-    }
-    Ok(())
-}
-
-/// The number of this thread's network; 0, all of them, if the system does not say.
-fn network() -> u32 {
-    std::fs::metadata("/proc/thread-self/ns/net").map_or(0, |file| file.ino() as u32)
-}
-
-/// The number of a control group of version 2.
-fn cgroup(path: &Path) -> Result<u64, ServiceError> {
-    const CGROUP2: i64 = 0x6367_7270;
-    let failed = |why| ServiceError::Cgroup { path: path.to_owned(), why };
-    let file = std::fs::File::open(path).map_err(failed)?;
-    let system = rustix::fs::fstatfs(&file).map_err(|errno| failed(errno.into()))?;
-    #[allow(clippy::unnecessary_cast, reason = "the type differs between machines")]
-    if system.f_type as i64 != CGROUP2 {
-        return Err(failed(io::Error::other("it lies on another file system")));
-    }
-    Ok(file.metadata().map_err(failed)?.ino())
 }
 
 /// Waits until a descriptor can be read; `false` if the time is over, or a signal came.

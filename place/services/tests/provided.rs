@@ -45,6 +45,8 @@ fn a_program_subscribes_to_the_kernels_sockets_by_name() {
         (&b"what"[..], "\"what\" is not known"),
         (b"handler\n{ return 1", "handler:1"),
         (b"\xff", "UTF-8"),
+        (b"threshold 7\nthreshold", "\"threshold 7\" is not known"),
+        (b"threshold 7", "nobody is subscribed"),
     ] {
         match client.call(wrong) {
             Err(ClientError::Refused(why)) => assert!(why.contains(told), "{why}"),
@@ -78,6 +80,19 @@ fn a_program_subscribes_to_the_kernels_sockets_by_name() {
     assert_eq!(third.data[0], 3);
     let tally = String::from_utf8(other.call(b"tally").unwrap()).unwrap();
     assert!(tally.starts_with("occurred 4\nraised 2\n"), "{tally}");
+
+    // Changes are posted; what makes no sense in one of them leaves all of them out.
+    match other.call(b"threshold 7\njob 12 5000") {
+        Err(ClientError::Refused(why)) => assert!(why.contains("knows no threads"), "{why}"),
+        answer => panic!("{answer:?}"),
+    }
+    let many: String = (0..500).map(|value| format!("threshold {value}\n")).collect();
+    assert_eq!(other.call(many.as_bytes()).unwrap(), b"");
+    until("what was posted", || {
+        let tally = String::from_utf8(other.call(b"tally").unwrap()).unwrap();
+        let done = tally.contains("\nposted 500\nrefused 0\nchanges posted by");
+        (done || tally.contains("changes by system calls")).then_some(())
+    });
 
     drop(subscription);
     until("the kernel is as before", || {

@@ -9,7 +9,7 @@ use std::os::fd::AsRawFd;
 use std::process::Command;
 
 use machine::{Namespace, permitted, until};
-use selvedge_services::{Event, Service, Watch, Wish, now};
+use selvedge_services::{Change, Event, Service, Watch, Wish, now};
 use selvedge_units::Span;
 
 fn start(service: Service, kinds: &[&str], more: impl FnOnce(&mut Wish)) -> Watch {
@@ -76,6 +76,32 @@ fn sockets_tell_of_connections_data_room_and_ends() {
 }
 
 #[test]
+fn what_an_interval_held_back_is_told_when_it_is_over() {
+    if !permitted() {
+        return;
+    }
+    let receiver = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let to = receiver.local_addr().unwrap();
+    let sender = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let mut watch = start(Service::Socket, &["data"], |wish| {
+        wish.port = Some(to.port());
+        wish.pid = None;
+        wish.interval = Span::from_millis(300);
+    });
+    for _ in 0..6 {
+        sender.send_to(b"all at once", to).unwrap();
+    }
+    // Nothing more comes: a timer in the kernel tells of those that the first event did not count.
+    let mut counts = Vec::new();
+    while counts.iter().sum::<u64>() < 6 {
+        counts.push(event(&mut watch, |_| true).count);
+    }
+    assert!(counts.len() > 1, "{counts:?}");
+    assert_eq!((counts[0], counts.iter().sum::<u64>()), (1, 6), "{counts:?}");
+    assert_eq!(watch.tally().raised, counts.len() as u64);
+}
+
+#[test]
 fn a_readers_process_is_known() {
     if !permitted() {
         return;
@@ -119,7 +145,7 @@ fn threads_are_placed_wait_and_miss() {
         }
     });
     let id = told.recv_timeout(std::time::Duration::from_secs(20)).expect("the thread's number");
-    watch.add_job(id, Span::from_millis(1)).unwrap();
+    watch.post(Change::Job { thread: id, within: Span::from_millis(1) }).unwrap();
     // It may be about to sleep when it is called; then it has not woken up, and is called again.
     let mut called = |what: &str, wanted: &dyn Fn(&Event) -> bool| {
         until(what, || {

@@ -1,0 +1,112 @@
+//! The writer's side of a user ring buffer: calls to a program in the kernel that need no answer, from
+//! `Watch::post` to `bpf/posts.h`, without a system call; Q-Fabric's deferred calls (section 3.2.1).
+//!
+//! Layout of the kernel's `ring_buffer_desc`: a page that the kernel writes (how far it has read), a page
+//! that we write (how far we have written), the data, mapped twice in a row. A record is a length with two
+//! flag bits, four bytes of the kernel's, and the bytes, padded to 8.
+
+use std::os::fd::OwnedFd;
+use std::sync::atomic::Ordering;
+
+use crate::mapped::Mapped;
+
+/// Length and flags before each record.
+const HEADER: u64 = 8;
+/// `struct post`, in bytes.
+pub(crate) const POST: usize = 16;
+
+/// A writer of records.
+#[derive(Debug)]
+pub(crate) struct Posts {
+    /// The kernel's page.
+    reader: Mapped,
+    /// Our page, and the data twice.
+    writer: Mapped,
+    page: usize,
+    size: u64,
+    /// How far we have written, whatever stands in our page.
+    written: u64,
+}
+
+impl Posts {
+    /// Whether this kernel has such rings, and this process may make them.
+    pub(crate) fn are_supported() -> bool {
+        libbpf_rs::MapType::UserRingBuf.is_supported().unwrap_or(false)
+    }
+
+    /// Maps a ring of so many bytes of data, a power of two.
+    pub(crate) fn new(map: &OwnedFd, size: usize) -> std::io::Result<Self> {
+        let page = rustix::param::page_size();
+        let reader = Mapped::new(map, page, 0, false)?;
+        let writer = Mapped::new(map, page + 2 * size, page, true)?;
+        Ok(Self { reader, writer, page, size: size as u64, written: 0 })
+    }
+
+    /// Bytes that the kernel has not taken yet.
+    pub(crate) fn waiting(&self) -> u64 {
+        let read = self.reader.word(0).load(Ordering::Acquire);
+        self.written.wrapping_sub(read)
+    }
+
+    /// Puts a record there for the kernel; `false` if there is no room. Never waits.
+    pub(crate) fn put(&mut self, record: &[u8]) -> bool {
+        let whole = (record.len() as u64 + HEADER).next_multiple_of(8);
+        // More waiting than there is room for: nobody but a scribbler leaves it so.
+        if self.size.checked_sub(self.waiting()).is_none_or(|room| room < whole) {
+            return false;
+        }
+        let at = self.page + (self.written % self.size) as usize;
+        self.writer.word(at).store(record.len() as u64, Ordering::Relaxed);
+        // Over the end it goes on in the second mapping, which is the beginning.
+        for (index, part) in record.chunks(8).enumerate() {
+            let mut word = [0; 8];
+            word[..part.len()].copy_from_slice(part);
+            let word = u64::from_ne_bytes(word);
+            self.writer.word(at + 8 + index * 8).store(word, Ordering::Relaxed);
+        }
+        self.written += whole;
+        self.writer.word(0).store(self.written, Ordering::Release);
+        true
+    }
+
+    /// Makes the first record seem this long.
+    #[cfg(test)]
+    pub(crate) fn spoil(&self, length: u64) {
+        self.writer.word(self.page).store(length, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SIZE: usize = 128;
+    const PAGE: usize = 64;
+
+    fn posts() -> Posts {
+        let (reader, writer) = (Mapped::alone(PAGE), Mapped::alone(PAGE + 2 * SIZE));
+        Posts { reader, writer, page: PAGE, size: SIZE as u64, written: 0 }
+    }
+
+    #[test]
+    fn a_full_ring_takes_no_more_until_it_is_read() {
+        let mut posts = posts();
+        let mut read = 0;
+        for round in 0..20_u8 {
+            for _ in 0..5 {
+                assert!(posts.put(&[round; POST]));
+            }
+            assert!(!posts.put(&[round; POST]), "5 of 24 bytes are in 128");
+            assert_eq!(posts.waiting(), 120);
+            let at = PAGE + (read % SIZE as u64) as usize;
+            assert_eq!(posts.writer.word(at).load(Ordering::Relaxed), POST as u64);
+            let word = posts.writer.word(at + 8).load(Ordering::Relaxed);
+            assert_eq!(word.to_ne_bytes(), [round; 8]);
+            read += 120;
+            posts.reader.word(0).store(read, Ordering::Release);
+        }
+        // One that is not to be believed.
+        posts.reader.word(0).store(read + 1000, Ordering::Release);
+        assert!(!posts.put(&[1; POST]));
+    }
+}

@@ -1,0 +1,221 @@
+//! Changes of a service at work that need no answer: posted into the kernel without a system call each, or
+//! made by the system call where there is no ring. `bpf/posts.h` is the other side.
+
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::atomic::Ordering;
+
+use libbpf_rs::{MapCore, MapFlags, Object};
+use selvedge_units::Span;
+
+use super::Watch;
+use crate::error::ServiceError;
+use crate::handler;
+use crate::layout::{POSTS, Settings};
+use crate::load::descriptor;
+use crate::posts::{POST, Posts};
+
+/// The kernel's PID_MAX_LIMIT.
+const THREAD_MOST: u32 = 4 << 20;
+/// So that no sum with the clock wraps.
+const SPAN_MOST: Span = Span(u64::MAX >> 1);
+
+/// What can be changed while a service runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// [`crate::Wish::threshold`].
+    Threshold(u64),
+    /// [`crate::Wish::interval`].
+    Interval(Span),
+    /// A thread has this deadline, from each time that it wakes (`sched` only).
+    Job {
+        /// The thread.
+        thread: u32,
+        /// From waking to sleeping.
+        within: Span,
+    },
+    /// A thread has no deadline any more (`sched` only).
+    NoJob {
+        /// The thread.
+        thread: u32,
+    },
+}
+
+/// How changes go into the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// By a ring that the kernel's program empties before its next occurrence (Linux 6.1).
+    Posted,
+    /// At once, by a system call where one is needed.
+    SystemCall,
+}
+
+impl std::fmt::Display for Way {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Posted => "posted by a user ring buffer",
+            Self::SystemCall => "by system calls, since this kernel has no user ring buffer",
+        })
+    }
+}
+
+impl Change {
+    /// `struct post`.
+    fn record(self) -> [u8; POST] {
+        let (kind, thread, value) = match self {
+            Self::Threshold(value) => (0_u32, 0_u32, value),
+            Self::Interval(span) => (1, 0, span.0),
+            Self::Job { thread, within } => (2, thread, within.0),
+            Self::NoJob { thread } => (3, thread, 0),
+        };
+        let mut record = [0; POST];
+        record[..4].copy_from_slice(&kind.to_ne_bytes());
+        record[4..8].copy_from_slice(&thread.to_ne_bytes());
+        record[8..].copy_from_slice(&value.to_ne_bytes());
+        record
+    }
+
+    fn makes_sense(self) -> bool {
+        match self {
+            Self::Threshold(_) => true,
+            Self::Interval(span) => span <= SPAN_MOST,
+            Self::Job { thread, within } => {
+                (1..=THREAD_MOST).contains(&thread) && within <= SPAN_MOST
+            }
+            Self::NoJob { thread } => (1..=THREAD_MOST).contains(&thread),
+        }
+    }
+}
+
+/// The ring of an object's posted calls.
+pub(super) fn posts(object: &Object) -> Result<Posts, ServiceError> {
+    Posts::new(&descriptor(object, "posts")?, POSTS)
+        .map_err(|why| ServiceError::Call("the ring of posted calls", why))
+}
+
+impl Watch {
+    /// How [`Self::post`] goes into the kernel.
+    pub fn way(&self) -> Way {
+        if self.posts.is_some() { Way::Posted } else { Way::SystemCall }
+    }
+
+    /// Has something changed, in the order of the calls, before the next occurrence is dispatched or, where
+    /// there is an interval, by its timer; [`Self::tick`] has it done at once. Needs no system call where
+    /// [`Self::way`] is [`Way::Posted`], but for the first interval of a service that had none. Never
+    /// waits. What the kernel could not do then (no such thread, no room for another) is in
+    /// [`crate::Tally::refused`].
+    ///
+    /// # Errors
+    /// If it makes no sense, or the kernel has not taken the many posted before: then nothing is posted.
+    pub fn post(&mut self, change: Change) -> Result<(), ServiceError> {
+        self.check(change)?;
+        let Some(posts) = &mut self.posts else { return self.make(change) };
+        if !posts.put(&change.record()) {
+            let waiting = posts.waiting() / (8 + POST as u64);
+            return Err(ServiceError::Full { waiting });
+        }
+        self.ring_in();
+        if let Change::Interval(_) = change { self.time() } else { Ok(()) }
+    }
+
+    /// Gives a thread a deadline, from each time that it wakes (`sched` only), at once.
+    ///
+    /// # Errors
+    /// If there are as many already as can be, or it is another service.
+    pub fn add_job(&mut self, thread: u32, within: Span) -> Result<(), ServiceError> {
+        let change = Change::Job { thread, within };
+        self.check(change)?;
+        self.make(change)
+    }
+
+    /// Takes a thread's deadline away, at once.
+    ///
+    /// # Errors
+    /// If it has none, or it is another service.
+    pub fn remove_job(&mut self, thread: u32) -> Result<(), ServiceError> {
+        let change = Change::NoJob { thread };
+        self.check(change)?;
+        self.make(change)
+    }
+
+    /// The threads with a deadline, as the kernel has them now, by number. Takes a system call or two for
+    /// each.
+    ///
+    /// # Errors
+    /// What the system says, or that it is another service.
+    pub fn jobs(&self) -> Result<Vec<(u32, Span)>, ServiceError> {
+        let failed = |why| ServiceError::Call("the threads' deadlines", io::Error::other(why));
+        let map = self.object.maps().find(|map| map.name() == "jobs");
+        let map = map.ok_or(ServiceError::NoThreads { service: self.service })?;
+        let mut all = Vec::new();
+        for key in map.keys() {
+            // One that has been taken away meanwhile is left out.
+            if let Some(value) = map.lookup(&key, MapFlags::ANY).map_err(failed)?
+                && let (Some(thread), Some(within)) = (key.first_chunk(), value.first_chunk())
+            {
+                all.push((u32::from_ne_bytes(*thread), Span(u64::from_ne_bytes(*within))));
+            }
+        }
+        all.sort_unstable();
+        Ok(all)
+    }
+
+    /// What user space can know to be wrong.
+    pub(crate) fn check(&self, change: Change) -> Result<(), ServiceError> {
+        if !change.makes_sense() {
+            return Err(ServiceError::Change { what: format!("{change:?}") });
+        }
+        let needs_jobs = matches!(change, Change::Job { .. } | Change::NoJob { .. });
+        if needs_jobs && self.jobs.is_none() {
+            return Err(ServiceError::NoThreads { service: self.service });
+        }
+        Ok(())
+    }
+
+    /// Tells the kernel's program that there is something in the ring.
+    fn ring_in(&self) {
+        self.settings.half(Settings::POSTED).store(1, Ordering::Release);
+    }
+
+    /// At once, without the ring.
+    fn make(&mut self, change: Change) -> Result<(), ServiceError> {
+        let service = self.service;
+        let jobs = || self.jobs.as_ref().ok_or(ServiceError::NoThreads { service });
+        let failed = |error| ServiceError::Call("a thread's deadline", error);
+        match change {
+            Change::Threshold(value) => {
+                self.settings.word(Settings::THRESHOLD).store(value, Ordering::Release);
+                Ok(())
+            }
+            Change::Interval(span) => {
+                self.settings.word(Settings::INTERVAL).store(span.0, Ordering::Release);
+                self.time()
+            }
+            Change::Job { thread, within } => {
+                let mut value = within.0.to_ne_bytes().to_vec();
+                value.extend([0; 8]);
+                handler::update(jobs()?, &thread.to_ne_bytes(), &value).map_err(failed)
+            }
+            Change::NoJob { thread } => remove(jobs()?, &thread.to_ne_bytes()).map_err(failed),
+        }
+    }
+
+    /// Sets the kernel's timer going, once.
+    pub(super) fn time(&mut self) -> Result<(), ServiceError> {
+        if !self.is_timed {
+            self.run("start_timer")?;
+            self.is_timed = true;
+        }
+        Ok(())
+    }
+}
+
+/// Takes a thread out of the map of jobs.
+fn remove(map: &OwnedFd, key: &[u8; 4]) -> io::Result<()> {
+    // SAFETY: the kernel reads as many bytes of the key as the map has, which are 4.
+    let done = unsafe { libbpf_sys::bpf_map_delete_elem(map.as_raw_fd(), key.as_ptr().cast()) };
+    if done < 0 { Err(io::Error::from_raw_os_error(-done)) } else { Ok(()) }
+}
