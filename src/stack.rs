@@ -5,6 +5,7 @@ mod draw;
 mod model;
 mod secret;
 mod traffic;
+mod tune;
 
 pub(crate) use attach::Desk;
 #[cfg(feature = "gstreamer")]
@@ -56,7 +57,7 @@ pub(crate) enum StackCommand {
         after_help = "Example:\n  selvedge stack send 127.0.0.1:7800 --every \"1 ms\" --size \
                             \"4 kB\"\n  selvedge stack send 127.0.0.1:7800 --stack \"ui | unreliable | \
                             net\" --delay \"5 ms\" --firm\n  selvedge stack send 127.0.0.1:7800 --then-after \
-                            \"3 s\" --then-every \"20 us\" --then-size \"8 kB\"\n\nExit status: 1 if not all is \
+                            \"3 s\" --then-every \"20 us\" --then-size \"8 kB\" --then-agreed\n\nExit status: 1 if not all is \
                             known to have arrived."
     )]
     Send(Box<SendArgs>),
@@ -67,6 +68,13 @@ pub(crate) enum StackCommand {
                             .[].endpoints[].connections[].stack"
     )]
     Show(ShowArgs),
+    /// Change how often a running process looks at its connections, when it acts, and for what; print it
+    #[command(
+        after_help = "Exit status: 1 if no such process runs.\n\nExample:\n  selvedge stack \
+                            tune\n  selvedge stack tune 4711 --sampling \"20 ms\" --activation \"100 ms\" \
+                            --goal bandwidth --monitor traffic"
+    )]
+    Tune(tune::TuneArgs),
 }
 
 #[derive(Debug, Args)]
@@ -148,6 +156,9 @@ pub(crate) struct SendArgs {
     /// and of this size
     #[arg(long, value_name = "SIZE", requires = "then_after")]
     then_size: Option<String>,
+    /// but agree on it with the other end first, and go on as before if either refuses
+    #[arg(long, requires = "then_after")]
+    then_agreed: bool,
     /// How long to send
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
     seconds: u64,
@@ -161,6 +172,7 @@ pub(crate) fn command(command: &StackCommand) -> Result<(), Failure> {
         StackCommand::Listen(args) => traffic::listen(args),
         StackCommand::Send(args) => traffic::send(args),
         StackCommand::Show(args) => attach::show(args),
+        StackCommand::Tune(args) => tune::tune(args),
     }
 }
 
@@ -205,10 +217,10 @@ fn profiled(json: bool) -> Result<(), Failure> {
     let sharing = profile::sharing(64_000, 9);
     // Connections count with these from now on; where they can't be kept, with those of their time.
     let kept = profile::keep(&found).ok().flatten();
-    let Profile { modules, pipes, call } = found;
+    let Profile { modules, pipes, call, ring, slave } = found;
     let mut out = std::io::stdout().lock();
     if json {
-        let both = serde_json::json!({ "modules": modules, "pipes": pipes, "call": call, "sharing": sharing });
+        let both = serde_json::json!({ "modules": modules, "pipes": pipes, "call": call, "ring": ring, "slave": slave, "sharing": sharing });
         writeln!(out, "{both}")?;
         return Ok(out.flush()?);
     }
@@ -232,8 +244,18 @@ fn profiled(json: bool) -> Result<(), Failure> {
         out,
         "pipe, put and get: {:.1} ns, with a lock {:.1} ns\nhand-over: {:.1} ns on the same \
          element, {:.1} ns to another (a stream between two threads)\nthe kernel's call that sends \
-         a datagram: {:.1} ns, +1 kB {:.1} ns",
-        pipes.unlocked, pipes.locked, pipes.same, pipes.other, call[0], call[1]
+         a datagram: {:.1} ns, +1 kB {:.1} ns\na ring of shared memory: to put {:.1} ns, +1 kB {:.1} \
+         ns, to take {:.1} ns, +1 kB {:.1} ns\none slave's help with a message: {slave:.1} ns",
+        pipes.unlocked,
+        pipes.locked,
+        pipes.same,
+        pipes.other,
+        call[0],
+        call[1],
+        ring[0][0],
+        ring[0][1],
+        ring[1][0],
+        ring[1][1]
     )?;
     let mut table = Table::new(&[
         ("one message of 64 kB", Align::Left),

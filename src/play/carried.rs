@@ -61,7 +61,7 @@ impl Carried {
             stop: AtomicBool::new(false),
         });
         let seen = Arc::clone(&shared);
-        let desk = Desk::open("play", move || vec![seen.endpoint.view()]);
+        let desk = Desk::open("play", move |each| each(&seen.endpoint));
         let own = Arc::clone(&shared);
         let thread = thread::Builder::new().name("stack receive".to_owned());
         let thread = Some(thread.spawn(move || own.accept())?);

@@ -121,8 +121,10 @@ impl Stacks {
         stacks.endpoints = endpoints.into_iter().map(|(_, endpoint)| endpoint).collect();
         if !stacks.endpoints.is_empty() {
             let seen = Arc::clone(&stacks.endpoints);
-            let look = move || seen.iter().map(|endpoint| endpoint.view()).collect();
-            stacks.desk = Some(Desk::open(&format!("node {}", config.name), look));
+            let name = format!("node {}", config.name);
+            stacks.desk = Some(Desk::open(&name, move |each| {
+                seen.iter().for_each(|endpoint| each(endpoint));
+            }));
         }
         Ok(stacks)
     }

@@ -1,9 +1,9 @@
-//! Looking at the stacks of a process that runs.
+//! Looking at the stacks of a process that runs, and tuning them.
 //!
-//! Each process with stacks keeps a socket in this user's folder, `stack-PID.sock`. Whoever connects
-//! gets one look at all its endpoints, as JSON, and the connection is closed.
+//! Each process with stacks keeps a socket in this user's folder, `stack-PID.sock`. Whoever connects says
+//! in a line of JSON what he wants, gets one look at all endpoints, and the connection is closed.
 
-use std::io::{self, IsTerminal, Read, Write};
+use std::io::{self, BufRead, BufReader, IsTerminal, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use selvedge_dispatch::daemon;
-use selvedge_host_stack::endpoint::EndpointView;
+use selvedge_host_stack::endpoint::{Endpoint, EndpointView, Tuning};
 use serde::{Deserialize, Serialize};
 
 use super::ShowArgs;
@@ -24,17 +24,35 @@ use crate::signals;
 const PATIENCE: Duration = Duration::from_secs(1);
 /// The largest look that is read: that of some ten thousand connections.
 const LOOK_MAX: u64 = 32 << 20;
+/// The longest line that asks.
+const ASK_MAX: u64 = 4096;
 /// How often `show` looks.
 const EVERY: Duration = Duration::from_secs(1);
 
+/// What is asked.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Ask {
+    /// A look.
+    Look,
+    /// One after this is changed at all endpoints.
+    Tune(Tuning),
+}
+
 /// One look at a process.
 #[derive(Debug, Serialize, Deserialize)]
-struct Process {
-    pid: u32,
+pub(super) struct Process {
+    pub(super) pid: u32,
     /// What it was started as.
     command: String,
-    endpoints: Vec<EndpointView>,
+    pub(super) endpoints: Vec<EndpointView>,
+    /// Why nothing was changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) refused: Option<String>,
 }
+
+/// Hands a process's endpoints over, one after the other.
+type Each<'a> = &'a mut dyn FnMut(&Endpoint);
 
 /// Answers those who want to look at this process; closed when dropped.
 pub(crate) struct Desk {
@@ -45,10 +63,7 @@ pub(crate) struct Desk {
 
 impl Desk {
     /// Opens it. If that fails the process goes on, and can't be looked at: the log says why.
-    pub(crate) fn open(
-        command: &str,
-        look: impl Fn() -> Vec<EndpointView> + Send + 'static,
-    ) -> Self {
+    pub(crate) fn open(command: &str, each: impl Fn(Each<'_>) + Send + 'static) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let mut desk = Self { path: PathBuf::new(), stop: Arc::clone(&stop), thread: None };
         let pid = std::process::id();
@@ -63,9 +78,10 @@ impl Desk {
                 if stop.load(Ordering::Acquire) {
                     return;
                 }
-                let process = Process { pid, command: command.clone(), endpoints: look() };
+                let command = command.clone();
+                let mut process = Process { pid, command, endpoints: Vec::new(), refused: None };
                 // Who does not read what he asked for has gone.
-                let _ = answer(stream, &process);
+                let _ = answer(stream, &mut process, &each);
             }
         };
         let started = opened.and_then(|(listener, path)| {
@@ -96,9 +112,22 @@ impl Drop for Desk {
     }
 }
 
-fn answer(mut stream: UnixStream, process: &Process) -> io::Result<()> {
+fn answer(stream: UnixStream, process: &mut Process, each: &dyn Fn(Each<'_>)) -> io::Result<()> {
+    stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
-    stream.write_all(serde_json::to_string(process)?.as_bytes())
+    let mut asked = String::new();
+    BufReader::new((&stream).take(ASK_MAX)).read_line(&mut asked)?;
+    match serde_json::from_str(&asked) {
+        Ok(Ask::Look) => {}
+        Ok(Ask::Tune(tuning)) => each(&mut |endpoint| {
+            if let Err(why) = endpoint.tune(&tuning) {
+                process.refused = Some(why.to_string());
+            }
+        }),
+        Err(why) => process.refused = Some(format!("that is nothing to ask for: {why}")),
+    }
+    each(&mut |endpoint| process.endpoints.push(endpoint.view()));
+    (&stream).write_all(serde_json::to_string(process)?.as_bytes())
 }
 
 fn path(pid: u32) -> io::Result<PathBuf> {
@@ -107,7 +136,7 @@ fn path(pid: u32) -> io::Result<PathBuf> {
 }
 
 /// All processes that can be looked at, by number.
-fn processes() -> io::Result<Vec<u32>> {
+pub(super) fn processes() -> io::Result<Vec<u32>> {
     let folder = daemon::folder().map_err(io::Error::other)?;
     let names = std::fs::read_dir(folder)?.flatten();
     let pid = |entry: std::fs::DirEntry| {
@@ -119,10 +148,10 @@ fn processes() -> io::Result<Vec<u32>> {
     Ok(pids)
 }
 
-/// A look at a process; `None` if it has gone.
-fn look(pid: u32) -> io::Result<Option<Process>> {
+/// What a process answers; `None` if it has gone.
+pub(super) fn ask(pid: u32, asked: &Ask) -> io::Result<Option<Process>> {
     let path = path(pid)?;
-    let stream = match UnixStream::connect(&path) {
+    let mut stream = match UnixStream::connect(&path) {
         Ok(stream) => stream,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
@@ -133,6 +162,7 @@ fn look(pid: u32) -> io::Result<Option<Process>> {
         Err(error) => return Err(error),
     };
     stream.set_read_timeout(Some(PATIENCE))?;
+    stream.write_all(format!("{}\n", serde_json::to_string(asked)?).as_bytes())?;
     let mut text = String::new();
     stream.take(LOOK_MAX).read_to_string(&mut text)?;
     // It was about to end.
@@ -149,7 +179,7 @@ fn looked(pid: Option<u32>) -> Result<Vec<Process>, Failure> {
     };
     let mut found = Vec::new();
     for pid in pids {
-        let looked = look(pid).map_err(|error| {
+        let looked = ask(pid, &Ask::Look).map_err(|error| {
             Failure::failed(format!("process {pid} does not say how its stacks do: {error}"))
         })?;
         found.extend(looked);
@@ -185,7 +215,7 @@ pub(super) fn show(args: &ShowArgs) -> Result<(), Failure> {
     loop {
         let all = looked(args.pid)?;
         let mut text = String::from(clear);
-        for Process { pid, command, endpoints } in &all {
+        for Process { pid, command, endpoints, .. } in &all {
             let drawn: &mut Drawn = drawn.entry(*pid).or_default();
             text += &format!("process {pid}: {}\n{}\n", plain(command), drawn.text(endpoints));
         }

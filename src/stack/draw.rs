@@ -50,6 +50,9 @@ impl Drawn {
                 count => format!("{count} connections"),
             }
         )?;
+        if !endpoint.meta.goal.is_empty() {
+            writeln!(text, "  {}", super::tune::line(&endpoint.meta))?;
+        }
         for (key, messages) in elements(endpoint) {
             let before = self.elements.get(&key).copied();
             let modules = endpoint.elements[key.1].modules;

@@ -30,6 +30,11 @@ get_locked = "38 us"
 same = "4 us"
 other = "21 us"
 
+# [slaves]                      # who shares the work of modules with `shared = true` on large messages
+# count = 1                     # each with a processor of its own
+# part = "16 KiB"               # what is taken at once
+# call = "5 us"                 # what it costs to have one's help
+
 [[stream]]
 modules = [                     # or stack = "ui | unreliable | net", with this machine's costs
   { null = "14 us" },
@@ -129,6 +134,9 @@ fn elements_table(found: &Evaluation<'_>) -> String {
     }
     if let Some((used, available)) = found.interface() {
         table.row(["interface".to_owned(), available.to_string(), used.to_string()]);
+    }
+    if let Some((used, available)) = found.slaves() {
+        table.row(["slaves".to_owned(), available.to_string(), used.to_string()]);
     }
     format!("{table}condition (1), U below Avail: {}\n", holds(found.fits()))
 }

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use selvedge_host_stack::endpoint::{ConnectError, Connection, Endpoint, Options, RecvError};
 use selvedge_stack::contract::{Contract, Promise, Quality, Traffic};
+use selvedge_stack::module::Direction;
 use selvedge_stack::stack::SendError;
 use selvedge_units::{Bytes, Span};
 
@@ -32,7 +33,7 @@ fn bound(
     let options = Options { elements, slaves, secret, ..Options::default() };
     let endpoint = Arc::new(Endpoint::bind(at, options).map_err(Failure::failed)?);
     let seen = Arc::clone(&endpoint);
-    Ok((endpoint, Desk::open(what, move || vec![seen.view()])))
+    Ok((endpoint, Desk::open(what, move |each| each(&seen))))
 }
 
 pub(super) fn listen(args: &ListenArgs) -> Result<(), Failure> {
@@ -53,6 +54,9 @@ pub(super) fn listen(args: &ListenArgs) -> Result<(), Failure> {
         }
         let mut over = Vec::new();
         for (n, connection) in open.iter().enumerate() {
+            for (way, event) in connection.events() {
+                writeln!(out, "{}  told: {way:?} {event:?}", connection.peer())?;
+            }
             for turn in 0..256 {
                 let patience = Duration::from_millis(u64::from(turn == 0));
                 match connection.recv(&mut message, patience) {
@@ -145,8 +149,8 @@ pub(super) fn send(args: &SendArgs) -> Result<(), Failure> {
         let guarantee = granted.guarantee;
         writeln!(
             out,
-            "granted here: a message leaves each {} at worst, {} on this host and {} on the other at \
-             worst{}",
+            "granted here: a message leaves each {} at worst, {} on this host and {} on the other and \
+             in the network at worst{}",
             guarantee.departures,
             guarantee.latency,
             granted.elsewhere,
@@ -162,9 +166,24 @@ pub(super) fn send(args: &SendArgs) -> Result<(), Failure> {
     while start.elapsed() < SECOND * args.seconds as u32 && !stop.load(Ordering::Relaxed) {
         if let Some((_, every, size)) = otherwise.take_if(|(after, ..)| start.elapsed() >= *after) {
             let (every, size) = (every.unwrap_or(gait.every), size.unwrap_or(gait.size));
-            gait = Gait { every, size, sent: 0, begun: Instant::now() };
-            message = vec![0x5a; size.0 as usize];
-            writeln!(out, "from now on {size} each {every}")?;
+            let traffic = Traffic::steady(every, size);
+            let agreed = match args.then_agreed {
+                true => {
+                    connection.renegotiate(Direction::Down, Contract { traffic, quality }).map(Some)
+                }
+                false => Ok(None),
+            };
+            match agreed {
+                Ok(guarantee) => {
+                    gait = Gait { every, size, sent: 0, begun: Instant::now() };
+                    message = vec![0x5a; size.0 as usize];
+                    let agreed = guarantee.map(|guarantee| {
+                        format!(", as agreed: {} on this host at worst", guarantee.latency)
+                    });
+                    writeln!(out, "from now on {size} each {every}{}", agreed.unwrap_or_default())?;
+                }
+                Err(why) => writeln!(out, "goes on as before: {why}")?,
+            }
         }
         for (way, event) in connection.events() {
             writeln!(out, "told: {way:?} {event:?}")?;

@@ -126,6 +126,16 @@ pub enum Refusal {
         /// What it gives.
         available: Load,
     },
+    /// Condition (1) of the slaves.
+    #[error(
+        "the slaves would need {needed} of a processor's time and give {available}; lower the rate or the message size, or start more of them"
+    )]
+    Slaves {
+        /// What they would have to do.
+        needed: Load,
+        /// What they give.
+        available: Load,
+    },
     /// Condition (2) of the stream that asks.
     #[error(
         "a message every {wanted} can't be kept, at best one leaves every {offered}; ask for an average inter-arrival above that"
@@ -233,6 +243,11 @@ pub(crate) fn objection(machine: &Machine, streams: &[Stream], who: StreamId) ->
         && needed >= available
     {
         return Some(Refusal::Interface { needed, available });
+    }
+    if let Some((needed, available)) = found.slaves()
+        && needed >= available
+    {
+        return Some(Refusal::Slaves { needed, available });
     }
     let Stream { contract, .. } = &streams[who.0];
     if !found.keeps_rate(Latency::Worst, who) {

@@ -21,7 +21,7 @@ use crate::module::{
     Checksum, Cipher, Compress, Crew, Encrypt, FRAGMENT_MIN, Fec, Frag, Keys, Module, Net,
     Reliable, Ui, Unreliable,
 };
-use crate::module::{NET_PAYLOAD_MAX, overhead};
+use crate::module::{NET_HEADER, NET_PAYLOAD_MAX, overhead};
 
 /// A module in the line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -50,8 +50,18 @@ pub enum Step {
     Compress,
     /// `encrypt(chacha20)`, `encrypt(aes256)`
     Encrypt(Cipher),
-    /// `net`
-    Net,
+    /// `net`, or `net(shm)`
+    Net(Medium),
+}
+
+/// What is below the network end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Medium {
+    /// Datagrams of UDP.
+    #[default]
+    Udp,
+    /// Memory that two processes of one machine share.
+    Memory,
 }
 
 impl Step {
@@ -67,7 +77,7 @@ impl Step {
             Self::Fec { .. } => "fec",
             Self::Compress => "compress",
             Self::Encrypt(_) => "encrypt",
-            Self::Net => "net",
+            Self::Net(_) => "net",
         }
     }
 }
@@ -79,6 +89,7 @@ impl fmt::Display for Step {
             Self::Frag(size) => write!(f, "frag({size})"),
             Self::Fec { data, parities } => write!(f, "fec({data},{parities})"),
             Self::Encrypt(cipher) => write!(f, "encrypt({})", cipher.name()),
+            Self::Net(Medium::Memory) => f.write_str("net(shm)"),
             step => f.write_str(step.name()),
         }
     }
@@ -193,6 +204,25 @@ impl Composition {
         })
     }
 
+    /// The bytes of the headers that its modules put before a message, if they do nothing else.
+    #[must_use]
+    pub fn headers(&self) -> Option<usize> {
+        let plain = |step: &Step| matches!(step, Step::Ui | Step::Unreliable { .. } | Step::Net(_));
+        let of = |&step: &Step| {
+            if matches!(step, Step::Net(_)) { NET_HEADER } else { overhead(step, 0) }
+        };
+        self.steps.iter().all(plain).then(|| self.steps.iter().map(of).sum())
+    }
+
+    /// What is below it.
+    #[must_use]
+    pub fn medium(&self) -> Medium {
+        match self.steps.last() {
+            Some(Step::Net(medium)) => *medium,
+            _ => Medium::Udp,
+        }
+    }
+
     /// In which order messages are delivered.
     #[must_use]
     pub fn order(&self) -> Order {
@@ -243,7 +273,7 @@ impl Composition {
                     let encrypt = Encrypt::new(cipher, keys.ok_or(BuildError::NoKeys)?);
                     Box::new(encrypt.shared_with(crew.cloned()))
                 }
-                Step::Net => Box::new(Net),
+                Step::Net(_) => Box::new(Net),
             })
         };
         self.steps.iter().map(build).collect()

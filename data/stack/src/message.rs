@@ -14,6 +14,8 @@ const TAIL_ROOM: usize = 96;
 pub struct Message {
     bytes: Vec<u8>,
     start: usize,
+    /// What follows in a buffer of its own; empty but in a message that came [apart](Message::apart).
+    body: Vec<u8>,
     /// Its number in the order in which the application sent it; transports number by it.
     pub ticket: u64,
     /// What these very bytes are called, for fragments: sent again, they have the same name.
@@ -57,6 +59,45 @@ impl Message {
         Self { bytes, ..Self::default() }
     }
 
+    /// A large message from the network whose headers were read into one buffer and the rest into
+    /// another, so that this can be handed over as it is. Only for stacks whose modules do nothing
+    /// but take these headers off ([`Composition::headers`](crate::compose::Composition::headers)).
+    #[must_use]
+    pub fn apart(headers: &[u8], body: Vec<u8>, buffers: &Buffers) -> Self {
+        Self { body, ..Self::copy_of(headers, buffers) }
+    }
+
+    /// Headers and body; one of them may be empty.
+    #[must_use]
+    pub fn parts(&self) -> [&[u8]; 2] {
+        [&self.bytes[self.start..], &self.body]
+    }
+
+    /// The bytes as a vector, in exchange for one whose buffer it gets.
+    pub fn take_into(&mut self, into: &mut Vec<u8>) {
+        if self.is_body() {
+            std::mem::swap(&mut self.body, into);
+            self.body.clear();
+        } else {
+            into.clear();
+            into.extend_from_slice(self.bytes());
+        }
+    }
+
+    /// The same message in one piece, as what sends it wants it.
+    #[must_use]
+    pub fn whole(mut self) -> Self {
+        if self.is_body() {
+            (self.bytes, self.start) = (std::mem::take(&mut self.body), 0);
+        }
+        self
+    }
+
+    /// Whether all its bytes are the body.
+    fn is_body(&self) -> bool {
+        !self.body.is_empty() && self.start == self.bytes.len()
+    }
+
     /// The same bytes, ticket, name and time in another buffer.
     #[must_use]
     pub fn duplicate(&self, buffers: &Buffers) -> Self {
@@ -70,22 +111,22 @@ impl Message {
         Self { ticket, name, arrived, control, ..self }
     }
 
-    /// The bytes.
+    /// The bytes; of a message that came apart the headers, and once they are off the body.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
-        &self.bytes[self.start..]
+        if self.is_body() { &self.body } else { &self.bytes[self.start..] }
     }
 
     /// The bytes, to be changed in place.
     #[must_use]
     pub fn bytes_mut(&mut self) -> &mut [u8] {
-        &mut self.bytes[self.start..]
+        if self.is_body() { &mut self.body } else { &mut self.bytes[self.start..] }
     }
 
     /// How many there are.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.bytes.len() - self.start
+        self.bytes.len() - self.start + self.body.len()
     }
 
     /// Whether there are none.
@@ -126,7 +167,8 @@ impl Message {
     /// Takes a trailer of `N` bytes off the end; `None` if there are not so many.
     pub fn cut<const N: usize>(&mut self) -> Option<[u8; N]> {
         let trailer = self.bytes().last_chunk::<N>().copied()?;
-        self.bytes.truncate(self.bytes.len() - N);
+        let of = if self.is_body() { &mut self.body } else { &mut self.bytes };
+        of.truncate(of.len() - N);
         Some(trailer)
     }
 
@@ -135,10 +177,10 @@ impl Message {
         self.bytes.resize(self.start + len, 0);
     }
 
-    /// Its buffer, to be used again.
+    /// Its buffers, to be used again.
     #[must_use]
-    pub fn into_buffer(self) -> Vec<u8> {
-        self.bytes
+    pub fn into_buffers(self) -> [Vec<u8>; 2] {
+        [self.bytes, self.body]
     }
 }
 
@@ -187,7 +229,10 @@ impl Buffers {
 
     /// A message that is no longer needed.
     pub fn give(&self, message: Message) {
-        let bytes = message.into_buffer();
+        message.into_buffers().into_iter().for_each(|bytes| self.keep(bytes));
+    }
+
+    fn keep(&self, bytes: Vec<u8>) {
         let capacity = bytes.capacity();
         let Some(sort) = SIZES.iter().rposition(|&size| size <= capacity) else { return };
         if capacity > SIZES[SIZES.len() - 1] {
@@ -219,6 +264,32 @@ mod tests {
         message.push(b"more than there is room for");
         assert_eq!(message.len(), 4 + HEAD_ROOM + 27);
         assert!(message.bytes().starts_with(b"more than") && message.bytes().ends_with(b"body"));
+    }
+
+    #[test]
+    fn a_message_that_came_apart_is_read_as_one() {
+        let buffers = Buffers::new(4);
+        let mut message = Message::apart(b"headhere", vec![7; 60_000], &buffers);
+        assert_eq!((message.len(), message.parts()[0]), (60_008, &b"headhere"[..]));
+        assert_eq!(message.pull::<4>(), Some(*b"head"));
+        assert_eq!(message.bytes(), b"here");
+        assert_eq!(message.pull::<4>(), Some(*b"here"));
+        assert_eq!(message.cut::<1>(), Some([7]));
+        assert_eq!((message.bytes(), message.len()), (&vec![7; 59_999][..], 59_999));
+        message.bytes_mut()[0] = 8;
+        let (at, mut into) = (message.bytes().as_ptr(), Vec::with_capacity(70_000));
+        let room = into.as_ptr();
+        message.take_into(&mut into);
+        assert_eq!((into.as_ptr(), into.len(), into[0]), (at, 59_999, 8), "not copied");
+        // The other's buffer serves the next.
+        buffers.give(message);
+        let next = buffers.datagram();
+        assert_eq!(next.as_ptr(), room);
+        let mut sent = Message::apart(b"", vec![1; 20_000], &buffers).whole();
+        sent.push(b"head");
+        assert_eq!((sent.len(), &sent.bytes()[..5]), (20_004, &b"head\x01"[..]));
+        // An empty body is a message of its headers.
+        assert_eq!(Message::apart(b"ab", Vec::new(), &buffers).bytes(), b"ab");
     }
 
     #[test]

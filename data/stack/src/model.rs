@@ -23,6 +23,11 @@
 //!   costs a pipe's get unless it is shepherded, and its output a hand-over, see
 //!   [`Evaluation::exec`].
 //!
+//! - Slaves of data-parallel encryption are in the paper's measurements and not in its model. Here
+//!   they shorten their master's `Exec` ([`Cost::among`]); all masters that there may be at once share
+//!   them evenly, and together they have no more to do than they give, as condition (1) has it of
+//!   elements.
+//!
 //! [`Reading::Printed`] takes `Wait` and `prob` literally, to set both beside each other.
 
 mod cost;
@@ -30,7 +35,7 @@ mod evaluation;
 #[cfg(test)]
 mod tests;
 
-pub use cost::{Cost, Interface, Machine, Overheads};
+pub use cost::{Cost, Interface, Machine, Overheads, Slaves};
 pub use evaluation::{Evaluation, Latency, Reading};
 
 use selvedge_units::Span;

@@ -267,7 +267,7 @@ pub(crate) use net::{HEADER as NET_HEADER, PAYLOAD_MAX as NET_PAYLOAD_MAX};
 pub(crate) fn overhead(step: crate::compose::Step, size: usize) -> usize {
     use crate::compose::Step;
     match step {
-        Step::Ui | Step::Net => 0,
+        Step::Ui | Step::Net(_) => 0,
         Step::Unreliable { .. } => 8,
         Step::Reliable => 9,
         Step::Frag(_) => 14,

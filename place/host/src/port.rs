@@ -98,12 +98,33 @@ impl DatagramReader {
         single::receive(&self.socket, buffer)
     }
 
+    /// [`DatagramReader::read_into`], where the first bytes go to `front` and only what is more into
+    /// the buffer; how many bytes of `front` are the datagram's.
+    pub fn read_apart(
+        &mut self,
+        front: &mut [u8],
+        buffer: &mut Vec<u8>,
+    ) -> Option<(Single, usize)> {
+        single::receive_apart(&self.socket, front, buffer)
+    }
+
     /// Waits for datagrams, at most so long; whether there are some.
     #[must_use]
     pub fn wait(&self, patience: Span) -> bool {
-        let mut fds = [PollFd::new(&self.socket, PollFlags::IN)];
+        self.wait_beside(None, patience)
+    }
+
+    /// The same, for something else to be readable as well.
+    #[must_use]
+    pub fn wait_beside(&self, other: Option<&OwnedFd>, patience: Span) -> bool {
+        let own = PollFd::new(&self.socket, PollFlags::IN);
+        let mut fds = [own.clone(), own];
+        if let Some(other) = other {
+            fds[1] = PollFd::new(other, PollFlags::IN);
+        }
+        let count = 1 + usize::from(other.is_some());
         // An interrupted poll is one that found nothing.
-        poll(&mut fds, Some(&timespec(patience.0))).is_ok_and(|ready| ready > 0)
+        poll(&mut fds[..count], Some(&timespec(patience.0))).is_ok_and(|ready| ready > 0)
     }
 }
 
@@ -164,7 +185,12 @@ mod tests {
             if got.len() == packets.len() || !reader.wait(Span::from_secs(10)) {
                 break;
             }
-            let Some(Single { from, segment }) = reader.read_into(&mut buffer) else { continue };
+            // Apart or in one, it is the same.
+            let mut front = [0; 18];
+            let front = &mut front[..got.len() % 2 * 18];
+            let Some((single, count)) = reader.read_apart(front, &mut buffer) else { continue };
+            let Single { from, segment } = single;
+            buffer.splice(0..0, front[..count].iter().copied());
             assert_eq!(from, a.address());
             let size = segment.map_or(buffer.len(), usize::from);
             got.extend(buffer.chunks(size).map(<[u8]>::to_vec));

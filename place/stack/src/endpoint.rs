@@ -10,10 +10,13 @@ mod call;
 mod connection;
 mod reading;
 mod receiving;
+mod renegotiate;
+mod rings;
 mod shared;
 mod task;
 #[cfg(test)]
 mod tests;
+mod tune;
 mod view;
 mod what;
 
@@ -40,8 +43,11 @@ use self::call::Calls;
 pub use self::call::Connecting;
 pub use self::connection::Connection;
 use self::reading::{Intake, read};
+pub use self::renegotiate::{AgreeError, Renegotiating};
+pub(crate) use self::rings::Rings;
 use self::shared::Shared;
 pub use self::task::{Accepting, Sending, Taking, block_on, block_on_for};
+pub use self::tune::{MetaView, TuneError, Tuning};
 pub use self::view::{ConnectionView, ElementView, EndpointView, FlowView, ModuleView};
 use crate::crew::Slaves;
 use crate::profile;
@@ -170,7 +176,7 @@ impl Endpoint {
         let transmitter =
             port.transmitter(clock, TransmitOptions { patience, ..TransmitOptions::default() })?;
         let costs = profile::kept();
-        let machine = costs.machine(count.into());
+        let machine = costs.machine_with(count.into(), options.slaves);
         let manager = Mutex::new(Manager::new(machine, options.meta, clock.now()));
         let alarms = Arc::new(Alarms::default());
         let ring = {
@@ -180,6 +186,7 @@ impl Endpoint {
         let shared = Arc::new(Shared {
             address: port.address(),
             transmitter: Arc::new(Mutex::new(transmitter)),
+            rings: Arc::default(),
             intake: Mutex::new(Intake::new(port.reader()?)),
             receiving: AtomicUsize::new(0),
             pumped: AtomicU64::new(0),

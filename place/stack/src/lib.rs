@@ -9,6 +9,7 @@
 pub mod crew;
 pub mod endpoint;
 pub mod profile;
+mod talk;
 pub mod threads;
 pub mod wire;
 mod work;

@@ -6,6 +6,8 @@
 
 mod call;
 mod kept;
+mod ring;
+mod sharing;
 mod whole;
 
 use std::hint::black_box;
@@ -26,8 +28,9 @@ use selvedge_units::{Instant, Span};
 
 pub use self::call::call;
 pub use self::kept::{keep, kept};
+pub use self::ring::ring;
+pub use self::sharing::{Sharing, calling, sharing};
 pub use self::whole::Profile;
-use crate::crew::Slaves;
 use crate::threads::{self, Null};
 
 /// A module's costs in nanoseconds.
@@ -57,6 +60,7 @@ impl ModuleProfile {
             kilobyte: span(kilobyte),
             kilobyte_remote: span(kilobyte),
             critical: span(critical),
+            shared: self.module.starts_with("encrypt"),
         }
     }
 }
@@ -145,39 +149,6 @@ fn module(line: &str, place: usize, rounds: usize) -> ModuleProfile {
         [(small[n] - each * SIZES[0] as f64 / 1024.0).max(0.0), each]
     };
     ModuleProfile { module: name, down: through(0), up: through(1), critical: [0.0; 2] }
-}
-
-/// One large message's encryption, alone and shared.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Sharing {
-    /// The module.
-    pub module: String,
-    /// Bytes of the message.
-    pub bytes: usize,
-    /// Threads that share it with its master; 0: none.
-    pub slaves: u8,
-    /// Nanoseconds on the way down.
-    pub down: f64,
-    /// And up.
-    pub up: f64,
-}
-
-/// Measures what slaves make of messages of `bytes` bytes, one after the other, in so many rounds
-/// each. Without a core of their own they only cost.
-#[must_use]
-pub fn sharing(bytes: usize, rounds: usize) -> Vec<Sharing> {
-    let mut all = Vec::new();
-    for cipher in ["encrypt(chacha20)", "encrypt(aes256)"] {
-        for slaves in [0, 1, 2, 3] {
-            // A thread that can't be started is no slave to measure.
-            let Ok(crew) = Slaves::start(slaves) else { continue };
-            let line = format!("ui | {cipher} | unreliable | frag(1400) | net");
-            let composition = line.parse().unwrap_or_else(|error| panic!("{line}: {error}"));
-            let [down, up] = sized_by(&composition, 1, bytes, rounds, crew.as_ref());
-            all.push(Sharing { module: cipher.to_owned(), bytes, slaves, down, up });
-        }
-    }
-    all
 }
 
 /// Nanoseconds a message of this size, down and up.

@@ -3,7 +3,7 @@
 //! | offset | what |
 //! |---|---|
 //! | 0 | 0, `u32`: no connection |
-//! | 4 | 1 hello, 2 welcome, 3 refusal, 4 alive |
+//! | 4 | 1 hello, 2 welcome, 3 refusal, 4 alive, 5 probe, 6 echo |
 //! | 5 | the connection, `u32`, chosen by who connects |
 //! | 9 | a CRC-32 of all else, `u32` |
 //! | 13 | a Noise handshake message; in a refusal its text |
@@ -11,9 +11,10 @@
 //! The sum keeps a datagram that the network damaged from being taken for a refusal.
 //!
 //! The handshake is Noise NN, or NNpsk0 where both ends have a secret; its payloads carry the
-//! stack's line, the contracts of both directions, and what either host guarantees. A hello is padded, so
-//! that an answer is never longer than the question.
+//! stack's line, the contracts of both directions, and what either host guarantees; for `net(shm)` also
+//! where each end's memory is reached. A hello is padded, so that an answer is never longer than the question.
 
+use snow::resolvers::{CryptoResolver, DefaultResolver};
 use snow::{Builder, HandshakeState};
 
 use selvedge_stack::contract::{Contract, Promise, Quality, Traffic};
@@ -28,6 +29,10 @@ pub const WELCOME: u8 = 2;
 pub const REFUSAL: u8 = 3;
 /// Not of a handshake: this end of the connection lives.
 pub const ALIVE: u8 = 4;
+/// How long is the way? Eight bytes that come back
+pub const PROBE: u8 = 5;
+/// in this.
+pub const ECHO: u8 = 6;
 /// A hello is at least so long,
 pub const HELLO_MIN: usize = 512;
 /// and no handshake datagram longer than this.
@@ -45,6 +50,47 @@ pub struct Proposal {
     pub back: Contract,
     /// The longest that a message takes on the connecting host, out and back.
     pub there: [Span; 2],
+    /// What the network takes of the delay, either way.
+    pub network: Span,
+    /// Where the other end's ring to the connecting one may be made, for `net(shm)`.
+    pub door: Option<Door>,
+}
+
+/// Where one connection's ring to an end is made: by the name that it listens at and a word that
+/// nobody else is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Door {
+    /// The listener.
+    pub name: u128,
+    /// Of the connection.
+    pub word: u128,
+}
+
+impl Door {
+    fn parse(text: &str) -> Option<Self> {
+        let (name, word) = text.split_once(' ')?;
+        let number = |text: &str| {
+            let plain = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+            plain.then(|| u128::from_str_radix(text, 16).ok()).flatten()
+        };
+        Some(Self { name: number(name)?, word: number(word)? })
+    }
+}
+
+impl std::fmt::Display for Door {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:032x} {:032x}", self.name, self.word)
+    }
+}
+
+/// A number that nobody can guess: as secret as a key of the handshake, which comes from the same
+/// source.
+#[must_use]
+pub fn random() -> u128 {
+    let mut bytes = [0; 16];
+    let mut source = DefaultResolver.resolve_rng().expect("it is part of this build");
+    source.try_fill_bytes(&mut bytes).expect("the system has random numbers");
+    u128::from_ne_bytes(bytes)
 }
 
 /// A handshake datagram.
@@ -102,20 +148,12 @@ impl Proposal {
     /// As it is written in a hello.
     #[must_use]
     pub fn text(&self) -> String {
-        let mut text = self.line.clone();
+        let mut text = format!("{}\n{}", self.line, self.network.0);
         for (contract, there) in [&self.out, &self.back].into_iter().zip(self.there) {
-            let Contract { traffic: t, quality: q } = contract;
-            let firm = u64::from(q.promise == Promise::Firm);
-            text += &format!(
-                "\n{} {} {} {} {} {} {firm} {}",
-                t.average.0,
-                t.minimum.0,
-                t.interval.0,
-                t.largest.0,
-                q.delay.0,
-                q.loss_burst,
-                there.0
-            );
+            text += &format!("\n{}", terms(contract, there));
+        }
+        if let Some(door) = self.door {
+            text += &format!("\n{door}");
         }
         text
     }
@@ -126,37 +164,64 @@ impl Proposal {
         let mut lines = str::from_utf8(text).ok()?.trim_end_matches('\0').split('\n');
         // It is shown to people: nothing in it may steer their terminals.
         let line = lines.next().filter(|line| !line.contains(char::is_control))?.to_owned();
-        let mut contract = || {
-            let mut fields = lines.next()?.split(' ').map(|field| field.parse::<u64>().ok());
-            let mut next = || fields.next().flatten();
-            let traffic = Traffic {
-                average: Span(next()?),
-                minimum: Span(next()?),
-                interval: Span(next()?),
-                largest: Bytes(next()?),
-            };
-            let (delay, loss_burst) = (Span(next()?), next()?);
-            let promise = if next()? == 0 { Promise::Wanted } else { Promise::Firm };
-            let contract = Contract { traffic, quality: Quality { delay, loss_burst, promise } };
-            Some((contract.check().ok()?, Span(next()?)))
-        };
-        let ((out, first), (back, second)) = (contract()?, contract()?);
-        Some(Self { line, out, back, there: [first, second] })
+        let network = Span(lines.next()?.parse().ok()?);
+        let (out, first) = termed(lines.next()?)?;
+        let (back, second) = termed(lines.next()?)?;
+        let door = lines.next().map(Door::parse);
+        if door == Some(None) || lines.next().is_some() {
+            return None;
+        }
+        Some(Self { line, out, back, there: [first, second], network, door: door.flatten() })
     }
 }
 
-/// The payload of a welcome: the longest that a message takes on the host that answers, of what the
-/// other sends and of what it receives.
+/// A contract, and the longest that a message takes on the host that states it.
 #[must_use]
-pub fn answer(here: [Span; 2]) -> String {
-    format!("{} {}", here[0].0, here[1].0)
+pub fn terms(contract: &Contract, here: Span) -> String {
+    let Contract { traffic: t, quality: q } = contract;
+    let firm = u64::from(q.promise == Promise::Firm);
+    format!(
+        "{} {} {} {} {} {} {firm} {}",
+        t.average.0, t.minimum.0, t.interval.0, t.largest.0, q.delay.0, q.loss_burst, here.0
+    )
+}
+
+/// Both, read; `None` if they make no sense.
+#[must_use]
+pub fn termed(text: &str) -> Option<(Contract, Span)> {
+    let mut fields = text.split(' ').map(|field| field.parse::<u64>().ok());
+    let mut next = || fields.next().flatten();
+    let traffic = Traffic {
+        average: Span(next()?),
+        minimum: Span(next()?),
+        interval: Span(next()?),
+        largest: Bytes(next()?),
+    };
+    let (delay, loss_burst) = (Span(next()?), next()?);
+    let promise = if next()? == 0 { Promise::Wanted } else { Promise::Firm };
+    let contract = Contract { traffic, quality: Quality { delay, loss_burst, promise } };
+    Some((contract.check().ok()?, Span(next()?)))
+}
+
+/// The payload of a welcome: the longest that a message takes on the host that answers, of what the
+/// other sends and of what it receives; and where the other's ring to it is made.
+#[must_use]
+pub fn answer(here: [Span; 2], door: Option<Door>) -> String {
+    let [first, second] = here.map(|span| span.0);
+    door.map_or_else(|| format!("{first} {second}"), |door| format!("{first} {second}\n{door}"))
 }
 
 /// Read from a welcome; `None` if it makes no sense.
 #[must_use]
-pub fn answered(text: &[u8]) -> Option<[Span; 2]> {
-    let (first, second) = str::from_utf8(text).ok()?.split_once(' ')?;
-    Some([Span(first.parse().ok()?), Span(second.parse().ok()?)])
+pub fn answered(text: &[u8]) -> Option<([Span; 2], Option<Door>)> {
+    let mut lines = str::from_utf8(text).ok()?.split('\n');
+    let (first, second) = lines.next()?.split_once(' ')?;
+    let here = [Span(first.parse().ok()?), Span(second.parse().ok()?)];
+    let door = lines.next().map(Door::parse);
+    if door == Some(None) || lines.next().is_some() {
+        return None;
+    }
+    Some((here, door.flatten()))
 }
 
 #[cfg(test)]
@@ -174,10 +239,23 @@ mod tests {
             out,
             back: out,
             there: [Span::from_micros(7), Span::ZERO],
+            network: Span(31),
+            door: None,
         };
         let here = [Span(5), Span(u64::MAX)];
-        assert_eq!(answered(answer(here).as_bytes()), Some(here));
-        for wrong in ["", "5", "5 ", "5 x", "5 99999999999999999999", "5 6 7"] {
+        let door = Door { name: random(), word: 7 };
+        assert_ne!(random(), random());
+        for door in [None, Some(door)] {
+            let text = answer(here, door);
+            assert_eq!(answered(text.as_bytes()), Some((here, door)));
+            let with = Proposal { door, ..proposal.clone() };
+            assert_eq!(Proposal::parse(with.text().as_bytes()), Some(with));
+        }
+        let half = format!("5 6\n{:032x} ", 7);
+        let signed = format!("5 6\n{:032x} +{:031x}", 7, 7);
+        let wrong =
+            ["", "5", "5 ", "5 x", "5 99999999999999999999", "5 6 7", "5 6\n", &half, &signed];
+        for wrong in wrong {
             assert_eq!(answered(wrong.as_bytes()), None, "{wrong}");
         }
         let text = proposal.text();
@@ -190,7 +268,7 @@ mod tests {
             assert_eq!(Proposal::parse(format!("ui{odd}{text}").as_bytes()), None, "{odd:?}");
             assert_eq!(Proposal::parse(text.replace('\n', &format!("{odd}\n")).as_bytes()), None);
         }
-        assert_eq!(Proposal::parse(b"ui\n0 0 0 0 0 0 0\n0 0 0 0 0 0 0"), None);
+        assert_eq!(Proposal::parse(b"ui\n0\n0 0 0 0 0 0 0\n0 0 0 0 0 0 0"), None);
         assert_eq!(split(&[0; 8]), None);
         let mut hello = datagram(HELLO, 7, b"x");
         assert_eq!(split(&hello), Some((HELLO, 7, &b"x"[..])));

@@ -1,5 +1,6 @@
-//! A connection's line as the work of elements: its ends are the socket and the application.
+//! A connection's line as the work of elements: its ends are the application, and the socket or the ring.
 
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -8,6 +9,7 @@ use std::time::Duration;
 
 use selvedge_host::clock::Clock;
 use selvedge_host::transmit::{Outgoing, Transmitter};
+use selvedge_local::PeerId;
 use selvedge_stack::auto::Monitor;
 use selvedge_stack::deliver::Delivery;
 use selvedge_stack::element::Work;
@@ -15,12 +17,22 @@ use selvedge_stack::message::Message;
 use selvedge_stack::module::{Direction, Outputs, Reason};
 use selvedge_stack::stack::Line;
 use selvedge_stack::wake::{Alarms, Tasks};
-use selvedge_units::{Instant, Span};
+use selvedge_units::{Bytes, Instant, Span};
+
+use crate::endpoint::Rings;
+use crate::talk::TALK_MAX;
 
 /// What stands behind each message of the application.
 pub(crate) const DATA: u8 = 0;
 /// What stands behind the one that says that there are no more.
 pub(crate) const CLOSING: u8 = 1;
+/// What stands behind those in which the two ends agree on contracts.
+pub(crate) const TALK: u8 = 2;
+/// Of which so many wait to be heard, at most: what is lost is said again.
+const TALKS_MAX: usize = 8;
+
+/// The headers of `ui | unreliable | net`.
+pub(crate) const APART: usize = 18;
 
 /// A datagram that the network brought.
 #[derive(Debug)]
@@ -29,15 +41,39 @@ pub(crate) enum Came<'a> {
     Shared(&'a [u8]),
     /// In a buffer of its own, of the largest datagram's size: it may be had for another.
     Alone(&'a mut Vec<u8>),
+    /// Such a one without its headers, which were read into another.
+    Apart(&'a [u8], &'a mut Vec<u8>),
 }
 
 impl Came<'_> {
+    /// Its bytes, at least those of its headers.
     pub(crate) fn bytes(&self) -> &[u8] {
         match self {
             Self::Shared(bytes) => bytes,
             Self::Alone(bytes) => bytes,
+            Self::Apart(headers, _) => headers,
         }
     }
+
+    /// The same in one piece.
+    pub(crate) fn joined(self) -> Self {
+        match self {
+            Self::Apart(headers, bytes) => {
+                bytes.splice(0..0, headers.iter().copied());
+                Self::Alone(bytes)
+            }
+            came => came,
+        }
+    }
+}
+
+/// What carries datagrams.
+#[derive(Debug)]
+pub(crate) enum Below {
+    /// A socket.
+    Udp(Arc<Mutex<Transmitter>>),
+    /// A ring in shared memory.
+    Ring(Arc<Rings>, PeerId),
 }
 
 /// A connection's modules, its way out and its way in.
@@ -46,13 +82,17 @@ pub(crate) struct LineWork {
     pub(crate) line: Line,
     /// What comes while the application has too much to read is dropped before any work for it.
     sheds: bool,
-    transmitter: Arc<Mutex<Transmitter>>,
+    /// Its messages may come with their headers in another buffer: they have [`APART`] bytes of them.
+    pub(crate) comes_apart: bool,
+    below: Below,
     pub(crate) peer: SocketAddr,
     clock: Clock,
     outgoing: Mutex<Outbox>,
     delivery: Mutex<Delivery>,
     /// The peer has said that it closes.
     closed: AtomicBool,
+    /// What it says about contracts, and whether it has said anything.
+    talk: (Mutex<VecDeque<Vec<u8>>>, AtomicBool),
     arrived: Condvar,
     /// Threads that wait for `arrived`.
     waiters: AtomicUsize,
@@ -97,6 +137,9 @@ struct Outbox {
 /// What goes in one call: as much as one run of UDP GSO carries.
 const RUN: usize = 64;
 const RUN_BYTES: usize = 60_000;
+/// What may wait for room in a ring, in datagrams and bytes, before senders have to; what modules
+/// themselves make may be as much again.
+const CLOGGED: (usize, usize) = (1024, 256 << 10);
 /// Where datagrams come closer than this to each other they wait for more: half the time that a
 /// call takes.
 const CLOSE: Span = Span::from_micros(20);
@@ -114,7 +157,7 @@ fn is_much(delivery: &Delivery) -> bool {
 impl LineWork {
     pub(crate) fn new(
         line: Line,
-        transmitter: Arc<Mutex<Transmitter>>,
+        below: Below,
         peer: SocketAddr,
         clock: Clock,
         alarms: Arc<Alarms>,
@@ -122,13 +165,15 @@ impl LineWork {
         let delivery = Mutex::new(Delivery::new(line.composition().order()));
         Self {
             sheds: !line.composition().has("reliable"),
+            comes_apart: line.composition().headers() == Some(APART),
             line,
-            transmitter,
+            below,
             peer,
             clock,
             outgoing: Mutex::default(),
             delivery,
             closed: AtomicBool::new(false),
+            talk: Default::default(),
             alarms,
             arrived: Condvar::new(),
             waiters: AtomicUsize::new(0),
@@ -149,6 +194,27 @@ impl LineWork {
     /// Whether the peer has said that it closes.
     pub(crate) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)
+    }
+
+    fn hear(&self, text: &[u8]) {
+        let mut talk = self.talk.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if talk.len() < TALKS_MAX && text.len() <= TALK_MAX {
+            talk.push_back(text.to_vec());
+            self.talk.1.store(true, Ordering::Release);
+        }
+    }
+
+    /// Whether the peer has said something about contracts.
+    pub(crate) fn has_talk(&self) -> bool {
+        self.talk.1.load(Ordering::Acquire)
+    }
+
+    /// The first that it has said.
+    pub(crate) fn take_talk(&self) -> Option<Vec<u8>> {
+        let mut talk = self.talk.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let first = talk.pop_front();
+        self.talk.1.store(!talk.is_empty(), Ordering::Release);
+        first
     }
 
     /// The next message for the application; waits for at most so long.
@@ -193,15 +259,47 @@ impl LineWork {
         if outbox.datagrams.is_empty() {
             return;
         }
-        let to = self.peer;
-        let outgoing: Vec<Outgoing<'_>> = outbox
-            .datagrams
-            .iter()
-            .map(|datagram| Outgoing { to, bytes: datagram.bytes() })
-            .collect();
-        self.transmitter.lock().unwrap_or_else(PoisonError::into_inner).send_batch(&outgoing);
-        outbox.datagrams.drain(..).for_each(|datagram| self.line.buffers().give(datagram));
-        (outbox.bytes, outbox.hurry, outbox.sent) = (0, false, now);
+        let datagrams = outbox.datagrams.iter().map(Message::bytes);
+        let count = match &self.below {
+            Below::Udp(transmitter) => {
+                let to = self.peer;
+                let outgoing: Vec<Outgoing<'_>> =
+                    datagrams.map(|bytes| Outgoing { to, bytes }).collect();
+                let mut transmitter = transmitter.lock().unwrap_or_else(PoisonError::into_inner);
+                transmitter.send_batch(&outgoing);
+                outgoing.len()
+            }
+            // What goes to a process that is gone is lost.
+            Below::Ring(rings, to) => rings.send(*to, datagrams).unwrap_or(outbox.datagrams.len()),
+        };
+        let mut bytes = 0;
+        for datagram in outbox.datagrams.drain(..count) {
+            bytes += datagram.len();
+            self.line.buffers().give(datagram);
+        }
+        outbox.bytes -= bytes;
+        outbox.hurry &= !outbox.datagrams.is_empty();
+        outbox.sent = now;
+    }
+
+    /// Whether senders have to wait, since what left waits for room below.
+    pub(crate) fn is_clogged(&self) -> bool {
+        let Below::Ring(..) = self.below else { return false };
+        let outbox = self.outgoing();
+        outbox.datagrams.len() >= CLOGGED.0 || outbox.bytes >= CLOGGED.1
+    }
+
+    /// Whether nothing waits below its modules.
+    pub(crate) fn has_left(&self) -> bool {
+        self.outgoing().datagrams.is_empty()
+    }
+
+    /// Whether a datagram of this connection comes so: from this address, or by its ring.
+    pub(crate) fn comes_from(&self, from: Option<SocketAddr>) -> bool {
+        match self.below {
+            Below::Udp(_) => from == Some(self.peer),
+            Below::Ring(..) => from.is_none(),
+        }
     }
 }
 
@@ -254,6 +352,9 @@ impl Work for LineWork {
                     self.monitors[0].left(now.since(message.arrived));
                 }
                 let mut outbox = self.outgoing();
+                if outbox.datagrams.len() >= 2 * CLOGGED.0 || outbox.bytes >= 2 * CLOGGED.1 {
+                    return self.line.call(now).drop(message, Reason::NoRoom);
+                }
                 outbox.bytes += message.len();
                 outbox.hurry |= message.control;
                 outbox.datagrams.push(message);
@@ -262,9 +363,16 @@ impl Work for LineWork {
                 }
             }
             Direction::Up => {
-                self.monitors[1].left(now.since(message.arrived));
-                if message.bytes().last() == Some(&CLOSING) {
-                    self.closed.store(true, Ordering::Release);
+                match message.bytes().split_last() {
+                    // Whole messages are what contracts are about: not their parts, nor what modules
+                    // say to each other.
+                    Some((&DATA, body)) => {
+                        self.monitors[1].arrived(message.arrived, Bytes(body.len() as u64));
+                        self.monitors[1].left(now.since(message.arrived));
+                    }
+                    Some((&CLOSING, _)) => self.closed.store(true, Ordering::Release),
+                    Some((&TALK, text)) => self.hear(text),
+                    _ => {}
                 }
                 let mut delivery = self.delivery();
                 delivery.push(message, &self.line.call(now));
@@ -294,6 +402,7 @@ impl LineWork {
     /// Sends a message from where it lies, if all that its modules do is to put headers before it
     /// and nothing is before it; whether it did. What waits for more to go with it goes first.
     pub(crate) fn send_direct(&self, parts: &[&[u8]], ticket: u64, now: Instant) -> bool {
+        let Below::Udp(transmitter) = &self.below else { return false };
         let Some(header) = self.line.wrap(parts, ticket, now) else { return false };
         let mut outbox = self.outgoing();
         self.transmit(&mut outbox, now);
@@ -302,7 +411,7 @@ impl LineWork {
         all[0] = header.bytes();
         all[1..count].copy_from_slice(parts);
         // What the kernel does not take is lost, as on any network.
-        let mut transmitter = self.transmitter.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut transmitter = transmitter.lock().unwrap_or_else(PoisonError::into_inner);
         transmitter.send_parts(self.peer, &all[..count]);
         drop(transmitter);
         self.line.buffers().give(header);
@@ -320,13 +429,16 @@ impl LineWork {
             return None;
         }
         let buffers = self.line.buffers();
+        let came = if self.comes_apart { came } else { came.joined() };
         let mut message = match came {
             Came::Shared(bytes) => Message::copy_of(bytes, buffers),
             // The one that was given back last, so that the two in turn stay in the cache.
             Came::Alone(bytes) => Message::received(std::mem::replace(bytes, buffers.datagram())),
+            Came::Apart(headers, bytes) => {
+                Message::apart(headers, std::mem::replace(bytes, buffers.datagram()), buffers)
+            }
         };
         message.arrived = now;
-        self.monitors[1].arrived(message.arrived, message.size());
         Some(message)
     }
 }

@@ -1,19 +1,22 @@
 //! Connections through a network that loses, repeats, exchanges, cuts and replays, and with peers
 //! that flood, never acknowledge, or are killed.
 
-use std::io::{BufRead, BufReader};
+mod peer;
+
 use std::net::{SocketAddr, UdpSocket};
-use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use selvedge_host_stack::endpoint::{Connection, Endpoint, Options, RecvError};
+use selvedge_stack::auto::Event;
 use selvedge_stack::contract::{Contract, Promise, Quality, Traffic};
-use selvedge_stack::module::Reason;
+use selvedge_stack::module::{Direction, Reason};
 use selvedge_stack::stack::SendError;
 use selvedge_units::{Bytes, Span};
+
+use peer::Peer;
 
 const LONG: Duration = Duration::from_secs(120);
 
@@ -288,40 +291,15 @@ fn connections_that_nobody_accepts_are_bounded() {
 /// Not a test by itself: what the killed peer runs, as a process of its own.
 #[test]
 fn peer() {
-    let Some(mode) = std::env::var_os("STACK_PEER") else { return };
-    let listener = endpoint();
-    println!("peer at {}", listener.address());
-    let connection = listener.accept(LONG).expect("somebody connects");
-    let mut got = Vec::new();
-    while connection.recv(&mut got, LONG).is_ok() {
-        if mode == "echo" {
-            let _ = connection.send(&got, LONG);
-        }
-    }
-}
-
-struct Peer(Child);
-
-impl Drop for Peer {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+    peer::be(endpoint, LONG);
 }
 
 #[test]
 fn a_peer_that_is_killed_under_load_is_told_and_hangs_nobody() {
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "peer", "--nocapture"]).env("STACK_PEER", "echo");
-    let mut peer = Peer(command.stdout(Stdio::piped()).spawn().unwrap());
-    let out = BufReader::new(peer.0.stdout.take().unwrap());
-    let at = out.lines().map_while(Result::ok).find_map(|line| {
-        // The test harness may print before it, on the same line.
-        line.split("peer at ").nth(1).and_then(|at| at.trim().parse::<SocketAddr>().ok())
-    });
+    let (mut peer, at) = Peer::start("echo");
     let ours = endpoint();
     let line = "ui | encrypt(aes256) | reliable | frag(1400) | net";
-    let here = ours.connect(at.unwrap(), line, contract(), contract()).unwrap();
+    let here = ours.connect(at, line, contract(), contract()).unwrap();
     let mut got = Vec::new();
     for n in 0..200 {
         here.send(&message(n), LONG).unwrap();
@@ -329,8 +307,7 @@ fn a_peer_that_is_killed_under_load_is_told_and_hangs_nobody() {
             here.recv(&mut got, LONG).unwrap();
         }
     }
-    // SIGKILL: it says nothing any more.
-    peer.0.kill().unwrap();
+    peer.kill();
     let mut sent = 0;
     let full = (0..10_000).find_map(|n| {
         here.send(&message(n), Duration::from_millis(50)).inspect(|()| sent += 1).err()
@@ -344,4 +321,30 @@ fn a_peer_that_is_killed_under_load_is_told_and_hangs_nobody() {
     // Closing does not wait for the dead.
     drop(here);
     drop(ours);
+}
+
+#[test]
+fn a_new_contract_is_agreed_on_whatever_the_network_does() {
+    let faults =
+        Faults { lost: 300, repeated: 100, late: 100, cut: 50, flipped: 50, replayed: 100 };
+    for line in [
+        "ui | encrypt(aes256) | reliable | frag(1400) | net",
+        "ui | encrypt(chacha20) | unreliable | net",
+    ] {
+        let (_a, _b, _network, here, there) = through(line, faults, 5);
+        for n in 1..6 {
+            let traffic = Traffic::steady(Span::from_millis(100), Bytes(n * 1000));
+            let new = Contract { traffic, ..contract() };
+            let way = if n % 2 == 0 { Direction::Down } else { Direction::Up };
+            here.renegotiate(way, new).unwrap();
+            let told = there.events();
+            let is_it = |event: &Event| matches!(event, Event::Renegotiated { contract, .. } if *contract == new);
+            // Told once, though it may have been asked many times.
+            assert_eq!(
+                told.iter().filter(|(_, event)| is_it(event)).count(),
+                1,
+                "{line}: {told:?}"
+            );
+        }
+    }
 }

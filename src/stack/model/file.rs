@@ -9,7 +9,7 @@ use selvedge_stack::compose::Composition;
 use selvedge_stack::contract::{Contract, Promise, Quality, Traffic};
 use selvedge_stack::elements::{ElementId, Elements};
 use selvedge_stack::load::Load;
-use selvedge_stack::model::{Cost, Interface, Machine, Overheads, Stream};
+use selvedge_stack::model::{Cost, Interface, Machine, Overheads, Slaves, Stream};
 use selvedge_stack::module::Direction;
 use selvedge_units::{Bytes, Span};
 use serde::{Deserialize, Deserializer};
@@ -34,6 +34,7 @@ struct File {
     available: Vec<u8>,
     pipes: Option<PipeCosts>,
     interface: Option<ModuleCost>,
+    slaves: Option<SlaveCosts>,
     stream: Vec<StreamText>,
 }
 
@@ -50,6 +51,16 @@ struct PipeCosts {
     other: Span,
 }
 
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SlaveCosts {
+    count: u64,
+    #[serde(deserialize_with = "quantity")]
+    part: Bytes,
+    #[serde(deserialize_with = "quantity")]
+    call: Span,
+}
+
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct ModuleCost {
@@ -61,13 +72,14 @@ struct ModuleCost {
     kilobyte_remote: Option<Span>,
     #[serde(deserialize_with = "quantity")]
     critical: Span,
+    shared: bool,
 }
 
 impl ModuleCost {
     fn cost(self) -> Cost {
-        let Self { null, kilobyte, kilobyte_remote, critical } = self;
+        let Self { null, kilobyte, kilobyte_remote, critical, shared } = self;
         let kilobyte_remote = kilobyte_remote.unwrap_or(kilobyte);
-        Cost { null, kilobyte, kilobyte_remote, critical }
+        Cost { null, kilobyte, kilobyte_remote, critical, shared }
     }
 }
 
@@ -120,7 +132,16 @@ pub(super) fn read(text: &str) -> Result<(Machine, Vec<(Stream, bool)>), String>
         available: Load::WHOLE,
     });
     let available = file.available.iter().map(|&percent| Load::percent(percent.into())).collect();
-    let machine = Machine { available, overheads, interface };
+    let slaves = match file.slaves {
+        Some(SlaveCosts { count, part, .. }) if count > 64 || part == Bytes(0) => {
+            return Err(format!(
+                "slaves: {count}, with parts of {part}; write 0 to 64, and a part"
+            ));
+        }
+        Some(SlaveCosts { count, part, call }) => Slaves { count, part, call },
+        None => Slaves::default(),
+    };
+    let machine = Machine { available, overheads, interface, slaves };
     let streams = file
         .stream
         .iter()

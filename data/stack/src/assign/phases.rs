@@ -157,9 +157,9 @@ fn closeness(refusal: &Refusal) -> (u8, u64) {
         Refusal::Delay { offered, .. } => (0, offered.0),
         Refusal::Other(_) => (1, 0),
         Refusal::Rate { offered, .. } => (2, offered.0),
-        Refusal::Overload { needed, available, .. } | Refusal::Interface { needed, available } => {
-            (3, needed.0.saturating_sub(available.0))
-        }
+        Refusal::Overload { needed, available, .. }
+        | Refusal::Slaves { needed, available }
+        | Refusal::Interface { needed, available } => (3, needed.0.saturating_sub(available.0)),
         Refusal::NoElements => (4, 0),
     }
 }

@@ -13,7 +13,7 @@ fn us(n: u64) -> Span {
 }
 
 fn module(null: u64, kilobyte: u64) -> Cost {
-    Cost { null: us(null), kilobyte: us(kilobyte), kilobyte_remote: us(kilobyte), critical: us(0) }
+    Cost::plain(us(null), us(kilobyte))
 }
 
 fn machine(elements: usize) -> Machine {

@@ -3,7 +3,7 @@
 use selvedge_units::{Bytes, Span};
 
 use crate::assign::{Guarantee, Phase, Refusal};
-use crate::contract::ContractError;
+use crate::contract::{Contract, ContractError};
 use crate::model::StreamId;
 
 /// What a stream was promised.
@@ -13,12 +13,12 @@ pub struct Granted {
     pub guarantee: Guarantee,
     /// Whether it is held to its contract, since nothing fits what it does.
     pub policed: bool,
-    /// What the other host takes of the delay.
+    /// What the other host and the network take of the delay.
     pub elsewhere: Span,
 }
 
 impl Granted {
-    /// The longest that a message takes on both hosts.
+    /// The longest that a message takes on both hosts and between them.
     #[must_use]
     pub fn from_end_to_end(&self) -> Span {
         self.guarantee.latency + self.elsewhere
@@ -83,6 +83,13 @@ pub enum Event {
         /// Who.
         stream: StreamId,
     },
+    /// The other end has asked for this contract, and it holds from now on.
+    Renegotiated {
+        /// Whose.
+        stream: StreamId,
+        /// What was asked for.
+        contract: Contract,
+    },
 }
 
 impl Event {
@@ -93,6 +100,7 @@ impl Event {
             Self::Reassigned { stream, moved, .. } => *stream == id || moved.contains(&id),
             Self::Violated { stream, .. }
             | Self::Policed { stream, .. }
+            | Self::Renegotiated { stream, .. }
             | Self::Released { stream } => *stream == id,
         }
     }

@@ -98,14 +98,46 @@ impl Manager {
         contract: Contract,
         events: &mut Vec<Event>,
     ) -> Result<Guarantee, RenegotiateError> {
+        let elsewhere = self.streams.get(id.0).map_or(Span::ZERO, |stream| stream.elsewhere);
+        self.renegotiate_with(id, contract, elsewhere, events)
+    }
+
+    /// What [`Manager::renegotiate`] would give now; nothing is changed.
+    ///
+    /// # Errors
+    /// As [`Manager::renegotiate`].
+    pub fn try_renegotiate(
+        &self,
+        id: StreamId,
+        contract: Contract,
+    ) -> Result<Guarantee, RenegotiateError> {
+        self.clone().renegotiate(id, contract, &mut Vec::new())
+    }
+
+    /// [`Manager::renegotiate`], where the other host and the network take so much of the delay from
+    /// now on.
+    ///
+    /// # Errors
+    /// As [`Manager::renegotiate`]; what they took before is what counts then.
+    pub fn renegotiate_with(
+        &mut self,
+        id: StreamId,
+        contract: Contract,
+        elsewhere: Span,
+        events: &mut Vec<Event>,
+    ) -> Result<Guarantee, RenegotiateError> {
         let contract = contract.check()?;
         if !self.books.get(id.0).is_some_and(|book| book.open) {
             return Err(RenegotiateError::Closed(id));
         }
-        let before = std::mem::replace(&mut self.streams[id.0].contract, contract);
+        let stream = &mut self.streams[id.0];
+        let before = (stream.contract, stream.elsewhere);
+        (stream.contract, stream.elsewhere) = (contract, elsewhere);
         let standings = self.standings();
         let found = assign::assign(&self.machine, &self.streams, id, &standings, self.meta.goal);
-        let decision = found.inspect_err(|_| self.streams[id.0].contract = before)?;
+        let decision = found.inspect_err(|_| {
+            (self.streams[id.0].contract, self.streams[id.0].elsewhere) = before;
+        })?;
         let book = &mut self.books[id.0];
         (book.stated, book.accepted) = (contract, contract.traffic);
         (book.poor_since, book.told, book.policer) = (None, false, None);
@@ -160,7 +192,7 @@ impl Manager {
         Some(Granted { elsewhere, ..book.granted })
     }
 
-    /// What the other host takes of a stream's delay, as it answered.
+    /// What the other host and the network take of a stream's delay, as it answered.
     pub fn answered(&mut self, id: StreamId, elsewhere: Span) {
         if self.books.get(id.0).is_some_and(|book| book.open) {
             self.streams[id.0].elsewhere = elsewhere;

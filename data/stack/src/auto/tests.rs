@@ -20,8 +20,7 @@ fn at_ms(n: u64) -> Instant {
 fn stream(every: u64, bytes: u64, delay: u64) -> Stream {
     let traffic = Traffic::steady(us(every), Bytes(bytes));
     let quality = Quality { delay: us(delay), loss_burst: 0, promise: Promise::Wanted };
-    let cost = Cost { null: us(100), kilobyte: us(100), kilobyte_remote: us(100), critical: us(0) };
-    Stream::new(Contract { traffic, quality }, vec![cost])
+    Stream::new(Contract { traffic, quality }, vec![Cost::plain(us(100), us(100))])
 }
 
 fn manager(elements: usize, meta: Meta) -> Manager {

@@ -1,6 +1,6 @@
 //! From the line to steps, and whether they make a stack.
 
-use super::{ComposeError, Step};
+use super::{ComposeError, Medium, Step};
 use crate::module::{Cipher, FRAGMENT_MIN, NET_PAYLOAD_MAX, overhead};
 
 const NAMES: [&str; 9] =
@@ -27,7 +27,11 @@ fn step(text: &str, at: usize) -> Result<Step, ComposeError> {
         "reliable" => plain(Step::Reliable, "reliable"),
         "checksum" => plain(Step::Checksum, "checksum"),
         "compress" => plain(Step::Compress, "compress"),
-        "net" => plain(Step::Net, "net"),
+        "net" => match argument {
+            None => Ok(Step::Net(Medium::Udp)),
+            Some(Some("shm")) => Ok(Step::Net(Medium::Memory)),
+            Some(_) => Err(wrong("net, for UDP, or net(shm), for memory shared on one machine")),
+        },
         "unreliable" => match argument {
             None => Ok(Step::Unreliable { ordered: false }),
             Some(Some("ordered")) => Ok(Step::Unreliable { ordered: true }),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use selvedge_units::{Bytes, Instant};
 
-use super::{BuildError, Composition};
+use super::{BuildError, Composition, Medium};
 use crate::module::{Key, Keys};
 use crate::stack::{Line, Stack};
 
@@ -103,4 +103,19 @@ fn a_message_that_fits_is_one_datagram_of_that_size_and_no_larger_one_does() {
         assert!(more.len() > 1 || more[0] > most.0, "{line}: {more:?}");
         assert_eq!(datagrams(100), [100 + fit.headers.0], "{line}");
     }
+}
+
+#[test]
+fn the_network_end_says_what_is_below() {
+    for (line, medium) in [
+        ("ui | unreliable | net", Medium::Udp),
+        ("ui | encrypt(aes256) | reliable | net(shm)", Medium::Memory),
+    ] {
+        let stack: Composition = line.parse().unwrap();
+        assert_eq!((stack.medium(), stack.to_string().as_str()), (medium, line));
+    }
+    let wrong = "ui | unreliable | net(udp)".parse::<Composition>().unwrap_err().to_string();
+    assert!(
+        wrong.starts_with("module 3: \"net(udp)\" is not right; write net, for UDP, or net(shm)")
+    );
 }

@@ -15,14 +15,42 @@ pub struct Cost {
     pub kilobyte_remote: Span,
     /// The part of `null` that only one processor at a time can be in.
     pub critical: Span,
+    /// Whether slaves may take part in its work on the bytes of one message (data-parallel).
+    pub shared: bool,
 }
 
 impl Cost {
+    /// So much for a message of no bytes and for each kilobyte, wherever they lie; no critical section,
+    /// no work for slaves.
+    #[must_use]
+    pub const fn plain(null: Span, kilobyte: Span) -> Self {
+        Self { null, kilobyte, kilobyte_remote: kilobyte, critical: Span(0), shared: false }
+    }
+
     /// What a message of this size costs, rounded up.
     #[must_use]
     pub fn of(&self, size: Bytes, remote: bool) -> Span {
-        let kilobyte = if remote { self.kilobyte_remote } else { self.kilobyte };
-        self.null + scaled(kilobyte, size)
+        self.null + scaled(self.each(remote), size)
+    }
+
+    fn each(&self, remote: bool) -> Span {
+        if remote { self.kilobyte_remote } else { self.kilobyte }
+    }
+
+    /// What a message of this size costs its master, whom so many of these slaves help, and what it
+    /// costs all slaves together, rounded up. Master and slaves take part after part; who has taken
+    /// the last is waited for.
+    #[must_use]
+    pub fn among(&self, size: Bytes, remote: bool, slaves: &Slaves, helpers: u64) -> [Span; 2] {
+        let parts = size.0.div_ceil(slaves.part.0.max(1));
+        let helpers = helpers.min(parts.saturating_sub(1));
+        if !self.shared || helpers == 0 {
+            return [self.of(size, remote), Span::ZERO];
+        }
+        let own = Bytes(parts.div_ceil(helpers + 1).saturating_mul(slaves.part.0).min(size.0));
+        let master = self.null + slaves.call * helpers + scaled(self.each(remote), own);
+        // What they touch lies in another processor's cache.
+        [master, scaled(self.kilobyte_remote, Bytes(size.0 - own.0))]
     }
 }
 
@@ -64,6 +92,17 @@ impl Interface {
     }
 }
 
+/// Who shares the work on large messages with elements (the paper's Encrypt Slaves).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Slaves {
+    /// How many there are, each with a processor of its own.
+    pub count: u64,
+    /// The bytes of a part; messages that are no larger are not shared.
+    pub part: Bytes,
+    /// What it costs a master to have one slave's help.
+    pub call: Span,
+}
+
 /// What there is to spread modules over.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Machine {
@@ -73,6 +112,8 @@ pub struct Machine {
     pub overheads: Overheads,
     /// The network interface, if it limits anything.
     pub interface: Option<Interface>,
+    /// Slaves, if there are any.
+    pub slaves: Slaves,
 }
 
 impl Machine {
@@ -80,6 +121,6 @@ impl Machine {
     #[must_use]
     pub fn whole(count: usize, overheads: Overheads) -> Self {
         let available = vec![Load::WHOLE; count];
-        Self { available, overheads, interface: None }
+        Self { available, overheads, interface: None, slaves: Slaves::default() }
     }
 }

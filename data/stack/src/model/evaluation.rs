@@ -33,6 +33,8 @@ pub struct Evaluation<'a> {
     reading: Reading,
     /// `Exec(C, p, i)`, row by stream.
     exec: Vec<Span>,
+    /// What slaves do for a message, by stream.
+    helped: Vec<Span>,
     elements: usize,
 }
 
@@ -42,10 +44,15 @@ impl<'a> Evaluation<'a> {
     pub fn new(machine: &'a Machine, streams: &'a [Stream], reading: Reading) -> Self {
         let elements = machine.available.len().min(Elements::MAX);
         let mut exec = vec![Span::ZERO; elements * streams.len()];
-        for (row, stream) in exec.chunks_mut(elements.max(1)).zip(streams) {
-            charge(machine, stream, row);
+        let mut helped = vec![Span::ZERO; streams.len()];
+        let helpers = machine.slaves.count / masters(streams, Elements::first(elements)).max(1);
+        // Without elements there is nothing to charge, and no row.
+        for ((row, stream), helped) in
+            exec.chunks_mut(elements.max(1)).zip(streams).zip(&mut helped)
+        {
+            *helped = charge(machine, stream, row, helpers);
         }
-        Self { machine, streams, reading, exec, elements }
+        Self { machine, streams, reading, exec, helped, elements }
     }
 
     /// `P`: the elements of the infrastructure.
@@ -111,6 +118,16 @@ impl<'a> Evaluation<'a> {
             })
             .sum();
         Some((used, interface.available))
+    }
+
+    /// `U` of all slaves together, and what they give; `None` without slaves.
+    #[must_use]
+    pub fn slaves(&self) -> Option<(Load, Load)> {
+        let count = self.machine.slaves.count;
+        let each = self.streams.iter().zip(&self.helped);
+        let used =
+            each.map(|(stream, helped)| Load::of(*helped, stream.contract.traffic.average)).sum();
+        (count > 0).then(|| (used, Load(Load::WHOLE.0.saturating_mul(count))))
     }
 
     /// `Proc(C, i)`: the elements with modules of i, those where its `Exec` is not 0.
@@ -205,11 +222,14 @@ impl<'a> Evaluation<'a> {
         self.lambda(which, i) + self.omega(which, i, last)
     }
 
-    /// Condition (1): no element, and not the network interface, has as much to do as it gives.
+    /// Condition (1): no element, and neither the network interface nor the slaves, has as much to do
+    /// as it gives.
     #[must_use]
     pub fn fits(&self) -> bool {
         let interface = self.interface().is_none_or(|(used, available)| used < available);
+        let slaves = self.slaves().is_none_or(|(used, available)| used < available);
         interface
+            && slaves
             && self.elements().iter().all(|p| {
                 let used = self.utilization(p);
                 used < self.available(p) || used == Load::ZERO
@@ -229,12 +249,22 @@ impl<'a> Evaluation<'a> {
     }
 }
 
-/// Adds to each element in `row` what a message of the stream costs there.
-fn charge(machine: &Machine, stream: &Stream, row: &mut [Span]) {
+/// How many masters may want slaves at once.
+fn masters(streams: &[Stream], all: Elements) -> u64 {
+    let of = |stream: &Stream| -> u64 {
+        let modules = stream.modules.iter().zip(&stream.assigned);
+        modules.filter(|(cost, _)| cost.shared).map(|(_, at)| at.and(all).count()).sum()
+    };
+    streams.iter().map(of).sum()
+}
+
+/// Adds to each element in `row` what a message of the stream costs there, where so many slaves help;
+/// what it costs them.
+fn charge(machine: &Machine, stream: &Stream, row: &mut [Span], helpers: u64) -> Span {
     let all = Elements::first(row.len());
     let size = stream.contract.traffic.largest;
     let part = |work: Span, of: u64| Span(work.0.div_ceil(of.max(1)));
-    let mut before: Option<Elements> = None;
+    let (mut before, mut helped): (Option<Elements>, Span) = (None, Span::ZERO);
     for (cost, &assigned) in stream.modules.iter().zip(&stream.assigned) {
         let here = assigned.and(all);
         if here.is_empty() {
@@ -247,7 +277,10 @@ fn charge(machine: &Machine, stream: &Stream, row: &mut [Span]) {
             Some(before) => (before.without(here).count(), before.count()),
         };
         let get = if readers > 1 { machine.overheads.get_locked } else { machine.overheads.get };
-        let work = work(cost, cost.of(size, before.is_some() && crossing > 0), readers);
+        let remote = before.is_some() && crossing > 0;
+        let [alone, others] = cost.among(size, remote, &machine.slaves, helpers);
+        helped += others;
+        let work = work(cost, alone, readers);
         for p in here.iter() {
             let at = &mut row[usize::from(p.0)];
             *at += part(work, readers);
@@ -259,6 +292,7 @@ fn charge(machine: &Machine, stream: &Stream, row: &mut [Span]) {
         }
         before = Some(here);
     }
+    helped
 }
 
 /// A module's work on a message, with the wait for the critical sections of all others.

@@ -2,7 +2,9 @@
 
 use selvedge_units::{Bytes, Span};
 
-use super::{Cost, Evaluation, Interface, Latency, Machine, Overheads, Reading, Stream, StreamId};
+use super::{
+    Cost, Evaluation, Interface, Latency, Machine, Overheads, Reading, Slaves, Stream, StreamId,
+};
 use crate::contract::{Contract, Promise, Quality, Traffic};
 use crate::elements::{ElementId, Elements};
 use crate::load::Load;
@@ -18,7 +20,7 @@ fn table1() -> Overheads {
 }
 
 fn module(null: u64, kilobyte: u64) -> Cost {
-    Cost { null: us(null), kilobyte: us(kilobyte), kilobyte_remote: us(kilobyte), critical: us(0) }
+    Cost::plain(us(null), us(kilobyte))
 }
 
 /// Remote UI, unreliable with checksum, network, on these elements.
@@ -156,4 +158,73 @@ fn nothing_is_evaluated_on_nothing() {
     assert_eq!((found.exec(P0, A), found.proc(A)), (Span::ZERO, Elements::EMPTY));
     assert!(found.fits());
     assert_eq!(found.latency(Latency::Worst, A), Span::ZERO);
+}
+
+#[test]
+fn slaves_shorten_what_a_large_message_takes_and_no_more_than_there_are() {
+    let slaves = Slaves { count: 3, part: Bytes(16 << 10), call: us(2) };
+    let encrypt = Cost { shared: true, ..module(10, 1) };
+    let of = |size, helpers| encrypt.among(Bytes(size), false, &slaves, helpers);
+    // 64 kB are four parts: 10 + 64 alone; among two, two parts each; among four, one each.
+    assert_eq!(of(64 << 10, 0), [us(74), us(0)]);
+    assert_eq!(of(64 << 10, 1), [us(10 + 2 + 32), us(32)]);
+    assert_eq!(of(64 << 10, 3), [us(10 + 6 + 16), us(48)]);
+    // Five parts among four: one of them has two.
+    assert_eq!(of(80 << 10, 3), [us(10 + 6 + 32), us(48)]);
+    // What is one part, and what can't be shared, is not.
+    assert_eq!(of(16 << 10, 3), [us(26), us(0)]);
+    assert_eq!(module(10, 1).among(Bytes(64 << 10), false, &slaves, 3), [us(74), us(0)]);
+
+    let machine = Machine { slaves, ..Machine::whole(2, Overheads::default()) };
+    let stream = |every, elements| {
+        let traffic = Traffic::steady(us(every), Bytes(64 << 10));
+        let quality = Quality { delay: us(1000), loss_burst: 0, promise: Promise::Wanted };
+        let mut stream = Stream::new(Contract { traffic, quality }, vec![encrypt]);
+        stream.assign_all(elements);
+        stream
+    };
+    let (p, i) = (ElementId(0), StreamId(0));
+    let alone = [stream(100, Elements::only(p))];
+    let found = Evaluation::new(&machine, &alone, Reading::Corrected);
+    assert_eq!((found.exec(p, i), found.departures(Latency::Worst, i)), (us(32), us(32)));
+    // 48 us of slaves' work each 100 us.
+    assert_eq!(found.slaves(), Some((Load::percent(48), Load::percent(300))));
+    assert!(found.fits());
+    // Two masters have one slave each; on two elements one stream has two masters.
+    let both = [stream(100, Elements::only(p)), stream(100, Elements::only(ElementId(1)))];
+    let found = Evaluation::new(&machine, &both, Reading::Corrected);
+    assert_eq!(found.exec(p, i), us(10 + 2 + 32));
+    let parallel = [stream(100, Elements::first(2))];
+    let found = Evaluation::new(&machine, &parallel, Reading::Corrected);
+    assert_eq!(found.exec(p, i), us(22));
+    // More than slaves give is no configuration: 48 us of work each 15 us is 3.2 of 3.
+    let fast = [stream(15, Elements::only(p))];
+    let found = Evaluation::new(&machine, &fast, Reading::Corrected);
+    assert!(!found.fits());
+}
+
+#[test]
+fn the_heuristic_counts_on_slaves() {
+    let encrypt = Cost { shared: true, ..module(10, 1) };
+    let traffic = Traffic::steady(us(60), Bytes(64 << 10));
+    let quality = Quality { delay: us(1000), loss_burst: 0, promise: Promise::Wanted };
+    let streams = [Stream::new(Contract { traffic, quality }, vec![encrypt])];
+    let without = Machine::whole(1, Overheads::default());
+    let slaves = Slaves { count: 1, part: Bytes(16 << 10), call: us(2) };
+    let with = Machine { slaves, ..without.clone() };
+    let goal = crate::assign::Goal::Delay;
+    let decide =
+        |machine: &Machine| crate::assign::assign(machine, &streams, StreamId(0), &[], goal);
+    // 74 us of work each 60 us; with a slave 44.
+    assert!(decide(&without).is_err());
+    assert_eq!(decide(&with).unwrap().guarantee.departures, us(44));
+    let never = Machine {
+        slaves: Slaves { count: 1, part: Bytes(1 << 10), call: us(2) },
+        ..without.clone()
+    };
+    assert_eq!(
+        decide(&never).unwrap().guarantee.departures,
+        us(44),
+        "smaller parts, the same halves"
+    );
 }

@@ -77,7 +77,7 @@ impl Module for Net {
                     return call.drop(message, Reason::Stranger);
                 }
                 let agrees = usize::from(u16::from_be_bytes([high, low])) == message.len();
-                if !agrees || u32::from_be_bytes(sums) != sum(&header[..6], &[message.bytes()]) {
+                if !agrees || u32::from_be_bytes(sums) != sum(&header[..6], &message.parts()) {
                     return call.drop(message, Reason::Corrupt);
                 }
                 out.up(message);

@@ -20,24 +20,39 @@ pub struct Single {
 /// Reads the datagram that waits in the socket, without waiting: the buffer's bytes are then its.
 /// `None`, and an empty buffer, if there is none. Grows the buffer to the largest datagram.
 pub(crate) fn receive(socket: &OwnedFd, into: &mut Vec<u8>) -> Option<Single> {
+    receive_apart(socket, &mut [], into).map(|(single, _)| single)
+}
+
+/// The same; the datagram's first bytes are read into `front`, and what is more into the buffer. How
+/// many bytes of `front` are its.
+pub(crate) fn receive_apart(
+    socket: &OwnedFd,
+    front: &mut [u8],
+    into: &mut Vec<u8>,
+) -> Option<(Single, usize)> {
     into.clear();
     into.reserve(ROOM);
     let (mut name, mut control) = (RawAddress::zeroed(), Control([0; CONTROL]));
-    let mut part = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: ROOM };
+    let mut parts = [
+        libc::iovec { iov_base: front.as_mut_ptr().cast(), iov_len: front.len() },
+        libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: ROOM },
+    ];
     // SAFETY: an msghdr is integers and pointers, for which zero bytes are a value.
     let mut header: libc::msghdr = unsafe { MaybeUninit::zeroed().assume_init() };
     header.msg_name = (&raw mut name).cast();
     header.msg_namelen = size_of::<RawAddress>() as libc::socklen_t;
-    header.msg_iov = &raw mut part;
-    header.msg_iovlen = 1;
+    header.msg_iov = parts.as_mut_ptr();
+    header.msg_iovlen = 2;
     header.msg_control = (&raw mut control).cast();
     header.msg_controllen = CONTROL as _;
-    // SAFETY: the header describes `name`, `control` and ROOM bytes that `into` has reserved, all of
-    // which live on; the kernel writes only there and into the header.
+    // SAFETY: the header describes `name`, `control`, `front` and ROOM bytes that `into` has reserved, all
+    // of which live on; the kernel writes only there and into the header.
     let len = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut header, libc::MSG_DONTWAIT) };
-    let len = usize::try_from(len).ok()?.min(ROOM);
-    // SAFETY: ROOM bytes are reserved, and the kernel has written the first `len` of them.
-    unsafe { into.set_len(len) };
+    let len = usize::try_from(len).ok()?;
+    let first = len.min(front.len());
+    // SAFETY: ROOM bytes are reserved, and the kernel has written as many as did not fit into `front`.
+    unsafe { into.set_len((len - first).min(ROOM)) };
     let control = &control.0[..header.msg_controllen.min(CONTROL)];
-    Some(Single { from: name.to_socket_addr()?, segment: read_control(control).segment })
+    let single = Single { from: name.to_socket_addr()?, segment: read_control(control).segment };
+    Some((single, first))
 }

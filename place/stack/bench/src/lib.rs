@@ -74,6 +74,7 @@ fn stack(name: &'static str, line: &'static str) -> Transport {
 fn transports() -> Vec<Transport> {
     let mut all = vec![
         other("plain UDP", plain::udp, plain::udp_trips),
+        other("plain UDP, in batches", plain::udp_batches, plain::udp_trips),
         stack("unreliable", "ui | unreliable | net"),
         Transport {
             name: "unreliable, posted buffers",
@@ -81,6 +82,7 @@ fn transports() -> Vec<Transport> {
             rate: Box::new(|size, long| stacks::rate_posted("ui | unreliable | net", size, long)),
             trips: Box::new(|| stacks::trips("ui | unreliable | net")),
         },
+        stack("unreliable, shared memory", "ui | unreliable | net(shm)"),
         stack("unreliable, encrypted", "ui | encrypt(aes256) | unreliable | net"),
         other("plain TCP", plain::tcp, plain::tcp_trips),
         stack("reliable", "ui | reliable | net"),

@@ -1,4 +1,4 @@
-//! Plain UDP and TCP, a system call a message.
+//! Plain UDP and TCP, a system call a message; and UDP by as few calls as the kernel allows.
 
 use std::fmt::Display;
 use std::io::{Read, Write};
@@ -6,7 +6,10 @@ use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::thread;
 use std::time::Duration;
 
-use selvedge_units::Bytes;
+use selvedge_host::clock::Clock;
+use selvedge_host::port::DatagramPort;
+use selvedge_host::transmit::{Outgoing, TransmitOptions};
+use selvedge_units::{Bytes, Span};
 
 use crate::BenchError;
 use crate::load::{self, ROUNDS, Trips};
@@ -35,6 +38,44 @@ pub(crate) fn udp(size: Bytes, long: Duration) -> Result<f64, BenchError> {
     let [a, b] = udp_pair(PATIENCE)?;
     let (message, mut buffer) = (vec![1; size.0 as usize], vec![0; 65_536]);
     Ok(load::rate(long, || _ = a.send(&message), || b.recv(&mut buffer).ok()))
+}
+
+/// Messages of one call.
+const BATCH: usize = 32;
+
+/// As many messages in a call as there are of use, cut and joined by the kernel (GSO, GRO).
+pub(crate) fn udp_batches(size: Bytes, long: Duration) -> Result<f64, BenchError> {
+    let failed = |error: &dyn Display| BenchError {
+        transport: "plain UDP, in batches",
+        why: error.to_string(),
+    };
+    let port = || {
+        DatagramPort::bind(([127, 0, 0, 1], 0).into(), Bytes(2 << 20))
+            .map_err(|error| failed(&error))
+    };
+    let (a, b) = (port()?, port()?);
+    let options = TransmitOptions::default();
+    let transmitter = a.transmitter(Clock::new(), options);
+    let mut transmitter = transmitter.map_err(|error| failed(&error))?;
+    let mut reader = b.reader().map_err(|error| failed(&error))?;
+    let (message, to) = (vec![1; size.0 as usize], b.address());
+    let batch = [Outgoing { to, bytes: &message }; BATCH];
+    Ok(load::rate(
+        long,
+        || _ = transmitter.send_batch(&batch),
+        || {
+            let mut bytes = 0;
+            for wait in [Span::ZERO, Span(PATIENCE.as_nanos() as u64)] {
+                if wait == Span::ZERO || reader.wait(wait) {
+                    reader.read(|datagram, _| bytes += datagram.len());
+                }
+                if bytes > 0 {
+                    return Some(bytes);
+                }
+            }
+            None
+        },
+    ))
 }
 
 pub(crate) fn udp_trips() -> Result<Trips, BenchError> {

@@ -22,7 +22,12 @@ impl Buffer {
     }
 
     pub(super) fn into_message(mut self) -> Message {
-        std::mem::take(&mut self.message)
+        std::mem::take(&mut self.message).whole()
+    }
+
+    /// Its bytes into this vector, which is emptied first; without a copy where it can be.
+    pub(super) fn take_into(mut self, into: &mut Vec<u8>) {
+        self.message.take_into(into);
     }
 }
 

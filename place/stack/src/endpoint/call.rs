@@ -1,4 +1,4 @@
-//! Making a connection: hellos are said until there is an answer.
+//! Making a connection: the way is measured, then hellos are said until there is an answer.
 //!
 //! The endpoint's thread says them and puts answers down here; a [`Connecting`] is woken for each.
 
@@ -10,19 +10,22 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
-use selvedge_stack::compose::Composition;
+use selvedge_stack::compose::{Composition, Medium};
 use selvedge_stack::contract::Contract;
 use selvedge_stack::model::StreamId;
 use selvedge_units::{Instant, Span};
 use snow::HandshakeState;
 
-use super::shared::Shared;
+use super::shared::{Opening, Shared};
 use super::{ConnectError, Connection, lock};
 use crate::wire::{self, Proposal};
 
 /// How often a hello is said, and how long between.
 const HELLOS: u32 = 30;
 const WAIT: Span = Span::from_millis(100);
+/// So many probes measure the way, of which the fastest counts; no more are begun after this time.
+const PROBES: u32 = 4;
+const PROBING: Span = Span::from_millis(2);
 /// Answers kept until they are looked at: more than questions are not.
 const ANSWERS_MAX: usize = 4;
 
@@ -32,12 +35,36 @@ type Answer = (u8, Vec<u8>);
 /// Who waits for an answer.
 #[derive(Debug)]
 struct Caller {
-    hello: Vec<u8>,
+    /// What is said: a probe, and then the hello.
+    words: Vec<u8>,
+    way: Way,
     to: SocketAddr,
     said: u32,
     again: Instant,
     answers: Vec<Answer>,
     waker: Option<Waker>,
+}
+
+/// How long the way is.
+#[derive(Debug, Default)]
+struct Way {
+    /// What the echo of the last probe has in it, and when it was said.
+    nonce: u64,
+    said: Instant,
+    /// Since when it is measured.
+    begun: Instant,
+    echoes: u32,
+    /// There and back, the shortest so far.
+    shortest: Option<Span>,
+    is_known: bool,
+}
+
+impl Way {
+    /// A probe, said now.
+    fn probe(&mut self, id: u32, now: Instant) -> Vec<u8> {
+        (self.nonce, self.said) = (wire::random() as u64, now);
+        wire::datagram(wire::PROBE, id, &self.nonce.to_be_bytes())
+    }
 }
 
 /// All that wait for answers, by connection.
@@ -68,13 +95,42 @@ impl Calls {
         waker.into_iter().for_each(Waker::wake);
     }
 
+    /// A probe came back: the next, or the way is known.
+    pub(super) fn echo(&self, shared: &Shared, id: u32, payload: &[u8]) {
+        let now = shared.clock.now();
+        let mut calls = lock(&self.0);
+        let Some(caller) = calls.get_mut(&id) else { return };
+        let way = &mut caller.way;
+        if way.is_known || payload != way.nonce.to_be_bytes() {
+            return;
+        }
+        let took = now.since(way.said);
+        way.shortest = Some(way.shortest.map_or(took, |least| least.min(took)));
+        way.echoes += 1;
+        if way.echoes < PROBES && now.since(way.begun) < PROBING {
+            caller.words = way.probe(id, now);
+            caller.again = now + WAIT;
+            shared.send(&caller.words, caller.to);
+            return;
+        }
+        way.is_known = true;
+        // Nothing is said until there is a hello.
+        caller.again = Instant::MAX;
+        let waker = caller.waker.take();
+        drop(calls);
+        waker.into_iter().for_each(Waker::wake);
+    }
+
     /// Says again what is due; wakes those for whom it has been said often enough.
     pub(super) fn look(&self, shared: &Shared, now: Instant) {
         let mut over = Vec::new();
-        for caller in lock(&self.0).values_mut().filter(|caller| now >= caller.again) {
+        for (&id, caller) in lock(&self.0).iter_mut().filter(|(_, caller)| now >= caller.again) {
             if caller.said < HELLOS {
                 (caller.said, caller.again) = (caller.said + 1, now + WAIT);
-                shared.send(&caller.hello, caller.to);
+                if !caller.way.is_known {
+                    caller.words = caller.way.probe(id, now);
+                }
+                shared.send(&caller.words, caller.to);
             } else {
                 over.extend(caller.waker.take());
             }
@@ -95,9 +151,13 @@ pub struct Connecting {
 struct Call {
     id: u32,
     peer: SocketAddr,
-    state: HandshakeState,
+    /// Once the hello has been said.
+    state: Option<HandshakeState>,
     composition: Composition,
+    contracts: [Contract; 2],
     streams: [StreamId; 2],
+    /// What the network takes of the delay, either way.
+    network: Span,
 }
 
 impl std::fmt::Debug for Call {
@@ -134,11 +194,45 @@ impl Call {
         // What the other host takes is not known yet; it decides with what this one takes.
         let streams = shared.grant(&composition, [out, back], [Span::ZERO; 2]);
         let streams = streams.map_err(ConnectError::Here)?;
-        let there = shared.latencies(streams);
-        let proposal = Proposal { line: composition.to_string(), out, back, there };
-        let greeted = greet(shared, peer, &proposal);
-        let (id, state) = greeted.inspect_err(|_| shared.release(streams))?;
-        Ok(Self { id, peer, state, composition, streams })
+        let probed = probe(shared, peer);
+        let id = probed.inspect_err(|_| shared.release(streams))?;
+        let (contracts, network) = ([out, back], Span::ZERO);
+        Ok(Self { id, peer, state: None, composition, contracts, streams, network })
+    }
+
+    /// Says the first hello, now that it is known how long the way is.
+    fn greet(&mut self, shared: &Shared, there_and_back: Span) -> Result<(), ConnectError> {
+        self.network = Span(there_and_back.0 / 2);
+        let no_exchange = || ConnectError::Here("the key exchange can't be made".to_owned());
+        let door = match self.composition.medium() {
+            Medium::Udp => None,
+            Medium::Memory => {
+                let door = shared.rings.door(self.id);
+                Some(door.map_err(|error| ConnectError::Here(error.to_string()))?)
+            }
+        };
+        let proposal = Proposal {
+            line: self.composition.to_string(),
+            out: self.contracts[0],
+            back: self.contracts[1],
+            there: shared.latencies(self.streams),
+            network: self.network,
+            door,
+        };
+        let secret = shared.options.secret.as_ref();
+        let mut state = wire::noise(secret, true).ok_or_else(no_exchange)?;
+        let mut text = proposal.text().into_bytes();
+        text.resize(text.len().max(wire::HELLO_MIN), 0);
+        let mut payload = vec![0; wire::LONGEST];
+        let len = state.write_message(&text, &mut payload).map_err(|_| no_exchange())?;
+        let hello = wire::datagram(wire::HELLO, self.id, &payload[..len]);
+        self.state = Some(state);
+        if let Some(caller) = lock(&shared.calls.0).get_mut(&self.id) {
+            shared.send(&hello, self.peer);
+            (caller.words, caller.said) = (hello, 1);
+            caller.again = shared.clock.now() + WAIT;
+        }
+        Ok(())
     }
 
     /// What there is of an answer; `None` if it must be waited for.
@@ -147,29 +241,60 @@ impl Call {
         shared: &Arc<Shared>,
         waker: &Waker,
     ) -> Option<Result<Connection, ConnectError>> {
-        let (answers, over) = {
+        let (answers, over, way) = {
             let mut calls = lock(&shared.calls.0);
             let Some(caller) = calls.get_mut(&self.id) else {
                 return Some(Err(ConnectError::Over(self.peer)));
             };
             caller.waker = Some(waker.clone());
             let over = caller.said >= HELLOS && shared.clock.now() >= caller.again;
-            (std::mem::take(&mut caller.answers), over)
+            let way = caller.way.shortest.filter(|_| caller.way.is_known);
+            (std::mem::take(&mut caller.answers), over, way)
         };
+        if self.state.is_none()
+            && let Some(way) = way
+            && let Err(error) = self.greet(shared, way)
+        {
+            return Some(Err(error));
+        }
         let mut payload = vec![0; wire::LONGEST];
         for (kind, answer) in answers {
             if kind == wire::REFUSAL {
                 let why = String::from_utf8_lossy(&answer).chars().take(300).collect();
                 return Some(Err(ConnectError::There { peer: self.peer, why }));
             }
-            if let Ok(len) = self.state.read_message(&answer, &mut payload) {
-                let there = wire::answered(&payload[..len]).unwrap_or_default();
+            if let Some(state) = &mut self.state
+                && let Ok(len) = state.read_message(&answer, &mut payload)
+            {
+                let (there, door) = wire::answered(&payload[..len]).unwrap_or_default();
+                let ring = match (self.composition.medium(), door) {
+                    (Medium::Udp, _) => None,
+                    (Medium::Memory, None) => {
+                        let why = "the other end does not say where its memory is".to_owned();
+                        return Some(Err(ConnectError::Here(why)));
+                    }
+                    (Medium::Memory, Some(door)) => match shared.rings.call(self.id, door) {
+                        Ok(ring) => Some(ring),
+                        Err(why) => return Some(Err(ConnectError::Here(why.to_string()))),
+                    },
+                };
                 let mut manager = lock(&shared.manager);
-                self.streams.iter().zip(there).for_each(|(&id, there)| manager.answered(id, there));
+                let elsewhere = there.map(|there| there + self.network);
+                let both = self.streams.iter().zip(elsewhere);
+                both.for_each(|(&id, elsewhere)| manager.answered(id, elsewhere));
                 drop(manager);
-                let keys = wire::keys(&mut self.state, true);
-                let Self { id, peer, composition, streams, .. } = self;
-                let opened = shared.open(*id, *peer, composition, &keys, *streams, Vec::new());
+                let keys = wire::keys(state, true);
+                let Self { id, peer, composition, streams, network, .. } = self;
+                let opened = shared.open(Opening {
+                    id: *id,
+                    peer: *peer,
+                    composition,
+                    keys: &keys,
+                    streams: *streams,
+                    ring,
+                    network: *network,
+                    welcome: Vec::new(),
+                });
                 let many = "too many connections, or the same number twice; try again";
                 // What was granted goes with the connection from now on.
                 self.streams = [StreamId(usize::MAX); 2];
@@ -184,37 +309,27 @@ impl Call {
         lock(&shared.calls.0).remove(&self.id);
         if self.streams[0].0 != usize::MAX {
             shared.release(self.streams);
+            shared.rings.close(self.id);
         }
     }
 }
 
-/// Says the first hello; which connection it is for.
-fn greet(
-    shared: &Shared,
-    to: SocketAddr,
-    proposal: &Proposal,
-) -> Result<(u32, HandshakeState), ConnectError> {
-    let no_exchange = || ConnectError::Here("the key exchange can't be made".to_owned());
-    let mut state = wire::noise(shared.options.secret.as_ref(), true).ok_or_else(no_exchange)?;
-    let mut text = proposal.text().into_bytes();
-    text.resize(text.len().max(wire::HELLO_MIN), 0);
-    let mut payload = vec![0; wire::LONGEST];
-    let len = state.write_message(&text, &mut payload).map_err(|_| no_exchange())?;
-    // The first bytes of a fresh public key are as good a number as any.
-    let id = u32::from_be_bytes([payload[0], payload[1], payload[2], payload[3]]).max(1);
-    let hello = wire::datagram(wire::HELLO, id, &payload[..len]);
-    shared.send(&hello, to);
-    let again = shared.clock.now() + WAIT;
-    let caller = Caller { hello, to, said: 1, again, answers: Vec::new(), waker: None };
-    let mut calls = lock(&shared.calls.0);
-    match calls.entry(id) {
+/// Says the first probe; which connection it is for.
+fn probe(shared: &Shared, to: SocketAddr) -> Result<u32, ConnectError> {
+    let (id, now) = ((wire::random() as u32).max(1), shared.clock.now());
+    let mut way = Way { begun: now, ..Way::default() };
+    let words = way.probe(id, now);
+    let (answers, again, first) = (Vec::new(), now + WAIT, words.clone());
+    let caller = Caller { words, way, to, said: 1, again, answers, waker: None };
+    match lock(&shared.calls.0).entry(id) {
         // Once in four billion calls.
-        Entry::Occupied(_) => Err(no_exchange()),
-        Entry::Vacant(entry) => {
-            entry.insert(caller);
-            Ok((id, state))
+        Entry::Occupied(_) => {
+            return Err(ConnectError::Here("the same number twice; try again".into()));
         }
+        Entry::Vacant(entry) => _ = entry.insert(caller),
     }
+    shared.send(&first, to);
+    Ok(id)
 }
 
 impl Future for Connecting {

@@ -6,9 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use selvedge_stack::assign::Guarantee;
-use selvedge_stack::auto::{Event, Policed, RenegotiateError};
-use selvedge_stack::contract::Contract;
+use selvedge_stack::auto::{Event, Policed};
 use selvedge_stack::element::{Plant, Port};
 use selvedge_stack::message::Message;
 use selvedge_stack::model::StreamId;
@@ -20,6 +18,7 @@ use crate::work::{CLOSING, DATA, LineWork};
 
 use super::buffer::Buffer;
 use super::lock;
+use super::renegotiate::Talks;
 use super::shared::{News, Shared};
 use super::what::What;
 
@@ -30,7 +29,11 @@ pub struct Connection {
     pub(super) id: u32,
     pub(super) plant: Arc<Plant<LineWork>>,
     /// The application's port, and the next message's ticket.
-    pub(super) port: Mutex<(Port<LineWork>, u64)>,
+    pub(super) port: Arc<Mutex<(Port<LineWork>, u64)>>,
+    /// What is being agreed on with the other end.
+    pub(super) talks: Arc<Mutex<Talks>>,
+    /// What the network takes of a delay, either way, as it was when the connection was made.
+    pub(super) network: Span,
     pub(super) streams: [StreamId; 2],
     pub(super) gone: Arc<AtomicBool>,
     /// What the application has not been told.
@@ -49,11 +52,17 @@ impl Connection {
     }
 
     /// What this host guarantees of what is sent and of what is received, and how much of the delay
-    /// the other one takes.
+    /// the other one and the network take.
     #[must_use]
     pub fn granted(&self) -> [Option<selvedge_stack::auto::Granted>; 2] {
         let manager = lock(&self.shared.manager);
         self.streams.map(|id| manager.granted(id))
+    }
+
+    /// Half of the time there and back, as it was measured when the connection was made.
+    #[must_use]
+    pub const fn network(&self) -> Span {
+        self.network
     }
 
     /// What happened to what is sent (`Down`) and received (`Up`) since the last call: who exceeds
@@ -61,24 +70,6 @@ impl Connection {
     #[must_use]
     pub fn events(&self) -> Vec<(Direction, Event)> {
         lock(&self.news).drain(..).collect()
-    }
-
-    /// States a new contract of what is sent (`Down`) or received (`Up`), for this host: the other
-    /// end's application does so at its own. The new one holds if it fits; else the old one does.
-    ///
-    /// # Errors
-    /// [`RenegotiateError`], which says by how much it does not fit.
-    pub fn renegotiate(
-        &self,
-        direction: Direction,
-        contract: Contract,
-    ) -> Result<Guarantee, RenegotiateError> {
-        let (shared, mut events) = (&self.shared, Vec::new());
-        let id = self.streams[usize::from(direction == Direction::Up)];
-        let found = lock(&shared.manager).renegotiate(id, contract, &mut events)?;
-        shared.tell(&events);
-        shared.enact_all();
-        Ok(found)
     }
 
     /// The modules and who serves them, a line for each: name, down, up, messages waiting.
@@ -161,10 +152,10 @@ impl Connection {
             return Err(error);
         }
         // Who runs ahead of the modules has all that waits leave the processor's cache.
-        if port.0.waiting() * what.len() as u64 > AHEAD {
+        if port.0.waiting() * what.len() as u64 > AHEAD || work.is_clogged() {
             return Err(SendError::Full);
         }
-        if let What::Bytes(bytes) = what
+        if let Some(bytes) = what.in_one()
             && bytes.len() >= DIRECT
             && self.plant.is_clear()
             && self.plant.serving().count() == 1
@@ -173,6 +164,7 @@ impl Connection {
             port.1 += 1;
             drop(port);
             self.sent(Bytes(bytes.len() as u64), tag, now);
+            what.give_back(work.line.buffers());
             return Ok(());
         }
         let message = what.message(&work.line);
@@ -251,7 +243,8 @@ impl Connection {
     fn flush_until(&self, mut until: Instant) -> bool {
         let (work, mut waits, mut closed) = (self.plant.work(), 0, false);
         loop {
-            if self.plant.is_clear() && work.line.modules().iter().all(|module| module.is_quiet()) {
+            let quiet = || work.line.modules().iter().all(|module| module.is_quiet());
+            if self.plant.is_clear() && work.has_left() && quiet() {
                 return true;
             }
             let now = self.shared.clock.now();

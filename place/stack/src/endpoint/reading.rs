@@ -7,16 +7,17 @@ use std::thread;
 use std::time::Duration;
 
 use selvedge_host::port::{DatagramReader, Single};
-use selvedge_stack::compose::Composition;
+use selvedge_local::PeerId;
+use selvedge_stack::compose::{Composition, Medium};
 use selvedge_stack::element::Plant;
 use selvedge_stack::module::{Net, Reason};
 use selvedge_units::Span;
 
-use crate::wire::{self, Proposal};
-use crate::work::{Came, LineWork};
+use crate::wire::{self, Door, Proposal};
+use crate::work::{APART, Came, LineWork};
 
 use super::lock;
-use super::shared::Shared;
+use super::shared::{Opening, Shared};
 
 /// How long a reader waits at once; then it looks what else there is.
 const WAIT: Span = Span::from_millis(5);
@@ -25,6 +26,8 @@ const LEAVE: Duration = Duration::from_millis(1);
 /// Datagrams of at least so many bytes are read one by one, each into the buffer that it stays in;
 /// smaller ones several at once, and copied.
 const LARGE: usize = 16 << 10;
+/// How often rings are read before the socket is, while they have something.
+const TURNS: u32 = 16;
 /// Reads at once, before it is looked what else there is.
 const READS: usize = 16;
 
@@ -36,18 +39,39 @@ pub(super) struct Intake {
     touched: Vec<Arc<Plant<LineWork>>>,
     /// The last datagram was a large one.
     large: bool,
+    /// It was one whose headers are best read apart.
+    apart: bool,
     /// What the next large one is read into.
     spare: Vec<u8>,
+    /// How often rings were read since the socket was.
+    turn: u32,
 }
 
 impl Intake {
     pub(super) const fn new(reader: DatagramReader) -> Self {
-        Self { reader, touched: Vec::new(), large: false, spare: Vec::new() }
+        Self { reader, touched: Vec::new(), large: false, apart: false, spare: Vec::new(), turn: 0 }
     }
 
     /// Reads what is there, and puts it into its connections; whether there was anything.
     fn read(&mut self, shared: &Arc<Shared>) -> bool {
-        let Self { reader, touched, large, spare } = self;
+        let touched = &mut self.touched;
+        let count = shared.rings.take(|id, bytes| {
+            if Net::connection(bytes) == Some(id) {
+                arrived(shared, touched, id, Came::Shared(bytes), None);
+            } else {
+                shared.counters.strangers.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        // The socket has its turn where rings never end.
+        self.turn = if count > 0 { self.turn + 1 } else { 0 };
+        if count > 0 && !self.turn.is_multiple_of(TURNS) {
+            return true;
+        }
+        self.read_socket(shared) || count > 0
+    }
+
+    fn read_socket(&mut self, shared: &Arc<Shared>) -> bool {
+        let Self { reader, touched, large, apart, spare, .. } = self;
         if !*large {
             let mut len = 0;
             let count = reader.read(|bytes, from| {
@@ -57,22 +81,41 @@ impl Intake {
             *large = len >= LARGE;
             return count > 0;
         }
-        let Some(Single { from, segment }) = reader.read_into(spare) else { return false };
-        let size = segment.map_or(spare.len(), usize::from).max(1);
-        *large = size >= LARGE && size >= spare.len();
-        if *large {
+        let mut front = [0; APART];
+        let front = &mut front[..if *apart { APART } else { 0 }];
+        let Some((Single { from, segment }, count)) = reader.read_apart(front, spare) else {
+            return false;
+        };
+        let len = count + spare.len();
+        let size = segment.map_or(len, usize::from).max(1);
+        *large = size >= LARGE && size >= len;
+        if *large && *apart {
+            take(shared, touched, Came::Apart(front, spare), from);
+        } else if *large {
             take(shared, touched, Came::Alone(spare), from);
         } else {
+            spare.splice(0..0, front[..count].iter().copied());
             spare.chunks(size).for_each(|bytes| take(shared, touched, Came::Shared(bytes), from));
         }
+        // The next is likely to be of the same connection.
+        *apart = touched.last().is_some_and(|plant| plant.work().comes_apart);
         true
+    }
+
+    /// Waits for something to read, at most so long; whether there is something.
+    fn wait(&self, shared: &Shared, wait: Span) -> bool {
+        match shared.rings.arm() {
+            None => self.reader.wait(wait),
+            Some((_, false)) => true,
+            Some((called, true)) => self.reader.wait_beside(Some(called), wait),
+        }
     }
 
     /// Reads what is there, after at most this wait for it, and lets elements work on it. Returns
     /// whether there was anything.
     pub(super) fn pump(&mut self, shared: &Arc<Shared>, wait: Span) -> bool {
-        let some =
-            self.read(shared) || (wait > Span::ZERO && self.reader.wait(wait) && self.read(shared));
+        let some = self.read(shared)
+            || (wait > Span::ZERO && self.wait(shared, wait) && self.read(shared));
         if !some {
             return false;
         }
@@ -106,6 +149,8 @@ pub(super) fn read(shared: &Arc<Shared>) {
         let now = shared.clock.now();
         shared.calls.look(shared, now);
         shared.look(now);
+        shared.look_at_rings(now);
+        shared.talk(now);
         shared.listen_for_life(now);
     }
 }
@@ -124,6 +169,7 @@ fn take(
     came: Came<'_>,
     from: SocketAddr,
 ) {
+    // What is not of a connection is not as large as that.
     let bytes = came.bytes();
     let stranger = || _ = shared.counters.strangers.fetch_add(1, Ordering::Relaxed);
     match Net::connection(bytes) {
@@ -136,30 +182,43 @@ fn take(
             Some((kind @ (wire::WELCOME | wire::REFUSAL), id, payload)) => {
                 shared.calls.answer(id, kind, payload);
             }
+            Some((wire::PROBE, id, payload)) if payload.len() == 8 => {
+                shared.send(&wire::datagram(wire::ECHO, id, payload), from);
+            }
+            Some((wire::ECHO, id, payload)) => shared.calls.echo(shared, id, payload),
             Some((wire::ALIVE, id, _)) => match lock(&shared.open).get_mut(&id) {
                 Some(open) if open.plant.work().peer == from => open.heard = shared.clock.now(),
                 _ => stranger(),
             },
             _ => stranger(),
         },
-        Some(id) => {
-            let mut open = lock(&shared.open);
-            match open.get_mut(&id).filter(|connection| connection.plant.work().peer == from) {
-                None => stranger(),
-                Some(connection) => {
-                    connection.heard = shared.clock.now();
-                    let work = connection.plant.work();
-                    if let Some(message) = work.datagram(came, connection.heard)
-                        && let Err((message, _)) = connection.port.put(message)
-                    {
-                        work.line.call(connection.heard).drop(message, Reason::NoRoom);
-                    }
-                    if !touched.last().is_some_and(|last| Arc::ptr_eq(last, &connection.plant)) {
-                        touched.push(Arc::clone(&connection.plant));
-                    }
-                }
-            }
-        }
+        Some(id) => arrived(shared, touched, id, came, Some(from)),
+    }
+}
+
+/// A datagram of a connection came, from this address or by a ring.
+fn arrived(
+    shared: &Shared,
+    touched: &mut Vec<Arc<Plant<LineWork>>>,
+    id: u32,
+    came: Came<'_>,
+    from: Option<SocketAddr>,
+) {
+    let mut open = lock(&shared.open);
+    let found = open.get_mut(&id).filter(|open| open.plant.work().comes_from(from));
+    let Some(connection) = found else {
+        shared.counters.strangers.fetch_add(1, Ordering::Relaxed);
+        return;
+    };
+    connection.heard = shared.clock.now();
+    let work = connection.plant.work();
+    if let Some(message) = work.datagram(came, connection.heard)
+        && let Err((message, _)) = connection.port.put(message)
+    {
+        work.line.call(connection.heard).drop(message, Reason::NoRoom);
+    }
+    if !touched.last().is_some_and(|last| Arc::ptr_eq(last, &connection.plant)) {
+        touched.push(Arc::clone(&connection.plant));
     }
 }
 
@@ -198,21 +257,35 @@ fn hello(shared: &Arc<Shared>, id: u32, payload: &[u8], from: SocketAddr) {
         Ok(composition) => composition,
         Err(error) => return refuse(&format!("{error}")),
     };
-    let Proposal { out, back, there: [first, second], .. } = proposal;
+    let Proposal { out, back, there, network, door, .. } = proposal;
+    let [first, second] = there.map(|there| there + network);
     let streams = match shared.grant(&composition, [back, out], [second, first]) {
         Ok(streams) => streams,
         Err(why) => return refuse(&why),
     };
+    let (ring, door) = match rings(shared, id, &composition, door) {
+        Ok(rings) => rings,
+        Err(why) => {
+            shared.release(streams);
+            shared.rings.close(id);
+            return refuse(&why);
+        }
+    };
     let mut answer = vec![0; wire::HELLO_MIN];
     let [sent, received] = shared.latencies(streams);
-    let Ok(len) = state.write_message(wire::answer([received, sent]).as_bytes(), &mut answer)
-    else {
+    let text = wire::answer([received, sent], door);
+    let Ok(len) = state.write_message(text.as_bytes(), &mut answer) else {
+        shared.rings.close(id);
         return shared.release(streams);
     };
     let welcome = wire::datagram(wire::WELCOME, id, &answer[..len]);
     let keys = wire::keys(&mut state, false);
-    let Some(connection) = shared.open(id, from, &composition, &keys, streams, welcome.clone())
-    else {
+    let (composition, keys, peer) = (&composition, &keys, from);
+    let copy = welcome.clone();
+    let opening = Opening { id, peer, composition, keys, streams, ring, network, welcome: copy };
+    let opened = shared.open(opening);
+    let Some(connection) = opened else {
+        shared.rings.close(id);
         return refuse("too many connections");
     };
     match shared.backlog.push(connection) {
@@ -222,4 +295,20 @@ fn hello(shared: &Arc<Shared>, id: u32, payload: &[u8], from: SocketAddr) {
             connection.forget();
         }
     }
+}
+
+/// For a stack over shared memory: the ring to who connects, and where the ring from there is made.
+fn rings(
+    shared: &Shared,
+    id: u32,
+    composition: &Composition,
+    door: Option<Door>,
+) -> Result<(Option<PeerId>, Option<Door>), String> {
+    if composition.medium() == Medium::Udp {
+        return Ok((None, None));
+    }
+    let door = door.ok_or("net(shm), and the hello does not say where the memory is")?;
+    let ring = shared.rings.call(id, door).map_err(|error| error.to_string())?;
+    let own = shared.rings.door(id).map_err(|error| error.to_string())?;
+    Ok((Some(ring), Some(own)))
 }

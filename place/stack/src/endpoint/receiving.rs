@@ -17,9 +17,7 @@ impl Connection {
     /// # Errors
     /// [`RecvError`].
     pub fn recv(&self, into: &mut Vec<u8>, patience: Duration) -> Result<(), RecvError> {
-        let message = self.take(patience)?;
-        into.clear();
-        into.extend_from_slice(&message);
+        self.take(patience)?.take_into(into);
         Ok(())
     }
 

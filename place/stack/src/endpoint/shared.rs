@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use selvedge_host::clock::Clock;
 use selvedge_host::transmit::{Outgoing, Transmitter};
+use selvedge_local::PeerId;
 use selvedge_stack::auto::{Event, Manager};
 use selvedge_stack::compose::Composition;
 use selvedge_stack::contract::Contract;
@@ -20,28 +21,54 @@ use selvedge_units::{Instant, Span};
 use super::backlog::Backlog;
 use super::call::Calls;
 use super::reading::Intake;
-use super::{Connection, Counters, Options, lock};
+use super::renegotiate::Talks;
+use super::rings::Way;
+use super::{Connection, Counters, Options, Rings, lock};
 use crate::profile::Profile;
 use crate::threads::Elementary;
 use crate::wire;
-use crate::work::LineWork;
+use crate::work::{Below, LineWork};
 
 /// Connections of an endpoint at most.
 const CONNECTIONS_MAX: usize = 1024;
+
+/// What a connection is made of.
+pub(super) struct Opening<'a> {
+    pub(super) id: u32,
+    pub(super) peer: SocketAddr,
+    pub(super) composition: &'a Composition,
+    pub(super) keys: &'a Keys,
+    pub(super) streams: [StreamId; 2],
+    /// The ring to the other end, for `net(shm)`.
+    pub(super) ring: Option<PeerId>,
+    /// What the network takes of a delay.
+    pub(super) network: Span,
+    /// What was said to who connected.
+    pub(super) welcome: Vec<u8>,
+}
 
 #[derive(Debug)]
 pub(super) struct Open {
     pub(super) plant: Arc<Plant<LineWork>>,
     pub(super) streams: [StreamId; 2],
+    /// Where datagrams go in,
     pub(super) port: Port<LineWork>,
+    /// and messages of the application, with the next one's ticket.
+    pub(super) sending: Arc<Mutex<(Port<LineWork>, u64)>>,
+    pub(super) talks: Arc<Mutex<Talks>>,
     pub(super) welcome: Vec<u8>,
     pub(super) heard: Instant,
     /// When it was last said that this end lives.
     said: Instant,
     pub(super) gone: Arc<AtomicBool>,
+    /// Since when its ring is gone.
+    lost: Option<Instant>,
     /// What the manager did and the application has not been told.
     news: Arc<Mutex<News>>,
 }
+
+/// How long what came from a process that is gone may take to be handed over.
+const LEFTOVERS: Span = Span::from_secs(1);
 
 /// What the manager did to the streams of a connection, by direction.
 pub(super) type News = VecDeque<(Direction, Event)>;
@@ -52,6 +79,8 @@ const NEWS_MAX: usize = 64;
 pub(super) struct Shared {
     pub(super) address: SocketAddr,
     pub(super) transmitter: Arc<Mutex<Transmitter>>,
+    /// Shared memory below connections.
+    pub(super) rings: Arc<Rings>,
     /// The socket's reading end, for whoever reads at the moment.
     pub(super) intake: Mutex<Intake>,
     /// Threads that wait in `recv`.
@@ -128,19 +157,15 @@ impl Shared {
         self.enact_all();
     }
 
-    pub(super) fn open(
-        self: &Arc<Self>,
-        id: u32,
-        peer: SocketAddr,
-        composition: &Composition,
-        keys: &Keys,
-        streams: [StreamId; 2],
-        welcome: Vec<u8>,
-    ) -> Option<Connection> {
+    pub(super) fn open(self: &Arc<Self>, opening: Opening<'_>) -> Option<Connection> {
+        let Opening { id, peer, composition, keys, streams, ring, network, welcome } = opening;
         let line = Line::with_crew(composition, id, Some(keys), self.crew.as_ref());
         let line = line.inspect_err(|_| self.release(streams)).ok()?;
-        let (transmitter, alarms) = (Arc::clone(&self.transmitter), Arc::clone(&self.alarms));
-        let work = LineWork::new(line, transmitter, peer, self.clock, alarms);
+        let below = match ring {
+            None => Below::Udp(Arc::clone(&self.transmitter)),
+            Some(to) => Below::Ring(Arc::clone(&self.rings), to),
+        };
+        let work = LineWork::new(line, below, peer, self.clock, Arc::clone(&self.alarms));
         let plant = Arc::new(Plant::new(work, 1024));
         let gone = Arc::new(AtomicBool::new(false));
         let mut open = lock(&self.open);
@@ -150,25 +175,38 @@ impl Shared {
             return None;
         }
         let port = Port::new(Arc::clone(&plant), Outside::Network);
+        let sending = Port::new(Arc::clone(&plant), Outside::Application);
+        let (sending, talks) = (Arc::new(Mutex::new((sending, 0))), Arc::default());
         let (heard, news) = (self.clock.now(), Arc::new(Mutex::default()));
         let entry = Open {
             news: Arc::clone(&news),
             plant: Arc::clone(&plant),
             streams,
             port,
+            sending: Arc::clone(&sending),
+            talks: Arc::clone(&talks),
             welcome,
             heard,
             said: heard,
             gone: Arc::clone(&gone),
+            lost: None,
         };
         open.insert(id, entry);
         drop(open);
+        // It may be gone before there was a connection to end. Never under the lock of the rings.
+        if ring.is_some_and(|ring| self.rings.is_gone(ring))
+            && let Some(connection) = lock(&self.open).get_mut(&id)
+        {
+            connection.lost = Some(heard);
+        }
         self.elements.add(&plant);
         self.enact_all();
         Some(Connection {
             shared: Arc::clone(self),
             id,
-            port: Mutex::new((Port::new(Arc::clone(&plant), Outside::Application), 0)),
+            port: sending,
+            talks,
+            network,
             plant,
             streams,
             gone,
@@ -263,11 +301,41 @@ impl Shared {
         gone.into_iter().for_each(|id| self.shut(id));
     }
 
+    /// Goes on with connections whose rings are there, and ends those whose rings are gone once all
+    /// that came by them has been handed over.
+    pub(super) fn look_at_rings(&self, now: Instant) {
+        for (id, change) in self.rings.changes() {
+            let mut open = lock(&self.open);
+            let Some(connection) = open.get_mut(&id) else { continue };
+            match change {
+                Way::Gone => _ = connection.lost.get_or_insert(now),
+                Way::Ready | Way::Calling => {
+                    let plant = Arc::clone(&connection.plant);
+                    drop(open);
+                    self.elements.prompt(&plant, true);
+                }
+            }
+        }
+        let lost: Vec<(u32, Instant)> = lock(&self.open)
+            .iter()
+            .filter_map(|(id, open)| open.lost.map(|since| (*id, since)))
+            .collect();
+        for (id, since) in lost {
+            let drained = self.rings.is_drained(id);
+            let clear = lock(&self.open).get(&id).is_none_or(|open| open.plant.is_clear());
+            if (drained && clear) || now.since(since) >= LEFTOVERS {
+                self.shut(id);
+            }
+        }
+    }
+
     /// Forgets a connection; its resources go to others.
     pub(super) fn shut(&self, id: u32) {
         let Some(connection) = lock(&self.open).remove(&id) else { return };
+        self.rings.close(id);
         connection.gone.store(true, Ordering::Release);
         connection.plant.work().wake_all();
+        lock(&connection.talks).wake();
         self.elements.remove(&connection.plant);
         self.release(connection.streams);
     }

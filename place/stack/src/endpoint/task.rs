@@ -71,9 +71,7 @@ impl Connection {
     /// # Errors
     /// As [`Connection::recv`], but never [`RecvError::Timeout`].
     pub async fn recv_async(&self, into: &mut Vec<u8>) -> Result<(), RecvError> {
-        let message = self.take_async().await?;
-        into.clear();
-        into.extend_from_slice(&message);
+        self.take_async().await?.take_into(into);
         Ok(())
     }
 }

@@ -15,6 +15,7 @@ use selvedge_units::{Bytes, Span};
 
 use super::{ConnectError, Connection, Endpoint, Options, RecvError, block_on_for};
 
+mod agree;
 mod ends;
 
 /// Longer than anything here takes on the slowest machine.
@@ -112,14 +113,16 @@ fn a_delay_is_kept_by_both_hosts_together() {
     let line = "ui | unreliable | net";
     let here = a.connect(b.address(), line, easy, easy).unwrap();
     let there = b.accept(LONG).expect("the other end");
-    // Each host knows what the other one takes, of both directions.
+    // Each host knows what the other one takes, of both directions, and what the network does.
     let [ours, theirs] = [here.granted(), there.granted()].map(|both| both.map(Option::unwrap));
     for way in 0..2 {
         assert!(ours[way].guarantee.latency > Span::ZERO);
-        assert_eq!(ours[way].elsewhere, theirs[1 - way].guarantee.latency);
-        assert_eq!(theirs[1 - way].elsewhere, ours[way].guarantee.latency);
+        let network = ours[way].elsewhere.0 - theirs[1 - way].guarantee.latency.0;
+        assert!(network > 0 && network < LONG.as_nanos() as u64, "{network}");
+        assert_eq!(theirs[1 - way].elsewhere, ours[way].guarantee.latency + Span(network));
     }
-    let both = ours[0].from_end_to_end();
+    let both = ours[0].guarantee.latency + theirs[1].guarantee.latency;
+    assert!(ours[0].from_end_to_end() > both);
     drop((here, there));
     // What one of them could keep and both can't is refused, by how much as well.
     let mut firm = easy;
@@ -129,7 +132,7 @@ fn a_delay_is_kept_by_both_hosts_together() {
     let host =
         if ours[0].guarantee.latency >= both { "this host refuses" } else { "refuses: a delay" };
     assert!(refused.contains(host) && refused.contains("at best it is"), "{refused}");
-    firm.quality.delay = both * 2;
+    firm.quality.delay = Span::from_secs(60);
     assert!(a.connect(b.address(), line, firm, easy).is_ok());
 }
 
@@ -155,9 +158,16 @@ fn the_application_is_told_and_renegotiates() {
     while !violated() {
         assert!(begun.elapsed() < LONG, "nobody is told");
     }
-    // Each host accepts what fits it.
+    // Both hosts take it, and the other application is told.
     assert!(here.renegotiate(Direction::Down, large).unwrap().latency > Span::ZERO);
-    assert!(there.renegotiate(Direction::Up, large).is_ok());
+    let agreed = |(way, event): &(Direction, Event)| {
+        *way == Direction::Up
+            && matches!(event, Event::Renegotiated { contract, .. } if *contract == large)
+    };
+    assert!(there.events().iter().any(agreed));
+    let [ours, theirs] = [here.granted(), there.granted()].map(|both| both.map(Option::unwrap));
+    assert_eq!(ours[0].elsewhere, theirs[1].guarantee.latency + here.network());
+    assert_eq!(theirs[1].elsewhere, ours[0].guarantee.latency + here.network());
     let never = contract(Span(1), 1 << 20);
     let refused = here.renegotiate(Direction::Down, never).unwrap_err().to_string();
     assert!(refused.contains("lower the rate"), "{refused}");

@@ -7,6 +7,7 @@ use selvedge_stack::module::{Direction, Reason};
 use serde::{Deserialize, Serialize};
 
 use super::shared::{Open, Shared};
+use super::tune::MetaView;
 use super::{Endpoint, lock};
 
 /// An endpoint at one moment. Counters count since its start.
@@ -24,6 +25,9 @@ pub struct EndpointView {
     pub refused: u64,
     /// Times that the manager assigned streams anew.
     pub reassigned: u64,
+    /// How the manager decides.
+    #[serde(default)]
+    pub meta: MetaView,
 }
 
 /// A processing element.
@@ -119,6 +123,7 @@ impl Shared {
             strangers: count(&self.counters.strangers),
             refused: count(&self.counters.refused),
             reassigned: count(&self.counters.reassigned),
+            meta: lock(&self.manager).meta().into(),
         }
     }
 

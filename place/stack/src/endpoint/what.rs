@@ -24,6 +24,15 @@ impl What<'_> {
         }
     }
 
+    /// Its bytes, if they lie in one piece.
+    pub(super) fn in_one(&self) -> Option<&[u8]> {
+        match self {
+            Self::Bytes(bytes) => Some(bytes),
+            Self::Parts(_) => None,
+            Self::Message(message) => Some(message.bytes()),
+        }
+    }
+
     /// As a message in a buffer of this line.
     pub(super) fn message(&mut self, line: &Line) -> Message {
         let len = self.len();

@@ -76,11 +76,20 @@ fn read(place: &Path) -> Option<Kept> {
     }
     let kept: Kept = serde_json::from_slice(&fs::read(place).ok()?).ok()?;
     let sensible = |figure: f64| (0.0..LONGEST).contains(&figure.abs());
-    let Profile { modules, pipes, call } = &kept.profile;
+    let Profile { modules, pipes, call, ring, slave } = &kept.profile;
     let of_module = |module: &ModuleProfile| [module.down, module.up, module.critical];
-    let mut figures = modules.iter().flat_map(of_module).flatten().chain(*call);
+    let mut figures = modules
+        .iter()
+        .flat_map(of_module)
+        .flatten()
+        .chain(*call)
+        .chain(ring.iter().copied().flatten())
+        .chain([*slave]);
     let pipes = [pipes.unlocked, pipes.locked, pipes.same, pipes.other];
-    let sound = !modules.is_empty() && figures.all(sensible) && pipes.into_iter().all(sensible);
+    // One of an older build has no rings.
+    let rings = *ring != [[0.0; 2]; 2];
+    let sound =
+        rings && !modules.is_empty() && figures.all(sensible) && pipes.into_iter().all(sensible);
     sound.then_some(kept)
 }
 
@@ -118,7 +127,8 @@ mod tests {
         let (figures, critical) = ([figure, 1.0], [0.0; 2]);
         let module = ModuleProfile { module: "ui".into(), down: figures, up: figures, critical };
         let pipes = PipeProfile { unlocked: 20.0, locked: 40.0, same: 8.0, other: 150.0 };
-        Profile { modules: vec![module], pipes, call: [1000.0, 100.0] }
+        let ring = [[70.0, 30.0]; 2];
+        Profile { modules: vec![module], pipes, call: [1000.0, 100.0], ring, slave: 700.0 }
     }
 
     #[test]

@@ -2,13 +2,13 @@
 
 use serde::{Deserialize, Serialize};
 
-use selvedge_stack::compose::Step;
+use selvedge_stack::compose::{Medium, Step};
 use selvedge_stack::load::Load;
-use selvedge_stack::model::{Cost, Interface, Machine};
-use selvedge_stack::module::Direction;
-use selvedge_units::Span;
+use selvedge_stack::model::{Cost, Interface, Machine, Slaves};
+use selvedge_stack::module::{CHUNK, Direction};
+use selvedge_units::{Bytes, Span};
 
-use super::{ModuleProfile, PipeProfile, call, modules, pipes};
+use super::{ModuleProfile, PipeProfile, call, calling, modules, pipes, ring};
 
 /// What modules, pipes and the kernel cost.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -19,6 +19,12 @@ pub struct Profile {
     pub pipes: PipeProfile,
     /// Nanoseconds of a call to the kernel that sends a datagram of no bytes, and of 1024 more.
     pub call: [f64; 2],
+    /// The same of putting a datagram into a ring of shared memory, and of taking it out.
+    #[serde(default)]
+    pub ring: [[f64; 2]; 2],
+    /// Nanoseconds of having one slave's help with a message.
+    #[serde(default)]
+    pub slave: f64,
 }
 
 impl Profile {
@@ -34,11 +40,17 @@ impl Profile {
         };
         let pipes = (1..rounds.min(9)).fold(pipes(1), |found, _| least(found, pipes(1)));
         // A host without a loopback has no figure, and no limit.
-        Self { modules: modules(rounds), pipes, call: call(rounds).unwrap_or_default() }
+        Self {
+            modules: modules(rounds),
+            pipes,
+            call: call(rounds).unwrap_or_default(),
+            ring: ring(rounds),
+            slave: calling(rounds),
+        }
     }
 
     /// What a module costs, by its name and argument or else by its name; nothing if it is not
-    /// there. The last module down makes the call to the kernel.
+    /// there. The last module down makes the call to the kernel, or puts into the ring.
     #[must_use]
     pub fn cost(&self, step: &Step, direction: Direction) -> Cost {
         let whole = step.to_string();
@@ -46,16 +58,20 @@ impl Profile {
         let found = self.modules.iter().find(|module| module.module == whole);
         let found = found.or_else(|| self.modules.iter().find(|module| name(module)));
         let cost = found.map_or_else(Cost::default, |module| module.cost(direction));
-        if !matches!(step, Step::Net) || direction == Direction::Up {
-            return cost;
-        }
-        let [null, kilobyte] = self.call.map(span);
+        let call = match (step, direction) {
+            (Step::Net(Medium::Udp), Direction::Down) => self.call,
+            (Step::Net(Medium::Memory), Direction::Down) => self.ring[0],
+            (Step::Net(Medium::Memory), Direction::Up) => self.ring[1],
+            _ => return cost,
+        };
+        let [null, kilobyte] = call.map(span);
         Cost {
             null: cost.null + null,
             kilobyte: cost.kilobyte + kilobyte,
             kilobyte_remote: cost.kilobyte_remote + kilobyte,
             // One call at a time.
             critical: cost.critical + null,
+            shared: false,
         }
     }
 
@@ -66,6 +82,16 @@ impl Profile {
         let interface = Interface { null, kilobyte, available: Load::WHOLE };
         let interface = Some(interface).filter(|_| null > Span::ZERO);
         Machine { interface, ..Machine::whole(count, self.pipes.overheads()) }
+    }
+
+    /// The same with so many slaves. Those without a processor of their own are no help.
+    #[must_use]
+    pub fn machine_with(&self, count: usize, slaves: u8) -> Machine {
+        let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let free = processors.saturating_sub(count) as u64;
+        let call = span(self.slave);
+        let slaves = Slaves { count: u64::from(slaves).min(free), part: Bytes(CHUNK as u64), call };
+        Machine { slaves, ..self.machine(count) }
     }
 }
 
@@ -87,18 +113,25 @@ mod tests {
         };
         let modules = vec![module("net"), module("fec(8,2)")];
         let pipes = PipeProfile { unlocked: 20.0, locked: 40.0, same: 8.0, other: 150.0 };
-        let profile = Profile { modules, pipes, call: [1000.0, 100.0] };
+        let ring = [[70.0, 30.0], [60.0, 20.0]];
+        let profile = Profile { modules, pipes, call: [1000.0, 100.0], ring, slave: 700.0 };
         let cost = |null, kilobyte, critical| Cost {
-            null: Span(null),
-            kilobyte: Span(kilobyte),
-            kilobyte_remote: Span(kilobyte),
             critical: Span(critical),
+            ..Cost::plain(Span(null), Span(kilobyte))
         };
-        assert_eq!(profile.cost(&Step::Net, Direction::Down), cost(1010, 101, 1003));
-        assert_eq!(profile.cost(&Step::Net, Direction::Up), cost(20, 2, 4));
+        let at = |medium, way| profile.cost(&Step::Net(medium), way);
+        assert_eq!(at(Medium::Udp, Direction::Down), cost(1010, 101, 1003));
+        assert_eq!(at(Medium::Udp, Direction::Up), cost(20, 2, 4));
+        assert_eq!(at(Medium::Memory, Direction::Down), cost(80, 31, 73));
+        assert_eq!(at(Medium::Memory, Direction::Up), cost(80, 22, 64));
         let fec = Step::Fec { data: 4, parities: 1 };
         assert_eq!(profile.cost(&fec, Direction::Down), cost(10, 1, 3), "by its name");
         assert_eq!(profile.cost(&Step::Ui, Direction::Up), Cost::default());
+        let processors = std::thread::available_parallelism().unwrap().get();
+        for (elements, slaves, helpful) in [(1, 1, processors > 1), (processors, 3, false)] {
+            let slaves = profile.machine_with(elements, slaves).slaves;
+            assert_eq!((slaves.count > 0, slaves.call), (helpful, Span(700)));
+        }
         let machine = profile.machine(2);
         assert_eq!((machine.overheads.other, machine.available.len()), (Span(150), 2));
         assert_eq!(machine.interface.map(|ni| ni.null), Some(Span(1000)));

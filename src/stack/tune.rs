@@ -1,0 +1,127 @@
+//! `selvedge stack tune`: meta-level control of the stacks of a process that runs.
+
+use std::fmt::Display;
+use std::io::Write;
+use std::str::FromStr;
+
+use clap::Args;
+use selvedge_host_stack::endpoint::{EndpointView, MetaView, Tuning};
+use selvedge_units::Span;
+
+use super::attach::{Ask, ask, processes};
+use crate::cli::Failure;
+
+#[derive(Debug, Args)]
+pub(crate) struct TuneArgs {
+    /// The process (default: the only one of this user that has stacks)
+    pid: Option<u32>,
+    /// How often streams are looked at, 1 ms to an hour
+    #[arg(long, value_name = "TIME")]
+    sampling: Option<String>,
+    /// How long something must be wrong before it is acted upon, at most an hour
+    #[arg(long, value_name = "TIME")]
+    activation: Option<String>,
+    /// What decisions look for: short delays, or room for more
+    #[arg(long, value_name = "delay|bandwidth")]
+    goal: Option<String>,
+    /// How much is monitored: how often and how large messages are, or their delays as well
+    #[arg(long, value_name = "traffic|full")]
+    monitor: Option<String>,
+    /// Print the result as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+fn read<T: FromStr<Err: Display>>(
+    option: &str,
+    text: Option<&String>,
+) -> Result<Option<T>, Failure> {
+    let read = |text: &String| {
+        text.parse().map_err(|error| Failure::input(format!("{option} \"{text}\": {error}")))
+    };
+    text.map(read).transpose()
+}
+
+impl TuneArgs {
+    fn tuning(&self) -> Result<Tuning, Failure> {
+        let sampling: Option<Span> = read("--sampling", self.sampling.as_ref())?;
+        let activation: Option<Span> = read("--activation", self.activation.as_ref())?;
+        let tuning = Tuning {
+            sampling_ns: sampling.map(|Span(ns)| ns),
+            activation_ns: activation.map(|Span(ns)| ns),
+            goal: self.goal.clone(),
+            detail: self.monitor.clone(),
+        };
+        // Found here, whatever process it is for.
+        tuning.of(selvedge_stack::auto::Meta::default()).map_err(Failure::input)?;
+        Ok(tuning)
+    }
+
+    fn whose(&self) -> Result<u32, Failure> {
+        if let Some(pid) = self.pid {
+            return Ok(pid);
+        }
+        let mut found = Vec::new();
+        for pid in processes().map_err(Failure::failed)? {
+            if ask(pid, &Ask::Look).map_err(Failure::failed)?.is_some() {
+                found.push(pid);
+            }
+        }
+        match found[..] {
+            [pid] => Ok(pid),
+            [] => Err(Failure::failed(
+                "no process of this user has stacks; start one, such as `selvedge stack listen \
+                 127.0.0.1:7800`",
+            )),
+            _ => {
+                let all: Vec<String> = found.iter().map(u32::to_string).collect();
+                Err(Failure::input(format!(
+                    "several processes have stacks; say which: {}",
+                    all.join(", ")
+                )))
+            }
+        }
+    }
+}
+
+/// One endpoint's manager in a line.
+pub(super) fn line(meta: &MetaView) -> String {
+    format!(
+        "looks each {}, acts after {}, for {}, monitors {}",
+        Span(meta.sampling_ns),
+        Span(meta.activation_ns),
+        if meta.goal == "bandwidth" { "bandwidth" } else { "short delays" },
+        if meta.detail == "full" { "traffic and delays" } else { "traffic" },
+    )
+}
+
+pub(super) fn tune(args: &TuneArgs) -> Result<(), Failure> {
+    let tuning = args.tuning()?;
+    let pid = args.whose()?;
+    let asked = if tuning == Tuning::default() { Ask::Look } else { Ask::Tune(tuning) };
+    let process = ask(pid, &asked)
+        .map_err(|error| Failure::failed(format!("process {pid} does not answer: {error}")))?;
+    let Some(process) = process else {
+        return Err(Failure::failed(format!(
+            "no process {pid} of this user has stacks; `selvedge stack show` shows all that have"
+        )));
+    };
+    if let Some(why) = process.refused {
+        return Err(Failure::input(format!("process {pid}: {why}")));
+    }
+    let mut out = std::io::stdout().lock();
+    let of = |endpoint: &EndpointView| (endpoint.address.clone(), endpoint.meta.clone());
+    let all: Vec<(String, MetaView)> = process.endpoints.iter().map(of).collect();
+    if args.json {
+        let endpoints: Vec<_> = all
+            .iter()
+            .map(|(address, meta)| serde_json::json!({ "address": address, "meta": meta }))
+            .collect();
+        writeln!(out, "{}", serde_json::json!({ "pid": pid, "endpoints": endpoints }))?;
+        return Ok(out.flush()?);
+    }
+    for (address, meta) in &all {
+        writeln!(out, "process {pid}, endpoint {address}: {}", line(meta))?;
+    }
+    Ok(out.flush()?)
+}
