@@ -12,7 +12,7 @@ use crate::table::{Align, Table};
 /// How often the whole table is measured; figures are medians.
 const ROUNDS: usize = 5;
 /// Measurements of one round that take so long each: transports by sizes.
-const EACH: u64 = 22;
+const EACH: u64 = 28;
 
 pub(super) fn measure(seconds: u64) -> Result<Measurement, Failure> {
     let long = Duration::from_millis((seconds * 1000 / (ROUNDS as u64 * EACH)).clamp(50, 5000));
@@ -77,6 +77,8 @@ fn ratios(rows: &[Row]) -> Vec<(&Row, &Row)> {
     let pairs = [
         ("unreliable", "plain UDP"),
         ("unreliable, posted buffers", "plain UDP"),
+        ("unreliable", "plain UDP, in batches"),
+        ("unreliable, shared memory", "plain UDP"),
         ("reliable", "plain TCP"),
         ("reliable, encrypted by master and slave", "reliable, encrypted"),
         ("reliable, encrypted", "TCP and TLS (rustls)"),
