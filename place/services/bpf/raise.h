@@ -41,7 +41,7 @@ struct gathered {
 	u64 count;
 	u64 sum;
 	u64 max;
-	u64 since; /* when the last event was raised */
+	u64 since; /* when the last event was raised; 0: none was */
 };
 
 struct tally {
@@ -196,6 +196,12 @@ static __always_inline void handle(void *ctx, u32 kind, u32 pid, u64 value, u64 
 	__sync_lock_test_and_set(&busy, 0);
 }
 
+/* Whether it is too soon for another event. */
+static __always_inline bool too_soon(u64 since, u64 now)
+{
+	return since && now - since < settings.interval;
+}
+
 /* Something happened. */
 static __always_inline void occur(void *ctx, u32 kind, u32 pid, u64 value, u64 key)
 {
@@ -219,7 +225,7 @@ static __always_inline void occur(void *ctx, u32 kind, u32 pid, u64 value, u64 k
 		return;
 	since = sums->since;
 	if (settings.interval) {
-		if (now - since < settings.interval)
+		if (too_soon(since, now))
 			return;
 		if (__sync_val_compare_and_swap(&sums->since, since, now) != since)
 			return;
@@ -262,7 +268,7 @@ static int tell_rest(void *map, u32 *key, struct timed *timed)
 	for (kind = 0; kind < KINDS; kind++) {
 		sums = &gathered[kind];
 		since = sums->since;
-		if (!sums->count || sums->max < settings.threshold || now - since < settings.interval)
+		if (!sums->count || sums->max < settings.threshold || too_soon(since, now))
 			continue;
 		if (__sync_val_compare_and_swap(&sums->since, since, now) != since)
 			continue;
