@@ -4,7 +4,7 @@
 mod machine;
 
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::process::Command;
 
@@ -75,14 +75,20 @@ fn sockets_tell_of_connections_data_room_and_ends() {
     assert_eq!(watch.tally().lost, 0);
 }
 
+/// One that receives at an address, and one that sends there.
+fn sockets() -> (UdpSocket, SocketAddr, UdpSocket) {
+    let socket = || UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let receiver = socket();
+    let to = receiver.local_addr().unwrap();
+    (receiver, to, socket())
+}
+
 #[test]
 fn what_an_interval_held_back_is_told_when_it_is_over() {
     if !permitted() {
         return;
     }
-    let receiver = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    let to = receiver.local_addr().unwrap();
-    let sender = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let (_receiver, to, sender) = sockets();
     let mut watch = start(Service::Socket, &["data"], |wish| {
         wish.port = Some(to.port());
         wish.pid = None;
@@ -106,9 +112,7 @@ fn a_readers_process_is_known() {
     if !permitted() {
         return;
     }
-    let receiver = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    let to = receiver.local_addr().unwrap();
-    let sender = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let (receiver, to, sender) = sockets();
     let mut watch = start(Service::Socket, &["data"], |wish| {
         wish.port = Some(to.port());
         wish.pid = None;
@@ -147,8 +151,9 @@ fn threads_are_placed_wait_and_miss() {
     let id = told.recv_timeout(std::time::Duration::from_secs(20)).expect("the thread's number");
     watch.post(Change::Job { thread: id, within: Span::from_millis(1) }).unwrap();
     // It may be about to sleep when it is called; then it has not woken up, and is called again.
-    let mut called = |what: &str, wanted: &dyn Fn(&Event) -> bool| {
+    let mut called = |what: &str, prepare: &mut dyn FnMut(), wanted: &dyn Fn(&Event) -> bool| {
         until(what, || {
+            prepare();
             go.send(()).unwrap();
             for _ in 0..20 {
                 watch.wait(Span::from_millis(5)).unwrap();
@@ -163,24 +168,25 @@ fn threads_are_placed_wait_and_miss() {
     // On a busy machine it may also be late to receive its call, and have to wait for that again:
     // a smaller miss, before the 3 ms of work with 1 ms of time.
     let miss = kind(Service::Sched, "miss");
-    let missed = called("a miss", &|event| event.kind == miss && event.value >= 1_900_000);
+    let late = |event: &Event| event.kind == miss && event.value >= 1_900_000;
+    let missed = called("a miss", &mut || {}, &late);
     assert_eq!((missed.key, missed.pid), (u64::from(id), std::process::id()));
+    let its = |event: &Event, name| {
+        event.kind == kind(Service::Sched, name) && event.key == u64::from(id)
+    };
     // It waits a little at each waking.
-    let delay = kind(Service::Sched, "delay");
-    let waited = called("a wait", &|event| event.kind == delay && event.key == u64::from(id));
-    assert!(waited.value > 0);
-    // It is on one processor and has to go to the other.
+    assert!(called("a wait", &mut || {}, &|event| its(event, "delay")).value > 0);
+    // It has to go to the other processor, and runs there before it has to go back.
     if std::thread::available_parallelism().unwrap().get() > 1 {
         let own = rustix::thread::Pid::from_raw(id as i32);
-        for processor in [0, 1, 0] {
+        let mut processor = 0;
+        let mut send_away = || {
+            processor = 1 - processor;
             let mut set = rustix::thread::CpuSet::new();
             set.set(processor);
             rustix::thread::sched_setaffinity(own, &set).unwrap();
-            go.send(()).unwrap();
-        }
-        let placed = event(&mut watch, |event| {
-            event.kind == kind(Service::Sched, "placed") && event.key == u64::from(id)
-        });
+        };
+        let placed = called("a placing", &mut send_away, &|event| its(event, "placed"));
         assert!(placed.value < 2);
     }
     drop(go);

@@ -1,7 +1,7 @@
 //! Changes really go through the kernel: posted ones do what system calls do, in order; what makes no sense
 //! is refused there and counted. Where BPF may not be loaded, that is said.
 
-use std::net::{Ipv4Addr, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use super::*;
@@ -38,6 +38,12 @@ fn started(wish: Wish, way: Way) -> Option<Watch> {
         }
         Err(error) => panic!("{error}"),
     }
+}
+
+/// What comes to an address.
+fn data_at(to: SocketAddr) -> Wish {
+    let kinds = vec!["data".to_owned()];
+    Wish { kinds, port: Some(to.port()), ..Wish::new(Service::Socket) }
 }
 
 fn until(what: &str, condition: impl Fn() -> bool) {
@@ -221,12 +227,7 @@ fn a_full_ring_is_told_and_loses_nothing() {
     // Nothing occurs on a port that nobody knows, so nothing is taken.
     let silent = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let to = silent.local_addr().unwrap();
-    let wish = Wish {
-        kinds: vec!["data".to_owned()],
-        port: Some(to.port()),
-        ..Wish::new(Service::Socket)
-    };
-    let Some(mut watch) = started(wish, Way::Posted) else { return };
+    let Some(mut watch) = started(data_at(to), Way::Posted) else { return };
     for value in 1..=ROOM {
         watch.post(Change::Threshold(value)).unwrap();
     }
@@ -255,12 +256,7 @@ fn an_interval_that_is_posted_is_kept_by_the_timer() {
     for way in [Way::Posted, Way::SystemCall] {
         let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let to = socket.local_addr().unwrap();
-        let wish = Wish {
-            kinds: vec!["data".to_owned()],
-            port: Some(to.port()),
-            ..Wish::new(Service::Socket)
-        };
-        let Some(mut watch) = started(wish, way) else { return };
+        let Some(mut watch) = started(data_at(to), way) else { return };
         watch.post(Change::Interval(Span::from_millis(150))).unwrap();
         for _ in 0..6 {
             socket.send_to(b"all at once", to).unwrap();
