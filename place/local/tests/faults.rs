@@ -76,9 +76,11 @@ fn a_sink_that_is_killed_or_stopped_harms_nobody() {
     until("it is noticed", || source.sinks().count() == 1);
     assert!(Clock::shared().now().since(before) < Span::from_secs(5));
     assert_eq!(source.publish(b"on", None), Ok(1));
-    // Who joins next finds its socket, and takes it away.
-    drop(place.sink(SinkOptions::default()));
-    until("only two are left", || selvedge_local::channels(place.path())[0].1 == 2);
+    // Who joins finds its socket, and takes it away, once the kernel has closed all that it had.
+    until("only two are left", || {
+        drop(place.sink(SinkOptions::default()));
+        selvedge_local::channels(place.path())[0].1 == 2
+    });
 }
 
 #[test]
