@@ -99,7 +99,7 @@ pub(super) fn measure(seconds: u64) -> Result<Measurement, Failure> {
     let text = format!(
         "Events of {EVENT} bytes from one process to another on another core, one way; {rounds} rounds \
          of {} each.\nBetween two events the receiver sleeps, or watches its ring. \"of bare\": beside \
-         the bare call in the\nsame round, the median of the rounds. Batches are {BATCH} events and \
+         the bare call, which\nhas its turn with the ring, event by event; the median of the rounds. Batches are {BATCH} events and \
          one call.\n{table}\n{call_table}\n{load_text}",
         amounts.1
     );

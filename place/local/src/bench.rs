@@ -1,5 +1,6 @@
 //! What rings inside one host cost, beside the bare calls of the kernel that they are built on, in one run:
-//! two processes, turn by turn. For `selvedge bench events` and the experiments.
+//! two processes; a ring and its bare call in turn, event by event. How soon a processor that sleeps is
+//! awake changes from one tenth of a second to the next; so it is the same for both. For `selvedge bench events` and the experiments.
 //!
 //! This process is the source; the other, which the caller starts, runs [`peer`]. Both share an arena of a few
 //! words, by which they agree on what is measured, and by which bare calls are measured.
@@ -30,6 +31,8 @@ pub const EVENT: usize = 100;
 pub const BATCH: usize = 64;
 /// Between two events, so that who waits sleeps.
 const GAP: Span = Span::from_micros(50);
+/// The most events of a round, for each way.
+pub const EVENTS_MAX: usize = 5000;
 /// How long the other process may take for anything.
 const PATIENCE: Span = Span::from_secs(20);
 
@@ -139,6 +142,21 @@ impl Way {
         matches!(self, Self::RingBatches | Self::RingFlood)
     }
 
+    /// Ways that are measured in turn: each bare call with what is built on it.
+    fn turns(ways: &[Self]) -> Vec<Vec<Self>> {
+        let mut all: Vec<Vec<Self>> = Vec::new();
+        for &way in ways {
+            let ground = |way: Self| way.floor().unwrap_or(way);
+            match all.iter_mut().find(|turn| ground(turn[0]) == ground(way)) {
+                Some(turn) => turn.push(way),
+                None => all.push(vec![way]),
+            }
+        }
+        // The other process is told which, not in what order.
+        all.iter_mut().for_each(|turn| turn.sort_unstable_by_key(|way| *way as u32));
+        all
+    }
+
     /// How the other process wants its events, if it takes them from a ring.
     fn sink(self) -> Option<SinkOptions> {
         let options = SinkOptions { full: Overflow::Block, bound: 8192, ..SinkOptions::default() };
@@ -178,7 +196,7 @@ pub struct Found {
     pub p99_us: Option<f64>,
     /// The longest.
     pub max_us: Option<f64>,
-    /// The median beside that of the floor, in the same round: the median of the rounds.
+    /// The median beside that of the floor, which had its turn with it: the median of the rounds.
     pub over_floor: Option<f64>,
     /// Nanoseconds an event, for batches and floods.
     pub event_ns: Option<f64>,
@@ -194,7 +212,7 @@ impl Drop for Other {
     }
 }
 
-/// Measures ways in turn, `rounds` times `events` each; the floods are `flood` events long. `start` gives
+/// Measures ways, `rounds` times `events` each, at most [`EVENTS_MAX`]; the floods are `flood` events long. `start` gives
 /// the command that runs [`peer`] with the text that it is handed. Members meet in `directory`, which must be
 /// this user's and exist. Calls `tell` before each round.
 ///
@@ -222,14 +240,19 @@ pub fn measure(
     arena.hand_over(&socket).map_err(system)?;
     let mut near = Near { arena, clock, directory, pid: other.0.id(), phase: 0 };
     let mut all: Vec<Vec<Vec<u32>>> = vec![Vec::new(); ways.len()];
+    let turns = Way::turns(ways);
     for round in 0..rounds {
         tell(round);
-        for (place, &way) in ways.iter().enumerate() {
-            let count = if way.is_flood() { flood } else { events };
-            all[place].push(near.run(way, count)?);
+        for turn in &turns {
+            let is_flood = turn[0].is_flood();
+            let took = near.run(turn, if is_flood { flood } else { events.min(EVENTS_MAX) })?;
+            for (n, way) in turn.iter().enumerate() {
+                let place = ways.iter().position(|one| one == way).unwrap_or(0);
+                all[place].push(took.iter().skip(n).step_by(turn.len()).copied().collect());
+            }
         }
     }
-    near.arena.phase(u32::MAX, Way::BareFutex, 0);
+    near.arena.phase(u32::MAX, &[], 0);
     drop(other);
     Ok(ways.iter().map(|&way| found(way, ways, &all, flood)).collect())
 }
@@ -244,12 +267,12 @@ struct Near<'d> {
 }
 
 impl Near<'_> {
-    /// Sends so many events one way; how long each took, in nanoseconds.
-    fn run(&mut self, way: Way, count: usize) -> Result<Vec<u32>, BenchError> {
+    /// Sends so many events each way, in turn; how long they took, in nanoseconds.
+    fn run(&mut self, turn: &[Way], count: usize) -> Result<Vec<u32>, BenchError> {
         self.phase += 1;
-        self.arena.phase(self.phase, way, count);
+        self.arena.phase(self.phase, turn, count);
         let mut source = None;
-        if way.sink().is_some() {
+        if turn.iter().any(|way| way.sink().is_some()) {
             let options = SourceOptions { wake: Wake::All, patience: PATIENCE };
             let mut joined = Source::join(self.directory, "bench", options)?;
             self.until(|_| joined.sinks().count() == 1)?;
@@ -258,38 +281,50 @@ impl Near<'_> {
         let phase = self.phase;
         self.until(|near| near.arena.is_ready(phase))?;
         match &mut source {
-            Some(source) if way.is_flood() => {
-                let mut bytes = [0; EVENT];
-                for n in 0..count {
-                    bytes[..8].copy_from_slice(&(n as u64).to_ne_bytes());
-                    source.enqueue(&bytes, None).map_err(|_| BenchError::Gone)?;
-                    if n % BATCH == BATCH - 1 {
-                        source.flush();
-                    }
-                }
-                source.flush();
-                self.until(|near| near.arena.seen() == count as u64)?;
+            Some(source) if turn[0].is_flood() => {
+                self.flood(source, count)?;
+                Ok(self.arena.found(1))
             }
             source => {
-                for n in 0..count as u64 {
-                    self.clock.sleep_until(self.clock.now() + GAP);
-                    match source {
-                        Some(source) => {
-                            let most = if way.is_batch() { BATCH } else { 1 };
-                            let mut bytes = [0; EVENT];
-                            bytes[..8].copy_from_slice(&self.clock.now().0.to_ne_bytes());
-                            for _ in 0..most {
-                                source.enqueue(&bytes, None).map_err(|_| BenchError::Gone)?;
-                            }
-                            source.flush();
-                        }
-                        None => self.arena.call(way, self.clock, self.pid),
-                    }
-                    self.until(|near| near.arena.seen() == n + 1)?;
+                for n in 0..count * turn.len() {
+                    self.send(turn[n % turn.len()], source.as_mut())?;
+                    self.until(|near| near.arena.seen() == n as u64 + 1)?;
                 }
+                Ok(self.arena.found(count * turn.len()))
             }
         }
-        Ok(self.arena.found(if way.is_flood() { 1 } else { count }))
+    }
+
+    /// Sends one event, or a batch, after a pause.
+    fn send(&self, way: Way, source: Option<&mut Source>) -> Result<(), BenchError> {
+        self.clock.sleep_until(self.clock.now() + GAP);
+        match source {
+            Some(source) if way.sink().is_some() => {
+                let most = if way.is_batch() { BATCH } else { 1 };
+                let mut bytes = [0; EVENT];
+                bytes[..8].copy_from_slice(&self.clock.now().0.to_ne_bytes());
+                for _ in 0..most {
+                    source.enqueue(&bytes, None).map_err(|_| BenchError::Gone)?;
+                }
+                source.flush();
+            }
+            _ => self.arena.call(way, self.clock, self.pid),
+        }
+        Ok(())
+    }
+
+    /// Sends numbered events without a pause, until all have come.
+    fn flood(&self, source: &mut Source, count: usize) -> Result<(), BenchError> {
+        let mut bytes = [0; EVENT];
+        for n in 0..count {
+            bytes[..8].copy_from_slice(&(n as u64).to_ne_bytes());
+            source.enqueue(&bytes, None).map_err(|_| BenchError::Gone)?;
+            if n % BATCH == BATCH - 1 {
+                source.flush();
+            }
+        }
+        source.flush();
+        self.until(|near| near.arena.seen() == count as u64)
     }
 
     fn until(&self, mut is_so: impl FnMut(&Self) -> bool) -> Result<(), BenchError> {

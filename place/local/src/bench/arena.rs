@@ -11,7 +11,7 @@ use selvedge_host::memory::{Mapping, MemoryError};
 use selvedge_host::seqpacket::{self, Received};
 use selvedge_units::Instant;
 
-use super::{PATIENCE, Way, signal as number};
+use super::{EVENTS_MAX, PATIENCE, Way, signal as number};
 use crate::signal;
 
 /// A cache line for each word.
@@ -22,9 +22,9 @@ const SEEN: usize = 512;
 const STAMP: usize = 640;
 const BELL: usize = 768;
 const FOUND: usize = 4096;
-/// The most events of a round.
-const EVENTS_MAX: usize = 20_000;
-const LEN: usize = FOUND + EVENTS_MAX * 4;
+/// Ways in turn are at most a bare call, a ring, and a batch.
+const FOUND_MAX: usize = 3 * EVENTS_MAX;
+const LEN: usize = FOUND + FOUND_MAX * 4;
 
 pub(super) struct Arena {
     memory: Mapping,
@@ -50,13 +50,14 @@ impl Arena {
         Some(Self { memory: Mapping::open(memory, LEN..=LEN).ok()?, event })
     }
 
-    /// What is measured next.
-    pub(super) fn phase(&self, phase: u32, way: Way, count: usize) {
-        let way = Way::ALL.iter().position(|one| *one == way).unwrap_or(0) as u64;
+    /// What is measured next: these ways in turn, each so often.
+    pub(super) fn phase(&self, phase: u32, turn: &[Way], count: usize) {
+        let bit = |way: &Way| 1_u64 << (*way as u32);
+        let ways = turn.iter().map(bit).fold(0, |all, bit| all | bit);
         self.memory.put(COUNT, count as u64);
         self.memory.put(SEEN, 0);
         self.memory.atomic_u32(BELL).store(0, Ordering::Relaxed);
-        self.memory.put(PHASE, u64::from(phase) | way << 32);
+        self.memory.put(PHASE, u64::from(phase) | ways << 32);
         let _ = futex::wake(self.phase_word(), futex::Flags::empty(), 1);
     }
 
@@ -71,10 +72,11 @@ impl Arena {
         let _ = futex::wait(self.phase_word(), futex::Flags::empty(), phase, Some(&long));
     }
 
-    pub(super) fn next_phase(&self) -> (u32, Way, usize) {
+    pub(super) fn next_phase(&self) -> (u32, Vec<Way>, usize) {
         let word = self.memory.atomic(PHASE).load(Ordering::Acquire);
-        let way = Way::ALL.get((word >> 32) as usize).copied().unwrap_or(Way::BareFutex);
-        (word as u32, way, self.memory.word(COUNT) as usize)
+        let in_turn = |way: &Way| word >> (32 + *way as u32) & 1 == 1;
+        let turn = Way::ALL.into_iter().filter(in_turn).collect();
+        (word as u32, turn, self.memory.word(COUNT) as usize)
     }
 
     pub(super) fn ready(&self, phase: u32) {
@@ -91,7 +93,7 @@ impl Arena {
 
     /// The `n`th event came, which took so long.
     pub(super) fn note(&self, n: usize, took: u32) {
-        if n < EVENTS_MAX {
+        if n < FOUND_MAX {
             self.memory.atomic_u32(FOUND + n * 4).store(took, Ordering::Relaxed);
         }
         self.memory.put(SEEN, n as u64 + 1);
@@ -105,58 +107,42 @@ impl Arena {
 
     pub(super) fn found(&self, count: usize) -> Vec<u32> {
         let at = |n| self.memory.atomic_u32(FOUND + n * 4).load(Ordering::Relaxed);
-        (0..count.min(EVENTS_MAX)).map(at).collect()
+        (0..count.min(FOUND_MAX)).map(at).collect()
     }
 
     /// Calls the other process by nothing but the kernel's call.
     pub(super) fn call(&self, way: Way, clock: Clock, pid: u32) {
         let bell = self.memory.atomic_u32(BELL);
-        let process = || {
-            let pid = Pid::from_raw(pid.cast_signed())?;
-            signal::peer(pid).ok()
-        };
-        let process = if way == Way::BareSignal { process() } else { None };
-        let stamp = || self.memory.put(STAMP, clock.now().0);
+        let process = Pid::from_raw(pid.cast_signed()).filter(|_| way == Way::BareSignal);
+        let process = process.and_then(|pid| signal::peer(pid).ok());
+        self.memory.put(STAMP, clock.now().0);
+        bell.store(1, Ordering::Release);
         match way {
             Way::BareFutex => {
-                stamp();
-                bell.store(1, Ordering::Release);
                 let _ = futex::wake(bell, futex::Flags::empty(), 1);
             }
             Way::BareEvent => {
-                stamp();
                 let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
             }
             Way::BareSignal => {
-                stamp();
                 if let Some(process) = process {
                     signal::send(process.as_fd(), number(), 1);
                 }
             }
-            _ => {
-                stamp();
-                bell.store(1, Ordering::Release);
-            }
+            _ => {}
         }
     }
 
     /// Waits for such a call; how long it took.
     pub(super) fn answer(&self, way: Way, clock: Clock) -> u32 {
         let bell = self.memory.atomic_u32(BELL);
-        match way {
-            Way::BareFutex => {
-                while bell.load(Ordering::Acquire) == 0 {
-                    let _ = futex::wait(bell, futex::Flags::empty(), 0, None);
-                }
-            }
-            Way::BareEvent => {
-                let _ = rustix::io::read(&self.event, &mut [0; 8]);
-            }
-            Way::BareSignal => while signal::wait(number(), PATIENCE).is_none() {},
-            _ => {
-                while bell.load(Ordering::Acquire) == 0 {
-                    std::hint::spin_loop();
-                }
+        // A call that came while nobody slept is still to be had the next time, and means nothing then.
+        while bell.load(Ordering::Acquire) == 0 {
+            match way {
+                Way::BareFutex => drop(futex::wait(bell, futex::Flags::empty(), 0, None)),
+                Way::BareEvent => drop(rustix::io::read(&self.event, &mut [0; 8])),
+                Way::BareSignal => drop(signal::wait(number(), PATIENCE)),
+                _ => std::hint::spin_loop(),
             }
         }
         let took = clock.now().since(Instant(self.memory.word(STAMP)));

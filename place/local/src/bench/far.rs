@@ -4,7 +4,7 @@ use std::path::Path;
 
 use selvedge_host::clock::{Clock, pin_to_core};
 use selvedge_host::seqpacket;
-use selvedge_units::Instant;
+use selvedge_units::{Instant, Span};
 
 use super::arena::Arena;
 use super::{BATCH, BenchError, PATIENCE, Way, signal as number};
@@ -32,13 +32,13 @@ pub fn peer(spec: &str) -> Result<(), BenchError> {
     let mut done = 0;
     loop {
         let end = clock.now() + PATIENCE;
-        let (phase, way, count) = loop {
-            let (phase, way, count) = arena.next_phase();
+        let (phase, turn, count) = loop {
+            let (phase, turn, count) = arena.next_phase();
             if phase == u32::MAX {
                 return Ok(());
             }
             if phase != done {
-                break (phase, way, count);
+                break (phase, turn, count);
             }
             if clock.now() > end {
                 return Err(BenchError::Gone);
@@ -46,63 +46,72 @@ pub fn peer(spec: &str) -> Result<(), BenchError> {
             arena.wait_phase(phase);
         };
         done = phase;
-        match way.sink() {
+        match turn.iter().find_map(|way| way.sink()) {
             None => {
                 arena.ready(phase);
-                for n in 0..count {
-                    let took = arena.answer(way, clock);
-                    arena.note(n, took);
+                for n in 0..count * turn.len() {
+                    arena.note(n, arena.answer(turn[n % turn.len()], clock));
                 }
             }
             Some(options) => {
-                let sink = Sink::join(directory, "bench", options)?;
-                take(sink, way, count, phase, &arena, clock)?;
+                let mut sink = Sink::join(directory, "bench", options)?;
+                let end = clock.now() + PATIENCE;
+                while sink.sources() == 0 {
+                    if clock.now() > end {
+                        return Err(BenchError::Gone);
+                    }
+                    std::thread::yield_now();
+                }
+                arena.ready(phase);
+                if turn[0].is_flood() {
+                    take_flood(sink, count, &arena, clock)?;
+                } else {
+                    take(sink, &turn, count, &arena, clock)?;
+                }
             }
         }
     }
 }
 
+/// What an event begins with.
+fn first(event: Event<'_>) -> u64 {
+    u64::from_ne_bytes(event.bytes.first_chunk().copied().unwrap_or_default())
+}
+
 fn take(
     mut sink: Sink,
-    way: Way,
+    turn: &[Way],
     count: usize,
-    phase: u32,
     arena: &Arena,
     clock: Clock,
 ) -> Result<(), BenchError> {
-    let end = clock.now() + PATIENCE;
-    while sink.sources() == 0 {
-        if clock.now() > end {
-            return Err(BenchError::Gone);
-        }
-        std::thread::yield_now();
-    }
-    arena.ready(phase);
-    let stamp = |event: Event<'_>| {
-        let first = event.bytes.first_chunk().copied().unwrap_or_default();
-        u64::from_ne_bytes(first)
-    };
-    let most = if way.is_batch() { BATCH } else { 1 };
-    let mut began = None;
-    for n in 0..count {
-        let mut first = 0;
-        for _ in 0..most {
-            let event = sink.receive(Instant::MAX).ok_or(BenchError::Gone)?;
-            first = stamp(event);
-        }
-        if way.is_flood() {
-            if first != n as u64 {
-                return Err(BenchError::System(format!("event {first} came for {n}")));
-            }
-            began.get_or_insert_with(|| clock.now());
+    for n in 0..count * turn.len() {
+        let way = turn[n % turn.len()];
+        if way.sink().is_none() {
+            arena.note(n, arena.answer(way, clock));
             continue;
         }
-        let took = clock.now().since(Instant(first));
+        let mut stamp = 0;
+        for _ in 0..if way.is_batch() { BATCH } else { 1 } {
+            stamp = first(sink.receive(Instant::MAX).ok_or(BenchError::Gone)?);
+        }
+        let took = clock.now().since(Instant(stamp));
         arena.note(n, u32::try_from(took.0).unwrap_or(u32::MAX));
     }
-    if let Some(began) = began {
-        // In microseconds: a flood may take longer than a word of nanoseconds holds.
-        arena.all_seen(count, u32::try_from(clock.now().since(began).0 / 1000).unwrap_or(u32::MAX));
+    Ok(())
+}
+
+fn take_flood(mut sink: Sink, count: usize, arena: &Arena, clock: Clock) -> Result<(), BenchError> {
+    let mut began = None;
+    for n in 0..count as u64 {
+        let number = first(sink.receive(Instant::MAX).ok_or(BenchError::Gone)?);
+        if number != n {
+            return Err(BenchError::System(format!("event {number} came for {n}")));
+        }
+        began.get_or_insert_with(|| clock.now());
     }
+    let took = began.map_or(Span::ZERO, |began| clock.now().since(began));
+    // In microseconds: a flood may take longer than a word of nanoseconds holds.
+    arena.all_seen(count, u32::try_from(took.0 / 1000).unwrap_or(u32::MAX));
     Ok(())
 }
