@@ -1,5 +1,7 @@
 //! A connection's line as the work of elements: its ends are the application, and the socket or the ring.
 
+mod came;
+
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -19,6 +21,7 @@ use selvedge_stack::stack::Line;
 use selvedge_stack::wake::{Alarms, Tasks};
 use selvedge_units::{Bytes, Instant, Span};
 
+pub(crate) use self::came::Came;
 use crate::endpoint::Rings;
 use crate::talk::TALK_MAX;
 
@@ -33,39 +36,6 @@ const TALKS_MAX: usize = 8;
 
 /// The headers of `ui | unreliable | net`.
 pub(crate) const APART: usize = 18;
-
-/// A datagram that the network brought.
-#[derive(Debug)]
-pub(crate) enum Came<'a> {
-    /// In a buffer with others.
-    Shared(&'a [u8]),
-    /// In a buffer of its own, of the largest datagram's size: it may be had for another.
-    Alone(&'a mut Vec<u8>),
-    /// Such a one without its headers, which were read into another.
-    Apart(&'a [u8], &'a mut Vec<u8>),
-}
-
-impl Came<'_> {
-    /// Its bytes, at least those of its headers.
-    pub(crate) fn bytes(&self) -> &[u8] {
-        match self {
-            Self::Shared(bytes) => bytes,
-            Self::Alone(bytes) => bytes,
-            Self::Apart(headers, _) => headers,
-        }
-    }
-
-    /// The same in one piece.
-    pub(crate) fn joined(self) -> Self {
-        match self {
-            Self::Apart(headers, bytes) => {
-                bytes.splice(0..0, headers.iter().copied());
-                Self::Alone(bytes)
-            }
-            came => came,
-        }
-    }
-}
 
 /// What carries datagrams.
 #[derive(Debug)]
