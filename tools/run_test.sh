@@ -46,6 +46,13 @@ unfinished() {
     <(sed -nE 's/^test (.*) \.\.\. (ok|ignored).*/\1/p' "$log" | sed 's/ - should panic$//' | sort)
 }
 
+# Where a test panicked, and the first line of what it said.
+why() {
+  awk -v test="$1" '
+    found { print ", " at " " $0; exit }
+    index($0, "thread \x27" test "\x27 ") == 1 && sub(/.* panicked at /, "") { at = $0; found = 1 }' "$log"
+}
+
 bounded "$@"
 first=$?
 if [ "$first" -eq 0 ]; then
@@ -61,7 +68,7 @@ if [ "${#again[@]}" -eq 0 ]; then
 fi
 fine=$(grep -cE '^test .* \.\.\. ok' "$log")
 ignored=$(grep -cE '^test .* \.\.\. ignored' "$log")
-printf 'UNSTEADY: %s\n' "${again[@]}"
+for name in "${again[@]}"; do printf 'UNSTEADY: %s%s\n' "$name" "$(why "$name")"; done
 bounded "$program" --exact --test-threads=1 "${again[@]}"
 second=$?
 cat "$log"
