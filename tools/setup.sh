@@ -63,6 +63,15 @@ if ! cargo deny --version >/dev/null 2>&1; then
   say "installing cargo-deny (compiles it, a few minutes)"
   cargo install --quiet --locked --debug cargo-deny@0.20.2
 fi
+# Miri is of the nightly toolchain only. Where that can't be had its check is skipped, and says so.
+if command -v rustup >/dev/null && ! cargo +nightly miri --version >/dev/null 2>&1; then
+  say "installing Miri, with a nightly Rust toolchain"
+  if rustup toolchain list | grep -q '^nightly'; then
+    rustup component add --toolchain nightly miri rust-src 2>/dev/null
+  else
+    rustup toolchain install nightly --profile minimal -c miri -c rust-src 2>/dev/null
+  fi || say "it can't be had: that check will be skipped"
+fi
 if [ -f tests/page/package-lock.json ] && [ ! -d tests/page/node_modules ]; then
   say "installing the browser test's packages"
   (cd tests/page && npm ci --silent --no-audit --no-fund)
