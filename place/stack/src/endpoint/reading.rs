@@ -11,7 +11,7 @@ use selvedge_local::PeerId;
 use selvedge_stack::compose::{Composition, Medium};
 use selvedge_stack::element::Plant;
 use selvedge_stack::module::{Net, Reason};
-use selvedge_units::Span;
+use selvedge_units::{Instant, Span};
 
 use crate::wire::{self, Door, Proposal};
 use crate::work::{APART, Came, LineWork};
@@ -28,6 +28,12 @@ const LEAVE: Duration = Duration::from_millis(1);
 const LARGE: usize = 16 << 10;
 /// How often rings are read before the socket is, while they have something.
 const TURNS: u32 = 16;
+/// Where what comes is closer together than this, the next is watched for as long: to be woken for it
+/// takes as much, of the sender's time as well.
+const CLOSE: Span = Span::from_micros(20);
+/// Looks at most, meanwhile, and pauses between two: each look holds up who puts something in.
+const LOOKS: u32 = 200;
+const PAUSES: u32 = 16;
 /// Reads at once, before it is looked what else there is.
 const READS: usize = 16;
 
@@ -45,11 +51,23 @@ pub(super) struct Intake {
     spare: Vec<u8>,
     /// How often rings were read since the socket was.
     turn: u32,
+    /// When something was read last, and whether that was close to what was before.
+    last: Instant,
+    close: bool,
 }
 
 impl Intake {
     pub(super) const fn new(reader: DatagramReader) -> Self {
-        Self { reader, touched: Vec::new(), large: false, apart: false, spare: Vec::new(), turn: 0 }
+        Self {
+            reader,
+            touched: Vec::new(),
+            large: false,
+            apart: false,
+            spare: Vec::new(),
+            turn: 0,
+            last: Instant::ZERO,
+            close: false,
+        }
     }
 
     /// Reads what is there, and puts it into its connections; whether there was anything.
@@ -111,14 +129,32 @@ impl Intake {
         }
     }
 
+    /// Reads what comes soon, if what came last came so; whether anything did.
+    fn watch(&mut self, shared: &Arc<Shared>) -> bool {
+        let until = self.last + CLOSE;
+        for _ in 0..LOOKS {
+            if !self.close || shared.clock.now() >= until {
+                break;
+            }
+            (0..PAUSES).for_each(|_| std::hint::spin_loop());
+            if self.read(shared) {
+                return true;
+            }
+        }
+        false
+    }
+
     /// Reads what is there, after at most this wait for it, and lets elements work on it. Returns
     /// whether there was anything.
     pub(super) fn pump(&mut self, shared: &Arc<Shared>, wait: Span) -> bool {
         let some = self.read(shared)
-            || (wait > Span::ZERO && self.wait(shared, wait) && self.read(shared));
+            || (wait > Span::ZERO
+                && (self.watch(shared) || (self.wait(shared, wait) && self.read(shared))));
         if !some {
             return false;
         }
+        let now = shared.clock.now();
+        self.close = now.since(std::mem::replace(&mut self.last, now)) < CLOSE;
         self.touched.drain(..).for_each(|plant| shared.elements.prompt(&plant, true));
         true
     }
