@@ -30,7 +30,7 @@ const LARGE: usize = 16 << 10;
 const TURNS: u32 = 16;
 /// Where what comes is closer together than this, the next is watched for as long: to be woken for it
 /// takes as much, of the sender's time as well.
-const CLOSE: Span = Span::from_micros(20);
+const CLOSE: Span = Span::from_micros(10);
 /// Looks at most, meanwhile, and pauses between two: each look holds up who puts something in.
 const LOOKS: u32 = 200;
 const PAUSES: u32 = 16;
@@ -129,17 +129,29 @@ impl Intake {
         }
     }
 
-    /// Reads what comes soon, if what came last came so; whether anything did.
-    fn watch(&mut self, shared: &Arc<Shared>) -> bool {
+    /// Reads what is there and lets elements work on it; whether there was anything.
+    fn pass_on(&mut self, shared: &Arc<Shared>) -> bool {
+        if !self.read(shared) {
+            return false;
+        }
+        let now = shared.clock.now();
+        self.close = now.since(std::mem::replace(&mut self.last, now)) < CLOSE;
+        self.touched.drain(..).for_each(|plant| shared.elements.prompt(&plant, true));
+        true
+    }
+
+    /// As [`pump`](Self::pump), without sleeping: looks for as long as more is likely to come soon, for
+    /// a thread that has nothing else to do.
+    pub(super) fn watch(&mut self, shared: &Arc<Shared>) -> bool {
         let until = self.last + CLOSE;
         for _ in 0..LOOKS {
             if !self.close || shared.clock.now() >= until {
                 break;
             }
-            (0..PAUSES).for_each(|_| std::hint::spin_loop());
-            if self.read(shared) {
+            if self.pass_on(shared) {
                 return true;
             }
+            (0..PAUSES).for_each(|_| std::hint::spin_loop());
         }
         false
     }
@@ -147,16 +159,8 @@ impl Intake {
     /// Reads what is there, after at most this wait for it, and lets elements work on it. Returns
     /// whether there was anything.
     pub(super) fn pump(&mut self, shared: &Arc<Shared>, wait: Span) -> bool {
-        let some = self.read(shared)
-            || (wait > Span::ZERO
-                && (self.watch(shared) || (self.wait(shared, wait) && self.read(shared))));
-        if !some {
-            return false;
-        }
-        let now = shared.clock.now();
-        self.close = now.since(std::mem::replace(&mut self.last, now)) < CLOSE;
-        self.touched.drain(..).for_each(|plant| shared.elements.prompt(&plant, true));
-        true
+        self.pass_on(shared)
+            || (wait > Span::ZERO && self.wait(shared, wait) && self.pass_on(shared))
     }
 }
 

@@ -96,7 +96,7 @@ impl Connection {
         let message = match shared.intake.try_lock() {
             Ok(mut intake) if before == 0 => {
                 shared.pumped.fetch_add(1, Ordering::Relaxed);
-                intake.pump(shared, wait.min(Span::from_millis(5)));
+                let _ = intake.watch(shared) || intake.pump(shared, wait.min(Span::from_millis(5)));
                 drop(intake);
                 work.pop(Duration::ZERO)
             }
