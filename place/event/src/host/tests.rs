@@ -70,7 +70,11 @@ fn what_waits_to_go_together_goes_by_itself_in_order_and_once() {
     let wanted = || source.view(|v| v.members.iter().filter(|one| one.wants).count());
     until("it is a member", || wanted() == Some(1));
     let (mut sent, mut waited) = (0, 0);
-    for burst in 0..40 {
+    // On a busy machine few bursts are so fast that anything has to wait.
+    for burst in 0..4000 {
+        if burst >= 40 && waited > 0 {
+            break;
+        }
         for number in 0..200 {
             let record = i64::to_le_bytes(sent);
             let event =
@@ -88,7 +92,7 @@ fn what_waits_to_go_together_goes_by_itself_in_order_and_once() {
         // Nothing is sent any more that would take them along, and too few wait to go at once.
         until("the last of the burst", || got.lock().unwrap().last() == Some(&(sent - 1)));
     }
-    assert!(waited > 0, "none of 40 bursts was fast enough to wait");
+    assert!(waited > 0, "no burst was fast enough to wait");
     assert_eq!(*got.lock().unwrap(), (0..sent).collect::<Vec<_>>());
     assert_eq!(sink.fates().delivered, sent as u64);
     assert!(!one.shared.with(|core, _| core.carrier.has_waiting()));
