@@ -1,6 +1,7 @@
 //! What rings inside one host cost, beside the bare calls of the kernel that they are built on, in one run:
 //! two processes; a ring and its bare call in turn, event by event. How soon a processor that sleeps is
-//! awake changes from one tenth of a second to the next; so it is the same for both. For `selvedge bench events` and the experiments.
+//! awake changes from one tenth of a second to the next; so it is the same for both. For
+//! `selvedge bench events` and the experiments.
 //!
 //! This process is the source; the other, which the caller starts, runs [`peer`]. Both share an arena of a few
 //! words, by which they agree on what is measured, and by which bare calls are measured.
@@ -212,9 +213,9 @@ impl Drop for Other {
     }
 }
 
-/// Measures ways, `rounds` times `events` each, at most [`EVENTS_MAX`]; the floods are `flood` events long. `start` gives
-/// the command that runs [`peer`] with the text that it is handed. Members meet in `directory`, which must be
-/// this user's and exist. Calls `tell` before each round.
+/// Measures ways, `rounds` times `events` each, at most [`EVENTS_MAX`]; the floods are `flood` events
+/// long. `start` gives the command that runs [`peer`] with the text that it is handed. Members meet in
+/// `directory`, which must be this user's and exist. Calls `tell` before each round.
 ///
 /// # Errors
 /// [`BenchError`].

@@ -46,29 +46,22 @@ pub fn peer(spec: &str) -> Result<(), BenchError> {
             arena.wait_phase(phase);
         };
         done = phase;
-        match turn.iter().find_map(|way| way.sink()) {
-            None => {
-                arena.ready(phase);
-                for n in 0..count * turn.len() {
-                    arena.note(n, arena.answer(turn[n % turn.len()], clock));
+        let mut sink = None;
+        if let Some(options) = turn.iter().find_map(|way| way.sink()) {
+            let mut joined = Sink::join(directory, "bench", options)?;
+            let end = clock.now() + PATIENCE;
+            while joined.sources() == 0 {
+                if clock.now() > end {
+                    return Err(BenchError::Gone);
                 }
+                std::thread::yield_now();
             }
-            Some(options) => {
-                let mut sink = Sink::join(directory, "bench", options)?;
-                let end = clock.now() + PATIENCE;
-                while sink.sources() == 0 {
-                    if clock.now() > end {
-                        return Err(BenchError::Gone);
-                    }
-                    std::thread::yield_now();
-                }
-                arena.ready(phase);
-                if turn[0].is_flood() {
-                    take_flood(sink, count, &arena, clock)?;
-                } else {
-                    take(sink, &turn, count, &arena, clock)?;
-                }
-            }
+            sink = Some(joined);
+        }
+        arena.ready(phase);
+        match sink {
+            Some(sink) if turn[0].is_flood() => take_flood(sink, count, &arena, clock)?,
+            sink => take(sink, &turn, count, &arena, clock)?,
         }
     }
 }
@@ -79,7 +72,7 @@ fn first(event: Event<'_>) -> u64 {
 }
 
 fn take(
-    mut sink: Sink,
+    mut sink: Option<Sink>,
     turn: &[Way],
     count: usize,
     arena: &Arena,
@@ -87,16 +80,18 @@ fn take(
 ) -> Result<(), BenchError> {
     for n in 0..count * turn.len() {
         let way = turn[n % turn.len()];
-        if way.sink().is_none() {
-            arena.note(n, arena.answer(way, clock));
-            continue;
-        }
-        let mut stamp = 0;
-        for _ in 0..if way.is_batch() { BATCH } else { 1 } {
-            stamp = first(sink.receive(Instant::MAX).ok_or(BenchError::Gone)?);
-        }
-        let took = clock.now().since(Instant(stamp));
-        arena.note(n, u32::try_from(took.0).unwrap_or(u32::MAX));
+        let took = match &mut sink {
+            Some(sink) if way.sink().is_some() => {
+                let mut stamp = 0;
+                for _ in 0..if way.is_batch() { BATCH } else { 1 } {
+                    stamp = first(sink.receive(Instant::MAX).ok_or(BenchError::Gone)?);
+                }
+                let took = clock.now().since(Instant(stamp));
+                u32::try_from(took.0).unwrap_or(u32::MAX)
+            }
+            _ => arena.answer(way, clock),
+        };
+        arena.note(n, took);
     }
     Ok(())
 }
