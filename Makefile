@@ -13,11 +13,11 @@ demo: build ## install what is missing, build, run the main job on real media (A
 
 build: ## target/release/selvedge, and selvedge-coproc and the GStreamer element beside it
 	@tools/setup.sh build
-	cargo build --release --locked -p selvedge -p selvedge-coprocessor -p gst-plugin-selvedge
+	cargo build --release --locked -p selvedge -p selvedge-place-coprocessor -p selvedge-media-plugin
 
 plugin: ## target/release/libgstselvedge.so, the GStreamer element
 	@tools/setup.sh build
-	cargo build --release --locked -p gst-plugin-selvedge
+	cargo build --release --locked -p selvedge-media-plugin
 
 test: ## install what is missing, run every check, print one line that sums up
 	@tools/setup.sh test

@@ -98,9 +98,9 @@ fn media(file: &NodeFile, _summary: &mut Summary) -> Result<Vec<Option<Media>>, 
 /// what they are made of must make sense.
 #[cfg(feature = "gstreamer")]
 fn media(file: &NodeFile, summary: &mut Summary) -> Result<Vec<Option<Media>>, Failure> {
-    use selvedge_coprocessor::feeder::Feeder;
     use selvedge_media::inspect;
     use selvedge_node::config::SourceUri;
+    use selvedge_place_coprocessor::feeder::Feeder;
     use selvedge_units::{Bytes, Span};
 
     let mut wrong = Vec::new();

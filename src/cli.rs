@@ -129,14 +129,14 @@ pub(crate) enum KernelCommand {
         /// The stream
         stream: String,
         /// Which packets
-        filter: selvedge_kernel::Filter,
+        filter: selvedge_place_kernel::Filter,
     },
     /// Take a filter away
     Unbind {
         /// The device
         device: String,
         /// Which packets
-        filter: selvedge_kernel::Filter,
+        filter: selvedge_place_kernel::Filter,
     },
 }
 
@@ -312,7 +312,7 @@ pub(crate) struct BenchArgs {
 /// So many decisions, and nothing else.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CountArgs {
-    pub(crate) discipline: selvedge_sched::Discipline,
+    pub(crate) discipline: selvedge_data_sched::Discipline,
     pub(crate) streams: u32,
     pub(crate) decisions: u64,
 }
@@ -383,7 +383,7 @@ fn share(text: &str) -> Result<f64, String> {
 
 fn count(text: &str) -> Result<CountArgs, String> {
     let parsed = match text.split(':').collect::<Vec<_>>()[..] {
-        [discipline, streams, decisions] => selvedge_sched::Discipline::from_name(discipline)
+        [discipline, streams, decisions] => selvedge_data_sched::Discipline::from_name(discipline)
             .zip(streams.parse().ok())
             .zip(decisions.parse().ok()),
         _ => None,

@@ -6,11 +6,11 @@ use std::os::unix::process::ExitStatusExt;
 use std::sync::atomic::AtomicBool;
 
 use clap::{Args, Subcommand};
-use selvedge_dispatch::client::{self, ClientError, Ran, Run};
-use selvedge_dispatch::player::{self, Play, within_ms};
-use selvedge_dispatch::{Placement, Wanted, class, daemon, rights};
+use selvedge_data_stream::Window;
 use selvedge_host::clock::Clock;
-use selvedge_stream::Window;
+use selvedge_place_cpu::client::{self, ClientError, Ran, Run};
+use selvedge_place_cpu::player::{self, Play, within_ms};
+use selvedge_place_cpu::{Placement, Wanted, class, daemon, rights};
 use selvedge_units::{ParseUnitError, Span};
 use serde_json::json;
 
@@ -101,9 +101,9 @@ pub(crate) struct PlayArgs {
 
 /// How the kernel's scheduler is loaded.
 #[cfg(feature = "kernel")]
-const LOADS: Option<selvedge_dispatch::in_kernel::Loads> = Some(in_kernel::load);
+const LOADS: Option<selvedge_place_cpu::in_kernel::Loads> = Some(in_kernel::load);
 #[cfg(not(feature = "kernel"))]
-const LOADS: Option<selvedge_dispatch::in_kernel::Loads> = None;
+const LOADS: Option<selvedge_place_cpu::in_kernel::Loads> = None;
 
 #[cfg(feature = "kernel")]
 mod in_kernel;
@@ -287,5 +287,5 @@ fn time(text: &str) -> Result<Span, String> {
 }
 
 fn window(text: &str) -> Result<Window, String> {
-    text.parse().map_err(|error: selvedge_stream::WindowError| error.to_string())
+    text.parse().map_err(|error: selvedge_data_stream::WindowError| error.to_string())
 }

@@ -90,8 +90,8 @@ fn trials() -> Vec<Trial> {
 
 #[cfg(feature = "kernel")]
 fn qdisc() -> Outcome {
-    use selvedge_kernel::{AttachError, LoadError, ProgramError};
-    match selvedge_kernel::probe() {
+    use selvedge_place_kernel::{AttachError, LoadError, ProgramError};
+    match selvedge_place_kernel::probe() {
         Ok(found) => Ok(found),
         Err(error) => {
             let remedy = match &error {
@@ -111,8 +111,8 @@ fn qdisc() -> Outcome {
 /// Loads the scheduler, unless a program of ours has it loaded already.
 #[cfg(feature = "kernel")]
 fn sched_ext() -> Outcome {
-    use selvedge_kernel::{LoadError, ProgramError, TaskScheduler, TasksError};
-    let processors = selvedge_dispatch::class::processors().pop().unwrap_or(0) + 1;
+    use selvedge_place_kernel::{LoadError, ProgramError, TaskScheduler, TasksError};
+    let processors = selvedge_place_cpu::class::processors().pop().unwrap_or(0) + 1;
     TaskScheduler::probe(processors).or_else(|error| match &error {
         TasksError::Taken(name) if name.starts_with("selvedge_dwcs") => {
             Ok("runs already: a program of `selvedge cpu run` has it loaded".to_owned())

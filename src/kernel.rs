@@ -3,11 +3,11 @@
 use std::io::Write;
 use std::path::Path;
 
-use selvedge_kernel::{
+use selvedge_data_sched::{Discipline, Tree};
+use selvedge_data_stream::{Class, Contract, Late, Window, Windows};
+use selvedge_place_kernel::{
     AttachError, Attached, OpenError, Report, Setup, StreamReport, StreamSetup, attach, detach,
 };
-use selvedge_sched::{Discipline, Tree};
-use selvedge_stream::{Class, Contract, Late, Window, Windows};
 use selvedge_units::{Bitrate, Span};
 use serde_json::{Value, json};
 
@@ -145,7 +145,7 @@ fn node(
             wrong.push((format!("stream.{}.window", stream.name), why.to_owned()));
         }
         let contract = stream.contract(stream.period.unwrap_or(PERIOD_UNKNOWN));
-        let filter = selvedge_kernel::Filter::Port(stream.to.port());
+        let filter = selvedge_place_kernel::Filter::Port(stream.to.port());
         let filters = vec![filter];
         setup.streams.push(StreamSetup { filters, ..StreamSetup::new(&stream.name, contract) });
     }

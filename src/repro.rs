@@ -10,9 +10,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use clap::Args;
+use selvedge_lab_repro::record::{self, Record};
+use selvedge_lab_repro::{EXPERIMENTS, Experiment, Kind, Outcome, Params, RunError, Watch, find};
 use selvedge_node::config::nearest;
-use selvedge_repro::record::{self, Record};
-use selvedge_repro::{EXPERIMENTS, Experiment, Kind, Outcome, Params, RunError, Watch, find};
 use serde_json::{Value, json};
 
 use crate::cli::Failure;
@@ -60,8 +60,8 @@ pub(crate) enum ReproKind {
 
 impl ReproKind {
     /// Whether an experiment is of this kind.
-    fn of(self, kind: selvedge_repro::Kind) -> bool {
-        use selvedge_repro::Kind;
+    fn of(self, kind: selvedge_lab_repro::Kind) -> bool {
+        use selvedge_lab_repro::Kind;
         kind == match self {
             Self::V => Kind::Virtual,
             Self::R => Kind::Real,

@@ -3,13 +3,13 @@
 
 use std::io::{self, BufWriter, Write};
 
-use selvedge_coprocessor::unit_slot::shared;
+use selvedge_data_sched::replay::{Event, Outcome, Replay, Trace};
+use selvedge_data_sched::trace::Printer;
+use selvedge_data_sched::{Counters, Discipline};
+use selvedge_data_stream::Window;
 use selvedge_host::engine::unit_slot::{UnitSlotError, UnitSlots};
-use selvedge_rtl::ReplayError;
-use selvedge_sched::replay::{Event, Outcome, Replay, Trace};
-use selvedge_sched::trace::Printer;
-use selvedge_sched::{Counters, Discipline};
-use selvedge_stream::Window;
+use selvedge_place_coprocessor::unit_slot::shared;
+use selvedge_place_rtl::ReplayError;
 
 use crate::cli::{Engine, Failure, ScheduleArgs};
 use crate::input;
@@ -47,14 +47,14 @@ pub(crate) fn command(args: &ScheduleArgs) -> Result<(), Failure> {
                     _ => Failure::input(text),
                 }
             };
-            let mut replay = selvedge_rtl::trace::replay(&trace).map_err(failed)?;
+            let mut replay = selvedge_place_rtl::trace::replay(&trace).map_err(failed)?;
             out.events(&mut replay)?;
             out.totals(replay.totals().iter().map(|total| (total.counters, total.window)))
         }
         #[cfg(feature = "kernel")]
         Engine::Kernel => {
-            use selvedge_kernel::ReplayError::{Discipline, Setup, Streams};
-            let replayed = selvedge_kernel::Replay::load(trace.discipline);
+            use selvedge_place_kernel::ReplayError::{Discipline, Setup, Streams};
+            let replayed = selvedge_place_kernel::Replay::load(trace.discipline);
             let outcome = replayed.and_then(|replay| replay.run(&trace)).map_err(|why| {
                 let text = format!("{name}: {why}");
                 match why {

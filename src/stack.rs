@@ -16,9 +16,9 @@ use std::io::Write;
 use std::net::SocketAddr;
 
 use clap::{Args, Subcommand};
-use selvedge_host_stack::profile::{self, Profile};
-use selvedge_stack::compose::Composition;
-use selvedge_stack::deliver::Order;
+use selvedge_comm_stack::profile::{self, Profile};
+use selvedge_data_stack::compose::Composition;
+use selvedge_data_stack::deliver::Order;
 
 use crate::cli::Failure;
 use crate::table::{Align, Table};

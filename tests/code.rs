@@ -5,7 +5,7 @@ mod support;
 use std::ffi::OsStr;
 use std::path::Path;
 
-use selvedge_code_run::available;
+use selvedge_os_jit::available;
 use serde_json::{Value, json};
 use support::{Folder, selvedge};
 

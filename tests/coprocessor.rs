@@ -18,7 +18,7 @@ fn is_built(test: &str) -> bool {
     if !built {
         support::skipped(
             test,
-            "selvedge-coproc is not built (cargo build -p selvedge-coprocessor)",
+            "selvedge-coproc is not built (cargo build -p selvedge-place-coprocessor)",
         );
     }
     built

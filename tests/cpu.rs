@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Command;
 
-use selvedge_dispatch::{Placement, class, rights};
+use selvedge_place_cpu::{Placement, class, rights};
 use serde_json::Value;
 use support::{Folder, Running, SOON, until};
 

@@ -9,7 +9,7 @@ use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::Command;
 
-use selvedge_ecall::{Client, Wish, services};
+use selvedge_comm_call::{Client, Wish, services};
 use selvedge_host::clock::Clock;
 use selvedge_units::Span;
 use support::{Folder, Running, SOON, selvedge, skipped, until};
@@ -73,7 +73,7 @@ fn programs_subscribe_by_name_and_nothing_is_left() {
         came = subscription.take().unwrap().map(|event| event.data.to_vec());
         came.is_some()
     });
-    let event = selvedge_services::event(&came.unwrap()).expect("a whole record");
+    let event = selvedge_comm_services::event(&came.unwrap()).expect("a whole record");
     assert_eq!(event.key >> 16, u64::from(port));
     let tally = String::from_utf8(client.call(b"tally").unwrap()).unwrap();
     assert!(tally.starts_with("occurred "), "{tally}");

@@ -47,11 +47,11 @@ check manifest cargo metadata --no-deps --format-version 1 --locked
 check fmt cargo fmt --all --check
 check clippy cargo clippy --quiet --locked --workspace --all-targets --all-features -- -D warnings
 # Tests that run in another kernel only are no target of --all-targets.
-check clippy-vm cargo clippy --quiet --locked -p selvedge-kernel --test attach --test replay -- -D warnings
+check clippy-vm cargo clippy --quiet --locked -p selvedge-place-kernel --test attach --test replay -- -D warnings
 check deny cargo deny --all-features check licenses bans sources
 # Peers to measure against are a workspace of their own, too large to be built each time.
-check peers cargo metadata --format-version 1 --locked --manifest-path place/event/bench/Cargo.toml
-check deny-peers cargo deny --manifest-path place/event/bench/Cargo.toml --config "$PWD/deny.toml" \
+check peers cargo metadata --format-version 1 --locked --manifest-path lab/peers/event/Cargo.toml
+check deny-peers cargo deny --manifest-path lab/peers/event/Cargo.toml --config "$PWD/deny.toml" \
   --all-features check licenses bans sources
 check slim cargo clippy --quiet --locked -p selvedge --no-default-features -- -D warnings
 host=$(rustc -vV | sed -n 's/^host: //p' | tr 'a-z-' 'A-Z_')

@@ -25,7 +25,7 @@ fi
 # The same flags everywhere, whatever a user's configuration says.
 export CARGO_ENCODED_RUSTFLAGS=-Ctarget-cpu=x86-64 CARGO_TARGET_DIR=target/instructions
 export CARGO_PROFILE_RELEASE_DEBUG=1 CARGO_INCREMENTAL=0
-cargo build --quiet --release --locked -p selvedge-sched --features bench --example decisions
+cargo build --quiet --release --locked -p selvedge-data-sched --features bench --example decisions
 program=$CARGO_TARGET_DIR/release/examples/decisions
 work=$(mktemp -d)
 trap 'rm -r "$work"' EXIT

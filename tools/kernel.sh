@@ -22,7 +22,7 @@
 #
 # In the guest: busybox, dash, tc; /proc, /sys, /sys/fs/bpf, /sys/fs/cgroup (version 2), tracefs; lo is
 # up; no disk, no network. Example:
-#   cargo build -p selvedge-kernel --example probe
+#   cargo build -p selvedge-place-kernel --example probe
 #   tools/kernel.sh run --add target/debug/examples/probe -- probe --verbose
 #   tools/kernel.sh run -- dash -c 'uname -r; ls /sys/kernel/sched_ext'
 #
@@ -246,7 +246,7 @@ INIT
 
 # The path of a test's program, built.
 built() {
-  cargo test --locked -p selvedge-kernel --test "$1" --no-run 2>&1 |
+  cargo test --locked -p selvedge-place-kernel --test "$1" --no-run 2>&1 |
     sed -n 's/^ *Executable .*(\(.*\))$/\1/p'
 }
 
@@ -256,7 +256,7 @@ tests() {
   cargo build --locked -p selvedge || exit
   local replay attach
   replay=$(built replay) && attach=$(built attach) && [ -n "$replay" ] && [ -n "$attach" ] || {
-    cargo test --locked -p selvedge-kernel --test replay --test attach --no-run
+    cargo test --locked -p selvedge-place-kernel --test replay --test attach --no-run
     exit 1
   }
   # In turn: the doctor among them loads a sched_ext scheduler.
@@ -269,11 +269,11 @@ tests() {
 
 bench() {
   cd "$root" || exit
-  cargo build --locked -p selvedge-kernel --example qdisc_cost || exit
+  cargo build --locked -p selvedge-place-kernel --example qdisc_cost || exit
   local program=target/debug/examples/qdisc_cost
   echo 'Instructions, counted:'
   run --count --mem 512 --timeout 900 --module sch_fq --add "$program" -- qdisc_cost instructions
-  cargo build --locked -p selvedge-kernel --example decision_cost || exit
+  cargo build --locked -p selvedge-place-kernel --example decision_cost || exit
   echo 'A decision about tasks, instructions:'
   run --count --mem 512 --timeout 900 --add target/debug/examples/decision_cost -- decision_cost
 }

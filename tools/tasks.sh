@@ -5,9 +5,9 @@
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 cargo build --locked -p selvedge || exit
-tests=$(cargo test --locked -p selvedge-kernel --test tasks --no-run 2>&1 |
+tests=$(cargo test --locked -p selvedge-place-kernel --test tasks --no-run 2>&1 |
   sed -n 's/^ *Executable .*(\(.*\))$/\1/p')
-[ -n "$tests" ] || { cargo test --locked -p selvedge-kernel --test tasks --no-run; exit 1; }
+[ -n "$tests" ] || { cargo test --locked -p selvedge-place-kernel --test tasks --no-run; exit 1; }
 boot() {
   tools/kernel.sh run --mem 1024 --timeout 900 --add "$tests:bin/tasks" --add target/debug/selvedge "$@"
   local status=$?

@@ -6,7 +6,7 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use selvedge_stream::rtp::{DEADLINE_ID, DEADLINE_URI, EXTENSION_ID, EXTENSION_URI};
+use selvedge_data_stream::rtp::{DEADLINE_ID, DEADLINE_URI, EXTENSION_ID, EXTENSION_URI};
 
 use crate::frame::StreamInfo;
 

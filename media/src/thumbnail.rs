@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use gstreamer as gst;
 use gstreamer::prelude::*;
 use gstreamer_app as gst_app;
-use selvedge_stream::Kind;
+use selvedge_data_stream::Kind;
 use selvedge_units::Span;
 
 use crate::error::SourceError;

@@ -7,10 +7,10 @@ mod support;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use selvedge_data_stream::Kind;
+use selvedge_data_stream::rtp::Packet;
 use selvedge_media::inspect::{self, PAYLOAD_MAX, WireFrame};
 use selvedge_media::{Codec, End, MediaFrame};
-use selvedge_stream::Kind;
-use selvedge_stream::rtp::Packet;
 use selvedge_units::Span;
 use support::{clips, file, open, take};
 

@@ -23,9 +23,9 @@ mod tree;
 
 use std::net::SocketAddr;
 
-use selvedge_sched::{Discipline, Tree};
-use selvedge_stack::compose::Composition;
-use selvedge_stream::{Class, Contract, Frame, Late, Window, Windows};
+use selvedge_data_sched::{Discipline, Tree};
+use selvedge_data_stack::compose::Composition;
+use selvedge_data_stream::{Class, Contract, Frame, Late, Window, Windows};
 use selvedge_units::{Bitrate, Bytes, Span};
 
 pub use address::{AddressError, receiver};

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use selvedge_stream::Window;
+use selvedge_data_stream::Window;
 use selvedge_units::Bitrate;
 use serde::{Deserialize, Serialize};
 

@@ -5,9 +5,9 @@
 mod drive;
 
 use drive::Noise;
+use selvedge_data_sched::{Discipline, StreamIndex};
+use selvedge_data_stream::{Contract, Fate, Frame, Kind, PayloadSpan, References, Window, Windows};
 use selvedge_node::link::{Link, LinkParams};
-use selvedge_sched::{Discipline, StreamIndex};
-use selvedge_stream::{Contract, Fate, Frame, Kind, PayloadSpan, References, Window, Windows};
 use selvedge_units::{Bitrate, Bytes, Instant, Span};
 
 const RATE: Bitrate = Bitrate::from_mbps(8);

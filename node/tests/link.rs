@@ -3,9 +3,9 @@
 mod drive;
 
 use drive::{Noise, Script, drive, needed, offline, params, sound, video};
+use selvedge_data_sched::Discipline;
+use selvedge_data_stream::{Contract, DropReason, Fate, Kind, Late, Window, Windows};
 use selvedge_node::bound::decodable_bound;
-use selvedge_sched::Discipline;
-use selvedge_stream::{Contract, DropReason, Fate, Kind, Late, Window, Windows};
 use selvedge_units::{Bitrate, Bytes, Instant, Span};
 
 fn contract(period_ms: u64, window: &str) -> Contract {

@@ -1,10 +1,10 @@
 //! A link shared by a tree of weights, from the text of a node file to the packets that leave:
 //! shares in bytes, what siblings leave to each other, and the flat approximation.
 
+use selvedge_data_sched::StreamIndex;
+use selvedge_data_stream::{Contract, Frame, Kind, Late, PayloadSpan, References, Window};
 use selvedge_node::config::{NodeConfig, parse};
 use selvedge_node::link::{Link, LinkParams};
-use selvedge_sched::StreamIndex;
-use selvedge_stream::{Contract, Frame, Kind, Late, PayloadSpan, References, Window};
 use selvedge_units::{Bytes, Instant, Span};
 
 const FILE: &str = r#"
@@ -160,7 +160,7 @@ fn each_is_sent_what_it_owns_and_siblings_share_what_is_left() {
 #[test]
 fn other_disciplines_do_not_look_at_the_tree() {
     let mut config = config("");
-    config.links[0].discipline = selvedge_sched::Discipline::Wfq;
+    config.links[0].discipline = selvedge_data_sched::Discipline::Wfq;
     let seconds = sent(&config, [1000; 4], [9; 4], 1);
     check(shares(&seconds[0]), [0.5, 1.0 / 6.0, 1.0 / 6.0, 1.0 / 6.0], 0.005);
 }

@@ -5,10 +5,10 @@
 
 use std::path::Path;
 
+use selvedge_data_sched::replay::{Arrivals, Happening, Replay, Trace};
+use selvedge_data_sched::{Counters, Discipline, StreamIndex};
+use selvedge_data_stream::{Fate, Frame, Kind, PayloadSpan, References, Window};
 use selvedge_node::link::{Link, LinkParams, WAITING_MAX};
-use selvedge_sched::replay::{Arrivals, Happening, Replay, Trace};
-use selvedge_sched::{Counters, Discipline, StreamIndex};
-use selvedge_stream::{Fate, Frame, Kind, PayloadSpan, References, Window};
 use selvedge_units::{Bitrate, Bytes, Instant};
 
 /// What happened: at a slot, a frame of a stream was sent, or dropped.

@@ -11,7 +11,7 @@ const COMPILERS: [&str; 7] =
 fn main() {
     println!("cargo:rerun-if-changed=bpf");
     // Another crate's programs use the integers of this one's, by this same file.
-    println!("cargo:rerun-if-changed=../kernel/bpf/integers.h");
+    println!("cargo:rerun-if-changed=../../place/kernel/bpf/integers.h");
     println!("cargo:rerun-if-env-changed=SELVEDGE_CLANG");
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
     let headers = env::var_os("DEP_BPF_INCLUDE").expect("libbpf-sys sets it");

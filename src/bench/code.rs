@@ -1,7 +1,7 @@
 //! `bench code`: nanoseconds a call of an E-code handler, in each back end, beside the same in Rust;
 //! and microseconds from source to what can be called.
 
-use selvedge_code_run::measure::{Work, costs, readiness};
+use selvedge_os_jit::measure::{Work, costs, readiness};
 use serde_json::json;
 
 use super::{Measurement, cell, tenths};

@@ -1,6 +1,6 @@
 //! `bench coprocessor`: what the placement in a process of its own costs on this machine.
 
-use selvedge_coprocessor::bench::{self, Spread};
+use selvedge_place_coprocessor::bench::{self, Spread};
 use selvedge_units::Span;
 use serde_json::json;
 

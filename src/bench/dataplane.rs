@@ -1,8 +1,8 @@
 //! `bench dataplane`: frames a second through queues, decisions and a sink that takes everything,
 //! on one core; beside DPDK's `rte_sched` where that is installed.
 
-use selvedge_sched::Discipline;
-use selvedge_sched::bench::{Load, dataplane};
+use selvedge_data_sched::Discipline;
+use selvedge_data_sched::bench::{Load, dataplane};
 use serde_json::json;
 
 use super::peer::RteSched;

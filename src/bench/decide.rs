@@ -1,8 +1,8 @@
 //! `bench decide`: nanoseconds and instructions a decision, by discipline and number of streams;
 //! without misses and at twofold overload, beside a binary heap.
 
-use selvedge_sched::Discipline;
-use selvedge_sched::bench::{Load, decide};
+use selvedge_data_sched::Discipline;
+use selvedge_data_sched::bench::{Load, decide};
 use serde_json::json;
 
 use super::instructions::{self, Source};

@@ -4,8 +4,8 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use selvedge_ecall::bench::{BenchError, calls, preference};
-use selvedge_local::bench::{BATCH, EVENT, Way, measure as run, peer as far};
+use selvedge_comm_call::bench::{BenchError, calls, preference};
+use selvedge_comm_local::bench::{BATCH, EVENT, Way, measure as run, peer as far};
 use serde_json::{Value, json};
 
 use super::{Measurement, tenths};
@@ -14,8 +14,8 @@ use crate::table::{Align, Table};
 
 /// The other process.
 pub(super) fn peer(spec: &str) -> Result<(), Failure> {
-    if selvedge_ecall::bench::is_ours(spec) {
-        return selvedge_ecall::bench::peer(spec).map_err(Failure::failed);
+    if selvedge_comm_call::bench::is_ours(spec) {
+        return selvedge_comm_call::bench::peer(spec).map_err(Failure::failed);
     }
     far(spec).map_err(Failure::failed)
 }

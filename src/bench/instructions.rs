@@ -5,8 +5,8 @@
 
 use std::process::Command;
 
-use selvedge_sched::Discipline;
-use selvedge_sched::bench::{Load, run};
+use selvedge_data_sched::Discipline;
+use selvedge_data_sched::bench::{Load, run};
 
 use super::peer::output;
 use crate::cli::{CountArgs, Failure};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use selvedge_services::measure::{Costs, readiness};
+use selvedge_comm_services::measure::{Costs, readiness};
 use serde_json::json;
 
 use super::{Measurement, tenths};

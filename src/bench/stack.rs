@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use selvedge_stack_bench::{Row, SIZES, rows};
+use selvedge_lab_peers_stack::{Row, SIZES, rows};
 use serde_json::json;
 
 use super::Measurement;

@@ -3,12 +3,12 @@
 
 use std::net::{SocketAddr, UdpSocket};
 
+use selvedge_data_sched::Discipline;
+use selvedge_data_stream::{Contract, Histogram, Kind, Window};
 use selvedge_host::clock::Clock;
 use selvedge_host::engine::{Engine, StreamParams};
 use selvedge_host::inlet::Offer;
 use selvedge_node::config::{LinkConfig, WhenFull};
-use selvedge_sched::Discipline;
-use selvedge_stream::{Contract, Histogram, Kind, Window};
 use selvedge_units::{Bitrate, Bytes, Instant, Span};
 use serde_json::json;
 

@@ -6,11 +6,11 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand, ValueEnum};
-use selvedge_code::ebpf::{self, KernelError};
-use selvedge_code::limits::{FUEL_DEFAULT, FUEL_MAX};
-use selvedge_code::native::Compiler;
-use selvedge_code::{CodeError, Environment, Memory, Position, Program, compile};
-use selvedge_code_run::{Handler, Hook, Kernel, LoadError, MachineHost, Native, Walked};
+use selvedge_control_code::ebpf::{self, KernelError};
+use selvedge_control_code::limits::{FUEL_DEFAULT, FUEL_MAX};
+use selvedge_control_code::native::Compiler;
+use selvedge_control_code::{CodeError, Environment, Memory, Position, Program, compile};
+use selvedge_os_jit::{Handler, Hook, Kernel, LoadError, MachineHost, Native, Walked};
 use serde_json::{Map, Value, json};
 
 use crate::cli::Failure;

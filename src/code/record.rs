@@ -1,7 +1,7 @@
 //! Records from and to JSON: an object for a struct, a list for an array, a text for an array of
 //! characters where it comes in.
 
-use selvedge_code::{Access, Number, Program, Storage, Struct, Type};
+use selvedge_control_code::{Access, Number, Program, Storage, Struct, Type};
 use serde_json::{Map, Value};
 
 /// One event, or a list of them.

@@ -1,9 +1,9 @@
-//! The scheduler of `selvedge-kernel`, as the daemon of `selvedge-dispatch` wants it.
+//! The scheduler of `selvedge-place-kernel`, as the daemon of `selvedge-place-cpu` wants it.
 
-use selvedge_cpu::{Config, Counts, Promise, Task, TaskId};
-use selvedge_dispatch::class;
-use selvedge_dispatch::in_kernel::InKernel;
-use selvedge_kernel::TaskScheduler;
+use selvedge_data_cpu::{Config, Counts, Promise, Task, TaskId};
+use selvedge_place_cpu::class;
+use selvedge_place_cpu::in_kernel::InKernel;
+use selvedge_place_kernel::TaskScheduler;
 
 /// Loads it for all processors of this machine.
 pub(super) fn load() -> Result<Box<dyn InKernel>, String> {

@@ -13,11 +13,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use selvedge_data_sched::Discipline;
 use selvedge_host::clock::Clock;
 use selvedge_media::StreamInfo;
 use selvedge_node::config::NodeConfig;
 use selvedge_node::view::NodeView;
-use selvedge_sched::Discipline;
 use selvedge_units::{Bitrate, Span};
 use selvedge_web::Server;
 

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
 use rustix::process::Pid;
-use selvedge_host_event::Address;
-use selvedge_host_event::bench::{Kind, Seen, Sinks, Source};
+use selvedge_comm_event::Address;
+use selvedge_comm_event::bench::{Kind, Seen, Sinks, Source};
 use selvedge_units::Span;
 use serde_json::json;
 

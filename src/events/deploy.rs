@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use selvedge_host_event::{AskError, Deployment, Place, read_token};
+use selvedge_comm_event::{AskError, Deployment, Place, read_token};
 use selvedge_units::Span;
 use serde_json::json;
 

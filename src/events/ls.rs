@@ -4,7 +4,7 @@ use std::io::Write;
 use std::time::Duration;
 
 use clap::Args;
-use selvedge_host_event::{CarriedBy, HostName, Listing, MemberListing, SinkListing};
+use selvedge_comm_event::{CarriedBy, HostName, Listing, MemberListing, SinkListing};
 use selvedge_units::Span;
 use serde_json::{Value, json};
 

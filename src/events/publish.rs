@@ -7,8 +7,10 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use selvedge_event::{AttributesBuf, Event, Format, PublishError, Value as Attribute, Wake};
-use selvedge_host_event::{Host, Joined};
+use selvedge_comm_event::{Host, Joined};
+use selvedge_control_event::{
+    AttributesBuf, Event, Format, PublishError, Value as Attribute, Wake,
+};
 use selvedge_units::Span;
 use serde_json::Value;
 

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
 use clap::{Args, Subcommand};
-use selvedge_ecall::Host;
-use selvedge_services::{
+use selvedge_comm_call::Host;
+use selvedge_comm_services::{
     Event, Provided, Service, ServiceError, Target, Watch, Wish, now, program,
 };
 use selvedge_units::Span;
@@ -41,7 +41,7 @@ pub(crate) enum ServicesCommand {
     Watch(WatchArgs),
     /// Let programs subscribe to services by their names, until SIGINT; they need no rights for it
     #[command(
-        after_help = "Programs find them by selvedge-ecall; docs/services.md says what they get.\n\nExample:\n  \
+        after_help = "Programs find them by selvedge-comm-call; docs/services.md says what they get.\n\nExample:\n  \
                             selvedge events services serve socket sched"
     )]
     Serve {
@@ -128,7 +128,7 @@ pub(crate) fn command(command: &ServicesCommand) -> Result<(), Failure> {
 
 fn serve(services: &[Service], directory: Option<&Path>) -> Result<(), Failure> {
     let stop = signals::stop_flag()?;
-    let directory = directory.map_or_else(selvedge_ecall::directory, Path::to_owned);
+    let directory = directory.map_or_else(selvedge_comm_call::directory, Path::to_owned);
     let host = Host::start(&directory, None).map_err(Failure::failed)?;
     let all = if services.is_empty() { &Service::ALL[..] } else { services };
     for service in all {

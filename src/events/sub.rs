@@ -7,9 +7,9 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
-use selvedge_code::Type;
-use selvedge_event::{Format, Overflow, Subscription, Value as Attribute, Wake, What};
-use selvedge_host_event::{Host, HostName, Received, Told};
+use selvedge_comm_event::{Host, HostName, Received, Told};
+use selvedge_control_code::Type;
+use selvedge_control_event::{Format, Overflow, Subscription, Value as Attribute, Wake, What};
 use serde_json::{Map, Value, json};
 
 use super::take_part::{self, TakePart};

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use selvedge_event::{CHANNEL_NAME_MAX, Format, OpenError};
-use selvedge_host_event::{Address, Host, Listing, Settings, StartError};
+use selvedge_comm_event::{Address, Host, Listing, Settings, StartError};
+use selvedge_control_event::{CHANNEL_NAME_MAX, Format, OpenError};
 use selvedge_units::Span;
 
 use crate::cli::Failure;

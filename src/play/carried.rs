@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use selvedge_comm_stack::endpoint::{Connection, Endpoint, Options, RecvError};
 use selvedge_host::clock::Clock;
 use selvedge_host::measure::{MeterSnapshot, StreamMeter};
 use selvedge_host::receive::PacketTap;
-use selvedge_host_stack::endpoint::{Connection, Endpoint, Options, RecvError};
 
 use crate::cli::Failure;
 use crate::stack::{Desk, secret};

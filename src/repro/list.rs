@@ -2,8 +2,8 @@
 
 use std::io::{self, Write};
 
-use selvedge_repro::record::{self, Record};
-use selvedge_repro::{EXPERIMENTS, Kind};
+use selvedge_lab_repro::record::{self, Record};
+use selvedge_lab_repro::{EXPERIMENTS, Kind};
 use serde_json::{Value, json};
 
 use crate::cli::Failure;

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use selvedge_host_event::{Host, Settings};
+use selvedge_comm_event::{Host, Settings};
 
 use crate::cli::Failure;
 use crate::events::listed;

@@ -4,18 +4,18 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use selvedge_coprocessor::client::{Attachment, ClientError, Program, inlet_params};
-use selvedge_coprocessor::message::StreamSpec;
-use selvedge_coprocessor::server::{default_socket, listens};
+use selvedge_data_stream::Windows;
 use selvedge_host::clock::Clock;
 use selvedge_host::engine::{Engine, EngineError, FateTap, StreamParams};
 use selvedge_host::inlet::{Arrivals, Inlet, InletCounters};
 use selvedge_host::report::LinkReport;
-#[cfg(feature = "kernel")]
-use selvedge_kernel::link::KernelLink;
 use selvedge_media::StreamInfo;
 use selvedge_node::config::{LinkConfig, NodeConfig, Placement, SourceUri, StreamConfig};
-use selvedge_stream::Windows;
+use selvedge_place_coprocessor::client::{Attachment, ClientError, Program, inlet_params};
+use selvedge_place_coprocessor::message::StreamSpec;
+use selvedge_place_coprocessor::server::{default_socket, listens};
+#[cfg(feature = "kernel")]
+use selvedge_place_kernel::link::KernelLink;
 use selvedge_units::Bitrate;
 
 use super::{Stacks, params, stacks::StackError};
@@ -31,7 +31,7 @@ pub(crate) enum StartError {
     Coprocessor { link: String, why: ClientError },
     #[cfg(feature = "kernel")]
     #[error("link \"{link}\": {why}")]
-    Kernel { link: String, why: selvedge_kernel::link::LinkError },
+    Kernel { link: String, why: selvedge_place_kernel::link::LinkError },
     #[cfg(not(feature = "kernel"))]
     #[error(
         "link \"{link}\": this build has no kernel placement; build with the feature `kernel` \
@@ -48,7 +48,7 @@ impl StartError {
         }
         #[cfg(feature = "kernel")]
         if let Self::Kernel { link, why } = self {
-            use selvedge_kernel::{AttachError, link::LinkError};
+            use selvedge_place_kernel::{AttachError, link::LinkError};
             return match why {
                 LinkError::Attach(AttachError::NoDevice { .. } | AttachError::Occupied { .. }) => {
                     Some(format!("link.{link}.device"))

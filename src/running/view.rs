@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use selvedge_data_stream::{DropReason, Late, Windows};
 use selvedge_host::clock::Clock;
 use selvedge_host::inlet::InletCounters;
 use selvedge_host::report::{LinkReport, StreamReport};
@@ -11,7 +12,6 @@ use selvedge_node::config::{self, NodeConfig};
 use selvedge_node::view::{
     Knob, KnobError, LinkSnapshot, NodeSnapshot, NodeView, StreamSnapshot, StreamState,
 };
-use selvedge_stream::{DropReason, Late, Windows};
 use selvedge_units::{Instant, Span};
 
 use super::{ChannelWatch, Engines, Statuses};

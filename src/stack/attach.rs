@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use selvedge_dispatch::daemon;
-use selvedge_host_stack::endpoint::{Endpoint, EndpointView, Tuning};
+use selvedge_comm_stack::endpoint::{Endpoint, EndpointView, Tuning};
+use selvedge_place_cpu::daemon;
 use serde::{Deserialize, Serialize};
 
 use super::ShowArgs;

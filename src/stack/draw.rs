@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::fmt::Write;
 use std::time::Instant;
 
-use selvedge_host_stack::endpoint::{ConnectionView, EndpointView, FlowView};
+use selvedge_comm_stack::endpoint::{ConnectionView, EndpointView, FlowView};
 
 use crate::table::{Align, Table};
 

@@ -8,8 +8,8 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use clap::Args;
-use selvedge_stack::assign::{Goal, assign};
-use selvedge_stack::model::{Evaluation, Latency, Machine, Reading, Stream, StreamId};
+use selvedge_data_stack::assign::{Goal, assign};
+use selvedge_data_stack::model::{Evaluation, Latency, Machine, Reading, Stream, StreamId};
 use selvedge_units::Span;
 
 use self::file::read;

@@ -9,10 +9,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use selvedge_host_stack::endpoint::{ConnectError, Connection, Endpoint, Options, RecvError};
-use selvedge_stack::contract::{Contract, Promise, Quality, Traffic};
-use selvedge_stack::module::Direction;
-use selvedge_stack::stack::SendError;
+use selvedge_comm_stack::endpoint::{ConnectError, Connection, Endpoint, Options, RecvError};
+use selvedge_data_stack::contract::{Contract, Promise, Quality, Traffic};
+use selvedge_data_stack::module::Direction;
+use selvedge_data_stack::stack::SendError;
 use selvedge_units::{Bytes, Span};
 
 use super::draw::Drawn;

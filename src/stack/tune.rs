@@ -5,7 +5,7 @@ use std::io::Write;
 use std::str::FromStr;
 
 use clap::Args;
-use selvedge_host_stack::endpoint::{EndpointView, MetaView, Tuning};
+use selvedge_comm_stack::endpoint::{EndpointView, MetaView, Tuning};
 use selvedge_units::Span;
 
 use super::attach::{Ask, ask, processes};
@@ -53,7 +53,7 @@ impl TuneArgs {
             detail: self.monitor.clone(),
         };
         // Found here, whatever process it is for.
-        tuning.of(selvedge_stack::auto::Meta::default()).map_err(Failure::input)?;
+        tuning.of(selvedge_data_stack::auto::Meta::default()).map_err(Failure::input)?;
         Ok(tuning)
     }
 

@@ -112,7 +112,7 @@ int main(void)
 {
 	static event events[EVENTS];
 	char line[32];
-	/* The events of place/code/src/measure.rs. */
+	/* The events of os/jit/src/measure.rs. */
 	for (int i = 0; i < EVENTS; i++) {
 		events[i] = (event){ .cpu = i * 7 % 100, .memory = i * 37 % 2000, .kind = i % 5, .seq = i };
 		for (int n = 0; n < 64; n++)

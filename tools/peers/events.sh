@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Measures filters and rings beside wasmtime, COD and iceoryx2, in one run: place/event/bench, which has a
+# Measures filters and rings beside wasmtime, COD and iceoryx2, in one run: lab/peers/event, which has a
 # lock file of its own. COD (BSD-like licence) is C: its sources come from GitHub at the commits below, or
 # from copies in COD_SOURCES, and are built in out/peers. Where they can't be had the table says so.
 # Usage: tools/peers/events.sh [--seconds N] [--json]
@@ -61,5 +61,5 @@ if [ ! -x "$program" ] || [ tools/peers/cod.c -nt "$program" ]; then
 fi
 with=()
 [ ! -x "$program" ] || with=(--cod "$program")
-cargo build --quiet --release --locked --manifest-path place/event/bench/Cargo.toml
-exec "${CARGO_TARGET_DIR:-place/event/bench/target}/release/selvedge-event-bench" "${with[@]}" "$@"
+cargo build --quiet --release --locked --manifest-path lab/peers/event/Cargo.toml
+exec "${CARGO_TARGET_DIR:-lab/peers/event/target}/release/selvedge-lab-peers-event" "${with[@]}" "$@"

@@ -1,7 +1,7 @@
 //! Reads a change that a client asks for, from JSON to a [`Knob`]; PATCH and the WebSocket share it.
 
+use selvedge_data_stream::Window;
 use selvedge_node::view::{Knob, NodeView};
-use selvedge_stream::Window;
 use selvedge_units::Bitrate;
 use serde_json::{Map, Value, json};
 
@@ -71,7 +71,7 @@ impl Target<'_> {
 
 fn window(stream: &str, value: &Value) -> Result<Change, Problem> {
     let text = text("window", value, WINDOW_REMEDY)?;
-    let window: Window = text.parse().map_err(|error: selvedge_stream::WindowError| {
+    let window: Window = text.parse().map_err(|error: selvedge_data_stream::WindowError| {
         let (message, _) = split_remedy(&error.to_string(), "");
         Problem::bad("bad-value", "window", message, WINDOW_REMEDY)
     })?;

@@ -9,7 +9,7 @@
 //!
 //! All three give the same results, bit for bit, and end an endless loop by the same budget. No
 //! program can reach memory but its own, and no source costs more than [`limits`] says. Nothing
-//! here runs what it makes: `selvedge-code-run` does.
+//! here runs what it makes: `selvedge-os-jit` does.
 //!
 //! The language is that of Q-Fabric's section 3.2.4, after ECho's; docs/ecode.md has the grammar.
 #![forbid(unsafe_code)]

@@ -2,10 +2,10 @@
 
 use std::fmt::Write;
 
-use selvedge_code::ebpf::KernelError;
-use selvedge_code::limits::{NEST_MAX, OPERATIONS_MAX, SOURCE_MAX};
-use selvedge_code::walk::{NoHost, call};
-use selvedge_code::{Environment, Fault, Memory, compile, ebpf};
+use selvedge_control_code::ebpf::KernelError;
+use selvedge_control_code::limits::{NEST_MAX, OPERATIONS_MAX, SOURCE_MAX};
+use selvedge_control_code::walk::{NoHost, call};
+use selvedge_control_code::{Environment, Fault, Memory, compile, ebpf};
 
 fn refused(source: &str) -> String {
     let error = compile("h", source, &Environment::default()).expect_err("hostile");

@@ -1,7 +1,7 @@
 //! What programs do: C's precedence and conversions, and what C leaves open.
 
-use selvedge_code::walk::{NoHost, call};
-use selvedge_code::{Environment, Fault, Memory, Number, Storage, compile};
+use selvedge_control_code::walk::{NoHost, call};
+use selvedge_control_code::{Environment, Fault, Memory, Number, Storage, compile};
 
 fn result(source: &str) -> i64 {
     let program =

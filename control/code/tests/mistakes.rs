@@ -1,6 +1,6 @@
 //! What is wrong is told at its place, with the line, a caret and a remedy.
 
-use selvedge_code::{Environment, compile};
+use selvedge_control_code::{Environment, compile};
 
 const FORMATS: &str = "const N = 4; struct part { int size; double load; };
     input { int cpu; struct part part[N]; };

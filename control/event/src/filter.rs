@@ -22,8 +22,8 @@
 
 use std::sync::Arc;
 
-use selvedge_code::walk::NoHost;
-use selvedge_code::{
+use selvedge_control_code::walk::NoHost;
+use selvedge_control_code::{
     Access, CodeError, Environment, Fault, Handler, Number, Program, Storage, Struct, compile,
     numbers,
 };

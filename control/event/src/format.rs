@@ -4,8 +4,8 @@
 use std::fmt::{self, Write};
 use std::sync::Arc;
 
-use selvedge_code::limits::SOURCE_MAX;
-use selvedge_code::{CodeError, Environment, Struct, Type};
+use selvedge_control_code::limits::SOURCE_MAX;
+use selvedge_control_code::{CodeError, Environment, Struct, Type};
 use serde::{Deserialize, Serialize};
 
 /// A format's identity: FNV-1a, 64 bits, of its canonical text. Two formats with the same members are
@@ -89,11 +89,11 @@ impl Format {
     ///
     /// # Examples
     /// ```
-    /// use selvedge_event::Format;
+    /// use selvedge_control_event::Format;
     ///
     /// let format = Format::parse("load", "input { int cpu; long memory; };")?;
     /// assert_eq!(format.layout().size, 16);
-    /// # Ok::<(), selvedge_event::FormatError>(())
+    /// # Ok::<(), selvedge_control_event::FormatError>(())
     /// ```
     pub fn parse(name: &str, text: &str) -> Result<Self, FormatError> {
         let environment = Environment::parse(name, text)?;

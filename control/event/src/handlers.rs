@@ -140,7 +140,7 @@ fn ask(
 mod tests {
     use super::*;
     use crate::{Format, program};
-    use selvedge_code::Walked;
+    use selvedge_control_code::Walked;
 
     const NOW: Instant = Instant(100);
 

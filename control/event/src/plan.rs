@@ -4,7 +4,7 @@
 //! over; of arrays the common part is taken. A number may become a wider one that holds all of its
 //! values; anything else is a mismatch, told before any event.
 
-use selvedge_code::{Number, Storage, Struct, Type};
+use selvedge_control_code::{Number, Storage, Struct, Type};
 
 /// How records of one layout become records of another.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,8 +1,8 @@
 //! Channels in virtual time: order by deadline, bounds, filters, and that sinks do not harm each other.
 
 use proptest::prelude::*;
-use selvedge_code::Walked;
-use selvedge_event::{
+use selvedge_control_code::Walked;
+use selvedge_control_event::{
     Attributes, AttributesBuf, Channel, Event, Fates, Filter, Format, Overflow, PublishError,
     SINKS_MAX, SharedBlocks, SinkId, SubscribeError, Subscription, Value, Wake, program,
 };

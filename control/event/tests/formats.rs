@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use selvedge_code::{Number, Storage, Struct, numbers};
-use selvedge_event::{
+use selvedge_control_code::{Number, Storage, Struct, numbers};
+use selvedge_control_event::{
     AttributeError, Attributes, AttributesBuf, DecodeError, Format, FormatError, FormatId, Learner,
     Message, ReadError, Teller, Value,
 };
@@ -213,7 +213,7 @@ fn messages_of_other_versions_and_broken_ones_are_refused() {
 
 /// Members of plain numbers and arrays of them, under names from a short list.
 fn layouts() -> impl Strategy<Value = Struct> {
-    use selvedge_code::Type;
+    use selvedge_control_code::Type;
     let storage = prop::sample::select(Storage::ALL.to_vec());
     let member = (0..10_usize, storage, 0..4_u32);
     prop::collection::vec(member, 1..10).prop_map(|members| {

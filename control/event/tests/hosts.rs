@@ -2,7 +2,7 @@
 
 mod world;
 
-use selvedge_event::{
+use selvedge_control_event::{
     ChannelId, Format, HostId, LEASE, OpenError, ReadError, SinkId, Transport, Wake, What,
 };
 use selvedge_units::Span;

@@ -4,7 +4,7 @@
 mod world;
 
 use proptest::prelude::*;
-use selvedge_event::{
+use selvedge_control_event::{
     BEAT, ChannelId, HELD_MAX, HostId, LEASE, Network, Overflow, REFRESH, RESUME, Right, SinkId,
     Transport, What,
 };
@@ -295,7 +295,7 @@ fn a_member_that_floods_is_bounded() {
     world.settle();
     let controls = std::iter::from_fn(|| world.hosts[0].poll_control()).count();
     assert_eq!(controls, 16);
-    assert_eq!(world.hosts[0].members(channel).count(), selvedge_event::MEMBERS_MAX);
+    assert_eq!(world.hosts[0].members(channel).count(), selvedge_control_event::MEMBERS_MAX);
     assert!(world.notices(0).len() <= 1024);
     world.pass(Span(LEASE.0 + 2 * BEAT.0), &[0, 1]);
     assert_eq!(world.hosts[0].members(channel).count(), 0);

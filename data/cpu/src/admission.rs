@@ -1,13 +1,13 @@
 //! Whether a task fits beside those that are there: never more than the whole processor.
 //!
-//! The sums are those of `selvedge_sched::admission`, exact fractions.
+//! The sums are those of `selvedge_data_sched::admission`, exact fractions.
 
 use alloc::vec::Vec;
 use core::cmp::Ordering;
 use core::fmt;
 
-use selvedge_sched::admission::{self, Ask, AskError, Breach, Load, Pattern, Policy, Share};
-use selvedge_stream::Window;
+use selvedge_data_sched::admission::{self, Ask, AskError, Breach, Load, Pattern, Policy, Share};
+use selvedge_data_stream::Window;
 use selvedge_units::{Bytes, Span};
 
 use crate::task::Task;
@@ -89,7 +89,7 @@ pub(crate) fn check<'a>(tasks: impl Iterator<Item = &'a Task>) -> Result<Needs, 
     }
     // The whole of it, without windows: as streams that may lose nothing.
     for load in &mut loads {
-        load.contract.windows = selvedge_stream::Windows::Whole(Window { lose: 0, of: 1 });
+        load.contract.windows = selvedge_data_stream::Windows::Whole(Window { lose: 0, of: 1 });
     }
     let whole = ask(Policy::Dwcs, &loads).expect("as above").load;
     let all = matches!(whole.against_one(), Some(Ordering::Less | Ordering::Equal));

@@ -1,6 +1,6 @@
 //! How a processor is run, and what it decides: whom DWCS chose, who runs, and until when.
 
-use selvedge_stream::Window;
+use selvedge_data_stream::Window;
 use selvedge_units::{Instant, Span};
 
 use crate::event::Rule;

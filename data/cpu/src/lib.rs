@@ -1,7 +1,7 @@
 //! Processor time for tasks with periods: who runs next, and what each miss costs.
 //!
 //! A task wants `service` of the processor in each `period`, and may miss `x` of any `y` periods.
-//! [`Processor`] decides by DWCS, the discipline of `selvedge-sched`, who has one processor; it is
+//! [`Processor`] decides by DWCS, the discipline of `selvedge-data-sched`, who has one processor; it is
 //! told when tasks wake, sleep, ran, and when an event comes for one, and tells who is to run and
 //! until when. Where the decisions take effect is not its business: `place/cpu` puts them in
 //! force by the kernel's own classes, `place/kernel` holds the same rules for `sched_ext`.
@@ -10,8 +10,8 @@
 //! rules and [`phase`] for processor and packets together.
 //!
 //! ```
-//! use selvedge_cpu::{Processor, Runs, Task};
-//! use selvedge_stream::Window;
+//! use selvedge_data_cpu::{Processor, Runs, Task};
+//! use selvedge_data_stream::Window;
 //! use selvedge_units::{Instant, Span};
 //!
 //! let mut cpu = Processor::default();

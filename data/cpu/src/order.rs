@@ -1,11 +1,11 @@
-//! The order among tasks that compete: the scheduler of `selvedge-sched`, a task a stream.
+//! The order among tasks that compete: the scheduler of `selvedge-data-sched`, a task a stream.
 //!
 //! A task is in an order only while it is awake, with the window that it has then; where tasks
 //! stand in their windows is kept by [`crate::progress`], since tasks, unlike frames, leave
 //! unserved when they fall asleep.
 
-use selvedge_sched::{Discipline, Head, Scheduler, StreamIndex, WindowSet};
-use selvedge_stream::{Kind, Window, Windows};
+use selvedge_data_sched::{Discipline, Head, Scheduler, StreamIndex, WindowSet};
+use selvedge_data_stream::{Kind, Window, Windows};
 use selvedge_units::{Bytes, Instant, Span};
 
 use crate::task::{Task, TaskId};

@@ -8,8 +8,8 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use selvedge_sched::{Discipline, Head, Scheduler, StreamIndex};
-use selvedge_stream::Kind;
+use selvedge_data_sched::{Discipline, Head, Scheduler, StreamIndex};
+use selvedge_data_stream::Kind;
 use selvedge_units::{Bytes, Instant, Span};
 
 use crate::admission::Refused;

@@ -8,7 +8,7 @@
 
 use alloc::vec::Vec;
 
-use selvedge_stream::Window;
+use selvedge_data_stream::Window;
 use selvedge_units::{Instant, Span};
 
 use crate::admission::{self, Needs, Refused};

@@ -7,8 +7,8 @@
 //! constant bandwidth server, Abeni and Buttazzo, RTSS 1998). So tasks that sleep as they please
 //! can't take from others what admission promised them.
 
-use selvedge_sched::WindowSet;
-use selvedge_stream::{Kind, Window};
+use selvedge_data_sched::WindowSet;
+use selvedge_data_stream::{Kind, Window};
 use selvedge_units::{Instant, Span};
 
 use crate::task::{Counts, Task};

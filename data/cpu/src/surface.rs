@@ -1,7 +1,7 @@
 //! What can be seen of a processor's tasks.
 
-use selvedge_sched::admission::Share;
-use selvedge_stream::Window;
+use selvedge_data_sched::admission::Share;
+use selvedge_data_stream::Window;
 use selvedge_units::{Instant, Span};
 
 use crate::admission::{self, Promise};

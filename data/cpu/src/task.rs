@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use selvedge_stream::{Contract, Late, Window, Windows};
+use selvedge_data_stream::{Contract, Late, Window, Windows};
 use selvedge_units::Span;
 
 /// A task's place on its processor: the lowest that was free when it was admitted.

@@ -7,8 +7,8 @@ use std::cmp::Ordering;
 
 use oracle::Machine;
 use proptest::prelude::*;
-use selvedge_cpu::{Config, Processor, Promise, Runs, Task, TaskId};
-use selvedge_stream::Window;
+use selvedge_data_cpu::{Config, Processor, Promise, Runs, Task, TaskId};
+use selvedge_data_stream::Window;
 use selvedge_units::{Instant, Span};
 
 const ALONE: Config =
@@ -76,7 +76,7 @@ proptest! {
             let second = machine.slot(t);
             let runs = second.runs.map_or(Runs::BestEffort, |place| Runs::Task(ids[place].0));
             prop_assert_eq!(decision.runs, runs, "at {}", t);
-            prop_assert_eq!(decision.rule.map(selvedge_cpu::Rule::number), second.rule, "at {}", t);
+            prop_assert_eq!(decision.rule.map(selvedge_data_cpu::Rule::number), second.rule, "at {}", t);
             cpu.ran(Span(1));
         }
         for ((id, _), second) in ids.iter().zip(&machine.tasks) {

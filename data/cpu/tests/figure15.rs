@@ -1,8 +1,8 @@
 //! Figure 15 of the Q-Fabric thesis, slot by slot: what DWCS puts out, and what the event-aware
 //! rules make of it. The attributes and events are the text's; the schedules follow from its rules.
 
-use selvedge_cpu::{Config, Decision, Processor, Rule, Runs, Selected, Task};
-use selvedge_stream::Window;
+use selvedge_data_cpu::{Config, Decision, Processor, Rule, Runs, Selected, Task};
+use selvedge_data_stream::Window;
 use selvedge_units::{Instant, Span};
 
 const ALONE: Config =
@@ -42,7 +42,7 @@ impl Case {
     /// As in the figure: without the event what DWCS selects, with it what runs.
     fn graphs(&self, slots: u64) -> (String, String) {
         let server = u32::from(self.task_server);
-        let number = |id: selvedge_cpu::TaskId| (id.0 - server + 1).to_string();
+        let number = |id: selvedge_data_cpu::TaskId| (id.0 - server + 1).to_string();
         let top = self.run(slots, false).into_iter().map(|decision| match decision.selected {
             Selected::Task(id) | Selected::Served(id) => number(id),
             Selected::TaskServer => "S".to_owned(),

@@ -1,9 +1,9 @@
 //! Processor and packets with a phase: the latency bound of 2.4.2, in unit slots.
 
 use proptest::prelude::*;
-use selvedge_cpu::phase::{Coordinated, Phase};
-use selvedge_cpu::{Processor, Promise, Task};
-use selvedge_stream::Window;
+use selvedge_data_cpu::phase::{Coordinated, Phase};
+use selvedge_data_cpu::{Processor, Promise, Task};
+use selvedge_data_stream::Window;
 use selvedge_units::{Instant, Span};
 
 #[test]
@@ -33,8 +33,8 @@ proptest! {
         specs in prop::collection::vec((2..30_u64, 1..4_u64, 0..40_u64), 1..7),
     ) {
         let mut both = Coordinated::new();
-        let mut cpu = Processor::new(selvedge_cpu::Config {
-            best_effort: None, ..selvedge_cpu::Config::default()
+        let mut cpu = Processor::new(selvedge_data_cpu::Config {
+            best_effort: None, ..selvedge_data_cpu::Config::default()
         });
         let mut chains = Vec::new();
         for (period, service, phase) in specs {

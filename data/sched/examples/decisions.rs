@@ -1,7 +1,7 @@
 //! So many decisions and nothing else, for counting instructions (`tools/instructions.sh`):
 //!
 //! ```text
-//! cargo run -p selvedge-sched --features bench --example decisions -- dwcs 1024 10000
+//! cargo run -p selvedge-data-sched --features bench --example decisions -- dwcs 1024 10000
 //! ```
 //!
 //! With `overloaded` behind, at twofold overload: prints how many frames went and how many missed.
@@ -9,8 +9,8 @@
 use std::env;
 use std::process::ExitCode;
 
-use selvedge_sched::Discipline;
-use selvedge_sched::bench::{Load, run, run_overloaded};
+use selvedge_data_sched::Discipline;
+use selvedge_data_sched::bench::{Load, run, run_overloaded};
 
 fn main() -> ExitCode {
     let mut words: Vec<String> = env::args().skip(1).collect();

@@ -2,8 +2,8 @@
 //! the slow oracle of the tests.
 //!
 //! ```text
-//! cargo run -p selvedge-sched --features trace --example trace_gen -- --vectors vectors
-//! cargo run -p selvedge-sched --features trace --example trace_gen -- --expected 7
+//! cargo run -p selvedge-data-sched --features trace --example trace_gen -- --vectors vectors
+//! cargo run -p selvedge-data-sched --features trace --example trace_gen -- --expected 7
 //! ```
 //!
 //! (`selvedge trace gen` prints traces of any kind.)
@@ -15,7 +15,7 @@ use std::error::Error;
 use std::path::Path;
 use std::{env, fs};
 
-use selvedge_sched::trace::generate::{self, Wanted};
+use selvedge_data_sched::trace::generate::{self, Wanted};
 
 const USAGE: &str = "trace_gen --expected SEED | --vectors FOLDER";
 

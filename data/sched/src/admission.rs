@@ -38,7 +38,7 @@ mod text;
 
 use core::fmt;
 
-use selvedge_stream::{Contract, Window};
+use selvedge_data_stream::{Contract, Window};
 use selvedge_units::{Bitrate, Bytes, Instant, Span};
 
 use crate::replay::{Arrivals, Trace, TraceStream};

@@ -16,7 +16,7 @@
 //! frames, which are counted here and wait with the caller.
 //!
 //! ```
-//! use selvedge_sched::aggregate::Aggregate;
+//! use selvedge_data_sched::aggregate::Aggregate;
 //! use selvedge_units::Bytes;
 //!
 //! let mut slot = Aggregate::new();
@@ -32,7 +32,7 @@
 //!     slot.sent(Bytes(1000)); // ... and tells what became of it
 //! }
 //! assert_eq!(order, [a, c, b, a, c, b]);
-//! # Ok::<(), selvedge_sched::aggregate::SetError>(())
+//! # Ok::<(), selvedge_data_sched::aggregate::SetError>(())
 //! ```
 
 mod ring;

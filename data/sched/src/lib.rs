@@ -10,8 +10,8 @@
 //! The loop: expire, choose, serve.
 //!
 //! ```
-//! use selvedge_sched::{Discipline, Head, Scheduler};
-//! use selvedge_stream::{Contract, Window};
+//! use selvedge_data_sched::{Discipline, Head, Scheduler};
+//! use selvedge_data_stream::{Contract, Window};
 //! use selvedge_units::{Instant, Span};
 //!
 //! let mut sched = Scheduler::new(Discipline::Dwcs);
@@ -25,7 +25,7 @@
 //! assert!(missed.stream == audio && missed.violation);
 //! assert_eq!(sched.choose(now), Some(video));
 //! assert!(!sched.serve(video).late);
-//! # Ok::<(), selvedge_stream::WindowError>(())
+//! # Ok::<(), selvedge_data_stream::WindowError>(())
 //! ```
 
 #![no_std]

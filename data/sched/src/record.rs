@@ -1,7 +1,7 @@
 //! The records that a scheduler takes and gives: heads of queues in; decisions, and what became of
 //! frames, out.
 
-use selvedge_stream::Kind;
+use selvedge_data_stream::Kind;
 use selvedge_units::{Bytes, Instant};
 
 /// A stream's place in a scheduler: the lowest that was free when it was added.

@@ -10,7 +10,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
-use selvedge_stream::{Contract, Kind, Window};
+use selvedge_data_stream::{Contract, Kind, Window};
 use selvedge_units::{Bytes, Instant};
 
 use crate::{Counters, Discipline, Head, Scheduler, StreamIndex, Tree, Verdict};

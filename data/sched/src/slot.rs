@@ -3,7 +3,7 @@
 //!
 //! ShareStreams' register base block (section 4.3) in software.
 
-use selvedge_stream::{Contract, Kind, Late, Window, Windows};
+use selvedge_data_stream::{Contract, Kind, Late, Window, Windows};
 use selvedge_units::{Bytes, Instant, Span};
 
 use crate::record::{Counters, Head};

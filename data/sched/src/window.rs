@@ -6,7 +6,7 @@
 
 use core::hint::select_unpredictable;
 
-use selvedge_stream::{Kind, Window, Windows};
+use selvedge_data_stream::{Kind, Window, Windows};
 
 /// A window as declared, and where the stream stands in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,8 +2,8 @@
 //! keeps its books, and while a work-conserving stream has a head somebody is chosen.
 
 use proptest::prelude::*;
-use selvedge_sched::{Discipline, Head, Scheduler, StreamIndex, Tree, TreeNode, Verdict};
-use selvedge_stream::{Class, Contract, Kind, Late, Window, Windows};
+use selvedge_data_sched::{Discipline, Head, Scheduler, StreamIndex, Tree, TreeNode, Verdict};
+use selvedge_data_stream::{Class, Contract, Kind, Late, Window, Windows};
 use selvedge_units::{Bytes, Instant, Span};
 
 #[derive(Clone, Debug)]

@@ -3,10 +3,10 @@
 
 use std::collections::BTreeSet;
 
-use selvedge_sched::replay::{Replay, Trace};
-use selvedge_sched::trace::generate::{Kind, Wanted, trace};
-use selvedge_sched::{Discipline, Tree};
-use selvedge_stream::{Class, Contract, Kind as FrameKind};
+use selvedge_data_sched::replay::{Replay, Trace};
+use selvedge_data_sched::trace::generate::{Kind, Wanted, trace};
+use selvedge_data_sched::{Discipline, Tree};
+use selvedge_data_stream::{Class, Contract, Kind as FrameKind};
 use selvedge_units::Span;
 
 fn wanted(seed: u64, kind: Kind, discipline: Discipline) -> Trace {

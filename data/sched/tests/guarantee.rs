@@ -6,9 +6,9 @@
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
-use selvedge_sched::replay::{Arrivals, Replay, Trace, TraceStream};
-use selvedge_sched::{Discipline, Tree};
-use selvedge_stream::{Contract, Late, Window, Windows};
+use selvedge_data_sched::replay::{Arrivals, Replay, Trace, TraceStream};
+use selvedge_data_sched::{Discipline, Tree};
+use selvedge_data_stream::{Contract, Late, Window, Windows};
 use selvedge_units::Span;
 
 /// A period and a window.

@@ -1,9 +1,9 @@
 //! Malformed traces: the line, the field, what is wrong and what to write; and no output.
 
 use proptest::prelude::*;
-use selvedge_sched::Discipline;
-use selvedge_sched::replay::Trace;
-use selvedge_sched::trace::{RunError, TICKS_MAX, run};
+use selvedge_data_sched::Discipline;
+use selvedge_data_sched::replay::Trace;
+use selvedge_data_sched::trace::{RunError, TICKS_MAX, run};
 
 const GOOD: &str = r#"{"discipline": "dwcs", "ticks": 4,
  "streams": [

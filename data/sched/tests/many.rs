@@ -1,8 +1,8 @@
 //! A run of frames served at once is the same as each served and the next pushed.
 
 use proptest::prelude::*;
-use selvedge_sched::{Decision, Discipline, Head, Scheduler, StreamIndex};
-use selvedge_stream::{Class, Contract, Kind, Late, Window, Windows};
+use selvedge_data_sched::{Decision, Discipline, Head, Scheduler, StreamIndex};
+use selvedge_data_stream::{Class, Contract, Kind, Late, Window, Windows};
 use selvedge_units::{Bytes, Instant, Span};
 
 const STREAMS: usize = 5;

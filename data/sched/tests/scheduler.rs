@@ -2,8 +2,8 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use selvedge_sched::{Discipline, Head, Scheduler, StreamIndex, Verdict};
-use selvedge_stream::{Contract, Kind, Late, Window, Windows};
+use selvedge_data_sched::{Discipline, Head, Scheduler, StreamIndex, Verdict};
+use selvedge_data_stream::{Contract, Kind, Late, Window, Windows};
 use selvedge_units::{Instant, Span};
 
 const fn contract(period: u64, lose: u16, of: u16) -> Contract {

@@ -1,6 +1,6 @@
 //! The disciplines that share a link, on traces small enough to be worked out on paper.
 
-use selvedge_sched::trace::run;
+use selvedge_data_sched::trace::run;
 
 /// Who is sent in each slot, by the first letter; `.`: nobody.
 fn order(trace: &str) -> String {

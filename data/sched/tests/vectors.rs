@@ -8,8 +8,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
 
-use selvedge_sched::trace::generate::{VECTORS, vector};
-use selvedge_sched::trace::run;
+use selvedge_data_sched::trace::generate::{VECTORS, vector};
+use selvedge_data_sched::trace::run;
 
 fn folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../vectors")

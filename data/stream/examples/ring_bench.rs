@@ -1,6 +1,6 @@
 //! What an item costs on its way through the ring, mostly between two threads, beside `rtrb`'s.
 //!
-//! `cargo run --release -p selvedge-stream --example ring_bench`
+//! `cargo run --release -p selvedge-data-stream --example ring_bench`
 //!
 //! The rings take turns, so that both see the same machine; each figure is the median of all
 //! rounds, and the ratio that of the medians (below 1: ours is faster).
@@ -79,7 +79,7 @@ impl Item for Descriptor {
 
 /// Fills the ring and empties it, without another thread: the instructions alone.
 fn ours_alone() -> f64 {
-    let (mut producer, mut consumer) = selvedge_stream::ring::<Descriptor>(CAPACITY);
+    let (mut producer, mut consumer) = selvedge_data_stream::ring::<Descriptor>(CAPACITY);
     let start = Instant::now();
     for n in 0..ITEMS / CAPACITY as u64 {
         while producer.push(Descriptor::numbered(n)).is_ok() {}
@@ -103,7 +103,7 @@ fn theirs_alone() -> f64 {
 }
 
 fn ours<T: Item>() -> f64 {
-    let (mut producer, mut consumer) = selvedge_stream::ring::<T>(CAPACITY);
+    let (mut producer, mut consumer) = selvedge_data_stream::ring::<T>(CAPACITY);
     let produce = move || {
         let mut tries = 0;
         for n in 0..ITEMS {
@@ -153,7 +153,7 @@ fn theirs<T: Item>() -> f64 {
 }
 
 fn ours_batched<T: Item>() -> f64 {
-    let (mut producer, mut consumer) = selvedge_stream::ring::<T>(CAPACITY);
+    let (mut producer, mut consumer) = selvedge_data_stream::ring::<T>(CAPACITY);
     let produce = move || {
         let mut tries = 0;
         for n in 0..ITEMS / BATCH as u64 {

@@ -1,10 +1,10 @@
 //! Rings and pools under every interleaving that the memory model allows.
 //!
-//! `RUSTFLAGS="--cfg loom" cargo test -p selvedge-stream --test loom --release`
+//! `RUSTFLAGS="--cfg loom" cargo test -p selvedge-data-stream --test loom --release`
 #![cfg(loom)]
 
 use loom::thread;
-use selvedge_stream::{MailSpec, PayloadSpan, PoolWriter, mailbox, pool, ring};
+use selvedge_data_stream::{MailSpec, PayloadSpan, PoolWriter, mailbox, pool, ring};
 use selvedge_units::Bytes;
 
 /// Every interleaving with at most this many preemptions; the rest of the model's choices (which

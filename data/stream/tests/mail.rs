@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use proptest::prelude::*;
-use selvedge_stream::{
+use selvedge_data_stream::{
     MailError, MailReader, MailSpec, MailWriter, Region, RegionError, mail_region, mailbox,
 };
 

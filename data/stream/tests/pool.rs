@@ -9,7 +9,7 @@ use std::thread;
 
 use proptest::prelude::*;
 use proptest::sample::Index;
-use selvedge_stream::{PayloadSpan, PoolError, PoolReader, PoolWriter, SpanError, pool};
+use selvedge_data_stream::{PayloadSpan, PoolError, PoolReader, PoolWriter, SpanError, pool};
 use selvedge_units::Bytes;
 
 const HEADER: u64 = 16;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use proptest::prelude::*;
-use selvedge_stream::{
+use selvedge_data_stream::{
     Claims, Lender, PayloadSpan, PoolError, PoolWriter, Producer, Region, RegionError, pool_region,
     ring_region,
 };
@@ -214,9 +214,9 @@ proptest! {
         sane in prop::collection::vec((0_u64..600, 0_u32..300), 1..200),
     ) {
         const CAPACITY: u64 = 512;
-        let at = ring_region::<selvedge_stream::Descriptor>(8);
+        let at = ring_region::<selvedge_data_stream::Descriptor>(8);
         let region = Heap::region(at + pool_region(CAPACITY));
-        let mut lender = Lender::<selvedge_stream::Descriptor>::create(&region, 0, 8).unwrap();
+        let mut lender = Lender::<selvedge_data_stream::Descriptor>::create(&region, 0, 8).unwrap();
         let mut claims = Claims::create(&region, at, CAPACITY).unwrap();
         let mut claimed: Vec<PayloadSpan> = Vec::new();
         let mut tail = 0_u32;

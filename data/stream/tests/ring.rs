@@ -8,7 +8,7 @@ mod threads;
 use std::collections::VecDeque;
 
 use proptest::prelude::*;
-use selvedge_stream::ring;
+use selvedge_data_stream::ring;
 
 #[derive(Clone, Debug)]
 enum Step {

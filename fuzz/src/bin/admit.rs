@@ -7,12 +7,12 @@
 mod link;
 
 use libfuzzer_sys::fuzz_target;
-use selvedge_fuzz::Choices;
-use selvedge_sched::Discipline;
-use selvedge_sched::admission::{
+use selvedge_data_sched::Discipline;
+use selvedge_data_sched::admission::{
     Answer, Ask, Clock, Load, Pattern, Policy, Service, Verdict, check,
 };
-use selvedge_stream::{Class, Contract, Window};
+use selvedge_data_stream::{Class, Contract, Window};
+use selvedge_fuzz::Choices;
 use selvedge_units::{Bitrate, Bytes, Span};
 
 const PATTERNS: [Pattern; 4] =

@@ -6,10 +6,10 @@
 use std::cell::RefCell;
 
 use libfuzzer_sys::fuzz_target;
-use selvedge_code::native::Compiler;
-use selvedge_code::walk::NoHost;
-use selvedge_code::{Environment, compile, ebpf};
-use selvedge_code_run::{Handler, Native, Walked};
+use selvedge_control_code::native::Compiler;
+use selvedge_control_code::walk::NoHost;
+use selvedge_control_code::{Environment, compile, ebpf};
+use selvedge_os_jit::{Handler, Native, Walked};
 
 /// What each call may use up.
 const FUEL: u64 = 2000;

@@ -6,7 +6,9 @@
 use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
-use selvedge_event::{Exchange, Format, HostId, Learner, Message, Network, Transport, Wake};
+use selvedge_control_event::{
+    Exchange, Format, HostId, Learner, Message, Network, Transport, Wake,
+};
 use selvedge_units::{Instant, Span};
 
 const FORMAT: &str = "struct p { long x; char y[3]; };

@@ -5,7 +5,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use selvedge_event::{
+use selvedge_control_event::{
     Attributes, ChannelId, Event, Exchange, Format, HELD_MAX, HostId, LEASE, MEMBERS_MAX, Network,
     Overflow, SinkId, Subscription, Transport, Wake,
 };

@@ -6,11 +6,11 @@
 use std::cell::RefCell;
 
 use libfuzzer_sys::fuzz_target;
-use selvedge_code::generate::{Choices, FORMATS, Features, handler};
-use selvedge_code::native::Compiler;
-use selvedge_code::walk::NoHost;
-use selvedge_code::{Environment, compile, ebpf};
-use selvedge_code_run::{Handler, Native, Walked};
+use selvedge_control_code::generate::{Choices, FORMATS, Features, handler};
+use selvedge_control_code::native::Compiler;
+use selvedge_control_code::walk::NoHost;
+use selvedge_control_code::{Environment, compile, ebpf};
+use selvedge_os_jit::{Handler, Native, Walked};
 
 thread_local! {
     static COMPILER: RefCell<Compiler> = RefCell::new(Compiler::new().expect("a known machine"));

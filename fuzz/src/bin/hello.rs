@@ -4,9 +4,9 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
+use selvedge_comm_stack::wire::{self, Proposal};
+use selvedge_data_stack::compose::Composition;
 use selvedge_fuzz::Choices;
-use selvedge_host_stack::wire::{self, Proposal};
-use selvedge_stack::compose::Composition;
 
 fuzz_target!(|bytes: &[u8]| {
     let mut choices = Choices::new(bytes);

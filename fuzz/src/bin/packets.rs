@@ -4,7 +4,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use selvedge_stream::{PACKET_HEADER_LEN, PacketCursor, PacketWriter, Packets};
+use selvedge_data_stream::{PACKET_HEADER_LEN, PacketCursor, PacketWriter, Packets};
 
 fuzz_target!(|payload: &[u8]| {
     let mut packets = Packets::new(payload);

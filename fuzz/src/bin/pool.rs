@@ -4,8 +4,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
+use selvedge_data_stream::{PayloadSpan, PoolError, pool};
 use selvedge_fuzz::Choices;
-use selvedge_stream::{PayloadSpan, PoolError, pool};
 use selvedge_units::Bytes;
 
 struct Held {

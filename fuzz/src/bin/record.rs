@@ -8,10 +8,10 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
+use selvedge_data_stack::message::Message;
+use selvedge_data_stack::module::{Crew, Direction, Key, Keys, Outputs, Part, Reason, Task};
+use selvedge_data_stack::stack::Line;
 use selvedge_fuzz::Choices;
-use selvedge_stack::message::Message;
-use selvedge_stack::module::{Crew, Direction, Key, Keys, Outputs, Part, Reason, Task};
-use selvedge_stack::stack::Line;
 use selvedge_units::Instant;
 
 const LINES: [&str; 2] = [

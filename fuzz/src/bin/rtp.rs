@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use selvedge_stream::rtp::{FrameTag, Packet, packet_len, stamp_deadline, write_packet};
+use selvedge_data_stream::rtp::{FrameTag, Packet, packet_len, stamp_deadline, write_packet};
 use selvedge_units::Instant;
 
 const DEADLINE: Instant = Instant(3_900_000);

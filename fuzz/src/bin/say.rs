@@ -6,6 +6,6 @@
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
-    let _ = selvedge_ecall::is_message(bytes);
-    let _ = selvedge_local::is_message(bytes);
+    let _ = selvedge_comm_call::is_message(bytes);
+    let _ = selvedge_comm_local::is_message(bytes);
 });

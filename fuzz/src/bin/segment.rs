@@ -6,11 +6,11 @@
 use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
-use selvedge_coprocessor::message::{Envelope, Request};
-use selvedge_coprocessor::outlet::{Limits, SharedOutlet};
-use selvedge_coprocessor::segment::{Doorbell, StreamSegment};
+use selvedge_data_stream::{Frame, PacketCursor};
 use selvedge_host::engine::Outlet;
-use selvedge_stream::{Frame, PacketCursor};
+use selvedge_place_coprocessor::message::{Envelope, Request};
+use selvedge_place_coprocessor::outlet::{Limits, SharedOutlet};
+use selvedge_place_coprocessor::segment::{Doorbell, StreamSegment};
 use selvedge_units::{Bytes, Instant};
 
 const LIMITS: Limits = Limits { packet: 300, overhead: 28 };

@@ -6,10 +6,10 @@
 use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
+use selvedge_data_stack::compose::Composition;
+use selvedge_data_stack::module::{Crew, Key, Keys, Part, Task};
+use selvedge_data_stack::stack::{Line, Stack};
 use selvedge_fuzz::Choices;
-use selvedge_stack::compose::Composition;
-use selvedge_stack::module::{Crew, Key, Keys, Part, Task};
-use selvedge_stack::stack::{Line, Stack};
 use selvedge_units::Instant;
 
 const LINES: [&str; 7] = [

@@ -5,8 +5,8 @@
 use std::collections::HashMap;
 
 use libfuzzer_sys::fuzz_target;
-use selvedge_sched::replay::{Event, FrameRef, Happening, Replay, Trace};
-use selvedge_sched::trace::{RunError, run};
+use selvedge_data_sched::replay::{Event, FrameRef, Happening, Replay, Trace};
+use selvedge_data_sched::trace::{RunError, run};
 
 /// Streams times ticks that are replayed at most.
 const WORK_MAX: u64 = 20_000;

@@ -1,8 +1,8 @@
 //! What became of the frames, as structures that any GStreamer program can read.
 
 use gstreamer as gst;
+use selvedge_data_stream::DropReason;
 use selvedge_host::report::{LinkReport, StreamReport};
-use selvedge_stream::DropReason;
 
 /// The link, and a structure for each pad under the pad's name.
 pub(crate) fn of_link(report: &LinkReport, names: &[String]) -> gst::Structure {

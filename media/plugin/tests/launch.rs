@@ -4,7 +4,7 @@ use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use selvedge_stream::rtp::Packet;
+use selvedge_data_stream::rtp::Packet;
 
 /// A folder with nothing but the plugin, and a registry of its own.
 struct Installed(tempfile::TempDir);

@@ -3,7 +3,7 @@
 
 use h264_reader::nal::{NalHeader, UnitType};
 use h264_reader::rbsp::{BitRead, BitReader, ByteReader};
-use selvedge_stream::Kind;
+use selvedge_data_stream::Kind;
 
 use super::{Picture, start_code};
 

@@ -10,7 +10,7 @@ pub mod jpeg;
 pub mod mpeg;
 mod start_code;
 
-use selvedge_stream::Kind;
+use selvedge_data_stream::Kind;
 
 /// What an access unit is to others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

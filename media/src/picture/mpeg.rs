@@ -1,7 +1,7 @@
 //! MPEG-1 and MPEG-2 video (ISO/IEC 11172-2 section 2.4.2, ISO/IEC 13818-2 section 6.2): the kind
 //! of a picture, and what the RTP payload header (RFC 2250 section 3.4) repeats of it.
 
-use selvedge_stream::Kind;
+use selvedge_data_stream::Kind;
 
 use super::{Picture, start_code};
 

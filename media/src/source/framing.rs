@@ -5,7 +5,7 @@
 //! is handed them by an element that sits in somebody else's.
 
 use gstreamer as gst;
-use selvedge_stream::rtp::HEADER_LEN;
+use selvedge_data_stream::rtp::HEADER_LEN;
 use selvedge_units::Span;
 
 use super::packetizer::Packetizer;

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use gstreamer as gst;
 use gstreamer::prelude::*;
-use selvedge_stream::rtp::HEADER_LEN;
+use selvedge_data_stream::rtp::HEADER_LEN;
 
 use super::elements::{make, wiring};
 use crate::error::SourceError;

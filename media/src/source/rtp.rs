@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use gstreamer as gst;
 use gstreamer::prelude::*;
-use selvedge_stream::rtp::Packet;
+use selvedge_data_stream::rtp::Packet;
 
 use super::elements::{bin, wiring};
 use super::feed::{Feed, Timing};

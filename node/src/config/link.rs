@@ -3,7 +3,7 @@
 use selvedge_units::{Bitrate, Bytes, Span};
 
 use super::section::{Reader, Section};
-use selvedge_sched::Discipline;
+use selvedge_data_sched::Discipline;
 
 use super::{LinkConfig, Mistake, Placement, Sending, quoted, stack, tree};
 

@@ -2,8 +2,8 @@
 
 use std::net::SocketAddr;
 
-use selvedge_stack::compose::ComposeError;
-use selvedge_stream::WindowError;
+use selvedge_data_stack::compose::ComposeError;
+use selvedge_data_stream::WindowError;
 use selvedge_units::{Bytes, ParseUnitError};
 
 use super::{AddressError, SourceError};

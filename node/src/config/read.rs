@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
 
-use selvedge_stream::Windows;
+use selvedge_data_stream::Windows;
 use toml::de::DeTable;
 
 use super::mistake::cut;

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use selvedge_stack::compose::{Composition, Fit};
+use selvedge_data_stack::compose::{Composition, Fit};
 use selvedge_units::Bytes;
 
 use super::section::{Reader, Section};

@@ -1,6 +1,6 @@
 //! `[stream.NAME]`.
 
-use selvedge_stream::{Class, Kind, Late, Window, WindowError, Windows};
+use selvedge_data_stream::{Class, Kind, Late, Window, WindowError, Windows};
 use selvedge_units::{Bytes, Span};
 use toml::de::DeValue;
 

@@ -1,6 +1,6 @@
 //! What a sound node file amounts to, as plain data: for `selvedge check` and its `--json`.
 
-use selvedge_stream::{Kind, Window, Windows};
+use selvedge_data_stream::{Kind, Window, Windows};
 use selvedge_units::{Bitrate, Bytes};
 use serde::Serialize;
 

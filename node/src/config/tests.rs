@@ -9,8 +9,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
-use selvedge_sched::{Discipline, Tree};
-use selvedge_stream::{Class, Kind};
+use selvedge_data_sched::{Discipline, Tree};
+use selvedge_data_stream::{Class, Kind};
 
 use super::*;
 

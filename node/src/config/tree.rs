@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use selvedge_sched::{Tree, TreeNode};
+use selvedge_data_sched::{Tree, TreeNode};
 
 use super::Mistake;
 use super::mistake::cut;

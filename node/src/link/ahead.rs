@@ -4,9 +4,9 @@
 //! Streams are periodic: whoever followed a stream the last time is likely to follow it again. So
 //! the order of the last decisions is kept, and looked up where the chosen stream stood in it.
 
-use selvedge_sched::StreamIndex;
-use selvedge_stream::Ledger;
-use selvedge_stream::fetch::prefetch_whole;
+use selvedge_data_sched::StreamIndex;
+use selvedge_data_stream::Ledger;
+use selvedge_data_stream::fetch::prefetch_whole;
 
 use super::queue::StreamQueue;
 

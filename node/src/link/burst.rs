@@ -1,8 +1,8 @@
 //! Bursts over frames: which stream may go on with its next frames without another decision, so
 //! that they leave in one call of the kernel.
 
-use selvedge_sched::StreamIndex;
-use selvedge_stream::{Fate, Frame};
+use selvedge_data_sched::StreamIndex;
+use selvedge_data_stream::{Fate, Frame};
 use selvedge_units::{Bytes, Instant};
 
 use super::queue::Pending;

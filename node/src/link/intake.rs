@@ -1,8 +1,8 @@
 //! Frames on their way into a link: what is missing before them, whether they can be of use, and
 //! what must go so that they fit.
 
-use selvedge_sched::{Head, StreamIndex};
-use selvedge_stream::{DropReason, Fate, Frame, Kind, Ledger, PayloadSpan, References};
+use selvedge_data_sched::{Head, StreamIndex};
+use selvedge_data_stream::{DropReason, Fate, Frame, Kind, Ledger, PayloadSpan, References};
 use selvedge_units::{Bytes, Instant};
 
 use super::queue::{Pending, StreamQueue};

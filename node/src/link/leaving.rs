@@ -3,8 +3,8 @@
 //! The engine says what it has sent of what was polled; the pacer, the scheduler and the ledger hear
 //! of it, and the stream's next frame comes to its head.
 
-use selvedge_sched::StreamIndex;
-use selvedge_stream::{DropReason, Fate};
+use selvedge_data_sched::StreamIndex;
+use selvedge_data_stream::{DropReason, Fate};
 use selvedge_units::{Bytes, Instant};
 
 use super::Link;

@@ -22,8 +22,8 @@ mod settled;
 mod surface;
 mod tree;
 
-use selvedge_sched::{Decision, Expiry, Scheduler, StreamIndex, Verdict};
-use selvedge_stream::{Contract, DropReason, Fate, Frame, Late, Ledger};
+use selvedge_data_sched::{Decision, Expiry, Scheduler, StreamIndex, Verdict};
+use selvedge_data_stream::{Contract, DropReason, Fate, Frame, Late, Ledger};
 use selvedge_units::{Bytes, Instant, Span};
 
 use ahead::FetchAhead;

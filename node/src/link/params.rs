@@ -1,7 +1,7 @@
 //! What a link is told to be when it is made, and what is reckoned from that once. It comes from the
 //! node file (`config`) and goes to all parts of the link.
 
-use selvedge_sched::Discipline;
+use selvedge_data_sched::Discipline;
 use selvedge_units::{Bitrate, Bytes, Span};
 
 use super::pace::Pacer;

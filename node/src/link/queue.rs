@@ -5,9 +5,9 @@ use std::collections::VecDeque;
 use std::mem::offset_of;
 use std::ops::Range;
 
-use selvedge_sched::Head;
-use selvedge_stream::fetch::prefetch_lines;
-use selvedge_stream::{Contract, DropReason, Frame, Kind};
+use selvedge_data_sched::Head;
+use selvedge_data_stream::fetch::prefetch_lines;
+use selvedge_data_stream::{Contract, DropReason, Frame, Kind};
 use selvedge_units::{Bytes, Instant};
 
 /// A frame that waits, or is being sent.

@@ -12,8 +12,8 @@
 //! costs whole groups. Worth is a stream's weight, raised when its window has nothing left to
 //! lose; streams of lower priority are cut first.
 
-use selvedge_sched::WindowSet;
-use selvedge_stream::{Contract, DropReason, Kind, Late, Window, Windows};
+use selvedge_data_sched::WindowSet;
+use selvedge_data_stream::{Contract, DropReason, Kind, Late, Window, Windows};
 use selvedge_units::{Bitrate, Bytes, Instant, Span};
 
 use super::queue::StreamQueue;

@@ -1,7 +1,7 @@
 //! Frames that a link is done with, until they are told of.
 
-use selvedge_sched::StreamIndex;
-use selvedge_stream::{Fate, Frame, Ledger};
+use selvedge_data_sched::StreamIndex;
+use selvedge_data_stream::{Fate, Frame, Ledger};
 use selvedge_units::Instant;
 
 use super::Settled;

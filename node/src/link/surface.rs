@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use selvedge_sched::{Scheduler, StreamIndex};
-use selvedge_stream::{Contract, Ledger, Windows};
+use selvedge_data_sched::{Scheduler, StreamIndex};
+use selvedge_data_stream::{Contract, Ledger, Windows};
 use selvedge_units::{Bitrate, Bytes, Instant, Span};
 
 use super::{Link, LinkParams, Reckoned};

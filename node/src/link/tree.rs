@@ -1,6 +1,6 @@
 //! A link that is shared by a tree of weights.
 
-use selvedge_sched::{Discipline, Scheduler, Tree};
+use selvedge_data_sched::{Discipline, Scheduler, Tree};
 
 use super::{Link, LinkParams};
 

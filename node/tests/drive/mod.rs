@@ -1,9 +1,9 @@
 //! A link under a virtual clock: synthetic groups of pictures in, fates out.
 
+use selvedge_data_sched::{Discipline, StreamIndex};
+use selvedge_data_stream::{Contract, Fate, Frame, GroupTracker, Kind, PayloadSpan};
 use selvedge_node::bound::OfflineFrame;
 use selvedge_node::link::{Link, LinkParams};
-use selvedge_sched::{Discipline, StreamIndex};
-use selvedge_stream::{Contract, Fate, Frame, GroupTracker, Kind, PayloadSpan};
 use selvedge_units::{Bitrate, Bytes, Instant, Span};
 
 /// Bytes of a full packet on the wire.
@@ -70,7 +70,7 @@ pub(crate) fn sound(contract: Contract, count: u32, size: u64) -> Script {
         seq,
         kind: Kind::Audio,
         referenced: false,
-        refs: selvedge_stream::References::NONE,
+        refs: selvedge_data_stream::References::NONE,
         packets: size.div_ceil(PACKET) as u16,
         size: Bytes(size),
         arrival: Instant::ZERO + contract.period * u64::from(seq),

@@ -9,16 +9,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::{io, thread};
 
+use selvedge_data_sched::Discipline;
+use selvedge_data_stream::{
+    Contract, Descriptor, Kind, PACKET_HEADER_LEN, PacketWriter, PoolWriter, RegionError, Window,
+};
 use selvedge_host::clock::{Clock, pin_to_core};
 use selvedge_host::engine::{
     Action, Engine, EngineError, Extension, Moment, Outlet, Point, StreamParams,
 };
 use selvedge_host::inlet::{Inlet, Offer};
 use selvedge_node::config::{LinkConfig, WhenFull};
-use selvedge_sched::Discipline;
-use selvedge_stream::{
-    Contract, Descriptor, Kind, PACKET_HEADER_LEN, PacketWriter, PoolWriter, RegionError, Window,
-};
 use selvedge_units::{Bitrate, Bytes, Instant, Span};
 
 pub use path::{Path, PathBench, paths};
@@ -317,10 +317,10 @@ pub fn throughput(samples: usize) -> Result<Throughput, BenchError> {
 /// Offers a sample's packets as fast as they go; packets a second until the ring was empty again.
 fn burst(
     inlet: &mut Inlet,
-    totals: impl Fn() -> selvedge_stream::Totals,
+    totals: impl Fn() -> selvedge_data_stream::Totals,
 ) -> Result<f64, BenchError> {
     let (clock, packet) = (Clock::shared(), rtp(1200 - 12 - 20));
-    let settled = |t: &selvedge_stream::Totals| t.sent + t.dropped.iter().sum::<u64>();
+    let settled = |t: &selvedge_data_stream::Totals| t.sent + t.dropped.iter().sum::<u64>();
     let before = totals();
     let start = clock.now();
     let end = start + PATIENCE;

@@ -12,10 +12,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use selvedge_data_stream::Windows;
 use selvedge_host::clock::Clock;
 use selvedge_host::inlet::{Inlet, InletParams};
 use selvedge_host::report::LinkReport;
-use selvedge_stream::Windows;
 use selvedge_units::{Bitrate, Span};
 
 pub use connection::{ClientError, Connection};

@@ -3,8 +3,8 @@
 
 mod code;
 
+use selvedge_data_stream::Kind;
 use selvedge_host::engine::{Action, Extension, Moment, Point};
-use selvedge_stream::Kind;
 use serde_json::Value;
 
 /// An extension: its name, where its steps may stand, and what makes a step of arguments.

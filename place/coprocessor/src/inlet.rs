@@ -4,8 +4,8 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use selvedge_data_stream::{Descriptor, Frame, PoolWriter, Producer, RegionError};
 use selvedge_host::inlet::{Descent, Inlet, InletParams};
-use selvedge_stream::{Descriptor, Frame, PoolWriter, Producer, RegionError};
 
 use crate::segment::{Doorbell, StreamSegment};
 

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use clap::Parser;
-use selvedge_coprocessor::control::Control;
-use selvedge_coprocessor::realtime::{SchedClass, Wishes};
-use selvedge_coprocessor::server::{Coprocessor, Options, default_socket};
+use selvedge_data_sched::{Discipline, Tree, TreeNode};
 use selvedge_node::config::{LinkConfig, Sending};
-use selvedge_sched::{Discipline, Tree, TreeNode};
+use selvedge_place_coprocessor::control::Control;
+use selvedge_place_coprocessor::realtime::{SchedClass, Wishes};
+use selvedge_place_coprocessor::server::{Coprocessor, Options, default_socket};
 use selvedge_units::{Bitrate, Bytes, Span};
 use signal_hook::consts::{SIGINT, SIGTERM};
 

@@ -9,13 +9,13 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use selvedge_host::engine::Outlet;
-use selvedge_host::report::StreamCounts;
-use selvedge_stream::rtp::{STAMPED_LEN, stamps};
-use selvedge_stream::{
+use selvedge_data_stream::rtp::{STAMPED_LEN, stamps};
+use selvedge_data_stream::{
     Claims, Descriptor, Frame, Lender, PACKET_HEADER_LEN, PacketCursor, PayloadSpan, Refusal,
     Refusals, RegionError,
 };
+use selvedge_host::engine::Outlet;
+use selvedge_host::report::StreamCounts;
 use selvedge_units::{Bytes, Instant};
 
 use crate::segment::{CountsBoard, Doorbell, StreamSegment};

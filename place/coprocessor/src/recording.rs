@@ -1,8 +1,8 @@
 //! Frames out of a recording (`selvedge play --record`): an `rtpdump` file whose packets bear our
 //! header extension, so that they can be put together to frames again without knowing any codec.
 
+use selvedge_data_stream::rtp::{FrameTag, Packet};
 use selvedge_host::inlet::Offer;
-use selvedge_stream::rtp::{FrameTag, Packet};
 use selvedge_units::Span;
 
 /// The longest first line.
@@ -56,7 +56,7 @@ impl Recorded {
         Some(Offer {
             kind: tag.kind,
             referenced: tag.referenced,
-            closes: tag.kind == selvedge_stream::Kind::Intra,
+            closes: tag.kind == selvedge_data_stream::Kind::Intra,
             timestamp: self.timestamp,
         })
     }
@@ -171,8 +171,8 @@ impl Assembler {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use selvedge_stream::rtp::{Header, packet_len, write_packet};
-    use selvedge_stream::{Kind, References};
+    use selvedge_data_stream::rtp::{Header, packet_len, write_packet};
+    use selvedge_data_stream::{Kind, References};
 
     /// A recording of three frames of one, two and three packets, 40 ms apart.
     fn recording() -> Vec<u8> {

@@ -11,9 +11,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
+use selvedge_data_stream::{Descriptor, Region, RegionError, pool_region, ring_region};
 use selvedge_host::memory::{Mapping, MemoryError};
 use selvedge_host::wake::CallState;
-use selvedge_stream::{Descriptor, Region, RegionError, pool_region, ring_region};
 use selvedge_units::Bytes;
 
 use counts::COUNTS_LEN;

@@ -9,12 +9,12 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use selvedge_data_sched::replay::Trace;
 use selvedge_host::clock::Clock;
 use selvedge_host::engine::unit_slot::{UnitSlotError, UnitSlots, link_of};
 use selvedge_host::engine::{NewStream, StreamParams, payload_max};
 use selvedge_host::inlet::{IPV4_UDP, Inlet, InletParams};
 use selvedge_host::wake::sleeper;
-use selvedge_sched::replay::Trace;
 use selvedge_units::{Bytes, Span};
 
 use crate::inlet::inlet;

@@ -1,6 +1,6 @@
 //! The measurements measure something: frames cross, and time passes. How much is not asserted.
 
-use selvedge_coprocessor::bench::{self, Path};
+use selvedge_place_coprocessor::bench::{self, Path};
 use selvedge_units::Span;
 
 #[test]

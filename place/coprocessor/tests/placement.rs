@@ -5,13 +5,13 @@ mod support;
 
 use std::fs;
 
-use selvedge_coprocessor::client::{Attachment, ClientError, Program, inlet_params};
-use selvedge_coprocessor::message::{Request, StreamSpec};
+use selvedge_data_sched::{Discipline, Tree, TreeNode};
+use selvedge_data_stream::{DropReason, Kind, Window, Windows};
 use selvedge_host::receive::PacketTap;
 use selvedge_host::record::RtpDump;
 use selvedge_node::config::{LinkConfig, WhenFull};
-use selvedge_sched::{Discipline, Tree, TreeNode};
-use selvedge_stream::{DropReason, Kind, Window, Windows};
+use selvedge_place_coprocessor::client::{Attachment, ClientError, Program, inlet_params};
+use selvedge_place_coprocessor::message::{Request, StreamSpec};
 use selvedge_units::{Bitrate, Bytes, Instant};
 use serde_json::json;
 
@@ -259,7 +259,7 @@ fn steps_in_e_code_are_loaded_and_removed_by_command() {
 
 /// A recording of so many frames of two packets, a millisecond apart, made by the recorder itself.
 fn recording(path: &std::path::Path, frames: u32) {
-    use selvedge_stream::rtp::{FrameTag, Header, packet_len, write_packet};
+    use selvedge_data_stream::rtp::{FrameTag, Header, packet_len, write_packet};
     let at = "127.0.0.1:5004".parse().unwrap();
     let mut dump =
         RtpDump::new(Vec::new(), 0, at, Instant(0), std::time::SystemTime::UNIX_EPOCH).unwrap();
@@ -271,7 +271,7 @@ fn recording(path: &std::path::Path, frames: u32) {
                 referenced: true,
                 first,
                 last,
-                refs: selvedge_stream::References { near: 1, far: 0 },
+                refs: selvedge_data_stream::References { near: 1, far: 0 },
                 left_ms: 0,
                 deadline_ms: 0,
             };

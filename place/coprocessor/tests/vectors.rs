@@ -3,9 +3,9 @@
 
 use std::path::Path;
 
-use selvedge_coprocessor::unit_slot::shared;
-use selvedge_sched::replay::{Outcome, Trace};
-use selvedge_sched::trace::generate::{self, Wanted};
+use selvedge_data_sched::replay::{Outcome, Trace};
+use selvedge_data_sched::trace::generate::{self, Wanted};
+use selvedge_place_coprocessor::unit_slot::shared;
 
 fn through_shared_memory(name: &str, trace: &Trace) -> String {
     let (slots, refused) = shared(trace).unwrap_or_else(|error| panic!("{name}: {error}"));

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
-use selvedge_cpu::Task;
+use selvedge_data_cpu::Task;
 use selvedge_host::clock::Clock;
 use selvedge_units::Span;
 
@@ -66,7 +66,7 @@ pub struct Ran {
 pub enum ClientError {
     /// Its numbers are no task.
     #[error("{0}")]
-    Task(#[from] selvedge_cpu::TaskError),
+    Task(#[from] selvedge_data_cpu::TaskError),
     /// There is not enough processor time left, or the wish was wrong.
     #[error("refused: {0}")]
     Refused(String),

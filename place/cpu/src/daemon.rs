@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-use selvedge_cpu::{Config, Promise};
+use selvedge_data_cpu::{Config, Promise};
 
 use crate::class;
 use crate::dispatch::Dispatcher;
@@ -272,7 +272,7 @@ impl Daemon {
     }
 
     /// A client's task goes from the kernel, and others take the room: what became of it.
-    fn dismiss(&self, client: u64) -> Option<selvedge_cpu::Counts> {
+    fn dismiss(&self, client: u64) -> Option<selvedge_data_cpu::Counts> {
         let mut kernel = self.kernel();
         let kernel = kernel.as_mut()?;
         let mut seats = self.seats();
@@ -314,7 +314,7 @@ impl Daemon {
             by_events: wanted.events,
             needs: kernel.load(cpu).saturating_sub(before),
             fixed: wanted.cpu.is_some(),
-            before: selvedge_cpu::Counts::default(),
+            before: selvedge_data_cpu::Counts::default(),
         });
         Ok((cpu, promise))
     }
@@ -323,7 +323,7 @@ impl Daemon {
         &self,
         wanted: &Wanted,
         pid: i32,
-    ) -> Result<(&Dispatcher, selvedge_cpu::TaskId, Promise), String> {
+    ) -> Result<(&Dispatcher, selvedge_data_cpu::TaskId, Promise), String> {
         let task = wanted.task().map_err(|error| error.to_string())?;
         let mut able: Vec<&Dispatcher> = self.dispatchers.iter().collect();
         if let Some(cpu) = wanted.cpu {

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-use selvedge_cpu::{
+use selvedge_data_cpu::{
     Config, Counts, EventsFull, Processor, Promise, Refused, Runs, Selected, Task, TaskId,
 };
 use selvedge_host::clock::Clock;

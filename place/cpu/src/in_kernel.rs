@@ -1,7 +1,7 @@
 //! Tasks that the kernel's `sched_ext` schedules, as the daemon sees them. Who loads the scheduler is
 //! not this crate's business: the daemon is handed a way to do so.
 
-use selvedge_cpu::{Counts, Promise, Task, TaskId};
+use selvedge_data_cpu::{Counts, Promise, Task, TaskId};
 
 /// The scheduler in the kernel; it lives as long as this value.
 pub trait InKernel: Send {

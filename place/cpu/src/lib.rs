@@ -1,8 +1,8 @@
-//! Processor time for programs: the decisions of `selvedge-cpu`, put in force by the classes that
+//! Processor time for programs: the decisions of `selvedge-data-cpu`, put in force by the classes that
 //! every Linux kernel has, where it has no `sched_ext`.
 //!
 //! A [`dispatch::Dispatcher`] owns the order on one processor. It wakes every millisecond, reads
-//! what each task used and whether it wants to run ([`members`]), asks `selvedge_cpu::Processor`,
+//! what each task used and whether it wants to run ([`members`]), asks `selvedge_data_cpu::Processor`,
 //! and moves threads between three levels of urgency ([`class`]): whom DWCS chose; whom it owes
 //! time, so that they run as soon as they wake; and all others, who get what is left. Nothing is
 //! ever stopped, so a dispatcher that dies leaves programs that run.

@@ -3,7 +3,7 @@
 //! A processor of its own, for one task, is the meter: it is told what the task used and whether it
 //! wanted to run, and counts periods as the dispatcher does. Nothing is put in force.
 
-use selvedge_cpu::{Config, Counts, Processor, Task, TaskId};
+use selvedge_data_cpu::{Config, Counts, Processor, Task, TaskId};
 use selvedge_units::{Instant, Span};
 
 use crate::members::Members;

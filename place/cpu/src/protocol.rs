@@ -1,7 +1,7 @@
 //! What the daemon and its clients say to each other: a line of JSON each.
 
-use selvedge_cpu::Counts;
-use selvedge_stream::Window;
+use selvedge_data_cpu::Counts;
+use selvedge_data_stream::Window;
 use selvedge_units::Span;
 use serde::{Deserialize, Serialize};
 
@@ -60,9 +60,9 @@ impl Wanted {
     ///
     /// # Errors
     /// Which number is wrong.
-    pub fn task(&self) -> Result<selvedge_cpu::Task, selvedge_cpu::TaskError> {
+    pub fn task(&self) -> Result<selvedge_data_cpu::Task, selvedge_data_cpu::TaskError> {
         let window = Window { lose: self.window.0, of: self.window.1 };
-        let task = selvedge_cpu::Task::new(Span(self.period), Span(self.service), window)?;
+        let task = selvedge_data_cpu::Task::new(Span(self.period), Span(self.service), window)?;
         Ok(if self.work_conserving { task.work_conserving() } else { task })
     }
 }

@@ -1,7 +1,7 @@
 //! Which task of the kernel's scheduler is served where, and who may move: when a processor's tasks have
 //! gone, tasks of the fuller ones move there.
 
-use selvedge_cpu::{Counts, TaskId};
+use selvedge_data_cpu::{Counts, TaskId};
 
 use crate::in_kernel::InKernel;
 
@@ -65,7 +65,7 @@ pub(crate) fn sum(a: &Counts, b: &Counts) -> Counts {
 
 #[cfg(test)]
 mod tests {
-    use selvedge_cpu::{Promise, Task};
+    use selvedge_data_cpu::{Promise, Task};
     use selvedge_units::Span;
 
     use super::*;

@@ -21,9 +21,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::{io, thread};
 
+use selvedge_data_stream::{Contract, Fate, Frame, Windows, rtp};
 use selvedge_node::config::{LinkConfig, Sending, WhenFull};
 use selvedge_node::link::{Link, LinkParams};
-use selvedge_stream::{Contract, Fate, Frame, Windows, rtp};
 use selvedge_units::{Bitrate, Bytes, Instant, Span};
 
 pub use self::carrier::{Carried, Carrier};

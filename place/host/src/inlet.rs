@@ -9,12 +9,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use selvedge_node::config::WhenFull;
-use selvedge_stream::rtp::{self, FrameTag, Header, Packet};
-use selvedge_stream::{
+use selvedge_data_stream::rtp::{self, FrameTag, Header, Packet};
+use selvedge_data_stream::{
     DropReason, Frame, GroupTracker, Kind, PACKET_HEADER_LEN, PacketWriter, PayloadSpan, PoolError,
     PoolWriter, Producer,
 };
+use selvedge_node::config::WhenFull;
 use selvedge_units::{Bytes, Instant, Span};
 
 use crate::clock::Clock;

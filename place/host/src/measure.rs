@@ -12,7 +12,7 @@ mod sequence;
 use std::fmt;
 use std::num::NonZeroU32;
 
-use selvedge_stream::rtp::Packet;
+use selvedge_data_stream::rtp::Packet;
 use selvedge_units::{Bytes, Instant, Span};
 use serde::{Deserialize, Serialize};
 

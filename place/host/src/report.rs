@@ -1,9 +1,9 @@
 //! What an engine tells of itself several times a second: plain data, copied out under a lock
 //! that the engine holds for microseconds.
 
+use selvedge_data_sched::{Counters, StreamIndex};
+use selvedge_data_stream::{Contract, Recent, Totals};
 use selvedge_node::link::Link;
-use selvedge_sched::{Counters, StreamIndex};
-use selvedge_stream::{Contract, Recent, Totals};
 use selvedge_units::{Bitrate, Bytes, Instant};
 
 use crate::engine::ExtensionReport;

@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use namespace::inside_slow_loopback;
+use selvedge_data_stream::rtp::{FrameTag, Header, packet_len, stamp_deadline, write_packet};
+use selvedge_data_stream::{Kind, References};
 use selvedge_host::clock::Clock;
 use selvedge_host::measure::{ClockRate, MeterSnapshot, StreamMeter};
 use selvedge_host::receive::{PacketTap, ReceiveOptions, Receiver, Reception};
 use selvedge_host::transmit::{Fate, Method, Outgoing, TransmitOptions, Transmitter};
-use selvedge_stream::rtp::{FrameTag, Header, packet_len, stamp_deadline, write_packet};
-use selvedge_stream::{Kind, References};
 use selvedge_units::{Bytes, Instant, Span};
 
 const PERIOD: Span = Span::from_millis(20);

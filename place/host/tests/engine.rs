@@ -4,14 +4,14 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
+use selvedge_data_sched::Discipline;
+use selvedge_data_stream::{Contract, DropReason, Kind, Window};
 use selvedge_host::clock::Clock;
 use selvedge_host::engine::{Carried, Carrier, Engine, StreamParams};
 use selvedge_host::inlet::{Inlet, Offer};
 use selvedge_host::measure::{ClockRate, StreamMeter};
 use selvedge_host::receive::{PacketTap, ReceiveOptions, Receiver, Reception};
 use selvedge_node::config::{LinkConfig, WhenFull};
-use selvedge_sched::Discipline;
-use selvedge_stream::{Contract, DropReason, Kind, Window};
 use selvedge_units::{Bitrate, Bytes, Instant, Span};
 
 const OVERHEAD: u64 = 28;
@@ -161,7 +161,7 @@ fn settled(bench: &Bench, frames: u64) {
     let deadline = bench.clock.now() + Span::from_secs(60);
     loop {
         let report = bench.engine.report();
-        let done = |t: &selvedge_stream::Totals| t.sent + t.dropped.iter().sum::<u64>();
+        let done = |t: &selvedge_data_stream::Totals| t.sent + t.dropped.iter().sum::<u64>();
         let count: u64 = report.streams.iter().map(|s| done(&s.totals)).sum();
         if count >= frames {
             return;

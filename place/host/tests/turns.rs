@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use selvedge_data_sched::Discipline;
+use selvedge_data_stream::rtp::Packet;
+use selvedge_data_stream::{Contract, Kind, Window};
 use selvedge_host::clock::Clock;
 use selvedge_host::engine::{LocalPort, Stepped, StreamParams};
 use selvedge_host::inlet::{Inlet, Offer};
 use selvedge_node::config::{LinkConfig, WhenFull};
-use selvedge_sched::Discipline;
-use selvedge_stream::rtp::Packet;
-use selvedge_stream::{Contract, Kind, Window};
 use selvedge_units::{Bitrate, Bytes, Span};
 
 /// A frame of packets without payload.

@@ -6,10 +6,10 @@
 
 use std::path::{Path, PathBuf};
 
+use selvedge_data_sched::Discipline;
+use selvedge_data_sched::replay::{Outcome, Trace};
+use selvedge_data_sched::trace::generate::{self, Wanted};
 use selvedge_host::engine::unit_slot::UnitSlots;
-use selvedge_sched::Discipline;
-use selvedge_sched::replay::{Outcome, Trace};
-use selvedge_sched::trace::generate::{self, Wanted};
 
 fn through_the_engine(name: &str, trace: &Trace) -> String {
     let outcome = UnitSlots::inline(trace).and_then(UnitSlots::run);

@@ -3,10 +3,10 @@
 
 use std::process::ExitCode;
 
-use selvedge_cpu::{Config, Task};
+use selvedge_data_cpu::{Config, Task};
+use selvedge_data_stream::Window;
 use selvedge_host::clock::Clock;
-use selvedge_kernel::{Step, TaskScheduler, TasksError};
-use selvedge_stream::Window;
+use selvedge_place_kernel::{Step, TaskScheduler, TasksError};
 use selvedge_units::{Instant, Span};
 
 const DECISIONS: u64 = 400;

@@ -10,9 +10,9 @@ use std::net::UdpSocket;
 use std::process::Command;
 use std::time::Instant;
 
-use selvedge_kernel::{Filter, Setup, StreamSetup, attach, detach};
-use selvedge_sched::Discipline;
-use selvedge_stream::{Contract, Window};
+use selvedge_data_sched::Discipline;
+use selvedge_data_stream::{Contract, Window};
+use selvedge_place_kernel::{Filter, Setup, StreamSetup, attach, detach};
 use selvedge_units::Span;
 
 const ROUNDS: usize = 7;

@@ -4,9 +4,9 @@ use std::io;
 use std::path::PathBuf;
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
-use selvedge_bpf::io_error;
-use selvedge_sched::{Counters, Discipline};
-use selvedge_stream::{Contract, Window};
+use selvedge_data_sched::{Counters, Discipline};
+use selvedge_data_stream::{Contract, Window};
+use selvedge_os_bpf::io_error;
 use selvedge_units::{Bitrate, Bytes, Instant, Span};
 
 use crate::attach::{Device, folder, now};
@@ -187,7 +187,7 @@ impl Attached {
     pub(crate) fn renew(&self, stream: usize, contract: &Contract) -> Result<(), OpenError> {
         let mut setup = self.data(&self.setup, "setup")?;
         let at = SETUP_HEAD + CONTRACT * stream.min(STREAMS_MAX - 1);
-        let Window { lose, of } = contract.windows.of(selvedge_stream::Kind::Data);
+        let Window { lose, of } = contract.windows.of(selvedge_data_stream::Kind::Data);
         let renewed = number::<4>(&setup, at + 72).map_or(0, u32::from_ne_bytes);
         setup[at + 60..at + 64].copy_from_slice(&contract.priority.to_ne_bytes());
         setup[at + 64..at + 66].copy_from_slice(&lose.min(of).to_ne_bytes());

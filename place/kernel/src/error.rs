@@ -3,8 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
-use selvedge_bpf::ProgramError;
-use selvedge_sched::Discipline;
+use selvedge_data_sched::Discipline;
+use selvedge_os_bpf::ProgramError;
 use thiserror::Error;
 
 use crate::filter::Filter;

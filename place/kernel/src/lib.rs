@@ -2,7 +2,7 @@
 //!
 //! Here a packet is a frame. It comes from any socket of the machine, whose program need not know
 //! Selvedge; its stream is found by mark, socket, cgroup or UDP port; it waits in the kernel and goes,
-//! or is dropped late, by the rules of `selvedge-sched`, to the bit (`bpf/dwcs.h` is their twin in C,
+//! or is dropped late, by the rules of `selvedge-data-sched`, to the bit (`bpf/dwcs.h` is their twin in C,
 //! [`replay`] compares them). This is the placement nearest to the wire that a stock machine has:
 //! NI coprocessors section 3, with the kernel in the card's place.
 //!
@@ -10,7 +10,7 @@
 //!   the qdisc lives on without this process. [`detach`](detach()) gives the device back its own.
 //! - [`Attached`]: what has become of each stream, read while it runs; binds filters to streams.
 //! - [`TaskScheduler`]: processor time in the kernel, by `sched_ext`; its decisions are those of
-//!   `selvedge-cpu` (`bpf/tasks.h`).
+//!   `selvedge-data-cpu` (`bpf/tasks.h`).
 //! - [`Replay`]: a trace through the same program without packets; [`PacketReplay`]: with real ones.
 
 #![forbid(unsafe_code)]
@@ -33,6 +33,6 @@ pub use error::{AttachError, LoadError, OpenError, ReplayError};
 pub use filter::{Filter, FilterError};
 pub use packets::{PacketReplay, Received};
 pub use replay::Replay;
-pub use selvedge_bpf::ProgramError;
+pub use selvedge_os_bpf::ProgramError;
 pub use setup::{STREAMS_MAX, Setup, SetupError, StreamSetup};
 pub use tasks::{Answer, Step, TaskScheduler, TasksError};

@@ -18,7 +18,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use libbpf_rs::{MapHandle, RingBufferBuilder};
-use selvedge_bpf::io_error;
+use selvedge_data_stream::{Windows, pool};
 use selvedge_host::clock::Clock;
 use selvedge_host::engine::{StreamParams, payload_max};
 use selvedge_host::inlet::{IPV4_UDP, IPV6_UDP, Inlet, InletParams};
@@ -26,7 +26,7 @@ use selvedge_host::netlink::Netlink;
 use selvedge_host::report::{LinkReport, StreamReport};
 use selvedge_host::route;
 use selvedge_node::config::LinkConfig;
-use selvedge_stream::{Windows, pool};
+use selvedge_os_bpf::io_error;
 use selvedge_units::{Bitrate, Bytes, Instant, Span};
 use thiserror::Error;
 

@@ -3,8 +3,8 @@
 use std::io;
 
 use libbpf_rs::{Map, MapCore, MapFlags, MapMut, Object, OpenMapMut};
-use selvedge_bpf::{io_error, release, types};
-use selvedge_sched::Discipline;
+use selvedge_data_sched::Discipline;
+use selvedge_os_bpf::{io_error, release, types};
 
 use crate::error::LoadError;
 use crate::setup::{SETUP, STREAMS_MAX, number};
@@ -49,7 +49,7 @@ pub(crate) fn load_with(
     mut each: impl FnMut(&str, &mut OpenMapMut<'_>) -> Result<(), LoadError>,
     wanted: impl Fn(bool) -> bool,
 ) -> Result<Object, LoadError> {
-    selvedge_bpf::load(name, program, |open| {
+    selvedge_os_bpf::load(name, program, |open| {
         for mut map in open.maps_mut() {
             let name = map.name().to_string_lossy().into_owned();
             each(&name, &mut map)?;
@@ -145,5 +145,5 @@ pub(crate) fn data(map: &impl MapCore) -> io::Result<Vec<u8>> {
 
 /// An error of libbpf's, with what it said before.
 pub(crate) fn refused(error: libbpf_rs::Error) -> LoadError {
-    selvedge_bpf::refused(error).into()
+    selvedge_os_bpf::refused(error).into()
 }

@@ -7,8 +7,8 @@ use std::net::UdpSocket;
 use std::time::Duration;
 
 use libbpf_rs::{MapCore, MapFlags};
-use selvedge_sched::replay::{Outcome, Trace};
-use selvedge_sched::{Discipline, StreamIndex, Tree};
+use selvedge_data_sched::replay::{Outcome, Trace};
+use selvedge_data_sched::{Discipline, StreamIndex, Tree};
 
 use crate::attach::{Device, Registered, register};
 use crate::error::ReplayError;
@@ -133,7 +133,7 @@ impl PacketReplay {
             schedule.take(trace, t, &data, &mut outcome.events)?;
             clear(&told)?;
             let sends = outcome.events[before..].iter().filter(|event| {
-                matches!(event.happening, selvedge_sched::replay::Happening::Send { .. })
+                matches!(event.happening, selvedge_data_sched::replay::Happening::Send { .. })
             });
             for _ in sends {
                 let mut packet = [0; 16];

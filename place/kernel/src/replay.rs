@@ -1,13 +1,13 @@
 //! A trace through the kernel's program, without packets: `BPF_PROG_RUN` of the same functions that
-//! the qdisc calls, on the same queues. The same events as `selvedge_sched::replay`, to the bit.
+//! the qdisc calls, on the same queues. The same events as `selvedge_data_sched::replay`, to the bit.
 
 use std::io;
 
 use libbpf_rs::{MapCore, MapFlags, Object, ProgramInput};
-use selvedge_bpf::io_error;
-use selvedge_sched::replay::{Arrival, Arrivals, Event, FrameRef, Happening, Outcome, Trace};
-use selvedge_sched::{Counters, Discipline, StreamIndex, Tree};
-use selvedge_stream::Window;
+use selvedge_data_sched::replay::{Arrival, Arrivals, Event, FrameRef, Happening, Outcome, Trace};
+use selvedge_data_sched::{Counters, Discipline, StreamIndex, Tree};
+use selvedge_data_stream::Window;
+use selvedge_os_bpf::io_error;
 use selvedge_units::{Instant, Span};
 
 use crate::error::ReplayError;
@@ -182,7 +182,7 @@ impl<'a> Schedule<'a> {
     pub(crate) fn of_packets(trace: &'a Trace) -> Self {
         let mut schedule = Self::new(trace);
         if trace.arrivals == Arrivals::Backlogged {
-            let mut replay = selvedge_sched::replay::Replay::new(trace);
+            let mut replay = selvedge_data_sched::replay::Replay::new(trace);
             replay.by_ref().for_each(drop);
             // One that is still there at the end, and one for good measure.
             let need = replay.totals().map(|(_, counters, _)| counters.sent + counters.dropped + 2);

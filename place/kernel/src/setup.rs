@@ -1,8 +1,8 @@
 //! What a qdisc is set up with: streams, filters, rate; and as the bytes that the programs read
 //! (`struct setup` of `bpf/dwcs.h`).
 
-use selvedge_sched::{Discipline, Tree};
-use selvedge_stream::{Class, Contract, Late, Window, Windows};
+use selvedge_data_sched::{Discipline, Tree};
+use selvedge_data_stream::{Class, Contract, Late, Window, Windows};
 use selvedge_units::{Bitrate, Instant, Span};
 use thiserror::Error;
 
@@ -255,7 +255,7 @@ fn contract(bytes: &mut Vec<u8>, stream: &StreamSetup, tree: &Tree) {
     let len = name.len().min(NAME_MAX);
     id[..len].copy_from_slice(&name.as_bytes()[..len]);
     bytes.extend(id);
-    let Window { lose, of } = contract.windows.of(selvedge_stream::Kind::Data);
+    let Window { lose, of } = contract.windows.of(selvedge_data_stream::Kind::Data);
     for word in [
         contract.period.0,
         contract.delay.map_or(0, |delay| delay.0.max(1)),
@@ -307,14 +307,15 @@ mod tests {
         assert!(check(with(vec![stream("a", &[]), stream("a", &[])])).is_err());
         assert!(check(with(vec![stream("", &[])])).is_err());
         assert!(check(with(vec![stream(&"x".repeat(32), &[])])).is_err());
-        let nodes = vec![selvedge_sched::TreeNode { parent: 0, weight: 1 }; NODES_MAX + 1];
+        let nodes = vec![selvedge_data_sched::TreeNode { parent: 0, weight: 1 }; NODES_MAX + 1];
         let tree = Tree::new(nodes, None).unwrap();
         let wide = Setup { discipline: Discipline::Hwfq, tree, ..Setup::default() };
         assert!(check(wide).unwrap_err().starts_with("256 nodes; "));
         let many = (0..STREAMS_MAX).map(|n| stream(&n.to_string(), &[])).collect();
         assert!(check(with(many)).unwrap_err().contains("255"));
         let mut kinds = stream("a", &[]);
-        kinds.contract.windows = Windows::PerKind([Window::NONE; selvedge_stream::Kind::COUNT]);
+        kinds.contract.windows =
+            Windows::PerKind([Window::NONE; selvedge_data_stream::Kind::COUNT]);
         assert!(check(with(vec![kinds])).unwrap_err().contains("1/5"));
     }
 

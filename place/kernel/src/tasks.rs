@@ -1,7 +1,7 @@
 //! Processor time in the kernel: the `sched_ext` scheduler, loaded, told its tasks, and asked what
 //! became of them.
 //!
-//! Admission is `selvedge_cpu::Processor`'s, one for each processor, kept here; decisions are made in
+//! Admission is `selvedge_data_cpu::Processor`'s, one for each processor, kept here; decisions are made in
 //! the kernel by its twin in C. The scheduler lives as long as this value: when its process ends,
 //! however it ends, the kernel goes back to its own scheduler.
 
@@ -10,9 +10,9 @@ mod replay;
 use std::io;
 
 use libbpf_rs::{Link, MapCore, MapFlags, Object, OpenMapMut, ProgramInput};
-use selvedge_bpf::io_error;
-use selvedge_cpu::{Config, Counts, Processor, Promise, Refused, Task, TaskId};
+use selvedge_data_cpu::{Config, Counts, Processor, Promise, Refused, Task, TaskId};
 use selvedge_host::clock::Clock;
+use selvedge_os_bpf::io_error;
 use selvedge_units::{Instant, Span};
 use thiserror::Error;
 

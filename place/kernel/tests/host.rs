@@ -1,7 +1,9 @@
 //! What must hold on any machine, whatever its kernel: nothing is changed, and errors say what is
 //! missing. The rest needs a kernel that has BPF qdiscs (`tools/kernel.sh test`).
 
-use selvedge_kernel::{AttachError, Attached, LoadError, OpenError, Setup, attach, detach, probe};
+use selvedge_place_kernel::{
+    AttachError, Attached, LoadError, OpenError, Setup, attach, detach, probe,
+};
 
 #[test]
 fn a_device_that_is_not_there_is_named_with_those_that_are() {

@@ -5,11 +5,11 @@
 
 use std::path::PathBuf;
 
-use selvedge_kernel::{PacketReplay, Replay};
-use selvedge_sched::Discipline;
-use selvedge_sched::replay::{Outcome, Trace};
-use selvedge_sched::trace::generate::{Kind, Wanted, trace};
-use selvedge_sched::trace::run;
+use selvedge_data_sched::Discipline;
+use selvedge_data_sched::replay::{Outcome, Trace};
+use selvedge_data_sched::trace::generate::{Kind, Wanted, trace};
+use selvedge_data_sched::trace::run;
+use selvedge_place_kernel::{PacketReplay, Replay};
 
 /// Generated traces for dwcs; a fifth of them for each other discipline.
 const GENERATED: u64 = 200;
@@ -139,7 +139,7 @@ fn as_packets(discipline: Discipline, traces: &[(String, Trace)]) {
         assert_same(name, &outcome.lines(trace), &Outcome::of(trace).lines(trace));
         // What comes out of the device is what was decided, in that order.
         let decided = outcome.events.iter().filter_map(|event| match event.happening {
-            selvedge_sched::replay::Happening::Send { frame, .. } => {
+            selvedge_data_sched::replay::Happening::Send { frame, .. } => {
                 Some((frame.stream, frame.seq))
             }
             _ => None,

@@ -3,9 +3,9 @@
 //! What can be known beforehand is checked here; what only shows in the run (a deadline that moves
 //! too far ahead, a frame that waits too long, a `y'` that grows) the model watches.
 
-use selvedge_sched::Discipline;
-use selvedge_sched::replay::{Arrivals, Trace, TraceStream};
-use selvedge_stream::{Late, Window, Windows};
+use selvedge_data_sched::Discipline;
+use selvedge_data_sched::replay::{Arrivals, Trace, TraceStream};
+use selvedge_data_stream::{Late, Window, Windows};
 use selvedge_units::Instant;
 use thiserror::Error;
 

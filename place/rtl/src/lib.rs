@@ -3,7 +3,7 @@
 //!
 //! The Verilog is in `hdl/`; this crate carries it as text. [`Simulator`] has Verilator make a
 //! program of it, once for each [`Design`], and replays traces on it: the same events as
-//! [`selvedge_sched::replay::Replay`], or an error that says what does not fit. [`order`] measures blocks,
+//! [`selvedge_data_sched::replay::Replay`], or an error that says what does not fit. [`order`] measures blocks,
 //! [`cycles`] counts clocks, [`synth`] asks Yosys and nextpnr for areas and clock rates. Nothing
 //! here is needed to build the product: the tools are looked for when they are used.
 

@@ -1,9 +1,9 @@
 //! Traces replayed on the simulated hardware, in the unit-slot model: the same events as
-//! [`selvedge_sched::Replay`](selvedge_sched::replay::Replay).
+//! [`selvedge_data_sched::Replay`](selvedge_data_sched::replay::Replay).
 
-use selvedge_sched::replay::{Event, FrameRef, Happening, Trace};
-use selvedge_sched::{Counters, StreamIndex};
-use selvedge_stream::Window;
+use selvedge_data_sched::replay::{Event, FrameRef, Happening, Trace};
+use selvedge_data_sched::{Counters, StreamIndex};
+use selvedge_data_stream::Window;
 use selvedge_units::Instant;
 use thiserror::Error;
 

@@ -1,6 +1,6 @@
 //! Traces on the hardware: the smallest design that takes one.
 
-use selvedge_sched::replay::Trace;
+use selvedge_data_sched::replay::Trace;
 
 use crate::design::{Design, Routing, Slots};
 use crate::fit::Misfit;

@@ -3,10 +3,10 @@
 
 mod random;
 
-use selvedge_rtl::{Design, Routing, Simulator, SimulatorError, Slots, ToolError};
-use selvedge_sched::replay::{Arrivals, Happening, Trace};
-use selvedge_sched::{Discipline, Head, Scheduler, StreamIndex, Verdict};
-use selvedge_stream::{Kind, Window};
+use selvedge_data_sched::replay::{Arrivals, Happening, Trace};
+use selvedge_data_sched::{Discipline, Head, Scheduler, StreamIndex, Verdict};
+use selvedge_data_stream::{Kind, Window};
+use selvedge_place_rtl::{Design, Routing, Simulator, SimulatorError, Slots, ToolError};
 use selvedge_units::Instant;
 
 fn simulator(design: Design) -> Option<Simulator> {

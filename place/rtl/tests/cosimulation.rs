@@ -2,13 +2,13 @@
 
 mod random;
 
-use selvedge_rtl::{
+use selvedge_place_rtl::{
     Design, Misfit, ReplayError, Routing, Simulator, SimulatorError, Slots, ToolError,
 };
 
-use selvedge_sched::Discipline;
-use selvedge_sched::replay::{Replay, Trace};
-use selvedge_sched::trace::generate::{Kind, Wanted, trace};
+use selvedge_data_sched::Discipline;
+use selvedge_data_sched::replay::{Replay, Trace};
+use selvedge_data_sched::trace::generate::{Kind, Wanted, trace};
 
 /// The simulator, or `None` with a line that says why not, if Verilator is not installed.
 fn simulator(design: Design) -> Option<Simulator> {

@@ -4,16 +4,16 @@
 use std::fs;
 use std::path::Path;
 
-use selvedge_rtl::{Misfit, ReplayError, SimulatorError, ToolError};
-use selvedge_sched::Discipline;
-use selvedge_sched::replay::Trace;
-use selvedge_sched::trace::Printer;
+use selvedge_data_sched::Discipline;
+use selvedge_data_sched::replay::Trace;
+use selvedge_data_sched::trace::Printer;
+use selvedge_place_rtl::{Misfit, ReplayError, SimulatorError, ToolError};
 
 /// What the hardware prints, or why not; `None`, with a line, if a tool is not installed.
 fn hardware(text: &str, discipline: Option<Discipline>) -> Option<Result<String, ReplayError>> {
     let mut trace = Trace::parse(text, "t.json").expect("a good trace");
     trace.discipline = discipline.unwrap_or(trace.discipline);
-    let mut replay = match selvedge_rtl::trace::replay(&trace) {
+    let mut replay = match selvedge_place_rtl::trace::replay(&trace) {
         Err(ReplayError::Simulator(SimulatorError::Tool(ToolError::Absent { tool, package }))) => {
             println!("SKIPPED: {tool} is not installed (Debian package {package})");
             return None;
@@ -32,7 +32,7 @@ fn hardware(text: &str, discipline: Option<Discipline>) -> Option<Result<String,
 
 fn software(text: &str, discipline: Option<Discipline>) -> String {
     let mut out = Vec::new();
-    selvedge_sched::trace::run(text, "t.json", discipline, &mut out).expect("a good trace");
+    selvedge_data_sched::trace::run(text, "t.json", discipline, &mut out).expect("a good trace");
     String::from_utf8(out).expect("the printer writes UTF-8")
 }
 

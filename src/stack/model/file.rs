@@ -4,13 +4,13 @@
 use std::fmt::Display;
 use std::str::FromStr;
 
-use selvedge_host_stack::profile;
-use selvedge_stack::compose::Composition;
-use selvedge_stack::contract::{Contract, Promise, Quality, Traffic};
-use selvedge_stack::elements::{ElementId, Elements};
-use selvedge_stack::load::Load;
-use selvedge_stack::model::{Cost, Interface, Machine, Overheads, Slaves, Stream};
-use selvedge_stack::module::Direction;
+use selvedge_comm_stack::profile;
+use selvedge_data_stack::compose::Composition;
+use selvedge_data_stack::contract::{Contract, Promise, Quality, Traffic};
+use selvedge_data_stack::elements::{ElementId, Elements};
+use selvedge_data_stack::load::Load;
+use selvedge_data_stack::model::{Cost, Interface, Machine, Overheads, Slaves, Stream};
+use selvedge_data_stack::module::Direction;
 use selvedge_units::{Bytes, Span};
 use serde::{Deserialize, Deserializer};
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use selvedge_stream::DropReason;
+use selvedge_data_stream::DropReason;
 use selvedge_web::Limits;
 
 use crate::http::get;

@@ -30,7 +30,7 @@ use crate::types::{Scalar, Storage, Type};
 ///
 /// # Examples
 /// ```
-/// use selvedge_code::{Environment, Memory, compile, walk};
+/// use selvedge_control_code::{Environment, Memory, compile, walk};
 ///
 /// let formats = "input { int cpu, memory; };";
 /// let environment = Environment::parse("load", formats)?;

@@ -3,8 +3,8 @@
 // Each test program uses a part of this.
 #![allow(dead_code)]
 
-use selvedge_code::Walked;
-use selvedge_event::{
+use selvedge_control_code::Walked;
+use selvedge_control_event::{
     Attributes, AttributesBuf, ChannelId, Event, Exchange, Filter, Format, HostId, Network, Notice,
     Overflow, SinkId, Subscription, Value, Wake, What, program,
 };

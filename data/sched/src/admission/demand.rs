@@ -12,7 +12,7 @@ use super::judge::{Deadlines, Effort};
 use super::set::{Job, Set};
 use super::share::{Ratio, Share};
 use core::cmp::Ordering;
-use selvedge_stream::Class;
+use selvedge_data_stream::Class;
 
 /// The load must be at most 1. `mild`: only what surely happens.
 pub(super) fn test(set: &Set<'_>, mild: bool, effort: &mut Effort) -> Deadlines {

@@ -5,7 +5,7 @@
 
 use core::cmp::Ordering;
 
-use selvedge_stream::{Contract, Window, Windows};
+use selvedge_data_stream::{Contract, Window, Windows};
 use selvedge_units::{Bitrate, Span};
 
 use super::judge::{Effort, Found, judge};

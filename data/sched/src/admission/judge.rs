@@ -2,7 +2,7 @@
 
 use core::cmp::Ordering;
 
-use selvedge_stream::{Contract, Window, Windows};
+use selvedge_data_stream::{Contract, Window, Windows};
 
 use super::set::Set;
 use super::share::Share;

@@ -10,7 +10,7 @@
 //! needs no more than its weight's part of `C` (Goyal, Vin and Cheng, SIGCOMM 1996, theorem 4).
 //! Sufficient, not necessary; the tests of the first two refuse what they refuse alone.
 
-use selvedge_stream::Class;
+use selvedge_data_stream::Class;
 
 use super::judge::{Deadlines, Effort, Found, twice, waits_past_arrival};
 use super::set::Set;

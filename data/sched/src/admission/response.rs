@@ -7,7 +7,7 @@
 //! 35, 2007, which corrects the analysis of one frame only). Equal priorities go by arrival; they
 //! count as higher, which is safe and not exact. All of class `edf` are higher, all of class `fair` lower.
 
-use selvedge_stream::Class;
+use selvedge_data_stream::Class;
 
 use super::judge::{Deadlines, Effort};
 use super::set::{Job, Set};

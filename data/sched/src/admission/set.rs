@@ -4,7 +4,7 @@
 //! Made by [`check`](super::check) from the question; read by every test. A part of the set, or
 //! one stream changed, is another view on the same loads: nothing is copied.
 
-use selvedge_stream::{Class, Kind, Window, Windows};
+use selvedge_data_stream::{Class, Kind, Window, Windows};
 use selvedge_units::{Bitrate, Bytes, Span};
 
 use crate::Tree;

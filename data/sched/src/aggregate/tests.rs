@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::vec::Vec;
 
 use proptest::prelude::*;
-use selvedge_stream::{Contract, Window};
+use selvedge_data_stream::{Contract, Window};
 use selvedge_units::{Bytes, Instant, Span};
 
 use super::*;

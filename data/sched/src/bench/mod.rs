@@ -11,7 +11,7 @@ mod heap;
 use alloc::vec::Vec;
 use std::time::{Duration, Instant as Clock};
 
-use selvedge_stream::{Contract, Window};
+use selvedge_data_stream::{Contract, Window};
 use selvedge_units::{Bytes, Instant, Span};
 
 pub use dataplane::{Frames, dataplane};

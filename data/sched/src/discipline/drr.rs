@@ -21,7 +21,7 @@
 
 use alloc::vec::Vec;
 
-use selvedge_stream::Contract;
+use selvedge_data_stream::Contract;
 use selvedge_units::{Bytes, Instant};
 
 use super::tag;

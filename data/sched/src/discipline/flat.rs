@@ -14,7 +14,7 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use selvedge_stream::Contract;
+use selvedge_data_stream::Contract;
 use selvedge_units::{Bytes, Instant, Span};
 
 use super::tree::Tree;

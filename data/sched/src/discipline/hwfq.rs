@@ -23,7 +23,7 @@ mod drain;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use selvedge_stream::Contract;
+use selvedge_data_stream::Contract;
 use selvedge_units::{Bytes, Instant};
 
 use super::flat::Flat;

@@ -12,7 +12,7 @@
 
 use alloc::vec::Vec;
 
-use selvedge_stream::{Class, Contract};
+use selvedge_data_stream::{Class, Contract};
 use selvedge_units::{Bytes, Instant};
 
 use super::sfq::Sfq;

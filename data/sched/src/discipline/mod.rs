@@ -26,7 +26,7 @@ mod tests;
 
 use core::fmt;
 
-use selvedge_stream::{Contract, Window};
+use selvedge_data_stream::{Contract, Window};
 use selvedge_units::{Bytes, Instant, Span};
 
 use crate::record::StreamIndex;

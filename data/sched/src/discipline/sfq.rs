@@ -13,7 +13,7 @@
 
 use alloc::vec::Vec;
 
-use selvedge_stream::Contract;
+use selvedge_data_stream::Contract;
 use selvedge_units::Bytes;
 
 use super::tag::{self, Tag};

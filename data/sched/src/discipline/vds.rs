@@ -26,7 +26,7 @@
 
 use alloc::vec::Vec;
 
-use selvedge_stream::{Contract, Window, Windows};
+use selvedge_data_stream::{Contract, Window, Windows};
 use selvedge_units::{Bytes, Instant, Span};
 
 use super::{Rule, Standing, significant};

@@ -12,7 +12,7 @@ mod telling;
 use ::core::cmp::Reverse;
 use alloc::collections::BinaryHeap;
 
-use selvedge_stream::Contract;
+use selvedge_data_stream::Contract;
 use selvedge_units::Instant;
 
 use self::core::Core;

@@ -3,7 +3,7 @@
 
 use ::core::ops::Range;
 
-use selvedge_stream::{Contract, Kind, Window, Windows};
+use selvedge_data_stream::{Contract, Kind, Window, Windows};
 use selvedge_units::{Instant, Span};
 
 use super::Scheduler;

@@ -11,7 +11,7 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-use selvedge_stream::{Class, Contract, Late, Window};
+use selvedge_data_stream::{Class, Contract, Late, Window};
 use selvedge_units::{Bytes, Instant, Span};
 
 pub use kind::Kind;

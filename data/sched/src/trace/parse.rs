@@ -5,7 +5,7 @@ use alloc::collections::btree_map::Entry;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use selvedge_stream::{Class, Contract, Late, Window, Windows};
+use selvedge_data_stream::{Class, Contract, Late, Window, Windows};
 use selvedge_units::{Bytes, Instant, Span};
 
 use super::error::{Fault, TraceError, nearest, shorten};

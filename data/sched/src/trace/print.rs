@@ -4,7 +4,7 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use std::io;
 
-use selvedge_stream::Window;
+use selvedge_data_stream::Window;
 
 use crate::Counters;
 use crate::replay::{Event, FrameRef, Happening, Outcome, Trace};

@@ -3,7 +3,7 @@
 use alloc::string::String;
 use core::fmt::Write;
 
-use selvedge_stream::{Class, Kind, Late};
+use selvedge_data_stream::{Class, Kind, Late};
 use selvedge_units::Bytes;
 
 use super::print::quoted_ids;

@@ -2,11 +2,11 @@
 //! tried, refused ones miss some under the arrivals that the proof of the test names.
 
 use proptest::prelude::*;
-use selvedge_sched::admission::{
+use selvedge_data_sched::admission::{
     Answer, Ask, Cause, Load, Pattern, Policy, Service, Unproved, Verdict, check,
 };
-use selvedge_sched::{Discipline, Tree, TreeNode};
-use selvedge_stream::{Contract, Window};
+use selvedge_data_sched::{Discipline, Tree, TreeNode};
+use selvedge_data_stream::{Contract, Window};
 use selvedge_units::{Bytes, Span};
 
 use crate::link::{cost, misses};

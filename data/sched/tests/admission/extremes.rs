@@ -1,9 +1,9 @@
 //! Numbers at the ends of their ranges: exact, or refused with the reason.
 
-use selvedge_sched::admission::{
+use selvedge_data_sched::admission::{
     Ask, AskError, Cause, Load, Pattern, Policy, Service, Verdict, check,
 };
-use selvedge_stream::{Contract, Window, Windows};
+use selvedge_data_stream::{Contract, Window, Windows};
 use selvedge_units::{Bitrate, Bytes, Span};
 
 const LONGEST: u64 = 1 << 63;

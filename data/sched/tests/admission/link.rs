@@ -3,8 +3,8 @@
 
 use std::collections::VecDeque;
 
-use selvedge_sched::admission::{Load, Service};
-use selvedge_sched::{Discipline, Head, Scheduler, StreamIndex};
+use selvedge_data_sched::admission::{Load, Service};
+use selvedge_data_sched::{Discipline, Head, Scheduler, StreamIndex};
 use selvedge_units::{Bytes, Instant};
 
 pub(crate) fn cost(load: &Load) -> u64 {

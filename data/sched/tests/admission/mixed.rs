@@ -2,10 +2,10 @@
 //! the answers worked out by hand.
 
 use proptest::prelude::*;
-use selvedge_sched::admission::{
+use selvedge_data_sched::admission::{
     Answer, Ask, Cause, Load, Pattern, Policy, Service, Unproved, Verdict, check,
 };
-use selvedge_stream::{Class, Contract, Window};
+use selvedge_data_stream::{Class, Contract, Window};
 use selvedge_units::{Bytes, Span};
 
 use crate::deadlines::holds_of;

@@ -2,12 +2,12 @@
 //! overloaded ones do, and what would fit does.
 
 use proptest::prelude::*;
-use selvedge_sched::admission::{
+use selvedge_data_sched::admission::{
     Answer, Ask, Cause, Load, Pattern, Policy, Service, Unproved, Verdict, check,
 };
-use selvedge_sched::replay::{Arrivals, Replay, Trace, TraceStream};
-use selvedge_sched::{Discipline, Tree};
-use selvedge_stream::{Contract, Late, Window, Windows};
+use selvedge_data_sched::replay::{Arrivals, Replay, Trace, TraceStream};
+use selvedge_data_sched::{Discipline, Tree};
+use selvedge_data_stream::{Contract, Late, Window, Windows};
 use selvedge_units::{Bitrate, Bytes, Span};
 
 fn ask(policy: Policy, loads: &[Load]) -> Answer {
@@ -268,9 +268,9 @@ fn a_missing_condition_is_named() {
 
 #[test]
 fn the_arrivals_of_a_trace_are_recognised() {
-    use selvedge_sched::StreamIndex;
-    use selvedge_sched::admission::pattern_of;
-    use selvedge_sched::replay::Arrival;
+    use selvedge_data_sched::StreamIndex;
+    use selvedge_data_sched::admission::pattern_of;
+    use selvedge_data_sched::replay::Arrival;
     use selvedge_units::Instant;
 
     let stream =

@@ -4,8 +4,8 @@
 use std::collections::VecDeque;
 
 use proptest::prelude::*;
-use selvedge_sched::{Discipline, Head, Scheduler, StreamIndex, Tree, TreeNode, Verdict};
-use selvedge_stream::{Class, Contract, Late, Window};
+use selvedge_data_sched::{Discipline, Head, Scheduler, StreamIndex, Tree, TreeNode, Verdict};
+use selvedge_data_stream::{Class, Contract, Late, Window};
 use selvedge_units::{Bytes, Instant, Span};
 
 use crate::oracle::{Stream, Trace as Plain};

@@ -6,10 +6,10 @@ mod oracle;
 
 use oracle::{Stream, Trace, plain};
 use proptest::prelude::*;
-use selvedge_sched::Discipline;
-use selvedge_sched::trace::generate::{self, Kind, Wanted};
-use selvedge_sched::trace::run;
-use selvedge_stream::Class;
+use selvedge_data_sched::Discipline;
+use selvedge_data_sched::trace::generate::{self, Kind, Wanted};
+use selvedge_data_sched::trace::run;
+use selvedge_data_stream::Class;
 
 const DISCIPLINES: [&str; 11] =
     ["dwcs", "dwcs98", "edf", "priority", "fifo", "vds", "wfq", "sfq", "drr", "hwfq", "mixed"];

@@ -2,7 +2,7 @@
 //! fractions; and frames tagged when they arrive.
 
 use proptest::prelude::*;
-use selvedge_sched::Discipline;
+use selvedge_data_sched::Discipline;
 
 use crate::run::{Stream, run};
 

@@ -7,8 +7,8 @@ mod run;
 
 use proptest::prelude::*;
 use run::{Run, Stream, run};
-use selvedge_sched::Discipline;
-use selvedge_stream::Class;
+use selvedge_data_sched::Discipline;
+use selvedge_data_stream::Class;
 
 /// The most that two streams' service, each by its weight, comes apart over any interval in which
 /// both wait; times both weights.

@@ -2,7 +2,7 @@
 //! random trees, and how near the flat approximation comes.
 
 use proptest::prelude::*;
-use selvedge_sched::Discipline;
+use selvedge_data_sched::Discipline;
 
 use crate::run::{Run, Stream, run};
 

@@ -2,9 +2,9 @@
 
 use std::collections::VecDeque;
 
-use selvedge_sched::replay::{Arrival, Arrivals, Happening, Replay, Trace, TraceStream};
-use selvedge_sched::{Discipline, StreamIndex, Tree, TreeNode};
-use selvedge_stream::{Class, Contract, Late, Window};
+use selvedge_data_sched::replay::{Arrival, Arrivals, Happening, Replay, Trace, TraceStream};
+use selvedge_data_sched::{Discipline, StreamIndex, Tree, TreeNode};
+use selvedge_data_stream::{Class, Contract, Late, Window};
 use selvedge_units::{Bytes, Instant, Span};
 
 #[derive(Clone, Copy, Debug)]

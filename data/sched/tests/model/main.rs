@@ -7,8 +7,8 @@ mod rules;
 
 use plain::{Model, PlainStream};
 use proptest::prelude::*;
-use selvedge_sched::{Decision, Discipline, Head, Passed, Scheduler, StreamIndex, Verdict};
-use selvedge_stream::{Contract, Kind, Late, Window, Windows};
+use selvedge_data_sched::{Decision, Discipline, Head, Passed, Scheduler, StreamIndex, Verdict};
+use selvedge_data_stream::{Contract, Kind, Late, Window, Windows};
 use selvedge_units::{Instant, Span};
 
 /// A call, with times in units of the run's scale; streams are picked among those present.

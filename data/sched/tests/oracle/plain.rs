@@ -1,7 +1,7 @@
 //! The crate's generated traces in the oracle's own terms. Data alone: the oracle shares no rule.
 
-use selvedge_sched::replay::{Arrivals, Trace as Made};
-use selvedge_stream::{Kind, Late};
+use selvedge_data_sched::replay::{Arrivals, Trace as Made};
+use selvedge_data_stream::{Kind, Late};
 
 use super::{Stream, Trace};
 

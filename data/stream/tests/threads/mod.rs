@@ -2,7 +2,7 @@
 
 use std::thread;
 
-use selvedge_stream::ring;
+use selvedge_data_stream::ring;
 
 /// Passes what `make` gives for 0, 1 ... `total - 1` through a ring of this capacity, and hands
 /// each to `take`, in another thread; neither waits but for the other. Whatever came twice, never,

@@ -1,6 +1,6 @@
 //! Trees of weights in node files: any order, long chains, circles.
 
-use selvedge_sched::TreeNode;
+use selvedge_data_sched::TreeNode;
 
 use super::*;
 

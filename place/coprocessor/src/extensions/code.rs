@@ -3,11 +3,11 @@
 //! coprocessors, section 1.5; the language is Q-Fabric's, section 3.2.4). A step reads what it is
 //! shown, writes what it asks for, reaches nothing else, and ends by its fuel.
 
-use selvedge_code::native::Compiler;
-use selvedge_code::{Environment, Handler, Walked, compile};
-use selvedge_code_run::{MachineHost, Native};
+use selvedge_control_code::native::Compiler;
+use selvedge_control_code::{Environment, Handler, Walked, compile};
+use selvedge_data_stream::{Contract, Kind, Window, Windows};
 use selvedge_host::engine::{Action, Extension, Moment, Point};
-use selvedge_stream::{Contract, Kind, Window, Windows};
+use selvedge_os_jit::{MachineHost, Native};
 use selvedge_units::Instant;
 use serde_json::Value;
 
@@ -170,9 +170,9 @@ fn wanted(
 
 #[cfg(test)]
 mod tests {
+    use selvedge_data_sched::{Discipline, StreamIndex};
+    use selvedge_data_stream::{Frame, PayloadSpan, References};
     use selvedge_node::link::{Link, LinkParams};
-    use selvedge_sched::{Discipline, StreamIndex};
-    use selvedge_stream::{Frame, PayloadSpan, References};
     use selvedge_units::{Bitrate, Bytes, Span};
     use serde_json::json;
 

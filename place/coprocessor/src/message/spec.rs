@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use selvedge_stream::{Class, Contract, Kind, Late, Window, Windows};
+use selvedge_data_stream::{Class, Contract, Kind, Late, Window, Windows};
 use selvedge_units::{Bytes, Span};
 use serde::{Deserialize, Serialize};
 

@@ -1,10 +1,10 @@
 //! What a coprocessor tells of its link, streams and extensions, and the engine's reports that it
 //! comes from and turns back into on the node's side.
 
+use selvedge_data_sched::{Counters, Discipline};
+use selvedge_data_stream::{DropReason, Histogram, Recent, Refusals, Totals};
 use selvedge_host::engine::{ExtensionReport, Point};
 use selvedge_host::report::{LinkReport, StreamReport};
-use selvedge_sched::{Counters, Discipline};
-use selvedge_stream::{DropReason, Histogram, Recent, Refusals, Totals};
 use selvedge_units::{Bitrate, Bytes, Instant, Span};
 use serde::{Deserialize, Serialize};
 
@@ -177,7 +177,7 @@ impl StreamStatistics {
             sent_bytes: report.sent_bytes.0,
             sent_bps: report.sent.0,
             send_errors: report.send_errors,
-            refused: selvedge_stream::Refusal::ALL
+            refused: selvedge_data_stream::Refusal::ALL
                 .iter()
                 .map(|&why| (why.name().to_owned(), refused.0[why as usize]))
                 .filter(|(_, count)| *count > 0)

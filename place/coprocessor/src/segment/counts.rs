@@ -9,10 +9,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use selvedge_data_sched::Counters;
+use selvedge_data_stream::{DropReason, Totals};
 use selvedge_host::memory::Mapping;
 use selvedge_host::report::StreamCounts;
-use selvedge_sched::Counters;
-use selvedge_stream::{DropReason, Totals};
 use selvedge_units::Bytes;
 
 /// The number of the newest copy, then two of them.

@@ -15,12 +15,12 @@ use std::sync::mpsc;
 use proptest::prelude::*;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::process::{Pid, Signal, kill_process};
-use selvedge_coprocessor::client::{Attachment, ClientError, Connection, Program};
-use selvedge_coprocessor::message::{Envelope, PROTOCOL, Request, StreamSpec};
-use selvedge_coprocessor::segment::{Doorbell, StreamSegment};
-use selvedge_coprocessor::server::Local;
+use selvedge_data_stream::{Descriptor, DropReason, Kind, Region, Window, Windows};
 use selvedge_host::inlet::Inlet;
-use selvedge_stream::{Descriptor, DropReason, Kind, Region, Window, Windows};
+use selvedge_place_coprocessor::client::{Attachment, ClientError, Connection, Program};
+use selvedge_place_coprocessor::message::{Envelope, PROTOCOL, Request, StreamSpec};
+use selvedge_place_coprocessor::segment::{Doorbell, StreamSegment};
+use selvedge_place_coprocessor::server::Local;
 use selvedge_units::{Bitrate, Bytes};
 
 use support::{

@@ -1,7 +1,7 @@
 //! A dispatcher on this machine's threads; what needs the right for SCHED_FIFO is left out without it.
 
 use super::*;
-use selvedge_stream::Window;
+use selvedge_data_stream::Window;
 
 fn task(service: u64) -> Task {
     let window = Window::new(1, 5).unwrap();

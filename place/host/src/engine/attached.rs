@@ -6,9 +6,9 @@
 
 use std::net::SocketAddr;
 
+use selvedge_data_sched::StreamIndex;
+use selvedge_data_stream::{DropReason, PacketCursor, PayloadSpan};
 use selvedge_node::link::{RateMeter, Transmit, WAITING_MAX};
-use selvedge_sched::StreamIndex;
-use selvedge_stream::{DropReason, PacketCursor, PayloadSpan};
 use selvedge_units::{Bytes, Instant};
 
 use super::NewStream;

@@ -4,9 +4,9 @@
 //!
 //! A step runs on the engine's thread, so it must be quick; what it costs is measured and shown.
 
+use selvedge_data_sched::StreamIndex;
+use selvedge_data_stream::{Frame, Windows};
 use selvedge_node::link::Link;
-use selvedge_sched::StreamIndex;
-use selvedge_stream::{Frame, Windows};
 use selvedge_units::{Instant, Span};
 
 use crate::clock::Clock;

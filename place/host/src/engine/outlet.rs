@@ -5,11 +5,11 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use selvedge_node::config::LinkConfig;
-use selvedge_stream::rtp::stamp_deadline;
-use selvedge_stream::{
+use selvedge_data_stream::rtp::stamp_deadline;
+use selvedge_data_stream::{
     Consumer, Frame, PACKET_HEADER_LEN, PacketCursor, PayloadSpan, PoolReader, pool, ring,
 };
+use selvedge_node::config::LinkConfig;
 use selvedge_units::{Bytes, Instant};
 
 use super::attached::overhead;

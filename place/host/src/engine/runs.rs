@@ -3,8 +3,8 @@
 
 use std::net::SocketAddr;
 
+use selvedge_data_stream::{DropReason, Frame};
 use selvedge_node::link::Transmit;
-use selvedge_stream::{DropReason, Frame};
 use selvedge_units::{Bytes, Instant};
 
 use super::attached::Attached;

@@ -1,7 +1,7 @@
 //! Traces through a whole engine in simulated time, a slot a nanosecond: frames go by their inlets
 //! into rings and pools, the engine's own loop takes them out, asks the link, waits at its port,
 //! and sends real datagrams to a socket on loopback. What comes of it are the events of
-//! `selvedge_sched::replay`, the model in which all placements are compared to the bit.
+//! `selvedge_data_sched::replay`, the model in which all placements are compared to the bit.
 //!
 //! Generic over the port, so that the same replay drives rings of this process and shared memory.
 //! Two things that a trace may state and a frame does not bear are put in behind the ring: the
@@ -16,11 +16,11 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use selvedge_data_sched::replay::{Arrivals, Event, FrameRef, Happening, Outcome, Replay, Trace};
+use selvedge_data_sched::{Counters, StreamIndex};
+use selvedge_data_stream::rtp::{self, FrameTag, Header, Packet};
+use selvedge_data_stream::{DropReason, Kind, References, Window};
 use selvedge_node::config::{LinkConfig, WhenFull};
-use selvedge_sched::replay::{Arrivals, Event, FrameRef, Happening, Outcome, Replay, Trace};
-use selvedge_sched::{Counters, StreamIndex};
-use selvedge_stream::rtp::{self, FrameTag, Header, Packet};
-use selvedge_stream::{DropReason, Kind, References, Window};
 use selvedge_units::{Bitrate, Bytes, Instant};
 
 use self::port::TracePort;
@@ -269,7 +269,7 @@ const TAG: FrameTag = FrameTag {
 
 /// A stream that holds all its frames at once, if need be.
 fn params(
-    contract: selvedge_stream::Contract,
+    contract: selvedge_data_stream::Contract,
     to: SocketAddr,
     n: usize,
     frames: usize,

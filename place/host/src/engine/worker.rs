@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use selvedge_data_stream::{DropReason, Fate};
 use selvedge_node::link::Link;
-use selvedge_stream::{DropReason, Fate};
 use selvedge_units::{Instant, Span};
 
 use super::attached::{Attached, Located};

@@ -5,8 +5,8 @@
 //! was whole and on time and everything that it refers to can be: that is known when the cursor
 //! has passed those, which lie before it.
 
-use selvedge_stream::References;
-use selvedge_stream::rtp::FrameTag;
+use selvedge_data_stream::References;
+use selvedge_data_stream::rtp::FrameTag;
 use selvedge_units::Instant;
 
 use super::playout::Evidence;
@@ -257,7 +257,7 @@ impl FrameLog {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use selvedge_stream::Kind;
+    use selvedge_data_stream::Kind;
 
     /// One packet of a frame of `of` packets, all frames of equal length.
     fn packet(seq: u32, part: u64, of: u64, refs: References) -> TaggedPacket {

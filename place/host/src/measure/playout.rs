@@ -18,7 +18,7 @@
 //! instant within 32.768 s. Packets sent longer than that before their deadline do not tell when
 //! they were sent; a frame of such packets alone counts as on time.
 
-use selvedge_stream::rtp::FrameTag;
+use selvedge_data_stream::rtp::FrameTag;
 use selvedge_units::Instant;
 
 /// Clocks may drift apart by one part in this many.
@@ -100,8 +100,8 @@ fn apart(at: Instant, sender_ms: u16, floor: i64) -> i64 {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use selvedge_stream::rtp::{Header, Packet, packet_len, stamp_deadline, write_packet};
-    use selvedge_stream::{Kind, References};
+    use selvedge_data_stream::rtp::{Header, Packet, packet_len, stamp_deadline, write_packet};
+    use selvedge_data_stream::{Kind, References};
 
     /// A tag as a sender stamps it: due and sent at these nanoseconds of its clock.
     fn tag(deadline: u64, sent: u64) -> FrameTag {

@@ -2,8 +2,8 @@
 
 use super::*;
 use proptest::prelude::*;
-use selvedge_stream::rtp::{FrameTag, Header, packet_len, stamp_deadline, write_packet};
-use selvedge_stream::{Kind, References};
+use selvedge_data_stream::rtp::{FrameTag, Header, packet_len, stamp_deadline, write_packet};
+use selvedge_data_stream::{Kind, References};
 
 const PERIOD: i64 = 40_000_000;
 const MS: i64 = 1_000_000;

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::measure::ClockRate;
-use selvedge_stream::rtp::{FrameTag, Header, packet_len, write_packet};
-use selvedge_stream::{Kind, References};
+use selvedge_data_stream::rtp::{FrameTag, Header, packet_len, write_packet};
+use selvedge_data_stream::{Kind, References};
 
 fn reception(listen: &str) -> Reception {
     Reception { listen: listen.parse().unwrap(), meter: StreamMeter::new(ClockRate::VIDEO) }

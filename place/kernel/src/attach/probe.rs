@@ -2,8 +2,8 @@
 
 use std::io;
 
+use selvedge_data_stream::{Contract, Window};
 use selvedge_host::namespace::{self, Wire};
-use selvedge_stream::{Contract, Window};
 use selvedge_units::Span;
 
 use super::{KIND, QDISCS_MAX, attach, bpf_fs, detach, failed};

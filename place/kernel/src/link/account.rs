@@ -3,8 +3,10 @@
 
 use std::collections::VecDeque;
 
+use selvedge_data_stream::{
+    Contract, DropReason, Fate, Frame, Kind, Ledger, PayloadSpan, References,
+};
 use selvedge_node::link::RateMeter;
-use selvedge_stream::{Contract, DropReason, Fate, Frame, Kind, Ledger, PayloadSpan, References};
 use selvedge_units::{Bytes, Instant};
 
 use crate::replay::number;
@@ -206,7 +208,7 @@ fn lost_before(seq: u32, next: &Frame) -> Frame {
 
 #[cfg(test)]
 mod tests {
-    use selvedge_stream::Window;
+    use selvedge_data_stream::Window;
     use selvedge_units::Span;
 
     use super::*;

@@ -1,7 +1,7 @@
 //! Decisions about tasks replayed in unit slots, without threads: what is compared with `selvedge_cpu` to
 //! the bit.
 
-use selvedge_cpu::{Config, TaskId};
+use selvedge_data_cpu::{Config, TaskId};
 use selvedge_units::Instant;
 
 use super::{TaskScheduler, TasksError};
@@ -24,7 +24,7 @@ pub enum Step {
 pub struct Answer {
     /// The task that runs; `u32::MAX` for nobody, one below that for best-effort tasks.
     pub runs: u32,
-    /// The order of `selvedge_cpu::Selected`.
+    /// The order of `selvedge_data_cpu::Selected`.
     pub selected: u32,
     /// The rule's number, or 0.
     pub rule: u32,

@@ -6,7 +6,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use selvedge_kernel::{Attached, Filter};
+use selvedge_place_kernel::{Attached, Filter};
 
 use crate::machine::{
     Loopback, as_nobody, contract, qdiscs, received, receiver, run, selvedge, setup, stream, tc,
@@ -87,7 +87,7 @@ fn garbage_is_sent_on_and_harms_nobody() {
         unsafe { (std::mem::zeroed(), libc::if_nametoindex(c"lo".as_ptr())) };
     to.sll_family = libc::AF_PACKET as u16;
     to.sll_ifindex = lo_index as i32;
-    let mut random = selvedge_sched::trace::generate::Random::new(7);
+    let mut random = selvedge_data_sched::trace::generate::Random::new(7);
     let mut sent = 0;
     for n in 0..3000_u64 {
         let len = random.within(14, 80) as usize;
@@ -163,7 +163,7 @@ fn a_loader_that_is_killed_leaves_a_device_that_works() {
             works();
             let report = Attached::open("lo").unwrap().report().unwrap();
             assert!(report.streams[0].counters.sent >= 1, "{report:?}");
-            selvedge_kernel::detach("lo").unwrap();
+            selvedge_place_kernel::detach("lo").unwrap();
         }
         assert_eq!(qdiscs(), before);
         works();
@@ -194,7 +194,7 @@ fn of_many_that_attach_at_once_one_does() {
     });
     assert_eq!((won, told.count()), (1, 4), "{ended:?}");
     assert_eq!(Attached::open("lo").unwrap().report().unwrap().streams[0].name, "a");
-    selvedge_kernel::detach("lo").unwrap();
+    selvedge_place_kernel::detach("lo").unwrap();
     assert_eq!(qdiscs(), before);
     assert!(!std::path::Path::new("/sys/fs/bpf/selvedge").exists());
 }
@@ -208,17 +208,17 @@ fn a_qdisc_is_of_one_device_which_may_vanish() {
         return;
     }
     let (socket, at) = receiver("127.0.0.1:0");
-    selvedge_kernel::attach("lo", &setup(vec![])).unwrap();
+    selvedge_place_kernel::attach("lo", &setup(vec![])).unwrap();
     let second = run("tc", &["qdisc", "add", "dev", "dummy0", "root", "selvedge0"]);
     assert!(!second.status.success(), "{second:?}");
     UdpSocket::bind("127.0.0.1:0").unwrap().send_to(b"through", at).unwrap();
     assert_eq!(received(&socket), b"through");
     assert!(run("ip", &["link", "set", "dummy0", "up"]).status.success());
-    selvedge_kernel::attach("dummy0", &setup(vec![])).unwrap();
+    selvedge_place_kernel::attach("dummy0", &setup(vec![])).unwrap();
     assert_eq!(Attached::open("dummy0").unwrap().report().unwrap().qdisc, "selvedge1");
     assert!(run("rmmod", &["dummy"]).status.success());
     assert!(std::path::Path::new("/sys/fs/bpf/selvedge/1").exists());
-    selvedge_kernel::detach("lo").unwrap();
+    selvedge_place_kernel::detach("lo").unwrap();
     // The next one sweeps up after the device that is gone.
     let lo = Loopback::with(&setup(vec![]));
     assert_eq!(lo.report().qdisc, "selvedge0");
@@ -231,7 +231,7 @@ fn a_qdisc_is_of_one_device_which_may_vanish() {
 #[ignore = "needs a kernel with BPF qdiscs: tools/kernel.sh test"]
 fn a_qdisc_removed_by_others_is_swept_up() {
     let before = qdiscs();
-    selvedge_kernel::attach("lo", &setup(vec![])).unwrap();
+    selvedge_place_kernel::attach("lo", &setup(vec![])).unwrap();
     tc(&["qdisc", "del", "dev", "lo", "root"]);
     assert_eq!(qdiscs(), before);
     assert!(std::path::Path::new("/sys/fs/bpf/selvedge/0").exists());

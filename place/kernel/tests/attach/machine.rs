@@ -5,8 +5,8 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
-use selvedge_kernel::{Attached, Filter, Report, Setup, StreamReport, StreamSetup};
-use selvedge_stream::{Contract, Window};
+use selvedge_data_stream::{Contract, Window};
+use selvedge_place_kernel::{Attached, Filter, Report, Setup, StreamReport, StreamSetup};
 use selvedge_units::Span;
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
@@ -47,7 +47,7 @@ pub(crate) struct Loopback {
 impl Loopback {
     pub(crate) fn with(setup: &Setup) -> Self {
         let before = qdiscs();
-        selvedge_kernel::attach("lo", setup).unwrap();
+        selvedge_place_kernel::attach("lo", setup).unwrap();
         Self { before }
     }
 
@@ -60,14 +60,14 @@ impl Loopback {
     }
 
     pub(crate) fn give_back(self) {
-        selvedge_kernel::detach("lo").unwrap();
+        selvedge_place_kernel::detach("lo").unwrap();
         assert_eq!(qdiscs(), self.before);
     }
 }
 
 impl Drop for Loopback {
     fn drop(&mut self) {
-        let _ = selvedge_kernel::detach("lo");
+        let _ = selvedge_place_kernel::detach("lo");
     }
 }
 

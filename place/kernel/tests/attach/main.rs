@@ -16,9 +16,9 @@ use std::time::{Duration, Instant};
 
 use machine::{Loopback, contract, qdiscs, received, receiver, run, selvedge, setup, stream};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sockopt};
-use selvedge_kernel::{Attached, Filter, OpenError, Setup, StreamSetup};
-use selvedge_sched::{Discipline, Tree, TreeNode};
-use selvedge_stream::{Contract, Late, Window};
+use selvedge_data_sched::{Discipline, Tree, TreeNode};
+use selvedge_data_stream::{Contract, Late, Window};
+use selvedge_place_kernel::{Attached, Filter, OpenError, Setup, StreamSetup};
 use selvedge_units::{Bitrate, Span};
 
 #[test]

@@ -6,9 +6,9 @@ use std::net::UdpSocket;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-use selvedge_kernel::Attached;
-use selvedge_stream::rtp::{FrameTag, Header, packet_len, write_packet};
-use selvedge_stream::{Kind, References};
+use selvedge_data_stream::rtp::{FrameTag, Header, packet_len, write_packet};
+use selvedge_data_stream::{Kind, References};
+use selvedge_place_kernel::Attached;
 use serde_json::Value;
 
 use crate::machine::{qdiscs, receiver, run, selvedge};

@@ -1,4 +1,4 @@
-//! Tasks in the kernel: the same decisions as `selvedge-cpu`, and real programs under `sched_ext`.
+//! Tasks in the kernel: the same decisions as `selvedge-data-cpu`, and real programs under `sched_ext`.
 //! They need a kernel that has it, and root: `tools/kernel.sh test` boots one and runs them.
 
 #![allow(clippy::disallowed_methods, reason = "tests read files and the clock")]
@@ -9,10 +9,10 @@ use std::io::Read;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant as Wall};
 
-use selvedge_cpu::{Config, Processor, Runs, Selected, Task, TaskId};
-use selvedge_dispatch::class::{self, Whose};
-use selvedge_kernel::{Answer, Step, TaskScheduler};
-use selvedge_stream::Window;
+use selvedge_data_cpu::{Config, Processor, Runs, Selected, Task, TaskId};
+use selvedge_data_stream::Window;
+use selvedge_place_cpu::class::{self, Whose};
+use selvedge_place_kernel::{Answer, Step, TaskScheduler};
 use selvedge_units::{Instant, Span};
 
 const STATE: &str = "/sys/kernel/sched_ext/state";
@@ -33,7 +33,7 @@ fn task(period: u64, service: u64, window: (u16, u16), ahead: bool) -> Task {
     if ahead { task.work_conserving() } else { task }
 }
 
-fn expected(decision: &selvedge_cpu::Decision) -> Answer {
+fn expected(decision: &selvedge_data_cpu::Decision) -> Answer {
     Answer {
         runs: match decision.runs {
             Runs::Task(id) => id.0,

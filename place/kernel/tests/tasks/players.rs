@@ -4,9 +4,9 @@
 use std::io::{Read, Write};
 use std::time::Instant as Wall;
 
-use selvedge_cpu::Task;
-use selvedge_dispatch::class;
-use selvedge_kernel::TaskScheduler;
+use selvedge_data_cpu::Task;
+use selvedge_place_cpu::class;
+use selvedge_place_kernel::TaskScheduler;
 use selvedge_units::Span;
 
 use super::{Running, UNIT, config, hog, millis, state, task, until, used};

@@ -1,8 +1,8 @@
 //! Random traces for the hardware, from a seed.
 
-use selvedge_sched::replay::{Arrival, Arrivals, Trace, TraceStream};
-use selvedge_sched::{Discipline, StreamIndex, Tree};
-use selvedge_stream::{Contract, Late, Window, Windows};
+use selvedge_data_sched::replay::{Arrival, Arrivals, Trace, TraceStream};
+use selvedge_data_sched::{Discipline, StreamIndex, Tree};
+use selvedge_data_stream::{Contract, Late, Window, Windows};
 use selvedge_units::{Bytes, Instant, Span};
 
 /// SplitMix64.

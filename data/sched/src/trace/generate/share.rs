@@ -3,7 +3,7 @@
 
 use alloc::vec::Vec;
 
-use selvedge_stream::Class;
+use selvedge_data_stream::Class;
 use selvedge_units::{Bytes, Span};
 
 use super::kind::Theme;

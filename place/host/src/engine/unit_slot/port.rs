@@ -3,7 +3,7 @@
 
 use std::vec::IntoIter;
 
-use selvedge_stream::{Frame, PacketCursor, PayloadSpan};
+use selvedge_data_stream::{Frame, PacketCursor, PayloadSpan};
 use selvedge_units::{Bytes, Instant};
 
 use super::watch::Seen;

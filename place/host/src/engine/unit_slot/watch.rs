@@ -3,10 +3,10 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use selvedge_data_sched::replay::{Event, FrameRef, Happening, Trace};
+use selvedge_data_sched::{Counters, StreamIndex};
+use selvedge_data_stream::{DropReason, Fate, Frame};
 use selvedge_node::link::Link;
-use selvedge_sched::replay::{Event, FrameRef, Happening, Trace};
-use selvedge_sched::{Counters, StreamIndex};
-use selvedge_stream::{DropReason, Fate, Frame};
 use selvedge_units::Instant;
 
 use super::UnitSlotError;

@@ -1,0 +1,311 @@
+//! The bit pattern: a bit for each entry of the data part says that there is something new in it (Q-Fabric,
+//! 3.2.3). An entry is the next that is free, or its place says its priority or its type; then what was not
+//! read is replaced. Entries are read lowest first.
+//!
+//! | offset from the body | what | written by |
+//! |---|---|---|
+//! | 0 | u64 for each 64 entries: bits | writer sets, reader clears |
+//! | then, at a multiple of 8 | for each entry: u32 length, u32 turn (odd while it is written); u64 tag; the data | writer |
+//!
+//! The reader clears a bit, copies the entry, and looks at its turn again: what changed meanwhile is passed
+//! over, since its bit will be set again.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+
+use selvedge_data_stream::MAIL_ASLEEP;
+use selvedge_host::memory::Mapping;
+
+/// Where the body begins, and where the bell lies before it.
+pub(crate) const BODY: usize = 512;
+const BELL: usize = 384;
+const CALLED: u32 = 2;
+
+/// How many entries, and how large.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shape {
+    pub(crate) entries: u32,
+    /// Bytes of an entry's data, a multiple of 8.
+    pub(crate) size: u32,
+}
+
+impl Shape {
+    pub(crate) const fn words(self) -> usize {
+        (self.entries as usize).div_ceil(64)
+    }
+
+    const fn stride(self) -> usize {
+        16 + self.size as usize
+    }
+
+    /// Bytes of memory, all included.
+    pub(crate) const fn len(self) -> usize {
+        BODY + self.words() * 8 + self.entries as usize * self.stride()
+    }
+
+    const fn entry(self, entry: u32) -> usize {
+        BODY + self.words() * 8 + entry as usize * self.stride()
+    }
+}
+
+/// Why an entry was not written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BoardError {
+    /// All have something that was not read.
+    Full,
+    /// It is too long, or there is no such entry.
+    Outside,
+}
+
+#[derive(Debug)]
+pub(crate) struct BoardWriter {
+    memory: Arc<Mapping>,
+    shape: Shape,
+    /// Of each entry; the reader's view of them is not believed.
+    turns: Vec<u32>,
+}
+
+impl BoardWriter {
+    pub(crate) fn new(memory: Arc<Mapping>, shape: Shape) -> Self {
+        let turns = vec![0; shape.entries as usize];
+        Self { memory, shape, turns }
+    }
+
+    /// Writes an entry - the first that is free, if none is named - and sets its bit.
+    pub(crate) fn put(
+        &mut self,
+        entry: Option<u32>,
+        tag: u64,
+        bytes: &[u8],
+    ) -> Result<(), BoardError> {
+        if bytes.len() > self.shape.size as usize {
+            return Err(BoardError::Outside);
+        }
+        let entry = match entry {
+            Some(entry) if entry < self.shape.entries => entry,
+            Some(_) => return Err(BoardError::Outside),
+            None => self.first_free().ok_or(BoardError::Full)?,
+        };
+        let at = self.shape.entry(entry);
+        let turn = &mut self.turns[entry as usize];
+        let head = |turn: u32| bytes.len() as u64 | u64::from(turn) << 32;
+        *turn = turn.wrapping_add(1) | 1;
+        self.memory.atomic(at).store(head(*turn), Ordering::Relaxed);
+        // Whoever sees anything of what follows sees the odd turn when it looks again.
+        fence(Ordering::Release);
+        self.memory.atomic(at + 8).store(tag, Ordering::Relaxed);
+        for (n, chunk) in bytes.chunks(8).enumerate() {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            let word = u64::from_ne_bytes(word);
+            self.memory.atomic(at + 16 + n * 8).store(word, Ordering::Relaxed);
+        }
+        *turn = turn.wrapping_add(1);
+        self.memory.put(at, head(*turn));
+        self.bits(entry).fetch_or(1 << (entry % 64), Ordering::Release);
+        Ok(())
+    }
+
+    fn bits(&self, entry: u32) -> &AtomicU64 {
+        self.memory.atomic(BODY + entry as usize / 64 * 8)
+    }
+
+    fn first_free(&self) -> Option<u32> {
+        (0..self.shape.words() as u32).find_map(|word| {
+            let bits = self.bits(word * 64).load(Ordering::Acquire);
+            let entry = word * 64 + bits.trailing_ones();
+            (bits != u64::MAX && entry < self.shape.entries).then_some(entry)
+        })
+    }
+
+    /// True: the reader sleeps, and this caller owes it the call.
+    #[must_use = "the reader waits for the call"]
+    pub(crate) fn flush(&self) -> bool {
+        fence(Ordering::SeqCst);
+        let bell = self.bell();
+        bell.load(Ordering::Relaxed) == MAIL_ASLEEP
+            && bell
+                .compare_exchange(MAIL_ASLEEP, CALLED, Ordering::AcqRel, Ordering::Relaxed)
+                .is_ok()
+    }
+
+    pub(crate) fn bell(&self) -> &AtomicU32 {
+        self.memory.atomic_u32(BELL)
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct BoardReader {
+    memory: Arc<Mapping>,
+    shape: Shape,
+    /// The turn of each entry that was taken last.
+    turns: Vec<u32>,
+    buffer: Vec<u8>,
+}
+
+impl BoardReader {
+    pub(crate) fn new(memory: Arc<Mapping>, shape: Shape) -> Self {
+        let turns = vec![0; shape.entries as usize];
+        Self { memory, shape, turns, buffer: Vec::with_capacity(shape.size as usize) }
+    }
+
+    /// Takes the lowest entry that has something new: its number and tag; its bytes are
+    /// [`bytes`](Self::bytes).
+    pub(crate) fn take(&mut self) -> Option<(u32, u64)> {
+        for word in 0..self.shape.words() {
+            let place = BODY + word * 8;
+            let mut bits = self.memory.atomic(place).load(Ordering::Relaxed);
+            while bits != 0 {
+                let bit = bits.trailing_zeros();
+                bits &= bits - 1;
+                self.memory.atomic(place).fetch_and(!(1 << bit), Ordering::AcqRel);
+                let entry = word as u32 * 64 + bit;
+                if entry < self.shape.entries
+                    && let Some(tag) = self.copy(entry)
+                {
+                    return Some((entry, tag));
+                }
+            }
+        }
+        None
+    }
+
+    /// Copies an entry, unless it is being written or was taken before.
+    fn copy(&mut self, entry: u32) -> Option<u64> {
+        let at = self.shape.entry(entry);
+        let head = self.memory.atomic(at).load(Ordering::Acquire);
+        let (len, turn) = (head as u32, (head >> 32) as u32);
+        let last = &mut self.turns[entry as usize];
+        if turn % 2 == 1 || turn == *last || len > self.shape.size {
+            return None;
+        }
+        let tag = self.memory.atomic(at + 8).load(Ordering::Relaxed);
+        self.buffer.clear();
+        for n in 0..(len as usize).div_ceil(8) {
+            let word = self.memory.atomic(at + 16 + n * 8).load(Ordering::Relaxed);
+            self.buffer.extend_from_slice(&word.to_ne_bytes());
+        }
+        self.buffer.truncate(len as usize);
+        fence(Ordering::Acquire);
+        if self.memory.atomic(at).load(Ordering::Relaxed) != head {
+            return None;
+        }
+        *last = turn;
+        Some(tag)
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.buffer
+    }
+
+    pub(crate) fn has_mail(&self) -> bool {
+        let word = |n| self.memory.atomic(BODY + n * 8).load(Ordering::Acquire);
+        (0..self.shape.words()).any(|n| word(n) != 0)
+    }
+
+    pub(crate) fn lie_down(&self) -> bool {
+        self.bell().store(MAIL_ASLEEP, Ordering::Relaxed);
+        // Either the writer's look at the bell sees this store, or ours sees its bit.
+        fence(Ordering::SeqCst);
+        let quiet = !self.has_mail();
+        if !quiet {
+            self.rise();
+        }
+        quiet
+    }
+
+    pub(crate) fn rise(&self) {
+        self.bell().store(0, Ordering::Relaxed);
+    }
+
+    pub(crate) fn bell(&self) -> &AtomicU32 {
+        self.memory.atomic_u32(BELL)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn board(entries: u32, size: u32) -> (Arc<Mapping>, BoardWriter, BoardReader) {
+        let shape = Shape { entries, size };
+        let memory = Arc::new(Mapping::create("board", shape.len()).unwrap());
+        let writer = BoardWriter::new(Arc::clone(&memory), shape);
+        (Arc::clone(&memory), writer, BoardReader::new(memory, shape))
+    }
+
+    #[test]
+    fn entries_are_taken_by_their_place_and_the_newest_of_each() {
+        let (_memory, mut writer, mut reader) = board(70, 16);
+        assert_eq!(reader.take(), None);
+        for (entry, bytes) in [(69, &b"last"[..]), (3, b"old"), (3, b"three"), (0, b"")] {
+            writer.put(Some(entry), entry.into(), bytes).unwrap();
+        }
+        for (entry, bytes) in [(0, &b""[..]), (3, b"three"), (69, b"last")] {
+            assert_eq!(reader.take(), Some((entry, entry.into())));
+            assert_eq!(reader.bytes(), bytes);
+        }
+        assert_eq!(reader.take(), None);
+        assert_eq!(writer.put(Some(70), 0, b""), Err(BoardError::Outside));
+        assert_eq!(writer.put(None, 0, &[0; 17]), Err(BoardError::Outside));
+    }
+
+    #[test]
+    fn the_next_free_entry_is_found_until_all_are_full() {
+        let (_memory, mut writer, mut reader) = board(65, 8);
+        for n in 0..65_u64 {
+            writer.put(None, n, &n.to_ne_bytes()).unwrap();
+        }
+        assert_eq!(writer.put(None, 65, b""), Err(BoardError::Full));
+        assert_eq!(reader.take(), Some((0, 0)));
+        writer.put(None, 65, b"").unwrap();
+        assert_eq!(reader.take(), Some((0, 65)));
+        assert_eq!(reader.take(), Some((1, 1)));
+    }
+
+    #[test]
+    fn a_sleeper_is_called_once() {
+        let (_memory, mut writer, reader) = board(1, 8);
+        assert!(reader.lie_down());
+        writer.put(None, 0, b"").unwrap();
+        assert!(writer.flush() && !writer.flush());
+        assert!(!reader.lie_down(), "there is something");
+    }
+
+    #[test]
+    fn threads_hand_over_whole_entries() {
+        let (_memory, mut writer, mut reader) = board(4, 64);
+        const LAST: u64 = 50_000;
+        let thread = std::thread::spawn(move || {
+            for n in 1..=LAST {
+                writer.put(Some(n as u32 % 3), n, &[n as u8; 64]).unwrap();
+            }
+            writer
+        });
+        let mut newest = [0; 3];
+        let end = std::time::Instant::now() + std::time::Duration::from_secs(60);
+        while newest[LAST as usize % 3] != LAST {
+            let Some((entry, tag)) = reader.take() else {
+                assert!(std::time::Instant::now() < end, "the last of {newest:?} does not come");
+                std::thread::yield_now();
+                continue;
+            };
+            assert!(tag > newest[entry as usize], "in order");
+            assert!(reader.bytes().iter().all(|byte| *byte == tag as u8), "whole");
+            newest[entry as usize] = tag;
+        }
+        drop(thread.join().unwrap());
+    }
+
+    #[test]
+    fn nothing_that_a_writer_scribbles_harms_the_reader() {
+        let (memory, mut writer, mut reader) = board(3, 8);
+        memory.put(BODY, u64::MAX);
+        assert_eq!(reader.take(), None, "bits without entries");
+        writer.put(Some(1), 7, b"a").unwrap();
+        memory.put(Shape { entries: 3, size: 8 }.entry(1), u64::from(u32::MAX) | 4 << 32);
+        assert_eq!(reader.take(), None, "of 4 GB");
+        writer.put(Some(1), 8, b"b").unwrap();
+        assert_eq!((reader.take(), reader.bytes()), (Some((1, 8)), &b"b"[..]));
+    }
+}

@@ -1,0 +1,214 @@
+//! A host of services: one thread that hands calls in, runs services when they are due, and hands their events
+//! out, earliest deadline first. Each service has a socket of its own name: the list of services is
+//! the directory.
+
+mod served;
+mod work;
+
+use std::collections::HashSet;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+use rustix::event::{EventfdFlags, eventfd};
+use selvedge_host::seqpacket;
+use selvedge_place_cpu::dispatch::Dispatcher;
+use selvedge_units::Instant;
+
+use self::work::Work;
+use crate::service::{NAME_MAX, Service};
+
+pub(crate) use self::served::Served;
+
+/// The most services of a host.
+const SERVICES_MAX: usize = 64;
+
+/// Where services are found if nothing else is said: beside the channels.
+#[must_use]
+pub fn directory() -> PathBuf {
+    selvedge_comm_local::directory().join("services")
+}
+
+/// The services of a directory; those whose host was killed are among them until their name is used
+/// again.
+#[must_use]
+pub fn services(directory: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    let mut names: Vec<String> =
+        entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    names.sort();
+    names
+}
+
+/// Why a service can't be registered, or a host not be started.
+#[derive(Debug, thiserror::Error)]
+pub enum RegisterError {
+    /// Its name will not do.
+    #[error(
+        "a service's name has 1 to {NAME_MAX} of a-z 0-9 - _ . and does not begin with \".\": \"{0}\""
+    )]
+    Name(String),
+    /// Somebody has it.
+    #[error("a service \"{0}\" is there already; end its host, or take another name")]
+    Taken(String),
+    /// Too many.
+    #[error("a host has at most {SERVICES_MAX} services; start another")]
+    Full,
+    /// The directory or socket can't be made.
+    #[error("services can't be found in \"{path}\": {why}; give another directory")]
+    Directory {
+        /// Which.
+        path: String,
+        /// What the system said.
+        why: std::io::Error,
+    },
+    /// Something of this system's.
+    #[error("{0}")]
+    System(#[source] std::io::Error),
+}
+
+/// What became of a service's calls and events so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ServiceCounts {
+    /// Calls handed in: fast, deferred, direct, generic.
+    pub calls: [u64; 4],
+    /// Of them, those that the service refused.
+    pub refused: u64,
+    /// Events that it raised.
+    pub raised: u64,
+    /// Handed to subscribers: one for each.
+    pub delivered: u64,
+    /// Their deadline had passed.
+    pub expired: u64,
+    /// Dropped: a subscriber had no room, or too many waited.
+    pub dropped: u64,
+    /// Events for which the scheduler was asked to prefer a subscriber.
+    pub preferred: u64,
+    /// Subscribers now.
+    pub subscribers: u64,
+    /// Connections that were ended since their memory made no sense.
+    pub broken: u64,
+}
+
+#[derive(Default)]
+struct Control {
+    new: Vec<Served>,
+    counts: Vec<(String, ServiceCounts)>,
+    taken: HashSet<String>,
+    stop: bool,
+}
+
+struct Shared {
+    control: Mutex<Control>,
+    stir: OwnedFd,
+}
+
+impl Shared {
+    fn control(&self) -> MutexGuard<'_, Control> {
+        self.control.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A host; its services end when it is dropped.
+pub struct Host {
+    directory: PathBuf,
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Host {
+    /// Starts one whose services are found in a directory, which is made. With a dispatcher, subscribers may
+    /// be preferred by the scheduler of its processor.
+    ///
+    /// # Errors
+    /// [`RegisterError`].
+    pub fn start(
+        directory: &Path,
+        dispatcher: Option<Arc<Dispatcher>>,
+    ) -> Result<Self, RegisterError> {
+        use std::os::unix::fs::DirBuilderExt;
+        let mut builder = std::fs::DirBuilder::new();
+        builder.recursive(true).mode(0o700);
+        let path = directory.display().to_string();
+        builder.create(directory).map_err(|why| RegisterError::Directory { path, why })?;
+        let system = |error: rustix::io::Errno| RegisterError::System(error.into());
+        let stir = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).map_err(system)?;
+        let shared = Arc::new(Shared { control: Mutex::default(), stir });
+        let theirs = Arc::clone(&shared);
+        let builder = std::thread::Builder::new().name("services".to_owned());
+        let work = move || Work::new(theirs, dispatcher).run();
+        let thread = Some(builder.spawn(work).map_err(RegisterError::System)?);
+        Ok(Self { directory: directory.to_owned(), shared, thread })
+    }
+
+    /// Registers a service: from now on programs find it by its name.
+    ///
+    /// # Errors
+    /// [`RegisterError`]; nothing is changed then.
+    pub fn register(&self, service: Box<dyn Service>) -> Result<(), RegisterError> {
+        let name = service.name().to_owned();
+        let fits =
+            |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_.".contains(&byte);
+        if !(1..=NAME_MAX).contains(&name.len()) || !name.bytes().all(fits) || name.starts_with('.')
+        {
+            return Err(RegisterError::Name(name));
+        }
+        if self.shared.control().taken.len() >= SERVICES_MAX {
+            return Err(RegisterError::Full);
+        }
+        let path = self.directory.join(&name);
+        let listener = match seqpacket::listen_at(&path) {
+            Ok(listener) => listener,
+            Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => {
+                return Err(RegisterError::Taken(name));
+            }
+            Err(why) => {
+                return Err(RegisterError::Directory { path: path.display().to_string(), why });
+            }
+        };
+        let mut control = self.shared.control();
+        control.taken.insert(name.clone());
+        control.new.push(Served {
+            name,
+            service,
+            listener,
+            path,
+            connections: Vec::new(),
+            next: Some(Instant::ZERO),
+            turn: 0,
+            counts: ServiceCounts::default(),
+        });
+        drop(control);
+        self.stir();
+        Ok(())
+    }
+
+    /// What became of a service's calls and events, as of the host's last turn.
+    #[must_use]
+    pub fn counts(&self, name: &str) -> Option<ServiceCounts> {
+        let control = self.shared.control();
+        control.counts.iter().find(|(known, _)| known == name).map(|(_, counts)| *counts)
+    }
+
+    fn stir(&self) {
+        let _ = rustix::io::write(&self.shared.stir, &1_u64.to_ne_bytes());
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        self.shared.control().stop = true;
+        self.stir();
+        if let Some(thread) = self.thread.take() {
+            // It panics only by a bug, which its message has told already.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl std::fmt::Debug for Host {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Host").field("directory", &self.directory).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,108 @@
+//! A service of a host, with the programs that are connected to it.
+
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use selvedge_host::clock::{Clock, timespec};
+use selvedge_host::seqpacket;
+use selvedge_place_cpu::dispatch::Dispatcher;
+use selvedge_units::{Instant, Span};
+
+use super::ServiceCounts;
+use crate::queue::Event;
+use crate::service::{Service, Target};
+use crate::subscriber::Connection;
+
+/// The most connections of a service.
+const CONNECTIONS_MAX: usize = 256;
+
+/// A service, and who is connected to it.
+pub(crate) struct Served {
+    pub(super) name: String,
+    pub(crate) service: Box<dyn Service>,
+    pub(super) listener: OwnedFd,
+    pub(super) path: PathBuf,
+    pub(super) connections: Vec<Connection>,
+    /// When it is to be run.
+    pub(super) next: Option<Instant>,
+    /// Whose turn it is to get an event for one.
+    pub(super) turn: usize,
+    pub(crate) counts: ServiceCounts,
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+impl Served {
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(super) fn accept(&mut self) {
+        match seqpacket::accept(&self.listener) {
+            Ok(Some(socket)) if self.connections.len() < CONNECTIONS_MAX => {
+                self.connections.extend(Connection::new(socket));
+            }
+            Ok(_) => {}
+            Err(error) => {
+                tracing::warn!(service = self.name, %error, "can't take a program on");
+            }
+        }
+    }
+
+    pub(super) fn is_readable(&self) -> bool {
+        let Some(watched) = self.service.watch() else { return false };
+        let mut fds = [PollFd::from_borrowed_fd(watched, PollFlags::IN)];
+        let now = timespec(0);
+        poll(&mut fds, Some(&now)).is_ok_and(|ready| ready > 0)
+    }
+
+    /// Hands an event to those whom it is for.
+    pub(super) fn hand_out(
+        &mut self,
+        event: &Event,
+        dispatcher: Option<&Dispatcher>,
+        clock: Clock,
+    ) {
+        let count = self.connections.len();
+        let (mut given, mut refused) = (0, 0);
+        for step in 0..count {
+            let at = if event.target == Target::One { (self.turn + step) % count } else { step };
+            let connection = &mut self.connections[at];
+            let wanted = match event.target {
+                Target::All | Target::One => connection.is_subscriber(),
+                Target::Pid(pid) => connection.is_subscriber() && connection.pid() == pid,
+            };
+            if !wanted {
+                continue;
+            }
+            if !connection.give(event) {
+                refused += 1;
+                continue;
+            }
+            given += 1;
+            if event.cpu
+                && let (Some(dispatcher), Some(task)) = (dispatcher, connection.task())
+            {
+                let left = event.deadline.map_or(LEFT, |due| due.since(clock.now()));
+                self.counts.preferred += u64::from(dispatcher.raise(task, left).is_ok());
+            }
+            // Called after it is preferred, so that it wakes with its preference.
+            connection.flush();
+            if event.target == Target::One {
+                self.turn = at + 1;
+                refused = 0;
+                break;
+            }
+        }
+        self.counts.delivered += given;
+        self.counts.dropped += if event.target == Target::One { refused.min(1) } else { refused };
+    }
+}
+
+/// An event without a deadline is to be seen to by then.
+const LEFT: Span = Span::from_millis(10);

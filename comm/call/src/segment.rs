@@ -1,0 +1,328 @@
+//! A shared-memory segment of a subscription: one way, its reader lays it out. The paper has two of them, one
+//! for each direction, "to minimize the need for synchronization"; and two layouts, bit pattern and ring.
+//!
+//! | offset | what | written by |
+//! |---|---|---|
+//! | 0 | u64: `SLVGECAL` | its maker, once |
+//! | 8 | u32: version, 1; u32: 0 ring, 1 bit pattern | its maker, once |
+//! | 16 | u64: ring: capacity in bytes; bit pattern: entries | its maker, once |
+//! | 24 | u64: ring: bound; bit pattern: bytes of an entry | its maker, once |
+//! | 128 | u64 `flag`: counts what was written | writer |
+//! | 256 | u64 `wakes_at`: when the reader will look at the latest, by `CLOCK_MONOTONIC`; 0: it is awake | reader |
+//! | 384 | u32 `bell` of a bit pattern: 0 awake, 1 asleep, 2 called | both |
+//! | 512 | the ring (a mailbox, with a bell of its own), or bits and entries | |
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering, fence};
+
+use selvedge_data_stream::{
+    MailError, MailReader, MailSpec, MailWriter, Region, RegionError, mail_region,
+};
+use selvedge_host::memory::{Mapping, MemoryError};
+use selvedge_units::Instant;
+use serde::{Deserialize, Serialize};
+
+use crate::board::{BODY, BoardError, BoardReader, BoardWriter, Shape};
+
+const MAGIC: [u8; 8] = *b"SLVGECAL";
+const VERSION: u32 = 1;
+const FLAG: usize = 128;
+const WAKES_AT: usize = 256;
+/// The most entries of a bit pattern, and bytes of a segment.
+const ENTRIES_MAX: u32 = 65_536;
+const LEN_MAX: usize = 16 << 20;
+
+/// How a segment's data part is laid out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Layout {
+    /// One after the other; the writer is told when it is full.
+    Ring {
+        /// Bytes, each message with 24 beside its own; up to a power of two.
+        room: u32,
+        /// The most messages that wait.
+        bound: u32,
+    },
+    /// Entries with a bit each: for the next that is free, or for a place that says priority or type. A
+    /// named entry is replaced if it was not read.
+    Bits {
+        /// How many, 1 to 65536.
+        entries: u32,
+        /// Bytes of each.
+        size: u32,
+    },
+}
+
+impl Default for Layout {
+    fn default() -> Self {
+        Self::Ring { room: 64 * 1024, bound: 256 }
+    }
+}
+
+/// Why a segment can't be had.
+#[derive(Debug, thiserror::Error)]
+pub enum SegmentError {
+    /// The memory can't be had, or is not what it should be.
+    #[error(transparent)]
+    Memory(#[from] MemoryError),
+    /// It is too large, or has no entries.
+    #[error("a segment has 1 to {ENTRIES_MAX} entries and at most {LEN_MAX} bytes; ask for less")]
+    Size,
+    /// Its header makes no sense.
+    #[error("the segment's header is corrupt; pass the memory that was handed out")]
+    Header,
+    /// Its ring makes no sense.
+    #[error(transparent)]
+    Ring(#[from] RegionError),
+}
+
+/// Why something was not put into a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PutError {
+    /// There is no room.
+    #[error("there is no room; come again when some was read")]
+    Full,
+    /// It is too long, or names an entry that does not exist.
+    #[error("it is too long for the segment, or there is no such entry; subscribe with more room")]
+    Outside,
+    /// The reader broke the segment.
+    #[error("the other side broke the segment; subscribe anew")]
+    Broken,
+}
+
+impl Layout {
+    fn check(self) -> Result<Self, SegmentError> {
+        let made = match self {
+            Self::Ring { room, bound } => {
+                let spec =
+                    MailSpec { capacity: u64::from(room), bound: bound.into(), overwrites: false };
+                let spec = spec.clamped();
+                Self::Ring { room: spec.capacity as u32, bound: spec.bound as u32 }
+            }
+            Self::Bits { entries, size } => Self::Bits {
+                entries,
+                size: size.checked_next_multiple_of(8).ok_or(SegmentError::Size)?,
+            },
+        };
+        let sound = match made {
+            Self::Ring { room, .. } => mail_region(room.into()) + BODY <= LEN_MAX,
+            Self::Bits { entries, size } => {
+                (1..=ENTRIES_MAX).contains(&entries)
+                    && u64::from(entries) * (u64::from(size) + 16) < LEN_MAX as u64 / 2
+            }
+        };
+        if sound { Ok(made) } else { Err(SegmentError::Size) }
+    }
+
+    fn len(self) -> usize {
+        match self {
+            Self::Ring { room, .. } => BODY + mail_region(room.into()),
+            Self::Bits { entries, size } => Shape { entries, size }.len(),
+        }
+    }
+
+    fn words(self) -> [u64; 3] {
+        match self {
+            Self::Ring { room, bound } => [VERSION.into(), room.into(), bound.into()],
+            Self::Bits { entries, size } => {
+                [u64::from(VERSION) | 1 << 32, entries.into(), size.into()]
+            }
+        }
+    }
+}
+
+#[derive(Debug)]
+enum Read {
+    Ring(MailReader),
+    Bits(BoardReader),
+}
+
+/// The reading end, whose memory it is.
+#[derive(Debug)]
+pub(crate) struct Reader {
+    memory: Arc<Mapping>,
+    body: Read,
+}
+
+impl Reader {
+    pub(crate) fn create(layout: Layout) -> Result<Self, SegmentError> {
+        let layout = layout.check()?;
+        let memory = Arc::new(Mapping::create("selvedge ecall", layout.len())?);
+        let body = match layout {
+            Layout::Ring { room, bound } => {
+                let region: Arc<dyn Region> = memory.clone();
+                let (capacity, bound) = (u64::from(room), u64::from(bound));
+                let spec = MailSpec { capacity, bound, overwrites: false };
+                Read::Ring(MailReader::create(&region, BODY, spec)?)
+            }
+            Layout::Bits { entries, size } => {
+                Read::Bits(BoardReader::new(Arc::clone(&memory), Shape { entries, size }))
+            }
+        };
+        for (n, word) in layout.words().into_iter().enumerate() {
+            memory.put(8 + n * 8, word);
+        }
+        memory.put(0, u64::from_ne_bytes(MAGIC));
+        Ok(Self { memory, body })
+    }
+
+    pub(crate) fn file(&self) -> &OwnedFd {
+        self.memory.file()
+    }
+
+    /// Takes the next: its entry, if it has one, and its tag; its bytes are [`bytes`](Self::bytes).
+    pub(crate) fn take(&mut self) -> Result<Option<(Option<u32>, u64)>, MailError> {
+        match &mut self.body {
+            Read::Ring(ring) => Ok(ring.take()?.map(|mail| (None, mail.tag))),
+            Read::Bits(board) => Ok(board.take().map(|(entry, tag)| (Some(entry), tag))),
+        }
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        match &self.body {
+            Read::Ring(ring) => ring.last().bytes,
+            Read::Bits(board) => board.bytes(),
+        }
+    }
+
+    pub(crate) fn has_mail(&self) -> bool {
+        match &self.body {
+            Read::Ring(ring) => ring.has_mail(),
+            Read::Bits(board) => board.has_mail(),
+        }
+    }
+
+    /// About to sleep until then at the latest; false if there is something.
+    pub(crate) fn lie_down(&self, until: Instant) -> bool {
+        self.memory.put(WAKES_AT, until.0);
+        let quiet = match &self.body {
+            Read::Ring(ring) => ring.lie_down(),
+            Read::Bits(board) => board.lie_down(),
+        };
+        if !quiet {
+            self.memory.put(WAKES_AT, 0);
+        }
+        quiet
+    }
+
+    pub(crate) fn rise(&self) {
+        self.memory.put(WAKES_AT, 0);
+        match &self.body {
+            Read::Ring(ring) => ring.rise(),
+            Read::Bits(board) => board.rise(),
+        }
+    }
+
+    pub(crate) fn bell(&self) -> &AtomicU32 {
+        match &self.body {
+            Read::Ring(ring) => ring.bell(),
+            Read::Bits(board) => board.bell(),
+        }
+    }
+
+    /// The paper's `flag`.
+    pub(crate) fn flag(&self) -> u64 {
+        self.memory.word(FLAG)
+    }
+}
+
+#[derive(Debug)]
+enum Write {
+    Ring(MailWriter),
+    Bits(BoardWriter),
+}
+
+/// The writing end.
+#[derive(Debug)]
+pub(crate) struct Writer {
+    memory: Arc<Mapping>,
+    body: Write,
+    flag: u64,
+}
+
+impl Writer {
+    /// Takes memory that the reader has laid out; its header is read once.
+    pub(crate) fn open(file: OwnedFd) -> Result<Self, SegmentError> {
+        let memory = Arc::new(Mapping::open(file, BODY + 8..=LEN_MAX)?);
+        memory.begins(MAGIC, VERSION)?;
+        let [kind, first, second] = [8, 16, 24].map(|at| memory.word(at));
+        let number = |word: u64| u32::try_from(word).map_err(|_| SegmentError::Header);
+        let (first, second) = (number(first)?, number(second)?);
+        let layout = match kind >> 32 {
+            0 => Layout::Ring { room: first, bound: second },
+            1 => Layout::Bits { entries: first, size: second },
+            _ => return Err(SegmentError::Header),
+        };
+        if layout.check()? != layout || layout.len() != memory.len() {
+            return Err(SegmentError::Header);
+        }
+        let body = match layout {
+            Layout::Ring { room, .. } => {
+                let region: Arc<dyn Region> = memory.clone();
+                let writer = MailWriter::within(&region, BODY)?;
+                if writer.spec().capacity != u64::from(room) || writer.spec().overwrites {
+                    return Err(SegmentError::Header);
+                }
+                Write::Ring(writer)
+            }
+            Layout::Bits { entries, size } => {
+                Write::Bits(BoardWriter::new(Arc::clone(&memory), Shape { entries, size }))
+            }
+        };
+        Ok(Self { memory, body, flag: 0 })
+    }
+
+    /// Writes; the reader is not called. What lies in a ring is not shown before [`show`](Self::show).
+    pub(crate) fn put(
+        &mut self,
+        entry: Option<u32>,
+        tag: u64,
+        bytes: &[u8],
+    ) -> Result<(), PutError> {
+        match &mut self.body {
+            Write::Ring(ring) => ring.put(tag, bytes).map_err(|error| match error {
+                MailError::Full => PutError::Full,
+                MailError::TooLong { .. } => PutError::Outside,
+                MailError::Corrupt => PutError::Broken,
+            })?,
+            Write::Bits(board) => board.put(entry, tag, bytes).map_err(|error| match error {
+                BoardError::Full => PutError::Full,
+                BoardError::Outside => PutError::Outside,
+            })?,
+        }
+        self.flag += 1;
+        Ok(())
+    }
+
+    /// Shows what was written, and calls nobody.
+    pub(crate) fn show(&mut self) {
+        self.memory.put(FLAG, self.flag);
+        if let Write::Ring(ring) = &mut self.body {
+            ring.show();
+        }
+    }
+
+    /// Shows it; true: the reader sleeps, and this caller owes it the call.
+    #[must_use = "the reader waits for the call"]
+    pub(crate) fn flush(&mut self) -> bool {
+        self.memory.put(FLAG, self.flag);
+        match &mut self.body {
+            Write::Ring(ring) => ring.flush(),
+            Write::Bits(board) => board.flush(),
+        }
+    }
+
+    pub(crate) fn bell(&self) -> &AtomicU32 {
+        match &self.body {
+            Write::Ring(ring) => ring.bell(),
+            Write::Bits(board) => board.bell(),
+        }
+    }
+
+    /// Whether the reader will look until then without being called.
+    pub(crate) fn looks_by(&self, due: Instant) -> bool {
+        // What was shown is seen by a reader that lies down now, or its time is seen here.
+        fence(Ordering::SeqCst);
+        self.memory.atomic(WAKES_AT).load(Ordering::Acquire) <= due.0
+    }
+}

@@ -1,0 +1,277 @@
+//! A program's connection to a service: what it asks by the socket, and its memory if it has subscribed.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::net::sockopt::socket_peercred;
+use rustix::process::Pid;
+use selvedge_comm_local::{Caller, Waking};
+use selvedge_data_cpu::{Task, TaskId};
+use selvedge_data_stream::Window;
+use selvedge_host::seqpacket::{self, Received};
+use selvedge_place_cpu::dispatch::Dispatcher;
+use selvedge_place_cpu::members::Who;
+use selvedge_units::{Instant, Span};
+
+use crate::host::Served;
+use crate::queue::{ByTime, Event};
+use crate::say::{Ask, Preference, Told, decode, encode, tag};
+use crate::segment::{Layout, Reader, Writer};
+use crate::service::{Call, DATA_MAX, Kind};
+
+/// After how many calls of one program the others have their turn.
+const TURN: usize = 256;
+
+/// What came by the socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Heard {
+    Nothing,
+    Call,
+    End,
+}
+
+/// A call that waits for its time.
+#[derive(Debug)]
+pub(crate) struct Held {
+    pub(crate) service: String,
+    pid: u32,
+    uid: u32,
+    data: Vec<u8>,
+}
+
+impl Held {
+    pub(crate) fn hand_in(&self, now: Instant, served: &mut Served) {
+        call(now, served, (self.pid, self.uid), Kind::Deferred, &self.data);
+    }
+}
+
+/// Hands a call in that nobody waits for.
+fn call(now: Instant, served: &mut Served, who: (u32, u32), kind: Kind, data: &[u8]) {
+    let (pid, uid) = who;
+    let call = Call { pid, uid, kind, wants_reply: false, data };
+    served.counts.refused += u64::from(served.service.call(now, &call, &mut Vec::new()).is_err());
+}
+
+struct Subscription {
+    calls: Reader,
+    events: Writer,
+    caller: Caller,
+    is_dirty: bool,
+    value: u64,
+    task: Option<TaskId>,
+}
+
+pub(crate) struct Connection {
+    socket: OwnedFd,
+    pid: Pid,
+    uid: u32,
+    /// What the program writes to when the host sleeps: one for each, so that none can take another's call.
+    event: OwnedFd,
+    subscription: Option<Box<Subscription>>,
+}
+
+impl Connection {
+    /// A connection of a program that may call: of this user, or root's.
+    pub(crate) fn new(socket: OwnedFd) -> Option<Self> {
+        let who = socket_peercred(&socket).ok()?;
+        let event = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).ok()?;
+        let may = who.uid == rustix::process::geteuid() || who.uid.is_root();
+        let (pid, uid) = (who.pid, who.uid.as_raw());
+        may.then_some(Self { socket, pid, uid, event, subscription: None })
+    }
+
+    pub(crate) fn fds(&self) -> [BorrowedFd<'_>; 2] {
+        [self.socket.as_fd(), self.event.as_fd()]
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.pid.as_raw_nonzero().get().cast_unsigned()
+    }
+
+    pub(crate) fn is_subscriber(&self) -> bool {
+        self.subscription.is_some()
+    }
+
+    pub(crate) fn task(&self) -> Option<TaskId> {
+        self.subscription.as_ref()?.task
+    }
+
+    /// Whether nothing lies in its memory, so that the host may sleep until then.
+    pub(crate) fn lie_down(&self, until: Instant) -> bool {
+        self.subscription.as_ref().is_none_or(|one| one.calls.lie_down(until))
+    }
+
+    pub(crate) fn rise(&self) {
+        if let Some(subscription) = &self.subscription {
+            subscription.calls.rise();
+        }
+    }
+
+    /// Hands in what lies in its memory, up to a turn's worth; how many calls there were.
+    pub(crate) fn take_calls(
+        &mut self,
+        now: Instant,
+        served: &mut Served,
+        held: &mut ByTime<Held>,
+    ) -> Result<usize, ()> {
+        let (pid, uid) = (self.pid(), self.uid);
+        let Some(subscription) = &mut self.subscription else { return Ok(0) };
+        // Emptied, so that it does not end the next sleep.
+        let _ = rustix::io::read(&self.event, &mut [0; 8]);
+        for count in 0..TURN {
+            let Some((_, tag)) = subscription.calls.take().map_err(|_| ())? else {
+                return Ok(count);
+            };
+            let data = subscription.calls.bytes();
+            let kind = match tag {
+                tag::FAST => Kind::Fast,
+                tag::DIRECT => Kind::Direct,
+                _ => Kind::Deferred,
+            };
+            let at = match kind {
+                Kind::Fast => 0,
+                Kind::Deferred => 1,
+                Kind::Direct | Kind::Generic => 2,
+            };
+            served.counts.calls[at] += 1;
+            if tag < tag::FIRST && Instant(tag) > now {
+                let service = served.name().to_owned();
+                let waits = Held { service, pid, uid, data: data.to_vec() };
+                if let Err(waits) = held.push(Instant(tag), waits) {
+                    // Too many wait: rather early than never.
+                    waits.hand_in(now, served);
+                }
+                continue;
+            }
+            call(now, served, (pid, uid), kind, data);
+        }
+        Ok(TURN)
+    }
+
+    /// Puts an event into its memory; false if there is no room.
+    pub(crate) fn give(&mut self, event: &Event) -> bool {
+        let Some(subscription) = &mut self.subscription else { return false };
+        let tag = event.deadline.map_or(u64::MAX, |deadline| deadline.0);
+        let given = subscription.events.put(event.entry, tag, &event.data).is_ok();
+        if given {
+            subscription.is_dirty = true;
+            subscription.value = Caller::value(&event.data);
+            if subscription.caller.wants_every() {
+                let _ = subscription.events.flush();
+                subscription.caller.call(subscription.events.bell(), subscription.value);
+            }
+        }
+        given
+    }
+
+    /// Shows it what it was given, and calls it if it sleeps.
+    pub(crate) fn flush(&mut self) {
+        if let Some(subscription) = &mut self.subscription
+            && std::mem::take(&mut subscription.is_dirty)
+            && subscription.events.flush()
+        {
+            subscription.caller.call(subscription.events.bell(), subscription.value);
+        }
+    }
+
+    /// It is gone, or is to go.
+    pub(crate) fn leave(&mut self, served: &mut Served, dispatcher: Option<&Dispatcher>) {
+        let Some(subscription) = self.subscription.take() else { return };
+        served.counts.subscribers -= 1;
+        served.service.unsubscribed(self.pid());
+        if let (Some(dispatcher), Some(task)) = (dispatcher, subscription.task) {
+            dispatcher.remove(task);
+        }
+    }
+
+    /// Takes a message and answers it.
+    pub(crate) fn hear(
+        &mut self,
+        now: Instant,
+        served: &mut Served,
+        dispatcher: Option<&Dispatcher>,
+    ) -> Heard {
+        let (bytes, fds) = match seqpacket::receive(&self.socket) {
+            Ok(Received::Message(bytes, fds)) => (bytes, fds),
+            Ok(Received::Nothing) => return Heard::Nothing,
+            Ok(Received::TooLong | Received::End) | Err(_) => return Heard::End,
+        };
+        let told = |connection: &Self, told: &Told<'_>| {
+            seqpacket::send(&connection.socket, &encode(told), &[]).is_ok()
+        };
+        let sent = match decode(&bytes) {
+            Some(Ask::Describe) => {
+                let service = &served.service;
+                let (about, calls) = (service.about(), service.call_format());
+                let events = service.event_format();
+                told(self, &Told::Described { about, calls, events })
+            }
+            Some(Ask::Call { data }) => {
+                let mut reply = Vec::new();
+                let (pid, uid) = (self.pid(), self.uid);
+                let call = Call { pid, uid, kind: Kind::Generic, wants_reply: true, data };
+                served.counts.calls[3] += 1;
+                let done = served.service.call(now, &call, &mut reply);
+                reply.truncate(DATA_MAX);
+                let sent = match &done {
+                    Ok(()) => told(self, &Told::Reply { data: &reply }),
+                    Err(why) => {
+                        served.counts.refused += 1;
+                        told(self, &Told::Refused { why: &why.to_string() })
+                    }
+                };
+                return if sent { Heard::Call } else { Heard::End };
+            }
+            Some(Ask::Subscribe { up, waking, preference }) if !self.is_subscriber() => {
+                match self.subscribe(up, waking, preference, fds, dispatcher) {
+                    Ok(preferred) => {
+                        served.counts.subscribers += 1;
+                        served.service.subscribed(self.pid());
+                        let told = encode(&Told::Subscribed { preferred });
+                        let memory = self.subscription.as_ref().map(|one| one.calls.file().as_fd());
+                        let fds =
+                            [memory.unwrap_or_else(|| self.event.as_fd()), self.event.as_fd()];
+                        let sent = seqpacket::send(&self.socket, &told, &fds).is_ok();
+                        return if sent { Heard::Call } else { Heard::End };
+                    }
+                    Err(why) => told(self, &Told::Refused { why: &why }),
+                }
+            }
+            _ => false,
+        };
+        if sent { Heard::Nothing } else { Heard::End }
+    }
+
+    /// Whether it will be preferred.
+    fn subscribe(
+        &mut self,
+        up: Layout,
+        waking: Waking,
+        preference: Option<Preference>,
+        mut fds: Vec<OwnedFd>,
+        dispatcher: Option<&Dispatcher>,
+    ) -> Result<bool, String> {
+        let event = (fds.len() > 1).then(|| fds.pop()).flatten();
+        let memory = fds.pop().ok_or("no memory came with it")?;
+        let events = Writer::open(memory).map_err(|error| error.to_string())?;
+        let calls = Reader::create(up).map_err(|error| error.to_string())?;
+        let caller =
+            Caller::new(waking, Some(self.pid), event).map_err(|error| error.to_string())?;
+        let task = match (preference, dispatcher) {
+            (None, _) | (_, None) => None,
+            (Some(wish), Some(dispatcher)) => {
+                let (x, y) = wish.window;
+                let window = Window::new(x, y).map_err(|error| error.to_string())?;
+                let (period, service) = (Span(wish.period_ns), Span(wish.service_ns));
+                let task = Task::new(period, service, window).map_err(|error| error.to_string())?;
+                let pid = self.pid.as_raw_nonzero().get();
+                let admitted = dispatcher.admit(&task, Who::Process(pid), false);
+                Some(admitted.map_err(|refused| refused.to_string())?.0)
+            }
+        };
+        let (is_dirty, value) = (false, 0);
+        let subscription = Subscription { calls, events, caller, is_dirty, value, task };
+        self.subscription = Some(Box::new(subscription));
+        Ok(task.is_some())
+    }
+}

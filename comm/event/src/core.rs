@@ -1,0 +1,256 @@
+//! What all handles of a process share: the exchange, behind a lock that is held for one step at a time.
+//! The engine's threads never wait for it: they leave what has come in the inbox, and whoever has the
+//! lock takes it out before and after its own step.
+
+use std::collections::HashMap;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, TryLockError};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use selvedge_control_event::{Channel, ChannelId, Exchange, Notice, SinkId};
+use selvedge_host::clock::{Clock, timespec};
+use selvedge_units::Instant;
+
+use crate::bell::Bell;
+use crate::carrier::{Carrier, LOOK};
+use crate::inbox::Inbox;
+use crate::keys::HostName;
+use crate::manage::Manager;
+use crate::sink::Received;
+
+/// A sink whose events a function gets at once, on the thread that brought them.
+pub(crate) struct Direct {
+    pub(crate) channel: ChannelId,
+    pub(crate) sink: SinkId,
+    /// With the memory for its events.
+    pub(crate) call: Mutex<(Received, Call)>,
+}
+
+pub(crate) type Call = Box<dyn FnMut(&Received) + Send>;
+
+/// A sink that somebody may wait for.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    pub(crate) channel: ChannelId,
+    pub(crate) sink: SinkId,
+    pub(crate) bell: Arc<Bell>,
+}
+
+pub(crate) type Configure = Box<dyn Fn() -> Option<String> + Send>;
+
+/// What is behind the lock.
+pub(crate) struct Core {
+    pub(crate) exchange: Exchange,
+    pub(crate) carrier: Box<Carrier>,
+    /// Gives the engine's configuration as it should be now; `None` if there is nobody to connect to.
+    pub(crate) configure: Configure,
+    pub(crate) next_look: Instant,
+    pub(crate) waiting: Vec<Waiting>,
+    /// Those who wait until members of a channel have caught up.
+    pub(crate) paced: Vec<(ChannelId, Arc<Bell>)>,
+    pub(crate) direct: Vec<Arc<Direct>>,
+    /// How many handles have a channel open.
+    pub(crate) uses: HashMap<ChannelId, usize>,
+    pub(crate) listeners: Vec<flume::Sender<Notice>>,
+    pub(crate) manager: Manager,
+}
+
+/// What handles hold.
+pub(crate) struct Shared {
+    core: Mutex<Core>,
+    pub(crate) inbox: Arc<Inbox>,
+    pub(crate) clock: Clock,
+    pub(crate) me: HostName,
+    /// Wakes the owner thread.
+    pub(crate) ticker: Arc<Bell>,
+    pub(crate) is_over: AtomicBool,
+}
+
+impl Shared {
+    pub(crate) fn new(core: Core, inbox: Arc<Inbox>, clock: Clock, me: HostName) -> Self {
+        let (ticker, is_over) = (Arc::new(Bell::default()), AtomicBool::new(false));
+        Self { core: Mutex::new(core), inbox, clock, me, ticker, is_over }
+    }
+
+    /// Does one step with the exchange, and what came before and meanwhile.
+    pub(crate) fn with<R>(&self, step: impl FnOnce(&mut Core, Instant) -> R) -> R {
+        let (result, due) = {
+            let mut core = self.core.lock().unwrap_or_else(PoisonError::into_inner);
+            let now = self.clock.now();
+            let next = core.exchange.poll_at();
+            if !self.inbox.is_empty() {
+                self.handle(&mut core, now);
+            }
+            let result = step(&mut core, now);
+            (result, self.after(&mut core, next))
+        };
+        self.call(due);
+        if !self.inbox.is_empty() {
+            self.turn();
+        }
+        result
+    }
+
+    /// Takes what has come, unless somebody is at it already, who does it then.
+    pub(crate) fn turn(&self) {
+        loop {
+            let mut core = match self.core.try_lock() {
+                Ok(core) => core,
+                Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+                // Whoever has the lock looks again when it has let go.
+                Err(TryLockError::WouldBlock) => return,
+            };
+            let next = core.exchange.poll_at();
+            self.handle(&mut core, self.clock.now());
+            let due = self.after(&mut core, next);
+            drop(core);
+            self.call(due);
+            if self.inbox.is_empty() {
+                return;
+            }
+        }
+    }
+
+    /// Gives functions their events. One that is running already finds them itself.
+    fn call(&self, due: Vec<Arc<Direct>>) {
+        for direct in due {
+            loop {
+                let Ok(mut call) = direct.call.try_lock() else { break };
+                let (event, function) = &mut *call;
+                while self.next_for(&direct, event) {
+                    function(event);
+                }
+                drop(call);
+                // What came between the last look and now found it locked.
+                let core = &mut *self.core.lock().unwrap_or_else(PoisonError::into_inner);
+                let open = core.exchange.channel_mut(direct.channel);
+                if !open.is_some_and(|open| open.has_event(direct.sink)) {
+                    break;
+                }
+            }
+        }
+    }
+
+    fn next_for(&self, direct: &Direct, into: &mut Received) -> bool {
+        let mut core = self.core.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = self.clock.now();
+        let next = core.exchange.poll_at();
+        let open = core.exchange.channel_mut(direct.channel);
+        let Some(delivery) = open.and_then(|open| open.poll_sink(now, direct.sink)) else {
+            return false;
+        };
+        into.set(&delivery);
+        core.exchange.taken(now, direct.channel);
+        if core.exchange.poll_at() < next {
+            self.ticker.ring();
+        }
+        true
+    }
+
+    fn handle(&self, core: &mut Core, now: Instant) {
+        let Core { exchange, carrier, manager, .. } = core;
+        carrier.begin_turn(now);
+        exchange.handle(now, carrier.as_mut());
+        while let Some((from, bytes)) = exchange.poll_control() {
+            let name = self.inbox.name(from);
+            manager.receive(now, from, name.as_ref(), &bytes, exchange, carrier.as_mut());
+        }
+    }
+
+    /// Tells those who wait of what is there for them; those who are to be called come back.
+    fn after(&self, core: &mut Core, next: Instant) -> Vec<Arc<Direct>> {
+        while let Some(notice) = core.exchange.poll_notice() {
+            core.listeners.retain(|listener| {
+                !matches!(
+                    listener.try_send(notice.clone()),
+                    Err(flume::TrySendError::Disconnected(_))
+                )
+            });
+        }
+        let Core { exchange, waiting, paced, .. } = core;
+        for (channel, bell) in paced.iter().filter(|(_, bell)| bell.is_awaited()) {
+            if exchange.is_caught_up(*channel) {
+                bell.ring();
+            }
+        }
+        for one in waiting.iter().filter(|one| one.bell.is_awaited()) {
+            let channel = exchange.channel_mut(one.channel);
+            if channel.is_some_and(|channel| channel.has_event(one.sink)) {
+                one.bell.ring();
+            }
+        }
+        let is_watched = !core.carrier.wants_watch();
+        if !is_watched || exchange.poll_at() < next || core.manager.is_changed {
+            self.ticker.ring();
+        }
+        let mut due = Vec::new();
+        for direct in &core.direct {
+            let open = core.exchange.channel_mut(direct.channel);
+            if open.is_some_and(|open| open.has_event(direct.sink)) {
+                due.push(Arc::clone(direct));
+            }
+        }
+        due
+    }
+
+    /// The thread of the rings: takes what comes by them. `stop` is readable when it is over.
+    pub(crate) fn read_rings(&self, rings: &OwnedFd, stop: &OwnedFd) {
+        let wait = timespec(LOOK.0);
+        while !self.is_over.load(Ordering::SeqCst) {
+            let is_quiet = self.with(|core, now| {
+                self.handle(core, now);
+                core.carrier.near().is_none_or(|near| near.links().arm())
+            });
+            if !is_quiet {
+                // Others of the same priority have their turn.
+                std::thread::yield_now();
+                continue;
+            }
+            let mut fds =
+                [rings, stop].map(|fd| PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN));
+            let _ = poll(&mut fds, Some(&wait));
+        }
+    }
+
+    /// The owner thread: calls the exchange when it wants to be called.
+    pub(crate) fn tick(&self) {
+        while !self.is_over.load(Ordering::SeqCst) {
+            self.ticker.listen(None);
+            let at = self.with(|core, now| {
+                if core.exchange.poll_at() <= now {
+                    self.handle(core, now);
+                }
+                let Core { exchange, carrier, manager, .. } = &mut *core;
+                let more = manager.run(now, exchange, carrier.as_mut());
+                core.settle(now, &self.ticker);
+                core.look(now);
+                let at = core.exchange.poll_at().min(core.next_look);
+                let at = core.carrier.let_go(now).map_or(at, |due| due.min(at));
+                if more { now } else { at }
+            });
+            let left = std::time::Duration::from_nanos(at.since(self.clock.now()).0);
+            self.ticker.wait(std::time::Instant::now().checked_add(left));
+        }
+    }
+}
+
+impl Core {
+    /// Looks whether the engine is stuck.
+    fn look(&mut self, now: Instant) {
+        if now < self.next_look {
+            return;
+        }
+        self.next_look = now + LOOK;
+        if self.carrier.is_stuck(now)
+            && let Some(configuration) = (self.configure)()
+        {
+            tracing::info!("nobody is connected; the session is opened again");
+            self.carrier.reopen(now, &configuration);
+        }
+    }
+
+    pub(crate) fn channel(&mut self, channel: ChannelId) -> Option<&mut Channel> {
+        self.exchange.channel_mut(channel)
+    }
+}

@@ -1,0 +1,375 @@
+//! A process's way to channels on any host: starts the engine, keeps the exchange going, and gives out
+//! handles.
+
+mod ask;
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use ring::rand::{SecureRandom, SystemRandom};
+use rustix::event::{EventfdFlags, eventfd};
+use selvedge_control_event::{Exchange, Format, Notice, OpenError, Wake, What};
+use selvedge_host::clock::Clock;
+use selvedge_units::Instant;
+
+use crate::address::Address;
+use crate::carrier::Carrier;
+use crate::core::{Core, Shared, Waiting};
+use crate::engine;
+use crate::inbox::Inbox;
+use crate::joined::Joined;
+use crate::keys::HostName;
+use crate::manage::Manager;
+use crate::meeting::Meeting;
+use crate::near::Near;
+use crate::settings::{Settings, check_name};
+
+pub use ask::AskError;
+
+/// The most notices that wait for a listener; newer ones are dropped.
+const NOTICES_MAX: usize = 4096;
+
+/// Why channels can't be had.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The engine says no: an address is taken, a certificate wrong.
+    #[error("can't take part: {0}")]
+    Engine(String),
+    /// The folder where programs meet can't be used.
+    #[error("can't meet the programs of this machine: {0}")]
+    Meeting(String),
+    /// No thread can be had.
+    #[error("no thread can be started: {0}")]
+    Thread(std::io::Error),
+    /// There is no name for this host.
+    #[error("{0}; give it one as host.name")]
+    Name(String),
+}
+
+/// A notice with its names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Told {
+    /// The channel.
+    pub channel: String,
+    /// The other host.
+    pub host: Option<HostName>,
+    /// What happened.
+    pub what: What,
+}
+
+/// What goes through memory, and not through the engine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rings {
+    /// How many hosts are reached so, and how many are heard.
+    pub hosts: (usize, usize),
+    /// Messages put into rings.
+    pub sent: u64,
+    /// Not put, since a reader was slow and its ring full.
+    pub dropped: u64,
+    /// Messages taken out of rings.
+    pub taken: u64,
+    /// Not got: this process was slow.
+    pub missed: u64,
+}
+
+/// This process among the others. Clones are one; it ends when the last handle is gone.
+#[derive(Clone)]
+pub struct Host {
+    pub(crate) shared: Arc<Shared>,
+    _alive: Arc<Alive>,
+}
+
+impl std::fmt::Debug for Host {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Host({})", self.shared.me)
+    }
+}
+
+/// Ends the threads and the session.
+struct Alive {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+    /// Ends the wait of the rings' thread.
+    stop: Option<OwnedFd>,
+    /// Where it listens.
+    listen: Vec<Address>,
+}
+
+impl Drop for Alive {
+    fn drop(&mut self) {
+        self.shared.is_over.store(true, Ordering::SeqCst);
+        self.shared.ticker.ring();
+        if let Some(stop) = &self.stop {
+            let _ = rustix::io::write(stop, &1_u64.to_ne_bytes());
+        }
+        for thread in self.threads.drain(..) {
+            // The last handle may go in a function that this thread calls.
+            if thread.thread().id() != std::thread::current().id() {
+                let _ = thread.join();
+            }
+        }
+        self.shared.with(|core, _| core.carrier.close());
+    }
+}
+
+impl Alive {
+    /// Starts the rings' thread, if there are to be any.
+    fn read_rings(&mut self) -> Result<(), StartError> {
+        let rings = self
+            .shared
+            .with(|core, _| core.carrier.near().map(|near| near.links().fd().try_clone_to_owned()));
+        let Some(rings) = rings.transpose().map_err(StartError::Thread)? else { return Ok(()) };
+        let stop = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC);
+        let stop = stop.map_err(|error| StartError::Thread(error.into()))?;
+        self.stop = Some(stop.try_clone().map_err(StartError::Thread)?);
+        let shared = Arc::clone(&self.shared);
+        let thread = std::thread::Builder::new().name("selvedge-rings".to_owned());
+        let thread = thread.spawn(move || shared.read_rings(&rings, &stop));
+        self.threads.push(thread.map_err(StartError::Thread)?);
+        Ok(())
+    }
+}
+
+/// Rings to the hosts of this machine. Without them all goes by the engine.
+fn near() -> Option<Near> {
+    let near = Near::new();
+    near.inspect_err(|error| tracing::warn!(%error, "no rings inside this machine")).ok().flatten()
+}
+
+impl Host {
+    /// Takes part. Nothing is sent before a channel is opened but that this process is there.
+    ///
+    /// # Errors
+    /// Why it can't.
+    pub fn start(settings: &Settings) -> Result<Self, StartError> {
+        let me = HostName {
+            name: settings.name.clone().map_or_else(machine, Ok)?,
+            pid: std::process::id(),
+            id: id(),
+        };
+        let listen = listen(settings)?;
+        let mut meeting = None;
+        if let (true, Some(mine)) = (settings.meet, listen.first()) {
+            let is_tls = settings.tls.is_some();
+            let mine = if is_open(mine) { Address::loopback(mine.port()) } else { mine.clone() };
+            let met = Meeting::new(&settings.domain, &me.id, &mine, is_tls);
+            meeting = Some(met.map_err(StartError::Meeting)?);
+        }
+        // Asked again when nobody is connected: others may have come to the meeting since.
+        let configured = {
+            let (settings, id, listen) = (settings.clone(), me.id.clone(), listen.clone());
+            move || {
+                let mut connect = settings.connect.clone();
+                connect.extend(meeting.iter().flat_map(Meeting::others));
+                let said = engine::configuration(&settings, &id, &listen, &connect);
+                (said.to_string(), connect.is_empty())
+            }
+        };
+        let (inbox, clock) = (Arc::new(Inbox::default()), Clock::new());
+        // The carrier's callbacks want what is made of the carrier.
+        let slot: Arc<std::sync::OnceLock<std::sync::Weak<Shared>>> = Arc::default();
+        let arrived = {
+            let slot = Arc::clone(&slot);
+            Arc::new(move || {
+                if let Some(shared) = slot.get().and_then(std::sync::Weak::upgrade) {
+                    shared.turn();
+                }
+            })
+        };
+        let (said, _) = configured();
+        let near = if settings.rings { near() } else { None };
+        let domain = &settings.domain;
+        let carrier = Carrier::new(&said, domain, &me, Arc::clone(&inbox), arrived, clock, near)
+            .map_err(|error| StartError::Engine(error.to_string()))?;
+        let mut exchange = Exchange::new(clock.now());
+        if !settings.members.is_empty() {
+            let (members, inbox) = (settings.members.clone(), Arc::clone(&inbox));
+            exchange.set_permit(Box::new(move |host, channel, right| {
+                let name = inbox.name(host);
+                let member = name.and_then(|n| members.iter().find(|one| one.name == n.name));
+                member.is_some_and(|member| {
+                    let patterns = match right {
+                        selvedge_control_event::Right::Publish => &member.publish,
+                        selvedge_control_event::Right::Subscribe => &member.subscribe,
+                    };
+                    patterns.iter().any(|pattern| engine::means(pattern, channel))
+                })
+            }));
+        }
+        let core = Core {
+            exchange,
+            carrier: Box::new(carrier),
+            configure: Box::new(move || {
+                let (said, is_nobody) = configured();
+                (!is_nobody).then_some(said)
+            }),
+            next_look: clock.now(),
+            waiting: Vec::new(),
+            paced: Vec::new(),
+            direct: Vec::new(),
+            uses: std::collections::HashMap::new(),
+            listeners: Vec::new(),
+            manager: Manager::new(settings.deploy.clone(), Arc::clone(&inbox)),
+        };
+        let shared = Arc::new(Shared::new(core, inbox, clock, me));
+        let _ = slot.set(Arc::downgrade(&shared));
+        let owner = Arc::clone(&shared);
+        let thread = std::thread::Builder::new().name("selvedge-events".to_owned());
+        let thread = thread.spawn(move || owner.tick()).map_err(StartError::Thread)?;
+        let mut alive =
+            Alive { shared: Arc::clone(&shared), threads: vec![thread], stop: None, listen };
+        alive.read_rings()?;
+        shared.turn();
+        Ok(Self { shared, _alive: Arc::new(alive) })
+    }
+
+    /// This process, as others see it.
+    pub fn name(&self) -> &HostName {
+        &self.shared.me
+    }
+
+    /// Where it listens.
+    pub fn listen(&self) -> &[Address] {
+        &self._alive.listen
+    }
+
+    /// The time, as deadlines are in.
+    pub fn now(&self) -> Instant {
+        self.shared.clock.now()
+    }
+
+    /// Opens a channel, or creates it: there is no difference. Takes microseconds; who else has it open
+    /// becomes a member as soon as both have heard of each other.
+    ///
+    /// # Errors
+    /// If it can't be.
+    pub fn open(&self, name: &str, format: &Format, wake: Wake) -> Result<Joined, OpenError> {
+        let channel = self.shared.with(|core, now| {
+            let channel = core.exchange.open(now, name, format, wake, core.carrier.as_mut())?;
+            *core.uses.entry(channel).or_default() += 1;
+            Ok(channel)
+        })?;
+        let (shared, format) = (Arc::clone(&self.shared), Arc::new(format.clone()));
+        Ok(Joined { shared, channel, format })
+    }
+
+    /// The other processes that are there.
+    pub fn hosts(&self) -> Vec<HostName> {
+        self.shared.inbox.hosts().into_iter().map(|(_, name)| name).collect()
+    }
+
+    /// How many messages were dropped because too many came at once, and how many came from processes
+    /// that have not said that they are there.
+    pub fn dropped(&self) -> (u64, u64) {
+        self.shared.inbox.dropped()
+    }
+
+    /// What goes through memory to and from the programs of this machine.
+    pub fn rings(&self) -> Rings {
+        let rings = self.shared.with(|core, _| core.carrier.near().map(|near| near.view()));
+        rings.unwrap_or_default()
+    }
+
+    /// What happens to members of this process's channels, from now on.
+    pub fn notices(&self) -> Notices {
+        let (sender, receiver) = flume::bounded(NOTICES_MAX);
+        self.shared.with(|core, _| core.listeners.push(sender));
+        Notices { shared: Arc::clone(&self.shared), receiver }
+    }
+}
+
+/// What happens to members, one after the other.
+pub struct Notices {
+    shared: Arc<Shared>,
+    receiver: flume::Receiver<Notice>,
+}
+
+impl Notices {
+    /// The next; waits for it at most so long.
+    pub fn take(&self, wait: Duration) -> Option<Told> {
+        let notice = self.receiver.recv_timeout(wait).ok()?;
+        let host = self.shared.inbox.name(notice.host);
+        let channel = self
+            .shared
+            .with(|core, _| core.exchange.view(notice.channel).map(|view| view.name.to_owned()));
+        Some(Told { channel: channel.unwrap_or_default(), host, what: notice.what })
+    }
+}
+
+/// The machine's name, as far as it can be one.
+fn machine() -> Result<String, StartError> {
+    let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    check_name(&name).map(|()| name).map_err(StartError::Name)
+}
+
+/// Tells this process from others, and its hosts: 128 random bits, with a count in case that there
+/// are none.
+pub(crate) fn id() -> String {
+    static COUNT: AtomicU64 = AtomicU64::new(1);
+    let mut bytes = [0_u8; 16];
+    if SystemRandom::new().fill(&mut bytes).is_err() {
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        bytes[..8].copy_from_slice(&count.to_le_bytes());
+        bytes[8..].copy_from_slice(&u64::from(std::process::id()).to_le_bytes());
+    }
+    // The engine wants no zero in front.
+    bytes[0] |= 0x80;
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn is_open(address: &Address) -> bool {
+    matches!(address.host(), "0.0.0.0" | "::")
+}
+
+/// Where to listen: as the settings say, or the loopback; for port 0, one that is free.
+pub(crate) fn listen(settings: &Settings) -> Result<Vec<Address>, StartError> {
+    let wanted = match (&settings.listen[..], settings.role) {
+        ([], crate::settings::Role::Client) => return Ok(Vec::new()),
+        ([], _) => vec![Address::loopback(0)],
+        (given, _) => given.to_vec(),
+    };
+    let free = |address: &Address| {
+        if address.port() != 0 {
+            return Ok(address.clone());
+        }
+        let bound = std::net::TcpListener::bind((address.host(), 0));
+        let port = bound.and_then(|bound| bound.local_addr()).map(|at| at.port());
+        port.map(|port| address.with_port(port))
+            .map_err(|error| StartError::Engine(format!("{address}: {error}")))
+    };
+    wanted.iter().map(free).collect()
+}
+
+impl Core {
+    /// What handlers have opened and left is counted, and their sinks are listened to.
+    pub(crate) fn settle(&mut self, now: Instant, ticker: &Arc<crate::bell::Bell>) {
+        if !std::mem::take(&mut self.manager.is_changed) {
+            return;
+        }
+        for channel in std::mem::take(&mut self.manager.opened) {
+            *self.uses.entry(channel).or_default() += 1;
+        }
+        for channel in std::mem::take(&mut self.manager.closed) {
+            // A channel that was only listened to has no use counted.
+            if let Some(uses) = self.uses.get_mut(&channel) {
+                *uses = uses.saturating_sub(1);
+            }
+            self.leave_if_unused(now, channel);
+        }
+        let sinks: Vec<_> = self.manager.sinks().collect();
+        self.waiting.retain(|one| {
+            !Arc::ptr_eq(&one.bell, ticker) || sinks.contains(&(one.channel, one.sink))
+        });
+        for (channel, sink) in sinks {
+            if !self.waiting.iter().any(|one| (one.channel, one.sink) == (channel, sink)) {
+                self.waiting.push(Waiting { channel, sink, bell: Arc::clone(ticker) });
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -1,0 +1,174 @@
+//! What is asked of other hosts: their lists, and to deploy and remove handlers there.
+
+use std::time::{Duration, Instant as Time};
+
+use selvedge_control_event::HostId;
+
+use super::Host;
+use crate::keys::HostName;
+use crate::listing::{Deployment, Listing, Reply, Request};
+use crate::proof::proof;
+
+/// The most answers that wait.
+const ANSWERS_MAX: usize = 8192;
+
+/// Why something asked of another host was not done.
+#[derive(Debug, thiserror::Error)]
+pub enum AskError {
+    /// There is no such host.
+    #[error("no host \"{0}\" is there; those that are: {1}")]
+    Nobody(String, String),
+    /// There are several.
+    #[error("several processes are \"{0}\"; name one of {1}")]
+    Several(String, String),
+    /// It does not answer.
+    #[error("{0} did not answer within {1:?}")]
+    Silent(HostName, Duration),
+    /// It says no.
+    #[error("{0} refuses: {1}")]
+    Refused(HostName, String),
+}
+
+impl Host {
+    /// The channels of all hosts, as each sees them; waits at most so long for their answers. This
+    /// process's own come first.
+    pub fn list(&self, wait: Duration) -> Vec<(HostName, Listing)> {
+        let until = Time::now().checked_add(wait);
+        let (answers, number) = self.question();
+        let hosts = self.shared.inbox.hosts();
+        let own = self.shared.with(|core, now| {
+            if let Some(bytes) = (Request::List { number }).encode() {
+                core.exchange.announce_control(now, &bytes, core.carrier.as_mut());
+            }
+            core.manager.list(&core.exchange, core.carrier.as_ref())
+        });
+        let mut all: Vec<_> = own.into_iter().map(|one| (self.shared.me.clone(), one)).collect();
+        let mut silent: Vec<HostId> = hosts.iter().map(|(host, _)| *host).collect();
+        while !silent.is_empty() {
+            let answer = match until {
+                Some(until) => answers.recv_deadline(until).ok(),
+                None => answers.recv().ok(),
+            };
+            let Some((from, reply)) = answer else { break };
+            match reply {
+                Reply::Channel(listing) => {
+                    if let Some(name) = self.shared.inbox.name(from) {
+                        all.push((name, *listing));
+                    }
+                }
+                Reply::End => silent.retain(|host| *host != from),
+                Reply::Nonce(_) | Reply::Done(_) => {}
+            }
+        }
+        all
+    }
+
+    /// Deploys a handler on another host, `NAME` or `NAME/PID`; what the host says.
+    ///
+    /// # Errors
+    /// If there is no such host, it does not answer, or refuses.
+    pub fn deploy(
+        &self,
+        target: &str,
+        deployment: &Deployment,
+        token: Option<&[u8]>,
+        wait: Duration,
+    ) -> Result<String, AskError> {
+        let body = postcard::to_allocvec(deployment).unwrap_or_default();
+        let deployment = deployment.clone();
+        self.prove(target, token, wait, &body, |number, proof| Request::Deploy {
+            number,
+            deployment: deployment.clone(),
+            proof,
+        })
+    }
+
+    /// Removes what was deployed on a channel of another host; what the host says.
+    ///
+    /// # Errors
+    /// If there is no such host, it does not answer, or refuses.
+    pub fn remove(
+        &self,
+        target: &str,
+        channel: &str,
+        name: &str,
+        token: Option<&[u8]>,
+        wait: Duration,
+    ) -> Result<String, AskError> {
+        let body = postcard::to_allocvec(&(channel, name)).unwrap_or_default();
+        self.prove(target, token, wait, &body, |number, proof| Request::Remove {
+            number,
+            channel: channel.to_owned(),
+            name: name.to_owned(),
+            proof,
+        })
+    }
+
+    /// Asks what wants a right, with a proof of the secret if there is one.
+    fn prove(
+        &self,
+        target: &str,
+        token: Option<&[u8]>,
+        wait: Duration,
+        body: &[u8],
+        request: impl Fn(u64, Option<[u8; 32]>) -> Request,
+    ) -> Result<String, AskError> {
+        let (host, name) = self.meant(target)?;
+        let silent = || AskError::Silent(name.clone(), wait);
+        let proof = match token {
+            None => None,
+            Some(token) => match self.asked(host, wait, |number| Request::Nonce { number }) {
+                Some(Reply::Nonce(nonce)) => Some(proof(token, &nonce, body)),
+                _ => return Err(silent()),
+            },
+        };
+        match self.asked(host, wait, |number| request(number, proof)) {
+            Some(Reply::Done(done)) => done.map_err(|why| AskError::Refused(name, why)),
+            _ => Err(silent()),
+        }
+    }
+
+    fn meant(&self, target: &str) -> Result<(HostId, HostName), AskError> {
+        let hosts = self.shared.inbox.hosts();
+        let names = |hosts: &[(HostId, HostName)]| {
+            let names: Vec<String> = hosts.iter().map(|(_, name)| name.to_string()).collect();
+            if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+        };
+        let all = names(&hosts);
+        let mut meant: Vec<_> =
+            hosts.into_iter().filter(|(_, name)| name.is_meant(target)).collect();
+        match (meant.len(), meant.pop()) {
+            (1, Some(one)) => Ok(one),
+            (0, _) | (_, None) => Err(AskError::Nobody(target.to_owned(), all)),
+            (_, Some(last)) => {
+                meant.push(last);
+                Err(AskError::Several(target.to_owned(), names(&meant)))
+            }
+        }
+    }
+
+    fn question(&self) -> (flume::Receiver<(HostId, Reply)>, u64) {
+        let (sender, receiver) = flume::bounded(ANSWERS_MAX);
+        (receiver, self.shared.with(|core, _| core.manager.ask(sender)))
+    }
+
+    fn asked(
+        &self,
+        host: HostId,
+        wait: Duration,
+        request: impl Fn(u64) -> Request,
+    ) -> Option<Reply> {
+        let until = Time::now().checked_add(wait)?;
+        let (answers, number) = self.question();
+        let bytes = request(number).encode()?;
+        self.shared.with(|core, now| {
+            core.exchange.send_control(now, host, &bytes, core.carrier.as_mut());
+        });
+        loop {
+            let (from, reply) = answers.recv_deadline(until).ok()?;
+            if from == host {
+                return Some(reply);
+            }
+        }
+    }
+}

@@ -1,0 +1,260 @@
+//! What has come from the engine's threads and waits for the exchange: bounded as a whole and for each
+//! host, so that one that floods can't crowd out the others. Hosts are numbered here.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use selvedge_control_event::{HostId, News};
+use zenoh::bytes::ZBytes;
+
+use crate::keys::{HostName, parse_sender, sender};
+use crate::near::{MARK, Say};
+
+/// The most hosts that are known at a time.
+const HOSTS_MAX: usize = 4096;
+/// The most messages of a host that wait, and their bytes.
+const OF_ONE_MAX: usize = 8192;
+const OF_ONE_BYTES_MAX: usize = 16 << 20;
+/// The most bytes that wait, of all hosts.
+const BYTES_MAX: usize = 64 << 20;
+/// The most news that wait: each host comes and goes.
+const NEWS_MAX: usize = 4 * HOSTS_MAX;
+
+#[derive(Debug)]
+struct Known {
+    name: HostName,
+    is_there: bool,
+    /// Whether what it sends comes by a ring as well, so that it is not taken from here.
+    is_near: bool,
+    waiting: usize,
+    bytes: usize,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    numbers: HashMap<Box<str>, HostId>,
+    known: HashMap<HostId, Known>,
+    next: u32,
+    messages: VecDeque<(HostId, ZBytes)>,
+    bytes: usize,
+    news: VecDeque<News>,
+}
+
+/// The inbox of a process.
+#[derive(Debug, Default)]
+pub(crate) struct Inbox {
+    state: Mutex<State>,
+    /// How much waits, so that nobody has to take the lock to see that nothing does.
+    waiting: AtomicUsize,
+    dropped: AtomicU64,
+    strange: AtomicU64,
+}
+
+impl Inbox {
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        // Nothing that is done under the lock can fail half-way.
+        self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.waiting.load(Ordering::SeqCst) == 0
+    }
+
+    /// How many messages were dropped because too many waited, and how many came from nobody known.
+    pub(crate) fn dropped(&self) -> (u64, u64) {
+        (self.dropped.load(Ordering::Relaxed), self.strange.load(Ordering::Relaxed))
+    }
+
+    /// A message has come under a key.
+    pub(crate) fn push(&self, key: &str, payload: ZBytes) {
+        let mut state = self.state();
+        let state = &mut *state;
+        let number = sender(key).and_then(|sender| state.numbers.get(sender));
+        let known = number.and_then(|number| Some((*number, state.known.get_mut(number)?)));
+        // Who has not said that it is there can't be noticed to be gone: when it says so, it is asked.
+        let Some((number, known)) = known.filter(|(_, known)| known.is_there) else {
+            self.strange.fetch_add(1, Ordering::Relaxed);
+            return;
+        };
+        let size = payload.len();
+        if payload.slices().next().and_then(|first| first.first()) == Some(&MARK) {
+            // In its order among the messages, so that none is taken twice and none passed over.
+            match Say::decode(&payload.to_bytes()) {
+                Some(Say::Near) => known.is_near = true,
+                Some(Say::Back) => known.is_near = false,
+                _ => {}
+            }
+        } else if known.is_near {
+            return;
+        }
+        let is_much = known.waiting >= OF_ONE_MAX || known.bytes + size > OF_ONE_BYTES_MAX;
+        if is_much || state.bytes + size > BYTES_MAX {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        known.waiting += 1;
+        known.bytes += size;
+        state.bytes += size;
+        state.messages.push_back((number, payload));
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// A host has said that it is there, or the engine that it is gone.
+    pub(crate) fn news(&self, key: &str, is_there: bool) {
+        let mut state = self.state();
+        let state = &mut *state;
+        let Some(parts) = sender(key) else { return };
+        let number = match state.numbers.get(parts) {
+            Some(number) => *number,
+            None => {
+                let Some(name) = parse_sender(parts) else { return };
+                if !is_there || !state.has_room() {
+                    return;
+                }
+                let number = HostId(state.next);
+                state.next += 1;
+                state.numbers.insert(parts.into(), number);
+                let known = Known { name, is_there: false, is_near: false, waiting: 0, bytes: 0 };
+                state.known.insert(number, known);
+                number
+            }
+        };
+        let Some(known) = state.known.get_mut(&number) else { return };
+        if known.is_there == is_there || state.news.len() >= NEWS_MAX {
+            return;
+        }
+        (known.is_there, known.is_near) = (is_there, false);
+        state.news.push_back(if is_there { News::Came(number) } else { News::Gone(number) });
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// The next message; it replaces what is in `into`.
+    pub(crate) fn pop(&self, into: &mut Vec<u8>) -> Option<HostId> {
+        if self.is_empty() {
+            return None;
+        }
+        let (from, payload) = {
+            let mut state = self.state();
+            let (from, payload) = state.messages.pop_front()?;
+            let size = payload.len();
+            state.bytes -= size;
+            if let Some(known) = state.known.get_mut(&from) {
+                known.waiting -= 1;
+                known.bytes -= size;
+            }
+            (from, payload)
+        };
+        self.waiting.fetch_sub(1, Ordering::SeqCst);
+        into.clear();
+        for slice in payload.slices() {
+            into.extend_from_slice(slice);
+        }
+        Some(from)
+    }
+
+    /// What a host sends comes by a ring from now on, or by the engine.
+    pub(crate) fn set_near(&self, host: HostId, is_near: bool) {
+        if let Some(known) = self.state().known.get_mut(&host) {
+            known.is_near = known.is_there && is_near;
+        }
+    }
+
+    /// Has [`is_empty`](Self::is_empty) say no, or yes again, for what waits elsewhere.
+    pub(crate) fn hold(&self, holds: bool) {
+        if holds {
+            self.waiting.fetch_add(1, Ordering::SeqCst);
+        } else {
+            self.waiting.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+
+    pub(crate) fn pop_news(&self) -> Option<News> {
+        if self.is_empty() {
+            return None;
+        }
+        let news = self.state().news.pop_front()?;
+        self.waiting.fetch_sub(1, Ordering::SeqCst);
+        Some(news)
+    }
+
+    pub(crate) fn name(&self, host: HostId) -> Option<HostName> {
+        self.state().known.get(&host).map(|known| known.name.clone())
+    }
+
+    /// All that are there now.
+    pub(crate) fn hosts(&self) -> Vec<(HostId, HostName)> {
+        let state = self.state();
+        let there = state.known.iter().filter(|(_, known)| known.is_there);
+        let mut hosts: Vec<_> =
+            there.map(|(number, known)| (*number, known.name.clone())).collect();
+        hosts.sort_by_key(|(number, _)| *number);
+        hosts
+    }
+}
+
+impl State {
+    /// Room for one more host: of those that are gone, the oldest is forgotten.
+    fn has_room(&mut self) -> bool {
+        if self.known.len() < HOSTS_MAX {
+            return true;
+        }
+        let gone = self.known.iter().filter(|(_, known)| !known.is_there && known.waiting == 0);
+        let Some(oldest) = gone.map(|(number, _)| *number).min() else { return false };
+        if let Some(known) = self.known.remove(&oldest) {
+            self.numbers.remove(known.name.parts().as_str());
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_floods_is_bounded_and_strangers_are_not_heard() {
+        let inbox = Inbox::default();
+        let (one, two) = ("selvedge/d/a/1-a", "selvedge/d/b/2-b");
+        inbox.push(&format!("{one}/all"), ZBytes::from(vec![1]));
+        assert!(inbox.is_empty());
+        inbox.news(&format!("{one}/up"), true);
+        inbox.news(&format!("{one}/up"), true);
+        inbox.news(&format!("{two}/up"), true);
+        assert_eq!(inbox.pop_news(), Some(News::Came(HostId(0))));
+        for _ in 0..100_000 {
+            inbox.push(&format!("{one}/all"), ZBytes::from(vec![1; 8]));
+        }
+        inbox.push(&format!("{two}/all"), ZBytes::from(vec![2]));
+        assert_eq!(inbox.dropped(), (100_000 - OF_ONE_MAX as u64, 1));
+        let (mut bytes, mut count) = (Vec::new(), 0);
+        while let Some(from) = inbox.pop(&mut bytes) {
+            count += 1;
+            assert_eq!(bytes.len(), if from == HostId(0) { 8 } else { 1 });
+        }
+        assert_eq!(count, OF_ONE_MAX + 1);
+        inbox.news(&format!("{one}/up"), false);
+        assert_eq!(inbox.pop_news(), Some(News::Came(HostId(1))));
+        assert_eq!(inbox.pop_news(), Some(News::Gone(HostId(0))));
+        assert!(inbox.is_empty());
+        // It is itself when it is back.
+        inbox.news(&format!("{one}/up"), true);
+        assert_eq!(inbox.pop_news(), Some(News::Came(HostId(0))));
+    }
+
+    #[test]
+    fn so_many_hosts_are_known_and_the_gone_make_room() {
+        let inbox = Inbox::default();
+        for host in 0..HOSTS_MAX + 10 {
+            inbox.news(&format!("selvedge/d/h{host}/1-a/up"), true);
+        }
+        assert_eq!(inbox.hosts().len(), HOSTS_MAX);
+        inbox.news("selvedge/d/h7/1-a/up", false);
+        inbox.news("selvedge/d/late/1-a/up", true);
+        assert!(inbox.hosts().iter().any(|(_, name)| name.name == "late"));
+        for wrong in ["", "selvedge/d/x/1/up", "selvedge/d/x y/1-a/up", "selvedge/d/x/q-a/up"] {
+            inbox.news(wrong, true);
+        }
+        assert_eq!(inbox.hosts().len(), HOSTS_MAX);
+    }
+}

@@ -1,0 +1,293 @@
+//! A channel that this process has opened: where events are sent and sinks subscribed.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant as Time};
+
+use selvedge_control_code::CodeError;
+use selvedge_control_event::{
+    ChannelId, Event, Fates, Filter, Format, PublishError, SubscribeError, Subscription, View,
+};
+use selvedge_units::Instant;
+
+use crate::bell::Bell;
+use crate::core::{Call, Core, Direct, Shared, Waiting};
+use crate::handler::{self, FilterError};
+use crate::keys::HostName;
+use crate::sink::{Received, Sink};
+
+/// How often a source looks whether a sink of its own process has room.
+const LOOK: Duration = Duration::from_millis(1);
+
+/// A channel that is open here. All clones are one; the channel is left when the last handle and
+/// the last sink of this process are gone.
+pub struct Joined {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) channel: ChannelId,
+    pub(crate) format: Arc<Format>,
+}
+
+impl std::fmt::Debug for Joined {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Joined({:?}, format {})", self.channel, self.format.id())
+    }
+}
+
+impl Clone for Joined {
+    fn clone(&self) -> Self {
+        self.shared.with(|core, _| *core.uses.entry(self.channel).or_default() += 1);
+        let (shared, format) = (Arc::clone(&self.shared), Arc::clone(&self.format));
+        Self { shared, channel: self.channel, format }
+    }
+}
+
+impl Drop for Joined {
+    fn drop(&mut self) {
+        let channel = self.channel;
+        self.shared.with(|core, now| {
+            let uses = core.uses.entry(channel).or_default();
+            *uses = uses.saturating_sub(1);
+            core.leave_if_unused(now, channel);
+        });
+    }
+}
+
+impl Core {
+    /// Leaves a channel that nobody here has open and that has no sinks.
+    pub(crate) fn leave_if_unused(&mut self, now: Instant, channel: ChannelId) {
+        let is_used = self.uses.get(&channel).is_some_and(|uses| *uses > 0);
+        if !is_used && self.exchange.channel_mut(channel).is_some_and(|open| !open.has_sinks()) {
+            self.uses.remove(&channel);
+            self.manager.forget(channel);
+            self.exchange.leave(now, channel, self.carrier.as_mut());
+        }
+    }
+}
+
+impl Joined {
+    /// What its records hold here.
+    pub fn format(&self) -> &Format {
+        &self.format
+    }
+
+    /// Sends an event to the sinks here and to the hosts that want it, and returns at once; how many
+    /// both are. It may be lost on its way, if the network or a host is overloaded.
+    ///
+    /// # Errors
+    /// If the sinks here can't have it; then nobody gets it.
+    pub fn publish(&self, event: Event<'_>) -> Result<(usize, usize), PublishError> {
+        self.shared.with(|core, now| {
+            core.exchange.publish(now, self.channel, event, core.carrier.as_mut())
+        })
+    }
+
+    /// As [`publish`](Self::publish), but the event is kept until each host that wants it has taken it;
+    /// see [`Exchange::publish_reliably`](selvedge_control_event::Exchange::publish_reliably) for the bounds.
+    ///
+    /// # Errors
+    /// If the sinks here can't have it; then nobody gets it.
+    pub fn publish_reliably(&self, event: Event<'_>) -> Result<(usize, usize), PublishError> {
+        self.shared.with(|core, now| {
+            core.exchange.publish_reliably(now, self.channel, event, core.carrier.as_mut())
+        })
+    }
+
+    /// As [`publish_reliably`](Self::publish_reliably), at the pace of the slowest member that is there: waits
+    /// until all have taken enough, at most so long, or for ever. So a source may go as fast as it can
+    /// and nobody misses anything. A member that is lost is not waited for.
+    ///
+    /// # Errors
+    /// [`PublishError::Behind`] or [`PublishError::Blocked`] if a member, or a sink here, is too slow for
+    /// that time; nobody has got the event then.
+    pub fn publish_in_turn(
+        &self,
+        event: Event<'_>,
+        wait: Option<Duration>,
+    ) -> Result<(usize, usize), PublishError> {
+        let send = |core: &mut Core, now| {
+            core.exchange.publish_in_turn(now, self.channel, event, core.carrier.as_mut())
+        };
+        let sent = self.shared.with(send);
+        if !matches!(sent, Err(PublishError::Behind | PublishError::Blocked(_))) {
+            return sent;
+        }
+        let until = wait.and_then(|wait| Time::now().checked_add(wait));
+        let bell = Arc::new(Bell::default());
+        self.shared.with(|core, _| core.paced.push((self.channel, Arc::clone(&bell))));
+        let sent = loop {
+            bell.listen(None);
+            let sent = self.shared.with(send);
+            let look = match sent {
+                // Sinks here ring for nobody.
+                Err(PublishError::Blocked(_)) => Some(Time::now() + LOOK),
+                Err(PublishError::Behind) => None,
+                done => break done,
+            };
+            bell.wait(look.into_iter().chain(until).min());
+            if until.is_some_and(|until| Time::now() >= until) {
+                break sent;
+            }
+        };
+        self.shared.with(|core, _| core.paced.retain(|(_, one)| !Arc::ptr_eq(one, &bell)));
+        sent
+    }
+
+    /// Subscribes a sink.
+    ///
+    /// # Errors
+    /// If the channel has no room for one.
+    pub fn subscribe(&self, wish: Subscription) -> Result<Sink, SubscribeError> {
+        let bell = Arc::new(Bell::default());
+        let sink = self.shared.with(|core, now| {
+            let sink = core.exchange.subscribe(now, self.channel, wish, core.carrier.as_mut())?;
+            core.waiting.push(Waiting { channel: self.channel, sink, bell: Arc::clone(&bell) });
+            Ok(sink)
+        })?;
+        Ok(Sink::new(Arc::clone(&self.shared), self.channel, sink, bell))
+    }
+
+    /// Calls a function with each event, on the thread that brings it: at once, without a wake-up. It
+    /// must be short, since the engine and sources wait for it meanwhile; it may publish. It ends when
+    /// what comes back is dropped.
+    ///
+    /// # Errors
+    /// If the channel has no room for a sink.
+    pub fn on_event_at_once(
+        &self,
+        wish: Subscription,
+        call: impl FnMut(&Received) + Send + 'static,
+    ) -> Result<AtOnce, SubscribeError> {
+        let direct = self.shared.with(|core, now| {
+            let sink = core.exchange.subscribe(now, self.channel, wish, core.carrier.as_mut())?;
+            let call = std::sync::Mutex::new((Received::default(), Box::new(call) as Call));
+            let direct = Arc::new(Direct { channel: self.channel, sink, call });
+            core.direct.push(Arc::clone(&direct));
+            Ok(direct)
+        })?;
+        Ok(AtOnce { shared: Arc::clone(&self.shared), direct })
+    }
+
+    /// Calls a function with each event, on a thread of its own, the earliest deadline first. It ends
+    /// when what comes back is dropped.
+    ///
+    /// # Errors
+    /// If the channel has no room for a sink.
+    pub fn on_event(
+        &self,
+        wish: Subscription,
+        mut call: impl FnMut(&Received) + Send + 'static,
+    ) -> Result<Callback, SubscribeError> {
+        let mut sink = self.subscribe(wish)?;
+        let is_over = Arc::new(AtomicBool::new(false));
+        let (over, bell) = (Arc::clone(&is_over), sink.bell());
+        let thread = std::thread::Builder::new().name("selvedge-sink".to_owned());
+        let thread = thread.spawn(move || {
+            let mut event = Received::default();
+            while !over.load(Ordering::SeqCst) {
+                if sink.take_into(&mut event, None) {
+                    call(&event);
+                }
+            }
+        });
+        let thread = thread.map_err(|_| SubscribeError::Full)?;
+        Ok(Callback { is_over, bell, thread: Some(thread) })
+    }
+
+    /// A filter in E-code for this channel, as machine code.
+    ///
+    /// # Errors
+    /// What is wrong with the source, or why it can't be run.
+    pub fn filter(&self, name: &str, source: &str) -> Result<Filter, FilterError> {
+        let program = selvedge_control_event::program(name, source, &self.format)?;
+        let (handler, _) = handler::ready(program)?;
+        self.shared.with(|core, _| Ok(Filter::new(handler, name, core.exchange.blocks_mut())?))
+    }
+
+    /// Checks a filter for this channel.
+    ///
+    /// # Errors
+    /// What is wrong with the source.
+    pub fn check(&self, name: &str, source: &str) -> Result<(), CodeError> {
+        selvedge_control_event::program(name, source, &self.format).map(drop)
+    }
+
+    /// Sets or removes the filter that chooses among other hosts.
+    pub fn set_out_filter(&self, filter: Option<Filter>) {
+        self.shared.with(|core, _| core.exchange.set_out_filter(self.channel, filter));
+    }
+
+    /// Sets or removes the filter that chooses among the sinks here.
+    pub fn set_in_filter(&self, filter: Option<Filter>) {
+        self.shared.with(|core, _| {
+            if let Some(open) = core.channel(self.channel) {
+                open.set_filter(filter);
+            }
+        });
+    }
+
+    /// The other hosts that have the channel open.
+    pub fn members(&self) -> Vec<HostName> {
+        let hosts: Vec<_> =
+            self.shared.with(|core, _| core.exchange.members(self.channel).collect());
+        hosts.into_iter().filter_map(|host| self.shared.inbox.name(host)).collect()
+    }
+
+    /// Looks at the channel.
+    pub fn view<R>(&self, look: impl FnOnce(&View<'_>) -> R) -> Option<R> {
+        self.shared.with(|core, _| core.exchange.view(self.channel).map(|view| look(&view)))
+    }
+}
+
+/// A function that is called at once; not called any more when dropped.
+pub struct AtOnce {
+    shared: Arc<Shared>,
+    direct: Arc<Direct>,
+}
+
+impl std::fmt::Debug for AtOnce {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "AtOnce({:?}, {:?})", self.direct.channel, self.direct.sink)
+    }
+}
+
+impl AtOnce {
+    /// What became of its events.
+    pub fn fates(&self) -> Fates {
+        let (channel, sink) = (self.direct.channel, self.direct.sink);
+        let fates = self.shared.with(|core, _| core.channel(channel)?.fates(sink));
+        fates.unwrap_or_default()
+    }
+}
+
+impl Drop for AtOnce {
+    fn drop(&mut self) {
+        let (channel, sink) = (self.direct.channel, self.direct.sink);
+        self.shared.with(|core, now| {
+            core.direct.retain(|one| !Arc::ptr_eq(one, &self.direct));
+            let Core { exchange, carrier, .. } = &mut *core;
+            exchange.unsubscribe(now, channel, sink, carrier.as_mut());
+            core.leave_if_unused(now, channel);
+        });
+    }
+}
+
+/// A function that is called with events; ends when dropped.
+#[derive(Debug)]
+pub struct Callback {
+    is_over: Arc<AtomicBool>,
+    bell: Arc<Bell>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for Callback {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::SeqCst);
+        self.bell.end();
+        if let Some(thread) = self.thread.take()
+            && thread.thread().id() != std::thread::current().id()
+        {
+            let _ = thread.join();
+        }
+    }
+}

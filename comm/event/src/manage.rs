@@ -1,0 +1,401 @@
+//! A process's manager: answers lists, lets in what may be deployed here, runs it within its share, and
+//! hears the answers to its own questions.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use ring::rand::{SecureRandom, SystemRandom};
+use selvedge_control_event::{
+    ChannelId, Delivery, Exchange, Filter, Format, HostId, Overflow, SinkId, Subscription,
+    Transport, Wake,
+};
+use selvedge_units::{Instant, Span};
+
+use crate::handler::{self, Meter};
+use crate::inbox::Inbox;
+use crate::keys::HostName;
+use crate::listing::{self, DeployedListing, Deployment, Listing, Place, Reply, Request};
+use crate::proof::is_proof;
+use crate::settings::{DeployRights, check_name};
+use crate::sink::Received;
+
+/// How long a nonce is good for.
+const NONCE_LIFE: Span = Span::from_secs(10);
+/// The most nonces that are out.
+const NONCES_MAX: usize = 64;
+/// The most events that a handler gets in a turn, so that the others get theirs.
+const TURN: usize = 64;
+/// The most events that wait for a handler.
+const WAITING_MAX: usize = 1024;
+/// The longest source.
+const SOURCE_MAX: usize = 64 << 10;
+
+/// Something that was deployed here.
+struct Deployed {
+    channel: ChannelId,
+    name: String,
+    place: Place,
+    by: String,
+    meter: Arc<Meter>,
+    running: Option<Running>,
+}
+
+/// A handler beside the sinks.
+struct Running {
+    sink: SinkId,
+    filter: Filter,
+    to: Option<(ChannelId, String)>,
+}
+
+pub(crate) struct Manager {
+    rights: DeployRights,
+    inbox: Arc<Inbox>,
+    deployed: Vec<Deployed>,
+    nonces: HashMap<HostId, ([u8; 16], Instant)>,
+    asked: HashMap<u64, flume::Sender<(HostId, Reply)>>,
+    next: u64,
+    event: Received,
+    random: SystemRandom,
+    /// Channels that were opened or left for handlers, to be counted by the owner.
+    pub(crate) opened: Vec<ChannelId>,
+    pub(crate) closed: Vec<ChannelId>,
+    /// Whether the owner has to look.
+    pub(crate) is_changed: bool,
+}
+
+impl Manager {
+    pub(crate) fn new(rights: DeployRights, inbox: Arc<Inbox>) -> Self {
+        Self {
+            rights,
+            inbox,
+            deployed: Vec::new(),
+            nonces: HashMap::new(),
+            asked: HashMap::new(),
+            next: 0,
+            event: Received::default(),
+            random: SystemRandom::new(),
+            opened: Vec::new(),
+            closed: Vec::new(),
+            is_changed: false,
+        }
+    }
+
+    /// A number for a question, whose answers go to a listener.
+    pub(crate) fn ask(&mut self, listener: flume::Sender<(HostId, Reply)>) -> u64 {
+        // Questions nobody waits for any more.
+        self.asked.retain(|_, listener| !listener.is_disconnected());
+        self.next += 1;
+        self.asked.insert(self.next, listener);
+        self.next
+    }
+
+    /// The sinks of handlers that run here.
+    pub(crate) fn sinks(&self) -> impl Iterator<Item = (ChannelId, SinkId)> {
+        let running = self.deployed.iter();
+        running.filter_map(|one| Some((one.channel, one.running.as_ref()?.sink)))
+    }
+
+    pub(crate) fn list(&self, exchange: &Exchange, transport: &dyn Transport) -> Vec<Listing> {
+        let name =
+            |host| self.inbox.name(host).map_or_else(|| "?".to_owned(), |name| name.to_string());
+        listing::all(exchange, name, transport, |channel| self.deployed(exchange, channel))
+    }
+
+    fn deployed(&self, exchange: &Exchange, channel: ChannelId) -> Vec<DeployedListing> {
+        let [faults_in, faults_out] = exchange.view(channel).map_or([None; 2], |view| view.faults);
+        let here = self.deployed.iter().filter(|one| one.channel == channel);
+        here.map(|one| DeployedListing {
+            name: one.name.clone(),
+            place: one.place,
+            by: one.by.clone(),
+            to: one.running.as_ref().and_then(|run| Some(run.to.as_ref()?.1.clone())),
+            calls: one.meter.calls(),
+            cost_ns: one.meter.cost().0,
+            refused: one.meter.refused(),
+            faults: match (one.place, &one.running) {
+                (Place::In, _) => faults_in.unwrap_or(0),
+                (Place::Out, _) => faults_out.unwrap_or(0),
+                (Place::Handler, running) => running.as_ref().map_or(0, |run| run.filter.faults()),
+            },
+        })
+        .collect()
+    }
+
+    /// A message of another host's manager.
+    pub(crate) fn receive(
+        &mut self,
+        now: Instant,
+        from: HostId,
+        name: Option<&HostName>,
+        bytes: &[u8],
+        exchange: &mut Exchange,
+        carrier: &mut dyn Transport,
+    ) {
+        let (Some(request), Some(name)) = (Request::decode(bytes), name) else { return };
+        let mut answers = Vec::new();
+        match request {
+            Request::List { number } => {
+                let all = self.list(exchange, carrier).into_iter();
+                answers.extend(all.map(|one| (number, Reply::Channel(Box::new(one)))));
+                answers.push((number, Reply::End));
+            }
+            Request::Nonce { number } => {
+                let nonce = self.nonce(now, from);
+                answers.extend(nonce.map(|nonce| (number, Reply::Nonce(nonce))));
+            }
+            Request::Deploy { number, deployment, proof } => {
+                let body = postcard::to_allocvec(&deployment).unwrap_or_default();
+                let allowed = self.allowed(now, from, name, &body, proof);
+                let done =
+                    allowed.and_then(|()| self.deploy(now, name, deployment, exchange, carrier));
+                if let Err(why) = &done {
+                    tracing::info!(from = %name, %why, "a deployment was refused");
+                }
+                self.reply_done(now, from, number, done, exchange, carrier);
+            }
+            Request::Remove { number, channel, name: handler, proof } => {
+                let body = postcard::to_allocvec(&(&channel, &handler)).unwrap_or_default();
+                let allowed = self.allowed(now, from, name, &body, proof);
+                let done =
+                    allowed.and_then(|()| self.remove(now, &channel, &handler, exchange, carrier));
+                self.reply_done(now, from, number, done, exchange, carrier);
+            }
+            Request::Reply { number, reply } => {
+                if let Some(listener) = self.asked.get(&number) {
+                    let _ = listener.try_send((from, reply));
+                }
+            }
+        }
+        for (number, reply) in answers {
+            if let Some(bytes) = (Request::Reply { number, reply }).encode() {
+                exchange.send_control(now, from, &bytes, carrier);
+            }
+        }
+    }
+
+    fn reply_done(
+        &self,
+        now: Instant,
+        to: HostId,
+        number: u64,
+        mut done: Result<String, String>,
+        exchange: &mut Exchange,
+        carrier: &mut dyn Transport,
+    ) {
+        let (Ok(text) | Err(text)) = &mut done;
+        if text.len() > SOURCE_MAX {
+            *text = text.chars().take(SOURCE_MAX / 4).collect();
+        }
+        if let Some(bytes) = (Request::Reply { number, reply: Reply::Done(done) }).encode() {
+            exchange.send_control(now, to, &bytes, carrier);
+        }
+    }
+
+    fn nonce(&mut self, now: Instant, from: HostId) -> Option<[u8; 16]> {
+        self.nonces.retain(|_, (_, until)| *until > now);
+        if self.nonces.len() >= NONCES_MAX && !self.nonces.contains_key(&from) {
+            return None;
+        }
+        let mut nonce = [0; 16];
+        self.random.fill(&mut nonce).ok()?;
+        self.nonces.insert(from, (nonce, now + NONCE_LIFE));
+        Some(nonce)
+    }
+
+    /// Whether a host may deploy here: by its certificate's name, or because it knows the secret.
+    fn allowed(
+        &mut self,
+        now: Instant,
+        from: HostId,
+        name: &HostName,
+        body: &[u8],
+        proof: Option<[u8; 32]>,
+    ) -> Result<(), String> {
+        let nonce = self.nonces.remove(&from).filter(|(_, until)| *until > now);
+        if self.rights.members.contains(&name.name) {
+            return Ok(());
+        }
+        let Some(token) = &self.rights.token else {
+            let what = "has no right to deploy here; name it in the target's settings, [deploy]";
+            return Err(format!("\"{}\" {what}", name.name));
+        };
+        let (Some((nonce, _)), Some(proof)) = (nonce, proof) else {
+            return Err("a token is wanted; give --token FILE".to_owned());
+        };
+        if !is_proof(token, &nonce, body, &proof) {
+            return Err("the token is another than the target's".to_owned());
+        }
+        Ok(())
+    }
+
+    fn deploy(
+        &mut self,
+        now: Instant,
+        by: &HostName,
+        deployment: Deployment,
+        exchange: &mut Exchange,
+        carrier: &mut dyn Transport,
+    ) -> Result<String, String> {
+        let Deployment { channel: on, place, name, source, to } = deployment;
+        check_name(&name)?;
+        if self.deployed.len() >= self.rights.quota {
+            let quota = self.rights.quota;
+            return Err(format!(
+                "{quota} handlers are deployed here, which is the quota; remove some"
+            ));
+        }
+        let Some(channel) = exchange.find(&on) else {
+            return Err(format!("\"{on}\" is not open on this host; see selvedge events ls"));
+        };
+        if self.deployed.iter().any(|one| one.channel == channel && one.name == name) {
+            return Err(format!("\"{name}\" is deployed on \"{on}\" already; remove it first"));
+        }
+        let view = exchange.view(channel).ok_or("the channel was left")?;
+        let has = match place {
+            Place::In => view.faults[0].is_some(),
+            Place::Out => view.faults[1].is_some(),
+            Place::Handler => false,
+        };
+        if has {
+            return Err(format!("\"{on}\" has an {place} filter on this host already"));
+        }
+        if to.is_some() && place != Place::Handler {
+            return Err("a filter sends nothing on; deploy a handler".to_owned());
+        }
+        let format = view.format.clone();
+        let program = selvedge_control_event::program(&name, &source, &format)
+            .map_err(|error| error.to_string())?;
+        let output = program.record("output").map(|placed| Arc::clone(&placed.record.layout));
+        let (ready, meter) = handler::limited(program, Some(self.rights.share))
+            .map_err(|error| error.to_string())?;
+        let filter =
+            Filter::new(ready, &name, exchange.blocks_mut()).map_err(|error| error.to_string())?;
+        let running = match place {
+            Place::In => {
+                let open = exchange.channel_mut(channel).ok_or("the channel was left")?;
+                open.set_filter(Some(filter));
+                None
+            }
+            Place::Out => {
+                exchange.set_out_filter(channel, Some(filter));
+                None
+            }
+            Place::Handler => {
+                let to = match to {
+                    Some(to) => {
+                        let format = match output {
+                            Some(layout) => Format::new(&to, &layout).map_err(|e| e.to_string())?,
+                            None => format,
+                        };
+                        let opened = exchange.open(now, &to, &format, Wake::All, carrier);
+                        let opened = opened.map_err(|error| error.to_string())?;
+                        if opened == channel {
+                            return Err("a handler can't send to its own channel".to_owned());
+                        }
+                        self.opened.push(opened);
+                        Some((opened, to))
+                    }
+                    None => None,
+                };
+                let wish = Subscription {
+                    bound: WAITING_MAX,
+                    overflow: Overflow::DropOldest,
+                    filter: None,
+                };
+                let sink = exchange.subscribe(now, channel, wish, carrier).map_err(|error| {
+                    // What was opened for it is left again.
+                    self.closed.extend(to.iter().map(|(channel, _)| *channel));
+                    self.is_changed = true;
+                    error.to_string()
+                })?;
+                Some(Running { sink, filter, to })
+            }
+        };
+        let by = by.to_string();
+        tracing::info!(%name, channel = on, %place, %by, "deployed");
+        self.is_changed = true;
+        self.deployed.push(Deployed { channel, name, place, by, meter, running });
+        Ok(format!("deployed on \"{on}\" as {place}"))
+    }
+
+    fn remove(
+        &mut self,
+        now: Instant,
+        on: &str,
+        name: &str,
+        exchange: &mut Exchange,
+        carrier: &mut dyn Transport,
+    ) -> Result<String, String> {
+        let channel = exchange.find(on);
+        let is_meant = |one: &Deployed| Some(one.channel) == channel && one.name == name;
+        let Some(at) = self.deployed.iter().position(is_meant) else {
+            return Err(format!("no \"{name}\" is deployed on \"{on}\"; see selvedge events ls"));
+        };
+        let gone = self.deployed.remove(at);
+        self.is_changed = true;
+        self.end(now, gone, exchange, carrier);
+        Ok(format!("removed from \"{on}\""))
+    }
+
+    fn end(
+        &mut self,
+        now: Instant,
+        gone: Deployed,
+        exchange: &mut Exchange,
+        carrier: &mut dyn Transport,
+    ) {
+        match gone.place {
+            Place::In => {
+                if let Some(open) = exchange.channel_mut(gone.channel) {
+                    open.set_filter(None);
+                }
+            }
+            Place::Out => exchange.set_out_filter(gone.channel, None),
+            Place::Handler => {}
+        }
+        if let Some(running) = gone.running {
+            exchange.unsubscribe(now, gone.channel, running.sink, carrier);
+            self.closed.extend(running.to.map(|(channel, _)| channel));
+            self.closed.push(gone.channel);
+        }
+    }
+
+    /// A channel was left: what was deployed on it is gone.
+    pub(crate) fn forget(&mut self, channel: ChannelId) {
+        self.deployed.retain(|one| one.channel != channel);
+    }
+
+    /// Gives handlers the events that wait for them: true if more wait.
+    pub(crate) fn run(
+        &mut self,
+        now: Instant,
+        exchange: &mut Exchange,
+        carrier: &mut dyn Transport,
+    ) -> bool {
+        let Self { deployed, event, .. } = self;
+        let mut more = false;
+        for one in deployed.iter_mut() {
+            let Some(running) = &mut one.running else { continue };
+            for turn in 0..TURN {
+                let open = exchange.channel_mut(one.channel);
+                let Some(delivery) = open.and_then(|open| open.poll_sink(now, running.sink)) else {
+                    break;
+                };
+                event.set(&delivery);
+                let delivery =
+                    Delivery { sink: running.sink, sequence: event.sequence, event: event.event() };
+                let passes = running.filter.pass(now, &delivery, exchange.blocks_mut());
+                if let (Ok(true), Some((to, _))) = (passes, &running.to) {
+                    let mut sent = event.event();
+                    if let Some((_, output)) = running.filter.record("output") {
+                        sent.record = output;
+                    }
+                    // A sink there that blocks misses it: a handler waits for nobody.
+                    let _ = exchange.publish(now, *to, sent, carrier);
+                }
+                more |= turn + 1 == TURN;
+            }
+        }
+        more
+    }
+}

@@ -1,0 +1,153 @@
+//! A sink: events that wait for one reader, taken by a thread that may wait for them with a deadline,
+//! or by a task as a stream.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant as Time};
+
+use futures_core::Stream;
+use selvedge_control_event::{Attributes, ChannelId, Delivery, Event, Fates, SinkId};
+use selvedge_units::Instant;
+
+use crate::bell::Bell;
+use crate::core::Shared;
+
+/// An event as its reader gets it, for itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Received {
+    /// When it is of no more use, by [`Host::now`](crate::Host::now).
+    pub deadline: Option<Instant>,
+    /// Counts the channel's events on this host.
+    pub sequence: u64,
+    /// The record, in the channel's format.
+    pub record: Vec<u8>,
+    attributes: Vec<u8>,
+}
+
+impl Received {
+    /// What rides on it.
+    pub fn attributes(&self) -> Attributes<'_> {
+        Attributes::parse(&self.attributes).unwrap_or_default()
+    }
+
+    /// As an event, to be published again.
+    pub fn event(&self) -> Event<'_> {
+        Event { deadline: self.deadline, attributes: self.attributes(), record: &self.record }
+    }
+
+    pub(crate) fn set(&mut self, delivery: &Delivery<'_>) {
+        let Delivery { sequence, event, .. } = *delivery;
+        (self.deadline, self.sequence) = (event.deadline, sequence);
+        self.record.clear();
+        self.record.extend_from_slice(event.record);
+        self.attributes.clear();
+        self.attributes.extend_from_slice(event.attributes.bytes());
+    }
+}
+
+/// A sink of a channel; leaves it when dropped.
+pub struct Sink {
+    shared: Arc<Shared>,
+    channel: ChannelId,
+    sink: SinkId,
+    bell: Arc<Bell>,
+}
+
+impl std::fmt::Debug for Sink {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Sink({:?}, {:?})", self.channel, self.sink)
+    }
+}
+
+impl Sink {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        channel: ChannelId,
+        sink: SinkId,
+        bell: Arc<Bell>,
+    ) -> Self {
+        Self { shared, channel, sink, bell }
+    }
+
+    pub(crate) fn bell(&self) -> Arc<Bell> {
+        Arc::clone(&self.bell)
+    }
+
+    /// The next event, if one waits.
+    pub fn try_take(&mut self) -> Option<Received> {
+        let mut event = Received::default();
+        self.try_take_into(&mut event).then_some(event)
+    }
+
+    /// As [`try_take`](Self::try_take), into memory that is used again: true if there was one.
+    pub fn try_take_into(&mut self, into: &mut Received) -> bool {
+        let (channel, sink) = (self.channel, self.sink);
+        self.shared.with(|core, now| {
+            let taken = core.channel(channel).and_then(|open| open.poll_sink(now, sink));
+            let Some(delivery) = taken else { return false };
+            into.set(&delivery);
+            core.exchange.taken(now, channel);
+            true
+        })
+    }
+
+    /// The next event; waits for it at most so long, for ever if `None`.
+    pub fn take(&mut self, wait: Option<Duration>) -> Option<Received> {
+        let mut event = Received::default();
+        self.take_into(&mut event, wait).then_some(event)
+    }
+
+    /// As [`take`](Self::take), into memory that is used again: true if there was one.
+    pub fn take_into(&mut self, into: &mut Received, wait: Option<Duration>) -> bool {
+        let until = wait.and_then(|wait| Time::now().checked_add(wait));
+        loop {
+            if self.try_take_into(into) {
+                return true;
+            }
+            self.bell.listen(None);
+            let found = self.try_take_into(into);
+            let rang = found || self.bell.wait(until);
+            self.bell.leave();
+            if found || !rang {
+                return found;
+            }
+        }
+    }
+
+    /// What became of its events.
+    pub fn fates(&self) -> Fates {
+        let (channel, sink) = (self.channel, self.sink);
+        let fates = self.shared.with(|core, _| core.channel(channel)?.fates(sink));
+        fates.unwrap_or_default()
+    }
+}
+
+impl Stream for Sink {
+    type Item = Received;
+
+    /// Ends never: events may always come.
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Received>> {
+        if let Some(event) = self.try_take() {
+            return Poll::Ready(Some(event));
+        }
+        self.bell.listen(Some(context.waker().clone()));
+        // What has come since did not ring.
+        self.try_take().map_or(Poll::Pending, |event| {
+            self.bell.leave();
+            Poll::Ready(Some(event))
+        })
+    }
+}
+
+impl Drop for Sink {
+    fn drop(&mut self) {
+        let (channel, sink) = (self.channel, self.sink);
+        self.shared.with(|core, now| {
+            core.waiting.retain(|one| (one.channel, one.sink) != (channel, sink));
+            let crate::core::Core { exchange, carrier, .. } = core;
+            exchange.unsubscribe(now, channel, sink, carrier.as_mut());
+            core.leave_if_unused(now, channel);
+        });
+    }
+}

@@ -1,0 +1,45 @@
+//! Waiting for conditions, and hosts that are connected.
+
+// Each test program uses a part of this.
+#![allow(dead_code)]
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use selvedge_comm_event::{Host, Settings};
+
+/// For what takes no time of its own, on a machine with much else to do.
+pub(crate) const SOON: Duration = Duration::from_secs(30);
+
+/// Waits until something is so.
+pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let end = Instant::now() + SOON;
+    while !is_so() {
+        assert!(Instant::now() < end, "waited in vain: {what}");
+        std::thread::yield_now();
+        std::thread::park_timeout(Duration::from_millis(2));
+    }
+}
+
+/// A domain of a test's own.
+pub(crate) fn domain() -> String {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    format!("test-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
+}
+
+/// A host that listens on the loopback and meets nobody by itself.
+pub(crate) fn alone(name: &str, domain: &str) -> Settings {
+    let (name, domain) = (Some(name.to_owned()), domain.to_owned());
+    Settings { name, domain, meet: false, ..Settings::default() }
+}
+
+/// Two hosts that are connected.
+pub(crate) fn pair() -> (Host, Host) {
+    let domain = domain();
+    let one = Host::start(&alone("one", &domain)).unwrap();
+    let mut settings = alone("two", &domain);
+    settings.connect = one.listen().to_vec();
+    let two = Host::start(&settings).unwrap();
+    until("they see each other", || one.hosts().len() == 1 && two.hosts().len() == 1);
+    (one, two)
+}

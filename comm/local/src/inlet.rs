@@ -1,0 +1,89 @@
+//! A sink's end of the ring that one source fills: its memory, its mailbox, and what calls it.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::event::{EventfdFlags, eventfd};
+use selvedge_control_event::Overflow;
+use selvedge_data_stream::{MailReader, MailSpec, Region, RegionError, mail_region};
+use selvedge_host::memory::{Mapping, MemoryError};
+
+use crate::member::PeerId;
+use crate::say::{Say, Waking};
+use crate::sink::SinkOptions;
+
+/// Why a ring, or a way to call its reader, can't be had.
+#[derive(Debug, thiserror::Error)]
+pub enum RingError {
+    /// The memory.
+    #[error(transparent)]
+    Memory(#[from] MemoryError),
+    /// What lies in it.
+    #[error(transparent)]
+    Region(#[from] RegionError),
+    /// The kernel makes none.
+    #[error("can't make an event: {0}")]
+    Event(#[from] rustix::io::Errno),
+    /// It can't carry a value.
+    #[error("signal {0} is no real-time signal")]
+    Signal(i32),
+    /// It has to pass one.
+    #[error("a sink that wants an event passed none")]
+    NoEvent,
+    /// There is nobody to call.
+    #[error("the process is gone")]
+    Gone,
+}
+
+#[derive(Debug)]
+pub(crate) struct Inlet {
+    pub(crate) peer: PeerId,
+    /// By which its source was let in.
+    pub(crate) word: Box<str>,
+    pub(crate) reader: MailReader,
+    /// What its source writes to when the sink is called by events.
+    pub(crate) event: Option<Arc<OwnedFd>>,
+    /// Whether the source is gone, so that nothing comes after what is there.
+    pub(crate) ended: bool,
+}
+
+/// The descriptors that go to the source.
+pub(crate) struct Handed {
+    mapping: Arc<Mapping>,
+    event: Option<Arc<OwnedFd>>,
+}
+
+impl Handed {
+    pub(crate) fn each_fd(&self) -> Vec<BorrowedFd<'_>> {
+        let event = self.event.as_ref().map(|event| event.as_fd());
+        std::iter::once(self.mapping.file().as_fd()).chain(event).collect()
+    }
+}
+
+impl Inlet {
+    /// A new ring as the sink wants it, and what its source is to be told.
+    pub(crate) fn create(
+        peer: PeerId,
+        word: &str,
+        options: &SinkOptions,
+    ) -> Result<(Self, (Vec<u8>, Handed)), RingError> {
+        let overwrites = matches!(options.full, Overflow::DropOldest | Overflow::Latest);
+        let bound = options.bound as u64;
+        // Of the latest only one counts, but the source needs room to write the next.
+        let bound = if options.full == Overflow::Latest { bound.max(16) } else { bound };
+        let spec = MailSpec { capacity: options.room.0, bound, overwrites }.clamped();
+        let mapping = Arc::new(Mapping::create("selvedge events", mail_region(spec.capacity))?);
+        let region: Arc<dyn Region> = mapping.clone();
+        let reader = MailReader::create(&region, 0, spec)?;
+        let event = match options.waking {
+            Waking::Event => {
+                Some(Arc::new(eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?))
+            }
+            Waking::Futex | Waking::Signal { .. } => None,
+        };
+        let attach = Say::Attach { waking: options.waking, full: options.full.into() }.encode();
+        let handed = Handed { mapping, event: event.clone() };
+        let word = word.into();
+        Ok((Self { peer, word, reader, event, ended: false }, (attach, handed)))
+    }
+}

@@ -1,0 +1,87 @@
+//! Event channels inside one host: each source has a ring to each sink, in sealed memory that the two
+//! share (`selvedge_stream`'s mailbox), and calls it only when it sleeps. After Q-Fabric's chapters 3 and 4.
+//!
+//! Members meet by a channel's name, with no server: each has a socket in a directory of the user's
+//! ([`directory`]), and whoever joins connects to all who are there. [`Source`] and [`Sink`] carry bytes
+//! with deadlines; [`LocalTransport`] carries whole exchanges of `selvedge-control-event`: formats, attributes,
+//! filters; [`Links`] are rings for a transport between hosts, where two of them are on one. `docs/events-local.md` states sockets, messages and memory for peers in other languages.
+//!
+//! A ring for each pair, rather than one for all: so each sink has its own bound and its own rule when
+//! it is full, a sink sees nothing that is not for it, and one that is slow, stopped, killed or hostile harms
+//! its own ring only.
+
+#![deny(unsafe_code)]
+
+pub mod bench;
+mod caller;
+mod inlet;
+mod links;
+mod member;
+mod name;
+mod outlet;
+mod ringer;
+mod say;
+mod signal;
+mod sink;
+mod source;
+mod transport;
+
+pub use caller::Caller;
+pub use inlet::RingError;
+pub use links::{LinkNews, Links, Put};
+pub use member::{PEERS_MAX, PeerId};
+pub use name::{NAME_MAX, channels, directory};
+#[doc(hidden)]
+pub use say::is_message;
+pub use say::{VERSION, Waking};
+pub use signal::block as block_signal;
+pub use sink::{Event, Ready, Sink, SinkCounts, SinkOptions};
+pub use source::{PublishError, SinkReport, Source, SourceCounts, SourceOptions};
+pub use transport::LocalTransport;
+
+/// Why a channel can't be joined.
+#[derive(Debug, thiserror::Error)]
+pub enum JoinError {
+    /// Its name is empty or long.
+    #[error("a channel's name has 1 to {NAME_MAX} bytes, this one has {0}")]
+    Name(usize),
+    /// The directory can't be made or used.
+    #[error("channels can't meet in \"{path}\": {why}; set XDG_RUNTIME_DIR, or give a directory")]
+    Directory {
+        /// Which.
+        path: String,
+        /// What the system said.
+        why: std::io::Error,
+    },
+    /// Others could put sockets there.
+    #[error(
+        "\"{0}\" is not this user's alone; remove it, or give a directory that nobody else may write to"
+    )]
+    Foreign(String),
+    /// Somebody has been joining for two seconds.
+    #[error("\"{0}\" is locked by a member that does not go on; end it, or give another directory")]
+    Busy(String),
+    /// The socket can't be made.
+    #[error("can't listen at \"{path}\": {why}; a shorter directory may help")]
+    Socket {
+        /// Its path.
+        path: String,
+        /// What the system said.
+        why: std::io::Error,
+    },
+    /// A bound of nothing.
+    #[error("a sink's bound is at least 1")]
+    Bound,
+    /// A signal that can't carry a value.
+    #[error("signal {0} is no real-time signal; choose one from SIGRTMIN to SIGRTMAX")]
+    Signal(i32),
+    /// Something of this system's.
+    #[error("{0}")]
+    System(#[source] std::io::Error),
+}
+
+impl From<rustix::io::Errno> for JoinError {
+    fn from(error: rustix::io::Errno) -> Self {
+        Self::System(error.into())
+    }
+}

@@ -1,0 +1,132 @@
+//! A source's end of the ring to one sink: the mailbox, the sink's rule for when it is full, and how to
+//! call it.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use rustix::process::Pid;
+use selvedge_data_stream::{MailError, MailSpec, MailWriter, Region, mail_region};
+use selvedge_host::memory::Mapping;
+
+use crate::caller::Caller;
+use crate::inlet::RingError;
+use crate::member::PeerId;
+use crate::say::{Full, Waking};
+
+#[derive(Debug)]
+pub(crate) struct Outlet {
+    pub(crate) peer: PeerId,
+    writer: MailWriter,
+    call: Caller,
+    full: Full,
+    /// Whether something was written that the sink has not been shown.
+    is_dirty: bool,
+    /// The first bytes of the newest event, for signals.
+    value: u64,
+    pub(crate) dropped: u64,
+}
+
+/// The largest ring that a sink may want.
+const ROOM_MAX: u64 = 1 << 28;
+
+impl Outlet {
+    pub(crate) fn open(
+        peer: PeerId,
+        pid: Option<Pid>,
+        memory: OwnedFd,
+        event: Option<OwnedFd>,
+        waking: Waking,
+        full: Full,
+    ) -> Result<Self, RingError> {
+        let least = MailSpec { capacity: 0, bound: 1, overwrites: false }.clamped().capacity;
+        let lens = mail_region(least)..=mail_region(ROOM_MAX);
+        let region: Arc<dyn Region> = Arc::new(Mapping::open(memory, lens)?);
+        let writer = MailWriter::within(&region, 0)?;
+        let call = Caller::new(waking, pid, event)?;
+        Ok(Self { peer, writer, call, full, is_dirty: false, value: 0, dropped: 0 })
+    }
+
+    pub(crate) fn blocks(&self) -> bool {
+        self.full == Full::Block
+    }
+
+    /// Whether an event of this length would find room.
+    #[inline]
+    pub(crate) fn has_room(&mut self, len: usize) -> bool {
+        // One that broke its ring is found out by `put`; one that is too long never fits.
+        !matches!(self.writer.room_for(len), Err(MailError::Full))
+    }
+
+    /// Writes an event; `Ok(false)` if there was no room and it was dropped by the sink's own rule.
+    ///
+    /// # Errors
+    /// [`MailError::Full`] if the sink blocks its sources; [`MailError::TooLong`]; or what the sink
+    /// did to its memory.
+    #[inline]
+    pub(crate) fn put(&mut self, tag: u64, bytes: &[u8]) -> Result<bool, MailError> {
+        match self.writer.put(tag, bytes) {
+            Ok(()) => {}
+            Err(MailError::Full) if self.blocks() => return Err(MailError::Full),
+            Err(MailError::Full) | Err(MailError::TooLong { .. }) => {
+                self.dropped += 1;
+                self.writer.skip();
+                return Ok(false);
+            }
+            Err(corrupt) => return Err(corrupt),
+        }
+        self.is_dirty = true;
+        if self.call.wants_value() {
+            self.value = Caller::value(bytes);
+            if self.call.wants_every() {
+                let _ = self.writer.flush();
+                self.call.call(self.writer.bell(), self.value);
+                self.is_dirty = false;
+            }
+        }
+        Ok(true)
+    }
+
+    /// An event that it is not to have for want of room.
+    pub(crate) fn skip(&mut self) {
+        self.dropped += 1;
+        self.writer.skip();
+    }
+
+    /// Shows the sink what was written, and calls it if it sleeps.
+    #[inline]
+    pub(crate) fn flush(&mut self) {
+        if !std::mem::take(&mut self.is_dirty) || !self.writer.flush() {
+            return;
+        }
+        self.call.call(self.writer.bell(), self.value);
+    }
+
+    /// Shows the sink what was written; the event by which it is to be called, if it sleeps.
+    #[inline]
+    pub(crate) fn show(&mut self) -> Option<&Arc<OwnedFd>> {
+        let is_owed = std::mem::take(&mut self.is_dirty) && self.writer.flush();
+        if is_owed { self.call.event() } else { None }
+    }
+
+    /// Whether it is called by an event.
+    pub(crate) fn has_event(&self) -> bool {
+        self.call.event().is_some()
+    }
+
+    /// Whether at most half of it waits to be read, by number and by bytes.
+    pub(crate) fn is_half_empty(&mut self, len: usize) -> bool {
+        let spec = self.writer.spec();
+        let bound = spec.bound.min(spec.capacity / (len as u64 + 32).max(64));
+        self.writer.waiting().is_ok_and(|waiting| waiting as u64 * 2 <= bound)
+    }
+
+    /// Events that wait there.
+    pub(crate) fn waiting(&mut self) -> Result<usize, MailError> {
+        self.writer.waiting()
+    }
+
+    /// Events that it lost since it was too slow, as it says.
+    pub(crate) fn missed(&self) -> u64 {
+        self.writer.missed()
+    }
+}

@@ -1,0 +1,331 @@
+//! A sink: takes the events of all sources of a channel on this host, each from a ring of its own.
+//!
+//! While it is awake nobody makes a system call. Before it sleeps it may watch the rings for a while; when it
+//! sleeps, the first event calls it.
+
+mod wait;
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use rustix::event::epoll;
+use selvedge_control_event::{Attributes, Handled, Handlers, Overflow, SharedBlocks};
+use selvedge_host::clock::Clock;
+use selvedge_units::{Bytes, Instant, Span};
+
+use self::wait::watch;
+use crate::inlet::Inlet;
+use crate::member::{Change, Member, PeerId, Shared};
+use crate::say::Waking;
+use crate::{JoinError, signal};
+
+/// After how many events of one source the next has its turn.
+const TURN: u32 = 64;
+/// The most events that one look drops for being late.
+const LATE_MAX: u32 = 65_536;
+
+/// How a sink wants its events.
+#[derive(Clone, Copy, Debug)]
+pub struct SinkOptions {
+    /// How many of each source may wait, 1 to 65536.
+    pub bound: usize,
+    /// What happens beyond that, and when `room` is full.
+    pub full: Overflow,
+    /// Memory for each source's events, each with 24 bytes beside its own: up to a power of two. No event can
+    /// be longer.
+    pub room: Bytes,
+    /// How it is called when it sleeps.
+    pub waking: Waking,
+    /// How long it watches its rings before it sleeps.
+    pub spin: Span,
+}
+
+impl Default for SinkOptions {
+    fn default() -> Self {
+        Self {
+            bound: 1024,
+            full: Overflow::DropOldest,
+            room: Bytes(256 * 1024),
+            waking: Waking::default(),
+            spin: Span::ZERO,
+        }
+    }
+}
+
+/// An event, as a sink gets it: a copy that nobody can change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Event<'a> {
+    /// Whose it is.
+    pub from: PeerId,
+    /// Its number among that source's, modulo 2^32.
+    pub number: u32,
+    /// When it is of no more use, by [`Clock::shared`].
+    pub deadline: Option<Instant>,
+    /// What it says.
+    pub bytes: &'a [u8],
+}
+
+/// What became of a sink's events so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SinkCounts {
+    /// Taken.
+    pub taken: u64,
+    /// Their deadline had passed.
+    pub expired: u64,
+    /// They were lost since there was no room, by the sink's own rule.
+    pub missed: u64,
+    /// Sources that broke their ring and were cut off.
+    pub broken: u64,
+}
+
+/// Why a wait ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ready {
+    /// There is something to take, or sources have come or gone.
+    Look,
+    /// It is time.
+    Due,
+}
+
+/// A sink of a channel.
+#[derive(Debug)]
+pub struct Sink {
+    member: Arc<Member>,
+    inlets: Vec<Inlet>,
+    /// Of the changes that the keeper counts.
+    seen: u32,
+    options: SinkOptions,
+    /// Whose turn it is, and how many it has had.
+    turn: (usize, u32),
+    epoll: Option<OwnedFd>,
+    counts: SinkCounts,
+    clock: Clock,
+}
+
+impl Sink {
+    /// Joins a channel as a sink; sources that are there already reach it when this returns.
+    ///
+    /// # Errors
+    /// [`JoinError`].
+    pub fn join(directory: &Path, name: &str, options: SinkOptions) -> Result<Self, JoinError> {
+        Self::check(&options)?;
+        let member = Member::join(directory, name, false, Some(options))?;
+        Self::of(Arc::new(member), options)
+    }
+
+    pub(crate) fn check(options: &SinkOptions) -> Result<(), JoinError> {
+        match options.waking {
+            _ if options.bound == 0 => Err(JoinError::Bound),
+            Waking::Signal { number, .. } if !signal::is_real_time(number) => {
+                Err(JoinError::Signal(number))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    pub(crate) fn of(member: Arc<Member>, options: SinkOptions) -> Result<Self, JoinError> {
+        let epoll = match options.waking {
+            Waking::Event => {
+                let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+                watch(&epoll, member.shared.event.as_fd())?;
+                Some(epoll)
+            }
+            Waking::Futex | Waking::Signal { .. } => None,
+        };
+        let mut sink = Self {
+            member,
+            inlets: Vec::new(),
+            seen: 0,
+            options,
+            turn: (0, 0),
+            epoll,
+            counts: SinkCounts::default(),
+            clock: Clock::shared(),
+        };
+        sink.refresh();
+        Ok(sink)
+    }
+
+    fn shared(&self) -> &Shared {
+        &self.member.shared
+    }
+
+    /// Takes the next event: of the source whose turn it is, the oldest - or the newest, if only the
+    /// latest are wanted. `None` if there is none now. Makes no system call.
+    pub fn take(&mut self) -> Option<Event<'_>> {
+        let at = self.find()?;
+        Some(self.event(at))
+    }
+
+    /// What was taken last from a source.
+    pub(crate) fn event(&self, at: usize) -> Event<'_> {
+        let inlet = &self.inlets[at];
+        let mail = inlet.reader.last();
+        let deadline = (mail.tag != u64::MAX).then_some(Instant(mail.tag));
+        Event { from: inlet.peer, number: mail.number, deadline, bytes: mail.bytes }
+    }
+
+    /// Takes an event out of a ring; whose it was.
+    pub(crate) fn find(&mut self) -> Option<usize> {
+        if self.shared().for_sink.load(Ordering::Relaxed) != self.seen {
+            self.refresh();
+        }
+        let count = self.inlets.len();
+        let (mut empty, mut late) = (0, 0);
+        let latest = self.options.full == Overflow::Latest;
+        while empty < count {
+            let (at, had) = self.turn;
+            let Some(inlet) = self.inlets.get_mut(at) else {
+                self.turn = (0, 0);
+                continue;
+            };
+            let taken = if latest { inlet.reader.take_latest() } else { inlet.reader.take() };
+            match taken.map(|mail| mail.map(|mail| (mail.tag, mail.missed))) {
+                Ok(Some((tag, missed))) => {
+                    self.counts.missed += u64::from(missed);
+                    self.turn = if had + 1 < TURN { (at, had + 1) } else { (at + 1, 0) };
+                    if tag != u64::MAX && self.clock.now() > Instant(tag) {
+                        self.counts.expired += 1;
+                        late += 1;
+                        if late == LATE_MAX {
+                            return None;
+                        }
+                        continue;
+                    }
+                    self.counts.taken += 1;
+                    return Some(at);
+                }
+                Ok(None) => {
+                    empty += 1;
+                    self.turn = (at + 1, 0);
+                }
+                Err(_) => {
+                    let peer = inlet.peer;
+                    self.remove(at);
+                    self.counts.broken += 1;
+                    self.shared().close(peer);
+                    return self.find();
+                }
+            }
+        }
+        None
+    }
+
+    /// Sources that came and went.
+    #[cold]
+    fn refresh(&mut self) {
+        self.seen = self.shared().for_sink.load(Ordering::Acquire);
+        for change in self.shared().take_for_sink() {
+            match change {
+                Change::Came(inlet) => {
+                    if let (Some(epoll), Some(event)) = (&self.epoll, &inlet.event)
+                        && let Err(error) = watch(epoll, event.as_fd())
+                    {
+                        tracing::warn!(%error, "a source's event can't be watched");
+                    }
+                    self.inlets.push(inlet);
+                }
+                Change::Gone(peer) => {
+                    for inlet in &mut self.inlets {
+                        inlet.ended |= inlet.peer == peer;
+                    }
+                }
+            }
+        }
+        // What those who went had sent is still taken.
+        while let Some(at) =
+            self.inlets.iter().position(|inlet| inlet.ended && !inlet.reader.has_mail())
+        {
+            self.remove(at);
+        }
+    }
+
+    fn remove(&mut self, at: usize) {
+        let inlet = self.inlets.remove(at);
+        if let (Some(epoll), Some(event)) = (&self.epoll, &inlet.event) {
+            let _ = epoll::delete(epoll, event.as_fd());
+        }
+        self.turn = (0, 0);
+    }
+
+    /// By which word a source was let in.
+    pub(crate) fn word(&self, peer: PeerId) -> Option<&str> {
+        self.inlets.iter().find(|inlet| inlet.peer == peer).map(|inlet| &*inlet.word)
+    }
+
+    /// Whether something of a source's is to be taken.
+    pub(crate) fn has_of(&mut self, peer: PeerId) -> bool {
+        self.refresh();
+        self.inlets.iter().any(|inlet| inlet.peer == peer && inlet.reader.has_mail())
+    }
+
+    /// The same of who was let in by a word.
+    pub(crate) fn has_by(&mut self, word: &str) -> bool {
+        self.refresh();
+        self.inlets.iter().any(|inlet| *inlet.word == *word && inlet.reader.has_mail())
+    }
+
+    /// Takes nothing more of a source.
+    pub(crate) fn forget(&mut self, peer: PeerId) {
+        self.refresh();
+        if let Some(at) = self.inlets.iter().position(|inlet| inlet.peer == peer) {
+            self.remove(at);
+        }
+        self.shared().close(peer);
+    }
+
+    /// Whether there is something to take, by a look at the shared memory.
+    #[must_use]
+    #[inline]
+    pub fn has_events(&self) -> bool {
+        self.inlets.iter().any(|inlet| inlet.reader.has_mail())
+    }
+
+    /// How many sources there are.
+    #[must_use]
+    pub fn sources(&mut self) -> usize {
+        self.refresh();
+        self.inlets.iter().filter(|inlet| !inlet.ended).count()
+    }
+
+    /// What became of its events.
+    #[must_use]
+    pub const fn counts(&self) -> SinkCounts {
+        self.counts
+    }
+
+    /// Waits for an event and takes it; `None` if none came until then.
+    pub fn receive(&mut self, until: Instant) -> Option<Event<'_>> {
+        loop {
+            if let Some(at) = self.find() {
+                return Some(self.event(at));
+            }
+            let due = self.wait(until) == Ready::Due;
+            if due || (until != Instant::MAX && self.clock.now() >= until) {
+                return self.take();
+            }
+        }
+    }
+
+    /// Hands the events that are there, at most `most`, to handlers in their order; how many there were.
+    pub fn handle(
+        &mut self,
+        most: usize,
+        handlers: &mut Handlers<'_>,
+        blocks: &mut SharedBlocks,
+    ) -> usize {
+        let clock = self.clock;
+        for done in 0..most {
+            let Some(event) = self.take() else { return done };
+            let handled = Handled {
+                sequence: event.number.into(),
+                deadline: event.deadline,
+                attributes: Attributes::default(),
+            };
+            handlers.run(clock.now(), &handled, event.bytes, blocks);
+        }
+        most
+    }
+}

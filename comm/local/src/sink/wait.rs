@@ -1,0 +1,160 @@
+//! How a sink waits: it watches its rings, and then sleeps until the first event calls it.
+
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rustix::event::epoll;
+use rustix::io::Errno;
+use rustix::thread::futex;
+use selvedge_data_stream::MAIL_ASLEEP;
+use selvedge_host::clock::{exact_timers, timespec};
+use selvedge_units::{Instant, Span};
+
+use super::{Ready, Sink};
+use crate::say::Waking;
+use crate::signal;
+
+/// The most futexes that can be waited for at once.
+const WAITS_MAX: usize = 128;
+/// How long a wait for signals may miss that a source came.
+const SIGNAL_TURN: Span = Span::from_millis(20);
+
+impl Sink {
+    /// Readable when the sink is called, for a loop of the program's own ([`Waking::Event`]). The loop
+    /// calls [`arm`](Self::arm) before it waits, and [`take`](Self::take) until nothing comes
+    /// afterwards.
+    #[must_use]
+    pub fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.epoll.as_ref().map(AsFd::as_fd)
+    }
+
+    /// About to wait to be called. False if there is something to take first: nobody calls then.
+    #[must_use]
+    pub fn arm(&mut self) -> bool {
+        if let Some(epoll) = &self.epoll {
+            // Calls that were answered already would end the wait.
+            let now = timespec(0);
+            let mut events = [const { MaybeUninit::<epoll::Event>::uninit() }; 16];
+            while epoll::wait(epoll, &mut events[..], Some(&now))
+                .is_ok_and(|(got, _)| got.len() == 16)
+            {}
+        }
+        self.lie_down()
+    }
+
+    fn lie_down(&mut self) -> bool {
+        if self.shared().for_sink.load(Ordering::Relaxed) != self.seen {
+            self.refresh();
+            return false;
+        }
+        let quiet = self.inlets.iter().all(|inlet| inlet.reader.lie_down());
+        if !quiet {
+            self.rise();
+        }
+        quiet
+    }
+
+    fn rise(&self) {
+        for inlet in &self.inlets {
+            inlet.reader.rise();
+        }
+    }
+
+    /// Waits until there is something to take, or until an instant of [`Clock::shared`]
+    /// ([`Instant::MAX`]: for ever). Watches the rings first, for as long as the options say.
+    pub fn wait(&mut self, until: Instant) -> Ready {
+        if self.has_events() {
+            return Ready::Look;
+        }
+        if self.options.spin > Span::ZERO {
+            let end = until.min(self.clock.now() + self.options.spin);
+            while self.clock.now() < end {
+                for _ in 0..16 {
+                    if self.has_events() {
+                        return Ready::Look;
+                    }
+                    std::hint::spin_loop();
+                }
+            }
+        }
+        if !self.lie_down() {
+            return Ready::Look;
+        }
+        exact_timers();
+        let woken = self.sleep(until);
+        self.rise();
+        woken
+    }
+
+    /// Sleeps until called.
+    fn sleep(&mut self, until: Instant) -> Ready {
+        loop {
+            let due = until != Instant::MAX && self.clock.now() >= until;
+            let called = self
+                .inlets
+                .iter()
+                .any(|inlet| inlet.reader.bell().load(Ordering::Relaxed) != MAIL_ASLEEP)
+                || self.shared().for_sink.load(Ordering::Relaxed) != self.seen;
+            if called {
+                return Ready::Look;
+            }
+            if due {
+                return Ready::Due;
+            }
+            let done = match self.options.waking {
+                Waking::Futex => self.sleep_on_futexes(until),
+                Waking::Event => self.sleep_on_events(until),
+                Waking::Signal { number, .. } => {
+                    let most = until.since(self.clock.now()).min(SIGNAL_TURN);
+                    signal::wait(number, most);
+                    Ok(())
+                }
+            };
+            if done.is_err() {
+                // Not even that can be had: no busy loop.
+                self.clock.sleep_until(until.min(self.clock.now() + Span::from_millis(1)));
+                return Ready::Look;
+            }
+        }
+    }
+
+    fn sleep_on_futexes(&self, until: Instant) -> Result<(), Errno> {
+        let wait = |word: &AtomicU32, value: u32| {
+            let mut wait = futex::Wait::new();
+            wait.val = value.into();
+            wait.uaddr = futex::WaitPtr::new(word.as_ptr().cast());
+            wait.flags = futex::WaitFlags::SIZE_U32;
+            wait
+        };
+        // As many as the kernel takes; there are no more members.
+        let mut waits = [const { futex::Wait::new() }; WAITS_MAX];
+        let bells = self.inlets.iter().map(|inlet| wait(inlet.reader.bell(), MAIL_ASLEEP));
+        let all = std::iter::once(wait(&self.member.shared.for_sink, self.seen)).chain(bells);
+        let count = waits.iter_mut().zip(all).map(|(place, wait)| *place = wait).count();
+        let end = timespec(until.0);
+        let end = (until != Instant::MAX).then_some(&end);
+        let flags = futex::WaitvFlags::empty();
+        match futex::waitv(&waits[..count], flags, end, futex::ClockId::Monotonic) {
+            Ok(_) | Err(Errno::AGAIN | Errno::INTR | Errno::TIMEDOUT) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn sleep_on_events(&self, until: Instant) -> Result<(), Errno> {
+        let left = timespec(until.since(self.clock.now()).0);
+        let mut events = [const { MaybeUninit::<epoll::Event>::uninit() }; 16];
+        let epoll = self.epoll.as_ref().ok_or(Errno::BADF)?;
+        let left = (until != Instant::MAX).then_some(&left);
+        match epoll::wait(epoll, &mut events[..], left) {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+pub(super) fn watch(epoll: &OwnedFd, event: BorrowedFd<'_>) -> Result<(), Errno> {
+    // Edges: nobody needs to empty them.
+    let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
+    epoll::add(epoll, event, epoll::EventData::new_u64(0), flags)
+}

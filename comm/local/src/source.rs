@@ -1,0 +1,289 @@
+//! A source: puts its events into the ring of each sink of a channel on this host.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use selvedge_control_event::Wake;
+use selvedge_data_stream::MailError;
+use selvedge_host::clock::Clock;
+use selvedge_units::{Instant, Span};
+
+use crate::JoinError;
+use crate::member::{Change, Member, PeerId};
+use crate::outlet::Outlet;
+
+/// How a source hands its events out.
+#[derive(Clone, Copy, Debug)]
+pub struct SourceOptions {
+    /// Every sink, or one in turn.
+    pub wake: Wake,
+    /// How long an event may be held up by sinks that block their sources.
+    pub patience: Span,
+}
+
+impl Default for SourceOptions {
+    fn default() -> Self {
+        Self { wake: Wake::All, patience: Span::from_millis(10) }
+    }
+}
+
+/// Why an event was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PublishError {
+    /// A sink that blocks its sources had no room for as long as the source has patience: nobody got the
+    /// event.
+    #[error("a sink that blocks its sources has no room; wait, or give it another rule")]
+    Blocked(PeerId),
+}
+
+/// What became of a source's events so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SourceCounts {
+    /// Sent.
+    pub sent: u64,
+    /// Put into rings: one for each sink.
+    pub put: u64,
+    /// Dropped for want of room in a ring, by its sink's rule.
+    pub dropped: u64,
+    /// Not taken, since a sink blocked.
+    pub blocked: u64,
+    /// Sinks that broke their ring and were cut off.
+    pub broken: u64,
+}
+
+/// What became of the events for one sink.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SinkReport {
+    /// Which sink.
+    pub sink: PeerId,
+    /// Events that wait in its ring.
+    pub waiting: usize,
+    /// Dropped by this source for want of room.
+    pub dropped: u64,
+    /// Lost by the sink, as it says: those that were dropped, and those that were overwritten.
+    pub missed: u64,
+}
+
+/// A source of a channel.
+#[derive(Debug)]
+pub struct Source {
+    member: Arc<Member>,
+    outlets: Vec<Outlet>,
+    seen: u32,
+    options: SourceOptions,
+    turn: usize,
+    blocking: usize,
+    counts: SourceCounts,
+    clock: Clock,
+}
+
+impl Source {
+    /// Joins a channel as a source; it reaches the sinks that are there already when this returns.
+    ///
+    /// # Errors
+    /// [`JoinError`].
+    pub fn join(directory: &Path, name: &str, options: SourceOptions) -> Result<Self, JoinError> {
+        Ok(Self::of(Arc::new(Member::join(directory, name, true, None)?), options))
+    }
+
+    pub(crate) fn of(member: Arc<Member>, options: SourceOptions) -> Self {
+        let mut source = Self {
+            member,
+            outlets: Vec::new(),
+            seen: 0,
+            options,
+            turn: 0,
+            blocking: 0,
+            counts: SourceCounts::default(),
+            clock: Clock::shared(),
+        };
+        source.refresh();
+        source
+    }
+
+    /// Sends an event and calls the sinks that sleep; how many got it.
+    ///
+    /// # Errors
+    /// [`PublishError::Blocked`].
+    pub fn publish(
+        &mut self,
+        bytes: &[u8],
+        deadline: Option<Instant>,
+    ) -> Result<usize, PublishError> {
+        let got = self.enqueue(bytes, deadline)?;
+        self.flush();
+        Ok(got)
+    }
+
+    /// As [`publish`](Self::publish), but sinks may see the event only after [`flush`](Self::flush): a batch
+    /// costs them one call.
+    ///
+    /// # Errors
+    /// [`PublishError::Blocked`].
+    #[inline]
+    pub fn enqueue(
+        &mut self,
+        bytes: &[u8],
+        deadline: Option<Instant>,
+    ) -> Result<usize, PublishError> {
+        self.look();
+        let tag = deadline.map_or(u64::MAX, |deadline| deadline.0);
+        if self.blocking > 0 {
+            self.wait_for_room(bytes)?;
+        }
+        self.counts.sent += 1;
+        if self.options.wake == Wake::One {
+            return Ok(self.put_one(tag, bytes));
+        }
+        let mut got = 0;
+        let mut at = 0;
+        while at < self.outlets.len() {
+            match self.outlets[at].put(tag, bytes) {
+                Ok(true) => got += 1,
+                Ok(false) => self.counts.dropped += 1,
+                Err(_) => {
+                    self.cut_off(at);
+                    continue;
+                }
+            }
+            at += 1;
+        }
+        self.counts.put += got as u64;
+        Ok(got)
+    }
+
+    /// One sink, in turn; the next if it has no room.
+    fn put_one(&mut self, tag: u64, bytes: &[u8]) -> usize {
+        let count = self.outlets.len();
+        let mut step = 0;
+        while step < self.outlets.len() {
+            let at = (self.turn + step) % self.outlets.len();
+            match self.outlets[at].put(tag, bytes) {
+                Ok(true) => {
+                    self.turn = at + 1;
+                    self.counts.put += 1;
+                    return 1;
+                }
+                Ok(false) => step += 1,
+                Err(_) => self.cut_off(at),
+            }
+        }
+        self.counts.dropped += u64::from(count > 0);
+        0
+    }
+
+    /// Sends an event to one member; whether its ring had room. It is shown at once.
+    pub fn send_to(&mut self, sink: PeerId, bytes: &[u8], deadline: Option<Instant>) -> bool {
+        self.look();
+        let tag = deadline.map_or(u64::MAX, |deadline| deadline.0);
+        let Some(at) = self.outlets.iter().position(|outlet| outlet.peer == sink) else {
+            return false;
+        };
+        self.counts.sent += 1;
+        match self.outlets[at].put(tag, bytes) {
+            Ok(true) => {
+                self.outlets[at].flush();
+                self.counts.put += 1;
+                return true;
+            }
+            Ok(false) => self.counts.dropped += 1,
+            // It blocks, and this never waits.
+            Err(MailError::Full) => {
+                self.outlets[at].skip();
+                self.counts.dropped += 1;
+            }
+            Err(_) => self.cut_off(at),
+        }
+        false
+    }
+
+    /// Shows the sinks what was enqueued, and calls those that sleep.
+    #[inline]
+    pub fn flush(&mut self) {
+        for outlet in &mut self.outlets {
+            outlet.flush();
+        }
+    }
+
+    /// The sinks that are reached now.
+    pub fn sinks(&mut self) -> impl Iterator<Item = PeerId> {
+        self.look();
+        self.outlets.iter().map(|outlet| outlet.peer)
+    }
+
+    /// What became of the events for each sink.
+    pub fn reports(&mut self) -> Vec<SinkReport> {
+        self.look();
+        let reports = self.outlets.iter_mut().map(|outlet| SinkReport {
+            sink: outlet.peer,
+            waiting: outlet.waiting().unwrap_or(0),
+            dropped: outlet.dropped,
+            missed: outlet.missed(),
+        });
+        reports.collect()
+    }
+
+    /// What became of its events.
+    #[must_use]
+    pub const fn counts(&self) -> SourceCounts {
+        self.counts
+    }
+
+    /// Waits until no sink that blocks is full; bounded by the patience.
+    fn wait_for_room(&mut self, bytes: &[u8]) -> Result<(), PublishError> {
+        let mut until = None;
+        let mut looks = 0_u32;
+        loop {
+            self.look();
+            let full = |outlet: &mut Outlet| outlet.blocks() && !outlet.has_room(bytes.len());
+            let Some(at) = self.outlets.iter_mut().position(full) else { return Ok(()) };
+            if looks == 0 {
+                // What was enqueued is what it has to take.
+                self.flush();
+            }
+            looks += 1;
+            if !looks.is_multiple_of(64) {
+                std::hint::spin_loop();
+                continue;
+            }
+            let now = self.clock.now();
+            let until = *until.get_or_insert(now + self.options.patience);
+            if now >= until {
+                self.counts.blocked += 1;
+                return Err(PublishError::Blocked(self.outlets[at].peer));
+            }
+            if looks > 1024 {
+                self.clock.sleep_until(until.min(now + Span::from_micros(50)));
+            }
+        }
+    }
+
+    #[inline]
+    fn look(&mut self) {
+        if self.member.shared.for_source.load(Ordering::Relaxed) != self.seen {
+            self.refresh();
+        }
+    }
+
+    #[cold]
+    fn refresh(&mut self) {
+        self.seen = self.member.shared.for_source.load(Ordering::Acquire);
+        for change in self.member.shared.take_for_source() {
+            match change {
+                Change::Came(outlet) => self.outlets.push(outlet),
+                Change::Gone(peer) => self.outlets.retain(|outlet| outlet.peer != peer),
+            }
+        }
+        self.blocking = self.outlets.iter().filter(|outlet| outlet.blocks()).count();
+    }
+
+    /// A sink that broke its ring.
+    #[cold]
+    fn cut_off(&mut self, at: usize) {
+        let outlet = self.outlets.remove(at);
+        self.member.shared.close(outlet.peer);
+        self.counts.broken += 1;
+        self.blocking = self.outlets.iter().filter(|outlet| outlet.blocks()).count();
+    }
+}

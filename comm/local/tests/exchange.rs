@@ -1,0 +1,99 @@
+//! Whole exchanges over shared memory: formats, filters and deadlines as over any transport.
+
+mod kit;
+
+use kit::{Place, patience};
+use selvedge_comm_local::{LocalTransport, Waking};
+use selvedge_control_code::Walked;
+use selvedge_control_event::{
+    Attributes, ChannelId, Event, Exchange, Filter, Format, Overflow, SinkId, Subscription, Wake,
+    What, program,
+};
+use selvedge_host::clock::Clock;
+use selvedge_units::Span;
+
+struct Host {
+    exchange: Exchange,
+    transport: LocalTransport,
+    channel: ChannelId,
+}
+
+impl Host {
+    fn open(place: &Place, format: &str) -> Self {
+        let now = Clock::shared().now();
+        let mut transport =
+            LocalTransport::join(place.path(), "exchange", Waking::Futex, Span::ZERO).unwrap();
+        let mut exchange = Exchange::new(now);
+        let format = Format::parse("load", format).unwrap();
+        let channel = exchange.open(now, "load", &format, Wake::All, &mut transport).unwrap();
+        Self { exchange, transport, channel }
+    }
+
+    fn subscribe(&mut self, source: &str) -> SinkId {
+        let format = self.exchange.channel_mut(self.channel).unwrap().format().clone();
+        let code = Box::new(Walked::new(program("f", source, &format).unwrap()));
+        let filter = Filter::new(code, "s", self.exchange.blocks_mut()).unwrap();
+        let wish =
+            Subscription { bound: 100, overflow: Overflow::DropOldest, filter: Some(filter) };
+        let now = Clock::shared().now();
+        self.exchange.subscribe(now, self.channel, wish, &mut self.transport).unwrap()
+    }
+
+    fn turn(&mut self) {
+        self.exchange.handle(Clock::shared().now(), &mut self.transport);
+    }
+
+    fn members(&self) -> usize {
+        self.exchange.members(self.channel).count()
+    }
+
+    fn publish(&mut self, record: &[u8], deadline: Option<Span>) -> (usize, usize) {
+        let now = Clock::shared().now();
+        let deadline = deadline.map(|span| now + span);
+        let event = Event { deadline, attributes: Attributes::default(), record };
+        self.exchange.publish(now, self.channel, event, &mut self.transport).unwrap()
+    }
+
+    fn take(&mut self, sink: SinkId) -> Option<Vec<u8>> {
+        let channel = self.exchange.channel_mut(self.channel).unwrap();
+        let delivery = channel.poll_sink(Clock::shared().now(), sink)?;
+        Some(delivery.event.record.to_vec())
+    }
+}
+
+/// Both do what is due until something is so.
+fn settle(one: &mut Host, other: &mut Host, mut is_so: impl FnMut(&mut Host, &mut Host) -> bool) {
+    let end = patience();
+    while !is_so(one, other) {
+        assert!(Clock::shared().now() < end, "in vain");
+        one.turn();
+        other.turn();
+    }
+}
+
+#[test]
+fn members_of_an_exchange_share_typed_channels() {
+    let place = Place::new();
+    let mut old = Host::open(&place, "input { int cpu; };");
+    // A newer program has a member more, and a wider number.
+    let mut new = Host::open(&place, "input { long cpu; int kind; };");
+    settle(&mut old, &mut new, |old, new| old.members() == 1 && new.members() == 1);
+    let sink = new.subscribe("{ return input.cpu > 50; }");
+    settle(&mut old, &mut new, |old, _| old.publish(&10_i32.to_ne_bytes(), None).1 == 1);
+    for cpu in [60_i32, 20, 70] {
+        old.publish(&cpu.to_ne_bytes(), Some(Span::from_secs(60)));
+    }
+    let mut got = Vec::new();
+    settle(&mut old, &mut new, |_, new| {
+        got.extend(new.take(sink));
+        got.len() == 2
+    });
+    let record = |cpu: i64| [&cpu.to_ne_bytes()[..], &[0; 8]].concat();
+    assert_eq!(got, [record(60), record(70)]);
+    let now = Clock::shared().now();
+    old.exchange.leave(now, old.channel, &mut old.transport);
+    settle(&mut old, &mut new, |_, new| new.members() == 0);
+    let notices: Vec<What> =
+        std::iter::from_fn(|| new.exchange.poll_notice()).map(|notice| notice.what).collect();
+    assert_eq!(notices, [What::Joined, What::Left]);
+}

@@ -1,0 +1,189 @@
+//! The handler of a service: E-code, compiled here and run in the kernel at each occurrence.
+//!
+//! What it may name is declared in [`DECLARATIONS`]; [`ENVIRONMENT`] of docs is that text. It returns
+//! something else than 0 to raise an event. Its static variables live as long as it does, so it can
+//! aggregate; with `input.tick` it is called now and then without an occurrence.
+
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use libbpf_rs::Object;
+use selvedge_control_code::{Access, Environment, Fault, Memory, Program, compile, outcome};
+use selvedge_os_jit::{Hook, install};
+
+use crate::catalog::Service;
+use crate::error::ServiceError;
+use crate::layout::{MEMORY, Tally};
+use crate::load::{descriptor, mapped};
+use crate::mapped::Mapped;
+
+/// What a handler gets and gives; `struct input` and `struct output` of `bpf/raise.h`.
+pub const DECLARATIONS: &str = "
+    struct occurrence {
+        unsigned long time;
+        unsigned long value;
+        unsigned long count;
+        unsigned long sum;
+        unsigned long max;
+        unsigned long key;
+        unsigned long threshold;
+        unsigned kind;
+        unsigned pid;
+        unsigned cpu;
+        unsigned tick;
+    };
+    struct report {
+        unsigned long value;
+        unsigned long deadline;
+        unsigned long data[4];
+        unsigned prefer;
+        unsigned pid;
+    };
+";
+
+/// Where the records lie in the kernel's memory.
+const INPUT: u32 = 64;
+pub(crate) const OCCURRENCE: u32 = 72;
+/// How often user space tries to get the handler's memory to itself.
+const TRIES: u32 = 1_000_000;
+
+/// All that a handler of this service may name: its records, and a constant for each kind, such
+/// as `CONNECTION`.
+pub fn environment(service: Service) -> Environment {
+    let mut environment = Environment::parse("service", DECLARATIONS).expect("declared above");
+    let layout = |environment: &Environment, name| {
+        Arc::clone(environment.layout(name).expect("declared above"))
+    };
+    let (input, output) = (layout(&environment, "occurrence"), layout(&environment, "report"));
+    environment.record("input", input, Access::Read).record("output", output, Access::Write);
+    for (number, kind) in service.kinds().iter().enumerate() {
+        let name = kind.name.to_uppercase();
+        environment.constant(&name, selvedge_control_code::Constant::int(number as i32));
+    }
+    environment
+}
+
+/// Compiles a handler to its typed form.
+///
+/// # Errors
+/// What is wrong with the source.
+pub fn program(name: &str, source: &str, service: Service) -> Result<Program, ServiceError> {
+    Ok(compile(name, source, &environment(service))?)
+}
+
+/// The handler's place in the kernel.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    memory_map: OwnedFd,
+    memory: Mapped,
+    busy: Mapped,
+    programs: OwnedFd,
+    hook: Hook,
+    /// Where the program in the kernel writes the input and reads the output.
+    places: (u32, u32),
+    current: Option<(Program, OwnedFd)>,
+}
+
+impl Slot {
+    /// The place of an object's handler.
+    pub(crate) fn new(object: &Object, hook: Hook, input: u32) -> Result<Self, ServiceError> {
+        let memory_map = descriptor(object, "memory")?;
+        let memory = Mapped::new(&memory_map, MEMORY, 0, true);
+        let memory = memory.map_err(|error| ServiceError::Call("the handler's memory", error))?;
+        Ok(Self {
+            memory_map,
+            memory,
+            busy: mapped(object, ".data.busy", 4)?,
+            programs: descriptor(object, "handler")?,
+            hook,
+            places: (INPUT, INPUT + input),
+            current: None,
+        })
+    }
+
+    /// Puts a handler in place of the one that is there. Occurrences meanwhile wait for the next.
+    pub(crate) fn set(&mut self, program: Program) -> Result<(), ServiceError> {
+        let placed = |name: &str| program.record(name).map(|placed| placed.offset);
+        assert_eq!(
+            (placed("input"), placed("output")),
+            (Some(self.places.0), Some(self.places.1)),
+            "records are placed in the order of their declaration"
+        );
+        let loaded = install(&program, self.hook, self.memory_map.as_fd(), MEMORY)?;
+        self.take()?;
+        let first = Memory::new(&program);
+        self.memory.write(&vec![0; MEMORY]);
+        self.memory.write(first.bytes());
+        let key = 0_u32.to_ne_bytes();
+        let value = loaded.as_raw_fd().to_ne_bytes();
+        let done = update(&self.programs, &key, &value);
+        self.busy.half(0).store(0, Ordering::Release);
+        done.map_err(|error| ServiceError::Call("the handler's place", error))?;
+        self.current = Some((program, loaded));
+        Ok(())
+    }
+
+    /// Gets the memory to ourselves.
+    fn take(&self) -> Result<(), ServiceError> {
+        let busy = self.busy.half(0);
+        for _ in 0..TRIES {
+            if busy.compare_exchange(0, 2, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+                return Ok(());
+            }
+            std::hint::spin_loop();
+        }
+        Err(ServiceError::Restless)
+    }
+
+    /// The handler's last fault, told with its place in the source.
+    pub(crate) fn fault(&self, tally: &Tally) -> Option<String> {
+        if tally.faults == 0 {
+            return None;
+        }
+        let (program, _) = self.current.as_ref()?;
+        let mut header = [0; 64];
+        self.memory.read(0, &mut header);
+        header[24..32].copy_from_slice(&tally.fault.to_ne_bytes());
+        let fault: Fault = outcome(&header).err()?;
+        Some(format!("{}:{}: {fault}", program.name(), fault.position(program)))
+    }
+}
+
+/// Puts a value into a map.
+pub(crate) fn update(map: &OwnedFd, key: &[u8], value: &[u8]) -> std::io::Result<()> {
+    // SAFETY: the kernel reads as many bytes of key and value as the map has, which the callers
+    // pass: 4 and 4 for programs, 4 and 16 for jobs, 4 and 8 for sockets.
+    let done = unsafe {
+        libbpf_sys::bpf_map_update_elem(
+            map.as_raw_fd(),
+            key.as_ptr().cast(),
+            value.as_ptr().cast(),
+            0,
+        )
+    };
+    if done < 0 { Err(std::io::Error::from_raw_os_error(-done)) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_lie_where_the_kernel_has_them() {
+        for service in Service::ALL {
+            let program = program("empty", "{ return 0; }", service).unwrap();
+            assert_eq!(program.record("input").unwrap().offset, INPUT);
+            assert_eq!(program.record("output").unwrap().offset, INPUT + OCCURRENCE);
+            assert_eq!(program.record("output").unwrap().record.layout.size, 56);
+        }
+    }
+
+    #[test]
+    fn kinds_are_constants() {
+        let source = "{ return input.kind == CONNECTION; }";
+        assert!(program("filter", source, Service::Socket).is_ok());
+        let error = program("filter", source, Service::Net).unwrap_err().to_string();
+        assert!(error.contains("CONNECTION"), "{error}");
+    }
+}

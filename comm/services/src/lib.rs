@@ -1,0 +1,49 @@
+//! System services in the kernel, by BPF: what happens to sockets, processor time, packets and memory,
+//! as events with process, data and deadline.
+//!
+//! Q-Fabric's ECalls lets kernel services raise events for applications, and applications put handlers
+//! into the kernel that inspect, gather or block them (sections 3.2.2 to 3.2.5). Here:
+//!
+//! - [`Watch`]: a [`Service`] at work, from a [`Wish`]. Each occurrence passes filters, then a
+//!   threshold or a handler in E-code, run in the kernel; what the handler raises comes by a ring
+//!   that is read without a system call, in the order of deadlines, and as a real-time signal if
+//!   wished.
+//! - [`Provided`]: the same, registered by its name, for programs that have no right to load any.
+//! - [`Readiness`]: the I/O event module of section 3.5.1: which sockets are ready, in shared memory.
+//! - [`ListenQueue`]: the listen-queue controller of Figure 21, for any server, unmodified.
+//! - [`Answerer`]: datagrams that a handler in the kernel answers, before any process runs.
+//!
+//! Programs hang on the kernel's tracepoints, since stock machines may refuse other places. Nothing is
+//! pinned: what a process has loaded goes with it, however it ends.
+
+mod answer;
+mod board;
+mod catalog;
+mod error;
+mod handler;
+mod layout;
+mod listen;
+mod load;
+mod mapped;
+pub mod measure;
+mod posts;
+mod provided;
+mod readiness;
+mod ring;
+pub mod round_trip;
+pub mod server;
+mod signal;
+mod watch;
+
+pub use answer::{AnswerError, Answered, Answerer};
+pub use board::DESCRIPTORS;
+pub use catalog::{Kind, Service, UnknownService};
+pub use error::ServiceError;
+pub use handler::{DECLARATIONS, environment, program};
+pub use layout::{Event, Tally};
+pub use listen::{ListenError, ListenQueue, Listener, Queue};
+pub use provided::{EVENT_FORMAT, Provided, event};
+pub use readiness::{AttachError, Readiness, Ready};
+pub use selvedge_os_bpf::ProgramError;
+pub use signal::Target;
+pub use watch::{Change, Watch, Way, Wish, now};

@@ -1,0 +1,334 @@
+//! The listen-queue controller of Q-Fabric's Figure 21, for a server that knows nothing of it: its
+//! listening socket is borrowed from its process (`pidfd_getfd`), its load comes as events from the
+//! kernel, where an E-code handler watches the queue, and `listen` on the borrowed socket changes the
+//! queue's length. What the server serves is told by its descriptors.
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::path::Path;
+
+use selvedge_control_overload::{Config, ConfigError, Controller, Load};
+use selvedge_units::Span;
+
+use crate::catalog::Service;
+use crate::error::ServiceError;
+use crate::handler::program;
+use crate::watch::{Watch, Wish, now};
+
+/// Why there is no controller.
+#[derive(Debug, thiserror::Error)]
+pub enum ListenError {
+    /// Nobody listens there.
+    #[error("nobody listens on TCP port {0} in this network; start the server first")]
+    NoListener(u16),
+    /// The socket can't be borrowed.
+    #[error("the socket of process {pid} can't be borrowed: {why}; run as root, or as its user")]
+    Borrow {
+        /// The server.
+        pid: u32,
+        /// What the system says.
+        why: io::Error,
+    },
+    /// The thresholds make no sense.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The events are not there.
+    #[error(transparent)]
+    Service(#[from] ServiceError),
+    /// A call of the system failed.
+    #[error("{0}: {1}")]
+    Call(&'static str, io::Error),
+}
+
+/// How a listening socket's queue is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Queue {
+    /// Connections that wait to be accepted.
+    pub waiting: u32,
+    /// The most that may.
+    pub length: u32,
+}
+
+/// A listening socket of another process.
+#[derive(Debug)]
+pub struct Listener {
+    socket: OwnedFd,
+    pid: u32,
+}
+
+impl Listener {
+    /// Borrows the socket that listens on a TCP port in this network.
+    ///
+    /// # Errors
+    /// If nobody listens there, or this process may not.
+    pub fn find(port: u16) -> Result<Self, ListenError> {
+        let call = |what| move |error| ListenError::Call(what, error);
+        let text = sockets();
+        let inodes: Vec<u64> =
+            text.lines().filter_map(|line| socket(line, port, LISTENS)).collect();
+        if inodes.is_empty() {
+            return Err(ListenError::NoListener(port));
+        }
+        let names: Vec<String> = inodes.iter().map(|inode| format!("socket:[{inode}]")).collect();
+        for process in std::fs::read_dir("/proc").map_err(call("/proc"))?.flatten() {
+            let Some(pid) = process.file_name().to_str().and_then(|name| name.parse().ok()) else {
+                continue;
+            };
+            if let Some(descriptor) = descriptor(&process.path(), &names) {
+                return borrow(pid, descriptor).map_err(|why| ListenError::Borrow { pid, why });
+            }
+        }
+        let why = io::Error::from(io::ErrorKind::PermissionDenied);
+        Err(ListenError::Borrow { pid: 0, why })
+    }
+
+    /// Whose it is.
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// How its queue is.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn queue(&self) -> io::Result<Queue> {
+        // The beginning of `struct tcp_info`; of a listening socket the kernel puts the queue into
+        // tcpi_unacked and tcpi_sacked.
+        let mut info = [0_u32; 9];
+        let mut length = size_of_val(&info) as libc::socklen_t;
+        // SAFETY: the kernel writes at most `length` bytes to `info`.
+        let done = unsafe {
+            let (level, name) = (libc::IPPROTO_TCP, libc::TCP_INFO);
+            let to = info.as_mut_ptr().cast();
+            libc::getsockopt(self.socket.as_raw_fd(), level, name, to, &raw mut length)
+        };
+        if done < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Queue { waiting: info[6], length: info[7] })
+    }
+
+    /// Changes the length of its queue; those that wait already stay. The kernel's limit
+    /// (`net.core.somaxconn`) holds.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn set_length(&self, length: u32) -> io::Result<()> {
+        let length = i32::try_from(length).unwrap_or(i32::MAX);
+        // SAFETY: takes numbers only.
+        let done = unsafe { libc::listen(self.socket.as_raw_fd(), length) };
+        if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+}
+
+/// The lines of the kernel's tables of TCP sockets of this network.
+fn sockets() -> String {
+    let tables = ["/proc/thread-self/net/tcp", "/proc/thread-self/net/tcp6"];
+    tables.map(|table| std::fs::read_to_string(table).unwrap_or_default()).concat()
+}
+
+/// The inode of a line of such a table, if it is of a local port and in this state.
+fn socket(line: &str, port: u16, wanted: &str) -> Option<u64> {
+    let mut fields = line.split_whitespace();
+    let local = fields.nth(1)?;
+    let state = fields.nth(1)?;
+    let (_, own) = local.rsplit_once(':')?;
+    let matches = state == wanted && u16::from_str_radix(own, 16) == Ok(port);
+    matches.then(|| fields.nth(5)?.parse().ok()).flatten()
+}
+
+const LISTENS: &str = "0A";
+const ESTABLISHED: &str = "01";
+
+/// Connections to a port that are open.
+fn connections(port: u16) -> u64 {
+    sockets().lines().filter(|line| socket(line, port, ESTABLISHED).is_some()).count() as u64
+}
+
+/// How many descriptors a process has; Linux 6.2 or later says so at once.
+fn descriptors(pid: u32) -> u64 {
+    let folder = format!("/proc/{pid}/fd");
+    let said = std::fs::metadata(&folder).map_or(0, |folder| folder.len());
+    if said > 0 {
+        return said;
+    }
+    std::fs::read_dir(&folder).map_or(0, |entries| entries.count() as u64)
+}
+
+/// A process's descriptor of one of these sockets.
+fn descriptor(process: &Path, names: &[String]) -> Option<i32> {
+    for entry in std::fs::read_dir(process.join("fd")).ok()?.flatten() {
+        let Ok(target) = std::fs::read_link(entry.path()) else { continue };
+        if names.iter().any(|name| Path::new(name) == target) {
+            return entry.file_name().to_str()?.parse().ok();
+        }
+    }
+    None
+}
+
+fn borrow(pid: u32, descriptor: i32) -> io::Result<Listener> {
+    // SAFETY: takes numbers only.
+    let process = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
+    if process < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: just opened, and nobody else's.
+    let process = unsafe { OwnedFd::from_raw_fd(process as i32) };
+    let number = process.as_raw_fd();
+    // SAFETY: takes numbers only.
+    let socket = unsafe { libc::syscall(libc::SYS_pidfd_getfd, number, descriptor, 0) };
+    if socket < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: just made for us.
+    Ok(Listener { socket: unsafe { OwnedFd::from_raw_fd(socket as i32) }, pid })
+}
+
+/// Tells of the load when the queue passes its threshold, and from then on now and then until it has
+/// been empty.
+fn handler(config: &Config) -> String {
+    format!(
+        "{{
+            static int over;
+            static long last;
+            if (input.tick) return 0;
+            if (input.value > {}) {{
+                if (over && input.time - last < 5000000) return 0;
+                over = 1;
+            }} else {{
+                if (!over || input.time - last < 20000000) return 0;
+                if (input.value == 0) over = 0;
+            }}
+            last = input.time;
+            return 1;
+        }}",
+        config.waiting
+    )
+}
+
+/// The controller of a server's listening socket, at work.
+#[derive(Debug)]
+pub struct ListenQueue {
+    listener: Listener,
+    watch: Watch,
+    /// Descriptors that the server has besides its connections.
+    besides: u64,
+    controller: Controller,
+    /// The length before.
+    first: u32,
+    changes: u64,
+}
+
+impl ListenQueue {
+    /// Takes over the queue of the server on a TCP port. The longest length is the server's own.
+    ///
+    /// # Errors
+    /// If nobody listens there, this process may not, or the thresholds make no sense.
+    pub fn new(port: u16, config: Config) -> Result<Self, ListenError> {
+        let listener = Listener::find(port)?;
+        let queue = listener.queue().map_err(|why| ListenError::Call("the queue", why))?;
+        let config = Config { longest: queue.length.max(1), ..config };
+        let mut wish = Wish::new(Service::Socket);
+        wish.kinds = vec!["load".to_owned()];
+        wish.port = Some(port);
+        wish.handler = Some(program("listen-queue", &handler(&config), Service::Socket)?);
+        let controller = Controller::new(config)?;
+        let watch = Watch::start(wish)?;
+        let served = connections(port).saturating_sub(u64::from(queue.waiting));
+        let besides = descriptors(listener.pid).saturating_sub(served);
+        Ok(Self { listener, watch, besides, controller, first: queue.length, changes: 0 })
+    }
+
+    /// Waits for events for at most so long, and does what they call for.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn run(&mut self, at_most: Span) -> io::Result<()> {
+        self.watch.wait(at_most)?;
+        while self.watch.poll(now()).is_some() {}
+        // An event may be late, and a full queue raises none: what is now is asked.
+        let queue = self.listener.queue()?;
+        // What it has accepted it holds a descriptor of, whatever has become of the peer.
+        let serving = descriptors(self.listener.pid).saturating_sub(self.besides);
+        let load =
+            Load { serving: u32::try_from(serving).unwrap_or(u32::MAX), waiting: queue.waiting };
+        if let Some(length) = self.controller.observe(load) {
+            self.listener.set_length(length)?;
+            self.changes += 1;
+        }
+        Ok(())
+    }
+
+    /// The queue's length now, and how often it was changed.
+    pub fn state(&self) -> (u32, u64) {
+        (self.controller.length(), self.changes)
+    }
+}
+
+impl Drop for ListenQueue {
+    /// The server gets its own length back.
+    fn drop(&mut self) {
+        let _ = self.listener.set_length(self.first);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ProgramError;
+    use std::net::{Ipv4Addr, TcpListener, TcpStream};
+
+    #[test]
+    fn lines_of_the_table_are_read() {
+        let line = "   0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 4711 1 0 100 0 0 10 0";
+        assert_eq!(socket(line, 8080, LISTENS), Some(4711));
+        assert_eq!(socket(line, 8081, LISTENS), None);
+        assert_eq!(socket(line, 8080, ESTABLISHED), None);
+        for broken in ["", "  sl  local_address rem_address   st", "0: x 0 0A", "0: 1:1F90 0 0A"] {
+            assert_eq!(socket(broken, 8080, LISTENS), None);
+        }
+    }
+
+    #[test]
+    fn a_borrowed_sockets_queue_is_shortened_and_given_back() {
+        let server = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let port = server.local_addr().unwrap().port();
+        let config = Config { longest: 1, shortest: 2, serving: 0, waiting: 3 };
+        let mut queue = match ListenQueue::new(port, config) {
+            Err(ListenError::Service(ServiceError::Program(
+                ProgramError::NotPermitted | ProgramError::NoTypes(_),
+            ))) => {
+                return;
+            }
+            other => other.unwrap(),
+        };
+        let (first, _) = queue.state();
+        assert_eq!(queue.listener.pid(), std::process::id());
+        // Many are served (more than other tests of this process close), many wait: shorter.
+        let connect = || TcpStream::connect(("127.0.0.1", port)).unwrap();
+        let served: Vec<_> = (0..300).map(|_| (connect(), server.accept().unwrap())).collect();
+        let waiting: Vec<_> = (0..20).map(|_| connect()).collect();
+        let began = std::time::Instant::now();
+        while queue.state().0 >= first {
+            queue.run(Span::from_millis(20)).unwrap();
+            assert!(began.elapsed().as_secs() < 20, "{:?}", queue.watch.tally());
+        }
+        assert_eq!(queue.listener.queue().unwrap().length, queue.state().0);
+        // All are served and gone: long again.
+        drop((served, waiting));
+        server.set_nonblocking(true).unwrap();
+        while server.accept().is_ok() {}
+        while queue.state().0 < first {
+            queue.run(Span::from_millis(1)).unwrap();
+            assert!(began.elapsed().as_secs() < 40, "{:?}", queue.state());
+        }
+        queue.listener.set_length(5).unwrap();
+        let other = Listener::find(port).unwrap();
+        drop(queue);
+        assert_eq!(other.queue().unwrap().length, first, "as it was");
+        drop(server);
+        assert!(other.set_length(7).is_ok(), "the socket lives as long as it is borrowed");
+        drop(other);
+        assert!(matches!(Listener::find(port), Err(ListenError::NoListener(p)) if p == port));
+    }
+}

@@ -1,0 +1,48 @@
+//! Programs into the kernel: opened, fixed for a purpose, loaded. All that is loaded goes when the
+//! object and its links are dropped, or when the process ends, however it ends: nothing is pinned.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+use libbpf_rs::btf::Btf;
+use libbpf_rs::{MapCore, Object, OpenObject};
+
+use crate::error::ServiceError;
+use crate::mapped::Mapped;
+
+/// Opens an object, lets `fix` change what is to be loaded of it, and loads it.
+pub(crate) fn load(
+    object: &[u8],
+    fix: impl FnOnce(&mut OpenObject) -> libbpf_rs::Result<()>,
+) -> Result<Object, ServiceError> {
+    selvedge_os_bpf::load("selvedge_events", object, |open| fix(open).map_err(refused))
+}
+
+/// An error of libbpf's, with what it said before.
+pub(crate) fn refused(error: libbpf_rs::Error) -> ServiceError {
+    selvedge_os_bpf::refused(error).into()
+}
+
+/// Whether the kernel has this tracepoint.
+pub(crate) fn tracepoint(types: &Btf<'_>, name: &str) -> bool {
+    let name = format!("btf_trace_{name}");
+    types.type_by_name::<libbpf_rs::btf::types::Typedef<'_>>(name.as_str()).is_some()
+}
+
+/// A descriptor of our own for an object's map.
+pub(crate) fn descriptor(object: &Object, name: &'static str) -> Result<OwnedFd, ServiceError> {
+    let map = object.maps().find(|map| map.name() == name);
+    let map = map.ok_or_else(|| ServiceError::Call(name, io::ErrorKind::NotFound.into()))?;
+    map.as_fd().try_clone_to_owned().map_err(|error| ServiceError::Call(name, error))
+}
+
+/// An object's map, mapped here.
+pub(crate) fn mapped(
+    object: &Object,
+    name: &'static str,
+    size: usize,
+) -> Result<Mapped, ServiceError> {
+    let map = descriptor(object, name)?;
+    let size = size.next_multiple_of(rustix::param::page_size());
+    Mapped::new(map, size, 0, true).map_err(|error| ServiceError::Call(name, error))
+}

@@ -1,0 +1,381 @@
+//! The I/O event module: which sockets are ready lies in memory, set by the kernel as it happens, so
+//! that a server's loop learns it without a system call; when none is, it sleeps.
+//!
+//! What is told is a change, as with edge-triggered epoll: read until there is no more, or say
+//! [`Readiness::again`]. A socket that is attached is told once at once, since data may wait already.
+//! A mark may come for nothing (the data were read before it was looked at), so sockets should be
+//! non-blocking. Works for TCP and UDP, of either IP; other kinds of sockets tell their changes at
+//! places where no program can be, and are refused.
+//!
+//! After `fork` both processes see the same memory, and each mark is taken by one of them, as if
+//! they were threads.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use libbpf_rs::{Link, Object};
+use rustix::event::epoll;
+use selvedge_os_bpf::{release, types};
+use selvedge_units::Span;
+
+use crate::board::{Board, DESCRIPTORS, SIZE};
+use crate::error::ServiceError;
+use crate::handler::update;
+use crate::load::{descriptor, load, mapped, refused, tracepoint};
+use crate::ring::Ring;
+
+const RING: usize = 4096;
+/// The programs, and where they hang.
+const POINTS: [&str; 3] = ["sk_data_ready", "inet_sock_set_state", "inet_sk_error_report"];
+/// Sockets with room that one look tells of.
+const ROOM_MAX: usize = 64;
+
+/// Why a socket is not watched.
+#[derive(Debug, thiserror::Error)]
+pub enum AttachError {
+    /// Its number is too high.
+    #[error(
+        "descriptor {0} is too high; the I/O event module has room for those below {DESCRIPTORS}"
+    )]
+    TooHigh(RawFd),
+    /// It is of another kind.
+    #[error("descriptor {0} is no socket of TCP or UDP; use epoll for it")]
+    Kind(RawFd),
+    /// The kernel says no.
+    #[error("descriptor {0}: {1}")]
+    Refused(RawFd, io::Error),
+}
+
+/// A socket that is ready.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ready {
+    /// Its descriptor.
+    pub descriptor: RawFd,
+    /// For writing, as asked by [`Readiness::await_room`]; else there are data, a connection, an
+    /// end or an error.
+    pub room: bool,
+}
+
+/// A process's sockets, and which of them are ready.
+#[derive(Debug)]
+pub struct Readiness {
+    // Links go before what they hang on.
+    _links: Vec<Link>,
+    _object: Object,
+    attached: OwnedFd,
+    memory: OwnedFd,
+    board: Board,
+    ring: Ring,
+    /// Has the ring, and the sockets that wait for room.
+    sleep: OwnedFd,
+    /// How many of these there are, at most.
+    writers: AtomicUsize,
+}
+
+/// What the ring is called in `sleep`.
+const WOKEN: u64 = u64::MAX;
+
+impl Readiness {
+    /// Loads the module.
+    ///
+    /// # Errors
+    /// If this process may not, or this kernel lacks what is needed.
+    pub fn new() -> Result<Self, ServiceError> {
+        let types = types()?;
+        if let Some(tracepoint) = POINTS.into_iter().find(|point| !tracepoint(&types, point)) {
+            let what = "the I/O event module".to_owned();
+            return Err(ServiceError::NoTracepoint { what, tracepoint, release: release() });
+        }
+        let program = include_bytes!(concat!(env!("OUT_DIR"), "/readiness.bpf.o"));
+        let object = load(program, |_| Ok(()))?;
+        let mut links = Vec::new();
+        for program in object.progs_mut() {
+            links.push(program.attach().map_err(refused)?);
+        }
+        let call = |error| ServiceError::Call("the I/O event module", error);
+        let ring = Ring::new(descriptor(&object, "wake")?, RING).map_err(call)?;
+        let sleep = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|e| call(e.into()))?;
+        let data = epoll::EventData::new_u64(WOKEN);
+        epoll::add(&sleep, ring.descriptor(), data, epoll::EventFlags::IN)
+            .map_err(|errno| call(errno.into()))?;
+        Ok(Self {
+            _links: links,
+            attached: descriptor(&object, "attached")?,
+            memory: descriptor(&object, "shared")?,
+            board: Board::new(mapped(&object, "shared", SIZE)?),
+            _object: object,
+            ring,
+            sleep,
+            writers: AtomicUsize::new(0),
+        })
+    }
+
+    /// Watches a socket, until it is closed or detached. One system call.
+    ///
+    /// # Errors
+    /// If it is none of TCP or UDP, or its number is too high.
+    pub fn attach(&self, socket: impl AsFd) -> Result<(), AttachError> {
+        let number = socket.as_fd().as_raw_fd();
+        let at = self.want(number)?;
+        self.board.changed(at);
+        self.apply_one(at, true)
+    }
+
+    /// Says that a descriptor is of interest; [`Self::apply`] puts many of them in force at once. No
+    /// system call.
+    ///
+    /// # Errors
+    /// If its number is too high.
+    pub fn want(&self, number: RawFd) -> Result<usize, AttachError> {
+        let at = place(number)?;
+        self.board.want(at, true);
+        self.board.change(at);
+        Ok(at)
+    }
+
+    /// Puts in force what has changed. One system call for each.
+    ///
+    /// # Errors
+    /// The last that failed; the others are in force.
+    pub fn apply(&self) -> Result<(), AttachError> {
+        let mut done = Ok(());
+        self.board.changes(|at, wanted| {
+            if let Err(error) = self.apply_one(at, wanted) {
+                done = Err(error);
+            }
+        });
+        done
+    }
+
+    fn apply_one(&self, at: usize, wanted: bool) -> Result<(), AttachError> {
+        let number = at as RawFd;
+        if !wanted {
+            self.board.clear(at);
+            return Ok(());
+        }
+        let refused = |error| {
+            self.board.want(at, false);
+            Err(AttachError::Refused(number, error))
+        };
+        match domain(number) {
+            Ok(libc::AF_INET | libc::AF_INET6) => {}
+            Ok(_) => {
+                self.board.want(at, false);
+                return Err(AttachError::Kind(number));
+            }
+            Err(error) if error.raw_os_error() == Some(libc::ENOTSOCK) => {
+                self.board.want(at, false);
+                return Err(AttachError::Kind(number));
+            }
+            Err(error) => return refused(error),
+        }
+        // Marks of the descriptor's last socket are void from here on.
+        let generation = self.board.generation(at).fetch_add(1, Ordering::SeqCst).wrapping_add(1);
+        let mut value = (at as u32).to_ne_bytes().to_vec();
+        value.extend(generation.to_ne_bytes());
+        if let Err(error) = update(&self.attached, &number.to_ne_bytes(), &value) {
+            return refused(error);
+        }
+        // Whatever came before is found by this.
+        self.board.mark(at);
+        Ok(())
+    }
+
+    /// Watches a socket no longer. It may be attached again. No system call.
+    ///
+    /// # Errors
+    /// If its number is too high.
+    pub fn detach(&self, number: RawFd) -> Result<(), AttachError> {
+        let at = place(number)?;
+        self.board.want(at, false);
+        self.board.generation(at).fetch_add(1, Ordering::SeqCst);
+        self.board.clear(at);
+        Ok(())
+    }
+
+    /// Tells of a socket again at the next look: it was not read to the end. No system call.
+    pub fn again(&self, number: RawFd) {
+        if let Ok(at) = place(number) {
+            self.board.mark(at);
+        }
+    }
+
+    /// Tells once when a socket has room for writing, or a connection that was begun is made or
+    /// has failed. One or two system calls; a look makes one more while any waits.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn await_room(&self, socket: impl AsFd) -> io::Result<()> {
+        let socket = socket.as_fd();
+        let data = epoll::EventData::new_u64(socket.as_raw_fd() as u64);
+        let flags = epoll::EventFlags::OUT | epoll::EventFlags::ONESHOT;
+        self.writers.fetch_add(1, Ordering::SeqCst);
+        let done = match epoll::modify(&self.sleep, socket, data, flags) {
+            Err(rustix::io::Errno::NOENT) => epoll::add(&self.sleep, socket, data, flags),
+            other => other,
+        };
+        if done.is_err() {
+            self.writers.fetch_sub(1, Ordering::SeqCst);
+        }
+        Ok(done?)
+    }
+
+    /// All that are ready now, into an empty list. No system call, unless sockets wait for room.
+    pub fn look(&self, into: &mut Vec<Ready>) {
+        into.clear();
+        self.board.take(|descriptor| into.push(Ready { descriptor, room: false }));
+        if self.writers.load(Ordering::Relaxed) > 0 {
+            // What the system says here it says again when there is nothing else to do.
+            let _ = self.sleep(into, Some(Span(0)));
+        }
+    }
+
+    /// How many sockets have data: the section's `flag`. A hint, without a system call.
+    pub fn ready(&self) -> u32 {
+        self.board.ready()
+    }
+
+    /// Looks, and sleeps if there is nothing, until there is or the time is over; a signal ends it
+    /// early, with nothing.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn wait(&self, into: &mut Vec<Ready>, at_most: Option<Span>) -> io::Result<()> {
+        self.look(into);
+        if !into.is_empty() || at_most == Some(Span(0)) {
+            return Ok(());
+        }
+        let began = crate::now();
+        loop {
+            let left = at_most.map(|span| Span(span.0.saturating_sub(crate::now().since(began).0)));
+            if self.lie_down() {
+                let woken = self.sleep(into, left);
+                self.get_up();
+                if !woken? && into.is_empty() {
+                    self.board.take(|descriptor| into.push(Ready { descriptor, room: false }));
+                    return Ok(());
+                }
+            } else {
+                self.get_up();
+            }
+            self.board.take(|descriptor| into.push(Ready { descriptor, room: false }));
+            if !into.is_empty() || left == Some(Span(0)) {
+                return Ok(());
+            }
+        }
+    }
+
+    /// For a loop of one's own that sleeps elsewhere: call this, sleep on [`Self::descriptor`] if it
+    /// says so, then call [`Self::get_up`] in either case, and look.
+    pub fn lie_down(&self) -> bool {
+        self.board.lie_down();
+        !self.board.any()
+    }
+
+    /// After [`Self::lie_down`].
+    pub fn get_up(&self) {
+        self.board.get_up();
+        self.ring.clear();
+        self.board.awake();
+    }
+
+    /// The module's memory, for a part of the program that maps it itself: in C by
+    /// `include/selvedge_readiness.h`.
+    pub fn memory(&self) -> BorrowedFd<'_> {
+        self.memory.as_fd()
+    }
+
+    /// What can be polled for reading while lying down.
+    pub fn descriptor(&self) -> BorrowedFd<'_> {
+        self.sleep.as_fd()
+    }
+
+    /// Sleeps; `false` if the time is over, or a signal came.
+    fn sleep(&self, into: &mut Vec<Ready>, at_most: Option<Span>) -> io::Result<bool> {
+        let time = at_most.map(|span| rustix::event::Timespec {
+            tv_sec: (span.0 / 1_000_000_000) as i64,
+            tv_nsec: (span.0 % 1_000_000_000) as i64,
+        });
+        let mut events = [const { std::mem::MaybeUninit::uninit() }; ROOM_MAX];
+        let found = match epoll::wait(&self.sleep, &mut events[..], time.as_ref()) {
+            Ok((found, _)) => found,
+            Err(rustix::io::Errno::INTR) => return Ok(false),
+            Err(errno) => return Err(errno.into()),
+        };
+        for event in &*found {
+            let data = event.data.u64();
+            if data != WOKEN {
+                self.writers.fetch_sub(1, Ordering::SeqCst);
+                into.push(Ready { descriptor: data as RawFd, room: true });
+            }
+        }
+        Ok(!found.is_empty())
+    }
+}
+
+fn place(number: RawFd) -> Result<usize, AttachError> {
+    let at = usize::try_from(number).ok().filter(|at| *at < DESCRIPTORS);
+    at.ok_or(AttachError::TooHigh(number))
+}
+
+/// The address family of a socket.
+fn domain(number: RawFd) -> io::Result<i32> {
+    let (mut value, mut length) = (0_i32, size_of::<i32>() as libc::socklen_t);
+    // SAFETY: the kernel writes at most `length` bytes to `value`; a number that is no descriptor
+    // is an error.
+    let done = unsafe {
+        let value = (&raw mut value).cast();
+        libc::getsockopt(number, libc::SOL_SOCKET, libc::SO_DOMAIN, value, &raw mut length)
+    };
+    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(value) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ProgramError;
+    use std::net::UdpSocket;
+
+    /// A process that writes nonsense into its own memory gets nonsense, and its kernel none.
+    #[test]
+    fn a_scribbled_board_says_descriptors_only() {
+        let readiness = match Readiness::new() {
+            Err(ServiceError::Program(ProgramError::NotPermitted | ProgramError::NoTypes(_))) => {
+                return;
+            }
+            other => other.unwrap(),
+        };
+        let sockets: Vec<_> = (0..8).map(|_| UdpSocket::bind("127.0.0.1:0").unwrap()).collect();
+        for socket in &sockets {
+            readiness.attach(socket).unwrap();
+        }
+        let mut state = 1_u64;
+        let mut ready = Vec::new();
+        for _ in 0..50 {
+            let noise: Vec<u8> = (0..SIZE / 8)
+                .flat_map(|_| {
+                    state ^= state << 13;
+                    state ^= state >> 7;
+                    state ^= state << 17;
+                    state.to_ne_bytes()
+                })
+                .collect();
+            readiness.board.scribble(&noise);
+            for socket in &sockets {
+                socket.send_to(b"x", socket.local_addr().unwrap()).unwrap();
+            }
+            readiness.wait(&mut ready, Some(Span::from_millis(1))).unwrap();
+            assert!(ready.iter().all(|one| (0..DESCRIPTORS as RawFd).contains(&one.descriptor)));
+            assert!(readiness.apply().is_err(), "most numbers are no sockets");
+        }
+        readiness.board.scribble(&vec![0; SIZE]);
+        readiness.look(&mut ready);
+        readiness.attach(&sockets[0]).unwrap();
+        readiness.look(&mut ready);
+        sockets[0].send_to(b"x", sockets[0].local_addr().unwrap()).unwrap();
+        readiness.look(&mut ready);
+        let own = sockets[0].as_raw_fd();
+        assert_eq!(ready, [Ready { descriptor: own, room: false }]);
+    }
+}

@@ -1,0 +1,381 @@
+//! A service at work: loaded, its events read in the order of their deadlines.
+
+mod change;
+mod prepare;
+
+use std::collections::BinaryHeap;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+
+use libbpf_rs::{Link, Object, ProgramInput};
+use selvedge_control_code::Program;
+use selvedge_os_bpf::{release, types};
+use selvedge_os_jit::Hook;
+use selvedge_units::{Instant, Span};
+
+use crate::catalog::Service;
+use crate::error::ServiceError;
+use crate::handler::{self, Slot};
+use crate::layout::{EVENT, Event, RING, Settings, TALLY, Tally};
+use crate::load::{descriptor, load, mapped, refused, tracepoint};
+use crate::mapped::Mapped;
+use crate::posts::Posts;
+use crate::ring::Ring;
+use crate::signal::Target;
+
+use self::change::posts;
+pub use self::change::{Change, Way};
+use self::prepare::{cgroup, fix, network};
+
+/// What is wanted of a service.
+#[derive(Clone, Debug)]
+pub struct Wish {
+    /// Which.
+    pub service: Service,
+    /// The kinds of events, by name; none: all that this kernel has.
+    pub kinds: Vec<String>,
+    /// Without a handler: values below it raise nothing. A handler sees it as `input.threshold`.
+    pub threshold: u64,
+    /// Without a handler: at most one event of a kind in this time; what comes in between is
+    /// counted and summed into the next, or told by a timer in the kernel once the time is over: then with
+    /// the greatest value, and no process or key.
+    pub interval: Span,
+    /// An event's deadline, from the occurrence; nothing: none.
+    pub deadline: Option<Span>,
+    /// Only this process; nothing: all but this one.
+    pub pid: Option<u32>,
+    /// Only this control group of version 2 and those below it (`memory` only).
+    pub cgroup: Option<PathBuf>,
+    /// Only sockets on this local port (`socket`, and `net` where a socket is known).
+    pub port: Option<u16>,
+    /// All networks (name spaces), not only this process's (`socket` and `net`).
+    pub every_network: bool,
+    /// The handler that decides, in E-code.
+    pub handler: Option<Program>,
+    /// Events carry the wish that the scheduler prefers their process.
+    pub prefer: bool,
+}
+
+impl Wish {
+    /// All events of a service, each for itself.
+    pub fn new(service: Service) -> Self {
+        Self {
+            service,
+            kinds: Vec::new(),
+            threshold: 0,
+            interval: Span(0),
+            deadline: None,
+            pid: None,
+            cgroup: None,
+            port: None,
+            every_network: false,
+            handler: None,
+            prefer: false,
+        }
+    }
+}
+
+/// Events that wait here at most, for their turn by deadline.
+const WAITING_MAX: usize = 4096;
+
+/// Earliest deadline first, then as they came; those without deadline last.
+#[derive(Debug, PartialEq, Eq)]
+struct Waiting {
+    due: u64,
+    number: u64,
+    event: Event,
+}
+
+impl Ord for Waiting {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (other.due, other.number).cmp(&(self.due, self.number))
+    }
+}
+
+impl PartialOrd for Waiting {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// A service at work. Dropping it unloads all of it.
+#[derive(Debug)]
+pub struct Watch {
+    service: Service,
+    kinds: Vec<usize>,
+    absent: Vec<ServiceError>,
+    // Links go before what they hang on.
+    links: Vec<Link>,
+    object: Object,
+    ring: Ring,
+    settings: Mapped,
+    tally: Mapped,
+    slot: Slot,
+    jobs: Option<OwnedFd>,
+    posts: Option<Posts>,
+    is_timed: bool,
+    waiting: BinaryHeap<Waiting>,
+    taken: u64,
+    expired: u64,
+    signal: Option<Target>,
+    unsent: u64,
+}
+
+impl Watch {
+    /// Starts a service.
+    ///
+    /// # Errors
+    /// If the wish makes no sense, this process may not, or this kernel lacks what is needed.
+    pub fn start(wish: Wish) -> Result<Self, ServiceError> {
+        let way = if Posts::are_supported() { Way::Posted } else { Way::SystemCall };
+        Self::start_by(wish, way)
+    }
+
+    /// The same, with the way given by which changes go into the kernel.
+    fn start_by(wish: Wish, way: Way) -> Result<Self, ServiceError> {
+        let service = wish.service;
+        let types = types()?;
+        let mut absent = Vec::new();
+        let mut kinds = Vec::new();
+        for (number, kind) in service.kinds().iter().enumerate() {
+            if !wish.kinds.is_empty() && !wish.kinds.iter().any(|name| name == kind.name) {
+                continue;
+            }
+            match kind.programs.iter().find(|(_, point)| !tracepoint(&types, point)) {
+                None => kinds.push(number),
+                Some((_, tracepoint)) => absent.push(ServiceError::NoTracepoint {
+                    what: format!("{service} {}", kind.name),
+                    tracepoint,
+                    release: release(),
+                }),
+            }
+        }
+        if let Some(kind) = wish.kinds.iter().find(|name| service.kind(name).is_none()) {
+            let known: Vec<_> = service.kinds().iter().map(|kind| kind.name).collect();
+            let known = known.join(", ");
+            return Err(ServiceError::Kind { service, kind: kind.clone(), known });
+        }
+        // What was asked for by name has to be there.
+        if (!wish.kinds.is_empty() || kinds.is_empty())
+            && let Some(error) = absent.pop()
+        {
+            return Err(error);
+        }
+        let settings = Settings {
+            threshold: wish.threshold,
+            interval: wish.interval.0,
+            deadline: wish.deadline.map_or(0, |span| span.0),
+            cgroup: wish.cgroup.as_deref().map_or(Ok(0), cgroup)?,
+            pid: wish.pid.unwrap_or(0),
+            own: std::process::id(),
+            port: wish.port.map_or(0, u32::from),
+            // Set once the handler is in place.
+            handled: 0,
+            prefer: u32::from(wish.prefer),
+            network: if wish.every_network { 0 } else { network() },
+            posted: 0,
+            kinds: kinds.iter().fold(0, |mask, kind| mask | 1 << kind),
+        };
+        let mut points: Vec<(&str, &str)> = Vec::new();
+        for kind in &kinds {
+            for pair in service.kinds()[*kind].programs {
+                if !points.contains(pair) {
+                    points.push(*pair);
+                }
+            }
+        }
+        let has_posts = way == Way::Posted;
+        let object = load(service.object(), |open| fix(open, &points, &settings, has_posts))?;
+        let events = descriptor(&object, "events")?;
+        let ring = Ring::new(events, RING).map_err(|why| ServiceError::Call("the ring", why))?;
+        let slot = Slot::new(&object, Hook::Trace, handler::OCCURRENCE)?;
+        let mut watch = Self {
+            service,
+            kinds,
+            absent,
+            links: Vec::new(),
+            ring,
+            settings: mapped(&object, ".data.settings", Settings::SIZE)?,
+            tally: mapped(&object, ".data.tally", TALLY)?,
+            slot,
+            jobs: descriptor(&object, "jobs").ok(),
+            posts: if has_posts { Some(posts(&object)?) } else { None },
+            is_timed: false,
+            object,
+            waiting: BinaryHeap::new(),
+            taken: 0,
+            expired: 0,
+            signal: None,
+            unsent: 0,
+        };
+        if let Some(program) = wish.handler {
+            watch.set_handler(program)?;
+        }
+        watch.attach(&points)?;
+        if wish.interval > Span::ZERO {
+            watch.time()?;
+        }
+        Ok(watch)
+    }
+
+    fn attach(&mut self, points: &[(&str, &str)]) -> Result<(), ServiceError> {
+        for program in self.object.progs_mut() {
+            let name = program.name().to_string_lossy().into_owned();
+            if let Some((_, point)) = points.iter().find(|(one, _)| *one == name) {
+                self.links.push(program.attach_raw_tracepoint(point).map_err(refused)?);
+            }
+        }
+        Ok(())
+    }
+
+    /// Which service it is.
+    pub fn service(&self) -> Service {
+        self.service
+    }
+
+    /// The kinds that it watches, as places in [`Service::kinds`].
+    pub fn kinds(&self) -> &[usize] {
+        &self.kinds
+    }
+
+    /// The kinds that this kernel has not, and why.
+    pub fn absent(&self) -> &[ServiceError] {
+        &self.absent
+    }
+
+    /// Puts another handler in place while the service runs.
+    ///
+    /// # Errors
+    /// If the kernel does not take it; the one before stays then.
+    pub fn set_handler(&mut self, program: Program) -> Result<(), ServiceError> {
+        self.slot.set(program)?;
+        self.settings.half(Settings::HANDLED).store(1, Ordering::Release);
+        Ok(())
+    }
+
+    /// Besides, each event that [`Self::poll`] gives is sent to a process as a signal.
+    pub fn set_signal(&mut self, target: Option<Target>) {
+        self.signal = target;
+    }
+
+    /// What can be polled for reading: there are events.
+    pub fn descriptor(&self) -> BorrowedFd<'_> {
+        self.ring.descriptor()
+    }
+
+    /// Waits for events; `false` if the time is over, or a signal came.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn wait(&self, at_most: Span) -> io::Result<bool> {
+        if !self.waiting.is_empty() {
+            return Ok(true);
+        }
+        wait(self.ring.descriptor(), Some(at_most))
+    }
+
+    /// The event with the earliest deadline. Expired ones are dropped and counted.
+    pub fn poll(&mut self, now: Instant) -> Option<Event> {
+        self.collect();
+        while let Some(first) = self.waiting.pop() {
+            if first.event.is_expired(now) {
+                self.expired += 1;
+                continue;
+            }
+            if let Some(target) = &self.signal
+                && target.send(first.event.value).is_err()
+            {
+                self.unsent += 1;
+            }
+            return Some(first.event);
+        }
+        None
+    }
+
+    fn collect(&mut self) {
+        let mut record = [0; EVENT];
+        while self.waiting.len() < WAITING_MAX
+            && let Some(length) = self.ring.pop(&mut record)
+        {
+            if let Some(event) = Event::parse(&record[..length]) {
+                let due = event.deadline.map_or(u64::MAX, |deadline| deadline.0);
+                self.taken += 1;
+                self.waiting.push(Waiting { due, number: self.taken, event });
+            }
+        }
+    }
+
+    /// Calls the handler for what has gathered while it was busy, with `input.tick` set. Without
+    /// a handler does nothing. Before, posted calls are done.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn tick(&mut self) -> Result<(), ServiceError> {
+        self.run("tick")
+    }
+
+    /// Runs a program that hangs on nothing, once.
+    fn run(&mut self, name: &str) -> Result<(), ServiceError> {
+        let failed = |why| ServiceError::Call("a program of the service", why);
+        let mut programs = self.object.progs_mut();
+        let Some(program) = programs.find(|program| program.name() == name) else {
+            return Err(failed(io::ErrorKind::NotFound.into()));
+        };
+        let done = program.test_run(ProgramInput::default());
+        let done = done.map_err(|error| failed(io::Error::other(error)))?;
+        match done.return_value.cast_signed() {
+            0 => Ok(()),
+            errno => Err(failed(io::Error::from_raw_os_error(-errno))),
+        }
+    }
+
+    /// What became of the occurrences so far.
+    pub fn tally(&self) -> Tally {
+        let mut bytes = [0; TALLY];
+        self.tally.read(0, &mut bytes);
+        Tally::parse(&bytes)
+    }
+
+    /// The last fault of the handler, with its place.
+    pub fn fault(&self) -> Option<String> {
+        self.slot.fault(&self.tally())
+    }
+
+    /// Events that were dropped here since their deadline was over; signals that were not taken.
+    pub fn undelivered(&self) -> (u64, u64) {
+        (self.expired, self.unsent)
+    }
+}
+
+/// Waits until a descriptor can be read; `false` if the time is over, or a signal came.
+pub(crate) fn wait(descriptor: BorrowedFd<'_>, at_most: Option<Span>) -> io::Result<bool> {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let time = at_most.map(|span| Timespec {
+        tv_sec: (span.0 / 1_000_000_000) as i64,
+        tv_nsec: (span.0 % 1_000_000_000) as i64,
+    });
+    let mut polled = [PollFd::from_borrowed_fd(descriptor.as_fd(), PollFlags::IN)];
+    match poll(&mut polled, time.as_ref()) {
+        Ok(ready) => Ok(ready > 0),
+        Err(rustix::io::Errno::INTR) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Sleeps for so long, where what is measured is time itself.
+pub(crate) fn pause(span: Span) {
+    let time = rustix::thread::Timespec {
+        tv_sec: (span.0 / 1_000_000_000) as i64,
+        tv_nsec: (span.0 % 1_000_000_000) as i64,
+    };
+    // Where a signal ends it early, the sample is a little different.
+    let _ = rustix::thread::nanosleep(&time);
+}
+
+/// The monotonic clock, which events are stamped by.
+pub fn now() -> Instant {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    Instant(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+}

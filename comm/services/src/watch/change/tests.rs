@@ -1,0 +1,315 @@
+//! Changes really go through the kernel: posted ones do what system calls do, in order; what makes no sense
+//! is refused there and counted. Where BPF may not be loaded, that is said.
+
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::time::Duration;
+
+use super::*;
+use crate::catalog::Service;
+use crate::layout::Tally;
+use crate::watch::{Wish, now};
+use selvedge_os_bpf::ProgramError;
+
+/// Threads that do not run: beyond what any machine of tests has.
+const FIRST: u32 = 4_000_000;
+/// Records of 24 bytes in a ring of 4096.
+const ROOM: u64 = 170;
+
+fn start(service: Service, way: Way) -> Option<Watch> {
+    let kinds = match service {
+        Service::Sched => vec!["miss".to_owned()],
+        _ => vec!["data".to_owned()],
+    };
+    let mut wish = Wish { kinds, pid: Some(u32::MAX), ..Wish::new(service) };
+    if service == Service::Socket {
+        wish.pid = None;
+    }
+    started(wish, way)
+}
+
+fn started(wish: Wish, way: Way) -> Option<Watch> {
+    match Watch::start_by(wish, way) {
+        Ok(watch) => Some(watch),
+        Err(
+            error @ ServiceError::Program(ProgramError::NotPermitted | ProgramError::NoTypes(_)),
+        ) => {
+            eprintln!("SKIPPED: {error}");
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// What comes to an address.
+fn data_at(to: SocketAddr) -> Wish {
+    let kinds = vec!["data".to_owned()];
+    Wish { kinds, port: Some(to.port()), ..Wish::new(Service::Socket) }
+}
+
+fn until(what: &str, condition: impl Fn() -> bool) {
+    let began = std::time::Instant::now();
+    while !condition() {
+        assert!(began.elapsed() < Duration::from_secs(20), "{what} does not come");
+        // A switch of threads is an occurrence.
+        std::thread::yield_now();
+    }
+}
+
+/// Waits for the kernel's program to have taken all that was posted, by itself.
+fn taken(watch: &Watch) -> Tally {
+    let waits = || watch.posts.as_ref().is_some_and(|posts| posts.waiting() > 0);
+    until("the taking of posts", || !waits());
+    watch.tally()
+}
+
+/// A record such as nobody but a scribbler posts.
+fn scribble(watch: &mut Watch, record: &[u8]) {
+    assert!(watch.posts.as_mut().unwrap().put(record));
+    watch.ring_in();
+}
+
+fn record(kind: u32, thread: u32, value: u64) -> Vec<u8> {
+    let head = [kind, thread].into_iter().flat_map(u32::to_ne_bytes);
+    head.chain(value.to_ne_bytes()).collect()
+}
+
+fn changes() -> Vec<Change> {
+    let mut changes = Vec::new();
+    for at in 0..400_u32 {
+        let thread = FIRST + at * 7 % 60;
+        let within = Span(u64::from(at) * 1000 + 1);
+        changes.push(Change::Job { thread, within });
+        match at % 5 {
+            1 => changes.push(Change::NoJob { thread }),
+            3 => changes.push(Change::Threshold(u64::from(at))),
+            4 => changes.push(Change::Interval(Span::from_millis(u64::from(at) + 500))),
+            _ => {}
+        }
+    }
+    changes
+}
+
+fn settings(watch: &Watch) -> (u64, u64) {
+    let at = |at| watch.settings.word(at).load(Ordering::Acquire);
+    (at(Settings::THRESHOLD), at(Settings::INTERVAL))
+}
+
+#[test]
+fn posted_changes_do_what_system_calls_do() {
+    let Some(mut posted) = start(Service::Sched, Way::Posted) else { return };
+    let Some(mut called) = start(Service::Sched, Way::SystemCall) else { return };
+    assert_eq!((posted.way(), called.way()), (Way::Posted, Way::SystemCall));
+    let changes = changes();
+    for (number, change) in changes.iter().enumerate() {
+        called.post(*change).unwrap();
+        while let Err(error) = posted.post(*change) {
+            assert!(matches!(error, ServiceError::Full { .. }), "{error}");
+            taken(&posted);
+        }
+        if number % 97 == 0 {
+            taken(&posted);
+            assert_eq!(posted.jobs().unwrap(), called.jobs().unwrap(), "after {number}");
+        }
+    }
+    let tally = taken(&posted);
+    assert_eq!(posted.jobs().unwrap(), called.jobs().unwrap());
+    assert!(posted.jobs().unwrap().len() > 30);
+    assert_eq!(settings(&posted), settings(&called));
+    assert_eq!((tally.posted, tally.refused), (changes.len() as u64, 0));
+    assert_eq!((called.tally().posted, called.tally().refused), (0, 0));
+}
+
+#[test]
+fn the_last_of_many_for_a_thread_holds() {
+    let Some(mut watch) = start(Service::Sched, Way::Posted) else { return };
+    for round in 0..200_u64 {
+        for step in 0..100 {
+            let change = match step % 3 {
+                2 => Change::NoJob { thread: FIRST },
+                _ => Change::Job { thread: FIRST, within: Span(round * 100 + step + 1) },
+            };
+            watch.post(change).unwrap();
+        }
+        let tally = taken(&watch);
+        assert_eq!((tally.posted, tally.refused), ((round + 1) * 100, 0));
+        assert_eq!(watch.jobs().unwrap(), [(FIRST, Span(round * 100 + 100))]);
+    }
+}
+
+#[test]
+fn the_kernel_refuses_what_makes_no_sense() {
+    let Some(mut watch) = start(Service::Sched, Way::Posted) else { return };
+    let good = record(2, FIRST, 5);
+    let bad = [
+        vec![],
+        good[..1].to_vec(),
+        good[..15].to_vec(),
+        [&good[..], &[0]].concat(),
+        vec![2; 200],
+        // No such kind.
+        record(4, FIRST, 5),
+        record(u32::MAX, 0, 0),
+        // Threads that there cannot be, spans that would wrap.
+        record(2, 0, 5),
+        record(2, THREAD_MOST + 1, 5),
+        record(2, u32::MAX, 5),
+        record(2, FIRST, SPAN_MOST.0 + 1),
+        record(1, 0, u64::MAX),
+        // About a thread where there is none, a value where there is none, one that has no deadline.
+        record(0, 7, 1),
+        record(1, 7, 1),
+        record(3, FIRST, 9),
+        record(3, FIRST + 1, 0),
+    ];
+    for (number, bad) in bad.iter().enumerate() {
+        scribble(&mut watch, &good);
+        scribble(&mut watch, bad);
+        let tally = taken(&watch);
+        assert_eq!((tally.posted, tally.refused), (number as u64 + 1, number as u64 + 1));
+        assert_eq!(watch.jobs().unwrap(), [(FIRST, Span(5))], "{bad:?}");
+        assert_eq!(settings(&watch), (0, 0));
+    }
+    // More than there is room for: the kernel says so once the map is full.
+    for thread in 1..=1100 {
+        while watch.post(Change::Job { thread, within: Span(9) }).is_err() {
+            taken(&watch);
+        }
+    }
+    let (tally, before) = (taken(&watch), bad.len() as u64);
+    let jobs = watch.jobs().unwrap();
+    assert!(jobs.len() >= 1000 && jobs.len() <= 1024, "{}", jobs.len());
+    assert_eq!(tally.posted + tally.refused, 2 * before + 1100);
+    assert!(tally.refused > before);
+}
+
+#[test]
+fn a_scribbled_ring_stops_no_occurrence() {
+    let Some(mut watch) = start(Service::Sched, Way::Posted) else { return };
+    let posts = watch.posts.as_mut().unwrap();
+    // A length beyond all, then a place that is none: neither is taken, nothing hangs.
+    assert!(posts.put(&record(2, FIRST, 5)));
+    posts.spoil(1 << 29);
+    watch.ring_in();
+    watch.tick().unwrap();
+    until("a refusal", || watch.tally().refused > 0);
+    assert_eq!(watch.jobs().unwrap(), []);
+    watch.posts.as_mut().unwrap().spoil(POST as u64);
+    watch.ring_in();
+    assert_eq!(taken(&watch).posted, 1, "and put right it goes on");
+    assert_eq!(watch.jobs().unwrap(), [(FIRST, Span(5))]);
+}
+
+#[test]
+fn what_user_space_knows_to_be_wrong_is_not_posted() {
+    for way in [Way::Posted, Way::SystemCall] {
+        let Some(mut watch) = start(Service::Sched, way) else { return };
+        for change in [
+            Change::Job { thread: 0, within: Span(1) },
+            Change::Job { thread: THREAD_MOST + 1, within: Span(1) },
+            Change::Job { thread: 1, within: Span(u64::MAX) },
+            Change::NoJob { thread: 0 },
+            Change::Interval(Span(u64::MAX)),
+        ] {
+            assert!(matches!(watch.post(change), Err(ServiceError::Change { .. })), "{change:?}");
+        }
+        assert!(watch.add_job(0, Span(1)).is_err() && watch.remove_job(FIRST).is_err());
+        let mut socket = start(Service::Socket, way).unwrap();
+        let error = socket.post(Change::NoJob { thread: 1 }).unwrap_err();
+        assert!(matches!(error, ServiceError::NoThreads { .. }), "{error}");
+        assert!(socket.jobs().is_err());
+        watch.tick().unwrap();
+        assert_eq!((watch.tally().posted, watch.tally().refused), (0, 0));
+    }
+}
+
+#[test]
+fn a_full_ring_is_told_and_loses_nothing() {
+    // Nothing occurs on a port that nobody knows, so nothing is taken.
+    let silent = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let to = silent.local_addr().unwrap();
+    let Some(mut watch) = started(data_at(to), Way::Posted) else { return };
+    for value in 1..=ROOM {
+        watch.post(Change::Threshold(value)).unwrap();
+    }
+    for _ in 0..3 {
+        let error = watch.post(Change::Threshold(9999)).unwrap_err();
+        assert!(matches!(error, ServiceError::Full { waiting: ROOM }), "{error}");
+    }
+    assert_eq!((settings(&watch).0, watch.tally().posted), (0, 0));
+    // One tick has them done, all and in order; then there is room again.
+    watch.tick().unwrap();
+    assert_eq!((settings(&watch).0, watch.tally().posted), (ROOM, ROOM));
+    // A threshold holds for the very next occurrence.
+    watch.post(Change::Threshold(1 << 40)).unwrap();
+    silent.send_to(b"less than that", to).unwrap();
+    until("the first", || watch.tally().occurred == 1);
+    assert_eq!((watch.tally().posted, watch.tally().raised), (ROOM + 1, 0));
+    watch.post(Change::Threshold(0)).unwrap();
+    silent.send_to(b"enough", to).unwrap();
+    until("the second", || watch.tally().raised == 1);
+    assert_eq!(watch.tally().posted, ROOM + 2);
+    assert_eq!(watch.poll(now()).unwrap().count, 2);
+}
+
+#[test]
+fn an_interval_that_is_posted_is_kept_by_the_timer() {
+    for way in [Way::Posted, Way::SystemCall] {
+        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let to = socket.local_addr().unwrap();
+        let Some(mut watch) = started(data_at(to), way) else { return };
+        watch.post(Change::Interval(Span::from_millis(150))).unwrap();
+        for _ in 0..6 {
+            socket.send_to(b"all at once", to).unwrap();
+        }
+        let (mut counts, began) = (Vec::new(), std::time::Instant::now());
+        while counts.iter().sum::<u64>() < 6 {
+            assert!(began.elapsed() < Duration::from_secs(20), "{counts:?}");
+            watch.wait(Span::from_millis(10)).unwrap();
+            counts.extend(std::iter::from_fn(|| watch.poll(now())).map(|event| event.count));
+        }
+        assert!(counts.len() > 1 && counts[0] == 1, "{counts:?}");
+        // Longer ones come by the timer too, though nothing occurs.
+        watch.post(Change::Interval(Span::from_secs(3600))).unwrap();
+        taken(&watch);
+        assert_eq!(settings(&watch).1, Span::from_secs(3600).0, "{way}");
+    }
+}
+
+/// Prints what a change costs by each way, in one run: `cargo test --release -- --ignored --nocapture`.
+#[test]
+#[ignore = "a measurement"]
+fn what_a_posted_change_costs() {
+    const ROUNDS: usize = 2000;
+    const BATCH: u64 = 128;
+    let Some(mut watch) = start(Service::Sched, Way::Posted) else { return };
+    let (mut posted, mut whole, mut called) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        let job = |at: u64| (FIRST + at as u32, Span(at + 1));
+        let began = now();
+        for at in 0..BATCH {
+            let (thread, within) = job(at);
+            // Taken by the switches of threads meanwhile, or else by the tick.
+            watch.post(Change::Job { thread, within }).unwrap();
+        }
+        posted.push(now().since(began).0 as f64 / BATCH as f64);
+        watch.tick().unwrap();
+        whole.push(now().since(began).0 as f64 / BATCH as f64);
+        let began = now();
+        for at in 0..BATCH {
+            let (thread, within) = job(at);
+            watch.add_job(thread, within).unwrap();
+        }
+        called.push(now().since(began).0 as f64 / BATCH as f64);
+    }
+    let median = |all: &mut Vec<f64>| {
+        all.sort_by(f64::total_cmp);
+        all[all.len() / 2]
+    };
+    let (posted, whole, called) = (median(&mut posted), median(&mut whole), median(&mut called));
+    println!(
+        "ns a change, medians of {ROUNDS} batches of {BATCH}: posted {posted:.1}, posted and done by a \
+         tick {whole:.1}, map update {called:.1}; ratio {:.3}",
+        posted / called
+    );
+    assert_eq!(watch.tally().refused, 0);
+}

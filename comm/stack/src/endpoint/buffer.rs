@@ -1,0 +1,51 @@
+//! Messages that stay in their buffer between application and stack: written there before they are
+//! posted, read there after they came.
+
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+
+use selvedge_data_stack::element::Plant;
+use selvedge_data_stack::message::Message;
+
+use crate::work::LineWork;
+
+/// A message in a buffer of its connection, which it goes back to.
+#[derive(Debug)]
+pub struct Buffer {
+    message: Message,
+    plant: Arc<Plant<LineWork>>,
+}
+
+impl Buffer {
+    pub(super) fn new(message: Message, plant: &Arc<Plant<LineWork>>) -> Self {
+        Self { message, plant: Arc::clone(plant) }
+    }
+
+    pub(super) fn into_message(mut self) -> Message {
+        std::mem::take(&mut self.message).whole()
+    }
+
+    /// Its bytes into this vector, which is emptied first; without a copy where it can be.
+    pub(super) fn take_into(mut self, into: &mut Vec<u8>) {
+        self.message.take_into(into);
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        self.plant.work().line.buffers().give(std::mem::take(&mut self.message));
+    }
+}
+
+impl Deref for Buffer {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        self.message.bytes()
+    }
+}
+
+impl DerefMut for Buffer {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        self.message.bytes_mut()
+    }
+}

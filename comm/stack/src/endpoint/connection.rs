@@ -1,0 +1,317 @@
+//! A connection as the application has it: send, receive, flush.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use selvedge_data_stack::auto::{Event, Policed};
+use selvedge_data_stack::element::{Plant, Port};
+use selvedge_data_stack::message::Message;
+use selvedge_data_stack::model::StreamId;
+use selvedge_data_stack::module::{Direction, Reason};
+use selvedge_data_stack::stack::{Line, SendError};
+use selvedge_units::{Bytes, Instant, Span};
+
+use crate::work::{CLOSING, DATA, LineWork};
+
+use super::buffer::Buffer;
+use super::lock;
+use super::renegotiate::Talks;
+use super::shared::{News, Shared};
+use super::what::What;
+
+/// A connection. Dropping it closes it.
+#[derive(Debug)]
+pub struct Connection {
+    pub(super) shared: Arc<Shared>,
+    pub(super) id: u32,
+    pub(super) plant: Arc<Plant<LineWork>>,
+    /// The application's port, and the next message's ticket.
+    pub(super) port: Arc<Mutex<(Port<LineWork>, u64)>>,
+    /// What is being agreed on with the other end.
+    pub(super) talks: Arc<Mutex<Talks>>,
+    /// What the network takes of a delay, either way, as it was when the connection was made.
+    pub(super) network: Span,
+    pub(super) streams: [StreamId; 2],
+    pub(super) gone: Arc<AtomicBool>,
+    /// What the application has not been told.
+    pub(super) news: Arc<Mutex<News>>,
+    /// The peer has closed it, and all that it sent before has been read.
+    pub(super) closed: AtomicBool,
+    /// The peer has been told that it is closed here.
+    pub(super) told: AtomicBool,
+}
+
+impl Connection {
+    /// Who is at the other end.
+    #[must_use]
+    pub fn peer(&self) -> SocketAddr {
+        self.plant.work().peer
+    }
+
+    /// What this host guarantees of what is sent and of what is received, and how much of the delay
+    /// the other one and the network take.
+    #[must_use]
+    pub fn granted(&self) -> [Option<selvedge_data_stack::auto::Granted>; 2] {
+        let manager = lock(&self.shared.manager);
+        self.streams.map(|id| manager.granted(id))
+    }
+
+    /// Half of the time there and back, as it was measured when the connection was made.
+    #[must_use]
+    pub const fn network(&self) -> Span {
+        self.network
+    }
+
+    /// What happened to what is sent (`Down`) and received (`Up`) since the last call: who exceeds
+    /// its contract, was assigned anew, is policed, is released. The last 64 of them are kept.
+    #[must_use]
+    pub fn events(&self) -> Vec<(Direction, Event)> {
+        lock(&self.news).drain(..).collect()
+    }
+
+    /// The modules and who serves them, a line for each: name, down, up, messages waiting.
+    pub fn show(&self) -> Vec<(String, String, String, (u64, u64))> {
+        let steps = self.plant.work().line.composition().steps();
+        let waiting = self.plant.waiting();
+        steps
+            .iter()
+            .enumerate()
+            .zip(waiting)
+            .map(|((place, step), waiting)| {
+                let at = |direction| self.plant.assigned(place, direction).to_string();
+                (step.to_string(), at(Direction::Down), at(Direction::Up), waiting)
+            })
+            .collect()
+    }
+
+    /// What went no further on this end, by reason, where anything did.
+    #[must_use]
+    pub fn dropped(&self) -> Vec<(Reason, u64)> {
+        let connection = self.plant.work().line.connection();
+        let count = |why| (why, connection.dropped(why));
+        Reason::ALL.into_iter().map(count).filter(|&(_, count)| count > 0).collect()
+    }
+
+    /// Sends a message; waits while the window is full, for at most so long.
+    ///
+    /// # Errors
+    /// [`SendError`]; [`SendError::Full`] when the time is over.
+    pub fn send(&self, bytes: &[u8], patience: Duration) -> Result<(), SendError> {
+        self.put(&mut What::Bytes(bytes), DATA, patience)
+    }
+
+    /// Sends the message that these parts make, one after the other: they are gathered by the one
+    /// copy that [`Connection::send`] makes as well.
+    ///
+    /// # Errors
+    /// As [`Connection::send`].
+    pub fn send_parts(&self, parts: &[&[u8]], patience: Duration) -> Result<(), SendError> {
+        self.put(&mut What::Parts(parts), DATA, patience)
+    }
+
+    /// A buffer for a message of this length, to be written and then sent by [`Connection::post`].
+    /// What is in it at first is left over from some message before.
+    #[must_use]
+    pub fn buffer(&self, len: usize) -> Buffer {
+        Buffer::new(Message::of_len(len, self.plant.work().line.buffers()), &self.plant)
+    }
+
+    /// Sends a message without a copy. A buffer of another connection is sent as well.
+    ///
+    /// # Errors
+    /// As [`Connection::send`]; the buffer is gone then.
+    pub fn post(&self, buffer: Buffer, patience: Duration) -> Result<(), SendError> {
+        self.put(&mut What::Message(buffer.into_message()), DATA, patience)
+    }
+
+    fn put(&self, what: &mut What<'_>, tag: u8, patience: Duration) -> Result<(), SendError> {
+        let until = self.shared.clock.now() + span(patience);
+        let mut waits = 0_u32;
+        loop {
+            match self.try_put(what, tag) {
+                Err(SendError::Full) if self.shared.clock.now() < until => {}
+                Err(error) => {
+                    what.give_back(self.plant.work().line.buffers());
+                    return Err(error);
+                }
+                Ok(()) => return Ok(()),
+            }
+            waits += 1;
+            self.give_way(waits);
+        }
+    }
+
+    /// Puts a message in, if there is room for it now; else `what` still has it.
+    pub(super) fn try_put(&self, what: &mut What<'_>, tag: u8) -> Result<(), SendError> {
+        let (work, now) = (self.plant.work(), self.shared.clock.now());
+        let mut port = lock(&self.port);
+        if let Some(error) = self.objection(what.len(), port.1, tag, now) {
+            return Err(error);
+        }
+        // Who runs ahead of the modules has all that waits leave the processor's cache.
+        if port.0.waiting() * what.len() as u64 > AHEAD || work.is_clogged() {
+            return Err(SendError::Full);
+        }
+        if let Some(bytes) = what.in_one()
+            && bytes.len() >= DIRECT
+            && self.plant.is_clear()
+            && self.plant.serving().count() == 1
+            && work.send_direct(&[bytes, &[tag]], port.1, now)
+        {
+            port.1 += 1;
+            drop(port);
+            self.sent(Bytes(bytes.len() as u64), tag, now);
+            what.give_back(work.line.buffers());
+            return Ok(());
+        }
+        let message = what.message(&work.line);
+        let size = message.size();
+        let mut message = Line::named(message, port.1, now);
+        message.append(&[tag]);
+        // The pipe holds more than any window, so it is full or busy for moments only.
+        if let Err((mut message, _)) = port.0.put(message) {
+            let _ = message.cut::<1>();
+            *what = What::Message(message);
+            return Err(SendError::Full);
+        }
+        port.1 += 1;
+        drop(port);
+        self.sent(size, tag, now);
+        self.shared.elements.prompt(&self.plant, false);
+        Ok(())
+    }
+
+    /// A message of this size went in.
+    fn sent(&self, size: Bytes, tag: u8, now: Instant) {
+        let work = self.plant.work();
+        work.monitors[0].arrived(now, size);
+        if tag == DATA {
+            work.flows[0].add(size.0 as usize);
+        }
+    }
+
+    /// Why a message of this length can't go in now, if it can't.
+    fn objection(&self, len: usize, ticket: u64, tag: u8, now: Instant) -> Option<SendError> {
+        let work = self.plant.work();
+        if work.is_closed() {
+            return Some(SendError::Closed);
+        }
+        if self.gone.load(Ordering::Acquire) {
+            return Some(SendError::Dead);
+        }
+        let size = Bytes(len as u64);
+        work.line.objection(len + 1, ticket).or_else(|| {
+            // That there is no more to come is part of no contract.
+            if tag != DATA {
+                return None;
+            }
+            match lock(&self.shared.manager).admit(self.streams[0], now, size).err()? {
+                Policed::TooSoon(_) => Some(SendError::Full),
+                Policed::TooLarge { size, largest } => {
+                    Some(SendError::BeyondContract { size, largest })
+                }
+            }
+        })
+    }
+
+    /// Lets go what was sent and held back.
+    pub(super) fn let_go(&self) {
+        self.shared.elements.prompt(&self.plant, true);
+    }
+
+    /// A sender waits: lets go what was held back, and reads what the peer says.
+    fn give_way(&self, waits: u32) {
+        let shared = &self.shared;
+        shared.elements.prompt(&self.plant, true);
+        match shared.intake.try_lock() {
+            Ok(mut intake) => {
+                shared.pumped.fetch_add(1, Ordering::Relaxed);
+                intake.pump(shared, Span::from_micros(50));
+            }
+            Err(_) => pause(waits),
+        }
+    }
+
+    /// Waits until all that was sent has arrived, as far as the stack can know; whether it has.
+    pub fn flush(&self, patience: Duration) -> bool {
+        self.flush_until(self.shared.clock.now() + span(patience))
+    }
+
+    fn flush_until(&self, mut until: Instant) -> bool {
+        let (work, mut waits, mut closed) = (self.plant.work(), 0, false);
+        loop {
+            let quiet = || work.line.modules().iter().all(|module| module.is_quiet());
+            if self.plant.is_clear() && work.has_left() && quiet() {
+                return true;
+            }
+            let now = self.shared.clock.now();
+            if work.is_closed() && !std::mem::replace(&mut closed, true) {
+                // It says what it has for as long as it waits itself.
+                until = until.min(now + span(LAST));
+            }
+            if now >= until || self.gone.load(Ordering::Acquire) {
+                return false;
+            }
+            waits += 1;
+            self.give_way(waits);
+        }
+    }
+
+    /// Tells the peer that there is no more to come, unless it has said so itself.
+    pub(super) fn say_closed(&self) {
+        let times = if self.plant.work().line.composition().has("reliable") { 1 } else { 3 };
+        for _ in 0..times {
+            let _ = self.put(&mut What::Bytes(&[]), CLOSING, SAY);
+        }
+        self.told.store(true, Ordering::Release);
+    }
+
+    /// Ends it, after what was sent has arrived or at this time.
+    pub(super) fn end(self, until: Instant) {
+        let _ = self.flush_until(until);
+        self.forget();
+    }
+
+    /// Ends it without a word.
+    pub(super) fn forget(self) {
+        self.shared.shut(self.id);
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        if !self.gone.load(Ordering::Acquire) && !self.plant.work().line.is_dead() {
+            if !self.told.load(Ordering::Acquire) {
+                self.say_closed();
+            }
+            // One that has closed waits for no more than that we have what it sent.
+            let _ = self.flush(if self.plant.work().is_closed() { LAST / 10 } else { LAST });
+        }
+        self.shared.shut(self.id);
+    }
+}
+
+/// Messages of at least so many bytes are sent from where they lie, if their stack allows it; of
+/// smaller ones several go to the kernel at once.
+const DIRECT: usize = 16 << 10;
+/// Bytes that may wait for a connection's first module.
+const AHEAD: u64 = 512 << 10;
+/// How long it takes at most to say that a connection ends, and until the peer has all.
+const SAY: Duration = Duration::from_millis(50);
+const LAST: Duration = Duration::from_millis(500);
+
+pub(super) fn span(patience: Duration) -> Span {
+    Span(u64::try_from(patience.as_nanos()).unwrap_or(u64::MAX))
+}
+
+/// A little while, longer after many.
+pub(super) fn pause(waits: u32) {
+    if waits < 100 {
+        thread::yield_now();
+    } else {
+        thread::park_timeout(Duration::from_micros(50));
+    }
+}

@@ -1,0 +1,354 @@
+//! Reading the socket: datagrams to their connections, answers to who wants to connect.
+
+use std::net::SocketAddr;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+use std::thread;
+use std::time::Duration;
+
+use selvedge_comm_local::PeerId;
+use selvedge_data_stack::compose::{Composition, Medium};
+use selvedge_data_stack::element::Plant;
+use selvedge_data_stack::module::{Net, Reason};
+use selvedge_host::port::{DatagramReader, Single};
+use selvedge_units::{Instant, Span};
+
+use crate::wire::{self, Door, Proposal};
+use crate::work::{APART, Came, LineWork};
+
+use super::lock;
+use super::shared::{Opening, Shared};
+
+/// How long a reader waits at once; then it looks what else there is.
+const WAIT: Span = Span::from_millis(5);
+/// How long the endpoint's thread leaves the socket to a thread that waits in `recv`.
+const LEAVE: Duration = Duration::from_millis(1);
+/// Datagrams of at least so many bytes are read one by one, each into the buffer that it stays in;
+/// smaller ones several at once, and copied.
+const LARGE: usize = 16 << 10;
+/// How often rings are read before the socket is, while they have something.
+const TURNS: u32 = 16;
+/// Where what comes is closer together than this, the next is watched for as long: to be woken for it
+/// takes as much, of the sender's time as well.
+const CLOSE: Span = Span::from_micros(10);
+/// Looks at most, meanwhile, and pauses between two: each look holds up who puts something in.
+const LOOKS: u32 = 200;
+const PAUSES: u32 = 16;
+/// Reads at once, before it is looked what else there is.
+const READS: usize = 16;
+
+/// The socket's reading end.
+#[derive(Debug)]
+pub(super) struct Intake {
+    reader: DatagramReader,
+    /// What was put into with the last reads.
+    touched: Vec<Arc<Plant<LineWork>>>,
+    /// The last datagram was a large one.
+    large: bool,
+    /// It was one whose headers are best read apart.
+    apart: bool,
+    /// What the next large one is read into.
+    spare: Vec<u8>,
+    /// How often rings were read since the socket was.
+    turn: u32,
+    /// When something was read last, and whether that was close to what was before.
+    last: Instant,
+    close: bool,
+}
+
+impl Intake {
+    pub(super) const fn new(reader: DatagramReader) -> Self {
+        Self {
+            reader,
+            touched: Vec::new(),
+            large: false,
+            apart: false,
+            spare: Vec::new(),
+            turn: 0,
+            last: Instant::ZERO,
+            close: false,
+        }
+    }
+
+    /// Reads what is there, and puts it into its connections; whether there was anything.
+    fn read(&mut self, shared: &Arc<Shared>) -> bool {
+        let touched = &mut self.touched;
+        let count = shared.rings.take(|id, bytes| {
+            if Net::connection(bytes) == Some(id) {
+                arrived(shared, touched, id, Came::Shared(bytes), None);
+            } else {
+                shared.counters.strangers.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        // The socket has its turn where rings never end.
+        self.turn = if count > 0 { self.turn + 1 } else { 0 };
+        if count > 0 && !self.turn.is_multiple_of(TURNS) {
+            return true;
+        }
+        self.read_socket(shared) || count > 0
+    }
+
+    fn read_socket(&mut self, shared: &Arc<Shared>) -> bool {
+        let Self { reader, touched, large, apart, spare, .. } = self;
+        if !*large {
+            let mut len = 0;
+            let count = reader.read(|bytes, from| {
+                len = bytes.len();
+                take(shared, touched, Came::Shared(bytes), from);
+            });
+            *large = len >= LARGE;
+            return count > 0;
+        }
+        let mut front = [0; APART];
+        let front = &mut front[..if *apart { APART } else { 0 }];
+        let Some((Single { from, segment }, count)) = reader.read_apart(front, spare) else {
+            return false;
+        };
+        let len = count + spare.len();
+        let size = segment.map_or(len, usize::from).max(1);
+        *large = size >= LARGE && size >= len;
+        if *large && *apart {
+            take(shared, touched, Came::Apart(front, spare), from);
+        } else if *large {
+            take(shared, touched, Came::Alone(spare), from);
+        } else {
+            spare.splice(0..0, front[..count].iter().copied());
+            spare.chunks(size).for_each(|bytes| take(shared, touched, Came::Shared(bytes), from));
+        }
+        // The next is likely to be of the same connection.
+        *apart = touched.last().is_some_and(|plant| plant.work().comes_apart);
+        true
+    }
+
+    /// Waits for something to read, at most so long; whether there is something.
+    fn wait(&self, shared: &Shared, wait: Span) -> bool {
+        match shared.rings.arm() {
+            None => self.reader.wait(wait),
+            Some((_, false)) => true,
+            Some((called, true)) => self.reader.wait_beside(Some(called), wait),
+        }
+    }
+
+    /// Reads what is there and lets elements work on it; whether there was anything.
+    fn pass_on(&mut self, shared: &Arc<Shared>) -> bool {
+        if !self.read(shared) {
+            return false;
+        }
+        let now = shared.clock.now();
+        self.close = now.since(std::mem::replace(&mut self.last, now)) < CLOSE;
+        self.touched.drain(..).for_each(|plant| shared.elements.prompt(&plant, true));
+        true
+    }
+
+    /// As [`pump`](Self::pump), without sleeping: looks for as long as more is likely to come soon, for
+    /// a thread that has nothing else to do.
+    pub(super) fn watch(&mut self, shared: &Arc<Shared>) -> bool {
+        let until = self.last + CLOSE;
+        for _ in 0..LOOKS {
+            if !self.close || shared.clock.now() >= until {
+                break;
+            }
+            if self.pass_on(shared) {
+                return true;
+            }
+            (0..PAUSES).for_each(|_| std::hint::spin_loop());
+        }
+        false
+    }
+
+    /// Reads what is there, after at most this wait for it, and lets elements work on it. Returns
+    /// whether there was anything.
+    pub(super) fn pump(&mut self, shared: &Arc<Shared>, wait: Span) -> bool {
+        self.pass_on(shared)
+            || (wait > Span::ZERO && self.wait(shared, wait) && self.pass_on(shared))
+    }
+}
+
+/// The endpoint's thread. One thread that waits in `recv` had better read itself than be woken for
+/// each message; while it does, this one only looks at the connections now and then.
+pub(super) fn read(shared: &Arc<Shared>) {
+    let mut pumped = 0;
+    while !(shared.stop.load(Ordering::Acquire) && shared.is_idle()) {
+        let now = shared.pumped.load(Ordering::Relaxed);
+        let alone = shared.receiving.load(Ordering::Acquire) == 1;
+        if alone || now != pumped {
+            pumped = now;
+            thread::park_timeout(LEAVE);
+        } else if let Some(mut intake) = free(&shared.intake) {
+            let mut wait = WAIT;
+            for _ in 0..READS {
+                if !intake.pump(shared, wait) || shared.receiving.load(Ordering::Acquire) == 1 {
+                    break;
+                }
+                wait = Span::ZERO;
+            }
+        } else {
+            // A thread that waits for room reads. To queue for the lock may take for ever.
+            thread::park_timeout(LEAVE);
+        }
+        let now = shared.clock.now();
+        shared.calls.look(shared, now);
+        shared.look(now);
+        shared.look_at_rings(now);
+        shared.talk(now);
+        shared.listen_for_life(now);
+    }
+}
+
+fn free(intake: &Mutex<Intake>) -> Option<MutexGuard<'_, Intake>> {
+    match intake.try_lock() {
+        Ok(intake) => Some(intake),
+        Err(TryLockError::Poisoned(error)) => Some(error.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
+}
+
+fn take(
+    shared: &Arc<Shared>,
+    touched: &mut Vec<Arc<Plant<LineWork>>>,
+    came: Came<'_>,
+    from: SocketAddr,
+) {
+    // What is not of a connection is not as large as that.
+    let bytes = came.bytes();
+    let stranger = || _ = shared.counters.strangers.fetch_add(1, Ordering::Relaxed);
+    match Net::connection(bytes) {
+        None => stranger(),
+        Some(0) => match wire::split(bytes) {
+            // 0 is no connection.
+            Some((wire::HELLO, id @ 1.., payload)) if payload.len() >= wire::HELLO_MIN => {
+                hello(shared, id, payload, from);
+            }
+            Some((kind @ (wire::WELCOME | wire::REFUSAL), id, payload)) => {
+                shared.calls.answer(id, kind, payload);
+            }
+            Some((wire::PROBE, id, payload)) if payload.len() == 8 => {
+                shared.send(&wire::datagram(wire::ECHO, id, payload), from);
+            }
+            Some((wire::ECHO, id, payload)) => shared.calls.echo(shared, id, payload),
+            Some((wire::ALIVE, id, _)) => match lock(&shared.open).get_mut(&id) {
+                Some(open) if open.plant.work().peer == from => open.heard = shared.clock.now(),
+                _ => stranger(),
+            },
+            _ => stranger(),
+        },
+        Some(id) => arrived(shared, touched, id, came, Some(from)),
+    }
+}
+
+/// A datagram of a connection came, from this address or by a ring.
+fn arrived(
+    shared: &Shared,
+    touched: &mut Vec<Arc<Plant<LineWork>>>,
+    id: u32,
+    came: Came<'_>,
+    from: Option<SocketAddr>,
+) {
+    let mut open = lock(&shared.open);
+    let found = open.get_mut(&id).filter(|open| open.plant.work().comes_from(from));
+    let Some(connection) = found else {
+        shared.counters.strangers.fetch_add(1, Ordering::Relaxed);
+        return;
+    };
+    connection.heard = shared.clock.now();
+    let work = connection.plant.work();
+    if let Some(message) = work.datagram(came, connection.heard)
+        && let Err((message, _)) = connection.port.put(message)
+    {
+        work.line.call(connection.heard).drop(message, Reason::NoRoom);
+    }
+    if !touched.last().is_some_and(|last| Arc::ptr_eq(last, &connection.plant)) {
+        touched.push(Arc::clone(&connection.plant));
+    }
+}
+
+/// Another host wants to connect.
+fn hello(shared: &Arc<Shared>, id: u32, payload: &[u8], from: SocketAddr) {
+    if let Some(connection) = lock(&shared.open).get(&id) {
+        // Said again: our answer was lost.
+        if connection.plant.work().peer == from {
+            shared.send(&connection.welcome, from);
+        }
+        return;
+    }
+    if shared.stop.load(Ordering::Acquire) {
+        return;
+    }
+    let refuse = |why: &str| {
+        shared.counters.refused.fetch_add(1, Ordering::Relaxed);
+        let why = &why.as_bytes()[..why.len().min(wire::HELLO_MIN - 16)];
+        shared.send(&wire::datagram(wire::REFUSAL, id, why), from);
+    };
+    // Before any work for it: who floods gets only this far.
+    if shared.backlog.is_full() {
+        return refuse("too many connections wait to be accepted");
+    }
+    let secret = shared.options.secret.as_ref();
+    let Some(mut state) = wire::noise(secret, false) else { return };
+    let mut text = vec![0; wire::LONGEST];
+    let Ok(len) = state.read_message(payload, &mut text) else {
+        shared.counters.refused.fetch_add(1, Ordering::Relaxed);
+        return;
+    };
+    let Some(proposal) = Proposal::parse(&text[..len]) else {
+        return refuse("the contract makes no sense");
+    };
+    let composition: Composition = match proposal.line.parse() {
+        Ok(composition) => composition,
+        Err(error) => return refuse(&format!("{error}")),
+    };
+    let Proposal { out, back, there, network, door, .. } = proposal;
+    let [first, second] = there.map(|there| there + network);
+    let streams = match shared.grant(&composition, [back, out], [second, first]) {
+        Ok(streams) => streams,
+        Err(why) => return refuse(&why),
+    };
+    let (ring, door) = match rings(shared, id, &composition, door) {
+        Ok(rings) => rings,
+        Err(why) => {
+            shared.release(streams);
+            shared.rings.close(id);
+            return refuse(&why);
+        }
+    };
+    let mut answer = vec![0; wire::HELLO_MIN];
+    let [sent, received] = shared.latencies(streams);
+    let text = wire::answer([received, sent], door);
+    let Ok(len) = state.write_message(text.as_bytes(), &mut answer) else {
+        shared.rings.close(id);
+        return shared.release(streams);
+    };
+    let welcome = wire::datagram(wire::WELCOME, id, &answer[..len]);
+    let keys = wire::keys(&mut state, false);
+    let (composition, keys, peer) = (&composition, &keys, from);
+    let copy = welcome.clone();
+    let opening = Opening { id, peer, composition, keys, streams, ring, network, welcome: copy };
+    let opened = shared.open(opening);
+    let Some(connection) = opened else {
+        shared.rings.close(id);
+        return refuse("too many connections");
+    };
+    match shared.backlog.push(connection) {
+        Ok(()) => shared.send(&welcome, from),
+        Err(connection) => {
+            refuse("too many connections wait to be accepted");
+            connection.forget();
+        }
+    }
+}
+
+/// For a stack over shared memory: the ring to who connects, and where the ring from there is made.
+fn rings(
+    shared: &Shared,
+    id: u32,
+    composition: &Composition,
+    door: Option<Door>,
+) -> Result<(Option<PeerId>, Option<Door>), String> {
+    if composition.medium() == Medium::Udp {
+        return Ok((None, None));
+    }
+    let door = door.ok_or("net(shm), and the hello does not say where the memory is")?;
+    let ring = shared.rings.call(id, door).map_err(|error| error.to_string())?;
+    let own = shared.rings.door(id).map_err(|error| error.to_string())?;
+    Ok((Some(ring), Some(own)))
+}

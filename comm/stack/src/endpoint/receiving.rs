@@ -1,0 +1,108 @@
+//! The receiving half of a connection: into the application's memory, or the buffer that it came in.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use selvedge_data_stack::message::Message;
+use selvedge_units::Span;
+
+use super::buffer::Buffer;
+use super::connection::span;
+use super::{Connection, RecvError};
+use crate::work::{CLOSING, DATA};
+
+impl Connection {
+    /// Receives the next message into `into`, which is emptied first; waits for at most so long.
+    ///
+    /// # Errors
+    /// [`RecvError`].
+    pub fn recv(&self, into: &mut Vec<u8>, patience: Duration) -> Result<(), RecvError> {
+        self.take(patience)?.take_into(into);
+        Ok(())
+    }
+
+    /// Receives the next message into these parts, each filled before the next; how long it was.
+    /// What is longer than all of them is cut.
+    ///
+    /// # Errors
+    /// As [`Connection::recv`].
+    pub fn recv_parts(
+        &self,
+        parts: &mut [&mut [u8]],
+        patience: Duration,
+    ) -> Result<usize, RecvError> {
+        let message = self.take(patience)?;
+        let mut rest = &message[..];
+        for part in parts {
+            let (bytes, after) = rest.split_at(rest.len().min(part.len()));
+            part[..bytes.len()].copy_from_slice(bytes);
+            rest = after;
+        }
+        Ok(message.len())
+    }
+
+    /// The next message without a copy; waits for at most so long.
+    ///
+    /// # Errors
+    /// [`RecvError`].
+    pub fn take(&self, patience: Duration) -> Result<Buffer, RecvError> {
+        let until = self.shared.clock.now() + span(patience);
+        loop {
+            let left = until.since(self.shared.clock.now());
+            let next = || self.next(left.min(Span::from_millis(50)));
+            match self.take_of(next) {
+                Err(RecvError::Timeout) if left > Span::ZERO => {}
+                outcome => return outcome,
+            }
+        }
+    }
+
+    /// The next message that has come already.
+    pub(super) fn try_take(&self) -> Result<Buffer, RecvError> {
+        self.take_of(|| self.plant.work().pop(Duration::ZERO))
+    }
+
+    /// The next message for the application of those that `next` gives.
+    fn take_of(&self, mut next: impl FnMut() -> Option<Message>) -> Result<Buffer, RecvError> {
+        let work = self.plant.work();
+        loop {
+            if self.closed.load(Ordering::Acquire) {
+                return Err(RecvError::Closed);
+            }
+            let Some(mut message) = next() else { break };
+            match message.cut::<1>() {
+                Some([DATA]) => {
+                    work.flows[1].add(message.len());
+                    return Ok(Buffer::new(message, &self.plant));
+                }
+                Some([CLOSING]) => self.closed.store(true, Ordering::Release),
+                _ => {}
+            }
+            work.line.buffers().give(message);
+        }
+        let dead = self.gone.load(Ordering::Acquire) || work.line.is_dead();
+        Err(if dead { RecvError::Dead } else { RecvError::Timeout })
+    }
+
+    /// The next message, of whichever sort; waits for at most so long.
+    fn next(&self, wait: Span) -> Option<Message> {
+        let (shared, work) = (&self.shared, self.plant.work());
+        if let Some(message) = work.pop(Duration::ZERO) {
+            return Some(message);
+        }
+        // What was sent and held back may be what the peer waits for.
+        shared.elements.prompt(&self.plant, true);
+        let before = shared.receiving.fetch_add(1, Ordering::AcqRel);
+        let message = match shared.intake.try_lock() {
+            Ok(mut intake) if before == 0 => {
+                shared.pumped.fetch_add(1, Ordering::Relaxed);
+                let _ = intake.watch(shared) || intake.pump(shared, wait.min(Span::from_millis(5)));
+                drop(intake);
+                work.pop(Duration::ZERO)
+            }
+            _ => work.pop(Duration::from_nanos(wait.min(Span::from_millis(5)).0)),
+        };
+        shared.receiving.fetch_sub(1, Ordering::AcqRel);
+        message
+    }
+}

@@ -1,0 +1,342 @@
+//! What an endpoint's threads share: connections, the manager, and bringing its decisions about.
+
+use std::collections::{HashMap, VecDeque};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use selvedge_comm_local::PeerId;
+use selvedge_data_stack::auto::{Event, Manager};
+use selvedge_data_stack::compose::Composition;
+use selvedge_data_stack::contract::Contract;
+use selvedge_data_stack::element::{Outside, Plant, Port};
+use selvedge_data_stack::model::{Cost, Stream, StreamId};
+use selvedge_data_stack::module::{Crew, Direction, Keys};
+use selvedge_data_stack::stack::Line;
+use selvedge_data_stack::wake::Alarms;
+use selvedge_host::clock::Clock;
+use selvedge_host::transmit::{Outgoing, Transmitter};
+use selvedge_units::{Instant, Span};
+
+use super::backlog::Backlog;
+use super::call::Calls;
+use super::reading::Intake;
+use super::renegotiate::Talks;
+use super::rings::Way;
+use super::{Connection, Counters, Options, Rings, lock};
+use crate::profile::Profile;
+use crate::threads::Elementary;
+use crate::wire;
+use crate::work::{Below, LineWork};
+
+/// Connections of an endpoint at most.
+const CONNECTIONS_MAX: usize = 1024;
+
+/// What a connection is made of.
+pub(super) struct Opening<'a> {
+    pub(super) id: u32,
+    pub(super) peer: SocketAddr,
+    pub(super) composition: &'a Composition,
+    pub(super) keys: &'a Keys,
+    pub(super) streams: [StreamId; 2],
+    /// The ring to the other end, for `net(shm)`.
+    pub(super) ring: Option<PeerId>,
+    /// What the network takes of a delay.
+    pub(super) network: Span,
+    /// What was said to who connected.
+    pub(super) welcome: Vec<u8>,
+}
+
+#[derive(Debug)]
+pub(super) struct Open {
+    pub(super) plant: Arc<Plant<LineWork>>,
+    pub(super) streams: [StreamId; 2],
+    /// Where datagrams go in,
+    pub(super) port: Port<LineWork>,
+    /// and messages of the application, with the next one's ticket.
+    pub(super) sending: Arc<Mutex<(Port<LineWork>, u64)>>,
+    pub(super) talks: Arc<Mutex<Talks>>,
+    pub(super) welcome: Vec<u8>,
+    pub(super) heard: Instant,
+    /// When it was last said that this end lives.
+    said: Instant,
+    pub(super) gone: Arc<AtomicBool>,
+    /// Since when its ring is gone.
+    lost: Option<Instant>,
+    /// What the manager did and the application has not been told.
+    news: Arc<Mutex<News>>,
+}
+
+/// How long what came from a process that is gone may take to be handed over.
+const LEFTOVERS: Span = Span::from_secs(1);
+
+/// What the manager did to the streams of a connection, by direction.
+pub(super) type News = VecDeque<(Direction, Event)>;
+/// Of which the last so many are kept.
+const NEWS_MAX: usize = 64;
+
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) address: SocketAddr,
+    pub(super) transmitter: Arc<Mutex<Transmitter>>,
+    /// Shared memory below connections.
+    pub(super) rings: Arc<Rings>,
+    /// The socket's reading end, for whoever reads at the moment.
+    pub(super) intake: Mutex<Intake>,
+    /// Threads that wait in `recv`.
+    pub(super) receiving: AtomicUsize,
+    /// How often one of them has read the socket.
+    pub(super) pumped: AtomicU64,
+    pub(super) backlog: Backlog,
+    pub(super) clock: Clock,
+    pub(super) options: Options,
+    /// Who shares the encryption of large messages.
+    pub(super) crew: Option<Arc<dyn Crew>>,
+    pub(super) elements: Elementary<LineWork>,
+    /// Whom elements wake.
+    pub(super) alarms: Arc<Alarms>,
+    pub(super) manager: Mutex<Manager>,
+    pub(super) open: Mutex<HashMap<u32, Open>>,
+    pub(super) calls: Calls,
+    pub(super) counters: Counters,
+    pub(super) stop: AtomicBool,
+    pub(super) costs: Arc<Profile>,
+}
+
+impl Shared {
+    /// Whether nobody uses the endpoint any more, once [`Shared::stop`] is set.
+    pub(super) fn is_idle(&self) -> bool {
+        // In this order: a call becomes a connection before it ends.
+        self.calls.are_over() && lock(&self.open).is_empty()
+    }
+
+    /// Sends a datagram of the handshake; like any it may be lost.
+    pub(super) fn send(&self, bytes: &[u8], to: SocketAddr) {
+        lock(&self.transmitter).send_batch(&[Outgoing { to, bytes }]);
+    }
+
+    pub(super) fn modules(&self, composition: &Composition, direction: Direction) -> Vec<Cost> {
+        let costs = composition.steps().iter().map(|step| self.costs.cost(step, direction));
+        if direction == Direction::Down { costs.collect() } else { costs.rev().collect() }
+    }
+
+    /// Both streams of a connection on this host, where the other one takes so much of their delays,
+    /// or why not.
+    pub(super) fn grant(
+        &self,
+        composition: &Composition,
+        [out, back]: [Contract; 2],
+        elsewhere: [Span; 2],
+    ) -> Result<[StreamId; 2], String> {
+        let mut manager = lock(&self.manager);
+        let mut open = |contract, direction, elsewhere| {
+            let stream = Stream::new(contract, self.modules(composition, direction));
+            manager
+                .open(Stream { elsewhere, ..stream })
+                .map(|(id, _)| id)
+                .map_err(|error| error.to_string())
+        };
+        let first = open(out, Direction::Down, elsewhere[0])?;
+        let second = open(back, Direction::Up, elsewhere[1]);
+        let second = second.inspect_err(|_| manager.close(first, &mut Vec::new()))?;
+        Ok([first, second])
+    }
+
+    /// The longest that messages of these streams take on this host.
+    pub(super) fn latencies(&self, streams: [StreamId; 2]) -> [Span; 2] {
+        let manager = lock(&self.manager);
+        streams.map(|id| manager.granted(id).unwrap_or_default().guarantee.latency)
+    }
+
+    pub(super) fn release(&self, streams: [StreamId; 2]) {
+        let mut events = Vec::new();
+        let mut manager = lock(&self.manager);
+        streams.into_iter().for_each(|id| manager.close(id, &mut events));
+        drop(manager);
+        self.tell(&events);
+        self.enact_all();
+    }
+
+    pub(super) fn open(self: &Arc<Self>, opening: Opening<'_>) -> Option<Connection> {
+        let Opening { id, peer, composition, keys, streams, ring, network, welcome } = opening;
+        let line = Line::with_crew(composition, id, Some(keys), self.crew.as_ref());
+        let line = line.inspect_err(|_| self.release(streams)).ok()?;
+        let below = match ring {
+            None => Below::Udp(Arc::clone(&self.transmitter)),
+            Some(to) => Below::Ring(Arc::clone(&self.rings), to),
+        };
+        let work = LineWork::new(line, below, peer, self.clock, Arc::clone(&self.alarms));
+        let plant = Arc::new(Plant::new(work, 1024));
+        let gone = Arc::new(AtomicBool::new(false));
+        let mut open = lock(&self.open);
+        if open.len() >= CONNECTIONS_MAX || open.contains_key(&id) {
+            drop(open);
+            self.release(streams);
+            return None;
+        }
+        let port = Port::new(Arc::clone(&plant), Outside::Network);
+        let sending = Port::new(Arc::clone(&plant), Outside::Application);
+        let (sending, talks) = (Arc::new(Mutex::new((sending, 0))), Arc::default());
+        let (heard, news) = (self.clock.now(), Arc::new(Mutex::default()));
+        let entry = Open {
+            news: Arc::clone(&news),
+            plant: Arc::clone(&plant),
+            streams,
+            port,
+            sending: Arc::clone(&sending),
+            talks: Arc::clone(&talks),
+            welcome,
+            heard,
+            said: heard,
+            gone: Arc::clone(&gone),
+            lost: None,
+        };
+        open.insert(id, entry);
+        drop(open);
+        // It may be gone before there was a connection to end. Never under the lock of the rings.
+        if ring.is_some_and(|ring| self.rings.is_gone(ring))
+            && let Some(connection) = lock(&self.open).get_mut(&id)
+        {
+            connection.lost = Some(heard);
+        }
+        self.elements.add(&plant);
+        self.enact_all();
+        Some(Connection {
+            shared: Arc::clone(self),
+            id,
+            port: sending,
+            talks,
+            network,
+            plant,
+            streams,
+            gone,
+            news,
+            closed: AtomicBool::new(false),
+            told: AtomicBool::new(false),
+        })
+    }
+
+    /// Tells all plants who serves them now. Elements follow at their next turn.
+    pub(super) fn enact_all(&self) {
+        let open = lock(&self.open);
+        let manager = lock(&self.manager);
+        for connection in open.values() {
+            let places = connection.plant.places();
+            let [out, back] = connection.streams.map(|StreamId(n)| &manager.streams()[n].assigned);
+            for (place, &elements) in out.iter().enumerate() {
+                connection.plant.assign(place, Direction::Down, elements);
+            }
+            for (n, &elements) in back.iter().enumerate() {
+                connection.plant.assign(places - 1 - n, Direction::Up, elements);
+            }
+        }
+        drop((manager, open));
+        self.elements.wake();
+    }
+
+    /// Tells the applications whom it concerns what the manager did.
+    pub(super) fn tell(&self, events: &[Event]) {
+        if events.is_empty() {
+            return;
+        }
+        let open = lock(&self.open);
+        for event in events {
+            tracing::info!(?event, "stack manager");
+            for connection in open.values() {
+                for (id, way) in connection.streams.iter().zip([Direction::Down, Direction::Up]) {
+                    if event.concerns(*id) {
+                        let mut news = lock(&connection.news);
+                        if news.len() >= NEWS_MAX {
+                            news.pop_front();
+                        }
+                        news.push_back((way, event.clone()));
+                    }
+                }
+            }
+        }
+    }
+
+    /// The manager's look.
+    pub(super) fn look(&self, now: Instant) {
+        let mut events = Vec::new();
+        {
+            let open = lock(&self.open);
+            let mut manager = lock(&self.manager);
+            if now < manager.next_look() {
+                return;
+            }
+            let mut seen = HashMap::new();
+            for connection in open.values() {
+                for (id, monitor) in
+                    connection.streams.iter().zip(&connection.plant.work().monitors)
+                {
+                    monitor.watch(manager.meta().detail);
+                    seen.insert(*id, monitor.take());
+                }
+            }
+            manager.look(now, |id| seen.get(&id).copied().unwrap_or_default(), &mut events);
+        }
+        self.tell(&events);
+        if events.iter().any(|event| matches!(event, Event::Reassigned { .. })) {
+            self.counters.reassigned.fetch_add(1, Ordering::Relaxed);
+            self.enact_all();
+        }
+    }
+
+    /// Says that this end lives where it is time to; ends connections whose peers do not.
+    pub(super) fn listen_for_life(&self, now: Instant) {
+        let silence = self.options.silence;
+        let mut open = lock(&self.open);
+        let mut gone = Vec::new();
+        for (&id, connection) in open.iter_mut() {
+            if now.since(connection.heard) >= silence {
+                gone.push(id);
+            } else if now.since(connection.said) >= Span(silence.0 / 4) {
+                connection.said = now;
+                let peer = connection.plant.work().peer;
+                self.send(&wire::datagram(wire::ALIVE, id, &[]), peer);
+            }
+        }
+        drop(open);
+        gone.into_iter().for_each(|id| self.shut(id));
+    }
+
+    /// Goes on with connections whose rings are there, and ends those whose rings are gone once all
+    /// that came by them has been handed over.
+    pub(super) fn look_at_rings(&self, now: Instant) {
+        for (id, change) in self.rings.changes() {
+            let mut open = lock(&self.open);
+            let Some(connection) = open.get_mut(&id) else { continue };
+            match change {
+                Way::Gone => _ = connection.lost.get_or_insert(now),
+                Way::Ready | Way::Calling => {
+                    let plant = Arc::clone(&connection.plant);
+                    drop(open);
+                    self.elements.prompt(&plant, true);
+                }
+            }
+        }
+        let lost: Vec<(u32, Instant)> = lock(&self.open)
+            .iter()
+            .filter_map(|(id, open)| open.lost.map(|since| (*id, since)))
+            .collect();
+        for (id, since) in lost {
+            let drained = self.rings.is_drained(id);
+            let clear = lock(&self.open).get(&id).is_none_or(|open| open.plant.is_clear());
+            if (drained && clear) || now.since(since) >= LEFTOVERS {
+                self.shut(id);
+            }
+        }
+    }
+
+    /// Forgets a connection; its resources go to others.
+    pub(super) fn shut(&self, id: u32) {
+        let Some(connection) = lock(&self.open).remove(&id) else { return };
+        self.rings.close(id);
+        connection.gone.store(true, Ordering::Release);
+        connection.plant.work().wake_all();
+        lock(&connection.talks).wake();
+        self.elements.remove(&connection.plant);
+        self.release(connection.streams);
+    }
+}

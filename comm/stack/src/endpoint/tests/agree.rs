@@ -1,0 +1,147 @@
+//! Contracts that both ends agree on while their connection lives.
+
+use std::time::{Duration, Instant};
+
+use selvedge_data_stack::auto::Event;
+use selvedge_data_stack::contract::{Contract, Promise};
+use selvedge_data_stack::module::Direction;
+use selvedge_units::Span;
+
+use super::super::{AgreeError, Connection, Options, block_on_for, lock};
+use super::{LONG, bound, contract, pair_of};
+
+const LINE: &str = "ui | encrypt(chacha20) | reliable | frag(1400) | net";
+
+/// The contracts that hold at an end, of what it sends and of what it receives.
+fn stated(connection: &Connection) -> [Contract; 2] {
+    let manager = lock(&connection.shared.manager);
+    connection.streams.map(|id| manager.stated(id).expect("it is open"))
+}
+
+fn one() -> super::Endpoint {
+    // Decisions of the manager's own have no part in this.
+    let meta = super::Meta { activation: Span::from_secs(1 << 30), ..super::Meta::default() };
+    bound(Options { elements: 1, meta, ..Options::default() })
+}
+
+#[test]
+fn both_hosts_take_it_or_neither_does() {
+    let (a, b, here, there) = pair_of(LINE, one(), one());
+    let easy = contract(Span::from_millis(100), 1000);
+    // What one host can send,
+    let (c, mut every) = (one(), Span::from_millis(10));
+    for _ in 0..24 {
+        let more = contract(Span(every.0 / 2), 1000);
+        let Ok(connection) = c.connect(b.address(), LINE, more, easy) else { break };
+        every = Span(every.0 / 2);
+        drop((b.accept(LONG), connection));
+    }
+    // from so many hosts that the listener takes no more, slower and slower.
+    let mut busy = Vec::new();
+    for slower in [1, 2, 4, 8, 16] {
+        let full = (0..40).find_map(|_| {
+            let other = one();
+            let wanted = contract(Span(every.0 * slower), 1000);
+            match other.connect(b.address(), LINE, wanted, easy) {
+                Ok(connection) => {
+                    busy.push((connection, b.accept(LONG), other));
+                    None
+                }
+                Err(why) => Some(why.to_string()),
+            }
+        });
+        let full = full.expect("nobody takes any number");
+        assert!(full.contains(&format!("{} refuses", b.address())), "{full}");
+    }
+    let before = [stated(&here), stated(&there)];
+    let refused = here.renegotiate(Direction::Down, contract(every, 1000)).unwrap_err();
+    let AgreeError::There { peer, why } = refused else { panic!("{refused}") };
+    assert_eq!(peer, b.address());
+    assert!(why.contains("lower the rate") || why.contains("ask for"), "{why}");
+    assert_eq!([stated(&here), stated(&there)], before);
+    // Without it there is room, and in the other direction as well.
+    drop(busy);
+    let begun = Instant::now();
+    while b.view().connections.len() > 1 {
+        assert!(begun.elapsed() < LONG);
+        std::thread::yield_now();
+    }
+    let slower = contract(Span(every.0 * 4), 1000);
+    here.renegotiate(Direction::Down, slower).unwrap();
+    here.renegotiate(Direction::Up, contract(Span::from_millis(50), 2000)).unwrap();
+    assert_eq!(stated(&here)[0], slower);
+    assert_eq!(stated(&here), [stated(&there)[1], stated(&there)[0]]);
+    let told = there.events();
+    let kinds = told.iter().filter(|(_, event)| matches!(event, Event::Renegotiated { .. }));
+    assert_eq!(kinds.map(|(way, _)| *way).collect::<Vec<_>>(), [Direction::Up, Direction::Down]);
+    drop(a);
+}
+
+#[test]
+fn what_does_not_fit_here_is_not_asked_there() {
+    let (_a, _b, here, there) = pair_of(LINE, one(), one());
+    let mut firm = contract(Span::from_millis(100), 1000);
+    firm.quality.promise = Promise::Firm;
+    // Less than the way alone takes.
+    firm.quality.delay = Span(1);
+    let refused = here.renegotiate(Direction::Down, firm).unwrap_err().to_string();
+    assert!(
+        refused.starts_with("this host refuses: a delay") && refused.contains("at best"),
+        "{refused}"
+    );
+    firm.quality.delay = Span::from_secs(60);
+    here.renegotiate(Direction::Down, firm).unwrap();
+    assert_eq!(stated(&there)[1], firm);
+}
+
+#[test]
+fn ends_that_ask_at_once_end_with_one_contract() {
+    let (_a, _b, here, there) = pair_of(LINE, one(), one());
+    for n in 1..20 {
+        let [mine, yours] =
+            [n * 1000, n * 1000 + 500].map(|size| contract(Span::from_millis(100), size));
+        std::thread::scope(|scope| {
+            let asked = scope.spawn(|| there.renegotiate(Direction::Up, yours));
+            let outcomes = [here.renegotiate(Direction::Down, mine), asked.join().unwrap()];
+            for refused in outcomes.iter().filter_map(|outcome| outcome.as_ref().err()) {
+                assert!(refused.to_string().contains("try again"), "{refused}");
+            }
+        });
+        // What was taken back is agreed on as well, without anybody who waits for it.
+        let begun = Instant::now();
+        while stated(&here)[0] != stated(&there)[1] {
+            assert!(begun.elapsed() < LONG, "{:?}, {:?}", stated(&here), stated(&there));
+            std::thread::yield_now();
+        }
+    }
+}
+
+#[test]
+fn one_who_gives_up_leaves_the_old_contract() {
+    let (_a, _b, here, there) = pair_of(LINE, one(), one());
+    let before = stated(&here)[0];
+    for patience in [Duration::ZERO, Duration::from_micros(300), Duration::from_millis(6)] {
+        let large = contract(Span::from_millis(100), 30_000);
+        let outcome = block_on_for(here.renegotiate_async(Direction::Down, large), patience);
+        let wanted = if outcome.is_some() { large } else { before };
+        let begun = Instant::now();
+        while (stated(&here)[0], stated(&there)[1]) != (wanted, wanted)
+            || lock(&here.talks).is_busy()
+        {
+            assert!(begun.elapsed() < LONG, "{:?}, {:?}", stated(&here), stated(&there));
+            std::thread::yield_now();
+        }
+        here.renegotiate(Direction::Down, before).unwrap();
+    }
+}
+
+#[test]
+fn a_peer_that_is_gone_is_said_to_be() {
+    let (a, b, here, there) = pair_of(LINE, one(), one());
+    let large = contract(Span::from_millis(100), 30_000);
+    drop((b, there));
+    let error = here.renegotiate(Direction::Down, large).unwrap_err();
+    assert!(matches!(error, AgreeError::Silent(_)), "{error}");
+    assert_eq!(stated(&here)[0], contract(Span::from_millis(100), 1000));
+    drop(a);
+}

@@ -1,0 +1,176 @@
+//! Meta-level control from outside: how an endpoint's manager decides, as people and other programs
+//! write and read it.
+
+use selvedge_data_stack::assign::Goal;
+use selvedge_data_stack::auto::{Detail, Meta};
+use selvedge_units::Span;
+use serde::{Deserialize, Serialize};
+
+use super::{Endpoint, lock};
+
+/// Looks more often than this only cost.
+const SAMPLING_MIN: Span = Span::from_millis(1);
+/// Neither period is longer: who waits for a decision longer has none.
+const LONGEST: Span = Span::from_secs(3600);
+
+/// How a manager decides.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MetaView {
+    /// How often streams are looked at, in nanoseconds.
+    pub sampling_ns: u64,
+    /// How long something must be wrong before it is acted upon, in nanoseconds.
+    pub activation_ns: u64,
+    /// `delay` or `bandwidth`.
+    pub goal: String,
+    /// `traffic` or `full`.
+    pub detail: String,
+}
+
+/// What is to be otherwise; what is `None` stays.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Tuning {
+    /// As in [`MetaView`], 1 ms to an hour.
+    #[serde(default)]
+    pub sampling_ns: Option<u64>,
+    /// As in [`MetaView`], 0 to an hour.
+    #[serde(default)]
+    pub activation_ns: Option<u64>,
+    /// As in [`MetaView`].
+    #[serde(default)]
+    pub goal: Option<String>,
+    /// As in [`MetaView`].
+    #[serde(default)]
+    pub detail: Option<String>,
+}
+
+/// Why nothing was changed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TuneError {
+    /// Not a period that makes sense.
+    #[error("a sampling period of {0}; give {SAMPLING_MIN} to {LONGEST}")]
+    Sampling(Span),
+    /// Not a delay that makes sense.
+    #[error("an activation delay of {0}; give at most {LONGEST}")]
+    Activation(Span),
+    /// No such goal.
+    #[error("no goal \"{0}\"; there are delay and bandwidth")]
+    Goal(String),
+    /// No such amount.
+    #[error("no amount of monitoring \"{0}\"; there are traffic and full")]
+    Detail(String),
+}
+
+impl From<Meta> for MetaView {
+    fn from(meta: Meta) -> Self {
+        let goal = match meta.goal {
+            Goal::Delay => "delay",
+            Goal::Bandwidth => "bandwidth",
+        };
+        let detail = match meta.detail {
+            Detail::Traffic => "traffic",
+            Detail::Full => "full",
+        };
+        Self {
+            sampling_ns: meta.sampling.0,
+            activation_ns: meta.activation.0,
+            goal: goal.to_owned(),
+            detail: detail.to_owned(),
+        }
+    }
+}
+
+impl Tuning {
+    /// How a manager decides that decided so, and is tuned.
+    ///
+    /// # Errors
+    /// [`TuneError`].
+    pub fn of(&self, before: Meta) -> Result<Meta, TuneError> {
+        let shown = |text: &str| text.chars().take(40).collect();
+        let sampling = self.sampling_ns.map_or(before.sampling, Span);
+        if !(SAMPLING_MIN..=LONGEST).contains(&sampling) && self.sampling_ns.is_some() {
+            return Err(TuneError::Sampling(sampling));
+        }
+        let activation = self.activation_ns.map_or(before.activation, Span);
+        if activation > LONGEST && self.activation_ns.is_some() {
+            return Err(TuneError::Activation(activation));
+        }
+        let goal = match self.goal.as_deref() {
+            None => before.goal,
+            Some("delay") => Goal::Delay,
+            Some("bandwidth") => Goal::Bandwidth,
+            Some(other) => return Err(TuneError::Goal(shown(other))),
+        };
+        let detail = match self.detail.as_deref() {
+            None => before.detail,
+            Some("traffic") => Detail::Traffic,
+            Some("full") => Detail::Full,
+            Some(other) => return Err(TuneError::Detail(shown(other))),
+        };
+        Ok(Meta { sampling, activation, goal, detail })
+    }
+}
+
+impl Endpoint {
+    /// Changes how the manager decides, from its next look on; how it decides then.
+    ///
+    /// # Errors
+    /// [`TuneError`]; nothing is changed then.
+    pub fn tune(&self, tuning: &Tuning) -> Result<MetaView, TuneError> {
+        let mut manager = lock(&self.shared.manager);
+        let meta = tuning.of(manager.meta())?;
+        manager.set(meta);
+        drop(manager);
+        // It may wait for a look that is late by now.
+        if let Some(reader) = &self.reader {
+            reader.thread().unpark();
+        }
+        Ok(meta.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tuning(json: &str) -> Result<Meta, String> {
+        let tuning: Tuning = serde_json::from_str(json).map_err(|error| error.to_string())?;
+        tuning.of(Meta::default()).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn what_is_said_changes_and_nothing_else_does() {
+        let before = Meta::default();
+        assert_eq!(tuning("{}"), Ok(before));
+        let all = tuning(
+            r#"{"sampling_ns":5000000,"activation_ns":0,"goal":"bandwidth","detail":"traffic"}"#,
+        );
+        let (sampling, activation) = (Span::from_millis(5), Span::ZERO);
+        let (goal, detail) = (Goal::Bandwidth, Detail::Traffic);
+        assert_eq!(all, Ok(Meta { sampling, activation, goal, detail }));
+        assert_eq!(tuning(r#"{"goal":"bandwidth"}"#), Ok(Meta { goal, ..before }));
+        let view = MetaView::from(all.unwrap());
+        let again = Tuning {
+            sampling_ns: Some(view.sampling_ns),
+            activation_ns: Some(view.activation_ns),
+            goal: Some(view.goal),
+            detail: Some(view.detail),
+        };
+        assert_eq!(again.of(before), Ok(Meta { sampling, activation, goal, detail }));
+    }
+
+    #[test]
+    fn mistakes_name_the_value_and_what_there_is() {
+        for (json, said) in [
+            (r#"{"sampling_ns":0}"#, "a sampling period of 0 ms; give 1 ms to"),
+            (r#"{"sampling_ns":3600000000001}"#, "a sampling period of"),
+            (r#"{"activation_ns":18446744073709551615}"#, "an activation delay of"),
+            (r#"{"goal":"speed"}"#, "no goal \"speed\"; there are delay and bandwidth"),
+            (r#"{"detail":""}"#, "no amount of monitoring \"\"; there are traffic and full"),
+            (r#"{"goals":"delay"}"#, "unknown field `goals`"),
+        ] {
+            let error = tuning(json).unwrap_err();
+            assert!(error.starts_with(said), "{json}: {error}");
+        }
+    }
+}

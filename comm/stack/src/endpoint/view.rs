@@ -1,0 +1,173 @@
+//! What can be seen of an endpoint from outside: its elements, its connections with their modules.
+
+use std::sync::atomic::Ordering;
+
+use selvedge_data_stack::model::StreamId;
+use selvedge_data_stack::module::{Direction, Reason};
+use serde::{Deserialize, Serialize};
+
+use super::shared::{Open, Shared};
+use super::tune::MetaView;
+use super::{Endpoint, lock};
+
+/// An endpoint at one moment. Counters count since its start.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct EndpointView {
+    /// Where its socket is.
+    pub address: String,
+    /// Its elements, by number.
+    pub elements: Vec<ElementView>,
+    /// Its connections, by peer and number.
+    pub connections: Vec<ConnectionView>,
+    /// Datagrams of no connection.
+    pub strangers: u64,
+    /// Hellos that were refused.
+    pub refused: u64,
+    /// Times that the manager assigned streams anew.
+    pub reassigned: u64,
+    /// How the manager decides.
+    #[serde(default)]
+    pub meta: MetaView,
+}
+
+/// A processing element.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ElementView {
+    /// Modules that it serves, of all connections and both ways.
+    pub modules: u64,
+    /// Messages that it took out of pipes; one that goes on through module after module on the
+    /// same element is counted once.
+    pub messages: u64,
+}
+
+/// A connection.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ConnectionView {
+    /// Its number, the same at both ends.
+    pub id: u32,
+    /// The other end.
+    pub peer: String,
+    /// Its stack's line.
+    pub stack: String,
+    /// Its modules, from the application down.
+    pub modules: Vec<ModuleView>,
+    /// What the application sends.
+    pub out: FlowView,
+    /// What it receives.
+    pub back: FlowView,
+    /// What went no further on this end, by reason; only reasons that happened.
+    pub dropped: Vec<(String, u64)>,
+}
+
+/// A module of a connection.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ModuleView {
+    /// As the line has it.
+    pub module: String,
+    /// Elements that serve it on the way down,
+    pub down: Vec<u8>,
+    /// and up.
+    pub up: Vec<u8>,
+    /// Messages that wait before it on the way down,
+    pub waiting_down: u64,
+    /// and up.
+    pub waiting_up: u64,
+}
+
+/// One direction of a connection.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct FlowView {
+    /// Messages so far.
+    pub messages: u64,
+    /// Bytes in them.
+    pub bytes: u64,
+    /// The longest that a message takes on this host by the model, in nanoseconds.
+    pub guaranteed_ns: u64,
+    /// Whether that keeps the contract.
+    pub kept: bool,
+    /// Whether the stream is held to its contract, which it exceeds.
+    pub policed: bool,
+}
+
+impl Endpoint {
+    /// The endpoint at this moment. Takes a lock of its connections for a moment; O(connections).
+    #[must_use]
+    pub fn view(&self) -> EndpointView {
+        self.shared.view()
+    }
+}
+
+impl Shared {
+    fn view(&self) -> EndpointView {
+        let count = |of: &std::sync::atomic::AtomicU64| of.load(Ordering::Relaxed);
+        let open = lock(&self.open);
+        let mut connections: Vec<_> =
+            open.iter().map(|(&id, open)| self.connection(id, open)).collect();
+        drop(open);
+        connections.sort_by(|a, b| (&a.peer, a.id).cmp(&(&b.peer, b.id)));
+        let mut elements: Vec<_> = self
+            .elements
+            .processed()
+            .map(|messages| ElementView { messages, modules: 0 })
+            .collect();
+        let modules = connections.iter().flat_map(|connection| &connection.modules);
+        for &id in modules.flat_map(|module| module.down.iter().chain(&module.up)) {
+            if let Some(element) = elements.get_mut(usize::from(id)) {
+                element.modules += 1;
+            }
+        }
+        EndpointView {
+            address: self.address.to_string(),
+            elements,
+            connections,
+            strangers: count(&self.counters.strangers),
+            refused: count(&self.counters.refused),
+            reassigned: count(&self.counters.reassigned),
+            meta: lock(&self.manager).meta().into(),
+        }
+    }
+
+    fn connection(&self, id: u32, open: &Open) -> ConnectionView {
+        let work = open.plant.work();
+        let composition = work.line.composition();
+        let waiting = open.plant.waiting();
+        let modules = composition.steps().iter().zip(waiting).enumerate();
+        let modules = modules.map(|(place, (step, (down, up)))| {
+            let at = |way| open.plant.assigned(place, way).iter().map(|id| id.0).collect();
+            ModuleView {
+                module: step.to_string(),
+                down: at(Direction::Down),
+                up: at(Direction::Up),
+                waiting_down: down,
+                waiting_up: up,
+            }
+        });
+        let drops = |why: Reason| (why.name().to_owned(), work.line.connection().dropped(why));
+        let [out, back] = [0, 1].map(|way| {
+            let (messages, bytes) = work.flows[way].so_far();
+            self.flow(open.streams[way], messages, bytes)
+        });
+        ConnectionView {
+            id,
+            peer: work.peer.to_string(),
+            stack: composition.to_string(),
+            modules: modules.collect(),
+            out,
+            back,
+            dropped: Reason::ALL.into_iter().map(drops).filter(|(_, count)| *count > 0).collect(),
+        }
+    }
+
+    fn flow(&self, stream: StreamId, messages: u64, bytes: u64) -> FlowView {
+        let Some(granted) = lock(&self.manager).granted(stream) else {
+            return FlowView { messages, bytes, ..FlowView::default() };
+        };
+        FlowView {
+            messages,
+            bytes,
+            guaranteed_ns: granted.guarantee.latency.0,
+            kept: granted.guarantee.delay_kept,
+            policed: granted.policed,
+        }
+    }
+}

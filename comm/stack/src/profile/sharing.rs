@@ -1,0 +1,66 @@
+//! What slaves make of a message, and what it costs to have their help.
+
+use std::hint::black_box;
+
+use selvedge_data_stack::module::Part;
+use selvedge_host::clock::Clock;
+use selvedge_units::Instant;
+use serde::{Deserialize, Serialize};
+
+use super::{median, sized_by};
+use crate::crew::Slaves;
+
+/// One large message's encryption, alone and shared.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Sharing {
+    /// The module.
+    pub module: String,
+    /// Bytes of the message.
+    pub bytes: usize,
+    /// Threads that share it with its master; 0: none.
+    pub slaves: u8,
+    /// Nanoseconds on the way down.
+    pub down: f64,
+    /// And up.
+    pub up: f64,
+}
+
+/// Measures what slaves make of messages of `bytes` bytes, one after the other, in so many rounds
+/// each. Without a core of their own they only cost.
+#[must_use]
+pub fn sharing(bytes: usize, rounds: usize) -> Vec<Sharing> {
+    let mut all = Vec::new();
+    for cipher in ["encrypt(chacha20)", "encrypt(aes256)"] {
+        for slaves in [0, 1, 2, 3] {
+            // A thread that can't be started is no slave to measure.
+            let Ok(crew) = Slaves::start(slaves) else { continue };
+            let line = format!("ui | {cipher} | unreliable | frag(1400) | net");
+            let composition = line.parse().unwrap_or_else(|error| panic!("{line}: {error}"));
+            let [down, up] = sized_by(&composition, 1, bytes, rounds, crew.as_ref());
+            all.push(Sharing { module: cipher.to_owned(), bytes, slaves, down, up });
+        }
+    }
+    all
+}
+
+/// Messages that are timed at once.
+const MESSAGES: u64 = 32;
+
+/// Nanoseconds of having one slave's help with a message, beyond the work itself: two parts of nothing
+/// between a master and a slave, in so many rounds.
+#[must_use]
+pub fn calling(rounds: usize) -> f64 {
+    // Without threads there are no slaves, whatever they would cost.
+    let Ok(Some(crew)) = Slaves::start(1) else { return 1.0 };
+    let mut bytes = [0; 2];
+    let round = |_| {
+        let clock = Clock::new();
+        for _ in 0..MESSAGES {
+            let part = |chunk| Part { chunk, tag: [0; 16], sound: false };
+            let mut parts: Vec<Part<'_>> = bytes.chunks_mut(1).map(part).collect();
+            crew.each(&mut parts, &|index, part| part.sound = black_box(index) < 2);
+        }
+        clock.now().since(Instant::ZERO).0 as f64 / MESSAGES as f64
+    };
+    median((0..rounds.max(3)).map(round).collect()).max(1.0)
+}

@@ -1,0 +1,112 @@
+//! What the two ends of a connection say to each other about its contracts while it lives.
+//!
+//! These messages go through the connection's own stack, so that they are as safe as what it carries; a
+//! byte behind them tells them from the application's. What is lost is asked again, and what comes twice
+//! is answered as before.
+//!
+//! | text | what |
+//! |---|---|
+//! | `ask N out\|back CONTRACT` | who asks wants this contract of what it sends or receives |
+//! | `yes N TIME` | it holds; the longest that a message takes on this host, in nanoseconds |
+//! | `no N WHY` | it does not fit; the one before holds |
+
+use selvedge_data_stack::contract::Contract;
+use selvedge_data_stack::module::Direction;
+use selvedge_units::Span;
+
+use crate::wire;
+
+/// The longest.
+pub(crate) const TALK_MAX: usize = 400;
+
+/// A message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Talk {
+    /// A question: of what who asks sends (`Down`) or receives, and the longest that it takes there
+    /// and in the network.
+    Ask(u64, Direction, Contract, Span),
+    /// An answer.
+    Yes(u64, Span),
+    /// The other.
+    No(u64, String),
+}
+
+impl Talk {
+    pub(crate) fn text(&self) -> String {
+        let mut text = match self {
+            Self::Ask(number, way, contract, here) => {
+                let way = if *way == Direction::Down { "out" } else { "back" };
+                format!("ask {number} {way} {}", wire::terms(contract, *here))
+            }
+            Self::Yes(number, here) => format!("yes {number} {}", here.0),
+            Self::No(number, why) => format!("no {number} {why}"),
+        };
+        let end = (0..=TALK_MAX.min(text.len())).rfind(|&end| text.is_char_boundary(end));
+        text.truncate(end.unwrap_or(0));
+        text
+    }
+
+    /// `None` for what is none.
+    pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
+        if bytes.len() > TALK_MAX {
+            return None;
+        }
+        let text = str::from_utf8(bytes).ok()?;
+        let (kind, rest) = text.split_once(' ')?;
+        let (number, rest) = rest.split_once(' ')?;
+        let number = number.parse().ok()?;
+        Some(match kind {
+            "ask" => {
+                let (way, terms) = rest.split_once(' ')?;
+                let way = match way {
+                    "out" => Direction::Down,
+                    "back" => Direction::Up,
+                    _ => return None,
+                };
+                let (contract, here) = wire::termed(terms)?;
+                Self::Ask(number, way, contract, here)
+            }
+            "yes" => Self::Yes(number, Span(rest.parse().ok()?)),
+            // It is shown to people.
+            "no" => Self::No(number, rest.chars().flat_map(char::escape_debug).collect()),
+            _ => return None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use selvedge_data_stack::contract::{Promise, Quality, Traffic};
+    use selvedge_units::Bytes;
+
+    use super::*;
+
+    #[test]
+    fn talk_is_read_as_it_is_written_and_nothing_else_is() {
+        let contract = Contract {
+            traffic: Traffic::steady(Span::from_millis(1), Bytes(1000)),
+            quality: Quality { delay: Span::from_millis(5), loss_burst: 3, promise: Promise::Firm },
+        };
+        for talk in [
+            Talk::Ask(7, Direction::Down, contract, Span(12)),
+            Talk::Ask(u64::MAX, Direction::Up, contract, Span::ZERO),
+            Talk::Yes(1, Span(u64::MAX)),
+            Talk::No(2, "a delay of 3 us; at best it is 4 us".to_owned()),
+        ] {
+            assert_eq!(Talk::parse(talk.text().as_bytes()), Some(talk));
+        }
+        for wrong in
+            ["", "ask", "ask 1", "ask 1 out", "ask 1 up 1 1 1 1 1 1 0 0", "yes x 1", "yes 1 -1"]
+        {
+            assert_eq!(Talk::parse(wrong.as_bytes()), None, "{wrong}");
+        }
+        // A contract that makes no sense.
+        assert_eq!(Talk::parse(b"ask 1 out 0 0 0 0 0 0 0 0"), None);
+        assert_eq!(Talk::parse(&[b'x'; TALK_MAX + 1]), None);
+        assert_eq!(Talk::parse(b"\xff\xfe 1 2"), None);
+        let long = Talk::No(3, "\u{e9}".repeat(1000)).text();
+        assert!(long.len() <= TALK_MAX && Talk::parse(long.as_bytes()).is_some());
+        let Some(Talk::No(_, why)) = Talk::parse(b"no 1 \x1b[2J") else { panic!("it is one") };
+        assert!(!why.contains('\x1b'), "{why}");
+    }
+}

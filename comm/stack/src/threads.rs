@@ -1,0 +1,310 @@
+//! Elements on threads: each a loop on a processor of its own, for as long as it is wanted.
+
+mod stream;
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use selvedge_data_stack::element::{Element, Plant, Work};
+use selvedge_data_stack::elements::ElementId;
+use selvedge_host::clock::Clock;
+use selvedge_units::{Instant, Span};
+
+pub use self::stream::{Null, stream};
+
+/// How many empty turns before a thread rests: some microseconds, less than a wake-up costs, since
+/// the core may be wanted by the very thread that is waited for.
+const SPINS: u32 = 64;
+/// and how long at most, unless it is woken.
+const REST: Duration = Duration::from_micros(500);
+/// How often a thread gives way at once to those who wait for its element.
+const YIELDS: u32 = 1000;
+/// How often a thread that has put a message in asks for the element again: some 10 us, which is
+/// what the largest message takes.
+const TRIES: u32 = 400;
+/// Messages of one turn at most.
+const TURN: usize = 64;
+/// How often modules are asked what is due.
+const TICK: Span = Span::from_micros(200);
+
+/// An element, for whoever serves it at the moment: its thread, or who would have to wait for it.
+#[derive(Debug)]
+struct Seat<W: Work> {
+    element: Mutex<Served<W>>,
+    /// Who waits for it. Its thread would else take it again before they wake.
+    wanted: AtomicUsize,
+    /// Its thread is to look, even if it must wait for the seat.
+    called: AtomicBool,
+    /// Messages taken out of pipes here.
+    processed: AtomicU64,
+}
+
+#[derive(Debug)]
+struct Served<W: Work> {
+    element: Element<W>,
+    ticked: Instant,
+}
+
+impl<W: Work> Seat<W> {
+    fn new(n: u8) -> Self {
+        let element = Element::new(ElementId(n));
+        let element = Mutex::new(Served { element, ticked: Instant::ZERO });
+        Self {
+            element,
+            wanted: AtomicUsize::new(0),
+            called: AtomicBool::new(true),
+            processed: AtomicU64::new(0),
+        }
+    }
+
+    /// The element, for one who is not its thread.
+    fn claim(&self) -> MutexGuard<'_, Served<W>> {
+        self.wanted.fetch_add(1, Ordering::AcqRel);
+        let element = self.element.lock().unwrap_or_else(PoisonError::into_inner);
+        self.wanted.fetch_sub(1, Ordering::AcqRel);
+        element
+    }
+
+    /// The element, for its thread, after those who wait for it. One that nobody called, and that
+    /// only looks what is due, leaves it to whoever has it.
+    fn resume(&self, idle: bool) -> Option<MutexGuard<'_, Served<W>>> {
+        if !self.called.swap(false, Ordering::AcqRel) && idle {
+            return self.try_take();
+        }
+        for _ in 0..YIELDS {
+            if self.wanted.load(Ordering::Acquire) == 0 {
+                break;
+            }
+            thread::yield_now();
+        }
+        Some(self.element.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The element, if nobody serves it now, or soon: its thread gives way after a message. To leave
+    /// a message to the thread costs its core's cache, and a sender that runs ahead of it all others'.
+    fn take(&self) -> Option<MutexGuard<'_, Served<W>>> {
+        let now = self.try_take();
+        if now.is_some() {
+            return now;
+        }
+        self.wanted.fetch_add(1, Ordering::AcqRel);
+        let soon = (0..TRIES).find_map(|_| {
+            std::hint::spin_loop();
+            self.try_take()
+        });
+        self.wanted.fetch_sub(1, Ordering::AcqRel);
+        soon
+    }
+
+    fn try_take(&self) -> Option<MutexGuard<'_, Served<W>>> {
+        match self.element.try_lock() {
+            Ok(element) => Some(element),
+            Err(TryLockError::Poisoned(error)) => Some(error.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+}
+
+impl<W: Work> Seat<W> {
+    /// A turn of its element, up to when `enough`; whether there was anything to do.
+    fn turn(&self, served: &mut Served<W>, clock: Clock, enough: impl Fn() -> bool) -> bool {
+        let worked = served.turn(clock, enough);
+        if worked > 0 {
+            self.processed.fetch_add(worked, Ordering::Relaxed);
+        }
+        worked > 0
+    }
+}
+
+impl<W: Work> Served<W> {
+    /// A turn of it, up to when `enough`; how many messages were taken.
+    fn turn(&mut self, clock: Clock, enough: impl Fn() -> bool) -> u64 {
+        let (element, now) = (&mut self.element, clock.now());
+        let mut worked = 0;
+        for _ in 0..TURN {
+            let Some(job) = element.begin(now) else { break };
+            element.end(job, now);
+            worked += 1;
+            if enough() {
+                break;
+            }
+        }
+        if now.since(self.ticked) >= TICK {
+            self.ticked = now;
+            element.tick(now);
+        }
+        worked
+    }
+}
+
+/// What is done after each turn, once nothing is locked.
+type After = Arc<dyn Fn() + Send + Sync>;
+
+/// Elements that serve plants, each with a thread.
+pub struct Elementary<W: Work + 'static> {
+    seats: Vec<Arc<Seat<W>>>,
+    threads: Vec<JoinHandle<()>>,
+    clock: Clock,
+    stop: Arc<AtomicBool>,
+    after: After,
+}
+
+impl<W: Work + 'static> fmt::Debug for Elementary<W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Elementary").field("seats", &self.seats).finish_non_exhaustive()
+    }
+}
+
+impl<W: Work + 'static> Elementary<W> {
+    /// Starts `count` elements. The system chooses their cores, since other endpoints have elements
+    /// of the same numbers.
+    ///
+    /// # Errors
+    /// What the system says if a thread can't be started.
+    pub fn start(count: u8, clock: Clock) -> std::io::Result<Self> {
+        Self::start_with(count, clock, || {})
+    }
+
+    /// The same; `after` is called after each turn of an element, by whoever served it, once
+    /// nothing is locked.
+    ///
+    /// # Errors
+    /// As [`Elementary::start`].
+    pub fn start_with(
+        count: u8,
+        clock: Clock,
+        after: impl Fn() + Send + Sync + 'static,
+    ) -> std::io::Result<Self> {
+        let after: After = Arc::new(after);
+        let stop = Arc::new(AtomicBool::new(false));
+        let seats: Vec<Arc<Seat<W>>> = (0..count).map(|n| Arc::new(Seat::new(n))).collect();
+        let mut threads = Vec::new();
+        for (n, seat) in seats.iter().enumerate() {
+            let (seat, stop, after) = (Arc::clone(seat), Arc::clone(&stop), Arc::clone(&after));
+            let body = move || serve(&seat, clock, &stop, &*after);
+            threads.push(thread::Builder::new().name(format!("element {n}")).spawn(body)?);
+        }
+        Ok(Self { seats, threads, clock, stop, after })
+    }
+
+    /// Serves this plant from now on, as it is assigned.
+    pub fn add(&self, plant: &Arc<Plant<W>>) {
+        self.seats.iter().for_each(|seat| seat.claim().element.add(Arc::clone(plant)));
+        self.wake();
+    }
+
+    /// Serves it no longer.
+    pub fn remove(&self, plant: &Arc<Plant<W>>) {
+        self.seats.iter().for_each(|seat| seat.claim().element.remove(plant));
+    }
+
+    /// How many messages each element has taken out of pipes.
+    pub fn processed(&self) -> impl Iterator<Item = u64> {
+        self.seats.iter().map(|seat| seat.processed.load(Ordering::Relaxed))
+    }
+
+    /// Something was put into all plants: whoever rests should look.
+    pub fn wake(&self) {
+        (0..self.threads.len()).for_each(|n| self.call(n));
+    }
+
+    /// The thread of this element is to look.
+    fn call(&self, n: usize) {
+        if let (Some(seat), Some(thread)) = (self.seats.get(n), self.threads.get(n)) {
+            seat.called.store(true, Ordering::Release);
+            thread.thread().unpark();
+        }
+    }
+
+    /// Something was put into this plant. If one element serves all of it, and rests, the caller
+    /// takes its seat for a turn: to wake its thread would cost more, and the caller's core has the
+    /// message in its cache. If several do, their threads share the work. With `idle` the caller
+    /// has nothing more to put in.
+    pub fn prompt(&self, plant: &Plant<W>, idle: bool) {
+        let serving = plant.serving();
+        let mut ids = serving.iter().map(|id| usize::from(id.0));
+        if serving.count() == 1
+            && let Some(seat) = ids.next().and_then(|id| self.seats.get(id))
+            && let Some(mut served) = seat.take()
+        {
+            let more = seat.turn(&mut served, self.clock, || false) && !plant.is_clear();
+            served.element.flush(self.clock.now(), idle);
+            drop(served);
+            (self.after)();
+            if !more {
+                return;
+            }
+        }
+        serving.iter().for_each(|id| self.call(usize::from(id.0)));
+    }
+}
+
+impl<W: Work + 'static> Drop for Elementary<W> {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        self.wake();
+        let me = thread::current().id();
+        // One that was woken by its own element may be what drops this.
+        for thread in self.threads.drain(..).filter(|thread| thread.thread().id() != me) {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn serve<W: Work>(seat: &Seat<W>, clock: Clock, stop: &AtomicBool, after: &dyn Fn()) {
+    let mut idle = 0;
+    while !stop.load(Ordering::Acquire) {
+        let worked = seat.resume(idle >= SPINS).is_some_and(|mut served| {
+            let wanted = || seat.wanted.load(Ordering::Acquire) > 0;
+            let worked = seat.turn(&mut served, clock, wanted);
+            served.element.flush(clock.now(), !worked);
+            worked
+        });
+        after();
+        if worked {
+            idle = 0;
+        } else if idle < SPINS {
+            idle += 1;
+            std::hint::spin_loop();
+        } else {
+            thread::park_timeout(REST);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use selvedge_data_stack::element::{Outside, Port};
+    use selvedge_data_stack::elements::Elements;
+
+    use super::stream::STREAM_MAX;
+    use super::*;
+
+    #[test]
+    fn threads_serve_what_is_assigned_and_end() {
+        let elementary = Elementary::start(2, Clock::new()).unwrap();
+        let plant = Arc::new(Plant::new(Null::new(3), 16));
+        (0..3).for_each(|place| plant.assign_both(place, Elements::first(2)));
+        elementary.add(&plant);
+        let mut port = Port::new(Arc::clone(&plant), Outside::Network);
+        let mut put = 0;
+        let begun = Clock::new();
+        while plant.work().left() < 1000 {
+            if put < 1000 && port.put(put).is_ok() {
+                put += 1;
+                elementary.wake();
+            }
+            thread::yield_now();
+            assert!(begun.now() < STREAM_MAX, "{} of 1000 came out", plant.work().left());
+        }
+        elementary.remove(&plant);
+    }
+
+    #[test]
+    fn a_stream_comes_through() {
+        assert!(stream(2, 1000) > Span::ZERO);
+    }
+}

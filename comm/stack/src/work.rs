@@ -1,0 +1,414 @@
+//! A connection's line as the work of elements: its ends are the application, and the socket or the ring.
+
+mod came;
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
+use std::time::Duration;
+
+use selvedge_comm_local::PeerId;
+use selvedge_data_stack::auto::Monitor;
+use selvedge_data_stack::deliver::Delivery;
+use selvedge_data_stack::element::Work;
+use selvedge_data_stack::message::Message;
+use selvedge_data_stack::module::{Direction, Outputs, Reason};
+use selvedge_data_stack::stack::Line;
+use selvedge_data_stack::wake::{Alarms, Tasks};
+use selvedge_host::clock::Clock;
+use selvedge_host::transmit::{Outgoing, Transmitter};
+use selvedge_units::{Bytes, Instant, Span};
+
+pub(crate) use self::came::Came;
+use crate::endpoint::Rings;
+use crate::talk::TALK_MAX;
+
+/// What stands behind each message of the application.
+pub(crate) const DATA: u8 = 0;
+/// What stands behind the one that says that there are no more.
+pub(crate) const CLOSING: u8 = 1;
+/// What stands behind those in which the two ends agree on contracts.
+pub(crate) const TALK: u8 = 2;
+/// Of which so many wait to be heard, at most: what is lost is said again.
+const TALKS_MAX: usize = 8;
+
+/// The headers of `ui | unreliable | net`.
+pub(crate) const APART: usize = 18;
+
+/// What carries datagrams.
+#[derive(Debug)]
+pub(crate) enum Below {
+    /// A socket.
+    Udp(Arc<Mutex<Transmitter>>),
+    /// A ring in shared memory.
+    Ring(Arc<Rings>, PeerId),
+}
+
+/// A connection's modules, its way out and its way in.
+#[derive(Debug)]
+pub(crate) struct LineWork {
+    pub(crate) line: Line,
+    /// What comes while the application has too much to read is dropped before any work for it.
+    sheds: bool,
+    /// Its messages may come with their headers in another buffer: they have [`APART`] bytes of them.
+    pub(crate) comes_apart: bool,
+    below: Below,
+    pub(crate) peer: SocketAddr,
+    clock: Clock,
+    outgoing: Mutex<Outbox>,
+    delivery: Mutex<Delivery>,
+    /// The peer has said that it closes.
+    closed: AtomicBool,
+    /// What it says about contracts, and whether it has said anything.
+    talk: (Mutex<VecDeque<Vec<u8>>>, AtomicBool),
+    arrived: Condvar,
+    /// Threads that wait for `arrived`.
+    waiters: AtomicUsize,
+    /// Tasks that wait for room, and for messages.
+    tasks: [Tasks; 2],
+    alarms: Arc<Alarms>,
+    /// What passed in the two directions so far: out, in.
+    pub(crate) flows: [Flow; 2],
+    /// What the two streams do: out, in.
+    pub(crate) monitors: [Monitor; 2],
+}
+
+/// Messages and bytes that passed.
+#[derive(Debug, Default)]
+pub(crate) struct Flow {
+    messages: AtomicU64,
+    bytes: AtomicU64,
+}
+
+impl Flow {
+    pub(crate) fn add(&self, bytes: usize) {
+        self.messages.fetch_add(1, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    pub(crate) fn so_far(&self) -> (u64, u64) {
+        (self.messages.load(Ordering::Relaxed), self.bytes.load(Ordering::Relaxed))
+    }
+}
+
+/// Datagrams that wait for others, to go to the kernel in one call.
+#[derive(Debug, Default)]
+struct Outbox {
+    datagrams: Vec<Message>,
+    bytes: usize,
+    /// One of them should not wait: an acknowledgement.
+    hurry: bool,
+    /// When something last went.
+    sent: Instant,
+}
+
+/// What goes in one call: as much as one run of UDP GSO carries.
+const RUN: usize = 64;
+const RUN_BYTES: usize = 60_000;
+/// What may wait for room in a ring, in datagrams and bytes, before senders have to; what modules
+/// themselves make may be as much again.
+const CLOGGED: (usize, usize) = (1024, 256 << 10);
+/// Where datagrams come closer than this to each other they wait for more: half the time that a
+/// call takes.
+const CLOSE: Span = Span::from_micros(20);
+
+/// Messages that the application has not taken, at most; then what comes is dropped below the
+/// transport, and a reliable peer sends it again.
+const UNREAD_MAX: usize = 1024;
+/// or bytes: about what a processor's cache holds.
+const UNREAD_BYTES: usize = 2 << 20;
+
+fn is_much(delivery: &Delivery) -> bool {
+    delivery.len() >= UNREAD_MAX || delivery.bytes() >= UNREAD_BYTES
+}
+
+impl LineWork {
+    pub(crate) fn new(
+        line: Line,
+        below: Below,
+        peer: SocketAddr,
+        clock: Clock,
+        alarms: Arc<Alarms>,
+    ) -> Self {
+        let delivery = Mutex::new(Delivery::new(line.composition().order()));
+        Self {
+            sheds: !line.composition().has("reliable"),
+            comes_apart: line.composition().headers() == Some(APART),
+            line,
+            below,
+            peer,
+            clock,
+            outgoing: Mutex::default(),
+            delivery,
+            closed: AtomicBool::new(false),
+            talk: Default::default(),
+            alarms,
+            arrived: Condvar::new(),
+            waiters: AtomicUsize::new(0),
+            tasks: Default::default(),
+            flows: Default::default(),
+            monitors: Default::default(),
+        }
+    }
+
+    fn delivery(&self) -> MutexGuard<'_, Delivery> {
+        self.delivery.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn outgoing(&self) -> MutexGuard<'_, Outbox> {
+        self.outgoing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the peer has said that it closes.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    fn hear(&self, text: &[u8]) {
+        let mut talk = self.talk.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if talk.len() < TALKS_MAX && text.len() <= TALK_MAX {
+            talk.push_back(text.to_vec());
+            self.talk.1.store(true, Ordering::Release);
+        }
+    }
+
+    /// Whether the peer has said something about contracts.
+    pub(crate) fn has_talk(&self) -> bool {
+        self.talk.1.load(Ordering::Acquire)
+    }
+
+    /// The first that it has said.
+    pub(crate) fn take_talk(&self) -> Option<Vec<u8>> {
+        let mut talk = self.talk.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let first = talk.pop_front();
+        self.talk.1.store(!talk.is_empty(), Ordering::Release);
+        first
+    }
+
+    /// The next message for the application; waits for at most so long.
+    pub(crate) fn pop(&self, patience: Duration) -> Option<Message> {
+        let mut delivery = self.delivery();
+        if delivery.is_empty() && !patience.is_zero() {
+            self.waiters.fetch_add(1, Ordering::AcqRel);
+            let waited = self.arrived.wait_timeout(delivery, patience);
+            delivery = waited.unwrap_or_else(PoisonError::into_inner).0;
+            self.waiters.fetch_sub(1, Ordering::AcqRel);
+        }
+        let message = delivery.pop();
+        self.line.connection().set_full(is_much(&delivery));
+        message
+    }
+
+    /// Wakes this task once there may be room for what it sends: after an answer of the peer, at
+    /// the latest at the next tick.
+    pub(crate) fn wake_sender(&self, waker: &Waker) {
+        self.tasks[0].add(waker);
+    }
+
+    /// Wakes this task once a message has come, or none will.
+    pub(crate) fn wake_receiver(&self, waker: &Waker) {
+        self.tasks[1].add(waker);
+    }
+
+    /// Has tasks woken once nothing is locked.
+    fn wake(&self, which: usize) {
+        if let Some(wakers) = self.tasks[which].take() {
+            self.alarms.add(wakers);
+        }
+    }
+
+    /// Wakes all tasks: the connection is over. The caller holds no lock.
+    pub(crate) fn wake_all(&self) {
+        self.tasks.iter().filter_map(Tasks::take).flatten().for_each(Waker::wake);
+    }
+
+    /// Hands what waits to the kernel. What it does not take is lost, as on any network.
+    fn transmit(&self, outbox: &mut Outbox, now: Instant) {
+        if outbox.datagrams.is_empty() {
+            return;
+        }
+        let datagrams = outbox.datagrams.iter().map(Message::bytes);
+        let count = match &self.below {
+            Below::Udp(transmitter) => {
+                let to = self.peer;
+                let outgoing: Vec<Outgoing<'_>> =
+                    datagrams.map(|bytes| Outgoing { to, bytes }).collect();
+                let mut transmitter = transmitter.lock().unwrap_or_else(PoisonError::into_inner);
+                transmitter.send_batch(&outgoing);
+                outgoing.len()
+            }
+            // What goes to a process that is gone is lost.
+            Below::Ring(rings, to) => rings.send(*to, datagrams).unwrap_or(outbox.datagrams.len()),
+        };
+        let mut bytes = 0;
+        for datagram in outbox.datagrams.drain(..count) {
+            bytes += datagram.len();
+            self.line.buffers().give(datagram);
+        }
+        outbox.bytes -= bytes;
+        outbox.hurry &= !outbox.datagrams.is_empty();
+        outbox.sent = now;
+    }
+
+    /// Whether senders have to wait, since what left waits for room below.
+    pub(crate) fn is_clogged(&self) -> bool {
+        let Below::Ring(..) = self.below else { return false };
+        let outbox = self.outgoing();
+        outbox.datagrams.len() >= CLOGGED.0 || outbox.bytes >= CLOGGED.1
+    }
+
+    /// Whether nothing waits below its modules.
+    pub(crate) fn has_left(&self) -> bool {
+        self.outgoing().datagrams.is_empty()
+    }
+
+    /// Whether a datagram of this connection comes so: from this address, or by its ring.
+    pub(crate) fn comes_from(&self, from: Option<SocketAddr>) -> bool {
+        match self.below {
+            Below::Udp(_) => from == Some(self.peer),
+            Below::Ring(..) => from.is_none(),
+        }
+    }
+}
+
+impl Work for LineWork {
+    type Message = Message;
+
+    fn places(&self) -> usize {
+        self.line.modules().len()
+    }
+
+    fn run(
+        &self,
+        place: usize,
+        direction: Direction,
+        message: Message,
+        now: Instant,
+        out: &mut Vec<(Direction, Message)>,
+    ) -> Span {
+        let mut outputs = Outputs::default();
+        let call = self.line.call(now);
+        self.line.modules()[place].handle(direction, message, &call, &mut outputs);
+        out.extend(outputs.drain());
+        if direction == Direction::Up {
+            // It may be an acknowledgement.
+            self.wake(0);
+        }
+        Span::ZERO
+    }
+
+    fn tick(&self, place: usize, now: Instant, out: &mut Vec<(Direction, Message)>) {
+        let module = &self.line.modules()[place];
+        if module.due().is_some_and(|due| due <= now) {
+            let mut outputs = Outputs::default();
+            module.tick(&self.line.call(now), &mut outputs);
+            out.extend(outputs.drain());
+        }
+        if place == 0 {
+            self.wake(0);
+            if self.line.is_dead() {
+                self.wake(1);
+            }
+        }
+    }
+
+    fn leave(&self, direction: Direction, message: Message, _: Instant) {
+        let now = self.clock.now();
+        match direction {
+            Direction::Down => {
+                if !message.control {
+                    self.monitors[0].left(now.since(message.arrived));
+                }
+                let mut outbox = self.outgoing();
+                if outbox.datagrams.len() >= 2 * CLOGGED.0 || outbox.bytes >= 2 * CLOGGED.1 {
+                    return self.line.call(now).drop(message, Reason::NoRoom);
+                }
+                outbox.bytes += message.len();
+                outbox.hurry |= message.control;
+                outbox.datagrams.push(message);
+                if outbox.datagrams.len() >= RUN || outbox.bytes >= RUN_BYTES {
+                    self.transmit(&mut outbox, now);
+                }
+            }
+            Direction::Up => {
+                match message.bytes().split_last() {
+                    // Whole messages are what contracts are about: not their parts, nor what modules
+                    // say to each other.
+                    Some((&DATA, body)) => {
+                        self.monitors[1].arrived(message.arrived, Bytes(body.len() as u64));
+                        self.monitors[1].left(now.since(message.arrived));
+                    }
+                    Some((&CLOSING, _)) => self.closed.store(true, Ordering::Release),
+                    Some((&TALK, text)) => self.hear(text),
+                    _ => {}
+                }
+                let mut delivery = self.delivery();
+                delivery.push(message, &self.line.call(now));
+                self.line.connection().set_full(is_much(&delivery));
+                let ready = !delivery.is_empty();
+                drop(delivery);
+                if ready && self.waiters.load(Ordering::Acquire) > 0 {
+                    self.arrived.notify_one();
+                }
+                if ready {
+                    self.wake(1);
+                }
+            }
+        }
+    }
+
+    fn flush(&self, now: Instant, idle: bool) -> bool {
+        let mut outbox = self.outgoing();
+        if idle || outbox.hurry || now.since(outbox.sent) >= CLOSE {
+            self.transmit(&mut outbox, now);
+        }
+        !outbox.datagrams.is_empty()
+    }
+}
+
+impl LineWork {
+    /// Sends a message from where it lies, if all that its modules do is to put headers before it
+    /// and nothing is before it; whether it did. What waits for more to go with it goes first.
+    pub(crate) fn send_direct(&self, parts: &[&[u8]], ticket: u64, now: Instant) -> bool {
+        let Below::Udp(transmitter) = &self.below else { return false };
+        let Some(header) = self.line.wrap(parts, ticket, now) else { return false };
+        let mut outbox = self.outgoing();
+        self.transmit(&mut outbox, now);
+        let mut all = [&[][..]; 8];
+        let count = parts.len() + 1;
+        all[0] = header.bytes();
+        all[1..count].copy_from_slice(parts);
+        // What the kernel does not take is lost, as on any network.
+        let mut transmitter = transmitter.lock().unwrap_or_else(PoisonError::into_inner);
+        transmitter.send_parts(self.peer, &all[..count]);
+        drop(transmitter);
+        self.line.buffers().give(header);
+        let sent = self.clock.now();
+        outbox.sent = sent;
+        self.monitors[0].left(sent.since(now));
+        true
+    }
+
+    /// A datagram that the network brought, or nothing where there is no room for it.
+    pub(crate) fn datagram(&self, came: Came<'_>, now: Instant) -> Option<Message> {
+        // A reliable transport decides itself: it must hear acknowledgements all the same.
+        if self.sheds && self.line.connection().is_full() {
+            self.line.connection().count(Reason::NoRoom);
+            return None;
+        }
+        let buffers = self.line.buffers();
+        let came = if self.comes_apart { came } else { came.joined() };
+        let mut message = match came {
+            Came::Shared(bytes) => Message::copy_of(bytes, buffers),
+            // The one that was given back last, so that the two in turn stay in the cache.
+            Came::Alone(bytes) => Message::received(std::mem::replace(bytes, buffers.datagram())),
+            Came::Apart(headers, bytes) => {
+                Message::apart(headers, std::mem::replace(bytes, buffers.datagram()), buffers)
+            }
+        };
+        message.arrived = now;
+        Some(message)
+    }
+}

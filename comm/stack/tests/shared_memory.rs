@@ -1,0 +1,339 @@
+//! Stacks over shared memory, `net(shm)`: between two processes, with one that is killed, and with one
+//! that writes nonsense into what it shares.
+
+mod peer;
+
+use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+use selvedge_comm_local::Links;
+use selvedge_comm_stack::endpoint::{ConnectError, Connection, Endpoint, Options, RecvError};
+use selvedge_comm_stack::wire::{self, Door, Proposal};
+use selvedge_data_stack::auto::Meta;
+use selvedge_data_stack::contract::{Contract, Promise, Quality, Traffic};
+use selvedge_data_stack::stack::SendError;
+use selvedge_host::memory::Mapping;
+use selvedge_host::seqpacket::{self, Received};
+use selvedge_units::{Bytes, Span};
+
+use peer::Peer;
+
+const LONG: Duration = Duration::from_secs(60);
+
+fn contract() -> Contract {
+    Contract {
+        traffic: Traffic::steady(Span::from_millis(100), Bytes(20_000)),
+        quality: Quality { delay: Span::from_secs(1), loss_burst: 0, promise: Promise::Wanted },
+    }
+}
+
+fn endpoint() -> Endpoint {
+    bound(Options::default())
+}
+
+fn bound(options: Options) -> Endpoint {
+    // These tests send as fast as they can, which is no contract.
+    let meta = Meta { activation: Span::from_secs(1 << 30), ..Meta::default() };
+    Endpoint::bind("127.0.0.1:0".parse().unwrap(), Options { meta, ..options }).unwrap()
+}
+
+fn pair(line: &str, options: &Options) -> (Endpoint, Endpoint, Connection, Connection) {
+    let [a, b] = [options.clone(), options.clone()].map(bound);
+    let here = a.connect(b.address(), line, contract(), contract()).unwrap();
+    let there = b.accept(LONG).expect("the other end");
+    (a, b, here, there)
+}
+
+/// Waits for a condition, for as long as the slowest machine takes.
+fn until(what: &str, mut is: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !is() {
+        assert!(begun.elapsed() < LONG, "{what}");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn messages_of_all_sizes_go_both_ways_in_order() {
+    let shared = Options { slaves: 2, ..Options::default() };
+    for (line, most) in [
+        ("ui | unreliable | net(shm)", 65_000),
+        ("ui | encrypt(chacha20) | reliable | frag(1400) | net(shm)", 300_000),
+        ("ui | compress | encrypt(aes256) | unreliable(ordered) | frag(9000) | net(shm)", 60_000),
+    ] {
+        let (_a, _b, here, there) = pair(line, &shared);
+        let mut got = Vec::new();
+        for n in 0..60_usize {
+            let message: Vec<u8> =
+                (0..n * n * most / 3600).map(|at| (at * n % 251) as u8).collect();
+            here.send(&message, LONG).unwrap();
+            there.recv(&mut got, LONG).unwrap();
+            assert!(got == message, "{line}: message {n}");
+            there.send(&[n as u8; 5000], LONG).unwrap();
+            here.recv(&mut got, LONG).unwrap();
+            assert_eq!(got, [n as u8; 5000]);
+        }
+        drop(there);
+        assert_eq!(here.recv(&mut got, LONG), Err(RecvError::Closed), "{line}");
+    }
+}
+
+#[test]
+fn a_sender_waits_for_room_and_what_is_lost_is_counted() {
+    for line in ["ui | unreliable | net(shm)", "ui | reliable | frag(1400) | net(shm)"] {
+        let (_a, _b, here, there) = pair(line, &Options::default());
+        let count = 20_000_u32;
+        std::thread::scope(|scope| {
+            let sender = scope.spawn(|| {
+                for n in 0..=count {
+                    let mut message = [7; 500];
+                    message[..4].copy_from_slice(&n.to_be_bytes());
+                    here.send(&message, LONG).unwrap();
+                    // The last is to arrive: nothing is before it.
+                    if n + 1 == count {
+                        assert!(here.flush(LONG));
+                        std::thread::park_timeout(Duration::from_millis(300));
+                    }
+                }
+            });
+            let (mut got, mut taken, mut last) = (Vec::new(), 0, None);
+            while last != Some(count) {
+                there.recv(&mut got, LONG).unwrap();
+                let number = u32::from_be_bytes(got[..4].try_into().unwrap());
+                assert!(last.is_none_or(|last| number > last), "{number} after {last:?}, {line}");
+                (taken, last) = (taken + 1, Some(number));
+                // Slower than it is sent.
+                if number % 1000 == 0 {
+                    std::thread::park_timeout(Duration::from_millis(3));
+                }
+            }
+            sender.join().unwrap();
+            // Only for want of room before an application that does not read.
+            let lost: u64 = there.dropped().iter().map(|(_, count)| count).sum();
+            assert_eq!(here.dropped(), [], "{line}");
+            if line.contains("unreliable") {
+                assert_eq!(taken + lost, u64::from(count) + 1, "{:?}", there.dropped());
+            } else {
+                assert_eq!(taken, u64::from(count) + 1);
+            }
+        });
+    }
+}
+
+#[test]
+fn what_was_sent_before_the_end_arrives() {
+    for line in ["ui | unreliable | net(shm)", "ui | reliable | net(shm)"] {
+        let (_a, _b, here, there) = pair(line, &Options::default());
+        (0..100_u8).for_each(|n| here.send(&[n; 900], LONG).unwrap());
+        std::thread::scope(|scope| {
+            scope.spawn(move || drop(here));
+            let mut got = Vec::new();
+            for n in 0..100_u8 {
+                there.recv(&mut got, LONG).unwrap();
+                assert_eq!(got, [n; 900], "{line}");
+            }
+            assert_eq!(there.recv(&mut got, LONG), Err(RecvError::Closed), "{line}");
+        });
+    }
+}
+
+#[test]
+fn nothing_of_a_connection_is_left() {
+    let open = || std::fs::read_dir("/proc/self/fd").unwrap().flatten().count();
+    let (a, b, here, there) = pair("ui | unreliable | net(shm)", &Options::default());
+    drop((here, there));
+    until("both have ended", || a.view().connections.is_empty() && b.view().connections.is_empty());
+    let before = open();
+    for _ in 0..20 {
+        let line = "ui | unreliable | net(shm)";
+        let here = a.connect(b.address(), line, contract(), contract()).unwrap();
+        let there = b.accept(LONG).expect("the other end");
+        here.send(b"one", LONG).unwrap();
+        there.recv(&mut Vec::new(), LONG).unwrap();
+    }
+    // Other tests of this process open and close as well; twenty connections would leave over a hundred.
+    until("all is closed", || open() < before + 60);
+}
+
+#[test]
+fn memory_that_is_not_here_is_refused() {
+    let listener = endpoint();
+    let mut call = Hostile::hello(listener.address(), 7, Door { name: 1, word: 2 });
+    let (kind, why) = call.answer();
+    assert_eq!(kind, wire::REFUSAL);
+    let why = String::from_utf8(why).unwrap();
+    assert!(why.contains("must run on one machine"), "{why}");
+    assert_eq!(listener.view().connections, []);
+}
+
+/// One that speaks the handshake by itself.
+struct Hostile {
+    socket: UdpSocket,
+    state: snow::HandshakeState,
+}
+
+impl Hostile {
+    fn hello(to: SocketAddr, id: u32, door: Door) -> Self {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        socket.set_read_timeout(Some(LONG)).unwrap();
+        let mut state = wire::noise(None, true).unwrap();
+        let line = "ui | unreliable | net(shm)".to_owned();
+        let (out, there) = (contract(), [Span::ZERO; 2]);
+        let proposal =
+            Proposal { line, out, back: out, there, network: Span::ZERO, door: Some(door) };
+        let mut text = proposal.text().into_bytes();
+        text.resize(text.len().max(wire::HELLO_MIN), 0);
+        let mut payload = vec![0; wire::LONGEST];
+        let len = state.write_message(&text, &mut payload).unwrap();
+        socket.send_to(&wire::datagram(wire::HELLO, id, &payload[..len]), to).unwrap();
+        Self { socket, state }
+    }
+
+    fn answer(&mut self) -> (u8, Vec<u8>) {
+        let mut bytes = [0; 2048];
+        let len = self.socket.recv(&mut bytes).unwrap();
+        let (kind, _, payload) = wire::split(&bytes[..len]).expect("a datagram of the handshake");
+        (kind, payload.to_vec())
+    }
+
+    /// Where the ring to who answered is made.
+    fn door(&mut self) -> Door {
+        let (kind, answer) = self.answer();
+        assert_eq!(kind, wire::WELCOME);
+        let mut text = vec![0; wire::LONGEST];
+        let len = self.state.read_message(&answer, &mut text).unwrap();
+        wire::answered(&text[..len]).unwrap().1.expect("it says where")
+    }
+}
+
+/// The memory that a sink hands to whoever comes with a word.
+fn ring(door: Door) -> (OwnedFd, Mapping) {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
+    let name = format!("selvedge-stack-{:032x}", door.name);
+    connect(&socket, &SocketAddrUnix::new_abstract_name(name.as_bytes()).unwrap()).unwrap();
+    // A hello of a source, as `docs/events-local.md` has it.
+    let hello = [&[0, 1, 32], format!("{:032x}", door.word).as_bytes(), &[1, 0]].concat();
+    seqpacket::send(&socket, &hello, &[]).unwrap();
+    let mut memory = None;
+    until("the memory comes", || {
+        if let Received::Message(_, mut fds) = seqpacket::receive(&socket).unwrap()
+            && !fds.is_empty()
+        {
+            memory = Some(fds.swap_remove(0));
+        }
+        memory.is_some()
+    });
+    (socket, Mapping::open(memory.unwrap(), 1..=1 << 24).unwrap())
+}
+
+#[test]
+fn who_corrupts_a_ring_harms_its_own_connection_only() {
+    let listener = endpoint();
+    let caller = endpoint();
+    let line = "ui | unreliable | net(shm)";
+    let good = caller.connect(listener.address(), line, contract(), contract()).unwrap();
+    let there = listener.accept(LONG).expect("the other end");
+    let mut seed = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut random = move || {
+        seed ^= seed << 13;
+        seed ^= seed >> 7;
+        seed ^= seed << 17;
+        seed
+    };
+    let (mut got, mut cut_off) = (Vec::new(), 0);
+    for round in 0..40_u32 {
+        let (name, word) = (wire::random(), wire::random());
+        let sink = Links::listen(&format!("selvedge-stack-{name:032x}")).unwrap();
+        sink.welcome(&format!("{word:032x}"));
+        let mut hostile = Hostile::hello(listener.address(), 100 + round, Door { name, word });
+        let victim = listener.accept(LONG).expect("the hostile one's other end");
+        let (socket, memory) = ring(hostile.door());
+        let len = std::fs::File::from(memory.file().try_clone().unwrap()).metadata().unwrap().len();
+        // Counters and lengths first of all, then anything: small numbers, large ones, multiples of 8.
+        for step in 0..200_u64 {
+            let at = if step % 2 == 0 { random() % 64 * 8 } else { random() % (len / 8) * 8 };
+            let value = match random() % 4 {
+                0 => random() % 1024 * 8,
+                1 => random() % 70_000,
+                2 => u64::MAX - random() % 64,
+                _ => random(),
+            };
+            memory.put(at as usize, value);
+            // What may come of it: a message, garbage that the stack drops, or the end.
+            let _ = victim.recv(&mut got, Duration::ZERO);
+        }
+        good.send(&round.to_be_bytes(), LONG).unwrap();
+        there.recv(&mut got, LONG).unwrap();
+        assert_eq!(got, round.to_be_bytes());
+        drop((socket, memory, sink));
+        // The kernel says that the socket is closed, whatever is in the memory.
+        until(
+            "the connection ends",
+            || matches!(victim.recv(&mut got, Duration::from_millis(1)), Err(why) if why != RecvError::Timeout),
+        );
+        cut_off += 1;
+    }
+    assert_eq!(cut_off, 40);
+    assert_eq!(good.dropped(), []);
+}
+
+#[test]
+fn who_has_the_memory_but_not_the_word_gets_nothing() {
+    let (a, _b, here, there) = pair("ui | unreliable | net(shm)", &Options::default());
+    // By UDP nothing gets into a connection over memory, whoever sends it.
+    let from = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let id = a.view().connections[0].id;
+    let before = a.view().strangers;
+    for _ in 0..10 {
+        from.send_to(&[&id.to_be_bytes()[..], &[0; 40]].concat(), a.address()).unwrap();
+    }
+    until("they are counted", || a.view().strangers >= before + 10);
+    there.send(b"still here", LONG).unwrap();
+    let mut got = Vec::new();
+    here.recv(&mut got, LONG).unwrap();
+    assert_eq!(got, b"still here");
+}
+
+/// The other process; nothing when the tests are run.
+#[test]
+fn peer() {
+    peer::be(endpoint, LONG);
+}
+
+#[test]
+fn a_killed_process_is_noticed_at_once() {
+    let (mut peer, at) = Peer::start("echo");
+    let ours = endpoint();
+    let line = "ui | encrypt(chacha20) | reliable | frag(9000) | net(shm)";
+    let here = ours.connect(at, line, contract(), contract()).unwrap();
+    let mut got = Vec::new();
+    for n in 0..500_u32 {
+        here.send(&[n as u8; 20_000], LONG).unwrap();
+        here.recv(&mut got, LONG).unwrap();
+        assert_eq!(got, [n as u8; 20_000]);
+    }
+    peer.kill();
+    let killed = Instant::now();
+    let end = loop {
+        match here.recv(&mut got, LONG) {
+            Ok(()) => {}
+            Err(end) => break end,
+        }
+    };
+    assert_eq!(end, RecvError::Dead);
+    // Over UDP it takes a minute of silence.
+    assert!(killed.elapsed() < Duration::from_secs(30), "{:?}", killed.elapsed());
+    assert_eq!(here.send(b"x", LONG), Err(SendError::Dead));
+    until("it is forgotten", || ours.view().connections.is_empty());
+}
+
+#[test]
+fn both_ends_must_have_the_same_stack_and_know_it() {
+    let (a, b) = (endpoint(), endpoint());
+    let wrong = a.connect(b.address(), "ui | unreliable | net(tcp)", contract(), contract());
+    let Err(ConnectError::Stack { why, .. }) = wrong else { panic!("{wrong:?}") };
+    assert!(why.to_string().contains("net(shm)"), "{why}");
+}

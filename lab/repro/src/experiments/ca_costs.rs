@@ -1,0 +1,205 @@
+//! What modules, pipes and the network interface cost in the `ca` models: as the paper's Table 1 has
+//! it, and as measured on this machine just now.
+
+use selvedge_comm_stack::profile;
+use selvedge_data_stack::load::Load;
+use selvedge_data_stack::model::{Cost, Interface, Overheads};
+use selvedge_data_stack::module::Direction;
+use selvedge_units::{Bytes, Span};
+
+use crate::experiment::{Params, RunError, Watch};
+use crate::outcome::Outcome;
+
+/// One set of costs.
+#[derive(Clone, Debug)]
+pub(crate) struct Costs {
+    /// Whose they are, for titles and claims.
+    pub(crate) whose: &'static str,
+    pub(crate) overheads: Overheads,
+    pub(crate) interface: Interface,
+    /// Remote UI, unreliable transport with checksum, network: outwards.
+    pub(crate) unreliable: Vec<Cost>,
+    /// Encryption.
+    cipher: Cost,
+    /// The transport without its checksum, for what a cipher authenticates.
+    transport: Cost,
+    /// What a master does beside: a header's work.
+    master: Cost,
+}
+
+/// Runs a model with each set of costs, for so long in its time.
+pub(crate) fn with_each(
+    params: &Params,
+    watch: &dyn Watch,
+    with: fn(&Costs, Span, &mut Outcome, &dyn Watch) -> Result<(), RunError>,
+) -> Result<Outcome, RunError> {
+    let long = Span::from_millis(params.amount(2000, 400));
+    let mut outcome = Outcome::default();
+    watch.go_on("costs")?;
+    for costs in Costs::all(params.amount(31, 5))? {
+        with(&costs, long, &mut outcome, watch)?;
+        outcome.note(costs.told());
+    }
+    Ok(outcome)
+}
+
+/// Microseconds.
+pub(crate) const fn us(n: u64) -> Span {
+    Span::from_micros(n)
+}
+
+fn module(null: u64, kilobyte: u64) -> Cost {
+    Cost::plain(us(null), us(kilobyte))
+}
+
+/// The pipes of Table 1.
+pub(crate) const TABLE_1: Overheads =
+    Overheads { get: us(20), get_locked: us(38), same: us(4), other: us(21) };
+
+/// Table 1, with the interface of section 2.2: 68 Mbit/s is 120 us a kilobyte.
+pub(crate) fn paper() -> Costs {
+    Costs {
+        whose: "the paper's costs",
+        overheads: TABLE_1,
+        interface: Interface { null: Span::ZERO, kilobyte: us(120), available: Load::WHOLE },
+        unreliable: vec![module(14, 0), module(7, 120), module(45, 0)],
+        cipher: module(1800, 10_000),
+        transport: module(7, 0),
+        master: module(21, 0),
+    }
+}
+
+/// This machine's, from so many rounds; the interface is the kernel's, a call of UDP a message.
+pub(crate) fn measured(rounds: usize) -> Result<Costs, RunError> {
+    let modules = profile::modules(rounds);
+    let cost = |name: &str| {
+        let found = modules.iter().find(|module| module.module == name);
+        found.map_or_else(Cost::default, |module| module.cost(Direction::Down))
+    };
+    let (transport, checksum) = (cost("unreliable"), cost("checksum"));
+    let both = Cost {
+        null: transport.null + checksum.null,
+        kilobyte: transport.kilobyte + checksum.kilobyte,
+        kilobyte_remote: transport.kilobyte_remote + checksum.kilobyte_remote,
+        critical: transport.critical + checksum.critical,
+        shared: false,
+    };
+    Ok(Costs {
+        whose: "this machine's costs",
+        overheads: pipes(rounds.min(9)),
+        interface: kernel(rounds)?,
+        unreliable: vec![cost("ui"), both, cost("net")],
+        cipher: cost("encrypt(chacha20)"),
+        transport,
+        master: Cost { null: transport.null, ..Cost::default() },
+    })
+}
+
+/// The least of so many rounds: threads that others keep waiting say nothing of hand-overs.
+fn pipes(rounds: usize) -> Overheads {
+    let one = |_| profile::pipes(1).overheads();
+    let least = |a: Overheads, b: Overheads| Overheads {
+        get: a.get.min(b.get),
+        get_locked: a.get_locked.min(b.get_locked),
+        same: a.same.min(b.same),
+        other: a.other.min(b.other),
+    };
+    (0..rounds.max(1)).map(one).reduce(least).unwrap_or_default()
+}
+
+/// What a call to send a datagram over the loopback takes.
+fn kernel(rounds: usize) -> Result<Interface, RunError> {
+    let call = profile::call(rounds);
+    let call = call.map_err(|error| RunError::Needs(format!("UDP on the loopback: {error}")))?;
+    let [null, kilobyte] = call.map(|nanos| Span(nanos.round() as u64));
+    Ok(Interface { null, kilobyte, available: Load::WHOLE })
+}
+
+impl Costs {
+    /// Both sets.
+    pub(crate) fn all(rounds: usize) -> Result<[Self; 2], RunError> {
+        Ok([paper(), measured(rounds)?])
+    }
+
+    /// A message of 1 kB through modules and interface.
+    fn message(&self) -> Span {
+        let size = Bytes(1024);
+        let modules = self.unreliable.iter().map(|cost| cost.of(size, false).0).sum();
+        Span(modules) + self.interface.of(size)
+    }
+
+    /// A time of the paper's host as it is on this one: as many messages go in it.
+    pub(crate) fn of_paper(&self, span: Span) -> Span {
+        let (ours, theirs) = (self.message(), paper().message());
+        Span((u128::from(span.0) * u128::from(ours.0) / u128::from(theirs.0)) as u64)
+    }
+
+    /// With encryption: whole, or a master, slaves and the gathering.
+    pub(crate) fn encrypted(&self, parallel: bool) -> Vec<Cost> {
+        let (ui, net) = (self.unreliable[0], self.unreliable[2]);
+        if parallel {
+            vec![ui, self.master, self.cipher, self.transport, net]
+        } else {
+            vec![ui, self.cipher, self.transport, net]
+        }
+    }
+
+    /// The costs in words.
+    pub(crate) fn told(&self) -> String {
+        let [ui, transport, net] = [0, 1, 2].map(|n| {
+            let cost: Cost = self.unreliable[n];
+            format!("{} and {} a kB", cost.null, cost.kilobyte)
+        });
+        let Overheads { get, get_locked, same, other } = self.overheads;
+        format!(
+            "{}: remote UI {ui}; transport with checksum {transport}; network {net}; interface {} and \
+             {} a kB; encryption {} and {} a kB; pipes {get}, locked {get_locked}; hand-overs {same} \
+             and {other}.",
+            self.whose,
+            self.interface.null,
+            self.interface.kilobyte,
+            self.cipher.null,
+            self.cipher.kilobyte,
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{ca_f7, ca_f8};
+    use super::*;
+    use crate::experiment::{Params, Silent};
+
+    #[test]
+    fn each_claim_is_made_for_both_sets_of_costs() {
+        let params = Params { quick: true, ..Params::default() };
+        for experiment in [ca_f7::EXPERIMENT, ca_f8::EXPERIMENT] {
+            let outcome = (experiment.run)(&params, &Silent).unwrap();
+            let of = |whose: &'static str| {
+                outcome.claims.iter().filter(move |claim| claim.text.contains(whose))
+            };
+            // Those of this machine are measured: whether its claims hold is no test's matter.
+            for claim in of("this machine's costs").filter(|claim| !claim.passed) {
+                eprintln!("{}: {claim:?}", experiment.id);
+            }
+            let theirs: Vec<_> = of("the paper's costs").collect();
+            assert!(theirs.iter().all(|claim| claim.passed), "{}: {theirs:#?}", experiment.id);
+            assert_eq!(theirs.len(), of("this machine's costs").count());
+            assert_eq!(theirs.len() * 2, outcome.claims.len(), "{}", experiment.id);
+        }
+    }
+
+    #[test]
+    fn times_go_with_costs() {
+        let paper = paper();
+        assert_eq!(paper.message(), us(14 + 127 + 45 + 120));
+        assert_eq!(paper.of_paper(us(7)), us(7));
+        let half = Costs {
+            unreliable: vec![module(7, 0), module(3, 60), module(23, 0)],
+            interface: Interface { kilobyte: us(60), ..paper.interface },
+            ..paper
+        };
+        assert_eq!(half.of_paper(us(306)), us(153));
+        assert!(half.told().starts_with("the paper's costs: remote UI 7 us"), "{}", half.told());
+    }
+}

@@ -1,0 +1,200 @@
+//! `ca-f6`: throughput and latency against connections, by configuration.
+
+use selvedge_data_stack::elements::{ElementId, Elements};
+use selvedge_units::{Bytes, Instant, Span};
+
+use super::CA;
+use super::ca_costs::{Costs, with_each};
+use super::ca_host::{Host, Source, Wire};
+use crate::experiment::{Experiment, Kind, Params, RunError, Watch};
+use crate::outcome::{Cell, Outcome, Table};
+use crate::plot::{Axis, Plot, Series};
+
+pub(crate) const EXPERIMENT: Experiment = Experiment {
+    id: "ca-f6",
+    title: "Throughput and latency by configuration and number of connections",
+    paper: CA,
+    section: "Figure 6, section 3",
+    kind: Kind::Model,
+    claim: "the balanced pipeline wins under load and loses to one stage at low load",
+    run,
+};
+
+/// How modules are spread over elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Configuration {
+    /// Each connection on an element of its own, in turn.
+    Connectional(u8),
+    /// Every module on every element.
+    MessageParallel(u8),
+    /// One stage, two balanced ones, or one for each module.
+    Pipeline(u8),
+}
+
+impl Configuration {
+    pub(crate) fn name(self) -> String {
+        match self {
+            Self::Connectional(n) => format!("c, {n} elements"),
+            Self::MessageParallel(n) => format!("m, {n} elements"),
+            Self::Pipeline(n) => format!("{n}p"),
+        }
+    }
+
+    pub(crate) const fn elements(self) -> u8 {
+        match self {
+            Self::Connectional(n) | Self::MessageParallel(n) | Self::Pipeline(n) => n,
+        }
+    }
+
+    /// Where the three modules of connection `n` are. With four stages the interface has the
+    /// fourth: it copies out what the network module made.
+    pub(crate) fn places(self, connection: usize, modules: usize) -> Vec<Elements> {
+        let only = |n: usize| Elements::only(ElementId(n as u8));
+        match self {
+            Self::Connectional(n) => vec![only(connection % usize::from(n)); modules],
+            Self::MessageParallel(n) => vec![Elements::first(n.into()); modules],
+            Self::Pipeline(1) => vec![only(0); modules],
+            Self::Pipeline(2) => {
+                (0..modules).map(|m| only(usize::from(m + 1 == modules))).collect()
+            }
+            Self::Pipeline(n) => (0..modules).map(|m| only(m.min(usize::from(n) - 1))).collect(),
+        }
+    }
+}
+
+/// What a run gave: messages a second, and their mean latency.
+pub(crate) struct Found {
+    pub(crate) rate: f64,
+    pub(crate) latency: Span,
+}
+
+/// Connections that send as fast as their window of two messages lets them.
+/// `long` is in the paper's time.
+pub(crate) fn load(
+    costs: &Costs,
+    way: Configuration,
+    connections: usize,
+    size: Bytes,
+    long: Span,
+) -> Found {
+    let long = costs.of_paper(long);
+    let mut host = Host::new(way.elements(), costs.overheads, Wire::new(costs.interface));
+    let warm = Instant(long.0 / 5);
+    for n in 0..connections {
+        let source = Source {
+            size,
+            every: Span::ZERO,
+            window: 2,
+            // Not all at the same moment.
+            from: Instant(costs.of_paper(Span(n as u64 * 10_000)).0),
+            until: Instant::MAX,
+        };
+        host.connect(costs.unreliable.clone(), &way.places(n, 3), None, source);
+    }
+    host.run(warm);
+    (0..connections).for_each(|n| _ = host.take(n));
+    host.run(warm + long);
+    let (mut messages, mut sum) = (0, 0);
+    for n in 0..connections {
+        let seen = host.take(n);
+        messages += seen.messages;
+        sum += seen.latency.0 * seen.messages;
+    }
+    Found { rate: messages as f64 / long.as_secs_f64(), latency: Span(sum / messages.max(1)) }
+}
+
+/// A single message now and then.
+fn calm(costs: &Costs, way: Configuration) -> Span {
+    let mut host = Host::new(way.elements(), costs.overheads, Wire::new(costs.interface));
+    let every = costs.of_paper(Span::from_millis(5));
+    let source =
+        Source { size: Bytes(1024), every, window: 0, from: Instant::ZERO, until: Instant::MAX };
+    host.connect(costs.unreliable.clone(), &way.places(0, 3), None, source);
+    host.run(Instant(every.0 * 40));
+    host.take(0).latency
+}
+
+fn run(params: &Params, watch: &dyn Watch) -> Result<Outcome, RunError> {
+    let mut outcome = with_each(params, watch, with)?;
+    outcome.note("A model in virtual time: the product's elements and pipes on modules of these costs. On this machine the interface is a call of the kernel.");
+    outcome.note("The outgoing stack has three modules here (remote UI, transport with checksum, network), so the pipeline with a stage for each has three stages.");
+    Ok(outcome)
+}
+
+fn with(
+    costs: &Costs,
+    long: Span,
+    outcome: &mut Outcome,
+    watch: &dyn Watch,
+) -> Result<(), RunError> {
+    let ways = [
+        Configuration::Pipeline(1),
+        Configuration::Pipeline(2),
+        Configuration::Pipeline(3),
+        Configuration::Connectional(2),
+        Configuration::MessageParallel(2),
+    ];
+    let whose = costs.whose;
+    let mut table = Table::new(
+        format!(
+            "Messages of 1 kB a second / mean latency in us, by configuration and connections, with \
+             {whose}"
+        ),
+        &["configuration", "elements", "1", "2", "4", "6", "8", "10", "calm, us"],
+    );
+    let mut series = Vec::new();
+    let mut found = Vec::new();
+    for way in ways {
+        watch.go_on(&format!("{}, {whose}", way.name()))?;
+        let runs: Vec<(usize, Found)> = [1, 2, 4, 6, 8, 10]
+            .into_iter()
+            .map(|connections| (connections, load(costs, way, connections, Bytes(1024), long)))
+            .collect();
+        let cells = runs.iter().map(|(_, run)| {
+            Cell::from(format!("{:.0} / {:.1}", run.rate, run.latency.0 as f64 / 1e3))
+        });
+        let calm = calm(costs, way);
+        let front = [Cell::from(way.name()), u64::from(way.elements()).into()];
+        let end = Cell::rounded(calm.0 as f64 / 1e3, 2);
+        table.row(front.into_iter().chain(cells).chain([end]));
+        let points = runs.iter().map(|(n, run)| (*n as f64, run.rate)).collect();
+        series.push(Series { name: way.name(), points, marked: true, broad: false });
+        found.push((way, runs, calm));
+    }
+    outcome.tables.push(table);
+    let last = |n: usize| &found[n].1[5].1;
+    let (one, two, three) = (last(0), last(1), last(2));
+    outcome.claim(
+        format!("at low load one stage has the shorter latency ({whose})"),
+        found[0].2 < found[1].2 && found[1].2 <= found[2].2,
+        format!(
+            "{:.2}, {:.2}, {:.2} us",
+            found[0].2.0 as f64 / 1e3,
+            found[1].2.0 as f64 / 1e3,
+            found[2].2.0 as f64 / 1e3
+        ),
+    );
+    outcome.claim(
+        format!(
+            "under load the balanced pipeline has more throughput and less latency than one stage \
+             ({whose})"
+        ),
+        two.rate > one.rate && two.latency < one.latency,
+        format!("{:.0} and {:.0} messages/s", two.rate, one.rate),
+    );
+    outcome.claim(
+        format!(
+            "a stage for each module gives hardly more than two balanced ones, on more elements \
+             ({whose})"
+        ),
+        three.rate < two.rate * 1.15,
+        format!("{:.0} and {:.0} messages/s", three.rate, two.rate),
+    );
+    outcome.plots.push(Plot {
+        title: format!("Throughput by configuration, with {whose}"),
+        x: Axis::linear("connections"),
+        y: Axis::linear("messages of 1 kB a second"),
+        series,
+    });
+    Ok(())
+}

@@ -1,0 +1,291 @@
+//! A host of the `ca` experiments in virtual time: the product's elements, pipes and plants, on
+//! modules that cost what a table says.
+//!
+//! The network interface is a lock that each message holds while it is copied out, and that costs
+//! more the more elements stand at it: each that waits slows the one who holds it by a quarter
+//! (its polling takes the interconnect). That quarter is a constant of this model.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+
+use selvedge_data_stack::element::{Element, Job, Outside, Plant, Port, Work};
+use selvedge_data_stack::elements::{ElementId, Elements};
+use selvedge_data_stack::model::{Cost, Interface, Overheads};
+use selvedge_data_stack::module::Direction;
+use selvedge_units::{Bytes, Instant, Span};
+
+/// What an element that waits at the interface adds to the one that holds it: one in so many.
+pub(crate) const POLLING: u64 = 4;
+/// A message's parts, where it is cut.
+pub(crate) const PARTS: usize = 3;
+
+/// A message: its size, when it entered, how many parts of it this is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Unit {
+    pub(crate) size: Bytes,
+    pub(crate) entered: Instant,
+}
+
+/// The network interface, which all connections share.
+#[derive(Debug, Default)]
+pub(crate) struct Wire {
+    cost: Interface0,
+    /// When each of those that asked is done with it.
+    held: Mutex<Vec<Instant>>,
+}
+
+/// Its costs; nothing by default.
+#[derive(Debug, Default)]
+struct Interface0(Option<Interface>);
+
+impl Wire {
+    pub(crate) fn new(cost: Interface) -> Self {
+        Self { cost: Interface0(Some(cost)), held: Mutex::default() }
+    }
+
+    /// How long an element is at it from `now` on, waiting included.
+    fn pass(&self, size: Bytes, now: Instant) -> Span {
+        let Some(cost) = self.cost.0 else { return Span::ZERO };
+        let mut held = self.held.lock().unwrap_or_else(|error| error.into_inner());
+        held.retain(|&until| until > now);
+        let before = held.len() as u64;
+        let alone = cost.of(size);
+        let start = held.iter().copied().max().unwrap_or(now);
+        let until = start + alone + Span(alone.0 * before / POLLING);
+        held.push(until);
+        until.since(now)
+    }
+}
+
+/// The modules of one connection.
+#[derive(Debug)]
+pub(crate) struct Costed {
+    costs: Vec<Cost>,
+    overheads: Overheads,
+    wire: Arc<Wire>,
+    /// The place behind which a message goes on in parts, to be put together two places on.
+    cut: Option<usize>,
+    parts: AtomicU64,
+    /// Messages that left, when they entered and left.
+    left: Mutex<Vec<(Instant, Instant)>>,
+}
+
+impl Work for Costed {
+    type Message = Unit;
+
+    fn places(&self) -> usize {
+        self.costs.len()
+    }
+
+    fn run(
+        &self,
+        place: usize,
+        direction: Direction,
+        unit: Unit,
+        now: Instant,
+        out: &mut Vec<(Direction, Unit)>,
+    ) -> Span {
+        let part = Bytes(unit.size.0 / PARTS as u64);
+        let size = if self.cut.is_some_and(|cut| place == cut + 1) { part } else { unit.size };
+        let mut cost = self.costs[place].of(size, false);
+        match self.cut {
+            Some(cut) if place == cut => out.extend([(direction, unit); PARTS]),
+            Some(cut) if place == cut + 2 => {
+                let count = self.parts.fetch_add(1, Relaxed) + 1;
+                if count.is_multiple_of(PARTS as u64) {
+                    out.push((direction, unit));
+                } else {
+                    return Span::ZERO;
+                }
+            }
+            _ => out.push((direction, unit)),
+        }
+        if place + 1 == self.costs.len() {
+            cost += self.wire.pass(unit.size, now + cost);
+        }
+        cost
+    }
+
+    fn leave(&self, _: Direction, unit: Unit, now: Instant) {
+        self.left.lock().unwrap_or_else(|error| error.into_inner()).push((unit.entered, now));
+    }
+
+    fn overheads(&self) -> Overheads {
+        self.overheads
+    }
+}
+
+/// How a connection's messages come.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Source {
+    pub(crate) size: Bytes,
+    /// A message each such time; zero: always as many under way as `window`.
+    pub(crate) every: Span,
+    pub(crate) window: u64,
+    pub(crate) from: Instant,
+    pub(crate) until: Instant,
+}
+
+struct Connection {
+    plant: Arc<Plant<Costed>>,
+    port: Port<Costed>,
+    source: Source,
+    sent: u64,
+    left: u64,
+}
+
+struct Worker {
+    element: Element<Costed>,
+    job: Option<(Instant, Job<Unit>)>,
+    busy: Span,
+}
+
+/// A host.
+pub(crate) struct Host {
+    wire: Arc<Wire>,
+    overheads: Overheads,
+    connections: Vec<Connection>,
+    workers: Vec<Worker>,
+    pub(crate) now: Instant,
+}
+
+/// What one connection did in a stretch of time.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Seen {
+    pub(crate) messages: u64,
+    pub(crate) latency: Span,
+    pub(crate) latency_max: Span,
+}
+
+impl Host {
+    pub(crate) fn new(elements: u8, overheads: Overheads, wire: Wire) -> Self {
+        let worker =
+            |n| Worker { element: Element::new(ElementId(n)), job: None, busy: Span::ZERO };
+        Self {
+            wire: Arc::new(wire),
+            overheads,
+            connections: Vec::new(),
+            workers: (0..elements).map(worker).collect(),
+            now: Instant::ZERO,
+        }
+    }
+
+    /// A connection with modules of these costs on these elements.
+    pub(crate) fn connect(
+        &mut self,
+        costs: Vec<Cost>,
+        assigned: &[Elements],
+        cut: Option<usize>,
+        source: Source,
+    ) {
+        let work = Costed {
+            costs,
+            overheads: self.overheads,
+            wire: Arc::clone(&self.wire),
+            cut,
+            parts: AtomicU64::new(0),
+            left: Mutex::default(),
+        };
+        let plant = Arc::new(Plant::new(work, 256));
+        for worker in &mut self.workers {
+            worker.element.add(Arc::clone(&plant));
+        }
+        let port = Port::new(Arc::clone(&plant), Outside::Application);
+        self.connections.push(Connection { plant, port, source, sent: 0, left: 0 });
+        self.assign(self.connections.len() - 1, assigned);
+    }
+
+    pub(crate) fn assign(&self, connection: usize, assigned: &[Elements]) {
+        for (place, &elements) in assigned.iter().enumerate() {
+            self.connections[connection].plant.assign_both(place, elements);
+        }
+    }
+
+    /// Changes how a connection's messages come from now on.
+    pub(crate) fn change(&mut self, connection: usize, size: Bytes) {
+        self.connections[connection].source.size = size;
+    }
+
+    /// Runs until then, or until nothing happens any more.
+    pub(crate) fn run(&mut self, until: Instant) {
+        while self.now < until {
+            self.feed();
+            for worker in &mut self.workers {
+                if let Some((done, job)) = worker.job.take() {
+                    if done > self.now {
+                        worker.job = Some((done, job));
+                        continue;
+                    }
+                    worker.element.end(job, self.now);
+                }
+            }
+            // What one ends another may begin at the same moment.
+            for worker in self.workers.iter_mut().filter(|worker| worker.job.is_none()) {
+                if let Some(job) = worker.element.begin(self.now) {
+                    worker.busy += job.cost;
+                    worker.job = Some((self.now + job.cost, job));
+                }
+            }
+            let done = self.workers.iter().filter_map(|worker| Some(worker.job.as_ref()?.0)).min();
+            let due = self.connections.iter().filter_map(Connection::due).min();
+            // Nothing to do: all connections have ended.
+            let next = done.into_iter().chain(due).min().unwrap_or(until);
+            self.now = next.max(self.now + Span(1)).min(until);
+        }
+    }
+
+    fn feed(&mut self) {
+        let now = self.now;
+        for connection in &mut self.connections {
+            let Source { size, window, from, until, .. } = connection.source;
+            while now >= from && now < until && connection.is_due(now) {
+                let entered = connection.due().filter(|_| window == 0).unwrap_or(now);
+                if connection.port.put(Unit { size, entered }).is_err() {
+                    break;
+                }
+                connection.sent += 1;
+            }
+        }
+    }
+
+    /// What left since the last call.
+    pub(crate) fn take(&mut self, connection: usize) -> Seen {
+        let connection = &mut self.connections[connection];
+        let mut left =
+            connection.plant.work().left.lock().unwrap_or_else(|error| error.into_inner());
+        let all = left.drain(..).map(|(entered, left)| left.since(entered));
+        let (mut seen, mut sum) = (Seen::default(), 0_u64);
+        for latency in all {
+            seen.messages += 1;
+            sum += latency.0;
+            seen.latency_max = seen.latency_max.max(latency);
+        }
+        connection.left += seen.messages;
+        seen.latency = Span(sum / seen.messages.max(1));
+        seen
+    }
+
+    /// Messages put in so far.
+    pub(crate) fn sent(&self, connection: usize) -> u64 {
+        self.connections[connection].sent
+    }
+}
+
+impl Connection {
+    /// When the next message comes, if by the clock.
+    fn due(&self) -> Option<Instant> {
+        let Source { every, from, until, window, .. } = self.source;
+        if window > 0 {
+            return None;
+        }
+        Some(from + every * self.sent).filter(|&due| due < until)
+    }
+
+    fn is_due(&self, now: Instant) -> bool {
+        if self.source.window == 0 {
+            return self.due().is_some_and(|due| due <= now);
+        }
+        let left = self.plant.work().left.lock().unwrap_or_else(|error| error.into_inner());
+        self.sent - self.left - (left.len() as u64) < self.source.window
+    }
+}

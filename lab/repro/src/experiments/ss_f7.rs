@@ -1,0 +1,133 @@
+//! `ss-f7`: area of the hardware by stream slots, synthesised for the paper's family; and its clock,
+//! placed for a family that has an open placer.
+
+use selvedge_place_rtl::synth::{Area, Compare, Part, area, clock};
+use selvedge_place_rtl::{Design, Routing, Slots};
+
+use crate::experiment::{Experiment, Kind, Params, RunError, Watch};
+use crate::outcome::{Cell, Outcome, Table};
+use crate::plot::{Axis, Plot, Series};
+
+pub(crate) const EXPERIMENT: Experiment = Experiment {
+    id: "ss-f7",
+    title: "Area of winner-only and sorting designs, Virtex I",
+    paper: super::SS,
+    section: "Figure 7, section 5.1",
+    kind: Kind::Real,
+    claim: "linear growth; within 10 % of the sum of the paper's blocks; a clock above a naive compare's",
+    run,
+};
+
+const SLOTS: [Slots; 4] = [Slots::S4, Slots::S8, Slots::S16, Slots::S32];
+/// Placements of each clock.
+const SEEDS: u32 = 5;
+/// The paper's own first.
+const ROUTINGS: [Routing; 3] = [Routing::PartialBlock, Routing::WinnerOnly, Routing::FullSort];
+
+fn row(table: &mut Table, name: String, area: &Area) {
+    table.row([
+        name.into(),
+        u64::from(area.paper_slices()).into(),
+        u64::from(area.luts).into(),
+        u64::from(area.flip_flops).into(),
+        u64::from(area.slices_at_least()).into(),
+        u64::from(area.slices_at_most()).into(),
+    ]);
+}
+
+/// Clocks of 4 slots on an iCE40, placed and routed with these seeds.
+fn clocks(outcome: &mut Outcome, watch: &dyn Watch) -> Result<(), RunError> {
+    let mut table = Table::new(
+        "Clock of 4 slots, winner only, on an iCE40 HX8K, placed and routed",
+        &["compare", "median, MHz", "least", "most", "seeds", "logic cells"],
+    );
+    let plain = Design::plain(Slots::S4, Routing::WinnerOnly);
+    let mut medians = Vec::new();
+    for (name, design, compare) in [
+        ("naive: rule after rule, one clock", plain, Compare::Naive),
+        ("one clock", plain, Compare::Concurrent),
+        ("two clocks", Design { piped: true, ..plain }, Compare::Concurrent),
+    ] {
+        watch.go_on(&format!("clock: {name}"))?;
+        let found = clock(design, compare, SEEDS, &|_, _| ())?;
+        let mhz = || found.mhz.iter().copied();
+        let tenths = |mhz: f64| Cell::from((mhz * 10.0).round() / 10.0);
+        table.row([
+            name.into(),
+            tenths(found.median_mhz()),
+            tenths(mhz().fold(f64::MAX, f64::min)),
+            tenths(mhz().fold(0.0, f64::max)),
+            u64::from(SEEDS).into(),
+            u64::from(found.logic_cells).into(),
+        ]);
+        medians.push(found.median_mhz());
+    }
+    outcome.claim(
+        "4 slots, one clock a compare: a higher clock than with a naive compare",
+        medians[1] > medians[0],
+        format!("{:.1} against {:.1} MHz, median of {SEEDS} seeds", medians[1], medians[0]),
+    );
+    outcome.tables.push(table);
+    Ok(())
+}
+
+fn run(params: &Params, watch: &dyn Watch) -> Result<Outcome, RunError> {
+    let mut outcome = Outcome::default();
+    let mut table = Table::new(
+        "Slices of Virtex I; ours are bounds of a synthesis that is not placed",
+        &["part", "paper, placed", "LUT4", "flip-flops", "slices, at least", "at most"],
+    );
+    for (name, part) in [
+        ("decision block", Part::Decision),
+        ("register block", Part::Slot),
+        ("control", Part::Control),
+    ] {
+        watch.go_on(name)?;
+        row(&mut table, name.to_owned(), &area(part)?);
+    }
+    let mut series = Vec::new();
+    for routing in ROUTINGS.into_iter().take(params.amount(3, 1)) {
+        let mut points = Vec::new();
+        for slots in SLOTS.into_iter().take(params.amount(4, 2)) {
+            let name = format!("{} slots, {}", slots.count(), routing.name());
+            watch.go_on(&name)?;
+            let found = area(Part::Core(Design::plain(slots, routing)))?;
+            row(&mut table, name.clone(), &found);
+            let (ours, theirs) =
+                (f64::from(found.slices_at_least()), f64::from(found.paper_slices()));
+            points.push((slots.count() as f64, ours));
+            if routing == Routing::PartialBlock {
+                let off = ours / theirs - 1.0;
+                outcome.claim(
+                    format!("{name}: within 10 % of the paper's blocks together, as a bound"),
+                    off.abs() <= 0.1,
+                    format!("{ours:.0} against {theirs:.0} slices, {:+.1} %", off * 100.0),
+                );
+            }
+        }
+        // From one size to the next the area doubles, less what is there once.
+        let steps = points.windows(2).map(|pair| pair[1].1 / pair[0].1);
+        let (least, most) = steps.fold((f64::MAX, 0.0_f64), |(l, m), x| (l.min(x), m.max(x)));
+        outcome.claim(
+            format!("{}: twice the slots take 1.8 to 2.1 times the area", routing.name()),
+            least >= 1.8 && most <= 2.1,
+            format!("{least:.2} to {most:.2} times"),
+        );
+        series.push(Series { name: routing.name().to_owned(), points, marked: true, broad: false });
+    }
+    outcome.tables.push(table);
+    if !params.quick {
+        clocks(&mut outcome, watch)?;
+    }
+    outcome.plots.push(Plot {
+        title: "Area by stream slots".to_owned(),
+        x: Axis::linear("stream slots"),
+        y: Axis::linear("slices, at least"),
+        series,
+    });
+    outcome.note(
+        "Yosys maps to Virtex I (synth_xilinx -family xcv -nowidelut); no open tool places for it, \
+         so there is no clock of ours for that family; the clocks are those of an iCE40, which are placed.",
+    );
+    Ok(outcome)
+}

@@ -1,0 +1,119 @@
+//! Every experiment, the quick way. Those in virtual time: their claims hold, and the same seed
+//! gives the same outcome. Those in real time: they give figures; whether their claims hold is a
+//! matter of the machine, and no test's.
+
+use std::io::Write;
+use std::sync::mpsc::{Sender, channel};
+use std::time::{Duration, Instant};
+
+use selvedge_lab_repro::{Cell, EXPERIMENTS, Experiment, Kind, Outcome, Params, RunError, Watch};
+
+/// A step may take so long, on a machine with much else to do: beyond it, something hangs.
+const STEP_MOST: Duration = Duration::from_secs(600);
+/// What takes longer is told.
+const LONG: Duration = Duration::from_secs(20);
+
+/// What is heard of an experiment.
+enum Said {
+    Step(String),
+    Done(Result<Outcome, String>),
+}
+
+struct Told(Sender<Said>);
+
+impl Watch for Told {
+    fn step(&self, what: &str) {
+        // Whoever waited for it may have given up.
+        let _ = self.0.send(Said::Step(what.to_owned()));
+    }
+
+    fn stopped(&self) -> bool {
+        false
+    }
+}
+
+/// Runs it the quick way, on a thread of its own: one that hangs is told by its name and step.
+fn quick(experiment: &Experiment, seed: u64) -> Outcome {
+    let (tell, told) = channel();
+    let (run, id) = (experiment.run, experiment.id);
+    std::thread::spawn(move || {
+        let outcome = run(&Params { seed, quick: true }, &Told(tell.clone()));
+        let _ = tell.send(Said::Done(outcome.map_err(|error| error.to_string())));
+    });
+    let mut step = "its beginning".to_owned();
+    let begun = Instant::now();
+    let outcome = loop {
+        match told.recv_timeout(STEP_MOST) {
+            Ok(Said::Step(next)) => step = next,
+            Ok(Said::Done(outcome)) => break outcome,
+            Err(why) => panic!("{id}: {why} at \"{step}\", after {:?}", begun.elapsed()),
+        }
+    };
+    if begun.elapsed() > LONG {
+        // Past the harness, which would hide it: what takes long is seen while it does.
+        let mut stderr = std::io::stderr().lock();
+        let _ = writeln!(stderr, "{id} took {:.0} s", begun.elapsed().as_secs_f64());
+    }
+    outcome.unwrap_or_else(|error| panic!("{id}: {error}"))
+}
+
+fn of_kind(kind: Kind) -> impl Iterator<Item = &'static Experiment> {
+    EXPERIMENTS.iter().filter(move |experiment| experiment.kind == kind)
+}
+
+#[test]
+fn claims_in_virtual_time_hold_for_any_seed() {
+    for experiment in of_kind(Kind::Virtual) {
+        for seed in [1, u64::MAX] {
+            let outcome = quick(experiment, seed);
+            let failed: Vec<_> = outcome.claims.iter().filter(|claim| !claim.passed).collect();
+            assert!(failed.is_empty(), "{}, seed {seed}: {failed:#?}", experiment.id);
+            assert!(!outcome.claims.is_empty(), "{}: claims nothing", experiment.id);
+        }
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_outcome() {
+    for experiment in of_kind(Kind::Virtual) {
+        let [first, second] = [quick(experiment, 7), quick(experiment, 7)];
+        assert_eq!(first, second, "{}", experiment.id);
+        for plot in &first.plots {
+            assert_eq!(plot.svg().unwrap(), plot.svg().unwrap(), "{}", experiment.id);
+        }
+    }
+}
+
+#[test]
+fn experiments_in_real_time_give_finite_figures() {
+    for experiment in of_kind(Kind::Real) {
+        let outcome = quick(experiment, 1);
+        assert!(!outcome.tables.is_empty() && !outcome.claims.is_empty(), "{}", experiment.id);
+        let cells = outcome.tables.iter().flat_map(|table| table.rows.iter().flatten());
+        for cell in cells {
+            assert!(!matches!(cell, Cell::Figure(f) if !f.is_finite()), "{}", experiment.id);
+        }
+    }
+}
+
+/// Wants to stop after so many steps.
+struct Impatient(std::cell::Cell<u32>);
+
+impl Watch for Impatient {
+    fn step(&self, _: &str) {
+        self.0.set(self.0.get().saturating_sub(1));
+    }
+
+    fn stopped(&self) -> bool {
+        self.0.get() == 0
+    }
+}
+
+#[test]
+fn every_experiment_can_be_stopped() {
+    for experiment in EXPERIMENTS {
+        let params = Params { seed: 1, quick: true };
+        let outcome = (experiment.run)(&params, &Impatient(std::cell::Cell::new(0)));
+        assert!(matches!(outcome, Err(RunError::Stopped)), "{}", experiment.id);
+    }
+}

@@ -1,0 +1,24 @@
+//! Runs what `selvedge-control-code` makes: three ways to call a handler, with one face.
+//!
+//! | | what runs | cost of a call |
+//! |---|---|---|
+//! | [`Walked`] | the evaluator, anywhere | some ns for each operation |
+//! | [`Native`] | machine code in this process, in memory that is written first and executed then, never both | about 3 ns and the work |
+//! | [`Kernel`] | byte code, loaded by `bpf(2)` and run by `BPF_PROG_RUN` | a system call, and the work |
+//!
+//! A handler's memory belongs to one instance and is not shared: whoever has two events at a time
+//! needs two instances. All three leave the same bytes in it.
+
+mod executable;
+mod host;
+mod kernel;
+pub mod measure;
+mod native;
+mod system;
+
+pub use executable::ExecutableError;
+pub use host::MachineHost;
+pub use kernel::{Hook, Kernel, LoadError, Measured, install};
+pub use native::{Native, PrepareError};
+pub use selvedge_control_code::{Handler, Walked};
+pub use system::{Refused, available};
