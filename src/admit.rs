@@ -6,12 +6,12 @@
 
 use std::io::Write;
 
+use selvedge_control_config::{LinkConfig, NodeConfig, StreamConfig};
 use selvedge_data_sched::admission::{
     self, Answer, Ask, AskError, Cause, Clock, Load, Pattern, Policy, Service, Share, Unproved,
     Verdict,
 };
 use selvedge_data_sched::replay::Trace;
-use selvedge_node::config::{LinkConfig, NodeConfig, StreamConfig};
 use selvedge_units::{Bytes, Span};
 use serde::Serialize;
 

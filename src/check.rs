@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use selvedge_node::config::{
+use selvedge_control_config::{
     self, ConfigErrors, LONGEST_FILE, LinkSummary, Mistake, NodeConfig, Parsed, Summary,
 };
 
@@ -17,7 +17,7 @@ use crate::table::{Align, Table};
 /// A node file, read; relative paths in it are relative to its folder.
 pub(crate) struct NodeFile {
     pub(crate) config: NodeConfig,
-    pub(crate) map: config::SourceMap,
+    pub(crate) map: selvedge_control_config::SourceMap,
     pub(crate) base: PathBuf,
     /// Its name, for messages.
     pub(crate) name: String,
@@ -28,8 +28,8 @@ pub(crate) fn read(path: &Path) -> Result<NodeFile, Failure> {
     let name = path.display().to_string();
     let text = input::text(path, LONGEST_FILE as u64)
         .map_err(|why| Failure::input(format!("{name}: {why}")))?;
-    let Parsed { config, map } =
-        config::parse(&text, &name).map_err(|errors| Failure::input(lines(&errors)))?;
+    let Parsed { config, map } = selvedge_control_config::parse(&text, &name)
+        .map_err(|errors| Failure::input(lines(&errors)))?;
     let base = path.parent().map_or_else(PathBuf::new, Path::to_owned);
     Ok(NodeFile { config, map, base, name })
 }
@@ -98,8 +98,8 @@ fn media(file: &NodeFile, _summary: &mut Summary) -> Result<Vec<Option<Media>>, 
 /// what they are made of must make sense.
 #[cfg(feature = "gstreamer")]
 fn media(file: &NodeFile, summary: &mut Summary) -> Result<Vec<Option<Media>>, Failure> {
+    use selvedge_control_config::SourceUri;
     use selvedge_media::inspect;
-    use selvedge_node::config::SourceUri;
     use selvedge_place_coprocessor::feeder::Feeder;
     use selvedge_units::{Bytes, Span};
 
@@ -184,7 +184,7 @@ fn table(file: &str, summary: &Summary) -> String {
             format!("{:.1} MB", stream.memory_bytes as f64 / 1e6),
         ]);
     }
-    let carried = |stream: &config::StreamSummary| {
+    let carried = |stream: &selvedge_control_config::StreamSummary| {
         let stack = stream.stack.as_ref()?;
         Some(format!(
             "\n{} goes by {}: packets of at most {} B, and {} B of headers on each.",

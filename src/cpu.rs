@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 
 use clap::{Args, Subcommand};
 use selvedge_data_stream::Window;
-use selvedge_host::clock::Clock;
+use selvedge_os::clock::Clock;
 use selvedge_place_cpu::client::{self, ClientError, Ran, Run};
 use selvedge_place_cpu::player::{self, Play, within_ms};
 use selvedge_place_cpu::{Placement, Wanted, class, daemon, rights};

@@ -4,7 +4,7 @@
 use std::io::Write;
 use std::process::Command;
 
-use selvedge_host::probe::{self, Missing, Outcome};
+use selvedge_os::probe::{self, Missing, Outcome};
 use serde::Serialize;
 
 use crate::cli::{DoctorArgs, Failure};

@@ -10,11 +10,11 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant as Wall};
 
-use selvedge_host::clock::Clock;
-use selvedge_host::measure::{ClockRate, MeterSnapshot, StreamMeter};
-use selvedge_host::receive::{PacketTap, ReceiveOptions, Receiver, Reception};
-use selvedge_host::record::RtpDump;
 use selvedge_media::sdp::{Session, TEXT_MAX};
+use selvedge_os::clock::Clock;
+use selvedge_place_engine::measure::{ClockRate, MeterSnapshot, StreamMeter};
+use selvedge_place_engine::receive::{PacketTap, ReceiveOptions, Receiver, Reception};
+use selvedge_place_engine::record::RtpDump;
 use selvedge_units::Instant;
 use serde_json::{Map, Value, json};
 
@@ -169,7 +169,7 @@ impl Dump {
     fn create(path: &Path, at: SocketAddr, clock: Clock) -> Result<Self, Failure> {
         let cannot = |e| Failure::input(format!("{}: {e}", path.display()));
         let file = BufWriter::new(File::create(path).map_err(cannot)?);
-        let wall = selvedge_host::clock::wall_time();
+        let wall = selvedge_os::clock::wall_time();
         let dump = RtpDump::new(file, 0, at, clock.now(), wall).map_err(cannot)?;
         Ok(Self(Arc::new(Mutex::new(Some(dump)))))
     }

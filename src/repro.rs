@@ -10,9 +10,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use clap::Args;
+use selvedge_control_config::nearest;
 use selvedge_lab_repro::record::{self, Record};
 use selvedge_lab_repro::{EXPERIMENTS, Experiment, Kind, Outcome, Params, RunError, Watch, find};
-use selvedge_node::config::nearest;
 use serde_json::{Value, json};
 
 use crate::cli::Failure;
@@ -190,7 +190,7 @@ impl Watch for Progress<'_> {
 /// that cannot be written, a warning says so.
 fn keep(experiment: &Experiment, params: &Params, outcome: &Outcome) {
     let Some(folder) = record::folder() else { return };
-    let now = selvedge_host::clock::wall_time().duration_since(UNIX_EPOCH);
+    let now = selvedge_os::clock::wall_time().duration_since(UNIX_EPOCH);
     let ended = now.map_or(0, |now| now.as_secs());
     if let Err(error) = record::write(&folder, &Record::new(experiment, params, outcome, ended)) {
         tracing::warn!(

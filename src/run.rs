@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use selvedge_host::clock::Clock;
-use selvedge_host::report::StreamReport;
+use selvedge_control_config::view::NodeView;
 use selvedge_media::StreamInfo;
 use selvedge_media::sdp::{Described, Session};
-use selvedge_node::view::NodeView;
+use selvedge_os::clock::Clock;
+use selvedge_place_engine::report::StreamReport;
 use selvedge_units::Instant;
 use selvedge_web::Server;
 

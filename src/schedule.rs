@@ -7,8 +7,8 @@ use selvedge_data_sched::replay::{Event, Outcome, Replay, Trace};
 use selvedge_data_sched::trace::Printer;
 use selvedge_data_sched::{Counters, Discipline};
 use selvedge_data_stream::Window;
-use selvedge_host::engine::unit_slot::{UnitSlotError, UnitSlots};
 use selvedge_place_coprocessor::unit_slot::shared;
+use selvedge_place_engine::engine::unit_slot::{UnitSlotError, UnitSlots};
 use selvedge_place_rtl::ReplayError;
 
 use crate::cli::{Engine, Failure, ScheduleArgs};

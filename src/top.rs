@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use selvedge_node::view::NodeSnapshot;
+use selvedge_control_config::view::NodeSnapshot;
 
 use self::http::{Client, HttpError};
 

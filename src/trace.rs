@@ -3,9 +3,9 @@
 use std::io::{self, Write};
 
 use clap::{Args, Subcommand};
+use selvedge_control_config::nearest;
 use selvedge_data_sched::trace::generate::{self, Kind, Wanted};
 use selvedge_data_stream::Class;
-use selvedge_node::config::nearest;
 
 use crate::cli::Failure;
 use crate::schedule::named;

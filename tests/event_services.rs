@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::Command;
 
 use selvedge_comm_call::{Client, Wish, services};
-use selvedge_host::clock::Clock;
+use selvedge_os::clock::Clock;
 use selvedge_units::Span;
 use support::{Folder, Running, SOON, selvedge, skipped, until};
 

@@ -7,7 +7,7 @@
 //! that came are a subsequence of the clip's; the few pictures of the clip that equal another one
 //! are next to it, and are told apart by the order.
 
-#[path = "../place/host/tests/namespace/mod.rs"]
+#[path = "../place/engine/tests/namespace/mod.rs"]
 mod namespace;
 mod support;
 

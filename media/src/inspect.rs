@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
+use selvedge_control_config::SourceUri;
 use selvedge_data_stream::rtp::EXTENSION_LEN;
-use selvedge_node::config::SourceUri;
 use selvedge_units::{Bytes, Span};
 
 use crate::error::SourceError;

@@ -8,9 +8,9 @@ use std::net::UdpSocket;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use selvedge_control_config::SourceUri;
 use selvedge_data_stream::Kind;
 use selvedge_media::{Codec, End, MediaFrame, SourceError};
-use selvedge_node::config::SourceUri;
 use selvedge_units::Span;
 use support::{Seen, clips, file, open, take};
 

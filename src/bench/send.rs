@@ -1,14 +1,15 @@
 //! `bench send`: packets a second through a link's scheduling and selection, against plain sending
 //! of the same packets in the same order by the same system calls, sample by sample in turns.
 
+use selvedge_data_link::{Link, LinkParams};
+use selvedge_data_memory::PayloadSpan;
 use selvedge_data_sched::{Decision, Discipline, Head, Scheduler, StreamIndex};
-use selvedge_data_stream::{Contract, Frame, Kind, PayloadSpan, References, Window};
-use selvedge_host::bench::{SendLoop, compare, send_over_wire};
-use selvedge_host::clock::Clock;
-use selvedge_host::huge;
-use selvedge_host::inlet::IPV4_UDP;
-use selvedge_host::transmit::Method;
-use selvedge_node::link::{Link, LinkParams};
+use selvedge_data_stream::{Contract, Frame, Kind, References, Window};
+use selvedge_os::clock::Clock;
+use selvedge_os::huge;
+use selvedge_os::transmit::Method;
+use selvedge_place_engine::bench::{SendLoop, compare, send_over_wire};
+use selvedge_place_engine::inlet::IPV4_UDP;
 use selvedge_units::{Bitrate, Bytes, Instant, Span};
 use serde_json::json;
 

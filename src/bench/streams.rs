@@ -3,12 +3,12 @@
 
 use std::net::{SocketAddr, UdpSocket};
 
+use selvedge_control_config::{LinkConfig, WhenFull};
 use selvedge_data_sched::Discipline;
 use selvedge_data_stream::{Contract, Histogram, Kind, Window};
-use selvedge_host::clock::Clock;
-use selvedge_host::engine::{Engine, StreamParams};
-use selvedge_host::inlet::Offer;
-use selvedge_node::config::{LinkConfig, WhenFull};
+use selvedge_os::clock::Clock;
+use selvedge_place_engine::engine::{Engine, StreamParams};
+use selvedge_place_engine::inlet::Offer;
 use selvedge_units::{Bitrate, Bytes, Instant, Span};
 use serde_json::json;
 
@@ -22,7 +22,7 @@ const PAYLOAD: usize = 1000;
 const DELAY: Span = Span::from_millis(33);
 
 pub(super) fn measure(seconds: u64) -> Result<Measurement, Failure> {
-    let pinned = selvedge_host::clock::pin_to_core(0);
+    let pinned = selvedge_os::clock::pin_to_core(0);
     let sink = UdpSocket::bind("127.0.0.1:0")?;
     let to = sink.local_addr()?;
     let clock = Clock::new();
@@ -40,7 +40,7 @@ pub(super) fn measure(seconds: u64) -> Result<Measurement, Failure> {
     let total = STREAMS * FRAMES_PER_SECOND * seconds;
     let gap = 1_000_000_000 / (STREAMS * FRAMES_PER_SECOND);
     let began = clock.now();
-    let cpu = selvedge_host::clock::process_cpu();
+    let cpu = selvedge_os::clock::process_cpu();
     for n in 0..total {
         let due = Instant(began.0 + n * gap);
         if clock.now() < due {
@@ -51,7 +51,7 @@ pub(super) fn measure(seconds: u64) -> Result<Measurement, Failure> {
         let _ = inlet.offer(offer, &[&packet]);
     }
     clock.sleep_until(clock.now() + DELAY);
-    let busy = selvedge_host::clock::process_cpu().0.saturating_sub(cpu.0);
+    let busy = selvedge_os::clock::process_cpu().0.saturating_sub(cpu.0);
     let lasted = clock.now().since(began);
     let report = engine.stop();
     drop(sink);

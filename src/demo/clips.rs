@@ -7,14 +7,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use selvedge_control_config::{LinkConfig, NodeConfig, SourceUri, StreamConfig};
 use selvedge_data_sched::Discipline;
 use selvedge_data_stream::{Window, Windows};
-use selvedge_host::clock::Clock;
-use selvedge_host::inlet::Arrivals;
-use selvedge_host::measure::{ClockRate, MeterSnapshot, StreamMeter};
-use selvedge_host::receive::{ReceiveOptions, Receiver, Reception};
 use selvedge_media::{StreamInfo, inspect};
-use selvedge_node::config::{LinkConfig, NodeConfig, SourceUri, StreamConfig};
+use selvedge_os::clock::Clock;
+use selvedge_place_engine::inlet::Arrivals;
+use selvedge_place_engine::measure::{ClockRate, MeterSnapshot, StreamMeter};
+use selvedge_place_engine::receive::{ReceiveOptions, Receiver, Reception};
 use selvedge_units::{Bitrate, Bytes, Span};
 
 use crate::cli::{DemoArgs, Failure};

@@ -13,11 +13,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use selvedge_control_config::NodeConfig;
+use selvedge_control_config::view::NodeView;
 use selvedge_data_sched::Discipline;
-use selvedge_host::clock::Clock;
 use selvedge_media::StreamInfo;
-use selvedge_node::config::NodeConfig;
-use selvedge_node::view::NodeView;
+use selvedge_os::clock::Clock;
 use selvedge_units::{Bitrate, Span};
 use selvedge_web::Server;
 
@@ -103,7 +103,7 @@ pub(crate) fn command(args: &DemoArgs) -> Result<(), Failure> {
 struct Started {
     config: NodeConfig,
     engines: Engines,
-    arrivals: Vec<Arc<selvedge_host::inlet::InletCounters>>,
+    arrivals: Vec<Arc<selvedge_place_engine::inlet::InletCounters>>,
     infos: Vec<StreamInfo>,
     clock: Clock,
     recorder: Recorder,

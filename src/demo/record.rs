@@ -2,9 +2,9 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use selvedge_data_link::bound::{Bound, OfflineFrame, decodable_bound};
 use selvedge_data_stream::{Fate, Frame, Histogram};
-use selvedge_host::engine::FateTap;
-use selvedge_node::bound::{Bound, OfflineFrame, decodable_bound};
+use selvedge_place_engine::engine::FateTap;
 use selvedge_units::{Bitrate, Bytes, Instant, Span};
 
 /// Frames of one stream kept for the bound, at most: beyond, the bound covers the first part.

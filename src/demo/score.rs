@@ -2,10 +2,10 @@
 
 use std::fmt::Write;
 
+use selvedge_data_link::bound::Bound;
 use selvedge_data_stream::Histogram;
-use selvedge_host::measure::MeterSnapshot;
-use selvedge_host::report::LinkReport;
-use selvedge_node::bound::Bound;
+use selvedge_place_engine::measure::MeterSnapshot;
+use selvedge_place_engine::report::LinkReport;
 use selvedge_units::{Bitrate, Span};
 use serde::Serialize;
 use serde_json::{Map, Value, json};

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use rustix::process::{Signal, kill_process};
 use selvedge_comm_event::bench::{self, Kind, PACED, Source};
-use selvedge_host::clock::Clock;
+use selvedge_os::clock::Clock;
 use selvedge_units::Span;
 use serde_json::{Value, json};
 

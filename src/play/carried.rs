@@ -8,9 +8,9 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use selvedge_comm_stack::endpoint::{Connection, Endpoint, Options, RecvError};
-use selvedge_host::clock::Clock;
-use selvedge_host::measure::{MeterSnapshot, StreamMeter};
-use selvedge_host::receive::PacketTap;
+use selvedge_os::clock::Clock;
+use selvedge_place_engine::measure::{MeterSnapshot, StreamMeter};
+use selvedge_place_engine::receive::PacketTap;
 
 use crate::cli::Failure;
 use crate::stack::{Desk, secret};

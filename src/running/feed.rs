@@ -7,12 +7,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use selvedge_host::inlet::{Inlet, Offer};
+use selvedge_control_config::view::StreamState;
+use selvedge_control_config::{NodeConfig, SourceUri};
 use selvedge_media::{End, MediaFrame, Source, SourceError, StreamInfo};
-use selvedge_node::config::{NodeConfig, SourceUri};
-use selvedge_node::view::StreamState;
 use selvedge_place_coprocessor::client::Attachment;
 use selvedge_place_coprocessor::feeder::Feeder;
+use selvedge_place_engine::inlet::{Inlet, Offer};
 
 use super::{Medium, Opened, SourceEnd};
 

@@ -14,13 +14,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use selvedge_control_config::{NodeConfig, SourceUri, carried};
 use selvedge_data_stream::Contract;
-use selvedge_host::clock::Clock;
-use selvedge_host::engine::{StreamParams, payload_max};
-use selvedge_host::inlet::{IPV4_UDP, IPV6_UDP};
 use selvedge_media::{Codec, Source, SourceError, StreamInfo};
-use selvedge_node::config::{NodeConfig, SourceUri, carried};
+use selvedge_os::clock::Clock;
 use selvedge_place_coprocessor::feeder::{self, Feeder, FeederError};
+use selvedge_place_engine::engine::{StreamParams, payload_max};
+use selvedge_place_engine::inlet::{IPV4_UDP, IPV6_UDP};
 
 pub(crate) use channels::ChannelWatch;
 pub(crate) use feed::{FeedStatus, Feeds, Reopen};

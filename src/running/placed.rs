@@ -4,16 +4,16 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use selvedge_control_config::{LinkConfig, NodeConfig, Placement, SourceUri, StreamConfig};
 use selvedge_data_stream::Windows;
-use selvedge_host::clock::Clock;
-use selvedge_host::engine::{Engine, EngineError, FateTap, StreamParams};
-use selvedge_host::inlet::{Arrivals, Inlet, InletCounters};
-use selvedge_host::report::LinkReport;
 use selvedge_media::StreamInfo;
-use selvedge_node::config::{LinkConfig, NodeConfig, Placement, SourceUri, StreamConfig};
+use selvedge_os::clock::Clock;
 use selvedge_place_coprocessor::client::{Attachment, ClientError, Program, inlet_params};
 use selvedge_place_coprocessor::message::StreamSpec;
 use selvedge_place_coprocessor::server::{default_socket, listens};
+use selvedge_place_engine::engine::{Engine, EngineError, FateTap, StreamParams};
+use selvedge_place_engine::inlet::{Arrivals, Inlet, InletCounters};
+use selvedge_place_engine::report::LinkReport;
 #[cfg(feature = "kernel")]
 use selvedge_place_kernel::link::KernelLink;
 use selvedge_units::Bitrate;

@@ -15,10 +15,10 @@ use std::time::Duration;
 use selvedge_comm_stack::endpoint::{
     BindError, ConnectError, Connection, Endpoint, Options, RecvError, block_on_for,
 };
+use selvedge_control_config::{LinkConfig, NodeConfig, carried};
 use selvedge_data_stack::contract::{Contract, Promise, Quality, Traffic};
-use selvedge_host::engine::{Carried, Carrier};
-use selvedge_host::inlet::{IPV4_UDP, IPV6_UDP};
-use selvedge_node::config::{LinkConfig, NodeConfig, carried};
+use selvedge_place_engine::engine::{Carried, Carrier};
+use selvedge_place_engine::inlet::{IPV4_UDP, IPV6_UDP};
 use selvedge_units::{Bytes, Span};
 
 use crate::stack::{self, Desk, SecretError};

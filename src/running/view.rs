@@ -3,15 +3,15 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use selvedge_data_stream::{DropReason, Late, Windows};
-use selvedge_host::clock::Clock;
-use selvedge_host::inlet::InletCounters;
-use selvedge_host::report::{LinkReport, StreamReport};
-use selvedge_media::StreamInfo;
-use selvedge_node::config::{self, NodeConfig};
-use selvedge_node::view::{
+use selvedge_control_config::NodeConfig;
+use selvedge_control_config::view::{
     Knob, KnobError, LinkSnapshot, NodeSnapshot, NodeView, StreamSnapshot, StreamState,
 };
+use selvedge_data_stream::{DropReason, Late, Windows};
+use selvedge_media::StreamInfo;
+use selvedge_os::clock::Clock;
+use selvedge_place_engine::inlet::InletCounters;
+use selvedge_place_engine::report::{LinkReport, StreamReport};
 use selvedge_units::{Instant, Span};
 
 use super::{ChannelWatch, Engines, Statuses};
@@ -53,7 +53,7 @@ impl Running {
             state,
             detail,
             period_ms: report.contract.period.as_millis_f64(),
-            window: config::windows_text(&report.contract.windows),
+            window: selvedge_control_config::windows_text(&report.contract.windows),
             priority: report.contract.priority,
             weight: report.contract.weight,
             late: match report.contract.late {

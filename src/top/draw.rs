@@ -5,7 +5,7 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style, Stylize};
 use ratatui::text::{Line, Span, Text};
 use ratatui::widgets::{Cell, Gauge, Paragraph, Row, Table};
-use selvedge_node::view::{LinkSnapshot, StreamSnapshot, StreamState};
+use selvedge_control_config::view::{LinkSnapshot, StreamSnapshot, StreamState};
 
 use super::figures;
 use super::report;

@@ -1,6 +1,6 @@
 //! A snapshot as plain tables, for `--once`.
 
-use selvedge_node::view::{LinkSnapshot, NodeSnapshot, StreamSnapshot};
+use selvedge_control_config::view::{LinkSnapshot, NodeSnapshot, StreamSnapshot};
 
 use super::figures;
 use crate::table::{Align, Table};
@@ -65,7 +65,9 @@ pub(super) fn used(link: &LinkSnapshot) -> Option<f64> {
 }
 
 pub(super) const fn state(stream: &StreamSnapshot) -> &'static str {
-    use selvedge_node::view::StreamState::{Ended, Failed, Retrying, Running, Stalled, Starting};
+    use selvedge_control_config::view::StreamState::{
+        Ended, Failed, Retrying, Running, Stalled, Starting,
+    };
     match stream.state {
         Starting => "starting",
         Running => "running",

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
-use selvedge_node::view::NodeSnapshot;
+use selvedge_control_config::view::NodeSnapshot;
 
 use super::draw::draw;
 use super::http::Client;

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 use std::collections::{HashMap, VecDeque};
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
-use selvedge_node::view::{NodeSnapshot, StreamSnapshot};
+use selvedge_control_config::view::{NodeSnapshot, StreamSnapshot};
 
 use super::figures;
 
@@ -179,7 +179,7 @@ impl State {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use selvedge_node::view::{LinkSnapshot, StreamState};
+    use selvedge_control_config::view::{LinkSnapshot, StreamState};
 
     /// A node with a link and three streams: fine, overloaded, and not started.
     pub(in crate::top) fn studio() -> NodeSnapshot {

@@ -1,7 +1,7 @@
 //! Reads a change that a client asks for, from JSON to a [`Knob`]; PATCH and the WebSocket share it.
 
+use selvedge_control_config::view::{Knob, NodeView};
 use selvedge_data_stream::Window;
-use selvedge_node::view::{Knob, NodeView};
 use selvedge_units::Bitrate;
 use serde_json::{Map, Value, json};
 

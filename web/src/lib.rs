@@ -1,6 +1,6 @@
 //! The page, the API and the metrics of a node, over HTTP.
 //!
-//! Everything comes from a [`NodeView`](selvedge_node::view::NodeView): its snapshot feeds the
+//! Everything comes from a [`NodeView`](selvedge_control_config::view::NodeView): its snapshot feeds the
 //! page, `/api/v1` and `/metrics`; changes go back through its knobs. `docs/api.md` has the
 //! routes and fields.
 //!

@@ -2,8 +2,8 @@
 
 use std::fmt::{Display, Write};
 
+use selvedge_control_config::view::{LinkSnapshot, NodeSnapshot, StreamSnapshot, StreamState};
 use selvedge_data_stream::DropReason;
-use selvedge_node::view::{LinkSnapshot, NodeSnapshot, StreamSnapshot, StreamState};
 
 pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 

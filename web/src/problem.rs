@@ -2,7 +2,7 @@
 
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use selvedge_node::view::KnobError;
+use selvedge_control_config::view::KnobError;
 use serde::Serialize;
 
 /// One refusal. The HTTP status goes with it; over the WebSocket only the body is sent.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::ws::Utf8Bytes;
-use selvedge_node::view::{NodeSnapshot, NodeView};
+use selvedge_control_config::view::{NodeSnapshot, NodeView};
 use serde::Serialize;
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval};

@@ -13,8 +13,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
-use selvedge_data_stream::MAIL_ASLEEP;
-use selvedge_host::memory::Mapping;
+use selvedge_data_memory::MAIL_ASLEEP;
+use selvedge_os::memory::Mapping;
 
 /// Where the body begins, and where the bell lies before it.
 pub(crate) const BODY: usize = 512;

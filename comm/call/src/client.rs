@@ -5,8 +5,8 @@ use std::path::Path;
 
 use rustix::event::{EventfdFlags, eventfd};
 use selvedge_comm_local::Waking;
-use selvedge_host::clock::Clock;
-use selvedge_host::seqpacket::{self, Received};
+use selvedge_os::clock::Clock;
+use selvedge_os::seqpacket::{self, Received};
 use selvedge_units::{Instant, Span};
 
 use crate::say::{Ask, Preference, Told, decode, encode};

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use rustix::event::{EventfdFlags, eventfd};
-use selvedge_host::seqpacket;
+use selvedge_os::seqpacket;
 use selvedge_place_cpu::dispatch::Dispatcher;
 use selvedge_units::Instant;
 

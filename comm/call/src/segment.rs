@@ -16,10 +16,10 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 
-use selvedge_data_stream::{
+use selvedge_data_memory::{
     MailError, MailReader, MailSpec, MailWriter, Region, RegionError, mail_region,
 };
-use selvedge_host::memory::{Mapping, MemoryError};
+use selvedge_os::memory::{Mapping, MemoryError};
 use selvedge_units::Instant;
 use serde::{Deserialize, Serialize};
 

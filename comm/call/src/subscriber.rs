@@ -8,7 +8,7 @@ use rustix::process::Pid;
 use selvedge_comm_local::{Caller, Waking};
 use selvedge_data_cpu::{Task, TaskId};
 use selvedge_data_stream::Window;
-use selvedge_host::seqpacket::{self, Received};
+use selvedge_os::seqpacket::{self, Received};
 use selvedge_place_cpu::dispatch::Dispatcher;
 use selvedge_place_cpu::members::Who;
 use selvedge_units::{Instant, Span};

@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::thread::futex;
-use selvedge_data_stream::MAIL_ASLEEP;
-use selvedge_host::clock::{Clock, exact_timers, timespec};
+use selvedge_data_memory::MAIL_ASLEEP;
+use selvedge_os::clock::{Clock, exact_timers, timespec};
 use selvedge_units::{Instant, Span};
 
 use crate::client::{Client, ClientError, ServiceEvent, When};

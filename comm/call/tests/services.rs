@@ -9,8 +9,8 @@ use selvedge_comm_call::{
     Call, CallError, Client, ClientError, Host, Kind, Layout, PutError, Raise, Raised,
     RegisterError, Service, Subscription, Waking, When, Wish, generic, services,
 };
-use selvedge_host::clock::Clock;
-use selvedge_host::seqpacket;
+use selvedge_os::clock::Clock;
+use selvedge_os::seqpacket;
 use selvedge_units::{Instant, Span};
 
 /// A directory of its own, removed afterwards.

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use selvedge_control_event::{Attributes, Event, Format, Overflow, Subscription, Wake, What};
-use selvedge_host::clock::Clock;
+use selvedge_os::clock::Clock;
 use selvedge_units::Span;
 use serde::{Deserialize, Serialize};
 use zenoh::Wait;

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use selvedge_comm_local::Put;
 use selvedge_control_event::{HostId, Transport};
-use selvedge_host::clock::Clock;
+use selvedge_os::clock::Clock;
 use selvedge_units::{Instant, Span};
 use zenoh::Wait;
 use zenoh::pubsub::Subscriber;

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use selvedge_control_event::{Channel, ChannelId, Exchange, Notice, SinkId};
-use selvedge_host::clock::{Clock, timespec};
+use selvedge_os::clock::{Clock, timespec};
 use selvedge_units::Instant;
 
 use crate::bell::Bell;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use selvedge_control_code::native::Compiler;
 use selvedge_control_code::{CodeError, Fault, Handler, Host, Program};
 use selvedge_control_event::SharedMismatch;
-use selvedge_host::clock::Clock;
+use selvedge_os::clock::Clock;
 use selvedge_os_jit::{Native, PrepareError};
 use selvedge_units::Span;
 

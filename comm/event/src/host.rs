@@ -12,7 +12,7 @@ use std::time::Duration;
 use ring::rand::{SecureRandom, SystemRandom};
 use rustix::event::{EventfdFlags, eventfd};
 use selvedge_control_event::{Exchange, Format, Notice, OpenError, Wake, What};
-use selvedge_host::clock::Clock;
+use selvedge_os::clock::Clock;
 use selvedge_units::Instant;
 
 use crate::address::Address;

@@ -14,8 +14,8 @@ use std::path::Path;
 use std::process::{Child, Command};
 
 use selvedge_control_event::{Overflow, Wake};
-use selvedge_host::clock::{Clock, pin_to_core};
-use selvedge_host::seqpacket;
+use selvedge_os::clock::{Clock, pin_to_core};
+use selvedge_os::seqpacket;
 use selvedge_units::{Bytes, Span};
 
 use self::arena::Arena;

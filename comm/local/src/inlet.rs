@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use rustix::event::{EventfdFlags, eventfd};
 use selvedge_control_event::Overflow;
-use selvedge_data_stream::{MailReader, MailSpec, Region, RegionError, mail_region};
-use selvedge_host::memory::{Mapping, MemoryError};
+use selvedge_data_memory::{MailReader, MailSpec, Region, RegionError, mail_region};
+use selvedge_os::memory::{Mapping, MemoryError};
 
 use crate::member::PeerId;
 use crate::say::{Say, Waking};

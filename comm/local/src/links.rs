@@ -11,7 +11,7 @@ use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with,
 };
 use selvedge_control_event::Overflow;
-use selvedge_host::clock::Clock;
+use selvedge_os::clock::Clock;
 use selvedge_units::{Bytes, Instant, Span};
 
 use crate::JoinError;

@@ -19,8 +19,8 @@ use std::time::Duration;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::net::sockopt::socket_peercred;
 use rustix::thread::futex;
-use selvedge_host::clock::Clock;
-use selvedge_host::seqpacket;
+use selvedge_os::clock::Clock;
+use selvedge_os::seqpacket;
 
 use crate::JoinError;
 use crate::inlet::Inlet;

@@ -5,8 +5,8 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use rustix::process::Pid;
-use selvedge_data_stream::{MailError, MailSpec, MailWriter, Region, mail_region};
-use selvedge_host::memory::Mapping;
+use selvedge_data_memory::{MailError, MailSpec, MailWriter, Region, mail_region};
+use selvedge_os::memory::Mapping;
 
 use crate::caller::Caller;
 use crate::inlet::RingError;

@@ -5,7 +5,7 @@
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
-use selvedge_host::clock::timespec;
+use selvedge_os::clock::timespec;
 use selvedge_units::Span;
 
 /// `siginfo_t` of a queued signal, as the kernel lays it out.

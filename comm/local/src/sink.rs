@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 
 use rustix::event::epoll;
 use selvedge_control_event::{Attributes, Handled, Handlers, Overflow, SharedBlocks};
-use selvedge_host::clock::Clock;
+use selvedge_os::clock::Clock;
 use selvedge_units::{Bytes, Instant, Span};
 
 use self::wait::watch;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use selvedge_control_event::Wake;
-use selvedge_data_stream::MailError;
-use selvedge_host::clock::Clock;
+use selvedge_data_memory::MailError;
+use selvedge_os::clock::Clock;
 use selvedge_units::{Instant, Span};
 
 use crate::JoinError;

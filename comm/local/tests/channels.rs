@@ -10,7 +10,7 @@ use selvedge_comm_local::{
     channels,
 };
 use selvedge_control_event::{Handlers, Overflow, SharedBlocks, Then, Wake};
-use selvedge_host::clock::Clock;
+use selvedge_os::clock::Clock;
 use selvedge_units::{Bytes, Instant, Span};
 
 fn of(full: Overflow, bound: usize) -> SinkOptions {

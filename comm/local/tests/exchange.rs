@@ -9,7 +9,7 @@ use selvedge_control_event::{
     Attributes, ChannelId, Event, Exchange, Filter, Format, Overflow, SinkId, Subscription, Wake,
     What, program,
 };
-use selvedge_host::clock::Clock;
+use selvedge_os::clock::Clock;
 use selvedge_units::Span;
 
 struct Host {

@@ -10,10 +10,10 @@ use kit::{Place, patience, taken, until};
 use rustix::process::{Pid, Signal, kill_process};
 use selvedge_comm_local::{PublishError, Sink, SinkOptions, Source, SourceOptions};
 use selvedge_control_event::{Overflow, Wake};
-use selvedge_data_stream::{MailReader, MailSpec, MailWriter, Region, mail_region};
-use selvedge_host::clock::Clock;
-use selvedge_host::memory::Mapping;
-use selvedge_host::seqpacket::{self, Received};
+use selvedge_data_memory::{MailReader, MailSpec, MailWriter, Region, mail_region};
+use selvedge_os::clock::Clock;
+use selvedge_os::memory::Mapping;
+use selvedge_os::seqpacket::{self, Received};
 use selvedge_units::{Instant, Span};
 
 const CHILD: &str = "SELVEDGE_LOCAL_CHILD";

@@ -31,10 +31,10 @@ use selvedge_data_stack::auto::{Manager, Meta};
 use selvedge_data_stack::compose::ComposeError;
 use selvedge_data_stack::contract::Contract;
 use selvedge_data_stack::wake::Alarms;
-use selvedge_host::SocketError;
-use selvedge_host::clock::Clock;
-use selvedge_host::port::DatagramPort;
-use selvedge_host::transmit::TransmitOptions;
+use selvedge_os::SocketError;
+use selvedge_os::clock::Clock;
+use selvedge_os::port::DatagramPort;
+use selvedge_os::transmit::TransmitOptions;
 use selvedge_units::{Bytes, Span};
 
 use self::backlog::Backlog;

@@ -23,7 +23,7 @@ use selvedge_data_stack::model::{Cost, Overheads};
 use selvedge_data_stack::module::{Crew, Critical, Direction, Key, Keys, Outputs};
 use selvedge_data_stack::pipe::{Pipe, Reading, User, Writing};
 use selvedge_data_stack::stack::Line;
-use selvedge_host::clock::Clock;
+use selvedge_os::clock::Clock;
 use selvedge_units::{Instant, Span};
 
 pub use self::call::call;

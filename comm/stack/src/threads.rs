@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use selvedge_data_stack::element::{Element, Plant, Work};
 use selvedge_data_stack::elements::ElementId;
-use selvedge_host::clock::Clock;
+use selvedge_os::clock::Clock;
 use selvedge_units::{Instant, Span};
 
 pub use self::stream::{Null, stream};

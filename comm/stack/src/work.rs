@@ -17,8 +17,8 @@ use selvedge_data_stack::message::Message;
 use selvedge_data_stack::module::{Direction, Outputs, Reason};
 use selvedge_data_stack::stack::Line;
 use selvedge_data_stack::wake::{Alarms, Tasks};
-use selvedge_host::clock::Clock;
-use selvedge_host::transmit::{Outgoing, Transmitter};
+use selvedge_os::clock::Clock;
+use selvedge_os::transmit::{Outgoing, Transmitter};
 use selvedge_units::{Bytes, Instant, Span};
 
 pub(crate) use self::came::Came;

@@ -14,8 +14,8 @@ use selvedge_comm_stack::wire::{self, Door, Proposal};
 use selvedge_data_stack::auto::Meta;
 use selvedge_data_stack::contract::{Contract, Promise, Quality, Traffic};
 use selvedge_data_stack::stack::SendError;
-use selvedge_host::memory::Mapping;
-use selvedge_host::seqpacket::{self, Received};
+use selvedge_os::memory::Mapping;
+use selvedge_os::seqpacket::{self, Received};
 use selvedge_units::{Bytes, Span};
 
 use peer::Peer;

@@ -12,7 +12,7 @@
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use selvedge_data_stream::fetch::prefetch;
+use selvedge_data_memory::fetch::prefetch;
 
 use crate::machine::lower;
 

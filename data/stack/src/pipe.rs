@@ -12,7 +12,7 @@
 use std::collections::BTreeMap;
 use std::sync::PoisonError;
 
-use selvedge_data_stream::{Consumer, Producer, ring};
+use selvedge_data_memory::{Consumer, Producer, ring};
 
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering};
 

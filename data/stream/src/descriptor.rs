@@ -3,9 +3,10 @@
 
 use selvedge_units::{Bytes, Instant, Span};
 
+use crate::{Frame, Kind, References};
+use selvedge_data_memory::PayloadSpan;
 #[cfg(not(loom))]
-use crate::region::Plain;
-use crate::{Frame, Kind, PayloadSpan, References};
+use selvedge_data_memory::Plain;
 
 /// One slot of a shared ring, 64 bytes. Numbers are native-endian; times are nanoseconds of
 /// `CLOCK_MONOTONIC`.

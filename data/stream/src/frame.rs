@@ -1,5 +1,6 @@
 //! The frame: the unit of everything. A descriptor travels; its payload stays in the pool.
 
+use selvedge_data_memory::PayloadSpan;
 use selvedge_units::{Bytes, Instant};
 
 /// What a frame is to those that come after it.
@@ -76,15 +77,6 @@ impl References {
             .filter(|&distance| distance != 0)
             .map(move |distance| seq.wrapping_sub(u32::from(distance)))
     }
-}
-
-/// Where a frame's packets lie in its stream's pool.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PayloadSpan {
-    /// Position of the first byte, counted from the pool's beginning of time (not wrapped).
-    pub start: u64,
-    /// Bytes, headers of the records included.
-    pub len: u32,
 }
 
 /// A frame's descriptor.

@@ -27,8 +27,8 @@ use selvedge_units::{Instant, Span};
 use self::entry::{Entry, State};
 pub use self::recent::Recent;
 use self::recent::{Queueing, Second, Seconds, Sum};
-use crate::fetch::{prefetch, prefetch_lines};
 use crate::{DropReason, Frame};
+use selvedge_data_memory::fetch::{prefetch, prefetch_lines};
 
 /// How a frame ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

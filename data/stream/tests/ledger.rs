@@ -3,7 +3,8 @@
 #![cfg(not(any(loom, miri)))]
 
 use proptest::prelude::*;
-use selvedge_data_stream::{DropReason, Fate, Frame, Kind, Ledger, PayloadSpan, References};
+use selvedge_data_memory::PayloadSpan;
+use selvedge_data_stream::{DropReason, Fate, Frame, Kind, Ledger, References};
 use selvedge_units::{Bytes, Instant, Span};
 
 const ON_TIME: Fate = Fate::Sent { on_time: true, queueing: Span::from_millis(4) };

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use libfuzzer_sys::fuzz_target;
-use selvedge_data_stream::{MailReader, MailSpec, MailWriter, Region, mail_region};
+use selvedge_data_memory::{MailReader, MailSpec, MailWriter, Region, mail_region};
 use selvedge_fuzz::Choices;
-use selvedge_host::memory::Mapping;
+use selvedge_os::memory::Mapping;
 
 const CAPACITY: u64 = 1024;
 

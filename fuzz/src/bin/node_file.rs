@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use selvedge_node::config::{ConfigErrors, Parsed, Position, SourceUri, parse};
+use selvedge_control_config::{ConfigErrors, Parsed, Position, SourceUri, parse};
 
 fuzz_target!(|text: &str| {
     match parse(text, "fuzz.toml") {

@@ -4,7 +4,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use selvedge_data_stream::{PayloadSpan, PoolError, pool};
+use selvedge_data_memory::{PayloadSpan, PoolError, pool};
 use selvedge_fuzz::Choices;
 use selvedge_units::Bytes;
 

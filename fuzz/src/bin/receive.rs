@@ -9,7 +9,7 @@ use libfuzzer_sys::fuzz_target;
 use selvedge_data_stream::rtp::{FrameTag, Header, packet_len, write_packet};
 use selvedge_data_stream::{Kind, References};
 use selvedge_fuzz::Choices;
-use selvedge_host::measure::{ClockRate, MeterSnapshot, StreamMeter};
+use selvedge_place_engine::measure::{ClockRate, MeterSnapshot, StreamMeter};
 use selvedge_units::{Instant, Span};
 
 fuzz_target!(|bytes: &[u8]| {

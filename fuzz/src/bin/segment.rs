@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
 use selvedge_data_stream::{Frame, PacketCursor};
-use selvedge_host::engine::Outlet;
+use selvedge_place_engine::engine::Outlet;
 use selvedge_place_coprocessor::message::{Envelope, Request};
 use selvedge_place_coprocessor::outlet::{Limits, SharedOutlet};
 use selvedge_place_coprocessor::segment::{Doorbell, StreamSegment};

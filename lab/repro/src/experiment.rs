@@ -137,7 +137,7 @@ pub enum RunError {
     Stopped,
     /// It needs sockets, and the machine gives none.
     #[error("it needs UDP sockets on the loopback: {0}")]
-    Sockets(#[from] selvedge_host::SocketError),
+    Sockets(#[from] selvedge_os::SocketError),
     /// It needs priorities that this user or machine does not have.
     #[error("{0}")]
     Rights(String),

@@ -47,8 +47,8 @@ mod imp {
 
     use gst_base::prelude::*;
     use gst_base::subclass::prelude::*;
-    use selvedge_host::inlet::{Inlet, Offer};
     use selvedge_media::{Framer, MediaFrame, SourceError};
+    use selvedge_place_engine::inlet::{Inlet, Offer};
 
     use super::*;
     use crate::session::NoInlet;

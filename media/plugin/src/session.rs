@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant as Moment};
 
+use selvedge_control_config::{LinkConfig, WhenFull};
 use selvedge_data_stream::{Fate, Frame, Windows};
-use selvedge_host::clock::Clock;
-use selvedge_host::engine::{Engine, FateTap, StreamParams, payload_max};
-use selvedge_host::inlet::{IPV4_UDP, IPV6_UDP, Inlet};
-use selvedge_host::report::LinkReport;
-use selvedge_node::config::{LinkConfig, WhenFull};
+use selvedge_os::clock::Clock;
+use selvedge_place_engine::engine::{Engine, FateTap, StreamParams, payload_max};
+use selvedge_place_engine::inlet::{IPV4_UDP, IPV6_UDP, Inlet};
+use selvedge_place_engine::report::LinkReport;
 use selvedge_units::{Bitrate, Bytes, Instant, Span};
 
 use crate::settings::{PERIOD_DEFAULT, StreamPlan};

@@ -6,9 +6,9 @@
 use std::net::SocketAddr;
 
 use gstreamer::glib;
+use selvedge_control_config::{AddressError, LinkConfig, receiver};
 use selvedge_data_sched::Discipline;
 use selvedge_data_stream::{Contract, Late, Window, WindowError, Windows};
-use selvedge_node::config::{AddressError, LinkConfig, receiver};
 use selvedge_units::{Bitrate, Bytes, Span};
 
 /// The period of a stream that states none.

@@ -2,7 +2,7 @@
 
 use gstreamer as gst;
 use selvedge_data_stream::DropReason;
-use selvedge_host::report::{LinkReport, StreamReport};
+use selvedge_place_engine::report::{LinkReport, StreamReport};
 
 /// The link, and a structure for each pad under the pad's name.
 pub(crate) fn of_link(report: &LinkReport, names: &[String]) -> gst::Structure {

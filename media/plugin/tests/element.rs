@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use gstreamer as gst;
 use gstreamer::prelude::*;
-use selvedge_host::clock::Clock;
-use selvedge_host::measure::{ClockRate, MeterSnapshot, StreamMeter};
-use selvedge_host::receive::{ReceiveOptions, Receiver, Reception};
+use selvedge_os::clock::Clock;
+use selvedge_place_engine::measure::{ClockRate, MeterSnapshot, StreamMeter};
+use selvedge_place_engine::receive::{ReceiveOptions, Receiver, Reception};
 use selvedge_units::{Instant, Span};
 
 /// How long anything may take.

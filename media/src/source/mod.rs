@@ -23,7 +23,7 @@ mod whole;
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 
-use selvedge_node::config::SourceUri;
+use selvedge_control_config::SourceUri;
 use selvedge_units::Span;
 
 use crate::error::SourceError;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use gstreamer as gst;
-use selvedge_node::config::SourceUri;
+use selvedge_control_config::SourceUri;
 use selvedge_units::{Instant, Span};
 
 use super::feed::{Feed, Pulled};

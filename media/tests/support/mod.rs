@@ -6,9 +6,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use selvedge_control_config::SourceUri;
 use selvedge_media::inspect::PAYLOAD_MAX;
 use selvedge_media::{End, MediaFrame, Picture, Source, SourceError};
-use selvedge_node::config::SourceUri;
 use selvedge_units::Span;
 
 /// The folder of the clips.

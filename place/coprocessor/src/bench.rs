@@ -9,16 +9,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::{io, thread};
 
+use selvedge_control_config::{LinkConfig, WhenFull};
+use selvedge_data_memory::{PoolWriter, RegionError};
 use selvedge_data_sched::Discipline;
-use selvedge_data_stream::{
-    Contract, Descriptor, Kind, PACKET_HEADER_LEN, PacketWriter, PoolWriter, RegionError, Window,
-};
-use selvedge_host::clock::{Clock, pin_to_core};
-use selvedge_host::engine::{
+use selvedge_data_stream::{Contract, Descriptor, Kind, PACKET_HEADER_LEN, PacketWriter, Window};
+use selvedge_os::clock::{Clock, pin_to_core};
+use selvedge_place_engine::engine::{
     Action, Engine, EngineError, Extension, Moment, Outlet, Point, StreamParams,
 };
-use selvedge_host::inlet::{Inlet, Offer};
-use selvedge_node::config::{LinkConfig, WhenFull};
+use selvedge_place_engine::inlet::{Inlet, Offer};
 use selvedge_units::{Bitrate, Bytes, Instant, Span};
 
 pub use path::{Path, PathBench, paths};

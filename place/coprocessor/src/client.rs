@@ -13,9 +13,9 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use selvedge_data_stream::Windows;
-use selvedge_host::clock::Clock;
-use selvedge_host::inlet::{Inlet, InletParams};
-use selvedge_host::report::LinkReport;
+use selvedge_os::clock::Clock;
+use selvedge_place_engine::inlet::{Inlet, InletParams};
+use selvedge_place_engine::report::LinkReport;
 use selvedge_units::{Bitrate, Span};
 
 pub use connection::{ClientError, Connection};
@@ -335,16 +335,16 @@ impl Keeper {
 pub fn inlet_params(
     spec: &StreamSpec,
     mtu: selvedge_units::Bytes,
-    full: selvedge_node::config::WhenFull,
+    full: selvedge_control_config::WhenFull,
     ssrc: u32,
 ) -> InletParams {
-    use selvedge_host::inlet::{IPV4_UDP, IPV6_UDP};
+    use selvedge_place_engine::inlet::{IPV4_UDP, IPV6_UDP};
     let overhead = if spec.to.is_ipv6() { IPV6_UDP } else { IPV4_UDP };
     InletParams {
         clock: Clock::shared(),
         full,
         overhead,
-        payload_max: selvedge_host::engine::payload_max(mtu, overhead),
+        payload_max: selvedge_place_engine::engine::payload_max(mtu, overhead),
         ssrc,
     }
 }

@@ -4,7 +4,7 @@
 mod code;
 
 use selvedge_data_stream::Kind;
-use selvedge_host::engine::{Action, Extension, Moment, Point};
+use selvedge_place_engine::engine::{Action, Extension, Moment, Point};
 use serde_json::Value;
 
 /// An extension: its name, where its steps may stand, and what makes a step of arguments.

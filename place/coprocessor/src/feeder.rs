@@ -12,8 +12,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
 use io_uring::{IoUring, opcode, types};
-use selvedge_host::clock::Clock;
-use selvedge_host::inlet::Inlet;
+use selvedge_os::clock::Clock;
+use selvedge_place_engine::inlet::Inlet;
 use selvedge_units::{Instant, Span};
 
 use crate::recording::{Assembler, Recorded, RecordingError};

@@ -1,11 +1,12 @@
-//! The source's end of a stream whose ring and pool are shared memory: the inlet of `place/host`,
+//! The source's end of a stream whose ring and pool are shared memory: the inlet of `place/engine`,
 //! with another way down.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use selvedge_data_stream::{Descriptor, Frame, PoolWriter, Producer, RegionError};
-use selvedge_host::inlet::{Descent, Inlet, InletParams};
+use selvedge_data_memory::{PoolWriter, Producer, RegionError};
+use selvedge_data_stream::{Descriptor, Frame};
+use selvedge_place_engine::inlet::{Descent, Inlet, InletParams};
 
 use crate::segment::{Doorbell, StreamSegment};
 

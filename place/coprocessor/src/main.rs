@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use clap::Parser;
+use selvedge_control_config::{LinkConfig, Sending};
 use selvedge_data_sched::{Discipline, Tree, TreeNode};
-use selvedge_node::config::{LinkConfig, Sending};
 use selvedge_place_coprocessor::control::Control;
 use selvedge_place_coprocessor::realtime::{SchedClass, Wishes};
 use selvedge_place_coprocessor::server::{Coprocessor, Options, default_socket};

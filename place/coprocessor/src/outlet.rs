@@ -9,13 +9,11 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use selvedge_data_memory::{Claims, Lender, PayloadSpan, RegionError};
 use selvedge_data_stream::rtp::{STAMPED_LEN, stamps};
-use selvedge_data_stream::{
-    Claims, Descriptor, Frame, Lender, PACKET_HEADER_LEN, PacketCursor, PayloadSpan, Refusal,
-    Refusals, RegionError,
-};
-use selvedge_host::engine::Outlet;
-use selvedge_host::report::StreamCounts;
+use selvedge_data_stream::{Descriptor, Frame, PACKET_HEADER_LEN, PacketCursor, Refusal, Refusals};
+use selvedge_place_engine::engine::Outlet;
+use selvedge_place_engine::report::StreamCounts;
 use selvedge_units::{Bytes, Instant};
 
 use crate::segment::{CountsBoard, Doorbell, StreamSegment};

@@ -8,9 +8,9 @@ use std::sync::atomic::Ordering;
 
 use rustix::event::epoll;
 use rustix::io::Errno;
-use selvedge_host::clock::{Clock, exact_timers, timespec};
-use selvedge_host::engine::Port;
-use selvedge_host::wake::{CallState, Sleeper, Woken};
+use selvedge_os::clock::{Clock, exact_timers, timespec};
+use selvedge_os::wake::{CallState, Sleeper, Woken};
+use selvedge_place_engine::engine::Port;
 use selvedge_units::{Instant, Span};
 
 use crate::outlet::SharedOutlet;

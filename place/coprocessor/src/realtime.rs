@@ -4,8 +4,8 @@
 use std::fmt;
 
 use rustix::mm::{MlockAllFlags, mlockall};
-use selvedge_host::clock::pin_to_core;
-use selvedge_host::prompt;
+use selvedge_os::clock::pin_to_core;
+use selvedge_os::prompt;
 
 /// What the thread is to have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

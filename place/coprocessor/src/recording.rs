@@ -2,7 +2,7 @@
 //! header extension, so that they can be put together to frames again without knowing any codec.
 
 use selvedge_data_stream::rtp::{FrameTag, Packet};
-use selvedge_host::inlet::Offer;
+use selvedge_place_engine::inlet::Offer;
 use selvedge_units::Span;
 
 /// The longest first line.

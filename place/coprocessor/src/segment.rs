@@ -2,7 +2,7 @@
 //! doorbell for each producer. `docs/coprocessor.md` states the layout for those who write
 //! producers of their own.
 //!
-//! Segments are sealed memfds, see `selvedge_host::memory`.
+//! Segments are sealed memfds, see `selvedge_os::memory`.
 
 mod counts;
 
@@ -11,9 +11,10 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use selvedge_data_stream::{Descriptor, Region, RegionError, pool_region, ring_region};
-use selvedge_host::memory::{Mapping, MemoryError};
-use selvedge_host::wake::CallState;
+use selvedge_data_memory::{Region, RegionError, pool_region, ring_region};
+use selvedge_data_stream::Descriptor;
+use selvedge_os::memory::{Mapping, MemoryError};
+use selvedge_os::wake::CallState;
 use selvedge_units::Bytes;
 
 use counts::COUNTS_LEN;

@@ -14,12 +14,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 
 use rustix::event::{PollFd, PollFlags, poll};
-use selvedge_host::clock::{Clock, timespec};
-use selvedge_host::engine::{Engine, EngineError, Extension, Point, spin};
-use selvedge_host::report::LinkReport;
-use selvedge_host::seqpacket as socket;
-use selvedge_host::wake::sleeper;
-use selvedge_node::config::LinkConfig;
+use selvedge_control_config::LinkConfig;
+use selvedge_os::clock::{Clock, timespec};
+use selvedge_os::seqpacket as socket;
+use selvedge_os::wake::sleeper;
+use selvedge_place_engine::engine::{Engine, EngineError, Extension, Point, spin};
+use selvedge_place_engine::report::LinkReport;
 use selvedge_units::{Bytes, Span};
 
 use crate::extensions::{Entry, TABLE};

@@ -1,7 +1,7 @@
 //! Traces through the coprocessor's path in simulated time: producers' inlets write into shared
 //! segments and ring their doorbell; the engine's loop takes frames out by the coprocessor's outlets,
 //! with all their checks, and waits at its port. The replay is that of the inline placement
-//! (`selvedge_host::engine::unit_slot`); what is compared are its events, byte for byte.
+//! (`selvedge_place_engine::engine::unit_slot`); what is compared are its events, byte for byte.
 //!
 //! All of it runs in one process: time in another could not be turned. What a process of its own adds is
 //! the mapping of the same memory at another address, and the control socket.
@@ -10,11 +10,11 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use selvedge_data_sched::replay::Trace;
-use selvedge_host::clock::Clock;
-use selvedge_host::engine::unit_slot::{UnitSlotError, UnitSlots, link_of};
-use selvedge_host::engine::{NewStream, StreamParams, payload_max};
-use selvedge_host::inlet::{IPV4_UDP, Inlet, InletParams};
-use selvedge_host::wake::sleeper;
+use selvedge_os::clock::Clock;
+use selvedge_os::wake::sleeper;
+use selvedge_place_engine::engine::unit_slot::{UnitSlotError, UnitSlots, link_of};
+use selvedge_place_engine::engine::{NewStream, StreamParams, payload_max};
+use selvedge_place_engine::inlet::{IPV4_UDP, Inlet, InletParams};
 use selvedge_units::{Bytes, Span};
 
 use crate::inlet::inlet;

@@ -5,13 +5,13 @@ mod support;
 
 use std::fs;
 
+use selvedge_control_config::{LinkConfig, WhenFull};
 use selvedge_data_sched::{Discipline, Tree, TreeNode};
 use selvedge_data_stream::{DropReason, Kind, Window, Windows};
-use selvedge_host::receive::PacketTap;
-use selvedge_host::record::RtpDump;
-use selvedge_node::config::{LinkConfig, WhenFull};
 use selvedge_place_coprocessor::client::{Attachment, ClientError, Program, inlet_params};
 use selvedge_place_coprocessor::message::{Request, StreamSpec};
+use selvedge_place_engine::receive::PacketTap;
+use selvedge_place_engine::record::RtpDump;
 use selvedge_units::{Bitrate, Bytes, Instant};
 use serde_json::json;
 

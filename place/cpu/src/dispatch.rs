@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 use selvedge_data_cpu::{
     Config, Counts, EventsFull, Processor, Promise, Refused, Runs, Selected, Task, TaskId,
 };
-use selvedge_host::clock::Clock;
+use selvedge_os::clock::Clock;
 use selvedge_units::{Instant, Span};
 
 use crate::class::{self, Class};

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use selvedge_data_cpu::{Config, Task};
 use selvedge_data_stream::Window;
-use selvedge_host::clock::Clock;
+use selvedge_os::clock::Clock;
 use selvedge_place_kernel::{Step, TaskScheduler, TasksError};
 use selvedge_units::{Instant, Span};
 

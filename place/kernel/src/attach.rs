@@ -10,7 +10,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use libbpf_rs::{Link, Object};
-use selvedge_host::netlink::Netlink;
+use selvedge_os::netlink::Netlink;
 use selvedge_os_bpf::{ProgramError, io_error};
 use selvedge_units::Instant;
 

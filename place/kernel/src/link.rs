@@ -18,15 +18,16 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use libbpf_rs::{MapHandle, RingBufferBuilder};
-use selvedge_data_stream::{Windows, pool};
-use selvedge_host::clock::Clock;
-use selvedge_host::engine::{StreamParams, payload_max};
-use selvedge_host::inlet::{IPV4_UDP, IPV6_UDP, Inlet, InletParams};
-use selvedge_host::netlink::Netlink;
-use selvedge_host::report::{LinkReport, StreamReport};
-use selvedge_host::route;
-use selvedge_node::config::LinkConfig;
+use selvedge_control_config::LinkConfig;
+use selvedge_data_memory::pool;
+use selvedge_data_stream::Windows;
+use selvedge_os::clock::Clock;
+use selvedge_os::netlink::Netlink;
+use selvedge_os::route;
 use selvedge_os_bpf::io_error;
+use selvedge_place_engine::engine::{StreamParams, payload_max};
+use selvedge_place_engine::inlet::{IPV4_UDP, IPV6_UDP, Inlet, InletParams};
+use selvedge_place_engine::report::{LinkReport, StreamReport};
 use selvedge_units::{Bitrate, Bytes, Instant, Span};
 use thiserror::Error;
 

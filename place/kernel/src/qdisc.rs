@@ -2,7 +2,7 @@
 
 use std::io;
 
-use selvedge_host::netlink::{ACK, DUMP, Netlink, Request, attributes, word};
+use selvedge_os::netlink::{ACK, DUMP, Netlink, Request, attributes, word};
 
 const RTM_NEWQDISC: u16 = 36;
 const RTM_DELQDISC: u16 = 37;

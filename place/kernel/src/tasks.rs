@@ -11,7 +11,7 @@ use std::io;
 
 use libbpf_rs::{Link, MapCore, MapFlags, Object, OpenMapMut, ProgramInput};
 use selvedge_data_cpu::{Config, Counts, Processor, Promise, Refused, Task, TaskId};
-use selvedge_host::clock::Clock;
+use selvedge_os::clock::Clock;
 use selvedge_os_bpf::io_error;
 use selvedge_units::{Instant, Span};
 use thiserror::Error;

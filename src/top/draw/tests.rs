@@ -3,7 +3,7 @@
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
-use selvedge_node::view::NodeSnapshot;
+use selvedge_control_config::view::NodeSnapshot;
 
 use super::*;
 use crate::top::state::tests::studio;

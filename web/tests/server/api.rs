@@ -1,7 +1,7 @@
 //! Every route: what it answers, and how it refuses.
 
+use selvedge_control_config::view::Knob;
 use selvedge_data_stream::Window;
-use selvedge_node::view::Knob;
 use selvedge_units::Bitrate;
 use selvedge_web::Limits;
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use selvedge_node::view::NodeView;
+use selvedge_control_config::view::NodeView;
 use selvedge_web::{Limits, Server, ServerError};
 
 use crate::http::{ask, get};

@@ -5,8 +5,8 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use selvedge_control_config::view::Knob;
 use selvedge_data_stream::Window;
-use selvedge_node::view::Knob;
 use selvedge_web::Limits;
 use serde_json::{Value, json};
 use tungstenite::{Message, WebSocket};

@@ -5,8 +5,8 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Instant as Watch;
 
-use selvedge_host::clock::{Clock, pin_to_core};
-use selvedge_host::seqpacket;
+use selvedge_os::clock::{Clock, pin_to_core};
+use selvedge_os::seqpacket;
 use selvedge_units::Instant;
 
 use super::{BenchError, Other, PATIENCE, median};

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use selvedge_data_cpu::Config;
-use selvedge_host::clock::Clock;
+use selvedge_os::clock::Clock;
 use selvedge_place_cpu::class::{self, Class};
 use selvedge_place_cpu::dispatch::Dispatcher;
 use selvedge_units::{Instant, Span};

@@ -4,8 +4,8 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
 use rustix::event::{PollFd, PollFlags, poll};
-use selvedge_host::clock::{Clock, timespec};
-use selvedge_host::seqpacket;
+use selvedge_os::clock::{Clock, timespec};
+use selvedge_os::seqpacket;
 use selvedge_place_cpu::dispatch::Dispatcher;
 use selvedge_units::{Instant, Span};
 

@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use rustix::event::{PollFd, PollFlags, poll};
-use selvedge_host::clock::{Clock, exact_timers, timespec};
+use selvedge_os::clock::{Clock, exact_timers, timespec};
 use selvedge_place_cpu::dispatch::Dispatcher;
 use selvedge_units::{Instant, Span};
 

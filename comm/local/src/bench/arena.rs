@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::process::Pid;
 use rustix::thread::futex;
-use selvedge_host::clock::{Clock, timespec};
-use selvedge_host::memory::{Mapping, MemoryError};
-use selvedge_host::seqpacket::{self, Received};
+use selvedge_os::clock::{Clock, timespec};
+use selvedge_os::memory::{Mapping, MemoryError};
+use selvedge_os::seqpacket::{self, Received};
 use selvedge_units::Instant;
 
 use super::{EVENTS_MAX, PATIENCE, Way, signal as number};

@@ -10,8 +10,8 @@ use std::time::Instant as Watch;
 use selvedge_control_event::{
     Attributes, ChannelId, Event, Exchange, Format, Overflow, SinkId, Subscription, Wake,
 };
-use selvedge_host::clock::{Clock, pin_to_core};
-use selvedge_host::seqpacket;
+use selvedge_os::clock::{Clock, pin_to_core};
+use selvedge_os::seqpacket;
 use selvedge_units::Span;
 
 use super::{BenchError, Other, PATIENCE, median};

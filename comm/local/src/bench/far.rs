@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use selvedge_host::clock::{Clock, pin_to_core};
-use selvedge_host::seqpacket;
+use selvedge_os::clock::{Clock, pin_to_core};
+use selvedge_os::seqpacket;
 use selvedge_units::{Instant, Span};
 
 use super::arena::Arena;

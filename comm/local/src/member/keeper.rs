@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::sockopt::socket_peercred;
-use selvedge_host::clock::{Clock, timespec};
-use selvedge_host::seqpacket::{self, Received};
+use selvedge_os::clock::{Clock, timespec};
+use selvedge_os::seqpacket::{self, Received};
 use selvedge_units::{Instant, Span};
 
 use super::{Change, PeerId, Shared};

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use rustix::event::epoll;
 use rustix::io::Errno;
 use rustix::thread::futex;
-use selvedge_data_stream::MAIL_ASLEEP;
-use selvedge_host::clock::{exact_timers, timespec};
+use selvedge_data_memory::MAIL_ASLEEP;
+use selvedge_os::clock::{exact_timers, timespec};
 use selvedge_units::{Instant, Span};
 
 use super::{Ready, Sink};

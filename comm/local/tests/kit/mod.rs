@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use selvedge_comm_local::{Sink, SinkOptions, Source, SourceOptions};
-use selvedge_host::clock::Clock;
+use selvedge_os::clock::Clock;
 use selvedge_units::{Instant, Span};
 
 /// A directory of its own, removed afterwards.

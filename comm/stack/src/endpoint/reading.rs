@@ -10,7 +10,7 @@ use selvedge_comm_local::PeerId;
 use selvedge_data_stack::compose::{Composition, Medium};
 use selvedge_data_stack::element::Plant;
 use selvedge_data_stack::module::{Net, Reason};
-use selvedge_host::port::{DatagramReader, Single};
+use selvedge_os::port::{DatagramReader, Single};
 use selvedge_units::{Instant, Span};
 
 use crate::wire::{self, Door, Proposal};

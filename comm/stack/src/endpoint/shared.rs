@@ -14,8 +14,8 @@ use selvedge_data_stack::model::{Cost, Stream, StreamId};
 use selvedge_data_stack::module::{Crew, Direction, Keys};
 use selvedge_data_stack::stack::Line;
 use selvedge_data_stack::wake::Alarms;
-use selvedge_host::clock::Clock;
-use selvedge_host::transmit::{Outgoing, Transmitter};
+use selvedge_os::clock::Clock;
+use selvedge_os::transmit::{Outgoing, Transmitter};
 use selvedge_units::{Instant, Span};
 
 use super::backlog::Backlog;

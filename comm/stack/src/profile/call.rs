@@ -3,7 +3,7 @@
 use std::io;
 use std::net::UdpSocket;
 
-use selvedge_host::clock::Clock;
+use selvedge_os::clock::Clock;
 use selvedge_units::Instant;
 
 use super::median;

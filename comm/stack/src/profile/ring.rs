@@ -2,8 +2,8 @@
 
 use std::hint::black_box;
 
-use selvedge_data_stream::{MailSpec, mailbox};
-use selvedge_host::clock::Clock;
+use selvedge_data_memory::{MailSpec, mailbox};
+use selvedge_os::clock::Clock;
 use selvedge_units::Instant;
 
 use super::median;

@@ -3,7 +3,7 @@
 use std::hint::black_box;
 
 use selvedge_data_stack::module::Part;
-use selvedge_host::clock::Clock;
+use selvedge_os::clock::Clock;
 use selvedge_units::Instant;
 use serde::{Deserialize, Serialize};
 

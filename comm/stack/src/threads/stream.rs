@@ -8,7 +8,7 @@ use std::thread;
 use selvedge_data_stack::element::{Element, Outside, Plant, Port, Work};
 use selvedge_data_stack::elements::{ElementId, Elements};
 use selvedge_data_stack::module::Direction;
-use selvedge_host::clock::Clock;
+use selvedge_os::clock::Clock;
 use selvedge_units::{Instant, Span};
 
 /// Modules that do nothing, to measure what is around them.

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use core::hint::black_box;
 use std::time::Instant as Clock;
 
-use selvedge_data_stream::fetch::prefetch;
+use selvedge_data_memory::fetch::prefetch;
 use selvedge_units::{Bytes, Instant};
 
 use super::{Load, batch, median, timed};

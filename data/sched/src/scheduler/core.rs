@@ -10,7 +10,7 @@
 
 use alloc::vec::Vec;
 
-use selvedge_data_stream::fetch::prefetch;
+use selvedge_data_memory::fetch::prefetch;
 use selvedge_units::Instant;
 
 use super::order::{

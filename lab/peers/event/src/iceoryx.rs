@@ -13,7 +13,7 @@ use iceoryx2::port::publisher::Publisher;
 use iceoryx2::port::subscriber::Subscriber;
 use iceoryx2::prelude::*;
 use selvedge_comm_local::bench::{BATCH, EVENT};
-use selvedge_host::clock::{Clock, pin_to_core};
+use selvedge_os::clock::{Clock, pin_to_core};
 use selvedge_units::{Instant, Span};
 
 use crate::{Failure, median};

@@ -6,9 +6,9 @@ use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::thread;
 use std::time::Duration;
 
-use selvedge_host::clock::Clock;
-use selvedge_host::port::DatagramPort;
-use selvedge_host::transmit::{Outgoing, TransmitOptions};
+use selvedge_os::clock::Clock;
+use selvedge_os::port::DatagramPort;
+use selvedge_os::transmit::{Outgoing, TransmitOptions};
 use selvedge_units::{Bytes, Span};
 
 use crate::BenchError;

@@ -12,12 +12,11 @@ mod float_keyed;
 use std::hint::black_box;
 use std::time::Duration;
 
+use selvedge_data_memory::{Consumer, PayloadSpan, Producer, ring};
 use selvedge_data_sched::replay::{Happening, Replay, Trace};
 use selvedge_data_sched::trace::generate::{self, Wanted};
 use selvedge_data_sched::{Discipline, Head, Scheduler, StreamIndex};
-use selvedge_data_stream::{
-    Consumer, Contract, Frame, Kind as FrameKind, PayloadSpan, Producer, References, Window, ring,
-};
+use selvedge_data_stream::{Contract, Frame, Kind as FrameKind, References, Window};
 use selvedge_units::{Bytes, Instant, Span};
 
 use self::float_keyed::{FloatKeyed, Sent};

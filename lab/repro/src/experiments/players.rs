@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock};
 
 use selvedge_data_cpu::{Config, Task};
 use selvedge_data_stream::Window;
-use selvedge_host::clock::Clock;
+use selvedge_os::clock::Clock;
 use selvedge_place_cpu::class::{self, Class, Tid};
 use selvedge_place_cpu::dispatch::Dispatcher;
 use selvedge_place_cpu::members::Who;

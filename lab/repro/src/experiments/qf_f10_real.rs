@@ -7,20 +7,20 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
 
+use selvedge_control_config::{LinkConfig, WhenFull};
 use selvedge_data_cpu::phase::Phase;
 use selvedge_data_cpu::{Config, Task};
 use selvedge_data_sched::Discipline;
 use selvedge_data_stream::{Contract, Kind as Picture, Window};
-use selvedge_host::clock::Clock;
-use selvedge_host::engine::StreamParams;
-use selvedge_host::inlet::{Inlet, Offer};
-use selvedge_host::measure::{ClockRate, StreamMeter};
-use selvedge_host::receive::{PacketTap, ReceiveOptions, Receiver, Reception};
-use selvedge_node::config::{LinkConfig, WhenFull};
+use selvedge_os::clock::Clock;
 use selvedge_place_cpu::class::{self, Tid};
 use selvedge_place_cpu::dispatch::Dispatcher;
 use selvedge_place_cpu::members::Who;
 use selvedge_place_cpu::player;
+use selvedge_place_engine::engine::StreamParams;
+use selvedge_place_engine::inlet::{Inlet, Offer};
+use selvedge_place_engine::measure::{ClockRate, StreamMeter};
+use selvedge_place_engine::receive::{PacketTap, ReceiveOptions, Receiver, Reception};
 use selvedge_units::{Bitrate, Bytes, Instant, Span};
 
 use super::players::need_rights;

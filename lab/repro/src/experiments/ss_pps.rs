@@ -9,11 +9,12 @@
 use std::hint::black_box;
 use std::thread;
 
+use selvedge_data_memory::{Consumer, Producer, ring};
 use selvedge_data_sched::{Discipline, Head, Scheduler, StreamIndex};
-use selvedge_data_stream::{Consumer, Contract, Producer, Window, ring};
-use selvedge_host::bench::{SendComparison, SendLoop, compare};
-use selvedge_host::clock::Clock;
-use selvedge_host::transmit::Method;
+use selvedge_data_stream::{Contract, Window};
+use selvedge_os::clock::Clock;
+use selvedge_os::transmit::Method;
+use selvedge_place_engine::bench::{SendComparison, SendLoop, compare};
 use selvedge_units::{Bytes, Instant, Span};
 
 use crate::experiment::{Experiment, Kind, Params, RunError, Watch};

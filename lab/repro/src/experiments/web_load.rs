@@ -13,18 +13,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
+use selvedge_control_config::{LinkConfig, WhenFull};
 use selvedge_data_sched::Discipline;
 use selvedge_data_stream::{Contract, Kind, Window};
-use selvedge_host::clock::Clock;
-use selvedge_host::engine::{Engine, StreamParams};
-use selvedge_host::inlet::{Inlet, Offer};
-use selvedge_host::measure::{ClockRate, StreamMeter};
-use selvedge_host::receive::{PacketTap, ReceiveOptions, Receiver, Reception};
-use selvedge_node::config::{LinkConfig, WhenFull};
+use selvedge_os::clock::Clock;
 use selvedge_place_coprocessor::client::{Attachment, Program, inlet_params};
 use selvedge_place_coprocessor::message::StreamSpec;
 use selvedge_place_coprocessor::realtime::{self, SchedClass, Wishes};
 use selvedge_place_coprocessor::server::default_socket;
+use selvedge_place_engine::engine::{Engine, StreamParams};
+use selvedge_place_engine::inlet::{Inlet, Offer};
+use selvedge_place_engine::measure::{ClockRate, StreamMeter};
+use selvedge_place_engine::receive::{PacketTap, ReceiveOptions, Receiver, Reception};
 use selvedge_units::{Bitrate, Bytes, Instant, Span};
 
 use super::web_server::{self, Held, ServerProgram, WebServer, missing, pause};

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant as Wall};
 
-use selvedge_host::clock::Clock;
+use selvedge_os::clock::Clock;
 use selvedge_units::Span;
 
 use crate::experiment::RunError;

@@ -12,13 +12,13 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use selvedge_control_config::LinkConfig;
 use selvedge_data_sched::Discipline;
-use selvedge_host::clock::{Clock, pin_to_core};
-use selvedge_host::engine::Engine;
-use selvedge_host::inlet::Inlet;
-use selvedge_host::measure::{ClockRate, StreamMeter};
-use selvedge_host::receive::{PacketTap, ReceiveOptions, Receiver, Reception};
-use selvedge_node::config::LinkConfig;
+use selvedge_os::clock::{Clock, pin_to_core};
+use selvedge_place_engine::engine::Engine;
+use selvedge_place_engine::inlet::Inlet;
+use selvedge_place_engine::measure::{ClockRate, StreamMeter};
+use selvedge_place_engine::receive::{PacketTap, ReceiveOptions, Receiver, Reception};
 use selvedge_units::{Bitrate, Bytes, Instant, Span};
 
 use super::{BenchError, Local, OFFER, PATIENCE, Spread, add, options, rtp, stream};

@@ -1,6 +1,6 @@
 //! What was counted by coprocessors that are dead: the next one begins at zero, their node does not.
 
-use selvedge_host::report::{LinkReport, StreamCounts, StreamReport};
+use selvedge_place_engine::report::{LinkReport, StreamCounts, StreamReport};
 use selvedge_units::Bytes;
 
 /// The counts of a link, up to the end of the last coprocessor but this.

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
-use selvedge_host::seqpacket::{self as socket, Received};
+use selvedge_os::seqpacket::{self as socket, Received};
 
 use super::ANSWER;
 use super::spawn::SpawnError;
@@ -110,7 +110,7 @@ impl Connection {
     #[must_use]
     pub fn is_open(&self) -> bool {
         let mut fds = [PollFd::new(&self.socket, PollFlags::RDHUP)];
-        let now = selvedge_host::clock::timespec(0);
+        let now = selvedge_os::clock::timespec(0);
         match poll(&mut fds, Some(&now)) {
             Ok(_) => {
                 !fds[0].revents().intersects(PollFlags::HUP | PollFlags::RDHUP | PollFlags::ERR)

@@ -7,8 +7,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
+use selvedge_control_config::LinkConfig;
 use selvedge_data_sched::TreeNode;
-use selvedge_node::config::LinkConfig;
 
 use crate::server::listens;
 

@@ -6,8 +6,8 @@
 use selvedge_control_code::native::Compiler;
 use selvedge_control_code::{Environment, Handler, Walked, compile};
 use selvedge_data_stream::{Contract, Kind, Window, Windows};
-use selvedge_host::engine::{Action, Extension, Moment, Point};
 use selvedge_os_jit::{MachineHost, Native};
+use selvedge_place_engine::engine::{Action, Extension, Moment, Point};
 use selvedge_units::Instant;
 use serde_json::Value;
 
@@ -170,9 +170,10 @@ fn wanted(
 
 #[cfg(test)]
 mod tests {
+    use selvedge_data_link::{Link, LinkParams};
+    use selvedge_data_memory::PayloadSpan;
     use selvedge_data_sched::{Discipline, StreamIndex};
-    use selvedge_data_stream::{Frame, PayloadSpan, References};
-    use selvedge_node::link::{Link, LinkParams};
+    use selvedge_data_stream::{Frame, References};
     use selvedge_units::{Bitrate, Bytes, Span};
     use serde_json::json;
 

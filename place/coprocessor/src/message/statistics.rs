@@ -3,8 +3,8 @@
 
 use selvedge_data_sched::{Counters, Discipline};
 use selvedge_data_stream::{DropReason, Histogram, Recent, Refusals, Totals};
-use selvedge_host::engine::{ExtensionReport, Point};
-use selvedge_host::report::{LinkReport, StreamReport};
+use selvedge_place_engine::engine::{ExtensionReport, Point};
+use selvedge_place_engine::report::{LinkReport, StreamReport};
 use selvedge_units::{Bitrate, Bytes, Instant, Span};
 use serde::{Deserialize, Serialize};
 

@@ -2,10 +2,10 @@
 
 use std::sync::atomic::AtomicBool;
 
+use selvedge_control_config::WhenFull;
 use selvedge_data_stream::Kind;
-use selvedge_host::clock::Clock;
-use selvedge_host::inlet::{IPV4_UDP, Inlet, InletParams, Offer};
-use selvedge_node::config::WhenFull;
+use selvedge_os::clock::Clock;
+use selvedge_place_engine::inlet::{IPV4_UDP, Inlet, InletParams, Offer};
 
 use super::*;
 

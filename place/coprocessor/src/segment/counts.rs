@@ -11,8 +11,8 @@ use std::sync::atomic::Ordering;
 
 use selvedge_data_sched::Counters;
 use selvedge_data_stream::{DropReason, Totals};
-use selvedge_host::memory::Mapping;
-use selvedge_host::report::StreamCounts;
+use selvedge_os::memory::Mapping;
+use selvedge_place_engine::report::StreamCounts;
 use selvedge_units::Bytes;
 
 /// The number of the newest copy, then two of them.

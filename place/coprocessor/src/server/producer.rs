@@ -5,10 +5,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::fs::{MemfdFlags, memfd_create};
-use selvedge_host::engine::{NewStream, payload_max};
-use selvedge_host::inlet::{IPV4_UDP, IPV6_UDP, InletParams};
-use selvedge_host::seqpacket::{self as socket, Received};
-use selvedge_node::config::WhenFull;
+use selvedge_control_config::WhenFull;
+use selvedge_os::seqpacket::{self as socket, Received};
+use selvedge_place_engine::engine::{NewStream, payload_max};
+use selvedge_place_engine::inlet::{IPV4_UDP, IPV6_UDP, InletParams};
 use selvedge_units::{Bitrate, Bytes, Span};
 
 use super::steps::Step;

@@ -15,12 +15,13 @@ use std::sync::mpsc;
 use proptest::prelude::*;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::process::{Pid, Signal, kill_process};
-use selvedge_data_stream::{Descriptor, DropReason, Kind, Region, Window, Windows};
-use selvedge_host::inlet::Inlet;
+use selvedge_data_memory::Region;
+use selvedge_data_stream::{Descriptor, DropReason, Kind, Window, Windows};
 use selvedge_place_coprocessor::client::{Attachment, ClientError, Connection, Program};
 use selvedge_place_coprocessor::message::{Envelope, PROTOCOL, Request, StreamSpec};
 use selvedge_place_coprocessor::segment::{Doorbell, StreamSegment};
 use selvedge_place_coprocessor::server::Local;
+use selvedge_place_engine::inlet::Inlet;
 use selvedge_units::{Bitrate, Bytes};
 
 use support::{

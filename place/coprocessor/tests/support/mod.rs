@@ -8,15 +8,15 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::net::sockopt;
+use selvedge_control_config::{LinkConfig, WhenFull};
 use selvedge_data_sched::Discipline;
 use selvedge_data_stream::rtp::Packet;
 use selvedge_data_stream::{Contract, DropReason, Kind, Window};
-use selvedge_host::inlet::{Inlet, Offer};
-use selvedge_node::config::{LinkConfig, WhenFull};
 use selvedge_place_coprocessor::client::{Attachment, inlet_params};
 use selvedge_place_coprocessor::message::StreamSpec;
 use selvedge_place_coprocessor::realtime::{SchedClass, Wishes};
 use selvedge_place_coprocessor::server::{Local, Options};
+use selvedge_place_engine::inlet::{Inlet, Offer};
 use selvedge_units::{Bitrate, Bytes, Span};
 
 pub(crate) const SOON: Duration = Duration::from_secs(60);

@@ -3,7 +3,7 @@
 use std::io;
 
 use selvedge_data_stream::{Contract, Window};
-use selvedge_host::namespace::{self, Wire};
+use selvedge_os::namespace::{self, Wire};
 use selvedge_units::Span;
 
 use super::{KIND, QDISCS_MAX, attach, bpf_fs, detach, failed};

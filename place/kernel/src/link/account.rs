@@ -3,10 +3,9 @@
 
 use std::collections::VecDeque;
 
-use selvedge_data_stream::{
-    Contract, DropReason, Fate, Frame, Kind, Ledger, PayloadSpan, References,
-};
-use selvedge_node::link::RateMeter;
+use selvedge_data_link::RateMeter;
+use selvedge_data_memory::PayloadSpan;
+use selvedge_data_stream::{Contract, DropReason, Fate, Frame, Kind, Ledger, References};
 use selvedge_units::{Bytes, Instant};
 
 use crate::replay::number;

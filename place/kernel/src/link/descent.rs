@@ -10,10 +10,11 @@ use std::sync::{Arc, Mutex};
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, TxTimeFlags, sockopt};
 use rustix::time::ClockId;
+use selvedge_data_memory::PoolReader;
 use selvedge_data_stream::rtp::stamp_deadline;
-use selvedge_data_stream::{DropReason, Frame, PacketCursor, PoolReader};
-use selvedge_host::clock::Clock;
-use selvedge_host::inlet::Descent;
+use selvedge_data_stream::{DropReason, Frame, PacketCursor};
+use selvedge_os::clock::Clock;
+use selvedge_place_engine::inlet::Descent;
 use selvedge_units::{Bytes, Instant};
 use socket2::{Domain, Protocol, Socket, Type};
 

@@ -77,7 +77,7 @@ fn contest(way: Way, players: usize) -> Contest {
         class::set(0, class::Class::Fifo(60)).unwrap();
         begun.recv().unwrap();
         say.write_all(b"go\n").unwrap();
-        let clock = selvedge_host::clock::Clock::new();
+        let clock = selvedge_os::clock::Clock::new();
         clock.sleep_until(clock.now() + Span::from_millis(50 * 40));
         let greedy_used = used(greedy.pid());
         drop(greedy);

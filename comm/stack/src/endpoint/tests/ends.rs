@@ -12,7 +12,7 @@ use selvedge_data_stack::element::{Outside, Plant, Port, Work};
 use selvedge_data_stack::elements::Elements;
 use selvedge_data_stack::module::{Direction, Reason};
 use selvedge_data_stack::stack::SendError;
-use selvedge_host::clock::Clock;
+use selvedge_os::clock::Clock;
 use selvedge_units::{Bytes, Span};
 
 use super::super::{ConnectError, Connection, Endpoint, Options, RecvError, block_on_for, lock};

@@ -1,0 +1,357 @@
+//! A node as its file describes it, once checked: only values that make sense.
+//!
+//! [`parse`] makes it of the text of a TOML file and reads no other; what needs a look at the
+//! machine (is there such a file, such a device) is for the caller, who says it of the right line
+//! with [`ConfigErrors::push_key`] and the [`SourceMap`].
+
+mod address;
+mod errors;
+mod link;
+mod mistake;
+mod nearest;
+mod position;
+mod read;
+mod section;
+mod source;
+mod stack;
+mod stream;
+mod summary;
+mod syntax;
+#[cfg(test)]
+mod tests;
+mod tree;
+pub mod view;
+
+use std::net::SocketAddr;
+
+use selvedge_data_sched::{Discipline, Tree};
+use selvedge_data_stack::compose::Composition;
+use selvedge_data_stream::{Class, Contract, Frame, Late, Window, Windows};
+use selvedge_units::{Bitrate, Bytes, Span};
+
+pub use address::{AddressError, receiver};
+pub use errors::{ConfigError, ConfigErrors};
+pub use mistake::{Mistake, quoted};
+pub use nearest::nearest;
+pub use position::{Position, SourceMap};
+pub use read::{LINKS_MOST, LONGEST_FILE, Parsed, STREAMS_MOST, parse};
+pub use source::SourceError;
+pub use stack::{CARRIED_LEAST, carried};
+pub use summary::{Carried, LinkSummary, Owner, StreamSummary, Summary, windows_text};
+pub use tree::NODES_MOST;
+
+/// A whole node.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NodeConfig {
+    /// `[node] name`, default `selvedge`.
+    pub name: String,
+    /// `[node] listen`: page, API, metrics. Default `127.0.0.1:7700`.
+    pub listen: SocketAddr,
+    /// `[node] token`: required of every client when `listen` is not a loopback address.
+    /// 16 to 256 of the characters that an `Authorization: Bearer` header takes.
+    pub token: Option<String>,
+    /// `[link.NAME]`, in the order of the file; at least one.
+    pub links: Vec<LinkConfig>,
+    /// `[stream.NAME]`, in the order of the file; at least one.
+    pub streams: Vec<StreamConfig>,
+}
+
+/// A link.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LinkConfig {
+    /// The table's name.
+    pub name: String,
+    /// `rate`, required, more than zero, at most 1000 Gbit/s: bits per second on the wire, IP and UDP headers included.
+    pub rate: Bitrate,
+    /// `discipline`, default `dwcs`.
+    pub discipline: Discipline,
+    /// `selection`, default true (false for `fifo`): drop early what can't be decoded or can't
+    /// be on time, so that the rest is.
+    pub selection: bool,
+    /// `burst`, default one packet of `mtu`: what may be sent at once; `mtu` to 64 MB.
+    pub burst: Bytes,
+    /// `mtu`, default `1500 B`, 576 B to 65535 B: the largest IP packet.
+    pub mtu: Bytes,
+    /// `queue`: the most bytes that may wait, over all streams; a frame that would exceed it is
+    /// dropped on arrival. Default: none for selection (rings bound it); without, 250 ms of the rate, the
+    /// usual size of a router's buffer (Villamizar and Song, 1994), at least one `mtu`.
+    pub queue: Option<Bytes>,
+    /// `[link.NAME.tree.NODE]` and `remap`, for `hwfq`: what streams hang below. Default: the link
+    /// alone, shared exactly.
+    pub tree: Tree,
+    /// The names of the tree's nodes, in its order: parents before children.
+    pub nodes: Vec<String>,
+    /// `placement`, default `inline`: where the link is scheduled and sent from.
+    pub placement: Placement,
+    /// `socket`: where the link's coprocessor listens, or is to listen; `None`: it is started for
+    /// this node alone.
+    pub socket: Option<String>,
+    /// `core`: the core that a coprocessor started for this node runs on.
+    pub core: Option<u32>,
+    /// `send`, default `auto`: how packets are handed to the kernel.
+    pub sending: Sending,
+    /// `device`, for `kernel`: the device that gets the scheduler. `None`: the one by which the
+    /// streams' packets leave.
+    pub device: Option<String>,
+    /// `stack`: what carries the packets of its streams, where they don't say so themselves.
+    /// `None`: plain RTP.
+    pub stack: Option<Composition>,
+    /// `secret`: a file with what nodes and receivers of its stacks must share, 64 hexadecimal
+    /// digits. `None`: anyone's key is taken.
+    pub secret: Option<String>,
+}
+
+/// How a link's packets are handed to the kernel. Each way falls back to the next simpler one where the
+/// kernel does not have it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Sending {
+    /// The best that is known to do: `gso`.
+    #[default]
+    Auto,
+    /// Many packets by one call.
+    Sendmmsg,
+    /// The same, and runs of packets pass through the kernel as one.
+    Gso,
+    /// Whole frames to the device's driver, by AF_XDP.
+    Xdp,
+}
+
+impl Sending {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Auto, Self::Sendmmsg, Self::Gso, Self::Xdp];
+
+    /// The name in node files.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Sendmmsg => "sendmmsg",
+            Self::Gso => "gso",
+            Self::Xdp => "xdp",
+        }
+    }
+}
+
+/// Where a link is scheduled and sent from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Placement {
+    /// In a thread of the node's own process.
+    #[default]
+    Inline,
+    /// In a coprocessor's process, fed by the node's through shared memory.
+    Coprocessor,
+    /// The same, and the coprocessor reads the streams' recordings itself.
+    CoprocessorReads,
+    /// In the kernel, by a qdisc of the device.
+    Kernel,
+}
+
+impl Placement {
+    /// All of them.
+    pub const ALL: [Self; 4] =
+        [Self::Inline, Self::Coprocessor, Self::CoprocessorReads, Self::Kernel];
+
+    /// The name in node files.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Inline => "inline",
+            Self::Coprocessor => "coprocessor",
+            Self::CoprocessorReads => "coprocessor-reads",
+            Self::Kernel => "kernel",
+        }
+    }
+}
+
+impl LinkConfig {
+    /// A link of this name and rate, and of this discipline, with the defaults of the others.
+    #[must_use]
+    pub fn new(name: &str, rate: Bitrate, discipline: Discipline) -> Self {
+        let mtu = Bytes(1500);
+        let selection = discipline != Discipline::Fifo;
+        let queue = Self::default_queue(rate, mtu, selection);
+        Self {
+            name: name.to_owned(),
+            rate,
+            discipline,
+            selection,
+            burst: mtu,
+            mtu,
+            queue,
+            tree: Tree::default(),
+            nodes: Vec::new(),
+            placement: Placement::Inline,
+            socket: None,
+            core: None,
+            sending: Sending::Auto,
+            device: None,
+            stack: None,
+            secret: None,
+        }
+    }
+
+    /// What `queue` is where the file leaves it out.
+    #[must_use]
+    pub fn default_queue(rate: Bitrate, mtu: Bytes, selection: bool) -> Option<Bytes> {
+        let quarter_second = rate * Span::from_millis(250);
+        (!selection).then_some(quarter_second.max(mtu))
+    }
+}
+
+/// A stream.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StreamConfig {
+    /// The table's name.
+    pub name: String,
+    /// `source`, required.
+    pub source: SourceUri,
+    /// `to`, required: `rtp://HOST:PORT` with a numeric host.
+    pub to: SocketAddr,
+    /// `link`: the link's name; may be left out if there is only one. Index into `links`.
+    pub link: usize,
+    /// `period`: `None` for `"auto"` (the default), taken from the media. 100 us to 60 min.
+    pub period: Option<Span>,
+    /// `window`: `"x/y"`, or a table by kind (`{ I = "0/1", P = "1/8", B = "1/2" }`), in which
+    /// `other` stands for the kinds left out; without it they may lose nothing (`0/1`).
+    /// Default `1/5`.
+    pub windows: Windows,
+    /// `late`: `"drop"` (default) or `"send"`.
+    pub late: Late,
+    /// `work_conserving`, default true.
+    pub work_conserving: bool,
+    /// `weight`, 1 to 1000, default 1.
+    pub weight: u32,
+    /// `priority`, -1000 to 1000, default 0.
+    pub priority: i32,
+    /// `class`, for `mixed`: `"edf"`, `"priority"` or `"fair"` (default).
+    pub class: Class,
+    /// `parent`, for `hwfq`: 0 for the link itself (default), `n` for the `n`-th node of its tree.
+    pub parent: u32,
+    /// `delay`: a frame's deadline is this long after its arrival (the playout delay).
+    /// 1 ms to 10 min, default `1 s`.
+    pub delay: Span,
+    /// `ring`: frames that may wait for the engine, 2 to 65536, default 256.
+    pub ring: u32,
+    /// `pool`: bytes of payload that may wait, 64 kB to 1 GB, default `4 MB`.
+    pub pool: Bytes,
+    /// `full`: `"drop"` (default: the new frame is dropped) or `"block"` (the source waits).
+    pub full: WhenFull,
+    /// `sdp`: where to write the SDP file, if anywhere.
+    pub sdp: Option<String>,
+    /// `thumbnail`, default true.
+    pub thumbnail: bool,
+    /// `stack`, or the link's: what carries its packets. `None`: plain RTP.
+    pub stack: Option<Composition>,
+}
+
+impl StreamConfig {
+    /// A stream from this source to this receiver over the first link, with all defaults.
+    #[must_use]
+    pub fn new(name: &str, source: SourceUri, to: SocketAddr) -> Self {
+        Self {
+            name: name.to_owned(),
+            source,
+            to,
+            link: 0,
+            period: None,
+            windows: Windows::Whole(Window { lose: 1, of: 5 }),
+            late: Late::Drop,
+            work_conserving: true,
+            weight: 1,
+            priority: 0,
+            class: Class::Fair,
+            parent: 0,
+            delay: Span::from_secs(1),
+            ring: 256,
+            pool: Bytes(4_000_000),
+            full: WhenFull::Drop,
+            sdp: None,
+            thumbnail: true,
+            stack: None,
+        }
+    }
+
+    /// The contract that it has once its period is known.
+    #[must_use]
+    pub const fn contract(&self, period: Span) -> Contract {
+        Contract {
+            period,
+            windows: self.windows,
+            late: self.late,
+            work_conserving: self.work_conserving,
+            weight: self.weight,
+            priority: self.priority,
+            class: self.class,
+            parent: self.parent,
+            delay: Some(self.delay),
+        }
+    }
+
+    /// The most memory that the stream's waiting frames take: a descriptor for each place of the
+    /// ring (which is rounded up to a power of two), and the pool.
+    #[must_use]
+    pub fn memory(&self) -> Bytes {
+        let places = u64::from(self.ring).next_power_of_two();
+        Bytes(places * size_of::<Frame>() as u64) + self.pool
+    }
+}
+
+/// What a source does when its ring or pool is full.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WhenFull {
+    /// The new frame is dropped.
+    #[default]
+    Drop,
+    /// The source waits for room.
+    Block,
+}
+
+/// Where frames come from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SourceUri {
+    /// `file:PATH`, or `file:PATH?loop` to begin again at its end.
+    File {
+        /// The path, relative to the node file's folder.
+        path: String,
+        /// Begin again at the end.
+        repeat: bool,
+    },
+    /// `test:video` (H.264), `test:mpeg2`, `test:jpeg`, `test:audio`, with `?` and options
+    /// `rate=25` (1 to 240 frames per second), `size=320x240` (even, 16 to 4096; not for audio)
+    /// joined by `&`.
+    Test {
+        /// What stands behind `test:`.
+        what: String,
+    },
+    /// `rtp://HOST:PORT?encoding=H264&clock=90000&pt=96`: packets that arrive at this port.
+    Rtp {
+        /// Where to listen.
+        listen: SocketAddr,
+        /// `encoding`: `H264`, `MPV`, `JPEG`, `L16`; required.
+        encoding: String,
+        /// `clock`, the RTP clock in Hz: 90000 for video; 8000 to 192000, default 44100, for `L16`.
+        clock: u32,
+        /// `pt`, the payload type; `None`: any.
+        payload_type: Option<u8>,
+    },
+    /// `camera:DEVICE`, a path such as `camera:/dev/video0`.
+    Camera {
+        /// The device.
+        device: String,
+    },
+    /// `record:PATH?encoding=H264`, with `&loop` to begin again at its end: what `selvedge play
+    /// --record` wrote.
+    Record {
+        /// The path, relative to the node file's folder.
+        path: String,
+        /// `encoding`, as for `rtp:`; required.
+        encoding: String,
+        /// Begin again at the end.
+        repeat: bool,
+    },
+    /// `launch:PIPELINE`: a GStreamer launch line that ends in encoded media.
+    Launch {
+        /// The launch line.
+        line: String,
+    },
+}

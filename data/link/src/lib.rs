@@ -1,0 +1,336 @@
+//! A link: frames of many streams in, one packet at a time out, each frame's fate told.
+//!
+//! Frames come from the streams' rings, packets go to the transmission engine, fates to the
+//! ledger and to whoever releases payloads. The order of service is `sched`'s (NI coprocessors,
+//! section 2.2.4); what is not worth sending is decided by `select`; when a packet may leave, by
+//! `pace`. Frames are pre-empted between packets: each packet is chosen anew.
+//!
+//! The caller's loop: `handle_frame` for all that arrived; then `poll_transmit`, wait until
+//! `departure` of that packet's size, send it, say `sent`; `poll_settled` until it is empty.
+//! Arrivals while waiting change the choice, so poll again after each wait.
+
+mod ahead;
+pub mod bound;
+mod burst;
+mod intake;
+mod leaving;
+mod offered;
+mod pace;
+mod params;
+mod queue;
+mod select;
+mod settled;
+mod surface;
+mod tree;
+
+use selvedge_data_sched::{Decision, Expiry, Scheduler, StreamIndex, Verdict};
+use selvedge_data_stream::{Contract, DropReason, Fate, Frame, Late, Ledger};
+use selvedge_units::{Bytes, Instant, Span};
+
+use ahead::FetchAhead;
+use burst::Grant;
+pub use burst::Run;
+pub use offered::RateMeter;
+pub use pace::Pacer;
+pub use params::LinkParams;
+use params::Reckoned;
+use queue::StreamQueue;
+use select::{Capacity, Selection, give_up_dependents, give_up_one};
+use settled::{SettledFrames, settle};
+
+/// Frames of one stream that may wait in the link; more are dropped as full. The engine leaves
+/// them in their ring instead.
+pub const WAITING_MAX: usize = 1024;
+
+/// Frames of a burst that are fetched at once.
+const FETCHED: usize = 16;
+
+/// The packet to send next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Transmit {
+    /// Whose it is.
+    pub stream: StreamIndex,
+    /// The frame that it belongs to.
+    pub frame: Frame,
+    /// Which of the frame's packets, from 0.
+    pub packet: u16,
+    /// When the frame is due.
+    pub deadline: Instant,
+}
+
+/// A frame that the link is done with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settled {
+    /// Whose it was.
+    pub stream: StreamIndex,
+    /// The frame; its payload may be released.
+    pub frame: Frame,
+    /// What became of it.
+    pub fate: Fate,
+}
+
+/// A link and all that waits for it.
+#[derive(Clone, Debug)]
+pub struct Link {
+    params: LinkParams,
+    scheduler: Scheduler,
+    pacer: Pacer,
+    queues: Vec<Option<StreamQueue>>,
+    ledgers: Vec<Option<Ledger>>,
+    selection: Selection,
+    settled: SettledFrames,
+    offered: RateMeter,
+    sent: RateMeter,
+    sent_bytes: Bytes,
+    /// What the rates before this one allowed while frames waited, and for how long they have
+    /// waited at this one, up to `watched`.
+    could_send: Bytes,
+    waited: Span,
+    watched: Instant,
+    reckoned: Reckoned,
+    /// Bytes of all frames that wait and are not given up.
+    backlog: Bytes,
+    /// The packet last returned by `poll_transmit`.
+    next: Option<StreamIndex>,
+    grant: Option<Grant>,
+    /// Until then some frame may wait behind one of its stream that is due later.
+    inverted_until: Instant,
+    ahead: FetchAhead,
+}
+
+impl Link {
+    /// A link without streams.
+    #[must_use]
+    pub fn new(params: LinkParams) -> Self {
+        let pacer = Pacer::new(params.rate, params.burst.max(params.mtu));
+        let reckoned = Reckoned::new(&pacer, params.mtu);
+        Self {
+            params,
+            scheduler: Scheduler::new(params.discipline),
+            pacer,
+            queues: Vec::new(),
+            ledgers: Vec::new(),
+            selection: Selection::default(),
+            settled: SettledFrames::default(),
+            offered: RateMeter::default(),
+            sent: RateMeter::default(),
+            sent_bytes: Bytes(0),
+            could_send: Bytes(0),
+            waited: Span::ZERO,
+            watched: Instant::ZERO,
+            reckoned,
+            backlog: Bytes(0),
+            next: None,
+            grant: None,
+            inverted_until: Instant::ZERO,
+            ahead: FetchAhead::default(),
+        }
+    }
+
+    /// Adds a stream.
+    pub fn add_stream(&mut self, contract: Contract) -> StreamIndex {
+        // Where there is a delay each frame's deadline is stated: it is known here.
+        let stream = self.scheduler.add(&Contract { delay: None, ..contract });
+        let at = stream.0 as usize;
+        if self.queues.len() <= at {
+            self.queues.resize_with(at + 1, || None);
+            self.ledgers.resize_with(at + 1, || None);
+            self.ahead.grow(at + 1);
+        }
+        self.queues[at] = Some(StreamQueue::new(contract));
+        // Every frame that waits, and as far behind as a reference is followed.
+        self.ledgers[at] = Some(Ledger::new(4 * WAITING_MAX));
+        stream
+    }
+
+    /// Removes a stream; what waits of it is settled as removed. Its ledger stays to be read
+    /// until its number is given to another.
+    pub fn remove_stream(&mut self, now: Instant, stream: StreamIndex) {
+        let at = stream.0 as usize;
+        let Some(mut queue) = self.queues.get_mut(at).and_then(Option::take) else { return };
+        self.grant = None;
+        self.scheduler.remove(stream);
+        if self.next == Some(stream) {
+            self.next = None;
+        }
+        for pending in queue.frames.drain(..) {
+            if pending.given_up.is_none() {
+                self.backlog = self.backlog - pending.left;
+            }
+            let fate = Fate::Dropped(pending.given_up.unwrap_or(DropReason::Removed));
+            settle(&mut self.settled, &mut self.ledgers[at], stream, &pending.frame, fate, now);
+        }
+    }
+
+    /// Settles as removed all that waits of a stream, and keeps the stream.
+    pub fn clear_stream(&mut self, now: Instant, stream: StreamIndex) {
+        let Some(queue) = self.queue_mut(stream) else { return };
+        let mut freed = Bytes(0);
+        for at in 0..queue.frames.len() {
+            if queue.frames[at].given_up.is_none() {
+                freed += give_up_one(queue, at, DropReason::Removed);
+            }
+        }
+        self.backlog = self.backlog - freed;
+        self.promote(now, stream);
+    }
+
+    fn queue_mut(&mut self, stream: StreamIndex) -> Option<&mut StreamQueue> {
+        self.queues.get_mut(stream.0 as usize)?.as_mut()
+    }
+
+    /// Makes what waits fit the link again.
+    fn select(&mut self, now: Instant) {
+        if !self.params.selection {
+            return;
+        }
+        let second = Span::from_secs(1);
+        let capacity = Capacity {
+            rate: self.params.rate,
+            from: now.max(self.free_at()),
+            guard: self.reckoned.guard,
+            excess: self.offered.long_mean(now) * second - self.params.rate * second,
+        };
+        let scheduler = &self.scheduler;
+        let windows = |stream: usize| scheduler.windows(StreamIndex(stream as u32));
+        let freed = self.selection.make_feasible(&mut self.queues, capacity, windows);
+        if freed > Bytes(0) {
+            self.backlog = self.backlog - freed;
+            self.promote_all(now);
+        }
+    }
+
+    /// When the link is free for a full packet: a bucket that is not full is work still owed.
+    fn free_at(&self) -> Instant {
+        self.pacer.before_full(self.reckoned.spare)
+    }
+
+    /// When all that waits can be sent, with some time to spare for each frame.
+    fn all_sent(&self, now: Instant) -> Instant {
+        now.max(self.free_at()) + self.pacer.time(self.backlog) + self.reckoned.guard
+    }
+
+    fn promote_all(&mut self, now: Instant) {
+        for at in 0..self.queues.len() {
+            self.promote(now, StreamIndex(at as u32));
+        }
+    }
+
+    /// Drops what is given up at the head of a stream, and hands its next head to the scheduler.
+    fn promote(&mut self, now: Instant, stream: StreamIndex) {
+        let at = stream.0 as usize;
+        let Some(queue) = self.queues[at].as_mut() else { return };
+        while let Some(head) = queue.frames.front() {
+            if self.scheduler.head_deadline(stream).is_none()
+                && let Some(next) = queue.head()
+            {
+                self.scheduler.push_head(stream, next);
+            }
+            let Some(reason) = head.given_up else { break };
+            self.scheduler.forfeit(stream);
+            let frame = head.frame;
+            queue.take_first();
+            let fate = Fate::Dropped(reason);
+            settle(&mut self.settled, &mut self.ledgers[at], stream, &frame, fate, now);
+        }
+    }
+
+    /// Counts what the rate allowed up to now, if frames waited.
+    fn watch(&mut self, now: Instant) {
+        if self.backlog > Bytes(0) {
+            self.waited += now.since(self.watched);
+        }
+        self.watched = self.watched.max(now);
+    }
+
+    /// Expires what is past its deadline; returns the packet that should leave next, if any.
+    /// The same packet may be returned again, or another, until `sent` is called.
+    #[inline]
+    pub fn poll_transmit(&mut self, now: Instant) -> Option<Transmit> {
+        self.watch(now);
+        self.next = None;
+        if let Some(granted) = self.granted(now) {
+            self.next = Some(granted.stream);
+            return Some(granted);
+        }
+        loop {
+            let stream = match self.scheduler.decide(now) {
+                Decision::Expired(expiry) => {
+                    self.expire(now, expiry);
+                    continue;
+                }
+                Decision::Send(stream) => stream,
+                Decision::Idle => return None,
+            };
+            let frames = if self.params.bursts() { FETCHED } else { 1 };
+            self.ahead.chosen(stream, frames, &self.queues, &self.ledgers);
+            let selection = self.params.selection;
+            let queue = self.queues[stream.0 as usize].as_mut()?;
+            let head = *queue.frames.front()?;
+            let drop_late = queue.contract.late == Late::Drop;
+            if selection && drop_late && now + self.pacer.time(head.left) > head.deadline {
+                let freed = give_up_one(queue, 0, DropReason::TooLate);
+                self.backlog = self.backlog - freed;
+                self.give_up_dependents(stream, head.frame.seq);
+                self.promote(now, stream);
+                continue;
+            }
+            self.next = Some(stream);
+            self.grant = self.grant_to(now, stream);
+            return Some(Transmit {
+                stream,
+                frame: head.frame,
+                packet: head.packets_sent,
+                deadline: self.scheduler.head_deadline(stream).unwrap_or(head.deadline),
+            });
+        }
+    }
+
+    /// Drops a head that has expired, unless its stream sends the late.
+    fn expire(&mut self, now: Instant, expiry: Expiry) {
+        if expiry.verdict != Verdict::Dropped {
+            return;
+        }
+        let at = expiry.stream.0 as usize;
+        let Some(queue) = self.queues[at].as_mut() else { return };
+        let Some(head) = queue.take_first() else { return };
+        queue.lose(head.frame.seq);
+        if head.given_up.is_none() {
+            self.backlog = self.backlog - head.left;
+        }
+        let fate = Fate::Dropped(head.given_up.unwrap_or(DropReason::Expired));
+        let ledger = &mut self.ledgers[at];
+        settle(&mut self.settled, ledger, expiry.stream, &head.frame, fate, now);
+        if self.params.selection {
+            self.give_up_dependents(expiry.stream, head.frame.seq);
+        }
+        self.promote(now, expiry.stream);
+    }
+
+    /// Gives up what waits of a stream and depends on `root`, which is lost.
+    fn give_up_dependents(&mut self, stream: StreamIndex, root: u32) {
+        let Some(queue) = self.queue_mut(stream) else { return };
+        let freed = give_up_dependents(queue, 0, root, DropReason::ReferenceLost);
+        self.backlog = self.backlog - freed;
+    }
+
+    /// When a packet of this size may leave; not before now means at once.
+    #[must_use]
+    pub fn departure(&self, size: Bytes) -> Instant {
+        self.pacer.departure(size)
+    }
+
+    /// When something will happen by itself: a head expires or becomes ready. Coming earlier is
+    /// harmless; later, a miss is counted late and a frame that had to wait for its period waits
+    /// longer.
+    #[must_use]
+    pub fn next_event(&self, now: Instant) -> Option<Instant> {
+        self.scheduler.next_event(now)
+    }
+
+    /// The next frame that the link is done with.
+    #[inline]
+    pub fn poll_settled(&mut self) -> Option<Settled> {
+        self.settled.pop()
+    }
+}

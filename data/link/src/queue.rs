@@ -1,0 +1,293 @@
+//! One stream's waiting frames, which of them are lost to those that come after, and what its
+//! groups of pictures have been like so far.
+
+use std::collections::VecDeque;
+use std::mem::offset_of;
+use std::ops::Range;
+
+use selvedge_data_memory::fetch::prefetch_lines;
+use selvedge_data_sched::Head;
+use selvedge_data_stream::{Contract, DropReason, Frame, Kind};
+use selvedge_units::{Bytes, Instant};
+
+/// A frame that waits, or is being sent.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pending {
+    pub(super) frame: Frame,
+    pub(super) deadline: Instant,
+    /// Bytes and packets still to send.
+    pub(super) left: Bytes,
+    pub(super) packets_sent: u16,
+    /// The group of pictures that it belongs to.
+    pub(super) group: u32,
+    /// Set once it is not to be sent; it is dropped when it comes to the head.
+    pub(super) given_up: Option<DropReason>,
+}
+
+/// The frames of one stream that the link has taken over, oldest first, numbers without a gap.
+/// What every frame touches lies in the first two cache lines.
+#[derive(Clone, Debug)]
+#[repr(C, align(64))]
+pub(super) struct StreamQueue {
+    pub(super) frames: VecDeque<Pending>,
+    last_deadline: Option<Instant>,
+    /// The number that the next frame should have; streams begin at 0.
+    pub(super) next_seq: u32,
+    /// Whether there ever was one in `lost`.
+    any_lost: bool,
+    pub(super) group: GroupForecast,
+    pub(super) contract: Contract,
+    lost: LostFrames,
+}
+
+/// The lines that every frame touches.
+const HOT: Range<usize> = 0..2;
+const _: () = {
+    assert!(offset_of!(StreamQueue, contract.windows) <= HOT.end * 64);
+    assert!(size_of::<Option<StreamQueue>>() == size_of::<StreamQueue>());
+};
+
+impl StreamQueue {
+    pub(super) fn new(contract: Contract) -> Self {
+        Self {
+            contract,
+            frames: VecDeque::new(),
+            lost: LostFrames::default(),
+            group: GroupForecast::default(),
+            next_seq: 0,
+            any_lost: false,
+            last_deadline: None,
+        }
+    }
+
+    /// Asks for what every frame touches of the one that may lie here: to see whether there is one
+    /// would be to wait for it.
+    #[inline(always)]
+    pub(super) fn fetch(queue: *const Option<Self>) {
+        prefetch_lines(queue, HOT);
+    }
+
+    /// Takes the first frame out. A queue that runs empty begins again where its memory begins, which
+    /// is likely to be near.
+    #[inline]
+    pub(super) fn take_first(&mut self) -> Option<Pending> {
+        let first = self.frames.pop_front();
+        if self.frames.is_empty() {
+            self.frames.clear();
+        }
+        first
+    }
+
+    /// The newest frame is, as far as is known, not lost. To be called for every frame, in order.
+    #[inline]
+    pub(super) fn keep(&mut self, seq: u32) {
+        if self.any_lost {
+            self.lost.remove(seq);
+        }
+    }
+
+    /// A frame is lost.
+    pub(super) fn lose(&mut self, seq: u32) {
+        self.lost.insert(seq);
+        self.any_lost = true;
+    }
+
+    /// All that was before is lost to what comes.
+    pub(super) fn lose_all(&mut self) {
+        self.lost.fill();
+        self.any_lost = true;
+    }
+
+    /// The deadline by the contract: the frame's own, or its arrival plus the stream's delay, or
+    /// `max(previous deadline, arrival) + period`.
+    pub(super) fn deadline_of(&mut self, frame: &Frame) -> Instant {
+        let own = frame.deadline.or_else(|| self.contract.delay.map(|d| frame.arrival + d));
+        let deadline = own.unwrap_or_else(|| {
+            let after = self.last_deadline.unwrap_or_default().max(frame.arrival);
+            after + self.contract.period
+        });
+        self.last_deadline = Some(deadline);
+        deadline
+    }
+
+    /// The first frame that waits, as the scheduler is to see it.
+    pub(super) fn head(&self) -> Option<Head> {
+        self.head_at(0)
+    }
+
+    /// The frame behind so many others, as the scheduler is to see it.
+    #[inline]
+    pub(super) fn head_at(&self, at: usize) -> Option<Head> {
+        let Pending { frame, deadline, .. } = self.frames.get(at)?;
+        Some(self.seen(frame, *deadline))
+    }
+
+    /// A frame and its deadline, as the scheduler is to see it.
+    #[inline(always)]
+    pub(super) fn seen(&self, frame: &Frame, deadline: Instant) -> Head {
+        let stated = frame.deadline.is_some() || self.contract.delay.is_some();
+        let deadline = stated.then_some(deadline);
+        Head { arrival: frame.arrival, kind: frame.kind, deadline, size: frame.size }
+    }
+
+    /// Whether a frame that the newest one refers to is lost, or can never be known.
+    pub(super) fn misses_reference(&self, newest: &Frame) -> bool {
+        !newest.refs.is_known()
+            || newest.refs.of(newest.seq).any(|seq| self.lost.contains(newest.seq, seq))
+    }
+
+    /// Whether a waiting frame refers to `root`, which is lost now, or to a waiting one that is
+    /// given up. What was lost before it came was seen then.
+    pub(super) fn depends(&self, at: usize, root: u32) -> bool {
+        let frame = &self.frames[at].frame;
+        frame
+            .refs
+            .of(frame.seq)
+            .any(|seq| seq == root || self.find(at, seq).is_some_and(|f| f.given_up.is_some()))
+    }
+
+    /// The waiting frame with this number, before the one at `before`. Numbers grow with places,
+    /// one by one but where some were refused.
+    fn find(&self, before: usize, seq: u32) -> Option<&Pending> {
+        let back = self.frames[before].frame.seq.wrapping_sub(seq) as usize;
+        let guess = before.checked_sub(back).map(|at| &self.frames[at]);
+        if let Some(found) = guess.filter(|f| f.frame.seq == seq) {
+            return Some(found);
+        }
+        let first = self.frames.front()?.frame.seq;
+        let wanted = seq.wrapping_sub(first);
+        let at = self.frames.partition_point(|f| f.frame.seq.wrapping_sub(first) < wanted);
+        self.frames.get(at).filter(|f| f.frame.seq == seq)
+    }
+}
+
+/// Which of the last 1024 frames are lost, for the newest to ask. What lies further back counts as
+/// lost: it is not worth keeping state for.
+#[derive(Clone, Debug, Default)]
+struct LostFrames {
+    bits: [u64; Self::WINDOW as usize / 64],
+}
+
+impl LostFrames {
+    const WINDOW: u32 = 1024;
+
+    fn place(seq: u32) -> (usize, u64) {
+        let bit = seq % Self::WINDOW;
+        ((bit / 64) as usize, 1 << (bit % 64))
+    }
+
+    fn remove(&mut self, seq: u32) {
+        let (word, bit) = Self::place(seq);
+        self.bits[word] &= !bit;
+    }
+
+    fn fill(&mut self) {
+        self.bits.fill(u64::MAX);
+    }
+
+    fn insert(&mut self, seq: u32) {
+        let (word, bit) = Self::place(seq);
+        self.bits[word] |= bit;
+    }
+
+    fn contains(&self, from: u32, seq: u32) -> bool {
+        let (word, bit) = Self::place(seq);
+        from.wrapping_sub(seq) >= Self::WINDOW || self.bits[word] & bit != 0
+    }
+}
+
+/// What the rest of the open group of pictures is likely to be, learnt from the groups before:
+/// moving averages (a quarter for the newest) of frames and of bytes behind the intra picture.
+#[derive(Clone, Debug)]
+pub(super) struct GroupForecast {
+    pub(super) id: u32,
+    frames: u32,
+    tail_bytes: u64,
+    /// In sixteenths of a frame.
+    mean_frames_16: u64,
+    mean_tail_bytes: u64,
+    learnt: bool,
+}
+
+impl Default for GroupForecast {
+    /// Until a first group has ended: twelve frames, the usual length, of unknown size.
+    fn default() -> Self {
+        Self {
+            id: 0,
+            frames: 0,
+            tail_bytes: 0,
+            mean_frames_16: 12 * 16,
+            mean_tail_bytes: 0,
+            learnt: false,
+        }
+    }
+}
+
+impl GroupForecast {
+    /// Takes note of the next frame; returns the group that it belongs to.
+    pub(super) fn push(&mut self, kind: Kind, size: Bytes) -> u32 {
+        if kind == Kind::Intra {
+            self.close();
+            self.id = self.id.wrapping_add(1);
+        } else {
+            self.tail_bytes += size.0;
+        }
+        self.frames += 1;
+        self.id
+    }
+
+    fn close(&mut self) {
+        if self.frames > 0 {
+            let frames_16 = u64::from(self.frames) * 16;
+            let mix = |mean: u64, new: u64| (mean * 3 + new) / 4;
+            let (frames, bytes) = if self.learnt {
+                (mix(self.mean_frames_16, frames_16), mix(self.mean_tail_bytes, self.tail_bytes))
+            } else {
+                (frames_16, self.tail_bytes)
+            };
+            (self.mean_frames_16, self.mean_tail_bytes, self.learnt) = (frames, bytes, true);
+        }
+        (self.frames, self.tail_bytes) = (0, 0);
+    }
+
+    /// Frames and bytes of the open group that are still to come.
+    pub(super) fn remaining(&self) -> (u64, u64) {
+        let mean = (self.mean_frames_16 / 16).max(1);
+        let frames = mean.saturating_sub(u64::from(self.frames));
+        (frames, self.mean_tail_bytes * frames / mean)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_forecast_learns_from_the_groups_before() {
+        let mut group = GroupForecast::default();
+        for _ in 0..3 {
+            group.push(Kind::Intra, Bytes(10_000));
+            for _ in 0..9 {
+                group.push(Kind::Predicted, Bytes(1_000));
+            }
+        }
+        assert_eq!(group.push(Kind::Intra, Bytes(10_000)), 4);
+        assert_eq!(group.remaining(), (9, 8_100));
+        group.push(Kind::Predicted, Bytes(1_000));
+        assert_eq!(group.remaining(), (8, 7_200));
+    }
+
+    #[test]
+    fn lost_frames_are_remembered_as_far_back_as_they_matter() {
+        let mut lost = LostFrames::default();
+        for seq in 0..3000 {
+            lost.remove(seq);
+            if seq % 7 == 0 {
+                lost.insert(seq);
+            }
+        }
+        assert!(lost.contains(2999, 2996));
+        assert!(!lost.contains(2999, 2995));
+        assert!(lost.contains(2999, 1975), "beyond the window");
+    }
+}

@@ -1,0 +1,123 @@
+//! The offline bound against exhaustive search on small cases: never below what can be done, and
+//! seldom far above it.
+
+use selvedge_data_link::bound::{OfflineFrame, decodable_bound};
+use selvedge_units::{Bitrate, Bytes, Instant};
+
+mod noise {
+    pub(crate) struct Noise(pub(crate) u64);
+    impl Noise {
+        pub(crate) fn below(&mut self, n: u64) -> u64 {
+            self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (self.0 >> 33) % n.max(1)
+        }
+    }
+}
+use noise::Noise;
+
+const RATE: Bitrate = Bitrate(8_000_000); // a byte a microsecond
+
+/// Whether all chosen frames can be sent by their deadlines: earliest deadline first with
+/// pre-emption is optimal on one link, so simulating it decides.
+fn fits(chosen: &[OfflineFrame]) -> bool {
+    let mut left: Vec<u64> = chosen.iter().map(|f| f.size.0 * 1_000).collect();
+    let mut now = 0;
+    loop {
+        let waiting = |n: &usize| left[*n] > 0 && chosen[*n].arrival.0 <= now;
+        let next = (0..chosen.len()).filter(waiting).min_by_key(|&n| chosen[n].deadline);
+        let coming = (0..chosen.len()).filter(|&n| chosen[n].arrival.0 > now);
+        let coming = coming.map(|n| chosen[n].arrival.0).min();
+        let Some(n) = next else {
+            match coming {
+                Some(at) => now = at,
+                None => return true,
+            }
+            continue;
+        };
+        let run = coming.map_or(left[n], |at| left[n].min(at - now));
+        now += run;
+        left[n] -= run;
+        if left[n] == 0 && now > chosen[n].deadline.0 {
+            return false;
+        }
+    }
+}
+
+/// The most frames that any schedule can make decodable.
+fn exhaustive(streams: &[Vec<OfflineFrame>]) -> usize {
+    let all: Vec<_> = streams
+        .iter()
+        .enumerate()
+        .flat_map(|(s, frames)| frames.iter().enumerate().map(move |(n, f)| (s, n, *f)))
+        .collect();
+    let closed = |set: u32| {
+        all.iter().enumerate().all(|(i, &(s, _, f))| {
+            let needed = f.needs.map(|need| {
+                all.iter().position(|&(t, n, _)| t == s && n == need).expect("a frame")
+            });
+            set & (1 << i) == 0 || needed.is_none_or(|need| set & (1 << need) != 0)
+        })
+    };
+    let chosen = |set: u32| -> Vec<OfflineFrame> {
+        all.iter().enumerate().filter(|(i, _)| set & (1 << i) != 0).map(|(_, x)| x.2).collect()
+    };
+    let mut best = 0;
+    for set in 0..1_u32 << all.len() {
+        let count = set.count_ones() as usize;
+        if count > best && closed(set) && fits(&chosen(set)) {
+            best = count;
+        }
+    }
+    best
+}
+
+fn random_case(seed: u64) -> Vec<Vec<OfflineFrame>> {
+    let mut noise = Noise(seed);
+    let streams = 1 + noise.below(3);
+    (0..streams)
+        .map(|_| {
+            let patience = 60_000_000 + noise.below(200_000_000);
+            let mut last = None;
+            (0..1 + noise.below(4) as usize)
+                .map(|n| {
+                    let arrival = Instant(n as u64 * 40_000_000 + noise.below(20_000_000));
+                    let intra = n == 0 || noise.below(4) == 0;
+                    let anchor = intra || noise.below(2) == 0;
+                    let size = 1_000 * (1 + noise.below(if intra { 120 } else { 40 }));
+                    let needs = if intra { None } else { last };
+                    if anchor {
+                        last = Some(n);
+                    }
+                    let deadline = Instant(arrival.0 + patience);
+                    OfflineFrame { arrival, deadline, size: Bytes(size), needs }
+                })
+                .collect()
+        })
+        .collect()
+}
+
+#[test]
+fn the_bound_holds_and_is_tight_on_small_cases() {
+    let (mut possible, mut bounded, mut cases) = (0.0, 0.0, 0);
+    for seed in 0..400 {
+        let case = random_case(seed);
+        let best = exhaustive(&case) as f64;
+        let bound = decodable_bound(&case, RATE, Bytes(0)).decodable;
+        assert!(bound >= best - 1e-9, "seed {seed}: {best} is possible, the bound says {bound}");
+        possible += best;
+        bounded += bound;
+        cases += 1;
+    }
+    let ratio = possible / bounded;
+    println!("{cases} cases: possible {possible}, bounded by {bounded:.1}, ratio {ratio:.3}");
+    assert!(ratio > 0.9, "over {cases} cases the possible is only {ratio} of the bound");
+}
+
+#[test]
+fn without_a_limit_everything_is_possible() {
+    let case = random_case(5);
+    let frames = case.iter().map(Vec::len).sum::<usize>();
+    let bound = decodable_bound(&case, Bitrate::from_mbps(10_000), Bytes(0));
+    assert_eq!((bound.decodable, bound.frames), (frames as f64, frames));
+    assert_eq!(decodable_bound(&[], RATE, Bytes(0)).share(), 1.0);
+}

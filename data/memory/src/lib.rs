@@ -1,0 +1,30 @@
+//! Where frames wait and how they are handed over: rings of descriptors, pools of payloads, mailboxes
+//! of messages. Each has one writer and one reader, no locks, and one layout, in process and in
+//! memory that two processes share.
+//!
+//! Data comes from sources and goes to links; `os` maps the memory. Nothing here reads a clock or
+//! does I/O.
+
+#![cfg_attr(not(any(test, loom)), no_std)]
+
+extern crate alloc;
+
+pub mod fetch;
+mod mail;
+mod pool;
+#[cfg(not(loom))]
+mod region;
+mod ring;
+mod sync;
+
+#[cfg(not(loom))]
+pub use mail::mail_region;
+pub use mail::{MAIL_ASLEEP, Mail, MailError, MailReader, MailSpec, MailWriter, mailbox};
+#[cfg(not(loom))]
+pub use pool::{Claims, pool_region};
+pub use pool::{PayloadSpan, PoolError, PoolReader, PoolWriter, Reservation, SpanError, pool};
+#[cfg(not(loom))]
+pub use region::{Plain, Region, RegionError};
+pub use ring::{Consumer, Producer, ring};
+#[cfg(not(loom))]
+pub use ring::{Lender, ring_region};

@@ -1,0 +1,22 @@
+//! Linux as Selvedge uses it, with nothing of Selvedge's decisions in it: clock and wake-ups, shared
+//! memory, datagram sockets and batched transmission, netlink, routes and namespaces.
+//!
+//! Everything here reads a clock or does I/O; the rooms above (`place`, `comm`, `node`) bring the data.
+
+pub mod batch;
+pub mod clock;
+pub mod huge;
+pub mod memory;
+pub mod namespace;
+pub mod netlink;
+pub mod port;
+pub mod probe;
+pub mod prompt;
+pub mod route;
+pub mod seqpacket;
+mod single;
+pub mod socket;
+pub mod transmit;
+pub mod wake;
+
+pub use socket::SocketError;

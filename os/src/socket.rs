@@ -1,0 +1,217 @@
+//! UDP sockets as the transmitter and the receiver need them, and addresses as the kernel does.
+
+use std::io;
+use std::mem::{MaybeUninit, size_of};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with, sockopt};
+use selvedge_units::Bytes;
+
+/// Why a socket could not be had.
+#[derive(Debug, thiserror::Error)]
+pub enum SocketError {
+    /// The kernel would not make one.
+    #[error("cannot open a UDP socket: {0}")]
+    Open(#[source] io::Error),
+    /// It could not be bound.
+    #[error("cannot listen on {at}: {source}; choose another address or port, or port 0")]
+    Bind {
+        /// Where it was to listen.
+        at: SocketAddr,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// An option that cannot be done without was refused.
+    #[error("cannot set {option} on a UDP socket: {source}")]
+    Option {
+        /// The option's name.
+        option: &'static str,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// The thread could not be started.
+    #[error("cannot start the receiver's thread: {0}")]
+    Thread(#[source] io::Error),
+}
+
+/// A non-blocking UDP socket of one family; an IPv6 one carries IPv6 only.
+pub(crate) fn open(v6: bool) -> Result<OwnedFd, SocketError> {
+    let family = if v6 { AddressFamily::INET6 } else { AddressFamily::INET };
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let socket = socket_with(family, SocketType::DGRAM, flags, None)
+        .map_err(|e| SocketError::Open(e.into()))?;
+    if v6 {
+        sockopt::set_ipv6_v6only(&socket, true)
+            .map_err(|e| SocketError::Option { option: "IPV6_V6ONLY", source: e.into() })?;
+    }
+    Ok(socket)
+}
+
+/// The same, bound; with the address that it got (port 0 asks for any).
+pub fn open_bound(at: SocketAddr) -> Result<(OwnedFd, SocketAddr), SocketError> {
+    let socket = open(at.is_ipv6())?;
+    let bound = bind_at(&socket, at)?;
+    Ok((socket, bound))
+}
+
+/// Gives a socket a port of its own; which.
+pub(crate) fn bind_any(socket: &OwnedFd, v6: bool) -> Result<SocketAddr, SocketError> {
+    let any = if v6 { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() };
+    bind_at(socket, SocketAddr::new(any, 0))
+}
+
+fn bind_at(socket: &OwnedFd, at: SocketAddr) -> Result<SocketAddr, SocketError> {
+    let failed = |e: rustix::io::Errno| SocketError::Bind { at, source: e.into() };
+    bind(socket, &at).map_err(failed)?;
+    let name = rustix::net::getsockname(socket).map_err(failed)?;
+    SocketAddr::try_from(name).map_err(failed)
+}
+
+/// Which of a socket's buffers.
+#[derive(Clone, Copy, Debug)]
+pub enum Buffer {
+    /// What waits to be sent.
+    Send,
+    /// What waits to be read.
+    Receive,
+}
+
+/// Asks for a buffer of this size, beyond the system's limit where that is allowed; returns what
+/// was granted, by the kernel's own count (which includes its overhead).
+pub fn set_buffer(socket: impl AsFd, buffer: Buffer, size: Bytes) -> Bytes {
+    // The kernel takes an int and doubles it.
+    let size = usize::try_from(size.0.min(1 << 29)).unwrap_or(1 << 29);
+    let granted = match buffer {
+        Buffer::Send => sockopt::set_socket_send_buffer_size_force(&socket, size)
+            .or_else(|_| sockopt::set_socket_send_buffer_size(&socket, size))
+            .and_then(|()| sockopt::socket_send_buffer_size(&socket)),
+        Buffer::Receive => sockopt::set_socket_recv_buffer_size_force(&socket, size)
+            .or_else(|_| sockopt::set_socket_recv_buffer_size(&socket, size))
+            .and_then(|()| sockopt::socket_recv_buffer_size(&socket)),
+    };
+    // A refused size leaves the default one, which works, only with more loss under load.
+    Bytes(granted.unwrap_or(0) as u64)
+}
+
+/// Sets an integer option that `rustix` has no name for.
+pub fn set_int(
+    socket: &OwnedFd,
+    level: libc::c_int,
+    option: libc::c_int,
+    value: libc::c_int,
+) -> io::Result<()> {
+    // SAFETY: the pointer and the length describe one c_int that outlives the call.
+    let set = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            level,
+            option,
+            (&raw const value).cast(),
+            size_of::<libc::c_int>() as libc::socklen_t,
+        )
+    };
+    if set == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// An address as the kernel reads it.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) union RawAddress {
+    v4: libc::sockaddr_in,
+    v6: libc::sockaddr_in6,
+}
+
+impl RawAddress {
+    /// The address and its length.
+    pub(crate) fn new(address: SocketAddr) -> (Self, libc::socklen_t) {
+        match address {
+            SocketAddr::V4(v4) => {
+                let v4 = libc::sockaddr_in {
+                    sin_family: libc::AF_INET as libc::sa_family_t,
+                    sin_port: v4.port().to_be(),
+                    sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes(v4.ip().octets()) },
+                    sin_zero: [0; 8],
+                };
+                (Self { v4 }, size_of::<libc::sockaddr_in>() as libc::socklen_t)
+            }
+            SocketAddr::V6(v6) => {
+                let v6 = libc::sockaddr_in6 {
+                    sin6_family: libc::AF_INET6 as libc::sa_family_t,
+                    sin6_port: v6.port().to_be(),
+                    sin6_flowinfo: v6.flowinfo().to_be(),
+                    sin6_addr: libc::in6_addr { s6_addr: v6.ip().octets() },
+                    sin6_scope_id: v6.scope_id(),
+                };
+                (Self { v6 }, size_of::<libc::sockaddr_in6>() as libc::socklen_t)
+            }
+        }
+    }
+
+    /// Room for the kernel to write an address into: all zeroes.
+    pub(crate) fn zeroed() -> Self {
+        // SAFETY: both variants are plain integers, for which zero bytes are a value.
+        unsafe { MaybeUninit::zeroed().assume_init() }
+    }
+
+    /// The address that the kernel wrote, if it wrote one of these families.
+    pub(crate) fn to_socket_addr(self) -> Option<SocketAddr> {
+        // SAFETY: every bit pattern of either variant is a value (plain integers), all bytes
+        // were initialised by `zeroed` or `new`, and both begin with the family.
+        let (family, v4, v6) = unsafe { (self.v4.sin_family, self.v4, self.v6) };
+        match libc::c_int::from(family) {
+            libc::AF_INET => Some(SocketAddr::V4(SocketAddrV4::new(
+                Ipv4Addr::from(v4.sin_addr.s_addr.to_ne_bytes()),
+                u16::from_be(v4.sin_port),
+            ))),
+            libc::AF_INET6 => Some(SocketAddr::V6(SocketAddrV6::new(
+                Ipv6Addr::from(v6.sin6_addr.s6_addr),
+                u16::from_be(v6.sin6_port),
+                u32::from_be(v6.sin6_flowinfo),
+                v6.sin6_scope_id,
+            ))),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_survive_the_kernel_form() {
+        for text in ["127.0.0.1:5004", "0.0.0.0:0", "[::1]:65535", "[fe80::1%7]:9"] {
+            let address: SocketAddr = text.parse().unwrap();
+            let full = match RawAddress::new(address) {
+                // Only the IPv6 form fills the whole union; the kernel writes into zeroes.
+                (raw, len) if len as usize == size_of::<RawAddress>() => raw,
+                (raw, _) => {
+                    let mut full = RawAddress::zeroed();
+                    // SAFETY: the IPv4 form was written by `new`.
+                    full.v4 = unsafe { raw.v4 };
+                    full
+                }
+            };
+            assert_eq!(full.to_socket_addr(), Some(address), "{text}");
+        }
+        assert_eq!(RawAddress::zeroed().to_socket_addr(), None);
+    }
+
+    #[test]
+    fn a_taken_port_is_refused_with_its_address() {
+        let (_held, at) = open_bound("127.0.0.1:0".parse().unwrap()).unwrap();
+        assert_ne!(at.port(), 0);
+        let refused = open_bound(at).unwrap_err().to_string();
+        assert!(refused.contains(&at.to_string()), "{refused}");
+    }
+
+    #[test]
+    fn buffers_grow_when_asked() {
+        let socket = open(false).unwrap();
+        for buffer in [Buffer::Send, Buffer::Receive] {
+            let small = set_buffer(&socket, buffer, Bytes(16_000));
+            assert!(set_buffer(&socket, buffer, Bytes(128_000)) > small);
+        }
+    }
+}

@@ -1,0 +1,333 @@
+//! The transmission engine: one thread that owns one link, empties the streams' rings, sends what
+//! the link chooses when the link may send it, and reports what became of each frame.
+//!
+//! Inline placement (NI coprocessors, section 2.2.2): the engine is a thread of the process that
+//! produces the frames. Scheduling and dispatch are one thread (2.2.3), so that a frame waits in
+//! no second queue between the decision and the wire.
+
+mod attached;
+mod carrier;
+mod extension;
+mod outlet;
+mod runs;
+mod stepped;
+pub mod unit_slot;
+mod worker;
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::{io, thread};
+
+use selvedge_control_config::{LinkConfig, Sending, WhenFull};
+use selvedge_data_link::{Link, LinkParams};
+use selvedge_data_stream::{Contract, Fate, Frame, Windows, rtp};
+use selvedge_units::{Bitrate, Bytes, Instant, Span};
+
+pub use self::carrier::{Carried, Carrier};
+use self::extension::Extensions;
+pub use self::extension::{Action, Extension, ExtensionReport, Moment, Point};
+pub use self::outlet::{Hall, LocalOutlet, LocalPort, Outlet, Port};
+pub use self::stepped::Stepped;
+use self::worker::{BATCH, Worker};
+use crate::inlet::Inlet;
+use crate::report::LinkReport;
+use selvedge_os::clock::Clock;
+use selvedge_os::prompt;
+use selvedge_os::socket::SocketError;
+use selvedge_os::transmit::{Method, TransmitOptions, Transmitter};
+use selvedge_os::wake::Waker;
+
+/// A stream as the engine needs it.
+#[derive(Clone, Debug)]
+pub struct StreamParams {
+    /// What it promises.
+    pub contract: Contract,
+    /// Where its packets go.
+    pub to: SocketAddr,
+    /// Frames that may wait.
+    pub ring: u32,
+    /// Bytes of payload that may wait.
+    pub pool: Bytes,
+    /// What its source does when there is no room.
+    pub full: WhenFull,
+    /// The RTP source identifier.
+    pub ssrc: u32,
+}
+
+/// A stream for an engine that runs.
+pub struct NewStream<O> {
+    /// What it promises.
+    pub contract: Contract,
+    /// Where its packets go.
+    pub to: SocketAddr,
+    /// Frames that may wait.
+    pub ring: u32,
+    /// Its end.
+    pub outlet: O,
+    /// What carries its packets; `None`: the engine's sockets.
+    pub carried: Option<Carried>,
+}
+
+/// What the engine is asked to do while it runs.
+enum Control<O> {
+    Windows(usize, Windows),
+    Priority(usize, i32),
+    Rate(Bitrate),
+    Attach(Box<NewStream<O>>, Sender<usize>),
+    Detach(usize, Span),
+    Load(String, Point, Box<dyn Extension>, Sender<bool>),
+    Unload(String, Sender<bool>),
+}
+
+/// Follows every frame of a link to its end; called on the engine's thread, so it must be quick.
+pub trait FateTap: Send {
+    /// The link is done with a frame of the stream with this number.
+    fn settled(&mut self, stream: usize, frame: &Frame, fate: Fate, now: Instant);
+}
+
+/// Why an engine can't start.
+#[derive(Debug, thiserror::Error)]
+pub enum EngineError {
+    /// No socket.
+    #[error(transparent)]
+    Socket(#[from] SocketError),
+    /// No event or thread.
+    #[error("can't start the engine's thread: {0}")]
+    System(#[from] io::Error),
+}
+
+/// A running engine; dropped, it stops.
+pub struct Engine<O = LocalOutlet> {
+    control: Sender<Control<O>>,
+    waker: Waker,
+    stop: Arc<AtomicBool>,
+    report: Arc<Mutex<LinkReport>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Engine {
+    /// Starts an engine for a link and its streams; returns the sources' ends in their order.
+    ///
+    /// # Errors
+    /// [`EngineError`] if a socket, an event or a thread can't be had.
+    pub fn start(
+        clock: Clock,
+        link: &LinkConfig,
+        streams: &[StreamParams],
+        tap: Option<Box<dyn FateTap>>,
+    ) -> Result<(Self, Vec<Inlet>), EngineError> {
+        Self::start_carried(clock, link, streams, &[], tap)
+    }
+
+    /// The same, where something else than the engine's sockets carries the packets of some
+    /// streams: `carried` in their order, `None` and what is left out for the others.
+    ///
+    /// # Errors
+    /// As [`Engine::start`].
+    pub fn start_carried(
+        clock: Clock,
+        link: &LinkConfig,
+        streams: &[StreamParams],
+        carried: &[Option<Carried>],
+        tap: Option<Box<dyn FateTap>>,
+    ) -> Result<(Self, Vec<Inlet>), EngineError> {
+        let (port, hall) = LocalPort::new(clock, link, streams.len())?;
+        let (control, orders) = mpsc::channel();
+        let mut worker = worker(clock, link, port, orders, tap)?;
+        let mut inlets = Vec::with_capacity(streams.len());
+        for (n, stream) in streams.iter().enumerate() {
+            let carried = carried.get(n).cloned().flatten();
+            let (new, inlet) = hall.stream(n, stream, carried, Arc::clone(&worker.stop));
+            worker.attach(new);
+            inlets.push(inlet);
+        }
+        let asked = || {
+            let promptness = prompt::ask();
+            tracing::debug!(?promptness, "engine runs");
+        };
+        Ok((Self::run(worker, control, hall.waker, asked)?, inlets))
+    }
+}
+
+impl<O: Outlet + 'static> Engine<O> {
+    /// Starts an engine for a link whose streams come and go while it runs. `waker` calls the
+    /// port; `enter` is called first on the engine's thread.
+    ///
+    /// # Errors
+    /// [`EngineError`] if a socket or a thread can't be had.
+    pub fn launch<P: Port<Outlet = O> + 'static>(
+        clock: Clock,
+        link: &LinkConfig,
+        port: P,
+        waker: Waker,
+        enter: impl FnOnce() + Send + 'static,
+    ) -> Result<Self, EngineError> {
+        let (control, orders) = mpsc::channel();
+        let worker = worker(clock, link, port, orders, None)?;
+        Self::run(worker, control, waker, enter)
+    }
+
+    fn run<P: Port<Outlet = O> + 'static>(
+        mut worker: Worker<P>,
+        control: Sender<Control<O>>,
+        waker: Waker,
+        enter: impl FnOnce() + Send + 'static,
+    ) -> Result<Self, EngineError> {
+        let (report, stop) = (Arc::clone(&worker.report), Arc::clone(&worker.stop));
+        worker.publish(worker.clock.now());
+        let thread =
+            thread::Builder::new().name(format!("link {}", worker.name)).spawn(move || {
+                enter();
+                worker.run();
+            })?;
+        Ok(Self { control, waker, stop, report, thread: Some(thread) })
+    }
+
+    /// Adds a stream, and gives its number; `None` if the engine has stopped.
+    pub fn attach(&self, stream: NewStream<O>) -> Option<usize> {
+        let (tell, told) = mpsc::channel();
+        self.tell(Control::Attach(Box::new(stream), tell));
+        told.recv().ok()
+    }
+
+    /// Removes a stream as soon as nothing of it waits, at the latest when so much time has passed;
+    /// false if the engine has stopped.
+    pub fn detach(&self, stream: usize, patience: Span) -> bool {
+        self.tell(Control::Detach(stream, patience))
+    }
+
+    /// Loads a step, in place of one of the same name; false if there are 32 already, or the engine
+    /// has stopped.
+    pub fn load(&self, name: &str, point: Point, step: Box<dyn Extension>) -> bool {
+        let (tell, told) = mpsc::channel();
+        self.tell(Control::Load(name.to_owned(), point, step, tell));
+        told.recv().unwrap_or(false)
+    }
+
+    /// Removes a step; whether it was there.
+    pub fn unload(&self, name: &str) -> bool {
+        let (tell, told) = mpsc::channel();
+        self.tell(Control::Unload(name.to_owned(), tell));
+        told.recv().unwrap_or(false)
+    }
+
+    /// The newest report.
+    #[must_use]
+    pub fn report(&self) -> LinkReport {
+        self.report.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn tell(&self, order: Control<O>) -> bool {
+        let told = self.control.send(order).is_ok();
+        self.waker.wake();
+        told
+    }
+
+    /// Changes a stream's window; false if the engine has stopped.
+    pub fn set_windows(&self, stream: usize, windows: Windows) -> bool {
+        self.tell(Control::Windows(stream, windows))
+    }
+
+    /// Changes a stream's priority; false if the engine has stopped.
+    pub fn set_priority(&self, stream: usize, priority: i32) -> bool {
+        self.tell(Control::Priority(stream, priority))
+    }
+
+    /// Changes the link's rate; false if the engine has stopped.
+    pub fn set_rate(&self, rate: Bitrate) -> bool {
+        self.tell(Control::Rate(rate))
+    }
+
+    /// Stops the engine and waits for its thread; what still waits is not sent. Returns the last
+    /// report.
+    pub fn stop(mut self) -> LinkReport {
+        self.halt();
+        self.report()
+    }
+}
+
+impl<O> Engine<O> {
+    fn halt(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        self.waker.wake();
+        if let Some(thread) = self.thread.take() {
+            // A panic there has been printed already; the last report stands.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl<O> Drop for Engine<O> {
+    fn drop(&mut self) {
+        self.halt();
+    }
+}
+
+/// The largest RTP payload that fits a packet of `mtu` with our headers.
+#[must_use]
+pub const fn payload_max(mtu: Bytes, overhead: u64) -> usize {
+    (mtu.0 as usize).saturating_sub(overhead as usize + rtp::packet_len(0))
+}
+
+/// How long before an instant an engine of a link of this rate watches the clock: above some tens
+/// of Mbit/s packets follow closer than a sleeper wakes up exactly.
+#[must_use]
+pub fn spin(rate: Bitrate) -> Span {
+    Span::from_micros(if rate > Bitrate::from_mbps(20) { 100 } else { 0 })
+}
+
+fn worker<P: Port>(
+    clock: Clock,
+    link: &LinkConfig,
+    port: P,
+    orders: Receiver<Control<P::Outlet>>,
+    tap: Option<Box<dyn FateTap>>,
+) -> Result<Worker<P>, EngineError> {
+    Ok(Worker {
+        clock,
+        link: Link::with_tree(params(link), &link.tree),
+        transmitter: Transmitter::new(clock.of_the_kernel(), transmission(link.sending))?,
+        one_by_one: link.burst < link.mtu + link.mtu,
+        streams: Vec::new(),
+        port,
+        orders,
+        stop: Arc::new(AtomicBool::new(false)),
+        report: Arc::new(Mutex::new(LinkReport::default())),
+        tap,
+        batch: Vec::with_capacity(BATCH),
+        backpressure: Vec::new(),
+        more: false,
+        carries: false,
+        leaving: 0,
+        extensions: Extensions::default(),
+        name: link.name.clone(),
+        report_at: Instant::ZERO,
+    })
+}
+
+/// How packets are to go, as the configuration says. AF_XDP is never chosen by itself: in copy mode it
+/// is slower than GSO, and it passes by the device's qdisc.
+fn transmission(sending: Sending) -> TransmitOptions {
+    let method = match sending {
+        Sending::Auto | Sending::Gso => Method::Gso,
+        Sending::Sendmmsg => Method::SendMmsg,
+        Sending::Xdp => Method::Xdp,
+    };
+    TransmitOptions { method, ..TransmitOptions::default() }
+}
+
+/// How a link is made of its configuration.
+#[must_use]
+pub const fn params(link: &LinkConfig) -> LinkParams {
+    LinkParams {
+        discipline: link.discipline,
+        selection: link.selection,
+        rate: link.rate,
+        burst: link.burst,
+        mtu: link.mtu,
+        queue: link.queue,
+    }
+}

@@ -1,0 +1,196 @@
+//! Steps of others at named points of an engine, loaded and removed while it runs: the run-time
+//! extension of the papers' Distributed Virtual Communication Machine (NI coprocessors, sections
+//! 1.5, 2.1.3 and 3.2.4).
+//!
+//! A step runs on the engine's thread, so it must be quick; what it costs is measured and shown.
+
+use selvedge_data_link::Link;
+use selvedge_data_sched::StreamIndex;
+use selvedge_data_stream::{Frame, Windows};
+use selvedge_units::{Instant, Span};
+
+use selvedge_os::clock::Clock;
+
+/// Where a step may stand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Point {
+    /// A frame came out of its ring and is not with the link yet.
+    Arrival = 0,
+    /// The link is about to be asked what goes next.
+    Choice = 1,
+    /// Packets of a frame have been handed to the kernel.
+    Dispatch = 2,
+    /// A frame missed its deadline: it was lost to it, or sent late.
+    Miss = 3,
+}
+
+impl Point {
+    /// All of them, in the order of a frame's way.
+    pub const ALL: [Self; 4] = [Self::Arrival, Self::Choice, Self::Dispatch, Self::Miss];
+
+    /// The name on the control socket and in statistics.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Arrival => "arrival",
+            Self::Choice => "choice",
+            Self::Dispatch => "dispatch",
+            Self::Miss => "miss",
+        }
+    }
+
+    /// The point of this name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|point| point.name() == name)
+    }
+}
+
+/// What a step is shown.
+pub struct Moment<'a> {
+    /// Where it stands.
+    pub point: Point,
+    /// When.
+    pub now: Instant,
+    /// The link as it is.
+    pub link: &'a Link,
+    /// The stream and its frame; none before a choice.
+    pub frame: Option<(StreamIndex, &'a Frame)>,
+}
+
+/// What a step asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Nothing.
+    Go,
+    /// On arrival: the frame is not to reach the link. Elsewhere the same as [`Action::Go`].
+    Discard,
+    /// The stream gets this priority.
+    Priority(i32),
+    /// The stream gets these windows.
+    Windows(Windows),
+}
+
+/// A step.
+pub trait Extension: Send {
+    /// Called each time an engine comes to the point.
+    fn step(&mut self, moment: &Moment<'_>) -> Action;
+
+    /// How often it was ended before its time, and asked for nothing.
+    fn faults(&self) -> u64 {
+        0
+    }
+}
+
+/// What a loaded step did and what it cost.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExtensionReport {
+    /// What it was loaded as.
+    pub name: String,
+    /// Where it stands.
+    pub point: Point,
+    /// How often it was called.
+    pub calls: u64,
+    /// Frames that it discarded.
+    pub discarded: u64,
+    /// Calls that were ended by a fault.
+    pub faults: u64,
+    /// Time in it, all calls together.
+    pub total: Span,
+    /// The longest call.
+    pub longest: Span,
+}
+
+struct Loaded {
+    report: ExtensionReport,
+    step: Box<dyn Extension>,
+}
+
+/// The steps of an engine, in the order in which they were loaded.
+#[derive(Default)]
+pub(super) struct Extensions {
+    loaded: Vec<Loaded>,
+    /// How many stand at each point, so that a point without any costs a comparison.
+    at: [usize; 4],
+}
+
+/// The most steps that an engine takes.
+pub(super) const EXTENSIONS_MAX: usize = 32;
+
+impl Extensions {
+    /// Loads a step; in place of the one of the same name, if there is one. False if there are too
+    /// many.
+    pub(super) fn load(&mut self, name: String, point: Point, step: Box<dyn Extension>) -> bool {
+        self.unload(&name);
+        if self.loaded.len() == EXTENSIONS_MAX {
+            return false;
+        }
+        let report = ExtensionReport {
+            name,
+            point,
+            calls: 0,
+            discarded: 0,
+            faults: 0,
+            total: Span::ZERO,
+            longest: Span::ZERO,
+        };
+        self.loaded.push(Loaded { report, step });
+        self.at[point as usize] += 1;
+        true
+    }
+
+    /// Removes a step; whether it was there.
+    pub(super) fn unload(&mut self, name: &str) -> bool {
+        let Some(at) = self.loaded.iter().position(|one| one.report.name == name) else {
+            return false;
+        };
+        let gone = self.loaded.remove(at);
+        self.at[gone.report.point as usize] -= 1;
+        true
+    }
+
+    /// Whether any stands there.
+    pub(super) const fn stand_at(&self, point: Point) -> bool {
+        self.at[point as usize] > 0
+    }
+
+    pub(super) fn reports(&self) -> Vec<ExtensionReport> {
+        let report =
+            |one: &Loaded| ExtensionReport { faults: one.step.faults(), ..one.report.clone() };
+        self.loaded.iter().map(report).collect()
+    }
+
+    /// Runs the steps that stand at a point. True if the frame is to be discarded; later steps are
+    /// not asked then.
+    pub(super) fn run(
+        &mut self,
+        clock: Clock,
+        link: &mut Link,
+        point: Point,
+        frame: Option<(StreamIndex, &Frame)>,
+    ) -> bool {
+        for Loaded { report, step } in &mut self.loaded {
+            if report.point != point {
+                continue;
+            }
+            let now = clock.now();
+            let action = step.step(&Moment { point, now, link, frame });
+            let took = clock.now().since(now);
+            report.calls += 1;
+            report.total += took;
+            report.longest = report.longest.max(took);
+            match (action, frame) {
+                (Action::Discard, _) if point == Point::Arrival => {
+                    report.discarded += 1;
+                    return true;
+                }
+                (Action::Priority(priority), Some((stream, _))) => {
+                    link.set_priority(stream, priority);
+                }
+                (Action::Windows(windows), Some((stream, _))) => link.set_windows(stream, windows),
+                _ => {}
+            }
+        }
+        false
+    }
+}

@@ -1,0 +1,187 @@
+//! The engine's end of a stream, and how the engine learns that something came: the two things in
+//! which placements differ. All else is the same code.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use selvedge_control_config::LinkConfig;
+use selvedge_data_memory::{Consumer, PayloadSpan, PoolReader, pool, ring};
+use selvedge_data_stream::rtp::stamp_deadline;
+use selvedge_data_stream::{Frame, PACKET_HEADER_LEN, PacketCursor};
+use selvedge_units::{Bytes, Instant};
+
+use super::attached::overhead;
+use super::carrier::Carried;
+use super::{NewStream, StreamParams, payload_max, spin};
+use crate::inlet::{Inlet, InletParams, LocalDescent, Ready};
+use crate::report::StreamCounts;
+use selvedge_os::clock::Clock;
+use selvedge_os::wake::{Sleeper, Waker, Woken, sleeper};
+
+/// The engine's end of a stream: frames come out of it, and their packets lie in it.
+pub trait Outlet: Send {
+    /// The next frame that came, if there is one.
+    fn pop(&mut self, now: Instant) -> Option<Frame>;
+    /// Whether there is none.
+    fn is_empty(&mut self) -> bool;
+    /// The next packet of a frame behind `cursor`, which goes on behind it: its place in the
+    /// payload and its length.
+    fn packet(&self, payload: PayloadSpan, cursor: &mut PacketCursor) -> Option<(usize, usize)>;
+    /// Writes into a packet when its frame is due and how long before that it leaves.
+    fn stamp(
+        &mut self,
+        payload: PayloadSpan,
+        packet: (usize, usize),
+        deadline: Instant,
+        now: Instant,
+    );
+    /// A packet's bytes, for the kernel; none if there is no such packet.
+    fn bytes(&self, payload: PayloadSpan, packet: (usize, usize)) -> &[u8];
+    /// The engine is done with a frame that it popped; frames of no bytes never were here.
+    fn settled(&mut self, frame: &Frame);
+    /// Whether [`counted`](Self::counted) is to be told.
+    const COUNTS: bool = false;
+    /// Frames were settled: what is counted of the stream by now.
+    fn counted(&mut self, _counts: &StreamCounts) {}
+}
+
+/// Where an engine sleeps, and what it looks at when it wakes.
+pub trait Port: Send {
+    /// The streams' ends.
+    type Outlet: Outlet;
+    /// Calls `look` for each stream that may have got something, by its number.
+    fn ready(&mut self, look: &mut dyn FnMut(usize));
+    /// Sleeps until `at` ([`Instant::MAX`]: only for a call), or until a stream got something or
+    /// the engine was called.
+    fn wait_until(&mut self, at: Instant) -> Woken;
+    /// A stream was given this number.
+    fn attached(&mut self, number: usize, outlet: &mut Self::Outlet);
+    /// The stream of this number is gone.
+    fn detached(&mut self, number: usize);
+}
+
+/// A stream of the same process.
+pub struct LocalOutlet {
+    pub(crate) ring: Consumer<Frame>,
+    pub(crate) pool: PoolReader,
+}
+
+impl Outlet for LocalOutlet {
+    fn pop(&mut self, _now: Instant) -> Option<Frame> {
+        self.ring.pop()
+    }
+
+    fn is_empty(&mut self) -> bool {
+        self.ring.is_empty()
+    }
+
+    fn packet(&self, payload: PayloadSpan, cursor: &mut PacketCursor) -> Option<(usize, usize)> {
+        let at = cursor.offset() + PACKET_HEADER_LEN;
+        Some((at, cursor.next(self.pool.bytes(payload).ok()?)?.len()))
+    }
+
+    fn stamp(
+        &mut self,
+        payload: PayloadSpan,
+        (at, len): (usize, usize),
+        deadline: Instant,
+        now: Instant,
+    ) {
+        if let Ok(bytes) = self.pool.bytes_mut(payload)
+            && let Some(packet) = bytes.get_mut(at..at + len)
+        {
+            stamp_deadline(packet, deadline, now);
+        }
+    }
+
+    fn bytes(&self, payload: PayloadSpan, (at, len): (usize, usize)) -> &[u8] {
+        let bytes = self.pool.bytes(payload).unwrap_or_default();
+        bytes.get(at..at + len).unwrap_or_default()
+    }
+
+    fn settled(&mut self, frame: &Frame) {
+        if frame.payload.len > 0 {
+            // Refused only for a span that was released before, which settling once rules out.
+            let _ = self.pool.release(frame.payload);
+        }
+    }
+}
+
+/// Streams of the same process: one bit for each, and one eventfd for all.
+pub struct LocalPort {
+    pub(super) ready: Arc<Ready>,
+    pub(super) sleeper: Sleeper,
+}
+
+/// Where streams of an engine of this process are made.
+pub struct Hall {
+    clock: Clock,
+    mtu: Bytes,
+    ready: Arc<Ready>,
+    pub(super) waker: Waker,
+}
+
+impl LocalPort {
+    /// A port for so many streams of a link, and where they are made.
+    ///
+    /// # Errors
+    /// If no more file descriptors may be opened.
+    pub fn new(clock: Clock, link: &LinkConfig, streams: usize) -> io::Result<(Self, Hall)> {
+        let (sleeper, waker) = sleeper(clock, spin(link.rate))?;
+        let ready = Ready::new(streams);
+        let hall = Hall { clock, mtu: link.mtu, ready: Arc::clone(&ready), waker };
+        Ok((Self { ready, sleeper }, hall))
+    }
+}
+
+impl Hall {
+    /// Both ends of the stream with this number on the link, `carried` by something else than the
+    /// engine's sockets if that is given. Its source waits for room no longer
+    /// once `stop` is set.
+    #[must_use]
+    pub fn stream(
+        &self,
+        number: usize,
+        stream: &StreamParams,
+        carried: Option<Carried>,
+        stop: Arc<AtomicBool>,
+    ) -> (NewStream<LocalOutlet>, Inlet) {
+        let (producer, consumer) = ring(stream.ring as usize);
+        let (writer, reader) = pool(stream.pool);
+        let outlet = LocalOutlet { ring: consumer, pool: reader };
+        let overhead = overhead(stream.to, carried.as_ref());
+        let payload_max = match &carried {
+            Some(carried) => payload_max(carried.packet_max, 0),
+            None => payload_max(self.mtu, overhead),
+        };
+        let params = InletParams {
+            clock: self.clock,
+            full: stream.full,
+            overhead,
+            payload_max,
+            ssrc: stream.ssrc,
+        };
+        let (waker, ready) = (self.waker.clone(), Arc::clone(&self.ready));
+        let ring = Box::new(LocalDescent { ring: producer, waker, ready, stream: number });
+        let inlet = Inlet::new(&params, ring, writer, stop);
+        let (contract, to, ring) = (stream.contract, stream.to, stream.ring);
+        (NewStream { contract, to, ring, outlet, carried }, inlet)
+    }
+}
+
+impl Port for LocalPort {
+    type Outlet = LocalOutlet;
+
+    fn ready(&mut self, look: &mut dyn FnMut(usize)) {
+        self.ready.take(look);
+    }
+
+    fn wait_until(&mut self, at: Instant) -> Woken {
+        self.sleeper.wait_until(at)
+    }
+
+    fn attached(&mut self, _number: usize, _outlet: &mut LocalOutlet) {}
+
+    fn detached(&mut self, _number: usize) {}
+}

@@ -1,0 +1,154 @@
+//! What the engine hands to the kernel in one go: the packets of the chosen frame that the link's
+//! burst holds, and the frames behind it that may go with it (`data/link/src/burst.rs`).
+
+use std::net::SocketAddr;
+
+use selvedge_data_link::Transmit;
+use selvedge_data_stream::{DropReason, Frame};
+use selvedge_units::{Bytes, Instant};
+
+use super::attached::Attached;
+use super::extension::Point;
+use super::outlet::{Outlet, Port};
+use super::worker::{BATCH, Worker};
+use selvedge_os::transmit::{Fate as Handed, Outgoing};
+
+/// What goes in one run.
+#[derive(Clone, Copy)]
+pub(super) struct Chosen {
+    /// Frames of one stream, all whole if there are several.
+    pub(super) frames: usize,
+    /// Packets of the first of them.
+    pub(super) packets: u16,
+    /// What all take on the wire.
+    pub(super) size: Bytes,
+    /// If there are no packets: when the first may leave.
+    pub(super) departure: Instant,
+}
+
+impl<P: Port> Worker<P> {
+    /// Tells the link what has left, and the extensions of each frame of it.
+    pub(super) fn dispatched(&mut self, now: Instant, next: &Transmit, run: &Chosen) {
+        if !self.extensions.stand_at(Point::Dispatch) {
+            self.link.sent_frames(now, run.frames, run.packets, run.size);
+            return;
+        }
+        let others = (1..run.frames).map_while(|n| self.link.frame_of_run(n));
+        let frames: Vec<Frame> =
+            std::iter::once(next.frame).chain(others.map(|(frame, _)| frame)).collect();
+        self.link.sent_frames(now, run.frames, run.packets, run.size);
+        for frame in &frames {
+            let frame = Some((next.stream, frame));
+            self.extensions.run(self.clock, &mut self.link, Point::Dispatch, frame);
+        }
+    }
+
+    /// Puts into the batch the packets that go next: of the frame that was polled as many as the
+    /// link has a burst to grant, and if that is all of it, the frames behind it that may go with
+    /// it.
+    pub(super) fn choose_run(
+        &mut self,
+        next: &Transmit,
+        now: Instant,
+    ) -> Result<Chosen, DropReason> {
+        let room = BATCH - self.batch.len();
+        let mut run = self.choose_packets(next, Bytes(0), now)?;
+        if self.one_by_one || run.packets < next.frame.packets {
+            return Ok(run);
+        }
+        // A carrier has its packets already, so none can be left for the next decision.
+        let carried = |stream: &Attached<P::Outlet>| stream.carried.is_some();
+        if self.streams[next.stream.0 as usize].as_ref().is_some_and(carried) {
+            return Ok(run);
+        }
+        for n in 1..self.link.run(now, room).frames {
+            let Some((frame, deadline)) = self.link.frame_of_run(n) else { break };
+            let begun = self.batch.len();
+            let wanted = Transmit { stream: next.stream, frame, packet: 0, deadline };
+            match self.choose_packets(&wanted, run.size, now) {
+                Ok(more) if more.packets == frame.packets => {
+                    run = Chosen { frames: run.frames + 1, size: more.size, ..run };
+                }
+                // The others go; it is for the next decision.
+                _ => {
+                    self.batch.truncate(begun);
+                    break;
+                }
+            }
+        }
+        Ok(run)
+    }
+
+    /// Puts the next packets of one frame into the batch, behind others that go with it and take
+    /// so much on the wire.
+    fn choose_packets(
+        &mut self,
+        next: &Transmit,
+        before: Bytes,
+        now: Instant,
+    ) -> Result<Chosen, DropReason> {
+        let n = next.stream.0 as usize;
+        let Some(stream) = &mut self.streams[n] else { return Err(DropReason::Removed) };
+        let mut run = Chosen { frames: 1, packets: 0, size: before, departure: now };
+        for packet in next.packet..next.frame.packets {
+            let wanted = Transmit { packet, ..*next };
+            let located = match stream.locate(n, &wanted) {
+                Some(located) => located,
+                // Those before it go; it is the first of the next run then, and fails.
+                None if run.packets > 0 => break,
+                None => return Err(DropReason::Unusable),
+            };
+            let with = run.size + Bytes(located.len as u64 + stream.overhead);
+            let departure = self.link.departure(with);
+            let first = run.size == Bytes(0);
+            if departure > now || !(first || with <= self.link.params().burst) {
+                run.departure = departure;
+                break;
+            }
+            stream.stamp(&located, next.deadline, now);
+            match stream.carry(&located) {
+                Ok(()) => {}
+                // As above: it is tried once more, as the first.
+                Err(_) if run.packets > 0 => break,
+                Err(reason) => return Err(reason),
+            }
+            self.batch.push(located);
+            run.packets += 1;
+            run.size = with;
+            if self.one_by_one || self.batch.len() == BATCH {
+                break;
+            }
+        }
+        Ok(run)
+    }
+
+    pub(super) fn flush(&mut self) {
+        if self.batch.is_empty() {
+            return;
+        }
+        if self.carries {
+            // Those have been handed over; they only count for how much goes at once.
+            let streams = &self.streams;
+            self.batch.retain(|chosen| {
+                streams[chosen.stream].as_ref().is_none_or(|stream| stream.carried.is_none())
+            });
+        }
+        let unset = SocketAddr::from(([0, 0, 0, 0], 0));
+        let mut packets = [Outgoing { to: unset, bytes: &[] }; BATCH];
+        for (packet, chosen) in packets.iter_mut().zip(&self.batch) {
+            let Some(stream) = &self.streams[chosen.stream] else { continue };
+            let bytes = stream.outlet.bytes(chosen.payload, (chosen.at, chosen.len));
+            *packet = Outgoing { to: stream.to, bytes };
+        }
+        let handed = self.transmitter.send_batch(&packets[..self.batch.len()]);
+        let failed: u64 = handed.iter().map(|fate| u64::from(*fate != Handed::Sent)).sum();
+        if failed > 0 {
+            for (chosen, fate) in self.batch.iter().zip(handed) {
+                if let Some(stream) = &mut self.streams[chosen.stream] {
+                    stream.send_errors += u64::from(*fate != Handed::Sent);
+                }
+            }
+        }
+        self.batch.clear();
+    }
+}

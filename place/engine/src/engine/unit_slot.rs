@@ -1,0 +1,319 @@
+//! Traces through a whole engine in simulated time, a slot a nanosecond: frames go by their inlets
+//! into rings and pools, the engine's own loop takes them out, asks the link, waits at its port,
+//! and sends real datagrams to a socket on loopback. What comes of it are the events of
+//! `selvedge_data_sched::replay`, the model in which all placements are compared to the bit.
+//!
+//! Generic over the port, so that the same replay drives rings of this process and shared memory.
+//! Two things that a trace may state and a frame does not bear are put in behind the ring: the
+//! deadline of a stream's first frame, and the size by which fair disciplines share.
+
+mod port;
+mod watch;
+
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use selvedge_control_config::{LinkConfig, WhenFull};
+use selvedge_data_sched::replay::{Arrivals, Event, FrameRef, Happening, Outcome, Replay, Trace};
+use selvedge_data_sched::{Counters, StreamIndex};
+use selvedge_data_stream::rtp::{self, FrameTag, Header, Packet};
+use selvedge_data_stream::{DropReason, Kind, References, Window};
+use selvedge_units::{Bitrate, Bytes, Instant};
+
+use self::port::TracePort;
+use self::watch::Watch;
+use super::{EngineError, LocalPort, NewStream, Port, Stepped, StreamParams, payload_max};
+use crate::inlet::{IPV4_UDP, Inlet, Offer};
+use selvedge_os::clock::Clock;
+
+/// A packet on the wire, headers counted in. A power of two, so that at [`RATE`] its time is exact.
+const WIRE: Bytes = Bytes(128);
+/// One packet in a nanosecond.
+const RATE: Bitrate = Bitrate(WIRE.0 * 8_000_000_000);
+/// What a frame takes in its pool, with room to spare.
+const POOLED: u64 = 256;
+/// How long a datagram may take over loopback.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Why a trace can't be replayed.
+#[derive(Debug, thiserror::Error)]
+pub enum UnitSlotError {
+    /// No engine.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    /// No socket, no memory, or a datagram that did not come.
+    #[error("{what}: {why}")]
+    System {
+        /// What was tried.
+        what: &'static str,
+        /// What the system said.
+        why: io::Error,
+    },
+    /// A frame did not get into its ring.
+    #[error("a frame of stream {stream} at slot {t} was refused ({why:?}); replay fewer frames")]
+    Offer {
+        /// Its stream.
+        stream: u32,
+        /// When.
+        t: u64,
+        /// Why.
+        why: DropReason,
+    },
+    /// What the engine told does not fit together.
+    #[error("slot {t}, stream {stream}: {what}")]
+    Inconsistent {
+        /// When.
+        t: u64,
+        /// Which stream.
+        stream: usize,
+        /// What is wrong.
+        what: String,
+    },
+    /// Turns without end, and time stands still.
+    #[error("the engine finds no end in slot {0}")]
+    Stuck(u64),
+}
+
+/// A replay of a trace through an engine.
+pub struct UnitSlots<'a, P: Port> {
+    trace: &'a Trace,
+    clock: Clock,
+    engine: Stepped<TracePort<P>>,
+    inlets: Vec<Inlet>,
+    /// Frames to come: when and whose, in that order.
+    coming: std::iter::Peekable<std::vec::IntoIter<(Instant, u32)>>,
+    receiver: UdpSocket,
+    watch: Watch,
+    events: Vec<Event>,
+    packet: Vec<u8>,
+}
+
+impl<'a> UnitSlots<'a, LocalPort> {
+    /// A replay through rings of this process, as the inline placement has them.
+    ///
+    /// # Errors
+    /// [`UnitSlotError`] if there is no socket.
+    pub fn inline(trace: &'a Trace) -> Result<Self, UnitSlotError> {
+        let clock = Clock::turned_by_hand();
+        let (port, hall) = LocalPort::new(clock, &link_of(trace), trace.streams.len())
+            .map_err(|why| system("an event", why))?;
+        let stop = Arc::new(AtomicBool::new(false));
+        Self::new(trace, clock, port, |n, params| {
+            Ok(hall.stream(n, params, None, Arc::clone(&stop)))
+        })
+    }
+}
+
+impl<'a, P: Port> UnitSlots<'a, P> {
+    /// A replay by a port that reads this clock, which is turned by hand; `make` makes both ends of
+    /// the stream with a number.
+    ///
+    /// # Errors
+    /// [`UnitSlotError`] if there is no socket, or a stream can't be made.
+    pub fn new(
+        trace: &'a Trace,
+        clock: Clock,
+        port: P,
+        mut make: impl FnMut(
+            usize,
+            &StreamParams,
+        ) -> Result<(NewStream<P::Outlet>, Inlet), UnitSlotError>,
+    ) -> Result<Self, UnitSlotError> {
+        let receiver = receiver().map_err(|why| system("a socket on loopback", why))?;
+        let to = receiver.local_addr().map_err(|why| system("a socket's address", why))?;
+        let watch = Watch::new(trace.streams.len());
+        let port = TracePort::new(port);
+        let (tap, step) = (Box::new(watch.seen()), Box::new(watch.seen()));
+        let mut engine = Stepped::new(clock, &link_of(trace), port, Some(tap))?;
+        engine.load("watch", super::Point::Choice, step);
+        let arrivals = arrivals(trace);
+        let mut inlets = Vec::with_capacity(trace.streams.len());
+        for (n, stream) in trace.streams.iter().enumerate() {
+            let sizes: Vec<Bytes> =
+                arrivals.iter().filter(|a| a.1 as usize == n).map(|a| a.2).collect();
+            let params = params(stream.contract, to, n, sizes.len());
+            let (new, inlet) = make(n, &params)?;
+            engine.attach(port::told(new, n, stream.first_deadline, sizes, watch.seen()));
+            inlets.push(inlet);
+        }
+        let coming: Vec<_> = arrivals.iter().map(|&(at, stream, _)| (at, stream)).collect();
+        let mut packet = vec![0; rtp::packet_len(payload_max(WIRE, IPV4_UDP))];
+        rtp::write_packet(&mut packet, HEADER, TAG, &vec![0; payload_max(WIRE, IPV4_UDP)]);
+        let coming = coming.into_iter().peekable();
+        let events = Vec::new();
+        Ok(Self { trace, clock, engine, inlets, coming, receiver, watch, events, packet })
+    }
+
+    /// Replays all slots.
+    ///
+    /// # Errors
+    /// [`UnitSlotError`].
+    pub fn run(mut self) -> Result<Outcome, UnitSlotError> {
+        let end = Instant(self.trace.ticks);
+        let mut turns = 0;
+        let most = 64 + 4 * (self.coming.len() as u64 + self.trace.streams.len() as u64);
+        let mut now = self.clock.now();
+        while now < end {
+            self.admit(now)?;
+            let until = self.engine.turn();
+            self.note(now)?;
+            if let Some(until) = until {
+                let next = self.coming.peek().map_or(end, |&(at, _)| at.min(end));
+                self.engine.wait_until(until.min(next));
+            }
+            turns = if self.clock.now() == now { turns + 1 } else { 0 };
+            if turns > most {
+                return Err(UnitSlotError::Stuck(now.0));
+            }
+            now = self.clock.now();
+        }
+        let (events, totals) = (self.in_slots(), self.totals());
+        Ok(Outcome { events, totals })
+    }
+
+    fn totals(&self) -> Vec<(Counters, Window)> {
+        let scheduler = self.engine.link().scheduler();
+        let streams = (0..self.trace.streams.len()).map(|n| StreamIndex(n as u32));
+        streams.map(|s| (scheduler.counters(s), scheduler.window(s, Kind::Data))).collect()
+    }
+
+    /// Hands in what arrives by now.
+    fn admit(&mut self, now: Instant) -> Result<(), UnitSlotError> {
+        while let Some((at, stream)) = self.coming.next_if(|&(at, _)| at <= now) {
+            let inlet = &mut self.inlets[stream as usize];
+            inlet.offer_at(at, OFFER, &[&self.packet]).map_err(|why| UnitSlotError::Offer {
+                stream,
+                t: now.0,
+                why,
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Notes what happened in a turn, and takes what was sent from the wire.
+    fn note(&mut self, now: Instant) -> Result<(), UnitSlotError> {
+        let from = self.events.len();
+        self.watch.read(now, self.trace, self.engine.link(), &mut self.events)?;
+        for event in &self.events[from..] {
+            let Happening::Send { frame, .. } = event.happening else { continue };
+            let mut bytes = [0; 256];
+            let received = self.receiver.recv(&mut bytes);
+            let len = received.map_err(|why| system("a datagram over loopback", why))?;
+            let packet = Packet::parse(&bytes[..len]).ok();
+            let on_wire = packet.and_then(|packet| Some((packet.header.ssrc, packet.tag?.seq)));
+            let decided = (frame.stream.0, frame.seq as u32);
+            if on_wire != Some(decided) {
+                let stream = frame.stream.0 as usize;
+                let what = format!("the datagram is {on_wire:?}, the decision {decided:?}");
+                return Err(UnitSlotError::Inconsistent { t: now.0, stream, what });
+            }
+        }
+        Ok(())
+    }
+
+    /// The events as traces are printed: in each slot the misses, by stream, then what was sent, or
+    /// that nothing was.
+    fn in_slots(&mut self) -> Vec<Event> {
+        let mut happened = std::mem::take(&mut self.events);
+        let whose = |happening: &Happening| match happening {
+            Happening::Drop(FrameRef { stream, .. }) | Happening::Miss(FrameRef { stream, .. }) => {
+                stream.0
+            }
+            Happening::Send { .. } | Happening::Idle => u32::MAX,
+        };
+        // Stable, so that those of one stream stay in their order.
+        happened.sort_by_key(|event| (event.t, whose(&event.happening)));
+        let mut events = Vec::with_capacity(happened.len());
+        let mut happened = happened.into_iter().peekable();
+        for t in (0..self.trace.ticks).map(Instant) {
+            let before = events.len();
+            events.extend(std::iter::from_fn(|| happened.next_if(|event| event.t == t)));
+            let sent = events[before..].last();
+            if !sent.is_some_and(|event| matches!(event.happening, Happening::Send { .. })) {
+                events.push(Event { t, happening: Happening::Idle });
+            }
+        }
+        events
+    }
+}
+
+/// The link of a replay: one packet in a nanosecond, no burst, no selection, no bound on what waits.
+#[must_use]
+pub fn link_of(trace: &Trace) -> LinkConfig {
+    LinkConfig {
+        selection: false,
+        mtu: WIRE,
+        burst: WIRE,
+        queue: None,
+        tree: trace.tree.clone(),
+        ..LinkConfig::new("unit slots", RATE, trace.discipline)
+    }
+}
+
+const OFFER: Offer = Offer { kind: Kind::Data, referenced: false, closes: false, timestamp: 0 };
+const HEADER: Header =
+    Header { marker: false, payload_type: 96, sequence: 0, timestamp: 0, ssrc: 0 };
+const TAG: FrameTag = FrameTag {
+    seq: 0,
+    kind: Kind::Data,
+    referenced: false,
+    first: true,
+    last: true,
+    refs: References::NONE,
+    left_ms: 0,
+    deadline_ms: 0,
+};
+
+/// A stream that holds all its frames at once, if need be.
+fn params(
+    contract: selvedge_data_stream::Contract,
+    to: SocketAddr,
+    n: usize,
+    frames: usize,
+) -> StreamParams {
+    let frames = frames.max(2) as u64;
+    StreamParams {
+        contract,
+        to,
+        ring: u32::try_from(frames.next_power_of_two()).unwrap_or(u32::MAX),
+        pool: Bytes(frames * POOLED),
+        full: WhenFull::Drop,
+        ssrc: n as u32,
+    }
+}
+
+/// Arrivals in the order of time, each with its stream and size. Queues that never run dry hold at
+/// the beginning all that the trace will take of them, and two more.
+fn arrivals(trace: &Trace) -> Vec<(Instant, u32, Bytes)> {
+    match &trace.arrivals {
+        Arrivals::Listed(listed) => {
+            let mut listed: Vec<_> = listed.iter().map(|a| (a.at, a.stream.0, a.size)).collect();
+            listed.sort_by_key(|&(at, ..)| at);
+            listed
+        }
+        Arrivals::Backlogged => {
+            let mut replay = Replay::new(trace);
+            replay.by_ref().for_each(drop);
+            let totals = replay.totals().map(|(_, counters, _)| counters);
+            let need = (0..).zip(totals.map(|c| c.sent + c.dropped + 2));
+            need.flat_map(|(stream, need)| (0..need).map(move |_| (Instant::ZERO, stream, SIZE)))
+                .collect()
+        }
+    }
+}
+
+/// The size of a frame to which a trace gives none.
+const SIZE: Bytes = Bytes(1000);
+
+fn receiver() -> io::Result<UdpSocket> {
+    let socket = UdpSocket::bind("127.0.0.1:0")?;
+    socket.set_read_timeout(Some(PATIENCE))?;
+    Ok(socket)
+}
+
+const fn system(what: &'static str, why: io::Error) -> UnitSlotError {
+    UnitSlotError::System { what, why }
+}

@@ -1,0 +1,151 @@
+//! What an engine in unit slots did in a turn, by the ways that every engine has: a step before each
+//! choice sees the heads' deadlines, a tap the frames' fates; the link's counters tell the rest.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use selvedge_data_link::Link;
+use selvedge_data_sched::replay::{Event, FrameRef, Happening, Trace};
+use selvedge_data_sched::{Counters, StreamIndex};
+use selvedge_data_stream::{DropReason, Fate, Frame};
+use selvedge_units::Instant;
+
+use super::UnitSlotError;
+use crate::engine::{Action, Extension, FateTap, Moment};
+
+/// What was seen in a turn.
+#[derive(Debug, Default)]
+struct Sights {
+    /// The heads' deadlines before the first choice.
+    heads: Option<Vec<Option<Instant>>>,
+    fates: Vec<(usize, Frame, Fate)>,
+    /// Packets that left: whose, and by which deadline.
+    left: Vec<(usize, Instant)>,
+}
+
+/// The engine's side of what is seen.
+#[derive(Clone, Debug)]
+pub(super) struct Seen {
+    streams: u32,
+    sights: Arc<Mutex<Sights>>,
+}
+
+/// The replay's side.
+pub(super) struct Watch {
+    seen: Seen,
+    /// The streams' counters before the turn.
+    before: Vec<Counters>,
+    /// The numbers of their heads.
+    seqs: Vec<u64>,
+}
+
+impl Seen {
+    fn lock(&self) -> MutexGuard<'_, Sights> {
+        self.sights.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn leaves(&self, stream: usize, deadline: Instant) {
+        self.lock().left.push((stream, deadline));
+    }
+}
+
+impl Extension for Seen {
+    fn step(&mut self, moment: &Moment<'_>) -> Action {
+        let scheduler = moment.link.scheduler();
+        let mut sights = self.lock();
+        sights.heads.get_or_insert_with(|| {
+            let streams = (0..self.streams).map(StreamIndex);
+            streams.map(|stream| scheduler.head_deadline(stream)).collect()
+        });
+        Action::Go
+    }
+}
+
+impl FateTap for Seen {
+    fn settled(&mut self, stream: usize, frame: &Frame, fate: Fate, _now: Instant) {
+        self.lock().fates.push((stream, *frame, fate));
+    }
+}
+
+impl Watch {
+    pub(super) fn new(streams: usize) -> Self {
+        let before = vec![Counters::default(); streams];
+        let seen = Seen { streams: streams as u32, sights: Arc::default() };
+        Self { seen, before, seqs: vec![0; streams] }
+    }
+
+    pub(super) fn seen(&self) -> Seen {
+        self.seen.clone()
+    }
+
+    /// Writes down what happened in the turn that was made at `now`.
+    pub(super) fn read(
+        &mut self,
+        now: Instant,
+        trace: &Trace,
+        link: &Link,
+        events: &mut Vec<Event>,
+    ) -> Result<(), UnitSlotError> {
+        let sights = std::mem::take(&mut *self.seen.lock());
+        let heads = sights.heads.unwrap_or_default();
+        for (n, before) in self.before.iter_mut().enumerate() {
+            let stream = StreamIndex(n as u32);
+            let counters = link.scheduler().counters(stream);
+            let fates = sights.fates.iter().filter(|(whose, ..)| *whose == n);
+            let left = sights.left.iter().filter(|(whose, _)| *whose == n);
+            let was = std::mem::replace(before, counters);
+            if counters == was && fates.clone().next().is_none() {
+                continue;
+            }
+            let wrong = |what: String| UnitSlotError::Inconsistent { t: now.0, stream: n, what };
+            let mut deadline = heads.get(n).copied().flatten();
+            let mut seq = self.seqs[n];
+            let period = trace.streams[n].contract.period;
+            let dropped = counters.dropped - was.dropped;
+            let (mut lost, mut sent) = (0, 0);
+            let mut told = |happening| events.push(Event { t: now, happening });
+            let due = |deadline: Option<Instant>| {
+                deadline.ok_or_else(|| wrong("its head was not seen".into()))
+            };
+            // Of one stream all is told in order: misses of frames that are kept come first, since
+            // a stream keeps all of them or none.
+            for _ in dropped..counters.missed - was.missed {
+                let at = due(deadline)?;
+                told(Happening::Miss(FrameRef { stream, seq, deadline: at }));
+                deadline = Some(at + period);
+            }
+            for (_, frame, fate) in fates {
+                if u64::from(frame.seq) != seq {
+                    return Err(wrong(format!("frame {} came in place of {seq}", frame.seq)));
+                }
+                match fate {
+                    Fate::Dropped(DropReason::Expired) => {
+                        let own = due(deadline)?;
+                        // Where several go at once, nobody saw the next one's deadline; what a
+                        // trace says of it is DWCS's own rule.
+                        let own = if lost > 0 { own.max(frame.arrival) + period } else { own };
+                        told(Happening::Drop(FrameRef { stream, seq, deadline: own }));
+                        lost += 1;
+                        deadline = Some(own);
+                    }
+                    Fate::Dropped(why) => return Err(wrong(format!("dropped: {why:?}"))),
+                    Fate::Sent { .. } => {
+                        let (_, deadline) = *left
+                            .clone()
+                            .next_back()
+                            .ok_or_else(|| wrong("sent, and nothing left".into()))?;
+                        let late = counters.late > was.late;
+                        let frame = FrameRef { stream, seq, deadline };
+                        told(Happening::Send { frame, late });
+                        sent += 1;
+                    }
+                }
+                seq += 1;
+            }
+            self.seqs[n] = seq;
+            if (lost, sent) != (dropped, counters.sent - was.sent) {
+                return Err(wrong(format!("{lost} lost and {sent} sent are not {counters:?}")));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,365 @@
+//! The way of a frame into a link: packets of one stream are written once into its pool, its
+//! descriptor goes into its ring, and the engine is called.
+//!
+//! One thread, the source's, owns an [`Inlet`]; the engine's thread owns the [`Outlet`] at the
+//! other end. They share nothing but the ring, the pool, one bit that says «look here», and
+//! counters (NI coprocessors, section 2.2.3: a circular queue for each stream, so that those who
+//! queue and the one who schedules need no synchronisation).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use selvedge_control_config::WhenFull;
+use selvedge_data_memory::{PayloadSpan, PoolError, PoolWriter, Producer};
+use selvedge_data_stream::rtp::{self, FrameTag, Header, Packet};
+use selvedge_data_stream::{
+    DropReason, Frame, GroupTracker, Kind, PACKET_HEADER_LEN, PacketWriter,
+};
+use selvedge_units::{Bytes, Instant, Span};
+
+use selvedge_os::clock::Clock;
+use selvedge_os::wake::Waker;
+
+/// Bytes of the IPv4 and UDP headers that each packet takes on the wire.
+pub const IPV4_UDP: u64 = 28;
+/// Bytes of the IPv6 and UDP headers that each packet takes on the wire.
+pub const IPV6_UDP: u64 = 48;
+
+/// What an inlet counts.
+#[derive(Debug, Default)]
+pub struct InletCounters {
+    /// Frames that came, whatever became of them.
+    pub frames: AtomicU64,
+    /// When the last one came, in nanoseconds of the run's clock; 0 before the first.
+    pub last_arrival: AtomicU64,
+    /// Frames that found no room, or whose packets were no RTP.
+    pub refused: AtomicU64,
+}
+
+/// When the newest frames of a stream arrived, by number: for receivers on this host that judge
+/// deadlines by the sender's own clock. Fixed memory; written by the source, read by anyone.
+#[derive(Debug)]
+pub struct Arrivals(Box<[(AtomicU64, AtomicU64)]>);
+
+impl Default for Arrivals {
+    /// Room for the newest 8192 frames.
+    fn default() -> Self {
+        Self((0..8192).map(|_| Default::default()).collect())
+    }
+}
+
+impl Arrivals {
+    fn record(&self, seq: u32, arrival: Instant) {
+        let (tag, at) = &self.0[seq as usize % self.0.len()];
+        tag.store(0, Ordering::Release);
+        at.store(arrival.0, Ordering::Release);
+        tag.store(u64::from(seq) + 1, Ordering::Release);
+    }
+
+    /// When the frame with this number arrived, if it is among the newest.
+    #[must_use]
+    pub fn of(&self, seq: u32) -> Option<Instant> {
+        let (tag, at) = &self.0[seq as usize % self.0.len()];
+        let before = tag.load(Ordering::Acquire);
+        let arrival = Instant(at.load(Ordering::Acquire));
+        // A frame more than 8191 numbers newer may be written meanwhile; the tag tells.
+        let same = before == u64::from(seq) + 1 && tag.load(Ordering::Acquire) == before;
+        same.then_some(arrival)
+    }
+}
+
+/// Which streams have something in their rings: one bit for each, so that the engine need not
+/// look at a thousand rings to find the one that has something.
+#[derive(Debug)]
+pub struct Ready(Box<[AtomicU64]>);
+
+impl Ready {
+    /// Bits for this many streams.
+    #[must_use]
+    pub fn new(streams: usize) -> Arc<Self> {
+        Arc::new(Self((0..streams.div_ceil(64)).map(|_| AtomicU64::new(0)).collect()))
+    }
+
+    fn set(&self, stream: usize) {
+        // Release: what was pushed before is seen by whoever takes the bit.
+        self.0[stream / 64].fetch_or(1 << (stream % 64), Ordering::Release);
+    }
+
+    /// Calls `look` for each stream whose bit was set, and clears the bits.
+    pub fn take(&self, mut look: impl FnMut(usize)) {
+        for (n, word) in self.0.iter().enumerate() {
+            if word.load(Ordering::Relaxed) == 0 {
+                continue;
+            }
+            let mut bits = word.swap(0, Ordering::Acquire);
+            while bits != 0 {
+                look(n * 64 + bits.trailing_zeros() as usize);
+                bits &= bits - 1;
+            }
+        }
+    }
+}
+
+/// What a source tells of a frame, beside its packets.
+#[derive(Clone, Copy, Debug)]
+pub struct Offer {
+    /// What it is to others.
+    pub kind: Kind,
+    /// Whether others may refer to it.
+    pub referenced: bool,
+    /// Whether nothing after it refers to anything before it.
+    pub closes: bool,
+    /// Media time in the payload's clock.
+    pub timestamp: u32,
+}
+
+/// Where descriptors go: a ring, and the one who empties it.
+pub trait Descent: Send {
+    /// How many frames it takes now.
+    fn free(&self) -> usize;
+    /// Hands one over, and calls; false if there was no room.
+    fn push(&mut self, frame: Frame) -> bool;
+    /// Calls the one who empties the ring.
+    fn call(&self);
+    /// Whether nobody will ever empty it again.
+    fn is_abandoned(&self) -> bool;
+}
+
+/// A ring within this process.
+pub(crate) struct LocalDescent {
+    pub(crate) ring: Producer<Frame>,
+    pub(crate) waker: Waker,
+    pub(crate) ready: Arc<Ready>,
+    pub(crate) stream: usize,
+}
+
+impl Descent for LocalDescent {
+    fn free(&self) -> usize {
+        self.ring.free()
+    }
+
+    fn push(&mut self, frame: Frame) -> bool {
+        let pushed = self.ring.push(frame).is_ok();
+        self.call();
+        pushed
+    }
+
+    fn call(&self) {
+        self.ready.set(self.stream);
+        self.waker.wake();
+    }
+
+    fn is_abandoned(&self) -> bool {
+        self.ring.is_abandoned()
+    }
+}
+
+/// What an inlet is made of, beside its ring and pool.
+#[derive(Clone, Debug)]
+pub struct InletParams {
+    /// The clock that arrivals are read from: the engine's.
+    pub clock: Clock,
+    /// What the source does when there is no room.
+    pub full: WhenFull,
+    /// Bytes of headers below RTP that each packet takes on the wire.
+    pub overhead: u64,
+    /// The largest RTP payload.
+    pub payload_max: usize,
+    /// The RTP source identifier.
+    pub ssrc: u32,
+}
+
+/// The source's end of a stream.
+pub struct Inlet {
+    ring: Box<dyn Descent>,
+    pool: PoolWriter,
+    clock: Clock,
+    full: WhenFull,
+    overhead: u64,
+    payload_max: usize,
+    ssrc: u32,
+    counters: Arc<InletCounters>,
+    arrivals: Option<Arc<Arrivals>>,
+    stop: Arc<AtomicBool>,
+    source_stops: Option<Arc<AtomicBool>>,
+    group: GroupTracker,
+    seq: u32,
+    sequence: u16,
+}
+
+impl Inlet {
+    /// An inlet that writes into this pool and ring; it waits for room no longer once `stop` is
+    /// set.
+    #[must_use]
+    pub fn new(
+        params: &InletParams,
+        ring: Box<dyn Descent>,
+        pool: PoolWriter,
+        stop: Arc<AtomicBool>,
+    ) -> Self {
+        Self {
+            ring,
+            pool,
+            clock: params.clock,
+            full: params.full,
+            overhead: params.overhead,
+            payload_max: params.payload_max,
+            ssrc: params.ssrc,
+            counters: Arc::new(InletCounters::default()),
+            arrivals: None,
+            stop,
+            source_stops: None,
+            group: GroupTracker::default(),
+            seq: 0,
+            sequence: 0,
+        }
+    }
+
+    /// The counters, for whoever watches.
+    #[must_use]
+    pub fn counters(&self) -> Arc<InletCounters> {
+        Arc::clone(&self.counters)
+    }
+
+    /// Waits for room no longer once this is set either: a source that is asked to end is not held
+    /// by a link that is slow, or whose other end is gone.
+    pub fn give_up_with(&mut self, stop: Arc<AtomicBool>) {
+        self.source_stops = Some(stop);
+    }
+
+    /// Records from now on when each frame arrives.
+    pub fn record_arrivals(&mut self) -> Arc<Arrivals> {
+        Arc::clone(self.arrivals.get_or_insert_default())
+    }
+
+    /// Takes a frame that arrives now, as RTP packets ready to send; their sequence numbers and
+    /// source are replaced by the stream's own, so that they go on without a gap over restarts.
+    /// Returns its number, or why it was dropped; a dropped frame leaves a gap in the numbers.
+    ///
+    /// # Errors
+    /// [`DropReason::Full`] if there was no room (and the stream does not wait for it),
+    /// [`DropReason::Unusable`] if a packet is no RTP, is too large, or the pool could never
+    /// hold the frame.
+    pub fn offer(&mut self, offer: Offer, packets: &[&[u8]]) -> Result<u32, DropReason> {
+        let arrival = self.clock.now();
+        self.offer_at(arrival, offer, packets)
+    }
+
+    /// The same for a frame that arrived at a stated instant.
+    ///
+    /// # Errors
+    /// As [`Inlet::offer`].
+    pub fn offer_at(
+        &mut self,
+        arrival: Instant,
+        offer: Offer,
+        packets: &[&[u8]],
+    ) -> Result<u32, DropReason> {
+        let seq = self.seq;
+        self.seq = seq.wrapping_add(1);
+        let refs = self.group.push(offer.kind, offer.referenced, offer.closes);
+        self.counters.frames.fetch_add(1, Ordering::Relaxed);
+        self.counters.last_arrival.store(arrival.0.max(1), Ordering::Relaxed);
+        if let Some(arrivals) = &self.arrivals {
+            arrivals.record(seq, arrival);
+        }
+        let tag = FrameTag {
+            seq,
+            kind: offer.kind,
+            referenced: offer.referenced,
+            first: false,
+            last: false,
+            refs,
+            left_ms: 0,
+            deadline_ms: 0,
+        };
+        let frame = Frame {
+            seq,
+            kind: offer.kind,
+            referenced: offer.referenced,
+            refs,
+            packets: u16::try_from(packets.len()).unwrap_or(u16::MAX),
+            size: Bytes(0),
+            arrival,
+            deadline: None,
+            payload: PayloadSpan::default(),
+        };
+        self.place(frame, tag, offer.timestamp, packets).map(|()| seq).inspect_err(|_| {
+            self.counters.refused.fetch_add(1, Ordering::Relaxed);
+        })
+    }
+
+    /// Puts a frame into pool and ring, as soon as there is room if the stream waits for that.
+    fn place(
+        &mut self,
+        frame: Frame,
+        tag: FrameTag,
+        timestamp: u32,
+        packets: &[&[u8]],
+    ) -> Result<(), DropReason> {
+        if packets.is_empty() || packets.len() > usize::from(u16::MAX) {
+            return Err(DropReason::Unusable);
+        }
+        loop {
+            match self.try_place(frame, tag, timestamp, packets) {
+                Err(DropReason::Full) if self.full == WhenFull::Block => self.wait_a_moment()?,
+                done => return done,
+            }
+        }
+    }
+
+    fn try_place(
+        &mut self,
+        mut frame: Frame,
+        mut tag: FrameTag,
+        timestamp: u32,
+        packets: &[&[u8]],
+    ) -> Result<(), DropReason> {
+        // Each packet's own fixed header is replaced by one as long at most: this is enough.
+        let longest = |packet: &&[u8]| PACKET_HEADER_LEN + packet.len() + rtp::EXTENSION_LEN;
+        let room = packets.iter().map(longest).sum();
+        let mut reservation = self.pool.reserve(room).map_err(|error| match error {
+            PoolError::Full { .. } => DropReason::Full,
+            PoolError::TooLarge { .. } => DropReason::Unusable,
+        })?;
+        if self.ring.free() == 0 {
+            return Err(DropReason::Full);
+        }
+        let mut writer = PacketWriter::new(reservation.bytes_mut());
+        let mut sequence = self.sequence;
+        for (n, packet) in packets.iter().enumerate() {
+            let packet = Packet::parse(packet).map_err(|_| DropReason::Unusable)?;
+            if packet.payload.len() > self.payload_max {
+                return Err(DropReason::Unusable);
+            }
+            tag.first = n == 0;
+            tag.last = n + 1 == packets.len();
+            let header = Header { sequence, timestamp, ssrc: self.ssrc, ..packet.header };
+            let len = rtp::packet_len(packet.payload.len());
+            let out = writer.push_with(len).map_err(|_| DropReason::Unusable)?;
+            rtp::write_packet(out, header, tag, packet.payload);
+            frame.size += Bytes(len as u64 + self.overhead);
+            sequence = sequence.wrapping_add(1);
+        }
+        let written = writer.written();
+        reservation.truncate(written);
+        frame.payload = reservation.commit();
+        self.sequence = sequence;
+        // The room was there before, and only this thread takes of it.
+        if self.ring.push(frame) { Ok(()) } else { Err(DropReason::Full) }
+    }
+
+    /// Lets the engine make room, or says why it will not.
+    fn wait_a_moment(&self) -> Result<(), DropReason> {
+        let told = |stop: &Arc<AtomicBool>| stop.load(Ordering::Relaxed);
+        if told(&self.stop)
+            || self.source_stops.as_ref().is_some_and(told)
+            || self.ring.is_abandoned()
+        {
+            return Err(DropReason::Removed);
+        }
+        self.ring.call();
+        self.clock.sleep_until(self.clock.now() + Span::from_millis(1));
+        Ok(())
+    }
+}

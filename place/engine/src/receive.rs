@@ -1,0 +1,250 @@
+//! Receiving streams and measuring them: one thread, one bound UDP socket per stream.
+//!
+//! Datagrams go to a [`StreamMeter`] each and, if there is one, to a [`PacketTap`]; snapshots
+//! come out at any time. Packets are timed by the kernel's stamps, so that waiting for this
+//! thread does not count as delay of the network.
+
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use selvedge_units::{Bytes, Instant, Span};
+
+use crate::measure::{MeterSnapshot, StreamMeter};
+use selvedge_os::batch::{BATCH, Batch, Datagram};
+use selvedge_os::clock::{Clock, timespec};
+use selvedge_os::socket::{self, Buffer, SocketError};
+
+/// Sees every datagram as it comes, on the receiver's thread; what it does delays the next ones.
+pub trait PacketTap: Send {
+    /// A datagram of the stream with this index came at `now`.
+    fn packet(&mut self, stream: usize, now: Instant, bytes: &[u8]);
+}
+
+/// A stream to receive.
+#[derive(Debug)]
+pub struct Reception {
+    /// Where to listen; port 0 for any.
+    pub listen: SocketAddr,
+    /// What measures it.
+    pub meter: StreamMeter,
+}
+
+/// How a receiver is set up.
+#[derive(Default)]
+pub struct ReceiveOptions {
+    /// Receive buffer to ask for, per socket; `None`: 8 MB.
+    pub receive_buffer: Option<Bytes>,
+    /// Who else sees the datagrams.
+    pub tap: Option<Box<dyn PacketTap>>,
+}
+
+/// How long the thread sleeps at most before it looks whether a meter has something to give up.
+const TIMEOUT: Span = Span::from_millis(500);
+/// Batches that one socket may have before the others have their turn.
+const TURN: usize = 4;
+/// The same, when the receiver stops: some 8000 datagrams.
+const LAST_TURN: usize = 256;
+
+/// Receives streams until it is stopped or dropped.
+#[derive(Debug)]
+pub struct Receiver {
+    addresses: Vec<SocketAddr>,
+    streams: Arc<Mutex<Vec<Stream>>>,
+    stop: Arc<OwnedFd>,
+    thread: Option<JoinHandle<Option<Tap>>>,
+}
+
+type Tap = Box<dyn PacketTap>;
+
+#[derive(Debug)]
+struct Stream {
+    meter: StreamMeter,
+    drops: u64,
+}
+
+impl Receiver {
+    /// Binds all sockets and starts the thread. Instants are those of `clock`.
+    ///
+    /// # Errors
+    /// [`SocketError`]; nothing is left open then.
+    pub fn start(
+        clock: Clock,
+        receptions: Vec<Reception>,
+        options: ReceiveOptions,
+    ) -> Result<Self, SocketError> {
+        let mut sockets = Vec::with_capacity(receptions.len());
+        let mut addresses = Vec::with_capacity(receptions.len());
+        let mut streams = Vec::with_capacity(receptions.len());
+        for Reception { listen, meter } in receptions {
+            let (socket, address) = socket::open_bound(listen)?;
+            let size = options.receive_buffer.unwrap_or(Bytes(8_000_000));
+            socket::set_buffer(&socket, Buffer::Receive, size);
+            // Both only refine what is measured: without, packets are timed when the thread
+            // wakes, and drops at the socket count as losses only.
+            for option in [libc::SO_TIMESTAMPNS, libc::SO_RXQ_OVFL] {
+                if let Err(error) = socket::set_int(&socket, libc::SOL_SOCKET, option, 1) {
+                    tracing::debug!(option, %error, "socket option refused");
+                }
+            }
+            sockets.push(socket);
+            addresses.push(address);
+            streams.push(Stream { meter, drops: 0 });
+        }
+        let streams = Arc::new(Mutex::new(streams));
+        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map_err(|e| SocketError::Open(e.into()))?;
+        let stop = Arc::new(event);
+        let worker = Worker {
+            clock,
+            sockets,
+            streams: Arc::clone(&streams),
+            stop: Arc::clone(&stop),
+            tap: options.tap,
+        };
+        let thread = std::thread::Builder::new()
+            .name("receive".into())
+            .spawn(move || worker.run())
+            .map_err(SocketError::Thread)?;
+        Ok(Self { addresses, streams, stop, thread: Some(thread) })
+    }
+
+    /// Where the streams are received, in the order in which they were given.
+    #[must_use]
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// What was measured of each stream so far, in the order in which they were given.
+    #[must_use]
+    pub fn snapshots(&self) -> Vec<MeterSnapshot> {
+        lock(&self.streams).iter().map(Stream::snapshot).collect()
+    }
+
+    /// Reads what has come, stops, settles what has begun, and returns the last snapshots and the tap.
+    #[must_use]
+    pub fn stop(mut self) -> (Vec<MeterSnapshot>, Option<Box<dyn PacketTap>>) {
+        let tap = self.join();
+        let mut streams = lock(&self.streams);
+        streams.iter_mut().for_each(|stream| stream.meter.finish());
+        (streams.iter().map(Stream::snapshot).collect(), tap)
+    }
+
+    fn join(&mut self) -> Option<Tap> {
+        // Adding 1 fails only when the counter is full, that is, when the thread wakes anyway.
+        let _ = rustix::io::write(&*self.stop, &1_u64.to_ne_bytes());
+        self.thread.take().and_then(|thread| match thread.join() {
+            Ok(tap) => tap,
+            Err(_) => {
+                tracing::error!("the receiver's thread panicked");
+                None
+            }
+        })
+    }
+}
+
+impl Drop for Receiver {
+    fn drop(&mut self) {
+        if self.thread.is_some() {
+            self.join();
+        }
+    }
+}
+
+impl Stream {
+    fn handle(&mut self, now: Instant, datagram: &Datagram<'_>) {
+        if let Some(drops) = datagram.drops {
+            // The kernel's counter has 32 bits.
+            self.drops += u64::from(drops.wrapping_sub(self.drops as u32));
+        }
+        self.meter.handle_packet(now, datagram.bytes);
+    }
+
+    fn snapshot(&self) -> MeterSnapshot {
+        MeterSnapshot { socket_drops: self.drops, ..self.meter.snapshot() }
+    }
+}
+
+/// The streams, also after the thread panicked: counters are whole at every moment.
+fn lock(streams: &Mutex<Vec<Stream>>) -> MutexGuard<'_, Vec<Stream>> {
+    streams.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What the thread owns.
+struct Worker {
+    clock: Clock,
+    sockets: Vec<OwnedFd>,
+    streams: Arc<Mutex<Vec<Stream>>>,
+    stop: Arc<OwnedFd>,
+    tap: Option<Tap>,
+}
+
+impl Worker {
+    fn run(mut self) -> Option<Tap> {
+        let mut batch = Batch::new();
+        // When each socket was last seen empty, or its last datagram came: what is read from it
+        // later came later.
+        let mut latest = vec![Instant::ZERO; self.sockets.len()];
+        let mut ready = vec![false; self.sockets.len()];
+        loop {
+            let readable = |fd| PollFd::new(fd, PollFlags::IN);
+            let mut fds: Vec<_> = self.sockets.iter().map(readable).collect();
+            fds.push(PollFd::new(&*self.stop, PollFlags::IN));
+            if poll(&mut fds, Some(&timespec(TIMEOUT.0))).is_err() {
+                // Interrupted, or out of kernel memory for a moment.
+                self.clock.sleep_until(self.clock.now() + Span::from_millis(1));
+                continue;
+            }
+            let stopping = fds.last().is_some_and(|stop| !stop.revents().is_empty());
+            for (ready, fd) in ready.iter_mut().zip(&fds) {
+                *ready = !fd.revents().is_empty();
+            }
+            for stream in (0..self.sockets.len()).filter(|&stream| ready[stream]) {
+                // What had come before the stop is still read, but no endless stream.
+                let batches = if stopping { LAST_TURN } else { TURN };
+                self.turn(stream, batches, &mut batch, &mut latest[stream]);
+            }
+            if stopping {
+                return self.tap;
+            }
+            let now = self.clock.now();
+            lock(&self.streams).iter_mut().for_each(|stream| stream.meter.handle_timeout(now));
+        }
+    }
+
+    /// Reads what one socket has, at most so many batches.
+    fn turn(&mut self, stream: usize, batches: usize, batch: &mut Batch, latest: &mut Instant) {
+        let mut came = [Instant::ZERO; BATCH];
+        for _ in 0..batches {
+            let before = self.clock.now();
+            let count = batch.receive(&self.sockets[stream]);
+            let read_at = self.clock.with_wall();
+            for (came, datagram) in came.iter_mut().zip(batch.datagrams(count)) {
+                // A socket gives its datagrams in their order, whatever the two clocks say.
+                *latest = datagram
+                    .stamp
+                    .map_or(read_at.now, |stamp| self.clock.of_wall_stamp(stamp, read_at, *latest));
+                *came = *latest;
+            }
+            if let Some(entry) = lock(&self.streams).get_mut(stream) {
+                for (datagram, came) in batch.datagrams(count).zip(came) {
+                    entry.handle(came, &datagram);
+                }
+            }
+            if let Some(tap) = &mut self.tap {
+                for (datagram, came) in batch.datagrams(count).zip(came) {
+                    tap.packet(stream, came, datagram.bytes);
+                }
+            }
+            if count < BATCH {
+                *latest = before.max(*latest);
+                return;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,115 @@
+//! What an engine tells of itself several times a second: plain data, copied out under a lock
+//! that the engine holds for microseconds.
+
+use selvedge_data_link::Link;
+use selvedge_data_sched::{Counters, StreamIndex};
+use selvedge_data_stream::{Contract, Recent, Totals};
+use selvedge_units::{Bitrate, Bytes, Instant};
+
+use crate::engine::ExtensionReport;
+
+/// A link at one moment.
+#[derive(Clone, Debug, Default)]
+pub struct LinkReport {
+    /// Its name.
+    pub name: String,
+    /// The discipline's name.
+    pub discipline: &'static str,
+    /// Configured rate.
+    pub rate: Bitrate,
+    /// Rate offered over the last second.
+    pub offered: Bitrate,
+    /// Rate sent over the last second.
+    pub sent: Bitrate,
+    /// Bytes sent since the start.
+    pub sent_bytes: Bytes,
+    /// Bytes that the rate allowed while frames waited.
+    pub could_send: Bytes,
+    /// Bytes waiting.
+    pub backlog: Bytes,
+    /// Its streams, in the order they were given.
+    pub streams: Vec<StreamReport>,
+    /// What its loaded steps did and cost.
+    pub extensions: Vec<ExtensionReport>,
+    /// When this was written.
+    pub at: Instant,
+}
+
+/// A stream at one moment.
+#[derive(Clone, Debug)]
+pub struct StreamReport {
+    /// Its number on the link.
+    pub number: usize,
+    /// The contract as it is now.
+    pub contract: Contract,
+    /// The scheduler's counters.
+    pub counters: Counters,
+    /// The ledger's totals since the start.
+    pub totals: Totals,
+    /// The ledger's view of the last ten seconds.
+    pub recent: Recent,
+    /// Frames waiting in the link.
+    pub queued: usize,
+    /// Bytes sent since the start.
+    pub sent_bytes: Bytes,
+    /// Rate sent over the last second.
+    pub sent: Bitrate,
+    /// Packets that the kernel refused.
+    pub send_errors: u64,
+}
+
+/// What is counted of a stream since it was added: what must not be lost with its engine.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StreamCounts {
+    /// The ledger's totals.
+    pub totals: Totals,
+    /// The scheduler's counters.
+    pub counters: Counters,
+    /// Bytes sent.
+    pub sent_bytes: Bytes,
+    /// Packets that the kernel refused.
+    pub send_errors: u64,
+}
+
+impl StreamReport {
+    pub(crate) fn of(
+        link: &Link,
+        stream: StreamIndex,
+        now: Instant,
+        (sent_bytes, sent): (Bytes, Bitrate),
+        send_errors: u64,
+    ) -> Self {
+        let ledger = link.ledger(stream).expect("an engine's streams live as long as it does");
+        let contract = link.contract(stream).expect("as above");
+        Self {
+            number: stream.0 as usize,
+            contract: *contract,
+            counters: link.scheduler().counters(stream),
+            totals: ledger.totals().clone(),
+            recent: ledger.recent(now),
+            queued: link.queued(stream),
+            sent_bytes,
+            sent,
+            send_errors,
+        }
+    }
+}
+
+impl LinkReport {
+    pub(crate) fn of(name: &str, link: &Link, streams: Vec<StreamReport>, now: Instant) -> Self {
+        let (offered, sent) = link.rates(now);
+        Self {
+            name: name.to_owned(),
+            discipline: link.params().discipline.name(),
+            rate: link.params().rate,
+            offered,
+            sent,
+            sent_bytes: link.sent_bytes(),
+            could_send: link.could_send(),
+            backlog: link.backlog(),
+            streams,
+            extensions: Vec::new(),
+            at: now,
+        }
+    }
+}

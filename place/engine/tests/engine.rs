@@ -1,0 +1,315 @@
+//! The engine as a whole: real sockets, real time; what is asserted holds however slow the
+//! machine is.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use selvedge_control_config::{LinkConfig, WhenFull};
+use selvedge_data_sched::Discipline;
+use selvedge_data_stream::{Contract, DropReason, Kind, Window};
+use selvedge_os::clock::Clock;
+use selvedge_place_engine::engine::{Carried, Carrier, Engine, StreamParams};
+use selvedge_place_engine::inlet::{Inlet, Offer};
+use selvedge_place_engine::measure::{ClockRate, StreamMeter};
+use selvedge_place_engine::receive::{PacketTap, ReceiveOptions, Receiver, Reception};
+use selvedge_units::{Bitrate, Bytes, Instant, Span};
+
+const OVERHEAD: u64 = 28;
+
+#[derive(Clone, Default)]
+struct Arrivals(Arc<Mutex<Vec<(Instant, u64)>>>);
+
+impl PacketTap for Arrivals {
+    fn packet(&mut self, _stream: usize, now: Instant, bytes: &[u8]) {
+        self.0.lock().unwrap().push((now, bytes.len() as u64 + OVERHEAD));
+    }
+}
+
+struct Bench {
+    engine: Engine,
+    inlets: Vec<Inlet>,
+    receiver: Receiver,
+    arrivals: Arrivals,
+    clock: Clock,
+}
+
+fn contract(delay: Span) -> Contract {
+    let window = Window { lose: 1, of: 5 };
+    Contract { delay: Some(delay), ..Contract::new(Span::from_millis(20), window) }
+}
+
+/// Keeps the packets that it takes; of each five calls it refuses the third and the fourth.
+#[derive(Debug, Default)]
+struct Keeper(Mutex<(Vec<Vec<u8>>, u64)>);
+
+impl Carrier for Keeper {
+    fn carry(&self, packet: &[u8]) -> bool {
+        let mut kept = self.0.lock().unwrap();
+        kept.1 += 1;
+        let takes = ![3, 4].contains(&(kept.1 % 5));
+        if takes {
+            kept.0.push(packet.to_owned());
+        }
+        takes
+    }
+}
+
+#[test]
+fn a_carrier_takes_its_streams_packets_and_sockets_the_others() {
+    let clock = Clock::new();
+    let reception =
+        Reception { listen: ([127, 0, 0, 1], 0).into(), meter: StreamMeter::new(ClockRate::VIDEO) };
+    let receiver = Receiver::start(clock, vec![reception], ReceiveOptions::default()).unwrap();
+    let stream = |ssrc| StreamParams {
+        contract: contract(Span::from_secs(10)),
+        to: receiver.addresses()[0],
+        ring: 64,
+        pool: Bytes(200_000),
+        full: WhenFull::Drop,
+        ssrc,
+    };
+    let keeper = Arc::new(Keeper::default());
+    let carried =
+        Carried { by: Arc::clone(&keeper) as _, overhead: Bytes(100), packet_max: Bytes(500) };
+    let link = LinkConfig::new("test", Bitrate::from_mbps(50), Discipline::Dwcs);
+    let (engine, mut inlets) =
+        Engine::start_carried(clock, &link, &[stream(1), stream(2)], &[Some(carried)], None)
+            .unwrap();
+    let (small, large) = (packets(3, 400), packets(2, 1200));
+    assert_eq!(offer(&mut inlets[0], Kind::Still, &large), Err(DropReason::Unusable));
+    for _ in 0..10 {
+        offer(&mut inlets[0], Kind::Still, &small).unwrap();
+        offer(&mut inlets[1], Kind::Still, &large).unwrap();
+    }
+    let deadline = clock.now() + Span::from_secs(60);
+    let done = |engine: &Engine, n: usize| {
+        let totals = &engine.report().streams[n].totals;
+        totals.sent + totals.dropped[DropReason::SendFailed as usize]
+    };
+    while done(&engine, 0) < 10 || done(&engine, 1) < 10 {
+        assert!(clock.now() < deadline, "not all frames were sent");
+        clock.sleep_until(clock.now() + Span::from_millis(5));
+    }
+    let report = engine.stop();
+    let kept = keeper.0.lock().unwrap();
+    // A frame is sent if all its packets were taken, at once or when tried again; else it is dropped.
+    // Where the link's burst ends decides which of the two a refused packet was.
+    let totals = &report.streams[0].totals;
+    let refused = totals.dropped[DropReason::SendFailed as usize];
+    assert_eq!(totals.sent + refused, 10);
+    assert!(totals.sent >= 3 && refused >= 5, "{totals:?}");
+    let taken = kept.0.len() as u64;
+    assert!((3 * totals.sent..3 * totals.sent + 2 * refused).contains(&taken), "{taken}");
+    let errors = (report.streams[0].send_errors, report.streams[1].send_errors);
+    assert_eq!(errors, (kept.1 - taken, 0));
+    assert!(kept.0.iter().all(|packet| packet.ends_with(&[7; 400])));
+    // What the carrier adds counts on the wire.
+    let on_wire = kept.0.iter().map(|packet| packet.len() as u64 + 100).sum::<u64>();
+    assert_eq!(report.streams[0].sent_bytes, Bytes(on_wire));
+    let (meters, _) = receiver.stop();
+    assert_eq!((meters[0].packets, meters[0].complete), (20, 10));
+}
+
+fn bench(rate: Bitrate, contracts: &[Contract], full: WhenFull) -> Bench {
+    let clock = Clock::new();
+    let arrivals = Arrivals::default();
+    let reception = || Reception {
+        listen: ([127, 0, 0, 1], 0).into(),
+        meter: StreamMeter::new(ClockRate::VIDEO),
+    };
+    let options =
+        ReceiveOptions { tap: Some(Box::new(arrivals.clone())), ..ReceiveOptions::default() };
+    let receptions = contracts.iter().map(|_| reception()).collect();
+    let receiver = Receiver::start(clock, receptions, options).unwrap();
+    let streams: Vec<_> = contracts
+        .iter()
+        .zip(receiver.addresses())
+        .enumerate()
+        .map(|(n, (&contract, &to))| StreamParams {
+            contract,
+            to,
+            ring: 64,
+            pool: Bytes(200_000),
+            full,
+            ssrc: n as u32 + 1,
+        })
+        .collect();
+    let link = LinkConfig::new("test", rate, Discipline::Dwcs);
+    let (engine, inlets) = Engine::start(clock, &link, &streams, None).unwrap();
+    Bench { engine, inlets, receiver, arrivals, clock }
+}
+
+/// RTP packets of one frame.
+fn packets(count: usize, payload: usize) -> Vec<Vec<u8>> {
+    let packet = |n: usize| {
+        let mut packet = vec![7; 12 + payload];
+        packet[0] = 0x80;
+        packet[1] = 96 | if n + 1 == count { 0x80 } else { 0 };
+        packet
+    };
+    (0..count).map(packet).collect()
+}
+
+fn offer(inlet: &mut Inlet, kind: Kind, packets: &[Vec<u8>]) -> Result<u32, DropReason> {
+    let slices: Vec<&[u8]> = packets.iter().map(Vec::as_slice).collect();
+    let offer = Offer { kind, referenced: false, closes: true, timestamp: 0 };
+    inlet.offer(offer, &slices)
+}
+
+/// Waits until the engine has settled so many frames, for a minute at most.
+fn settled(bench: &Bench, frames: u64) {
+    let deadline = bench.clock.now() + Span::from_secs(60);
+    loop {
+        let report = bench.engine.report();
+        let done = |t: &selvedge_data_stream::Totals| t.sent + t.dropped.iter().sum::<u64>();
+        let count: u64 = report.streams.iter().map(|s| done(&s.totals)).sum();
+        if count >= frames {
+            return;
+        }
+        assert!(bench.clock.now() < deadline, "only {count} of {frames} frames settled");
+        bench.clock.sleep_until(bench.clock.now() + Span::from_millis(5));
+    }
+}
+
+#[test]
+fn no_window_of_100_ms_holds_more_than_the_rate_and_one_packet() {
+    let rate = Bitrate::from_mbps(2);
+    let mut bench = bench(rate, &[contract(Span::from_secs(5)); 2], WhenFull::Drop);
+    for n in 0..30 {
+        let frame = packets(1 + n % 7, 700 + 20 * n);
+        offer(&mut bench.inlets[n % 2], Kind::Still, &frame).unwrap();
+    }
+    settled(&bench, 30);
+    let _ = bench.receiver.stop();
+    let mut arrivals = bench.arrivals.0.lock().unwrap().clone();
+    arrivals.sort();
+    assert!(arrivals.len() > 60);
+    let window = Span::from_millis(100);
+    let (mut first, mut bytes) = (0, 0);
+    for &(at, size) in &arrivals {
+        bytes += size;
+        while arrivals[first].0 + window <= at {
+            bytes -= arrivals[first].1;
+            first += 1;
+        }
+        let most = (rate * window).0 + 1500;
+        assert!(bytes <= most, "{bytes} bytes within 100 ms, at most {most}");
+    }
+}
+
+#[test]
+fn packets_arrive_as_they_were_offered() {
+    let mut bench = bench(Bitrate::from_mbps(50), &[contract(Span::from_secs(10))], WhenFull::Drop);
+    for n in 0..40 {
+        offer(&mut bench.inlets[0], Kind::Audio, &packets(1 + n % 3, 200 + n)).unwrap();
+    }
+    settled(&bench, 40);
+    let (meters, _) = bench.receiver.stop();
+    assert_eq!((meters[0].complete, meters[0].decodable), (40, Some(40)));
+    assert_eq!((meters[0].lost, meters[0].duplicates, meters[0].malformed), (0, 0, 0));
+}
+
+#[test]
+fn a_full_pool_drops_or_makes_the_source_wait_as_the_stream_says() {
+    let slow = Bitrate::from_kbps(500);
+    let mut dropping = bench(slow, &[contract(Span::from_secs(30))], WhenFull::Drop);
+    let frame = packets(20, 1200);
+    let refused = (0..40).filter(|_| offer(&mut dropping.inlets[0], Kind::Still, &frame).is_err());
+    let refused = refused.count();
+    assert!(refused >= 25, "a pool of 200 kB took {} frames of 24 kB", 40 - refused);
+
+    let fast = Bitrate::from_mbps(40);
+    let mut waiting = bench(fast, &[contract(Span::from_secs(30))], WhenFull::Block);
+    for _ in 0..40 {
+        offer(&mut waiting.inlets[0], Kind::Still, &frame).unwrap();
+    }
+    settled(&waiting, 40);
+    assert_eq!(waiting.engine.stop().streams[0].totals.sent, 40);
+}
+
+#[test]
+fn what_is_no_rtp_is_refused_and_harms_nothing() {
+    let mut bench = bench(Bitrate::from_mbps(5), &[contract(Span::from_secs(5))], WhenFull::Drop);
+    let inlet = &mut bench.inlets[0];
+    assert_eq!(offer(inlet, Kind::Still, &[vec![0; 30]]), Err(DropReason::Unusable));
+    assert_eq!(offer(inlet, Kind::Still, &[]), Err(DropReason::Unusable));
+    assert_eq!(offer(inlet, Kind::Still, &packets(1, 3000)), Err(DropReason::Unusable));
+    assert_eq!(offer(inlet, Kind::Still, &packets(300, 1200)), Err(DropReason::Unusable));
+    let broken = [packets(2, 1000), vec![vec![0; 30]]].concat();
+    // Many times what the pool holds: a frame that turns out to be none keeps no room.
+    for _ in 0..500 {
+        assert_eq!(offer(inlet, Kind::Still, &broken), Err(DropReason::Unusable));
+    }
+    assert_eq!(offer(inlet, Kind::Still, &packets(2, 1000)), Ok(504));
+    // Those refused are found by the gap in the numbers.
+    settled(&bench, 505);
+    let totals = bench.engine.stop().streams[0].totals.clone();
+    assert_eq!((totals.frames, totals.sent), (505, 1));
+    assert_eq!(totals.dropped[DropReason::Full as usize], 504);
+}
+
+#[test]
+fn a_receiver_that_is_gone_harms_nobody() {
+    let contracts = [contract(Span::from_secs(5)); 2];
+    let mut bench = bench(Bitrate::from_mbps(20), &contracts, WhenFull::Drop);
+    // A port that was bound and is closed again: nobody listens there now.
+    let gone = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let stream = StreamParams {
+        contract: contracts[0],
+        to: gone,
+        ring: 64,
+        pool: Bytes(200_000),
+        full: WhenFull::Drop,
+        ssrc: 9,
+    };
+    let link = LinkConfig::new("gone", Bitrate::from_mbps(20), Discipline::Dwcs);
+    let (engine, mut lost) = Engine::start(bench.clock, &link, &[stream], None).unwrap();
+    for _ in 0..50 {
+        offer(&mut lost[0], Kind::Still, &packets(1, 500)).unwrap();
+        offer(&mut bench.inlets[1], Kind::Still, &packets(1, 500)).unwrap();
+    }
+    settled(&bench, 50);
+    assert_eq!(bench.engine.report().streams[1].totals.on_time, 50);
+    drop(engine);
+}
+
+#[test]
+fn stopping_settles_what_waits() {
+    let mut bench =
+        bench(Bitrate::from_kbps(100), &[contract(Span::from_secs(30))], WhenFull::Drop);
+    for _ in 0..6 {
+        offer(&mut bench.inlets[0], Kind::Still, &packets(10, 1200)).unwrap();
+    }
+    let totals = bench.engine.stop().streams[0].totals.clone();
+    let settled = totals.sent + totals.dropped.iter().sum::<u64>();
+    // What the engine had not yet taken from the ring when it was stopped is not settled.
+    assert!(settled <= 6 && totals.frames == settled, "{totals:?}");
+}
+
+/// The link takes days for a frame, and there is time for all of them: so it makes no room.
+#[test]
+fn a_source_that_waits_for_room_can_be_asked_to_end() {
+    let months = contract(Span::from_secs(100_000_000));
+    let mut bench = bench(Bitrate(1), &[months], WhenFull::Block);
+    let asked = Arc::new(AtomicBool::new(false));
+    bench.inlets[0].give_up_with(Arc::clone(&asked));
+    let mut inlet = bench.inlets.remove(0);
+    let (tell, told) = std::sync::mpsc::channel();
+    let source = std::thread::spawn(move || {
+        let frame = packets(20, 1200);
+        // The pool holds eight of them.
+        (0..20).map(|_| offer(&mut inlet, Kind::Still, &frame)).find_map(|done| {
+            let _ = tell.send(());
+            done.err()
+        })
+    });
+    // It has begun to fill it; then it waits, sooner or later.
+    told.recv_timeout(std::time::Duration::from_secs(60)).expect("frames go in");
+    asked.store(true, Ordering::Relaxed);
+    let begun = bench.clock.now();
+    while !source.is_finished() {
+        assert!(bench.clock.now() < begun + Span::from_secs(60), "it waits on");
+        bench.clock.sleep_until(bench.clock.now() + Span::from_millis(5));
+    }
+    assert_eq!(source.join().unwrap(), Some(DropReason::Removed));
+}

@@ -1,0 +1,87 @@
+//! Turns of the engine in simulated time: whoever comes, or orders something, waits for a few packets
+//! only, however many could go at once.
+
+use std::net::UdpSocket;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use selvedge_control_config::{LinkConfig, WhenFull};
+use selvedge_data_sched::Discipline;
+use selvedge_data_stream::rtp::Packet;
+use selvedge_data_stream::{Contract, Kind, Window};
+use selvedge_os::clock::Clock;
+use selvedge_place_engine::engine::{LocalPort, Stepped, StreamParams};
+use selvedge_place_engine::inlet::{Inlet, Offer};
+use selvedge_units::{Bitrate, Bytes, Span};
+
+/// A frame of packets without payload.
+fn offer(inlet: &mut Inlet, packets: usize) {
+    let mut packet = [0; 12];
+    packet[..2].copy_from_slice(&[0x80, 96]);
+    let slices = vec![&packet[..]; packets];
+    let offer = Offer { kind: Kind::Data, referenced: false, closes: false, timestamp: 0 };
+    inlet.offer(offer, &slices).unwrap();
+}
+
+/// A frame of 150 small packets may go at once, since the largest packet takes as long. Another
+/// stream's frame, due earlier, comes while it goes: after how many of its packets does that go?
+fn packets_before_an_urgent_one(burst: Bytes, mtu: Bytes) -> usize {
+    let receiver = UdpSocket::bind("127.0.0.1:0").unwrap();
+    receiver.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    let to = receiver.local_addr().unwrap();
+    let clock = Clock::turned_by_hand();
+    let link = LinkConfig {
+        mtu,
+        burst,
+        selection: false,
+        ..LinkConfig::new("turns", Bitrate::from_mbps(10), Discipline::Edf)
+    };
+    let (port, hall) = LocalPort::new(clock, &link, 2).unwrap();
+    let mut engine = Stepped::new(clock, &link, port, None).unwrap();
+    let stop = Arc::new(AtomicBool::new(false));
+    let [mut large, mut urgent] = [10_000, 1000].map(|delay| {
+        let number = usize::from(delay == 1000);
+        let delay = Some(Span::from_millis(delay));
+        let contract = Contract { delay, ..Contract::new(Span::from_millis(20), Window::NONE) };
+        let params = StreamParams {
+            contract,
+            to,
+            ring: 4,
+            pool: Bytes(1 << 20),
+            full: WhenFull::Drop,
+            ssrc: number as u32,
+        };
+        let (new, inlet) = hall.stream(number, &params, None, Arc::clone(&stop));
+        assert_eq!(engine.attach(new), number);
+        inlet
+    });
+    offer(&mut large, 150);
+    engine.turn();
+    offer(&mut urgent, 1);
+    let mut before = 0;
+    let mut bytes = [0; 2000];
+    loop {
+        if let Some(until) = engine.turn() {
+            engine.wait_until(until);
+        }
+        // What was sent over loopback is there.
+        receiver.set_nonblocking(true).unwrap();
+        while let Ok(len) = receiver.recv(&mut bytes) {
+            if Packet::parse(&bytes[..len]).unwrap().header.ssrc == 1 {
+                return before;
+            }
+            before += 1;
+        }
+        assert!(before < 150, "the urgent frame goes last");
+    }
+}
+
+#[test]
+fn an_urgent_frame_overtakes_packets_that_could_go_at_once() {
+    let mtu = Bytes(9000);
+    let alone = packets_before_an_urgent_one(mtu, mtu);
+    assert!(alone <= 64, "one by one, after {alone}");
+    let batched = packets_before_an_urgent_one(Bytes(100_000), mtu);
+    assert!(batched <= 64, "in batches, after {batched}");
+}
