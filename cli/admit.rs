@@ -12,6 +12,7 @@ use selvedge_data_sched::admission::{
     Verdict,
 };
 use selvedge_data_sched::replay::Trace;
+use selvedge_data_stream::Contract;
 use selvedge_units::{Bytes, Span};
 use serde::Serialize;
 
@@ -99,7 +100,7 @@ pub(crate) fn links(config: &NodeConfig, measured: &[Option<Media>]) -> Vec<Link
         let streams: Vec<&StreamConfig> = on_it.into_iter().map(|(stream, _)| stream).collect();
         let media = media.filter(|media| !media.is_empty())?;
         let answer = of_media(link, &streams, &media)?;
-        let report = Report::new(&answer, Clock::Nanoseconds, |n| &*streams[n].name);
+        let report = Report::new(&answer, Clock::Nanoseconds, |n| &*streams[n].spec.name);
         Some(LinkReport { link: link.name.clone(), report })
     };
     config.links.iter().enumerate().filter_map(of_link).collect()
@@ -114,7 +115,7 @@ fn of_media(link: &LinkConfig, streams: &[&StreamConfig], media: &[Media]) -> Op
     let ask = |of: fn(&Media) -> (Bytes, Span)| {
         let load = |(stream, media): (&&StreamConfig, &Media)| {
             let (size, period) = of(media);
-            let contract = stream.contract(period);
+            let contract = Contract { period, ..stream.spec.contract };
             Load { contract, service: Service::Size(size) }
         };
         let loads: Vec<Load> = streams.iter().zip(media).map(load).collect();

@@ -109,10 +109,10 @@ fn media(file: &NodeFile, summary: &mut Summary) -> Result<Vec<Option<Media>>, F
         let SourceUri::File { path, .. } = &stream.source else {
             if let SourceUri::Record { path, repeat, .. } = &stream.source {
                 if let Err(error) = Feeder::open(&file.base.join(path), *repeat) {
-                    wrong.push((format!("stream.{}.source", stream.name), error.to_string()));
+                    wrong.push((format!("stream.{}.source", stream.spec.name), error.to_string()));
                 }
             } else if let Err(error) = inspect::description(&stream.source) {
-                wrong.push((format!("stream.{}.source", stream.name), error.to_string()));
+                wrong.push((format!("stream.{}.source", stream.spec.name), error.to_string()));
             }
             continue;
         };
@@ -121,7 +121,7 @@ fn media(file: &NodeFile, summary: &mut Summary) -> Result<Vec<Option<Media>>, F
                 let total: Bytes = frames.iter().map(|f| f.size).sum();
                 let lasts = frames.last().map_or(Span::ZERO, |f| f.decode_time);
                 let period = Span(lasts.0 / (frames.len() as u64).max(2).saturating_sub(1));
-                summary.offer(&stream.name, total / (lasts + period));
+                summary.offer(&stream.spec.name, total / (lasts + period));
                 let largest = frames.iter().map(|f| f.size).max().unwrap_or_default();
                 let gap = |pair: &[inspect::WireFrame]| {
                     pair[1].decode_time.0.saturating_sub(pair[0].decode_time.0)
@@ -130,7 +130,9 @@ fn media(file: &NodeFile, summary: &mut Summary) -> Result<Vec<Option<Media>>, F
                 let mean = Bytes(total.0.div_ceil(frames.len().max(1) as u64));
                 *measured = Some(Media { mean, period, largest, closest });
             }
-            Err(error) => wrong.push((format!("stream.{}.source", stream.name), error.to_string())),
+            Err(error) => {
+                wrong.push((format!("stream.{}.source", stream.spec.name), error.to_string()))
+            }
         }
     }
     if wrong.is_empty() { Ok(measured) } else { Err(Failure::input(lines(&file.errors(wrong)))) }

@@ -139,15 +139,17 @@ fn node(
     }
     let mut wrong = Vec::new();
     for stream in &file.config.streams {
-        if matches!(stream.windows, Windows::PerKind(_)) {
+        if matches!(stream.spec.contract.windows, Windows::PerKind(_)) {
             let why = "the kernel can't tell kinds of frames apart; give one window for all, such \
                        as \"1/5\"";
-            wrong.push((format!("stream.{}.window", stream.name), why.to_owned()));
+            wrong.push((format!("stream.{}.window", stream.spec.name), why.to_owned()));
         }
-        let contract = stream.contract(stream.period.unwrap_or(PERIOD_UNKNOWN));
-        let filter = selvedge_place_kernel::Filter::Port(stream.to.port());
+        let contract = stream.spec.clone().with_media_period(PERIOD_UNKNOWN).contract;
+        let filter = selvedge_place_kernel::Filter::Port(stream.spec.to.port());
         let filters = vec![filter];
-        setup.streams.push(StreamSetup { filters, ..StreamSetup::new(&stream.name, contract) });
+        setup
+            .streams
+            .push(StreamSetup { filters, ..StreamSetup::new(&stream.spec.name, contract) });
     }
     if wrong.is_empty() { Ok(()) } else { Err(Failure::input(check::lines(&file.errors(wrong)))) }
 }
@@ -241,9 +243,9 @@ fn as_json(report: &Report) -> Value {
     let stream = |stream: &StreamReport| {
         json!({
             "name": stream.name,
-            "period_ns": stream.period.0,
-            "delay_ns": stream.delay.map(|delay| delay.0),
-            "window": [stream.window.lose, stream.window.of],
+            "period_ns": stream.contract.period.0,
+            "delay_ns": stream.contract.delay.map(|delay| delay.0),
+            "window": [stream.window().lose, stream.window().of],
             "current": [stream.current.lose, stream.current.of],
             "sent": stream.counters.sent,
             "late": stream.counters.late,
@@ -287,7 +289,7 @@ fn as_text(report: &Report) -> String {
         table.row([
             stream.name.clone(),
             filters.join(" "),
-            stream.window.to_string(),
+            stream.window().to_string(),
             stream.current.to_string(),
             counters.sent.to_string(),
             counters.late.to_string(),

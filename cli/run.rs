@@ -77,7 +77,8 @@ pub(crate) fn command(args: &RunArgs) -> Result<(), Failure> {
     while !wait_until(Duration::from_secs(3600), over) {}
     // Frames that were offered may still be sent by their deadlines, unless somebody is waiting.
     let ended = node.clock.now();
-    let longest = node.config.streams.iter().map(|s| s.delay).max().unwrap_or_default();
+    let longest =
+        node.config.streams.iter().filter_map(|s| s.spec.contract.delay).max().unwrap_or_default();
     let sent_all = |since: Instant| {
         let reports = node.engines.reports();
         let idle = |s: &StreamReport| s.queued == 0;
@@ -103,7 +104,7 @@ pub(crate) fn command(args: &RunArgs) -> Result<(), Failure> {
 /// Sources that can't be opened, at their places in the file.
 fn refused(file: &NodeFile, failed: &[OpenError]) -> Failure {
     let errors = failed.iter().map(|f| {
-        let name = &file.config.streams[f.stream].name;
+        let name = &file.config.streams[f.stream].spec.name;
         (format!("stream.{name}.source"), f.error.to_string())
     });
     Failure::input(lines(&file.errors(errors)))
@@ -112,10 +113,10 @@ fn refused(file: &NodeFile, failed: &[OpenError]) -> Failure {
 fn write_sdp(file: &NodeFile, infos: &[StreamInfo]) -> Result<(), Failure> {
     for (stream, info) in file.config.streams.iter().zip(infos) {
         let Some(path) = &stream.sdp else { continue };
-        let streams = vec![Described::new(info, stream.to)];
-        let session = Session { name: stream.name.clone(), streams };
+        let streams = vec![Described::new(info, stream.spec.to)];
+        let session = Session { name: stream.spec.name.clone(), streams };
         std::fs::write(file.base.join(path), session.to_string()).map_err(|error| {
-            let key = format!("stream.{}.sdp", stream.name);
+            let key = format!("stream.{}.sdp", stream.spec.name);
             let why = format!("can't write \"{path}\": {error}");
             Failure::input(lines(&file.errors([(key, why)])))
         })?;

@@ -3,9 +3,10 @@
 
 use std::io::{self, BufWriter, Write};
 
+use selvedge_data_sched::Discipline;
 use selvedge_data_sched::replay::{Event, Outcome, Replay, Trace};
 use selvedge_data_sched::trace::Printer;
-use selvedge_data_sched::{Counters, Discipline};
+use selvedge_data_stream::Counters;
 use selvedge_data_stream::Window;
 use selvedge_place_coprocessor::unit_slot::shared;
 use selvedge_place_engine::engine::unit_slot::{UnitSlotError, UnitSlots};

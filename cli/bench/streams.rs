@@ -3,8 +3,9 @@
 
 use std::net::{SocketAddr, UdpSocket};
 
-use selvedge_control_config::{LinkConfig, WhenFull};
+use selvedge_control_config::LinkConfig;
 use selvedge_data_sched::Discipline;
+use selvedge_data_stream::Spec;
 use selvedge_data_stream::{Contract, Histogram, Kind, Window};
 use selvedge_os::clock::Clock;
 use selvedge_place_engine::engine::{Engine, StreamParams};
@@ -60,9 +61,9 @@ pub(super) fn measure(seconds: u64) -> Result<Measurement, Failure> {
     let (mut sent, mut on_time, mut violations) = (0, 0, 0);
     for stream in &report.streams {
         delay.merge(&stream.recent.queueing);
-        sent += stream.totals.sent;
-        on_time += stream.totals.on_time;
-        violations += stream.counters.violations;
+        sent += stream.counts.totals.sent;
+        on_time += stream.counts.totals.on_time;
+        violations += stream.counts.counters.violations;
     }
     let ms = |span: Option<Span>| span.map_or(0.0, Span::as_millis_f64);
     let share = on_time as f64 / total as f64;
@@ -98,5 +99,6 @@ fn stream(n: u32, to: SocketAddr) -> StreamParams {
     let period = Span(1_000_000_000 / FRAMES_PER_SECOND);
     let contract =
         Contract { delay: Some(DELAY), ..Contract::new(period, Window { lose: 1, of: 10 }) };
-    StreamParams { contract, to, ring: 16, pool: Bytes(64_000), full: WhenFull::Drop, ssrc: n }
+    let spec = Spec { ring: 16, pool: Bytes(64_000), ..Spec::new("s", to) };
+    StreamParams { spec: spec.with_contract(contract), ssrc: n }
 }

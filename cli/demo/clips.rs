@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use selvedge_control_config::{LinkConfig, NodeConfig, SourceUri, StreamConfig};
 use selvedge_data_sched::Discipline;
-use selvedge_data_stream::{Window, Windows};
+use selvedge_data_stream::{Spec, Window, Windows};
 use selvedge_media::{StreamInfo, inspect};
 use selvedge_os::clock::Clock;
 use selvedge_place_engine::inlet::Arrivals;
@@ -181,16 +181,14 @@ pub(super) fn node(
         Bytes(bytes.clamp(500_000, 256_000_000))
     };
     let ring = (args.delay.0 / 1_000_000_000 + 1).saturating_mul(240).clamp(256, 65_536) as u32;
-    let stream = |((clip, to), mean): ((&Clip, &SocketAddr), &Bitrate)| StreamConfig {
-        pool: pool(*mean),
-        ring,
-        windows: Windows::Whole(clip.window),
-        delay: args.delay,
-        ..StreamConfig::new(
-            &clip.name,
-            SourceUri::File { path: clip.file.clone(), repeat: true },
-            *to,
-        )
+    let stream = |((clip, to), mean): ((&Clip, &SocketAddr), &Bitrate)| {
+        let source = SourceUri::File { path: clip.file.clone(), repeat: true };
+        let mut stream = StreamConfig::new(&clip.name, source, *to);
+        let Spec { contract, pool: room, ring: places, .. } = &mut stream.spec;
+        (*room, *places) = (pool(*mean), ring);
+        contract.windows = Windows::Whole(clip.window);
+        contract.delay = Some(args.delay);
+        stream
     };
     NodeConfig {
         name: format!("demo-{discipline}"),

@@ -75,7 +75,7 @@ pub(crate) fn command(args: &DemoArgs) -> Result<(), Failure> {
     wait_until(patience, || false);
     let page_at = page.as_ref().map(Server::local_addr);
     drop(page);
-    let names: Vec<String> = dwcs.node.config.streams.iter().map(|s| s.name.clone()).collect();
+    let names: Vec<String> = dwcs.node.config.streams.iter().map(|s| s.spec.name.clone()).collect();
     let contest = Contest {
         link_share: args.share,
         rate,
@@ -209,6 +209,7 @@ fn measured(side: Side) -> Measured {
 }
 
 pub(crate) fn open_failure(config: &NodeConfig, failed: &[running::OpenError]) -> Failure {
-    let line = |f: &running::OpenError| format!("{}: {}", config.streams[f.stream].name, f.error);
+    let line =
+        |f: &running::OpenError| format!("{}: {}", config.streams[f.stream].spec.name, f.error);
     Failure::input(failed.iter().map(line).collect::<Vec<_>>().join("\n"))
 }

@@ -77,7 +77,7 @@ impl Measured {
         let violations: Vec<u64> = self
             .reports
             .iter()
-            .flat_map(|r| r.streams.iter().map(|s| s.counters.violations))
+            .flat_map(|r| r.streams.iter().map(|s| s.counts.counters.violations))
             .collect();
         let mut all = Histogram::default();
         let mut sum = (0, [0; 3]);

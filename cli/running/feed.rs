@@ -65,7 +65,7 @@ impl Reopen {
     pub(crate) fn of(config: &NodeConfig, stream: usize, base: &Path) -> Self {
         let it = &config.streams[stream];
         Self {
-            name: it.name.clone(),
+            name: it.spec.name.clone(),
             uri: it.source.clone(),
             base: base.to_owned(),
             payload_max: super::payload_of(config, stream),

@@ -113,28 +113,24 @@ pub(crate) fn open(config: &NodeConfig, base: &Path) -> Result<Vec<Opened>, Vec<
 pub(crate) fn payload_of(config: &NodeConfig, stream: usize) -> usize {
     let stream = &config.streams[stream];
     if let Some(stack) = &stream.stack {
-        return payload_max(carried(stack, config.links[stream.link].mtu, stream.to).message, 0);
+        return payload_max(
+            carried(stack, config.links[stream.link].mtu, stream.spec.to).message,
+            0,
+        );
     }
-    let overhead = if stream.to.is_ipv6() { IPV6_UDP } else { IPV4_UDP };
+    let overhead = if stream.spec.to.is_ipv6() { IPV6_UDP } else { IPV4_UDP };
     payload_max(config.links[stream.link].mtu, overhead)
 }
 
 /// The contract that a stream of the node file has once its medium is known.
 pub(crate) fn contract(config: &NodeConfig, stream: usize, info: &StreamInfo) -> Contract {
-    let stream = &config.streams[stream];
-    stream.contract(stream.period.unwrap_or(info.period))
+    config.streams[stream].spec.clone().with_media_period(info.period).contract
 }
 
 fn params(config: &NodeConfig, stream: usize, info: &StreamInfo, clock: Clock) -> StreamParams {
-    let it = &config.streams[stream];
-    StreamParams {
-        contract: contract(config, stream, info),
-        to: it.to,
-        ring: it.ring,
-        pool: it.pool,
-        full: it.full,
-        ssrc: ssrc(&it.name, clock),
-    }
+    let spec = config.streams[stream].spec.clone().with_media_period(info.period);
+    let ssrc = ssrc(&spec.name, clock);
+    StreamParams { spec, ssrc }
 }
 
 /// An RTP source identifier: of the name, so that streams differ, and of the moment, so that a

@@ -9,7 +9,6 @@ use selvedge_data_stream::Windows;
 use selvedge_media::StreamInfo;
 use selvedge_os::clock::Clock;
 use selvedge_place_coprocessor::client::{Attachment, ClientError, Program, inlet_params};
-use selvedge_place_coprocessor::message::StreamSpec;
 use selvedge_place_coprocessor::server::{default_socket, listens};
 use selvedge_place_engine::engine::{Engine, EngineError, FateTap, StreamParams};
 use selvedge_place_engine::inlet::{Arrivals, Inlet, InletCounters};
@@ -187,7 +186,7 @@ impl Engines {
                         .map_err(|why| StartError::Coprocessor { link: link.name.clone(), why })?
                 }
                 Placement::Kernel => {
-                    let names = members.iter().map(|&s| config.streams[s].name.as_str());
+                    let names = members.iter().map(|&s| config.streams[s].spec.name.as_str());
                     in_kernel(clock, link, names.zip(params))?
                 }
             };
@@ -260,8 +259,7 @@ fn attach<'c>(
     }
     let mut ends = Vec::new();
     for (stream, params) in streams {
-        let spec =
-            StreamSpec::new(&stream.name, &params.contract, params.to, params.ring, params.pool);
+        let spec = params.spec;
         let end = match &stream.source {
             SourceUri::Record { path, repeat, .. }
                 if link.placement == Placement::CoprocessorReads =>
@@ -272,7 +270,7 @@ fn attach<'c>(
                 SourceEnd::Elsewhere(Arc::clone(&attachment), place)
             }
             _ => {
-                let inlet = inlet_params(&spec, link.mtu, params.full, params.ssrc);
+                let inlet = inlet_params(&spec, link.mtu, params.ssrc);
                 SourceEnd::Inlet(attachment.add(spec, &inlet)?.1)
             }
         };

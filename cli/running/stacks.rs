@@ -89,7 +89,7 @@ impl Stacks {
                 stacks.carriers.push(None);
                 continue;
             };
-            let (link, v6) = (&config.links[stream.link], stream.to.is_ipv6());
+            let (link, v6) = (&config.links[stream.link], stream.spec.to.is_ipv6());
             let which = (stream.link, v6);
             let known = endpoints.iter().find(|(of, _)| *of == which).map(|(_, e)| Arc::clone(e));
             let endpoint = match known {
@@ -100,13 +100,14 @@ impl Stacks {
                     endpoint
                 }
             };
-            let fit = carried(stack, link.mtu, stream.to);
+            let fit = carried(stack, link.mtu, stream.spec.to);
+            let delay = stream.spec.contract.delay.unwrap_or(stream.spec.contract.period);
             let beside = config.streams.iter().filter(|other| other.link == stream.link).count();
             let line = Arc::new(Line {
-                name: stream.name.clone(),
-                to: stream.to,
+                name: stream.spec.name.clone(),
+                to: stream.spec.to,
                 stack: stack.to_string(),
-                contracts: contracts(link, beside as u64, fit.message, stream.delay),
+                contracts: contracts(link, beside as u64, fit.message, delay),
                 endpoint,
                 connection: Mutex::default(),
                 trouble: Mutex::new(Some("not connected yet".to_owned())),
@@ -115,7 +116,7 @@ impl Stacks {
             let overhead = fit.headers + Bytes(below);
             stacks.carriers.push(Some((Arc::clone(&line), overhead, fit.message)));
             let stop = Arc::clone(&stacks.stop);
-            let keeper = thread::Builder::new().name(format!("stack {}", stream.name));
+            let keeper = thread::Builder::new().name(format!("stack {}", stream.spec.name));
             stacks.keepers.push(keeper.spawn(move || line.keep(&stop))?);
         }
         stacks.endpoints = endpoints.into_iter().map(|(_, endpoint)| endpoint).collect();

@@ -31,24 +31,24 @@ pub(crate) struct Running {
 
 impl Running {
     fn stream(&self, name: &str) -> Result<(usize, usize), KnobError> {
-        let at = self.config.streams.iter().position(|s| s.name == name);
+        let at = self.config.streams.iter().position(|s| s.spec.name == name);
         at.map(|at| self.engines.places[at]).ok_or_else(|| KnobError::NoStream(name.to_owned()))
     }
 
     fn stream_snapshot(&self, n: usize, report: &StreamReport, now: Instant) -> StreamSnapshot {
         let config = &self.config.streams[n];
         let (state, detail) = self.state(n, report, now);
-        let (totals, recent) = (&report.totals, &report.recent);
+        let (totals, recent) = (&report.counts.totals, &report.recent);
         let dropped: BTreeMap<_, _> = DropReason::ALL
             .iter()
             .map(|&reason| (reason.name().to_owned(), totals.dropped[reason as usize]))
             .filter(|(_, count)| *count > 0)
             .collect();
         StreamSnapshot {
-            name: config.name.clone(),
+            name: config.spec.name.clone(),
             link: self.config.links[config.link].name.clone(),
             source: config.source.to_string(),
-            to: format!("rtp://{}", config.to),
+            to: format!("rtp://{}", config.spec.to),
             encoding: self.infos[n].encoding().to_owned(),
             state,
             detail,
@@ -65,10 +65,10 @@ impl Running {
             sent: totals.sent,
             on_time: totals.on_time,
             decodable: totals.decodable,
-            missed: report.counters.missed,
-            violations: report.counters.violations,
+            missed: report.counts.counters.missed,
+            violations: report.counts.counters.violations,
             dropped,
-            sent_bytes: report.sent_bytes.0,
+            sent_bytes: report.counts.sent_bytes.0,
             sent_bps: report.sent.0,
             on_time_share: recent.on_time_share(),
             decodable_share: recent.decodable_share(),
@@ -113,7 +113,7 @@ impl NodeView for Running {
     }
 
     fn thumbnail(&self, stream: &str) -> Option<(u64, Arc<[u8]>)> {
-        let at = self.config.streams.iter().position(|s| s.name == stream)?;
+        let at = self.config.streams.iter().position(|s| s.spec.name == stream)?;
         self.statuses[at].thumbnail()
     }
 

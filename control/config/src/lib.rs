@@ -26,7 +26,7 @@ use std::net::SocketAddr;
 
 use selvedge_data_sched::{Discipline, Tree};
 use selvedge_data_stack::compose::Composition;
-use selvedge_data_stream::{Class, Contract, Frame, Late, Window, Windows};
+use selvedge_data_stream::Spec;
 use selvedge_units::{Bitrate, Bytes, Span};
 
 pub use address::{AddressError, receiver};
@@ -201,41 +201,12 @@ impl LinkConfig {
 /// A stream.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StreamConfig {
-    /// The table's name.
-    pub name: String,
+    /// What the link is asked for: name, receiver, contract, room.
+    pub spec: Spec,
     /// `source`, required.
     pub source: SourceUri,
-    /// `to`, required: `rtp://HOST:PORT` with a numeric host.
-    pub to: SocketAddr,
     /// `link`: the link's name; may be left out if there is only one. Index into `links`.
     pub link: usize,
-    /// `period`: `None` for `"auto"` (the default), taken from the media. 100 us to 60 min.
-    pub period: Option<Span>,
-    /// `window`: `"x/y"`, or a table by kind (`{ I = "0/1", P = "1/8", B = "1/2" }`), in which
-    /// `other` stands for the kinds left out; without it they may lose nothing (`0/1`).
-    /// Default `1/5`.
-    pub windows: Windows,
-    /// `late`: `"drop"` (default) or `"send"`.
-    pub late: Late,
-    /// `work_conserving`, default true.
-    pub work_conserving: bool,
-    /// `weight`, 1 to 1000, default 1.
-    pub weight: u32,
-    /// `priority`, -1000 to 1000, default 0.
-    pub priority: i32,
-    /// `class`, for `mixed`: `"edf"`, `"priority"` or `"fair"` (default).
-    pub class: Class,
-    /// `parent`, for `hwfq`: 0 for the link itself (default), `n` for the `n`-th node of its tree.
-    pub parent: u32,
-    /// `delay`: a frame's deadline is this long after its arrival (the playout delay).
-    /// 1 ms to 10 min, default `1 s`.
-    pub delay: Span,
-    /// `ring`: frames that may wait for the engine, 2 to 65536, default 256.
-    pub ring: u32,
-    /// `pool`: bytes of payload that may wait, 64 kB to 1 GB, default `4 MB`.
-    pub pool: Bytes,
-    /// `full`: `"drop"` (default: the new frame is dropped) or `"block"` (the source waits).
-    pub full: WhenFull,
     /// `sdp`: where to write the SDP file, if anywhere.
     pub sdp: Option<String>,
     /// `thumbnail`, default true.
@@ -248,62 +219,8 @@ impl StreamConfig {
     /// A stream from this source to this receiver over the first link, with all defaults.
     #[must_use]
     pub fn new(name: &str, source: SourceUri, to: SocketAddr) -> Self {
-        Self {
-            name: name.to_owned(),
-            source,
-            to,
-            link: 0,
-            period: None,
-            windows: Windows::Whole(Window { lose: 1, of: 5 }),
-            late: Late::Drop,
-            work_conserving: true,
-            weight: 1,
-            priority: 0,
-            class: Class::Fair,
-            parent: 0,
-            delay: Span::from_secs(1),
-            ring: 256,
-            pool: Bytes(4_000_000),
-            full: WhenFull::Drop,
-            sdp: None,
-            thumbnail: true,
-            stack: None,
-        }
+        Self { spec: Spec::new(name, to), source, link: 0, sdp: None, thumbnail: true, stack: None }
     }
-
-    /// The contract that it has once its period is known.
-    #[must_use]
-    pub const fn contract(&self, period: Span) -> Contract {
-        Contract {
-            period,
-            windows: self.windows,
-            late: self.late,
-            work_conserving: self.work_conserving,
-            weight: self.weight,
-            priority: self.priority,
-            class: self.class,
-            parent: self.parent,
-            delay: Some(self.delay),
-        }
-    }
-
-    /// The most memory that the stream's waiting frames take: a descriptor for each place of the
-    /// ring (which is rounded up to a power of two), and the pool.
-    #[must_use]
-    pub fn memory(&self) -> Bytes {
-        let places = u64::from(self.ring).next_power_of_two();
-        Bytes(places * size_of::<Frame>() as u64) + self.pool
-    }
-}
-
-/// What a source does when its ring or pool is full.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum WhenFull {
-    /// The new frame is dropped.
-    #[default]
-    Drop,
-    /// The source waits for room.
-    Block,
 }
 
 /// Where frames come from.

@@ -85,23 +85,23 @@ fn node<'t>(reader: &mut Reader<'t>, tables: &'t DeTable<'t>) -> Option<NodeConf
         if let Some((key, mistake)) = stack::objection(stream, link) {
             let inherits = key == "stack" && link.stack == stream.stack;
             let table =
-                if inherits { path("link", &link.name) } else { path("stream", &stream.name) };
+                if inherits { path("link", &link.name) } else { path("stream", &stream.spec.name) };
             reader.errors.push_key(&reader.map, &path(&table, key), mistake);
         }
         let reads = link.placement == Placement::CoprocessorReads;
         if reads && !matches!(stream.source, SourceUri::Record { .. }) {
-            let key = path(&path("stream", &stream.name), "source");
+            let key = path(&path("stream", &stream.spec.name), "source");
             let mistake = Mistake::NotReadable { link: cut(&link.name) };
             reader.errors.push_key(&reader.map, &key, mistake);
         }
         if link.placement == Placement::Kernel {
-            let table = path("stream", &stream.name);
-            if matches!(stream.windows, Windows::PerKind(_)) {
+            let table = path("stream", &stream.spec.name);
+            if matches!(stream.spec.contract.windows, Windows::PerKind(_)) {
                 let key = path(&table, "window");
                 reader.errors.push_key(&reader.map, &key, Mistake::KindsInKernel);
             }
-            if stream.name.len() > NAME_IN_KERNEL {
-                let mistake = Mistake::LongInKernel { len: stream.name.len() };
+            if stream.spec.name.len() > NAME_IN_KERNEL {
+                let mistake = Mistake::LongInKernel { len: stream.spec.name.len() };
                 reader.errors.push_key(&reader.map, &table, mistake);
             }
         }
@@ -192,16 +192,16 @@ fn refuse_shared<'s>(reader: &mut Reader<'_>, streams: impl Iterator<Item = &'s 
     let mut listeners = Taken { used: "listened at by", key: "source", by: HashMap::new() };
     let mut files = Taken { used: "written by", key: "sdp", by: HashMap::new() };
     for stream in streams {
-        receivers.take(reader, stream.to.to_string(), &stream.name);
+        receivers.take(reader, stream.spec.to.to_string(), &stream.spec.name);
         if let Some(path) = &stream.sdp {
-            files.take(reader, path.clone(), &stream.name);
+            files.take(reader, path.clone(), &stream.spec.name);
         }
         if let SourceUri::Rtp { listen, .. } = stream.source {
-            listeners.take(reader, listen.to_string(), &stream.name);
-            let any = listen.ip().is_unspecified() && stream.to.ip().is_loopback();
-            if listen == stream.to || (any && listen.port() == stream.to.port()) {
-                let key = path(&path("stream", &stream.name), "to");
-                reader.errors.push_key(&reader.map, &key, Mistake::Loop(stream.to));
+            listeners.take(reader, listen.to_string(), &stream.spec.name);
+            let any = listen.ip().is_unspecified() && stream.spec.to.ip().is_loopback();
+            if listen == stream.spec.to || (any && listen.port() == stream.spec.to.port()) {
+                let key = path(&path("stream", &stream.spec.name), "to");
+                reader.errors.push_key(&reader.map, &key, Mistake::Loop(stream.spec.to));
             }
         }
     }

@@ -63,6 +63,6 @@ pub(super) fn objection(
     if stream.sdp.is_some() {
         return Some(("sdp", Mistake::SdpOfStack));
     }
-    let room = carried(stack, link.mtu, stream.to).message;
+    let room = carried(stack, link.mtu, stream.spec.to).message;
     (room < CARRIED_LEAST).then_some(("stack", Mistake::StackRoom { room, least: CARRIED_LEAST }))
 }

@@ -1,7 +1,8 @@
 //! `[stream.NAME]`.
 
-use selvedge_data_stream::{Class, Kind, Late, Window, WindowError, Windows};
-use selvedge_units::{Bytes, Span};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+
+use selvedge_data_stream::{KEYS, Key, Kind, Spec, Values, Window, WindowError, Windows};
 use toml::de::DeValue;
 
 use super::address;
@@ -9,36 +10,24 @@ use super::mistake::cut;
 use super::nearest::nearest;
 use super::section::{Entry, Reader, Section};
 use super::tree::Nodes;
-use super::{LinkConfig, Mistake, SourceUri, StreamConfig, WhenFull, quoted, stack};
+use super::{LinkConfig, Mistake, SourceUri, StreamConfig, quoted, stack};
 
-pub(super) const KNOWN: &[&str] = &[
-    "source",
-    "to",
-    "link",
-    "period",
-    "window",
-    "late",
-    "work_conserving",
-    "weight",
-    "priority",
-    "class",
-    "parent",
-    "delay",
-    "ring",
-    "pool",
-    "full",
-    "sdp",
-    "thumbnail",
-    "stack",
-];
-const CLASSES: &[&str] = &[Class::Edf.name(), Class::Priority.name(), Class::Fair.name()];
+/// The keys that need more than a look at their own value; the rest are [`KEYS`].
+const OWN: &[&str] = &["source", "to", "link", "parent", "stack", "sdp", "thumbnail"];
+pub(super) const KNOWN: &[&str] = &known();
+const KNOWN_LEN: usize = OWN.len() + KEYS.len();
+
+const fn known() -> [&'static str; KNOWN_LEN] {
+    let mut all = [""; KNOWN_LEN];
+    let mut n = 0;
+    while n < KNOWN_LEN {
+        all[n] = if n < OWN.len() { OWN[n] } else { KEYS[n - OWN.len()].name };
+        n += 1;
+    }
+    all
+}
+
 const KINDS: &[&str] = &["I", "P", "B", "still", "audio", "data", "other"];
-const PERIOD_LEAST: Span = Span::from_micros(100);
-const PERIOD_MOST: Span = Span::from_secs(3600);
-const DELAY_LEAST: Span = Span::from_millis(1);
-const DELAY_MOST: Span = Span::from_secs(600);
-const POOL_LEAST: Bytes = Bytes(64_000);
-const POOL_MOST: Bytes = Bytes(1_000_000_000);
 /// Links that a message names.
 const NAMED_LINKS: usize = 8;
 
@@ -55,22 +44,13 @@ pub(super) fn read<'t>(
     let source = source(reader, section);
     let to = to(reader, section);
     let link = link(reader, section, links);
-    let period = period(reader, section);
-    let windows = windows(reader, section);
-    let late = reader.choice(section, "late", &["drop", "send"]);
-    let work_conserving = reader.flag(section, "work_conserving");
-    let weight = reader.integer(section, "weight", 1..=1000);
-    let priority = reader.integer(section, "priority", -1000..=1000);
-    let class = reader.choice(section, "class", CLASSES);
     let tree = link.and_then(|link| trees.get(link)?.as_ref());
     let parent = match (reader.entry(section, "parent"), tree) {
         (Some(entry), Some(tree)) => tree.find(reader, &entry),
         _ => None,
     };
-    let delay = reader.quantity(section, "delay", DELAY_LEAST..=DELAY_MOST, "1 s");
-    let ring = reader.integer(section, "ring", 2..=65_536);
-    let pool = reader.quantity(section, "pool", POOL_LEAST..=POOL_MOST, "4 MB");
-    let full = reader.choice(section, "full", &["drop", "block"]);
+    let mut spec = Spec::new(section.name, UNKNOWN);
+    KEYS.iter().for_each(|key| read_key(reader, section, key, &mut spec));
     let sdp = sdp(reader, section);
     let thumbnail = reader.flag(section, "thumbnail");
     let stack = stack::read(reader, section);
@@ -78,26 +58,65 @@ pub(super) fn read<'t>(
     let default = StreamConfig::new(section.name, source?, to?);
     let link = link?;
     let links_own = || sound.get(link)?.as_ref()?.stack.clone();
+    spec.to = default.spec.to;
+    spec.contract.parent = parent.unwrap_or(spec.contract.parent);
     Some(StreamConfig {
+        spec,
         link,
-        period,
-        windows: windows.unwrap_or(default.windows),
-        late: late.map_or(default.late, |l| if l == "send" { Late::Send } else { Late::Drop }),
-        work_conserving: work_conserving.unwrap_or(default.work_conserving),
-        weight: weight.unwrap_or(default.weight),
-        priority: priority.unwrap_or(default.priority),
-        class: class.and_then(Class::from_name).unwrap_or(default.class),
-        parent: parent.unwrap_or(default.parent),
-        delay: delay.unwrap_or(default.delay),
-        ring: ring.unwrap_or(default.ring),
-        pool: pool.unwrap_or(default.pool),
-        full: full
-            .map_or(default.full, |f| if f == "block" { WhenFull::Block } else { WhenFull::Drop }),
         sdp,
         thumbnail: thumbnail.unwrap_or(default.thumbnail),
         stack: stack.unwrap_or_else(links_own),
         ..default
     })
+}
+
+/// The receiver until the real one has been read.
+const UNKNOWN: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0));
+
+/// Reads one key into the spec; without it, or if it is wrong, the default stays.
+fn read_key<'t>(
+    reader: &mut Reader<'t>,
+    section: &Section<'t>,
+    key: &'static Key,
+    spec: &mut Spec,
+) {
+    let example = key.example();
+    match key.values {
+        Values::Integer(least, most, set) => {
+            if let Some(number) = reader.integer(section, key.name, least..=most) {
+                set(spec, number);
+            }
+        }
+        Values::Flag(set) => {
+            if let Some(flag) = reader.flag(section, key.name) {
+                set(spec, flag);
+            }
+        }
+        Values::Word(words, set) => {
+            let word = reader.choice(section, key.name, words);
+            if let Some(word) = words.iter().position(|one| Some(*one) == word) {
+                set(spec, word);
+            }
+        }
+        Values::Duration(least, most, none, set) => {
+            let Some(entry) = reader.entry(section, key.name) else { return };
+            if none.is_some() && entry.value.as_str() == none {
+                set(spec, None);
+            } else if let Some(duration) = reader.quantity_of(&entry, least..=most, example) {
+                set(spec, Some(duration));
+            }
+        }
+        Values::Bytes(least, most, set) => {
+            if let Some(size) = reader.quantity(section, key.name, least..=most, example) {
+                set(spec, size);
+            }
+        }
+        Values::Windows(set) => {
+            if let Some(windows) = windows(reader, section, key.name) {
+                set(spec, windows);
+            }
+        }
+    }
 }
 
 fn source<'t>(reader: &mut Reader<'t>, section: &Section<'t>) -> Option<SourceUri> {
@@ -136,20 +155,16 @@ fn link<'t>(reader: &mut Reader<'t>, section: &Section<'t>, links: &[&str]) -> O
     index
 }
 
-fn period<'t>(reader: &mut Reader<'t>, section: &Section<'t>) -> Option<Span> {
-    let entry = reader.entry(section, "period")?;
-    if entry.value.as_str() == Some("auto") {
-        return None;
-    }
-    reader.quantity_of(&entry, PERIOD_LEAST..=PERIOD_MOST, "40 ms")
-}
-
-fn windows<'t>(reader: &mut Reader<'t>, section: &Section<'t>) -> Option<Windows> {
-    let entry = reader.entry(section, "window")?;
+fn windows<'t>(
+    reader: &mut Reader<'t>,
+    section: &Section<'t>,
+    key: &'static str,
+) -> Option<Windows> {
+    let entry = reader.entry(section, key)?;
     if !matches!(entry.value, DeValue::Table(_)) {
         return window(reader, &entry).map(Windows::Whole);
     }
-    let table = reader.section(section, "window", "window = \"1/5\"")?;
+    let table = reader.section(section, key, "window = \"1/5\"")?;
     reader.refuse_unknown(&table, KINDS);
     if table.is_empty() {
         reader.refuse(&entry, Mistake::NoKinds);

@@ -1,6 +1,6 @@
 //! What a sound node file amounts to, as plain data: for `selvedge check` and its `--json`.
 
-use selvedge_data_stream::{Kind, Window, Windows};
+use selvedge_data_stream::{Contract, Kind, Window, Windows};
 use selvedge_units::{Bitrate, Bytes};
 use serde::Serialize;
 
@@ -111,31 +111,31 @@ impl NodeConfig {
             self.links.get(stream.link).map(|link| link.name.clone()).unwrap_or_default()
         };
         let streams = self.streams.iter().map(|stream| StreamSummary {
-            name: stream.name.clone(),
+            name: stream.spec.name.clone(),
             link: link_name(stream),
             source: stream.source.to_string(),
-            to: format!("rtp://{}", stream.to),
+            to: format!("rtp://{}", stream.spec.to),
             stack: stream.stack.as_ref().zip(self.links.get(stream.link)).map(|(stack, link)| {
-                let fit = carried(stack, link.mtu, stream.to);
+                let fit = carried(stack, link.mtu, stream.spec.to);
                 Carried {
                     line: stack.to_string(),
                     packet_bytes: fit.message.0,
                     header_bytes: fit.headers.0,
                 }
             }),
-            period_ms: stream.period.map(|period| period.as_millis_f64()),
-            window: windows_text(&stream.windows),
-            delay_ms: stream.delay.as_millis_f64(),
+            period_ms: stream.spec.declared_period().map(|period| period.as_millis_f64()),
+            window: windows_text(&stream.spec.contract.windows),
+            delay_ms: stream.spec.contract.delay.map_or(0.0, |delay| delay.as_millis_f64()),
             offered_bps: None,
             share: None,
-            memory_bytes: stream.memory().0,
+            memory_bytes: stream.spec.memory().0,
         });
         Summary {
             name: self.name.clone(),
             listen: self.listen.to_string(),
             links: links.collect(),
             streams: streams.collect(),
-            memory_bytes: self.streams.iter().map(StreamConfig::memory).sum::<Bytes>().0,
+            memory_bytes: self.streams.iter().map(|stream| stream.spec.memory()).sum::<Bytes>().0,
         }
     }
 }
@@ -152,7 +152,9 @@ impl NodeConfig {
         let streams = || self.streams.iter().filter(|stream| stream.link == link);
         // The weights of those below each node that have something to send; 0 is the link.
         let mut below = vec![0_u64; nodes.len() + 1];
-        streams().for_each(|stream| below[stream.parent as usize] += u64::from(stream.weight));
+        streams().for_each(|stream| {
+            below[stream.spec.contract.parent as usize] += u64::from(stream.spec.contract.weight)
+        });
         for (n, node) in nodes.iter().enumerate().rev() {
             if below[n + 1] > 0 {
                 below[node.parent as usize] += u64::from(node.weight);
@@ -169,10 +171,10 @@ impl NodeConfig {
             owners.push(Owner { name, stream: false, parent, weight, owns: owned[n] });
         }
         owners.extend(streams().map(|stream| {
-            let StreamConfig { parent, weight, .. } = *stream;
+            let Contract { parent, weight, .. } = stream.spec.contract;
             let part = f64::from(weight) / below[parent as usize] as f64;
             Owner {
-                name: stream.name.clone(),
+                name: stream.spec.name.clone(),
                 stream: true,
                 parent: name(parent),
                 weight,

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
 use selvedge_data_sched::{Discipline, Tree};
-use selvedge_data_stream::{Class, Kind};
+use selvedge_data_stream::{Class, Contract, KEYS, Key, Kind, Late, WhenFull, Window, Windows};
 
 use super::*;
 
@@ -24,7 +24,7 @@ to = \"rtp://127.0.0.1:5004\"
 ";
 
 fn repository() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
 fn files(folder: &str, extension: &str) -> Vec<PathBuf> {
@@ -66,7 +66,7 @@ fn each_good_file_is_read() {
         assert_eq!(config.name, path.file_stem().unwrap().to_str().unwrap());
     }
     let studio = fs::read_to_string(repository().join("scenarios/studio.toml")).unwrap();
-    let names: Vec<_> = parsed(&studio).config.streams.into_iter().map(|s| s.name).collect();
+    let names: Vec<_> = parsed(&studio).config.streams.into_iter().map(|s| s.spec.name).collect();
     assert_eq!(names, ["lobby", "car-park", "archive", "stills", "speech"]);
 }
 
@@ -83,6 +83,24 @@ fn the_manual_shows_only_files_that_are_read_and_names_every_key() {
         [super::read::KNOWN, super::link::KNOWN, super::tree::KNOWN, super::stream::KNOWN].concat();
     for key in keys {
         assert!(manual.contains(&format!("| `{key}` |")), "the manual lacks {key}");
+    }
+}
+
+/// The rows of the manual's second table of streams are made from the doc comments of [`KEYS`].
+/// `SELVEDGE_WRITE_DOCS=1 cargo test -p selvedge-control-config manual` writes them.
+#[test]
+fn the_manual_has_the_keys_of_a_spec_as_their_doc_comments_say() {
+    let file = repository().join("docs/node-file.md");
+    let manual = fs::read_to_string(&file).unwrap();
+    const HEAD: &str = "The keys of what a link is asked for:\n\n| key | meaning | values | default |\n|---|---|---|---|\n";
+    let (before, rest) = manual.split_once(HEAD).expect("the table's head");
+    let after = rest.find("\n\n").map_or("", |end| &rest[end..]);
+    let rows: Vec<_> = KEYS.iter().map(Key::row).collect();
+    let wanted = format!("{before}{HEAD}{}{after}", rows.join("\n"));
+    if std::env::var_os("SELVEDGE_WRITE_DOCS").is_some() {
+        fs::write(file, &wanted).unwrap();
+    } else {
+        assert!(manual == wanted, "docs/node-file.md differs from KEYS; see this test's comment");
     }
 }
 
@@ -188,22 +206,27 @@ fn every_key_is_read() {
     assert_eq!(
         config.streams,
         [StreamConfig {
-            name: "s".into(),
+            spec: Spec {
+                name: "s".into(),
+                to: "[::1]:9".parse().unwrap(),
+                contract: Contract {
+                    period: Span::from_micros(33_400),
+                    windows: Windows::PerKind(windows),
+                    late: Late::Send,
+                    work_conserving: false,
+                    weight: 16,
+                    priority: -1000,
+                    class: Class::Edf,
+                    parent: 0,
+                    delay: Some(Span::from_millis(250)),
+                },
+                period_from_media: false,
+                ring: 1024,
+                pool: Bytes(1 << 20),
+                full: WhenFull::Block,
+            },
             source: SourceUri::File { path: "x.ts".into(), repeat: true },
-            to: "[::1]:9".parse().unwrap(),
             link: 1,
-            period: Some(Span::from_micros(33_400)),
-            windows: Windows::PerKind(windows),
-            late: Late::Send,
-            work_conserving: false,
-            weight: 16,
-            priority: -1000,
-            class: Class::Edf,
-            parent: 0,
-            delay: Span::from_millis(250),
-            ring: 1024,
-            pool: Bytes(1 << 20),
-            full: WhenFull::Block,
             sdp: Some("s.sdp".into()),
             thumbnail: false,
             stack: None,
@@ -305,8 +328,10 @@ fn answers_soundly(text: &str) -> Result<(), TestCaseError> {
             prop_assert!(!config.links.is_empty() && !config.streams.is_empty());
             prop_assert!(config.streams.iter().all(|s| s.link < config.links.len()));
             let nodes = |s: &StreamConfig| config.links[s.link].tree.nodes().len();
-            prop_assert!(config.streams.iter().all(|s| s.parent as usize <= nodes(s)));
-            let names: BTreeSet<_> = config.streams.iter().map(|s| &s.name).collect();
+            prop_assert!(
+                config.streams.iter().all(|s| s.spec.contract.parent as usize <= nodes(s))
+            );
+            let names: BTreeSet<_> = config.streams.iter().map(|s| &s.spec.name).collect();
             prop_assert_eq!(names.len(), config.streams.len());
             return Ok(());
         }

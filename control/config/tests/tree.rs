@@ -63,8 +63,8 @@ fn link(config: &NodeConfig) -> Link {
     let mut link = Link::with_tree(params, &file.tree);
     for stream in &config.streams {
         link.add_stream(Contract {
-            weight: stream.weight,
-            parent: stream.parent,
+            weight: stream.spec.contract.weight,
+            parent: stream.spec.contract.parent,
             late: Late::Send,
             delay: Some(Span::from_secs(600)),
             ..Contract::new(Span::from_millis(1), Window::NONE)

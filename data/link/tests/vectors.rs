@@ -8,7 +8,8 @@ use std::path::Path;
 use selvedge_data_link::{Link, LinkParams, WAITING_MAX};
 use selvedge_data_memory::PayloadSpan;
 use selvedge_data_sched::replay::{Arrivals, Happening, Replay, Trace};
-use selvedge_data_sched::{Counters, Discipline, StreamIndex};
+use selvedge_data_sched::{Discipline, StreamIndex};
+use selvedge_data_stream::Counters;
 use selvedge_data_stream::{Fate, Frame, Kind, References, Window};
 use selvedge_units::{Bitrate, Bytes, Instant};
 
@@ -113,7 +114,7 @@ fn through_link(trace: &Trace, arrivals: &[(Instant, u32)]) -> (Events, Vec<(Cou
 
 #[test]
 fn the_link_decides_as_the_scheduler_does() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../vectors");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../vectors");
     let mut count = 0;
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();

@@ -56,6 +56,6 @@ mod window;
 struct Readme;
 
 pub use discipline::{Discipline, Tree, TreeError, TreeNode};
-pub use record::{Counters, Decision, Expiry, Head, Passed, Served, StreamIndex, Verdict};
+pub use record::{Decision, Expiry, Head, Passed, Served, StreamIndex, Verdict};
 pub use scheduler::Scheduler;
 pub use window::WindowSet;

@@ -91,18 +91,3 @@ pub struct Served {
     /// Whether it had missed a deadline before.
     pub late: bool,
 }
-
-/// What has become of a stream's frames since it was added. Each counter saturates.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
-    /// Frames served, the late ones included.
-    pub sent: u64,
-    /// Frames served after missing at least one deadline.
-    pub late: u64,
-    /// Deadlines missed; a kept frame may miss several.
-    pub missed: u64,
-    /// Frames dropped, because they expired or were forfeited.
-    pub dropped: u64,
-    /// Misses that the window did not allow; every miss, if there is no window.
-    pub violations: u64,
-}

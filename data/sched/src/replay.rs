@@ -13,7 +13,8 @@ use core::cmp::Reverse;
 use selvedge_data_stream::{Contract, Kind, Window};
 use selvedge_units::{Bytes, Instant};
 
-use crate::{Counters, Discipline, Head, Scheduler, StreamIndex, Tree, Verdict};
+use crate::{Discipline, Head, Scheduler, StreamIndex, Tree, Verdict};
+use selvedge_data_stream::Counters;
 
 /// The size of a frame that a trace gives none.
 pub(crate) const SIZE: Bytes = Bytes(1000);

@@ -6,8 +6,9 @@
 use selvedge_data_stream::{Contract, Kind, Late, Window, Windows};
 use selvedge_units::{Bytes, Instant, Span};
 
-use crate::record::{Counters, Head};
+use crate::record::Head;
 use crate::window::{Progress, WindowSet};
+use selvedge_data_stream::Counters;
 
 /// Which of the counters, in a slot.
 #[derive(Clone, Copy)]

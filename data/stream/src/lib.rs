@@ -9,6 +9,7 @@
 extern crate alloc;
 
 mod contract;
+mod counts;
 mod descriptor;
 mod frame;
 mod group;
@@ -16,11 +17,14 @@ mod histogram;
 mod ledger;
 mod packets;
 pub mod rtp;
+mod spec;
 
 pub use contract::{Class, Contract, Late, Window, WindowError, Windows};
+pub use counts::{Counters, Counts};
 pub use descriptor::{Descriptor, Refusal, Refusals};
 pub use frame::{DropReason, Frame, Kind, References};
 pub use group::GroupTracker;
 pub use histogram::Histogram;
 pub use ledger::{Fate, Ledger, Recent, Totals};
 pub use packets::{PACKET_HEADER_LEN, PacketCursor, PacketWriteError, PacketWriter, Packets};
+pub use spec::{KEYS, Key, Spec, SpecError, Values, WhenFull};

@@ -9,7 +9,7 @@ use gstreamer::subclass::prelude::*;
 
 use crate::input::Input;
 use crate::session::Session;
-use crate::settings::{PadSettings, StreamPlan};
+use crate::settings::PadSettings;
 
 glib::wrapper! {
     /// A request pad of `selvedgesink`, with the properties of its stream.
@@ -37,7 +37,7 @@ impl SelvedgeSinkPad {
     }
 
     /// The stream that the properties describe.
-    pub(crate) fn plan(&self) -> Result<StreamPlan, crate::settings::SettingError> {
+    pub(crate) fn plan(&self) -> Result<selvedge_data_stream::Spec, crate::settings::SettingError> {
         self.imp().settings().plan(&self.name())
     }
 

@@ -8,22 +8,21 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant as Moment};
 
-use selvedge_control_config::{LinkConfig, WhenFull};
+use selvedge_control_config::LinkConfig;
+use selvedge_data_stream::Spec;
 use selvedge_data_stream::{Fate, Frame, Windows};
 use selvedge_os::clock::Clock;
 use selvedge_place_engine::engine::{Engine, FateTap, StreamParams, payload_max};
 use selvedge_place_engine::inlet::{IPV4_UDP, IPV6_UDP, Inlet};
 use selvedge_place_engine::report::LinkReport;
-use selvedge_units::{Bitrate, Bytes, Instant, Span};
+use selvedge_units::{Bitrate, Instant, Span};
 
-use crate::settings::{PERIOD_DEFAULT, StreamPlan};
+use crate::settings::PERIOD_DEFAULT;
 
 /// How long the first stream with a frame waits for others to say what they are.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// What the engine may take beyond the longest delay to be done with a frame.
 const GRACE: Duration = Duration::from_millis(500);
-/// Frames of a stream that may wait, and bytes of their payload: the defaults of node files.
-const ROOM: (u32, Bytes) = (256, Bytes(4_000_000));
 
 /// A run of the element.
 pub(crate) struct Session {
@@ -36,7 +35,7 @@ pub(crate) struct Session {
 
 struct Phase {
     rate: Bitrate,
-    streams: Vec<StreamPlan>,
+    streams: Vec<Spec>,
     /// The periods that are known; all of them start the engine.
     periods: Vec<Option<Span>>,
     engine: Option<Engine>,
@@ -81,7 +80,7 @@ impl FateTap for Tap {
 
 impl Session {
     /// A run over this link; streams are numbered in their order.
-    pub(crate) fn new(link: LinkConfig, streams: Vec<StreamPlan>) -> Arc<Self> {
+    pub(crate) fn new(link: LinkConfig, streams: Vec<Spec>) -> Arc<Self> {
         let settled = Settled {
             counts: streams.iter().map(|_| AtomicU64::new(0)).collect(),
             ..Settled::default()
@@ -89,7 +88,7 @@ impl Session {
         let session = Self {
             phase: Mutex::new(Phase {
                 rate: link.rate,
-                periods: streams.iter().map(|stream| stream.period).collect(),
+                periods: streams.iter().map(|stream| stream.declared_period()).collect(),
                 engine: None,
                 inlets: Vec::new(),
                 failure: None,
@@ -135,11 +134,7 @@ impl Session {
         let clock = Clock::new();
         let streams = phase.streams.iter().zip(periods).enumerate();
         let params = streams.map(|(n, (stream, period))| StreamParams {
-            contract: selvedge_data_stream::Contract { period, ..stream.contract },
-            to: stream.to,
-            ring: ROOM.0,
-            pool: ROOM.1,
-            full: WhenFull::Drop,
+            spec: stream.clone().with_media_period(period),
             ssrc: ssrc(clock, n),
         });
         let params = params.collect::<Vec<_>>();

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use gstreamer::glib;
 use selvedge_control_config::{AddressError, LinkConfig, receiver};
 use selvedge_data_sched::Discipline;
-use selvedge_data_stream::{Contract, Late, Window, WindowError, Windows};
+use selvedge_data_stream::{Contract, Late, Spec, Window, WindowError, Windows};
 use selvedge_units::{Bitrate, Bytes, Span};
 
 /// The period of a stream that states none.
@@ -134,21 +134,9 @@ impl Default for PadSettings {
     }
 }
 
-/// A stream as the properties of its pad describe it.
-#[derive(Clone, Debug)]
-pub(crate) struct StreamPlan {
-    /// The pad's name.
-    pub(crate) name: String,
-    pub(crate) to: SocketAddr,
-    /// Its period is [`PERIOD_DEFAULT`] until it is known.
-    pub(crate) contract: Contract,
-    /// `None`: from the medium.
-    pub(crate) period: Option<Span>,
-}
-
 impl PadSettings {
     /// The stream that the properties of the pad with this name describe.
-    pub(crate) fn plan(&self, pad: &str) -> Result<StreamPlan, SettingError> {
+    pub(crate) fn plan(&self, pad: &str) -> Result<Spec, SettingError> {
         if self.to.is_empty() {
             return Err(SettingError::ToMissing(pad.into()));
         }
@@ -172,7 +160,8 @@ impl PadSettings {
             delay: Some(Span(self.delay)),
             ..Contract::new(period.unwrap_or(PERIOD_DEFAULT), Window::NONE)
         };
-        Ok(StreamPlan { name: pad.into(), to, contract, period })
+        let period_from_media = period.is_none();
+        Ok(Spec { contract, period_from_media, ..Spec::new(pad, to) })
     }
 }
 
@@ -183,7 +172,7 @@ pub(crate) fn window(text: &str, pad: &str) -> Result<Windows, SettingError> {
 }
 
 /// Refuses two pads that send to one receiver.
-pub(crate) fn check_receivers(plans: &[StreamPlan]) -> Result<(), SettingError> {
+pub(crate) fn check_receivers(plans: &[Spec]) -> Result<(), SettingError> {
     for (n, plan) in plans.iter().enumerate() {
         if let Some(other) = plans[..n].iter().find(|other| other.to == plan.to) {
             let (pad, to, other) = (plan.name.clone(), plan.to, other.name.clone());
@@ -229,7 +218,7 @@ mod tests {
         assert_eq!(plan.contract.delay, Some(Span::from_secs(1)));
         assert_eq!(plan.to, "127.0.0.1:5004".parse().unwrap());
         let v6 = pad(|p| p.to = "rtp://[::1]:5004".into()).plan("sink_0").unwrap();
-        assert!(v6.to.is_ipv6() && v6.period.is_none());
+        assert!(v6.to.is_ipv6() && v6.period_from_media);
     }
 
     #[test]
@@ -251,7 +240,7 @@ mod tests {
     #[test]
     fn receivers_are_not_shared() {
         let plan = pad(|_| {}).plan("sink_0").unwrap();
-        let other = StreamPlan { name: "sink_1".into(), ..plan.clone() };
+        let other = Spec { name: "sink_1".into(), ..plan.clone() };
         assert_eq!(check_receivers(std::slice::from_ref(&plan)), Ok(()));
         assert!(check_receivers(&[plan, other]).unwrap_err().to_string().contains("sink_1"));
     }

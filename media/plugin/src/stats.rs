@@ -20,17 +20,17 @@ pub(crate) fn of_link(report: &LinkReport, names: &[String]) -> gst::Structure {
 
 /// One pad. `frames` = `sent` + all `dropped-…` + `queued`.
 pub(crate) fn of_stream(report: &StreamReport) -> gst::Structure {
-    let totals = &report.totals;
+    let totals = &report.counts.totals;
     let mut builder = gst::Structure::builder("application/x-selvedge-pad-stats")
         .field("period", report.contract.period.0)
         .field("frames", totals.frames)
         .field("sent", totals.sent)
         .field("on-time", totals.on_time)
         .field("decodable", totals.decodable)
-        .field("violations", report.counters.violations)
+        .field("violations", report.counts.counters.violations)
         .field("queued", report.queued as u64)
-        .field("sent-bytes", report.sent_bytes.0)
-        .field("send-errors", report.send_errors)
+        .field("sent-bytes", report.counts.sent_bytes.0)
+        .field("send-errors", report.counts.send_errors)
         .field("dropped", totals.dropped.iter().sum::<u64>());
     for reason in DropReason::ALL {
         let count = totals.dropped[reason as usize];

@@ -9,10 +9,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::{io, thread};
 
-use selvedge_control_config::{LinkConfig, WhenFull};
+use selvedge_control_config::LinkConfig;
 use selvedge_data_memory::{PoolWriter, RegionError};
 use selvedge_data_sched::Discipline;
-use selvedge_data_stream::{Contract, Descriptor, Kind, PACKET_HEADER_LEN, PacketWriter, Window};
+use selvedge_data_stream::{
+    Contract, Descriptor, Kind, PACKET_HEADER_LEN, PacketWriter, Spec, Window,
+};
 use selvedge_os::clock::{Clock, pin_to_core};
 use selvedge_place_engine::engine::{
     Action, Engine, EngineError, Extension, Moment, Outlet, Point, StreamParams,
@@ -24,7 +26,6 @@ pub use path::{Path, PathBench, paths};
 
 use crate::client::{Attachment, ClientError, inlet_params};
 use crate::inlet::SharedDescent;
-use crate::message::StreamSpec;
 use crate::outlet::{Limits, SharedOutlet};
 use crate::realtime::{self, SchedClass, Wishes};
 use crate::segment::{Doorbell, SegmentError, StreamSegment};
@@ -184,7 +185,8 @@ fn stream(to: std::net::SocketAddr, ring: u32, pool: Bytes) -> StreamParams {
         delay: Some(Span::from_secs(1)),
         ..Contract::new(Span::from_millis(20), window)
     };
-    StreamParams { contract, to, ring, pool, full: WhenFull::Drop, ssrc: 1 }
+    let spec = Spec { ring, pool, ..Spec::new("bench", to).with_contract(contract) };
+    StreamParams { spec, ssrc: 1 }
 }
 
 fn options(link: LinkConfig, watch: Span, core: Option<usize>) -> Options {
@@ -197,10 +199,9 @@ fn options(link: LinkConfig, watch: Span, core: Option<usize>) -> Options {
 
 /// Adds a stream to a coprocessor in the way of the node.
 fn add(attachment: &Attachment, stream: &StreamParams) -> Result<Inlet, ClientError> {
-    let StreamParams { contract, to, ring, pool, full, ssrc } = stream;
-    let spec = StreamSpec::new("bench", contract, *to, *ring, *pool);
-    let params = inlet_params(&spec, Bytes(1500), *full, *ssrc);
-    Ok(attachment.add(spec, &params)?.1)
+    let StreamParams { spec, ssrc } = stream;
+    let params = inlet_params(spec, Bytes(1500), *ssrc);
+    Ok(attachment.add(spec.clone(), &params)?.1)
 }
 
 fn rtp(payload: usize) -> Vec<u8> {
@@ -292,9 +293,9 @@ pub fn throughput(samples: usize) -> Result<Throughput, BenchError> {
     let mut shared = add(&attachment, &through)?;
     let mut pairs = Vec::with_capacity(samples);
     for sample in 0..=samples {
-        let inline = burst(&mut inlets[0], || engine.report().streams[0].totals.clone())?;
+        let inline = burst(&mut inlets[0], || engine.report().streams[0].counts.totals.clone())?;
         let coprocessor = burst(&mut shared, || {
-            attachment.report().streams.first().map(|s| s.totals.clone()).unwrap_or_default()
+            attachment.report().streams.first().map(|s| s.counts.totals.clone()).unwrap_or_default()
         })?;
         // The first pair warms up.
         if sample > 0 {

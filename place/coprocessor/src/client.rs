@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use selvedge_data_stream::Windows;
+use selvedge_data_stream::{Spec, Windows};
 use selvedge_os::clock::Clock;
 use selvedge_place_engine::inlet::{Inlet, InletParams};
 use selvedge_place_engine::report::LinkReport;
@@ -23,7 +23,7 @@ pub use spawn::{Program, SpawnError};
 
 use before::Before;
 
-use crate::message::{LinkSpec, Reply, Request, Statistics, StreamSpec, pairs};
+use crate::message::{LinkSpec, Reply, Request, Statistics};
 use crate::segment::{CountsBoard, Doorbell, StreamSegment};
 
 /// How often it is looked whether the coprocessor is still there.
@@ -33,7 +33,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A stream as its producer knows it, to be told again.
 struct Stream {
-    spec: StreamSpec,
+    spec: Spec,
     number: usize,
     kind: Kind,
 }
@@ -123,11 +123,7 @@ impl Attachment {
     ///
     /// # Errors
     /// [`ClientError`].
-    pub fn add(
-        &self,
-        spec: StreamSpec,
-        params: &InletParams,
-    ) -> Result<(usize, Inlet), ClientError> {
+    pub fn add(&self, spec: Spec, params: &InletParams) -> Result<(usize, Inlet), ClientError> {
         let mut inner = lock(&self.inner);
         let connection = inner.connection.as_mut().ok_or(ClientError::Gone)?;
         let (number, bit, segment) = connection.add(&spec)?;
@@ -144,7 +140,7 @@ impl Attachment {
     /// [`ClientError`].
     pub fn read(
         &self,
-        spec: StreamSpec,
+        spec: Spec,
         (file, repeat): (&str, bool),
         ssrc: u32,
     ) -> Result<usize, ClientError> {
@@ -196,11 +192,10 @@ impl Attachment {
 
     /// Changes a stream's windows; false while the coprocessor is away, but not forgotten.
     pub fn set_windows(&self, place: usize, windows: Windows) -> bool {
-        let windows = pairs(&windows);
         self.turn(
             place,
-            |spec| spec.windows.clone_from(&windows),
-            |stream| Request::Turn { stream, priority: None, windows: Some(windows.clone()) },
+            |spec| spec.contract.windows = windows,
+            |stream| Request::Turn { stream, priority: None, windows: Some(windows) },
         )
     }
 
@@ -208,7 +203,7 @@ impl Attachment {
     pub fn set_priority(&self, place: usize, priority: i32) -> bool {
         self.turn(
             place,
-            |spec| spec.priority = priority,
+            |spec| spec.contract.priority = priority,
             |stream| Request::Turn { stream, priority: Some(priority), windows: None },
         )
     }
@@ -231,7 +226,7 @@ impl Attachment {
     fn turn(
         &self,
         place: usize,
-        note: impl FnOnce(&mut StreamSpec),
+        note: impl FnOnce(&mut Spec),
         request: impl FnOnce(usize) -> Request,
     ) -> bool {
         let number = {
@@ -332,17 +327,12 @@ impl Keeper {
 
 /// What an inlet needs to know of a stream on this link.
 #[must_use]
-pub fn inlet_params(
-    spec: &StreamSpec,
-    mtu: selvedge_units::Bytes,
-    full: selvedge_control_config::WhenFull,
-    ssrc: u32,
-) -> InletParams {
+pub fn inlet_params(spec: &Spec, mtu: selvedge_units::Bytes, ssrc: u32) -> InletParams {
     use selvedge_place_engine::inlet::{IPV4_UDP, IPV6_UDP};
     let overhead = if spec.to.is_ipv6() { IPV6_UDP } else { IPV4_UDP };
     InletParams {
         clock: Clock::shared(),
-        full,
+        full: spec.full,
         overhead,
         payload_max: selvedge_place_engine::engine::payload_max(mtu, overhead),
         ssrc,

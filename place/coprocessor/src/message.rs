@@ -1,12 +1,11 @@
 //! What is said on the control socket: one JSON object a packet, with file descriptors beside it
 //! where memory is handed over. `docs/coprocessor.md` has each message with an example.
 
-mod spec;
 mod statistics;
 
+use selvedge_data_stream::{Spec, Windows};
 use serde::{Deserialize, Serialize};
 
-pub use self::spec::{SpecError, StreamSpec, pairs, windows};
 pub use self::statistics::{
     ExtensionStatistics, HistogramStatistics, Statistics, StreamStatistics,
 };
@@ -30,7 +29,7 @@ pub enum Request {
     /// that one, and what waits in it is sent.
     Add {
         /// What it is.
-        stream: StreamSpec,
+        stream: Spec,
         /// The bit of the doorbell that its producer sets; without: the lowest that is free.
         #[serde(default)]
         bit: Option<usize>,
@@ -38,7 +37,7 @@ pub enum Request {
     /// Adds a stream whose frames the coprocessor reads from a recording itself.
     Read {
         /// What it is.
-        stream: StreamSpec,
+        stream: Spec,
         /// The recording, an absolute path.
         file: String,
         /// Begin again at its end.
@@ -63,7 +62,7 @@ pub enum Request {
         priority: Option<i32>,
         /// Its new windows, `x/y`: one, or one for each kind.
         #[serde(default)]
-        windows: Option<Vec<(u16, u16)>>,
+        windows: Option<Windows>,
     },
     /// Changes the link's rate.
     Rate {

@@ -11,9 +11,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use selvedge_data_memory::{Claims, Lender, PayloadSpan, RegionError};
 use selvedge_data_stream::rtp::{STAMPED_LEN, stamps};
-use selvedge_data_stream::{Descriptor, Frame, PACKET_HEADER_LEN, PacketCursor, Refusal, Refusals};
+use selvedge_data_stream::{
+    Counts, Descriptor, Frame, PACKET_HEADER_LEN, PacketCursor, Refusal, Refusals,
+};
 use selvedge_place_engine::engine::Outlet;
-use selvedge_place_engine::report::StreamCounts;
 use selvedge_units::{Bytes, Instant};
 
 use crate::segment::{CountsBoard, Doorbell, StreamSegment};
@@ -303,7 +304,7 @@ impl Outlet for SharedOutlet {
 
     const COUNTS: bool = true;
 
-    fn counted(&mut self, counts: &StreamCounts) {
+    fn counted(&mut self, counts: &Counts) {
         self.counts.write(counts);
     }
 }

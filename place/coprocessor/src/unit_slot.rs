@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use selvedge_data_sched::replay::Trace;
+use selvedge_data_stream::Spec;
 use selvedge_os::clock::Clock;
 use selvedge_os::wake::sleeper;
 use selvedge_place_engine::engine::unit_slot::{UnitSlotError, UnitSlots, link_of};
@@ -52,7 +53,7 @@ fn stream(
     bell: &Arc<Doorbell>,
 ) -> Result<(NewStream<SharedOutlet>, Inlet, Arc<RefusalCounters>), UnitSlotError> {
     let bit = n % BELL_STREAMS;
-    let segment = StreamSegment::create("unit slots", params.ring, params.pool);
+    let segment = StreamSegment::create("unit slots", params.spec.ring, params.spec.pool);
     let segment = segment.map_err(|why| no_memory("a segment", why))?;
     let packet = u16::try_from(mtu.0 - IPV4_UDP).unwrap_or(u16::MAX);
     let limits = Limits { packet, overhead: IPV4_UDP };
@@ -63,7 +64,7 @@ fn stream(
     let theirs = StreamSegment::open(file).map_err(|why| no_memory("a second mapping", why))?;
     let to = InletParams {
         clock,
-        full: params.full,
+        full: params.spec.full,
         overhead: IPV4_UDP,
         payload_max: payload_max(mtu, IPV4_UDP),
         ssrc: params.ssrc,
@@ -72,8 +73,8 @@ fn stream(
     let inlet = inlet(&to, &theirs, Arc::clone(bell), bit, stop)
         .map_err(|why| no_memory("a segment's layout", why))?;
     let counters = outlet.refused();
-    let (contract, to, ring) = (params.contract, params.to, segment.ring());
-    Ok((NewStream { contract, to, ring, outlet, carried: None }, inlet, counters))
+    let spec = Spec { ring: segment.ring(), ..params.spec.clone() };
+    Ok((NewStream { spec, outlet, carried: None }, inlet, counters))
 }
 
 const fn system(what: &'static str, why: std::io::Error) -> UnitSlotError {

@@ -5,11 +5,11 @@ mod support;
 
 use std::fs;
 
-use selvedge_control_config::{LinkConfig, WhenFull};
+use selvedge_control_config::LinkConfig;
 use selvedge_data_sched::{Discipline, Tree, TreeNode};
 use selvedge_data_stream::{DropReason, Kind, Window, Windows};
 use selvedge_place_coprocessor::client::{Attachment, ClientError, Program, inlet_params};
-use selvedge_place_coprocessor::message::{Request, StreamSpec};
+use selvedge_place_coprocessor::message::Request;
 use selvedge_place_engine::receive::PacketTap;
 use selvedge_place_engine::record::RtpDump;
 use selvedge_units::{Bitrate, Bytes, Instant};
@@ -35,11 +35,11 @@ fn frames_cross_in_order_and_are_counted() {
             true
         });
     }
-    until("all are counted", || attachment.report().streams[place].totals.sent == 500);
+    until("all are counted", || attachment.report().streams[place].counts.totals.sent == 500);
     let report = attachment.report();
     assert_eq!((report.name.as_str(), report.discipline), ("test", "dwcs"));
     let stream = &report.streams[place];
-    assert_eq!((stream.totals.on_time, stream.counters.violations), (500, 0));
+    assert_eq!((stream.counts.totals.on_time, stream.counts.counters.violations), (500, 0));
     assert_eq!(stream.recent.queueing.count(), stream.recent.frames);
     let statistics = attachment.statistics().unwrap();
     assert_eq!(statistics.streams[0].producer, "test");
@@ -71,7 +71,7 @@ fn streams_come_and_go_while_others_run() {
         receive_until(&receiver, |bytes| numbers(bytes).0 == number);
         until("it is gone", || attachment.statistics().unwrap().streams.len() == 1);
     }
-    assert_eq!(attachment.report().streams[0].totals.sent, 20);
+    assert_eq!(attachment.report().streams[0].counts.totals.sent, 20);
 }
 
 /// Three quarters to what hangs below one node of a tree, a quarter to the other, by the program that a
@@ -92,8 +92,9 @@ fn a_tree_shares_the_link() {
     let attachment = Attachment::new("test", socket, Some(program)).unwrap();
     let (receiver, to) = receiver();
     let mut inlets = [1, 2].map(|parent| {
-        let spec = StreamSpec { parent, ..support::spec(&format!("below {parent}"), to) };
-        let params = inlet_params(&spec, Bytes(1500), WhenFull::Drop, 7);
+        let mut spec = support::spec(&format!("below {parent}"), to);
+        spec.contract.parent = parent;
+        let params = inlet_params(&spec, Bytes(1500), 7);
         attachment.add(spec, &params).unwrap().1
     });
     for number in 0..100 {
@@ -142,7 +143,11 @@ fn knobs_turn_from_outside() {
     });
     for bad in [
         Request::Turn { stream: 0, priority: Some(5000), windows: None },
-        Request::Turn { stream: 0, priority: None, windows: Some(vec![(3, 2)]) },
+        Request::Turn {
+            stream: 0,
+            priority: None,
+            windows: Some(Windows::Whole(Window { lose: 3, of: 2 })),
+        },
         Request::Turn { stream: 99, priority: Some(1), windows: None },
         Request::Rate { bps: 0 },
     ] {
@@ -193,7 +198,7 @@ fn extensions_are_loaded_shown_and_removed_while_frames_flow() {
     assert!(attachment.ask(Request::Unload { name: "no stills".into() }).is_err());
     offer(&mut inlet, Kind::Still, 77, 10).unwrap();
     receive_until(&receiver, |bytes| numbers(bytes).0 == 77);
-    let totals = attachment.report().streams[place].totals.clone();
+    let totals = attachment.report().streams[place].counts.totals.clone();
     assert_eq!(totals.dropped[DropReason::Full as usize], 10, "{totals:?}");
 }
 
@@ -309,7 +314,7 @@ fn the_coprocessor_reads_a_recording_itself() {
         next.0 == 700
     });
     until("it has ended", || attachment.source(place) == (None, true));
-    until("all are counted", || attachment.report().streams[place].totals.sent == 700);
+    until("all are counted", || attachment.report().streams[place].counts.totals.sent == 700);
     for (bytes, words) in [(&b"MPEG"[..], "not an rtpdump file"), (b"", "not an rtpdump file")] {
         fs::write(&file, bytes).unwrap();
         let error = attachment.read(spec("bad", to), (path, false), 9).unwrap_err().to_string();

@@ -14,16 +14,16 @@ mod stepped;
 pub mod unit_slot;
 mod worker;
 
-use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::{io, thread};
 
-use selvedge_control_config::{LinkConfig, Sending, WhenFull};
+use selvedge_control_config::{LinkConfig, Sending};
 use selvedge_data_link::{Link, LinkParams};
-use selvedge_data_stream::{Contract, Fate, Frame, Windows, rtp};
+use selvedge_data_stream::Spec;
+use selvedge_data_stream::{Fate, Frame, Windows, rtp};
 use selvedge_units::{Bitrate, Bytes, Instant, Span};
 
 pub use self::carrier::{Carried, Carrier};
@@ -43,28 +43,16 @@ use selvedge_os::wake::Waker;
 /// A stream as the engine needs it.
 #[derive(Clone, Debug)]
 pub struct StreamParams {
-    /// What it promises.
-    pub contract: Contract,
-    /// Where its packets go.
-    pub to: SocketAddr,
-    /// Frames that may wait.
-    pub ring: u32,
-    /// Bytes of payload that may wait.
-    pub pool: Bytes,
-    /// What its source does when there is no room.
-    pub full: WhenFull,
+    /// What it is asked for.
+    pub spec: Spec,
     /// The RTP source identifier.
     pub ssrc: u32,
 }
 
 /// A stream for an engine that runs.
 pub struct NewStream<O> {
-    /// What it promises.
-    pub contract: Contract,
-    /// Where its packets go.
-    pub to: SocketAddr,
-    /// Frames that may wait.
-    pub ring: u32,
+    /// What it is asked for.
+    pub spec: Spec,
     /// Its end.
     pub outlet: O,
     /// What carries its packets; `None`: the engine's sockets.

@@ -9,8 +9,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use selvedge_control_config::WhenFull;
 use selvedge_data_memory::{PayloadSpan, PoolError, PoolWriter, Producer};
+use selvedge_data_stream::WhenFull;
 use selvedge_data_stream::rtp::{self, FrameTag, Header, Packet};
 use selvedge_data_stream::{
     DropReason, Frame, GroupTracker, Kind, PACKET_HEADER_LEN, PacketWriter,

@@ -2,8 +2,9 @@
 //! that the engine holds for microseconds.
 
 use selvedge_data_link::Link;
-use selvedge_data_sched::{Counters, StreamIndex};
-use selvedge_data_stream::{Contract, Recent, Totals};
+use selvedge_data_sched::StreamIndex;
+use selvedge_data_stream::Counts;
+use selvedge_data_stream::{Contract, Recent};
 use selvedge_units::{Bitrate, Bytes, Instant};
 
 use crate::engine::ExtensionReport;
@@ -42,33 +43,14 @@ pub struct StreamReport {
     pub number: usize,
     /// The contract as it is now.
     pub contract: Contract,
-    /// The scheduler's counters.
-    pub counters: Counters,
-    /// The ledger's totals since the start.
-    pub totals: Totals,
+    /// What is counted of it since the start.
+    pub counts: Counts,
     /// The ledger's view of the last ten seconds.
     pub recent: Recent,
     /// Frames waiting in the link.
     pub queued: usize,
-    /// Bytes sent since the start.
-    pub sent_bytes: Bytes,
     /// Rate sent over the last second.
     pub sent: Bitrate,
-    /// Packets that the kernel refused.
-    pub send_errors: u64,
-}
-
-/// What is counted of a stream since it was added: what must not be lost with its engine.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct StreamCounts {
-    /// The ledger's totals.
-    pub totals: Totals,
-    /// The scheduler's counters.
-    pub counters: Counters,
-    /// Bytes sent.
-    pub sent_bytes: Bytes,
-    /// Packets that the kernel refused.
-    pub send_errors: u64,
 }
 
 impl StreamReport {
@@ -84,13 +66,15 @@ impl StreamReport {
         Self {
             number: stream.0 as usize,
             contract: *contract,
-            counters: link.scheduler().counters(stream),
-            totals: ledger.totals().clone(),
+            counts: Counts {
+                totals: ledger.totals().clone(),
+                counters: link.scheduler().counters(stream),
+                sent_bytes,
+                send_errors,
+            },
             recent: ledger.recent(now),
             queued: link.queued(stream),
-            sent_bytes,
             sent,
-            send_errors,
         }
     }
 }

@@ -1,12 +1,14 @@
 //! The engine as a whole: real sockets, real time; what is asserted holds however slow the
 //! machine is.
 
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use selvedge_control_config::{LinkConfig, WhenFull};
+use selvedge_control_config::LinkConfig;
 use selvedge_data_sched::Discipline;
 use selvedge_data_stream::{Contract, DropReason, Kind, Window};
+use selvedge_data_stream::{Spec, WhenFull};
 use selvedge_os::clock::Clock;
 use selvedge_place_engine::engine::{Carried, Carrier, Engine, StreamParams};
 use selvedge_place_engine::inlet::{Inlet, Offer};
@@ -61,11 +63,7 @@ fn a_carrier_takes_its_streams_packets_and_sockets_the_others() {
         Reception { listen: ([127, 0, 0, 1], 0).into(), meter: StreamMeter::new(ClockRate::VIDEO) };
     let receiver = Receiver::start(clock, vec![reception], ReceiveOptions::default()).unwrap();
     let stream = |ssrc| StreamParams {
-        contract: contract(Span::from_secs(10)),
-        to: receiver.addresses()[0],
-        ring: 64,
-        pool: Bytes(200_000),
-        full: WhenFull::Drop,
+        spec: spec(contract(Span::from_secs(10)), receiver.addresses()[0], WhenFull::Drop),
         ssrc,
     };
     let keeper = Arc::new(Keeper::default());
@@ -83,7 +81,7 @@ fn a_carrier_takes_its_streams_packets_and_sockets_the_others() {
     }
     let deadline = clock.now() + Span::from_secs(60);
     let done = |engine: &Engine, n: usize| {
-        let totals = &engine.report().streams[n].totals;
+        let totals = &engine.report().streams[n].counts.totals;
         totals.sent + totals.dropped[DropReason::SendFailed as usize]
     };
     while done(&engine, 0) < 10 || done(&engine, 1) < 10 {
@@ -94,20 +92,25 @@ fn a_carrier_takes_its_streams_packets_and_sockets_the_others() {
     let kept = keeper.0.lock().unwrap();
     // A frame is sent if all its packets were taken, at once or when tried again; else it is dropped.
     // Where the link's burst ends decides which of the two a refused packet was.
-    let totals = &report.streams[0].totals;
+    let totals = &report.streams[0].counts.totals;
     let refused = totals.dropped[DropReason::SendFailed as usize];
     assert_eq!(totals.sent + refused, 10);
     assert!(totals.sent >= 3 && refused >= 5, "{totals:?}");
     let taken = kept.0.len() as u64;
     assert!((3 * totals.sent..3 * totals.sent + 2 * refused).contains(&taken), "{taken}");
-    let errors = (report.streams[0].send_errors, report.streams[1].send_errors);
+    let errors = (report.streams[0].counts.send_errors, report.streams[1].counts.send_errors);
     assert_eq!(errors, (kept.1 - taken, 0));
     assert!(kept.0.iter().all(|packet| packet.ends_with(&[7; 400])));
     // What the carrier adds counts on the wire.
     let on_wire = kept.0.iter().map(|packet| packet.len() as u64 + 100).sum::<u64>();
-    assert_eq!(report.streams[0].sent_bytes, Bytes(on_wire));
+    assert_eq!(report.streams[0].counts.sent_bytes, Bytes(on_wire));
     let (meters, _) = receiver.stop();
     assert_eq!((meters[0].packets, meters[0].complete), (20, 10));
+}
+
+fn spec(contract: Contract, to: SocketAddr, full: WhenFull) -> Spec {
+    let spec = Spec { ring: 64, pool: Bytes(200_000), full, ..Spec::new("s", to) };
+    spec.with_contract(contract)
 }
 
 fn bench(rate: Bitrate, contracts: &[Contract], full: WhenFull) -> Bench {
@@ -126,11 +129,7 @@ fn bench(rate: Bitrate, contracts: &[Contract], full: WhenFull) -> Bench {
         .zip(receiver.addresses())
         .enumerate()
         .map(|(n, (&contract, &to))| StreamParams {
-            contract,
-            to,
-            ring: 64,
-            pool: Bytes(200_000),
-            full,
+            spec: spec(contract, to, full),
             ssrc: n as u32 + 1,
         })
         .collect();
@@ -162,7 +161,7 @@ fn settled(bench: &Bench, frames: u64) {
     loop {
         let report = bench.engine.report();
         let done = |t: &selvedge_data_stream::Totals| t.sent + t.dropped.iter().sum::<u64>();
-        let count: u64 = report.streams.iter().map(|s| done(&s.totals)).sum();
+        let count: u64 = report.streams.iter().map(|s| done(&s.counts.totals)).sum();
         if count >= frames {
             return;
         }
@@ -224,7 +223,7 @@ fn a_full_pool_drops_or_makes_the_source_wait_as_the_stream_says() {
         offer(&mut waiting.inlets[0], Kind::Still, &frame).unwrap();
     }
     settled(&waiting, 40);
-    assert_eq!(waiting.engine.stop().streams[0].totals.sent, 40);
+    assert_eq!(waiting.engine.stop().streams[0].counts.totals.sent, 40);
 }
 
 #[test]
@@ -243,7 +242,7 @@ fn what_is_no_rtp_is_refused_and_harms_nothing() {
     assert_eq!(offer(inlet, Kind::Still, &packets(2, 1000)), Ok(504));
     // Those refused are found by the gap in the numbers.
     settled(&bench, 505);
-    let totals = bench.engine.stop().streams[0].totals.clone();
+    let totals = bench.engine.stop().streams[0].counts.totals.clone();
     assert_eq!((totals.frames, totals.sent), (505, 1));
     assert_eq!(totals.dropped[DropReason::Full as usize], 504);
 }
@@ -254,14 +253,7 @@ fn a_receiver_that_is_gone_harms_nobody() {
     let mut bench = bench(Bitrate::from_mbps(20), &contracts, WhenFull::Drop);
     // A port that was bound and is closed again: nobody listens there now.
     let gone = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let stream = StreamParams {
-        contract: contracts[0],
-        to: gone,
-        ring: 64,
-        pool: Bytes(200_000),
-        full: WhenFull::Drop,
-        ssrc: 9,
-    };
+    let stream = StreamParams { spec: spec(contracts[0], gone, WhenFull::Drop), ssrc: 9 };
     let link = LinkConfig::new("gone", Bitrate::from_mbps(20), Discipline::Dwcs);
     let (engine, mut lost) = Engine::start(bench.clock, &link, &[stream], None).unwrap();
     for _ in 0..50 {
@@ -269,7 +261,7 @@ fn a_receiver_that_is_gone_harms_nobody() {
         offer(&mut bench.inlets[1], Kind::Still, &packets(1, 500)).unwrap();
     }
     settled(&bench, 50);
-    assert_eq!(bench.engine.report().streams[1].totals.on_time, 50);
+    assert_eq!(bench.engine.report().streams[1].counts.totals.on_time, 50);
     drop(engine);
 }
 
@@ -280,7 +272,7 @@ fn stopping_settles_what_waits() {
     for _ in 0..6 {
         offer(&mut bench.inlets[0], Kind::Still, &packets(10, 1200)).unwrap();
     }
-    let totals = bench.engine.stop().streams[0].totals.clone();
+    let totals = bench.engine.stop().streams[0].counts.totals.clone();
     let settled = totals.sent + totals.dropped.iter().sum::<u64>();
     // What the engine had not yet taken from the ring when it was stopped is not settled.
     assert!(settled <= 6 && totals.frames == settled, "{totals:?}");

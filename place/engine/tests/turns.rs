@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use selvedge_control_config::{LinkConfig, WhenFull};
+use selvedge_control_config::LinkConfig;
 use selvedge_data_sched::Discipline;
+use selvedge_data_stream::Spec;
 use selvedge_data_stream::rtp::Packet;
 use selvedge_data_stream::{Contract, Kind, Window};
 use selvedge_os::clock::Clock;
@@ -44,14 +45,8 @@ fn packets_before_an_urgent_one(burst: Bytes, mtu: Bytes) -> usize {
         let number = usize::from(delay == 1000);
         let delay = Some(Span::from_millis(delay));
         let contract = Contract { delay, ..Contract::new(Span::from_millis(20), Window::NONE) };
-        let params = StreamParams {
-            contract,
-            to,
-            ring: 4,
-            pool: Bytes(1 << 20),
-            full: WhenFull::Drop,
-            ssrc: number as u32,
-        };
+        let spec = Spec { ring: 4, pool: Bytes(1 << 20), ..Spec::new("s", to) };
+        let params = StreamParams { spec: spec.with_contract(contract), ssrc: number as u32 };
         let (new, inlet) = hall.stream(number, &params, None, Arc::clone(&stop));
         assert_eq!(engine.attach(new), number);
         inlet

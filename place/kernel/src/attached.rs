@@ -4,8 +4,9 @@ use std::io;
 use std::path::PathBuf;
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
-use selvedge_data_sched::{Counters, Discipline};
-use selvedge_data_stream::{Contract, Window};
+use selvedge_data_sched::Discipline;
+use selvedge_data_stream::Counters;
+use selvedge_data_stream::{Contract, Kind, Window};
 use selvedge_os_bpf::io_error;
 use selvedge_units::{Bitrate, Bytes, Instant, Span};
 
@@ -50,12 +51,8 @@ pub struct Report {
 pub struct StreamReport {
     /// Its name; `(rest)` for what no filter knows.
     pub name: String,
-    /// Its period.
-    pub period: Span,
-    /// Its delay, if the deadline is not by the period.
-    pub delay: Option<Span>,
-    /// Its window as declared.
-    pub window: Window,
+    /// Its contract as declared, as far as the kernel holds it: period, delay, window.
+    pub contract: Contract,
     /// Its window as it stands.
     pub current: Window,
     /// Sent, late, missed, dropped, violations.
@@ -68,6 +65,14 @@ pub struct StreamReport {
     pub waiting: u32,
     /// Which packets are its.
     pub filters: Vec<Filter>,
+}
+
+impl StreamReport {
+    /// Its window as declared: the kernel can't tell kinds of frames apart, so it is one for all.
+    #[must_use]
+    pub const fn window(&self) -> Window {
+        self.contract.windows.of(Kind::Data)
+    }
 }
 
 fn open(number: u32, file: &str) -> Result<MapHandle, (PathBuf, io::Error)> {
@@ -250,9 +255,10 @@ fn stream_report(contract: &[u8], slot: &[u8], filters: Vec<Filter>) -> StreamRe
     let name = contract[..32].split(|&byte| byte == 0).next().unwrap_or_default();
     StreamReport {
         name: String::from_utf8_lossy(name).into_owned(),
-        period: Span(long(contract, 32)),
-        delay: Some(Span(long(contract, 40))).filter(|delay| delay.0 > 0),
-        window: Window { lose: short(64), of: short(66) },
+        contract: Contract {
+            delay: Some(Span(long(contract, 40))).filter(|delay| delay.0 > 0),
+            ..Contract::new(Span(long(contract, 32)), Window { lose: short(64), of: short(66) })
+        },
         current: window(slot),
         counters: counters(slot),
         overflow: long(slot, 64),

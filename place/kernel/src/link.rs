@@ -20,6 +20,7 @@ use std::time::Duration;
 use libbpf_rs::{MapHandle, RingBufferBuilder};
 use selvedge_control_config::LinkConfig;
 use selvedge_data_memory::pool;
+use selvedge_data_stream::Counts;
 use selvedge_data_stream::Windows;
 use selvedge_os::clock::Clock;
 use selvedge_os::netlink::Netlink;
@@ -131,7 +132,7 @@ impl KernelLink {
         };
         let sockets = streams
             .iter()
-            .map(|(name, params)| open(name, params.to, params.pool))
+            .map(|(name, params)| open(name, params.spec.to, params.spec.pool))
             .collect::<Result<Vec<_>, _>>()?;
         let setup = Setup {
             discipline: link.discipline,
@@ -144,7 +145,7 @@ impl KernelLink {
                 .map(|((name, params), (_, cookie))| StreamSetup {
                     limit: PACKETS_MAX,
                     filters: vec![Filter::Cookie(*cookie)],
-                    ..StreamSetup::new(name, params.contract)
+                    ..StreamSetup::new(name, params.spec.contract)
                 })
                 .collect(),
             ..Setup::default()
@@ -160,12 +161,12 @@ impl KernelLink {
         let mut accounts = Vec::with_capacity(streams.len());
         let mut inlets = Vec::with_capacity(streams.len());
         for ((_, params), (socket, _)) in streams.iter().zip(sockets) {
-            let account = Arc::new(Mutex::new(Account::new(params.contract)));
-            let (writer, reader) = pool(params.pool);
-            let overhead = overhead(params.to);
+            let account = Arc::new(Mutex::new(Account::new(params.spec.contract)));
+            let (writer, reader) = pool(params.spec.pool);
+            let overhead = overhead(params.spec.to);
             let inlet = InletParams {
                 clock,
-                full: params.full,
+                full: params.spec.full,
                 overhead,
                 payload_max: payload_max(link.mtu, overhead),
                 ssrc: params.ssrc,
@@ -174,8 +175,8 @@ impl KernelLink {
             let descent = KernelDescent::new(
                 clock,
                 socket,
-                params.to,
-                params.ring as usize,
+                params.spec.to,
+                params.spec.ring as usize,
                 reader,
                 account_of,
                 Arc::clone(&stop),
@@ -282,7 +283,7 @@ fn device_of(streams: &[(&str, StreamParams)]) -> Result<String, LinkError> {
     let mut devices = BTreeSet::new();
     for (name, params) in streams {
         let netlink = Netlink::open().map_err(of(name))?;
-        let route = route::to(&netlink, params.to.ip()).map_err(of(name))?;
+        let route = route::to(&netlink, params.spec.to.ip()).map_err(of(name))?;
         devices.insert(netlink.name(route.device).map_err(of(name))?);
     }
     match (devices.len(), devices.first()) {
@@ -368,13 +369,15 @@ impl Shared {
             streams.push(StreamReport {
                 number,
                 contract: account.contract,
-                counters: counted.counters,
-                totals: account.ledger.totals().clone(),
+                counts: Counts {
+                    totals: account.ledger.totals().clone(),
+                    counters: counted.counters,
+                    sent_bytes: account.sent_bytes,
+                    send_errors: account.send_errors,
+                },
                 recent: account.ledger.recent(now),
                 queued: account.waiting(),
-                sent_bytes: account.sent_bytes,
                 sent: account.sent.last_second(now),
-                send_errors: account.send_errors,
             });
         }
         *lock(&self.report) = LinkReport {

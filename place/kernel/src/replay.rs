@@ -5,7 +5,8 @@ use std::io;
 
 use libbpf_rs::{MapCore, MapFlags, Object, ProgramInput};
 use selvedge_data_sched::replay::{Arrival, Arrivals, Event, FrameRef, Happening, Outcome, Trace};
-use selvedge_data_sched::{Counters, Discipline, StreamIndex, Tree};
+use selvedge_data_sched::{Discipline, StreamIndex, Tree};
+use selvedge_data_stream::Counters;
 use selvedge_data_stream::Window;
 use selvedge_os_bpf::io_error;
 use selvedge_units::{Instant, Span};

@@ -1,8 +1,9 @@
 //! Traces replayed on the simulated hardware, in the unit-slot model: the same events as
 //! [`selvedge_data_sched::Replay`](selvedge_data_sched::replay::Replay).
 
+use selvedge_data_sched::StreamIndex;
 use selvedge_data_sched::replay::{Event, FrameRef, Happening, Trace};
-use selvedge_data_sched::{Counters, StreamIndex};
+use selvedge_data_stream::Counters;
 use selvedge_data_stream::Window;
 use selvedge_units::Instant;
 use thiserror::Error;

@@ -45,7 +45,8 @@ fn a_tree_is_read_in_any_order() {
     assert_eq!(link.tree.nodes(), [node(0, 2), node(1, 1000), node(2, 3), node(0, 1)]);
     assert_eq!(link.tree.update(), Some(Span::from_millis(10)));
     assert_eq!((&config.links[1].tree, config.links[1].nodes.len()), (&Tree::default(), 0));
-    let parents: Vec<u32> = config.streams.iter().map(|stream| stream.parent).collect();
+    let parents: Vec<u32> =
+        config.streams.iter().map(|stream| stream.spec.contract.parent).collect();
     assert_eq!(parents, [3, 1, 0, 0]);
 
     let summary = config.summary();

@@ -180,9 +180,9 @@ pub struct Counters {
     pub violations: u64,
 }
 
-impl From<selvedge_data_sched::Counters> for Counters {
-    fn from(counted: selvedge_data_sched::Counters) -> Self {
-        let selvedge_data_sched::Counters { sent, late, missed, dropped, violations } = counted;
+impl From<selvedge_data_stream::Counters> for Counters {
+    fn from(counted: selvedge_data_stream::Counters) -> Self {
+        let selvedge_data_stream::Counters { sent, late, missed, dropped, violations } = counted;
         Self { sent, late, missed, dropped, violations }
     }
 }

@@ -10,10 +10,11 @@ use super::Scheduler;
 use super::core::Core;
 use super::order::{no_stream, slot_mut};
 use crate::discipline::{Rule, with_rule};
-use crate::record::{Counters, StreamIndex};
+use crate::record::StreamIndex;
 use crate::slot::{Flags, Slot, at_least_one, within_bounds};
 use crate::tournament::{Tournament, lies};
 use crate::window::WindowSet;
+use selvedge_data_stream::Counters;
 
 impl Scheduler {
     /// The deadline of a stream's head, if it has one. O(1).

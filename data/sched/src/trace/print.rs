@@ -6,8 +6,8 @@ use std::io;
 
 use selvedge_data_stream::Window;
 
-use crate::Counters;
 use crate::replay::{Event, FrameRef, Happening, Outcome, Trace};
+use selvedge_data_stream::Counters;
 
 /// The streams' names as JSON strings.
 pub(super) fn quoted_ids(trace: &Trace) -> Vec<String> {

@@ -1,6 +1,7 @@
 //! The model: streams in a list, every question answered by walking it, every miss one by one.
 
-use selvedge_data_sched::{Counters, Discipline, Expiry, Head, Served, StreamIndex, Verdict};
+use selvedge_data_sched::{Discipline, Expiry, Head, Served, StreamIndex, Verdict};
+use selvedge_data_stream::Counters;
 use selvedge_data_stream::{Contract, Kind, Late, Window, Windows};
 use selvedge_units::Instant;
 

@@ -7,11 +7,11 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
 
-use selvedge_control_config::{LinkConfig, WhenFull};
+use selvedge_control_config::LinkConfig;
 use selvedge_data_cpu::phase::Phase;
 use selvedge_data_cpu::{Config, Task};
 use selvedge_data_sched::Discipline;
-use selvedge_data_stream::{Contract, Kind as Picture, Window};
+use selvedge_data_stream::{Contract, Kind as Picture, Spec, Window};
 use selvedge_os::clock::Clock;
 use selvedge_place_cpu::class::{self, Tid};
 use selvedge_place_cpu::dispatch::Dispatcher;
@@ -98,8 +98,8 @@ fn run(params: &Params, watch: &dyn Watch) -> Result<Outcome, RunError> {
         let delay = Some(phase(n).latency_most());
         let window = Window { lose: 0, of: 1 };
         let contract = Contract { delay, work_conserving: false, ..Contract::new(period, window) };
-        let (ring, pool, full) = (64, Bytes(1 << 16), WhenFull::Drop);
-        StreamParams { contract, to, ring, pool, full, ssrc: n as u32 }
+        let spec = Spec { ring: 64, pool: Bytes(1 << 16), ..Spec::new("s", to) };
+        StreamParams { spec: spec.with_contract(contract), ssrc: n as u32 }
     };
     let params: Vec<_> = receiver.addresses().iter().enumerate().map(stream).collect();
     let (sender, inlets) = web_load::sender(Placement::Coprocessor, clock, &link, &params)?;

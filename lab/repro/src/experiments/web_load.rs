@@ -13,12 +13,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
-use selvedge_control_config::{LinkConfig, WhenFull};
+use selvedge_control_config::LinkConfig;
 use selvedge_data_sched::Discipline;
-use selvedge_data_stream::{Contract, Kind, Window};
+use selvedge_data_stream::{Contract, Kind, Spec, Window};
 use selvedge_os::clock::Clock;
 use selvedge_place_coprocessor::client::{Attachment, Program, inlet_params};
-use selvedge_place_coprocessor::message::StreamSpec;
 use selvedge_place_coprocessor::realtime::{self, SchedClass, Wishes};
 use selvedge_place_coprocessor::server::default_socket;
 use selvedge_place_engine::engine::{Engine, StreamParams};
@@ -155,16 +154,13 @@ fn streams(placement: Placement, load: f64, seconds: u64) -> Result<Measured, Ru
         queue: Some(Bytes(1 << 20)),
         ..LinkConfig::new("uplink", LINK, Discipline::Dwcs)
     };
-    let stream = |&to: &SocketAddr| StreamParams {
-        contract: Contract {
-            delay: Some(Span::from_secs(60)),
-            ..Contract::new(Span::from_micros(8600), Window { lose: 1, of: 5 })
-        },
-        to,
-        ring: AHEAD,
-        pool: Bytes(1 << 20),
-        full: WhenFull::Drop,
-        ssrc: 1,
+    let contract = Contract {
+        delay: Some(Span::from_secs(60)),
+        ..Contract::new(Span::from_micros(8600), Window { lose: 1, of: 5 })
+    };
+    let stream = |&to: &SocketAddr| {
+        let spec = Spec { ring: AHEAD, pool: Bytes(1 << 20), ..Spec::new("s", to) };
+        StreamParams { spec: spec.with_contract(contract), ssrc: 1 }
     };
     let params: Vec<_> = receiver.addresses().iter().map(stream).collect();
     let (sender, inlets) = sender(placement, clock, &link, &params)?;
@@ -212,9 +208,9 @@ pub(super) fn sender(
     let attachment = Attachment::new("repro", socket, Some(program)).map_err(failed)?;
     let mut inlets = Vec::new();
     for (n, stream) in params.iter().enumerate() {
-        let StreamParams { contract, to, ring, pool, full, ssrc } = stream;
-        let spec = StreamSpec::new(&format!("s{}", n + 1), contract, *to, *ring, *pool);
-        let inlet = inlet_params(&spec, link.mtu, *full, *ssrc);
+        let StreamParams { spec, ssrc } = stream;
+        let spec = Spec { name: format!("s{}", n + 1), ..spec.clone() };
+        let inlet = inlet_params(&spec, link.mtu, *ssrc);
         inlets.push(attachment.add(spec, &inlet).map_err(failed)?.1);
     }
     Ok((Sender::Coprocessor { _attachment: attachment }, inlets))

@@ -1,6 +1,7 @@
 //! What was counted by coprocessors that are dead: the next one begins at zero, their node does not.
 
-use selvedge_place_engine::report::{LinkReport, StreamCounts, StreamReport};
+use selvedge_data_stream::Counts;
+use selvedge_place_engine::report::{LinkReport, StreamReport};
 use selvedge_units::Bytes;
 
 /// The counts of a link, up to the end of the last coprocessor but this.
@@ -12,13 +13,11 @@ pub(super) struct Before {
 }
 
 #[derive(Clone, Debug, Default)]
-struct Counted(StreamCounts);
+struct Counted(Counts);
 
 impl Counted {
     fn of(stream: &StreamReport) -> Self {
-        let (totals, counters) = (stream.totals.clone(), stream.counters);
-        let (sent_bytes, send_errors) = (stream.sent_bytes, stream.send_errors);
-        Self(StreamCounts { totals, counters, sent_bytes, send_errors })
+        Self(stream.counts.clone())
     }
 
     /// Frames that wait are the next one's.
@@ -32,7 +31,7 @@ impl Counted {
 
     /// Adds what was counted before. Saturating: what lay in shared memory may be anything.
     fn plus(mut self, before: &Self) -> Self {
-        let Self(StreamCounts { totals, counters, sent_bytes, send_errors }) = &mut self;
+        let Self(Counts { totals, counters, sent_bytes, send_errors }) = &mut self;
         let (was, did) = (&before.0.totals, &before.0.counters);
         let sums = [
             (&mut totals.frames, was.frames),
@@ -55,9 +54,7 @@ impl Counted {
     }
 
     fn show(&self, stream: &mut StreamReport) {
-        let counts = self.0.clone();
-        (stream.totals, stream.counters) = (counts.totals, counts.counters);
-        (stream.sent_bytes, stream.send_errors) = (counts.sent_bytes, counts.send_errors);
+        stream.counts = self.0.clone();
     }
 }
 
@@ -65,9 +62,9 @@ impl Before {
     /// What was counted when a coprocessor died: before it, and by it as it left it in each stream's
     /// memory; where it left nothing, as it was told last. The link's own bytes are those told
     /// last, and what its streams sent since. `last` shows the same then.
-    pub(super) fn after(&self, last: &mut LinkReport, left: Vec<Option<StreamCounts>>) -> Self {
+    pub(super) fn after(&self, last: &mut LinkReport, left: Vec<Option<Counts>>) -> Self {
         let sum = |sum: u64, bytes: Bytes| sum.saturating_add(bytes.0);
-        let told = last.streams.iter().map(|stream| stream.sent_bytes).fold(0, sum);
+        let told = last.streams.iter().map(|stream| stream.counts.sent_bytes).fold(0, sum);
         let counted = left.into_iter().enumerate().map(|(n, counts)| {
             let before = self.streams.get(n).cloned().unwrap_or_default();
             match (counts, last.streams.get(n)) {

@@ -3,7 +3,9 @@
 use std::os::fd::AsFd;
 
 use super::connection::{ClientError, Connection};
-use crate::message::{LinkSpec, Request, Statistics, StreamSpec};
+use selvedge_data_stream::Spec;
+
+use crate::message::{LinkSpec, Request, Statistics};
 use crate::segment::{CountsBoard, Doorbell, StreamSegment};
 
 impl Connection {
@@ -27,7 +29,7 @@ impl Connection {
 
     pub(super) fn add(
         &mut self,
-        spec: &StreamSpec,
+        spec: &Spec,
     ) -> Result<(usize, usize, StreamSegment), ClientError> {
         let (reply, fds) = self.ask(Request::Add { stream: spec.clone(), bit: None }, &[])?;
         let [file] = <[_; 1]>::try_from(fds).map_err(|_| ClientError::Garbled)?;
@@ -38,7 +40,7 @@ impl Connection {
 
     pub(super) fn resume(
         &mut self,
-        spec: &StreamSpec,
+        spec: &Spec,
         segment: &StreamSegment,
         bit: usize,
     ) -> Result<usize, ClientError> {
@@ -49,7 +51,7 @@ impl Connection {
 
     pub(super) fn read(
         &mut self,
-        spec: &StreamSpec,
+        spec: &Spec,
         (file, repeat): (&str, bool),
         ssrc: u32,
     ) -> Result<(usize, Option<CountsBoard>), ClientError> {

@@ -1,14 +1,15 @@
 //! What a coprocessor tells of its link, streams and extensions, and the engine's reports that it
 //! comes from and turns back into on the node's side.
 
-use selvedge_data_sched::{Counters, Discipline};
-use selvedge_data_stream::{DropReason, Histogram, Recent, Refusals, Totals};
+use selvedge_data_sched::Discipline;
+use selvedge_data_stream::Counters;
+use selvedge_data_stream::{Counts, DropReason, Histogram, Recent, Refusals, Spec, Totals};
 use selvedge_place_engine::engine::{ExtensionReport, Point};
 use selvedge_place_engine::report::{LinkReport, StreamReport};
 use selvedge_units::{Bitrate, Bytes, Instant, Span};
 use serde::{Deserialize, Serialize};
 
-use super::{PROTOCOL, StreamSpec, pairs};
+use super::PROTOCOL;
 
 /// Everything that can be seen of a coprocessor at one moment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -51,7 +52,7 @@ pub struct StreamStatistics {
     /// Whose it is.
     pub producer: String,
     /// The contract as it is now.
-    pub spec: StreamSpec,
+    pub spec: Spec,
     /// Frames offered.
     pub frames: u64,
     /// Frames sent whole.
@@ -146,13 +147,10 @@ impl HistogramStatistics {
 impl StreamStatistics {
     /// A stream's report, with what only the coprocessor knows of it.
     #[must_use]
-    pub fn of(report: &StreamReport, spec: &StreamSpec, producer: &str, refused: Refusals) -> Self {
-        let StreamReport { totals, counters, recent, contract, .. } = report;
-        let spec = StreamSpec {
-            windows: pairs(&contract.windows),
-            priority: contract.priority,
-            ..spec.clone()
-        };
+    pub fn of(report: &StreamReport, spec: &Spec, producer: &str, refused: Refusals) -> Self {
+        let StreamReport { counts, recent, contract, .. } = report;
+        let Counts { totals, counters, .. } = counts;
+        let spec = Spec { contract: *contract, ..spec.clone() };
         Self {
             stream: report.number,
             name: spec.name.clone(),
@@ -174,9 +172,9 @@ impl StreamStatistics {
             recent: [recent.frames, recent.on_time, recent.decodable],
             queueing: HistogramStatistics::of(&recent.queueing),
             queued: report.queued,
-            sent_bytes: report.sent_bytes.0,
+            sent_bytes: counts.sent_bytes.0,
             sent_bps: report.sent.0,
-            send_errors: report.send_errors,
+            send_errors: counts.send_errors,
             refused: selvedge_data_stream::Refusal::ALL
                 .iter()
                 .map(|&why| (why.name().to_owned(), refused.0[why as usize]))
@@ -194,21 +192,23 @@ impl StreamStatistics {
         let [frames, on_time, decodable] = self.recent;
         Some(StreamReport {
             number: self.stream,
-            contract: self.spec.contract().ok()?,
-            counters: Counters { sent, late, missed, dropped, violations },
-            totals: Totals {
-                frames: self.frames,
-                sent: self.sent,
-                on_time: self.on_time,
-                decodable: self.decodable,
-                dropped: self.dropped,
-                unknown: self.unknown,
+            contract: self.spec.check().map(|()| self.spec.contract).ok()?,
+            counts: Counts {
+                totals: Totals {
+                    frames: self.frames,
+                    sent: self.sent,
+                    on_time: self.on_time,
+                    decodable: self.decodable,
+                    dropped: self.dropped,
+                    unknown: self.unknown,
+                },
+                counters: Counters { sent, late, missed, dropped, violations },
+                sent_bytes: Bytes(self.sent_bytes),
+                send_errors: self.send_errors,
             },
             recent: Recent { frames, on_time, decodable, queueing: self.queueing.histogram() },
             queued: self.queued,
-            sent_bytes: Bytes(self.sent_bytes),
             sent: Bitrate(self.sent_bps),
-            send_errors: self.send_errors,
         })
     }
 }

@@ -2,8 +2,8 @@
 
 use std::sync::atomic::AtomicBool;
 
-use selvedge_control_config::WhenFull;
 use selvedge_data_stream::Kind;
+use selvedge_data_stream::WhenFull;
 use selvedge_os::clock::Clock;
 use selvedge_place_engine::inlet::{IPV4_UDP, Inlet, InletParams, Offer};
 

@@ -9,10 +9,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use selvedge_data_sched::Counters;
-use selvedge_data_stream::{DropReason, Totals};
+use selvedge_data_stream::Counters;
+use selvedge_data_stream::{Counts, DropReason, Totals};
 use selvedge_os::memory::Mapping;
-use selvedge_place_engine::report::StreamCounts;
 use selvedge_units::Bytes;
 
 /// The number of the newest copy, then two of them.
@@ -30,7 +29,7 @@ pub struct CountsBoard {
 
 impl CountsBoard {
     /// Writes the newest counts. One writer at a time.
-    pub fn write(&self, counts: &StreamCounts) {
+    pub fn write(&self, counts: &Counts) {
         let newest = self.mapping.atomic(self.at);
         // Never 0 again: that is none.
         let next = newest.load(Ordering::Relaxed).wrapping_add(1).max(1);
@@ -43,7 +42,7 @@ impl CountsBoard {
 
     /// The newest counts, which are gone then; none if there are none. Only while nobody writes.
     #[must_use]
-    pub fn take(&self) -> Option<StreamCounts> {
+    pub fn take(&self) -> Option<Counts> {
         let newest = self.mapping.atomic(self.at).swap(0, Ordering::Acquire);
         let place = self.copy(newest);
         let word = |n: usize| self.mapping.atomic(place + 8 * n).load(Ordering::Relaxed);
@@ -61,8 +60,8 @@ impl fmt::Debug for CountsBoard {
     }
 }
 
-fn words(counts: &StreamCounts) -> [u64; WORDS] {
-    let StreamCounts { totals, counters, sent_bytes, send_errors } = counts;
+fn words(counts: &Counts) -> [u64; WORDS] {
+    let Counts { totals, counters, sent_bytes, send_errors } = counts;
     let first = [
         totals.frames,
         totals.sent,
@@ -83,8 +82,8 @@ fn words(counts: &StreamCounts) -> [u64; WORDS] {
     words
 }
 
-fn counts(word: impl Fn(usize) -> u64) -> StreamCounts {
-    StreamCounts {
+fn counts(word: impl Fn(usize) -> u64) -> Counts {
+    Counts {
         totals: Totals {
             frames: word(0),
             sent: word(1),

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::fs::{MemfdFlags, memfd_create};
-use selvedge_control_config::WhenFull;
+use selvedge_data_stream::{Spec, WhenFull};
 use selvedge_os::seqpacket::{self as socket, Received};
 use selvedge_place_engine::engine::{NewStream, payload_max};
 use selvedge_place_engine::inlet::{IPV4_UDP, IPV6_UDP, InletParams};
@@ -14,9 +14,7 @@ use selvedge_units::{Bitrate, Bytes, Span};
 use super::steps::Step;
 use super::{Coprocessor, DRAIN};
 use crate::feeder::{Feeder, FeederState};
-use crate::message::{
-    self, Envelope, NAME_MAX, PROTOCOL, Reply, Request, Statistics, StreamSpec, StreamStatistics,
-};
+use crate::message::{Envelope, NAME_MAX, PROTOCOL, Reply, Request, Statistics, StreamStatistics};
 use crate::outlet::{Limits, RefusalCounters, SharedOutlet};
 use crate::segment::{BELL_STREAMS, Doorbell, StreamSegment};
 
@@ -29,7 +27,7 @@ struct Stream {
 
 /// What is known of a stream beside what the engine knows.
 pub(crate) struct Known {
-    spec: StreamSpec,
+    spec: Spec,
     producer: String,
     refused: Arc<RefusalCounters>,
     feeder: Option<Arc<FeederState>>,
@@ -110,7 +108,6 @@ impl Producer {
                     coprocessor.engine.set_priority(stream, priority);
                 }
                 if let Some(windows) = windows {
-                    let windows = message::windows(&windows).map_err(|error| error.to_string())?;
                     coprocessor.engine.set_windows(stream, windows);
                 }
                 done()
@@ -189,7 +186,7 @@ impl Producer {
     fn add(
         &mut self,
         coprocessor: &mut Coprocessor,
-        spec: StreamSpec,
+        spec: Spec,
         bit: Option<usize>,
         fds: Vec<OwnedFd>,
     ) -> Answer {
@@ -211,7 +208,7 @@ impl Producer {
     fn read(
         &mut self,
         coprocessor: &mut Coprocessor,
-        spec: StreamSpec,
+        spec: Spec,
         (file, repeat): (&str, bool),
         ssrc: u32,
     ) -> Answer {
@@ -258,19 +255,20 @@ impl Producer {
     fn attach_stream(
         &self,
         coprocessor: &mut Coprocessor,
-        spec: StreamSpec,
+        spec: Spec,
         segment: &StreamSegment,
         fresh: bool,
         place: (Arc<Doorbell>, usize),
     ) -> Result<Stream, String> {
-        let contract = spec.contract().map_err(|error| error.to_string())?;
+        spec.check().map_err(|error| error.to_string())?;
         let overhead = overhead(&spec);
         let most = coprocessor.options.link.mtu.0.saturating_sub(overhead);
         let limits = Limits { packet: u16::try_from(most).unwrap_or(u16::MAX), overhead };
         let outlet =
             SharedOutlet::new(segment, fresh, limits, place).map_err(|error| error.to_string())?;
         let refused = outlet.refused();
-        let new = NewStream { contract, to: spec.to, ring: segment.ring(), outlet, carried: None };
+        let spec = Spec { ring: segment.ring(), ..spec };
+        let new = NewStream { spec: spec.clone(), outlet, carried: None };
         let number = coprocessor.engine.attach(new).ok_or("the engine has stopped")?;
         tracing::info!(stream = spec.name, number, to = %spec.to, "stream added");
         let producer = self.name.clone();
@@ -302,37 +300,37 @@ impl Producer {
     }
 }
 
-fn overhead(spec: &StreamSpec) -> u64 {
+fn overhead(spec: &Spec) -> u64 {
     if spec.to.is_ipv6() { IPV6_UDP } else { IPV4_UDP }
 }
 
 /// Whether a stream can be on this link.
-fn sound(coprocessor: &Coprocessor, spec: &StreamSpec) -> Result<(), String> {
-    spec.contract().map_err(|error| error.to_string())?;
+fn sound(coprocessor: &Coprocessor, spec: &Spec) -> Result<(), String> {
+    spec.check().map_err(|error| error.to_string())?;
     let nodes = coprocessor.options.link.tree.nodes().len();
-    if spec.parent as usize > nodes {
+    if spec.contract.parent as usize > nodes {
         return Err(format!(
             "parent is {}; the link's tree has {nodes} nodes: write 0 for the link itself, or a \
              node's number",
-            spec.parent
+            spec.contract.parent
         ));
     }
     Ok(())
 }
 
 /// A segment for a stream that is sound, as far as memory goes.
-fn new_segment(coprocessor: &mut Coprocessor, spec: &StreamSpec) -> Result<StreamSegment, String> {
+fn new_segment(coprocessor: &mut Coprocessor, spec: &Spec) -> Result<StreamSegment, String> {
     coprocessor.forget_gone();
-    let held: u64 = coprocessor.streams.values().map(|known| known.spec.memory()).sum();
+    let held: u64 = coprocessor.streams.values().map(|known| known.spec.memory().0).sum();
     let most = coprocessor.options.memory;
-    if held + spec.memory() > most.0 {
+    if held + spec.memory().0 > most.0 {
         return Err(format!(
             "{} of memory are shared, with this stream it would be more than {most}; remove \
              streams, take smaller pools, or start the coprocessor with a larger --memory",
             Bytes(held)
         ));
     }
-    StreamSegment::create("selvedge stream", spec.ring, Bytes(spec.pool))
+    StreamSegment::create("selvedge stream", spec.ring, spec.pool)
         .map_err(|error| error.to_string())
 }
 

@@ -18,7 +18,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use selvedge_data_memory::Region;
 use selvedge_data_stream::{Descriptor, DropReason, Kind, Window, Windows};
 use selvedge_place_coprocessor::client::{Attachment, ClientError, Connection, Program};
-use selvedge_place_coprocessor::message::{Envelope, PROTOCOL, Request, StreamSpec};
+use selvedge_place_coprocessor::message::{Envelope, PROTOCOL, Request};
 use selvedge_place_coprocessor::segment::{Doorbell, StreamSegment};
 use selvedge_place_coprocessor::server::Local;
 use selvedge_place_engine::inlet::Inlet;
@@ -62,8 +62,8 @@ impl Witness {
         until("all are counted", || {
             let report = self.attachment.report();
             let stream = &report.streams[0];
-            assert_eq!(stream.counters.missed, 0);
-            stream.totals.on_time == u64::from(self.sent)
+            assert_eq!(stream.counts.counters.missed, 0);
+            stream.counts.totals.on_time == u64::from(self.sent)
         });
         let statistics = self.attachment.statistics().unwrap();
         let own = statistics.streams.iter().find(|stream| stream.name == "witness").unwrap();
@@ -146,7 +146,7 @@ fn what_waits_survives_the_coprocessor() {
             came.insert(numbers(bytes).0);
             came.len() >= wanted
         });
-        let totals = attachment.report().streams[place].totals.clone();
+        let totals = attachment.report().streams[place].counts.totals.clone();
         assert!(totals.sent >= told && totals.frames <= 100, "after {told}: {totals:?}");
         told = totals.sent;
         let pid = Pid::from_raw(attachment.link().pid.cast_signed()).unwrap();
@@ -166,7 +166,7 @@ fn what_waits_survives_the_coprocessor() {
     offer(&mut inlet, Kind::Still, 100, 40).unwrap();
     receive_until(&receiver, |bytes| numbers(bytes).0 == 100);
     // Counters go on over its deaths, but for what was settled just before each.
-    let sent = || attachment.report().streams[place].totals.sent;
+    let sent = || attachment.report().streams[place].counts.totals.sent;
     until("counters go on", || sent() > told);
     let contract = attachment.report().streams[place].contract;
     assert_eq!(contract.priority, 42);
@@ -216,10 +216,22 @@ fn what_was_counted_and_loaded_survives_the_coprocessor() {
         until("it is back", || attachment.returns() == round);
         let report = attachment.report();
         let stream = &report.streams[place];
-        assert_eq!((stream.totals.sent, stream.counters.sent), (9 * round, 9 * round));
-        assert_eq!((stream.totals.frames, stream.totals.on_time), (10 * round, 9 * round));
-        assert!(stream.sent_bytes >= Bytes(9 * round * 100), "{:?}", stream.sent_bytes);
-        assert!(report.sent_bytes >= stream.sent_bytes && report.could_send >= report.sent_bytes);
+        assert_eq!(
+            (stream.counts.totals.sent, stream.counts.counters.sent),
+            (9 * round, 9 * round)
+        );
+        assert_eq!(
+            (stream.counts.totals.frames, stream.counts.totals.on_time),
+            (10 * round, 9 * round)
+        );
+        assert!(
+            stream.counts.sent_bytes >= Bytes(9 * round * 100),
+            "{:?}",
+            stream.counts.sent_bytes
+        );
+        assert!(
+            report.sent_bytes >= stream.counts.sent_bytes && report.could_send >= report.sent_bytes
+        );
         let steps = attachment.statistics().unwrap().extensions;
         let names: Vec<_> = steps.iter().map(|step| step.name.as_str()).collect();
         assert_eq!(names, ["thin", "idle"]);

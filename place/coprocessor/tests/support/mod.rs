@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::net::sockopt;
-use selvedge_control_config::{LinkConfig, WhenFull};
+use selvedge_control_config::LinkConfig;
 use selvedge_data_sched::Discipline;
+use selvedge_data_stream::Spec;
 use selvedge_data_stream::rtp::Packet;
 use selvedge_data_stream::{Contract, DropReason, Kind, Window};
 use selvedge_place_coprocessor::client::{Attachment, inlet_params};
-use selvedge_place_coprocessor::message::StreamSpec;
 use selvedge_place_coprocessor::realtime::{SchedClass, Wishes};
 use selvedge_place_coprocessor::server::{Local, Options};
 use selvedge_place_engine::inlet::{Inlet, Offer};
@@ -56,18 +56,19 @@ pub(crate) fn receiver() -> (UdpSocket, SocketAddr) {
 }
 
 /// Due in five minutes: nothing is late, however slow the machine.
-pub(crate) fn spec(name: &str, to: SocketAddr) -> StreamSpec {
+pub(crate) fn spec(name: &str, to: SocketAddr) -> Spec {
     let window = Window { lose: 1, of: 5 };
     let contract = Contract {
         delay: Some(Span::from_secs(300)),
         ..Contract::new(Span::from_millis(20), window)
     };
-    StreamSpec::new(name, &contract, to, 128, Bytes(200_000))
+    let spec = Spec { ring: 128, pool: Bytes(200_000), ..Spec::new(name, to) };
+    spec.with_contract(contract)
 }
 
 pub(crate) fn add(attachment: &Attachment, name: &str, to: SocketAddr) -> (usize, Inlet) {
     let spec = spec(name, to);
-    let params = inlet_params(&spec, Bytes(1500), WhenFull::Drop, 7);
+    let params = inlet_params(&spec, Bytes(1500), 7);
     attachment.add(spec, &params).unwrap()
 }
 

@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 use selvedge_data_link::{RateMeter, Transmit, WAITING_MAX};
 use selvedge_data_memory::PayloadSpan;
 use selvedge_data_sched::StreamIndex;
+use selvedge_data_stream::Spec;
 use selvedge_data_stream::{DropReason, PacketCursor};
 use selvedge_units::{Bytes, Instant};
 
@@ -56,7 +57,8 @@ pub(super) struct Located {
 impl<O: Outlet> Attached<O> {
     /// A stream of which nothing was sent yet, and of which so many frames may wait.
     pub(super) fn new(index: StreamIndex, new: NewStream<O>) -> Self {
-        let NewStream { to, ring, outlet, carried, .. } = new;
+        let NewStream { spec, outlet, carried } = new;
+        let Spec { to, ring, .. } = spec;
         Self {
             index,
             outlet,

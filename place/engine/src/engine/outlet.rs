@@ -8,14 +8,13 @@ use std::sync::atomic::AtomicBool;
 use selvedge_control_config::LinkConfig;
 use selvedge_data_memory::{Consumer, PayloadSpan, PoolReader, pool, ring};
 use selvedge_data_stream::rtp::stamp_deadline;
-use selvedge_data_stream::{Frame, PACKET_HEADER_LEN, PacketCursor};
+use selvedge_data_stream::{Counts, Frame, PACKET_HEADER_LEN, PacketCursor};
 use selvedge_units::{Bytes, Instant};
 
 use super::attached::overhead;
 use super::carrier::Carried;
 use super::{NewStream, StreamParams, payload_max, spin};
 use crate::inlet::{Inlet, InletParams, LocalDescent, Ready};
-use crate::report::StreamCounts;
 use selvedge_os::clock::Clock;
 use selvedge_os::wake::{Sleeper, Waker, Woken, sleeper};
 
@@ -43,7 +42,7 @@ pub trait Outlet: Send {
     /// Whether [`counted`](Self::counted) is to be told.
     const COUNTS: bool = false;
     /// Frames were settled: what is counted of the stream by now.
-    fn counted(&mut self, _counts: &StreamCounts) {}
+    fn counted(&mut self, _counts: &Counts) {}
 }
 
 /// Where an engine sleeps, and what it looks at when it wakes.
@@ -147,17 +146,17 @@ impl Hall {
         carried: Option<Carried>,
         stop: Arc<AtomicBool>,
     ) -> (NewStream<LocalOutlet>, Inlet) {
-        let (producer, consumer) = ring(stream.ring as usize);
-        let (writer, reader) = pool(stream.pool);
+        let (producer, consumer) = ring(stream.spec.ring as usize);
+        let (writer, reader) = pool(stream.spec.pool);
         let outlet = LocalOutlet { ring: consumer, pool: reader };
-        let overhead = overhead(stream.to, carried.as_ref());
+        let overhead = overhead(stream.spec.to, carried.as_ref());
         let payload_max = match &carried {
             Some(carried) => payload_max(carried.packet_max, 0),
             None => payload_max(self.mtu, overhead),
         };
         let params = InletParams {
             clock: self.clock,
-            full: stream.full,
+            full: stream.spec.full,
             overhead,
             payload_max,
             ssrc: stream.ssrc,
@@ -165,8 +164,7 @@ impl Hall {
         let (waker, ready) = (self.waker.clone(), Arc::clone(&self.ready));
         let ring = Box::new(LocalDescent { ring: producer, waker, ready, stream: number });
         let inlet = Inlet::new(&params, ring, writer, stop);
-        let (contract, to, ring) = (stream.contract, stream.to, stream.ring);
-        (NewStream { contract, to, ring, outlet, carried }, inlet)
+        (NewStream { spec: stream.spec.clone(), outlet, carried }, inlet)
     }
 }
 

@@ -16,9 +16,11 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use selvedge_control_config::{LinkConfig, WhenFull};
+use selvedge_control_config::LinkConfig;
+use selvedge_data_sched::StreamIndex;
 use selvedge_data_sched::replay::{Arrivals, Event, FrameRef, Happening, Outcome, Replay, Trace};
-use selvedge_data_sched::{Counters, StreamIndex};
+use selvedge_data_stream::Counters;
+use selvedge_data_stream::Spec;
 use selvedge_data_stream::rtp::{self, FrameTag, Header, Packet};
 use selvedge_data_stream::{DropReason, Kind, References, Window};
 use selvedge_units::{Bitrate, Bytes, Instant};
@@ -275,14 +277,12 @@ fn params(
     frames: usize,
 ) -> StreamParams {
     let frames = frames.max(2) as u64;
-    StreamParams {
-        contract,
-        to,
+    let spec = Spec {
         ring: u32::try_from(frames.next_power_of_two()).unwrap_or(u32::MAX),
         pool: Bytes(frames * POOLED),
-        full: WhenFull::Drop,
-        ssrc: n as u32,
-    }
+        ..Spec::new("", to).with_contract(contract)
+    };
+    StreamParams { spec, ssrc: n as u32 }
 }
 
 /// Arrivals in the order of time, each with its stream and size. Queues that never run dry hold at

@@ -9,14 +9,14 @@ use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use selvedge_data_link::Link;
-use selvedge_data_stream::{DropReason, Fate};
+use selvedge_data_stream::{Counts, DropReason, Fate};
 use selvedge_units::{Instant, Span};
 
 use super::attached::{Attached, Located};
 use super::extension::{Extensions, Point};
 use super::outlet::{Outlet, Port};
 use super::{Control, FateTap, NewStream};
-use crate::report::{LinkReport, StreamCounts, StreamReport};
+use crate::report::{LinkReport, StreamReport};
 use selvedge_os::clock::Clock;
 use selvedge_os::huge;
 use selvedge_os::transmit::Transmitter;
@@ -148,7 +148,7 @@ impl<P: Port> Worker<P> {
 
     /// Gives a new stream its number.
     pub(super) fn attach(&mut self, new: NewStream<P::Outlet>) -> usize {
-        let index = self.link.add_stream(new.contract);
+        let index = self.link.add_stream(new.spec.contract);
         self.carries |= new.carried.is_some();
         let number = index.0 as usize;
         let mut attached = Attached::new(index, new);
@@ -317,7 +317,7 @@ impl<P: Port> Worker<P> {
         if self.link.contract(stream.index).is_none() {
             return;
         }
-        stream.outlet.counted(&StreamCounts {
+        stream.outlet.counted(&Counts {
             totals: ledger.totals().clone(),
             counters: self.link.scheduler().counters(stream.index),
             sent_bytes: stream.sent_bytes,

@@ -9,7 +9,7 @@ use selvedge_units::{Bytes, Instant};
 
 use super::watch::Seen;
 use crate::engine::{NewStream, Outlet, Port};
-use crate::report::StreamCounts;
+use selvedge_data_stream::Counts;
 use selvedge_os::wake::Woken;
 
 /// A port whose outlets are told what the trace states.
@@ -39,9 +39,9 @@ pub(super) fn told<O: Outlet>(
     sizes: Vec<Bytes>,
     seen: Seen,
 ) -> NewStream<TraceOutlet<O>> {
-    let NewStream { contract, to, ring, outlet, carried } = new;
+    let NewStream { spec, outlet, carried } = new;
     let outlet = TraceOutlet { outlet, stream, first_deadline, sizes: sizes.into_iter(), seen };
-    NewStream { contract, to, ring, outlet, carried }
+    NewStream { spec, outlet, carried }
 }
 
 impl<O: Outlet> Outlet for TraceOutlet<O> {
@@ -81,7 +81,7 @@ impl<O: Outlet> Outlet for TraceOutlet<O> {
 
     const COUNTS: bool = O::COUNTS;
 
-    fn counted(&mut self, counts: &StreamCounts) {
+    fn counted(&mut self, counts: &Counts) {
         self.outlet.counted(counts);
     }
 }

@@ -4,8 +4,9 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use selvedge_data_link::Link;
+use selvedge_data_sched::StreamIndex;
 use selvedge_data_sched::replay::{Event, FrameRef, Happening, Trace};
-use selvedge_data_sched::{Counters, StreamIndex};
+use selvedge_data_stream::Counters;
 use selvedge_data_stream::{DropReason, Fate, Frame};
 use selvedge_units::Instant;
 

@@ -1,0 +1,34 @@
+//! What is counted of a stream since it was added: the same value from the scheduler and the ledger up
+//! to a placement's report, so it outlives the engine that counted it.
+
+use selvedge_units::Bytes;
+
+use crate::Totals;
+
+/// What the scheduler counts of a stream's frames since it was added. Each counter saturates.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Frames served, the late ones included.
+    pub sent: u64,
+    /// Frames served after missing at least one deadline.
+    pub late: u64,
+    /// Deadlines missed; a kept frame may miss several.
+    pub missed: u64,
+    /// Frames dropped, because they expired or were forfeited.
+    pub dropped: u64,
+    /// Misses that the window did not allow; every miss, if there is no window.
+    pub violations: u64,
+}
+
+/// Everything that is counted of a stream since it was added.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// The ledger's totals.
+    pub totals: Totals,
+    /// The scheduler's counters.
+    pub counters: Counters,
+    /// Bytes sent.
+    pub sent_bytes: Bytes,
+    /// Packets that the kernel refused.
+    pub send_errors: u64,
+}
