@@ -3,7 +3,7 @@ SHELL := /bin/bash
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 ARGS ?=
 
-.PHONY: help demo build plugin test fuzz clean
+.PHONY: help demo build lab plugin test fuzz clean
 
 help: ## what there is
 	@sed -n 's/^\([a-z]*\):.*## /\1  /p' $(MAKEFILE_LIST) | column -t -s '  ' -l 2
@@ -14,6 +14,13 @@ demo: build ## install what is missing, build, run the main job on real media (A
 build: ## target/release/selvedge, and selvedge-coproc and the GStreamer element beside it
 	@tools/setup.sh build
 	cargo build --release --locked -p selvedge -p selvedge-place-coprocessor -p selvedge-media-plugin
+
+# Figures are taken as packages are built: with optimisation across crates.
+lab: ## target/release/selvedge-lab: benchmarks and the papers' experiments
+	@tools/setup.sh build
+	cargo build --profile dist --locked -p selvedge-lab -p selvedge-place-coprocessor
+	@mkdir -p target/release
+	ln -sf ../dist/selvedge-lab target/release/selvedge-lab
 
 plugin: ## target/release/libgstselvedge.so, the GStreamer element
 	@tools/setup.sh build

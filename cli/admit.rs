@@ -6,30 +6,26 @@
 
 use std::io::Write;
 
+use selvedge_cli_terminal::Failure;
 use selvedge_control_config::{LinkConfig, NodeConfig, StreamConfig};
 use selvedge_data_sched::admission::{
     self, Answer, Ask, AskError, Cause, Clock, Load, Pattern, Policy, Service, Share, Unproved,
     Verdict,
 };
-use selvedge_data_sched::replay::Trace;
 use selvedge_data_stream::Contract;
 use selvedge_units::{Bytes, Span};
 use serde::Serialize;
 
-use crate::cli::{AdmitArgs, Failure};
-use crate::input;
-use crate::schedule::{TRACE_MAX, named};
+use crate::cli::AdmitArgs;
+use selvedge_cli_terminal::trace::read;
 
 /// What a weight earns in a round of `drr`: one frame of the default size of traces.
 const QUANTUM: Bytes = Bytes(1000);
 
 pub(crate) fn command(args: &AdmitArgs) -> Result<(), Failure> {
     let file = args.file.display().to_string();
-    let discipline = args.discipline.as_deref().map(named).transpose()?;
-    let text = input::text(&args.file, TRACE_MAX)
-        .map_err(|why| Failure::input(format!("{file}: {why}")))?;
-    let trace = Trace::parse(&text, &file).map_err(Failure::input)?;
-    let discipline = discipline.unwrap_or(trace.discipline);
+    let trace = read(&args.file, args.discipline.as_deref())?;
+    let discipline = trace.discipline;
     let policy = Policy::of(discipline).ok_or_else(|| {
         let all = Policy::ALL.map(Policy::name).join(", ");
         Failure::input(format!("there is no test for \"{discipline}\"; there are {all}"))

@@ -5,14 +5,13 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
+use selvedge_cli_terminal::{Align, Failure, Table, input};
 use selvedge_control_config::{
     self, ConfigErrors, LONGEST_FILE, LinkSummary, Mistake, NodeConfig, Parsed, Summary,
 };
 
 use crate::admit::{self, LinkReport, Media};
-use crate::cli::{Failure, NodeFileArgs};
-use crate::input;
-use crate::table::{Align, Table};
+use crate::cli::NodeFileArgs;
 
 /// A node file, read; relative paths in it are relative to its folder.
 pub(crate) struct NodeFile {

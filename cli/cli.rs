@@ -50,7 +50,7 @@ pub(crate) enum Command {
     /// Replay a trace in unit slots and print each decision as a line of JSON
     #[command(after_help = "Example:\n  selvedge schedule vectors/dwcs-00.json\n  \
                             selvedge schedule trace.json --discipline edf\n  \
-                            selvedge schedule trace.json --engine rtl")]
+                            selvedge schedule trace.json --engine coprocessor")]
     Schedule(ScheduleArgs),
     /// Say whether the streams of a trace fit, which one does not, and what would
     #[command(after_help = "Exit status: 1 if they do not fit.\n\nExample:\n  \
@@ -63,22 +63,18 @@ pub(crate) enum Command {
     /// Check, run and look into handlers written in E-code
     #[command(subcommand)]
     Code(crate::code::CodeCommand),
-    /// Event channels among programs and hosts: list, send, receive, deploy handlers, measure
+    /// Event channels among programs and hosts: list, send, receive, deploy handlers
     #[command(subcommand)]
     Events(crate::events::EventsCommand),
-    /// Protocol stacks: check a line, profile modules, show connections, bench
+    /// Protocol stacks: check a line, profile modules, show connections
     #[command(subcommand)]
     Stack(crate::stack::StackCommand),
-    /// Measure this machine: decisions, packets, hand-overs, events, readiness, stacks
-    #[command(after_help = "Example:\n  selvedge bench decide --json\n  \
-                            taskset -c 1 selvedge bench dataplane")]
-    Bench(BenchArgs),
-    /// Run the papers' experiments on this machine and check their claims
-    #[command(
-        after_help = "Example:\n  selvedge repro --list\n  selvedge repro ss-t3 ni-t3 --out \
-                            plots\n  selvedge repro --all --kind V --quick"
-    )]
-    Repro(crate::repro::ReproArgs),
+    /// Now `selvedge-lab bench`
+    #[command(hide = true, disable_help_flag = true)]
+    Bench(crate::lab::LabArgs),
+    /// Now `selvedge-lab repro`
+    #[command(hide = true, disable_help_flag = true)]
+    Repro(crate::lab::LabArgs),
     /// Say which placements work on this machine and what the others lack, by trying them
     #[command(after_help = "Example:\n  selvedge doctor\n  \
                             selvedge doctor --json | jq .placements")]
@@ -264,7 +260,8 @@ pub(crate) enum Engine {
     Inline,
     /// The same fed through shared memory, as the coprocessor's engine is
     Coprocessor,
-    /// The scheduler in Verilog, simulated (needs the Debian packages verilator and g++)
+    /// Now `selvedge-lab schedule`
+    #[value(hide = true)]
     Rtl,
     /// The scheduler in the kernel (needs root, and a kernel that has BPF qdiscs)
     #[cfg(feature = "kernel")]
@@ -284,94 +281,6 @@ pub(crate) struct AdmitArgs {
     pub(crate) json: bool,
 }
 
-#[derive(Debug, Args)]
-pub(crate) struct BenchArgs {
-    /// What to measure (default: all)
-    #[arg(value_enum)]
-    pub(crate) what: Option<BenchWhat>,
-    /// Print the result as JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-    /// How long each measurement takes at most
-    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=3600))]
-    pub(crate) seconds: u64,
-    /// decide, dataplane: periods in whole microseconds, so that many deadlines are equal
-    #[arg(long)]
-    pub(crate) ties: bool,
-    /// decide: count the instructions now, by valgrind, in place of the committed table's
-    #[arg(long)]
-    pub(crate) instructions: bool,
-    /// What --instructions runs under valgrind
-    #[arg(long, hide = true, value_name = "DISCIPLINE:STREAMS:DECISIONS", value_parser = count)]
-    pub(crate) count: Option<CountArgs>,
-    /// What the other process of `events` is told
-    #[arg(long, hide = true, value_name = "DIRECTORY")]
-    pub(crate) peer: Option<String>,
-}
-
-/// So many decisions, and nothing else.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct CountArgs {
-    pub(crate) discipline: selvedge_data_sched::Discipline,
-    pub(crate) streams: u32,
-    pub(crate) decisions: u64,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum BenchWhat {
-    /// Packets a second: scheduled, and plain with the same system calls
-    Send,
-    /// Nanoseconds a decision, beside a binary heap's
-    Decide,
-    /// Frames a second through queues and decisions, beside DPDK's rte_sched
-    Dataplane,
-    /// A thousand streams of 30 frames a second on one core
-    Streams,
-    /// Nanoseconds a call of an E-code handler in each back end, beside Rust; source to runnable
-    Code,
-    /// Hand-over to a coprocessor, its wake-up, and its packets a second beside inline
-    Coprocessor,
-    /// Events from process to process over rings, beside bare futex, eventfd and signal
-    Events,
-    /// Learning which of 1,000 and 10,000 sockets are ready: shared memory, epoll, io_uring, poll
-    #[cfg(feature = "kernel")]
-    Readiness,
-    /// Throughput and latency of stacks, beside UDP, TCP, TLS (rustls) and QUIC (quinn)
-    Stack,
-}
-
-/// Why a command did not do what it was asked.
-#[derive(Debug)]
-pub(crate) enum Failure {
-    /// What was typed, or a file that it names, is wrong: exit status 2.
-    Input(String),
-    /// It was right, but could not be done: exit status 1.
-    Failed(String),
-    /// Whoever read our output has gone.
-    BrokenPipe,
-    /// A program that was run for the user ended with this status, and has said why.
-    Status(u8),
-}
-
-impl Failure {
-    pub(crate) fn failed(why: impl std::fmt::Display) -> Self {
-        Self::Failed(why.to_string())
-    }
-
-    pub(crate) fn input(why: impl std::fmt::Display) -> Self {
-        Self::Input(why.to_string())
-    }
-}
-
-impl From<std::io::Error> for Failure {
-    fn from(error: std::io::Error) -> Self {
-        match error.kind() {
-            std::io::ErrorKind::BrokenPipe => Self::BrokenPipe,
-            _ => Self::failed(error),
-        }
-    }
-}
-
 fn share(text: &str) -> Result<f64, String> {
     let share: f64 = text.parse().map_err(|_| "write a fraction such as 0.75".to_owned())?;
     if (0.01..=10.0).contains(&share) {
@@ -379,18 +288,6 @@ fn share(text: &str) -> Result<f64, String> {
     } else {
         Err("the share must lie between 0.01 and 10".to_owned())
     }
-}
-
-fn count(text: &str) -> Result<CountArgs, String> {
-    let parsed = match text.split(':').collect::<Vec<_>>()[..] {
-        [discipline, streams, decisions] => selvedge_data_sched::Discipline::from_name(discipline)
-            .zip(streams.parse().ok())
-            .zip(decisions.parse().ok()),
-        _ => None,
-    };
-    let ((discipline, streams), decisions) =
-        parsed.ok_or_else(|| "write DISCIPLINE:STREAMS:DECISIONS".to_owned())?;
-    Ok(CountArgs { discipline, streams, decisions })
 }
 
 fn span(text: &str) -> Result<selvedge_units::Span, String> {

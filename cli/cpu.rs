@@ -6,6 +6,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::sync::atomic::AtomicBool;
 
 use clap::{Args, Subcommand};
+use selvedge_cli_terminal::Failure;
 use selvedge_data_stream::Window;
 use selvedge_os::clock::Clock;
 use selvedge_place_cpu::client::{self, ClientError, Ran, Run};
@@ -13,8 +14,6 @@ use selvedge_place_cpu::player::{self, Play, within_ms};
 use selvedge_place_cpu::{Placement, Wanted, class, daemon, rights};
 use selvedge_units::{ParseUnitError, Span};
 use serde_json::json;
-
-use crate::cli::Failure;
 
 #[derive(Subcommand)]
 pub(crate) enum CpuCommand {

@@ -4,11 +4,11 @@
 use std::io::Write;
 use std::process::Command;
 
+use selvedge_cli_terminal::{Align, Failure, Table};
 use selvedge_os::probe::{self, Missing, Outcome};
 use serde::Serialize;
 
-use crate::cli::{DoctorArgs, Failure};
-use crate::table::{Align, Table};
+use crate::cli::DoctorArgs;
 
 /// A thing that was tried.
 struct Trial {

@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::path::Path;
 
+use selvedge_cli_terminal::{Align, Failure, Table};
 use selvedge_data_sched::{Discipline, Tree};
 use selvedge_data_stream::{Class, Contract, Late, Window, Windows};
 use selvedge_place_kernel::{
@@ -12,9 +13,8 @@ use selvedge_units::{Bitrate, Span};
 use serde_json::{Value, json};
 
 use crate::check;
-use crate::cli::{Failure, KernelAttachArgs, KernelCommand};
-use crate::schedule::named;
-use crate::table::{Align, Table};
+use crate::cli::{KernelAttachArgs, KernelCommand};
+use selvedge_cli_terminal::trace::named;
 
 /// The period of a stream whose node file leaves it to the media, which the kernel does not see:
 /// 25 a second. Deadlines go by the stream's delay.

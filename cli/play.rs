@@ -10,6 +10,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant as Wall};
 
+use selvedge_cli_terminal::{Align, Failure, Table, input};
 use selvedge_media::sdp::{Session, TEXT_MAX};
 use selvedge_os::clock::Clock;
 use selvedge_place_engine::measure::{ClockRate, MeterSnapshot, StreamMeter};
@@ -19,10 +20,8 @@ use selvedge_units::Instant;
 use serde_json::{Map, Value, json};
 
 use self::carried::Carried;
-use crate::cli::{Failure, PlayArgs};
-use crate::input;
-use crate::signals::stop_flag;
-use crate::table::{Align, Table};
+use crate::cli::PlayArgs;
+use selvedge_cli_terminal::signals::stop_flag;
 
 /// A stream to listen to.
 struct Listen {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use selvedge_cli_terminal::Failure;
 use selvedge_control_config::view::NodeView;
 use selvedge_media::StreamInfo;
 use selvedge_media::sdp::{Described, Session};
@@ -14,11 +15,11 @@ use selvedge_units::Instant;
 use selvedge_web::Server;
 
 use crate::check::{self, NodeFile, lines};
-use crate::cli::{Failure, RunArgs};
+use crate::cli::RunArgs;
 use crate::running::{
     self, ChannelWatch, Engines, Feeds, OpenError, Running, SourceEnd, Statuses, wait_until,
 };
-use crate::signals::stop_flag;
+use selvedge_cli_terminal::signals::stop_flag;
 
 /// How long sources wait for their stacks to be connected: what is sent before is lost.
 const CONNECTED: Duration = Duration::from_secs(1);

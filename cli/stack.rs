@@ -16,12 +16,10 @@ use std::io::Write;
 use std::net::SocketAddr;
 
 use clap::{Args, Subcommand};
+use selvedge_cli_terminal::{Align, Failure, Table};
 use selvedge_comm_stack::profile::{self, Profile};
 use selvedge_data_stack::compose::Composition;
 use selvedge_data_stack::deliver::Order;
-
-use crate::cli::Failure;
-use crate::table::{Align, Table};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum StackCommand {

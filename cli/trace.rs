@@ -3,12 +3,12 @@
 use std::io::{self, Write};
 
 use clap::{Args, Subcommand};
+use selvedge_cli_terminal::Failure;
 use selvedge_control_config::nearest;
 use selvedge_data_sched::trace::generate::{self, Kind, Wanted};
 use selvedge_data_stream::Class;
 
-use crate::cli::Failure;
-use crate::schedule::named;
+use selvedge_cli_terminal::trace::named;
 
 /// The most arrivals that may be listed, by a rough reckoning of one for each stream and slot.
 const CELLS_MOST: u64 = 50_000_000;

@@ -53,7 +53,7 @@ check deny cargo deny --all-features check licenses bans sources
 check peers cargo metadata --format-version 1 --locked --manifest-path lab/peers/event/Cargo.toml
 check deny-peers cargo deny --manifest-path lab/peers/event/Cargo.toml --config "$PWD/deny.toml" \
   --all-features check licenses bans sources
-check slim cargo clippy --quiet --locked -p selvedge --no-default-features -- -D warnings
+check slim cargo clippy --quiet --locked -p selvedge -p selvedge-lab --no-default-features -- -D warnings
 host=$(rustc -vV | sed -n 's/^host: //p' | tr 'a-z-' 'A-Z_')
 check test env "CARGO_TARGET_${host}_RUNNER=$PWD/tools/run_test.sh" \
   cargo test --locked --workspace --all-features --no-fail-fast

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Instructions a decision, counted by valgrind: each must lie within 5 % of the committed table,
-# benches/instructions.txt. The counts are exact, but other compilers make other code: with another
+# lab/instructions.txt. The counts are exact, but other compilers make other code: with another
 # rustc than the table's this says SKIPPED. `--update` writes the table anew.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-table=benches/instructions.txt
+table=lab/instructions.txt
 decisions=10000
 compiler=$(rustc --version | sed 's/^rustc //')
 
@@ -24,9 +24,9 @@ fi
 
 # The same flags everywhere, whatever a user's configuration says.
 export CARGO_ENCODED_RUSTFLAGS=-Ctarget-cpu=x86-64 CARGO_TARGET_DIR=target/instructions
-export CARGO_PROFILE_RELEASE_DEBUG=1 CARGO_INCREMENTAL=0
-cargo build --quiet --release --locked -p selvedge-data-sched --features bench --example decisions
-program=$CARGO_TARGET_DIR/release/examples/decisions
+export CARGO_PROFILE_DIST_DEBUG=1 CARGO_INCREMENTAL=0
+cargo build --quiet --profile dist --locked -p selvedge-lab-measure --no-default-features --example decisions
+program=$CARGO_TARGET_DIR/dist/examples/decisions
 work=$(mktemp -d)
 trap 'rm -r "$work"' EXIT
 
@@ -40,7 +40,7 @@ count() {
     arguments+=(overloaded)
   fi
   valgrind --tool=callgrind --callgrind-out-file=/dev/null --collect-atstart=no \
-    --toggle-collect="*bench*decide*$function*" \
+    --toggle-collect="*measure*decide*$function*" \
     "$program" "${arguments[@]}" > "$log.out" 2> "$log.log"
   awk -v n="$decisions" '/Collected :/ { printf "%.1f\n", $NF / n }' "$log.log" > "$log.count"
 }

@@ -269,11 +269,11 @@ tests() {
 
 bench() {
   cd "$root" || exit
-  cargo build --locked -p selvedge-place-kernel --example qdisc_cost || exit
+  cargo build --locked -p selvedge-lab-measure --features kernel --example qdisc_cost || exit
   local program=target/debug/examples/qdisc_cost
   echo 'Instructions, counted:'
   run --count --mem 512 --timeout 900 --module sch_fq --add "$program" -- qdisc_cost instructions
-  cargo build --locked -p selvedge-place-kernel --example decision_cost || exit
+  cargo build --locked -p selvedge-lab-measure --features kernel --example decision_cost || exit
   echo 'A decision about tasks, instructions:'
   run --count --mem 512 --timeout 900 --add target/debug/examples/decision_cost -- decision_cost
 }

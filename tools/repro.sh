@@ -4,5 +4,5 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export XDG_STATE_HOME=$PWD/out/repro/state
-exec cargo run --quiet --locked -p selvedge --all-features -- \
+exec cargo run --quiet --locked -p selvedge-lab --all-features -- \
   repro --all --kind V --quick --out out/repro

@@ -6,15 +6,13 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand, ValueEnum};
+use selvedge_cli_terminal::{Failure, input};
 use selvedge_control_code::ebpf::{self, KernelError};
 use selvedge_control_code::limits::{FUEL_DEFAULT, FUEL_MAX};
 use selvedge_control_code::native::Compiler;
 use selvedge_control_code::{CodeError, Environment, Memory, Position, Program, compile};
 use selvedge_os_jit::{Handler, Hook, Kernel, LoadError, MachineHost, Native, Walked};
 use serde_json::{Map, Value, json};
-
-use crate::cli::Failure;
-use crate::input;
 
 /// The longest file that is read, so that the compiler and not the memory says that it is too long.
 const FILE_MAX: u64 = 64 << 20;

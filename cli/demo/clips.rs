@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use selvedge_cli_terminal::Failure;
 use selvedge_control_config::{LinkConfig, NodeConfig, SourceUri, StreamConfig};
 use selvedge_data_sched::Discipline;
 use selvedge_data_stream::{Spec, Window, Windows};
@@ -17,7 +18,7 @@ use selvedge_place_engine::measure::{ClockRate, MeterSnapshot, StreamMeter};
 use selvedge_place_engine::receive::{ReceiveOptions, Receiver, Reception};
 use selvedge_units::{Bitrate, Bytes, Span};
 
-use crate::cli::{DemoArgs, Failure};
+use crate::cli::DemoArgs;
 
 /// A clip to send.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use selvedge_cli_terminal::Failure;
 use selvedge_control_config::NodeConfig;
 use selvedge_control_config::view::NodeView;
 use selvedge_data_sched::Discipline;
@@ -21,9 +22,9 @@ use selvedge_os::clock::Clock;
 use selvedge_units::{Bitrate, Span};
 use selvedge_web::Server;
 
-use crate::cli::{DemoArgs, Failure};
+use crate::cli::DemoArgs;
 use crate::running::{self, Engines, Feeds, Opened, Running, SourceEnd, Statuses, wait_until};
-use crate::signals::stop_flag;
+use selvedge_cli_terminal::signals::stop_flag;
 
 use record::Recorder;
 use score::{Contest, Measured};

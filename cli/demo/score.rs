@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use selvedge_cli_terminal::{Align, Table};
 use selvedge_data_link::bound::Bound;
 use selvedge_data_stream::Histogram;
 use selvedge_place_engine::measure::MeterSnapshot;
@@ -9,8 +10,6 @@ use selvedge_place_engine::report::LinkReport;
 use selvedge_units::{Bitrate, Span};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
-
-use crate::table::{Align, Table};
 
 use super::record::Recorder;
 

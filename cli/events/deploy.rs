@@ -4,13 +4,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use selvedge_cli_terminal::{Failure, signals};
 use selvedge_comm_event::{AskError, Deployment, Place, read_token};
 use selvedge_units::Span;
 use serde_json::json;
 
 use super::take_part::{self, TakePart};
-use crate::cli::Failure;
-use crate::signals;
 
 #[derive(Debug, Args)]
 pub(crate) struct DeployArgs {

@@ -4,14 +4,12 @@ use std::io::Write;
 use std::time::Duration;
 
 use clap::Args;
+use selvedge_cli_terminal::{Align, Failure, Table, signals};
 use selvedge_comm_event::{CarriedBy, HostName, Listing, MemberListing, SinkListing};
 use selvedge_units::Span;
 use serde_json::{Value, json};
 
 use super::take_part::{self, TakePart};
-use crate::cli::Failure;
-use crate::signals;
-use crate::table::{Align, Table};
 
 #[derive(Debug, Args)]
 pub(crate) struct LsArgs {

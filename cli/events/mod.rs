@@ -1,7 +1,5 @@
 //! `selvedge events`: channels among programs and hosts, on the command line.
 
-mod bench;
-mod bench_sinks;
 mod deploy;
 mod ls;
 mod publish;
@@ -13,8 +11,9 @@ mod take_part;
 use clap::Subcommand;
 #[cfg(feature = "gstreamer")]
 pub(crate) use ls::listed;
+use selvedge_cli_terminal::Failure;
 
-use crate::cli::Failure;
+use crate::lab;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum EventsCommand {
@@ -50,30 +49,23 @@ pub(crate) enum EventsCommand {
                       --token token\n  selvedge events deploy studio/4711 load --remove hot --token token"
     )]
     Deploy(deploy::DeployArgs),
-    /// Measure on this machine: publishing to 1 sink and to many, delivery, opening, beside bare Zenoh
-    #[command(
-        after_help = "Sinks are sessions of another process. Figures are medians.\n\nExample:\n  \
-                            selvedge events bench --sinks 100 --json"
-    )]
-    Bench(bench::BenchArgs),
+    /// Now `selvedge-lab bench channels`
+    #[command(hide = true, disable_help_flag = true)]
+    Bench(lab::LabArgs),
     /// System services in the kernel: sockets, scheduling, network, memory
     #[cfg(feature = "kernel")]
     #[command(subcommand)]
     Services(services::ServicesCommand),
-    /// The other process of a measurement
-    #[command(hide = true)]
-    BenchSinks(bench_sinks::SinksArgs),
 }
 
-pub(crate) fn command(command: &EventsCommand) -> Result<(), Failure> {
+pub(crate) fn command(command: &EventsCommand, verbose: u8) -> Result<(), Failure> {
     match command {
         EventsCommand::Ls(args) => ls::command(args),
         EventsCommand::Sub(args) => sub::command(args),
         EventsCommand::Pub(args) => publish::command(args),
         EventsCommand::Deploy(args) => deploy::command(args),
-        EventsCommand::Bench(args) => bench::command(args),
+        EventsCommand::Bench(args) => lab::command(&["bench", "channels"], args, verbose),
         #[cfg(feature = "kernel")]
         EventsCommand::Services(command) => services::command(command),
-        EventsCommand::BenchSinks(args) => bench_sinks::sinks(args),
     }
 }

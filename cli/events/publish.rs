@@ -7,6 +7,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use selvedge_cli_terminal::{Failure, signals};
 use selvedge_comm_event::{Host, Joined};
 use selvedge_control_event::{
     AttributesBuf, Event, Format, PublishError, Value as Attribute, Wake,
@@ -15,9 +16,7 @@ use selvedge_units::Span;
 use serde_json::Value;
 
 use super::take_part::{self, TakePart};
-use crate::cli::Failure;
 use crate::code::record;
-use crate::signals;
 
 /// The longest line.
 const LINE_MAX: u64 = 1 << 20;

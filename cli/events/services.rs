@@ -5,16 +5,13 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
 use clap::{Args, Subcommand};
+use selvedge_cli_terminal::{Align, Failure, Table, input, signals};
 use selvedge_comm_call::Host;
 use selvedge_comm_services::{
     Event, Provided, Service, ServiceError, Target, Watch, Wish, now, program,
 };
 use selvedge_units::Span;
 use serde_json::{Value, json};
-
-use crate::cli::Failure;
-use crate::table::{Align, Table};
-use crate::{input, signals};
 
 /// The longest handler that is read.
 const HANDLER_MAX: u64 = 1 << 20;

@@ -7,15 +7,14 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
+use selvedge_cli_terminal::{Failure, signals};
 use selvedge_comm_event::{Host, HostName, Received, Told};
 use selvedge_control_code::Type;
 use selvedge_control_event::{Format, Overflow, Subscription, Value as Attribute, Wake, What};
 use serde_json::{Map, Value, json};
 
 use super::take_part::{self, TakePart};
-use crate::cli::Failure;
 use crate::code::record;
-use crate::signals;
 
 /// The most members that are warned of.
 const WARNED_MAX: usize = 64;

@@ -6,12 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use selvedge_cli_terminal::{Failure, input};
 use selvedge_comm_event::{Address, Host, Listing, Settings, StartError};
 use selvedge_control_event::{CHANNEL_NAME_MAX, Format, OpenError};
 use selvedge_units::Span;
-
-use crate::cli::Failure;
-use crate::input;
 
 /// The longest file that is read.
 const FILE_MAX: u64 = 1 << 20;

@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use selvedge_cli_terminal::Failure;
 use selvedge_comm_event::{Host, Settings};
 
-use crate::cli::Failure;
 use crate::events::listed;
 
 /// How often hosts are asked, and how long their answers may take.

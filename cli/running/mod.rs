@@ -122,11 +122,6 @@ pub(crate) fn payload_of(config: &NodeConfig, stream: usize) -> usize {
     payload_max(config.links[stream.link].mtu, overhead)
 }
 
-/// The contract that a stream of the node file has once its medium is known.
-pub(crate) fn contract(config: &NodeConfig, stream: usize, info: &StreamInfo) -> Contract {
-    config.streams[stream].spec.clone().with_media_period(info.period).contract
-}
-
 fn params(config: &NodeConfig, stream: usize, info: &StreamInfo, clock: Clock) -> StreamParams {
     let spec = config.streams[stream].spec.clone().with_media_period(info.period);
     let ssrc = ssrc(&spec.name, clock);

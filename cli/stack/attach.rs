@@ -11,14 +11,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use selvedge_cli_terminal::{Failure, signals};
 use selvedge_comm_stack::endpoint::{Endpoint, EndpointView, Tuning};
 use selvedge_place_cpu::daemon;
 use serde::{Deserialize, Serialize};
 
 use super::ShowArgs;
 use super::draw::Drawn;
-use crate::cli::Failure;
-use crate::signals;
 
 /// How long either end waits for the other.
 const PATIENCE: Duration = Duration::from_secs(1);

@@ -5,9 +5,8 @@ use std::collections::HashMap;
 use std::fmt::Write;
 use std::time::Instant;
 
+use selvedge_cli_terminal::{Align, Table};
 use selvedge_comm_stack::endpoint::{ConnectionView, EndpointView, FlowView};
-
-use crate::table::{Align, Table};
 
 /// What was drawn last, so that rates can be told.
 #[derive(Default)]

@@ -8,14 +8,12 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use clap::Args;
+use selvedge_cli_terminal::{Align, Failure, Table, input};
 use selvedge_data_stack::assign::{Goal, assign};
 use selvedge_data_stack::model::{Evaluation, Latency, Machine, Reading, Stream, StreamId};
 use selvedge_units::Span;
 
 use self::file::read;
-use crate::cli::Failure;
-use crate::input;
-use crate::table::{Align, Table};
 
 /// The longest file.
 const FILE_MAX: u64 = 1 << 20;

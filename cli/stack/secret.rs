@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::input;
+use selvedge_cli_terminal::input;
 
 /// The longest such file.
 const LONGEST: u64 = 4096;

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use selvedge_cli_terminal::{Failure, signals};
 use selvedge_comm_stack::endpoint::{ConnectError, Connection, Endpoint, Options, RecvError};
 use selvedge_data_stack::contract::{Contract, Promise, Quality, Traffic};
 use selvedge_data_stack::module::Direction;
@@ -17,8 +18,6 @@ use selvedge_units::{Bytes, Span};
 
 use super::draw::Drawn;
 use super::{Desk, ListenArgs, SendArgs, parsed, secret};
-use crate::cli::Failure;
-use crate::signals;
 
 const SECOND: Duration = Duration::from_secs(1);
 

@@ -5,11 +5,11 @@ use std::io::Write;
 use std::str::FromStr;
 
 use clap::Args;
+use selvedge_cli_terminal::Failure;
 use selvedge_comm_stack::endpoint::{EndpointView, MetaView, Tuning};
 use selvedge_units::Span;
 
 use super::attach::{Ask, ask, processes};
-use crate::cli::Failure;
 
 #[derive(Debug, Args)]
 pub(crate) struct TuneArgs {

@@ -1,9 +1,9 @@
 //! A snapshot as plain tables, for `--once`.
 
+use selvedge_cli_terminal::{Align, Table};
 use selvedge_control_config::view::{LinkSnapshot, NodeSnapshot, StreamSnapshot};
 
 use super::figures;
-use crate::table::{Align, Table};
 
 /// The node in a line, its links and its streams in a table each.
 pub(super) fn tables(node: &NodeSnapshot) -> String {

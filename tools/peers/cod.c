@@ -1,5 +1,5 @@
 /* A yardstick for tools/peers/events.sh: COD (ECho's E-code compiler), which compiles and calls the two
- * handlers that `selvedge bench code` has. Each line that it reads is a number of samples; it answers with
+ * handlers that `selvedge-lab bench code` has. Each line that it reads is a number of samples; it answers with
  * a line for each handler: its name, nanoseconds a call (24 bytes copied in, as ours have it),
  * microseconds from source to what can be called, and the sum of what 64 events were answered with.
  * Built by that script; licence of COD: BSD-like, of Georgia Tech Research Corporation.
@@ -112,7 +112,7 @@ int main(void)
 {
 	static event events[EVENTS];
 	char line[32];
-	/* The events of os/jit/src/measure.rs. */
+	/* The events of lab/measure/src/code.rs. */
 	for (int i = 0; i < EVENTS; i++) {
 		events[i] = (event){ .cpu = i * 7 % 100, .memory = i * 37 % 2000, .kind = i % 5, .seq = i };
 		for (int n = 0; n < 64; n++)

@@ -1,4 +1,4 @@
-/* A yardstick for `selvedge bench dataplane`: DPDK's rte_sched, enqueue and dequeue on one core in
+/* A yardstick for `selvedge-lab bench dataplane`: DPDK's rte_sched, enqueue and dequeue on one core in
  * bursts of 32, one best-effort queue a pipe, 2 packets in each. Prints million packets a second,
  * the median of 101 samples. No hugepages, no devices, no root rights:
  *

@@ -11,7 +11,6 @@
 
 #![forbid(unsafe_code)]
 
-pub mod bench;
 mod board;
 mod client;
 mod host;

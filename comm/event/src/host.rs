@@ -325,7 +325,7 @@ fn is_open(address: &Address) -> bool {
 }
 
 /// Where to listen: as the settings say, or the loopback; for port 0, one that is free.
-pub(crate) fn listen(settings: &Settings) -> Result<Vec<Address>, StartError> {
+fn listen(settings: &Settings) -> Result<Vec<Address>, StartError> {
     let wanted = match (&settings.listen[..], settings.role) {
         ([], crate::settings::Role::Client) => return Ok(Vec::new()),
         ([], _) => vec![Address::loopback(0)],
@@ -341,6 +341,17 @@ pub(crate) fn listen(settings: &Settings) -> Result<Vec<Address>, StartError> {
             .map_err(|error| StartError::Engine(format!("{address}: {error}")))
     };
     wanted.iter().map(free).collect()
+}
+
+/// What a host with these settings hands to the engine, in the engine's own words, and where it listens:
+/// for a session of the engine alone, beside which hosts are measured.
+///
+/// # Errors
+/// If no port is free.
+pub fn engine_configuration(settings: &Settings) -> Result<(String, Vec<Address>), StartError> {
+    let listen = listen(settings)?;
+    let said = crate::engine::configuration(settings, &id(), &listen, &settings.connect);
+    Ok((said.to_string(), listen))
 }
 
 impl Core {

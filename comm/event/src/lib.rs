@@ -26,7 +26,6 @@
 mod address;
 mod batch;
 mod bell;
-pub mod bench;
 mod carrier;
 mod core;
 mod engine;
@@ -45,7 +44,7 @@ mod sink;
 
 pub use address::{Address, AddressError};
 pub use handler::{FilterError, Meter};
-pub use host::{AskError, Host, Notices, Rings, StartError, Told};
+pub use host::{AskError, Host, Notices, Rings, StartError, Told, engine_configuration};
 pub use joined::{AtOnce, Callback, Joined};
 pub use keys::HostName;
 pub use listing::{

@@ -12,7 +12,6 @@
 
 #![deny(unsafe_code)]
 
-pub mod bench;
 mod caller;
 mod inlet;
 mod links;
@@ -21,7 +20,7 @@ mod name;
 mod outlet;
 mod ringer;
 mod say;
-mod signal;
+pub mod signal;
 mod sink;
 mod source;
 mod transport;
@@ -34,7 +33,6 @@ pub use name::{NAME_MAX, channels, directory};
 #[doc(hidden)]
 pub use say::is_message;
 pub use say::{VERSION, Waking};
-pub use signal::block as block_signal;
 pub use sink::{Event, Ready, Sink, SinkCounts, SinkOptions};
 pub use source::{PublishError, SinkReport, Source, SourceCounts, SourceOptions};
 pub use transport::LocalTransport;

@@ -24,17 +24,17 @@ struct Queued {
 const _: () = assert!(size_of::<Queued>() == size_of::<libc::siginfo_t>());
 
 /// Whether a sink may ask for it.
-pub(crate) fn is_real_time(number: i32) -> bool {
+pub fn is_real_time(number: i32) -> bool {
     (libc::SIGRTMIN()..=libc::SIGRTMAX()).contains(&number)
 }
 
 /// The process at the other end of a socket: later ones of its number are others.
-pub(crate) fn peer(pid: Pid) -> std::io::Result<OwnedFd> {
+pub fn peer(pid: Pid) -> std::io::Result<OwnedFd> {
     Ok(pidfd_open(pid, PidfdFlags::empty())?)
 }
 
 /// Queues a signal; false if it can't be, such as when too many wait.
-pub(crate) fn send(to: BorrowedFd<'_>, number: i32, value: u64) -> bool {
+pub fn send(to: BorrowedFd<'_>, number: i32, value: u64) -> bool {
     let info = Queued {
         number,
         errno: 0,
@@ -69,7 +69,7 @@ pub fn block(number: i32) -> std::io::Result<()> {
 }
 
 /// Waits for a signal that was blocked; its value.
-pub(crate) fn wait(number: i32, most: Span) -> Option<u64> {
+pub fn wait(number: i32, most: Span) -> Option<u64> {
     let set = only(number);
     let limit = timespec(most.0);
     let limit = libc::timespec { tv_sec: limit.tv_sec, tv_nsec: limit.tv_nsec };

@@ -6,8 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use kit::{Place, patience, taken, until};
 use selvedge_comm_local::{
-    JoinError, PublishError, Ready, Sink, SinkOptions, SourceOptions, Waking, block_signal,
-    channels,
+    JoinError, PublishError, Ready, Sink, SinkOptions, SourceOptions, Waking, channels, signal,
 };
 use selvedge_control_event::{Handlers, Overflow, SharedBlocks, Then, Wake};
 use selvedge_os::clock::Clock;
@@ -143,7 +142,7 @@ fn each_call_arrives(options: SinkOptions) {
         let (place, seen) = (&place, &seen);
         let thread = scope.spawn(move || {
             if let Waking::Signal { number, .. } = options.waking {
-                block_signal(number).unwrap();
+                signal::block(number).unwrap();
             }
             let mut sink = place.sink(options);
             seen.store(1, Ordering::Release);
@@ -179,7 +178,7 @@ fn sleepers_are_called_by_signals() {
     let number = libc::SIGRTMIN() + 3;
     // Of the whole process; a signal may go to any thread that does not block it. Tests run in threads
     // that this one did not start, so it is only sent while the receiver alone waits for it.
-    block_signal(number).unwrap();
+    signal::block(number).unwrap();
     let options =
         SinkOptions { waking: Waking::Signal { number, every: false }, ..SinkOptions::default() };
     // Other threads would be ended by it.

@@ -364,16 +364,6 @@ pub(crate) fn wait(descriptor: BorrowedFd<'_>, at_most: Option<Span>) -> io::Res
     }
 }
 
-/// Sleeps for so long, where what is measured is time itself.
-pub(crate) fn pause(span: Span) {
-    let time = rustix::thread::Timespec {
-        tv_sec: (span.0 / 1_000_000_000) as i64,
-        tv_nsec: (span.0 % 1_000_000_000) as i64,
-    };
-    // Where a signal ends it early, the sample is a little different.
-    let _ = rustix::thread::nanosleep(&time);
-}
-
 /// The monotonic clock, which events are stamped by.
 pub fn now() -> Instant {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);

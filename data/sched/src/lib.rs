@@ -5,7 +5,7 @@
 //! placements of the scheduler decide alike to the bit. The rules are those of the Dynamic
 //! Window-Constrained Scheduling papers (Q-Fabric section 2.4.1, ShareStreams Table 2, NI
 //! coprocessors section 2.2.4). [`replay`] runs them in unit slots; the feature `trace` adds files
-//! for it (`trace`), the feature `bench` the measurement of a decision (`bench`).
+//! for it (`trace`).
 //!
 //! The loop: expire, choose, serve.
 //!
@@ -32,13 +32,11 @@
 #![deny(unsafe_code)]
 
 extern crate alloc;
-#[cfg(any(test, feature = "trace", feature = "bench"))]
+#[cfg(any(test, feature = "trace"))]
 extern crate std;
 
 pub mod admission;
 pub mod aggregate;
-#[cfg(feature = "bench")]
-pub mod bench;
 mod discipline;
 mod machine;
 mod record;

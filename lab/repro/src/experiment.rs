@@ -149,7 +149,7 @@ pub enum RunError {
     Needs(String),
     /// It needs a coprocessor.
     #[error("it needs a coprocessor: {0}")]
-    Coprocessor(#[from] selvedge_place_coprocessor::bench::BenchError),
+    Coprocessor(#[from] selvedge_lab_measure::coprocessor::BenchError),
     /// It needs a program.
     #[error("it needs {program} (Debian package {package}): {why}")]
     Program {

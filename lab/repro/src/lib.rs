@@ -3,7 +3,7 @@
 //! Each experiment is one file in `experiments/` and one line in [`EXPERIMENTS`]: it runs the
 //! product's code paths, sets its figures beside the paper's, and checks the paper's finding as a
 //! claim. [`Kind`] says what sort of figures they are. What comes out is an [`Outcome`]: tables,
-//! claims, plots; `selvedge repro` prints it, [`record`] keeps the last one of each.
+//! claims, plots; `selvedge-lab repro` prints it, [`record`] keeps the last one of each.
 
 #![forbid(unsafe_code)]
 

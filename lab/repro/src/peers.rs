@@ -1,4 +1,4 @@
-//! Other processes for experiments in real time: this program, run as `selvedge bench events --peer`, and a
+//! Other processes for experiments in real time: this program, run as `selvedge-lab bench events --peer`, and a
 //! directory for the two to meet in.
 
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use crate::experiment::RunError;
 
 /// The program: this one, or one beside it.
 fn program() -> Option<PathBuf> {
-    const NAME: &str = "selvedge";
+    const NAME: &str = "selvedge-lab";
     let own = std::env::current_exe().ok()?;
     if own.file_name().is_some_and(|name| name == NAME) {
         return Some(own);
@@ -43,7 +43,8 @@ impl Drop for Place {
 
 /// How another process is started.
 pub(crate) fn start() -> Result<impl Fn(&str) -> Command, RunError> {
-    let missing = || RunError::Peer("the program \"selvedge\" is not beside this one".to_owned());
+    let missing =
+        || RunError::Peer("the program \"selvedge-lab\" is not beside this one".to_owned());
     let program = program().ok_or_else(missing)?;
     Ok(move |spec: &str| {
         let mut command = Command::new(&program);

@@ -12,7 +12,6 @@
 mod executable;
 mod host;
 mod kernel;
-pub mod measure;
 mod native;
 mod system;
 

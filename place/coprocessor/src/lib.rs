@@ -8,7 +8,6 @@
 //! engine is that of `place/engine`, over other outlets ([`outlet`]) and another port ([`port`]), so
 //! that it decides alike by construction.
 
-pub mod bench;
 pub mod client;
 pub mod control;
 pub mod extensions;

@@ -4,7 +4,6 @@
 //! Decisions are made in `data/link`, which is handed the time; sockets and the clock are `os`'s.
 //! `measure` is pure as well: it is the receiving end's half of the arithmetic.
 
-pub mod bench;
 pub mod engine;
 pub mod inlet;
 pub mod measure;

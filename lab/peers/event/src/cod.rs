@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-use selvedge_os_jit::measure::Work;
+use selvedge_lab_measure::code::Work;
 
 use crate::Failure;
 use crate::filters::EVENTS;

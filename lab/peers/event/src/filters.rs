@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use selvedge_os_jit::measure::{Work, costs, readiness};
+use selvedge_lab_measure::code::{Work, costs, readiness};
 use serde_json::json;
 
 use crate::cod::Cod;

@@ -12,7 +12,7 @@ use iceoryx2::port::notifier::Notifier;
 use iceoryx2::port::publisher::Publisher;
 use iceoryx2::port::subscriber::Subscriber;
 use iceoryx2::prelude::*;
-use selvedge_comm_local::bench::{BATCH, EVENT};
+use selvedge_lab_measure::local::{BATCH, EVENT};
 use selvedge_os::clock::{Clock, pin_to_core};
 use selvedge_units::{Instant, Span};
 

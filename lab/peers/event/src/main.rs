@@ -2,7 +2,7 @@
 //! beside iceoryx2 and the kernel's bare calls. Run by `tools/peers/events.sh`, which builds COD where it can.
 //!
 //! Everything is measured in turns, and each figure is the median of the rounds, so that what disturbs the
-//! machine for a moment disturbs all alike. The channel beside bare Zenoh is `selvedge events bench`.
+//! machine for a moment disturbs all alike. The channel beside bare Zenoh is `selvedge-lab bench channels`.
 
 #![forbid(unsafe_code)]
 
@@ -30,10 +30,10 @@ enum Failure {
     Peer { peer: &'static str, why: String },
     /// Our filters.
     #[error(transparent)]
-    Filters(#[from] selvedge_os_jit::measure::MeasureError),
+    Filters(#[from] selvedge_lab_measure::code::MeasureError),
     /// Our rings.
     #[error(transparent)]
-    Rings(#[from] selvedge_comm_local::bench::BenchError),
+    Rings(#[from] selvedge_lab_measure::local::BenchError),
     /// Files.
     #[error("{doing}: {source}")]
     Files { doing: &'static str, source: std::io::Error },
@@ -80,7 +80,7 @@ fn run() -> Result<(), Failure> {
     if let Some(spec) = &arguments.peer {
         return match spec.strip_prefix("iceoryx:") {
             Some(place) => iceoryx::far(place),
-            None => Ok(selvedge_comm_local::bench::peer(spec)?),
+            None => Ok(selvedge_lab_measure::local::peer(spec)?),
         };
     }
     let filters = filters::measure(arguments.seconds, arguments.cod.as_deref())?;

@@ -4,7 +4,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 use std::process::Command;
 
-use selvedge_comm_local::bench::{BATCH, EVENT, Way, measure as run};
+use selvedge_lab_measure::local::{BATCH, EVENT, Way, measure as run};
 use serde_json::json;
 
 use crate::table::{cell, table};
@@ -165,7 +165,7 @@ pub(crate) fn measure(seconds: u64) -> Result<Measurement, Failure> {
          that is named (iceoryx2: in its\nlistener). 64 at once: from before the first is written to when \
          the last was read, a 64th of it (and of the bare\ncall). 64 after 64: without a pause, the receiver \
          sleeps when it has all; flood: it watches. Of these {FLOOD} nothing is\nlost.\n{}\
-         A channel beside bare Zenoh: selvedge events bench\n",
+         A channel beside bare Zenoh: selvedge-lab bench channels\n",
         table(&titles, &rows)
     );
     Ok(Measurement { json: json!({ "rounds": rounds, "ways": list }), text })

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use selvedge_os_jit::measure::Work;
+use selvedge_lab_measure::code::Work;
 use wasmtime::{Config, Engine, Instance, Memory, Module, Store, TypedFunc};
 
 use crate::filters::{BATCH, EVENTS};

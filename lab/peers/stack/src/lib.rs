@@ -1,5 +1,5 @@
 //! Throughput and latency of stacks on the loopback, beside plain UDP and TCP, TCP with TLS
-//! (rustls) and QUIC (quinn), in one run: the table of `selvedge bench stack`.
+//! (rustls) and QUIC (quinn), in one run: the table of `selvedge-lab bench stack`.
 //!
 //! Every transport sends messages of two sizes from one thread to another, as fast as it can, and
 //! what arrives is counted; then messages of 1 kB go to and fro one by one. The whole table is

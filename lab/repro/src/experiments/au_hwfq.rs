@@ -186,7 +186,7 @@ fn run(params: &Params, watch: &dyn Watch) -> Result<Outcome, RunError> {
     });
     outcome.note(
         "The paper counts instructions a cell (32 to receive, 46 to send, of a budget of 80); ours \
-         a decision are in benches/instructions.txt.",
+         a decision are in lab/instructions.txt.",
     );
     Ok(outcome)
 }

@@ -1,6 +1,8 @@
 //! `ni-t2`: the cost of a decision, by processor: the paper's three and this one.
 
-use selvedge_data_sched::{Discipline, bench};
+use selvedge_data_sched::Discipline;
+use selvedge_lab_measure::Load;
+use selvedge_lab_measure::decide::decide;
 
 use crate::experiment::{Experiment, Kind, Params, RunError, Watch};
 use crate::measure::processor;
@@ -41,8 +43,8 @@ fn run(params: &Params, watch: &dyn Watch) -> Result<Outcome, RunError> {
         [Discipline::Dwcs98, Discipline::Dwcs].into_iter().flat_map(|d| STREAMS.map(|s| (d, s)))
     {
         watch.go_on(&format!("{discipline}, {streams} streams"))?;
-        let load = bench::Load { discipline, streams, ties: false };
-        let ours = bench::decide(load, samples).ns;
+        let load = Load { discipline, streams, ties: false };
+        let ours = decide(load, samples).ns;
         table.row([
             name.as_str().into(),
             discipline.name().into(),

@@ -1,6 +1,8 @@
 //! `ni-t3`: the cost of a decision against the number of streams, beside the FPGA's.
 
-use selvedge_data_sched::{Discipline, bench};
+use selvedge_data_sched::Discipline;
+use selvedge_lab_measure::Load;
+use selvedge_lab_measure::decide::decide;
 
 use crate::experiment::{Experiment, Kind, Params, RunError, Watch};
 use crate::measure::processor;
@@ -45,8 +47,8 @@ fn run(params: &Params, watch: &dyn Watch) -> Result<Outcome, RunError> {
         ];
         for (discipline, line) in DISCIPLINES.into_iter().zip(&mut lines) {
             watch.go_on(&format!("{discipline}, {streams} streams"))?;
-            let load = bench::Load { discipline, streams, ties: false };
-            let ours = bench::decide(load, samples).ns;
+            let load = Load { discipline, streams, ties: false };
+            let ours = decide(load, samples).ns;
             row.push(Cell::rounded(ours, 1));
             line.points.push((f64::from(streams), ours));
             if discipline != Discipline::Dwcs {

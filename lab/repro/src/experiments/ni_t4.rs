@@ -1,7 +1,7 @@
 //! `ni-t4`: the critical path of a frame, from the disk to the network, on the paper's three paths,
 //! and the hand-over between the processes.
 
-use selvedge_place_coprocessor::bench::{self, Path};
+use selvedge_lab_measure::coprocessor::{Path, Spread, hand_over, paths, wake};
 
 use crate::experiment::{Experiment, Kind, Params, RunError, Watch};
 use crate::measure::processor;
@@ -26,27 +26,27 @@ fn run(params: &Params, watch: &dyn Watch) -> Result<Outcome, RunError> {
     let us = |span: selvedge_units::Span| span.0 as f64 / 1000.0;
     let mut outcome = Outcome::default();
     watch.go_on("hand-over through shared memory")?;
-    let hand_over = bench::hand_over(params.amount(20_000, 3000), 1000)?;
+    let handed_over = hand_over(params.amount(20_000, 3000), 1000)?;
     watch.go_on("wake-up of an idle coprocessor")?;
-    let wake = bench::wake(params.amount(1000, 200))?;
+    let woken = wake(params.amount(1000, 200))?;
     watch.go_on("the three paths")?;
-    let paths = bench::paths(params.amount(1500, 300), Some(1))?;
+    let found = paths(params.amount(1500, 300), Some(1))?;
 
     let columns = &["", "us, median", "us, p99", "paper, us"];
     let mut table = Table::new(format!("Steps of the way, {}", processor()), columns);
-    let mut row = |what: &str, spread: bench::Spread, paper: Cell| {
+    let mut row = |what: &str, spread: Spread, paper: Cell| {
         let cell = |span| Cell::rounded(us(span), 2);
         table.row([Cell::from(what), cell(spread.median), cell(spread.p99), paper]);
     };
-    row("hand-over of a frame, one way, both awake", hand_over, Cell::rounded(PCI_US, 0));
-    row("hand-over and wake-up from idle", wake, Cell::None);
+    row("hand-over of a frame, one way, both awake", handed_over, Cell::rounded(PCI_US, 0));
+    row("hand-over and wake-up from idle", woken, Cell::None);
     outcome.tables.push(table);
     let mut table = Table::new(
         "A frame of 1000 bytes, file to receiving socket",
         &["path", "who", "us, median", "us, p99", "paper, us"],
     );
     let mut median = [0.0; 3];
-    for (found, (letter, paper)) in paths.iter().zip(PAPER) {
+    for (found, (letter, paper)) in found.iter().zip(PAPER) {
         let who = match found.path {
             Path::Inline => "the reading process schedules and sends",
             Path::Fed => "a reading process feeds the coprocessor",
@@ -64,8 +64,8 @@ fn run(params: &Params, watch: &dyn Watch) -> Result<Outcome, RunError> {
     outcome.tables.push(table);
     outcome.claim(
         "the hand-over through shared memory takes under 1 us one way",
-        us(hand_over.median) < 1.0,
-        format!("{:.2} us, the paper's PCI transfer {PCI_US} us", us(hand_over.median)),
+        us(handed_over.median) < 1.0,
+        format!("{:.2} us, the paper's PCI transfer {PCI_US} us", us(handed_over.median)),
     );
     outcome.claim(
         "path B takes at most 5 us more than path C",
@@ -74,8 +74,8 @@ fn run(params: &Params, watch: &dyn Watch) -> Result<Outcome, RunError> {
     );
     outcome.claim(
         "an idle coprocessor wakes up within 50 us at the median",
-        us(wake.median) < 50.0,
-        format!("{:.1} us", us(wake.median)),
+        us(woken.median) < 50.0,
+        format!("{:.1} us", us(woken.median)),
     );
     outcome.note(
         "The hand-over has the copy of 1000 bytes, the descriptor, its check, and the reading of \

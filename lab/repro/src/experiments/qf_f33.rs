@@ -1,7 +1,7 @@
 //! `qf-f33`: the round trip of a request against the load of the processors, answered by a handler in
 //! the kernel and by a process.
 
-use selvedge_comm_services::round_trip::{RoundTrips, round_trips};
+use selvedge_lab_measure::services::round_trip::{RoundTrips, round_trips};
 
 use crate::experiment::{Experiment, Kind, Params, RunError, Watch};
 use crate::outcome::{Cell, Outcome, Table};

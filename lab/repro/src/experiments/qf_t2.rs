@@ -1,8 +1,8 @@
 //! `qf-t2`: creating, opening, sending on and polling a channel; calls of a service; and events for a program
 //! that shares its processor with others that never sleep.
 
-use selvedge_comm_call::bench::{BenchError, CallCosts, Deliveries, calls, preference};
-use selvedge_comm_local::bench::{ChannelCosts, channel};
+use selvedge_lab_measure::call::{BenchError, CallCosts, Deliveries, calls, preference};
+use selvedge_lab_measure::local::{ChannelCosts, channel};
 use selvedge_place_cpu::class::{self, Class};
 
 use super::QF;

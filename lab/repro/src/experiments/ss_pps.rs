@@ -12,9 +12,9 @@ use std::thread;
 use selvedge_data_memory::{Consumer, Producer, ring};
 use selvedge_data_sched::{Discipline, Head, Scheduler, StreamIndex};
 use selvedge_data_stream::{Contract, Window};
+use selvedge_lab_measure::send::{SendComparison, SendLoop, compare};
 use selvedge_os::clock::Clock;
 use selvedge_os::transmit::Method;
-use selvedge_place_engine::bench::{SendComparison, SendLoop, compare};
 use selvedge_units::{Bytes, Instant, Span};
 
 use crate::experiment::{Experiment, Kind, Params, RunError, Watch};

@@ -202,7 +202,7 @@ pub(super) fn sender(
         return Ok((Sender::Inline { _engine: engine }, inlets));
     }
     let failed =
-        |error| RunError::Coprocessor(selvedge_place_coprocessor::bench::BenchError::Client(error));
+        |error| RunError::Coprocessor(selvedge_lab_measure::coprocessor::BenchError::Client(error));
     let socket = default_socket(&format!("repro-{}", std::process::id()));
     let program = Program::new(link, socket.clone(), &["--core", "1"]);
     let attachment = Attachment::new("repro", socket, Some(program)).map_err(failed)?;

@@ -1,0 +1,53 @@
+//! Why a command did not do what it was asked: the text for standard error, and the exit status.
+
+use std::process::ExitCode;
+
+/// Why a command did not do what it was asked.
+#[derive(Debug)]
+pub enum Failure {
+    /// What was typed, or a file that it names, is wrong: exit status 2.
+    Input(String),
+    /// It was right, but could not be done: exit status 1.
+    Failed(String),
+    /// Whoever read our output has gone.
+    BrokenPipe,
+    /// A program that was run for the user ended with this status, and has said why.
+    Status(u8),
+}
+
+impl Failure {
+    /// What was right, but could not be done.
+    pub fn failed(why: impl std::fmt::Display) -> Self {
+        Self::Failed(why.to_string())
+    }
+
+    /// What was typed wrong.
+    pub fn input(why: impl std::fmt::Display) -> Self {
+        Self::Input(why.to_string())
+    }
+
+    /// How a command ends: a failure is reported on standard error, each line after the program's name.
+    pub fn end(program: &str, done: Result<(), Self>) -> ExitCode {
+        let Err(failure) = done else { return ExitCode::SUCCESS };
+        if let Self::Input(text) | Self::Failed(text) = &failure {
+            for line in text.lines() {
+                eprintln!("{program}: {line}");
+            }
+        }
+        match failure {
+            Self::BrokenPipe => ExitCode::SUCCESS,
+            Self::Failed(_) => ExitCode::from(1),
+            Self::Input(_) => ExitCode::from(2),
+            Self::Status(status) => ExitCode::from(status),
+        }
+    }
+}
+
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Self {
+        match error.kind() {
+            std::io::ErrorKind::BrokenPipe => Self::BrokenPipe,
+            _ => Self::failed(error),
+        }
+    }
+}

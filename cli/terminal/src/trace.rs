@@ -1,0 +1,88 @@
+//! A trace from a file that a user names to the lines that its replay prints; whatever replays it.
+
+use std::io::{self, BufWriter, StdoutLock, Write};
+use std::path::Path;
+
+use selvedge_data_sched::Discipline;
+use selvedge_data_sched::replay::{Event, Outcome, Trace};
+use selvedge_data_sched::trace::Printer;
+use selvedge_data_stream::{Counters, Window};
+
+use crate::failure::Failure;
+use crate::input;
+
+/// The longest trace that is read: 256 MB.
+const TRACE_MAX: u64 = 256 << 20;
+
+/// Reads a trace; the discipline takes the place of its own.
+///
+/// # Errors
+/// What is wrong with the file or the name, for the user.
+pub fn read(file: &Path, discipline: Option<&str>) -> Result<Trace, Failure> {
+    let name = file.display().to_string();
+    let discipline = discipline.map(named).transpose()?;
+    let text =
+        input::text(file, TRACE_MAX).map_err(|why| Failure::input(format!("{name}: {why}")))?;
+    let mut trace = Trace::parse(&text, &name).map_err(Failure::input)?;
+    trace.discipline = discipline.unwrap_or(trace.discipline);
+    Ok(trace)
+}
+
+/// The discipline of this name.
+///
+/// # Errors
+/// Which there are.
+pub fn named(name: &str) -> Result<Discipline, Failure> {
+    Discipline::from_name(name).ok_or_else(|| {
+        let all = Discipline::ALL.map(Discipline::name).join(", ");
+        Failure::input(format!("there is no discipline \"{name}\"; there are {all}"))
+    })
+}
+
+/// A trace's lines on standard output.
+pub struct Lines {
+    printer: Printer,
+    out: BufWriter<StdoutLock<'static>>,
+}
+
+impl std::fmt::Debug for Lines {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Lines")
+    }
+}
+
+impl Lines {
+    /// For the replay of a trace.
+    pub fn new(trace: &Trace) -> Self {
+        Self { printer: Printer::new(trace), out: BufWriter::new(io::stdout().lock()) }
+    }
+
+    /// Prints events.
+    ///
+    /// # Errors
+    /// If they can't be written.
+    pub fn events(&mut self, events: impl IntoIterator<Item = Event>) -> io::Result<()> {
+        events.into_iter().try_for_each(|event| self.printer.event(&mut self.out, &event))
+    }
+
+    /// Prints a whole replay.
+    ///
+    /// # Errors
+    /// If it can't be written.
+    pub fn outcome(mut self, outcome: Outcome) -> Result<(), Failure> {
+        self.events(outcome.events)?;
+        self.totals(outcome.totals)
+    }
+
+    /// Prints what each stream came to, at the end.
+    ///
+    /// # Errors
+    /// If it can't be written.
+    pub fn totals(
+        mut self,
+        totals: impl IntoIterator<Item = (Counters, Window)>,
+    ) -> Result<(), Failure> {
+        self.printer.totals(&mut self.out, totals.into_iter())?;
+        Ok(self.out.flush()?)
+    }
+}

@@ -1,0 +1,88 @@
+//! `bench stack`: stacks on the loopback beside plain UDP and TCP, TLS and QUIC, in one run.
+
+use std::time::Duration;
+
+use selvedge_cli_terminal::{Align, Failure, Table};
+use selvedge_lab_peers_stack::{Row, SIZES, rows};
+use serde_json::json;
+
+use super::Measurement;
+
+/// How often the whole table is measured; figures are medians.
+const ROUNDS: usize = 5;
+/// Measurements of one round that take so long each: transports by sizes.
+const EACH: u64 = 28;
+
+pub(super) fn measure(seconds: u64) -> Result<Measurement, Failure> {
+    let long = Duration::from_millis((seconds * 1000 / (ROUNDS as u64 * EACH)).clamp(50, 5000));
+    let rows = rows(ROUNDS, long, |_| {}).map_err(Failure::failed)?;
+    let mut table = Table::new(&[
+        ("", Align::Left),
+        ("1 kB, MB/s", Align::Right),
+        ("64 kB, MB/s", Align::Right),
+        ("50th, us", Align::Right),
+        ("99th, us", Align::Right),
+    ]);
+    for row in &rows {
+        let rates = row.rates.map(|rate| format!("{:.1}", rate / 1e6));
+        let trips = [row.trips.median, row.trips.p99].map(|trip| format!("{:.1}", micros(trip)));
+        table.row([row.name.to_owned()].into_iter().chain(rates).chain(trips));
+    }
+    let mut text = format!(
+        "Messages between two threads over the loopback, medians of {ROUNDS} rounds: bytes received, \
+         and round trips of 1 kB.\n{table}"
+    );
+    for (row, peer) in ratios(&rows) {
+        let [small, large] = ratio(row, peer);
+        text +=
+            &format!("{} to {}: {small:.2} at 1 kB, {large:.2} at 64 kB\n", row.name, peer.name);
+    }
+    if cfg!(not(feature = "peers")) {
+        text +=
+            "This program was built without the feature `peers`, so TLS and QUIC are left out.\n";
+    }
+    let one = |row: &Row| {
+        json!({
+            "transport": row.name,
+            "stack": row.line,
+            "bytes_per_second": { "1 kB": row.rates[0].round(), "64 kB": row.rates[1].round() },
+            "round_trip_us": { "median": micros(row.trips.median), "p99": micros(row.trips.p99) },
+        })
+    };
+    let compared = |(row, peer): (&Row, &Row)| {
+        let [small, large] = ratio(row, peer);
+        json!({ "of": row.name, "to": peer.name, "1 kB": small, "64 kB": large })
+    };
+    let json = json!({
+        "rounds": ROUNDS,
+        "message_bytes": SIZES.map(|size| size.0),
+        "transports": rows.iter().map(one).collect::<Vec<_>>(),
+        "ratios": ratios(&rows).into_iter().map(compared).collect::<Vec<_>>(),
+    });
+    Ok(Measurement { name: "stack", json, text })
+}
+
+fn micros(span: selvedge_units::Span) -> f64 {
+    span.0 as f64 / 1e3
+}
+
+fn ratio(row: &Row, peer: &Row) -> [f64; 2] {
+    [0, 1].map(|n| row.rates[n] / peer.rates[n].max(1.0))
+}
+
+/// What the stacks are to reach: a row and the one that it is compared with.
+fn ratios(rows: &[Row]) -> Vec<(&Row, &Row)> {
+    let find = |name: &str| rows.iter().find(|row| row.name == name);
+    let pairs = [
+        ("unreliable", "plain UDP"),
+        ("unreliable, posted buffers", "plain UDP"),
+        ("unreliable", "plain UDP, in batches"),
+        ("unreliable, shared memory", "plain UDP"),
+        ("reliable", "plain TCP"),
+        ("reliable, encrypted by master and slave", "reliable, encrypted"),
+        ("reliable, encrypted", "TCP and TLS (rustls)"),
+        ("reliable, encrypted", "QUIC (quinn), largest datagrams"),
+        ("reliable, encrypted, datagrams of 1400 B", "QUIC (quinn)"),
+    ];
+    pairs.into_iter().filter_map(|(row, peer)| find(row).zip(find(peer))).collect()
+}
