@@ -201,6 +201,12 @@ impl LineWork {
         message
     }
 
+    /// Whether a thread waits in [`pop`](Self::pop).
+    #[cfg(test)]
+    pub(crate) fn is_waited_for(&self) -> bool {
+        self.waiters.load(Ordering::Acquire) > 0
+    }
+
     /// Wakes this task once there may be room for what it sends: after an answer of the peer, at
     /// the latest at the next tick.
     pub(crate) fn wake_sender(&self, waker: &Waker) {

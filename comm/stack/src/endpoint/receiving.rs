@@ -93,14 +93,17 @@ impl Connection {
         // What was sent and held back may be what the peer waits for.
         shared.elements.prompt(&self.plant, true);
         let before = shared.receiving.fetch_add(1, Ordering::AcqRel);
-        let message = match shared.intake.try_lock() {
-            Ok(mut intake) if before == 0 => {
-                shared.pumped.fetch_add(1, Ordering::Relaxed);
-                let _ = intake.watch(shared) || intake.pump(shared, wait.min(Span::from_millis(5)));
-                drop(intake);
-                work.pop(Duration::ZERO)
-            }
-            _ => work.pop(Duration::from_nanos(wait.min(Span::from_millis(5)).0)),
+        let wait = wait.min(Span::from_millis(5));
+        // Only the first of several reads. The lock is asked for by that one alone: a thread that
+        // held it while it waits for a message would keep all others from reading the socket.
+        let intake = if before == 0 { shared.intake.try_lock().ok() } else { None };
+        let message = if let Some(mut intake) = intake {
+            shared.pumped.fetch_add(1, Ordering::Relaxed);
+            let _ = intake.watch(shared) || intake.pump(shared, wait);
+            drop(intake);
+            work.pop(Duration::ZERO)
+        } else {
+            work.pop(Duration::from_nanos(wait.0))
         };
         shared.receiving.fetch_sub(1, Ordering::AcqRel);
         message

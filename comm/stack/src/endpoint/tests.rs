@@ -17,6 +17,7 @@ use super::{ConnectError, Connection, Endpoint, Options, RecvError, block_on_for
 
 mod agree;
 mod ends;
+mod several;
 
 /// Longer than anything here takes on the slowest machine.
 const LONG: Duration = Duration::from_secs(60);
