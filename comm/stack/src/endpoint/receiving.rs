@@ -11,6 +11,15 @@ use super::connection::span;
 use super::{Connection, RecvError};
 use crate::work::{CLOSING, DATA};
 
+/// How long a thread waits at once for a message; then it looks again who reads the socket.
+const ROUND: Span = Span::from_millis(5);
+/// As long, where it is the one that is to read the socket next.
+const HANDOVER: Span = Span::from_millis(1);
+
+fn at_most(wait: Span, most: Span) -> Duration {
+    Duration::from_nanos(wait.min(most).0)
+}
+
 impl Connection {
     /// Receives the next message into `into`, which is emptied first; waits for at most so long.
     ///
@@ -93,17 +102,20 @@ impl Connection {
         // What was sent and held back may be what the peer waits for.
         shared.elements.prompt(&self.plant, true);
         let before = shared.receiving.fetch_add(1, Ordering::AcqRel);
-        let wait = wait.min(Span::from_millis(5));
-        // Only the first of several reads. The lock is asked for by that one alone: a thread that
-        // held it while it waits for a message would keep all others from reading the socket.
-        let intake = if before == 0 { shared.intake.try_lock().ok() } else { None };
-        let message = if let Some(mut intake) = intake {
+        let message = if before > 0 {
+            // This thread is counted twice, so that 1 always means a thread that reads itself.
+            shared.receiving.fetch_add(1, Ordering::AcqRel);
+            let message = work.pop(at_most(wait, ROUND));
+            shared.receiving.fetch_sub(1, Ordering::AcqRel);
+            message
+        } else if let Ok(mut intake) = shared.intake.try_lock() {
             shared.pumped.fetch_add(1, Ordering::Relaxed);
-            let _ = intake.watch(shared) || intake.pump(shared, wait);
+            let _ = intake.watch(shared) || intake.pump(shared, wait.min(ROUND));
             drop(intake);
             work.pop(Duration::ZERO)
         } else {
-            work.pop(Duration::from_nanos(wait.0))
+            // The endpoint's thread releases the socket soon, and then expects this one to read.
+            work.pop(at_most(wait, HANDOVER))
         };
         shared.receiving.fetch_sub(1, Ordering::AcqRel);
         message

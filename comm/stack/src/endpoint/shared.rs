@@ -83,7 +83,7 @@ pub(super) struct Shared {
     pub(super) rings: Arc<Rings>,
     /// The socket's reading end, for whoever reads at the moment.
     pub(super) intake: Mutex<Intake>,
-    /// Threads that wait in `recv`.
+    /// Threads that wait in `recv`; each counts twice that leaves it to others to read the socket.
     pub(super) receiving: AtomicUsize,
     /// How often one of them has read the socket.
     pub(super) pumped: AtomicU64,
