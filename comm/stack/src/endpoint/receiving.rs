@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use selvedge_data_stack::message::Message;
+use selvedge_data_stack::module::Direction;
 use selvedge_units::Span;
 
 use super::buffer::Buffer;
@@ -15,6 +16,10 @@ use crate::work::{CLOSING, DATA};
 const ROUND: Span = Span::from_millis(5);
 /// As long, where it is the one that is to read the socket next.
 const HANDOVER: Span = Span::from_millis(1);
+/// How long a thread that has read the socket waits for elements, and how often; it looks between
+/// whether they are done, since they notify it of whole messages only.
+const MOMENT: Duration = Duration::from_micros(50);
+const MOMENTS: u32 = 20;
 
 fn at_most(wait: Span, most: Span) -> Duration {
     Duration::from_nanos(wait.min(most).0)
@@ -93,6 +98,21 @@ impl Connection {
         Err(if dead { RecvError::Dead } else { RecvError::Timeout })
     }
 
+    /// The next message that elements have in hand, if they have one: where several serve this
+    /// connection, their threads deliver it a moment after it was read.
+    fn pop_from_elements(&self) -> Option<Message> {
+        let work = self.plant.work();
+        for _ in 0..MOMENTS {
+            if self.plant.is_clear_of(Direction::Up) {
+                break;
+            }
+            if let Some(message) = work.pop(MOMENT) {
+                return Some(message);
+            }
+        }
+        work.pop(Duration::ZERO)
+    }
+
     /// The next message, of whichever sort; waits for at most so long.
     fn next(&self, wait: Span) -> Option<Message> {
         let (shared, work) = (&self.shared, self.plant.work());
@@ -112,7 +132,7 @@ impl Connection {
             shared.pumped.fetch_add(1, Ordering::Relaxed);
             let _ = intake.watch(shared) || intake.pump(shared, wait.min(ROUND));
             drop(intake);
-            work.pop(Duration::ZERO)
+            self.pop_from_elements()
         } else {
             // The endpoint's thread releases the socket soon, and then expects this one to read.
             work.pop(at_most(wait, HANDOVER))

@@ -148,6 +148,13 @@ impl<W: Work> Plant<W> {
         self.pipes.iter().all(Pipe::is_clear)
     }
 
+    /// The same of the pipes in one direction.
+    #[must_use]
+    pub fn is_clear_of(&self, direction: Direction) -> bool {
+        let first = usize::from(direction == Direction::Up);
+        self.pipes.iter().skip(first).step_by(2).all(Pipe::is_clear)
+    }
+
     /// Messages in each pipe, down and up, from the application's end.
     pub fn waiting(&self) -> impl Iterator<Item = (u64, u64)> {
         self.pipes.chunks_exact(2).map(|pair| (pair[0].len(), pair[1].len()))
