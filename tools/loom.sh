@@ -4,4 +4,4 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom \
-  cargo test --locked -p selvedge-data-memory -p selvedge-data-stack --release --test loom
+  cargo test --locked -p selvedge-data-memory -p selvedge-comm-stack --release --test loom

@@ -6,7 +6,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 export CARGO_TARGET_DIR=target/miri
 cargo +nightly miri test --locked -p selvedge-data-memory -p selvedge-data-stream
-cargo +nightly miri test --locked -p selvedge-data-stack --lib -- pipe:: element::tests::locks \
+cargo +nightly miri test --locked -p selvedge-comm-stack --lib -- pipe:: element::tests::locks \
   element::tests::ten_thousand_reassignments_on_threads
 # What proptest makes takes hours under Miri; `no_mark_is_slept_over` has threads enough.
 MIRIFLAGS="-Zmiri-disable-isolation" cargo +nightly miri test --locked -p selvedge-comm-services --lib -- \

@@ -27,10 +27,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use crate::wake::Alarms;
 use selvedge_data_stack::auto::{Manager, Meta};
 use selvedge_data_stack::compose::ComposeError;
 use selvedge_data_stack::contract::Contract;
-use selvedge_data_stack::wake::Alarms;
 use selvedge_os::SocketError;
 use selvedge_os::clock::Clock;
 use selvedge_os::port::DatagramPort;

@@ -1,15 +1,26 @@
 //! Protocol stacks on this machine: what modules cost here, elements on threads, connections over
 //! UDP.
 //!
-//! The decisions and the modules are in the pure `selvedge-data-stack`; here are the clock, the threads
-//! and the sockets.
+//! The decisions and the modules are in the pure `selvedge-data-stack`; here are the clock, the threads,
+//! their locks, and the sockets.
 
 #![forbid(unsafe_code)]
 
+#[cfg(not(loom))]
 pub mod crew;
+pub mod element;
+#[cfg(not(loom))]
 pub mod endpoint;
+pub mod pipe;
+#[cfg(not(loom))]
 pub mod profile;
+mod sync;
+#[cfg(not(loom))]
 mod talk;
+#[cfg(not(loom))]
 pub mod threads;
+pub mod wake;
+#[cfg(not(loom))]
 pub mod wire;
+#[cfg(not(loom))]
 mod work;

@@ -15,13 +15,13 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::element::{Element, Outside, Plant, Port, Work};
+use crate::pipe::{Pipe, Reading, User, Writing};
 use selvedge_data_stack::compose::Composition;
-use selvedge_data_stack::element::{Element, Outside, Plant, Port, Work};
 use selvedge_data_stack::elements::{ElementId, Elements};
 use selvedge_data_stack::message::Message;
 use selvedge_data_stack::model::{Cost, Overheads};
 use selvedge_data_stack::module::{Crew, Critical, Direction, Key, Keys, Outputs};
-use selvedge_data_stack::pipe::{Pipe, Reading, User, Writing};
 use selvedge_data_stack::stack::Line;
 use selvedge_os::clock::Clock;
 use selvedge_units::{Instant, Span};

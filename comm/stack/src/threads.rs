@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use selvedge_data_stack::element::{Element, Plant, Work};
+use crate::element::{Element, Plant, Work};
 use selvedge_data_stack::elements::ElementId;
 use selvedge_os::clock::Clock;
 use selvedge_units::{Instant, Span};
@@ -277,7 +277,7 @@ fn serve<W: Work>(seat: &Seat<W>, clock: Clock, stop: &AtomicBool, after: &dyn F
 
 #[cfg(test)]
 mod tests {
-    use selvedge_data_stack::element::{Outside, Port};
+    use crate::element::{Outside, Port};
     use selvedge_data_stack::elements::Elements;
 
     use super::stream::STREAM_MAX;

@@ -9,14 +9,14 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
 
+use crate::element::Work;
+use crate::wake::{Alarms, Tasks};
 use selvedge_comm_local::PeerId;
 use selvedge_data_stack::auto::Monitor;
 use selvedge_data_stack::deliver::Delivery;
-use selvedge_data_stack::element::Work;
 use selvedge_data_stack::message::Message;
 use selvedge_data_stack::module::{Direction, Outputs, Reason};
 use selvedge_data_stack::stack::Line;
-use selvedge_data_stack::wake::{Alarms, Tasks};
 use selvedge_os::clock::Clock;
 use selvedge_os::transmit::{Outgoing, Transmitter};
 use selvedge_units::{Bytes, Instant, Span};

@@ -3,7 +3,8 @@
 //! After COMM-adapt (Ivan-Rosu and Schwan, 1996). [`model`] foretells what a spread of modules
 //! gives, [`assign`] chooses one when a connection is made, [`auto`] goes on choosing while it
 //! lives. Messages come from an application or from the wire and go to the other one. Nothing here
-//! reads a clock, does I/O or starts a thread: time is an argument.
+//! reads a clock, does I/O, starts a thread or takes a lock: time is an argument. Pipes and the
+//! elements that serve them are in `selvedge-comm-stack`.
 
 #![forbid(unsafe_code)]
 
@@ -12,14 +13,10 @@ pub mod auto;
 pub mod compose;
 pub mod contract;
 pub mod deliver;
-pub mod element;
 pub mod elements;
 pub mod fault;
 pub mod load;
 pub mod message;
 pub mod model;
 pub mod module;
-pub mod pipe;
 pub mod stack;
-mod sync;
-pub mod wake;

@@ -4,7 +4,7 @@
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
-use selvedge_data_stack::element::Plant;
+use crate::element::Plant;
 use selvedge_data_stack::message::Message;
 
 use crate::work::LineWork;

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
+use crate::element::{Plant, Port};
 use selvedge_data_stack::auto::{Event, Policed};
-use selvedge_data_stack::element::{Plant, Port};
 use selvedge_data_stack::message::Message;
 use selvedge_data_stack::model::StreamId;
 use selvedge_data_stack::module::{Direction, Reason};

@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::thread;
 use std::time::Duration;
 
+use crate::element::Plant;
 use selvedge_comm_local::PeerId;
 use selvedge_data_stack::compose::{Composition, Medium};
-use selvedge_data_stack::element::Plant;
 use selvedge_data_stack::module::{Net, Reason};
 use selvedge_os::port::{DatagramReader, Single};
 use selvedge_units::{Instant, Span};

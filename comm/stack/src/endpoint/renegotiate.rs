@@ -12,10 +12,10 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
+use crate::element::{Plant, Port};
 use selvedge_data_stack::assign::Guarantee;
 use selvedge_data_stack::auto::{Event, RenegotiateError};
 use selvedge_data_stack::contract::Contract;
-use selvedge_data_stack::element::{Plant, Port};
 use selvedge_data_stack::message::Message;
 use selvedge_data_stack::model::StreamId;
 use selvedge_data_stack::module::Direction;

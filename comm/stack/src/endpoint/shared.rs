@@ -5,15 +5,15 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
+use crate::element::{Outside, Plant, Port};
+use crate::wake::Alarms;
 use selvedge_comm_local::PeerId;
 use selvedge_data_stack::auto::{Event, Manager};
 use selvedge_data_stack::compose::Composition;
 use selvedge_data_stack::contract::Contract;
-use selvedge_data_stack::element::{Outside, Plant, Port};
 use selvedge_data_stack::model::{Cost, Stream, StreamId};
 use selvedge_data_stack::module::{Crew, Direction, Keys};
 use selvedge_data_stack::stack::Line;
-use selvedge_data_stack::wake::Alarms;
 use selvedge_os::clock::Clock;
 use selvedge_os::transmit::{Outgoing, Transmitter};
 use selvedge_units::{Instant, Span};

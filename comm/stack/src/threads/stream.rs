@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
-use selvedge_data_stack::element::{Element, Outside, Plant, Port, Work};
+use crate::element::{Element, Outside, Plant, Port, Work};
 use selvedge_data_stack::elements::{ElementId, Elements};
 use selvedge_data_stack::module::Direction;
 use selvedge_os::clock::Clock;

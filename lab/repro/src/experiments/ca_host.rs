@@ -8,7 +8,7 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
-use selvedge_data_stack::element::{Element, Job, Outside, Plant, Port, Work};
+use selvedge_comm_stack::element::{Element, Job, Outside, Plant, Port, Work};
 use selvedge_data_stack::elements::{ElementId, Elements};
 use selvedge_data_stack::model::{Cost, Interface, Overheads};
 use selvedge_data_stack::module::Direction;

@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
+use crate::element::{Outside, Plant, Port, Work};
 use selvedge_data_stack::auto::{Meta, Observed};
 use selvedge_data_stack::contract::{Contract, Traffic};
-use selvedge_data_stack::element::{Outside, Plant, Port, Work};
 use selvedge_data_stack::elements::Elements;
 use selvedge_data_stack::module::{Direction, Reason};
 use selvedge_data_stack::stack::SendError;

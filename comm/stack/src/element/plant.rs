@@ -4,9 +4,9 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use std::collections::VecDeque;
 
 use super::Work;
-use crate::elements::{ElementId, Elements};
-use crate::module::Direction;
 use crate::pipe::{Apart, Pipe};
+use selvedge_data_stack::elements::{ElementId, Elements};
+use selvedge_data_stack::module::Direction;
 
 /// Where a message goes: the pipe of a module, or out.
 #[derive(Debug)]

@@ -24,10 +24,10 @@ use self::hands::Hands;
 use self::plant::{Outcome, Parcel};
 pub use self::plant::{Outside, Plant};
 pub use self::port::Port;
-use crate::elements::ElementId;
-use crate::model::Overheads;
-use crate::module::Direction;
 use crate::pipe::{User, Writing};
+use selvedge_data_stack::elements::ElementId;
+use selvedge_data_stack::model::Overheads;
+use selvedge_data_stack::module::Direction;
 
 /// What the modules of a connection do.
 pub trait Work: Send + Sync + core::fmt::Debug {

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use selvedge_units::{Instant, Span};
 
 use super::{Element, Outside, Plant, Port, Work};
-use crate::elements::{ElementId, Elements};
-use crate::module::Direction;
+use selvedge_data_stack::elements::{ElementId, Elements};
+use selvedge_data_stack::module::Direction;
 
 const PLACES: usize = 4;
 

@@ -3,8 +3,8 @@
 use core::sync::atomic::Ordering;
 
 use super::{Plant, Work};
-use crate::elements::ElementId;
 use crate::pipe::{Reading, User, Writing};
+use selvedge_data_stack::elements::ElementId;
 
 /// What an element holds of a plant's pipes.
 #[derive(Debug)]

@@ -1,7 +1,7 @@
 //! Pipes whose users come and go, and wake-ups, under every interleaving that the memory model
 //! allows.
 //!
-//! `RUSTFLAGS="--cfg loom" cargo test -p selvedge-data-stack --test loom --release`
+//! `RUSTFLAGS="--cfg loom" cargo test -p selvedge-comm-stack --test loom --release`
 #![cfg(loom)]
 
 use std::sync::Arc as Plain;
@@ -12,8 +12,8 @@ use std::task::{Wake, Waker};
 use loom::sync::atomic::{AtomicBool, Ordering};
 use loom::sync::{Arc, Mutex};
 use loom::thread;
-use selvedge_data_stack::pipe::{Pipe, Reading, User, Writing};
-use selvedge_data_stack::wake::{Alarms, Tasks};
+use selvedge_comm_stack::pipe::{Pipe, Reading, User, Writing};
+use selvedge_comm_stack::wake::{Alarms, Tasks};
 
 /// Every interleaving with at most this many preemptions.
 fn model(preemptions: usize, test: impl Fn() + Sync + Send + 'static) {

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::{Outside, Plant, Work};
-use crate::module::Direction;
 use crate::pipe::{NotPut, User, Writing};
+use selvedge_data_stack::module::Direction;
 
 /// The outside's end of a plant, for one thread.
 #[derive(Debug)]
