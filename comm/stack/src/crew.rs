@@ -66,8 +66,9 @@ mod tests {
     use selvedge_units::Instant;
 
     use super::*;
+    use crate::concurrency::MultiThreaded;
 
-    fn ends(slaves: [u8; 2]) -> [Line; 2] {
+    fn ends(slaves: [u8; 2]) -> [Line<MultiThreaded>; 2] {
         let keys = Keys { send: Key([1; 32]), receive: Key([2; 32]) };
         let stack = "ui | encrypt(chacha20) | reliable | frag(1400) | net".parse().unwrap();
         let mut keys = [keys.clone(), keys.swapped()].into_iter();
@@ -77,7 +78,7 @@ mod tests {
         })
     }
 
-    fn through(line: &Line, way: Direction, message: Message) -> Option<Message> {
+    fn through(line: &Line<MultiThreaded>, way: Direction, message: Message) -> Option<Message> {
         let mut out = Outputs::default();
         line.modules()[1].handle(way, message, &line.call(Instant::ZERO), &mut out);
         out.drain().next().map(|(_, message)| message)

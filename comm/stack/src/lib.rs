@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod concurrency;
 #[cfg(not(loom))]
 pub mod crew;
 pub mod element;

@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::concurrency::MultiThreaded;
 use crate::element::{Element, Outside, Plant, Port, Work};
 use crate::pipe::{Pipe, Reading, User, Writing};
 use selvedge_data_stack::compose::Composition;
@@ -135,7 +136,10 @@ pub fn modules(rounds: usize) -> Vec<ModuleProfile> {
 
 fn critical_of(line: &str, place: usize, direction: Direction) -> Critical {
     let keys = Keys { send: Key([1; 32]), receive: Key([2; 32]) };
-    let built = line.parse::<Composition>().ok().and_then(|line| line.build(Some(&keys)).ok());
+    let built = line
+        .parse::<Composition>()
+        .ok()
+        .and_then(|line| line.build::<MultiThreaded>(Some(&keys)).ok());
     built.map_or(Critical::Nothing, |modules| modules[place].critical(direction))
 }
 
@@ -165,7 +169,8 @@ fn sized_by(
 ) -> [f64; 2] {
     let keys = Keys { send: Key([1; 32]), receive: Key([2; 32]) };
     let [sender, receiver] = [keys.clone(), keys.swapped()].map(|keys| {
-        Line::with_crew(composition, 1, Some(&keys), crew).unwrap_or_else(|error| panic!("{error}"))
+        Line::<MultiThreaded>::with_crew(composition, 1, Some(&keys), crew)
+            .unwrap_or_else(|error| panic!("{error}"))
     });
     let clock = Clock::new();
     // Neither all alike nor without any likeness.
@@ -189,7 +194,7 @@ fn sized_by(
         }
         let up = clock.now().since(now);
         let later = now + Span::from_secs(1);
-        receiver.modules()[place].tick(&receiver.call(later), &mut out);
+        receiver.modules()[place].handle_timeout(&receiver.call(later), &mut out);
         for (direction, message) in out.drain().collect::<Vec<_>>() {
             match direction {
                 Direction::Up => receiver.buffers().give(message),

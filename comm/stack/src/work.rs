@@ -9,6 +9,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
 
+use crate::concurrency::MultiThreaded;
 use crate::element::Work;
 use crate::wake::{Alarms, Tasks};
 use selvedge_comm_local::PeerId;
@@ -49,7 +50,7 @@ pub(crate) enum Below {
 /// A connection's modules, its way out and its way in.
 #[derive(Debug)]
 pub(crate) struct LineWork {
-    pub(crate) line: Line,
+    pub(crate) line: Line<MultiThreaded>,
     /// What comes while the application has too much to read is dropped before any work for it.
     sheds: bool,
     /// Its messages may come with their headers in another buffer: they have [`APART`] bytes of them.
@@ -72,7 +73,7 @@ pub(crate) struct LineWork {
     /// What passed in the two directions so far: out, in.
     pub(crate) flows: [Flow; 2],
     /// What the two streams do: out, in.
-    pub(crate) monitors: [Monitor; 2],
+    pub(crate) monitors: [Monitor<MultiThreaded>; 2],
 }
 
 /// Messages and bytes that passed.
@@ -126,7 +127,7 @@ fn is_much(delivery: &Delivery) -> bool {
 
 impl LineWork {
     pub(crate) fn new(
-        line: Line,
+        line: Line<MultiThreaded>,
         below: Below,
         peer: SocketAddr,
         clock: Clock,
@@ -307,9 +308,9 @@ impl Work for LineWork {
 
     fn tick(&self, place: usize, now: Instant, out: &mut Vec<(Direction, Message)>) {
         let module = &self.line.modules()[place];
-        if module.due().is_some_and(|due| due <= now) {
+        if module.poll_timeout().is_some_and(|due| due <= now) {
             let mut outputs = Outputs::default();
-            module.tick(&self.line.call(now), &mut outputs);
+            module.handle_timeout(&self.line.call(now), &mut outputs);
             out.extend(outputs.drain());
         }
         if place == 0 {

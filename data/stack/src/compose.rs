@@ -15,13 +15,13 @@ use std::sync::Arc;
 use selvedge_units::Bytes;
 
 pub use self::fit::Fit;
+use crate::concurrency::Concurrency;
 use crate::contract::MESSAGE_MAX;
 use crate::deliver::Order;
 use crate::module::{
-    Checksum, Cipher, Compress, Crew, Encrypt, FRAGMENT_MIN, Fec, Frag, Keys, Module, Net,
-    Reliable, Ui, Unreliable,
+    AnyModule, CHUNK, Checksum, Cipher, Compress, Crew, Encrypt, FRAGMENT_MIN, Fec, Frag, Keys,
+    NET_HEADER, NET_PAYLOAD_MAX, Net, Reliable, Ui, Unreliable,
 };
-use crate::module::{NET_HEADER, NET_PAYLOAD_MAX, overhead};
 
 /// A module in the line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -78,6 +78,21 @@ impl Step {
             Self::Compress => "compress",
             Self::Encrypt(_) => "encrypt",
             Self::Net(_) => "net",
+        }
+    }
+}
+
+impl Step {
+    /// How many bytes the module adds to a message of at most this size.
+    pub(crate) fn overhead(self, size: usize) -> usize {
+        match self {
+            Self::Ui | Self::Net(_) => 0,
+            Self::Unreliable { .. } => 8,
+            Self::Reliable => 9,
+            Self::Frag(_) => 14,
+            Self::Checksum | Self::Compress => 4,
+            Self::Fec { .. } => 9,
+            Self::Encrypt(_) => 8 + 16 * size.div_ceil(CHUNK).max(1),
         }
     }
 }
@@ -209,7 +224,7 @@ impl Composition {
     pub fn headers(&self) -> Option<usize> {
         let plain = |step: &Step| matches!(step, Step::Ui | Step::Unreliable { .. } | Step::Net(_));
         let of = |&step: &Step| {
-            if matches!(step, Step::Net(_)) { NET_HEADER } else { overhead(step, 0) }
+            if matches!(step, Step::Net(_)) { NET_HEADER } else { step.overhead(0) }
         };
         self.steps.iter().all(plain).then(|| self.steps.iter().map(of).sum())
     }
@@ -239,7 +254,7 @@ impl Composition {
         if self.has("frag") {
             return MESSAGE_MAX;
         }
-        let headers: usize = self.steps.iter().map(|&step| overhead(step, NET_PAYLOAD_MAX)).sum();
+        let headers: usize = self.steps.iter().map(|&step| step.overhead(NET_PAYLOAD_MAX)).sum();
         Bytes((NET_PAYLOAD_MAX - headers) as u64)
     }
 
@@ -247,7 +262,10 @@ impl Composition {
     ///
     /// # Errors
     /// [`BuildError`].
-    pub fn build(&self, keys: Option<&Keys>) -> Result<Vec<Box<dyn Module>>, BuildError> {
+    pub fn build<C: Concurrency>(
+        &self,
+        keys: Option<&Keys>,
+    ) -> Result<Vec<AnyModule<C>>, BuildError> {
         self.build_with(keys, None)
     }
 
@@ -255,25 +273,25 @@ impl Composition {
     ///
     /// # Errors
     /// [`BuildError`].
-    pub fn build_with(
+    pub fn build_with<C: Concurrency>(
         &self,
         keys: Option<&Keys>,
         crew: Option<&Arc<dyn Crew>>,
-    ) -> Result<Vec<Box<dyn Module>>, BuildError> {
-        let build = |step: &Step| -> Result<Box<dyn Module>, BuildError> {
+    ) -> Result<Vec<AnyModule<C>>, BuildError> {
+        let build = |step: &Step| -> Result<AnyModule<C>, BuildError> {
             Ok(match *step {
-                Step::Ui => Box::new(Ui::new(self.largest().0 as usize)),
-                Step::Unreliable { .. } => Box::new(Unreliable::default()),
-                Step::Reliable => Box::new(Reliable::default()),
-                Step::Frag(size) => Box::new(Frag::new(size)),
-                Step::Checksum => Box::new(Checksum),
-                Step::Fec { data, parities } => Box::new(Fec::new(data, parities)),
-                Step::Compress => Box::new(Compress),
+                Step::Ui => AnyModule::Ui(Ui::new(self.largest().0 as usize)),
+                Step::Unreliable { .. } => AnyModule::Unreliable(Box::<Unreliable<C>>::default()),
+                Step::Reliable => AnyModule::Reliable(Box::<Reliable<C>>::default()),
+                Step::Frag(size) => AnyModule::Frag(Box::new(Frag::new(size))),
+                Step::Checksum => AnyModule::Checksum(Checksum),
+                Step::Fec { data, parities } => AnyModule::Fec(Box::new(Fec::new(data, parities))),
+                Step::Compress => AnyModule::Compress(Compress),
                 Step::Encrypt(cipher) => {
                     let encrypt = Encrypt::new(cipher, keys.ok_or(BuildError::NoKeys)?);
-                    Box::new(encrypt.shared_with(crew.cloned()))
+                    AnyModule::Encrypt(Box::new(encrypt.shared_with(crew.cloned())))
                 }
-                Step::Net(_) => Box::new(Net),
+                Step::Net(_) => AnyModule::Net(Net),
             })
         };
         self.steps.iter().map(build).collect()

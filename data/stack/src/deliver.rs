@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use crate::concurrency::Concurrency;
 use crate::message::Message;
 use crate::module::{Call, Reason};
 
@@ -42,7 +43,7 @@ impl Delivery {
     }
 
     /// A message that came up.
-    pub fn push(&mut self, message: Message, call: &Call<'_>) {
+    pub fn push<C: Concurrency>(&mut self, message: Message, call: &Call<'_, C>) {
         match self.order {
             Order::AsTheyCome => self.arrive(message),
             _ if message.ticket < self.next => call.drop(message, Reason::Late),

@@ -11,6 +11,7 @@
 pub mod assign;
 pub mod auto;
 pub mod compose;
+pub mod concurrency;
 pub mod contract;
 pub mod deliver;
 pub mod elements;

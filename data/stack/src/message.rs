@@ -1,8 +1,8 @@
 //! A message on its way through a stack, and the buffers that messages are in.
 
-use std::sync::Mutex;
-
 use selvedge_units::{Bytes, Instant};
+
+use crate::concurrency::{Concurrency, SingleThreaded, State};
 
 /// Room before a message's bytes, for the headers of all modules below.
 pub const HEAD_ROOM: usize = 96;
@@ -29,7 +29,7 @@ pub struct Message {
 impl Message {
     /// A message with a copy of these bytes in a buffer that was used before.
     #[must_use]
-    pub fn copy_of(bytes: &[u8], buffers: &Buffers) -> Self {
+    pub fn copy_of<C: Concurrency>(bytes: &[u8], buffers: &Buffers<C>) -> Self {
         let mut message = Self::with_room(bytes.len(), buffers);
         message.bytes.extend_from_slice(bytes);
         message
@@ -37,7 +37,7 @@ impl Message {
 
     /// A message of no bytes, with room for so many.
     #[must_use]
-    pub fn with_room(len: usize, buffers: &Buffers) -> Self {
+    pub fn with_room<C: Concurrency>(len: usize, buffers: &Buffers<C>) -> Self {
         let mut bytes = buffers.take(HEAD_ROOM + len + TAIL_ROOM);
         bytes.clear();
         bytes.resize(HEAD_ROOM, 0);
@@ -46,7 +46,7 @@ impl Message {
 
     /// A message of this length, to be written; what is in it is what was in the buffer before.
     #[must_use]
-    pub fn of_len(len: usize, buffers: &Buffers) -> Self {
+    pub fn of_len<C: Concurrency>(len: usize, buffers: &Buffers<C>) -> Self {
         let mut bytes = buffers.take(HEAD_ROOM + len + TAIL_ROOM);
         bytes.resize(HEAD_ROOM + len, 0);
         Self { bytes, start: HEAD_ROOM, ..Self::default() }
@@ -63,7 +63,7 @@ impl Message {
     /// another, so that this can be handed over as it is. Only for stacks whose modules do nothing
     /// but take these headers off ([`Composition::headers`](crate::compose::Composition::headers)).
     #[must_use]
-    pub fn apart(headers: &[u8], body: Vec<u8>, buffers: &Buffers) -> Self {
+    pub fn apart<C: Concurrency>(headers: &[u8], body: Vec<u8>, buffers: &Buffers<C>) -> Self {
         Self { body, ..Self::copy_of(headers, buffers) }
     }
 
@@ -98,9 +98,15 @@ impl Message {
         !self.body.is_empty() && self.start == self.bytes.len()
     }
 
+    /// The application's message with its ticket, which enters the stack now.
+    #[must_use]
+    pub fn numbered(self, ticket: u64, now: Instant) -> Self {
+        Self { ticket, name: ticket as u32 & (u32::MAX >> 1), arrived: now, ..self }
+    }
+
     /// The same bytes, ticket, name and time in another buffer.
     #[must_use]
-    pub fn duplicate(&self, buffers: &Buffers) -> Self {
+    pub fn duplicate<C: Concurrency>(&self, buffers: &Buffers<C>) -> Self {
         Self::copy_of(self.bytes(), buffers).named_as(self)
     }
 
@@ -187,27 +193,25 @@ impl Message {
 /// Buffers that wait for their next message, by size, so that a small message does not take a large
 /// one's nor make it grow; of each size so many at most.
 #[derive(Debug)]
-pub struct Buffers {
-    free: Mutex<[Vec<Vec<u8>>; SIZES.len()]>,
+pub struct Buffers<C: Concurrency = SingleThreaded> {
+    free: C::State<Free>,
     most: usize,
 }
+
+/// Buffers by size.
+type Free = [Vec<Vec<u8>>; SIZES.len()];
 
 /// The sizes: a datagram, a few, the largest datagram, and twice that. Larger buffers are given
 /// back to the allocator.
 const SIZES: [usize; 4] = [2 << 10, 16 << 10, 64 << 10, 128 << 10];
 
-impl Buffers {
+impl<C: Concurrency> Buffers<C> {
     /// Keeps at most this many of the smallest size, and of each next size a quarter as many.
     #[must_use]
     pub fn new(most: usize) -> Self {
-        let mut free: [Vec<_>; SIZES.len()] = Default::default();
+        let mut free = Free::default();
         free[0].reserve(most);
-        Self { free: Mutex::new(free), most }
-    }
-
-    fn free(&self) -> std::sync::MutexGuard<'_, [Vec<Vec<u8>>; SIZES.len()]> {
-        // Nothing in the critical sections can panic, and any state of the list is a good one.
-        self.free.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        Self { free: C::State::new(free), most }
     }
 
     /// A buffer that the largest datagram can be read into.
@@ -223,7 +227,7 @@ impl Buffers {
         let Some(sort) = SIZES.iter().position(|&size| size >= len) else {
             return Vec::with_capacity(len);
         };
-        let used = self.free()[sort].pop();
+        let used = self.free.with(|free| free[sort].pop());
         used.unwrap_or_else(|| Vec::with_capacity(SIZES[sort]))
     }
 
@@ -238,10 +242,12 @@ impl Buffers {
         if capacity > SIZES[SIZES.len() - 1] {
             return;
         }
-        let mut free = self.free();
-        if free[sort].len() < (self.most >> (2 * sort)).max(1) {
-            free[sort].push(bytes);
-        }
+        let most = (self.most >> (2 * sort)).max(1);
+        self.free.with(|free| {
+            if free[sort].len() < most {
+                free[sort].push(bytes);
+            }
+        });
     }
 }
 
@@ -251,7 +257,7 @@ mod tests {
 
     #[test]
     fn headers_come_and_go_in_place() {
-        let buffers = Buffers::new(2);
+        let buffers: Buffers = Buffers::new(2);
         let mut message = Message::copy_of(b"body", &buffers);
         message.push(b"head");
         message.append(b"!");
@@ -268,7 +274,7 @@ mod tests {
 
     #[test]
     fn a_message_that_came_apart_is_read_as_one() {
-        let buffers = Buffers::new(4);
+        let buffers: Buffers = Buffers::new(4);
         let mut message = Message::apart(b"headhere", vec![7; 60_000], &buffers);
         assert_eq!((message.len(), message.parts()[0]), (60_008, &b"headhere"[..]));
         assert_eq!(message.pull::<4>(), Some(*b"head"));
@@ -294,17 +300,17 @@ mod tests {
 
     #[test]
     fn buffers_are_used_again_and_bounded() {
-        let buffers = Buffers::new(1);
+        let buffers: Buffers = Buffers::new(1);
         let messages = [(); 3].map(|()| Message::copy_of(&[1; 100], &buffers));
         messages.into_iter().for_each(|message| buffers.give(message));
-        assert_eq!(buffers.free()[0].len(), 1);
+        assert_eq!(buffers.free.borrow()[0].len(), 1);
         let message = Message::copy_of(b"x", &buffers);
-        assert_eq!((message.bytes(), buffers.free()[0].len()), (&b"x"[..], 0));
+        assert_eq!((message.bytes(), buffers.free.borrow()[0].len()), (&b"x"[..], 0));
     }
 
     #[test]
     fn sizes_keep_to_themselves() {
-        let buffers = Buffers::new(64);
+        let buffers: Buffers = Buffers::new(64);
         for len in [15_000, 64_000, 100_000] {
             let message = Message::of_len(len, &buffers);
             let (at, room) = (message.bytes().as_ptr(), message.bytes.capacity());
@@ -317,6 +323,6 @@ mod tests {
         }
         // What is larger than all of them is not kept.
         buffers.give(Message::of_len(200_000, &buffers));
-        assert!(buffers.free().iter().all(Vec::is_empty));
+        assert!(buffers.free.borrow().iter().all(Vec::is_empty));
     }
 }

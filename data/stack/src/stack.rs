@@ -1,8 +1,10 @@
 //! One connection's modules, and running them one after the other on the caller's time.
 //!
-//! [`Line`] is what elements share; [`Stack`] runs a whole line by itself: the connection's
-//! messages go in with [`Stack::send`], datagrams come out of [`Stack::poll_transmit`], and the
-//! other way round. After each of them, and when [`Stack::due`] comes, call [`Stack::tick`].
+//! [`Line`] is what elements share. [`Stack`] runs a whole line by itself, on one thread and without
+//! I/O: a simulation's end of a connection, and the reference for elements on threads. Call
+//! [`Stack::handle_message`] and [`Stack::handle_datagram`] with what comes, and
+//! [`Stack::handle_timeout`] once [`Stack::poll_timeout`] is due. After each of them, call
+//! [`Stack::poll_transmit`] and [`Stack::poll_message`] until they return nothing.
 
 #[cfg(test)]
 mod tests;
@@ -13,23 +15,24 @@ use std::sync::Arc;
 use selvedge_units::{Bytes, Instant};
 
 use crate::compose::{BuildError, Composition};
+use crate::concurrency::{Concurrency, SingleThreaded};
 use crate::deliver::Delivery;
 use crate::message::{Buffers, Message};
-use crate::module::{Call, Connection, Crew, Direction, Keys, Module, Outputs, Reason};
+use crate::module::{AnyModule, Call, Connection, Crew, Direction, Keys, Outputs, Reason};
 
 /// The modules of one connection, for any number of elements.
 #[derive(Debug)]
-pub struct Line {
+pub struct Line<C: Concurrency = SingleThreaded> {
     composition: Composition,
-    connection: Connection,
-    modules: Vec<Box<dyn Module>>,
-    buffers: Buffers,
+    connection: Connection<C>,
+    modules: Vec<AnyModule<C>>,
+    buffers: Buffers<C>,
 }
 
 /// Buffers kept for the next messages.
 const BUFFERS: usize = 1024;
 
-impl Line {
+impl<C: Concurrency> Line<C> {
     /// One end of connection `id`.
     ///
     /// # Errors
@@ -68,48 +71,40 @@ impl Line {
 
     /// The connection.
     #[must_use]
-    pub const fn connection(&self) -> &Connection {
+    pub const fn connection(&self) -> &Connection<C> {
         &self.connection
     }
 
     /// The buffers of its messages.
     #[must_use]
-    pub const fn buffers(&self) -> &Buffers {
+    pub const fn buffers(&self) -> &Buffers<C> {
         &self.buffers
     }
 
     /// The modules, from the application down.
     #[must_use]
-    pub fn modules(&self) -> &[Box<dyn Module>] {
+    pub fn modules(&self) -> &[AnyModule<C>] {
         &self.modules
     }
 
     /// What a module is given at this time.
     #[must_use]
-    pub const fn call(&self, now: Instant) -> Call<'_> {
+    pub const fn call(&self, now: Instant) -> Call<'_, C> {
         Call { connection: &self.connection, now, buffers: &self.buffers }
     }
 
     /// The application's message with its ticket: the proxy's copy.
     #[must_use]
     pub fn message(&self, bytes: &[u8], ticket: u64, now: Instant) -> Message {
-        Self::named(Message::copy_of(bytes, &self.buffers), ticket, now)
-    }
-
-    /// The same of a message that is in a buffer of this line already.
-    #[must_use]
-    pub fn named(mut message: Message, ticket: u64, now: Instant) -> Message {
-        (message.ticket, message.arrived) = (ticket, now);
-        message.name = ticket as u32 & (u32::MAX >> 1);
-        message
+        Message::copy_of(bytes, &self.buffers).numbered(ticket, now)
     }
 
     /// The headers that the modules would put before the message of these parts, where that is all
     /// they would do; the parts themselves stay where they are.
     #[must_use]
     pub fn wrap(&self, parts: &[&[u8]], ticket: u64, now: Instant) -> Option<Message> {
-        let header = Message::with_room(0, &self.buffers);
-        let (mut header, call) = (Self::named(header, ticket, now), self.call(now));
+        let mut header = Message::with_room(0, &self.buffers).numbered(ticket, now);
+        let call = self.call(now);
         if self.modules.iter().all(|module| module.wrap(&mut header, parts, &call)) {
             return Some(header);
         }
@@ -177,7 +172,7 @@ const QUEUE_MAX: usize = 4096;
 /// A line that runs by itself, without elements.
 #[derive(Debug)]
 pub struct Stack {
-    line: Arc<Line>,
+    line: Line,
     next: u64,
     out: Outputs,
     /// What is to be handled next, last first: place of the module, way, message.
@@ -189,7 +184,7 @@ pub struct Stack {
 impl Stack {
     /// Runs this line.
     #[must_use]
-    pub fn new(line: Arc<Line>) -> Self {
+    pub fn new(line: Line) -> Self {
         let delivery = Delivery::new(line.composition().order());
         Self {
             line,
@@ -203,15 +198,15 @@ impl Stack {
 
     /// Its modules.
     #[must_use]
-    pub const fn line(&self) -> &Arc<Line> {
+    pub const fn line(&self) -> &Line {
         &self.line
     }
 
-    /// Sends a message.
+    /// Takes a message from the application.
     ///
     /// # Errors
     /// [`SendError`].
-    pub fn send(&mut self, bytes: &[u8], now: Instant) -> Result<(), SendError> {
+    pub fn handle_message(&mut self, now: Instant, bytes: &[u8]) -> Result<(), SendError> {
         if let Some(error) = self.line.objection(bytes.len(), self.next) {
             return Err(error);
         }
@@ -225,7 +220,7 @@ impl Stack {
     }
 
     /// Takes a datagram from the network.
-    pub fn receive(&mut self, datagram: &[u8], now: Instant) {
+    pub fn handle_datagram(&mut self, now: Instant, datagram: &[u8]) {
         // A reliable transport must hear acknowledgements even if nobody takes what it delivers.
         let full = self.delivery.len() >= QUEUE_MAX;
         self.line.connection.set_full(full);
@@ -239,18 +234,18 @@ impl Stack {
     }
 
     /// Does what is due by now.
-    pub fn tick(&mut self, now: Instant) {
+    pub fn handle_timeout(&mut self, now: Instant) {
         for place in 0..self.line.modules.len() {
             let line = &self.line;
-            line.modules[place].tick(&line.call(now), &mut self.out);
+            line.modules[place].handle_timeout(&line.call(now), &mut self.out);
             self.follow(place, now);
         }
     }
 
-    /// When [`Stack::tick`] has something to do.
+    /// When [`Stack::handle_timeout`] has something to do.
     #[must_use]
-    pub fn due(&self) -> Option<Instant> {
-        self.line.modules.iter().filter_map(|module| module.due()).min()
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.line.modules.iter().filter_map(|module| module.poll_timeout()).min()
     }
 
     /// The next datagram for the network. Give it back with [`Stack::recycle`].
@@ -259,7 +254,7 @@ impl Stack {
     }
 
     /// The next message for the application. Give it back with [`Stack::recycle`].
-    pub fn poll_deliver(&mut self) -> Option<Message> {
+    pub fn poll_message(&mut self) -> Option<Message> {
         self.delivery.pop()
     }
 

@@ -48,7 +48,7 @@ fuzz_target!(|bytes: &[u8]| {
     let [mut end, mut peer] = [keys.clone(), keys.swapped()].map(|keys| {
         let crew: Option<Arc<dyn Crew>> = (line == SHARED).then(|| Arc::new(Alone) as _);
         let line = Line::with_crew(&composition, 7, Some(&keys), crew.as_ref());
-        Stack::new(Arc::new(line.expect("there are keys")))
+        Stack::new(line.expect("there are keys"))
     });
     let body = BODY[usize::from(line == SHARED)];
     let (mut now, mut sent, mut came) = (Instant::ZERO, 0_u32, 0_u32);
@@ -56,7 +56,7 @@ fuzz_target!(|bytes: &[u8]| {
     while !choices.is_empty() {
         now = Instant(now.0 + u64::from(choices.byte()) * 100_000);
         match choices.byte() % 4 {
-            0 => sent += u32::from(peer.send(body, now).is_ok()),
+            0 => sent += u32::from(peer.handle_message(now, body).is_ok()),
             1 if !kept.is_empty() => {
                 // A datagram of the peer, changed, cut short or as it was, perhaps again.
                 let mut datagram = kept[usize::from(choices.byte()) % kept.len()].clone();
@@ -66,15 +66,15 @@ fuzz_target!(|bytes: &[u8]| {
                     1 => datagram[at] ^= choices.byte(),
                     _ => {}
                 }
-                end.receive(&datagram, now);
+                end.handle_datagram(now, &datagram);
             }
             2 => {
                 let len = usize::from(choices.byte());
-                end.receive(choices.bytes(len), now);
+                end.handle_datagram(now, choices.bytes(len));
             }
-            _ => end.tick(now),
+            _ => end.handle_timeout(now),
         }
-        peer.tick(now);
+        peer.handle_timeout(now);
         while let Some(datagram) = peer.poll_transmit() {
             if kept.len() < 64 {
                 kept.push(datagram.bytes().to_vec());
@@ -82,10 +82,10 @@ fuzz_target!(|bytes: &[u8]| {
             peer.recycle(datagram);
         }
         while let Some(answer) = end.poll_transmit() {
-            peer.receive(answer.bytes(), now);
+            peer.handle_datagram(now, answer.bytes());
             end.recycle(answer);
         }
-        while let Some(message) = end.poll_deliver() {
+        while let Some(message) = end.poll_message() {
             assert_eq!(message.bytes(), body, "only what was sent is delivered");
             came += 1;
             end.recycle(message);

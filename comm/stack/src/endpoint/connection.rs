@@ -11,7 +11,7 @@ use selvedge_data_stack::auto::{Event, Policed};
 use selvedge_data_stack::message::Message;
 use selvedge_data_stack::model::StreamId;
 use selvedge_data_stack::module::{Direction, Reason};
-use selvedge_data_stack::stack::{Line, SendError};
+use selvedge_data_stack::stack::SendError;
 use selvedge_units::{Bytes, Instant, Span};
 
 use crate::work::{CLOSING, DATA, LineWork};
@@ -169,7 +169,7 @@ impl Connection {
         }
         let message = what.message(&work.line);
         let size = message.size();
-        let mut message = Line::named(message, port.1, now);
+        let mut message = message.numbered(port.1, now);
         message.append(&[tag]);
         // The pipe holds more than any window, so it is full or busy for moments only.
         if let Err((mut message, _)) = port.0.put(message) {

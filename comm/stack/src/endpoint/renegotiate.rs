@@ -19,7 +19,6 @@ use selvedge_data_stack::contract::Contract;
 use selvedge_data_stack::message::Message;
 use selvedge_data_stack::model::StreamId;
 use selvedge_data_stack::module::Direction;
-use selvedge_data_stack::stack::Line;
 use selvedge_units::{Instant, Span};
 
 use super::shared::{Open, Shared};
@@ -112,7 +111,7 @@ fn say(
         return false;
     }
     let message = Message::copy_of(text.as_bytes(), work.line.buffers());
-    let mut message = Line::named(message, port.1, shared.clock.now());
+    let mut message = message.numbered(port.1, shared.clock.now());
     message.append(&[TALK]);
     if let Err((message, _)) = port.0.put(message) {
         work.line.buffers().give(message);

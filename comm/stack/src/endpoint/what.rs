@@ -1,6 +1,7 @@
 //! What an application sends: bytes to be copied into the connection's buffers, or a message that is
 //! in one already.
 
+use crate::concurrency::MultiThreaded;
 use selvedge_data_stack::message::{Buffers, Message};
 use selvedge_data_stack::stack::Line;
 
@@ -34,7 +35,7 @@ impl What<'_> {
     }
 
     /// As a message in a buffer of this line.
-    pub(super) fn message(&mut self, line: &Line) -> Message {
+    pub(super) fn message(&mut self, line: &Line<MultiThreaded>) -> Message {
         let len = self.len();
         match self {
             Self::Bytes(bytes) => Message::copy_of(bytes, line.buffers()),
@@ -48,7 +49,7 @@ impl What<'_> {
     }
 
     /// Its buffer serves others, if it was not sent.
-    pub(super) fn give_back(&mut self, buffers: &Buffers) {
+    pub(super) fn give_back(&mut self, buffers: &Buffers<MultiThreaded>) {
         if let Self::Message(message) = self {
             buffers.give(std::mem::take(message));
         }

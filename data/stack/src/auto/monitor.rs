@@ -1,8 +1,8 @@
 //! What a stream does: counted by the elements that serve it, read by the manager.
 
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-
 use selvedge_units::{Bytes, Instant, Span};
+
+use crate::concurrency::{Concurrency, Counter, SingleThreaded};
 
 /// How much is monitored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -14,34 +14,35 @@ pub enum Detail {
     Full,
 }
 
-/// Counts of one stream. Any thread may add to it; each figure is exact, though one that is taken
+/// Counts of one stream. Any call may add to it; each figure is exact, though one that is taken
 /// while messages arrive may hold a message's size and not yet its number.
 #[derive(Debug)]
-pub struct Monitor {
-    latencies: AtomicBool,
-    messages: AtomicU64,
-    bytes: AtomicU64,
-    largest: AtomicU64,
-    last: AtomicU64,
-    closest: AtomicU64,
-    left: AtomicU64,
-    latency_sum: AtomicU64,
-    latency_max: AtomicU64,
+pub struct Monitor<C: Concurrency = SingleThreaded> {
+    /// Whether latencies are monitored: 1, or 0.
+    latencies: C::Counter,
+    messages: C::Counter,
+    bytes: C::Counter,
+    largest: C::Counter,
+    last: C::Counter,
+    closest: C::Counter,
+    left: C::Counter,
+    latency_sum: C::Counter,
+    latency_max: C::Counter,
 }
 
 /// No message yet.
 const NEVER: u64 = u64::MAX;
 
-impl Default for Monitor {
+impl<C: Concurrency> Default for Monitor<C> {
     fn default() -> Self {
-        let zero = || AtomicU64::new(0);
+        let zero = || C::Counter::new(0);
         Self {
-            latencies: AtomicBool::new(true),
+            latencies: C::Counter::new(1),
             messages: zero(),
             bytes: zero(),
             largest: zero(),
-            last: AtomicU64::new(NEVER),
-            closest: AtomicU64::new(NEVER),
+            last: C::Counter::new(NEVER),
+            closest: C::Counter::new(NEVER),
             left: zero(),
             latency_sum: zero(),
             latency_max: zero(),
@@ -68,44 +69,44 @@ pub struct Observed {
     pub latency_max: Span,
 }
 
-impl Monitor {
+impl<C: Concurrency> Monitor<C> {
     /// From now on, as much as this.
     pub fn watch(&self, detail: Detail) {
-        self.latencies.store(detail == Detail::Full, Relaxed);
+        self.latencies.store(u64::from(detail == Detail::Full));
     }
 
     /// A message arrived.
     pub fn arrived(&self, now: Instant, size: Bytes) {
-        let last = self.last.swap(now.0, Relaxed);
+        let last = self.last.swap(now.0);
         if last != NEVER {
-            self.closest.fetch_min(now.0.saturating_sub(last), Relaxed);
+            self.closest.lower(now.0.saturating_sub(last));
         }
-        self.bytes.fetch_add(size.0, Relaxed);
-        self.largest.fetch_max(size.0, Relaxed);
-        self.messages.fetch_add(1, Relaxed);
+        self.bytes.add(size.0);
+        self.largest.raise(size.0);
+        self.messages.add(1);
     }
 
     /// A message left, so long after it arrived.
     pub fn left(&self, latency: Span) {
-        if self.latencies.load(Relaxed) {
-            self.latency_sum.fetch_add(latency.0, Relaxed);
-            self.latency_max.fetch_max(latency.0, Relaxed);
-            self.left.fetch_add(1, Relaxed);
+        if self.latencies.load() != 0 {
+            self.latency_sum.add(latency.0);
+            self.latency_max.raise(latency.0);
+            self.left.add(1);
         }
     }
 
     /// What was seen since the last call; begins afresh.
     pub fn take(&self) -> Observed {
-        let left = self.left.swap(0, Relaxed);
-        let closest = self.closest.swap(NEVER, Relaxed);
+        let left = self.left.swap(0);
+        let closest = self.closest.swap(NEVER);
         Observed {
-            messages: self.messages.swap(0, Relaxed),
-            bytes: Bytes(self.bytes.swap(0, Relaxed)),
-            largest: Bytes(self.largest.swap(0, Relaxed)),
+            messages: self.messages.swap(0),
+            bytes: Bytes(self.bytes.swap(0)),
+            largest: Bytes(self.largest.swap(0)),
             closest: (closest != NEVER).then_some(Span(closest)),
             left,
-            latency: Span(self.latency_sum.swap(0, Relaxed) / left.max(1)),
-            latency_max: Span(self.latency_max.swap(0, Relaxed)),
+            latency: Span(self.latency_sum.swap(0) / left.max(1)),
+            latency_max: Span(self.latency_max.swap(0)),
         }
     }
 }

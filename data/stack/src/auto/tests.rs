@@ -184,7 +184,7 @@ fn the_policer_lets_a_burst_pass_and_no_more() {
 
 #[test]
 fn a_monitor_counts_what_passes() {
-    let monitor = Monitor::default();
+    let monitor: Monitor = Monitor::default();
     for (at, size) in [(1, 10), (4, 30), (5, 20)] {
         monitor.arrived(at_ms(at), Bytes(size));
         monitor.left(us(size));

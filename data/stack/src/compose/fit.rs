@@ -4,7 +4,7 @@
 use selvedge_units::Bytes;
 
 use super::{Composition, Step};
-use crate::module::{NET_HEADER, overhead};
+use crate::module::NET_HEADER;
 
 /// What the endpoint appends to each message: of what sort it is.
 const TAG: usize = 1;
@@ -25,7 +25,7 @@ impl Composition {
     #[must_use]
     pub fn fit(&self, datagram: Bytes) -> Fit {
         let datagram = datagram.0 as usize;
-        let size_of = |steps: &[Step]| steps.iter().map(|&s| overhead(s, datagram)).sum::<usize>();
+        let size_of = |steps: &[Step]| steps.iter().map(|&s| s.overhead(datagram)).sum::<usize>();
         let headers = TAG + size_of(&self.steps) + NET_HEADER;
         let whole = datagram.saturating_sub(headers);
         let cut = self.steps.iter().enumerate().find_map(|(n, step)| match step {

@@ -1,7 +1,7 @@
 //! From the line to steps, and whether they make a stack.
 
 use super::{ComposeError, Medium, Step};
-use crate::module::{Cipher, FRAGMENT_MIN, NET_PAYLOAD_MAX, overhead};
+use crate::module::{Cipher, FRAGMENT_MIN, NET_PAYLOAD_MAX};
 
 const NAMES: [&str; 9] =
     ["ui", "unreliable", "reliable", "frag", "checksum", "fec", "compress", "encrypt", "net"];
@@ -106,7 +106,7 @@ pub(super) fn check(steps: &[Step]) -> Result<(), ComposeError> {
     after("encrypt", place("compress"), "after compress, since what is encrypted does not shrink")?;
     if let Some(n) = place("frag") {
         let Step::Frag(size) = steps[n] else { return Ok(()) };
-        let below: usize = steps[n + 1..].iter().map(|&step| overhead(step, size)).sum();
+        let below: usize = steps[n + 1..].iter().map(|&step| step.overhead(size)).sum();
         let most = NET_PAYLOAD_MAX - below;
         if !(FRAGMENT_MIN..=most).contains(&size) {
             return Err(ComposeError::Fragment { at: n + 1, size, most });

@@ -1,10 +1,9 @@
 //! What is a stack and what is not, and what is said then.
 
-use std::sync::Arc;
-
 use selvedge_units::{Bytes, Instant};
 
 use super::{BuildError, Composition, Medium};
+use crate::concurrency::SingleThreaded;
 use crate::module::{Key, Keys};
 use crate::stack::{Line, Stack};
 
@@ -71,7 +70,7 @@ fn mistakes_name_the_module_and_its_place() {
 #[test]
 fn encryption_needs_keys() {
     let stack: Composition = "ui | encrypt(aes256) | reliable | net".parse().unwrap();
-    assert_eq!(stack.build(None).unwrap_err(), BuildError::NoKeys);
+    assert_eq!(stack.build::<SingleThreaded>(None).unwrap_err(), BuildError::NoKeys);
     assert_eq!(stack.largest().0, 65_497 - 9 - (8 + 4 * 16));
 }
 
@@ -89,9 +88,9 @@ fn a_message_that_fits_is_one_datagram_of_that_size_and_no_larger_one_does() {
         let (most, now) = (Bytes(1472), Instant::ZERO);
         let fit = stack.fit(most);
         let datagrams = |len: u64| {
-            let mut end = Stack::new(Arc::new(Line::new(&stack, 7, Some(&keys)).unwrap()));
+            let mut end = Stack::new(Line::new(&stack, 7, Some(&keys)).unwrap());
             // The endpoint's own byte comes on top of the message.
-            end.send(&vec![7; len as usize + 1], now).unwrap();
+            end.handle_message(now, &vec![7; len as usize + 1]).unwrap();
             let mut sizes = Vec::new();
             while let Some(datagram) = end.poll_transmit() {
                 sizes.push(datagram.len() as u64);

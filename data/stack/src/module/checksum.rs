@@ -1,13 +1,14 @@
 //! A CRC-32 over the whole message, from end to end.
 
-use super::{Call, Direction, Module, Outputs, Reason};
+use super::interface::{Call, Direction, Module, Outputs, Reason};
+use crate::concurrency::Concurrency;
 use crate::message::Message;
 
 /// Appends four bytes and takes them off.
 #[derive(Debug, Default)]
 pub struct Checksum;
 
-impl Module for Checksum {
+impl<C: Concurrency> Module<C> for Checksum {
     fn name(&self) -> &'static str {
         "checksum"
     }
@@ -16,7 +17,7 @@ impl Module for Checksum {
         &self,
         direction: Direction,
         mut message: Message,
-        call: &Call<'_>,
+        call: &Call<'_, C>,
         out: &mut Outputs,
     ) {
         match direction {

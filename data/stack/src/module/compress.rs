@@ -2,7 +2,8 @@
 //!
 //! The header is the length before, `u32`, big-endian; 0 where it goes as it is.
 
-use super::{Call, Direction, Module, Outputs, Reason};
+use super::interface::{Call, Direction, Module, Outputs, Reason};
+use crate::concurrency::Concurrency;
 use crate::contract::MESSAGE_MAX;
 use crate::message::Message;
 
@@ -10,12 +11,18 @@ use crate::message::Message;
 #[derive(Debug, Default)]
 pub struct Compress;
 
-impl Module for Compress {
+impl<C: Concurrency> Module<C> for Compress {
     fn name(&self) -> &'static str {
         "compress"
     }
 
-    fn handle(&self, direction: Direction, message: Message, call: &Call<'_>, out: &mut Outputs) {
+    fn handle(
+        &self,
+        direction: Direction,
+        message: Message,
+        call: &Call<'_, C>,
+        out: &mut Outputs,
+    ) {
         match direction {
             Direction::Down => out.down(squeeze(message, call)),
             Direction::Up => expand(message, call, out),
@@ -23,7 +30,7 @@ impl Module for Compress {
     }
 }
 
-fn squeeze(mut message: Message, call: &Call<'_>) -> Message {
+fn squeeze<C: Concurrency>(mut message: Message, call: &Call<'_, C>) -> Message {
     let most = lz4_flex::block::get_maximum_output_size(message.len());
     let mut smaller = Message::of_len(most, call.buffers);
     let packed = lz4_flex::block::compress_into(message.bytes(), smaller.bytes_mut());
@@ -43,7 +50,7 @@ fn squeeze(mut message: Message, call: &Call<'_>) -> Message {
     }
 }
 
-fn expand(mut message: Message, call: &Call<'_>, out: &mut Outputs) {
+fn expand<C: Concurrency>(mut message: Message, call: &Call<'_, C>, out: &mut Outputs) {
     let Some(len) = message.pull().map(u32::from_be_bytes) else {
         return call.drop(message, Reason::Malformed);
     };

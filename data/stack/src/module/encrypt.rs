@@ -13,14 +13,14 @@
 //! The other end can't tell.
 
 use core::fmt;
-use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use ring::aead::{AES_256_GCM, Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
 
 use super::crew::{Crew, Part};
+use super::interface::{Call, Critical, Direction, Module, Outputs, Reason};
 use super::window::{Standing, Window};
-use super::{Call, Critical, Direction, Module, Outputs, Reason, lock};
+use crate::concurrency::{Concurrency, Counter, SingleThreaded, State};
 use crate::message::Message;
 
 /// Bytes of a chunk.
@@ -103,22 +103,22 @@ impl Sealer {
 }
 
 /// Encrypts and decrypts.
-pub struct Encrypt {
+pub struct Encrypt<C: Concurrency = SingleThreaded> {
     cipher: Cipher,
     send: Sealer,
     receive: Sealer,
-    next: AtomicU64,
-    received: Mutex<Window>,
+    next: C::Counter,
+    received: C::State<Window>,
     crew: Option<Arc<dyn Crew>>,
 }
 
-impl fmt::Debug for Encrypt {
+impl<C: Concurrency> fmt::Debug for Encrypt<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Encrypt").field("cipher", &self.cipher).finish_non_exhaustive()
     }
 }
 
-impl Encrypt {
+impl<C: Concurrency> Encrypt<C> {
     /// Encrypts with these keys.
     #[must_use]
     pub fn new(cipher: Cipher, keys: &Keys) -> Self {
@@ -126,8 +126,8 @@ impl Encrypt {
             cipher,
             send: Sealer::new(cipher, &keys.send),
             receive: Sealer::new(cipher, &keys.receive),
-            next: AtomicU64::new(0),
-            received: Mutex::new(Window::new()),
+            next: C::Counter::new(0),
+            received: C::State::new(Window::new()),
             crew: None,
         }
     }
@@ -140,7 +140,7 @@ impl Encrypt {
 
     /// The next message's nonce, for [`Encrypt::seal`].
     pub fn nonce(&self) -> u64 {
-        self.next.fetch_add(1, Relaxed)
+        self.next.add(1)
     }
 
     /// Encrypts one chunk in place: the work of a slave. `total` is the whole message's length.
@@ -163,8 +163,10 @@ impl Encrypt {
             let chunks = message.bytes_mut().chunks_mut(CHUNK);
             let part = |chunk| Part { chunk, tag: [0; TAG], sound: true };
             let mut parts: Vec<_> = chunks.map(part).collect();
+            // Slaves share the key, not the module.
+            let key = &self.send;
             crew.each(&mut parts, &|index, part| {
-                part.tag = self.seal(nonce, total, index, part.chunk);
+                part.tag = key.seal(of(nonce, index), bound(total), part.chunk);
             });
             let tags: Vec<_> = parts.into_iter().map(|part| part.tag).collect();
             self.finish(&mut message, nonce, &tags);
@@ -186,12 +188,12 @@ impl Encrypt {
         out.down(message);
     }
 
-    fn up(&self, mut message: Message, call: &Call<'_>, out: &mut Outputs) {
+    fn up(&self, mut message: Message, call: &Call<'_, C>, out: &mut Outputs) {
         let Some(nonce) = message.pull().map(u64::from_be_bytes) else {
             return call.drop(message, Reason::Malformed);
         };
         // Before any work: the past can't be forged into the present.
-        match lock(&self.received).standing(nonce) {
+        match self.received.with(|window| window.standing(nonce)) {
             Standing::Newest | Standing::Late => {}
             Standing::Seen => return call.drop(message, Reason::Replayed),
             Standing::Beyond => return call.drop(message, Reason::Late),
@@ -204,9 +206,10 @@ impl Encrypt {
             let tagged = text.chunks_mut(CHUNK).zip(tags.as_chunks::<TAG>().0);
             let part = |(chunk, &tag)| Part { chunk, tag, sound: false };
             let mut parts: Vec<_> = tagged.map(part).collect();
+            let key = &self.receive;
             crew.each(&mut parts, &|index, part| {
                 let (nonce, bound) = (of(nonce, index), bound(total));
-                part.sound = self.receive.open(nonce, bound, part.chunk, part.tag);
+                part.sound = key.open(nonce, bound, part.chunk, part.tag);
             });
             if !parts.iter().all(|part| part.sound) {
                 return call.drop(message, Reason::Forged);
@@ -230,11 +233,11 @@ impl Encrypt {
         mut message: Message,
         nonce: u64,
         total: usize,
-        call: &Call<'_>,
+        call: &Call<'_, C>,
         out: &mut Outputs,
     ) {
         // Only what authenticates moves the window; two elements may have had the same one.
-        match lock(&self.received).mark(nonce) {
+        match self.received.with(|window| window.mark(nonce)) {
             Standing::Newest | Standing::Late => {}
             Standing::Seen | Standing::Beyond => return call.drop(message, Reason::Replayed),
         }
@@ -261,7 +264,7 @@ fn bound(total: usize) -> [u8; 8] {
     (total as u64).to_be_bytes()
 }
 
-impl Module for Encrypt {
+impl<C: Concurrency> Module<C> for Encrypt<C> {
     fn name(&self) -> &'static str {
         "encrypt"
     }
@@ -270,7 +273,13 @@ impl Module for Encrypt {
         if direction == Direction::Up { Critical::Window } else { Critical::Nothing }
     }
 
-    fn handle(&self, direction: Direction, message: Message, call: &Call<'_>, out: &mut Outputs) {
+    fn handle(
+        &self,
+        direction: Direction,
+        message: Message,
+        call: &Call<'_, C>,
+        out: &mut Outputs,
+    ) {
         match direction {
             Direction::Down => self.down(message, out),
             Direction::Up => self.up(message, call, out),

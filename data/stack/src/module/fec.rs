@@ -13,12 +13,11 @@
 //! group. A group that does not fill is closed after [`WAIT`]. Groups that wait are few; the
 //! oldest goes.
 
-use std::sync::Mutex;
-
 use reed_solomon_simd::{ReedSolomonDecoder, ReedSolomonEncoder};
 use selvedge_units::{Instant, Span};
 
-use super::{Call, Critical, Direction, Module, Outputs, Reason, lock};
+use super::interface::{Call, Critical, Direction, Module, Outputs, Reason};
+use crate::concurrency::{Concurrency, SingleThreaded, State};
 use crate::message::Message;
 
 const HEADER: usize = 7;
@@ -28,11 +27,11 @@ pub(crate) const WAIT: Span = Span::from_millis(5);
 
 /// Adds parities, and restores from them.
 #[derive(Debug)]
-pub struct Fec {
+pub struct Fec<C: Concurrency = SingleThreaded> {
     data: u8,
     parities: u8,
-    sending: Mutex<Sending>,
-    groups: Mutex<Vec<Group>>,
+    sending: C::State<Sending>,
+    groups: C::State<Vec<Group>>,
 }
 
 #[derive(Debug, Default)]
@@ -53,20 +52,25 @@ struct Group {
     done: bool,
 }
 
-impl Fec {
+impl<C: Concurrency> Fec<C> {
     /// `parities` (1 ..= 64) after every `data` (1 ..= 64) datagrams.
     #[must_use]
     pub fn new(data: u8, parities: u8) -> Self {
         Self {
             data: data.clamp(1, 64),
             parities: parities.clamp(1, 64),
-            sending: Mutex::default(),
-            groups: Mutex::default(),
+            sending: C::State::new(Sending::default()),
+            groups: C::State::new(Vec::new()),
         }
     }
 
-    fn down(&self, mut message: Message, call: &Call<'_>, out: &mut Outputs) {
-        let mut sending = lock(&self.sending);
+    fn down(
+        &self,
+        sending: &mut Sending,
+        mut message: Message,
+        call: &Call<'_, C>,
+        out: &mut Outputs,
+    ) {
         let mut shard = Vec::with_capacity(message.len() + 2);
         shard.extend_from_slice(&(message.len() as u16).to_be_bytes());
         shard.extend_from_slice(message.bytes());
@@ -75,12 +79,12 @@ impl Fec {
         sending.shards.push(shard);
         out.down(message);
         if sending.shards.len() == usize::from(self.data) {
-            self.close(&mut sending, call, out);
+            self.close(sending, call, out);
         }
     }
 
     /// Sends the parities of the open group and opens the next.
-    fn close(&self, sending: &mut Sending, call: &Call<'_>, out: &mut Outputs) {
+    fn close(&self, sending: &mut Sending, call: &Call<'_, C>, out: &mut Outputs) {
         let shards = std::mem::take(&mut sending.shards);
         let (group, count) = (sending.group, shards.len() as u8);
         (sending.since, sending.group) = (None, group.wrapping_add(1));
@@ -104,7 +108,7 @@ impl Fec {
         }
     }
 
-    fn up(&self, mut message: Message, call: &Call<'_>, out: &mut Outputs) {
+    fn up(&self, mut message: Message, call: &Call<'_, C>, out: &mut Outputs) {
         let Some([a, b, c, d, index, k, r]) = message.pull::<HEADER>() else {
             return call.drop(message, Reason::Malformed);
         };
@@ -115,41 +119,52 @@ impl Fec {
         if !sensible || message.len() > usize::from(u16::MAX) + 2 {
             return call.drop(message, Reason::Malformed);
         }
-        let mut groups = lock(&self.groups);
-        let at = groups.iter().position(|group| group.number == number).unwrap_or_else(|| {
-            if groups.len() == GROUPS_MAX {
-                groups.remove(0);
-            }
-            groups.push(Group { number, shape: None, shards: Vec::new(), done: false });
-            groups.len() - 1
-        });
-        let group = &mut groups[at];
-        if group.shards.len() <= usize::from(index) {
-            group.shards.resize(usize::from(index) + 1, None);
-        }
-        if group.shards[usize::from(index)].is_some() {
-            return call.drop(message, Reason::Duplicate);
-        }
-        if parity {
-            let shape = (k, r, message.len());
-            if *group.shape.get_or_insert(shape) != shape || !message.len().is_multiple_of(2) {
-                return call.drop(message, Reason::Malformed);
-            }
-            group.shards[usize::from(index)] = Some(message.bytes().to_vec());
-            call.buffers.give(message);
-        } else {
-            let mut shard = Vec::with_capacity(message.len() + 2);
-            shard.extend_from_slice(&(message.len() as u16).to_be_bytes());
-            shard.extend_from_slice(message.bytes());
-            group.shards[usize::from(index)] = Some(shard);
-            out.up(message);
-        }
-        restore(group, call, out);
+        self.groups.with(|groups| join(groups, number, [index, k, r], message, call, out));
     }
 }
 
+/// Adds a datagram or a parity to its group, and restores what that makes up for.
+fn join<C: Concurrency>(
+    groups: &mut Vec<Group>,
+    number: u32,
+    [index, k, r]: [u8; 3],
+    message: Message,
+    call: &Call<'_, C>,
+    out: &mut Outputs,
+) {
+    let at = groups.iter().position(|group| group.number == number).unwrap_or_else(|| {
+        if groups.len() == GROUPS_MAX {
+            groups.remove(0);
+        }
+        groups.push(Group { number, shape: None, shards: Vec::new(), done: false });
+        groups.len() - 1
+    });
+    let group = &mut groups[at];
+    if group.shards.len() <= usize::from(index) {
+        group.shards.resize(usize::from(index) + 1, None);
+    }
+    if group.shards[usize::from(index)].is_some() {
+        return call.drop(message, Reason::Duplicate);
+    }
+    if k != 0 {
+        let shape = (k, r, message.len());
+        if *group.shape.get_or_insert(shape) != shape || !message.len().is_multiple_of(2) {
+            return call.drop(message, Reason::Malformed);
+        }
+        group.shards[usize::from(index)] = Some(message.bytes().to_vec());
+        call.buffers.give(message);
+    } else {
+        let mut shard = Vec::with_capacity(message.len() + 2);
+        shard.extend_from_slice(&(message.len() as u16).to_be_bytes());
+        shard.extend_from_slice(message.bytes());
+        group.shards[usize::from(index)] = Some(shard);
+        out.up(message);
+    }
+    restore(group, call, out);
+}
+
 /// Restores what is missing, if enough is there.
-fn restore(group: &mut Group, call: &Call<'_>, out: &mut Outputs) {
+fn restore<C: Concurrency>(group: &mut Group, call: &Call<'_, C>, out: &mut Outputs) {
     let Some((k, r, len)) = group.shape.filter(|_| !group.done) else { return };
     let k = usize::from(k);
     let here = |n: usize| group.shards.get(n).is_some_and(Option::is_some);
@@ -197,7 +212,7 @@ fn header(group: u32, index: u8, k: u8, r: u8) -> [u8; HEADER] {
     [a, b, c, d, index, k, r]
 }
 
-impl Module for Fec {
+impl<C: Concurrency> Module<C> for Fec<C> {
     fn name(&self) -> &'static str {
         "fec"
     }
@@ -206,24 +221,31 @@ impl Module for Fec {
         Critical::Whole
     }
 
-    fn handle(&self, direction: Direction, message: Message, call: &Call<'_>, out: &mut Outputs) {
+    fn handle(
+        &self,
+        direction: Direction,
+        message: Message,
+        call: &Call<'_, C>,
+        out: &mut Outputs,
+    ) {
         match direction {
             Direction::Down if message.len() > usize::from(u16::MAX) - HEADER => {
                 call.drop(message, Reason::TooLarge);
             }
-            Direction::Down => self.down(message, call, out),
+            Direction::Down => self.sending.with(|sending| self.down(sending, message, call, out)),
             Direction::Up => self.up(message, call, out),
         }
     }
 
-    fn tick(&self, call: &Call<'_>, out: &mut Outputs) {
-        let mut sending = lock(&self.sending);
-        if sending.since.is_some_and(|since| since + WAIT <= call.now) {
-            self.close(&mut sending, call, out);
-        }
+    fn handle_timeout(&self, call: &Call<'_, C>, out: &mut Outputs) {
+        self.sending.with(|sending| {
+            if sending.since.is_some_and(|since| since + WAIT <= call.now) {
+                self.close(sending, call, out);
+            }
+        });
     }
 
-    fn due(&self) -> Option<Instant> {
-        lock(&self.sending).since.map(|since| since + WAIT)
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.sending.with(|sending| sending.since.map(|since| since + WAIT))
     }
 }

@@ -11,9 +11,8 @@
 //! needs only what is still missing. Memory is bounded: the message that has waited longest
 //! without a new fragment goes.
 
-use std::sync::Mutex;
-
-use super::{Call, Critical, Direction, Module, Outputs, Reason, lock};
+use super::interface::{Call, Critical, Direction, Module, Outputs, Reason};
+use crate::concurrency::{Concurrency, SingleThreaded, State};
 use crate::contract::MESSAGE_MAX;
 use crate::message::Message;
 
@@ -28,9 +27,9 @@ const UNIT_MIN: usize = 64;
 
 /// Cuts and joins.
 #[derive(Debug)]
-pub struct Frag {
+pub struct Frag<C: Concurrency = SingleThreaded> {
     unit: usize,
-    partial: Mutex<Partials>,
+    partial: C::State<Partials>,
 }
 
 #[derive(Debug, Default)]
@@ -49,15 +48,15 @@ struct Partial {
     missing: usize,
 }
 
-impl Frag {
+impl<C: Concurrency> Frag<C> {
     /// Fragments of at most so many bytes, header included; at least [`FRAGMENT_MIN`].
     #[must_use]
     pub fn new(datagram: usize) -> Self {
         let unit = datagram.max(FRAGMENT_MIN) - HEADER;
-        Self { unit: unit.min(usize::from(u16::MAX)), partial: Mutex::default() }
+        Self { unit: unit.min(usize::from(u16::MAX)), partial: C::State::new(Partials::default()) }
     }
 
-    fn cut(&self, mut message: Message, call: &Call<'_>, out: &mut Outputs) {
+    fn cut(&self, mut message: Message, call: &Call<'_, C>, out: &mut Outputs) {
         let total = message.len();
         if total > LARGEST {
             return call.drop(message, Reason::TooLarge);
@@ -75,7 +74,7 @@ impl Frag {
         call.buffers.give(message);
     }
 
-    fn join(&self, mut part: Message, call: &Call<'_>, out: &mut Outputs) {
+    fn join(&self, mut part: Message, call: &Call<'_, C>, out: &mut Outputs) {
         let Some(header) = part.pull::<HEADER>() else {
             return call.drop(part, Reason::Malformed);
         };
@@ -97,23 +96,22 @@ impl Frag {
             part.name = name;
             return out.up(part);
         }
-        let mut partials = lock(&self.partial);
-        if let Some(whole) = partials.add(name, unit, total, offset, part, call) {
-            drop(partials);
+        let add = |partials: &mut Partials| partials.add(name, unit, total, offset, part, call);
+        if let Some(whole) = self.partial.with(add) {
             out.up(whole);
         }
     }
 }
 
 impl Partials {
-    fn add(
+    fn add<C: Concurrency>(
         &mut self,
         name: u32,
         unit: usize,
         total: usize,
         offset: usize,
         part: Message,
-        call: &Call<'_>,
+        call: &Call<'_, C>,
     ) -> Option<Message> {
         let found = self.messages.iter().rposition(|partial| {
             (partial.name, partial.unit, partial.message.len()) == (name, unit, total)
@@ -140,7 +138,13 @@ impl Partials {
         Some(partial.message)
     }
 
-    fn begin(&mut self, name: u32, unit: usize, total: usize, call: &Call<'_>) -> Partial {
+    fn begin<C: Concurrency>(
+        &mut self,
+        name: u32,
+        unit: usize,
+        total: usize,
+        call: &Call<'_, C>,
+    ) -> Partial {
         while !self.messages.is_empty()
             && (self.messages.len() >= PARTIAL_MAX || self.bytes + total > BYTES_MAX)
         {
@@ -165,7 +169,7 @@ fn header(name: u32, offset: usize, total: usize, unit: usize) -> [u8; HEADER] {
     header
 }
 
-impl Module for Frag {
+impl<C: Concurrency> Module<C> for Frag<C> {
     fn name(&self) -> &'static str {
         "frag"
     }
@@ -174,7 +178,13 @@ impl Module for Frag {
         if direction == Direction::Up { Critical::Whole } else { Critical::Nothing }
     }
 
-    fn handle(&self, direction: Direction, message: Message, call: &Call<'_>, out: &mut Outputs) {
+    fn handle(
+        &self,
+        direction: Direction,
+        message: Message,
+        call: &Call<'_, C>,
+        out: &mut Outputs,
+    ) {
         match direction {
             Direction::Down => self.cut(message, call, out),
             Direction::Up => self.join(message, call, out),

@@ -6,7 +6,8 @@
 //! | 4 | bytes after the header, `u16` |
 //! | 6 | CRC-32 of bytes 0 .. 6 and of what follows, `u32` |
 
-use super::{Call, Direction, Module, Outputs, Reason};
+use super::interface::{Call, Direction, Module, Outputs, Reason};
+use crate::concurrency::Concurrency;
 use crate::message::Message;
 
 /// The largest datagram: what UDP over IPv4 carries.
@@ -47,7 +48,7 @@ impl Net {
     }
 }
 
-impl Module for Net {
+impl<C: Concurrency> Module<C> for Net {
     fn name(&self) -> &'static str {
         "net"
     }
@@ -56,7 +57,7 @@ impl Module for Net {
         &self,
         direction: Direction,
         mut message: Message,
-        call: &Call<'_>,
+        call: &Call<'_, C>,
         out: &mut Outputs,
     ) {
         match direction {
@@ -84,7 +85,7 @@ impl Module for Net {
             }
         }
     }
-    fn wrap(&self, header: &mut Message, parts: &[&[u8]], call: &Call<'_>) -> bool {
+    fn wrap(&self, header: &mut Message, parts: &[&[u8]], call: &Call<'_, C>) -> bool {
         let mut payload = [&[][..]; PARTS_MAX + 1];
         let Some((first, rest)) = payload[..=parts.len().min(PARTS_MAX)].split_first_mut() else {
             return false;

@@ -14,13 +14,12 @@
 mod ack;
 mod sender;
 
-use std::sync::Mutex;
-
 use selvedge_units::{Instant, Span};
 
 use self::ack::Receiver;
 use self::sender::Sender;
-use super::{Call, Critical, Direction, Module, Outputs, Reason, lock};
+use super::interface::{Call, Critical, Direction, Module, Outputs, Reason};
+use crate::concurrency::{Concurrency, SingleThreaded, State};
 use crate::message::Message;
 
 /// Messages on their way at most; the receiver keeps as many that came early.
@@ -32,40 +31,47 @@ const ACK: u8 = 2;
 
 /// Sends until acknowledged, delivers once and in order.
 #[derive(Debug)]
-pub struct Reliable {
-    sender: Mutex<Sender>,
-    receiver: Mutex<Receiver>,
+pub struct Reliable<C: Concurrency = SingleThreaded> {
+    sender: C::State<Sender>,
+    receiver: C::State<Receiver>,
 }
 
-impl Default for Reliable {
+impl<C: Concurrency> Default for Reliable<C> {
     /// Gives up a peer that acknowledges nothing for 30 s.
     fn default() -> Self {
         Self::new(Span::from_secs(30))
     }
 }
 
-impl Reliable {
+impl<C: Concurrency> Reliable<C> {
     /// Gives up a peer that acknowledges nothing for so long.
     #[must_use]
     pub fn new(patience: Span) -> Self {
-        Self { sender: Mutex::new(Sender::new(patience)), receiver: Mutex::default() }
+        Self {
+            sender: C::State::new(Sender::new(patience)),
+            receiver: C::State::new(Receiver::default()),
+        }
     }
 
     /// Messages sent again so far.
     #[must_use]
     pub fn retransmissions(&self) -> u64 {
-        lock(&self.sender).retransmissions
+        self.sender.with(|sender| sender.retransmissions)
     }
 
-    fn up(&self, mut message: Message, call: &Call<'_>, out: &mut Outputs) {
+    fn up(&self, mut message: Message, call: &Call<'_, C>, out: &mut Outputs) {
         let header = message.pull::<9>().map(|[kind, number @ ..]| (kind, number));
         match header.map(|(kind, number)| (kind, u64::from_be_bytes(number))) {
-            Some((DATA, number)) => lock(&self.receiver).data(number, message, call, out),
+            Some((DATA, number)) => {
+                self.receiver.with(|receiver| receiver.data(number, message, call, out));
+            }
             Some((ACK, next)) => {
                 let Some(bits) = message.pull::<{ ack::BITS }>() else {
                     return call.drop(message, Reason::Malformed);
                 };
-                if !lock(&self.sender).acknowledged(next, &bits, call, out) {
+                let acknowledged =
+                    self.sender.with(|sender| sender.acknowledged(next, &bits, call, out));
+                if !acknowledged {
                     return call.drop(message, Reason::Malformed);
                 }
                 call.buffers.give(message);
@@ -75,7 +81,7 @@ impl Reliable {
     }
 }
 
-impl Module for Reliable {
+impl<C: Concurrency> Module<C> for Reliable<C> {
     fn name(&self) -> &'static str {
         "reliable"
     }
@@ -84,33 +90,40 @@ impl Module for Reliable {
         Critical::Whole
     }
 
-    fn handle(&self, direction: Direction, message: Message, call: &Call<'_>, out: &mut Outputs) {
+    fn handle(
+        &self,
+        direction: Direction,
+        message: Message,
+        call: &Call<'_, C>,
+        out: &mut Outputs,
+    ) {
         match direction {
-            Direction::Down => lock(&self.sender).send(message, call, out),
+            Direction::Down => self.sender.with(|sender| sender.send(message, call, out)),
             Direction::Up => self.up(message, call, out),
         }
     }
 
-    fn tick(&self, call: &Call<'_>, out: &mut Outputs) {
-        lock(&self.receiver).acknowledge(call, out);
-        lock(&self.sender).tick(call, out);
+    fn handle_timeout(&self, call: &Call<'_, C>, out: &mut Outputs) {
+        self.receiver.with(|receiver| receiver.acknowledge(call, out));
+        self.sender.with(|sender| sender.handle_timeout(call, out));
     }
 
-    fn due(&self) -> Option<Instant> {
-        let acknowledgement = lock(&self.receiver).due();
-        let retransmission = lock(&self.sender).due();
+    fn poll_timeout(&self) -> Option<Instant> {
+        let acknowledgement = self.receiver.with(|receiver| receiver.poll_timeout());
+        let retransmission = self.sender.with(|sender| sender.poll_timeout());
         [acknowledgement, retransmission].into_iter().flatten().min()
     }
 
     fn takes(&self, ticket: u64) -> bool {
-        lock(&self.sender).takes(ticket)
+        self.sender.with(|sender| sender.takes(ticket))
     }
 
     fn is_quiet(&self) -> bool {
-        lock(&self.sender).is_quiet() && lock(&self.receiver).due().is_none()
+        self.sender.with(|sender| sender.is_quiet())
+            && self.receiver.with(|receiver| receiver.poll_timeout().is_none())
     }
 
     fn is_dead(&self) -> bool {
-        lock(&self.sender).dead
+        self.sender.with(|sender| sender.dead)
     }
 }

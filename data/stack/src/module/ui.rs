@@ -1,7 +1,8 @@
 //! The user interface. Its proxy part, which copies, runs where the application calls it
-//! ([`Stack::send`](crate::stack::Stack::send)); this is the remote part: the largest message.
+//! ([`Stack::handle_message`](crate::stack::Stack::handle_message)); this is the remote part: the largest message.
 
-use super::{Call, Direction, Module, Outputs, Reason};
+use super::interface::{Call, Direction, Module, Outputs, Reason};
+use crate::concurrency::Concurrency;
 use crate::message::Message;
 
 /// The remote part of the user interface.
@@ -18,18 +19,24 @@ impl Ui {
     }
 }
 
-impl Module for Ui {
+impl<C: Concurrency> Module<C> for Ui {
     fn name(&self) -> &'static str {
         "ui"
     }
 
-    fn handle(&self, direction: Direction, message: Message, call: &Call<'_>, out: &mut Outputs) {
+    fn handle(
+        &self,
+        direction: Direction,
+        message: Message,
+        call: &Call<'_, C>,
+        out: &mut Outputs,
+    ) {
         if message.len() > self.largest {
             return call.drop(message, Reason::TooLarge);
         }
         out.on(direction, message);
     }
-    fn wrap(&self, header: &mut Message, parts: &[&[u8]], _: &Call<'_>) -> bool {
+    fn wrap(&self, header: &mut Message, parts: &[&[u8]], _: &Call<'_, C>) -> bool {
         header.len() + parts.iter().map(|part| part.len()).sum::<usize>() <= self.largest
     }
 }

@@ -4,25 +4,24 @@
 //! with `ordered`, those that newer ones overtook are dropped, at the end of their way
 //! ([`Delivery`](crate::deliver::Delivery)), since elements may exchange them for a moment.
 
-use std::sync::Mutex;
-
+use super::interface::{Call, Critical, Direction, Module, Outputs, Reason};
 use super::window::{Standing, Window};
-use super::{Call, Critical, Direction, Module, Outputs, Reason, lock};
+use crate::concurrency::{Concurrency, SingleThreaded, State};
 use crate::message::Message;
 
 /// Sends once, delivers at most once.
 #[derive(Debug)]
-pub struct Unreliable {
-    received: Mutex<Window>,
+pub struct Unreliable<C: Concurrency = SingleThreaded> {
+    received: C::State<Window>,
 }
 
-impl Default for Unreliable {
+impl<C: Concurrency> Default for Unreliable<C> {
     fn default() -> Self {
-        Self { received: Mutex::new(Window::new()) }
+        Self { received: C::State::new(Window::new()) }
     }
 }
 
-impl Module for Unreliable {
+impl<C: Concurrency> Module<C> for Unreliable<C> {
     fn name(&self) -> &'static str {
         "unreliable"
     }
@@ -35,7 +34,7 @@ impl Module for Unreliable {
         &self,
         direction: Direction,
         mut message: Message,
-        call: &Call<'_>,
+        call: &Call<'_, C>,
         out: &mut Outputs,
     ) {
         if direction == Direction::Down {
@@ -46,14 +45,14 @@ impl Module for Unreliable {
             return call.drop(message, Reason::Malformed);
         };
         message.ticket = number;
-        let standing = lock(&self.received).mark(number);
+        let standing = self.received.with(|window| window.mark(number));
         match standing {
             Standing::Newest | Standing::Late => out.up(message),
             Standing::Seen => call.drop(message, Reason::Duplicate),
             Standing::Beyond => call.drop(message, Reason::Late),
         }
     }
-    fn wrap(&self, header: &mut Message, _: &[&[u8]], _: &Call<'_>) -> bool {
+    fn wrap(&self, header: &mut Message, _: &[&[u8]], _: &Call<'_, C>) -> bool {
         header.push(&header.ticket.to_be_bytes());
         true
     }

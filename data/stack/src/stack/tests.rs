@@ -1,7 +1,5 @@
 //! Two stacks with a faulty link between them.
 
-use std::sync::Arc;
-
 use proptest::prelude::*;
 use selvedge_units::{Instant, Span};
 
@@ -14,7 +12,7 @@ fn ends(line: &str) -> [Stack; 2] {
     let keys = Keys { send: Key([1; 32]), receive: Key([2; 32]) };
     let composition = line.parse().unwrap();
     [keys.clone(), keys.swapped()]
-        .map(|keys| Stack::new(Arc::new(Line::new(&composition, 7, Some(&keys)).unwrap())))
+        .map(|keys| Stack::new(Line::new(&composition, 7, Some(&keys)).unwrap()))
 }
 
 /// A message that says which it is all over.
@@ -46,7 +44,7 @@ impl Run {
 
     fn exchange(&mut self) {
         for n in 0..2 {
-            self.ends[n].tick(self.now);
+            self.ends[n].handle_timeout(self.now);
             while let Some(datagram) = self.ends[n].poll_transmit() {
                 self.links[n].send(datagram.bytes(), self.now);
                 self.ends[n].recycle(datagram);
@@ -54,9 +52,9 @@ impl Run {
         }
         for n in 0..2 {
             while let Some(datagram) = self.links[n].poll(self.now) {
-                self.ends[1 - n].receive(&datagram, self.now);
+                self.ends[1 - n].handle_datagram(self.now, &datagram);
             }
-            while let Some(got) = self.ends[1 - n].poll_deliver() {
+            while let Some(got) = self.ends[1 - n].poll_message() {
                 let which = u64::from_be_bytes(*got.bytes().first_chunk().expect("a number"));
                 let sent = which < 100_000 && got.bytes() == message(which, (self.sizes)(which));
                 assert!(sent, "message {which} is not as it was sent");
@@ -74,7 +72,7 @@ impl Run {
                 for _ in 0..4 {
                     if *sent < count {
                         let bytes = message(*sent, (self.sizes)(*sent));
-                        match self.ends[n].send(&bytes, self.now) {
+                        match self.ends[n].handle_message(self.now, &bytes) {
                             Ok(()) => *sent += 1,
                             Err(error) => assert_eq!(error, SendError::Full),
                         }
@@ -89,7 +87,7 @@ impl Run {
                 return;
             }
             let links = self.links.iter().filter_map(FaultyLink::next);
-            let wake = links.chain(self.ends.iter().filter_map(Stack::due)).min();
+            let wake = links.chain(self.ends.iter().filter_map(Stack::poll_timeout)).min();
             let soon = self.now + Span::from_micros(100);
             self.now = if all { wake.unwrap_or(soon).max(self.now + Span(1)) } else { soon };
         }
@@ -185,12 +183,12 @@ fn a_peer_that_never_acknowledges_is_given_up() {
     let [mut end, _] = ends("ui | reliable | frag(1400) | net");
     let (mut now, mut sent, mut datagrams) = (Instant::ZERO, 0_u64, 0_u64);
     let error = loop {
-        match end.send(&message(sent, 3000), now) {
+        match end.handle_message(now, &message(sent, 3000)) {
             Ok(()) => sent += 1,
-            Err(SendError::Full) => now = end.due().expect("it waits for something"),
+            Err(SendError::Full) => now = end.poll_timeout().expect("it waits for something"),
             Err(error) => break error,
         }
-        end.tick(now);
+        end.handle_timeout(now);
         while let Some(datagram) = end.poll_transmit() {
             datagrams += 1;
             end.recycle(datagram);
@@ -206,23 +204,23 @@ fn a_peer_without_room_is_waited_for_and_can_send() {
     let [mut end, mut peer] = ends("ui | encrypt(aes256) | reliable | frag(1400) | net");
     let (mut now, mut sent, mut taken) = (Instant::ZERO, 0_u64, 0_u64);
     let exchange = |from: &mut Stack, to: &mut Stack, now| {
-        from.tick(now);
+        from.handle_timeout(now);
         while let Some(datagram) = from.poll_transmit() {
-            to.receive(datagram.bytes(), now);
+            to.handle_datagram(now, datagram.bytes());
             from.recycle(datagram);
         }
     };
     // For much longer than a silent peer is borne, it takes nothing.
     while now < Instant::ZERO + Span::from_secs(120) {
-        while end.send(&message(sent, 50), now).is_ok() {
+        while end.handle_message(now, &message(sent, 50)).is_ok() {
             sent += 1;
         }
         if now.0.is_multiple_of(1_000_000_000) {
-            peer.send(&message(taken, 50), now).unwrap();
+            peer.handle_message(now, &message(taken, 50)).unwrap();
         }
         exchange(&mut end, &mut peer, now);
         exchange(&mut peer, &mut end, now);
-        while let Some(got) = end.poll_deliver() {
+        while let Some(got) = end.poll_message() {
             assert_eq!(got.bytes(), message(taken, 50));
             taken += 1;
         }
@@ -233,7 +231,7 @@ fn a_peer_without_room_is_waited_for_and_can_send() {
     assert!(peer.is_quiet() && !end.is_quiet());
     let mut got = 0;
     for _ in 0..1000 {
-        while let Some(one) = peer.poll_deliver() {
+        while let Some(one) = peer.poll_message() {
             assert_eq!(one.bytes(), message(got, 50));
             got += 1;
         }
@@ -247,28 +245,28 @@ fn a_peer_without_room_is_waited_for_and_can_send() {
 #[test]
 fn acknowledgements_of_what_was_never_sent_change_nothing() {
     let [mut end, mut liar] = ends("ui | reliable | net");
-    end.send(&message(0, 100), Instant::ZERO).unwrap();
+    end.handle_message(Instant::ZERO, &message(0, 100)).unwrap();
     let forged = [&[2][..], &u64::MAX.to_be_bytes(), &[0xff; 32]].concat();
-    let line = Arc::clone(liar.line());
+    let line = liar.line();
     let mut out = Outputs::default();
     let forged = Message::copy_of(&forged, line.buffers());
     line.modules()[2].handle(Direction::Down, forged, &line.call(Instant::ZERO), &mut out);
     let (_, datagram) = out.drain().next().unwrap();
-    end.receive(datagram.bytes(), Instant(5));
+    end.handle_datagram(Instant(5), datagram.bytes());
     assert_eq!(end.line().connection().dropped(Reason::Malformed), 1);
     assert!(!end.is_quiet());
     let first = end.poll_transmit().unwrap();
-    liar.receive(first.bytes(), Instant(6));
-    assert!(liar.poll_deliver().is_some());
+    liar.handle_datagram(Instant(6), first.bytes());
+    assert!(liar.poll_message().is_some());
 }
 
 #[test]
 fn what_is_too_large_is_refused() {
     let [mut end, _] = ends("ui | unreliable | net");
-    let error = end.send(&[0; 65_500], Instant::ZERO).unwrap_err();
+    let error = end.handle_message(Instant::ZERO, &[0; 65_500]).unwrap_err();
     let said = "a message of 65500 B, the stack carries 65489 B; send less in one";
     assert!(error.to_string().starts_with(said), "{error}");
-    end.send(&[0; 65_489], Instant::ZERO).unwrap();
+    end.handle_message(Instant::ZERO, &[0; 65_489]).unwrap();
     assert_eq!(end.poll_transmit().unwrap().len(), 65_507);
 }
 
@@ -279,12 +277,12 @@ fn every_size_goes_through_every_module() {
     for size in (8..64).chain([16_367, 16_368, 16_369, 32_768, 131_072, 140_000, 1 << 20]) {
         for bytes in [message(1, size), vec![7; size]] {
             let [mut a, mut b] = ends(line);
-            a.send(&bytes, Instant::ZERO).unwrap();
+            a.handle_message(Instant::ZERO, &bytes).unwrap();
             while let Some(datagram) = a.poll_transmit() {
                 assert!(datagram.len() <= 1400 + 9 + 10);
-                b.receive(datagram.bytes(), Instant(1));
+                b.handle_datagram(Instant(1), datagram.bytes());
             }
-            assert!(b.poll_deliver().is_some_and(|got| got.bytes() == bytes), "{size}");
+            assert!(b.poll_message().is_some_and(|got| got.bytes() == bytes), "{size}");
         }
     }
 }
@@ -298,10 +296,10 @@ proptest! {
         let [mut end, _] =
             ends("ui | compress | encrypt(chacha20) | reliable | frag(1400) | fec(4,2) | net");
         for (n, datagram) in datagrams.iter().enumerate() {
-            end.receive(datagram, Instant(n as u64));
-            end.tick(Instant(n as u64));
+            end.handle_datagram(Instant(n as u64), datagram);
+            end.handle_timeout(Instant(n as u64));
         }
-        prop_assert!(end.poll_deliver().is_none());
+        prop_assert!(end.poll_message().is_none());
     }
 }
 
@@ -321,7 +319,7 @@ fn wrapping_gives_the_headers_that_the_modules_give() {
         let header = wrapping.line().wrap(&parts, 0, Instant::ZERO);
         assert_eq!(header.is_some(), wraps, "{line}");
         let Some(header) = header else { continue };
-        whole.send(&bytes, Instant::ZERO).unwrap();
+        whole.handle_message(Instant::ZERO, &bytes).unwrap();
         let datagram = whole.poll_transmit().unwrap();
         assert_eq!([header.bytes(), &bytes].concat(), datagram.bytes(), "{line}");
         // What the modules would drop is not wrapped either.

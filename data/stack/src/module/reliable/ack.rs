@@ -4,7 +4,9 @@ use std::collections::VecDeque;
 
 use selvedge_units::{Instant, Span};
 
-use super::{ACK, Call, Outputs, Reason, WINDOW, WINDOW_BYTES};
+use super::super::interface::{Call, Outputs, Reason};
+use super::{ACK, WINDOW, WINDOW_BYTES};
+use crate::concurrency::Concurrency;
 use crate::message::Message;
 
 /// Bytes of the bits behind the next number.
@@ -32,11 +34,11 @@ pub(super) struct Receiver {
 }
 
 impl Receiver {
-    pub(super) fn data(
+    pub(super) fn data<C: Concurrency>(
         &mut self,
         number: u64,
         mut message: Message,
-        call: &Call<'_>,
+        call: &Call<'_, C>,
         out: &mut Outputs,
     ) {
         self.since.get_or_insert(call.now);
@@ -76,17 +78,17 @@ impl Receiver {
     }
 
     /// Sends the acknowledgement that is due by now.
-    pub(super) fn acknowledge(&mut self, call: &Call<'_>, out: &mut Outputs) {
-        if self.due().is_some_and(|due| due <= call.now) {
+    pub(super) fn acknowledge<C: Concurrency>(&mut self, call: &Call<'_, C>, out: &mut Outputs) {
+        if self.poll_timeout().is_some_and(|due| due <= call.now) {
             self.emit(call, out);
         }
     }
 
-    pub(super) fn due(&self) -> Option<Instant> {
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
         self.since.map(|since| since + DELAY)
     }
 
-    fn emit(&mut self, call: &Call<'_>, out: &mut Outputs) {
+    fn emit<C: Concurrency>(&mut self, call: &Call<'_, C>, out: &mut Outputs) {
         (self.unacknowledged, self.bytes, self.since, self.hurry) = (0, 0, None, false);
         let mut header = [0; 9 + BITS];
         header[0] = ACK;

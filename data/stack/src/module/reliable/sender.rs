@@ -4,8 +4,10 @@ use std::collections::VecDeque;
 
 use selvedge_units::{Instant, Span};
 
+use super::super::interface::{Call, Outputs, Reason};
 use super::ack::BITS;
-use super::{Call, DATA, Outputs, Reason, WINDOW, WINDOW_BYTES};
+use super::{DATA, WINDOW, WINDOW_BYTES};
+use crate::concurrency::Concurrency;
 use crate::message::Message;
 
 /// Bounds of the retransmission time-out, and its value before any sample.
@@ -74,7 +76,12 @@ impl Sender {
         self.dead || self.window.is_empty()
     }
 
-    pub(super) fn send(&mut self, mut message: Message, call: &Call<'_>, out: &mut Outputs) {
+    pub(super) fn send<C: Concurrency>(
+        &mut self,
+        mut message: Message,
+        call: &Call<'_, C>,
+        out: &mut Outputs,
+    ) {
         let number = message.ticket;
         // The user interface asks `takes` first; twice the window allows for what was in pipes.
         if self.dead || number < self.base || number - self.base >= 2 * WINDOW {
@@ -96,11 +103,11 @@ impl Sender {
     }
 
     /// Takes an acknowledgement; `false` if it acknowledges what was never sent.
-    pub(super) fn acknowledged(
+    pub(super) fn acknowledged<C: Concurrency>(
         &mut self,
         next: u64,
         bits: &[u8; BITS],
-        call: &Call<'_>,
+        call: &Call<'_, C>,
         out: &mut Outputs,
     ) -> bool {
         if next > self.base + self.window.len() as u64 {
@@ -128,7 +135,12 @@ impl Sender {
     }
 
     /// Marks a message as arrived; `newest` is when the latest of those was sent.
-    fn settle(&mut self, number: u64, call: &Call<'_>, newest: &mut Option<Instant>) {
+    fn settle<C: Concurrency>(
+        &mut self,
+        number: u64,
+        call: &Call<'_, C>,
+        newest: &mut Option<Instant>,
+    ) {
         let at = number.wrapping_sub(self.base) as usize;
         let Some(slot @ Slot::Sent(_)) = self.window.get_mut(at) else { return };
         let Slot::Sent(sent) = std::mem::replace(slot, Slot::Acknowledged) else { return };
@@ -173,13 +185,18 @@ impl Sender {
     }
 
     /// Sends again what was sent well before something that arrived.
-    fn overtaken(&mut self, newest: Instant, call: &Call<'_>, out: &mut Outputs) {
+    fn overtaken<C: Concurrency>(
+        &mut self,
+        newest: Instant,
+        call: &Call<'_, C>,
+        out: &mut Outputs,
+    ) {
         let slack = self.smoothed.map_or(RTO_MIN, |(smoothed, _)| Span(smoothed.0 / 4));
         self.again(call, out, |sent, _| sent.at + slack < newest);
     }
 
     /// Sends again what has waited too long; gives up a silent peer.
-    pub(super) fn tick(&mut self, call: &Call<'_>, out: &mut Outputs) {
+    pub(super) fn handle_timeout<C: Concurrency>(&mut self, call: &Call<'_, C>, out: &mut Outputs) {
         if self.window.is_empty() || self.dead {
             return;
         }
@@ -196,7 +213,12 @@ impl Sender {
         self.again(call, out, |sent, timeout| sent.at + timeout <= call.now);
     }
 
-    fn again(&mut self, call: &Call<'_>, out: &mut Outputs, lost: impl Fn(&Sent, Span) -> bool) {
+    fn again<C: Concurrency>(
+        &mut self,
+        call: &Call<'_, C>,
+        out: &mut Outputs,
+        lost: impl Fn(&Sent, Span) -> bool,
+    ) {
         let longest = self.longest();
         let timeouts: [Span; 7] = std::array::from_fn(|again| self.timeout(again as u32, longest));
         let sent = self.window.iter_mut().filter_map(|slot| match slot {
@@ -210,7 +232,7 @@ impl Sender {
         }
     }
 
-    pub(super) fn due(&self) -> Option<Instant> {
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
         if self.dead {
             return None;
         }
