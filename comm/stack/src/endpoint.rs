@@ -6,32 +6,35 @@
 
 mod backlog;
 mod buffer;
-mod call;
+mod calls;
+mod connecting;
 mod connection;
+mod error;
+mod intake;
+mod open;
+mod options;
 mod reading;
-mod receiving;
 mod renegotiate;
-mod rings;
 mod shared;
+mod talks;
 mod task;
 #[cfg(test)]
 mod tests;
 mod tune;
 mod view;
-mod what;
 
+use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use crate::wake::Alarms;
 use selvedge_data_stack::auto::{Manager, Meta};
-use selvedge_data_stack::compose::ComposeError;
 use selvedge_data_stack::contract::Contract;
-use selvedge_os::SocketError;
 use selvedge_os::clock::Clock;
 use selvedge_os::port::DatagramPort;
 use selvedge_os::transmit::TransmitOptions;
@@ -39,117 +42,29 @@ use selvedge_units::{Bytes, Span};
 
 use self::backlog::Backlog;
 pub use self::buffer::Buffer;
-use self::call::Calls;
-pub use self::call::Connecting;
-pub use self::connection::Connection;
-use self::reading::{Intake, read};
+use self::calls::Calls;
+pub use self::connecting::Connecting;
+pub use self::connection::{Connection, Sending, Taking};
+pub use self::error::{BindError, ConnectError, RecvError, RefusedHere};
+use self::intake::Intake;
+pub use self::options::{Counters, Options};
+use self::reading::read;
 pub use self::renegotiate::{AgreeError, Renegotiating};
-pub(crate) use self::rings::Rings;
 use self::shared::Shared;
-pub use self::task::{Accepting, Sending, Taking, block_on, block_on_for};
+pub use self::task::{block_on, block_on_for};
 pub use self::tune::{MetaView, TuneError, Tuning};
 pub use self::view::{ConnectionView, ElementView, EndpointView, FlowView, ModuleView};
 use crate::crew::Slaves;
 use crate::profile;
+pub use crate::rings::RingError;
+use crate::sync::lock;
 use crate::threads::Elementary;
+use crate::wake::Alarms;
 
 /// What the socket is to hold of what nobody has read; the system may grant less.
 const RECEIVE_BUFFER: Bytes = Bytes(2 << 20);
 /// How long connections that nobody accepted are given to tell their peers, all together.
 const FAREWELL: Duration = Duration::from_millis(500);
-
-/// How an endpoint is set up.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// Elements, each a thread; 1 ..= 16.
-    pub elements: u8,
-    /// A secret that both ends must have. Without one the key exchange is anonymous: it keeps
-    /// listeners out, but not someone who can change what passes.
-    pub secret: Option<[u8; 32]>,
-    /// Threads that share the encryption of messages above 16 KiB with the elements, 0 ..= 16.
-    pub slaves: u8,
-    /// How the manager decides.
-    pub meta: Meta,
-    /// A peer that has said nothing for so long is gone. Endpoints say that they live four times as
-    /// often, so both ends should have about the same.
-    pub silence: Span,
-}
-
-impl Default for Options {
-    /// Two elements, no secret, no slaves; a peer may be silent for a minute.
-    fn default() -> Self {
-        let silence = Span::from_secs(60);
-        Self { elements: 2, secret: None, slaves: 0, meta: Meta::default(), silence }
-    }
-}
-
-/// Why there is no connection.
-#[derive(Debug, thiserror::Error)]
-pub enum ConnectError {
-    /// The line is no stack.
-    #[error("stack \"{line}\": {why}")]
-    Stack {
-        /// What was written.
-        line: String,
-        /// What is wrong.
-        why: ComposeError,
-    },
-    /// This host can't keep the contract.
-    #[error("this host refuses: {0}")]
-    Here(String),
-    /// The other one can't.
-    #[error("{peer} refuses: {why}")]
-    There {
-        /// Who.
-        peer: SocketAddr,
-        /// What it says.
-        why: String,
-    },
-    /// Nobody answers, or not with the same secret.
-    #[error(
-        "{0} does not answer; check the address, that it listens, and that both have the same secret"
-    )]
-    Silent(SocketAddr),
-    /// The endpoint was dropped meanwhile.
-    #[error("the endpoint was closed before {0} answered")]
-    Over(SocketAddr),
-}
-
-/// Why there is no endpoint.
-#[derive(Debug, thiserror::Error)]
-pub enum BindError {
-    /// The socket.
-    #[error(transparent)]
-    Socket(#[from] SocketError),
-    /// A thread can't be started.
-    #[error("cannot start a thread of the endpoint: {0}")]
-    Thread(#[from] io::Error),
-}
-
-/// Why nothing was received.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum RecvError {
-    /// Nothing came in time.
-    #[error("nothing came in time")]
-    Timeout,
-    /// The peer closed the connection.
-    #[error("the peer has closed the connection")]
-    Closed,
-    /// The peer is gone.
-    #[error("the peer is silent; connect again")]
-    Dead,
-}
-
-/// What an endpoint counted.
-#[derive(Debug, Default)]
-pub struct Counters {
-    /// Datagrams for no connection of ours, or no handshake.
-    pub strangers: AtomicU64,
-    /// Hellos that were refused or did not fit.
-    pub refused: AtomicU64,
-    /// Times that the manager assigned streams anew.
-    pub reassigned: AtomicU64,
-}
 
 /// A UDP socket with connections. Dropping it ends accepting and connecting; connections that are
 /// still held go on, and its threads end with the last of them.
@@ -157,10 +72,6 @@ pub struct Counters {
 pub struct Endpoint {
     shared: Arc<Shared>,
     reader: Option<JoinHandle<()>>,
-}
-
-fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
-    of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Endpoint {
@@ -230,7 +141,7 @@ impl Endpoint {
     /// The next connection that another host made; `None` if none came in time.
     #[must_use]
     pub fn accept(&self, patience: Duration) -> Option<Connection> {
-        self.shared.backlog.pop(patience)
+        self.shared.backlog.pop(patience).map(|opened| Connection::new(&self.shared, opened))
     }
 
     /// Makes a connection with this stack: `out` is the contract of what this end sends, `back` of
@@ -258,12 +169,54 @@ impl Endpoint {
     ) -> Connecting {
         Connecting::new(&self.shared, peer, line, [out, back])
     }
+
+    /// [`Endpoint::accept`] for a task: ready when another host has made a connection.
+    pub const fn accept_async(&self) -> Accepting<'_> {
+        Accepting(self)
+    }
+
+    /// The endpoint at this moment. Takes a lock of its connections for a moment; O(connections).
+    #[must_use]
+    pub fn view(&self) -> EndpointView {
+        self.shared.view()
+    }
+
+    /// Changes how the manager decides, from its next look on; how it decides then.
+    ///
+    /// # Errors
+    /// [`TuneError`]; nothing is changed then.
+    pub fn tune(&self, tuning: &Tuning) -> Result<MetaView, TuneError> {
+        let mut manager = lock(&self.shared.manager);
+        let meta = tuning.of(manager.meta())?;
+        manager.set(meta);
+        drop(manager);
+        // It may wait for a look that is late by now.
+        if let Some(reader) = &self.reader {
+            reader.thread().unpark();
+        }
+        Ok(meta.into())
+    }
+}
+
+/// The next connection that another host makes.
+#[derive(Debug)]
+#[must_use = "nothing is accepted unless it is polled"]
+pub struct Accepting<'a>(&'a Endpoint);
+
+impl Future for Accepting<'_> {
+    type Output = Connection;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Connection> {
+        let shared = &self.0.shared;
+        shared.backlog.poll(context).map(|opened| Connection::new(shared, opened))
+    }
 }
 
 impl Drop for Endpoint {
     fn drop(&mut self) {
         let shared = &self.shared;
-        let unclaimed = shared.backlog.close();
+        let unclaimed = shared.backlog.close().into_iter();
+        let unclaimed: Vec<_> = unclaimed.map(|opened| Connection::new(shared, opened)).collect();
         shared.stop.store(true, Ordering::Release);
         shared.calls.end();
         unclaimed.iter().for_each(Connection::say_closed);

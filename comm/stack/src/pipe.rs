@@ -10,11 +10,10 @@
 //! in any order: [`Pipe::complete`] lets the outcomes pass in order of the tickets.
 
 use std::collections::BTreeMap;
-use std::sync::PoisonError;
 
 use selvedge_data_memory::{Consumer, Producer, ring};
 
-use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering};
+use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, lock};
 
 /// Who uses a pipe, as a bit: an element, or a port of the outside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -64,10 +63,6 @@ pub type Reading<T> = Hand<Reader<T>>;
 enum Access<'a, H> {
     Own(&'a mut H),
     Shared(MutexGuard<'a, Option<H>>),
-}
-
-fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
-    of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl<H> Side<H> {

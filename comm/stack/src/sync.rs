@@ -7,5 +7,11 @@ pub(crate) use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 #[cfg(loom)]
 pub(crate) use loom::sync::{Mutex, MutexGuard};
+use std::sync::PoisonError;
 #[cfg(not(loom))]
 pub(crate) use std::sync::{Mutex, MutexGuard};
+
+/// Locks what a thread that panicked, which would be a bug, may have left as it was.
+pub(crate) fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -6,9 +6,8 @@
 
 use core::mem;
 use core::task::Waker;
-use std::sync::PoisonError;
 
-use crate::sync::{AtomicBool, Mutex, Ordering};
+use crate::sync::{AtomicBool, Mutex, Ordering, lock};
 
 /// Tasks that wait for something.
 #[derive(Debug, Default)]
@@ -20,7 +19,7 @@ pub struct Tasks {
 impl Tasks {
     /// Wakes this task with the others, once. It looks again after this.
     pub fn add(&self, waker: &Waker) {
-        let mut wakers = self.wakers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut wakers = lock(&self.wakers);
         if !wakers.iter().any(|known| known.will_wake(waker)) {
             wakers.push(waker.clone());
         }
@@ -30,7 +29,7 @@ impl Tasks {
     /// All that are to be woken, if there are any: an atomic load if there are none.
     pub fn take(&self) -> Option<Vec<Waker>> {
         self.some.load(Ordering::SeqCst).then(|| {
-            let mut wakers = self.wakers.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut wakers = lock(&self.wakers);
             self.some.store(false, Ordering::SeqCst);
             mem::take(&mut *wakers)
         })
@@ -47,14 +46,14 @@ pub struct Alarms {
 impl Alarms {
     /// These are to be woken by whoever rings next; who calls this rings afterwards.
     pub fn add(&self, wakers: Vec<Waker>) {
-        self.due.lock().unwrap_or_else(PoisonError::into_inner).extend(wakers);
+        lock(&self.due).extend(wakers);
         self.some.store(true, Ordering::Release);
     }
 
     /// Wakes them. The caller holds no lock.
     pub fn ring(&self) {
         if self.some.load(Ordering::Acquire) && self.some.swap(false, Ordering::AcqRel) {
-            let due = mem::take(&mut *self.due.lock().unwrap_or_else(PoisonError::into_inner));
+            let due = mem::take(&mut *lock(&self.due));
             due.into_iter().for_each(Waker::wake);
         }
     }

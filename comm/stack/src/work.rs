@@ -23,7 +23,7 @@ use selvedge_os::transmit::{Outgoing, Transmitter};
 use selvedge_units::{Bytes, Instant, Span};
 
 pub(crate) use self::came::Came;
-use crate::endpoint::Rings;
+use crate::rings::Rings;
 use crate::talk::TALK_MAX;
 
 /// What stands behind each message of the application.

@@ -6,7 +6,8 @@ use std::sync::{Condvar, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use super::{Connection, lock};
+use super::open::Opened;
+use crate::sync::lock;
 
 /// Connections that wait, at most.
 const MOST: usize = 64;
@@ -21,7 +22,7 @@ pub(super) struct Backlog {
 struct Held {
     /// Nobody can accept any more.
     closed: bool,
-    connections: VecDeque<Connection>,
+    connections: VecDeque<Opened>,
     wakers: Vec<Waker>,
 }
 
@@ -31,7 +32,7 @@ impl Backlog {
     }
 
     /// Adds one; gives it back if there are too many.
-    pub(super) fn push(&self, connection: Connection) -> Result<(), Box<Connection>> {
+    pub(super) fn push(&self, connection: Opened) -> Result<(), Box<Opened>> {
         let mut held = lock(&self.held);
         if held.closed || held.connections.len() >= MOST {
             return Err(Box::new(connection));
@@ -45,7 +46,7 @@ impl Backlog {
     }
 
     /// The first; waits for at most so long.
-    pub(super) fn pop(&self, patience: Duration) -> Option<Connection> {
+    pub(super) fn pop(&self, patience: Duration) -> Option<Opened> {
         let until = Instant::now().checked_add(patience);
         let mut held = lock(&self.held);
         loop {
@@ -63,7 +64,7 @@ impl Backlog {
     }
 
     /// The first, for a task.
-    pub(super) fn poll(&self, context: &Context<'_>) -> Poll<Connection> {
+    pub(super) fn poll(&self, context: &Context<'_>) -> Poll<Opened> {
         let mut held = lock(&self.held);
         if let Some(connection) = held.connections.pop_front() {
             return Poll::Ready(connection);
@@ -74,9 +75,8 @@ impl Backlog {
         Poll::Pending
     }
 
-    /// Takes no more, and gives all that wait, so that they are dropped: they hold what the backlog
-    /// is part of.
-    pub(super) fn close(&self) -> Vec<Connection> {
+    /// Takes no more, and gives all that wait, so that they are closed.
+    pub(super) fn close(&self) -> Vec<Opened> {
         let mut held = lock(&self.held);
         held.closed = true;
         held.connections.drain(..).collect()

@@ -4,9 +4,9 @@
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
-use crate::element::Plant;
 use selvedge_data_stack::message::Message;
 
+use crate::element::Plant;
 use crate::work::LineWork;
 
 /// A message in a buffer of its connection, which it goes back to.

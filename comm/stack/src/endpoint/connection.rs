@@ -1,26 +1,34 @@
-//! A connection as the application has it: send, receive, flush.
+//! A connection as the application has it: send, receive, flush; blocking, and as futures.
+//!
+//! What is sent goes into the plant's first pipe, and elements take it on. What is received is
+//! what they delivered; a thread that waits for it reads the endpoint's socket meanwhile.
 
+use std::future::Future;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
 use std::thread;
 use std::time::Duration;
 
-use crate::element::{Plant, Port};
-use selvedge_data_stack::auto::{Event, Policed};
-use selvedge_data_stack::message::Message;
+use selvedge_data_stack::auto::{Event, Granted, Policed};
+use selvedge_data_stack::message::{Buffers, Message};
 use selvedge_data_stack::model::StreamId;
 use selvedge_data_stack::module::{Direction, Reason};
-use selvedge_data_stack::stack::SendError;
+use selvedge_data_stack::stack::{Line, SendError};
 use selvedge_units::{Bytes, Instant, Span};
 
-use crate::work::{CLOSING, DATA, LineWork};
-
 use super::buffer::Buffer;
-use super::lock;
-use super::renegotiate::Talks;
-use super::shared::{News, Shared};
-use super::what::What;
+use super::error::RecvError;
+use super::open::{News, Opened};
+use super::reading::{pump, watch};
+use super::shared::Shared;
+use super::talks::Talks;
+use crate::concurrency::MultiThreaded;
+use crate::element::{Plant, Port};
+use crate::sync::lock;
+use crate::work::{CLOSING, DATA, LineWork};
 
 /// A connection. Dropping it closes it.
 #[derive(Debug)]
@@ -45,6 +53,23 @@ pub struct Connection {
 }
 
 impl Connection {
+    pub(super) fn new(shared: &Arc<Shared>, opened: Opened) -> Self {
+        let Opened { id, plant, port, talks, network, streams, gone, news } = opened;
+        Self {
+            shared: Arc::clone(shared),
+            id,
+            plant,
+            port,
+            talks,
+            network,
+            streams,
+            gone,
+            news,
+            closed: AtomicBool::new(false),
+            told: AtomicBool::new(false),
+        }
+    }
+
     /// Who is at the other end.
     #[must_use]
     pub fn peer(&self) -> SocketAddr {
@@ -54,7 +79,7 @@ impl Connection {
     /// What this host guarantees of what is sent and of what is received, and how much of the delay
     /// the other one and the network take.
     #[must_use]
-    pub fn granted(&self) -> [Option<selvedge_data_stack::auto::Granted>; 2] {
+    pub fn granted(&self) -> [Option<Granted>; 2] {
         let manager = lock(&self.shared.manager);
         self.streams.map(|id| manager.granted(id))
     }
@@ -145,7 +170,7 @@ impl Connection {
     }
 
     /// Puts a message in, if there is room for it now; else `what` still has it.
-    pub(super) fn try_put(&self, what: &mut What<'_>, tag: u8) -> Result<(), SendError> {
+    fn try_put(&self, what: &mut What<'_>, tag: u8) -> Result<(), SendError> {
         let (work, now) = (self.plant.work(), self.shared.clock.now());
         let mut port = lock(&self.port);
         if let Some(error) = self.objection(what.len(), port.1, tag, now) {
@@ -229,10 +254,125 @@ impl Connection {
         match shared.intake.try_lock() {
             Ok(mut intake) => {
                 shared.pumped.fetch_add(1, Ordering::Relaxed);
-                intake.pump(shared, Span::from_micros(50));
+                pump(&mut intake, shared, Span::from_micros(50));
             }
             Err(_) => pause(waits),
         }
+    }
+
+    /// Receives the next message into `into`, which is emptied first; waits for at most so long.
+    ///
+    /// # Errors
+    /// [`RecvError`].
+    pub fn recv(&self, into: &mut Vec<u8>, patience: Duration) -> Result<(), RecvError> {
+        self.take(patience)?.take_into(into);
+        Ok(())
+    }
+
+    /// Receives the next message into these parts, each filled before the next; how long it was.
+    /// What is longer than all of them is cut.
+    ///
+    /// # Errors
+    /// As [`Connection::recv`].
+    pub fn recv_parts(
+        &self,
+        parts: &mut [&mut [u8]],
+        patience: Duration,
+    ) -> Result<usize, RecvError> {
+        let message = self.take(patience)?;
+        let mut rest = &message[..];
+        for part in parts {
+            let (bytes, after) = rest.split_at(rest.len().min(part.len()));
+            part[..bytes.len()].copy_from_slice(bytes);
+            rest = after;
+        }
+        Ok(message.len())
+    }
+
+    /// The next message without a copy; waits for at most so long.
+    ///
+    /// # Errors
+    /// [`RecvError`].
+    pub fn take(&self, patience: Duration) -> Result<Buffer, RecvError> {
+        let until = self.shared.clock.now() + span(patience);
+        loop {
+            let left = until.since(self.shared.clock.now());
+            let next = || self.next(left.min(Span::from_millis(50)));
+            match self.take_of(next) {
+                Err(RecvError::Timeout) if left > Span::ZERO => {}
+                outcome => return outcome,
+            }
+        }
+    }
+
+    /// The next message that has come already.
+    fn try_take(&self) -> Result<Buffer, RecvError> {
+        self.take_of(|| self.plant.work().pop(Duration::ZERO))
+    }
+
+    /// The next message for the application of those that `next` gives.
+    fn take_of(&self, mut next: impl FnMut() -> Option<Message>) -> Result<Buffer, RecvError> {
+        let work = self.plant.work();
+        loop {
+            if self.closed.load(Ordering::Acquire) {
+                return Err(RecvError::Closed);
+            }
+            let Some(mut message) = next() else { break };
+            match message.cut::<1>() {
+                Some([DATA]) => {
+                    work.flows[1].add(message.len());
+                    return Ok(Buffer::new(message, &self.plant));
+                }
+                Some([CLOSING]) => self.closed.store(true, Ordering::Release),
+                _ => {}
+            }
+            work.line.buffers().give(message);
+        }
+        let dead = self.gone.load(Ordering::Acquire) || work.line.is_dead();
+        Err(if dead { RecvError::Dead } else { RecvError::Timeout })
+    }
+
+    /// The next message that elements have in hand, if they have one: where several serve this
+    /// connection, their threads deliver it a moment after it was read.
+    fn pop_from_elements(&self) -> Option<Message> {
+        let work = self.plant.work();
+        for _ in 0..MOMENTS {
+            if self.plant.is_clear_of(Direction::Up) {
+                break;
+            }
+            if let Some(message) = work.pop(MOMENT) {
+                return Some(message);
+            }
+        }
+        work.pop(Duration::ZERO)
+    }
+
+    /// The next message, of whichever sort; waits for at most so long.
+    fn next(&self, wait: Span) -> Option<Message> {
+        let (shared, work) = (&self.shared, self.plant.work());
+        if let Some(message) = work.pop(Duration::ZERO) {
+            return Some(message);
+        }
+        // What was sent and held back may be what the peer waits for.
+        shared.elements.prompt(&self.plant, true);
+        let before = shared.receiving.fetch_add(1, Ordering::AcqRel);
+        let message = if before > 0 {
+            // This thread is counted twice, so that 1 always means a thread that reads itself.
+            shared.receiving.fetch_add(1, Ordering::AcqRel);
+            let message = work.pop(at_most(wait, ROUND));
+            shared.receiving.fetch_sub(1, Ordering::AcqRel);
+            message
+        } else if let Ok(mut intake) = shared.intake.try_lock() {
+            shared.pumped.fetch_add(1, Ordering::Relaxed);
+            let _ = watch(&mut intake, shared) || pump(&mut intake, shared, wait.min(ROUND));
+            drop(intake);
+            self.pop_from_elements()
+        } else {
+            // The endpoint's thread releases the socket soon, and then expects this one to read.
+            work.pop(at_most(wait, HANDOVER))
+        };
+        shared.receiving.fetch_sub(1, Ordering::AcqRel);
+        message
     }
 
     /// Waits until all that was sent has arrived, as far as the stack can know; whether it has.
@@ -279,6 +419,31 @@ impl Connection {
     pub(super) fn forget(self) {
         self.shared.shut(self.id);
     }
+
+    /// [`Connection::send`] for a task: ready when the stack has the message. While the window is
+    /// full it waits; put a time limit around it where it should not.
+    pub const fn send_async<'a>(&'a self, bytes: &'a [u8]) -> Sending<'a> {
+        Sending { connection: self, what: What::Bytes(bytes) }
+    }
+
+    /// [`Connection::post`] for a task.
+    pub fn post_async(&self, buffer: Buffer) -> Sending<'_> {
+        Sending { connection: self, what: What::Message(buffer.into_message()) }
+    }
+
+    /// [`Connection::take`] for a task: ready when there is a message, or will be none.
+    pub const fn take_async(&self) -> Taking<'_> {
+        Taking(self)
+    }
+
+    /// [`Connection::recv`] for a task. A message is never lost to a future that is dropped.
+    ///
+    /// # Errors
+    /// As [`Connection::recv`], but never [`RecvError::Timeout`].
+    pub async fn recv_async(&self, into: &mut Vec<u8>) -> Result<(), RecvError> {
+        self.take_async().await?.take_into(into);
+        Ok(())
+    }
 }
 
 impl Drop for Connection {
@@ -294,6 +459,127 @@ impl Drop for Connection {
     }
 }
 
+/// A message on its way into a stack. Dropped before it is ready, nothing is sent.
+#[derive(Debug)]
+#[must_use = "nothing is sent unless it is polled"]
+pub struct Sending<'a> {
+    connection: &'a Connection,
+    what: What<'a>,
+}
+
+impl Drop for Sending<'_> {
+    fn drop(&mut self) {
+        self.what.give_back(self.connection.plant.work().line.buffers());
+    }
+}
+
+/// The next message of a connection.
+#[derive(Debug)]
+#[must_use = "nothing is received unless it is polled"]
+pub struct Taking<'a>(&'a Connection);
+
+impl Future for Sending<'_> {
+    type Output = Result<(), SendError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let Self { connection, what } = &mut *self;
+        let mut once = || connection.try_put(what, DATA);
+        let refused = |outcome: &Result<(), SendError>| matches!(outcome, Err(SendError::Full));
+        let outcome = once();
+        if !refused(&outcome) {
+            return Poll::Ready(outcome);
+        }
+        // Room that came since is seen now, or wakes us.
+        connection.plant.work().wake_sender(context.waker());
+        let outcome = once();
+        if refused(&outcome) { Poll::Pending } else { Poll::Ready(outcome) }
+    }
+}
+
+impl Future for Taking<'_> {
+    type Output = Result<Buffer, RecvError>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let once = || match self.0.try_take() {
+            Err(RecvError::Timeout) => Poll::Pending,
+            outcome => Poll::Ready(outcome),
+        };
+        let outcome = once();
+        if outcome.is_ready() {
+            return outcome;
+        }
+        self.0.plant.work().wake_receiver(context.waker());
+        // What was sent and held back may be what the peer waits for.
+        self.0.let_go();
+        once()
+    }
+}
+
+/// What an application sends: bytes to be copied into the connection's buffers, or a message that is
+/// in one already.
+#[derive(Debug)]
+enum What<'a> {
+    /// To be copied.
+    Bytes(&'a [u8]),
+    /// To be copied one after the other.
+    Parts(&'a [&'a [u8]]),
+    /// To go as it is.
+    Message(Message),
+}
+
+impl What<'_> {
+    fn len(&self) -> usize {
+        match self {
+            Self::Bytes(bytes) => bytes.len(),
+            Self::Parts(parts) => parts.iter().map(|part| part.len()).sum(),
+            Self::Message(message) => message.len(),
+        }
+    }
+
+    /// Its bytes, if they lie in one piece.
+    fn in_one(&self) -> Option<&[u8]> {
+        match self {
+            Self::Bytes(bytes) => Some(bytes),
+            Self::Parts(_) => None,
+            Self::Message(message) => Some(message.bytes()),
+        }
+    }
+
+    /// As a message in a buffer of this line.
+    fn message(&mut self, line: &Line<MultiThreaded>) -> Message {
+        let len = self.len();
+        match self {
+            Self::Bytes(bytes) => Message::copy_of(bytes, line.buffers()),
+            Self::Parts(parts) => {
+                let mut message = Message::with_room(len, line.buffers());
+                parts.iter().for_each(|part| message.append(part));
+                message
+            }
+            Self::Message(message) => std::mem::take(message),
+        }
+    }
+
+    /// Its buffer serves others, if it was not sent.
+    fn give_back(&mut self, buffers: &Buffers<MultiThreaded>) {
+        if let Self::Message(message) = self {
+            buffers.give(std::mem::take(message));
+        }
+    }
+}
+
+/// How long a thread waits at once for a message; then it looks again who reads the socket.
+const ROUND: Span = Span::from_millis(5);
+/// As long, where it is the one that is to read the socket next.
+const HANDOVER: Span = Span::from_millis(1);
+/// How long a thread that has read the socket waits for elements, and how often; it looks between
+/// whether they are done, since they notify it of whole messages only.
+const MOMENT: Duration = Duration::from_micros(50);
+const MOMENTS: u32 = 20;
+
+fn at_most(wait: Span, most: Span) -> Duration {
+    Duration::from_nanos(wait.min(most).0)
+}
+
 /// Messages of at least so many bytes are sent from where they lie, if their stack allows it; of
 /// smaller ones several go to the kernel at once.
 const DIRECT: usize = 16 << 10;
@@ -303,12 +589,12 @@ const AHEAD: u64 = 512 << 10;
 const SAY: Duration = Duration::from_millis(50);
 const LAST: Duration = Duration::from_millis(500);
 
-pub(super) fn span(patience: Duration) -> Span {
+fn span(patience: Duration) -> Span {
     Span(u64::try_from(patience.as_nanos()).unwrap_or(u64::MAX))
 }
 
 /// A little while, longer after many.
-pub(super) fn pause(waits: u32) {
+fn pause(waits: u32) {
     if waits < 100 {
         thread::yield_now();
     } else {

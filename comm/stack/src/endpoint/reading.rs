@@ -6,162 +6,66 @@ use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::thread;
 use std::time::Duration;
 
-use crate::element::Plant;
 use selvedge_comm_local::PeerId;
 use selvedge_data_stack::compose::{Composition, Medium};
 use selvedge_data_stack::module::{Net, Reason};
-use selvedge_os::port::{DatagramReader, Single};
-use selvedge_units::{Instant, Span};
+use selvedge_units::Span;
 
-use crate::wire::{self, Door, Proposal};
-use crate::work::{APART, Came, LineWork};
-
-use super::lock;
+use super::error::RefusedHere;
+use super::intake::{Intake, Source};
 use super::shared::{Opening, Shared};
+use crate::element::Plant;
+use crate::sync::lock;
+use crate::wire::{self, Door, Proposal};
+use crate::work::{Came, LineWork};
 
 /// How long a reader waits at once; then it looks what else there is.
 const WAIT: Span = Span::from_millis(5);
 /// How long the endpoint's thread leaves the socket to a thread that waits in `recv`.
 const LEAVE: Duration = Duration::from_millis(1);
-/// Datagrams of at least so many bytes are read one by one, each into the buffer that it stays in;
-/// smaller ones several at once, and copied.
-const LARGE: usize = 16 << 10;
-/// How often rings are read before the socket is, while they have something.
-const TURNS: u32 = 16;
-/// Where what comes is closer together than this, the next is watched for as long: to be woken for it
-/// takes as much, of the sender's time as well.
-const CLOSE: Span = Span::from_micros(10);
 /// Looks at most, meanwhile, and pauses between two: each look holds up who puts something in.
 const LOOKS: u32 = 200;
 const PAUSES: u32 = 16;
 /// Reads at once, before it is looked what else there is.
 const READS: usize = 16;
 
-/// The socket's reading end.
-#[derive(Debug)]
-pub(super) struct Intake {
-    reader: DatagramReader,
-    /// What was put into with the last reads.
-    touched: Vec<Arc<Plant<LineWork>>>,
-    /// The last datagram was a large one.
-    large: bool,
-    /// It was one whose headers are best read apart.
-    apart: bool,
-    /// What the next large one is read into.
-    spare: Vec<u8>,
-    /// How often rings were read since the socket was.
-    turn: u32,
-    /// When something was read last, and whether that was close to what was before.
-    last: Instant,
-    close: bool,
+/// Reads what is there and lets elements work on it; whether there was anything.
+fn pass_on(intake: &mut Intake, shared: &Arc<Shared>) -> bool {
+    let some = intake.read(&shared.rings, |touched, came, source| match source {
+        Source::Ring(id) if Net::connection(came.bytes()) == Some(id) => {
+            arrived(shared, touched, id, came, None);
+        }
+        Source::Ring(_) => _ = shared.counters.strangers.fetch_add(1, Ordering::Relaxed),
+        Source::Socket(from) => take(shared, touched, came, from),
+    });
+    if some {
+        let touched = intake.touched(shared.clock.now());
+        touched.for_each(|plant| shared.elements.prompt(&plant, true));
+    }
+    some
 }
 
-impl Intake {
-    pub(super) const fn new(reader: DatagramReader) -> Self {
-        Self {
-            reader,
-            touched: Vec::new(),
-            large: false,
-            apart: false,
-            spare: Vec::new(),
-            turn: 0,
-            last: Instant::ZERO,
-            close: false,
+/// As [`pump`], without sleeping: looks for as long as more is likely to come soon, for a thread
+/// that has nothing else to do.
+pub(super) fn watch(intake: &mut Intake, shared: &Arc<Shared>) -> bool {
+    let Some(until) = intake.watched_until() else { return false };
+    for _ in 0..LOOKS {
+        if shared.clock.now() >= until {
+            break;
         }
-    }
-
-    /// Reads what is there, and puts it into its connections; whether there was anything.
-    fn read(&mut self, shared: &Arc<Shared>) -> bool {
-        let touched = &mut self.touched;
-        let count = shared.rings.take(|id, bytes| {
-            if Net::connection(bytes) == Some(id) {
-                arrived(shared, touched, id, Came::Shared(bytes), None);
-            } else {
-                shared.counters.strangers.fetch_add(1, Ordering::Relaxed);
-            }
-        });
-        // The socket has its turn where rings never end.
-        self.turn = if count > 0 { self.turn + 1 } else { 0 };
-        if count > 0 && !self.turn.is_multiple_of(TURNS) {
+        if pass_on(intake, shared) {
             return true;
         }
-        self.read_socket(shared) || count > 0
+        (0..PAUSES).for_each(|_| std::hint::spin_loop());
     }
+    false
+}
 
-    fn read_socket(&mut self, shared: &Arc<Shared>) -> bool {
-        let Self { reader, touched, large, apart, spare, .. } = self;
-        if !*large {
-            let mut len = 0;
-            let count = reader.read(|bytes, from| {
-                len = bytes.len();
-                take(shared, touched, Came::Shared(bytes), from);
-            });
-            *large = len >= LARGE;
-            return count > 0;
-        }
-        let mut front = [0; APART];
-        let front = &mut front[..if *apart { APART } else { 0 }];
-        let Some((Single { from, segment }, count)) = reader.read_apart(front, spare) else {
-            return false;
-        };
-        let len = count + spare.len();
-        let size = segment.map_or(len, usize::from).max(1);
-        *large = size >= LARGE && size >= len;
-        if *large && *apart {
-            take(shared, touched, Came::Apart(front, spare), from);
-        } else if *large {
-            take(shared, touched, Came::Alone(spare), from);
-        } else {
-            spare.splice(0..0, front[..count].iter().copied());
-            spare.chunks(size).for_each(|bytes| take(shared, touched, Came::Shared(bytes), from));
-        }
-        // The next is likely to be of the same connection.
-        *apart = touched.last().is_some_and(|plant| plant.work().comes_apart);
-        true
-    }
-
-    /// Waits for something to read, at most so long; whether there is something.
-    fn wait(&self, shared: &Shared, wait: Span) -> bool {
-        match shared.rings.arm() {
-            None => self.reader.wait(wait),
-            Some((_, false)) => true,
-            Some((called, true)) => self.reader.wait_beside(Some(called), wait),
-        }
-    }
-
-    /// Reads what is there and lets elements work on it; whether there was anything.
-    fn pass_on(&mut self, shared: &Arc<Shared>) -> bool {
-        if !self.read(shared) {
-            return false;
-        }
-        let now = shared.clock.now();
-        self.close = now.since(std::mem::replace(&mut self.last, now)) < CLOSE;
-        self.touched.drain(..).for_each(|plant| shared.elements.prompt(&plant, true));
-        true
-    }
-
-    /// As [`pump`](Self::pump), without sleeping: looks for as long as more is likely to come soon, for
-    /// a thread that has nothing else to do.
-    pub(super) fn watch(&mut self, shared: &Arc<Shared>) -> bool {
-        let until = self.last + CLOSE;
-        for _ in 0..LOOKS {
-            if !self.close || shared.clock.now() >= until {
-                break;
-            }
-            if self.pass_on(shared) {
-                return true;
-            }
-            (0..PAUSES).for_each(|_| std::hint::spin_loop());
-        }
-        false
-    }
-
-    /// Reads what is there, after at most this wait for it, and lets elements work on it. Returns
-    /// whether there was anything.
-    pub(super) fn pump(&mut self, shared: &Arc<Shared>, wait: Span) -> bool {
-        self.pass_on(shared)
-            || (wait > Span::ZERO && self.wait(shared, wait) && self.pass_on(shared))
-    }
+/// Reads what is there, after at most this wait for it, and lets elements work on it. Returns
+/// whether there was anything.
+pub(super) fn pump(intake: &mut Intake, shared: &Arc<Shared>, wait: Span) -> bool {
+    pass_on(intake, shared)
+        || (wait > Span::ZERO && intake.wait(&shared.rings, wait) && pass_on(intake, shared))
 }
 
 /// The endpoint's thread. One thread that waits in `recv` had better read itself than be woken for
@@ -177,7 +81,8 @@ pub(super) fn read(shared: &Arc<Shared>) {
         } else if let Some(mut intake) = free(&shared.intake) {
             let mut wait = WAIT;
             for _ in 0..READS {
-                if !intake.pump(shared, wait) || shared.receiving.load(Ordering::Acquire) == 1 {
+                if !pump(&mut intake, shared, wait) || shared.receiving.load(Ordering::Acquire) == 1
+                {
                     break;
                 }
                 wait = Span::ZERO;
@@ -187,7 +92,7 @@ pub(super) fn read(shared: &Arc<Shared>) {
             thread::park_timeout(LEAVE);
         }
         let now = shared.clock.now();
-        shared.calls.look(shared, now);
+        shared.calls.look(now, |bytes, to| shared.send(bytes, to));
         shared.look(now);
         shared.look_at_rings(now);
         shared.talk(now);
@@ -225,7 +130,10 @@ fn take(
             Some((wire::PROBE, id, payload)) if payload.len() == 8 => {
                 shared.send(&wire::datagram(wire::ECHO, id, payload), from);
             }
-            Some((wire::ECHO, id, payload)) => shared.calls.echo(shared, id, payload),
+            Some((wire::ECHO, id, payload)) => {
+                let send = |bytes: &[u8], to| shared.send(bytes, to);
+                shared.calls.echo(id, payload, shared.clock.now(), send);
+            }
             Some((wire::ALIVE, id, _)) => match lock(&shared.open).get_mut(&id) {
                 Some(open) if open.plant.work().peer == from => open.heard = shared.clock.now(),
                 _ => stranger(),
@@ -274,14 +182,15 @@ fn hello(shared: &Arc<Shared>, id: u32, payload: &[u8], from: SocketAddr) {
     if shared.stop.load(Ordering::Acquire) {
         return;
     }
-    let refuse = |why: &str| {
+    let refuse = |why: RefusedHere| {
         shared.counters.refused.fetch_add(1, Ordering::Relaxed);
+        let why = why.to_string();
         let why = &why.as_bytes()[..why.len().min(wire::HELLO_MIN - 16)];
         shared.send(&wire::datagram(wire::REFUSAL, id, why), from);
     };
     // Before any work for it: who floods gets only this far.
     if shared.backlog.is_full() {
-        return refuse("too many connections wait to be accepted");
+        return refuse(RefusedHere::Unaccepted);
     }
     let secret = shared.options.secret.as_ref();
     let Some(mut state) = wire::noise(secret, false) else { return };
@@ -291,24 +200,24 @@ fn hello(shared: &Arc<Shared>, id: u32, payload: &[u8], from: SocketAddr) {
         return;
     };
     let Some(proposal) = Proposal::parse(&text[..len]) else {
-        return refuse("the contract makes no sense");
+        return refuse(RefusedHere::Proposal);
     };
     let composition: Composition = match proposal.line.parse() {
         Ok(composition) => composition,
-        Err(error) => return refuse(&format!("{error}")),
+        Err(error) => return refuse(error.into()),
     };
     let Proposal { out, back, there, network, door, .. } = proposal;
     let [first, second] = there.map(|there| there + network);
     let streams = match shared.grant(&composition, [back, out], [second, first]) {
         Ok(streams) => streams,
-        Err(why) => return refuse(&why),
+        Err(why) => return refuse(why),
     };
     let (ring, door) = match rings(shared, id, &composition, door) {
         Ok(rings) => rings,
         Err(why) => {
             shared.release(streams);
             shared.rings.close(id);
-            return refuse(&why);
+            return refuse(why);
         }
     };
     let mut answer = vec![0; wire::HELLO_MIN];
@@ -326,13 +235,13 @@ fn hello(shared: &Arc<Shared>, id: u32, payload: &[u8], from: SocketAddr) {
     let opened = shared.open(opening);
     let Some(connection) = opened else {
         shared.rings.close(id);
-        return refuse("too many connections");
+        return refuse(RefusedHere::TooMany);
     };
     match shared.backlog.push(connection) {
         Ok(()) => shared.send(&welcome, from),
-        Err(connection) => {
-            refuse("too many connections wait to be accepted");
-            connection.forget();
+        Err(opened) => {
+            refuse(RefusedHere::Unaccepted);
+            shared.shut(opened.id);
         }
     }
 }
@@ -343,12 +252,12 @@ fn rings(
     id: u32,
     composition: &Composition,
     door: Option<Door>,
-) -> Result<(Option<PeerId>, Option<Door>), String> {
+) -> Result<(Option<PeerId>, Option<Door>), RefusedHere> {
     if composition.medium() == Medium::Udp {
         return Ok((None, None));
     }
-    let door = door.ok_or("net(shm), and the hello does not say where the memory is")?;
-    let ring = shared.rings.call(id, door).map_err(|error| error.to_string())?;
-    let own = shared.rings.door(id).map_err(|error| error.to_string())?;
+    let door = door.ok_or(RefusedHere::NoDoorInHello)?;
+    let ring = shared.rings.call(id, door)?;
+    let own = shared.rings.door(id)?;
     Ok((Some(ring), Some(own)))
 }

@@ -21,8 +21,12 @@ use selvedge_data_stack::model::StreamId;
 use selvedge_data_stack::module::Direction;
 use selvedge_units::{Instant, Span};
 
-use super::shared::{Open, Shared};
-use super::{Connection, lock};
+use super::connection::Connection;
+use super::open::Open;
+use super::shared::Shared;
+use super::talks::{Reply, Talks};
+use super::task;
+use crate::sync::lock;
 use crate::talk::Talk;
 use crate::work::{LineWork, TALK};
 
@@ -52,50 +56,6 @@ pub enum AgreeError {
     /// One question at a time.
     #[error("another contract of this connection is being agreed on; wait for it")]
     Busy,
-}
-
-/// A question that is not answered yet.
-#[derive(Debug)]
-struct Asked {
-    number: u64,
-    text: String,
-    way: Direction,
-    said: u32,
-    again: Instant,
-    answer: Option<Result<Span, String>>,
-    waker: Option<Waker>,
-    /// Nobody waits for the answer.
-    alone: bool,
-}
-
-/// What is being said about a connection's contracts.
-#[derive(Debug, Default)]
-pub(super) struct Talks {
-    next: u64,
-    asked: Option<Asked>,
-    /// The other end's last question by number, what was answered, and when.
-    answered: Option<(u64, String, Instant)>,
-}
-
-impl Talks {
-    /// Who waits for an answer is to look: the connection is over.
-    pub(super) fn wake(&mut self) {
-        self.asked.as_mut().and_then(|asked| asked.waker.take()).into_iter().for_each(Waker::wake);
-    }
-
-    /// Whether a question is not answered yet.
-    #[cfg(test)]
-    pub(super) const fn is_busy(&self) -> bool {
-        self.asked.is_some()
-    }
-
-    fn ask(&mut self, way: Direction, contract: Contract, here: Span, alone: bool) {
-        self.next += 1;
-        let (number, text) = (self.next, Talk::Ask(self.next, way, contract, here).text());
-        let again = Instant::ZERO;
-        let (answer, waker) = (None, None);
-        self.asked = Some(Asked { number, text, way, said: 0, again, answer, waker, alone });
-    }
 }
 
 /// Says something of its own through a connection's stack; whether there was room for it.
@@ -181,8 +141,8 @@ impl Shared {
             Talk::Ask(number, way, contract, there) => {
                 return self.answer(talker, now, number, (way, contract, there));
             }
-            Talk::Yes(number, there) => (number, Ok(there)),
-            Talk::No(number, why) => (number, Err(why)),
+            Talk::Yes(number, there) => (number, Reply::Agreed(there)),
+            Talk::No(number, why) => (number, Reply::Refused(why)),
         };
         let mut talks = lock(&talker.talks);
         let Some(asked) = talks.asked.as_mut().filter(|asked| asked.number == number) else {
@@ -267,7 +227,7 @@ impl Connection {
         direction: Direction,
         contract: Contract,
     ) -> Result<Guarantee, AgreeError> {
-        super::task::block_on(self.renegotiate_async(direction, contract))
+        task::block_on(self.renegotiate_async(direction, contract))
     }
 
     /// [`Connection::renegotiate`] for a task. Dropped before it is ready, the old contract holds.
@@ -355,12 +315,12 @@ impl Renegotiating<'_> {
         };
         let answer = match answer {
             None => Err(AgreeError::Silent(peer)),
-            Some(Err(why)) => {
+            Some(Reply::Refused(why)) => {
                 lock(&connection.talks).asked = None;
                 self.number = None;
                 return Some(Err(AgreeError::There { peer, why }));
             }
-            Some(Ok(there)) => {
+            Some(Reply::Agreed(there)) => {
                 let mut events = Vec::new();
                 let elsewhere = there + connection.network;
                 let found = lock(&shared.manager).renegotiate_with(

@@ -1,6 +1,6 @@
 //! What an endpoint's threads share: connections, the manager, and bringing its decisions about.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -19,12 +19,14 @@ use selvedge_os::transmit::{Outgoing, Transmitter};
 use selvedge_units::{Instant, Span};
 
 use super::backlog::Backlog;
-use super::call::Calls;
-use super::reading::Intake;
-use super::renegotiate::Talks;
-use super::rings::Way;
-use super::{Connection, Counters, Options, Rings, lock};
+use super::calls::Calls;
+use super::error::RefusedHere;
+use super::intake::Intake;
+use super::open::{Open, Opened};
+use super::options::{Counters, Options};
 use crate::profile::Profile;
+use crate::rings::{Rings, Way};
+use crate::sync::lock;
 use crate::threads::Elementary;
 use crate::wire;
 use crate::work::{Below, LineWork};
@@ -47,32 +49,10 @@ pub(super) struct Opening<'a> {
     pub(super) welcome: Vec<u8>,
 }
 
-#[derive(Debug)]
-pub(super) struct Open {
-    pub(super) plant: Arc<Plant<LineWork>>,
-    pub(super) streams: [StreamId; 2],
-    /// Where datagrams go in,
-    pub(super) port: Port<LineWork>,
-    /// and messages of the application, with the next one's ticket.
-    pub(super) sending: Arc<Mutex<(Port<LineWork>, u64)>>,
-    pub(super) talks: Arc<Mutex<Talks>>,
-    pub(super) welcome: Vec<u8>,
-    pub(super) heard: Instant,
-    /// When it was last said that this end lives.
-    said: Instant,
-    pub(super) gone: Arc<AtomicBool>,
-    /// Since when its ring is gone.
-    lost: Option<Instant>,
-    /// What the manager did and the application has not been told.
-    news: Arc<Mutex<News>>,
-}
-
 /// How long what came from a process that is gone may take to be handed over.
 const LEFTOVERS: Span = Span::from_secs(1);
 
-/// What the manager did to the streams of a connection, by direction.
-pub(super) type News = VecDeque<(Direction, Event)>;
-/// Of which the last so many are kept.
+/// Of what the manager did to a connection, the last so many are kept.
 const NEWS_MAX: usize = 64;
 
 #[derive(Debug)]
@@ -127,14 +107,11 @@ impl Shared {
         composition: &Composition,
         [out, back]: [Contract; 2],
         elsewhere: [Span; 2],
-    ) -> Result<[StreamId; 2], String> {
+    ) -> Result<[StreamId; 2], RefusedHere> {
         let mut manager = lock(&self.manager);
         let mut open = |contract, direction, elsewhere| {
             let stream = Stream::new(contract, self.modules(composition, direction));
-            manager
-                .open(Stream { elsewhere, ..stream })
-                .map(|(id, _)| id)
-                .map_err(|error| error.to_string())
+            manager.open(Stream { elsewhere, ..stream }).map(|(id, _)| id)
         };
         let first = open(out, Direction::Down, elsewhere[0])?;
         let second = open(back, Direction::Up, elsewhere[1]);
@@ -157,7 +134,7 @@ impl Shared {
         self.enact_all();
     }
 
-    pub(super) fn open(self: &Arc<Self>, opening: Opening<'_>) -> Option<Connection> {
+    pub(super) fn open(&self, opening: Opening<'_>) -> Option<Opened> {
         let Opening { id, peer, composition, keys, streams, ring, network, welcome } = opening;
         let line = Line::with_crew(composition, id, Some(keys), self.crew.as_ref());
         let line = line.inspect_err(|_| self.release(streams)).ok()?;
@@ -201,19 +178,7 @@ impl Shared {
         }
         self.elements.add(&plant);
         self.enact_all();
-        Some(Connection {
-            shared: Arc::clone(self),
-            id,
-            port: sending,
-            talks,
-            network,
-            plant,
-            streams,
-            gone,
-            news,
-            closed: AtomicBool::new(false),
-            told: AtomicBool::new(false),
-        })
+        Some(Opened { id, port: sending, talks, network, plant, streams, gone, news })
     }
 
     /// Tells all plants who serves them now. Elements follow at their next turn.

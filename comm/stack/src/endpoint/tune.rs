@@ -6,8 +6,6 @@ use selvedge_data_stack::auto::{Detail, Meta};
 use selvedge_units::Span;
 use serde::{Deserialize, Serialize};
 
-use super::{Endpoint, lock};
-
 /// Looks more often than this only cost.
 const SAMPLING_MIN: Span = Span::from_millis(1);
 /// Neither period is longer: who waits for a decision longer has none.
@@ -108,24 +106,6 @@ impl Tuning {
             Some(other) => return Err(TuneError::Detail(shown(other))),
         };
         Ok(Meta { sampling, activation, goal, detail })
-    }
-}
-
-impl Endpoint {
-    /// Changes how the manager decides, from its next look on; how it decides then.
-    ///
-    /// # Errors
-    /// [`TuneError`]; nothing is changed then.
-    pub fn tune(&self, tuning: &Tuning) -> Result<MetaView, TuneError> {
-        let mut manager = lock(&self.shared.manager);
-        let meta = tuning.of(manager.meta())?;
-        manager.set(meta);
-        drop(manager);
-        // It may wait for a look that is late by now.
-        if let Some(reader) = &self.reader {
-            reader.thread().unpark();
-        }
-        Ok(meta.into())
     }
 }
 

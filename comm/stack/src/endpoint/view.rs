@@ -6,9 +6,10 @@ use selvedge_data_stack::model::StreamId;
 use selvedge_data_stack::module::{Direction, Reason};
 use serde::{Deserialize, Serialize};
 
-use super::shared::{Open, Shared};
+use super::open::Open;
+use super::shared::Shared;
 use super::tune::MetaView;
-use super::{Endpoint, lock};
+use crate::sync::lock;
 
 /// An endpoint at one moment. Counters count since its start.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -89,16 +90,8 @@ pub struct FlowView {
     pub policed: bool,
 }
 
-impl Endpoint {
-    /// The endpoint at this moment. Takes a lock of its connections for a moment; O(connections).
-    #[must_use]
-    pub fn view(&self) -> EndpointView {
-        self.shared.view()
-    }
-}
-
 impl Shared {
-    fn view(&self) -> EndpointView {
+    pub(super) fn view(&self) -> EndpointView {
         let count = |of: &std::sync::atomic::AtomicU64| of.load(Ordering::Relaxed);
         let open = lock(&self.open);
         let mut connections: Vec<_> =

@@ -7,8 +7,9 @@ use selvedge_data_stack::contract::{Contract, Promise};
 use selvedge_data_stack::module::Direction;
 use selvedge_units::Span;
 
-use super::super::{AgreeError, Connection, Options, block_on_for, lock};
+use super::super::{AgreeError, Connection, Options, block_on_for};
 use super::{LONG, bound, contract, pair_of};
+use crate::sync::lock;
 
 const LINE: &str = "ui | encrypt(chacha20) | reliable | frag(1400) | net";
 

@@ -15,7 +15,8 @@ use selvedge_data_stack::stack::SendError;
 use selvedge_os::clock::Clock;
 use selvedge_units::{Bytes, Span};
 
-use super::super::{ConnectError, Connection, Endpoint, Options, RecvError, block_on_for, lock};
+use super::super::{ConnectError, Connection, Endpoint, Options, RecvError, block_on_for};
+use crate::sync::lock;
 use crate::threads::Elementary;
 
 use super::{LONG, bound, contract, endpoint, pair, pair_of};

@@ -11,7 +11,7 @@ use std::sync::{Mutex, OnceLock};
 
 use selvedge_comm_local::{JoinError, LinkNews, Links, PeerId, Put};
 
-use super::lock;
+use crate::sync::lock;
 use crate::wire::{Door, random};
 
 /// Messages taken at once, before others have their turn.
@@ -19,7 +19,7 @@ const AT_ONCE: usize = 64;
 
 /// Why the other end's memory can't be reached.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum RingError {
+pub enum RingError {
     /// This end can't listen.
     #[error(transparent)]
     Here(#[from] JoinError),
@@ -32,7 +32,7 @@ pub(crate) enum RingError {
 
 /// How the ring out of a connection is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
+pub(crate) enum Way {
     /// It is being made.
     Calling,
     /// It is there.
@@ -109,7 +109,7 @@ impl Rings {
     }
 
     /// Where a connection's other end may make its ring to here, once.
-    pub(super) fn door(&self, id: u32) -> Result<Door, RingError> {
+    pub(crate) fn door(&self, id: u32) -> Result<Door, RingError> {
         self.with(|held| {
             let word = random();
             held.links.welcome(&spelt(word));
@@ -119,7 +119,7 @@ impl Rings {
     }
 
     /// Begins a connection's ring to the other end; [`Rings::changes`] says when it is there.
-    pub(super) fn call(&self, id: u32, door: Door) -> Result<PeerId, RingError> {
+    pub(crate) fn call(&self, id: u32, door: Door) -> Result<PeerId, RingError> {
         let called = self.with(|held| {
             let called = held.links.connect(&address(door.name), &spelt(door.word))?;
             held.outs.insert(called, (id, Way::Calling));
@@ -129,7 +129,7 @@ impl Rings {
     }
 
     /// Nothing goes to a connection or comes for it any more.
-    pub(super) fn close(&self, id: u32) {
+    pub(crate) fn close(&self, id: u32) {
         self.if_any(|held| {
             let Held { links, outs, ins, words, .. } = held;
             let out = outs.extract_if(|_, (of, _)| *of == id).map(|(ring, _)| ring);
@@ -140,7 +140,7 @@ impl Rings {
     }
 
     /// Connections whose ways out have changed since; costs one look if none has.
-    pub(super) fn changes(&self) -> Vec<(u32, Way)> {
+    pub(crate) fn changes(&self) -> Vec<(u32, Way)> {
         let changes = self.if_any(|held| {
             let mut changes = Vec::new();
             for news in held.links.news() {
@@ -162,13 +162,13 @@ impl Rings {
     }
 
     /// Whether a way out is known to be gone.
-    pub(super) fn is_gone(&self, ring: PeerId) -> bool {
+    pub(crate) fn is_gone(&self, ring: PeerId) -> bool {
         self.if_any(|held| held.outs.get(&ring).is_none_or(|(_, way)| *way == Way::Gone))
             == Some(true)
     }
 
     /// Whether nothing of a connection's waits to be taken.
-    pub(super) fn is_drained(&self, id: u32) -> bool {
+    pub(crate) fn is_drained(&self, id: u32) -> bool {
         let drained = self.if_any(|held| {
             let Held { links, ins, words, .. } = held;
             !ins.iter().any(|(ring, of)| *of == id && links.has_of(*ring))
@@ -179,7 +179,7 @@ impl Rings {
 
     /// Hands datagrams that came to `take`, with the connection that they are for; how many. It
     /// reads each at most once.
-    pub(super) fn take(&self, mut take: impl FnMut(u32, &[u8])) -> usize {
+    pub(crate) fn take(&self, mut take: impl FnMut(u32, &[u8])) -> usize {
         let taken = self.if_any(|held| {
             for count in 0..AT_ONCE {
                 let Some(at) = held.links.take() else { return count };
@@ -197,7 +197,7 @@ impl Rings {
 
     /// What is readable when something comes; `None` without rings. False beside it if there is
     /// something to take first.
-    pub(super) fn arm(&self) -> Option<(&OwnedFd, bool)> {
+    pub(crate) fn arm(&self) -> Option<(&OwnedFd, bool)> {
         let quiet = self.if_any(|held| held.links.arm())?;
         Some((self.called.get()?, quiet))
     }

@@ -1,0 +1,231 @@
+//! Making a connection: a future from the first probe to the peer's welcome.
+//!
+//! What was said and what came lies in [`Calls`](super::calls::Calls), by which the endpoint's thread
+//! wakes the [`Connecting`].
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use selvedge_comm_local::PeerId;
+use selvedge_data_stack::auto::RenegotiateError;
+use selvedge_data_stack::compose::{Composition, Medium};
+use selvedge_data_stack::contract::Contract;
+use selvedge_data_stack::model::StreamId;
+use selvedge_units::Span;
+use snow::HandshakeState;
+
+use super::connection::Connection;
+use super::error::{ConnectError, RefusedHere};
+use super::shared::{Opening, Shared};
+use crate::sync::lock;
+use crate::wire::{self, Door, Proposal};
+
+/// A connection in the making. Dropping it gives the attempt up.
+#[derive(Debug)]
+#[must_use = "nothing is said unless it is polled"]
+pub struct Connecting {
+    shared: Arc<Shared>,
+    /// `None` once there is an outcome.
+    call: Option<Result<Call, ConnectError>>,
+}
+
+struct Call {
+    id: u32,
+    peer: SocketAddr,
+    /// Once the hello has been said.
+    state: Option<HandshakeState>,
+    composition: Composition,
+    contracts: [Contract; 2],
+    streams: [StreamId; 2],
+    /// What the network takes of the delay, either way.
+    network: Span,
+}
+
+impl std::fmt::Debug for Call {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Call({:08x} to {})", self.id, self.peer)
+    }
+}
+
+impl Connecting {
+    pub(super) fn new(
+        shared: &Arc<Shared>,
+        peer: SocketAddr,
+        line: &str,
+        contracts: [Contract; 2],
+    ) -> Self {
+        let call = Some(Call::new(shared, peer, line, contracts));
+        Self { shared: Arc::clone(shared), call }
+    }
+}
+
+impl Call {
+    fn new(
+        shared: &Shared,
+        peer: SocketAddr,
+        line: &str,
+        [out, back]: [Contract; 2],
+    ) -> Result<Self, ConnectError> {
+        let composition: Composition = line
+            .parse()
+            .map_err(|why| ConnectError::Stack { line: line.chars().take(200).collect(), why })?;
+        for contract in [out, back] {
+            contract.check().map_err(|error| RefusedHere::from(RenegotiateError::from(error)))?;
+        }
+        // What the other host takes is not known yet; it decides with what this one takes.
+        let streams = shared.grant(&composition, [out, back], [Span::ZERO; 2])?;
+        let probed = probe(shared, peer);
+        let id = probed.inspect_err(|_| shared.release(streams))?;
+        let (contracts, network) = ([out, back], Span::ZERO);
+        Ok(Self { id, peer, state: None, composition, contracts, streams, network })
+    }
+
+    /// Says the first hello, now that it is known how long the way is.
+    fn greet(&mut self, shared: &Shared, there_and_back: Span) -> Result<(), RefusedHere> {
+        self.network = Span(there_and_back.0 / 2);
+        let door = match self.composition.medium() {
+            Medium::Udp => None,
+            Medium::Memory => Some(shared.rings.door(self.id)?),
+        };
+        let proposal = Proposal {
+            line: self.composition.to_string(),
+            out: self.contracts[0],
+            back: self.contracts[1],
+            there: shared.latencies(self.streams),
+            network: self.network,
+            door,
+        };
+        let secret = shared.options.secret.as_ref();
+        let mut state = wire::noise(secret, true).ok_or(RefusedHere::KeyExchange)?;
+        let mut text = proposal.text().into_bytes();
+        text.resize(text.len().max(wire::HELLO_MIN), 0);
+        let mut payload = vec![0; wire::LONGEST];
+        let len = state.write_message(&text, &mut payload).map_err(|_| RefusedHere::KeyExchange)?;
+        let hello = wire::datagram(wire::HELLO, self.id, &payload[..len]);
+        self.state = Some(state);
+        shared.calls.greet(self.id, hello, shared.clock.now(), |bytes, to| shared.send(bytes, to));
+        Ok(())
+    }
+
+    /// What there is of an answer; `None` if it must be waited for.
+    fn outcome(
+        &mut self,
+        shared: &Arc<Shared>,
+        waker: &Waker,
+    ) -> Option<Result<Connection, ConnectError>> {
+        let Some(progress) = shared.calls.progress(self.id, waker, shared.clock.now()) else {
+            return Some(Err(ConnectError::Over(self.peer)));
+        };
+        if self.state.is_none()
+            && let Some(way) = progress.there_and_back
+            && let Err(error) = self.greet(shared, way)
+        {
+            return Some(Err(error.into()));
+        }
+        let mut payload = vec![0; wire::LONGEST];
+        for (kind, answer) in progress.answers {
+            if kind == wire::REFUSAL {
+                let why = String::from_utf8_lossy(&answer).chars().take(300).collect();
+                return Some(Err(ConnectError::There { peer: self.peer, why }));
+            }
+            if let Some(state) = &mut self.state
+                && let Ok(len) = state.read_message(&answer, &mut payload)
+            {
+                let (there, door) = wire::answered(&payload[..len]).unwrap_or_default();
+                return Some(self.welcomed(shared, there, door).map_err(ConnectError::Here));
+            }
+        }
+        progress.is_over.then_some(Err(ConnectError::Silent(self.peer)))
+    }
+
+    /// The other host agrees: it takes so much of the delays, and its memory is there.
+    fn welcomed(
+        &mut self,
+        shared: &Arc<Shared>,
+        there: [Span; 2],
+        door: Option<Door>,
+    ) -> Result<Connection, RefusedHere> {
+        let ring = self.ring(shared, door)?;
+        let mut manager = lock(&shared.manager);
+        let elsewhere = there.map(|there| there + self.network);
+        let both = self.streams.iter().zip(elsewhere);
+        both.for_each(|(&id, elsewhere)| manager.answered(id, elsewhere));
+        drop(manager);
+        let Self { id, peer, composition, streams, network, state, .. } = self;
+        let state = state.as_mut().ok_or(RefusedHere::KeyExchange)?;
+        let opened = shared.open(Opening {
+            id: *id,
+            peer: *peer,
+            composition,
+            keys: &wire::keys(state, true),
+            streams: *streams,
+            ring,
+            network: *network,
+            welcome: Vec::new(),
+        });
+        // What was granted goes with the connection from now on.
+        self.streams = [StreamId(usize::MAX); 2];
+        let opened = opened.ok_or(RefusedHere::TooManyOrSameNumber)?;
+        Ok(Connection::new(shared, opened))
+    }
+
+    /// The ring to the other host, for a stack over shared memory.
+    fn ring(&self, shared: &Shared, door: Option<Door>) -> Result<Option<PeerId>, RefusedHere> {
+        match self.composition.medium() {
+            Medium::Udp => Ok(None),
+            Medium::Memory => {
+                let door = door.ok_or(RefusedHere::NoDoor)?;
+                Ok(Some(shared.rings.call(self.id, door)?))
+            }
+        }
+    }
+
+    /// Nobody waits for an answer any more.
+    fn end(&self, shared: &Shared) {
+        shared.calls.remove(self.id);
+        if self.streams[0].0 != usize::MAX {
+            shared.release(self.streams);
+            shared.rings.close(self.id);
+        }
+    }
+}
+
+/// Says the first probe; which connection it is for.
+fn probe(shared: &Shared, to: SocketAddr) -> Result<u32, RefusedHere> {
+    let id = (wire::random() as u32).max(1);
+    let first = shared.calls.begin(id, to, shared.clock.now()).ok_or(RefusedHere::SameNumber)?;
+    shared.send(&first, to);
+    Ok(id)
+}
+
+impl Future for Connecting {
+    type Output = Result<Connection, ConnectError>;
+
+    /// # Panics
+    /// When polled after it was ready.
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let Self { shared, call } = &mut *self;
+        let mut open = call.take().expect("it is polled until it is ready")?;
+        match open.outcome(shared, context.waker()) {
+            Some(outcome) => {
+                open.end(shared);
+                Poll::Ready(outcome)
+            }
+            None => {
+                *call = Some(Ok(open));
+                Poll::Pending
+            }
+        }
+    }
+}
+
+impl Drop for Connecting {
+    fn drop(&mut self) {
+        if let Some(Ok(call)) = self.call.take() {
+            call.end(&self.shared);
+        }
+    }
+}

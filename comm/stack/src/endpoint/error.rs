@@ -1,0 +1,105 @@
+//! Why there is no endpoint, no connection, or no message.
+
+use std::io;
+use std::net::SocketAddr;
+
+use selvedge_data_stack::auto::RenegotiateError;
+use selvedge_data_stack::compose::ComposeError;
+use selvedge_os::SocketError;
+
+use crate::rings::RingError;
+
+/// Why there is no connection.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// The line is no stack.
+    #[error("stack \"{line}\": {why}")]
+    Stack {
+        /// What was written.
+        line: String,
+        /// What is wrong.
+        why: ComposeError,
+    },
+    /// This host can't keep the contract.
+    #[error("this host refuses: {0}")]
+    Here(#[from] RefusedHere),
+    /// The other one can't.
+    #[error("{peer} refuses: {why}")]
+    There {
+        /// Who.
+        peer: SocketAddr,
+        /// What it says.
+        why: String,
+    },
+    /// Nobody answers, or not with the same secret.
+    #[error(
+        "{0} does not answer; check the address, that it listens, and that both have the same secret"
+    )]
+    Silent(SocketAddr),
+    /// The endpoint was dropped meanwhile.
+    #[error("the endpoint was closed before {0} answered")]
+    Over(SocketAddr),
+}
+
+/// Why this host makes no connection.
+#[derive(Debug, thiserror::Error)]
+pub enum RefusedHere {
+    /// A contract makes no sense, or does not fit.
+    #[error(transparent)]
+    Contract(#[from] RenegotiateError),
+    /// The line of a hello is no stack.
+    #[error(transparent)]
+    Stack(#[from] ComposeError),
+    /// What a hello says of contracts can't be read.
+    #[error("the contract makes no sense")]
+    Proposal,
+    /// No keys.
+    #[error("the key exchange can't be made")]
+    KeyExchange,
+    /// Shared memory can't be reached.
+    #[error(transparent)]
+    Ring(#[from] RingError),
+    /// A welcome without what a stack over shared memory needs.
+    #[error("the other end does not say where its memory is")]
+    NoDoor,
+    /// A hello without it.
+    #[error("net(shm), and the hello does not say where the memory is")]
+    NoDoorInHello,
+    /// A number drawn at random is one of another connection.
+    #[error("the same number twice; try again")]
+    SameNumber,
+    /// There is no room for this connection, or its number is another's.
+    #[error("too many connections, or the same number twice; try again")]
+    TooManyOrSameNumber,
+    /// There is no room for this connection.
+    #[error("too many connections")]
+    TooMany,
+    /// The application accepts none.
+    #[error("too many connections wait to be accepted")]
+    Unaccepted,
+}
+
+/// Why there is no endpoint.
+#[derive(Debug, thiserror::Error)]
+pub enum BindError {
+    /// The socket.
+    #[error(transparent)]
+    Socket(#[from] SocketError),
+    /// A thread can't be started.
+    #[error("cannot start a thread of the endpoint: {0}")]
+    Thread(#[from] io::Error),
+}
+
+/// Why nothing was received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RecvError {
+    /// Nothing came in time.
+    #[error("nothing came in time")]
+    Timeout,
+    /// The peer closed the connection.
+    #[error("the peer has closed the connection")]
+    Closed,
+    /// The peer is gone.
+    #[error("the peer is silent; connect again")]
+    Dead,
+}

@@ -1,0 +1,51 @@
+//! A connection that was made: what the endpoint keeps of it, and what the application's end gets.
+
+use std::collections::VecDeque;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
+
+use selvedge_data_stack::auto::Event;
+use selvedge_data_stack::model::StreamId;
+use selvedge_data_stack::module::Direction;
+use selvedge_units::{Instant, Span};
+
+use super::talks::Talks;
+use crate::element::{Plant, Port};
+use crate::work::LineWork;
+
+/// What the endpoint keeps.
+#[derive(Debug)]
+pub(super) struct Open {
+    pub(super) plant: Arc<Plant<LineWork>>,
+    pub(super) streams: [StreamId; 2],
+    /// Where datagrams go in,
+    pub(super) port: Port<LineWork>,
+    /// and messages of the application, with the next one's ticket.
+    pub(super) sending: Arc<Mutex<(Port<LineWork>, u64)>>,
+    pub(super) talks: Arc<Mutex<Talks>>,
+    pub(super) welcome: Vec<u8>,
+    pub(super) heard: Instant,
+    /// When it was last said that this end lives.
+    pub(super) said: Instant,
+    pub(super) gone: Arc<AtomicBool>,
+    /// Since when its ring is gone.
+    pub(super) lost: Option<Instant>,
+    /// What the manager did and the application has not been told.
+    pub(super) news: Arc<Mutex<News>>,
+}
+
+/// What the manager did to the streams of a connection, by direction.
+pub(super) type News = VecDeque<(Direction, Event)>;
+
+/// What the application's end gets. It is no connection yet: dropped, nothing is closed.
+#[derive(Debug)]
+pub(super) struct Opened {
+    pub(super) id: u32,
+    pub(super) plant: Arc<Plant<LineWork>>,
+    pub(super) port: Arc<Mutex<(Port<LineWork>, u64)>>,
+    pub(super) talks: Arc<Mutex<Talks>>,
+    pub(super) network: Span,
+    pub(super) streams: [StreamId; 2],
+    pub(super) gone: Arc<AtomicBool>,
+    pub(super) news: Arc<Mutex<News>>,
+}

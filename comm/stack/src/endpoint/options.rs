@@ -1,0 +1,42 @@
+//! How an endpoint is set up, and what it counts.
+
+use std::sync::atomic::AtomicU64;
+
+use selvedge_data_stack::auto::Meta;
+use selvedge_units::Span;
+
+/// How an endpoint is set up.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Elements, each a thread; 1 ..= 16.
+    pub elements: u8,
+    /// A secret that both ends must have. Without one the key exchange is anonymous: it keeps
+    /// listeners out, but not someone who can change what passes.
+    pub secret: Option<[u8; 32]>,
+    /// Threads that share the encryption of messages above 16 KiB with the elements, 0 ..= 16.
+    pub slaves: u8,
+    /// How the manager decides.
+    pub meta: Meta,
+    /// A peer that has said nothing for so long is gone. Endpoints say that they live four times as
+    /// often, so both ends should have about the same.
+    pub silence: Span,
+}
+
+impl Default for Options {
+    /// Two elements, no secret, no slaves; a peer may be silent for a minute.
+    fn default() -> Self {
+        let silence = Span::from_secs(60);
+        Self { elements: 2, secret: None, slaves: 0, meta: Meta::default(), silence }
+    }
+}
+
+/// What an endpoint counted.
+#[derive(Debug, Default)]
+pub struct Counters {
+    /// Datagrams for no connection of ours, or no handshake.
+    pub strangers: AtomicU64,
+    /// Hellos that were refused or did not fit.
+    pub refused: AtomicU64,
+    /// Times that the manager assigned streams anew.
+    pub reassigned: AtomicU64,
+}

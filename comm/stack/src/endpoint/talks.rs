@@ -1,0 +1,62 @@
+//! What the two ends of a connection have asked and answered about its contracts.
+
+use std::task::Waker;
+
+use selvedge_data_stack::contract::Contract;
+use selvedge_data_stack::module::Direction;
+use selvedge_units::{Instant, Span};
+
+use crate::talk::Talk;
+
+/// A question that is not answered yet.
+#[derive(Debug)]
+pub(super) struct Asked {
+    pub(super) number: u64,
+    pub(super) text: String,
+    pub(super) way: Direction,
+    pub(super) said: u32,
+    pub(super) again: Instant,
+    pub(super) answer: Option<Reply>,
+    pub(super) waker: Option<Waker>,
+    /// Nobody waits for the answer.
+    pub(super) alone: bool,
+}
+
+/// What the other end answered.
+#[derive(Debug)]
+pub(super) enum Reply {
+    /// It holds there; the longest that a message takes on that host.
+    Agreed(Span),
+    /// It does not fit; why, as that host put it.
+    Refused(String),
+}
+
+/// What is being said about a connection's contracts.
+#[derive(Debug, Default)]
+pub(super) struct Talks {
+    pub(super) next: u64,
+    pub(super) asked: Option<Asked>,
+    /// The other end's last question by number, what was answered, and when.
+    pub(super) answered: Option<(u64, String, Instant)>,
+}
+
+impl Talks {
+    /// Who waits for an answer is to look: the connection is over.
+    pub(super) fn wake(&mut self) {
+        self.asked.as_mut().and_then(|asked| asked.waker.take()).into_iter().for_each(Waker::wake);
+    }
+
+    /// Whether a question is not answered yet.
+    #[cfg(test)]
+    pub(super) const fn is_busy(&self) -> bool {
+        self.asked.is_some()
+    }
+
+    pub(super) fn ask(&mut self, way: Direction, contract: Contract, here: Span, alone: bool) {
+        self.next += 1;
+        let (number, text) = (self.next, Talk::Ask(self.next, way, contract, here).text());
+        let again = Instant::ZERO;
+        let (answer, waker) = (None, None);
+        self.asked = Some(Asked { number, text, way, said: 0, again, answer, waker, alone });
+    }
+}
