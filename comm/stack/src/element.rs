@@ -14,6 +14,7 @@ mod plant;
 mod port;
 #[cfg(test)]
 mod tests;
+mod work;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -24,50 +25,12 @@ use self::hands::Hands;
 use self::plant::{Outcome, Parcel};
 pub use self::plant::{Outside, Plant};
 pub use self::port::Port;
-use crate::pipe::{User, Writing};
+pub use self::work::Work;
 use selvedge_data_stack::elements::ElementId;
 use selvedge_data_stack::model::Overheads;
 use selvedge_data_stack::module::Direction;
 
-/// What the modules of a connection do.
-pub trait Work: Send + Sync + core::fmt::Debug {
-    /// What they do it to.
-    type Message: Send + core::fmt::Debug;
-
-    /// How many modules there are.
-    fn places(&self) -> usize;
-
-    /// Lets the module at `place` handle a message; what comes of it goes to `out`. Returns what
-    /// that costs in virtual time; real work costs nothing but real time.
-    fn run(
-        &self,
-        place: usize,
-        direction: Direction,
-        message: Self::Message,
-        now: Instant,
-        out: &mut Vec<(Direction, Self::Message)>,
-    ) -> Span;
-
-    /// Does what is due at the module by now.
-    fn tick(&self, place: usize, now: Instant, out: &mut Vec<(Direction, Self::Message)>) {
-        let _ = (place, now, out);
-    }
-
-    /// Takes a message past the first or the last module. Those of one direction come in order.
-    fn leave(&self, direction: Direction, message: Self::Message, now: Instant);
-
-    /// What left may wait for more to go with it; now it should go on, and must if nothing more is
-    /// in sight (`idle`). Returns whether anything still waits.
-    fn flush(&self, now: Instant, idle: bool) -> bool {
-        let _ = (now, idle);
-        false
-    }
-
-    /// What pipes and hand-overs cost in virtual time.
-    fn overheads(&self) -> Overheads {
-        Overheads::default()
-    }
-}
+use crate::pipe::{User, Writing};
 
 /// While there is work, an element follows re-assignments at every so many messages.
 const KEEP_UP: u8 = 8;

@@ -8,10 +8,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use crate::element::{Element, Plant, Work};
 use selvedge_data_stack::elements::ElementId;
 use selvedge_os::clock::Clock;
 use selvedge_units::{Instant, Span};
+
+use crate::element::{Element, Plant, Work};
 
 pub use self::stream::{Null, stream};
 

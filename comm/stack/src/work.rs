@@ -9,9 +9,6 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
 
-use crate::concurrency::MultiThreaded;
-use crate::element::Work;
-use crate::wake::{Alarms, Tasks};
 use selvedge_comm_local::PeerId;
 use selvedge_data_stack::auto::Monitor;
 use selvedge_data_stack::deliver::Delivery;
@@ -23,8 +20,11 @@ use selvedge_os::transmit::{Outgoing, Transmitter};
 use selvedge_units::{Bytes, Instant, Span};
 
 pub(crate) use self::came::Came;
+use crate::concurrency::MultiThreaded;
+use crate::element::Work;
 use crate::rings::Rings;
 use crate::talk::TALK_MAX;
+use crate::wake::{Alarms, Tasks};
 
 /// What stands behind each message of the application.
 pub(crate) const DATA: u8 = 0;

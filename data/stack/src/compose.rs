@@ -3,7 +3,6 @@
 //! Modules from the application down to the network, with a stroke between. Both hosts must use
 //! the same line; it is part of what they agree on when they connect.
 
-mod fit;
 mod parse;
 #[cfg(test)]
 mod tests;
@@ -14,7 +13,6 @@ use std::sync::Arc;
 
 use selvedge_units::Bytes;
 
-pub use self::fit::Fit;
 use crate::concurrency::Concurrency;
 use crate::contract::MESSAGE_MAX;
 use crate::deliver::Order;
@@ -114,6 +112,19 @@ impl fmt::Display for Step {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Composition {
     steps: Vec<Step>,
+}
+
+/// What the endpoint appends to each message: of what sort it is.
+const TAG: usize = 1;
+
+/// How messages fit into datagrams of a given size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fit {
+    /// The largest message that goes as one datagram.
+    pub message: Bytes,
+    /// What the modules add to each such message; parities of `fec`, acknowledgements and what is
+    /// sent again come on top.
+    pub headers: Bytes,
 }
 
 /// Why a line is no stack. Places are counted from 1, from the application down.
@@ -256,6 +267,23 @@ impl Composition {
         }
         let headers: usize = self.steps.iter().map(|&step| step.overhead(NET_PAYLOAD_MAX)).sum();
         Bytes((NET_PAYLOAD_MAX - headers) as u64)
+    }
+
+    /// How messages fit into datagrams of at most `datagram` bytes, headers of IP and UDP not
+    /// counted; and into what `frag` allows, so that nothing is cut. O(modules).
+    #[must_use]
+    pub fn fit(&self, datagram: Bytes) -> Fit {
+        let datagram = datagram.0 as usize;
+        let size_of = |steps: &[Step]| steps.iter().map(|&s| s.overhead(datagram)).sum::<usize>();
+        let headers = TAG + size_of(&self.steps) + NET_HEADER;
+        let whole = datagram.saturating_sub(headers);
+        let cut = self.steps.iter().enumerate().find_map(|(n, step)| match step {
+            // The fragment's own header counts as part of it.
+            Step::Frag(size) => Some(size.saturating_sub(TAG + size_of(&self.steps[..=n]))),
+            _ => None,
+        });
+        let message = whole.min(cut.unwrap_or(usize::MAX)).min(self.largest().0 as usize);
+        Fit { message: Bytes(message as u64), headers: Bytes(headers as u64) }
     }
 
     /// The modules of one connection's end.

@@ -2,7 +2,8 @@
 
 use core::sync::atomic::Ordering;
 
-use super::{Plant, Work};
+use super::plant::Plant;
+use super::work::Work;
 use crate::pipe::{Reading, User, Writing};
 use selvedge_data_stack::elements::ElementId;
 

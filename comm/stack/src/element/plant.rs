@@ -3,7 +3,7 @@
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::collections::VecDeque;
 
-use super::Work;
+use super::work::Work;
 use crate::pipe::{Apart, Pipe};
 use selvedge_data_stack::elements::{ElementId, Elements};
 use selvedge_data_stack::module::Direction;

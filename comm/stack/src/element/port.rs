@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use super::{Outside, Plant, Work};
+use super::plant::{Outside, Plant};
+use super::work::Work;
 use crate::pipe::{NotPut, User, Writing};
 use selvedge_data_stack::module::Direction;
 

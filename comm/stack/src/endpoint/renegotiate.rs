@@ -12,7 +12,6 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
-use crate::element::{Plant, Port};
 use selvedge_data_stack::assign::Guarantee;
 use selvedge_data_stack::auto::{Event, RenegotiateError};
 use selvedge_data_stack::contract::Contract;
@@ -26,6 +25,7 @@ use super::open::Open;
 use super::shared::Shared;
 use super::talks::{Reply, Talks};
 use super::task;
+use crate::element::{Plant, Port};
 use crate::sync::lock;
 use crate::talk::Talk;
 use crate::work::{LineWork, TALK};

@@ -5,8 +5,6 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use crate::element::{Outside, Plant, Port};
-use crate::wake::Alarms;
 use selvedge_comm_local::PeerId;
 use selvedge_data_stack::auto::{Event, Manager};
 use selvedge_data_stack::compose::Composition;
@@ -24,10 +22,12 @@ use super::error::RefusedHere;
 use super::intake::Intake;
 use super::open::{Open, Opened};
 use super::options::{Counters, Options};
+use crate::element::{Outside, Plant, Port};
 use crate::profile::Profile;
 use crate::rings::{Rings, Way};
 use crate::sync::lock;
 use crate::threads::Elementary;
+use crate::wake::Alarms;
 use crate::wire;
 use crate::work::{Below, LineWork};
 

@@ -6,7 +6,7 @@ use std::net::UdpSocket;
 use selvedge_os::clock::Clock;
 use selvedge_units::Instant;
 
-use super::median;
+use super::measured::median;
 
 /// Calls that are timed at once.
 const CALLS: u64 = 64;

@@ -9,7 +9,8 @@ use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
-use super::{ModuleProfile, Profile};
+use super::measured::ModuleProfile;
+use super::whole::Profile;
 
 /// Builds have figures, and files, of their own.
 const FILE: &str = if cfg!(debug_assertions) {

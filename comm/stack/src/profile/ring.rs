@@ -6,7 +6,7 @@ use selvedge_data_memory::{MailSpec, mailbox};
 use selvedge_os::clock::Clock;
 use selvedge_units::Instant;
 
-use super::median;
+use super::measured::median;
 
 /// Datagrams that are timed at once.
 const DATAGRAMS: u64 = 16;

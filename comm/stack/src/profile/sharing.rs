@@ -7,7 +7,7 @@ use selvedge_os::clock::Clock;
 use selvedge_units::Instant;
 use serde::{Deserialize, Serialize};
 
-use super::{median, sized_by};
+use super::measured::{median, sized_by};
 use crate::crew::Slaves;
 
 /// One large message's encryption, alone and shared.

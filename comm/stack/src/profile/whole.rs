@@ -8,7 +8,10 @@ use selvedge_data_stack::model::{Cost, Interface, Machine, Slaves};
 use selvedge_data_stack::module::{CHUNK, Direction};
 use selvedge_units::{Bytes, Span};
 
-use super::{ModuleProfile, PipeProfile, call, calling, modules, pipes, ring};
+use super::call::call;
+use super::measured::{ModuleProfile, PipeProfile, modules, pipes};
+use super::ring::ring;
+use super::sharing::calling;
 
 /// What modules, pipes and the kernel cost.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

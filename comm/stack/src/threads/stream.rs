@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
-use crate::element::{Element, Outside, Plant, Port, Work};
 use selvedge_data_stack::elements::{ElementId, Elements};
 use selvedge_data_stack::module::Direction;
 use selvedge_os::clock::Clock;
 use selvedge_units::{Instant, Span};
+
+use crate::element::{Element, Outside, Plant, Port, Work};
 
 /// Modules that do nothing, to measure what is around them.
 #[derive(Debug)]

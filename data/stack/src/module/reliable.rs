@@ -12,22 +12,17 @@
 //! RFC 6298.
 
 mod ack;
+mod format;
 mod sender;
 
 use selvedge_units::{Instant, Span};
 
 use self::ack::Receiver;
+use self::format::{ACK, BITS, DATA};
 use self::sender::Sender;
 use super::interface::{Call, Critical, Direction, Module, Outputs, Reason};
 use crate::concurrency::{Concurrency, SingleThreaded, State};
 use crate::message::Message;
-
-/// Messages on their way at most; the receiver keeps as many that came early.
-pub(super) const WINDOW: u64 = 256;
-/// Bytes on their way at most, unless one message alone is larger.
-pub(super) const WINDOW_BYTES: usize = 1 << 20;
-const DATA: u8 = 1;
-const ACK: u8 = 2;
 
 /// Sends until acknowledged, delivers once and in order.
 #[derive(Debug)]
@@ -66,7 +61,7 @@ impl<C: Concurrency> Reliable<C> {
                 self.receiver.with(|receiver| receiver.data(number, message, call, out));
             }
             Some((ACK, next)) => {
-                let Some(bits) = message.pull::<{ ack::BITS }>() else {
+                let Some(bits) = message.pull::<BITS>() else {
                     return call.drop(message, Reason::Malformed);
                 };
                 let acknowledged =

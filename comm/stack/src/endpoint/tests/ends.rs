@@ -6,7 +6,6 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
-use crate::element::{Outside, Plant, Port, Work};
 use selvedge_data_stack::auto::{Meta, Observed};
 use selvedge_data_stack::contract::{Contract, Traffic};
 use selvedge_data_stack::elements::Elements;
@@ -16,10 +15,10 @@ use selvedge_os::clock::Clock;
 use selvedge_units::{Bytes, Span};
 
 use super::super::{ConnectError, Connection, Endpoint, Options, RecvError, block_on_for};
+use super::{LONG, bound, contract, endpoint, pair, pair_of};
+use crate::element::{Outside, Plant, Port, Work};
 use crate::sync::lock;
 use crate::threads::Elementary;
-
-use super::{LONG, bound, contract, endpoint, pair, pair_of};
 
 const LINE: &str = "ui | encrypt(chacha20) | reliable | frag(1400) | net";
 

@@ -5,12 +5,10 @@ use std::collections::VecDeque;
 use selvedge_units::{Instant, Span};
 
 use super::super::interface::{Call, Outputs, Reason};
-use super::{ACK, WINDOW, WINDOW_BYTES};
+use super::format::{ACK, BITS, WINDOW, WINDOW_BYTES};
 use crate::concurrency::Concurrency;
 use crate::message::Message;
 
-/// Bytes of the bits behind the next number.
-pub(super) const BITS: usize = WINDOW as usize / 8;
 /// An acknowledgement goes at once after so many messages, or so many bytes: a quarter of the
 /// window,
 const EVERY: u32 = WINDOW as u32 / 4;

@@ -5,8 +5,7 @@ use std::collections::VecDeque;
 use selvedge_units::{Instant, Span};
 
 use super::super::interface::{Call, Outputs, Reason};
-use super::ack::BITS;
-use super::{DATA, WINDOW, WINDOW_BYTES};
+use super::format::{BITS, DATA, WINDOW, WINDOW_BYTES};
 use crate::concurrency::Concurrency;
 use crate::message::Message;
 
