@@ -30,6 +30,7 @@ impl<T> State<T> for Locked<T> {
 
     /// A module that panicked, which would be a bug, does not take the others with it: its state is
     /// as it left it.
+    #[inline]
     fn with<R>(&self, change: impl FnOnce(&mut T) -> R) -> R {
         change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -40,26 +41,32 @@ impl Counter for Atomic {
         Self(AtomicU64::new(value))
     }
 
+    #[inline]
     fn load(&self) -> u64 {
         self.0.load(Relaxed)
     }
 
+    #[inline]
     fn store(&self, value: u64) {
         self.0.store(value, Relaxed);
     }
 
+    #[inline]
     fn add(&self, more: u64) -> u64 {
         self.0.fetch_add(more, Relaxed)
     }
 
+    #[inline]
     fn swap(&self, value: u64) -> u64 {
         self.0.swap(value, Relaxed)
     }
 
+    #[inline]
     fn lower(&self, value: u64) {
         self.0.fetch_min(value, Relaxed);
     }
 
+    #[inline]
     fn raise(&self, value: u64) {
         self.0.fetch_max(value, Relaxed);
     }

@@ -38,13 +38,19 @@ impl<M: Send> Hands<M> {
     pub(super) fn follow<W: Work<Message = M>>(&mut self, plant: &Plant<W>, me: ElementId) {
         let epoch = plant.epoch.load(Ordering::Acquire);
         if epoch != self.epoch {
-            self.epoch = epoch;
-            self.mine.clear();
-            self.mine.extend((0..plant.pipes.len()).filter(|&pipe| plant.serves(pipe, me)));
-            let fills = |pipe| plant.writes(pipe, me);
-            self.fills.iter_mut().enumerate().for_each(|(pipe, fill)| *fill = fills(pipe));
-            self.settle(plant, User::new(me.0), true);
+            self.catch_up(plant, me, epoch);
         }
+    }
+
+    /// Apart, so that looking whether there was a re-assignment costs no call.
+    #[cold]
+    fn catch_up<W: Work<Message = M>>(&mut self, plant: &Plant<W>, me: ElementId, epoch: u64) {
+        self.epoch = epoch;
+        self.mine.clear();
+        self.mine.extend((0..plant.pipes.len()).filter(|&pipe| plant.serves(pipe, me)));
+        let fills = |pipe| plant.writes(pipe, me);
+        self.fills.iter_mut().enumerate().for_each(|(pipe, fill)| *fill = fills(pipe));
+        self.settle(plant, User::new(me.0), true);
     }
 
     /// Lays down what others want, and leaves what it no longer uses. With something still to pass

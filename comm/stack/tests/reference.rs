@@ -1,0 +1,130 @@
+//! Elements beside the reference: what leaves a plant of modules with locks is, byte for byte, what
+//! leaves the single-threaded `Stack` of the same line.
+#![cfg(not(loom))]
+
+use std::sync::{Arc, Mutex};
+
+use selvedge_comm_stack::concurrency::MultiThreaded;
+use selvedge_comm_stack::element::{Element, Outside, Plant, Port, Work};
+use selvedge_data_stack::elements::{ElementId, Elements};
+use selvedge_data_stack::message::Message;
+use selvedge_data_stack::module::{Direction, Key, Keys, Outputs};
+use selvedge_data_stack::stack::{Line, Stack};
+use selvedge_units::{Instant, Span};
+
+/// A line's modules as the work of elements; what leaves is kept.
+#[derive(Debug)]
+struct Modules {
+    line: Line<MultiThreaded>,
+    left: [Mutex<Vec<Vec<u8>>>; 2],
+}
+
+impl Work for Modules {
+    type Message = Message;
+
+    fn places(&self) -> usize {
+        self.line.modules().len()
+    }
+
+    fn run(
+        &self,
+        place: usize,
+        direction: Direction,
+        message: Message,
+        now: Instant,
+        out: &mut Vec<(Direction, Message)>,
+    ) -> Span {
+        let mut outputs = Outputs::default();
+        self.line.modules()[place].handle(direction, message, &self.line.call(now), &mut outputs);
+        out.extend(outputs.drain());
+        Span::ZERO
+    }
+
+    fn leave(&self, direction: Direction, message: Message, _: Instant) {
+        let bytes = message.bytes().to_vec();
+        self.left[usize::from(direction == Direction::Up)].lock().unwrap().push(bytes);
+        self.line.buffers().give(message);
+    }
+}
+
+/// A plant, its two ends, and the elements that serve it: each the modules at every `n`th place.
+struct Served {
+    plant: Arc<Plant<Modules>>,
+    ports: [Port<Modules>; 2],
+    elements: Vec<Element<Modules>>,
+}
+
+impl Served {
+    fn new(line: Line<MultiThreaded>, count: u8) -> Self {
+        let plant = Arc::new(Plant::new(Modules { line, left: Default::default() }, 64));
+        for place in 0..plant.places() {
+            plant.assign_both(place, Elements::only(ElementId(place as u8 % count)));
+        }
+        let ports = [Outside::Application, Outside::Network]
+            .map(|outside| Port::new(Arc::clone(&plant), outside));
+        let mut elements: Vec<_> = (0..count).map(|n| Element::new(ElementId(n))).collect();
+        elements.iter_mut().for_each(|element| element.add(Arc::clone(&plant)));
+        Self { plant, ports, elements }
+    }
+
+    /// Puts a message in and lets elements work in turn until nothing is left to do.
+    fn handle(&mut self, now: Instant, outside: usize, message: Message) -> [Vec<Vec<u8>>; 2] {
+        self.ports[outside].put(message).unwrap();
+        for turn in 0.. {
+            assert!(turn < 10_000, "it comes to an end");
+            for element in &mut self.elements {
+                if let Some(job) = element.begin(now) {
+                    element.end(job, now);
+                }
+            }
+            if self.plant.is_clear() && self.elements.iter().all(Element::is_settled) {
+                break;
+            }
+        }
+        [0, 1].map(|way| std::mem::take(&mut *self.plant.work().left[way].lock().unwrap()))
+    }
+}
+
+#[test]
+fn elements_send_and_deliver_what_the_reference_does() {
+    let keys = Keys { send: Key([1; 32]), receive: Key([2; 32]) };
+    for line in [
+        "ui | unreliable | net",
+        "ui | encrypt(chacha20) | reliable | frag(300) | net",
+        "ui | compress | reliable | encrypt(aes256) | frag(600) | fec(4,2) | net",
+    ] {
+        let composition = line.parse().unwrap();
+        for count in 1..=3 {
+            let ends = [keys.clone(), keys.clone().swapped()];
+            let [mut stack, mut peer] = ends
+                .clone()
+                .map(|keys| Stack::new(Line::new(&composition, 7, Some(&keys)).unwrap()));
+            let [mut here, mut there] = ends
+                .map(|keys| Served::new(Line::new(&composition, 7, Some(&keys)).unwrap(), count));
+            for n in 0..60_u64 {
+                let (now, body) = (Instant(n * 1000), vec![n as u8; 1 + n as usize * 37 % 2000]);
+                stack.handle_message(now, &body).unwrap();
+                let message = here.plant.work().line.message(&body, n, now);
+                let [sent, _] = here.handle(now, 0, message);
+                let mut expected = Vec::new();
+                while let Some(datagram) = stack.poll_transmit() {
+                    expected.push(datagram.bytes().to_vec());
+                }
+                assert_eq!(sent, expected, "{line}, message {n}, {count} elements");
+                let mut delivered = Vec::new();
+                for datagram in &expected {
+                    peer.handle_datagram(now, datagram);
+                    let mut message = Message::copy_of(datagram, there.plant.work().line.buffers());
+                    message.arrived = now;
+                    delivered.append(&mut there.handle(now, 1, message)[1]);
+                }
+                let mut reference = Vec::new();
+                while let Some(message) = peer.poll_message() {
+                    reference.push(message.bytes().to_vec());
+                }
+                assert_eq!(delivered, reference, "{line}, message {n}, {count} elements");
+                assert!(delivered.contains(&body), "{line}, message {n}, {count} elements");
+            }
+        }
+    }
+}
