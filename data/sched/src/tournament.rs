@@ -42,6 +42,7 @@ impl Entry {
     const NONE: Self = Self { key: u64::MAX, leaf: NOBODY };
 
     /// The lower of two. Of equal keys, the one that `before` says.
+    #[inline(always)]
     fn lower(self, other: Self, before: impl Fn(u32, u32) -> bool + Copy) -> Self {
         let tied = self.key == other.key && self.key <= LAST_KEY;
         let other_first = if tied { before(other.leaf, self.leaf) } else { other.key < self.key };
