@@ -10,7 +10,7 @@ use rustix::fs::{
     MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, ftruncate, memfd_create,
 };
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
-use selvedge_data_memory::Region;
+use selvedge_data_memory::{Bell, Header, HeaderError, Region};
 
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
 
@@ -25,21 +25,9 @@ pub enum MemoryError {
         /// What the kernel said.
         source: io::Error,
     },
-    /// Something else.
-    #[error(
-        "the segment is not one of this program's: it begins with other bytes; pass the memfd that was handed out"
-    )]
-    Magic,
-    /// Another version of the layout.
-    #[error(
-        "the segment is of layout version {is}, this program's is {wanted}; use both of one release"
-    )]
-    Version {
-        /// Its own.
-        is: u32,
-        /// This program's.
-        wanted: u32,
-    },
+    /// It does not hold the layout that it should.
+    #[error(transparent)]
+    Header(#[from] HeaderError),
     /// Its size could change under us.
     #[error("the segment is not sealed against shrinking; pass the memfd that was handed out")]
     Unsealed,
@@ -156,18 +144,33 @@ impl Mapping {
         unsafe { self.base.add(at).cast::<AtomicU32>().as_ref() }
     }
 
-    /// Whether it begins with these bytes and then this version.
+    /// A bell in it.
+    ///
+    /// # Panics
+    /// As [`atomic_u32`](Self::atomic_u32).
+    #[must_use]
+    pub fn bell(&self, at: usize) -> &Bell {
+        Bell::of(self.atomic_u32(at))
+    }
+
+    /// The header at its beginning, of this magic, version and number of kinds, and of its length.
     ///
     /// # Errors
-    /// [`MemoryError::Magic`] or [`MemoryError::Version`].
-    pub fn begins(&self, magic: [u8; 8], wanted: u32) -> Result<(), MemoryError> {
-        if self.word(0).to_ne_bytes() != magic {
-            return Err(MemoryError::Magic);
-        }
-        match self.word(8) as u32 {
-            is if is == wanted => Ok(()),
-            is => Err(MemoryError::Version { is, wanted }),
-        }
+    /// [`HeaderError`].
+    pub fn header(&self, magic: [u8; 8], version: u32, kinds: u32) -> Result<Header, HeaderError> {
+        Header::read(self.beginning()).check(magic, version, kinds)?.check_length(self.len)
+    }
+
+    /// Writes a header at its beginning, after all that was written before it.
+    pub fn put_header(&self, magic: [u8; 8], version: u32, kind: u32) {
+        let length = self.len as u64;
+        Header { magic, version, kind, length }.write(self.beginning());
+    }
+
+    fn beginning(&self) -> &[AtomicU64; 3] {
+        assert!(self.len >= Header::SIZE, "inside");
+        // SAFETY: inside, aligned, and mapped as long as `self`.
+        unsafe { self.base.cast::<[AtomicU64; 3]>().as_ref() }
     }
 }
 

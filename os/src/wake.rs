@@ -1,4 +1,4 @@
-//! Waking a thread that sleeps until its next deadline: an eventfd, and a flag that spares the
+//! Waking a thread that sleeps until its next deadline: an eventfd, and a [`Bell`] that spares the
 //! system call while the sleeper is awake.
 //!
 //! Producers put work where the sleeper will find it (a ring), then call [`Waker::wake`]. The
@@ -9,73 +9,16 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering, fence};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use selvedge_data_memory::Bell;
 use selvedge_units::{Instant, Span};
 
 use crate::clock::{Clock, exact_timers, timespec};
 
-/// The sleeper runs, and nobody called since its last wait returned.
-const AWAKE: u32 = 0;
-/// The sleeper sleeps, or is about to.
-const ASLEEP: u32 = 1;
-/// Somebody called; the sleeper has not taken notice yet.
-const CALLED: u32 = 2;
-
-/// Whether a sleeper sleeps, and whether somebody called it: one word, which may lie in memory that
-/// processes share. A word that is none of the three counts as a call.
-#[derive(Debug, Default)]
-#[repr(transparent)]
-pub struct CallState(AtomicU32);
-
-impl CallState {
-    /// Says that there is work. True: the sleeper sleeps, and this caller owes it the event. A
-    /// fence and a load if it has been called already, an atomic swap if it is awake.
-    #[must_use = "the sleeper waits for the event"]
-    pub fn call(&self) -> bool {
-        // The work was published before; this fence orders it before the load below. If the load
-        // reads CALLED, then the sleeper's swap that takes CALLED away comes after it, and so,
-        // by the fence that follows that swap in `take`, the sleeper sees the work.
-        fence(Ordering::SeqCst);
-        if self.0.load(Ordering::Relaxed) == CALLED {
-            return false;
-        }
-        // Otherwise the swap itself publishes (release) to the swap that takes the call
-        // (acquire), and exactly one caller sees ASLEEP and owes the system call.
-        self.0.swap(CALLED, Ordering::AcqRel) == ASLEEP
-    }
-
-    /// The sleeper is about to sleep; false if somebody called meanwhile.
-    pub fn lie_down(&self) -> bool {
-        // Only AWAKE may become ASLEEP: a call that came meanwhile must not be overwritten.
-        self.0.compare_exchange(AWAKE, ASLEEP, Ordering::SeqCst, Ordering::Relaxed).is_ok()
-    }
-
-    /// Whether nobody has called since [`lie_down`](Self::lie_down).
-    #[must_use]
-    pub fn is_asleep(&self) -> bool {
-        self.0.load(Ordering::Relaxed) == ASLEEP
-    }
-
-    /// Whether the sleeper is awake and nobody has called.
-    #[must_use]
-    pub fn is_awake(&self) -> bool {
-        self.0.load(Ordering::Relaxed) == AWAKE
-    }
-
-    /// The sleeper is awake; whether there was a call.
-    pub fn take(&self) -> bool {
-        let before = self.0.swap(AWAKE, Ordering::AcqRel);
-        // Pairs with the fence in `call`, see there.
-        fence(Ordering::SeqCst);
-        before != AWAKE && before != ASLEEP
-    }
-}
-
 #[derive(Debug)]
 struct Shared {
-    state: CallState,
+    bell: Bell,
     event: OwnedFd,
 }
 
@@ -107,7 +50,7 @@ pub enum Woken {
 /// If no more file descriptors may be opened.
 pub fn sleeper(clock: Clock, spin: Span) -> io::Result<(Sleeper, Waker)> {
     let event = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
-    let shared = Arc::new(Shared { state: CallState::default(), event });
+    let shared = Arc::new(Shared { bell: Bell::default(), event });
     Ok((Sleeper { shared: Arc::clone(&shared), clock, spin }, Waker(shared)))
 }
 
@@ -115,7 +58,7 @@ impl Waker {
     /// Wakes the sleeper, or makes its next wait return at once. A fence and a load if it has
     /// been called already, an atomic swap if it is awake, a system call only if it sleeps.
     pub fn wake(&self) {
-        if self.0.state.call() {
+        if self.0.bell.call() {
             // Adding 1 fails only when the counter is full, that is, when it wakes anyway.
             let _ = rustix::io::write(&self.0.event, &1_u64.to_ne_bytes());
         }
@@ -125,8 +68,8 @@ impl Waker {
 impl Sleeper {
     /// Whether it sleeps, for one that sleeps for others as well.
     #[must_use]
-    pub fn state(&self) -> &CallState {
-        &self.shared.state
+    pub fn bell(&self) -> &Bell {
+        &self.shared.bell
     }
 
     /// What its wakers write to.
@@ -139,23 +82,23 @@ impl Sleeper {
     /// ends it at once. A simulated clock is turned to `at` instead.
     pub fn wait_until(&mut self, at: Instant) -> Woken {
         exact_timers();
-        let state = &self.shared.state;
-        if !state.lie_down() {
-            state.take();
+        let bell = &self.shared.bell;
+        if !bell.prepare_sleep() {
+            bell.take();
             return Woken::Called;
         }
         if !self.clock.turn_to(at) {
             self.sleep(at - self.spin);
         }
-        while self.shared.state.is_asleep() && self.clock.now() < at {
+        while self.shared.bell.is_asleep() && self.clock.now() < at {
             std::hint::spin_loop();
         }
-        if self.shared.state.take() { Woken::Called } else { Woken::Due }
+        if self.shared.bell.take() { Woken::Called } else { Woken::Due }
     }
 
     /// Polls until called or until `at`.
     fn sleep(&self, at: Instant) {
-        while self.shared.state.is_asleep() {
+        while self.shared.bell.is_asleep() {
             let left = at.since(self.clock.now());
             if left == Span::ZERO {
                 return;
@@ -180,7 +123,7 @@ impl Sleeper {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::AtomicU64;
+    use std::sync::atomic::{AtomicU64, Ordering};
 
     fn pair() -> (Clock, Sleeper, Waker) {
         let clock = Clock::new();

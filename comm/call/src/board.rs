@@ -11,15 +11,14 @@
 //! over, since its bit will be set again.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-use selvedge_data_memory::MAIL_ASLEEP;
+use selvedge_data_memory::Bell;
 use selvedge_os::memory::Mapping;
 
 /// Where the body begins, and where the bell lies before it.
 pub(crate) const BODY: usize = 512;
 const BELL: usize = 384;
-const CALLED: u32 = 2;
 
 /// How many entries, and how large.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,16 +120,11 @@ impl BoardWriter {
     /// True: the reader sleeps, and this caller owes it the call.
     #[must_use = "the reader waits for the call"]
     pub(crate) fn flush(&self) -> bool {
-        fence(Ordering::SeqCst);
-        let bell = self.bell();
-        bell.load(Ordering::Relaxed) == MAIL_ASLEEP
-            && bell
-                .compare_exchange(MAIL_ASLEEP, CALLED, Ordering::AcqRel, Ordering::Relaxed)
-                .is_ok()
+        self.bell().call_sleeper()
     }
 
-    pub(crate) fn bell(&self) -> &AtomicU32 {
-        self.memory.atomic_u32(BELL)
+    pub(crate) fn bell(&self) -> &Bell {
+        self.memory.bell(BELL)
     }
 }
 
@@ -204,22 +198,15 @@ impl BoardReader {
     }
 
     pub(crate) fn lie_down(&self) -> bool {
-        self.bell().store(MAIL_ASLEEP, Ordering::Relaxed);
-        // Either the writer's look at the bell sees this store, or ours sees its bit.
-        fence(Ordering::SeqCst);
-        let quiet = !self.has_mail();
-        if !quiet {
-            self.rise();
-        }
-        quiet
+        self.bell().prepare_sleep_unless(|| self.has_mail())
     }
 
     pub(crate) fn rise(&self) {
-        self.bell().store(0, Ordering::Relaxed);
+        self.bell().wake();
     }
 
-    pub(crate) fn bell(&self) -> &AtomicU32 {
-        self.memory.atomic_u32(BELL)
+    pub(crate) fn bell(&self) -> &Bell {
+        self.memory.bell(BELL)
     }
 }
 

@@ -3,21 +3,20 @@
 //!
 //! | offset | what | written by |
 //! |---|---|---|
-//! | 0 | u64: `SLVGECAL` | its maker, once |
-//! | 8 | u32: version, 1; u32: 0 ring, 1 bit pattern | its maker, once |
-//! | 16 | u64: ring: capacity in bytes; bit pattern: entries | its maker, once |
-//! | 24 | u64: ring: bound; bit pattern: bytes of an entry | its maker, once |
+//! | 0 | a header: `SLVGECAL`, version 2, kind 0 ring, 1 bit pattern | its maker, once |
+//! | 24 | u64: ring: capacity in bytes; bit pattern: entries | its maker, once |
+//! | 32 | u64: ring: bound; bit pattern: bytes of an entry | its maker, once |
 //! | 128 | u64 `flag`: counts what was written | writer |
 //! | 256 | u64 `wakes_at`: when the reader will look at the latest, by `CLOCK_MONOTONIC`; 0: it is awake | reader |
-//! | 384 | u32 `bell` of a bit pattern: 0 awake, 1 asleep, 2 called | both |
+//! | 384 | u32: the [`Bell`] of a bit pattern's reader: 0 awake, 1 asleep, 2 called | both |
 //! | 512 | the ring (a mailbox, with a bell of its own), or bits and entries | |
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering, fence};
+use std::sync::atomic::{Ordering, fence};
 
 use selvedge_data_memory::{
-    MailError, MailReader, MailSpec, MailWriter, Region, RegionError, mail_region,
+    Bell, MailError, MailReader, MailSpec, MailWriter, Region, RegionError, mail_region,
 };
 use selvedge_os::memory::{Mapping, MemoryError};
 use selvedge_units::Instant;
@@ -26,7 +25,10 @@ use serde::{Deserialize, Serialize};
 use crate::board::{BODY, BoardError, BoardReader, BoardWriter, Shape};
 
 const MAGIC: [u8; 8] = *b"SLVGECAL";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
+/// Where the two numbers of the data part's layout stand.
+const FIRST: usize = 24;
+const SECOND: usize = 32;
 const FLAG: usize = 128;
 const WAKES_AT: usize = 256;
 /// The most entries of a bit pattern, and bytes of a segment.
@@ -121,12 +123,11 @@ impl Layout {
         }
     }
 
-    fn words(self) -> [u64; 3] {
+    /// Its kind, and the two numbers behind the header.
+    fn numbers(self) -> (u32, [u64; 2]) {
         match self {
-            Self::Ring { room, bound } => [VERSION.into(), room.into(), bound.into()],
-            Self::Bits { entries, size } => {
-                [u64::from(VERSION) | 1 << 32, entries.into(), size.into()]
-            }
+            Self::Ring { room, bound } => (0, [room.into(), bound.into()]),
+            Self::Bits { entries, size } => (1, [entries.into(), size.into()]),
         }
     }
 }
@@ -159,10 +160,10 @@ impl Reader {
                 Read::Bits(BoardReader::new(Arc::clone(&memory), Shape { entries, size }))
             }
         };
-        for (n, word) in layout.words().into_iter().enumerate() {
-            memory.put(8 + n * 8, word);
-        }
-        memory.put(0, u64::from_ne_bytes(MAGIC));
+        let (kind, [first, second]) = layout.numbers();
+        memory.put(FIRST, first);
+        memory.put(SECOND, second);
+        memory.put_header(MAGIC, VERSION, kind);
         Ok(Self { memory, body })
     }
 
@@ -213,7 +214,7 @@ impl Reader {
         }
     }
 
-    pub(crate) fn bell(&self) -> &AtomicU32 {
+    pub(crate) fn bell(&self) -> &Bell {
         match &self.body {
             Read::Ring(ring) => ring.bell(),
             Read::Bits(board) => board.bell(),
@@ -244,14 +245,13 @@ impl Writer {
     /// Takes memory that the reader has laid out; its header is read once.
     pub(crate) fn open(file: OwnedFd) -> Result<Self, SegmentError> {
         let memory = Arc::new(Mapping::open(file, BODY + 8..=LEN_MAX)?);
-        memory.begins(MAGIC, VERSION)?;
-        let [kind, first, second] = [8, 16, 24].map(|at| memory.word(at));
+        let header = memory.header(MAGIC, VERSION, 2).map_err(MemoryError::from)?;
+        let [first, second] = [FIRST, SECOND].map(|at| memory.word(at));
         let number = |word: u64| u32::try_from(word).map_err(|_| SegmentError::Header);
         let (first, second) = (number(first)?, number(second)?);
-        let layout = match kind >> 32 {
+        let layout = match header.kind {
             0 => Layout::Ring { room: first, bound: second },
-            1 => Layout::Bits { entries: first, size: second },
-            _ => return Err(SegmentError::Header),
+            _ => Layout::Bits { entries: first, size: second },
         };
         if layout.check()? != layout || layout.len() != memory.len() {
             return Err(SegmentError::Header);
@@ -312,7 +312,7 @@ impl Writer {
         }
     }
 
-    pub(crate) fn bell(&self) -> &AtomicU32 {
+    pub(crate) fn bell(&self) -> &Bell {
         match &self.body {
             Write::Ring(ring) => ring.bell(),
             Write::Bits(board) => board.bell(),

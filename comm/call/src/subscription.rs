@@ -1,12 +1,11 @@
 //! A program's subscription: calls through memory, and a service's events.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::Ordering;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::thread::futex;
-use selvedge_data_memory::MAIL_ASLEEP;
+use selvedge_data_memory::Bell;
 use selvedge_os::clock::{Clock, exact_timers, timespec};
 use selvedge_units::{Instant, Span};
 
@@ -188,12 +187,12 @@ impl Subscription {
     fn sleep_until(&self, end: Instant) {
         let bell = self.events.bell();
         let mut wait = futex::Wait::new();
-        wait.val = MAIL_ASLEEP.into();
-        wait.uaddr = futex::WaitPtr::new(bell.as_ptr().cast());
+        wait.val = Bell::ASLEEP.into();
+        wait.uaddr = futex::WaitPtr::new(bell.word().as_ptr().cast());
         wait.flags = futex::WaitFlags::SIZE_U32;
         let end = timespec(end.0);
         let flags = futex::WaitvFlags::empty();
-        while bell.load(Ordering::Relaxed) == MAIL_ASLEEP {
+        while bell.is_asleep() {
             match futex::waitv(&[wait], flags, Some(&end), futex::ClockId::Monotonic) {
                 Ok(_) | Err(Errno::AGAIN | Errno::INTR) => {}
                 Err(_) => return,

@@ -2,10 +2,10 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
 
 use rustix::process::Pid;
 use rustix::thread::futex;
+use selvedge_data_memory::Bell;
 
 use crate::inlet::RingError;
 use crate::say::Waking;
@@ -78,9 +78,9 @@ impl Caller {
     }
 
     /// Calls.
-    pub fn call(&self, bell: &AtomicU32, value: u64) {
+    pub fn call(&self, bell: &Bell, value: u64) {
         match &self.0 {
-            Way::Futex => drop(futex::wake(bell, futex::Flags::empty(), 1)),
+            Way::Futex => drop(futex::wake(bell.word(), futex::Flags::empty(), 1)),
             Way::Event(event) => ring(event),
             Way::Signal { process, number, .. } => {
                 signal::send(process.as_fd(), *number, value);

@@ -5,7 +5,7 @@ use selvedge_control_event::Overflow;
 use serde::{Deserialize, Serialize};
 
 /// The protocol's version: a member of another is refused.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// How a sink is called when it sleeps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -118,7 +118,7 @@ struct ByHand {
 }
 
 impl ByHand {
-    /// Connects to the only member, and says hello: version 1, the channel's name, source or sink.
+    /// Connects to the only member, and says hello: version 2, the channel's name, source or sink.
     fn join(place: &Place, version: u8, name: &str, source: bool, sink: bool) -> Self {
         let member = std::fs::read_dir(place.path().join("load"))
             .unwrap()
@@ -159,13 +159,13 @@ impl ByHand {
 fn strangers_are_turned_away() {
     let place = Place::new();
     let mut sink = place.sink(SinkOptions::default());
-    assert!(ByHand::join(&place, 2, "load", true, false).is_turned_away(), "version");
-    assert!(ByHand::join(&place, 1, "other", true, false).is_turned_away(), "channel");
-    let twice = ByHand::join(&place, 1, "load", false, true);
-    seqpacket::send(&twice.socket, &[0, 1, 4, b'l', b'o', b'a', b'd', 0, 1], &[]).unwrap();
+    assert!(ByHand::join(&place, 1, "load", true, false).is_turned_away(), "version");
+    assert!(ByHand::join(&place, 2, "other", true, false).is_turned_away(), "channel");
+    let twice = ByHand::join(&place, 2, "load", false, true);
+    seqpacket::send(&twice.socket, &[0, 2, 4, b'l', b'o', b'a', b'd', 0, 1], &[]).unwrap();
     assert!(twice.is_turned_away(), "hello twice");
-    for junk in [&[][..], &[9], &[1, 0, 0], &[0; 100], &[0, 1, 255, 255, 255, 255, 255]] {
-        let peer = ByHand::join(&place, 1, "load", true, false);
+    for junk in [&[][..], &[9], &[1, 0, 0], &[0; 100], &[0, 2, 255, 255, 255, 255, 255]] {
+        let peer = ByHand::join(&place, 2, "load", true, false);
         if seqpacket::send(&peer.socket, junk, &[]).is_ok() && !junk.is_empty() {
             assert!(peer.is_turned_away(), "{junk:?}");
         }
@@ -184,12 +184,12 @@ fn memory_that_is_none_is_refused() {
     let short = Mapping::create("short", 64).unwrap();
     let blank = Mapping::create("blank", 64 * 1024).unwrap();
     for fd in [file.as_fd(), short.file().as_fd(), blank.file().as_fd()] {
-        let peer = ByHand::join(&place, 1, "load", false, true);
+        let peer = ByHand::join(&place, 2, "load", false, true);
         // A ring, to be called by futex, dropping the oldest.
         seqpacket::send(&peer.socket, &[1, 0, 0], &[fd]).unwrap();
         assert!(peer.is_turned_away());
     }
-    let none = ByHand::join(&place, 1, "load", false, true);
+    let none = ByHand::join(&place, 2, "load", false, true);
     seqpacket::send(&none.socket, &[1, 0, 0], &[]).unwrap();
     assert!(none.is_turned_away());
     assert_eq!(source.sinks().count(), 0);
@@ -199,7 +199,7 @@ fn memory_that_is_none_is_refused() {
 fn a_sink_by_hand_gets_events_and_is_cut_off_when_it_scribbles() {
     let place = Place::new();
     let mut source = place.source(SourceOptions::default());
-    let peer = ByHand::join(&place, 1, "load", false, true);
+    let peer = ByHand::join(&place, 2, "load", false, true);
     let mut good = place.sink(SinkOptions { full: Overflow::DropNewest, ..SinkOptions::default() });
     let spec = MailSpec { capacity: 4096, bound: 8, overwrites: false };
     let memory = Arc::new(Mapping::create("by hand", mail_region(spec.capacity)).unwrap());
@@ -226,7 +226,7 @@ fn a_sink_by_hand_gets_events_and_is_cut_off_when_it_scribbles() {
 fn a_source_by_hand_that_scribbles_is_cut_off_and_others_are_heard() {
     let place = Place::new();
     let mut sink = place.sink(SinkOptions::default());
-    let peer = ByHand::join(&place, 1, "load", true, false);
+    let peer = ByHand::join(&place, 2, "load", true, false);
     let memory = loop {
         let Received::Message(bytes, mut fds) = peer.receive() else { panic!("it was let in") };
         if bytes[0] == 1 {

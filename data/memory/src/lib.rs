@@ -9,7 +9,9 @@
 
 extern crate alloc;
 
+mod bell;
 pub mod fetch;
+mod header;
 mod mail;
 mod pool;
 #[cfg(not(loom))]
@@ -17,9 +19,11 @@ mod region;
 mod ring;
 mod sync;
 
+pub use bell::Bell;
+pub use header::{Header, HeaderError};
 #[cfg(not(loom))]
 pub use mail::mail_region;
-pub use mail::{MAIL_ASLEEP, Mail, MailError, MailReader, MailSpec, MailWriter, mailbox};
+pub use mail::{Mail, MailError, MailReader, MailSpec, MailWriter, mailbox};
 #[cfg(not(loom))]
 pub use pool::{Claims, pool_region};
 pub use pool::{PayloadSpan, PoolError, PoolReader, PoolWriter, Reservation, SpanError, pool};

@@ -10,8 +10,7 @@
 //! Each side keeps its own counters to itself and believes the other's only after a check. Whatever a
 //! hostile side writes, the other reads garbage at worst, or [`MailError::Corrupt`].
 //!
-//! Before it sleeps the reader sets `bell` and looks once more; the writer publishes, then looks at
-//! `bell`. Of two that do so at the same time at least one sees the other, by the fences in between.
+//! A reader that sleeps is called by its [`Bell`](crate::Bell).
 
 use core::fmt;
 
@@ -25,11 +24,6 @@ use self::block::Shared;
 pub use self::block::mail_region;
 pub use self::reader::{Mail, MailReader};
 pub use self::writer::MailWriter;
-
-const AWAKE: u32 = 0;
-/// What `bell` holds while the reader sleeps.
-pub const MAIL_ASLEEP: u32 = 1;
-const CALLED: u32 = 2;
 
 /// How often a reader tries anew when it is overwritten while it reads.
 const TRIES: usize = 8;

@@ -8,6 +8,8 @@
 use alloc::sync::Arc;
 use core::ptr::NonNull;
 
+use crate::HeaderError;
+
 /// Bytes that others may read and write too.
 ///
 /// # Safety
@@ -52,6 +54,8 @@ pub enum RegionError {
     /// A ring's header states another capacity or slot size than it should, or more items than
     /// slots.
     Header,
+    /// The layout's header is not what it should be.
+    Layout(HeaderError),
 }
 
 impl core::fmt::Display for RegionError {
@@ -66,11 +70,18 @@ impl core::fmt::Display for RegionError {
                 "the ring's header is corrupt; use the segment as it was handed out and let only \
                  its own producer write",
             ),
+            Self::Layout(error) => error.fmt(f),
         }
     }
 }
 
 impl core::error::Error for RegionError {}
+
+impl From<HeaderError> for RegionError {
+    fn from(error: HeaderError) -> Self {
+        Self::Layout(error)
+    }
+}
 
 /// A run of bytes of a region, found to lie in it.
 #[derive(Clone)]

@@ -3,8 +3,9 @@
 //! `RUSTFLAGS="--cfg loom" cargo test -p selvedge-data-memory --test loom --release`
 #![cfg(loom)]
 
+use loom::sync::atomic::{AtomicU32, Ordering};
 use loom::thread;
-use selvedge_data_memory::{MailSpec, PayloadSpan, PoolWriter, mailbox, pool, ring};
+use selvedge_data_memory::{Bell, MailSpec, PayloadSpan, PoolWriter, mailbox, pool, ring};
 use selvedge_units::Bytes;
 
 /// Every interleaving with at most this many preemptions; the rest of the model's choices (which
@@ -276,6 +277,33 @@ fn no_call_to_a_sleeping_reader_is_lost() {
                 woken.wait();
                 reader.rise();
             }
+        }
+        other.join().unwrap();
+    });
+}
+
+/// A reader that can't look for work itself is called for all that was written before it slept.
+#[test]
+fn no_call_to_a_reader_that_waits_for_calls_is_lost() {
+    loom::model(|| {
+        let shared = loom::sync::Arc::new((Bell::default(), AtomicU32::new(0)));
+        let woken = loom::sync::Arc::new(loom::sync::Notify::new());
+        let (theirs, call) = (loom::sync::Arc::clone(&shared), loom::sync::Arc::clone(&woken));
+        let other = thread::spawn(move || {
+            for n in 1..=2 {
+                // Relaxed: the ordering of the bell is what is tested.
+                theirs.1.store(n, Ordering::Relaxed);
+                if theirs.0.call() {
+                    call.notify();
+                }
+            }
+        });
+        while shared.1.load(Ordering::Relaxed) < 2 {
+            if shared.0.prepare_sleep() {
+                // A call that is lost leaves it here for ever, which loom reports.
+                woken.wait();
+            }
+            shared.0.take();
         }
         other.join().unwrap();
     });

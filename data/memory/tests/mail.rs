@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use proptest::prelude::*;
 use selvedge_data_memory::{
-    MailError, MailReader, MailSpec, MailWriter, Region, RegionError, mail_region, mailbox,
+    HeaderError, MailError, MailReader, MailSpec, MailWriter, Region, RegionError, mail_region,
+    mailbox,
 };
 
 const KEEPS: MailSpec = MailSpec { capacity: 512, bound: 8, overwrites: false };
@@ -191,15 +192,35 @@ fn threads_hand_over_everything_or_the_newest() {
 #[test]
 fn headers_that_lie_are_refused() {
     let region = Heap::region(mail_region(512));
-    assert_eq!(MailWriter::within(&region, 0).unwrap_err(), RegionError::Header);
-    for (at, word) in [(0, 1), (8, 2), (8, 1 | 2 << 32), (16, 511), (16, 1 << 40), (24, 0)] {
+    let refusal = || MailWriter::within(&region, 0).unwrap_err();
+    assert!(matches!(refusal(), RegionError::Layout(HeaderError::Magic { .. })));
+    let number = |what, value| RegionError::Layout(HeaderError::Number { what, value });
+    for (at, word, error) in [
+        (
+            0,
+            1,
+            RegionError::Layout(HeaderError::Magic {
+                is: 1_u64.to_ne_bytes(),
+                wanted: *b"SLVGMAIL",
+            }),
+        ),
+        (8, 1, RegionError::Layout(HeaderError::Version { is: 1, wanted: 2 })),
+        (8, 2 | 2 << 32, number("its kind", 2)),
+        (16, 1023, number("its length", 1023)),
+        (24, 511, RegionError::Header),
+        (24, 1 << 40, RegionError::Header),
+        (24, u64::MAX, RegionError::Header),
+        (24, 256, number("its length", 1024)),
+        (32, 0, RegionError::Header),
+    ] {
         drop(MailReader::create(&region, 0, KEEPS).unwrap());
         assert!(MailWriter::within(&region, 0).is_ok());
         poke(&region, at, word);
-        assert_eq!(MailWriter::within(&region, 0).unwrap_err(), RegionError::Header, "{at}");
+        assert_eq!(refusal(), error, "{at}");
     }
     drop(MailReader::create(&region, 0, KEEPS).unwrap());
-    poke(&region, 16, 1024);
+    poke(&region, 16, 1536);
+    poke(&region, 24, 1024);
     assert!(matches!(MailWriter::within(&region, 0), Err(RegionError::Bounds { .. })));
 }
 

@@ -116,10 +116,10 @@ int main(int argc, char **argv) {
     size_t bell_len, len;
     unsigned char *bell = map(bell_fds[0], &bell_len), *memory = map(stream_fds[0], &len);
     if (memcmp(bell, "SLVGBELL", 8) || memcmp(memory, "SLVGSTRM", 8)) return 1;
-    if (u32_at(bell, 8) != 1 || u32_at(memory, 8) != 1) return 1;
-    uint32_t slots = u32_at(memory, 12);
-    uint64_t pool_size = u64_at(memory, 16);
-    unsigned char *ring = memory + u64_at(memory, 24), *pool = memory + u64_at(memory, 32);
+    if (u32_at(bell, 8) != 2 || u32_at(memory, 8) != 2) return 1;
+    uint32_t slots = (uint32_t)u64_at(memory, 24);
+    uint64_t pool_size = u64_at(memory, 32);
+    unsigned char *ring = memory + u64_at(memory, 40), *pool = memory + u64_at(memory, 48);
 
     _Atomic uint32_t *ring_tail = (_Atomic uint32_t *)(ring + 128);
     _Atomic uint32_t *ring_head = (_Atomic uint32_t *)(ring + 256);

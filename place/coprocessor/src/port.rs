@@ -8,8 +8,9 @@ use std::sync::atomic::Ordering;
 
 use rustix::event::epoll;
 use rustix::io::Errno;
+use selvedge_data_memory::Bell;
 use selvedge_os::clock::{Clock, exact_timers, timespec};
-use selvedge_os::wake::{CallState, Sleeper, Woken};
+use selvedge_os::wake::{Sleeper, Woken};
 use selvedge_place_engine::engine::Port;
 use selvedge_units::{Instant, Span};
 
@@ -17,7 +18,7 @@ use crate::outlet::SharedOutlet;
 use crate::segment::{BELL_STREAMS, Doorbell};
 
 /// A producer's doorbell, and whose its bits are.
-struct Bell {
+struct Producer {
     doorbell: Arc<Doorbell>,
     /// The stream's number on the link, by its bit.
     numbers: Vec<Option<usize>>,
@@ -31,7 +32,7 @@ pub struct SharedPort {
     /// What the control thread calls.
     own: Sleeper,
     epoll: OwnedFd,
-    bells: Vec<Bell>,
+    bells: Vec<Producer>,
     /// Watched instead of sleeping: before an instant, and after the last frame.
     before: Span,
     after: Span,
@@ -50,9 +51,9 @@ impl SharedPort {
         Ok(Self { clock, own, epoll, bells: Vec::new(), before, after })
     }
 
-    fn states(&self) -> impl Iterator<Item = &CallState> {
+    fn states(&self) -> impl Iterator<Item = &Bell> {
         let bells = self.bells.iter().map(|bell| bell.doorbell.state());
-        std::iter::once(self.own.state()).chain(bells)
+        std::iter::once(self.own.bell()).chain(bells)
     }
 
     /// Everyone is told that it is awake; whether anyone had called.
@@ -62,7 +63,7 @@ impl SharedPort {
 
     /// Whether nobody has called since it lay down.
     fn is_quiet(&self) -> bool {
-        self.states().all(CallState::is_asleep)
+        self.states().all(Bell::is_asleep)
     }
 
     /// Whether a producer has set a bit that was not taken.
@@ -124,7 +125,7 @@ impl Port for SharedPort {
         if self.after > Span::ZERO {
             let until = at.min(self.clock.now() + self.after);
             loop {
-                if self.has_bits() || !self.own.state().is_awake() {
+                if self.has_bits() || !self.own.bell().is_awake() {
                     self.rise();
                     return Woken::Called;
                 }
@@ -138,7 +139,7 @@ impl Port for SharedPort {
             }
         }
         // Some may have called since the engine looked: nobody sleeps then.
-        let lain = self.states().all(CallState::lie_down);
+        let lain = self.states().all(Bell::prepare_sleep);
         if !lain {
             self.rise();
             return Woken::Called;
@@ -153,7 +154,7 @@ impl Port for SharedPort {
     }
 
     fn attached(&mut self, number: usize, outlet: &mut SharedOutlet) {
-        let same = |bell: &Bell| Arc::ptr_eq(&bell.doorbell, &outlet.bell);
+        let same = |bell: &Producer| Arc::ptr_eq(&bell.doorbell, &outlet.bell);
         let at = self.bells.iter().position(same).unwrap_or_else(|| {
             let doorbell = Arc::clone(&outlet.bell);
             let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
@@ -163,7 +164,7 @@ impl Port for SharedPort {
             {
                 tracing::warn!(%error, "a producer's event can't be watched");
             }
-            self.bells.push(Bell { doorbell, numbers: Vec::new(), streams: Vec::new() });
+            self.bells.push(Producer { doorbell, numbers: Vec::new(), streams: Vec::new() });
             self.bells.len() - 1
         });
         let bell = &mut self.bells[at];

@@ -11,17 +11,16 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use selvedge_data_memory::{Region, RegionError, pool_region, ring_region};
+use selvedge_data_memory::{Bell, HeaderError, Region, RegionError, pool_region, ring_region};
 use selvedge_data_stream::Descriptor;
 use selvedge_os::memory::{Mapping, MemoryError};
-use selvedge_os::wake::CallState;
 use selvedge_units::Bytes;
 
 use counts::COUNTS_LEN;
 pub use counts::CountsBoard;
 
-/// The layout's version: a producer of another is refused.
-pub const VERSION: u32 = 1;
+/// The layouts' version: a producer of another is refused.
+pub const VERSION: u32 = 2;
 /// The first eight bytes of a stream's segment.
 pub const STREAM_MAGIC: [u8; 8] = *b"SLVGSTRM";
 /// The first eight bytes of a doorbell.
@@ -31,7 +30,8 @@ pub const BELL_STREAMS: usize = 4096;
 
 /// Where a stream's ring begins.
 const RING_AT: usize = 128;
-/// Where in a doorbell the state of the sleeper lies, and the bits.
+/// Where in a doorbell the number of its bits stands, the state of the sleeper, and the bits.
+const BELL_WORD: usize = 24;
 const STATE_AT: usize = 128;
 const BITS_AT: usize = 256;
 const BELL_LEN: usize = 4096;
@@ -48,14 +48,6 @@ pub enum SegmentError {
     /// The header's numbers do not fit together.
     #[error("the segment's header is corrupt: {0}")]
     Corrupt(#[from] RegionError),
-    /// The header's numbers are out of range.
-    #[error("the segment's header is corrupt: {what} is {value}")]
-    Header {
-        /// Which number.
-        what: &'static str,
-        /// What it is.
-        value: u64,
-    },
 }
 
 /// A stream's segment: how many slots its ring has, and how large its pool is.
@@ -68,9 +60,9 @@ pub struct StreamSegment {
     pool: u64,
 }
 
-/// Two words: the ring's capacity is in the upper half of the first.
-const RING_WORD: usize = 8;
-const POOL_WORD: usize = 16;
+/// Where its two capacities stand, behind the header.
+const RING_WORD: usize = 24;
+const POOL_WORD: usize = 32;
 
 impl StreamSegment {
     /// The most slots of a ring, and the most bytes of a pool.
@@ -86,12 +78,12 @@ impl StreamSegment {
         let ring = ring.clamp(2, Self::RING_MAX).next_power_of_two();
         let pool = pool.0.clamp(128, Self::POOL_MAX).next_multiple_of(128);
         let mapping = Mapping::create(name, Self::len(ring, pool))?;
-        mapping.put(0, u64::from_ne_bytes(STREAM_MAGIC));
-        mapping.put(RING_WORD, u64::from(VERSION) | u64::from(ring) << 32);
+        mapping.put(RING_WORD, ring.into());
         mapping.put(POOL_WORD, pool);
         for (word, _, at) in Self::places(ring, pool) {
             mapping.put(word, at);
         }
+        mapping.put_header(STREAM_MAGIC, VERSION, 0);
         Ok(Self::of(mapping, ring, pool))
     }
 
@@ -102,10 +94,10 @@ impl StreamSegment {
     pub fn open(file: OwnedFd) -> Result<Self, SegmentError> {
         let most = Self::len(Self::RING_MAX, Self::POOL_MAX);
         let mapping = Mapping::open(file, Self::len(2, 128)..=most)?;
-        mapping.begins(STREAM_MAGIC, VERSION)?;
-        let ring = mapping.word(RING_WORD) >> 32;
+        mapping.header(STREAM_MAGIC, VERSION, 1).map_err(MemoryError::from)?;
+        let ring = mapping.word(RING_WORD);
         let pool = mapping.word(POOL_WORD);
-        let header = |what, value| SegmentError::Header { what, value };
+        let header = |what, value| MemoryError::from(HeaderError::Number { what, value }).into();
         if !ring.is_power_of_two() || !(2..=u64::from(Self::RING_MAX)).contains(&ring) {
             return Err(header("the ring's capacity", ring));
         }
@@ -128,9 +120,9 @@ impl StreamSegment {
     /// Where it is written where each part lies, and where it does.
     const fn places(ring: u32, pool: u64) -> [(usize, &'static str, u64); 3] {
         [
-            (24, "the ring's place", RING_AT as u64),
-            (32, "the pool's place", Self::pool_at_of(ring) as u64),
-            (40, "the counts' place", Self::counts_at_of(ring, pool) as u64),
+            (40, "the ring's place", RING_AT as u64),
+            (48, "the pool's place", Self::pool_at_of(ring) as u64),
+            (56, "the counts' place", Self::counts_at_of(ring, pool) as u64),
         ]
     }
 
@@ -212,8 +204,8 @@ impl Doorbell {
     pub fn create() -> Result<Self, SegmentError> {
         use rustix::event::{EventfdFlags, eventfd};
         let mapping = Mapping::create("selvedge doorbell", BELL_LEN)?;
-        mapping.put(0, u64::from_ne_bytes(BELL_MAGIC));
-        mapping.put(8, u64::from(VERSION) | (BELL_STREAMS as u64) << 32);
+        mapping.put(BELL_WORD, BELL_STREAMS as u64);
+        mapping.put_header(BELL_MAGIC, VERSION, 0);
         let event = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)
             .map_err(|error| SegmentError::Event(error.into()))?;
         Ok(Self { mapping, event })
@@ -225,21 +217,19 @@ impl Doorbell {
     /// [`SegmentError`].
     pub fn open(file: OwnedFd, event: OwnedFd) -> Result<Self, SegmentError> {
         let mapping = Mapping::open(file, BELL_LEN..=BELL_LEN)?;
-        mapping.begins(BELL_MAGIC, VERSION)?;
-        let bits = mapping.word(8) >> 32;
-        if bits != BELL_STREAMS as u64 {
-            return Err(SegmentError::Header { what: "the number of bits", value: bits });
+        mapping.header(BELL_MAGIC, VERSION, 1).map_err(MemoryError::from)?;
+        let value = mapping.word(BELL_WORD);
+        if value != BELL_STREAMS as u64 {
+            let error = HeaderError::Number { what: "the number of bits", value };
+            return Err(MemoryError::from(error).into());
         }
         Ok(Self { mapping, event })
     }
 
     /// Whether the coprocessor sleeps, and whether it was called.
     #[must_use]
-    pub fn state(&self) -> &CallState {
-        const { assert!(size_of::<CallState>() == 4 && align_of::<CallState>() == 4) };
-        // SAFETY: inside and aligned; a `CallState` is one atomic word, of which every pattern of
-        // bits is a value, and lives as long as the mapping.
-        unsafe { self.mapping.base().add(STATE_AT).cast::<CallState>().as_ref() }
+    pub fn state(&self) -> &Bell {
+        self.mapping.bell(STATE_AT)
     }
 
     /// The bits of 64 streams.

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use rustix::event::epoll;
 use rustix::io::Errno;
 use rustix::thread::futex;
-use selvedge_data_memory::MAIL_ASLEEP;
+use selvedge_data_memory::Bell;
 use selvedge_os::clock::{exact_timers, timespec};
 use selvedge_units::{Instant, Span};
 
@@ -91,10 +91,7 @@ impl Sink {
     fn sleep(&mut self, until: Instant) -> Ready {
         loop {
             let due = until != Instant::MAX && self.clock.now() >= until;
-            let called = self
-                .inlets
-                .iter()
-                .any(|inlet| inlet.reader.bell().load(Ordering::Relaxed) != MAIL_ASLEEP)
+            let called = self.inlets.iter().any(|inlet| !inlet.reader.bell().is_asleep())
                 || self.shared().for_sink.load(Ordering::Relaxed) != self.seen;
             if called {
                 return Ready::Look;
@@ -129,7 +126,7 @@ impl Sink {
         };
         // As many as the kernel takes; there are no more members.
         let mut waits = [const { futex::Wait::new() }; WAITS_MAX];
-        let bells = self.inlets.iter().map(|inlet| wait(inlet.reader.bell(), MAIL_ASLEEP));
+        let bells = self.inlets.iter().map(|inlet| wait(inlet.reader.bell().word(), Bell::ASLEEP));
         let all = std::iter::once(wait(&self.member.shared.for_sink, self.seen)).chain(bells);
         let count = waits.iter_mut().zip(all).map(|(place, wait)| *place = wait).count();
         let end = timespec(until.0);

@@ -6,17 +6,16 @@
 //!
 //! | offset | what | written by |
 //! |---|---|---|
-//! | 0 | u64: `SLVGMAIL` | its maker, once |
-//! | 8 | u32: version, 1; u32: 1 if messages that were not read are overwritten, else 0 | its maker, once |
-//! | 16 | u64: capacity in bytes, a power of two from 256 to 2^30 | its maker, once |
-//! | 24 | u64: bound, the most messages that wait, 1 to 65536 | its maker, once |
+//! | 0 | a [`Layout`]: `SLVGMAIL`, version 2, kind 1 if messages that were not read are overwritten, else 0 | its maker, once |
+//! | 24 | u64: capacity in bytes, a power of two from 256 to 2^30 | its maker, once |
+//! | 32 | u64: bound, the most messages that wait, 1 to 65536 | its maker, once |
 //! | 128 | u64 `tail`: where the next message will begin | writer |
 //! | 136 | u64 `low`: before it all is, or is being, overwritten | writer |
 //! | 144 | u64: 1 once the writer is gone | writer |
 //! | 256 | u64 `head`: where the next message to be read begins | reader |
 //! | 264 | u64: messages that the reader never got | reader |
 //! | 272 | u64: 1 once the reader is gone | reader |
-//! | 384 | u32 `bell`: 0 the reader is awake, 1 it sleeps, 2 it was called | both |
+//! | 384 | u32: the reader's [`Bell`]: 0 awake, 1 asleep, 2 called | both |
 //! | 512 | the data | writer |
 //!
 //! A message takes, from a multiple of 8 on: u32 its length; u32 its number, modulo 2^32; u64 a tag (a
@@ -24,14 +23,16 @@
 
 use core::ptr::NonNull;
 
+use crate::Bell;
+use crate::header::Header as Layout;
 #[cfg(not(loom))]
 use crate::region::{Part, RegionError};
 #[cfg(not(loom))]
 use crate::sync::Ordering;
-use crate::sync::{Arc, AtomicU32, AtomicU64, CacheLine};
+use crate::sync::{Arc, AtomicU64, CacheLine};
 
-pub(super) const MAGIC: u64 = u64::from_ne_bytes(*b"SLVGMAIL");
-const VERSION: u64 = 1;
+const MAGIC: [u8; 8] = *b"SLVGMAIL";
+const VERSION: u32 = 2;
 /// Bytes of a message beside its own.
 pub(super) const AROUND: u64 = 24;
 /// The least bytes for messages; fewer where loom tries every interleaving of every word.
@@ -41,10 +42,17 @@ const BOUND_MAX: u64 = 65_536;
 
 #[repr(C)]
 pub(super) struct Header {
-    fixed: CacheLine<[AtomicU64; 4]>,
+    fixed: CacheLine<Fixed>,
     pub(super) writer: CacheLine<Writer>,
     pub(super) reader: CacheLine<Reader>,
-    pub(super) bell: CacheLine<AtomicU32>,
+    pub(super) bell: CacheLine<Bell>,
+}
+
+#[repr(C)]
+struct Fixed {
+    layout: [AtomicU64; 3],
+    capacity: AtomicU64,
+    bound: AtomicU64,
 }
 
 #[repr(C)]
@@ -69,8 +77,7 @@ const _: () = {
     assert!(offset_of!(Header, bell) == 384 && size_of::<Header>() == HEADER);
 };
 
-#[cfg(not(loom))]
-pub(super) const HEADER: usize = 512;
+const HEADER: usize = 512;
 
 /// How large a mailbox is, and what happens when it is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,8 +109,9 @@ impl MailSpec {
         self == self.clamped()
     }
 
-    fn words(self) -> [u64; 4] {
-        [MAGIC, VERSION | u64::from(self.overwrites) << 32, self.capacity, self.bound]
+    fn layout(self) -> Layout {
+        let length = (HEADER as u64).wrapping_add(self.capacity);
+        Layout { magic: MAGIC, version: VERSION, kind: self.overwrites.into(), length }
     }
 }
 
@@ -152,10 +160,14 @@ impl Shared {
     pub(super) fn pair(spec: MailSpec) -> (Self, Self) {
         let word = |value| AtomicU64::new(value);
         let header = Header {
-            fixed: CacheLine(spec.words().map(AtomicU64::new)),
+            fixed: CacheLine(Fixed {
+                layout: spec.layout().words().map(AtomicU64::new),
+                capacity: word(spec.capacity),
+                bound: word(spec.bound),
+            }),
             writer: CacheLine(Writer { tail: word(0), low: word(0), gone: word(0) }),
             reader: CacheLine(Reader { head: word(0), missed: word(0), gone: word(0) }),
-            bell: CacheLine(AtomicU32::new(0)),
+            bell: CacheLine(Bell::default()),
         };
         let words = (0..spec.capacity / 8).map(|_| AtomicU64::new(0)).collect();
         let block = Arc::new(Block { header, words });
@@ -199,10 +211,10 @@ impl Shared {
         {
             counter.store(0, Ordering::Relaxed);
         }
-        header.bell.0.store(0, Ordering::Relaxed);
-        for (word, value) in header.fixed.0.iter().zip(spec.words()) {
-            word.store(value, Ordering::Release);
-        }
+        header.bell.0.wake();
+        header.fixed.0.capacity.store(spec.capacity, Ordering::Relaxed);
+        header.fixed.0.bound.store(spec.bound, Ordering::Relaxed);
+        spec.layout().write(&header.fixed.0.layout);
         Ok(shared)
     }
 
@@ -211,13 +223,15 @@ impl Shared {
     pub(super) fn open(region: &Arc<dyn crate::Region>, at: usize) -> Result<Self, RegionError> {
         let header = Part::new(region, at, HEADER)?;
         // SAFETY: inside, aligned, and of atomics only.
-        let fixed = unsafe { header.base().cast::<Header>().as_ref() };
-        let [magic, flags, capacity, bound] =
-            [0, 1, 2, 3].map(|n| fixed.fixed.0[n].load(Ordering::Acquire));
-        let spec = MailSpec { capacity, bound, overwrites: flags >> 32 == 1 };
-        if magic != MAGIC || !spec.is_sound() || flags != spec.words()[1] {
+        let fixed = unsafe { &header.base().cast::<Header>().as_ref().fixed.0 };
+        let layout = Layout::read(&fixed.layout).check(MAGIC, VERSION, 2)?;
+        let [capacity, bound] =
+            [&fixed.capacity, &fixed.bound].map(|word| word.load(Ordering::Acquire));
+        let spec = MailSpec { capacity, bound, overwrites: layout.kind == 1 };
+        if !spec.is_sound() {
             return Err(RegionError::Header);
         }
+        layout.check_length(mail_region(capacity))?;
         Ok(Self::of(Part::new(region, at, mail_region(capacity))?, spec))
     }
 

@@ -4,12 +4,13 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use super::block::{AROUND, MailSpec, Shared, stride};
-use super::{AWAKE, MAIL_ASLEEP, MailError, TRIES};
+use super::{MailError, TRIES};
+use crate::Bell;
 #[cfg(not(loom))]
 use crate::region::{Region, RegionError};
 #[cfg(not(loom))]
 use crate::sync::Arc;
-use crate::sync::{AtomicU32, Ordering, fence};
+use crate::sync::{Ordering, fence};
 
 /// A message, copied out: nobody can change it any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -201,29 +202,21 @@ impl MailReader {
         self.shared.header().writer.0.tail.load(Ordering::Acquire) != self.head
     }
 
-    /// About to sleep, on [`bell`](Self::bell) as long as it is [`MAIL_ASLEEP`]; false if there is
+    /// About to sleep, on [`bell`](Self::bell) as long as it is [`Bell::ASLEEP`]; false if there is
     /// something to take, and nobody sleeps.
     #[must_use]
     pub fn lie_down(&self) -> bool {
-        let bell = &self.shared.header().bell.0;
-        bell.store(MAIL_ASLEEP, Ordering::Relaxed);
-        // Either the writer's look at `bell` sees this store, or ours sees its `tail`.
-        fence(Ordering::SeqCst);
-        let quiet = !self.has_mail();
-        if !quiet {
-            self.rise();
-        }
-        quiet
+        self.bell().prepare_sleep_unless(|| self.has_mail())
     }
 
     /// Awake again.
     pub fn rise(&self) {
-        self.shared.header().bell.0.store(AWAKE, Ordering::Relaxed);
+        self.bell().wake();
     }
 
-    /// The word to sleep on.
+    /// What to sleep on.
     #[must_use]
-    pub fn bell(&self) -> &AtomicU32 {
+    pub fn bell(&self) -> &Bell {
         &self.shared.header().bell.0
     }
 

@@ -4,13 +4,14 @@
 use alloc::collections::VecDeque;
 use core::fmt;
 
+use super::MailError;
 use super::block::{MailSpec, Shared, stride};
-use super::{CALLED, MAIL_ASLEEP, MailError};
+use crate::Bell;
 #[cfg(not(loom))]
 use crate::region::{Region, RegionError};
 #[cfg(not(loom))]
 use crate::sync::Arc;
-use crate::sync::{AtomicU32, Ordering, fence};
+use crate::sync::{Ordering, fence};
 
 /// The side that writes.
 pub struct MailWriter {
@@ -99,13 +100,7 @@ impl MailWriter {
     #[inline]
     pub fn flush(&mut self) -> bool {
         self.show();
-        // The fence orders the store of `tail` before the look at `bell`; see `lie_down`.
-        fence(Ordering::SeqCst);
-        let bell = &self.shared.header().bell.0;
-        bell.load(Ordering::Relaxed) == MAIL_ASLEEP
-            && bell
-                .compare_exchange(MAIL_ASLEEP, CALLED, Ordering::AcqRel, Ordering::Relaxed)
-                .is_ok()
+        self.bell().call_sleeper()
     }
 
     /// Messages that wait, as far as the reader says.
@@ -134,9 +129,9 @@ impl MailWriter {
         self.shared.header().reader.0.gone.load(Ordering::Acquire) != 0
     }
 
-    /// The word that the reader sleeps on, for a futex.
+    /// What the reader sleeps on.
     #[must_use]
-    pub fn bell(&self) -> &AtomicU32 {
+    pub fn bell(&self) -> &Bell {
         &self.shared.header().bell.0
     }
 

@@ -126,12 +126,14 @@ fn segments_and_doorbells_of_strangers_are_refused() {
     };
     refused(&[changed(0, b"ELF").file().as_fd()], "begins with other bytes");
     refused(&[changed(8, &[9]).file().as_fd()], "layout version 9");
-    refused(&[changed(12, &[3]).file().as_fd()], "the ring's capacity is 3");
-    refused(&[changed(12, &[128]).file().as_fd()], "its length");
-    refused(&[changed(23, &[255]).file().as_fd()], "the pool's capacity");
-    refused(&[changed(24, &[7]).file().as_fd()], "the ring's place is");
-    refused(&[changed(39, &[255]).file().as_fd()], "the pool's place is");
-    refused(&[changed(40, &[1]).file().as_fd()], "the counts' place is");
+    refused(&[changed(12, &[3]).file().as_fd()], "its kind is 3");
+    refused(&[changed(16, &[1]).file().as_fd()], "its length is");
+    refused(&[changed(24, &[3]).file().as_fd()], "the ring's capacity is 3");
+    refused(&[changed(24, &[128]).file().as_fd()], "its length");
+    refused(&[changed(39, &[255]).file().as_fd()], "the pool's capacity");
+    refused(&[changed(40, &[7]).file().as_fd()], "the ring's place is");
+    refused(&[changed(55, &[255]).file().as_fd()], "the pool's place is");
+    refused(&[changed(56, &[1]).file().as_fd()], "the counts' place is");
     // Laid out by nobody: the ring's header is empty.
     refused(&[make().file().as_fd()], "header is corrupt");
     let mut second = Connection::open(&socket).unwrap();
@@ -140,7 +142,7 @@ fn segments_and_doorbells_of_strangers_are_refused() {
     assert!(matches!(second.ask(ours.clone(), &fds[..1]), Err(ClientError::Refused(_))));
     let reversed = [unsealed.as_fd(), bell.event()];
     assert!(matches!(second.ask(ours.clone(), &reversed), Err(ClientError::Refused(_))));
-    for (at, words) in [(0, "other bytes"), (8, "layout version 255"), (12, "number of bits")] {
+    for (at, words) in [(0, "other bytes"), (8, "layout version 255"), (24, "number of bits")] {
         let own = Doorbell::create().unwrap();
         rustix::io::pwrite(own.file(), &[255], at).unwrap();
         match second.ask(ours.clone(), &[own.file().as_fd(), own.event()]) {
