@@ -10,4 +10,5 @@ cargo +nightly miri test --locked -p selvedge-comm-stack --lib -- pipe:: element
   element::tests::ten_thousand_reassignments_on_threads
 # What proptest makes takes hours under Miri; `no_mark_is_slept_over` has threads enough.
 MIRIFLAGS="-Zmiri-disable-isolation" cargo +nightly miri test --locked -p selvedge-comm-services --lib -- \
-  board:: mapped:: --skip it_is_a_set --skip any_bytes_are_survived
+  board:: --skip it_is_a_set --skip any_bytes_are_survived
+MIRIFLAGS="-Zmiri-disable-isolation" cargo +nightly miri test --locked -p selvedge-os --lib -- memory::

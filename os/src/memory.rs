@@ -1,15 +1,15 @@
-//! Memory that processes share: memfds, sealed so that nobody can take mapped memory away (which would
-//! end the other process by SIGBUS). What lies in them is the business of who maps them.
+//! Memory that processes share, or that the kernel shares with one. Memfds are sealed so that nobody can
+//! take mapped memory away (which would end the other process by SIGBUS). Its users know what lies in it.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use rustix::fs::{
     MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, ftruncate, memfd_create,
 };
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 use selvedge_data_memory::{Bell, Header, HeaderError, Region};
 
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
@@ -40,12 +40,12 @@ fn failed(doing: &'static str) -> impl Fn(rustix::io::Errno) -> MemoryError {
     move |source| MemoryError::System { doing, source: source.into() }
 }
 
-/// Mapped memory, and the memfd that others map it by.
+/// Mapped memory that the kernel or other processes may write at the same time. It is touched by atomic
+/// operations only, and nothing that is read from it is believed.
 #[derive(Debug)]
 pub struct Mapping {
     base: NonNull<u8>,
     len: usize,
-    file: OwnedFd,
 }
 
 // SAFETY: the memory is reached through atomics and volatile copies only.
@@ -53,19 +53,43 @@ unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
 
+/// Whether mapped memory may be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// It may only be read; a write ends the process.
+    Read,
+    /// Both.
+    ReadWrite,
+}
+
+/// A sealed memfd, mapped; others map it by its file.
+#[derive(Debug)]
+pub struct Memfd {
+    mapping: Mapping,
+    file: OwnedFd,
+}
+
 // SAFETY: mapped until dropped, at a page's beginning, sealed so that it cannot shrink; references
 // are made to atomics in it only.
-unsafe impl Region for Mapping {
+unsafe impl Region for Memfd {
     fn base(&self) -> NonNull<u8> {
-        self.base
+        self.mapping.base
     }
 
     fn len(&self) -> usize {
-        self.len
+        self.mapping.len
     }
 }
 
-impl Mapping {
+impl std::ops::Deref for Memfd {
+    type Target = Mapping;
+
+    fn deref(&self) -> &Mapping {
+        &self.mapping
+    }
+}
+
+impl Memfd {
     /// New memory of so many bytes, all zero.
     ///
     /// # Errors
@@ -95,20 +119,78 @@ impl Mapping {
     }
 
     fn map(file: OwnedFd, len: usize) -> Result<Self, MemoryError> {
-        let rights = ProtFlags::READ | ProtFlags::WRITE;
-        // Populated: no page fault is left for the way of a frame.
-        let flags = MapFlags::SHARED | MapFlags::POPULATE;
-        // SAFETY: a new mapping, at a place that the kernel chooses.
-        let base = unsafe { mmap(std::ptr::null_mut(), len, rights, flags, &file, 0) }
-            .map_err(failed("map"))?;
-        let base = NonNull::new(base.cast()).expect("nothing is mapped at address 0");
-        Ok(Self { base, len, file })
+        let mapping = Mapping::new(&file, 0, len, Access::ReadWrite)
+            .map_err(|source| MemoryError::System { doing: "map", source })?;
+        Ok(Self { mapping, file })
     }
 
     /// For another process to map it by.
     #[must_use]
     pub fn file(&self) -> &OwnedFd {
         &self.file
+    }
+}
+
+impl Mapping {
+    /// Maps `len` bytes of a file from `offset` on. Only of a file that never shrinks: a kernel's map,
+    /// or a sealed memfd.
+    ///
+    /// # Errors
+    /// What the kernel said.
+    pub fn new(file: impl AsFd, offset: u64, len: usize, access: Access) -> io::Result<Self> {
+        let rights = match access {
+            Access::Read => ProtFlags::READ,
+            Access::ReadWrite => ProtFlags::READ | ProtFlags::WRITE,
+        };
+        // Populated: no page fault is left for the way of a frame.
+        let flags = MapFlags::SHARED | MapFlags::POPULATE;
+        // SAFETY: a new mapping, at a place that the kernel chooses.
+        let base = unsafe { mmap(std::ptr::null_mut(), len, rights, flags, file, offset) }?;
+        Ok(Self::of(base, len))
+    }
+
+    /// So many bytes of this process alone, all zero, that stand for shared ones in tests.
+    ///
+    /// # Errors
+    /// What the kernel said.
+    pub fn alone(len: usize) -> io::Result<Self> {
+        let rights = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping, at a place that the kernel chooses.
+        let base = unsafe { mmap_anonymous(std::ptr::null_mut(), len, rights, MapFlags::PRIVATE) }?;
+        Ok(Self::of(base, len))
+    }
+
+    fn of(base: *mut std::ffi::c_void, len: usize) -> Self {
+        let base = NonNull::new(base.cast()).expect("nothing is mapped at address 0");
+        Self { base, len }
+    }
+
+    /// Bytes.
+    #[must_use]
+    pub const fn size(&self) -> usize {
+        self.len
+    }
+
+    /// Copies bytes in, from `at` on, a multiple of 8, a word at a time; the last is filled with zeros.
+    /// What is beyond the end is left out.
+    pub fn write(&self, at: usize, bytes: &[u8]) {
+        for (index, part) in bytes.chunks(8).enumerate() {
+            let mut word = [0; 8];
+            word[..part.len()].copy_from_slice(part);
+            if at + index * 8 + 8 <= self.len {
+                self.atomic(at + index * 8).store(u64::from_ne_bytes(word), Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Copies bytes out, from `at` on, a multiple of 8; as many as there are.
+    pub fn read(&self, at: usize, bytes: &mut [u8]) {
+        for (index, part) in bytes.chunks_mut(8).enumerate() {
+            if at + index * 8 + 8 <= self.len {
+                let word = self.word(at + index * 8).to_ne_bytes();
+                part.copy_from_slice(&word[..part.len()]);
+            }
+        }
     }
 
     /// Reads a word once. `at` is a multiple of 8, and the word lies inside.
@@ -127,6 +209,7 @@ impl Mapping {
     /// # Panics
     /// If it does not lie inside, or not at a multiple of 8.
     #[must_use]
+    #[inline]
     pub fn atomic(&self, at: usize) -> &AtomicU64 {
         assert!(at.is_multiple_of(8) && at + 8 <= self.len, "inside");
         // SAFETY: inside, aligned, and mapped as long as `self`.
@@ -138,6 +221,7 @@ impl Mapping {
     /// # Panics
     /// If it does not lie inside, or not at a multiple of 4.
     #[must_use]
+    #[inline]
     pub fn atomic_u32(&self, at: usize) -> &AtomicU32 {
         assert!(at.is_multiple_of(4) && at + 4 <= self.len, "inside");
         // SAFETY: inside, aligned, and mapped as long as `self`.
@@ -176,8 +260,36 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: mapped by `map`; whoever borrowed from it has gone. It fails for what is no
-        // mapping only.
+        // SAFETY: mapped by `new` or `alone`; all that borrowed from it has gone. It fails for what
+        // is no mapping only.
         let _ = unsafe { munmap(self.base.as_ptr().cast(), self.len) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read() {
+        let memory = Mapping::alone(24).unwrap();
+        memory.write(0, &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
+        let mut back = [0; 12];
+        memory.read(0, &mut back);
+        assert_eq!(back, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 0, 0]);
+        let half = memory.atomic_u32(8).load(Ordering::Relaxed);
+        assert_eq!(half, u32::from_ne_bytes([9, 10, 0, 0]));
+        // Beyond the end nothing happens.
+        memory.write(0, &[7; 64]);
+        let mut long = [0; 64];
+        memory.read(16, &mut long);
+        assert_eq!(long[..8], [7; 8]);
+        assert_eq!(long[8..], [0; 56]);
+    }
+
+    #[test]
+    #[should_panic(expected = "inside")]
+    fn nothing_outside_is_touched() {
+        let _ = Mapping::alone(16).unwrap().atomic(16);
     }
 }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use selvedge_data_memory::Bell;
-use selvedge_os::memory::Mapping;
+use selvedge_os::memory::Memfd;
 
 /// Where the body begins, and where the bell lies before it.
 pub(crate) const BODY: usize = 512;
@@ -58,14 +58,14 @@ pub(crate) enum BoardError {
 
 #[derive(Debug)]
 pub(crate) struct BoardWriter {
-    memory: Arc<Mapping>,
+    memory: Arc<Memfd>,
     shape: Shape,
     /// Of each entry; the reader's view of them is not believed.
     turns: Vec<u32>,
 }
 
 impl BoardWriter {
-    pub(crate) fn new(memory: Arc<Mapping>, shape: Shape) -> Self {
+    pub(crate) fn new(memory: Arc<Memfd>, shape: Shape) -> Self {
         let turns = vec![0; shape.entries as usize];
         Self { memory, shape, turns }
     }
@@ -130,7 +130,7 @@ impl BoardWriter {
 
 #[derive(Debug)]
 pub(crate) struct BoardReader {
-    memory: Arc<Mapping>,
+    memory: Arc<Memfd>,
     shape: Shape,
     /// The turn of each entry that was taken last.
     turns: Vec<u32>,
@@ -138,7 +138,7 @@ pub(crate) struct BoardReader {
 }
 
 impl BoardReader {
-    pub(crate) fn new(memory: Arc<Mapping>, shape: Shape) -> Self {
+    pub(crate) fn new(memory: Arc<Memfd>, shape: Shape) -> Self {
         let turns = vec![0; shape.entries as usize];
         Self { memory, shape, turns, buffer: Vec::with_capacity(shape.size as usize) }
     }
@@ -214,9 +214,9 @@ impl BoardReader {
 mod tests {
     use super::*;
 
-    fn board(entries: u32, size: u32) -> (Arc<Mapping>, BoardWriter, BoardReader) {
+    fn board(entries: u32, size: u32) -> (Arc<Memfd>, BoardWriter, BoardReader) {
         let shape = Shape { entries, size };
-        let memory = Arc::new(Mapping::create("board", shape.len()).unwrap());
+        let memory = Arc::new(Memfd::create("board", shape.len()).unwrap());
         let writer = BoardWriter::new(Arc::clone(&memory), shape);
         (Arc::clone(&memory), writer, BoardReader::new(memory, shape))
     }

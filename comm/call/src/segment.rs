@@ -18,7 +18,7 @@ use std::sync::atomic::{Ordering, fence};
 use selvedge_data_memory::{
     Bell, MailError, MailReader, MailSpec, MailWriter, Region, RegionError, mail_region,
 };
-use selvedge_os::memory::{Mapping, MemoryError};
+use selvedge_os::memory::{Memfd, MemoryError};
 use selvedge_units::Instant;
 use serde::{Deserialize, Serialize};
 
@@ -141,14 +141,14 @@ enum Read {
 /// The reading end, whose memory it is.
 #[derive(Debug)]
 pub(crate) struct Reader {
-    memory: Arc<Mapping>,
+    memory: Arc<Memfd>,
     body: Read,
 }
 
 impl Reader {
     pub(crate) fn create(layout: Layout) -> Result<Self, SegmentError> {
         let layout = layout.check()?;
-        let memory = Arc::new(Mapping::create("selvedge ecall", layout.len())?);
+        let memory = Arc::new(Memfd::create("selvedge ecall", layout.len())?);
         let body = match layout {
             Layout::Ring { room, bound } => {
                 let region: Arc<dyn Region> = memory.clone();
@@ -236,7 +236,7 @@ enum Write {
 /// The writing end.
 #[derive(Debug)]
 pub(crate) struct Writer {
-    memory: Arc<Mapping>,
+    memory: Arc<Memfd>,
     body: Write,
     flag: u64,
 }
@@ -244,7 +244,7 @@ pub(crate) struct Writer {
 impl Writer {
     /// Takes memory that the reader has laid out; its header is read once.
     pub(crate) fn open(file: OwnedFd) -> Result<Self, SegmentError> {
-        let memory = Arc::new(Mapping::open(file, BODY + 8..=LEN_MAX)?);
+        let memory = Arc::new(Memfd::open(file, BODY + 8..=LEN_MAX)?);
         let header = memory.header(MAGIC, VERSION, 2).map_err(MemoryError::from)?;
         let [first, second] = [FIRST, SECOND].map(|at| memory.word(at));
         let number = |word: u64| u32::try_from(word).map_err(|_| SegmentError::Header);

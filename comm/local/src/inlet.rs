@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rustix::event::{EventfdFlags, eventfd};
 use selvedge_control_event::Overflow;
 use selvedge_data_memory::{MailReader, MailSpec, Region, RegionError, mail_region};
-use selvedge_os::memory::{Mapping, MemoryError};
+use selvedge_os::memory::{Memfd, MemoryError};
 
 use crate::member::PeerId;
 use crate::say::{Say, Waking};
@@ -49,7 +49,7 @@ pub(crate) struct Inlet {
 
 /// The descriptors that go to the source.
 pub(crate) struct Handed {
-    mapping: Arc<Mapping>,
+    mapping: Arc<Memfd>,
     event: Option<Arc<OwnedFd>>,
 }
 
@@ -72,7 +72,7 @@ impl Inlet {
         // Of the latest only one counts, but the source needs room to write the next.
         let bound = if options.full == Overflow::Latest { bound.max(16) } else { bound };
         let spec = MailSpec { capacity: options.room.0, bound, overwrites }.clamped();
-        let mapping = Arc::new(Mapping::create("selvedge events", mail_region(spec.capacity))?);
+        let mapping = Arc::new(Memfd::create("selvedge events", mail_region(spec.capacity))?);
         let region: Arc<dyn Region> = mapping.clone();
         let reader = MailReader::create(&region, 0, spec)?;
         let event = match options.waking {

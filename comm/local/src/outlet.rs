@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use rustix::process::Pid;
 use selvedge_data_memory::{MailError, MailSpec, MailWriter, Region, mail_region};
-use selvedge_os::memory::Mapping;
+use selvedge_os::memory::Memfd;
 
 use crate::caller::Caller;
 use crate::inlet::RingError;
@@ -40,7 +40,7 @@ impl Outlet {
     ) -> Result<Self, RingError> {
         let least = MailSpec { capacity: 0, bound: 1, overwrites: false }.clamped().capacity;
         let lens = mail_region(least)..=mail_region(ROOM_MAX);
-        let region: Arc<dyn Region> = Arc::new(Mapping::open(memory, lens)?);
+        let region: Arc<dyn Region> = Arc::new(Memfd::open(memory, lens)?);
         let writer = MailWriter::within(&region, 0)?;
         let call = Caller::new(waking, pid, event)?;
         Ok(Self { peer, writer, call, full, is_dirty: false, value: 0, dropped: 0 })

@@ -12,7 +12,7 @@ use selvedge_comm_local::{PublishError, Sink, SinkOptions, Source, SourceOptions
 use selvedge_control_event::{Overflow, Wake};
 use selvedge_data_memory::{MailReader, MailSpec, MailWriter, Region, mail_region};
 use selvedge_os::clock::Clock;
-use selvedge_os::memory::Mapping;
+use selvedge_os::memory::Memfd;
 use selvedge_os::seqpacket::{self, Received};
 use selvedge_units::{Instant, Span};
 
@@ -181,8 +181,8 @@ fn memory_that_is_none_is_refused() {
     let place = Place::new();
     let mut source = place.source(SourceOptions::default());
     let file = std::fs::File::open("/proc/self/exe").unwrap();
-    let short = Mapping::create("short", 64).unwrap();
-    let blank = Mapping::create("blank", 64 * 1024).unwrap();
+    let short = Memfd::create("short", 64).unwrap();
+    let blank = Memfd::create("blank", 64 * 1024).unwrap();
     for fd in [file.as_fd(), short.file().as_fd(), blank.file().as_fd()] {
         let peer = ByHand::join(&place, 2, "load", false, true);
         // A ring, to be called by futex, dropping the oldest.
@@ -202,7 +202,7 @@ fn a_sink_by_hand_gets_events_and_is_cut_off_when_it_scribbles() {
     let peer = ByHand::join(&place, 2, "load", false, true);
     let mut good = place.sink(SinkOptions { full: Overflow::DropNewest, ..SinkOptions::default() });
     let spec = MailSpec { capacity: 4096, bound: 8, overwrites: false };
-    let memory = Arc::new(Mapping::create("by hand", mail_region(spec.capacity)).unwrap());
+    let memory = Arc::new(Memfd::create("by hand", mail_region(spec.capacity)).unwrap());
     let region: Arc<dyn Region> = memory.clone();
     let mut reader = MailReader::create(&region, 0, spec).unwrap();
     // By futex; drop the newest.
@@ -231,7 +231,7 @@ fn a_source_by_hand_that_scribbles_is_cut_off_and_others_are_heard() {
         let Received::Message(bytes, mut fds) = peer.receive() else { panic!("it was let in") };
         if bytes[0] == 1 {
             let most = mail_region(1 << 30);
-            break Arc::new(Mapping::open(fds.remove(0), 0..=most).unwrap());
+            break Arc::new(Memfd::open(fds.remove(0), 0..=most).unwrap());
         }
     };
     let region: Arc<dyn Region> = memory.clone();

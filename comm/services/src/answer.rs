@@ -9,10 +9,11 @@ use libbpf_rs::Object;
 use selvedge_control_code::{Access, Environment, Program, compile};
 use selvedge_os_jit::Hook;
 
+use selvedge_os::memory::Mapping;
+
 use crate::error::ServiceError;
 use crate::handler::Slot;
 use crate::load::{load, mapped};
-use crate::mapped::Mapped;
 
 /// What a handler gets and gives: the datagram's 32 bytes as four numbers.
 const DECLARATIONS: &str = "struct words { unsigned long word[4]; };";
@@ -57,7 +58,7 @@ pub struct Answerer {
     // The link goes before what it hangs on.
     _link: OwnedFd,
     _object: Object,
-    counts: Mapped,
+    counts: Mapping,
     slot: Slot,
 }
 
@@ -121,7 +122,8 @@ impl Answerer {
 
     /// What became of the requests so far.
     pub fn counts(&self) -> Answered {
-        let word = |at: usize| self.counts.word(at * 8).load(std::sync::atomic::Ordering::Relaxed);
+        let word =
+            |at: usize| self.counts.atomic(at * 8).load(std::sync::atomic::Ordering::Relaxed);
         Answered { asked: word(0), answered: word(1), passed: word(2), faults: word(3) }
     }
 }

@@ -7,7 +7,7 @@
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use crate::mapped::Mapped;
+use selvedge_os::memory::Mapping;
 
 /// The descriptors that can be watched: all below this.
 pub const DESCRIPTORS: usize = 65536;
@@ -26,40 +26,40 @@ pub(crate) const SIZE: usize = GENERATION + DESCRIPTORS * 4;
 
 /// Interest and readiness.
 #[derive(Debug)]
-pub(crate) struct Board(Mapped);
+pub(crate) struct Board(Mapping);
 
 const fn bit(descriptor: usize) -> u64 {
     1 << (descriptor % 64)
 }
 
 impl Board {
-    pub(crate) fn new(memory: Mapped) -> Self {
+    pub(crate) fn new(memory: Mapping) -> Self {
         assert!(memory.size() >= SIZE, "the whole of it is mapped");
         Self(memory)
     }
 
     fn listed(&self, descriptor: usize) -> &AtomicU64 {
-        self.0.word(FD_LIST + descriptor / 64 * 8)
+        self.0.atomic(FD_LIST + descriptor / 64 * 8)
     }
 
     fn updated(&self, descriptor: usize) -> &AtomicU64 {
-        self.0.word(UPDATED + descriptor / 64 * 8)
+        self.0.atomic(UPDATED + descriptor / 64 * 8)
     }
 
     fn active(&self, word: usize) -> &AtomicU64 {
-        self.0.word(FD_ACTIVE + word * 8)
+        self.0.atomic(FD_ACTIVE + word * 8)
     }
 
     fn summary(&self, at: usize) -> &AtomicU64 {
-        self.0.word(SUMMARY + at * 8)
+        self.0.atomic(SUMMARY + at * 8)
     }
 
     fn count(&self) -> &AtomicU32 {
-        self.0.half(READY)
+        self.0.atomic_u32(READY)
     }
 
     pub(crate) fn generation(&self, descriptor: usize) -> &AtomicU32 {
-        self.0.half(GENERATION + descriptor * 4)
+        self.0.atomic_u32(GENERATION + descriptor * 4)
     }
 
     /// Says that a descriptor is of interest, or no longer.
@@ -74,7 +74,7 @@ impl Board {
     /// Notes that a descriptor's interest has changed.
     pub(crate) fn change(&self, descriptor: usize) {
         self.updated(descriptor).fetch_or(bit(descriptor), Ordering::SeqCst);
-        self.0.half(0).fetch_add(1, Ordering::SeqCst);
+        self.0.atomic_u32(0).fetch_add(1, Ordering::SeqCst);
     }
 
     /// One change has been put in force.
@@ -85,7 +85,7 @@ impl Board {
     /// Takes what has changed: each descriptor, and whether it is of interest now.
     pub(crate) fn changes(&self, mut each: impl FnMut(usize, bool)) {
         for word in 0..WORDS {
-            let changed = self.0.word(UPDATED + word * 8);
+            let changed = self.0.atomic(UPDATED + word * 8);
             if changed.load(Ordering::Relaxed) == 0 {
                 continue;
             }
@@ -149,28 +149,28 @@ impl Board {
 
     /// One more who is about to sleep; from now on the kernel wakes. He has to look once more.
     pub(crate) fn lie_down(&self) {
-        self.0.half(SLEEPING).fetch_add(1, Ordering::SeqCst);
+        self.0.atomic_u32(SLEEPING).fetch_add(1, Ordering::SeqCst);
     }
 
     /// One less.
     pub(crate) fn get_up(&self) {
-        self.0.half(SLEEPING).fetch_sub(1, Ordering::SeqCst);
+        self.0.atomic_u32(SLEEPING).fetch_sub(1, Ordering::SeqCst);
     }
 
     /// The wake-up has come; the next mark gives another one. Who calls has to look after that.
     pub(crate) fn awake(&self) {
-        self.0.half(SIGNALLED).store(0, Ordering::SeqCst);
+        self.0.atomic_u32(SIGNALLED).store(0, Ordering::SeqCst);
     }
 
     #[cfg(test)]
     pub(crate) fn signal(&self) -> bool {
-        self.0.half(SLEEPING).load(Ordering::SeqCst) != 0
-            && self.0.half(SIGNALLED).swap(1, Ordering::SeqCst) == 0
+        self.0.atomic_u32(SLEEPING).load(Ordering::SeqCst) != 0
+            && self.0.atomic_u32(SIGNALLED).swap(1, Ordering::SeqCst) == 0
     }
 
     #[cfg(test)]
     pub(crate) fn scribble(&self, bytes: &[u8]) {
-        self.0.write(bytes);
+        self.0.write(0, bytes);
     }
 }
 
@@ -193,7 +193,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     fn board() -> Board {
-        Board::new(Mapped::alone(SIZE))
+        Board::new(Mapping::alone(SIZE).unwrap())
     }
 
     fn taken(board: &Board) -> Vec<RawFd> {

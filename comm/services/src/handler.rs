@@ -12,11 +12,12 @@ use libbpf_rs::Object;
 use selvedge_control_code::{Access, Environment, Fault, Memory, Program, compile, outcome};
 use selvedge_os_jit::{Hook, install};
 
+use selvedge_os::memory::{self, Mapping};
+
 use crate::catalog::Service;
 use crate::error::ServiceError;
 use crate::layout::{MEMORY, Tally};
 use crate::load::{descriptor, mapped};
-use crate::mapped::Mapped;
 
 /// What a handler gets and gives; `struct input` and `struct output` of `bpf/raise.h`.
 pub const DECLARATIONS: &str = "
@@ -76,8 +77,8 @@ pub fn program(name: &str, source: &str, service: Service) -> Result<Program, Se
 #[derive(Debug)]
 pub(crate) struct Slot {
     memory_map: OwnedFd,
-    memory: Mapped,
-    busy: Mapped,
+    memory: Mapping,
+    busy: Mapping,
     programs: OwnedFd,
     hook: Hook,
     /// Where the program in the kernel writes the input and reads the output.
@@ -89,7 +90,7 @@ impl Slot {
     /// The place of an object's handler.
     pub(crate) fn new(object: &Object, hook: Hook, input: u32) -> Result<Self, ServiceError> {
         let memory_map = descriptor(object, "memory")?;
-        let memory = Mapped::new(&memory_map, MEMORY, 0, true);
+        let memory = Mapping::new(&memory_map, 0, MEMORY, memory::Access::ReadWrite);
         let memory = memory.map_err(|error| ServiceError::Call("the handler's memory", error))?;
         Ok(Self {
             memory_map,
@@ -113,12 +114,12 @@ impl Slot {
         let loaded = install(&program, self.hook, self.memory_map.as_fd(), MEMORY)?;
         self.take()?;
         let first = Memory::new(&program);
-        self.memory.write(&vec![0; MEMORY]);
-        self.memory.write(first.bytes());
+        self.memory.write(0, &vec![0; MEMORY]);
+        self.memory.write(0, first.bytes());
         let key = 0_u32.to_ne_bytes();
         let value = loaded.as_raw_fd().to_ne_bytes();
         let done = update(&self.programs, &key, &value);
-        self.busy.half(0).store(0, Ordering::Release);
+        self.busy.atomic_u32(0).store(0, Ordering::Release);
         done.map_err(|error| ServiceError::Call("the handler's place", error))?;
         self.current = Some((program, loaded));
         Ok(())
@@ -126,7 +127,7 @@ impl Slot {
 
     /// Gets the memory to ourselves.
     fn take(&self) -> Result<(), ServiceError> {
-        let busy = self.busy.half(0);
+        let busy = self.busy.atomic_u32(0);
         for _ in 0..TRIES {
             if busy.compare_exchange(0, 2, Ordering::Acquire, Ordering::Relaxed).is_ok() {
                 return Ok(());

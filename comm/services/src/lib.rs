@@ -24,7 +24,6 @@ mod handler;
 mod layout;
 mod listen;
 mod load;
-mod mapped;
 mod posts;
 mod provided;
 mod readiness;

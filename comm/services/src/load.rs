@@ -7,8 +7,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use libbpf_rs::btf::Btf;
 use libbpf_rs::{MapCore, Object, OpenObject};
 
+use selvedge_os::memory::{Access, Mapping};
+
 use crate::error::ServiceError;
-use crate::mapped::Mapped;
 
 /// Opens an object, lets `fix` change what is to be loaded of it, and loads it.
 pub(crate) fn load(
@@ -41,8 +42,8 @@ pub(crate) fn mapped(
     object: &Object,
     name: &'static str,
     size: usize,
-) -> Result<Mapped, ServiceError> {
+) -> Result<Mapping, ServiceError> {
     let map = descriptor(object, name)?;
     let size = size.next_multiple_of(rustix::param::page_size());
-    Mapped::new(map, size, 0, true).map_err(|error| ServiceError::Call(name, error))
+    Mapping::new(map, 0, size, Access::ReadWrite).map_err(|error| ServiceError::Call(name, error))
 }

@@ -8,7 +8,7 @@
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
 
-use crate::mapped::Mapped;
+use selvedge_os::memory::{Access, Mapping};
 
 /// Length and flags before each record.
 const HEADER: u64 = 8;
@@ -19,9 +19,9 @@ pub(crate) const POST: usize = 16;
 #[derive(Debug)]
 pub(crate) struct Posts {
     /// The kernel's page.
-    reader: Mapped,
+    reader: Mapping,
     /// Our page, and the data twice.
-    writer: Mapped,
+    writer: Mapping,
     page: usize,
     size: u64,
     /// How far we have written, whatever stands in our page.
@@ -37,14 +37,14 @@ impl Posts {
     /// Maps a ring of so many bytes of data, a power of two.
     pub(crate) fn new(map: &OwnedFd, size: usize) -> std::io::Result<Self> {
         let page = rustix::param::page_size();
-        let reader = Mapped::new(map, page, 0, false)?;
-        let writer = Mapped::new(map, page + 2 * size, page, true)?;
+        let reader = Mapping::new(map, 0, page, Access::Read)?;
+        let writer = Mapping::new(map, page as u64, page + 2 * size, Access::ReadWrite)?;
         Ok(Self { reader, writer, page, size: size as u64, written: 0 })
     }
 
     /// Bytes that the kernel has not taken yet.
     pub(crate) fn waiting(&self) -> u64 {
-        let read = self.reader.word(0).load(Ordering::Acquire);
+        let read = self.reader.atomic(0).load(Ordering::Acquire);
         self.written.wrapping_sub(read)
     }
 
@@ -56,23 +56,23 @@ impl Posts {
             return false;
         }
         let at = self.page + (self.written % self.size) as usize;
-        self.writer.word(at).store(record.len() as u64, Ordering::Relaxed);
+        self.writer.atomic(at).store(record.len() as u64, Ordering::Relaxed);
         // Over the end it goes on in the second mapping, which is the beginning.
         for (index, part) in record.chunks(8).enumerate() {
             let mut word = [0; 8];
             word[..part.len()].copy_from_slice(part);
             let word = u64::from_ne_bytes(word);
-            self.writer.word(at + 8 + index * 8).store(word, Ordering::Relaxed);
+            self.writer.atomic(at + 8 + index * 8).store(word, Ordering::Relaxed);
         }
         self.written += whole;
-        self.writer.word(0).store(self.written, Ordering::Release);
+        self.writer.atomic(0).store(self.written, Ordering::Release);
         true
     }
 
     /// Makes the first record seem this long.
     #[cfg(test)]
     pub(crate) fn spoil(&self, length: u64) {
-        self.writer.word(self.page).store(length, Ordering::Release);
+        self.writer.atomic(self.page).store(length, Ordering::Release);
     }
 }
 
@@ -84,7 +84,8 @@ mod tests {
     const PAGE: usize = 64;
 
     fn posts() -> Posts {
-        let (reader, writer) = (Mapped::alone(PAGE), Mapped::alone(PAGE + 2 * SIZE));
+        let alone = |size| Mapping::alone(size).unwrap();
+        let (reader, writer) = (alone(PAGE), alone(PAGE + 2 * SIZE));
         Posts { reader, writer, page: PAGE, size: SIZE as u64, written: 0 }
     }
 
@@ -99,14 +100,14 @@ mod tests {
             assert!(!posts.put(&[round; POST]), "5 of 24 bytes are in 128");
             assert_eq!(posts.waiting(), 120);
             let at = PAGE + (read % SIZE as u64) as usize;
-            assert_eq!(posts.writer.word(at).load(Ordering::Relaxed), POST as u64);
-            let word = posts.writer.word(at + 8).load(Ordering::Relaxed);
+            assert_eq!(posts.writer.atomic(at).load(Ordering::Relaxed), POST as u64);
+            let word = posts.writer.atomic(at + 8).load(Ordering::Relaxed);
             assert_eq!(word.to_ne_bytes(), [round; 8]);
             read += 120;
-            posts.reader.word(0).store(read, Ordering::Release);
+            posts.reader.atomic(0).store(read, Ordering::Release);
         }
         // One that is not to be believed.
-        posts.reader.word(0).store(read + 1000, Ordering::Release);
+        posts.reader.atomic(0).store(read + 1000, Ordering::Release);
         assert!(!posts.put(&[1; POST]));
     }
 }

@@ -8,7 +8,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering;
 
-use crate::mapped::Mapped;
+use selvedge_os::memory::{Access, Mapping};
 
 const BUSY: u32 = 1 << 31;
 const DISCARD: u32 = 1 << 30;
@@ -19,9 +19,9 @@ const RECORD_HEADER: u64 = 8;
 pub(crate) struct Ring {
     map: OwnedFd,
     /// The reader's page.
-    reader: Mapped,
+    reader: Mapping,
     /// The kernel's page, and the data twice.
-    writer: Mapped,
+    writer: Mapping,
     page: usize,
     size: u64,
 }
@@ -30,8 +30,8 @@ impl Ring {
     /// Maps a ring of so many bytes of data, a power of two.
     pub(crate) fn new(map: OwnedFd, size: usize) -> std::io::Result<Self> {
         let page = rustix::param::page_size();
-        let reader = Mapped::new(&map, page, 0, true)?;
-        let writer = Mapped::new(&map, page + 2 * size, page, false)?;
+        let reader = Mapping::new(&map, 0, page, Access::ReadWrite)?;
+        let writer = Mapping::new(&map, page as u64, page + 2 * size, Access::Read)?;
         Ok(Self { map, reader, writer, page, size: size as u64 })
     }
 
@@ -45,26 +45,26 @@ impl Ring {
     pub(crate) fn pop(&mut self, into: &mut [u8]) -> Option<usize> {
         // Discarded records are passed over; each is at least 8 bytes.
         for _ in 0..=self.size / RECORD_HEADER {
-            let read = self.reader.word(0).load(Ordering::Relaxed);
-            let written = self.writer.word(0).load(Ordering::Acquire);
+            let read = self.reader.atomic(0).load(Ordering::Relaxed);
+            let written = self.writer.atomic(0).load(Ordering::Acquire);
             let waiting = written.wrapping_sub(read);
             if waiting == 0 {
                 return None;
             }
             if waiting > self.size || !read.is_multiple_of(8) {
                 // Nobody but a scribbler leaves it so; begin afresh where the kernel is.
-                self.reader.word(0).store(written, Ordering::Release);
+                self.reader.atomic(0).store(written, Ordering::Release);
                 return None;
             }
             let at = self.page + (read % self.size) as usize;
-            let length = self.writer.half(at).load(Ordering::Acquire);
+            let length = self.writer.atomic_u32(at).load(Ordering::Acquire);
             if length & BUSY != 0 {
                 return None;
             }
             let bytes = u64::from(length & !(BUSY | DISCARD));
             let whole = (bytes + RECORD_HEADER).next_multiple_of(8);
             if whole > waiting {
-                self.reader.word(0).store(written, Ordering::Release);
+                self.reader.atomic(0).store(written, Ordering::Release);
                 return None;
             }
             let taken = if length & DISCARD == 0 {
@@ -74,7 +74,7 @@ impl Ring {
             } else {
                 None
             };
-            self.reader.word(0).store(read.wrapping_add(whole), Ordering::Release);
+            self.reader.atomic(0).store(read.wrapping_add(whole), Ordering::Release);
             if taken.is_some() {
                 return taken;
             }
@@ -84,8 +84,8 @@ impl Ring {
 
     /// Passes over all that waits.
     pub(crate) fn clear(&self) {
-        let written = self.writer.word(0).load(Ordering::Acquire);
-        self.reader.word(0).store(written, Ordering::Release);
+        let written = self.writer.atomic(0).load(Ordering::Acquire);
+        self.reader.atomic(0).store(written, Ordering::Release);
     }
 }
 
@@ -99,12 +99,13 @@ mod tests {
     fn ring() -> Ring {
         let map = std::fs::File::open("/dev/null").unwrap().into();
         let page = 64;
-        let (reader, writer) = (Mapped::alone(page), Mapped::alone(page + 2 * SIZE));
+        let alone = |size| Mapping::alone(size).unwrap();
+        let (reader, writer) = (alone(page), alone(page + 2 * SIZE));
         Ring { map, reader, writer, page, size: SIZE as u64 }
     }
 
     fn put(ring: &Ring, flags: u32, bytes: &[u8]) {
-        let written = ring.writer.word(0).load(Ordering::Relaxed);
+        let written = ring.writer.atomic(0).load(Ordering::Relaxed);
         let whole = (bytes.len() + 8).next_multiple_of(8);
         let from = (written % SIZE as u64) as usize;
         let mut record = vec![0; whole];
@@ -114,10 +115,10 @@ mod tests {
             let word = u64::from_ne_bytes(word.try_into().unwrap());
             let at = (from + index * 8) % SIZE;
             for copy in [0, SIZE] {
-                ring.writer.word(ring.page + copy + at).store(word, Ordering::Relaxed);
+                ring.writer.atomic(ring.page + copy + at).store(word, Ordering::Relaxed);
             }
         }
-        ring.writer.word(0).store(written + whole as u64, Ordering::Release);
+        ring.writer.atomic(0).store(written + whole as u64, Ordering::Release);
     }
 
     #[test]
@@ -151,14 +152,14 @@ mod tests {
         ) {
             let mut ring = ring();
             let bytes: Vec<u8> = pages.iter().flat_map(|word| word.to_ne_bytes()).collect();
-            ring.writer.write(&bytes);
+            ring.writer.write(0, &bytes);
             let read = if near { pages[0].wrapping_sub(read % 256) } else { read };
-            ring.reader.word(0).store(read, Ordering::Relaxed);
+            ring.reader.atomic(0).store(read, Ordering::Relaxed);
             let mut into = [0; 104];
             for _ in 0..64 {
                 let _ = ring.pop(&mut into);
             }
-            ring.writer.word(0).store(0, Ordering::Relaxed);
+            ring.writer.atomic(0).store(0, Ordering::Relaxed);
             ring.clear();
             put(&ring, 0, &[7; 8]);
             prop_assert_eq!(ring.pop(&mut into), Some(8));

@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering;
 
 use libbpf_rs::{Link, Object, ProgramInput};
 use selvedge_control_code::Program;
+use selvedge_os::memory::Mapping;
 use selvedge_os_bpf::{release, types};
 use selvedge_os_jit::Hook;
 use selvedge_units::{Instant, Span};
@@ -20,7 +21,6 @@ use crate::error::ServiceError;
 use crate::handler::{self, Slot};
 use crate::layout::{EVENT, Event, RING, Settings, TALLY, Tally};
 use crate::load::{descriptor, load, mapped, refused, tracepoint};
-use crate::mapped::Mapped;
 use crate::posts::Posts;
 use crate::ring::Ring;
 use crate::signal::Target;
@@ -110,8 +110,8 @@ pub struct Watch {
     links: Vec<Link>,
     object: Object,
     ring: Ring,
-    settings: Mapped,
-    tally: Mapped,
+    settings: Mapping,
+    tally: Mapping,
     slot: Slot,
     jobs: Option<OwnedFd>,
     posts: Option<Posts>,
@@ -251,7 +251,7 @@ impl Watch {
     /// If the kernel does not take it; the one before stays then.
     pub fn set_handler(&mut self, program: Program) -> Result<(), ServiceError> {
         self.slot.set(program)?;
-        self.settings.half(Settings::HANDLED).store(1, Ordering::Release);
+        self.settings.atomic_u32(Settings::HANDLED).store(1, Ordering::Release);
         Ok(())
     }
 

@@ -14,7 +14,7 @@ use selvedge_comm_stack::wire::{self, Door, Proposal};
 use selvedge_data_stack::auto::Meta;
 use selvedge_data_stack::contract::{Contract, Promise, Quality, Traffic};
 use selvedge_data_stack::stack::SendError;
-use selvedge_os::memory::Mapping;
+use selvedge_os::memory::Memfd;
 use selvedge_os::seqpacket::{self, Received};
 use selvedge_units::{Bytes, Span};
 
@@ -209,7 +209,7 @@ impl Hostile {
 }
 
 /// The memory that a sink hands to whoever comes with a word.
-fn ring(door: Door) -> (OwnedFd, Mapping) {
+fn ring(door: Door) -> (OwnedFd, Memfd) {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
     let name = format!("selvedge-stack-{:032x}", door.name);
@@ -226,7 +226,7 @@ fn ring(door: Door) -> (OwnedFd, Mapping) {
         }
         memory.is_some()
     });
-    (socket, Mapping::open(memory.unwrap(), 1..=1 << 24).unwrap())
+    (socket, Memfd::open(memory.unwrap(), 1..=1 << 24).unwrap())
 }
 
 #[test]

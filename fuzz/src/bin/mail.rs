@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use libfuzzer_sys::fuzz_target;
 use selvedge_data_memory::{MailReader, MailSpec, MailWriter, Region, mail_region};
 use selvedge_fuzz::Choices;
-use selvedge_os::memory::Mapping;
+use selvedge_os::memory::Memfd;
 
 const CAPACITY: u64 = 1024;
 
@@ -19,7 +19,7 @@ fuzz_target!(|bytes: &[u8]| {
     let spec =
         MailSpec { capacity: CAPACITY, bound: 1 + u64::from(choices.byte() % 9), overwrites };
     let len = mail_region(CAPACITY);
-    let memory = Arc::new(Mapping::create("fuzz", len).expect("memory to share"));
+    let memory = Arc::new(Memfd::create("fuzz", len).expect("memory to share"));
     let region: Arc<dyn Region> = memory.clone();
     let mut reader = MailReader::create(&region, 0, spec).expect("it fits");
     let mut writer = MailWriter::within(&region, 0).expect("it is new");

@@ -13,7 +13,7 @@ use std::sync::atomic::AtomicU64;
 
 use selvedge_data_memory::{Bell, HeaderError, Region, RegionError, pool_region, ring_region};
 use selvedge_data_stream::Descriptor;
-use selvedge_os::memory::{Mapping, MemoryError};
+use selvedge_os::memory::{Memfd, MemoryError};
 use selvedge_units::Bytes;
 
 use counts::COUNTS_LEN;
@@ -55,7 +55,7 @@ pub enum SegmentError {
 pub struct StreamSegment {
     /// The memory, for rings and pools.
     pub region: Arc<dyn Region>,
-    mapping: Arc<Mapping>,
+    mapping: Arc<Memfd>,
     ring: u32,
     pool: u64,
 }
@@ -77,7 +77,7 @@ impl StreamSegment {
     pub fn create(name: &str, ring: u32, pool: Bytes) -> Result<Self, SegmentError> {
         let ring = ring.clamp(2, Self::RING_MAX).next_power_of_two();
         let pool = pool.0.clamp(128, Self::POOL_MAX).next_multiple_of(128);
-        let mapping = Mapping::create(name, Self::len(ring, pool))?;
+        let mapping = Memfd::create(name, Self::len(ring, pool))?;
         mapping.put(RING_WORD, ring.into());
         mapping.put(POOL_WORD, pool);
         for (word, _, at) in Self::places(ring, pool) {
@@ -93,7 +93,7 @@ impl StreamSegment {
     /// [`SegmentError`].
     pub fn open(file: OwnedFd) -> Result<Self, SegmentError> {
         let most = Self::len(Self::RING_MAX, Self::POOL_MAX);
-        let mapping = Mapping::open(file, Self::len(2, 128)..=most)?;
+        let mapping = Memfd::open(file, Self::len(2, 128)..=most)?;
         mapping.header(STREAM_MAGIC, VERSION, 1).map_err(MemoryError::from)?;
         let ring = mapping.word(RING_WORD);
         let pool = mapping.word(POOL_WORD);
@@ -126,7 +126,7 @@ impl StreamSegment {
         ]
     }
 
-    fn of(mapping: Mapping, ring: u32, pool: u64) -> Self {
+    fn of(mapping: Memfd, ring: u32, pool: u64) -> Self {
         let mapping = Arc::new(mapping);
         Self { region: Arc::clone(&mapping) as Arc<dyn Region>, mapping, ring, pool }
     }
@@ -192,7 +192,7 @@ impl std::fmt::Debug for StreamSegment {
 /// something, and the event that wakes.
 #[derive(Debug)]
 pub struct Doorbell {
-    mapping: Mapping,
+    mapping: Memfd,
     event: OwnedFd,
 }
 
@@ -203,7 +203,7 @@ impl Doorbell {
     /// [`SegmentError::Memory`].
     pub fn create() -> Result<Self, SegmentError> {
         use rustix::event::{EventfdFlags, eventfd};
-        let mapping = Mapping::create("selvedge doorbell", BELL_LEN)?;
+        let mapping = Memfd::create("selvedge doorbell", BELL_LEN)?;
         mapping.put(BELL_WORD, BELL_STREAMS as u64);
         mapping.put_header(BELL_MAGIC, VERSION, 0);
         let event = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)
@@ -216,7 +216,7 @@ impl Doorbell {
     /// # Errors
     /// [`SegmentError`].
     pub fn open(file: OwnedFd, event: OwnedFd) -> Result<Self, SegmentError> {
-        let mapping = Mapping::open(file, BELL_LEN..=BELL_LEN)?;
+        let mapping = Memfd::open(file, BELL_LEN..=BELL_LEN)?;
         mapping.header(BELL_MAGIC, VERSION, 1).map_err(MemoryError::from)?;
         let value = mapping.word(BELL_WORD);
         if value != BELL_STREAMS as u64 {

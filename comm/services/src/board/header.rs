@@ -1,12 +1,13 @@
 //! The C header and this are one: same places, and what is marked here is taken there. Needs `cc`.
 
 use std::io::Read;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use super::*;
+use selvedge_os::memory::Access;
 
 /// Compiles a C file of this crate; the program.
 fn compile(source: &str) -> PathBuf {
@@ -84,7 +85,7 @@ fn memory() -> (Board, OwnedFd) {
     // Not closed on exec: the other process has it.
     let file = memfd_create("readiness", MemfdFlags::empty()).expect("memory");
     ftruncate(&file, SIZE as u64).expect("memory");
-    (Board::new(Mapped::new(file.as_fd(), SIZE, 0, true).expect("memory")), file)
+    (Board::new(Mapping::new(&file, 0, SIZE, Access::ReadWrite).expect("memory")), file)
 }
 
 #[test]

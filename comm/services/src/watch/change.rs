@@ -177,7 +177,7 @@ impl Watch {
 
     /// Tells the kernel's program that there is something in the ring.
     fn ring_in(&self) {
-        self.settings.half(Settings::POSTED).store(1, Ordering::Release);
+        self.settings.atomic_u32(Settings::POSTED).store(1, Ordering::Release);
     }
 
     /// At once, without the ring.
@@ -187,11 +187,11 @@ impl Watch {
         let failed = |error| ServiceError::Call("a thread's deadline", error);
         match change {
             Change::Threshold(value) => {
-                self.settings.word(Settings::THRESHOLD).store(value, Ordering::Release);
+                self.settings.atomic(Settings::THRESHOLD).store(value, Ordering::Release);
                 Ok(())
             }
             Change::Interval(span) => {
-                self.settings.word(Settings::INTERVAL).store(span.0, Ordering::Release);
+                self.settings.atomic(Settings::INTERVAL).store(span.0, Ordering::Release);
                 self.time()
             }
             Change::Job { thread, within } => {

@@ -8,7 +8,7 @@ use rustix::process::Pid;
 use rustix::thread::futex;
 use selvedge_comm_local::signal;
 use selvedge_os::clock::{Clock, timespec};
-use selvedge_os::memory::{Mapping, MemoryError};
+use selvedge_os::memory::{Memfd, MemoryError};
 use selvedge_os::seqpacket::{self, Received};
 use selvedge_units::Instant;
 
@@ -27,7 +27,7 @@ const FOUND_MAX: usize = 3 * EVENTS_MAX;
 const LEN: usize = FOUND + FOUND_MAX * 4;
 
 pub(super) struct Arena {
-    memory: Mapping,
+    memory: Memfd,
     event: OwnedFd,
 }
 
@@ -37,7 +37,7 @@ impl Arena {
             doing: "make an event for",
             source: error.into(),
         })?;
-        Ok(Self { memory: Mapping::create("selvedge bench", LEN)?, event })
+        Ok(Self { memory: Memfd::create("selvedge bench", LEN)?, event })
     }
 
     pub(super) fn hand_over(&self, socket: &OwnedFd) -> std::io::Result<()> {
@@ -47,7 +47,7 @@ impl Arena {
     pub(super) fn receive(socket: &OwnedFd) -> Option<Self> {
         let Ok(Received::Message(_, mut fds)) = seqpacket::receive(socket) else { return None };
         let (event, memory) = (fds.pop()?, fds.pop()?);
-        Some(Self { memory: Mapping::open(memory, LEN..=LEN).ok()?, event })
+        Some(Self { memory: Memfd::open(memory, LEN..=LEN).ok()?, event })
     }
 
     /// What is measured next: these ways in turn, each so often.

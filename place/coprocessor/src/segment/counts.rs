@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 
 use selvedge_data_stream::Counters;
 use selvedge_data_stream::{Counts, DropReason, Totals};
-use selvedge_os::memory::Mapping;
+use selvedge_os::memory::Memfd;
 use selvedge_units::Bytes;
 
 /// The number of the newest copy, then two of them.
@@ -23,7 +23,7 @@ const _: () = assert!(WORDS * 8 <= COPY, "a copy holds all");
 /// The place of a stream's counts.
 #[derive(Clone)]
 pub struct CountsBoard {
-    pub(super) mapping: Arc<Mapping>,
+    pub(super) mapping: Arc<Memfd>,
     pub(super) at: usize,
 }
 

@@ -90,7 +90,7 @@ fn changes() -> Vec<Change> {
 }
 
 fn settings(watch: &Watch) -> (u64, u64) {
-    let at = |at| watch.settings.word(at).load(Ordering::Acquire);
+    let at = |at| watch.settings.atomic(at).load(Ordering::Acquire);
     (at(Settings::THRESHOLD), at(Settings::INTERVAL))
 }
 
