@@ -5,6 +5,7 @@
 
 pub mod batch;
 pub mod clock;
+pub mod eventfd;
 pub mod huge;
 pub mod memory;
 pub mod namespace;

@@ -7,19 +7,20 @@
 //! `std::thread::park`.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::event::{PollFd, PollFlags, poll};
 use selvedge_data_memory::Bell;
 use selvedge_units::{Instant, Span};
 
 use crate::clock::{Clock, exact_timers, timespec};
+use crate::eventfd::EventFd;
 
 #[derive(Debug)]
 struct Shared {
     bell: Bell,
-    event: OwnedFd,
+    event: EventFd,
 }
 
 /// Wakes one [`Sleeper`]; clones wake the same one, from any thread.
@@ -49,8 +50,7 @@ pub enum Woken {
 /// # Errors
 /// If no more file descriptors may be opened.
 pub fn sleeper(clock: Clock, spin: Span) -> io::Result<(Sleeper, Waker)> {
-    let event = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
-    let shared = Arc::new(Shared { bell: Bell::default(), event });
+    let shared = Arc::new(Shared { bell: Bell::default(), event: EventFd::new()? });
     Ok((Sleeper { shared: Arc::clone(&shared), clock, spin }, Waker(shared)))
 }
 
@@ -59,8 +59,7 @@ impl Waker {
     /// been called already, an atomic swap if it is awake, a system call only if it sleeps.
     pub fn wake(&self) {
         if self.0.bell.call() {
-            // Adding 1 fails only when the counter is full, that is, when it wakes anyway.
-            let _ = rustix::io::write(&self.0.event, &1_u64.to_ne_bytes());
+            self.0.event.ring();
         }
     }
 }
@@ -109,7 +108,7 @@ impl Sleeper {
                 Ok(0) | Err(rustix::io::Errno::INTR) => {}
                 // The event may be that of an earlier call, whose write came after its wait had
                 // returned: empty it, and look at the state again.
-                Ok(_) => drop(rustix::io::read(&self.shared.event, &mut [0; 8])),
+                Ok(_) => self.shared.event.clear(),
                 // Out of kernel memory: an early return is allowed, but no busy loop.
                 Err(_) => {
                     self.clock.sleep_until(at.min(self.clock.now() + Span::from_millis(1)));
@@ -152,7 +151,7 @@ mod tests {
     #[test]
     fn a_late_event_of_an_old_call_does_not_end_a_later_wait() {
         let (clock, mut sleeper, _waker) = pair();
-        rustix::io::write(&sleeper.shared.event, &1_u64.to_ne_bytes()).unwrap();
+        sleeper.shared.event.ring();
         let at = clock.now() + Span::from_millis(3);
         assert_eq!(sleeper.wait_until(at), Woken::Due);
         assert!(clock.now() >= at);

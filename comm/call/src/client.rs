@@ -3,9 +3,9 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
-use rustix::event::{EventfdFlags, eventfd};
 use selvedge_comm_local::Waking;
 use selvedge_os::clock::Clock;
+use selvedge_os::eventfd::EventFd;
 use selvedge_os::seqpacket::{self, Received};
 use selvedge_units::{Instant, Span};
 
@@ -170,10 +170,7 @@ impl Client {
     pub fn subscribe(mut self, wish: Wish) -> Result<Subscription, ClientError> {
         let events = Reader::create(wish.down)?;
         let own = match wish.waking {
-            Waking::Event => {
-                let flags = EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC;
-                Some(eventfd(0, flags).map_err(std::io::Error::from)?)
-            }
+            Waking::Event => Some(EventFd::new()?),
             Waking::Futex | Waking::Signal { .. } => None,
         };
         let Wish { up, waking, preference, .. } = wish;
@@ -188,8 +185,7 @@ impl Client {
         let (Some(theirs), Some(memory)) = (fds.pop(), fds.pop()) else {
             return Err(ClientError::Garbled);
         };
-        rustix::fs::fcntl_setfl(&theirs, rustix::fs::OFlags::NONBLOCK)
-            .map_err(std::io::Error::from)?;
+        let theirs = EventFd::of(theirs)?;
         let calls = Writer::open(memory)?;
         let clock = Clock::shared();
         Ok(Subscription { client: self, calls, events, own, theirs, preferred, clock })

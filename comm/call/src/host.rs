@@ -6,12 +6,11 @@ mod served;
 mod work;
 
 use std::collections::HashSet;
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-use rustix::event::{EventfdFlags, eventfd};
+use selvedge_os::eventfd::EventFd;
 use selvedge_os::seqpacket;
 use selvedge_place_cpu::dispatch::Dispatcher;
 use selvedge_units::Instant;
@@ -101,7 +100,7 @@ struct Control {
 
 struct Shared {
     control: Mutex<Control>,
-    stir: OwnedFd,
+    stir: EventFd,
 }
 
 impl Shared {
@@ -132,8 +131,7 @@ impl Host {
         builder.recursive(true).mode(0o700);
         let path = directory.display().to_string();
         builder.create(directory).map_err(|why| RegisterError::Directory { path, why })?;
-        let system = |error: rustix::io::Errno| RegisterError::System(error.into());
-        let stir = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).map_err(system)?;
+        let stir = EventFd::new().map_err(RegisterError::System)?;
         let shared = Arc::new(Shared { control: Mutex::default(), stir });
         let theirs = Arc::clone(&shared);
         let builder = std::thread::Builder::new().name("services".to_owned());
@@ -192,7 +190,7 @@ impl Host {
     }
 
     fn stir(&self) {
-        let _ = rustix::io::write(&self.shared.stir, &1_u64.to_ne_bytes());
+        self.shared.stir.ring();
     }
 }
 

@@ -2,12 +2,12 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::event::{EventfdFlags, eventfd};
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::Pid;
 use selvedge_comm_local::{Caller, Waking};
 use selvedge_data_cpu::{Task, TaskId};
 use selvedge_data_stream::Window;
+use selvedge_os::eventfd::EventFd;
 use selvedge_os::seqpacket::{self, Received};
 use selvedge_place_cpu::dispatch::Dispatcher;
 use selvedge_place_cpu::members::Who;
@@ -66,7 +66,7 @@ pub(crate) struct Connection {
     pid: Pid,
     uid: u32,
     /// What the program writes to when the host sleeps: one for each, so that none can take another's call.
-    event: OwnedFd,
+    event: EventFd,
     subscription: Option<Box<Subscription>>,
 }
 
@@ -74,7 +74,7 @@ impl Connection {
     /// A connection of a program that may call: of this user, or root's.
     pub(crate) fn new(socket: OwnedFd) -> Option<Self> {
         let who = socket_peercred(&socket).ok()?;
-        let event = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).ok()?;
+        let event = EventFd::new().ok()?;
         let may = who.uid == rustix::process::geteuid() || who.uid.is_root();
         let (pid, uid) = (who.pid, who.uid.as_raw());
         may.then_some(Self { socket, pid, uid, event, subscription: None })
@@ -117,7 +117,7 @@ impl Connection {
         let (pid, uid) = (self.pid(), self.uid);
         let Some(subscription) = &mut self.subscription else { return Ok(0) };
         // Emptied, so that it does not end the next sleep.
-        let _ = rustix::io::read(&self.event, &mut [0; 8]);
+        self.event.clear();
         for count in 0..TURN {
             let Some((_, tag)) = subscription.calls.take().map_err(|_| ())? else {
                 return Ok(count);

@@ -1,12 +1,13 @@
 //! A program's subscription: calls through memory, and a service's events.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::thread::futex;
 use selvedge_data_memory::Bell;
 use selvedge_os::clock::{Clock, exact_timers, timespec};
+use selvedge_os::eventfd::EventFd;
 use selvedge_units::{Instant, Span};
 
 use crate::client::{Client, ClientError, ServiceEvent, When};
@@ -21,9 +22,9 @@ pub struct Subscription {
     pub(crate) calls: Writer,
     pub(crate) events: Reader,
     /// What calls us, if we are called by an eventfd.
-    pub(crate) own: Option<OwnedFd>,
+    pub(crate) own: Option<EventFd>,
     /// What calls the host.
-    pub(crate) theirs: OwnedFd,
+    pub(crate) theirs: EventFd,
     pub(crate) preferred: bool,
     pub(crate) clock: Clock,
 }
@@ -106,8 +107,7 @@ impl Subscription {
     /// Shows what was written, and wakes the host if it sleeps.
     fn wake(&mut self) {
         if self.calls.flush() {
-            // Adding 1 fails only when the counter is full, that is, when it wakes anyway.
-            let _ = rustix::io::write(&self.theirs, &1_u64.to_ne_bytes());
+            self.theirs.ring();
         }
     }
 
@@ -152,7 +152,7 @@ impl Subscription {
     #[must_use]
     pub fn arm(&mut self) -> bool {
         if let Some(own) = &self.own {
-            let _ = rustix::io::read(own, &mut [0; 8]);
+            own.clear();
         }
         self.events.lie_down(Instant::MAX)
     }

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 use rustix::event::{PollFd, PollFlags, poll};
 use selvedge_control_event::{Channel, ChannelId, Exchange, Notice, SinkId};
 use selvedge_os::clock::{Clock, timespec};
+use selvedge_os::eventfd::EventFd;
 use selvedge_units::Instant;
 
 use crate::bell::Bell;
@@ -195,7 +196,7 @@ impl Shared {
     }
 
     /// The thread of the rings: takes what comes by them. `stop` is readable when it is over.
-    pub(crate) fn read_rings(&self, rings: &OwnedFd, stop: &OwnedFd) {
+    pub(crate) fn read_rings(&self, rings: &OwnedFd, stop: &EventFd) {
         let wait = timespec(LOOK.0);
         while !self.is_over.load(Ordering::SeqCst) {
             let is_quiet = self.with(|core, now| {
@@ -208,7 +209,7 @@ impl Shared {
                 continue;
             }
             let mut fds =
-                [rings, stop].map(|fd| PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN));
+                [rings.as_fd(), stop.as_fd()].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
             let _ = poll(&mut fds, Some(&wait));
         }
     }

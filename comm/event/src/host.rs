@@ -3,16 +3,15 @@
 
 mod ask;
 
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use ring::rand::{SecureRandom, SystemRandom};
-use rustix::event::{EventfdFlags, eventfd};
 use selvedge_control_event::{Exchange, Format, Notice, OpenError, Wake, What};
 use selvedge_os::clock::Clock;
+use selvedge_os::eventfd::EventFd;
 use selvedge_units::Instant;
 
 use crate::address::Address;
@@ -93,7 +92,7 @@ struct Alive {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
     /// Ends the wait of the rings' thread.
-    stop: Option<OwnedFd>,
+    stop: Option<EventFd>,
     /// Where it listens.
     listen: Vec<Address>,
 }
@@ -103,7 +102,7 @@ impl Drop for Alive {
         self.shared.is_over.store(true, Ordering::SeqCst);
         self.shared.ticker.ring();
         if let Some(stop) = &self.stop {
-            let _ = rustix::io::write(stop, &1_u64.to_ne_bytes());
+            stop.ring();
         }
         for thread in self.threads.drain(..) {
             // The last handle may go in a function that this thread calls.
@@ -122,8 +121,7 @@ impl Alive {
             .shared
             .with(|core, _| core.carrier.near().map(|near| near.links().fd().try_clone_to_owned()));
         let Some(rings) = rings.transpose().map_err(StartError::Thread)? else { return Ok(()) };
-        let stop = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC);
-        let stop = stop.map_err(|error| StartError::Thread(error.into()))?;
+        let stop = EventFd::new().map_err(StartError::Thread)?;
         self.stop = Some(stop.try_clone().map_err(StartError::Thread)?);
         let shared = Arc::clone(&self.shared);
         let thread = std::thread::Builder::new().name("selvedge-rings".to_owned());

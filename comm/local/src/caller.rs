@@ -6,6 +6,7 @@ use std::sync::Arc;
 use rustix::process::Pid;
 use rustix::thread::futex;
 use selvedge_data_memory::Bell;
+use selvedge_os::eventfd::EventFd;
 
 use crate::inlet::RingError;
 use crate::say::Waking;
@@ -18,7 +19,7 @@ pub struct Caller(Way);
 #[derive(Debug)]
 enum Way {
     Futex,
-    Event(Arc<OwnedFd>),
+    Event(Arc<EventFd>),
     Signal { process: OwnedFd, number: i32, every: bool },
 }
 
@@ -36,9 +37,7 @@ impl Caller {
             Waking::Futex => Way::Futex,
             Waking::Event => {
                 let event = event.ok_or(RingError::NoEvent)?;
-                // A descriptor that blocks would let its owner stop us.
-                rustix::fs::fcntl_setfl(&event, rustix::fs::OFlags::NONBLOCK)?;
-                Way::Event(Arc::new(event))
+                Way::Event(Arc::new(EventFd::of(event)?))
             }
             Waking::Signal { number, every } if signal::is_real_time(number) => {
                 let process = pid.and_then(|pid| signal::peer(pid).ok()).ok_or(RingError::Gone)?;
@@ -70,7 +69,7 @@ impl Caller {
     }
 
     /// What is written to, to be written by another thread.
-    pub(crate) fn event(&self) -> Option<&Arc<OwnedFd>> {
+    pub(crate) fn event(&self) -> Option<&Arc<EventFd>> {
         match &self.0 {
             Way::Event(event) => Some(event),
             Way::Futex | Way::Signal { .. } => None,
@@ -81,15 +80,10 @@ impl Caller {
     pub fn call(&self, bell: &Bell, value: u64) {
         match &self.0 {
             Way::Futex => drop(futex::wake(bell.word(), futex::Flags::empty(), 1)),
-            Way::Event(event) => ring(event),
+            Way::Event(event) => event.ring(),
             Way::Signal { process, number, .. } => {
                 signal::send(process.as_fd(), *number, value);
             }
         }
     }
-}
-
-/// Calls by an event: adding 1 fails only when the counter is full, that is, when it wakes anyway.
-pub(crate) fn ring(event: &OwnedFd) {
-    let _ = rustix::io::write(event, &1_u64.to_ne_bytes());
 }

@@ -1,11 +1,11 @@
 //! A sink's end of the ring that one source fills: its memory, its mailbox, and what calls it.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
-use rustix::event::{EventfdFlags, eventfd};
 use selvedge_control_event::Overflow;
 use selvedge_data_memory::{MailReader, MailSpec, Region, RegionError, mail_region};
+use selvedge_os::eventfd::EventFd;
 use selvedge_os::memory::{Memfd, MemoryError};
 
 use crate::member::PeerId;
@@ -23,7 +23,7 @@ pub enum RingError {
     Region(#[from] RegionError),
     /// The kernel makes none.
     #[error("can't make an event: {0}")]
-    Event(#[from] rustix::io::Errno),
+    Event(#[from] std::io::Error),
     /// It can't carry a value.
     #[error("signal {0} is no real-time signal")]
     Signal(i32),
@@ -42,7 +42,7 @@ pub(crate) struct Inlet {
     pub(crate) word: Box<str>,
     pub(crate) reader: MailReader,
     /// What its source writes to when the sink is called by events.
-    pub(crate) event: Option<Arc<OwnedFd>>,
+    pub(crate) event: Option<Arc<EventFd>>,
     /// Whether the source is gone, so that nothing comes after what is there.
     pub(crate) ended: bool,
 }
@@ -50,7 +50,7 @@ pub(crate) struct Inlet {
 /// The descriptors that go to the source.
 pub(crate) struct Handed {
     mapping: Arc<Memfd>,
-    event: Option<Arc<OwnedFd>>,
+    event: Option<Arc<EventFd>>,
 }
 
 impl Handed {
@@ -76,9 +76,7 @@ impl Inlet {
         let region: Arc<dyn Region> = mapping.clone();
         let reader = MailReader::create(&region, 0, spec)?;
         let event = match options.waking {
-            Waking::Event => {
-                Some(Arc::new(eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?))
-            }
+            Waking::Event => Some(Arc::new(EventFd::new()?)),
             Waking::Futex | Waking::Signal { .. } => None,
         };
         let attach = Say::Attach { waking: options.waking, full: options.full.into() }.encode();

@@ -75,7 +75,7 @@ pub enum JoinError {
     Signal(i32),
     /// Something of this system's.
     #[error("{0}")]
-    System(#[source] std::io::Error),
+    System(#[from] std::io::Error),
 }
 
 impl From<rustix::io::Errno> for JoinError {

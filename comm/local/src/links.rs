@@ -12,6 +12,7 @@ use rustix::net::{
 };
 use selvedge_control_event::Overflow;
 use selvedge_os::clock::Clock;
+use selvedge_os::eventfd::EventFd;
 use selvedge_units::{Bytes, Instant, Span};
 
 use crate::JoinError;
@@ -71,7 +72,7 @@ pub struct Links {
     sink: Sink,
     ringer: Ringer,
     /// Who is to be called.
-    due: Vec<Arc<OwnedFd>>,
+    due: Vec<Arc<EventFd>>,
     clock: Clock,
     put: u64,
     dropped: u64,
@@ -227,7 +228,7 @@ impl Links {
             self.due.extend(line.outlet.show().cloned());
         }
         if self.due.len() <= AT_ONCE || !self.ringer.ring(&mut self.due) {
-            self.due.drain(..).for_each(|event| crate::caller::ring(&event));
+            self.due.drain(..).for_each(|event| event.ring());
         }
     }
 

@@ -16,10 +16,10 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use rustix::event::{EventfdFlags, eventfd};
 use rustix::net::sockopt::socket_peercred;
 use rustix::thread::futex;
 use selvedge_os::clock::Clock;
+use selvedge_os::eventfd::EventFd;
 use selvedge_os::seqpacket;
 
 use crate::JoinError;
@@ -57,9 +57,9 @@ pub(crate) struct Shared {
     pub(crate) for_source: AtomicU32,
     pub(crate) for_sink: AtomicU32,
     /// The same for sinks that wait for descriptors.
-    pub(crate) event: OwnedFd,
+    pub(crate) event: EventFd,
     /// Ends the thread's wait.
-    stir: OwnedFd,
+    stir: EventFd,
     /// The number of the next connection.
     next: AtomicU32,
 }
@@ -81,14 +81,13 @@ struct Lists {
 
 impl Shared {
     fn new() -> Result<Arc<Self>, JoinError> {
-        let event = || eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC);
         Ok(Arc::new(Self {
             lists: Mutex::default(),
             greeted: Condvar::new(),
             for_source: AtomicU32::new(0),
             for_sink: AtomicU32::new(0),
-            event: event()?,
-            stir: event()?,
+            event: EventFd::new()?,
+            stir: EventFd::new()?,
             next: AtomicU32::new(0),
         }))
     }
@@ -147,7 +146,7 @@ impl Shared {
     }
 
     fn stir(&self) {
-        let _ = rustix::io::write(&self.stir, &1_u64.to_ne_bytes());
+        self.stir.ring();
     }
 
     fn tell_source(&self, change: Change<Outlet>) {
@@ -159,7 +158,7 @@ impl Shared {
         self.lists().sink.push(change);
         self.for_sink.fetch_add(1, Ordering::Release);
         let _ = futex::wake(&self.for_sink, futex::Flags::empty(), u32::MAX >> 1);
-        let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
+        self.event.ring();
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use rustix::process::Pid;
 use selvedge_data_memory::{MailError, MailSpec, MailWriter, Region, mail_region};
+use selvedge_os::eventfd::EventFd;
 use selvedge_os::memory::Memfd;
 
 use crate::caller::Caller;
@@ -103,7 +104,7 @@ impl Outlet {
 
     /// Shows the sink what was written; the event by which it is to be called, if it sleeps.
     #[inline]
-    pub(crate) fn show(&mut self) -> Option<&Arc<OwnedFd>> {
+    pub(crate) fn show(&mut self) -> Option<&Arc<EventFd>> {
         let is_owed = std::mem::take(&mut self.is_dirty) && self.writer.flush();
         if is_owed { self.call.event() } else { None }
     }

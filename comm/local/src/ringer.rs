@@ -1,11 +1,10 @@
 //! A thread that calls many sleepers, so that who sends an event to them does not: a call costs as much
 //! as all else together.
 
-use std::os::fd::OwnedFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-use crate::caller;
+use selvedge_os::eventfd::EventFd;
 
 /// The most calls that wait; each is of a sleeper, so that there are hardly more than rings.
 const CALLS_MAX: usize = 1024;
@@ -18,7 +17,7 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct State {
-    calls: Vec<Arc<OwnedFd>>,
+    calls: Vec<Arc<EventFd>>,
     /// Whether the thread waits.
     is_idle: bool,
     is_over: bool,
@@ -45,8 +44,8 @@ impl Shared {
                 }
                 std::mem::swap(&mut calls, &mut state.calls);
             }
-            // Events do not block.
-            calls.drain(..).for_each(|event| caller::ring(&event));
+            // They do not block.
+            calls.drain(..).for_each(|event| event.ring());
         }
     }
 }
@@ -60,7 +59,7 @@ pub(crate) struct Ringer {
 
 impl Ringer {
     /// Has all of them called, and empties the list; false if the caller has to do it.
-    pub(crate) fn ring(&mut self, calls: &mut Vec<Arc<OwnedFd>>) -> bool {
+    pub(crate) fn ring(&mut self, calls: &mut Vec<Arc<EventFd>>) -> bool {
         if self.thread.is_none() {
             let shared = Arc::clone(&self.shared);
             let thread = std::thread::Builder::new().name("local-ringer".to_owned());

@@ -13,6 +13,7 @@ use std::sync::atomic::AtomicU64;
 
 use selvedge_data_memory::{Bell, HeaderError, Region, RegionError, pool_region, ring_region};
 use selvedge_data_stream::Descriptor;
+use selvedge_os::eventfd::EventFd;
 use selvedge_os::memory::{Memfd, MemoryError};
 use selvedge_units::Bytes;
 
@@ -193,7 +194,7 @@ impl std::fmt::Debug for StreamSegment {
 #[derive(Debug)]
 pub struct Doorbell {
     mapping: Memfd,
-    event: OwnedFd,
+    event: EventFd,
 }
 
 impl Doorbell {
@@ -202,13 +203,10 @@ impl Doorbell {
     /// # Errors
     /// [`SegmentError::Memory`].
     pub fn create() -> Result<Self, SegmentError> {
-        use rustix::event::{EventfdFlags, eventfd};
         let mapping = Memfd::create("selvedge doorbell", BELL_LEN)?;
         mapping.put(BELL_WORD, BELL_STREAMS as u64);
         mapping.put_header(BELL_MAGIC, VERSION, 0);
-        let event = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)
-            .map_err(|error| SegmentError::Event(error.into()))?;
-        Ok(Self { mapping, event })
+        Ok(Self { mapping, event: EventFd::new().map_err(SegmentError::Event)? })
     }
 
     /// One that another process has.
@@ -223,6 +221,7 @@ impl Doorbell {
             let error = HeaderError::Number { what: "the number of bits", value };
             return Err(MemoryError::from(error).into());
         }
+        let event = EventFd::of(event).map_err(SegmentError::Event)?;
         Ok(Self { mapping, event })
     }
 
@@ -245,8 +244,7 @@ impl Doorbell {
         // Release: what was pushed before is seen by whoever takes the bit.
         self.bits(stream / 64).fetch_or(bit, std::sync::atomic::Ordering::Release);
         if self.state().call() {
-            // Adding 1 fails only when the counter is full, that is, when it wakes anyway.
-            let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
+            self.event.ring();
         }
     }
 

@@ -9,12 +9,13 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::event::{PollFd, PollFlags, poll};
 use selvedge_units::{Bytes, Instant, Span};
 
 use crate::measure::{MeterSnapshot, StreamMeter};
 use selvedge_os::batch::{BATCH, Batch, Datagram};
 use selvedge_os::clock::{Clock, timespec};
+use selvedge_os::eventfd::EventFd;
 use selvedge_os::socket::{self, Buffer, SocketError};
 
 /// Sees every datagram as it comes, on the receiver's thread; what it does delays the next ones.
@@ -53,7 +54,7 @@ const LAST_TURN: usize = 256;
 pub struct Receiver {
     addresses: Vec<SocketAddr>,
     streams: Arc<Mutex<Vec<Stream>>>,
-    stop: Arc<OwnedFd>,
+    stop: Arc<EventFd>,
     thread: Option<JoinHandle<Option<Tap>>>,
 }
 
@@ -94,9 +95,7 @@ impl Receiver {
             streams.push(Stream { meter, drops: 0 });
         }
         let streams = Arc::new(Mutex::new(streams));
-        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-            .map_err(|e| SocketError::Open(e.into()))?;
-        let stop = Arc::new(event);
+        let stop = Arc::new(EventFd::new().map_err(SocketError::Open)?);
         let worker = Worker {
             clock,
             sockets,
@@ -133,8 +132,7 @@ impl Receiver {
     }
 
     fn join(&mut self) -> Option<Tap> {
-        // Adding 1 fails only when the counter is full, that is, when the thread wakes anyway.
-        let _ = rustix::io::write(&*self.stop, &1_u64.to_ne_bytes());
+        self.stop.ring();
         self.thread.take().and_then(|thread| match thread.join() {
             Ok(tap) => tap,
             Err(_) => {
@@ -177,7 +175,7 @@ struct Worker {
     clock: Clock,
     sockets: Vec<OwnedFd>,
     streams: Arc<Mutex<Vec<Stream>>>,
-    stop: Arc<OwnedFd>,
+    stop: Arc<EventFd>,
     tap: Option<Tap>,
 }
 

@@ -163,7 +163,7 @@ impl Work {
         }
         let mut ready = ready.into_iter();
         if ready.next() == Some(true) {
-            let _ = rustix::io::read(&self.shared.stir, &mut [0; 8]);
+            self.shared.stir.clear();
         }
         let now = self.clock.now();
         for at in 0..self.services.len() {

@@ -116,7 +116,7 @@ impl Keeper {
             let mut called = Vec::new();
             let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
             if ready[0] {
-                let _ = rustix::io::read(&self.shared.stir, &mut [0; 8]);
+                self.shared.stir.clear();
                 let (stop, close, calls) = {
                     let lists = &mut *self.shared.lists();
                     let close = std::mem::take(&mut lists.close);
