@@ -1,14 +1,13 @@
 //! The transport between hosts, over a Zenoh session; and over rings to those of this machine.
 
 mod opened;
-mod transport;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use selvedge_comm_local::Put;
-use selvedge_control_event::{HostId, Transport};
+use selvedge_control_event::{Class, Destination, Exchange, HostId, Interest, News, Transmit};
 use selvedge_os::clock::Clock;
 use selvedge_units::{Instant, Span};
 use zenoh::Wait;
@@ -17,8 +16,9 @@ use zenoh::pubsub::Subscriber;
 use crate::batch::{Batches, Frames, To};
 use crate::inbox::Inbox;
 use crate::keys::{HostName, Keys};
+use crate::near::MARK;
 use crate::near::Near;
-use opened::{Opened, publisher, put};
+use opened::{Opened, publisher, put, subscribe};
 
 /// After so many frames the exchange's sinks get their turn, before it takes more.
 const TURN: usize = 1024;
@@ -26,6 +26,14 @@ const TURN: usize = 1024;
 const READY_MAX: usize = 512;
 /// How long closing a session may take.
 const CLOSE_MAX: Duration = Duration::from_secs(3);
+
+/// Beside hosts that rings reach, so many others are sent an event one by one; more by the channel's key,
+/// which the former then pass over.
+const FEW: usize = 4;
+/// How many messages in a row come from rings before the engine's have their turn.
+const RINGS_TURN: u32 = 64;
+/// How often it is waited for what a host that is gone had put into its ring.
+const GONE_TURNS: u32 = 64;
 
 /// What the engine's threads call when the inbox has something; it must not wait.
 pub(crate) type Arrived = Arc<dyn Fn() + Send + Sync>;
@@ -105,8 +113,55 @@ impl Carrier {
         })
     }
 
+    /// Gives the exchange what has come, has it do what is due, and sends what it sends.
+    pub(crate) fn run(&mut self, now: Instant, exchange: &mut Exchange) {
+        self.begin_turn(now);
+        while let Some(news) = self.poll_news() {
+            exchange.handle_news(now, news);
+        }
+        self.transmit(now, exchange);
+        while let Some((from, bytes)) = self.poll(now) {
+            exchange.handle_frame(now, from, bytes);
+            self.transmit(now, exchange);
+        }
+        exchange.handle_timeout(now);
+        self.transmit(now, exchange);
+    }
+
+    /// Sends what the exchange has to send; to be called after each call of the exchange.
+    pub(crate) fn transmit(&mut self, now: Instant, exchange: &mut Exchange) {
+        while let Some(Interest { channel, wants }) = exchange.poll_interest() {
+            self.want(&channel, wants);
+        }
+        while let Some(transmit) = exchange.poll_transmit(now) {
+            let class = transmit.class;
+            self.send_frame(now, transmit);
+            if let Class::Event(channel) = class {
+                for host in &self.full {
+                    exchange.handle_refused(channel, *host);
+                }
+            }
+        }
+    }
+
+    fn send_frame(&mut self, now: Instant, Transmit { to, class, bytes }: Transmit<'_>) {
+        self.full.clear();
+        match to {
+            Destination::All => self.announce(now, bytes),
+            Destination::Subscribers { channel, hosts } => {
+                self.send_events(now, channel, hosts, bytes);
+            }
+            Destination::Hosts(hosts) if class == Class::Control => {
+                hosts.iter().for_each(|host| self.send(now, *host, bytes));
+            }
+            Destination::Hosts(hosts) => {
+                hosts.iter().for_each(|host| self.send_event(now, *host, bytes));
+            }
+        }
+    }
+
     /// Lets the exchange take more: its sinks had their turn.
-    pub(crate) fn begin_turn(&mut self, now: Instant) {
+    fn begin_turn(&mut self, now: Instant) {
         self.left = TURN;
         self.let_early_in(now);
     }
@@ -234,6 +289,174 @@ impl Carrier {
                 put(&channels[channel], bytes);
             }
         }
+    }
+
+    /// Sends a frame at once, behind what waits for the host.
+    fn send(&mut self, now: Instant, to: HostId, bytes: &[u8]) {
+        if self.put_near(now, to, bytes) == Put::Gone {
+            self.flush();
+            self.put(To::Host(to), bytes);
+        }
+    }
+
+    /// Sends a frame to every host that can be reached.
+    fn announce(&mut self, now: Instant, bytes: &[u8]) {
+        self.settle(now);
+        let mut is_settled = true;
+        if let Some(near) = &mut self.near {
+            for host in near.reached() {
+                near.put(now, host, bytes);
+            }
+            near.links().flush();
+            is_settled = near.is_settled();
+        }
+        self.say();
+        self.flush();
+        if is_settled {
+            if let Some(opened) = &self.opened {
+                put(&opened.all, bytes);
+            }
+            return;
+        }
+        // Some who get it by a ring still hear the engine.
+        for (host, _) in self.inbox.hosts() {
+            if !self.near.as_ref().is_some_and(|near| near.reaches(host)) {
+                self.put(To::Host(host), bytes);
+            }
+        }
+    }
+
+    /// The next message that has come.
+    fn poll(&mut self, now: Instant) -> Option<(HostId, &[u8])> {
+        loop {
+            if let Some(frame) = self.frames.next(&self.current) {
+                self.left = self.left.saturating_sub(1);
+                return Some((self.sender, &self.current[frame]));
+            }
+            // Between messages, so that what is left waits in the inbox.
+            if self.left == 0 {
+                return None;
+            }
+            let rings_first = self.from_rings < RINGS_TURN || self.inbox.is_empty();
+            if rings_first && self.near.as_mut().is_some_and(|near| near.take(now)) {
+                self.from_rings += 1;
+                self.left -= 1;
+                return self.near.as_ref().map(Near::mail);
+            }
+            let is_turn = std::mem::take(&mut self.from_rings) >= RINGS_TURN;
+            let Some(sender) = self.inbox.pop(&mut self.current) else {
+                if is_turn && !rings_first {
+                    continue;
+                }
+                return None;
+            };
+            if self.current.first() == Some(&MARK) {
+                if let Some(near) = &mut self.near {
+                    near.hear(now, sender, &self.current);
+                    self.say();
+                }
+                continue;
+            }
+            self.sender = sender;
+            self.frames.begin();
+        }
+    }
+
+    /// Sends an event, which may wait for others, to a host.
+    fn send_event(&mut self, now: Instant, to: HostId, bytes: &[u8]) {
+        match self.put_near(now, to, bytes) {
+            Put::Done => return,
+            Put::Dropped => return self.full.push(to),
+            Put::Gone => {}
+        }
+        if let Some(near) = &mut self.near {
+            near.wish(now, to);
+            self.say();
+        }
+        self.event(now, To::Host(to), bytes);
+    }
+
+    /// Sends one event to hosts that are all that want the channel's events.
+    fn send_events(&mut self, now: Instant, channel: &str, to: &[HostId], bytes: &[u8]) {
+        self.settle(now);
+        let Some(near) = &mut self.near else {
+            return self.event(now, To::Channel(channel), bytes);
+        };
+        self.far.clear();
+        for host in to {
+            match near.put(now, *host, bytes) {
+                Put::Done => {}
+                Put::Dropped => self.full.push(*host),
+                Put::Gone => {
+                    near.wish(now, *host);
+                    self.far.push(*host);
+                }
+            }
+        }
+        near.links().flush();
+        let is_settled = near.is_settled();
+        self.say();
+        if is_settled && (self.far.len() == to.len() || self.far.len() > FEW) {
+            return self.event(now, To::Channel(channel), bytes);
+        }
+        for at in 0..self.far.len() {
+            let host = self.far[at];
+            self.event(now, To::Host(host), bytes);
+        }
+    }
+
+    /// Events of a channel are wanted here from now on, or no more.
+    fn want(&mut self, channel: &str, wants: bool) {
+        if !wants {
+            self.wanted.remove(channel);
+            return;
+        }
+        let Some(opened) = &self.opened else { return };
+        let key = self.keys.any_channel(channel);
+        match subscribe(&opened.session, key, &self.inbox, &self.arrived) {
+            Ok(subscriber) => drop(self.wanted.insert(channel.to_owned(), Some(subscriber))),
+            Err(error) => {
+                tracing::warn!(%error, channel, "can't get events of the channel yet");
+                self.wanted.insert(channel.to_owned(), None);
+            }
+        }
+    }
+
+    /// Whether what goes to a host, and what comes from it, goes through memory that both share.
+    pub(crate) fn shares_memory(&self, host: HostId) -> (bool, bool) {
+        let near = self.near.as_ref();
+        near.map_or((false, false), |near| (near.reaches(host), near.hears(host)))
+    }
+
+    /// How many messages have come and were never taken, since this process was behind.
+    pub(crate) fn missed(&self) -> u64 {
+        let rings = self.near.as_ref().map_or(0, |near| near.view().missed);
+        rings + self.inbox.dropped().0
+    }
+
+    /// The next host that has come or gone.
+    fn poll_news(&mut self) -> Option<News> {
+        let (news, tries) = match self.gone.take() {
+            Some((host, tries)) => {
+                self.inbox.hold(false);
+                (News::Gone(host), tries)
+            }
+            None => (self.inbox.pop_news()?, GONE_TURNS),
+        };
+        let News::Gone(host) = news else { return Some(news) };
+        // What it put into its ring before it went is taken first.
+        if let Some(near) = &mut self.near {
+            if tries > 0 && near.has_of(host) {
+                self.gone = Some((host, tries - 1));
+                self.inbox.hold(true);
+                return None;
+            }
+            near.forget(host);
+        }
+        if let Some(opened) = &mut self.opened {
+            opened.hosts.remove(&host);
+        }
+        Some(news)
     }
 
     /// Whether nobody has been connected for so long that the session should be opened again: the engine

@@ -79,11 +79,12 @@ impl Shared {
         let (result, due) = {
             let mut core = self.core.lock().unwrap_or_else(PoisonError::into_inner);
             let now = self.clock.now();
-            let next = core.exchange.poll_at();
+            let next = core.exchange.poll_timeout();
             if !self.inbox.is_empty() {
                 self.handle(&mut core, now);
             }
             let result = step(&mut core, now);
+            core.transmit(now);
             (result, self.after(&mut core, next))
         };
         self.call(due);
@@ -102,7 +103,7 @@ impl Shared {
                 // Whoever has the lock looks again when it has let go.
                 Err(TryLockError::WouldBlock) => return,
             };
-            let next = core.exchange.poll_at();
+            let next = core.exchange.poll_timeout();
             self.handle(&mut core, self.clock.now());
             let due = self.after(&mut core, next);
             drop(core);
@@ -136,14 +137,12 @@ impl Shared {
     fn next_for(&self, direct: &Direct, into: &mut Received) -> bool {
         let mut core = self.core.lock().unwrap_or_else(PoisonError::into_inner);
         let now = self.clock.now();
-        let next = core.exchange.poll_at();
-        let open = core.exchange.channel_mut(direct.channel);
-        let Some(delivery) = open.and_then(|open| open.poll_sink(now, direct.sink)) else {
+        let next = core.exchange.poll_timeout();
+        let Some(delivery) = core.exchange.poll_event(now, direct.channel, direct.sink) else {
             return false;
         };
         into.set(&delivery);
-        core.exchange.taken(now, direct.channel);
-        if core.exchange.poll_at() < next {
+        if is_sooner(core.exchange.poll_timeout(), next) {
             self.ticker.ring();
         }
         true
@@ -151,16 +150,16 @@ impl Shared {
 
     fn handle(&self, core: &mut Core, now: Instant) {
         let Core { exchange, carrier, manager, .. } = core;
-        carrier.begin_turn(now);
-        exchange.handle(now, carrier.as_mut());
+        carrier.run(now, exchange);
         while let Some((from, bytes)) = exchange.poll_control() {
             let name = self.inbox.name(from);
-            manager.receive(now, from, name.as_ref(), &bytes, exchange, carrier.as_mut());
+            manager.receive(now, from, name.as_ref(), &bytes, exchange, carrier);
         }
+        core.transmit(now);
     }
 
     /// Tells those who wait of what is there for them; those who are to be called come back.
-    fn after(&self, core: &mut Core, next: Instant) -> Vec<Arc<Direct>> {
+    fn after(&self, core: &mut Core, next: Option<Instant>) -> Vec<Arc<Direct>> {
         while let Some(notice) = core.exchange.poll_notice() {
             core.listeners.retain(|listener| {
                 !matches!(
@@ -182,7 +181,7 @@ impl Shared {
             }
         }
         let is_watched = !core.carrier.wants_watch();
-        if !is_watched || exchange.poll_at() < next || core.manager.is_changed {
+        if !is_watched || is_sooner(exchange.poll_timeout(), next) || core.manager.is_changed {
             self.ticker.ring();
         }
         let mut due = Vec::new();
@@ -219,14 +218,16 @@ impl Shared {
         while !self.is_over.load(Ordering::SeqCst) {
             self.ticker.listen(None);
             let at = self.with(|core, now| {
-                if core.exchange.poll_at() <= now {
+                if core.exchange.poll_timeout().is_some_and(|at| at <= now) {
                     self.handle(core, now);
                 }
                 let Core { exchange, carrier, manager, .. } = &mut *core;
-                let more = manager.run(now, exchange, carrier.as_mut());
-                core.settle(now, &self.ticker);
+                let more = manager.run(now, exchange, |exchange| carrier.transmit(now, exchange));
+                core.settle(&self.ticker);
                 core.look(now);
-                let at = core.exchange.poll_at().min(core.next_look);
+                core.transmit(now);
+                let at = core.exchange.poll_timeout();
+                let at = at.map_or(core.next_look, |at| at.min(core.next_look));
                 let at = core.carrier.let_go(now).map_or(at, |due| due.min(at));
                 if more { now } else { at }
             });
@@ -236,7 +237,17 @@ impl Shared {
     }
 }
 
+/// Whether a time comes before another, which may be never.
+fn is_sooner(at: Option<Instant>, other: Option<Instant>) -> bool {
+    at.is_some_and(|at| other.is_none_or(|other| at < other))
+}
+
 impl Core {
+    /// Sends what the exchange has to send.
+    fn transmit(&mut self, now: Instant) {
+        self.carrier.transmit(now, &mut self.exchange);
+    }
+
     /// Looks whether the engine is stuck.
     fn look(&mut self, now: Instant) {
         if now < self.next_look {

@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use ring::rand::{SecureRandom, SystemRandom};
-use selvedge_control_event::{Exchange, Format, Notice, OpenError, Wake, What};
+use selvedge_control_event::{Exchange, FailureDetector, Format, Notice, OpenError, Wake, What};
 use selvedge_os::clock::Clock;
 use selvedge_os::eventfd::EventFd;
 use selvedge_units::Instant;
@@ -183,6 +183,7 @@ impl Host {
         let carrier = Carrier::new(&said, domain, &me, Arc::clone(&inbox), arrived, clock, near)
             .map_err(|error| StartError::Engine(error.to_string()))?;
         let mut exchange = Exchange::new(clock.now());
+        exchange.set_failure_detector(FailureDetector::Transport);
         if !settings.members.is_empty() {
             let (members, inbox) = (settings.members.clone(), Arc::clone(&inbox));
             exchange.set_permit(Box::new(move |host, channel, right| {
@@ -246,7 +247,7 @@ impl Host {
     /// If it can't be.
     pub fn open(&self, name: &str, format: &Format, wake: Wake) -> Result<Joined, OpenError> {
         let channel = self.shared.with(|core, now| {
-            let channel = core.exchange.open(now, name, format, wake, core.carrier.as_mut())?;
+            let channel = core.exchange.open(now, name, format, wake)?;
             *core.uses.entry(channel).or_default() += 1;
             Ok(channel)
         })?;
@@ -354,7 +355,7 @@ pub fn engine_configuration(settings: &Settings) -> Result<(String, Vec<Address>
 
 impl Core {
     /// What handlers have opened and left is counted, and their sinks are listened to.
-    pub(crate) fn settle(&mut self, now: Instant, ticker: &Arc<crate::bell::Bell>) {
+    pub(crate) fn settle(&mut self, ticker: &Arc<crate::bell::Bell>) {
         if !std::mem::take(&mut self.manager.is_changed) {
             return;
         }
@@ -366,7 +367,7 @@ impl Core {
             if let Some(uses) = self.uses.get_mut(&channel) {
                 *uses = uses.saturating_sub(1);
             }
-            self.leave_if_unused(now, channel);
+            self.leave_if_unused(channel);
         }
         let sinks: Vec<_> = self.manager.sinks().collect();
         self.waiting.retain(|one| {

@@ -5,17 +5,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant as Time};
 
-use selvedge_control_code::CodeError;
-use selvedge_control_event::{
-    ChannelId, Event, Fates, Filter, Format, PublishError, SubscribeError, Subscription, View,
-};
-use selvedge_units::Instant;
-
 use crate::bell::Bell;
 use crate::core::{Call, Core, Direct, Shared, Waiting};
 use crate::handler::{self, FilterError};
 use crate::keys::HostName;
 use crate::sink::{Received, Sink};
+use selvedge_control_code::CodeError;
+use selvedge_control_event::{
+    ChannelId, Event, Fates, Filter, Format, PublishError, SubscribeError, Subscription, View,
+};
 
 /// How often a source looks whether a sink of its own process has room.
 const LOOK: Duration = Duration::from_millis(1);
@@ -45,22 +43,22 @@ impl Clone for Joined {
 impl Drop for Joined {
     fn drop(&mut self) {
         let channel = self.channel;
-        self.shared.with(|core, now| {
+        self.shared.with(|core, _| {
             let uses = core.uses.entry(channel).or_default();
             *uses = uses.saturating_sub(1);
-            core.leave_if_unused(now, channel);
+            core.leave_if_unused(channel);
         });
     }
 }
 
 impl Core {
     /// Leaves a channel that nobody here has open and that has no sinks.
-    pub(crate) fn leave_if_unused(&mut self, now: Instant, channel: ChannelId) {
+    pub(crate) fn leave_if_unused(&mut self, channel: ChannelId) {
         let is_used = self.uses.get(&channel).is_some_and(|uses| *uses > 0);
         if !is_used && self.exchange.channel_mut(channel).is_some_and(|open| !open.has_sinks()) {
             self.uses.remove(&channel);
             self.manager.forget(channel);
-            self.exchange.leave(now, channel, self.carrier.as_mut());
+            self.exchange.leave(channel);
         }
     }
 }
@@ -77,9 +75,7 @@ impl Joined {
     /// # Errors
     /// If the sinks here can't have it; then nobody gets it.
     pub fn publish(&self, event: Event<'_>) -> Result<(usize, usize), PublishError> {
-        self.shared.with(|core, now| {
-            core.exchange.publish(now, self.channel, event, core.carrier.as_mut())
-        })
+        self.shared.with(|core, now| core.exchange.publish(now, self.channel, event))
     }
 
     /// As [`publish`](Self::publish), but the event is kept until each host that wants it has taken it;
@@ -88,9 +84,7 @@ impl Joined {
     /// # Errors
     /// If the sinks here can't have it; then nobody gets it.
     pub fn publish_reliably(&self, event: Event<'_>) -> Result<(usize, usize), PublishError> {
-        self.shared.with(|core, now| {
-            core.exchange.publish_reliably(now, self.channel, event, core.carrier.as_mut())
-        })
+        self.shared.with(|core, now| core.exchange.publish_reliably(now, self.channel, event))
     }
 
     /// As [`publish_reliably`](Self::publish_reliably), at the pace of the slowest member that is there: waits
@@ -105,9 +99,7 @@ impl Joined {
         event: Event<'_>,
         wait: Option<Duration>,
     ) -> Result<(usize, usize), PublishError> {
-        let send = |core: &mut Core, now| {
-            core.exchange.publish_in_turn(now, self.channel, event, core.carrier.as_mut())
-        };
+        let send = |core: &mut Core, now| core.exchange.publish_in_turn(now, self.channel, event);
         let sent = self.shared.with(send);
         if !matches!(sent, Err(PublishError::Behind | PublishError::Blocked(_))) {
             return sent;
@@ -139,8 +131,8 @@ impl Joined {
     /// If the channel has no room for one.
     pub fn subscribe(&self, wish: Subscription) -> Result<Sink, SubscribeError> {
         let bell = Arc::new(Bell::default());
-        let sink = self.shared.with(|core, now| {
-            let sink = core.exchange.subscribe(now, self.channel, wish, core.carrier.as_mut())?;
+        let sink = self.shared.with(|core, _| {
+            let sink = core.exchange.subscribe(self.channel, wish)?;
             core.waiting.push(Waiting { channel: self.channel, sink, bell: Arc::clone(&bell) });
             Ok(sink)
         })?;
@@ -158,8 +150,8 @@ impl Joined {
         wish: Subscription,
         call: impl FnMut(&Received) + Send + 'static,
     ) -> Result<AtOnce, SubscribeError> {
-        let direct = self.shared.with(|core, now| {
-            let sink = core.exchange.subscribe(now, self.channel, wish, core.carrier.as_mut())?;
+        let direct = self.shared.with(|core, _| {
+            let sink = core.exchange.subscribe(self.channel, wish)?;
             let call = std::sync::Mutex::new((Received::default(), Box::new(call) as Call));
             let direct = Arc::new(Direct { channel: self.channel, sink, call });
             core.direct.push(Arc::clone(&direct));
@@ -263,11 +255,10 @@ impl AtOnce {
 impl Drop for AtOnce {
     fn drop(&mut self) {
         let (channel, sink) = (self.direct.channel, self.direct.sink);
-        self.shared.with(|core, now| {
+        self.shared.with(|core, _| {
             core.direct.retain(|one| !Arc::ptr_eq(one, &self.direct));
-            let Core { exchange, carrier, .. } = &mut *core;
-            exchange.unsubscribe(now, channel, sink, carrier.as_mut());
-            core.leave_if_unused(now, channel);
+            core.exchange.unsubscribe(channel, sink);
+            core.leave_if_unused(channel);
         });
     }
 }

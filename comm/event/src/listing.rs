@@ -1,7 +1,9 @@
 //! What hosts tell each other of their channels, and ask of each other: the words of their managers.
 
-use selvedge_control_event::{ChannelId, Exchange, Fates, HostId, MESSAGE_MAX, Transport, View};
+use selvedge_control_event::{ChannelId, Exchange, Fates, HostId, MESSAGE_MAX, View};
 use serde::{Deserialize, Serialize};
+
+use crate::carrier::Carrier;
 
 /// The longest text of a format that is told with a list.
 const TEXT_MAX: usize = 32 << 10;
@@ -156,7 +158,7 @@ impl Listing {
     pub(crate) fn new(
         view: &View<'_>,
         name: impl Fn(HostId) -> String,
-        transport: &dyn Transport,
+        carrier: &Carrier,
         deployed: Vec<DeployedListing>,
     ) -> Self {
         let text = view.format.text();
@@ -170,8 +172,8 @@ impl Listing {
                 .iter()
                 .map(|member| MemberListing {
                     host: name(member.host),
-                    sent_by: carried(transport.shares_memory(member.host).0),
-                    received_by: carried(transport.shares_memory(member.host).1),
+                    sent_by: carried(carrier.shares_memory(member.host).0),
+                    received_by: carried(carrier.shares_memory(member.host).1),
                     wants: member.wants,
                     sent: member.sent,
                     lost: member.lost,
@@ -186,7 +188,7 @@ impl Listing {
             turned_away: view.turned_away,
             suppressed: view.suppressed,
             held: view.held as u64,
-            missed: transport.missed(),
+            missed: carrier.missed(),
             faults: view.faults,
             deployed,
         }
@@ -251,11 +253,11 @@ impl Request {
 pub(crate) fn all(
     exchange: &Exchange,
     name: impl Fn(HostId) -> String,
-    transport: &dyn Transport,
+    carrier: &Carrier,
     deployed: impl Fn(ChannelId) -> Vec<DeployedListing>,
 ) -> Vec<Listing> {
     let channels = exchange.channels().filter_map(|channel| {
-        Some(Listing::new(&exchange.view(channel)?, &name, transport, deployed(channel)))
+        Some(Listing::new(&exchange.view(channel)?, &name, carrier, deployed(channel)))
     });
     channels.collect()
 }

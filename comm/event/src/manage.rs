@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use ring::rand::{SecureRandom, SystemRandom};
 use selvedge_control_event::{
-    ChannelId, Delivery, Exchange, Filter, Format, HostId, Overflow, SinkId, Subscription,
-    Transport, Wake,
+    ChannelId, Delivery, Exchange, Filter, Format, HostId, Overflow, SinkId, Subscription, Wake,
 };
 use selvedge_units::{Instant, Span};
 
+use crate::carrier::Carrier;
 use crate::handler::{self, Meter};
 use crate::inbox::Inbox;
 use crate::keys::HostName;
@@ -95,10 +95,10 @@ impl Manager {
         running.filter_map(|one| Some((one.channel, one.running.as_ref()?.sink)))
     }
 
-    pub(crate) fn list(&self, exchange: &Exchange, transport: &dyn Transport) -> Vec<Listing> {
+    pub(crate) fn list(&self, exchange: &Exchange, carrier: &Carrier) -> Vec<Listing> {
         let name =
             |host| self.inbox.name(host).map_or_else(|| "?".to_owned(), |name| name.to_string());
-        listing::all(exchange, name, transport, |channel| self.deployed(exchange, channel))
+        listing::all(exchange, name, carrier, |channel| self.deployed(exchange, channel))
     }
 
     fn deployed(&self, exchange: &Exchange, channel: ChannelId) -> Vec<DeployedListing> {
@@ -129,7 +129,7 @@ impl Manager {
         name: Option<&HostName>,
         bytes: &[u8],
         exchange: &mut Exchange,
-        carrier: &mut dyn Transport,
+        carrier: &Carrier,
     ) {
         let (Some(request), Some(name)) = (Request::decode(bytes), name) else { return };
         let mut answers = Vec::new();
@@ -146,19 +146,17 @@ impl Manager {
             Request::Deploy { number, deployment, proof } => {
                 let body = postcard::to_allocvec(&deployment).unwrap_or_default();
                 let allowed = self.allowed(now, from, name, &body, proof);
-                let done =
-                    allowed.and_then(|()| self.deploy(now, name, deployment, exchange, carrier));
+                let done = allowed.and_then(|()| self.deploy(now, name, deployment, exchange));
                 if let Err(why) = &done {
                     tracing::info!(from = %name, %why, "a deployment was refused");
                 }
-                self.reply_done(now, from, number, done, exchange, carrier);
+                self.reply_done(from, number, done, exchange);
             }
             Request::Remove { number, channel, name: handler, proof } => {
                 let body = postcard::to_allocvec(&(&channel, &handler)).unwrap_or_default();
                 let allowed = self.allowed(now, from, name, &body, proof);
-                let done =
-                    allowed.and_then(|()| self.remove(now, &channel, &handler, exchange, carrier));
-                self.reply_done(now, from, number, done, exchange, carrier);
+                let done = allowed.and_then(|()| self.remove(&channel, &handler, exchange));
+                self.reply_done(from, number, done, exchange);
             }
             Request::Reply { number, reply } => {
                 if let Some(listener) = self.asked.get(&number) {
@@ -168,26 +166,24 @@ impl Manager {
         }
         for (number, reply) in answers {
             if let Some(bytes) = (Request::Reply { number, reply }).encode() {
-                exchange.send_control(now, from, &bytes, carrier);
+                exchange.send_control(from, &bytes);
             }
         }
     }
 
     fn reply_done(
         &self,
-        now: Instant,
         to: HostId,
         number: u64,
         mut done: Result<String, String>,
         exchange: &mut Exchange,
-        carrier: &mut dyn Transport,
     ) {
         let (Ok(text) | Err(text)) = &mut done;
         if text.len() > SOURCE_MAX {
             *text = text.chars().take(SOURCE_MAX / 4).collect();
         }
         if let Some(bytes) = (Request::Reply { number, reply: Reply::Done(done) }).encode() {
-            exchange.send_control(now, to, &bytes, carrier);
+            exchange.send_control(to, &bytes);
         }
     }
 
@@ -234,7 +230,6 @@ impl Manager {
         by: &HostName,
         deployment: Deployment,
         exchange: &mut Exchange,
-        carrier: &mut dyn Transport,
     ) -> Result<String, String> {
         let Deployment { channel: on, place, name, source, to } = deployment;
         check_name(&name)?;
@@ -287,7 +282,7 @@ impl Manager {
                             Some(layout) => Format::new(&to, &layout).map_err(|e| e.to_string())?,
                             None => format,
                         };
-                        let opened = exchange.open(now, &to, &format, Wake::All, carrier);
+                        let opened = exchange.open(now, &to, &format, Wake::All);
                         let opened = opened.map_err(|error| error.to_string())?;
                         if opened == channel {
                             return Err("a handler can't send to its own channel".to_owned());
@@ -302,7 +297,7 @@ impl Manager {
                     overflow: Overflow::DropOldest,
                     filter: None,
                 };
-                let sink = exchange.subscribe(now, channel, wish, carrier).map_err(|error| {
+                let sink = exchange.subscribe(channel, wish).map_err(|error| {
                     // What was opened for it is left again.
                     self.closed.extend(to.iter().map(|(channel, _)| *channel));
                     self.is_changed = true;
@@ -318,14 +313,7 @@ impl Manager {
         Ok(format!("deployed on \"{on}\" as {place}"))
     }
 
-    fn remove(
-        &mut self,
-        now: Instant,
-        on: &str,
-        name: &str,
-        exchange: &mut Exchange,
-        carrier: &mut dyn Transport,
-    ) -> Result<String, String> {
+    fn remove(&mut self, on: &str, name: &str, exchange: &mut Exchange) -> Result<String, String> {
         let channel = exchange.find(on);
         let is_meant = |one: &Deployed| Some(one.channel) == channel && one.name == name;
         let Some(at) = self.deployed.iter().position(is_meant) else {
@@ -333,17 +321,11 @@ impl Manager {
         };
         let gone = self.deployed.remove(at);
         self.is_changed = true;
-        self.end(now, gone, exchange, carrier);
+        self.end(gone, exchange);
         Ok(format!("removed from \"{on}\""))
     }
 
-    fn end(
-        &mut self,
-        now: Instant,
-        gone: Deployed,
-        exchange: &mut Exchange,
-        carrier: &mut dyn Transport,
-    ) {
+    fn end(&mut self, gone: Deployed, exchange: &mut Exchange) {
         match gone.place {
             Place::In => {
                 if let Some(open) = exchange.channel_mut(gone.channel) {
@@ -354,7 +336,7 @@ impl Manager {
             Place::Handler => {}
         }
         if let Some(running) = gone.running {
-            exchange.unsubscribe(now, gone.channel, running.sink, carrier);
+            exchange.unsubscribe(gone.channel, running.sink);
             self.closed.extend(running.to.map(|(channel, _)| channel));
             self.closed.push(gone.channel);
         }
@@ -365,22 +347,21 @@ impl Manager {
         self.deployed.retain(|one| one.channel != channel);
     }
 
-    /// Gives handlers the events that wait for them: true if more wait.
+    /// Gives handlers the events that wait for them, and has each event that they send on go at once:
+    /// true if more wait.
     pub(crate) fn run(
         &mut self,
         now: Instant,
         exchange: &mut Exchange,
-        carrier: &mut dyn Transport,
+        mut transmit: impl FnMut(&mut Exchange),
     ) -> bool {
         let Self { deployed, event, .. } = self;
         let mut more = false;
         for one in deployed.iter_mut() {
             let Some(running) = &mut one.running else { continue };
             for turn in 0..TURN {
-                let open = exchange.channel_mut(one.channel);
-                let Some(delivery) = open.and_then(|open| open.poll_sink(now, running.sink)) else {
-                    break;
-                };
+                let delivery = exchange.poll_event(now, one.channel, running.sink);
+                let Some(delivery) = delivery else { break };
                 event.set(&delivery);
                 let delivery =
                     Delivery { sink: running.sink, sequence: event.sequence, event: event.event() };
@@ -391,7 +372,8 @@ impl Manager {
                         sent.record = output;
                     }
                     // A sink there that blocks misses it: a handler waits for nobody.
-                    let _ = exchange.publish(now, *to, sent, carrier);
+                    let _ = exchange.publish(now, *to, sent);
+                    transmit(exchange);
                 }
                 more |= turn + 1 == TURN;
             }

@@ -84,11 +84,8 @@ impl Sink {
     pub fn try_take_into(&mut self, into: &mut Received) -> bool {
         let (channel, sink) = (self.channel, self.sink);
         self.shared.with(|core, now| {
-            let taken = core.channel(channel).and_then(|open| open.poll_sink(now, sink));
-            let Some(delivery) = taken else { return false };
-            into.set(&delivery);
-            core.exchange.taken(now, channel);
-            true
+            let delivery = core.exchange.poll_event(now, channel, sink);
+            delivery.map(|delivery| into.set(&delivery)).is_some()
         })
     }
 
@@ -143,11 +140,10 @@ impl Stream for Sink {
 impl Drop for Sink {
     fn drop(&mut self) {
         let (channel, sink) = (self.channel, self.sink);
-        self.shared.with(|core, now| {
+        self.shared.with(|core, _| {
             core.waiting.retain(|one| (one.channel, one.sink) != (channel, sink));
-            let crate::core::Core { exchange, carrier, .. } = core;
-            exchange.unsubscribe(now, channel, sink, carrier.as_mut());
-            core.leave_if_unused(now, channel);
+            core.exchange.unsubscribe(channel, sink);
+            core.leave_if_unused(channel);
         });
     }
 }

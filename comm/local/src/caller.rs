@@ -8,7 +8,7 @@ use rustix::thread::futex;
 use selvedge_data_memory::Bell;
 use selvedge_os::eventfd::EventFd;
 
-use crate::inlet::RingError;
+use crate::ring::RingError;
 use crate::say::Waking;
 use crate::signal;
 

@@ -4,36 +4,12 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use selvedge_control_event::Overflow;
-use selvedge_data_memory::{MailReader, MailSpec, Region, RegionError, mail_region};
+use selvedge_data_memory::{MailReader, MailSpec, Region, mail_region};
 use selvedge_os::eventfd::EventFd;
-use selvedge_os::memory::{Memfd, MemoryError};
+use selvedge_os::memory::Memfd;
 
-use crate::member::PeerId;
+use crate::ring::{PeerId, RingError, SinkOptions};
 use crate::say::{Say, Waking};
-use crate::sink::SinkOptions;
-
-/// Why a ring, or a way to call its reader, can't be had.
-#[derive(Debug, thiserror::Error)]
-pub enum RingError {
-    /// The memory.
-    #[error(transparent)]
-    Memory(#[from] MemoryError),
-    /// What lies in it.
-    #[error(transparent)]
-    Region(#[from] RegionError),
-    /// The kernel makes none.
-    #[error("can't make an event: {0}")]
-    Event(#[from] std::io::Error),
-    /// It can't carry a value.
-    #[error("signal {0} is no real-time signal")]
-    Signal(i32),
-    /// It has to pass one.
-    #[error("a sink that wants an event passed none")]
-    NoEvent,
-    /// There is nobody to call.
-    #[error("the process is gone")]
-    Gone,
-}
 
 #[derive(Debug)]
 pub(crate) struct Inlet {

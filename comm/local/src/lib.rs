@@ -18,6 +18,7 @@ mod links;
 mod member;
 mod name;
 mod outlet;
+mod ring;
 mod ringer;
 mod say;
 pub mod signal;
@@ -26,14 +27,14 @@ mod source;
 mod transport;
 
 pub use caller::Caller;
-pub use inlet::RingError;
 pub use links::{LinkNews, Links, Put};
-pub use member::{PEERS_MAX, PeerId};
+pub use member::PEERS_MAX;
 pub use name::{NAME_MAX, channels, directory};
+pub use ring::{PeerId, RingError, SinkOptions};
 #[doc(hidden)]
 pub use say::is_message;
 pub use say::{VERSION, Waking};
-pub use sink::{Event, Ready, Sink, SinkCounts, SinkOptions};
+pub use sink::{Event, Ready, Sink, SinkCounts};
 pub use source::{PublishError, SinkReport, Source, SourceCounts, SourceOptions};
 pub use transport::LocalTransport;
 

@@ -16,11 +16,12 @@ use selvedge_os::eventfd::EventFd;
 use selvedge_units::{Bytes, Instant, Span};
 
 use crate::JoinError;
-use crate::member::{Change, Member, PeerId};
+use crate::member::{Change, Member};
 use crate::outlet::Outlet;
+use crate::ring::{PeerId, SinkOptions};
 use crate::ringer::Ringer;
 use crate::say::Waking;
-use crate::sink::{Sink, SinkCounts, SinkOptions};
+use crate::sink::{Sink, SinkCounts};
 
 /// Memory for each source's messages: several of the longest.
 const ROOM: Bytes = Bytes(256 << 10);

@@ -26,8 +26,8 @@ use crate::JoinError;
 use crate::inlet::Inlet;
 use crate::name::Meeting;
 use crate::outlet::Outlet;
+use crate::ring::{PeerId, SinkOptions};
 use crate::say::{Say, VERSION};
-use crate::sink::SinkOptions;
 use keeper::{Keeper, Peer, is_ours};
 
 /// The most other members of a channel on this host.
@@ -36,10 +36,6 @@ pub const PEERS_MAX: usize = 126;
 pub(crate) const CALLS_MAX: usize = 256;
 /// How long joining waits for those who are there already.
 const GREETING: Duration = Duration::from_millis(250);
-
-/// Another member, as this one numbers them: never used again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct PeerId(pub u32);
 
 /// What the thread hands over.
 #[derive(Debug)]

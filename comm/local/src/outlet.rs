@@ -10,8 +10,7 @@ use selvedge_os::eventfd::EventFd;
 use selvedge_os::memory::Memfd;
 
 use crate::caller::Caller;
-use crate::inlet::RingError;
-use crate::member::PeerId;
+use crate::ring::{PeerId, RingError};
 use crate::say::{Full, Waking};
 
 #[derive(Debug)]

@@ -13,11 +13,12 @@ use std::sync::atomic::Ordering;
 use rustix::event::epoll;
 use selvedge_control_event::{Attributes, Handled, Handlers, Overflow, SharedBlocks};
 use selvedge_os::clock::Clock;
-use selvedge_units::{Bytes, Instant, Span};
+use selvedge_units::Instant;
 
 use self::wait::watch;
 use crate::inlet::Inlet;
-use crate::member::{Change, Member, PeerId, Shared};
+use crate::member::{Change, Member, Shared};
+use crate::ring::{PeerId, SinkOptions};
 use crate::say::Waking;
 use crate::{JoinError, signal};
 
@@ -25,34 +26,6 @@ use crate::{JoinError, signal};
 const TURN: u32 = 64;
 /// The most events that one look drops for being late.
 const LATE_MAX: u32 = 65_536;
-
-/// How a sink wants its events.
-#[derive(Clone, Copy, Debug)]
-pub struct SinkOptions {
-    /// How many of each source may wait, 1 to 65536.
-    pub bound: usize,
-    /// What happens beyond that, and when `room` is full.
-    pub full: Overflow,
-    /// Memory for each source's events, each with 24 bytes beside its own: up to a power of two. No event can
-    /// be longer.
-    pub room: Bytes,
-    /// How it is called when it sleeps.
-    pub waking: Waking,
-    /// How long it watches its rings before it sleeps.
-    pub spin: Span,
-}
-
-impl Default for SinkOptions {
-    fn default() -> Self {
-        Self {
-            bound: 1024,
-            full: Overflow::DropOldest,
-            room: Bytes(256 * 1024),
-            waking: Waking::default(),
-            spin: Span::ZERO,
-        }
-    }
-}
 
 /// An event, as a sink gets it: a copy that nobody can change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,8 +10,9 @@ use selvedge_os::clock::Clock;
 use selvedge_units::{Instant, Span};
 
 use crate::JoinError;
-use crate::member::{Change, Member, PeerId};
+use crate::member::{Change, Member};
 use crate::outlet::Outlet;
+use crate::ring::PeerId;
 
 /// How a source hands its events out.
 #[derive(Clone, Copy, Debug)]

@@ -1,16 +1,17 @@
-//! The transport of `selvedge-control-event` over shared memory: an `Exchange` in each process of a host, and
+//! A transport for `selvedge-control-event` over shared memory: an `Exchange` in each process of a host, and
 //! its channels reach all of them. Members are "hosts" to it.
 
 use std::path::Path;
 use std::sync::Arc;
 
-use selvedge_control_event::{HostId, MESSAGE_MAX, Overflow, Transport, Wake};
+use selvedge_control_event::{Destination, Exchange, HostId, MESSAGE_MAX, Overflow, Wake};
 use selvedge_units::{Bytes, Instant, Span};
 
 use crate::JoinError;
-use crate::member::{Member, PeerId};
+use crate::member::Member;
+use crate::ring::{PeerId, SinkOptions};
 use crate::say::Waking;
-use crate::sink::{Ready, Sink, SinkCounts, SinkOptions};
+use crate::sink::{Ready, Sink, SinkCounts};
 use crate::source::{Source, SourceCounts, SourceOptions};
 
 /// Memory for each member's messages: more than one of the longest.
@@ -49,7 +50,7 @@ impl LocalTransport {
     }
 
     /// Waits until something has come, or until an instant of the shared clock: then, or when the exchange
-    /// wants it (`Exchange::poll_at`), `Exchange::handle` is called.
+    /// has something to do ([`Exchange::poll_timeout`]), [`run`](Self::run) is called.
     pub fn wait(&mut self, until: Instant) -> Ready {
         self.sink.wait(until)
     }
@@ -64,20 +65,31 @@ impl LocalTransport {
     pub const fn counts(&self) -> (SourceCounts, SinkCounts) {
         (self.source.counts(), self.sink.counts())
     }
-}
 
-impl Transport for LocalTransport {
-    fn send(&mut self, _: Instant, to: HostId, bytes: &[u8]) {
-        self.source.send_to(PeerId(to.0), bytes, None);
+    /// Gives the exchange what has come, has it do what is due, and sends what it sends.
+    pub fn run(&mut self, now: Instant, exchange: &mut Exchange) {
+        while let Some(event) = self.sink.take() {
+            exchange.handle_frame(now, HostId(event.from.0), event.bytes);
+            self.transmit(now, exchange);
+        }
+        exchange.handle_timeout(now);
+        self.transmit(now, exchange);
     }
 
-    fn announce(&mut self, _: Instant, bytes: &[u8]) {
-        // No sink of an exchange blocks its sources.
-        let _ = self.source.publish(bytes, None);
-    }
-
-    fn poll(&mut self, _: Instant) -> Option<(HostId, &[u8])> {
-        let event = self.sink.take()?;
-        Some((HostId(event.from.0), event.bytes))
+    /// Sends what the exchange has to send; to be called after each call of the exchange.
+    pub fn transmit(&mut self, now: Instant, exchange: &mut Exchange) {
+        // Every member has a ring to each other, so that nothing is to be declared.
+        while exchange.poll_interest().is_some() {}
+        while let Some(transmit) = exchange.poll_transmit(now) {
+            match transmit.to {
+                // No sink of an exchange blocks its sources.
+                Destination::All => drop(self.source.publish(transmit.bytes, None)),
+                Destination::Hosts(hosts) | Destination::Subscribers { hosts, .. } => {
+                    for host in hosts {
+                        self.source.send_to(PeerId(host.0), transmit.bytes, None);
+                    }
+                }
+            }
+        }
     }
 }

@@ -25,7 +25,8 @@ impl Host {
             LocalTransport::join(place.path(), "exchange", Waking::Futex, Span::ZERO).unwrap();
         let mut exchange = Exchange::new(now);
         let format = Format::parse("load", format).unwrap();
-        let channel = exchange.open(now, "load", &format, Wake::All, &mut transport).unwrap();
+        let channel = exchange.open(now, "load", &format, Wake::All).unwrap();
+        transport.transmit(now, &mut exchange);
         Self { exchange, transport, channel }
     }
 
@@ -35,12 +36,13 @@ impl Host {
         let filter = Filter::new(code, "s", self.exchange.blocks_mut()).unwrap();
         let wish =
             Subscription { bound: 100, overflow: Overflow::DropOldest, filter: Some(filter) };
-        let now = Clock::shared().now();
-        self.exchange.subscribe(now, self.channel, wish, &mut self.transport).unwrap()
+        let sink = self.exchange.subscribe(self.channel, wish).unwrap();
+        self.transport.transmit(Clock::shared().now(), &mut self.exchange);
+        sink
     }
 
     fn turn(&mut self) {
-        self.exchange.handle(Clock::shared().now(), &mut self.transport);
+        self.transport.run(Clock::shared().now(), &mut self.exchange);
     }
 
     fn members(&self) -> usize {
@@ -51,12 +53,13 @@ impl Host {
         let now = Clock::shared().now();
         let deadline = deadline.map(|span| now + span);
         let event = Event { deadline, attributes: Attributes::default(), record };
-        self.exchange.publish(now, self.channel, event, &mut self.transport).unwrap()
+        let sent = self.exchange.publish(now, self.channel, event).unwrap();
+        self.transport.transmit(now, &mut self.exchange);
+        sent
     }
 
     fn take(&mut self, sink: SinkId) -> Option<Vec<u8>> {
-        let channel = self.exchange.channel_mut(self.channel).unwrap();
-        let delivery = channel.poll_sink(Clock::shared().now(), sink)?;
+        let delivery = self.exchange.poll_event(Clock::shared().now(), self.channel, sink)?;
         Some(delivery.event.record.to_vec())
     }
 }
@@ -90,8 +93,8 @@ fn members_of_an_exchange_share_typed_channels() {
     });
     let record = |cpu: i64| [&cpu.to_ne_bytes()[..], &[0; 8]].concat();
     assert_eq!(got, [record(60), record(70)]);
-    let now = Clock::shared().now();
-    old.exchange.leave(now, old.channel, &mut old.transport);
+    old.exchange.leave(old.channel);
+    old.turn();
     settle(&mut old, &mut new, |_, new| new.members() == 0);
     let notices: Vec<What> =
         std::iter::from_fn(|| new.exchange.poll_notice()).map(|notice| notice.what).collect();

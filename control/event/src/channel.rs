@@ -4,12 +4,13 @@
 //! An event is stored once, whoever gets it. Memory for events is taken as they come and used again; once
 //! the stores have grown to the sum of the bounds, nothing is allocated.
 
-mod publish;
+use std::sync::Arc;
 
-use selvedge_units::Instant;
+use selvedge_units::{Instant, Span};
 
 use crate::attribute::Attributes;
-use crate::filter::{Filter, SINKS_MAX};
+use crate::event::{Delivery, Event, SinkId};
+use crate::filter::{Choice, Filter, Question, SINKS_MAX, SharedBlocks, SinkState};
 use crate::format::Format;
 use crate::queue::{Overflow, Queue, Waiting};
 
@@ -24,10 +25,6 @@ pub enum Wake {
     /// One sink, in turn.
     One,
 }
-
-/// A sink of a channel; numbers are used again after a sink has left.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct SinkId(u32);
 
 /// How a sink wants its events.
 #[derive(Debug)]
@@ -53,28 +50,6 @@ pub struct Fates {
     pub overflowed: u64,
     /// Its filter was ended by a fault.
     pub faulted: u64,
-}
-
-/// An event on its way to the sinks.
-#[derive(Clone, Copy, Debug)]
-pub struct Event<'a> {
-    /// When it is of no more use.
-    pub deadline: Option<Instant>,
-    /// What rides on it.
-    pub attributes: Attributes<'a>,
-    /// The record, in the channel's format.
-    pub record: &'a [u8],
-}
-
-/// An event as a sink gets it.
-#[derive(Clone, Copy, Debug)]
-pub struct Delivery<'a> {
-    /// Who gets it.
-    pub sink: SinkId,
-    /// Counts the channel's events on this host.
-    pub sequence: u64,
-    /// The event.
-    pub event: Event<'a>,
 }
 
 /// Why an event was not taken.
@@ -125,10 +100,17 @@ struct Stored {
     uses: usize,
 }
 
+/// An event that was taken out of a sink's queue, and stays stored until the next is taken.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Taken {
+    sink: SinkId,
+    waiting: Waiting,
+}
+
 /// A channel's end on one host.
 #[derive(Debug)]
 pub struct Channel {
-    name: String,
+    name: Arc<str>,
     format: Format,
     wake: Wake,
     sinks: Vec<Option<Sink>>,
@@ -147,7 +129,7 @@ impl Channel {
     /// Without sinks yet.
     pub fn new(name: &str, format: Format, wake: Wake) -> Self {
         Self {
-            name: name.to_owned(),
+            name: name.into(),
             format,
             wake,
             sinks: Vec::new(),
@@ -163,6 +145,11 @@ impl Channel {
 
     /// Its name.
     pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its name, to be kept beside it.
+    pub(crate) fn shared_name(&self) -> &Arc<str> {
         &self.name
     }
 
@@ -266,18 +253,164 @@ impl Channel {
         }
     }
 
+    /// Sends an event to the sinks that want it; how many they are. Expired ones are taken, too, and
+    /// counted when they would have been delivered. Linear in the sinks and their bounds.
+    ///
+    /// # Errors
+    /// If nobody can have it; nothing is changed then.
+    pub fn publish(
+        &mut self,
+        now: Instant,
+        event: Event<'_>,
+        blocks: &mut SharedBlocks,
+    ) -> Result<usize, PublishError> {
+        let (size, wanted) = (event.record.len(), self.format.size());
+        if size != wanted {
+            return Err(PublishError::Size { size, wanted });
+        }
+        let blocking = |sink: &Option<Sink>| sink.as_ref().is_some_and(|one| one.queue.blocks());
+        if let Some(at) = self.sinks.iter().position(blocking) {
+            return Err(PublishError::Blocked(SinkId(at as u32)));
+        }
+        let sequence = self.sent;
+        self.sent += 1;
+        let chosen = self.chosen(now, event, sequence, blocks);
+        if chosen == 0 {
+            self.turned_away += 1;
+        }
+        if !self.has_sinks() {
+            return Ok(0);
+        }
+        let stored = self.store(event);
+        let count = self.sinks.len();
+        let (mut got, mut passed_over) = (0, None);
+        for step in 0..count {
+            let at = if self.wake == Wake::One { (self.turn + step) % count } else { step };
+            let Some(mut sink) = self.sinks[at].take() else { continue };
+            let wanted =
+                self.wants(&mut sink, chosen >> at & 1 == 1, (now, event, sequence), blocks);
+            if wanted && self.wake == Wake::One && sink.queue.refuses() {
+                // Another sink may have room.
+                passed_over = passed_over.or(Some(at));
+                self.sinks[at] = Some(sink);
+            } else if wanted {
+                let waiting = Waiting { deadline: event.deadline, sequence, stored };
+                self.stored[stored].uses += 1;
+                let gone = sink.queue.push(waiting);
+                let mine = gone == Some(waiting);
+                if let Some(gone) = gone {
+                    sink.fates.overflowed += 1;
+                    self.release_but(gone.stored, stored);
+                }
+                got += usize::from(!mine);
+                self.sinks[at] = Some(sink);
+                if self.wake == Wake::One && !mine {
+                    self.turn = at + 1;
+                    break;
+                }
+            } else {
+                self.sinks[at] = Some(sink);
+            }
+        }
+        if self.stored[stored].uses == 0 {
+            self.free.push(stored);
+        }
+        if let (0, Some(sink)) = (got, passed_over.and_then(|at| self.sinks[at].as_mut())) {
+            sink.fates.overflowed += 1;
+        }
+        Ok(got)
+    }
+
+    /// The sinks that the channel filter chooses, as bits.
+    fn chosen(
+        &mut self,
+        now: Instant,
+        event: Event<'_>,
+        sequence: u64,
+        blocks: &mut SharedBlocks,
+    ) -> u128 {
+        if self.filter.is_none() {
+            return u128::MAX;
+        }
+        let mut states = [SinkState::default(); SINKS_MAX];
+        let sinks = self.states(&mut states);
+        let Some(filter) = &mut self.filter else { return u128::MAX };
+        let (left, sent) = (left(now, event.deadline), sequence);
+        let Event { record, attributes, .. } = event;
+        let question = Question { record, attributes, left, sequence, sent, sinks };
+        filter.ask(&question, blocks).ok().flatten().unwrap_or(Choice::NONE).sinks
+    }
+
+    fn states<'s>(&self, states: &'s mut [SinkState; SINKS_MAX]) -> &'s [SinkState] {
+        for (state, sink) in states.iter_mut().zip(&self.sinks) {
+            if let Some(sink) = sink {
+                let Fates { delivered, expired, overflowed, faulted, .. } = sink.fates;
+                let dropped = expired + overflowed + faulted;
+                *state = SinkState { waiting: sink.queue.len() as u64, delivered, dropped };
+            }
+        }
+        &states[..self.sinks.len()]
+    }
+
+    fn wants(
+        &self,
+        sink: &mut Sink,
+        chosen: bool,
+        (now, event, sequence): (Instant, Event<'_>, u64),
+        blocks: &mut SharedBlocks,
+    ) -> bool {
+        if !chosen {
+            sink.fates.filtered += 1;
+            return false;
+        }
+        let Some(filter) = &mut sink.filter else { return true };
+        let left = left(now, event.deadline);
+        let own = SinkState {
+            waiting: sink.queue.len() as u64,
+            delivered: sink.fates.delivered,
+            dropped: sink.fates.expired + sink.fates.overflowed + sink.fates.faulted,
+        };
+        // An event filter sees its own sink only.
+        let sinks = std::slice::from_ref(&own);
+        let Event { record, attributes, .. } = event;
+        let question = Question { record, attributes, left, sequence, sent: sequence, sinks };
+        match filter.ask(&question, blocks) {
+            Ok(Some(_)) => true,
+            Ok(None) => {
+                sink.fates.filtered += 1;
+                false
+            }
+            Err(_) => {
+                sink.fates.faulted += 1;
+                false
+            }
+        }
+    }
+
+    /// As `release`, but the one that is being sent is given back by its sender.
+    fn release_but(&mut self, stored: usize, sent: usize) {
+        if stored == sent {
+            self.stored[stored].uses -= 1;
+        } else {
+            self.release(stored);
+        }
+    }
+
     /// The next event that a sink is to have: of all that wait here, the one with the earliest deadline;
     /// without deadlines, in order. Those whose deadline has passed are dropped and counted.
     pub fn poll(&mut self, now: Instant) -> Option<Delivery<'_>> {
-        self.next_of(now, None)
+        let taken = self.take(now, None)?;
+        Some(self.delivery(taken))
     }
 
     /// The next event of one sink.
     pub fn poll_sink(&mut self, now: Instant, sink: SinkId) -> Option<Delivery<'_>> {
-        self.next_of(now, Some(sink))
+        let taken = self.take(now, Some(sink))?;
+        Some(self.delivery(taken))
     }
 
-    fn next_of(&mut self, now: Instant, only: Option<SinkId>) -> Option<Delivery<'_>> {
+    /// Takes the next event, of one sink or of any, out of its queue.
+    pub(crate) fn take(&mut self, now: Instant, only: Option<SinkId>) -> Option<Taken> {
         if let Some(taken) = self.taken.take() {
             self.release(taken);
         }
@@ -299,13 +432,26 @@ impl Channel {
         let waiting = sink.queue.pop()?;
         sink.fates.delivered += 1;
         self.taken = Some(waiting.stored);
+        Some(Taken { sink: SinkId(at as u32), waiting })
+    }
+
+    /// The event that was taken last.
+    pub(crate) fn delivery(&self, Taken { sink, waiting }: Taken) -> Delivery<'_> {
         let stored = &self.stored[waiting.stored];
         let attributes = Attributes::parse(&stored.attributes).unwrap_or_default();
         let event = Event { deadline: waiting.deadline, attributes, record: &stored.record };
-        Some(Delivery { sink: SinkId(at as u32), sequence: waiting.sequence, event })
+        Delivery { sink, sequence: waiting.sequence, event }
     }
 
     fn first(&self, sink: usize) -> Option<Waiting> {
         self.sinks.get(sink)?.as_ref()?.queue.first()
     }
+}
+
+/// How long until a deadline, in nanoseconds; 0 if it has passed.
+fn left(now: Instant, deadline: Option<Instant>) -> Option<u64> {
+    deadline.map(|deadline| {
+        let Span(left) = deadline.since(now);
+        left
+    })
 }

@@ -5,30 +5,35 @@
 //! [`LEASE`] is gone. Events go straight from their source to the hosts with sinks, each format
 //! described before its first event; reliable ones are kept until each member has taken them.
 //!
+//! Without I/O: what comes from the transport and the time go in by `handle_*`, and what the transport is
+//! to send comes out of [`Exchange::poll_transmit`], as in the crate `quinn-proto`.
+//!
 //! Two filters stand on a channel's way, after Q-Fabric's Figure 27: OUT chooses among the other
 //! hosts, IN - the channel's own - among the sinks here.
 
+mod context;
+mod holds;
 mod member;
-mod publish;
-mod receive;
+mod open;
 mod told;
 mod view;
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 
 use selvedge_units::{Instant, Span};
 
-use crate::channel::{Channel, SinkId, SubscribeError, Subscription, Wake};
+use crate::channel::{Channel, Fates, PublishError, SubscribeError, Subscription, Wake};
+use crate::event::{ChannelId, Delivery, Event, SinkId};
 use crate::filter::{Filter, SINKS_MAX, SharedBlocks};
 use crate::format::Format;
 use crate::frame::Frame;
-use crate::reliable::Held;
-use crate::transport::{HostId, Transport};
-use member::{Member, Parted};
-use publish::HeldBack;
-use told::note;
+use crate::reliable::HELD_MAX;
+use crate::transmit::{HostId, News, Transmit};
+use context::Context;
+use open::Open;
 
-pub use publish::{ANSWERS, HOLD_MAX};
+pub use holds::{ANSWERS, HOLD_MAX};
 pub use told::{Notice, OpenError, Permit, Right, What};
 pub use view::{MemberView, View};
 
@@ -48,44 +53,41 @@ pub const CHANNEL_NAME_MAX: usize = 64;
 const CONTROL_MAX: usize = 256;
 const CONTROL_OF_ONE_MAX: usize = 16;
 
-/// A channel that is open on this host.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct ChannelId(usize);
+/// Who notices that another host is gone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FailureDetector {
+    /// The exchange: a member that was not heard for [`LEASE`].
+    #[default]
+    Silence,
+    /// The transport, within [`LEASE`], which reports it by [`Exchange::handle_news`]. Silence means
+    /// nothing then, and beats only repair what was lost.
+    Transport,
+}
 
-#[derive(Debug)]
-struct Open {
-    channel: Channel,
-    members: Vec<Member>,
-    /// Members that are gone and may come back.
-    parted: Vec<Parted>,
-    out: Option<Filter>,
-    sequence: u64,
-    held: Held,
-    held_back: Vec<HeldBack>,
-    suppressed: u64,
-    /// A record in our own format, on its way in.
-    record: Vec<u8>,
+/// Whether events of a channel are wanted here from now on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interest {
+    /// The channel's name.
+    pub channel: Arc<str>,
+    /// Whether it has sinks here.
+    pub wants: bool,
 }
 
 /// One host's channels.
+///
+/// After each call [`poll_interest`](Self::poll_interest) and [`poll_transmit`](Self::poll_transmit) are
+/// called until there is no more: what waits there is not bounded.
+#[derive(Default)]
 pub struct Exchange {
-    /// Boxed, so that to take one out and to put it back moves a pointer.
+    /// Boxed, since they are large and their places used again.
     channels: Vec<Option<Box<Open>>>,
     /// Where each is, by its name.
     names: HashMap<Box<str>, usize>,
-    blocks: SharedBlocks,
-    notices: VecDeque<Notice>,
+    context: Context,
+    interests: VecDeque<Interest>,
     controls: VecDeque<(HostId, Vec<u8>)>,
-    permit: Option<Permit>,
     next_beat: Instant,
-    /// When something has to be sent again, acknowledged or let go.
-    timer: Option<Instant>,
-    buffer: Vec<u8>,
-    message: Vec<u8>,
-    incoming: Vec<u8>,
-    hosts: Vec<HostId>,
-    malformed: u64,
-    strange: u64,
+    detector: FailureDetector,
 }
 
 impl std::fmt::Debug for Exchange {
@@ -97,30 +99,20 @@ impl std::fmt::Debug for Exchange {
 impl Exchange {
     /// Without channels; `now` is when it begins.
     pub fn new(now: Instant) -> Self {
-        Self {
-            channels: Vec::new(),
-            names: HashMap::new(),
-            blocks: SharedBlocks::default(),
-            notices: VecDeque::new(),
-            controls: VecDeque::new(),
-            permit: None,
-            next_beat: now,
-            timer: None,
-            buffer: Vec::new(),
-            message: Vec::new(),
-            incoming: Vec::new(),
-            hosts: Vec::new(),
-            malformed: 0,
-            strange: 0,
-        }
+        Self { next_beat: now, ..Self::default() }
+    }
+
+    /// Says who notices that another host is gone.
+    pub fn set_failure_detector(&mut self, detector: FailureDetector) {
+        self.detector = detector;
     }
 
     /// Asks before another host sends or gets events.
     pub fn set_permit(&mut self, permit: Permit) {
-        self.permit = Some(permit);
+        self.context.permit = Some(permit);
     }
 
-    /// Opens a channel, or creates it: there is no difference. Others on the network hear of it.
+    /// Opens a channel, or creates it: there is no difference. It is announced to the other hosts.
     ///
     /// # Errors
     /// If it can't be; nothing is changed then.
@@ -130,19 +122,18 @@ impl Exchange {
         name: &str,
         format: &Format,
         wake: Wake,
-        transport: &mut dyn Transport,
     ) -> Result<ChannelId, OpenError> {
         if !(1..=CHANNEL_NAME_MAX).contains(&name.len()) {
             return Err(OpenError::Name(name.len()));
         }
-        if let Some(at) = self.named(name) {
-            let has = self.channels[at].as_ref().map(|open| open.channel.format().id());
+        if let Some(channel) = self.find(name) {
+            let has = self.get(channel).map(|open| open.channel.format().id());
             let wanted = format.id();
             return match has {
                 Some(has) if has != wanted => {
                     Err(OpenError::Format { name: name.to_owned(), has, wanted })
                 }
-                _ => Ok(ChannelId(at)),
+                _ => Ok(channel),
             };
         }
         let at = match self.channels.iter().position(Option::is_none) {
@@ -153,141 +144,283 @@ impl Exchange {
             }
             None => return Err(OpenError::Full),
         };
+        if self.names.is_empty() {
+            // While no channel was open, no beat was due.
+            self.next_beat = self.next_beat.max(now);
+        }
         self.names.insert(name.into(), at);
-        self.channels[at] = Some(Box::new(Open {
-            channel: Channel::new(name, format.clone(), wake),
-            members: Vec::new(),
-            parted: Vec::new(),
-            out: None,
-            sequence: 0,
-            held: Held::new(now),
-            held_back: Vec::new(),
-            suppressed: 0,
-            record: vec![0; format.size()],
-        }));
-        self.put(&Frame::Here { channel: name, wants: false, answer: true });
-        transport.announce(now, &self.buffer);
+        let open = Box::new(Open::new(now, ChannelId(at), name, format, wake));
+        self.context.outbox.announce(&open.here(true));
+        self.channels[at] = Some(open);
         Ok(ChannelId(at))
     }
 
-    /// Leaves a channel and tells its members; its sinks are gone with it.
-    pub fn leave(&mut self, now: Instant, channel: ChannelId, transport: &mut dyn Transport) {
+    /// Leaves a channel and notifies its members; its sinks are gone with it.
+    pub fn leave(&mut self, channel: ChannelId) {
         if let Some(open) = self.channels.get_mut(channel.0).and_then(Option::take) {
-            self.names.remove(open.channel.name());
-            transport.want(open.channel.name(), false);
-            self.put(&Frame::Left { channel: open.channel.name() });
-            for member in &open.members {
-                transport.send(now, member.host, &self.buffer);
-            }
+            let name = open.channel.shared_name();
+            self.names.remove(&**name);
+            self.interests.push_back(Interest { channel: Arc::clone(name), wants: false });
+            open.send_to_members(&mut self.context, &Frame::Left { channel: name });
         }
     }
 
-    /// Does something with a channel beside everything else; `None` if it is not open.
-    fn with<T>(
-        &mut self,
-        channel: ChannelId,
-        action: impl FnOnce(&mut Self, &mut Open) -> T,
-    ) -> Option<T> {
-        let mut open = self.channels.get_mut(channel.0)?.take()?;
-        let done = action(self, &mut open);
-        self.channels[channel.0] = Some(open);
-        Some(done)
+    fn get(&self, channel: ChannelId) -> Option<&Open> {
+        self.channels.get(channel.0)?.as_deref()
     }
 
-    /// This host's end of a channel: to subscribe, to take events, to set the IN filter.
+    /// A channel, and beside it what all channels share.
+    fn get_mut(&mut self, channel: ChannelId) -> Option<(&mut Open, &mut Context)> {
+        let open = self.channels.get_mut(channel.0)?.as_deref_mut()?;
+        Some((open, &mut self.context))
+    }
+
+    /// All channels, one after the other, and beside them what they share.
+    fn each(&mut self, mut action: impl FnMut(&mut Open, &mut Context)) {
+        for open in self.channels.iter_mut().flatten() {
+            action(open, &mut self.context);
+        }
+    }
+
+    /// This host's end of a channel: to take events, to set the IN filter.
     pub fn channel_mut(&mut self, channel: ChannelId) -> Option<&mut Channel> {
-        self.channels.get_mut(channel.0)?.as_mut().map(|open| &mut open.channel)
+        self.get_mut(channel).map(|(open, _)| &mut open.channel)
     }
 
     /// The memory that filters share.
     pub fn blocks_mut(&mut self) -> &mut SharedBlocks {
-        &mut self.blocks
+        &mut self.context.blocks
     }
 
-    /// Subscribes a sink and tells the other hosts at once that events are wanted here.
+    /// Subscribes a sink and notifies the other hosts at once that events are wanted here.
     ///
     /// # Errors
     /// If the channel has no room for one, or is not open.
     pub fn subscribe(
         &mut self,
-        now: Instant,
         channel: ChannelId,
         wish: Subscription,
-        transport: &mut dyn Transport,
     ) -> Result<SinkId, SubscribeError> {
-        let open = self.channels.get_mut(channel.0).and_then(Option::as_mut);
-        let open = open.ok_or(SubscribeError::Closed)?;
+        let (open, _) = self.get_mut(channel).ok_or(SubscribeError::Closed)?;
         let did_want = open.channel.has_sinks();
         let sink = open.channel.subscribe(wish)?;
         if !did_want {
-            self.wants(now, channel, transport);
+            self.report_interest(channel);
         }
         Ok(sink)
     }
 
-    /// Removes a sink; what became of its events comes back. With the last one the other hosts hear
-    /// that no events are wanted here.
-    pub fn unsubscribe(
-        &mut self,
-        now: Instant,
-        channel: ChannelId,
-        sink: SinkId,
-        transport: &mut dyn Transport,
-    ) -> Option<crate::Fates> {
-        let open = self.channels.get_mut(channel.0)?.as_mut()?;
+    /// Removes a sink; what became of its events comes back. With the last one the other hosts are
+    /// notified that no events are wanted here.
+    pub fn unsubscribe(&mut self, channel: ChannelId, sink: SinkId) -> Option<Fates> {
+        let (open, _) = self.get_mut(channel)?;
         let fates = open.channel.leave(sink)?;
         if !open.channel.has_sinks() {
-            self.wants(now, channel, transport);
+            self.report_interest(channel);
         }
         Some(fates)
     }
 
-    /// Tells whether events are wanted here.
-    fn wants(&mut self, now: Instant, channel: ChannelId, transport: &mut dyn Transport) {
-        self.with(channel, |this, open| {
-            transport.want(open.channel.name(), open.channel.has_sinks());
-            this.here(open, false);
-            for member in &open.members {
-                transport.send(now, member.host, &this.buffer);
-            }
-        });
+    /// Reports whether events are wanted here: to the transport, and to the members.
+    fn report_interest(&mut self, channel: ChannelId) {
+        let Some(open) = self.channels.get(channel.0).and_then(Option::as_deref) else { return };
+        let name = Arc::clone(open.channel.shared_name());
+        self.interests.push_back(Interest { channel: name, wants: open.channel.has_sinks() });
+        open.send_to_members(&mut self.context, &open.here(false));
     }
 
     /// Sets or removes the filter that chooses among other hosts: its `channel.sink` are the members
     /// in the order in which they came.
     pub fn set_out_filter(&mut self, channel: ChannelId, filter: Option<Filter>) {
-        if let Some(open) = self.channels.get_mut(channel.0).and_then(Option::as_mut) {
+        if let Some((open, _)) = self.get_mut(channel) {
             open.out = filter;
         }
     }
 
-    /// The other hosts that have a channel open.
-    pub fn members(&self, channel: ChannelId) -> impl Iterator<Item = HostId> {
-        let open = self.channels.get(channel.0).and_then(Option::as_ref);
-        open.into_iter().flat_map(|open| open.members.iter().map(|member| member.host))
+    /// Sends an event to the sinks here and to the hosts that the OUT filter chooses; the number of
+    /// sinks here and of hosts. An event whose deadline has passed goes to no other host, and one
+    /// that the filter holds back to none now.
+    ///
+    /// # Errors
+    /// If the sinks here can't have it; then nobody gets it.
+    pub fn publish(
+        &mut self,
+        now: Instant,
+        channel: ChannelId,
+        event: Event<'_>,
+    ) -> Result<(usize, usize), PublishError> {
+        let Some((open, context)) = self.get_mut(channel) else { return Ok((0, 0)) };
+        open.publish(now, event, context)
+    }
+
+    /// Sends an event as [`publish`](Self::publish) does, and keeps it until each member that it is for
+    /// has taken it, or [`RESUME`](crate::RESUME) after it was lost. What is kept is bounded, by
+    /// [`HELD_MAX`](crate::HELD_MAX) events of a channel: beyond, the oldest is dropped for those who
+    /// have not taken it, which is reported to both ends. A deadline counts all the same; an OUT filter's
+    /// `hold` does not. Back comes the number of sinks here and of hosts that are owed it.
+    ///
+    /// # Errors
+    /// If the sinks here can't have it; then nobody gets it.
+    pub fn publish_reliably(
+        &mut self,
+        now: Instant,
+        channel: ChannelId,
+        event: Event<'_>,
+    ) -> Result<(usize, usize), PublishError> {
+        let Some((open, context)) = self.get_mut(channel) else { return Ok((0, 0)) };
+        open.promise(now, event, context)
+    }
+
+    /// Sends an event as [`publish_reliably`](Self::publish_reliably) does, at the pace of all: not while
+    /// [a member is behind](Self::is_behind). So nothing is dropped for those that are there.
+    ///
+    /// # Errors
+    /// [`PublishError::Behind`], or if the sinks here can't have it; then nobody gets it.
+    pub fn publish_in_turn(
+        &mut self,
+        now: Instant,
+        channel: ChannelId,
+        event: Event<'_>,
+    ) -> Result<(usize, usize), PublishError> {
+        if self.is_behind(channel) {
+            return Err(PublishError::Behind);
+        }
+        self.publish_reliably(now, channel, event)
+    }
+
+    /// Whether a member has not taken half of the reliable events that can be kept for it. One that is lost
+    /// does not count: it may never come back.
+    pub fn is_behind(&self, channel: ChannelId) -> bool {
+        self.get(channel).is_some_and(|open| open.owes(HELD_MAX / 2))
+    }
+
+    /// Whether no member [is behind](Self::is_behind), nor will be after a few events more.
+    pub fn is_caught_up(&self, channel: ChannelId) -> bool {
+        !self.get(channel).is_some_and(|open| open.owes(HELD_MAX / 4))
+    }
+
+    /// Sends a message to another host's manager: it may be lost. At most 72 KiB.
+    pub fn send_control(&mut self, to: HostId, bytes: &[u8]) {
+        self.context.send(to, &Frame::Control { bytes });
+    }
+
+    /// As [`send_control`](Self::send_control), to all that can be reached.
+    pub fn announce_control(&mut self, bytes: &[u8]) {
+        self.context.outbox.announce(&Frame::Control { bytes });
+    }
+
+    /// A frame has come from a host.
+    pub fn handle_frame(&mut self, now: Instant, from: HostId, bytes: &[u8]) {
+        let Some(frame) = Frame::decode(bytes) else {
+            self.context.malformed += 1;
+            return;
+        };
+        if let Frame::Control { bytes } = frame {
+            let of_this = self.controls.iter().filter(|(host, _)| *host == from).count();
+            if self.controls.len() < CONTROL_MAX && of_this < CONTROL_OF_ONE_MAX {
+                self.controls.push_back((from, bytes.to_vec()));
+            }
+            return;
+        }
+        // A channel that is not open here is no affair of ours.
+        let Some(channel) = frame.channel().and_then(|channel| self.find(channel)) else { return };
+        if let Some((open, context)) = self.get_mut(channel) {
+            open.receive(now, from, frame, context);
+        }
+    }
+
+    /// The transport has noticed something of a host: one that can be reached gets what is open here.
+    pub fn handle_news(&mut self, now: Instant, news: News) {
+        self.each(|open, context| match news {
+            News::Came(host) => context.send(host, &open.here(true)),
+            News::Gone(host) => open.lost(now, host, context),
+        });
+    }
+
+    /// The transport had no room for an event to a host: it is lost.
+    pub fn handle_refused(&mut self, channel: ChannelId, host: HostId) {
+        let open = self.get_mut(channel).map(|(open, _)| open);
+        if let Some(member) = open.and_then(|open| open.member(host)) {
+            member.lost += 1;
+        }
+    }
+
+    /// Does what is due: announces what is open here, and notices who is gone; sends again what was not
+    /// acknowledged, acknowledges, and sends what was held back.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        if now >= self.next_beat {
+            let detector = self.detector;
+            let is_silence = detector == FailureDetector::Silence;
+            self.next_beat = now + if is_silence { BEAT } else { REFRESH };
+            self.each(|open, context| {
+                context.outbox.announce(&open.here(false));
+                if is_silence {
+                    open.part_silent(now, LEASE, context);
+                }
+                open.forget_parted(now, context);
+            });
+        }
+        if self.context.timer.is_some_and(|timer| now >= timer) {
+            self.context.timer = None;
+            self.each(|open, context| open.in_time(now, context));
+        }
+    }
+
+    /// When [`handle_timeout`](Self::handle_timeout) has to be called; later is noticed by others as
+    /// silence. `None` while no channel is open.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        let timer = self.context.timer;
+        let next = timer.map_or(self.next_beat, |timer| timer.min(self.next_beat));
+        (!self.names.is_empty()).then_some(next)
+    }
+
+    /// The next change of what is wanted here; to be asked for before [`poll_transmit`](Self::poll_transmit),
+    /// so that the transport is ready when the other hosts are notified.
+    pub fn poll_interest(&mut self) -> Option<Interest> {
+        self.interests.pop_front()
+    }
+
+    /// The next frame for the transport. What it does not send is lost.
+    pub fn poll_transmit(&mut self, now: Instant) -> Option<Transmit<'_>> {
+        while self.context.outbox.is_empty() {
+            self.next_of_burst(now)?;
+        }
+        self.context.outbox.pop()
+    }
+
+    /// Encodes the next event that a member is owed; `None` if no member may have one now.
+    fn next_of_burst(&mut self, now: Instant) -> Option<()> {
+        loop {
+            let burst = self.context.bursts.front_mut()?;
+            let (channel, host, again) = (burst.channel, burst.host, burst.again);
+            burst.again = again.map(|left| left.saturating_sub(1));
+            let sent = again != Some(0)
+                && self.get_mut(channel).is_some_and(|(open, context)| {
+                    open.send_owed(now, host, again.is_some(), context)
+                });
+            if sent {
+                return Some(());
+            }
+            self.context.bursts.pop_front();
+        }
+    }
+
+    /// The next event of a sink. Sources that wait for room are notified of it, soon.
+    pub fn poll_event(
+        &mut self,
+        now: Instant,
+        channel: ChannelId,
+        sink: SinkId,
+    ) -> Option<Delivery<'_>> {
+        let (open, context) = self.get_mut(channel)?;
+        let taken = open.channel.take(now, Some(sink))?;
+        open.freed(now, context);
+        Some(open.channel.delivery(taken))
     }
 
     /// The next notice of a member.
     pub fn poll_notice(&mut self) -> Option<Notice> {
-        self.notices.pop_front()
-    }
-
-    /// Sends a message to another host's manager: it may be lost. At most 72 KiB.
-    pub fn send_control(
-        &mut self,
-        now: Instant,
-        to: HostId,
-        bytes: &[u8],
-        transport: &mut dyn Transport,
-    ) {
-        self.put(&Frame::Control { bytes });
-        transport.send(now, to, &self.buffer);
-    }
-
-    /// As [`send_control`](Self::send_control), to all that can be reached.
-    pub fn announce_control(&mut self, now: Instant, bytes: &[u8], transport: &mut dyn Transport) {
-        self.put(&Frame::Control { bytes });
-        transport.announce(now, &self.buffer);
+        self.context.notices.pop_front()
     }
 
     /// The next message of another host's manager.
@@ -295,40 +428,35 @@ impl Exchange {
         self.controls.pop_front()
     }
 
+    /// The other hosts that have a channel open.
+    pub fn members(&self, channel: ChannelId) -> impl Iterator<Item = HostId> {
+        let open = self.get(channel);
+        open.into_iter().flat_map(|open| open.members.iter().map(|member| member.host))
+    }
+
+    /// The channels that are open here.
+    pub fn channels(&self) -> impl Iterator<Item = ChannelId> {
+        let places = self.channels.iter().enumerate();
+        places.filter(|(_, open)| open.is_some()).map(|(at, _)| ChannelId(at))
+    }
+
+    /// The channel of a name, if it is open here.
+    pub fn find(&self, name: &str) -> Option<ChannelId> {
+        self.names.get(name).copied().map(ChannelId)
+    }
+
+    /// What can be seen of a channel.
+    pub fn view(&self, channel: ChannelId) -> Option<View<'_>> {
+        self.get(channel).map(Open::view)
+    }
+
     /// How many messages were none.
     pub fn malformed(&self) -> u64 {
-        self.malformed
+        self.context.malformed
     }
 
     /// How many messages came from hosts that are no members of their channel.
     pub fn strange(&self) -> u64 {
-        self.strange
-    }
-
-    /// When [`handle`](Self::handle) has to be called if nothing comes before; later is noticed by
-    /// others as silence.
-    pub fn poll_at(&self) -> Instant {
-        self.timer.map_or(self.next_beat, |timer| timer.min(self.next_beat))
-    }
-
-    /// Something is due at a time.
-    fn due(&mut self, at: Option<Instant>) {
-        if let Some(at) = at {
-            self.timer = Some(self.timer.map_or(at, |timer| timer.min(at)));
-        }
-    }
-
-    fn named(&self, name: &str) -> Option<usize> {
-        self.names.get(name).copied()
-    }
-
-    fn put(&mut self, frame: &Frame<'_>) {
-        self.buffer.clear();
-        frame.encode(&mut self.buffer);
-    }
-
-    fn here(&mut self, open: &Open, answer: bool) {
-        let wants = open.channel.has_sinks();
-        self.put(&Frame::Here { channel: open.channel.name(), wants, answer });
+        self.context.strange
     }
 }

@@ -31,7 +31,7 @@ use selvedge_control_code::{
 use selvedge_units::{Instant, Span};
 
 use crate::attribute::{Attributes, Value};
-use crate::channel::{Delivery, Event};
+use crate::event::{Delivery, Event};
 use crate::format::Format;
 
 /// The most sinks that a channel has on one host, and that filters see.

@@ -9,7 +9,8 @@
 //!
 //! A [`Channel`] is one host's end: sinks with a bound each and a rule for when it is full, events in
 //! the order of their deadlines, filters in E-code. An [`Exchange`] is a host's channels and their
-//! members on other hosts, over any [`Transport`]; [`Network`] is one in memory, under virtual time.
+//! members on other hosts: it has no I/O, so a transport's loop takes its frames from
+//! [`Exchange::poll_transmit`]. [`Network`] is one in memory, under virtual time.
 //!
 //! After Q-Fabric's sections 2.2 and 4.2. The envelope is encoded by `postcard`: a stable, compact
 //! form for serde, borrowed when read. For the records themselves no library fits: those that
@@ -20,6 +21,7 @@
 
 mod attribute;
 mod channel;
+mod event;
 mod exchange;
 mod filter;
 mod format;
@@ -27,19 +29,18 @@ mod frame;
 mod handlers;
 mod link;
 mod message;
+mod network;
 mod plan;
 mod queue;
 mod reliable;
-mod transport;
+mod transmit;
 
 pub use attribute::{AttributeError, Attributes, AttributesBuf, Value};
-pub use channel::{
-    BOUND_MAX, Channel, Delivery, Event, Fates, PublishError, SinkId, SubscribeError, Subscription,
-    Wake,
-};
+pub use channel::{BOUND_MAX, Channel, Fates, PublishError, SubscribeError, Subscription, Wake};
+pub use event::{ChannelId, Delivery, Event, SinkId};
 pub use exchange::{
-    ANSWERS, BEAT, CHANNEL_NAME_MAX, ChannelId, Exchange, HOLD_MAX, LEASE, MEMBERS_MAX, MemberView,
-    Notice, OpenError, Permit, REFRESH, Right, View, What,
+    ANSWERS, BEAT, CHANNEL_NAME_MAX, Exchange, FailureDetector, HOLD_MAX, Interest, LEASE,
+    MEMBERS_MAX, MemberView, Notice, OpenError, Permit, REFRESH, Right, View, What,
 };
 pub use filter::{
     Filter, SINKS_MAX, SharedBlocks, SharedMismatch, SinkState, environment, program,
@@ -48,7 +49,8 @@ pub use format::{Format, FormatError, FormatId};
 pub use handlers::{Handled, Handlers, Then};
 pub use link::{Learner, ReadError, Teller};
 pub use message::{DecodeError, EncodeError, MESSAGE_MAX, Message};
+pub use network::Network;
 pub use plan::{Mismatch, Plan};
 pub use queue::Overflow;
 pub use reliable::{HELD_BYTES_MAX, HELD_MAX, RESUME};
-pub use transport::{HostId, Network, News, Port, Transport};
+pub use transmit::{Class, Destination, HostId, News, Transmit};

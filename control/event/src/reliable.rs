@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use selvedge_units::{Instant, Span};
 
 use crate::attribute::Attributes;
-use crate::channel::Event;
+use crate::event::Event;
 
 /// The most reliable events of a channel that are kept for members that have not taken them.
 pub const HELD_MAX: usize = 4096;

@@ -3,7 +3,7 @@
 mod world;
 
 use selvedge_control_event::{
-    ChannelId, Format, HostId, LEASE, OpenError, ReadError, SinkId, Transport, Wake, What,
+    ChannelId, Format, HostId, LEASE, OpenError, ReadError, SinkId, Wake, What,
 };
 use selvedge_units::Span;
 use world::{FORMAT, World};
@@ -28,8 +28,7 @@ fn hosts_that_share_a_name_meet_and_late_ones_too() {
     assert_eq!(world.take(1, channels[1], sink), [vec![1; 8], vec![3; 8], vec![2; 8]]);
     assert_eq!(world.take(2, late, late_sink), [vec![2; 8], vec![3; 8]]);
     // Who leaves is known at once.
-    let mut port = world.network.port(HostId(2));
-    world.hosts[2].leave(world.now, late, &mut port);
+    world.with(2, |exchange, _| exchange.leave(late));
     world.settle();
     assert!(world.notices(0).contains(&(HostId(2), What::Left)));
     assert_eq!(world.send(0, channels[0], &[4; 8], None), 1);
@@ -92,8 +91,7 @@ fn members_of_other_versions_read_what_they_know() {
     assert_eq!(world.take(0, old, sinks[0]).last().unwrap(), &number);
     // One host has one format for a name.
     let format = Format::parse("f", "input { int x; };").unwrap();
-    let mut port = world.network.port(HostId(0));
-    let refused = world.hosts[0].open(world.now, "load", &format, Wake::All, &mut port);
+    let refused = world.with(0, |exchange, now| exchange.open(now, "load", &format, Wake::All));
     assert!(matches!(refused, Err(OpenError::Format { .. })));
 }
 
@@ -158,10 +156,10 @@ fn what_strangers_send_harms_nobody() {
             bytes.push((seed >> 33) as u8 & if seed >> 60 > 8 { 0xff } else { 7 });
         }
         seed = seed.wrapping_add(1);
-        world.network.port(HostId(2)).send(world.now, HostId(0), &bytes);
+        world.network.send(world.now, HostId(2), HostId(0), &bytes);
     }
     let huge = vec![2; 1 << 20];
-    world.network.port(HostId(2)).send(world.now, HostId(0), &huge);
+    world.network.send(world.now, HostId(2), HostId(0), &huge);
     world.settle();
     assert!(world.hosts[0].malformed() > 1000);
     assert_eq!(world.take(0, channel, sink).len(), 0);
@@ -179,8 +177,7 @@ fn a_full_registry_refuses_and_harms_no_channel_that_is_open() {
     let mut opened = Vec::new();
     let refused = loop {
         let name = format!("channel-{}", opened.len());
-        let mut port = world.network.port(HostId(0));
-        match world.hosts[0].open(world.now, &name, &format, Wake::All, &mut port) {
+        match world.with(0, |exchange, now| exchange.open(now, &name, &format, Wake::All)) {
             Ok(channel) => opened.push(channel),
             Err(error) => break error,
         }
@@ -189,8 +186,7 @@ fn a_full_registry_refuses_and_harms_no_channel_that_is_open() {
     assert_eq!((refused, opened.len()), (OpenError::Full, 1023));
     // Names too long or missing are refused by their length.
     for name in ["", &"n".repeat(65)] {
-        let mut port = world.network.port(HostId(1));
-        let refused = world.hosts[1].open(world.now, name, &format, Wake::All, &mut port);
+        let refused = world.with(1, |exchange, now| exchange.open(now, name, &format, Wake::All));
         assert_eq!(refused, Err(OpenError::Name(name.len())));
     }
     // Who is at work goes on, with all of them told of.
@@ -199,8 +195,9 @@ fn a_full_registry_refuses_and_harms_no_channel_that_is_open() {
     world.settle();
     assert_eq!(world.numbers(1, channel, sink), [7]);
     // One that is left makes room.
-    let mut port = world.network.port(HostId(0));
-    world.hosts[0].leave(world.now, opened[5], &mut port);
-    let again = world.hosts[0].open(world.now, "another", &format, Wake::All, &mut port);
+    let again = world.with(0, |exchange, now| {
+        exchange.leave(opened[5]);
+        exchange.open(now, "another", &format, Wake::All)
+    });
     assert!(again.is_ok(), "{again:?}");
 }

@@ -6,7 +6,7 @@ mod world;
 use proptest::prelude::*;
 use selvedge_control_event::{
     BEAT, ChannelId, HELD_MAX, HostId, LEASE, Network, Overflow, REFRESH, RESUME, Right, SinkId,
-    Transport, What,
+    What,
 };
 use selvedge_units::Span;
 use world::{FORMAT, World};
@@ -193,8 +193,7 @@ fn who_leaves_is_owed_nothing_and_who_is_late_gets_what_comes() {
         world.promise(0, channel, number);
     }
     world.settle();
-    let mut port = world.network.port(HostId(2));
-    world.hosts[2].leave(world.now, channel, &mut port);
+    world.with(2, |exchange, _| exchange.leave(channel));
     assert_eq!(collect(&mut world, Span::from_secs(1), 1, channel, sinks[0]).len(), 10);
     assert_eq!(world.hosts[0].view(channel).unwrap().held, 0);
     world.notices(2);
@@ -209,8 +208,7 @@ fn who_leaves_is_owed_nothing_and_who_is_late_gets_what_comes() {
     assert_eq!(got, (10..20).collect::<Vec<_>>());
     assert!(!world.notices(2).iter().any(|(_, what)| matches!(what, What::Missed(_))));
     // A source that has opened the channel anew begins anew, too.
-    let mut port = world.network.port(HostId(0));
-    world.hosts[0].leave(world.now, channel, &mut port);
+    world.with(0, |exchange, _| exchange.leave(channel));
     let channel = world.open(0, FORMAT);
     world.settle();
     assert_eq!(world.promise(0, channel, 20), 2);
@@ -282,15 +280,14 @@ fn a_member_that_floods_is_bounded() {
     world.settle();
     for number in 0..10_000_u32 {
         let bytes = number.to_le_bytes();
-        let mut port = world.network.port(HostId(1));
-        world.hosts[1].send_control(world.now, HostId(0), &bytes, &mut port);
+        world.with(1, |exchange, _| exchange.send_control(HostId(0), &bytes));
     }
     for host in 100..400 {
         // Each says that it is there.
-        let mut port = world.network.port(HostId(host));
+        world.network.add(HostId(host));
         let mut frame = vec![0, 4];
         frame.extend_from_slice(b"load\x01\x01");
-        port.send(world.now, HostId(0), &frame);
+        world.network.send(world.now, HostId(host), HostId(0), &frame);
     }
     world.settle();
     let controls = std::iter::from_fn(|| world.hosts[0].poll_control()).count();

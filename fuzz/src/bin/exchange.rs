@@ -7,7 +7,7 @@
 use libfuzzer_sys::fuzz_target;
 use selvedge_control_event::{
     Attributes, ChannelId, Event, Exchange, Format, HELD_MAX, HostId, LEASE, MEMBERS_MAX, Network,
-    Overflow, SinkId, Subscription, Transport, Wake,
+    Overflow, SinkId, Subscription, Wake,
 };
 use selvedge_fuzz::Choices;
 use selvedge_units::{Instant, Span};
@@ -32,19 +32,19 @@ impl World {
     fn new(bound: usize) -> Self {
         let mut network = Network::with_detector(Span::from_micros(100), LEASE);
         for host in [SINK, SOURCE, LIAR] {
-            network.port(host);
+            network.add(host);
         }
         let format = Format::parse("f", "input { long number; };").expect("a format");
         let now = Instant::ZERO;
         let mut hosts = [Exchange::new(now), Exchange::new(now)];
         let mut open = |host: HostId| {
-            let mut port = network.port(host);
-            hosts[host.0 as usize].open(now, "c", &format, Wake::All, &mut port).expect("a name")
+            let exchange = &mut hosts[host.0 as usize];
+            exchange.set_failure_detector(network.failure_detector());
+            exchange.open(now, "c", &format, Wake::All).expect("a name")
         };
         let channel = [open(SOURCE), open(SINK)][1];
         let wish = Subscription { bound, overflow: Overflow::Block, filter: None };
-        let sink = hosts[0].subscribe(now, channel, wish, &mut network.port(SINK));
-        let sink = sink.expect("there is room");
+        let sink = hosts[0].subscribe(channel, wish).expect("there is room");
         let mut world = Self { now, network, hosts, channel, sink, promised: 0, got: 0 };
         world.pass(Span::from_millis(5));
         assert!(world.hosts[1].members(channel).any(|host| host == SINK));
@@ -55,7 +55,7 @@ impl World {
         let until = self.now + span;
         self.turn();
         while self.now < until {
-            let beats = self.hosts.iter().map(Exchange::poll_at);
+            let beats = self.hosts.iter().filter_map(Exchange::poll_timeout);
             let next = beats.chain(self.network.poll_at()).filter(|at| *at > self.now).min();
             self.now = next.unwrap_or(until).min(until);
             self.turn();
@@ -68,36 +68,35 @@ impl World {
 
     fn turn(&mut self) {
         for (host, exchange) in (0..).zip(&mut self.hosts) {
-            exchange.handle(self.now, &mut self.network.port(HostId(host)));
+            self.network.run(self.now, HostId(host), exchange);
             while exchange.poll_control().is_some() {}
             while exchange.poll_notice().is_some() {}
         }
         // The liar listens to nothing.
-        let mut port = self.network.port(LIAR);
-        while port.poll(self.now).is_some() {}
+        while self.network.poll(self.now, LIAR).is_some() {}
     }
 
     fn promise(&mut self) {
         let record = self.promised.to_le_bytes();
         let event = Event { deadline: None, attributes: Attributes::default(), record: &record };
-        let mut port = self.network.port(SOURCE);
-        let sent = self.hosts[1].publish_reliably(self.now, self.channel, event, &mut port);
+        let source = &mut self.hosts[1];
+        let sent = source.publish_reliably(self.now, self.channel, event);
         assert!(sent.expect("nobody blocks there").1 >= 1);
+        self.network.transmit(self.now, SOURCE, source);
         self.promised += 1;
     }
 
     /// Takes what waits. What the liar sends has numbers below zero.
     fn take(&mut self, most: usize) {
         for _ in 0..most {
-            let open = self.hosts[0].channel_mut(self.channel).expect("it is open");
-            let Some(delivery) = open.poll_sink(self.now, self.sink) else { break };
+            let delivery = self.hosts[0].poll_event(self.now, self.channel, self.sink);
+            let Some(delivery) = delivery else { break };
             let number = i64::from_le_bytes(delivery.event.record.try_into().expect("a long"));
             if number >= 0 && number < 1 << 40 {
                 assert_eq!(number, self.got, "lost, doubled or out of order");
                 self.got += 1;
             }
         }
-        self.hosts[0].taken(self.now, self.channel);
     }
 }
 
@@ -128,7 +127,7 @@ fuzz_target!(|bytes: &[u8]| {
                 let bytes = lie(&mut choices);
                 let to = HostId(u32::from(choices.byte() % 2));
                 if to == SOURCE || !holds_record(&bytes) {
-                    world.network.port(LIAR).send(world.now, to, &bytes);
+                    world.network.send(world.now, LIAR, to, &bytes);
                 }
             }
             2 | 3 => {

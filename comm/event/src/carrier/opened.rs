@@ -80,7 +80,7 @@ pub(super) fn publisher(
         .wait()
 }
 
-/// A message that can't be sent is lost, as the trait says it may be.
+/// A message that can't be sent is lost, as any may be.
 pub(super) fn put(publisher: &Publisher<'_>, bytes: &[u8]) {
     if let Err(error) = publisher.put(bytes).wait() {
         tracing::debug!(%error, "a message was not sent");

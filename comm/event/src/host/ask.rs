@@ -36,11 +36,11 @@ impl Host {
         let until = Time::now().checked_add(wait);
         let (answers, number) = self.question();
         let hosts = self.shared.inbox.hosts();
-        let own = self.shared.with(|core, now| {
+        let own = self.shared.with(|core, _| {
             if let Some(bytes) = (Request::List { number }).encode() {
-                core.exchange.announce_control(now, &bytes, core.carrier.as_mut());
+                core.exchange.announce_control(&bytes);
             }
-            core.manager.list(&core.exchange, core.carrier.as_ref())
+            core.manager.list(&core.exchange, &core.carrier)
         });
         let mut all: Vec<_> = own.into_iter().map(|one| (self.shared.me.clone(), one)).collect();
         let mut silent: Vec<HostId> = hosts.iter().map(|(host, _)| *host).collect();
@@ -161,9 +161,7 @@ impl Host {
         let until = Time::now().checked_add(wait)?;
         let (answers, number) = self.question();
         let bytes = request(number).encode()?;
-        self.shared.with(|core, now| {
-            core.exchange.send_control(now, host, &bytes, core.carrier.as_mut());
-        });
+        self.shared.with(|core, _| core.exchange.send_control(host, &bytes));
         loop {
             let (from, reply) = answers.recv_deadline(until).ok()?;
             if from == host {

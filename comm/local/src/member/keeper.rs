@@ -10,11 +10,11 @@ use selvedge_os::clock::{Clock, timespec};
 use selvedge_os::seqpacket::{self, Received};
 use selvedge_units::{Instant, Span};
 
-use super::{Change, PeerId, Shared};
+use super::{Change, Shared};
 use crate::inlet::Inlet;
 use crate::outlet::Outlet;
+use crate::ring::{PeerId, SinkOptions};
 use crate::say::{Say, VERSION};
-use crate::sink::SinkOptions;
 
 /// How long a member may take to say who it is.
 const PATIENCE: Span = Span::from_secs(2);

@@ -1,14 +1,13 @@
 //! What a host is told of its channels' members, what others may do, and why a channel can't be opened.
 
-use std::collections::VecDeque;
-
-use super::{CHANNEL_NAME_MAX, CHANNELS_MAX, ChannelId};
+use super::{CHANNEL_NAME_MAX, CHANNELS_MAX};
+use crate::event::ChannelId;
 use crate::format::FormatId;
 use crate::link::ReadError;
-use crate::transport::HostId;
+use crate::transmit::HostId;
 
 /// The most notices that wait; older ones are dropped.
-const NOTICES_MAX: usize = 1024;
+pub(super) const NOTICES_MAX: usize = 1024;
 
 /// Something that a host is told of a channel's members.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,7 +27,7 @@ pub enum What {
     Joined,
     /// It has left.
     Left,
-    /// It was not heard for [`LEASE`]: it has crashed, or the network is cut.
+    /// It was not heard for [`LEASE`](crate::LEASE): it has crashed, or the network is cut.
     Lost,
     /// What it sends can't be read, and why.
     Unreadable(ReadError),
@@ -71,12 +70,4 @@ pub enum OpenError {
     /// Too many.
     #[error("{CHANNELS_MAX} channels are open on this host, which is the most; close some")]
     Full,
-}
-
-/// Tells the host; the oldest notice goes if too many wait.
-pub(super) fn note(notices: &mut VecDeque<Notice>, channel: usize, host: HostId, what: What) {
-    if notices.len() >= NOTICES_MAX {
-        notices.pop_front();
-    }
-    notices.push_back(Notice { channel: ChannelId(channel), host, what });
 }

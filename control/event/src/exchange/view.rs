@@ -1,9 +1,9 @@
 //! What can be seen of a channel: for lists, pages and tests.
 
-use super::{ChannelId, Exchange};
-use crate::channel::{Fates, SinkId};
+use crate::channel::Fates;
+use crate::event::SinkId;
 use crate::format::Format;
-use crate::transport::HostId;
+use crate::transmit::HostId;
 
 /// A member on another host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,45 +49,4 @@ pub struct View<'a> {
     pub held: usize,
     /// How often the IN and the OUT filter were ended by a fault; `None` without one.
     pub faults: [Option<u64>; 2],
-}
-
-impl Exchange {
-    /// The channels that are open here.
-    pub fn channels(&self) -> impl Iterator<Item = ChannelId> {
-        let places = self.channels.iter().enumerate();
-        places.filter(|(_, open)| open.is_some()).map(|(at, _)| ChannelId(at))
-    }
-
-    /// The channel of a name, if it is open here.
-    pub fn find(&self, name: &str) -> Option<ChannelId> {
-        self.named(name).map(ChannelId)
-    }
-
-    /// What can be seen of a channel.
-    pub fn view(&self, channel: ChannelId) -> Option<View<'_>> {
-        let open = self.channels.get(channel.0)?.as_ref()?;
-        let members = open.members.iter().map(|member| MemberView {
-            host: member.host,
-            wants: member.wants,
-            sent: member.state.delivered,
-            lost: member.lost,
-            received: member.received,
-            refused: member.refused,
-            owed: member.owed.len() as u64,
-            dropped: member.owed.dropped(),
-        });
-        let (events, turned_away) = open.channel.sent();
-        Some(View {
-            name: open.channel.name(),
-            format: open.channel.format(),
-            sinks: open.channel.sinks().collect(),
-            members: members.collect(),
-            published: open.sequence,
-            events,
-            turned_away,
-            suppressed: open.suppressed,
-            held: open.held.len(),
-            faults: [open.channel.filter_faults(), open.out.as_ref().map(|out| out.faults())],
-        })
-    }
 }

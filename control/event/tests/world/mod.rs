@@ -26,17 +26,32 @@ impl World {
 
     pub(crate) fn on(mut network: Network, hosts: u32) -> Self {
         for host in 0..hosts {
-            network.port(HostId(host));
+            network.add(HostId(host));
         }
-        let hosts = (0..hosts).map(|_| Exchange::new(Instant::ZERO)).collect();
+        let exchange = |_| {
+            let mut exchange = Exchange::new(Instant::ZERO);
+            exchange.set_failure_detector(network.failure_detector());
+            exchange
+        };
+        let hosts = (0..hosts).map(exchange).collect();
         Self { now: Instant::ZERO, network, hosts }
+    }
+
+    /// Does something with a host's exchange, and sends what it sends.
+    pub(crate) fn with<T>(
+        &mut self,
+        host: u32,
+        action: impl FnOnce(&mut Exchange, Instant) -> T,
+    ) -> T {
+        let exchange = &mut self.hosts[host as usize];
+        let done = action(exchange, self.now);
+        self.network.transmit(self.now, HostId(host), exchange);
+        done
     }
 
     pub(crate) fn open(&mut self, host: u32, format: &str) -> ChannelId {
         let format = Format::parse("f", format).unwrap();
-        let mut port = self.network.port(HostId(host));
-        let exchange = &mut self.hosts[host as usize];
-        exchange.open(self.now, "load", &format, Wake::All, &mut port).unwrap()
+        self.with(host, |exchange, now| exchange.open(now, "load", &format, Wake::All)).unwrap()
     }
 
     pub(crate) fn subscribe(&mut self, host: u32, channel: ChannelId) -> SinkId {
@@ -51,8 +66,7 @@ impl World {
         overflow: Overflow,
     ) -> SinkId {
         let wish = Subscription { bound, overflow, filter: None };
-        let mut port = self.network.port(HostId(host));
-        self.hosts[host as usize].subscribe(self.now, channel, wish, &mut port).unwrap()
+        self.with(host, |exchange, _| exchange.subscribe(channel, wish)).unwrap()
     }
 
     pub(crate) fn send(
@@ -64,26 +78,21 @@ impl World {
     ) -> usize {
         let deadline = left.map(|left| self.now + left);
         let event = Event { deadline, attributes: Attributes::default(), record };
-        let mut port = self.network.port(HostId(host));
-        self.hosts[host as usize].publish(self.now, channel, event, &mut port).unwrap().1
+        self.with(host, |exchange, now| exchange.publish(now, channel, event)).unwrap().1
     }
 
     /// Reliably; how many hosts are owed it.
     pub(crate) fn promise(&mut self, host: u32, channel: ChannelId, number: i64) -> usize {
         let record = number.to_le_bytes();
         let event = Event { deadline: None, attributes: Attributes::default(), record: &record };
-        let mut port = self.network.port(HostId(host));
-        let exchange = &mut self.hosts[host as usize];
-        exchange.publish_reliably(self.now, channel, event, &mut port).unwrap().1
+        self.with(host, |exchange, now| exchange.publish_reliably(now, channel, event)).unwrap().1
     }
 
     /// Whether nobody had to be waited for.
     pub(crate) fn promise_in_turn(&mut self, host: u32, channel: ChannelId, number: i64) -> bool {
         let record = number.to_le_bytes();
         let event = Event { deadline: None, attributes: Attributes::default(), record: &record };
-        let mut port = self.network.port(HostId(host));
-        let exchange = &mut self.hosts[host as usize];
-        exchange.publish_in_turn(self.now, channel, event, &mut port).is_ok()
+        self.with(host, |exchange, now| exchange.publish_in_turn(now, channel, event)).is_ok()
     }
 
     /// An answer; how many hosts it was sent to at once.
@@ -92,9 +101,7 @@ impl World {
         attributes.add("answers", Value::Long(to)).unwrap();
         let (record, attributes) = (load.to_le_bytes(), attributes.as_attributes());
         let event = Event { deadline: None, attributes, record: &record };
-        let mut port = self.network.port(HostId(host));
-        let exchange = &mut self.hosts[host as usize];
-        exchange.publish(self.now, channel, event, &mut port).unwrap().1
+        self.with(host, |exchange, now| exchange.publish(now, channel, event)).unwrap().1
     }
 
     /// A filter for a host, run by the evaluator.
@@ -110,7 +117,7 @@ impl World {
         let until = self.now + span;
         self.turn(alive);
         while self.now < until {
-            let beats = alive.iter().map(|host| self.hosts[*host as usize].poll_at());
+            let beats = alive.iter().filter_map(|host| self.hosts[*host as usize].poll_timeout());
             let next = beats.chain(self.network.poll_at()).filter(|at| *at > self.now).min();
             self.now = next.unwrap_or(until).min(until);
             self.turn(alive);
@@ -119,8 +126,7 @@ impl World {
 
     fn turn(&mut self, alive: &[u32]) {
         for host in alive {
-            let mut port = self.network.port(HostId(*host));
-            self.hosts[*host as usize].handle(self.now, &mut port);
+            self.network.run(self.now, HostId(*host), &mut self.hosts[*host as usize]);
         }
     }
 
@@ -130,18 +136,17 @@ impl World {
     }
 
     pub(crate) fn take(&mut self, host: u32, channel: ChannelId, sink: SinkId) -> Vec<Vec<u8>> {
-        let channel = self.hosts[host as usize].channel_mut(channel).unwrap();
+        let exchange = &mut self.hosts[host as usize];
         let mut got = Vec::new();
-        while let Some(delivery) = channel.poll_sink(self.now, sink) {
+        while let Some(delivery) = exchange.poll_event(self.now, channel, sink) {
             got.push(delivery.event.record.to_vec());
         }
         got
     }
 
-    /// All numbers that a sink can have now; its source hears of the room.
+    /// All numbers that a sink can have now.
     pub(crate) fn numbers(&mut self, host: u32, channel: ChannelId, sink: SinkId) -> Vec<i64> {
         let got = self.take(host, channel, sink);
-        self.hosts[host as usize].taken(self.now, channel);
         got.iter().map(|record| i64::from_le_bytes(record[..8].try_into().unwrap())).collect()
     }
 

@@ -58,35 +58,35 @@ impl End {
         let mut exchange = Exchange::new(now);
         let wrong = |error: String| BenchError::System(error);
         let format = Format::parse("load", FORMAT).map_err(|error| wrong(error.to_string()))?;
-        let opened = exchange.open(now, "load", &format, Wake::All, &mut transport);
+        let opened = exchange.open(now, "load", &format, Wake::All);
         let channel = opened.map_err(|error| wrong(error.to_string()))?;
+        transport.transmit(now, &mut exchange);
         Ok(Self { exchange, transport, channel, clock })
     }
 
     fn subscribe(&mut self) -> Result<SinkId, BenchError> {
         let wish = Subscription { bound: 256, overflow: Overflow::DropNewest, filter: None };
-        let now = self.clock.now();
-        let done = self.exchange.subscribe(now, self.channel, wish, &mut self.transport);
+        let done = self.exchange.subscribe(self.channel, wish);
+        self.transport.transmit(self.clock.now(), &mut self.exchange);
         done.map_err(|error| BenchError::System(error.to_string()))
     }
 
     fn handle(&mut self) {
-        self.exchange.handle(self.clock.now(), &mut self.transport);
+        self.transport.run(self.clock.now(), &mut self.exchange);
     }
 
     /// How many other processes got it.
     fn publish(&mut self) -> usize {
         let event = Event { deadline: None, attributes: Attributes::default(), record: &RECORD };
         let now = self.clock.now();
-        let done = self.exchange.publish(now, self.channel, event, &mut self.transport);
+        let done = self.exchange.publish(now, self.channel, event);
+        self.transport.transmit(now, &mut self.exchange);
         done.map_or(0, |(_, hosts)| hosts)
     }
 
     fn poll(&mut self, sink: SinkId) -> bool {
         self.handle();
-        let now = self.clock.now();
-        let channel = self.exchange.channel_mut(self.channel);
-        channel.is_some_and(|channel| channel.poll_sink(now, sink).is_some())
+        self.exchange.poll_event(self.clock.now(), self.channel, sink).is_some()
     }
 
     fn until(&mut self, mut is_so: impl FnMut(&mut Self) -> bool) -> Result<(), BenchError> {

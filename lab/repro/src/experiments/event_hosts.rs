@@ -5,8 +5,8 @@ use std::net::{SocketAddr, UdpSocket};
 use std::time::Instant as Wall;
 
 use selvedge_control_event::{
-    Attributes, ChannelId, Event, Exchange, Format, HostId, Overflow, SinkId, Subscription,
-    Transport, Wake,
+    Attributes, ChannelId, Destination, Event, Exchange, Format, HostId, Overflow, SinkId,
+    Subscription, Wake,
 };
 use selvedge_units::Instant;
 
@@ -20,27 +20,44 @@ pub(super) struct Udp {
     buffer: Vec<u8>,
 }
 
-impl Transport for Udp {
-    fn send(&mut self, _: Instant, to: HostId, bytes: &[u8]) {
-        if let Some(to) = self.peers.get(to.0 as usize) {
+impl Udp {
+    /// Sends what the exchange has to send.
+    fn transmit(&mut self, now: Instant, exchange: &mut Exchange) {
+        while exchange.poll_interest().is_some() {}
+        while let Some(transmit) = exchange.poll_transmit(now) {
+            match transmit.to {
+                Destination::All => {
+                    for host in (0..self.peers.len()).filter(|host| *host != self.own) {
+                        self.send(host, transmit.bytes);
+                    }
+                }
+                Destination::Hosts(hosts) | Destination::Subscribers { hosts, .. } => {
+                    for host in hosts {
+                        self.send(host.0 as usize, transmit.bytes);
+                    }
+                }
+            }
+        }
+    }
+
+    fn send(&self, to: usize, bytes: &[u8]) {
+        if let Some(to) = self.peers.get(to) {
             // It may be lost.
             let _ = self.socket.send_to(bytes, to);
         }
     }
 
-    fn announce(&mut self, now: Instant, bytes: &[u8]) {
-        for host in 0..self.peers.len() {
-            if host != self.own {
-                self.send(now, HostId(host as u32), bytes);
-            }
-        }
-    }
-
-    fn poll(&mut self, _: Instant) -> Option<(HostId, &[u8])> {
+    /// Gives the exchange what has come, and has it do what is due.
+    pub(super) fn run(&mut self, now: Instant, exchange: &mut Exchange) {
         self.buffer.resize(65_536, 0);
-        let (size, from) = self.socket.recv_from(&mut self.buffer).ok()?;
-        let host = self.peers.iter().position(|peer| *peer == from)?;
-        Some((HostId(host as u32), &self.buffer[..size]))
+        while let Ok((size, from)) = self.socket.recv_from(&mut self.buffer) {
+            let host = self.peers.iter().position(|peer| *peer == from);
+            let Some(host) = host else { break };
+            exchange.handle_frame(now, HostId(host as u32), &self.buffer[..size]);
+            self.transmit(now, exchange);
+        }
+        exchange.handle_timeout(now);
+        self.transmit(now, exchange);
     }
 }
 
@@ -86,15 +103,16 @@ impl Hosts {
             let mut exchange = Exchange::new(now);
             let refused = |why: String| RunError::Needs(why);
             let channel = exchange
-                .open(now, "measured", format, Wake::All, &mut transport)
+                .open(now, "measured", format, Wake::All)
                 .map_err(|why| refused(why.to_string()))?;
             let mut ids = Vec::new();
             for _ in 0..if own_number == 0 { own } else { sinks } {
                 let wish =
                     Subscription { bound: QUEUE, overflow: Overflow::DropOldest, filter: None };
-                let id = exchange.subscribe(now, channel, wish, &mut transport);
+                let id = exchange.subscribe(channel, wish);
                 ids.push(id.map_err(|why| refused(why.to_string()))?);
             }
+            transport.transmit(now, &mut exchange);
             all.push(Host { exchange, transport, channel, sinks: ids });
         }
         let mut world = Self { began, all };
@@ -122,7 +140,7 @@ impl Hosts {
     pub(super) fn handle(&mut self) {
         let now = self.now();
         for host in &mut self.all {
-            host.exchange.handle(now, &mut host.transport);
+            host.transport.run(now, &mut host.exchange);
         }
     }
 
@@ -131,7 +149,8 @@ impl Hosts {
         let now = self.now();
         let source = &mut self.all[0];
         let event = Event { deadline: None, attributes: Attributes::default(), record };
-        let sent = source.exchange.publish(now, source.channel, event, &mut source.transport);
+        let sent = source.exchange.publish(now, source.channel, event);
+        source.transport.transmit(now, &mut source.exchange);
         sent.map_or(0, |(_, hosts)| hosts)
     }
 

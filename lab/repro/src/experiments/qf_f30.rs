@@ -109,7 +109,7 @@ fn incoming(pass: Pass, samples: usize, format: &Format) -> Result<f64, RunError
         let now = hosts.now();
         let began = Wall::now();
         let host = &mut hosts.all[1];
-        host.exchange.handle(now, &mut host.transport);
+        host.transport.run(now, &mut host.exchange);
         let mut taken = 0;
         if let Some(channel) = host.exchange.channel_mut(host.channel) {
             for sink in &host.sinks {

@@ -1,0 +1,183 @@
+//! A network in memory, under virtual time, for tests and simulations: hosts' exchanges are driven by
+//! [`Network::run`], and what they send arrives a fixed time later.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use selvedge_units::{Instant, Span};
+
+use crate::exchange::{Exchange, FailureDetector};
+use crate::transmit::{Destination, HostId, News};
+
+/// Messages of one host that are under way, by arrival and order of sending.
+type Inbox = BTreeMap<(Instant, u64), (HostId, Vec<u8>)>;
+
+/// A network in memory. It holds no clock: messages arrive a fixed time after they were sent.
+#[derive(Debug)]
+pub struct Network {
+    latency: Span,
+    sent: u64,
+    inboxes: BTreeMap<HostId, Inbox>,
+    cut: BTreeSet<(HostId, HostId)>,
+    /// How long a cut goes unnoticed; `None` if nobody notices.
+    detector: Option<Span>,
+    news: BTreeMap<HostId, BTreeMap<(Instant, u64), News>>,
+    /// Of so many messages one is lost; 0 if none is. Chosen by the state of a generator.
+    lost_of: u64,
+    seed: u64,
+}
+
+impl Network {
+    /// Without hosts yet.
+    pub fn new(latency: Span) -> Self {
+        Self {
+            latency,
+            sent: 0,
+            inboxes: BTreeMap::new(),
+            cut: BTreeSet::new(),
+            detector: None,
+            news: BTreeMap::new(),
+            lost_of: 0,
+            seed: 1,
+        }
+    }
+
+    /// One that notices by itself who is gone: at once who has been [removed](Self::remove), and
+    /// after a lease who is cut off.
+    pub fn with_detector(latency: Span, lease: Span) -> Self {
+        Self { detector: Some(lease), ..Self::new(latency) }
+    }
+
+    /// From now on loses one of so many messages, none if 0; the same seed loses the same.
+    pub fn lose(&mut self, one_of: u64, seed: u64) {
+        (self.lost_of, self.seed) = (one_of, seed.max(1));
+    }
+
+    /// Adds a host, if it is not there.
+    pub fn add(&mut self, me: HostId) {
+        if self.inboxes.contains_key(&me) {
+            return;
+        }
+        let others: Vec<HostId> = self.inboxes.keys().copied().collect();
+        self.inboxes.insert(me, Inbox::new());
+        for other in others {
+            self.tell(Instant::ZERO, (me, other), News::Came);
+        }
+    }
+
+    /// Who notices that a host is gone.
+    pub fn failure_detector(&self) -> FailureDetector {
+        match self.detector {
+            Some(_) => FailureDetector::Transport,
+            None => FailureDetector::Silence,
+        }
+    }
+
+    /// Gives a host's exchange what has come for it, has it do what is due, and sends what it sends.
+    pub fn run(&mut self, now: Instant, me: HostId, exchange: &mut Exchange) {
+        while let Some(news) = self.poll_news(now, me) {
+            exchange.handle_news(now, news);
+        }
+        self.transmit(now, me, exchange);
+        while let Some((from, bytes)) = self.poll(now, me) {
+            exchange.handle_frame(now, from, &bytes);
+            self.transmit(now, me, exchange);
+        }
+        exchange.handle_timeout(now);
+        self.transmit(now, me, exchange);
+    }
+
+    /// Sends what a host's exchange has to send.
+    pub fn transmit(&mut self, now: Instant, me: HostId, exchange: &mut Exchange) {
+        while exchange.poll_interest().is_some() {}
+        while let Some(transmit) = exchange.poll_transmit(now) {
+            match transmit.to {
+                Destination::All => {
+                    let all: Vec<HostId> = self.inboxes.keys().copied().collect();
+                    for to in all.into_iter().filter(|to| *to != me) {
+                        self.send(now, me, to, transmit.bytes);
+                    }
+                }
+                Destination::Hosts(hosts) | Destination::Subscribers { hosts, .. } => {
+                    for to in hosts {
+                        self.send(now, me, *to, transmit.bytes);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The next message that has come for a host.
+    pub fn poll(&mut self, now: Instant, me: HostId) -> Option<(HostId, Vec<u8>)> {
+        let first = self.inboxes.get_mut(&me)?.first_entry()?;
+        (first.key().0 <= now).then(|| first.remove())
+    }
+
+    fn poll_news(&mut self, now: Instant, me: HostId) -> Option<News> {
+        let first = self.news.get_mut(&me)?.first_entry()?;
+        (first.key().0 <= now).then(|| first.remove())
+    }
+
+    /// Takes a host away, with what was under way to it.
+    pub fn remove(&mut self, now: Instant, host: HostId) {
+        self.inboxes.remove(&host);
+        self.news.remove(&host);
+        let others: Vec<HostId> = self.inboxes.keys().copied().collect();
+        for other in others {
+            self.note(now + self.latency, other, News::Gone(host));
+        }
+    }
+
+    /// Loses all that two hosts send to each other from now on.
+    pub fn cut(&mut self, now: Instant, one: HostId, other: HostId) {
+        self.cut.extend([(one, other), (other, one)]);
+        if let Some(lease) = self.detector {
+            self.tell(now + lease, (one, other), News::Gone);
+        }
+    }
+
+    /// Ends a cut.
+    pub fn heal(&mut self, now: Instant, one: HostId, other: HostId) {
+        self.cut.remove(&(one, other));
+        self.cut.remove(&(other, one));
+        self.tell(now + self.latency, (one, other), News::Came);
+    }
+
+    /// When the next message arrives anywhere.
+    pub fn poll_at(&self) -> Option<Instant> {
+        let firsts = self.inboxes.values().filter_map(|inbox| inbox.keys().next());
+        let news = self.news.values().filter_map(|news| news.keys().next());
+        firsts.chain(news).map(|(at, _)| *at).min()
+    }
+
+    /// Tells two hosts of each other.
+    fn tell(&mut self, at: Instant, (one, other): (HostId, HostId), what: fn(HostId) -> News) {
+        self.note(at, one, what(other));
+        self.note(at, other, what(one));
+    }
+
+    fn note(&mut self, at: Instant, host: HostId, news: News) {
+        if self.detector.is_some() {
+            self.sent += 1;
+            self.news.entry(host).or_default().insert((at, self.sent), news);
+        }
+    }
+
+    fn loses(&mut self) -> bool {
+        // Xorshift: enough to choose by.
+        self.seed ^= self.seed << 13;
+        self.seed ^= self.seed >> 7;
+        self.seed ^= self.seed << 17;
+        self.lost_of > 0 && self.seed.is_multiple_of(self.lost_of)
+    }
+
+    /// Sends a message from one host to another; it may be lost.
+    pub fn send(&mut self, now: Instant, from: HostId, to: HostId, bytes: &[u8]) {
+        if self.cut.contains(&(from, to)) || self.loses() {
+            return;
+        }
+        if let Some(inbox) = self.inboxes.get_mut(&to) {
+            self.sent += 1;
+            inbox.insert((now + self.latency, self.sent), (from, bytes.to_vec()));
+        }
+    }
+}
