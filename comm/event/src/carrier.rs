@@ -16,8 +16,8 @@ use zenoh::pubsub::Subscriber;
 use crate::batch::{Batches, Frames, To};
 use crate::inbox::Inbox;
 use crate::keys::{HostName, Keys};
-use crate::near::MARK;
 use crate::near::Near;
+use crate::say::MARK;
 use opened::{Opened, publisher, put, subscribe};
 
 /// After so many frames the exchange's sinks get their turn, before it takes more.

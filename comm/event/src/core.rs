@@ -18,7 +18,7 @@ use crate::carrier::{Carrier, LOOK};
 use crate::inbox::Inbox;
 use crate::keys::HostName;
 use crate::manage::Manager;
-use crate::sink::Received;
+use crate::received::Received;
 
 /// A sink whose events a function gets at once, on the thread that brought them.
 pub(crate) struct Direct {
@@ -264,5 +264,41 @@ impl Core {
 
     pub(crate) fn channel(&mut self, channel: ChannelId) -> Option<&mut Channel> {
         self.exchange.channel_mut(channel)
+    }
+
+    /// What handlers have opened and left is counted, and their sinks are listened to.
+    fn settle(&mut self, ticker: &Arc<Bell>) {
+        if !std::mem::take(&mut self.manager.is_changed) {
+            return;
+        }
+        for channel in std::mem::take(&mut self.manager.opened) {
+            *self.uses.entry(channel).or_default() += 1;
+        }
+        for channel in std::mem::take(&mut self.manager.closed) {
+            // A channel that was only listened to has no use counted.
+            if let Some(uses) = self.uses.get_mut(&channel) {
+                *uses = uses.saturating_sub(1);
+            }
+            self.leave_if_unused(channel);
+        }
+        let sinks: Vec<_> = self.manager.sinks().collect();
+        self.waiting.retain(|one| {
+            !Arc::ptr_eq(&one.bell, ticker) || sinks.contains(&(one.channel, one.sink))
+        });
+        for (channel, sink) in sinks {
+            if !self.waiting.iter().any(|one| (one.channel, one.sink) == (channel, sink)) {
+                self.waiting.push(Waiting { channel, sink, bell: Arc::clone(ticker) });
+            }
+        }
+    }
+
+    /// Leaves a channel that nobody here has open and that has no sinks.
+    pub(crate) fn leave_if_unused(&mut self, channel: ChannelId) {
+        let is_used = self.uses.get(&channel).is_some_and(|uses| *uses > 0);
+        if !is_used && self.exchange.channel_mut(channel).is_some_and(|open| !open.has_sinks()) {
+            self.uses.remove(&channel);
+            self.manager.forget(channel);
+            self.exchange.leave(channel);
+        }
     }
 }

@@ -4,11 +4,10 @@
 mod ask;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use ring::rand::{SecureRandom, SystemRandom};
 use selvedge_control_event::{Exchange, FailureDetector, Format, Notice, OpenError, Wake, What};
 use selvedge_os::clock::Clock;
 use selvedge_os::eventfd::EventFd;
@@ -16,14 +15,14 @@ use selvedge_units::Instant;
 
 use crate::address::Address;
 use crate::carrier::Carrier;
-use crate::core::{Core, Shared, Waiting};
+use crate::core::{Core, Shared};
 use crate::engine;
 use crate::inbox::Inbox;
 use crate::joined::Joined;
-use crate::keys::HostName;
+use crate::keys::{HostName, id};
 use crate::manage::Manager;
 use crate::meeting::Meeting;
-use crate::near::Near;
+use crate::near::{Near, Rings};
 use crate::settings::{Settings, check_name};
 
 pub use ask::AskError;
@@ -57,21 +56,6 @@ pub struct Told {
     pub host: Option<HostName>,
     /// What happened.
     pub what: What,
-}
-
-/// What goes through memory, and not through the engine.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Rings {
-    /// How many hosts are reached so, and how many are heard.
-    pub hosts: (usize, usize),
-    /// Messages put into rings.
-    pub sent: u64,
-    /// Not put, since a reader was slow and its ring full.
-    pub dropped: u64,
-    /// Messages taken out of rings.
-    pub taken: u64,
-    /// Not got: this process was slow.
-    pub missed: u64,
 }
 
 /// This process among the others. Clones are one; it ends when the last handle is gone.
@@ -304,21 +288,6 @@ fn machine() -> Result<String, StartError> {
     check_name(&name).map(|()| name).map_err(StartError::Name)
 }
 
-/// Tells this process from others, and its hosts: 128 random bits, with a count in case that there
-/// are none.
-pub(crate) fn id() -> String {
-    static COUNT: AtomicU64 = AtomicU64::new(1);
-    let mut bytes = [0_u8; 16];
-    if SystemRandom::new().fill(&mut bytes).is_err() {
-        let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        bytes[..8].copy_from_slice(&count.to_le_bytes());
-        bytes[8..].copy_from_slice(&u64::from(std::process::id()).to_le_bytes());
-    }
-    // The engine wants no zero in front.
-    bytes[0] |= 0x80;
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
 fn is_open(address: &Address) -> bool {
     matches!(address.host(), "0.0.0.0" | "::")
 }
@@ -349,36 +318,8 @@ fn listen(settings: &Settings) -> Result<Vec<Address>, StartError> {
 /// If no port is free.
 pub fn engine_configuration(settings: &Settings) -> Result<(String, Vec<Address>), StartError> {
     let listen = listen(settings)?;
-    let said = crate::engine::configuration(settings, &id(), &listen, &settings.connect);
+    let said = crate::engine::configuration(settings, &crate::keys::id(), &listen, &settings.connect);
     Ok((said.to_string(), listen))
-}
-
-impl Core {
-    /// What handlers have opened and left is counted, and their sinks are listened to.
-    pub(crate) fn settle(&mut self, ticker: &Arc<crate::bell::Bell>) {
-        if !std::mem::take(&mut self.manager.is_changed) {
-            return;
-        }
-        for channel in std::mem::take(&mut self.manager.opened) {
-            *self.uses.entry(channel).or_default() += 1;
-        }
-        for channel in std::mem::take(&mut self.manager.closed) {
-            // A channel that was only listened to has no use counted.
-            if let Some(uses) = self.uses.get_mut(&channel) {
-                *uses = uses.saturating_sub(1);
-            }
-            self.leave_if_unused(channel);
-        }
-        let sinks: Vec<_> = self.manager.sinks().collect();
-        self.waiting.retain(|one| {
-            !Arc::ptr_eq(&one.bell, ticker) || sinks.contains(&(one.channel, one.sink))
-        });
-        for (channel, sink) in sinks {
-            if !self.waiting.iter().any(|one| (one.channel, one.sink) == (channel, sink)) {
-                self.waiting.push(Waiting { channel, sink, bell: Arc::clone(ticker) });
-            }
-        }
-    }
 }
 
 #[cfg(test)]

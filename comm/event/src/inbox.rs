@@ -9,7 +9,7 @@ use selvedge_control_event::{HostId, News};
 use zenoh::bytes::ZBytes;
 
 use crate::keys::{HostName, parse_sender, sender};
-use crate::near::{MARK, Say};
+use crate::say::{MARK, Say};
 
 /// The most hosts that are known at a time.
 const HOSTS_MAX: usize = 4096;

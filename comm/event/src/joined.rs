@@ -9,7 +9,8 @@ use crate::bell::Bell;
 use crate::core::{Call, Core, Direct, Shared, Waiting};
 use crate::handler::{self, FilterError};
 use crate::keys::HostName;
-use crate::sink::{Received, Sink};
+use crate::received::Received;
+use crate::sink::Sink;
 use selvedge_control_code::CodeError;
 use selvedge_control_event::{
     ChannelId, Event, Fates, Filter, Format, PublishError, SubscribeError, Subscription, View,
@@ -48,18 +49,6 @@ impl Drop for Joined {
             *uses = uses.saturating_sub(1);
             core.leave_if_unused(channel);
         });
-    }
-}
-
-impl Core {
-    /// Leaves a channel that nobody here has open and that has no sinks.
-    pub(crate) fn leave_if_unused(&mut self, channel: ChannelId) {
-        let is_used = self.uses.get(&channel).is_some_and(|uses| *uses > 0);
-        if !is_used && self.exchange.channel_mut(channel).is_some_and(|open| !open.has_sinks()) {
-            self.uses.remove(&channel);
-            self.manager.forget(channel);
-            self.exchange.leave(channel);
-        }
     }
 }
 

@@ -9,6 +9,9 @@
 //! ```
 
 use std::fmt::Write;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use ring::rand::{SecureRandom, SystemRandom};
 
 use crate::settings::check_name;
 
@@ -53,6 +56,21 @@ impl HostName {
             id: id.to_owned(),
         })
     }
+}
+
+/// Tells this process from others, and its hosts: 128 random bits, with a count in case that there
+/// are none.
+pub(crate) fn id() -> String {
+    static COUNT: AtomicU64 = AtomicU64::new(1);
+    let mut bytes = [0_u8; 16];
+    if SystemRandom::new().fill(&mut bytes).is_err() {
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        bytes[..8].copy_from_slice(&count.to_le_bytes());
+        bytes[8..].copy_from_slice(&u64::from(std::process::id()).to_le_bytes());
+    }
+    // The engine wants no zero in front.
+    bytes[0] |= 0x80;
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// The part of a key that says who sent: `NAME/PID-ID`.

@@ -39,16 +39,20 @@ mod manage;
 mod meeting;
 mod near;
 mod proof;
+mod received;
+mod say;
 mod settings;
 mod sink;
 
 pub use address::{Address, AddressError};
 pub use handler::{FilterError, Meter};
-pub use host::{AskError, Host, Notices, Rings, StartError, Told, engine_configuration};
+pub use host::{AskError, Host, Notices, StartError, Told, engine_configuration};
 pub use joined::{AtOnce, Callback, Joined};
 pub use keys::HostName;
 pub use listing::{
     CarriedBy, DeployedListing, Deployment, Listing, MemberListing, Place, SinkListing,
 };
+pub use near::Rings;
+pub use received::Received;
 pub use settings::{DeployRights, MemberRights, Role, Settings, SettingsError, Tls, read_token};
-pub use sink::{Received, Sink};
+pub use sink::Sink;

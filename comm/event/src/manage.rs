@@ -16,8 +16,8 @@ use crate::inbox::Inbox;
 use crate::keys::HostName;
 use crate::listing::{self, DeployedListing, Deployment, Listing, Place, Reply, Request};
 use crate::proof::is_proof;
+use crate::received::Received;
 use crate::settings::{DeployRights, check_name};
-use crate::sink::Received;
 
 /// How long a nonce is good for.
 const NONCE_LIFE: Span = Span::from_secs(10);

@@ -3,17 +3,14 @@
 //! the change: a source's last message by the engine says that it is, and the sink reads the ring from
 //! there on. A ring is made when there is a first event for it.
 
-mod say;
-
 use std::collections::{HashMap, HashSet, VecDeque};
 
 use selvedge_comm_local::{JoinError, LinkNews, Links, PeerId, Put};
 use selvedge_control_event::HostId;
 use selvedge_units::{Instant, Span};
 
-use crate::host::Rings;
-
-pub(crate) use say::{MARK, Machine, Say};
+use crate::keys;
+use crate::say::{Machine, Say};
 
 /// When a host is asked again that did not answer, at first; twice as late each time.
 const ASK_AGAIN: Span = Span::from_secs(1);
@@ -38,6 +35,21 @@ enum Out {
     Ring(PeerId, bool),
     /// It is not here.
     Far,
+}
+
+/// What goes through memory, and not through the engine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rings {
+    /// How many hosts are reached so, and how many are heard.
+    pub hosts: (usize, usize),
+    /// Messages put into rings.
+    pub sent: u64,
+    /// Not put, since a reader was slow and its ring full.
+    pub dropped: u64,
+    /// Messages taken out of rings.
+    pub taken: u64,
+    /// Not got: this process was slow.
+    pub missed: u64,
 }
 
 /// A message that has come, and waits.
@@ -77,7 +89,7 @@ impl Near {
     /// Ready for rings; `None` where a machine can't be told from others.
     pub(crate) fn new() -> Result<Option<Self>, JoinError> {
         let Some(machine) = Machine::this() else { return Ok(None) };
-        let name = format!("selvedge-{}", crate::host::id());
+        let name = format!("selvedge-{}", keys::id());
         Ok(Some(Self {
             links: Links::listen(&name)?,
             name,
@@ -237,7 +249,7 @@ impl Near {
                 self.words.retain(|_, of| *of != host);
                 let links = &self.links;
                 self.ins.retain(|peer, of| *of != host || links.word(*peer).is_some());
-                let word = crate::host::id();
+                let word = keys::id();
                 self.links.welcome(&word);
                 let name = std::mem::take(&mut self.name);
                 self.say(host, &Say::Offer { name: &name, word: &word });

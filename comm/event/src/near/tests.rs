@@ -4,8 +4,9 @@ use selvedge_comm_local::Put;
 use selvedge_control_event::HostId;
 use selvedge_units::{Instant, Span};
 
-use super::{ASK_AGAIN, EARLY, Near, Out, Say};
+use super::{ASK_AGAIN, EARLY, Near, Out};
 use crate::host::tests::until;
+use crate::say::Say;
 
 const SOURCE: HostId = HostId(1);
 const SINK: HostId = HostId(2);
