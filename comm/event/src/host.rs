@@ -21,9 +21,9 @@ use crate::inbox::Inbox;
 use crate::joined::Joined;
 use crate::keys::{HostName, id};
 use crate::manage::Manager;
-use crate::meeting::Meeting;
+use crate::meeting::{Meeting, MeetingError};
 use crate::near::{Near, Rings};
-use crate::settings::{Settings, check_name};
+use crate::settings::{NameError, Settings, check_name};
 
 pub use ask::AskError;
 
@@ -38,13 +38,13 @@ pub enum StartError {
     Engine(String),
     /// The folder where programs meet can't be used.
     #[error("can't meet the programs of this machine: {0}")]
-    Meeting(String),
+    Meeting(#[from] MeetingError),
     /// No thread can be had.
     #[error("no thread can be started: {0}")]
     Thread(std::io::Error),
     /// There is no name for this host.
     #[error("{0}; give it one as host.name")]
-    Name(String),
+    Name(NameError),
 }
 
 /// A notice with its names.
@@ -138,7 +138,7 @@ impl Host {
             let is_tls = settings.tls.is_some();
             let mine = if is_open(mine) { Address::loopback(mine.port()) } else { mine.clone() };
             let met = Meeting::new(&settings.domain, &me.id, &mine, is_tls);
-            meeting = Some(met.map_err(StartError::Meeting)?);
+            meeting = Some(met?);
         }
         // Asked again when nobody is connected: others may have come to the meeting since.
         let configured = {

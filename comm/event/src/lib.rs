@@ -52,7 +52,11 @@ pub use keys::HostName;
 pub use listing::{
     CarriedBy, DeployedListing, Deployment, Listing, MemberListing, Place, SinkListing,
 };
+pub use meeting::MeetingError;
 pub use near::Rings;
 pub use received::Received;
-pub use settings::{DeployRights, MemberRights, Role, Settings, SettingsError, Tls, read_token};
+pub use settings::{
+    DeployRights, MemberRights, NameError, Role, Settings, SettingsError, Tls, TokenError,
+    read_token,
+};
 pub use sink::Sink;

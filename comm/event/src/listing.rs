@@ -232,7 +232,14 @@ pub(crate) enum Reply {
     /// There are no more.
     End,
     Nonce([u8; 16]),
-    Done(Result<String, String>),
+    Done(Outcome),
+}
+
+/// What became of a request, as text for people.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Outcome {
+    Done(String),
+    Refused(String),
 }
 
 impl Request {

@@ -5,19 +5,22 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use ring::rand::{SecureRandom, SystemRandom};
+use selvedge_control_code::CodeError;
 use selvedge_control_event::{
-    ChannelId, Delivery, Exchange, Filter, Format, HostId, Overflow, SinkId, Subscription, Wake,
+    ChannelId, Delivery, Exchange, Filter, Format, FormatError, HostId, OpenError, Overflow,
+    SharedMismatch, SinkId, SubscribeError, Subscription, View, Wake,
 };
+use selvedge_os_jit::PrepareError;
 use selvedge_units::{Instant, Span};
 
 use crate::carrier::Carrier;
 use crate::handler::{self, Meter};
 use crate::inbox::Inbox;
 use crate::keys::HostName;
-use crate::listing::{self, DeployedListing, Deployment, Listing, Place, Reply, Request};
+use crate::listing::{self, DeployedListing, Deployment, Listing, Outcome, Place, Reply, Request};
 use crate::proof::is_proof;
 use crate::received::Received;
-use crate::settings::{DeployRights, check_name};
+use crate::settings::{DeployRights, NameError, check_name};
 
 /// How long a nonce is good for.
 const NONCE_LIFE: Span = Span::from_secs(10);
@@ -29,6 +32,59 @@ const TURN: usize = 64;
 const WAITING_MAX: usize = 1024;
 /// The longest source.
 const SOURCE_MAX: usize = 64 << 10;
+
+/// Why another host may not deploy or remove handlers here.
+#[derive(Debug, thiserror::Error)]
+enum RightError {
+    #[error("\"{0}\" has no right to deploy here; name it in the target's settings, [deploy]")]
+    None(String),
+    #[error("a token is wanted; give --token FILE")]
+    NoToken,
+    #[error("the token is another than the target's")]
+    Token,
+}
+
+/// Why a handler is not deployed here.
+#[derive(Debug, thiserror::Error)]
+enum DeployError {
+    #[error(transparent)]
+    Right(#[from] RightError),
+    #[error(transparent)]
+    Name(#[from] NameError),
+    #[error("{0} handlers are deployed here, which is the quota; remove some")]
+    Quota(usize),
+    #[error("\"{0}\" is not open on this host; see selvedge events ls")]
+    Closed(String),
+    #[error("\"{name}\" is deployed on \"{on}\" already; remove it first")]
+    Twice { name: String, on: String },
+    #[error("\"{on}\" has an {place} filter on this host already")]
+    Taken { on: String, place: Place },
+    #[error("an {0} filter sends nothing on; deploy a handler")]
+    SendsOn(Place),
+    #[error("a handler can't send to its own channel, \"{0}\"")]
+    Itself(String),
+    #[error(transparent)]
+    Code(#[from] CodeError),
+    #[error(transparent)]
+    Prepare(#[from] PrepareError),
+    #[error(transparent)]
+    Shared(#[from] SharedMismatch),
+    #[error(transparent)]
+    Format(#[from] FormatError),
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    #[error(transparent)]
+    Subscribe(#[from] SubscribeError),
+}
+
+/// Why a handler is not removed here.
+#[derive(Debug, thiserror::Error)]
+enum RemoveError {
+    #[error(transparent)]
+    Right(#[from] RightError),
+    #[error("no \"{name}\" is deployed on \"{on}\"; see selvedge events ls")]
+    Nothing { name: String, on: String },
+}
 
 /// Something that was deployed here.
 struct Deployed {
@@ -146,17 +202,21 @@ impl Manager {
             Request::Deploy { number, deployment, proof } => {
                 let body = postcard::to_allocvec(&deployment).unwrap_or_default();
                 let allowed = self.allowed(now, from, name, &body, proof);
-                let done = allowed.and_then(|()| self.deploy(now, name, deployment, exchange));
+                let done = allowed
+                    .map_err(DeployError::from)
+                    .and_then(|()| self.deploy(now, name, deployment, exchange));
                 if let Err(why) = &done {
                     tracing::info!(from = %name, %why, "a deployment was refused");
                 }
-                self.reply_done(from, number, done, exchange);
+                reply_done(from, number, done, exchange);
             }
             Request::Remove { number, channel, name: handler, proof } => {
                 let body = postcard::to_allocvec(&(&channel, &handler)).unwrap_or_default();
                 let allowed = self.allowed(now, from, name, &body, proof);
-                let done = allowed.and_then(|()| self.remove(&channel, &handler, exchange));
-                self.reply_done(from, number, done, exchange);
+                let done = allowed
+                    .map_err(RemoveError::from)
+                    .and_then(|()| self.remove(&channel, &handler, exchange));
+                reply_done(from, number, done, exchange);
             }
             Request::Reply { number, reply } => {
                 if let Some(listener) = self.asked.get(&number) {
@@ -168,22 +228,6 @@ impl Manager {
             if let Some(bytes) = (Request::Reply { number, reply }).encode() {
                 exchange.send_control(from, &bytes);
             }
-        }
-    }
-
-    fn reply_done(
-        &self,
-        to: HostId,
-        number: u64,
-        mut done: Result<String, String>,
-        exchange: &mut Exchange,
-    ) {
-        let (Ok(text) | Err(text)) = &mut done;
-        if text.len() > SOURCE_MAX {
-            *text = text.chars().take(SOURCE_MAX / 4).collect();
-        }
-        if let Some(bytes) = (Request::Reply { number, reply: Reply::Done(done) }).encode() {
-            exchange.send_control(to, &bytes);
         }
     }
 
@@ -206,20 +250,19 @@ impl Manager {
         name: &HostName,
         body: &[u8],
         proof: Option<[u8; 32]>,
-    ) -> Result<(), String> {
+    ) -> Result<(), RightError> {
         let nonce = self.nonces.remove(&from).filter(|(_, until)| *until > now);
         if self.rights.members.contains(&name.name) {
             return Ok(());
         }
         let Some(token) = &self.rights.token else {
-            let what = "has no right to deploy here; name it in the target's settings, [deploy]";
-            return Err(format!("\"{}\" {what}", name.name));
+            return Err(RightError::None(name.name.clone()));
         };
         let (Some((nonce, _)), Some(proof)) = (nonce, proof) else {
-            return Err("a token is wanted; give --token FILE".to_owned());
+            return Err(RightError::NoToken);
         };
         if !is_proof(token, &nonce, body, &proof) {
-            return Err("the token is another than the target's".to_owned());
+            return Err(RightError::Token);
         }
         Ok(())
     }
@@ -230,45 +273,20 @@ impl Manager {
         by: &HostName,
         deployment: Deployment,
         exchange: &mut Exchange,
-    ) -> Result<String, String> {
+    ) -> Result<String, DeployError> {
         let Deployment { channel: on, place, name, source, to } = deployment;
-        check_name(&name)?;
-        if self.deployed.len() >= self.rights.quota {
-            let quota = self.rights.quota;
-            return Err(format!(
-                "{quota} handlers are deployed here, which is the quota; remove some"
-            ));
-        }
-        let Some(channel) = exchange.find(&on) else {
-            return Err(format!("\"{on}\" is not open on this host; see selvedge events ls"));
-        };
-        if self.deployed.iter().any(|one| one.channel == channel && one.name == name) {
-            return Err(format!("\"{name}\" is deployed on \"{on}\" already; remove it first"));
-        }
-        let view = exchange.view(channel).ok_or("the channel was left")?;
-        let has = match place {
-            Place::In => view.faults[0].is_some(),
-            Place::Out => view.faults[1].is_some(),
-            Place::Handler => false,
-        };
-        if has {
-            return Err(format!("\"{on}\" has an {place} filter on this host already"));
-        }
-        if to.is_some() && place != Place::Handler {
-            return Err("a filter sends nothing on; deploy a handler".to_owned());
-        }
+        let closed = || DeployError::Closed(on.clone());
+        let channel = exchange.find(&on).ok_or_else(closed)?;
+        let view = exchange.view(channel).ok_or_else(closed)?;
+        self.check(channel, &view, (place, &name), to.is_some())?;
         let format = view.format.clone();
-        let program = selvedge_control_event::program(&name, &source, &format)
-            .map_err(|error| error.to_string())?;
+        let program = selvedge_control_event::program(&name, &source, &format)?;
         let output = program.record("output").map(|placed| Arc::clone(&placed.record.layout));
-        let (ready, meter) = handler::limited(program, Some(self.rights.share))
-            .map_err(|error| error.to_string())?;
-        let filter =
-            Filter::new(ready, &name, exchange.blocks_mut()).map_err(|error| error.to_string())?;
+        let (ready, meter) = handler::limited(program, Some(self.rights.share))?;
+        let filter = Filter::new(ready, &name, exchange.blocks_mut())?;
         let running = match place {
             Place::In => {
-                let open = exchange.channel_mut(channel).ok_or("the channel was left")?;
-                open.set_filter(Some(filter));
+                exchange.channel_mut(channel).ok_or_else(closed)?.set_filter(Some(filter));
                 None
             }
             Place::Out => {
@@ -279,29 +297,24 @@ impl Manager {
                 let to = match to {
                     Some(to) => {
                         let format = match output {
-                            Some(layout) => Format::new(&to, &layout).map_err(|e| e.to_string())?,
+                            Some(layout) => Format::new(&to, &layout)?,
                             None => format,
                         };
-                        let opened = exchange.open(now, &to, &format, Wake::All);
-                        let opened = opened.map_err(|error| error.to_string())?;
+                        let opened = exchange.open(now, &to, &format, Wake::All)?;
                         if opened == channel {
-                            return Err("a handler can't send to its own channel".to_owned());
+                            return Err(DeployError::Itself(on));
                         }
                         self.opened.push(opened);
                         Some((opened, to))
                     }
                     None => None,
                 };
-                let wish = Subscription {
-                    bound: WAITING_MAX,
-                    overflow: Overflow::DropOldest,
-                    filter: None,
-                };
-                let sink = exchange.subscribe(channel, wish).map_err(|error| {
+                let (bound, overflow) = (WAITING_MAX, Overflow::DropOldest);
+                let wish = Subscription { bound, overflow, filter: None };
+                let sink = exchange.subscribe(channel, wish).inspect_err(|_| {
                     // What was opened for it is left again.
                     self.closed.extend(to.iter().map(|(channel, _)| *channel));
                     self.is_changed = true;
-                    error.to_string()
                 })?;
                 Some(Running { sink, filter, to })
             }
@@ -313,11 +326,46 @@ impl Manager {
         Ok(format!("deployed on \"{on}\" as {place}"))
     }
 
-    fn remove(&mut self, on: &str, name: &str, exchange: &mut Exchange) -> Result<String, String> {
+    /// Whether there is room for a handler of this name.
+    fn check(
+        &self,
+        channel: ChannelId,
+        view: &View<'_>,
+        (place, name): (Place, &str),
+        sends_on: bool,
+    ) -> Result<(), DeployError> {
+        check_name(name)?;
+        if self.deployed.len() >= self.rights.quota {
+            return Err(DeployError::Quota(self.rights.quota));
+        }
+        let on = view.name.to_owned();
+        if self.deployed.iter().any(|one| one.channel == channel && one.name == name) {
+            return Err(DeployError::Twice { name: name.to_owned(), on });
+        }
+        let has = match place {
+            Place::In => view.faults[0].is_some(),
+            Place::Out => view.faults[1].is_some(),
+            Place::Handler => false,
+        };
+        if has {
+            return Err(DeployError::Taken { on, place });
+        }
+        if sends_on && place != Place::Handler {
+            return Err(DeployError::SendsOn(place));
+        }
+        Ok(())
+    }
+
+    fn remove(
+        &mut self,
+        on: &str,
+        name: &str,
+        exchange: &mut Exchange,
+    ) -> Result<String, RemoveError> {
         let channel = exchange.find(on);
         let is_meant = |one: &Deployed| Some(one.channel) == channel && one.name == name;
         let Some(at) = self.deployed.iter().position(is_meant) else {
-            return Err(format!("no \"{name}\" is deployed on \"{on}\"; see selvedge events ls"));
+            return Err(RemoveError::Nothing { name: name.to_owned(), on: on.to_owned() });
         };
         let gone = self.deployed.remove(at);
         self.is_changed = true;
@@ -379,5 +427,25 @@ impl Manager {
             }
         }
         more
+    }
+}
+
+/// Answers what became of a request.
+fn reply_done<E: std::error::Error>(
+    to: HostId,
+    number: u64,
+    done: Result<String, E>,
+    exchange: &mut Exchange,
+) {
+    let short = |text: String| match text.len() {
+        0..=SOURCE_MAX => text,
+        _ => text.chars().take(SOURCE_MAX / 4).collect(),
+    };
+    let outcome = match done {
+        Ok(text) => Outcome::Done(short(text)),
+        Err(why) => Outcome::Refused(short(why.to_string())),
+    };
+    if let Some(bytes) = (Request::Reply { number, reply: Reply::Done(outcome) }).encode() {
+        exchange.send_control(to, &bytes);
     }
 }

@@ -16,6 +16,28 @@ const MET_MAX: usize = 64;
 /// The most files that are looked at.
 const FILES_MAX: usize = 1024;
 
+/// Why programs can't meet in a folder.
+#[derive(Debug, thiserror::Error)]
+pub enum MeetingError {
+    /// The folder or a file in it can't be used.
+    #[error("{path}: {why}")]
+    System {
+        /// Which.
+        path: String,
+        /// What the system said.
+        why: std::io::Error,
+    },
+    /// Another user could put addresses there.
+    #[error("{0} may be written by others; remove it, or set XDG_RUNTIME_DIR")]
+    Foreign(String),
+}
+
+impl MeetingError {
+    fn system(path: &Path, why: impl Into<std::io::Error>) -> Self {
+        Self::System { path: path.display().to_string(), why: why.into() }
+    }
+}
+
 /// This program's file, removed when dropped.
 #[derive(Debug)]
 pub(crate) struct Meeting {
@@ -41,9 +63,8 @@ impl Meeting {
         id: &str,
         mine: &Address,
         is_tls: bool,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, MeetingError> {
         let folder = folder(domain, is_tls)?;
-        let said = |path: &Path, error: std::io::Error| format!("{}: {error}", path.display());
         let (path, unready) = (folder.join(id), folder.join(format!(".{id}")));
         let mut options = OpenOptions::new();
         let mut file = options
@@ -51,13 +72,13 @@ impl Meeting {
             .create_new(true)
             .mode(0o600)
             .open(&unready)
-            .map_err(|error| said(&unready, error))?;
+            .map_err(|why| MeetingError::system(&unready, why))?;
         flock(&file, FlockOperation::NonBlockingLockExclusive)
-            .map_err(|error| said(&unready, error.into()))?;
+            .map_err(|why| MeetingError::system(&unready, why))?;
         // Others see it only when it is locked and whole.
         let written = file.write_all(mine.to_string().as_bytes());
         let written = written.and_then(|()| fs::rename(&unready, &path));
-        written.map_err(|error| said(&path, error))?;
+        written.map_err(|why| MeetingError::system(&path, why))?;
         Ok(Self { folder, path, _file: file })
     }
 
@@ -88,7 +109,7 @@ fn other(path: &Path) -> Option<Address> {
 }
 
 /// The folder: of this user alone, of this network namespace, of this domain.
-fn folder(domain: &str, is_tls: bool) -> Result<PathBuf, String> {
+fn folder(domain: &str, is_tls: bool) -> Result<PathBuf, MeetingError> {
     let user = rustix::process::geteuid().as_raw();
     let base = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_dir());
     let base = base.map_or_else(
@@ -98,15 +119,12 @@ fn folder(domain: &str, is_tls: bool) -> Result<PathBuf, String> {
     let network = fs::metadata("/proc/self/ns/net").map_or(0, |data| data.ino());
     let kind = if is_tls { "tls" } else { "tcp" };
     let folder = base.join("events").join(format!("{network}-{kind}-{domain}"));
-    let said = |error: std::io::Error| format!("{}: {error}", folder.display());
+    let said = |why: std::io::Error| MeetingError::system(&folder, why);
     fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder).map_err(said)?;
     for part in [&base, &folder] {
         let data = fs::symlink_metadata(part).map_err(said)?;
         if data.uid() != user || !data.is_dir() || data.mode() & 0o022 != 0 {
-            let part = part.display();
-            return Err(format!(
-                "{part} may be written by others; remove it, or set XDG_RUNTIME_DIR"
-            ));
+            return Err(MeetingError::Foreign(part.display().to_string()));
         }
     }
     Ok(folder)

@@ -41,6 +41,9 @@ use crate::address::Address;
 
 /// The longest name of a host or domain.
 const NAME_MAX: usize = 64;
+/// The fewest characters of a token, and the most bytes of its file.
+const TOKEN_MIN: usize = 16;
+const TOKEN_FILE_MAX: u64 = 4096;
 
 /// What a process is to others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -158,38 +161,87 @@ pub struct SettingsError {
     what: String,
 }
 
+/// Why a host, a domain or a handler can't have a name: names are parts of addresses within the engine.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("\"{0}\" is no name; 1 to {NAME_MAX} letters, digits, '-', '_' and '.'")]
+pub struct NameError(pub String);
+
+/// Why a file can't be read.
+#[derive(Debug, thiserror::Error)]
+enum ReadError {
+    /// What the system said.
+    #[error("{0}")]
+    System(#[from] std::io::Error),
+    /// It is long.
+    #[error("is too long; at most {0} bytes are read")]
+    Long(u64),
+}
+
+/// Why a token's file can't be used.
+#[derive(Debug, thiserror::Error)]
+pub enum TokenError {
+    /// It can't be read.
+    #[error("{file}: {why}")]
+    System {
+        /// The file.
+        file: String,
+        /// What the system said.
+        why: std::io::Error,
+    },
+    /// It is long.
+    #[error("{file}: is too long; at most {most} bytes are read")]
+    Long {
+        /// The file.
+        file: String,
+        /// The most.
+        most: u64,
+    },
+    /// Its token is short.
+    #[error(
+        "{file}: a token has at least {TOKEN_MIN} characters, this one has {size}; try: head -c 32 /dev/urandom | base64"
+    )]
+    Short {
+        /// The file.
+        file: String,
+        /// How long it is.
+        size: usize,
+    },
+}
+
 /// The content of a token's file, without white space around it.
 ///
 /// # Errors
 /// What is wrong with it.
-pub fn read_token(path: &Path) -> Result<Vec<u8>, String> {
-    let bytes = limited(path, 4096).map_err(|what| format!("{}: {what}", path.display()))?;
+pub fn read_token(path: &Path) -> Result<Vec<u8>, TokenError> {
+    let file = path.display().to_string();
+    let bytes = match limited(path, TOKEN_FILE_MAX) {
+        Ok(bytes) => bytes,
+        Err(ReadError::System(why)) => return Err(TokenError::System { file, why }),
+        Err(ReadError::Long(most)) => return Err(TokenError::Long { file, most }),
+    };
     let token = bytes.trim_ascii().to_vec();
-    if token.len() < 16 {
-        let what = "a token has at least 16 characters; try: head -c 32 /dev/urandom | base64";
-        return Err(format!("{}: {what}", path.display()));
+    if token.len() < TOKEN_MIN {
+        return Err(TokenError::Short { file, size: token.len() });
     }
     Ok(token)
 }
 
-fn limited(path: &Path, most: u64) -> Result<Vec<u8>, String> {
+fn limited(path: &Path, most: u64) -> Result<Vec<u8>, ReadError> {
     use std::io::Read;
     let mut bytes = Vec::new();
-    let file = std::fs::File::open(path).map_err(|error| error.to_string())?;
-    file.take(most + 1).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
+    let file = std::fs::File::open(path)?;
+    file.take(most + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > most {
-        return Err(format!("is too long; at most {most} bytes are read"));
+        return Err(ReadError::Long(most));
     }
     Ok(bytes)
 }
 
-/// Names are parts of addresses within the engine.
-pub(crate) fn check_name(name: &str) -> Result<(), String> {
+/// Checks a name.
+pub(crate) fn check_name(name: &str) -> Result<(), NameError> {
     let fits = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     if name.is_empty() || name.len() > NAME_MAX || !name.chars().all(fits) {
-        return Err(format!(
-            "\"{name}\" is no name; 1 to {NAME_MAX} letters, digits, '-', '_' and '.'"
-        ));
+        return Err(NameError(name.to_owned()));
     }
     Ok(())
 }

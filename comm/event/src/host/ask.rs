@@ -6,7 +6,7 @@ use selvedge_control_event::HostId;
 
 use super::Host;
 use crate::keys::HostName;
-use crate::listing::{Deployment, Listing, Reply, Request};
+use crate::listing::{Deployment, Listing, Outcome, Reply, Request};
 use crate::proof::proof;
 
 /// The most answers that wait.
@@ -123,7 +123,8 @@ impl Host {
             },
         };
         match self.asked(host, wait, |number| request(number, proof)) {
-            Some(Reply::Done(done)) => done.map_err(|why| AskError::Refused(name, why)),
+            Some(Reply::Done(Outcome::Done(text))) => Ok(text),
+            Some(Reply::Done(Outcome::Refused(why))) => Err(AskError::Refused(name, why)),
             _ => Err(silent()),
         }
     }

@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::{MemberRights, Role, Settings, SettingsError, Tls, check_name, limited, read_token};
+use super::{
+    MemberRights, Role, Settings, SettingsError, Tls, TokenError, check_name, limited, read_token,
+};
 use crate::address::{Address, AddressError};
 
 /// The longest settings file.
@@ -76,7 +78,7 @@ impl Settings {
     pub fn read(path: &Path) -> Result<Self, SettingsError> {
         let file = path.display().to_string();
         let whole = |what: String| SettingsError { file: file.clone(), place: String::new(), what };
-        let text = limited(path, FILE_MAX).map_err(&whole)?;
+        let text = limited(path, FILE_MAX).map_err(|why| whole(why.to_string()))?;
         let text = String::from_utf8(text).map_err(|_| whole("is not UTF-8".to_owned()))?;
         Self::parse(&file, &text, path.parent().unwrap_or_else(|| Path::new(".")))
     }
@@ -125,7 +127,8 @@ impl Settings {
         let named = |key: &str, name: Spanned<String>| {
             let at = name.span().start;
             let name = name.into_inner();
-            check_name(&name).map(|()| name).map_err(|what| mistakes.at(at, key, what))
+            check_name(&name).map_err(|why| mistakes.at(at, key, why.to_string()))?;
+            Ok::<_, SettingsError>(name)
         };
         self.name = host.name.map(|name| named("host.name", name)).transpose()?;
         if let Some(domain) = host.domain {
@@ -161,7 +164,7 @@ impl Settings {
                 return Err(mistakes.at(at, "member.name", what));
             }
             let name = member.name.into_inner();
-            check_name(&name).map_err(|what| mistakes.at(at, "member.name", what))?;
+            check_name(&name).map_err(|why| mistakes.at(at, "member.name", why.to_string()))?;
             if self.members.iter().any(|known| known.name == name) {
                 let what = format!("\"{name}\" stands here twice; give it one table");
                 return Err(mistakes.at(at, "member.name", what));
@@ -204,7 +207,8 @@ impl Settings {
         if let Some(token) = deploy.token {
             let (at, path) = (token.span().start, folder.join(token.get_ref()));
             let token = read_token(&path);
-            self.deploy.token = Some(token.map_err(|what| mistakes.at(at, "deploy.token", what))?);
+            let failed = |why: TokenError| mistakes.at(at, "deploy.token", why.to_string());
+            self.deploy.token = Some(token.map_err(failed)?);
         }
         if let Some(quota) = deploy.quota {
             if !(1..=256).contains(quota.get_ref()) {
