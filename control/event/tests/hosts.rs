@@ -3,9 +3,10 @@
 mod world;
 
 use selvedge_control_event::{
-    ChannelId, Format, HostId, LEASE, OpenError, ReadError, SinkId, Wake, What,
+    Attributes, ChannelId, Class, Destination, Event, Exchange, Format, HostId, LEASE, OpenError,
+    ReadError, SinkId, Wake, What,
 };
-use selvedge_units::Span;
+use selvedge_units::{Instant, Span};
 use world::{FORMAT, World};
 
 #[test]
@@ -200,4 +201,39 @@ fn a_full_registry_refuses_and_harms_no_channel_that_is_open() {
         exchange.open(now, "another", &format, Wake::All)
     });
     assert!(again.is_ok(), "{again:?}");
+}
+
+#[test]
+fn frames_come_out_in_order_and_what_finds_no_room_is_counted() {
+    let (now, mut exchange) = (Instant::ZERO, Exchange::new(Instant::ZERO));
+    assert_eq!(exchange.poll_timeout(), None, "nothing is due without a channel");
+    let format = Format::parse("f", FORMAT).unwrap();
+    let channel = exchange.open(now, "load", &format, Wake::All).unwrap();
+    assert_eq!(exchange.poll_timeout(), Some(now));
+    assert_eq!(exchange.poll_transmit(now).unwrap().to, Destination::All);
+    for host in [HostId(1), HostId(2)] {
+        exchange.handle_frame(now, host, b"\x00\x04load\x01\x00");
+        let answer = exchange.poll_transmit(now).unwrap();
+        assert_eq!((answer.to, answer.class), (Destination::Hosts(&[host]), Class::Control));
+    }
+    let event = Event { deadline: None, attributes: Attributes::default(), record: &[7; 8] };
+    assert_eq!(exchange.publish(now, channel, event), Ok((0, 2)));
+    // Each hears of the format first, and then both get the same bytes.
+    for host in [HostId(1), HostId(2)] {
+        let description = exchange.poll_transmit(now).unwrap();
+        assert_eq!(description.to, Destination::Hosts(&[host]));
+    }
+    let sent = exchange.poll_transmit(now).unwrap();
+    let hosts = &[HostId(1), HostId(2)][..];
+    assert_eq!(sent.to, Destination::Subscribers { channel: "load", hosts });
+    assert_eq!(sent.class, Class::Event(channel));
+    assert!(sent.bytes.ends_with(&[7; 8]));
+    assert!(exchange.poll_transmit(now).is_none());
+    exchange.handle_refused(channel, HostId(2));
+    let lost: Vec<u64> =
+        exchange.view(channel).unwrap().members.iter().map(|member| member.lost).collect();
+    assert_eq!(lost, [0, 1]);
+    exchange.leave(channel);
+    assert_eq!(exchange.poll_transmit(now).unwrap().to, Destination::Hosts(hosts));
+    assert_eq!(exchange.poll_timeout(), None);
 }
