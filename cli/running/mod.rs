@@ -15,7 +15,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use selvedge_control_config::{NodeConfig, SourceUri, carried};
-use selvedge_data_stream::Contract;
 use selvedge_media::{Codec, Source, SourceError, StreamInfo};
 use selvedge_os::clock::Clock;
 use selvedge_place_coprocessor::feeder::{self, Feeder, FeederError};

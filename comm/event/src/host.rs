@@ -318,7 +318,8 @@ fn listen(settings: &Settings) -> Result<Vec<Address>, StartError> {
 /// If no port is free.
 pub fn engine_configuration(settings: &Settings) -> Result<(String, Vec<Address>), StartError> {
     let listen = listen(settings)?;
-    let said = crate::engine::configuration(settings, &crate::keys::id(), &listen, &settings.connect);
+    let said =
+        crate::engine::configuration(settings, &crate::keys::id(), &listen, &settings.connect);
     Ok((said.to_string(), listen))
 }
 
