@@ -108,9 +108,11 @@ struct Outbox {
 /// What goes in one call: as much as one run of UDP GSO carries.
 const RUN: usize = 64;
 const RUN_BYTES: usize = 60_000;
-/// What may wait for room in a ring, in datagrams and bytes, before senders have to; what modules
-/// themselves make may be as much again.
+/// What may wait for room in a ring, in datagrams and bytes, before senders have to.
 const CLOGGED: (usize, usize) = (1024, 256 << 10);
+/// What may wait there at all. Modules themselves make some, and pipes between modules pass on what
+/// senders put in before the ring was full: none of it is to be lost.
+const OUTBOX_MAX: (usize, usize) = (8 * CLOGGED.0, 8 * CLOGGED.1);
 /// Where datagrams come closer than this to each other they wait for more: half the time that a
 /// call takes.
 const CLOSE: Span = Span::from_micros(20);
@@ -329,7 +331,7 @@ impl Work for LineWork {
                     self.monitors[0].left(now.since(message.arrived));
                 }
                 let mut outbox = self.outgoing();
-                if outbox.datagrams.len() >= 2 * CLOGGED.0 || outbox.bytes >= 2 * CLOGGED.1 {
+                if outbox.datagrams.len() >= OUTBOX_MAX.0 || outbox.bytes >= OUTBOX_MAX.1 {
                     return self.line.call(now).drop(message, Reason::NoRoom);
                 }
                 outbox.bytes += message.len();
