@@ -77,6 +77,7 @@ pub(super) fn listen(args: &ListenArgs) -> Result<(), Failure> {
             out.flush()?;
         }
     }
+    Connection::close_all(open);
     Ok(())
 }
 

@@ -63,8 +63,6 @@ use crate::wake::Alarms;
 
 /// What the socket is to hold of what nobody has read; the system may grant less.
 const RECEIVE_BUFFER: Bytes = Bytes(2 << 20);
-/// How long connections that nobody accepted are given to tell their peers, all together.
-const FAREWELL: Duration = Duration::from_millis(500);
 
 /// A UDP socket with connections. Dropping it ends accepting and connecting; connections that are
 /// still held go on, and its threads end with the last of them.
@@ -219,11 +217,7 @@ impl Drop for Endpoint {
         let unclaimed: Vec<_> = unclaimed.map(|opened| Connection::new(shared, opened)).collect();
         shared.stop.store(true, Ordering::Release);
         shared.calls.end();
-        unclaimed.iter().for_each(Connection::say_closed);
-        let until = shared.clock.now() + Span(FAREWELL.as_nanos() as u64);
-        for connection in unclaimed {
-            connection.end(until);
-        }
+        Connection::close_all(unclaimed);
         let Some(reader) = self.reader.take() else { return };
         reader.thread().unpark();
         // With connections left it goes on reading for them, and ends with the last.

@@ -48,8 +48,6 @@ pub struct Connection {
     pub(super) news: Arc<Mutex<News>>,
     /// The peer has closed it, and all that it sent before has been read.
     pub(super) closed: AtomicBool,
-    /// The peer has been told that it is closed here.
-    pub(super) told: AtomicBool,
 }
 
 impl Connection {
@@ -66,7 +64,6 @@ impl Connection {
             gone,
             news,
             closed: AtomicBool::new(false),
-            told: AtomicBool::new(false),
         }
     }
 
@@ -377,10 +374,7 @@ impl Connection {
 
     /// Waits until all that was sent has arrived, as far as the stack can know; whether it has.
     pub fn flush(&self, patience: Duration) -> bool {
-        self.flush_until(self.shared.clock.now() + span(patience))
-    }
-
-    fn flush_until(&self, mut until: Instant) -> bool {
+        let mut until = self.shared.clock.now() + span(patience);
         let (work, mut waits, mut closed) = (self.plant.work(), 0, false);
         loop {
             let quiet = || work.line.modules().iter().all(|module| module.is_quiet());
@@ -400,19 +394,24 @@ impl Connection {
         }
     }
 
-    /// Tells the peer that there is no more to come, unless it has said so itself.
-    pub(super) fn say_closed(&self) {
-        let times = if self.plant.work().line.composition().has("reliable") { 1 } else { 3 };
-        for _ in 0..times {
-            let _ = self.put(&mut What::Bytes(&[]), CLOSING, SAY);
+    /// Closes connections together. Those whose peers are gone take half a second in all; where each
+    /// is dropped, each takes as long.
+    pub fn close_all(connections: Vec<Self>) {
+        let begun = std::time::Instant::now();
+        let left = || LAST.saturating_sub(begun.elapsed());
+        connections.iter().for_each(|connection| connection.say_closed(left()));
+        for connection in connections {
+            let _ = connection.flush(left());
+            connection.forget();
         }
-        self.told.store(true, Ordering::Release);
     }
 
-    /// Ends it, after what was sent has arrived or at this time.
-    pub(super) fn end(self, until: Instant) {
-        let _ = self.flush_until(until);
-        self.forget();
+    /// Tells the peer that there is no more to come, unless it has said so itself.
+    fn say_closed(&self, patience: Duration) {
+        let times = if self.plant.work().line.composition().has("reliable") { 1 } else { 3 };
+        for _ in 0..times {
+            let _ = self.put(&mut What::Bytes(&[]), CLOSING, patience.min(SAY));
+        }
     }
 
     /// Ends it without a word.
@@ -449,9 +448,7 @@ impl Connection {
 impl Drop for Connection {
     fn drop(&mut self) {
         if !self.gone.load(Ordering::Acquire) && !self.plant.work().line.is_dead() {
-            if !self.told.load(Ordering::Acquire) {
-                self.say_closed();
-            }
+            self.say_closed(SAY);
             // One that has closed waits for no more than that we have what it sent.
             let _ = self.flush(if self.plant.work().is_closed() { LAST / 10 } else { LAST });
         }
@@ -585,7 +582,8 @@ fn at_most(wait: Span, most: Span) -> Duration {
 const DIRECT: usize = 16 << 10;
 /// Bytes that may wait for a connection's first module.
 const AHEAD: u64 = 512 << 10;
-/// How long it takes at most to say that a connection ends, and until the peer has all.
+/// How long it takes at most to say that a connection ends, and until the peer has all; where several
+/// are closed together, all of them.
 const SAY: Duration = Duration::from_millis(50);
 const LAST: Duration = Duration::from_millis(500);
 

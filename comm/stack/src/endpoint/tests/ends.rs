@@ -83,6 +83,29 @@ fn connections_that_nobody_accepted_are_closed_together() {
 }
 
 #[test]
+fn connections_whose_peers_are_gone_are_closed_together() {
+    let (a, b) = (endpoint(None), endpoint(None));
+    let easy = contract(Span::from_millis(100), 1000);
+    let count = 60;
+    let ghosts: Vec<_> = (0..count)
+        .map(|_| {
+            let here = a.connect(b.address(), "ui | reliable | net", easy, easy).unwrap();
+            let there = b.accept(LONG).expect("the other end");
+            // As if its host had lost its power.
+            here.shared.shut(here.id);
+            there
+        })
+        .collect();
+    let begun = Instant::now();
+    soon("they are closed", move || Connection::close_all(ghosts));
+    // One after the other they take twice as long at the least.
+    let (taken, each) = (begun.elapsed(), Duration::from_millis(500));
+    assert!(taken < each * count / 2, "{taken:?}");
+    assert!(b.view().connections.is_empty());
+    soon("the endpoint ends", move || drop(b));
+}
+
+#[test]
 fn who_closes_while_the_other_sends_stops_him_at_once() {
     let (_a, _b, here, there) = pair(LINE);
     here.send(&[1; 1000], LONG).unwrap();
