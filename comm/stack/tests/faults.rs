@@ -7,7 +7,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use selvedge_comm_stack::endpoint::{Connection, Endpoint, Options, RecvError};
 use selvedge_data_stack::auto::Event;
@@ -321,6 +321,47 @@ fn a_peer_that_is_killed_under_load_is_told_and_hangs_nobody() {
     // Closing does not wait for the dead.
     drop(here);
     drop(ours);
+}
+
+/// Sets a flag when it goes out of scope, so that a thread that looks at it ends after a panic too.
+struct Flag<'a>(&'a AtomicBool);
+
+impl Drop for Flag<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+#[test]
+fn a_sender_that_is_killed_and_returns_is_received_beside_its_ghost() {
+    // The connection of the killed sender stays for longer than this test may take.
+    let options = Options { silence: Span::from_secs(1 << 20), ..Options::default() };
+    let listener = Endpoint::bind("127.0.0.1:0".parse().unwrap(), options).unwrap();
+    let (mut sender, _) = Peer::start(&listener.address().to_string());
+    let ghost = listener.accept(LONG).expect("the sender connects");
+    ghost.take(LONG).expect("the sender sends");
+    sender.kill();
+    let (stop, returned) = (AtomicBool::new(false), endpoint());
+    thread::scope(|scope| {
+        let _stop = Flag(&stop);
+        // As an application does that has a thread for each connection.
+        scope.spawn(|| {
+            while !stop.load(Ordering::Acquire) {
+                let _ = ghost.take(Duration::from_millis(50));
+            }
+        });
+        let line = "ui | reliable | net";
+        let here = returned.connect(listener.address(), line, contract(), contract()).unwrap();
+        let there = listener.accept(LONG).expect("the sender connects again");
+        let (begun, mut got) = (Instant::now(), Vec::new());
+        for n in 0..1000 {
+            here.send(&message(n), LONG).unwrap();
+            there.recv(&mut got, LONG).unwrap();
+            assert_eq!(got, message(n));
+            assert!(begun.elapsed() < LONG, "{n} messages in {LONG:?}: the receiver starves");
+        }
+        assert_eq!(listener.view().connections.len(), 2, "the ghost is still there");
+    });
 }
 
 #[test]

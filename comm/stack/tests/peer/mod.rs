@@ -40,12 +40,19 @@ impl Drop for Peer {
     }
 }
 
-/// What the test `peer` does: in the other process, takes what one caller sends and, if its mode is
-/// `echo`, sends it back; else nothing.
+/// What the test `peer` does: nothing, but in the other process. Its mode there is `echo`: it takes what
+/// one caller sends, and sends it back; an address: it connects to it and sends; else it only takes.
 pub(crate) fn be(endpoint: impl FnOnce() -> Endpoint, patience: Duration) {
     let Some(mode) = std::env::var_os(MODE) else { return };
     let endpoint = endpoint();
     println!("peer at {}", endpoint.address());
+    if let Some(listener) = mode.to_str().and_then(|mode| mode.parse().ok()) {
+        let easy = crate::contract();
+        let connection = endpoint.connect(listener, "ui | reliable | net", easy, easy);
+        let connection = connection.expect("the test listens");
+        while connection.send(&[7; 1000], patience).is_ok() {}
+        return;
+    }
     let connection = endpoint.accept(patience).expect("somebody connects");
     let mut got = Vec::new();
     while connection.recv(&mut got, patience).is_ok() {
