@@ -81,7 +81,9 @@ struct Checked<'a> {
 fn media(file: &NodeFile, _summary: &mut Summary) -> Result<Vec<Option<Media>>, Failure> {
     let mut wrong = Vec::new();
     for stream in &file.config.streams {
-        let config::SourceUri::File { path, .. } = &stream.source else { continue };
+        let selvedge_control_config::SourceUri::File { path, .. } = &stream.source else {
+            continue;
+        };
         if let Err(error) = std::fs::metadata(file.base.join(path)) {
             wrong.push((format!("stream.{}.source", stream.name), format!("\"{path}\": {error}")));
         }

@@ -15,8 +15,6 @@ mod lab;
 mod play;
 #[cfg(feature = "gstreamer")]
 mod run;
-#[cfg(feature = "gstreamer")]
-mod running;
 mod schedule;
 mod stack;
 mod top;

@@ -3,14 +3,8 @@
 mod attach;
 mod draw;
 mod model;
-mod secret;
 mod traffic;
 mod tune;
-
-pub(crate) use attach::Desk;
-#[cfg(feature = "gstreamer")]
-pub(crate) use secret::SecretError;
-pub(crate) use secret::secret;
 
 use std::io::Write;
 use std::net::SocketAddr;

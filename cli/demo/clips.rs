@@ -185,6 +185,7 @@ pub(super) fn node(
     let stream = |((clip, to), mean): ((&Clip, &SocketAddr), &Bitrate)| {
         let source = SourceUri::File { path: clip.file.clone(), repeat: true };
         let mut stream = StreamConfig::new(&clip.name, source, *to);
+        stream.thumbnail = !args.no_page;
         let Spec { contract, pool: room, ring: places, .. } = &mut stream.spec;
         (*room, *places) = (pool(*mean), ring);
         contract.windows = Windows::Whole(clip.window);

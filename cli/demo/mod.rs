@@ -14,24 +14,26 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use selvedge_cli_terminal::Failure;
-use selvedge_control_config::NodeConfig;
+use selvedge_cli_terminal::signals::stop_flag;
 use selvedge_control_config::view::NodeView;
+use selvedge_control_config::{NodeConfig, SourceUri};
 use selvedge_data_sched::Discipline;
 use selvedge_media::StreamInfo;
+use selvedge_node::{Node, NodeOptions, StartError, wait_until};
 use selvedge_os::clock::Clock;
 use selvedge_units::{Bitrate, Span};
 use selvedge_web::Server;
 
 use crate::cli::DemoArgs;
-use crate::running::{self, Engines, Feeds, Opened, Running, SourceEnd, Statuses, wait_until};
-use selvedge_cli_terminal::signals::stop_flag;
 
 use record::Recorder;
 use score::{Contest, Measured};
 
 /// One side of the comparison: a node and those who receive from it.
 struct Side {
-    node: Arc<Running>,
+    node: Arc<Node>,
+    /// The names of its streams.
+    names: Vec<String>,
     recorder: Recorder,
     receiver: clips::Audience,
 }
@@ -47,43 +49,49 @@ pub(crate) fn command(args: &DemoArgs) -> Result<(), Failure> {
 
     let audience = |clips: &[clips::Clip]| clips::Audience::open(clips.len(), clock);
     let (by_dwcs, by_fifo) = (audience(&clips)?, audience(&clips)?);
-    let dwcs = clips::node(&clips, &rates, Discipline::Dwcs, rate, args, by_dwcs.addresses());
-    let fifo = clips::node(&clips, &rates, Discipline::Fifo, rate, args, by_fifo.addresses());
-    let opened = running::open(&dwcs, &base).map_err(|failed| open_failure(&dwcs, &failed))?;
-    let infos: Vec<StreamInfo> = opened.iter().map(|o| o.info.clone()).collect();
-
-    let (dwcs, dwcs_inlets) = side(clock, dwcs, &infos, by_dwcs, args.delay)?;
-    let (fifo, fifo_inlets) = side(clock, fifo, &infos, by_fifo, args.delay)?;
-    let statuses: Statuses = opened.iter().map(|_| Arc::default()).collect();
-    let dwcs = side_at_work(dwcs, &statuses);
-    let fifo = side_at_work(fifo, &statuses);
+    let node = |discipline, to: &clips::Audience| {
+        clips::node(&clips, &rates, discipline, rate, args, to.addresses())
+    };
+    let dwcs = node(Discipline::Dwcs, &by_dwcs);
+    let mut fifo = node(Discipline::Fifo, &by_fifo);
+    let mut dwcs = Side::new(clock, &dwcs, &base, by_dwcs)?;
+    let info = |name: &String| dwcs.node.info(name);
+    let infos: Vec<StreamInfo> = dwcs.names.iter().filter_map(info).collect();
+    // The other side's sources are these: it gets the same frames.
+    for (stream, info) in fifo.streams.iter_mut().zip(&infos) {
+        stream.source = SourceUri::Program;
+        stream.spec = stream.spec.clone().with_media_period(info.period);
+    }
+    let mut fifo = Side::new(clock, &fifo, &base, by_fifo)?;
+    for side in [&mut dwcs, &mut fifo] {
+        side.listen(&infos, args.delay)?;
+    }
+    for name in &dwcs.names {
+        if let Some(inlet) = fifo.node.inlet(name) {
+            dwcs.node.tee(name, inlet);
+        }
+    }
     let page = page(args, &dwcs)?;
 
     // Last of all: nothing is sent by a demo that can't start, and the page shows all of it.
-    let mut feeds = Feeds::default();
-    let inlets = dwcs_inlets.into_iter().zip(fifo_inlets);
-    for ((n, Opened { source, info }), (a, b)) in opened.into_iter().enumerate().zip(inlets) {
-        let mut reopen = running::Reopen::of(&dwcs.node.config, n, &base);
-        reopen.thumbnail &= !args.no_page;
-        let status = Arc::clone(&statuses[n]);
-        feeds.start(Opened { source, info }, reopen, status, vec![a, b])?;
+    for side in [&fifo, &dwcs] {
+        side.node.start_sources().map_err(Failure::failed)?;
     }
 
-    let sent_for = watch(args, &dwcs, &fifo, &feeds, &stop);
-    drop(feeds);
+    let sent_for = watch(args, &dwcs, &fifo, &stop);
+    dwcs.node.stop_sources();
     // What was offered last may still come on time: wait as long as it may take.
     let patience = Duration::from_nanos(args.delay.0) + Duration::from_millis(200);
     wait_until(patience, || false);
     let page_at = page.as_ref().map(Server::local_addr);
     drop(page);
-    let names: Vec<String> = dwcs.node.config.streams.iter().map(|s| s.spec.name.clone()).collect();
     let contest = Contest {
         link_share: args.share,
         rate,
         needed,
         seconds: sent_for.as_secs_f64(),
         delay: args.delay,
-        names,
+        names: dwcs.names.clone(),
         bound: dwcs.recorder.bound(rate, args.delay),
         dwcs: measured(dwcs),
         fifo: measured(fifo),
@@ -100,42 +108,35 @@ pub(crate) fn command(args: &DemoArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A side whose engines run and whose sources do not yet.
-struct Started {
-    config: NodeConfig,
-    engines: Engines,
-    arrivals: Vec<Arc<selvedge_place_engine::inlet::InletCounters>>,
-    infos: Vec<StreamInfo>,
-    clock: Clock,
-    recorder: Recorder,
-    receiver: clips::Audience,
-}
+impl Side {
+    /// A side whose links run and whose sources do not yet.
+    fn new(
+        clock: Clock,
+        config: &NodeConfig,
+        base: &Path,
+        receiver: clips::Audience,
+    ) -> Result<Self, Failure> {
+        let bounded = config.links[0].selection;
+        let recorder = Recorder::new(config.streams.len(), bounded);
+        let taps = recorder.clone();
+        let options = NodeOptions {
+            base: base.to_owned(),
+            clock,
+            taps: Box::new(move |members| Some(taps.tap(members))),
+            ..NodeOptions::default()
+        };
+        let node = Node::prepare(config, options).map_err(|error| match error {
+            StartError::Sources(_) => Failure::input(error),
+            error => Failure::failed(error),
+        })?;
+        let names = config.streams.iter().map(|stream| stream.spec.name.clone()).collect();
+        Ok(Self { node: Arc::new(node), names, recorder, receiver })
+    }
 
-fn side(
-    clock: Clock,
-    config: NodeConfig,
-    infos: &[StreamInfo],
-    mut receiver: clips::Audience,
-    delay: Span,
-) -> Result<(Started, Vec<SourceEnd>), Failure> {
-    let bounded = config.links[0].selection;
-    let recorder = Recorder::new(config.streams.len(), bounded);
-    let tap = |members: &[usize]| Some(recorder.tap(members));
-    let (engines, mut inlets) =
-        Engines::start(clock, &config, infos, Path::new(""), tap).map_err(Failure::failed)?;
-    let arrivals = inlets.iter_mut().map(SourceEnd::record_arrivals).collect();
-    receiver.listen(infos, arrivals, delay)?;
-    let arrivals = inlets.iter().map(SourceEnd::counters).collect();
-    let infos = infos.to_vec();
-    Ok((Started { config, engines, arrivals, infos, clock, recorder, receiver }, inlets))
-}
-
-fn side_at_work(side: Started, statuses: &Statuses) -> Side {
-    let Started { config, engines, arrivals, infos, clock, recorder, receiver } = side;
-    let statuses = Arc::clone(statuses);
-    let started = selvedge_units::Instant::ZERO;
-    let node = Running { config, clock, started, engines, infos, arrivals, statuses, events: None };
-    Side { node: Arc::new(node), recorder, receiver }
+    fn listen(&mut self, infos: &[StreamInfo], delay: Span) -> Result<(), Failure> {
+        let arrivals = self.names.iter().filter_map(|name| self.node.record_arrivals(name));
+        self.receiver.listen(infos, arrivals.collect(), delay)
+    }
 }
 
 fn page(args: &DemoArgs, side: &Side) -> Result<Option<Server>, Failure> {
@@ -155,14 +156,14 @@ fn page(args: &DemoArgs, side: &Side) -> Result<Option<Server>, Failure> {
 }
 
 /// Tells how it goes, once a second, until the time is over or somebody stops it.
-fn watch(args: &DemoArgs, dwcs: &Side, fifo: &Side, feeds: &Feeds, stop: &AtomicBool) -> Duration {
+fn watch(args: &DemoArgs, dwcs: &Side, fifo: &Side, stop: &AtomicBool) -> Duration {
     let began = Instant::now();
     let whole = Duration::from_secs(args.seconds);
     let terminal = std::io::stderr().is_terminal();
     let mut told = 0;
     loop {
         let elapsed = began.elapsed();
-        let over = feeds.are_over();
+        let over = dwcs.node.is_over();
         if elapsed >= whole || over || stop.load(Ordering::Relaxed) {
             if terminal {
                 eprintln!();
@@ -202,15 +203,9 @@ fn watch(args: &DemoArgs, dwcs: &Side, fifo: &Side, feeds: &Feeds, stop: &Atomic
 fn measured(side: Side) -> Measured {
     let meters = side.receiver.finish();
     let reports = match Arc::try_unwrap(side.node) {
-        Ok(node) => node.engines.stop(),
-        // A last look from the page; the engines stop when that is over.
-        Err(node) => node.engines.reports(),
+        Ok(node) => node.stop().links,
+        // A last look from the page; the links stop when that is over.
+        Err(node) => node.reports(),
     };
     Measured { meters, reports, recorder: side.recorder }
-}
-
-pub(crate) fn open_failure(config: &NodeConfig, failed: &[running::OpenError]) -> Failure {
-    let line =
-        |f: &running::OpenError| format!("{}: {}", config.streams[f.stream].spec.name, f.error);
-    Failure::input(failed.iter().map(line).collect::<Vec<_>>().join("\n"))
 }

@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use clap::Args;
 use selvedge_cli_terminal::{Align, Failure, Table, signals};
-use selvedge_comm_event::{CarriedBy, HostName, Listing, MemberListing, SinkListing};
+use selvedge_comm_event::{CarriedBy, HostName, Listing, MemberListing, SinkListing, listed};
 use selvedge_units::Span;
-use serde_json::{Value, json};
 
 use super::take_part::{self, TakePart};
 
@@ -47,17 +46,6 @@ pub(super) fn command(args: &LsArgs) -> Result<(), Failure> {
         out.write_all(deployed.as_bytes())?;
     }
     Ok(out.flush()?)
-}
-
-/// All of them, as a list in JSON.
-pub(crate) fn listed(all: &[(HostName, Listing)]) -> Value {
-    all.iter().map(value).collect()
-}
-
-fn value((host, listing): &(HostName, Listing)) -> Value {
-    let mut value = json!(listing);
-    value["host"] = host.to_string().into();
-    value
 }
 
 fn table(all: &[(HostName, Listing)]) -> Table {

@@ -9,8 +9,6 @@ mod sub;
 mod take_part;
 
 use clap::Subcommand;
-#[cfg(feature = "gstreamer")]
-pub(crate) use ls::listed;
 use selvedge_cli_terminal::Failure;
 
 use crate::lab;

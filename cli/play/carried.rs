@@ -9,11 +9,12 @@ use std::time::Duration;
 
 use selvedge_cli_terminal::Failure;
 use selvedge_comm_stack::endpoint::{Connection, Endpoint, Options, RecvError};
+use selvedge_node::desk::Desk;
+use selvedge_node::secret;
 use selvedge_os::clock::Clock;
 use selvedge_place_engine::measure::{MeterSnapshot, StreamMeter};
 use selvedge_place_engine::receive::PacketTap;
 
-use crate::stack::{Desk, secret};
 
 /// Connections at once: one sends, others begin while it has not been told from dead yet.
 const CONNECTIONS_MAX: usize = 16;

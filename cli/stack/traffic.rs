@@ -14,10 +14,12 @@ use selvedge_comm_stack::endpoint::{ConnectError, Connection, Endpoint, Options,
 use selvedge_data_stack::contract::{Contract, Promise, Quality, Traffic};
 use selvedge_data_stack::module::Direction;
 use selvedge_data_stack::stack::SendError;
+use selvedge_node::desk::Desk;
+use selvedge_node::secret;
 use selvedge_units::{Bytes, Span};
 
 use super::draw::Drawn;
-use super::{Desk, ListenArgs, SendArgs, parsed, secret};
+use super::{ListenArgs, SendArgs, parsed};
 
 const SECOND: Duration = Duration::from_secs(1);
 

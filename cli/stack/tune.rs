@@ -7,9 +7,9 @@ use std::str::FromStr;
 use clap::Args;
 use selvedge_cli_terminal::Failure;
 use selvedge_comm_stack::endpoint::{EndpointView, MetaView, Tuning};
+use selvedge_node::desk::{Ask, ask, processes};
 use selvedge_units::Span;
 
-use super::attach::{Ask, ask, processes};
 
 #[derive(Debug, Args)]
 pub(crate) struct TuneArgs {

@@ -50,7 +50,7 @@ pub use host::{AskError, Host, Notices, StartError, Told, engine_configuration};
 pub use joined::{AtOnce, Callback, Joined};
 pub use keys::HostName;
 pub use listing::{
-    CarriedBy, DeployedListing, Deployment, Listing, MemberListing, Place, SinkListing,
+    CarriedBy, DeployedListing, Deployment, Listing, MemberListing, Place, SinkListing, listed,
 };
 pub use meeting::MeetingError;
 pub use near::Rings;

@@ -2,6 +2,9 @@
 
 use selvedge_control_event::{ChannelId, Exchange, Fates, HostId, MESSAGE_MAX, View};
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::keys::HostName;
 
 use crate::carrier::Carrier;
 
@@ -148,6 +151,17 @@ pub struct Listing {
     pub faults: [Option<u64>; 2],
     /// What was deployed there.
     pub deployed: Vec<DeployedListing>,
+}
+
+/// Channels as all hosts see them, as a list in JSON: each listing with its host's name.
+#[must_use]
+pub fn listed(all: &[(HostName, Listing)]) -> Value {
+    let value = |(host, listing): &(HostName, Listing)| {
+        let mut value = json!(listing);
+        value["host"] = host.to_string().into();
+        value
+    };
+    all.iter().map(value).collect()
 }
 
 const fn carried(is_ring: bool) -> CarriedBy {

@@ -271,4 +271,6 @@ pub enum SourceUri {
         /// The launch line.
         line: String,
     },
+    /// The frames of the program that runs the node. Node files have no such source.
+    Program,
 }

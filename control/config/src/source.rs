@@ -105,7 +105,7 @@ impl FromStr for SourceUri {
 }
 
 impl fmt::Display for SourceUri {
-    /// As `FromStr` reads it.
+    /// As `FromStr` reads it, which knows no source of the program's own.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::File { path, repeat: false } => write!(f, "file:{path}"),
@@ -121,6 +121,7 @@ impl fmt::Display for SourceUri {
                 write!(f, "record:{path}?encoding={encoding}{repeat}")
             }
             Self::Launch { line } => write!(f, "launch:{line}"),
+            Self::Program => f.write_str("the program"),
         }
     }
 }

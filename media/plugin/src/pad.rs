@@ -85,7 +85,7 @@ mod imp {
         fn set_window(&self, text: String) {
             if let Some((session, stream)) = self.obj().run() {
                 match window(&text, &self.obj().name()) {
-                    Ok(windows) => session.set_windows(stream, windows),
+                    Ok(window) => session.set_window(stream, window),
                     Err(error) => {
                         if let Some(element) = self.obj().parent_element() {
                             gst::element_warning!(

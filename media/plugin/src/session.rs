@@ -1,4 +1,5 @@
-//! One run of the element, from PAUSED to READY: the engine, started when all streams are known.
+//! One run of the element, from PAUSED to READY: a node of one link, started when all streams are
+//! known.
 //!
 //! Inputs announce their periods from their own streaming threads, fetch their ends of the
 //! engine, and at their end wait until it is done with what they gave it. The element changes
@@ -8,11 +9,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant as Moment};
 
-use selvedge_control_config::LinkConfig;
-use selvedge_data_stream::Spec;
-use selvedge_data_stream::{Fate, Frame, Windows};
+use selvedge_control_config::view::{Knob, NodeView};
+use selvedge_control_config::{LinkConfig, NodeConfig, SourceUri, StreamConfig};
+use selvedge_data_stream::{Fate, Frame, Spec, Window, Windows};
+use selvedge_node::{Node, NodeOptions, StartError};
 use selvedge_os::clock::Clock;
-use selvedge_place_engine::engine::{Engine, FateTap, StreamParams, payload_max};
+use selvedge_place_engine::engine::{FateTap, payload_max};
 use selvedge_place_engine::inlet::{IPV4_UDP, IPV6_UDP, Inlet};
 use selvedge_place_engine::report::LinkReport;
 use selvedge_units::{Bitrate, Instant, Span};
@@ -38,8 +40,7 @@ struct Phase {
     streams: Vec<Spec>,
     /// The periods that are known; all of them start the engine.
     periods: Vec<Option<Span>>,
-    engine: Option<Engine>,
-    inlets: Vec<Option<Inlet>>,
+    node: Option<Node>,
     failure: Option<String>,
     last: LinkReport,
 }
@@ -88,9 +89,8 @@ impl Session {
         let session = Self {
             phase: Mutex::new(Phase {
                 rate: link.rate,
-                periods: streams.iter().map(|stream| stream.declared_period()).collect(),
-                engine: None,
-                inlets: Vec::new(),
+                periods: streams.iter().map(Spec::declared_period).collect(),
+                node: None,
                 failure: None,
                 last: LinkReport::default(),
                 streams,
@@ -125,29 +125,48 @@ impl Session {
     }
 
     fn start_if_known(&self, phase: &mut Phase) {
-        if phase.engine.is_some() || phase.failure.is_some() {
+        if phase.node.is_some() || phase.failure.is_some() {
             return;
         }
         let Some(periods) = phase.periods.iter().copied().collect::<Option<Vec<_>>>() else {
             return;
         };
-        let clock = Clock::new();
-        let streams = phase.streams.iter().zip(periods).enumerate();
-        let params = streams.map(|(n, (stream, period))| StreamParams {
-            spec: stream.clone().with_media_period(period),
-            ssrc: ssrc(clock, n),
-        });
-        let params = params.collect::<Vec<_>>();
         let link = LinkConfig { rate: phase.rate, ..self.link.clone() };
-        let tap: Box<dyn FateTap> = Box::new(Tap(Arc::clone(&self.settled)));
-        match Engine::start(clock, &link, &params, Some(tap)) {
-            Ok((engine, inlets)) => {
-                phase.engine = Some(engine);
-                phase.inlets = inlets.into_iter().map(Some).collect();
-            }
+        match self.node(link, &phase.streams, &periods) {
+            Ok(node) => phase.node = Some(node),
             Err(error) => phase.failure = Some(error.to_string()),
         }
         self.changed.notify_all();
+    }
+
+    /// A node whose streams are the pads: frames come from the element itself.
+    fn node(
+        &self,
+        link: LinkConfig,
+        streams: &[Spec],
+        periods: &[Span],
+    ) -> Result<Node, StartError> {
+        let of_pad = |(stream, &period): (&Spec, &Span)| StreamConfig {
+            spec: stream.clone().with_media_period(period),
+            ..StreamConfig::new(&stream.name, SourceUri::Program, stream.to)
+        };
+        let config = NodeConfig {
+            name: link.name.clone(),
+            // It has no page.
+            listen: ([127, 0, 0, 1], 0).into(),
+            token: None,
+            links: vec![link],
+            streams: streams.iter().zip(periods).map(of_pad).collect(),
+        };
+        let settled = Arc::clone(&self.settled);
+        let options = NodeOptions {
+            clock: Clock::new(),
+            taps: Box::new(move |_| Some(Box::new(Tap(Arc::clone(&settled))))),
+            ..NodeOptions::default()
+        };
+        let node = Node::prepare(&config, options)?;
+        node.start_sources()?;
+        Ok(node)
     }
 
     /// The stream's end of the engine. Waits until the others have said what they are, 2 s at
@@ -166,8 +185,9 @@ impl Session {
             if let Some(failure) = &phase.failure {
                 return Err(NoInlet::Failed(failure.clone()));
             }
-            if let Some(slot) = phase.inlets.get_mut(stream) {
-                return slot.take().ok_or_else(|| NoInlet::Failed("it is in use".into()));
+            if let (Some(node), Some(plan)) = (&phase.node, phase.streams.get(stream)) {
+                let inlet = node.inlet(&plan.name);
+                return inlet.ok_or_else(|| NoInlet::Failed("it is in use".into()));
             }
             let left = PATIENCE.saturating_sub(began.elapsed());
             if left.is_zero() {
@@ -222,59 +242,54 @@ impl Session {
     pub(crate) fn set_rate(&self, rate: Bitrate) {
         let mut phase = self.locked();
         phase.rate = rate;
-        if let Some(engine) = &phase.engine {
-            engine.set_rate(rate);
-        }
+        phase.turn(Knob::Rate { link: self.link.name.clone(), rate });
     }
 
-    pub(crate) fn set_windows(&self, stream: usize, windows: Windows) {
+    pub(crate) fn set_window(&self, stream: usize, window: Window) {
         let mut phase = self.locked();
-        if let Some(plan) = phase.streams.get_mut(stream) {
-            plan.contract.windows = windows;
-        }
-        if let Some(engine) = &phase.engine {
-            engine.set_windows(stream, windows);
-        }
+        let Some(plan) = phase.streams.get_mut(stream) else { return };
+        plan.contract.windows = Windows::Whole(window);
+        let stream = plan.name.clone();
+        phase.turn(Knob::Window { stream, window });
     }
 
     pub(crate) fn set_priority(&self, stream: usize, priority: i32) {
         let mut phase = self.locked();
-        if let Some(plan) = phase.streams.get_mut(stream) {
-            plan.contract.priority = priority;
-        }
-        if let Some(engine) = &phase.engine {
-            engine.set_priority(stream, priority);
-        }
+        let Some(plan) = phase.streams.get_mut(stream) else { return };
+        plan.contract.priority = priority;
+        let stream = plan.name.clone();
+        phase.turn(Knob::Priority { stream, priority });
     }
 
     /// The newest report, and the names of its streams; the last one, once stopped.
     pub(crate) fn report(&self) -> (LinkReport, Vec<String>) {
         let phase = self.locked();
-        let report = phase.engine.as_ref().map_or_else(|| phase.last.clone(), Engine::report);
+        let newest = phase.node.as_ref().and_then(|node| node.reports().pop());
+        let report = newest.unwrap_or_else(|| phase.last.clone());
         (report, phase.streams.iter().map(|stream| stream.name.clone()).collect())
     }
 
-    /// Stops the engine; what still waits is not sent.
+    /// Stops the node; what still waits is not sent.
     pub(crate) fn stop(&self) {
-        let engine = {
+        let node = {
             let mut phase = self.locked();
             phase.failure.get_or_insert_with(|| "the element has stopped".into());
-            phase.inlets.clear();
-            phase.engine.take()
+            phase.node.take()
         };
         // Not under the lock: the engine's thread ends when it has noticed.
-        if let Some(engine) = engine {
-            let last = engine.stop();
+        if let Some(last) = node.and_then(|node| node.stop().links.pop()) {
             self.locked().last = last;
         }
         self.wake();
     }
 }
 
-/// An RTP source identifier: another one for each stream, run and process (RFC 3550 section 8).
-fn ssrc(clock: Clock, stream: usize) -> u32 {
-    let seed = clock.origin_nanos() ^ u64::from(std::process::id()) << 40 ^ (stream as u64) << 20;
-    let mixed = (seed ^ seed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    (mixed >> 32) as u32
+impl Phase {
+    /// Adjusts the node, if it runs. A value that it refuses stays with the element's property, as
+    /// one that was set before the node runs.
+    fn turn(&self, knob: Knob) {
+        if let Some(node) = &self.node {
+            let _ = node.turn(knob);
+        }
+    }
 }

@@ -149,7 +149,7 @@ impl PadSettings {
             Span(ns) => return Err(SettingError::Period { pad: pad.into(), ns }),
         };
         let contract = Contract {
-            windows: window(&self.window, pad)?,
+            windows: Windows::Whole(window(&self.window, pad)?),
             late: match self.late {
                 LateFrames::Drop => Late::Drop,
                 LateFrames::Send => Late::Send,
@@ -166,9 +166,8 @@ impl PadSettings {
 }
 
 /// A window, as the property of the pad with this name.
-pub(crate) fn window(text: &str, pad: &str) -> Result<Windows, SettingError> {
-    let window = text.parse::<Window>();
-    window.map(Windows::Whole).map_err(|error| SettingError::Window { pad: pad.into(), error })
+pub(crate) fn window(text: &str, pad: &str) -> Result<Window, SettingError> {
+    text.parse().map_err(|error| SettingError::Window { pad: pad.into(), error })
 }
 
 /// Refuses two pads that send to one receiver.

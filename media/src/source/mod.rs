@@ -122,6 +122,10 @@ impl Opener {
                 let message = "a recording is read by the engine's side, not by GStreamer".into();
                 return Err(SourceError::Pipeline { element: format!("record:{path}"), message });
             }
+            SourceUri::Program => {
+                let message = "its frames are the program's, not GStreamer's".into();
+                return Err(SourceError::Pipeline { element: uri.to_string(), message });
+            }
             SourceUri::Launch { line } => {
                 (format!("launch:{line}"), Make::Launch { line: line.clone() }, false)
             }

@@ -122,7 +122,24 @@ impl Engine {
         carried: &[Option<Carried>],
         tap: Option<Box<dyn FateTap>>,
     ) -> Result<(Self, Vec<Inlet>), EngineError> {
-        let (port, hall) = LocalPort::new(clock, link, streams.len())?;
+        let (engine, _, inlets) = Self::start_open(clock, link, streams, carried, tap, 0)?;
+        Ok((engine, inlets))
+    }
+
+    /// The same, with room for so many streams more, which [`add`](Self::add) adds while the
+    /// engine runs.
+    ///
+    /// # Errors
+    /// As [`Engine::start`].
+    pub fn start_open(
+        clock: Clock,
+        link: &LinkConfig,
+        streams: &[StreamParams],
+        carried: &[Option<Carried>],
+        tap: Option<Box<dyn FateTap>>,
+        room: usize,
+    ) -> Result<(Self, Hall, Vec<Inlet>), EngineError> {
+        let (port, hall) = LocalPort::new(clock, link, streams.len() + room)?;
         let (control, orders) = mpsc::channel();
         let mut worker = worker(clock, link, port, orders, tap)?;
         let mut inlets = Vec::with_capacity(streams.len());
@@ -136,7 +153,28 @@ impl Engine {
             let promptness = prompt::ask();
             tracing::debug!(?promptness, "engine runs");
         };
-        Ok((Self::run(worker, control, hall.waker, asked)?, inlets))
+        let engine = Self::run(worker, control, hall.waker.clone(), asked)?;
+        Ok((engine, hall, inlets))
+    }
+
+    /// Adds a stream while the engine runs: the source's end; `None` if the engine has stopped.
+    /// `number` is how many streams came before, less than the room that the engine was started
+    /// with; none of them may have been detached.
+    ///
+    /// # Panics
+    /// If the number is another.
+    pub fn add(
+        &self,
+        hall: &Hall,
+        number: usize,
+        stream: &StreamParams,
+        carried: Option<Carried>,
+    ) -> Option<Inlet> {
+        let (new, inlet) = hall.stream(number, stream, carried, Arc::clone(&self.stop));
+        let given = self.attach(new)?;
+        // Frames would be announced under another stream's bit, and wait for ever.
+        assert_eq!(given, number, "streams are added in the order of their numbers");
+        Some(inlet)
     }
 }
 

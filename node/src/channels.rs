@@ -5,18 +5,32 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
+use std::{io, thread};
 
-use selvedge_cli_terminal::Failure;
-use selvedge_comm_event::{Host, Settings};
+use selvedge_comm_event::{Host, Settings, SettingsError, StartError, listed};
 
-use crate::events::listed;
+use crate::Channels;
 
 /// How often hosts are asked, and how long their answers may take.
 const EVERY: Duration = Duration::from_secs(1);
 const WAIT: Duration = Duration::from_millis(500);
 
-/// A thread that asks.
-pub(crate) struct ChannelWatch {
+/// Why a node can't take part in event channels.
+#[derive(Debug, thiserror::Error)]
+pub enum ChannelsError {
+    /// The settings file can't be used.
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
+    /// The exchange can't be started.
+    #[error(transparent)]
+    Start(#[from] StartError),
+    /// No thread.
+    #[error("can't start the thread that asks hosts for their channels: {0}")]
+    Thread(#[from] io::Error),
+}
+
+/// A member of all event channels that asks for their list; dropped, it leaves.
+pub struct ChannelWatch {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
@@ -28,22 +42,23 @@ struct Shared {
 
 impl ChannelWatch {
     /// Takes part, by a settings file if one is named.
-    pub(crate) fn start(settings: Option<&Path>) -> Result<Self, Failure> {
-        let settings = match settings {
-            Some(path) => Settings::read(path).map_err(Failure::input)?,
-            None => Settings::default(),
-        };
-        let host = Host::start(&settings).map_err(Failure::failed)?;
+    ///
+    /// # Errors
+    /// [`ChannelsError`].
+    pub fn start(settings: Option<&Path>) -> Result<Self, ChannelsError> {
+        let settings = settings.map(Settings::read).transpose()?.unwrap_or_default();
+        let host = Host::start(&settings)?;
         let (listed, is_over) = (Mutex::new(Arc::from("[]")), AtomicBool::new(false));
         let shared = Arc::new(Shared { listed, is_over });
         let own = Arc::clone(&shared);
-        let thread = std::thread::Builder::new().name("selvedge-list".to_owned());
+        let thread = thread::Builder::new().name("selvedge-list".to_owned());
         let thread = thread.spawn(move || own.watch(&host))?;
         Ok(Self { shared, thread: Some(thread) })
     }
+}
 
-    /// What was listed last, in JSON.
-    pub(crate) fn listed(&self) -> Arc<str> {
+impl Channels for ChannelWatch {
+    fn listed(&self) -> Arc<str> {
         Arc::clone(&self.shared.listed.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -53,7 +68,7 @@ impl Shared {
         while !self.is_over.load(Ordering::SeqCst) {
             let text: Arc<str> = listed(&host.list(WAIT)).to_string().into();
             *self.listed.lock().unwrap_or_else(PoisonError::into_inner) = text;
-            std::thread::park_timeout(EVERY);
+            thread::park_timeout(EVERY);
         }
     }
 }

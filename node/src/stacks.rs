@@ -21,7 +21,8 @@ use selvedge_place_engine::engine::{Carried, Carrier};
 use selvedge_place_engine::inlet::{IPV4_UDP, IPV6_UDP};
 use selvedge_units::{Bytes, Span};
 
-use crate::stack::{self, Desk, SecretError};
+use crate::desk::Desk;
+use crate::secret::{SecretError, secret};
 
 /// The first wait before a receiver is called again, and the longest.
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
@@ -32,11 +33,19 @@ const ELEMENTS: u8 = 2;
 
 /// Why a node's stacks can't be had.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum StackError {
+pub enum StackError {
+    /// No endpoint.
     #[error(transparent)]
     Bind(#[from] BindError),
+    /// The secret of a link can't be had.
     #[error("link \"{link}\": {why}")]
-    Secret { link: String, why: SecretError },
+    Secret {
+        /// The link.
+        link: String,
+        /// Why.
+        why: SecretError,
+    },
+    /// No thread.
     #[error("can't start the thread of a stack: {0}")]
     Thread(#[from] std::io::Error),
 }
@@ -130,7 +139,7 @@ impl Stacks {
         Ok(stacks)
     }
 
-    /// What carries a stream, if not the engine's sockets.
+    /// What carries a stream, if not the engine's sockets; streams are numbered as in the node file.
     pub(crate) fn carried(&self, stream: usize) -> Option<Carried> {
         let (line, overhead, packet_max) = self.carriers.get(stream)?.as_ref()?;
         let by = Arc::clone(line) as Arc<dyn Carrier>;
@@ -172,8 +181,7 @@ impl Drop for Stacks {
 
 fn open(link: &LinkConfig, v6: bool, base: &Path) -> Result<Endpoint, StackError> {
     let read = |path: &String| {
-        stack::secret(&base.join(path))
-            .map_err(|why| StackError::Secret { link: link.name.clone(), why })
+        secret(&base.join(path)).map_err(|why| StackError::Secret { link: link.name.clone(), why })
     };
     let secret = link.secret.as_ref().map(read).transpose()?;
     let at: SocketAddr = if v6 { ([0_u16; 8], 0).into() } else { ([0_u8; 4], 0).into() };

@@ -1,17 +1,24 @@
 //! The file with what both ends of a stack share: 64 hexadecimal digits.
 
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-
-use selvedge_cli_terminal::input;
 
 /// The longest such file.
 const LONGEST: u64 = 4096;
 
 /// Why there is no secret.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum SecretError {
+pub enum SecretError {
+    /// The file can't be read.
     #[error("{}: {why}", .path.display())]
-    Read { path: PathBuf, why: String },
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        why: io::Error,
+    },
+    /// It holds something else.
     #[error(
         "{}: not a secret; write 64 hexadecimal digits, as `openssl rand -hex 32` makes them",
         .0.display()
@@ -20,14 +27,21 @@ pub(crate) enum SecretError {
 }
 
 /// Reads it; blanks around the digits don't count.
-pub(crate) fn secret(path: &Path) -> Result<[u8; 32], SecretError> {
-    let text = input::text(path, LONGEST)
-        .map_err(|why| SecretError::Read { path: path.to_owned(), why: why.to_string() })?;
-    digits(text.trim()).ok_or_else(|| SecretError::Malformed(path.to_owned()))
+///
+/// # Errors
+/// [`SecretError`].
+pub fn secret(path: &Path) -> Result<[u8; 32], SecretError> {
+    let mut bytes = Vec::new();
+    // One byte more than is allowed: a longer file is malformed, not cut.
+    File::open(path)
+        .and_then(|file| file.take(LONGEST + 1).read_to_end(&mut bytes))
+        .map_err(|why| SecretError::Read { path: path.to_owned(), why })?;
+    let text = (bytes.len() as u64 <= LONGEST).then(|| bytes.trim_ascii());
+    text.and_then(digits).ok_or_else(|| SecretError::Malformed(path.to_owned()))
 }
 
-fn digits(text: &str) -> Option<[u8; 32]> {
-    let (pairs, rest) = text.as_bytes().as_chunks::<2>();
+fn digits(text: &[u8]) -> Option<[u8; 32]> {
+    let (pairs, rest) = text.as_chunks::<2>();
     let mut secret = [0; 32];
     if pairs.len() != secret.len() || !rest.is_empty() {
         return None;
@@ -46,6 +60,7 @@ mod tests {
     #[test]
     fn only_64_hexadecimal_digits_are_a_secret() {
         let text = "00ff".repeat(16);
+        let digits = |text: &str| digits(text.as_bytes());
         assert_eq!(digits(&text).map(|secret| (secret[0], secret[31])), Some((0, 255)));
         assert_eq!(digits(&text.to_uppercase()), digits(&text));
         for wrong in ["", "00", &text[1..], &format!("{text}0"), &text.replace("ff", "+f")] {

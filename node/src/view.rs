@@ -3,41 +3,50 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use selvedge_control_config::NodeConfig;
 use selvedge_control_config::view::{
     Knob, KnobError, LinkSnapshot, NodeSnapshot, NodeView, StreamSnapshot, StreamState,
 };
 use selvedge_data_stream::{DropReason, Late, Windows};
 use selvedge_media::StreamInfo;
-use selvedge_os::clock::Clock;
-use selvedge_place_engine::inlet::InletCounters;
 use selvedge_place_engine::report::{LinkReport, StreamReport};
 use selvedge_units::{Instant, Span};
 
-use super::{ChannelWatch, Engines, Statuses};
+use crate::node::{Node, Stream};
 
-/// A node whose engines run.
-pub(crate) struct Running {
-    pub(crate) config: NodeConfig,
-    pub(crate) clock: Clock,
-    /// When it started, by that clock.
-    pub(crate) started: Instant,
-    pub(crate) engines: Engines,
-    pub(crate) infos: Vec<StreamInfo>,
-    pub(crate) arrivals: Vec<Arc<InletCounters>>,
-    pub(crate) statuses: Statuses,
-    pub(crate) events: Option<ChannelWatch>,
-}
-
-impl Running {
-    fn stream(&self, name: &str) -> Result<(usize, usize), KnobError> {
-        let at = self.config.streams.iter().position(|s| s.spec.name == name);
-        at.map(|at| self.engines.places[at]).ok_or_else(|| KnobError::NoStream(name.to_owned()))
+impl Node {
+    /// A stream's link and its number there.
+    fn place(&self, name: &str) -> Result<(usize, usize), KnobError> {
+        let streams = self.streams();
+        let found = streams.iter().find(|stream| stream.config.spec.name == name);
+        let place = found.map(|stream| (stream.config.link, stream.number));
+        place.ok_or_else(|| KnobError::NoStream(name.to_owned()))
     }
 
-    fn stream_snapshot(&self, n: usize, report: &StreamReport, now: Instant) -> StreamSnapshot {
-        let config = &self.config.streams[n];
-        let (state, detail) = self.state(n, report, now);
+    /// All of it, as these reports of its links tell.
+    pub(crate) fn snapshot_of(&self, reports: &[LinkReport]) -> NodeSnapshot {
+        let now = self.clock.now();
+        let streams = self.streams();
+        let streams = streams.iter().enumerate().filter_map(|(n, stream)| {
+            let report = reports.get(stream.config.link)?.streams.get(stream.number)?;
+            Some(self.stream_snapshot(n, stream, report, now))
+        });
+        NodeSnapshot {
+            name: self.name.clone(),
+            uptime_ms: now.since(self.started).0 / 1_000_000,
+            streams: streams.collect(),
+            links: reports.iter().map(link_snapshot).collect(),
+        }
+    }
+
+    fn stream_snapshot(
+        &self,
+        n: usize,
+        stream: &Stream,
+        report: &StreamReport,
+        now: Instant,
+    ) -> StreamSnapshot {
+        let config = &stream.config;
+        let (state, detail) = self.state(n, stream, report, now);
         let (totals, recent) = (&report.counts.totals, &report.recent);
         let dropped: BTreeMap<_, _> = DropReason::ALL
             .iter()
@@ -46,10 +55,10 @@ impl Running {
             .collect();
         StreamSnapshot {
             name: config.spec.name.clone(),
-            link: self.config.links[config.link].name.clone(),
+            link: self.links[config.link].name.clone(),
             source: config.source.to_string(),
             to: format!("rtp://{}", config.spec.to),
-            encoding: self.infos[n].encoding().to_owned(),
+            encoding: stream.info.as_ref().map_or("", StreamInfo::encoding).to_owned(),
             state,
             detail,
             period_ms: report.contract.period.as_millis_f64(),
@@ -79,15 +88,21 @@ impl Running {
     }
 
     /// The source's state; a running one from which nothing comes is stalled.
-    fn state(&self, n: usize, report: &StreamReport, now: Instant) -> (StreamState, String) {
-        let (state, detail) = self.statuses[n].get();
+    fn state(
+        &self,
+        n: usize,
+        stream: &Stream,
+        report: &StreamReport,
+        now: Instant,
+    ) -> (StreamState, String) {
+        let (state, detail) = stream.status.get();
         if state != StreamState::Running {
             return (state, detail);
         }
-        if let Some(trouble) = self.engines.stacks.trouble(n) {
+        if let Some(trouble) = self.stacks.trouble(n) {
             return (state, format!("nothing is carried: {trouble}"));
         }
-        let last = self.arrivals[n].last_arrival.load(std::sync::atomic::Ordering::Relaxed);
+        let last = stream.counters.last_arrival.load(std::sync::atomic::Ordering::Relaxed);
         let silent = now.since(Instant(last));
         if silent > (report.contract.period * 5).max(Span::from_secs(2)) {
             let text = format!("no frame for {:.0} s", silent.as_secs_f64());
@@ -97,62 +112,51 @@ impl Running {
     }
 }
 
-impl NodeView for Running {
+impl NodeView for Node {
     fn snapshot(&self) -> NodeSnapshot {
-        let now = self.clock.now();
-        let reports = self.engines.reports();
-        let streams = self.engines.places.iter().enumerate().filter_map(|(n, &(link, at))| {
-            Some(self.stream_snapshot(n, reports[link].streams.get(at)?, now))
-        });
-        NodeSnapshot {
-            name: self.config.name.clone(),
-            uptime_ms: now.since(self.started).0 / 1_000_000,
-            streams: streams.collect(),
-            links: reports.iter().map(link_snapshot).collect(),
-        }
+        self.snapshot_of(&self.reports())
     }
 
     fn thumbnail(&self, stream: &str) -> Option<(u64, Arc<[u8]>)> {
-        let at = self.config.streams.iter().position(|s| s.spec.name == stream)?;
-        self.statuses[at].thumbnail()
+        self.streams().iter().find(|s| s.config.spec.name == stream)?.status.thumbnail()
     }
 
     fn channels(&self) -> Option<Arc<str>> {
-        self.events.as_ref().map(ChannelWatch::listed)
+        self.channels.as_ref().map(|channels| channels.listed())
     }
 
     fn stacks(&self) -> Option<Arc<str>> {
-        self.engines.stacks.listed()
+        self.stacks.listed()
     }
 
     fn turn(&self, knob: Knob) -> Result<(), KnobError> {
-        let told = match knob {
+        let is_taken = match knob {
             Knob::Window { stream, window } => {
-                let (link, at) = self.stream(&stream)?;
+                let (link, at) = self.place(&stream)?;
                 if window.lose > window.of {
                     let text = format!("window {window} would lose more frames than it holds");
                     return Err(KnobError::Range(text));
                 }
-                self.engines.engines[link].set_windows(at, Windows::Whole(window))
+                self.placed[link].set_windows(at, Windows::Whole(window))
             }
             Knob::Priority { stream, priority } => {
-                let (link, at) = self.stream(&stream)?;
+                let (link, at) = self.place(&stream)?;
                 if !(-1000..=1000).contains(&priority) {
                     let text = format!("priority {priority} is not within -1000 to 1000");
                     return Err(KnobError::Range(text));
                 }
-                self.engines.engines[link].set_priority(at, priority)
+                self.placed[link].set_priority(at, priority)
             }
             Knob::Rate { link, rate } => {
-                let at = self.config.links.iter().position(|l| l.name == link);
+                let at = self.links.iter().position(|l| l.name == link);
                 let at = at.ok_or(KnobError::NoLink(link))?;
                 if rate.0 == 0 {
                     return Err(KnobError::Range("a rate of 0 would send nothing".to_owned()));
                 }
-                self.engines.engines[at].set_rate(rate)
+                self.placed[at].set_rate(rate)
             }
         };
-        if told { Ok(()) } else { Err(KnobError::Stopping) }
+        if is_taken { Ok(()) } else { Err(KnobError::Stopping) }
     }
 }
 

@@ -1,0 +1,39 @@
+//! A node inside a program: started from the text of a node file, given one stream more, whose frames
+//! the program makes itself, read and stopped. Packets go to two ports of the loopback.
+
+use std::error::Error;
+use std::time::Duration;
+
+use selvedge_control_config::{SourceUri, StreamConfig};
+use selvedge_data_stream::Kind;
+use selvedge_node::{Node, NodeOptions, wait_until};
+use selvedge_place_engine::inlet::Offer;
+
+const FILE: &str = r#"
+[link.uplink]
+rate = "6 Mbit/s"
+
+[stream.pattern]
+source = "test:video?rate=25"
+to = "rtp://127.0.0.1:5004"
+"#;
+
+/// A frame in one RTP packet: header, and eight bytes of payload.
+const PACKET: &[u8] = &[0x80, 0xe0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8];
+
+pub(crate) fn main() -> Result<(), Box<dyn Error>> {
+    let node = Node::start(FILE, NodeOptions::default())?;
+    let to = "127.0.0.1:5006".parse()?;
+    node.add_stream(StreamConfig::new("own", SourceUri::Program, to))?;
+    let mut own = node.inlet("own").ok_or("a stream of the program has an inlet")?;
+    let frame = Offer { kind: Kind::Data, referenced: false, closes: true, timestamp: 0 };
+    own.offer(frame, &[PACKET]).map_err(|reason| reason.name())?;
+    let sent = |stream: &str| node.counts(stream).is_some_and(|counts| counts.totals.sent > 0);
+    if !wait_until(Duration::from_secs(30), || sent("pattern") && sent("own")) {
+        return Err("a stream sent nothing within 30 s".into());
+    }
+    for stream in node.stop().snapshot.streams {
+        println!("{}: {} of {} frames on time", stream.name, stream.on_time, stream.frames);
+    }
+    Ok(())
+}

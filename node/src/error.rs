@@ -1,0 +1,145 @@
+//! Why a node can't start, or take a stream; and which keys of the node file are to be changed.
+
+use std::io;
+use std::net::SocketAddr;
+
+use selvedge_control_config::{ConfigErrors, Mistake, SourceMap};
+use selvedge_place_coprocessor::feeder::FeederError;
+
+use crate::placement::PlacementError;
+use crate::source::{OpenError, SourceFailure};
+use crate::stacks::StackError;
+
+/// Why a node can't start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The node file is wrong, or describes what this machine does not have; with its places.
+    #[error(transparent)]
+    File(#[from] ConfigErrors),
+    /// Sources that can't be opened: all of them.
+    #[error("{}", lines(.0))]
+    Sources(Vec<SourceFailure>),
+    /// A session description that can't be written.
+    #[error("stream \"{stream}\": can't write \"{path}\": {why}")]
+    Sdp {
+        /// The stream's name.
+        stream: String,
+        /// The file.
+        path: String,
+        /// What the system said.
+        why: io::Error,
+    },
+    /// Stacks that can't be had.
+    #[error(transparent)]
+    Stack(#[from] StackError),
+    /// A link that can't start.
+    #[error("link \"{link}\": {why}")]
+    Link {
+        /// The link's name.
+        link: String,
+        /// What its placement said.
+        why: PlacementError,
+    },
+    /// A source's thread that can't start.
+    #[error(transparent)]
+    Feed(#[from] FeederError),
+}
+
+/// Why a running node can't take a stream; nothing has changed then.
+#[derive(Debug, thiserror::Error)]
+pub enum AddError {
+    /// Another stream has the name.
+    #[error("a stream named \"{0}\" is there already; give the new one another name")]
+    NameTaken(String),
+    /// Another stream sends there.
+    #[error("stream \"{other}\" sends to {to} already; give the new one a receiver of its own")]
+    ToTaken {
+        /// The receiver.
+        to: SocketAddr,
+        /// The stream that has it.
+        other: String,
+    },
+    /// There is no such link.
+    #[error("the node has {links} links, and none with index {index}")]
+    NoLink {
+        /// What the stream names.
+        index: usize,
+        /// How many there are.
+        links: usize,
+    },
+    /// Stacks are opened when a node starts.
+    #[error(
+        "stream \"{0}\" has a stack, which a node takes only when it starts; name the stream in \
+         the node file"
+    )]
+    Stack(String),
+    /// Its source can't be opened.
+    #[error("stream \"{stream}\": {why}")]
+    Source {
+        /// The stream's name.
+        stream: String,
+        /// Why.
+        why: OpenError,
+    },
+    /// Its session description can't be written.
+    #[error("stream \"{stream}\": can't write \"{path}\": {why}")]
+    Sdp {
+        /// The stream's name.
+        stream: String,
+        /// The file.
+        path: String,
+        /// What the system said.
+        why: io::Error,
+    },
+    /// The link does not take it.
+    #[error("link \"{link}\": {why}")]
+    Link {
+        /// The link's name.
+        link: String,
+        /// What its placement said.
+        why: PlacementError,
+    },
+    /// Its source's thread can't start; the stream is there, without frames.
+    #[error(transparent)]
+    Feed(#[from] FeederError),
+}
+
+fn lines(failed: &[SourceFailure]) -> String {
+    failed.iter().map(SourceFailure::to_string).collect::<Vec<_>>().join("\n")
+}
+
+impl StartError {
+    /// The same, at its places in the file where a key of the file is to be changed.
+    #[must_use]
+    pub fn located(self, file: &str, map: &SourceMap) -> Self {
+        let wrong = self.keys();
+        if wrong.is_empty() {
+            return self;
+        }
+        let mut errors = ConfigErrors::new(file);
+        for (key, why) in wrong {
+            errors.push_key(map, &key, Mistake::Machine(why));
+        }
+        Self::File(errors)
+    }
+
+    /// The keys that are to be changed, and what is wrong with their values.
+    fn keys(&self) -> Vec<(String, String)> {
+        match self {
+            Self::Sources(failed) => failed
+                .iter()
+                .map(|f| (format!("stream.{}.source", f.stream), f.error.to_string()))
+                .collect(),
+            Self::Sdp { stream, path, why } => {
+                vec![(format!("stream.{stream}.sdp"), format!("can't write \"{path}\": {why}"))]
+            }
+            Self::Stack(error) => {
+                error.key().map(|key| (key, error.to_string())).into_iter().collect()
+            }
+            Self::Link { link, why: PlacementError::Refused { key: Some(key), .. } } => {
+                vec![(format!("link.{link}.{key}"), self.to_string())]
+            }
+            _ => Vec::new(),
+        }
+    }
+}

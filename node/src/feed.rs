@@ -1,0 +1,163 @@
+//! The threads of a node's sources. Each delivers frames to one or more inlets; how it does can be
+//! seen in its status.
+
+#[cfg(feature = "gstreamer")]
+mod media;
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use selvedge_control_config::StreamConfig;
+use selvedge_control_config::view::StreamState;
+use selvedge_place_coprocessor::feeder::{Feeder, FeederError};
+
+#[cfg(feature = "gstreamer")]
+use self::media::Feed;
+use crate::placement::{RemoteSource, StreamEnd};
+use crate::source::Medium;
+
+/// A stored thumbnail: its number, and a JPEG image.
+type Thumbnail = (u64, Arc<[u8]>);
+
+/// How a source does, for those who watch.
+#[derive(Debug, Default)]
+pub(crate) struct FeedStatus {
+    state: Mutex<(StreamState, String)>,
+    thumbnail: Mutex<Option<Thumbnail>>,
+}
+
+impl FeedStatus {
+    pub(crate) fn set(&self, state: StreamState, detail: impl Into<String>) {
+        *self.state.lock().unwrap_or_else(PoisonError::into_inner) = (state, detail.into());
+    }
+
+    pub(crate) fn get(&self) -> (StreamState, String) {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn thumbnail(&self) -> Option<Thumbnail> {
+        self.thumbnail.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Whether nothing more will come.
+    fn is_over(&self) -> bool {
+        matches!(self.get().0, StreamState::Ended | StreamState::Failed)
+    }
+}
+
+/// What a source is opened by, again and again.
+#[derive(Clone, Debug)]
+#[cfg_attr(not(feature = "gstreamer"), expect(dead_code, reason = "recordings are opened once"))]
+pub(crate) struct Reopen {
+    pub(crate) stream: StreamConfig,
+    /// Relative paths are relative to it.
+    pub(crate) base: PathBuf,
+    /// The largest RTP payload of its packets.
+    pub(crate) payload_max: usize,
+}
+
+/// What a feed is made of.
+pub(crate) struct Plan {
+    pub(crate) source: Medium,
+    pub(crate) reopen: Reopen,
+    pub(crate) status: Arc<FeedStatus>,
+    /// Where its frames go: to more than one end where another node sends the same frames.
+    pub(crate) ends: Vec<StreamEnd>,
+}
+
+/// The threads of a node's sources; dropped, they stop, all at once.
+#[derive(Default)]
+pub(crate) struct Feeds {
+    #[cfg(feature = "gstreamer")]
+    feeds: Vec<Feed>,
+    recordings: Vec<Recording>,
+}
+
+/// A recording that is read, here or by a placement.
+struct Recording {
+    status: Arc<FeedStatus>,
+    reader: Reader,
+}
+
+enum Reader {
+    Here(Feeder),
+    Elsewhere { source: Box<dyn RemoteSource>, asked: Mutex<Instant> },
+}
+
+/// How often a placement is asked how its readers do.
+const ASK: Duration = Duration::from_millis(250);
+
+impl Feeds {
+    /// Starts one more.
+    pub(crate) fn start(&mut self, plan: Plan) -> Result<(), FeederError> {
+        let Plan { source, reopen, status, ends } = plan;
+        let mut inlets = Vec::new();
+        for end in ends {
+            match end {
+                StreamEnd::Inlet(inlet) => inlets.push(inlet),
+                StreamEnd::Elsewhere(source) => {
+                    let reader = Reader::Elsewhere { source, asked: Mutex::new(Instant::now()) };
+                    status.set(StreamState::Running, "");
+                    self.recordings.push(Recording { status: Arc::clone(&status), reader });
+                }
+            }
+        }
+        match source {
+            #[cfg(feature = "gstreamer")]
+            Medium::Media(source) if !inlets.is_empty() => {
+                self.feeds.push(Feed::start(*source, reopen, status, inlets)?);
+            }
+            // Without an inlet the placement reads it; nobody feeds two from a recording.
+            Medium::Recording(recording) => {
+                if let Some(inlet) = inlets.pop() {
+                    let reader = Reader::Here(recording.start(inlet)?);
+                    status.set(StreamState::Running, "");
+                    self.recordings.push(Recording { status, reader });
+                }
+            }
+            _ => drop(reopen),
+        }
+        Ok(())
+    }
+
+    /// Whether nothing more will come of any.
+    pub(crate) fn are_over(&self) -> bool {
+        self.recordings.iter().for_each(Recording::look);
+        #[cfg(feature = "gstreamer")]
+        if !self.feeds.iter().all(Feed::is_over) {
+            return false;
+        }
+        self.recordings.iter().all(|recording| recording.status.is_over())
+    }
+}
+
+impl Recording {
+    /// Notes how its reader does.
+    fn look(&self) {
+        let (trouble, ended) = match &self.reader {
+            Reader::Here(feeder) => feeder.state().told(),
+            Reader::Elsewhere { source, asked } => {
+                let mut asked = asked.lock().unwrap_or_else(PoisonError::into_inner);
+                if asked.elapsed() < ASK {
+                    return;
+                }
+                *asked = Instant::now();
+                source.state()
+            }
+        };
+        match trouble {
+            Some(why) => self.status.set(StreamState::Failed, why),
+            None if ended => self.status.set(StreamState::Ended, ""),
+            None => {}
+        }
+    }
+}
+
+#[cfg(feature = "gstreamer")]
+impl Drop for Feeds {
+    fn drop(&mut self) {
+        // Each takes a moment to see it, so all are asked before one is waited for.
+        self.feeds.iter().for_each(Feed::ask_to_stop);
+    }
+}

@@ -1,0 +1,103 @@
+//! A running node as a library: sources, links by placement, stacks, event channels, and one view
+//! over all of it.
+//!
+//! [`Node::start`] makes one of the text of a node file. A program that has more to do before
+//! anything is sent, such as to serve the page, uses its two halves: [`Node::prepare`] opens the
+//! sources and starts the links, [`Node::start_sources`] lets frames come. A node is watched and
+//! adjusted through [`NodeView`]; a stream whose source is [`SourceUri::Program`] takes frames from
+//! the program itself, through its [`Inlet`].
+//!
+//! ```no_run
+//! use selvedge_node::{Node, NodeOptions};
+//! let file = "[link.uplink]\nrate = \"6 Mbit/s\"\n\
+//!             [stream.pattern]\nsource = \"test:video\"\nto = \"rtp://127.0.0.1:5004\"\n";
+//! let node = Node::start(file, NodeOptions::default())?;
+//! println!("{:?}", node.counts("pattern"));
+//! node.stop();
+//! # Ok::<(), selvedge_node::StartError>(())
+//! ```
+//!
+//! [`NodeView`]: selvedge_control_config::view::NodeView
+//! [`SourceUri::Program`]: selvedge_control_config::SourceUri::Program
+//! [`Inlet`]: selvedge_place_engine::inlet::Inlet
+
+#![forbid(unsafe_code)]
+
+#[cfg(feature = "events")]
+mod channels;
+pub mod desk;
+mod error;
+mod feed;
+mod node;
+mod placement;
+mod secret;
+mod source;
+mod stacks;
+mod view;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use selvedge_os::clock::Clock;
+use selvedge_place_engine::engine::FateTap;
+
+#[cfg(feature = "events")]
+pub use channels::{ChannelWatch, ChannelsError};
+pub use error::{AddError, StartError};
+pub use node::{Ended, Node};
+pub use placement::PlacementError;
+pub use secret::{SecretError, secret};
+pub use source::{OpenError, SourceFailure};
+pub use stacks::StackError;
+
+/// Makes what follows the frames of a link, given the streams of the link by their places in the node
+/// file. The tap numbers streams as the link does: in that order, and those that are added later
+/// behind them.
+pub type Taps = Box<dyn FnMut(&[usize]) -> Option<Box<dyn FateTap>>>;
+
+/// Knows the event channels of all hosts.
+pub trait Channels: Send + Sync {
+    /// What was listed last, as a list in JSON.
+    fn listed(&self) -> Arc<str>;
+}
+
+/// What a node is given beside its file.
+pub struct NodeOptions {
+    /// What the text is called in errors. Default `node`.
+    pub file: String,
+    /// The folder that relative paths are relative to. Default: the current one.
+    pub base: PathBuf,
+    /// The clock of all instants. Default: the one of every process of this machine, which links in
+    /// other processes or the kernel need.
+    pub clock: Clock,
+    /// The event channels that the node shows. Default: none.
+    pub channels: Option<Box<dyn Channels>>,
+    /// What follows frames to their ends, on inline links. Default: nothing.
+    pub taps: Taps,
+}
+
+impl Default for NodeOptions {
+    fn default() -> Self {
+        Self {
+            file: "node".to_owned(),
+            base: PathBuf::new(),
+            clock: Clock::shared(),
+            channels: None,
+            taps: Box::new(|_| None),
+        }
+    }
+}
+
+/// Waits on a condition that another thread makes true, without a busy loop; false if it did not
+/// become true in time.
+pub fn wait_until(limit: Duration, mut done: impl FnMut() -> bool) -> bool {
+    let deadline = Instant::now() + limit;
+    while !done() {
+        if Instant::now() >= deadline {
+            return false;
+        }
+        std::thread::park_timeout(Duration::from_millis(20));
+    }
+    true
+}

@@ -1,0 +1,152 @@
+//! Where links are scheduled and sent from. A placement is one file here and one line in
+//! [`PLACEMENTS`]: given a link and its streams it starts, and returns the link at work and the
+//! end of each stream into which frames go. Seen from outside all are alike.
+
+mod coprocessor;
+mod inline;
+#[cfg(feature = "kernel")]
+mod kernel;
+
+use std::error::Error;
+use std::path::Path;
+use std::sync::Arc;
+
+use selvedge_control_config::{LinkConfig, Placement, StreamConfig};
+use selvedge_data_stream::Windows;
+use selvedge_os::clock::Clock;
+use selvedge_place_engine::engine::{Carried, FateTap, StreamParams};
+use selvedge_place_engine::inlet::{Arrivals, Inlet, InletCounters};
+use selvedge_place_engine::report::LinkReport;
+use selvedge_units::Bitrate;
+
+/// All placements of this build.
+const PLACEMENTS: &[(Placement, Starter)] = &[
+    (Placement::Inline, inline::start),
+    (Placement::Coprocessor, coprocessor::start),
+    (Placement::CoprocessorReads, coprocessor::start),
+    #[cfg(feature = "kernel")]
+    (Placement::Kernel, kernel::start),
+];
+
+/// Starts a link; the streams' ends are in the order of its members.
+type Starter = fn(Start<'_>) -> Result<Started, PlacementError>;
+
+/// A link that was started, and the ends of its streams.
+type Started = (Box<dyn PlacedLink>, Vec<StreamEnd>);
+
+/// A link at work. The streams have numbers in the order in which they came to the link.
+pub(crate) trait PlacedLink: Send + Sync {
+    /// The newest report.
+    fn report(&self) -> LinkReport;
+    /// Changes a stream's windows; false if that can't be.
+    fn set_windows(&self, stream: usize, windows: Windows) -> bool;
+    /// Changes a stream's priority; false if that can't be.
+    fn set_priority(&self, stream: usize, priority: i32) -> bool;
+    /// Changes the link's rate; false if that can't be.
+    fn set_rate(&self, rate: Bitrate) -> bool;
+    /// Adds a stream while the link runs: its number and its end.
+    fn add(&self, _member: Member<'_>) -> Result<(usize, StreamEnd), PlacementError> {
+        Err(PlacementError::Fixed)
+    }
+    /// Stops the link; the last report.
+    fn stop(self: Box<Self>) -> LinkReport;
+}
+
+/// What a placement is given to start a link.
+pub(crate) struct Start<'a> {
+    pub(crate) clock: Clock,
+    /// The node's name.
+    pub(crate) node: &'a str,
+    pub(crate) link: &'a LinkConfig,
+    pub(crate) members: Vec<Member<'a>>,
+    pub(crate) tap: Option<Box<dyn FateTap>>,
+}
+
+/// A stream of a link.
+pub(crate) struct Member<'a> {
+    pub(crate) config: &'a StreamConfig,
+    pub(crate) params: StreamParams,
+    /// What carries its packets in place of plain UDP.
+    pub(crate) carried: Option<Carried>,
+    /// Relative paths of recordings are relative to it.
+    pub(crate) base: &'a Path,
+}
+
+/// Where a stream's frames go in.
+pub(crate) enum StreamEnd {
+    /// Here.
+    Inlet(Inlet),
+    /// Nowhere: the placement reads them itself.
+    Elsewhere(Box<dyn RemoteSource>),
+}
+
+/// A source that the placement reads itself.
+pub(crate) trait RemoteSource: Send + Sync {
+    /// What is wrong with it, and whether it has ended.
+    fn state(&self) -> (Option<String>, bool);
+}
+
+impl StreamEnd {
+    /// Records from now on when each frame arrives, as far as frames go in here.
+    pub(crate) fn record_arrivals(&mut self) -> Arc<Arrivals> {
+        match self {
+            Self::Inlet(inlet) => inlet.record_arrivals(),
+            Self::Elsewhere(_) => Arc::default(),
+        }
+    }
+
+    /// What the inlet counts; of frames that are read elsewhere, that nothing is late.
+    pub(crate) fn counters(&self) -> Arc<InletCounters> {
+        match self {
+            Self::Inlet(inlet) => inlet.counters(),
+            Self::Elsewhere(_) => Arc::new(InletCounters {
+                last_arrival: u64::MAX.into(),
+                ..InletCounters::default()
+            }),
+        }
+    }
+}
+
+/// Why a placement can't start a link, or take a stream.
+#[derive(Debug, thiserror::Error)]
+pub enum PlacementError {
+    /// This build does not have it.
+    #[error(
+        "this build has no {name} placement; build with the feature `{name}`, or leave \
+         placement = \"{name}\" out",
+        name = .0.name()
+    )]
+    NotBuilt(Placement),
+    /// It refused.
+    #[error("{why}")]
+    Refused {
+        /// The link's key in the node file that is to be changed, if it is one.
+        key: Option<&'static str>,
+        /// The placement's own error.
+        why: Box<dyn Error + Send + Sync>,
+    },
+    /// Its streams are those that it was started with.
+    #[error("its placement takes no streams while it runs; add the stream before the node starts")]
+    Fixed,
+    /// There is no room for another stream.
+    #[error("it has {0} streams and takes no more while it runs; add streams before it starts")]
+    Full(usize),
+    /// The link has stopped.
+    #[error("it has stopped")]
+    Stopped,
+}
+
+impl PlacementError {
+    /// A refusal for which no key of the node file is to blame.
+    fn refused(why: impl Error + Send + Sync + 'static) -> Self {
+        Self::Refused { key: None, why: Box::new(why) }
+    }
+}
+
+/// Starts a link where its configuration says.
+pub(crate) fn start(start: Start<'_>) -> Result<Started, PlacementError> {
+    let placement = start.link.placement;
+    let found = PLACEMENTS.iter().find(|(of, _)| *of == placement);
+    let (_, starter) = found.ok_or(PlacementError::NotBuilt(placement))?;
+    starter(start)
+}

@@ -1,0 +1,108 @@
+//! A link in a coprocessor: one that listens already, or one that is started for this node. Sources
+//! write into shared memory, or the coprocessor reads their recordings itself.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use selvedge_control_config::{LinkConfig, Placement, SourceUri};
+use selvedge_data_stream::Windows;
+use selvedge_place_coprocessor::client::{Attachment, ClientError, Program, inlet_params};
+use selvedge_place_coprocessor::server::{default_socket, listens};
+use selvedge_place_engine::report::LinkReport;
+use selvedge_units::{Bitrate, Bytes};
+
+use super::{Member, PlacedLink, PlacementError, RemoteSource, Start, Started, StreamEnd};
+
+struct Attached {
+    attachment: Arc<Attachment>,
+    mtu: Bytes,
+    /// Whether the coprocessor reads recordings itself.
+    reads: bool,
+}
+
+pub(super) fn start(start: Start<'_>) -> Result<Started, PlacementError> {
+    let attachment = attach(start.node, start.link).map_err(PlacementError::refused)?;
+    let link = Attached {
+        attachment: Arc::new(attachment),
+        mtu: start.link.mtu,
+        reads: start.link.placement == Placement::CoprocessorReads,
+    };
+    let ends = start.members.into_iter().map(|member| link.join(member).map(|(_, end)| end));
+    let ends = ends.collect::<Result<_, _>>().map_err(PlacementError::refused)?;
+    Ok((Box::new(link), ends))
+}
+
+fn attach(node: &str, link: &LinkConfig) -> Result<Attachment, ClientError> {
+    let own = || default_socket(&format!("{}-{}", link.name, std::process::id()));
+    let socket = link.socket.as_ref().map_or_else(own, PathBuf::from);
+    let core = link.core.map(|core| core.to_string());
+    let more: Vec<&str> = core.iter().flat_map(|core| ["--core", core]).collect();
+    let program = (!listens(&socket)).then(|| Program::new(link, socket.clone(), &more));
+    let attachment = Attachment::new(node, socket, program)?;
+    let there = attachment.link();
+    if there.discipline != link.discipline.name() || there.mtu != link.mtu.0 {
+        tracing::warn!(
+            link = link.name,
+            "the coprocessor that runs schedules by {} with packets of {} B, whatever the node \
+             file says",
+            there.discipline,
+            there.mtu
+        );
+    }
+    Ok(attachment)
+}
+
+impl Attached {
+    fn join(&self, member: Member<'_>) -> Result<(usize, StreamEnd), ClientError> {
+        let Member { config, params, base, .. } = member;
+        let spec = params.spec;
+        if let (true, SourceUri::Record { path, repeat, .. }) = (self.reads, &config.source) {
+            let file = std::path::absolute(base.join(path)).map_err(ClientError::System)?;
+            let file = file.to_string_lossy();
+            let place = self.attachment.read(spec, (&file, *repeat), params.ssrc)?;
+            let reader = Reader { attachment: Arc::clone(&self.attachment), place };
+            return Ok((place, StreamEnd::Elsewhere(Box::new(reader))));
+        }
+        let inlet = inlet_params(&spec, self.mtu, params.ssrc);
+        let (place, inlet) = self.attachment.add(spec, &inlet)?;
+        Ok((place, StreamEnd::Inlet(inlet)))
+    }
+}
+
+impl PlacedLink for Attached {
+    fn report(&self) -> LinkReport {
+        self.attachment.report()
+    }
+
+    fn set_windows(&self, stream: usize, windows: Windows) -> bool {
+        self.attachment.set_windows(stream, windows)
+    }
+
+    fn set_priority(&self, stream: usize, priority: i32) -> bool {
+        self.attachment.set_priority(stream, priority)
+    }
+
+    fn set_rate(&self, rate: Bitrate) -> bool {
+        self.attachment.set_rate(rate)
+    }
+
+    fn add(&self, member: Member<'_>) -> Result<(usize, StreamEnd), PlacementError> {
+        self.join(member).map_err(PlacementError::refused)
+    }
+
+    fn stop(self: Box<Self>) -> LinkReport {
+        self.attachment.report()
+    }
+}
+
+/// A recording that the coprocessor reads.
+struct Reader {
+    attachment: Arc<Attachment>,
+    place: usize,
+}
+
+impl RemoteSource for Reader {
+    fn state(&self) -> (Option<String>, bool) {
+        self.attachment.source(self.place)
+    }
+}

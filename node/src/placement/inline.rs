@@ -1,0 +1,66 @@
+//! A link in an engine, a thread of this process: sources write into its streams' rings and pools.
+
+use std::sync::{Mutex, PoisonError};
+
+use selvedge_data_stream::Windows;
+use selvedge_place_engine::engine::{Engine, Hall};
+use selvedge_place_engine::report::LinkReport;
+use selvedge_units::Bitrate;
+
+use super::{Member, PlacedLink, PlacementError, Start, Started, StreamEnd};
+
+/// Streams that may be added to a link that runs, beside those that it started with.
+const ROOM: usize = 64;
+
+struct Inline {
+    engine: Engine,
+    hall: Hall,
+    /// The number of the next stream; locked while one is added, so that they come in this order.
+    next: Mutex<usize>,
+    room: usize,
+}
+
+pub(super) fn start(start: Start<'_>) -> Result<Started, PlacementError> {
+    let streams = start.members.len();
+    let (params, carried): (Vec<_>, Vec<_>) =
+        start.members.into_iter().map(|member| (member.params, member.carried)).unzip();
+    let (engine, hall, inlets) =
+        Engine::start_open(start.clock, start.link, &params, &carried, start.tap, ROOM)
+            .map_err(PlacementError::refused)?;
+    let link = Inline { engine, hall, next: Mutex::new(streams), room: streams + ROOM };
+    Ok((Box::new(link), inlets.into_iter().map(StreamEnd::Inlet).collect()))
+}
+
+impl PlacedLink for Inline {
+    fn report(&self) -> LinkReport {
+        self.engine.report()
+    }
+
+    fn set_windows(&self, stream: usize, windows: Windows) -> bool {
+        self.engine.set_windows(stream, windows)
+    }
+
+    fn set_priority(&self, stream: usize, priority: i32) -> bool {
+        self.engine.set_priority(stream, priority)
+    }
+
+    fn set_rate(&self, rate: Bitrate) -> bool {
+        self.engine.set_rate(rate)
+    }
+
+    fn add(&self, member: Member<'_>) -> Result<(usize, StreamEnd), PlacementError> {
+        let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+        let number = *next;
+        if number == self.room {
+            return Err(PlacementError::Full(self.room));
+        }
+        let added = self.engine.add(&self.hall, number, &member.params, member.carried);
+        let inlet = added.ok_or(PlacementError::Stopped)?;
+        *next += 1;
+        Ok((number, StreamEnd::Inlet(inlet)))
+    }
+
+    fn stop(self: Box<Self>) -> LinkReport {
+        self.engine.stop()
+    }
+}

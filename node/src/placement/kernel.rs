@@ -1,0 +1,54 @@
+//! A link in the kernel: its device gets the scheduler as a qdisc for as long as the node runs.
+
+use selvedge_data_stream::Windows;
+use selvedge_place_engine::report::LinkReport;
+use selvedge_place_kernel::AttachError;
+use selvedge_place_kernel::link::{KernelLink, LinkError};
+use selvedge_units::Bitrate;
+
+use super::{PlacedLink, PlacementError, Start, Started, StreamEnd};
+
+pub(super) fn start(start: Start<'_>) -> Result<Started, PlacementError> {
+    let streams: Vec<_> = start
+        .members
+        .into_iter()
+        .map(|member| (member.config.spec.name.as_str(), member.params))
+        .collect();
+    let (link, inlets) = KernelLink::start(start.clock, start.link, &streams)
+        .map_err(|why| PlacementError::Refused { key: key(&why), why: Box::new(why) })?;
+    tracing::info!(link = start.link.name, device = link.device(), "the kernel schedules");
+    Ok((Box::new(link), inlets.into_iter().map(StreamEnd::Inlet).collect()))
+}
+
+/// The key of the link that is to be changed, if it is one.
+const fn key(why: &LinkError) -> Option<&'static str> {
+    match why {
+        LinkError::Attach(AttachError::NoDevice { .. } | AttachError::Occupied { .. }) => {
+            Some("device")
+        }
+        LinkError::Devices { .. } => Some("placement"),
+        _ => None,
+    }
+}
+
+impl PlacedLink for KernelLink {
+    fn report(&self) -> LinkReport {
+        Self::report(self)
+    }
+
+    fn set_windows(&self, stream: usize, windows: Windows) -> bool {
+        Self::set_windows(self, stream, windows)
+    }
+
+    fn set_priority(&self, stream: usize, priority: i32) -> bool {
+        Self::set_priority(self, stream, priority)
+    }
+
+    fn set_rate(&self, rate: Bitrate) -> bool {
+        Self::set_rate(self, rate)
+    }
+
+    fn stop(self: Box<Self>) -> LinkReport {
+        Self::stop(*self)
+    }
+}

@@ -1,0 +1,160 @@
+//! The sources of a node, opened before anything is started: GStreamer, a recording, or the program
+//! itself. What they say of themselves becomes the streams' contracts.
+
+use std::path::Path;
+
+use selvedge_control_config::{LinkConfig, NodeConfig, SourceUri, StreamConfig, carried};
+#[cfg(feature = "gstreamer")]
+use selvedge_media::Source;
+use selvedge_media::{Codec, SourceError, StreamInfo};
+use selvedge_os::clock::Clock;
+use selvedge_place_coprocessor::feeder::{self, Feeder, FeederError};
+use selvedge_place_engine::engine::{StreamParams, payload_max};
+use selvedge_place_engine::inlet::{IPV4_UDP, IPV6_UDP};
+
+/// A source that is open.
+pub(crate) struct Opened {
+    pub(crate) source: Medium,
+    /// What it says of itself; `None` of the program's own frames.
+    pub(crate) info: Option<StreamInfo>,
+}
+
+/// Where a stream's frames come from, open.
+pub(crate) enum Medium {
+    /// GStreamer.
+    #[cfg(feature = "gstreamer")]
+    Media(Box<Source>),
+    /// A recording.
+    Recording(feeder::Opened),
+    /// The program that runs the node.
+    Program,
+}
+
+/// Why a source can't be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// A file, a device or a launch line that gives nothing.
+    #[error(transparent)]
+    Media(#[from] SourceError),
+    /// A recording that can't be read.
+    #[error(transparent)]
+    Recording(#[from] FeederError),
+    /// The source needs GStreamer.
+    #[error(
+        "\"{0}\" needs GStreamer, which this build lacks; build with the feature `gstreamer`, or \
+         give a recording (record:)"
+    )]
+    NoGstreamer(String),
+}
+
+/// A stream whose source can't be opened.
+#[derive(Debug, thiserror::Error)]
+#[error("{stream}: {error}")]
+pub struct SourceFailure {
+    /// The stream's name.
+    pub stream: String,
+    /// Why.
+    pub error: OpenError,
+}
+
+impl Opened {
+    pub(crate) fn new(uri: &SourceUri, base: &Path, payload_max: usize) -> Result<Self, OpenError> {
+        match uri {
+            SourceUri::Program => Ok(Self { source: Medium::Program, info: None }),
+            SourceUri::Record { path, encoding, repeat } => {
+                let recording = Feeder::open(&base.join(path), *repeat)?;
+                let info = Some(recorded(&recording, encoding));
+                Ok(Self { source: Medium::Recording(recording), info })
+            }
+            uri => Self::media(uri, base, payload_max),
+        }
+    }
+
+    #[cfg(feature = "gstreamer")]
+    fn media(uri: &SourceUri, base: &Path, payload_max: usize) -> Result<Self, OpenError> {
+        let source = Source::open(uri, base, payload_max)?;
+        let info = Some(source.info().clone());
+        Ok(Self { source: Medium::Media(Box::new(source)), info })
+    }
+
+    #[cfg(not(feature = "gstreamer"))]
+    fn media(uri: &SourceUri, _base: &Path, _payload_max: usize) -> Result<Self, OpenError> {
+        Err(OpenError::NoGstreamer(uri.to_string()))
+    }
+}
+
+/// What a recording's packets and the node file say of its medium.
+fn recorded(recording: &feeder::Opened, encoding: &str) -> StreamInfo {
+    let named = |codec: &Codec| codec.encoding() == encoding;
+    let codec = Codec::ALL.into_iter().find(named).unwrap_or(Codec::H264);
+    StreamInfo {
+        codec,
+        payload_type: recording.payload_type,
+        clock_rate: if codec == Codec::L16 { 44_100 } else { 90_000 },
+        fmtp: None,
+        channels: (codec == Codec::L16).then_some(2),
+        period: recording.period,
+        width: None,
+        height: None,
+    }
+}
+
+/// Opens all sources of a node, several at a time; reports all that fail.
+pub(crate) fn open(config: &NodeConfig, base: &Path) -> Result<Vec<Opened>, Vec<SourceFailure>> {
+    let results: Vec<_> = std::thread::scope(|scope| {
+        let open = |stream: &StreamConfig, payload| Opened::new(&stream.source, base, payload);
+        let handles: Vec<_> = config
+            .streams
+            .iter()
+            .map(|stream| {
+                let payload = payload_of(stream, &config.links[stream.link]);
+                scope.spawn(move || open(stream, payload))
+            })
+            .collect();
+        let joined = handles.into_iter().map(|handle| handle.join().expect("opening never panics"));
+        joined.collect()
+    });
+    let mut opened = Vec::new();
+    let mut failed = Vec::new();
+    for (stream, result) in config.streams.iter().zip(results) {
+        match result {
+            Ok(one) => opened.push(one),
+            Err(error) => failed.push(SourceFailure { stream: stream.spec.name.clone(), error }),
+        }
+    }
+    if failed.is_empty() { Ok(opened) } else { Err(failed) }
+}
+
+/// The largest RTP payload that a stream's packets may have.
+pub(crate) fn payload_of(stream: &StreamConfig, link: &LinkConfig) -> usize {
+    if let Some(stack) = &stream.stack {
+        return payload_max(carried(stack, link.mtu, stream.spec.to).message, 0);
+    }
+    let overhead = if stream.spec.to.is_ipv6() { IPV6_UDP } else { IPV4_UDP };
+    payload_max(link.mtu, overhead)
+}
+
+/// A stream as its link needs it, once its medium is known.
+pub(crate) fn params(
+    stream: &StreamConfig,
+    info: Option<&StreamInfo>,
+    clock: Clock,
+) -> StreamParams {
+    let spec = stream.spec.clone();
+    let spec = match info {
+        Some(info) => spec.with_media_period(info.period),
+        None => spec,
+    };
+    StreamParams { ssrc: ssrc(&spec.name, clock), spec }
+}
+
+/// An RTP source identifier: of the name, so that streams differ, and of the moment, so that a
+/// restarted node is seen to be another source (RFC 3550 section 8).
+fn ssrc(name: &str, clock: Clock) -> u32 {
+    let now = (clock.origin_nanos() + clock.now().0) ^ u64::from(std::process::id());
+    let seed = 0xcbf2_9ce4_8422_2325 ^ now;
+    let hash = name
+        .bytes()
+        .fold(seed, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+    (hash >> 32) as u32 ^ hash as u32
+}
