@@ -4,7 +4,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use selvedge_control_config::view::{Knob, KnobError, NodeView, StreamState};
-use selvedge_control_config::{LinkConfig, NodeConfig, Placement, SourceUri, StreamConfig};
+use selvedge_control_config::{LinkConfig, NodeConfig, SourceUri, StreamConfig};
 use selvedge_data_sched::Discipline;
 use selvedge_data_stream::{Kind, Window};
 use selvedge_node::{AddError, Node, NodeOptions, PlacementError, StartError, wait_until};
@@ -144,13 +144,11 @@ fn a_wrong_text_gives_the_errors_of_the_file() {
     assert!(errors.to_string().starts_with("own.toml:4:10: stream.a.source: "), "{errors}");
 }
 
+#[cfg(not(feature = "kernel"))]
 #[test]
 fn a_placement_that_is_not_built_is_named() {
-    if cfg!(feature = "kernel") {
-        return;
-    }
     let mut config = config(LINK, Vec::new());
-    config.links[0].placement = Placement::Kernel;
+    config.links[0].placement = selvedge_control_config::Placement::Kernel;
     let Err(StartError::Link { link, why }) = Node::prepare(&config, NodeOptions::default()) else {
         panic!("this build has no kernel placement")
     };
