@@ -85,7 +85,10 @@ fn media(file: &NodeFile, _summary: &mut Summary) -> Result<Vec<Option<Media>>, 
             continue;
         };
         if let Err(error) = std::fs::metadata(file.base.join(path)) {
-            wrong.push((format!("stream.{}.source", stream.name), format!("\"{path}\": {error}")));
+            wrong.push((
+                format!("stream.{}.source", stream.spec.name),
+                format!("\"{path}\": {error}"),
+            ));
         }
     }
     if wrong.is_empty() {
