@@ -15,7 +15,6 @@ use selvedge_os::clock::Clock;
 use selvedge_place_engine::measure::{MeterSnapshot, StreamMeter};
 use selvedge_place_engine::receive::PacketTap;
 
-
 /// Connections at once: one sends, others begin while it has not been told from dead yet.
 const CONNECTIONS_MAX: usize = 16;
 /// How long threads wait at once before they look whether it is over.

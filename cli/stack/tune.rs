@@ -10,7 +10,6 @@ use selvedge_comm_stack::endpoint::{EndpointView, MetaView, Tuning};
 use selvedge_node::desk::{Ask, ask, processes};
 use selvedge_units::Span;
 
-
 #[derive(Debug, Args)]
 pub(crate) struct TuneArgs {
     /// The process (default: the only one of this user that has stacks)
