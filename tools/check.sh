@@ -63,6 +63,8 @@ if cargo +nightly miri --version >/dev/null 2>&1; then
 else
   skip miri "no nightly toolchain with miri (rustup toolchain install nightly -c miri -c rust-src)"
 fi
+# The circles that there are; no more, and in the end none.
+check circles bash -c 'tools/circles.sh --self-test && tools/circles.sh --at-most 16'
 check code tools/code.sh
 check rtl tools/rtl.sh
 check kernel tools/kernel.sh test
