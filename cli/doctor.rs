@@ -150,7 +150,7 @@ fn sched_ext() -> Outcome {
 fn qdisc() -> Outcome {
     Err(Missing::new(
         "this build is without it",
-        "build with the feature `kernel` (needs clang 16)",
+        "build with the feature `kernel` (needs clang 16 or later)",
     ))
 }
 

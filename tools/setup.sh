@@ -17,44 +17,103 @@ as_root() {
   fi
 }
 
-# A program that is on the path already, whoever installed it, is not installed again.
+# A program that is there already, however it was installed, is not installed again.
 provided() {
   case $1 in
     nodejs) command -v node ;;
-    npm) command -v npm ;;
+    npm | curl) command -v "$1" ;;
+    clang-*) [ -n "${SELVEDGE_CLANG:-}" ] ;;
     *) false ;;
-  esac >/dev/null
+  esac >/dev/null && return
+  dpkg-query -W -f '${Status}' "$1" 2>/dev/null | grep 'ok installed' >/dev/null
 }
 
-missing=()
-while read -r wanted package; do
-  case $wanted in '' | '#'*) continue ;; esac
-  [ "$wanted" = build ] || [ "$stage" = test ] || continue
-  provided "$package" && continue
-  dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || missing+=("$package")
-done < tools/packages.txt
-if [ ${#missing[@]} -gt 0 ]; then
-  say "installing Debian packages: ${missing[*]}"
-  as_root apt-get update -qq
-  as_root env DEBIAN_FRONTEND=noninteractive \
-    apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
-fi
+# Prints what is missing of the stages' packages; alternatives stay together.
+missing() {
+  local wanted packages package
+  while read -r wanted packages; do
+    [[ " $* " = *" $wanted "* ]] || continue
+    for package in ${packages//|/ }; do provided "$package" && continue 2; done
+    echo "$packages"
+  done < tools/packages.txt
+}
 
-# Rust: any toolchain that is new enough; otherwise rustup brings one.
+# The first of the alternatives that this Debian has.
+available() {
+  local package
+  for package in ${1//|/ }; do
+    apt-cache policy "$package" | grep '^  Candidate: [0-9]' >/dev/null && echo "$package" && return
+  done
+  say "this Debian has none of these packages: ${1//|/, }" >&2
+  return 1
+}
+
+# Nothing is removed: a package that another one would have to make room for is not installed.
+apt_install() {
+  say "installing Debian packages: $*"
+  as_root env DEBIAN_FRONTEND=noninteractive \
+    apt-get install -y -qq --no-remove --no-install-recommends "$@" >/dev/null
+}
+
+# install_packages STAGE...
+install_packages() {
+  local needed names=() name
+  needed=$(missing "$@")
+  [ -n "$needed" ] || return 0
+  as_root apt-get update -qq
+  for name in $needed; do names+=("$(available "$name")"); done
+  apt_install "${names[@]}"
+}
+
+case $stage in
+  build) install_packages build ;;
+  test) install_packages build test ;;
+  *) say "there is no stage $stage; there are build and test" >&2; exit 2 ;;
+esac
+
+# Rust: any toolchain that is new enough; otherwise rustup brings one. Where Debian has no rustup, it
+# comes from the Rust project, in this version and with the checksums published beside it.
+# RUSTUP_UPDATE_ROOT and RUSTUP_DIST_SERVER, rustup's own variables, name a mirror.
+rustup_version=1.28.2
+rustup_sums='
+x86_64 20a06e644b0d9bd2fbdbfd52d42540bdde820ea7df86e92e533c073da0cdd43c
+aarch64 e3853c5a252fca15252d07cb23a1bdd9377a8c6f3efa01531109281ae47f841c
+'
+
+fetch_rustup() {
+  local machine sum folder server=${RUSTUP_UPDATE_ROOT:-https://static.rust-lang.org/rustup}
+  machine=$(uname -m)
+  sum=$(awk -v machine="$machine" '$1 == machine { print $2 }' <<< "$rustup_sums")
+  if [ -z "$sum" ]; then
+    say "Rust $rust_needed or later is needed; install it with rustup, then run this again" >&2
+    exit 1
+  fi
+  install_packages rust
+  say "installing rustup $rustup_version from the Rust project"
+  folder=$(mktemp -d)
+  curl -fsSL --retry 3 -o "$folder/rustup-init" \
+    "$server/archive/$rustup_version/$machine-unknown-linux-gnu/rustup-init"
+  if ! sha256sum --check --quiet <<< "$sum  $folder/rustup-init"; then
+    rm -rf "$folder"
+    exit 1
+  fi
+  chmod +x "$folder/rustup-init"
+  # An older Rust of Debian may stay where it is: the Makefile prefers rustup's.
+  RUSTUP_INIT_SKIP_PATH_CHECK=yes "$folder/rustup-init" -y -q --no-modify-path \
+    --profile minimal --default-toolchain none >/dev/null
+  rm -rf "$folder"
+  PATH="$HOME/.cargo/bin:$PATH"
+}
+
 rust_version() { rustc --version 2>/dev/null | sed -n 's/^rustc \([0-9.]*\).*/\1/p'; }
 new_enough() { [ "$(printf '%s\n%s\n' "$rust_needed" "$1" | sort -V | head -n 1)" = "$rust_needed" ]; }
 [ -d "$HOME/.cargo/bin" ] && PATH="$HOME/.cargo/bin:$PATH"
 if ! new_enough "$(rust_version || true)"; then
-  if ! command -v rustup >/dev/null && apt-cache show rustup >/dev/null 2>&1; then
-    say "installing the Debian package rustup"
-    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq rustup >/dev/null
-  fi
   if ! command -v rustup >/dev/null; then
-    say "Rust $rust_needed or later is needed; install it with rustup, then run this again" >&2
-    exit 1
+    { available rustup >/dev/null && apt_install rustup; } 2>/dev/null || fetch_rustup
   fi
   say "installing the stable Rust toolchain with rustup"
-  rustup toolchain install stable --profile minimal -c rustfmt -c clippy
+  rustup toolchain install stable --no-self-update --profile minimal -c rustfmt -c clippy
   rustup default stable
 fi
 [ "$stage" = test ] || exit 0

@@ -4,9 +4,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
 
-/// 16 is the first that makes programs of these that the kernel takes; `SELVEDGE_CLANG` names another.
-const COMPILERS: [&str; 7] =
-    ["clang-16", "clang-17", "clang-18", "clang-19", "clang-20", "clang-21", "clang"];
+/// In the order of `tools/packages.txt`, then what is newer. 16 is the first that makes programs of
+/// these that the kernel takes; `SELVEDGE_CLANG` names another.
+const COMPILERS: [&str; 8] =
+    ["clang-19", "clang-18", "clang-17", "clang-16", "clang-22", "clang-21", "clang-20", "clang"];
 
 fn main() {
     println!("cargo:rerun-if-changed=bpf");
@@ -43,8 +44,8 @@ fn compiler() -> String {
     found.map_or_else(
         || {
             panic!(
-                "selvedge-kernel needs clang 16 or later to compile BPF: install the Debian package \
-                 clang-16, or build without the feature `kernel`"
+                "selvedge-kernel needs clang 16 or later to compile BPF: install it (`tools/setup.sh \
+                 build` does on Debian), or build without the feature `kernel`"
             )
         },
         ToString::to_string,
