@@ -116,7 +116,6 @@ impl Scheduler {
     ///
     /// # Panics
     /// If the stream has a head already.
-    #[inline]
     pub fn push_head(&mut self, s: StreamIndex, head: Head) -> Instant {
         with_rule!(&mut self.rule, rule => self.core.push_head(rule, s, &head))
     }
@@ -226,7 +225,6 @@ impl Scheduler {
     ///
     /// # Panics
     /// If the stream has no head.
-    #[inline]
     pub fn serve(&mut self, s: StreamIndex) -> Served {
         with_rule!(&mut self.rule, rule => self.core.serve(rule, s))
     }
@@ -236,7 +234,6 @@ impl Scheduler {
     ///
     /// # Panics
     /// If the stream has no head.
-    #[inline]
     pub fn serve_and_push(&mut self, s: StreamIndex, next: Head) -> Served {
         with_rule!(&mut self.rule, rule => self.core.serve_and_push(rule, s, &next))
     }
