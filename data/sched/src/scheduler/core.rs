@@ -27,6 +27,15 @@ const LAST: Instant = Instant(u64::MAX - 1);
 /// How far a frame's arrival may lie after the epoch: it leaves as much for deadlines.
 const EPOCH_AHEAD: u64 = 1 << 43;
 
+/// What one look at the trees' winners can tell.
+#[derive(Clone, Copy)]
+pub(super) enum Look {
+    /// The head of this stream goes.
+    Send(StreamIndex),
+    /// The head of this stream has expired.
+    Expired(StreamIndex),
+}
+
 /// Everything that there is of a scheduler but its rule.
 #[derive(Clone, Debug)]
 pub(crate) struct Core {
@@ -132,14 +141,9 @@ impl Core {
         deadline
     }
 
-    /// What is to be done at `now`, if a look is enough to tell: `Ok` of the stream that goes,
-    /// `Err` of the one whose head has expired. Moves the clock on.
+    /// What is to be done at `now`, if a look is enough to tell. Moves the clock on.
     #[inline(always)]
-    pub(super) fn at_hand(
-        &mut self,
-        deadline_first: bool,
-        now: Instant,
-    ) -> Option<Result<StreamIndex, StreamIndex>> {
+    pub(super) fn at_hand(&mut self, deadline_first: bool, now: Instant) -> Option<Look> {
         self.clock = self.clock.max(now);
         let first = self.selection.winner_at_hand()?;
         let due = if deadline_first { first } else { self.deadlines.winner_at_hand()? };
@@ -148,7 +152,11 @@ impl Core {
             return None;
         }
         let expired = self.is_due(deadline);
-        Some(if expired { Err(StreamIndex(due.leaf)) } else { Ok(StreamIndex(first.leaf)) })
+        Some(if expired {
+            Look::Expired(StreamIndex(due.leaf))
+        } else {
+            Look::Send(StreamIndex(first.leaf))
+        })
     }
 
     /// Whether a deadline has come.

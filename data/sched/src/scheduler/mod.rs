@@ -15,7 +15,7 @@ use alloc::collections::BinaryHeap;
 use selvedge_data_stream::Contract;
 use selvedge_units::Instant;
 
-use self::core::Core;
+use self::core::{Core, Look};
 use self::serving::{EXPIRED, VIOLATION};
 use crate::discipline::{AnyRule, Discipline, Tree, with_rule};
 use crate::record::{Decision, Expiry, Head, Passed, Served, StreamIndex};
@@ -128,8 +128,8 @@ impl Scheduler {
             && let Some(at_hand) = self.core.at_hand(self.deadline_first, now)
         {
             return match at_hand {
-                Ok(first) => Decision::Send(first),
-                Err(due) => self.expire(due),
+                Look::Send(first) => Decision::Send(first),
+                Look::Expired(due) => self.expire(due),
             };
         }
         self.decide_closely(now)
@@ -187,7 +187,9 @@ impl Scheduler {
     /// the length of the gap. A deadline of [`Instant::MAX`] is never missed. O(log N).
     #[inline]
     pub fn poll_expired(&mut self, now: Instant) -> Option<Expiry> {
-        if !self.told && matches!(self.core.at_hand(self.deadline_first, now), Some(Ok(_))) {
+        if !self.told
+            && let Some(Look::Send(_)) = self.core.at_hand(self.deadline_first, now)
+        {
             return None;
         }
         self.poll_closely(now)
