@@ -174,7 +174,8 @@ impl Dump {
     }
 
     fn finish(self) -> std::io::Result<()> {
-        match self.0.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        let dump = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        match dump {
             Some(dump) => dump.finish()?.flush(),
             None => Ok(()),
         }

@@ -59,7 +59,8 @@ impl Wire {
                 let mut bytes = [0; 65_536];
                 while !stop.load(Ordering::SeqCst) {
                     let Ok(len) = back.recv(&mut bytes) else { continue };
-                    if let Some(to) = *sender.lock().unwrap() {
+                    let to = *sender.lock().unwrap();
+                    if let Some(to) = to {
                         let _ = front.send_to(&bytes[..len], to);
                     }
                 }

@@ -230,7 +230,8 @@ impl Connection {
             if tag != DATA {
                 return None;
             }
-            match lock(&self.shared.manager).admit(self.streams[0], now, size).err()? {
+            let admitted = lock(&self.shared.manager).admit(self.streams[0], now, size);
+            match admitted.err()? {
                 Policed::TooSoon(_) => Some(SendError::Full),
                 Policed::TooLarge { size, largest } => {
                     Some(SendError::BeyondContract { size, largest })
