@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
-use selvedge_comm_local::Links;
+use selvedge_comm_local::{Links, VERSION};
 use selvedge_comm_stack::endpoint::{ConnectError, Connection, Endpoint, Options, RecvError};
 use selvedge_comm_stack::wire::{self, Door, Proposal};
 use selvedge_data_stack::auto::Meta;
@@ -215,7 +215,8 @@ fn ring(door: Door) -> (OwnedFd, Memfd) {
     let name = format!("selvedge-stack-{:032x}", door.name);
     connect(&socket, &SocketAddrUnix::new_abstract_name(name.as_bytes()).unwrap()).unwrap();
     // A hello of a source, as `docs/events-local.md` has it.
-    let hello = [&[0, 1, 32], format!("{:032x}", door.word).as_bytes(), &[1, 0]].concat();
+    let hello =
+        [&[0, VERSION as u8, 32], format!("{:032x}", door.word).as_bytes(), &[1, 0]].concat();
     seqpacket::send(&socket, &hello, &[]).unwrap();
     let mut memory = None;
     until("the memory comes", || {
