@@ -8,8 +8,6 @@ use std::process::Command;
 use clap::Args;
 use selvedge_cli_terminal::Failure;
 
-use crate::cli::ScheduleArgs;
-
 /// What was typed behind the command, whatever it is.
 #[derive(Debug, Args)]
 pub(crate) struct LabArgs {
@@ -23,17 +21,8 @@ pub(crate) fn command(words: &[&str], args: &LabArgs, verbose: u8) -> Result<(),
     run(words.chain(args.arguments.iter().cloned()), verbose)
 }
 
-/// Runs `selvedge-lab schedule`.
-pub(crate) fn schedule(args: &ScheduleArgs, verbose: u8) -> Result<(), Failure> {
-    let mut words: Vec<OsString> = vec!["schedule".into(), "--engine".into(), "rtl".into()];
-    if let Some(discipline) = &args.discipline {
-        words.extend(["--discipline".into(), discipline.into()]);
-    }
-    words.extend(["--".into(), args.file.clone().into()]);
-    run(words, verbose)
-}
-
-fn run(words: impl IntoIterator<Item = OsString>, verbose: u8) -> Result<(), Failure> {
+/// Runs `selvedge-lab` with these words.
+pub(crate) fn run(words: impl IntoIterator<Item = OsString>, verbose: u8) -> Result<(), Failure> {
     let own = std::env::current_exe().map_err(Failure::failed)?;
     let program = own.with_file_name("selvedge-lab");
     if !program.exists() {

@@ -1,6 +1,8 @@
 //! `selvedge schedule`: a trace replayed in unit slots, by the scheduler alone, by a placement's whole
 //! engine, or the kernel. Whoever replays it, it is read and printed alike.
 
+use std::ffi::OsString;
+
 use selvedge_cli_terminal::Failure;
 use selvedge_cli_terminal::trace::{Lines, read};
 use selvedge_data_sched::replay::Replay;
@@ -12,7 +14,7 @@ use crate::lab;
 
 pub(crate) fn command(args: &ScheduleArgs, verbose: u8) -> Result<(), Failure> {
     if args.engine == Engine::Rtl {
-        return lab::schedule(args, verbose);
+        return in_lab(args, verbose);
     }
     let name = args.file.display().to_string();
     let trace = read(&args.file, args.discipline.as_deref())?;
@@ -46,6 +48,16 @@ pub(crate) fn command(args: &ScheduleArgs, verbose: u8) -> Result<(), Failure> {
             out.outcome(outcome)
         }
     }
+}
+
+/// Runs `selvedge-lab schedule`.
+fn in_lab(args: &ScheduleArgs, verbose: u8) -> Result<(), Failure> {
+    let mut words: Vec<OsString> = vec!["schedule".into(), "--engine".into(), "rtl".into()];
+    if let Some(discipline) = &args.discipline {
+        words.extend(["--discipline".into(), discipline.into()]);
+    }
+    words.extend(["--".into(), args.file.clone().into()]);
+    lab::run(words, verbose)
 }
 
 fn of_engine(name: &str, why: &UnitSlotError) -> Failure {
