@@ -1,18 +1,14 @@
 //! A program's side: calls of a service, and its events.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
 
-use selvedge_comm_local::Waking;
-use selvedge_os::clock::Clock;
-use selvedge_os::eventfd::EventFd;
 use selvedge_os::seqpacket::{self, Received};
-use selvedge_units::{Instant, Span};
+use selvedge_units::Span;
 
-use crate::say::{Ask, Preference, Told, decode, encode};
-use crate::segment::{Layout, Reader, SegmentError, Writer};
+use crate::say::{Ask, Told, decode, encode};
+use crate::segment::SegmentError;
 use crate::service::DATA_MAX;
-use crate::subscription::Subscription;
 
 /// How long a service may take to answer: so many looks, each so long. A machine that stood still for a while,
 /// as a virtual one may, has spent one of them, and is not taken for a service that does.
@@ -66,41 +62,6 @@ pub struct Description {
     pub calls: String,
     /// The format of its events, likewise.
     pub events: String,
-}
-
-/// How a program wants a service's events, and makes its calls.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Wish {
-    /// The memory for its calls.
-    pub up: Layout,
-    /// The memory for events.
-    pub down: Layout,
-    /// How it is called when it sleeps.
-    pub waking: Waking,
-    /// Processor time for its events.
-    pub preference: Option<Preference>,
-}
-
-/// When a deferred call is made, at the latest.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum When {
-    /// With this program's next direct or generic call.
-    NextCall,
-    /// After this time, and not before.
-    After(Span),
-    /// Before the service's host hands out any event.
-    BeforeDispatch,
-}
-
-/// An event of a service.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ServiceEvent<'a> {
-    /// Its entry, if the memory is a bit pattern.
-    pub entry: Option<u32>,
-    /// When it is of no more use.
-    pub deadline: Option<Instant>,
-    /// What it says.
-    pub data: &'a [u8],
 }
 
 /// A connection to a service.
@@ -163,35 +124,7 @@ impl Client {
         }
     }
 
-    /// Subscribes: memory both ways, which the two share from now on.
-    ///
-    /// # Errors
-    /// [`ClientError`].
-    pub fn subscribe(mut self, wish: Wish) -> Result<Subscription, ClientError> {
-        let events = Reader::create(wish.down)?;
-        let own = match wish.waking {
-            Waking::Event => Some(EventFd::new()?),
-            Waking::Futex | Waking::Signal { .. } => None,
-        };
-        let Wish { up, waking, preference, .. } = wish;
-        let fds: Vec<BorrowedFd<'_>> =
-            [events.file().as_fd()].into_iter().chain(own.as_ref().map(AsFd::as_fd)).collect();
-        let (bytes, mut fds) = self.ask(&Ask::Subscribe { up, waking, preference }, &fds)?;
-        let preferred = match decode(&bytes) {
-            Some(Told::Subscribed { preferred }) => preferred,
-            Some(Told::Refused { why }) => return Err(ClientError::Refused(why.to_owned())),
-            _ => return Err(ClientError::Garbled),
-        };
-        let (Some(theirs), Some(memory)) = (fds.pop(), fds.pop()) else {
-            return Err(ClientError::Garbled);
-        };
-        let theirs = EventFd::of(theirs)?;
-        let calls = Writer::open(memory)?;
-        let clock = Clock::shared();
-        Ok(Subscription { client: self, calls, events, own, theirs, preferred, clock })
-    }
-
-    fn ask(
+    pub(crate) fn ask(
         &mut self,
         ask: &Ask<'_>,
         fds: &[BorrowedFd<'_>],

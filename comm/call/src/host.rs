@@ -15,10 +15,10 @@ use selvedge_os::seqpacket;
 use selvedge_place_cpu::dispatch::Dispatcher;
 use selvedge_units::Instant;
 
+use self::served::Served;
 use self::work::Work;
+use crate::registered::{Registered, ServiceCounts};
 use crate::service::{NAME_MAX, Service};
-
-pub(crate) use self::served::Served;
 
 /// The most services of a host.
 const SERVICES_MAX: usize = 64;
@@ -65,29 +65,6 @@ pub enum RegisterError {
     /// Something of this system's.
     #[error("{0}")]
     System(#[source] std::io::Error),
-}
-
-/// What became of a service's calls and events so far.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ServiceCounts {
-    /// Calls handed in: fast, deferred, direct, generic.
-    pub calls: [u64; 4],
-    /// Of them, those that the service refused.
-    pub refused: u64,
-    /// Events that it raised.
-    pub raised: u64,
-    /// Handed to subscribers: one for each.
-    pub delivered: u64,
-    /// Their deadline had passed.
-    pub expired: u64,
-    /// Dropped: a subscriber had no room, or too many waited.
-    pub dropped: u64,
-    /// Events for which the scheduler was asked to prefer a subscriber.
-    pub preferred: u64,
-    /// Subscribers now.
-    pub subscribers: u64,
-    /// Connections that were ended since their memory made no sense.
-    pub broken: u64,
 }
 
 #[derive(Default)]
@@ -168,14 +145,12 @@ impl Host {
         let mut control = self.shared.control();
         control.taken.insert(name.clone());
         control.new.push(Served {
-            name,
-            service,
+            registered: Registered { name, service, counts: ServiceCounts::default() },
             listener,
             path,
             connections: Vec::new(),
             next: Some(Instant::ZERO),
             turn: 0,
-            counts: ServiceCounts::default(),
         });
         drop(control);
         self.stir();

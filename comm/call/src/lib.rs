@@ -15,18 +15,20 @@ mod board;
 mod client;
 mod host;
 mod queue;
+mod registered;
 mod say;
 mod segment;
 pub mod service;
 mod subscriber;
 mod subscription;
 
-pub use client::{Client, ClientError, Description, ServiceEvent, When, Wish, generic};
-pub use host::{Host, RegisterError, ServiceCounts, directory, services};
+pub use client::{Client, ClientError, Description, generic};
+pub use host::{Host, RegisterError, directory, services};
+pub use registered::ServiceCounts;
 pub use say::Preference;
 #[doc(hidden)]
 pub use say::is_message;
 pub use segment::{Layout, PutError, SegmentError};
 pub use selvedge_comm_local::Waking;
 pub use service::{Call, CallError, DATA_MAX, Kind, NAME_MAX, Raise, Raised, Service, Target};
-pub use subscription::Subscription;
+pub use subscription::{ServiceEvent, Subscription, When, Wish};

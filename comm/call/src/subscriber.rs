@@ -13,8 +13,8 @@ use selvedge_place_cpu::dispatch::Dispatcher;
 use selvedge_place_cpu::members::Who;
 use selvedge_units::{Instant, Span};
 
-use crate::host::Served;
 use crate::queue::{ByTime, Event};
+use crate::registered::Registered;
 use crate::say::{Ask, Preference, Told, decode, encode, tag};
 use crate::segment::{Layout, Reader, Writer};
 use crate::service::{Call, DATA_MAX, Kind};
@@ -40,16 +40,17 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    pub(crate) fn hand_in(&self, now: Instant, served: &mut Served) {
-        call(now, served, (self.pid, self.uid), Kind::Deferred, &self.data);
+    pub(crate) fn hand_in(&self, now: Instant, registered: &mut Registered) {
+        call(now, registered, (self.pid, self.uid), Kind::Deferred, &self.data);
     }
 }
 
 /// Hands a call in that nobody waits for.
-fn call(now: Instant, served: &mut Served, who: (u32, u32), kind: Kind, data: &[u8]) {
+fn call(now: Instant, registered: &mut Registered, who: (u32, u32), kind: Kind, data: &[u8]) {
     let (pid, uid) = who;
     let call = Call { pid, uid, kind, wants_reply: false, data };
-    served.counts.refused += u64::from(served.service.call(now, &call, &mut Vec::new()).is_err());
+    registered.counts.refused +=
+        u64::from(registered.service.call(now, &call, &mut Vec::new()).is_err());
 }
 
 struct Subscription {
@@ -111,7 +112,7 @@ impl Connection {
     pub(crate) fn take_calls(
         &mut self,
         now: Instant,
-        served: &mut Served,
+        registered: &mut Registered,
         held: &mut ByTime<Held>,
     ) -> Result<usize, ()> {
         let (pid, uid) = (self.pid(), self.uid);
@@ -133,17 +134,17 @@ impl Connection {
                 Kind::Deferred => 1,
                 Kind::Direct | Kind::Generic => 2,
             };
-            served.counts.calls[at] += 1;
+            registered.counts.calls[at] += 1;
             if tag < tag::FIRST && Instant(tag) > now {
-                let service = served.name().to_owned();
+                let service = registered.name.clone();
                 let waits = Held { service, pid, uid, data: data.to_vec() };
                 if let Err(waits) = held.push(Instant(tag), waits) {
                     // Too many wait: rather early than never.
-                    waits.hand_in(now, served);
+                    waits.hand_in(now, registered);
                 }
                 continue;
             }
-            call(now, served, (pid, uid), kind, data);
+            call(now, registered, (pid, uid), kind, data);
         }
         Ok(TURN)
     }
@@ -175,10 +176,10 @@ impl Connection {
     }
 
     /// It is gone, or is to go.
-    pub(crate) fn leave(&mut self, served: &mut Served, dispatcher: Option<&Dispatcher>) {
+    pub(crate) fn leave(&mut self, registered: &mut Registered, dispatcher: Option<&Dispatcher>) {
         let Some(subscription) = self.subscription.take() else { return };
-        served.counts.subscribers -= 1;
-        served.service.unsubscribed(self.pid());
+        registered.counts.subscribers -= 1;
+        registered.service.unsubscribed(self.pid());
         if let (Some(dispatcher), Some(task)) = (dispatcher, subscription.task) {
             dispatcher.remove(task);
         }
@@ -188,7 +189,7 @@ impl Connection {
     pub(crate) fn hear(
         &mut self,
         now: Instant,
-        served: &mut Served,
+        registered: &mut Registered,
         dispatcher: Option<&Dispatcher>,
     ) -> Heard {
         let (bytes, fds) = match seqpacket::receive(&self.socket) {
@@ -201,7 +202,7 @@ impl Connection {
         };
         let sent = match decode(&bytes) {
             Some(Ask::Describe) => {
-                let service = &served.service;
+                let service = &registered.service;
                 let (about, calls) = (service.about(), service.call_format());
                 let events = service.event_format();
                 told(self, &Told::Described { about, calls, events })
@@ -210,13 +211,13 @@ impl Connection {
                 let mut reply = Vec::new();
                 let (pid, uid) = (self.pid(), self.uid);
                 let call = Call { pid, uid, kind: Kind::Generic, wants_reply: true, data };
-                served.counts.calls[3] += 1;
-                let done = served.service.call(now, &call, &mut reply);
+                registered.counts.calls[3] += 1;
+                let done = registered.service.call(now, &call, &mut reply);
                 reply.truncate(DATA_MAX);
                 let sent = match &done {
                     Ok(()) => told(self, &Told::Reply { data: &reply }),
                     Err(why) => {
-                        served.counts.refused += 1;
+                        registered.counts.refused += 1;
                         told(self, &Told::Refused { why: &why.to_string() })
                     }
                 };
@@ -225,8 +226,8 @@ impl Connection {
             Some(Ask::Subscribe { up, waking, preference }) if !self.is_subscriber() => {
                 match self.subscribe(up, waking, preference, fds, dispatcher) {
                     Ok(preferred) => {
-                        served.counts.subscribers += 1;
-                        served.service.subscribed(self.pid());
+                        registered.counts.subscribers += 1;
+                        registered.service.subscribed(self.pid());
                         let told = encode(&Told::Subscribed { preferred });
                         let memory = self.subscription.as_ref().map(|one| one.calls.file().as_fd());
                         let fds =

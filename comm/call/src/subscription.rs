@@ -5,28 +5,94 @@ use std::os::fd::{AsFd, BorrowedFd};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::thread::futex;
+use selvedge_comm_local::Waking;
 use selvedge_data_memory::Bell;
 use selvedge_os::clock::{Clock, exact_timers, timespec};
 use selvedge_os::eventfd::EventFd;
 use selvedge_units::{Instant, Span};
 
-use crate::client::{Client, ClientError, ServiceEvent, When};
-use crate::say::tag;
-use crate::segment::{PutError, Reader, Writer};
+use crate::client::{Client, ClientError};
+use crate::say::{Ask, Preference, Told, decode, tag};
+use crate::segment::{Layout, PutError, Reader, Writer};
 use crate::service::DATA_MAX;
+
+/// How a program wants a service's events, and makes its calls.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Wish {
+    /// The memory for its calls.
+    pub up: Layout,
+    /// The memory for events.
+    pub down: Layout,
+    /// How it is called when it sleeps.
+    pub waking: Waking,
+    /// Processor time for its events.
+    pub preference: Option<Preference>,
+}
+
+/// When a deferred call is made, at the latest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum When {
+    /// With this program's next direct or generic call.
+    NextCall,
+    /// After this time, and not before.
+    After(Span),
+    /// Before the service's host hands out any event.
+    BeforeDispatch,
+}
+
+/// An event of a service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ServiceEvent<'a> {
+    /// Its entry, if the memory is a bit pattern.
+    pub entry: Option<u32>,
+    /// When it is of no more use.
+    pub deadline: Option<Instant>,
+    /// What it says.
+    pub data: &'a [u8],
+}
 
 /// A subscription: calls through memory, and events. Ends when dropped.
 #[derive(Debug)]
 pub struct Subscription {
-    pub(crate) client: Client,
-    pub(crate) calls: Writer,
-    pub(crate) events: Reader,
+    client: Client,
+    calls: Writer,
+    events: Reader,
     /// What calls us, if we are called by an eventfd.
-    pub(crate) own: Option<EventFd>,
+    own: Option<EventFd>,
     /// What calls the host.
-    pub(crate) theirs: EventFd,
-    pub(crate) preferred: bool,
-    pub(crate) clock: Clock,
+    theirs: EventFd,
+    preferred: bool,
+    clock: Clock,
+}
+
+impl Client {
+    /// Subscribes: memory both ways, which the two share from now on.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub fn subscribe(mut self, wish: Wish) -> Result<Subscription, ClientError> {
+        let events = Reader::create(wish.down)?;
+        let own = match wish.waking {
+            Waking::Event => Some(EventFd::new()?),
+            Waking::Futex | Waking::Signal { .. } => None,
+        };
+        let Wish { up, waking, preference, .. } = wish;
+        let fds: Vec<BorrowedFd<'_>> =
+            [events.file().as_fd()].into_iter().chain(own.as_ref().map(AsFd::as_fd)).collect();
+        let (bytes, mut fds) = self.ask(&Ask::Subscribe { up, waking, preference }, &fds)?;
+        let preferred = match decode(&bytes) {
+            Some(Told::Subscribed { preferred }) => preferred,
+            Some(Told::Refused { why }) => return Err(ClientError::Refused(why.to_owned())),
+            _ => return Err(ClientError::Garbled),
+        };
+        let (Some(theirs), Some(memory)) = (fds.pop(), fds.pop()) else {
+            return Err(ClientError::Garbled);
+        };
+        let theirs = EventFd::of(theirs)?;
+        let calls = Writer::open(memory)?;
+        let clock = Clock::shared();
+        Ok(Subscription { client: self, calls, events, own, theirs, preferred, clock })
+    }
 }
 
 impl Subscription {

@@ -9,18 +9,17 @@ use selvedge_os::seqpacket;
 use selvedge_place_cpu::dispatch::Dispatcher;
 use selvedge_units::{Instant, Span};
 
-use super::ServiceCounts;
 use crate::queue::Event;
-use crate::service::{Service, Target};
+use crate::registered::Registered;
+use crate::service::Target;
 use crate::subscriber::Connection;
 
 /// The most connections of a service.
 const CONNECTIONS_MAX: usize = 256;
 
 /// A service, and who is connected to it.
-pub(crate) struct Served {
-    pub(super) name: String,
-    pub(crate) service: Box<dyn Service>,
+pub(super) struct Served {
+    pub(super) registered: Registered,
     pub(super) listener: OwnedFd,
     pub(super) path: PathBuf,
     pub(super) connections: Vec<Connection>,
@@ -28,7 +27,6 @@ pub(crate) struct Served {
     pub(super) next: Option<Instant>,
     /// Whose turn it is to get an event for one.
     pub(super) turn: usize,
-    pub(crate) counts: ServiceCounts,
 }
 
 impl Drop for Served {
@@ -38,10 +36,6 @@ impl Drop for Served {
 }
 
 impl Served {
-    pub(crate) fn name(&self) -> &str {
-        &self.name
-    }
-
     pub(super) fn accept(&mut self) {
         match seqpacket::accept(&self.listener) {
             Ok(Some(socket)) if self.connections.len() < CONNECTIONS_MAX => {
@@ -49,13 +43,13 @@ impl Served {
             }
             Ok(_) => {}
             Err(error) => {
-                tracing::warn!(service = self.name, %error, "can't take a program on");
+                tracing::warn!(service = self.registered.name, %error, "can't take a program on");
             }
         }
     }
 
     pub(super) fn is_readable(&self) -> bool {
-        let Some(watched) = self.service.watch() else { return false };
+        let Some(watched) = self.registered.service.watch() else { return false };
         let mut fds = [PollFd::from_borrowed_fd(watched, PollFlags::IN)];
         let now = timespec(0);
         poll(&mut fds, Some(&now)).is_ok_and(|ready| ready > 0)
@@ -89,7 +83,7 @@ impl Served {
                 && let (Some(dispatcher), Some(task)) = (dispatcher, connection.task())
             {
                 let left = event.deadline.map_or(LEFT, |due| due.since(clock.now()));
-                self.counts.preferred += u64::from(dispatcher.raise(task, left).is_ok());
+                self.registered.counts.preferred += u64::from(dispatcher.raise(task, left).is_ok());
             }
             // Called after it is preferred, so that it wakes with its preference.
             connection.flush();
@@ -99,8 +93,9 @@ impl Served {
                 break;
             }
         }
-        self.counts.delivered += given;
-        self.counts.dropped += if event.target == Target::One { refused.min(1) } else { refused };
+        self.registered.counts.delivered += given;
+        self.registered.counts.dropped +=
+            if event.target == Target::One { refused.min(1) } else { refused };
     }
 }
 

@@ -9,7 +9,8 @@ use selvedge_os::clock::{Clock, exact_timers, timespec};
 use selvedge_place_cpu::dispatch::Dispatcher;
 use selvedge_units::{Instant, Span};
 
-use super::{Served, Shared};
+use super::Shared;
+use super::served::Served;
 use crate::queue::{ByTime, EVENTS_MAX, Event, Raiser};
 use crate::subscriber::{Heard, Held};
 
@@ -40,7 +41,10 @@ impl Work {
                 }
                 self.services.append(&mut control.new);
                 control.counts.clear();
-                let counts = self.services.iter().map(|one| (one.name.clone(), one.counts));
+                let counts = self
+                    .services
+                    .iter()
+                    .map(|one| (one.registered.name.clone(), one.registered.counts));
                 control.counts.extend(counts);
             }
             let now = self.clock.now();
@@ -61,28 +65,27 @@ impl Work {
     fn take_calls(&mut self, now: Instant) -> Vec<bool> {
         let mut had = vec![false; self.services.len()];
         while let Some(held) = self.held.pop_due(now) {
-            let Some(at) = self.services.iter().position(|one| one.name == held.service) else {
+            let Some(at) = self.services.iter().position(|one| one.registered.name == held.service)
+            else {
                 continue;
             };
-            held.hand_in(now, &mut self.services[at]);
+            held.hand_in(now, &mut self.services[at].registered);
             had[at] = true;
         }
         for (at, served) in self.services.iter_mut().enumerate() {
-            let mut connections = std::mem::take(&mut served.connections);
-            connections.retain_mut(|connection| {
-                match connection.take_calls(now, served, &mut self.held) {
+            served.connections.retain_mut(|connection| {
+                match connection.take_calls(now, &mut served.registered, &mut self.held) {
                     Ok(calls) => {
                         had[at] |= calls > 0;
                         true
                     }
                     Err(()) => {
-                        served.counts.broken += 1;
-                        connection.leave(served, self.dispatcher.as_deref());
+                        served.registered.counts.broken += 1;
+                        connection.leave(&mut served.registered, self.dispatcher.as_deref());
                         false
                     }
                 }
             });
-            served.connections = connections;
         }
         had
     }
@@ -96,10 +99,10 @@ impl Work {
             let subscribers = served.connections.iter().filter(|one| one.is_subscriber()).count();
             let mut raiser =
                 Raiser { queue: &mut self.events, service: at, subscribers, raised: 0, dropped: 0 };
-            served.next = served.service.run(now, &mut raiser);
+            served.next = served.registered.service.run(now, &mut raiser);
             let Raiser { raised, dropped, .. } = raiser;
-            served.counts.raised += raised;
-            served.counts.dropped += dropped;
+            served.registered.counts.raised += raised;
+            served.registered.counts.dropped += dropped;
         }
     }
 
@@ -108,7 +111,7 @@ impl Work {
         while let Some(event) = self.events.pop() {
             let served = &mut self.services[event.service];
             if event.deadline.is_some_and(|deadline| deadline < self.clock.now()) {
-                served.counts.expired += 1;
+                served.registered.counts.expired += 1;
                 continue;
             }
             served.hand_out(&event, self.dispatcher.as_deref(), self.clock);
@@ -136,7 +139,8 @@ impl Work {
         for served in &self.services {
             fds.push(PollFd::new(&served.listener, PollFlags::IN));
             // One without a descriptor has a place all the same.
-            let watched = served.service.watch().unwrap_or_else(|| self.shared.stir.as_fd());
+            let watched =
+                served.registered.service.watch().unwrap_or_else(|| self.shared.stir.as_fd());
             fds.push(PollFd::from_borrowed_fd(watched, PollFlags::IN));
             for connection in &served.connections {
                 let [socket, event] = connection.fds();
@@ -169,11 +173,10 @@ impl Work {
         for at in 0..self.services.len() {
             let (comes, _) = (ready.next() == Some(true), ready.next());
             let served = &mut self.services[at];
-            let mut connections = std::mem::take(&mut served.connections);
-            connections.retain_mut(|connection| {
+            served.connections.retain_mut(|connection| {
                 let (says, _) = (ready.next() == Some(true), ready.next());
                 let heard = if says {
-                    connection.hear(now, served, self.dispatcher.as_deref())
+                    connection.hear(now, &mut served.registered, self.dispatcher.as_deref())
                 } else {
                     Heard::Nothing
                 };
@@ -181,11 +184,12 @@ impl Work {
                     Heard::Nothing => {}
                     // What it raises for that is raised now.
                     Heard::Call => served.next = Some(Instant::ZERO),
-                    Heard::End => connection.leave(served, self.dispatcher.as_deref()),
+                    Heard::End => {
+                        connection.leave(&mut served.registered, self.dispatcher.as_deref())
+                    }
                 }
                 heard != Heard::End
             });
-            served.connections = connections;
             if comes {
                 served.accept();
             }
