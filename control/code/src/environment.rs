@@ -10,9 +10,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::check;
-use crate::parse;
-use crate::source::{CodeError, Mistake};
 use crate::types::{Scalar, Struct};
 
 /// What a handler may do with a record.
@@ -105,23 +102,6 @@ impl Default for Environment {
 }
 
 impl Environment {
-    /// Reads declarations; see docs/ecode.md for what may stand there.
-    ///
-    /// # Errors
-    /// All that is wrong, with lines and columns; `name` stands before them.
-    pub fn parse(name: &str, text: &str) -> Result<Self, CodeError> {
-        let mut environment = Self::default();
-        let failed = |mistakes| CodeError::new(name, text, mistakes);
-        let unit = parse::unit(text).map_err(|mistake| failed(vec![mistake]))?;
-        if unit.body.is_some() {
-            let remedy = "give the handler in a file of its own";
-            let what = "formats hold declarations only, and here is a handler's block";
-            return Err(failed(vec![Mistake::new(unit.body_at, what, remedy)]));
-        }
-        check::declare(&mut environment, &unit.declarations).map_err(failed)?;
-        Ok(environment)
-    }
-
     /// Adds or replaces a constant.
     pub fn constant(&mut self, name: &str, value: Constant) -> &mut Self {
         self.constants.insert(name.to_owned(), value);

@@ -5,12 +5,32 @@ use std::sync::Arc;
 use super::Checker;
 use crate::environment::{Access, Constant, Environment, Record};
 use crate::limits::MEMORY_MAX;
-use crate::source::Mistake;
+use crate::parse;
+use crate::source::{CodeError, Mistake};
 use crate::syntax::{Declaration, Declarator, Expr, Name, TypeName};
 use crate::types::{Scalar, Struct, Type};
 
+impl Environment {
+    /// Reads declarations; see docs/ecode.md for what may stand there.
+    ///
+    /// # Errors
+    /// All that is wrong, with lines and columns; `name` stands before them.
+    pub fn parse(name: &str, text: &str) -> Result<Self, CodeError> {
+        let mut environment = Self::default();
+        let failed = |mistakes| CodeError::new(name, text, mistakes);
+        let unit = parse::unit(text).map_err(|mistake| failed(vec![mistake]))?;
+        if unit.body.is_some() {
+            let remedy = "give the handler in a file of its own";
+            let what = "formats hold declarations only, and here is a handler's block";
+            return Err(failed(vec![Mistake::new(unit.body_at, what, remedy)]));
+        }
+        declare(&mut environment, &unit.declarations).map_err(failed)?;
+        Ok(environment)
+    }
+}
+
 /// Adds declarations to an environment, in their order.
-pub(crate) fn declare(
+pub(super) fn declare(
     environment: &mut Environment,
     declarations: &[Declaration<'_>],
 ) -> Result<(), Vec<Mistake>> {

@@ -9,8 +9,7 @@ mod statement;
 
 use std::borrow::Cow;
 
-pub(crate) use declare::declare;
-
+use self::declare::declare;
 use crate::environment::{Environment, Function};
 use crate::form::{Placed, Program};
 use crate::limits::{MEMORY_MAX, MISTAKES_MAX, OPERATIONS_MAX};
