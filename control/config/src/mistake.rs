@@ -8,7 +8,7 @@ use selvedge_units::{Bytes, ParseUnitError};
 
 use super::{AddressError, SourceError};
 
-/// One kind of mistake. Text from the file is cut and escaped by [`quoted`] before it comes here.
+/// One kind of mistake. Text from the file is cut and escaped by [`quoted`](super::quoted) before it comes here.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Mistake {
@@ -316,23 +316,6 @@ pub enum Mistake {
     /// what is wrong and what to write instead.
     #[error("{0}")]
     Machine(String),
-}
-
-/// A text from the file in quotes, cut to 48 characters, controls and quotes escaped, so that a
-/// message stays one line and cannot steer a terminal.
-#[must_use]
-pub fn quoted(text: &str) -> String {
-    format!("\"{}\"", cut(text))
-}
-
-/// The same without the quotes around it.
-pub(super) fn cut(text: &str) -> String {
-    const MOST: usize = 48;
-    let mut shown: String = text.chars().take(MOST).flat_map(char::escape_debug).collect();
-    if text.chars().nth(MOST).is_some() {
-        shown.push_str("...");
-    }
-    shown
 }
 
 fn then(hint: Option<&str>) -> String {

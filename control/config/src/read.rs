@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 use selvedge_data_stream::Windows;
 use toml::de::DeTable;
 
-use super::mistake::cut;
 use super::position::Lines;
+use super::quote::cut;
 use super::section::{Reader, Section, path};
 use super::tree::Nodes;
 use super::{

@@ -6,8 +6,8 @@ use selvedge_data_stream::{KEYS, Key, Kind, Spec, Values, Window, WindowError, W
 use toml::de::DeValue;
 
 use super::address;
-use super::mistake::cut;
 use super::nearest::nearest;
+use super::quote::cut;
 use super::section::{Entry, Reader, Section};
 use super::tree::Nodes;
 use super::{LinkConfig, Mistake, SourceUri, StreamConfig, quoted, stack};

@@ -8,8 +8,8 @@ use std::collections::HashMap;
 use selvedge_data_sched::{Tree, TreeNode};
 
 use super::Mistake;
-use super::mistake::cut;
 use super::nearest::nearest;
+use super::quote::cut;
 use super::quoted;
 use super::section::{Entry, Reader, Section};
 
