@@ -29,6 +29,7 @@
 mod bounds;
 mod demand;
 mod fit;
+mod found;
 mod judge;
 mod mixed;
 mod response;

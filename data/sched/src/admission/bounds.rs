@@ -6,7 +6,7 @@
 
 use alloc::vec::Vec;
 
-use super::judge::Deadlines;
+use super::found::Deadlines;
 use super::set::{BYTE, Job, Set};
 use super::share::gcd;
 use super::{Load, Policy, Service, Unproved};

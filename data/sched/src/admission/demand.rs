@@ -8,7 +8,7 @@
 //! never meet the worst moment, so without it the test still says what surely happens. Streams of
 //! later classes demand nothing, but a frame of theirs may have begun before any deadline.
 
-use super::judge::{Deadlines, Effort};
+use super::found::{Deadlines, Effort};
 use super::set::{Job, Set};
 use super::share::{Ratio, Share};
 use core::cmp::Ordering;

@@ -8,7 +8,8 @@ use core::cmp::Ordering;
 use selvedge_data_stream::{Contract, Window, Windows};
 use selvedge_units::{Bitrate, Span};
 
-use super::judge::{Effort, Found, judge};
+use super::found::{Effort, Found};
+use super::judge::judge;
 use super::set::{BYTE, RATE_MOST, Set};
 use super::share::Share;
 use super::{Answer, Breach, Cause, Fit, Load, Service, Verdict};

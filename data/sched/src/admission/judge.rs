@@ -2,59 +2,12 @@
 
 use core::cmp::Ordering;
 
-use selvedge_data_stream::{Contract, Window, Windows};
+use selvedge_data_stream::{Window, Windows};
 
+use super::found::{Effort, Found, twice, waits_past_arrival};
 use super::set::Set;
 use super::share::Share;
-use super::{Cause, Load, Pattern, Policy, Unproved, bounds, demand, mixed, response};
-
-/// What a test found.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Found {
-    /// The promise is kept.
-    Kept,
-    /// Nothing speaks against it, but nothing proves it.
-    Unproved(Unproved),
-    /// The promise breaks: why, and by how much.
-    Broken(Cause, Share),
-}
-
-impl Found {
-    pub(super) const fn is_broken(&self) -> bool {
-        matches!(self, Self::Broken(..))
-    }
-}
-
-/// What a test of deadlines found: it is asked twice where it is not exact.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Deadlines {
-    Kept,
-    /// The frame of this stream may end that much too late, in scaled time.
-    Late {
-        stream: usize,
-        by: u128,
-        deadline: u128,
-    },
-    /// It would take too long, or numbers are too large.
-    Unknown,
-}
-
-/// Elementary steps that are left. A test that runs out of them gives no answer.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Effort {
-    pub(super) left: u64,
-}
-
-impl Effort {
-    /// For one test of the whole set.
-    pub(super) const TEST: u64 = 1 << 22;
-
-    /// Takes `n` steps; `None` if there are not so many left.
-    pub(super) fn take(&mut self, n: usize) -> Option<()> {
-        self.left = self.left.checked_sub(n as u64)?;
-        Some(())
-    }
-}
+use super::{Cause, Pattern, Policy, Unproved, bounds, demand, mixed, response};
 
 pub(super) fn judge(set: &Set<'_>, effort: &mut Effort) -> Found {
     let load = set.share_of_all();
@@ -99,31 +52,6 @@ pub(super) fn judge(set: &Set<'_>, effort: &mut Effort) -> Found {
     }
 }
 
-/// The test for the worst arrivals first; where it fails, the same test for what surely happens.
-/// What lies between is neither proved nor refused.
-pub(super) fn twice(set: &Set<'_>, mut test: impl FnMut(bool) -> Deadlines) -> Found {
-    let worst = match test(false) {
-        Deadlines::Kept => return Found::Kept,
-        Deadlines::Unknown => return Found::Unproved(Unproved::Effort),
-        Deadlines::Late { stream, .. } => stream,
-    };
-    match test(true) {
-        // Together is when frames come; who waits past its arrival competes at other moments.
-        Deadlines::Late { .. }
-            if set.pattern.together()
-                && let Some(shifted) = set.loads().position(waits_past_arrival) =>
-        {
-            Found::Unproved(Unproved::OwnDelay(shifted))
-        }
-        Deadlines::Late { stream, by, deadline } => {
-            let cause = Cause::Late { stream, by: set.span(by) };
-            Found::Broken(cause, Share::new(by, deadline))
-        }
-        Deadlines::Kept => Found::Unproved(Unproved::WorstCase(worst)),
-        Deadlines::Unknown => Found::Unproved(Unproved::Effort),
-    }
-}
-
 /// The first condition of the window-constrained disciplines' proofs that the set does not meet.
 /// In the order of the theorem: unit service, equal periods, of one slot, deadlines in phase.
 fn unmet(set: &Set<'_>) -> Option<Unproved> {
@@ -157,13 +85,6 @@ fn unmet(set: &Set<'_>) -> Option<Unproved> {
         return Some(Unproved::SeveralSlots(index));
     }
     (!set.pattern.together()).then_some(Unproved::Arrivals)
-}
-
-/// Whether its frames are not ready when they come: a stream that waits for its period, with a
-/// deadline further off than that.
-pub(super) fn waits_past_arrival(load: &Load) -> bool {
-    let Contract { work_conserving, delay, period, .. } = load.contract;
-    !work_conserving && delay.is_some_and(|delay| delay > period)
 }
 
 /// Whether frames may be there before their period begins, and compete: those of a backlog that

@@ -12,7 +12,7 @@
 
 use selvedge_data_stream::Class;
 
-use super::judge::{Deadlines, Effort, Found, twice, waits_past_arrival};
+use super::found::{Deadlines, Effort, Found, twice, waits_past_arrival};
 use super::set::Set;
 use super::share::{Ratio, Share, gcd};
 use super::{Cause, Pattern, Unproved, demand, response};

@@ -9,7 +9,7 @@
 
 use selvedge_data_stream::Class;
 
-use super::judge::{Deadlines, Effort};
+use super::found::{Deadlines, Effort};
 use super::set::{Job, Set};
 
 /// The load must be at most 1. `mild`: only what surely happens: no frame has just begun where all
