@@ -1,20 +1,23 @@
 //! A handler's call in this process, and the way from its source to what can be called: ours by machine
 //! code, and in the kernel; wasmtime; COD.
 
+mod cod;
+mod wasm;
+
 use std::path::Path;
 
 use selvedge_lab_measure::code::{Work, costs, readiness};
 use serde_json::json;
 
-use crate::cod::Cod;
+use self::cod::Cod;
+use self::wasm::Wasm;
 use crate::table::{cell, table};
-use crate::wasm::Wasm;
 use crate::{Failure, Measurement, median};
 
 /// Calls between two looks at the clock.
-pub(crate) const BATCH: usize = 2000;
+const BATCH: usize = 2000;
 /// Different events that the calls have.
-pub(crate) const EVENTS: u64 = 64;
+const EVENTS: u64 = 64;
 /// In each round, of each.
 const SAMPLES: usize = 5;
 

@@ -6,12 +6,10 @@
 
 #![forbid(unsafe_code)]
 
-mod cod;
 mod filters;
 mod iceoryx;
 mod rings;
 mod table;
-mod wasm;
 
 use std::io::Write;
 use std::path::PathBuf;

@@ -6,8 +6,8 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use selvedge_lab_measure::code::Work;
 
+use super::EVENTS;
 use crate::Failure;
-use crate::filters::EVENTS;
 
 pub(crate) struct Cod {
     child: Child,

@@ -5,7 +5,7 @@ use std::time::Instant;
 use selvedge_lab_measure::code::Work;
 use wasmtime::{Config, Engine, Instance, Memory, Module, Store, TypedFunc};
 
-use crate::filters::{BATCH, EVENTS};
+use super::{BATCH, EVENTS};
 use crate::{Failure, median};
 
 /// So much for each call, where there is a limit; the loop needs about a thousand.
