@@ -22,7 +22,7 @@ pub enum Hook {
 }
 
 impl Hook {
-    pub(crate) fn kind(self) -> u32 {
+    fn kind(self) -> u32 {
         match self {
             Self::Call => 31,
             Self::Traffic => 3,
@@ -30,7 +30,7 @@ impl Hook {
         }
     }
 
-    pub(crate) fn flags(self) -> u32 {
+    fn flags(self) -> u32 {
         match self {
             // Programs of this kind may sleep, and the kernel wants it said.
             Self::Call => 1 << 4,
@@ -168,6 +168,16 @@ fn load(code: &Bytecode, map: BorrowedFd<'_>, hook: Hook) -> Result<OwnedFd, Loa
     let said = text.lines().rfind(|line| !line.starts_with("processed"));
     let log = said.unwrap_or("nothing").trim().to_owned();
     Err(LoadError::Verifier { why, log })
+}
+
+/// Whether handlers can be loaded here: tries with a program that does nothing.
+///
+/// # Errors
+/// What the kernel says.
+pub fn available() -> Result<(), Refused> {
+    // mov r0, 0; exit
+    let code = [0xb7, 0x95];
+    system::load(Hook::Call.kind(), Hook::Call.flags(), &code, None).map(|_| ())
 }
 
 impl Handler for Kernel {

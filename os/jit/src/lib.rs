@@ -17,7 +17,7 @@ mod system;
 
 pub use executable::ExecutableError;
 pub use host::MachineHost;
-pub use kernel::{Hook, Kernel, LoadError, Measured, install};
+pub use kernel::{Hook, Kernel, LoadError, Measured, available, install};
 pub use native::{Native, PrepareError};
 pub use selvedge_control_code::{Handler, Walked};
-pub use system::{Refused, available};
+pub use system::Refused;

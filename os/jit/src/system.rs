@@ -155,13 +155,3 @@ pub(crate) fn run_often(program: BorrowedFd<'_>, repeat: u32) -> Result<u32, Ref
     bpf(PROG_TEST_RUN, &mut attributes)?;
     Ok(attributes.duration)
 }
-
-/// Whether handlers can be loaded here: tries with a program that does nothing.
-///
-/// # Errors
-/// What the kernel says.
-pub fn available() -> Result<(), Refused> {
-    // mov r0, 0; exit
-    let code = [0xb7, 0x95];
-    load(crate::Hook::Call.kind(), crate::Hook::Call.flags(), &code, None).map(|_| ())
-}
