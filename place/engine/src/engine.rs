@@ -7,7 +7,6 @@
 
 mod attached;
 mod carrier;
-mod extension;
 mod outlet;
 mod runs;
 mod stepped;
@@ -27,11 +26,11 @@ use selvedge_data_stream::{Fate, Frame, Windows, rtp};
 use selvedge_units::{Bitrate, Bytes, Instant, Span};
 
 pub use self::carrier::{Carried, Carrier};
-use self::extension::Extensions;
-pub use self::extension::{Action, Extension, ExtensionReport, Moment, Point};
 pub use self::outlet::{Hall, LocalOutlet, LocalPort, Outlet, Port};
 pub use self::stepped::Stepped;
 use self::worker::{BATCH, Worker};
+use crate::extension::Extensions;
+pub use crate::extension::{Action, Extension, ExtensionReport, Moment, Point};
 use crate::inlet::Inlet;
 use crate::report::LinkReport;
 use selvedge_os::clock::Clock;

@@ -108,19 +108,19 @@ struct Loaded {
 
 /// The steps of an engine, in the order in which they were loaded.
 #[derive(Default)]
-pub(super) struct Extensions {
+pub(crate) struct Extensions {
     loaded: Vec<Loaded>,
     /// How many stand at each point, so that a point without any costs a comparison.
     at: [usize; 4],
 }
 
 /// The most steps that an engine takes.
-pub(super) const EXTENSIONS_MAX: usize = 32;
+pub(crate) const EXTENSIONS_MAX: usize = 32;
 
 impl Extensions {
     /// Loads a step; in place of the one of the same name, if there is one. False if there are too
     /// many.
-    pub(super) fn load(&mut self, name: String, point: Point, step: Box<dyn Extension>) -> bool {
+    pub(crate) fn load(&mut self, name: String, point: Point, step: Box<dyn Extension>) -> bool {
         self.unload(&name);
         if self.loaded.len() == EXTENSIONS_MAX {
             return false;
@@ -140,7 +140,7 @@ impl Extensions {
     }
 
     /// Removes a step; whether it was there.
-    pub(super) fn unload(&mut self, name: &str) -> bool {
+    pub(crate) fn unload(&mut self, name: &str) -> bool {
         let Some(at) = self.loaded.iter().position(|one| one.report.name == name) else {
             return false;
         };
@@ -150,11 +150,11 @@ impl Extensions {
     }
 
     /// Whether any stands there.
-    pub(super) const fn stand_at(&self, point: Point) -> bool {
+    pub(crate) const fn stand_at(&self, point: Point) -> bool {
         self.at[point as usize] > 0
     }
 
-    pub(super) fn reports(&self) -> Vec<ExtensionReport> {
+    pub(crate) fn reports(&self) -> Vec<ExtensionReport> {
         let report =
             |one: &Loaded| ExtensionReport { faults: one.step.faults(), ..one.report.clone() };
         self.loaded.iter().map(report).collect()
@@ -162,7 +162,7 @@ impl Extensions {
 
     /// Runs the steps that stand at a point. True if the frame is to be discarded; later steps are
     /// not asked then.
-    pub(super) fn run(
+    pub(crate) fn run(
         &mut self,
         clock: Clock,
         link: &mut Link,

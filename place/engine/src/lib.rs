@@ -5,6 +5,7 @@
 //! `measure` is pure as well: it is the receiving end's half of the arithmetic.
 
 pub mod engine;
+mod extension;
 pub mod inlet;
 pub mod measure;
 pub mod receive;

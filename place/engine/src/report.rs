@@ -7,7 +7,7 @@ use selvedge_data_stream::Counts;
 use selvedge_data_stream::{Contract, Recent};
 use selvedge_units::{Bitrate, Bytes, Instant};
 
-use crate::engine::ExtensionReport;
+use crate::extension::ExtensionReport;
 
 /// A link at one moment.
 #[derive(Clone, Debug, Default)]

@@ -14,9 +14,8 @@ use selvedge_data_stream::{DropReason, PacketCursor};
 use selvedge_units::{Bytes, Instant};
 
 use super::NewStream;
-use super::carrier::Carried;
+use super::carrier::{Carried, overhead};
 use super::outlet::Outlet;
-use crate::inlet::{IPV4_UDP, IPV6_UDP};
 
 /// A stream as the engine keeps it.
 pub(super) struct Attached<O> {
@@ -105,10 +104,4 @@ impl<O: Outlet> Attached<O> {
     pub(super) fn stamp(&mut self, packet: &Located, deadline: Instant, now: Instant) {
         self.outlet.stamp(packet.payload, (packet.at, packet.len), deadline, now);
     }
-}
-
-/// Bytes of headers below RTP that a packet to this address takes on the wire.
-pub(super) fn overhead(to: SocketAddr, carried: Option<&Carried>) -> u64 {
-    let plain = if to.is_ipv6() { IPV6_UDP } else { IPV4_UDP };
-    carried.map_or(plain, |carried| carried.overhead.0)
 }

@@ -2,9 +2,12 @@
 //! stack. The engine decides when a packet goes, as for any; the carrier takes it from there.
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use selvedge_units::Bytes;
+
+use crate::inlet::{IPV4_UDP, IPV6_UDP};
 
 /// Takes packets in the order in which they leave, on the engine's thread: it must not wait.
 pub trait Carrier: Send + Sync + fmt::Debug {
@@ -22,4 +25,10 @@ pub struct Carried {
     pub overhead: Bytes,
     /// The largest packet that it takes.
     pub packet_max: Bytes,
+}
+
+/// Bytes of headers below RTP that a packet to this address takes on the wire.
+pub(super) fn overhead(to: SocketAddr, carried: Option<&Carried>) -> u64 {
+    let plain = if to.is_ipv6() { IPV6_UDP } else { IPV4_UDP };
+    carried.map_or(plain, |carried| carried.overhead.0)
 }

@@ -11,8 +11,7 @@ use selvedge_data_stream::rtp::stamp_deadline;
 use selvedge_data_stream::{Counts, Frame, PACKET_HEADER_LEN, PacketCursor};
 use selvedge_units::{Bytes, Instant};
 
-use super::attached::overhead;
-use super::carrier::Carried;
+use super::carrier::{Carried, overhead};
 use super::{NewStream, StreamParams, payload_max, spin};
 use crate::inlet::{Inlet, InletParams, LocalDescent, Ready};
 use selvedge_os::clock::Clock;

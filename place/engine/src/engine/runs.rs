@@ -8,9 +8,9 @@ use selvedge_data_stream::{DropReason, Frame};
 use selvedge_units::{Bytes, Instant};
 
 use super::attached::Attached;
-use super::extension::Point;
 use super::outlet::{Outlet, Port};
 use super::worker::{BATCH, Worker};
+use crate::extension::Point;
 use selvedge_os::transmit::{Fate as Handed, Outgoing};
 
 /// What goes in one run.

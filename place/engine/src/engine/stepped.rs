@@ -8,10 +8,10 @@ use selvedge_control_config::LinkConfig;
 use selvedge_data_link::Link;
 use selvedge_units::Instant;
 
-use super::extension::{Extension, Point};
 use super::outlet::Port;
 use super::worker::Worker;
 use super::{Control, EngineError, FateTap, NewStream, worker};
+use crate::extension::{Extension, Point};
 use selvedge_os::clock::Clock;
 use selvedge_os::wake::Woken;
 

@@ -13,9 +13,9 @@ use selvedge_data_stream::{Counts, DropReason, Fate};
 use selvedge_units::{Instant, Span};
 
 use super::attached::{Attached, Located};
-use super::extension::{Extensions, Point};
 use super::outlet::{Outlet, Port};
 use super::{Control, FateTap, NewStream};
+use crate::extension::{Extensions, Point};
 use crate::report::{LinkReport, StreamReport};
 use selvedge_os::clock::Clock;
 use selvedge_os::huge;
