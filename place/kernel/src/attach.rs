@@ -2,14 +2,12 @@
 //! system, in `selvedge/N` for the qdisc `selvedgeN`: the registration, and the maps with the
 //! streams. The device's root tells which is its.
 
-mod probe;
-
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use libbpf_rs::{Link, Object};
+use libbpf_rs::{Link, MapHandle, Object};
 use selvedge_os::netlink::Netlink;
 use selvedge_os_bpf::{ProgramError, io_error};
 use selvedge_units::Instant;
@@ -17,9 +15,8 @@ use selvedge_units::Instant;
 use crate::error::AttachError;
 use crate::object::{self, FILTERS_MAP, Purpose, QDISC_MAP, SETUP_MAP, TABLE_MAP, map, map_mut};
 use crate::qdisc::{self, Qdisc};
+use crate::replay;
 use crate::setup::Setup;
-
-pub use probe::probe;
 
 /// Where BPF objects are kept.
 const BPF_FS: &str = "/sys/fs/bpf";
@@ -29,7 +26,7 @@ const BPF_FS_MAGIC: i64 = 0xcafe_4a11;
 /// The qdisc's name without its number.
 pub(crate) const KIND: &str = "selvedge";
 /// Qdiscs that a machine can have: two digits, and time to try them all.
-const QDISCS_MAX: u32 = 1000;
+pub(crate) const QDISCS_MAX: u32 = 1000;
 /// The files of a pinned qdisc; the registration last, since the others need it.
 pub(crate) const PINS: [(&str, &str); 3] =
     [("setup", SETUP_MAP), ("table", TABLE_MAP), ("filters", FILTERS_MAP)];
@@ -84,7 +81,7 @@ pub(crate) fn folder(number: u32) -> PathBuf {
     Path::new(BPF_FS).join(KIND).join(number.to_string())
 }
 
-fn failed(what: impl Into<String>, why: io::Error) -> AttachError {
+pub(crate) fn failed(what: impl Into<String>, why: io::Error) -> AttachError {
     match why.kind() {
         io::ErrorKind::PermissionDenied => AttachError::Load(ProgramError::NotPermitted.into()),
         _ => AttachError::Device { what: what.into(), why },
@@ -253,9 +250,30 @@ impl Registered {
     }
 }
 
+/// A map of a pinned qdisc.
+pub(crate) fn open_pin(number: u32, file: &str) -> Result<MapHandle, (PathBuf, io::Error)> {
+    let path = folder(number).join(file);
+    MapHandle::from_pinned_path(&path).map_err(|error| (path, io_error(error)))
+}
+
+/// The network namespace and index of the device of a pinned qdisc.
+fn owner(qdisc: u32) -> io::Result<(u64, u32)> {
+    let setup = open_pin(qdisc, "setup").map_err(|(_, why)| why)?;
+    let setup = object::data(&setup)?;
+    let netns = replay::number::<8>(&setup, 32).map_or(0, u64::from_ne_bytes);
+    Ok((netns, replay::number::<4>(&setup, 40).map_or(0, u32::from_ne_bytes)))
+}
+
+/// The process whose node a pinned qdisc is of; 0 if it is nobody's.
+fn maker(qdisc: u32) -> io::Result<u32> {
+    let setup = open_pin(qdisc, "setup").map_err(|(_, why)| why)?;
+    let setup = object::data(&setup)?;
+    Ok(replay::number::<4>(&setup, 44).map_or(0, u32::from_ne_bytes))
+}
+
 /// Whether a qdisc was a node's that is dead.
 fn is_orphan(number: u32) -> bool {
-    let maker = crate::attached::maker(number).unwrap_or(0);
+    let maker = maker(number).unwrap_or(0);
     maker != 0 && !Path::new("/proc").join(maker.to_string()).exists()
 }
 
@@ -269,7 +287,7 @@ fn unpin(folder: &Path) {
     let _ = folder.parent().map(fs::remove_dir);
 }
 
-fn bpf_fs() -> Result<(), AttachError> {
+pub(crate) fn bpf_fs() -> Result<(), AttachError> {
     let found = rustix::fs::statfs(BPF_FS).is_ok_and(|found| found.f_type == BPF_FS_MAGIC);
     if found { Ok(()) } else { Err(AttachError::NoBpfFs(BPF_FS.into())) }
 }
@@ -293,7 +311,7 @@ fn sweep(device: &Device) {
         let Some(number) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
             continue;
         };
-        let stale = match crate::attached::owner(number) {
+        let stale = match owner(number) {
             Ok((netns, ifindex)) => {
                 netns == device.netns
                     && qdisc::root(&device.netlink, ifindex).is_ok_and(|root| {

@@ -10,7 +10,7 @@ use selvedge_data_stream::{Contract, Kind, Window};
 use selvedge_os_bpf::io_error;
 use selvedge_units::{Bitrate, Bytes, Instant, Span};
 
-use crate::attach::{Device, folder, now};
+use crate::attach::{Device, folder, now, open_pin};
 use crate::error::OpenError;
 use crate::filter::Filter;
 use crate::object::{SLOT, STATE, TABLE, data};
@@ -75,26 +75,6 @@ impl StreamReport {
     }
 }
 
-fn open(number: u32, file: &str) -> Result<MapHandle, (PathBuf, io::Error)> {
-    let path = folder(number).join(file);
-    MapHandle::from_pinned_path(&path).map_err(|error| (path, io_error(error)))
-}
-
-/// The network namespace and index of the device of a pinned qdisc.
-pub(crate) fn owner(qdisc: u32) -> io::Result<(u64, u32)> {
-    let setup = open(qdisc, "setup").map_err(|(_, why)| why)?;
-    let setup = data(&setup)?;
-    let netns = number::<8>(&setup, 32).map_or(0, u64::from_ne_bytes);
-    Ok((netns, number::<4>(&setup, 40).map_or(0, u32::from_ne_bytes)))
-}
-
-/// The process whose node a pinned qdisc is of; 0 if it is nobody's.
-pub(crate) fn maker(qdisc: u32) -> io::Result<u32> {
-    let setup = open(qdisc, "setup").map_err(|(_, why)| why)?;
-    let setup = data(&setup)?;
-    Ok(number::<4>(&setup, 44).map_or(0, u32::from_ne_bytes))
-}
-
 impl Attached {
     /// The qdisc of a device.
     ///
@@ -103,7 +83,7 @@ impl Attached {
     pub fn open(device: &str) -> Result<Self, OpenError> {
         let device = Device::find(device)?;
         let number = device.ours()?;
-        let open = |file: &str| open(number, file).map_err(|(path, why)| refused(path, why));
+        let open = |file: &str| open_pin(number, file).map_err(|(path, why)| refused(path, why));
         let (setup, table, filters) = (open("setup")?, open("table")?, open("filters")?);
         let as_ours = |map: &MapHandle, size: usize| map.value_size() as usize == size;
         if !as_ours(&setup, SETUP) || !as_ours(&table, TABLE) {

@@ -6,8 +6,10 @@ use selvedge_data_stream::{Contract, Window};
 use selvedge_os::namespace::{self, Wire};
 use selvedge_units::Span;
 
-use super::{KIND, QDISCS_MAX, attach, bpf_fs, detach, failed};
+use crate::attach::{KIND, QDISCS_MAX, attach, bpf_fs, detach, failed};
+use crate::attached::Attached;
 use crate::error::AttachError;
+use crate::filter::Filter;
 use crate::object::{self, Purpose, QDISC_MAP, map_mut};
 use crate::setup::{Setup, StreamSetup};
 
@@ -33,14 +35,14 @@ fn through(wire: &Wire) -> Result<String, AttachError> {
     let wrong = |why| failed("trying the qdisc on a device of its own", why);
     let (receiver, to) = namespace::listener(wire).map_err(wrong)?;
     let contract = Contract::new(Span::from_millis(40), Window { lose: 1, of: 5 });
-    let filters = vec![crate::filter::Filter::Port(to.port())];
+    let filters = vec![Filter::Port(to.port())];
     let stream = StreamSetup { filters, ..StreamSetup::new("try", contract) };
     attach(namespace::DEVICE, &Setup { streams: vec![stream], ..Setup::default() })?;
     let sent = (|| {
         let sender = std::net::UdpSocket::bind((namespace::NEAR, 0))?;
         sender.send_to(b"through the qdisc", to)?;
         receiver.recv(&mut [0; 64])?;
-        let report = crate::Attached::open(namespace::DEVICE).and_then(|qdisc| qdisc.report());
+        let report = Attached::open(namespace::DEVICE).and_then(|qdisc| qdisc.report());
         let report = report.map_err(io::Error::other)?;
         let counted = report.streams.first().map_or(0, |stream| stream.counters.sent);
         if counted == 1 { Ok(report.qdisc) } else { Err(io::Error::other("it was not counted")) }
