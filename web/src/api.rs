@@ -10,10 +10,10 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use crate::app::App;
 use crate::knobs::{self, Target};
 use crate::metrics;
 use crate::problem::{Problem, json_response};
-use crate::server::App;
 
 /// The largest body of a PATCH, in bytes.
 const BODY_MAX: usize = 4096;

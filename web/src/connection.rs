@@ -14,7 +14,7 @@ use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use crate::server::stopped;
+use crate::app::stopped;
 
 /// The largest head of a request, in bytes.
 const HEAD_MAX: usize = 16 * 1024;

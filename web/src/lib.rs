@@ -8,6 +8,7 @@
 //! at most one core from the engine. All that a client can make it hold is bounded by [`Limits`].
 
 mod api;
+mod app;
 mod assets;
 mod connection;
 mod gate;
@@ -18,4 +19,5 @@ mod publish;
 mod server;
 mod socket;
 
-pub use server::{Limits, Server, ServerError};
+pub use app::Limits;
+pub use server::{Server, ServerError};

@@ -18,47 +18,16 @@ use tokio::runtime::Runtime;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::{sleep, timeout};
 
+use crate::app::{App, Limits, stopped};
 use crate::gate::{Admitted, Gate};
 use crate::problem::Problem;
-use crate::publish::{Published, publish};
+use crate::publish::publish;
 use crate::{api, assets, connection, socket};
 
 /// Bytes the kernel may hold for one client: what is in flight to a slow one, and how stale it is.
 const SEND_BUFFER: u32 = 256 * 1024;
 /// How long open requests may take to end once the server is to stop.
 const GRACE: Duration = Duration::from_secs(1);
-
-/// What clients may take.
-#[derive(Clone, Copy, Debug)]
-pub struct Limits {
-    /// TCP connections at a time, 1 or more; further ones wait to be accepted. Default 128.
-    pub connections: usize,
-    /// WebSockets at a time; a further one is refused. Default 32.
-    pub sockets: usize,
-    /// Time between the snapshots that WebSockets send, more than zero. Default 250 ms.
-    pub snapshot_every: Duration,
-    /// A request takes at most this long to arrive, and at most this long to be answered.
-    /// Default 10 s.
-    pub request: Duration,
-    /// A client that reads nothing for this long is cut off. Default 20 s.
-    pub stall: Duration,
-    /// A WebSocket that says nothing for this long, not even a pong, is closed; more than zero.
-    /// Default 20 s.
-    pub silence: Duration,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            connections: 128,
-            sockets: 32,
-            snapshot_every: Duration::from_millis(250),
-            request: Duration::from_secs(10),
-            stall: Duration::from_secs(20),
-            silence: Duration::from_secs(20),
-        }
-    }
-}
 
 /// Why a server did not start.
 #[derive(Debug, thiserror::Error)]
@@ -92,16 +61,6 @@ pub enum ServerError {
     /// The system refused a socket or a thread.
     #[error("cannot start the web server on {0}: {1}")]
     System(SocketAddr, #[source] io::Error),
-}
-
-/// All that a request can reach.
-pub(crate) struct App {
-    pub(crate) view: Arc<dyn NodeView>,
-    pub(crate) gate: Gate,
-    pub(crate) limits: Limits,
-    pub(crate) published: watch::Sender<Published>,
-    pub(crate) sockets: Arc<Semaphore>,
-    pub(crate) stopping: watch::Receiver<bool>,
 }
 
 /// A running server. Dropping it stops it.
@@ -181,11 +140,6 @@ impl Drop for Server {
             tracing::error!("the web server's thread panicked");
         }
     }
-}
-
-/// Returns once the server is to stop.
-pub(crate) async fn stopped(stopping: &mut watch::Receiver<bool>) {
-    let _ = stopping.wait_for(|stop| *stop).await;
 }
 
 fn check_token(listen: SocketAddr, token: Option<&str>) -> Result<(), ServerError> {

@@ -17,9 +17,9 @@ use serde_json::{Map, Value, json};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
+use crate::app::{App, stopped};
 use crate::knobs::{self, Target};
 use crate::problem::Problem;
-use crate::server::{App, stopped};
 
 /// The largest message from a client, in bytes.
 const MESSAGE_MAX: usize = 4096;
