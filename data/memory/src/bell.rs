@@ -6,7 +6,7 @@
 //! before it does. There are two ways to call:
 //!
 //! - [`call`](Bell::call) leaves a mark even with a reader that is awake, whose next sleep then ends at
-//!   once, like the token of `std::thread::park`. It is for readers that can't look for work themselves.
+//!   once, like the token of a parked thread. It is for readers that can't look for work themselves.
 //! - [`call_sleeper`](Bell::call_sleeper) leaves one with a sleeping reader only, which looks for work
 //!   after it has shown that it will sleep ([`prepare_sleep_unless`](Bell::prepare_sleep_unless)).
 //!
