@@ -247,8 +247,11 @@ fn node_files_and_traces_are_taken_as_they_are() {
         (first.name.as_str(), first.filters.as_slice()),
         ("lobby", &[Filter::Port(5004)][..])
     );
-    assert_eq!((first.window, report.rate), (Window { lose: 1, of: 5 }, Some(Bitrate(3_000_000))));
-    assert_eq!(speech.delay, Some(Span::from_millis(200)));
+    assert_eq!(
+        (first.window(), report.rate),
+        (Window { lose: 1, of: 5 }, Some(Bitrate(3_000_000)))
+    );
+    assert_eq!(speech.contract.delay, Some(Span::from_millis(200)));
     assert_eq!(selvedge(&["detach", "lo"]).0, 0);
     assert_eq!(qdiscs(), before);
     for name in ["16-dwcs-send-late-backlogged", "105-hwfq-paced-backlogged"] {
