@@ -11,11 +11,11 @@
 mod book;
 
 use libfuzzer_sys::fuzz_target;
-use selvedge_data_sched::{Discipline, StreamIndex};
+use selvedge_data_link::{Link, LinkParams};
 use selvedge_data_memory::PayloadSpan;
+use selvedge_data_sched::{Discipline, StreamIndex};
 use selvedge_data_stream::{Contract, DropReason, Frame, Kind, Late, References, Window, Windows};
 use selvedge_fuzz::Choices;
-use selvedge_data_link::{Link, LinkParams};
 use selvedge_units::{Bitrate, Bytes, Instant, Span};
 
 use book::Book;

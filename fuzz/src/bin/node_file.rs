@@ -24,8 +24,8 @@ fn sound(text: &str, parsed: &Parsed) {
     }
     for stream in &config.streams {
         assert!(config.links.get(stream.link).is_some(), "the stream's link exists");
-        assert!(stream.period.is_none_or(|period| period.0 > 0));
-        let key = format!("stream.{}.source", stream.name);
+        assert!(stream.spec.contract.period.0 > 0);
+        let key = format!("stream.{}.source", stream.spec.name);
         inside(text, parsed.map.at(&key).expect("source is required"));
         let printed = stream.source.to_string();
         assert_eq!(printed.parse::<SourceUri>().as_ref(), Ok(&stream.source), "{printed}");

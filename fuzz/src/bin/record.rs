@@ -68,11 +68,12 @@ fuzz_target!(|bytes: &[u8]| {
     let line = LINES[usize::from(kind & 1)].parse().expect("a stack");
     let (keys, stranger) = keys_for(bytes);
     let shared = [kind & 2 != 0, kind & 4 != 0, false].into_iter();
-    let mut ends =
-        [keys.clone(), keys.swapped(), stranger].into_iter().zip(shared).map(|(keys, shared)| -> Line {
+    let mut ends = [keys.clone(), keys.swapped(), stranger].into_iter().zip(shared).map(
+        |(keys, shared)| -> Line {
             let crew: Option<Arc<dyn Crew>> = shared.then(|| Arc::new(Alone) as _);
             Line::with_crew(&line, 7, Some(&keys), crew.as_ref()).expect("there are keys")
-        });
+        },
+    );
     let mut next = || ends.next().expect("three ends");
     let (sender, receiver, stranger) = (next(), next(), next());
     let mut records: Vec<Record> = Vec::new();

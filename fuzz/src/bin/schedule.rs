@@ -11,7 +11,9 @@ mod rules;
 
 use libfuzzer_sys::fuzz_target;
 use plain::Model;
-use selvedge_data_sched::{Decision, Discipline, Expiry, Head, Scheduler, Served, StreamIndex, Verdict};
+use selvedge_data_sched::{
+    Decision, Discipline, Expiry, Head, Scheduler, Served, StreamIndex, Verdict,
+};
 use selvedge_data_stream::{Class, Contract, Kind, Late, Window, Windows};
 use selvedge_fuzz::Choices;
 use selvedge_units::{Bytes, Instant, Span};

@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
 use selvedge_data_stream::{Frame, PacketCursor};
-use selvedge_place_engine::engine::Outlet;
 use selvedge_place_coprocessor::message::{Envelope, Request};
 use selvedge_place_coprocessor::outlet::{Limits, SharedOutlet};
 use selvedge_place_coprocessor::segment::{Doorbell, StreamSegment};
+use selvedge_place_engine::engine::Outlet;
 use selvedge_units::{Bytes, Instant};
 
 const LIMITS: Limits = Limits { packet: 300, overhead: 28 };
@@ -18,7 +18,7 @@ const LIMITS: Limits = Limits { packet: 300, overhead: 28 };
 fuzz_target!(|data: &[u8]| {
     if let Ok(Envelope { request: Request::Add { stream, .. }, .. }) = serde_json::from_slice(data)
     {
-        let _ = stream.contract();
+        let _ = stream.check();
     }
     let segment = StreamSegment::create("fuzz", 8, Bytes(1024)).expect("memory to share");
     let bell = Arc::new(Doorbell::create().expect("memory to share"));

@@ -6,9 +6,9 @@
 
 use std::collections::HashMap;
 
+use selvedge_data_link::{Link, Transmit};
 use selvedge_data_sched::StreamIndex;
 use selvedge_data_stream::{DropReason, Fate, Frame, Late};
-use selvedge_data_link::{Link, Transmit};
 use selvedge_units::{Bytes, Instant};
 
 /// A larger gap in the numbers is a fresh start.
