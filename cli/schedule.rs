@@ -1,5 +1,5 @@
 //! `selvedge schedule`: a trace replayed in unit slots, by the scheduler alone, by a placement's whole
-//! engine, or the kernel. Whoever replays it, it is read and printed alike.
+//! engine, or the kernel. All of them read the same trace and print the same lines.
 
 use std::ffi::OsString;
 

@@ -86,7 +86,7 @@ pub(crate) struct BenchArgs {
     /// What --instructions runs under valgrind
     #[arg(long, hide = true, value_name = "DISCIPLINE:STREAMS:DECISIONS", value_parser = count)]
     pub(crate) count: Option<CountArgs>,
-    /// What the other process of `events` is told
+    /// Arguments for the second process of `events`
     #[arg(long, hide = true, value_name = "DIRECTORY")]
     pub(crate) peer: Option<String>,
 }

@@ -9,7 +9,7 @@ pub enum Failure {
     Input(String),
     /// It was right, but could not be done: exit status 1.
     Failed(String),
-    /// Whoever read our output has gone.
+    /// The reader of standard output has closed it.
     BrokenPipe,
     /// A program that was run for the user ended with this status, and has said why.
     Status(u8),

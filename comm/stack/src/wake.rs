@@ -1,8 +1,8 @@
 //! Waking tasks without a wake-up missed, and without a lock held: what a waker does is its own.
 //!
-//! A task that found nothing adds its waker to [`Tasks`] and looks once more; who brings something
-//! takes the wakers afterwards. Whoever works under locks lays them in [`Alarms`] and rings once he
-//! holds none.
+//! A task that found nothing adds its waker to [`Tasks`] and looks once more. A thread that adds
+//! something takes the wakers afterwards. Under a lock it collects them in [`Alarms`], and invokes them
+//! once it has released all locks.
 
 use core::mem;
 use core::task::Waker;

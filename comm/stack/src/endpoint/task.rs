@@ -1,7 +1,6 @@
 //! An executor for one thread: the futures of connections need no particular one.
 //!
-//! Whoever serves the connection wakes them: the endpoint's thread, an element's, or a thread that
-//! sends.
+//! The thread that serves the connection wakes them: the endpoint's, an element's, or one that sends.
 
 use std::future::Future;
 use std::pin::pin;
