@@ -49,8 +49,11 @@ impl Batch {
 }
 
 /// What waits at a source.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Batches {
+    /// A source that comes again within this has come at once: [`AT_ONCE`], and longer in tests that
+    /// must not depend on how fast this machine is.
+    pub(crate) at_once: Span,
     pending: Vec<Batch>,
     spare: Vec<Batch>,
     /// When the last event was done with.
@@ -60,10 +63,23 @@ pub(crate) struct Batches {
     due: Option<Instant>,
 }
 
+impl Default for Batches {
+    fn default() -> Self {
+        Self {
+            at_once: AT_ONCE,
+            pending: Vec::new(),
+            spare: Vec::new(),
+            last: None,
+            in_a_row: 0,
+            due: None,
+        }
+    }
+}
+
 impl Batches {
     /// Whether an event that is sent now is to [wait](Self::add).
     pub(crate) fn is_ahead(&mut self, now: Instant, size: usize) -> bool {
-        let at_once = self.last.is_some_and(|last| now.since(last) <= AT_ONCE);
+        let at_once = self.last.is_some_and(|last| now.since(last) <= self.at_once);
         self.in_a_row = if at_once { self.in_a_row.saturating_add(1) } else { 0 };
         self.in_a_row >= AHEAD && size <= FRAME_MAX
     }
