@@ -13,7 +13,7 @@ use selvedge_data_sched::admission::{
     Verdict,
 };
 use selvedge_data_stream::Contract;
-use selvedge_units::{Bytes, Span};
+use selvedge_units::{Bytes, Duration};
 use serde::Serialize;
 
 use crate::cli::AdmitArgs;
@@ -33,7 +33,7 @@ pub(crate) fn command(args: &AdmitArgs) -> Result<(), Failure> {
     let loads: Vec<Load> = trace
         .streams
         .iter()
-        .map(|stream| Load { contract: stream.contract, service: Service::Time(Span(1)) })
+        .map(|stream| Load { contract: stream.contract, service: Service::Time(Duration(1)) })
         .collect();
     let pattern = admission::pattern_of(&trace);
     let tree = Some(&trace.tree);
@@ -71,11 +71,11 @@ pub(crate) struct Media {
     /// Its frames' mean size, headers included, rounded up.
     pub(crate) mean: Bytes,
     /// Their mean distance.
-    pub(crate) period: Span,
+    pub(crate) period: Duration,
     /// The largest frame.
     pub(crate) largest: Bytes,
     /// The least distance.
-    pub(crate) closest: Span,
+    pub(crate) closest: Duration,
 }
 
 /// The answer for a link of a node file.
@@ -108,7 +108,7 @@ pub(crate) fn links(config: &NodeConfig, measured: &[Option<Media>]) -> Vec<Link
 /// `fifo` hold for that as well, the others' guarantee counts as possible.
 fn of_media(link: &LinkConfig, streams: &[&StreamConfig], media: &[Media]) -> Option<Answer> {
     let policy = Policy::of(link.discipline)?;
-    let ask = |of: fn(&Media) -> (Bytes, Span)| {
+    let ask = |of: fn(&Media) -> (Bytes, Duration)| {
         let load = |(stream, media): (&&StreamConfig, &Media)| {
             let (size, period) = of(media);
             let contract = Contract { period, ..stream.spec.contract };

@@ -105,7 +105,7 @@ fn media(file: &NodeFile, summary: &mut Summary) -> Result<Vec<Option<Media>>, F
     use selvedge_control_config::SourceUri;
     use selvedge_media::inspect;
     use selvedge_place_coprocessor::feeder::Feeder;
-    use selvedge_units::{Bytes, Span};
+    use selvedge_units::{Bytes, Duration};
 
     let mut wrong = Vec::new();
     let mut measured = vec![None; file.config.streams.len()];
@@ -123,14 +123,14 @@ fn media(file: &NodeFile, summary: &mut Summary) -> Result<Vec<Option<Media>>, F
         match inspect::frames(&file.base.join(path)) {
             Ok(frames) => {
                 let total: Bytes = frames.iter().map(|f| f.size).sum();
-                let lasts = frames.last().map_or(Span::ZERO, |f| f.decode_time);
-                let period = Span(lasts.0 / (frames.len() as u64).max(2).saturating_sub(1));
+                let lasts = frames.last().map_or(Duration::ZERO, |f| f.decode_time);
+                let period = Duration(lasts.0 / (frames.len() as u64).max(2).saturating_sub(1));
                 summary.offer(&stream.spec.name, total / (lasts + period));
                 let largest = frames.iter().map(|f| f.size).max().unwrap_or_default();
                 let gap = |pair: &[inspect::WireFrame]| {
                     pair[1].decode_time.0.saturating_sub(pair[0].decode_time.0)
                 };
-                let closest = frames.windows(2).map(gap).min().map_or(period, Span);
+                let closest = frames.windows(2).map(gap).min().map_or(period, Duration);
                 let mean = Bytes(total.0.div_ceil(frames.len().max(1) as u64));
                 *measured = Some(Media { mean, period, largest, closest });
             }

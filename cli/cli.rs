@@ -153,14 +153,14 @@ pub(crate) struct KernelAttachArgs {
     pub(crate) rate: Option<selvedge_units::Bitrate>,
     /// How much a late wake-up may catch up on
     #[arg(long, default_value = "1 ms", value_parser = span)]
-    pub(crate) burst: selvedge_units::Span,
+    pub(crate) burst: selvedge_units::Duration,
     /// The order in which packets go: dwcs, dwcs98, edf, priority, fifo, vds, wfq, sfq, drr, hwfq
     /// with a node file's tree, mixed (default: the node files', or dwcs)
     #[arg(long)]
     pub(crate) discipline: Option<String>,
     /// How often a packet of no stream is due
     #[arg(long, default_value = "10 ms", value_parser = span)]
-    pub(crate) rest: selvedge_units::Span,
+    pub(crate) rest: selvedge_units::Duration,
 }
 
 #[derive(Debug, Args)]
@@ -192,7 +192,7 @@ pub(crate) struct DemoArgs {
     pub(crate) no_open: bool,
     /// The playout delay: how long after its arrival a frame may come
     #[arg(long, default_value = "1 s", value_parser = span)]
-    pub(crate) delay: selvedge_units::Span,
+    pub(crate) delay: selvedge_units::Duration,
     /// Print the result as JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -290,9 +290,9 @@ fn share(text: &str) -> Result<f64, String> {
     }
 }
 
-fn span(text: &str) -> Result<selvedge_units::Span, String> {
-    let span: selvedge_units::Span =
+fn span(text: &str) -> Result<selvedge_units::Duration, String> {
+    let span: selvedge_units::Duration =
         text.parse().map_err(|e: selvedge_units::ParseUnitError| e.to_string())?;
-    let range = selvedge_units::Span::from_millis(1)..=selvedge_units::Span::from_secs(60);
+    let range = selvedge_units::Duration::from_millis(1)..=selvedge_units::Duration::from_secs(60);
     if range.contains(&span) { Ok(span) } else { Err("from 1 ms to 60 s".to_owned()) }
 }

@@ -12,7 +12,7 @@ use selvedge_os::clock::Clock;
 use selvedge_place_cpu::client::{self, ClientError, Ran, Run};
 use selvedge_place_cpu::player::{self, Play, within_ms};
 use selvedge_place_cpu::{Placement, Wanted, class, daemon, rights};
-use selvedge_units::{ParseUnitError, Span};
+use selvedge_units::{Duration, ParseUnitError};
 use serde_json::json;
 
 #[derive(Subcommand)]
@@ -40,10 +40,10 @@ pub(crate) enum CpuCommand {
 pub(crate) struct RunArgs {
     /// From one period to the next, such as 40ms
     #[arg(long, value_parser = time)]
-    period: Span,
+    period: Duration,
     /// Processor time in each period
     #[arg(long, value_parser = time)]
-    service: Span,
+    service: Duration,
     /// How many periods may go without: at most x of any y
     #[arg(long, default_value = "0/1", value_name = "X/Y", value_parser = window)]
     window: Window,
@@ -86,10 +86,10 @@ enum PlacementArg {
 pub(crate) struct PlayArgs {
     /// From frame to frame
     #[arg(long, default_value = "40ms", value_parser = time)]
-    period: Span,
+    period: Duration,
     /// Processor time that a frame takes
     #[arg(long, default_value = "8ms", value_parser = time)]
-    work: Span,
+    work: Duration,
     /// How many frames
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
     frames: u64,
@@ -275,9 +275,9 @@ fn play(args: &PlayArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-fn time(text: &str) -> Result<Span, String> {
-    let span: Span = text.parse().map_err(|error: ParseUnitError| error.to_string())?;
-    let range = Span::from_micros(100)..=Span::from_secs(10);
+fn time(text: &str) -> Result<Duration, String> {
+    let span: Duration = text.parse().map_err(|error: ParseUnitError| error.to_string())?;
+    let range = Duration::from_micros(100)..=Duration::from_secs(10);
     if range.contains(&span) {
         Ok(span)
     } else {

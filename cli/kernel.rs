@@ -9,7 +9,7 @@ use selvedge_data_stream::{Class, Contract, Late, Window, Windows};
 use selvedge_place_kernel::{
     AttachError, Attached, OpenError, Report, Setup, StreamReport, StreamSetup, attach, detach,
 };
-use selvedge_units::{Bitrate, Span};
+use selvedge_units::{Bitrate, Duration};
 use serde_json::{Value, json};
 
 use crate::check;
@@ -18,7 +18,7 @@ use selvedge_cli_terminal::trace::named;
 
 /// The period of a stream whose node file leaves it to the media, which the kernel does not see:
 /// 25 a second. Deadlines go by the stream's delay.
-const PERIOD_UNKNOWN: Span = Span::from_millis(40);
+const PERIOD_UNKNOWN: Duration = Duration::from_millis(40);
 
 pub(crate) fn command(command: &KernelCommand) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
@@ -161,7 +161,7 @@ fn stream(text: &str) -> Result<StreamSetup, String> {
     if name.is_empty() || name.contains('=') {
         return Err("a stream begins with its name, such as video,period=4ms,port=5004".to_owned());
     }
-    let contract = Contract::new(Span::from_millis(40), Window { lose: 1, of: 5 });
+    let contract = Contract::new(Duration::from_millis(40), Window { lose: 1, of: 5 });
     let mut stream = StreamSetup::new(name, contract);
     for part in parts {
         let (key, value) =
@@ -221,9 +221,9 @@ fn stream(text: &str) -> Result<StreamSetup, String> {
 }
 
 /// A span of a stream's: 1 us to 1 h.
-fn time(text: &str) -> Result<Span, String> {
-    let span: Span = text.parse().map_err(|e: selvedge_units::ParseUnitError| e.to_string())?;
-    let range = Span::from_micros(1)..=Span::from_secs(3600);
+fn time(text: &str) -> Result<Duration, String> {
+    let span: Duration = text.parse().map_err(|e: selvedge_units::ParseUnitError| e.to_string())?;
+    let range = Duration::from_micros(1)..=Duration::from_secs(3600);
     if range.contains(&span) { Ok(span) } else { Err("from 1 us to 1 h".to_owned()) }
 }
 
@@ -313,7 +313,7 @@ mod tests {
     fn a_stream_reads() {
         let read =
             stream("video,period=4ms,window=1/5,late=send,port=5004,mark=7,limit=9").unwrap();
-        assert_eq!(read.contract.period, Span::from_millis(4));
+        assert_eq!(read.contract.period, Duration::from_millis(4));
         assert_eq!(read.contract.windows, Windows::Whole(Window { lose: 1, of: 5 }));
         assert_eq!((read.contract.late, read.limit, read.filters.len()), (Late::Send, 9, 2));
     }

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant as Wall};
+use std::time::{Duration, Instant as StdInstant};
 
 use selvedge_cli_terminal::{Align, Failure, Table, input};
 use selvedge_media::sdp::{Session, TEXT_MAX};
@@ -82,7 +82,7 @@ pub(crate) fn command(args: &PlayArgs) -> Result<(), Failure> {
         }
     };
 
-    let began = Wall::now();
+    let began = StdInstant::now();
     let limit = args.seconds.map(Duration::from_secs);
     let terminal = std::io::stderr().is_terminal();
     let mut told = 0;

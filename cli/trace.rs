@@ -11,7 +11,7 @@ use selvedge_data_stream::Class;
 use selvedge_cli_terminal::trace::named;
 
 /// The most arrivals that may be listed, by a rough reckoning of one for each stream and slot.
-const CELLS_MOST: u64 = 50_000_000;
+const CELLS_MAX: u64 = 50_000_000;
 
 #[derive(Subcommand)]
 pub(crate) enum TraceCommand {
@@ -82,8 +82,8 @@ fn generate(args: &TraceGenArgs) -> Result<(), Failure> {
     };
     let classes = args.classes.iter().map(class).collect::<Result<_, _>>()?;
     let cells = u64::from(args.streams.unwrap_or(1)).saturating_mul(args.ticks.unwrap_or(60));
-    if cells > CELLS_MOST {
-        let product = format!("--streams times --ticks is {cells}; at most {CELLS_MOST}");
+    if cells > CELLS_MAX {
+        let product = format!("--streams times --ticks is {cells}; at most {CELLS_MAX}");
         return Err(Failure::input(product));
     }
     let &TraceGenArgs { seed, streams, ticks, weight_max, nodes, remap, .. } = args;

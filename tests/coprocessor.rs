@@ -6,7 +6,9 @@ mod support;
 use std::path::Path;
 
 use serde_json::Value;
-use support::{CORRIDOR, Folder, Running, SOON, Stream, clip, file_source, http, node_file, sink};
+use support::{
+    CORRIDOR, Folder, Running, Stream, TIMEOUT, clip, file_source, http, node_file, sink,
+};
 
 /// A playout delay that no slowness of the machine uses up.
 const PATIENT: &str = "delay = \"20 s\"";
@@ -77,7 +79,7 @@ fn a_node_goes_on_over_the_death_of_its_coprocessor() {
     support::until("frames are sent again", || sent() >= before + 20);
     assert_eq!(http::stream(&page, "corridor")["priority"], -3);
     node.signal("TERM");
-    let last = node.end(SOON).json();
+    let last = node.end(TIMEOUT).json();
     let stream = &last["streams"][0];
     assert_eq!((&stream["state"], &stream["missed"]), (&"running".into(), &0.into()), "{stream}");
     // The new one takes what the old one sent as sent: nothing is given up for it.
@@ -102,7 +104,7 @@ fn one_word_of_the_node_file_chooses_the_path() {
     let page = node.page();
     support::until("frames are sent", || frames(&http::stream(&page, "card")) >= 60);
     node.signal("TERM");
-    node.end(SOON).json();
+    node.end(TIMEOUT).json();
     let recorded = support::played(play)["frames"].as_u64().expect("a count");
     assert!(recorded >= 60);
 
@@ -114,7 +116,7 @@ fn one_word_of_the_node_file_chooses_the_path() {
         let path = folder.write("node.toml", node_file(&link, &[stream]));
         // It ends by itself with its only source.
         let node = Running::selvedge(["run".as_ref(), path.as_os_str(), "--json".as_ref()]);
-        let last = node.end(SOON).json();
+        let last = node.end(TIMEOUT).json();
         let stream = &last["streams"][0];
         assert_eq!(stream["state"], "ended", "{placement}: {stream}");
         assert_eq!(frames(stream), recorded, "{placement}: {stream}");

@@ -9,7 +9,7 @@ use std::process::Command;
 
 use selvedge_place_cpu::{Placement, class, rights};
 use serde_json::Value;
-use support::{Folder, Running, SOON, until};
+use support::{Folder, Running, TIMEOUT, until};
 
 /// A command of ours with a daemon of this test's own.
 fn selvedge(folder: &Folder, arguments: &[&str]) -> Command {
@@ -24,7 +24,7 @@ fn ended(command: &mut Command) -> (Option<i32>, String, String) {
 }
 
 fn finished(running: Running) -> (Option<i32>, String, String) {
-    let ended = running.end(SOON);
+    let ended = running.end(TIMEOUT);
     (ended.code, ended.stdout, ended.stderr)
 }
 
@@ -218,8 +218,8 @@ fn garbage_harms_nobody_else() {
 /// What the daemon answers until it hangs up.
 fn ask(socket: &Path, what: &[u8]) -> String {
     let mut stream = UnixStream::connect(socket).expect("it serves");
-    stream.set_read_timeout(Some(SOON)).expect("not zero");
-    stream.set_write_timeout(Some(SOON)).expect("not zero");
+    stream.set_read_timeout(Some(TIMEOUT)).expect("not zero");
+    stream.set_write_timeout(Some(TIMEOUT)).expect("not zero");
     // It may hang up before it has read all of it.
     let _ = stream.write_all(what);
     let mut answer = Vec::new();

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde_json::Value;
-use support::{CORRIDOR, Folder, Running, SOON, clip, http, selvedge};
+use support::{CORRIDOR, Folder, Running, TIMEOUT, clip, http, selvedge};
 
 /// A share of the frames.
 fn share(of: &Value, name: &str) -> f64 {
@@ -160,7 +160,7 @@ fn demo_at_a_terminal(args: &str, display: &str, opened: bool) {
         let host = page.trim().strip_prefix("http://").and_then(|rest| rest.strip_suffix('/'));
         assert_eq!(http::node(host.expect("an address"))["streams"][0]["name"], "one");
     } else {
-        let ended = running.end(SOON);
+        let ended = running.end(TIMEOUT);
         assert_eq!(ended.code, Some(0), "{ended:?}");
         assert!(!note.exists(), "{ended:?}");
     }
@@ -219,6 +219,6 @@ fn stopped_before_it_began_it_ends_as_well() {
         caught.is_some_and(|mask| mask & 1 << 14 != 0)
     });
     demo.signal("INT");
-    let ended = demo.end(SOON);
+    let ended = demo.end(TIMEOUT);
     assert!(matches!(ended.code, Some(0 | 1)), "{ended:?}");
 }

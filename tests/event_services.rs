@@ -11,8 +11,8 @@ use std::process::Command;
 
 use selvedge_comm_call::{Client, Wish, services};
 use selvedge_os::clock::Clock;
-use selvedge_units::Span;
-use support::{Folder, Running, SOON, selvedge, skipped, until};
+use selvedge_units::Duration;
+use support::{Folder, Running, TIMEOUT, selvedge, skipped, until};
 
 /// Whether the kernel lets programs of its own be loaded here.
 fn is_permitted(test: &str) -> bool {
@@ -69,7 +69,7 @@ fn programs_subscribe_by_name_and_nothing_is_left() {
     let mut came = None;
     until("a connection is told", || {
         streams.push(TcpStream::connect(("127.0.0.1", port)).unwrap());
-        subscription.wait(clock.now() + Span::from_millis(200));
+        subscription.wait(clock.now() + Duration::from_millis(200));
         came = subscription.take().unwrap().map(|event| event.data.to_vec());
         came.is_some()
     });
@@ -80,7 +80,7 @@ fn programs_subscribe_by_name_and_nothing_is_left() {
     drop(subscription);
     until("its programs are gone", || loaded(server.id()) == 0);
     server.signal("INT");
-    let ended = server.end(SOON);
+    let ended = server.end(TIMEOUT);
     assert_eq!((ended.code, &*ended.stderr), (Some(0), ""));
     assert!(services(&place).is_empty());
     assert!(client.call(b"tally").is_err(), "nobody is there");
@@ -100,14 +100,14 @@ fn one_that_is_killed_is_noticed_and_another_takes_its_place() {
     first.signal("KILL");
     let clock = Clock::shared();
     until("the subscriber is told", || {
-        subscription.wait(clock.now() + Span::from_millis(50));
+        subscription.wait(clock.now() + Duration::from_millis(50));
         !subscription.is_alive()
     });
-    assert_eq!(first.end(SOON).code, None);
+    assert_eq!(first.end(TIMEOUT).code, None);
     let second = serve(&place);
     assert!(subscribe().is_ok());
     second.signal("TERM");
-    assert_eq!(second.end(SOON).code, Some(0));
+    assert_eq!(second.end(TIMEOUT).code, Some(0));
 }
 
 #[test]
@@ -118,7 +118,7 @@ fn what_cannot_be_served_is_told() {
     let file = folder.write("file", "");
     let mut command = Command::new(env!("CARGO_BIN_EXE_selvedge"));
     command.args(["events", "services", "serve", "socket", "--directory"]).arg(&file);
-    let ended = Running::start(&mut command).end(SOON);
+    let ended = Running::start(&mut command).end(TIMEOUT);
     assert_eq!(ended.code, Some(1), "{ended:?}");
     assert!(ended.stderr.contains("file"), "{ended:?}");
 }

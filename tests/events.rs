@@ -58,7 +58,7 @@ fn programs_that_share_a_name_meet_and_are_listed() {
     let mut all = here(&folder, &["sub", "n", "--format", format, "--name", "wall"]);
     odd.until("is a member", |_| {
         let list = ["ls", "--json", "--wait", "300 ms"];
-        let listed = here(&folder, &list).end(support::SOON);
+        let listed = here(&folder, &list).end(support::TIMEOUT);
         assert_eq!(listed.code, Some(0), "{listed:?}");
         let list: Value = serde_json::from_str(&listed.stdout).unwrap();
         let members =
@@ -72,20 +72,20 @@ fn programs_that_share_a_name_meet_and_are_listed() {
     let mut command = support::program("sh");
     meeting(&mut command, &folder);
     command.args(["-c", script, PROGRAM]).args([&out, &source]);
-    let ended = Running::start(&mut command).end(support::SOON);
+    let ended = Running::start(&mut command).end(support::TIMEOUT);
     assert_eq!(ended.code, Some(0), "{ended:?}");
-    let printed = odd.end(support::SOON);
+    let printed = odd.end(support::TIMEOUT);
     assert_eq!(printed.code, Some(0), "{printed:?}");
     let got: Vec<Value> =
         printed.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let got: Vec<i64> = got.iter().map(|line| line["event"]["number"].as_i64().unwrap()).collect();
     assert_eq!(got, [1, 3, 5, 7]);
     all.until("has all", |all| numbers(all) == (0..8).collect::<Vec<_>>());
-    let listed = here(&folder, &["ls", "--members", "--wait", "300 ms"]).end(support::SOON);
+    let listed = here(&folder, &["ls", "--members", "--wait", "300 ms"]).end(support::TIMEOUT);
     assert!(listed.stdout.contains("to it by"), "{listed:?}");
     // Ends cleanly when asked.
     all.signal("INT");
-    assert_eq!(all.end(support::SOON).code, Some(0));
+    assert_eq!(all.end(support::TIMEOUT).code, Some(0));
 }
 
 #[test]
@@ -105,7 +105,7 @@ fn a_handler_is_deployed_by_who_knows_the_token() {
         here(&folder, &["sub", "d", "--format", format, "--config", target.to_str().unwrap()]);
     let deploy = |more: &[&str]| {
         let args = [&["deploy", "desk", "d"], more].concat();
-        here(&folder, &args).end(support::SOON)
+        here(&folder, &args).end(support::TIMEOUT)
     };
     let (handler, token) = (handler.to_str().unwrap(), token.to_str().unwrap());
     let file = ["--file", handler, "--to", "twice"];
@@ -128,7 +128,7 @@ fn a_handler_is_deployed_by_who_knows_the_token() {
     let again = deploy(&["--remove", "twice", "--token", token]);
     assert_eq!(again.code, Some(1), "{again:?}");
     source.signal("INT");
-    assert_eq!(source.end(support::SOON).code, Some(0));
+    assert_eq!(source.end(support::TIMEOUT).code, Some(0));
 }
 
 #[test]
@@ -147,7 +147,7 @@ fn a_subscriber_that_is_killed_holds_up_nobody_who_is_promised_events() {
     one.until("has all", |one| lines(one).len() == 9000);
     assert_eq!(lines(&one).last().unwrap()["sequence"], 8999);
     source.signal("INT");
-    assert_eq!(source.end(support::SOON).code, Some(0));
+    assert_eq!(source.end(support::TIMEOUT).code, Some(0));
 }
 
 #[test]
@@ -155,17 +155,17 @@ fn a_name_that_is_none_is_refused_and_waiting_ends() {
     let folder = Folder::new();
     let long = "n".repeat(65);
     for name in ["", &long] {
-        let refused = here(&folder, &["sub", name]).end(support::SOON);
+        let refused = here(&folder, &["sub", name]).end(support::TIMEOUT);
         assert_eq!(refused.code, Some(2), "{refused:?}");
         assert!(refused.stderr.contains("1 to 64 bytes"), "{refused:?}");
     }
-    let nobody = here(&folder, &["sub", "nobody", "--seconds", "1"]).end(support::SOON);
+    let nobody = here(&folder, &["sub", "nobody", "--seconds", "1"]).end(support::TIMEOUT);
     assert_eq!(nobody.code, Some(2), "{nobody:?}");
     assert!(nobody.stderr.contains("give --format FILE"), "{nobody:?}");
     // A format with a handler in it: the mistake names the file, and where that begins.
     let wrong = folder.write("wrong.format", "input { int a; };\n{ return 1; }\n");
     let refused = here(&folder, &["sub", "n", "--format", wrong.to_str().unwrap()]);
-    let refused = refused.end(support::SOON);
+    let refused = refused.end(support::TIMEOUT);
     assert_eq!(refused.code, Some(2), "{refused:?}");
     assert!(refused.stderr.contains("wrong.format:2:1: formats hold"), "{refused:?}");
 }
@@ -179,7 +179,7 @@ fn what_cant_be_read_is_told_without_being_asked() {
     let format = format.to_str().unwrap();
     let event = "{\"number\": 1}";
     let args = ["pub", "u", "--format", format, "--event", event, "--count", "3", "--rate", "50"];
-    let done = here(&folder, &args).end(support::SOON);
+    let done = here(&folder, &args).end(support::TIMEOUT);
     assert_eq!(done.code, Some(0), "{done:?}");
     let told = |sub: &Running| sub.stderr().contains("its format does not fit");
     sub.until("says why nothing is printed", told);
@@ -263,7 +263,7 @@ fn nothing_that_was_promised_is_lost_by_a_partition_or_a_stop_and_a_kill_is_noti
         assert!(numbers(running) == all, "{host} got other events, or in another order");
         assert_eq!(told(running, "missed", "a"), 0);
     }
-    let ended = a.end(support::SOON);
+    let ended = a.end(support::TIMEOUT);
     assert_eq!((ended.code, &*ended.stderr), (Some(0), ""));
     // Killed, without a word.
     let lost = told(&b, "lost", "c");
@@ -304,7 +304,7 @@ fn hosts_that_know_no_address_find_each_other_by_multicast() {
     hosts.heal(2);
     sub.until("finds it again", |sub| told(sub, "joined", "b") == 2);
     source.signal("INT");
-    assert_eq!(source.end(support::SOON).code, Some(0));
+    assert_eq!(source.end(support::TIMEOUT).code, Some(0));
     sub.until("is told that it has left", |sub| {
         told(sub, "left", "b") + told(sub, "lost", "b") == 2
     });
@@ -336,7 +336,7 @@ fn two_creators_and_other_versions_of_a_format_live_together() {
     c.until("is told that it can't read", unreadable);
     assert_eq!(numbers(&c), Vec::<i64>::new());
     // What nobody can read is not kept for ever.
-    assert_eq!(a.end(support::SOON).code, Some(0));
+    assert_eq!(a.end(support::TIMEOUT).code, Some(0));
     assert!(selvedge(["events", "sub", "x", "--format", "nowhere"]).code == Some(2));
     until("the last is told", || told(&b, "left", "a") + told(&b, "lost", "a") > 0);
 }

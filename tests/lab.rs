@@ -3,7 +3,7 @@
 
 mod support;
 
-use support::{Ended, Folder, Running, SOON, program};
+use support::{Ended, Folder, Running, TIMEOUT, program};
 
 /// `selvedge` in a folder of its own, where nothing lies beside it yet.
 fn alone() -> (Folder, String) {
@@ -15,7 +15,7 @@ fn alone() -> (Folder, String) {
 }
 
 fn run(name: &str, arguments: &[&str]) -> Ended {
-    Running::start(program(name).args(arguments)).end(SOON)
+    Running::start(program(name).args(arguments)).end(TIMEOUT)
 }
 
 const TYPED: [(&[&str], &str); 4] = [

@@ -9,7 +9,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use support::{
-    CORRIDOR, Folder, Running, SOON, Stream, beginning_of, clip, ffmpeg, file_source, node_file,
+    CORRIDOR, Folder, Running, Stream, TIMEOUT, beginning_of, clip, ffmpeg, file_source, node_file,
     selvedge, sink, skipped,
 };
 
@@ -119,7 +119,7 @@ fn sources_that_gstreamer_can_not_make_get_exactly_their_messages() {
             let file = path.file_name().expect("it has one");
             // GStreamer's own words come in the user's language.
             let command = command.current_dir(&folder).env("LC_ALL", "C").arg(name).arg(file);
-            let ended = Running::start(command).end(SOON);
+            let ended = Running::start(command).end(TIMEOUT);
             ended.refused(&[]);
             let lines: String = said.lines().map(|line| format!("selvedge: {line}\n")).collect();
             assert_eq!(ended.stderr, lines, "{name}");
@@ -266,5 +266,5 @@ fn a_node_file_may_come_through_a_pipe() {
     });
     let text = right(to, &file_source(&clip(CORRIDOR), true));
     opened.take().expect("the wait was for it").write_all(text.as_bytes()).expect("it is read");
-    assert_eq!(check.end(SOON).code, Some(0));
+    assert_eq!(check.end(TIMEOUT).code, Some(0));
 }

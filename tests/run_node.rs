@@ -7,7 +7,8 @@ use std::net::TcpListener;
 
 use serde_json::Value;
 use support::{
-    CORRIDOR, Folder, Running, SOON, Stream, beginning_of, clip, file_source, http, node_file, sink,
+    CORRIDOR, Folder, Running, Stream, TIMEOUT, beginning_of, clip, file_source, http, node_file,
+    sink,
 };
 
 /// A clip of sound.
@@ -26,7 +27,7 @@ fn run(folder: &Folder, text: String) -> (Running, String) {
 
 fn stop(node: Running) -> Value {
     node.signal("TERM");
-    node.end(SOON).json()
+    node.end(TIMEOUT).json()
 }
 
 fn frames(stream: &Value) -> u64 {
@@ -173,7 +174,7 @@ fn a_node_ends_by_itself_once_all_its_sources_have() {
     let brief = folder.write("brief.wav", beginning_of(SPEECH, 40_000));
     let stream = Stream { name: "brief", source: file_source(&brief, false), to, more: "" };
     let (node, _) = run(&folder, node_file(AMPLE, &[stream]));
-    let last = node.end(SOON).json();
+    let last = node.end(TIMEOUT).json();
     assert_eq!(last["streams"][0]["state"], "ended");
     assert_eq!(last["streams"][0]["sent"], last["streams"][0]["frames"]);
 }

@@ -3,7 +3,7 @@
 
 mod support;
 
-use support::{Folder, Running, SOON, http, lecture, program, selvedge, sink, skipped};
+use support::{Folder, Running, TIMEOUT, http, lecture, program, selvedge, sink, skipped};
 
 fn node(folder: &Folder, to: std::net::SocketAddr) -> (Running, String) {
     let (node, page) = lecture(folder, to, "delay = \"20 s\"");
@@ -44,7 +44,7 @@ impl Terminal {
     fn tmux(&self, args: &[&str]) -> (bool, String) {
         let mut command = program("tmux");
         command.arg("-S").arg(&self.0).args(["-f", "/dev/null"]).args(args);
-        let ended = Running::start(&mut command).end(SOON);
+        let ended = Running::start(&mut command).end(TIMEOUT);
         (ended.code == Some(0), ended.stdout)
     }
 
@@ -61,7 +61,7 @@ impl Drop for Terminal {
 
 #[test]
 fn the_screen_follows_the_node_and_is_left_by_a_key() {
-    if Running::start(program("tmux").arg("-V")).end(SOON).code != Some(0) {
+    if Running::start(program("tmux").arg("-V")).end(TIMEOUT).code != Some(0) {
         return skipped("the_screen_follows_the_node_and_is_left_by_a_key", "needs tmux");
     }
     let folder = Folder::new();

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::Command;
 
 use support::{
-    CORRIDOR, Folder, Running, SOON, Stream, clip, file_source, free_port, node_file, program,
+    CORRIDOR, Folder, Running, Stream, TIMEOUT, clip, file_source, free_port, node_file, program,
     skipped, udp_is_bound,
 };
 
@@ -52,7 +52,7 @@ fn vlc_decodes_what_the_sdp_file_describes() {
 /// somebody else it may still read what root may.
 fn vlc() -> Option<Command> {
     let is_there = |words: &[&str]| {
-        Running::start(program(words[0]).args(&words[1..])).end(SOON).code == Some(0)
+        Running::start(program(words[0]).args(&words[1..])).end(TIMEOUT).code == Some(0)
     };
     if is_there(&["cvlc", "--version"]) {
         return Some(program("cvlc"));

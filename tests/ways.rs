@@ -7,7 +7,7 @@ use std::net::{Ipv6Addr, SocketAddr, UdpSocket};
 
 use serde_json::Value;
 use support::{
-    CORRIDOR, Folder, Running, SOON, Stream, beginning_of, clip, file_source, free_port, http,
+    CORRIDOR, Folder, Running, Stream, TIMEOUT, beginning_of, clip, file_source, free_port, http,
     node_file, play, played, rtpdump, selvedge, skipped,
 };
 
@@ -43,7 +43,7 @@ fn a_stream_and_the_page_may_go_over_ipv6() {
     let top = selvedge(["top", "--once", &page]);
     assert!(top.code == Some(0) && top.stdout.contains("lecture"), "{top:?}");
     node.signal("TERM");
-    let last = node.end(SOON).json();
+    let last = node.end(TIMEOUT).json();
     let sdp = std::fs::read_to_string(folder.join("lecture.sdp")).expect("it was written");
     assert!(sdp.contains("c=IN IP6 ::1\r\n"), "{sdp}");
     let came = played(receiver);
@@ -64,7 +64,7 @@ fn squeezed(full: &str) -> [Value; 2] {
     let stream = Stream { name: "cut", source: "file:cut.mp4".into(), to, more: &more };
     let receiver = play(&[&format!("rtp://{to}")], to);
     let node = run(&folder, node_file("rate = \"100 kbit/s\"", &[stream]));
-    let last = node.end(SOON).json();
+    let last = node.end(TIMEOUT).json();
     [last["streams"][0].clone(), played(receiver)]
 }
 
@@ -125,7 +125,7 @@ fn each_link_of_a_node_keeps_to_its_own_rate() {
         streams.iter().all(|stream| count(stream, "frames") >= 80)
     });
     node.signal("TERM");
-    let last = node.end(SOON).json();
+    let last = node.end(TIMEOUT).json();
     let all = receivers.into_iter().zip(&records).zip(to).zip(links).enumerate();
     for (n, (((receiver, record), to), (name, kbps))) in all {
         let (link, stream) = (&last["links"][n], &last["streams"][n]);

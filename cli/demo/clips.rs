@@ -16,7 +16,7 @@ use selvedge_os::clock::Clock;
 use selvedge_place_engine::inlet::Arrivals;
 use selvedge_place_engine::measure::{ClockRate, MeterSnapshot, StreamMeter};
 use selvedge_place_engine::receive::{ReceiveOptions, Receiver, Reception};
-use selvedge_units::{Bitrate, Bytes, Span};
+use selvedge_units::{Bitrate, Bytes, Duration};
 
 use crate::cli::DemoArgs;
 
@@ -129,7 +129,7 @@ pub(super) fn needed(
     seconds: u64,
     stop: &AtomicBool,
 ) -> Result<Vec<Bitrate>, Failure> {
-    let horizon = Span::from_secs(seconds);
+    let horizon = Duration::from_secs(seconds);
     let mut rates = Vec::with_capacity(clips.len());
     let mut measured: Vec<(&str, Bitrate)> = Vec::new();
     let mut wrong = Vec::new();
@@ -155,15 +155,15 @@ pub(super) fn needed(
 }
 
 /// Bytes of a clip's frames within the horizon, begun again at each end.
-fn looped(frames: &[inspect::WireFrame], horizon: Span) -> Bytes {
-    let last = frames.last().map_or(Span::ZERO, |f| f.decode_time);
-    let period = Span(last.0 / (frames.len() as u64 - 1).max(1)).max(Span::from_millis(1));
+fn looped(frames: &[inspect::WireFrame], horizon: Duration) -> Bytes {
+    let last = frames.last().map_or(Duration::ZERO, |f| f.decode_time);
+    let period = Duration(last.0 / (frames.len() as u64 - 1).max(1)).max(Duration::from_millis(1));
     let whole = last + period;
-    let bytes = |until: Span| -> Bytes {
+    let bytes = |until: Duration| -> Bytes {
         frames.iter().filter(|f| f.decode_time < until).map(|f| f.size).sum()
     };
     let turns = horizon.0 / whole.0;
-    let rest = Span(horizon.0 - turns * whole.0);
+    let rest = Duration(horizon.0 - turns * whole.0);
     Bytes(bytes(whole).0 * turns) + bytes(rest)
 }
 
@@ -178,7 +178,7 @@ pub(super) fn node(
 ) -> NodeConfig {
     // Room for what arrives within the delay and a peak of four times the mean.
     let pool = |mean: Bitrate| {
-        let bytes = (mean * (args.delay + Span::from_secs(1))).0.saturating_mul(4);
+        let bytes = (mean * (args.delay + Duration::from_secs(1))).0.saturating_mul(4);
         Bytes(bytes.clamp(500_000, 256_000_000))
     };
     let ring = (args.delay.0 / 1_000_000_000 + 1).saturating_mul(240).clamp(256, 65_536) as u32;
@@ -228,7 +228,7 @@ impl Audience {
         &mut self,
         infos: &[StreamInfo],
         arrivals: Vec<Arc<Arrivals>>,
-        delay: Span,
+        delay: Duration,
     ) -> Result<(), Failure> {
         self.ports.clear();
         let receptions = self.addresses.iter().zip(infos).zip(arrivals);
@@ -266,15 +266,15 @@ mod tests {
     #[test]
     fn a_looped_clip_needs_what_its_frames_take_each_time_round() {
         let frame = |n: u64, size: u64| inspect::WireFrame {
-            decode_time: Span::from_millis(100 * n),
-            media_time: Span::from_millis(100 * n),
+            decode_time: Duration::from_millis(100 * n),
+            media_time: Duration::from_millis(100 * n),
             picture: selvedge_media::Picture::STILL,
             size: Bytes(size),
             packets: 1,
         };
         let frames = [frame(0, 1000), frame(1, 10), frame(2, 10), frame(3, 10)];
-        assert_eq!(looped(&frames, Span::from_millis(400)), Bytes(1030));
-        assert_eq!(looped(&frames, Span::from_millis(500)), Bytes(2030));
-        assert_eq!(looped(&frames, Span::from_secs(4)), Bytes(10_300));
+        assert_eq!(looped(&frames, Duration::from_millis(400)), Bytes(1030));
+        assert_eq!(looped(&frames, Duration::from_millis(500)), Bytes(2030));
+        assert_eq!(looped(&frames, Duration::from_secs(4)), Bytes(10_300));
     }
 }

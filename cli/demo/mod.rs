@@ -11,7 +11,7 @@ use std::io::{IsTerminal, Write};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::{Duration as StdDuration, Instant};
 
 use selvedge_cli_terminal::Failure;
 use selvedge_cli_terminal::signals::stop_flag;
@@ -21,7 +21,7 @@ use selvedge_data_sched::Discipline;
 use selvedge_media::StreamInfo;
 use selvedge_node::{Node, NodeOptions, StartError, wait_until};
 use selvedge_os::clock::Clock;
-use selvedge_units::{Bitrate, Span};
+use selvedge_units::{Bitrate, Duration};
 use selvedge_web::Server;
 
 use crate::cli::DemoArgs;
@@ -81,7 +81,7 @@ pub(crate) fn command(args: &DemoArgs) -> Result<(), Failure> {
     let sent_for = watch(args, &dwcs, &fifo, &stop);
     dwcs.node.stop_sources();
     // What was offered last may still come on time: wait as long as it may take.
-    let patience = Duration::from_nanos(args.delay.0) + Duration::from_millis(200);
+    let patience = StdDuration::from_nanos(args.delay.0) + StdDuration::from_millis(200);
     wait_until(patience, || false);
     let page_at = page.as_ref().map(Server::local_addr);
     drop(page);
@@ -133,7 +133,7 @@ impl Side {
         Ok(Self { node: Arc::new(node), names, recorder, receiver })
     }
 
-    fn listen(&mut self, infos: &[StreamInfo], delay: Span) -> Result<(), Failure> {
+    fn listen(&mut self, infos: &[StreamInfo], delay: Duration) -> Result<(), Failure> {
         let arrivals = self.names.iter().filter_map(|name| self.node.record_arrivals(name));
         self.receiver.listen(infos, arrivals.collect(), delay)
     }
@@ -156,9 +156,9 @@ fn page(args: &DemoArgs, side: &Side) -> Result<Option<Server>, Failure> {
 }
 
 /// Tells how it goes, once a second, until the time is over or somebody stops it.
-fn watch(args: &DemoArgs, dwcs: &Side, fifo: &Side, stop: &AtomicBool) -> Duration {
+fn watch(args: &DemoArgs, dwcs: &Side, fifo: &Side, stop: &AtomicBool) -> StdDuration {
     let began = Instant::now();
-    let whole = Duration::from_secs(args.seconds);
+    let whole = StdDuration::from_secs(args.seconds);
     let terminal = std::io::stderr().is_terminal();
     let mut told = 0;
     loop {
@@ -194,7 +194,7 @@ fn watch(args: &DemoArgs, dwcs: &Side, fifo: &Side, stop: &AtomicBool) -> Durati
                 eprintln!("{line}");
             }
         }
-        wait_until(Duration::from_millis(100).min(whole - elapsed), || {
+        wait_until(StdDuration::from_millis(100).min(whole - elapsed), || {
             stop.load(Ordering::Relaxed)
         });
     }

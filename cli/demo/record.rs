@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use selvedge_data_link::bound::{Bound, OfflineFrame, decodable_bound};
 use selvedge_data_stream::{Fate, Frame, Histogram};
 use selvedge_place_engine::engine::FateTap;
-use selvedge_units::{Bitrate, Bytes, Instant, Span};
+use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 
 /// Frames of one stream kept for the bound, at most: beyond, the bound covers the first part.
 const FRAMES_MAX: usize = 4_000_000;
@@ -52,7 +52,7 @@ impl Recorder {
     }
 
     /// The most that any sender could have made decodable of these frames.
-    pub(super) fn bound(&self, rate: Bitrate, delay: Span) -> Bound {
+    pub(super) fn bound(&self, rate: Bitrate, delay: Duration) -> Bound {
         let streams: Vec<Vec<OfflineFrame>> = self
             .streams
             .iter()

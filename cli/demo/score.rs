@@ -7,7 +7,7 @@ use selvedge_data_link::bound::Bound;
 use selvedge_data_stream::Histogram;
 use selvedge_place_engine::measure::MeterSnapshot;
 use selvedge_place_engine::report::LinkReport;
-use selvedge_units::{Bitrate, Span};
+use selvedge_units::{Bitrate, Duration};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
@@ -28,7 +28,7 @@ pub(super) struct Contest {
     pub(super) rate: Bitrate,
     pub(super) needed: Bitrate,
     pub(super) seconds: f64,
-    pub(super) delay: Span,
+    pub(super) delay: Duration,
     pub(super) names: Vec<String>,
     pub(super) bound: Bound,
     pub(super) dwcs: Measured,
@@ -56,7 +56,7 @@ impl Row {
     fn new(frames: u64, counts: [u64; 3], violations: u64, queueing: &Histogram) -> Self {
         let share = |part: u64| if frames == 0 { 0.0 } else { part as f64 / frames as f64 };
         let [delivered, on_time, decodable] = counts.map(share);
-        let ms = |span: Option<Span>| span.map_or(0.0, Span::as_millis_f64);
+        let ms = |span: Option<Duration>| span.map_or(0.0, Duration::as_millis_f64);
         let queueing_delay_ms =
             Delay { mean: ms(queueing.mean()), p99: ms(queueing.quantile(0.99)) };
         Self { frames, delivered, on_time, decodable, violations, queueing_delay_ms }

@@ -1,12 +1,12 @@
 //! `selvedge events deploy`: handlers on other hosts, by their text.
 
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::Duration as StdDuration;
 
 use clap::{Args, ValueEnum};
 use selvedge_cli_terminal::{Failure, signals};
 use selvedge_comm_event::{AskError, Deployment, Place, read_token};
-use selvedge_units::Span;
+use selvedge_units::Duration;
 use serde_json::json;
 
 use super::take_part::{self, TakePart};
@@ -44,7 +44,7 @@ pub(crate) struct DeployArgs {
     take_part: TakePart,
     /// How long to look for the target, and to wait for its answer
     #[arg(long, default_value = "2 s", value_parser = take_part::span)]
-    wait: Span,
+    wait: Duration,
     /// Print as JSON
     #[arg(long)]
     json: bool,
@@ -76,7 +76,7 @@ pub(super) fn command(args: &DeployArgs) -> Result<(), Failure> {
         Some(path) => Some(read_token(path).map_err(Failure::input)?),
         None => None,
     };
-    let wait = Duration::from_nanos(args.wait.0);
+    let wait = StdDuration::from_nanos(args.wait.0);
     let deployment = match &args.file {
         Some(path) => Some(Deployment {
             channel: args.channel.clone(),

@@ -1,12 +1,12 @@
 //! `selvedge events ls`: the channels of all hosts.
 
 use std::io::Write;
-use std::time::Duration;
+use std::time::Duration as StdDuration;
 
 use clap::Args;
 use selvedge_cli_terminal::{Align, Failure, Table, signals};
 use selvedge_comm_event::{CarriedBy, HostName, Listing, MemberListing, SinkListing, listed};
-use selvedge_units::Span;
+use selvedge_units::Duration;
 
 use super::take_part::{self, TakePart};
 
@@ -16,7 +16,7 @@ pub(crate) struct LsArgs {
     take_part: TakePart,
     /// How long to look for hosts, and to wait for their answers
     #[arg(long, default_value = "1 s", value_parser = take_part::span)]
-    wait: Span,
+    wait: Duration,
     /// Show each member of each channel, too: what carries its events, and what became of them
     #[arg(long)]
     members: bool,
@@ -28,7 +28,7 @@ pub(crate) struct LsArgs {
 pub(super) fn command(args: &LsArgs) -> Result<(), Failure> {
     let stop = signals::stop_flag()?;
     let host = args.take_part.start()?;
-    let wait = Duration::from_nanos(args.wait.0);
+    let wait = StdDuration::from_nanos(args.wait.0);
     take_part::settle(&host, wait, &stop);
     let all = host.list(wait);
     let mut out = std::io::stdout().lock();

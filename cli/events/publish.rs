@@ -4,7 +4,7 @@ use std::io::{BufRead, Read};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
-use std::time::{Duration, Instant};
+use std::time::{Duration as StdDuration, Instant};
 
 use clap::Args;
 use selvedge_cli_terminal::{Failure, signals};
@@ -12,7 +12,7 @@ use selvedge_comm_event::{Host, Joined};
 use selvedge_control_event::{
     AttributesBuf, Event, Format, PublishError, Value as Attribute, Wake,
 };
-use selvedge_units::Span;
+use selvedge_units::Duration;
 use serde_json::Value;
 
 use super::take_part::{self, TakePart};
@@ -21,7 +21,7 @@ use crate::code::record;
 /// The longest line.
 const LINE_MAX: u64 = 1 << 20;
 /// How long to wait until members have taken what was promised to them.
-const TAKEN: Duration = Duration::from_secs(10);
+const TAKEN: StdDuration = StdDuration::from_secs(10);
 
 #[derive(Debug, Args)]
 pub(crate) struct PubArgs {
@@ -49,7 +49,7 @@ pub(crate) struct PubArgs {
     seconds: Option<u64>,
     /// How long after being sent events are of use
     #[arg(long, value_name = "TIME", value_parser = take_part::span)]
-    deadline: Option<Span>,
+    deadline: Option<Duration>,
     /// Keep events until each member has taken them
     #[arg(long)]
     reliable: bool,
@@ -58,13 +58,13 @@ pub(crate) struct PubArgs {
     members: u16,
     /// How long to wait for them
     #[arg(long, default_value = "3 s", value_parser = take_part::span)]
-    wait: Span,
+    wait: Duration,
 }
 
 pub(super) fn command(args: &PubArgs) -> Result<(), Failure> {
     let stop = signals::stop_flag()?;
     let host = args.take_part.start()?;
-    let wait = Duration::from_nanos(args.wait.0);
+    let wait = StdDuration::from_nanos(args.wait.0);
     let format =
         take_part::format(&host, &args.channel, args.format.as_deref(), Some(wait), &stop)?;
     let Some(format) = format else { return Ok(()) };
@@ -101,7 +101,7 @@ pub(super) fn command(args: &PubArgs) -> Result<(), Failure> {
 fn wait_for_hosts(
     joined: &Joined,
     wanted: usize,
-    wait: Duration,
+    wait: StdDuration,
     stop: &AtomicBool,
 ) -> (usize, usize) {
     let begin = Instant::now();
@@ -111,7 +111,7 @@ fn wait_for_hosts(
         if there >= wanted || begin.elapsed() >= wait || stop.load(Ordering::SeqCst) {
             return (there, wanted);
         }
-        std::thread::park_timeout(Duration::from_millis(5));
+        std::thread::park_timeout(StdDuration::from_millis(5));
     }
 }
 
@@ -122,7 +122,7 @@ fn finish(joined: &Joined, stop: &AtomicBool) {
         if joined.view(|view| view.held) == Some(0) {
             return;
         }
-        std::thread::park_timeout(Duration::from_millis(5));
+        std::thread::park_timeout(StdDuration::from_millis(5));
     }
     let held = joined.view(|view| view.held).unwrap_or(0);
     if held > 0 {
@@ -194,7 +194,7 @@ impl Source<'_> {
             let sent = Event { deadline, attributes, record: &event.record };
             let done = if self.args.reliable {
                 // Nobody is to miss any: waits for who is behind, and looks for signals now and then.
-                self.joined.publish_in_turn(sent, Some(Duration::from_millis(100)))
+                self.joined.publish_in_turn(sent, Some(StdDuration::from_millis(100)))
             } else {
                 self.joined.publish(sent)
             };
@@ -202,7 +202,7 @@ impl Source<'_> {
                 Ok(_) => return Ok(()),
                 Err(PublishError::Behind) => {}
                 Err(PublishError::Blocked(_)) => {
-                    std::thread::park_timeout(Duration::from_millis(1))
+                    std::thread::park_timeout(StdDuration::from_millis(1))
                 }
                 Err(error) => return Err(Failure::failed(error)),
             }
@@ -216,13 +216,13 @@ impl Source<'_> {
             return;
         };
         let at =
-            Duration::from_nanos((u128::from(count) * 1_000_000_000 / u128::from(rate)) as u64);
+            StdDuration::from_nanos((u128::from(count) * 1_000_000_000 / u128::from(rate)) as u64);
         while !self.stop.load(Ordering::SeqCst) {
             let left = at.saturating_sub(self.begin.elapsed());
             if left.is_zero() {
                 return;
             }
-            std::thread::park_timeout(left.min(Duration::from_millis(100)));
+            std::thread::park_timeout(left.min(StdDuration::from_millis(100)));
         }
     }
 
@@ -243,7 +243,7 @@ impl Source<'_> {
         let lines = read_lines();
         let (mut count, mut number) = (0, 0);
         while !self.is_over(count) {
-            let line = match lines.recv_timeout(Duration::from_millis(100)) {
+            let line = match lines.recv_timeout(StdDuration::from_millis(100)) {
                 Ok(line) => line.map_err(|why| Failure::input(format!("standard input: {why}")))?,
                 Err(RecvTimeoutError::Timeout) => continue,
                 Err(RecvTimeoutError::Disconnected) => break,

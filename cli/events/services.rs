@@ -10,7 +10,7 @@ use selvedge_comm_call::Host;
 use selvedge_comm_services::{
     Event, Provided, Service, ServiceError, Target, Watch, Wish, now, program,
 };
-use selvedge_units::Span;
+use selvedge_units::Duration;
 use serde_json::{Value, json};
 
 /// The longest handler that is read.
@@ -64,10 +64,10 @@ pub(crate) struct WatchArgs {
     threshold: u64,
     /// At most one event of a kind in this time; the others are counted and summed into the next
     #[arg(long, value_name = "SPAN")]
-    every: Option<Span>,
+    every: Option<Duration>,
     /// Drop events that are older than this when they come
     #[arg(long, value_name = "SPAN")]
-    deadline: Option<Span>,
+    deadline: Option<Duration>,
     /// Only this process
     #[arg(long)]
     pid: Option<u32>,
@@ -82,7 +82,7 @@ pub(crate) struct WatchArgs {
     every_network: bool,
     /// sched: a thread's deadline from each waking, for `miss`; again for more
     #[arg(long, value_name = "THREAD:SPAN", value_parser = job)]
-    job: Vec<(u32, Span)>,
+    job: Vec<(u32, Duration)>,
     /// The handler, in E-code
     #[arg(long, value_name = "FILE")]
     handler: Option<PathBuf>,
@@ -103,7 +103,7 @@ pub(crate) struct WatchArgs {
     json: bool,
 }
 
-fn job(text: &str) -> Result<(u32, Span), String> {
+fn job(text: &str) -> Result<(u32, Duration), String> {
     let wrong = || format!("\"{text}\" is not THREAD:SPAN, such as 4711:5ms");
     let (thread, span) = text.split_once(':').ok_or_else(wrong)?;
     Ok((thread.parse().map_err(|_| wrong())?, span.parse().map_err(|_| wrong())?))
@@ -255,14 +255,14 @@ fn watch(args: &WatchArgs) -> Result<(), Failure> {
 
 fn follow(watch: &mut Watch, args: &WatchArgs) -> Result<(), Failure> {
     /// How long a handler may hold back what has gathered while it ran.
-    const TICK: Span = Span::from_millis(200);
+    const TICK: Duration = Duration::from_millis(200);
     let stop = signals::stop_flag()?;
     let mut out = std::io::stdout().lock();
     let began = now();
     let (mut seen, mut ticked) = (0, began);
     while !stop.load(Ordering::Relaxed) {
         let time = now();
-        if args.seconds.is_some_and(|seconds| time.since(began) >= Span::from_secs(seconds)) {
+        if args.seconds.is_some_and(|seconds| time.since(began) >= Duration::from_secs(seconds)) {
             break;
         }
         if time.since(ticked) >= TICK {

@@ -3,18 +3,18 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::{Duration as StdDuration, Instant};
 
 use clap::Args;
 use selvedge_cli_terminal::{Failure, input};
 use selvedge_comm_event::{Address, Host, Listing, Settings, StartError};
 use selvedge_control_event::{CHANNEL_NAME_MAX, Format, OpenError};
-use selvedge_units::Span;
+use selvedge_units::Duration;
 
 /// The longest file that is read.
 const FILE_MAX: u64 = 1 << 20;
 /// How long hosts that are there take to answer.
-const ANSWER: Duration = Duration::from_millis(500);
+const ANSWER: StdDuration = StdDuration::from_millis(500);
 
 #[derive(Debug, Args)]
 pub(crate) struct TakePart {
@@ -58,7 +58,7 @@ impl TakePart {
 }
 
 /// Waits until the hosts that can be seen are seen: none came for a while, or the time is over.
-pub(crate) fn settle(host: &Host, wait: Duration, stop: &AtomicBool) {
+pub(crate) fn settle(host: &Host, wait: StdDuration, stop: &AtomicBool) {
     let begin = Instant::now();
     let (mut count, mut since) = (0, begin);
     while begin.elapsed() < wait && !stop.load(Ordering::SeqCst) {
@@ -69,7 +69,7 @@ pub(crate) fn settle(host: &Host, wait: Duration, stop: &AtomicBool) {
         if count > 0 && since.elapsed() > wait / 4 {
             return;
         }
-        std::thread::park_timeout(Duration::from_millis(10));
+        std::thread::park_timeout(StdDuration::from_millis(10));
     }
 }
 
@@ -78,7 +78,7 @@ pub(crate) fn format(
     host: &Host,
     channel: &str,
     file: Option<&Path>,
-    wait: Option<Duration>,
+    wait: Option<StdDuration>,
     stop: &AtomicBool,
 ) -> Result<Option<Format>, Failure> {
     if !(1..=CHANNEL_NAME_MAX).contains(&channel.len()) {
@@ -109,7 +109,7 @@ pub(crate) fn format(
             );
             is_told = true;
         }
-        std::thread::park_timeout(Duration::from_millis(50));
+        std::thread::park_timeout(StdDuration::from_millis(50));
     }
     Ok(None)
 }
@@ -124,9 +124,9 @@ pub(crate) fn file_name(path: &Path) -> String {
 }
 
 /// A time of at least a microsecond and at most a day.
-pub(crate) fn span(text: &str) -> Result<Span, String> {
-    let span: Span =
+pub(crate) fn span(text: &str) -> Result<Duration, String> {
+    let span: Duration =
         text.parse().map_err(|error: selvedge_units::ParseUnitError| error.to_string())?;
-    let range = Span::from_micros(1)..=Span::from_secs(86_400);
+    let range = Duration::from_micros(1)..=Duration::from_secs(86_400);
     if range.contains(&span) { Ok(span) } else { Err("from 1 us to 1 day".to_owned()) }
 }

@@ -11,7 +11,7 @@ use clap::Args;
 use selvedge_cli_terminal::{Align, Failure, Table, input};
 use selvedge_data_stack::assign::{Goal, assign};
 use selvedge_data_stack::model::{Evaluation, Latency, Machine, Reading, Stream, StreamId};
-use selvedge_units::Span;
+use selvedge_units::Duration;
 
 use self::file::read;
 
@@ -158,8 +158,9 @@ fn stream_lines(found: &Evaluation<'_>, stream: &Stream, i: StreamId) -> String 
     }
     let dropped = stream.contract.quality.loss_burst / 3;
     let k = found.beta(i).saturating_sub(dropped);
-    let both =
-        |of: &dyn Fn(Latency) -> Span| format!("at most {}, {} on average", of(Worst), of(Average));
+    let both = |of: &dyn Fn(Latency) -> Duration| {
+        format!("at most {}, {} on average", of(Worst), of(Average))
+    };
     let _ = writeln!(text, "  X {}", both(&|which| found.departures(which, i)));
     let _ = writeln!(text, "  Lambda {}", both(&|which| found.lambda(which, i)));
     let _ = writeln!(text, "  beta {}, of which {dropped} may be lost here", found.beta(i));

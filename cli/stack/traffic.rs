@@ -7,7 +7,7 @@ use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::{Duration as StdDuration, Instant};
 
 use selvedge_cli_terminal::{Failure, signals};
 use selvedge_comm_stack::endpoint::{ConnectError, Connection, Endpoint, Options, RecvError};
@@ -16,12 +16,12 @@ use selvedge_data_stack::module::Direction;
 use selvedge_data_stack::stack::SendError;
 use selvedge_node::desk::Desk;
 use selvedge_node::secret;
-use selvedge_units::{Bytes, Span};
+use selvedge_units::{Bytes, Duration};
 
 use super::draw::Drawn;
 use super::{ListenArgs, SendArgs, parsed};
 
-const SECOND: Duration = Duration::from_secs(1);
+const SECOND: StdDuration = StdDuration::from_secs(1);
 
 /// An endpoint that can be shown from outside.
 fn bound(
@@ -49,7 +49,8 @@ pub(super) fn listen(args: &ListenArgs) -> Result<(), Failure> {
     let (mut open, mut shown): (Vec<Connection>, _) = (Vec::new(), Instant::now());
     let (mut message, mut drawn) = (Vec::new(), Drawn::default());
     while !stop.load(Ordering::Relaxed) && end.is_none_or(|end| Instant::now() < end) {
-        let patience = if open.is_empty() { Duration::from_millis(50) } else { Duration::ZERO };
+        let patience =
+            if open.is_empty() { StdDuration::from_millis(50) } else { StdDuration::ZERO };
         if let Some(connection) = endpoint.accept(patience) {
             open.push(connection);
         }
@@ -59,7 +60,7 @@ pub(super) fn listen(args: &ListenArgs) -> Result<(), Failure> {
                 writeln!(out, "{}  told: {way:?} {event:?}", connection.peer())?;
             }
             for turn in 0..256 {
-                let patience = Duration::from_millis(u64::from(turn == 0));
+                let patience = StdDuration::from_millis(u64::from(turn == 0));
                 match connection.recv(&mut message, patience) {
                     Ok(()) => {}
                     Err(RecvError::Timeout) => break,
@@ -89,36 +90,38 @@ fn quantity<T: FromStr<Err: Display>>(option: &str, text: &str) -> Result<T, Fai
 
 /// How messages are sent at the moment.
 struct Gait {
-    every: Span,
+    every: Duration,
     size: Bytes,
     /// Since it began.
     sent: u64,
     begun: Instant,
 }
 
-type Otherwise = (Duration, Option<Span>, Option<Bytes>);
+type Otherwise = (StdDuration, Option<Duration>, Option<Bytes>);
 
 impl SendArgs {
     /// When it is sent otherwise than agreed, and how.
     fn otherwise(&self) -> Result<Option<Otherwise>, Failure> {
         let Some(after) = &self.then_after else { return Ok(None) };
-        let Span(after) = quantity("--then-after", after)?;
+        let Duration(after) = quantity("--then-after", after)?;
         let every = self.then_every.as_ref().map(|text| quantity("--then-every", text));
         let size = self.then_size.as_ref().map(|text| quantity("--then-size", text));
-        let (every, size): (Option<Span>, Option<Bytes>) = (every.transpose()?, size.transpose()?);
-        if every == Some(Span::ZERO) || size.is_some_and(|Bytes(size)| size == 0 || size > 1 << 20)
+        let (every, size): (Option<Duration>, Option<Bytes>) =
+            (every.transpose()?, size.transpose()?);
+        if every == Some(Duration::ZERO)
+            || size.is_some_and(|Bytes(size)| size == 0 || size > 1 << 20)
         {
             return Err(Failure::input("--then-every above 0, and --then-size of 1 B to 1 MiB"));
         }
-        Ok(Some((Duration::from_nanos(after), every, size)))
+        Ok(Some((StdDuration::from_nanos(after), every, size)))
     }
 }
 
 pub(super) fn send(args: &SendArgs) -> Result<(), Failure> {
     let stack = parsed(&args.stack)?;
-    let (every, size): (Span, Bytes) =
+    let (every, size): (Duration, Bytes) =
         (quantity("--every", &args.every)?, quantity("--size", &args.size)?);
-    let delay: Span = quantity("--delay", &args.delay)?;
+    let delay: Duration = quantity("--delay", &args.delay)?;
     let promise = if args.firm { Promise::Firm } else { Promise::Wanted };
     let quality = Quality { delay, loss_burst: args.loss_burst, promise };
     let stated = |option: &str, text: &Option<String>| {
@@ -133,8 +136,8 @@ pub(super) fn send(args: &SendArgs) -> Result<(), Failure> {
     let out_contract = Contract { traffic, quality };
     let contract = out_contract.check().map_err(Failure::input)?;
     let back = Contract {
-        traffic: Traffic::steady(Span::from_secs(1), Bytes(1000)),
-        quality: Quality { delay: Span::from_secs(1), loss_burst: 0, promise: Promise::Wanted },
+        traffic: Traffic::steady(Duration::from_secs(1), Bytes(1000)),
+        quality: Quality { delay: Duration::from_secs(1), loss_burst: 0, promise: Promise::Wanted },
     };
     let file = args.secret.as_deref();
     let any = if args.peer.is_ipv6() { "[::]:0" } else { "0.0.0.0:0" };
@@ -190,9 +193,9 @@ pub(super) fn send(args: &SendArgs) -> Result<(), Failure> {
         for (way, event) in connection.events() {
             writeln!(out, "told: {way:?} {event:?}")?;
         }
-        let due = Duration::from_nanos(gait.every.0.saturating_mul(gait.sent));
+        let due = StdDuration::from_nanos(gait.every.0.saturating_mul(gait.sent));
         if let Some(wait) = due.checked_sub(gait.begun.elapsed()) {
-            std::thread::park_timeout(wait.min(Duration::from_millis(50)));
+            std::thread::park_timeout(wait.min(StdDuration::from_millis(50)));
         } else {
             match connection.send(&message, SECOND) {
                 Ok(()) => (sent, gait.sent) = (sent + 1, gait.sent + 1),

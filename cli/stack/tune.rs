@@ -8,7 +8,7 @@ use clap::Args;
 use selvedge_cli_terminal::Failure;
 use selvedge_comm_stack::endpoint::{EndpointView, MetaView, Tuning};
 use selvedge_node::desk::{Ask, ask, processes};
-use selvedge_units::Span;
+use selvedge_units::Duration;
 
 #[derive(Debug, Args)]
 pub(crate) struct TuneArgs {
@@ -43,11 +43,11 @@ fn read<T: FromStr<Err: Display>>(
 
 impl TuneArgs {
     fn tuning(&self) -> Result<Tuning, Failure> {
-        let sampling: Option<Span> = read("--sampling", self.sampling.as_ref())?;
-        let activation: Option<Span> = read("--activation", self.activation.as_ref())?;
+        let sampling: Option<Duration> = read("--sampling", self.sampling.as_ref())?;
+        let activation: Option<Duration> = read("--activation", self.activation.as_ref())?;
         let tuning = Tuning {
-            sampling_ns: sampling.map(|Span(ns)| ns),
-            activation_ns: activation.map(|Span(ns)| ns),
+            sampling_ns: sampling.map(|Duration(ns)| ns),
+            activation_ns: activation.map(|Duration(ns)| ns),
             goal: self.goal.clone(),
             detail: self.monitor.clone(),
         };
@@ -87,8 +87,8 @@ impl TuneArgs {
 pub(super) fn line(meta: &MetaView) -> String {
     format!(
         "looks each {}, acts after {}, for {}, monitors {}",
-        Span(meta.sampling_ns),
-        Span(meta.activation_ns),
+        Duration(meta.sampling_ns),
+        Duration(meta.activation_ns),
         if meta.goal == "bandwidth" { "bandwidth" } else { "short delays" },
         if meta.detail == "full" { "traffic and delays" } else { "traffic" },
     )

@@ -6,11 +6,11 @@ use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
 /// The longest answer that is read, in bytes.
-const BODY_MOST: u64 = 8 << 20;
+const BODY_MAX: u64 = 8 << 20;
 /// The longest status line and headers together.
-const HEAD_MOST: u64 = 64 << 10;
+const HEAD_MAX: u64 = 64 << 10;
 /// The longest line that gives a chunk's size, or trailer.
-const LINE_MOST: u64 = 4 << 10;
+const LINE_MAX: u64 = 4 << 10;
 const PORT: u16 = 7700;
 
 /// Why a question got no answer.
@@ -60,7 +60,7 @@ impl fmt::Display for HttpError {
             }
             Self::Status(404) => write!(f, "there is no node here (status 404); another server?"),
             Self::Status(status) => write!(f, "the node answered with status {status}"),
-            Self::TooLarge => write!(f, "the answer is longer than {} MiB", BODY_MOST >> 20),
+            Self::TooLarge => write!(f, "the answer is longer than {} MiB", BODY_MAX >> 20),
             Self::Malformed(what) => write!(f, "the answer is not HTTP: {what}"),
             Self::Io(error) => write!(f, "the connection broke: {error}"),
         }
@@ -195,7 +195,7 @@ enum End {
 fn body(reader: &mut impl BufRead) -> Result<Vec<u8>, HttpError> {
     let mut body = Vec::new();
     match head(reader)? {
-        End::Length(length) if length > BODY_MOST => return Err(HttpError::TooLarge),
+        End::Length(length) if length > BODY_MAX => return Err(HttpError::TooLarge),
         End::Length(length) => {
             reader.take(length).read_to_end(&mut body)?;
             if (body.len() as u64) < length {
@@ -204,8 +204,8 @@ fn body(reader: &mut impl BufRead) -> Result<Vec<u8>, HttpError> {
         }
         End::Chunks => chunks(reader, &mut body)?,
         End::Close => {
-            reader.take(BODY_MOST + 1).read_to_end(&mut body)?;
-            if body.len() as u64 > BODY_MOST {
+            reader.take(BODY_MAX + 1).read_to_end(&mut body)?;
+            if body.len() as u64 > BODY_MAX {
                 return Err(HttpError::TooLarge);
             }
         }
@@ -215,7 +215,7 @@ fn body(reader: &mut impl BufRead) -> Result<Vec<u8>, HttpError> {
 
 /// Status line and headers, up to the empty line.
 fn head(reader: &mut impl BufRead) -> Result<End, HttpError> {
-    let mut head = reader.take(HEAD_MOST);
+    let mut head = reader.take(HEAD_MAX);
     let first = line(&mut head)?;
     let status = first
         .strip_prefix("HTTP/1.")
@@ -249,7 +249,7 @@ fn head(reader: &mut impl BufRead) -> Result<End, HttpError> {
 /// Chunks and trailers (RFC 9112 section 7.1).
 fn chunks(reader: &mut impl BufRead, body: &mut Vec<u8>) -> Result<(), HttpError> {
     loop {
-        let size = line(&mut reader.take(LINE_MOST))?;
+        let size = line(&mut reader.take(LINE_MAX))?;
         let size = size.split(';').next().unwrap_or("").trim();
         let digits = (1..=16).contains(&size.len()) && size.bytes().all(|b| b.is_ascii_hexdigit());
         let size = u64::from_str_radix(size, 16).ok().filter(|_| digits);
@@ -257,7 +257,7 @@ fn chunks(reader: &mut impl BufRead, body: &mut Vec<u8>) -> Result<(), HttpError
         if size == 0 {
             break;
         }
-        if size > BODY_MOST - body.len() as u64 {
+        if size > BODY_MAX - body.len() as u64 {
             return Err(HttpError::TooLarge);
         }
         let before = body.len() as u64;
@@ -266,7 +266,7 @@ fn chunks(reader: &mut impl BufRead, body: &mut Vec<u8>) -> Result<(), HttpError
             return Err(HttpError::Malformed("a chunk that ends elsewhere"));
         }
     }
-    let mut trailers = reader.take(HEAD_MOST);
+    let mut trailers = reader.take(HEAD_MAX);
     while !line(&mut trailers)?.is_empty() {}
     Ok(())
 }

@@ -17,9 +17,9 @@ use super::state::State;
 use super::{TopError, snapshot};
 
 /// Between two questions.
-const ASK_EVERY: Duration = Duration::from_millis(500);
+const REQUEST_EVERY: Duration = Duration::from_millis(500);
 /// How long a request to stop may go unseen.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+const POLL_EVERY: Duration = Duration::from_millis(100);
 
 type Answer = Result<NodeSnapshot, String>;
 
@@ -61,7 +61,7 @@ fn show(
         if changed {
             terminal.draw(|frame| draw(frame, &state))?;
         }
-        changed = event::poll(LOOK_EVERY)?;
+        changed = event::poll(POLL_EVERY)?;
         if changed {
             // A new size is an event too, and drawn like all else: at once.
             let Event::Key(key) = event::read()? else { continue };
@@ -79,7 +79,7 @@ fn ask(client: &Client, answers: &SyncSender<Answer>, left: &Receiver<()>) {
         if answers.send(answer).is_err() {
             return;
         }
-        if left.recv_timeout(ASK_EVERY) != Err(RecvTimeoutError::Timeout) {
+        if left.recv_timeout(REQUEST_EVERY) != Err(RecvTimeoutError::Timeout) {
             return;
         }
     }

@@ -3,14 +3,14 @@
 pub(crate) mod sinks;
 
 use std::io::Write;
-use std::time::{Duration, Instant};
+use std::time::{Duration as StdDuration, Instant};
 
 use clap::Args;
 use rustix::process::{Signal, kill_process};
 use selvedge_cli_terminal::{Align, Failure, Table};
 use selvedge_lab_measure::event::{Kind, PACED, Source, opening as open_channels};
 use selvedge_os::clock::Clock;
-use selvedge_units::Span;
+use selvedge_units::Duration;
 use serde_json::{Value, json};
 
 use self::sinks::Other;
@@ -35,7 +35,7 @@ pub(crate) struct ChannelsArgs {
 }
 
 /// How long a slow sink takes for an event.
-const SLOW: Span = Span::from_millis(20);
+const SLOW: Duration = Duration::from_millis(20);
 
 /// What one measurement gives.
 #[derive(Clone, Copy, Debug, Default)]
@@ -93,7 +93,7 @@ fn noticed(rounds: u8, end: Signal) -> Result<f64, Failure> {
         let other = Other::start(&source, Kind::Channel, 1)?;
         source.publish();
         kill_process(other.pid()?, end).map_err(Failure::failed)?;
-        let lost = source.lost(Duration::from_secs(10));
+        let lost = source.lost(StdDuration::from_secs(10));
         all.push(lost.map_or(f64::INFINITY, |span| span.0 as f64 / 1e6));
     }
     Ok(median(&mut all))
@@ -106,23 +106,23 @@ fn exercise(
     seconds: u64,
 ) -> Result<Figures, Failure> {
     // What is set up on first use, is.
-    std::thread::park_timeout(Duration::from_millis(300));
+    std::thread::park_timeout(StdDuration::from_millis(300));
     let clock = Clock::new();
     let mut costs = Vec::new();
     for _ in 0..PACED {
         costs.push(source.publish().0 as f64 / 1e3);
-        clock.sleep_until(clock.now() + Span::from_millis(5));
+        clock.sleep_until(clock.now() + Duration::from_millis(5));
     }
     let before = source.ring_full();
     let (begin, mut sent) = (Instant::now(), 0_u64);
-    while begin.elapsed() < Duration::from_secs(seconds) {
+    while begin.elapsed() < StdDuration::from_secs(seconds) {
         for _ in 0..16 {
             source.publish();
             sent += 1;
         }
     }
-    source.settle(Duration::from_secs(10));
-    clock.sleep_until(clock.now() + Span::from_millis(500));
+    source.settle(StdDuration::from_secs(10));
+    clock.sleep_until(clock.now() + Duration::from_millis(500));
     let ring_full = source.ring_full() - before;
     let seen = other.seen()?;
     let mut last: Vec<f64> = seen.last_ns.iter().map(|ns| *ns as f64 / 1e3).collect();

@@ -157,7 +157,7 @@ struct Progress<'a> {
 
 /// How often a line says what is being done where nobody looks at a terminal: only of experiments in real
 /// time, which take long.
-const SAY: Duration = Duration::from_secs(5);
+const REPORT_EVERY: Duration = Duration::from_secs(5);
 
 impl Progress<'_> {
     /// Takes the last line of progress away.
@@ -173,7 +173,7 @@ impl Watch for Progress<'_> {
         let (at, of) = self.place;
         if io::stderr().is_terminal() {
             eprint!("\r\x1b[K{at}/{of} {}: {what}", self.experiment.id);
-        } else if self.experiment.kind == Kind::Real && self.told.get().elapsed() >= SAY {
+        } else if self.experiment.kind == Kind::Real && self.told.get().elapsed() >= REPORT_EVERY {
             self.told.set(Instant::now());
             eprintln!("{at}/{of} {}: {what}", self.experiment.id);
         }

@@ -6,14 +6,14 @@ mod support;
 use std::path::Path;
 
 use serde_json::Value;
-use support::{Ended, Folder, Running, SOON, program};
+use support::{Ended, Folder, Running, TIMEOUT, program};
 
 /// Runs with a place of its own for records, so that nobody's are touched.
 fn repro(state: &Path, arguments: &[&str]) -> Ended {
     let mut command = program(env!("CARGO_BIN_EXE_selvedge-lab"));
     command.arg("repro").args(arguments).env("XDG_STATE_HOME", state);
     // An experiment computes for some seconds, here beside others.
-    Running::start(&mut command).end(3 * SOON)
+    Running::start(&mut command).end(3 * TIMEOUT)
 }
 
 fn json(text: &str) -> Value {

@@ -6,7 +6,7 @@ mod support;
 use std::path::Path;
 use std::process::Command;
 
-use support::{Ended, Running, SOON, program, skipped};
+use support::{Ended, Running, TIMEOUT, program, skipped};
 
 fn vector(name: &str) -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../vectors").join(name)
@@ -16,7 +16,7 @@ fn schedule(trace: &Path, more: &[&str]) -> Ended {
     let mut command = program(env!("CARGO_BIN_EXE_selvedge-lab"));
     command.args(["schedule", "--engine", "rtl"]).args(more).arg(trace);
     // The first time, the simulation is compiled.
-    Running::start(&mut command).end(5 * SOON)
+    Running::start(&mut command).end(5 * TIMEOUT)
 }
 
 #[test]

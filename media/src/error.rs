@@ -1,6 +1,6 @@
 //! Why a source gives nothing: each text says what was found and what to do.
 
-use selvedge_units::{Bytes, Span};
+use selvedge_units::{Bytes, Duration};
 
 use crate::picture::jpeg::JpegError;
 
@@ -117,7 +117,7 @@ pub enum SourceError {
         /// The source.
         what: String,
         /// For how long.
-        waited: Span,
+        waited: Duration,
     },
     /// A GStreamer element failed.
     #[error("{element} failed: {message}; set GST_DEBUG=3 for more")]

@@ -1,6 +1,6 @@
 //! What a source gives: what it is, and frames as packets.
 
-use selvedge_units::Span;
+use selvedge_units::Duration;
 
 use crate::picture::{Codec, Picture};
 
@@ -18,7 +18,7 @@ pub struct StreamInfo {
     /// Channels of sound; `None` for pictures.
     pub channels: Option<u8>,
     /// Time between frames; for sound, the length of a packet. More than zero.
-    pub period: Span,
+    pub period: Duration,
     /// Pixels across; `None` for sound, or where the stream has not told yet.
     pub width: Option<u32>,
     /// Pixels down.
@@ -40,9 +40,9 @@ pub struct MediaFrame<'a> {
     pub picture: Picture,
     /// When it is to be shown, since the first frame was due to be decoded. Goes on over loops;
     /// not in order where pictures are predicted from both sides.
-    pub media_time: Span,
+    pub media_time: Duration,
     /// When it is to be decoded, on the same clock; never goes back.
-    pub decode_time: Span,
+    pub decode_time: Duration,
     /// The RTP timestamp of all its packets, beginning near zero; wraps.
     pub rtp_timestamp: u32,
     /// Its packets, at least one: 12 bytes of header (sequence numbers and source identifier are

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 
 use selvedge_control_config::SourceUri;
 use selvedge_data_stream::rtp::EXTENSION_LEN;
-use selvedge_units::{Bytes, Span};
+use selvedge_units::{Bytes, Duration};
 
 use crate::error::SourceError;
 use crate::frame::{FrameSink, MediaFrame};
@@ -22,9 +22,9 @@ pub const PAYLOAD_MAX: usize = 1500 - IP_UDP_LEN - 12 - EXTENSION_LEN;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WireFrame {
     /// When it is to be decoded, since the first.
-    pub decode_time: Span,
+    pub decode_time: Duration,
     /// When it is to be shown, since the first was decoded.
-    pub media_time: Span,
+    pub media_time: Duration,
     /// What it is to others.
     pub picture: Picture,
     /// All its packets with RTP, tag, UDP and IPv4 headers.

@@ -1,6 +1,6 @@
 //! Media speed: when a frame is due, against a clock that the caller reads.
 
-use selvedge_units::{Instant, Span};
+use selvedge_units::{Duration, Instant};
 
 /// Keeps a source at media speed without drift.
 ///
@@ -10,19 +10,19 @@ use selvedge_units::{Instant, Span};
 #[derive(Clone, Copy, Debug)]
 pub struct Pacer {
     start: Option<Instant>,
-    slack: Span,
+    slack: Duration,
 }
 
 impl Pacer {
     /// Catches up on up to `slack`.
     #[must_use]
-    pub const fn new(slack: Span) -> Self {
+    pub const fn new(slack: Duration) -> Self {
         Self { start: None, slack }
     }
 
     /// When the frame of this decoding time is due. The first frame is due now. Decoding times
     /// must not go back.
-    pub fn due(&mut self, now: Instant, decode_time: Span) -> Instant {
+    pub fn due(&mut self, now: Instant, decode_time: Duration) -> Instant {
         let late = |due: Instant| now.since(due) > self.slack;
         match self.start.map(|start| start + decode_time) {
             Some(due) if !late(due) => due,
@@ -41,8 +41,8 @@ mod tests {
     const fn at(ms: u64) -> Instant {
         Instant(ms * 1_000_000)
     }
-    const fn ms(n: u64) -> Span {
-        Span::from_millis(n)
+    const fn ms(n: u64) -> Duration {
+        Duration::from_millis(n)
     }
 
     #[test]

@@ -1,11 +1,11 @@
 //! Cuts sound into blocks of even length, each the payload of one packet.
 
-use selvedge_units::Span;
+use selvedge_units::Duration;
 
 use crate::timeline::Moments;
 
 /// The longest block: what is lost with one packet.
-const BLOCK_MAX: Span = Span::from_millis(20);
+const BLOCK_MAX: Duration = Duration::from_millis(20);
 /// Bytes of a sample of one channel (L16).
 const SAMPLE_LEN: usize = 2;
 
@@ -33,7 +33,7 @@ impl SoundCutter {
     }
 
     /// The length of a block.
-    pub(crate) fn period(&self) -> Span {
+    pub(crate) fn period(&self) -> Duration {
         self.at((self.block / self.sample) as u64)
     }
 
@@ -67,9 +67,9 @@ impl SoundCutter {
         Moments { decode: at, present: at }
     }
 
-    fn at(&self, samples: u64) -> Span {
+    fn at(&self, samples: u64) -> Duration {
         let ns = u128::from(samples) * 1_000_000_000 / u128::from(self.rate);
-        Span(u64::try_from(ns).unwrap_or(u64::MAX))
+        Duration(u64::try_from(ns).unwrap_or(u64::MAX))
     }
 }
 
@@ -80,9 +80,9 @@ mod tests {
 
     #[test]
     fn a_block_is_20_ms_or_what_fits() {
-        assert_eq!(SoundCutter::new(16_000, 1, 1440).period(), Span::from_millis(20));
-        assert_eq!(SoundCutter::new(48_000, 2, 1440).period(), Span::from_micros(7500));
-        assert_eq!(SoundCutter::new(48_000, 2, 0).period(), Span(20_833));
+        assert_eq!(SoundCutter::new(16_000, 1, 1440).period(), Duration::from_millis(20));
+        assert_eq!(SoundCutter::new(48_000, 2, 1440).period(), Duration::from_micros(7500));
+        assert_eq!(SoundCutter::new(48_000, 2, 0).period(), Duration(20_833));
     }
 
     proptest! {
@@ -103,7 +103,7 @@ mod tests {
             whole.truncate(whole.len() / 4 * 4);
             let mut samples = 0;
             for (block, at) in &out {
-                prop_assert_eq!(at.present, Span::from_micros(samples * 125));
+                prop_assert_eq!(at.present, Duration::from_micros(samples * 125));
                 samples += block.len() as u64 / 4;
             }
             prop_assert_eq!(out.into_iter().flat_map(|(block, _)| block).collect::<Vec<_>>(), whole);

@@ -10,7 +10,7 @@ use gstreamer as gst;
 use gstreamer::prelude::*;
 use gstreamer_app as gst_app;
 use selvedge_data_stream::Kind;
-use selvedge_units::Span;
+use selvedge_units::Duration;
 
 use crate::error::SourceError;
 use crate::picture::{Codec, Picture};
@@ -19,7 +19,7 @@ use crate::source::elements::{bin, init, make, wiring};
 /// Pixels across.
 pub const WIDTH: u32 = 192;
 /// The shortest time between two pictures.
-const INTERVAL: Span = Span::from_millis(500);
+const INTERVAL: Duration = Duration::from_millis(500);
 /// Units that may wait for the decoder.
 const WAITING: u64 = 16;
 
@@ -36,7 +36,7 @@ pub struct Thumbnailer {
     bus: gst::Bus,
     /// Pictures that need earlier ones are of no use until an intra picture.
     needs_intra: bool,
-    last: Option<Span>,
+    last: Option<Duration>,
     failed: bool,
 }
 
@@ -48,7 +48,7 @@ impl Thumbnailer {
     /// [`SourceError::CodecAbsent`] if an element is not installed.
     pub fn new(
         codec: Codec,
-        give: impl FnMut(&[u8], Span) + Send + 'static,
+        give: impl FnMut(&[u8], Duration) + Send + 'static,
     ) -> Result<Option<Self>, SourceError> {
         init()?;
         let caps = match codec {
@@ -82,14 +82,19 @@ impl Thumbnailer {
     }
 
     /// Takes an access unit, in decoding order; copies it if it is to be decoded.
-    pub fn feed(&mut self, picture: Picture, media_time: Span, unit: &[u8]) {
+    pub fn feed(&mut self, picture: Picture, media_time: Duration, unit: &[u8]) {
         if self.wants(picture, media_time) {
             self.push(gst::Buffer::from_slice(unit.to_vec()), media_time);
         }
     }
 
     /// Takes an access unit without copying it.
-    pub(crate) fn feed_buffer(&mut self, picture: Picture, media_time: Span, unit: &gst::Buffer) {
+    pub(crate) fn feed_buffer(
+        &mut self,
+        picture: Picture,
+        media_time: Duration,
+        unit: &gst::Buffer,
+    ) {
         if self.wants(picture, media_time)
             && let Ok(unit) = unit.copy_region(gst::BufferCopyFlags::MEMORY, ..)
         {
@@ -97,7 +102,7 @@ impl Thumbnailer {
         }
     }
 
-    fn wants(&mut self, picture: Picture, media_time: Span) -> bool {
+    fn wants(&mut self, picture: Picture, media_time: Duration) -> bool {
         if self.failed || self.broke() {
             return false;
         }
@@ -109,7 +114,7 @@ impl Thumbnailer {
         }
     }
 
-    fn push(&mut self, mut unit: gst::Buffer, media_time: Span) {
+    fn push(&mut self, mut unit: gst::Buffer, media_time: Duration) {
         // Without it, what follows can't be decoded.
         self.needs_intra = self.input.current_level_buffers() >= WAITING;
         if self.needs_intra {
@@ -139,7 +144,7 @@ impl Thumbnailer {
 }
 
 /// Where small pictures come out.
-fn collector(mut give: impl FnMut(&[u8], Span) + Send + 'static) -> gst_app::AppSink {
+fn collector(mut give: impl FnMut(&[u8], Duration) + Send + 'static) -> gst_app::AppSink {
     let output = gst_app::AppSink::builder().sync(false).max_buffers(1).build();
     output.set_property("enable-last-sample", false);
     let callbacks = gst_app::AppSinkCallbacks::builder().new_sample(move |output| {
@@ -147,7 +152,7 @@ fn collector(mut give: impl FnMut(&[u8], Span) + Send + 'static) -> gst_app::App
         if let Some(buffer) = sample.buffer()
             && let Ok(image) = buffer.map_readable()
         {
-            give(&image, Span(buffer.pts().map_or(0, gst::ClockTime::nseconds)));
+            give(&image, Duration(buffer.pts().map_or(0, gst::ClockTime::nseconds)));
         }
         Ok(gst::FlowSuccess::Ok)
     });

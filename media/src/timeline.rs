@@ -4,7 +4,7 @@
 //! loop; decoding may begin before zero. What comes out begins at zero, never goes back in
 //! decoding order, and keeps the distance between decoding and display.
 
-use selvedge_units::Span;
+use selvedge_units::Duration;
 
 /// A step of more than this between successive frames is a break, not a pause.
 const BREAK_NS: u64 = 10_000_000_000;
@@ -17,9 +17,9 @@ const DRIFT_MAX_NS: u64 = 1_000_000_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Moments {
     /// When it is to be decoded; never goes back.
-    pub decode: Span,
+    pub decode: Duration,
     /// When it is to be shown; not before it is decoded.
-    pub present: Span,
+    pub present: Duration,
 }
 
 /// Places frames. Times that come in are nanoseconds on the medium's own clock, of any sign.
@@ -36,12 +36,12 @@ pub struct Timeline {
 impl Timeline {
     /// A timeline whose frames come at this period, where nothing else is known.
     #[must_use]
-    pub fn new(period: Span) -> Self {
+    pub fn new(period: Duration) -> Self {
         Self { period: nanos(period).max(1), pass: None, next: 0, last: 0 }
     }
 
     /// Another period, from the next frame on.
-    pub fn set_period(&mut self, period: Span) {
+    pub fn set_period(&mut self, period: Duration) {
         self.period = nanos(period).max(1);
     }
 
@@ -52,13 +52,13 @@ impl Timeline {
 
     /// When the frame after the last would be decoded if all went evenly.
     #[must_use]
-    pub fn next_decode(&self) -> Span {
+    pub fn next_decode(&self) -> Duration {
         span(self.next)
     }
 
     /// The moments of the next frame in decoding order. `lag` stands in for the distance from
     /// decoding to display where there is no `pts`.
-    pub fn place(&mut self, pts: Option<i64>, dts: Option<i64>, lag: Span) -> Moments {
+    pub fn place(&mut self, pts: Option<i64>, dts: Option<i64>, lag: Duration) -> Moments {
         let counted = self.pass.map(|(_, last)| last.saturating_add(self.period));
         let raw = match (dts, counted, pts) {
             (Some(dts), ..) => dts,
@@ -87,12 +87,12 @@ impl Timeline {
     }
 }
 
-fn nanos(span: Span) -> i64 {
+fn nanos(span: Duration) -> i64 {
     i64::try_from(span.0).unwrap_or(i64::MAX)
 }
 
-fn span(ns: i64) -> Span {
-    Span(u64::try_from(ns).unwrap_or(0))
+fn span(ns: i64) -> Duration {
+    Duration(u64::try_from(ns).unwrap_or(0))
 }
 
 #[cfg(test)]
@@ -104,12 +104,12 @@ mod tests {
 
     fn place(line: &mut Timeline, pts: Option<i64>, dts: Option<i64>) -> (u64, u64) {
         let ms = |t: i64| t * MS;
-        let moments = line.place(pts.map(ms), dts.map(ms), Span::ZERO);
+        let moments = line.place(pts.map(ms), dts.map(ms), Duration::ZERO);
         (moments.decode.0 / MS as u64, moments.present.0 / MS as u64)
     }
 
     fn line() -> Timeline {
-        Timeline::new(Span::from_millis(40))
+        Timeline::new(Duration::from_millis(40))
     }
 
     #[test]
@@ -159,11 +159,11 @@ mod tests {
     #[test]
     fn frames_without_timestamps_are_counted() {
         let mut line = line();
-        let lag = Span::from_millis(40);
+        let lag = Duration::from_millis(40);
         for n in 0..4 {
             let at = line.place(None, None, lag);
-            assert_eq!(at.decode, Span::from_millis(40 * n));
-            assert_eq!(at.present, Span::from_millis(40 * n + 40));
+            assert_eq!(at.decode, Duration::from_millis(40 * n));
+            assert_eq!(at.present, Duration::from_millis(40 * n + 40));
         }
     }
 
@@ -181,10 +181,10 @@ mod tests {
             stamps in prop::collection::vec((any::<Option<i64>>(), any::<Option<i64>>()), 1..50),
             period in any::<u64>(),
         ) {
-            let mut line = Timeline::new(Span(period));
-            let mut last = Span::ZERO;
+            let mut line = Timeline::new(Duration(period));
+            let mut last = Duration::ZERO;
             for (pts, dts) in stamps {
-                let at = line.place(pts, dts, Span(period));
+                let at = line.place(pts, dts, Duration(period));
                 prop_assert!(at.decode >= last && at.present >= at.decode);
                 last = at.decode;
             }

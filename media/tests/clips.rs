@@ -5,13 +5,13 @@
 mod support;
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::{Duration as StdDuration, Instant};
 
 use selvedge_data_stream::Kind;
 use selvedge_data_stream::rtp::Packet;
 use selvedge_media::inspect::{self, PAYLOAD_MAX, WireFrame};
 use selvedge_media::{Codec, End, MediaFrame};
-use selvedge_units::Span;
+use selvedge_units::Duration;
 use support::{clips, file, open, take};
 
 const ALL: [&str; 7] = [
@@ -53,20 +53,20 @@ fn every_stream_is_described() {
     let h264 = info("one-by-one-person-detection.mp4");
     assert_eq!((h264.encoding(), h264.payload_type, h264.clock_rate), ("H264", 96, 90_000));
     assert_eq!((h264.width, h264.height), (Some(768), Some(432)));
-    assert_eq!(h264.period, Span::from_millis(100));
+    assert_eq!(h264.period, Duration::from_millis(100));
     let fmtp = "packetization-mode=1;profile-level-id=4d401f;sprop-parameter-sets=Z01AH5ZSgYBvTUG\
                 BgZAAAAMAEAAAAwFIQA==,aOkJNSA=";
     assert_eq!(h264.fmtp.as_deref(), Some(fmtp));
-    assert_eq!(info("car-detection.mp4").period, Span::from_millis(80));
-    assert_eq!(info("captions-test.ts").period, Span(33_366_667));
+    assert_eq!(info("car-detection.mp4").period, Duration::from_millis(80));
+    assert_eq!(info("captions-test.ts").period, Duration(33_366_667));
     let mpeg = info("bbb24p_00_short.ts");
     assert_eq!((mpeg.encoding(), mpeg.payload_type), ("MPV", 32));
-    assert_eq!(mpeg.period, Span(41_666_667));
+    assert_eq!(mpeg.period, Duration(41_666_667));
     let jpeg = info("one-by-one-mjpeg.avi");
     assert_eq!((jpeg.encoding(), jpeg.payload_type, jpeg.width), ("JPEG", 26, Some(384)));
     let speech = info("10001-90210-01803.wav");
     assert_eq!((speech.codec, speech.clock_rate, speech.channels), (Codec::L16, 16_000, Some(1)));
-    assert_eq!(speech.period, Span::from_millis(20));
+    assert_eq!(speech.period, Duration::from_millis(20));
 }
 
 #[test]
@@ -112,7 +112,7 @@ fn time_begins_at_zero_and_goes_on_evenly() {
         }
         let mut shown = frames.iter().map(|f| f.media_time).collect::<Vec<_>>();
         shown.sort_unstable();
-        let even = |w: &[Span]| (w[1] - w[0]).0.abs_diff(period.0) <= 100_000;
+        let even = |w: &[Duration]| (w[1] - w[0]).0.abs_diff(period.0) <= 100_000;
         // The last pictures of a clip may be cut off: then one is shown that has none before it.
         let whole = &shown[..shown.len() - 1];
         assert!(whole.windows(2).all(even), "{name}: pictures overlap or leave gaps: {shown:?}");
@@ -170,11 +170,11 @@ fn media_speed_is_kept() {
     let mut source = open(&file("captions-test.ts", false)).unwrap();
     let stop = AtomicBool::new(false);
     let began = Instant::now();
-    let mut early = Duration::ZERO;
+    let mut early = StdDuration::ZERO;
     let mut count = 0;
     let end = source.run(
         &mut |frame: MediaFrame<'_>| {
-            let due = Duration::from_nanos(frame.decode_time.0);
+            let due = StdDuration::from_nanos(frame.decode_time.0);
             early = early.max(due.saturating_sub(began.elapsed()));
             count += 1;
             stop.store(count == 40, Ordering::Relaxed);
@@ -182,7 +182,7 @@ fn media_speed_is_kept() {
         &stop,
     );
     assert_eq!((end, count), (Ok(End::Stopped), 40));
-    assert!(early < Duration::from_millis(1), "a frame came {early:?} before its time");
+    assert!(early < StdDuration::from_millis(1), "a frame came {early:?} before its time");
 }
 
 #[test]

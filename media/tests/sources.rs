@@ -6,12 +6,12 @@ mod support;
 
 use std::net::UdpSocket;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::{Duration as StdDuration, Instant};
 
 use selvedge_control_config::SourceUri;
 use selvedge_data_stream::Kind;
 use selvedge_media::{Codec, End, MediaFrame, SourceError};
-use selvedge_units::Span;
+use selvedge_units::Duration;
 use support::{Seen, clips, file, open, take};
 
 fn test(what: &str) -> SourceUri {
@@ -37,7 +37,7 @@ fn the_test_card_has_all_three_kinds() {
         let mut source = open(&test(what)).unwrap();
         let info = source.info().clone();
         assert_eq!((info.width, info.height), (Some(160), Some(120)));
-        assert_eq!(info.period, Span(33_333_333));
+        assert_eq!(info.period, Duration(33_333_333));
         let (frames, end) = take(&mut source, 90);
         assert_eq!(end, Ok(End::Stopped));
         let (i, p) = (count(&frames, Kind::Intra), count(&frames, Kind::Predicted));
@@ -62,9 +62,9 @@ fn test_images_and_sound_stand_alone() {
     let (frames, _) = take(&mut card, 5);
     assert_eq!(count(&frames, Kind::Still), 5);
     assert!(frames.iter().all(|f| f.media_time == f.decode_time && !f.packets.is_empty()));
-    assert_eq!(frames[4].decode_time, Span::from_millis(400));
+    assert_eq!(frames[4].decode_time, Duration::from_millis(400));
     let mut tone = open(&test("audio?rate=8000")).unwrap();
-    assert_eq!((tone.info().clock_rate, tone.info().period), (8_000, Span::from_millis(20)));
+    assert_eq!((tone.info().clock_rate, tone.info().period), (8_000, Duration::from_millis(20)));
     let (frames, _) = take(&mut tone, 50);
     assert_eq!(count(&frames, Kind::Audio), 50);
     assert_eq!(frames[49].rtp_timestamp, 49 * 160);
@@ -75,7 +75,7 @@ fn a_launch_line_gives_what_it_ends_in() {
     let line = "videotestsrc num-buffers=30 ! video/x-raw,framerate=10/1,width=64,height=48 ! \
                 x264enc bframes=2 b-adapt=false rc-lookahead=2";
     let mut source = open(&launch(line)).unwrap();
-    assert_eq!(source.info().period, Span::from_millis(100));
+    assert_eq!(source.info().period, Duration::from_millis(100));
     let (frames, end) = take(&mut source, 1000);
     assert_eq!((frames.len(), end), (30, Ok(End::Eos { note: None })));
     assert!(count(&frames, Kind::Bidirectional) >= 15);
@@ -101,7 +101,7 @@ fn a_live_line_comes_in_its_own_time() {
     assert!(liveness.last_frame_at().is_some());
     assert!(times.windows(2).all(|w| w[0] <= w[1]));
     let span = times[9] - times[0];
-    assert!(span >= Span::from_millis(400), "ten pictures at 20 per second took {span}");
+    assert!(span >= Duration::from_millis(400), "ten pictures at 20 per second took {span}");
 }
 
 #[test]
@@ -315,7 +315,7 @@ fn packets_from_the_network_become_frames_again() {
                         send(&[0x80, 127, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3]);
                         send(&[0xff; 40]);
                         frame.packets.iter().for_each(|packet| send(packet));
-                        if began.elapsed() > Duration::from_secs(30) {
+                        if began.elapsed() > StdDuration::from_secs(30) {
                             done.store(true, Ordering::Relaxed);
                         }
                     },

@@ -6,16 +6,16 @@ mod support;
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::Duration as StdDuration;
 
 use selvedge_media::picture::jpeg;
 use selvedge_media::{Codec, inspect};
 use selvedge_media::{End, FrameSink, MediaFrame, Picture, THUMBNAIL_WIDTH, Thumbnailer};
-use selvedge_units::Span;
+use selvedge_units::Duration;
 use support::{clips, file, open};
 
 /// Runs a looping clip at full speed until so many small pictures have come.
-fn pictures(name: &str, count: usize) -> Vec<(Vec<u8>, Span)> {
+fn pictures(name: &str, count: usize) -> Vec<(Vec<u8>, Duration)> {
     let mut source = open(&file(name, true)).unwrap();
     let (give, got) = mpsc::channel();
     let send = move |image: &[u8], time| drop(give.send((image.to_vec(), time)));
@@ -24,7 +24,7 @@ fn pictures(name: &str, count: usize) -> Vec<(Vec<u8>, Span)> {
     std::thread::scope(|scope| {
         // Faster than any decoder: what it can't take is skipped.
         let run = scope.spawn(|| source.run_unpaced(&mut |_: MediaFrame<'_>| {}, &stop));
-        let wait = Duration::from_secs(20);
+        let wait = StdDuration::from_secs(20);
         let images = (0..count).map_while(|_| got.recv_timeout(wait).ok()).collect::<Vec<_>>();
         stop.store(true, Ordering::Relaxed);
         assert_eq!(run.join().unwrap(), Ok(End::Stopped));
@@ -47,7 +47,7 @@ fn every_kind_of_picture_is_made_small() {
             let size = jpeg::check(image).unwrap();
             assert_eq!((u32::from(size.width), size.height), (THUMBNAIL_WIDTH, height), "{name}");
         }
-        let apart = |w: &[(Vec<u8>, Span)]| w[1].1 - w[0].1 >= Span::from_millis(500);
+        let apart = |w: &[(Vec<u8>, Duration)]| w[1].1 - w[0].1 >= Duration::from_millis(500);
         assert!(images.windows(2).all(apart), "{name}: more than two a second");
     }
 }
@@ -81,7 +81,7 @@ fn a_thumbnailer_that_gets_nonsense_or_too_much_holds_nothing_up() {
         let end = source.run_unpaced(&mut flood, &AtomicBool::new(false));
         assert_eq!((end, flood.1), (Ok(End::Eos { note: None }), 750));
         for n in 0..200 {
-            small.feed(Picture::STILL, Span::from_secs(n), &[0xff; 10_000]);
+            small.feed(Picture::STILL, Duration::from_secs(n), &[0xff; 10_000]);
         }
         assert_eq!(GIVEN.load(Ordering::Relaxed), 0);
     }

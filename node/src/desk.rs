@@ -16,9 +16,9 @@ use selvedge_place_cpu::daemon;
 use serde::{Deserialize, Serialize};
 
 /// How long either end waits for the other.
-const PATIENCE: Duration = Duration::from_secs(1);
+const TIMEOUT: Duration = Duration::from_secs(1);
 /// The largest look that is read: that of some ten thousand connections.
-const LOOK_MAX: u64 = 32 << 20;
+const RESPONSE_MAX: u64 = 32 << 20;
 /// The longest line that asks.
 const ASK_MAX: u64 = 4096;
 /// What is asked.
@@ -107,8 +107,8 @@ impl Drop for Desk {
 }
 
 fn answer(stream: UnixStream, process: &mut Process, each: &dyn Fn(Each<'_>)) -> io::Result<()> {
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
+    stream.set_write_timeout(Some(TIMEOUT))?;
     let mut asked = String::new();
     BufReader::new((&stream).take(ASK_MAX)).read_line(&mut asked)?;
     match serde_json::from_str(&asked) {
@@ -161,10 +161,10 @@ pub fn ask(pid: u32, asked: &Ask) -> io::Result<Option<Process>> {
         }
         Err(error) => return Err(error),
     };
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
     stream.write_all(format!("{}\n", serde_json::to_string(asked)?).as_bytes())?;
     let mut text = String::new();
-    stream.take(LOOK_MAX).read_to_string(&mut text)?;
+    stream.take(RESPONSE_MAX).read_to_string(&mut text)?;
     // It was about to end.
     if text.is_empty() {
         return Ok(None);

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::Duration as StdDuration;
 
 use selvedge_comm_stack::endpoint::{
     BindError, ConnectError, Connection, Endpoint, Options, RecvError, block_on_for,
@@ -19,15 +19,15 @@ use selvedge_control_config::{LinkConfig, NodeConfig, carried};
 use selvedge_data_stack::contract::{Contract, Promise, Quality, Traffic};
 use selvedge_place_engine::engine::{Carried, Carrier};
 use selvedge_place_engine::inlet::{IPV4_UDP, IPV6_UDP};
-use selvedge_units::{Bytes, Span};
+use selvedge_units::{Bytes, Duration};
 
 use crate::desk::Desk;
 use crate::secret::{SecretError, secret};
 
 /// The first wait before a receiver is called again, and the longest.
-const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
+const RETRY: (StdDuration, StdDuration) = (StdDuration::from_secs(1), StdDuration::from_secs(30));
 /// How often a connection is looked at.
-const LOOK: Duration = Duration::from_millis(50);
+const POLL_EVERY: StdDuration = StdDuration::from_millis(50);
 /// Elements of an endpoint.
 const ELEMENTS: u8 = 2;
 
@@ -190,19 +190,19 @@ fn open(link: &LinkConfig, v6: bool, base: &Path) -> Result<Endpoint, StackError
 
 /// What is asked of hosts for a stream: its even share of the link in packets of full size. If it
 /// sends more, elements are assigned anew; nothing is refused before hosts are out of power.
-fn contracts(link: &LinkConfig, beside: u64, packet: Bytes, delay: Span) -> [Contract; 2] {
+fn contracts(link: &LinkConfig, beside: u64, packet: Bytes, delay: Duration) -> [Contract; 2] {
     let share = selvedge_units::Bitrate((link.rate.0 / beside.max(1)).max(1));
-    let every = (packet / share).clamp(Span::from_micros(1), Span::from_secs(10));
+    let every = (packet / share).clamp(Duration::from_micros(1), Duration::from_secs(10));
     let quality = |delay| Quality { delay, loss_burst: 0, promise: Promise::Wanted };
     let out = Contract { traffic: Traffic::steady(every, packet), quality: quality(delay) };
-    let rare = Traffic::steady(Span::from_secs(1), Bytes(1000));
-    [out, Contract { traffic: rare, quality: quality(Span::from_secs(1)) }]
+    let rare = Traffic::steady(Duration::from_secs(1), Bytes(1000));
+    [out, Contract { traffic: rare, quality: quality(Duration::from_secs(1)) }]
 }
 
 impl Carrier for Line {
     fn carry(&self, packet: &[u8]) -> bool {
         let connection = lock(&self.connection).clone();
-        connection.is_some_and(|connection| connection.send(packet, Duration::ZERO).is_ok())
+        connection.is_some_and(|connection| connection.send(packet, StdDuration::ZERO).is_ok())
     }
 }
 
@@ -229,7 +229,7 @@ impl Line {
             }
             let until = std::time::Instant::now() + wait;
             while !stopped() && std::time::Instant::now() < until {
-                thread::park_timeout(LOOK);
+                thread::park_timeout(POLL_EVERY);
             }
             wait = (wait * 2).min(RETRY.1);
         }
@@ -240,7 +240,7 @@ impl Line {
         let [out, back] = self.contracts;
         let mut connecting = self.endpoint.connect_async(self.to, &self.stack, out, back);
         while !stopped() {
-            if let Some(outcome) = block_on_for(&mut connecting, LOOK) {
+            if let Some(outcome) = block_on_for(&mut connecting, POLL_EVERY) {
                 return Some(outcome);
             }
         }
@@ -255,9 +255,9 @@ impl Line {
         let mut ended = None;
         let mut scrap = Vec::new();
         while ended.is_none() && !stopped() {
-            thread::park_timeout(LOOK);
+            thread::park_timeout(POLL_EVERY);
             // Receivers say nothing but that they close.
-            ended = connection.recv(&mut scrap, Duration::ZERO).err();
+            ended = connection.recv(&mut scrap, StdDuration::ZERO).err();
             ended = ended.filter(|why| *why != RecvError::Timeout);
         }
         *lock(&self.connection) = None;

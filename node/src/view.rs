@@ -9,7 +9,7 @@ use selvedge_control_config::view::{
 use selvedge_data_stream::{DropReason, Late, Windows};
 use selvedge_media::StreamInfo;
 use selvedge_place_engine::report::{LinkReport, StreamReport};
-use selvedge_units::{Instant, Span};
+use selvedge_units::{Duration, Instant};
 
 use crate::node::{Node, Stream};
 
@@ -81,8 +81,8 @@ impl Node {
             sent_bps: report.sent.0,
             on_time_share: recent.on_time_share(),
             decodable_share: recent.decodable_share(),
-            queueing_mean_ms: recent.queueing.mean().map(Span::as_millis_f64),
-            queueing_p99_ms: recent.queueing.quantile(0.99).map(Span::as_millis_f64),
+            queueing_mean_ms: recent.queueing.mean().map(Duration::as_millis_f64),
+            queueing_p99_ms: recent.queueing.quantile(0.99).map(Duration::as_millis_f64),
             queued_frames: report.queued as u64,
         }
     }
@@ -104,7 +104,7 @@ impl Node {
         }
         let last = stream.counters.last_arrival.load(std::sync::atomic::Ordering::Relaxed);
         let silent = now.since(Instant(last));
-        if silent > (report.contract.period * 5).max(Span::from_secs(2)) {
+        if silent > (report.contract.period * 5).max(Duration::from_secs(2)) {
             let text = format!("no frame for {:.0} s", silent.as_secs_f64());
             return (StreamState::Stalled, text);
         }

@@ -1,7 +1,7 @@
 //! A node inside a program, without GStreamer: the program's own frames over the loopback.
 
 use std::net::{SocketAddr, UdpSocket};
-use std::time::Duration;
+use std::time::Duration as StdDuration;
 
 use selvedge_control_config::view::{Knob, KnobError, NodeView, StreamState};
 use selvedge_control_config::{LinkConfig, NodeConfig, SourceUri, StreamConfig};
@@ -9,10 +9,10 @@ use selvedge_data_sched::Discipline;
 use selvedge_data_stream::{Kind, Window};
 use selvedge_node::{AddError, Node, NodeOptions, PlacementError, StartError, wait_until};
 use selvedge_place_engine::inlet::{Inlet, Offer};
-use selvedge_units::{Bitrate, Span};
+use selvedge_units::{Bitrate, Duration};
 
 /// No slowness of the machine takes so long.
-const SOON: Duration = Duration::from_secs(60);
+const SOON: StdDuration = StdDuration::from_secs(60);
 /// The name of the link; a thread's name shows 15 letters.
 const LINK: &str = "embedded";
 
@@ -24,7 +24,7 @@ fn receiver() -> (UdpSocket, SocketAddr) {
 
 fn stream(name: &str, to: SocketAddr) -> StreamConfig {
     let mut stream = StreamConfig::new(name, SourceUri::Program, to);
-    stream.spec.contract.delay = Some(Span::from_secs(60));
+    stream.spec.contract.delay = Some(Duration::from_secs(60));
     stream
 }
 

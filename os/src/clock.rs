@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rustix::io::Errno;
 use rustix::thread::{clock_nanosleep_absolute, set_current_timer_slack};
 use rustix::time::{ClockId, Timespec, clock_gettime};
-use selvedge_units::{Instant, Span};
+use selvedge_units::{Duration, Instant};
 
 const NANOS_PER_SEC: u64 = 1_000_000_000;
 
@@ -35,8 +35,8 @@ pub fn wall_time() -> std::time::SystemTime {
 
 /// Processor time that all threads of this process have taken so far.
 #[must_use]
-pub fn process_cpu() -> Span {
-    Span(read(ClockId::ProcessCPUTime))
+pub fn process_cpu() -> Duration {
+    Duration(read(ClockId::ProcessCPUTime))
 }
 
 /// Confines this thread, and those that it will start, to one core. False if the system refuses.
@@ -105,14 +105,14 @@ impl Clock {
     /// and reading cannot carry an instant out of the interval in which it must lie.
     #[must_use]
     pub fn of_wall_stamp(&self, stamp: u64, read_at: WallReading, earliest: Instant) -> Instant {
-        let age = Span(read_at.wall.saturating_sub(stamp));
+        let age = Duration(read_at.wall.saturating_sub(stamp));
         (read_at.now - age).max(earliest).min(read_at.now)
     }
 
     /// This clock and `CLOCK_REALTIME`, read together. A thread may lose its processor between the
     /// two, for as long as others want it: then they are read again, a few times at most.
     pub fn with_wall(&self) -> WallReading {
-        const CLOSE: Span = Span::from_micros(1);
+        const CLOSE: Duration = Duration::from_micros(1);
         let read_both = || {
             let before = self.now();
             let wall = read(ClockId::Realtime);
@@ -135,12 +135,12 @@ impl Clock {
     /// Sleeps until `at`, returning at once if it has passed. Wakes late by the scheduler's
     /// wake-up latency (tens of microseconds on an idle machine), never early.
     pub fn sleep_until(&self, at: Instant) {
-        self.sleep_then_spin(at, Span::ZERO);
+        self.sleep_then_spin(at, Duration::ZERO);
     }
 
     /// Sleeps until `spin` before `at`, then watches the clock: exact to some tens of nanoseconds
     /// while the thread keeps its processor, for that much of a processor's time.
-    pub fn sleep_then_spin(&self, at: Instant, spin: Span) {
+    pub fn sleep_then_spin(&self, at: Instant, spin: Duration) {
         if self.turn_to(at) {
             return;
         }
@@ -204,7 +204,7 @@ mod tests {
     #[test]
     fn starts_at_zero_and_does_not_go_back() {
         let clock = Clock::new();
-        assert!(clock.now() < Instant::ZERO + Span::from_secs(60));
+        assert!(clock.now() < Instant::ZERO + Duration::from_secs(60));
         let mut last = Instant::ZERO;
         for _ in 0..1000 {
             let now = clock.now();
@@ -224,8 +224,8 @@ mod tests {
     #[test]
     fn never_wakes_early() {
         let clock = Clock::new();
-        for spin in [Span::ZERO, Span::from_micros(200)] {
-            let at = clock.now() + Span::from_millis(2);
+        for spin in [Duration::ZERO, Duration::from_micros(200)] {
+            let at = clock.now() + Duration::from_millis(2);
             clock.sleep_then_spin(at, spin);
             assert!(clock.now() >= at);
         }
@@ -239,7 +239,7 @@ mod tests {
         assert_eq!(copy.now(), Instant::ZERO);
         assert!(clock.turn_to(Instant(7)) && clock.turn_to(Instant(5)));
         assert_eq!(copy.now(), Instant(7));
-        copy.sleep_then_spin(Instant(1 << 60), Span(1 << 59));
+        copy.sleep_then_spin(Instant(1 << 60), Duration(1 << 59));
         assert_eq!(clock.now(), Instant(1 << 60));
         assert_eq!(Clock::turned_by_hand().now(), Instant::ZERO);
         assert!(!Clock::new().turn_to(Instant::MAX));

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 
 use rustix::event::{PollFd, PollFlags, poll};
-use selvedge_units::{Bytes, Span};
+use selvedge_units::{Bytes, Duration};
 
 use crate::batch::Batch;
 use crate::clock::{Clock, timespec};
@@ -110,13 +110,13 @@ impl DatagramReader {
 
     /// Waits for datagrams, at most so long; whether there are some.
     #[must_use]
-    pub fn wait(&self, patience: Span) -> bool {
+    pub fn wait(&self, patience: Duration) -> bool {
         self.wait_beside(None, patience)
     }
 
     /// The same, for something else to be readable as well.
     #[must_use]
-    pub fn wait_beside(&self, other: Option<&OwnedFd>, patience: Span) -> bool {
+    pub fn wait_beside(&self, other: Option<&OwnedFd>, patience: Duration) -> bool {
         let own = PollFd::new(&self.socket, PollFlags::IN);
         let mut fds = [own.clone(), own];
         if let Some(other) = other {
@@ -153,7 +153,7 @@ mod tests {
         send.send_batch(&outgoing);
         let mut got = Vec::new();
         for _ in 0..1000 {
-            if got.len() == sizes.len() - 1 || !reader.wait(Span::from_secs(10)) {
+            if got.len() == sizes.len() - 1 || !reader.wait(Duration::from_secs(10)) {
                 break;
             }
             reader.read(|bytes, from| {
@@ -164,7 +164,7 @@ mod tests {
         // An empty datagram has nothing to hand over.
         let sent: Vec<Vec<u8>> = packets.into_iter().filter(|packet| !packet.is_empty()).collect();
         assert_eq!(got, sent);
-        assert!(!reader.wait(Span::ZERO));
+        assert!(!reader.wait(Duration::ZERO));
     }
 
     #[test]
@@ -182,7 +182,7 @@ mod tests {
         }
         let mut got: Vec<Vec<u8>> = Vec::new();
         for _ in 0..1000 {
-            if got.len() == packets.len() || !reader.wait(Span::from_secs(10)) {
+            if got.len() == packets.len() || !reader.wait(Duration::from_secs(10)) {
                 break;
             }
             // Apart or in one, it is the same.

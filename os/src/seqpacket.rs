@@ -12,7 +12,7 @@ use rustix::net::{
     SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
     accept_with, bind, connect, listen, recvmsg, sendmsg, socket_with,
 };
-use selvedge_units::Span;
+use selvedge_units::Duration;
 
 use crate::clock::{Clock, timespec};
 
@@ -73,7 +73,7 @@ pub fn accept(listener: &OwnedFd) -> io::Result<Option<OwnedFd>> {
         Err(error @ (Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)) => {
             tracing::warn!(%error, "a connection has to wait");
             let clock = Clock::shared();
-            clock.sleep_until(clock.now() + Span::from_millis(50));
+            clock.sleep_until(clock.now() + Duration::from_millis(50));
             Ok(None)
         }
         Err(error) => Err(error.into()),
@@ -151,7 +151,7 @@ pub fn receive(socket: &OwnedFd) -> io::Result<Received> {
 }
 
 /// Waits until there is something to receive, for so long at most.
-pub fn wait_readable(socket: &OwnedFd, patience: Span) -> bool {
+pub fn wait_readable(socket: &OwnedFd, patience: Duration) -> bool {
     let clock = Clock::shared();
     let until = clock.now() + patience;
     loop {

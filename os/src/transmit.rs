@@ -15,7 +15,7 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 
 use rustix::io::Errno;
-use selvedge_units::{Bytes, Span};
+use selvedge_units::{Bytes, Duration};
 
 use crate::clock::Clock;
 use crate::socket::SocketError;
@@ -62,7 +62,7 @@ pub struct TransmitOptions {
     /// Send buffer to ask for, per socket.
     pub send_buffer: Bytes,
     /// The longest that one [`Transmitter::send_batch`] waits, in all, for buffers to drain.
-    pub patience: Span,
+    pub patience: Duration,
 }
 
 impl Default for TransmitOptions {
@@ -71,7 +71,7 @@ impl Default for TransmitOptions {
         Self {
             method: Method::default(),
             send_buffer: Bytes(1_000_000),
-            patience: Span::from_millis(1),
+            patience: Duration::from_millis(1),
         }
     }
 }
@@ -126,7 +126,7 @@ pub struct Transmitter {
     clock: Clock,
     method: Method,
     xdp: Option<Xdp>,
-    patience: Span,
+    patience: Duration,
     fates: Vec<Fate>,
     counters: TransmitCounters,
     unreachable: Option<SocketAddr>,

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use selvedge_data_memory::Bell;
-use selvedge_units::{Instant, Span};
+use selvedge_units::{Duration, Instant};
 
 use crate::clock::{Clock, exact_timers, timespec};
 use crate::eventfd::EventFd;
@@ -32,7 +32,7 @@ pub struct Waker(Arc<Shared>);
 pub struct Sleeper {
     shared: Arc<Shared>,
     clock: Clock,
-    spin: Span,
+    spin: Duration,
 }
 
 /// Why a wait returned.
@@ -49,7 +49,7 @@ pub enum Woken {
 ///
 /// # Errors
 /// If no more file descriptors may be opened.
-pub fn sleeper(clock: Clock, spin: Span) -> io::Result<(Sleeper, Waker)> {
+pub fn sleeper(clock: Clock, spin: Duration) -> io::Result<(Sleeper, Waker)> {
     let shared = Arc::new(Shared { bell: Bell::default(), event: EventFd::new()? });
     Ok((Sleeper { shared: Arc::clone(&shared), clock, spin }, Waker(shared)))
 }
@@ -99,7 +99,7 @@ impl Sleeper {
     fn sleep(&self, at: Instant) {
         while self.shared.bell.is_asleep() {
             let left = at.since(self.clock.now());
-            if left == Span::ZERO {
+            if left == Duration::ZERO {
                 return;
             }
             let timeout = timespec(left.0);
@@ -111,7 +111,7 @@ impl Sleeper {
                 Ok(_) => self.shared.event.clear(),
                 // Out of kernel memory: an early return is allowed, but no busy loop.
                 Err(_) => {
-                    self.clock.sleep_until(at.min(self.clock.now() + Span::from_millis(1)));
+                    self.clock.sleep_until(at.min(self.clock.now() + Duration::from_millis(1)));
                     return;
                 }
             }
@@ -126,14 +126,14 @@ mod tests {
 
     fn pair() -> (Clock, Sleeper, Waker) {
         let clock = Clock::new();
-        let (sleeper, waker) = sleeper(clock, Span::ZERO).unwrap();
+        let (sleeper, waker) = sleeper(clock, Duration::ZERO).unwrap();
         (clock, sleeper, waker)
     }
 
     #[test]
     fn waits_out_its_time_when_nobody_calls() {
         let (clock, mut sleeper, _waker) = pair();
-        let at = clock.now() + Span::from_millis(3);
+        let at = clock.now() + Duration::from_millis(3);
         assert_eq!(sleeper.wait_until(at), Woken::Due);
         assert!(clock.now() >= at);
         assert_eq!(sleeper.wait_until(Instant::ZERO), Woken::Due);
@@ -152,7 +152,7 @@ mod tests {
     fn a_late_event_of_an_old_call_does_not_end_a_later_wait() {
         let (clock, mut sleeper, _waker) = pair();
         sleeper.shared.event.ring();
-        let at = clock.now() + Span::from_millis(3);
+        let at = clock.now() + Duration::from_millis(3);
         assert_eq!(sleeper.wait_until(at), Woken::Due);
         assert!(clock.now() >= at);
     }
@@ -169,7 +169,7 @@ mod tests {
     /// waiting for ever, which the deadline turns into a failure.
     fn ping_pong(producers: usize, rounds: u64) {
         let (clock, mut sleeper, waker) = pair();
-        let end = clock.now() + Span::from_secs(60);
+        let end = clock.now() + Duration::from_secs(60);
         let lanes: Arc<Vec<[AtomicU64; 2]>> =
             Arc::new((0..producers).map(|_| [const { AtomicU64::new(0) }; 2]).collect());
         let work = Arc::clone(&lanes);

@@ -5,12 +5,12 @@ use std::net::TcpStream;
 
 use serde_json::Value;
 
-use super::SOON;
+use super::TIMEOUT;
 
 /// The status and the body of what `host` (an address with its port) answers.
 pub(crate) fn request(host: &str, method: &str, path: &str, body: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(host).unwrap_or_else(|e| panic!("{host}: {e}"));
-    stream.set_read_timeout(Some(SOON)).expect("not zero");
+    stream.set_read_timeout(Some(TIMEOUT)).expect("not zero");
     let len = body.len();
     write!(
         stream,

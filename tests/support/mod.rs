@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 /// For what takes no time of its own, on a machine with much else to do.
-pub(crate) const SOON: Duration = Duration::from_secs(60);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A clip that comes with the project.
 pub(crate) fn clip(name: &str) -> PathBuf {
@@ -141,7 +141,7 @@ pub(crate) fn play(args: &[&str], at: std::net::SocketAddr) -> Running {
 /// What `play` says of its only stream once it is asked to stop.
 pub(crate) fn played(play: Running) -> Value {
     play.signal("INT");
-    let json = play.end(SOON).json();
+    let json = play.end(TIMEOUT).json();
     let streams = json["streams"].as_object().expect("an object");
     assert_eq!(streams.len(), 1, "{json}");
     streams.values().next().expect("it is there").clone()
@@ -267,7 +267,7 @@ impl Running {
 
     /// Waits until it does what is said; it must not end before.
     pub(crate) fn until(&mut self, what: &str, mut done: impl FnMut(&Self) -> bool) {
-        let deadline = Instant::now() + SOON;
+        let deadline = Instant::now() + TIMEOUT;
         while !done(self) {
             if let Ok(Some(status)) = self.child.try_wait() {
                 panic!("it ended ({status}) before it {what}: {}", self.stderr());
@@ -288,7 +288,7 @@ impl Running {
             pause();
         };
         // Whoever it started may hold its output open and live longer: no wait without a bound.
-        let deadline = deadline.max(Instant::now() + SOON);
+        let deadline = deadline.max(Instant::now() + TIMEOUT);
         while !self.readers.iter().all(JoinHandle::is_finished) {
             let held = "it ended, and somebody that it started still holds its output open";
             assert!(Instant::now() < deadline, "{held} after a minute: {}", self.stderr());
@@ -312,12 +312,12 @@ impl Drop for Running {
 
 /// Runs `selvedge` to its end.
 pub(crate) fn selvedge(args: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Ended {
-    Running::selvedge(args).end(SOON)
+    Running::selvedge(args).end(TIMEOUT)
 }
 
 /// Waits for a condition with a deadline.
 pub(crate) fn until(what: &str, mut done: impl FnMut() -> bool) {
-    let deadline = Instant::now() + SOON;
+    let deadline = Instant::now() + TIMEOUT;
     while !done() {
         assert!(Instant::now() < deadline, "never: {what}");
         pause();
@@ -351,11 +351,11 @@ pub(crate) fn skipped(test: &str, why: &str) {
 pub(crate) fn ffmpeg(args: impl IntoIterator<Item = impl AsRef<OsStr>>) -> bool {
     let mut command = program("ffmpeg");
     command.args(["-y", "-nostdin", "-v", "error"]).args(args);
-    let there = Running::start(program("ffmpeg").arg("-version")).end(SOON);
+    let there = Running::start(program("ffmpeg").arg("-version")).end(TIMEOUT);
     if there.code != Some(0) {
         return false;
     }
-    let ended = Running::start(&mut command).end(SOON);
+    let ended = Running::start(&mut command).end(TIMEOUT);
     assert_eq!(ended.code, Some(0), "{command:?}: {ended:?}");
     true
 }

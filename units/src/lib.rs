@@ -1,6 +1,6 @@
 //! Integer types with units, the vocabulary of every room: moments, spans, sizes, rates.
 //!
-//! Arithmetic between them is the physics (`Bytes / Bitrate = Span`), exact or rounded in the
+//! Arithmetic between them is the physics (`Bytes / Bitrate = Duration`), exact or rounded in the
 //! direction that the method names; none of it can overflow silently: operators saturate.
 //! Time is nanoseconds since the start of a run; no type here reads a clock.
 
@@ -13,4 +13,4 @@ mod time;
 
 pub use rate::{Bitrate, Bytes};
 pub use text::ParseUnitError;
-pub use time::{Instant, Span};
+pub use time::{Duration, Instant};

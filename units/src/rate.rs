@@ -4,7 +4,7 @@ use core::fmt;
 use core::iter::Sum;
 use core::ops::{Add, AddAssign, Div, Mul, Sub};
 
-use crate::Span;
+use crate::Duration;
 
 /// A number of bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -35,25 +35,25 @@ impl Bitrate {
 }
 
 impl Div<Bitrate> for Bytes {
-    type Output = Span;
+    type Output = Duration;
     /// The time that these bytes take at this rate, rounded up; a rate of zero takes for ever.
-    fn div(self, rate: Bitrate) -> Span {
+    fn div(self, rate: Bitrate) -> Duration {
         // 64 bits hold it up to 2.3 GB, and divide many times faster than 128.
         match (self.0.checked_mul(8 * NANOS_PER_SEC as u64), rate.0) {
-            (_, 0) => Span(u64::MAX),
-            (Some(bit_nanos), bps) => Span(bit_nanos.div_ceil(bps)),
+            (_, 0) => Duration(u64::MAX),
+            (Some(bit_nanos), bps) => Duration(bit_nanos.div_ceil(bps)),
             (None, bps) => {
                 let bit_nanos = u128::from(self.0) * 8 * NANOS_PER_SEC;
-                Span(clamp(bit_nanos.div_ceil(u128::from(bps))))
+                Duration(clamp(bit_nanos.div_ceil(u128::from(bps))))
             }
         }
     }
 }
 
-impl Div<Span> for Bytes {
+impl Div<Duration> for Bytes {
     type Output = Bitrate;
     /// The mean rate of these bytes over a span, rounded down; over no time at all it is zero.
-    fn div(self, span: Span) -> Bitrate {
+    fn div(self, span: Duration) -> Bitrate {
         match u128::from(span.0) {
             0 => Bitrate(0),
             ns => Bitrate(clamp(u128::from(self.0) * 8 * NANOS_PER_SEC / ns)),
@@ -61,10 +61,10 @@ impl Div<Span> for Bytes {
     }
 }
 
-impl Mul<Span> for Bitrate {
+impl Mul<Duration> for Bitrate {
     type Output = Bytes;
     /// What a link of this rate carries in a span, rounded down.
-    fn mul(self, span: Span) -> Bytes {
+    fn mul(self, span: Duration) -> Bytes {
         match self.0.checked_mul(span.0) {
             Some(bit_nanos) => Bytes(bit_nanos / (8 * NANOS_PER_SEC as u64)),
             None => Bytes(clamp(u128::from(self.0) * u128::from(span.0) / 8 / NANOS_PER_SEC)),

@@ -3,7 +3,7 @@
 use core::fmt;
 use core::str::FromStr;
 
-use crate::{Bitrate, Bytes, Span};
+use crate::{Bitrate, Bytes, Duration};
 
 /// Why a text is not a quantity. The texts say what to write instead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,10 +74,11 @@ impl Quantity {
             .find(|(name, _)| *name == unit)
             .map(|&(_, scale)| scale)
             .ok_or(ParseUnitError::UnknownUnit { units: self.names })?;
-        self.scaled(whole, fraction, scale).ok_or(ParseUnitError::Range { smallest: self.smallest })
+        self.parse_scaled(whole, fraction, scale)
+            .ok_or(ParseUnitError::Range { smallest: self.smallest })
     }
 
-    fn scaled(&self, whole: &str, fraction: &str, scale: u64) -> Option<u64> {
+    fn parse_scaled(&self, whole: &str, fraction: &str, scale: u64) -> Option<u64> {
         let mut value = whole.parse::<u64>().ok()?.checked_mul(scale)?;
         let mut place = scale;
         for digit in fraction.bytes() {
@@ -92,10 +93,10 @@ impl Quantity {
     }
 }
 
-impl FromStr for Span {
+impl FromStr for Duration {
     type Err = ParseUnitError;
     fn from_str(text: &str) -> Result<Self, ParseUnitError> {
-        const SPAN: Quantity = Quantity {
+        const DURATION: Quantity = Quantity {
             units: &[
                 ("ns", 1),
                 ("us", 1_000),
@@ -107,7 +108,7 @@ impl FromStr for Span {
             example: "40 ms",
             smallest: "ns",
         };
-        SPAN.parse(text).map(Self)
+        DURATION.parse(text).map(Self)
     }
 }
 
@@ -158,8 +159,8 @@ mod tests {
 
     #[test]
     fn reads_what_people_write() {
-        assert_eq!("40 ms".parse(), Ok(Span::from_millis(40)));
-        assert_eq!("1.5s".parse(), Ok(Span::from_millis(1500)));
+        assert_eq!("40 ms".parse(), Ok(Duration::from_millis(40)));
+        assert_eq!("1.5s".parse(), Ok(Duration::from_millis(1500)));
         assert_eq!("6 Mbit/s".parse(), Ok(Bitrate::from_mbps(6)));
         assert_eq!("0.7 Mbit/s".parse(), Ok(Bitrate::from_kbps(700)));
         assert_eq!("24 kB".parse(), Ok(Bytes(24_000)));
@@ -168,7 +169,7 @@ mod tests {
 
     #[test]
     fn says_what_is_wrong() {
-        let say = |text: &str| text.parse::<Span>().unwrap_err().to_string();
+        let say = |text: &str| text.parse::<Duration>().unwrap_err().to_string();
         assert_eq!(say("40"), "the unit is missing; write \"40 ms\"");
         assert_eq!(say("fast"), "not a number with a unit; write \"40 ms\"");
         assert_eq!(say(""), "not a number with a unit; write \"40 ms\"");
@@ -182,7 +183,7 @@ mod tests {
     #[test]
     fn prints_what_it_reads() {
         for text in ["40 ms", "1500 us", "7 ns", "2 s"] {
-            assert_eq!(text.parse::<Span>().unwrap().to_string(), text);
+            assert_eq!(text.parse::<Duration>().unwrap().to_string(), text);
         }
         for text in ["6 Mbit/s", "938 kbit/s", "1 Gbit/s", "17 bit/s"] {
             assert_eq!(text.parse::<Bitrate>().unwrap().to_string(), text);
@@ -190,13 +191,13 @@ mod tests {
     }
 
     #[test]
-    fn bytes_rate_and_span_agree() {
-        assert_eq!(Bytes(1250) / Bitrate::from_mbps(1), Span::from_millis(10));
-        assert_eq!(Bytes(1) / Bitrate(3), Span(2_666_666_667));
-        assert_eq!(Bitrate::from_mbps(8) * Span::from_secs(1), Bytes(1_000_000));
-        assert_eq!(Bytes(1_000_000) / Span::from_secs(1), Bitrate::from_mbps(8));
-        assert_eq!(Bytes(1) / Bitrate(0), Span(u64::MAX));
-        assert_eq!(Bytes(1) / Span::ZERO, Bitrate(0));
+    fn bytes_rate_and_duration_agree() {
+        assert_eq!(Bytes(1250) / Bitrate::from_mbps(1), Duration::from_millis(10));
+        assert_eq!(Bytes(1) / Bitrate(3), Duration(2_666_666_667));
+        assert_eq!(Bitrate::from_mbps(8) * Duration::from_secs(1), Bytes(1_000_000));
+        assert_eq!(Bytes(1_000_000) / Duration::from_secs(1), Bitrate::from_mbps(8));
+        assert_eq!(Bytes(1) / Bitrate(0), Duration(u64::MAX));
+        assert_eq!(Bytes(1) / Duration::ZERO, Bitrate(0));
     }
 
     #[test]
@@ -204,12 +205,12 @@ mod tests {
         let rate = Bitrate(1_000_000_000_000);
         // On both sides of what 64 bits hold: a byte takes 8 ps, rounded up.
         for size in [2_305_843_009, 2_305_843_010, 4_000_000_000_000] {
-            assert_eq!(Bytes(size) / rate, Span((size * 8).div_ceil(1000)));
+            assert_eq!(Bytes(size) / rate, Duration((size * 8).div_ceil(1000)));
         }
         for span in [18_446_744, 18_446_745, 1_000_000_000_000_000] {
-            assert_eq!(rate * Span(span), Bytes(span * 125));
+            assert_eq!(rate * Duration(span), Bytes(span * 125));
         }
-        assert_eq!(Bytes(u64::MAX) / Bitrate(1), Span(u64::MAX));
-        assert_eq!(Bitrate(u64::MAX) * Span(u64::MAX), Bytes(u64::MAX));
+        assert_eq!(Bytes(u64::MAX) / Bitrate(1), Duration(u64::MAX));
+        assert_eq!(Bitrate(u64::MAX) * Duration(u64::MAX), Bytes(u64::MAX));
     }
 }

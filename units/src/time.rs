@@ -9,7 +9,7 @@ pub struct Instant(pub u64);
 
 /// A length of time in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Span(pub u64);
+pub struct Duration(pub u64);
 
 impl Instant {
     /// The start of the run.
@@ -19,12 +19,12 @@ impl Instant {
 
     /// The span since `earlier`, or zero if `earlier` is the later of the two.
     #[must_use]
-    pub const fn since(self, earlier: Self) -> Span {
-        Span(self.0.saturating_sub(earlier.0))
+    pub const fn since(self, earlier: Self) -> Duration {
+        Duration(self.0.saturating_sub(earlier.0))
     }
 }
 
-impl Span {
+impl Duration {
     /// No time at all.
     pub const ZERO: Self = Self(0);
 
@@ -65,54 +65,54 @@ impl Span {
     }
 }
 
-impl Add<Span> for Instant {
+impl Add<Duration> for Instant {
     type Output = Self;
-    fn add(self, span: Span) -> Self {
+    fn add(self, span: Duration) -> Self {
         Self(self.0.saturating_add(span.0))
     }
 }
 
-impl AddAssign<Span> for Instant {
-    fn add_assign(&mut self, span: Span) {
+impl AddAssign<Duration> for Instant {
+    fn add_assign(&mut self, span: Duration) {
         *self = *self + span;
     }
 }
 
-impl Sub<Span> for Instant {
+impl Sub<Duration> for Instant {
     type Output = Self;
-    fn sub(self, span: Span) -> Self {
+    fn sub(self, span: Duration) -> Self {
         Self(self.0.saturating_sub(span.0))
     }
 }
 
-impl Add for Span {
+impl Add for Duration {
     type Output = Self;
     fn add(self, other: Self) -> Self {
         Self(self.0.saturating_add(other.0))
     }
 }
 
-impl AddAssign for Span {
+impl AddAssign for Duration {
     fn add_assign(&mut self, other: Self) {
         *self = *self + other;
     }
 }
 
-impl Sub for Span {
+impl Sub for Duration {
     type Output = Self;
     fn sub(self, other: Self) -> Self {
         Self(self.0.saturating_sub(other.0))
     }
 }
 
-impl Mul<u64> for Span {
+impl Mul<u64> for Duration {
     type Output = Self;
     fn mul(self, n: u64) -> Self {
         Self(self.0.saturating_mul(n))
     }
 }
 
-impl fmt::Display for Span {
+impl fmt::Display for Duration {
     /// The largest unit that keeps the number whole, as `FromStr` reads it: `40 ms`, `1500 us`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (n, unit) = match self.0 {

@@ -11,7 +11,7 @@ use selvedge_data_stack::elements::{ElementId, Elements};
 use selvedge_data_stack::load::Load;
 use selvedge_data_stack::model::{Cost, Interface, Machine, Overheads, Slaves, Stream};
 use selvedge_data_stack::module::Direction;
-use selvedge_units::{Bytes, Span};
+use selvedge_units::{Bytes, Duration};
 use serde::{Deserialize, Deserializer};
 
 /// The most streams in a file.
@@ -42,13 +42,13 @@ struct File {
 #[serde(deny_unknown_fields)]
 struct PipeCosts {
     #[serde(deserialize_with = "quantity")]
-    get: Span,
+    get: Duration,
     #[serde(deserialize_with = "quantity")]
-    get_locked: Span,
+    get_locked: Duration,
     #[serde(deserialize_with = "quantity")]
-    same: Span,
+    same: Duration,
     #[serde(deserialize_with = "quantity")]
-    other: Span,
+    other: Duration,
 }
 
 #[derive(Clone, Copy, Debug, Deserialize)]
@@ -58,20 +58,20 @@ struct SlaveCosts {
     #[serde(deserialize_with = "quantity")]
     part: Bytes,
     #[serde(deserialize_with = "quantity")]
-    call: Span,
+    call: Duration,
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct ModuleCost {
     #[serde(deserialize_with = "quantity")]
-    null: Span,
+    null: Duration,
     #[serde(deserialize_with = "quantity")]
-    kilobyte: Span,
+    kilobyte: Duration,
     #[serde(deserialize_with = "some")]
-    kilobyte_remote: Option<Span>,
+    kilobyte_remote: Option<Duration>,
     #[serde(deserialize_with = "quantity")]
-    critical: Span,
+    critical: Duration,
     shared: bool,
 }
 
@@ -91,15 +91,15 @@ struct StreamText {
     up: bool,
     modules: Option<Vec<ModuleCost>>,
     #[serde(deserialize_with = "quantity")]
-    every: Span,
+    every: Duration,
     #[serde(default, deserialize_with = "some")]
-    minimum: Option<Span>,
+    minimum: Option<Duration>,
     #[serde(default, deserialize_with = "some")]
-    interval: Option<Span>,
+    interval: Option<Duration>,
     #[serde(deserialize_with = "quantity")]
     size: Bytes,
     #[serde(deserialize_with = "quantity")]
-    delay: Span,
+    delay: Duration,
     #[serde(default)]
     loss_burst: u64,
     #[serde(default)]

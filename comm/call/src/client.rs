@@ -4,7 +4,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use selvedge_os::seqpacket::{self, Received};
-use selvedge_units::Span;
+use selvedge_units::Duration;
 
 use crate::say::{Ask, Told, decode, encode};
 use crate::segment::SegmentError;
@@ -12,8 +12,8 @@ use crate::service::DATA_MAX;
 
 /// How long a service may take to answer: so many looks, each so long. A machine that stood still for a while,
 /// as a virtual one may, has spent one of them, and is not taken for a service that does.
-const LOOKS: u32 = 50;
-const LOOK: Span = Span::from_millis(100);
+const POLLS_MAX: u32 = 50;
+const POLL_EVERY: Duration = Duration::from_millis(100);
 
 /// Why a service was not called.
 #[derive(Debug, thiserror::Error)]
@@ -130,7 +130,7 @@ impl Client {
         fds: &[BorrowedFd<'_>],
     ) -> Result<(Vec<u8>, Vec<OwnedFd>), ClientError> {
         seqpacket::send(&self.socket, &encode(ask), fds).map_err(|_| ClientError::Gone)?;
-        if !(0..LOOKS).any(|_| seqpacket::wait_readable(&self.socket, LOOK)) {
+        if !(0..POLLS_MAX).any(|_| seqpacket::wait_readable(&self.socket, POLL_EVERY)) {
             // A late answer would be taken for that of the next call.
             let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
             return Err(ClientError::Silent);

@@ -13,7 +13,7 @@
 //!
 //! ```
 //! use selvedge_comm_call::{Call, CallError, Raise, Raised, Service};
-//! use selvedge_units::{Instant, Span};
+//! use selvedge_units::{Instant, Duration};
 //!
 //! /// Tells its subscribers every so often how many calls it had.
 //! struct Counter(u64);
@@ -33,8 +33,8 @@
 //!         Ok(())
 //!     }
 //!     fn run(&mut self, now: Instant, events: &mut dyn Raise) -> Option<Instant> {
-//!         events.raise(Raised::to_all(&self.0.to_ne_bytes()).due(now + Span::from_millis(10)));
-//!         Some(now + Span::from_millis(100))
+//!         events.raise(Raised::to_all(&self.0.to_ne_bytes()).due(now + Duration::from_millis(10)));
+//!         Some(now + Duration::from_millis(100))
 //!     }
 //! }
 //! ```

@@ -11,7 +11,7 @@ use selvedge_os::eventfd::EventFd;
 use selvedge_os::seqpacket::{self, Received};
 use selvedge_place_cpu::dispatch::Dispatcher;
 use selvedge_place_cpu::members::Who;
-use selvedge_units::{Instant, Span};
+use selvedge_units::{Duration, Instant};
 
 use crate::queue::{ByTime, Event};
 use crate::registered::Registered;
@@ -20,7 +20,7 @@ use crate::segment::{Layout, Reader, Writer};
 use crate::service::{Call, DATA_MAX, Kind};
 
 /// After how many calls of one program the others have their turn.
-const TURN: usize = 256;
+const TURN_MAX: usize = 256;
 
 /// What came by the socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,7 +119,7 @@ impl Connection {
         let Some(subscription) = &mut self.subscription else { return Ok(0) };
         // Emptied, so that it does not end the next sleep.
         self.event.clear();
-        for count in 0..TURN {
+        for count in 0..TURN_MAX {
             let Some((_, tag)) = subscription.calls.take().map_err(|_| ())? else {
                 return Ok(count);
             };
@@ -146,7 +146,7 @@ impl Connection {
             }
             call(now, registered, (pid, uid), kind, data);
         }
-        Ok(TURN)
+        Ok(TURN_MAX)
     }
 
     /// Puts an event into its memory; false if there is no room.
@@ -263,7 +263,7 @@ impl Connection {
             (Some(wish), Some(dispatcher)) => {
                 let (x, y) = wish.window;
                 let window = Window::new(x, y).map_err(|error| error.to_string())?;
-                let (period, service) = (Span(wish.period_ns), Span(wish.service_ns));
+                let (period, service) = (Duration(wish.period_ns), Duration(wish.service_ns));
                 let task = Task::new(period, service, window).map_err(|error| error.to_string())?;
                 let pid = self.pid.as_raw_nonzero().get();
                 let admitted = dispatcher.admit(&task, Who::Process(pid), false);

@@ -9,7 +9,7 @@ use selvedge_comm_local::Waking;
 use selvedge_data_memory::Bell;
 use selvedge_os::clock::{Clock, exact_timers, timespec};
 use selvedge_os::eventfd::EventFd;
-use selvedge_units::{Instant, Span};
+use selvedge_units::{Duration, Instant};
 
 use crate::client::{Client, ClientError};
 use crate::say::{Ask, Preference, Told, decode, tag};
@@ -35,7 +35,7 @@ pub enum When {
     /// With this program's next direct or generic call.
     NextCall,
     /// After this time, and not before.
-    After(Span),
+    After(Duration),
     /// Before the service's host hands out any event.
     BeforeDispatch,
 }
@@ -227,7 +227,7 @@ impl Subscription {
     /// is gone.
     pub fn wait(&mut self, until: Instant) -> bool {
         /// The connection is looked at now and then, since a futex does not tell of its end.
-        const LOOK: Span = Span::from_millis(100);
+        const POLL_EVERY: Duration = Duration::from_millis(100);
         exact_timers();
         while !self.has_events() {
             let now = self.clock.now();
@@ -237,7 +237,7 @@ impl Subscription {
             if !self.arm() {
                 break;
             }
-            let end = until.min(now + LOOK);
+            let end = until.min(now + POLL_EVERY);
             match &self.own {
                 Some(own) => {
                     let left = timespec(end.since(now).0);

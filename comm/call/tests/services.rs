@@ -11,7 +11,7 @@ use selvedge_comm_call::{
 };
 use selvedge_os::clock::Clock;
 use selvedge_os::seqpacket;
-use selvedge_units::{Instant, Span};
+use selvedge_units::{Duration, Instant};
 
 /// A directory of its own, removed afterwards.
 struct Place(PathBuf);
@@ -36,7 +36,7 @@ impl Drop for Place {
 }
 
 fn patience() -> Instant {
-    Clock::shared().now() + Span::from_secs(30)
+    Clock::shared().now() + Duration::from_secs(30)
 }
 
 fn until(what: &str, mut is_so: impl FnMut() -> bool) {
@@ -48,7 +48,7 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) {
 }
 
 /// Whom for, what, how long it is of use, and where it goes.
-type ToRaise = (char, Vec<u8>, Option<Span>, Option<u32>);
+type ToRaise = (char, Vec<u8>, Option<Duration>, Option<u32>);
 
 /// What the service below was called with, and what it is to raise when it runs.
 #[derive(Default)]
@@ -165,8 +165,8 @@ fn deferred_calls_come_when_they_are_to_and_together() {
     for n in 0..5 {
         caller.deferred(When::NextCall, None, &[n]).unwrap();
     }
-    let due = clock.now() + Span::from_millis(30);
-    caller.deferred(When::After(Span::from_millis(30)), None, b"late").unwrap();
+    let due = clock.now() + Duration::from_millis(30);
+    caller.deferred(When::After(Duration::from_millis(30)), None, b"late").unwrap();
     // What was deferred until the next call is not shown by that.
     until("the next call brings them", || {
         caller.call(b"x").unwrap();
@@ -207,11 +207,11 @@ fn events_come_earliest_deadline_first_and_late_ones_do_not() {
     for waking in [Waking::Futex, Waking::Event] {
         let (place, host, notes) = start();
         let mut subscriber = place.subscribe(Wish { waking, ..Wish::default() });
-        let second = Span::from_secs(60);
+        let second = Duration::from_secs(60);
         notes.lock().unwrap().raise.extend([
             ('a', b"none".to_vec(), None, None),
             ('p', b"later".to_vec(), Some(second * 2), None),
-            ('a', b"late".to_vec(), Some(Span::ZERO), None),
+            ('a', b"late".to_vec(), Some(Duration::ZERO), None),
             ('1', b"soon".to_vec(), Some(second), None),
             ('x', b"another's".to_vec(), None, None),
         ]);
@@ -282,7 +282,7 @@ fn what_makes_no_sense_is_refused_or_ended() {
     for junk in [&[7][..], &[1, 255, 255, 3], &[0, 0], &[9; 5000]] {
         let socket = seqpacket::connect_to(&path).unwrap();
         seqpacket::send(&socket, junk, &[]).unwrap();
-        assert!(seqpacket::wait_readable(&socket, Span::from_secs(30)));
+        assert!(seqpacket::wait_readable(&socket, Duration::from_secs(30)));
         assert!(matches!(seqpacket::receive(&socket), Ok(seqpacket::Received::End)), "{junk:?}");
     }
     for up in [

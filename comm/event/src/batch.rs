@@ -6,16 +6,16 @@
 //! length as a varint.
 
 use selvedge_control_event::HostId;
-use selvedge_units::{Instant, Span};
+use selvedge_units::{Duration, Instant};
 
 /// Stands where a single frame says which kind it is.
 const MARK: u8 = 7;
 /// A source that comes again within this has come at once.
-const AT_ONCE: Span = Span::from_micros(20);
+const BATCH_GAP: Duration = Duration::from_micros(20);
 /// How often in a row it does so before its events wait.
 const AHEAD: u32 = 16;
 /// How long events wait at most.
-pub(crate) const WAIT: Span = Span::from_micros(200);
+pub(crate) const WAIT: Duration = Duration::from_micros(200);
 /// The bytes that go together: beyond, the engine's cost for each byte counts, not that for a message.
 const FULL: usize = 16 << 10;
 /// Longer frames go by themselves.
@@ -51,9 +51,9 @@ impl Batch {
 /// What waits at a source.
 #[derive(Debug)]
 pub(crate) struct Batches {
-    /// A source that comes again within this has come at once: [`AT_ONCE`], and longer in tests that
+    /// A source that comes again within this has come at once: [`BATCH_GAP`], and longer in tests that
     /// must not depend on how fast this machine is.
-    pub(crate) at_once: Span,
+    pub(crate) at_once: Duration,
     pending: Vec<Batch>,
     spare: Vec<Batch>,
     /// When the last event was done with.
@@ -66,7 +66,7 @@ pub(crate) struct Batches {
 impl Default for Batches {
     fn default() -> Self {
         Self {
-            at_once: AT_ONCE,
+            at_once: BATCH_GAP,
             pending: Vec::new(),
             spare: Vec::new(),
             last: None,
@@ -247,12 +247,12 @@ mod tests {
         for _ in 0..1000 {
             assert!(!batches.is_ahead(now, 100));
             batches.done(now);
-            now += AT_ONCE + Span(1);
+            now += BATCH_GAP + Duration(1);
         }
         for number in 0..100 {
             assert_eq!(batches.is_ahead(now, 100), number >= AHEAD);
             batches.done(now);
-            now += AT_ONCE;
+            now += BATCH_GAP;
         }
         assert!(!batches.is_ahead(now, FRAME_MAX + 1));
         assert!(batches.add(now, To::Channel("a"), &[1]).is_none());

@@ -4,12 +4,12 @@ mod opened;
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::Duration as StdDuration;
 
 use selvedge_comm_local::Put;
 use selvedge_control_event::{Class, Destination, Exchange, HostId, Interest, News, Transmit};
 use selvedge_os::clock::Clock;
-use selvedge_units::{Instant, Span};
+use selvedge_units::{Duration, Instant};
 use zenoh::Wait;
 use zenoh::pubsub::Subscriber;
 
@@ -21,11 +21,11 @@ use crate::say::MARK;
 use opened::{Opened, publisher, put, subscribe};
 
 /// After so many frames the exchange's sinks get their turn, before it takes more.
-const TURN: usize = 1024;
+const TURN_MAX: usize = 1024;
 /// The most publishers that are kept ready for hosts; more are made when they are needed.
 const READY_MAX: usize = 512;
 /// How long closing a session may take.
-const CLOSE_MAX: Duration = Duration::from_secs(3);
+const CLOSE_MAX: StdDuration = StdDuration::from_secs(3);
 
 /// Beside hosts that rings reach, so many others are sent an event one by one; more by the channel's key,
 /// which the former then pass over.
@@ -33,16 +33,16 @@ const FEW: usize = 4;
 /// How many messages in a row come from rings before the engine's have their turn.
 const RINGS_TURN: u32 = 64;
 /// How often it is waited for what a host that is gone had put into its ring.
-const GONE_TURNS: u32 = 64;
+const GONE_ROUNDS_MAX: u32 = 64;
 
 /// What the engine's threads call when the inbox has something; it must not wait.
 pub(crate) type Arrived = Arc<dyn Fn() + Send + Sync>;
 
 /// How often the engine is looked at, and how long it may be alone before it is started again: at
 /// first, and at most.
-pub(crate) const LOOK: Span = Span::from_secs(1);
-const ALONE: Span = Span::from_secs(5);
-const ALONE_MAX: Span = Span::from_secs(60);
+pub(crate) const POLL_EVERY: Duration = Duration::from_secs(1);
+const RECONNECT_AFTER: Duration = Duration::from_secs(5);
+const RECONNECT_AFTER_MAX: Duration = Duration::from_secs(60);
 
 /// One process's session.
 pub(crate) struct Carrier {
@@ -73,7 +73,7 @@ pub(crate) struct Carrier {
     full: Vec<HostId>,
     /// Since when nobody is connected, and how long that is borne.
     alone: Option<Instant>,
-    patience: Span,
+    patience: Duration,
 }
 
 impl Carrier {
@@ -109,7 +109,7 @@ impl Carrier {
             far: Vec::new(),
             full: Vec::new(),
             alone: None,
-            patience: ALONE,
+            patience: RECONNECT_AFTER,
         })
     }
 
@@ -162,7 +162,7 @@ impl Carrier {
 
     /// Lets the exchange take more: its sinks had their turn.
     fn begin_turn(&mut self, now: Instant) {
-        self.left = TURN;
+        self.left = TURN_MAX;
         self.let_early_in(now);
     }
 
@@ -234,7 +234,7 @@ impl Carrier {
     /// Has events wait to go together even if their source is slow.
     #[cfg(test)]
     pub(crate) fn take_for_fast(&mut self) {
-        self.batches.at_once = Span::from_secs(60);
+        self.batches.at_once = Duration::from_secs(60);
     }
 
     /// Whether events wait to go together.
@@ -447,7 +447,7 @@ impl Carrier {
                 self.inbox.hold(false);
                 (News::Gone(host), tries)
             }
-            None => (self.inbox.pop_news()?, GONE_TURNS),
+            None => (self.inbox.pop_news()?, GONE_ROUNDS_MAX),
         };
         let News::Gone(host) = news else { return Some(news) };
         // What it put into its ring before it went is taken first.
@@ -473,7 +473,7 @@ impl Carrier {
         let is_connected =
             info.peers_zid().wait().next().is_some() || info.routers_zid().wait().next().is_some();
         if is_connected {
-            (self.alone, self.patience) = (None, ALONE);
+            (self.alone, self.patience) = (None, RECONNECT_AFTER);
             return false;
         }
         let since = *self.alone.get_or_insert(now);
@@ -483,7 +483,7 @@ impl Carrier {
     /// Closes the session and opens another.
     pub(crate) fn reopen(&mut self, now: Instant, configuration: &str) {
         self.alone = Some(now);
-        self.patience = Span(self.patience.0 * 2).min(ALONE_MAX);
+        self.patience = Duration(self.patience.0 * 2).min(RECONNECT_AFTER_MAX);
         for subscriber in self.wanted.values_mut() {
             *subscriber = None;
         }

@@ -14,7 +14,7 @@ use selvedge_os::eventfd::EventFd;
 use selvedge_units::Instant;
 
 use crate::bell::Bell;
-use crate::carrier::{Carrier, LOOK};
+use crate::carrier::{Carrier, POLL_EVERY};
 use crate::inbox::Inbox;
 use crate::keys::HostName;
 use crate::manage::Manager;
@@ -196,7 +196,7 @@ impl Shared {
 
     /// The thread of the rings: takes what comes by them. `stop` is readable when it is over.
     pub(crate) fn read_rings(&self, rings: &OwnedFd, stop: &EventFd) {
-        let wait = timespec(LOOK.0);
+        let wait = timespec(POLL_EVERY.0);
         while !self.is_over.load(Ordering::SeqCst) {
             let is_quiet = self.with(|core, now| {
                 self.handle(core, now);
@@ -253,7 +253,7 @@ impl Core {
         if now < self.next_look {
             return;
         }
-        self.next_look = now + LOOK;
+        self.next_look = now + POLL_EVERY;
         if self.carrier.is_stuck(now)
             && let Some(configuration) = (self.configure)()
         {

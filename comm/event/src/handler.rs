@@ -8,12 +8,12 @@ use selvedge_control_code::{CodeError, Fault, Handler, Host, Program};
 use selvedge_control_event::SharedMismatch;
 use selvedge_os::clock::Clock;
 use selvedge_os_jit::{Native, PrepareError};
-use selvedge_units::Span;
+use selvedge_units::Duration;
 
 /// One in so many calls is timed, so that timing costs next to nothing.
 const TIMED_OF: u64 = 16;
 /// How long a share of a processor is reckoned over.
-const WINDOW: Span = Span::from_secs(1);
+const WINDOW: Duration = Duration::from_secs(1);
 
 /// Why a filter can't be had.
 #[derive(Debug, thiserror::Error)]
@@ -45,9 +45,9 @@ impl Meter {
     }
 
     /// What a call takes on average, by samples.
-    pub fn cost(&self) -> Span {
+    pub fn cost(&self) -> Duration {
         let timed = self.timed.load(Ordering::Relaxed).max(1);
-        Span(self.nanos.load(Ordering::Relaxed) / timed)
+        Duration(self.nanos.load(Ordering::Relaxed) / timed)
     }
 
     /// How often it was not called because it had used up its share.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant as Time};
+use std::time::{Duration, Instant as StdInstant};
 
 use crate::bell::Bell;
 use crate::core::{Call, Core, Direct, Shared, Waiting};
@@ -17,7 +17,7 @@ use selvedge_control_event::{
 };
 
 /// How often a source looks whether a sink of its own process has room.
-const LOOK: Duration = Duration::from_millis(1);
+const POLL_EVERY: Duration = Duration::from_millis(1);
 
 /// A channel that is open here. All clones are one; the channel is left when the last handle and
 /// the last sink of this process are gone.
@@ -93,7 +93,7 @@ impl Joined {
         if !matches!(sent, Err(PublishError::Behind | PublishError::Blocked(_))) {
             return sent;
         }
-        let until = wait.and_then(|wait| Time::now().checked_add(wait));
+        let until = wait.and_then(|wait| StdInstant::now().checked_add(wait));
         let bell = Arc::new(Bell::default());
         self.shared.with(|core, _| core.paced.push((self.channel, Arc::clone(&bell))));
         let sent = loop {
@@ -101,12 +101,12 @@ impl Joined {
             let sent = self.shared.with(send);
             let look = match sent {
                 // Sinks here ring for nobody.
-                Err(PublishError::Blocked(_)) => Some(Time::now() + LOOK),
+                Err(PublishError::Blocked(_)) => Some(StdInstant::now() + POLL_EVERY),
                 Err(PublishError::Behind) => None,
                 done => break done,
             };
             bell.wait(look.into_iter().chain(until).min());
-            if until.is_some_and(|until| Time::now() >= until) {
+            if until.is_some_and(|until| StdInstant::now() >= until) {
                 break sent;
             }
         };

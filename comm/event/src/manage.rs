@@ -11,7 +11,7 @@ use selvedge_control_event::{
     SharedMismatch, SinkId, SubscribeError, Subscription, View, Wake,
 };
 use selvedge_os_jit::PrepareError;
-use selvedge_units::{Instant, Span};
+use selvedge_units::{Duration, Instant};
 
 use crate::carrier::Carrier;
 use crate::handler::{self, Meter};
@@ -23,11 +23,11 @@ use crate::received::Received;
 use crate::settings::{DeployRights, NameError, check_name};
 
 /// How long a nonce is good for.
-const NONCE_LIFE: Span = Span::from_secs(10);
+const NONCE_LIFE: Duration = Duration::from_secs(10);
 /// The most nonces that are out.
 const NONCES_MAX: usize = 64;
 /// The most events that a handler gets in a turn, so that the others get theirs.
-const TURN: usize = 64;
+const TURN_MAX: usize = 64;
 /// The most events that wait for a handler.
 const WAITING_MAX: usize = 1024;
 /// The longest source.
@@ -407,7 +407,7 @@ impl Manager {
         let mut more = false;
         for one in deployed.iter_mut() {
             let Some(running) = &mut one.running else { continue };
-            for turn in 0..TURN {
+            for turn in 0..TURN_MAX {
                 let delivery = exchange.poll_event(now, one.channel, running.sink);
                 let Some(delivery) = delivery else { break };
                 event.set(&delivery);
@@ -423,7 +423,7 @@ impl Manager {
                     let _ = exchange.publish(now, *to, sent);
                     transmit(exchange);
                 }
-                more |= turn + 1 == TURN;
+                more |= turn + 1 == TURN_MAX;
             }
         }
         more

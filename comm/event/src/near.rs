@@ -7,18 +7,18 @@ use std::collections::{HashMap, HashSet, VecDeque};
 
 use selvedge_comm_local::{JoinError, LinkNews, Links, PeerId, Put};
 use selvedge_control_event::HostId;
-use selvedge_units::{Instant, Span};
+use selvedge_units::{Duration, Instant};
 
 use crate::keys;
 use crate::say::{Machine, Say};
 
 /// When a host is asked again that did not answer, at first; twice as late each time.
-const ASK_AGAIN: Span = Span::from_secs(1);
-const ASK_AGAIN_MAX: Span = Span::from_secs(64);
+const ASK_AGAIN: Duration = Duration::from_secs(1);
+const ASK_AGAIN_MAX: Duration = Duration::from_secs(64);
 /// How long a connection may take.
-const CONNECT: Span = Span::from_secs(3);
+const CONNECT: Duration = Duration::from_secs(3);
 /// How long what came by a ring waits for the word that nothing more comes by the engine.
-pub(crate) const EARLY: Span = Span::from_millis(250);
+pub(crate) const EARLY: Duration = Duration::from_millis(250);
 /// The most of that, in bytes.
 const EARLY_MAX: usize = 1 << 20;
 /// The most rings, each way.
@@ -180,7 +180,7 @@ impl Near {
             None if self.outs.len() >= RINGS_MAX && self.rings() >= RINGS_MAX => return,
             None => 0,
             Some(Out::Asked(at, times)) => {
-                let wait = Span(ASK_AGAIN.0 << (*times).min(10)).min(ASK_AGAIN_MAX);
+                let wait = Duration(ASK_AGAIN.0 << (*times).min(10)).min(ASK_AGAIN_MAX);
                 if now.since(*at) < wait {
                     return;
                 }

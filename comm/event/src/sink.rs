@@ -4,7 +4,7 @@
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant as Time};
+use std::time::{Duration, Instant as StdInstant};
 
 use futures_core::Stream;
 use selvedge_control_event::{ChannelId, Fates, SinkId};
@@ -64,7 +64,7 @@ impl Sink {
 
     /// As [`take`](Self::take), into memory that is used again: true if there was one.
     pub fn take_into(&mut self, into: &mut Received, wait: Option<Duration>) -> bool {
-        let until = wait.and_then(|wait| Time::now().checked_add(wait));
+        let until = wait.and_then(|wait| StdInstant::now().checked_add(wait));
         loop {
             if self.try_take_into(into) {
                 return true;

@@ -4,7 +4,7 @@ mod wait;
 
 use selvedge_comm_event::{Address, Host, Joined, Sink};
 use selvedge_control_event::{Attributes, Event, Format, Overflow, Subscription, Wake};
-use wait::{SOON, alone, domain, until};
+use wait::{TIMEOUT, alone, domain, until};
 use zenoh::Wait as _;
 
 fn open(host: &Host) -> Joined {
@@ -83,7 +83,7 @@ fn who_floods_and_lies_harms_nobody() {
     }
     // Each honest event came, in order, once, whatever the other said meanwhile.
     for number in 0..4000_i64 {
-        let event = got.take(Some(SOON)).unwrap_or_else(|| panic!("{number} is missing"));
+        let event = got.take(Some(TIMEOUT)).unwrap_or_else(|| panic!("{number} is missing"));
         assert_eq!(event.record, number.to_le_bytes());
     }
     assert!(two.dropped().1 > 0, "strangers are counted");

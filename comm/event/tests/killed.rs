@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 
 use selvedge_comm_event::{Address, Host, Joined, Settings};
 use selvedge_control_event::{Attributes, Event, Format, Overflow, Subscription, Wake, What};
-use wait::{SOON, alone, until};
+use wait::{TIMEOUT, alone, until};
 
 const ADDRESS: &str = "SELVEDGE_TEST_ADDRESS";
 const DOMAIN: &str = "SELVEDGE_TEST_DOMAIN";
@@ -48,7 +48,7 @@ fn echo() {
     let (there, back) = (open(&host, "there"), open(&host, "back"));
     let mut sink = there.subscribe(wish()).unwrap();
     // Until it is killed; or its parent is, and nothing comes any more.
-    while let Some(event) = sink.take(Some(SOON)) {
+    while let Some(event) = sink.take(Some(TIMEOUT)) {
         back.publish(event.event()).unwrap();
     }
 }
@@ -80,7 +80,7 @@ fn a_killed_process_is_noticed_and_its_memory_freed() {
         let mut number = 0;
         until("there are rings both ways", || {
             assert_eq!(send(&there, number), 1);
-            let got = answers.take(Some(SOON)).expect("an answer is missing");
+            let got = answers.take(Some(TIMEOUT)).expect("an answer is missing");
             assert_eq!(got.record, number.to_le_bytes());
             number += 1;
             host.rings().hosts == (1, 1)
@@ -91,7 +91,7 @@ fn a_killed_process_is_noticed_and_its_memory_freed() {
             send(&there, number);
         }
         other.0.kill().unwrap();
-        until("it is told", || notices.take(SOON).is_some_and(|told| told.what == What::Lost));
+        until("it is told", || notices.take(TIMEOUT).is_some_and(|told| told.what == What::Lost));
         until("both rings are gone, and their memory", || {
             host.rings().hosts == (0, 0) && mapped() == 0
         });

@@ -6,15 +6,15 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Wake as TaskWake, Waker};
-use std::time::Duration;
+use std::time::Duration as StdDuration;
 
 use futures_core::Stream;
 use selvedge_comm_event::{Host, Joined, Role, Settings, Sink};
 use selvedge_control_event::{
     Attributes, AttributesBuf, Event, Format, Overflow, Subscription, Value, Wake, What,
 };
-use selvedge_units::Span;
-use wait::{SOON, alone, domain, pair, until};
+use selvedge_units::Duration;
+use wait::{TIMEOUT, alone, domain, pair, until};
 
 const FORMAT: &str = "input { long number; };";
 
@@ -51,18 +51,18 @@ fn two_programs_that_share_a_name_meet() {
     connected(&source, 1);
     let mut attributes = AttributesBuf::new();
     attributes.add("load", Value::Double(0.5)).unwrap();
-    let deadline = Some(one.now() + Span::from_secs(60));
+    let deadline = Some(one.now() + Duration::from_secs(60));
     let record = 7_i64.to_le_bytes();
     let sent = Event { deadline, attributes: attributes.as_attributes(), record: &record };
     assert_eq!(source.publish(sent).unwrap(), (0, 1));
-    let got = sink.take(Some(SOON)).unwrap();
+    let got = sink.take(Some(TIMEOUT)).unwrap();
     assert_eq!(
         (&*got.record, got.attributes().get("load")),
         (&record[..], Some(Value::Double(0.5)))
     );
     // No clock is shared: the time that is left has travelled.
     let left = got.deadline.unwrap().since(two.now());
-    assert!(left > Span::from_secs(1) && left <= Span::from_secs(60), "{left}");
+    assert!(left > Duration::from_secs(1) && left <= Duration::from_secs(60), "{left}");
     // A third comes late, and the first two are gone: those who remain need nobody.
     drop((source, one));
     let three = Host::start(&settings).unwrap();
@@ -70,7 +70,7 @@ fn two_programs_that_share_a_name_meet() {
     connected(&source, 1);
     assert_eq!(source.members(), [two.name().clone()]);
     source.publish(event(&record)).unwrap();
-    assert!(sink.take(Some(SOON)).is_some());
+    assert!(sink.take(Some(TIMEOUT)).is_some());
 }
 
 #[test]
@@ -95,13 +95,13 @@ fn events_come_by_waiting_by_callback_and_as_a_stream() {
     let waker = Waker::from(Arc::clone(&count));
     let mut context = Context::from_waker(&waker);
     assert!(stream.as_mut().poll_next(&mut context).is_pending());
-    assert_eq!(waits.take(Some(Duration::from_millis(10))), None);
+    assert_eq!(waits.take(Some(StdDuration::from_millis(10))), None);
     connected(&source, 1);
     for number in 1..=3_i64 {
         source.publish(event(&number.to_le_bytes())).unwrap();
     }
     for number in 1..=3 {
-        assert_eq!(waits.take(Some(SOON)).unwrap().record[0], number);
+        assert_eq!(waits.take(Some(TIMEOUT)).unwrap().record[0], number);
     }
     until("called", || called.load(Ordering::SeqCst) == 6);
     until("woken", || count.0.load(Ordering::SeqCst) > 0);
@@ -130,10 +130,10 @@ fn reliable_events_wait_for_a_slow_sink_alone() {
     let mut quick = all(&quick, 4);
     connected(&other, 1);
     other.publish(event(&[9; 8])).unwrap();
-    assert!(quick.take(Some(SOON)).is_some());
+    assert!(quick.take(Some(TIMEOUT)).is_some());
     assert!(source.view(|view| view.held).unwrap() > COUNT as usize / 2);
     for number in 0..COUNT {
-        let got = slow.take(Some(SOON)).unwrap_or_else(|| panic!("{number} is missing"));
+        let got = slow.take(Some(TIMEOUT)).unwrap_or_else(|| panic!("{number} is missing"));
         assert_eq!(got.record, number.to_le_bytes());
     }
     until("all is acknowledged", || source.view(|view| view.held) == Some(0));
@@ -155,7 +155,7 @@ fn a_function_that_is_called_at_once_may_publish() {
     connected(&ping, 1);
     for number in 0..100_i64 {
         ping.publish(event(&number.to_le_bytes())).unwrap();
-        assert_eq!(answers.take(Some(SOON)).unwrap().record, number.to_le_bytes());
+        assert_eq!(answers.take(Some(TIMEOUT)).unwrap().record, number.to_le_bytes());
     }
     assert_eq!(echo.fates().delivered, 100);
     // On one host it calls itself: ten times, not for ever, and without a deadlock.
@@ -184,7 +184,7 @@ fn leaving_is_told_and_names_can_be_used_again() {
     for _ in 0..3 {
         let joined = open(&two, "l");
         let sink = all(&joined, 4);
-        let told = notices.take(SOON).unwrap();
+        let told = notices.take(TIMEOUT).unwrap();
         assert_eq!((told.channel.as_str(), told.what), ("l", What::Joined));
         assert_eq!(told.host.as_ref(), Some(two.name()));
         drop(joined.clone());
@@ -192,14 +192,14 @@ fn leaving_is_told_and_names_can_be_used_again() {
         // The sink holds the channel open.
         connected(&source, 1);
         drop(sink);
-        assert_eq!(notices.take(SOON).unwrap().what, What::Left);
+        assert_eq!(notices.take(TIMEOUT).unwrap().what, What::Left);
         assert_eq!(source.members(), []);
     }
     // A process that ends in order is gone at once, too.
     let _joined = open(&two, "l");
-    assert_eq!(notices.take(SOON).unwrap().what, What::Joined);
+    assert_eq!(notices.take(TIMEOUT).unwrap().what, What::Joined);
     drop((_joined, two));
-    assert!(matches!(notices.take(SOON).unwrap().what, What::Left | What::Lost));
+    assert!(matches!(notices.take(TIMEOUT).unwrap().what, What::Left | What::Lost));
 }
 
 #[test]
@@ -210,7 +210,7 @@ fn lists_show_all_hosts() {
     b.publish(event(&[0; 8])).unwrap();
     let mut found = Vec::new();
     until("both are listed", || {
-        let list = one.list(SOON);
+        let list = one.list(TIMEOUT);
         found = list.iter().map(|(host, one)| (host.clone(), one.channel.clone())).collect();
         if let Some((_, b)) = list.iter().find(|(_, listing)| listing.channel == "b") {
             assert_eq!(
@@ -246,7 +246,7 @@ fn clients_of_a_router_are_members_of_each_others_channels() {
     }
     for sink in &mut sinks {
         for number in 0..300_i64 {
-            let got = sink.take(Some(SOON)).expect("nothing that was promised is lost");
+            let got = sink.take(Some(TIMEOUT)).expect("nothing that was promised is lost");
             assert_eq!(got.record, number.to_le_bytes());
         }
     }

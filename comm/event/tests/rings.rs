@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use selvedge_comm_event::{CarriedBy, Host, Joined, Rings, Settings, Sink};
 use selvedge_control_event::{Attributes, Event, Format, Overflow, Subscription, Wake};
-use wait::{SOON, alone, domain, pair, until};
+use wait::{TIMEOUT, alone, domain, pair, until};
 
 fn open(host: &Host, name: &str) -> Joined {
     host.open(name, &Format::parse("f", "input { long number; };").unwrap(), Wake::All).unwrap()
@@ -31,7 +31,7 @@ fn wanted(joined: &Joined, by: usize) {
 }
 
 fn next(sink: &mut Sink) -> i64 {
-    let got = sink.take(Some(SOON)).expect("an event is missing");
+    let got = sink.take(Some(TIMEOUT)).expect("an event is missing");
     i64::from_le_bytes(got.record[..8].try_into().unwrap())
 }
 
@@ -192,7 +192,7 @@ fn a_stopped_reader_loses_its_own_and_holds_up_nobody() {
     let mut is_held = true;
     let held = at_slow.on_event_at_once(wish, move |_| {
         if std::mem::take(&mut is_held) {
-            let _ = gate.recv_timeout(SOON);
+            let _ = gate.recv_timeout(TIMEOUT);
         }
     });
     let mut got = 0;

@@ -13,7 +13,7 @@ use rustix::net::{
 use selvedge_control_event::Overflow;
 use selvedge_os::clock::Clock;
 use selvedge_os::eventfd::EventFd;
-use selvedge_units::{Bytes, Instant, Span};
+use selvedge_units::{Bytes, Duration, Instant};
 
 use crate::JoinError;
 use crate::member::{Change, Member};
@@ -28,9 +28,9 @@ const ROOM: Bytes = Bytes(256 << 10);
 /// The most messages in it.
 const BOUND: usize = 8192;
 /// How long all together a source waits for a sink that is full, until it has caught up half-way.
-const PATIENCE: Span = Span::from_millis(1);
+const TIMEOUT: Duration = Duration::from_millis(1);
 /// How often a sink that is behind is looked at, in messages.
-const LOOK: u32 = 64;
+const POLLS_PER_CLOCK_READ: u32 = 64;
 /// So many sinks are called by who sends, more by a thread.
 const AT_ONCE: usize = 2;
 
@@ -59,7 +59,7 @@ pub enum LinkNews {
 struct Line {
     outlet: Outlet,
     /// How long it is still waited for.
-    patience: Span,
+    patience: Duration,
     looked: u32,
 }
 
@@ -101,7 +101,7 @@ impl Links {
             full: Overflow::DropNewest,
             room: ROOM,
             waking: Waking::Event,
-            spin: Span::ZERO,
+            spin: Duration::ZERO,
         };
         Sink::check(&options)?;
         let member = Arc::new(Member::alone(socket, options)?);
@@ -167,7 +167,7 @@ impl Links {
             return None;
         }
         let at = self.lines.partition_point(|line| line.outlet.peer < peer);
-        self.lines.insert(at, Line { outlet, patience: PATIENCE, looked: 0 });
+        self.lines.insert(at, Line { outlet, patience: TIMEOUT, looked: 0 });
         Some(LinkNews::Ready(peer))
     }
 
@@ -179,16 +179,16 @@ impl Links {
             return Put::Gone;
         };
         let line = &mut self.lines[at];
-        if line.patience < PATIENCE {
+        if line.patience < TIMEOUT {
             line.looked += 1;
-            if line.looked >= LOOK {
+            if line.looked >= POLLS_PER_CLOCK_READ {
                 line.looked = 0;
                 if line.outlet.is_half_empty(bytes.len()) {
-                    line.patience = PATIENCE;
+                    line.patience = TIMEOUT;
                 }
             }
         }
-        if !line.outlet.has_room(bytes.len()) && line.patience > Span::ZERO {
+        if !line.outlet.has_room(bytes.len()) && line.patience > Duration::ZERO {
             self.wait(at, bytes.len());
         }
         match self.lines[at].outlet.put(u64::MAX, bytes) {
@@ -217,10 +217,10 @@ impl Links {
         let begin = self.clock.now();
         let until = begin + line.patience;
         while !line.outlet.has_room(len) && self.clock.now() < until {
-            self.clock.sleep_until(until.min(self.clock.now() + Span::from_micros(20)));
+            self.clock.sleep_until(until.min(self.clock.now() + Duration::from_micros(20)));
         }
         let waited = self.clock.now().since(begin);
-        line.patience = Span(line.patience.0.saturating_sub(waited.0));
+        line.patience = Duration(line.patience.0.saturating_sub(waited.0));
     }
 
     /// Shows the sinks what was put, and calls those that sleep.

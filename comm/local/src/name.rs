@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use selvedge_os::clock::Clock;
-use selvedge_units::Span;
+use selvedge_units::Duration;
 
 use crate::JoinError;
 
@@ -16,7 +16,7 @@ pub const NAME_MAX: usize = 64;
 /// Longer names, and those with other characters, are told apart by a hash.
 const PLAIN_MAX: usize = 32;
 /// How long another member may take to join.
-const LOCK_PATIENCE: Span = Span::from_secs(2);
+const LOCK_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Where channels meet if nothing else is said: `$XDG_RUNTIME_DIR/selvedge`, or a directory of this
 /// user's in `/tmp` where that is not set.
@@ -98,7 +98,7 @@ impl Meeting {
             if clock.now() > until {
                 return Err(JoinError::Busy(path.display().to_string()));
             }
-            clock.sleep_until(clock.now() + Span::from_micros(200));
+            clock.sleep_until(clock.now() + Duration::from_micros(200));
         }
         Ok(Self { path, _lock: lock })
     }

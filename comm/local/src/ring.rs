@@ -3,7 +3,7 @@
 use selvedge_control_event::Overflow;
 use selvedge_data_memory::RegionError;
 use selvedge_os::memory::MemoryError;
-use selvedge_units::{Bytes, Span};
+use selvedge_units::{Bytes, Duration};
 
 use crate::say::Waking;
 
@@ -24,7 +24,7 @@ pub struct SinkOptions {
     /// How it is called when it sleeps.
     pub waking: Waking,
     /// How long it watches its rings before it sleeps.
-    pub spin: Span,
+    pub spin: Duration,
 }
 
 impl Default for SinkOptions {
@@ -34,7 +34,7 @@ impl Default for SinkOptions {
             full: Overflow::DropOldest,
             room: Bytes(256 * 1024),
             waking: Waking::default(),
-            spin: Span::ZERO,
+            spin: Duration::ZERO,
         }
     }
 }

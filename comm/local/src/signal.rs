@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use selvedge_os::clock::timespec;
-use selvedge_units::Span;
+use selvedge_units::Duration;
 
 /// `siginfo_t` of a queued signal, as the kernel lays it out.
 #[repr(C, align(8))]
@@ -69,7 +69,7 @@ pub fn block(number: i32) -> std::io::Result<()> {
 }
 
 /// Waits for a signal that was blocked; its value.
-pub fn wait(number: i32, most: Span) -> Option<u64> {
+pub fn wait(number: i32, most: Duration) -> Option<u64> {
     let set = only(number);
     let limit = timespec(most.0);
     let limit = libc::timespec { tv_sec: limit.tv_sec, tv_nsec: limit.tv_nsec };

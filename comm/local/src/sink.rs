@@ -23,7 +23,7 @@ use crate::say::Waking;
 use crate::{JoinError, signal};
 
 /// After how many events of one source the next has its turn.
-const TURN: u32 = 64;
+const TURN_MAX: u32 = 64;
 /// The most events that one look drops for being late.
 const LATE_MAX: u32 = 65_536;
 
@@ -158,7 +158,7 @@ impl Sink {
             match taken.map(|mail| mail.map(|mail| (mail.tag, mail.missed))) {
                 Ok(Some((tag, missed))) => {
                     self.counts.missed += u64::from(missed);
-                    self.turn = if had + 1 < TURN { (at, had + 1) } else { (at + 1, 0) };
+                    self.turn = if had + 1 < TURN_MAX { (at, had + 1) } else { (at + 1, 0) };
                     if tag != u64::MAX && self.clock.now() > Instant(tag) {
                         self.counts.expired += 1;
                         late += 1;

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use selvedge_control_event::Wake;
 use selvedge_data_memory::MailError;
 use selvedge_os::clock::Clock;
-use selvedge_units::{Instant, Span};
+use selvedge_units::{Duration, Instant};
 
 use crate::JoinError;
 use crate::member::{Change, Member};
@@ -20,12 +20,12 @@ pub struct SourceOptions {
     /// Every sink, or one in turn.
     pub wake: Wake,
     /// How long an event may be held up by sinks that block their sources.
-    pub patience: Span,
+    pub patience: Duration,
 }
 
 impl Default for SourceOptions {
     fn default() -> Self {
-        Self { wake: Wake::All, patience: Span::from_millis(10) }
+        Self { wake: Wake::All, patience: Duration::from_millis(10) }
     }
 }
 
@@ -255,7 +255,7 @@ impl Source {
                 return Err(PublishError::Blocked(self.outlets[at].peer));
             }
             if looks > 1024 {
-                self.clock.sleep_until(until.min(now + Span::from_micros(50)));
+                self.clock.sleep_until(until.min(now + Duration::from_micros(50)));
             }
         }
     }

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use selvedge_control_event::{Destination, Exchange, HostId, MESSAGE_MAX, Overflow, Wake};
-use selvedge_units::{Bytes, Instant, Span};
+use selvedge_units::{Bytes, Duration, Instant};
 
 use crate::JoinError;
 use crate::member::Member;
@@ -35,14 +35,14 @@ impl LocalTransport {
         directory: &Path,
         name: &str,
         waking: Waking,
-        spin: Span,
+        spin: Duration,
     ) -> Result<Self, JoinError> {
         // Newer messages are dropped when a member does not read: what it has begun to read stays.
         let full = Overflow::DropNewest;
         let options = SinkOptions { bound: 4096, full, room: ROOM, waking, spin };
         Sink::check(&options)?;
         let member = Arc::new(Member::join(directory, name, true, Some(options))?);
-        let source = SourceOptions { wake: Wake::All, patience: Span::ZERO };
+        let source = SourceOptions { wake: Wake::All, patience: Duration::ZERO };
         Ok(Self {
             source: Source::of(Arc::clone(&member), source),
             sink: Sink::of(member, options)?,

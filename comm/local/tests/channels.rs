@@ -10,7 +10,7 @@ use selvedge_comm_local::{
 };
 use selvedge_control_event::{Handlers, Overflow, SharedBlocks, Then, Wake};
 use selvedge_os::clock::Clock;
-use selvedge_units::{Bytes, Instant, Span};
+use selvedge_units::{Bytes, Duration, Instant};
 
 fn of(full: Overflow, bound: usize) -> SinkOptions {
     SinkOptions { full, bound, ..SinkOptions::default() }
@@ -91,7 +91,7 @@ fn one_that_blocks_holds_its_source_up_for_so_long_and_no_longer() {
     let place = Place::new();
     let mut blocks = place.sink(of(Overflow::Block, 2));
     let mut other = place.sink(SinkOptions::default());
-    let patience = Span::from_millis(5);
+    let patience = Duration::from_millis(5);
     let mut source = place.source(SourceOptions { wake: Wake::All, patience });
     assert_eq!((source.publish(&[0], None), source.publish(&[1], None)), (Ok(2), Ok(2)));
     let before = Clock::shared().now();
@@ -124,8 +124,8 @@ fn late_events_are_dropped_and_counted() {
     let mut sink = place.sink(SinkOptions::default());
     let mut source = place.source(SourceOptions::default());
     let now = Clock::shared().now();
-    let later = now + Span::from_secs(60);
-    source.publish(b"late", Some(now - Span::from_millis(1))).unwrap();
+    let later = now + Duration::from_secs(60);
+    source.publish(b"late", Some(now - Duration::from_millis(1))).unwrap();
     source.publish(b"in time", Some(later)).unwrap();
     let event = sink.receive(patience()).unwrap();
     assert_eq!((event.bytes, event.deadline), (&b"in time"[..], Some(later)));
@@ -165,7 +165,7 @@ fn each_call_arrives(options: SinkOptions) {
 #[test]
 fn sleepers_are_called_by_futex() {
     each_call_arrives(SinkOptions::default());
-    each_call_arrives(SinkOptions { spin: Span::from_micros(20), ..SinkOptions::default() });
+    each_call_arrives(SinkOptions { spin: Duration::from_micros(20), ..SinkOptions::default() });
 }
 
 #[test]

@@ -10,7 +10,7 @@ use selvedge_control_event::{
     What, program,
 };
 use selvedge_os::clock::Clock;
-use selvedge_units::Span;
+use selvedge_units::Duration;
 
 struct Host {
     exchange: Exchange,
@@ -22,7 +22,7 @@ impl Host {
     fn open(place: &Place, format: &str) -> Self {
         let now = Clock::shared().now();
         let mut transport =
-            LocalTransport::join(place.path(), "exchange", Waking::Futex, Span::ZERO).unwrap();
+            LocalTransport::join(place.path(), "exchange", Waking::Futex, Duration::ZERO).unwrap();
         let mut exchange = Exchange::new(now);
         let format = Format::parse("load", format).unwrap();
         let channel = exchange.open(now, "load", &format, Wake::All).unwrap();
@@ -49,7 +49,7 @@ impl Host {
         self.exchange.members(self.channel).count()
     }
 
-    fn publish(&mut self, record: &[u8], deadline: Option<Span>) -> (usize, usize) {
+    fn publish(&mut self, record: &[u8], deadline: Option<Duration>) -> (usize, usize) {
         let now = Clock::shared().now();
         let deadline = deadline.map(|span| now + span);
         let event = Event { deadline, attributes: Attributes::default(), record };
@@ -84,7 +84,7 @@ fn members_of_an_exchange_share_typed_channels() {
     let sink = new.subscribe("{ return input.cpu > 50; }");
     settle(&mut old, &mut new, |old, _| old.publish(&10_i32.to_ne_bytes(), None).1 == 1);
     for cpu in [60_i32, 20, 70] {
-        old.publish(&cpu.to_ne_bytes(), Some(Span::from_secs(60)));
+        old.publish(&cpu.to_ne_bytes(), Some(Duration::from_secs(60)));
     }
     let mut got = Vec::new();
     settle(&mut old, &mut new, |_, new| {

@@ -14,7 +14,7 @@ use selvedge_data_memory::{MailReader, MailSpec, MailWriter, Region, mail_region
 use selvedge_os::clock::Clock;
 use selvedge_os::memory::Memfd;
 use selvedge_os::seqpacket::{self, Received};
-use selvedge_units::{Instant, Span};
+use selvedge_units::{Duration, Instant};
 
 const CHILD: &str = "SELVEDGE_LOCAL_CHILD";
 
@@ -28,7 +28,7 @@ fn in_another_process() {
         let mut source = Source::join(place, "load", SourceOptions::default()).unwrap();
         for n in 0_u64.. {
             let _ = source.publish(&n.to_ne_bytes(), None);
-            Clock::shared().sleep_until(Clock::shared().now() + Span::from_micros(50));
+            Clock::shared().sleep_until(Clock::shared().now() + Duration::from_micros(50));
         }
     }
     let full = if what == "block" { Overflow::Block } else { Overflow::DropOldest };
@@ -74,7 +74,7 @@ fn a_sink_that_is_killed_or_stopped_harms_nobody() {
     other.signal(Signal::KILL);
     let before = Clock::shared().now();
     until("it is noticed", || source.sinks().count() == 1);
-    assert!(Clock::shared().now().since(before) < Span::from_secs(5));
+    assert!(Clock::shared().now().since(before) < Duration::from_secs(5));
     assert_eq!(source.publish(b"on", None), Ok(1));
     // Who joins finds its socket, and takes it away, once the kernel has closed all that it had.
     until("only two are left", || {
@@ -87,7 +87,7 @@ fn a_sink_that_is_killed_or_stopped_harms_nobody() {
 fn a_sink_that_blocks_and_is_stopped_holds_its_source_up_by_its_patience_only() {
     let place = Place::new();
     let other = Other::start("block", &place);
-    let patience = Span::from_millis(2);
+    let patience = Duration::from_millis(2);
     let mut source = place.source(SourceOptions { wake: Wake::All, patience });
     until("it is reached", || source.sinks().count() == 1);
     other.signal(Signal::STOP);
@@ -134,7 +134,7 @@ impl ByHand {
 
     fn receive(&self) -> Received {
         loop {
-            assert!(seqpacket::wait_readable(&self.socket, Span::from_secs(30)), "no answer");
+            assert!(seqpacket::wait_readable(&self.socket, Duration::from_secs(30)), "no answer");
             match seqpacket::receive(&self.socket).unwrap() {
                 Received::Nothing => {}
                 other => return other,

@@ -1,6 +1,6 @@
 //! What programs in the kernel and this process both read and write: `bpf/raise.h` in Rust.
 
-use selvedge_units::{Instant, Span};
+use selvedge_units::{Duration, Instant};
 
 /// `struct settings`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -167,7 +167,7 @@ impl Event {
     }
 
     /// How long after it happened `now` is.
-    pub fn age(&self, now: Instant) -> Span {
+    pub fn age(&self, now: Instant) -> Duration {
         now.since(self.at)
     }
 

@@ -8,7 +8,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::Path;
 
 use selvedge_control_overload::{Config, ConfigError, Controller, Load};
-use selvedge_units::Span;
+use selvedge_units::Duration;
 
 use crate::catalog::Service;
 use crate::error::ServiceError;
@@ -243,7 +243,7 @@ impl ListenQueue {
     ///
     /// # Errors
     /// What the system says.
-    pub fn run(&mut self, at_most: Span) -> io::Result<()> {
+    pub fn run(&mut self, at_most: Duration) -> io::Result<()> {
         self.watch.wait(at_most)?;
         while self.watch.poll(now()).is_some() {}
         // An event may be late, and a full queue raises none: what is now is asked.
@@ -310,7 +310,7 @@ mod tests {
         let waiting: Vec<_> = (0..20).map(|_| connect()).collect();
         let began = std::time::Instant::now();
         while queue.state().0 >= first {
-            queue.run(Span::from_millis(20)).unwrap();
+            queue.run(Duration::from_millis(20)).unwrap();
             assert!(began.elapsed().as_secs() < 20, "{:?}", queue.watch.tally());
         }
         assert_eq!(queue.listener.queue().unwrap().length, queue.state().0);
@@ -319,7 +319,7 @@ mod tests {
         server.set_nonblocking(true).unwrap();
         while server.accept().is_ok() {}
         while queue.state().0 < first {
-            queue.run(Span::from_millis(1)).unwrap();
+            queue.run(Duration::from_millis(1)).unwrap();
             assert!(began.elapsed().as_secs() < 40, "{:?}", queue.state());
         }
         queue.listener.set_length(5).unwrap();

@@ -13,7 +13,7 @@
 use std::os::fd::BorrowedFd;
 
 use selvedge_comm_call::{Call, CallError, Raise, Raised, Service as System};
-use selvedge_units::{Instant, Span};
+use selvedge_units::{Duration, Instant};
 
 use crate::error::ServiceError;
 use crate::handler::program;
@@ -27,9 +27,9 @@ pub const EVENT_FORMAT: &str = "input { unsigned long time; unsigned long deadli
     unsigned cpu; };";
 
 /// How often a handler is called without an occurrence, so that it can raise what has gathered.
-const TICK: Span = Span::from_millis(100);
+const TICK: Duration = Duration::from_millis(100);
 /// The most events that are raised in a turn, so that the host's other services have theirs.
-const TURN: usize = 256;
+const TURN_MAX: usize = 256;
 
 /// A service of the kernel's, to be registered with a [`selvedge_comm_call::Host`].
 #[derive(Debug)]
@@ -158,7 +158,7 @@ impl System for Provided {
                 tracing::warn!(service = %self.wish.service, %error, "the handler's tick failed");
             }
         }
-        for _ in 0..TURN {
+        for _ in 0..TURN_MAX {
             let Some(event) = watch.poll(now) else {
                 return has_handler.then_some(self.next_tick);
             };
@@ -201,9 +201,9 @@ fn changes(text: &str) -> Option<Vec<Change>> {
         let words: Vec<_> = line.split_ascii_whitespace().collect();
         Some(match words[..] {
             ["threshold", value] => Change::Threshold(value.parse().ok()?),
-            ["interval", span] => Change::Interval(Span(span.parse().ok()?)),
+            ["interval", span] => Change::Interval(Duration(span.parse().ok()?)),
             ["job", thread, span] => {
-                Change::Job { thread: thread.parse().ok()?, within: Span(span.parse().ok()?) }
+                Change::Job { thread: thread.parse().ok()?, within: Duration(span.parse().ok()?) }
             }
             ["no-job", thread] => Change::NoJob { thread: thread.parse().ok()? },
             _ => return None,
@@ -249,9 +249,9 @@ mod tests {
     #[test]
     fn changes_are_read_all_or_none() {
         let read = changes("threshold 7\ninterval 5000\njob 12 99\nno-job 13\n").unwrap();
-        let job = Change::Job { thread: 12, within: Span(99) };
+        let job = Change::Job { thread: 12, within: Duration(99) };
         let rest = [job, Change::NoJob { thread: 13 }];
-        assert_eq!(read[..2], [Change::Threshold(7), Change::Interval(Span(5000))]);
+        assert_eq!(read[..2], [Change::Threshold(7), Change::Interval(Duration(5000))]);
         assert_eq!(read[2..], rest);
         for wrong in ["", "job 1", "threshold -1", "threshold 1\nwhat", "job 1 2 3", "no-job x"] {
             assert_eq!(changes(wrong), None, "{wrong}");

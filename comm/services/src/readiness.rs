@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use libbpf_rs::{Link, Object};
 use rustix::event::epoll;
 use selvedge_os_bpf::{release, types};
-use selvedge_units::Span;
+use selvedge_units::Duration;
 
 use crate::board::{Board, DESCRIPTORS, SIZE};
 use crate::error::ServiceError;
@@ -227,7 +227,7 @@ impl Readiness {
         self.board.take(|descriptor| into.push(Ready { descriptor, room: false }));
         if self.writers.load(Ordering::Relaxed) > 0 {
             // What the system says here it says again when there is nothing else to do.
-            let _ = self.sleep(into, Some(Span(0)));
+            let _ = self.sleep(into, Some(Duration(0)));
         }
     }
 
@@ -241,14 +241,15 @@ impl Readiness {
     ///
     /// # Errors
     /// What the system says.
-    pub fn wait(&self, into: &mut Vec<Ready>, at_most: Option<Span>) -> io::Result<()> {
+    pub fn wait(&self, into: &mut Vec<Ready>, at_most: Option<Duration>) -> io::Result<()> {
         self.look(into);
-        if !into.is_empty() || at_most == Some(Span(0)) {
+        if !into.is_empty() || at_most == Some(Duration(0)) {
             return Ok(());
         }
         let began = crate::now();
         loop {
-            let left = at_most.map(|span| Span(span.0.saturating_sub(crate::now().since(began).0)));
+            let left =
+                at_most.map(|span| Duration(span.0.saturating_sub(crate::now().since(began).0)));
             if self.lie_down() {
                 let woken = self.sleep(into, left);
                 self.get_up();
@@ -260,7 +261,7 @@ impl Readiness {
                 self.get_up();
             }
             self.board.take(|descriptor| into.push(Ready { descriptor, room: false }));
-            if !into.is_empty() || left == Some(Span(0)) {
+            if !into.is_empty() || left == Some(Duration(0)) {
                 return Ok(());
             }
         }
@@ -292,7 +293,7 @@ impl Readiness {
     }
 
     /// Sleeps; `false` if the time is over, or a signal came.
-    fn sleep(&self, into: &mut Vec<Ready>, at_most: Option<Span>) -> io::Result<bool> {
+    fn sleep(&self, into: &mut Vec<Ready>, at_most: Option<Duration>) -> io::Result<bool> {
         let time = at_most.map(|span| rustix::event::Timespec {
             tv_sec: (span.0 / 1_000_000_000) as i64,
             tv_nsec: (span.0 % 1_000_000_000) as i64,
@@ -365,7 +366,7 @@ mod tests {
             for socket in &sockets {
                 socket.send_to(b"x", socket.local_addr().unwrap()).unwrap();
             }
-            readiness.wait(&mut ready, Some(Span::from_millis(1))).unwrap();
+            readiness.wait(&mut ready, Some(Duration::from_millis(1))).unwrap();
             assert!(ready.iter().all(|one| (0..DESCRIPTORS as RawFd).contains(&one.descriptor)));
             assert!(readiness.apply().is_err(), "most numbers are no sockets");
         }

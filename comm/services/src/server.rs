@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rustix::event::{Timespec, epoll};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use selvedge_units::Span;
+use selvedge_units::Duration;
 
 use crate::error::ServiceError;
 use crate::readiness::{Readiness, Ready};
@@ -43,7 +43,7 @@ impl Notice {
 /// The longest request's head that is read.
 const HEAD_MAX: usize = 8192;
 /// How often the server looks whether it is to stop.
-const STOP: Span = Span::from_millis(50);
+const STOP: Duration = Duration::from_millis(50);
 
 /// The longest queue of connections that nobody has accepted yet; the system may allow less.
 const QUEUE: i32 = 4096;

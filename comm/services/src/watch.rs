@@ -14,7 +14,7 @@ use selvedge_control_code::Program;
 use selvedge_os::memory::Mapping;
 use selvedge_os_bpf::{release, types};
 use selvedge_os_jit::Hook;
-use selvedge_units::{Instant, Span};
+use selvedge_units::{Duration, Instant};
 
 use crate::catalog::Service;
 use crate::error::ServiceError;
@@ -41,9 +41,9 @@ pub struct Wish {
     /// Without a handler: at most one event of a kind in this time; what comes in between is
     /// counted and summed into the next, or told by a timer in the kernel once the time is over: then with
     /// the greatest value, and no process or key.
-    pub interval: Span,
+    pub interval: Duration,
     /// An event's deadline, from the occurrence; nothing: none.
-    pub deadline: Option<Span>,
+    pub deadline: Option<Duration>,
     /// Only this process; nothing: all but this one.
     pub pid: Option<u32>,
     /// Only this control group of version 2 and those below it (`memory` only).
@@ -65,7 +65,7 @@ impl Wish {
             service,
             kinds: Vec::new(),
             threshold: 0,
-            interval: Span(0),
+            interval: Duration(0),
             deadline: None,
             pid: None,
             cgroup: None,
@@ -214,7 +214,7 @@ impl Watch {
             watch.set_handler(program)?;
         }
         watch.attach(&points)?;
-        if wish.interval > Span::ZERO {
+        if wish.interval > Duration::ZERO {
             watch.time()?;
         }
         Ok(watch)
@@ -269,7 +269,7 @@ impl Watch {
     ///
     /// # Errors
     /// What the system says.
-    pub fn wait(&self, at_most: Span) -> io::Result<bool> {
+    pub fn wait(&self, at_most: Duration) -> io::Result<bool> {
         if !self.waiting.is_empty() {
             return Ok(true);
         }
@@ -350,7 +350,7 @@ impl Watch {
 }
 
 /// Waits until a descriptor can be read; `false` if the time is over, or a signal came.
-pub(crate) fn wait(descriptor: BorrowedFd<'_>, at_most: Option<Span>) -> io::Result<bool> {
+pub(crate) fn wait(descriptor: BorrowedFd<'_>, at_most: Option<Duration>) -> io::Result<bool> {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     let time = at_most.map(|span| Timespec {
         tv_sec: (span.0 / 1_000_000_000) as i64,

@@ -8,7 +8,7 @@ use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use machine::{permitted, programs, until};
 use selvedge_comm_services::ProgramError;
 use selvedge_comm_services::{Event, Service, ServiceError, Target, Watch, Wish, now, program};
-use selvedge_units::{Instant, Span};
+use selvedge_units::{Duration, Instant};
 
 /// A socket, and where it is.
 struct Loop {
@@ -76,7 +76,7 @@ fn a_handler_gathers_and_raises_now_and_then() {
     for event in &events {
         assert_eq!((event.data[0], event.value, event.pid), (10, 77, 4711));
         assert!(event.prefer && event.data[1] > 0);
-        assert_eq!(event.deadline, Some(event.at + Span::from_secs(60)));
+        assert_eq!(event.deadline, Some(event.at + Duration::from_secs(60)));
     }
     assert_eq!(watch.tally().occurred, 35);
     assert_eq!(watch.tally().raised, 3);
@@ -88,7 +88,7 @@ fn without_a_handler_threshold_and_interval_gather() {
         return;
     }
     // Longer than the machine has been up, which the first event is not to wait for.
-    let years = Span::from_secs(100 * 365 * 86_400);
+    let years = Duration::from_secs(100 * 365 * 86_400);
     let (mut watch, sender, one) = unread("", |wish| wish.interval = years);
     strike(&sender, one.to, 20);
     assert_eq!(all(&mut watch).len(), 1, "one in a hundred years");
@@ -125,7 +125,7 @@ fn handlers_are_replaced_while_occurrences_go_on() {
         until("the new handler", || {
             all(&mut watch);
             let at = now();
-            watch.wait(Span::from_millis(5)).unwrap();
+            watch.wait(Duration::from_millis(5)).unwrap();
             let events = all(&mut watch);
             assert!(events.iter().all(|event| event.at < at || event.value == value));
             watch.tick().unwrap();

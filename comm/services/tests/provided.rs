@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use machine::{permitted, programs, until};
 use selvedge_comm_call::{Client, ClientError, Host, Wish as Subscribe, services};
 use selvedge_comm_services::{EVENT_FORMAT, Provided, Service, Wish, event, now};
-use selvedge_units::Span;
+use selvedge_units::Duration;
 
 struct Place(PathBuf);
 
@@ -31,7 +31,7 @@ fn a_program_subscribes_to_the_kernels_sockets_by_name() {
     let mut wish = Wish::new(Service::Socket);
     wish.kinds = vec!["connection".to_owned()];
     wish.port = Some(port);
-    wish.deadline = Some(Span::from_secs(60));
+    wish.deadline = Some(Duration::from_secs(60));
     let host = Host::start(&place.0, None).unwrap();
     host.register(Box::new(Provided::new(wish).unwrap())).unwrap();
     assert_eq!(services(&place.0), ["socket"]);
@@ -59,7 +59,7 @@ fn a_program_subscribes_to_the_kernels_sockets_by_name() {
     until("the kernel's programs", loaded);
     let mut next = |what: &str| {
         until(what, || {
-            subscription.wait(now() + Span::from_millis(10));
+            subscription.wait(now() + Duration::from_millis(10));
             let came = subscription.take().unwrap()?;
             let due = came.deadline;
             Some((event(came.data).expect("a whole record"), due))
@@ -68,7 +68,7 @@ fn a_program_subscribes_to_the_kernels_sockets_by_name() {
     let _first = TcpStream::connect(("127.0.0.1", port)).unwrap();
     let (connection, due) = next("the first connection");
     assert_eq!((connection.value, connection.key >> 16), (1, u64::from(port)));
-    assert_eq!(due, Some(connection.at + Span::from_secs(60)));
+    assert_eq!(due, Some(connection.at + Duration::from_secs(60)));
 
     // A handler that counts in the kernel, and tells every third time.
     let mut other = Client::open(&place.0, "socket").unwrap();

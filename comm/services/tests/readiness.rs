@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use machine::{permitted, until};
 use selvedge_comm_services::{AttachError, Readiness, Ready};
-use selvedge_units::Span;
+use selvedge_units::Duration;
 
 fn looked(readiness: &Readiness) -> Vec<RawFd> {
     let mut all = Vec::new();
@@ -20,7 +20,7 @@ fn looked(readiness: &Readiness) -> Vec<RawFd> {
 
 fn waited(readiness: &Readiness) -> Vec<Ready> {
     let mut all = Vec::new();
-    readiness.wait(&mut all, Some(Span::from_secs(20))).unwrap();
+    readiness.wait(&mut all, Some(Duration::from_secs(20))).unwrap();
     all
 }
 
@@ -180,8 +180,8 @@ fn a_wait_ends_by_time() {
     }
     let readiness = Readiness::new().unwrap();
     let mut none = Vec::new();
-    readiness.wait(&mut none, Some(Span::from_millis(5))).unwrap();
-    readiness.wait(&mut none, Some(Span(0))).unwrap();
+    readiness.wait(&mut none, Some(Duration::from_millis(5))).unwrap();
+    readiness.wait(&mut none, Some(Duration(0))).unwrap();
     assert!(none.is_empty());
 }
 
@@ -225,7 +225,7 @@ fn nothing_is_slept_over() {
         }
         let mut ready = Vec::new();
         while got.load(Ordering::Relaxed) < EACH * SOCKETS as u64 {
-            readiness.wait(&mut ready, Some(Span::from_secs(20))).unwrap();
+            readiness.wait(&mut ready, Some(Duration::from_secs(20))).unwrap();
             assert!(!ready.is_empty(), "slept over: {} came", got.load(Ordering::Relaxed));
             for one in &ready {
                 let socket = &sockets[by_number[one.descriptor as usize]].0;

@@ -10,7 +10,7 @@ use std::process::Command;
 
 use machine::{Namespace, permitted, until};
 use selvedge_comm_services::{Change, Event, Service, Watch, Wish, now};
-use selvedge_units::Span;
+use selvedge_units::Duration;
 
 fn start(service: Service, kinds: &[&str], more: impl FnOnce(&mut Wish)) -> Watch {
     let mut wish = Wish::new(service);
@@ -24,7 +24,7 @@ fn start(service: Service, kinds: &[&str], more: impl FnOnce(&mut Wish)) -> Watc
 /// The first event that is wanted, which has to come.
 fn event(watch: &mut Watch, wanted: impl Fn(&Event) -> bool) -> Event {
     until("an event", || {
-        watch.wait(Span::from_millis(10)).unwrap();
+        watch.wait(Duration::from_millis(10)).unwrap();
         std::iter::from_fn(|| watch.poll(now())).find(&wanted)
     })
 }
@@ -44,7 +44,7 @@ fn sockets_tell_of_connections_data_room_and_ends() {
     let mut watch = start(Service::Socket, &all, |wish| {
         wish.port = Some(port);
         wish.pid = None;
-        wish.deadline = Some(Span::from_secs(60));
+        wish.deadline = Some(Duration::from_secs(60));
         wish.prefer = true;
     });
     let mut client = TcpStream::connect(("127.0.0.1", port)).unwrap();
@@ -52,7 +52,7 @@ fn sockets_tell_of_connections_data_room_and_ends() {
     assert_eq!(connection.value, 1, "one waits");
     assert_eq!(connection.key >> 16, u64::from(port));
     assert!(connection.prefer);
-    assert_eq!(connection.deadline, Some(connection.at + Span::from_secs(60)));
+    assert_eq!(connection.deadline, Some(connection.at + Duration::from_secs(60)));
     let (mut server, _) = listener.accept().unwrap();
     client.write_all(b"hello").unwrap();
     let data = event(&mut watch, |event| event.kind == kind(Service::Socket, "data"));
@@ -92,7 +92,7 @@ fn what_an_interval_held_back_is_told_when_it_is_over() {
     let mut watch = start(Service::Socket, &["data"], |wish| {
         wish.port = Some(to.port());
         wish.pid = None;
-        wish.interval = Span::from_millis(300);
+        wish.interval = Duration::from_millis(300);
     });
     for _ in 0..6 {
         sender.send_to(b"all at once", to).unwrap();
@@ -143,20 +143,20 @@ fn threads_are_placed_wait_and_miss() {
         // Wakes here; then works for longer than it may, and sleeps again.
         for () in wait {
             let began = now();
-            while now().since(began) < Span::from_millis(3) {
+            while now().since(began) < Duration::from_millis(3) {
                 std::hint::spin_loop();
             }
         }
     });
     let id = told.recv_timeout(std::time::Duration::from_secs(20)).expect("the thread's number");
-    watch.post(Change::Job { thread: id, within: Span::from_millis(1) }).unwrap();
+    watch.post(Change::Job { thread: id, within: Duration::from_millis(1) }).unwrap();
     // It may be about to sleep when it is called; then it has not woken up, and is called again.
     let mut called = |what: &str, prepare: &mut dyn FnMut(), wanted: &dyn Fn(&Event) -> bool| {
         until(what, || {
             prepare();
             go.send(()).unwrap();
             for _ in 0..20 {
-                watch.wait(Span::from_millis(5)).unwrap();
+                watch.wait(Duration::from_millis(5)).unwrap();
                 let mut all = std::iter::from_fn(|| watch.poll(now()));
                 if let Some(found) = all.find(wanted) {
                     return Some(found);

@@ -19,7 +19,7 @@ mod work;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use selvedge_units::{Instant, Span};
+use selvedge_units::{Duration, Instant};
 
 use self::hands::Hands;
 use self::plant::{Outcome, Parcel};
@@ -47,7 +47,7 @@ pub struct Job<M> {
     alone: bool,
     outcome: Outcome<M>,
     /// What it cost in virtual time.
-    pub cost: Span,
+    pub cost: Duration,
 }
 
 /// A plant, and what the element holds of it.
@@ -319,11 +319,11 @@ impl<W: Work> Element<W> {
 }
 
 /// What it costs in virtual time to hand a message on.
-const fn hop(overheads: Overheads, to: Option<usize>, here: bool) -> Span {
+const fn hop(overheads: Overheads, to: Option<usize>, here: bool) -> Duration {
     match (here, to) {
         (true, _) => overheads.same,
         (false, Some(_)) => overheads.other,
-        (false, None) => Span::ZERO,
+        (false, None) => Duration::ZERO,
     }
 }
 

@@ -31,14 +31,14 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::Duration as StdDuration;
 
 use selvedge_data_stack::auto::{Manager, Meta};
 use selvedge_data_stack::contract::Contract;
 use selvedge_os::clock::Clock;
 use selvedge_os::port::DatagramPort;
 use selvedge_os::transmit::TransmitOptions;
-use selvedge_units::{Bytes, Span};
+use selvedge_units::{Bytes, Duration};
 
 use self::backlog::Backlog;
 pub use self::buffer::Buffer;
@@ -81,7 +81,7 @@ impl Endpoint {
     pub fn bind(at: SocketAddr, options: Options) -> Result<Self, BindError> {
         let port = DatagramPort::bind(at, RECEIVE_BUFFER)?;
         let (clock, count) = (Clock::new(), options.elements.clamp(1, 16));
-        let patience = Span::from_millis(20);
+        let patience = Duration::from_millis(20);
         let transmitter =
             port.transmitter(clock, TransmitOptions { patience, ..TransmitOptions::default() })?;
         let costs = profile::kept();
@@ -138,7 +138,7 @@ impl Endpoint {
 
     /// The next connection that another host made; `None` if none came in time.
     #[must_use]
-    pub fn accept(&self, patience: Duration) -> Option<Connection> {
+    pub fn accept(&self, patience: StdDuration) -> Option<Connection> {
         self.shared.backlog.pop(patience).map(|opened| Connection::new(&self.shared, opened))
     }
 

@@ -12,7 +12,7 @@
 
 use selvedge_data_stack::contract::Contract;
 use selvedge_data_stack::module::Direction;
-use selvedge_units::Span;
+use selvedge_units::Duration;
 
 use crate::wire;
 
@@ -24,9 +24,9 @@ pub(crate) const TALK_MAX: usize = 400;
 pub(crate) enum Talk {
     /// A question: of what who asks sends (`Down`) or receives, and the longest that it takes there
     /// and in the network.
-    Ask(u64, Direction, Contract, Span),
+    Ask(u64, Direction, Contract, Duration),
     /// An answer.
-    Yes(u64, Span),
+    Yes(u64, Duration),
     /// The other.
     No(u64, String),
 }
@@ -66,7 +66,7 @@ impl Talk {
                 let (contract, here) = wire::termed(terms)?;
                 Self::Ask(number, way, contract, here)
             }
-            "yes" => Self::Yes(number, Span(rest.parse().ok()?)),
+            "yes" => Self::Yes(number, Duration(rest.parse().ok()?)),
             // It is shown to people.
             "no" => Self::No(number, rest.chars().flat_map(char::escape_debug).collect()),
             _ => return None,
@@ -84,13 +84,17 @@ mod tests {
     #[test]
     fn talk_is_read_as_it_is_written_and_nothing_else_is() {
         let contract = Contract {
-            traffic: Traffic::steady(Span::from_millis(1), Bytes(1000)),
-            quality: Quality { delay: Span::from_millis(5), loss_burst: 3, promise: Promise::Firm },
+            traffic: Traffic::steady(Duration::from_millis(1), Bytes(1000)),
+            quality: Quality {
+                delay: Duration::from_millis(5),
+                loss_burst: 3,
+                promise: Promise::Firm,
+            },
         };
         for talk in [
-            Talk::Ask(7, Direction::Down, contract, Span(12)),
-            Talk::Ask(u64::MAX, Direction::Up, contract, Span::ZERO),
-            Talk::Yes(1, Span(u64::MAX)),
+            Talk::Ask(7, Direction::Down, contract, Duration(12)),
+            Talk::Ask(u64::MAX, Direction::Up, contract, Duration::ZERO),
+            Talk::Yes(1, Duration(u64::MAX)),
             Talk::No(2, "a delay of 3 us; at best it is 4 us".to_owned()),
         ] {
             assert_eq!(Talk::parse(talk.text().as_bytes()), Some(talk));

@@ -6,11 +6,11 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::Duration as StdDuration;
 
 use selvedge_data_stack::elements::ElementId;
 use selvedge_os::clock::Clock;
-use selvedge_units::{Instant, Span};
+use selvedge_units::{Duration, Instant};
 
 use crate::element::{Element, Plant, Work};
 
@@ -20,16 +20,16 @@ pub use self::stream::{Null, stream};
 /// the core may be wanted by the very thread that is waited for.
 const SPINS: u32 = 64;
 /// and how long at most, unless it is woken.
-const REST: Duration = Duration::from_micros(500);
+const REST: StdDuration = StdDuration::from_micros(500);
 /// How often a thread gives way at once to those who wait for its element.
 const YIELDS: u32 = 1000;
 /// How often a thread that has put a message in asks for the element again: some 10 us, which is
 /// what the largest message takes.
 const TRIES: u32 = 400;
 /// Messages of one turn at most.
-const TURN: usize = 64;
+const TURN_MAX: usize = 64;
 /// How often modules are asked what is due.
-const TICK: Span = Span::from_micros(200);
+const TICK: Duration = Duration::from_micros(200);
 
 /// An element, for whoever serves it at the moment: its thread, or who would have to wait for it.
 #[derive(Debug)]
@@ -125,7 +125,7 @@ impl<W: Work> Served<W> {
     fn turn(&mut self, clock: Clock, enough: impl Fn() -> bool) -> u64 {
         let (element, now) = (&mut self.element, clock.now());
         let mut worked = 0;
-        for _ in 0..TURN {
+        for _ in 0..TURN_MAX {
             let Some(job) = element.begin(now) else { break };
             element.end(job, now);
             worked += 1;
@@ -306,6 +306,6 @@ mod tests {
 
     #[test]
     fn a_stream_comes_through() {
-        assert!(stream(2, 1000) > Span::ZERO);
+        assert!(stream(2, 1000) > Duration::ZERO);
     }
 }

@@ -19,7 +19,7 @@ use snow::{Builder, HandshakeState};
 
 use selvedge_data_stack::contract::{Contract, Promise, Quality, Traffic};
 use selvedge_data_stack::module::{Key, Keys};
-use selvedge_units::{Bytes, Span};
+use selvedge_units::{Bytes, Duration};
 
 /// Who connects proposes a stack and contracts.
 pub const HELLO: u8 = 1;
@@ -49,9 +49,9 @@ pub struct Proposal {
     /// And back.
     pub back: Contract,
     /// The longest that a message takes on the connecting host, out and back.
-    pub there: [Span; 2],
+    pub there: [Duration; 2],
     /// What the network takes of the delay, either way.
-    pub network: Span,
+    pub network: Duration,
     /// Where the other end's ring to the connecting one may be made, for `net(shm)`.
     pub door: Option<Door>,
 }
@@ -164,7 +164,7 @@ impl Proposal {
         let mut lines = str::from_utf8(text).ok()?.trim_end_matches('\0').split('\n');
         // It is shown to people: nothing in it may steer their terminals.
         let line = lines.next().filter(|line| !line.contains(char::is_control))?.to_owned();
-        let network = Span(lines.next()?.parse().ok()?);
+        let network = Duration(lines.next()?.parse().ok()?);
         let (out, first) = termed(lines.next()?)?;
         let (back, second) = termed(lines.next()?)?;
         let door = lines.next().map(Door::parse);
@@ -177,7 +177,7 @@ impl Proposal {
 
 /// A contract, and the longest that a message takes on the host that states it.
 #[must_use]
-pub fn terms(contract: &Contract, here: Span) -> String {
+pub fn terms(contract: &Contract, here: Duration) -> String {
     let Contract { traffic: t, quality: q } = contract;
     let firm = u64::from(q.promise == Promise::Firm);
     format!(
@@ -188,35 +188,35 @@ pub fn terms(contract: &Contract, here: Span) -> String {
 
 /// Both, read; `None` if they make no sense.
 #[must_use]
-pub fn termed(text: &str) -> Option<(Contract, Span)> {
+pub fn termed(text: &str) -> Option<(Contract, Duration)> {
     let mut fields = text.split(' ').map(|field| field.parse::<u64>().ok());
     let mut next = || fields.next().flatten();
     let traffic = Traffic {
-        average: Span(next()?),
-        minimum: Span(next()?),
-        interval: Span(next()?),
+        average: Duration(next()?),
+        minimum: Duration(next()?),
+        interval: Duration(next()?),
         largest: Bytes(next()?),
     };
-    let (delay, loss_burst) = (Span(next()?), next()?);
+    let (delay, loss_burst) = (Duration(next()?), next()?);
     let promise = if next()? == 0 { Promise::Wanted } else { Promise::Firm };
     let contract = Contract { traffic, quality: Quality { delay, loss_burst, promise } };
-    Some((contract.check().ok()?, Span(next()?)))
+    Some((contract.check().ok()?, Duration(next()?)))
 }
 
 /// The payload of a welcome: the longest that a message takes on the host that answers, of what the
 /// other sends and of what it receives; and where the other's ring to it is made.
 #[must_use]
-pub fn answer(here: [Span; 2], door: Option<Door>) -> String {
+pub fn answer(here: [Duration; 2], door: Option<Door>) -> String {
     let [first, second] = here.map(|span| span.0);
     door.map_or_else(|| format!("{first} {second}"), |door| format!("{first} {second}\n{door}"))
 }
 
 /// Read from a welcome; `None` if it makes no sense.
 #[must_use]
-pub fn answered(text: &[u8]) -> Option<([Span; 2], Option<Door>)> {
+pub fn answered(text: &[u8]) -> Option<([Duration; 2], Option<Door>)> {
     let mut lines = str::from_utf8(text).ok()?.split('\n');
     let (first, second) = lines.next()?.split_once(' ')?;
-    let here = [Span(first.parse().ok()?), Span(second.parse().ok()?)];
+    let here = [Duration(first.parse().ok()?), Duration(second.parse().ok()?)];
     let door = lines.next().map(Door::parse);
     if door == Some(None) || lines.next().is_some() {
         return None;
@@ -230,19 +230,19 @@ mod tests {
 
     #[test]
     fn proposals_are_read_as_written_and_nothing_else_is() {
-        let traffic = Traffic::steady(Span::from_millis(1), Bytes(1000));
+        let traffic = Traffic::steady(Duration::from_millis(1), Bytes(1000));
         let quality =
-            Quality { delay: Span::from_millis(5), loss_burst: 3, promise: Promise::Firm };
+            Quality { delay: Duration::from_millis(5), loss_burst: 3, promise: Promise::Firm };
         let out = Contract { traffic, quality };
         let proposal = Proposal {
             line: "ui | reliable | net".into(),
             out,
             back: out,
-            there: [Span::from_micros(7), Span::ZERO],
-            network: Span(31),
+            there: [Duration::from_micros(7), Duration::ZERO],
+            network: Duration(31),
             door: None,
         };
-        let here = [Span(5), Span(u64::MAX)];
+        let here = [Duration(5), Duration(u64::MAX)];
         let door = Door { name: random(), word: 7 };
         assert_ne!(random(), random());
         for door in [None, Some(door)] {

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
-use std::time::Duration;
+use std::time::Duration as StdDuration;
 
 use selvedge_comm_local::PeerId;
 use selvedge_data_stack::auto::Monitor;
@@ -17,7 +17,7 @@ use selvedge_data_stack::module::{Direction, Outputs, Reason};
 use selvedge_data_stack::stack::Line;
 use selvedge_os::clock::Clock;
 use selvedge_os::transmit::{Outgoing, Transmitter};
-use selvedge_units::{Bytes, Instant, Span};
+use selvedge_units::{Bytes, Duration, Instant};
 
 pub(crate) use self::came::Came;
 use crate::concurrency::MultiThreaded;
@@ -115,7 +115,7 @@ const CLOGGED: (usize, usize) = (1024, 256 << 10);
 const OUTBOX_MAX: (usize, usize) = (8 * CLOGGED.0, 8 * CLOGGED.1);
 /// Where datagrams come closer than this to each other they wait for more: half the time that a
 /// call takes.
-const CLOSE: Span = Span::from_micros(20);
+const CLOSE: Duration = Duration::from_micros(20);
 
 /// Messages that the application has not taken, at most; then what comes is dropped below the
 /// transport, and a reliable peer sends it again.
@@ -191,7 +191,7 @@ impl LineWork {
     }
 
     /// The next message for the application; waits for at most so long.
-    pub(crate) fn pop(&self, patience: Duration) -> Option<Message> {
+    pub(crate) fn pop(&self, patience: StdDuration) -> Option<Message> {
         let mut delivery = self.delivery();
         if delivery.is_empty() && !patience.is_zero() {
             self.waiters.fetch_add(1, Ordering::AcqRel);
@@ -296,7 +296,7 @@ impl Work for LineWork {
         message: Message,
         now: Instant,
         out: &mut Vec<(Direction, Message)>,
-    ) -> Span {
+    ) -> Duration {
         let mut outputs = Outputs::default();
         let call = self.line.call(now);
         self.line.modules()[place].handle(direction, message, &call, &mut outputs);
@@ -305,7 +305,7 @@ impl Work for LineWork {
             // It may be an acknowledgement.
             self.wake(0);
         }
-        Span::ZERO
+        Duration::ZERO
     }
 
     fn tick(&self, place: usize, now: Instant, out: &mut Vec<(Direction, Message)>) {

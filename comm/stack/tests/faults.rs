@@ -7,23 +7,23 @@ use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::{Duration as StdDuration, Instant};
 
 use selvedge_comm_stack::endpoint::{Connection, Endpoint, Options, RecvError};
 use selvedge_data_stack::auto::Event;
 use selvedge_data_stack::contract::{Contract, Promise, Quality, Traffic};
 use selvedge_data_stack::module::{Direction, Reason};
 use selvedge_data_stack::stack::SendError;
-use selvedge_units::{Bytes, Span};
+use selvedge_units::{Bytes, Duration};
 
 use peer::Peer;
 
-const LONG: Duration = Duration::from_secs(120);
+const LONG: StdDuration = StdDuration::from_secs(120);
 
 fn contract() -> Contract {
     Contract {
-        traffic: Traffic::steady(Span::from_millis(100), Bytes(20_000)),
-        quality: Quality { delay: Span::from_secs(1), loss_burst: 0, promise: Promise::Wanted },
+        traffic: Traffic::steady(Duration::from_millis(100), Bytes(20_000)),
+        quality: Quality { delay: Duration::from_secs(1), loss_burst: 0, promise: Promise::Wanted },
     }
 }
 
@@ -31,7 +31,7 @@ fn endpoint() -> Endpoint {
     let endpoint = Endpoint::bind("127.0.0.1:0".parse().unwrap(), Options::default()).unwrap();
     // These tests send as fast as they can, which is no contract.
     endpoint.set(selvedge_data_stack::auto::Meta {
-        activation: Span::from_secs(1 << 30),
+        activation: Duration::from_secs(1 << 30),
         ..Default::default()
     });
     endpoint
@@ -223,10 +223,10 @@ fn unreliable_never_delivers_a_corrupted_message_or_one_twice() {
     };
     for n in 0..1000 {
         here.send(&message(n), LONG).unwrap();
-        take(Duration::ZERO);
+        take(StdDuration::ZERO);
     }
-    here.flush(Duration::from_secs(5));
-    take(Duration::from_millis(500));
+    here.flush(StdDuration::from_secs(5));
+    take(StdDuration::from_millis(500));
     assert!(seen.len() > 100, "{} of 1000 arrived", seen.len());
     let reasons: Vec<Reason> = there.dropped().into_iter().map(|(why, _)| why).collect();
     assert!(reasons.contains(&Reason::Corrupt), "{reasons:?}");
@@ -257,7 +257,7 @@ fn a_flood_of_hellos_is_counted_and_takes_no_room() {
         }
     }
     assert!(refused() >= 100, "{} refused", refused());
-    assert!(victim.accept(Duration::ZERO).is_none());
+    assert!(victim.accept(StdDuration::ZERO).is_none());
     // It still serves others.
     let friend = endpoint();
     let line = "ui | reliable | net";
@@ -310,14 +310,14 @@ fn a_peer_that_is_killed_under_load_is_told_and_hangs_nobody() {
     peer.kill();
     let mut sent = 0;
     let full = (0..10_000).find_map(|n| {
-        here.send(&message(n), Duration::from_millis(50)).inspect(|()| sent += 1).err()
+        here.send(&message(n), StdDuration::from_millis(50)).inspect(|()| sent += 1).err()
     });
     assert_eq!(full, Some(SendError::Full), "the window bounds what waits");
     assert!(sent <= 256, "{sent} messages more");
-    let patience = Duration::from_millis(300);
+    let patience = StdDuration::from_millis(300);
     let left = (0..1000).find_map(|_| here.recv(&mut got, patience).err());
     assert!(matches!(left, Some(RecvError::Timeout | RecvError::Dead)), "{left:?}");
-    assert!(!here.flush(Duration::from_millis(10)));
+    assert!(!here.flush(StdDuration::from_millis(10)));
     // Closing does not wait for the dead.
     drop(here);
     drop(ours);
@@ -335,7 +335,7 @@ impl Drop for Flag<'_> {
 #[test]
 fn a_sender_that_is_killed_and_returns_is_received_beside_its_ghost() {
     // The connection of the killed sender stays for longer than this test may take.
-    let options = Options { silence: Span::from_secs(1 << 20), ..Options::default() };
+    let options = Options { silence: Duration::from_secs(1 << 20), ..Options::default() };
     let listener = Endpoint::bind("127.0.0.1:0".parse().unwrap(), options).unwrap();
     let (mut sender, _) = Peer::start(&listener.address().to_string());
     let ghost = listener.accept(LONG).expect("the sender connects");
@@ -347,7 +347,7 @@ fn a_sender_that_is_killed_and_returns_is_received_beside_its_ghost() {
         // As an application does that has a thread for each connection.
         scope.spawn(|| {
             while !stop.load(Ordering::Acquire) {
-                let _ = ghost.take(Duration::from_millis(50));
+                let _ = ghost.take(StdDuration::from_millis(50));
             }
         });
         let line = "ui | reliable | net";
@@ -374,7 +374,7 @@ fn a_new_contract_is_agreed_on_whatever_the_network_does() {
     ] {
         let (_a, _b, _network, here, there) = through(line, faults, 5);
         for n in 1..6 {
-            let traffic = Traffic::steady(Span::from_millis(100), Bytes(n * 1000));
+            let traffic = Traffic::steady(Duration::from_millis(100), Bytes(n * 1000));
             let new = Contract { traffic, ..contract() };
             let way = if n % 2 == 0 { Direction::Down } else { Direction::Up };
             here.renegotiate(way, new).unwrap();

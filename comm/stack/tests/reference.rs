@@ -10,7 +10,7 @@ use selvedge_data_stack::elements::{ElementId, Elements};
 use selvedge_data_stack::message::Message;
 use selvedge_data_stack::module::{Direction, Key, Keys, Outputs};
 use selvedge_data_stack::stack::{Line, Stack};
-use selvedge_units::{Instant, Span};
+use selvedge_units::{Duration, Instant};
 
 /// A line's modules as the work of elements; what leaves is kept.
 #[derive(Debug)]
@@ -33,11 +33,11 @@ impl Work for Modules {
         message: Message,
         now: Instant,
         out: &mut Vec<(Direction, Message)>,
-    ) -> Span {
+    ) -> Duration {
         let mut outputs = Outputs::default();
         self.line.modules()[place].handle(direction, message, &self.line.call(now), &mut outputs);
         out.extend(outputs.drain());
-        Span::ZERO
+        Duration::ZERO
     }
 
     fn leave(&self, direction: Direction, message: Message, _: Instant) {

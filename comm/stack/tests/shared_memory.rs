@@ -5,7 +5,7 @@ mod peer;
 
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::OwnedFd;
-use std::time::{Duration, Instant};
+use std::time::{Duration as StdDuration, Instant};
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use selvedge_comm_local::{Links, VERSION};
@@ -16,16 +16,16 @@ use selvedge_data_stack::contract::{Contract, Promise, Quality, Traffic};
 use selvedge_data_stack::stack::SendError;
 use selvedge_os::memory::Memfd;
 use selvedge_os::seqpacket::{self, Received};
-use selvedge_units::{Bytes, Span};
+use selvedge_units::{Bytes, Duration};
 
 use peer::Peer;
 
-const LONG: Duration = Duration::from_secs(60);
+const LONG: StdDuration = StdDuration::from_secs(60);
 
 fn contract() -> Contract {
     Contract {
-        traffic: Traffic::steady(Span::from_millis(100), Bytes(20_000)),
-        quality: Quality { delay: Span::from_secs(1), loss_burst: 0, promise: Promise::Wanted },
+        traffic: Traffic::steady(Duration::from_millis(100), Bytes(20_000)),
+        quality: Quality { delay: Duration::from_secs(1), loss_burst: 0, promise: Promise::Wanted },
     }
 }
 
@@ -35,7 +35,7 @@ fn endpoint() -> Endpoint {
 
 fn bound(options: Options) -> Endpoint {
     // These tests send as fast as they can, which is no contract.
-    let meta = Meta { activation: Span::from_secs(1 << 30), ..Meta::default() };
+    let meta = Meta { activation: Duration::from_secs(1 << 30), ..Meta::default() };
     Endpoint::bind("127.0.0.1:0".parse().unwrap(), Options { meta, ..options }).unwrap()
 }
 
@@ -94,7 +94,7 @@ fn a_sender_waits_for_room_and_what_is_lost_is_counted() {
                     // The last is to arrive: nothing is before it.
                     if n + 1 == count {
                         assert!(here.flush(LONG));
-                        std::thread::park_timeout(Duration::from_millis(300));
+                        std::thread::park_timeout(StdDuration::from_millis(300));
                     }
                 }
             });
@@ -106,7 +106,7 @@ fn a_sender_waits_for_room_and_what_is_lost_is_counted() {
                 (taken, last) = (taken + 1, Some(number));
                 // Slower than it is sent.
                 if number % 1000 == 0 {
-                    std::thread::park_timeout(Duration::from_millis(3));
+                    std::thread::park_timeout(StdDuration::from_millis(3));
                 }
             }
             sender.join().unwrap();
@@ -180,9 +180,9 @@ impl Hostile {
         socket.set_read_timeout(Some(LONG)).unwrap();
         let mut state = wire::noise(None, true).unwrap();
         let line = "ui | unreliable | net(shm)".to_owned();
-        let (out, there) = (contract(), [Span::ZERO; 2]);
+        let (out, there) = (contract(), [Duration::ZERO; 2]);
         let proposal =
-            Proposal { line, out, back: out, there, network: Span::ZERO, door: Some(door) };
+            Proposal { line, out, back: out, there, network: Duration::ZERO, door: Some(door) };
         let mut text = proposal.text().into_bytes();
         text.resize(text.len().max(wire::HELLO_MIN), 0);
         let mut payload = vec![0; wire::LONGEST];
@@ -264,7 +264,7 @@ fn who_corrupts_a_ring_harms_its_own_connection_only() {
             };
             memory.put(at as usize, value);
             // What may come of it: a message, garbage that the stack drops, or the end.
-            let _ = victim.recv(&mut got, Duration::ZERO);
+            let _ = victim.recv(&mut got, StdDuration::ZERO);
         }
         good.send(&round.to_be_bytes(), LONG).unwrap();
         there.recv(&mut got, LONG).unwrap();
@@ -273,7 +273,7 @@ fn who_corrupts_a_ring_harms_its_own_connection_only() {
         // The kernel says that the socket is closed, whatever is in the memory.
         until(
             "the connection ends",
-            || matches!(victim.recv(&mut got, Duration::from_millis(1)), Err(why) if why != RecvError::Timeout),
+            || matches!(victim.recv(&mut got, StdDuration::from_millis(1)), Err(why) if why != RecvError::Timeout),
         );
         cut_off += 1;
     }
@@ -326,7 +326,7 @@ fn a_killed_process_is_noticed_at_once() {
     };
     assert_eq!(end, RecvError::Dead);
     // Over UDP it takes a minute of silence.
-    assert!(killed.elapsed() < Duration::from_secs(30), "{:?}", killed.elapsed());
+    assert!(killed.elapsed() < StdDuration::from_secs(30), "{:?}", killed.elapsed());
     assert_eq!(here.send(b"x", LONG), Err(SendError::Dead));
     until("it is forgotten", || ours.view().connections.is_empty());
 }

@@ -28,7 +28,7 @@ use std::net::SocketAddr;
 use selvedge_data_sched::{Discipline, Tree};
 use selvedge_data_stack::compose::Composition;
 use selvedge_data_stream::Spec;
-use selvedge_units::{Bitrate, Bytes, Span};
+use selvedge_units::{Bitrate, Bytes, Duration};
 
 pub use address::{AddressError, receiver};
 pub use errors::{ConfigError, ConfigErrors};
@@ -36,11 +36,11 @@ pub use mistake::Mistake;
 pub use nearest::nearest;
 pub use position::{Position, SourceMap};
 pub use quote::quoted;
-pub use read::{LINKS_MOST, LONGEST_FILE, Parsed, STREAMS_MOST, parse};
+pub use read::{LINKS_MAX, LONGEST_FILE, Parsed, STREAMS_MAX, parse};
 pub use source::SourceError;
-pub use stack::{CARRIED_LEAST, carried};
+pub use stack::{CARRIED_MIN, carried};
 pub use summary::{Carried, LinkSummary, Owner, StreamSummary, Summary, windows_text};
-pub use tree::NODES_MOST;
+pub use tree::NODES_MAX;
 
 /// A whole node.
 #[derive(Clone, Debug, PartialEq)]
@@ -195,7 +195,7 @@ impl LinkConfig {
     /// What `queue` is where the file leaves it out.
     #[must_use]
     pub fn default_queue(rate: Bitrate, mtu: Bytes, selection: bool) -> Option<Bytes> {
-        let quarter_second = rate * Span::from_millis(250);
+        let quarter_second = rate * Duration::from_millis(250);
         (!selection).then_some(quarter_second.max(mtu))
     }
 }

@@ -1,6 +1,6 @@
 //! `[link.NAME]`.
 
-use selvedge_units::{Bitrate, Bytes, Span};
+use selvedge_units::{Bitrate, Bytes, Duration};
 
 use super::section::{Reader, Section};
 use selvedge_data_sched::Discipline;
@@ -51,13 +51,13 @@ const DISCIPLINES: &[&str] = &{
     }
     names
 };
-const RATE_MOST: Bitrate = Bitrate::from_mbps(1_000_000);
-const MTU_LEAST: Bytes = Bytes(576);
-const MTU_MOST: Bytes = Bytes(65_535);
-const BURST_MOST: Bytes = Bytes(64_000_000);
-const REMAP_LEAST: Span = Span::from_micros(100);
-const REMAP_MOST: Span = Span::from_secs(60);
-const QUEUE_MOST: Bytes = Bytes(4_000_000_000);
+const RATE_MAX: Bitrate = Bitrate::from_mbps(1_000_000);
+const MTU_MIN: Bytes = Bytes(576);
+const MTU_MAX: Bytes = Bytes(65_535);
+const BURST_MAX: Bytes = Bytes(64_000_000);
+const REMAP_MIN: Duration = Duration::from_micros(100);
+const REMAP_MAX: Duration = Duration::from_secs(60);
+const QUEUE_MAX: Bytes = Bytes(4_000_000_000);
 
 /// A link; `None` if it has no sound rate, which has been reported.
 pub(super) fn read<'t>(reader: &mut Reader<'t>, section: &Section<'t>) -> Option<LinkConfig> {
@@ -66,16 +66,16 @@ pub(super) fn read<'t>(reader: &mut Reader<'t>, section: &Section<'t>) -> Option
     let named = reader.choice(section, "discipline", DISCIPLINES).and_then(Discipline::from_name);
     let discipline = named.unwrap_or_default();
     let selection = reader.flag(section, "selection");
-    let mtu = reader.quantity(section, "mtu", MTU_LEAST..=MTU_MOST, "1500 B");
+    let mtu = reader.quantity(section, "mtu", MTU_MIN..=MTU_MAX, "1500 B");
     // One packet must fit; where the packet's size is wrong itself, that is enough said.
     let packet = match mtu {
         Some(mtu) => mtu,
-        None if section.has("mtu") => MTU_LEAST,
+        None if section.has("mtu") => MTU_MIN,
         None => Bytes(1500),
     };
-    let burst = reader.quantity(section, "burst", packet..=BURST_MOST, "1500 B");
-    let queue = reader.quantity(section, "queue", packet..=QUEUE_MOST, "100 kB");
-    let remap = reader.quantity(section, "remap", REMAP_LEAST..=REMAP_MOST, "10 ms");
+    let burst = reader.quantity(section, "burst", packet..=BURST_MAX, "1500 B");
+    let queue = reader.quantity(section, "queue", packet..=QUEUE_MAX, "100 kB");
+    let remap = reader.quantity(section, "remap", REMAP_MIN..=REMAP_MAX, "10 ms");
     let (nodes, names) = tree::read(reader, section);
     // Where the discipline is wrong itself, that is enough said.
     let known = !section.has("discipline") || named.is_some();
@@ -135,11 +135,11 @@ fn refuse_in_kernel<'t>(
     selection: Option<bool>,
 ) {
     // As many as `bpf/slots.h` has room for, the link not counted in.
-    const NODES_MOST: usize = 255;
-    if nodes > NODES_MOST
+    const NODES_MAX: usize = 255;
+    if nodes > NODES_MAX
         && let Some(entry) = reader.entry(section, "tree")
     {
-        reader.refuse(&entry, Mistake::TooManyNodes { count: nodes, most: NODES_MOST });
+        reader.refuse(&entry, Mistake::TooManyNodes { count: nodes, most: NODES_MAX });
     }
     if selection == Some(true)
         && let Some(entry) = reader.entry(section, "selection")
@@ -182,5 +182,5 @@ fn socket<'t>(reader: &mut Reader<'t>, section: &Section<'t>) -> Option<String> 
 
 fn rate<'t>(reader: &mut Reader<'t>, section: &Section<'t>) -> Option<Bitrate> {
     let entry = reader.required(section, "rate", "rate = \"6 Mbit/s\"")?;
-    reader.quantity_of(&entry, Bitrate(1)..=RATE_MOST, "6 Mbit/s")
+    reader.quantity_of(&entry, Bitrate(1)..=RATE_MAX, "6 Mbit/s")
 }

@@ -18,9 +18,9 @@ use super::{
 /// The longest file that is read, in bytes: 4 MiB.
 pub const LONGEST_FILE: usize = 4 << 20;
 /// The most links of a node.
-pub const LINKS_MOST: usize = 256;
+pub const LINKS_MAX: usize = 256;
 /// The most streams of a node.
-pub const STREAMS_MOST: usize = 4096;
+pub const STREAMS_MAX: usize = 4096;
 
 /// The longest name of a stream in the kernel, in bytes.
 const NAME_IN_KERNEL: usize = 31;
@@ -64,14 +64,14 @@ fn node<'t>(reader: &mut Reader<'t>, tables: &'t DeTable<'t>) -> Option<NodeConf
     reader.refuse_unknown(&root, &["node", "link", "stream"]);
     let (name, listen, token) = header(reader, &root);
 
-    let tables = named(reader, &root, "link", LINK_EXAMPLE, LINKS_MOST);
+    let tables = named(reader, &root, "link", LINK_EXAMPLE, LINKS_MAX);
     let link_names: Vec<&str> = tables.iter().map(|table| table.name).collect();
     let links: Vec<Option<LinkConfig>> =
         tables.iter().map(|table| link::read(reader, table)).collect();
     let trees: Vec<Option<Nodes>> =
         links.iter().map(|link| link.as_ref().map(|link| Nodes::new(&link.nodes))).collect();
 
-    let tables = named(reader, &root, "stream", STREAM_EXAMPLE, STREAMS_MOST);
+    let tables = named(reader, &root, "stream", STREAM_EXAMPLE, STREAMS_MAX);
     let streams: Vec<Option<StreamConfig>> = tables
         .iter()
         .map(|table| stream::read(reader, table, &link_names, &trees, &links))

@@ -9,7 +9,7 @@ use super::section::{Reader, Section};
 use super::{LinkConfig, Mistake, Placement, StreamConfig, quoted};
 
 /// The least that a stack must leave of each datagram for a packet of a frame.
-pub const CARRIED_LEAST: Bytes = Bytes(256);
+pub const CARRIED_MIN: Bytes = Bytes(256);
 /// What says that there is none, where the link has one.
 const NONE: &str = "none";
 const EXAMPLE: &str = "stack = \"ui | encrypt(chacha20) | reliable | frag(1400) | net\"";
@@ -64,5 +64,5 @@ pub(super) fn objection(
         return Some(("sdp", Mistake::SdpOfStack));
     }
     let room = carried(stack, link.mtu, stream.spec.to).message;
-    (room < CARRIED_LEAST).then_some(("stack", Mistake::StackRoom { room, least: CARRIED_LEAST }))
+    (room < CARRIED_MIN).then_some(("stack", Mistake::StackRoom { room, least: CARRIED_MIN }))
 }

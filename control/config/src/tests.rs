@@ -210,7 +210,7 @@ fn every_key_is_read() {
                 name: "s".into(),
                 to: "[::1]:9".parse().unwrap(),
                 contract: Contract {
-                    period: Span::from_micros(33_400),
+                    period: Duration::from_micros(33_400),
                     windows: Windows::PerKind(windows),
                     late: Late::Send,
                     work_conserving: false,
@@ -218,7 +218,7 @@ fn every_key_is_read() {
                     priority: -1000,
                     class: Class::Edf,
                     parent: 0,
-                    delay: Some(Span::from_millis(250)),
+                    delay: Some(Duration::from_millis(250)),
                 },
                 period_from_media: false,
                 ring: 1024,
@@ -293,17 +293,17 @@ fn size_and_counts_are_bounded() {
     };
     let streams = |count| (0..count).map(stream).collect::<String>();
     let link = "[link.a]\nrate = \"1 Mbit/s\"\n";
-    let full = parsed(&format!("{link}{}", streams(STREAMS_MOST)));
-    assert_eq!(full.config.streams.len(), STREAMS_MOST);
-    let more = wrong(&format!("{link}{}", streams(STREAMS_MOST + 1)));
+    let full = parsed(&format!("{link}{}", streams(STREAMS_MAX)));
+    assert_eq!(full.config.streams.len(), STREAMS_MAX);
+    let more = wrong(&format!("{link}{}", streams(STREAMS_MAX + 1)));
     assert!(more.to_string().contains("4097 streams; a node takes at most 4096"), "{more}");
 
     let links = |count| {
         (0..count).map(|n| format!("[link.l{n}]\nrate = \"1 Mbit/s\"\n")).collect::<String>()
     };
     let stream = format!("{}link = \"l7\"\n", stream(0));
-    assert_eq!(parsed(&format!("{}{stream}", links(LINKS_MOST))).config.streams[0].link, 7);
-    let more = wrong(&format!("{}{stream}", links(LINKS_MOST + 1)));
+    assert_eq!(parsed(&format!("{}{stream}", links(LINKS_MAX))).config.streams[0].link, 7);
+    let more = wrong(&format!("{}{stream}", links(LINKS_MAX + 1)));
     assert!(more.to_string().contains("257 links; a node takes at most 256"), "{more}");
 }
 

@@ -15,7 +15,7 @@ use super::section::{Entry, Reader, Section};
 
 pub(super) const KNOWN: &[&str] = &["parent", "weight"];
 /// The most inner nodes of a link's tree.
-pub const NODES_MOST: usize = 4096;
+pub const NODES_MAX: usize = 4096;
 const EXAMPLE: &str = "[link.uplink.tree.video] with weight = 3";
 /// Nodes that a message names.
 const NAMED_NODES: usize = 8;
@@ -55,10 +55,10 @@ pub(super) fn read<'t>(
         reader.report(table.at, &table.path, Mistake::NoNodes);
     }
     let mut sections = reader.sections(&table, EXAMPLE);
-    if sections.len() > NODES_MOST {
-        let mistake = Mistake::TooManyNodes { count: sections.len(), most: NODES_MOST };
-        reader.report(sections[NODES_MOST].at, &table.path, mistake);
-        sections.truncate(NODES_MOST);
+    if sections.len() > NODES_MAX {
+        let mistake = Mistake::TooManyNodes { count: sections.len(), most: NODES_MAX };
+        reader.report(sections[NODES_MAX].at, &table.path, mistake);
+        sections.truncate(NODES_MAX);
     }
     let names: Vec<&str> = sections.iter().map(|section| section.name).collect();
     let listed: Vec<Listed<'_>> =
@@ -145,6 +145,6 @@ fn circle(reader: &mut Reader<'_>, listed: &[Listed<'_>], start: usize, circular
 }
 
 /// The tree of these nodes.
-pub(super) fn planted(nodes: Vec<TreeNode>, remap: Option<selvedge_units::Span>) -> Tree {
+pub(super) fn planted(nodes: Vec<TreeNode>, remap: Option<selvedge_units::Duration>) -> Tree {
     Tree::new(nodes, remap).expect("parents come first; weights and remap are above 0")
 }

@@ -6,7 +6,7 @@ use selvedge_data_link::{Link, LinkParams};
 use selvedge_data_memory::PayloadSpan;
 use selvedge_data_sched::StreamIndex;
 use selvedge_data_stream::{Contract, Frame, Kind, Late, References, Window};
-use selvedge_units::{Bytes, Instant, Span};
+use selvedge_units::{Bytes, Duration, Instant};
 
 const FILE: &str = r#"
 [link.uplink]
@@ -66,8 +66,8 @@ fn link(config: &NodeConfig) -> Link {
             weight: stream.spec.contract.weight,
             parent: stream.spec.contract.parent,
             late: Late::Send,
-            delay: Some(Span::from_secs(600)),
-            ..Contract::new(Span::from_millis(1), Window::NONE)
+            delay: Some(Duration::from_secs(600)),
+            ..Contract::new(Duration::from_millis(1), Window::NONE)
         });
     }
     link
@@ -113,7 +113,7 @@ fn sent(config: &NodeConfig, sizes: [u64; 4], until: [u64; 4], seconds: u64) -> 
             }
         }
         let Some(next) = link.poll_transmit(now) else {
-            now += Span::from_millis(1);
+            now += Duration::from_millis(1);
             continue;
         };
         let departure = link.departure(next.frame.size);

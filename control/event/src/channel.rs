@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use selvedge_units::{Instant, Span};
+use selvedge_units::{Duration, Instant};
 
 use crate::attribute::Attributes;
 use crate::event::{Delivery, Event, SinkId};
@@ -451,7 +451,7 @@ impl Channel {
 /// How long until a deadline, in nanoseconds; 0 if it has passed.
 fn left(now: Instant, deadline: Option<Instant>) -> Option<u64> {
     deadline.map(|deadline| {
-        let Span(left) = deadline.since(now);
+        let Duration(left) = deadline.since(now);
         left
     })
 }

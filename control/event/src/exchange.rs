@@ -21,7 +21,7 @@ mod view;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use selvedge_units::{Instant, Span};
+use selvedge_units::{Duration, Instant};
 
 use crate::channel::{Channel, Fates, PublishError, SubscribeError, Subscription, Wake};
 use crate::event::{ChannelId, Delivery, Event, SinkId};
@@ -38,11 +38,11 @@ pub use told::{Notice, OpenError, Permit, Right, What};
 pub use view::{MemberView, View};
 
 /// How often a member says that it is there.
-pub const BEAT: Span = Span::from_millis(300);
+pub const BEAT: Duration = Duration::from_millis(300);
 /// How often it does where the transport notices who is gone.
-pub const REFRESH: Span = Span::from_secs(3);
+pub const REFRESH: Duration = Duration::from_secs(3);
 /// After how long a silent member is gone.
-pub const LEASE: Span = Span::from_secs(1);
+pub const LEASE: Duration = Duration::from_secs(1);
 /// The most members of a channel on other hosts; filters see all of them.
 pub const MEMBERS_MAX: usize = SINKS_MAX;
 /// The most channels of a host.

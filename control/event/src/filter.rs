@@ -28,7 +28,7 @@ use selvedge_control_code::{
     numbers,
 };
 
-use selvedge_units::{Instant, Span};
+use selvedge_units::{Duration, Instant};
 
 use crate::attribute::{Attributes, Value};
 use crate::event::{Delivery, Event};
@@ -85,14 +85,14 @@ pub(crate) struct Choice {
     /// The sinks, as bits.
     pub(crate) sinks: u128,
     /// How long to hold the event back.
-    pub(crate) hold: Span,
+    pub(crate) hold: Duration,
 }
 
 impl Choice {
     /// Without a filter.
-    pub(crate) const ALL: Self = Self { sinks: u128::MAX, hold: Span(0) };
+    pub(crate) const ALL: Self = Self { sinks: u128::MAX, hold: Duration(0) };
     /// A filter that turned the event away, or failed.
-    pub(crate) const NONE: Self = Self { sinks: 0, hold: Span(0) };
+    pub(crate) const NONE: Self = Self { sinks: 0, hold: Duration(0) };
 }
 
 /// What a filter is asked about.
@@ -252,8 +252,8 @@ impl Filter {
         let chosen = memory[choice..choice + SINKS_MAX].iter().enumerate();
         let sinks = chosen.filter(|(_, byte)| **byte != 0).fold(0, |all, (at, _)| all | 1 << at);
         let hold = match Number::load(memory, choice + SINKS_MAX, Storage::Long) {
-            Some(Number::Signed(hold)) => Span(u64::try_from(hold).unwrap_or(0)),
-            _ => Span(0),
+            Some(Number::Signed(hold)) => Duration(u64::try_from(hold).unwrap_or(0)),
+            _ => Duration(0),
         };
         Ok(passes.then_some(Choice { sinks, hold }))
     }

@@ -1,7 +1,7 @@
 //! Handlers in a stated order, each of which may change the event or stop those behind it. After
 //! Q-Fabric's sections 3.2.2 and 3.2.5: preprocessing, and filtering before the dearer steps.
 
-use selvedge_units::{Instant, Span};
+use selvedge_units::{Duration, Instant};
 
 use crate::attribute::Attributes;
 use crate::filter::{Filter, Question, SharedBlocks, SinkState};
@@ -118,7 +118,7 @@ fn ask(
         return Then::Stop;
     }
     let left = event.deadline.map(|deadline| {
-        let Span(left) = deadline.since(now);
+        let Duration(left) = deadline.since(now);
         left
     });
     let sinks = [SinkState::default()];

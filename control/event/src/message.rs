@@ -1,6 +1,6 @@
 //! What travels between two members of a channel: a format's description, a wish for one, an event.
 
-use selvedge_units::Span;
+use selvedge_units::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::attribute::{AttributeError, Attributes};
@@ -35,7 +35,7 @@ pub enum Message<'a> {
         /// Counts this source's events on the channel.
         sequence: u64,
         /// How long after being sent it is still wanted; no clock is shared.
-        left: Option<Span>,
+        left: Option<Duration>,
         /// What rides on it.
         attributes: Attributes<'a>,
         /// The record, as it lies in the sender's memory.
@@ -153,7 +153,7 @@ impl<'a> Message<'a> {
             Wire::Event { format, sequence, left_ns, attributes, record } => Self::Event {
                 format,
                 sequence,
-                left: left_ns.map(Span),
+                left: left_ns.map(Duration),
                 attributes: Attributes::parse(attributes)?,
                 record,
             },

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use selvedge_units::{Instant, Span};
+use selvedge_units::{Duration, Instant};
 
 use crate::exchange::{Exchange, FailureDetector};
 use crate::transmit::{Destination, HostId, News};
@@ -14,12 +14,12 @@ type Inbox = BTreeMap<(Instant, u64), (HostId, Vec<u8>)>;
 /// A network in memory. It holds no clock: messages arrive a fixed time after they were sent.
 #[derive(Debug)]
 pub struct Network {
-    latency: Span,
+    latency: Duration,
     sent: u64,
     inboxes: BTreeMap<HostId, Inbox>,
     cut: BTreeSet<(HostId, HostId)>,
     /// How long a cut goes unnoticed; `None` if nobody notices.
-    detector: Option<Span>,
+    detector: Option<Duration>,
     news: BTreeMap<HostId, BTreeMap<(Instant, u64), News>>,
     /// Of so many messages one is lost; 0 if none is. Chosen by the state of a generator.
     lost_of: u64,
@@ -28,7 +28,7 @@ pub struct Network {
 
 impl Network {
     /// Without hosts yet.
-    pub fn new(latency: Span) -> Self {
+    pub fn new(latency: Duration) -> Self {
         Self {
             latency,
             sent: 0,
@@ -43,7 +43,7 @@ impl Network {
 
     /// One that notices by itself who is gone: at once who has been [removed](Self::remove), and
     /// after a lease who is cut off.
-    pub fn with_detector(latency: Span, lease: Span) -> Self {
+    pub fn with_detector(latency: Duration, lease: Duration) -> Self {
         Self { detector: Some(lease), ..Self::new(latency) }
     }
 

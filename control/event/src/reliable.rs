@@ -8,7 +8,7 @@
 
 use std::collections::VecDeque;
 
-use selvedge_units::{Instant, Span};
+use selvedge_units::{Duration, Instant};
 
 use crate::attribute::Attributes;
 use crate::event::Event;
@@ -18,16 +18,16 @@ pub const HELD_MAX: usize = 4096;
 /// The most bytes of them.
 pub const HELD_BYTES_MAX: usize = 8 << 20;
 /// How long what was promised is kept for a member that is gone, in case that it comes back.
-pub const RESUME: Span = Span::from_secs(60);
+pub const RESUME: Duration = Duration::from_secs(60);
 /// The most events on their way to a member.
 pub(crate) const WINDOW: u64 = 256;
 /// When what was not acknowledged is sent again: at first, and at most.
-const RETRY: Span = Span::from_millis(100);
-const RETRY_MAX: Span = Span::from_secs(1);
+const RETRY: Duration = Duration::from_millis(100);
+const RETRY_MAX: Duration = Duration::from_secs(1);
 /// How many are sent again at once when nothing is heard.
 const RETRY_BURST: usize = 16;
 /// How long an acknowledgement may wait for more events, and for how many.
-const SAY_AFTER: Span = Span::from_millis(10);
+const SAY_AFTER: Duration = Duration::from_millis(10);
 const SAY_EVERY: u64 = 64;
 
 #[derive(Debug, Default)]
@@ -124,7 +124,7 @@ pub(crate) struct Owed {
     /// The last that the member has taken or was dropped for it; 0 before the first.
     settled: u64,
     room: u64,
-    retry: Span,
+    retry: Duration,
     retry_at: Option<Instant>,
     /// How many were dropped for it, in all.
     dropped: u64,
@@ -225,7 +225,7 @@ impl Owed {
         if self.retry_at.is_none_or(|at| at > now) || self.events.is_empty() {
             return 0;
         }
-        self.retry = Span(self.retry.0 * 2).min(RETRY_MAX);
+        self.retry = Duration(self.retry.0 * 2).min(RETRY_MAX);
         self.retry_at = Some(now + self.retry);
         let burst = (self.room.max(1) as usize).min(RETRY_BURST);
         self.sent = 0;
@@ -320,7 +320,7 @@ impl Taken {
         (self.through, self.is_starved, self.asked) = (number, false, None);
         self.unsaid += 1;
         let is_much = self.unsaid >= SAY_EVERY.min(room.max(self.granted) / 2).max(1);
-        let wait = if is_much { Span(0) } else { SAY_AFTER };
+        let wait = if is_much { Duration(0) } else { SAY_AFTER };
         self.say_within(now, wait);
     }
 
@@ -344,7 +344,7 @@ impl Taken {
     pub(crate) fn freed(&mut self, now: Instant, room: u64) {
         let left = self.granted.saturating_sub(self.unsaid);
         if room > left && left * 2 <= room && left < WINDOW / 4 && self.through > 0 {
-            self.say_within(now, Span::from_millis(1));
+            self.say_within(now, Duration::from_millis(1));
         }
     }
 
@@ -359,13 +359,13 @@ impl Taken {
     pub(crate) fn skip(&mut self, now: Instant, to: u64, dropped: u64) -> u64 {
         self.through = self.through.max(to);
         self.asked = None;
-        self.say_within(now, Span(0));
+        self.say_within(now, Duration(0));
         let news = dropped.saturating_sub(self.missed);
         self.missed = self.missed.max(dropped);
         news
     }
 
-    fn say_within(&mut self, now: Instant, wait: Span) {
+    fn say_within(&mut self, now: Instant, wait: Duration) {
         let at = now + wait;
         self.say_at = Some(self.say_at.map_or(at, |said| said.min(at)));
     }

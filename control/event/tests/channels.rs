@@ -6,7 +6,7 @@ use selvedge_control_event::{
     Attributes, AttributesBuf, Channel, Event, Fates, Filter, Format, Overflow, PublishError,
     SINKS_MAX, SharedBlocks, SinkId, SubscribeError, Subscription, Value, Wake, program,
 };
-use selvedge_units::{Instant, Span};
+use selvedge_units::{Duration, Instant};
 
 const FORMAT: &str = "input { long number; };";
 
@@ -267,7 +267,7 @@ fn attributes_reach_the_sink() {
     let mut attributes = AttributesBuf::new();
     attributes.add("host", Value::Text("a")).unwrap();
     let attributes = attributes.as_attributes();
-    let deadline = Some(Instant(0) + Span::from_millis(1));
+    let deadline = Some(Instant(0) + Duration::from_millis(1));
     let event = Event { deadline, attributes, record: &[0; 8] };
     channel.publish(Instant(0), event, &mut blocks).unwrap();
     let delivery = channel.poll_sink(Instant(0), sink).unwrap();

@@ -8,7 +8,7 @@ use selvedge_control_event::{
     AttributeError, Attributes, AttributesBuf, DecodeError, Format, FormatError, FormatId, Learner,
     Message, ReadError, Teller, Value,
 };
-use selvedge_units::Span;
+use selvedge_units::Duration;
 
 fn format(text: &str) -> Format {
     Format::parse("test", text).unwrap()
@@ -173,7 +173,7 @@ fn attributes_ride_along() {
     let sent = Message::Event {
         format,
         sequence: 9,
-        left: Some(Span::from_millis(5)),
+        left: Some(Duration::from_millis(5)),
         attributes: attributes.as_attributes(),
         record: &record,
     };

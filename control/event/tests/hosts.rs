@@ -6,7 +6,7 @@ use selvedge_control_event::{
     Attributes, ChannelId, Class, Destination, Event, Exchange, Format, HostId, LEASE, OpenError,
     ReadError, SinkId, Wake, What,
 };
-use selvedge_units::{Instant, Span};
+use selvedge_units::{Duration, Instant};
 use world::{FORMAT, World};
 
 #[test]
@@ -45,18 +45,18 @@ fn a_crash_and_a_partition_are_noticed_and_healed() {
     world.notices(0);
     // The third host is silent.
     world.pass(LEASE, &[0, 1]);
-    world.pass(Span::from_millis(400), &[0, 1]);
+    world.pass(Duration::from_millis(400), &[0, 1]);
     assert_eq!(world.notices(0), [(HostId(2), What::Lost)]);
     assert_eq!(world.send(0, channels[0], &[1; 8], None), 1);
     // It comes back, and then the other two are cut off from each other.
-    world.pass(Span::from_millis(400), &[0, 1, 2]);
+    world.pass(Duration::from_millis(400), &[0, 1, 2]);
     assert_eq!(world.notices(0), [(HostId(2), What::Joined)]);
     world.network.cut(world.now, HostId(0), HostId(1));
-    world.pass(Span::from_millis(1500), &[0, 1, 2]);
+    world.pass(Duration::from_millis(1500), &[0, 1, 2]);
     assert_eq!(world.notices(0), [(HostId(1), What::Lost)]);
     assert_eq!(world.send(0, channels[0], &[2; 8], None), 1);
     world.network.heal(world.now, HostId(0), HostId(1));
-    world.pass(Span::from_millis(400), &[0, 1, 2]);
+    world.pass(Duration::from_millis(400), &[0, 1, 2]);
     assert_eq!(world.notices(0), [(HostId(1), What::Joined)]);
     assert_eq!(world.send(0, channels[0], &[3; 8], None), 2);
     world.settle();
@@ -102,8 +102,8 @@ fn deadlines_travel_as_the_time_that_is_left() {
     let channels = [world.open(0, FORMAT), world.open(1, FORMAT)];
     let sink = world.subscribe(1, channels[1]);
     world.settle();
-    world.send(0, channels[0], &[1; 8], Some(Span::from_millis(5)));
-    world.send(0, channels[0], &[2; 8], Some(Span::from_micros(200)));
+    world.send(0, channels[0], &[1; 8], Some(Duration::from_millis(5)));
+    world.send(0, channels[0], &[2; 8], Some(Duration::from_micros(200)));
     world.settle();
     // The second one's deadline has passed since it arrived.
     assert_eq!(world.take(1, channels[1], sink), [vec![1; 8]]);

@@ -8,10 +8,10 @@ use selvedge_control_event::{
     BEAT, ChannelId, HELD_MAX, HostId, LEASE, Network, Overflow, REFRESH, RESUME, Right, SinkId,
     What,
 };
-use selvedge_units::Span;
+use selvedge_units::Duration;
 use world::{FORMAT, World};
 
-const LATENCY: Span = Span::from_micros(100);
+const LATENCY: Duration = Duration::from_micros(100);
 
 /// Hosts of which the first is the source, and the others have a sink each.
 fn star(mut world: World, bound: usize, overflow: Overflow) -> (World, ChannelId, Vec<SinkId>) {
@@ -33,11 +33,17 @@ fn everyone(world: &World) -> Vec<u32> {
 }
 
 /// Lets time pass in steps, and takes what a sink gets.
-fn collect(world: &mut World, span: Span, host: u32, channel: ChannelId, sink: SinkId) -> Vec<i64> {
+fn collect(
+    world: &mut World,
+    span: Duration,
+    host: u32,
+    channel: ChannelId,
+    sink: SinkId,
+) -> Vec<i64> {
     let (until, all) = (world.now + span, everyone(world));
     let mut got = Vec::new();
     while world.now < until {
-        world.pass(Span::from_millis(5), &all);
+        world.pass(Duration::from_millis(5), &all);
         got.extend(world.numbers(host, channel, sink));
     }
     got
@@ -50,10 +56,10 @@ fn nothing_is_lost_on_a_network_that_loses_a_fifth() {
     for number in 0..1000 {
         assert_eq!(world.promise(0, channel, number), 2);
         if number % 10 == 0 {
-            world.pass(Span::from_millis(1), &[0, 1, 2]);
+            world.pass(Duration::from_millis(1), &[0, 1, 2]);
         }
     }
-    world.pass(Span::from_secs(20), &[0, 1, 2]);
+    world.pass(Duration::from_secs(20), &[0, 1, 2]);
     let all: Vec<i64> = (0..1000).collect();
     for host in [1, 2] {
         assert_eq!(world.numbers(host, channel, sinks[host as usize - 1]), all, "host {host}");
@@ -71,14 +77,14 @@ fn a_slow_sink_holds_up_nobody_else() {
     for number in 0..500 {
         world.promise(0, channel, number);
     }
-    world.pass(Span::from_millis(50), &[0, 1, 2]);
+    world.pass(Duration::from_millis(50), &[0, 1, 2]);
     let all: Vec<i64> = (0..500).collect();
     // The slow one has taken nothing yet, and is owed nearly all.
     assert_eq!(world.numbers(1, channel, fast), all);
     let view = world.hosts[0].view(channel).unwrap();
     let owed: Vec<u64> = view.members.iter().map(|member| member.owed).collect();
     assert_eq!((owed[0], owed[1] >= 496, view.held >= 496), (0, true, true));
-    assert_eq!(collect(&mut world, Span::from_secs(5), 2, channel, slow), all);
+    assert_eq!(collect(&mut world, Duration::from_secs(5), 2, channel, slow), all);
     assert_eq!(world.hosts[0].view(channel).unwrap().held, 0);
 }
 
@@ -89,12 +95,12 @@ fn what_is_held_is_bounded_and_what_is_dropped_is_told_at_both_ends() {
     let mut got = Vec::new();
     for number in 0..count {
         world.promise(0, channel, number);
-        world.pass(Span::from_millis(1), &[0, 1, 2]);
+        world.pass(Duration::from_millis(1), &[0, 1, 2]);
         // The second host takes nothing at all.
         got.extend(world.numbers(1, channel, sinks[0]));
         assert!(world.hosts[0].view(channel).unwrap().held <= HELD_MAX);
     }
-    got.extend(collect(&mut world, Span::from_secs(2), 1, channel, sinks[0]));
+    got.extend(collect(&mut world, Duration::from_secs(2), 1, channel, sinks[0]));
     assert_eq!(got, (0..count).collect::<Vec<_>>());
     let undelivered = world.notices(0).into_iter().filter_map(|(host, what)| match what {
         What::Undelivered(events) if host == HostId(2) => Some(events),
@@ -103,7 +109,7 @@ fn what_is_held_is_bounded_and_what_is_dropped_is_told_at_both_ends() {
     let undelivered: u64 = undelivered.sum();
     // Eight are in the sink's queue, but were not all acknowledged before the source gave up.
     assert!((992..=1000).contains(&undelivered), "{undelivered}");
-    let late = collect(&mut world, Span::from_secs(30), 2, channel, sinks[1]);
+    let late = collect(&mut world, Duration::from_secs(30), 2, channel, sinks[1]);
     let missed = world.notices(2).into_iter().filter_map(|(_, what)| match what {
         What::Missed(events) => Some(events),
         _ => None,
@@ -124,14 +130,14 @@ fn a_partition_loses_nothing_that_was_promised() {
     for number in 1..=300 {
         // Both are owed it, whether noticed or not.
         assert_eq!(world.promise(0, channel, number), 2);
-        world.pass(Span::from_millis(10), &[0, 1, 2]);
+        world.pass(Duration::from_millis(10), &[0, 1, 2]);
     }
     assert_eq!(world.notices(0), [(HostId(1), What::Lost)]);
     assert_eq!(world.notices(1), [(HostId(0), What::Lost)]);
     assert_eq!(world.numbers(2, channel, sinks[1]), (0..=300).collect::<Vec<_>>());
     assert_eq!(world.numbers(1, channel, sinks[0]), [0]);
     world.network.heal(world.now, HostId(0), HostId(1));
-    world.pass(Span::from_millis(500), &[0, 1, 2]);
+    world.pass(Duration::from_millis(500), &[0, 1, 2]);
     assert_eq!(world.notices(0), [(HostId(1), What::Joined)]);
     assert_eq!(world.numbers(1, channel, sinks[0]), (1..=300).collect::<Vec<_>>());
     assert_eq!(world.hosts[0].view(channel).unwrap().held, 0);
@@ -143,15 +149,15 @@ fn who_does_not_come_back_is_given_up_and_that_is_told() {
     let (mut world, channel, _) = star(World::on(network, 3), 4096, Overflow::Block);
     world.network.remove(world.now, HostId(2));
     // The engine can tell: it is known at once, without any silence.
-    world.pass(Span::from_millis(1), &[0, 1]);
+    world.pass(Duration::from_millis(1), &[0, 1]);
     assert_eq!(world.notices(0), [(HostId(2), What::Lost)]);
     assert_eq!(world.hosts[0].members(channel).collect::<Vec<_>>(), [HostId(1)]);
     for number in 0..10 {
         world.promise(0, channel, number);
     }
-    world.pass(Span::from_secs(1), &[0, 1]);
+    world.pass(Duration::from_secs(1), &[0, 1]);
     assert_eq!(world.hosts[0].view(channel).unwrap().held, 10);
-    world.pass(Span(RESUME.0 + 2 * REFRESH.0), &[0, 1]);
+    world.pass(Duration(RESUME.0 + 2 * REFRESH.0), &[0, 1]);
     assert_eq!(world.notices(0), [(HostId(2), What::Undelivered(10))]);
     assert_eq!(world.hosts[0].view(channel).unwrap().held, 0);
 }
@@ -166,13 +172,13 @@ fn who_publishes_in_turn_waits_for_the_slow_but_not_for_the_lost() {
     while world.promise_in_turn(0, channel, sent) {
         sent += 1;
         assert!(sent < HELD_MAX as i64, "nobody was waited for");
-        world.pass(Span::from_micros(100), &[0, 1, 2]);
+        world.pass(Duration::from_micros(100), &[0, 1, 2]);
     }
     assert!(sent >= HELD_MAX as i64 / 2, "{sent}");
-    world.pass(Span::from_millis(50), &[0, 1, 2]);
+    world.pass(Duration::from_millis(50), &[0, 1, 2]);
     assert!(world.hosts[0].is_behind(channel));
     // It takes some: there is room again, and in the end nobody has missed any.
-    let got = collect(&mut world, Span::from_secs(10), 2, channel, slow);
+    let got = collect(&mut world, Duration::from_secs(10), 2, channel, slow);
     assert!(world.hosts[0].is_caught_up(channel));
     assert!(world.promise_in_turn(0, channel, sent));
     assert_eq!(got, (0..sent).collect::<Vec<_>>());
@@ -180,7 +186,7 @@ fn who_publishes_in_turn_waits_for_the_slow_but_not_for_the_lost() {
     world.network.remove(world.now, HostId(2));
     let first = sent + 1;
     for number in first..first + 2 * HELD_MAX as i64 {
-        world.pass(Span::from_micros(100), &[0, 1]);
+        world.pass(Duration::from_micros(100), &[0, 1]);
         world.numbers(1, channel, sinks[0]);
         assert!(world.promise_in_turn(0, channel, number), "{number}");
     }
@@ -194,7 +200,7 @@ fn who_leaves_is_owed_nothing_and_who_is_late_gets_what_comes() {
     }
     world.settle();
     world.with(2, |exchange, _| exchange.leave(channel));
-    assert_eq!(collect(&mut world, Span::from_secs(1), 1, channel, sinks[0]).len(), 10);
+    assert_eq!(collect(&mut world, Duration::from_secs(1), 1, channel, sinks[0]).len(), 10);
     assert_eq!(world.hosts[0].view(channel).unwrap().held, 0);
     world.notices(2);
     // Under the same name again: nothing of before.
@@ -204,7 +210,7 @@ fn who_leaves_is_owed_nothing_and_who_is_late_gets_what_comes() {
     for number in 10..20 {
         assert_eq!(world.promise(0, channel, number), 2);
     }
-    let got = collect(&mut world, Span::from_secs(1), 2, channel, late);
+    let got = collect(&mut world, Duration::from_secs(1), 2, channel, late);
     assert_eq!(got, (10..20).collect::<Vec<_>>());
     assert!(!world.notices(2).iter().any(|(_, what)| matches!(what, What::Missed(_))));
     // A source that has opened the channel anew begins anew, too.
@@ -212,7 +218,7 @@ fn who_leaves_is_owed_nothing_and_who_is_late_gets_what_comes() {
     let channel = world.open(0, FORMAT);
     world.settle();
     assert_eq!(world.promise(0, channel, 20), 2);
-    assert_eq!(collect(&mut world, Span::from_millis(100), 2, channel, late), [20]);
+    assert_eq!(collect(&mut world, Duration::from_millis(100), 2, channel, late), [20]);
 }
 
 #[test]
@@ -236,7 +242,7 @@ fn of_many_that_could_answer_the_least_loaded_does() {
     let filter = world.filter(4, "{ return 1; }");
     world.hosts[4].set_out_filter(channel, Some(filter));
     assert_eq!(world.answer(4, channel, 2, 0), 5);
-    let got = collect(&mut world, Span::from_millis(200), 0, channel, sink);
+    let got = collect(&mut world, Duration::from_millis(200), 0, channel, sink);
     assert_eq!(got, [0, 20]);
     let suppressed: Vec<u64> =
         (1..6).map(|host| world.hosts[host].view(channel).unwrap().suppressed).collect();
@@ -257,7 +263,7 @@ fn who_has_no_right_sends_and_gets_nothing_and_that_is_told_once() {
     assert_eq!(world.promise(0, channel, 1), 1);
     world.send(2, channel, &[2; 8], None);
     world.promise(2, channel, 3);
-    world.pass(Span::from_secs(1), &[0, 1, 2]);
+    world.pass(Duration::from_secs(1), &[0, 1, 2]);
     assert_eq!(world.take(0, channel, sinks[0]).len(), 4);
     assert_eq!(world.take(1, channel, sinks[1]).len(), 2);
     // Its own two: it may get nothing from the first.
@@ -294,7 +300,7 @@ fn a_member_that_floods_is_bounded() {
     assert_eq!(controls, 16);
     assert_eq!(world.hosts[0].members(channel).count(), selvedge_control_event::MEMBERS_MAX);
     assert!(world.notices(0).len() <= 1024);
-    world.pass(Span(LEASE.0 + 2 * BEAT.0), &[0, 1]);
+    world.pass(Duration(LEASE.0 + 2 * BEAT.0), &[0, 1]);
     assert_eq!(world.hosts[0].members(channel).count(), 0);
 }
 
@@ -319,7 +325,7 @@ proptest! {
                 world.promise(0, channel, next);
                 next += 1;
             }
-            world.pass(Span::from_millis(wait), &[0, 1, 2]);
+            world.pass(Duration::from_millis(wait), &[0, 1, 2]);
             if turn {
                 is_cut = !is_cut;
                 if is_cut {
@@ -333,9 +339,9 @@ proptest! {
         }
         world.network.heal(world.now, HostId(0), HostId(1));
         world.network.lose(0, 1);
-        let end = world.now + Span::from_secs(40);
+        let end = world.now + Duration::from_secs(40);
         while world.now < end {
-            world.pass(Span::from_millis(20), &[0, 1, 2]);
+            world.pass(Duration::from_millis(20), &[0, 1, 2]);
             for host in [1, 2] {
                 let new = world.numbers(host, channel, sinks[host as usize - 1]);
                 got[host as usize - 1].extend(new);

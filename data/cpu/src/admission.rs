@@ -8,7 +8,7 @@ use core::fmt;
 
 use selvedge_data_sched::admission::{self, Ask, AskError, Breach, Load, Pattern, Policy, Share};
 use selvedge_data_stream::Window;
-use selvedge_units::{Bytes, Span};
+use selvedge_units::{Bytes, Duration};
 
 use crate::task::Task;
 
@@ -35,7 +35,7 @@ pub struct Refused {
     /// The tightest window with which it would fit.
     pub window: Option<Window>,
     /// The shortest period with which it would fit.
-    pub period: Option<Span>,
+    pub period: Option<Duration>,
 }
 
 impl fmt::Display for Refused {
@@ -99,7 +99,7 @@ pub(crate) fn check<'a>(tasks: impl Iterator<Item = &'a Task>) -> Result<Needs, 
 
 /// `C / (1 - load)`, rounded up to whole steps: the period that gives a server of service time
 /// `C` what is left over. `None` if nothing is.
-pub(crate) fn rest_period(service: Span, load: &Share, step: Span) -> Option<Span> {
+pub(crate) fn rest_period(service: Duration, load: &Share, step: Duration) -> Option<Duration> {
     let (num, den) = match load.exact() {
         Some(ratio) => (ratio.num, ratio.den),
         // Longer than 128 bits: to the hundredth of a per cent, rounded up.
@@ -109,5 +109,5 @@ pub(crate) fn rest_period(service: Span, load: &Share, step: Span) -> Option<Spa
     let step = u128::from(step.0.max(1));
     let steps = u128::from(service.0).checked_mul(den)?.div_ceil(rest).div_ceil(step);
     let period = u64::try_from(steps.checked_mul(step)?).ok()?;
-    (period <= Task::PERIOD_MAX.0).then_some(Span(period))
+    (period <= Task::PERIOD_MAX.0).then_some(Duration(period))
 }

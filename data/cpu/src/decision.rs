@@ -1,7 +1,7 @@
 //! How a processor is run, and what it decides: whom DWCS chose, who runs, and until when.
 
 use selvedge_data_stream::Window;
-use selvedge_units::{Instant, Span};
+use selvedge_units::{Duration, Instant};
 
 use crate::event::Rule;
 use crate::task::{Task, TaskId};
@@ -11,24 +11,24 @@ use crate::task::{Task, TaskId};
 pub struct Config {
     /// The thesis's time unit: the task server's service time while no event waits, and what its
     /// period is rounded up to.
-    pub unit: Span,
+    pub unit: Duration,
     /// What best-effort tasks get at least; it counts as a task. `None`: only what is left.
     pub best_effort: Option<Task>,
     /// Whether the task server of Rule 5 reserves what is left for tasks with events.
     pub task_server: bool,
     /// How many events may wait.
-    pub events_most: usize,
+    pub events_max: usize,
 }
 
 impl Default for Config {
     /// A unit of 1 ms, 5 of 100 ms for best-effort tasks, no task server, 64 events.
     fn default() -> Self {
-        let reserve = Task::new(Span::from_millis(100), Span::from_millis(5), Window::NONE);
+        let reserve = Task::new(Duration::from_millis(100), Duration::from_millis(5), Window::NONE);
         Self {
-            unit: Span::from_millis(1),
+            unit: Duration::from_millis(1),
             best_effort: Some(reserve.expect("5 ms of 100 ms is a task")),
             task_server: false,
-            events_most: 64,
+            events_max: 64,
         }
     }
 }

@@ -6,7 +6,7 @@
 use alloc::vec::Vec;
 use core::fmt;
 
-use selvedge_units::{Instant, Span};
+use selvedge_units::{Duration, Instant};
 
 use crate::task::TaskId;
 
@@ -60,7 +60,7 @@ impl core::error::Error for EventsFull {}
 struct Delivery {
     sink: TaskId,
     /// Of its service time.
-    left: Span,
+    left: Duration,
 }
 
 /// Events that wait, and the one that is being delivered.
@@ -112,7 +112,7 @@ impl Events {
     }
 
     /// The sink runs for its event, up to its service time; whether it had not begun before.
-    pub(crate) fn deliver(&mut self, sink: TaskId, service: Span) -> bool {
+    pub(crate) fn deliver(&mut self, sink: TaskId, service: Duration) -> bool {
         let taken = self.take(sink);
         if taken {
             self.delivery = Some(Delivery { sink, left: service });
@@ -121,15 +121,15 @@ impl Events {
     }
 
     /// How much longer the sink runs for its event.
-    pub(crate) fn grant(&self) -> Option<Span> {
+    pub(crate) fn grant(&self) -> Option<Duration> {
         self.delivery.map(|delivery| delivery.left)
     }
 
     /// The sink ran for its event.
-    pub(crate) fn ran(&mut self, used: Span) {
+    pub(crate) fn ran(&mut self, used: Duration) {
         if let Some(delivery) = &mut self.delivery {
             delivery.left = delivery.left - used;
-            if delivery.left == Span::ZERO {
+            if delivery.left == Duration::ZERO {
                 self.delivery = None;
             }
         }

@@ -12,10 +12,10 @@
 //! ```
 //! use selvedge_data_cpu::{Processor, Runs, Task};
 //! use selvedge_data_stream::Window;
-//! use selvedge_units::{Instant, Span};
+//! use selvedge_units::{Instant, Duration};
 //!
 //! let mut cpu = Processor::default();
-//! let (period, service) = (Span::from_millis(40), Span::from_millis(8));
+//! let (period, service) = (Duration::from_millis(40), Duration::from_millis(8));
 //! let player = cpu.admit(&Task::new(period, service, Window::new(1, 5)?)?)?;
 //! cpu.wake(player, Instant::ZERO);
 //! cpu.set_best_effort(true);

@@ -6,7 +6,7 @@
 
 use selvedge_data_sched::{Discipline, Head, Scheduler, StreamIndex, WindowSet};
 use selvedge_data_stream::{Kind, Window, Windows};
-use selvedge_units::{Bytes, Instant, Span};
+use selvedge_units::{Bytes, Duration, Instant};
 
 use crate::task::{Task, TaskId};
 
@@ -37,7 +37,7 @@ impl Order {
     pub(crate) fn enter(
         &mut self,
         id: TaskId,
-        period: Span,
+        period: Duration,
         window: Window,
         deadline: Instant,
         came: Instant,

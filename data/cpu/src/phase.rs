@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 
 use selvedge_data_sched::{Discipline, Head, Scheduler, StreamIndex};
 use selvedge_data_stream::Kind;
-use selvedge_units::{Bytes, Instant, Span};
+use selvedge_units::{Bytes, Duration, Instant};
 
 use crate::admission::Refused;
 use crate::decision::{Config, Runs};
@@ -21,16 +21,16 @@ use crate::task::{Task, TaskId};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Phase {
     /// Of the task and of its packets.
-    pub period: Span,
+    pub period: Duration,
     /// From a period of the task to that of its packet.
-    pub phase: Span,
+    pub phase: Duration,
 }
 
 impl Phase {
     /// `l_max`: the longest time from a packet's making to the beginning of its transmission, if
     /// both schedulers keep their deadlines.
     #[must_use]
-    pub fn latency_most(&self) -> Span {
+    pub fn latency_max(&self) -> Duration {
         self.phase + self.period
     }
 
@@ -57,9 +57,9 @@ pub struct PacketCounts {
     /// Packets that were lost at their deadline.
     pub late: u64,
     /// The longest time from a packet's making to the beginning of its transmission.
-    pub latency: Span,
+    pub latency: Duration,
     /// The sum of these times.
-    pub latency_sum: Span,
+    pub latency_sum: Duration,
 }
 
 /// A simulation in unit slots: one processor, one link that sends a packet in a slot. Each task
@@ -91,8 +91,8 @@ impl Coordinated {
     /// Both schedulers, the processor for these tasks only.
     #[must_use]
     pub fn new() -> Self {
-        let (unit, task_server, events_most) = (Span(1), false, 1);
-        let config = Config { unit, best_effort: None, task_server, events_most };
+        let (unit, task_server, events_max) = (Duration(1), false, 1);
+        let config = Config { unit, best_effort: None, task_server, events_max };
         let (cpu, link) = (Processor::new(config), Scheduler::new(Discipline::Dwcs));
         Self { cpu, link, chains: Vec::new() }
     }
@@ -101,7 +101,7 @@ impl Coordinated {
     ///
     /// # Errors
     /// [`Refused`] by the processor.
-    pub fn add(&mut self, task: &Task, phase: Span) -> Result<(), Refused> {
+    pub fn add(&mut self, task: &Task, phase: Duration) -> Result<(), Refused> {
         let id = self.cpu.admit(task)?;
         self.cpu.wake(id, Instant::ZERO);
         let stream = self.link.add(&task.contract(false));
@@ -142,14 +142,14 @@ impl Coordinated {
         for chain in &mut self.chains {
             chain.deadline = self.cpu.deadline(chain.task);
         }
-        self.cpu.ran(Span(1));
+        self.cpu.ran(Duration(1));
         let Some(id) = runs_task(runs) else { return };
         if Some(self.cpu.counts(id).on_time) == before {
             return;
         }
         let chain = self.chains.iter_mut().find(|chain| chain.task == id);
         let chain = chain.expect("every task has a chain");
-        let (made, deadline) = (now + Span(1), chain.deadline);
+        let (made, deadline) = (now + Duration(1), chain.deadline);
         chain.packets.push_back((made, deadline));
         if chain.packets.len() == 1 {
             chain.bring_up(&mut self.link);

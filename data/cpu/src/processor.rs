@@ -9,7 +9,7 @@
 use alloc::vec::Vec;
 
 use selvedge_data_stream::Window;
-use selvedge_units::{Instant, Span};
+use selvedge_units::{Duration, Instant};
 
 use crate::admission::{self, Needs, Refused};
 use crate::decision::{Config, Decision, Runs, Selected};
@@ -63,7 +63,7 @@ impl Processor {
             tasks: Vec::new(),
             owed: Order::new(false),
             ahead: Order::new(true),
-            events: Events::new(config.events_most),
+            events: Events::new(config.events_max),
             reserve: None,
             server: None,
             needs: needs.expect("one task needs no more than its whole period"),
@@ -153,13 +153,13 @@ impl Processor {
 
     /// What was chosen last had the processor for so long. A task that had more than it was owed
     /// keeps that. O(log N).
-    pub fn ran(&mut self, used: Span) {
-        let mut paid = Span::ZERO;
+    pub fn ran(&mut self, used: Duration) {
+        let mut paid = Duration::ZERO;
         if let Some(id) = self.account {
             let task = self.task_mut(id);
             paid = used.min(task.left);
             task.left = task.left - used;
-            if task.left == Span::ZERO {
+            if task.left == Duration::ZERO {
                 task.served();
                 if task.awake {
                     self.enter(id);
@@ -179,15 +179,15 @@ impl Processor {
     /// A task had the processor for so long since the last decision, whoever was chosen: for a
     /// caller that measures, in place of [`ran`](Self::ran). It pays from what the task is owed,
     /// if its period had begun by then. O(log N).
-    pub fn charge(&mut self, id: TaskId, used: Span) {
+    pub fn charge(&mut self, id: TaskId, used: Duration) {
         let clock = self.clock;
         let task = self.task_mut(id);
         let owed = task.begins() <= clock;
-        let paid = if owed { used.min(task.left) } else { Span::ZERO };
+        let paid = if owed { used.min(task.left) } else { Duration::ZERO };
         task.counts.ran += used;
         task.counts.extra += used - paid;
         task.left = task.left - paid;
-        if task.left == Span::ZERO {
+        if task.left == Duration::ZERO {
             task.served();
             if task.awake {
                 self.enter(id);
@@ -314,7 +314,7 @@ impl Processor {
         }
     }
 
-    fn set_server(&mut self, id: TaskId, service: Span) {
+    fn set_server(&mut self, id: TaskId, service: Duration) {
         let period = self.server_period(service).unwrap_or(service);
         let server = self.task_mut(id);
         let begins = server.begins();
@@ -369,8 +369,12 @@ impl Processor {
 }
 
 /// A place for the task server until its attributes are known.
-const UNIT: Task =
-    Task { period: Span(1), service: Span(1), window: Window::NONE, work_conserving: false };
+const UNIT: Task = Task {
+    period: Duration(1),
+    service: Duration(1),
+    window: Window::NONE,
+    work_conserving: false,
+};
 
 #[cold]
 fn no_task(id: TaskId) -> ! {

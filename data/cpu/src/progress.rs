@@ -9,7 +9,7 @@
 
 use selvedge_data_sched::WindowSet;
 use selvedge_data_stream::{Kind, Window};
-use selvedge_units::{Instant, Span};
+use selvedge_units::{Duration, Instant};
 
 use crate::task::{Counts, Task};
 
@@ -25,12 +25,12 @@ pub(crate) struct Progress {
     /// had its service time in this one.
     pub(crate) deadline: Instant,
     /// What it is still owed in that period; never 0.
-    pub(crate) left: Span,
+    pub(crate) left: Duration,
     pub(crate) counts: Counts,
 }
 
 /// After so many misses in a row that the window does not allow, its `y'` is as high as it gets.
-const GROWS_AT_MOST: u64 = 4 * (u16::MAX as u64);
+const GROWTH_MAX: u64 = 4 * (u16::MAX as u64);
 
 impl Progress {
     pub(crate) const fn new(task: &Task, windows: WindowSet) -> Self {
@@ -46,8 +46,8 @@ impl Progress {
                 missed: 0,
                 violations: 0,
                 events: 0,
-                ran: Span::ZERO,
-                extra: Span::ZERO,
+                ran: Duration::ZERO,
+                extra: Duration::ZERO,
             },
         }
     }
@@ -94,7 +94,7 @@ impl Progress {
     }
 
     /// All periods that ended until `now` are missed: rule b for each. At most
-    /// `GROWS_AT_MOST` steps, whatever the gap.
+    /// `GROWTH_MAX` steps, whatever the gap.
     pub(crate) fn miss_until(&mut self, now: Instant) {
         let misses = now.since(self.deadline).0 / self.task.period.0 + 1;
         self.deadline += self.task.period * misses;
@@ -102,7 +102,7 @@ impl Progress {
         let Window { lose, of } = self.task.window;
         // A window that may lose all comes back to where it was after `y` misses.
         let endless = of > 0 && lose == of;
-        let steps = if endless { misses % u64::from(of) } else { misses.min(GROWS_AT_MOST) };
+        let steps = if endless { misses % u64::from(of) } else { misses.min(GROWTH_MAX) };
         let broken = (0..steps).filter(|_| self.windows.miss(Kind::Data)).count() as u64;
         let beyond = if endless { 0 } else { misses - steps };
         let counts = &mut self.counts;
@@ -118,7 +118,7 @@ mod tests {
 
     fn progress(period: u64, service: u64, window: (u16, u16)) -> Progress {
         let window = Window::new(window.0, window.1).unwrap();
-        let task = Task::new(Span(period), Span(service), window).unwrap();
+        let task = Task::new(Duration(period), Duration(service), window).unwrap();
         let (_, windows) = Order::new(false).add(&task);
         Progress::new(&task, windows)
     }
@@ -154,7 +154,7 @@ mod tests {
         let mut task = progress(40, 8, (1, 5));
         task.wake(Instant(100));
         assert_eq!((task.begins(), task.deadline), (Instant(100), Instant(140)));
-        task.left = Span(0);
+        task.left = Duration(0);
         task.served();
         task.awake = false;
         task.wake(Instant(130));
@@ -168,14 +168,14 @@ mod tests {
     fn what_is_left_stays_good_only_as_far_as_it_presses_nobody() {
         let mut task = progress(40, 8, (1, 5));
         task.wake(Instant(0));
-        task.left = Span(4);
+        task.left = Duration(4);
         task.awake = false;
         let mut soon = task.clone();
         soon.wake(Instant(20));
-        assert_eq!((soon.deadline, soon.left), (Instant(40), Span(4)));
+        assert_eq!((soon.deadline, soon.left), (Instant(40), Duration(4)));
         let mut late = task.clone();
         late.wake(Instant(21));
-        assert_eq!((late.deadline, late.left, late.counts.on_time), (Instant(61), Span(8), 1));
+        assert_eq!((late.deadline, late.left, late.counts.on_time), (Instant(61), Duration(8), 1));
         task.wake(Instant(50));
         assert_eq!((task.deadline, task.counts.on_time), (Instant(90), 1));
     }

@@ -2,7 +2,7 @@
 
 use selvedge_data_sched::admission::Share;
 use selvedge_data_stream::Window;
-use selvedge_units::{Instant, Span};
+use selvedge_units::{Duration, Instant};
 
 use crate::admission::{self, Promise};
 use crate::processor::Processor;
@@ -64,7 +64,7 @@ impl Processor {
     /// The task server's period for a service time: what the tasks leave, rounded up to units.
     /// `None` if they leave nothing.
     #[must_use]
-    pub fn server_period(&self, service: Span) -> Option<Span> {
+    pub fn server_period(&self, service: Duration) -> Option<Duration> {
         admission::rest_period(service, &self.needs.least, self.config.unit)
     }
 

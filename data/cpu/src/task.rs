@@ -3,7 +3,7 @@
 use core::fmt;
 
 use selvedge_data_stream::{Contract, Late, Window, Windows};
-use selvedge_units::Span;
+use selvedge_units::Duration;
 
 /// A task's place on its processor: the lowest that was free when it was admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -12,8 +12,8 @@ pub struct TaskId(pub u32);
 /// What a task asks of a processor (Q-Fabric thesis, 2.4.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Task {
-    pub(crate) period: Span,
-    pub(crate) service: Span,
+    pub(crate) period: Duration,
+    pub(crate) service: Duration,
     pub(crate) window: Window,
     pub(crate) work_conserving: bool,
 }
@@ -22,13 +22,13 @@ pub struct Task {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TaskError {
     /// A period of 0 or above 2^62 ns.
-    Period(Span),
+    Period(Duration),
     /// A service time of 0, or longer than its period.
     Service {
         /// The service time.
-        service: Span,
+        service: Duration,
         /// The period.
-        period: Span,
+        period: Duration,
     },
     /// A window that loses more than it holds.
     Window(Window),
@@ -56,13 +56,17 @@ impl core::error::Error for TaskError {}
 
 impl Task {
     /// The longest period.
-    pub const PERIOD_MAX: Span = Span(1 << 62);
+    pub const PERIOD_MAX: Duration = Duration(1 << 62);
 
     /// A task that is served once in its period. `0/0` is no window: every miss is a violation.
     ///
     /// # Errors
     /// [`TaskError`]: each number is checked.
-    pub const fn new(period: Span, service: Span, window: Window) -> Result<Self, TaskError> {
+    pub const fn new(
+        period: Duration,
+        service: Duration,
+        window: Window,
+    ) -> Result<Self, TaskError> {
         if period.0 == 0 || period.0 > Self::PERIOD_MAX.0 {
             return Err(TaskError::Period(period));
         }
@@ -83,13 +87,13 @@ impl Task {
 
     /// `T`.
     #[must_use]
-    pub const fn period(&self) -> Span {
+    pub const fn period(&self) -> Duration {
         self.period
     }
 
     /// `C`.
     #[must_use]
-    pub const fn service(&self) -> Span {
+    pub const fn service(&self) -> Duration {
         self.service
     }
 
@@ -127,7 +131,7 @@ pub struct Counts {
     /// Events delivered to it.
     pub events: u64,
     /// Processor time that it had in all.
-    pub ran: Span,
+    pub ran: Duration,
     /// How much of that was beyond its service times: idle time and event time.
-    pub extra: Span,
+    pub extra: Duration,
 }

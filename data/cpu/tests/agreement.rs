@@ -9,10 +9,10 @@ use oracle::Machine;
 use proptest::prelude::*;
 use selvedge_data_cpu::{Config, Processor, Promise, Runs, Task, TaskId};
 use selvedge_data_stream::Window;
-use selvedge_units::{Instant, Span};
+use selvedge_units::{Duration, Instant};
 
 const ALONE: Config =
-    Config { unit: Span(1), best_effort: None, task_server: false, events_most: 8 };
+    Config { unit: Duration(1), best_effort: None, task_server: false, events_max: 8 };
 
 /// A task in slots: period, service, window, work-conserving.
 type Spec = (u64, u64, (u16, u16), bool);
@@ -26,7 +26,7 @@ fn spec() -> impl Strategy<Value = Spec> {
 
 fn task(&(period, service, (lose, of), ahead): &Spec) -> Task {
     let window = Window::new(lose, of).unwrap();
-    let task = Task::new(Span(period), Span(service), window).unwrap();
+    let task = Task::new(Duration(period), Duration(service), window).unwrap();
     if ahead { task.work_conserving() } else { task }
 }
 
@@ -77,7 +77,7 @@ proptest! {
             let runs = second.runs.map_or(Runs::BestEffort, |place| Runs::Task(ids[place].0));
             prop_assert_eq!(decision.runs, runs, "at {}", t);
             prop_assert_eq!(decision.rule.map(selvedge_data_cpu::Rule::number), second.rule, "at {}", t);
-            cpu.ran(Span(1));
+            cpu.ran(Duration(1));
         }
         for ((id, _), second) in ids.iter().zip(&machine.tasks) {
             let counts = cpu.counts(*id);
@@ -96,7 +96,7 @@ proptest! {
         steps in steps(),
         task_server in any::<bool>(),
     ) {
-        let reserve = Task::new(Span(20), Span(1), Window::new(0, 1).unwrap()).unwrap();
+        let reserve = Task::new(Duration(20), Duration(1), Window::new(0, 1).unwrap()).unwrap();
         let config = Config { best_effort: Some(reserve), task_server, ..ALONE };
         let (mut cpu, mut ids) = admitted(config, &specs);
         while cpu.promise() != Promise::EveryPeriod {
@@ -115,7 +115,7 @@ proptest! {
                 }
             }
             best_effort += u64::from(cpu.decide(Instant(t)).runs == Runs::BestEffort);
-            cpu.ran(Span(1));
+            cpu.ran(Duration(1));
         }
         for (id, spec) in &ids {
             prop_assert_eq!(cpu.counts(*id).missed, 0, "{:?}", spec);
@@ -132,10 +132,10 @@ proptest! {
         let slots = 600;
         for t in 0..slots {
             cpu.decide(Instant(t));
-            cpu.ran(Span(1));
+            cpu.ran(Duration(1));
         }
         cpu.decide(Instant(slots));
-        let mut all = Span::ZERO;
+        let mut all = Duration::ZERO;
         for (id, (period, service, ..)) in &ids {
             let counts = cpu.counts(*id);
             let whole = slots / period;
@@ -147,7 +147,7 @@ proptest! {
             prop_assert!(counts.violations <= counts.missed);
             all += counts.ran;
         }
-        prop_assert!(all <= Span(slots));
+        prop_assert!(all <= Duration(slots));
     }
 
     /// Time may be cut anywhere: deciding only when a decision is due gives the same counts.
@@ -158,7 +158,7 @@ proptest! {
         let end = 500;
         for t in 0..end {
             slots.decide(Instant(t));
-            slots.ran(Span(1));
+            slots.ran(Duration(1));
         }
         let mut now = Instant::ZERO;
         while now < Instant(end) {
@@ -209,7 +209,7 @@ fn gcd(a: u128, b: u128) -> u128 {
 
 #[test]
 fn an_event_too_many_is_refused_and_a_removed_sink_is_forgotten() {
-    let mut cpu = Processor::new(Config { events_most: 2, ..ALONE });
+    let mut cpu = Processor::new(Config { events_max: 2, ..ALONE });
     let spec = (4, 1, (0, 1), false);
     let id = cpu.admit(&task(&spec)).unwrap();
     cpu.raise(id, Instant(0)).unwrap();

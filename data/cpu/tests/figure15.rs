@@ -3,10 +3,10 @@
 
 use selvedge_data_cpu::{Config, Decision, Processor, Rule, Runs, Selected, Task};
 use selvedge_data_stream::Window;
-use selvedge_units::{Instant, Span};
+use selvedge_units::{Duration, Instant};
 
 const ALONE: Config =
-    Config { unit: Span(1), best_effort: None, task_server: false, events_most: 4 };
+    Config { unit: Duration(1), best_effort: None, task_server: false, events_max: 4 };
 
 /// Two tasks `(period, x/y)` of service time 1; an event for the first before `event`.
 struct Case {
@@ -22,7 +22,7 @@ impl Case {
         cpu.set_best_effort(true);
         let tasks = self.tasks.map(|(period, lose, of)| {
             let window = Window::new(lose, of).unwrap();
-            let task = Task::new(Span(period), Span(1), window).unwrap();
+            let task = Task::new(Duration(period), Duration(1), window).unwrap();
             let task = if self.work_conserving { task.work_conserving() } else { task };
             let id = cpu.admit(&task).unwrap();
             cpu.wake(id, Instant::ZERO);
@@ -33,7 +33,7 @@ impl Case {
                 cpu.raise(tasks[0], Instant(t)).unwrap();
             }
             let decision = cpu.decide(Instant(t));
-            cpu.ran(Span(1));
+            cpu.ran(Duration(1));
             decision
         };
         (0..slots).map(slot).collect()

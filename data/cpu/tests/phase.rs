@@ -4,12 +4,12 @@ use proptest::prelude::*;
 use selvedge_data_cpu::phase::{Coordinated, Phase};
 use selvedge_data_cpu::{Processor, Promise, Task};
 use selvedge_data_stream::Window;
-use selvedge_units::{Instant, Span};
+use selvedge_units::{Duration, Instant};
 
 #[test]
 fn the_papers_example() {
-    let phase = Phase { period: Span::from_millis(30), phase: Span::from_millis(15) };
-    assert_eq!(phase.latency_most(), Span::from_millis(45));
+    let phase = Phase { period: Duration::from_millis(30), phase: Duration::from_millis(15) };
+    assert_eq!(phase.latency_max(), Duration::from_millis(45));
     assert_eq!(phase.packet_deadline(Instant(30_000_000)), Instant(45_000_000));
 }
 
@@ -39,9 +39,9 @@ proptest! {
         let mut chains = Vec::new();
         for (period, service, phase) in specs {
             let window = Window::new(0, 1).unwrap();
-            let task = Task::new(Span(period), Span(service.min(period)), window).unwrap();
+            let task = Task::new(Duration(period), Duration(service.min(period)), window).unwrap();
             if cpu.admit(&task).is_ok() {
-                both.add(&task, Span(phase)).unwrap();
+                both.add(&task, Duration(phase)).unwrap();
                 chains.push((period, phase));
             }
         }
@@ -49,7 +49,7 @@ proptest! {
         let slots = 2_000;
         (0..slots).for_each(|t| both.slot(t));
         for ((phase, counts), (period, _)) in both.counts().zip(&chains) {
-            prop_assert!(counts.latency <= phase.latency_most(), "{:?} {:?}", phase, counts);
+            prop_assert!(counts.latency <= phase.latency_max(), "{:?} {:?}", phase, counts);
             if link_fits(&chains) {
                 prop_assert_eq!(counts.late, 0);
                 prop_assert!(counts.on_time + 3 + phase.phase.0 / period >= slots / period);
@@ -62,10 +62,10 @@ proptest! {
 fn a_packet_waits_for_its_own_period() {
     let window = Window::new(0, 1).unwrap();
     let mut both = Coordinated::new();
-    both.add(&Task::new(Span(8), Span(1), window).unwrap(), Span(4)).unwrap();
+    both.add(&Task::new(Duration(8), Duration(1), window).unwrap(), Duration(4)).unwrap();
     (0..80).for_each(|t| both.slot(t));
     let (phase, counts) = both.counts().next().unwrap();
     // Alone it goes when its own period begins: phase - 1 slots after it was made.
-    assert_eq!((counts.latency, phase.latency_most()), (Span(3), Span(12)));
+    assert_eq!((counts.latency, phase.latency_max()), (Duration(3), Duration(12)));
     assert_eq!(counts.late, 0);
 }

@@ -25,7 +25,7 @@ mod tree;
 
 use selvedge_data_sched::{Decision, Expiry, Scheduler, StreamIndex, Verdict};
 use selvedge_data_stream::{Contract, DropReason, Fate, Frame, Late, Ledger};
-use selvedge_units::{Bytes, Instant, Span};
+use selvedge_units::{Bytes, Duration, Instant};
 
 use ahead::FetchAhead;
 use burst::Grant;
@@ -85,7 +85,7 @@ pub struct Link {
     /// What the rates before this one allowed while frames waited, and for how long they have
     /// waited at this one, up to `watched`.
     could_send: Bytes,
-    waited: Span,
+    waited: Duration,
     watched: Instant,
     reckoned: Reckoned,
     /// Bytes of all frames that wait and are not given up.
@@ -116,7 +116,7 @@ impl Link {
             sent: RateMeter::default(),
             sent_bytes: Bytes(0),
             could_send: Bytes(0),
-            waited: Span::ZERO,
+            waited: Duration::ZERO,
             watched: Instant::ZERO,
             reckoned,
             backlog: Bytes(0),
@@ -184,7 +184,7 @@ impl Link {
         if !self.params.selection {
             return;
         }
-        let second = Span::from_secs(1);
+        let second = Duration::from_secs(1);
         let capacity = Capacity {
             rate: self.params.rate,
             from: now.max(self.free_at()),

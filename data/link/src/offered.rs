@@ -1,8 +1,8 @@
 //! Rates over the recent past, in fixed memory.
 
-use selvedge_units::{Bitrate, Bytes, Instant, Span};
+use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 
-const SLOT: Span = Span::from_millis(250);
+const SLOT: Duration = Duration::from_millis(250);
 const SLOTS: usize = 16;
 const SECOND: usize = 4;
 
@@ -74,6 +74,6 @@ mod tests {
         let end = Instant(10_000_000_000);
         assert_eq!(meter.last_second(end), Bitrate::from_mbps(1));
         assert_eq!(meter.long_mean(end), Bitrate::from_mbps(1));
-        assert_eq!(meter.last_second(end + Span::from_secs(10)), Bitrate(0));
+        assert_eq!(meter.last_second(end + Duration::from_secs(10)), Bitrate(0));
     }
 }

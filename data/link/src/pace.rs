@@ -4,7 +4,7 @@
 //! over any span `w` at most `rate * w + burst` bytes leave, whatever the pattern of arrivals and
 //! however late the caller wakes. One moment is all its state.
 
-use selvedge_units::{Bitrate, Bytes, Instant, Span};
+use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 
 /// Decides when packets may leave a link.
 #[derive(Clone, Copy, Debug)]
@@ -29,10 +29,10 @@ impl Pacer {
     /// By a multiplication: every frame asks several times, and a division takes much longer.
     #[must_use]
     #[inline]
-    pub fn time(&self, size: Bytes) -> Span {
+    pub fn time(&self, size: Bytes) -> Duration {
         let Some(step) = self.step else { return size / self.rate };
         let units = u128::from(size.0) * u128::from(step);
-        Span(u64::try_from(units.div_ceil(1 << 32)).unwrap_or(u64::MAX))
+        Duration(u64::try_from(units.div_ceil(1 << 32)).unwrap_or(u64::MAX))
     }
 
     /// The rate kept.
@@ -56,16 +56,16 @@ impl Pacer {
     }
 
     /// How long before the bucket is full a packet of this size may leave.
-    pub(super) fn spare(&self, size: Bytes) -> Span {
+    pub(super) fn spare(&self, size: Bytes) -> Duration {
         // Times are rounded up; taking the difference of two such spans could grant a nanosecond
         // or two, so the span that may be lacking is rounded down by hand.
         let spare = self.time(Bytes(self.burst.0.saturating_sub(size.0)));
-        Span(spare.0.saturating_sub(2))
+        Duration(spare.0.saturating_sub(2))
     }
 
     /// So long before the bucket is full.
     #[inline]
-    pub(super) fn before_full(&self, spare: Span) -> Instant {
+    pub(super) fn before_full(&self, spare: Duration) -> Instant {
         Instant(self.full_at.0.saturating_sub(spare.0))
     }
 
@@ -106,8 +106,8 @@ mod tests {
                 let due = pacer.departure(Bytes(size));
                 let idle = due.since(now);
                 // Three roundings of a nanosecond each.
-                prop_assert!(idle <= Bytes(size) / rate + Span(3));
-                now = now.max(due) + Span(late);
+                prop_assert!(idle <= Bytes(size) / rate + Duration(3));
+                now = now.max(due) + Duration(late);
                 pacer.take(now, Bytes(size));
                 sent.push((now, size));
             }

@@ -2,7 +2,7 @@
 //! node file (`config`) and goes to all parts of the link.
 
 use selvedge_data_sched::Discipline;
-use selvedge_units::{Bitrate, Bytes, Span};
+use selvedge_units::{Bitrate, Bytes, Duration};
 
 use super::pace::Pacer;
 
@@ -35,13 +35,13 @@ impl LinkParams {
 pub(super) struct Reckoned {
     /// How long before its deadline a frame should be finished: a packet's time and the jitter
     /// of the caller's wake-ups.
-    pub(super) guard: Span,
+    pub(super) guard: Duration,
     /// How long before its bucket is full the link is free for a full packet.
-    pub(super) spare: Span,
+    pub(super) spare: Duration,
 }
 
 impl Reckoned {
     pub(super) fn new(pacer: &Pacer, mtu: Bytes) -> Self {
-        Self { guard: pacer.time(mtu) + Span::from_millis(2), spare: pacer.spare(mtu) }
+        Self { guard: pacer.time(mtu) + Duration::from_millis(2), spare: pacer.spare(mtu) }
     }
 }

@@ -14,7 +14,7 @@
 
 use selvedge_data_sched::WindowSet;
 use selvedge_data_stream::{Contract, DropReason, Kind, Late, Window, Windows};
-use selvedge_units::{Bitrate, Bytes, Instant, Span};
+use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 
 use super::queue::StreamQueue;
 
@@ -81,7 +81,7 @@ pub(super) struct Capacity {
     /// When the link is free to begin with the first of the frames.
     pub(super) from: Instant,
     /// How much before its deadline a frame is to be finished.
-    pub(super) guard: Span,
+    pub(super) guard: Duration,
     /// Bytes by which the next second's frames are likely to exceed the link.
     pub(super) excess: Bytes,
 }

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use selvedge_data_sched::{Scheduler, StreamIndex};
 use selvedge_data_stream::{Contract, Ledger, Windows};
-use selvedge_units::{Bitrate, Bytes, Instant, Span};
+use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 
 use super::{Link, LinkParams, Reckoned};
 
@@ -90,7 +90,7 @@ impl Link {
     pub fn set_rate(&mut self, now: Instant, rate: Bitrate) {
         self.watch(now);
         self.could_send = self.could_send();
-        self.waited = Span::ZERO;
+        self.waited = Duration::ZERO;
         self.params.rate = rate;
         self.pacer.set_rate(now, rate);
         self.reckoned = Reckoned::new(&self.pacer, self.params.mtu);

@@ -9,7 +9,7 @@ use selvedge_data_link::{Link, LinkParams};
 use selvedge_data_memory::PayloadSpan;
 use selvedge_data_sched::{Discipline, StreamIndex};
 use selvedge_data_stream::{Contract, Fate, Frame, Kind, References, Window, Windows};
-use selvedge_units::{Bitrate, Bytes, Instant, Span};
+use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 
 const RATE: Bitrate = Bitrate::from_mbps(8);
 const SINGLE: Bytes = Bytes(1500);
@@ -34,7 +34,7 @@ fn frame(seq: u32, size: u64, arrival: Instant, deadline: Instant) -> Frame {
 }
 
 fn contract() -> Contract {
-    Contract::new(Span::from_millis(40), Window::NONE)
+    Contract::new(Duration::from_millis(40), Window::NONE)
 }
 
 /// Two streams of four frames each, due in turns from `first` on, 10 us apart: the order in which
@@ -44,7 +44,7 @@ fn order(burst: Bytes, discipline: Discipline, first: Instant) -> Vec<u32> {
     let streams = [0, 1].map(|_| link.add_stream(contract()));
     for seq in 0..4 {
         for (n, stream) in streams.into_iter().enumerate() {
-            let deadline = first + Span::from_micros(10) * (2 * u64::from(seq) + n as u64);
+            let deadline = first + Duration::from_micros(10) * (2 * u64::from(seq) + n as u64);
             link.handle_frame(Instant::ZERO, stream, frame(seq, 1000, Instant::ZERO, deadline));
         }
     }
@@ -60,7 +60,7 @@ fn order(burst: Bytes, discipline: Discipline, first: Instant) -> Vec<u32> {
 
 #[test]
 fn one_decision_covers_what_the_burst_holds_of_a_stream() {
-    let late = Instant::ZERO + Span::from_secs(1);
+    let late = Instant::ZERO + Duration::from_secs(1);
     assert_eq!(order(SINGLE, Discipline::Dwcs, late), [0, 1, 0, 1, 0, 1, 0, 1]);
     assert_eq!(order(Bytes(9_000), Discipline::Dwcs, late), [0, 0, 0, 0, 1, 1, 1, 1]);
     // The burst ends after three frames; the other stream's come first then.
@@ -71,7 +71,7 @@ fn one_decision_covers_what_the_burst_holds_of_a_stream() {
 #[test]
 fn no_burst_where_a_deadline_is_near() {
     // Eight frames take 8 ms.
-    let near = Instant::ZERO + Span::from_millis(8);
+    let near = Instant::ZERO + Duration::from_millis(8);
     assert_eq!(order(Bytes(9_000), Discipline::Dwcs, near), [0, 1, 0, 1, 0, 1, 0, 1]);
 }
 
@@ -79,7 +79,7 @@ fn no_burst_where_a_deadline_is_near() {
 fn an_urgent_arrival_ends_a_burst() {
     let mut link = link(Bytes(9_000), Discipline::Dwcs);
     let [a, b] = [0, 1].map(|_| link.add_stream(contract()));
-    let due = Instant::ZERO + Span::from_secs(1);
+    let due = Instant::ZERO + Duration::from_secs(1);
     for seq in 0..4 {
         link.handle_frame(Instant::ZERO, a, frame(seq, 1000, Instant::ZERO, due));
     }
@@ -89,7 +89,7 @@ fn an_urgent_arrival_ends_a_burst() {
         next.stream
     };
     assert_eq!(send(&mut link), a);
-    let soon = Instant::ZERO + Span::from_millis(3);
+    let soon = Instant::ZERO + Duration::from_millis(3);
     link.handle_frame(Instant::ZERO, b, frame(0, 1000, Instant::ZERO, soon));
     assert_eq!([send(&mut link), send(&mut link)], [b, a]);
 }
@@ -134,10 +134,10 @@ fn every_deadline_that_single_decisions_keep_is_kept() {
         // All wait from the start; some sets fit, some do not, and in half of them deadlines go
         // back within a stream.
         let frames = 8 + noise.below(40);
-        let first = Span::from_micros(frames * (800 + noise.below(700)));
+        let first = Duration::from_micros(frames * (800 + noise.below(700)));
         let spread = 1 + noise.below(2 * frames) * 1000;
         let mut due: Vec<Instant> = (0..frames)
-            .map(|_| Instant::ZERO + first + Span::from_micros(noise.below(spread)))
+            .map(|_| Instant::ZERO + first + Duration::from_micros(noise.below(spread)))
             .collect();
         if set % 2 == 0 {
             due.sort();
@@ -171,7 +171,7 @@ fn a_run_is_its_frames_one_by_one() {
         let mut link = link(Bytes(1_500 + 1_500 * noise.below(8)), Discipline::Dwcs);
         for n in 0..4 {
             // Of some streams each frame must be looked at.
-            let delay = (n == 1).then_some(Span::from_millis(80));
+            let delay = (n == 1).then_some(Duration::from_millis(80));
             let windows = if n == 2 {
                 Windows::PerKind([Window { lose: 1, of: 3 }; Kind::COUNT])
             } else {
@@ -187,7 +187,7 @@ fn a_run_is_its_frames_one_by_one() {
             let stated = noise.below(4) > 0;
             let new: Vec<Frame> = (first..seqs[n])
                 .map(|seq| {
-                    let due = now + Span::from_millis(20 + 4 * u64::from(seq - first));
+                    let due = now + Duration::from_millis(20 + 4 * u64::from(seq - first));
                     let frame = frame(seq, 900 + noise.below(200), now, due);
                     Frame { deadline: frame.deadline.filter(|_| stated), ..frame }
                 })

@@ -6,12 +6,12 @@ use drive::{Noise, Script, drive, needed, offline, params, sound, video};
 use selvedge_data_link::bound::decodable_bound;
 use selvedge_data_sched::Discipline;
 use selvedge_data_stream::{Contract, DropReason, Fate, Kind, Late, Window, Windows};
-use selvedge_units::{Bitrate, Bytes, Instant, Span};
+use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 
 fn contract(period_ms: u64, window: &str) -> Contract {
     let window = window.parse().unwrap();
-    let delay = Some(Span::from_secs(1));
-    Contract { delay, ..Contract::new(Span::from_millis(period_ms), window) }
+    let delay = Some(Duration::from_secs(1));
+    Contract { delay, ..Contract::new(Duration::from_millis(period_ms), window) }
 }
 
 /// Five cameras of different make and a microphone.
@@ -93,7 +93,7 @@ fn the_rate_is_kept_over_every_window() {
     let scripts = studio(5, 20);
     let rate = Bitrate(needed(&scripts).0 * 75 / 100);
     let out = drive(params(Discipline::Dwcs, true, rate), &scripts, |_, _| {});
-    let window = Span::from_millis(100);
+    let window = Duration::from_millis(100);
     let (mut first, mut bytes) = (0, 0);
     for &(at, size) in &out.packets {
         bytes += size;
@@ -104,7 +104,7 @@ fn the_rate_is_kept_over_every_window() {
         assert!(bytes <= (rate * window).0 + 1500 + 1, "{bytes} bytes in 100 ms at {at:?}");
     }
     let used = out.packets.iter().map(|p| p.1).sum::<u64>();
-    let whole = rate * Span::from_secs(20);
+    let whole = rate * Duration::from_secs(20);
     assert!(used as f64 >= whole.0 as f64 * 0.98, "used {used} of {whole}");
 }
 
@@ -125,7 +125,7 @@ fn while_frames_wait_the_link_is_used() {
 fn a_small_urgent_frame_overtakes_a_large_one_between_packets() {
     let mut noise = Noise(1);
     let large = video(contract(1000, "0/1"), 1, 1, [200_000, 0, 0], &mut noise);
-    let urgent = Contract { delay: Some(Span::from_millis(30)), ..contract(20, "0/1") };
+    let urgent = Contract { delay: Some(Duration::from_millis(30)), ..contract(20, "0/1") };
     let scripts = vec![large, sound(urgent, 30, 500)];
     let out = drive(params(Discipline::Dwcs, true, Bitrate::from_mbps(4)), &scripts, |_, _| {});
     let all_sent =

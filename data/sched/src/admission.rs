@@ -40,7 +40,7 @@ mod text;
 use core::fmt;
 
 use selvedge_data_stream::{Contract, Window};
-use selvedge_units::{Bitrate, Bytes, Instant, Span};
+use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 
 use crate::replay::{Arrivals, Trace, TraceStream};
 use crate::{Discipline, Tree};
@@ -132,8 +132,8 @@ impl Policy {
 /// What serving one frame of a stream takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Service {
-    /// A time, whatever the link's rate. In unit slots: `Span(1)`.
-    Time(Span),
+    /// A time, whatever the link's rate. In unit slots: `Duration(1)`.
+    Time(Duration),
     /// The largest frame, 1 byte to 2^48-1, on a link whose rate is known.
     Size(Bytes),
 }
@@ -238,7 +238,7 @@ pub enum Unproved {
         /// Which.
         stream: usize,
         /// The longest time from a frame's arrival to its end, as the bound has it.
-        bound: Span,
+        bound: Duration,
     },
     /// This stream needs more than its weight's share of the link.
     Weight(usize),
@@ -267,7 +267,7 @@ pub enum Cause {
         /// Whose deadline breaks, itself or one before it.
         stream: usize,
         /// By how much, rounded up.
-        by: Span,
+        by: Duration,
     },
     /// This stream, always with a frame and never waiting, leaves it nothing.
     Starved(usize),
@@ -280,7 +280,7 @@ pub struct Fit {
     /// The tightest window with the same `y` (10, if that is below 2).
     pub window: Option<Window>,
     /// The shortest period.
-    pub period: Option<Span>,
+    pub period: Option<Duration>,
     /// The lowest rate for all streams of the set.
     pub rate: Option<Bitrate>,
 }

@@ -9,7 +9,7 @@
 //! 1996) in whole numbers: over any time in which sets `i` and `j` always have frames, the bytes
 //! they sent by weight, `b_i / w_i` and `b_j / w_j`, differ by at most `l_i / w_i + l_j / w_j`,
 //! `l` the largest frame. Within a set, streamlets that have frames take turns, frame by frame;
-//! those that have none are not looked at. Every call takes constant time (at most [`SETS_MOST`]
+//! those that have none are not looked at. Every call takes constant time (at most [`SETS_MAX`]
 //! sets are compared).
 //!
 //! Memory: 64 bytes a streamlet, kept for the most that there were at once, and nothing for
@@ -45,11 +45,11 @@ use alloc::vec::Vec;
 use selvedge_units::Bytes;
 
 use ring::{Entry, Ring, Rings};
-pub use set::{MEASURE_MOST, SETS_MOST, SetError, SetIndex};
+pub use set::{MEASURE_MAX, SETS_MAX, SetError, SetIndex};
 use set::{Set, set_of};
 
 /// Tags beyond this are moved back, which a frame of 2^64 bytes can't overflow from.
-const TAG_MOST: u128 = 1 << 112;
+const TAG_MAX: u128 = 1 << 112;
 
 /// A streamlet's place in an aggregate; free for another after its removal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -94,7 +94,7 @@ pub struct Removed {
 /// after its removal is a bug of the caller.
 #[derive(Clone, Debug)]
 pub struct Aggregate {
-    sets: [Option<Set>; SETS_MOST],
+    sets: [Option<Set>; SETS_MAX],
     streamlets: Rings,
     free: Vec<u32>,
     /// Whose frame is the stream's head.
@@ -117,7 +117,7 @@ impl Aggregate {
     #[must_use]
     pub fn new() -> Self {
         Self {
-            sets: [const { None }; SETS_MOST],
+            sets: [const { None }; SETS_MAX],
             streamlets: Rings::default(),
             free: Vec::new(),
             head: None,
@@ -142,7 +142,7 @@ impl Aggregate {
         for weight in weights {
             let weight = u64::from(weight);
             measure = measure / gcd(measure, weight) * weight;
-            if measure > MEASURE_MOST {
+            if measure > MEASURE_MAX {
                 return Err(SetError::Measure(weight as u16));
             }
         }
@@ -250,7 +250,7 @@ impl Aggregate {
         let set = set_of(&mut self.sets, self.streamlets.get(index).set);
         set.tally.count_sent(size);
         set.tag += u128::from(size.0) * (measure / u128::from(set.weight));
-        if set.tag > TAG_MOST {
+        if set.tag > TAG_MAX {
             self.rebase();
         }
         self.back(index);

@@ -12,15 +12,15 @@
 //! ```
 //! use selvedge_data_sched::{Discipline, Head, Scheduler};
 //! use selvedge_data_stream::{Contract, Window};
-//! use selvedge_units::{Instant, Span};
+//! use selvedge_units::{Instant, Duration};
 //!
 //! let mut sched = Scheduler::new(Discipline::Dwcs);
-//! let video = sched.add(&Contract::new(Span::from_millis(40), Window::new(1, 5)?));
-//! let audio = sched.add(&Contract::new(Span::from_millis(20), Window::new(0, 1)?));
+//! let video = sched.add(&Contract::new(Duration::from_millis(40), Window::new(1, 5)?));
+//! let audio = sched.add(&Contract::new(Duration::from_millis(20), Window::new(0, 1)?));
 //! for s in [video, audio] {
 //!     sched.push_head(s, Head::arrived(Instant::ZERO));
 //! }
-//! let now = Instant::ZERO + Span::from_millis(20);
+//! let now = Instant::ZERO + Duration::from_millis(20);
 //! let missed = sched.poll_expired(now).expect("the audio frame was due at 20 ms");
 //! assert!(missed.stream == audio && missed.violation);
 //! assert_eq!(sched.choose(now), Some(video));

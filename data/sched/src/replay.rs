@@ -1,7 +1,7 @@
 //! Replay in the unit-slot model: the scheduler driven by a list of arrivals, one decision a slot.
 //!
 //! This is the model of the papers' proofs, of the RTL and of the trace files. Time is an integer:
-//! here one unit of [`Instant`] and [`Span`](selvedge_units::Span) is one slot. A decision is
+//! here one unit of [`Instant`] and [`Duration`](selvedge_units::Duration) is one slot. A decision is
 //! taken at `t = 0, 1, 2, ...`; the chosen frame occupies `[t, t+1)`; arrivals at `t` are seen by
 //! the decision at `t`. Expiry comes before choice.
 

@@ -4,7 +4,7 @@
 //! ShareStreams' register base block (section 4.3) in software.
 
 use selvedge_data_stream::{Contract, Kind, Late, Window, Windows};
-use selvedge_units::{Bytes, Instant, Span};
+use selvedge_units::{Bytes, Duration, Instant};
 
 use crate::record::Head;
 use crate::window::{Progress, WindowSet};
@@ -83,7 +83,7 @@ pub(crate) struct Slot {
     pub(crate) deadline: Instant,
     pub(crate) arrival: Instant,
     /// The head's, or the next one's.
-    pub(crate) period: Span,
+    pub(crate) period: Duration,
     /// Of the head's kind, if the windows are per kind.
     pub(crate) window: Progress,
     /// The low halves of the counters.
@@ -116,7 +116,7 @@ impl Slot {
     pub(crate) const VACANT: Self = Self {
         deadline: Instant::ZERO,
         arrival: Instant::ZERO,
-        period: Span(1),
+        period: Duration(1),
         window: Progress::new(Window::NONE),
         counts: [0; COUNTS],
         priority: 0,
@@ -322,8 +322,8 @@ impl Cold {
 }
 
 /// A period of zero would let a kept frame expire for ever.
-pub(crate) fn at_least_one(period: Span) -> Span {
-    period.max(Span(1))
+pub(crate) fn at_least_one(period: Duration) -> Duration {
+    period.max(Duration(1))
 }
 
 /// Windows with `x <= y`, which the rules keep true and fractions rely on.

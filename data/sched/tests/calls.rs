@@ -4,7 +4,7 @@
 use proptest::prelude::*;
 use selvedge_data_sched::{Discipline, Head, Scheduler, StreamIndex, Tree, TreeNode, Verdict};
 use selvedge_data_stream::{Class, Contract, Kind, Late, Window, Windows};
-use selvedge_units::{Bytes, Instant, Span};
+use selvedge_units::{Bytes, Duration, Instant};
 
 #[derive(Clone, Debug)]
 enum Call {
@@ -51,7 +51,7 @@ fn contract() -> impl Strategy<Value = Contract> {
             class,
             parent,
             priority,
-            ..Contract::new(Span(period), Window::NONE)
+            ..Contract::new(Duration(period), Window::NONE)
         },
     )
 }
@@ -81,8 +81,8 @@ fn scheduler(which: usize) -> Scheduler {
     };
     match which {
         0 => tree(None),
-        1 => tree(Some(Span(3))),
-        2 => tree(Some(Span(u64::MAX))),
+        1 => tree(Some(Duration(3))),
+        2 => tree(Some(Duration(u64::MAX))),
         n => Scheduler::new(Discipline::ALL[n - 3]),
     }
 }
@@ -147,7 +147,7 @@ fn make(sched: &mut Scheduler, known: &mut Known, clock: &mut u64, call: &Call) 
             pick(known, n, None).into_iter().for_each(|at| sched.set_weight(known[at].0, weight));
         }
         Call::SetPeriod(n, period) => {
-            let period = Span(period);
+            let period = Duration(period);
             pick(known, n, None).into_iter().for_each(|at| sched.set_period(known[at].0, period));
         }
         Call::SetWindow(n, window) => {

@@ -7,7 +7,7 @@ use selvedge_data_sched::replay::{Replay, Trace};
 use selvedge_data_sched::trace::generate::{Kind, Wanted, trace};
 use selvedge_data_sched::{Discipline, Tree};
 use selvedge_data_stream::{Class, Contract, Kind as FrameKind};
-use selvedge_units::Span;
+use selvedge_units::Duration;
 
 fn wanted(seed: u64, kind: Kind, discipline: Discipline) -> Trace {
     trace(&Wanted { kind: Some(kind), discipline: Some(discipline), ..Wanted::of(seed) })
@@ -59,7 +59,7 @@ fn weights_classes_and_trees_are_as_wished_whatever_the_discipline() {
     assert!(of_class(&classed, Class::Edf) > 100 && of_class(&classed, Class::Fair) > 100);
     (wish.nodes, wish.remap) = (Some(40), Some(7));
     let planted = trace(&wish);
-    assert_eq!((planted.tree.nodes().len(), planted.tree.update()), (40, Some(Span(7))));
+    assert_eq!((planted.tree.nodes().len(), planted.tree.update()), (40, Some(Duration(7))));
     assert!(planted.tree.nodes().iter().all(|node| (1..=3).contains(&node.weight)));
     let text = planted.json();
     assert_eq!(Trace::parse(&text, "t.json").unwrap_or_else(|error| panic!("{error}")), planted);

@@ -9,7 +9,7 @@ use proptest::test_runner::TestRunner;
 use selvedge_data_sched::replay::{Arrivals, Replay, Trace, TraceStream};
 use selvedge_data_sched::{Discipline, Tree};
 use selvedge_data_stream::{Contract, Late, Window, Windows};
-use selvedge_units::Span;
+use selvedge_units::Duration;
 
 /// A period and a window.
 type Asked = (u64, Window);
@@ -32,7 +32,7 @@ fn violations(how: How, set: &[Asked], ticks: u64) -> Vec<u64> {
             windows: Windows::Whole(window),
             late: how.late,
             work_conserving: how.work_conserving,
-            ..Contract::new(Span(period), window)
+            ..Contract::new(Duration(period), window)
         },
         first_deadline: None,
     });

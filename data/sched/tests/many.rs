@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use selvedge_data_sched::{Decision, Discipline, Head, Scheduler, StreamIndex};
 use selvedge_data_stream::{Class, Contract, Kind, Late, Window, Windows};
-use selvedge_units::{Bytes, Instant, Span};
+use selvedge_units::{Bytes, Duration, Instant};
 
 const STREAMS: usize = 5;
 
@@ -19,10 +19,10 @@ fn contract() -> impl Strategy<Value = Contract> {
             windows,
             late: if send { Late::Send } else { Late::Drop },
             work_conserving: !waits,
-            delay: delayed.then_some(Span(3)),
+            delay: delayed.then_some(Duration(3)),
             weight,
             class: Class::Fair,
-            ..Contract::new(Span(period), Window::NONE)
+            ..Contract::new(Duration(period), Window::NONE)
         },
     )
 }
@@ -43,7 +43,7 @@ fn drain(mut scheduler: Scheduler, mut now: Instant) -> Vec<Decision> {
         match decision {
             Decision::Send(s) => drop(scheduler.serve(s)),
             Decision::Expired(_) => {}
-            Decision::Idle => now += Span(50),
+            Decision::Idle => now += Duration(50),
         }
     }
     decisions
@@ -63,7 +63,7 @@ proptest! {
         let mut now = Instant(1_000);
         for contract in &contracts {
             let s = many.add(contract);
-            many.push_head(s, head(now, now + Span(40)));
+            many.push_head(s, head(now, now + Duration(40)));
         }
         let mut one = many.clone();
         for (stream, steps, empties, pause) in runs {
@@ -77,14 +77,14 @@ proptest! {
                 }
             }
             if many.head_deadline(s).is_none() {
-                many.push_head(s, head(now, now + Span(30)));
-                one.push_head(s, head(now, now + Span(30)));
+                many.push_head(s, head(now, now + Duration(30)));
+                one.push_head(s, head(now, now + Duration(30)));
             }
             // The head is the first of the run; then each of `steps`, and one more behind them.
             let mut due = many.head_deadline(s).unwrap();
             let mut dues = vec![due];
-            dues.extend(steps.iter().map(|step| { due += Span(*step); due }));
-            let next = (!empties).then(|| head(now, due + Span(7)));
+            dues.extend(steps.iter().map(|step| { due += Duration(*step); due }));
+            let next = (!empties).then(|| head(now, due + Duration(7)));
             let before = many.clone();
             if many.serve_many(s, dues.len() as u32, due, next) {
                 for due in &dues[1..] {
@@ -104,7 +104,7 @@ proptest! {
                 prop_assert_eq!(windows(&many), windows(&one));
             }
             prop_assert_eq!(drain(many.clone(), now), drain(one.clone(), now));
-            now += Span(pause);
+            now += Duration(pause);
         }
     }
 }
@@ -113,7 +113,7 @@ proptest! {
 fn disciplines_that_go_by_deadline_take_runs() {
     for which in [Discipline::Dwcs, Discipline::Dwcs98, Discipline::Edf, Discipline::Priority] {
         let mut scheduler = Scheduler::new(which);
-        let s = scheduler.add(&Contract::new(Span(10), Window { lose: 1, of: 3 }));
+        let s = scheduler.add(&Contract::new(Duration(10), Window { lose: 1, of: 3 }));
         scheduler.push_head(s, head(Instant(0), Instant(20)));
         assert!(scheduler.serve_many(s, 4, Instant(50), None), "{which:?}");
         assert_eq!((scheduler.counters(s).sent, scheduler.head_deadline(s)), (4, None));

@@ -4,10 +4,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use selvedge_data_sched::{Discipline, Head, Scheduler, StreamIndex, Verdict};
 use selvedge_data_stream::{Contract, Kind, Late, Window, Windows};
-use selvedge_units::{Instant, Span};
+use selvedge_units::{Duration, Instant};
 
 const fn contract(period: u64, lose: u16, of: u16) -> Contract {
-    Contract::new(Span(period), Window { lose, of })
+    Contract::new(Duration(period), Window { lose, of })
 }
 
 const fn sent_late(period: u64, lose: u16, of: u16) -> Contract {
@@ -64,7 +64,7 @@ fn deadlines_follow_the_frame_before() {
     assert_eq!(deadline(due(40)), 40, "stated: as it is, even back in time");
     assert_eq!(deadline(arrived(41)), 51);
 
-    let delayed = Contract { delay: Some(Span(1000)), ..contract(10, 0, 0) };
+    let delayed = Contract { delay: Some(Duration(1000)), ..contract(10, 0, 0) };
     let s = sched.add(&delayed);
     assert_eq!(sched.push_head(s, arrived(5)), Instant(1005));
 }
@@ -151,7 +151,7 @@ fn what_is_set_holds_from_the_next_frame() {
     let (now, soon) = (Instant(0), Instant(5));
     sched.push_head(a, arrived(0));
     sched.push_head(b, arrived(0));
-    sched.set_period(b, Span(3));
+    sched.set_period(b, Duration(3));
     sched.set_priority(b, 5);
     sched.set_weight(b, 7);
     sched.set_windows(b, Windows::Whole(Window { lose: 2, of: 9 }));
@@ -220,8 +220,8 @@ fn senseless_contracts_are_made_sensible() {
     assert_eq!(sched.window(s, Kind::Data), Window { lose: 4, of: 4 });
     assert_eq!(sched.push_head(s, arrived(6)), Instant(7));
     assert_eq!(sched.poll_expired(Instant(1000)).unwrap().misses, 994);
-    sched.set_period(s, Span(0));
-    assert_eq!(sched.contract(s).period, Span(1));
+    sched.set_period(s, Duration(0));
+    assert_eq!(sched.contract(s).period, Duration(1));
 }
 
 #[test]

@@ -12,7 +12,7 @@ mod phases;
 #[cfg(test)]
 mod tests;
 
-use selvedge_units::Span;
+use selvedge_units::Duration;
 
 use crate::contract::Promise;
 use crate::elements::ElementId;
@@ -56,11 +56,11 @@ pub enum Goal {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Guarantee {
     /// `X_max`: the longest time between two of its messages that leave.
-    pub departures: Span,
+    pub departures: Duration,
     /// `L` in the worst case, on this host.
-    pub latency: Span,
+    pub latency: Duration,
     /// `L` on average.
-    pub expected: Span,
+    pub expected: Duration,
     /// Whether the worst case keeps the delay of its contract.
     pub delay_kept: bool,
 }
@@ -93,9 +93,9 @@ pub struct Decision {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Standing {
     /// Measured latency; zero if there is none yet, then the model's average counts.
-    pub experienced: Span,
+    pub experienced: Duration,
     /// The latency that it asked for, which it was guaranteed if it could be.
-    pub guaranteed: Span,
+    pub guaranteed: Duration,
 }
 
 /// Why no configuration is acceptable: how near the nearest came.
@@ -142,9 +142,9 @@ pub enum Refusal {
     )]
     Rate {
         /// `X_avg` of the contract.
-        wanted: Span,
+        wanted: Duration,
         /// Least `X_max` found.
-        offered: Span,
+        offered: Duration,
     },
     /// Its delay is firm and can't be kept.
     #[error(
@@ -152,9 +152,9 @@ pub enum Refusal {
     )]
     Delay {
         /// What is left of `D_max` here.
-        wanted: Span,
+        wanted: Duration,
         /// Least `L` found.
-        offered: Span,
+        offered: Duration,
     },
     /// Another stream would lose what it was promised.
     #[error("stream {} would lose what it was promised; lower the rate or the message size", .0.0)]

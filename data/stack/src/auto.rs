@@ -19,7 +19,7 @@ pub use manager::Manager;
 pub use monitor::{Detail, Monitor, Observed};
 pub use policer::{Policed, Policer};
 
-use selvedge_units::Span;
+use selvedge_units::Duration;
 
 use crate::assign::Goal;
 
@@ -27,10 +27,10 @@ use crate::assign::Goal;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Meta {
     /// How often streams are looked at.
-    pub sampling: Span,
+    pub sampling: Duration,
     /// How long something must be wrong before it is acted upon. The manager reacts within this
     /// and one sampling period of the onset.
-    pub activation: Span,
+    pub activation: Duration,
     /// What decisions look for.
     pub goal: Goal,
     /// How much is monitored.
@@ -41,8 +41,8 @@ impl Default for Meta {
     /// A look every 100 ms, an activation delay of 500 ms, short delays, everything monitored.
     fn default() -> Self {
         Self {
-            sampling: Span::from_millis(100),
-            activation: Span::from_millis(500),
+            sampling: Duration::from_millis(100),
+            activation: Duration::from_millis(500),
             goal: Goal::Delay,
             detail: Detail::Full,
         }

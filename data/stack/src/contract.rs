@@ -4,17 +4,17 @@
 
 use core::fmt;
 
-use selvedge_units::{Bytes, Span};
+use selvedge_units::{Bytes, Duration};
 
 /// The traffic of one direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Traffic {
     /// `X_avg` (the paper also writes `X_ave`): mean time between messages over the interval.
-    pub average: Span,
+    pub average: Duration,
     /// `X_min`: least time between messages.
-    pub minimum: Span,
+    pub minimum: Duration,
     /// `I`: the averaging interval.
-    pub interval: Span,
+    pub interval: Duration,
     /// `S_max`: the largest message.
     pub largest: Bytes,
 }
@@ -23,7 +23,7 @@ pub struct Traffic {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Quality {
     /// `D_max`: the longest time from end to end.
-    pub delay: Span,
+    pub delay: Duration,
     /// `B_max`: the longest run of messages that may be lost. A third of it goes to each host and
     /// to the network.
     pub loss_burst: u64,
@@ -65,9 +65,9 @@ pub enum ContractError {
     )]
     MinimumAboveAverage {
         /// Stated minimum.
-        minimum: Span,
+        minimum: Duration,
         /// Stated average.
-        average: Span,
+        average: Duration,
     },
     /// No message fits into the interval.
     #[error(
@@ -75,9 +75,9 @@ pub enum ContractError {
     )]
     IntervalTooShort {
         /// Stated interval.
-        interval: Span,
+        interval: Duration,
         /// Stated average.
-        average: Span,
+        average: Duration,
     },
     /// Nothing to send.
     #[error("a largest message of 0 B; state the size of the largest message")]
@@ -96,7 +96,7 @@ pub const MESSAGE_MAX: Bytes = Bytes(1 << 20);
 impl Traffic {
     /// Messages of at most this size, evenly spaced.
     #[must_use]
-    pub const fn steady(every: Span, largest: Bytes) -> Self {
+    pub const fn steady(every: Duration, largest: Bytes) -> Self {
         Self { average: every, minimum: every, interval: every, largest }
     }
 
@@ -158,22 +158,23 @@ mod tests {
 
     #[test]
     fn senseless_contracts_are_named() {
-        let traffic = Traffic::steady(Span::from_millis(1), Bytes(1000));
+        let traffic = Traffic::steady(Duration::from_millis(1), Bytes(1000));
         let quality =
-            Quality { delay: Span::from_millis(5), loss_burst: 3, promise: Promise::Wanted };
+            Quality { delay: Duration::from_millis(5), loss_burst: 3, promise: Promise::Wanted };
         let good = Contract { traffic, quality };
         assert_eq!(good.check(), Ok(good));
         let with = |traffic| Contract { traffic, quality }.check().unwrap_err().to_string();
-        let say = with(Traffic { minimum: Span::from_millis(2), ..traffic });
+        let say = with(Traffic { minimum: Duration::from_millis(2), ..traffic });
         assert_eq!(
             say,
             "minimum inter-arrival 2 ms is above the average 1 ms; it must be at most that"
         );
-        assert!(with(Traffic { interval: Span(3), ..traffic }).contains("3 ns is below"));
+        assert!(with(Traffic { interval: Duration(3), ..traffic }).contains("3 ns is below"));
         assert!(with(Traffic { largest: Bytes(2 << 20), ..traffic }).contains("2097152 B"));
         assert!(
-            with(Traffic { average: Span::ZERO, ..traffic }).contains("inter-arrival time of 0")
+            with(Traffic { average: Duration::ZERO, ..traffic })
+                .contains("inter-arrival time of 0")
         );
-        assert_eq!(Traffic { interval: Span(2_500_000), ..traffic }.burst(), 3);
+        assert_eq!(Traffic { interval: Duration(2_500_000), ..traffic }.burst(), 3);
     }
 }

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use selvedge_units::{Instant, Span};
+use selvedge_units::{Duration, Instant};
 
 /// What goes wrong, each in parts per thousand of the datagrams.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub struct Faults {
     /// Arrive again much later.
     pub replay: u16,
     /// How long the way takes.
-    pub delay: Span,
+    pub delay: Duration,
 }
 
 /// A link in one direction.
@@ -93,9 +93,9 @@ impl FaultyLink {
             bytes.extend((0..more).map(|n| n as u8));
         }
         let late = if self.happens(faults.reorder) { self.random() % 8 } else { 0 };
-        let arrival = now + faults.delay + Span(late * faults.delay.0.max(100_000) / 2);
+        let arrival = now + faults.delay + Duration(late * faults.delay.0.max(100_000) / 2);
         if self.happens(faults.duplicate) {
-            self.put(bytes.clone(), arrival + Span(1));
+            self.put(bytes.clone(), arrival + Duration(1));
         }
         self.put(bytes, arrival);
     }

@@ -4,7 +4,7 @@ use core::fmt;
 use core::iter::Sum;
 use core::ops::{Add, Sub};
 
-use selvedge_units::Span;
+use selvedge_units::Duration;
 
 /// A part of a resource's time in billionths: 0, nothing; 1,000,000,000, all of it; more than it
 /// has, when overloaded. Quotients are rounded up, so a load never looks smaller than it is; each
@@ -29,7 +29,7 @@ impl Load {
     /// The part of its time that work of this length takes when it comes this often. Work that
     /// comes all the time (`every` zero) takes more than there is.
     #[must_use]
-    pub fn of(work: Span, every: Span) -> Self {
+    pub fn of(work: Duration, every: Duration) -> Self {
         match (work.0, every.0) {
             (0, _) => Self::ZERO,
             (_, 0) => Self(u64::MAX),
@@ -43,14 +43,14 @@ impl Load {
     /// How long work of this length takes on a processor that gives it this part of its time,
     /// rounded up; without any, for ever.
     #[must_use]
-    pub fn stretch(self, work: Span) -> Span {
+    pub fn stretch(self, work: Duration) -> Duration {
         match (work.0, self.0) {
-            (0, _) => Span::ZERO,
-            (_, 0) => Span(u64::MAX),
-            (work, WHOLE) => Span(work),
+            (0, _) => Duration::ZERO,
+            (_, 0) => Duration(u64::MAX),
+            (work, WHOLE) => Duration(work),
             (work, part) => {
                 let nanos = (u128::from(work) * u128::from(WHOLE)).div_ceil(u128::from(part));
-                Span(u64::try_from(nanos).unwrap_or(u64::MAX))
+                Duration(u64::try_from(nanos).unwrap_or(u64::MAX))
             }
         }
     }
@@ -58,7 +58,7 @@ impl Load {
     /// This load as a part of what is given here (`self`), rounded up.
     #[must_use]
     pub fn stretch_load(self, used: Self) -> Self {
-        Self(self.stretch(Span(used.0)).0)
+        Self(self.stretch(Duration(used.0)).0)
     }
 
     /// As a decimal number of hundredths, for printing.
@@ -100,12 +100,12 @@ mod tests {
 
     #[test]
     fn loads_round_up_and_saturate() {
-        assert_eq!(Load::of(Span(1), Span(3)), Load(333_333_334));
-        assert_eq!(Load::of(Span(5), Span::ZERO), Load(u64::MAX));
-        assert_eq!(Load::of(Span::ZERO, Span::ZERO), Load::ZERO);
-        assert_eq!(Load::percent(50).stretch(Span(7)), Span(14));
-        assert_eq!(Load(3).stretch(Span(1)), Span(333_333_334));
-        assert_eq!(Load::ZERO.stretch(Span(1)), Span(u64::MAX));
+        assert_eq!(Load::of(Duration(1), Duration(3)), Load(333_333_334));
+        assert_eq!(Load::of(Duration(5), Duration::ZERO), Load(u64::MAX));
+        assert_eq!(Load::of(Duration::ZERO, Duration::ZERO), Load::ZERO);
+        assert_eq!(Load::percent(50).stretch(Duration(7)), Duration(14));
+        assert_eq!(Load(3).stretch(Duration(1)), Duration(333_333_334));
+        assert_eq!(Load::ZERO.stretch(Duration(1)), Duration(u64::MAX));
         assert_eq!(Load(u64::MAX) + Load(1), Load(u64::MAX));
         assert_eq!(Load::percent(12).to_string(), "12.0 %");
     }

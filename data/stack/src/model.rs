@@ -38,7 +38,7 @@ mod tests;
 pub use cost::{Cost, Interface, Machine, Overheads, Slaves};
 pub use evaluation::{Evaluation, Latency, Reading};
 
-use selvedge_units::Span;
+use selvedge_units::Duration;
 
 use crate::contract::Contract;
 use crate::elements::Elements;
@@ -53,7 +53,7 @@ pub struct Stream {
     /// Current traffic and quality.
     pub contract: Contract,
     /// What of `D_max` the network and the other host take.
-    pub elsewhere: Span,
+    pub elsewhere: Duration,
     /// The modules in the order in which a message meets them.
     pub modules: Vec<Cost>,
     /// The elements that serve each module; as many as modules. An empty set: not yet assigned.
@@ -65,7 +65,7 @@ impl Stream {
     #[must_use]
     pub fn new(contract: Contract, modules: Vec<Cost>) -> Self {
         let assigned = vec![Elements::EMPTY; modules.len()];
-        Self { contract, elsewhere: Span::ZERO, modules, assigned }
+        Self { contract, elsewhere: Duration::ZERO, modules, assigned }
     }
 
     /// All modules on these elements.
@@ -81,7 +81,7 @@ impl Stream {
 
     /// What is left of `D_max` for this host.
     #[must_use]
-    pub const fn allowed(&self) -> Span {
-        Span(self.contract.quality.delay.0.saturating_sub(self.elsewhere.0))
+    pub const fn allowed(&self) -> Duration {
+        Duration(self.contract.quality.delay.0.saturating_sub(self.elsewhere.0))
     }
 }

@@ -4,7 +4,7 @@ use alloc::string::String;
 use core::fmt;
 use core::str::FromStr;
 
-use selvedge_units::Span;
+use selvedge_units::Duration;
 
 use crate::Kind;
 
@@ -147,10 +147,10 @@ impl Class {
 #[repr(C)]
 pub struct Contract {
     /// Distance between the deadlines of successive frames, more than zero.
-    pub period: Span,
+    pub period: Duration,
     /// Time from a frame's arrival to its deadline, for frames that state none;
     /// `None`: one period (the rule of `max(previous deadline, arrival) + period`).
-    pub delay: Option<Span>,
+    pub delay: Option<Duration>,
     /// What becomes of the late.
     pub late: Late,
     /// Whether a frame may go before its period begins.
@@ -170,7 +170,7 @@ pub struct Contract {
 impl Contract {
     /// A contract with this period and nothing to lose, dropping what is late.
     #[must_use]
-    pub const fn new(period: Span, window: Window) -> Self {
+    pub const fn new(period: Duration, window: Window) -> Self {
         Self {
             period,
             windows: Windows::Whole(window),

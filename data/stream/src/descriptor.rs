@@ -1,7 +1,7 @@
 //! A frame's descriptor as it lies in shared memory: integers at fixed places, of which every
 //! pattern of bits is a value, and the check that makes a [`Frame`] of it.
 
-use selvedge_units::{Bytes, Instant, Span};
+use selvedge_units::{Bytes, Duration, Instant};
 
 use crate::{Frame, Kind, References};
 use selvedge_data_memory::PayloadSpan;
@@ -64,7 +64,7 @@ pub enum Refusal {
     /// The ring's counter claims more items than there are slots.
     Ring = 0,
     /// The payload lies outside the pool, in two pieces, or not behind those before it.
-    Span = 1,
+    Duration = 1,
     /// There is no kind of that number, or a flag that means nothing.
     Kind = 2,
     /// The packets are none, or not those that fill the payload.
@@ -83,7 +83,7 @@ impl Refusal {
     /// All of them, in the order of their numbers.
     pub const ALL: [Self; Self::COUNT] = [
         Self::Ring,
-        Self::Span,
+        Self::Duration,
         Self::Kind,
         Self::Packets,
         Self::PacketSize,
@@ -96,7 +96,7 @@ impl Refusal {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Ring => "ring",
-            Self::Span => "span",
+            Self::Duration => "span",
             Self::Kind => "kind",
             Self::Packets => "packets",
             Self::PacketSize => "packet-size",
@@ -131,7 +131,7 @@ impl Descriptor {
     /// there.
     pub const STAMPED: u8 = 2;
     /// How long after its arrival a frame may be due at most.
-    const DELAY_MOST: Span = Span::from_secs(3600);
+    const DELAY_MAX: Duration = Duration::from_secs(3600);
 
     /// Describes a frame of which all is known.
     #[must_use]
@@ -178,7 +178,7 @@ impl Descriptor {
         }
         let arrival = Instant(self.arrival).min(now);
         let deadline = (self.deadline != 0).then_some(Instant(self.deadline));
-        if deadline.is_some_and(|at| at < arrival || at > arrival + Self::DELAY_MOST) {
+        if deadline.is_some_and(|at| at < arrival || at > arrival + Self::DELAY_MAX) {
             return Err(Refusal::Deadline);
         }
         Ok(Frame {

@@ -1,7 +1,7 @@
 //! A histogram of spans in a fixed number of counters: linear up to 66 us, then 32 steps to each
 //! doubling up to 69 s. A quantile read from it is at most 1.6 % off, and at most 0.6 us.
 
-use selvedge_units::Span;
+use selvedge_units::Duration;
 
 /// Steps to a doubling, as a power of two.
 const STEP_BITS: u32 = 5;
@@ -19,18 +19,24 @@ pub struct Histogram {
     counts: [u32; BUCKETS],
     count: u64,
     sum: u128,
-    min: Span,
-    max: Span,
+    min: Duration,
+    max: Duration,
 }
 
 impl Default for Histogram {
     fn default() -> Self {
-        Self { counts: [0; BUCKETS], count: 0, sum: 0, min: Span(u64::MAX), max: Span::ZERO }
+        Self {
+            counts: [0; BUCKETS],
+            count: 0,
+            sum: 0,
+            min: Duration(u64::MAX),
+            max: Duration::ZERO,
+        }
     }
 }
 
 /// The bucket that a span is counted in; the last takes whatever is longer.
-fn bucket(span: Span) -> usize {
+fn bucket(span: Duration) -> usize {
     let units = span.0 >> UNIT_BITS;
     if units < LINEAR {
         return units as usize;
@@ -42,7 +48,7 @@ fn bucket(span: Span) -> usize {
 }
 
 /// The middle of a bucket.
-fn middle(bucket: usize) -> Span {
+fn middle(bucket: usize) -> Duration {
     let (first, width) = if bucket < LINEAR as usize {
         (bucket as u64, 1)
     } else {
@@ -50,12 +56,12 @@ fn middle(bucket: usize) -> Span {
         let step = bucket - (doubling << STEP_BITS);
         ((step as u64) << doubling, 1 << doubling)
     };
-    Span((first << UNIT_BITS) + (width << UNIT_BITS) / 2)
+    Duration((first << UNIT_BITS) + (width << UNIT_BITS) / 2)
 }
 
 impl Histogram {
     /// Counts a span, in constant time.
-    pub fn record(&mut self, span: Span) {
+    pub fn record(&mut self, span: Duration) {
         let count = &mut self.counts[bucket(span)];
         *count = count.saturating_add(1);
         self.count += 1;
@@ -85,9 +91,9 @@ impl Histogram {
     /// count in the last one.
     pub fn restore(
         counters: impl IntoIterator<Item = (usize, u32)>,
-        sum: Span,
-        min: Span,
-        max: Span,
+        sum: Duration,
+        min: Duration,
+        max: Duration,
     ) -> Self {
         let mut histogram = Self { sum: sum.0.into(), min, max, ..Self::default() };
         for (bucket, count) in counters {
@@ -101,13 +107,13 @@ impl Histogram {
 
     /// The sum of all spans; the longest possible if it is longer.
     #[must_use]
-    pub fn sum(&self) -> Span {
-        Span(u64::try_from(self.sum).unwrap_or(u64::MAX))
+    pub fn sum(&self) -> Duration {
+        Duration(u64::try_from(self.sum).unwrap_or(u64::MAX))
     }
 
     /// The shortest span, exact; `None` if nothing was recorded.
     #[must_use]
-    pub fn min(&self) -> Option<Span> {
+    pub fn min(&self) -> Option<Duration> {
         (self.count > 0).then_some(self.min)
     }
 
@@ -119,21 +125,21 @@ impl Histogram {
 
     /// The mean, exact and rounded down; `None` if nothing was recorded.
     #[must_use]
-    pub fn mean(&self) -> Option<Span> {
+    pub fn mean(&self) -> Option<Duration> {
         let mean = self.sum.checked_div(u128::from(self.count))?;
-        Some(Span(mean as u64))
+        Some(Duration(mean as u64))
     }
 
     /// The longest span, exact; `None` if nothing was recorded.
     #[must_use]
-    pub fn max(&self) -> Option<Span> {
+    pub fn max(&self) -> Option<Duration> {
         (self.count > 0).then_some(self.max)
     }
 
     /// The shortest span that at least the share `f` (0 ..= 1) of all do not exceed, as exact as
     /// the buckets are; `None` if nothing was recorded. Linear in the number of buckets.
     #[must_use]
-    pub fn quantile(&self, f: f64) -> Option<Span> {
+    pub fn quantile(&self, f: f64) -> Option<Duration> {
         if self.count == 0 {
             return None;
         }
@@ -161,14 +167,20 @@ mod tests {
     fn counters_restore_it() {
         let mut histogram = Histogram::default();
         for nanos in [3, 70_000, 70_001, 9_999_999_999, u64::MAX >> 20] {
-            histogram.record(Span(nanos));
+            histogram.record(Duration(nanos));
         }
         let ends = (histogram.min().unwrap(), histogram.max().unwrap());
         let counters: Vec<_> = histogram.counters().collect();
         let again = Histogram::restore(counters, histogram.sum(), ends.0, ends.1);
         assert_eq!(again, histogram);
-        assert_eq!(Histogram::restore([], Span(5), Span(1), Span(2)), Histogram::default());
-        assert_eq!(Histogram::restore([(usize::MAX, 1)], Span(5), Span(5), Span(5)).count(), 1);
+        assert_eq!(
+            Histogram::restore([], Duration(5), Duration(1), Duration(2)),
+            Histogram::default()
+        );
+        assert_eq!(
+            Histogram::restore([(usize::MAX, 1)], Duration(5), Duration(5), Duration(5)).count(),
+            1
+        );
     }
 
     #[test]
@@ -177,16 +189,16 @@ mod tests {
             assert_eq!(bucket(middle(n)), n);
             assert!(n == 0 || middle(n - 1) < middle(n));
         }
-        assert_eq!(bucket(Span::ZERO), 0);
-        assert_eq!(bucket(Span((1 << 36) - 1)), BUCKETS - 1);
-        assert_eq!(bucket(Span(u64::MAX)), BUCKETS - 1);
+        assert_eq!(bucket(Duration::ZERO), 0);
+        assert_eq!(bucket(Duration((1 << 36) - 1)), BUCKETS - 1);
+        assert_eq!(bucket(Duration(u64::MAX)), BUCKETS - 1);
     }
 
     #[test]
     fn every_span_is_near_the_middle_of_its_bucket() {
         let mut span = 1_u64;
         while span < 1 << 36 {
-            let off = middle(bucket(Span(span))).0.abs_diff(span);
+            let off = middle(bucket(Duration(span))).0.abs_diff(span);
             assert!(off <= (span / 64).max(512), "{span} ns is {off} ns off");
             span += span / 37 + 1;
         }
@@ -195,7 +207,7 @@ mod tests {
     #[test]
     fn quantiles_are_those_of_the_sorted_list() {
         let mut histogram = Histogram::default();
-        let spans: Vec<_> = (1..=1000).map(Span::from_micros).collect();
+        let spans: Vec<_> = (1..=1000).map(Duration::from_micros).collect();
         // Any order will do.
         for n in 0..1000 {
             histogram.record(spans[n * 617 % 1000]);
@@ -204,8 +216,8 @@ mod tests {
             let (is, should) = (histogram.quantile(f).unwrap().0, spans[rank - 1].0);
             assert!(is.abs_diff(should) <= (should / 64).max(512), "{f}: {is} for {should}");
         }
-        assert_eq!(histogram.mean(), Some(Span(500_500)));
-        assert_eq!(histogram.max(), Some(Span::from_millis(1)));
+        assert_eq!(histogram.mean(), Some(Duration(500_500)));
+        assert_eq!(histogram.max(), Some(Duration::from_millis(1)));
         assert!(histogram.quantile(f64::NAN).is_some());
     }
 
@@ -218,10 +230,10 @@ mod tests {
     #[test]
     fn what_is_too_long_is_still_counted() {
         let mut histogram = Histogram::default();
-        histogram.record(Span(u64::MAX));
-        histogram.record(Span(u64::MAX));
-        assert_eq!((histogram.count(), histogram.mean()), (2, Some(Span(u64::MAX))));
-        assert_eq!(histogram.quantile(0.5), Some(Span(u64::MAX)));
+        histogram.record(Duration(u64::MAX));
+        histogram.record(Duration(u64::MAX));
+        assert_eq!((histogram.count(), histogram.mean()), (2, Some(Duration(u64::MAX))));
+        assert_eq!(histogram.quantile(0.5), Some(Duration(u64::MAX)));
     }
 
     #[test]
@@ -229,7 +241,7 @@ mod tests {
         let (mut a, mut b, mut both) =
             (Histogram::default(), Histogram::default(), Histogram::default());
         for n in 0..500 {
-            let span = Span(n * n * 7919);
+            let span = Duration(n * n * 7919);
             if n % 3 == 0 {
                 a.record(span)
             } else {

@@ -22,7 +22,7 @@ use alloc::vec;
 use core::mem::offset_of;
 use core::ops::Range;
 
-use selvedge_units::{Instant, Span};
+use selvedge_units::{Duration, Instant};
 
 use self::entry::{Entry, State};
 pub use self::recent::Recent;
@@ -38,7 +38,7 @@ pub enum Fate {
         /// Whether that was by its deadline.
         on_time: bool,
         /// Time from its arrival to the last of its packets sent.
-        queueing: Span,
+        queueing: Duration,
     },
     /// It was not.
     Dropped(DropReason),

@@ -10,14 +10,14 @@ use alloc::string::{String, ToString};
 use core::fmt;
 use core::net::SocketAddr;
 
-use selvedge_units::{Bytes, Span};
+use selvedge_units::{Bytes, Duration};
 
 use crate::{Class, Contract, Frame, Late, Window, Windows};
 
 /// The longest name, in bytes.
 const NAME_MAX: usize = 64;
 /// The longest period and delay that a program may ask for.
-const HOUR: Span = Span::from_secs(3600);
+const HOUR: Duration = Duration::from_secs(3600);
 
 /// What a source does when its ring or pool is full.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -52,11 +52,11 @@ impl Spec {
     /// A stream to this receiver with the default of every key: the period is the media's.
     #[must_use]
     pub fn new(name: &str, to: SocketAddr) -> Self {
-        let contract = Contract::new(Span::from_millis(40), Window { lose: 1, of: 5 });
+        let contract = Contract::new(Duration::from_millis(40), Window { lose: 1, of: 5 });
         Self {
             name: name.to_owned(),
             to,
-            contract: Contract { delay: Some(Span::from_secs(1)), ..contract },
+            contract: Contract { delay: Some(Duration::from_secs(1)), ..contract },
             period_from_media: true,
             ring: 256,
             pool: Bytes(4_000_000),
@@ -72,13 +72,13 @@ impl Spec {
 
     /// The period that was declared; `None`: the media's.
     #[must_use]
-    pub fn declared_period(&self) -> Option<Span> {
+    pub fn declared_period(&self) -> Option<Duration> {
         (!self.period_from_media).then_some(self.contract.period)
     }
 
     /// The same stream once the media's period is known.
     #[must_use]
-    pub fn with_media_period(mut self, media: Span) -> Self {
+    pub fn with_media_period(mut self, media: Duration) -> Self {
         if self.period_from_media {
             self.contract.period = media;
         }
@@ -105,11 +105,11 @@ impl Spec {
         if to.port() == 0 || to.ip().is_unspecified() || to.ip().is_multicast() {
             return Err(SpecError::range("to", to, "the address and port of one receiver"));
         }
-        if !(Span::from_micros(100)..=HOUR).contains(&contract.period) {
+        if !(Duration::from_micros(100)..=HOUR).contains(&contract.period) {
             let range = "100000 to 3600000000000";
             return Err(SpecError::range("period_ns", contract.period.0, range));
         }
-        let delays = Span::from_millis(1)..=HOUR;
+        let delays = Duration::from_millis(1)..=HOUR;
         if let Some(delay) = contract.delay.filter(|delay| !delays.contains(delay)) {
             return Err(SpecError::range("delay_ns", delay.0, "1000000 to 3600000000000"));
         }
@@ -168,7 +168,7 @@ pub enum Values {
     /// One of these words; its number goes to the spec.
     Word(&'static [&'static str], fn(&mut Spec, usize)),
     /// A duration from the least to the most; the word, if there is one, stands for `None`.
-    Duration(Span, Span, Option<&'static str>, fn(&mut Spec, Option<Span>)),
+    Duration(Duration, Duration, Option<&'static str>, fn(&mut Spec, Option<Duration>)),
     /// A size from the least to the most.
     Bytes(Bytes, Bytes, fn(&mut Spec, Bytes)),
     /// A window, or a table of windows by kind.
@@ -205,7 +205,7 @@ macro_rules! keys {
 
 keys! {
     /// distance between the deadlines of successive frames
-    period: Values::Duration(Span::from_micros(100), HOUR, Some("auto"), |spec, period| {
+    period: Values::Duration(Duration::from_micros(100), HOUR, Some("auto"), |spec, period| {
         spec.period_from_media = period.is_none();
         spec.contract.period = period.unwrap_or(spec.contract.period);
     }), "`\"auto\"` takes it from the media", "\"auto\"";
@@ -231,7 +231,7 @@ keys! {
         |spec, word| spec.contract.class = Class::ALL[word],
     ), "`fair` is by weight", "\"fair\"";
     /// a frame's deadline is this long after its arrival: the playout delay
-    delay: Values::Duration(Span::from_millis(1), Span::from_secs(600), None, |spec, delay| {
+    delay: Values::Duration(Duration::from_millis(1), Duration::from_secs(600), None, |spec, delay| {
         spec.contract.delay = delay;
     }), "", "\"1 s\"";
     /// frames that may wait for the engine
@@ -290,7 +290,7 @@ mod wire {
     use alloc::vec::Vec;
     use core::net::SocketAddr;
 
-    use selvedge_units::{Bytes, Span};
+    use selvedge_units::{Bytes, Duration};
     use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
     use super::{Spec, SpecError, WhenFull};
@@ -372,8 +372,8 @@ mod wire {
                 name: wire.name,
                 to: wire.to,
                 contract: Contract {
-                    period: Span(wire.period_ns),
-                    delay: wire.delay_ns.map(Span),
+                    period: Duration(wire.period_ns),
+                    delay: wire.delay_ns.map(Duration),
                     late: if wire.send_late { Late::Send } else { Late::Drop },
                     work_conserving: wire.work_conserving,
                     windows: wire.windows,

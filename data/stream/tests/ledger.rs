@@ -5,10 +5,10 @@
 use proptest::prelude::*;
 use selvedge_data_memory::PayloadSpan;
 use selvedge_data_stream::{DropReason, Fate, Frame, Kind, Ledger, References};
-use selvedge_units::{Bytes, Instant, Span};
+use selvedge_units::{Bytes, Duration, Instant};
 
-const ON_TIME: Fate = Fate::Sent { on_time: true, queueing: Span::from_millis(4) };
-const LATE: Fate = Fate::Sent { on_time: false, queueing: Span::from_millis(90) };
+const ON_TIME: Fate = Fate::Sent { on_time: true, queueing: Duration::from_millis(4) };
+const LATE: Fate = Fate::Sent { on_time: false, queueing: Duration::from_millis(90) };
 const DROPPED: Fate = Fate::Dropped(DropReason::Expired);
 
 fn frame(seq: u32, near: u16, far: u16) -> Frame {
@@ -26,7 +26,7 @@ fn frame(seq: u32, near: u16, far: u16) -> Frame {
 }
 
 fn at(ms: u64) -> Instant {
-    Instant::ZERO + Span::from_millis(ms)
+    Instant::ZERO + Duration::from_millis(ms)
 }
 
 /// It comes, and is sent on time.
@@ -155,8 +155,8 @@ fn totals_are_by_reason_and_delay() {
     assert_eq!(totals.dropped[DropReason::Expired as usize], 1);
     assert_eq!(totals.dropped[DropReason::Full as usize], 1);
     let queueing = ledger.recent(at(1000)).queueing;
-    assert_eq!(queueing.mean(), Some(Span::from_millis(47)));
-    assert_eq!(queueing.quantile(0.99), Some(Span::from_millis(90)));
+    assert_eq!(queueing.mean(), Some(Duration::from_millis(47)));
+    assert_eq!(queueing.quantile(0.99), Some(Duration::from_millis(90)));
 }
 
 #[test]

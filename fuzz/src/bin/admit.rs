@@ -13,7 +13,7 @@ use selvedge_data_sched::admission::{
 };
 use selvedge_data_stream::{Class, Contract, Window};
 use selvedge_fuzz::Choices;
-use selvedge_units::{Bitrate, Bytes, Span};
+use selvedge_units::{Bitrate, Bytes, Duration};
 
 const PATTERNS: [Pattern; 4] =
     [Pattern::Backlogged, Pattern::Periodic, Pattern::Sporadic, Pattern::Any];
@@ -29,17 +29,17 @@ fn load(choices: &mut Choices<'_>, small: bool, sized: bool) -> Load {
     let contract = Contract {
         class: Class::ALL[usize::from(flags >> 1) % 3],
         work_conserving: flags & 8 != 0,
-        delay: (flags & 16 != 0).then(|| Span(time(choices))),
+        delay: (flags & 16 != 0).then(|| Duration(time(choices))),
         priority: i32::from(flags >> 5),
         weight: if small { 1 + u32::from(choices.byte() % 8) } else { choices.long() },
-        ..Contract::new(Span(time(choices)), Window { lose, of })
+        ..Contract::new(Duration(time(choices)), Window { lose, of })
     };
     let service = if sized {
         Service::Size(Bytes(choices.magnitude()))
     } else if small {
-        Service::Time(Span(1 + u64::from(choices.byte() % 6)))
+        Service::Time(Duration(1 + u64::from(choices.byte() % 6)))
     } else {
-        Service::Time(Span(choices.magnitude()))
+        Service::Time(Duration(choices.magnitude()))
     };
     Load { contract, service }
 }
@@ -55,11 +55,11 @@ fn sound(ask: &Ask<'_>, answer: &Answer) {
     let refused = |loads: &[Load]| {
         check(&Ask { loads, ..*ask }).expect("in range before").verdict == Verdict::Refused
     };
-    if let Some(Span(period)) = breach.fit.period {
+    if let Some(Duration(period)) = breach.fit.period {
         let mut joined = ask.loads[..=breach.stream].to_vec();
-        joined[breach.stream].contract.period = Span(period);
+        joined[breach.stream].contract.period = Duration(period);
         assert!(!refused(&joined), "{breach:?}");
-        joined[breach.stream].contract.period = Span(period - 1);
+        joined[breach.stream].contract.period = Duration(period - 1);
         assert!(refused(&joined), "{breach:?}");
     }
 }

@@ -10,7 +10,7 @@ use selvedge_control_event::{
     Overflow, SinkId, Subscription, Wake,
 };
 use selvedge_fuzz::Choices;
-use selvedge_units::{Instant, Span};
+use selvedge_units::{Instant, Duration};
 
 const SINK: HostId = HostId(0);
 const SOURCE: HostId = HostId(1);
@@ -30,7 +30,7 @@ struct World {
 
 impl World {
     fn new(bound: usize) -> Self {
-        let mut network = Network::with_detector(Span::from_micros(100), LEASE);
+        let mut network = Network::with_detector(Duration::from_micros(100), LEASE);
         for host in [SINK, SOURCE, LIAR] {
             network.add(host);
         }
@@ -46,12 +46,12 @@ impl World {
         let wish = Subscription { bound, overflow: Overflow::Block, filter: None };
         let sink = hosts[0].subscribe(channel, wish).expect("there is room");
         let mut world = Self { now, network, hosts, channel, sink, promised: 0, got: 0 };
-        world.pass(Span::from_millis(5));
+        world.pass(Duration::from_millis(5));
         assert!(world.hosts[1].members(channel).any(|host| host == SINK));
         world
     }
 
-    fn pass(&mut self, span: Span) {
+    fn pass(&mut self, span: Duration) {
         let until = self.now + span;
         self.turn();
         while self.now < until {
@@ -137,7 +137,7 @@ fuzz_target!(|bytes: &[u8]| {
             }
             4 => world.take(usize::from(choices.byte() % 8)),
             // Never so long, all together, that what was promised is given up.
-            5 => world.pass(Span::from_millis(u64::from(choices.byte() / 4))),
+            5 => world.pass(Duration::from_millis(u64::from(choices.byte() / 4))),
             6 => {
                 is_cut = !is_cut;
                 if is_cut {
@@ -159,7 +159,7 @@ fuzz_target!(|bytes: &[u8]| {
         if world.got == world.promised {
             return;
         }
-        world.pass(Span::from_millis(10));
+        world.pass(Duration::from_millis(10));
     }
     panic!("{} of {} events came", world.got, world.promised);
 });

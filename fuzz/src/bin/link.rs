@@ -16,7 +16,7 @@ use selvedge_data_memory::PayloadSpan;
 use selvedge_data_sched::{Discipline, StreamIndex};
 use selvedge_data_stream::{Contract, DropReason, Frame, Kind, Late, References, Window, Windows};
 use selvedge_fuzz::Choices;
-use selvedge_units::{Bitrate, Bytes, Instant, Span};
+use selvedge_units::{Bitrate, Bytes, Instant, Duration};
 
 use book::Book;
 
@@ -82,7 +82,7 @@ fn windows(choices: &mut Choices<'_>) -> Windows {
 
 fn contract(choices: &mut Choices<'_>) -> Contract {
     let flags = choices.byte();
-    let period = Span(choices.magnitude().clamp(100_000, 3_600_000_000_000));
+    let period = Duration(choices.magnitude().clamp(100_000, 3_600_000_000_000));
     let windows = windows(choices);
     Contract {
         windows,
@@ -90,7 +90,7 @@ fn contract(choices: &mut Choices<'_>) -> Contract {
         work_conserving: flags & 2 == 0,
         weight: if flags & 4 == 0 { 1 } else { u32::from(choices.word() % 1000) + 1 },
         priority: if flags & 8 == 0 { 0 } else { i32::from(choices.byte().cast_signed()) },
-        delay: (flags & 16 == 0).then(|| Span::from_millis(1 + u64::from(choices.word()))),
+        delay: (flags & 16 == 0).then(|| Duration::from_millis(1 + u64::from(choices.word()))),
         ..Contract::new(period, Window::NONE)
     }
 }
@@ -134,11 +134,11 @@ impl Run {
                 let (count, gap) = (choices.byte(), choices.magnitude().min(1_000_000_000));
                 let size = choices.word();
                 for n in 0..count {
-                    self.now += Span(gap);
+                    self.now += Duration(gap);
                     self.group_frame(stream, n, size);
                 }
             }
-            8..=10 => self.now += Span(choices.magnitude().min(1 << 50)),
+            8..=10 => self.now += Duration(choices.magnitude().min(1 << 50)),
             11..=15 => {
                 self.transmit(choices.byte(), None);
             }
@@ -193,9 +193,9 @@ impl Run {
         });
         let arrival = match how >> 5 & 1 {
             0 => self.now,
-            _ => self.now - Span::from_millis(choices.word().into()),
+            _ => self.now - Duration::from_millis(choices.word().into()),
         };
-        let delay = |choices: &mut Choices<'_>| Span::from_millis(choices.word().into());
+        let delay = |choices: &mut Choices<'_>| Duration::from_millis(choices.word().into());
         let deadline = (how >> 6 == 0).then(|| arrival + delay(choices));
         let place = stream.0 as usize;
         let frame = Frame {

@@ -10,7 +10,7 @@ use selvedge_data_stream::rtp::{FrameTag, Header, packet_len, write_packet};
 use selvedge_data_stream::{Kind, References};
 use selvedge_fuzz::Choices;
 use selvedge_place_engine::measure::{ClockRate, MeterSnapshot, StreamMeter};
-use selvedge_units::{Instant, Span};
+use selvedge_units::{Instant, Duration};
 
 fuzz_target!(|bytes: &[u8]| {
     let mut choices = Choices::new(bytes);
@@ -32,15 +32,15 @@ fuzz_target!(|bytes: &[u8]| {
             0 => meter.handle_timeout(now),
             1 => meter.finish(),
             // The kernel's clock may be set back.
-            2 => now = now - Span(choices.magnitude()),
-            3 => now += Span(choices.magnitude()),
+            2 => now = now - Duration(choices.magnitude()),
+            3 => now += Duration(choices.magnitude()),
             4 | 5 => {
                 let len = usize::from(choices.byte());
                 meter.handle_packet(now, choices.bytes(len));
                 handled += 1;
             }
             _ => {
-                now += Span(u64::from(op) * 100_000);
+                now += Duration(u64::from(op) * 100_000);
                 meter.handle_packet(now, maker.packet(&mut choices));
                 handled += 1;
             }

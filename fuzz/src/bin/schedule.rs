@@ -16,7 +16,7 @@ use selvedge_data_sched::{
 };
 use selvedge_data_stream::{Class, Contract, Kind, Late, Window, Windows};
 use selvedge_fuzz::Choices;
-use selvedge_units::{Bytes, Instant, Span};
+use selvedge_units::{Bytes, Instant, Duration};
 
 /// What was done at a moment.
 #[derive(Debug, PartialEq)]
@@ -56,7 +56,7 @@ fn contract(choices: &mut Choices<'_>, times: Times) -> Contract {
         windows: windows(choices),
         late: if has(1) { Late::Send } else { Late::Drop },
         work_conserving: !has(2),
-        delay: has(4).then(|| Span(times.any(choices))),
+        delay: has(4).then(|| Duration(times.any(choices))),
         priority: i32::from(choices.byte() % 4),
         weight: 1 + u32::from(choices.byte() % 9),
         class: Class::ALL[usize::from(choices.byte()) % 3],
@@ -78,8 +78,8 @@ impl Times {
         }
     }
 
-    fn period(self, choices: &mut Choices<'_>) -> Span {
-        Span(self.any(choices).max(self.scale.unwrap_or(1)))
+    fn period(self, choices: &mut Choices<'_>) -> Duration {
+        Duration(self.any(choices).max(self.scale.unwrap_or(1)))
     }
 }
 
@@ -110,7 +110,7 @@ impl Run {
         Head {
             kind: Kind::ALL[usize::from(due >> 2) % Kind::ALL.len()],
             size: Bytes(1 + u64::from(choices.word())),
-            deadline: (due & 3 == 3).then(|| arrival + Span(self.times.any(choices))),
+            deadline: (due & 3 == 3).then(|| arrival + Duration(self.times.any(choices))),
             ..Head::arrived(arrival)
         }
     }

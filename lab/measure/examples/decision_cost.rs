@@ -7,7 +7,7 @@ use selvedge_data_cpu::{Config, Task};
 use selvedge_data_stream::Window;
 use selvedge_os::clock::Clock;
 use selvedge_place_kernel::{Step, TaskScheduler, TasksError};
-use selvedge_units::{Instant, Span};
+use selvedge_units::{Duration, Instant};
 
 const DECISIONS: u64 = 400;
 
@@ -15,12 +15,13 @@ const DECISIONS: u64 = 400;
 /// taken beside a call that decides nothing. The mean has in it what the kernel does on the same
 /// processor meanwhile: after the first program is loaded, that is many times a decision.
 fn cost(tasks: u64) -> Result<(u64, i64), TasksError> {
-    let config = Config { unit: Span(1), best_effort: None, task_server: false, events_most: 16 };
+    let config =
+        Config { unit: Duration(1), best_effort: None, task_server: false, events_max: 16 };
     let mut scheduler = TaskScheduler::replaying(config)?;
     for n in 0..tasks {
         let window = Window { lose: 1, of: 2 + (n % 7) as u16 };
-        let task = Task::new(Span(2000 + n), Span(4), window);
-        let (id, _) = scheduler.admit(0, &task.expect("4 of 2000"), Span(1), false)?;
+        let task = Task::new(Duration(2000 + n), Duration(4), window);
+        let (id, _) = scheduler.admit(0, &task.expect("4 of 2000"), Duration(1), false)?;
         scheduler.step(Instant(0), Step::Wake(id))?;
     }
     let clock = Clock::new();

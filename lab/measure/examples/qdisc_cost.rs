@@ -13,11 +13,11 @@ use std::time::Instant;
 use selvedge_data_sched::Discipline;
 use selvedge_data_stream::{Contract, Window};
 use selvedge_place_kernel::{Filter, Setup, StreamSetup, attach, detach};
-use selvedge_units::Span;
+use selvedge_units::Duration;
 
 const ROUNDS: usize = 7;
 const PACKETS: usize = 500;
-const STREAMS_MOST: usize = 64;
+const STREAMS_MAX: usize = 64;
 const OTHERS: [&str; 3] = ["pfifo", "fq_codel", "fq"];
 /// Discipline, streams, and whether each has filters; otherwise all packets belong to the rest.
 const OURS: [(Discipline, usize, bool); 11] = [
@@ -39,7 +39,7 @@ type Result<T> = std::result::Result<T, Box<dyn Error>>;
 fn main() -> Result<()> {
     let unit = std::env::args().nth(1).unwrap_or_else(|| "ns".to_owned());
     let receiver = UdpSocket::bind("127.0.0.1:0")?;
-    let senders: Vec<UdpSocket> = (0..STREAMS_MOST)
+    let senders: Vec<UdpSocket> = (0..STREAMS_MAX)
         .map(|_| {
             let socket = UdpSocket::bind("127.0.0.1:0")?;
             socket.connect(receiver.local_addr()?)?;
@@ -88,8 +88,8 @@ fn median(rounds: &mut [f64]) -> f64 {
 fn measure(receiver: &UdpSocket, senders: &[UdpSocket]) -> Result<f64> {
     let mut buffer = [0; 300];
     let mut began = Instant::now();
-    for packet in 0..PACKETS + STREAMS_MOST {
-        if packet == STREAMS_MOST {
+    for packet in 0..PACKETS + STREAMS_MAX {
+        if packet == STREAMS_MAX {
             began = Instant::now();
         }
         senders[packet % senders.len()].send(&[0; 200])?;
@@ -101,7 +101,7 @@ fn measure(receiver: &UdpSocket, senders: &[UdpSocket]) -> Result<f64> {
 fn setup(streams: usize, senders: &[UdpSocket], filtered: bool) -> Result<Setup> {
     let mut setup = Setup::default();
     for (n, chunk) in senders.chunks(senders.len() / streams).enumerate() {
-        let contract = Contract::new(Span::from_millis(40), Window { lose: 1, of: 5 });
+        let contract = Contract::new(Duration::from_millis(40), Window { lose: 1, of: 5 });
         let mut stream = StreamSetup::new(&format!("s{n}"), contract);
         for sender in chunk.iter().filter(|_| filtered) {
             stream.filters.push(Filter::SourcePort(sender.local_addr()?.port()));

@@ -6,13 +6,13 @@ use std::error::Error;
 
 use selvedge_lab_measure::send::send;
 use selvedge_os::transmit::Method;
-use selvedge_units::{Bytes, Span};
+use selvedge_units::{Bytes, Duration};
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("{:>9} {:>8} {:>8} {:>10} {:>8}", "method", "bytes", "streams", "ns/packet", "Mpps");
     for method in [Method::SendMsg, Method::SendMmsg, Method::Gso] {
         for (packet, streams) in [(64, 32), (1200, 32), (1200, 1024)] {
-            let seen = send(Span::from_millis(300), method, Bytes(packet), streams)?;
+            let seen = send(Duration::from_millis(300), method, Bytes(packet), streams)?;
             println!(
                 "{:>9} {:>8} {:>8} {:>10.0} {:>8.3}",
                 seen.method,

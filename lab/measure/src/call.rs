@@ -8,13 +8,13 @@ mod preference;
 use std::process::{Child, Command, Stdio};
 
 use selvedge_comm_call::{ClientError, RegisterError};
-use selvedge_units::Span;
+use selvedge_units::Duration;
 
 pub use self::calls::{CallCosts, calls};
 pub use self::preference::{Deliveries, preference};
 
 /// How long the other process may take for anything.
-const PATIENCE: Span = Span::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Why nothing was measured.
 #[derive(Debug, thiserror::Error)]

@@ -20,7 +20,7 @@ use selvedge_place_engine::engine::{
     Action, Engine, EngineError, Extension, Moment, Outlet, Point, StreamParams,
 };
 use selvedge_place_engine::inlet::{Inlet, Offer};
-use selvedge_units::{Bitrate, Bytes, Instant, Span};
+use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 
 pub use path::{Path, PathBench, paths};
 
@@ -65,15 +65,15 @@ pub struct Spread {
     /// How many there were.
     pub samples: usize,
     /// The middle one.
-    pub median: Span,
+    pub median: Duration,
     /// The 99th percentile.
-    pub p99: Span,
+    pub p99: Duration,
     /// The longest.
-    pub longest: Span,
+    pub longest: Duration,
 }
 
 impl Spread {
-    fn of(mut spans: Vec<Span>) -> Self {
+    fn of(mut spans: Vec<Duration>) -> Self {
         spans.sort();
         let at = |share: f64| {
             let rank = (share * spans.len() as f64) as usize;
@@ -84,7 +84,7 @@ impl Spread {
 }
 
 /// How long a frame may take before it is given up.
-const PATIENCE: Span = Span::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What a thread that measures runs with, so that other work on the machine disturbs little.
 const FIRM: Wishes = Wishes { core: None, lock: false, class: SchedClass::Fifo };
@@ -113,7 +113,7 @@ fn hand_over_here(samples: usize, payload: usize) -> Result<Spread, BenchError> 
     let clock = Clock::shared();
     let taken = AtomicU64::new(0);
     let payload = payload.clamp(8, 9000);
-    let stuck = || clock.now() + PATIENCE;
+    let stuck = || clock.now() + TIMEOUT;
     thread::scope(|scope| {
         let producer = scope.spawn(|| -> Result<Vec<u64>, BenchError> {
             let _ = (pin_to_core(0), realtime::ask(FIRM));
@@ -184,14 +184,14 @@ impl Extension for Note {
 fn stream(to: std::net::SocketAddr, ring: u32, pool: Bytes) -> StreamParams {
     let window = Window { lose: 1, of: 2 };
     let contract = Contract {
-        delay: Some(Span::from_secs(1)),
-        ..Contract::new(Span::from_millis(20), window)
+        delay: Some(Duration::from_secs(1)),
+        ..Contract::new(Duration::from_millis(20), window)
     };
     let spec = Spec { ring, pool, ..Spec::new("bench", to).with_contract(contract) };
     StreamParams { spec, ssrc: 1 }
 }
 
-fn options(link: LinkConfig, watch: Span, core: Option<usize>) -> Options {
+fn options(link: LinkConfig, watch: Duration, core: Option<usize>) -> Options {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let n = NEXT.fetch_add(1, Ordering::Relaxed);
     let socket = default_socket(&format!("bench-{}-{n}", std::process::id()));
@@ -227,7 +227,7 @@ fn wake_here(samples: usize) -> Result<Spread, BenchError> {
     let sink = UdpSocket::bind("127.0.0.1:0")?;
     let link = LinkConfig::new("bench", Bitrate::from_mbps(10), Discipline::Dwcs);
     let taken = Arc::new(AtomicU64::new(0));
-    let coprocessor = Coprocessor::start(options(link, Span::ZERO, Some(1)))?;
+    let coprocessor = Coprocessor::start(options(link, Duration::ZERO, Some(1)))?;
     let socket = coprocessor.socket().to_owned();
     let noted = Arc::clone(&taken);
     coprocessor.load("note", Point::Arrival, Box::new(Note(noted)));
@@ -239,11 +239,11 @@ fn wake_here(samples: usize) -> Result<Spread, BenchError> {
     let _ = pin_to_core(0);
     for _ in 0..samples {
         // Long enough that it sleeps again, which takes it some tens of microseconds.
-        clock.sleep_until(clock.now() + Span::from_millis(2));
+        clock.sleep_until(clock.now() + Duration::from_millis(2));
         taken.store(0, Ordering::Release);
         let start = clock.now();
         inlet.offer(OFFER, &[&packet]).map_err(|_| BenchError::Stuck)?;
-        let end = start + PATIENCE;
+        let end = start + TIMEOUT;
         let at = loop {
             match taken.load(Ordering::Acquire) {
                 0 if clock.now() > end => return Err(BenchError::Stuck),
@@ -286,7 +286,7 @@ pub fn throughput(samples: usize) -> Result<Throughput, BenchError> {
     let (inline, through) = (stream(1024), stream(2048));
     let (engine, mut inlets) =
         Engine::start(Clock::shared(), &link, std::slice::from_ref(&inline), None)?;
-    let local = options(link, Span::ZERO, None);
+    let local = options(link, Duration::ZERO, None);
     let socket = local.socket.clone();
     // The same class for both: what is compared is the way of the frames.
     let wishes = Wishes { class: SchedClass::Fair, ..local.wishes };
@@ -325,7 +325,7 @@ fn burst(
     let settled = |t: &selvedge_data_stream::Totals| t.sent + t.dropped.iter().sum::<u64>();
     let before = totals();
     let start = clock.now();
-    let end = start + PATIENCE;
+    let end = start + TIMEOUT;
     let mut offered = 0;
     while offered < SAMPLE {
         if inlet.offer(OFFER, &[&packet]).is_ok() {
@@ -344,7 +344,7 @@ fn burst(
         if clock.now() > end {
             return Err(BenchError::Stuck);
         }
-        clock.sleep_until(clock.now() + Span::from_millis(5));
+        clock.sleep_until(clock.now() + Duration::from_millis(5));
     }
     Ok(SAMPLE as f64 / took.as_secs_f64())
 }

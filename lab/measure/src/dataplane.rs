@@ -1,7 +1,7 @@
 //! Frames a second through queues, decisions and a sink that takes everything, on one core.
 
 use std::hint::black_box;
-use std::time::Instant as Clock;
+use std::time::Instant as StdInstant;
 
 use selvedge_data_memory::fetch::prefetch;
 use selvedge_data_sched::{Decision, Head, Scheduler, StreamIndex};
@@ -79,7 +79,7 @@ struct Dataplane {
     rings: Vec<Ring>,
     ends: Vec<Ends>,
     sink: Sink,
-    began: Clock,
+    began: StdInstant,
     burst: [(StreamIndex, u32); BURST],
 }
 
@@ -91,7 +91,7 @@ impl Dataplane {
             rings: vec![Ring::default(); streams],
             ends: vec![Ends::default(); streams],
             sink: Sink::default(),
-            began: Clock::now(),
+            began: StdInstant::now(),
             burst: [(StreamIndex(0), 0); BURST],
         };
         for n in 0..RESIDENT {

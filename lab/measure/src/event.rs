@@ -3,14 +3,14 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::Duration as StdDuration;
 
 use selvedge_comm_event::{
     Address, AtOnce, Host, Joined, Notices, Settings, StartError, engine_configuration,
 };
 use selvedge_control_event::{Attributes, Event, Format, Overflow, Subscription, Wake, What};
 use selvedge_os::clock::Clock;
-use selvedge_units::Span;
+use selvedge_units::Duration;
 use serde::{Deserialize, Serialize};
 use zenoh::Wait;
 use zenoh::qos::CongestionControl;
@@ -58,7 +58,7 @@ pub struct Seen {
 
 struct Tally {
     clock: Clock,
-    pause: Span,
+    pause: Duration,
     sinks: u64,
     last: Vec<(AtomicU64, AtomicU64)>,
     flood: AtomicU64,
@@ -67,7 +67,7 @@ struct Tally {
 }
 
 impl Tally {
-    fn new(sinks: usize, pause: Span) -> Self {
+    fn new(sinks: usize, pause: Duration) -> Self {
         Self {
             clock: Clock::shared(),
             pause,
@@ -80,7 +80,7 @@ impl Tally {
     }
 
     fn count(&self, record: &[u8]) {
-        if self.pause > Span::ZERO {
+        if self.pause > Duration::ZERO {
             self.clock.sleep_until(self.clock.now() + self.pause);
         }
         let now = self.clock.now().0;
@@ -159,7 +159,7 @@ impl Sinks {
         kind: Kind,
         source: &Address,
         count: usize,
-        pause: Span,
+        pause: Duration,
     ) -> Result<Self, StartError> {
         let tally = Arc::new(Tally::new(count, pause));
         let sinks = (0..count).map(|number| match kind {
@@ -298,7 +298,7 @@ impl Source {
     }
 
     /// Sends the next event; how long that took.
-    pub fn publish(&mut self) -> Span {
+    pub fn publish(&mut self) -> Duration {
         let mut record = [0; SIZE];
         record[..8].copy_from_slice(&self.next.to_le_bytes());
         self.next += 1;
@@ -332,22 +332,23 @@ impl Source {
     }
 
     /// Waits until all that was promised is taken, for a time at most.
-    pub fn settle(&self, wait: Duration) {
+    pub fn settle(&self, wait: StdDuration) {
         let Way::Channel { joined, .. } = &self.way else { return };
         let begin = self.clock.now();
         while joined.view(|view| view.held).unwrap_or(0) > 0
             && self.clock.now().since(begin).0 < wait.as_nanos() as u64
         {
-            self.clock.sleep_until(self.clock.now() + Span::from_millis(1));
+            self.clock.sleep_until(self.clock.now() + Duration::from_millis(1));
         }
     }
 
     /// Waits until a channel's member is lost; `None` if it is not within a time.
-    pub fn lost(&self, wait: Duration) -> Option<Span> {
+    pub fn lost(&self, wait: StdDuration) -> Option<Duration> {
         let Way::Channel { notices, .. } = &self.way else { return None };
         let begin = self.clock.now();
         loop {
-            let left = wait.checked_sub(Duration::from_nanos(self.clock.now().since(begin).0))?;
+            let left =
+                wait.checked_sub(StdDuration::from_nanos(self.clock.now().since(begin).0))?;
             if notices.take(left)?.what == What::Lost {
                 return Some(self.clock.now().since(begin));
             }
@@ -359,7 +360,7 @@ impl Source {
 ///
 /// # Errors
 /// If it can't.
-pub fn opening() -> Result<[Span; 3], StartError> {
+pub fn opening() -> Result<[Duration; 3], StartError> {
     let clock = Clock::shared();
     let begin = clock.now();
     let host = Host::start(&settings(Kind::Channel, &[]))?;

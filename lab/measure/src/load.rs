@@ -1,15 +1,15 @@
 //! The streams that decisions are measured with, and the samples that are taken of them: shared by
 //! [`decide`](crate::decide) and [`dataplane`](crate::dataplane).
 
-use std::time::{Duration, Instant as Clock};
+use std::time::{Duration as StdDuration, Instant as StdInstant};
 
 use selvedge_data_sched::{Discipline, Head, Scheduler, StreamIndex};
 use selvedge_data_stream::{Contract, Window};
-use selvedge_units::{Bytes, Instant, Span};
+use selvedge_units::{Bytes, Duration, Instant};
 
 /// A sample lasts about this long: long against the clock's resolution, short against the time that
 /// a program has the processor for where others want it too.
-const SAMPLE: Duration = Duration::from_micros(300);
+const SAMPLE: StdDuration = StdDuration::from_micros(300);
 
 /// A discipline, and the streams that it is measured with: work-conserving ones that drop what is
 /// late and always have another frame.
@@ -42,7 +42,7 @@ impl Load {
             let window = Window { lose: small(&mut seed, of + 1), of };
             let priority = i32::from(small(&mut seed, 8));
             let weight = u32::from(1 + small(&mut seed, 8));
-            Contract { priority, weight, ..Contract::new(Span(period), window) }
+            Contract { priority, weight, ..Contract::new(Duration(period), window) }
         })
     }
 
@@ -82,8 +82,8 @@ pub(crate) fn batch(mut work: impl FnMut(u64)) -> u64 {
     batch
 }
 
-pub(crate) fn timed(work: impl FnOnce()) -> Duration {
-    let start = Clock::now();
+pub(crate) fn timed(work: impl FnOnce()) -> StdDuration {
+    let start = StdInstant::now();
     work();
     start.elapsed()
 }

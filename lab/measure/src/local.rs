@@ -17,7 +17,7 @@ use selvedge_comm_local::{JoinError, SinkOptions, Source, SourceOptions, Waking}
 use selvedge_control_event::{Overflow, Wake};
 use selvedge_os::clock::{Clock, pin_to_core};
 use selvedge_os::seqpacket;
-use selvedge_units::{Bytes, Span};
+use selvedge_units::{Bytes, Duration};
 
 use self::arena::Arena;
 
@@ -29,11 +29,11 @@ pub const EVENT: usize = 100;
 /// How many events make a batch.
 pub const BATCH: usize = 64;
 /// Between two events, so that who waits sleeps.
-const GAP: Span = Span::from_micros(50);
+const GAP: Duration = Duration::from_micros(50);
 /// The most events of a round, for each way.
 pub const EVENTS_MAX: usize = 5000;
 /// How long the other process may take for anything.
-const PATIENCE: Span = Span::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Why nothing was measured.
 #[derive(Debug, thiserror::Error)]
@@ -167,12 +167,14 @@ impl Way {
                 Some(SinkOptions { waking: Waking::Signal { number, every: false }, ..options })
             }
             Self::RingWatched | Self::RingBatchWatched => {
-                Some(SinkOptions { spin: PATIENCE, ..options })
+                Some(SinkOptions { spin: TIMEOUT, ..options })
             }
             Self::RingBatches => Some(SinkOptions { room: Bytes(512 * 1024), ..options }),
-            Self::RingFlood => {
-                Some(SinkOptions { spin: Span::from_millis(1), room: Bytes(512 * 1024), ..options })
-            }
+            Self::RingFlood => Some(SinkOptions {
+                spin: Duration::from_millis(1),
+                room: Bytes(512 * 1024),
+                ..options
+            }),
             _ => None,
         }
     }
@@ -232,7 +234,7 @@ pub fn measure(
     let spec = directory.display().to_string();
     let other = Other(start(&spec).spawn().map_err(BenchError::Start)?);
     let arena = Arena::create().map_err(|error| BenchError::System(error.to_string()))?;
-    if !seqpacket::wait_readable(&listener, PATIENCE) {
+    if !seqpacket::wait_readable(&listener, TIMEOUT) {
         return Err(BenchError::Gone);
     }
     let socket = seqpacket::accept(&listener).map_err(system)?.ok_or(BenchError::Gone)?;
@@ -272,7 +274,7 @@ impl Near<'_> {
         self.arena.phase(self.phase, turn, count);
         let mut source = None;
         if turn.iter().any(|way| way.sink().is_some()) {
-            let options = SourceOptions { wake: Wake::All, patience: PATIENCE };
+            let options = SourceOptions { wake: Wake::All, patience: TIMEOUT };
             let mut joined = Source::join(self.directory, "bench", options)?;
             self.until(|_| joined.sinks().count() == 1)?;
             source = Some(joined);
@@ -327,7 +329,7 @@ impl Near<'_> {
     }
 
     fn until(&self, mut is_so: impl FnMut(&Self) -> bool) -> Result<(), BenchError> {
-        let end = self.clock.now() + PATIENCE;
+        let end = self.clock.now() + TIMEOUT;
         let mut looks = 0_u32;
         while !is_so(self) {
             looks += 1;

@@ -8,7 +8,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 
-use selvedge_units::{Bytes, Span};
+use selvedge_units::{Bytes, Duration};
 use serde::{Deserialize, Serialize};
 
 use selvedge_os::clock::Clock;
@@ -17,7 +17,7 @@ use selvedge_os::socket::{self, SocketError};
 use selvedge_os::transmit::{Fate, Method, Outgoing, TransmitOptions, Transmitter};
 
 /// Length of one sample.
-const SAMPLE: Span = Span::from_micros(1_500);
+const SAMPLE: Duration = Duration::from_micros(1_500);
 /// Packets per call of the transmitter.
 pub const BATCH: usize = 64;
 /// Samples that are thrown away over a wire: some 50 ms.
@@ -41,7 +41,7 @@ pub struct SendSample {
     /// Packets sent.
     pub packets: u64,
     /// How long that took.
-    pub took: Span,
+    pub took: Duration,
 }
 
 impl SendSample {
@@ -115,7 +115,7 @@ impl SendLoop {
     /// packet of the stream that `next` names (modulo the number of streams).
     pub fn run(
         &mut self,
-        loop_for: Span,
+        loop_for: Duration,
         batch: usize,
         next: &mut impl FnMut() -> usize,
     ) -> SendSample {
@@ -156,7 +156,7 @@ impl SendLoop {
 /// # Errors
 /// [`SocketError`].
 pub fn send(
-    total: Span,
+    total: Duration,
     method: Method,
     packet: Bytes,
     streams: usize,
@@ -175,7 +175,7 @@ pub fn send(
 /// # Errors
 /// If there are no namespaces to be had, or no sockets.
 pub fn send_over_wire(
-    total: Span,
+    total: Duration,
     methods: &[Method],
     packet: Bytes,
 ) -> std::io::Result<Vec<SendBench>> {
@@ -206,7 +206,7 @@ pub fn send_over_wire(
 /// Measures plain sending, of what `plain` names at no cost of its own, against sending what
 /// `next` names, sample by sample in turns, for about `total`.
 pub fn compare(
-    total: Span,
+    total: Duration,
     sending: &mut SendLoop,
     plain: &mut impl FnMut() -> usize,
     next: &mut impl FnMut() -> usize,
@@ -236,7 +236,7 @@ fn in_turn(streams: usize) -> impl FnMut() -> usize {
     }
 }
 
-fn sample_count(total: Span) -> usize {
+fn sample_count(total: Duration) -> usize {
     usize::try_from(total.0 / SAMPLE.0).unwrap_or(usize::MAX).clamp(3, 100_000)
 }
 
@@ -256,27 +256,27 @@ mod tests {
         let method = Method::SendMmsg;
         let mut sending = SendLoop::new(Clock::new(), method, Bytes(100), 4, 2).unwrap();
         let mut asked = 0;
-        let sample = sending.run(Span::from_micros(1), 10, &mut || {
+        let sample = sending.run(Duration::from_micros(1), 10, &mut || {
             asked += 1;
             asked
         });
         let counters = sending.transmitter().counters();
         assert_eq!((sample.packets, counters.packets), (asked as u64, asked as u64));
         assert_eq!(counters.bytes, Bytes(100 * asked as u64));
-        assert!(sample.took > Span::ZERO);
+        assert!(sample.took > Duration::ZERO);
     }
 
     #[test]
     fn both_sides_of_a_comparison_are_measured() {
         let mut sending = SendLoop::new(Clock::new(), Method::Gso, Bytes(1200), 8, 1).unwrap();
         let mut calls = 0_u64;
-        let seen = compare(Span::from_millis(20), &mut sending, &mut in_turn(2), &mut || {
+        let seen = compare(Duration::from_millis(20), &mut sending, &mut in_turn(2), &mut || {
             calls += 1;
             0
         });
         assert!(calls > 0 && seen.plain.samples >= 3);
         assert!(seen.rate_share > 0.0 && seen.nanos_per_packet > 0.0);
-        let plain = send(Span::ZERO, Method::SendMsg, Bytes(64), 1).unwrap();
+        let plain = send(Duration::ZERO, Method::SendMsg, Bytes(64), 1).unwrap();
         assert_eq!((plain.samples, plain.packet_bytes), (3, 64));
         assert_eq!(plain.method, "sendmsg");
         assert!(plain.packets_per_second > 0.0);
@@ -285,7 +285,7 @@ mod tests {
     #[test]
     fn ways_of_sending_are_measured_over_a_wire() {
         let methods = [Method::SendMmsg, Method::Xdp];
-        match send_over_wire(Span::ZERO, &methods, Bytes(200)) {
+        match send_over_wire(Duration::ZERO, &methods, Bytes(200)) {
             Ok(measured) => {
                 let names: Vec<&str> = measured.iter().map(|bench| &*bench.method).collect();
                 assert_eq!(names, ["sendmmsg", "xdp"]);

@@ -4,10 +4,10 @@
 pub mod readiness;
 pub mod round_trip;
 
-use selvedge_units::Span;
+use selvedge_units::Duration;
 
 /// Sleeps so long, as programs sleep: the kernel may wake it a little late.
-fn pause(span: Span) {
+fn pause(span: Duration) {
     let time = rustix::thread::Timespec {
         tv_sec: (span.0 / 1_000_000_000) as i64,
         tv_nsec: (span.0 % 1_000_000_000) as i64,

@@ -1,16 +1,16 @@
 //! The measurements measure something: frames cross, and time passes. How much is not asserted.
 
 use selvedge_lab_measure::coprocessor::{Path, hand_over, paths, throughput, wake};
-use selvedge_units::Span;
+use selvedge_units::Duration;
 
 #[test]
 fn a_frame_is_handed_over_and_wakes_the_coprocessor() {
     let hand_over = hand_over(500, 1000).unwrap();
     assert_eq!(hand_over.samples, 450);
-    assert!(hand_over.median > Span::ZERO && hand_over.median <= hand_over.longest);
+    assert!(hand_over.median > Duration::ZERO && hand_over.median <= hand_over.longest);
     let wake = wake(20).unwrap();
     assert_eq!(wake.samples, 20);
-    assert!(wake.median > Span::ZERO && wake.p99 <= wake.longest);
+    assert!(wake.median > Duration::ZERO && wake.p99 <= wake.longest);
 }
 
 #[test]
@@ -25,5 +25,5 @@ fn all_paths_lead_to_the_network() {
     let paths = paths(10, None).unwrap();
     let found: Vec<Path> = paths.iter().map(|one| one.path).collect();
     assert_eq!(found, Path::ALL);
-    assert!(paths.iter().all(|one| one.time.samples == 10 && one.time.median > Span::ZERO));
+    assert!(paths.iter().all(|one| one.time.samples == 10 && one.time.median > Duration::ZERO));
 }

@@ -1,11 +1,11 @@
 //! What experiments in real time need: a clock, medians, and the name of the processor.
 
 use std::fs;
-use std::time::{Duration, Instant as Clock};
+use std::time::{Duration, Instant as StdInstant};
 
 /// How long `work` takes.
 pub(crate) fn time(work: impl FnOnce()) -> Duration {
-    let start = Clock::now();
+    let start = StdInstant::now();
     work();
     start.elapsed()
 }

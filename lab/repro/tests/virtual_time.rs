@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use selvedge_lab_repro::{Cell, EXPERIMENTS, Experiment, Kind, Outcome, Params, RunError, Watch};
 
 /// A step may take so long, on a machine with much else to do: beyond it, something hangs.
-const STEP_MOST: Duration = Duration::from_secs(600);
+const STEP_MAX: Duration = Duration::from_secs(600);
 /// What takes longer is told.
 const LONG: Duration = Duration::from_secs(20);
 
@@ -43,7 +43,7 @@ fn quick(experiment: &Experiment, seed: u64) -> Outcome {
     let mut step = "its beginning".to_owned();
     let begun = Instant::now();
     let outcome = loop {
-        match told.recv_timeout(STEP_MOST) {
+        match told.recv_timeout(STEP_MAX) {
             Ok(Said::Step(next)) => step = next,
             Ok(Said::Done(outcome)) => break outcome,
             Err(why) => panic!("{id}: {why} at \"{step}\", after {:?}", begun.elapsed()),

@@ -2,7 +2,7 @@
 
 use selvedge_cli_terminal::{Align, Failure, Table};
 use selvedge_lab_measure::coprocessor::{Spread, hand_over, throughput, wake};
-use selvedge_units::Span;
+use selvedge_units::Duration;
 use serde_json::json;
 
 use super::Measurement;
@@ -12,7 +12,7 @@ pub(super) fn measure(seconds: u64) -> Result<Measurement, Failure> {
     let handed_over = hand_over(3000 * scale, 1000).map_err(Failure::failed)?;
     let woken = wake(100 * scale).map_err(Failure::failed)?;
     let rates = throughput(5 + scale).map_err(Failure::failed)?;
-    let us = |span: Span| span.0 as f64 / 1000.0;
+    let us = |span: Duration| span.0 as f64 / 1000.0;
     let mut table = Table::new(&[
         ("", Align::Left),
         ("median", Align::Right),

@@ -11,7 +11,7 @@ use selvedge_os::clock::Clock;
 use selvedge_os::huge;
 use selvedge_os::transmit::Method;
 use selvedge_place_engine::inlet::IPV4_UDP;
-use selvedge_units::{Bitrate, Bytes, Instant, Span};
+use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 use serde_json::json;
 
 use super::Measurement;
@@ -59,7 +59,7 @@ const CASES: [Case; 14] = [
 type Decide = Box<dyn FnMut() -> usize>;
 
 pub(super) fn measure(seconds: u64) -> Result<Measurement, Failure> {
-    let each = Span(seconds.saturating_mul(1_000_000_000) / CASES.len() as u64);
+    let each = Duration(seconds.saturating_mul(1_000_000_000) / CASES.len() as u64);
     let mut table = Table::new(&[
         ("path", Align::Left),
         ("method", Align::Left),
@@ -126,7 +126,7 @@ pub(super) fn measure(seconds: u64) -> Result<Measurement, Failure> {
 }
 
 /// The ways of sending beside each other, plain, where packets leave by a device.
-fn over_wire(each: Span) -> (Vec<serde_json::Value>, String) {
+fn over_wire(each: Duration) -> (Vec<serde_json::Value>, String) {
     const METHODS: [Method; 4] = [Method::SendMsg, Method::SendMmsg, Method::Gso, Method::Xdp];
     let measured = match send_over_wire(each * METHODS.len() as u64, &METHODS, PACKET) {
         Ok(measured) => measured,
@@ -191,11 +191,11 @@ impl Bare {
 
     /// Due in a second: nothing expires.
     fn frame(now: Instant) -> Head {
-        Head { deadline: Some(now + Span::from_secs(1)), ..Head::arrived(now) }
+        Head { deadline: Some(now + Duration::from_secs(1)), ..Head::arrived(now) }
     }
 
     fn next(&mut self) -> usize {
-        self.now += Span(500);
+        self.now += Duration(500);
         if self.granted.1 == 0 {
             let decision = self.sched.decide(self.now);
             let Decision::Send(next) = decision else { panic!("nothing expires: {decision:?}") };
@@ -209,7 +209,7 @@ impl Bare {
 
 fn contract(n: usize) -> Contract {
     let window = Window { lose: 1, of: 2 + (n % 7) as u16 };
-    Contract::new(Span::from_millis(20 + (n % 31) as u64), window)
+    Contract::new(Duration::from_millis(20 + (n % 31) as u64), window)
 }
 
 /// A link without a limit whose every stream always has frames: one, or as many as a burst holds.
@@ -239,7 +239,7 @@ impl Scheduled {
             queue: None,
         });
         for n in 0..streams {
-            link.add_stream(Contract { delay: Some(Span::from_secs(1)), ..contract(n) });
+            link.add_stream(Contract { delay: Some(Duration::from_secs(1)), ..contract(n) });
         }
         // As the engine does.
         huge::gather(link.memory());
@@ -281,7 +281,7 @@ impl Scheduled {
             let run = self.link.run(self.now, self.run);
             self.link.sent_frames(self.now, run.frames, self.packets, run.size);
             while self.link.poll_settled().is_some() {}
-            self.now += Span(500 * run.packets as u64);
+            self.now += Duration(500 * run.packets as u64);
             self.arrive(stream, run.frames);
             self.granted = (stream, run.packets);
         }

@@ -1,6 +1,6 @@
 //! `bench stack`: stacks on the loopback beside plain UDP and TCP, TLS and QUIC, in one run.
 
-use std::time::Duration;
+use std::time::Duration as StdDuration;
 
 use selvedge_cli_terminal::{Align, Failure, Table};
 use selvedge_lab_peers_stack::{Row, SIZES, rows};
@@ -14,7 +14,7 @@ const ROUNDS: usize = 5;
 const EACH: u64 = 28;
 
 pub(super) fn measure(seconds: u64) -> Result<Measurement, Failure> {
-    let long = Duration::from_millis((seconds * 1000 / (ROUNDS as u64 * EACH)).clamp(50, 5000));
+    let long = StdDuration::from_millis((seconds * 1000 / (ROUNDS as u64 * EACH)).clamp(50, 5000));
     let rows = rows(ROUNDS, long, |_| {}).map_err(Failure::failed)?;
     let mut table = Table::new(&[
         ("", Align::Left),
@@ -62,7 +62,7 @@ pub(super) fn measure(seconds: u64) -> Result<Measurement, Failure> {
     Ok(Measurement { name: "stack", json, text })
 }
 
-fn micros(span: selvedge_units::Span) -> f64 {
+fn micros(span: selvedge_units::Duration) -> f64 {
     span.0 as f64 / 1e3
 }
 

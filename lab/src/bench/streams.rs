@@ -11,7 +11,7 @@ use selvedge_data_stream::{Contract, Histogram, Kind, Window};
 use selvedge_os::clock::Clock;
 use selvedge_place_engine::engine::{Engine, StreamParams};
 use selvedge_place_engine::inlet::Offer;
-use selvedge_units::{Bitrate, Bytes, Instant, Span};
+use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 use serde_json::json;
 
 use super::Measurement;
@@ -19,7 +19,7 @@ use super::Measurement;
 const STREAMS: u64 = 1000;
 const FRAMES_PER_SECOND: u64 = 30;
 const PAYLOAD: usize = 1000;
-const DELAY: Span = Span::from_millis(33);
+const DELAY: Duration = Duration::from_millis(33);
 
 pub(super) fn measure(seconds: u64) -> Result<Measurement, Failure> {
     let pinned = selvedge_os::clock::pin_to_core(0);
@@ -64,7 +64,7 @@ pub(super) fn measure(seconds: u64) -> Result<Measurement, Failure> {
         on_time += stream.counts.totals.on_time;
         violations += stream.counts.counters.violations;
     }
-    let ms = |span: Option<Span>| span.map_or(0.0, Span::as_millis_f64);
+    let ms = |span: Option<Duration>| span.map_or(0.0, Duration::as_millis_f64);
     let share = on_time as f64 / total as f64;
     let cpu_share = busy as f64 / lasted.0 as f64;
     let mut table = Table::new(&[("", Align::Left), ("", Align::Right)]);
@@ -95,7 +95,7 @@ pub(super) fn measure(seconds: u64) -> Result<Measurement, Failure> {
 }
 
 fn stream(n: u32, to: SocketAddr) -> StreamParams {
-    let period = Span(1_000_000_000 / FRAMES_PER_SECOND);
+    let period = Duration(1_000_000_000 / FRAMES_PER_SECOND);
     let contract =
         Contract { delay: Some(DELAY), ..Contract::new(period, Window { lose: 1, of: 10 }) };
     let spec = Spec { ring: 16, pool: Bytes(64_000), ..Spec::new("s", to) };

@@ -2,18 +2,18 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::{Duration as StdDuration, Instant};
 
 use clap::{Args, ValueEnum};
 use rustix::process::Pid;
 use selvedge_cli_terminal::Failure;
 use selvedge_comm_event::Address;
 use selvedge_lab_measure::event::{Kind, Seen, Sinks, Source};
-use selvedge_units::Span;
+use selvedge_units::Duration;
 use serde_json::json;
 
 /// How long sinks may take to connect.
-const CONNECT: Duration = Duration::from_secs(60);
+const CONNECT: StdDuration = StdDuration::from_secs(60);
 /// How often it is tried: the engine gives up now and then where many connect at once.
 const ATTEMPTS: usize = 3;
 
@@ -50,7 +50,7 @@ pub(crate) fn sinks(args: &SinksArgs) -> Result<(), Failure> {
         kind,
         &args.connect,
         args.sinks.into(),
-        Span::from_micros(args.pause.min(1_000_000)),
+        Duration::from_micros(args.pause.min(1_000_000)),
     )
     .map_err(Failure::failed)?;
     let mut line = String::new();
@@ -81,7 +81,7 @@ impl Other {
 
     /// Starts so many for a source, and waits until they are there.
     pub(super) fn start(source: &Source, kind: Kind, sinks: u16) -> Result<Self, Failure> {
-        Self::pausing(source, kind, sinks, Span::ZERO)
+        Self::pausing(source, kind, sinks, Duration::ZERO)
     }
 
     /// Sinks that pause at every event.
@@ -89,7 +89,7 @@ impl Other {
         source: &Source,
         kind: Kind,
         sinks: u16,
-        pause: Span,
+        pause: Duration,
     ) -> Result<Self, Failure> {
         for _ in 1..ATTEMPTS {
             if let Ok(other) = Self::attempt(source, kind, sinks, pause) {
@@ -99,7 +99,7 @@ impl Other {
         Self::attempt(source, kind, sinks, pause)
     }
 
-    fn attempt(source: &Source, kind: Kind, sinks: u16, pause: Span) -> Result<Self, Failure> {
+    fn attempt(source: &Source, kind: Kind, sinks: u16, pause: Duration) -> Result<Self, Failure> {
         let wanted = source.sinks() + usize::from(sinks);
         let kind = match kind {
             Kind::Bare => "bare",
@@ -123,7 +123,7 @@ impl Other {
                 let there = source.sinks();
                 return Err(Failure::failed(format!("{there} of {wanted} sinks have connected")));
             }
-            std::thread::park_timeout(Duration::from_millis(20));
+            std::thread::park_timeout(StdDuration::from_millis(20));
         }
         Ok(other)
     }

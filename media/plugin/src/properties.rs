@@ -3,7 +3,7 @@
 use gstreamer as gst;
 use gstreamer::glib;
 use gstreamer::prelude::*;
-use selvedge_units::Span;
+use selvedge_units::Duration;
 
 use crate::settings::{PadSettings, SinkSettings};
 
@@ -100,8 +100,8 @@ pub(crate) fn of_pad() -> Vec<glib::ParamSpec> {
                     glib::ParamSpecUInt64::builder("delay")
                         .nick("Delay")
                         .blurb("Time from a frame's arrival to its deadline in ns (the playout delay)")
-                        .minimum(Span::from_millis(1).0)
-                        .maximum(Span::from_secs(600).0)
+                        .minimum(Duration::from_millis(1).0)
+                        .maximum(Duration::from_secs(600).0)
                         .default_value(default.delay)
                         .mutable_ready()
                         .build(),

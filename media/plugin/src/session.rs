@@ -7,7 +7,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant as Moment};
+use std::time::{Duration as StdDuration, Instant as StdInstant};
 
 use selvedge_control_config::view::{Knob, NodeView};
 use selvedge_control_config::{LinkConfig, NodeConfig, SourceUri, StreamConfig};
@@ -17,14 +17,14 @@ use selvedge_os::clock::Clock;
 use selvedge_place_engine::engine::{FateTap, payload_max};
 use selvedge_place_engine::inlet::{IPV4_UDP, IPV6_UDP, Inlet};
 use selvedge_place_engine::report::LinkReport;
-use selvedge_units::{Bitrate, Instant, Span};
+use selvedge_units::{Bitrate, Duration, Instant};
 
 use crate::settings::PERIOD_DEFAULT;
 
 /// How long the first stream with a frame waits for others to say what they are.
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: StdDuration = StdDuration::from_secs(2);
 /// What the engine may take beyond the longest delay to be done with a frame.
-const GRACE: Duration = Duration::from_millis(500);
+const GRACE: StdDuration = StdDuration::from_millis(500);
 
 /// A run of the element.
 pub(crate) struct Session {
@@ -39,7 +39,7 @@ struct Phase {
     rate: Bitrate,
     streams: Vec<Spec>,
     /// The periods that are known; all of them start the engine.
-    periods: Vec<Option<Span>>,
+    periods: Vec<Option<Duration>>,
     node: Option<Node>,
     failure: Option<String>,
     last: LinkReport,
@@ -115,7 +115,7 @@ impl Session {
     }
 
     /// A stream says what period its medium has; where a property says so too, that counts.
-    pub(crate) fn announce(&self, stream: usize, period: Span) {
+    pub(crate) fn announce(&self, stream: usize, period: Duration) {
         let mut phase = self.locked();
         let known = phase.periods.get(stream).is_some_and(Option::is_some);
         if !known && let Some(slot) = phase.periods.get_mut(stream) {
@@ -144,9 +144,9 @@ impl Session {
         &self,
         link: LinkConfig,
         streams: &[Spec],
-        periods: &[Span],
+        periods: &[Duration],
     ) -> Result<Node, StartError> {
-        let of_pad = |(stream, &period): (&Spec, &Span)| StreamConfig {
+        let of_pad = |(stream, &period): (&Spec, &Duration)| StreamConfig {
             spec: stream.clone().with_media_period(period),
             ..StreamConfig::new(&stream.name, SourceUri::Program, stream.to)
         };
@@ -176,7 +176,7 @@ impl Session {
         stream: usize,
         interrupted: impl Fn() -> bool,
     ) -> Result<Inlet, NoInlet> {
-        let began = Moment::now();
+        let began = StdInstant::now();
         let mut phase = self.locked();
         loop {
             if interrupted() {
@@ -189,7 +189,7 @@ impl Session {
                 let inlet = node.inlet(&plan.name);
                 return inlet.ok_or_else(|| NoInlet::Failed("it is in use".into()));
             }
-            let left = PATIENCE.saturating_sub(began.elapsed());
+            let left = TIMEOUT.saturating_sub(began.elapsed());
             if left.is_zero() {
                 for period in &mut phase.periods {
                     period.get_or_insert(PERIOD_DEFAULT);
@@ -206,12 +206,12 @@ impl Session {
     /// delay takes, or until interrupted. True if it is.
     pub(crate) fn drain(&self, stream: usize, given: u64, interrupted: impl Fn() -> bool) -> bool {
         let delays = self.locked().streams.iter().filter_map(|s| s.contract.delay).max();
-        let longest = Duration::from_nanos(delays.unwrap_or(Span::ZERO).0) + GRACE;
-        let until = Moment::now() + longest;
+        let longest = StdDuration::from_nanos(delays.unwrap_or(Duration::ZERO).0) + GRACE;
+        let until = StdInstant::now() + longest;
         let Some(count) = self.settled.counts.get(stream) else { return true };
         let mut held = self.settled.lock.lock().unwrap_or_else(PoisonError::into_inner);
         while count.load(Ordering::Acquire) < given {
-            let left = until.saturating_duration_since(Moment::now());
+            let left = until.saturating_duration_since(StdInstant::now());
             if left.is_zero() || interrupted() || self.is_closing() {
                 return false;
             }

@@ -9,12 +9,12 @@ use gstreamer::glib;
 use selvedge_control_config::{AddressError, LinkConfig, receiver};
 use selvedge_data_sched::Discipline;
 use selvedge_data_stream::{Contract, Late, Spec, Window, WindowError, Windows};
-use selvedge_units::{Bitrate, Bytes, Span};
+use selvedge_units::{Bitrate, Bytes, Duration};
 
 /// The period of a stream that states none.
-pub(crate) const PERIOD_DEFAULT: Span = Span::from_millis(40);
+pub(crate) const PERIOD_DEFAULT: Duration = Duration::from_millis(40);
 /// Shortest and longest period.
-const PERIODS: (Span, Span) = (Span::from_micros(100), Span::from_secs(3600));
+const PERIODS: (Duration, Duration) = (Duration::from_micros(100), Duration::from_secs(3600));
 /// Most that may be sent at once.
 const BURST_MAX: u64 = 64_000_000;
 /// The fastest link.
@@ -129,7 +129,7 @@ impl Default for PadSettings {
             late: LateFrames::Drop,
             priority: 0,
             weight: 1,
-            delay: Span::from_secs(1).0,
+            delay: Duration::from_secs(1).0,
         }
     }
 }
@@ -143,10 +143,10 @@ impl PadSettings {
         let address =
             if self.to.contains("://") { self.to.clone() } else { format!("rtp://{}", self.to) };
         let to = receiver(&address).map_err(|error| SettingError::To { pad: pad.into(), error })?;
-        let period = match Span(self.period) {
-            Span::ZERO => None,
+        let period = match Duration(self.period) {
+            Duration::ZERO => None,
             period if (PERIODS.0..=PERIODS.1).contains(&period) => Some(period),
-            Span(ns) => return Err(SettingError::Period { pad: pad.into(), ns }),
+            Duration(ns) => return Err(SettingError::Period { pad: pad.into(), ns }),
         };
         let contract = Contract {
             windows: Windows::Whole(window(&self.window, pad)?),
@@ -157,7 +157,7 @@ impl PadSettings {
             work_conserving: true,
             weight: self.weight,
             priority: self.priority,
-            delay: Some(Span(self.delay)),
+            delay: Some(Duration(self.delay)),
             ..Contract::new(period.unwrap_or(PERIOD_DEFAULT), Window::NONE)
         };
         let period_from_media = period.is_none();
@@ -213,8 +213,8 @@ mod tests {
     #[test]
     fn a_pad_is_a_stream() {
         let plan = pad(|p| p.period = 20_000_000).plan("sink_0").unwrap();
-        assert_eq!(plan.contract.period, Span::from_millis(20));
-        assert_eq!(plan.contract.delay, Some(Span::from_secs(1)));
+        assert_eq!(plan.contract.period, Duration::from_millis(20));
+        assert_eq!(plan.contract.delay, Some(Duration::from_secs(1)));
         assert_eq!(plan.to, "127.0.0.1:5004".parse().unwrap());
         let v6 = pad(|p| p.to = "rtp://[::1]:5004".into()).plan("sink_0").unwrap();
         assert!(v6.to.is_ipv6() && v6.period_from_media);

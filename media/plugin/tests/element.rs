@@ -1,17 +1,17 @@
 //! The element in pipelines: what receivers see, what statistics say, what mistakes say.
 
 use std::sync::Once;
-use std::time::Duration;
+use std::time::Duration as StdDuration;
 
 use gstreamer as gst;
 use gstreamer::prelude::*;
 use selvedge_os::clock::Clock;
 use selvedge_place_engine::measure::{ClockRate, MeterSnapshot, StreamMeter};
 use selvedge_place_engine::receive::{ReceiveOptions, Receiver, Reception};
-use selvedge_units::{Instant, Span};
+use selvedge_units::{Duration, Instant};
 
 /// How long anything may take.
-const PATIENCE: gst::ClockTime = gst::ClockTime::from_seconds(30);
+const TIMEOUT: gst::ClockTime = gst::ClockTime::from_seconds(30);
 
 fn init() {
     static ONCE: Once = Once::new();
@@ -56,7 +56,7 @@ impl Playing {
     /// Waits for the end of the streams, or for an error, whose text it returns.
     fn end(&self) -> Result<(), String> {
         let kinds = [gst::MessageType::Eos, gst::MessageType::Error];
-        let message = self.0.bus().unwrap().timed_pop_filtered(PATIENCE, &kinds);
+        let message = self.0.bus().unwrap().timed_pop_filtered(TIMEOUT, &kinds);
         match message.expect("the pipeline neither ended nor failed").view() {
             gst::MessageView::Error(error) => Err(error.error().message().to_owned()),
             _ => Ok(()),
@@ -65,7 +65,7 @@ impl Playing {
 
     fn warning(&self) -> Option<String> {
         let kinds = [gst::MessageType::Warning];
-        let message = self.0.bus().unwrap().timed_pop_filtered(PATIENCE, &kinds)?;
+        let message = self.0.bus().unwrap().timed_pop_filtered(TIMEOUT, &kinds)?;
         let gst::MessageView::Warning(warning) = message.view() else { return None };
         Some(warning.error().message().to_owned())
     }
@@ -109,13 +109,13 @@ fn assert_adds_up(stats: &gst::StructureRef, pad: &str) {
 /// What was received once as many frames came as were sent, or the time is over.
 fn received(receiver: Receiver, sent: &[u64]) -> Vec<MeterSnapshot> {
     let clock = Clock::new();
-    let late = Instant::ZERO + Span::from_secs(5);
+    let late = Instant::ZERO + Duration::from_secs(5);
     while clock.now() < late {
         let seen = receiver.snapshots();
         if seen.iter().zip(sent).all(|(seen, &sent)| seen.complete + seen.pending >= sent) {
             break;
         }
-        std::thread::park_timeout(Duration::from_millis(10));
+        std::thread::park_timeout(StdDuration::from_millis(10));
     }
     receiver.stop().0
 }
@@ -324,7 +324,7 @@ fn it_goes_on_after_a_pause_and_a_seek() {
     playing.play();
     wait(|| receiver.snapshots()[0].packets > 5);
     playing.0.set_state(gst::State::Paused).unwrap();
-    playing.0.state(PATIENCE).0.unwrap();
+    playing.0.state(TIMEOUT).0.unwrap();
     let before = receiver.snapshots()[0].packets;
     playing.0.seek_simple(gst::SeekFlags::FLUSH, gst::ClockTime::ZERO).unwrap();
     playing.play();
@@ -341,7 +341,7 @@ fn it_goes_on_after_a_pause_and_a_seek() {
 fn wait(mut done: impl FnMut() -> bool) {
     let clock = Clock::new();
     while !done() {
-        assert!(clock.now() < Instant::ZERO + Span::from_secs(20), "it never came true");
-        std::thread::park_timeout(Duration::from_millis(10));
+        assert!(clock.now() < Instant::ZERO + Duration::from_secs(20), "it never came true");
+        std::thread::park_timeout(StdDuration::from_millis(10));
     }
 }

@@ -3,7 +3,7 @@
 use super::*;
 use crate::picture::Codec;
 use proptest::prelude::*;
-use selvedge_units::Span;
+use selvedge_units::Duration;
 
 fn info(codec: Codec) -> StreamInfo {
     StreamInfo {
@@ -12,7 +12,7 @@ fn info(codec: Codec) -> StreamInfo {
         clock_rate: if codec.is_audio() { 16_000 } else { 90_000 },
         fmtp: (codec == Codec::H264).then(|| "packetization-mode=1".into()),
         channels: codec.is_audio().then_some(1),
-        period: Span::from_millis(40),
+        period: Duration::from_millis(40),
         width: None,
         height: None,
     }

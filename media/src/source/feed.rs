@@ -1,12 +1,12 @@
 //! A running pipeline that ends in encoded access units, and what its bus says.
 
 use std::sync::PoisonError;
-use std::time::Duration;
+use std::time::Duration as StdDuration;
 
 use gstreamer as gst;
 use gstreamer::prelude::*;
 use gstreamer_app as gst_app;
-use selvedge_units::Span;
+use selvedge_units::Duration;
 
 use super::carry::{self, Failure};
 use super::elements::{self, package_for_caps, wiring};
@@ -16,7 +16,7 @@ use crate::error::SourceError;
 /// Units that GStreamer's threads may be ahead.
 const AHEAD: u32 = 8;
 /// How long a pull waits for a unit before it looks at the bus again.
-const SLICE: Duration = Duration::from_millis(20);
+const SLICE: StdDuration = StdDuration::from_millis(20);
 
 /// A pipeline and its end. Stopped when dropped.
 #[derive(Debug)]
@@ -103,9 +103,9 @@ impl Feed {
     }
 
     /// How long the media are, where their container states it.
-    pub(super) fn duration(&self) -> Option<Span> {
+    pub(super) fn duration(&self) -> Option<Duration> {
         let duration = self.pipeline.query_duration::<gst::ClockTime>();
-        duration.filter(|_| !self.live).map(|duration| Span(duration.nseconds()))
+        duration.filter(|_| !self.live).map(|duration| Duration(duration.nseconds()))
     }
 
     /// Whether no thread of the pipeline runs any more, so that nothing will ever come.
@@ -118,7 +118,7 @@ impl Feed {
     }
 
     /// The next unit, waited for no longer than `wait`.
-    pub(super) fn pull(&mut self, wait: Duration) -> Result<Pulled, SourceError> {
+    pub(super) fn pull(&mut self, wait: StdDuration) -> Result<Pulled, SourceError> {
         let slice = gst::ClockTime::from_nseconds(SLICE.min(wait).as_nanos() as u64);
         for _ in 0..wait.as_nanos().div_ceil(SLICE.as_nanos()).max(1) {
             if let Some(sample) = self.sink.try_pull_sample(slice) {

@@ -6,7 +6,7 @@
 
 use gstreamer as gst;
 use selvedge_data_stream::rtp::HEADER_LEN;
-use selvedge_units::Span;
+use selvedge_units::Duration;
 
 use super::packetizer::Packetizer;
 use super::unit::{Format, Unit};
@@ -45,7 +45,7 @@ impl Framing {
         };
         let mut framing = Self {
             what: what.into(),
-            timeline: Timeline::new(Span::ZERO),
+            timeline: Timeline::new(Duration::ZERO),
             order: DisplayOrder::default(),
             packetizer: Packetizer::new(format.codec, payload_max)?,
             sound,
@@ -85,7 +85,7 @@ impl Framing {
     }
 
     /// The frames that a unit makes, each with its times: one of a picture, any number of sound.
-    pub(super) fn frames(&mut self, unit: Unit, period: Span) -> Vec<(gst::Buffer, Moments)> {
+    pub(super) fn frames(&mut self, unit: Unit, period: Duration) -> Vec<(gst::Buffer, Moments)> {
         let map = unit.buffer.map_readable().ok();
         let bytes = map.as_deref().unwrap_or_default();
         if let Some(cutter) = &mut self.sound {

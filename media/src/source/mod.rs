@@ -24,7 +24,7 @@ use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 
 use selvedge_control_config::SourceUri;
-use selvedge_units::Span;
+use selvedge_units::Duration;
 
 use crate::error::SourceError;
 use crate::frame::StreamInfo;
@@ -37,9 +37,9 @@ pub use liveness::Liveness;
 use unit::{Format, Unit};
 
 /// How long opening may take, and a file may give nothing.
-const PATIENCE: Span = Span::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 /// The period of a source that does not tell its own.
-const PERIOD_DEFAULT: Span = Span::from_millis(40);
+const PERIOD_DEFAULT: Duration = Duration::from_millis(40);
 /// Units looked at for a period that the medium does not state.
 const LOOK_AHEAD: usize = 9;
 

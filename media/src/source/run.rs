@@ -2,18 +2,18 @@
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::Duration as StdDuration;
 
 use gstreamer as gst;
 use selvedge_control_config::SourceUri;
-use selvedge_units::{Instant, Span};
+use selvedge_units::{Duration, Instant};
 
 use super::feed::{Feed, Pulled};
 use super::framing::{self, Framing};
 use super::liveness::Liveness;
 use super::packetizer::Packetizer;
 use super::unit::Unit;
-use super::{LOOK_AHEAD, Opener, PATIENCE, PERIOD_DEFAULT, Source, elements};
+use super::{LOOK_AHEAD, Opener, PERIOD_DEFAULT, Source, TIMEOUT, elements};
 use crate::error::SourceError;
 use crate::frame::{End, FrameSink, StreamInfo};
 use crate::pace::Pacer;
@@ -22,13 +22,13 @@ use crate::thumbnail::Thumbnailer;
 use crate::timeline::Moments;
 
 /// How long anything waits before it looks at the stop flag.
-const STOP_POLL: Duration = Duration::from_millis(50);
+const STOP_POLL: StdDuration = StdDuration::from_millis(50);
 /// How often in a row a pipeline must be found without a running thread to be given up.
 const DEAD_POLLS: u32 = 6;
 /// How far a source may fall behind and still catch up.
-const SLACK: Span = Span::from_millis(500);
+const SLACK: Duration = Duration::from_millis(500);
 /// What may be missing at the end of a clip before it counts as cut off.
-const CUT_OFF: Span = Span::from_secs(1);
+const CUT_OFF: Duration = Duration::from_secs(1);
 
 impl Source {
     /// Opens a source and waits for its first frame, 10 s at most.
@@ -84,7 +84,7 @@ impl Source {
     /// As [`Thumbnailer::new`].
     pub fn thumbnails(
         &mut self,
-        give: impl FnMut(&[u8], Span) + Send + 'static,
+        give: impl FnMut(&[u8], Duration) + Send + 'static,
     ) -> Result<bool, SourceError> {
         self.thumbnailer = Thumbnailer::new(self.framing.format.codec, give)?;
         Ok(self.thumbnailer.is_some())
@@ -130,14 +130,14 @@ impl Source {
         }
         // Only a payloader that has seen a unit knows the parameters; this one is thrown away.
         let mut scout = Packetizer::new(self.framing.format.codec, payload_max)?;
-        let at = Moments { decode: Span::ZERO, present: Span::ZERO };
+        let at = Moments { decode: Duration::ZERO, present: Duration::ZERO };
         scout.push(&first.buffer, &self.framing.format.caps, at)?;
         self.info.fmtp = scout.fmtp(bytes);
         Ok(())
     }
 
     /// The middle of the steps between the first units; the default if they tell nothing.
-    fn measured_period(&mut self) -> Result<Span, SourceError> {
+    fn measured_period(&mut self) -> Result<Duration, SourceError> {
         if !self.feed.is_live() {
             while self.ahead.len() < LOOK_AHEAD {
                 match self.feed.pull(STOP_POLL)? {
@@ -151,7 +151,7 @@ impl Source {
         let mut steps = times.windows(2).map(|w| w[1] - w[0]).collect::<Vec<_>>();
         steps.sort_unstable();
         let middle = steps.get(steps.len() / 2).and_then(|&ns| u64::try_from(ns).ok());
-        Ok(middle.filter(|&ns| ns > 0).map_or(PERIOD_DEFAULT, Span))
+        Ok(middle.filter(|&ns| ns > 0).map_or(PERIOD_DEFAULT, Duration))
     }
 
     fn deliver(
@@ -175,7 +175,7 @@ impl Source {
                 }
                 Pulled::Nothing => {
                     let waited = now().since(heard);
-                    if waited > PATIENCE && !self.feed.is_live() {
+                    if waited > TIMEOUT && !self.feed.is_live() {
                         return Err(SourceError::Stalled {
                             what: self.opener.what.clone(),
                             waited,
@@ -261,7 +261,7 @@ impl Source {
 fn first_unit(feed: &mut Feed, what: &str) -> Result<(Unit, gst::Caps), SourceError> {
     let began = std::time::Instant::now();
     let mut dead = 0;
-    while began.elapsed() < Duration::from_nanos(PATIENCE.0) {
+    while began.elapsed() < StdDuration::from_nanos(TIMEOUT.0) {
         match feed.pull(STOP_POLL)? {
             Pulled::Unit(unit, caps) => return Ok((unit, caps)),
             Pulled::Nothing => {}
@@ -274,7 +274,7 @@ fn first_unit(feed: &mut Feed, what: &str) -> Result<(Unit, gst::Caps), SourceEr
             return Err(SourceError::NotMedia { what: what.into(), found });
         }
     }
-    Err(SourceError::Stalled { what: what.into(), waited: PATIENCE })
+    Err(SourceError::Stalled { what: what.into(), waited: TIMEOUT })
 }
 
 /// Sleeps in slices; false if `stop` was set meanwhile.
@@ -284,8 +284,8 @@ fn sleep_until(due: Instant, now: impl Fn() -> Instant, stop: &AtomicBool) -> bo
             return false;
         }
         match due.since(now()) {
-            Span::ZERO => return true,
-            left => std::thread::park_timeout(STOP_POLL.min(Duration::from_nanos(left.0))),
+            Duration::ZERO => return true,
+            left => std::thread::park_timeout(STOP_POLL.min(StdDuration::from_nanos(left.0))),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! An encoded access unit as it leaves a feed, and the format that a feed is in.
 
 use gstreamer as gst;
-use selvedge_units::Span;
+use selvedge_units::Duration;
 
 use super::PERIOD_DEFAULT;
 use crate::frame::StreamInfo;
@@ -43,7 +43,7 @@ pub(super) struct Format {
     pub(super) codec: Codec,
     pub(super) caps: gst::Caps,
     /// From the frame rate, where it is stated.
-    pub(super) period: Option<Span>,
+    pub(super) period: Option<Duration>,
     pub(super) width: Option<u32>,
     pub(super) height: Option<u32>,
     /// Samples in a second and channels of sound.
@@ -65,10 +65,10 @@ impl Format {
         let rate = s.get::<gst::Fraction>("framerate").ok();
         let period = rate.filter(|r| r.numer() > 0 && r.denom() > 0).map(|r| {
             let (n, d) = (u64::from(r.numer().unsigned_abs()), u64::from(r.denom().unsigned_abs()));
-            Span((d.saturating_mul(1_000_000_000).saturating_add(n / 2)) / n)
+            Duration((d.saturating_mul(1_000_000_000).saturating_add(n / 2)) / n)
         });
         // Rates that no picture has are how unknown rates are written.
-        let plausible = Span::from_micros(500)..=Span::from_secs(60);
+        let plausible = Duration::from_micros(500)..=Duration::from_secs(60);
         let channels = number("channels").and_then(|n| u8::try_from(n).ok());
         Some(Self {
             codec,

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use selvedge_control_config::SourceUri;
 use selvedge_media::inspect::PAYLOAD_MAX;
 use selvedge_media::{End, MediaFrame, Picture, Source, SourceError};
-use selvedge_units::Span;
+use selvedge_units::Duration;
 
 /// The folder of the clips.
 pub(crate) fn clips() -> PathBuf {
@@ -29,8 +29,8 @@ pub(crate) fn open(uri: &SourceUri) -> Result<Source, SourceError> {
 /// A frame, without its lifetime.
 pub(crate) struct Seen {
     pub(crate) picture: Picture,
-    pub(crate) media_time: Span,
-    pub(crate) decode_time: Span,
+    pub(crate) media_time: Duration,
+    pub(crate) decode_time: Duration,
     pub(crate) rtp_timestamp: u32,
     pub(crate) packets: Vec<Vec<u8>>,
 }

@@ -81,7 +81,7 @@ pub enum LoadError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Measured {
     /// The mean of all runs; whole nanoseconds, as the kernel has it.
-    pub each: selvedge_units::Span,
+    pub each: selvedge_units::Duration,
 }
 
 /// A handler in the kernel.
@@ -127,7 +127,7 @@ impl Kernel {
     /// What the kernel says.
     pub fn measure(&mut self, times: u32) -> Result<Measured, Refused> {
         let nanoseconds = system::run_often(self.loaded.as_fd(), times)?;
-        Ok(Measured { each: selvedge_units::Span(u64::from(nanoseconds)) })
+        Ok(Measured { each: selvedge_units::Duration(u64::from(nanoseconds)) })
     }
 }
 

@@ -10,7 +10,7 @@ use selvedge_control_event::{
     Attributes, Channel, Event, Filter, Format, Overflow, SharedBlocks, Subscription, Wake, program,
 };
 use selvedge_os_jit::{Hook, Kernel, Native, available};
-use selvedge_units::{Instant, Span};
+use selvedge_units::{Duration, Instant};
 
 thread_local! {
     static TAKEN: Cell<u64> = const { Cell::new(0) };
@@ -78,7 +78,7 @@ fn run(channel: &mut Channel, blocks: &mut SharedBlocks, from: u64, got: &mut Ve
         let mut record = [0; 16];
         record[0] = (turn * 7 % 100) as u8;
         record[8..].copy_from_slice(&(turn * 37 % 2000).to_le_bytes());
-        let deadline = (turn % 3 == 0).then(|| now + Span::from_nanos(turn % 5 * 900));
+        let deadline = (turn % 3 == 0).then(|| now + Duration::from_nanos(turn % 5 * 900));
         let event = Event { deadline, attributes: Attributes::default(), record: &record };
         channel.publish(now, event, blocks).unwrap();
         if turn % 2 == 0

@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-use selvedge_units::{Instant, Span};
+use selvedge_units::{Duration, Instant};
 
 use super::{Missing, Outcome};
 use crate::clock::Clock;
@@ -156,15 +156,15 @@ pub fn shared_memory() -> Outcome {
 pub fn wake_ups() -> Outcome {
     const SLEEPS: usize = 60;
     let clock = Clock::new();
-    let mut late: Vec<Span> = (0..SLEEPS)
+    let mut late: Vec<Duration> = (0..SLEEPS)
         .map(|_| {
-            let until: Instant = clock.now() + Span::from_millis(1);
+            let until: Instant = clock.now() + Duration::from_millis(1);
             clock.sleep_until(until);
             clock.now().since(until)
         })
         .collect();
     late.sort_unstable();
-    let micros = |span: Span| span.0 / 1000;
+    let micros = |span: Duration| span.0 / 1000;
     let (median, worst) = (micros(late[SLEEPS / 2]), micros(late[SLEEPS - 1]));
     Ok(format!("{median} us late at the median, {worst} us at worst, of {SLEEPS} sleeps of 1 ms"))
 }

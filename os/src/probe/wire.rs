@@ -3,9 +3,9 @@
 use std::io;
 use std::net::UdpSocket;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::time::Duration;
+use std::time::Duration as StdDuration;
 
-use selvedge_units::{Instant, Span};
+use selvedge_units::{Duration, Instant};
 
 use super::{Missing, Outcome};
 use crate::clock::Clock;
@@ -15,7 +15,7 @@ use crate::transmit::{Method, Outgoing, TransmitCounters, TransmitOptions, Trans
 /// Two sockets on the loopback, the first connected to the second.
 fn pair() -> io::Result<(UdpSocket, UdpSocket)> {
     let receiver = UdpSocket::bind("127.0.0.1:0")?;
-    receiver.set_read_timeout(Some(Duration::from_secs(5)))?;
+    receiver.set_read_timeout(Some(StdDuration::from_secs(5)))?;
     let sender = UdpSocket::bind("127.0.0.1:0")?;
     sender.connect(receiver.local_addr()?)?;
     Ok((sender, receiver))
@@ -116,7 +116,7 @@ fn frames_over(wire: &Wire) -> Result<TransmitCounters, String> {
         sender.send_batch(&[Outgoing { to, bytes: b"over the wire" }]);
         receiver.recv(&mut buffer).map_err(|why| format!("a packet did not come: {why}"))?;
         let refused = sender.fallback().map(str::to_owned);
-        if clock.now().since(Instant::ZERO) > Span::from_secs(5) || refused.is_some() {
+        if clock.now().since(Instant::ZERO) > Duration::from_secs(5) || refused.is_some() {
             return Err(refused.unwrap_or_else(|| "none went by AF_XDP".to_owned()));
         }
     }

@@ -4,7 +4,7 @@
 use std::os::fd::AsFd;
 
 use rustix::event::{PollFd, PollFlags, poll};
-use selvedge_units::{Instant, Span};
+use selvedge_units::{Duration, Instant};
 
 use super::Transmitter;
 use crate::clock::{Clock, timespec};
@@ -15,19 +15,19 @@ const PAUSES: u64 = 8;
 
 /// What is left of the time that one batch may wait.
 pub(super) struct Patience {
-    span: Span,
+    span: Duration,
     /// Set when the first wait begins, so that the clock is not read in batches that never wait.
     end: Option<Instant>,
 }
 
 impl Patience {
-    pub(super) const fn of(span: Span) -> Self {
+    pub(super) const fn of(span: Duration) -> Self {
         Self { span, end: None }
     }
 
-    fn left(&mut self, clock: Clock) -> Span {
-        if self.span == Span::ZERO {
-            return Span::ZERO;
+    fn left(&mut self, clock: Clock) -> Duration {
+        if self.span == Duration::ZERO {
+            return Duration::ZERO;
         }
         let now = clock.now();
         self.end.get_or_insert(now + self.span).since(now)
@@ -36,7 +36,7 @@ impl Patience {
     /// Waits until the socket can take more; false if there is no time left to wait.
     pub(super) fn wait_writable(&mut self, transmitter: &mut Transmitter, v6: bool) -> bool {
         let left = self.left(transmitter.clock);
-        if left == Span::ZERO {
+        if left == Duration::ZERO {
             return false;
         }
         let timeout = timespec(left.0);
@@ -52,8 +52,8 @@ impl Patience {
     /// Waits a while; false if there is no time left to wait.
     pub(super) fn pause(&mut self, clock: Clock) -> bool {
         let left = self.left(clock);
-        let pause = Span(self.span.0.div_ceil(PAUSES)).min(left);
+        let pause = Duration(self.span.0.div_ceil(PAUSES)).min(left);
         clock.sleep_until(clock.now() + pause);
-        left > Span::ZERO
+        left > Duration::ZERO
     }
 }

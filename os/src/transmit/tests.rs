@@ -6,13 +6,13 @@ use super::*;
 use crate::namespace::{self, Wire};
 use crate::socket::{self, Buffer};
 use std::net::UdpSocket;
-use std::time::Duration;
+use std::time::Duration as StdDuration;
 
 const METHODS: [Method; 3] = [Method::SendMsg, Method::SendMmsg, Method::Gso];
 
 fn listener(at: &str) -> (UdpSocket, SocketAddr) {
     let socket = UdpSocket::bind(at).unwrap();
-    socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    socket.set_read_timeout(Some(StdDuration::from_secs(10))).unwrap();
     socket::set_buffer(&socket, Buffer::Receive, Bytes(4_000_000));
     let at = socket.local_addr().unwrap();
     (socket, at)
@@ -168,7 +168,7 @@ fn by_af_xdp_every_packet_comes_once_and_in_order() {
             let (len, from) = socket.recv_from(&mut buffer).unwrap();
             assert_eq!((&buffer[..len], from.ip()), (&b"first"[..], namespace::NEAR.into()));
             let waited = clock.now().since(Instant::ZERO);
-            assert!(waited < Span::from_secs(20), "{:?}", transmitter.fallback());
+            assert!(waited < Duration::from_secs(20), "{:?}", transmitter.fallback());
         }
         // More than the ring holds; one larger than a packet, which the kernel's IP has to cut.
         let mut sizes: Vec<usize> = (0..300).map(|n| n * 37 % 1400).collect();

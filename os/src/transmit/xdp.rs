@@ -18,7 +18,7 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 
 use rustix::io::Errno;
-use selvedge_units::{Instant, Span};
+use selvedge_units::{Duration, Instant};
 
 use self::headers::{HEADERS_MAX, write_headers};
 use self::path::Path;
@@ -28,11 +28,11 @@ use crate::clock::Clock;
 use crate::netlink::Netlink;
 
 /// How long a receiver's path is used before the kernel is asked again.
-const PATH_HOLDS: Span = Span::from_secs(5);
+const PATH_HOLDS: Duration = Duration::from_secs(5);
 /// The same for a receiver that has none: its neighbour may just be asked for.
-const ABSENCE_HOLDS: Span = Span::from_millis(20);
+const ABSENCE_HOLDS: Duration = Duration::from_millis(20);
 /// How long a device that takes nothing is let be.
-const CLOSED_FOR: Span = Span::from_secs(1);
+const CLOSED_FOR: Duration = Duration::from_secs(1);
 /// Receivers whose paths are kept; beyond, all are looked up anew.
 const PATHS_MAX: usize = 4096;
 
@@ -150,7 +150,7 @@ impl Xdp {
             None
         });
         let holds = match (pause, path) {
-            (true, _) => Span::ZERO,
+            (true, _) => Duration::ZERO,
             (false, Some(_)) => PATH_HOLDS,
             (false, None) => ABSENCE_HOLDS,
         };

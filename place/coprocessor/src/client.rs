@@ -10,13 +10,13 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::Duration as StdDuration;
 
 use selvedge_data_stream::{Spec, Windows};
 use selvedge_os::clock::Clock;
 use selvedge_place_engine::inlet::{Inlet, InletParams};
 use selvedge_place_engine::report::LinkReport;
-use selvedge_units::{Bitrate, Span};
+use selvedge_units::{Bitrate, Duration};
 
 pub use connection::{ClientError, Connection};
 pub use spawn::{Program, SpawnError};
@@ -27,9 +27,9 @@ use crate::message::{LinkSpec, Reply, Request, Statistics};
 use crate::segment::{CountsBoard, Doorbell, StreamSegment};
 
 /// How often it is looked whether the coprocessor is still there.
-const LOOK: Duration = Duration::from_millis(100);
+const POLL_EVERY: StdDuration = StdDuration::from_millis(100);
 /// How long one that was started may take to listen.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: StdDuration = StdDuration::from_secs(10);
 
 /// A stream as its producer knows it, to be told again.
 struct Stream {
@@ -77,7 +77,7 @@ impl Attachment {
         mut program: Option<Program>,
     ) -> Result<Self, ClientError> {
         if let Some(program) = &mut program {
-            program.start(PATIENCE)?;
+            program.start(TIMEOUT)?;
         }
         let mut connection = Connection::open(&socket)?;
         let (link, bell) = connection.attach(name)?;
@@ -290,7 +290,7 @@ impl Keeper {
             if !alive && let Err(error) = self.come_back() {
                 tracing::debug!(%error, "the coprocessor is away");
             }
-            thread::park_timeout(LOOK);
+            thread::park_timeout(POLL_EVERY);
         }
         lock(&self.inner).connection = None;
         if let Some(program) = &mut self.program {
@@ -302,7 +302,7 @@ impl Keeper {
     fn come_back(&mut self) -> Result<(), ClientError> {
         lock(&self.inner).lose();
         if let Some(program) = &mut self.program {
-            program.start(PATIENCE)?;
+            program.start(TIMEOUT)?;
         }
         let mut connection = Connection::open(&self.socket)?;
         let link = connection.attach_again(&self.name, &self.bell)?;
@@ -340,4 +340,4 @@ pub fn inlet_params(spec: &Spec, mtu: selvedge_units::Bytes, ssrc: u32) -> Inlet
 }
 
 /// How long an answer may take.
-const ANSWER: Span = Span::from_secs(5);
+const ANSWER: Duration = Duration::from_secs(5);

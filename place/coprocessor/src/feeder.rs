@@ -14,7 +14,7 @@ use std::thread::{self, JoinHandle};
 use io_uring::{IoUring, opcode, types};
 use selvedge_os::clock::Clock;
 use selvedge_place_engine::inlet::Inlet;
-use selvedge_units::{Instant, Span};
+use selvedge_units::{Duration, Instant};
 
 use crate::recording::{Assembler, Recorded, RecordingError};
 
@@ -22,7 +22,7 @@ use crate::recording::{Assembler, Recorded, RecordingError};
 const CHUNK: usize = 64 * 1024;
 const AHEAD: usize = 4;
 /// How long the reader sleeps at most before it looks whether it is to stop.
-const LOOK: Span = Span::from_millis(50);
+const POLL_EVERY: Duration = Duration::from_millis(50);
 
 /// Why a recording can't be read.
 #[derive(Debug, thiserror::Error)]
@@ -68,7 +68,7 @@ impl FeederState {
 #[derive(Debug)]
 pub struct Opened {
     /// Time between frames, as its beginning has them; 40 ms if it does not tell.
-    pub period: Span,
+    pub period: Duration,
     /// The RTP payload type of its packets.
     pub payload_type: u8,
     file: File,
@@ -109,8 +109,9 @@ impl Feeder {
         });
         let lasts =
             times.last().zip(times.first()).map_or(0, |(last, first)| last.0 - first.0.min(last.0));
-        let mean = Span(lasts / (times.len() as u64).saturating_sub(1).max(1));
-        let period = if mean < Span::from_micros(100) { Span::from_millis(40) } else { mean };
+        let mean = Duration(lasts / (times.len() as u64).saturating_sub(1).max(1));
+        let period =
+            if mean < Duration::from_micros(100) { Duration::from_millis(40) } else { mean };
         let sound = if read == 0 { Err(RecordingError::Header) } else { sound };
         sound.map_err(|why| FeederError::Recording { file: name.clone(), why })?;
         Ok(Opened { period, payload_type, file, name, repeat, stop: Arc::default() })
@@ -207,7 +208,7 @@ impl Pace {
         let now = self.clock.now();
         let due = *self.began.get_or_insert(now - frame.at) + frame.at;
         while self.clock.now() < due && !self.is_stopped() {
-            self.clock.sleep_until(due.min(self.clock.now() + LOOK));
+            self.clock.sleep_until(due.min(self.clock.now() + POLL_EVERY));
         }
         if self.is_stopped() {
             return;

@@ -11,7 +11,7 @@ use selvedge_data_sched::{Discipline, Tree, TreeNode};
 use selvedge_place_coprocessor::control::Control;
 use selvedge_place_coprocessor::realtime::{SchedClass, Wishes};
 use selvedge_place_coprocessor::server::{Coprocessor, Options, default_socket};
-use selvedge_units::{Bitrate, Bytes, Span};
+use selvedge_units::{Bitrate, Bytes, Duration};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 /// Owns a link, and takes frames from producers in other processes through shared memory.
@@ -42,7 +42,7 @@ struct Arguments {
     tree: Option<Nodes>,
     /// How often hwfq maps its weights anew, in place of exact sharing
     #[arg(long)]
-    remap: Option<Span>,
+    remap: Option<Duration>,
     /// Do not give up early what can't be on time
     #[arg(long)]
     no_selection: bool,
@@ -69,13 +69,13 @@ struct Arguments {
     class: SchedClass,
     /// How long to watch for frames before sleeping, or "always"
     #[arg(long, default_value = "20 us", value_parser = watch)]
-    watch: Span,
+    watch: Duration,
     /// The most memory that all streams together share
     #[arg(long, default_value = "4 GB")]
     memory: Bytes,
     /// End when no producer has been attached for this long
     #[arg(long)]
-    alone: Option<Span>,
+    alone: Option<Duration>,
     /// Do not lock the process's memory
     #[arg(long)]
     no_lock: bool,
@@ -113,9 +113,9 @@ fn class(text: &str) -> Result<SchedClass, String> {
     }
 }
 
-fn watch(text: &str) -> Result<Span, String> {
+fn watch(text: &str) -> Result<Duration, String> {
     match text {
-        "always" => Ok(Span(u64::MAX)),
+        "always" => Ok(Duration(u64::MAX)),
         _ => text.parse().map_err(|error: selvedge_units::ParseUnitError| error.to_string()),
     }
 }

@@ -20,7 +20,7 @@ use selvedge_units::{Bytes, Instant};
 use crate::segment::{CountsBoard, Doorbell, StreamSegment};
 
 /// Refused descriptors that are looked at before the other streams have their turn.
-const TURN: u32 = 64;
+const TURN_MAX: u32 = 64;
 /// Packets that are looked at before the other streams have their turn; a frame of more takes several.
 const WALK: usize = 1024;
 
@@ -148,7 +148,7 @@ impl SharedOutlet {
         self.lent.push_back(Lent { span: claimed.then_some(span), stamped, done: false });
         let frame = checked?;
         if !claimed {
-            return Err(Refusal::Span);
+            return Err(Refusal::Duration);
         }
         let (left, cursor) = (frame.packets, PacketCursor::default());
         Ok(Walk { frame, stamped, left, cursor, size: Bytes(0) })
@@ -195,7 +195,7 @@ impl SharedOutlet {
 
     /// The next frame that makes sense; none if there is none, or this stream has had its turn.
     fn next_frame(&mut self, now: Instant) -> Option<Frame> {
-        for _ in 0..TURN {
+        for _ in 0..TURN_MAX {
             let walk = match self.walk.take() {
                 Some(walk) => Ok(walk),
                 None => match self.ring.lend() {

@@ -12,7 +12,7 @@ use selvedge_data_memory::Bell;
 use selvedge_os::clock::{Clock, exact_timers, timespec};
 use selvedge_os::wake::{Sleeper, Woken};
 use selvedge_place_engine::engine::Port;
-use selvedge_units::{Instant, Span};
+use selvedge_units::{Duration, Instant};
 
 use crate::outlet::SharedOutlet;
 use crate::segment::{BELL_STREAMS, Doorbell};
@@ -34,17 +34,22 @@ pub struct SharedPort {
     epoll: OwnedFd,
     bells: Vec<Producer>,
     /// Watched instead of sleeping: before an instant, and after the last frame.
-    before: Span,
-    after: Span,
+    before: Duration,
+    after: Duration,
 }
 
 impl SharedPort {
     /// A port without producers. It watches the clock for `before` ahead of an instant, and the
-    /// doorbells for `after` before it sleeps ([`Span`] of `u64::MAX`: it never sleeps).
+    /// doorbells for `after` before it sleeps ([`Duration`] of `u64::MAX`: it never sleeps).
     ///
     /// # Errors
     /// If no more file descriptors may be opened.
-    pub fn new(clock: Clock, own: Sleeper, before: Span, after: Span) -> std::io::Result<Self> {
+    pub fn new(
+        clock: Clock,
+        own: Sleeper,
+        before: Duration,
+        after: Duration,
+    ) -> std::io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
         epoll::add(&epoll, own.event(), epoll::EventData::new_u64(0), flags)?;
@@ -78,7 +83,7 @@ impl SharedPort {
     fn sleep(&self, at: Instant) {
         while self.is_quiet() {
             let left = at.since(self.clock.now());
-            if left == Span::ZERO {
+            if left == Duration::ZERO {
                 return;
             }
             let timeout = timespec(left.0);
@@ -89,7 +94,7 @@ impl SharedPort {
                 Ok(_) | Err(Errno::INTR) => {}
                 // An early return is allowed, but no busy loop.
                 Err(_) => {
-                    self.clock.sleep_until(at.min(self.clock.now() + Span::from_millis(1)));
+                    self.clock.sleep_until(at.min(self.clock.now() + Duration::from_millis(1)));
                     return;
                 }
             }
@@ -122,7 +127,7 @@ impl Port for SharedPort {
 
     fn wait_until(&mut self, at: Instant) -> Woken {
         exact_timers();
-        if self.after > Span::ZERO {
+        if self.after > Duration::ZERO {
             let until = at.min(self.clock.now() + self.after);
             loop {
                 if self.has_bits() || !self.own.bell().is_awake() {

@@ -3,7 +3,7 @@
 
 use selvedge_data_stream::rtp::{FrameTag, Packet};
 use selvedge_place_engine::inlet::Offer;
-use selvedge_units::Span;
+use selvedge_units::Duration;
 
 /// The longest first line.
 const LINE_MAX: usize = 256;
@@ -33,7 +33,7 @@ pub enum RecordingError {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Recorded {
     /// Since the beginning, in whole milliseconds.
-    pub at: Span,
+    pub at: Duration,
     /// The packets, one behind the other, each from where the one before it ends.
     bytes: Vec<u8>,
     ends: Vec<usize>,
@@ -151,7 +151,7 @@ impl Assembler {
             }
             frame.bytes.clear();
             frame.ends.clear();
-            frame.at = Span::from_millis(u64::from(ms));
+            frame.at = Duration::from_millis(u64::from(ms));
             frame.timestamp = packet.header.timestamp;
             frame.tag = Some(tag);
         }
@@ -210,7 +210,7 @@ mod tests {
     }
 
     /// Time, packets and RTP time of each frame.
-    fn frames(chunks: &[&[u8]]) -> Result<Vec<(Span, usize, u32)>, RecordingError> {
+    fn frames(chunks: &[&[u8]]) -> Result<Vec<(Duration, usize, u32)>, RecordingError> {
         let (mut assembler, mut found) = (Assembler::default(), Vec::new());
         let mut ready = |frame: &Recorded| {
             let offer = frame.offer().expect("each packet has a tag");
@@ -225,7 +225,7 @@ mod tests {
 
     #[test]
     fn frames_come_whole_and_in_time() {
-        let ms = Span::from_millis;
+        let ms = Duration::from_millis;
         let expected = [(ms(0), 1, 0), (ms(40), 2, 3600), (ms(80), 3, 7200)];
         assert_eq!(frames(&[&recording()]).unwrap(), expected);
         // Cut off in the middle of the last frame's last packet: what came of it is given.

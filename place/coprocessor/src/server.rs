@@ -20,7 +20,7 @@ use selvedge_os::seqpacket as socket;
 use selvedge_os::wake::sleeper;
 use selvedge_place_engine::engine::{Engine, EngineError, Extension, Point, spin};
 use selvedge_place_engine::report::LinkReport;
-use selvedge_units::{Bytes, Span};
+use selvedge_units::{Bytes, Duration};
 
 use crate::extensions::{Entry, TABLE};
 use crate::message::{LinkSpec, PROTOCOL, Reply};
@@ -35,9 +35,9 @@ pub(crate) use producer::{Known, Producer};
 /// The most producers at once.
 pub const PRODUCERS_MAX: usize = 256;
 /// How often the control thread looks whether it is to stop.
-const LOOK: Span = Span::from_millis(200);
+const POLL_EVERY: Duration = Duration::from_millis(200);
 /// How long what a dead producer left may take to be sent.
-const DRAIN: Span = Span::from_secs(5);
+const DRAIN: Duration = Duration::from_secs(5);
 
 /// How a coprocessor is set up.
 #[derive(Clone, Debug)]
@@ -49,11 +49,11 @@ pub struct Options {
     /// What its engine's thread is to have.
     pub wishes: Wishes,
     /// How long it watches the doorbells before it sleeps; `u64::MAX` ns: it never sleeps.
-    pub watch: Span,
+    pub watch: Duration,
     /// The most memory that all streams together share with it.
     pub memory: Bytes,
     /// It ends when no producer has been attached for so long; `None`: it stays.
-    pub alone: Option<Span>,
+    pub alone: Option<Duration>,
 }
 
 /// What [`Options::memory`] is where nothing is said.
@@ -173,7 +173,7 @@ impl Coprocessor {
             if listens {
                 fds.push(PollFd::from_borrowed_fd(self.listener.as_fd(), PollFlags::IN));
             }
-            match poll(&mut fds, Some(&timespec(LOOK.0))) {
+            match poll(&mut fds, Some(&timespec(POLL_EVERY.0))) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
             }

@@ -16,7 +16,7 @@ use selvedge_os::wake::sleeper;
 use selvedge_place_engine::engine::unit_slot::{UnitSlotError, UnitSlots, link_of};
 use selvedge_place_engine::engine::{NewStream, StreamParams, payload_max};
 use selvedge_place_engine::inlet::{IPV4_UDP, Inlet, InletParams};
-use selvedge_units::{Bytes, Span};
+use selvedge_units::{Bytes, Duration};
 
 use crate::inlet::inlet;
 use crate::outlet::{Limits, RefusalCounters, SharedOutlet};
@@ -31,8 +31,8 @@ pub fn shared(
     trace: &Trace,
 ) -> Result<(UnitSlots<'_, SharedPort>, Vec<Arc<RefusalCounters>>), UnitSlotError> {
     let clock = Clock::turned_by_hand();
-    let (own, _) = sleeper(clock, Span::ZERO).map_err(|why| system("an event", why))?;
-    let port = SharedPort::new(clock, own, Span::ZERO, Span::ZERO)
+    let (own, _) = sleeper(clock, Duration::ZERO).map_err(|why| system("an event", why))?;
+    let port = SharedPort::new(clock, own, Duration::ZERO, Duration::ZERO)
         .map_err(|why| system("an epoll", why))?;
     let bell = Arc::new(Doorbell::create().map_err(|why| no_memory("a doorbell", why))?);
     let mtu = link_of(trace).mtu;

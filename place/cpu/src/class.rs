@@ -2,7 +2,7 @@
 
 use std::io;
 
-use selvedge_units::Span;
+use selvedge_units::Duration;
 
 /// A thread's or process's number; 0 is the caller.
 pub type Tid = i32;
@@ -52,7 +52,7 @@ pub fn policy(thread: Tid) -> io::Result<i32> {
 /// `EPERM` without the right, `EBUSY` if the kernel has promised too much already, `EINVAL` for
 /// times that it does not take (less than 1024 ns, more than 4 s).
 #[allow(unsafe_code)]
-pub fn reserve(thread: Tid, period: Span, service: Span) -> io::Result<()> {
+pub fn reserve(thread: Tid, period: Duration, service: Duration) -> io::Result<()> {
     // SAFETY: `sched_attr` is plain data, for which all bytes zero are a valid value.
     let mut attributes: libc::sched_attr = unsafe { std::mem::zeroed() };
     attributes.size = size_of::<libc::sched_attr>() as u32;
@@ -128,7 +128,7 @@ pub enum Whose {
 /// Processor time that somebody has had; `None` if he is gone.
 #[must_use]
 #[allow(unsafe_code)]
-pub fn time_of(whose: Whose) -> Option<Span> {
+pub fn time_of(whose: Whose) -> Option<Duration> {
     // The numbers of these clocks are part of Linux's interface (CPUCLOCK_SCHED, per thread).
     let id = match whose {
         Whose::Process(pid) => !pid << 3 | 2,
@@ -138,7 +138,7 @@ pub fn time_of(whose: Whose) -> Option<Span> {
     // SAFETY: the kernel writes into `time`, which lives through the call.
     let done = unsafe { libc::clock_gettime(id, &raw mut time) };
     let nanos = time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned();
-    (done == 0).then_some(Span(nanos))
+    (done == 0).then_some(Duration(nanos))
 }
 
 /// This thread's number.
@@ -260,7 +260,7 @@ mod tests {
     fn what_is_not_there_is_an_error() {
         assert_eq!(set(i32::MAX - 1, Class::Other).unwrap_err().raw_os_error(), Some(libc::ESRCH));
         assert!(confine(0, usize::MAX).is_err());
-        assert!(reserve(0, Span(10), Span(5)).is_err());
+        assert!(reserve(0, Duration(10), Duration(5)).is_err());
         assert!(!processors().is_empty());
     }
 }

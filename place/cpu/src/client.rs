@@ -11,11 +11,11 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::time::Duration;
+use std::time::Duration as StdDuration;
 
 use selvedge_data_cpu::Task;
 use selvedge_os::clock::Clock;
-use selvedge_units::Span;
+use selvedge_units::Duration;
 
 use crate::class;
 use crate::daemon::{self, DaemonError, line, say};
@@ -26,12 +26,12 @@ use crate::protocol::{Answer, Outcome, Placement, Wanted};
 
 /// How long a daemon may take to begin, on a machine with much else to do, and when it is tried to
 /// start another meanwhile: the first may have found one that was just ending.
-const DAEMON_MOST: Span = Span::from_secs(60);
-const DAEMON_AGAIN: Span = Span::from_millis(500);
+const DAEMON_MAX: Duration = Duration::from_secs(60);
+const DAEMON_AGAIN: Duration = Duration::from_millis(500);
 /// How long it may take to admit a task: it may have to load the kernel's scheduler.
-const ADMIT_MOST: Duration = Duration::from_secs(60);
+const ADMIT_MAX: StdDuration = StdDuration::from_secs(60);
 /// How long it may take to answer at the end.
-const ANSWER_MOST: Duration = Duration::from_secs(5);
+const ANSWER_MAX: StdDuration = StdDuration::from_secs(5);
 
 /// What is to be run.
 #[derive(Clone, Debug)]
@@ -196,7 +196,7 @@ fn dispatched(run: &Run) -> Result<Ran, ClientError> {
 fn end(link: &Link, told: &Receiver<Happening>) -> Option<Outcome> {
     (&link.stream).write_all(b"end\n").ok()?;
     loop {
-        match told.recv_timeout(ANSWER_MOST).ok()? {
+        match told.recv_timeout(ANSWER_MAX).ok()? {
             Happening::Said(Answer::Ended(outcome)) => return Some(outcome),
             Happening::Lost(_) => return None,
             _ => {}
@@ -213,7 +213,7 @@ fn attach(run: &Run, number: u64, tell: &Sender<Happening>) -> Result<Link, Clie
     let (stream, mut lines, answer) = loop {
         // A daemon that is just ending takes a connection and drops it: then the next is asked.
         let asked = UnixStream::connect(&path).and_then(|stream| {
-            stream.set_read_timeout(Some(ADMIT_MOST))?;
+            stream.set_read_timeout(Some(ADMIT_MAX))?;
             say(&stream, &run.wanted)?;
             let mut lines = BufReader::new(stream.try_clone()?);
             let answer = line(&mut lines)?;
@@ -224,10 +224,10 @@ fn attach(run: &Run, number: u64, tell: &Sender<Happening>) -> Result<Link, Clie
             Ok(answered) => break answered,
             // One that is there and says nothing will not say more to the next question.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                let why = format!("it said nothing for {} s", ADMIT_MOST.as_secs());
+                let why = format!("it said nothing for {} s", ADMIT_MAX.as_secs());
                 return Err(ClientError::Answer(io::Error::new(io::ErrorKind::TimedOut, why)));
             }
-            Err(error) if clock.now().since(selvedge_units::Instant::ZERO) > DAEMON_MOST => {
+            Err(error) if clock.now().since(selvedge_units::Instant::ZERO) > DAEMON_MAX => {
                 return Err(DaemonError::Io(path, error).into());
             }
             Err(_) => {}
@@ -244,7 +244,7 @@ fn attach(run: &Run, number: u64, tell: &Sender<Happening>) -> Result<Link, Clie
                 .map_err(|error| ClientError::Start { command: run.daemon[0].clone(), error })?;
             started = Some(child);
         }
-        clock.sleep_until(clock.now() + Span::from_millis(20));
+        clock.sleep_until(clock.now() + Duration::from_millis(20));
     };
     if let Some(mut child) = started {
         // It ends by itself; whoever lives longer waits for it here.

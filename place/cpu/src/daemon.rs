@@ -19,15 +19,15 @@ use crate::class;
 use crate::dispatch::Dispatcher;
 use crate::in_kernel::{InKernel, Loads};
 use crate::members::Who;
-use crate::protocol::{Answer, LINE_MOST, Outcome, Wanted};
+use crate::protocol::{Answer, LINE_MAX, Outcome, Wanted};
 use crate::seats::{self, Seat};
 
 /// How long it waits for the next client before it ends.
-const IDLE_MOST: Duration = Duration::from_secs(2);
+const IDLE_MAX: Duration = Duration::from_secs(2);
 /// How long a client may take to say what it wants, or to take an answer.
-const CLIENT_MOST: Duration = Duration::from_secs(10);
+const CLIENT_MAX: Duration = Duration::from_secs(10);
 /// How many clients there may be at once.
-const CLIENTS_MOST: usize = 256;
+const CLIENTS_MAX: usize = 256;
 
 /// Why there is no daemon.
 #[derive(Debug, thiserror::Error)]
@@ -167,7 +167,7 @@ impl Daemon {
                 hall = self.changed.wait(hall).unwrap_or_else(PoisonError::into_inner);
                 continue;
             }
-            let waited = self.changed.wait_timeout(hall, IDLE_MOST);
+            let waited = self.changed.wait_timeout(hall, IDLE_MAX);
             let (after, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
             hall = after;
             if timeout.timed_out() && hall.clients == 0 {
@@ -178,8 +178,8 @@ impl Daemon {
 
     fn welcome(self: &Arc<Self>, stream: UnixStream) {
         let mut hall = self.hall();
-        if hall.clients >= CLIENTS_MOST {
-            let full = Answer::Refused(format!("{CLIENTS_MOST} programs run already"));
+        if hall.clients >= CLIENTS_MAX {
+            let full = Answer::Refused(format!("{CLIENTS_MAX} programs run already"));
             let _ = say(&stream, &full);
             return;
         }
@@ -204,8 +204,8 @@ impl Daemon {
             return Ok(());
         }
         // Who says nothing would keep the daemon for ever.
-        stream.set_write_timeout(Some(CLIENT_MOST))?;
-        stream.set_read_timeout(Some(CLIENT_MOST))?;
+        stream.set_write_timeout(Some(CLIENT_MAX))?;
+        stream.set_read_timeout(Some(CLIENT_MAX))?;
         let mut lines = BufReader::new(stream);
         let wanted = match serde_json::from_str::<Wanted>(&line(&mut lines)?) {
             Ok(wanted) => wanted,
@@ -342,13 +342,13 @@ impl Daemon {
     }
 }
 
-/// A line of at most [`LINE_MOST`] bytes.
+/// A line of at most [`LINE_MAX`] bytes.
 ///
 /// # Errors
 /// `UnexpectedEof` at the end, `InvalidData` for longer ones.
 pub(crate) fn line(from: &mut impl BufRead) -> io::Result<String> {
     let mut text = String::new();
-    from.take(LINE_MOST).read_line(&mut text)?;
+    from.take(LINE_MAX).read_line(&mut text)?;
     match text.pop() {
         Some('\n') => Ok(text),
         None => Err(io::ErrorKind::UnexpectedEof.into()),

@@ -12,13 +12,13 @@ use selvedge_data_cpu::{
     Config, Counts, EventsFull, Processor, Promise, Refused, Runs, Selected, Task, TaskId,
 };
 use selvedge_os::clock::Clock;
-use selvedge_units::{Instant, Span};
+use selvedge_units::{Duration, Instant};
 
 use crate::class::{self, Class};
 use crate::members::{Level, Members, Who};
 
 /// From one look to the next.
-pub const TICK: Span = Span::from_millis(1);
+pub const TICK: Duration = Duration::from_millis(1);
 /// Every so many looks new threads are looked for.
 const FIND_EVERY: u64 = 10;
 /// The dispatcher's own priority: above all levels.
@@ -119,7 +119,7 @@ impl Dispatcher {
     ///
     /// # Errors
     /// [`EventsFull`] if too many events wait already; the task is preferred for those.
-    pub fn raise(&self, id: TaskId, left: Span) -> Result<(), EventsFull> {
+    pub fn raise(&self, id: TaskId, left: Duration) -> Result<(), EventsFull> {
         let mut state = self.state();
         if state.tasks.iter().any(|task| task.id == id) {
             let now = self.clock.now();
@@ -270,14 +270,14 @@ impl State {
     fn look(&mut self, now: Instant, looks: u64) -> Instant {
         let Self { processor, tasks, last } = self;
         let last = std::mem::replace(last, now);
-        let mut used = Span::ZERO;
+        let mut used = Duration::ZERO;
         for task in tasks.iter_mut() {
             if looks.is_multiple_of(FIND_EVERY) {
                 task.members.find();
             }
             let seen = task.members.look();
             used += seen.used;
-            if seen.used > Span::ZERO {
+            if seen.used > Duration::ZERO {
                 // It ran, so it was awake, even if it slept at both looks.
                 processor.wake(task.id, last);
             }

@@ -8,12 +8,12 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 
-use selvedge_units::Span;
+use selvedge_units::Duration;
 
 use crate::class::{self, Class, Tid, Whose};
 
 /// How many threads a task may have; those beyond it stay as they are and are not watched.
-pub const THREADS_MOST: usize = 4096;
+pub const THREADS_MAX: usize = 4096;
 
 /// How urgent a task is at the moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,7 +61,7 @@ pub enum Who {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
     /// Processor time that it used.
-    pub used: Span,
+    pub used: Duration,
     /// Whether one of its threads runs or wants to.
     pub awake: bool,
     /// How many threads there are.
@@ -75,7 +75,7 @@ pub struct Members {
     cpu: Option<usize>,
     threads: BTreeMap<Tid, Thread>,
     /// Whose clocks are read, and what they said last.
-    clocks: BTreeMap<Tid, Span>,
+    clocks: BTreeMap<Tid, Duration>,
     level: Option<Level>,
 }
 
@@ -109,7 +109,7 @@ impl Members {
                 // the task's: it is not over before it is let go.
                 ahead.extend(self.clocks.keys().filter(|pid| self.lives(**pid)));
                 while let Some(pid) = ahead.pop() {
-                    if pid == me || processes.contains(&pid) || found.len() >= THREADS_MOST {
+                    if pid == me || processes.contains(&pid) || found.len() >= THREADS_MAX {
                         continue;
                     }
                     processes.push(pid);
@@ -121,7 +121,7 @@ impl Members {
             }
         }
         self.threads.retain(|tid, _| found.contains_key(tid));
-        for (tid, path) in found.into_iter().take(THREADS_MOST) {
+        for (tid, path) in found.into_iter().take(THREADS_MAX) {
             if self.threads.contains_key(&tid) {
                 continue;
             }
@@ -139,7 +139,7 @@ impl Members {
         self.clocks.retain(|pid, _| clocks.contains(pid));
         for pid in clocks {
             // What a new process used before it was found counts, too.
-            self.clocks.entry(pid).or_insert(Span::ZERO);
+            self.clocks.entry(pid).or_insert(Duration::ZERO);
         }
         if let Some(level) = self.level {
             self.put(level);
@@ -159,7 +159,7 @@ impl Members {
             Who::StartedBy(_) | Who::Process(_) => Whose::Process,
             Who::Threads(_) => Whose::Thread,
         };
-        let mut used = Span::ZERO;
+        let mut used = Duration::ZERO;
         for (&id, last) in &mut self.clocks {
             if let Some(time) = class::time_of(whose(id)) {
                 used += time - *last;
@@ -231,7 +231,7 @@ fn children(pid: Tid) -> Vec<Tid> {
 fn numbers_in(folder: &str) -> Vec<Tid> {
     let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
     let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-    names.filter_map(|name| name.parse().ok()).take(THREADS_MOST).collect()
+    names.filter_map(|name| name.parse().ok()).take(THREADS_MAX).collect()
 }
 
 /// The state is the first word after the name, which stands in brackets and may hold anything.

@@ -4,7 +4,7 @@
 //! wanted to run, and counts periods as the dispatcher does. Nothing is put in force.
 
 use selvedge_data_cpu::{Config, Counts, Processor, Task, TaskId};
-use selvedge_units::{Instant, Span};
+use selvedge_units::{Duration, Instant};
 
 use crate::members::Members;
 
@@ -35,7 +35,7 @@ impl Meter {
         }
         self.looks += 1;
         let seen = self.members.look();
-        if seen.used > Span::ZERO {
+        if seen.used > Duration::ZERO {
             self.processor.wake(self.id, self.last);
         }
         self.processor.charge(self.id, seen.used);

@@ -7,7 +7,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use selvedge_os::clock::Clock;
-use selvedge_units::{Instant, Span};
+use selvedge_units::{Duration, Instant};
 use serde::Serialize;
 
 use crate::class::{self, Whose};
@@ -16,9 +16,9 @@ use crate::class::{self, Whose};
 #[derive(Clone, Copy, Debug)]
 pub struct Play {
     /// From frame to frame.
-    pub period: Span,
+    pub period: Duration,
     /// Processor time for each.
-    pub work: Span,
+    pub work: Duration,
     /// How many.
     pub frames: u64,
 }
@@ -52,7 +52,7 @@ impl Played {
     }
 
     /// A frame that was not begun.
-    fn skip(&mut self, period: Span) {
+    fn skip(&mut self, period: Duration) {
         self.skipped += 1;
         self.delays.push(period.0);
         self.ends.push(period.0);
@@ -103,9 +103,9 @@ pub fn play(plan: &Play, clock: Clock, start: Instant, stop: &AtomicBool) -> Pla
 }
 
 /// Takes so much processor time on this thread.
-pub fn burn(work: Span, stop: &AtomicBool) {
+pub fn burn(work: Duration, stop: &AtomicBool) {
     let me = Whose::Thread(class::this_thread());
-    let spent = || class::time_of(me).unwrap_or(Span::ZERO);
+    let spent = || class::time_of(me).unwrap_or(Duration::ZERO);
     let end = spent() + work;
     while spent() < end && !stop.load(Ordering::Relaxed) {
         for _ in 0..64 {

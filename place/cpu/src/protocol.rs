@@ -2,11 +2,11 @@
 
 use selvedge_data_cpu::Counts;
 use selvedge_data_stream::Window;
-use selvedge_units::Span;
+use selvedge_units::Duration;
 use serde::{Deserialize, Serialize};
 
 /// The longest line that is read.
-pub const LINE_MOST: u64 = 4096;
+pub const LINE_MAX: u64 = 4096;
 
 /// By what a task's time is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -62,7 +62,8 @@ impl Wanted {
     /// Which number is wrong.
     pub fn task(&self) -> Result<selvedge_data_cpu::Task, selvedge_data_cpu::TaskError> {
         let window = Window { lose: self.window.0, of: self.window.1 };
-        let task = selvedge_data_cpu::Task::new(Span(self.period), Span(self.service), window)?;
+        let task =
+            selvedge_data_cpu::Task::new(Duration(self.period), Duration(self.service), window)?;
         Ok(if self.work_conserving { task.work_conserving() } else { task })
     }
 }

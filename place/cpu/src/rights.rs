@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use selvedge_units::Span;
+use selvedge_units::Duration;
 
 use crate::class::{self, Class};
 use crate::protocol::Placement;
@@ -18,7 +18,7 @@ pub fn try_placement(placement: Placement) -> Result<(), String> {
         Placement::Fifo => on_a_thread(|| class::set(0, Class::Fifo(1)))
             .map_err(|error| explain("real-time priorities (SCHED_FIFO)", LIMIT, &error)),
         Placement::Deadline => {
-            let (period, service) = (Span::from_millis(100), Span::from_millis(1));
+            let (period, service) = (Duration::from_millis(100), Duration::from_millis(1));
             on_a_thread(move || class::reserve(0, period, service))
                 .map_err(|error| explain("reservations (SCHED_DEADLINE)", "", &error))
         }

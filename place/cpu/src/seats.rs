@@ -66,7 +66,7 @@ pub(crate) fn sum(a: &Counts, b: &Counts) -> Counts {
 #[cfg(test)]
 mod tests {
     use selvedge_data_cpu::{Promise, Task};
-    use selvedge_units::Span;
+    use selvedge_units::Duration;
 
     use super::*;
 
@@ -102,7 +102,7 @@ mod tests {
             self.loads[from] -= needs;
             self.loads[to] += needs;
             self.moves.push((from, to));
-            Ok((id, Counts { on_time: 3, ran: Span(5), ..Counts::default() }))
+            Ok((id, Counts { on_time: 3, ran: Duration(5), ..Counts::default() }))
         }
 
         fn remove(&mut self, _cpu: usize, _task: TaskId) -> Counts {

@@ -23,7 +23,7 @@ use selvedge_control_config::{LinkConfig, Sending};
 use selvedge_data_link::{Link, LinkParams};
 use selvedge_data_stream::Spec;
 use selvedge_data_stream::{Fate, Frame, Windows, rtp};
-use selvedge_units::{Bitrate, Bytes, Instant, Span};
+use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 
 pub use self::carrier::{Carried, Carrier};
 pub use self::outlet::{Hall, LocalOutlet, LocalPort, Outlet, Port};
@@ -64,7 +64,7 @@ enum Control<O> {
     Priority(usize, i32),
     Rate(Bitrate),
     Attach(Box<NewStream<O>>, Sender<usize>),
-    Detach(usize, Span),
+    Detach(usize, Duration),
     Load(String, Point, Box<dyn Extension>, Sender<bool>),
     Unload(String, Sender<bool>),
 }
@@ -220,7 +220,7 @@ impl<O: Outlet + 'static> Engine<O> {
 
     /// Removes a stream as soon as nothing of it waits, at the latest when so much time has passed;
     /// false if the engine has stopped.
-    pub fn detach(&self, stream: usize, patience: Span) -> bool {
+    pub fn detach(&self, stream: usize, patience: Duration) -> bool {
         self.tell(Control::Detach(stream, patience))
     }
 
@@ -300,8 +300,8 @@ pub const fn payload_max(mtu: Bytes, overhead: u64) -> usize {
 /// How long before an instant an engine of a link of this rate watches the clock: above some tens
 /// of Mbit/s packets follow closer than a sleeper wakes up exactly.
 #[must_use]
-pub fn spin(rate: Bitrate) -> Span {
-    Span::from_micros(if rate > Bitrate::from_mbps(20) { 100 } else { 0 })
+pub fn spin(rate: Bitrate) -> Duration {
+    Duration::from_micros(if rate > Bitrate::from_mbps(20) { 100 } else { 0 })
 }
 
 fn worker<P: Port>(

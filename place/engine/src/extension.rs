@@ -7,7 +7,7 @@
 use selvedge_data_link::Link;
 use selvedge_data_sched::StreamIndex;
 use selvedge_data_stream::{Frame, Windows};
-use selvedge_units::{Instant, Span};
+use selvedge_units::{Duration, Instant};
 
 use selvedge_os::clock::Clock;
 
@@ -96,9 +96,9 @@ pub struct ExtensionReport {
     /// Calls that were ended by a fault.
     pub faults: u64,
     /// Time in it, all calls together.
-    pub total: Span,
+    pub total: Duration,
     /// The longest call.
-    pub longest: Span,
+    pub longest: Duration,
 }
 
 struct Loaded {
@@ -131,8 +131,8 @@ impl Extensions {
             calls: 0,
             discarded: 0,
             faults: 0,
-            total: Span::ZERO,
-            longest: Span::ZERO,
+            total: Duration::ZERO,
+            longest: Duration::ZERO,
         };
         self.loaded.push(Loaded { report, step });
         self.at[point as usize] += 1;

@@ -15,7 +15,7 @@ use selvedge_data_stream::rtp::{self, FrameTag, Header, Packet};
 use selvedge_data_stream::{
     DropReason, Frame, GroupTracker, Kind, PACKET_HEADER_LEN, PacketWriter,
 };
-use selvedge_units::{Bytes, Instant, Span};
+use selvedge_units::{Bytes, Duration, Instant};
 
 use selvedge_os::clock::Clock;
 use selvedge_os::wake::Waker;
@@ -359,7 +359,7 @@ impl Inlet {
             return Err(DropReason::Removed);
         }
         self.ring.call();
-        self.clock.sleep_until(self.clock.now() + Span::from_millis(1));
+        self.clock.sleep_until(self.clock.now() + Duration::from_millis(1));
         Ok(())
     }
 }

@@ -13,7 +13,7 @@ use std::fmt;
 use std::num::NonZeroU32;
 
 use selvedge_data_stream::rtp::Packet;
-use selvedge_units::{Bytes, Instant, Span};
+use selvedge_units::{Bytes, Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use bare::BareFrames;
@@ -22,7 +22,7 @@ use playout::Playout;
 use sequence::{Arrival, Jitter, Sequence};
 
 /// Frames that are not whole are given up when nothing has come for this long.
-const IDLE_MAX: Span = Span::from_secs(5);
+const IDLE_MAX: Duration = Duration::from_secs(5);
 
 /// Ticks per second of a stream's timestamps, more than zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

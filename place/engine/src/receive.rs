@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use rustix::event::{PollFd, PollFlags, poll};
-use selvedge_units::{Bytes, Instant, Span};
+use selvedge_units::{Bytes, Duration, Instant};
 
 use crate::measure::{MeterSnapshot, StreamMeter};
 use selvedge_os::batch::{BATCH, Batch, Datagram};
@@ -43,9 +43,9 @@ pub struct ReceiveOptions {
 }
 
 /// How long the thread sleeps at most before it looks whether a meter has something to give up.
-const TIMEOUT: Span = Span::from_millis(500);
+const TIMEOUT: Duration = Duration::from_millis(500);
 /// Batches that one socket may have before the others have their turn.
-const TURN: usize = 4;
+const TURN_MAX: usize = 4;
 /// The same, when the receiver stops: some 8000 datagrams.
 const LAST_TURN: usize = 256;
 
@@ -192,7 +192,7 @@ impl Worker {
             fds.push(PollFd::new(&*self.stop, PollFlags::IN));
             if poll(&mut fds, Some(&timespec(TIMEOUT.0))).is_err() {
                 // Interrupted, or out of kernel memory for a moment.
-                self.clock.sleep_until(self.clock.now() + Span::from_millis(1));
+                self.clock.sleep_until(self.clock.now() + Duration::from_millis(1));
                 continue;
             }
             let stopping = fds.last().is_some_and(|stop| !stop.revents().is_empty());
@@ -201,7 +201,7 @@ impl Worker {
             }
             for stream in (0..self.sockets.len()).filter(|&stream| ready[stream]) {
                 // What had come before the stop is still read, but no endless stream.
-                let batches = if stopping { LAST_TURN } else { TURN };
+                let batches = if stopping { LAST_TURN } else { TURN_MAX };
                 self.turn(stream, batches, &mut batch, &mut latest[stream]);
             }
             if stopping {

@@ -3,7 +3,7 @@
 mod namespace;
 
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::Duration as StdDuration;
 
 use namespace::inside_slow_loopback;
 use selvedge_data_stream::rtp::{FrameTag, Header, packet_len, stamp_deadline, write_packet};
@@ -12,11 +12,11 @@ use selvedge_os::clock::Clock;
 use selvedge_os::transmit::{Fate, Method, Outgoing, TransmitOptions, Transmitter};
 use selvedge_place_engine::measure::{ClockRate, MeterSnapshot, StreamMeter};
 use selvedge_place_engine::receive::{PacketTap, ReceiveOptions, Receiver, Reception};
-use selvedge_units::{Bytes, Instant, Span};
+use selvedge_units::{Bytes, Duration, Instant};
 
-const PERIOD: Span = Span::from_millis(20);
+const PERIOD: Duration = Duration::from_millis(20);
 /// From a frame's sending to its deadline.
-const DELAY: Span = Span::from_millis(150);
+const DELAY: Duration = Duration::from_millis(150);
 /// 2 packets of 1138 bytes with headers of IP, UDP and Ethernet per 20 ms: 130 % of 700 kbit/s.
 const PACKETS: u16 = 2;
 const PACKET: usize = 1138 - 42;
@@ -44,7 +44,7 @@ impl PacketTap for Truth {
 
 fn overload() {
     let clock = Clock::new();
-    let start = clock.now() + Span::from_millis(100);
+    let start = clock.now() + Duration::from_millis(100);
     let sent_at = move |seq: u32| start + PERIOD * seq.into();
     let deadline_of = move |seq| Some(sent_at(seq) + DELAY);
     let truth = StreamMeter::with_shared_clock(ClockRate::VIDEO, deadline_of);
@@ -55,7 +55,7 @@ fn overload() {
     let options = ReceiveOptions { tap: Some(tap), ..ReceiveOptions::default() };
     let receiver = Receiver::start(clock, vec![reception], options).unwrap();
     let to = receiver.addresses()[0];
-    let options = TransmitOptions { patience: Span::ZERO, ..TransmitOptions::default() };
+    let options = TransmitOptions { patience: Duration::ZERO, ..TransmitOptions::default() };
     let mut transmitter = Transmitter::new(clock, options).unwrap();
 
     // Four seconds of overload, then, when the queue has emptied, one frame that shows the end.
@@ -70,7 +70,7 @@ fn overload() {
         busy += fates.iter().filter(|&&fate| fate == Fate::Busy).count() as u64;
     }
     let sent = transmitter.counters().packets;
-    let end = clock.now() + Span::from_secs(10);
+    let end = clock.now() + Duration::from_secs(10);
     while receiver.snapshots()[0].packets < sent && clock.now() < end {
         std::thread::yield_now();
     }
@@ -98,13 +98,13 @@ fn overload() {
 fn full_queues() {
     let clock = Clock::new();
     let sink = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
-    sink.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    sink.set_read_timeout(Some(StdDuration::from_secs(10))).unwrap();
     let to = sink.local_addr().unwrap();
     let payload = vec![0; 1000];
     for method in [Method::SendMsg, Method::SendMmsg, Method::Gso] {
         // The socket's buffer is smaller than the queue (EAGAIN), or larger (ENOBUFS).
         for send_buffer in [Bytes(8_000), Bytes(1_000_000)] {
-            for patience in [Span::ZERO, Span::from_millis(40)] {
+            for patience in [Duration::ZERO, Duration::from_millis(40)] {
                 let options = TransmitOptions { method, send_buffer, patience };
                 let mut transmitter = Transmitter::new(clock, options).unwrap();
                 let batch = vec![Outgoing { to, bytes: &payload }; 200];
@@ -113,7 +113,7 @@ fn full_queues() {
                 let counters = transmitter.counters();
                 // It did not wait for all to go, which takes over two seconds. Of a run that is
                 // cut by the queue itself, the kernel tells no losses as long as a part fits.
-                let told = method != Method::Gso || patience == Span::ZERO;
+                let told = method != Method::Gso || patience == Duration::ZERO;
                 assert!(counters.busy > 0 || !told, "{method:?} {send_buffer} {patience}");
                 assert_eq!((counters.packets, sent + counters.busy), (sent, 200));
             }

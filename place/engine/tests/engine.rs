@@ -14,7 +14,7 @@ use selvedge_place_engine::engine::{Carried, Carrier, Engine, StreamParams};
 use selvedge_place_engine::inlet::{Inlet, Offer};
 use selvedge_place_engine::measure::{ClockRate, StreamMeter};
 use selvedge_place_engine::receive::{PacketTap, ReceiveOptions, Receiver, Reception};
-use selvedge_units::{Bitrate, Bytes, Instant, Span};
+use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 
 const OVERHEAD: u64 = 28;
 
@@ -35,9 +35,9 @@ struct Bench {
     clock: Clock,
 }
 
-fn contract(delay: Span) -> Contract {
+fn contract(delay: Duration) -> Contract {
     let window = Window { lose: 1, of: 5 };
-    Contract { delay: Some(delay), ..Contract::new(Span::from_millis(20), window) }
+    Contract { delay: Some(delay), ..Contract::new(Duration::from_millis(20), window) }
 }
 
 /// Keeps the packets that it takes; of each five calls it refuses the third and the fourth.
@@ -63,7 +63,7 @@ fn a_carrier_takes_its_streams_packets_and_sockets_the_others() {
         Reception { listen: ([127, 0, 0, 1], 0).into(), meter: StreamMeter::new(ClockRate::VIDEO) };
     let receiver = Receiver::start(clock, vec![reception], ReceiveOptions::default()).unwrap();
     let stream = |ssrc| StreamParams {
-        spec: spec(contract(Span::from_secs(10)), receiver.addresses()[0], WhenFull::Drop),
+        spec: spec(contract(Duration::from_secs(10)), receiver.addresses()[0], WhenFull::Drop),
         ssrc,
     };
     let keeper = Arc::new(Keeper::default());
@@ -79,14 +79,14 @@ fn a_carrier_takes_its_streams_packets_and_sockets_the_others() {
         offer(&mut inlets[0], Kind::Still, &small).unwrap();
         offer(&mut inlets[1], Kind::Still, &large).unwrap();
     }
-    let deadline = clock.now() + Span::from_secs(60);
+    let deadline = clock.now() + Duration::from_secs(60);
     let done = |engine: &Engine, n: usize| {
         let totals = &engine.report().streams[n].counts.totals;
         totals.sent + totals.dropped[DropReason::SendFailed as usize]
     };
     while done(&engine, 0) < 10 || done(&engine, 1) < 10 {
         assert!(clock.now() < deadline, "not all frames were sent");
-        clock.sleep_until(clock.now() + Span::from_millis(5));
+        clock.sleep_until(clock.now() + Duration::from_millis(5));
     }
     let report = engine.stop();
     let kept = keeper.0.lock().unwrap();
@@ -157,7 +157,7 @@ fn offer(inlet: &mut Inlet, kind: Kind, packets: &[Vec<u8>]) -> Result<u32, Drop
 
 /// Waits until the engine has settled so many frames, for a minute at most.
 fn settled(bench: &Bench, frames: u64) {
-    let deadline = bench.clock.now() + Span::from_secs(60);
+    let deadline = bench.clock.now() + Duration::from_secs(60);
     loop {
         let report = bench.engine.report();
         let done = |t: &selvedge_data_stream::Totals| t.sent + t.dropped.iter().sum::<u64>();
@@ -166,14 +166,14 @@ fn settled(bench: &Bench, frames: u64) {
             return;
         }
         assert!(bench.clock.now() < deadline, "only {count} of {frames} frames settled");
-        bench.clock.sleep_until(bench.clock.now() + Span::from_millis(5));
+        bench.clock.sleep_until(bench.clock.now() + Duration::from_millis(5));
     }
 }
 
 #[test]
 fn no_window_of_100_ms_holds_more_than_the_rate_and_one_packet() {
     let rate = Bitrate::from_mbps(2);
-    let mut bench = bench(rate, &[contract(Span::from_secs(5)); 2], WhenFull::Drop);
+    let mut bench = bench(rate, &[contract(Duration::from_secs(5)); 2], WhenFull::Drop);
     for n in 0..30 {
         let frame = packets(1 + n % 7, 700 + 20 * n);
         offer(&mut bench.inlets[n % 2], Kind::Still, &frame).unwrap();
@@ -183,7 +183,7 @@ fn no_window_of_100_ms_holds_more_than_the_rate_and_one_packet() {
     let mut arrivals = bench.arrivals.0.lock().unwrap().clone();
     arrivals.sort();
     assert!(arrivals.len() > 60);
-    let window = Span::from_millis(100);
+    let window = Duration::from_millis(100);
     let (mut first, mut bytes) = (0, 0);
     for &(at, size) in &arrivals {
         bytes += size;
@@ -198,7 +198,8 @@ fn no_window_of_100_ms_holds_more_than_the_rate_and_one_packet() {
 
 #[test]
 fn packets_arrive_as_they_were_offered() {
-    let mut bench = bench(Bitrate::from_mbps(50), &[contract(Span::from_secs(10))], WhenFull::Drop);
+    let mut bench =
+        bench(Bitrate::from_mbps(50), &[contract(Duration::from_secs(10))], WhenFull::Drop);
     for n in 0..40 {
         offer(&mut bench.inlets[0], Kind::Audio, &packets(1 + n % 3, 200 + n)).unwrap();
     }
@@ -211,14 +212,14 @@ fn packets_arrive_as_they_were_offered() {
 #[test]
 fn a_full_pool_drops_or_makes_the_source_wait_as_the_stream_says() {
     let slow = Bitrate::from_kbps(500);
-    let mut dropping = bench(slow, &[contract(Span::from_secs(30))], WhenFull::Drop);
+    let mut dropping = bench(slow, &[contract(Duration::from_secs(30))], WhenFull::Drop);
     let frame = packets(20, 1200);
     let refused = (0..40).filter(|_| offer(&mut dropping.inlets[0], Kind::Still, &frame).is_err());
     let refused = refused.count();
     assert!(refused >= 25, "a pool of 200 kB took {} frames of 24 kB", 40 - refused);
 
     let fast = Bitrate::from_mbps(40);
-    let mut waiting = bench(fast, &[contract(Span::from_secs(30))], WhenFull::Block);
+    let mut waiting = bench(fast, &[contract(Duration::from_secs(30))], WhenFull::Block);
     for _ in 0..40 {
         offer(&mut waiting.inlets[0], Kind::Still, &frame).unwrap();
     }
@@ -228,7 +229,8 @@ fn a_full_pool_drops_or_makes_the_source_wait_as_the_stream_says() {
 
 #[test]
 fn what_is_no_rtp_is_refused_and_harms_nothing() {
-    let mut bench = bench(Bitrate::from_mbps(5), &[contract(Span::from_secs(5))], WhenFull::Drop);
+    let mut bench =
+        bench(Bitrate::from_mbps(5), &[contract(Duration::from_secs(5))], WhenFull::Drop);
     let inlet = &mut bench.inlets[0];
     assert_eq!(offer(inlet, Kind::Still, &[vec![0; 30]]), Err(DropReason::Unusable));
     assert_eq!(offer(inlet, Kind::Still, &[]), Err(DropReason::Unusable));
@@ -249,7 +251,7 @@ fn what_is_no_rtp_is_refused_and_harms_nothing() {
 
 #[test]
 fn a_receiver_that_is_gone_harms_nobody() {
-    let contracts = [contract(Span::from_secs(5)); 2];
+    let contracts = [contract(Duration::from_secs(5)); 2];
     let mut bench = bench(Bitrate::from_mbps(20), &contracts, WhenFull::Drop);
     // A port that was bound and is closed again: nobody listens there now.
     let gone = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
@@ -268,7 +270,7 @@ fn a_receiver_that_is_gone_harms_nobody() {
 #[test]
 fn stopping_settles_what_waits() {
     let mut bench =
-        bench(Bitrate::from_kbps(100), &[contract(Span::from_secs(30))], WhenFull::Drop);
+        bench(Bitrate::from_kbps(100), &[contract(Duration::from_secs(30))], WhenFull::Drop);
     for _ in 0..6 {
         offer(&mut bench.inlets[0], Kind::Still, &packets(10, 1200)).unwrap();
     }
@@ -281,7 +283,7 @@ fn stopping_settles_what_waits() {
 /// The link takes days for a frame, and there is time for all of them: so it makes no room.
 #[test]
 fn a_source_that_waits_for_room_can_be_asked_to_end() {
-    let months = contract(Span::from_secs(100_000_000));
+    let months = contract(Duration::from_secs(100_000_000));
     let mut bench = bench(Bitrate(1), &[months], WhenFull::Block);
     let asked = Arc::new(AtomicBool::new(false));
     bench.inlets[0].give_up_with(Arc::clone(&asked));
@@ -300,8 +302,8 @@ fn a_source_that_waits_for_room_can_be_asked_to_end() {
     asked.store(true, Ordering::Relaxed);
     let begun = bench.clock.now();
     while !source.is_finished() {
-        assert!(bench.clock.now() < begun + Span::from_secs(60), "it waits on");
-        bench.clock.sleep_until(bench.clock.now() + Span::from_millis(5));
+        assert!(bench.clock.now() < begun + Duration::from_secs(60), "it waits on");
+        bench.clock.sleep_until(bench.clock.now() + Duration::from_millis(5));
     }
     assert_eq!(source.join().unwrap(), Some(DropReason::Removed));
 }

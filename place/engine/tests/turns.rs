@@ -4,7 +4,7 @@
 use std::net::UdpSocket;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
+use std::time::Duration as StdDuration;
 
 use selvedge_control_config::LinkConfig;
 use selvedge_data_sched::Discipline;
@@ -14,7 +14,7 @@ use selvedge_data_stream::{Contract, Kind, Window};
 use selvedge_os::clock::Clock;
 use selvedge_place_engine::engine::{LocalPort, Stepped, StreamParams};
 use selvedge_place_engine::inlet::{Inlet, Offer};
-use selvedge_units::{Bitrate, Bytes, Span};
+use selvedge_units::{Bitrate, Bytes, Duration};
 
 /// A frame of packets without payload.
 fn offer(inlet: &mut Inlet, packets: usize) {
@@ -29,7 +29,7 @@ fn offer(inlet: &mut Inlet, packets: usize) {
 /// stream's frame, due earlier, comes while it goes: after how many of its packets does that go?
 fn packets_before_an_urgent_one(burst: Bytes, mtu: Bytes) -> usize {
     let receiver = UdpSocket::bind("127.0.0.1:0").unwrap();
-    receiver.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    receiver.set_read_timeout(Some(StdDuration::from_secs(60))).unwrap();
     let to = receiver.local_addr().unwrap();
     let clock = Clock::turned_by_hand();
     let link = LinkConfig {
@@ -43,8 +43,8 @@ fn packets_before_an_urgent_one(burst: Bytes, mtu: Bytes) -> usize {
     let stop = Arc::new(AtomicBool::new(false));
     let [mut large, mut urgent] = [10_000, 1000].map(|delay| {
         let number = usize::from(delay == 1000);
-        let delay = Some(Span::from_millis(delay));
-        let contract = Contract { delay, ..Contract::new(Span::from_millis(20), Window::NONE) };
+        let delay = Some(Duration::from_millis(delay));
+        let contract = Contract { delay, ..Contract::new(Duration::from_millis(20), Window::NONE) };
         let spec = Spec { ring: 4, pool: Bytes(1 << 20), ..Spec::new("s", to) };
         let params = StreamParams { spec: spec.with_contract(contract), ssrc: number as u32 };
         let (new, inlet) = hall.stream(number, &params, None, Arc::clone(&stop));

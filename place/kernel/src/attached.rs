@@ -8,7 +8,7 @@ use selvedge_data_sched::Discipline;
 use selvedge_data_stream::Counters;
 use selvedge_data_stream::{Contract, Kind, Window};
 use selvedge_os_bpf::io_error;
-use selvedge_units::{Bitrate, Bytes, Instant, Span};
+use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 
 use crate::attach::{Device, folder, now, open_pin};
 use crate::error::OpenError;
@@ -236,8 +236,8 @@ fn stream_report(contract: &[u8], slot: &[u8], filters: Vec<Filter>) -> StreamRe
     StreamReport {
         name: String::from_utf8_lossy(name).into_owned(),
         contract: Contract {
-            delay: Some(Span(long(contract, 40))).filter(|delay| delay.0 > 0),
-            ..Contract::new(Span(long(contract, 32)), Window { lose: short(64), of: short(66) })
+            delay: Some(Duration(long(contract, 40))).filter(|delay| delay.0 > 0),
+            ..Contract::new(Duration(long(contract, 32)), Window { lose: short(64), of: short(66) })
         },
         current: window(slot),
         counters: counters(slot),

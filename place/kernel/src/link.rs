@@ -15,7 +15,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::Duration as StdDuration;
 
 use libbpf_rs::{MapHandle, RingBufferBuilder};
 use selvedge_control_config::LinkConfig;
@@ -29,7 +29,7 @@ use selvedge_os_bpf::io_error;
 use selvedge_place_engine::engine::{StreamParams, payload_max};
 use selvedge_place_engine::inlet::{IPV4_UDP, IPV6_UDP, Inlet, InletParams};
 use selvedge_place_engine::report::{LinkReport, StreamReport};
-use selvedge_units::{Bitrate, Bytes, Instant, Span};
+use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 use thiserror::Error;
 
 use self::account::{Account, Happened};
@@ -42,11 +42,11 @@ use crate::object::{FATES_MAP, map};
 use crate::setup::{Setup, StreamSetup};
 
 /// How often reports are made.
-const REPORT_EVERY: Span = Span::from_millis(250);
+const REPORT_EVERY: Duration = Duration::from_millis(250);
 /// How long the reader of fates waits at once: so long takes an end.
-const LOOK: Duration = Duration::from_millis(50);
+const POLL_EVERY: StdDuration = StdDuration::from_millis(50);
 /// A frame that the kernel no longer holds, and of which it told nothing for so long, is lost.
-const SILENCE: Span = Span::from_secs(1);
+const SILENCE: Duration = Duration::from_secs(1);
 /// Packets of a stream that may wait: its ring bounds them, in frames.
 const PACKETS_MAX: u32 = 1_000_000;
 
@@ -324,7 +324,7 @@ fn reader(
         let mut report_at = Instant::ZERO;
         while !shared.stop.load(Ordering::Acquire) {
             // An interrupted wait only leads to another look.
-            let _ = ring.poll(LOOK);
+            let _ = ring.poll(POLL_EVERY);
             let now = shared.clock.now();
             if now >= report_at {
                 if let Err(why) = shared.publish(&attached) {

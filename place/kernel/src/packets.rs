@@ -29,7 +29,7 @@ const HEADERS: usize = 28;
 /// The largest packet of the loopback.
 const DATAGRAM_MAX: usize = 60_000;
 /// How long a packet on the loopback may take before it counts as lost.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What came out of the device: stream and number of each packet, in the order of arrival.
 pub type Received = Vec<(StreamIndex, u64)>;
@@ -87,7 +87,7 @@ impl PacketReplay {
     fn drive(&self, trace: &Trace) -> Result<(Outcome, Received), ReplayError> {
         let io = |what: &'static str| move |why: io::Error| run(what, why);
         let receiver = UdpSocket::bind("127.0.0.1:0").map_err(io("a socket"))?;
-        receiver.set_read_timeout(Some(PATIENCE)).map_err(io("a socket"))?;
+        receiver.set_read_timeout(Some(TIMEOUT)).map_err(io("a socket"))?;
         let to = receiver.local_addr().map_err(io("a socket"))?;
         let sender = || -> io::Result<UdpSocket> {
             let socket = UdpSocket::bind("127.0.0.1:0")?;

@@ -4,7 +4,7 @@ use std::io;
 
 use selvedge_data_stream::{Contract, Window};
 use selvedge_os::namespace::{self, Wire};
-use selvedge_units::Span;
+use selvedge_units::Duration;
 
 use crate::attach::{KIND, QDISCS_MAX, attach, bpf_fs, detach, failed};
 use crate::attached::Attached;
@@ -34,7 +34,7 @@ pub fn probe() -> Result<String, AttachError> {
 fn through(wire: &Wire) -> Result<String, AttachError> {
     let wrong = |why| failed("trying the qdisc on a device of its own", why);
     let (receiver, to) = namespace::listener(wire).map_err(wrong)?;
-    let contract = Contract::new(Span::from_millis(40), Window { lose: 1, of: 5 });
+    let contract = Contract::new(Duration::from_millis(40), Window { lose: 1, of: 5 });
     let filters = vec![Filter::Port(to.port())];
     let stream = StreamSetup { filters, ..StreamSetup::new("try", contract) };
     attach(namespace::DEVICE, &Setup { streams: vec![stream], ..Setup::default() })?;

@@ -9,7 +9,7 @@ use selvedge_data_sched::{Discipline, StreamIndex, Tree};
 use selvedge_data_stream::Counters;
 use selvedge_data_stream::Window;
 use selvedge_os_bpf::io_error;
-use selvedge_units::{Instant, Span};
+use selvedge_units::{Duration, Instant};
 
 use crate::error::ReplayError;
 use crate::object::{self, Purpose, SETUP_MAP, SLOT, STATE, TABLE_MAP, TOLD_MAP, map};
@@ -270,7 +270,7 @@ impl<'a> Schedule<'a> {
                 let happening = match happening {
                     Happening::Miss(frame) => {
                         let period = trace.streams[frame.stream.0 as usize].contract.period;
-                        let deadline = frame.deadline + Span(period.0.saturating_mul(n));
+                        let deadline = frame.deadline + Duration(period.0.saturating_mul(n));
                         Happening::Miss(FrameRef { deadline, ..frame })
                     }
                     other => other,

@@ -3,7 +3,7 @@
 
 use selvedge_data_sched::{Discipline, Tree};
 use selvedge_data_stream::{Class, Contract, Late, Window, Windows};
-use selvedge_units::{Bitrate, Instant, Span};
+use selvedge_units::{Bitrate, Duration, Instant};
 use thiserror::Error;
 
 use crate::filter::Filter;
@@ -68,7 +68,7 @@ pub struct Setup {
     /// How fast they go, headers of the device counted in; `None`: as the device takes them.
     pub rate: Option<Bitrate>,
     /// How much a late wake-up may catch up on: packets go so much earlier than the rate says.
-    pub burst: Span,
+    pub burst: Duration,
     /// The streams, the rest not counted in.
     pub streams: Vec<StreamSetup>,
     /// The contract of all other packets. Default: one in 10 ms is due, any may be late, none is
@@ -115,11 +115,11 @@ impl Default for Setup {
             discipline: Discipline::Dwcs,
             tree: Tree::default(),
             rate: None,
-            burst: Span::from_millis(1),
+            burst: Duration::from_millis(1),
             streams: Vec::new(),
             rest: Contract {
                 late: Late::Send,
-                ..Contract::new(Span::from_millis(10), Window { lose: 1, of: 1 })
+                ..Contract::new(Duration::from_millis(10), Window { lose: 1, of: 1 })
             },
         }
     }
@@ -291,7 +291,7 @@ mod tests {
     use super::*;
 
     fn stream(name: &str, filters: &[Filter]) -> StreamSetup {
-        let contract = Contract::new(Span::from_millis(40), Window { lose: 1, of: 5 });
+        let contract = Contract::new(Duration::from_millis(40), Window { lose: 1, of: 5 });
         StreamSetup { filters: filters.to_vec(), ..StreamSetup::new(name, contract) }
     }
 

@@ -13,7 +13,7 @@ use libbpf_rs::{Link, MapCore, MapFlags, Object, OpenMapMut, ProgramInput};
 use selvedge_data_cpu::{Config, Counts, Processor, Promise, Refused, Task, TaskId};
 use selvedge_os::clock::Clock;
 use selvedge_os_bpf::io_error;
-use selvedge_units::{Instant, Span};
+use selvedge_units::{Duration, Instant};
 use thiserror::Error;
 
 use crate::error::LoadError;
@@ -29,14 +29,14 @@ const PROCESSORS_MAX: usize = 64;
 /// How many events may wait for a processor's tasks.
 const EVENTS_MAX: usize = 16;
 /// Products of two times must fit into 64 bits there.
-const PERIOD_MAX: Span = Span(u32::MAX as u64);
+const PERIOD_MAX: Duration = Duration(u32::MAX as u64);
 /// `struct task`, and what lies before the first one in `struct processor`.
 const TASK: usize = 112;
 const TASKS: usize = 96 + 16 * EVENTS_MAX;
 /// How often it is looked for processes that a task started while it was moved.
-const LOOKS: usize = 8;
+const POLLS_MAX: usize = 8;
 /// How long one of ours may take to go.
-const GOING_MOST: Span = Span::from_secs(3);
+const GOING_MAX: Duration = Duration::from_secs(3);
 /// The scheduler's name in `/sys/kernel/sched_ext/root/ops`.
 const OPS: &str = "selvedge_dwcs";
 
@@ -60,7 +60,7 @@ pub enum TasksError {
     Refused(Box<Refused>),
     /// A period that is too long for it.
     #[error("a period of {0} is too long for the kernel's scheduler; state at most {PERIOD_MAX}")]
-    Period(Span),
+    Period(Duration),
     /// There is no such processor.
     #[error("there is no processor {0} for tasks; there are {1}")]
     Processor(usize, usize),
@@ -94,10 +94,10 @@ impl TaskScheduler {
         // time: it is waited for.
         let clock = Clock::new();
         while let Ok(other) = std::fs::read_to_string("/sys/kernel/sched_ext/root/ops") {
-            if other.trim() != OPS || clock.now() > Instant(GOING_MOST.0) {
+            if other.trim() != OPS || clock.now() > Instant(GOING_MAX.0) {
                 return Err(TasksError::Taken(other.trim().to_owned()));
             }
-            clock.sleep_until(clock.now() + Span::from_millis(10));
+            clock.sleep_until(clock.now() + Duration::from_millis(10));
         }
         let mut scheduler = Self::load(processors, config, true)?;
         let mut ops = map_mut(&mut scheduler.object, OPS)
@@ -128,7 +128,7 @@ impl TaskScheduler {
             _ => Ok(()),
         };
         let object = load_with("selvedge_tasks", PROGRAM, each, |ops| live || !ops)?;
-        let config = Config { events_most: EVENTS_MAX, ..config };
+        let config = Config { events_max: EVENTS_MAX, ..config };
         let all = (0..processors).map(|_| Processor::new(config)).collect();
         let mut scheduler = Self { object, link: None, processors: all };
         for cpu in 0..processors {
@@ -151,7 +151,7 @@ impl TaskScheduler {
         &mut self,
         cpu: usize,
         task: &Task,
-        unit: Span,
+        unit: Duration,
         by_events: bool,
     ) -> Result<(TaskId, Promise), TasksError> {
         if task.period() > PERIOD_MAX {
@@ -180,7 +180,7 @@ impl TaskScheduler {
     ///
     /// # Errors
     /// If the kernel refuses.
-    pub fn remove(&mut self, cpu: usize, id: TaskId, unit: Span) -> Result<(), TasksError> {
+    pub fn remove(&mut self, cpu: usize, id: TaskId, unit: Duration) -> Result<(), TasksError> {
         self.put(cpu, 4, id, unit, false)?;
         let places = self.map("places")?;
         let place = [(cpu as u32).to_ne_bytes(), id.0.to_ne_bytes()].concat();
@@ -205,7 +205,7 @@ impl TaskScheduler {
         &mut self,
         (from, id): (usize, TaskId),
         to: usize,
-        (unit, by_events): (Span, bool),
+        (unit, by_events): (Duration, bool),
         mut confine: impl FnMut(i32, usize),
     ) -> Result<(TaskId, Counts), TasksError> {
         let count = self.processors.len();
@@ -216,7 +216,7 @@ impl TaskScheduler {
             |cpu: usize, id: TaskId| [(cpu as u32).to_ne_bytes(), id.0.to_ne_bytes()].concat();
         let (old_place, new_place) = (place(from, id), place(to, new));
         // What forks meanwhile inherits the old place, and is found at the next look.
-        for _ in 0..LOOKS {
+        for _ in 0..POLLS_MAX {
             let places = self.map("places")?;
             let belongs = |process: &Vec<u8>| {
                 let theirs = places.lookup(process, MapFlags::ANY).ok().flatten();
@@ -274,8 +274,8 @@ impl TaskScheduler {
             missed: at(1),
             violations: at(2),
             events: at(3),
-            ran: Span(at(4)),
-            extra: Span(at(5)),
+            ran: Duration(at(4)),
+            extra: Duration(at(5)),
         })
     }
 
@@ -291,7 +291,7 @@ impl TaskScheduler {
     }
 
     /// The servers as they are now, and what is left for an event of each task.
-    fn put_servers(&mut self, cpu: usize, unit: Span) -> Result<(), TasksError> {
+    fn put_servers(&mut self, cpu: usize, unit: Duration) -> Result<(), TasksError> {
         let (reserve, server) =
             (self.processors[cpu].reserve(), self.processors[cpu].task_server());
         if let Some(id) = reserve
@@ -315,7 +315,7 @@ impl TaskScheduler {
         cpu: usize,
         what: u32,
         id: TaskId,
-        unit: Span,
+        unit: Duration,
         by_events: bool,
     ) -> Result<(), TasksError> {
         let processor = &self.processors[cpu];

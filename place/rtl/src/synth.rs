@@ -66,7 +66,7 @@ pub struct Area {
 impl Area {
     /// Bound from below: every slice full. A placed design needs more.
     #[must_use]
-    pub const fn slices_at_least(&self) -> u32 {
+    pub const fn slices_min(&self) -> u32 {
         if self.luts > self.flip_flops {
             self.luts.div_ceil(2)
         } else {
@@ -76,7 +76,7 @@ impl Area {
 
     /// Bound from above for the logic alone: no slice shares its tables and its flip-flops.
     #[must_use]
-    pub const fn slices_at_most(&self) -> u32 {
+    pub const fn slices_max(&self) -> u32 {
         (self.luts + self.flip_flops).div_ceil(2)
     }
 
@@ -291,7 +291,7 @@ mod tests {
     fn bounds_and_the_papers_sums() {
         let core = Part::Core(Design::plain(Slots::S4, Routing::PartialBlock));
         let area = Area { part: core, luts: 1950, flip_flops: 624 };
-        assert_eq!((area.slices_at_least(), area.slices_at_most()), (975, 1287));
+        assert_eq!((area.slices_min(), area.slices_max()), (975, 1287));
         assert_eq!(area.paper_slices(), 1002);
         let large = Part::Core(Design::plain(Slots::S32, Routing::PartialBlock));
         assert_eq!(Area { part: large, ..area }.paper_slices(), 7862);

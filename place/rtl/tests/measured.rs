@@ -106,7 +106,7 @@ fn areas_lie_near_the_papers() {
     ] {
         let Some(area) = synthesised(synth::area(part)) else { return };
         let (at_least, at_most, paper) =
-            (area.slices_at_least(), area.slices_at_most(), area.paper_slices());
+            (area.slices_min(), area.slices_max(), area.paper_slices());
         println!(
             "{part:?}: {} LUT, {} FF: {at_least} to {at_most} slices (bounds), paper {paper} (placed)",
             area.luts, area.flip_flops

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 /// Nothing here takes as long unless the server hangs.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);
 
 #[derive(Debug)]
 pub(crate) struct Answer {
@@ -38,7 +38,7 @@ impl Answer {
 
 pub(crate) fn connect(server: SocketAddr) -> TcpStream {
     let tcp = TcpStream::connect(server).unwrap();
-    tcp.set_read_timeout(Some(PATIENCE)).unwrap();
+    tcp.set_read_timeout(Some(TIMEOUT)).unwrap();
     tcp
 }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use selvedge_web::Limits;
 use tungstenite::Message;
 
-use crate::http::{PATIENCE, connect, get, read_answer};
+use crate::http::{TIMEOUT, connect, get, read_answer};
 use crate::socket::{open, quick, try_open};
 use crate::still_node::StillNode;
 
@@ -22,7 +22,7 @@ fn large() -> std::sync::Arc<StillNode> {
 fn drain(tcp: &mut TcpStream) -> usize {
     let mut chunk = vec![0; 1 << 16];
     let mut total = 0;
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while Instant::now() < deadline {
         match tcp.read(&mut chunk) {
             Ok(0) => return total,
@@ -36,7 +36,7 @@ fn drain(tcp: &mut TcpStream) -> usize {
 
 /// Waits until `done`, for as long as nothing takes unless the server hangs.
 fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while !done() {
         assert!(Instant::now() < deadline, "never: {what}");
         std::thread::yield_now();
@@ -127,7 +127,7 @@ fn stopping_says_goodbye_and_waits_for_nobody() {
         reading.join().unwrap()
     });
     assert_eq!(goodbye, Some(1001));
-    assert!(began.elapsed() < PATIENCE);
+    assert!(began.elapsed() < TIMEOUT);
     assert_eq!(drain(&mut idle), 0);
     assert!(TcpStream::connect(at).is_err());
 }

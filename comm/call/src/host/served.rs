@@ -7,7 +7,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use selvedge_os::clock::{Clock, timespec};
 use selvedge_os::seqpacket;
 use selvedge_place_cpu::dispatch::Dispatcher;
-use selvedge_units::{Instant, Span};
+use selvedge_units::{Duration, Instant};
 
 use crate::queue::Event;
 use crate::registered::Registered;
@@ -100,4 +100,4 @@ impl Served {
 }
 
 /// An event without a deadline is to be seen to by then.
-const LEFT: Span = Span::from_millis(10);
+const LEFT: Duration = Duration::from_millis(10);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use rustix::event::{PollFd, PollFlags, poll};
 use selvedge_os::clock::{Clock, exact_timers, timespec};
 use selvedge_place_cpu::dispatch::Dispatcher;
-use selvedge_units::{Instant, Span};
+use selvedge_units::{Duration, Instant};
 
 use super::Shared;
 use super::served::Served;
@@ -134,7 +134,7 @@ impl Work {
         let until = until.unwrap_or(Instant::MAX);
         let all = || self.services.iter().flat_map(|served| &served.connections);
         let quiet = all().all(|connection| connection.lie_down(until));
-        let left = if quiet { until.since(self.clock.now()) } else { Span::ZERO };
+        let left = if quiet { until.since(self.clock.now()) } else { Duration::ZERO };
         let mut fds = vec![PollFd::new(&self.shared.stir, PollFlags::IN)];
         for served in &self.services {
             fds.push(PollFd::new(&served.listener, PollFlags::IN));
@@ -161,7 +161,7 @@ impl Work {
             Ok(_) => {}
             // A signal, or out of kernel memory: no busy loop.
             Err(_) => {
-                self.clock.sleep_until(self.clock.now() + Span::from_millis(1));
+                self.clock.sleep_until(self.clock.now() + Duration::from_millis(1));
                 return;
             }
         }

@@ -1,6 +1,6 @@
 //! What is asked of other hosts: their lists, and to deploy and remove handlers there.
 
-use std::time::{Duration, Instant as Time};
+use std::time::{Duration, Instant as StdInstant};
 
 use selvedge_control_event::HostId;
 
@@ -33,7 +33,7 @@ impl Host {
     /// The channels of all hosts, as each sees them; waits at most so long for their answers. This
     /// process's own come first.
     pub fn list(&self, wait: Duration) -> Vec<(HostName, Listing)> {
-        let until = Time::now().checked_add(wait);
+        let until = StdInstant::now().checked_add(wait);
         let (answers, number) = self.question();
         let hosts = self.shared.inbox.hosts();
         let own = self.shared.with(|core, _| {
@@ -159,7 +159,7 @@ impl Host {
         wait: Duration,
         request: impl Fn(u64) -> Request,
     ) -> Option<Reply> {
-        let until = Time::now().checked_add(wait)?;
+        let until = StdInstant::now().checked_add(wait)?;
         let (answers, number) = self.question();
         let bytes = request(number).encode()?;
         self.shared.with(|core, _| core.exchange.send_control(host, &bytes));

@@ -2,7 +2,7 @@
 
 use selvedge_comm_local::Put;
 use selvedge_control_event::HostId;
-use selvedge_units::{Instant, Span};
+use selvedge_units::{Duration, Instant};
 
 use super::{ASK_AGAIN, EARLY, Near, Out};
 use crate::host::tests::until;
@@ -90,7 +90,7 @@ fn a_lost_word_delays_and_loses_nothing() {
     // And that it is read.
     carry(&mut sink, SINK, &mut source, |_| false);
     assert!(!source.is_settled());
-    source.settle(NOW + ASK_AGAIN + Span(1));
+    source.settle(NOW + ASK_AGAIN + Duration(1));
     both(&mut source, &mut sink);
     assert!(source.is_settled());
 }
@@ -102,7 +102,7 @@ fn another_network_or_kernel_is_another_machine() {
     source.wish(NOW, SINK);
     both(&mut source, &mut sink);
     assert_eq!(source.outs.get(&SINK), Some(&Out::Far));
-    let later = NOW + Span::from_secs(1000);
+    let later = NOW + Duration::from_secs(1000);
     source.wish(later, SINK);
     assert_eq!(source.poll_said(), None, "it is not asked again");
     // Until it is another.
@@ -121,7 +121,7 @@ fn who_is_silent_is_asked_less_and_less() {
     for _ in 0..600 {
         source.wish(now, SINK);
         asked += std::iter::from_fn(|| source.poll_said()).count();
-        now += Span::from_secs(1);
+        now += Duration::from_secs(1);
     }
     assert!((10..=20).contains(&asked), "{asked} times in ten minutes");
 }

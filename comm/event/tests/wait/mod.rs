@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 use selvedge_comm_event::{Host, Settings};
 
 /// For what takes no time of its own, on a machine with much else to do.
-pub(crate) const SOON: Duration = Duration::from_secs(30);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Waits until something is so.
 pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let end = Instant::now() + SOON;
+    let end = Instant::now() + TIMEOUT;
     while !is_so() {
         assert!(Instant::now() < end, "waited in vain: {what}");
         std::thread::yield_now();

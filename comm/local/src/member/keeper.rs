@@ -8,7 +8,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::sockopt::socket_peercred;
 use selvedge_os::clock::{Clock, timespec};
 use selvedge_os::seqpacket::{self, Received};
-use selvedge_units::{Instant, Span};
+use selvedge_units::{Duration, Instant};
 
 use super::{Change, Shared};
 use crate::inlet::Inlet;
@@ -17,7 +17,7 @@ use crate::ring::{PeerId, SinkOptions};
 use crate::say::{Say, VERSION};
 
 /// How long a member may take to say who it is.
-const PATIENCE: Span = Span::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A connection to another member.
 #[derive(Debug)]
@@ -107,10 +107,10 @@ impl Keeper {
                 .chain(self.peers.iter().map(|peer| peer.socket.as_fd()))
                 .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
                 .collect();
-            let limit = timespec(PATIENCE.0);
+            let limit = timespec(TIMEOUT.0);
             if poll(&mut fds, silent.then_some(&limit)).is_err() {
                 // Out of kernel memory, or a signal: try again, but no busy loop.
-                self.clock.sleep_until(self.clock.now() + Span::from_millis(1));
+                self.clock.sleep_until(self.clock.now() + Duration::from_millis(1));
                 continue;
             }
             let mut called = Vec::new();
@@ -138,7 +138,7 @@ impl Keeper {
             for at in 0..self.peers.len() {
                 let keeps = !ready[at + 2] || self.hear(at);
                 let peer = &self.peers[at];
-                if !keeps || (!peer.said_hello && now.since(peer.since) > PATIENCE) {
+                if !keeps || (!peer.said_hello && now.since(peer.since) > TIMEOUT) {
                     gone.push(at);
                 }
             }
@@ -158,7 +158,7 @@ impl Keeper {
                     // Out of descriptors, most likely.
                     Err(error) => {
                         tracing::warn!(%error, "can't take a member on");
-                        self.clock.sleep_until(now + Span::from_millis(10));
+                        self.clock.sleep_until(now + Duration::from_millis(10));
                     }
                 }
             }

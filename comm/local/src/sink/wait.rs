@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use rustix::thread::futex;
 use selvedge_data_memory::Bell;
 use selvedge_os::clock::{exact_timers, timespec};
-use selvedge_units::{Instant, Span};
+use selvedge_units::{Duration, Instant};
 
 use super::{Ready, Sink};
 use crate::say::Waking;
@@ -18,7 +18,7 @@ use crate::signal;
 /// The most futexes that can be waited for at once.
 const WAITS_MAX: usize = 128;
 /// How long a wait for signals may miss that a source came.
-const SIGNAL_TURN: Span = Span::from_millis(20);
+const SIGNAL_TURN: Duration = Duration::from_millis(20);
 
 impl Sink {
     /// Readable when the sink is called, for a loop of the program's own ([`Waking::Event`]). The loop
@@ -67,7 +67,7 @@ impl Sink {
         if self.has_events() {
             return Ready::Look;
         }
-        if self.options.spin > Span::ZERO {
+        if self.options.spin > Duration::ZERO {
             let end = until.min(self.clock.now() + self.options.spin);
             while self.clock.now() < end {
                 for _ in 0..16 {
@@ -110,7 +110,7 @@ impl Sink {
             };
             if done.is_err() {
                 // Not even that can be had: no busy loop.
-                self.clock.sleep_until(until.min(self.clock.now() + Span::from_millis(1)));
+                self.clock.sleep_until(until.min(self.clock.now() + Duration::from_millis(1)));
                 return Ready::Look;
             }
         }

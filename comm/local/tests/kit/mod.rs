@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use selvedge_comm_local::{Sink, SinkOptions, Source, SourceOptions};
 use selvedge_os::clock::Clock;
-use selvedge_units::{Instant, Span};
+use selvedge_units::{Duration, Instant};
 
 /// A directory of its own, removed afterwards.
 pub(crate) struct Place(pub PathBuf);
@@ -44,7 +44,7 @@ impl Drop for Place {
 
 /// Long enough for any machine; reaching it is a failure.
 pub(crate) fn patience() -> Instant {
-    Clock::shared().now() + Span::from_secs(30)
+    Clock::shared().now() + Duration::from_secs(30)
 }
 
 pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {

@@ -9,7 +9,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::Ordering;
 
 use libbpf_rs::{MapCore, MapFlags, Object};
-use selvedge_units::Span;
+use selvedge_units::Duration;
 
 use super::Watch;
 use crate::error::ServiceError;
@@ -19,9 +19,9 @@ use crate::load::descriptor;
 use crate::posts::{POST, Posts};
 
 /// The kernel's PID_MAX_LIMIT.
-const THREAD_MOST: u32 = 4 << 20;
+const THREAD_MAX: u32 = 4 << 20;
 /// So that no sum with the clock wraps.
-const SPAN_MOST: Span = Span(u64::MAX >> 1);
+const SPAN_MAX: Duration = Duration(u64::MAX >> 1);
 
 /// What can be changed while a service runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,13 +29,13 @@ pub enum Change {
     /// [`crate::Wish::threshold`].
     Threshold(u64),
     /// [`crate::Wish::interval`].
-    Interval(Span),
+    Interval(Duration),
     /// A thread has this deadline, from each time that it wakes (`sched` only).
     Job {
         /// The thread.
         thread: u32,
         /// From waking to sleeping.
-        within: Span,
+        within: Duration,
     },
     /// A thread has no deadline any more (`sched` only).
     NoJob {
@@ -81,11 +81,11 @@ impl Change {
     fn makes_sense(self) -> bool {
         match self {
             Self::Threshold(_) => true,
-            Self::Interval(span) => span <= SPAN_MOST,
+            Self::Interval(span) => span <= SPAN_MAX,
             Self::Job { thread, within } => {
-                (1..=THREAD_MOST).contains(&thread) && within <= SPAN_MOST
+                (1..=THREAD_MAX).contains(&thread) && within <= SPAN_MAX
             }
-            Self::NoJob { thread } => (1..=THREAD_MOST).contains(&thread),
+            Self::NoJob { thread } => (1..=THREAD_MAX).contains(&thread),
         }
     }
 }
@@ -125,7 +125,7 @@ impl Watch {
     ///
     /// # Errors
     /// If there are as many already as can be, or it is another service.
-    pub fn add_job(&mut self, thread: u32, within: Span) -> Result<(), ServiceError> {
+    pub fn add_job(&mut self, thread: u32, within: Duration) -> Result<(), ServiceError> {
         let change = Change::Job { thread, within };
         self.check(change)?;
         self.make(change)
@@ -146,7 +146,7 @@ impl Watch {
     ///
     /// # Errors
     /// What the system says, or that it is another service.
-    pub fn jobs(&self) -> Result<Vec<(u32, Span)>, ServiceError> {
+    pub fn jobs(&self) -> Result<Vec<(u32, Duration)>, ServiceError> {
         let failed = |why| ServiceError::Call("the threads' deadlines", io::Error::other(why));
         let map = self.object.maps().find(|map| map.name() == "jobs");
         let map = map.ok_or(ServiceError::NoThreads { service: self.service })?;
@@ -156,7 +156,7 @@ impl Watch {
             if let Some(value) = map.lookup(&key, MapFlags::ANY).map_err(failed)?
                 && let (Some(thread), Some(within)) = (key.first_chunk(), value.first_chunk())
             {
-                all.push((u32::from_ne_bytes(*thread), Span(u64::from_ne_bytes(*within))));
+                all.push((u32::from_ne_bytes(*thread), Duration(u64::from_ne_bytes(*within))));
             }
         }
         all.sort_unstable();

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use selvedge_units::{Instant, Span};
+use selvedge_units::{Duration, Instant};
 
 use super::{Element, Outside, Plant, Port, Work};
 use selvedge_data_stack::elements::{ElementId, Elements};
@@ -32,14 +32,14 @@ impl Work for Numbers {
         message: u64,
         _: Instant,
         out: &mut Vec<(Direction, u64)>,
-    ) -> Span {
+    ) -> Duration {
         self.runs.fetch_add(1, Ordering::Relaxed);
         if direction == Direction::Down && place == 1 {
             out.extend((0..3).map(|n| (direction, message * 3 + n)));
         } else {
             out.push((direction, message));
         }
-        Span(100 * (1 + place as u64))
+        Duration(100 * (1 + place as u64))
     }
 
     fn leave(&self, direction: Direction, message: u64, _: Instant) {

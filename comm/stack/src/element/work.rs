@@ -2,7 +2,7 @@
 
 use selvedge_data_stack::model::Overheads;
 use selvedge_data_stack::module::Direction;
-use selvedge_units::{Instant, Span};
+use selvedge_units::{Duration, Instant};
 
 /// What the modules of a connection do.
 pub trait Work: Send + Sync + core::fmt::Debug {
@@ -21,7 +21,7 @@ pub trait Work: Send + Sync + core::fmt::Debug {
         message: Self::Message,
         now: Instant,
         out: &mut Vec<(Direction, Self::Message)>,
-    ) -> Span;
+    ) -> Duration;
 
     /// Does what is due at the module by now.
     fn tick(&self, place: usize, now: Instant, out: &mut Vec<(Direction, Self::Message)>) {

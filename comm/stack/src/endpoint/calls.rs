@@ -8,17 +8,17 @@ use std::net::SocketAddr;
 use std::sync::Mutex;
 use std::task::Waker;
 
-use selvedge_units::{Instant, Span};
+use selvedge_units::{Duration, Instant};
 
 use crate::sync::lock;
 use crate::wire;
 
 /// How often a hello is said, and how long between.
 const HELLOS: u32 = 30;
-const WAIT: Span = Span::from_millis(100);
+const WAIT: Duration = Duration::from_millis(100);
 /// So many probes measure the way, of which the fastest counts; no more are begun after this time.
 const PROBES: u32 = 4;
-const PROBING: Span = Span::from_millis(2);
+const PROBING: Duration = Duration::from_millis(2);
 /// Answers kept until they are looked at: more than questions are not.
 const ANSWERS_MAX: usize = 4;
 
@@ -48,7 +48,7 @@ struct Way {
     begun: Instant,
     echoes: u32,
     /// There and back, the shortest so far.
-    shortest: Option<Span>,
+    shortest: Option<Duration>,
     is_known: bool,
 }
 
@@ -190,5 +190,5 @@ pub(super) struct Progress {
     /// The hello has been said as often as it will be.
     pub(super) is_over: bool,
     /// How long the way is, once that is known.
-    pub(super) there_and_back: Option<Span>,
+    pub(super) there_and_back: Option<Duration>,
 }

@@ -14,7 +14,7 @@ use selvedge_data_stack::auto::RenegotiateError;
 use selvedge_data_stack::compose::{Composition, Medium};
 use selvedge_data_stack::contract::Contract;
 use selvedge_data_stack::model::StreamId;
-use selvedge_units::Span;
+use selvedge_units::Duration;
 use snow::HandshakeState;
 
 use super::connection::Connection;
@@ -41,7 +41,7 @@ struct Call {
     contracts: [Contract; 2],
     streams: [StreamId; 2],
     /// What the network takes of the delay, either way.
-    network: Span,
+    network: Duration,
 }
 
 impl std::fmt::Debug for Call {
@@ -76,16 +76,16 @@ impl Call {
             contract.check().map_err(|error| RefusedHere::from(RenegotiateError::from(error)))?;
         }
         // What the other host takes is not known yet; it decides with what this one takes.
-        let streams = shared.grant(&composition, [out, back], [Span::ZERO; 2])?;
+        let streams = shared.grant(&composition, [out, back], [Duration::ZERO; 2])?;
         let probed = probe(shared, peer);
         let id = probed.inspect_err(|_| shared.release(streams))?;
-        let (contracts, network) = ([out, back], Span::ZERO);
+        let (contracts, network) = ([out, back], Duration::ZERO);
         Ok(Self { id, peer, state: None, composition, contracts, streams, network })
     }
 
     /// Says the first hello, now that it is known how long the way is.
-    fn greet(&mut self, shared: &Shared, there_and_back: Span) -> Result<(), RefusedHere> {
-        self.network = Span(there_and_back.0 / 2);
+    fn greet(&mut self, shared: &Shared, there_and_back: Duration) -> Result<(), RefusedHere> {
+        self.network = Duration(there_and_back.0 / 2);
         let door = match self.composition.medium() {
             Medium::Udp => None,
             Medium::Memory => Some(shared.rings.door(self.id)?),
@@ -145,7 +145,7 @@ impl Call {
     fn welcomed(
         &mut self,
         shared: &Arc<Shared>,
-        there: [Span; 2],
+        there: [Duration; 2],
         door: Option<Door>,
     ) -> Result<Connection, RefusedHere> {
         let ring = self.ring(shared, door)?;

@@ -10,14 +10,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::thread;
-use std::time::Duration;
+use std::time::Duration as StdDuration;
 
 use selvedge_data_stack::auto::{Event, Granted, Policed};
 use selvedge_data_stack::message::{Buffers, Message};
 use selvedge_data_stack::model::StreamId;
 use selvedge_data_stack::module::{Direction, Reason};
 use selvedge_data_stack::stack::{Line, SendError};
-use selvedge_units::{Bytes, Instant, Span};
+use selvedge_units::{Bytes, Duration, Instant};
 
 use super::buffer::Buffer;
 use super::error::RecvError;
@@ -41,7 +41,7 @@ pub struct Connection {
     /// What is being agreed on with the other end.
     pub(super) talks: Arc<Mutex<Talks>>,
     /// What the network takes of a delay, either way, as it was when the connection was made.
-    pub(super) network: Span,
+    pub(super) network: Duration,
     pub(super) streams: [StreamId; 2],
     pub(super) gone: Arc<AtomicBool>,
     /// What the application has not been told.
@@ -83,7 +83,7 @@ impl Connection {
 
     /// Half of the time there and back, as it was measured when the connection was made.
     #[must_use]
-    pub const fn network(&self) -> Span {
+    pub const fn network(&self) -> Duration {
         self.network
     }
 
@@ -121,7 +121,7 @@ impl Connection {
     ///
     /// # Errors
     /// [`SendError`]; [`SendError::Full`] when the time is over.
-    pub fn send(&self, bytes: &[u8], patience: Duration) -> Result<(), SendError> {
+    pub fn send(&self, bytes: &[u8], patience: StdDuration) -> Result<(), SendError> {
         self.put(&mut What::Bytes(bytes), DATA, patience)
     }
 
@@ -130,7 +130,7 @@ impl Connection {
     ///
     /// # Errors
     /// As [`Connection::send`].
-    pub fn send_parts(&self, parts: &[&[u8]], patience: Duration) -> Result<(), SendError> {
+    pub fn send_parts(&self, parts: &[&[u8]], patience: StdDuration) -> Result<(), SendError> {
         self.put(&mut What::Parts(parts), DATA, patience)
     }
 
@@ -145,11 +145,11 @@ impl Connection {
     ///
     /// # Errors
     /// As [`Connection::send`]; the buffer is gone then.
-    pub fn post(&self, buffer: Buffer, patience: Duration) -> Result<(), SendError> {
+    pub fn post(&self, buffer: Buffer, patience: StdDuration) -> Result<(), SendError> {
         self.put(&mut What::Message(buffer.into_message()), DATA, patience)
     }
 
-    fn put(&self, what: &mut What<'_>, tag: u8, patience: Duration) -> Result<(), SendError> {
+    fn put(&self, what: &mut What<'_>, tag: u8, patience: StdDuration) -> Result<(), SendError> {
         let until = self.shared.clock.now() + span(patience);
         let mut waits = 0_u32;
         loop {
@@ -252,7 +252,7 @@ impl Connection {
         match shared.intake.try_lock() {
             Ok(mut intake) => {
                 shared.pumped.fetch_add(1, Ordering::Relaxed);
-                pump(&mut intake, shared, Span::from_micros(50));
+                pump(&mut intake, shared, Duration::from_micros(50));
             }
             Err(_) => pause(waits),
         }
@@ -262,7 +262,7 @@ impl Connection {
     ///
     /// # Errors
     /// [`RecvError`].
-    pub fn recv(&self, into: &mut Vec<u8>, patience: Duration) -> Result<(), RecvError> {
+    pub fn recv(&self, into: &mut Vec<u8>, patience: StdDuration) -> Result<(), RecvError> {
         self.take(patience)?.take_into(into);
         Ok(())
     }
@@ -275,7 +275,7 @@ impl Connection {
     pub fn recv_parts(
         &self,
         parts: &mut [&mut [u8]],
-        patience: Duration,
+        patience: StdDuration,
     ) -> Result<usize, RecvError> {
         let message = self.take(patience)?;
         let mut rest = &message[..];
@@ -291,13 +291,13 @@ impl Connection {
     ///
     /// # Errors
     /// [`RecvError`].
-    pub fn take(&self, patience: Duration) -> Result<Buffer, RecvError> {
+    pub fn take(&self, patience: StdDuration) -> Result<Buffer, RecvError> {
         let until = self.shared.clock.now() + span(patience);
         loop {
             let left = until.since(self.shared.clock.now());
-            let next = || self.next(left.min(Span::from_millis(50)));
+            let next = || self.next(left.min(Duration::from_millis(50)));
             match self.take_of(next) {
-                Err(RecvError::Timeout) if left > Span::ZERO => {}
+                Err(RecvError::Timeout) if left > Duration::ZERO => {}
                 outcome => return outcome,
             }
         }
@@ -305,7 +305,7 @@ impl Connection {
 
     /// The next message that has come already.
     fn try_take(&self) -> Result<Buffer, RecvError> {
-        self.take_of(|| self.plant.work().pop(Duration::ZERO))
+        self.take_of(|| self.plant.work().pop(StdDuration::ZERO))
     }
 
     /// The next message for the application of those that `next` gives.
@@ -342,13 +342,13 @@ impl Connection {
                 return Some(message);
             }
         }
-        work.pop(Duration::ZERO)
+        work.pop(StdDuration::ZERO)
     }
 
     /// The next message, of whichever sort; waits for at most so long.
-    fn next(&self, wait: Span) -> Option<Message> {
+    fn next(&self, wait: Duration) -> Option<Message> {
         let (shared, work) = (&self.shared, self.plant.work());
-        if let Some(message) = work.pop(Duration::ZERO) {
+        if let Some(message) = work.pop(StdDuration::ZERO) {
             return Some(message);
         }
         // What was sent and held back may be what the peer waits for.
@@ -374,7 +374,7 @@ impl Connection {
     }
 
     /// Waits until all that was sent has arrived, as far as the stack can know; whether it has.
-    pub fn flush(&self, patience: Duration) -> bool {
+    pub fn flush(&self, patience: StdDuration) -> bool {
         let mut until = self.shared.clock.now() + span(patience);
         let (work, mut waits, mut closed) = (self.plant.work(), 0, false);
         loop {
@@ -408,7 +408,7 @@ impl Connection {
     }
 
     /// Tells the peer that there is no more to come, unless it has said so itself.
-    fn say_closed(&self, patience: Duration) {
+    fn say_closed(&self, patience: StdDuration) {
         let times = if self.plant.work().line.composition().has("reliable") { 1 } else { 3 };
         for _ in 0..times {
             let _ = self.put(&mut What::Bytes(&[]), CLOSING, patience.min(SAY));
@@ -566,16 +566,16 @@ impl What<'_> {
 }
 
 /// How long a thread waits at once for a message; then it looks again who reads the socket.
-const ROUND: Span = Span::from_millis(5);
+const ROUND: Duration = Duration::from_millis(5);
 /// As long, where it is the one that is to read the socket next.
-const HANDOVER: Span = Span::from_millis(1);
+const HANDOVER: Duration = Duration::from_millis(1);
 /// How long a thread that has read the socket waits for elements, and how often; it looks between
 /// whether they are done, since they notify it of whole messages only.
-const MOMENT: Duration = Duration::from_micros(50);
+const MOMENT: StdDuration = StdDuration::from_micros(50);
 const MOMENTS: u32 = 20;
 
-fn at_most(wait: Span, most: Span) -> Duration {
-    Duration::from_nanos(wait.min(most).0)
+fn at_most(wait: Duration, most: Duration) -> StdDuration {
+    StdDuration::from_nanos(wait.min(most).0)
 }
 
 /// Messages of at least so many bytes are sent from where they lie, if their stack allows it; of
@@ -585,11 +585,11 @@ const DIRECT: usize = 16 << 10;
 const AHEAD: u64 = 512 << 10;
 /// How long it takes at most to say that a connection ends, and until the peer has all; where several
 /// are closed together, all of them.
-const SAY: Duration = Duration::from_millis(50);
-const LAST: Duration = Duration::from_millis(500);
+const SAY: StdDuration = StdDuration::from_millis(50);
+const LAST: StdDuration = StdDuration::from_millis(500);
 
-fn span(patience: Duration) -> Span {
-    Span(u64::try_from(patience.as_nanos()).unwrap_or(u64::MAX))
+fn span(patience: StdDuration) -> Duration {
+    Duration(u64::try_from(patience.as_nanos()).unwrap_or(u64::MAX))
 }
 
 /// A little while, longer after many.
@@ -597,6 +597,6 @@ fn pause(waits: u32) {
     if waits < 100 {
         thread::yield_now();
     } else {
-        thread::park_timeout(Duration::from_micros(50));
+        thread::park_timeout(StdDuration::from_micros(50));
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::vec::Drain;
 
 use selvedge_os::port::{DatagramReader, Single};
-use selvedge_units::{Instant, Span};
+use selvedge_units::{Duration, Instant};
 
 use crate::element::Plant;
 use crate::rings::Rings;
@@ -18,7 +18,7 @@ const LARGE: usize = 16 << 10;
 const TURNS: u32 = 16;
 /// Where what comes is closer together than this, the next is watched for as long: to be woken for it
 /// takes as much, of the sender's time as well.
-const CLOSE: Span = Span::from_micros(10);
+const CLOSE: Duration = Duration::from_micros(10);
 
 /// Plants that something was put into.
 pub(super) type Touched = Vec<Arc<Plant<LineWork>>>;
@@ -115,7 +115,7 @@ impl Intake {
     }
 
     /// Waits for something to read, at most so long; whether there is something.
-    pub(super) fn wait(&self, rings: &Rings, wait: Span) -> bool {
+    pub(super) fn wait(&self, rings: &Rings, wait: Duration) -> bool {
         match rings.arm() {
             None => self.reader.wait(wait),
             Some((_, false)) => true,

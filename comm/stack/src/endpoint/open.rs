@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use selvedge_data_stack::auto::Event;
 use selvedge_data_stack::model::StreamId;
 use selvedge_data_stack::module::Direction;
-use selvedge_units::{Instant, Span};
+use selvedge_units::{Duration, Instant};
 
 use super::talks::Talks;
 use crate::element::{Plant, Port};
@@ -44,7 +44,7 @@ pub(super) struct Opened {
     pub(super) plant: Arc<Plant<LineWork>>,
     pub(super) port: Arc<Mutex<(Port<LineWork>, u64)>>,
     pub(super) talks: Arc<Mutex<Talks>>,
-    pub(super) network: Span,
+    pub(super) network: Duration,
     pub(super) streams: [StreamId; 2],
     pub(super) gone: Arc<AtomicBool>,
     pub(super) news: Arc<Mutex<News>>,

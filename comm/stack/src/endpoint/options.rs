@@ -3,7 +3,7 @@
 use std::sync::atomic::AtomicU64;
 
 use selvedge_data_stack::auto::Meta;
-use selvedge_units::Span;
+use selvedge_units::Duration;
 
 /// How an endpoint is set up.
 #[derive(Clone, Debug)]
@@ -19,13 +19,13 @@ pub struct Options {
     pub meta: Meta,
     /// A peer that has said nothing for so long is gone. Endpoints say that they live four times as
     /// often, so both ends should have about the same.
-    pub silence: Span,
+    pub silence: Duration,
 }
 
 impl Default for Options {
     /// Two elements, no secret, no slaves; a peer may be silent for a minute.
     fn default() -> Self {
-        let silence = Span::from_secs(60);
+        let silence = Duration::from_secs(60);
         Self { elements: 2, secret: None, slaves: 0, meta: Meta::default(), silence }
     }
 }

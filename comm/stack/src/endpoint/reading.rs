@@ -4,12 +4,12 @@ use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::thread;
-use std::time::Duration;
+use std::time::Duration as StdDuration;
 
 use selvedge_comm_local::PeerId;
 use selvedge_data_stack::compose::{Composition, Medium};
 use selvedge_data_stack::module::{Net, Reason};
-use selvedge_units::Span;
+use selvedge_units::Duration;
 
 use super::error::RefusedHere;
 use super::intake::{Intake, Source};
@@ -20,11 +20,11 @@ use crate::wire::{self, Door, Proposal};
 use crate::work::{Came, LineWork};
 
 /// How long a reader waits at once; then it looks what else there is.
-const WAIT: Span = Span::from_millis(5);
+const WAIT: Duration = Duration::from_millis(5);
 /// How long the endpoint's thread leaves the socket to a thread that waits in `recv`.
-const LEAVE: Duration = Duration::from_millis(1);
+const LEAVE: StdDuration = StdDuration::from_millis(1);
 /// Looks at most, meanwhile, and pauses between two: each look holds up who puts something in.
-const LOOKS: u32 = 200;
+const POLLS_MAX: u32 = 200;
 const PAUSES: u32 = 16;
 /// Reads at once, before it is looked what else there is.
 const READS: usize = 16;
@@ -49,7 +49,7 @@ fn pass_on(intake: &mut Intake, shared: &Arc<Shared>) -> bool {
 /// that has nothing else to do.
 pub(super) fn watch(intake: &mut Intake, shared: &Arc<Shared>) -> bool {
     let Some(until) = intake.watched_until() else { return false };
-    for _ in 0..LOOKS {
+    for _ in 0..POLLS_MAX {
         if shared.clock.now() >= until {
             break;
         }
@@ -63,9 +63,9 @@ pub(super) fn watch(intake: &mut Intake, shared: &Arc<Shared>) -> bool {
 
 /// Reads what is there, after at most this wait for it, and lets elements work on it. Returns
 /// whether there was anything.
-pub(super) fn pump(intake: &mut Intake, shared: &Arc<Shared>, wait: Span) -> bool {
+pub(super) fn pump(intake: &mut Intake, shared: &Arc<Shared>, wait: Duration) -> bool {
     pass_on(intake, shared)
-        || (wait > Span::ZERO && intake.wait(&shared.rings, wait) && pass_on(intake, shared))
+        || (wait > Duration::ZERO && intake.wait(&shared.rings, wait) && pass_on(intake, shared))
 }
 
 /// The endpoint's thread. One thread that waits in `recv` had better read itself than be woken for
@@ -85,7 +85,7 @@ pub(super) fn read(shared: &Arc<Shared>) {
                 {
                     break;
                 }
-                wait = Span::ZERO;
+                wait = Duration::ZERO;
             }
         } else {
             // A thread that waits for room reads. To queue for the lock may take for ever.

@@ -18,7 +18,7 @@ use selvedge_data_stack::contract::Contract;
 use selvedge_data_stack::message::Message;
 use selvedge_data_stack::model::StreamId;
 use selvedge_data_stack::module::Direction;
-use selvedge_units::{Instant, Span};
+use selvedge_units::{Duration, Instant};
 
 use super::connection::Connection;
 use super::open::Open;
@@ -32,9 +32,9 @@ use crate::work::{LineWork, TALK};
 
 /// How often a question is said, and how long between.
 const SAID_MAX: u32 = 30;
-const WAIT: Span = Span::from_millis(100);
+const WAIT: Duration = Duration::from_millis(100);
 /// Questions of the other end come no closer than this: each is a decision.
-const CLOSEST: Span = Span::from_millis(10);
+const CLOSEST: Duration = Duration::from_millis(10);
 
 /// Why the old contract goes on holding.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -165,7 +165,7 @@ impl Shared {
         talker: &Talker,
         now: Instant,
         number: u64,
-        (way, contract, there): (Direction, Contract, Span),
+        (way, contract, there): (Direction, Contract, Duration),
     ) {
         let mut talks = lock(&talker.talks);
         let text = match &talks.answered {
@@ -203,7 +203,7 @@ impl Shared {
         &self,
         id: StreamId,
         contract: Contract,
-        elsewhere: Span,
+        elsewhere: Duration,
     ) -> Result<Guarantee, RenegotiateError> {
         let mut events = Vec::new();
         let found = lock(&self.manager).renegotiate_with(id, contract, elsewhere, &mut events)?;

@@ -14,7 +14,7 @@ use selvedge_data_stack::module::{Crew, Direction, Keys};
 use selvedge_data_stack::stack::Line;
 use selvedge_os::clock::Clock;
 use selvedge_os::transmit::{Outgoing, Transmitter};
-use selvedge_units::{Instant, Span};
+use selvedge_units::{Duration, Instant};
 
 use super::backlog::Backlog;
 use super::calls::Calls;
@@ -44,13 +44,13 @@ pub(super) struct Opening<'a> {
     /// The ring to the other end, for `net(shm)`.
     pub(super) ring: Option<PeerId>,
     /// What the network takes of a delay.
-    pub(super) network: Span,
+    pub(super) network: Duration,
     /// What was said to who connected.
     pub(super) welcome: Vec<u8>,
 }
 
 /// How long what came from a process that is gone may take to be handed over.
-const LEFTOVERS: Span = Span::from_secs(1);
+const LEFTOVERS: Duration = Duration::from_secs(1);
 
 /// Of what the manager did to a connection, the last so many are kept.
 const NEWS_MAX: usize = 64;
@@ -106,7 +106,7 @@ impl Shared {
         &self,
         composition: &Composition,
         [out, back]: [Contract; 2],
-        elsewhere: [Span; 2],
+        elsewhere: [Duration; 2],
     ) -> Result<[StreamId; 2], RefusedHere> {
         let mut manager = lock(&self.manager);
         let mut open = |contract, direction, elsewhere| {
@@ -120,7 +120,7 @@ impl Shared {
     }
 
     /// The longest that messages of these streams take on this host.
-    pub(super) fn latencies(&self, streams: [StreamId; 2]) -> [Span; 2] {
+    pub(super) fn latencies(&self, streams: [StreamId; 2]) -> [Duration; 2] {
         let manager = lock(&self.manager);
         streams.map(|id| manager.granted(id).unwrap_or_default().guarantee.latency)
     }
@@ -256,7 +256,7 @@ impl Shared {
         for (&id, connection) in open.iter_mut() {
             if now.since(connection.heard) >= silence {
                 gone.push(id);
-            } else if now.since(connection.said) >= Span(silence.0 / 4) {
+            } else if now.since(connection.said) >= Duration(silence.0 / 4) {
                 connection.said = now;
                 let peer = connection.plant.work().peer;
                 self.send(&wire::datagram(wire::ALIVE, id, &[]), peer);

@@ -4,7 +4,7 @@ use std::task::Waker;
 
 use selvedge_data_stack::contract::Contract;
 use selvedge_data_stack::module::Direction;
-use selvedge_units::{Instant, Span};
+use selvedge_units::{Duration, Instant};
 
 use crate::talk::Talk;
 
@@ -26,7 +26,7 @@ pub(super) struct Asked {
 #[derive(Debug)]
 pub(super) enum Reply {
     /// It holds there; the longest that a message takes on that host.
-    Agreed(Span),
+    Agreed(Duration),
     /// It does not fit; why, as that host put it.
     Refused(String),
 }
@@ -52,7 +52,7 @@ impl Talks {
         self.asked.is_some()
     }
 
-    pub(super) fn ask(&mut self, way: Direction, contract: Contract, here: Span, alone: bool) {
+    pub(super) fn ask(&mut self, way: Direction, contract: Contract, here: Duration, alone: bool) {
         self.next += 1;
         let (number, text) = (self.next, Talk::Ask(self.next, way, contract, here).text());
         let again = Instant::ZERO;

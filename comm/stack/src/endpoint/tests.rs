@@ -5,13 +5,13 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
-use std::time::Duration;
+use std::time::Duration as StdDuration;
 
 use selvedge_data_stack::auto::{Event, Meta};
 use selvedge_data_stack::contract::{Contract, Promise, Quality, Traffic};
 use selvedge_data_stack::module::Direction;
 use selvedge_data_stack::stack::SendError;
-use selvedge_units::{Bytes, Span};
+use selvedge_units::{Bytes, Duration};
 
 use super::{ConnectError, Connection, Endpoint, Options, RecvError, block_on_for};
 
@@ -20,17 +20,18 @@ mod ends;
 mod several;
 
 /// Longer than anything here takes on the slowest machine.
-const LONG: Duration = Duration::from_secs(60);
+const LONG: StdDuration = StdDuration::from_secs(60);
 
-fn contract(every: Span, largest: u64) -> Contract {
+fn contract(every: Duration, largest: u64) -> Contract {
     let traffic = Traffic::steady(every, Bytes(largest));
-    let quality = Quality { delay: Span::from_millis(50), loss_burst: 0, promise: Promise::Wanted };
+    let quality =
+        Quality { delay: Duration::from_millis(50), loss_burst: 0, promise: Promise::Wanted };
     Contract { traffic, quality }
 }
 
 fn endpoint(secret: Option<[u8; 32]>) -> Endpoint {
     // These tests send as fast as they can, which is no contract.
-    let meta = Meta { activation: Span::from_secs(1 << 30), ..Meta::default() };
+    let meta = Meta { activation: Duration::from_secs(1 << 30), ..Meta::default() };
     bound(Options { secret, meta, ..Options::default() })
 }
 
@@ -43,7 +44,7 @@ fn pair(line: &str) -> (Endpoint, Endpoint, Connection, Connection) {
 }
 
 fn pair_of(line: &str, a: Endpoint, b: Endpoint) -> (Endpoint, Endpoint, Connection, Connection) {
-    let easy = contract(Span::from_millis(100), 1000);
+    let easy = contract(Duration::from_millis(100), 1000);
     let here = a.connect(b.address(), line, easy, easy).unwrap();
     let there = b.accept(LONG).expect("the other end");
     (a, b, here, there)
@@ -65,7 +66,7 @@ fn messages_go_both_ways_and_the_end_is_told() {
             here.recv(&mut got, LONG).unwrap();
             assert_eq!(got, [n as u8; 5000]);
         }
-        assert_eq!(here.recv(&mut got, Duration::ZERO), Err(RecvError::Timeout));
+        assert_eq!(here.recv(&mut got, StdDuration::ZERO), Err(RecvError::Timeout));
         drop(there);
         assert_eq!(here.recv(&mut got, LONG), Err(RecvError::Closed));
     }
@@ -94,13 +95,13 @@ fn reassigned_while_messages_flow() {
 #[test]
 fn what_does_not_fit_is_refused_with_a_reason() {
     let (a, b) = (endpoint(None), endpoint(None));
-    let (at, easy) = (b.address(), contract(Span::from_millis(100), 1000));
+    let (at, easy) = (b.address(), contract(Duration::from_millis(100), 1000));
     let refused = |line: &str, out| a.connect(at, line, out, easy).unwrap_err().to_string();
     let wrong = refused("ui | relable | net", easy);
     assert!(wrong.contains("did you mean \"reliable\""), "{wrong}");
     // A megabyte of ciphertext each microsecond.
     let line = "ui | encrypt(chacha20) | reliable | frag(1400) | net";
-    let much = refused(line, contract(Span::from_micros(1), 1 << 20));
+    let much = refused(line, contract(Duration::from_micros(1), 1 << 20));
     assert!(
         much.starts_with("this host refuses: PE.") && much.contains("lower the rate"),
         "{much}"
@@ -110,17 +111,17 @@ fn what_does_not_fit_is_refused_with_a_reason() {
 #[test]
 fn a_delay_is_kept_by_both_hosts_together() {
     let (a, b) = (endpoint(None), endpoint(None));
-    let easy = contract(Span::from_millis(100), 1000);
+    let easy = contract(Duration::from_millis(100), 1000);
     let line = "ui | unreliable | net";
     let here = a.connect(b.address(), line, easy, easy).unwrap();
     let there = b.accept(LONG).expect("the other end");
     // Each host knows what the other one takes, of both directions, and what the network does.
     let [ours, theirs] = [here.granted(), there.granted()].map(|both| both.map(Option::unwrap));
     for way in 0..2 {
-        assert!(ours[way].guarantee.latency > Span::ZERO);
+        assert!(ours[way].guarantee.latency > Duration::ZERO);
         let network = ours[way].elsewhere.0 - theirs[1 - way].guarantee.latency.0;
         assert!(network > 0 && network < LONG.as_nanos() as u64, "{network}");
-        assert_eq!(theirs[1 - way].elsewhere, ours[way].guarantee.latency + Span(network));
+        assert_eq!(theirs[1 - way].elsewhere, ours[way].guarantee.latency + Duration(network));
     }
     let both = ours[0].guarantee.latency + theirs[1].guarantee.latency;
     assert!(ours[0].from_end_to_end() > both);
@@ -128,30 +129,30 @@ fn a_delay_is_kept_by_both_hosts_together() {
     // What one of them could keep and both can't is refused, by how much as well.
     let mut firm = easy;
     firm.quality.promise = Promise::Firm;
-    firm.quality.delay = Span(both.0 - 1);
+    firm.quality.delay = Duration(both.0 - 1);
     let refused = a.connect(b.address(), line, firm, easy).unwrap_err().to_string();
     let host =
         if ours[0].guarantee.latency >= both { "this host refuses" } else { "refuses: a delay" };
     assert!(refused.contains(host) && refused.contains("at best it is"), "{refused}");
-    firm.quality.delay = Span::from_secs(60);
+    firm.quality.delay = Duration::from_secs(60);
     assert!(a.connect(b.address(), line, firm, easy).is_ok());
 }
 
 #[test]
 fn the_application_is_told_and_renegotiates() {
     let meta = Meta {
-        sampling: Span::from_millis(2),
-        activation: Span::from_millis(4),
+        sampling: Duration::from_millis(2),
+        activation: Duration::from_millis(4),
         ..Meta::default()
     };
     let bound = || bound(Options { elements: 1, meta, ..Options::default() });
     let (_a, _b, here, there) = pair_of("ui | unreliable | net", bound(), bound());
-    let large = contract(Span::from_millis(100), 40_000);
+    let large = contract(Duration::from_millis(100), 40_000);
     let begun = std::time::Instant::now();
     let (mut told, mut got) = (Vec::new(), Vec::new());
     let mut violated = || {
-        let _ = here.send(&[7; 20_000], Duration::ZERO);
-        let _ = there.recv(&mut got, Duration::from_millis(1));
+        let _ = here.send(&[7; 20_000], StdDuration::ZERO);
+        let _ = there.recv(&mut got, StdDuration::from_millis(1));
         told.extend(here.events());
         told.iter()
             .any(|(way, event)| *way == Direction::Down && matches!(event, Event::Violated { .. }))
@@ -160,7 +161,7 @@ fn the_application_is_told_and_renegotiates() {
         assert!(begun.elapsed() < LONG, "nobody is told");
     }
     // Both hosts take it, and the other application is told.
-    assert!(here.renegotiate(Direction::Down, large).unwrap().latency > Span::ZERO);
+    assert!(here.renegotiate(Direction::Down, large).unwrap().latency > Duration::ZERO);
     let agreed = |(way, event): &(Direction, Event)| {
         *way == Direction::Up
             && matches!(event, Event::Renegotiated { contract, .. } if *contract == large)
@@ -169,7 +170,7 @@ fn the_application_is_told_and_renegotiates() {
     let [ours, theirs] = [here.granted(), there.granted()].map(|both| both.map(Option::unwrap));
     assert_eq!(ours[0].elsewhere, theirs[1].guarantee.latency + here.network());
     assert_eq!(theirs[1].elsewhere, ours[0].guarantee.latency + here.network());
-    let never = contract(Span(1), 1 << 20);
+    let never = contract(Duration(1), 1 << 20);
     let refused = here.renegotiate(Direction::Down, never).unwrap_err().to_string();
     assert!(refused.contains("lower the rate"), "{refused}");
     here.send(&[7; 30_000], LONG).unwrap();
@@ -178,11 +179,11 @@ fn the_application_is_told_and_renegotiates() {
 #[test]
 fn another_secret_is_no_answer() {
     let (a, b) = (endpoint(Some([1; 32])), endpoint(Some([2; 32])));
-    let easy = contract(Span::from_millis(100), 1000);
+    let easy = contract(Duration::from_millis(100), 1000);
     let line = "ui | encrypt(aes256) | unreliable | net";
     let error = a.connect(b.address(), line, easy, easy).unwrap_err();
     assert!(matches!(error, ConnectError::Silent(_)), "{error}");
-    assert!(b.accept(Duration::ZERO).is_none());
+    assert!(b.accept(StdDuration::ZERO).is_none());
 }
 
 #[test]
@@ -269,7 +270,7 @@ fn both<A: Future, B: Future>(a: A, b: B) -> (A::Output, B::Output) {
 #[test]
 fn one_thread_connects_accepts_sends_and_receives() {
     let (a, b) = (endpoint(None), endpoint(None));
-    let easy = contract(Span::from_millis(100), 1000);
+    let easy = contract(Duration::from_millis(100), 1000);
     let line = "ui | encrypt(chacha20) | reliable | frag(1400) | net";
     let (here, there) = both(a.connect_async(b.address(), line, easy, easy), b.accept_async());
     let here = here.unwrap();
@@ -295,7 +296,7 @@ fn one_thread_connects_accepts_sends_and_receives() {
     };
     both(send, receive);
     // A future that is dropped while it waits takes no message with it.
-    assert!(block_on_for(there.take_async(), Duration::from_millis(1)).is_none());
+    assert!(block_on_for(there.take_async(), StdDuration::from_millis(1)).is_none());
     let (sent, got) = both(here.send_async(b"more"), there.take_async());
     sent.unwrap();
     assert_eq!(got.unwrap()[..], *b"more");
@@ -332,12 +333,12 @@ fn a_task_is_woken_when_its_connection_ends() {
 #[test]
 fn an_attempt_that_is_given_up_leaves_nothing_behind() {
     let (a, b) = (endpoint(None), endpoint(None));
-    let easy = contract(Span::from_millis(100), 1000);
+    let easy = contract(Duration::from_millis(100), 1000);
     // Nobody answers there.
     let nobody = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     let line = "ui | reliable | net";
     let attempt = a.connect_async(nobody.local_addr().unwrap(), line, easy, easy);
-    assert!(block_on_for(attempt, Duration::from_millis(1)).is_none());
+    assert!(block_on_for(attempt, StdDuration::from_millis(1)).is_none());
     let mut hello = [0; 2000];
     nobody.set_read_timeout(Some(LONG)).unwrap();
     nobody.recv(&mut hello).expect("it was said");

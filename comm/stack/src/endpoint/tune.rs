@@ -3,13 +3,13 @@
 
 use selvedge_data_stack::assign::Goal;
 use selvedge_data_stack::auto::{Detail, Meta};
-use selvedge_units::Span;
+use selvedge_units::Duration;
 use serde::{Deserialize, Serialize};
 
 /// Looks more often than this only cost.
-const SAMPLING_MIN: Span = Span::from_millis(1);
+const SAMPLING_MIN: Duration = Duration::from_millis(1);
 /// Neither period is longer: who waits for a decision longer has none.
-const LONGEST: Span = Span::from_secs(3600);
+const LONGEST: Duration = Duration::from_secs(3600);
 
 /// How a manager decides.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,10 +47,10 @@ pub struct Tuning {
 pub enum TuneError {
     /// Not a period that makes sense.
     #[error("a sampling period of {0}; give {SAMPLING_MIN} to {LONGEST}")]
-    Sampling(Span),
+    Sampling(Duration),
     /// Not a delay that makes sense.
     #[error("an activation delay of {0}; give at most {LONGEST}")]
-    Activation(Span),
+    Activation(Duration),
     /// No such goal.
     #[error("no goal \"{0}\"; there are delay and bandwidth")]
     Goal(String),
@@ -85,11 +85,11 @@ impl Tuning {
     /// [`TuneError`].
     pub fn of(&self, before: Meta) -> Result<Meta, TuneError> {
         let shown = |text: &str| text.chars().take(40).collect();
-        let sampling = self.sampling_ns.map_or(before.sampling, Span);
+        let sampling = self.sampling_ns.map_or(before.sampling, Duration);
         if !(SAMPLING_MIN..=LONGEST).contains(&sampling) && self.sampling_ns.is_some() {
             return Err(TuneError::Sampling(sampling));
         }
-        let activation = self.activation_ns.map_or(before.activation, Span);
+        let activation = self.activation_ns.map_or(before.activation, Duration);
         if activation > LONGEST && self.activation_ns.is_some() {
             return Err(TuneError::Activation(activation));
         }
@@ -125,7 +125,7 @@ mod tests {
         let all = tuning(
             r#"{"sampling_ns":5000000,"activation_ns":0,"goal":"bandwidth","detail":"traffic"}"#,
         );
-        let (sampling, activation) = (Span::from_millis(5), Span::ZERO);
+        let (sampling, activation) = (Duration::from_millis(5), Duration::ZERO);
         let (goal, detail) = (Goal::Bandwidth, Detail::Traffic);
         assert_eq!(all, Ok(Meta { sampling, activation, goal, detail }));
         assert_eq!(tuning(r#"{"goal":"bandwidth"}"#), Ok(Meta { goal, ..before }));

@@ -14,7 +14,7 @@ use selvedge_data_stack::model::{Cost, Overheads};
 use selvedge_data_stack::module::{Crew, Critical, Direction, Key, Keys, Outputs};
 use selvedge_data_stack::stack::Line;
 use selvedge_os::clock::Clock;
-use selvedge_units::{Instant, Span};
+use selvedge_units::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use crate::concurrency::MultiThreaded;
@@ -43,7 +43,7 @@ impl ModuleProfile {
         let down = direction == Direction::Down;
         let [null, kilobyte] = if down { self.down } else { self.up };
         let critical = self.critical[usize::from(!down)];
-        let span = |nanos: f64| Span(nanos.max(0.0).round() as u64);
+        let span = |nanos: f64| Duration(nanos.max(0.0).round() as u64);
         Cost {
             null: span(null),
             kilobyte: span(kilobyte),
@@ -71,7 +71,7 @@ impl PipeProfile {
     /// As the model takes it; half of put and get is the get.
     #[must_use]
     pub fn overheads(&self) -> Overheads {
-        let span = |nanos: f64| Span(nanos.max(0.0).round() as u64);
+        let span = |nanos: f64| Duration(nanos.max(0.0).round() as u64);
         Overheads {
             get: span(self.unlocked / 2.0),
             get_locked: span(self.locked / 2.0),
@@ -181,7 +181,7 @@ pub(super) fn sized_by(
             receiver.modules()[place].handle(Direction::Up, message, &call, &mut out);
         }
         let up = clock.now().since(now);
-        let later = now + Span::from_secs(1);
+        let later = now + Duration::from_secs(1);
         receiver.modules()[place].handle_timeout(&receiver.call(later), &mut out);
         for (direction, message) in out.drain().collect::<Vec<_>>() {
             match direction {

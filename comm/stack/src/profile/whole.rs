@@ -6,7 +6,7 @@ use selvedge_data_stack::compose::{Medium, Step};
 use selvedge_data_stack::load::Load;
 use selvedge_data_stack::model::{Cost, Interface, Machine, Slaves};
 use selvedge_data_stack::module::{CHUNK, Direction};
-use selvedge_units::{Bytes, Span};
+use selvedge_units::{Bytes, Duration};
 
 use super::call::call;
 use super::measured::{ModuleProfile, PipeProfile, modules, pipes};
@@ -83,7 +83,7 @@ impl Profile {
     pub fn machine(&self, count: usize) -> Machine {
         let [null, kilobyte] = self.call.map(span);
         let interface = Interface { null, kilobyte, available: Load::WHOLE };
-        let interface = Some(interface).filter(|_| null > Span::ZERO);
+        let interface = Some(interface).filter(|_| null > Duration::ZERO);
         Machine { interface, ..Machine::whole(count, self.pipes.overheads()) }
     }
 
@@ -98,8 +98,8 @@ impl Profile {
     }
 }
 
-fn span(nanos: f64) -> Span {
-    Span(nanos.max(0.0).round() as u64)
+fn span(nanos: f64) -> Duration {
+    Duration(nanos.max(0.0).round() as u64)
 }
 
 #[cfg(test)]
@@ -119,8 +119,8 @@ mod tests {
         let ring = [[70.0, 30.0], [60.0, 20.0]];
         let profile = Profile { modules, pipes, call: [1000.0, 100.0], ring, slave: 700.0 };
         let cost = |null, kilobyte, critical| Cost {
-            critical: Span(critical),
-            ..Cost::plain(Span(null), Span(kilobyte))
+            critical: Duration(critical),
+            ..Cost::plain(Duration(null), Duration(kilobyte))
         };
         let at = |medium, way| profile.cost(&Step::Net(medium), way);
         assert_eq!(at(Medium::Udp, Direction::Down), cost(1010, 101, 1003));
@@ -133,11 +133,11 @@ mod tests {
         let processors = std::thread::available_parallelism().unwrap().get();
         for (elements, slaves, helpful) in [(1, 1, processors > 1), (processors, 3, false)] {
             let slaves = profile.machine_with(elements, slaves).slaves;
-            assert_eq!((slaves.count > 0, slaves.call), (helpful, Span(700)));
+            assert_eq!((slaves.count > 0, slaves.call), (helpful, Duration(700)));
         }
         let machine = profile.machine(2);
-        assert_eq!((machine.overheads.other, machine.available.len()), (Span(150), 2));
-        assert_eq!(machine.interface.map(|ni| ni.null), Some(Span(1000)));
+        assert_eq!((machine.overheads.other, machine.available.len()), (Duration(150), 2));
+        assert_eq!(machine.interface.map(|ni| ni.null), Some(Duration(1000)));
         assert!(Profile { call: [0.0; 2], ..profile }.machine(1).interface.is_none());
     }
 }

@@ -8,7 +8,7 @@ use std::thread;
 use selvedge_data_stack::elements::{ElementId, Elements};
 use selvedge_data_stack::module::Direction;
 use selvedge_os::clock::Clock;
-use selvedge_units::{Instant, Span};
+use selvedge_units::{Duration, Instant};
 
 use crate::element::{Element, Outside, Plant, Port, Work};
 
@@ -47,9 +47,9 @@ impl Work for Null {
         message: u64,
         _: Instant,
         out: &mut Vec<(Direction, u64)>,
-    ) -> Span {
+    ) -> Duration {
         out.push((direction, message));
-        Span::ZERO
+        Duration::ZERO
     }
 
     fn leave(&self, _: Direction, _: u64, _: Instant) {
@@ -63,7 +63,7 @@ impl Work for Null {
 /// # Panics
 /// If a thread panics, or it takes longer than a minute.
 #[must_use]
-pub fn stream(elements: u8, count: u64) -> Span {
+pub fn stream(elements: u8, count: u64) -> Duration {
     let plant = Arc::new(Plant::new(Null::new(elements.into()), 256));
     for n in 0..elements {
         plant.assign_both(n.into(), Elements::only(ElementId(n)));

@@ -40,7 +40,7 @@ pub(super) struct Emitter<'p> {
     bias: u32,
     memory_size: u32,
     pub(super) slots: u32,
-    slots_most: u32,
+    slots_max: u32,
     /// Where a fault is raised: its kind and its place in the source.
     faults: Vec<(Label, u32, u32)>,
     /// Where break and continue lead.
@@ -82,7 +82,7 @@ impl<'p> Emitter<'p> {
             bias: if memory_size > NEAR { 32_768 } else { 0 },
             memory_size,
             slots: 0,
-            slots_most: 0,
+            slots_max: 0,
             faults: Vec::new(),
             loops: Vec::new(),
             exit,
@@ -110,7 +110,7 @@ impl<'p> Emitter<'p> {
         self.push(ST | MEM | DOUBLE, BASE, 0, self.near(FAULT), 0);
         self.leave();
         self.raise();
-        let stack = self.slots_most * 8;
+        let stack = self.slots_max * 8;
         if stack > STACK_MAX {
             return Err(KernelError::Stack(stack));
         }
@@ -203,7 +203,7 @@ impl<'p> Emitter<'p> {
     /// Keeps a register on the stack; the number is its slot.
     pub(super) fn spill(&mut self, from: Register) -> i16 {
         self.slots += 1;
-        self.slots_most = self.slots_most.max(self.slots);
+        self.slots_max = self.slots_max.max(self.slots);
         // Beyond the stack the program is refused at the end; till then any slot will do.
         let slot = -8 * self.slots.min(STACK_MAX / 8) as i16;
         self.push(STX | MEM | DOUBLE, FRAME, from, slot, 0);

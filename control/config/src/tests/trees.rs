@@ -43,7 +43,7 @@ fn a_tree_is_read_in_any_order() {
     assert_eq!(link.nodes, ["top", "middle", "leaf", "other"]);
     let node = |parent, weight| TreeNode { parent, weight };
     assert_eq!(link.tree.nodes(), [node(0, 2), node(1, 1000), node(2, 3), node(0, 1)]);
-    assert_eq!(link.tree.update(), Some(Span::from_millis(10)));
+    assert_eq!(link.tree.update(), Some(Duration::from_millis(10)));
     assert_eq!((&config.links[1].tree, config.links[1].nodes.len()), (&Tree::default(), 0));
     let parents: Vec<u32> =
         config.streams.iter().map(|stream| stream.spec.contract.parent).collect();
@@ -82,11 +82,11 @@ fn large_trees_are_read_or_refused() {
         }
         text
     };
-    let chain = |n: usize| (n + 1 < NODES_MOST).then_some(n + 1);
-    let config = parsed(&file(NODES_MOST, &chain)).config;
-    assert_eq!(config.links[0].nodes[0], format!("n{}", NODES_MOST - 1));
-    assert_eq!(config.links[0].tree.nodes()[NODES_MOST - 1].parent as usize, NODES_MOST - 1);
-    let more = wrong(&file(NODES_MOST + 1, &|_| None)).to_string();
+    let chain = |n: usize| (n + 1 < NODES_MAX).then_some(n + 1);
+    let config = parsed(&file(NODES_MAX, &chain)).config;
+    assert_eq!(config.links[0].nodes[0], format!("n{}", NODES_MAX - 1));
+    assert_eq!(config.links[0].tree.nodes()[NODES_MAX - 1].parent as usize, NODES_MAX - 1);
+    let more = wrong(&file(NODES_MAX + 1, &|_| None)).to_string();
     assert!(more.contains("4097 nodes; a link's tree takes at most 4096"), "{more}");
     // The kernel has room for 255; a coprocessor for all.
     let placed = |nodes: usize, placement: &str| {
@@ -96,13 +96,13 @@ fn large_trees_are_read_or_refused() {
     assert_eq!(parsed(&placed(255, "kernel")).config.links[0].tree.nodes().len(), 255);
     let more = wrong(&placed(256, "kernel")).to_string();
     assert!(more.contains("256 nodes; a link's tree takes at most 255"), "{more}");
-    let config = parsed(&placed(NODES_MOST, "coprocessor")).config;
-    assert_eq!(config.links[0].tree.nodes().len(), NODES_MOST);
-    let circle = wrong(&file(NODES_MOST, &|n| Some((n + 1) % NODES_MOST)));
+    let config = parsed(&placed(NODES_MAX, "coprocessor")).config;
+    assert_eq!(config.links[0].tree.nodes().len(), NODES_MAX);
+    let circle = wrong(&file(NODES_MAX, &|n| Some((n + 1) % NODES_MAX)));
     assert_eq!((circle.errors().len(), circle.omitted()), (1, 0), "{circle}");
     assert!(circle.to_string().contains("tree.n0.parent: the node hangs below itself, by way of"));
-    let pairs = wrong(&file(NODES_MOST, &|n| Some(n ^ 1)));
-    assert_eq!(pairs.errors().len() + pairs.omitted(), NODES_MOST / 2);
-    let tails = wrong(&file(NODES_MOST, &|n| Some(n.saturating_sub(1))));
+    let pairs = wrong(&file(NODES_MAX, &|n| Some(n ^ 1)));
+    assert_eq!(pairs.errors().len() + pairs.omitted(), NODES_MAX / 2);
+    let tails = wrong(&file(NODES_MAX, &|n| Some(n.saturating_sub(1))));
     assert_eq!(tails.errors().len(), 1, "{tails}");
 }

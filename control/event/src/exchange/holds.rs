@@ -1,7 +1,7 @@
 //! Events that an OUT filter holds back: each goes when its time comes, unless another host answers the
 //! same question before.
 
-use selvedge_units::{Instant, Span};
+use selvedge_units::{Duration, Instant};
 
 use crate::attribute::{Attributes, Value};
 use crate::event::Event;
@@ -12,7 +12,7 @@ use crate::event::Event;
 /// answers.
 pub const ANSWERS: &str = "answers";
 /// The longest that an event is held back.
-pub const HOLD_MAX: Span = Span::from_secs(10);
+pub const HOLD_MAX: Duration = Duration::from_secs(10);
 /// The most events of a channel that are held back.
 const HELD_BACK_MAX: usize = 64;
 
@@ -54,7 +54,13 @@ impl Holds {
     }
 
     /// Holds an event back for a while; when there are too many, the one that would go next goes unsent.
-    pub(super) fn push(&mut self, now: Instant, hold: Span, event: Event<'_>, chosen: (u128, u64)) {
+    pub(super) fn push(
+        &mut self,
+        now: Instant,
+        hold: Duration,
+        event: Event<'_>,
+        chosen: (u128, u64),
+    ) {
         if self.events.len() >= HELD_BACK_MAX {
             let first = (0..self.events.len()).min_by_key(|place| self.events[*place].at);
             if let Some(first) = first {

@@ -2,7 +2,7 @@
 //! what comes from them. Nothing of what comes is believed: bytes are a frame or counted, rights are
 //! asked for, numbers only compared.
 
-use selvedge_units::{Instant, Span};
+use selvedge_units::{Duration, Instant};
 
 use super::MEMBERS_MAX;
 use super::context::{Burst, Context};
@@ -23,7 +23,7 @@ use crate::transmit::{Class, HostId};
 /// The most members that are gone and whose events are kept.
 const PARTED_MAX: usize = 64;
 /// How long until a peer is asked again for the same description.
-const ASK_AGAIN: Span = Span::from_millis(100);
+const ASK_AGAIN: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
 pub(super) struct Open {
@@ -111,7 +111,7 @@ impl Open {
     }
 
     /// Members that were silent for so long are gone.
-    pub(super) fn part_silent(&mut self, now: Instant, lease: Span, context: &mut Context) {
+    pub(super) fn part_silent(&mut self, now: Instant, lease: Duration, context: &mut Context) {
         let is_silent = |member: &Member| now.since(member.heard) > lease;
         while let Some(gone) = self.members.iter().position(is_silent) {
             self.part(now, gone, context);
@@ -216,7 +216,7 @@ impl Open {
             return Ok((here, 0));
         }
         let Choice { sinks, hold } = self.choose(now, event, sequence, &mut context.blocks);
-        if hold > Span(0) && sinks != 0 {
+        if hold > Duration(0) && sinks != 0 {
             self.holds.push(now, hold, event, (sinks, sequence));
             context.due(self.holds.next_at());
             return Ok((here, 0));

@@ -8,7 +8,7 @@ use selvedge_control_event::{
     Attributes, AttributesBuf, ChannelId, Event, Exchange, Filter, Format, HostId, Network, Notice,
     Overflow, SinkId, Subscription, Value, Wake, What, program,
 };
-use selvedge_units::{Instant, Span};
+use selvedge_units::{Duration, Instant};
 
 pub(crate) const FORMAT: &str = "input { long number; };";
 
@@ -21,7 +21,7 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) fn new(hosts: u32) -> Self {
-        Self::on(Network::new(Span::from_micros(100)), hosts)
+        Self::on(Network::new(Duration::from_micros(100)), hosts)
     }
 
     pub(crate) fn on(mut network: Network, hosts: u32) -> Self {
@@ -74,7 +74,7 @@ impl World {
         host: u32,
         channel: ChannelId,
         record: &[u8],
-        left: Option<Span>,
+        left: Option<Duration>,
     ) -> usize {
         let deadline = left.map(|left| self.now + left);
         let event = Event { deadline, attributes: Attributes::default(), record };
@@ -113,7 +113,7 @@ impl World {
     }
 
     /// Lets time pass; hosts that are not `alive` do nothing.
-    pub(crate) fn pass(&mut self, span: Span, alive: &[u32]) {
+    pub(crate) fn pass(&mut self, span: Duration, alive: &[u32]) {
         let until = self.now + span;
         self.turn(alive);
         while self.now < until {
@@ -132,7 +132,7 @@ impl World {
 
     pub(crate) fn settle(&mut self) {
         let all: Vec<u32> = (0..self.hosts.len() as u32).collect();
-        self.pass(Span::from_millis(1), &all);
+        self.pass(Duration::from_millis(1), &all);
     }
 
     pub(crate) fn take(&mut self, host: u32, channel: ChannelId, sink: SinkId) -> Vec<Vec<u8>> {

@@ -5,7 +5,7 @@ use selvedge_data_link::{Link, LinkParams};
 use selvedge_data_memory::PayloadSpan;
 use selvedge_data_sched::{Discipline, StreamIndex};
 use selvedge_data_stream::{Contract, Fate, Frame, GroupTracker, Kind};
-use selvedge_units::{Bitrate, Bytes, Instant, Span};
+use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 
 /// Bytes of a full packet on the wire.
 pub(crate) const PACKET: u64 = 1250;
@@ -120,7 +120,7 @@ pub(crate) fn needed(scripts: &[Script]) -> Bitrate {
 
 /// A link of this rate, selecting or not.
 pub(crate) fn params(discipline: Discipline, selection: bool, rate: Bitrate) -> LinkParams {
-    let queue = (!selection).then(|| rate * Span::from_millis(500));
+    let queue = (!selection).then(|| rate * Duration::from_millis(500));
     LinkParams { discipline, selection, rate, burst: Bytes(1500), mtu: Bytes(1500), queue }
 }
 

@@ -4,7 +4,7 @@ use core::ffi::{CStr, c_int};
 
 use selvedge_data_sched::{Tree, TreeNode};
 use selvedge_data_stream::{Class, Late, Window};
-use selvedge_units::Span;
+use selvedge_units::Duration;
 
 /// `SELVEDGE_NONE`.
 pub const NONE: u64 = u64::MAX;
@@ -90,7 +90,7 @@ pub(crate) fn tree(nodes: &[Node], remap_ns: u64) -> Result<Tree, Error> {
         return Err(Error::Value);
     }
     let nodes = nodes.iter().map(|node| TreeNode { parent: node.parent, weight: node.weight });
-    let update = (remap_ns != NONE).then_some(Span(remap_ns));
+    let update = (remap_ns != NONE).then_some(Duration(remap_ns));
     Tree::new(nodes.collect(), update).map_err(|_| Error::Tree)
 }
 
@@ -118,8 +118,8 @@ impl Contract {
             priority: self.priority,
             class,
             parent: self.parent,
-            delay: (self.delay_ns != NONE).then_some(Span(self.delay_ns)),
-            ..selvedge_data_stream::Contract::new(Span(self.period_ns), window)
+            delay: (self.delay_ns != NONE).then_some(Duration(self.delay_ns)),
+            ..selvedge_data_stream::Contract::new(Duration(self.period_ns), window)
         })
     }
 }

@@ -6,17 +6,17 @@
 use core::cmp::Ordering;
 
 use selvedge_data_stream::{Contract, Window, Windows};
-use selvedge_units::{Bitrate, Span};
+use selvedge_units::{Bitrate, Duration};
 
 use super::found::{Effort, Found};
 use super::judge::judge;
-use super::set::{BYTE, RATE_MOST, Set};
+use super::set::{BYTE, RATE_MAX, Set};
 use super::share::Share;
 use super::{Answer, Breach, Cause, Fit, Load, Service, Verdict};
 
 /// For all that is tried after a refusal.
 const SEARCH: u64 = 1 << 24;
-const PERIOD_MOST: u64 = 1 << 63;
+const PERIOD_MAX: u64 = 1 << 63;
 /// The window that a stream without one, or with `0/1`, is offered is out of so many.
 const WINDOW_OF: u16 = 10;
 
@@ -144,10 +144,10 @@ impl Search {
     }
 
     /// The shortest period with which the stream joins those before it.
-    fn period(&mut self, set: &Set<'_>, stream: usize) -> Option<Span> {
+    fn period(&mut self, set: &Set<'_>, stream: usize) -> Option<Duration> {
         let load = *set.load(stream);
         let paced = |period: u64| Load {
-            contract: Contract { period: Span(period), ..load.contract },
+            contract: Contract { period: Duration(period), ..load.contract },
             ..load
         };
         let before = set.first(stream).share_of_all();
@@ -157,32 +157,32 @@ impl Search {
         let bearable = if bears(stated) {
             stated
         } else {
-            least_true(stated, PERIOD_MOST, |period| Some(bears(period)))?
+            least_true(stated, PERIOD_MAX, |period| Some(bears(period)))?
         };
         if set.policy.counts_windows() {
-            return (bearable > stated).then_some(Span(bearable));
+            return (bearable > stated).then_some(Duration(bearable));
         }
         let mut admits = |period: u64| self.admits(&set.with(stream, paced(period)));
         if bearable > stated && admits(bearable)? {
-            return Some(Span(bearable));
+            return Some(Duration(bearable));
         }
         // Doubling first: tests with long periods take long.
-        let (mut fails, mut most) = (bearable, bearable.saturating_mul(2).min(PERIOD_MOST));
+        let (mut fails, mut most) = (bearable, bearable.saturating_mul(2).min(PERIOD_MAX));
         while !admits(most)? {
-            if most == PERIOD_MOST {
+            if most == PERIOD_MAX {
                 return None;
             }
-            (fails, most) = (most, most.saturating_mul(2).min(PERIOD_MOST));
+            (fails, most) = (most, most.saturating_mul(2).min(PERIOD_MAX));
         }
-        least_true(fails, most, admits).map(Span)
+        least_true(fails, most, admits).map(Duration)
     }
 
     /// The lowest rate at which the whole set is not refused.
     fn rate(&mut self, set: &Set<'_>) -> Option<Bitrate> {
         let (low, high) = rate_bounds(set)?;
         let fails = low.max(set.rate);
-        let most = if set.policy.counts_windows() { high.max(fails + 1) } else { RATE_MOST };
-        least_true(fails, most.min(RATE_MOST), |rate| self.admits(&set.at_rate(rate))).map(Bitrate)
+        let most = if set.policy.counts_windows() { high.max(fails + 1) } else { RATE_MAX };
+        least_true(fails, most.min(RATE_MAX), |rate| self.admits(&set.at_rate(rate))).map(Bitrate)
     }
 }
 
@@ -198,7 +198,7 @@ fn rate_bounds(set: &Set<'_>) -> Option<(u64, u64)> {
         let bits = (u128::from(size.0) * BYTE * serve) << POINT;
         sum = sum.checked_add(bits / (u128::from(load.contract.period.0) * of))?;
     }
-    let clamp = |rate: u128| u64::try_from(rate).unwrap_or(u64::MAX).min(RATE_MOST);
+    let clamp = |rate: u128| u64::try_from(rate).unwrap_or(u64::MAX).min(RATE_MAX);
     let ceiling = (sum + set.len() as u128).div_ceil(1 << POINT);
     let below = sum.div_ceil(1 << POINT).saturating_sub(1);
     Some((clamp(below), clamp(ceiling)))

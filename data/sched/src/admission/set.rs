@@ -5,7 +5,7 @@
 //! one stream changed, is another view on the same loads: nothing is copied.
 
 use selvedge_data_stream::{Class, Kind, Window, Windows};
-use selvedge_units::{Bitrate, Bytes, Span};
+use selvedge_units::{Bitrate, Bytes, Duration};
 
 use crate::Tree;
 
@@ -14,9 +14,9 @@ use super::{Ask, AskError, Load, Pattern, Policy, Service};
 
 /// Bits of a byte in nanoseconds a second: what a byte takes in scaled time.
 pub(super) const BYTE: u128 = 8 * 1_000_000_000;
-const TIME_MOST: u64 = 1 << 63;
-pub(super) const RATE_MOST: u64 = (1 << 48) - 1;
-const SIZE_MOST: u64 = (1 << 48) - 1;
+const TIME_MAX: u64 = 1 << 63;
+pub(super) const RATE_MAX: u64 = (1 << 48) - 1;
+const SIZE_MAX: u64 = (1 << 48) - 1;
 
 /// The loads seen from one side.
 #[derive(Clone, Copy, Debug)]
@@ -55,18 +55,18 @@ impl<'a> Set<'a> {
         let rate = match ask.rate {
             None if sized => return Err(AskError::Rate(None)),
             None => 1,
-            Some(Bitrate(rate)) if (1..=RATE_MOST).contains(&rate) => rate,
+            Some(Bitrate(rate)) if (1..=RATE_MAX).contains(&rate) => rate,
             Some(rate) => return Err(AskError::Rate(Some(rate))),
         };
         for (index, load) in ask.loads.iter().enumerate() {
-            let time = |span: Span| (1..=TIME_MOST).contains(&span.0);
+            let time = |span: Duration| (1..=TIME_MAX).contains(&span.0);
             let contract = &load.contract;
             if !time(contract.period) || !contract.delay.is_none_or(time) {
                 return Err(AskError::Time(index));
             }
             let sound = match load.service {
                 Service::Time(span) => time(span),
-                Service::Size(size) => (1..=SIZE_MOST).contains(&size.0),
+                Service::Size(size) => (1..=SIZE_MAX).contains(&size.0),
             };
             if !sound {
                 return Err(AskError::Service(index));
@@ -174,8 +174,8 @@ impl<'a> Set<'a> {
     }
 
     /// Scaled time in nanoseconds, rounded up; saturates.
-    pub(super) fn span(&self, scaled: u128) -> Span {
-        Span(u64::try_from(scaled.div_ceil(u128::from(self.rate))).unwrap_or(u64::MAX))
+    pub(super) fn span(&self, scaled: u128) -> Duration {
+        Duration(u64::try_from(scaled.div_ceil(u128::from(self.rate))).unwrap_or(u64::MAX))
     }
 }
 

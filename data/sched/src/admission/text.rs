@@ -3,7 +3,7 @@
 
 use core::fmt;
 
-use selvedge_units::Span;
+use selvedge_units::Duration;
 
 use super::{Answer, Breach, Cause, Policy, Unproved, Verdict};
 
@@ -34,13 +34,13 @@ impl Answer {
     }
 }
 
-struct Time(Span, Clock);
+struct Time(Duration, Clock);
 
 impl fmt::Display for Time {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.1 {
             Clock::Nanoseconds => self.0.fmt(f),
-            Clock::Slots if self.0 == Span(1) => write!(f, "1 slot"),
+            Clock::Slots if self.0 == Duration(1) => write!(f, "1 slot"),
             Clock::Slots => write!(f, "{} slots", self.0.0),
         }
     }

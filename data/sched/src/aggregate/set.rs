@@ -6,10 +6,10 @@ use super::Tally;
 use super::ring::Ring;
 
 /// The most sets of one aggregate.
-pub const SETS_MOST: usize = 16;
+pub const SETS_MAX: usize = 16;
 
 /// The largest least common multiple of the weights of an aggregate's sets.
-pub const MEASURE_MOST: u64 = 1 << 48;
+pub const MEASURE_MAX: u64 = 1 << 48;
 
 /// A set's place in an aggregate: the lowest that was free when it was added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -18,11 +18,11 @@ pub struct SetIndex(pub u8);
 /// Why a set can't be added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SetError {
-    /// There are [`SETS_MOST`] already.
+    /// There are [`SETS_MAX`] already.
     TooMany,
     /// A weight of 0 is no share.
     Weightless,
-    /// With this weight the least common multiple of all is above [`MEASURE_MOST`], and shares
+    /// With this weight the least common multiple of all is above [`MEASURE_MAX`], and shares
     /// could not be kept exactly.
     Measure(u16),
 }
@@ -31,7 +31,7 @@ impl fmt::Display for SetError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::TooMany => {
-                write!(f, "there are {SETS_MOST} sets already; put streamlets into one")
+                write!(f, "there are {SETS_MAX} sets already; put streamlets into one")
             }
             Self::Weightless => write!(f, "a weight of 0 is no share; state 1 to 65535"),
             Self::Measure(weight) => write!(
@@ -58,6 +58,6 @@ pub(super) struct Set {
 }
 
 /// A set that has streamlets.
-pub(super) fn set_of(sets: &mut [Option<Set>; SETS_MOST], set: u8) -> &mut Set {
+pub(super) fn set_of(sets: &mut [Option<Set>; SETS_MAX], set: u8) -> &mut Set {
     sets[set as usize].as_mut().expect("a set with streamlets is not removed")
 }

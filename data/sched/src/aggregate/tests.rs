@@ -5,7 +5,7 @@ use std::vec::Vec;
 
 use proptest::prelude::*;
 use selvedge_data_stream::{Contract, Window};
-use selvedge_units::{Bytes, Instant, Span};
+use selvedge_units::{Bytes, Duration, Instant};
 
 use super::*;
 use crate::{Discipline, Head, Scheduler, StreamIndex};
@@ -22,7 +22,7 @@ fn shares_of_figure_10_hold_by_slot_set_and_streamlet() {
     let mut sched = Scheduler::new(Discipline::Dwcs);
     let mut slots = Vec::new();
     for period in [8, 8, 4, 2] {
-        sched.add(&Contract::new(Span(period), Window::NONE));
+        sched.add(&Contract::new(Duration(period), Window::NONE));
         let mut slot = Aggregate::new();
         let weights: &[u16] = if period == 2 { &[2, 1] } else { &[1] };
         let sets: Vec<_> = weights.iter().map(|&w| slot.add_set(w).unwrap()).collect();
@@ -132,7 +132,7 @@ fn sets_beyond_the_limits_are_refused() {
     slot.remove_set(SetIndex(1));
     assert_eq!(slot.add_set(65_479), Ok(SetIndex(1)));
     let mut slot = Aggregate::new();
-    assert!((0..SETS_MOST).all(|_| slot.add_set(5).is_ok()));
+    assert!((0..SETS_MAX).all(|_| slot.add_set(5).is_ok()));
     assert_eq!(slot.add_set(5), Err(SetError::TooMany));
 }
 

@@ -15,7 +15,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use selvedge_data_stream::Contract;
-use selvedge_units::{Bytes, Instant, Span};
+use selvedge_units::{Bytes, Duration, Instant};
 
 use super::tree::Tree;
 use super::wfq::Wfq;
@@ -45,7 +45,7 @@ struct Stream {
 #[derive(Clone, Debug)]
 pub(crate) struct Flat {
     tree: Tree,
-    update: Span,
+    update: Duration,
     pub(crate) wfq: Wfq,
     nodes: Vec<Node>,
     streams: Vec<Stream>,
@@ -61,7 +61,7 @@ fn part(rate: u64, weight: u32, sum: u64) -> u64 {
 }
 
 impl Flat {
-    pub(crate) fn new(tree: &Tree, update: Span) -> Self {
+    pub(crate) fn new(tree: &Tree, update: Duration) -> Self {
         Self {
             nodes: vec![Node::default(); tree.nodes().len() + 1],
             tree: tree.clone(),

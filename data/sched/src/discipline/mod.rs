@@ -27,7 +27,7 @@ mod tests;
 use core::fmt;
 
 use selvedge_data_stream::{Contract, Window};
-use selvedge_units::{Bytes, Instant, Span};
+use selvedge_units::{Bytes, Duration, Instant};
 
 use crate::record::StreamIndex;
 use crate::tournament::LAST_KEY;
@@ -40,7 +40,7 @@ pub(crate) struct Standing {
     pub(crate) stream: u32,
     pub(crate) deadline: Instant,
     pub(crate) arrival: Instant,
-    pub(crate) period: Span,
+    pub(crate) period: Duration,
     /// The current window `x'/y'` that the frame is counted in, `x' <= y'`.
     pub(crate) window: Window,
     pub(crate) priority: i32,

@@ -12,7 +12,7 @@ const fn head(deadline: u64, lose: u16, of: u16, priority: i32) -> Standing {
         stream: 0,
         deadline: Instant(deadline),
         arrival: Instant::ZERO,
-        period: Span(1),
+        period: Duration(1),
         window: Window { lose, of },
         priority,
         weight: 1,

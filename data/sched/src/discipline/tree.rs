@@ -7,7 +7,7 @@
 use alloc::vec::Vec;
 use core::fmt;
 
-use selvedge_units::Span;
+use selvedge_units::Duration;
 
 /// An inner node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub struct TreeNode {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tree {
     nodes: Vec<TreeNode>,
-    update: Option<Span>,
+    update: Option<Duration>,
 }
 
 /// Why a list of nodes is no tree.
@@ -73,7 +73,7 @@ impl Tree {
     ///
     /// # Errors
     /// [`TreeError`] for the first node that makes no sense.
-    pub fn new(nodes: Vec<TreeNode>, update: Option<Span>) -> Result<Self, TreeError> {
+    pub fn new(nodes: Vec<TreeNode>, update: Option<Duration>) -> Result<Self, TreeError> {
         if nodes.len() > Self::NODES_MAX {
             return Err(TreeError::TooMany(nodes.len()));
         }
@@ -85,7 +85,7 @@ impl Tree {
                 return Err(TreeError::Weight { node });
             }
         }
-        if update == Some(Span(0)) {
+        if update == Some(Duration(0)) {
             return Err(TreeError::Update);
         }
         Ok(Self { nodes, update })
@@ -99,7 +99,7 @@ impl Tree {
 
     /// How often the flat approximation maps its weights anew; `None`: exact sharing.
     #[must_use]
-    pub const fn update(&self) -> Option<Span> {
+    pub const fn update(&self) -> Option<Duration> {
         self.update
     }
 
@@ -119,12 +119,12 @@ mod tests {
     fn what_is_no_tree_is_refused() {
         let node = |parent, weight| TreeNode { parent, weight };
         let tree = |nodes, update| Tree::new(nodes, update).map_err(|error| error.to_string());
-        assert!(tree(vec![node(0, 1), node(1, 2), node(1, 3)], Some(Span(1))).is_ok());
+        assert!(tree(vec![node(0, 1), node(1, 2), node(1, 3)], Some(Duration(1))).is_ok());
         let says = |nodes, update| tree(nodes, update).unwrap_err();
         assert!(says(vec![node(1, 1)], None).starts_with("node 1 hangs below node 1;"));
         assert!(says(vec![node(0, 1), node(3, 1)], None).starts_with("node 2 hangs below node 3;"));
         assert!(says(vec![node(0, 0)], None).starts_with("node 1 has the weight 0;"));
-        assert!(says(vec![], Some(Span(0))).starts_with("an update period of 0;"));
+        assert!(says(vec![], Some(Duration(0))).starts_with("an update period of 0;"));
         let many = vec![node(0, 1); Tree::NODES_MAX + 1];
         assert!(says(many, None).starts_with("1048577 nodes;"));
     }

@@ -27,7 +27,7 @@
 use alloc::vec::Vec;
 
 use selvedge_data_stream::{Contract, Window, Windows};
-use selvedge_units::{Bytes, Instant, Span};
+use selvedge_units::{Bytes, Duration, Instant};
 
 use super::{Rule, Standing, significant};
 use crate::tournament::{LAST_KEY, Tournament};
@@ -39,7 +39,7 @@ struct Stream {
     work_conserving: bool,
     /// Where the current period began, or the first will.
     start: Instant,
-    period: Span,
+    period: Duration,
     /// `m` and `k`.
     owes: u16,
     of: u16,

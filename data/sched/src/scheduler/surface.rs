@@ -4,7 +4,7 @@
 use ::core::ops::Range;
 
 use selvedge_data_stream::{Contract, Kind, Window, Windows};
-use selvedge_units::{Instant, Span};
+use selvedge_units::{Duration, Instant};
 
 use super::Scheduler;
 use super::core::Core;
@@ -114,7 +114,7 @@ impl Scheduler {
     }
 
     /// Changes a stream's period from its next frame on; zero counts as 1 ns. O(1).
-    pub fn set_period(&mut self, s: StreamIndex, period: Span) {
+    pub fn set_period(&mut self, s: StreamIndex, period: Duration) {
         self.change(s, false, |contract| contract.period = at_least_one(period));
     }
 

@@ -12,7 +12,7 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use selvedge_data_stream::{Class, Contract, Late, Window};
-use selvedge_units::{Bytes, Instant, Span};
+use selvedge_units::{Bytes, Duration, Instant};
 
 pub use kind::Kind;
 use kind::{Theme, WindowKind};
@@ -188,7 +188,7 @@ fn stream(random: &mut Random, theme: &Theme, n: u64, count: u64) -> TraceStream
         work_conserving,
         priority: if lowest { i32::MIN } else { priority },
         weight,
-        ..Contract::new(Span(period), Window { lose, of })
+        ..Contract::new(Duration(period), Window { lose, of })
     };
     TraceStream { id: id(n), contract, first_deadline: first_deadline.map(Instant) }
 }
@@ -211,7 +211,7 @@ fn adversarial(random: &mut Random, discipline: Discipline, count: u64) -> Vec<T
     };
     let streams = (0..count).map(|n| {
         let (period, window) = if n == greedy_place { greedy } else { other };
-        let contract = Contract::new(Span(period), window);
+        let contract = Contract::new(Duration(period), window);
         TraceStream { id: id(n), contract, first_deadline: None }
     });
     streams.collect()

@@ -6,7 +6,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use selvedge_data_stream::{Class, Contract, Late, Window, Windows};
-use selvedge_units::{Bytes, Instant, Span};
+use selvedge_units::{Bytes, Duration, Instant};
 
 use super::error::{Fault, TraceError, nearest, shorten};
 use super::json::{Object, Source, Value};
@@ -93,7 +93,7 @@ fn stream(value: Value<'_, '_>, nodes: &Nodes) -> Result<TraceStream, TraceError
         return Err(id_value.error(Fault::EmptyId));
     }
     let period = object.required("period", "\"period\": 2")?.number(1, u64::MAX)?;
-    let mut contract = Contract::new(Span(period), Window::NONE);
+    let mut contract = Contract::new(Duration(period), Window::NONE);
     if let Some(value) = object.get("window") {
         contract.windows = Windows::Whole(window(&value)?);
     }

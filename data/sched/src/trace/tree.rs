@@ -5,7 +5,7 @@ use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use selvedge_units::Span;
+use selvedge_units::Duration;
 
 use super::error::{Fault, TraceError, nearest, shorten};
 use super::json::{Object, Value};
@@ -66,7 +66,7 @@ pub(super) fn tree(top: &Object<'_, '_>) -> Result<(Tree, Nodes), TraceError> {
         }
     }
     let update = match top.get("remap") {
-        Some(value) => Some(Span(value.number(1, u64::MAX)?)),
+        Some(value) => Some(Duration(value.number(1, u64::MAX)?)),
         None => None,
     };
     let tree = Tree::new(listed, update).expect("each parent came before, each weight is above 0");

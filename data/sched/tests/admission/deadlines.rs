@@ -7,7 +7,7 @@ use selvedge_data_sched::admission::{
 };
 use selvedge_data_sched::{Discipline, Tree, TreeNode};
 use selvedge_data_stream::{Contract, Window};
-use selvedge_units::{Bytes, Span};
+use selvedge_units::{Bytes, Duration};
 
 use crate::link::{cost, misses};
 
@@ -27,10 +27,10 @@ fn load((cost, period, delay, priority, work_conserving): Numbers) -> Load {
     let contract = Contract {
         priority,
         work_conserving,
-        delay: delay.map(|delay| Span(delay.max(cost))),
-        ..Contract::new(Span(period.max(cost)), Window::NONE)
+        delay: delay.map(|delay| Duration(delay.max(cost))),
+        ..Contract::new(Duration(period.max(cost)), Window::NONE)
     };
-    Load { contract, service: Service::Time(Span(cost)) }
+    Load { contract, service: Service::Time(Duration(cost)) }
 }
 
 /// Whether the link can't carry the set for ever. An excess of one part in a hundred thousand shows
@@ -134,11 +134,11 @@ proptest! {
         };
         prop_assert!(breach.stream == 0 || !refused(&loads[..breach.stream]));
         prop_assert!(refused(&loads[..=breach.stream]));
-        if let Some(Span(period)) = breach.fit.period {
+        if let Some(Duration(period)) = breach.fit.period {
             let mut joined = loads[..=breach.stream].to_vec();
-            joined[breach.stream].contract.period = Span(period);
+            joined[breach.stream].contract.period = Duration(period);
             prop_assert!(!refused(&joined));
-            joined[breach.stream].contract.period = Span(period - 1);
+            joined[breach.stream].contract.period = Duration(period - 1);
             prop_assert!(refused(&joined));
         }
     }
@@ -152,8 +152,8 @@ proptest! {
     ) {
         for policy in [Policy::Wfq, Policy::Sfq] {
             let loads: Vec<Load> = streams.iter().map(|&(period, weight)| Load {
-                contract: Contract { weight, ..Contract::new(Span(period), Window::NONE) },
-                service: Service::Time(Span(1)),
+                contract: Contract { weight, ..Contract::new(Duration(period), Window::NONE) },
+                service: Service::Time(Duration(1)),
             }).collect();
             let answer = ask(policy, Pattern::Sporadic, &loads);
             let Some(discipline) = Discipline::from_name(policy.name()) else { continue };
@@ -176,7 +176,7 @@ fn a_long_frame_blocks_a_short_deadline() {
         assert_eq!(answer.load.to_string(), "1/2 (50.00 %)");
         let breach = answer.breach.expect("5 - 1 + 1 > 4");
         assert_eq!(breach.stream, 1);
-        assert_eq!(breach.cause, Cause::Late { stream: 0, by: Span(1) });
+        assert_eq!(breach.cause, Cause::Late { stream: 0, by: Duration(1) });
         assert_eq!(breach.excess.to_string(), "1/4 (25.00 %)");
     }
     // Started together, the long frame never goes first at the wrong moment for sure.
@@ -184,7 +184,7 @@ fn a_long_frame_blocks_a_short_deadline() {
     assert_eq!(periodic.verdict, Verdict::Possible);
     assert!(matches!(periodic.unproved, Some(Unproved::WorstCase(0))));
     let fifo = ask(Policy::Fifo, Pattern::Sporadic, &loads);
-    assert_eq!(fifo.breach.expect("6 - 1 > 4").cause, Cause::Late { stream: 0, by: Span(1) });
+    assert_eq!(fifo.breach.expect("6 - 1 > 4").cause, Cause::Late { stream: 0, by: Duration(1) });
 }
 
 #[test]
@@ -199,8 +199,8 @@ fn a_backlog_that_never_waits_starves_the_rest() {
 #[test]
 fn fair_bounds_on_paper() {
     let stream = |period, weight| Load {
-        contract: Contract { weight, ..Contract::new(Span(period), Window::NONE) },
-        service: Service::Time(Span(1)),
+        contract: Contract { weight, ..Contract::new(Duration(period), Window::NONE) },
+        service: Service::Time(Duration(1)),
     };
     // g = 1/4, 3/4: C/g + L = 5, 7/3 rounded up to 3.
     let answer = |periods: (u64, u64)| {
@@ -208,8 +208,8 @@ fn fair_bounds_on_paper() {
     };
     assert_eq!(answer((5, 3)).verdict, Verdict::Guaranteed);
     let short = answer((4, 3));
-    assert_eq!(short.unproved, Some(Unproved::Bound { stream: 0, bound: Span(5) }));
-    assert_eq!(answer((5, 2)).unproved, Some(Unproved::Bound { stream: 1, bound: Span(3) }));
+    assert_eq!(short.unproved, Some(Unproved::Bound { stream: 0, bound: Duration(5) }));
+    assert_eq!(answer((5, 2)).unproved, Some(Unproved::Bound { stream: 1, bound: Duration(3) }));
     assert_eq!(answer((3, 9)).unproved, Some(Unproved::Weight(0)));
     let sfq = ask(Policy::Sfq, Pattern::Sporadic, &[stream(4, 1), stream(2, 3)]);
     assert_eq!(sfq.verdict, Verdict::Guaranteed);
@@ -219,14 +219,15 @@ fn fair_bounds_on_paper() {
     let drr = |millis: [u64; 3]| {
         let mut loads = sized;
         for (load, millis) in loads.iter_mut().zip(millis) {
-            load.contract.period = Span::from_millis(millis);
+            load.contract.period = Duration::from_millis(millis);
         }
         let (policy, pattern, quantum) = (Policy::Drr, Pattern::Sporadic, Bytes(125));
         let rate = Some(selvedge_units::Bitrate::from_mbps(1));
         check(&Ask { policy, rate, pattern, quantum, tree: None, loads: &loads }).expect("in range")
     };
     assert_eq!(drr([14, 14, 10]).verdict, Verdict::Guaranteed);
-    let bound = |stream, millis| Some(Unproved::Bound { stream, bound: Span::from_millis(millis) });
+    let bound =
+        |stream, millis| Some(Unproved::Bound { stream, bound: Duration::from_millis(millis) });
     assert_eq!(drr([14, 13, 10]).unproved, bound(1, 14));
     assert_eq!(drr([14, 14, 9]).unproved, bound(2, 10));
     assert_eq!(cost(&stream(3, 1)), 1);
@@ -239,8 +240,8 @@ fn a_tree_reserves_by_all_its_levels() {
     let node = |parent, weight| TreeNode { parent, weight };
     let nodes = vec![node(0, 3), node(0, 1), node(1, 50)];
     let stream = |period, weight, parent| Load {
-        contract: Contract { weight, parent, ..Contract::new(Span(period), Window::NONE) },
-        service: Service::Time(Span(1)),
+        contract: Contract { weight, parent, ..Contract::new(Duration(period), Window::NONE) },
+        service: Service::Time(Duration(1)),
     };
     // Of six parts: 3 * 1/3, 3 * 2/3, 1 * 9/9, 2.
     let loads = |periods: [u64; 4]| {
@@ -260,11 +261,11 @@ fn a_tree_reserves_by_all_its_levels() {
     assert_eq!(found([6, 2, 7, 9]), Some(Unproved::Weight(1)));
     assert_eq!(found([6, 3, 5, 4]), Some(Unproved::Weight(2)));
     // Below the link itself it is `wfq`: 3 slots at its rate, and the longest frame.
-    assert_eq!(found([6, 3, 6, 3]), Some(Unproved::Bound { stream: 3, bound: Span(4) }));
+    assert_eq!(found([6, 3, 6, 3]), Some(Unproved::Bound { stream: 3, bound: Duration(4) }));
     let below_link = [stream(9, 1, 0), stream(4, 2, 0)];
     assert_eq!(answer(Some(&tree), &below_link).verdict, Verdict::Guaranteed);
     assert_eq!(answer(None, &loads([15, 8, 3, 8])).verdict, Verdict::Guaranteed, "no tree");
-    let flat = Tree::new(nodes, Some(Span(5))).expect("a tree");
+    let flat = Tree::new(nodes, Some(Duration(5))).expect("a tree");
     assert_eq!(answer(Some(&flat), &below_link).unproved, Some(Unproved::Mapped));
     assert_eq!(answer(Some(&flat), &loads([6, 3, 6, 4])).unproved, Some(Unproved::Levels(0)));
     // More than the link is more than any tree can give.

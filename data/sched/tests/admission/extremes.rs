@@ -4,12 +4,12 @@ use selvedge_data_sched::admission::{
     Ask, AskError, Cause, Load, Pattern, Policy, Service, Verdict, check,
 };
 use selvedge_data_stream::{Contract, Window, Windows};
-use selvedge_units::{Bitrate, Bytes, Span};
+use selvedge_units::{Bitrate, Bytes, Duration};
 
 const LONGEST: u64 = 1 << 63;
 
 fn load(period: u64, lose: u16, of: u16, service: Service) -> Load {
-    Load { contract: Contract::new(Span(period), Window { lose, of }), service }
+    Load { contract: Contract::new(Duration(period), Window { lose, of }), service }
 }
 
 fn ask<'a>(policy: Policy, rate: Option<u64>, loads: &'a [Load]) -> Ask<'a> {
@@ -19,14 +19,14 @@ fn ask<'a>(policy: Policy, rate: Option<u64>, loads: &'a [Load]) -> Ask<'a> {
 
 #[test]
 fn the_ends_of_all_ranges_are_answered_by_every_test() {
-    let slot = Service::Time(Span(1));
+    let slot = Service::Time(Duration(1));
     let sets: [&[Load]; 7] = [
         &[],
         &[load(1, 0, 1, slot)],
         &[load(1, 0, 1, slot), load(LONGEST, 65_534, 65_535, slot)],
         &[load(1, 65_535, 65_535, slot); 2],
-        &[load(LONGEST, 0, 1, Service::Time(Span(LONGEST)))],
-        &[load(LONGEST, 0, 0, Service::Time(Span(LONGEST))), load(1, 0, 0, slot)],
+        &[load(LONGEST, 0, 1, Service::Time(Duration(LONGEST)))],
+        &[load(LONGEST, 0, 0, Service::Time(Duration(LONGEST))), load(1, 0, 0, slot)],
         &[load(LONGEST, 1, 65_535, slot), load(3, 1, 65_534, slot), load(LONGEST - 1, 1, 3, slot)],
     ];
     for policy in Policy::ALL {
@@ -51,7 +51,7 @@ fn the_ends_of_all_ranges_are_answered_by_every_test() {
 
 #[test]
 fn what_is_out_of_range_is_refused_by_name() {
-    let slot = Service::Time(Span(1));
+    let slot = Service::Time(Duration(1));
     let sized = Service::Size(Bytes(1));
     let error = |rate, load: Load| check(&ask(Policy::Dwcs, rate, &[load])).unwrap_err();
     assert_eq!(error(None, load(1, 0, 1, sized)), AskError::Rate(None));
@@ -59,7 +59,7 @@ fn what_is_out_of_range_is_refused_by_name() {
     assert_eq!(error(Some(1 << 48), load(1, 0, 1, slot)), AskError::Rate(Some(Bitrate(1 << 48))));
     assert_eq!(error(None, load(0, 0, 1, slot)), AskError::Time(0));
     assert_eq!(error(None, load(LONGEST + 1, 0, 1, slot)), AskError::Time(0));
-    assert_eq!(error(None, load(1, 0, 1, Service::Time(Span(0)))), AskError::Service(0));
+    assert_eq!(error(None, load(1, 0, 1, Service::Time(Duration(0)))), AskError::Service(0));
     assert_eq!(error(Some(1), load(1, 0, 1, Service::Size(Bytes(1 << 48)))), AskError::Service(0));
     assert_eq!(error(None, load(1, 2, 1, slot)), AskError::Window(0));
     let mut weightless = load(1, 0, 1, slot);
@@ -70,7 +70,7 @@ fn what_is_out_of_range_is_refused_by_name() {
 #[test]
 fn a_million_streams_are_answered() {
     const MANY: usize = 1 << 20;
-    let exactly = vec![load(MANY as u64, 0, 1, Service::Time(Span(1))); MANY];
+    let exactly = vec![load(MANY as u64, 0, 1, Service::Time(Duration(1))); MANY];
     let answer = check(&ask(Policy::Dwcs, None, &exactly)).expect("in range");
     assert_eq!(answer.load.to_string(), "1/1 (100.00 %)");
     assert_eq!(answer.verdict, Verdict::Possible);
@@ -98,7 +98,7 @@ fn sums_that_no_fraction_holds_are_decided_by_their_bounds() {
 
 #[test]
 fn windows_for_each_kind_refuse_only_what_no_mixture_could_do() {
-    let mut stream = load(2, 0, 1, Service::Time(Span(1)));
+    let mut stream = load(2, 0, 1, Service::Time(Duration(1)));
     stream.contract.windows =
         Windows::PerKind(core::array::from_fn(|kind| Window { lose: u16::from(kind > 0), of: 2 }));
     let verdict = |n| check(&ask(Policy::Dwcs, None, &[stream; 5][..n])).expect("in range").verdict;

@@ -6,13 +6,13 @@ use selvedge_data_sched::admission::{
     Answer, Ask, Cause, Load, Pattern, Policy, Service, Unproved, Verdict, check,
 };
 use selvedge_data_stream::{Class, Contract, Window};
-use selvedge_units::{Bytes, Span};
+use selvedge_units::{Bytes, Duration};
 
 use crate::deadlines::holds_of;
 
 const fn class(class: Class, cost: u64, period: u64) -> Load {
-    let contract = Contract { class, ..Contract::new(Span(period), Window::NONE) };
-    Load { contract, service: Service::Time(Span(cost)) }
+    let contract = Contract { class, ..Contract::new(Duration(period), Window::NONE) };
+    Load { contract, service: Service::Time(Duration(cost)) }
 }
 
 const fn edf(cost: u64, period: u64) -> Load {
@@ -48,10 +48,10 @@ fn stream() -> impl Strategy<Value = Load> {
                 priority,
                 weight,
                 work_conserving,
-                delay: delay.map(|delay| Span(delay.max(cost))),
-                ..Contract::new(Span(period.max(cost)), Window::NONE)
+                delay: delay.map(|delay| Duration(delay.max(cost))),
+                ..Contract::new(Duration(period.max(cost)), Window::NONE)
             },
-            service: Service::Time(Span(cost)),
+            service: Service::Time(Duration(cost)),
         },
     )
 }
@@ -111,11 +111,11 @@ proptest! {
         let refused = |loads: &[Load]| sporadic(loads).verdict == Verdict::Refused;
         prop_assert!(breach.stream == 0 || !refused(&loads[..breach.stream]));
         prop_assert!(refused(&loads[..=breach.stream]));
-        if let Some(Span(period)) = breach.fit.period {
+        if let Some(Duration(period)) = breach.fit.period {
             let mut joined = loads[..=breach.stream].to_vec();
-            joined[breach.stream].contract.period = Span(period);
+            joined[breach.stream].contract.period = Duration(period);
             prop_assert!(!refused(&joined));
-            joined[breach.stream].contract.period = Span(period - 1);
+            joined[breach.stream].contract.period = Duration(period - 1);
             prop_assert!(refused(&joined));
         }
     }
@@ -129,7 +129,7 @@ fn unit_slots_on_paper() {
     // (4 frames + 1) / (1/4).
     assert_eq!(sporadic(&set(20, 20)).verdict, Verdict::Guaranteed);
     let short = sporadic(&set(20, 19));
-    assert_eq!(short.unproved, Some(Unproved::Bound { stream: 3, bound: Span(20) }));
+    assert_eq!(short.unproved, Some(Unproved::Bound { stream: 3, bound: Duration(20) }));
     assert_eq!(sporadic(&set(15, 20)).unproved, Some(Unproved::Weight(2)));
     assert_eq!(short.load.to_string(), "162/190 (85.26 %)".replace("162/190", "81/95"));
 }
@@ -148,12 +148,12 @@ fn the_last_stream_is_named_with_what_it_exceeds_by() {
 fn a_later_class_blocks_a_short_deadline() {
     // The fair frame takes four moments; the deadline leaves room for three.
     let breach = sporadic(&[edf(1, 4), fair(5, 50, 1)]).breach.expect("5 - 1 + 1 > 4");
-    assert_eq!((breach.stream, breach.cause), (1, Cause::Late { stream: 0, by: Span(1) }));
+    assert_eq!((breach.stream, breach.cause), (1, Cause::Late { stream: 0, by: Duration(1) }));
     let breach = sporadic(&[urgent(1, 4, 9), fair(5, 50, 1)]).breach.expect("5 - 1 + 1 > 4");
-    assert_eq!(breach.cause, Cause::Late { stream: 0, by: Span(1) });
+    assert_eq!(breach.cause, Cause::Late { stream: 0, by: Duration(1) });
     // A stream by deadline goes before any priority: three frames, and one that blocks.
     let breach = sporadic(&[urgent(2, 5, 9), edf(2, 10), fair(3, 30, 1)]).breach.expect("6 > 5");
-    assert_eq!((breach.stream, breach.cause), (2, Cause::Late { stream: 0, by: Span(1) }));
+    assert_eq!((breach.stream, breach.cause), (2, Cause::Late { stream: 0, by: Duration(1) }));
 }
 
 #[test]

@@ -8,7 +8,7 @@ use selvedge_data_sched::admission::{
 use selvedge_data_sched::replay::{Arrivals, Replay, Trace, TraceStream};
 use selvedge_data_sched::{Discipline, Tree};
 use selvedge_data_stream::{Contract, Late, Window, Windows};
-use selvedge_units::{Bitrate, Bytes, Span};
+use selvedge_units::{Bitrate, Bytes, Duration};
 
 fn ask(policy: Policy, loads: &[Load]) -> Answer {
     let pattern = Pattern::Backlogged;
@@ -18,7 +18,7 @@ fn ask(policy: Policy, loads: &[Load]) -> Answer {
 
 fn slot(period: u64, window: (u16, u16)) -> Load {
     let window = Window::new(window.0, window.1).expect("a window");
-    Load { contract: Contract::new(Span(period), window), service: Service::Time(Span(1)) }
+    Load { contract: Contract::new(Duration(period), window), service: Service::Time(Duration(1)) }
 }
 
 fn violations(discipline: Discipline, loads: &[Load], ticks: u64) -> u64 {
@@ -163,7 +163,7 @@ proptest! {
                 loads.pop();
             } else {
                 let sure = loads.iter().all(|load| {
-                    load.contract.period == Span(1) && load.contract.windows != Windows::Whole(Window::NONE)
+                    load.contract.period == Duration(1) && load.contract.windows != Windows::Whole(Window::NONE)
                 });
                 let fits = if sure { Verdict::Guaranteed } else { Verdict::Possible };
                 prop_assert_eq!(answer.verdict, fits);
@@ -205,9 +205,9 @@ proptest! {
             prop_assert!(!joined(&|contract| contract.windows = windows(lose)));
             prop_assert!(joined(&|contract| contract.windows = windows(lose - 1)));
         }
-        if let Some(Span(period)) = breach.fit.period {
-            prop_assert!(!joined(&|contract| contract.period = Span(period)));
-            prop_assert!(joined(&|contract| contract.period = Span(period - 1)));
+        if let Some(Duration(period)) = breach.fit.period {
+            prop_assert!(!joined(&|contract| contract.period = Duration(period)));
+            prop_assert!(joined(&|contract| contract.period = Duration(period - 1)));
         }
         let Bitrate(needed) = breach.fit.rate.expect("some rate always does");
         prop_assert!(refused(&loads, needed).verdict != Verdict::Refused);
@@ -225,11 +225,11 @@ fn the_answer_names_the_stream_the_excess_and_what_fits() {
     assert_eq!(answer.load.to_string(), "23/20 (115.00 %)");
     assert_eq!(breach.excess.to_string(), "3/20 (15.00 %)");
     assert_eq!(breach.fit.window, Some(Window { lose: 4, of: 5 }));
-    assert_eq!(breach.fit.period, Some(Span(16)));
+    assert_eq!(breach.fit.period, Some(Duration(16)));
     assert_eq!(breach.fit.rate, None, "no rate changes a slot");
     // With equal rights the link of the node file's kind: 1000 bytes each 40 ms are 200 kbit/s.
     let sized = loads.map(|load| Load {
-        contract: Contract { period: Span::from_millis(40), ..load.contract },
+        contract: Contract { period: Duration::from_millis(40), ..load.contract },
         service: Service::Size(Bytes(1000)),
     });
     let rate = Some(Bitrate::from_kbps(600));
@@ -255,14 +255,14 @@ fn a_missing_condition_is_named() {
     assert_eq!(why(Policy::Vds, &[slot(1, (0, 0))]), Some(Unproved::NoWindow(0)));
     assert_eq!(why(Policy::Dwcs98, &[slot(2, (1, 2))]), Some(Unproved::EarlyService(0)));
     let mut long = slot(4, (3, 4));
-    long.service = Service::Time(Span(2));
+    long.service = Service::Time(Duration(2));
     assert_eq!(why(Policy::Dwcs, &[slot(4, (1, 2)), long]), Some(Unproved::UnequalService(1)));
     let mut odd = [slot(5, (3, 4)); 2];
-    odd[0].service = Service::Time(Span(2));
-    odd[1].service = Service::Time(Span(2));
+    odd[0].service = Service::Time(Duration(2));
+    odd[1].service = Service::Time(Duration(2));
     assert_eq!(why(Policy::Dwcs, &odd), Some(Unproved::SlotsDoNotDivide(0)));
     let mut delayed = slot(4, (3, 4));
-    delayed.contract.delay = Some(Span(9));
+    delayed.contract.delay = Some(Duration(9));
     assert_eq!(why(Policy::Dwcs, &[delayed]), Some(Unproved::OwnDelay(0)));
 }
 

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use proptest::prelude::*;
 use selvedge_data_sched::{Discipline, Head, Scheduler, StreamIndex, Tree, TreeNode, Verdict};
 use selvedge_data_stream::{Class, Contract, Late, Window};
-use selvedge_units::{Bytes, Instant, Span};
+use selvedge_units::{Bytes, Duration, Instant};
 
 use crate::oracle::{Stream, Trace as Plain};
 
@@ -70,7 +70,7 @@ fn contract(spec: &Spec, nodes: usize) -> Contract {
         class: spec.class,
         work_conserving: spec.work_conserving,
         late: Late::Drop,
-        ..Contract::new(Span(spec.period), window)
+        ..Contract::new(Duration(spec.period), window)
     }
 }
 
@@ -102,7 +102,7 @@ proptest! {
         frames in prop::collection::vec((0..30_u64, any::<usize>(), 0..2000_u64), 0..90),
         removed in (0..30_u64, any::<usize>()),
     ) {
-        let tree = Tree::new(nodes.clone(), remap.map(Span)).expect("a tree");
+        let tree = Tree::new(nodes.clone(), remap.map(Duration)).expect("a tree");
         let mut sched = match discipline {
             Discipline::Hwfq => Scheduler::with_tree(&tree),
             other => Scheduler::new(other),
@@ -187,7 +187,7 @@ proptest! {
         let mut queues: Vec<Option<VecDeque<Head>>> = Vec::new();
         for spec in &specs {
             let plain = Contract { late: Late::Send, work_conserving: true, ..contract(spec, nodes.len()) };
-            sched.add(&Contract { period: Span(1 << 40), ..plain });
+            sched.add(&Contract { period: Duration(1 << 40), ..plain });
             queues.push(Some(VecDeque::new()));
         }
         for now in 0..=busy {
@@ -226,7 +226,7 @@ fn bring_up(sched: &mut Scheduler, queues: &mut [Option<VecDeque<Head>>]) {
 fn a_node_takes_turns_within_a_block() {
     let tree = Tree::new(vec![TreeNode { parent: 0, weight: 2 }], None).expect("a tree");
     let mut sched = Scheduler::with_tree(&tree);
-    let long = Contract::new(Span(1000), Window::NONE);
+    let long = Contract::new(Duration(1000), Window::NONE);
     for (parent, arrival) in [(1, 0), (1, 1), (0, 2), (0, 3)] {
         let stream = sched.add(&Contract { parent, ..long });
         sched.push_head(stream, Head { size: Bytes(1000), ..Head::arrived(Instant(arrival)) });

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use selvedge_data_sched::replay::{Arrival, Arrivals, Happening, Replay, Trace, TraceStream};
 use selvedge_data_sched::{Discipline, StreamIndex, Tree, TreeNode};
 use selvedge_data_stream::{Class, Contract, Late, Window};
-use selvedge_units::{Bytes, Instant, Span};
+use selvedge_units::{Bytes, Duration, Instant};
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stream {
@@ -56,7 +56,7 @@ pub(crate) fn run(
             parent: stream.parent,
             work_conserving: !stream.paced,
             late: Late::Send,
-            ..Contract::new(Span(stream.period), Window::NONE)
+            ..Contract::new(Duration(stream.period), Window::NONE)
         },
         first_deadline: None,
     };
@@ -70,7 +70,7 @@ pub(crate) fn run(
         discipline,
         ticks,
         streams: streams.iter().enumerate().map(stream).collect(),
-        tree: Tree::new(nodes.collect(), remap.map(Span)).unwrap(),
+        tree: Tree::new(nodes.collect(), remap.map(Duration)).unwrap(),
         arrivals: Arrivals::Listed(arrivals.iter().map(arrival).collect()),
     };
     let mut queues: Vec<VecDeque<(u64, u64)>> = vec![VecDeque::new(); streams.len()];

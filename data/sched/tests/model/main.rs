@@ -9,7 +9,7 @@ use plain::{Model, PlainStream};
 use proptest::prelude::*;
 use selvedge_data_sched::{Decision, Discipline, Head, Passed, Scheduler, StreamIndex, Verdict};
 use selvedge_data_stream::{Contract, Kind, Late, Window, Windows};
-use selvedge_units::{Instant, Span};
+use selvedge_units::{Duration, Instant};
 
 /// A call, with times in units of the run's scale; streams are picked among those present.
 #[derive(Clone, Debug)]
@@ -52,8 +52,8 @@ fn contract() -> impl Strategy<Value = Contract> {
             late: if send { Late::Send } else { Late::Drop },
             work_conserving,
             priority,
-            delay: delay.map(Span),
-            ..Contract::new(Span(period), Window::NONE)
+            delay: delay.map(Duration),
+            ..Contract::new(Duration(period), Window::NONE)
         },
     )
 }
@@ -94,7 +94,7 @@ impl Run {
     }
 
     fn scaled(&self, contract: &Contract) -> Contract {
-        let scale = |span: Span| Span(self.time(span.0));
+        let scale = |span: Duration| Duration(self.time(span.0));
         Contract { period: scale(contract.period), delay: contract.delay.map(scale), ..*contract }
     }
 
@@ -174,7 +174,7 @@ impl Run {
                 }
             }),
             Call::SetPeriod(n, period) => {
-                let period = Span(self.time(period));
+                let period = Duration(self.time(period));
                 self.set(n, |sched, s, stream| {
                     sched.set_period(s, period);
                     stream.contract.period = period;

@@ -1,6 +1,6 @@
 //! The heuristic on the connections of Table 2, and on cases at its edges.
 
-use selvedge_units::{Bytes, Span};
+use selvedge_units::{Bytes, Duration};
 
 use super::{Goal, Phase, Refusal, Standing, assign, improve};
 use crate::contract::{Contract, Promise, Quality, Traffic};
@@ -8,8 +8,8 @@ use crate::elements::{ElementId, Elements};
 use crate::load::Load;
 use crate::model::{Cost, Evaluation, Latency, Machine, Overheads, Reading, Stream, StreamId};
 
-fn us(n: u64) -> Span {
-    Span(n * 1_000)
+fn us(n: u64) -> Duration {
+    Duration(n * 1_000)
 }
 
 fn module(null: u64, kilobyte: u64) -> Cost {
@@ -23,10 +23,10 @@ fn machine(elements: usize) -> Machine {
 
 /// A video connection of Table 2: bursts of two messages.
 fn video(per_second: u64, kilobytes: u64, delay: u64) -> Stream {
-    let average = Span(1_000_000_000 / per_second);
+    let average = Duration(1_000_000_000 / per_second);
     let traffic = Traffic {
         average,
-        minimum: Span(average.0 / 16),
+        minimum: Duration(average.0 / 16),
         interval: average * 2,
         largest: Bytes(kilobytes * 1024),
     };

@@ -1,6 +1,6 @@
 //! What the manager grants, sees and decides, for elements to enact and applications to know.
 
-use selvedge_units::{Bytes, Span};
+use selvedge_units::{Bytes, Duration};
 
 use crate::assign::{Guarantee, Phase, Refusal};
 use crate::contract::{Contract, ContractError};
@@ -14,13 +14,13 @@ pub struct Granted {
     /// Whether it is held to its contract, since nothing fits what it does.
     pub policed: bool,
     /// What the other host and the network take of the delay.
-    pub elsewhere: Span,
+    pub elsewhere: Duration,
 }
 
 impl Granted {
     /// The longest that a message takes on both hosts and between them.
     #[must_use]
-    pub fn from_end_to_end(&self) -> Span {
+    pub fn from_end_to_end(&self) -> Duration {
         self.guarantee.latency + self.elsewhere
     }
 }
@@ -31,9 +31,9 @@ pub enum Violation {
     /// It sends more often: the mean time between messages against the granted.
     Rate {
         /// Observed.
-        observed: Span,
+        observed: Duration,
         /// Granted.
-        granted: Span,
+        granted: Duration,
     },
     /// It sends larger messages.
     Size {
@@ -45,9 +45,9 @@ pub enum Violation {
     /// Its messages take longer than was guaranteed.
     Latency {
         /// Observed, on average.
-        observed: Span,
+        observed: Duration,
         /// Guaranteed.
-        granted: Span,
+        granted: Duration,
     },
 }
 

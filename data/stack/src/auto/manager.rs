@@ -2,7 +2,7 @@
 
 mod look;
 
-use selvedge_units::{Bytes, Instant, Span};
+use selvedge_units::{Bytes, Duration, Instant};
 
 use super::{Event, Granted, Meta, Policer, RenegotiateError};
 use crate::assign::{self, Decision, Guarantee, Standing};
@@ -23,7 +23,7 @@ struct Book {
     told: bool,
     good_since: Option<Instant>,
     policer: Option<Policer>,
-    experienced: Span,
+    experienced: Duration,
 }
 
 /// Decides for one host. It allocates when connections come, go or are moved, never per message.
@@ -69,7 +69,7 @@ impl Manager {
             told: false,
             good_since: None,
             policer: None,
-            experienced: Span::ZERO,
+            experienced: Duration::ZERO,
         };
         match free {
             Some(n) => self.books[n] = book,
@@ -97,7 +97,7 @@ impl Manager {
         contract: Contract,
         events: &mut Vec<Event>,
     ) -> Result<Guarantee, RenegotiateError> {
-        let elsewhere = self.streams.get(id.0).map_or(Span::ZERO, |stream| stream.elsewhere);
+        let elsewhere = self.streams.get(id.0).map_or(Duration::ZERO, |stream| stream.elsewhere);
         self.renegotiate_with(id, contract, elsewhere, events)
     }
 
@@ -122,7 +122,7 @@ impl Manager {
         &mut self,
         id: StreamId,
         contract: Contract,
-        elsewhere: Span,
+        elsewhere: Duration,
         events: &mut Vec<Event>,
     ) -> Result<Guarantee, RenegotiateError> {
         let contract = contract.check()?;
@@ -187,12 +187,12 @@ impl Manager {
     #[must_use]
     pub fn granted(&self, id: StreamId) -> Option<Granted> {
         let book = self.books.get(id.0).filter(|book| book.open)?;
-        let elsewhere = self.streams.get(id.0).map_or(Span::ZERO, |stream| stream.elsewhere);
+        let elsewhere = self.streams.get(id.0).map_or(Duration::ZERO, |stream| stream.elsewhere);
         Some(Granted { elsewhere, ..book.granted })
     }
 
     /// What the other host and the network take of a stream's delay, as it answered.
-    pub fn answered(&mut self, id: StreamId, elsewhere: Span) {
+    pub fn answered(&mut self, id: StreamId, elsewhere: Duration) {
         if self.books.get(id.0).is_some_and(|book| book.open) {
             self.streams[id.0].elsewhere = elsewhere;
             self.refresh_guarantee(id);

@@ -1,6 +1,6 @@
 //! What a stream does: counted by the elements that serve it, read by the manager.
 
-use selvedge_units::{Bytes, Instant, Span};
+use selvedge_units::{Bytes, Duration, Instant};
 
 use crate::concurrency::{Concurrency, Counter, SingleThreaded};
 
@@ -60,13 +60,13 @@ pub struct Observed {
     /// The largest.
     pub largest: Bytes,
     /// The least time between two; `None` with fewer than two.
-    pub closest: Option<Span>,
+    pub closest: Option<Duration>,
     /// Messages that left.
     pub left: u64,
     /// Their mean latency; zero if none left, or if latencies are not monitored.
-    pub latency: Span,
+    pub latency: Duration,
     /// Their longest.
-    pub latency_max: Span,
+    pub latency_max: Duration,
 }
 
 impl<C: Concurrency> Monitor<C> {
@@ -87,7 +87,7 @@ impl<C: Concurrency> Monitor<C> {
     }
 
     /// A message left, so long after it arrived.
-    pub fn left(&self, latency: Span) {
+    pub fn left(&self, latency: Duration) {
         if self.latencies.load() != 0 {
             self.latency_sum.add(latency.0);
             self.latency_max.raise(latency.0);
@@ -103,10 +103,10 @@ impl<C: Concurrency> Monitor<C> {
             messages: self.messages.swap(0),
             bytes: Bytes(self.bytes.swap(0)),
             largest: Bytes(self.largest.swap(0)),
-            closest: (closest != NEVER).then_some(Span(closest)),
+            closest: (closest != NEVER).then_some(Duration(closest)),
             left,
-            latency: Span(self.latency_sum.swap(0) / left.max(1)),
-            latency_max: Span(self.latency_max.swap(0)),
+            latency: Duration(self.latency_sum.swap(0) / left.max(1)),
+            latency_max: Duration(self.latency_max.swap(0)),
         }
     }
 }

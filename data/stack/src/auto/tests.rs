@@ -1,6 +1,6 @@
 //! The manager on connections that change their behaviour.
 
-use selvedge_units::{Bytes, Instant, Span};
+use selvedge_units::{Bytes, Duration, Instant};
 
 use super::{Detail, Event, Manager, Meta, Monitor, Observed, Policed, Policer, Violation};
 use crate::assign::{Goal, Phase};
@@ -8,8 +8,8 @@ use crate::contract::{Contract, Promise, Quality, Traffic};
 use crate::elements::Elements;
 use crate::model::{Cost, Machine, Overheads, Stream, StreamId};
 
-fn us(n: u64) -> Span {
-    Span(n * 1_000)
+fn us(n: u64) -> Duration {
+    Duration(n * 1_000)
 }
 
 fn at_ms(n: u64) -> Instant {
@@ -60,8 +60,8 @@ fn watch(
 fn it_reacts_within_activation_delay_and_a_sampling_period() {
     for (sampling, activation) in [(100, 500), (50, 120), (10, 0), (100, 1000)] {
         let meta = Meta {
-            sampling: Span::from_millis(sampling),
-            activation: Span::from_millis(activation),
+            sampling: Duration::from_millis(sampling),
+            activation: Duration::from_millis(activation),
             ..Meta::default()
         };
         let mut manager = manager(2, meta);
@@ -158,12 +158,12 @@ fn requirements_are_renegotiated_or_kept() {
 
 #[test]
 fn meta_control_changes_while_it_runs() {
-    let slow = Meta { activation: Span::from_secs(100), ..Meta::default() };
+    let slow = Meta { activation: Duration::from_secs(100), ..Meta::default() };
     let mut manager = manager(2, slow);
     let (a, _) = manager.open(stream(1000, 1024, 1000)).unwrap();
     let events = watch(&mut manager, 2000, |_| seen(&slow, 250, 2048, 100));
     assert_eq!(events.len(), 1, "only told");
-    let fast = Meta { activation: Span::ZERO, goal: Goal::Bandwidth, ..slow };
+    let fast = Meta { activation: Duration::ZERO, goal: Goal::Bandwidth, ..slow };
     manager.set(fast);
     let events = watch(&mut manager, 2100, |_| seen(&fast, 250, 2048, 100));
     assert!(matches!(events[..], [(_, Event::Reassigned { stream, .. })] if stream == a));
@@ -193,7 +193,7 @@ fn a_monitor_counts_what_passes() {
     assert_eq!((taken.messages, taken.bytes, taken.largest), (3, Bytes(60), Bytes(30)));
     assert_eq!(
         (taken.closest, taken.latency, taken.latency_max),
-        (Some(Span::from_millis(1)), us(20), us(30))
+        (Some(Duration::from_millis(1)), us(20), us(30))
     );
     assert_eq!(monitor.take(), Observed::default());
     monitor.watch(Detail::Traffic);

@@ -1,6 +1,6 @@
 //! What modules, pipes and the network interface cost: the figures of Table 1.
 
-use selvedge_units::{Bytes, Span};
+use selvedge_units::{Bytes, Duration};
 
 use crate::load::Load;
 
@@ -8,13 +8,13 @@ use crate::load::Load;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Cost {
     /// A message of no bytes.
-    pub null: Span,
+    pub null: Duration,
     /// Each 1024 bytes more, when the message lies in this processor's cache.
-    pub kilobyte: Span,
+    pub kilobyte: Duration,
     /// Each 1024 bytes more, when another processor touched it last.
-    pub kilobyte_remote: Span,
+    pub kilobyte_remote: Duration,
     /// The part of `null` that only one processor at a time can be in.
-    pub critical: Span,
+    pub critical: Duration,
     /// Whether slaves may take part in its work on the bytes of one message (data-parallel).
     pub shared: bool,
 }
@@ -23,17 +23,17 @@ impl Cost {
     /// So much for a message of no bytes and for each kilobyte, wherever they lie; no critical section,
     /// no work for slaves.
     #[must_use]
-    pub const fn plain(null: Span, kilobyte: Span) -> Self {
-        Self { null, kilobyte, kilobyte_remote: kilobyte, critical: Span(0), shared: false }
+    pub const fn plain(null: Duration, kilobyte: Duration) -> Self {
+        Self { null, kilobyte, kilobyte_remote: kilobyte, critical: Duration(0), shared: false }
     }
 
     /// What a message of this size costs, rounded up.
     #[must_use]
-    pub fn of(&self, size: Bytes, remote: bool) -> Span {
+    pub fn of(&self, size: Bytes, remote: bool) -> Duration {
         self.null + scaled(self.each(remote), size)
     }
 
-    fn each(&self, remote: bool) -> Span {
+    fn each(&self, remote: bool) -> Duration {
         if remote { self.kilobyte_remote } else { self.kilobyte }
     }
 
@@ -41,11 +41,11 @@ impl Cost {
     /// costs all slaves together, rounded up. Master and slaves take part after part; who has taken
     /// the last is waited for.
     #[must_use]
-    pub fn among(&self, size: Bytes, remote: bool, slaves: &Slaves, helpers: u64) -> [Span; 2] {
+    pub fn among(&self, size: Bytes, remote: bool, slaves: &Slaves, helpers: u64) -> [Duration; 2] {
         let parts = size.0.div_ceil(slaves.part.0.max(1));
         let helpers = helpers.min(parts.saturating_sub(1));
         if !self.shared || helpers == 0 {
-            return [self.of(size, remote), Span::ZERO];
+            return [self.of(size, remote), Duration::ZERO];
         }
         let own = Bytes(parts.div_ceil(helpers + 1).saturating_mul(slaves.part.0).min(size.0));
         let master = self.null + slaves.call * helpers + scaled(self.each(remote), own);
@@ -55,31 +55,31 @@ impl Cost {
 }
 
 /// `kilobyte` for each 1024 bytes, rounded up.
-fn scaled(kilobyte: Span, size: Bytes) -> Span {
+fn scaled(kilobyte: Duration, size: Bytes) -> Duration {
     let nanos = (u128::from(kilobyte.0) * u128::from(size.0)).div_ceil(1024);
-    Span(u64::try_from(nanos).unwrap_or(u64::MAX))
+    Duration(u64::try_from(nanos).unwrap_or(u64::MAX))
 }
 
 /// The overheads of pipes and hand-overs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Overheads {
     /// Taking a message from a pipe that this element alone reads.
-    pub get: Span,
+    pub get: Duration,
     /// Taking it from a pipe that several read.
-    pub get_locked: Span,
+    pub get_locked: Duration,
     /// Handing it to the next module on the same element (shepherding).
-    pub same: Span,
+    pub same: Duration,
     /// Handing it to a module on another element.
-    pub other: Span,
+    pub other: Duration,
 }
 
 /// The network interface, which all streams share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Interface {
     /// For each message.
-    pub null: Span,
+    pub null: Duration,
     /// For each 1024 bytes.
-    pub kilobyte: Span,
+    pub kilobyte: Duration,
     /// The part of its time that it gives.
     pub available: Load,
 }
@@ -87,7 +87,7 @@ pub struct Interface {
 impl Interface {
     /// What a message of this size takes of it, rounded up.
     #[must_use]
-    pub fn of(&self, size: Bytes) -> Span {
+    pub fn of(&self, size: Bytes) -> Duration {
         self.null + scaled(self.kilobyte, size)
     }
 }
@@ -100,7 +100,7 @@ pub struct Slaves {
     /// The bytes of a part; messages that are no larger are not shared.
     pub part: Bytes,
     /// What it costs a master to have one slave's help.
-    pub call: Span,
+    pub call: Duration,
 }
 
 /// What there is to spread modules over.

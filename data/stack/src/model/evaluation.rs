@@ -1,6 +1,6 @@
 //! Every symbol of section 4.1, of one configuration.
 
-use selvedge_units::Span;
+use selvedge_units::Duration;
 
 use super::{Cost, Machine, Overheads, Stream, StreamId};
 use crate::elements::{ElementId, Elements};
@@ -32,9 +32,9 @@ pub struct Evaluation<'a> {
     streams: &'a [Stream],
     reading: Reading,
     /// `Exec(C, p, i)`, row by stream.
-    exec: Vec<Span>,
+    exec: Vec<Duration>,
     /// What slaves do for a message, by stream.
-    helped: Vec<Span>,
+    helped: Vec<Duration>,
     elements: usize,
 }
 
@@ -43,8 +43,8 @@ impl<'a> Evaluation<'a> {
     #[must_use]
     pub fn new(machine: &'a Machine, streams: &'a [Stream], reading: Reading) -> Self {
         let elements = machine.available.len().min(Elements::MAX);
-        let mut exec = vec![Span::ZERO; elements * streams.len()];
-        let mut helped = vec![Span::ZERO; streams.len()];
+        let mut exec = vec![Duration::ZERO; elements * streams.len()];
+        let mut helped = vec![Duration::ZERO; streams.len()];
         let helpers = machine.slaves.count / masters(streams, Elements::first(elements)).max(1);
         // Without elements there is nothing to charge, and no row.
         for ((row, stream), helped) in
@@ -83,16 +83,16 @@ impl<'a> Evaluation<'a> {
     /// several elements read it, for the part of messages that are not shepherded; and the
     /// hand-over to the next module, dearer where that is not on p.
     #[must_use]
-    pub fn exec(&self, p: ElementId, i: StreamId) -> Span {
+    pub fn exec(&self, p: ElementId, i: StreamId) -> Duration {
         if usize::from(p.0) >= self.elements {
-            return Span::ZERO;
+            return Duration::ZERO;
         }
         self.exec[i.0 * self.elements + usize::from(p.0)]
     }
 
     /// `Exec*(C, p, i) = Exec(C, p, i) / Avail(p)`: the time that it takes there.
     #[must_use]
-    pub fn exec_star(&self, p: ElementId, i: StreamId) -> Span {
+    pub fn exec_star(&self, p: ElementId, i: StreamId) -> Duration {
         self.available(p).stretch(self.exec(p, i))
     }
 
@@ -133,12 +133,12 @@ impl<'a> Evaluation<'a> {
     /// `Proc(C, i)`: the elements with modules of i, those where its `Exec` is not 0.
     #[must_use]
     pub fn proc(&self, i: StreamId) -> Elements {
-        self.elements().iter().filter(|&p| self.exec(p, i) != Span::ZERO).collect()
+        self.elements().iter().filter(|&p| self.exec(p, i) != Duration::ZERO).collect()
     }
 
     /// `Conn(C, p)`: the streams with modules on p.
     pub fn conn(&self, p: ElementId) -> impl Iterator<Item = StreamId> {
-        self.streams().filter(move |&i| self.exec(p, i) != Span::ZERO)
+        self.streams().filter(move |&i| self.exec(p, i) != Duration::ZERO)
     }
 
     /// `Share(C, i)`: the other streams with an element in common with i.
@@ -166,36 +166,36 @@ impl<'a> Evaluation<'a> {
     /// `Wait_max(i, j)` or `Wait_avg(i, j)`: what a message of i waits for one of j, at the element
     /// where that is longest.
     #[must_use]
-    pub fn wait(&self, which: Latency, i: StreamId, j: StreamId) -> Span {
+    pub fn wait(&self, which: Latency, i: StreamId, j: StreamId) -> Duration {
         let of = match self.reading {
             Reading::Corrected => j,
             Reading::Printed => i,
         };
         let longest = self.pcomm(i, j).iter().map(|p| self.exec_star(p, of)).max();
-        let longest = longest.unwrap_or(Span::ZERO);
+        let longest = longest.unwrap_or(Duration::ZERO);
         match which {
             Latency::Worst => longest,
-            Latency::Average => Span(longest.0.div_ceil(self.prob(i, j))),
+            Latency::Average => Duration(longest.0.div_ceil(self.prob(i, j))),
         }
     }
 
-    fn waits(&self, which: Latency, i: StreamId) -> Span {
-        self.share(i).fold(Span::ZERO, |sum, j| sum + self.wait(which, i, j))
+    fn waits(&self, which: Latency, i: StreamId) -> Duration {
+        self.share(i).fold(Duration::ZERO, |sum, j| sum + self.wait(which, i, j))
     }
 
     /// `X_max(i)` or `X_avg(i)` (calligraphic): the time between two messages of i that leave.
     #[must_use]
-    pub fn departures(&self, which: Latency, i: StreamId) -> Span {
+    pub fn departures(&self, which: Latency, i: StreamId) -> Duration {
         let slowest = self.elements().iter().map(|p| self.exec_star(p, i)).max();
-        slowest.unwrap_or(Span::ZERO) + self.waits(which, i)
+        slowest.unwrap_or(Duration::ZERO) + self.waits(which, i)
     }
 
     /// `Lambda_max(i)` or `Lambda_avg(i)`: the time to process a message of i when it is not
     /// bursty.
     #[must_use]
-    pub fn lambda(&self, which: Latency, i: StreamId) -> Span {
+    pub fn lambda(&self, which: Latency, i: StreamId) -> Duration {
         let work = self.elements().iter().map(|p| self.exec_star(p, i));
-        work.fold(Span::ZERO, |sum, one| sum + one) + self.waits(which, i)
+        work.fold(Duration::ZERO, |sum, one| sum + one) + self.waits(which, i)
     }
 
     /// `beta(i)`: the largest burst of i, in messages.
@@ -207,16 +207,16 @@ impl<'a> Evaluation<'a> {
     /// `omega(i, k)`: how long the k-th message of a burst waits for those before it; 0 for the
     /// first, and for none.
     #[must_use]
-    pub fn omega(&self, which: Latency, i: StreamId, k: u64) -> Span {
+    pub fn omega(&self, which: Latency, i: StreamId, k: u64) -> Duration {
         let minimum = self.stream(i).contract.traffic.minimum;
-        let behind = Span(self.departures(which, i).0.saturating_sub(minimum.0));
+        let behind = Duration(self.departures(which, i).0.saturating_sub(minimum.0));
         behind * k.saturating_sub(1)
     }
 
     /// `L(i)`: the longest time that a message of i is in this host, when `B_max / 3` messages in
     /// a row may be dropped here.
     #[must_use]
-    pub fn latency(&self, which: Latency, i: StreamId) -> Span {
+    pub fn latency(&self, which: Latency, i: StreamId) -> Duration {
         let dropped = self.stream(i).contract.quality.loss_burst / 3;
         let last = self.beta(i).saturating_sub(dropped);
         self.lambda(which, i) + self.omega(which, i, last)
@@ -260,11 +260,11 @@ fn masters(streams: &[Stream], all: Elements) -> u64 {
 
 /// Adds to each element in `row` what a message of the stream costs there, where so many slaves help;
 /// what it costs them.
-fn charge(machine: &Machine, stream: &Stream, row: &mut [Span], helpers: u64) -> Span {
+fn charge(machine: &Machine, stream: &Stream, row: &mut [Duration], helpers: u64) -> Duration {
     let all = Elements::first(row.len());
     let size = stream.contract.traffic.largest;
-    let part = |work: Span, of: u64| Span(work.0.div_ceil(of.max(1)));
-    let (mut before, mut helped): (Option<Elements>, Span) = (None, Span::ZERO);
+    let part = |work: Duration, of: u64| Duration(work.0.div_ceil(of.max(1)));
+    let (mut before, mut helped): (Option<Elements>, Duration) = (None, Duration::ZERO);
     for (cost, &assigned) in stream.modules.iter().zip(&stream.assigned) {
         let here = assigned.and(all);
         if here.is_empty() {
@@ -296,6 +296,6 @@ fn charge(machine: &Machine, stream: &Stream, row: &mut [Span], helpers: u64) ->
 }
 
 /// A module's work on a message, with the wait for the critical sections of all others.
-fn work(cost: &Cost, alone: Span, readers: u64) -> Span {
+fn work(cost: &Cost, alone: Duration, readers: u64) -> Duration {
     alone + cost.critical * (readers - 1)
 }

@@ -1,6 +1,6 @@
 //! The symbols by hand, on the figures of Table 1.
 
-use selvedge_units::{Bytes, Span};
+use selvedge_units::{Bytes, Duration};
 
 use super::{
     Cost, Evaluation, Interface, Latency, Machine, Overheads, Reading, Slaves, Stream, StreamId,
@@ -11,8 +11,8 @@ use crate::load::Load;
 
 const US: u64 = 1_000;
 
-fn us(n: u64) -> Span {
-    Span(n * US)
+fn us(n: u64) -> Duration {
+    Duration(n * US)
 }
 
 fn table1() -> Overheads {
@@ -98,9 +98,9 @@ fn waits_are_for_the_others_work() {
     assert_eq!(found.wait(Latency::Worst, B, A), us(574));
     // A comes in one of ceil(3125 / 868) = 4 of B's times; B in each of A's.
     assert_eq!((found.prob(B, A), found.prob(A, B)), (4, 1));
-    assert_eq!(found.wait(Latency::Average, B, A), Span(143_500));
+    assert_eq!(found.wait(Latency::Average, B, A), Duration(143_500));
     assert_eq!(found.departures(Latency::Worst, B), us(788));
-    assert_eq!(found.departures(Latency::Average, B), Span(357_500));
+    assert_eq!(found.departures(Latency::Average, B), Duration(357_500));
 
     let printed = Evaluation::new(&machine, &streams, Reading::Printed);
     assert_eq!(printed.wait(Latency::Worst, B, A), us(214));
@@ -155,9 +155,9 @@ fn nothing_is_evaluated_on_nothing() {
     let streams = [stream(1000, 1, [1, 1, 1])];
     let machine = Machine::default();
     let found = Evaluation::new(&machine, &streams, Reading::Corrected);
-    assert_eq!((found.exec(P0, A), found.proc(A)), (Span::ZERO, Elements::EMPTY));
+    assert_eq!((found.exec(P0, A), found.proc(A)), (Duration::ZERO, Elements::EMPTY));
     assert!(found.fits());
-    assert_eq!(found.latency(Latency::Worst, A), Span::ZERO);
+    assert_eq!(found.latency(Latency::Worst, A), Duration::ZERO);
 }
 
 #[test]

@@ -14,7 +14,7 @@
 //! oldest goes.
 
 use reed_solomon_simd::{ReedSolomonDecoder, ReedSolomonEncoder};
-use selvedge_units::{Instant, Span};
+use selvedge_units::{Duration, Instant};
 
 use super::interface::{Call, Critical, Direction, Module, Outputs, Reason};
 use crate::concurrency::{Concurrency, SingleThreaded, State};
@@ -23,7 +23,7 @@ use crate::message::Message;
 const HEADER: usize = 7;
 const GROUPS_MAX: usize = 32;
 /// How long a group stays open.
-pub(crate) const WAIT: Span = Span::from_millis(5);
+pub(crate) const WAIT: Duration = Duration::from_millis(5);
 
 /// Adds parities, and restores from them.
 #[derive(Debug)]

@@ -15,7 +15,7 @@ mod ack;
 mod format;
 mod sender;
 
-use selvedge_units::{Instant, Span};
+use selvedge_units::{Duration, Instant};
 
 use self::ack::Receiver;
 use self::format::{ACK, BITS, DATA};
@@ -34,14 +34,14 @@ pub struct Reliable<C: Concurrency = SingleThreaded> {
 impl<C: Concurrency> Default for Reliable<C> {
     /// Gives up a peer that acknowledges nothing for 30 s.
     fn default() -> Self {
-        Self::new(Span::from_secs(30))
+        Self::new(Duration::from_secs(30))
     }
 }
 
 impl<C: Concurrency> Reliable<C> {
     /// Gives up a peer that acknowledges nothing for so long.
     #[must_use]
-    pub fn new(patience: Span) -> Self {
+    pub fn new(patience: Duration) -> Self {
         Self {
             sender: C::State::new(Sender::new(patience)),
             receiver: C::State::new(Receiver::default()),

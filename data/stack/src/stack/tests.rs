@@ -1,7 +1,7 @@
 //! Two stacks with a faulty link between them.
 
 use proptest::prelude::*;
-use selvedge_units::{Instant, Span};
+use selvedge_units::{Duration, Instant};
 
 use super::{Line, SendError, Stack};
 use crate::fault::{Faults, FaultyLink};
@@ -88,8 +88,8 @@ impl Run {
             }
             let links = self.links.iter().filter_map(FaultyLink::next);
             let wake = links.chain(self.ends.iter().filter_map(Stack::poll_timeout)).min();
-            let soon = self.now + Span::from_micros(100);
-            self.now = if all { wake.unwrap_or(soon).max(self.now + Span(1)) } else { soon };
+            let soon = self.now + Duration::from_micros(100);
+            self.now = if all { wake.unwrap_or(soon).max(self.now + Duration(1)) } else { soon };
         }
         panic!("not done at {:?}", self.now);
     }
@@ -103,7 +103,7 @@ const BAD: Faults = Faults {
     truncate: 30,
     extend: 30,
     replay: 50,
-    delay: Span::from_millis(2),
+    delay: Duration::from_millis(2),
 };
 
 fn in_order(count: u64) -> Vec<u64> {
@@ -131,7 +131,7 @@ fn reliable_delivers_once_and_in_order_at_every_loss() {
 
 #[test]
 fn large_messages_survive_loss() {
-    let faults = Faults { loss: 300, delay: Span::from_millis(1), ..Faults::default() };
+    let faults = Faults { loss: 300, delay: Duration::from_millis(1), ..Faults::default() };
     let line = "ui | encrypt(chacha20) | reliable | frag(1400) | net";
     let mut run = Run::new(line, faults, 1, |_| 100_000);
     run.go(5);
@@ -167,7 +167,7 @@ fn unreliable_never_delivers_what_was_not_sent_or_twice() {
 
 #[test]
 fn parities_restore_what_is_lost() {
-    let faults = Faults { loss: 100, delay: Span::from_millis(1), ..Faults::default() };
+    let faults = Faults { loss: 100, delay: Duration::from_millis(1), ..Faults::default() };
     let came = |line| {
         let mut run = Run::new(line, faults, 5, |_| 500);
         run.go(2000);
@@ -196,7 +196,7 @@ fn a_peer_that_never_acknowledges_is_given_up() {
         assert!(datagrams < 100_000 && now < Instant(60_000_000_000));
     };
     assert_eq!((error, sent), (SendError::Dead, 256));
-    assert!(end.is_quiet() && now.since(Instant::ZERO) >= Span::from_secs(30));
+    assert!(end.is_quiet() && now.since(Instant::ZERO) >= Duration::from_secs(30));
 }
 
 #[test]
@@ -211,7 +211,7 @@ fn a_peer_without_room_is_waited_for_and_can_send() {
         }
     };
     // For much longer than a silent peer is borne, it takes nothing.
-    while now < Instant::ZERO + Span::from_secs(120) {
+    while now < Instant::ZERO + Duration::from_secs(120) {
         while end.handle_message(now, &message(sent, 50)).is_ok() {
             sent += 1;
         }
@@ -224,7 +224,7 @@ fn a_peer_without_room_is_waited_for_and_can_send() {
             assert_eq!(got.bytes(), message(taken, 50));
             taken += 1;
         }
-        now += Span::from_millis(10);
+        now += Duration::from_millis(10);
     }
     assert!(peer.line().connection().dropped(Reason::NoRoom) > 0, "{sent} sent");
     assert!(sent < 6000 && taken >= 119, "{sent} sent, {taken} taken");
@@ -237,7 +237,7 @@ fn a_peer_without_room_is_waited_for_and_can_send() {
         }
         exchange(&mut end, &mut peer, now);
         exchange(&mut peer, &mut end, now);
-        now += Span::from_millis(10);
+        now += Duration::from_millis(10);
     }
     assert_eq!(got, sent);
 }

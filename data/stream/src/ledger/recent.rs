@@ -1,7 +1,7 @@
 //! Counts over the last ten seconds: a few bytes for each second, of which a frame touches one
 //! cache line. Queueing delays are read from the ledger's entries when somebody asks.
 
-use selvedge_units::{Instant, Span};
+use selvedge_units::{Duration, Instant};
 
 use crate::Histogram;
 
@@ -72,12 +72,12 @@ impl Queueing {
     const UNIT_BITS: u32 = 4;
     pub(super) const NOT_SENT: Self = Self(u32::MAX);
 
-    pub(super) fn of(span: Span) -> Self {
+    pub(super) fn of(span: Duration) -> Self {
         Self((span.0 >> Self::UNIT_BITS).min(u64::from(u32::MAX - 1)) as u32)
     }
 
-    pub(super) fn span(self) -> Option<Span> {
-        (self != Self::NOT_SENT).then_some(Span(u64::from(self.0) << Self::UNIT_BITS))
+    pub(super) fn span(self) -> Option<Duration> {
+        (self != Self::NOT_SENT).then_some(Duration(u64::from(self.0) << Self::UNIT_BITS))
     }
 }
 

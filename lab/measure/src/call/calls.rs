@@ -3,7 +3,7 @@
 use std::io::{IoSlice, IoSliceMut};
 use std::path::Path;
 use std::process::Command;
-use std::time::Instant as Watch;
+use std::time::Instant as StdInstant;
 
 use selvedge_comm_call::{
     Call, CallError, Client, Host, Layout, PutError, Raise, Service, Subscription, When, Wish,
@@ -12,7 +12,7 @@ use selvedge_os::clock::{Clock, pin_to_core};
 use selvedge_os::seqpacket;
 use selvedge_units::Instant;
 
-use super::{BenchError, Other, PATIENCE, median};
+use super::{BenchError, Other, TIMEOUT, median};
 
 /// What a call says: a value, such as a new QoS attribute.
 const VALUE: [u8; 16] = [7; 16];
@@ -67,7 +67,7 @@ pub(super) fn peer(directory: &str) -> Result<(), BenchError> {
     let listener = seqpacket::listen_at(&directory.join("bare")).map_err(system)?;
     // Last, since it says that all is there.
     host.register(Box::new(Echo))?;
-    if !seqpacket::wait_readable(&listener, PATIENCE) {
+    if !seqpacket::wait_readable(&listener, TIMEOUT) {
         return Err(BenchError::Gone);
     }
     let socket = seqpacket::accept(&listener).map_err(system)?.ok_or(BenchError::Gone)?;
@@ -101,7 +101,7 @@ pub fn calls(
     let _ = pin_to_core(0);
     let _other = Other::start(start(&format!("calls:{}", directory.display())))?;
     let clock = Clock::shared();
-    let end = clock.now() + PATIENCE;
+    let end = clock.now() + TIMEOUT;
     let services = directory.join("services");
     let mut client = loop {
         match Client::open(&services, "echo") {
@@ -163,7 +163,7 @@ fn refused(error: PutError) -> BenchError {
 
 /// Nanoseconds each of so many takes.
 fn each(count: usize, mut one: impl FnMut() -> Result<(), BenchError>) -> Result<f64, BenchError> {
-    let began = Watch::now();
+    let began = StdInstant::now();
     for _ in 0..count {
         one()?;
     }
@@ -174,7 +174,7 @@ fn each(count: usize, mut one: impl FnMut() -> Result<(), BenchError>) -> Result
 fn deferred(caller: &mut Subscription) -> Result<f64, BenchError> {
     let mut took = Vec::new();
     for _ in 0..20 {
-        let began = Watch::now();
+        let began = StdInstant::now();
         for _ in 1..BATCH {
             caller.deferred(When::NextCall, None, &VALUE).map_err(refused)?;
         }
@@ -190,8 +190,8 @@ fn deferred(caller: &mut Subscription) -> Result<f64, BenchError> {
 fn direct(caller: &mut Subscription, clock: Clock) -> Result<f64, BenchError> {
     let mut took = Vec::new();
     for _ in 0..50 {
-        clock.sleep_until(clock.now() + selvedge_units::Span::from_micros(200));
-        let began = Watch::now();
+        clock.sleep_until(clock.now() + selvedge_units::Duration::from_micros(200));
+        let began = StdInstant::now();
         caller.direct(None, &VALUE).map_err(refused)?;
         took.push(began.elapsed().as_nanos() as f64);
     }

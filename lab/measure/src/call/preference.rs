@@ -13,18 +13,18 @@ use selvedge_data_cpu::Config;
 use selvedge_os::clock::Clock;
 use selvedge_place_cpu::class::{self, Class};
 use selvedge_place_cpu::dispatch::Dispatcher;
-use selvedge_units::{Instant, Span};
+use selvedge_units::{Duration, Instant};
 
-use super::{BenchError, Other, PATIENCE};
+use super::{BenchError, Other, TIMEOUT};
 
 /// Programs that never sleep, on each processor.
 const HOGS: usize = 2;
 /// The service's priority: below the dispatcher's, above all that it moves.
 const PRIORITY: i32 = 40;
 /// Between two events: this, and up to as much again.
-const GAP: Span = Span::from_micros(500);
+const GAP: Duration = Duration::from_micros(500);
 /// What the subscriber does for each event.
-const WORK: Span = Span::from_micros(20);
+const WORK: Duration = Duration::from_micros(20);
 /// What it asks the scheduler for.
 const WISH: Preference =
     Preference { period_ns: 10_000_000, service_ns: 2_000_000, window: (1, 2) };
@@ -75,11 +75,11 @@ impl Service for Beats {
         if now >= self.next {
             let stamp = self.clock.now();
             let data = stamp.0.to_ne_bytes();
-            let event = Raised::to_all(&data).due(stamp + Span::from_secs(1));
+            let event = Raised::to_all(&data).due(stamp + Duration::from_secs(1));
             events.raise(if self.prefer { event.preferred() } else { event });
             // A linear congruence will do for a gap.
             self.state = self.state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            self.next = now + GAP + Span((self.state >> 33) % GAP.0);
+            self.next = now + GAP + Duration((self.state >> 33) % GAP.0);
         }
         Some(self.next)
     }
@@ -104,7 +104,7 @@ pub(super) fn peer(rest: &str) -> Result<(), BenchError> {
     let clock = Clock::shared();
     let mut took = Vec::with_capacity(count);
     while took.len() < count {
-        if !events.wait(clock.now() + PATIENCE) {
+        if !events.wait(clock.now() + TIMEOUT) {
             return Err(BenchError::Gone);
         }
         while let Some(event) = events.take()? {

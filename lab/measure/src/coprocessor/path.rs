@@ -19,9 +19,9 @@ use selvedge_place_engine::engine::Engine;
 use selvedge_place_engine::inlet::Inlet;
 use selvedge_place_engine::measure::{ClockRate, StreamMeter};
 use selvedge_place_engine::receive::{PacketTap, ReceiveOptions, Receiver, Reception};
-use selvedge_units::{Bitrate, Bytes, Instant, Span};
+use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 
-use super::{BenchError, Local, OFFER, PATIENCE, Spread, add, options, rtp, stream};
+use super::{BenchError, Local, OFFER, Spread, TIMEOUT, add, options, rtp, stream};
 use selvedge_place_coprocessor::client::{Attachment, Program};
 use selvedge_place_coprocessor::feeder::OneRead;
 
@@ -78,7 +78,7 @@ impl PacketTap for Came {
 struct Lane {
     inlet: Inlet,
     came: Arc<AtomicU64>,
-    spans: Vec<Span>,
+    spans: Vec<Duration>,
     _receiver: Receiver,
     _engine: Option<Engine>,
     _attachment: Option<Attachment>,
@@ -108,7 +108,7 @@ impl Lane {
             _attachment: attachment,
             _local: local,
         };
-        let options = options(link.clone(), Span::ZERO, core);
+        let options = options(link.clone(), Duration::ZERO, core);
         let socket = options.socket.clone();
         Ok(match path {
             Path::Inline => {
@@ -139,17 +139,17 @@ impl Lane {
         mut read: impl FnMut(&mut [u8]) -> std::io::Result<()>,
     ) -> Result<(), BenchError> {
         // Long enough that everybody sleeps again.
-        clock.sleep_until(clock.now() + Span::from_millis(1));
+        clock.sleep_until(clock.now() + Duration::from_millis(1));
         let mut packet = rtp(FRAME);
         self.came.store(0, Ordering::Release);
         let start = clock.now();
         read(&mut packet[12..])?;
         self.inlet.offer(OFFER, &[&packet]).map_err(|_| BenchError::Stuck)?;
-        let end = start + PATIENCE;
+        let end = start + TIMEOUT;
         let at = loop {
             match self.came.load(Ordering::Acquire) {
                 0 if clock.now() > end => return Err(BenchError::Stuck),
-                0 => clock.sleep_until(clock.now() + Span::from_micros(50)),
+                0 => clock.sleep_until(clock.now() + Duration::from_micros(50)),
                 at => break at,
             }
         };

@@ -8,7 +8,7 @@ use std::hint::{black_box, select_unpredictable};
 
 use selvedge_data_sched::{Discipline, Head, StreamIndex};
 use selvedge_data_stream::{Contract, Kind, Window, Windows};
-use selvedge_units::{Instant, Span};
+use selvedge_units::{Duration, Instant};
 
 use crate::load::{Load, frame};
 
@@ -21,7 +21,7 @@ type Key = u128;
 struct Slot {
     deadline: Instant,
     arrival: Instant,
-    period: Span,
+    period: Duration,
     declared: Window,
     current: Window,
     sent: u32,

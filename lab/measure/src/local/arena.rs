@@ -12,7 +12,7 @@ use selvedge_os::memory::{Memfd, MemoryError};
 use selvedge_os::seqpacket::{self, Received};
 use selvedge_units::Instant;
 
-use super::{EVENTS_MAX, PATIENCE, Way, signal as number};
+use super::{EVENTS_MAX, TIMEOUT, Way, signal as number};
 
 /// A cache line for each word.
 const PHASE: usize = 128;
@@ -68,7 +68,7 @@ impl Arena {
 
     /// Sleeps while it is this phase, not for ever: who waits is not to disturb what else is measured.
     pub(super) fn wait_phase(&self, phase: u32) {
-        let long = timespec(PATIENCE.0);
+        let long = timespec(TIMEOUT.0);
         let _ = futex::wait(self.phase_word(), futex::Flags::empty(), phase, Some(&long));
     }
 
@@ -141,7 +141,7 @@ impl Arena {
             match way {
                 Way::BareFutex => drop(futex::wait(bell, futex::Flags::empty(), 0, None)),
                 Way::BareEvent => drop(rustix::io::read(&self.event, &mut [0; 8])),
-                Way::BareSignal => drop(signal::wait(number(), PATIENCE)),
+                Way::BareSignal => drop(signal::wait(number(), TIMEOUT)),
                 _ => std::hint::spin_loop(),
             }
         }

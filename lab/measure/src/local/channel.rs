@@ -5,7 +5,7 @@ use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::process::Command;
-use std::time::Instant as Watch;
+use std::time::Instant as StdInstant;
 
 use selvedge_comm_local::{LocalTransport, Waking};
 use selvedge_control_event::{
@@ -13,9 +13,9 @@ use selvedge_control_event::{
 };
 use selvedge_os::clock::{Clock, pin_to_core};
 use selvedge_os::seqpacket;
-use selvedge_units::Span;
+use selvedge_units::Duration;
 
-use super::{BenchError, Other, PATIENCE, median};
+use super::{BenchError, Other, TIMEOUT, median};
 
 /// 100 bytes.
 const FORMAT: &str = "input { int value[25]; };";
@@ -53,7 +53,7 @@ impl End {
     fn open(directory: &Path, name: &str) -> Result<Self, BenchError> {
         let clock = Clock::shared();
         let now = clock.now();
-        let spin = PATIENCE;
+        let spin = TIMEOUT;
         let mut transport = LocalTransport::join(directory, name, Waking::Futex, spin)?;
         let mut exchange = Exchange::new(now);
         let wrong = |error: String| BenchError::System(error);
@@ -90,7 +90,7 @@ impl End {
     }
 
     fn until(&mut self, mut is_so: impl FnMut(&mut Self) -> bool) -> Result<(), BenchError> {
-        let end = self.clock.now() + PATIENCE;
+        let end = self.clock.now() + TIMEOUT;
         while !is_so(self) {
             if self.clock.now() > end {
                 return Err(BenchError::Gone);
@@ -106,7 +106,7 @@ impl End {
     /// Waits for what the other side sends back, and takes nothing: an exchange that looks for it has it
     /// before it can be measured, and then the next is a beat, a third of a second later.
     fn until_sent_back(&mut self) -> Result<(), BenchError> {
-        let end = self.clock.now() + PATIENCE;
+        let end = self.clock.now() + TIMEOUT;
         while !self.transport.sink_mut().has_events() {
             if self.clock.now() > end {
                 return Err(BenchError::Gone);
@@ -154,18 +154,18 @@ pub fn channel(
     let listener = seqpacket::listen_at(&directory.join("peer")).map_err(system)?;
     let command = &mut start(&format!("channel:{}", directory.display()));
     let _other = Other(command.spawn().map_err(BenchError::Start)?);
-    if !seqpacket::wait_readable(&listener, PATIENCE) {
+    if !seqpacket::wait_readable(&listener, TIMEOUT) {
         return Err(BenchError::Gone);
     }
     let socket = seqpacket::accept(&listener).map_err(system)?.ok_or(BenchError::Gone)?;
     let mut found: [Vec<f64>; 8] = Default::default();
     for round in 0..rounds {
-        let us = |began: Watch| began.elapsed().as_nanos() as f64 / 1e3;
-        let began = Watch::now();
+        let us = |began: StdInstant| began.elapsed().as_nanos() as f64 / 1e3;
+        let began = StdInstant::now();
         let alone = End::open(directory, &format!("new-{round}"))?;
         found[0].push(us(began));
         drop(alone);
-        let began = Watch::now();
+        let began = StdInstant::now();
         let mut end = End::open(directory, "there")?;
         end.until(|end| end.exchange.members(end.channel).count() == 1)?;
         found[1].push(us(began));
@@ -175,18 +175,18 @@ pub fn channel(
         end.until(|end| end.poll(sink))?;
         for _ in 0..50 {
             while end.poll(sink) {}
-            let began = Watch::now();
+            let began = StdInstant::now();
             end.publish();
             found[2].push(us(began));
             end.until_sent_back()?;
-            let began = Watch::now();
+            let began = StdInstant::now();
             let came = end.poll(sink);
             if came {
                 found[4].push(us(began));
             }
             // Its own event came to its sink, too.
             while end.poll(sink) {}
-            let began = Watch::now();
+            let began = StdInstant::now();
             if !end.poll(sink) {
                 found[6].push(us(began));
             }
@@ -209,22 +209,22 @@ pub fn channel(
 
 /// The same by a bare socket.
 fn by_socket(socket: &OwnedFd, clock: Clock, found: &mut [Vec<f64>; 8]) -> Result<(), BenchError> {
-    let us = |began: Watch| began.elapsed().as_nanos() as f64 / 1e3;
+    let us = |began: StdInstant| began.elapsed().as_nanos() as f64 / 1e3;
     let mut bytes = [0; 128];
     let mut read = || {
-        let began = Watch::now();
+        let began = StdInstant::now();
         let got = rustix::io::readv(socket, &mut [IoSliceMut::new(&mut bytes)]);
         (us(began), got.is_ok_and(|got| got > 0))
     };
     let (took, _) = read();
     found[7].push(took);
-    let began = Watch::now();
+    let began = StdInstant::now();
     rustix::io::writev(socket, &[IoSlice::new(&RECORD)])
         .map_err(|error| BenchError::System(error.to_string()))?;
     found[3].push(us(began));
-    let end = clock.now() + PATIENCE;
+    let end = clock.now() + TIMEOUT;
     // Long enough for the answer to be there at the first look, most times.
-    clock.sleep_until(clock.now() + Span::from_micros(100));
+    clock.sleep_until(clock.now() + Duration::from_micros(100));
     loop {
         let (took, came) = read();
         if came {

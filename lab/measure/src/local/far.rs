@@ -5,10 +5,10 @@ use std::path::Path;
 use selvedge_comm_local::{Event, Sink, signal};
 use selvedge_os::clock::{Clock, pin_to_core};
 use selvedge_os::seqpacket;
-use selvedge_units::{Instant, Span};
+use selvedge_units::{Duration, Instant};
 
 use super::arena::Arena;
-use super::{BATCH, BenchError, PATIENCE, Way, signal as number};
+use super::{BATCH, BenchError, TIMEOUT, Way, signal as number};
 
 /// Runs the other side until it is told to end, or nothing was asked for a while.
 ///
@@ -23,14 +23,14 @@ pub fn peer(spec: &str) -> Result<(), BenchError> {
     let system = |error: std::io::Error| BenchError::System(error.to_string());
     signal::block(number()).map_err(system)?;
     let socket = seqpacket::connect_to(&directory.join("peer")).map_err(system)?;
-    if !seqpacket::wait_readable(&socket, PATIENCE) {
+    if !seqpacket::wait_readable(&socket, TIMEOUT) {
         return Err(BenchError::Gone);
     }
     let arena = Arena::receive(&socket).ok_or(BenchError::Gone)?;
     let clock = Clock::shared();
     let mut done = 0;
     loop {
-        let end = clock.now() + PATIENCE;
+        let end = clock.now() + TIMEOUT;
         let (phase, turn, count) = loop {
             let (phase, turn, count) = arena.next_phase();
             if phase == u32::MAX {
@@ -48,7 +48,7 @@ pub fn peer(spec: &str) -> Result<(), BenchError> {
         let mut sink = None;
         if let Some(options) = turn.iter().find_map(|way| way.sink()) {
             let mut joined = Sink::join(directory, "bench", options)?;
-            let end = clock.now() + PATIENCE;
+            let end = clock.now() + TIMEOUT;
             while joined.sources() == 0 {
                 if clock.now() > end {
                     return Err(BenchError::Gone);
@@ -104,7 +104,7 @@ fn take_flood(mut sink: Sink, count: usize, arena: &Arena, clock: Clock) -> Resu
         }
         began.get_or_insert_with(|| clock.now());
     }
-    let took = began.map_or(Span::ZERO, |began| clock.now().since(began));
+    let took = began.map_or(Duration::ZERO, |began| clock.now().since(began));
     // In microseconds: a flood may take longer than a word of nanoseconds holds.
     arena.all_seen(count, u32::try_from(took.0 / 1000).unwrap_or(u32::MAX));
     Ok(())

@@ -6,13 +6,13 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant as Wall};
+use std::time::{Duration as StdDuration, Instant as StdInstant};
 
 use io_uring::{IoUring, opcode, types};
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 
 use selvedge_comm_services::{AttachError, Readiness, Ready, ServiceError};
-use selvedge_units::Span;
+use selvedge_units::Duration;
 
 use super::pause;
 
@@ -103,12 +103,12 @@ const KINDS: u32 = 4;
 #[derive(Clone, Copy, Debug)]
 struct Amount {
     samples: usize,
-    time: Duration,
+    time: StdDuration,
 }
 
 impl Amount {
     /// Whether so many, since a time, are enough.
-    fn is_enough(self, count: usize, began: Wall) -> bool {
+    fn is_enough(self, count: usize, began: StdInstant) -> bool {
         count >= self.samples || (count >= SAMPLES_MIN && began.elapsed() >= self.time)
     }
 }
@@ -231,7 +231,7 @@ impl<'s> Looker<'s> {
 pub fn readiness(
     sockets: usize,
     samples: usize,
-    time: Duration,
+    time: StdDuration,
 ) -> Result<Vec<Costs>, MeasureError> {
     let failed = |why| MeasureError::Sockets { sockets, why };
     let mut all = Vec::with_capacity(sockets);
@@ -271,14 +271,14 @@ fn one(
         while by_number[number].recv(&mut [0; 16]).is_ok() {}
     }
     let mut look = |burst: usize| -> io::Result<f64> {
-        let (mut times, start) = (Vec::new(), Wall::now());
+        let (mut times, start) = (Vec::new(), StdInstant::now());
         while !amount.is_enough(times.len(), start) {
             let sample = times.len();
             for number in 0..burst {
                 let at = (sample * 131 + number * 17) % targets.len();
                 sender.send_to(&[0; 16], targets[at])?;
             }
-            let began = Wall::now();
+            let began = StdInstant::now();
             looker.look(false, &mut found)?;
             times.push(began.elapsed().as_nanos() as f64);
             let mut drained = 0;
@@ -319,7 +319,7 @@ fn sending(
     const BATCH: usize = 64;
     let mut times = Vec::new();
     for sample in 0..samples.max(50) {
-        let began = Wall::now();
+        let began = StdInstant::now();
         for number in 0..BATCH {
             sender.send_to(&[0; 16], targets[(sample * BATCH + number) % targets.len()])?;
         }
@@ -338,7 +338,7 @@ fn wake(
     targets: &[SocketAddr],
     amount: Amount,
 ) -> io::Result<(f64, f64)> {
-    let began = Wall::now();
+    let began = StdInstant::now();
     let turn = AtomicU64::new(0);
     let failed = AtomicBool::new(false);
     let mut times = Vec::new();
@@ -354,7 +354,7 @@ fn wake(
                 if failed.load(Ordering::Relaxed) {
                     return;
                 }
-                pause(Span::from_micros(100));
+                pause(Duration::from_micros(100));
                 let stamp = (began.elapsed().as_nanos() as u64).to_ne_bytes();
                 let to = targets[number as usize * 7 % targets.len()];
                 if !matches!(&sender, Ok(sender) if sender.send_to(&stamp, to).is_ok()) {
@@ -403,7 +403,7 @@ mod tests {
 
     #[test]
     fn every_way_tells_of_every_packet() {
-        match readiness(40, 20, Duration::from_secs(60)) {
+        match readiness(40, 20, StdDuration::from_secs(60)) {
             Err(MeasureError::Module(error)) => {
                 assert!(matches!(
                     error,

@@ -5,13 +5,13 @@ use std::io;
 use std::net::{Ipv4Addr, UdpSocket};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant as Wall};
+use std::time::{Duration as StdDuration, Instant as StdInstant};
 
 use selvedge_comm_services::{AnswerError, Answerer, now};
 use selvedge_control_code::native::Compiler;
 use selvedge_control_code::walk::NoHost;
 use selvedge_os_jit::{Handler, Native};
-use selvedge_units::Span;
+use selvedge_units::Duration;
 
 use super::pause;
 
@@ -26,7 +26,7 @@ const HANDLER: &str = "{
 const KERNEL_PORT: u16 = 7001;
 const PROCESS_PORT: u16 = 7002;
 /// A hog's period.
-const PERIOD: Span = Span::from_millis(10);
+const PERIOD: Duration = Duration::from_millis(10);
 const HOGS_EACH: usize = 3;
 
 /// Why nothing was measured.
@@ -101,7 +101,7 @@ fn in_own_network(loads: &[u32], samples: usize) -> Result<Vec<RoundTrips>, Roun
     std::thread::scope(|scope| {
         let over = &stop;
         scope.spawn(move || {
-            let _ = server.set_read_timeout(Some(Duration::from_millis(100)));
+            let _ = server.set_read_timeout(Some(StdDuration::from_millis(100)));
             let mut words = [0; 32];
             while !over.load(Ordering::Relaxed) {
                 let Ok((_, from)) = server.recv_from(&mut words) else { continue };
@@ -135,14 +135,14 @@ fn under(load: u32, samples: usize) -> Result<RoundTrips, RoundTripError> {
 
 /// Uses its part of a processor's time: together they use `load` percent of each.
 fn hog(load: u32, number: usize, stop: &AtomicBool) {
-    let busy = Span(PERIOD.0 * u64::from(load) / 100 / HOGS_EACH as u64);
-    pause(Span(PERIOD.0 * number as u64 / 7));
+    let busy = Duration(PERIOD.0 * u64::from(load) / 100 / HOGS_EACH as u64);
+    pause(Duration(PERIOD.0 * number as u64 / 7));
     while !stop.load(Ordering::Relaxed) {
         let began = now();
         while now().since(began) < busy {
             std::hint::spin_loop();
         }
-        pause(Span(PERIOD.0.saturating_sub(busy.0)));
+        pause(Duration(PERIOD.0.saturating_sub(busy.0)));
     }
 }
 
@@ -154,20 +154,20 @@ fn client(load: u32, samples: usize) -> Result<RoundTrips, RoundTripError> {
         let asked = scope.spawn(move || {
             first();
             let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
-            socket.set_read_timeout(Some(Duration::from_secs(5)))?;
+            socket.set_read_timeout(Some(StdDuration::from_secs(5)))?;
             let mut times = [Vec::with_capacity(samples), Vec::with_capacity(samples)];
             for sample in 0..samples as u64 {
                 for (port, times) in [KERNEL_PORT, PROCESS_PORT].into_iter().zip(&mut times) {
                     let mut words = [0_u8; 32];
                     words[..8].copy_from_slice(&sample.to_ne_bytes());
-                    let began = Wall::now();
+                    let began = StdInstant::now();
                     socket.send_to(&words, (Ipv4Addr::LOCALHOST, port))?;
                     socket.recv(&mut words)?;
                     times.push(began.elapsed().as_nanos() as f64 / 1000.0);
                     if words[..8] != (sample + 1).to_ne_bytes() {
                         return Err(io::Error::other("not the answer to what was asked"));
                     }
-                    pause(Span::from_micros(500));
+                    pause(Duration::from_micros(500));
                 }
             }
             Ok(times)

@@ -14,14 +14,14 @@ use iceoryx2::port::subscriber::Subscriber;
 use iceoryx2::prelude::*;
 use selvedge_lab_measure::local::{BATCH, EVENT};
 use selvedge_os::clock::{Clock, pin_to_core};
-use selvedge_units::{Instant, Span};
+use selvedge_units::{Instant, Duration};
 
 use crate::{Failure, median};
 
 /// Between two events, so that who waits sleeps; as for our rings.
-const GAP: Span = Span::from_micros(50);
+const GAP: Duration = Duration::from_micros(50);
 /// How long the other process may take for anything.
-const PATIENCE: Span = Span::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 /// Events that may wait, as for our rings.
 const BOUND: usize = 8192;
 
@@ -101,7 +101,7 @@ impl Ports {
             if info.retries == 0 {
                 full_since.store(clock.now().0, Relaxed);
             } else if info.retries.is_multiple_of(4096)
-                && clock.now() > Instant(full_since.load(Relaxed)) + PATIENCE
+                && clock.now() > Instant(full_since.load(Relaxed)) + TIMEOUT
             {
                 gone.store(true, Relaxed);
             }
@@ -140,7 +140,7 @@ impl Ports {
     /// The next event's stamp: watched for, or after sleeping for a notice.
     fn next(&self, clock: Clock, woken: bool) -> Result<u64, Failure> {
         let mut looks = 0_u32;
-        let end = clock.now() + PATIENCE;
+        let end = clock.now() + TIMEOUT;
         loop {
             if let Some(stamp) = self.poll()? {
                 return Ok(stamp);
@@ -220,7 +220,7 @@ impl Drop for Near {
             if matches!(self.child.try_wait(), Ok(Some(_)) | Err(_)) {
                 return;
             }
-            self.clock.sleep_until(self.clock.now() + Span::from_millis(10));
+            self.clock.sleep_until(self.clock.now() + Duration::from_millis(10));
         }
         let _ = self.child.kill();
         let _ = self.child.wait();

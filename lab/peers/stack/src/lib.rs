@@ -16,9 +16,9 @@ mod stacks;
 #[cfg(feature = "peers")]
 mod tls;
 
-use std::time::Duration;
+use std::time::Duration as StdDuration;
 
-use selvedge_units::{Bytes, Span};
+use selvedge_units::{Bytes, Duration};
 
 pub use self::load::Trips;
 
@@ -48,13 +48,13 @@ pub struct Row {
     pub trips: Trips,
 }
 
-type Rate = fn(Bytes, Duration) -> Result<f64, BenchError>;
+type Rate = fn(Bytes, StdDuration) -> Result<f64, BenchError>;
 type RoundTrips = fn() -> Result<Trips, BenchError>;
 
 struct Transport {
     name: &'static str,
     line: Option<&'static str>,
-    rate: Box<dyn Fn(Bytes, Duration) -> Result<f64, BenchError>>,
+    rate: Box<dyn Fn(Bytes, StdDuration) -> Result<f64, BenchError>>,
     trips: Box<dyn Fn() -> Result<Trips, BenchError>>,
 }
 
@@ -118,7 +118,7 @@ fn transports() -> Vec<Transport> {
 /// [`BenchError`], of the first that can't be measured.
 pub fn rows(
     rounds: usize,
-    long: Duration,
+    long: StdDuration,
     mut watch: impl FnMut(&str),
 ) -> Result<Vec<Row>, BenchError> {
     let transports = transports();
@@ -136,7 +136,7 @@ pub fn rows(
     }
     let row = |(transport, found): (Transport, [Vec<f64>; 4])| {
         let [small, large, median, p99] = found.map(load::median);
-        let span = |nanos: f64| Span(nanos as u64);
+        let span = |nanos: f64| Duration(nanos as u64);
         Row {
             name: transport.name,
             line: transport.line,
@@ -153,11 +153,14 @@ mod tests {
 
     #[test]
     fn every_transport_carries_messages() {
-        let rows = rows(1, Duration::from_millis(30), |_| {}).unwrap();
+        let rows = rows(1, StdDuration::from_millis(30), |_| {}).unwrap();
         assert!(rows.len() >= 7);
         for row in rows {
             assert!(row.rates.iter().all(|&rate| rate > 0.0), "{row:?}");
-            assert!(row.trips.median > Span::ZERO && row.trips.p99 >= row.trips.median, "{row:?}");
+            assert!(
+                row.trips.median > Duration::ZERO && row.trips.p99 >= row.trips.median,
+                "{row:?}"
+            );
         }
     }
 }

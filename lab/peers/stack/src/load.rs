@@ -2,30 +2,30 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration as StdDuration, Instant};
 
-use selvedge_units::Span;
+use selvedge_units::Duration;
 
 /// Round trips timed for one figure.
 pub(crate) const ROUNDS: usize = 2000;
 /// What the sender does before anything is counted.
-pub(crate) const WARM: Duration = Duration::from_millis(20);
+pub(crate) const WARM: StdDuration = StdDuration::from_millis(20);
 
 /// Round trips of a message.
 #[derive(Clone, Copy, Debug)]
 pub struct Trips {
     /// Half of them are shorter.
-    pub median: Span,
+    pub median: Duration,
     /// Of 100, 99 are.
-    pub p99: Span,
+    pub p99: Duration,
 }
 
 impl Trips {
-    pub(crate) fn of(mut trips: Vec<Duration>) -> Self {
+    pub(crate) fn of(mut trips: Vec<StdDuration>) -> Self {
         trips.sort_unstable();
         let at = |part: usize| {
             let trip = trips.get(trips.len() * part / 100).copied().unwrap_or_default();
-            Span(trip.as_nanos() as u64)
+            Duration(trip.as_nanos() as u64)
         };
         Self { median: at(50), p99: at(99) }
     }
@@ -48,7 +48,7 @@ pub(crate) fn median(mut values: Vec<f64>) -> f64 {
 
 /// Sends on a thread for as long as it lasts, and returns the bytes a second that `receive` took.
 pub(crate) fn rate(
-    long: Duration,
+    long: StdDuration,
     mut send: impl FnMut() + Send,
     mut receive: impl FnMut() -> Option<usize>,
 ) -> f64 {

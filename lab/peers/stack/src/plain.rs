@@ -4,26 +4,26 @@ use std::fmt::Display;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::thread;
-use std::time::Duration;
+use std::time::Duration as StdDuration;
 
 use selvedge_os::clock::Clock;
 use selvedge_os::port::DatagramPort;
 use selvedge_os::transmit::{Outgoing, TransmitOptions};
-use selvedge_units::{Bytes, Span};
+use selvedge_units::{Bytes, Duration};
 
 use crate::BenchError;
 use crate::load::{self, ROUNDS, Trips};
 
-const PATIENCE: Duration = Duration::from_millis(20);
+const TIMEOUT: StdDuration = StdDuration::from_millis(20);
 /// For round trips: a datagram that is lost must not end the measurement.
-const LONG: Duration = Duration::from_secs(5);
+const LONG: StdDuration = StdDuration::from_secs(5);
 
 fn failed(transport: &'static str) -> impl Fn(std::io::Error) -> BenchError {
     let text = |error: &dyn Display| error.to_string();
     move |error| BenchError { transport, why: text(&error) }
 }
 
-fn udp_pair(patience: Duration) -> Result<[UdpSocket; 2], BenchError> {
+fn udp_pair(patience: StdDuration) -> Result<[UdpSocket; 2], BenchError> {
     let failed = failed("plain UDP");
     let make = || UdpSocket::bind("127.0.0.1:0").map_err(&failed);
     let pair = [make()?, make()?];
@@ -34,8 +34,8 @@ fn udp_pair(patience: Duration) -> Result<[UdpSocket; 2], BenchError> {
     Ok(pair)
 }
 
-pub(crate) fn udp(size: Bytes, long: Duration) -> Result<f64, BenchError> {
-    let [a, b] = udp_pair(PATIENCE)?;
+pub(crate) fn udp(size: Bytes, long: StdDuration) -> Result<f64, BenchError> {
+    let [a, b] = udp_pair(TIMEOUT)?;
     let (message, mut buffer) = (vec![1; size.0 as usize], vec![0; 65_536]);
     Ok(load::rate(long, || _ = a.send(&message), || b.recv(&mut buffer).ok()))
 }
@@ -44,7 +44,7 @@ pub(crate) fn udp(size: Bytes, long: Duration) -> Result<f64, BenchError> {
 const BATCH: usize = 32;
 
 /// As many messages in a call as there are of use, cut and joined by the kernel (GSO, GRO).
-pub(crate) fn udp_batches(size: Bytes, long: Duration) -> Result<f64, BenchError> {
+pub(crate) fn udp_batches(size: Bytes, long: StdDuration) -> Result<f64, BenchError> {
     let failed = |error: &dyn Display| BenchError {
         transport: "plain UDP, in batches",
         why: error.to_string(),
@@ -65,8 +65,8 @@ pub(crate) fn udp_batches(size: Bytes, long: Duration) -> Result<f64, BenchError
         || _ = transmitter.send_batch(&batch),
         || {
             let mut bytes = 0;
-            for wait in [Span::ZERO, Span(PATIENCE.as_nanos() as u64)] {
-                if wait == Span::ZERO || reader.wait(wait) {
+            for wait in [Duration::ZERO, Duration(TIMEOUT.as_nanos() as u64)] {
+                if wait == Duration::ZERO || reader.wait(wait) {
                     reader.read(|datagram, _| bytes += datagram.len());
                 }
                 if bytes > 0 {
@@ -96,7 +96,7 @@ pub(crate) fn udp_trips() -> Result<Trips, BenchError> {
     }))
 }
 
-pub(crate) fn tcp_pair(patience: Duration) -> Result<[TcpStream; 2], BenchError> {
+pub(crate) fn tcp_pair(patience: StdDuration) -> Result<[TcpStream; 2], BenchError> {
     let failed = failed("plain TCP");
     let listener = TcpListener::bind("127.0.0.1:0").map_err(&failed)?;
     let a = TcpStream::connect(listener.local_addr().map_err(&failed)?).map_err(&failed)?;
@@ -108,8 +108,8 @@ pub(crate) fn tcp_pair(patience: Duration) -> Result<[TcpStream; 2], BenchError>
     Ok([a, b])
 }
 
-pub(crate) fn tcp(size: Bytes, long: Duration) -> Result<f64, BenchError> {
-    let [a, b] = tcp_pair(PATIENCE)?;
+pub(crate) fn tcp(size: Bytes, long: StdDuration) -> Result<f64, BenchError> {
+    let [a, b] = tcp_pair(TIMEOUT)?;
     Ok(stream(a, b, size, long))
 }
 
@@ -118,7 +118,7 @@ pub(crate) fn stream(
     mut a: impl Write + Send,
     mut b: impl Read,
     size: Bytes,
-    long: Duration,
+    long: StdDuration,
 ) -> f64 {
     let (message, mut buffer) = (vec![1; size.0 as usize], vec![0; 65_536]);
     load::rate(

@@ -5,7 +5,7 @@ use selvedge_data_sched::replay::{Arrival, Arrivals, Happening, Replay, Trace, T
 use selvedge_data_sched::trace::generate::Random;
 use selvedge_data_sched::{Discipline, StreamIndex, Tree, TreeNode};
 use selvedge_data_stream::{Contract, Late, Window};
-use selvedge_units::{Bytes, Instant, Span};
+use selvedge_units::{Bytes, Duration, Instant};
 
 use crate::experiment::{Experiment, Kind, Params, RunError, Watch};
 use crate::outcome::{Cell, Outcome, Table};
@@ -31,7 +31,7 @@ const STREAMS: usize = CLASSES.len() * WEIGHTS.len();
 const WINDOW: usize = 1000;
 
 /// Three classes of three streams, and when which of them get a frame.
-fn trace(frames: &[(u64, usize)], ticks: u64, update: Option<Span>) -> Trace {
+fn trace(frames: &[(u64, usize)], ticks: u64, update: Option<Duration>) -> Trace {
     let nodes = CLASSES.map(|weight| TreeNode { parent: 0, weight }).to_vec();
     let tree = Tree::new(nodes, update).unwrap_or_default();
     let streams = (0..STREAMS).map(|n| {
@@ -39,7 +39,7 @@ fn trace(frames: &[(u64, usize)], ticks: u64, update: Option<Span>) -> Trace {
             weight: WEIGHTS[n % WEIGHTS.len()],
             parent: (n / WEIGHTS.len()) as u32 + 1,
             late: Late::Send,
-            ..Contract::new(Span(1 << 40), Window::NONE)
+            ..Contract::new(Duration(1 << 40), Window::NONE)
         };
         TraceStream { id: format!("s{n}"), contract, first_deadline: None }
     });
@@ -162,7 +162,7 @@ fn run(params: &Params, watch: &dyn Watch) -> Result<Outcome, RunError> {
     let (mut means, mut points) = (Vec::new(), Vec::new());
     for period in PERIODS {
         watch.go_on(&format!("flat, mapped every {period} slots"))?;
-        let flat = counts(&sent(&trace(&frames, ticks, Some(Span(period)))));
+        let flat = counts(&sent(&trace(&frames, ticks, Some(Duration(period)))));
         let off =
             exact.iter().zip(&flat).flat_map(|(a, b)| a.iter().zip(b).map(|(a, b)| (a - b).abs()));
         let (sum, most, all) =

@@ -5,7 +5,7 @@ use selvedge_comm_stack::profile;
 use selvedge_data_stack::load::Load;
 use selvedge_data_stack::model::{Cost, Interface, Overheads};
 use selvedge_data_stack::module::Direction;
-use selvedge_units::{Bytes, Span};
+use selvedge_units::{Bytes, Duration};
 
 use crate::experiment::{Params, RunError, Watch};
 use crate::outcome::Outcome;
@@ -31,9 +31,9 @@ pub(crate) struct Costs {
 pub(crate) fn with_each(
     params: &Params,
     watch: &dyn Watch,
-    with: fn(&Costs, Span, &mut Outcome, &dyn Watch) -> Result<(), RunError>,
+    with: fn(&Costs, Duration, &mut Outcome, &dyn Watch) -> Result<(), RunError>,
 ) -> Result<Outcome, RunError> {
-    let long = Span::from_millis(params.amount(2000, 400));
+    let long = Duration::from_millis(params.amount(2000, 400));
     let mut outcome = Outcome::default();
     watch.go_on("costs")?;
     for costs in Costs::all(params.amount(31, 5))? {
@@ -44,8 +44,8 @@ pub(crate) fn with_each(
 }
 
 /// Microseconds.
-pub(crate) const fn us(n: u64) -> Span {
-    Span::from_micros(n)
+pub(crate) const fn us(n: u64) -> Duration {
+    Duration::from_micros(n)
 }
 
 fn module(null: u64, kilobyte: u64) -> Cost {
@@ -61,7 +61,7 @@ pub(crate) fn paper() -> Costs {
     Costs {
         whose: "the paper's costs",
         overheads: TABLE_1,
-        interface: Interface { null: Span::ZERO, kilobyte: us(120), available: Load::WHOLE },
+        interface: Interface { null: Duration::ZERO, kilobyte: us(120), available: Load::WHOLE },
         unreliable: vec![module(14, 0), module(7, 120), module(45, 0)],
         cipher: module(1800, 10_000),
         transport: module(7, 0),
@@ -111,7 +111,7 @@ fn pipes(rounds: usize) -> Overheads {
 fn kernel(rounds: usize) -> Result<Interface, RunError> {
     let call = profile::call(rounds);
     let call = call.map_err(|error| RunError::Needs(format!("UDP on the loopback: {error}")))?;
-    let [null, kilobyte] = call.map(|nanos| Span(nanos.round() as u64));
+    let [null, kilobyte] = call.map(|nanos| Duration(nanos.round() as u64));
     Ok(Interface { null, kilobyte, available: Load::WHOLE })
 }
 
@@ -122,16 +122,16 @@ impl Costs {
     }
 
     /// A message of 1 kB through modules and interface.
-    fn message(&self) -> Span {
+    fn message(&self) -> Duration {
         let size = Bytes(1024);
         let modules = self.unreliable.iter().map(|cost| cost.of(size, false).0).sum();
-        Span(modules) + self.interface.of(size)
+        Duration(modules) + self.interface.of(size)
     }
 
     /// A time of the paper's host as it is on this one: as many messages go in it.
-    pub(crate) fn of_paper(&self, span: Span) -> Span {
+    pub(crate) fn of_paper(&self, span: Duration) -> Duration {
         let (ours, theirs) = (self.message(), paper().message());
-        Span((u128::from(span.0) * u128::from(ours.0) / u128::from(theirs.0)) as u64)
+        Duration((u128::from(span.0) * u128::from(ours.0) / u128::from(theirs.0)) as u64)
     }
 
     /// With encryption: whole, or a master, slaves and the gathering.

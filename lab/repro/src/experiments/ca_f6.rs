@@ -1,7 +1,7 @@
 //! `ca-f6`: throughput and latency against connections, by configuration.
 
 use selvedge_data_stack::elements::{ElementId, Elements};
-use selvedge_units::{Bytes, Instant, Span};
+use selvedge_units::{Bytes, Duration, Instant};
 
 use super::CA;
 use super::ca_costs::{Costs, with_each};
@@ -65,7 +65,7 @@ impl Configuration {
 /// What a run gave: messages a second, and their mean latency.
 pub(crate) struct Found {
     pub(crate) rate: f64,
-    pub(crate) latency: Span,
+    pub(crate) latency: Duration,
 }
 
 /// Connections that send as fast as their window of two messages lets them.
@@ -75,7 +75,7 @@ pub(crate) fn load(
     way: Configuration,
     connections: usize,
     size: Bytes,
-    long: Span,
+    long: Duration,
 ) -> Found {
     let long = costs.of_paper(long);
     let mut host = Host::new(way.elements(), costs.overheads, Wire::new(costs.interface));
@@ -83,10 +83,10 @@ pub(crate) fn load(
     for n in 0..connections {
         let source = Source {
             size,
-            every: Span::ZERO,
+            every: Duration::ZERO,
             window: 2,
             // Not all at the same moment.
-            from: Instant(costs.of_paper(Span(n as u64 * 10_000)).0),
+            from: Instant(costs.of_paper(Duration(n as u64 * 10_000)).0),
             until: Instant::MAX,
         };
         host.connect(costs.unreliable.clone(), &way.places(n, 3), None, source);
@@ -100,13 +100,13 @@ pub(crate) fn load(
         messages += seen.messages;
         sum += seen.latency.0 * seen.messages;
     }
-    Found { rate: messages as f64 / long.as_secs_f64(), latency: Span(sum / messages.max(1)) }
+    Found { rate: messages as f64 / long.as_secs_f64(), latency: Duration(sum / messages.max(1)) }
 }
 
 /// A single message now and then.
-fn calm(costs: &Costs, way: Configuration) -> Span {
+fn calm(costs: &Costs, way: Configuration) -> Duration {
     let mut host = Host::new(way.elements(), costs.overheads, Wire::new(costs.interface));
-    let every = costs.of_paper(Span::from_millis(5));
+    let every = costs.of_paper(Duration::from_millis(5));
     let source =
         Source { size: Bytes(1024), every, window: 0, from: Instant::ZERO, until: Instant::MAX };
     host.connect(costs.unreliable.clone(), &way.places(0, 3), None, source);
@@ -123,7 +123,7 @@ fn run(params: &Params, watch: &dyn Watch) -> Result<Outcome, RunError> {
 
 fn with(
     costs: &Costs,
-    long: Span,
+    long: Duration,
     outcome: &mut Outcome,
     watch: &dyn Watch,
 ) -> Result<(), RunError> {

@@ -1,7 +1,7 @@
 //! `ca-f8`: encryption serial, data-parallel and message-parallel.
 
 use selvedge_data_stack::elements::{ElementId, Elements};
-use selvedge_units::{Bytes, Instant, Span};
+use selvedge_units::{Bytes, Duration, Instant};
 
 use super::CA;
 use super::ca_costs::{Costs, measured, paper};
@@ -37,7 +37,7 @@ impl Case {
     }
 }
 
-fn rate(case: &Case, way: usize, connections: usize, long: Span) -> f64 {
+fn rate(case: &Case, way: usize, connections: usize, long: Duration) -> f64 {
     let Case { costs, size, interface } = case;
     let wire = if *interface { Wire::new(costs.interface) } else { Wire::default() };
     let mut host = Host::new(ELEMENTS, costs.overheads, wire);
@@ -46,7 +46,7 @@ fn rate(case: &Case, way: usize, connections: usize, long: Span) -> f64 {
     for n in 0..connections {
         let source = Source {
             size: *size,
-            every: Span::ZERO,
+            every: Duration::ZERO,
             window: 8,
             from: Instant::ZERO,
             until: Instant::MAX,
@@ -67,7 +67,7 @@ fn rate(case: &Case, way: usize, connections: usize, long: Span) -> f64 {
 }
 
 fn run(params: &Params, watch: &dyn Watch) -> Result<Outcome, RunError> {
-    let long = Span::from_secs(params.amount(20, 4));
+    let long = Duration::from_secs(params.amount(20, 4));
     let ours = measured(params.amount(31, 5))?;
     let mut outcome = Outcome::default();
     for case in [
@@ -83,11 +83,16 @@ fn run(params: &Params, watch: &dyn Watch) -> Result<Outcome, RunError> {
     Ok(outcome)
 }
 
-fn with(case: &Case, long: Span, outcome: &mut Outcome, watch: &dyn Watch) -> Result<(), RunError> {
+fn with(
+    case: &Case,
+    long: Duration,
+    outcome: &mut Outcome,
+    watch: &dyn Watch,
+) -> Result<(), RunError> {
     // As many messages go in it as in the paper's time.
-    let one = |case: &Case| rate(case, 0, 1, Span::from_millis(200));
+    let one = |case: &Case| rate(case, 0, 1, Duration::from_millis(200));
     let theirs = Case { costs: paper(), size: Bytes(1024), interface: true };
-    let long = Span((long.0 as f64 * one(&theirs) / one(case).max(1.0)) as u64);
+    let long = Duration((long.0 as f64 * one(&theirs) / one(case).max(1.0)) as u64);
     let counts = [1, 2, 3, 4, 6, 8];
     let mut table = Table::new(
         format!("Messages a second on {ELEMENTS} elements, by connections: {}", case.name()),

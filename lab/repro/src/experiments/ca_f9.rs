@@ -1,6 +1,6 @@
 //! `ca-f9`: the network interface against the processors that touch it.
 
-use selvedge_units::{Bytes, Span};
+use selvedge_units::{Bytes, Duration};
 
 use super::CA;
 use super::ca_costs::{Costs, with_each};
@@ -26,7 +26,7 @@ fn run(params: &Params, watch: &dyn Watch) -> Result<Outcome, RunError> {
 
 fn with(
     costs: &Costs,
-    long: Span,
+    long: Duration,
     outcome: &mut Outcome,
     watch: &dyn Watch,
 ) -> Result<(), RunError> {

@@ -12,7 +12,7 @@ use selvedge_comm_stack::element::{Element, Job, Outside, Plant, Port, Work};
 use selvedge_data_stack::elements::{ElementId, Elements};
 use selvedge_data_stack::model::{Cost, Interface, Overheads};
 use selvedge_data_stack::module::Direction;
-use selvedge_units::{Bytes, Instant, Span};
+use selvedge_units::{Bytes, Duration, Instant};
 
 /// What an element that waits at the interface adds to the one that holds it: one in so many.
 pub(crate) const POLLING: u64 = 4;
@@ -44,14 +44,14 @@ impl Wire {
     }
 
     /// How long an element is at it from `now` on, waiting included.
-    fn pass(&self, size: Bytes, now: Instant) -> Span {
-        let Some(cost) = self.cost.0 else { return Span::ZERO };
+    fn pass(&self, size: Bytes, now: Instant) -> Duration {
+        let Some(cost) = self.cost.0 else { return Duration::ZERO };
         let mut held = self.held.lock().unwrap_or_else(|error| error.into_inner());
         held.retain(|&until| until > now);
         let before = held.len() as u64;
         let alone = cost.of(size);
         let start = held.iter().copied().max().unwrap_or(now);
-        let until = start + alone + Span(alone.0 * before / POLLING);
+        let until = start + alone + Duration(alone.0 * before / POLLING);
         held.push(until);
         until.since(now)
     }
@@ -84,7 +84,7 @@ impl Work for Costed {
         unit: Unit,
         now: Instant,
         out: &mut Vec<(Direction, Unit)>,
-    ) -> Span {
+    ) -> Duration {
         let part = Bytes(unit.size.0 / PARTS as u64);
         let size = if self.cut.is_some_and(|cut| place == cut + 1) { part } else { unit.size };
         let mut cost = self.costs[place].of(size, false);
@@ -95,7 +95,7 @@ impl Work for Costed {
                 if count.is_multiple_of(PARTS as u64) {
                     out.push((direction, unit));
                 } else {
-                    return Span::ZERO;
+                    return Duration::ZERO;
                 }
             }
             _ => out.push((direction, unit)),
@@ -120,7 +120,7 @@ impl Work for Costed {
 pub(crate) struct Source {
     pub(crate) size: Bytes,
     /// A message each such time; zero: always as many under way as `window`.
-    pub(crate) every: Span,
+    pub(crate) every: Duration,
     pub(crate) window: u64,
     pub(crate) from: Instant,
     pub(crate) until: Instant,
@@ -137,7 +137,7 @@ struct Connection {
 struct Worker {
     element: Element<Costed>,
     job: Option<(Instant, Job<Unit>)>,
-    busy: Span,
+    busy: Duration,
 }
 
 /// A host.
@@ -153,14 +153,14 @@ pub(crate) struct Host {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Seen {
     pub(crate) messages: u64,
-    pub(crate) latency: Span,
-    pub(crate) latency_max: Span,
+    pub(crate) latency: Duration,
+    pub(crate) latency_max: Duration,
 }
 
 impl Host {
     pub(crate) fn new(elements: u8, overheads: Overheads, wire: Wire) -> Self {
         let worker =
-            |n| Worker { element: Element::new(ElementId(n)), job: None, busy: Span::ZERO };
+            |n| Worker { element: Element::new(ElementId(n)), job: None, busy: Duration::ZERO };
         Self {
             wire: Arc::new(wire),
             overheads,
@@ -230,7 +230,7 @@ impl Host {
             let due = self.connections.iter().filter_map(Connection::due).min();
             // Nothing to do: all connections have ended.
             let next = done.into_iter().chain(due).min().unwrap_or(until);
-            self.now = next.max(self.now + Span(1)).min(until);
+            self.now = next.max(self.now + Duration(1)).min(until);
         }
     }
 
@@ -261,7 +261,7 @@ impl Host {
             seen.latency_max = seen.latency_max.max(latency);
         }
         connection.left += seen.messages;
-        seen.latency = Span(sum / seen.messages.max(1));
+        seen.latency = Duration(sum / seen.messages.max(1));
         seen
     }
 

@@ -8,7 +8,7 @@
 use selvedge_data_stack::auto::{Event, Manager, Meta, Observed};
 use selvedge_data_stack::contract::{Contract, Promise, Quality, Traffic};
 use selvedge_data_stack::model::{Machine, Stream, StreamId};
-use selvedge_units::{Bytes, Instant, Span};
+use selvedge_units::{Bytes, Duration, Instant};
 
 use super::CA;
 use super::ca_costs::{Costs, measured, paper};
@@ -88,8 +88,8 @@ impl Case {
         Self { costs, larger, second: second.max(1000) }
     }
 
-    fn span(&self, paper: Span) -> Span {
-        Span((u128::from(paper.0) * u128::from(self.second) / u128::from(SECOND)) as u64)
+    fn span(&self, paper: Duration) -> Duration {
+        Duration((u128::from(paper.0) * u128::from(self.second) / u128::from(SECOND)) as u64)
     }
 
     fn machine(&self) -> Machine {
@@ -99,14 +99,14 @@ impl Case {
 
 impl Wanted {
     fn stream(&self, case: &Case) -> Stream {
-        let average = Span(case.second / self.per_second);
+        let average = Duration(case.second / self.per_second);
         let traffic = Traffic {
             average,
-            minimum: Span(average.0 / 16),
+            minimum: Duration(average.0 / 16),
             interval: average * 2,
             largest: Bytes(self.size * case.larger),
         };
-        let delay = case.span(Span::from_micros(self.latency));
+        let delay = case.span(Duration::from_micros(self.latency));
         let quality = Quality { delay, loss_burst: 0, promise: Promise::Wanted };
         Stream::new(Contract { traffic, quality }, case.costs.unreliable.clone())
     }
@@ -114,10 +114,10 @@ impl Wanted {
     fn source(&self, case: &Case) -> Source {
         Source {
             size: Bytes(self.size * case.larger),
-            every: Span(case.second / self.per_second),
+            every: Duration(case.second / self.per_second),
             window: 0,
             // The three are not in step.
-            from: Instant(self.from * case.second + case.span(Span(self.latency * 100)).0),
+            from: Instant(self.from * case.second + case.span(Duration(self.latency * 100)).0),
             until: Instant(self.until * case.second),
         }
     }
@@ -152,8 +152,8 @@ fn run(params: &Params, watch: &dyn Watch) -> Result<Outcome, RunError> {
 
 fn played(case: Case, outcome: &mut Outcome, watch: &dyn Watch) -> Result<(), RunError> {
     let meta = Meta {
-        sampling: case.span(Span::from_millis(500)),
-        activation: case.span(Span::from_secs(4)),
+        sampling: case.span(Duration::from_millis(500)),
+        activation: case.span(Duration::from_secs(4)),
         ..Meta::default()
     };
     let mut play = Play {
@@ -201,7 +201,7 @@ impl Play {
         self.enact(now, &mut events);
         let connections = self.manager.streams().len();
         let before: Vec<u64> = (0..connections).map(|n| self.host.sent(n)).collect();
-        let until = now + Span(self.case.second / 2);
+        let until = now + Duration(self.case.second / 2);
         self.host.run(until);
         let mut seen = [Observed::default(); 3];
         for (n, &before) in before.iter().enumerate() {

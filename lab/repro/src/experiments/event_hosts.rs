@@ -2,7 +2,7 @@
 //! socket each, all in one process.
 
 use std::net::{SocketAddr, UdpSocket};
-use std::time::Instant as Wall;
+use std::time::Instant as StdInstant;
 
 use selvedge_control_event::{
     Attributes, ChannelId, Destination, Event, Exchange, Format, HostId, Overflow, SinkId,
@@ -71,7 +71,7 @@ pub(super) struct Host {
 
 /// Hosts on one channel; host 0 is the source.
 pub(super) struct Hosts {
-    began: Wall,
+    began: StdInstant,
     pub(super) all: Vec<Host>,
 }
 
@@ -94,7 +94,7 @@ impl Hosts {
         }
         let peers: Result<Vec<_>, _> = sockets.iter().map(UdpSocket::local_addr).collect();
         let peers = peers.map_err(needs)?;
-        let began = Wall::now();
+        let began = StdInstant::now();
         let mut all = Vec::new();
         for (own_number, socket) in sockets.into_iter().enumerate() {
             let mut transport =

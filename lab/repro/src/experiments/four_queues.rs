@@ -7,7 +7,7 @@
 use selvedge_data_sched::replay::{Arrivals, Event, Happening, Replay, Trace, TraceStream};
 use selvedge_data_sched::{Discipline, Tree};
 use selvedge_data_stream::{Contract, Late, Window};
-use selvedge_units::Span;
+use selvedge_units::Duration;
 
 /// The queues' shares, in eighths.
 pub(crate) const SHARES: [u64; 4] = [1, 1, 2, 4];
@@ -29,7 +29,7 @@ pub(crate) struct Sharing {
 pub(crate) const BY_PERIODS: Sharing = Sharing {
     name: "dwcs, periods 8, 8, 4, 2",
     discipline: Discipline::Dwcs,
-    terms: |share| Contract::new(Span(EIGHTHS / share), Window { lose: 0, of: 1 }),
+    terms: |share| Contract::new(Duration(EIGHTHS / share), Window { lose: 0, of: 1 }),
 };
 
 /// By windows: a frame is due in every slot, and `8 - n` of 8 may be late.
@@ -38,7 +38,7 @@ pub(crate) const BY_WINDOWS: Sharing = Sharing {
     discipline: Discipline::Dwcs,
     terms: |share| Contract {
         late: Late::Send,
-        ..Contract::new(Span(1), Window { lose: (EIGHTHS - share) as u16, of: EIGHTHS as u16 })
+        ..Contract::new(Duration(1), Window { lose: (EIGHTHS - share) as u16, of: EIGHTHS as u16 })
     },
 };
 

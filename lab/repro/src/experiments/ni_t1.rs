@@ -10,14 +10,14 @@
 mod float_keyed;
 
 use std::hint::black_box;
-use std::time::Duration;
+use std::time::Duration as StdDuration;
 
 use selvedge_data_memory::{Consumer, PayloadSpan, Producer, ring};
 use selvedge_data_sched::replay::{Happening, Replay, Trace};
 use selvedge_data_sched::trace::generate::{self, Wanted};
 use selvedge_data_sched::{Discipline, Head, Scheduler, StreamIndex};
 use selvedge_data_stream::{Contract, Frame, Kind as FrameKind, References, Window};
-use selvedge_units::{Bytes, Instant, Span};
+use selvedge_units::{Bytes, Duration, Instant};
 
 use self::float_keyed::{FloatKeyed, Sent};
 use crate::experiment::{Experiment, Kind, Params, RunError, Watch};
@@ -86,7 +86,7 @@ impl Decider for FloatKeyed<f64> {
 
 fn contracts() -> [Contract; STREAMS] {
     [(40, 1, 3), (33, 2, 5), (20, 0, 4), (25, 3, 7)]
-        .map(|(period, lose, of)| Contract::new(Span::from_millis(period), Window { lose, of }))
+        .map(|(period, lose, of)| Contract::new(Duration::from_millis(period), Window { lose, of }))
 }
 
 /// The rings, and the null sink behind them.
@@ -173,7 +173,7 @@ impl<D: Decider> Bench<D> {
 
     /// A round with warm caches; the order is remembered.
     fn warm(&mut self) -> Costs {
-        let each = |took: Duration| took.as_nanos() as f64 / FRAMES as f64;
+        let each = |took: StdDuration| took.as_nanos() as f64 / FRAMES as f64;
         self.rings.fill();
         self.order.clear();
         let mut order = std::mem::take(&mut self.order);
@@ -198,7 +198,7 @@ impl<D: Decider> Bench<D> {
     /// Frames with the caches swept before each. Reading the clock is taken off.
     fn cold(&mut self) -> Vec<Costs> {
         let clock = median((0..1001).map(|_| time(|| ()).as_nanos() as f64));
-        let less_clock = |took: Duration| (took.as_nanos() as f64 - clock).max(0.0);
+        let less_clock = |took: StdDuration| (took.as_nanos() as f64 - clock).max(0.0);
         self.rings.fill();
         let with: Vec<_> = (0..FRAMES)
             .map(|_| {

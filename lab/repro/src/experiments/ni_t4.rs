@@ -23,7 +23,7 @@ const PAPER: [(char, &str); 3] = [('A', "8000, or 1000 (UFS)"), ('B', "5415"), (
 const PCI_US: f64 = 15.0;
 
 fn run(params: &Params, watch: &dyn Watch) -> Result<Outcome, RunError> {
-    let us = |span: selvedge_units::Span| span.0 as f64 / 1000.0;
+    let us = |span: selvedge_units::Duration| span.0 as f64 / 1000.0;
     let mut outcome = Outcome::default();
     watch.go_on("hand-over through shared memory")?;
     let handed_over = hand_over(params.amount(20_000, 3000), 1000)?;

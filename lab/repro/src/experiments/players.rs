@@ -16,12 +16,12 @@ use selvedge_place_cpu::dispatch::Dispatcher;
 use selvedge_place_cpu::members::Who;
 use selvedge_place_cpu::player::{self, Play, Played};
 use selvedge_place_cpu::{Placement, rights};
-use selvedge_units::Span;
+use selvedge_units::Duration;
 
 use crate::experiment::RunError;
 
 /// From frame to frame: 25 frames a second.
-pub(crate) const PERIOD: Span = Span::from_millis(40);
+pub(crate) const PERIOD: Duration = Duration::from_millis(40);
 /// Ordinary programs that never sleep.
 const HOGS: usize = 2;
 
@@ -56,9 +56,9 @@ impl Way {
 pub(crate) struct Contest {
     pub(crate) players: usize,
     /// What a frame takes.
-    pub(crate) work: Span,
+    pub(crate) work: Duration,
     /// What a player asks for.
-    pub(crate) service: Span,
+    pub(crate) service: Duration,
     pub(crate) frames: u64,
 }
 
@@ -68,7 +68,7 @@ pub(crate) fn need_rights() -> Result<(), RunError> {
 }
 
 /// From when all are ready until they begin.
-const LEAD: Span = Span::from_millis(50);
+const LEAD: Duration = Duration::from_millis(50);
 /// The priority of who ends it.
 const ABOVE: i32 = 60;
 
@@ -150,4 +150,4 @@ pub(crate) fn play(contest: &Contest, way: Way) -> Result<Vec<Played>, RunError>
 }
 
 /// What the endless loop asks for.
-const LOOP: Span = Span::from_millis(2);
+const LOOP: Duration = Duration::from_millis(2);

@@ -3,7 +3,7 @@
 use selvedge_data_cpu::Task;
 use selvedge_data_cpu::phase::Coordinated;
 use selvedge_data_stream::Window;
-use selvedge_units::Span;
+use selvedge_units::Duration;
 
 use crate::experiment::{Experiment, Kind, Params, RunError, Watch};
 use crate::outcome::{Cell, Outcome, Table};
@@ -37,24 +37,24 @@ fn run(params: &Params, watch: &dyn Watch) -> Result<Outcome, RunError> {
         let mut both = Coordinated::new();
         for (period, service) in TASKS {
             let window = Window { lose: 0, of: 1 };
-            let task = Task::new(Span(period), Span(service), window);
+            let task = Task::new(Duration(period), Duration(service), window);
             let task = task.expect("these numbers are a task");
             let phase = (period * eighths / 8).max(TASKS.len() as u64);
-            both.add(&task, Span(phase)).expect("they need 89 % of the processor");
+            both.add(&task, Duration(phase)).expect("they need 89 % of the processor");
         }
         (0..slots).for_each(|t| both.slot(t));
         for (phase, counts) in both.counts() {
-            within &= counts.latency <= phase.latency_most();
+            within &= counts.latency <= phase.latency_max();
             late += counts.late;
             packets += counts.on_time;
-            closest = closest.min(1.0 - counts.latency.0 as f64 / phase.latency_most().0 as f64);
+            closest = closest.min(1.0 - counts.latency.0 as f64 / phase.latency_max().0 as f64);
             table.row([
                 phase.period.0.into(),
                 phase.phase.0.into(),
                 counts.on_time.into(),
                 Cell::rounded(counts.latency_sum.0 as f64 / counts.on_time.max(1) as f64, 2),
                 counts.latency.0.into(),
-                phase.latency_most().0.into(),
+                phase.latency_max().0.into(),
                 counts.late.into(),
             ]);
         }

@@ -21,7 +21,7 @@ use selvedge_place_engine::engine::StreamParams;
 use selvedge_place_engine::inlet::{Inlet, Offer};
 use selvedge_place_engine::measure::{ClockRate, StreamMeter};
 use selvedge_place_engine::receive::{PacketTap, ReceiveOptions, Receiver, Reception};
-use selvedge_units::{Bitrate, Bytes, Instant, Span};
+use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 
 use super::players::need_rights;
 use super::web_load::{self, Placement};
@@ -48,9 +48,9 @@ const PAYLOAD: usize = 200;
 /// Ordinary programs that never sleep, on the makers' processor.
 const HOGS: usize = 2;
 /// From when all are ready until they begin.
-const LEAD: Span = Span::from_millis(200);
+const LEAD: Duration = Duration::from_millis(200);
 /// A packet's time on the link, and what the loopback and the kernel's stamp may add.
-const ON_THE_WAY: Span = Span::from_millis(1);
+const ON_THE_WAY: Duration = Duration::from_millis(1);
 
 /// A packet that came: its stream, when its period began, when it was made, when it came.
 type Seen = Arc<Mutex<Vec<(usize, Instant, Instant, Instant)>>>;
@@ -77,7 +77,7 @@ struct Made {
 
 fn phase(n: usize) -> Phase {
     let (period, _, phase) = TASKS[n];
-    Phase { period: Span::from_millis(period), phase: Span::from_millis(phase) }
+    Phase { period: Duration::from_millis(period), phase: Duration::from_millis(phase) }
 }
 
 fn run(params: &Params, watch: &dyn Watch) -> Result<Outcome, RunError> {
@@ -95,7 +95,7 @@ fn run(params: &Params, watch: &dyn Watch) -> Result<Outcome, RunError> {
     let stream = |(n, &to): (usize, &SocketAddr)| {
         let Phase { period, .. } = phase(n);
         // Of a packet that arrives as its period begins, the deadline; it waits for its own period.
-        let delay = Some(phase(n).latency_most());
+        let delay = Some(phase(n).latency_max());
         let window = Window { lose: 0, of: 1 };
         let contract = Contract { delay, work_conserving: false, ..Contract::new(period, window) };
         let spec = Spec { ring: 64, pool: Bytes(1 << 16), ..Spec::new("s", to) };
@@ -145,7 +145,7 @@ fn make(clock: Clock, inlets: Vec<Inlet>, seconds: u64) -> Result<Vec<Made>, Run
     let admitted: Result<(), RunError> = told.iter().take(TASKS.len()).try_for_each(|(n, tid)| {
         let (period, service, _) = TASKS[n];
         let window = Window { lose: 0, of: 1 };
-        let task = Task::new(Span::from_millis(period), Span::from_millis(service), window);
+        let task = Task::new(Duration::from_millis(period), Duration::from_millis(service), window);
         let task = task.map_err(|error| failed(error.to_string()))?;
         let admitted = dispatcher.admit(&task, Who::Threads(vec![tid]), false);
         admitted.map(|_| ()).map_err(|refused| failed(refused.to_string()))
@@ -165,7 +165,8 @@ fn make(clock: Clock, inlets: Vec<Inlet>, seconds: u64) -> Result<Vec<Made>, Run
 /// Makes a packet in each period, and hands it over as one that arrived when the period began.
 fn maker(n: usize, clock: Clock, mut inlet: Inlet, start: Instant, seconds: u64) -> Made {
     let (period, service, _) = TASKS[n];
-    let (period, work) = (Span::from_millis(period), Span::from_micros(service * 10 * WORK));
+    let (period, work) =
+        (Duration::from_millis(period), Duration::from_micros(service * 10 * WORK));
     let mut packet = vec![0; 12 + PAYLOAD];
     packet[..2].copy_from_slice(&[0x80, 0x80 | 96]);
     let offer = Offer { kind: Picture::Data, referenced: false, closes: true, timestamp: 0 };
@@ -188,7 +189,7 @@ fn maker(n: usize, clock: Clock, mut inlet: Inlet, start: Instant, seconds: u64)
         let _ = inlet.offer_at(begins, offer, &[&packet]);
     }
     // What was made last goes up to a phase and a period later.
-    clock.sleep_until(clock.now() + phase(n).latency_most() + period);
+    clock.sleep_until(clock.now() + phase(n).latency_max() + period);
     Made { late }
 }
 
@@ -216,13 +217,14 @@ fn judge(made: &[Made], seen: &[(usize, Instant, Instant, Instant)], seconds: u6
     for (n, made) in made.iter().enumerate() {
         let phase = phase(n);
         let own = seen.iter().filter(|packet| packet.0 == n);
-        let waits: Vec<Span> = own.clone().map(|&(_, _, made, came)| came.since(made)).collect();
-        let highest = waits.iter().copied().max().unwrap_or(Span::ZERO);
-        beyond += waits.iter().filter(|&&wait| wait > phase.latency_most() + ON_THE_WAY).count();
+        let waits: Vec<Duration> =
+            own.clone().map(|&(_, _, made, came)| came.since(made)).collect();
+        let highest = waits.iter().copied().max().unwrap_or(Duration::ZERO);
+        beyond += waits.iter().filter(|&&wait| wait > phase.latency_max() + ON_THE_WAY).count();
         early += own.filter(|&&(_, began, _, came)| came < began + phase.phase).count();
         wanted += periods(n, seconds);
         came += waits.len() as u64;
-        let most = phase.latency_most().as_millis_f64();
+        let most = phase.latency_max().as_millis_f64();
         highest_share = highest_share.max(highest.as_millis_f64() / most);
         let mean = waits.iter().map(|wait| wait.as_millis_f64()).sum::<f64>();
         table.row([

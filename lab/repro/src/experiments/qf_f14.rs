@@ -1,7 +1,7 @@
 //! `qf-f14`: run-queue delay of video players, by how many there are.
 
 use selvedge_place_cpu::player::{mean_ms, within_ms};
-use selvedge_units::Span;
+use selvedge_units::Duration;
 
 use super::players::{self, Contest, PERIOD, Way};
 use crate::experiment::{Experiment, Kind, Params, RunError, Watch};
@@ -47,7 +47,7 @@ fn run(params: &Params, watch: &dyn Watch) -> Result<Outcome, RunError> {
         let mut rows = [vec![Cell::from(number as u64)], vec![Cell::from(number as u64)]];
         for (way, measured) in WAYS.into_iter().zip(&mut all) {
             watch.go_on(&format!("{number} players under {}", way.name()))?;
-            let (work, service) = (Span::from_millis(4), Span::from_micros(4_500));
+            let (work, service) = (Duration::from_millis(4), Duration::from_micros(4_500));
             let contest = Contest { players: number, work, service, frames };
             let played = players::play(&contest, way)?;
             let begins: Vec<u64> =

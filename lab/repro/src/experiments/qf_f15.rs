@@ -2,7 +2,7 @@
 
 use selvedge_data_cpu::{Config, Decision, Processor, Rule, Runs, Selected, Task, TaskId};
 use selvedge_data_stream::Window;
-use selvedge_units::{Instant, Span};
+use selvedge_units::{Duration, Instant};
 
 use crate::experiment::{Experiment, Kind, Params, RunError, Watch};
 use crate::outcome::{Outcome, Table};
@@ -77,13 +77,13 @@ const GRAPHS: [Graph; 4] = [
 impl Graph {
     /// The decisions, with the event or without.
     fn decisions(&self, slots: usize, with_event: bool) -> Vec<Decision> {
-        let (unit, task_server) = (Span(1), self.task_server);
-        let config = Config { unit, best_effort: None, task_server, events_most: 1 };
+        let (unit, task_server) = (Duration(1), self.task_server);
+        let config = Config { unit, best_effort: None, task_server, events_max: 1 };
         let mut cpu = Processor::new(config);
         cpu.set_best_effort(true);
         let mut sink = None;
         for (period, lose, of) in self.tasks {
-            let task = Task::new(Span(period), Span(1), Window { lose, of });
+            let task = Task::new(Duration(period), Duration(1), Window { lose, of });
             let mut task = task.expect("the figure's numbers are a task");
             if self.work_conserving {
                 task = task.work_conserving();
@@ -97,7 +97,7 @@ impl Graph {
                 cpu.raise(sink, Instant(t)).expect("it is the only one");
             }
             let decision = cpu.decide(Instant(t));
-            cpu.ran(Span(1));
+            cpu.ran(Duration(1));
             decision
         };
         (0..slots as u64).map(&mut slot).collect()

@@ -1,6 +1,6 @@
 //! `qf-f19`: frame rates of players, without and with event-aware scheduling.
 
-use selvedge_units::Span;
+use selvedge_units::Duration;
 
 use super::players::{self, Contest, PERIOD, Way};
 use crate::experiment::{Experiment, Kind, Params, RunError, Watch};
@@ -18,8 +18,8 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
 };
 
 /// What a frame takes, and what a player is promised.
-const WORK: Span = Span::from_millis(8);
-const SERVICE: Span = Span::from_micros(8_500);
+const WORK: Duration = Duration::from_millis(8);
+const SERVICE: Duration = Duration::from_micros(8_500);
 
 fn run(params: &Params, watch: &dyn Watch) -> Result<Outcome, RunError> {
     players::need_rights()?;

@@ -1,11 +1,11 @@
 //! `qf-f22`: a web server under overload, without and with the controller of its listen queue.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant as Wall};
+use std::time::{Duration as StdDuration, Instant as StdInstant};
 
 use selvedge_comm_services::{ListenQueue, Listener};
 use selvedge_control_overload::Config;
-use selvedge_units::Span;
+use selvedge_units::Duration;
 
 use super::httperf::{self, Replies};
 use super::web_server::{ServerProgram, WebServer, pause, rate_of};
@@ -75,7 +75,7 @@ fn measure(
     std::thread::scope(|scope| {
         let controller = scope.spawn(|| {
             while !stop.load(Ordering::Relaxed) {
-                queue.run(Span::from_millis(20))?;
+                queue.run(Duration::from_millis(20))?;
             }
             Ok::<u64, std::io::Error>(queue.state().1)
         });
@@ -169,15 +169,15 @@ const LIGHTTPD: ServerProgram = ServerProgram {
 fn settle(web: &WebServer) -> Result<(), RunError> {
     let needs = |why: String| RunError::Needs(why);
     let listener = Listener::find(web.port).map_err(|why| needs(why.to_string()))?;
-    let end = Wall::now() + Duration::from_secs(60);
+    let end = StdInstant::now() + StdDuration::from_secs(60);
     while listener.queue().map_err(|why| needs(why.to_string()))?.waiting > 0 {
-        if Wall::now() > end {
+        if StdInstant::now() > end {
             return Err(needs("the server does not come to rest in a minute".to_owned()));
         }
-        pause(Span::from_millis(50));
+        pause(Duration::from_millis(50));
     }
     // What it serves still.
-    pause(Span::from_millis(500));
+    pause(Duration::from_millis(500));
     Ok(())
 }
 

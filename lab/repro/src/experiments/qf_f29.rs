@@ -1,6 +1,6 @@
 //! `qf-f29`: what submitting an event costs against the number of sinks.
 
-use std::time::Instant as Wall;
+use std::time::Instant as StdInstant;
 
 use selvedge_control_event::Format;
 
@@ -97,7 +97,7 @@ fn run(params: &Params, watch: &dyn Watch) -> Result<Outcome, RunError> {
 fn submit(hosts: &mut Hosts, record: &[u8], samples: usize, sinks: usize) -> Result<f64, RunError> {
     let mut times = Vec::new();
     for _ in 0..samples {
-        let began = Wall::now();
+        let began = StdInstant::now();
         let reached = hosts.publish(record);
         times.push(began.elapsed().as_nanos() as f64 / 1000.0);
         if reached != sinks {

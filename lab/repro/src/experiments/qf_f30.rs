@@ -1,7 +1,7 @@
 //! `qf-f30`: what IN and OUT filters save, and what they cost.
 
 use std::hint::black_box;
-use std::time::Instant as Wall;
+use std::time::Instant as StdInstant;
 
 use selvedge_control_code::native::Compiler;
 use selvedge_control_event::{Filter, Format, program};
@@ -107,7 +107,7 @@ fn incoming(pass: Pass, samples: usize, format: &Format) -> Result<f64, RunError
     for _ in 0..samples {
         hosts.publish(&record);
         let now = hosts.now();
-        let began = Wall::now();
+        let began = StdInstant::now();
         let host = &mut hosts.all[1];
         host.transport.run(now, &mut host.exchange);
         let mut taken = 0;
@@ -147,7 +147,7 @@ fn outgoing(pass: Pass, samples: usize, format: &Format) -> Result<f64, RunError
     };
     let mut times = Vec::new();
     for _ in 0..samples {
-        let began = Wall::now();
+        let began = StdInstant::now();
         let reached = hosts.publish(&record);
         times.push(began.elapsed().as_nanos() as f64 / 1000.0);
         if reached != wanted {
@@ -183,7 +183,7 @@ fn alone(samples: usize, format: &Format) -> Result<[f64; 2], RunError> {
                 }
             }
             for _ in 0..samples.div_ceil(10) {
-                let began = Wall::now();
+                let began = StdInstant::now();
                 for _ in 0..batch {
                     black_box(hosts.publish(&record));
                 }

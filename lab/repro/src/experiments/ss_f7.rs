@@ -30,8 +30,8 @@ fn row(table: &mut Table, name: String, area: &Area) {
         u64::from(area.paper_slices()).into(),
         u64::from(area.luts).into(),
         u64::from(area.flip_flops).into(),
-        u64::from(area.slices_at_least()).into(),
-        u64::from(area.slices_at_most()).into(),
+        u64::from(area.slices_min()).into(),
+        u64::from(area.slices_max()).into(),
     ]);
 }
 
@@ -93,8 +93,7 @@ fn run(params: &Params, watch: &dyn Watch) -> Result<Outcome, RunError> {
             watch.go_on(&name)?;
             let found = area(Part::Core(Design::plain(slots, routing)))?;
             row(&mut table, name.clone(), &found);
-            let (ours, theirs) =
-                (f64::from(found.slices_at_least()), f64::from(found.paper_slices()));
+            let (ours, theirs) = (f64::from(found.slices_min()), f64::from(found.paper_slices()));
             points.push((slots.count() as f64, ours));
             if routing == Routing::PartialBlock {
                 let off = ours / theirs - 1.0;

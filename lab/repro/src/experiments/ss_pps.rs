@@ -15,7 +15,7 @@ use selvedge_data_stream::{Contract, Window};
 use selvedge_lab_measure::send::{SendComparison, SendLoop, compare};
 use selvedge_os::clock::Clock;
 use selvedge_os::transmit::Method;
-use selvedge_units::{Bytes, Instant, Span};
+use selvedge_units::{Bytes, Duration, Instant};
 
 use crate::experiment::{Experiment, Kind, Params, RunError, Watch};
 use crate::measure::{median, processor, time};
@@ -45,7 +45,7 @@ const PACKET: Bytes = Bytes(64);
 fn scheduler() -> Scheduler {
     let mut sched = Scheduler::new(Discipline::Dwcs);
     for period in [8, 8, 4, 2] {
-        sched.add(&Contract::new(Span(period), Window { lose: 0, of: 1 }));
+        sched.add(&Contract::new(Duration(period), Window { lose: 0, of: 1 }));
     }
     sched
 }
@@ -196,7 +196,7 @@ fn sending(millis: u64) -> Result<SendComparison, RunError> {
         s.0 as usize
     };
     let mut plain = || turn.next().unwrap_or(0);
-    Ok(compare(Span::from_millis(millis), &mut sending, &mut plain, &mut decide))
+    Ok(compare(Duration::from_millis(millis), &mut sending, &mut plain, &mut decide))
 }
 
 fn run(params: &Params, watch: &dyn Watch) -> Result<Outcome, RunError> {

@@ -9,7 +9,7 @@ use std::cmp::Ordering;
 use selvedge_data_sched::trace::generate::Random;
 use selvedge_data_sched::{Discipline, Head, Scheduler};
 use selvedge_data_stream::{Contract, Window};
-use selvedge_units::{Instant, Span};
+use selvedge_units::{Duration, Instant};
 
 use crate::experiment::{Experiment, Kind, Params, RunError, Watch};
 use crate::outcome::{Cell, Outcome, Table};
@@ -98,7 +98,7 @@ const ORDERS: [(Discipline, &str, Rules); 2] =
 fn asked(discipline: Discipline, pair: [&Entry; 2]) -> u32 {
     let mut sched = Scheduler::new(discipline);
     for entry in pair {
-        let s = sched.add(&Contract::new(Span(1), entry.window));
+        let s = sched.add(&Contract::new(Duration(1), entry.window));
         let (arrival, deadline) = (Instant(entry.arrival), Some(Instant(entry.deadline)));
         sched.push_head(s, Head { deadline, ..Head::arrived(arrival) });
     }

@@ -8,7 +8,7 @@
 
 use selvedge_data_sched::{Discipline, Head, Scheduler, StreamIndex};
 use selvedge_data_stream::{Contract, Late, Window};
-use selvedge_units::{Instant, Span};
+use selvedge_units::{Duration, Instant};
 
 use crate::experiment::{Experiment, Kind, Params, RunError, Watch};
 use crate::outcome::{Cell, Outcome, Table};
@@ -65,7 +65,8 @@ struct Link {
 impl Link {
     fn new(deadlines: Deadlines, period: u64, first: u64) -> Self {
         let mut sched = Scheduler::new(Discipline::Edf);
-        let contract = Contract { late: Late::Send, ..Contract::new(Span(period), Window::NONE) };
+        let contract =
+            Contract { late: Late::Send, ..Contract::new(Duration(period), Window::NONE) };
         let accounts = [Account::default(); STREAMS as usize];
         let streams: Vec<_> = (0..STREAMS).map(|_| sched.add(&contract)).collect();
         let mut link = Self { sched, deadlines, period, first, accounts };
@@ -87,7 +88,7 @@ impl Link {
         }
         let own = self.own(s);
         let stated = self.deadlines == Deadlines::Own || sent == 0;
-        let arrival = own - Span(self.period);
+        let arrival = own - Duration(self.period);
         let head = Head { deadline: stated.then_some(own), ..Head::arrived(arrival) };
         self.sched.push_head(s, head);
     }

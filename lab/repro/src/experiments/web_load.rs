@@ -24,7 +24,7 @@ use selvedge_place_engine::engine::{Engine, StreamParams};
 use selvedge_place_engine::inlet::{Inlet, Offer};
 use selvedge_place_engine::measure::{ClockRate, StreamMeter};
 use selvedge_place_engine::receive::{PacketTap, ReceiveOptions, Receiver, Reception};
-use selvedge_units::{Bitrate, Bytes, Instant, Span};
+use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 
 use super::web_server::{self, Held, ServerProgram, WebServer, missing, pause};
 use crate::experiment::{Params, RunError, Watch};
@@ -64,7 +64,7 @@ impl PacketTap for Tap {
 
 /// Where a bare real-time thread is held up longer than this, us, the machine has been kept from us:
 /// a virtual one by its host. What is measured then says nothing of a scheduler, and is taken again.
-const FLOOR_MOST: f64 = 1000.0;
+const FLOOR_MAX: f64 = 1000.0;
 const TAKES: u32 = 3;
 
 /// What was measured under one load.
@@ -108,11 +108,11 @@ pub(super) fn run(
             watch.go_on(&format!("{seconds} s at {:.0} % web load{again}", load * 100.0))?;
             let wrk =
                 if load > 0.0 { Some(self::load(&web, load * limit, seconds + 2)?) } else { None };
-            pause(Span::from_millis(500));
+            pause(Duration::from_millis(500));
             let measured = streams(placement, load, seconds);
             drop(wrk);
             let measured = measured?;
-            if measured.floor < FLOOR_MOST || taken == TAKES {
+            if measured.floor < FLOOR_MAX || taken == TAKES {
                 break Measured { taken, ..measured };
             }
         };
@@ -155,8 +155,8 @@ fn streams(placement: Placement, load: f64, seconds: u64) -> Result<Measured, Ru
         ..LinkConfig::new("uplink", LINK, Discipline::Dwcs)
     };
     let contract = Contract {
-        delay: Some(Span::from_secs(60)),
-        ..Contract::new(Span::from_micros(8600), Window { lose: 1, of: 5 })
+        delay: Some(Duration::from_secs(60)),
+        ..Contract::new(Duration::from_micros(8600), Window { lose: 1, of: 5 })
     };
     let stream = |&to: &SocketAddr| {
         let spec = Spec { ring: AHEAD, pool: Bytes(1 << 20), ..Spec::new("s", to) };
@@ -175,7 +175,7 @@ fn streams(placement: Placement, load: f64, seconds: u64) -> Result<Measured, Ru
     let watched = Arc::clone(&stop);
     let bare = thread::spawn(move || bare(clock, &watched));
     let before = cpu();
-    pause(Span::from_secs(seconds));
+    pause(Duration::from_secs(seconds));
     let busy = cpu().since(before);
     stop.store(true, Ordering::Relaxed);
     for producer in producers {
@@ -226,7 +226,7 @@ fn produce(clock: Clock, mut inlet: Inlet, stop: &AtomicBool) {
         let end = packet.len();
         packet[end - 8..].copy_from_slice(&now.0.to_be_bytes());
         if inlet.offer_at(now, offer, &[&packet]).is_err() {
-            clock.sleep_until(now + Span::from_millis(4));
+            clock.sleep_until(now + Duration::from_millis(4));
         }
     }
 }
@@ -251,10 +251,10 @@ fn judge(load: f64, cpu: f64, mut seen: Vec<(usize, Instant, Instant)>, seconds:
     seen.sort_by_key(|&(_, _, came)| came);
     let began = seen.first().map_or(Instant::ZERO, |first| first.2);
     // What was in the rings fills in the first second or two.
-    let warm = began + Span::from_secs(if seconds > 10 { 3 } else { 2 });
+    let warm = began + Duration::from_secs(if seconds > 10 { 3 } else { 2 });
     let steady: Vec<_> = seen.iter().copied().filter(|&(_, _, came)| came >= warm).collect();
     let lasted =
-        steady.last().map_or(Span::ZERO, |last| last.2.since(warm)).as_secs_f64().max(1e-9);
+        steady.last().map_or(Duration::ZERO, |last| last.2.since(warm)).as_secs_f64().max(1e-9);
     let bits = (PACKET.0 * 8) as f64;
     let rate = |stream: usize| {
         let count = steady.iter().filter(|packet| packet.0 == stream).count();
@@ -273,7 +273,7 @@ fn judge(load: f64, cpu: f64, mut seen: Vec<(usize, Instant, Instant)>, seconds:
         late.get(rank.min(late.len().saturating_sub(1))).copied().unwrap_or(0.0)
     };
     let within = |n: u64| {
-        let (from, to) = (began + Span::from_secs(n), began + Span::from_secs(n + 1));
+        let (from, to) = (began + Duration::from_secs(n), began + Duration::from_secs(n + 1));
         seen.iter().filter(move |packet| packet.2 >= from && packet.2 < to)
     };
     let second = |n: u64| (n as f64, within(n).count() as f64 * bits / 1e3);

@@ -5,10 +5,10 @@ use std::io::Read;
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant as Wall};
+use std::time::{Duration as StdDuration, Instant as StdInstant};
 
 use selvedge_os::clock::Clock;
-use selvedge_units::Span;
+use selvedge_units::Duration;
 
 use crate::experiment::RunError;
 
@@ -24,7 +24,7 @@ impl Drop for Held {
 }
 
 /// Runs a program that ends by itself, for so long at most: what it printed.
-pub(super) fn printed(command: &mut Command, most: Duration) -> std::io::Result<String> {
+pub(super) fn printed(command: &mut Command, most: StdDuration) -> std::io::Result<String> {
     let mut held = Held(command.stdout(Stdio::piped()).spawn()?);
     let Some(mut out) = held.0.stdout.take() else { return Ok(String::new()) };
     // Read as it comes, so that it never waits for a reader.
@@ -32,13 +32,13 @@ pub(super) fn printed(command: &mut Command, most: Duration) -> std::io::Result<
         let mut bytes = Vec::new();
         out.read_to_end(&mut bytes).map(|_| bytes)
     });
-    let end = Wall::now() + most;
+    let end = StdInstant::now() + most;
     while held.0.try_wait()?.is_none() {
-        if Wall::now() > end {
+        if StdInstant::now() > end {
             let why = format!("it did not end within {} s", most.as_secs());
             return Err(std::io::Error::new(std::io::ErrorKind::TimedOut, why));
         }
-        pause(Span::from_millis(10));
+        pause(Duration::from_millis(10));
     }
     let bytes = reader.join().unwrap_or_else(|_| Ok(Vec::new()))?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
@@ -51,7 +51,7 @@ pub(super) fn missing(
     move |why| RunError::Program { program, package, why }
 }
 
-pub(super) fn pause(span: Span) {
+pub(super) fn pause(span: Duration) {
     let clock = Clock::shared();
     clock.sleep_until(clock.now() + span);
 }
@@ -97,12 +97,12 @@ impl WebServer {
             .spawn()
             .map_err(&fails)?;
         let web = Self { folder, port, _child: Held(child) };
-        let end = Wall::now() + Duration::from_secs(10);
+        let end = StdInstant::now() + StdDuration::from_secs(10);
         while TcpStream::connect(("127.0.0.1", port)).is_err() {
-            if Wall::now() > end {
+            if StdInstant::now() > end {
                 return Err(RunError::Needs(format!("{name} does not listen after 10 s{needs}")));
             }
-            pause(Span::from_millis(10));
+            pause(Duration::from_millis(10));
         }
         Ok(web)
     }
@@ -138,7 +138,7 @@ impl Drop for WebServer {
 /// Requests a second that a run of `wrk` did.
 pub(super) fn rate_of(mut wrk: Command) -> Result<f64, RunError> {
     let fails = missing("wrk", "wrk");
-    let text = printed(&mut wrk, Duration::from_secs(60)).map_err(&fails)?;
+    let text = printed(&mut wrk, StdDuration::from_secs(60)).map_err(&fails)?;
     let found = text
         .lines()
         .find_map(|line| line.trim().strip_prefix("Requests/sec:")?.trim().parse::<f64>().ok());

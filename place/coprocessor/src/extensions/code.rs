@@ -29,7 +29,7 @@ const INPUTS: usize = 20;
 /// What each call may use where nothing is said: some ten microseconds.
 const FUEL: u64 = 10_000;
 /// A step holds up the whole link: this is a millisecond or so.
-const FUEL_MOST: u64 = 1_000_000;
+const FUEL_MAX: u64 = 1_000_000;
 const EXAMPLE: &str =
     "write {\"source\": \"{ if (input.kind == KIND_B) output.discard = 1; }\", \"fuel\": 10000}";
 
@@ -48,9 +48,9 @@ impl Code {
         let source = arguments["source"].as_str().ok_or(EXAMPLE)?;
         let fuel = match &arguments["fuel"] {
             Value::Null => Some(FUEL),
-            fuel => fuel.as_u64().filter(|fuel| (1..=FUEL_MOST).contains(fuel)),
+            fuel => fuel.as_u64().filter(|fuel| (1..=FUEL_MAX).contains(fuel)),
         };
-        let fuel = fuel.ok_or_else(|| format!("fuel is 1 to {FUEL_MOST} operations; {EXAMPLE}"))?;
+        let fuel = fuel.ok_or_else(|| format!("fuel is 1 to {FUEL_MAX} operations; {EXAMPLE}"))?;
         let environment = Environment::parse("step", FORMAT).map_err(|why| why.to_string())?;
         let name = arguments["file"].as_str().unwrap_or("step");
         let program = compile(name, source, &environment).map_err(|why| why.to_string())?;
@@ -174,7 +174,7 @@ mod tests {
     use selvedge_data_memory::PayloadSpan;
     use selvedge_data_sched::{Discipline, StreamIndex};
     use selvedge_data_stream::{Frame, References};
-    use selvedge_units::{Bitrate, Bytes, Span};
+    use selvedge_units::{Bitrate, Bytes, Duration};
     use serde_json::json;
 
     use super::*;
@@ -192,8 +192,8 @@ mod tests {
             mtu: Bytes(1500),
             queue: None,
         });
-        let contract = Contract::new(Span(40_000), Window { lose: 1, of: 5 });
-        let stream = link.add_stream(Contract { delay: Some(Span(1000)), ..contract });
+        let contract = Contract::new(Duration(40_000), Window { lose: 1, of: 5 });
+        let stream = link.add_stream(Contract { delay: Some(Duration(1000)), ..contract });
         (link, stream)
     }
 

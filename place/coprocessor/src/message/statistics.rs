@@ -6,7 +6,7 @@ use selvedge_data_stream::Counters;
 use selvedge_data_stream::{Counts, DropReason, Histogram, Recent, Refusals, Spec, Totals};
 use selvedge_place_engine::engine::{ExtensionReport, Point};
 use selvedge_place_engine::report::{LinkReport, StreamReport};
-use selvedge_units::{Bitrate, Bytes, Instant, Span};
+use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use super::PROTOCOL;
@@ -128,7 +128,7 @@ pub struct ExtensionStatistics {
 
 impl HistogramStatistics {
     fn of(histogram: &Histogram) -> Self {
-        let nanos = |span: Option<Span>| span.map_or(0, |span| span.0);
+        let nanos = |span: Option<Duration>| span.map_or(0, |span| span.0);
         Self {
             count: histogram.count(),
             sum_ns: histogram.sum().0,
@@ -139,8 +139,8 @@ impl HistogramStatistics {
     }
 
     fn histogram(&self) -> Histogram {
-        let [min, max] = self.ends_ns.map(Span);
-        Histogram::restore(self.counters.iter().copied(), Span(self.sum_ns), min, max)
+        let [min, max] = self.ends_ns.map(Duration);
+        Histogram::restore(self.counters.iter().copied(), Duration(self.sum_ns), min, max)
     }
 }
 
@@ -267,8 +267,8 @@ impl Statistics {
                 calls: one.calls,
                 discarded: one.discarded,
                 faults: one.faults,
-                total: Span(one.total_ns),
-                longest: Span(one.longest_ns),
+                total: Duration(one.total_ns),
+                longest: Duration(one.longest_ns),
             })
         };
         LinkReport {

@@ -9,7 +9,7 @@ use selvedge_data_stream::{Spec, WhenFull};
 use selvedge_os::seqpacket::{self as socket, Received};
 use selvedge_place_engine::engine::{NewStream, payload_max};
 use selvedge_place_engine::inlet::{IPV4_UDP, IPV6_UDP, InletParams};
-use selvedge_units::{Bitrate, Bytes, Span};
+use selvedge_units::{Bitrate, Bytes, Duration};
 
 use super::steps::Step;
 use super::{Coprocessor, DRAIN};
@@ -96,7 +96,7 @@ impl Producer {
             Request::Remove { stream, within_ns } => {
                 let at = self.find(stream)?;
                 self.streams[at] = None;
-                coprocessor.engine.detach(stream, Span(within_ns).min(DRAIN));
+                coprocessor.engine.detach(stream, Duration(within_ns).min(DRAIN));
                 done()
             }
             Request::Turn { stream, priority, windows } => {
@@ -240,7 +240,7 @@ impl Producer {
                 stream.feeder = Some(feeder);
             }
             Err(why) => {
-                coprocessor.engine.detach(stream.number, Span::ZERO);
+                coprocessor.engine.detach(stream.number, Duration::ZERO);
                 return Err(why);
             }
         }

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 /// The longest file that is read: 32 steps of the longest message fit.
-const LEN_MOST: u64 = 1 << 20;
+const LEN_MAX: u64 = 1 << 20;
 
 /// A step as it was asked for.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -58,7 +58,7 @@ impl Steps {
             return Err(wrong("belongs to somebody else, or others may write it".into()));
         }
         let mut text = String::new();
-        let read = file.take(LEN_MOST).read_to_string(&mut text);
+        let read = file.take(LEN_MAX).read_to_string(&mut text);
         read.map_err(|error| wrong(error.to_string()))?;
         serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))
     }

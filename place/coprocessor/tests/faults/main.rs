@@ -103,7 +103,7 @@ fn a_producer_killed_while_it_writes_leaves_only_what_it_had_written() {
             // Whoever waited for it may have given up.
             let _ = tell.send(line);
         });
-        let line = told.recv_timeout(support::SOON);
+        let line = told.recv_timeout(support::TIMEOUT);
         child.kill().unwrap();
         assert_eq!(line.as_deref(), Ok("writing\n"), "what it says within a minute");
         child.wait().unwrap();

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::{Duration as StdDuration, Instant};
 
 use rustix::net::sockopt;
 use selvedge_control_config::LinkConfig;
@@ -17,9 +17,9 @@ use selvedge_place_coprocessor::client::{Attachment, inlet_params};
 use selvedge_place_coprocessor::realtime::{SchedClass, Wishes};
 use selvedge_place_coprocessor::server::{Local, Options};
 use selvedge_place_engine::inlet::{Inlet, Offer};
-use selvedge_units::{Bitrate, Bytes, Span};
+use selvedge_units::{Bitrate, Bytes, Duration};
 
-pub(crate) const SOON: Duration = Duration::from_secs(60);
+pub(crate) const TIMEOUT: StdDuration = StdDuration::from_secs(60);
 
 /// A path that no other test uses.
 pub(crate) fn socket() -> PathBuf {
@@ -35,7 +35,7 @@ pub(crate) fn link(rate: Bitrate) -> LinkConfig {
 /// How a test's coprocessor is set up.
 pub(crate) fn options(rate: Bitrate, socket: PathBuf) -> Options {
     let wishes = Wishes { core: None, lock: false, class: SchedClass::Fair };
-    let (watch, memory) = (Span::from_micros(20), Bytes(50_000_000));
+    let (watch, memory) = (Duration::from_micros(20), Bytes(50_000_000));
     Options { link: link(rate), socket, wishes, watch, memory, alone: None }
 }
 
@@ -47,7 +47,7 @@ pub(crate) fn coprocessor(rate: Bitrate) -> (Local, PathBuf) {
 
 pub(crate) fn receiver() -> (UdpSocket, SocketAddr) {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-    socket.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+    socket.set_read_timeout(Some(StdDuration::from_millis(100))).unwrap();
     // All that a test sends, however long its thread waits for a processor meanwhile.
     let _ = sockopt::set_socket_recv_buffer_size_force(&socket, 8 << 20)
         .or_else(|_| sockopt::set_socket_recv_buffer_size(&socket, 8 << 20));
@@ -59,8 +59,8 @@ pub(crate) fn receiver() -> (UdpSocket, SocketAddr) {
 pub(crate) fn spec(name: &str, to: SocketAddr) -> Spec {
     let window = Window { lose: 1, of: 5 };
     let contract = Contract {
-        delay: Some(Span::from_secs(300)),
-        ..Contract::new(Span::from_millis(20), window)
+        delay: Some(Duration::from_secs(300)),
+        ..Contract::new(Duration::from_millis(20), window)
     };
     let spec = Spec { ring: 128, pool: Bytes(200_000), ..Spec::new(name, to) };
     spec.with_contract(contract)
@@ -95,7 +95,7 @@ pub(crate) fn numbers(bytes: &[u8]) -> (u32, u32) {
 
 /// Receives until `done` says so.
 pub(crate) fn receive_until(socket: &UdpSocket, mut done: impl FnMut(&[u8]) -> bool) {
-    let end = Instant::now() + SOON;
+    let end = Instant::now() + TIMEOUT;
     let mut buffer = [0; 2000];
     loop {
         match socket.recv(&mut buffer) {
@@ -110,7 +110,7 @@ pub(crate) fn ended(command: &mut Command) -> (Option<i32>, String, String) {
     let command = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     let (pid, (tell, told)) = (child.id(), std::sync::mpsc::channel());
-    let end = Instant::now() + SOON;
+    let end = Instant::now() + TIMEOUT;
     std::thread::scope(|scope| {
         // Both are read as they come, so that it never waits for a reader.
         let read = |mut from: Box<dyn std::io::Read + Send>| {
@@ -139,9 +139,9 @@ pub(crate) fn ended(command: &mut Command) -> (Option<i32>, String, String) {
 
 /// Waits for a condition.
 pub(crate) fn until(what: &str, mut done: impl FnMut() -> bool) {
-    let end = Instant::now() + SOON;
+    let end = Instant::now() + TIMEOUT;
     while !done() {
         assert!(Instant::now() < end, "waited a minute: {what}");
-        std::thread::park_timeout(Duration::from_millis(5));
+        std::thread::park_timeout(StdDuration::from_millis(5));
     }
 }

@@ -8,7 +8,7 @@ fn lines_are_whole_and_of_bounded_length() {
     assert_eq!(line(&mut two).unwrap(), "one");
     assert_eq!(line(&mut two).unwrap_err().kind(), io::ErrorKind::InvalidData);
     assert_eq!(line(&mut &b""[..]).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
-    let long = vec![b'a'; 2 * LINE_MOST as usize];
+    let long = vec![b'a'; 2 * LINE_MAX as usize];
     assert_eq!(line(&mut &long[..]).unwrap_err().kind(), io::ErrorKind::InvalidData);
 }
 

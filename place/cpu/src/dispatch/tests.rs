@@ -5,7 +5,7 @@ use selvedge_data_stream::Window;
 
 fn task(service: u64) -> Task {
     let window = Window::new(1, 5).unwrap();
-    Task::new(Span::from_millis(40), Span::from_millis(service), window).unwrap()
+    Task::new(Duration::from_millis(40), Duration::from_millis(service), window).unwrap()
 }
 
 #[test]
@@ -30,7 +30,7 @@ fn a_dispatcher_counts_what_a_thread_does_and_lets_it_go() {
     let begun = std::time::Instant::now();
     loop {
         let counts = dispatcher.report(id).unwrap().counts;
-        let enough = counts.ran >= Span::from_millis(24) && (counts.on_time >= 3 || !firm);
+        let enough = counts.ran >= Duration::from_millis(24) && (counts.on_time >= 3 || !firm);
         if enough {
             break;
         }
@@ -38,7 +38,7 @@ fn a_dispatcher_counts_what_a_thread_does_and_lets_it_go() {
         std::thread::park_timeout(std::time::Duration::from_millis(1));
     }
     let report = dispatcher.remove(id).unwrap();
-    assert!(report.counts.ran >= Span::from_millis(24));
+    assert!(report.counts.ran >= Duration::from_millis(24));
     assert_eq!(class::policy(tid).unwrap(), libc::SCHED_OTHER);
     assert_eq!(dispatcher.report(id), None);
     stop.store(true, Ordering::Relaxed);
@@ -82,11 +82,11 @@ fn an_event_prefers_its_task_at_once() {
     });
     let tid = told.recv().unwrap();
     let (id, _) = dispatcher.admit(&task(8), Who::Threads(vec![tid]), false).unwrap();
-    dispatcher.raise(id, Span::from_millis(10)).unwrap();
+    dispatcher.raise(id, Duration::from_millis(10)).unwrap();
     assert_eq!(class::policy(tid).unwrap(), libc::SCHED_FIFO);
     dispatcher.remove(id);
     assert_eq!(class::policy(tid).unwrap(), libc::SCHED_OTHER);
-    dispatcher.raise(id, Span::from_millis(10)).unwrap();
+    dispatcher.raise(id, Duration::from_millis(10)).unwrap();
     drop(end);
     worker.join().unwrap();
 }

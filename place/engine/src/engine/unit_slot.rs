@@ -38,7 +38,7 @@ const RATE: Bitrate = Bitrate(WIRE.0 * 8_000_000_000);
 /// What a frame takes in its pool, with room to spare.
 const POOLED: u64 = 256;
 /// How long a datagram may take over loopback.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Why a trace can't be replayed.
 #[derive(Debug, thiserror::Error)]
@@ -310,7 +310,7 @@ const SIZE: Bytes = Bytes(1000);
 
 fn receiver() -> io::Result<UdpSocket> {
     let socket = UdpSocket::bind("127.0.0.1:0")?;
-    socket.set_read_timeout(Some(PATIENCE))?;
+    socket.set_read_timeout(Some(TIMEOUT))?;
     Ok(socket)
 }
 

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use selvedge_data_link::Link;
 use selvedge_data_stream::{Counts, DropReason, Fate};
-use selvedge_units::{Instant, Span};
+use selvedge_units::{Duration, Instant};
 
 use super::attached::{Attached, Located};
 use super::outlet::{Outlet, Port};
@@ -24,9 +24,9 @@ use selvedge_os::transmit::Transmitter;
 /// Packets handed to the kernel at once, where the link's burst allows.
 pub(super) const BATCH: usize = 64;
 /// How often reports are made.
-const REPORT_EVERY: Span = Span::from_millis(250);
+const REPORT_EVERY: Duration = Duration::from_millis(250);
 /// Frames of one stream that are taken before the others are looked at again.
-const TURN: usize = 64;
+const TURN_MAX: usize = 64;
 /// Packets that go one by one before the engine looks again at what came and what was ordered: where
 /// the kernel takes longer for a packet than the rate does, there is never nothing to send. A quarter
 /// of it cost a third of the packets a second where source and engine share two processors.
@@ -195,7 +195,7 @@ impl<P: Port> Worker<P> {
                 return Left::Empty;
             };
             let room = stream.room.saturating_sub(link.queued(stream.index));
-            let mut turn = room.min(TURN);
+            let mut turn = room.min(TURN_MAX);
             let (index, outlet) = (stream.index, &mut stream.outlet);
             if extensions.stand_at(Point::Arrival) {
                 while turn > 0

@@ -208,7 +208,7 @@ fn lost_before(seq: u32, next: &Frame) -> Frame {
 #[cfg(test)]
 mod tests {
     use selvedge_data_stream::Window;
-    use selvedge_units::Span;
+    use selvedge_units::Duration;
 
     use super::*;
 
@@ -227,8 +227,8 @@ mod tests {
     }
 
     fn account() -> Account {
-        let contract = Contract::new(Span::from_millis(40), Window { lose: 1, of: 5 });
-        Account::new(Contract { delay: Some(Span(1000)), ..contract })
+        let contract = Contract::new(Duration::from_millis(40), Window { lose: 1, of: 5 });
+        Account::new(Contract { delay: Some(Duration(1000)), ..contract })
     }
 
     fn told(seq: u32, at: u64, kind: u32) -> Happened {

@@ -3,13 +3,13 @@
 use std::net::{SocketAddr, UdpSocket};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Output, Stdio};
-use std::time::Duration;
+use std::time::Duration as StdDuration;
 
 use selvedge_data_stream::{Contract, Window};
 use selvedge_place_kernel::{Attached, Filter, Report, Setup, StreamReport, StreamSetup};
-use selvedge_units::Span;
+use selvedge_units::Duration;
 
-pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const TIMEOUT: StdDuration = StdDuration::from_secs(10);
 
 pub(crate) fn run(program: &str, arguments: &[&str]) -> Output {
     Command::new(program).args(arguments).stdin(Stdio::null()).output().unwrap()
@@ -72,7 +72,7 @@ impl Drop for Loopback {
 }
 
 pub(crate) fn contract(period_ms: u64) -> Contract {
-    Contract::new(Span::from_millis(period_ms), Window { lose: 1, of: 2 })
+    Contract::new(Duration::from_millis(period_ms), Window { lose: 1, of: 2 })
 }
 
 pub(crate) fn stream(name: &str, contract: Contract, filters: &[Filter]) -> StreamSetup {
@@ -85,7 +85,7 @@ pub(crate) fn setup(streams: Vec<StreamSetup>) -> Setup {
 
 pub(crate) fn receiver(address: &str) -> (UdpSocket, SocketAddr) {
     let socket = UdpSocket::bind(address).unwrap();
-    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket.set_read_timeout(Some(TIMEOUT)).unwrap();
     let at = socket.local_addr().unwrap();
     (socket, at)
 }
@@ -100,7 +100,7 @@ pub(crate) fn received(socket: &UdpSocket) -> Vec<u8> {
 pub(crate) fn until(mut so: impl FnMut() -> bool) {
     let began = std::time::Instant::now();
     while !so() {
-        assert!(began.elapsed() < PATIENCE, "it never was");
+        assert!(began.elapsed() < TIMEOUT, "it never was");
         std::thread::yield_now();
     }
 }

@@ -12,14 +12,14 @@ use std::io::IoSlice;
 use std::mem::MaybeUninit;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
-use std::time::{Duration, Instant};
+use std::time::{Duration as StdDuration, Instant};
 
 use machine::{Loopback, contract, qdiscs, received, receiver, run, selvedge, setup, stream};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sockopt};
 use selvedge_data_sched::{Discipline, Tree, TreeNode};
 use selvedge_data_stream::{Contract, Late, Window};
 use selvedge_place_kernel::{Attached, Filter, OpenError, Setup, StreamSetup};
-use selvedge_units::{Bitrate, Span};
+use selvedge_units::{Bitrate, Duration};
 
 #[test]
 #[ignore = "needs a kernel with BPF qdiscs: tools/kernel.sh test"]
@@ -166,7 +166,7 @@ fn the_earlier_deadline_goes_first_and_the_queue_has_an_end() {
     let keep = |period| Contract { late: Late::Send, ..contract(period) };
     let setup = Setup {
         rate: Some(Bitrate(8 * 1028)),
-        burst: Span::ZERO,
+        burst: Duration::ZERO,
         ..setup(vec![
             StreamSetup { limit: 2, ..stream("far", keep(900_000), &[source(&far)]) },
             stream("near", keep(800_000), &[source(&near)]),
@@ -183,7 +183,7 @@ fn the_earlier_deadline_goes_first_and_the_queue_has_an_end() {
             let _ = far.send_to(packet, at);
         }
         near.send_to(b"near", at).unwrap();
-        let busy = began.elapsed() < Duration::from_millis(500);
+        let busy = began.elapsed() < StdDuration::from_millis(500);
         assert_eq!(received(&socket).len(), 1000);
         let order: Vec<Vec<u8>> = (0..3).map(|_| received(&socket)).collect();
         if busy {
@@ -204,7 +204,7 @@ fn the_watchdog_paces_and_holds() {
     let keep = Contract { late: Late::Send, ..contract(1000) };
     let streams = vec![stream("a", keep, &[Filter::Port(at.port())])];
     // 1250 bytes of IP at 1 Mbit/s: 10 ms each, the first at once.
-    let paced = Setup { rate: Some(Bitrate(1_000_000)), burst: Span::ZERO, ..setup(streams) };
+    let paced = Setup { rate: Some(Bitrate(1_000_000)), burst: Duration::ZERO, ..setup(streams) };
     let lo = Loopback::with(&paced);
     let began = Instant::now();
     for _ in 0..20 {
@@ -213,7 +213,7 @@ fn the_watchdog_paces_and_holds() {
     for _ in 0..20 {
         received(&socket);
     }
-    assert!(began.elapsed() >= Duration::from_millis(190), "{:?}", began.elapsed());
+    assert!(began.elapsed() >= StdDuration::from_millis(190), "{:?}", began.elapsed());
     lo.give_back();
     // A stream that may not be early: its frames come a period apart.
     let steady = Contract { work_conserving: false, late: Late::Send, ..contract(30) };
@@ -227,7 +227,7 @@ fn the_watchdog_paces_and_holds() {
         for _ in 0..5 {
             received(&socket);
         }
-        assert!(began.elapsed() >= Duration::from_millis(120), "{:?}", began.elapsed());
+        assert!(began.elapsed() >= StdDuration::from_millis(120), "{:?}", began.elapsed());
         assert_eq!(lo.stream("a").counters.sent, 5, "{discipline}");
         lo.give_back();
     }
@@ -251,7 +251,7 @@ fn node_files_and_traces_are_taken_as_they_are() {
         (first.window(), report.rate),
         (Window { lose: 1, of: 5 }, Some(Bitrate(3_000_000)))
     );
-    assert_eq!(speech.contract.delay, Some(Span::from_millis(200)));
+    assert_eq!(speech.contract.delay, Some(Duration::from_millis(200)));
     assert_eq!(selvedge(&["detach", "lo"]).0, 0);
     assert_eq!(qdiscs(), before);
     for name in ["16-dwcs-send-late-backlogged", "105-hwfq-paced-backlogged"] {
@@ -282,7 +282,7 @@ fn shares_are_by_weight() {
     // 1028 bytes of IP at 1 Mbit/s: 8.2 ms each.
     let setup = Setup {
         rate: Some(Bitrate(1_000_000)),
-        burst: Span::ZERO,
+        burst: Duration::ZERO,
         tree: Tree::new(vec![node(0, 1), node(1, 5)], None).unwrap(),
         ..setup(streams.collect())
     };
@@ -298,7 +298,7 @@ fn shares_are_by_weight() {
                     sender.send_to(&[*weight as u8; 1000], at).unwrap();
                 }
             }
-            let busy = began.elapsed() < Duration::from_millis(40);
+            let busy = began.elapsed() < StdDuration::from_millis(40);
             let order: Vec<u8> = (0..2 * QUEUED).map(|_| received(&socket)[0]).collect();
             let heavy = order[..COUNTED].iter().filter(|&&weight| weight == 3).count();
             assert!(!busy || heavy.abs_diff(24) <= 2, "{discipline}: {order:?}");

@@ -7,13 +7,13 @@ mod players;
 
 use std::io::Read;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant as Wall};
+use std::time::{Duration as StdDuration, Instant as StdInstant};
 
 use selvedge_data_cpu::{Config, Processor, Runs, Selected, Task, TaskId};
 use selvedge_data_stream::Window;
 use selvedge_place_cpu::class::{self, Whose};
 use selvedge_place_kernel::{Answer, Step, TaskScheduler};
-use selvedge_units::{Instant, Span};
+use selvedge_units::{Duration, Instant};
 
 const STATE: &str = "/sys/kernel/sched_ext/state";
 
@@ -29,7 +29,7 @@ impl Numbers {
 
 fn task(period: u64, service: u64, window: (u16, u16), ahead: bool) -> Task {
     let window = Window::new(window.0, window.1).unwrap();
-    let task = Task::new(Span(period), Span(service), window).unwrap();
+    let task = Task::new(Duration(period), Duration(service), window).unwrap();
     if ahead { task.work_conserving() } else { task }
 }
 
@@ -62,10 +62,10 @@ fn decisions_are_those_of_the_software() {
         let mut numbers = Numbers(seed);
         let reserve = (seed % 2 == 0).then(|| task(20, 1, (0, 1), false));
         let config = Config {
-            unit: Span(1),
+            unit: Duration(1),
             best_effort: reserve,
             task_server: seed % 3 == 0,
-            events_most: 16,
+            events_max: 16,
         };
         let mut software = Processor::new(config);
         let mut kernel = TaskScheduler::replaying(config).unwrap();
@@ -77,7 +77,7 @@ fn decisions_are_those_of_the_software() {
             let lose = numbers.below(u64::from(of) + 1) as u16;
             let task = task(period, service, (lose, of), numbers.below(2) == 0);
             let admitted = software.admit(&task).ok();
-            let there = kernel.admit(0, &task, Span(1), false).ok().map(|(id, _)| id);
+            let there = kernel.admit(0, &task, Duration(1), false).ok().map(|(id, _)| id);
             assert_eq!(admitted, there, "seed {seed}");
             ids.extend(admitted);
         }
@@ -104,7 +104,7 @@ fn decisions_are_those_of_the_software() {
             let decision = software.decide(now);
             let answer = kernel.step(now, Step::Slot).unwrap().unwrap();
             assert_eq!(answer, expected(&decision), "seed {seed}, slot {t}: {decision:?}");
-            software.ran(Span(1));
+            software.ran(Duration(1));
             rules[answer.rule as usize] += 1;
         }
         for &id in &ids {
@@ -118,14 +118,14 @@ fn decisions_are_those_of_the_software() {
 }
 
 /// For what takes no time of its own, in a machine that is simulated.
-const SOON: Duration = Duration::from_secs(180);
+const TIMEOUT: StdDuration = StdDuration::from_secs(180);
 
 fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let start = Wall::now();
+    let start = StdInstant::now();
     while !holds() {
-        assert!(start.elapsed() < SOON, "never: {what}");
+        assert!(start.elapsed() < TIMEOUT, "never: {what}");
         // Asleep meanwhile, so that a processor may be idle.
-        std::thread::park_timeout(Duration::from_millis(5));
+        std::thread::park_timeout(StdDuration::from_millis(5));
     }
 }
 
@@ -162,15 +162,15 @@ fn hog(cpu: usize) -> Running {
     hog
 }
 
-fn used(pid: i32) -> Span {
-    class::time_of(Whose::Process(pid)).unwrap_or(Span::ZERO)
+fn used(pid: i32) -> Duration {
+    class::time_of(Whose::Process(pid)).unwrap_or(Duration::ZERO)
 }
 
 fn config() -> Config {
     Config { task_server: true, ..Config::default() }
 }
 
-const UNIT: Span = Span::from_millis(1);
+const UNIT: Duration = Duration::from_millis(1);
 
 fn millis(period: u64, service: u64, lose: u16) -> Task {
     task(period * 1_000_000, service * 1_000_000, (lose, 5), false)
@@ -239,8 +239,10 @@ fn what_waits_when_its_task_goes_runs_on() {
     for &id in &ids {
         scheduler.remove(cpu, id, UNIT).unwrap();
     }
-    let before: Vec<Span> = hogs.iter().map(|hog| used(hog.pid())).collect();
-    let more = |(hog, &before): (&Running, &Span)| used(hog.pid()) > before + Span::from_millis(20);
+    let before: Vec<Duration> = hogs.iter().map(|hog| used(hog.pid())).collect();
+    let more = |(hog, &before): (&Running, &Duration)| {
+        used(hog.pid()) > before + Duration::from_millis(20)
+    };
     until("all run on", || hogs.iter().zip(&before).all(more));
     assert_eq!(state(), "enabled");
 }
@@ -274,8 +276,9 @@ fn a_task_moves_to_another_processor() {
     assert!(before.on_time > 2, "{before:?}");
     until("it is served there", || scheduler.counts(first, new).unwrap().on_time > 2);
     assert_eq!(state(), "enabled");
-    let before: Vec<Span> = busy.iter().map(|one| used(one.pid())).collect();
-    let more = |(one, &before): (&Running, &Span)| used(one.pid()) > before + Span(4_000_000);
+    let before: Vec<Duration> = busy.iter().map(|one| used(one.pid())).collect();
+    let more =
+        |(one, &before): (&Running, &Duration)| used(one.pid()) > before + Duration(4_000_000);
     until("both have their turns", || busy.iter().zip(&before).all(more));
 }
 
@@ -353,7 +356,7 @@ fn commands_that_come_at_once_share_one_scheduler() {
     // It ends 2 s after the last: some come just before that, some just after.
     for pause in [1900, 1990, 2050, 2150] {
         assert_eq!(said(command(2))["placement"], "scx");
-        std::thread::sleep(Duration::from_millis(pause));
+        std::thread::sleep(StdDuration::from_millis(pause));
     }
     assert_eq!(said(command(2))["placement"], "scx");
     until("nothing is left of it", || state() == "disabled" && !socket.exists());

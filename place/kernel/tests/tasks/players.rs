@@ -2,12 +2,12 @@
 //! the scheduler in the kernel.
 
 use std::io::{Read, Write};
-use std::time::Instant as Wall;
+use std::time::Instant as StdInstant;
 
 use selvedge_data_cpu::Task;
 use selvedge_place_cpu::class;
 use selvedge_place_kernel::TaskScheduler;
-use selvedge_units::Span;
+use selvedge_units::Duration;
 
 use super::{Running, UNIT, config, hog, millis, state, task, until, used};
 
@@ -68,7 +68,7 @@ fn contest(way: Way, players: usize) -> Contest {
         assert!(over.to_string().contains("too much"), "{over}");
     }
     let all = || hogs.iter().map(|hog| used(hog.pid()).0).sum::<u64>();
-    let (before, before_greedy, start) = (all(), used(greedy.pid()), Wall::now());
+    let (before, before_greedy, start) = (all(), used(greedy.pid()), StdInstant::now());
     let (begin, begun) = std::sync::mpsc::channel();
     let ended = std::thread::spawn(move || {
         let mut greedy = greedy;
@@ -78,7 +78,7 @@ fn contest(way: Way, players: usize) -> Contest {
         begun.recv().unwrap();
         say.write_all(b"go\n").unwrap();
         let clock = selvedge_os::clock::Clock::new();
-        clock.sleep_until(clock.now() + Span::from_millis(50 * 40));
+        clock.sleep_until(clock.now() + Duration::from_millis(50 * 40));
         let greedy_used = used(greedy.pid());
         drop(greedy);
         greedy_used
@@ -88,7 +88,7 @@ fn contest(way: Way, players: usize) -> Contest {
     }
     begin.send(()).unwrap();
     let after_greedy = ended.join().unwrap();
-    let took = Span(start.elapsed().as_nanos() as u64).0 as f64;
+    let took = Duration(start.elapsed().as_nanos() as u64).0 as f64;
     let ordinary = (all() - before) as f64 / took * 100.0;
     let mut violations = 0;
     let mut on_time = Vec::new();
@@ -100,7 +100,7 @@ fn contest(way: Way, players: usize) -> Contest {
         if let (Some(scheduler), Some(id)) = (&scheduler, id) {
             let counts = scheduler.counts(cpu, id).unwrap();
             violations += counts.violations;
-            assert!(counts.ran > Span::from_millis(300), "{counts:?}");
+            assert!(counts.ran > Duration::from_millis(300), "{counts:?}");
         }
     }
     if let (Some(scheduler), Some(id)) = (&scheduler, limited) {

@@ -3,7 +3,7 @@
 use selvedge_data_sched::replay::{Arrival, Arrivals, Trace, TraceStream};
 use selvedge_data_sched::{Discipline, StreamIndex, Tree};
 use selvedge_data_stream::{Contract, Late, Window, Windows};
-use selvedge_units::{Bytes, Instant, Span};
+use selvedge_units::{Bytes, Duration, Instant};
 
 /// SplitMix64.
 pub(crate) struct Random(pub(crate) u64);
@@ -81,7 +81,7 @@ fn stream(random: &mut Random, count: u64, ties: bool, extreme: bool) -> TraceSt
         _ => small,
     };
     let window = Window::new(x as u16, y as u16).expect("x <= y");
-    let mut contract = Contract::new(Span(period), window);
+    let mut contract = Contract::new(Duration(period), window);
     contract.late = if random.one_in(2) { Late::Send } else { Late::Drop };
     contract.work_conserving = !random.one_in(3);
     let first_deadline = match random.below(8) {

@@ -2,7 +2,7 @@
 //! is refused there and counted. Where BPF may not be loaded, that is said.
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
-use std::time::Duration;
+use std::time::Duration as StdDuration;
 
 use super::*;
 use crate::catalog::Service;
@@ -49,7 +49,7 @@ fn data_at(to: SocketAddr) -> Wish {
 fn until(what: &str, condition: impl Fn() -> bool) {
     let began = std::time::Instant::now();
     while !condition() {
-        assert!(began.elapsed() < Duration::from_secs(20), "{what} does not come");
+        assert!(began.elapsed() < StdDuration::from_secs(20), "{what} does not come");
         // A switch of threads is an occurrence.
         std::thread::yield_now();
     }
@@ -77,12 +77,12 @@ fn changes() -> Vec<Change> {
     let mut changes = Vec::new();
     for at in 0..400_u32 {
         let thread = FIRST + at * 7 % 60;
-        let within = Span(u64::from(at) * 1000 + 1);
+        let within = Duration(u64::from(at) * 1000 + 1);
         changes.push(Change::Job { thread, within });
         match at % 5 {
             1 => changes.push(Change::NoJob { thread }),
             3 => changes.push(Change::Threshold(u64::from(at))),
-            4 => changes.push(Change::Interval(Span::from_millis(u64::from(at) + 500))),
+            4 => changes.push(Change::Interval(Duration::from_millis(u64::from(at) + 500))),
             _ => {}
         }
     }
@@ -126,13 +126,13 @@ fn the_last_of_many_for_a_thread_holds() {
         for step in 0..100 {
             let change = match step % 3 {
                 2 => Change::NoJob { thread: FIRST },
-                _ => Change::Job { thread: FIRST, within: Span(round * 100 + step + 1) },
+                _ => Change::Job { thread: FIRST, within: Duration(round * 100 + step + 1) },
             };
             watch.post(change).unwrap();
         }
         let tally = taken(&watch);
         assert_eq!((tally.posted, tally.refused), ((round + 1) * 100, 0));
-        assert_eq!(watch.jobs().unwrap(), [(FIRST, Span(round * 100 + 100))]);
+        assert_eq!(watch.jobs().unwrap(), [(FIRST, Duration(round * 100 + 100))]);
     }
 }
 
@@ -151,9 +151,9 @@ fn the_kernel_refuses_what_makes_no_sense() {
         record(u32::MAX, 0, 0),
         // Threads that there cannot be, spans that would wrap.
         record(2, 0, 5),
-        record(2, THREAD_MOST + 1, 5),
+        record(2, THREAD_MAX + 1, 5),
         record(2, u32::MAX, 5),
-        record(2, FIRST, SPAN_MOST.0 + 1),
+        record(2, FIRST, SPAN_MAX.0 + 1),
         record(1, 0, u64::MAX),
         // About a thread where there is none, a value where there is none, one that has no deadline.
         record(0, 7, 1),
@@ -166,12 +166,12 @@ fn the_kernel_refuses_what_makes_no_sense() {
         scribble(&mut watch, bad);
         let tally = taken(&watch);
         assert_eq!((tally.posted, tally.refused), (number as u64 + 1, number as u64 + 1));
-        assert_eq!(watch.jobs().unwrap(), [(FIRST, Span(5))], "{bad:?}");
+        assert_eq!(watch.jobs().unwrap(), [(FIRST, Duration(5))], "{bad:?}");
         assert_eq!(settings(&watch), (0, 0));
     }
     // More than there is room for: the kernel says so once the map is full.
     for thread in 1..=1100 {
-        while watch.post(Change::Job { thread, within: Span(9) }).is_err() {
+        while watch.post(Change::Job { thread, within: Duration(9) }).is_err() {
             taken(&watch);
         }
     }
@@ -196,7 +196,7 @@ fn a_scribbled_ring_stops_no_occurrence() {
     watch.posts.as_mut().unwrap().spoil(POST as u64);
     watch.ring_in();
     assert_eq!(taken(&watch).posted, 1, "and put right it goes on");
-    assert_eq!(watch.jobs().unwrap(), [(FIRST, Span(5))]);
+    assert_eq!(watch.jobs().unwrap(), [(FIRST, Duration(5))]);
 }
 
 #[test]
@@ -204,15 +204,15 @@ fn what_user_space_knows_to_be_wrong_is_not_posted() {
     for way in [Way::Posted, Way::SystemCall] {
         let Some(mut watch) = start(Service::Sched, way) else { return };
         for change in [
-            Change::Job { thread: 0, within: Span(1) },
-            Change::Job { thread: THREAD_MOST + 1, within: Span(1) },
-            Change::Job { thread: 1, within: Span(u64::MAX) },
+            Change::Job { thread: 0, within: Duration(1) },
+            Change::Job { thread: THREAD_MAX + 1, within: Duration(1) },
+            Change::Job { thread: 1, within: Duration(u64::MAX) },
             Change::NoJob { thread: 0 },
-            Change::Interval(Span(u64::MAX)),
+            Change::Interval(Duration(u64::MAX)),
         ] {
             assert!(matches!(watch.post(change), Err(ServiceError::Change { .. })), "{change:?}");
         }
-        assert!(watch.add_job(0, Span(1)).is_err() && watch.remove_job(FIRST).is_err());
+        assert!(watch.add_job(0, Duration(1)).is_err() && watch.remove_job(FIRST).is_err());
         let mut socket = start(Service::Socket, way).unwrap();
         let error = socket.post(Change::NoJob { thread: 1 }).unwrap_err();
         assert!(matches!(error, ServiceError::NoThreads { .. }), "{error}");
@@ -257,21 +257,21 @@ fn an_interval_that_is_posted_is_kept_by_the_timer() {
         let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let to = socket.local_addr().unwrap();
         let Some(mut watch) = started(data_at(to), way) else { return };
-        watch.post(Change::Interval(Span::from_millis(150))).unwrap();
+        watch.post(Change::Interval(Duration::from_millis(150))).unwrap();
         for _ in 0..6 {
             socket.send_to(b"all at once", to).unwrap();
         }
         let (mut counts, began) = (Vec::new(), std::time::Instant::now());
         while counts.iter().sum::<u64>() < 6 {
-            assert!(began.elapsed() < Duration::from_secs(20), "{counts:?}");
-            watch.wait(Span::from_millis(10)).unwrap();
+            assert!(began.elapsed() < StdDuration::from_secs(20), "{counts:?}");
+            watch.wait(Duration::from_millis(10)).unwrap();
             counts.extend(std::iter::from_fn(|| watch.poll(now())).map(|event| event.count));
         }
         assert!(counts.len() > 1 && counts[0] == 1, "{counts:?}");
         // Longer ones come by the timer too, though nothing occurs.
-        watch.post(Change::Interval(Span::from_secs(3600))).unwrap();
+        watch.post(Change::Interval(Duration::from_secs(3600))).unwrap();
         taken(&watch);
-        assert_eq!(settings(&watch).1, Span::from_secs(3600).0, "{way}");
+        assert_eq!(settings(&watch).1, Duration::from_secs(3600).0, "{way}");
     }
 }
 
@@ -284,7 +284,7 @@ fn what_a_posted_change_costs() {
     let Some(mut watch) = start(Service::Sched, Way::Posted) else { return };
     let (mut posted, mut whole, mut called) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
-        let job = |at: u64| (FIRST + at as u32, Span(at + 1));
+        let job = |at: u64| (FIRST + at as u32, Duration(at + 1));
         let began = now();
         for at in 0..BATCH {
             let (thread, within) = job(at);

@@ -1,11 +1,11 @@
 //! Contracts that both ends agree on while their connection lives.
 
-use std::time::{Duration, Instant};
+use std::time::{Duration as StdDuration, Instant};
 
 use selvedge_data_stack::auto::Event;
 use selvedge_data_stack::contract::{Contract, Promise};
 use selvedge_data_stack::module::Direction;
-use selvedge_units::Span;
+use selvedge_units::Duration;
 
 use super::super::{AgreeError, Connection, Options, block_on_for};
 use super::{LONG, bound, contract, pair_of};
@@ -21,20 +21,20 @@ fn stated(connection: &Connection) -> [Contract; 2] {
 
 fn one() -> super::Endpoint {
     // Decisions of the manager's own have no part in this.
-    let meta = super::Meta { activation: Span::from_secs(1 << 30), ..super::Meta::default() };
+    let meta = super::Meta { activation: Duration::from_secs(1 << 30), ..super::Meta::default() };
     bound(Options { elements: 1, meta, ..Options::default() })
 }
 
 #[test]
 fn both_hosts_take_it_or_neither_does() {
     let (a, b, here, there) = pair_of(LINE, one(), one());
-    let easy = contract(Span::from_millis(100), 1000);
+    let easy = contract(Duration::from_millis(100), 1000);
     // What one host can send,
-    let (c, mut every) = (one(), Span::from_millis(10));
+    let (c, mut every) = (one(), Duration::from_millis(10));
     for _ in 0..24 {
-        let more = contract(Span(every.0 / 2), 1000);
+        let more = contract(Duration(every.0 / 2), 1000);
         let Ok(connection) = c.connect(b.address(), LINE, more, easy) else { break };
-        every = Span(every.0 / 2);
+        every = Duration(every.0 / 2);
         drop((b.accept(LONG), connection));
     }
     // from so many hosts that the listener takes no more, slower and slower.
@@ -42,7 +42,7 @@ fn both_hosts_take_it_or_neither_does() {
     for slower in [1, 2, 4, 8, 16] {
         let full = (0..40).find_map(|_| {
             let other = one();
-            let wanted = contract(Span(every.0 * slower), 1000);
+            let wanted = contract(Duration(every.0 * slower), 1000);
             match other.connect(b.address(), LINE, wanted, easy) {
                 Ok(connection) => {
                     busy.push((connection, b.accept(LONG), other));
@@ -67,9 +67,9 @@ fn both_hosts_take_it_or_neither_does() {
         assert!(begun.elapsed() < LONG);
         std::thread::yield_now();
     }
-    let slower = contract(Span(every.0 * 4), 1000);
+    let slower = contract(Duration(every.0 * 4), 1000);
     here.renegotiate(Direction::Down, slower).unwrap();
-    here.renegotiate(Direction::Up, contract(Span::from_millis(50), 2000)).unwrap();
+    here.renegotiate(Direction::Up, contract(Duration::from_millis(50), 2000)).unwrap();
     assert_eq!(stated(&here)[0], slower);
     assert_eq!(stated(&here), [stated(&there)[1], stated(&there)[0]]);
     let told = there.events();
@@ -81,16 +81,16 @@ fn both_hosts_take_it_or_neither_does() {
 #[test]
 fn what_does_not_fit_here_is_not_asked_there() {
     let (_a, _b, here, there) = pair_of(LINE, one(), one());
-    let mut firm = contract(Span::from_millis(100), 1000);
+    let mut firm = contract(Duration::from_millis(100), 1000);
     firm.quality.promise = Promise::Firm;
     // Less than the way alone takes.
-    firm.quality.delay = Span(1);
+    firm.quality.delay = Duration(1);
     let refused = here.renegotiate(Direction::Down, firm).unwrap_err().to_string();
     assert!(
         refused.starts_with("this host refuses: a delay") && refused.contains("at best"),
         "{refused}"
     );
-    firm.quality.delay = Span::from_secs(60);
+    firm.quality.delay = Duration::from_secs(60);
     here.renegotiate(Direction::Down, firm).unwrap();
     assert_eq!(stated(&there)[1], firm);
 }
@@ -100,7 +100,7 @@ fn ends_that_ask_at_once_end_with_one_contract() {
     let (_a, _b, here, there) = pair_of(LINE, one(), one());
     for n in 1..20 {
         let [mine, yours] =
-            [n * 1000, n * 1000 + 500].map(|size| contract(Span::from_millis(100), size));
+            [n * 1000, n * 1000 + 500].map(|size| contract(Duration::from_millis(100), size));
         std::thread::scope(|scope| {
             let asked = scope.spawn(|| there.renegotiate(Direction::Up, yours));
             let outcomes = [here.renegotiate(Direction::Down, mine), asked.join().unwrap()];
@@ -121,8 +121,9 @@ fn ends_that_ask_at_once_end_with_one_contract() {
 fn one_who_gives_up_leaves_the_old_contract() {
     let (_a, _b, here, there) = pair_of(LINE, one(), one());
     let before = stated(&here)[0];
-    for patience in [Duration::ZERO, Duration::from_micros(300), Duration::from_millis(6)] {
-        let large = contract(Span::from_millis(100), 30_000);
+    for patience in [StdDuration::ZERO, StdDuration::from_micros(300), StdDuration::from_millis(6)]
+    {
+        let large = contract(Duration::from_millis(100), 30_000);
         let outcome = block_on_for(here.renegotiate_async(Direction::Down, large), patience);
         let wanted = if outcome.is_some() { large } else { before };
         let begun = Instant::now();
@@ -139,10 +140,10 @@ fn one_who_gives_up_leaves_the_old_contract() {
 #[test]
 fn a_peer_that_is_gone_is_said_to_be() {
     let (a, b, here, there) = pair_of(LINE, one(), one());
-    let large = contract(Span::from_millis(100), 30_000);
+    let large = contract(Duration::from_millis(100), 30_000);
     drop((b, there));
     let error = here.renegotiate(Direction::Down, large).unwrap_err();
     assert!(matches!(error, AgreeError::Silent(_)), "{error}");
-    assert_eq!(stated(&here)[0], contract(Span::from_millis(100), 1000));
+    assert_eq!(stated(&here)[0], contract(Duration::from_millis(100), 1000));
     drop(a);
 }

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
-use std::time::{Duration, Instant};
+use std::time::{Duration as StdDuration, Instant};
 
 use selvedge_data_stack::auto::{Meta, Observed};
 use selvedge_data_stack::contract::{Contract, Traffic};
@@ -12,7 +12,7 @@ use selvedge_data_stack::elements::Elements;
 use selvedge_data_stack::module::{Direction, Reason};
 use selvedge_data_stack::stack::SendError;
 use selvedge_os::clock::Clock;
-use selvedge_units::{Bytes, Span};
+use selvedge_units::{Bytes, Duration};
 
 use super::super::{ConnectError, Connection, Endpoint, Options, RecvError, block_on_for};
 use super::{LONG, bound, contract, endpoint, pair, pair_of};
@@ -62,7 +62,7 @@ fn an_attempt_ends_with_its_endpoint() {
     let a = endpoint(None);
     let nobody = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     let at = nobody.local_addr().unwrap();
-    let easy = contract(Span::from_millis(100), 1000);
+    let easy = contract(Duration::from_millis(100), 1000);
     let attempt = a.connect_async(at, LINE, easy, easy);
     soon("the endpoint ends", move || drop(a));
     let outcome = block_on_for(attempt, LONG).expect("it is woken");
@@ -72,7 +72,7 @@ fn an_attempt_ends_with_its_endpoint() {
 #[test]
 fn connections_that_nobody_accepted_are_closed_together() {
     let (a, b) = (endpoint(None), endpoint(None));
-    let easy = contract(Span::from_millis(100), 1000);
+    let easy = contract(Duration::from_millis(100), 1000);
     let connect = |_| a.connect(b.address(), "ui | reliable | net", easy, easy).unwrap();
     let callers: Vec<_> = (0..20).map(connect).collect();
     soon("the listener ends", move || drop(b));
@@ -85,7 +85,7 @@ fn connections_that_nobody_accepted_are_closed_together() {
 #[test]
 fn connections_whose_peers_are_gone_are_closed_together() {
     let (a, b) = (endpoint(None), endpoint(None));
-    let easy = contract(Span::from_millis(100), 1000);
+    let easy = contract(Duration::from_millis(100), 1000);
     let count = 60;
     let ghosts: Vec<_> = (0..count)
         .map(|_| {
@@ -99,7 +99,7 @@ fn connections_whose_peers_are_gone_are_closed_together() {
     let begun = Instant::now();
     soon("they are closed", move || Connection::close_all(ghosts));
     // One after the other they take twice as long at the least.
-    let (taken, each) = (begun.elapsed(), Duration::from_millis(500));
+    let (taken, each) = (begun.elapsed(), StdDuration::from_millis(500));
     assert!(taken < each * count / 2, "{taken:?}");
     assert!(b.view().connections.is_empty());
     soon("the endpoint ends", move || drop(b));
@@ -112,7 +112,7 @@ fn who_closes_while_the_other_sends_stops_him_at_once() {
     there.take(LONG).unwrap();
     drop(there);
     let begun = Instant::now();
-    while here.send(&[1; 1000], Duration::ZERO) != Err(SendError::Closed) {
+    while here.send(&[1; 1000], StdDuration::ZERO) != Err(SendError::Closed) {
         assert!(begun.elapsed() < LONG, "it is told");
         std::thread::yield_now();
     }
@@ -123,8 +123,11 @@ fn who_closes_while_the_other_sends_stops_him_at_once() {
 
 #[test]
 fn the_end_is_told_however_the_stream_is_held() {
-    let meta =
-        Meta { activation: Span::ZERO, sampling: Span::from_secs(1 << 30), ..Meta::default() };
+    let meta = Meta {
+        activation: Duration::ZERO,
+        sampling: Duration::from_secs(1 << 30),
+        ..Meta::default()
+    };
     let (a, _b, here, there) =
         pair_of(LINE, bound(Options { meta, ..Options::default() }), endpoint(None));
     // More than this host can do was seen of it.
@@ -136,7 +139,7 @@ fn the_end_is_told_however_the_stream_is_held() {
     let bounds = (Bytes(1001), Bytes(1000));
     assert_eq!(beyond, Err(SendError::BeyondContract { size: bounds.0, largest: bounds.1 }));
     here.send(&[0; 1000], LONG).unwrap();
-    let held = here.send(&[0; 1000], Duration::ZERO);
+    let held = here.send(&[0; 1000], StdDuration::ZERO);
     assert_eq!(held, Err(SendError::Full), "ten in a second");
     drop(here);
     assert_eq!(there.take(LONG).unwrap().len(), 1000);
@@ -148,7 +151,7 @@ fn who_reads_nothing_can_still_send() {
     let (_a, _b, here, there) = pair(LINE);
     // Until nothing more is taken there.
     let mut sent = 0_u32;
-    while there.send(&sent.to_be_bytes(), Duration::from_millis(100)) == Ok(()) {
+    while there.send(&sent.to_be_bytes(), StdDuration::from_millis(100)) == Ok(()) {
         sent += 1;
         assert!(sent < 10_000, "what nobody reads is bounded");
     }
@@ -164,14 +167,14 @@ fn who_reads_nothing_can_still_send() {
 
 #[test]
 fn a_quiet_peer_lives_and_a_gone_one_is_told() {
-    let options = || Options { silence: Span::from_secs(2), ..Options::default() };
+    let options = || Options { silence: Duration::from_secs(2), ..Options::default() };
     let (_a, _b, here, there) =
         pair_of("ui | unreliable | net", bound(options()), bound(options()));
     // Nothing goes back by itself.
     let (begun, mut came) = (Instant::now(), 0);
-    while begun.elapsed() < Duration::from_secs(5) {
+    while begun.elapsed() < StdDuration::from_secs(5) {
         here.send(b"one way", LONG).unwrap();
-        came += usize::from(there.take(Duration::from_millis(50)).is_ok());
+        came += usize::from(there.take(StdDuration::from_millis(50)).is_ok());
     }
     assert!(came > 0);
     // As if its host had lost its power.
@@ -193,7 +196,7 @@ impl Wake for Dropping {
 #[test]
 fn a_waker_may_do_anything() {
     let (a, b, here, there) = pair(LINE);
-    let easy = contract(Span::from_millis(100), 1000);
+    let easy = contract(Duration::from_millis(100), 1000);
     let other = a.connect(b.address(), LINE, easy, easy).unwrap();
     let (tell, told) = mpsc::channel();
     let waker = Waker::from(Arc::new(Dropping(Mutex::new(Some(other)), Mutex::new(tell))));
@@ -210,7 +213,7 @@ fn a_posted_buffer_that_must_wait_is_not_lost() {
     let (_a, _b, here, there) = pair("ui | reliable | net");
     // The window fills, and is read while a task waits.
     let mut sent = 0_u32;
-    while here.send(&sent.to_be_bytes(), Duration::ZERO) == Ok(()) && sent < 100_000 {
+    while here.send(&sent.to_be_bytes(), StdDuration::ZERO) == Ok(()) && sent < 100_000 {
         sent += 1;
     }
     let mut buffer = here.buffer(4);
@@ -232,19 +235,19 @@ fn nobody_waits_behind_one_that_waits_for_room() {
     let begun = Instant::now();
     let mut full = Ok(());
     while full.is_ok() {
-        full = here.send(&[0; 1000], Duration::ZERO);
+        full = here.send(&[0; 1000], StdDuration::ZERO);
         assert!(begun.elapsed() < LONG, "the window is bounded");
     }
     std::thread::scope(|scope| {
-        let patient = scope.spawn(|| here.send(&[0; 1000], Duration::from_secs(5)));
+        let patient = scope.spawn(|| here.send(&[0; 1000], StdDuration::from_secs(5)));
         let begun = Instant::now();
         while !patient.is_finished() {
-            assert_eq!(here.send(&[0; 1000], Duration::ZERO), Err(SendError::Full));
-            if begun.elapsed() > Duration::from_millis(500) {
+            assert_eq!(here.send(&[0; 1000], StdDuration::ZERO), Err(SendError::Full));
+            if begun.elapsed() > StdDuration::from_millis(500) {
                 break;
             }
         }
-        assert!(begun.elapsed() < Duration::from_secs(4), "its own patience counts");
+        assert!(begun.elapsed() < StdDuration::from_secs(4), "its own patience counts");
         drop(intake);
         assert_eq!(patient.join().expect("it does not panic"), Ok(()));
     });
@@ -268,13 +271,13 @@ impl Work for Slow {
         message: u64,
         _: selvedge_units::Instant,
         out: &mut Vec<(Direction, u64)>,
-    ) -> Span {
-        let until = self.0.now() + Span::from_micros(20);
+    ) -> Duration {
+        let until = self.0.now() + Duration::from_micros(20);
         while self.0.now() < until {
             std::hint::spin_loop();
         }
         out.push((way, message));
-        Span::ZERO
+        Duration::ZERO
     }
 
     fn leave(&self, _: Direction, _: u64, _: selvedge_units::Instant) {}
@@ -321,8 +324,8 @@ fn a_busy_element_lets_others_in() {
 #[test]
 fn contracts_are_checked_before_anybody_is_called() {
     let a = endpoint(None);
-    let easy = contract(Span::from_millis(100), 1000);
-    let none = Contract { traffic: Traffic { average: Span::ZERO, ..easy.traffic }, ..easy };
+    let easy = contract(Duration::from_millis(100), 1000);
+    let none = Contract { traffic: Traffic { average: Duration::ZERO, ..easy.traffic }, ..easy };
     let error = a.connect(a.address(), LINE, none, easy).unwrap_err();
     assert!(matches!(error, ConnectError::Here(_)), "{error}");
 }

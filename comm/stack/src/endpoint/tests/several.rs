@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Instant;
 
-use selvedge_units::Span;
+use selvedge_units::Duration;
 
 use super::super::{Connection, Endpoint};
 use super::{LONG, contract, pair};
@@ -23,7 +23,7 @@ impl Drop for Flag<'_> {
 
 /// Another connection between two endpoints.
 fn another(a: &Endpoint, b: &Endpoint) -> (Connection, Connection) {
-    let easy = contract(Span::from_millis(100), 1000);
+    let easy = contract(Duration::from_millis(100), 1000);
     let here = a.connect(b.address(), LINE, easy, easy).unwrap();
     (here, b.accept(LONG).expect("the other end"))
 }

@@ -4,7 +4,7 @@
 use alloc::vec::Vec;
 
 use selvedge_data_stream::Class;
-use selvedge_units::{Bytes, Span};
+use selvedge_units::{Bytes, Duration};
 
 use super::kind::Theme;
 use super::{Random, Wanted};
@@ -52,7 +52,7 @@ pub(super) fn share(random: &mut Random, theme: &Theme, trace: &mut Trace) {
         let nodes = random.within(1, 4) as u32;
         let nodes = tree(random, nodes, if theme.extreme { u32::MAX } else { 8 }, trace);
         let remap = Some(random.within(1, 9)).filter(|_| random.one_in(2));
-        trace.tree = planted(nodes, remap.map(Span));
+        trace.tree = planted(nodes, remap.map(Duration));
     }
 }
 
@@ -78,7 +78,7 @@ pub(super) fn wishes(wanted: &Wanted, trace: &mut Trace) {
         nodes = tree(&mut random(3), count, wanted.weight_max.unwrap_or(8).max(1), trace);
     }
     let update = match wanted.remap {
-        Some(slots) => Some(Span(slots)).filter(|span| span.0 > 0),
+        Some(slots) => Some(Duration(slots)).filter(|span| span.0 > 0),
         None => trace.tree.update(),
     };
     trace.tree = planted(nodes, update);
@@ -101,6 +101,6 @@ fn tree(random: &mut Random, count: u32, weight_max: u32, trace: &mut Trace) -> 
     nodes
 }
 
-fn planted(nodes: Vec<TreeNode>, update: Option<Span>) -> Tree {
+fn planted(nodes: Vec<TreeNode>, update: Option<Duration>) -> Tree {
     Tree::new(nodes, update).expect("parents come first, weights and updates are above 0")
 }

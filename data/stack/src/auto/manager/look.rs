@@ -1,6 +1,6 @@
 //! The manager's look at all streams: what is wrong with each, and what is done about it (section 4.3).
 
-use selvedge_units::{Instant, Span};
+use selvedge_units::{Duration, Instant};
 
 use super::super::{Event, Observed, Policer, Violation};
 use super::Manager;
@@ -22,7 +22,7 @@ impl Manager {
     ) {
         let elapsed = now.since(self.looked);
         let before = std::mem::replace(&mut self.looked, now);
-        if elapsed == Span::ZERO {
+        if elapsed == Duration::ZERO {
             return;
         }
         let mut due: Vec<(StreamId, Violation, Observed)> = Vec::new();
@@ -67,7 +67,7 @@ impl Manager {
     fn act(
         &mut self,
         now: Instant,
-        elapsed: Span,
+        elapsed: Duration,
         exceeded: bool,
         due: &[(StreamId, Violation, Observed)],
         events: &mut Vec<Event>,
@@ -97,7 +97,7 @@ impl Manager {
         &mut self,
         id: StreamId,
         seen: &Observed,
-        elapsed: Span,
+        elapsed: Duration,
         events: &mut Vec<Event>,
     ) {
         let granted = self.streams[id.0].contract;
@@ -119,7 +119,7 @@ impl Manager {
         }
     }
 
-    fn violation(&self, id: StreamId, seen: &Observed, elapsed: Span) -> Option<Violation> {
+    fn violation(&self, id: StreamId, seen: &Observed, elapsed: Duration) -> Option<Violation> {
         let book = &self.books[id.0];
         let granted = book.accepted;
         if seen.largest > granted.largest {
@@ -127,7 +127,7 @@ impl Manager {
         }
         let expected = elapsed.0 / granted.average.0.max(1) + granted.burst();
         if seen.messages > expected + expected / SLACK {
-            let observed = Span(elapsed.0 / seen.messages);
+            let observed = Duration(elapsed.0 / seen.messages);
             return Some(Violation::Rate { observed, granted: granted.average });
         }
         let bound = book.granted.guarantee.latency;
@@ -139,10 +139,10 @@ impl Manager {
 }
 
 /// The traffic descriptor of what was seen; never less than what was granted.
-fn actual(granted: Traffic, seen: &Observed, elapsed: Span) -> Traffic {
+fn actual(granted: Traffic, seen: &Observed, elapsed: Duration) -> Traffic {
     let expected = elapsed.0 / granted.average.0.max(1) + granted.burst();
     let average = if seen.messages > expected + expected / SLACK {
-        Span((elapsed.0 / seen.messages).max(1)).min(granted.average)
+        Duration((elapsed.0 / seen.messages).max(1)).min(granted.average)
     } else {
         granted.average
     };

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use selvedge_units::{Instant, Span};
+use selvedge_units::{Duration, Instant};
 
 use super::super::interface::{Call, Outputs, Reason};
 use super::format::{ACK, BITS, WINDOW, WINDOW_BYTES};
@@ -14,7 +14,7 @@ use crate::message::Message;
 const EVERY: u32 = WINDOW as u32 / 4;
 const EVERY_BYTES: usize = WINDOW_BYTES / 4;
 /// or so long after the first that waits for one.
-const DELAY: Span = Span::from_micros(500);
+const DELAY: Duration = Duration::from_micros(500);
 
 /// What arrived.
 #[derive(Debug, Default)]

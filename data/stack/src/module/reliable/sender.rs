@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use selvedge_units::{Instant, Span};
+use selvedge_units::{Duration, Instant};
 
 use super::super::interface::{Call, Outputs, Reason};
 use super::format::{BITS, DATA, WINDOW, WINDOW_BYTES};
@@ -10,13 +10,13 @@ use crate::concurrency::Concurrency;
 use crate::message::Message;
 
 /// Bounds of the retransmission time-out, and its value before any sample.
-const RTO_MIN: Span = Span::from_millis(5);
-const RTO_MAX: Span = Span::from_secs(1);
+const RTO_MIN: Duration = Duration::from_millis(5);
+const RTO_MAX: Duration = Duration::from_secs(1);
 /// The upper bound for the last few messages: they are little for a link, nothing behind them says
 /// that they are lost, and of a large one in fragments one try in twenty may come through.
-const RTO_MAX_OF_FEW: Span = Span::from_millis(100);
+const RTO_MAX_OF_FEW: Duration = Duration::from_millis(100);
 const FEW: usize = 8;
-const RTO_FIRST: Span = Span::from_millis(100);
+const RTO_FIRST: Duration = Duration::from_millis(100);
 /// How many go again in one tick.
 const AGAIN_MAX: usize = 16;
 
@@ -29,10 +29,10 @@ pub(super) struct Sender {
     window: VecDeque<Slot>,
     bytes: usize,
     /// Smoothed round trip and its variation; none before the first sample.
-    smoothed: Option<(Span, Span)>,
+    smoothed: Option<(Duration, Duration)>,
     /// When an acknowledgement last came, or something was sent into silence.
     heard: Instant,
-    patience: Span,
+    patience: Duration,
     pub(super) dead: bool,
     pub(super) retransmissions: u64,
 }
@@ -54,7 +54,7 @@ struct Sent {
 }
 
 impl Sender {
-    pub(super) fn new(patience: Span) -> Self {
+    pub(super) fn new(patience: Duration) -> Self {
         Self {
             base: 0,
             window: VecDeque::new(),
@@ -154,27 +154,27 @@ impl Sender {
         call.buffers.give(sent.message);
     }
 
-    fn sample(&mut self, round_trip: Span) {
+    fn sample(&mut self, round_trip: Duration) {
         // RFC 6298, section 2.
         self.smoothed = Some(match self.smoothed {
-            None => (round_trip, Span(round_trip.0 / 2)),
+            None => (round_trip, Duration(round_trip.0 / 2)),
             Some((smoothed, variation)) => {
                 let off = smoothed.0.abs_diff(round_trip.0);
                 (
-                    Span(smoothed.0 - smoothed.0 / 8 + round_trip.0 / 8),
-                    Span(variation.0 - variation.0 / 4 + off / 4),
+                    Duration(smoothed.0 - smoothed.0 / 8 + round_trip.0 / 8),
+                    Duration(variation.0 - variation.0 / 4 + off / 4),
                 )
             }
         });
     }
 
     /// The longest wait, by how many are not acknowledged.
-    fn longest(&self) -> Span {
+    fn longest(&self) -> Duration {
         let open = self.window.iter().filter(|slot| matches!(slot, Slot::Sent(_)));
         if open.take(FEW + 1).count() > FEW { RTO_MAX } else { RTO_MAX_OF_FEW }
     }
 
-    fn timeout(&self, again: u32, longest: Span) -> Span {
+    fn timeout(&self, again: u32, longest: Duration) -> Duration {
         let once = match self.smoothed {
             None => RTO_FIRST,
             Some((smoothed, variation)) => (smoothed + variation * 4).max(RTO_MIN),
@@ -190,7 +190,7 @@ impl Sender {
         call: &Call<'_, C>,
         out: &mut Outputs,
     ) {
-        let slack = self.smoothed.map_or(RTO_MIN, |(smoothed, _)| Span(smoothed.0 / 4));
+        let slack = self.smoothed.map_or(RTO_MIN, |(smoothed, _)| Duration(smoothed.0 / 4));
         self.again(call, out, |sent, _| sent.at + slack < newest);
     }
 
@@ -216,10 +216,11 @@ impl Sender {
         &mut self,
         call: &Call<'_, C>,
         out: &mut Outputs,
-        lost: impl Fn(&Sent, Span) -> bool,
+        lost: impl Fn(&Sent, Duration) -> bool,
     ) {
         let longest = self.longest();
-        let timeouts: [Span; 7] = std::array::from_fn(|again| self.timeout(again as u32, longest));
+        let timeouts: [Duration; 7] =
+            std::array::from_fn(|again| self.timeout(again as u32, longest));
         let sent = self.window.iter_mut().filter_map(|slot| match slot {
             Slot::Sent(sent) if lost(sent, timeouts[sent.again.min(6) as usize]) => Some(sent),
             _ => None,
