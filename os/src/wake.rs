@@ -58,7 +58,7 @@ impl Waker {
     /// Wakes the sleeper, or makes its next wait return at once. A fence and a load if it has
     /// been called already, an atomic swap if it is awake, a system call only if it sleeps.
     pub fn wake(&self) {
-        if self.0.bell.call() {
+        if self.0.bell.notify() {
             self.0.event.ring();
         }
     }
@@ -89,7 +89,7 @@ impl Sleeper {
         if !self.clock.turn_to(at) {
             self.sleep(at - self.spin);
         }
-        while self.shared.bell.is_asleep() && self.clock.now() < at {
+        while self.shared.bell.is_sleeping() && self.clock.now() < at {
             std::hint::spin_loop();
         }
         if self.shared.bell.take() { Woken::Called } else { Woken::Due }
@@ -97,7 +97,7 @@ impl Sleeper {
 
     /// Polls until called or until `at`.
     fn sleep(&self, at: Instant) {
-        while self.shared.bell.is_asleep() {
+        while self.shared.bell.is_sleeping() {
             let left = at.since(self.clock.now());
             if left == Duration::ZERO {
                 return;

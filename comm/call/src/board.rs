@@ -120,7 +120,7 @@ impl BoardWriter {
     /// True: the reader sleeps, and this caller owes it the call.
     #[must_use = "the reader waits for the call"]
     pub(crate) fn flush(&self) -> bool {
-        self.bell().call_sleeper()
+        self.bell().notify_sleeper()
     }
 
     pub(crate) fn bell(&self) -> &Bell {
@@ -192,16 +192,16 @@ impl BoardReader {
         &self.buffer
     }
 
-    pub(crate) fn has_mail(&self) -> bool {
+    pub(crate) fn has_message(&self) -> bool {
         let word = |n| self.memory.atomic(BODY + n * 8).load(Ordering::Acquire);
         (0..self.shape.words()).any(|n| word(n) != 0)
     }
 
-    pub(crate) fn lie_down(&self) -> bool {
-        self.bell().prepare_sleep_unless(|| self.has_mail())
+    pub(crate) fn prepare_sleep(&self) -> bool {
+        self.bell().prepare_sleep_unless(|| self.has_message())
     }
 
-    pub(crate) fn rise(&self) {
+    pub(crate) fn finish_sleep(&self) {
         self.bell().wake();
     }
 
@@ -253,10 +253,10 @@ mod tests {
     #[test]
     fn a_sleeper_is_called_once() {
         let (_memory, mut writer, reader) = board(1, 8);
-        assert!(reader.lie_down());
+        assert!(reader.prepare_sleep());
         writer.put(None, 0, b"").unwrap();
         assert!(writer.flush() && !writer.flush());
-        assert!(!reader.lie_down(), "there is something");
+        assert!(!reader.prepare_sleep(), "there is something");
     }
 
     #[test]

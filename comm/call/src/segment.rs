@@ -16,7 +16,8 @@ use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
 use selvedge_data_memory::{
-    Bell, MailError, MailReader, MailSpec, MailWriter, Region, RegionError, mail_region,
+    Bell, MailboxError, MailboxReader, MailboxSpec, MailboxWriter, Region, RegionError,
+    mailbox_region,
 };
 use selvedge_os::memory::{Memfd, MemoryError};
 use selvedge_units::Instant;
@@ -96,8 +97,11 @@ impl Layout {
     fn check(self) -> Result<Self, SegmentError> {
         let made = match self {
             Self::Ring { room, bound } => {
-                let spec =
-                    MailSpec { capacity: u64::from(room), bound: bound.into(), overwrites: false };
+                let spec = MailboxSpec {
+                    capacity: u64::from(room),
+                    bound: bound.into(),
+                    overwrites: false,
+                };
                 let spec = spec.clamped();
                 Self::Ring { room: spec.capacity as u32, bound: spec.bound as u32 }
             }
@@ -107,7 +111,7 @@ impl Layout {
             },
         };
         let sound = match made {
-            Self::Ring { room, .. } => mail_region(room.into()) + BODY <= LEN_MAX,
+            Self::Ring { room, .. } => mailbox_region(room.into()) + BODY <= LEN_MAX,
             Self::Bits { entries, size } => {
                 (1..=ENTRIES_MAX).contains(&entries)
                     && u64::from(entries) * (u64::from(size) + 16) < LEN_MAX as u64 / 2
@@ -118,7 +122,7 @@ impl Layout {
 
     fn len(self) -> usize {
         match self {
-            Self::Ring { room, .. } => BODY + mail_region(room.into()),
+            Self::Ring { room, .. } => BODY + mailbox_region(room.into()),
             Self::Bits { entries, size } => Shape { entries, size }.len(),
         }
     }
@@ -134,7 +138,7 @@ impl Layout {
 
 #[derive(Debug)]
 enum Read {
-    Ring(MailReader),
+    Ring(MailboxReader),
     Bits(BoardReader),
 }
 
@@ -153,8 +157,8 @@ impl Reader {
             Layout::Ring { room, bound } => {
                 let region: Arc<dyn Region> = memory.clone();
                 let (capacity, bound) = (u64::from(room), u64::from(bound));
-                let spec = MailSpec { capacity, bound, overwrites: false };
-                Read::Ring(MailReader::create(&region, BODY, spec)?)
+                let spec = MailboxSpec { capacity, bound, overwrites: false };
+                Read::Ring(MailboxReader::create(&region, BODY, spec)?)
             }
             Layout::Bits { entries, size } => {
                 Read::Bits(BoardReader::new(Arc::clone(&memory), Shape { entries, size }))
@@ -172,7 +176,7 @@ impl Reader {
     }
 
     /// Takes the next: its entry, if it has one, and its tag; its bytes are [`bytes`](Self::bytes).
-    pub(crate) fn take(&mut self) -> Result<Option<(Option<u32>, u64)>, MailError> {
+    pub(crate) fn take(&mut self) -> Result<Option<(Option<u32>, u64)>, MailboxError> {
         match &mut self.body {
             Read::Ring(ring) => Ok(ring.take()?.map(|mail| (None, mail.tag))),
             Read::Bits(board) => Ok(board.take().map(|(entry, tag)| (Some(entry), tag))),
@@ -186,19 +190,19 @@ impl Reader {
         }
     }
 
-    pub(crate) fn has_mail(&self) -> bool {
+    pub(crate) fn has_message(&self) -> bool {
         match &self.body {
-            Read::Ring(ring) => ring.has_mail(),
-            Read::Bits(board) => board.has_mail(),
+            Read::Ring(ring) => ring.has_message(),
+            Read::Bits(board) => board.has_message(),
         }
     }
 
     /// About to sleep until then at the latest; false if there is something.
-    pub(crate) fn lie_down(&self, until: Instant) -> bool {
+    pub(crate) fn prepare_sleep(&self, until: Instant) -> bool {
         self.memory.put(WAKES_AT, until.0);
         let quiet = match &self.body {
-            Read::Ring(ring) => ring.lie_down(),
-            Read::Bits(board) => board.lie_down(),
+            Read::Ring(ring) => ring.prepare_sleep(),
+            Read::Bits(board) => board.prepare_sleep(),
         };
         if !quiet {
             self.memory.put(WAKES_AT, 0);
@@ -206,11 +210,11 @@ impl Reader {
         quiet
     }
 
-    pub(crate) fn rise(&self) {
+    pub(crate) fn finish_sleep(&self) {
         self.memory.put(WAKES_AT, 0);
         match &self.body {
-            Read::Ring(ring) => ring.rise(),
-            Read::Bits(board) => board.rise(),
+            Read::Ring(ring) => ring.finish_sleep(),
+            Read::Bits(board) => board.finish_sleep(),
         }
     }
 
@@ -229,7 +233,7 @@ impl Reader {
 
 #[derive(Debug)]
 enum Write {
-    Ring(MailWriter),
+    Ring(MailboxWriter),
     Bits(BoardWriter),
 }
 
@@ -259,7 +263,7 @@ impl Writer {
         let body = match layout {
             Layout::Ring { room, .. } => {
                 let region: Arc<dyn Region> = memory.clone();
-                let writer = MailWriter::within(&region, BODY)?;
+                let writer = MailboxWriter::within(&region, BODY)?;
                 if writer.spec().capacity != u64::from(room) || writer.spec().overwrites {
                     return Err(SegmentError::Header);
                 }
@@ -272,7 +276,7 @@ impl Writer {
         Ok(Self { memory, body, flag: 0 })
     }
 
-    /// Writes; the reader is not called. What lies in a ring is not shown before [`show`](Self::show).
+    /// Writes; the reader is not called. What lies in a ring is not shown before [`show`](Self::publish_silently).
     pub(crate) fn put(
         &mut self,
         entry: Option<u32>,
@@ -281,9 +285,9 @@ impl Writer {
     ) -> Result<(), PutError> {
         match &mut self.body {
             Write::Ring(ring) => ring.put(tag, bytes).map_err(|error| match error {
-                MailError::Full => PutError::Full,
-                MailError::TooLong { .. } => PutError::Outside,
-                MailError::Corrupt => PutError::Broken,
+                MailboxError::Full => PutError::Full,
+                MailboxError::TooLong { .. } => PutError::Outside,
+                MailboxError::Corrupt => PutError::Broken,
             })?,
             Write::Bits(board) => board.put(entry, tag, bytes).map_err(|error| match error {
                 BoardError::Full => PutError::Full,
@@ -295,10 +299,10 @@ impl Writer {
     }
 
     /// Shows what was written, and calls nobody.
-    pub(crate) fn show(&mut self) {
+    pub(crate) fn publish_silently(&mut self) {
         self.memory.put(FLAG, self.flag);
         if let Write::Ring(ring) = &mut self.body {
-            ring.show();
+            ring.publish_silently();
         }
     }
 

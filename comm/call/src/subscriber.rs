@@ -98,13 +98,13 @@ impl Connection {
     }
 
     /// Whether nothing lies in its memory, so that the host may sleep until then.
-    pub(crate) fn lie_down(&self, until: Instant) -> bool {
-        self.subscription.as_ref().is_none_or(|one| one.calls.lie_down(until))
+    pub(crate) fn prepare_sleep(&self, until: Instant) -> bool {
+        self.subscription.as_ref().is_none_or(|one| one.calls.prepare_sleep(until))
     }
 
-    pub(crate) fn rise(&self) {
+    pub(crate) fn finish_sleep(&self) {
         if let Some(subscription) = &self.subscription {
-            subscription.calls.rise();
+            subscription.calls.finish_sleep();
         }
     }
 

@@ -109,7 +109,7 @@ impl Subscription {
     /// [`PutError`].
     pub fn fast(&mut self, entry: Option<u32>, data: &[u8]) -> Result<(), PutError> {
         self.put(entry, tag::FAST, data)?;
-        self.calls.show();
+        self.calls.publish_silently();
         Ok(())
     }
 
@@ -129,13 +129,13 @@ impl Subscription {
             // The host looks at all calls before it hands out anything.
             When::BeforeDispatch => {
                 self.put(entry, tag::BEFORE_DISPATCH, data)?;
-                self.calls.show();
+                self.calls.publish_silently();
                 Ok(())
             }
             When::After(span) => {
                 let due = self.clock.now() + span;
                 self.put(entry, due.0, data)?;
-                self.calls.show();
+                self.calls.publish_silently();
                 if !self.calls.looks_by(due) {
                     self.wake();
                 }
@@ -204,7 +204,7 @@ impl Subscription {
     /// Whether there is an event, by a look at the memory.
     #[must_use]
     pub fn has_events(&self) -> bool {
-        self.events.has_mail()
+        self.events.has_message()
     }
 
     /// Readable when events have come ([`Waking::Event`]), for a loop of the program's own, which calls
@@ -220,7 +220,7 @@ impl Subscription {
         if let Some(own) = &self.own {
             own.clear();
         }
-        self.events.lie_down(Instant::MAX)
+        self.events.prepare_sleep(Instant::MAX)
     }
 
     /// Waits for an event, until an instant of [`Clock::shared`]; false if none came, or the service
@@ -245,7 +245,7 @@ impl Subscription {
                 }
                 None => self.sleep_until(end),
             }
-            self.events.rise();
+            self.events.finish_sleep();
         }
         self.has_events()
     }
@@ -253,12 +253,12 @@ impl Subscription {
     fn sleep_until(&self, end: Instant) {
         let bell = self.events.bell();
         let mut wait = futex::Wait::new();
-        wait.val = Bell::ASLEEP.into();
+        wait.val = Bell::SLEEPING.into();
         wait.uaddr = futex::WaitPtr::new(bell.word().as_ptr().cast());
         wait.flags = futex::WaitFlags::SIZE_U32;
         let end = timespec(end.0);
         let flags = futex::WaitvFlags::empty();
-        while bell.is_asleep() {
+        while bell.is_sleeping() {
             match futex::waitv(&[wait], flags, Some(&end), futex::ClockId::Monotonic) {
                 Ok(_) | Err(Errno::AGAIN | Errno::INTR) => {}
                 Err(_) => return,

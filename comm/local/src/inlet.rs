@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use selvedge_control_event::Overflow;
-use selvedge_data_memory::{MailReader, MailSpec, Region, mail_region};
+use selvedge_data_memory::{MailboxReader, MailboxSpec, Region, mailbox_region};
 use selvedge_os::eventfd::EventFd;
 use selvedge_os::memory::Memfd;
 
@@ -16,7 +16,7 @@ pub(crate) struct Inlet {
     pub(crate) peer: PeerId,
     /// By which its source was let in.
     pub(crate) word: Box<str>,
-    pub(crate) reader: MailReader,
+    pub(crate) reader: MailboxReader,
     /// What its source writes to when the sink is called by events.
     pub(crate) event: Option<Arc<EventFd>>,
     /// Whether the source is gone, so that nothing comes after what is there.
@@ -47,10 +47,10 @@ impl Inlet {
         let bound = options.bound as u64;
         // Of the latest only one counts, but the source needs room to write the next.
         let bound = if options.full == Overflow::Latest { bound.max(16) } else { bound };
-        let spec = MailSpec { capacity: options.room.0, bound, overwrites }.clamped();
-        let mapping = Arc::new(Memfd::create("selvedge events", mail_region(spec.capacity))?);
+        let spec = MailboxSpec { capacity: options.room.0, bound, overwrites }.clamped();
+        let mapping = Arc::new(Memfd::create("selvedge events", mailbox_region(spec.capacity))?);
         let region: Arc<dyn Region> = mapping.clone();
-        let reader = MailReader::create(&region, 0, spec)?;
+        let reader = MailboxReader::create(&region, 0, spec)?;
         let event = match options.waking {
             Waking::Event => Some(Arc::new(EventFd::new()?)),
             Waking::Futex | Waking::Signal { .. } => None,

@@ -226,7 +226,7 @@ impl Links {
     /// Shows the sinks what was put, and calls those that sleep.
     pub fn flush(&mut self) {
         for line in &mut self.lines {
-            self.due.extend(line.outlet.show().cloned());
+            self.due.extend(line.outlet.publish_silently().cloned());
         }
         if self.due.len() <= AT_ONCE || !self.ringer.ring(&mut self.due) {
             self.due.drain(..).for_each(|event| event.ring());

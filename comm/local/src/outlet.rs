@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use rustix::process::Pid;
-use selvedge_data_memory::{MailError, MailSpec, MailWriter, Region, mail_region};
+use selvedge_data_memory::{MailboxError, MailboxSpec, MailboxWriter, Region, mailbox_region};
 use selvedge_os::eventfd::EventFd;
 use selvedge_os::memory::Memfd;
 
@@ -16,7 +16,7 @@ use crate::say::{Full, Waking};
 #[derive(Debug)]
 pub(crate) struct Outlet {
     pub(crate) peer: PeerId,
-    writer: MailWriter,
+    writer: MailboxWriter,
     call: Caller,
     full: Full,
     /// Whether something was written that the sink has not been shown.
@@ -38,10 +38,10 @@ impl Outlet {
         waking: Waking,
         full: Full,
     ) -> Result<Self, RingError> {
-        let least = MailSpec { capacity: 0, bound: 1, overwrites: false }.clamped().capacity;
-        let lens = mail_region(least)..=mail_region(ROOM_MAX);
+        let least = MailboxSpec { capacity: 0, bound: 1, overwrites: false }.clamped().capacity;
+        let lens = mailbox_region(least)..=mailbox_region(ROOM_MAX);
         let region: Arc<dyn Region> = Arc::new(Memfd::open(memory, lens)?);
-        let writer = MailWriter::within(&region, 0)?;
+        let writer = MailboxWriter::within(&region, 0)?;
         let call = Caller::new(waking, pid, event)?;
         Ok(Self { peer, writer, call, full, is_dirty: false, value: 0, dropped: 0 })
     }
@@ -54,20 +54,20 @@ impl Outlet {
     #[inline]
     pub(crate) fn has_room(&mut self, len: usize) -> bool {
         // One that broke its ring is found out by `put`; one that is too long never fits.
-        !matches!(self.writer.room_for(len), Err(MailError::Full))
+        !matches!(self.writer.room_for(len), Err(MailboxError::Full))
     }
 
     /// Writes an event; `Ok(false)` if there was no room and it was dropped by the sink's own rule.
     ///
     /// # Errors
-    /// [`MailError::Full`] if the sink blocks its sources; [`MailError::TooLong`]; or what the sink
+    /// [`MailboxError::Full`] if the sink blocks its sources; [`MailboxError::TooLong`]; or what the sink
     /// did to its memory.
     #[inline]
-    pub(crate) fn put(&mut self, tag: u64, bytes: &[u8]) -> Result<bool, MailError> {
+    pub(crate) fn put(&mut self, tag: u64, bytes: &[u8]) -> Result<bool, MailboxError> {
         match self.writer.put(tag, bytes) {
             Ok(()) => {}
-            Err(MailError::Full) if self.blocks() => return Err(MailError::Full),
-            Err(MailError::Full) | Err(MailError::TooLong { .. }) => {
+            Err(MailboxError::Full) if self.blocks() => return Err(MailboxError::Full),
+            Err(MailboxError::Full) | Err(MailboxError::TooLong { .. }) => {
                 self.dropped += 1;
                 self.writer.skip();
                 return Ok(false);
@@ -103,7 +103,7 @@ impl Outlet {
 
     /// Shows the sink what was written; the event by which it is to be called, if it sleeps.
     #[inline]
-    pub(crate) fn show(&mut self) -> Option<&Arc<EventFd>> {
+    pub(crate) fn publish_silently(&mut self) -> Option<&Arc<EventFd>> {
         let is_owed = std::mem::take(&mut self.is_dirty) && self.writer.flush();
         if is_owed { self.call.event() } else { None }
     }
@@ -121,7 +121,7 @@ impl Outlet {
     }
 
     /// Events that wait there.
-    pub(crate) fn waiting(&mut self) -> Result<usize, MailError> {
+    pub(crate) fn waiting(&mut self) -> Result<usize, MailboxError> {
         self.writer.waiting()
     }
 

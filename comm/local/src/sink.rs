@@ -209,7 +209,7 @@ impl Sink {
         }
         // What those who went had sent is still taken.
         while let Some(at) =
-            self.inlets.iter().position(|inlet| inlet.ended && !inlet.reader.has_mail())
+            self.inlets.iter().position(|inlet| inlet.ended && !inlet.reader.has_message())
         {
             self.remove(at);
         }
@@ -231,13 +231,13 @@ impl Sink {
     /// Whether something of a source's is to be taken.
     pub(crate) fn has_of(&mut self, peer: PeerId) -> bool {
         self.refresh();
-        self.inlets.iter().any(|inlet| inlet.peer == peer && inlet.reader.has_mail())
+        self.inlets.iter().any(|inlet| inlet.peer == peer && inlet.reader.has_message())
     }
 
     /// The same of who was let in by a word.
     pub(crate) fn has_by(&mut self, word: &str) -> bool {
         self.refresh();
-        self.inlets.iter().any(|inlet| *inlet.word == *word && inlet.reader.has_mail())
+        self.inlets.iter().any(|inlet| *inlet.word == *word && inlet.reader.has_message())
     }
 
     /// Takes nothing more of a source.
@@ -253,7 +253,7 @@ impl Sink {
     #[must_use]
     #[inline]
     pub fn has_events(&self) -> bool {
-        self.inlets.iter().any(|inlet| inlet.reader.has_mail())
+        self.inlets.iter().any(|inlet| inlet.reader.has_message())
     }
 
     /// How many sources there are.

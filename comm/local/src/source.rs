@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use selvedge_control_event::Wake;
-use selvedge_data_memory::MailError;
+use selvedge_data_memory::MailboxError;
 use selvedge_os::clock::Clock;
 use selvedge_units::{Duration, Instant};
 
@@ -190,7 +190,7 @@ impl Source {
             }
             Ok(false) => self.counts.dropped += 1,
             // It blocks, and this never waits.
-            Err(MailError::Full) => {
+            Err(MailboxError::Full) => {
                 self.outlets[at].skip();
                 self.counts.dropped += 1;
             }

@@ -10,7 +10,7 @@ use kit::{Place, patience, taken, until};
 use rustix::process::{Pid, Signal, kill_process};
 use selvedge_comm_local::{PublishError, Sink, SinkOptions, Source, SourceOptions};
 use selvedge_control_event::{Overflow, Wake};
-use selvedge_data_memory::{MailReader, MailSpec, MailWriter, Region, mail_region};
+use selvedge_data_memory::{MailboxReader, MailboxSpec, MailboxWriter, Region, mailbox_region};
 use selvedge_os::clock::Clock;
 use selvedge_os::memory::Memfd;
 use selvedge_os::seqpacket::{self, Received};
@@ -201,15 +201,15 @@ fn a_sink_by_hand_gets_events_and_is_cut_off_when_it_scribbles() {
     let mut source = place.source(SourceOptions::default());
     let peer = ByHand::join(&place, 2, "load", false, true);
     let mut good = place.sink(SinkOptions { full: Overflow::DropNewest, ..SinkOptions::default() });
-    let spec = MailSpec { capacity: 4096, bound: 8, overwrites: false };
-    let memory = Arc::new(Memfd::create("by hand", mail_region(spec.capacity)).unwrap());
+    let spec = MailboxSpec { capacity: 4096, bound: 8, overwrites: false };
+    let memory = Arc::new(Memfd::create("by hand", mailbox_region(spec.capacity)).unwrap());
     let region: Arc<dyn Region> = memory.clone();
-    let mut reader = MailReader::create(&region, 0, spec).unwrap();
+    let mut reader = MailboxReader::create(&region, 0, spec).unwrap();
     // By futex; drop the newest.
     seqpacket::send(&peer.socket, &[1, 0, 1], &[memory.file().as_fd()]).unwrap();
     until("both are reached", || source.sinks().count() == 2);
     assert_eq!(source.publish(b"hello", None), Ok(2));
-    until("it came", || reader.has_mail());
+    until("it came", || reader.has_message());
     assert_eq!(reader.take().unwrap().unwrap().bytes, b"hello");
     // Its head runs ahead of what was written.
     memory.put(256, 1 << 40);
@@ -230,12 +230,12 @@ fn a_source_by_hand_that_scribbles_is_cut_off_and_others_are_heard() {
     let memory = loop {
         let Received::Message(bytes, mut fds) = peer.receive() else { panic!("it was let in") };
         if bytes[0] == 1 {
-            let most = mail_region(1 << 30);
+            let most = mailbox_region(1 << 30);
             break Arc::new(Memfd::open(fds.remove(0), 0..=most).unwrap());
         }
     };
     let region: Arc<dyn Region> = memory.clone();
-    let mut writer = MailWriter::within(&region, 0).unwrap();
+    let mut writer = MailboxWriter::within(&region, 0).unwrap();
     writer.put(u64::MAX, b"by hand").unwrap();
     let _ = writer.flush();
     assert_eq!(sink.receive(patience()).unwrap().bytes, b"by hand");

@@ -148,7 +148,7 @@ impl Board {
     }
 
     /// One more who is about to sleep; from now on the kernel wakes. He has to look once more.
-    pub(crate) fn lie_down(&self) {
+    pub(crate) fn prepare_sleep(&self) {
         self.0.atomic_u32(SLEEPING).fetch_add(1, Ordering::SeqCst);
     }
 
@@ -256,7 +256,7 @@ mod tests {
                     last.push(descriptor);
                     seen += 1;
                 });
-                board.lie_down();
+                board.prepare_sleep();
                 if board.any() {
                     board.get_up();
                     continue;

@@ -250,7 +250,7 @@ impl Readiness {
         loop {
             let left =
                 at_most.map(|span| Duration(span.0.saturating_sub(crate::now().since(began).0)));
-            if self.lie_down() {
+            if self.prepare_sleep() {
                 let woken = self.sleep(into, left);
                 self.get_up();
                 if !woken? && into.is_empty() {
@@ -269,12 +269,12 @@ impl Readiness {
 
     /// For a loop of one's own that sleeps elsewhere: call this, sleep on [`Self::descriptor`] if it
     /// says so, then call [`Self::get_up`] in either case, and look.
-    pub fn lie_down(&self) -> bool {
-        self.board.lie_down();
+    pub fn prepare_sleep(&self) -> bool {
+        self.board.prepare_sleep();
         !self.board.any()
     }
 
-    /// After [`Self::lie_down`].
+    /// After [`Self::prepare_sleep`].
     pub fn get_up(&self) {
         self.board.get_up();
         self.ring.clear();

@@ -22,13 +22,13 @@ mod sync;
 pub use bell::Bell;
 pub use header::{Header, HeaderError};
 #[cfg(not(loom))]
-pub use mail::mail_region;
-pub use mail::{Mail, MailError, MailReader, MailSpec, MailWriter, mailbox};
-#[cfg(not(loom))]
-pub use pool::{Claims, pool_region};
+pub use mail::mailbox_region;
+pub use mail::{MailboxError, MailboxMessage, MailboxReader, MailboxSpec, MailboxWriter, mailbox};
 pub use pool::{PayloadSpan, PoolError, PoolReader, PoolWriter, Reservation, SpanError, pool};
+#[cfg(not(loom))]
+pub use pool::{UntrustedPoolReader, pool_region};
 #[cfg(not(loom))]
 pub use region::{Plain, Region, RegionError};
 pub use ring::{Consumer, Producer, ring};
 #[cfg(not(loom))]
-pub use ring::{Lender, ring_region};
+pub use ring::{UntrustedConsumer, ring_region};

@@ -8,7 +8,7 @@
 //! stopped or dead holds nobody up, and costs the writer no look at what the reader writes.
 //!
 //! Each side keeps its own counters to itself and believes the other's only after a check. Whatever a
-//! hostile side writes, the other reads garbage at worst, or [`MailError::Corrupt`].
+//! hostile side writes, the other reads garbage at worst, or [`MailboxError::Corrupt`].
 //!
 //! A reader that sleeps is called by its [`Bell`](crate::Bell).
 
@@ -18,19 +18,19 @@ mod block;
 mod reader;
 mod writer;
 
-pub use self::block::MailSpec;
+pub use self::block::MailboxSpec;
 use self::block::Shared;
 #[cfg(not(loom))]
-pub use self::block::mail_region;
-pub use self::reader::{Mail, MailReader};
-pub use self::writer::MailWriter;
+pub use self::block::mailbox_region;
+pub use self::reader::{MailboxMessage, MailboxReader};
+pub use self::writer::MailboxWriter;
 
 /// How often a reader tries anew when it is overwritten while it reads.
 const TRIES: usize = 8;
 
 /// Why a message was not put in, or none can be taken out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MailError {
+pub enum MailboxError {
     /// There is no room, and the mailbox does not overwrite.
     Full,
     /// The message can never fit.
@@ -44,7 +44,7 @@ pub enum MailError {
     Corrupt,
 }
 
-impl fmt::Display for MailError {
+impl fmt::Display for MailboxError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Full => f.write_str("the mailbox is full; come again when some was read"),
@@ -61,11 +61,11 @@ impl fmt::Display for MailError {
     }
 }
 
-impl core::error::Error for MailError {}
+impl core::error::Error for MailboxError {}
 
 /// A mailbox in this process.
 #[must_use]
-pub fn mailbox(spec: MailSpec) -> (MailWriter, MailReader) {
+pub fn mailbox(spec: MailboxSpec) -> (MailboxWriter, MailboxReader) {
     let (ours, theirs) = Shared::pair(spec.clamped());
-    (MailWriter::of(ours), MailReader::of(theirs))
+    (MailboxWriter::of(ours), MailboxReader::of(theirs))
 }

@@ -26,7 +26,7 @@ mod region;
 use core::fmt;
 
 #[cfg(not(loom))]
-pub use self::region::{Claims, pool_region};
+pub use self::region::{UntrustedPoolReader, pool_region};
 
 use selvedge_units::Bytes;
 
@@ -130,17 +130,17 @@ impl PoolWriter {
             return Err(PoolError::TooLarge { wanted, largest: self.largest() });
         }
         let needed = stride(len as u64);
-        let to_end = self.arena.to_end(self.tail);
-        let skipped = if needed > to_end { to_end } else { 0 };
-        if skipped + needed > self.free_by(self.head_seen) {
+        let bytes_to_end = self.arena.bytes_to_end(self.tail);
+        let skipped = if needed > bytes_to_end { bytes_to_end } else { 0 };
+        if skipped + needed > self.free_slots_at(self.head_seen) {
             self.head_seen = self.arena.head().load(Ordering::Acquire);
-            let free = self.free_by(self.head_seen);
+            let free = self.free_slots_at(self.head_seen);
             if skipped + needed > free {
                 return Err(PoolError::Full { wanted, free: Bytes(free) });
             }
         }
         let at = self.tail + skipped;
-        self.arena.touch_mut(at, needed);
+        self.arena.trace_write(at, needed);
         Ok(Reservation { writer: self, at, len })
     }
 
@@ -154,7 +154,7 @@ impl PoolWriter {
     /// Bytes free now, headers included, though perhaps not in one piece.
     #[must_use]
     pub fn free(&self) -> Bytes {
-        Bytes(self.free_by(self.arena.head().load(Ordering::Acquire)))
+        Bytes(self.free_slots_at(self.arena.head().load(Ordering::Acquire)))
     }
 
     /// Bytes that the pool holds, headers included.
@@ -163,7 +163,7 @@ impl PoolWriter {
         Bytes(self.arena.capacity())
     }
 
-    fn free_by(&self, head: u64) -> u64 {
+    fn free_slots_at(&self, head: u64) -> u64 {
         // In memory that is shared the counters may say anything.
         self.arena.capacity().saturating_sub(self.tail.wrapping_sub(head))
     }
@@ -209,7 +209,7 @@ impl Reservation<'_> {
             }
             arena.put(at, Record { start: span.start, len: span.len, state: State::Committed });
         }
-        arena.touch_mut(at, stride(len));
+        arena.trace_write(at, stride(len));
         writer.tail = at + stride(len);
         arena.tail().store(writer.tail, Ordering::Release);
         span
@@ -229,7 +229,7 @@ impl PoolReader {
     /// [`SpanError`] for a span that names no payload, or one that was released.
     pub fn bytes(&self, span: PayloadSpan) -> Result<&[u8], SpanError> {
         self.find(span)?;
-        self.arena.touch(span.start - HEADER, stride(span.len.into()));
+        self.arena.trace_read(span.start - HEADER, stride(span.len.into()));
         // SAFETY: a committed payload in `head..tail`: the writer does not touch it before it is
         // released, which takes a mutable borrow of `self`.
         Ok(unsafe { &*self.arena.bytes(span.start, span.len.into()) })
@@ -241,7 +241,7 @@ impl PoolReader {
     /// [`SpanError`] for a span that names no payload, or one that was released.
     pub fn bytes_mut(&mut self, span: PayloadSpan) -> Result<&mut [u8], SpanError> {
         self.find(span)?;
-        self.arena.touch_mut(span.start - HEADER, stride(span.len.into()));
+        self.arena.trace_write(span.start - HEADER, stride(span.len.into()));
         // SAFETY: as in `bytes`, and `self` is borrowed mutably.
         Ok(unsafe { &mut *self.arena.bytes(span.start, span.len.into()) })
     }
@@ -305,7 +305,8 @@ impl PoolReader {
         // since records are multiples of headers.
         let record = unsafe { self.arena.get(at)? };
         let length = stride(record.len.into());
-        let fits = record.start == at + HEADER && length <= self.arena.to_end(at).min(tail - at);
+        let fits =
+            record.start == at + HEADER && length <= self.arena.bytes_to_end(at).min(tail - at);
         fits.then_some((record, at + length))
     }
 }

@@ -85,7 +85,7 @@ impl From<HeaderError> for RegionError {
 
 /// A run of bytes of a region, found to lie in it.
 #[derive(Clone)]
-pub(crate) struct Part {
+pub(crate) struct RegionSlice {
     base: NonNull<u8>,
     len: usize,
     /// Keeps the memory mapped.
@@ -93,11 +93,11 @@ pub(crate) struct Part {
 }
 
 // SAFETY: the bytes may be used from any thread, by the contract of `Region`.
-unsafe impl Send for Part {}
+unsafe impl Send for RegionSlice {}
 // SAFETY: as above.
-unsafe impl Sync for Part {}
+unsafe impl Sync for RegionSlice {}
 
-impl Part {
+impl RegionSlice {
     pub(crate) fn new(
         region: &Arc<dyn Region>,
         at: usize,

@@ -14,7 +14,7 @@ mod region;
 use core::fmt;
 
 #[cfg(not(loom))]
-pub use self::region::{Lender, ring_region};
+pub use self::region::{UntrustedConsumer, ring_region};
 
 use self::block::Shared;
 use crate::sync::{Ordering, read_all, write_all};
@@ -67,7 +67,7 @@ impl<T: Send> Producer<T> {
     #[must_use]
     pub fn free(&self) -> usize {
         let head = self.shared.consumer().index.load(Ordering::Acquire);
-        self.free_by(head) as usize
+        self.free_slots_at(head) as usize
     }
 
     /// Whether an item can be pushed now. Looks at the consumer's counter only if by the last one
@@ -91,19 +91,19 @@ impl<T: Send> Producer<T> {
     }
 
     #[inline]
-    fn free_by(&self, head: u32) -> u32 {
+    fn free_slots_at(&self, head: u32) -> u32 {
         self.shared.capacity.saturating_sub(self.tail.wrapping_sub(head))
     }
 
     /// Free slots, looking at the consumer's counter only if `wanted` are not known to be free.
     #[inline]
     fn free_for(&mut self, wanted: u32) -> u32 {
-        let free = self.free_by(self.head_seen);
+        let free = self.free_slots_at(self.head_seen);
         if free >= wanted {
             return free;
         }
         self.head_seen = self.shared.consumer().index.load(Ordering::Acquire);
-        self.free_by(self.head_seen)
+        self.free_slots_at(self.head_seen)
     }
 
     #[inline]
@@ -171,7 +171,7 @@ impl<T: Send> Consumer<T> {
     #[must_use]
     pub fn len(&self) -> usize {
         let tail = self.shared.producer().index.load(Ordering::Acquire);
-        self.waiting_by(tail) as usize
+        self.waiting_slots_at(tail) as usize
     }
 
     /// Whether no item waits now. Looks at the producer's counter only if by the last one that
@@ -179,7 +179,7 @@ impl<T: Send> Consumer<T> {
     #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.waiting_by(self.tail_seen) == 0 && self.len() == 0
+        self.waiting_slots_at(self.tail_seen) == 0 && self.len() == 0
     }
 
     /// Whether the producer is gone. What it pushed before can still be popped: the ring has come
@@ -190,19 +190,19 @@ impl<T: Send> Consumer<T> {
     }
 
     #[inline]
-    fn waiting_by(&self, tail: u32) -> u32 {
+    fn waiting_slots_at(&self, tail: u32) -> u32 {
         tail.wrapping_sub(self.head).min(self.shared.capacity)
     }
 
     /// Waiting items, looking at the producer's counter only if `wanted` are not known to wait.
     #[inline]
     fn waiting_for(&mut self, wanted: u32) -> u32 {
-        let waiting = self.waiting_by(self.tail_seen);
+        let waiting = self.waiting_slots_at(self.tail_seen);
         if waiting >= wanted {
             return waiting;
         }
         self.tail_seen = self.shared.producer().index.load(Ordering::Acquire);
-        self.waiting_by(self.tail_seen)
+        self.waiting_slots_at(self.tail_seen)
     }
 
     #[inline]

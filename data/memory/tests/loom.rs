@@ -5,7 +5,7 @@
 
 use loom::sync::atomic::{AtomicU32, Ordering};
 use loom::thread;
-use selvedge_data_memory::{Bell, MailSpec, PayloadSpan, PoolWriter, mailbox, pool, ring};
+use selvedge_data_memory::{Bell, MailboxSpec, PayloadSpan, PoolWriter, mailbox, pool, ring};
 use selvedge_units::Bytes;
 
 /// Every interleaving with at most this many preemptions; the rest of the model's choices (which
@@ -185,13 +185,13 @@ fn pool_span_is_good_as_soon_as_it_is_committed() {
     });
 }
 
-const KEEPS: MailSpec = MailSpec { capacity: 64, bound: 2, overwrites: false };
+const KEEPS: MailboxSpec = MailboxSpec { capacity: 64, bound: 2, overwrites: false };
 
 /// Nothing is lost, and messages are whole, when the writer waits for room.
 #[test]
 fn mail_that_is_kept_arrives_whole_and_in_order() {
     model(2, || {
-        let (mut writer, mut reader) = mailbox(MailSpec { bound: 1, ..KEEPS });
+        let (mut writer, mut reader) = mailbox(MailboxSpec { bound: 1, ..KEEPS });
         let other = thread::spawn(move || {
             for n in 0..2_u64 {
                 while writer.put(n, &n.to_ne_bytes()).is_err() {
@@ -221,7 +221,7 @@ fn mail_that_is_overwritten_is_not_torn() {
     for latest in [false, true] {
         model(2, move || {
             let (mut writer, mut reader) =
-                mailbox(MailSpec { bound: 1, overwrites: true, ..KEEPS });
+                mailbox(MailboxSpec { bound: 1, overwrites: true, ..KEEPS });
             let other = thread::spawn(move || {
                 // So long that each lies where the one before it lay.
                 for n in 1..=3_u64 {
@@ -272,10 +272,10 @@ fn no_call_to_a_sleeping_reader_is_lost() {
                 assert_eq!(mail.tag, next);
                 next += 1;
             }
-            if next < 2 && reader.lie_down() {
+            if next < 2 && reader.prepare_sleep() {
                 // A call that is lost leaves it here for ever, which loom reports.
                 woken.wait();
-                reader.rise();
+                reader.finish_sleep();
             }
         }
         other.join().unwrap();
@@ -293,7 +293,7 @@ fn no_call_to_a_reader_that_waits_for_calls_is_lost() {
             for n in 1..=2 {
                 // Relaxed: the ordering of the bell is what is tested.
                 theirs.1.store(n, Ordering::Relaxed);
-                if theirs.0.call() {
+                if theirs.0.notify() {
                     call.notify();
                 }
             }

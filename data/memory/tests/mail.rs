@@ -9,12 +9,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use proptest::prelude::*;
 use selvedge_data_memory::{
-    HeaderError, MailError, MailReader, MailSpec, MailWriter, Region, RegionError, mail_region,
-    mailbox,
+    HeaderError, MailboxError, MailboxReader, MailboxSpec, MailboxWriter, Region, RegionError,
+    mailbox, mailbox_region,
 };
 
-const KEEPS: MailSpec = MailSpec { capacity: 512, bound: 8, overwrites: false };
-const OVERWRITES: MailSpec = MailSpec { overwrites: true, ..KEEPS };
+const KEEPS: MailboxSpec = MailboxSpec { capacity: 512, bound: 8, overwrites: false };
+const OVERWRITES: MailboxSpec = MailboxSpec { overwrites: true, ..KEEPS };
 
 struct Heap(NonNull<u8>, Layout);
 
@@ -57,14 +57,14 @@ fn poke(region: &Arc<dyn Region>, at: usize, word: u64) {
     there.store(word, Ordering::Relaxed);
 }
 
-fn shared(spec: MailSpec) -> (Arc<dyn Region>, MailWriter, MailReader) {
-    let region = Heap::region(mail_region(spec.capacity));
-    let reader = MailReader::create(&region, 0, spec).unwrap();
-    let writer = MailWriter::within(&region, 0).unwrap();
+fn shared(spec: MailboxSpec) -> (Arc<dyn Region>, MailboxWriter, MailboxReader) {
+    let region = Heap::region(mailbox_region(spec.capacity));
+    let reader = MailboxReader::create(&region, 0, spec).unwrap();
+    let writer = MailboxWriter::within(&region, 0).unwrap();
     (region, writer, reader)
 }
 
-fn taken(reader: &mut MailReader) -> Vec<(u64, Vec<u8>)> {
+fn taken(reader: &mut MailboxReader) -> Vec<(u64, Vec<u8>)> {
     let mut all = Vec::new();
     while let Some(mail) = reader.take().unwrap() {
         all.push((mail.tag, mail.bytes.to_vec()));
@@ -80,13 +80,13 @@ fn messages_of_all_lengths_arrive_in_order() {
         for len in (0..=spec.longest()).step_by(if cfg!(miri) { 61 } else { 1 }) {
             let bytes: Vec<u8> = (0..len).map(|n| n as u8 ^ len as u8).collect();
             writer.put(len as u64, &bytes).unwrap();
-            assert!(!reader.has_mail(), "not shown yet");
+            assert!(!reader.has_message(), "not shown yet");
             assert!(!writer.flush(), "it does not sleep");
             assert_eq!(taken(&mut reader), [(len as u64, bytes)]);
         }
         let too_long = vec![0; spec.longest() + 1];
         let most = spec.longest();
-        assert_eq!(writer.put(0, &too_long), Err(MailError::TooLong { len: most + 1, most }));
+        assert_eq!(writer.put(0, &too_long), Err(MailboxError::TooLong { len: most + 1, most }));
     }
 }
 
@@ -96,7 +96,7 @@ fn one_that_keeps_is_full_by_messages_and_by_bytes() {
     for n in 0..8 {
         writer.put(n, &[]).unwrap();
     }
-    assert_eq!(writer.put(8, &[]), Err(MailError::Full));
+    assert_eq!(writer.put(8, &[]), Err(MailboxError::Full));
     writer.skip();
     let _ = writer.flush();
     assert_eq!(writer.waiting(), Ok(8));
@@ -110,7 +110,7 @@ fn one_that_keeps_is_full_by_messages_and_by_bytes() {
     assert_eq!((reader.missed(), writer.missed()), (1, 1));
     let half = [7; 200];
     assert_eq!((writer.put(0, &half), writer.put(0, &half)), (Ok(()), Ok(())));
-    assert_eq!(writer.put(0, &half), Err(MailError::Full));
+    assert_eq!(writer.put(0, &half), Err(MailboxError::Full));
 }
 
 #[test]
@@ -136,12 +136,12 @@ fn one_that_overwrites_has_the_newest_and_counts_the_rest() {
 #[test]
 fn a_sleeper_is_called_once() {
     let (mut writer, reader) = mailbox(KEEPS);
-    assert!(reader.lie_down());
+    assert!(reader.prepare_sleep());
     writer.put(1, &[]).unwrap();
     assert!(writer.flush());
     writer.put(2, &[]).unwrap();
     assert!(!writer.flush(), "it was called");
-    assert!(!reader.lie_down(), "there is something");
+    assert!(!reader.prepare_sleep(), "there is something");
     assert!(!writer.flush(), "it is awake");
 }
 
@@ -165,7 +165,7 @@ fn threads_hand_over_everything_or_the_newest() {
             for n in 0..MESSAGES {
                 let bytes = vec![n as u8; (n % 100) as usize];
                 while let Err(error) = writer.put(n, &bytes) {
-                    assert_eq!(error, MailError::Full);
+                    assert_eq!(error, MailboxError::Full);
                     std::thread::yield_now();
                 }
                 let _ = writer.flush();
@@ -191,8 +191,8 @@ fn threads_hand_over_everything_or_the_newest() {
 
 #[test]
 fn headers_that_lie_are_refused() {
-    let region = Heap::region(mail_region(512));
-    let refusal = || MailWriter::within(&region, 0).unwrap_err();
+    let region = Heap::region(mailbox_region(512));
+    let refusal = || MailboxWriter::within(&region, 0).unwrap_err();
     assert!(matches!(refusal(), RegionError::Layout(HeaderError::Magic { .. })));
     let number = |what, value| RegionError::Layout(HeaderError::Number { what, value });
     for (at, word, error) in [
@@ -213,15 +213,15 @@ fn headers_that_lie_are_refused() {
         (24, 256, number("its length", 1024)),
         (32, 0, RegionError::Header),
     ] {
-        drop(MailReader::create(&region, 0, KEEPS).unwrap());
-        assert!(MailWriter::within(&region, 0).is_ok());
+        drop(MailboxReader::create(&region, 0, KEEPS).unwrap());
+        assert!(MailboxWriter::within(&region, 0).is_ok());
         poke(&region, at, word);
         assert_eq!(refusal(), error, "{at}");
     }
-    drop(MailReader::create(&region, 0, KEEPS).unwrap());
+    drop(MailboxReader::create(&region, 0, KEEPS).unwrap());
     poke(&region, 16, 1536);
     poke(&region, 24, 1024);
-    assert!(matches!(MailWriter::within(&region, 0), Err(RegionError::Bounds { .. })));
+    assert!(matches!(MailboxWriter::within(&region, 0), Err(RegionError::Bounds { .. })));
 }
 
 proptest! {
@@ -233,7 +233,7 @@ proptest! {
         overwrites: bool,
         steps in prop::collection::vec((0_u8..6, 0_usize..128, any::<u64>(), 0_u64..1024), 1..60),
     ) {
-        let (region, mut writer, mut reader) = shared(MailSpec { overwrites, ..KEEPS });
+        let (region, mut writer, mut reader) = shared(MailboxSpec { overwrites, ..KEEPS });
         for (what, at, wild, near) in steps {
             match what {
                 0 => poke(&region, 64 * 8 + at % 64 * 8, wild),
@@ -250,7 +250,7 @@ proptest! {
                     }
                 }
                 _ => {
-                    let _ = (reader.take_latest().map(|_| ()), writer.waiting(), reader.lie_down());
+                    let _ = (reader.take_latest().map(|_| ()), writer.waiting(), reader.prepare_sleep());
                 }
             }
         }

@@ -71,8 +71,8 @@ impl Model {
 
     fn fits(&self, len: usize) -> bool {
         let capacity = self.writer.capacity().0;
-        let (needed, to_end) = (Self::stride(len), capacity - self.tail % capacity);
-        let skipped = if needed > to_end { to_end } else { 0 };
+        let (needed, bytes_to_end) = (Self::stride(len), capacity - self.tail % capacity);
+        let skipped = if needed > bytes_to_end { bytes_to_end } else { 0 };
         skipped + needed <= capacity - (self.tail - self.head)
     }
 

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use proptest::prelude::*;
 use selvedge_data_memory::{
-    Claims, Lender, PayloadSpan, PoolError, PoolWriter, Producer, Region, RegionError, pool_region,
-    ring_region,
+    PayloadSpan, PoolError, PoolWriter, Producer, Region, RegionError, UntrustedConsumer,
+    UntrustedPoolReader, pool_region, ring_region,
 };
 
 struct Heap(NonNull<u8>, Layout);
@@ -57,7 +57,7 @@ fn poke(region: &Arc<dyn Region>, at: usize, word: u32) {
 #[test]
 fn items_cross_between_threads() {
     let region = Heap::region(ring_region::<u64>(8));
-    let mut lender = Lender::<u64>::create(&region, 0, 8).unwrap();
+    let mut lender = UntrustedConsumer::<u64>::create(&region, 0, 8).unwrap();
     let mut producer = Producer::<u64>::within(&region, 0, 8).unwrap();
     let items = if cfg!(miri) { 100 } else { 100_000 };
     std::thread::scope(|scope| {
@@ -70,7 +70,7 @@ fn items_cross_between_threads() {
         });
         let mut next = 0;
         while next < items {
-            match lender.lend().unwrap() {
+            match lender.pop_copy().unwrap() {
                 Some(item) => {
                     assert_eq!(item, next);
                     next += 1;
@@ -86,71 +86,77 @@ fn items_cross_between_threads() {
 #[test]
 fn what_was_lent_and_not_freed_is_found_again() {
     let region = Heap::region(ring_region::<u64>(4));
-    let mut lender = Lender::<u64>::create(&region, 0, 4).unwrap();
+    let mut lender = UntrustedConsumer::<u64>::create(&region, 0, 4).unwrap();
     let mut producer = Producer::<u64>::within(&region, 0, 4).unwrap();
     assert_eq!(producer.push_slice(&[1, 2, 3, 4, 5]), 4);
-    assert_eq!((lender.lend(), lender.lend()), (Ok(Some(1)), Ok(Some(2))));
+    assert_eq!((lender.pop_copy(), lender.pop_copy()), (Ok(Some(1)), Ok(Some(2))));
     assert_eq!(producer.push(5), Err(5), "a lent slot is not free");
     lender.free(1);
-    assert_eq!((producer.push(5), lender.lent()), (Ok(()), 1));
+    assert_eq!((producer.push(5), lender.outstanding()), (Ok(()), 1));
     // As after a kill: nothing is said, another comes.
     let _dead = lender;
-    let mut lender = Lender::<u64>::resume(&region, 0, 4).unwrap();
-    let again: Vec<u64> = std::iter::from_fn(|| lender.lend().unwrap()).collect();
+    let mut lender = UntrustedConsumer::<u64>::resume(&region, 0, 4).unwrap();
+    let again: Vec<u64> = std::iter::from_fn(|| lender.pop_copy().unwrap()).collect();
     assert_eq!(again, [2, 3, 4, 5]);
     drop(lender);
     assert!(producer.is_abandoned());
-    let _lender = Lender::<u64>::resume(&region, 0, 4).unwrap();
+    let _lender = UntrustedConsumer::<u64>::resume(&region, 0, 4).unwrap();
     assert!(!producer.is_abandoned(), "a new reader has come");
 }
 
 #[test]
 fn a_producer_that_comes_back_goes_on() {
     let region = Heap::region(ring_region::<u64>(4));
-    let mut lender = Lender::<u64>::create(&region, 0, 4).unwrap();
+    let mut lender = UntrustedConsumer::<u64>::create(&region, 0, 4).unwrap();
     let mut producer = Producer::<u64>::within(&region, 0, 4).unwrap();
     producer.push(1).unwrap();
     drop(producer);
     let mut producer = Producer::<u64>::within(&region, 0, 4).unwrap();
     producer.push(2).unwrap();
-    assert_eq!((lender.lend(), lender.lend()), (Ok(Some(1)), Ok(Some(2))));
+    assert_eq!((lender.pop_copy(), lender.pop_copy()), (Ok(Some(1)), Ok(Some(2))));
 }
 
 #[test]
 fn corrupt_headers_are_refused() {
     let region = Heap::region(ring_region::<u64>(4));
     assert_eq!(Producer::<u64>::within(&region, 0, 4).unwrap_err(), RegionError::Header);
-    let mut lender = Lender::<u64>::create(&region, 0, 4).unwrap();
+    let mut lender = UntrustedConsumer::<u64>::create(&region, 0, 4).unwrap();
     for capacity in [0, 1, 3, 131_072] {
-        let error = Lender::<u64>::create(&region, 0, capacity).unwrap_err();
+        let error = UntrustedConsumer::<u64>::create(&region, 0, capacity).unwrap_err();
         assert_eq!(error, RegionError::Header, "{capacity}");
     }
-    assert!(matches!(Lender::<u64>::create(&region, 0, 8), Err(RegionError::Bounds { .. })));
-    assert!(matches!(Lender::<u64>::create(&region, 64, 4), Err(RegionError::Bounds { .. })));
     assert!(matches!(
-        Lender::<u64>::create(&region, usize::MAX & !127, 4),
+        UntrustedConsumer::<u64>::create(&region, 0, 8),
+        Err(RegionError::Bounds { .. })
+    ));
+    assert!(matches!(
+        UntrustedConsumer::<u64>::create(&region, 64, 4),
+        Err(RegionError::Bounds { .. })
+    ));
+    assert!(matches!(
+        UntrustedConsumer::<u64>::create(&region, usize::MAX & !127, 4),
         Err(RegionError::Bounds { .. })
     ));
     // More items than slots: nothing is believed until the counter makes sense again.
     poke(&region, 128, 5);
-    assert_eq!(lender.lend(), Err(RegionError::Header));
-    assert_eq!(Lender::<u64>::resume(&region, 0, 4).unwrap_err(), RegionError::Header);
+    assert_eq!(lender.pop_copy(), Err(RegionError::Header));
+    assert_eq!(UntrustedConsumer::<u64>::resume(&region, 0, 4).unwrap_err(), RegionError::Header);
     poke(&region, 128, 2);
-    assert_eq!((lender.lend(), lender.lend()), (Ok(Some(0)), Ok(Some(0))));
+    assert_eq!((lender.pop_copy(), lender.pop_copy()), (Ok(Some(0)), Ok(Some(0))));
     poke(&region, 128, 1);
-    assert_eq!(lender.lend(), Err(RegionError::Header), "it went back");
+    assert_eq!(lender.pop_copy(), Err(RegionError::Header), "it went back");
     // The lender's own counter is not the one that lies there.
     poke(&region, 128, 3);
     poke(&region, 256, 77);
-    assert_eq!(lender.lend(), Ok(Some(0)));
+    assert_eq!(lender.pop_copy(), Ok(Some(0)));
     poke(&region, 0, 8);
-    assert_eq!(Lender::<u64>::resume(&region, 0, 4).unwrap_err(), RegionError::Header);
+    assert_eq!(UntrustedConsumer::<u64>::resume(&region, 0, 4).unwrap_err(), RegionError::Header);
 }
 
 #[test]
 fn payloads_cross_and_their_room_comes_back() {
     let region = Heap::region(pool_region(256));
-    let mut claims = Claims::create(&region, 0, 256).unwrap();
+    let mut claims = UntrustedPoolReader::create(&region, 0, 256).unwrap();
     let mut writer = PoolWriter::within(&region, 0, 256).unwrap();
     for round in 0..50_u8 {
         let mut one = writer.reserve(40).unwrap();
@@ -178,7 +184,7 @@ fn payloads_cross_and_their_room_comes_back() {
 #[test]
 fn spans_that_make_no_sense_are_not_claimed() {
     let region = Heap::region(pool_region(256));
-    let mut claims = Claims::create(&region, 0, 256).unwrap();
+    let mut claims = UntrustedPoolReader::create(&region, 0, 256).unwrap();
     let span = |start, len| PayloadSpan { start, len };
     for bad in [
         span(0, 8), // no room for a header before it
@@ -197,8 +203,14 @@ fn spans_that_make_no_sense_are_not_claimed() {
     }
     assert!(claims.claim(span(16, 240)));
     assert!(!claims.claim(span(16, 240)), "not twice");
-    assert!(Claims::create(&region, 0, 100).is_err() && Claims::create(&region, 0, 0).is_err());
-    assert!(matches!(Claims::create(&region, 0, 512), Err(RegionError::Bounds { .. })));
+    assert!(
+        UntrustedPoolReader::create(&region, 0, 100).is_err()
+            && UntrustedPoolReader::create(&region, 0, 0).is_err()
+    );
+    assert!(matches!(
+        UntrustedPoolReader::create(&region, 0, 512),
+        Err(RegionError::Bounds { .. })
+    ));
 }
 
 proptest! {
@@ -216,8 +228,8 @@ proptest! {
         const CAPACITY: u64 = 512;
         let at = ring_region::<selvedge_data_stream::Descriptor>(8);
         let region = Heap::region(at + pool_region(CAPACITY));
-        let mut lender = Lender::<selvedge_data_stream::Descriptor>::create(&region, 0, 8).unwrap();
-        let mut claims = Claims::create(&region, at, CAPACITY).unwrap();
+        let mut lender = UntrustedConsumer::<selvedge_data_stream::Descriptor>::create(&region, 0, 8).unwrap();
+        let mut claims = UntrustedPoolReader::create(&region, at, CAPACITY).unwrap();
         let mut claimed: Vec<PayloadSpan> = Vec::new();
         let mut tail = 0_u32;
         for (n, &(place, word, repeat)) in writes.iter().enumerate() {
@@ -230,7 +242,7 @@ proptest! {
             tail = tail.wrapping_add(1);
             poke(&region, 128, tail);
             for _ in 0..=repeat {
-                let Ok(Some(item)) = lender.lend() else { break };
+                let Ok(Some(item)) = lender.pop_copy() else { break };
                 let span = item.span();
                 if claims.claim(span) {
                     let apart = claimed

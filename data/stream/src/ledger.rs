@@ -11,7 +11,7 @@
 //! beyond the window, to frames never offered, and unknown references.
 //!
 //! A number that is left out holds evaluation up until it is offered, declared lost
-//! ([`Ledger::offered_unknown`]), or falls out of the window: it may just come late.
+//! ([`Ledger::record_unknown`]), or falls out of the window: it may just come late.
 
 mod entry;
 mod evaluate;
@@ -82,7 +82,7 @@ pub struct Ledger {
     cursor: u64,
     /// All from this one on were offered, one after another: they wait where no entry says what
     /// became of them. Beyond all numbers as long as nothing was offered.
-    unbroken: u64,
+    contiguous_from: u64,
     /// Whether the 64 before `cursor` are decodable, the last in the lowest bit.
     history: u64,
     now: Instant,
@@ -125,7 +125,7 @@ impl Ledger {
             unevaluated: 0,
             end: BASE,
             cursor: BASE,
-            unbroken: u64::MAX,
+            contiguous_from: u64::MAX,
             history: 0,
             now: Instant::ZERO,
             totals: Totals::default(),
@@ -143,7 +143,7 @@ impl Ledger {
         // is written of it before it is settled.
         let number = self.end;
         let within = number - self.cursor < u64::from(self.window);
-        if number as u32 == frame.seq && number >= self.unbroken && within {
+        if number as u32 == frame.seq && number >= self.contiguous_from && within {
             self.end += 1;
             self.totals.frames += 1;
             return true;
@@ -154,12 +154,12 @@ impl Ledger {
     /// Takes note of and settles a frame that existed, of which nothing else is known, and
     /// which is lost: a number missing between those that came. Otherwise as
     /// [`offered`](Self::offered).
-    pub fn offered_unknown(&mut self, seq: u32, now: Instant) -> bool {
+    pub fn record_unknown(&mut self, seq: u32, now: Instant) -> bool {
         self.now = self.now.max(now);
         let opened = self.open(seq);
         if opened {
             let number = self.number(seq);
-            self.lose(number);
+            self.mark_lost(number);
             self.evaluate_settled();
         }
         opened
@@ -205,7 +205,7 @@ impl Ledger {
             *self.entry_mut(number) =
                 Entry::settled(frame.seq, frame.refs, state, second, queueing);
             if first {
-                self.pass(state);
+                self.pass_entry(state);
             }
         }
         if sum.frames > 0 {
@@ -225,16 +225,16 @@ impl Ledger {
     /// The number of a frame that waits, and whether it is the first to be evaluated.
     #[inline(always)]
     fn waiting(&self, seq: u32) -> Option<(u64, bool)> {
-        let open = self.unbroken <= self.cursor && self.cursor < self.end;
+        let open = self.contiguous_from <= self.cursor && self.cursor < self.end;
         if seq == self.cursor as u32 && open && self.unevaluated == 0 {
             return Some((self.cursor, true));
         }
-        self.find_waiting(seq)
+        self.find_unsettled(seq)
     }
 
     #[cold]
     #[inline(never)]
-    fn find_waiting(&self, seq: u32) -> Option<(u64, bool)> {
+    fn find_unsettled(&self, seq: u32) -> Option<(u64, bool)> {
         let number = self.number(seq);
         let waits = self.state(number) == Some(State::Waiting);
         waits.then_some((number, number == self.cursor))
@@ -271,7 +271,7 @@ impl Ledger {
     pub fn fetch_entries(&self, frames: usize) {
         const TO_A_LINE: u64 = 64 / size_of::<Entry>() as u64;
         let mut ahead = 0;
-        while let Some(entry) = self.entries.get(self.place(self.cursor + ahead)) {
+        while let Some(entry) = self.entries.get(self.entry_index(self.cursor + ahead)) {
             prefetch(entry);
             ahead += TO_A_LINE;
             if ahead >= frames as u64 {
@@ -305,7 +305,7 @@ impl Ledger {
             if left == 0 {
                 break;
             }
-            let entry = &self.entries[self.place(number)];
+            let entry = &self.entries[self.entry_index(number)];
             let settled = entry.number == number as u32
                 && !matches!(entry.state(), State::Absent | State::Waiting);
             if settled && entry.second().is_recent(last) {
@@ -325,7 +325,7 @@ impl Ledger {
     }
 
     const fn began(&self) -> bool {
-        self.unbroken != u64::MAX
+        self.contiguous_from != u64::MAX
     }
 
     /// The oldest number in the window.
@@ -333,12 +333,12 @@ impl Ledger {
         self.end.saturating_sub(self.window.into()).max(self.first)
     }
 
-    fn place(&self, number: u64) -> usize {
+    fn entry_index(&self, number: u64) -> usize {
         number as usize & (self.entries.len() - 1)
     }
 
     fn entry_mut(&mut self, number: u64) -> &mut Entry {
-        let place = self.place(number);
+        let place = self.entry_index(number);
         &mut self.entries[place]
     }
 
@@ -347,10 +347,10 @@ impl Ledger {
         if !(self.oldest()..self.end).contains(&number) {
             return None;
         }
-        let entry = &self.entries[self.place(number)];
+        let entry = &self.entries[self.entry_index(number)];
         Some(match entry.state() {
             state if entry.number == number as u32 && state != State::Absent => state,
-            _ if self.unbroken <= number => State::Waiting,
+            _ if self.contiguous_from <= number => State::Waiting,
             _ => State::Absent,
         })
     }

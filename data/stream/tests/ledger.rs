@@ -92,7 +92,7 @@ fn a_missing_number_holds_evaluation_up_until_it_is_declared_lost() {
         at(0)
     )));
     assert_eq!((ledger.is_decodable(2), ledger.evaluated_before()), (None, Some(1)));
-    assert!(ledger.offered_unknown(1, at(0)));
+    assert!(ledger.record_unknown(1, at(0)));
     let decodable = [1, 2, 3].map(|seq| ledger.is_decodable(seq));
     assert_eq!(decodable, [Some(false), Some(false), Some(true)]);
     assert_eq!((ledger.totals().frames, ledger.totals().unknown), (4, 1));
@@ -143,7 +143,7 @@ fn what_does_not_belong_changes_nothing() {
     assert!(!ledger.settle(&frame(7, 1, 0), ON_TIME, at(0)), "settled already");
     assert!(!ledger.settle(&frame(8, 1, 0), ON_TIME, at(0)), "not offered");
     assert!(!ledger.offered(&frame(7, 0, 0)), "offered already");
-    assert!(!ledger.offered(&frame(6, 0, 0)) && !ledger.offered_unknown(6, at(0)), "too old");
+    assert!(!ledger.offered(&frame(6, 0, 0)) && !ledger.record_unknown(6, at(0)), "too old");
     assert_eq!(ledger.totals(), &before);
 }
 
@@ -195,7 +195,7 @@ struct Life {
     /// `false`: its number is declared to be lost instead of the frame being offered.
     known: bool,
     /// By how many places it is offered after later frames.
-    learnt_late: u32,
+    reported_late: u32,
     /// By how many places it is settled after that.
     delay: u32,
 }
@@ -211,11 +211,17 @@ fn life() -> impl Strategy<Value = Life> {
     let fate = prop_oneof![12 => Just(ON_TIME), 1 => Just(LATE), 1 => Just(DROPPED)];
     let fate = proptest::option::weighted(0.98, fate);
     let known = proptest::bool::weighted(0.97);
-    let learnt_late = prop_oneof![7 => Just(0), 1 => 0..5_u32];
+    let reported_late = prop_oneof![7 => Just(0), 1 => 0..5_u32];
     let delay = prop_oneof![3 => Just(0), 1 => 0..30_u32];
-    (refs, fate, known, learnt_late, delay).prop_map(|(refs, fate, known, learnt_late, delay)| {
-        Life { refs, fate, known, learnt_late, delay }
-    })
+    (refs, fate, known, reported_late, delay).prop_map(
+        |(refs, fate, known, reported_late, delay)| Life {
+            refs,
+            fate,
+            known,
+            reported_late,
+            delay,
+        },
+    )
 }
 
 /// As the words say it, for each frame: on time, and so is all that it refers to.
@@ -238,7 +244,7 @@ fn oracle(lives: &[Life]) -> Vec<bool> {
 fn happenings(lives: &[Life]) -> Vec<(usize, bool)> {
     let mut all = Vec::new();
     for (n, life) in lives.iter().enumerate() {
-        let offered = if n == 0 { 0 } else { n + life.learnt_late as usize };
+        let offered = if n == 0 { 0 } else { n + life.reported_late as usize };
         all.push((offered, n, false));
         if life.known && life.fate.is_some() {
             all.push((offered + life.delay as usize, n, true));
@@ -257,7 +263,7 @@ fn replay(ledger: &mut Ledger, first: u32, lives: &[Life], mut seen: impl FnMut(
         } else if life.known {
             ledger.offered(&frame);
         } else {
-            ledger.offered_unknown(seq, at(0));
+            ledger.record_unknown(seq, at(0));
         }
         seen(ledger, n);
     }
@@ -392,7 +398,7 @@ proptest! {
         mut lives in prop::collection::vec(life(), 1..200),
     ) {
         for life in &mut lives {
-            (life.learnt_late, life.delay) = (0, 0);
+            (life.reported_late, life.delay) = (0, 0);
             life.fate = Some(life.fate.unwrap_or(DROPPED));
         }
         let mut ledger = Ledger::new(41);
@@ -411,7 +417,7 @@ proptest! {
         for (seq, what) in steps {
             match what {
                 0 => ledger.offered(&frame(seq, 1, 65_535)),
-                1 => ledger.offered_unknown(seq, at(0)),
+                1 => ledger.record_unknown(seq, at(0)),
                 _ => ledger.settle(&frame(seq, 1, 65_535), ON_TIME, at(0)),
             };
             let totals = ledger.totals();

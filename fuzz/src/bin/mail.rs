@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use libfuzzer_sys::fuzz_target;
-use selvedge_data_memory::{MailReader, MailSpec, MailWriter, Region, mail_region};
+use selvedge_data_memory::{MailboxReader, MailboxSpec, MailboxWriter, Region, mailbox_region};
 use selvedge_fuzz::Choices;
 use selvedge_os::memory::Memfd;
 
@@ -17,12 +17,12 @@ fuzz_target!(|bytes: &[u8]| {
     let mut choices = Choices::new(bytes);
     let overwrites = choices.byte() % 2 == 1;
     let spec =
-        MailSpec { capacity: CAPACITY, bound: 1 + u64::from(choices.byte() % 9), overwrites };
-    let len = mail_region(CAPACITY);
+        MailboxSpec { capacity: CAPACITY, bound: 1 + u64::from(choices.byte() % 9), overwrites };
+    let len = mailbox_region(CAPACITY);
     let memory = Arc::new(Memfd::create("fuzz", len).expect("memory to share"));
     let region: Arc<dyn Region> = memory.clone();
-    let mut reader = MailReader::create(&region, 0, spec).expect("it fits");
-    let mut writer = MailWriter::within(&region, 0).expect("it is new");
+    let mut reader = MailboxReader::create(&region, 0, spec).expect("it fits");
+    let mut writer = MailboxWriter::within(&region, 0).expect("it is new");
     let (mut scribbled, mut skipped) = (false, false);
     let (mut put, mut got) = (0_u64, 0_u64);
     while !choices.is_empty() {
@@ -58,13 +58,13 @@ fuzz_target!(|bytes: &[u8]| {
                 }
             }
             6 => {
-                let _ = (reader.lie_down(), reader.has_mail(), reader.last().bytes.len());
+                let _ = (reader.prepare_sleep(), reader.has_message(), reader.last().bytes.len());
                 assert!(scribbled || writer.waiting().is_ok());
             }
             _ => {
                 // Another comes to the memory as it is, or refuses to.
-                if scribbled && let Ok(other) = MailWriter::within(&region, 0) {
-                    assert!(mail_region(other.spec().capacity) <= len);
+                if scribbled && let Ok(other) = MailboxWriter::within(&region, 0) {
+                    assert!(mailbox_region(other.spec().capacity) <= len);
                 }
             }
         }

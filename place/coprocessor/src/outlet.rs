@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use selvedge_data_memory::{Claims, Lender, PayloadSpan, RegionError};
+use selvedge_data_memory::{PayloadSpan, RegionError, UntrustedConsumer, UntrustedPoolReader};
 use selvedge_data_stream::rtp::{STAMPED_LEN, stamps};
 use selvedge_data_stream::{
     Counts, Descriptor, Frame, PACKET_HEADER_LEN, PacketCursor, Refusal, Refusals,
@@ -73,8 +73,8 @@ struct Walk {
 /// The coprocessor's end of a stream.
 #[derive(Debug)]
 pub struct SharedOutlet {
-    ring: Lender<Descriptor>,
-    pool: Claims,
+    ring: UntrustedConsumer<Descriptor>,
+    pool: UntrustedPoolReader,
     lent: VecDeque<Lent>,
     limits: Limits,
     refused: Arc<RefusalCounters>,
@@ -107,11 +107,11 @@ impl SharedOutlet {
         let region = &segment.region;
         let (ring_at, pool_at) = (segment.ring_at(), segment.pool_at());
         let (ring, pool) = if fresh {
-            let ring = Lender::create(region, ring_at, segment.ring())?;
-            (ring, Claims::create(region, pool_at, segment.pool())?)
+            let ring = UntrustedConsumer::create(region, ring_at, segment.ring())?;
+            (ring, UntrustedPoolReader::create(region, pool_at, segment.pool())?)
         } else {
-            let ring = Lender::resume(region, ring_at, segment.ring())?;
-            (ring, Claims::resume(region, pool_at, segment.pool())?)
+            let ring = UntrustedConsumer::resume(region, ring_at, segment.ring())?;
+            (ring, UntrustedPoolReader::resume(region, pool_at, segment.pool())?)
         };
         let lent = VecDeque::with_capacity(segment.ring() as usize);
         let (refused, counts) = (Arc::default(), segment.counts());
@@ -198,7 +198,7 @@ impl SharedOutlet {
         for _ in 0..TURN_MAX {
             let walk = match self.walk.take() {
                 Some(walk) => Ok(walk),
-                None => match self.ring.lend() {
+                None => match self.ring.pop_copy() {
                     Ok(descriptor) => {
                         self.broken = false;
                         self.begin(&descriptor?, now)

@@ -62,13 +62,13 @@ impl SharedPort {
     }
 
     /// Everyone is told that it is awake; whether anyone had called.
-    fn rise(&self) -> bool {
+    fn finish_sleep(&self) -> bool {
         self.states().fold(false, |called, state| state.take() | called)
     }
 
     /// Whether nobody has called since it lay down.
     fn is_quiet(&self) -> bool {
-        self.states().all(Bell::is_asleep)
+        self.states().all(Bell::is_sleeping)
     }
 
     /// Whether a producer has set a bit that was not taken.
@@ -131,7 +131,7 @@ impl Port for SharedPort {
             let until = at.min(self.clock.now() + self.after);
             loop {
                 if self.has_bits() || !self.own.bell().is_awake() {
-                    self.rise();
+                    self.finish_sleep();
                     return Woken::Called;
                 }
                 if self.clock.turn_to(until) || self.clock.now() >= until {
@@ -146,7 +146,7 @@ impl Port for SharedPort {
         // Some may have called since the engine looked: nobody sleeps then.
         let lain = self.states().all(Bell::prepare_sleep);
         if !lain {
-            self.rise();
+            self.finish_sleep();
             return Woken::Called;
         }
         if !self.clock.turn_to(at) {
@@ -155,7 +155,7 @@ impl Port for SharedPort {
         while self.is_quiet() && self.clock.now() < at {
             std::hint::spin_loop();
         }
-        if self.rise() { Woken::Called } else { Woken::Due }
+        if self.finish_sleep() { Woken::Called } else { Woken::Due }
     }
 
     fn attached(&mut self, number: usize, outlet: &mut SharedOutlet) {

@@ -133,7 +133,7 @@ impl Work {
     fn wait(&mut self, until: Option<Instant>) {
         let until = until.unwrap_or(Instant::MAX);
         let all = || self.services.iter().flat_map(|served| &served.connections);
-        let quiet = all().all(|connection| connection.lie_down(until));
+        let quiet = all().all(|connection| connection.prepare_sleep(until));
         let left = if quiet { until.since(self.clock.now()) } else { Duration::ZERO };
         let mut fds = vec![PollFd::new(&self.shared.stir, PollFlags::IN)];
         for served in &self.services {
@@ -154,7 +154,7 @@ impl Work {
         let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
         drop(fds);
         for connection in all() {
-            connection.rise();
+            connection.finish_sleep();
         }
         match polled {
             Ok(0) => return,

@@ -40,24 +40,24 @@ impl Sink {
                 .is_ok_and(|(got, _)| got.len() == 16)
             {}
         }
-        self.lie_down()
+        self.prepare_sleep()
     }
 
-    fn lie_down(&mut self) -> bool {
+    fn prepare_sleep(&mut self) -> bool {
         if self.shared().for_sink.load(Ordering::Relaxed) != self.seen {
             self.refresh();
             return false;
         }
-        let quiet = self.inlets.iter().all(|inlet| inlet.reader.lie_down());
+        let quiet = self.inlets.iter().all(|inlet| inlet.reader.prepare_sleep());
         if !quiet {
-            self.rise();
+            self.finish_sleep();
         }
         quiet
     }
 
-    fn rise(&self) {
+    fn finish_sleep(&self) {
         for inlet in &self.inlets {
-            inlet.reader.rise();
+            inlet.reader.finish_sleep();
         }
     }
 
@@ -78,12 +78,12 @@ impl Sink {
                 }
             }
         }
-        if !self.lie_down() {
+        if !self.prepare_sleep() {
             return Ready::Look;
         }
         exact_timers();
         let woken = self.sleep(until);
-        self.rise();
+        self.finish_sleep();
         woken
     }
 
@@ -91,7 +91,7 @@ impl Sink {
     fn sleep(&mut self, until: Instant) -> Ready {
         loop {
             let due = until != Instant::MAX && self.clock.now() >= until;
-            let called = self.inlets.iter().any(|inlet| !inlet.reader.bell().is_asleep())
+            let called = self.inlets.iter().any(|inlet| !inlet.reader.bell().is_sleeping())
                 || self.shared().for_sink.load(Ordering::Relaxed) != self.seen;
             if called {
                 return Ready::Look;
@@ -126,7 +126,8 @@ impl Sink {
         };
         // As many as the kernel takes; there are no more members.
         let mut waits = [const { futex::Wait::new() }; WAITS_MAX];
-        let bells = self.inlets.iter().map(|inlet| wait(inlet.reader.bell().word(), Bell::ASLEEP));
+        let bells =
+            self.inlets.iter().map(|inlet| wait(inlet.reader.bell().word(), Bell::SLEEPING));
         let all = std::iter::once(wait(&self.member.shared.for_sink, self.seen)).chain(bells);
         let count = waits.iter_mut().zip(all).map(|(place, wait)| *place = wait).count();
         let end = timespec(until.0);

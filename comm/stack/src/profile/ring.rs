@@ -2,7 +2,7 @@
 
 use std::hint::black_box;
 
-use selvedge_data_memory::{MailSpec, mailbox};
+use selvedge_data_memory::{MailboxSpec, mailbox};
 use selvedge_os::clock::Clock;
 use selvedge_units::Instant;
 
@@ -17,7 +17,7 @@ const SIZES: [usize; 2] = [64, 64 + 8192];
 /// more; and of taking it out: medians of so many rounds.
 #[must_use]
 pub fn ring(rounds: usize) -> [[f64; 2]; 2] {
-    let spec = MailSpec { capacity: 256 << 10, bound: 8192, overwrites: false };
+    let spec = MailboxSpec { capacity: 256 << 10, bound: 8192, overwrites: false };
     let (mut writer, mut reader) = mailbox(spec);
     let [small, large] = SIZES.map(|size| {
         let message = vec![1; size];

@@ -26,7 +26,7 @@ use core::ptr::NonNull;
 use crate::Bell;
 use crate::header::Header as Layout;
 #[cfg(not(loom))]
-use crate::region::{Part, RegionError};
+use crate::region::{RegionError, RegionSlice};
 #[cfg(not(loom))]
 use crate::sync::Ordering;
 use crate::sync::{Arc, AtomicU64, CacheLine};
@@ -34,7 +34,7 @@ use crate::sync::{Arc, AtomicU64, CacheLine};
 const MAGIC: [u8; 8] = *b"SLVGMAIL";
 const VERSION: u32 = 2;
 /// Bytes of a message beside its own.
-pub(super) const AROUND: u64 = 24;
+pub(super) const RECORD_OVERHEAD: u64 = 24;
 /// The least bytes for messages; fewer where loom tries every interleaving of every word.
 const CAPACITY_MIN: u64 = if cfg!(loom) { 64 } else { 256 };
 const CAPACITY_MAX: u64 = 1 << 30;
@@ -81,7 +81,7 @@ const HEADER: usize = 512;
 
 /// How large a mailbox is, and what happens when it is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MailSpec {
+pub struct MailboxSpec {
     /// Bytes for messages, each with 24 beside its own; a power of two from 256 to 2^30.
     pub capacity: u64,
     /// The most messages that wait, 1 to 65536.
@@ -90,7 +90,7 @@ pub struct MailSpec {
     pub overwrites: bool,
 }
 
-impl MailSpec {
+impl MailboxSpec {
     /// The nearest that may be.
     #[must_use]
     pub fn clamped(self) -> Self {
@@ -101,7 +101,7 @@ impl MailSpec {
     /// The longest message that fits.
     #[must_use]
     pub const fn longest(self) -> usize {
-        (self.capacity - AROUND) as usize
+        (self.capacity - RECORD_OVERHEAD) as usize
     }
 
     #[cfg(not(loom))]
@@ -118,13 +118,13 @@ impl MailSpec {
 /// Bytes that a mailbox takes in a region.
 #[cfg(not(loom))]
 #[must_use]
-pub const fn mail_region(capacity: u64) -> usize {
+pub const fn mailbox_region(capacity: u64) -> usize {
     HEADER + capacity as usize
 }
 
 /// Bytes that a message of this length takes.
 pub(super) const fn stride(len: u64) -> u64 {
-    len.next_multiple_of(8) + AROUND
+    len.next_multiple_of(8) + RECORD_OVERHEAD
 }
 
 /// A block of our own.
@@ -134,10 +134,10 @@ struct Block {
 }
 
 /// What keeps the memory where it is.
-enum Keep {
-    Own(#[expect(dead_code, reason = "keeps it")] Arc<Block>),
+enum Backing {
+    Owned(#[expect(dead_code, reason = "keeps it")] Arc<Block>),
     #[cfg(not(loom))]
-    Part(#[expect(dead_code, reason = "keeps it")] Part),
+    Region(#[expect(dead_code, reason = "keeps it")] RegionSlice),
 }
 
 /// What both sides see.
@@ -146,8 +146,8 @@ pub(super) struct Shared {
     words: NonNull<AtomicU64>,
     /// One less than there are words.
     mask: usize,
-    pub(super) spec: MailSpec,
-    _keep: Keep,
+    pub(super) spec: MailboxSpec,
+    _keep: Backing,
 }
 
 // SAFETY: everything in the block is atomic.
@@ -157,7 +157,7 @@ unsafe impl Sync for Shared {}
 
 impl Shared {
     /// Memory of our own, for both sides.
-    pub(super) fn pair(spec: MailSpec) -> (Self, Self) {
+    pub(super) fn pair(spec: MailboxSpec) -> (Self, Self) {
         let word = |value| AtomicU64::new(value);
         let header = Header {
             fixed: CacheLine(Fixed {
@@ -176,13 +176,13 @@ impl Shared {
             words: NonNull::from(block.words.as_slice()).cast(),
             mask: block.words.len() - 1,
             spec,
-            _keep: Keep::Own(block),
+            _keep: Backing::Owned(block),
         };
         (side(Arc::clone(&block)), side(block))
     }
 
     #[cfg(not(loom))]
-    fn of(part: Part, spec: MailSpec) -> Self {
+    fn of(part: RegionSlice, spec: MailboxSpec) -> Self {
         // SAFETY: the part has room for header and data.
         let words = unsafe { part.base().add(HEADER) };
         Self {
@@ -190,7 +190,7 @@ impl Shared {
             words: words.cast(),
             mask: (spec.capacity / 8) as usize - 1,
             spec,
-            _keep: Keep::Part(part),
+            _keep: Backing::Region(part),
         }
     }
 
@@ -199,10 +199,10 @@ impl Shared {
     pub(super) fn create(
         region: &Arc<dyn crate::Region>,
         at: usize,
-        spec: MailSpec,
+        spec: MailboxSpec,
     ) -> Result<Self, RegionError> {
         let spec = spec.clamped();
-        let part = Part::new(region, at, mail_region(spec.capacity))?;
+        let part = RegionSlice::new(region, at, mailbox_region(spec.capacity))?;
         let shared = Self::of(part, spec);
         let header = shared.header();
         for counter in [&header.writer.0.tail, &header.writer.0.low, &header.writer.0.gone]
@@ -221,18 +221,18 @@ impl Shared {
     /// A mailbox that another process has laid out; its header is read once.
     #[cfg(not(loom))]
     pub(super) fn open(region: &Arc<dyn crate::Region>, at: usize) -> Result<Self, RegionError> {
-        let header = Part::new(region, at, HEADER)?;
+        let header = RegionSlice::new(region, at, HEADER)?;
         // SAFETY: inside, aligned, and of atomics only.
         let fixed = unsafe { &header.base().cast::<Header>().as_ref().fixed.0 };
         let layout = Layout::read(&fixed.layout).check(MAGIC, VERSION, 2)?;
         let [capacity, bound] =
             [&fixed.capacity, &fixed.bound].map(|word| word.load(Ordering::Acquire));
-        let spec = MailSpec { capacity, bound, overwrites: layout.kind == 1 };
+        let spec = MailboxSpec { capacity, bound, overwrites: layout.kind == 1 };
         if !spec.is_sound() {
             return Err(RegionError::Header);
         }
-        layout.check_length(mail_region(capacity))?;
-        Ok(Self::of(Part::new(region, at, mail_region(capacity))?, spec))
+        layout.check_length(mailbox_region(capacity))?;
+        Ok(Self::of(RegionSlice::new(region, at, mailbox_region(capacity))?, spec))
     }
 
     #[inline]

@@ -3,8 +3,8 @@
 use alloc::vec::Vec;
 use core::fmt;
 
-use super::block::{AROUND, MailSpec, Shared, stride};
-use super::{MailError, TRIES};
+use super::block::{MailboxSpec, RECORD_OVERHEAD, Shared, stride};
+use super::{MailboxError, TRIES};
 use crate::Bell;
 #[cfg(not(loom))]
 use crate::region::{Region, RegionError};
@@ -14,7 +14,7 @@ use crate::sync::{Ordering, fence};
 
 /// A message, copied out: nobody can change it any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Mail<'a> {
+pub struct MailboxMessage<'a> {
     /// What its writer gave with it.
     pub tag: u64,
     /// Its number, modulo 2^32.
@@ -26,7 +26,7 @@ pub struct Mail<'a> {
 }
 
 /// The side that reads.
-pub struct MailReader {
+pub struct MailboxReader {
     shared: Shared,
     head: u64,
     tail_seen: u64,
@@ -38,7 +38,7 @@ pub struct MailReader {
     last: (u64, u32, u32, usize),
 }
 
-impl MailReader {
+impl MailboxReader {
     pub(super) fn of(shared: Shared) -> Self {
         let (buffer, last) = (Vec::new(), (0, 0, 0, 0));
         Self { shared, head: 0, tail_seen: 0, number: 0, missed: 0, buffer, last }
@@ -52,44 +52,44 @@ impl MailReader {
     pub fn create(
         region: &Arc<dyn Region>,
         at: usize,
-        spec: MailSpec,
+        spec: MailboxSpec,
     ) -> Result<Self, RegionError> {
         Shared::create(region, at, spec).map(Self::of)
     }
 
     /// How large it is.
     #[must_use]
-    pub const fn spec(&self) -> MailSpec {
+    pub const fn spec(&self) -> MailboxSpec {
         self.shared.spec
     }
 
     /// Takes the oldest message; `None` if there is none now.
     ///
     /// # Errors
-    /// [`MailError::Corrupt`], from then on always, if what the writer wrote makes no sense.
+    /// [`MailboxError::Corrupt`], from then on always, if what the writer wrote makes no sense.
     #[inline]
-    pub fn take(&mut self) -> Result<Option<Mail<'_>>, MailError> {
+    pub fn take(&mut self) -> Result<Option<MailboxMessage<'_>>, MailboxError> {
         self.take_from(false)
     }
 
     /// The message that was taken last; one of no bytes before the first.
     #[must_use]
     #[inline]
-    pub fn last(&self) -> Mail<'_> {
+    pub fn last(&self) -> MailboxMessage<'_> {
         let (tag, number, missed, len) = self.last;
-        Mail { tag, number, missed, bytes: &self.buffer[..len] }
+        MailboxMessage { tag, number, missed, bytes: &self.buffer[..len] }
     }
 
     /// Takes the newest message; those before it count as missed.
     ///
     /// # Errors
     /// As [`take`](Self::take).
-    pub fn take_latest(&mut self) -> Result<Option<Mail<'_>>, MailError> {
+    pub fn take_latest(&mut self) -> Result<Option<MailboxMessage<'_>>, MailboxError> {
         self.take_from(true)
     }
 
     #[inline]
-    fn take_from(&mut self, latest: bool) -> Result<Option<Mail<'_>>, MailError> {
+    fn take_from(&mut self, latest: bool) -> Result<Option<MailboxMessage<'_>>, MailboxError> {
         for attempt in 0..TRIES {
             if (self.head == self.tail_seen || latest) && !self.look()? {
                 return Ok(None);
@@ -106,7 +106,7 @@ impl MailReader {
             }
             let (len, number) = (first & u64::from(u32::MAX), (first >> 32) as u32);
             if stride(len) > self.shared.spec.capacity.min(self.tail_seen - at) {
-                return Err(MailError::Corrupt);
+                return Err(MailboxError::Corrupt);
             }
             self.copy_out(at + 16, len as usize);
             if self.was_overwritten(at)? {
@@ -143,14 +143,14 @@ impl MailReader {
 
     /// Looks how far the writer is; whether there is anything.
     #[inline]
-    fn look(&mut self) -> Result<bool, MailError> {
+    fn look(&mut self) -> Result<bool, MailboxError> {
         let tail = self.shared.header().writer.0.tail.load(Ordering::Acquire);
         let spec = self.shared.spec;
         let sound = tail >= self.tail_seen
             && tail.is_multiple_of(8)
             && (spec.overwrites || tail - self.head <= spec.capacity);
         if !sound {
-            return Err(MailError::Corrupt);
+            return Err(MailboxError::Corrupt);
         }
         self.tail_seen = tail;
         Ok(tail != self.head)
@@ -159,7 +159,7 @@ impl MailReader {
     /// Whether what was read at a position was overwritten, or may be; then we stand at the oldest
     /// message that was not.
     #[inline]
-    fn was_overwritten(&mut self, at: u64) -> Result<bool, MailError> {
+    fn was_overwritten(&mut self, at: u64) -> Result<bool, MailboxError> {
         if !self.shared.spec.overwrites {
             return Ok(false);
         }
@@ -172,14 +172,14 @@ impl MailReader {
         }
         self.look()?;
         if low > self.tail_seen || !low.is_multiple_of(8) {
-            return Err(MailError::Corrupt);
+            return Err(MailboxError::Corrupt);
         }
         self.head = low;
         Ok(true)
     }
 
     /// Goes to the newest message; false if that was overwritten at once.
-    fn jump_to_last(&mut self) -> Result<bool, MailError> {
+    fn jump_to_last(&mut self) -> Result<bool, MailboxError> {
         if self.head == self.tail_seen {
             return Ok(false);
         }
@@ -188,8 +188,8 @@ impl MailReader {
             return Ok(false);
         }
         let waits = self.tail_seen - self.head;
-        if takes < AROUND || takes > waits || !takes.is_multiple_of(8) {
-            return Err(MailError::Corrupt);
+        if takes < RECORD_OVERHEAD || takes > waits || !takes.is_multiple_of(8) {
+            return Err(MailboxError::Corrupt);
         }
         self.head = self.tail_seen - takes;
         Ok(true)
@@ -198,19 +198,19 @@ impl MailReader {
     /// Whether there is something to take: no system call, and nothing is changed.
     #[must_use]
     #[inline]
-    pub fn has_mail(&self) -> bool {
+    pub fn has_message(&self) -> bool {
         self.shared.header().writer.0.tail.load(Ordering::Acquire) != self.head
     }
 
-    /// About to sleep, on [`bell`](Self::bell) as long as it is [`Bell::ASLEEP`]; false if there is
+    /// About to sleep, on [`bell`](Self::bell) as long as it is [`Bell::SLEEPING`]; false if there is
     /// something to take, and nobody sleeps.
     #[must_use]
-    pub fn lie_down(&self) -> bool {
-        self.bell().prepare_sleep_unless(|| self.has_mail())
+    pub fn prepare_sleep(&self) -> bool {
+        self.bell().prepare_sleep_unless(|| self.has_message())
     }
 
     /// Awake again.
-    pub fn rise(&self) {
+    pub fn finish_sleep(&self) {
         self.bell().wake();
     }
 
@@ -233,13 +233,13 @@ impl MailReader {
     }
 }
 
-impl Drop for MailReader {
+impl Drop for MailboxReader {
     fn drop(&mut self) {
         self.shared.header().reader.0.gone.store(1, Ordering::Release);
     }
 }
 
-impl fmt::Debug for MailReader {
+impl fmt::Debug for MailboxReader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("MailReader").field("head", &self.head).finish_non_exhaustive()
     }

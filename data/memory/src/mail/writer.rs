@@ -4,8 +4,8 @@
 use alloc::collections::VecDeque;
 use core::fmt;
 
-use super::MailError;
-use super::block::{MailSpec, Shared, stride};
+use super::MailboxError;
+use super::block::{MailboxSpec, Shared, stride};
 use crate::Bell;
 #[cfg(not(loom))]
 use crate::region::{Region, RegionError};
@@ -14,7 +14,7 @@ use crate::sync::Arc;
 use crate::sync::{Ordering, fence};
 
 /// The side that writes.
-pub struct MailWriter {
+pub struct MailboxWriter {
     shared: Shared,
     /// Where the next message begins.
     tail: u64,
@@ -27,7 +27,7 @@ pub struct MailWriter {
     number: u32,
 }
 
-impl MailWriter {
+impl MailboxWriter {
     pub(super) fn of(shared: Shared) -> Self {
         let sizes = VecDeque::with_capacity(shared.spec.bound as usize);
         Self { shared, tail: 0, published: 0, low: 0, sizes, number: 0 }
@@ -45,7 +45,7 @@ impl MailWriter {
 
     /// How large it is.
     #[must_use]
-    pub const fn spec(&self) -> MailSpec {
+    pub const fn spec(&self) -> MailboxSpec {
         self.shared.spec
     }
 
@@ -53,9 +53,9 @@ impl MailWriter {
     /// in its length; never waits.
     ///
     /// # Errors
-    /// [`MailError`]; nothing is changed then.
+    /// [`MailboxError`]; nothing is changed then.
     #[inline]
-    pub fn put(&mut self, tag: u64, bytes: &[u8]) -> Result<(), MailError> {
+    pub fn put(&mut self, tag: u64, bytes: &[u8]) -> Result<(), MailboxError> {
         let takes = stride(bytes.len() as u64);
         self.make_room(takes, bytes.len())?;
         let at = self.tail;
@@ -86,7 +86,7 @@ impl MailWriter {
     /// # Errors
     /// As [`put`](Self::put).
     #[inline]
-    pub fn room_for(&mut self, len: usize) -> Result<(), MailError> {
+    pub fn room_for(&mut self, len: usize) -> Result<(), MailboxError> {
         self.make_room(stride(len as u64), len)
     }
 
@@ -99,15 +99,15 @@ impl MailWriter {
     #[must_use = "the reader waits for the call"]
     #[inline]
     pub fn flush(&mut self) -> bool {
-        self.show();
-        self.bell().call_sleeper()
+        self.publish_silently();
+        self.bell().notify_sleeper()
     }
 
     /// Messages that wait, as far as the reader says.
     ///
     /// # Errors
-    /// [`MailError::Corrupt`] if what it says makes no sense.
-    pub fn waiting(&mut self) -> Result<usize, MailError> {
+    /// [`MailboxError::Corrupt`] if what it says makes no sense.
+    pub fn waiting(&mut self) -> Result<usize, MailboxError> {
         let head = self.head()?;
         let mut at = self.low;
         let read = self.sizes.iter().take_while(|size| {
@@ -138,14 +138,14 @@ impl MailWriter {
     /// Shows the reader what was written, and calls nobody: who sleeps goes on sleeping, and finds it
     /// when it wakes for another reason.
     #[inline]
-    pub fn show(&mut self) {
+    pub fn publish_silently(&mut self) {
         self.published = self.tail;
         self.shared.header().writer.0.tail.store(self.tail, Ordering::Release);
     }
 
-    fn head(&self) -> Result<u64, MailError> {
+    fn head(&self) -> Result<u64, MailboxError> {
         let head = self.shared.header().reader.0.head.load(Ordering::Acquire);
-        if head <= self.published { Ok(head) } else { Err(MailError::Corrupt) }
+        if head <= self.published { Ok(head) } else { Err(MailboxError::Corrupt) }
     }
 
     #[inline]
@@ -155,13 +155,13 @@ impl MailWriter {
     }
 
     #[inline]
-    fn make_room(&mut self, takes: u64, len: usize) -> Result<(), MailError> {
+    fn make_room(&mut self, takes: u64, len: usize) -> Result<(), MailboxError> {
         if self.has_room(takes) {
             return Ok(());
         }
         let spec = self.shared.spec;
         if takes > spec.capacity {
-            return Err(MailError::TooLong { len, most: spec.longest() });
+            return Err(MailboxError::TooLong { len, most: spec.longest() });
         }
         if !spec.overwrites {
             let head = self.head()?;
@@ -171,7 +171,7 @@ impl MailWriter {
                 self.low += size;
                 self.sizes.pop_front();
             }
-            return if self.has_room(takes) { Ok(()) } else { Err(MailError::Full) };
+            return if self.has_room(takes) { Ok(()) } else { Err(MailboxError::Full) };
         }
         while !self.has_room(takes)
             && let Some(size) = self.sizes.pop_front()
@@ -180,7 +180,7 @@ impl MailWriter {
         }
         if self.low > self.published {
             // A reader never sees `low` beyond `tail`.
-            self.show();
+            self.publish_silently();
         }
         // Release: whoever sees it sees a `tail` that is no less.
         self.shared.header().writer.0.low.store(self.low, Ordering::Release);
@@ -190,13 +190,13 @@ impl MailWriter {
     }
 }
 
-impl Drop for MailWriter {
+impl Drop for MailboxWriter {
     fn drop(&mut self) {
         self.shared.header().writer.0.gone.store(1, Ordering::Release);
     }
 }
 
-impl fmt::Debug for MailWriter {
+impl fmt::Debug for MailboxWriter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("MailWriter").field("tail", &self.tail).finish_non_exhaustive()
     }

@@ -16,7 +16,7 @@ use core::ptr::NonNull;
 use selvedge_units::Bytes;
 
 #[cfg(not(loom))]
-use crate::region::Part;
+use crate::region::RegionSlice;
 #[cfg(loom)]
 use crate::sync::UnsafeCell;
 use crate::sync::{AtomicU64, CacheLine};
@@ -65,11 +65,11 @@ const _: () = {
 };
 
 /// What keeps the block where it is.
-enum Keep {
-    Own(Layout),
+enum Backing {
+    Owned(Layout),
     #[cfg(not(loom))]
-    Part {
-        _part: Part,
+    Region {
+        _part: RegionSlice,
     },
 }
 
@@ -77,7 +77,7 @@ pub(super) struct Arena {
     header: NonNull<Header>,
     base: NonNull<u8>,
     capacity: u64,
-    keep: Keep,
+    keep: Backing,
     /// Stand for the bytes, 16 by 16, so that loom sees who touches them.
     #[cfg(loom)]
     cells: alloc::vec::Vec<UnsafeCell<()>>,
@@ -110,7 +110,7 @@ impl Arena {
             header,
             base,
             capacity,
-            keep: Keep::Own(layout),
+            keep: Backing::Owned(layout),
             #[cfg(loom)]
             cells: (0..capacity / HEADER).map(|_| UnsafeCell::new(())).collect(),
         }
@@ -118,11 +118,11 @@ impl Arena {
 
     /// A pool in a region, of a capacity that the caller knows.
     #[cfg(not(loom))]
-    pub(super) fn within(part: Part, capacity: u64) -> Self {
+    pub(super) fn within(part: RegionSlice, capacity: u64) -> Self {
         let header = part.base().cast::<Header>();
         // SAFETY: the part holds a header and the bytes behind it; the caller made it so long.
         let base = unsafe { part.base().add(size_of::<Header>()) };
-        Self { header, base, capacity, keep: Keep::Part { _part: part } }
+        Self { header, base, capacity, keep: Backing::Region { _part: part } }
     }
 
     fn counters(&self) -> &Header {
@@ -144,7 +144,7 @@ impl Arena {
     }
 
     /// Bytes from a position to where the circle closes.
-    pub(super) const fn to_end(&self, at: u64) -> u64 {
+    pub(super) const fn bytes_to_end(&self, at: u64) -> u64 {
         self.capacity - at % self.capacity
     }
 
@@ -162,7 +162,7 @@ impl Arena {
     /// # Safety
     /// The caller owns the bytes of the header, and `at` is a multiple of [`HEADER`].
     pub(super) unsafe fn put(&self, at: u64, record: Record) {
-        self.touch_mut(at, HEADER);
+        self.trace_write(at, HEADER);
         // SAFETY: in bounds, and the caller's.
         let header = unsafe { &mut *self.bytes(at, HEADER) };
         header[..8].copy_from_slice(&record.start.to_le_bytes());
@@ -175,7 +175,7 @@ impl Arena {
     /// # Safety
     /// The caller owns the bytes of the header, and `at` is a multiple of [`HEADER`].
     pub(super) unsafe fn get(&self, at: u64) -> Option<Record> {
-        self.touch(at, HEADER);
+        self.trace_read(at, HEADER);
         // SAFETY: in bounds, and the caller's.
         let header = unsafe { &*self.bytes(at, HEADER) };
         let word = |from: usize| {
@@ -193,7 +193,7 @@ impl Arena {
 
     /// Tells loom that these bytes are read.
     #[cfg(loom)]
-    pub(super) fn touch(&self, at: u64, len: u64) {
+    pub(super) fn trace_read(&self, at: u64, len: u64) {
         for unit in self.units(at, len) {
             self.cells[unit].with(|_| ());
         }
@@ -201,7 +201,7 @@ impl Arena {
 
     /// Tells loom that these bytes are written.
     #[cfg(loom)]
-    pub(super) fn touch_mut(&self, at: u64, len: u64) {
+    pub(super) fn trace_write(&self, at: u64, len: u64) {
         for unit in self.units(at, len) {
             self.cells[unit].with_mut(|_| ());
         }
@@ -215,11 +215,11 @@ impl Arena {
 
     #[cfg(not(loom))]
     #[inline(always)]
-    pub(super) fn touch(&self, _at: u64, _len: u64) {}
+    pub(super) fn trace_read(&self, _at: u64, _len: u64) {}
 
     #[cfg(not(loom))]
     #[inline(always)]
-    pub(super) fn touch_mut(&self, _at: u64, _len: u64) {}
+    pub(super) fn trace_write(&self, _at: u64, _len: u64) {}
 }
 
 impl Drop for Arena {
@@ -227,12 +227,12 @@ impl Drop for Arena {
         match self.keep {
             // SAFETY: allocated with this layout, and both halves are gone; loom's atomics need
             // their drop.
-            Keep::Own(layout) => unsafe {
+            Backing::Owned(layout) => unsafe {
                 self.header.drop_in_place();
                 alloc::alloc::dealloc(self.header.as_ptr().cast(), layout);
             },
             #[cfg(not(loom))]
-            Keep::Part { .. } => {}
+            Backing::Region { .. } => {}
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Pools in memory that processes share: the same layout and the same writer, and a reader that
 //! keeps its books where the writer can't reach them.
 //!
-//! [`Claims`] never looks at the headers of records, nor at the writer's counter: a span is checked
+//! [`UntrustedPoolReader`] never looks at the headers of records, nor at the writer's counter: a span is checked
 //! against the pool's bounds and against those claimed before it, which it must follow. Room that
 //! was skipped, or committed by a producer that died before it could tell, is freed with what
 //! comes after it.
@@ -11,7 +11,7 @@ use alloc::sync::Arc;
 use super::PoolWriter;
 use super::arena::{Arena, HEADER, bytes_of, is_capacity, stride};
 use crate::PayloadSpan;
-use crate::region::{Part, Region, RegionError};
+use crate::region::{Region, RegionError, RegionSlice};
 use crate::sync::{self, Ordering};
 
 /// Bytes that a pool of this capacity takes in a region.
@@ -20,11 +20,11 @@ pub const fn pool_region(capacity: u64) -> usize {
     bytes_of(capacity)
 }
 
-fn part(region: &Arc<dyn Region>, at: usize, capacity: u64) -> Result<Part, RegionError> {
+fn part(region: &Arc<dyn Region>, at: usize, capacity: u64) -> Result<RegionSlice, RegionError> {
     if !is_capacity(capacity) {
         return Err(RegionError::Header);
     }
-    Part::new(region, at, pool_region(capacity))
+    RegionSlice::new(region, at, pool_region(capacity))
 }
 
 impl PoolWriter {
@@ -44,16 +44,16 @@ impl PoolWriter {
 }
 
 /// The reading half of a pool whose writer is not trusted.
-pub struct Claims {
+pub struct UntrustedPoolReader {
     arena: Arena,
-    bytes: Part,
+    bytes: RegionSlice,
     /// Everything before this position is free; what the writer sees.
     head: u64,
     /// The next payload lies behind this position.
     next: u64,
 }
 
-impl Claims {
+impl UntrustedPoolReader {
     /// Makes an empty pool in a region.
     ///
     /// # Errors
@@ -89,7 +89,7 @@ impl Claims {
             && record.is_multiple_of(HEADER)
             && record >= self.next
             && end - self.head <= capacity
-            && stride(span.len.into()) <= self.arena.to_end(record);
+            && stride(span.len.into()) <= self.arena.bytes_to_end(record);
         if sound {
             self.next = end;
         }
@@ -132,14 +132,14 @@ impl Claims {
         let record = span.start.checked_sub(HEADER)?;
         let end = record.checked_add(stride(span.len.into()))?;
         let held = record >= self.head && end <= self.next;
-        let one_piece = end - record <= self.arena.to_end(record);
+        let one_piece = end - record <= self.arena.bytes_to_end(record);
         let inside = at.checked_add(len)? <= span.len as usize;
         let first = (span.start % self.arena.capacity()) as usize;
         (held && one_piece && inside).then(|| pool_region(0) + first + at)
     }
 }
 
-impl core::fmt::Debug for Claims {
+impl core::fmt::Debug for UntrustedPoolReader {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("Claims").field("head", &self.head).field("next", &self.next).finish()
     }

@@ -21,7 +21,7 @@ use core::mem::MaybeUninit;
 use core::ptr::NonNull;
 
 #[cfg(not(loom))]
-use crate::region::{Part, RegionError};
+use crate::region::{RegionError, RegionSlice};
 use crate::sync::{Arc, AtomicU32, CacheLine, Ordering, UnsafeCell};
 
 /// What one side publishes.
@@ -88,22 +88,22 @@ pub(super) struct Shared<T> {
     header: NonNull<Header>,
     slots: NonNull<Slot<T>>,
     pub(super) capacity: u32,
-    memory: Keep<T>,
+    memory: Backing<T>,
 }
 
 /// What keeps the block where it is.
-enum Keep<T> {
-    Own(Arc<Memory<T>>),
+enum Backing<T> {
+    Owned(Arc<Memory<T>>),
     #[cfg(not(loom))]
-    Part(Part),
+    Region(RegionSlice),
 }
 
-impl<T> Clone for Keep<T> {
+impl<T> Clone for Backing<T> {
     fn clone(&self) -> Self {
         match self {
-            Self::Own(memory) => Self::Own(Arc::clone(memory)),
+            Self::Owned(memory) => Self::Owned(Arc::clone(memory)),
             #[cfg(not(loom))]
-            Self::Part(part) => Self::Part(part.clone()),
+            Self::Region(part) => Self::Region(part.clone()),
         }
     }
 }
@@ -139,7 +139,7 @@ impl<T> Shared<T> {
             }
             slots
         };
-        let memory = Keep::Own(Arc::new(Memory { header, slots, layout }));
+        let memory = Backing::Owned(Arc::new(Memory { header, slots, layout }));
         Self { header, slots, capacity: capacity as u32, memory }
     }
 }
@@ -154,12 +154,12 @@ pub(super) const fn bytes_of(capacity: u32, slot: usize) -> usize {
 impl<T: Copy> Shared<T> {
     /// A ring in a region, of a capacity that the caller knows: a power of two, 2 to 65536. Nothing
     /// is read or written yet.
-    pub(super) fn within(part: Part, capacity: u32) -> Self {
+    pub(super) fn within(part: RegionSlice, capacity: u32) -> Self {
         const { assert!(align_of::<T>() <= align_of::<Header>(), "slots follow the header") };
         let header = part.base().cast::<Header>();
         // SAFETY: the part holds a header and the slots behind it; the caller made it so long.
         let slots = unsafe { part.base().add(size_of::<Header>()) }.cast::<Slot<T>>();
-        Self { header, slots, capacity, memory: Keep::Part(part) }
+        Self { header, slots, capacity, memory: Backing::Region(part) }
     }
 
     /// Writes the header of an empty ring.

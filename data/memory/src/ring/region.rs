@@ -1,7 +1,7 @@
 //! Rings in memory that processes share: the same layout and the same producer, and a consumer
 //! that believes nothing.
 //!
-//! A [`Lender`] keeps its counter where nobody else can write it, copies each item out before it
+//! A [`UntrustedConsumer`] keeps its counter where nobody else can write it, copies each item out before it
 //! looks at it, and frees an item's slot only when told so. What it was not told of is found again
 //! by the next one, if this one dies.
 
@@ -9,7 +9,7 @@ use alloc::sync::Arc;
 
 use super::Producer;
 use super::block::{Shared, bytes_of};
-use crate::region::{Part, Plain, Region, RegionError};
+use crate::region::{Plain, Region, RegionError, RegionSlice};
 use crate::sync::Ordering;
 
 /// Bytes that a ring of this capacity takes in a region.
@@ -31,7 +31,7 @@ fn shared<T: Plain>(
     if !is_capacity(capacity) {
         return Err(RegionError::Header);
     }
-    Ok(Shared::within(Part::new(region, at, ring_region::<T>(capacity))?, capacity))
+    Ok(Shared::within(RegionSlice::new(region, at, ring_region::<T>(capacity))?, capacity))
 }
 
 impl<T: Plain> Producer<T> {
@@ -51,7 +51,7 @@ impl<T: Plain> Producer<T> {
 
 /// The consuming half of a ring whose producer is not trusted: items are lent out in order, and
 /// their slots freed in the same order later.
-pub struct Lender<T> {
+pub struct UntrustedConsumer<T> {
     shared: Shared<T>,
     /// Items freed; what the producer sees.
     head: u32,
@@ -60,7 +60,7 @@ pub struct Lender<T> {
     tail_seen: u32,
 }
 
-impl<T: Plain> Lender<T> {
+impl<T: Plain> UntrustedConsumer<T> {
     /// Makes an empty ring in a region.
     ///
     /// # Errors
@@ -94,7 +94,7 @@ impl<T: Plain> Lender<T> {
     /// [`RegionError::Header`] while the producer's counter claims more items than there are
     /// slots: nothing can be believed then.
     #[inline]
-    pub fn lend(&mut self) -> Result<Option<T>, RegionError> {
+    pub fn pop_copy(&mut self) -> Result<Option<T>, RegionError> {
         if self.next == self.tail_seen {
             let tail = self.shared.producer().index.load(Ordering::Acquire);
             if tail.wrapping_sub(self.head) > self.shared.capacity
@@ -123,14 +123,14 @@ impl<T: Plain> Lender<T> {
 
     /// Frees the slots of the `count` oldest items that are lent out (all, if there are fewer).
     pub fn free(&mut self, count: u32) {
-        let count = count.min(self.lent());
+        let count = count.min(self.outstanding());
         self.head = self.head.wrapping_add(count);
         self.shared.consumer().index.store(self.head, Ordering::Release);
     }
 
     /// Items lent out and not freed.
     #[must_use]
-    pub fn lent(&self) -> u32 {
+    pub fn outstanding(&self) -> u32 {
         self.next.wrapping_sub(self.head)
     }
 
@@ -147,13 +147,13 @@ impl<T: Plain> Lender<T> {
     }
 }
 
-impl<T> Drop for Lender<T> {
+impl<T> Drop for UntrustedConsumer<T> {
     fn drop(&mut self) {
         self.shared.consumer().gone.store(1, Ordering::Release);
     }
 }
 
-impl<T> core::fmt::Debug for Lender<T> {
+impl<T> core::fmt::Debug for UntrustedConsumer<T> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         let lent = self.next.wrapping_sub(self.head);
         f.debug_struct("Lender").field("lent", &lent).finish_non_exhaustive()

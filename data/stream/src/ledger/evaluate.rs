@@ -16,7 +16,7 @@ impl Ledger {
 
     /// Goes on behind the first that was not evaluated, and now is.
     #[inline(always)]
-    pub(super) fn pass(&mut self, state: State) {
+    pub(super) fn pass_entry(&mut self, state: State) {
         self.history = self.history << 1 | u64::from(state == State::Decodable);
         self.cursor += 1;
     }
@@ -26,11 +26,11 @@ impl Ledger {
     pub(super) fn open(&mut self, seq: u32) -> bool {
         if !self.began() {
             self.first = BASE + u64::from(seq);
-            (self.end, self.cursor, self.unbroken) = (self.first, self.first, self.first);
+            (self.end, self.cursor, self.contiguous_from) = (self.first, self.first, self.first);
         }
         let number = self.number(seq);
         if number > self.end {
-            self.leave_gap(number);
+            self.mark_skipped_waiting(number);
         }
         if number >= self.end {
             self.make_room(number);
@@ -44,13 +44,13 @@ impl Ledger {
     }
 
     /// Says of the frames that wait that they do, since some of the following do not.
-    fn leave_gap(&mut self, number: u64) {
-        for waiting in self.unbroken.max(self.cursor)..self.end {
+    fn mark_skipped_waiting(&mut self, number: u64) {
+        for waiting in self.contiguous_from.max(self.cursor)..self.end {
             if self.state(waiting) == Some(State::Waiting) {
                 *self.entry_mut(waiting) = Entry::waiting(waiting as u32);
             }
         }
-        self.unbroken = number;
+        self.contiguous_from = number;
     }
 
     /// Moves the window so that `number` is its newest. What falls out is evaluated first.
@@ -59,7 +59,7 @@ impl Ledger {
         while self.cursor < oldest.min(self.end) {
             let on_time = match self.state(self.cursor) {
                 Some(State::Waiting) => {
-                    self.lose(self.cursor);
+                    self.mark_lost(self.cursor);
                     Some(false)
                 }
                 Some(State::OnTime) => Some(true),
@@ -67,7 +67,7 @@ impl Ledger {
                 _ => None,
             };
             let state = on_time.map_or(State::Absent, |on_time| self.evaluate(on_time));
-            self.pass(state);
+            self.pass_entry(state);
         }
         let passed = oldest.saturating_sub(self.cursor);
         self.history = if passed < 64 { self.history << passed } else { 0 };
@@ -77,7 +77,7 @@ impl Ledger {
     }
 
     /// Settles a waiting frame whose fate will not be known.
-    pub(super) fn lose(&mut self, number: u64) {
+    pub(super) fn mark_lost(&mut self, number: u64) {
         let second = Second::of(self.now);
         if let Some(counts) = self.seconds.of(second) {
             counts.frames += 1;
@@ -100,7 +100,7 @@ impl Ledger {
                 _ => break,
             };
             let state = self.evaluate(on_time);
-            self.pass(state);
+            self.pass_entry(state);
         }
     }
 

@@ -53,7 +53,7 @@ impl Second {
     }
 
     /// Where it lies among the older ones.
-    const fn place(self) -> usize {
+    const fn entry_index(self) -> usize {
         (self.0 % (SECONDS - 1)) as usize
     }
 
@@ -128,10 +128,10 @@ impl Seconds {
         if self.newest.of.0 < second.0 {
             let counts = Counts { of: second, ..Counts::default() };
             let before = core::mem::replace(&mut self.newest, counts);
-            self.older[before.of.place()] = before;
+            self.older[before.of.entry_index()] = before;
             return Some(&mut self.newest);
         }
-        let counts = &mut self.older[second.place()];
+        let counts = &mut self.older[second.entry_index()];
         if counts.of.0 < second.0 && second.is_recent(self.newest.of) {
             *counts = Counts { of: second, ..Counts::default() };
         }
