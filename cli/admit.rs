@@ -9,8 +9,8 @@ use std::io::Write;
 use selvedge_cli_terminal::Failure;
 use selvedge_control_config::{LinkConfig, NodeConfig, StreamConfig};
 use selvedge_data_sched::admission::{
-    self, Answer, Ask, AskError, Cause, Clock, Load, Pattern, Policy, Service, Share, Unproved,
-    Verdict,
+    self, Cause, Clock, Load, Pattern, Policy, Request, RequestError, Response, Service, Share,
+    Unproved, Verdict,
 };
 use selvedge_data_stream::Contract;
 use selvedge_units::{Bytes, Duration};
@@ -37,7 +37,7 @@ pub(crate) fn command(args: &AdmitArgs) -> Result<(), Failure> {
         .collect();
     let pattern = admission::pattern_of(&trace);
     let tree = Some(&trace.tree);
-    let ask = Ask { policy, rate: None, pattern, quantum: QUANTUM, tree, loads: &loads };
+    let ask = Request { policy, rate: None, pattern, quantum: QUANTUM, tree, loads: &loads };
     let name = |index: usize| &*trace.streams[index].id;
     let answer = admission::check(&ask).map_err(|error| refused(&file, &error, name))?;
     let report = Report::new(&answer, Clock::Slots, name);
@@ -55,12 +55,15 @@ pub(crate) fn command(args: &AdmitArgs) -> Result<(), Failure> {
 }
 
 /// A number that is out of the tests' range, with the stream's name.
-fn refused<'a>(file: &str, error: &AskError, name: impl Fn(usize) -> &'a str) -> Failure {
+fn refused<'a>(file: &str, error: &RequestError, name: impl Fn(usize) -> &'a str) -> Failure {
     let stream = match error {
-        AskError::Service(s) | AskError::Time(s) | AskError::Window(s) | AskError::Weight(s) => {
+        RequestError::Service(s)
+        | RequestError::Time(s)
+        | RequestError::Window(s)
+        | RequestError::Weight(s) => {
             format!("streams[{s}] (\"{}\"): ", name(*s))
         }
-        AskError::Rate(_) | AskError::Streams(_) => String::new(),
+        RequestError::Rate(_) | RequestError::Streams(_) => String::new(),
     };
     Failure::input(format!("{file}: {stream}{error}"))
 }
@@ -106,7 +109,7 @@ pub(crate) fn links(config: &NodeConfig, measured: &[Option<Media>]) -> Vec<Link
 /// if it does, at the largest size and the least distance, which a guarantee has to assume. A link
 /// decides for each packet, so frames can be interrupted: of the tests only those of `edf` and
 /// `fifo` hold for that as well, the others' guarantee counts as possible.
-fn of_media(link: &LinkConfig, streams: &[&StreamConfig], media: &[Media]) -> Option<Answer> {
+fn of_media(link: &LinkConfig, streams: &[&StreamConfig], media: &[Media]) -> Option<Response> {
     let policy = Policy::of(link.discipline)?;
     let ask = |of: fn(&Media) -> (Bytes, Duration)| {
         let load = |(stream, media): (&&StreamConfig, &Media)| {
@@ -118,7 +121,7 @@ fn of_media(link: &LinkConfig, streams: &[&StreamConfig], media: &[Media]) -> Op
         let (rate, pattern, quantum) = (Some(link.rate), Pattern::Sporadic, link.mtu);
         let tree = Some(&link.tree);
         // Media of one frame, or without time, are out of the tests' range: no answer.
-        admission::check(&Ask { policy, rate, pattern, quantum, tree, loads: &loads }).ok()
+        admission::check(&Request { policy, rate, pattern, quantum, tree, loads: &loads }).ok()
     };
     let mean = ask(|media| (media.mean, media.period))?;
     let overload = |cause: Cause| matches!(cause, Cause::Overload | Cause::Undecided);
@@ -129,11 +132,13 @@ fn of_media(link: &LinkConfig, streams: &[&StreamConfig], media: &[Media]) -> Op
         && ask(|media| (media.largest, media.closest))
             .is_some_and(|worst| worst.verdict == Verdict::Guaranteed);
     Some(match (sure, mean.verdict) {
-        (true, _) => Answer { verdict: Verdict::Guaranteed, unproved: None, breach: None, ..mean },
+        (true, _) => {
+            Response { verdict: Verdict::Guaranteed, unproved: None, breach: None, ..mean }
+        }
         (false, Verdict::Possible) => mean,
         (false, _) => {
             let unproved = Some(Unproved::Arrivals);
-            Answer { verdict: Verdict::Possible, unproved, breach: None, ..mean }
+            Response { verdict: Verdict::Possible, unproved, breach: None, ..mean }
         }
     })
 }
@@ -187,7 +192,11 @@ impl Fraction {
 
 impl Report {
     /// The answer, streams called by `name`.
-    pub(crate) fn new<'a>(answer: &Answer, clock: Clock, name: impl Fn(usize) -> &'a str) -> Self {
+    pub(crate) fn new<'a>(
+        answer: &Response,
+        clock: Clock,
+        name: impl Fn(usize) -> &'a str,
+    ) -> Self {
         let breach = answer.breach.map(|breach| {
             let (cause, victim, late_by) = match breach.cause {
                 Cause::Overload => ("overload", None, None),

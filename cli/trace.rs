@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use clap::{Args, Subcommand};
 use selvedge_cli_terminal::Failure;
 use selvedge_control_config::nearest;
-use selvedge_data_sched::trace::generate::{self, Kind, Wanted};
+use selvedge_data_sched::trace::generate::{self, GenerateOptions, Kind};
 use selvedge_data_stream::Class;
 
 use selvedge_cli_terminal::trace::named;
@@ -87,7 +87,7 @@ fn generate(args: &TraceGenArgs) -> Result<(), Failure> {
         return Err(Failure::input(product));
     }
     let &TraceGenArgs { seed, streams, ticks, weight_max, nodes, remap, .. } = args;
-    let trace = generate::trace(&Wanted {
+    let trace = generate::trace(&GenerateOptions {
         seed,
         discipline,
         kind,

@@ -6,7 +6,9 @@ use alloc::vec::Vec;
 use core::cmp::Ordering;
 use core::fmt;
 
-use selvedge_data_sched::admission::{self, Ask, AskError, Breach, Load, Pattern, Policy, Share};
+use selvedge_data_sched::admission::{
+    self, Breach, Load, Pattern, Policy, Request, RequestError, Share,
+};
 use selvedge_data_stream::Window;
 use selvedge_units::{Bytes, Duration};
 
@@ -78,9 +80,16 @@ pub(crate) fn check<'a>(tasks: impl Iterator<Item = &'a Task>) -> Result<Needs, 
             Load { contract, service: admission::Service::Time(task.service()) }
         })
         .collect();
-    let ask = |policy, loads: &[Load]| -> Result<admission::Answer, AskError> {
+    let ask = |policy, loads: &[Load]| -> Result<admission::Response, RequestError> {
         let (rate, quantum, tree) = (None, Bytes(1), None);
-        admission::check(&Ask { policy, rate, pattern: Pattern::Sporadic, quantum, loads, tree })
+        admission::check(&Request {
+            policy,
+            rate,
+            pattern: Pattern::Sporadic,
+            quantum,
+            loads,
+            tree,
+        })
     };
     let answer = ask(Policy::Dwcs, &loads).expect("a Task's numbers are within the ranges");
     if let Some(Breach { excess, fit, .. }) = answer.breach {
@@ -92,7 +101,7 @@ pub(crate) fn check<'a>(tasks: impl Iterator<Item = &'a Task>) -> Result<Needs, 
         load.contract.windows = selvedge_data_stream::Windows::Whole(Window { lose: 0, of: 1 });
     }
     let whole = ask(Policy::Dwcs, &loads).expect("as above").load;
-    let all = matches!(whole.against_one(), Some(Ordering::Less | Ordering::Equal));
+    let all = matches!(whole.compare_to_one(), Some(Ordering::Less | Ordering::Equal));
     let promise = if all { Promise::EveryPeriod } else { Promise::WindowsFit };
     Ok(Needs { least: answer.load, promise })
 }

@@ -51,13 +51,13 @@ impl Order {
         self.sched.set_period(stream, period);
         let deadline = Some(deadline);
         let head = Head { arrival: came, kind: Kind::Data, deadline, size: Bytes(1) };
-        self.sched.push_head(stream, head);
+        self.sched.enqueue_head(stream, head);
     }
 
     /// Takes a task out, if it is in. The scheduler counts a loss, in its copy of the window.
     pub(crate) fn leave(&mut self, id: TaskId) {
         if self.sched.head_deadline(StreamIndex(id.0)).is_some() {
-            self.sched.forfeit(StreamIndex(id.0));
+            self.sched.drop_head(StreamIndex(id.0));
         }
     }
 

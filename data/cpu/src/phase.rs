@@ -124,17 +124,17 @@ impl Coordinated {
             let chain = chain.expect("every stream has a chain");
             chain.counts.late += 1;
             chain.packets.pop_front();
-            chain.bring_up(&mut self.link);
+            chain.enqueue_next_head(&mut self.link);
         }
         if let Some(stream) = self.link.choose(now) {
-            self.link.serve(stream);
+            self.link.dequeue(stream);
             let chain = self.chains.iter_mut().find(|chain| chain.stream == stream);
             let chain = chain.expect("every stream has a chain");
             let (made, _) = chain.packets.pop_front().expect("the head is a packet");
             chain.counts.on_time += 1;
             chain.counts.latency = chain.counts.latency.max(now.since(made));
             chain.counts.latency_sum += now.since(made);
-            chain.bring_up(&mut self.link);
+            chain.enqueue_next_head(&mut self.link);
         }
         let runs = self.cpu.decide(now).runs;
         // Who missed its period there made no packet; who runs may make one by the slot's end.
@@ -152,7 +152,7 @@ impl Coordinated {
         let (made, deadline) = (now + Duration(1), chain.deadline);
         chain.packets.push_back((made, deadline));
         if chain.packets.len() == 1 {
-            chain.bring_up(&mut self.link);
+            chain.enqueue_next_head(&mut self.link);
         }
     }
 
@@ -169,9 +169,9 @@ impl Default for Coordinated {
 }
 
 impl Chain {
-    fn bring_up(&self, link: &mut Scheduler) {
+    fn enqueue_next_head(&self, link: &mut Scheduler) {
         if let Some(&(made, deadline)) = self.packets.front() {
-            link.push_head(self.stream, self.phase.head(deadline, made, Bytes(1)));
+            link.enqueue_head(self.stream, self.phase.head(deadline, made, Bytes(1)));
         }
     }
 }

@@ -69,7 +69,7 @@ impl Progress {
 
     /// The period is over and done: rule a, and the next one follows.
     pub(crate) fn served(&mut self) {
-        self.windows.serve(Kind::Data);
+        self.windows.apply_rule_a(Kind::Data);
         self.counts.on_time = self.counts.on_time.saturating_add(1);
         self.deadline += self.task.period;
         self.left = self.task.service;

@@ -191,7 +191,7 @@ proptest! {
             }
         }
         prop_assert_eq!(ids.iter().map(|(_, spec)| *spec).collect::<Vec<_>>(), taken);
-        prop_assert_ne!(cpu.load().against_one(), Some(Ordering::Greater));
+        prop_assert_ne!(cpu.load().compare_to_one(), Some(Ordering::Greater));
         let full = (1, 1, (0, 1), false);
         if sum > 0 {
             let refused = cpu.clone().admit(&task(&full)).unwrap_err();

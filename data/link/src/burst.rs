@@ -116,7 +116,7 @@ impl Link {
             return false;
         };
         let (next, last) = (queue.head_at(frames), last.deadline);
-        if !self.scheduler.serve_many(stream, frames as u32, last, next) {
+        if !self.scheduler.dequeue_many(stream, frames as u32, last, next) {
             return false;
         }
         let (settled, backlog) = (&mut self.settled, &mut self.backlog);

@@ -162,7 +162,7 @@ impl Link {
         match head {
             // What `promote` would find, without reading back what was just written.
             Some(head) => {
-                self.scheduler.push_head(stream, head);
+                self.scheduler.enqueue_head(stream, head);
             }
             None if taken.first => self.promote(now, stream),
             None => {}

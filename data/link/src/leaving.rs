@@ -49,8 +49,8 @@ impl Link {
             queue.take_first();
             let next = queue.head();
             let served = match next {
-                Some(next) => self.scheduler.serve_and_push(stream, next),
-                None => self.scheduler.serve(stream),
+                Some(next) => self.scheduler.dequeue_and_enqueue(stream, next),
+                None => self.scheduler.dequeue(stream),
             };
             let on_time = !served.late && now <= served.deadline;
             let fate = Fate::Sent { on_time, queueing: now.since(frame.arrival) };

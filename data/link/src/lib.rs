@@ -224,10 +224,10 @@ impl Link {
             if self.scheduler.head_deadline(stream).is_none()
                 && let Some(next) = queue.head()
             {
-                self.scheduler.push_head(stream, next);
+                self.scheduler.enqueue_head(stream, next);
             }
             let Some(reason) = head.given_up else { break };
-            self.scheduler.forfeit(stream);
+            self.scheduler.drop_head(stream);
             let frame = head.frame;
             queue.take_first();
             let fate = Fate::Dropped(reason);

@@ -178,7 +178,7 @@ impl Selection {
                 continue;
             }
             let now = ahead.current(kind);
-            ahead.serve(kind);
+            ahead.apply_rule_a(kind);
             let worth = if per_kind && now.lose > 0 {
                 tolerated(*weight)
             } else {

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use selvedge_data_link::{Link, LinkParams, WAITING_MAX};
 use selvedge_data_memory::PayloadSpan;
-use selvedge_data_sched::replay::{Arrivals, Happening, Replay, Trace};
+use selvedge_data_sched::replay::{Arrivals, Replay, ReplayAction, Trace};
 use selvedge_data_sched::{Discipline, StreamIndex};
 use selvedge_data_stream::Counters;
 use selvedge_data_stream::{Fate, Frame, Kind, References, Window};
@@ -25,10 +25,10 @@ fn by_scheduler(trace: &Trace) -> (Events, Vec<(Counters, Window)>) {
     let mut replay = Replay::new(trace);
     let mut events = Vec::new();
     for event in &mut replay {
-        let (frame, sent) = match event.happening {
-            Happening::Send { frame, .. } => (frame, true),
-            Happening::Drop(frame) => (frame, false),
-            Happening::Miss(_) | Happening::Idle => continue,
+        let (frame, sent) = match event.action {
+            ReplayAction::Send { frame, .. } => (frame, true),
+            ReplayAction::Drop(frame) => (frame, false),
+            ReplayAction::Miss(_) | ReplayAction::Idle => continue,
         };
         events.push((event.t.0, frame.stream.0, frame.seq, sent));
     }

@@ -15,7 +15,7 @@ use std::error::Error;
 use std::path::Path;
 use std::{env, fs};
 
-use selvedge_data_sched::trace::generate::{self, Wanted};
+use selvedge_data_sched::trace::generate::{self, GenerateOptions};
 
 const USAGE: &str = "trace_gen --expected SEED | --vectors FOLDER";
 
@@ -24,7 +24,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match arguments[..] {
         ["--expected", seed] => {
-            let made = generate::trace(&Wanted::of(seed.parse()?));
+            let made = generate::trace(&GenerateOptions::of(seed.parse()?));
             print!("{}", oracle::plain(&made).expected());
         }
         ["--vectors", folder] => {

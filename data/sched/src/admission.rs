@@ -30,12 +30,12 @@ mod bounds;
 mod demand;
 mod fit;
 mod found;
-mod judge;
 mod mixed;
 mod response;
 mod set;
 mod share;
 mod text;
+mod verdict;
 
 use core::fmt;
 
@@ -46,7 +46,7 @@ use crate::replay::{Arrivals, Trace, TraceStream};
 use crate::{Discipline, Tree};
 
 pub use share::{Ratio, Share};
-pub use text::{Clock, Explained};
+pub use text::{Clock, Explanation};
 
 /// A discipline that there is a test for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -170,7 +170,7 @@ impl Pattern {
 
 /// The question.
 #[derive(Clone, Copy, Debug)]
-pub struct Ask<'a> {
+pub struct Request<'a> {
     /// The discipline.
     pub policy: Policy,
     /// The link's rate, 1 to 2^48-1 bit/s; not needed if all services are times.
@@ -211,7 +211,7 @@ impl Verdict {
 }
 
 /// The condition that the proof needs and the set does not meet. Streams are places in
-/// [`Ask::loads`].
+/// [`Request::loads`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unproved {
     /// This stream's period differs from the first's.
@@ -288,7 +288,7 @@ pub struct Fit {
 /// The first stream in order that the set can't take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Breach {
-    /// Its place in [`Ask::loads`].
+    /// Its place in [`Request::loads`].
     pub stream: usize,
     /// Why.
     pub cause: Cause,
@@ -301,7 +301,7 @@ pub struct Breach {
 
 /// The answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Answer {
+pub struct Response {
     /// The discipline.
     pub policy: Policy,
     /// How sure.
@@ -317,7 +317,7 @@ pub struct Answer {
 
 /// Why a question can't be answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AskError {
+pub enum RequestError {
     /// A frame has a size, but no rate is stated, or one of 0 or from 2^48 bit/s on.
     Rate(Option<Bitrate>),
     /// A stream's service time or frame size is 0, or its size 2^48 or more.
@@ -332,7 +332,7 @@ pub enum AskError {
     Streams(usize),
 }
 
-impl fmt::Display for AskError {
+impl fmt::Display for RequestError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Rate(None) => write!(f, "frames have sizes; state the link's rate"),
@@ -355,7 +355,7 @@ impl fmt::Display for AskError {
     }
 }
 
-impl core::error::Error for AskError {}
+impl core::error::Error for RequestError {}
 
 /// Whether the streams fit. O(N) for utilisation tests of N streams; the tests of `edf` and
 /// `priority` are pseudo-polynomial and stop after 2^22 steps ([`Unproved::Effort`]); what would
@@ -363,8 +363,8 @@ impl core::error::Error for AskError {}
 /// `hwfq`, a sum for each node of the tree.
 ///
 /// # Errors
-/// [`AskError`] for numbers outside of the stated ranges.
-pub fn check(ask: &Ask<'_>) -> Result<Answer, AskError> {
+/// [`RequestError`] for numbers outside of the stated ranges.
+pub fn check(ask: &Request<'_>) -> Result<Response, RequestError> {
     let set = set::Set::new(ask)?;
     Ok(fit::answer(&set))
 }

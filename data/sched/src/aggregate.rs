@@ -28,7 +28,7 @@
 //! }
 //! let mut order = Vec::new();
 //! for _ in 0..6 {
-//!     order.extend(slot.bring_up()); // the caller pushes this streamlet's frame as head ...
+//!     order.extend(slot.promote_head()); // the caller pushes this streamlet's frame as head ...
 //!     slot.sent(Bytes(1000)); // ... and tells what became of it
 //! }
 //! assert_eq!(order, [a, c, b, a, c, b]);
@@ -57,7 +57,7 @@ pub struct StreamletIndex(pub u32);
 
 /// What has become of frames. Each counter saturates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
+pub struct StreamletCounts {
     /// Frames sent.
     pub sent: u64,
     /// What they came to.
@@ -66,7 +66,7 @@ pub struct Tally {
     pub dropped: u64,
 }
 
-impl Tally {
+impl StreamletCounts {
     fn count_sent(&mut self, size: Bytes) {
         self.sent = self.sent.saturating_add(1);
         self.bytes += size;
@@ -81,7 +81,7 @@ impl Tally {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Removed {
     /// Its counters; frames that still waited, its head included, count as dropped.
-    pub tally: Tally,
+    pub tally: StreamletCounts,
     /// Whether its frame is the stream's head: the caller must take it back from the scheduler
     /// ([`Scheduler::forfeit`](crate::Scheduler::forfeit)). The aggregate has no head any more.
     pub was_head: bool,
@@ -103,7 +103,7 @@ pub struct Aggregate {
     now: u128,
     /// Common multiple of the weights.
     measure: u64,
-    tally: Tally,
+    tally: StreamletCounts,
 }
 
 impl Default for Aggregate {
@@ -123,7 +123,7 @@ impl Aggregate {
             head: None,
             now: 0,
             measure: 1,
-            tally: Tally::default(),
+            tally: StreamletCounts::default(),
         }
     }
 
@@ -148,7 +148,7 @@ impl Aggregate {
         }
         self.rescale(measure);
         let ring = Ring::default();
-        let (tag, tally) = (self.now, Tally::default());
+        let (tag, tally) = (self.now, StreamletCounts::default());
         self.sets[vacant] = Some(Set { weight, ring, tag, streamlets: 0, tally });
         Ok(SetIndex(vacant as u8))
     }
@@ -157,7 +157,7 @@ impl Aggregate {
     ///
     /// # Panics
     /// If the set still has streamlets.
-    pub fn remove_set(&mut self, set: SetIndex) -> Tally {
+    pub fn remove_set(&mut self, set: SetIndex) -> StreamletCounts {
         let Set { streamlets, tally, .. } = *self.set(set);
         assert!(streamlets == 0, "set {} still has {streamlets} streamlets", set.0);
         self.sets[set.0 as usize] = None;
@@ -211,7 +211,7 @@ impl Aggregate {
         entry.waiting += 1;
         if entry.waiting == 1 && !is_head {
             let set = entry.set;
-            self.enlist(set, streamlet.0);
+            self.enqueue_in_set(set, streamlet.0);
         }
     }
 
@@ -221,7 +221,7 @@ impl Aggregate {
     /// # Panics
     /// If the last one brought up has neither been [`sent`](Self::sent) nor
     /// [`dropped`](Self::dropped).
-    pub fn bring_up(&mut self) -> Option<StreamletIndex> {
+    pub fn promote_head(&mut self) -> Option<StreamletIndex> {
         assert!(self.head.is_none(), "streamlet {:?} is the head already", self.head);
         let active = self.sets.iter_mut().flatten().filter(|set| !set.ring.is_empty());
         let set = active.min_by_key(|set| set.tag)?;
@@ -251,9 +251,9 @@ impl Aggregate {
         set.tally.count_sent(size);
         set.tag += u128::from(size.0) * (measure / u128::from(set.weight));
         if set.tag > TAG_MAX {
-            self.rebase();
+            self.reset_origin();
         }
-        self.back(index);
+        self.requeue_head(index);
     }
 
     /// The head was dropped: it missed its deadline, or was forfeited. The turn is over, nothing
@@ -264,14 +264,14 @@ impl Aggregate {
     pub fn dropped(&mut self) {
         let index = self.head.take().expect("a head to be dropped");
         self.count_dropped(index, 1);
-        self.back(index);
+        self.requeue_head(index);
     }
 
     /// A frame that waits behind was given up by the caller, for want of room in its queue.
     ///
     /// # Panics
     /// If none waits.
-    pub fn give_up(&mut self, streamlet: StreamletIndex) {
+    pub fn drop_waiting(&mut self, streamlet: StreamletIndex) {
         let is_head = self.head == Some(streamlet.0);
         let entry = self.streamlets.get_mut(streamlet.0);
         assert!(entry.waiting > 0, "streamlet {} has no frame to give up", streamlet.0);
@@ -291,19 +291,19 @@ impl Aggregate {
 
     /// What has become of all frames of the stream.
     #[must_use]
-    pub const fn tally(&self) -> Tally {
+    pub const fn tally(&self) -> StreamletCounts {
         self.tally
     }
 
     /// What has become of a set's frames, those of removed streamlets included.
     #[must_use]
-    pub fn set_tally(&self, set: SetIndex) -> Tally {
+    pub fn set_tally(&self, set: SetIndex) -> StreamletCounts {
         self.set(set).tally
     }
 
     /// What has become of a streamlet's frames.
     #[must_use]
-    pub fn streamlet_tally(&self, streamlet: StreamletIndex) -> Tally {
+    pub fn streamlet_tally(&self, streamlet: StreamletIndex) -> StreamletCounts {
         self.entry(streamlet).tally
     }
 
@@ -330,10 +330,10 @@ impl Aggregate {
     }
 
     /// The head has left: its streamlet goes behind the others of its set, if it has more.
-    fn back(&mut self, index: u32) {
+    fn requeue_head(&mut self, index: u32) {
         let Entry { waiting, set, .. } = *self.streamlets.get(index);
         if waiting > 0 {
-            self.enlist(set, index);
+            self.enqueue_in_set(set, index);
         }
         let idle = self.sets.iter().flatten().all(|set| set.ring.is_empty());
         if idle {
@@ -345,7 +345,7 @@ impl Aggregate {
 
     /// Puts a streamlet behind those of its set that have frames. A set that had none starts now:
     /// it neither saves up while idle, nor sheds what it had ahead.
-    fn enlist(&mut self, set: u8, index: u32) {
+    fn enqueue_in_set(&mut self, set: u8, index: u32) {
         let set = set_of(&mut self.sets, set);
         if set.ring.is_empty() {
             set.tag = set.tag.max(self.now);
@@ -354,7 +354,7 @@ impl Aggregate {
     }
 
     /// Moves virtual time back to its origin; only differences count.
-    fn rebase(&mut self) {
+    fn reset_origin(&mut self) {
         let now = core::mem::take(&mut self.now);
         for set in self.sets.iter_mut().flatten() {
             set.tag = set.tag.saturating_sub(now);
@@ -364,7 +364,7 @@ impl Aggregate {
     /// Another common multiple of the weights: tags in its units, rounded up where it shrinks.
     fn rescale(&mut self, measure: u64) {
         if measure != self.measure {
-            self.rebase();
+            self.reset_origin();
             let (from, to) = (u128::from(self.measure), u128::from(measure));
             for set in self.sets.iter_mut().flatten() {
                 // A tag is at most one frame ahead of the origin.

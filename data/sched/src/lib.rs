@@ -18,13 +18,13 @@
 //! let video = sched.add(&Contract::new(Duration::from_millis(40), Window::new(1, 5)?));
 //! let audio = sched.add(&Contract::new(Duration::from_millis(20), Window::new(0, 1)?));
 //! for s in [video, audio] {
-//!     sched.push_head(s, Head::arrived(Instant::ZERO));
+//!     sched.enqueue_head(s, Head::arrived(Instant::ZERO));
 //! }
 //! let now = Instant::ZERO + Duration::from_millis(20);
 //! let missed = sched.poll_expired(now).expect("the audio frame was due at 20 ms");
 //! assert!(missed.stream == audio && missed.violation);
 //! assert_eq!(sched.choose(now), Some(video));
-//! assert!(!sched.serve(video).late);
+//! assert!(!sched.dequeue(video).late);
 //! # Ok::<(), selvedge_data_stream::WindowError>(())
 //! ```
 
@@ -54,6 +54,6 @@ mod window;
 struct Readme;
 
 pub use discipline::{Discipline, Tree, TreeError, TreeNode};
-pub use record::{Decision, Expiry, Head, Passed, Served, StreamIndex, Verdict};
+pub use record::{Decision, Dequeued, Expiry, Head, Outcome, StreamIndex, Verdict};
 pub use scheduler::Scheduler;
 pub use window::WindowSet;

@@ -72,7 +72,7 @@ pub enum Decision {
 
 /// What has become of a head; see [`Scheduler::pass`](crate::Scheduler::pass).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Passed {
+pub struct Outcome {
     /// Whose frame it was.
     pub stream: StreamIndex,
     /// Its deadline.
@@ -85,7 +85,7 @@ pub struct Passed {
 
 /// A frame that was served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Served {
+pub struct Dequeued {
     /// Its deadline, the last one if it was kept over several.
     pub deadline: Instant,
     /// Whether it had missed a deadline before.

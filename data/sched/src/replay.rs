@@ -78,7 +78,7 @@ pub struct FrameRef {
 
 /// What happened in a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Happening {
+pub enum ReplayAction {
     /// A frame missed its deadline and was lost.
     Drop(FrameRef),
     /// A frame missed its deadline and was kept.
@@ -100,7 +100,7 @@ pub struct Event {
     /// The slot.
     pub t: Instant,
     /// What happened in it.
-    pub happening: Happening,
+    pub action: ReplayAction,
 }
 
 /// What became of a trace, whichever engine replayed it.
@@ -196,7 +196,7 @@ impl<'a> Replay<'a> {
         let (arrived, t, begun, expired) = (0, 0, false, Vec::new());
         let mut replay = Self { trace, sched, queues, order, arrived, t, begun, expired };
         for index in (0..).take(replay.queues.len()) {
-            replay.bring_up(StreamIndex(index));
+            replay.enqueue_next_head(StreamIndex(index));
         }
         replay
     }
@@ -221,24 +221,24 @@ impl<'a> Replay<'a> {
             self.arrived += 1;
             self.queues[arrival.stream.0 as usize].waiting.push_back((arrival.at, arrival.size));
             if self.sched.head_deadline(arrival.stream).is_none() {
-                self.bring_up(arrival.stream);
+                self.enqueue_next_head(arrival.stream);
             }
         }
     }
 
     /// Makes the next frame of a queue its head, if there is one.
-    fn bring_up(&mut self, s: StreamIndex) {
+    fn enqueue_next_head(&mut self, s: StreamIndex) {
         let queue = &mut self.queues[s.0 as usize];
         if let Some((arrival, size)) = queue.pop() {
             let deadline = queue.first_deadline.take();
-            self.sched.push_head(s, Head { deadline, size, ..Head::arrived(arrival) });
+            self.sched.enqueue_head(s, Head { deadline, size, ..Head::arrived(arrival) });
         }
     }
 
     /// The head has left: counts it, and brings up the next.
     fn leave(&mut self, s: StreamIndex) {
         self.queues[s.0 as usize].seq += 1;
-        self.bring_up(s);
+        self.enqueue_next_head(s);
     }
 
     /// Expires what is due in this slot. The scheduler goes by deadline, a trace by stream.
@@ -260,29 +260,29 @@ impl<'a> Replay<'a> {
 
     /// The next of the misses that are still to be told. A kept frame has several at once if its
     /// first deadline is stated and lies more than a period before its arrival.
-    fn tell(&mut self) -> Option<Happening> {
+    fn next_miss(&mut self) -> Option<ReplayAction> {
         let (frame, misses) = self.expired.last_mut()?;
-        let told = *frame;
+        let missed_frame = *frame;
         if *misses == 0 {
             self.expired.pop();
-            return Some(Happening::Drop(told));
+            return Some(ReplayAction::Drop(missed_frame));
         }
         *misses -= 1;
         if *misses == 0 {
             self.expired.pop();
         } else {
-            let period = self.trace.streams[told.stream.0 as usize].contract.period;
-            frame.deadline = told.deadline + period;
+            let period = self.trace.streams[missed_frame.stream.0 as usize].contract.period;
+            frame.deadline = missed_frame.deadline + period;
         }
-        Some(Happening::Miss(told))
+        Some(ReplayAction::Miss(missed_frame))
     }
 
-    fn decide(&mut self) -> Happening {
-        let Some(s) = self.sched.choose(Instant(self.t)) else { return Happening::Idle };
-        let served = self.sched.serve(s);
+    fn decide(&mut self) -> ReplayAction {
+        let Some(s) = self.sched.choose(Instant(self.t)) else { return ReplayAction::Idle };
+        let served = self.sched.dequeue(s);
         let seq = self.queues[s.0 as usize].seq;
         self.leave(s);
-        Happening::Send {
+        ReplayAction::Send {
             frame: FrameRef { stream: s, seq, deadline: served.deadline },
             late: served.late,
         }
@@ -302,12 +302,12 @@ impl Iterator for Replay<'_> {
             self.expire();
             self.begun = true;
         }
-        if let Some(happening) = self.tell() {
-            return Some(Event { t, happening });
+        if let Some(happening) = self.next_miss() {
+            return Some(Event { t, action: happening });
         }
         let happening = self.decide();
         self.t += 1;
         self.begun = false;
-        Some(Event { t, happening })
+        Some(Event { t, action: happening })
     }
 }

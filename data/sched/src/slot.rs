@@ -40,7 +40,7 @@ impl Flags {
     /// Its windows are per kind; the slot holds the head's, `Cold` all of them.
     pub(crate) const PER_KIND: Self = Self(32);
     /// A frame that comes up must look into `Cold`: the contract has a delay, or has changed.
-    pub(crate) const LOOK: Self = Self(64);
+    pub(crate) const SLOW_HEAD: Self = Self(64);
 
     const NONE: Self = Self(0);
 
@@ -52,7 +52,7 @@ impl Flags {
     /// A stream with a head that has missed nothing, work-conserving, one window for all kinds,
     /// a contract that has neither a delay nor changed.
     #[inline(always)]
-    pub(crate) const fn ordinary(self) -> bool {
+    pub(crate) const fn is_ordinary(self) -> bool {
         const LOOKED_AT: u8 = !Flags::DROPS_LATE.0;
         const EXPECTED: u8 = Flags::PRESENT.0 | Flags::HEAD.0 | Flags::WORK_CONSERVING.0;
         self.0 & LOOKED_AT == EXPECTED
@@ -143,7 +143,7 @@ impl Slot {
     /// Moves a kept frame's deadline past `now`; how many deadlines that were missed. The same as
     /// `while deadline <= now { deadline += period }`, in constant time.
     #[inline]
-    pub(crate) fn move_past(&mut self, now: Instant) -> u64 {
+    pub(crate) fn advance_past(&mut self, now: Instant) -> u64 {
         self.flags.set(Flags::MISSED, true);
         if now < self.deadline + self.period {
             self.deadline += self.period;
@@ -156,20 +156,20 @@ impl Slot {
 
     /// Makes a frame the head: its deadline.
     #[inline(always)]
-    pub(crate) fn bring_up(&mut self, head: &Head, delayed: Option<Instant>) -> Instant {
+    pub(crate) fn set_head(&mut self, head: &Head, delayed: Option<Instant>) -> Instant {
         self.flags = self.flags.with(Flags::HEAD).without(Flags::MISSED);
-        self.take(head, delayed)
+        self.load_head(head, delayed)
     }
 
     /// Makes a frame the head where one just was, of a stream that nothing special is true of.
     #[inline(always)]
-    pub(crate) fn follow(&mut self, head: &Head) {
-        debug_assert!(self.flags.ordinary(), "something is to be looked at");
-        self.take(head, None);
+    pub(crate) fn set_next_head(&mut self, head: &Head) {
+        debug_assert!(self.flags.is_ordinary(), "something is to be looked at");
+        self.load_head(head, None);
     }
 
     #[inline(always)]
-    fn take(&mut self, head: &Head, delayed: Option<Instant>) -> Instant {
+    fn load_head(&mut self, head: &Head, delayed: Option<Instant>) -> Instant {
         let by_contract = self.deadline.max(head.arrival) + self.period;
         self.deadline = head.deadline.or(delayed).unwrap_or(by_contract);
         self.arrival = head.arrival;
@@ -177,21 +177,21 @@ impl Slot {
         self.deadline
     }
 
-    /// Whether [`pass`](Self::pass) can tell what becomes of its head: nothing special is true of
+    /// Whether [`pass`](Self::dequeue_or_expire) can tell what becomes of its head: nothing special is true of
     /// the stream, it drops what is late, and no counter is about to carry.
     #[inline(always)]
-    pub(crate) const fn passes(&self) -> bool {
+    pub(crate) const fn can_dequeue_or_expire(&self) -> bool {
         let [sent, _, missed, _, violations] = self.counts;
         // If one of them is full, this is; where it is without that, the long way is right too.
         let full = sent | missed | violations;
-        self.flags.ordinary() && self.flags.has(Flags::DROPS_LATE) && full != u32::MAX
+        self.flags.is_ordinary() && self.flags.has(Flags::DROPS_LATE) && full != u32::MAX
     }
 
     /// The head goes, or is lost if its deadline has come: the rules and the counters for either,
     /// without a branch that tells them apart. True if that is a violation.
     #[inline(always)]
-    pub(crate) fn pass(&mut self, expired: bool) -> bool {
-        let violation = self.window.pass(expired);
+    pub(crate) fn dequeue_or_expire(&mut self, expired: bool) -> bool {
+        let violation = self.window.apply_rules(expired);
         let lost = u32::from(expired);
         let [sent, _, missed, _, violations] = &mut self.counts;
         *sent = sent.wrapping_add(1 - lost);
@@ -202,7 +202,7 @@ impl Slot {
 
     /// Whether so many more frames sent would overflow the low half of their counter.
     #[inline(always)]
-    pub(crate) const fn about_to_carry(&self, frames: u32) -> bool {
+    pub(crate) const fn counter_near_carry(&self, frames: u32) -> bool {
         self.counts[Count::Sent as usize] > u32::MAX - frames
     }
 
@@ -282,22 +282,22 @@ impl Cold {
         slot.weight = self.contract.weight;
         slot.window = *self.windows.of(slot.kind);
         slot.flags.set(Flags::PER_KIND, self.windows.per_kind());
-        slot.flags.set(Flags::LOOK, self.windows.per_kind() || self.contract.delay.is_some());
+        slot.flags.set(Flags::SLOW_HEAD, self.windows.per_kind() || self.contract.delay.is_some());
     }
 
     /// Takes note that the contract has changed, from the next frame on.
-    pub(crate) fn changed(&mut self, slot: &mut Slot, windows: bool) {
+    pub(crate) fn mark_changed(&mut self, slot: &mut Slot, windows: bool) {
         let wait = slot.flags.has(Flags::HEAD) || (self.windows_changed && !windows);
         self.windows_changed |= windows;
         if wait {
-            slot.flags.set(Flags::LOOK, true);
+            slot.flags.set(Flags::SLOW_HEAD, true);
         } else {
-            self.renew(slot);
+            self.apply_changes(slot);
         }
     }
 
     /// Takes over what has changed, into a slot without a head.
-    fn renew(&mut self, slot: &mut Slot) {
+    fn apply_changes(&mut self, slot: &mut Slot) {
         if core::mem::take(&mut self.windows_changed) {
             self.windows = slot.windows(self);
             self.windows.change(&self.contract.windows);
@@ -311,12 +311,12 @@ impl Cold {
     /// window of its kind. Returns the deadline by the contract's delay, if it has one.
     #[cold]
     #[inline(never)]
-    pub(crate) fn look(&mut self, slot: &mut Slot, head: &Head) -> Option<Instant> {
+    pub(crate) fn load_contract(&mut self, slot: &mut Slot, head: &Head) -> Option<Instant> {
         slot.kind = head.kind;
         if slot.flags.has(Flags::PER_KIND) {
             slot.window = *self.windows.of(head.kind);
         }
-        self.renew(slot);
+        self.apply_changes(slot);
         self.contract.delay.map(|delay| head.arrival + delay)
     }
 }

@@ -160,7 +160,7 @@ impl Tournament {
 
     /// Enters or changes the key of a leaf, at most `LAST_KEY`. O(log N).
     #[inline(always)]
-    pub(crate) fn enter(&mut self, leaf: u32, key: u64, before: impl Fn(u32, u32) -> bool + Copy) {
+    pub(crate) fn insert(&mut self, leaf: u32, key: u64, before: impl Fn(u32, u32) -> bool + Copy) {
         debug_assert!(key <= LAST_KEY, "a key stands for nothing");
         if self.vacant != NOBODY {
             if self.vacant == leaf {
@@ -175,23 +175,23 @@ impl Tournament {
     /// Changes the key of the winner that is at hand. O(log N).
     #[inline(always)]
     pub(crate) fn change(&mut self, leaf: u32, key: u64, before: impl Fn(u32, u32) -> bool + Copy) {
-        debug_assert!(self.winner_at_hand().is_some_and(|winner| winner.leaf == leaf));
+        debug_assert!(self.settled_winner().is_some_and(|winner| winner.leaf == leaf));
         self.replay(leaf, key, before);
     }
 
     /// Takes a leaf out; nothing to do if it is not in. O(log N), and O(1) if it is the winner.
     #[inline]
-    pub(crate) fn leave(&mut self, leaf: u32, before: impl Fn(u32, u32) -> bool + Copy) {
+    pub(crate) fn remove(&mut self, leaf: u32, before: impl Fn(u32, u32) -> bool + Copy) {
         if self.root.leaf == leaf {
             // It may be gone already: then this changes nothing.
             self.vacant = leaf;
         } else {
-            self.leave_early(leaf, before);
+            self.remove_now(leaf, before);
         }
     }
 
     #[inline(never)]
-    fn leave_early(&mut self, leaf: u32, before: impl Fn(u32, u32) -> bool + Copy) {
+    fn remove_now(&mut self, leaf: u32, before: impl Fn(u32, u32) -> bool + Copy) {
         if self.bottom[leaf as usize / 4].0[leaf as usize % 4] <= LAST_KEY {
             self.settle(before);
             self.replay(leaf, NO_KEYS[leaf as usize % 4], before);
@@ -214,7 +214,7 @@ impl Tournament {
         let keys = &mut self.bottom[at].0;
         keys[place] = key;
         let name = move |place: usize| first | place as u32;
-        let mut winner = play(keys, place, Entry { key, leaf }, name, before);
+        let mut winner = replay_group(keys, place, Entry { key, leaf }, name, before);
         let mut number = self.upper.len() + at;
         while let Some(above) = number.checked_sub(1) {
             number = above / 4;
@@ -226,7 +226,7 @@ impl Tournament {
             group.keys[place] = winner.key;
             group.leaves[place] = winner.leaf;
             let leaves = &group.leaves;
-            winner = play(&group.keys, place, winner, |place| leaves[place], before);
+            winner = replay_group(&group.keys, place, winner, |place| leaves[place], before);
         }
         self.root = winner;
     }
@@ -240,7 +240,7 @@ impl Tournament {
 
     /// The winner, if a look is enough to tell it.
     #[inline(always)]
-    pub(crate) fn winner_at_hand(&self) -> Option<Entry> {
+    pub(crate) fn settled_winner(&self) -> Option<Entry> {
         (self.vacant == NOBODY && self.root.key <= LAST_KEY).then_some(self.root)
     }
 
@@ -279,7 +279,7 @@ impl Tournament {
 
     /// Fetches the lines of a leaf that another tree says will change soon.
     #[inline(always)]
-    pub(crate) fn fetch_along(&self, leaf: u32) {
+    pub(crate) fn prefetch_leaf(&self, leaf: u32) {
         if self.soon_shift.is_some() {
             self.fetch(leaf);
         }
@@ -342,7 +342,7 @@ pub(crate) fn lies<T>(list: &[T]) -> Range<*const u8> {
 /// The winner of a group of four, one of which has just changed. The other three are compared
 /// without waiting for that one, and no branch depends on who wins: that is hard to foretell.
 #[inline(always)]
-fn play(
+fn replay_group(
     keys: &[u64; 4],
     place: usize,
     changed: Entry,

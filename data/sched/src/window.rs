@@ -34,7 +34,7 @@ impl Progress {
     /// Rule a: a frame was served. `y'` goes down by 1 if it can, and takes `x'` along if they
     /// were equal; without branches, since which case comes next is hard to tell.
     #[inline]
-    pub(crate) fn serve(&mut self) {
+    pub(crate) fn apply_rule_a(&mut self) {
         self.current.of = self.current.of.saturating_sub(1);
         self.current.lose = self.current.lose.min(self.current.of);
         self.restore_if_spent();
@@ -69,7 +69,7 @@ impl Progress {
     /// Rule b if the frame `missed`, else rule a; true if that is a violation. Without branches,
     /// and `missed` is needed last: what comes of either is reckoned while it is being found out.
     #[inline(always)]
-    pub(crate) fn pass(&mut self, missed: bool) -> bool {
+    pub(crate) fn apply_rules(&mut self, missed: bool) -> bool {
         let Window { lose, of } = self.current;
         let none = lose == 0;
         // But for a violation `y'` goes down under both rules. Where there is no window it stays 0.
@@ -142,8 +142,8 @@ impl WindowSet {
     }
 
     /// Rule a for a frame of this kind.
-    pub fn serve(&mut self, kind: Kind) {
-        self.of_mut(kind).serve();
+    pub fn apply_rule_a(&mut self, kind: Kind) {
+        self.of_mut(kind).apply_rule_a();
     }
 
     /// Rule b for a frame of this kind; true if its loss is a violation.
@@ -253,7 +253,7 @@ mod tests {
         let mut progress = Progress::new(Window::new(declared.0, declared.1).unwrap());
         for step in story.chars() {
             match step {
-                's' => progress.serve(),
+                's' => progress.apply_rule_a(),
                 _ => {
                     progress.miss();
                 }
@@ -328,12 +328,12 @@ mod tests {
             served in prop_oneof![0..20_u32, 0..200_000_u32],
         ) {
             let mut step = Progress::new(declared);
-            (0..before).for_each(|_| step.serve());
+            (0..before).for_each(|_| step.apply_rule_a());
             for _ in 0..missed {
                 step.miss();
             }
             let mut leap = step;
-            (0..served).for_each(|_| step.serve());
+            (0..served).for_each(|_| step.apply_rule_a());
             leap.serve_times(served);
             prop_assert_eq!(leap, step);
         }
@@ -347,9 +347,9 @@ mod tests {
             for missed in story {
                 let violation = missed && one.miss();
                 if !missed {
-                    one.serve();
+                    one.apply_rule_a();
                 }
-                prop_assert_eq!(other.pass(missed), violation);
+                prop_assert_eq!(other.apply_rules(missed), violation);
                 prop_assert_eq!(one, other);
             }
         }
@@ -365,7 +365,7 @@ mod tests {
             for _ in 0..before {
                 step.miss();
             }
-            (0..served).for_each(|_| step.serve());
+            (0..served).for_each(|_| step.apply_rule_a());
             let mut leap = step;
             let violations = (0..misses).filter(|_| step.miss()).count() as u64;
             prop_assert_eq!(leap.miss_times(misses), violations);

@@ -14,7 +14,7 @@ enum Call {
     Poll(u64),
     Decide(u64),
     Serve(usize),
-    Forfeit(usize),
+    DropHead(usize),
     SetWeight(usize, u32),
     SetPeriod(usize, u64),
     SetWindow(usize, Window),
@@ -66,7 +66,7 @@ fn call() -> impl Strategy<Value = Call> {
         1 => number().prop_map(Call::Poll),
         12 => (0..3_u64).prop_map(Call::Decide),
         1 => who().prop_map(Call::Serve),
-        1 => who().prop_map(Call::Forfeit),
+        1 => who().prop_map(Call::DropHead),
         1 => (who(), weight()).prop_map(|(s, weight)| Call::SetWeight(s, weight)),
         1 => (who(), 0..9_u64).prop_map(|(s, period)| Call::SetPeriod(s, period)),
         1 => (who(), window()).prop_map(|(s, window)| Call::SetWindow(s, window)),
@@ -110,7 +110,7 @@ fn make(sched: &mut Scheduler, known: &mut Known, clock: &mut u64, call: &Call) 
                 let arrival = Instant(clock.saturating_add(2).saturating_sub(age));
                 let size = Bytes(size);
                 let head = Head { size, kind: Kind::Audio, ..Head::arrived(arrival) };
-                sched.push_head(known[at].0, head);
+                sched.enqueue_head(known[at].0, head);
                 known[at].1 = true;
             }
         }
@@ -130,16 +130,16 @@ fn make(sched: &mut Scheduler, known: &mut Known, clock: &mut u64, call: &Call) 
             if let Some(s) = chosen {
                 let it = known.iter_mut().find(|k| k.0 == s).unwrap();
                 assert!(core::mem::take(&mut it.1), "chosen without a head");
-                sched.serve(s);
+                sched.dequeue(s);
             }
         }
-        Call::Serve(n) | Call::Forfeit(n) => {
+        Call::Serve(n) | Call::DropHead(n) => {
             if let Some(at) = pick(known, n, Some(true)) {
                 known[at].1 = false;
                 if matches!(call, Call::Serve(_)) {
-                    sched.serve(known[at].0);
+                    sched.dequeue(known[at].0);
                 } else {
-                    sched.forfeit(known[at].0);
+                    sched.drop_head(known[at].0);
                 }
             }
         }

@@ -4,13 +4,17 @@
 use std::collections::BTreeSet;
 
 use selvedge_data_sched::replay::{Replay, Trace};
-use selvedge_data_sched::trace::generate::{Kind, Wanted, trace};
+use selvedge_data_sched::trace::generate::{GenerateOptions, Kind, trace};
 use selvedge_data_sched::{Discipline, Tree};
 use selvedge_data_stream::{Class, Contract, Kind as FrameKind};
 use selvedge_units::Duration;
 
 fn wanted(seed: u64, kind: Kind, discipline: Discipline) -> Trace {
-    trace(&Wanted { kind: Some(kind), discipline: Some(discipline), ..Wanted::of(seed) })
+    trace(&GenerateOptions {
+        kind: Some(kind),
+        discipline: Some(discipline),
+        ..GenerateOptions::of(seed)
+    })
 }
 
 #[test]
@@ -28,25 +32,29 @@ fn every_kind_reads_back_as_it_was() {
 
 #[test]
 fn wishes_are_kept_and_leave_the_rest_as_it_is() {
-    let all = Wanted {
+    let all = GenerateOptions {
         discipline: Some(Discipline::Fifo),
         kind: Some(Kind::Arrivals),
         streams: Some(30),
         ticks: Some(9),
-        ..Wanted::of(5)
+        ..GenerateOptions::of(5)
     };
     let made = trace(&all);
     assert_eq!((made.discipline, made.streams.len(), made.ticks), (Discipline::Fifo, 30, 9));
-    let longer = trace(&Wanted { ticks: Some(10), ..all });
+    let longer = trace(&GenerateOptions { ticks: Some(10), ..all });
     assert_eq!(made.streams, longer.streams);
-    assert_ne!(trace(&Wanted::of(1)), trace(&Wanted::of(2)));
+    assert_ne!(trace(&GenerateOptions::of(1)), trace(&GenerateOptions::of(2)));
 }
 
 #[test]
 fn weights_classes_and_trees_are_as_wished_whatever_the_discipline() {
-    let all = Wanted { discipline: Some(Discipline::Dwcs), streams: Some(300), ..Wanted::of(5) };
+    let all = GenerateOptions {
+        discipline: Some(Discipline::Dwcs),
+        streams: Some(300),
+        ..GenerateOptions::of(5)
+    };
     let plain = trace(&all);
-    let mut wish = Wanted { weight_max: Some(3), ..all };
+    let mut wish = GenerateOptions { weight_max: Some(3), ..all };
     let weighted = trace(&wish);
     let weights: BTreeSet<u32> = weighted.streams.iter().map(|s| s.contract.weight).collect();
     assert_eq!(weights, BTreeSet::from([1, 2, 3]));
@@ -72,9 +80,10 @@ fn weights_classes_and_trees_are_as_wished_whatever_the_discipline() {
     assert_eq!((&planted.arrivals, planted.ticks), (&plain.arrivals, plain.ticks));
     // And what a seed has may be taken away.
     for seed in 0..20 {
-        let hwfq = Wanted { discipline: Some(Discipline::Hwfq), ..Wanted::of(seed) };
+        let hwfq =
+            GenerateOptions { discipline: Some(Discipline::Hwfq), ..GenerateOptions::of(seed) };
         assert!(!trace(&hwfq).tree.nodes().is_empty());
-        let flat = trace(&Wanted { nodes: Some(0), remap: Some(0), ..hwfq });
+        let flat = trace(&GenerateOptions { nodes: Some(0), remap: Some(0), ..hwfq });
         assert_eq!(flat.tree, Tree::default());
         assert!(flat.streams.iter().all(|stream| stream.contract.parent == 0));
     }

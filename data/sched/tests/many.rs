@@ -41,7 +41,7 @@ fn drain(mut scheduler: Scheduler, mut now: Instant) -> Vec<Decision> {
         let decision = scheduler.decide(now);
         decisions.push(decision);
         match decision {
-            Decision::Send(s) => drop(scheduler.serve(s)),
+            Decision::Send(s) => drop(scheduler.dequeue(s)),
             Decision::Expired(_) => {}
             Decision::Idle => now += Duration(50),
         }
@@ -63,7 +63,7 @@ proptest! {
         let mut now = Instant(1_000);
         for contract in &contracts {
             let s = many.add(contract);
-            many.push_head(s, head(now, now + Duration(40)));
+            many.enqueue_head(s, head(now, now + Duration(40)));
         }
         let mut one = many.clone();
         for (stream, steps, empties, pause) in runs {
@@ -77,8 +77,8 @@ proptest! {
                 }
             }
             if many.head_deadline(s).is_none() {
-                many.push_head(s, head(now, now + Duration(30)));
-                one.push_head(s, head(now, now + Duration(30)));
+                many.enqueue_head(s, head(now, now + Duration(30)));
+                one.enqueue_head(s, head(now, now + Duration(30)));
             }
             // The head is the first of the run; then each of `steps`, and one more behind them.
             let mut due = many.head_deadline(s).unwrap();
@@ -86,13 +86,13 @@ proptest! {
             dues.extend(steps.iter().map(|step| { due += Duration(*step); due }));
             let next = (!empties).then(|| head(now, due + Duration(7)));
             let before = many.clone();
-            if many.serve_many(s, dues.len() as u32, due, next) {
+            if many.dequeue_many(s, dues.len() as u32, due, next) {
                 for due in &dues[1..] {
-                    prop_assert!(!one.serve(s).late);
-                    one.push_head(s, head(now, *due));
+                    prop_assert!(!one.dequeue(s).late);
+                    one.enqueue_head(s, head(now, *due));
                 }
-                prop_assert_eq!(one.serve(s).deadline, due);
-                next.map(|next| one.push_head(s, next));
+                prop_assert_eq!(one.dequeue(s).deadline, due);
+                next.map(|next| one.enqueue_head(s, next));
             } else {
                 prop_assert_eq!(drain(many.clone(), now), drain(before, now));
             }
@@ -114,8 +114,8 @@ fn disciplines_that_go_by_deadline_take_runs() {
     for which in [Discipline::Dwcs, Discipline::Dwcs98, Discipline::Edf, Discipline::Priority] {
         let mut scheduler = Scheduler::new(which);
         let s = scheduler.add(&Contract::new(Duration(10), Window { lose: 1, of: 3 }));
-        scheduler.push_head(s, head(Instant(0), Instant(20)));
-        assert!(scheduler.serve_many(s, 4, Instant(50), None), "{which:?}");
+        scheduler.enqueue_head(s, head(Instant(0), Instant(20)));
+        assert!(scheduler.dequeue_many(s, 4, Instant(50), None), "{which:?}");
         assert_eq!((scheduler.counters(s).sent, scheduler.head_deadline(s)), (4, None));
     }
 }

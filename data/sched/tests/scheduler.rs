@@ -39,7 +39,7 @@ fn the_lowest_free_index_is_used_again() {
     let mut sched = dwcs();
     let all: Vec<u32> = (0..5).map(|_| sched.add(&contract(1, 0, 0)).0).collect();
     assert_eq!(all, [0, 1, 2, 3, 4]);
-    sched.push_head(StreamIndex(1), arrived(0));
+    sched.enqueue_head(StreamIndex(1), arrived(0));
     for gone in [3, 1] {
         sched.remove(StreamIndex(gone));
     }
@@ -54,8 +54,8 @@ fn deadlines_follow_the_frame_before() {
     let mut sched = dwcs();
     let s = sched.add(&contract(10, 0, 0));
     let mut deadline = |head| {
-        let deadline = sched.push_head(s, head);
-        sched.serve(s);
+        let deadline = sched.enqueue_head(s, head);
+        sched.dequeue(s);
         deadline.0
     };
     assert_eq!(deadline(arrived(5)), 15);
@@ -66,21 +66,21 @@ fn deadlines_follow_the_frame_before() {
 
     let delayed = Contract { delay: Some(Duration(1000)), ..contract(10, 0, 0) };
     let s = sched.add(&delayed);
-    assert_eq!(sched.push_head(s, arrived(5)), Instant(1005));
+    assert_eq!(sched.enqueue_head(s, arrived(5)), Instant(1005));
 }
 
 #[test]
 fn misses_come_in_the_order_of_deadlines_until_all_is_on_time() {
     let mut sched = dwcs();
     let [a, b] = [10, 3].map(|period| sched.add(&contract(period, 1, 2)));
-    sched.push_head(a, arrived(0));
-    sched.push_head(b, arrived(0));
+    sched.enqueue_head(a, arrived(0));
+    sched.enqueue_head(b, arrived(0));
     let mut told = Vec::new();
     while let Some(expiry) = sched.poll_expired(Instant(20)) {
         told.push((expiry.stream, expiry.deadline.0, expiry.violation));
         assert_eq!((expiry.verdict, expiry.misses), (Verdict::Dropped, 1));
         if expiry.stream == a {
-            sched.push_head(a, arrived(0));
+            sched.enqueue_head(a, arrived(0));
         }
     }
     assert_eq!(told, [(b, 3, false), (a, 10, false), (a, 20, true)]);
@@ -91,7 +91,7 @@ fn misses_come_in_the_order_of_deadlines_until_all_is_on_time() {
 fn a_long_gap_is_caught_up_in_one_record() {
     let mut sched = dwcs();
     let s = sched.add(&sent_late(1, 1, 3));
-    sched.push_head(s, arrived(0));
+    sched.enqueue_head(s, arrived(0));
     let now = 1 << 60;
     let expiry = sched.poll_expired(Instant(now)).unwrap();
     assert_eq!((expiry.deadline, expiry.misses), (Instant(1), now));
@@ -100,7 +100,7 @@ fn a_long_gap_is_caught_up_in_one_record() {
     let counters = sched.counters(s);
     assert_eq!((counters.missed, counters.violations), (now, now - 1));
     assert_eq!(sched.window(s, Kind::Data), Window { lose: 0, of: u16::MAX });
-    assert!(sched.serve(s).late);
+    assert!(sched.dequeue(s).late);
     assert_eq!(sched.counters(s).late, 1);
 }
 
@@ -110,9 +110,9 @@ fn the_end_of_time_is_never_missed() {
     let kept = sched.add(&sent_late(u64::MAX / 2, 0, 0));
     let dropped = sched.add(&contract(u64::MAX, 0, 0));
     let odd = sched.add(&sent_late(3, 0, 0));
-    sched.push_head(kept, arrived(0));
-    sched.push_head(dropped, arrived(7));
-    sched.push_head(odd, due(u64::MAX - 9));
+    sched.enqueue_head(kept, arrived(0));
+    sched.enqueue_head(dropped, arrived(7));
+    sched.enqueue_head(odd, due(u64::MAX - 9));
     let mut told = Vec::new();
     while let Some(expiry) = sched.poll_expired(Instant::MAX) {
         told.push((expiry.stream, expiry.misses));
@@ -132,8 +132,8 @@ fn frames_that_are_not_ready_wait_for_their_period() {
     let mut sched = dwcs();
     let paced = sched.add(&Contract { work_conserving: false, ..contract(10, 0, 1) });
     let eager = sched.add(&contract(100, 1, 2));
-    sched.push_head(paced, due(30));
-    sched.push_head(eager, due(90));
+    sched.enqueue_head(paced, due(30));
+    sched.enqueue_head(eager, due(90));
     assert_eq!(sched.choose(Instant(19)), Some(eager));
     assert_eq!(sched.next_event(Instant(0)), Some(Instant(20)));
     // Ready at 20, whether or not anything was polled since.
@@ -149,8 +149,8 @@ fn what_is_set_holds_from_the_next_frame() {
     let mut sched = Scheduler::new(Discipline::Priority);
     let [a, b] = [0, 1].map(|_| sched.add(&sent_late(10, 1, 2)));
     let (now, soon) = (Instant(0), Instant(5));
-    sched.push_head(a, arrived(0));
-    sched.push_head(b, arrived(0));
+    sched.enqueue_head(a, arrived(0));
+    sched.enqueue_head(b, arrived(0));
     sched.set_period(b, Duration(3));
     sched.set_priority(b, 5);
     sched.set_weight(b, 7);
@@ -159,8 +159,8 @@ fn what_is_set_holds_from_the_next_frame() {
     while sched.poll_expired(Instant(10)).is_some() {}
     assert_eq!(sched.head_deadline(b), Some(Instant(20)), "the old period");
     assert_eq!(sched.window(b, Kind::Data), Window { lose: 0, of: 1 }, "the old window");
-    sched.serve(b);
-    assert_eq!(sched.push_head(b, arrived(0)), Instant(23));
+    sched.dequeue(b);
+    assert_eq!(sched.enqueue_head(b, arrived(0)), Instant(23));
     assert_eq!(sched.choose(soon), Some(b));
     assert_eq!(sched.window(b, Kind::Data), Window { lose: 2, of: 9 });
     assert_eq!(sched.contract(b).weight, 7);
@@ -175,8 +175,8 @@ fn a_window_that_does_not_change_goes_on() {
     let mut sched = dwcs();
     let s = sched.add(&per_kind);
     for kind in [Kind::Intra, Kind::Predicted, Kind::Bidirectional] {
-        sched.push_head(s, Head { kind, ..arrived(0) });
-        sched.serve(s);
+        sched.enqueue_head(s, Head { kind, ..arrived(0) });
+        sched.dequeue(s);
     }
     windows[Kind::Bidirectional as usize] = other;
     sched.set_windows(s, Windows::PerKind(windows));
@@ -194,8 +194,8 @@ fn the_head_s_kind_decides_which_window_is_compared() {
     let per_kind = Contract { windows: Windows::PerKind(windows), ..contract(10, 0, 0) };
     let mut sched = dwcs();
     let [a, b] = [0, 1].map(|_| sched.add(&per_kind));
-    sched.push_head(a, Head { kind: Kind::Bidirectional, ..arrived(0) });
-    sched.push_head(b, Head { kind: Kind::Intra, ..arrived(0) });
+    sched.enqueue_head(a, Head { kind: Kind::Bidirectional, ..arrived(0) });
+    sched.enqueue_head(b, Head { kind: Kind::Intra, ..arrived(0) });
     assert_eq!(sched.choose(Instant(0)), Some(b));
 }
 
@@ -203,14 +203,18 @@ fn the_head_s_kind_decides_which_window_is_compared() {
 fn forfeiting_costs_what_missing_does() {
     let mut sched = dwcs();
     let s = sched.add(&contract(10, 1, 3));
-    sched.push_head(s, arrived(0));
-    assert!(!sched.forfeit(s), "the window allows one");
-    sched.push_head(s, arrived(0));
-    assert!(sched.forfeit(s));
+    sched.enqueue_head(s, arrived(0));
+    assert!(!sched.drop_head(s), "the window allows one");
+    sched.enqueue_head(s, arrived(0));
+    assert!(sched.drop_head(s));
     let counters = sched.counters(s);
     assert_eq!((counters.missed, counters.dropped, counters.violations), (2, 2, 1));
     assert_eq!((counters.sent, sched.head_deadline(s)), (0, None));
-    assert_eq!(sched.push_head(s, arrived(0)), Instant(30), "deadlines go on from those given up");
+    assert_eq!(
+        sched.enqueue_head(s, arrived(0)),
+        Instant(30),
+        "deadlines go on from those given up"
+    );
 }
 
 #[test]
@@ -218,7 +222,7 @@ fn senseless_contracts_are_made_sensible() {
     let mut sched = dwcs();
     let s = sched.add(&sent_late(0, 9, 4));
     assert_eq!(sched.window(s, Kind::Data), Window { lose: 4, of: 4 });
-    assert_eq!(sched.push_head(s, arrived(6)), Instant(7));
+    assert_eq!(sched.enqueue_head(s, arrived(6)), Instant(7));
     assert_eq!(sched.poll_expired(Instant(1000)).unwrap().misses, 994);
     sched.set_period(s, Duration(0));
     assert_eq!(sched.contract(s).period, Duration(1));
@@ -229,15 +233,15 @@ fn calls_that_make_no_sense_panic_and_say_why() {
     let says = |call: &dyn Fn(&mut Scheduler)| {
         let mut sched = dwcs();
         let full = sched.add(&contract(1, 0, 0));
-        sched.push_head(full, arrived(0));
+        sched.enqueue_head(full, arrived(0));
         sched.add(&contract(1, 0, 0));
         let panic = catch_unwind(AssertUnwindSafe(|| call(&mut sched))).unwrap_err();
         panic.downcast_ref::<String>().unwrap().clone()
     };
     let [full, empty, none] = [0, 1, 2].map(StreamIndex);
-    let push = |sched: &mut Scheduler| drop(sched.push_head(full, arrived(0)).0.to_string());
+    let push = |sched: &mut Scheduler| drop(sched.enqueue_head(full, arrived(0)).0.to_string());
     assert_eq!(says(&push), "stream 0 has a head already");
-    assert_eq!(says(&|sched| assert!(!sched.serve(empty).late)), "stream 1 has no head to serve");
-    assert_eq!(says(&|sched| assert!(sched.forfeit(empty))), "stream 1 has no head to drop");
+    assert_eq!(says(&|sched| assert!(!sched.dequeue(empty).late)), "stream 1 has no head to serve");
+    assert_eq!(says(&|sched| assert!(sched.drop_head(empty))), "stream 1 has no head to drop");
     assert_eq!(says(&|sched| sched.remove(none)), "there is no stream 2");
 }

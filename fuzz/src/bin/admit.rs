@@ -9,7 +9,7 @@ mod link;
 use libfuzzer_sys::fuzz_target;
 use selvedge_data_sched::Discipline;
 use selvedge_data_sched::admission::{
-    Answer, Ask, Clock, Load, Pattern, Policy, Service, Verdict, check,
+    Response, Request, Clock, Load, Pattern, Policy, Service, Verdict, check,
 };
 use selvedge_data_stream::{Class, Contract, Window};
 use selvedge_fuzz::Choices;
@@ -45,7 +45,7 @@ fn load(choices: &mut Choices<'_>, small: bool, sized: bool) -> Load {
 }
 
 /// The parts of an answer that hold whatever the test is.
-fn sound(ask: &Ask<'_>, answer: &Answer) {
+fn sound(ask: &Request<'_>, answer: &Response) {
     assert_eq!(answer.breach.is_some(), answer.verdict == Verdict::Refused);
     assert_eq!(answer.unproved.is_some(), answer.verdict == Verdict::Possible);
     let text = answer.explain(Clock::Slots, |s| s).to_string();
@@ -53,7 +53,7 @@ fn sound(ask: &Ask<'_>, answer: &Answer) {
     let Some(breach) = answer.breach else { return };
     assert!(breach.stream < ask.loads.len());
     let refused = |loads: &[Load]| {
-        check(&Ask { loads, ..*ask }).expect("in range before").verdict == Verdict::Refused
+        check(&Request { loads, ..*ask }).expect("in range before").verdict == Verdict::Refused
     };
     if let Some(Duration(period)) = breach.fit.period {
         let mut joined = ask.loads[..=breach.stream].to_vec();
@@ -76,7 +76,7 @@ fuzz_target!(|bytes: &[u8]| {
     while !choices.is_empty() && loads.len() < 12 {
         loads.push(load(&mut choices, small, sized));
     }
-    let ask = Ask { policy, rate, pattern, quantum, tree: None, loads: &loads };
+    let ask = Request { policy, rate, pattern, quantum, tree: None, loads: &loads };
     let Ok(answer) = check(&ask) else { return };
     sound(&ask, &answer);
     let lasting = matches!(pattern, Pattern::Periodic | Pattern::Sporadic);

@@ -12,7 +12,7 @@ mod rules;
 use libfuzzer_sys::fuzz_target;
 use plain::Model;
 use selvedge_data_sched::{
-    Decision, Discipline, Expiry, Head, Scheduler, Served, StreamIndex, Verdict,
+    Decision, Discipline, Expiry, Head, Scheduler, Dequeued, StreamIndex, Verdict,
 };
 use selvedge_data_stream::{Class, Contract, Kind, Late, Window, Windows};
 use selvedge_fuzz::Choices;
@@ -22,7 +22,7 @@ use selvedge_units::{Bytes, Instant, Duration};
 #[derive(Debug, PartialEq)]
 enum Done {
     Expired(Expiry),
-    Sent(StreamIndex, Served),
+    Sent(StreamIndex, Dequeued),
     Idle,
 }
 
@@ -116,7 +116,7 @@ impl Run {
     }
 
     fn push(&mut self, s: StreamIndex, head: Head) {
-        let deadline = self.parts.push_head(s, head);
+        let deadline = self.parts.enqueue_head(s, head);
         if let Some(stream) = self.stream(s) {
             assert_eq!(Instant(stream.push(head)), deadline);
         }
@@ -142,7 +142,7 @@ impl Run {
                 (Done::Expired(expiry), dropped.then_some(expiry.stream))
             }
             None => match self.parts.choose(now) {
-                Some(s) => (Done::Sent(s, self.parts.serve(s)), Some(s)),
+                Some(s) => (Done::Sent(s, self.parts.dequeue(s)), Some(s)),
                 None => (Done::Idle, None),
             },
         };
@@ -153,7 +153,7 @@ impl Run {
                 Some(expiry) => Done::Expired(expiry),
                 None => model
                     .choose(now.0)
-                    .map_or(Done::Idle, |s| Done::Sent(s, model.serve(s.0 as usize))),
+                    .map_or(Done::Idle, |s| Done::Sent(s, model.dequeue(s.0 as usize))),
             };
             assert_eq!(found, plain);
         }
@@ -164,27 +164,27 @@ impl Run {
 
     /// At once where that goes, else decided on.
     fn whole_step(&mut self, now: Instant, next: Option<Head>) -> Done {
-        if let Some(passed) = self.whole.pass(now, |_| next) {
+        if let Some(passed) = self.whole.dequeue_or_expire(now, |_| next) {
             let (stream, deadline) = (passed.stream, passed.deadline);
             if passed.dropped {
                 let (verdict, violation) = (Verdict::Dropped, passed.violation);
                 return Done::Expired(Expiry { stream, deadline, misses: 1, verdict, violation });
             }
-            return Done::Sent(stream, Served { deadline, late: false });
+            return Done::Sent(stream, Dequeued { deadline, late: false });
         }
         match self.whole.decide(now) {
             Decision::Expired(expiry) => {
                 if expiry.verdict == Verdict::Dropped
                     && let Some(next) = next
                 {
-                    self.whole.push_head(expiry.stream, next);
+                    self.whole.enqueue_head(expiry.stream, next);
                 }
                 Done::Expired(expiry)
             }
             Decision::Send(s) => {
                 let served = match next {
-                    Some(next) => self.whole.serve_and_push(s, next),
-                    None => self.whole.serve(s),
+                    Some(next) => self.whole.dequeue_and_enqueue(s, next),
+                    None => self.whole.dequeue(s),
                 };
                 Done::Sent(s, served)
             }
@@ -217,26 +217,26 @@ impl Run {
             3..=6 => {
                 if let Some(s) = self.pick(choices.byte(), Some(false)) {
                     let head = self.head(choices);
-                    self.whole.push_head(s, head);
+                    self.whole.enqueue_head(s, head);
                     self.push(s, head);
                 }
             }
             7 => {
                 if let Some(s) = self.pick(choices.byte(), Some(true)) {
-                    let violation = self.whole.forfeit(s);
-                    assert_eq!(self.parts.forfeit(s), violation);
+                    let violation = self.whole.drop_head(s);
+                    assert_eq!(self.parts.drop_head(s), violation);
                     if let Some(model) = &mut self.model {
-                        assert_eq!(model.forfeit(s.0 as usize), violation);
+                        assert_eq!(model.drop_head(s.0 as usize), violation);
                     }
                 }
             }
             8 => {
                 if let Some(s) = self.pick(choices.byte(), Some(true)) {
                     let next = self.head(choices);
-                    let served = self.whole.serve_and_push(s, next);
-                    assert_eq!(self.parts.serve(s), served);
+                    let served = self.whole.dequeue_and_enqueue(s, next);
+                    assert_eq!(self.parts.dequeue(s), served);
                     if let Some(model) = &mut self.model {
-                        assert_eq!(model.serve(s.0 as usize), served);
+                        assert_eq!(model.dequeue(s.0 as usize), served);
                     }
                     self.push(s, next);
                 }

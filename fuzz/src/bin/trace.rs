@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 
 use libfuzzer_sys::fuzz_target;
-use selvedge_data_sched::replay::{Event, FrameRef, Happening, Replay, Trace};
+use selvedge_data_sched::replay::{Event, FrameRef, ReplayAction, Replay, Trace};
 use selvedge_data_sched::trace::{RunError, run};
 
 /// Streams times ticks that are replayed at most.
@@ -64,10 +64,10 @@ fn replayed(trace: &Trace) {
         assert!(events <= events_max, "{events} events");
         assert_eq!(t.0, slots, "each slot is decided before the next");
         let (frame, sent, late, missed, dropped) = match happening {
-            Happening::Drop(frame) => (frame, 0, false, 1, 1),
-            Happening::Miss(frame) => (frame, 0, false, 1, 0),
-            Happening::Send { frame, late } => (frame, 1, late, 0, 0),
-            Happening::Idle => {
+            ReplayAction::Drop(frame) => (frame, 0, false, 1, 1),
+            ReplayAction::Miss(frame) => (frame, 0, false, 1, 0),
+            ReplayAction::Send { frame, late } => (frame, 1, late, 0, 0),
+            ReplayAction::Idle => {
                 slots += 1;
                 continue;
             }

@@ -134,7 +134,7 @@ impl Dataplane {
         ring.0[usize::from(ends.end) % RING as usize] = frame;
         ends.end = ends.end.wrapping_add(1);
         if queued == 0 {
-            self.sched.push_head(s, head(&frame));
+            self.sched.enqueue_head(s, head(&frame));
         }
     }
 
@@ -156,7 +156,7 @@ impl Dataplane {
                     Decision::Expired(expired) => {
                         self.sink.lost += 1;
                         if let (_, Some(next)) = self.take(expired.stream) {
-                            self.sched.push_head(expired.stream, head(&next));
+                            self.sched.enqueue_head(expired.stream, head(&next));
                         }
                     }
                     Decision::Send(s) => break s,
@@ -165,10 +165,10 @@ impl Dataplane {
             };
             let (frame, next) = self.take(s);
             match next {
-                Some(next) => self.sched.serve_and_push(s, head(&next)),
-                None => self.sched.serve(s),
+                Some(next) => self.sched.dequeue_and_enqueue(s, head(&next)),
+                None => self.sched.dequeue(s),
             };
-            if let Some(soon) = self.sched.likely_soon() {
+            if let Some(soon) = self.sched.likely_next() {
                 prefetch(&self.rings[soon.0 as usize]);
                 prefetch(&self.ends[soon.0 as usize]);
             }

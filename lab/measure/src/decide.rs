@@ -27,7 +27,7 @@ pub struct Figures {
 
 /// Measures decisions: medians of `samples` (at least 1) samples of about 0.3 ms each.
 ///
-/// A decision is `decide` and `serve_and_push` of the next frame: expiry, rule a,
+/// A decision is `decide` and `dequeue_and_enqueue` of the next frame: expiry, rule a,
 /// counters, key and selection. Time stands still for these, so nothing expires; every frame
 /// arrives later than the one before.
 ///
@@ -71,7 +71,7 @@ pub fn decide(load: Load, samples: usize) -> Figures {
     let updates = batch(|n| overload.run(n));
     let before = (overload.sent, overload.missed);
     let both = (0..samples).map(|_| {
-        (nanos(updates, || overload.run(updates)), nanos(updates, || apart.run_told_apart(updates)))
+        (nanos(updates, || overload.run(updates)), nanos(updates, || apart.run_branching(updates)))
     });
     let (as_one, told_apart): (Vec<f64>, Vec<f64>) = both.unzip();
     let (sent, missed) = (overload.sent - before.0, overload.missed - before.1);
@@ -121,7 +121,7 @@ impl Plain {
         let mut new = Self { sched: load.scheduler(), arrival: Instant::ZERO };
         for s in load.indexes() {
             new.arrival.0 += 1;
-            new.sched.push_head(s, frame(new.arrival));
+            new.sched.enqueue_head(s, frame(new.arrival));
         }
         new
     }
@@ -142,7 +142,7 @@ impl Plain {
 fn decision(sched: &mut Scheduler, arrival: Instant) -> StreamIndex {
     let now = black_box(Instant::ZERO);
     let Decision::Send(s) = sched.decide(now) else { panic!("a stream has no head, or expires") };
-    black_box(sched.serve_and_push(s, frame(arrival)));
+    black_box(sched.dequeue_and_enqueue(s, frame(arrival)));
     s
 }
 
@@ -184,7 +184,7 @@ impl Overload {
         self.sent += updates - missed;
     }
 
-    fn run_told_apart(&mut self, updates: u64) {
+    fn run_branching(&mut self, updates: u64) {
         for _ in 0..updates {
             let (now, arrival) = self.moment();
             if update(&mut self.sched, now, arrival) == 1 {
@@ -206,7 +206,7 @@ impl Overload {
 /// A frame that is sent (0), or dropped because it has missed its deadline (1), and the next one.
 #[inline(never)]
 fn update(sched: &mut Scheduler, now: Instant, arrival: Instant) -> u64 {
-    match sched.pass(now, |_| Some(frame(arrival))) {
+    match sched.dequeue_or_expire(now, |_| Some(frame(arrival))) {
         Some(passed) => {
             black_box((passed.stream, passed.deadline, passed.violation));
             u64::from(passed.dropped)
@@ -219,11 +219,11 @@ fn update(sched: &mut Scheduler, now: Instant, arrival: Instant) -> u64 {
 fn decided(sched: &mut Scheduler, now: Instant, arrival: Instant) -> u64 {
     match black_box(sched.decide(now)) {
         Decision::Expired(expiry) => {
-            sched.push_head(expiry.stream, frame(arrival));
+            sched.enqueue_head(expiry.stream, frame(arrival));
             1
         }
         Decision::Send(s) => {
-            black_box(sched.serve_and_push(s, frame(arrival)));
+            black_box(sched.dequeue_and_enqueue(s, frame(arrival)));
             0
         }
         Decision::Idle => panic!("a stream has no head"),
@@ -278,7 +278,7 @@ mod tests {
             let mut overload = Overload::new(Plain::new(load), load);
             for n in 0..10_000 {
                 let (now, arrival) = overload.moment();
-                let passed = overload.sched.pass(now, |_| Some(frame(arrival)));
+                let passed = overload.sched.dequeue_or_expire(now, |_| Some(frame(arrival)));
                 let dropped = passed.unwrap_or_else(|| panic!("{discipline}, {n}")).dropped;
                 overload.time += overload.slot * u64::from(!dropped);
             }
@@ -296,9 +296,9 @@ mod tests {
                 let expired = one_by_one.poll_expired(now);
                 let s = expired.map_or_else(|| one_by_one.choose(now).unwrap(), |e| e.stream);
                 if expired.is_none() {
-                    one_by_one.serve(s);
+                    one_by_one.dequeue(s);
                 }
-                one_by_one.push_head(s, frame(arrival));
+                one_by_one.enqueue_head(s, frame(arrival));
                 let missed = at_once.missed;
                 at_once.run(1);
                 assert_eq!(

@@ -182,7 +182,7 @@ impl Bare {
         let mut sched = Scheduler::new(Discipline::Dwcs);
         for n in 0..streams {
             let s = sched.add(&contract(n));
-            sched.push_head(s, Self::frame(Instant::ZERO));
+            sched.enqueue_head(s, Self::frame(Instant::ZERO));
         }
         // As the engine does.
         huge::gather(sched.memory());
@@ -202,7 +202,7 @@ impl Bare {
             self.granted = (next, self.run);
         }
         self.granted.1 -= 1;
-        self.sched.serve_and_push(self.granted.0, Self::frame(self.now));
+        self.sched.dequeue_and_enqueue(self.granted.0, Self::frame(self.now));
         self.granted.0.0 as usize
     }
 }

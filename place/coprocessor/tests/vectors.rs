@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use selvedge_data_sched::replay::{Outcome, Trace};
-use selvedge_data_sched::trace::generate::{self, Wanted};
+use selvedge_data_sched::trace::generate::{self, GenerateOptions};
 use selvedge_place_coprocessor::unit_slot::shared;
 
 fn through_shared_memory(name: &str, trace: &Trace) -> String {
@@ -46,7 +46,7 @@ fn generated_traces_decide_alike() {
     let (mut misses, mut drops, mut late) = (0, 0, 0);
     for seed in 1000..1200 {
         let streams = Some(1 + seed as u32 % 32);
-        let trace = generate::trace(&Wanted { streams, ..Wanted::of(seed) });
+        let trace = generate::trace(&GenerateOptions { streams, ..GenerateOptions::of(seed) });
         let name = format!("seed {seed}");
         let expected = Outcome::of(&trace).lines(&trace);
         same(&name, &through_shared_memory(&name, &trace), &expected);

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use selvedge_data_sched::Discipline;
 use selvedge_data_sched::replay::{Outcome, Trace};
-use selvedge_data_sched::trace::generate::{self, Wanted};
+use selvedge_data_sched::trace::generate::{self, GenerateOptions};
 use selvedge_place_engine::engine::unit_slot::UnitSlots;
 
 fn through_the_engine(name: &str, trace: &Trace) -> String {
@@ -54,7 +54,8 @@ fn generated_traces_decide_alike_in_the_engine() {
     for seed in 5000..5110 {
         let discipline = Discipline::ALL[seed as usize % Discipline::ALL.len()];
         let streams = Some(1 + seed as u32 % 32);
-        let wanted = Wanted { discipline: Some(discipline), streams, ..Wanted::of(seed) };
+        let wanted =
+            GenerateOptions { discipline: Some(discipline), streams, ..GenerateOptions::of(seed) };
         let trace = generate::trace(&wanted);
         let name = format!("{discipline}, seed {seed}");
         let expected = Outcome::of(&trace).lines(&trace);

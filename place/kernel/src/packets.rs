@@ -133,7 +133,7 @@ impl PacketReplay {
             schedule.take(trace, t, &data, &mut outcome.events)?;
             clear(&told)?;
             let sends = outcome.events[before..].iter().filter(|event| {
-                matches!(event.happening, selvedge_data_sched::replay::Happening::Send { .. })
+                matches!(event.action, selvedge_data_sched::replay::ReplayAction::Send { .. })
             });
             for _ in sends {
                 let mut packet = [0; 16];

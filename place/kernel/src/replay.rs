@@ -4,7 +4,9 @@
 use std::io;
 
 use libbpf_rs::{MapCore, MapFlags, Object, ProgramInput};
-use selvedge_data_sched::replay::{Arrival, Arrivals, Event, FrameRef, Happening, Outcome, Trace};
+use selvedge_data_sched::replay::{
+    Arrival, Arrivals, Event, FrameRef, Outcome, ReplayAction, Trace,
+};
 use selvedge_data_sched::{Discipline, StreamIndex, Tree};
 use selvedge_data_stream::Counters;
 use selvedge_data_stream::Window;
@@ -233,8 +235,8 @@ impl<'a> Schedule<'a> {
         if count == 0 || lost > 0 {
             return Err(ReplayError::Told { slot: t, events: count, lost });
         }
-        let mut missed: Vec<(Happening, u64)> = Vec::new();
-        let mut decision = Happening::Idle;
+        let mut missed: Vec<(ReplayAction, u64)> = Vec::new();
+        let mut decision = ReplayAction::Idle;
         for record in told[8..].chunks_exact(32).take(count as usize) {
             let long = |at: usize| number::<8>(record, at).map_or(0, u64::from_ne_bytes);
             let short = |at: usize| number::<4>(record, at).map_or(0, u32::from_ne_bytes);
@@ -242,15 +244,15 @@ impl<'a> Schedule<'a> {
             let frame = FrameRef { stream, seq: long(0), deadline: Instant(long(8)) };
             let leaves = match short(28) {
                 1 => {
-                    missed.push((Happening::Drop(frame), 1));
+                    missed.push((ReplayAction::Drop(frame), 1));
                     true
                 }
                 2 => {
-                    missed.push((Happening::Miss(frame), long(16)));
+                    missed.push((ReplayAction::Miss(frame), long(16)));
                     false
                 }
                 kind @ (3 | 4) => {
-                    decision = Happening::Send { frame, late: kind == 4 };
+                    decision = ReplayAction::Send { frame, late: kind == 4 };
                     true
                 }
                 _ => false,
@@ -259,26 +261,26 @@ impl<'a> Schedule<'a> {
                 *waiting = waiting.saturating_sub(1);
             }
         }
-        let whose = |happening: &Happening| match happening {
-            Happening::Drop(frame) | Happening::Miss(frame) => frame.stream,
-            Happening::Send { .. } | Happening::Idle => StreamIndex(u32::MAX),
+        let whose = |happening: &ReplayAction| match happening {
+            ReplayAction::Drop(frame) | ReplayAction::Miss(frame) => frame.stream,
+            ReplayAction::Send { .. } | ReplayAction::Idle => StreamIndex(u32::MAX),
         };
         missed.sort_by_key(|(happening, _)| whose(happening));
         let t = Instant(t);
         for (happening, times) in missed {
             for n in 0..times {
                 let happening = match happening {
-                    Happening::Miss(frame) => {
+                    ReplayAction::Miss(frame) => {
                         let period = trace.streams[frame.stream.0 as usize].contract.period;
                         let deadline = frame.deadline + Duration(period.0.saturating_mul(n));
-                        Happening::Miss(FrameRef { deadline, ..frame })
+                        ReplayAction::Miss(FrameRef { deadline, ..frame })
                     }
                     other => other,
                 };
-                events.push(Event { t, happening });
+                events.push(Event { t, action: happening });
             }
         }
-        events.push(Event { t, happening: decision });
+        events.push(Event { t, action: decision });
         Ok(())
     }
 }

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use selvedge_data_sched::Discipline;
 use selvedge_data_sched::replay::{Outcome, Trace};
-use selvedge_data_sched::trace::generate::{Kind, Wanted, trace};
+use selvedge_data_sched::trace::generate::{GenerateOptions, Kind, trace};
 use selvedge_data_sched::trace::run;
 use selvedge_place_kernel::{PacketReplay, Replay};
 
@@ -57,14 +57,14 @@ fn generated(discipline: Discipline, count: u64) -> impl Iterator<Item = (String
         let kind = kinds[(n % kinds.len() as u64) as usize];
         let streams = (n % 3 == 0).then_some(1 + (n * 7 % 32) as u32);
         let seed = 9000 + n;
-        let wanted = Wanted {
+        let wanted = GenerateOptions {
             discipline: Some(discipline),
             kind: Some(kind),
             streams,
             ticks: Some(60),
             weight_max: (n % 3 == 1).then_some(u32::MAX),
             nodes: (n % 3 == 1 && discipline == Discipline::Hwfq).then_some(40),
-            ..Wanted::of(seed)
+            ..GenerateOptions::of(seed)
         };
         (format!("{discipline} {} seed {seed}", kind.name()), trace(&wanted))
     })
@@ -138,8 +138,8 @@ fn as_packets(discipline: Discipline, traces: &[(String, Trace)]) {
         let (outcome, received) = replay.run(trace).unwrap_or_else(|e| panic!("{name}: {e}"));
         assert_same(name, &outcome.lines(trace), &Outcome::of(trace).lines(trace));
         // What comes out of the device is what was decided, in that order.
-        let decided = outcome.events.iter().filter_map(|event| match event.happening {
-            selvedge_data_sched::replay::Happening::Send { frame, .. } => {
+        let decided = outcome.events.iter().filter_map(|event| match event.action {
+            selvedge_data_sched::replay::ReplayAction::Send { frame, .. } => {
                 Some((frame.stream, frame.seq))
             }
             _ => None,

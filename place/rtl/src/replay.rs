@@ -2,7 +2,7 @@
 //! [`selvedge_data_sched::Replay`](selvedge_data_sched::replay::Replay).
 
 use selvedge_data_sched::StreamIndex;
-use selvedge_data_sched::replay::{Event, FrameRef, Happening, Trace};
+use selvedge_data_sched::replay::{Event, FrameRef, ReplayAction, Trace};
 use selvedge_data_stream::Counters;
 use selvedge_data_stream::Window;
 use selvedge_units::Instant;
@@ -185,22 +185,22 @@ impl Iterator for Replay {
         }
         let t = Instant(self.t);
         let happening = match record {
-            Record::Drop { slot, ahead } => Happening::Drop(self.frame(slot, ahead, true)),
-            Record::Miss { slot, ahead } => Happening::Miss(self.frame(slot, ahead, false)),
+            Record::Drop { slot, ahead } => ReplayAction::Drop(self.frame(slot, ahead, true)),
+            Record::Miss { slot, ahead } => ReplayAction::Miss(self.frame(slot, ahead, false)),
             Record::Send { slot, ahead, late } => {
-                Happening::Send { frame: self.frame(slot, ahead, true), late }
+                ReplayAction::Send { frame: self.frame(slot, ahead, true), late }
             }
-            Record::Idle => Happening::Idle,
+            Record::Idle => ReplayAction::Idle,
             Record::Totals | Record::Range { .. } | Record::BlockEnd => {
                 self.at = self.answer.len();
                 return None;
             }
         };
         // The last record of a slot is a send or idle; that of a block is its end.
-        let ends = matches!(happening, Happening::Send { .. } | Happening::Idle);
+        let ends = matches!(happening, ReplayAction::Send { .. } | ReplayAction::Idle);
         if ends && !self.whole_block {
             self.t += self.advance;
         }
-        Some(Event { t, happening })
+        Some(Event { t, action: happening })
     }
 }

@@ -3,7 +3,7 @@
 
 mod random;
 
-use selvedge_data_sched::replay::{Arrivals, Happening, Trace};
+use selvedge_data_sched::replay::{Arrivals, ReplayAction, Trace};
 use selvedge_data_sched::{Discipline, Head, Scheduler, StreamIndex, Verdict};
 use selvedge_data_stream::{Kind, Window};
 use selvedge_place_rtl::{Design, Routing, Simulator, SimulatorError, Slots, ToolError};
@@ -27,22 +27,22 @@ fn blocks(trace: &Trace, advance: u64) -> (Vec<Vec<StreamIndex>>, Scheduler) {
     let head = |deadline| Head { deadline, ..Head::arrived(Instant::ZERO) };
     for stream in &trace.streams {
         let index = sched.add(&stream.contract);
-        sched.push_head(index, head(stream.first_deadline));
+        sched.enqueue_head(index, head(stream.first_deadline));
     }
     let mut made = Vec::new();
     for t in (0..trace.ticks).step_by(advance as usize).map(Instant) {
         while let Some(expiry) = sched.poll_expired(t) {
             if expiry.verdict == Verdict::Dropped {
-                sched.push_head(expiry.stream, head(None));
+                sched.enqueue_head(expiry.stream, head(None));
             }
         }
         let mut block = Vec::new();
         while let Some(stream) = sched.choose(t) {
-            sched.serve(stream);
+            sched.dequeue(stream);
             block.push(stream);
         }
         for &stream in &block {
-            sched.push_head(stream, head(None));
+            sched.enqueue_head(stream, head(None));
         }
         made.push(block);
     }
@@ -63,7 +63,7 @@ fn agree(design: Design, advance: u8, min_first: bool) {
         let (expected, sched) = blocks(&trace, u64::from(advance));
         let mut found: Vec<Vec<StreamIndex>> = vec![Vec::new(); expected.len()];
         for event in &mut hardware {
-            if let Happening::Send { frame, .. } = event.happening {
+            if let ReplayAction::Send { frame, .. } = event.action {
                 found[event.t.0 as usize / usize::from(advance)].push(frame.stream);
             }
         }

@@ -8,7 +8,7 @@ use selvedge_place_rtl::{
 
 use selvedge_data_sched::Discipline;
 use selvedge_data_sched::replay::{Replay, Trace};
-use selvedge_data_sched::trace::generate::{Kind, Wanted, trace};
+use selvedge_data_sched::trace::generate::{GenerateOptions, Kind, trace};
 
 /// The simulator, or `None` with a line that says why not, if Verilator is not installed.
 fn simulator(design: Design) -> Option<Simulator> {
@@ -138,7 +138,11 @@ fn sets_whose_windows_fail_at_little_load() {
     let mut violations = 0;
     for seed in 1..=60 {
         let discipline = Some(Discipline::Dwcs);
-        let made = trace(&Wanted { discipline, kind: Some(Kind::Adversarial), ..Wanted::of(seed) });
+        let made = trace(&GenerateOptions {
+            discipline,
+            kind: Some(Kind::Adversarial),
+            ..GenerateOptions::of(seed)
+        });
         let mut hardware = simulator.replay(&made).expect("8-bit windows, short periods");
         let mut software = Replay::new(&made);
         assert!(hardware.by_ref().eq(software.by_ref()), "seed {seed}: {made:?}");

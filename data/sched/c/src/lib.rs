@@ -123,7 +123,7 @@ pub unsafe extern "C" fn selvedge_sched_push_head(
             if handle.sched.head_deadline(s).is_some() {
                 return Err(Error::Head);
             }
-            write_if(deadline_ns, handle.sched.push_head(s, frame(head)).0);
+            write_if(deadline_ns, handle.sched.enqueue_head(s, frame(head)).0);
             Ok(0)
         })
     }
@@ -197,7 +197,7 @@ pub unsafe extern "C" fn selvedge_sched_serve(
     unsafe {
         answer(sched, |handle| {
             let s = handle.headed(stream)?;
-            let frame = handle.sched.serve(s);
+            let frame = handle.sched.dequeue(s);
             write_if(served, Served { deadline_ns: frame.deadline.0, late: frame.late.into() });
             Ok(0)
         })
@@ -220,7 +220,7 @@ pub unsafe extern "C" fn selvedge_sched_serve_and_push(
         answer(sched, |handle| {
             let next = frame(read(next)?);
             let s = handle.headed(stream)?;
-            let frame = handle.sched.serve_and_push(s, next);
+            let frame = handle.sched.dequeue_and_enqueue(s, next);
             write_if(served, Served { deadline_ns: frame.deadline.0, late: frame.late.into() });
             Ok(0)
         })
@@ -263,7 +263,7 @@ pub unsafe extern "C" fn selvedge_sched_forfeit(sched: *mut Handle, stream: u32)
     unsafe {
         answer(sched, |handle| {
             let s = handle.headed(stream)?;
-            Ok(handle.sched.forfeit(s).into())
+            Ok(handle.sched.drop_head(s).into())
         })
     }
 }

@@ -8,20 +8,20 @@
 //! never meet the worst moment, so without it the test still says what surely happens. Streams of
 //! later classes demand nothing, but a frame of theirs may have begun before any deadline.
 
-use super::found::{Deadlines, Effort};
+use super::found::{Deadlines, StepBudget};
 use super::set::{Job, Set};
 use super::share::{Ratio, Share};
 use core::cmp::Ordering;
 use selvedge_data_stream::Class;
 
 /// The load must be at most 1. `mild`: only what surely happens.
-pub(super) fn test(set: &Set<'_>, mild: bool, effort: &mut Effort) -> Deadlines {
+pub(super) fn test(set: &Set<'_>, mild: bool, effort: &mut StepBudget) -> Deadlines {
     let blocks = !(mild && set.pattern.together());
     examine(set, blocks, effort).unwrap_or(Deadlines::Unknown)
 }
 
-fn examine(set: &Set<'_>, blocks: bool, effort: &mut Effort) -> Option<Deadlines> {
-    effort.take(set.len())?;
+fn examine(set: &Set<'_>, blocks: bool, effort: &mut StepBudget) -> Option<Deadlines> {
+    effort.spend(set.len())?;
     let longest = set.jobs().map(|job| job.cost - 1).max().unwrap_or(0);
     let longest = if blocks { longest } else { 0 };
     if dense_enough(set, longest) {
@@ -33,7 +33,7 @@ fn examine(set: &Set<'_>, blocks: bool, effort: &mut Effort) -> Option<Deadlines
     for (index, job) in set.jobs().enumerate().filter(|(_, job)| by_deadline(job)) {
         let mut t = job.deadline;
         while t <= horizon && found.is_none_or(|(at, ..)| t < at) {
-            effort.take(set.len())?;
+            effort.spend(set.len())?;
             let demand = demand_until(set, t, blocks)?;
             if demand > t {
                 found = Some((t, demand - t, index));
@@ -55,7 +55,7 @@ const fn by_deadline(job: &Job) -> bool {
 }
 
 /// The last moment at which the demand may exceed the time.
-fn horizon(set: &Set<'_>, longest: u128, blocks: bool, effort: &mut Effort) -> Option<u128> {
+fn horizon(set: &Set<'_>, longest: u128, blocks: bool, effort: &mut StepBudget) -> Option<u128> {
     // A frame of a stream whose deadline is shorter than its period is due early by one frame at
     // most: the demand is at most `load * t`, those frames, and the one that blocks.
     let early = |job: Job| if job.deadline < job.period { job.cost } else { 0 };
@@ -98,14 +98,14 @@ fn dense_enough(set: &Set<'_>, longest: u128) -> bool {
     let dense = jobs().fold(Share::ZERO, |sum, job| sum.plus(density(job)));
     let Some(earliest) = jobs().map(|job| job.deadline).min() else { return true };
     let all = dense.plus(Share::new(longest, earliest));
-    matches!(all.against_one(), Some(Ordering::Less | Ordering::Equal))
+    matches!(all.compare_to_one(), Some(Ordering::Less | Ordering::Equal))
 }
 
 /// How long the link is busy at most if all come at once, after a blocking frame.
-fn busy_period(set: &Set<'_>, longest: u128, effort: &mut Effort) -> Option<u128> {
+fn busy_period(set: &Set<'_>, longest: u128, effort: &mut StepBudget) -> Option<u128> {
     let mut length = 1_u128;
     loop {
-        effort.take(set.len())?;
+        effort.spend(set.len())?;
         let mut next = longest;
         for job in set.jobs().filter(by_deadline) {
             next = next.checked_add(length.div_ceil(job.period).checked_mul(job.cost)?)?;

@@ -8,11 +8,11 @@ use core::cmp::Ordering;
 use selvedge_data_stream::{Contract, Window, Windows};
 use selvedge_units::{Bitrate, Duration};
 
-use super::found::{Effort, Found};
-use super::judge::judge;
+use super::found::{StepBudget, TestResult};
 use super::set::{BYTE, RATE_MAX, Set};
 use super::share::Share;
-use super::{Answer, Breach, Cause, Fit, Load, Service, Verdict};
+use super::verdict::assess;
+use super::{Breach, Cause, Fit, Load, Response, Service, Verdict};
 
 /// For all that is tried after a refusal.
 const SEARCH: u64 = 1 << 24;
@@ -20,24 +20,26 @@ const PERIOD_MAX: u64 = 1 << 63;
 /// The window that a stream without one, or with `0/1`, is offered is out of so many.
 const WINDOW_OF: u16 = 10;
 
-pub(super) fn answer(set: &Set<'_>) -> Answer {
-    let found = judge(set, &mut Effort { left: Effort::TEST });
+pub(super) fn answer(set: &Set<'_>) -> Response {
+    let found = assess(set, &mut StepBudget { left: StepBudget::TEST });
     let (verdict, unproved, breach) = match found {
-        Found::Kept => (Verdict::Guaranteed, None, None),
-        Found::Unproved(why) => (Verdict::Possible, Some(why), None),
-        Found::Broken(cause, excess) => (Verdict::Refused, None, Some(breach(set, cause, excess))),
+        TestResult::Kept => (Verdict::Guaranteed, None, None),
+        TestResult::Unproved(why) => (Verdict::Possible, Some(why), None),
+        TestResult::Broken(cause, excess) => {
+            (Verdict::Refused, None, Some(breach(set, cause, excess)))
+        }
     };
-    Answer { policy: set.policy, verdict, load: set.share_of_all(), unproved, breach }
+    Response { policy: set.policy, verdict, load: set.share_of_all(), unproved, breach }
 }
 
 fn breach(set: &Set<'_>, cause: Cause, excess: Share) -> Breach {
-    let mut search = Search { effort: Effort { left: SEARCH } };
+    let mut search = Search { effort: StepBudget { left: SEARCH } };
     // Where the load alone decides, one pass finds it; else a deadline may break before that.
     let stream =
         if set.policy.counts_windows() { first_over(set) } else { search.first_broken(set) };
     let joined = set.first(stream + 1);
-    let (cause, excess) = match judge(&joined, &mut search.allowance()) {
-        Found::Broken(cause, excess) => (cause, excess),
+    let (cause, excess) = match assess(&joined, &mut search.allowance()) {
+        TestResult::Broken(cause, excess) => (cause, excess),
         // The search ran out of steps; then it is what the whole set broke by.
         _ => (cause, excess),
     };
@@ -50,7 +52,7 @@ fn breach(set: &Set<'_>, cause: Cause, excess: Share) -> Breach {
 }
 
 fn at_most_one(share: Share) -> bool {
-    matches!(share.against_one(), Some(Ordering::Less | Ordering::Equal))
+    matches!(share.compare_to_one(), Some(Ordering::Less | Ordering::Equal))
 }
 
 /// The first stream whose joining takes the load beyond 1. O(N).
@@ -106,24 +108,24 @@ fn least_true(fails: u64, most: u64, mut holds: impl FnMut(u64) -> Option<bool>)
 }
 
 struct Search {
-    effort: Effort,
+    effort: StepBudget,
 }
 
 impl Search {
     /// What the next test may take.
-    fn allowance(&self) -> Effort {
-        Effort { left: self.effort.left.min(Effort::TEST) }
+    fn allowance(&self) -> StepBudget {
+        StepBudget { left: self.effort.left.min(StepBudget::TEST) }
     }
 
     /// Whether the set is not refused; `None` if the steps do not suffice to tell.
     fn admits(&mut self, set: &Set<'_>) -> Option<bool> {
-        self.effort.take(set.len())?;
+        self.effort.spend(set.len())?;
         let given = self.allowance();
         let mut effort = given;
-        let found = judge(set, &mut effort);
-        self.effort.take((given.left - effort.left) as usize)?;
+        let found = assess(set, &mut effort);
+        self.effort.spend((given.left - effort.left) as usize)?;
         match found {
-            Found::Unproved(super::Unproved::Effort) => None,
+            TestResult::Unproved(super::Unproved::Effort) => None,
             found => Some(!found.is_broken()),
         }
     }
@@ -193,7 +195,7 @@ fn rate_bounds(set: &Set<'_>) -> Option<(u64, u64)> {
     let mut sum = 0_u128;
     for load in set.loads() {
         let Service::Size(size) = load.service else { return None };
-        let (serve, of) = set.owed(load);
+        let (serve, of) = set.required_frames(load);
         // Below 2^(48 + 33 + 16 + 24), and 2^79.
         let bits = (u128::from(size.0) * BYTE * serve) << POINT;
         sum = sum.checked_add(bits / (u128::from(load.contract.period.0) * of))?;

@@ -8,7 +8,7 @@ use super::{Cause, Load, Unproved};
 
 /// What a test found.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Found {
+pub(super) enum TestResult {
     /// The promise is kept.
     Kept,
     /// Nothing speaks against it, but nothing proves it.
@@ -17,7 +17,7 @@ pub(super) enum Found {
     Broken(Cause, Share),
 }
 
-impl Found {
+impl TestResult {
     pub(super) const fn is_broken(&self) -> bool {
         matches!(self, Self::Broken(..))
     }
@@ -39,16 +39,16 @@ pub(super) enum Deadlines {
 
 /// Elementary steps that are left. A test that runs out of them gives no answer.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Effort {
+pub(super) struct StepBudget {
     pub(super) left: u64,
 }
 
-impl Effort {
+impl StepBudget {
     /// For one test of the whole set.
     pub(super) const TEST: u64 = 1 << 22;
 
     /// Takes `n` steps; `None` if there are not so many left.
-    pub(super) fn take(&mut self, n: usize) -> Option<()> {
+    pub(super) fn spend(&mut self, n: usize) -> Option<()> {
         self.left = self.left.checked_sub(n as u64)?;
         Some(())
     }
@@ -56,32 +56,32 @@ impl Effort {
 
 /// The test for the worst arrivals first; where it fails, the same test for what surely happens.
 /// What lies between is neither proved nor refused.
-pub(super) fn twice(set: &Set<'_>, mut test: impl FnMut(bool) -> Deadlines) -> Found {
+pub(super) fn twice(set: &Set<'_>, mut test: impl FnMut(bool) -> Deadlines) -> TestResult {
     let worst = match test(false) {
-        Deadlines::Kept => return Found::Kept,
-        Deadlines::Unknown => return Found::Unproved(Unproved::Effort),
+        Deadlines::Kept => return TestResult::Kept,
+        Deadlines::Unknown => return TestResult::Unproved(Unproved::Effort),
         Deadlines::Late { stream, .. } => stream,
     };
     match test(true) {
         // Together is when frames come; who waits past its arrival competes at other moments.
         Deadlines::Late { .. }
             if set.pattern.together()
-                && let Some(shifted) = set.loads().position(waits_past_arrival) =>
+                && let Some(shifted) = set.loads().position(is_ready_after_arrival) =>
         {
-            Found::Unproved(Unproved::OwnDelay(shifted))
+            TestResult::Unproved(Unproved::OwnDelay(shifted))
         }
         Deadlines::Late { stream, by, deadline } => {
             let cause = Cause::Late { stream, by: set.span(by) };
-            Found::Broken(cause, Share::new(by, deadline))
+            TestResult::Broken(cause, Share::new(by, deadline))
         }
-        Deadlines::Kept => Found::Unproved(Unproved::WorstCase(worst)),
-        Deadlines::Unknown => Found::Unproved(Unproved::Effort),
+        Deadlines::Kept => TestResult::Unproved(Unproved::WorstCase(worst)),
+        Deadlines::Unknown => TestResult::Unproved(Unproved::Effort),
     }
 }
 
 /// Whether its frames are not ready when they come: a stream that waits for its period, with a
 /// deadline further off than that.
-pub(super) fn waits_past_arrival(load: &Load) -> bool {
+pub(super) fn is_ready_after_arrival(load: &Load) -> bool {
     let Contract { work_conserving, delay, period, .. } = load.contract;
     !work_conserving && delay.is_some_and(|delay| delay > period)
 }

@@ -12,23 +12,23 @@
 
 use selvedge_data_stream::Class;
 
-use super::found::{Deadlines, Effort, Found, twice, waits_past_arrival};
+use super::found::{Deadlines, StepBudget, TestResult, is_ready_after_arrival, twice};
 use super::set::Set;
 use super::share::{Ratio, Share, gcd};
 use super::{Cause, Pattern, Unproved, demand, response};
 
 /// The load must be at most 1, and the arrivals known.
-pub(super) fn judge(set: &Set<'_>, effort: &mut Effort) -> Found {
+pub(super) fn assess(set: &Set<'_>, effort: &mut StepBudget) -> TestResult {
     if set.pattern == Pattern::Backlogged {
-        if let Some(by) = starved(set) {
-            return Found::Broken(Cause::Starved(by), Share::ZERO);
+        if let Some(by) = starvation(set) {
+            return TestResult::Broken(Cause::Starved(by), Share::ZERO);
         }
         // A backlog by priority that does not wait for its periods competes ahead of time.
         let pushes =
             |(class, greedy): (Class, bool)| class == Class::Priority && greedy && set.len() > 1;
         if set.loads().map(|load| (load.contract.class, load.contract.work_conserving)).any(pushes)
         {
-            return Found::Unproved(Unproved::Arrivals);
+            return TestResult::Unproved(Unproved::Arrivals);
         }
     }
     let found = twice(set, |mild| match demand::test(set, mild, effort) {
@@ -36,7 +36,7 @@ pub(super) fn judge(set: &Set<'_>, effort: &mut Effort) -> Found {
         other => other,
     });
     match found {
-        Found::Kept => fair(set).map_or(Found::Kept, Found::Unproved),
+        TestResult::Kept => fair(set).map_or(TestResult::Kept, TestResult::Unproved),
         other => other,
     }
 }
@@ -44,7 +44,7 @@ pub(super) fn judge(set: &Set<'_>, effort: &mut Effort) -> Found {
 /// A stream that always has a frame and never waits takes all that those before it leave: by
 /// deadline from the later classes, by priority also from those that come after it. All arrived
 /// at 0, so the lower index goes first among equals. O(N).
-fn starved(set: &Set<'_>) -> Option<usize> {
+fn starvation(set: &Set<'_>) -> Option<usize> {
     let rank = |index: usize| {
         let contract = &set.load(index).contract;
         match contract.class {
@@ -74,7 +74,7 @@ fn fair(set: &Set<'_>) -> Option<Unproved> {
     let frames = set.jobs().try_fold(others, |sum, job| sum.checked_add(job.cost));
     let bound = frames.and_then(|frames| over(frames, den, left));
     for (stream, job) in jobs() {
-        if waits_past_arrival(set.load(stream)) {
+        if is_ready_after_arrival(set.load(stream)) {
             return Some(Unproved::OwnDelay(stream));
         }
         let part = job.weight.checked_mul(left);

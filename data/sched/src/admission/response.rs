@@ -9,12 +9,12 @@
 
 use selvedge_data_stream::Class;
 
-use super::found::{Deadlines, Effort};
+use super::found::{Deadlines, StepBudget};
 use super::set::{Job, Set};
 
 /// The load must be at most 1. `mild`: only what surely happens: no frame has just begun where all
 /// start together, and frames of the same priority do not stand in the way.
-pub(super) fn test(set: &Set<'_>, mild: bool, effort: &mut Effort) -> Deadlines {
+pub(super) fn test(set: &Set<'_>, mild: bool, effort: &mut StepBudget) -> Deadlines {
     for index in 0..set.len() {
         if set.job(set.load(index)).class != Class::Priority {
             continue;
@@ -32,7 +32,7 @@ pub(super) fn test(set: &Set<'_>, mild: bool, effort: &mut Effort) -> Deadlines 
 }
 
 /// By how much the stream's frames may be late, if they may. `None`: it takes too long to tell.
-fn level(set: &Set<'_>, index: usize, mild: bool, effort: &mut Effort) -> Option<Option<u128>> {
+fn level(set: &Set<'_>, index: usize, mild: bool, effort: &mut StepBudget) -> Option<Option<u128>> {
     let own = set.job(set.load(index));
     let above = |other: usize, job: &Job| {
         other != index
@@ -44,7 +44,7 @@ fn level(set: &Set<'_>, index: usize, mild: bool, effort: &mut Effort) -> Option
             }
     };
     let started = !(mild && set.pattern.together());
-    effort.take(set.len())?;
+    effort.spend(set.len())?;
     let is_below = |job: &Job| match job.class {
         Class::Edf => false,
         Class::Priority => job.priority < own.priority,
@@ -68,7 +68,7 @@ fn level(set: &Set<'_>, index: usize, mild: bool, effort: &mut Effort) -> Option
         let ahead = blocking.checked_add(frame.checked_mul(own.cost)?)?;
         start = start.max(ahead);
         loop {
-            effort.take(set.len())?;
+            effort.spend(set.len())?;
             let next = ahead.checked_add(interference(start)?)?;
             if next <= start {
                 break;
@@ -84,7 +84,7 @@ fn level(set: &Set<'_>, index: usize, mild: bool, effort: &mut Effort) -> Option
         // The busy period of the level has ended if all that came before `end` is done by then.
         if end <= frame.checked_mul(own.period)? {
             let mut pending = false;
-            effort.take(set.len())?;
+            effort.spend(set.len())?;
             let mut came = blocking.checked_add(frame.checked_mul(own.cost)?)?;
             for (other, job) in set.jobs().enumerate() {
                 if above(other, &job) {

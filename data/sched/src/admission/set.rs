@@ -10,7 +10,7 @@ use selvedge_units::{Bitrate, Bytes, Duration};
 use crate::Tree;
 
 use super::share::Share;
-use super::{Ask, AskError, Load, Pattern, Policy, Service};
+use super::{Load, Pattern, Policy, Request, RequestError, Service};
 
 /// Bits of a byte in nanoseconds a second: what a byte takes in scaled time.
 pub(super) const BYTE: u128 = 8 * 1_000_000_000;
@@ -47,41 +47,41 @@ pub(super) struct Job {
 }
 
 impl<'a> Set<'a> {
-    pub(super) fn new(ask: &Ask<'a>) -> Result<Self, AskError> {
+    pub(super) fn new(ask: &Request<'a>) -> Result<Self, RequestError> {
         if u32::try_from(ask.loads.len()).is_err() {
-            return Err(AskError::Streams(ask.loads.len()));
+            return Err(RequestError::Streams(ask.loads.len()));
         }
         let sized = ask.loads.iter().any(|load| matches!(load.service, Service::Size(_)));
         let rate = match ask.rate {
-            None if sized => return Err(AskError::Rate(None)),
+            None if sized => return Err(RequestError::Rate(None)),
             None => 1,
             Some(Bitrate(rate)) if (1..=RATE_MAX).contains(&rate) => rate,
-            Some(rate) => return Err(AskError::Rate(Some(rate))),
+            Some(rate) => return Err(RequestError::Rate(Some(rate))),
         };
         for (index, load) in ask.loads.iter().enumerate() {
             let time = |span: Duration| (1..=TIME_MAX).contains(&span.0);
             let contract = &load.contract;
             if !time(contract.period) || !contract.delay.is_none_or(time) {
-                return Err(AskError::Time(index));
+                return Err(RequestError::Time(index));
             }
             let sound = match load.service {
                 Service::Time(span) => time(span),
                 Service::Size(size) => (1..=SIZE_MAX).contains(&size.0),
             };
             if !sound {
-                return Err(AskError::Service(index));
+                return Err(RequestError::Service(index));
             }
             if Kind::ALL.iter().any(|&kind| {
                 let Window { lose, of } = contract.windows.of(kind);
                 lose > of
             }) {
-                return Err(AskError::Window(index));
+                return Err(RequestError::Window(index));
             }
             if contract.weight == 0 {
-                return Err(AskError::Weight(index));
+                return Err(RequestError::Weight(index));
             }
         }
-        let Ask { policy, pattern, quantum, tree, loads, .. } = *ask;
+        let Request { policy, pattern, quantum, tree, loads, .. } = *ask;
         Ok(Self { policy, pattern, rate, quantum, tree, loads, patch: None })
     }
 
@@ -145,7 +145,7 @@ impl<'a> Set<'a> {
 
     /// What a stream must be served, as a share of the link.
     pub(super) fn share(&self, load: &Load) -> Share {
-        let (serve, of) = self.owed(load);
+        let (serve, of) = self.required_frames(load);
         let period = u128::from(load.contract.period.0);
         match load.service {
             // At most 2^79 over 2^79.
@@ -158,8 +158,8 @@ impl<'a> Set<'a> {
     }
 
     /// How many frames must be served, out of how many.
-    pub(super) fn owed(&self, load: &Load) -> (u128, u128) {
-        if self.policy.counts_windows() { owed(load) } else { (1, 1) }
+    pub(super) fn required_frames(&self, load: &Load) -> (u128, u128) {
+        if self.policy.counts_windows() { required_frames(load) } else { (1, 1) }
     }
 
     /// What all must be served. O(N).
@@ -181,7 +181,7 @@ impl<'a> Set<'a> {
 
 /// `y - x` of `y`, of all where there is no window. Of windows for each kind the one that asks for
 /// least: how many frames there are of a kind is not known, and this much is needed of any.
-fn owed(load: &Load) -> (u128, u128) {
+fn required_frames(load: &Load) -> (u128, u128) {
     let of = |window: Window| match window {
         Window { of: 0, .. } => (1, 1),
         Window { lose, of } => (u128::from(of - lose), u128::from(of)),

@@ -113,7 +113,7 @@ impl Share {
 
     /// How it compares with 1, never wrongly; `None` if 128 bits do not tell.
     #[must_use]
-    pub fn against_one(&self) -> Option<Ordering> {
+    pub fn compare_to_one(&self) -> Option<Ordering> {
         if let Some(Ratio { num, den }) = self.exact {
             return Some(num.cmp(&den));
         }
@@ -166,9 +166,9 @@ mod tests {
     fn a_full_sum_is_exactly_one() {
         let third = Share::new(1, 3);
         let sum = third.plus(third).plus(third);
-        assert_eq!(sum.against_one(), Some(Ordering::Equal));
+        assert_eq!(sum.compare_to_one(), Some(Ordering::Equal));
         assert_eq!(
-            sum.plus(Share::new(1, u128::from(u64::MAX))).against_one(),
+            sum.plus(Share::new(1, u128::from(u64::MAX))).compare_to_one(),
             Some(Ordering::Greater)
         );
         assert_eq!(Share::new(21, 20).to_string(), "21/20 (105.00 %)");
@@ -182,11 +182,11 @@ mod tests {
         let primes = (10_000..).filter(prime).take(40);
         let sum = primes.fold(Share::ZERO, |sum, p| sum.plus(Share::new(p / 50, p)));
         assert_eq!(sum.exact(), None);
-        assert_eq!(sum.against_one(), Some(Ordering::Less));
+        assert_eq!(sum.compare_to_one(), Some(Ordering::Less));
         let over = sum.plus(Share::new(1, 4));
-        assert_eq!(over.against_one(), Some(Ordering::Greater));
+        assert_eq!(over.compare_to_one(), Some(Ordering::Greater));
         let lost = Share { exact: None, ..Share::new(1, 1) };
-        assert_eq!(lost.against_one(), None);
+        assert_eq!(lost.compare_to_one(), None);
     }
 
     proptest! {
@@ -197,8 +197,8 @@ mod tests {
                 let Share { floor, rounded, .. } = Share::new(num, den);
                 prop_assert!(sum.floor <= floor && floor <= sum.floor + u128::from(sum.rounded + rounded));
                 let blind = Share { exact: None, ..sum };
-                if let Some(decided) = blind.against_one() {
-                    prop_assert_eq!(Some(decided), sum.against_one());
+                if let Some(decided) = blind.compare_to_one() {
+                    prop_assert_eq!(Some(decided), sum.compare_to_one());
                 }
                 if den < 1 << 90 {
                     prop_assert_eq!(u128::from(sum.basis_points().abs_diff((num * 10_000 / den) as u64)) <= 1, true);

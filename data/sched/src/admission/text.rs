@@ -5,7 +5,7 @@ use core::fmt;
 
 use selvedge_units::Duration;
 
-use super::{Answer, Breach, Cause, Policy, Unproved, Verdict};
+use super::{Breach, Cause, Policy, Response, Unproved, Verdict};
 
 /// The unit that spans are meant in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,21 +16,21 @@ pub enum Clock {
     Slots,
 }
 
-/// An answer as a sentence; see [`Answer::explain`].
-pub struct Explained<'a, N> {
-    answer: &'a Answer,
+/// An answer as a sentence; see [`Response::explain`].
+pub struct Explanation<'a, N> {
+    answer: &'a Response,
     name: N,
     clock: Clock,
 }
 
-impl Answer {
+impl Response {
     /// The answer as a sentence, streams called by `name`.
-    pub const fn explain<'a, N, S>(&'a self, clock: Clock, name: N) -> Explained<'a, N>
+    pub const fn explain<'a, N, S>(&'a self, clock: Clock, name: N) -> Explanation<'a, N>
     where
         N: Fn(usize) -> S,
         S: fmt::Display,
     {
-        Explained { answer: self, name, clock }
+        Explanation { answer: self, name, clock }
     }
 }
 
@@ -46,9 +46,9 @@ impl fmt::Display for Time {
     }
 }
 
-impl<N: Fn(usize) -> S, S: fmt::Display> fmt::Display for Explained<'_, N> {
+impl<N: Fn(usize) -> S, S: fmt::Display> fmt::Display for Explanation<'_, N> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Answer { policy, verdict, load, unproved, breach } = self.answer;
+        let Response { policy, verdict, load, unproved, breach } = self.answer;
         let promise = match (verdict, policy.counts_windows()) {
             (Verdict::Guaranteed, true) => "no window is violated",
             (Verdict::Guaranteed, false) => "no deadline is missed",
@@ -68,7 +68,7 @@ impl<N: Fn(usize) -> S, S: fmt::Display> fmt::Display for Explained<'_, N> {
     }
 }
 
-impl<N: Fn(usize) -> S, S: fmt::Display> Explained<'_, N> {
+impl<N: Fn(usize) -> S, S: fmt::Display> Explanation<'_, N> {
     fn unproved(&self, f: &mut fmt::Formatter<'_>, policy: Policy, why: Unproved) -> fmt::Result {
         let policy = policy.name();
         match why {

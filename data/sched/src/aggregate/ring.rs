@@ -3,7 +3,7 @@
 
 use alloc::vec::Vec;
 
-use super::Tally;
+use super::StreamletCounts;
 
 /// No streamlet.
 const NONE: u32 = u32::MAX;
@@ -18,13 +18,13 @@ pub(super) struct Entry {
     next: u32,
     /// Frames that wait, without the head.
     pub(super) waiting: u64,
-    pub(super) tally: Tally,
+    pub(super) tally: StreamletCounts,
 }
 
 impl Entry {
     pub(super) fn new(set: u8) -> Self {
         let (previous, next) = (NONE, NONE);
-        Self { set, present: true, previous, next, waiting: 0, tally: Tally::default() }
+        Self { set, present: true, previous, next, waiting: 0, tally: StreamletCounts::default() }
     }
 }
 

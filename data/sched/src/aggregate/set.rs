@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use super::Tally;
+use super::StreamletCounts;
 use super::ring::Ring;
 
 /// The most sets of one aggregate.
@@ -54,7 +54,7 @@ pub(super) struct Set {
     /// its last one ended, while it has none.
     pub(super) tag: u128,
     pub(super) streamlets: u32,
-    pub(super) tally: Tally,
+    pub(super) tally: StreamletCounts,
 }
 
 /// A set that has streamlets.

@@ -39,9 +39,9 @@ fn shares_of_figure_10_hold_by_slot_set_and_streamlet() {
         slots.push((slot, sets, streamlets));
     }
     let bring_up = |sched: &mut Scheduler, n: usize, slot: &mut Aggregate| {
-        assert!(slot.bring_up().is_some());
+        assert!(slot.promote_head().is_some());
         let head = Head::arrived(Instant::ZERO);
-        sched.push_head(StreamIndex(n as u32), head);
+        sched.enqueue_head(StreamIndex(n as u32), head);
     };
     for (n, (slot, ..)) in slots.iter_mut().enumerate() {
         bring_up(&mut sched, n, slot);
@@ -50,14 +50,14 @@ fn shares_of_figure_10_hold_by_slot_set_and_streamlet() {
     for t in 0..frames {
         assert_eq!(sched.poll_expired(Instant(t)), None, "the link is full, not more");
         let chosen = sched.choose(Instant(t)).unwrap();
-        sched.serve(chosen);
+        sched.dequeue(chosen);
         let (slot, ..) = &mut slots[chosen.0 as usize];
         let streamlet = slot.head().unwrap();
         slot.sent(Bytes(1000));
         slot.arrive(streamlet);
         bring_up(&mut sched, chosen.0 as usize, slot);
     }
-    let within = |tally: Tally, part: u64, of: u64| {
+    let within = |tally: StreamletCounts, part: u64, of: u64| {
         let due = frames * part / of;
         let off = tally.sent.abs_diff(due);
         assert!(100 * off <= due, "{} where {due} are due", tally.sent);
@@ -89,13 +89,13 @@ fn idle_streamlets_are_in_no_ring() {
     slot.arrive(all[7]);
     slot.arrive(all[9_000]);
     assert_eq!(linked(&slot), [7, 9_000]);
-    assert_eq!(slot.bring_up(), Some(all[7]));
+    assert_eq!(slot.promote_head(), Some(all[7]));
     assert_eq!(linked(&slot), [9_000]);
     slot.sent(Bytes(1));
     assert_eq!(linked(&slot), [9_000]);
-    slot.give_up(all[9_000]);
+    slot.drop_waiting(all[9_000]);
     assert!(linked(&slot).is_empty());
-    assert_eq!(slot.bring_up(), None);
+    assert_eq!(slot.promote_head(), None);
 }
 
 #[test]
@@ -106,15 +106,18 @@ fn a_streamlet_may_be_removed_with_its_head() {
     for streamlet in [a, a, b, b] {
         slot.arrive(streamlet);
     }
-    assert_eq!(slot.bring_up(), Some(a));
+    assert_eq!(slot.promote_head(), Some(a));
     let removed = slot.remove(a);
-    assert!(removed.was_head && removed.tally == Tally { dropped: 2, ..Tally::default() });
-    assert_eq!((slot.head(), slot.bring_up()), (None, Some(b)));
+    assert!(
+        removed.was_head
+            && removed.tally == StreamletCounts { dropped: 2, ..StreamletCounts::default() }
+    );
+    assert_eq!((slot.head(), slot.promote_head()), (None, Some(b)));
     slot.dropped();
     let again = slot.add(set);
     assert_eq!((again, slot.waiting(again)), (a, 0), "the place is used again");
     assert!(!slot.remove(b).was_head);
-    assert_eq!(slot.bring_up(), None);
+    assert_eq!(slot.promote_head(), None);
     assert_eq!(slot.set_tally(set).dropped, 4);
     slot.remove(again);
     assert_eq!(slot.remove_set(set).dropped, 4);
@@ -146,7 +149,7 @@ fn virtual_time_moves_back_before_it_overflows() {
         slot.arrive(streamlet);
     }
     for _ in 0..4_000_000 {
-        let streamlet = slot.bring_up().unwrap();
+        let streamlet = slot.promote_head().unwrap();
         sent[streamlet.0 as usize] += 1;
         slot.sent(Bytes(u64::MAX));
         slot.arrive(streamlet);
@@ -167,7 +170,7 @@ struct Model {
 }
 
 impl Model {
-    fn enlist(&mut self, streamlet: u32) {
+    fn enqueue_in_set(&mut self, streamlet: u32) {
         let (set, waiting) = self.streamlets[&streamlet];
         let (_, tag, turns) = &mut self.sets[set];
         if waiting > 0 && !turns.contains(&streamlet) && self.head != Some(streamlet) {
@@ -192,7 +195,7 @@ impl Model {
         if let Some(&(set, _)) = self.streamlets.get(&head) {
             let (weight, tag, _) = &mut self.sets[set];
             *tag += u128::from(bytes) * 840 / *weight;
-            self.enlist(head);
+            self.enqueue_in_set(head);
         }
         if self.sets.iter().all(|(.., turns)| turns.is_empty()) {
             self.now = self.sets.iter().map(|set| set.1).max().unwrap().max(self.now);
@@ -248,24 +251,24 @@ proptest! {
                 Step::Arrive(n) => if let Some(s) = pick(n) {
                     slot.arrive(StreamletIndex(s));
                     model.streamlets.get_mut(&s).unwrap().1 += 1;
-                    model.enlist(s);
+                    model.enqueue_in_set(s);
                 },
                 Step::Send(bytes) => {
-                    prop_assert_eq!(slot.bring_up().map(|s| s.0), model.bring_up());
+                    prop_assert_eq!(slot.promote_head().map(|s| s.0), model.bring_up());
                     if slot.head().is_some() {
                         slot.sent(Bytes(bytes));
                         model.leave(bytes);
                     }
                 }
                 Step::Drop => {
-                    prop_assert_eq!(slot.bring_up().map(|s| s.0), model.bring_up());
+                    prop_assert_eq!(slot.promote_head().map(|s| s.0), model.bring_up());
                     if slot.head().is_some() {
                         slot.dropped();
                         model.leave(0);
                     }
                 }
                 Step::GiveUp(n) => if let Some(s) = pick(n).filter(|s| model.streamlets[s].1 > 0) {
-                    slot.give_up(StreamletIndex(s));
+                    slot.drop_waiting(StreamletIndex(s));
                     let (set, waiting) = model.streamlets.get_mut(&s).unwrap();
                     *waiting -= 1;
                     if *waiting == 0 {
@@ -298,7 +301,7 @@ proptest! {
             slot.arrive(streamlet);
         }
         for size in sizes {
-            let streamlet = slot.bring_up().unwrap();
+            let streamlet = slot.promote_head().unwrap();
             slot.arrive(streamlet);
             slot.sent(Bytes(size));
             let n = streamlet.0 as usize;

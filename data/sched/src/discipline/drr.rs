@@ -25,7 +25,7 @@ use selvedge_data_stream::Contract;
 use selvedge_units::{Bytes, Instant};
 
 use super::tag;
-use super::{Rule, Standing};
+use super::{HeadState, Rule};
 
 const PLACE: u64 = (1 << 48) - 1;
 
@@ -69,7 +69,7 @@ impl Default for Drr {
 
 impl Drr {
     /// The stream of the last frame has no other: it has no more turns.
-    fn settle(&mut self) {
+    fn charge_last(&mut self) {
         if let Some(stream) = self.pending.take() {
             let stream = &mut self.streams[stream as usize];
             (stream.listed, stream.deficit) = (false, 0);
@@ -90,7 +90,7 @@ impl Stream {
 }
 
 impl Rule for Drr {
-    const TOLD: bool = true;
+    const OBSERVES: bool = true;
 
     fn grow(&mut self, streams: usize) {
         self.streams.resize(streams.max(self.streams.len()), Stream::default());
@@ -101,12 +101,12 @@ impl Rule for Drr {
         self.streams[stream as usize] = Stream::default();
     }
 
-    fn head(&mut self, head: &Standing, size: Bytes, fresh: bool) {
+    fn observe_head(&mut self, head: &HeadState, size: Bytes, fresh: bool) {
         let follows = !fresh && self.pending == Some(head.stream);
         if follows {
             self.pending = None;
         } else {
-            self.settle();
+            self.charge_last();
         }
         let turn = self.turn;
         let mut stream = self.streams[head.stream as usize];
@@ -132,21 +132,21 @@ impl Rule for Drr {
         self.streams[head.stream as usize] = stream;
     }
 
-    fn rank(&self, head: &Standing) -> u128 {
+    fn rank(&self, head: &HeadState) -> u128 {
         let stream = &self.streams[head.stream as usize];
         u128::from(stream.due) << 48 | u128::from(stream.place)
     }
 
     /// The turn in 31 bits and the place in 32, as long as they have room.
-    fn key(&self, head: &Standing, _: Instant) -> u64 {
+    fn key(&self, head: &HeadState, _: Instant) -> u64 {
         const TURNS: u64 = (1 << 31) - 1;
         let stream = &self.streams[head.stream as usize];
         let place = stream.place.min(u32::MAX.into());
         if stream.due < TURNS { stream.due << 32 | place } else { TURNS << 32 }
     }
 
-    fn served(&mut self, head: &Standing) {
-        self.settle();
+    fn observe_dequeued(&mut self, head: &HeadState) {
+        self.charge_last();
         let stream = &mut self.streams[head.stream as usize];
         let quanta = (stream.due - stream.round).saturating_mul(stream.quantum);
         stream.deficit = stream.deficit.saturating_add(quanta).saturating_sub(stream.size);
@@ -156,8 +156,8 @@ impl Rule for Drr {
         self.pending = Some(head.stream);
     }
 
-    fn lost(&mut self, head: &Standing) {
-        self.settle();
+    fn observe_dropped(&mut self, head: &HeadState) {
+        self.charge_last();
         self.pending = Some(head.stream);
     }
 }

@@ -3,7 +3,7 @@
 
 use selvedge_units::Instant;
 
-use super::{Rule, Standing};
+use super::{HeadState, Rule};
 use crate::window::{CLASS_BITS, tightness, tightness_class};
 
 /// Rank: deadline, tightness. Key: 44 bits of the deadline since the epoch, 20 of the tightness.
@@ -13,12 +13,12 @@ pub(crate) struct Dwcs;
 impl Rule for Dwcs {
     const DEADLINE_FIRST: bool = true;
 
-    fn rank(&self, head: &Standing) -> u128 {
+    fn rank(&self, head: &HeadState) -> u128 {
         u128::from(head.deadline.0) << 48 | u128::from(tightness(head.window))
     }
 
     #[inline]
-    fn key(&self, head: &Standing, epoch: Instant) -> u64 {
+    fn key(&self, head: &HeadState, epoch: Instant) -> u64 {
         const FAR: u64 = (1 << (64 - CLASS_BITS)) - 1;
         let since = head.deadline.0.wrapping_sub(epoch.0);
         // What lies before the epoch wraps to what is far: the epoch is no higher than `EPOCH_MAX`.

@@ -2,7 +2,7 @@
 
 use selvedge_units::Instant;
 
-use super::{Rule, Standing, fine};
+use super::{HeadState, Rule, fine};
 
 /// Rank and key: the deadline.
 #[derive(Clone, Debug, Default)]
@@ -11,12 +11,12 @@ pub(crate) struct Edf;
 impl Rule for Edf {
     const DEADLINE_FIRST: bool = true;
 
-    fn rank(&self, head: &Standing) -> u128 {
+    fn rank(&self, head: &HeadState) -> u128 {
         head.deadline.0.into()
     }
 
     #[inline]
-    fn key(&self, head: &Standing, _: Instant) -> u64 {
+    fn key(&self, head: &HeadState, _: Instant) -> u64 {
         fine(head.deadline)
     }
 }

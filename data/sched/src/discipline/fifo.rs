@@ -2,19 +2,19 @@
 
 use selvedge_units::Instant;
 
-use super::{Rule, Standing, fine};
+use super::{HeadState, Rule, fine};
 
 /// Rank: nothing, since the order by arrival is common to all disciplines. Key: the arrival.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Fifo;
 
 impl Rule for Fifo {
-    fn rank(&self, _: &Standing) -> u128 {
+    fn rank(&self, _: &HeadState) -> u128 {
         0
     }
 
     #[inline]
-    fn key(&self, head: &Standing, _: Instant) -> u64 {
+    fn key(&self, head: &HeadState, _: Instant) -> u64 {
         fine(head.arrival)
     }
 }

@@ -19,7 +19,7 @@ use selvedge_units::{Bytes, Duration, Instant};
 
 use super::tree::Tree;
 use super::wfq::Wfq;
-use super::{Rule, Standing};
+use super::{HeadState, Rule};
 
 /// The link's rate.
 const WHOLE: u64 = 1 << 62;
@@ -86,7 +86,7 @@ impl Flat {
         self.changed = true;
     }
 
-    pub(crate) fn enter(&mut self, head: &Standing, size: Bytes, fresh: bool) {
+    pub(crate) fn add_head(&mut self, head: &HeadState, size: Bytes, fresh: bool) {
         let stream = &mut self.streams[head.stream as usize];
         if stream.weight != head.weight.max(1) {
             stream.weight = head.weight.max(1);
@@ -96,7 +96,7 @@ impl Flat {
             self.map();
         }
         let mapped = self.streams[head.stream as usize].mapped;
-        self.wfq.enter(head.stream, mapped, size, fresh);
+        self.wfq.add_head(head.stream, mapped, size, fresh);
     }
 
     pub(crate) fn advance(&mut self, now: Instant) {

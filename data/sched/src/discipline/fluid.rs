@@ -10,7 +10,7 @@
 //!
 //! `V` moves in whole units of a tag; work short of a unit is carried over.
 
-use super::heap::{Heaps, NONE};
+use super::heap::{NONE, PairingHeaps};
 use super::tag::{LAST, Tag};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -50,7 +50,7 @@ impl Share {
 
     /// Takes another weight: how far it is ahead or behind in bytes stays the same, rounded up.
     /// Returns the work that the rounding made.
-    fn weigh(&mut self, now: Tag, weight: u32) -> u128 {
+    fn set_weight(&mut self, now: Tag, weight: u32) -> u128 {
         let [old, new] = [self.weight, weight].map(u128::from);
         let bytes = self.start.abs_diff(now).saturating_mul(old);
         if self.start >= now {
@@ -91,7 +91,13 @@ fn nearer(shares: &[Share]) -> impl Fn(u32, u32) -> bool + '_ {
 impl Fluid {
     /// A member begins to wait, or waits on with its next frame: it starts at `V`, or where its
     /// last frame ended, if it was backlogged all along.
-    pub(crate) fn join(&mut self, shares: &mut [Share], heaps: &mut Heaps, id: u32, weight: u32) {
+    pub(crate) fn join(
+        &mut self,
+        shares: &mut [Share],
+        heaps: &mut PairingHeaps,
+        id: u32,
+        weight: u32,
+    ) {
         match shares[id as usize].phase {
             Phase::Out => shares[id as usize].start = self.now,
             Phase::Ahead => self.ahead = heaps.remove(self.ahead, id, &nearer(shares)),
@@ -101,7 +107,7 @@ impl Fluid {
         if share.phase != Phase::Out {
             self.weights -= u64::from(share.weight);
             if weight != share.weight {
-                let rounded = share.weigh(self.now, weight);
+                let rounded = share.set_weight(self.now, weight);
                 self.give(rounded);
             }
         }
@@ -111,7 +117,7 @@ impl Fluid {
     }
 
     /// A member whose frame has gone has no other.
-    pub(crate) fn part(&mut self, shares: &mut [Share], heaps: &mut Heaps, id: u32) {
+    pub(crate) fn part(&mut self, shares: &mut [Share], heaps: &mut PairingHeaps, id: u32) {
         let share = &mut shares[id as usize];
         if share.start > self.now {
             share.phase = Phase::Ahead;
@@ -126,7 +132,7 @@ impl Fluid {
     }
 
     /// A member is taken out, whatever its phase. What it was sent ahead is not given out again.
-    pub(crate) fn forget(&mut self, shares: &mut [Share], heaps: &mut Heaps, id: u32) {
+    pub(crate) fn forget(&mut self, shares: &mut [Share], heaps: &mut PairingHeaps, id: u32) {
         let Share { phase, weight, start, .. } = shares[id as usize];
         if phase == Phase::Ahead {
             self.ahead = heaps.remove(self.ahead, id, &nearer(shares));
@@ -146,7 +152,7 @@ impl Fluid {
     }
 
     /// Gives out what work was done: O(1), and O(log N) for each member that it catches up with.
-    pub(crate) fn advance(&mut self, shares: &mut [Share], heaps: &mut Heaps) {
+    pub(crate) fn advance(&mut self, shares: &mut [Share], heaps: &mut PairingHeaps) {
         while self.weights > 0 {
             let weights = u128::from(self.weights);
             let nearest = self.ahead;

@@ -25,11 +25,11 @@ impl Links {
 
 /// The links of all members. A heap is its root, which the caller keeps.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Heaps {
+pub(crate) struct PairingHeaps {
     links: Vec<Links>,
 }
 
-impl Heaps {
+impl PairingHeaps {
     /// Makes room for members below `members`.
     pub(crate) fn grow(&mut self, members: usize) {
         if members > self.links.len() {
@@ -57,7 +57,7 @@ impl Heaps {
     ) -> u32 {
         let Links { child, next, back } = self.links[member as usize];
         self.links[member as usize] = Links::ALONE;
-        let below = self.gather(child, before);
+        let below = self.merge_pairs(child, before);
         if member == root {
             return below;
         }
@@ -90,25 +90,25 @@ impl Heaps {
     }
 
     /// Makes one heap of siblings: pairs from the left, then all of them from the right.
-    fn gather(&mut self, mut left: u32, before: &impl Fn(u32, u32) -> bool) -> u32 {
+    fn merge_pairs(&mut self, mut left: u32, before: &impl Fn(u32, u32) -> bool) -> u32 {
         let mut pairs = NONE;
         while left != NONE {
-            let right = self.take(&mut left);
-            let other = if left == NONE { NONE } else { self.take(&mut left) };
+            let right = self.pop_sibling(&mut left);
+            let other = if left == NONE { NONE } else { self.pop_sibling(&mut left) };
             let pair = self.meld(right, other, before);
             self.links[pair as usize].next = pairs;
             pairs = pair;
         }
         let mut all = NONE;
         while pairs != NONE {
-            let pair = self.take(&mut pairs);
+            let pair = self.pop_sibling(&mut pairs);
             all = self.meld(all, pair, before);
         }
         all
     }
 
     /// Takes the first off a list of siblings.
-    fn take(&mut self, list: &mut u32) -> u32 {
+    fn pop_sibling(&mut self, list: &mut u32) -> u32 {
         let first = *list;
         let links = &mut self.links[first as usize];
         *list = links.next;
@@ -129,7 +129,7 @@ mod tests {
             keys in prop::collection::vec(0..50_u8, 40),
             steps in prop::collection::vec((0..40_u32, 0..2_usize), 1..300),
         ) {
-            let mut heaps = Heaps::default();
+            let mut heaps = PairingHeaps::default();
             heaps.grow(40);
             let before = |a: u32, b: u32| (keys[a as usize], a) < (keys[b as usize], b);
             let mut roots = [NONE; 2];

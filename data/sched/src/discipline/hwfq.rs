@@ -28,9 +28,9 @@ use selvedge_units::{Bytes, Instant};
 
 use super::flat::Flat;
 use super::fluid::{Fluid, Phase, Share};
-use super::heap::{Heaps, NONE};
+use super::heap::{NONE, PairingHeaps};
 use super::tree::Tree;
-use super::{Rule, Standing, tag};
+use super::{HeadState, Rule, tag};
 use crate::record::StreamIndex;
 
 /// Exact, or flat.
@@ -50,7 +50,7 @@ pub(crate) struct Exact {
     shares: Vec<Share>,
     /// The stream whose frame a node would send next.
     first: Vec<u32>,
-    heaps: Heaps,
+    heaps: PairingHeaps,
     /// Of inner nodes: the fluid reference, and the heap of the children that wait.
     fluids: Vec<Fluid>,
     waiting: Vec<u32>,
@@ -59,14 +59,14 @@ pub(crate) struct Exact {
     /// The stream whose frame has just gone, until it is known whether it has another.
     pending: Option<u32>,
     /// The stream that was last said to be first.
-    told: u32,
-    undo: drain::Undo,
+    reported_first: u32,
+    undo: drain::UndoLog,
 }
 
 impl Exact {
     fn new(tree: &Tree) -> Self {
         let inner = tree.nodes().len() + 1;
-        let mut heaps = Heaps::default();
+        let mut heaps = PairingHeaps::default();
         heaps.grow(inner);
         Self {
             tree: tree.clone(),
@@ -79,13 +79,13 @@ impl Exact {
             waiting: vec![NONE; inner],
             heads: Vec::new(),
             pending: None,
-            told: NONE,
-            undo: drain::Undo::default(),
+            reported_first: NONE,
+            undo: drain::UndoLog::default(),
         }
     }
 
     /// Puts a child that waits among its siblings, or takes it out.
-    fn line_up(&mut self, child: u32, waits: bool) {
+    fn update_child(&mut self, child: u32, waits: bool) {
         let Self { shares, first, heads, inner, heaps, .. } = self;
         let place = |child: u32| {
             let stream = first[child as usize];
@@ -103,24 +103,24 @@ impl Exact {
     }
 
     /// Takes a child out of the line, if it is in.
-    fn step_out(&mut self, child: u32) {
+    fn remove_child(&mut self, child: u32) {
         if self.shares[child as usize].phase == Phase::Waiting {
-            self.line_up(child, false);
+            self.update_child(child, false);
         }
     }
 
     /// Puts a child with a frame into the line, with that frame's finish tag.
-    fn step_in(&mut self, child: u32, weight: u32) {
+    fn insert_child(&mut self, child: u32, weight: u32) {
         let parent = self.parents[child as usize] as usize;
         self.fluids[parent].join(&mut self.shares, &mut self.heaps, child, weight);
         let (size, _) = self.heads[self.first[child as usize] as usize];
         let share = &mut self.shares[child as usize];
         share.finish = tag::after(share.start, tag::span(size, weight));
-        self.line_up(child, true);
+        self.update_child(child, true);
     }
 
     /// Which stream a node would serve, now that its line has changed.
-    fn look(&mut self, node: u32) {
+    fn select_child(&mut self, node: u32) {
         let child = self.waiting[node as usize];
         let stream = if child == NONE { NONE } else { self.first[child as usize] };
         self.first[node as usize] = stream;
@@ -131,39 +131,39 @@ impl Exact {
     }
 
     /// A stream has a head: it steps in at each node up to the link.
-    fn enter(&mut self, head: &Standing, size: Bytes, fresh: bool) {
+    fn add_head(&mut self, head: &HeadState, size: Bytes, fresh: bool) {
         let stream = head.stream;
         if fresh || self.pending != Some(stream) {
-            self.settle();
+            self.charge_last();
         }
         let leaf = self.inner + stream;
         self.heads[stream as usize] = (size, head.arrival);
         self.first[leaf as usize] = stream;
         let (mut node, mut weight) = (leaf, head.weight.max(1));
         loop {
-            self.step_in(node, weight);
+            self.insert_child(node, weight);
             node = self.parents[node as usize];
             if node != 0 {
                 // Before what it would send changes, which is part of its place in line.
-                self.step_out(node);
+                self.remove_child(node);
             }
-            self.look(node);
+            self.select_child(node);
             if node == 0 {
                 break;
             }
             weight = self.weight(node);
         }
-        self.settle();
+        self.charge_last();
     }
 
     /// A stream's head has gone: it is charged at each node up to the link, if it was sent, and
     /// steps out where it was the only one.
-    fn leave(&mut self, stream: u32, sent: bool) {
-        self.settle();
+    fn remove_head(&mut self, stream: u32, sent: bool) {
+        self.charge_last();
         let (size, _) = self.heads[stream as usize];
         let mut node = self.inner + stream;
         while node != 0 {
-            self.step_out(node);
+            self.remove_child(node);
             let parent = self.parents[node as usize];
             let share = &mut self.shares[node as usize];
             if sent {
@@ -171,23 +171,23 @@ impl Exact {
                 self.fluids[parent as usize].give(work);
             }
             if node < self.inner {
-                self.look(node);
+                self.select_child(node);
             } else {
                 self.first[node as usize] = NONE;
             }
             if self.first[node as usize] == NONE {
                 self.shares[node as usize].phase = Phase::Pending;
             } else {
-                self.step_in(node, self.weight(node));
+                self.insert_child(node, self.weight(node));
             }
             node = parent;
         }
-        self.look(0);
+        self.select_child(0);
         self.pending = Some(stream);
     }
 
     /// What became of the last frame's stream is known: the references on its way up move.
-    fn settle(&mut self) {
+    fn charge_last(&mut self) {
         let Some(stream) = self.pending.take() else { return };
         let Self { fluids, shares, heaps, .. } = self;
         let mut node = self.inner + stream;
@@ -212,7 +212,7 @@ impl Exact {
     }
 
     fn reset(&mut self, stream: u32, contract: &Contract) {
-        self.settle();
+        self.charge_last();
         let leaf = self.inner + stream;
         let parent = self.parents[leaf as usize] as usize;
         self.fluids[parent].forget(&mut self.shares, &mut self.heaps, leaf);
@@ -220,16 +220,16 @@ impl Exact {
     }
 
     /// First the stream that was first and is no more, then the one that is.
-    fn stale(&mut self) -> Option<u32> {
+    fn next_stale(&mut self) -> Option<u32> {
         let first = self.first[0];
-        if self.told == first {
+        if self.reported_first == first {
             return None;
         }
-        let before = core::mem::replace(&mut self.told, NONE);
+        let before = core::mem::replace(&mut self.reported_first, NONE);
         if before != NONE {
             return Some(before);
         }
-        self.told = first;
+        self.reported_first = first;
         Some(first)
     }
 }
@@ -251,7 +251,7 @@ impl Hwfq {
 
 /// Rank. Exact: 1 bit, whether another stream is first; 64 bits arrival. Flat: that of `wfq`.
 impl Rule for Hwfq {
-    const TOLD: bool = true;
+    const OBSERVES: bool = true;
 
     fn grow(&mut self, streams: usize) {
         match self {
@@ -267,14 +267,14 @@ impl Rule for Hwfq {
         }
     }
 
-    fn head(&mut self, head: &Standing, size: Bytes, fresh: bool) {
+    fn observe_head(&mut self, head: &HeadState, size: Bytes, fresh: bool) {
         match self {
-            Self::Exact(exact) => exact.enter(head, size, fresh),
-            Self::Flat(flat) => flat.enter(head, size, fresh),
+            Self::Exact(exact) => exact.add_head(head, size, fresh),
+            Self::Flat(flat) => flat.add_head(head, size, fresh),
         }
     }
 
-    fn rank(&self, head: &Standing) -> u128 {
+    fn rank(&self, head: &HeadState) -> u128 {
         match self {
             Self::Exact(exact) if exact.first[0] == head.stream => 0,
             Self::Exact(_) => 1 << 111 | u128::from(head.arrival.0) << 47,
@@ -282,17 +282,17 @@ impl Rule for Hwfq {
         }
     }
 
-    fn served(&mut self, head: &Standing) {
+    fn observe_dequeued(&mut self, head: &HeadState) {
         match self {
-            Self::Exact(exact) => exact.leave(head.stream, true),
-            Self::Flat(flat) => flat.wfq.served(head),
+            Self::Exact(exact) => exact.remove_head(head.stream, true),
+            Self::Flat(flat) => flat.wfq.observe_dequeued(head),
         }
     }
 
-    fn lost(&mut self, head: &Standing) {
+    fn observe_dropped(&mut self, head: &HeadState) {
         match self {
-            Self::Exact(exact) => exact.leave(head.stream, false),
-            Self::Flat(flat) => flat.wfq.lost(head),
+            Self::Exact(exact) => exact.remove_head(head.stream, false),
+            Self::Flat(flat) => flat.wfq.observe_dropped(head),
         }
     }
 
@@ -309,9 +309,9 @@ impl Rule for Hwfq {
         }
     }
 
-    fn stale(&mut self) -> Option<u32> {
+    fn next_stale(&mut self) -> Option<u32> {
         match self {
-            Self::Exact(exact) => exact.stale(),
+            Self::Exact(exact) => exact.next_stale(),
             Self::Flat(_) => None,
         }
     }

@@ -16,7 +16,7 @@ use selvedge_data_stream::{Class, Contract};
 use selvedge_units::{Bytes, Instant};
 
 use super::sfq::Sfq;
-use super::{Rule, Standing, significant};
+use super::{HeadState, Rule, significant};
 
 /// Rank: class 2 bits; deadline, distance from the highest priority, or start tag, from bit 46.
 #[derive(Clone, Debug, Default)]
@@ -26,17 +26,17 @@ pub(crate) struct Mixed {
 }
 
 impl Mixed {
-    fn class(&self, head: &Standing) -> Class {
+    fn class(&self, head: &HeadState) -> Class {
         self.classes[head.stream as usize]
     }
 
-    fn is_fair(&self, head: &Standing) -> bool {
+    fn is_fair(&self, head: &HeadState) -> bool {
         self.class(head) == Class::Fair
     }
 }
 
 impl Rule for Mixed {
-    const TOLD: bool = true;
+    const OBSERVES: bool = true;
 
     fn grow(&mut self, streams: usize) {
         self.classes.resize(streams.max(self.classes.len()), Class::default());
@@ -48,13 +48,13 @@ impl Rule for Mixed {
         self.fair.reset(stream, contract);
     }
 
-    fn head(&mut self, head: &Standing, size: Bytes, fresh: bool) {
+    fn observe_head(&mut self, head: &HeadState, size: Bytes, fresh: bool) {
         if self.is_fair(head) {
-            self.fair.head(head, size, fresh);
+            self.fair.observe_head(head, size, fresh);
         }
     }
 
-    fn rank(&self, head: &Standing) -> u128 {
+    fn rank(&self, head: &HeadState) -> u128 {
         let (class, within) = match self.class(head) {
             Class::Edf => (0, u128::from(head.deadline.0) << 46),
             Class::Priority => (1, u128::from(i32::MAX.abs_diff(head.priority)) << 46),
@@ -65,20 +65,20 @@ impl Rule for Mixed {
     }
 
     /// Class 2 bits, the rest 61.
-    fn key(&self, head: &Standing, _: Instant) -> u64 {
+    fn key(&self, head: &HeadState, _: Instant) -> u64 {
         let rank = self.rank(head);
         ((rank >> 110) as u64) << 61 | significant(rank & ((1 << 110) - 1)) >> 1
     }
 
-    fn served(&mut self, head: &Standing) {
+    fn observe_dequeued(&mut self, head: &HeadState) {
         if self.is_fair(head) {
-            self.fair.served(head);
+            self.fair.observe_dequeued(head);
         }
     }
 
-    fn lost(&mut self, head: &Standing) {
+    fn observe_dropped(&mut self, head: &HeadState) {
         if self.is_fair(head) {
-            self.fair.lost(head);
+            self.fair.observe_dropped(head);
         }
     }
 }

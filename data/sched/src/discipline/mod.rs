@@ -36,7 +36,7 @@ pub use tree::{Tree, TreeError, TreeNode};
 /// What a discipline may look at when it ranks a stream's head frame.
 #[derive(Clone, Copy, Debug)]
 #[allow(dead_code, reason = "each discipline looks at some of it")]
-pub(crate) struct Standing {
+pub(crate) struct HeadState {
     pub(crate) stream: u32,
     pub(crate) deadline: Instant,
     pub(crate) arrival: Instant,
@@ -56,21 +56,21 @@ pub(crate) trait Rule {
 
     /// Whether the methods that tell the rule something do anything, from `head` on: they are not
     /// called otherwise.
-    const TOLD: bool = false;
+    const OBSERVES: bool = false;
     /// Whether equal ranks go by index alone.
     const TIES_BY_INDEX: bool = false;
 
     /// All that the discipline compares, at most 112 bits; the lower goes first. Equal ranks go
     /// by arrival, then by index. The same as long as neither the standing changes nor another
     /// method is called for this stream.
-    fn rank(&self, head: &Standing) -> u128;
+    fn rank(&self, head: &HeadState) -> u128;
 
     /// Rank and arrival as far as 64 bits can tell them: of two heads, the one that goes first
     /// never has the higher key. Where keys are equal, ranks and arrivals decide, which takes
     /// longer. At most [`LAST_KEY`]. Times may be counted from `epoch`, not far behind the
     /// present and at most [`EPOCH_MAX`].
     #[inline]
-    fn key(&self, head: &Standing, _epoch: Instant) -> u64 {
+    fn key(&self, head: &HeadState, _epoch: Instant) -> u64 {
         significant(self.rank(head))
     }
 
@@ -86,16 +86,16 @@ pub(crate) trait Rule {
     /// A head may go: when it comes up or, if its stream is not work-conserving, when it is ready.
     /// Called before it is ranked. `fresh`: it was not there when the last frame went, so its
     /// stream's queue was empty in between.
-    fn head(&mut self, _head: &Standing, _size: Bytes, _fresh: bool) {}
+    fn observe_head(&mut self, _head: &HeadState, _size: Bytes, _fresh: bool) {}
 
     /// The head goes out.
-    fn served(&mut self, _head: &Standing) {}
+    fn observe_dequeued(&mut self, _head: &HeadState) {}
 
     /// The head is lost.
-    fn lost(&mut self, _head: &Standing) {}
+    fn observe_dropped(&mut self, _head: &HeadState) {}
 
     /// Whether a stream's head may not go, although it is ready.
-    fn waits(&self, _stream: u32) -> bool {
+    fn withholds(&self, _stream: u32) -> bool {
         false
     }
 
@@ -110,7 +110,7 @@ pub(crate) trait Rule {
 
     /// A stream whose rank, or leave to go, has changed otherwise than by a call for its own head.
     /// Asked after each call above, until there is none.
-    fn stale(&mut self) -> Option<u32> {
+    fn next_stale(&mut self) -> Option<u32> {
         None
     }
 
@@ -170,9 +170,9 @@ macro_rules! disciplines {
             }
 
             /// Whether the discipline wants to hear what becomes of heads, and of time.
-            pub(crate) const fn is_told(self) -> bool {
+            pub(crate) const fn is_observer(self) -> bool {
                 match self {
-                    $(Self::$name => <$rule>::TOLD,)*
+                    $(Self::$name => <$rule>::OBSERVES,)*
                 }
             }
 

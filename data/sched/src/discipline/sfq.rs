@@ -17,7 +17,7 @@ use selvedge_data_stream::Contract;
 use selvedge_units::Bytes;
 
 use super::tag::{self, Tag};
-use super::{Rule, Standing};
+use super::{HeadState, Rule};
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Stream {
@@ -45,7 +45,7 @@ impl Sfq {
 }
 
 impl Rule for Sfq {
-    const TOLD: bool = true;
+    const OBSERVES: bool = true;
 
     fn grow(&mut self, streams: usize) {
         self.streams.resize(streams.max(self.streams.len()), Stream::default());
@@ -55,7 +55,7 @@ impl Rule for Sfq {
         self.streams[stream as usize] = Stream::default();
     }
 
-    fn head(&mut self, head: &Standing, size: Bytes, fresh: bool) {
+    fn observe_head(&mut self, head: &HeadState, size: Bytes, fresh: bool) {
         if self.waiting == 0 && fresh {
             self.now = self.last;
         }
@@ -65,11 +65,11 @@ impl Rule for Sfq {
         stream.end = tag::after(stream.start, tag::span(size, head.weight));
     }
 
-    fn rank(&self, head: &Standing) -> u128 {
+    fn rank(&self, head: &HeadState) -> u128 {
         self.start(head.stream)
     }
 
-    fn served(&mut self, head: &Standing) {
+    fn observe_dequeued(&mut self, head: &HeadState) {
         self.waiting -= 1;
         let stream = &mut self.streams[head.stream as usize];
         stream.finish = stream.end;
@@ -78,7 +78,7 @@ impl Rule for Sfq {
         self.last = self.last.max(stream.end);
     }
 
-    fn lost(&mut self, _: &Standing) {
+    fn observe_dropped(&mut self, _: &HeadState) {
         self.waiting -= 1;
     }
 }

@@ -7,8 +7,8 @@ use proptest::prelude::*;
 use super::*;
 use Discipline::{Dwcs, Dwcs98, Edf, Fifo, Priority};
 
-const fn head(deadline: u64, lose: u16, of: u16, priority: i32) -> Standing {
-    Standing {
+const fn head(deadline: u64, lose: u16, of: u16, priority: i32) -> HeadState {
+    HeadState {
         stream: 0,
         deadline: Instant(deadline),
         arrival: Instant::ZERO,
@@ -20,22 +20,22 @@ const fn head(deadline: u64, lose: u16, of: u16, priority: i32) -> Standing {
 }
 
 /// A discipline that knows of this head.
-fn told(discipline: Discipline, standing: &Standing) -> AnyRule {
+fn observer(discipline: Discipline, standing: &HeadState) -> AnyRule {
     let mut rule = discipline.rule();
     with_rule!(&mut rule, rule => {
         rule.grow(2);
         rule.reset(standing.stream, &Contract::new(standing.period, standing.window));
-        rule.head(standing, Bytes(1000), false);
+        rule.observe_head(standing, Bytes(1000), false);
     });
     rule
 }
 
-fn rank(discipline: Discipline, standing: &Standing) -> u128 {
-    with_rule!(&told(discipline, standing), rule => rule.rank(standing))
+fn rank(discipline: Discipline, standing: &HeadState) -> u128 {
+    with_rule!(&observer(discipline, standing), rule => rule.rank(standing))
 }
 
 /// Every head in the list goes strictly before the next.
-fn assert_order(discipline: Discipline, heads: &[Standing]) {
+fn assert_order(discipline: Discipline, heads: &[HeadState]) {
     for pair in heads.windows(2) {
         let ranks = [rank(discipline, &pair[0]), rank(discipline, &pair[1])];
         assert!(ranks[0] < ranks[1], "{discipline}: {pair:?}");
@@ -62,12 +62,12 @@ fn moment() -> impl Strategy<Value = u64> {
     ]
 }
 
-fn anything() -> impl Strategy<Value = Standing> {
+fn anything() -> impl Strategy<Value = HeadState> {
     let of = prop_oneof![0..4_u16, any::<u16>(), 4090..4100_u16, 250..260_u16];
     let window = of.prop_flat_map(|of| (prop_oneof![0..=of.min(3), 0..=of], Just(of)));
     let priority = prop_oneof![-1..=1, Just(i32::MIN), Just(i32::MAX)];
     (moment(), moment(), window, priority).prop_map(|(deadline, arrival, (lose, of), priority)| {
-        Standing { arrival: Instant(arrival), ..head(deadline, lose, of, priority) }
+        HeadState { arrival: Instant(arrival), ..head(deadline, lose, of, priority) }
     })
 }
 
@@ -77,9 +77,9 @@ proptest! {
     #[test]
     fn keys_are_never_out_of_order(a in anything(), b in anything(), epoch in moment()) {
         for discipline in Discipline::ALL {
-            let place = |s: &Standing| (rank(discipline, s), s.arrival);
+            let place = |s: &HeadState| (rank(discipline, s), s.arrival);
             let epoch = Instant(epoch).min(EPOCH_MAX);
-            let key = |s| with_rule!(&told(discipline, s), rule => rule.key(s, epoch));
+            let key = |s| with_rule!(&observer(discipline, s), rule => rule.key(s, epoch));
             prop_assert!(key(&a) <= LAST_KEY);
             let (places, keys) = (place(&a).cmp(&place(&b)), key(&a).cmp(&key(&b)));
             prop_assert!(keys == Ordering::Equal || keys == places, "{}: {:?}", discipline, keys);

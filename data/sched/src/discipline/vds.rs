@@ -29,7 +29,7 @@ use alloc::vec::Vec;
 use selvedge_data_stream::{Contract, Window, Windows};
 use selvedge_units::{Bytes, Duration, Instant};
 
-use super::{Rule, Standing, significant};
+use super::{HeadState, Rule, significant};
 use crate::tournament::{LAST_KEY, Tournament};
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -41,10 +41,10 @@ struct Stream {
     start: Instant,
     period: Duration,
     /// `m` and `k`.
-    owes: u16,
+    mandatory: u16,
     of: u16,
     /// `m'` and `k'`.
-    owed: u16,
+    mandatory_left: u16,
     left: u16,
     /// In the current period.
     served: bool,
@@ -66,7 +66,7 @@ const fn lower(a: u32, b: u32) -> bool {
 
 impl Stream {
     /// Ends the periods that are over.
-    fn catch_up(&mut self, now: Instant) {
+    fn end_periods(&mut self, now: Instant) {
         if now < self.start + self.period {
             return;
         }
@@ -78,7 +78,7 @@ impl Stream {
             self.left -= over as u16;
         } else if self.of > 0 {
             self.left = self.of - ((over - left) % u64::from(self.of)) as u16;
-            self.owed = self.owes;
+            self.mandatory_left = self.mandatory;
         }
     }
 
@@ -88,13 +88,13 @@ impl Stream {
     }
 
     fn is_owed(&self, now: Instant) -> bool {
-        self.owed > 0 && !self.served && self.start <= now
+        self.mandatory_left > 0 && !self.served && self.start <= now
     }
 
     /// `s + k' T / m'`: whole, and the fraction in units of `1 / (2^32 - 1)`. Two fractions with
     /// terms of 16 bits lie further apart than that, so none become equal by rounding.
     fn virtual_deadline(&self) -> (u64, u32) {
-        let owed = u128::from(self.owed);
+        let owed = u128::from(self.mandatory_left);
         let span = u128::from(self.left) * u128::from(self.period.0);
         let whole = u128::from(self.start.0) + span / owed;
         match u64::try_from(whole) {
@@ -106,8 +106,8 @@ impl Stream {
     fn set_window(&mut self, contract: &Contract) {
         let window = strictest(&contract.windows);
         let (owes, of) = (window.of - window.lose, window.of);
-        if (owes, of) != (self.owes, self.of) {
-            (self.owes, self.of, self.owed, self.left) = (owes, of, owes, of);
+        if (owes, of) != (self.mandatory, self.of) {
+            (self.mandatory, self.of, self.mandatory_left, self.left) = (owes, of, owes, of);
         }
     }
 }
@@ -130,7 +130,7 @@ fn strictest(windows: &Windows) -> Window {
 }
 
 impl Rule for Vds {
-    const TOLD: bool = true;
+    const OBSERVES: bool = true;
     const TIES_BY_INDEX: bool = true;
 
     fn grow(&mut self, streams: usize) {
@@ -139,7 +139,7 @@ impl Rule for Vds {
     }
 
     fn reset(&mut self, stream: u32, contract: &Contract) {
-        self.ends.leave(stream, lower);
+        self.ends.remove(stream, lower);
         let state = &mut self.streams[stream as usize];
         *state = Stream { work_conserving: contract.work_conserving, ..Stream::default() };
         state.set_window(contract);
@@ -149,7 +149,7 @@ impl Rule for Vds {
         self.streams[stream as usize].set_window(contract);
     }
 
-    fn head(&mut self, head: &Standing, _: Bytes, _: bool) {
+    fn observe_head(&mut self, head: &HeadState, _: Bytes, _: bool) {
         let state = &mut self.streams[head.stream as usize];
         let ready = head.deadline - head.period;
         state.period = head.period;
@@ -157,15 +157,15 @@ impl Rule for Vds {
             (state.known, state.start) = (true, ready);
         }
         let now = self.now.max(head.arrival);
-        state.catch_up(now);
+        state.end_periods(now);
         if !state.served && ready > state.start && ready < state.start + state.period {
             state.start = ready;
         }
         let next = state.next(self.now);
-        self.ends.enter(head.stream, next.0.min(LAST_KEY), lower);
+        self.ends.insert(head.stream, next.0.min(LAST_KEY), lower);
     }
 
-    fn rank(&self, head: &Standing) -> u128 {
+    fn rank(&self, head: &HeadState) -> u128 {
         let state = &self.streams[head.stream as usize];
         if state.is_owed(self.now) {
             let (whole, fraction) = state.virtual_deadline();
@@ -176,45 +176,45 @@ impl Rule for Vds {
     }
 
     /// What is owed before what is not; then 62 bits of the deadline.
-    fn key(&self, head: &Standing, _: Instant) -> u64 {
+    fn key(&self, head: &HeadState, _: Instant) -> u64 {
         let rank = self.rank(head);
         ((rank >> 96) as u64) << 62 | significant(rank & ((1 << 96) - 1))
     }
 
-    fn waits(&self, stream: u32) -> bool {
+    fn withholds(&self, stream: u32) -> bool {
         let state = &self.streams[stream as usize];
         !state.work_conserving && !state.is_owed(self.now)
     }
 
-    fn served(&mut self, head: &Standing) {
+    fn observe_dequeued(&mut self, head: &HeadState) {
         let state = &mut self.streams[head.stream as usize];
-        state.owed = state.owed.saturating_sub(1);
+        state.mandatory_left = state.mandatory_left.saturating_sub(1);
         state.served = true;
-        self.ends.leave(head.stream, lower);
+        self.ends.remove(head.stream, lower);
     }
 
-    fn lost(&mut self, head: &Standing) {
-        self.ends.leave(head.stream, lower);
+    fn observe_dropped(&mut self, head: &HeadState) {
+        self.ends.remove(head.stream, lower);
     }
 
     fn advance(&mut self, now: Instant) {
         self.now = self.now.max(now);
     }
 
-    fn stale(&mut self) -> Option<u32> {
+    fn next_stale(&mut self) -> Option<u32> {
         let first = self.ends.winner(lower)?;
         if first.key > self.now.0 {
             return None;
         }
         let stream = first.leaf;
         let state = &mut self.streams[stream as usize];
-        state.catch_up(self.now);
+        state.end_periods(self.now);
         let next = state.next(self.now);
         if next > self.now && next.0 < LAST_KEY {
-            self.ends.enter(stream, next.0, lower);
+            self.ends.insert(stream, next.0, lower);
         } else {
             // At the end of time there is no other period.
-            self.ends.leave(stream, lower);
+            self.ends.remove(stream, lower);
         }
         Some(stream)
     }

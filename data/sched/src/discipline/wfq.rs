@@ -21,22 +21,22 @@ use selvedge_data_stream::Contract;
 use selvedge_units::Bytes;
 
 use super::fluid::{Fluid, Phase, Share};
-use super::heap::Heaps;
-use super::{Rule, Standing, tag};
+use super::heap::PairingHeaps;
+use super::{HeadState, Rule, tag};
 
 /// Rank: the finish tag.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Wfq {
     fluid: Fluid,
     shares: Vec<Share>,
-    heaps: Heaps,
+    heaps: PairingHeaps,
     /// The stream whose frame has just gone, until it is known whether it has another.
     pending: Option<u32>,
 }
 
 impl Wfq {
     /// What became of the last frame's stream is known: the reference moves.
-    fn settle(&mut self) {
+    fn charge_last(&mut self) {
         let Some(stream) = self.pending.take() else { return };
         if self.shares[stream as usize].phase == Phase::Pending {
             self.fluid.part(&mut self.shares, &mut self.heaps, stream);
@@ -45,20 +45,20 @@ impl Wfq {
     }
 
     /// A frame became head, in a stream of this weight.
-    pub(crate) fn enter(&mut self, stream: u32, weight: u32, size: Bytes, fresh: bool) {
+    pub(crate) fn add_head(&mut self, stream: u32, weight: u32, size: Bytes, fresh: bool) {
         let weight = weight.max(1);
         let follows = !fresh && self.pending == Some(stream);
         if !follows {
-            self.settle();
+            self.charge_last();
         }
         self.fluid.join(&mut self.shares, &mut self.heaps, stream, weight);
-        self.settle();
+        self.charge_last();
         let share = &mut self.shares[stream as usize];
         share.finish = tag::after(share.start, tag::span(size, weight));
     }
 
-    fn leave(&mut self, stream: u32, sent: bool) {
-        self.settle();
+    fn remove_head(&mut self, stream: u32, sent: bool) {
+        self.charge_last();
         let share = &mut self.shares[stream as usize];
         if sent {
             self.fluid.give(share.charge(share.finish - share.start));
@@ -74,7 +74,7 @@ impl Wfq {
 }
 
 impl Rule for Wfq {
-    const TOLD: bool = true;
+    const OBSERVES: bool = true;
 
     fn grow(&mut self, streams: usize) {
         self.shares.resize(streams.max(self.shares.len()), Share::default());
@@ -82,23 +82,23 @@ impl Rule for Wfq {
     }
 
     fn reset(&mut self, stream: u32, _: &Contract) {
-        self.settle();
+        self.charge_last();
         self.fluid.forget(&mut self.shares, &mut self.heaps, stream);
     }
 
-    fn head(&mut self, head: &Standing, size: Bytes, fresh: bool) {
-        self.enter(head.stream, head.weight, size, fresh);
+    fn observe_head(&mut self, head: &HeadState, size: Bytes, fresh: bool) {
+        self.add_head(head.stream, head.weight, size, fresh);
     }
 
-    fn rank(&self, head: &Standing) -> u128 {
+    fn rank(&self, head: &HeadState) -> u128 {
         self.shares[head.stream as usize].finish
     }
 
-    fn served(&mut self, head: &Standing) {
-        self.leave(head.stream, true);
+    fn observe_dequeued(&mut self, head: &HeadState) {
+        self.remove_head(head.stream, true);
     }
 
-    fn lost(&mut self, head: &Standing) {
-        self.leave(head.stream, false);
+    fn observe_dropped(&mut self, head: &HeadState) {
+        self.remove_head(head.stream, false);
     }
 }

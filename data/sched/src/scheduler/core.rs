@@ -14,7 +14,7 @@ use selvedge_data_memory::fetch::prefetch;
 use selvedge_units::Instant;
 
 use super::order::{
-    before, due_before, has_head_already, has_no_head, ready_before, slot_mut, standing,
+    before, due_before, has_head_already, has_no_head, head_state, ready_before, slot_mut,
 };
 use crate::discipline::{EPOCH_MAX, Rule};
 use crate::record::{Decision, Expiry, Head, StreamIndex, Verdict};
@@ -98,7 +98,7 @@ impl Core {
     }
 
     #[inline(never)]
-    pub(super) fn push_head<R: Rule>(
+    pub(super) fn enqueue_head<R: Rule>(
         &mut self,
         rule: &mut R,
         s: StreamIndex,
@@ -108,12 +108,12 @@ impl Core {
         if slot.flags.has(Flags::HEAD) {
             has_head_already(s);
         }
-        self.bring_up(rule, s, head)
+        self.install_head(rule, s, head)
     }
 
     /// Makes a frame the head of a stream that has none.
     #[inline(always)]
-    pub(super) fn bring_up<R: Rule>(
+    pub(super) fn install_head<R: Rule>(
         &mut self,
         rule: &mut R,
         s: StreamIndex,
@@ -121,19 +121,19 @@ impl Core {
     ) -> Instant {
         let slot = &mut self.slots[s.0 as usize];
         let mut delayed = None;
-        if slot.flags.has(Flags::LOOK) {
-            delayed = self.cold[s.0 as usize].look(slot, head);
+        if slot.flags.has(Flags::SLOW_HEAD) {
+            delayed = self.cold[s.0 as usize].load_contract(slot, head);
         }
-        let deadline = slot.bring_up(head, delayed);
-        if R::TOLD {
-            self.tell_head(rule, s, head);
+        let deadline = slot.set_head(head, delayed);
+        if R::OBSERVES {
+            self.notify_head(rule, s, head);
         }
         let slot = &self.slots[s.0 as usize];
         if head.arrival > self.epoch_ends {
             self.move_epoch(rule, head.arrival);
         } else if R::DEADLINE_FIRST && slot.flags.has(Flags::WORK_CONSERVING) {
             // What `place` does for such a stream, from what is at hand.
-            let key = rule.key(&standing(s, slot), self.epoch);
+            let key = rule.key(&head_state(s, slot), self.epoch);
             self.enter(rule, s, key);
             return deadline;
         }
@@ -143,10 +143,10 @@ impl Core {
 
     /// What is to be done at `now`, if a look is enough to tell. Moves the clock on.
     #[inline(always)]
-    pub(super) fn at_hand(&mut self, deadline_first: bool, now: Instant) -> Option<Look> {
+    pub(super) fn quick_decision(&mut self, deadline_first: bool, now: Instant) -> Option<Look> {
         self.clock = self.clock.max(now);
-        let first = self.selection.winner_at_hand()?;
-        let due = if deadline_first { first } else { self.deadlines.winner_at_hand()? };
+        let first = self.selection.settled_winner()?;
+        let due = if deadline_first { first } else { self.deadlines.settled_winner()? };
         let deadline = self.slots.get(due.leaf as usize)?.deadline;
         if !self.waiting.is_after(self.clock.0) {
             return None;
@@ -198,7 +198,7 @@ impl Core {
             return Expiry { stream: s, deadline, misses: 1, verdict, violation };
         }
         let missed = slot.deadline;
-        let misses = slot.move_past(self.clock.min(LAST));
+        let misses = slot.advance_past(self.clock.min(LAST));
         let deadline = slot.deadline;
         let violations = slot.window.miss_times(misses);
         slot.count(&mut self.cold, at, Count::Missed, misses);
@@ -211,8 +211,8 @@ impl Core {
 
     /// The choice, if a look is enough.
     #[inline(always)]
-    pub(super) fn choice_at_hand(&self, now: Instant) -> Option<StreamIndex> {
-        let winner = self.selection.winner_at_hand()?;
+    pub(super) fn quick_choice(&self, now: Instant) -> Option<StreamIndex> {
+        let winner = self.selection.settled_winner()?;
         self.waiting.is_after(now.max(self.clock).0).then_some(StreamIndex(winner.leaf))
     }
 
@@ -258,8 +258,8 @@ impl Core {
     /// Counts the loss of a head and removes it: its deadline, and whether that is a violation.
     #[inline]
     pub(super) fn drop_head<R: Rule>(&mut self, rule: &mut R, s: StreamIndex) -> (Instant, bool) {
-        let tagged = self.is_tagged::<R>(s);
-        self.retire(rule, s, "drop");
+        let tagged = self.is_observed::<R>(s);
+        self.remove_head(rule, s, "drop");
         let at = s.0 as usize;
         let slot = &mut self.slots[at];
         let violation = slot.window.miss();
@@ -271,35 +271,35 @@ impl Core {
         slot.write_back(&mut self.cold, at);
         let deadline = slot.deadline;
         if tagged {
-            self.tell_lost(rule, s);
+            self.notify_dropped(rule, s);
         }
         (deadline, violation)
     }
 
     /// Takes a stream's head, which there is, out of everything.
     #[inline]
-    pub(super) fn retire<R: Rule>(&mut self, rule: &R, s: StreamIndex, what: &str) {
+    pub(super) fn remove_head<R: Rule>(&mut self, rule: &R, s: StreamIndex, what: &str) {
         let slot = slot_mut(&mut self.slots, s);
         if !slot.flags.has(Flags::HEAD) {
             has_no_head(s, what);
         }
         slot.flags = slot.flags.without(Flags::HEAD);
         let waits = !slot.flags.has(Flags::WORK_CONSERVING);
-        self.selection.leave(s.0, before(&self.slots, rule));
+        self.selection.remove(s.0, before(&self.slots, rule));
         if waits {
-            self.waiting.leave(s.0, ready_before(&self.slots));
+            self.waiting.remove(s.0, ready_before(&self.slots));
         }
         if !R::DEADLINE_FIRST {
-            self.deadlines.leave(s.0, due_before(&self.slots));
+            self.deadlines.remove(s.0, due_before(&self.slots));
         }
     }
 
     pub(super) fn remove<R: Rule>(&mut self, rule: &mut R, s: StreamIndex) {
         if slot_mut(&mut self.slots, s).flags.has(Flags::HEAD) {
-            let tagged = self.is_tagged::<R>(s);
-            self.retire(rule, s, "remove");
+            let tagged = self.is_observed::<R>(s);
+            self.remove_head(rule, s, "remove");
             if tagged {
-                self.tell_lost(rule, s);
+                self.notify_dropped(rule, s);
             }
         }
         self.slots[s.0 as usize] = Slot::VACANT;
@@ -309,16 +309,16 @@ impl Core {
     #[inline]
     fn advance<R: Rule>(&mut self, rule: &mut R, now: Instant) {
         self.clock = self.clock.max(now);
-        if R::TOLD {
-            self.tell_time(rule);
+        if R::OBSERVES {
+            self.notify_time(rule);
         }
         while let Some(entry) = self.waiting.winner(ready_before(&self.slots)) {
             if self.slots[entry.leaf as usize].ready() > self.clock {
                 break;
             }
-            self.waiting.leave(entry.leaf, ready_before(&self.slots));
-            if R::TOLD {
-                self.tell_ready(rule, StreamIndex(entry.leaf));
+            self.waiting.remove(entry.leaf, ready_before(&self.slots));
+            if R::OBSERVES {
+                self.notify_ready(rule, StreamIndex(entry.leaf));
             } else {
                 self.select(rule, StreamIndex(entry.leaf));
             }
@@ -331,38 +331,38 @@ impl Core {
         let slot = &self.slots[s.0 as usize];
         if !R::DEADLINE_FIRST {
             if slot.deadline > LAST {
-                self.deadlines.leave(s.0, due_before(&self.slots));
+                self.deadlines.remove(s.0, due_before(&self.slots));
             } else {
                 let key = slot.deadline.0.min(LAST_KEY);
-                self.deadlines.enter(s.0, key, due_before(&self.slots));
+                self.deadlines.insert(s.0, key, due_before(&self.slots));
             }
         }
         if slot.flags.has(Flags::WORK_CONSERVING) {
             self.select(rule, s);
         } else if slot.ready() <= self.clock {
-            self.waiting.leave(s.0, ready_before(&self.slots));
+            self.waiting.remove(s.0, ready_before(&self.slots));
             self.select(rule, s);
         } else {
             let ready = slot.ready().0.min(LAST_KEY);
-            self.selection.leave(s.0, before(&self.slots, rule));
-            self.waiting.enter(s.0, ready, ready_before(&self.slots));
+            self.selection.remove(s.0, before(&self.slots, rule));
+            self.waiting.insert(s.0, ready, ready_before(&self.slots));
         }
     }
 
     /// Puts a head that may go where its key says.
     #[inline(always)]
     pub(super) fn select<R: Rule>(&mut self, rule: &R, s: StreamIndex) {
-        if R::TOLD && rule.waits(s.0) {
-            self.selection.leave(s.0, before(&self.slots, rule));
+        if R::OBSERVES && rule.withholds(s.0) {
+            self.selection.remove(s.0, before(&self.slots, rule));
             return;
         }
-        let key = rule.key(&standing(s, &self.slots[s.0 as usize]), self.epoch);
+        let key = rule.key(&head_state(s, &self.slots[s.0 as usize]), self.epoch);
         self.enter(rule, s, key);
     }
 
     #[inline(always)]
     pub(super) fn enter<R: Rule>(&mut self, rule: &R, s: StreamIndex, key: u64) {
-        self.selection.enter(s.0, key, before(&self.slots, rule));
+        self.selection.insert(s.0, key, before(&self.slots, rule));
         self.look_ahead::<R>(s);
     }
 
@@ -375,7 +375,7 @@ impl Core {
         {
             prefetch(slot);
             if !R::DEADLINE_FIRST {
-                self.deadlines.fetch_along(soon);
+                self.deadlines.prefetch_leaf(soon);
             }
         }
     }
@@ -388,7 +388,8 @@ impl Core {
         self.epoch = Instant(arrival.0 - EPOCH_AHEAD / 4).min(EPOCH_MAX);
         self.epoch_ends = Instant(self.epoch.0.saturating_add(EPOCH_AHEAD));
         let Self { slots, epoch, .. } = self;
-        let key = |leaf: u32| rule.key(&standing(StreamIndex(leaf), &slots[leaf as usize]), *epoch);
+        let key =
+            |leaf: u32| rule.key(&head_state(StreamIndex(leaf), &slots[leaf as usize]), *epoch);
         self.selection.rekey(key, before(slots, rule));
     }
 }

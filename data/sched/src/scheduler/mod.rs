@@ -3,11 +3,11 @@
 //! Head frames come from the caller's queues, decisions go back to it. This is the surface, where
 //! the discipline is looked up; the work is done in `core`.
 
+mod accessors;
 mod core;
+mod dequeue;
+mod observe;
 mod order;
-mod serving;
-mod surface;
-mod telling;
 
 use ::core::cmp::Reverse;
 use alloc::collections::BinaryHeap;
@@ -16,16 +16,16 @@ use selvedge_data_stream::Contract;
 use selvedge_units::Instant;
 
 use self::core::{Core, Look};
-use self::serving::{EXPIRED, VIOLATION};
+use self::dequeue::{EXPIRED, VIOLATION};
 use crate::discipline::{AnyRule, Discipline, Tree, with_rule};
-use crate::record::{Decision, Expiry, Head, Passed, Served, StreamIndex};
+use crate::record::{Decision, Dequeued, Expiry, Head, Outcome, StreamIndex};
 use crate::slot::Cold;
 
 /// Decides which stream's head frame goes next, and counts what each stream loses.
 ///
 /// A decision at a moment is: [`decide`](Self::decide) until nothing has expired any more, giving
 /// each stream whose frame was dropped its next head before deciding again;
-/// [`serve`](Self::serve) of the stream that is to send, and that stream's next head.
+/// [`serve`](Self::dequeue) of the stream that is to send, and that stream's next head.
 ///
 /// Time never goes back: a `now` before the latest one seen by `poll_expired` counts as that one.
 /// `N` below is the largest number of streams that there were at once.
@@ -40,7 +40,7 @@ pub struct Scheduler {
     /// Of the discipline.
     deadline_first: bool,
     /// Of the discipline.
-    told: bool,
+    observes: bool,
     core: Core,
     free: BinaryHeap<Reverse<u32>>,
     /// How many indexes have been given out.
@@ -69,7 +69,7 @@ impl Scheduler {
             discipline,
             rule,
             deadline_first: discipline.goes_by_deadline(),
-            told: discipline.is_told(),
+            observes: discipline.is_observer(),
             core: Core::default(),
             free: BinaryHeap::new(),
             indexes: 0,
@@ -116,23 +116,23 @@ impl Scheduler {
     ///
     /// # Panics
     /// If the stream has a head already.
-    pub fn push_head(&mut self, s: StreamIndex, head: Head) -> Instant {
-        with_rule!(&mut self.rule, rule => self.core.push_head(rule, s, &head))
+    pub fn enqueue_head(&mut self, s: StreamIndex, head: Head) -> Instant {
+        with_rule!(&mut self.rule, rule => self.core.enqueue_head(rule, s, &head))
     }
 
     /// What is to be done at `now`: a [`poll_expired`](Self::poll_expired), and if nothing has
     /// expired, a [`choose`](Self::choose). Where nothing expires one look does both. O(log N).
     #[inline]
     pub fn decide(&mut self, now: Instant) -> Decision {
-        if !self.told
-            && let Some(at_hand) = self.core.at_hand(self.deadline_first, now)
+        if !self.observes
+            && let Some(quick_decision) = self.core.quick_decision(self.deadline_first, now)
         {
-            return match at_hand {
+            return match quick_decision {
                 Look::Send(first) => Decision::Send(first),
                 Look::Expired(due) => self.expire(due),
             };
         }
-        self.decide_closely(now)
+        self.decide_slow(now)
     }
 
     /// [`decide`](Self::decide) and what follows it in one, which is quicker, most of all where
@@ -147,20 +147,20 @@ impl Scheduler {
     /// delay, or may not send before its time, and where a head waits that may now. O(log N).
     #[must_use]
     #[inline]
-    pub fn pass(
+    pub fn dequeue_or_expire(
         &mut self,
         now: Instant,
         next: impl FnOnce(StreamIndex) -> Option<Head>,
-    ) -> Option<Passed> {
-        if !self.deadline_first || self.told {
+    ) -> Option<Outcome> {
+        if !self.deadline_first || self.observes {
             return None;
         }
-        let stream = self.core.next_at_hand(now)?;
+        let stream = self.core.quick_next(now)?;
         let next = next(stream)?;
         let (deadline, fate) =
-            with_rule!(&mut self.rule, rule => self.core.pass(rule, stream, &next));
+            with_rule!(&mut self.rule, rule => self.core.dequeue_or_expire(rule, stream, &next));
         let (dropped, violation) = (fate & EXPIRED != 0, fate & VIOLATION != 0);
-        Some(Passed { stream, deadline, dropped, violation })
+        Some(Outcome { stream, deadline, dropped, violation })
     }
 
     #[inline(never)]
@@ -169,8 +169,8 @@ impl Scheduler {
     }
 
     #[inline(never)]
-    fn decide_closely(&mut self, now: Instant) -> Decision {
-        if let Some(expiry) = self.poll_closely(now) {
+    fn decide_slow(&mut self, now: Instant) -> Decision {
+        if let Some(expiry) = self.poll_expired_slow(now) {
             return Decision::Expired(expiry);
         }
         self.choose(now).map_or(Decision::Idle, Decision::Send)
@@ -187,17 +187,17 @@ impl Scheduler {
     /// the length of the gap. A deadline of [`Instant::MAX`] is never missed. O(log N).
     #[inline]
     pub fn poll_expired(&mut self, now: Instant) -> Option<Expiry> {
-        if !self.told
-            && let Some(Look::Send(_)) = self.core.at_hand(self.deadline_first, now)
+        if !self.observes
+            && let Some(Look::Send(_)) = self.core.quick_decision(self.deadline_first, now)
         {
             return None;
         }
-        self.poll_closely(now)
+        self.poll_expired_slow(now)
     }
 
     /// Apart, so that a poll that finds nothing is a few comparisons in its caller.
     #[inline(never)]
-    fn poll_closely(&mut self, now: Instant) -> Option<Expiry> {
+    fn poll_expired_slow(&mut self, now: Instant) -> Option<Expiry> {
         with_rule!(&mut self.rule, rule => self.core.poll_expired(rule, now))
     }
 
@@ -208,8 +208,8 @@ impl Scheduler {
     #[must_use]
     #[inline]
     pub fn choose(&self, now: Instant) -> Option<StreamIndex> {
-        let at_hand = self.core.choice_at_hand(now);
-        at_hand.or_else(|| with_rule!(&self.rule, rule => self.core.choose(rule, now)))
+        let quick_decision = self.core.quick_choice(now);
+        quick_decision.or_else(|| with_rule!(&self.rule, rule => self.core.choose(rule, now)))
     }
 
     /// Fills `block` with the streams whose heads go first at `now`, best first, of those that
@@ -227,22 +227,22 @@ impl Scheduler {
     ///
     /// # Panics
     /// If the stream has no head.
-    pub fn serve(&mut self, s: StreamIndex) -> Served {
-        with_rule!(&mut self.rule, rule => self.core.serve(rule, s))
+    pub fn dequeue(&mut self, s: StreamIndex) -> Dequeued {
+        with_rule!(&mut self.rule, rule => self.core.dequeue(rule, s))
     }
 
-    /// [`serve`](Self::serve) and [`push_head`](Self::push_head) in one, which is quicker: for a
+    /// [`serve`](Self::dequeue) and [`enqueue_head`](Self::enqueue_head) in one, which is quicker: for a
     /// stream whose queue holds another frame. O(log N).
     ///
     /// # Panics
     /// If the stream has no head.
-    pub fn serve_and_push(&mut self, s: StreamIndex, next: Head) -> Served {
-        with_rule!(&mut self.rule, rule => self.core.serve_and_push(rule, s, &next))
+    pub fn dequeue_and_enqueue(&mut self, s: StreamIndex, next: Head) -> Dequeued {
+        with_rule!(&mut self.rule, rule => self.core.dequeue_and_enqueue(rule, s, &next))
     }
 
     /// Serves a stream's head and the frames behind it, `frames` in all, of which the last was due
     /// at `last` and each stated its deadline; `next`, if there is one, comes up behind them. The
-    /// same as to [`serve`](Self::serve) each and push the one behind it, but the stream is ranked
+    /// same as to [`serve`](Self::dequeue) each and push the one behind it, but the stream is ranked
     /// once: for a run of frames that goes in one piece. False, and nothing is done, where
     /// each has to be looked at: windows per kind, a head that has missed a deadline or that
     /// had to wait for its time, a contract with a delay or one that has changed, a discipline that
@@ -251,7 +251,7 @@ impl Scheduler {
     /// # Panics
     /// If there is no such stream.
     #[must_use]
-    pub fn serve_many(
+    pub fn dequeue_many(
         &mut self,
         s: StreamIndex,
         frames: u32,
@@ -259,7 +259,7 @@ impl Scheduler {
         next: Option<Head>,
     ) -> bool {
         let run = (frames, last);
-        with_rule!(&mut self.rule, rule => self.core.serve_many(rule, s, run, next.as_ref()))
+        with_rule!(&mut self.rule, rule => self.core.dequeue_many(rule, s, run, next.as_ref()))
     }
 
     /// Gives a stream's head up before its deadline (or after): counts a miss and a drop, applies
@@ -267,7 +267,7 @@ impl Scheduler {
     ///
     /// # Panics
     /// If the stream has no head.
-    pub fn forfeit(&mut self, s: StreamIndex) -> bool {
+    pub fn drop_head(&mut self, s: StreamIndex) -> bool {
         with_rule!(&mut self.rule, rule => self.core.drop_head(rule, s)).1
     }
 
@@ -276,7 +276,7 @@ impl Scheduler {
     /// it does not matter. O(1).
     #[must_use]
     #[inline]
-    pub fn likely_soon(&self) -> Option<StreamIndex> {
+    pub fn likely_next(&self) -> Option<StreamIndex> {
         self.core.selection.soon().map(StreamIndex)
     }
 }

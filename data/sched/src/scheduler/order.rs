@@ -5,13 +5,13 @@ use alloc::vec::Vec;
 
 use selvedge_units::Instant;
 
-use crate::discipline::{Rule, Standing};
+use crate::discipline::{HeadState, Rule};
 use crate::record::StreamIndex;
 use crate::slot::{Flags, Slot};
 
 #[inline(always)]
-pub(super) fn standing(s: StreamIndex, slot: &Slot) -> Standing {
-    Standing {
+pub(super) fn head_state(s: StreamIndex, slot: &Slot) -> HeadState {
+    HeadState {
         stream: s.0,
         deadline: slot.deadline,
         arrival: slot.arrival,
@@ -30,7 +30,7 @@ pub(super) fn before<R: Rule>(slots: &Vec<Slot>, rule: &R) -> impl Fn(u32, u32) 
         let place = |s: u32| {
             let slot = &slots[s as usize];
             let arrival = if R::TIES_BY_INDEX { Instant::ZERO } else { slot.arrival };
-            (rule.rank(&standing(StreamIndex(s), slot)), arrival, s)
+            (rule.rank(&head_state(StreamIndex(s), slot)), arrival, s)
         };
         place(a) < place(b)
     }

@@ -21,8 +21,8 @@ proptest! {
             }
             plain[leaf as usize] = rank;
             match rank {
-                Some(rank) => tree.enter(leaf, rank, before),
-                None => tree.leave(leaf, before),
+                Some(rank) => tree.insert(leaf, rank, before),
+                None => tree.remove(leaf, before),
             }
             let real = || (0..80).filter_map(|leaf| Some((plain[leaf as usize]?, leaf)));
             let lowest = real().min_by_key(|&(rank, leaf)| (rank, u32::MAX - leaf));

@@ -43,7 +43,7 @@ const HARD_EACH: u64 = 3;
 
 /// What is wanted; `None`: as the seed has it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Wanted {
+pub struct GenerateOptions {
     /// What all random choices are made from.
     pub seed: u64,
     /// The order in which streams are served.
@@ -81,11 +81,15 @@ pub fn vector(seed: u64) -> (String, Trace) {
     } else {
         (HARD[(place - VECTORS_FRIENDLY) as usize % HARD.len()], Kind::Adversarial)
     };
-    let wanted = Wanted { discipline: Some(discipline), kind: Some(kind), ..Wanted::of(seed) };
+    let wanted = GenerateOptions {
+        discipline: Some(discipline),
+        kind: Some(kind),
+        ..GenerateOptions::of(seed)
+    };
     (format!("{seed:02}-{discipline}-{}", kind.name()), trace(&wanted))
 }
 
-impl Wanted {
+impl GenerateOptions {
     /// Whatever the seed has.
     #[must_use]
     pub fn of(seed: u64) -> Self {
@@ -96,7 +100,7 @@ impl Wanted {
 /// The trace that is wanted. Same seed and wishes, same trace.
 /// O(streams x ticks), or O(streams) for those without a list of arrivals.
 #[must_use]
-pub fn trace(wanted: &Wanted) -> Trace {
+pub fn trace(wanted: &GenerateOptions) -> Trace {
     // What is left to the seed is drawn from numbers of its own: a wish does not change the rest.
     let mut choice = Random::new(!wanted.seed);
     let (discipline, kind) = (choice.pick(&Discipline::ALL), choice.pick(&Kind::ALL));

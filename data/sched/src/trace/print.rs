@@ -6,7 +6,7 @@ use std::io;
 
 use selvedge_data_stream::Window;
 
-use crate::replay::{Event, FrameRef, Happening, Outcome, Trace};
+use crate::replay::{Event, FrameRef, Outcome, ReplayAction, Trace};
 use selvedge_data_stream::Counters;
 
 /// The streams' names as JSON strings.
@@ -69,17 +69,17 @@ impl Outcome {
 
 fn print_event(out: &mut impl io::Write, ids: &[String], event: &Event) -> io::Result<()> {
     write!(out, "{{\"t\": {}, ", event.t.0)?;
-    match &event.happening {
-        Happening::Idle => writeln!(out, "\"event\": \"idle\"}}"),
-        Happening::Drop(frame) => {
+    match &event.action {
+        ReplayAction::Idle => writeln!(out, "\"event\": \"idle\"}}"),
+        ReplayAction::Drop(frame) => {
             print_frame(out, ids, "drop", frame)?;
             writeln!(out, "}}")
         }
-        Happening::Miss(frame) => {
+        ReplayAction::Miss(frame) => {
             print_frame(out, ids, "miss", frame)?;
             writeln!(out, "}}")
         }
-        Happening::Send { frame, late } => {
+        ReplayAction::Send { frame, late } => {
             print_frame(out, ids, "send", frame)?;
             writeln!(out, ", \"late\": {late}}}")
         }

@@ -3,7 +3,7 @@
 
 use proptest::prelude::*;
 use selvedge_data_sched::admission::{
-    Answer, Ask, Cause, Load, Pattern, Policy, Service, Unproved, Verdict, check,
+    Cause, Load, Pattern, Policy, Request, Response, Service, Unproved, Verdict, check,
 };
 use selvedge_data_sched::{Discipline, Tree, TreeNode};
 use selvedge_data_stream::{Contract, Window};
@@ -11,8 +11,8 @@ use selvedge_units::{Bytes, Duration};
 
 use crate::link::{cost, misses};
 
-fn ask(policy: Policy, pattern: Pattern, loads: &[Load]) -> Answer {
-    check(&Ask { policy, rate: None, pattern, quantum: Bytes(0), tree: None, loads })
+fn ask(policy: Policy, pattern: Pattern, loads: &[Load]) -> Response {
+    check(&Request { policy, rate: None, pattern, quantum: Bytes(0), tree: None, loads })
         .expect("in range")
 }
 
@@ -223,7 +223,8 @@ fn fair_bounds_on_paper() {
         }
         let (policy, pattern, quantum) = (Policy::Drr, Pattern::Sporadic, Bytes(125));
         let rate = Some(selvedge_units::Bitrate::from_mbps(1));
-        check(&Ask { policy, rate, pattern, quantum, tree: None, loads: &loads }).expect("in range")
+        check(&Request { policy, rate, pattern, quantum, tree: None, loads: &loads })
+            .expect("in range")
     };
     assert_eq!(drr([14, 14, 10]).verdict, Verdict::Guaranteed);
     let bound =
@@ -250,7 +251,7 @@ fn a_tree_reserves_by_all_its_levels() {
     };
     let answer = |tree: Option<&Tree>, loads: &[Load]| {
         let (policy, pattern) = (Policy::Hwfq, Pattern::Sporadic);
-        check(&Ask { policy, rate: None, pattern, quantum: Bytes(0), tree, loads })
+        check(&Request { policy, rate: None, pattern, quantum: Bytes(0), tree, loads })
             .expect("in range")
     };
     let tree = Tree::new(nodes.clone(), None).expect("a tree");

@@ -1,7 +1,7 @@
 //! Numbers at the ends of their ranges: exact, or refused with the reason.
 
 use selvedge_data_sched::admission::{
-    Ask, AskError, Cause, Load, Pattern, Policy, Service, Verdict, check,
+    Cause, Load, Pattern, Policy, Request, RequestError, Service, Verdict, check,
 };
 use selvedge_data_stream::{Contract, Window, Windows};
 use selvedge_units::{Bitrate, Bytes, Duration};
@@ -12,9 +12,9 @@ fn load(period: u64, lose: u16, of: u16, service: Service) -> Load {
     Load { contract: Contract::new(Duration(period), Window { lose, of }), service }
 }
 
-fn ask<'a>(policy: Policy, rate: Option<u64>, loads: &'a [Load]) -> Ask<'a> {
+fn ask<'a>(policy: Policy, rate: Option<u64>, loads: &'a [Load]) -> Request<'a> {
     let pattern = Pattern::Sporadic;
-    Ask { policy, rate: rate.map(Bitrate), pattern, quantum: Bytes(1500), tree: None, loads }
+    Request { policy, rate: rate.map(Bitrate), pattern, quantum: Bytes(1500), tree: None, loads }
 }
 
 #[test]
@@ -54,17 +54,23 @@ fn what_is_out_of_range_is_refused_by_name() {
     let slot = Service::Time(Duration(1));
     let sized = Service::Size(Bytes(1));
     let error = |rate, load: Load| check(&ask(Policy::Dwcs, rate, &[load])).unwrap_err();
-    assert_eq!(error(None, load(1, 0, 1, sized)), AskError::Rate(None));
-    assert_eq!(error(Some(0), load(1, 0, 1, sized)), AskError::Rate(Some(Bitrate(0))));
-    assert_eq!(error(Some(1 << 48), load(1, 0, 1, slot)), AskError::Rate(Some(Bitrate(1 << 48))));
-    assert_eq!(error(None, load(0, 0, 1, slot)), AskError::Time(0));
-    assert_eq!(error(None, load(LONGEST + 1, 0, 1, slot)), AskError::Time(0));
-    assert_eq!(error(None, load(1, 0, 1, Service::Time(Duration(0)))), AskError::Service(0));
-    assert_eq!(error(Some(1), load(1, 0, 1, Service::Size(Bytes(1 << 48)))), AskError::Service(0));
-    assert_eq!(error(None, load(1, 2, 1, slot)), AskError::Window(0));
+    assert_eq!(error(None, load(1, 0, 1, sized)), RequestError::Rate(None));
+    assert_eq!(error(Some(0), load(1, 0, 1, sized)), RequestError::Rate(Some(Bitrate(0))));
+    assert_eq!(
+        error(Some(1 << 48), load(1, 0, 1, slot)),
+        RequestError::Rate(Some(Bitrate(1 << 48)))
+    );
+    assert_eq!(error(None, load(0, 0, 1, slot)), RequestError::Time(0));
+    assert_eq!(error(None, load(LONGEST + 1, 0, 1, slot)), RequestError::Time(0));
+    assert_eq!(error(None, load(1, 0, 1, Service::Time(Duration(0)))), RequestError::Service(0));
+    assert_eq!(
+        error(Some(1), load(1, 0, 1, Service::Size(Bytes(1 << 48)))),
+        RequestError::Service(0)
+    );
+    assert_eq!(error(None, load(1, 2, 1, slot)), RequestError::Window(0));
     let mut weightless = load(1, 0, 1, slot);
     weightless.contract.weight = 0;
-    assert_eq!(error(None, weightless), AskError::Weight(0));
+    assert_eq!(error(None, weightless), RequestError::Weight(0));
 }
 
 #[test]

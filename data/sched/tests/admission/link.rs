@@ -23,15 +23,16 @@ pub(crate) fn misses(discipline: Discipline, loads: &[Load], offsets: &[u64], un
     for load in loads {
         sched.add(&load.contract);
     }
-    let bring_up = |sched: &mut Scheduler, queues: &mut [VecDeque<u64>], s: StreamIndex| {
-        if sched.head_deadline(s).is_none()
-            && let Some(at) = queues[s.0 as usize].pop_front()
-        {
-            // What shares by bytes sees a link of one byte a moment.
-            let size = Bytes(cost(&loads[s.0 as usize]));
-            sched.push_head(s, Head { size, ..Head::arrived(Instant(at)) });
-        }
-    };
+    let enqueue_next_head =
+        |sched: &mut Scheduler, queues: &mut [VecDeque<u64>], s: StreamIndex| {
+            if sched.head_deadline(s).is_none()
+                && let Some(at) = queues[s.0 as usize].pop_front()
+            {
+                // What shares by bytes sees a link of one byte a moment.
+                let size = Bytes(cost(&loads[s.0 as usize]));
+                sched.enqueue_head(s, Head { size, ..Head::arrived(Instant(at)) });
+            }
+        };
     let mut now = 0;
     loop {
         for (index, load) in loads.iter().enumerate() {
@@ -39,14 +40,14 @@ pub(crate) fn misses(discipline: Discipline, loads: &[Load], offsets: &[u64], un
                 queues[index].push_back(next[index]);
                 next[index] += load.contract.period.0;
             }
-            bring_up(&mut sched, &mut queues, StreamIndex(index as u32));
+            enqueue_next_head(&mut sched, &mut queues, StreamIndex(index as u32));
         }
         if sched.poll_expired(Instant(now)).is_some() {
             return true;
         }
         if let Some(s) = sched.choose(Instant(now)) {
             now += cost(&loads[s.0 as usize]);
-            if sched.serve(s).deadline < Instant(now) {
+            if sched.dequeue(s).deadline < Instant(now) {
                 return true;
             }
             continue;

@@ -3,7 +3,7 @@
 
 use proptest::prelude::*;
 use selvedge_data_sched::admission::{
-    Answer, Ask, Cause, Load, Pattern, Policy, Service, Unproved, Verdict, check,
+    Cause, Load, Pattern, Policy, Request, Response, Service, Unproved, Verdict, check,
 };
 use selvedge_data_stream::{Class, Contract, Window};
 use selvedge_units::{Bytes, Duration};
@@ -29,12 +29,12 @@ const fn fair(cost: u64, period: u64, weight: u32) -> Load {
     Load { contract: Contract { weight, ..load.contract }, ..load }
 }
 
-fn ask(policy: Policy, pattern: Pattern, loads: &[Load]) -> Answer {
-    check(&Ask { policy, rate: None, pattern, quantum: Bytes(0), tree: None, loads })
+fn ask(policy: Policy, pattern: Pattern, loads: &[Load]) -> Response {
+    check(&Request { policy, rate: None, pattern, quantum: Bytes(0), tree: None, loads })
         .expect("in range")
 }
 
-fn sporadic(loads: &[Load]) -> Answer {
+fn sporadic(loads: &[Load]) -> Response {
     ask(Policy::Mixed, Pattern::Sporadic, loads)
 }
 

@@ -3,16 +3,16 @@
 
 use proptest::prelude::*;
 use selvedge_data_sched::admission::{
-    Answer, Ask, Cause, Load, Pattern, Policy, Service, Unproved, Verdict, check,
+    Cause, Load, Pattern, Policy, Request, Response, Service, Unproved, Verdict, check,
 };
 use selvedge_data_sched::replay::{Arrivals, Replay, Trace, TraceStream};
 use selvedge_data_sched::{Discipline, Tree};
 use selvedge_data_stream::{Contract, Late, Window, Windows};
 use selvedge_units::{Bitrate, Bytes, Duration};
 
-fn ask(policy: Policy, loads: &[Load]) -> Answer {
+fn ask(policy: Policy, loads: &[Load]) -> Response {
     let pattern = Pattern::Backlogged;
-    check(&Ask { policy, rate: None, pattern, quantum: Bytes(0), tree: None, loads })
+    check(&Request { policy, rate: None, pattern, quantum: Bytes(0), tree: None, loads })
         .expect("in range")
 }
 
@@ -46,7 +46,7 @@ fn load(period: u64, (x, y, send, work_conserving): (u16, u16, bool, bool)) -> L
 }
 
 /// Every window may be left incomplete at the end, and nothing else hides an overload.
-fn slots_to_show(loads: &[Load], answer: &Answer) -> u64 {
+fn slots_to_show(loads: &[Load], answer: &Response) -> u64 {
     let frames = |load: &Load| match load.contract.windows {
         Windows::Whole(window) => u64::from(window.of.max(1)) + 1,
         Windows::PerKind(_) => unreachable!("none has"),
@@ -187,7 +187,7 @@ proptest! {
         let refused = |loads: &[Load], rate: u64| {
             let (pattern, quantum) = (Pattern::Sporadic, Bytes(0));
             let rate = Some(Bitrate(rate));
-            check(&Ask { policy, rate, pattern, quantum, tree: None, loads }).expect("in range")
+            check(&Request { policy, rate, pattern, quantum, tree: None, loads }).expect("in range")
         };
         let answer = refused(&loads, rate);
         let Some(breach) = answer.breach else { return Ok(()) };
@@ -234,7 +234,7 @@ fn the_answer_names_the_stream_the_excess_and_what_fits() {
     });
     let rate = Some(Bitrate::from_kbps(600));
     let (policy, pattern, quantum) = (Policy::Dwcs, Pattern::Sporadic, Bytes(0));
-    let question = Ask { policy, rate, pattern, quantum, tree: None, loads: &sized };
+    let question = Request { policy, rate, pattern, quantum, tree: None, loads: &sized };
     let fit = check(&question).expect("in range").breach.expect("720 kbit/s").fit;
     assert_eq!(fit.rate, Some(Bitrate::from_kbps(720)));
     assert_eq!(fit.window, Some(Window { lose: 4, of: 5 }));
@@ -292,7 +292,7 @@ fn the_arrivals_of_a_trace_are_recognised() {
     assert_eq!(trace(&[0, 4, 7], None), Pattern::Sporadic);
     assert_eq!(trace(&[0, 2, 6], None), Pattern::Any);
     assert_eq!(trace(&[0, 3, 6], Some(2)), Pattern::Any);
-    let any = Ask {
+    let any = Request {
         policy: Policy::Edf,
         rate: None,
         pattern: Pattern::Any,

@@ -15,7 +15,7 @@ fn drained(sched: &Scheduler, now: Instant) -> Vec<StreamIndex> {
     let mut sched = sched.clone();
     let mut order = Vec::new();
     while let Some(stream) = sched.choose(now) {
-        sched.serve(stream);
+        sched.dequeue(stream);
         order.push(stream);
     }
     order
@@ -124,15 +124,15 @@ proptest! {
                     queue.push_back(head);
                 }
             }
-            bring_up(&mut sched, &mut queues);
+            enqueue_next_head(&mut sched, &mut queues);
             while let Some(expiry) = sched.poll_expired(now) {
                 assert_ne!(expiry.verdict, Verdict::Kept { deadline: Instant::MAX });
-                bring_up(&mut sched, &mut queues);
+                enqueue_next_head(&mut sched, &mut queues);
             }
             check(&mut sched, now, &[0, 1, 2, 3, 5, 64]);
             if let Some(stream) = sched.choose(now) {
-                sched.serve(stream);
-                bring_up(&mut sched, &mut queues);
+                sched.dequeue(stream);
+                enqueue_next_head(&mut sched, &mut queues);
             }
         }
     }
@@ -194,13 +194,13 @@ proptest! {
             for &(_, n, size) in arrivals.iter().filter(|(at, ..)| *at == now) {
                 let head = Head { size: Bytes(size), ..Head::arrived(Instant(now)) };
                 queues[n].as_mut().expect("none is removed").push_back(head);
-                bring_up(&mut sched, &mut queues);
+                enqueue_next_head(&mut sched, &mut queues);
             }
             prop_assert_eq!(sched.poll_expired(Instant(now)), None);
             if now < busy {
                 let stream = sched.choose(Instant(now)).expect("busy");
-                sched.serve(stream);
-                bring_up(&mut sched, &mut queues);
+                sched.dequeue(stream);
+                enqueue_next_head(&mut sched, &mut queues);
             }
         }
         let mut block = vec![StreamIndex(0); specs.len()];
@@ -209,13 +209,13 @@ proptest! {
     }
 }
 
-fn bring_up(sched: &mut Scheduler, queues: &mut [Option<VecDeque<Head>>]) {
+fn enqueue_next_head(sched: &mut Scheduler, queues: &mut [Option<VecDeque<Head>>]) {
     for (stream, queue) in (0..).map(StreamIndex).zip(queues) {
         if let Some(queue) = queue
             && sched.head_deadline(stream).is_none()
             && let Some(head) = queue.pop_front()
         {
-            sched.push_head(stream, head);
+            sched.enqueue_head(stream, head);
         }
     }
 }
@@ -229,7 +229,7 @@ fn a_node_takes_turns_within_a_block() {
     let long = Contract::new(Duration(1000), Window::NONE);
     for (parent, arrival) in [(1, 0), (1, 1), (0, 2), (0, 3)] {
         let stream = sched.add(&Contract { parent, ..long });
-        sched.push_head(stream, Head { size: Bytes(1000), ..Head::arrived(Instant(arrival)) });
+        sched.enqueue_head(stream, Head { size: Bytes(1000), ..Head::arrived(Instant(arrival)) });
     }
     assert_eq!(sched.poll_expired(Instant(5)), None);
     let mut block = [StreamIndex(9); 5];
@@ -240,7 +240,7 @@ fn a_node_takes_turns_within_a_block() {
     let mut sched = Scheduler::with_tree(&light);
     for (parent, arrival) in [(1, 0), (1, 1), (0, 2), (0, 3)] {
         let stream = sched.add(&Contract { parent, ..long });
-        sched.push_head(stream, Head { size: Bytes(1000), ..Head::arrived(Instant(arrival)) });
+        sched.enqueue_head(stream, Head { size: Bytes(1000), ..Head::arrived(Instant(arrival)) });
     }
     assert_eq!(sched.choose_block(&mut block), 4);
     // The node's second frame ends at 2000, after both others.

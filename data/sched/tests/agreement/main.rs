@@ -7,7 +7,7 @@ mod oracle;
 use oracle::{Stream, Trace, plain};
 use proptest::prelude::*;
 use selvedge_data_sched::Discipline;
-use selvedge_data_sched::trace::generate::{self, Kind, Wanted};
+use selvedge_data_sched::trace::generate::{self, GenerateOptions, Kind};
 use selvedge_data_sched::trace::run;
 use selvedge_data_stream::Class;
 
@@ -143,7 +143,7 @@ fn generated_traces_beyond_the_vectors_agree() {
         for kind in Kind::ALL {
             for seed in 200..205 {
                 let (discipline, kind) = (Some(discipline), Some(kind));
-                let mut wanted = Wanted { discipline, kind, ..Wanted::of(seed) };
+                let mut wanted = GenerateOptions { discipline, kind, ..GenerateOptions::of(seed) };
                 if kind == Some(Kind::Adversarial) {
                     wanted.ticks = Some(100);
                 }

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use selvedge_data_sched::replay::{Arrival, Arrivals, Happening, Replay, Trace, TraceStream};
+use selvedge_data_sched::replay::{Arrival, Arrivals, Replay, ReplayAction, Trace, TraceStream};
 use selvedge_data_sched::{Discipline, StreamIndex, Tree, TreeNode};
 use selvedge_data_stream::{Class, Contract, Late, Window};
 use selvedge_units::{Bytes, Duration, Instant};
@@ -80,17 +80,17 @@ pub(crate) fn run(
     let mut slots = Vec::new();
     for event in Replay::new(&trace) {
         let waits = |t: u64| queues.iter().map(|q| q.front().is_some_and(|f| f.0 <= t)).collect();
-        match event.happening {
-            Happening::Send { frame, late } => {
+        match event.action {
+            ReplayAction::Send { frame, late } => {
                 let n = frame.stream.0 as usize;
                 let waits = waits(event.t.0);
                 let (_, size) = queues[n].pop_front().unwrap();
                 slots.push(Slot { waits, sent: Some(n), late, size });
             }
-            Happening::Idle => {
+            ReplayAction::Idle => {
                 slots.push(Slot { waits: waits(event.t.0), sent: None, late: false, size: 0 });
             }
-            Happening::Drop(_) | Happening::Miss(_) => {}
+            ReplayAction::Drop(_) | ReplayAction::Miss(_) => {}
         }
     }
     Run { slots }

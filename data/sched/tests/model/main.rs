@@ -7,7 +7,7 @@ mod rules;
 
 use plain::{Model, PlainStream};
 use proptest::prelude::*;
-use selvedge_data_sched::{Decision, Discipline, Head, Passed, Scheduler, StreamIndex, Verdict};
+use selvedge_data_sched::{Decision, Discipline, Head, Outcome, Scheduler, StreamIndex, Verdict};
 use selvedge_data_stream::{Contract, Kind, Late, Window, Windows};
 use selvedge_units::{Duration, Instant};
 
@@ -21,7 +21,7 @@ enum Call {
     Decide(u64),
     Pass(u64, Option<u64>),
     Serve(usize),
-    Forfeit(usize),
+    DropHead(usize),
     SetWindows(usize, Windows),
     SetPeriod(usize, u64),
     SetPriority(usize, i32),
@@ -71,7 +71,7 @@ fn call() -> impl Strategy<Value = Call> {
         6 => (0..9_u64, prop::option::weighted(0.8, 0..9_u64))
             .prop_map(|(step, age)| Call::Pass(step, age)),
         1 => who().prop_map(Call::Serve),
-        1 => who().prop_map(Call::Forfeit),
+        1 => who().prop_map(Call::DropHead),
         1 => (who(), windows()).prop_map(|(s, windows)| Call::SetWindows(s, windows)),
         1 => (who(), 1..9_u64).prop_map(|(s, period)| Call::SetPeriod(s, period)),
         1 => (who(), -2..3_i32).prop_map(|(s, priority)| Call::SetPriority(s, priority)),
@@ -109,7 +109,7 @@ impl Run {
         let arrival = Instant(clock.saturating_sub(self.time(age)));
         let deadline = due.map(|units| Instant(arrival.0.saturating_add(self.time(units))));
         let head = Head { kind, deadline, ..Head::arrived(arrival) };
-        let found = self.sched.push_head(StreamIndex(index as u32), head);
+        let found = self.sched.enqueue_head(StreamIndex(index as u32), head);
         let expected = self.model.streams[index].as_mut().unwrap().push(head);
         assert_eq!(found, Instant(expected));
     }
@@ -150,20 +150,20 @@ impl Run {
                 let chosen = self.sched.choose(Instant(now));
                 assert_eq!(chosen, self.model.choose(now));
                 if let Some(s) = chosen {
-                    assert_eq!(self.sched.serve(s), self.model.serve(s.0 as usize));
+                    assert_eq!(self.sched.dequeue(s), self.model.dequeue(s.0 as usize));
                 }
             }
-            Call::Pass(step, age) => self.pass(step, age),
+            Call::Pass(step, age) => self.dequeue_or_expire(step, age),
             Call::Serve(n) => {
                 if let Some(index) = self.pick(n, with_head) {
-                    let found = self.sched.serve(StreamIndex(index as u32));
-                    assert_eq!(found, self.model.serve(index));
+                    let found = self.sched.dequeue(StreamIndex(index as u32));
+                    assert_eq!(found, self.model.dequeue(index));
                 }
             }
-            Call::Forfeit(n) => {
+            Call::DropHead(n) => {
                 if let Some(index) = self.pick(n, with_head) {
-                    let found = self.sched.forfeit(StreamIndex(index as u32));
-                    assert_eq!(found, self.model.forfeit(index));
+                    let found = self.sched.drop_head(StreamIndex(index as u32));
+                    assert_eq!(found, self.model.drop_head(index));
                 }
             }
             Call::SetWindows(n, windows) => self.set(n, |sched, s, stream| {
@@ -188,11 +188,11 @@ impl Run {
     }
 
     /// A head passed on, and the same one by one; where it cannot be, it is decided on.
-    fn pass(&mut self, step: u64, age: Option<u64>) {
+    fn dequeue_or_expire(&mut self, step: u64, age: Option<u64>) {
         let now = self.model.clock.saturating_add(self.time(step));
         let next = age.map(|age| Head::arrived(Instant(now.saturating_sub(self.time(age)))));
         let mut asked = None;
-        let passed = self.sched.pass(Instant(now), |s| {
+        let passed = self.sched.dequeue_or_expire(Instant(now), |s| {
             asked = Some(s);
             next
         });
@@ -205,14 +205,14 @@ impl Run {
             Some(expiry) => {
                 assert_eq!((expiry.verdict, expiry.misses), (Verdict::Dropped, 1));
                 let (deadline, violation) = (expiry.deadline, expiry.violation);
-                Passed { stream: expiry.stream, deadline, dropped: true, violation }
+                Outcome { stream: expiry.stream, deadline, dropped: true, violation }
             }
             None => {
                 let stream = self.model.choose(now).expect("a head goes");
-                let served = self.model.serve(stream.0 as usize);
+                let served = self.model.dequeue(stream.0 as usize);
                 assert!(!served.late);
                 let deadline = served.deadline;
-                Passed { stream, deadline, dropped: false, violation: false }
+                Outcome { stream, deadline, dropped: false, violation: false }
             }
         };
         assert_eq!(passed, expected);
@@ -229,7 +229,7 @@ impl Run {
         };
         assert_eq!(found, expected);
         if let Decision::Send(s) = found {
-            assert_eq!(self.sched.serve(s), self.model.serve(s.0 as usize));
+            assert_eq!(self.sched.dequeue(s), self.model.dequeue(s.0 as usize));
         }
     }
 

@@ -1,6 +1,6 @@
 //! The model: streams in a list, every question answered by walking it, every miss one by one.
 
-use selvedge_data_sched::{Discipline, Expiry, Head, Served, StreamIndex, Verdict};
+use selvedge_data_sched::{Dequeued, Discipline, Expiry, Head, StreamIndex, Verdict};
 use selvedge_data_stream::Counters;
 use selvedge_data_stream::{Contract, Kind, Late, Window, Windows};
 use selvedge_units::Instant;
@@ -188,16 +188,16 @@ impl Model {
         moments.into_iter().filter(|&at| at > now && at != u64::MAX).min().map(Instant)
     }
 
-    pub(crate) fn serve(&mut self, index: usize) -> Served {
+    pub(crate) fn dequeue(&mut self, index: usize) -> Dequeued {
         let stream = self.streams[index].as_mut().unwrap();
         let head = stream.head.take().unwrap();
-        stream.window(head.kind).serve();
+        stream.window(head.kind).dequeue();
         stream.counters.sent += 1;
         stream.counters.late += u64::from(head.missed);
-        Served { deadline: Instant(head.deadline), late: head.missed }
+        Dequeued { deadline: Instant(head.deadline), late: head.missed }
     }
 
-    pub(crate) fn forfeit(&mut self, index: usize) -> bool {
+    pub(crate) fn drop_head(&mut self, index: usize) -> bool {
         let stream = self.streams[index].as_mut().unwrap();
         let head = stream.head.take().unwrap();
         let violation = stream.window(head.kind).miss();

@@ -353,7 +353,7 @@ fn choose_and_serve(
         return writeln!(out, "{{\"t\": {t}, \"event\": \"idle\"}}").unwrap();
     };
     let state = &mut states[first];
-    state.window.serve();
+    state.window.dequeue();
     let Frame { seq, deadline, missed: late, .. } = state.pop(first, true, t, shares);
     state.sent += 1;
     state.late += u64::from(late);

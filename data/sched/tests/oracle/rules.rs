@@ -22,7 +22,7 @@ impl Window {
     }
 
     /// Rule a.
-    pub(crate) fn serve(&mut self) {
+    pub(crate) fn dequeue(&mut self) {
         if self.declared == (0, 0) {
             return;
         }

@@ -47,7 +47,7 @@ impl Slot {
     }
 
     #[inline(always)]
-    fn bring_up(&mut self, head: &Head) {
+    fn set_head(&mut self, head: &Head) {
         self.has_head = true;
         let by_contract = self.deadline.max(head.arrival) + self.period;
         self.deadline = head.deadline.unwrap_or(by_contract);
@@ -57,7 +57,7 @@ impl Slot {
 
     /// Rule a, and the counter.
     #[inline(always)]
-    fn serve(&mut self) {
+    fn dequeue(&mut self) {
         let of = self.current.of.saturating_sub(1);
         let (spent, lose) = (of == 0, self.current.lose.min(of));
         self.current.of = select_unpredictable(spent, self.declared.of, of);
@@ -117,7 +117,7 @@ impl Heap {
         let mut arrival = Instant::ZERO;
         for (s, slot) in (0..).zip(&mut slots) {
             arrival.0 += 1;
-            slot.bring_up(&frame(arrival));
+            slot.set_head(&frame(arrival));
             heap.push(Reverse(key(slot, s, windows)));
         }
         Some(Self { heap: heap.into(), slots, windows, arrival })
@@ -148,8 +148,8 @@ fn decision<const WINDOWS: bool>(
     let now = black_box(Instant::ZERO);
     assert!(slot.deadline > now, "nothing expires");
     black_box(slot.has_head);
-    slot.serve();
-    slot.bring_up(&frame(arrival));
+    slot.dequeue();
+    slot.set_head(&frame(arrival));
     *top = Reverse(key(slot, s, WINDOWS));
     StreamIndex(s)
 }

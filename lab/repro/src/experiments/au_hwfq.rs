@@ -1,7 +1,7 @@
 //! `au-hwfq`: a link shared by a tree of weights, exactly and by the flat approximation whose
 //! weights are mapped anew now and then.
 
-use selvedge_data_sched::replay::{Arrival, Arrivals, Happening, Replay, Trace, TraceStream};
+use selvedge_data_sched::replay::{Arrival, Arrivals, Replay, ReplayAction, Trace, TraceStream};
 use selvedge_data_sched::trace::generate::Random;
 use selvedge_data_sched::{Discipline, StreamIndex, Tree, TreeNode};
 use selvedge_data_stream::{Contract, Late, Window};
@@ -59,9 +59,9 @@ fn trace(frames: &[(u64, usize)], ticks: u64, update: Option<Duration>) -> Trace
 
 /// Who was sent in each slot.
 fn sent(trace: &Trace) -> Vec<Option<usize>> {
-    let events = Replay::new(trace).filter_map(|event| match event.happening {
-        Happening::Send { frame, .. } => Some(Some(frame.stream.0 as usize)),
-        Happening::Idle => Some(None),
+    let events = Replay::new(trace).filter_map(|event| match event.action {
+        ReplayAction::Send { frame, .. } => Some(Some(frame.stream.0 as usize)),
+        ReplayAction::Idle => Some(None),
         _ => None,
     });
     events.collect()

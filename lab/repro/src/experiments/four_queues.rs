@@ -4,7 +4,7 @@
 //! The link carries 16,000 frames of 1000 bytes a second, so that the shares are the 2, 2, 4 and
 //! 8 MB/s of the paper's Figure 10. A slot is one frame.
 
-use selvedge_data_sched::replay::{Arrivals, Event, Happening, Replay, Trace, TraceStream};
+use selvedge_data_sched::replay::{Arrivals, Event, Replay, ReplayAction, Trace, TraceStream};
 use selvedge_data_sched::{Discipline, Tree};
 use selvedge_data_stream::{Contract, Late, Window};
 use selvedge_units::Duration;
@@ -67,8 +67,8 @@ impl Sharing {
 
 /// The stream and the number of each frame that is sent, with its slot.
 pub(crate) fn sent(trace: &Trace) -> impl Iterator<Item = (u64, usize, u64)> {
-    Replay::new(trace).filter_map(|Event { t, happening }| match happening {
-        Happening::Send { frame, .. } => Some((t.0, frame.stream.0 as usize, frame.seq)),
+    Replay::new(trace).filter_map(|Event { t, action: happening }| match happening {
+        ReplayAction::Send { frame, .. } => Some((t.0, frame.stream.0 as usize, frame.seq)),
         _ => None,
     })
 }

@@ -13,8 +13,8 @@ use std::hint::black_box;
 use std::time::Duration as StdDuration;
 
 use selvedge_data_memory::{Consumer, PayloadSpan, Producer, ring};
-use selvedge_data_sched::replay::{Happening, Replay, Trace};
-use selvedge_data_sched::trace::generate::{self, Wanted};
+use selvedge_data_sched::replay::{Replay, ReplayAction, Trace};
+use selvedge_data_sched::trace::generate::{self, GenerateOptions};
 use selvedge_data_sched::{Discipline, Head, Scheduler, StreamIndex};
 use selvedge_data_stream::{Contract, Frame, Kind as FrameKind, References, Window};
 use selvedge_units::{Bytes, Duration, Instant};
@@ -52,35 +52,35 @@ trait Decider {
     fn push(&mut self, s: usize, arrival: Instant);
     fn choose(&self) -> usize;
     /// Serves the head; the next one follows.
-    fn serve_and_push(&mut self, s: usize, next: Instant);
+    fn dequeue_and_enqueue(&mut self, s: usize, next: Instant);
 }
 
 impl Decider for Scheduler {
     fn push(&mut self, s: usize, arrival: Instant) {
-        black_box(self.push_head(StreamIndex(s as u32), Head::arrived(arrival)));
+        black_box(self.enqueue_head(StreamIndex(s as u32), Head::arrived(arrival)));
     }
 
     fn choose(&self) -> usize {
         Self::choose(self, Instant::ZERO).map_or(0, |s| s.0 as usize)
     }
 
-    fn serve_and_push(&mut self, s: usize, next: Instant) {
-        black_box(Self::serve_and_push(self, StreamIndex(s as u32), Head::arrived(next)));
+    fn dequeue_and_enqueue(&mut self, s: usize, next: Instant) {
+        black_box(Self::dequeue_and_enqueue(self, StreamIndex(s as u32), Head::arrived(next)));
     }
 }
 
 impl Decider for FloatKeyed<f64> {
     fn push(&mut self, s: usize, arrival: Instant) {
-        self.push_head(s, arrival.0, None);
+        self.enqueue_head(s, arrival.0, None);
     }
 
     fn choose(&self) -> usize {
         Self::choose(self, 0).unwrap_or(0)
     }
 
-    fn serve_and_push(&mut self, s: usize, next: Instant) {
-        black_box(self.serve(s));
-        self.push_head(s, next.0, None);
+    fn dequeue_and_enqueue(&mut self, s: usize, next: Instant) {
+        black_box(self.dequeue(s));
+        self.enqueue_head(s, next.0, None);
     }
 }
 
@@ -161,7 +161,7 @@ impl<D: Decider> Bench<D> {
         let s = self.sched.choose();
         self.rings.dispatch(s);
         let arrival = self.rings.next_arrival(s);
-        self.sched.serve_and_push(s, arrival);
+        self.sched.dequeue_and_enqueue(s, arrival);
         s
     }
 
@@ -189,7 +189,7 @@ impl<D: Decider> Bench<D> {
         let alone = time(|| {
             for n in 0..FRAMES as u64 {
                 let s = self.sched.choose();
-                self.sched.serve_and_push(s, Instant(n));
+                self.sched.dequeue_and_enqueue(s, Instant(n));
             }
         });
         Costs { with: each(with), without: each(without), alone: each(alone) }
@@ -218,7 +218,7 @@ impl<D: Decider> Bench<D> {
             self.sweep();
             let alone = time(|| {
                 let s = self.sched.choose();
-                self.sched.serve_and_push(s, Instant(n));
+                self.sched.dequeue_and_enqueue(s, Instant(n));
             });
             costs.push(Costs { with, without: less_clock(without), alone: less_clock(alone) });
         }
@@ -235,10 +235,10 @@ fn middle(rounds: &[Costs]) -> Costs {
 /// The product's own replay of a trace.
 fn exact(trace: &Trace) -> Vec<Sent> {
     let sent = |(t, happening)| match happening {
-        Happening::Send { frame, .. } => Some((t, frame.stream.0 as usize, frame.deadline.0)),
+        ReplayAction::Send { frame, .. } => Some((t, frame.stream.0 as usize, frame.deadline.0)),
         _ => None,
     };
-    Replay::new(trace).filter_map(|event| sent((event.t.0, event.happening))).collect()
+    Replay::new(trace).filter_map(|event| sent((event.t.0, event.action))).collect()
 }
 
 /// Traces from the seed that each precision decides otherwise than the scheduler: of all, by
@@ -252,7 +252,8 @@ fn compare(params: &Params, watch: &dyn Watch) -> Result<[u64; 3], RunError> {
                 watch.go_on(&format!("{discipline}: trace {n} of {each} by both"))?;
             }
             let seed = params.seed.wrapping_mul(1_000_003).wrapping_add(n);
-            let wanted = Wanted { discipline: Some(discipline), ..Wanted::of(seed) };
+            let wanted =
+                GenerateOptions { discipline: Some(discipline), ..GenerateOptions::of(seed) };
             let trace = generate::trace(&wanted);
             let exact = exact(&trace);
             counts[0] += 1;

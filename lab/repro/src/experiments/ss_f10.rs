@@ -55,7 +55,7 @@ impl Slot {
             self.aggregate.sent(SIZE);
             self.aggregate.arrive(streamlet);
         }
-        self.aggregate.bring_up();
+        self.aggregate.promote_head();
     }
 
     /// Frames sent so far by the first streamlet of each set.
@@ -74,7 +74,7 @@ fn send(seconds: u64) -> ([Slot; 4], Vec<Vec<f64>>) {
     for (slot, share) in slots.iter_mut().zip(SHARES) {
         let s = sched.add(&BY_PERIODS.contract(share));
         slot.go_on();
-        sched.push_head(s, Head::arrived(Instant::ZERO));
+        sched.enqueue_head(s, Head::arrived(Instant::ZERO));
     }
     let samples = |slots: &[Slot; 4]| slots.iter().flat_map(Slot::samples).collect::<Vec<_>>();
     let mut lines = vec![Vec::new(); samples(&slots).len()];
@@ -84,7 +84,7 @@ fn send(seconds: u64) -> ([Slot; 4], Vec<Vec<f64>>) {
         while sched.poll_expired(now).is_some() {}
         let s = sched.choose(now).unwrap_or(StreamIndex(0));
         slots[s.0 as usize].go_on();
-        sched.serve_and_push(s, Head::arrived(Instant::ZERO));
+        sched.dequeue_and_enqueue(s, Head::arrived(Instant::ZERO));
         if (t + 1) % RATE as u64 == 0 {
             let counts = samples(&slots);
             for ((line, now), before) in lines.iter_mut().zip(&counts).zip(&before) {

@@ -51,7 +51,7 @@ fn scheduler() -> Scheduler {
 }
 
 fn push(sched: &mut Scheduler, s: StreamIndex, arrival: Instant) {
-    black_box(sched.push_head(s, Head::arrived(arrival)));
+    black_box(sched.enqueue_head(s, Head::arrived(arrival)));
 }
 
 /// A queue of arrival times for each stream.
@@ -71,7 +71,7 @@ impl Queues {
     }
 
     /// The stream's oldest frame becomes its head.
-    fn bring_up(&mut self, sched: &mut Scheduler, s: StreamIndex) {
+    fn enqueue_next_head(&mut self, sched: &mut Scheduler, s: StreamIndex) {
         if let Some(arrival) = self.0[s.0 as usize].1.pop() {
             push(sched, s, arrival);
         }
@@ -79,10 +79,10 @@ impl Queues {
 
     /// Serves the stream's head; the next frame in its queue follows.
     #[inline]
-    fn serve(&mut self, sched: &mut Scheduler, s: StreamIndex) {
+    fn dequeue(&mut self, sched: &mut Scheduler, s: StreamIndex) {
         black_box(match self.0[s.0 as usize].1.pop() {
-            Some(arrival) => sched.serve_and_push(s, Head::arrived(arrival)),
-            None => sched.serve(s),
+            Some(arrival) => sched.dequeue_and_enqueue(s, Head::arrived(arrival)),
+            None => sched.dequeue(s),
         });
     }
 }
@@ -96,7 +96,7 @@ fn drain(sched: &mut Scheduler, queues: &mut Queues) -> u64 {
     let mut counts = [0_u64; STREAMS];
     for _ in 0..PIECE {
         let Some(s) = sched.choose(Instant::ZERO) else { break };
-        queues.serve(sched, s);
+        queues.dequeue(sched, s);
         counts[s.0 as usize] += 1;
     }
     counts.iter().sum()
@@ -106,7 +106,7 @@ fn drain(sched: &mut Scheduler, queues: &mut Queues) -> u64 {
 fn without_transfers() -> f64 {
     let (mut sched, mut queues) = (scheduler(), Queues::new());
     queues.fill();
-    (0..STREAMS as u32).for_each(|s| queues.bring_up(&mut sched, StreamIndex(s)));
+    (0..STREAMS as u32).for_each(|s| queues.enqueue_next_head(&mut sched, StreamIndex(s)));
     let piece = || {
         let mut sent = 0;
         let took = time(|| sent = drain(&mut sched, &mut queues));
@@ -171,7 +171,7 @@ fn serve_transfers(all: usize, arrived: &mut Consumer<(u32, Instant)>, chosen: &
         while out.len() < BATCH
             && let Some(s) = sched.choose(Instant::ZERO)
         {
-            queues.serve(&mut sched, s);
+            queues.dequeue(&mut sched, s);
             out.push(s.0);
         }
         let moved = chosen.push_slice(&out);
@@ -192,7 +192,7 @@ fn sending(millis: u64) -> Result<SendComparison, RunError> {
     let mut turn = [0, 1, 2, 2, 3, 3, 3, 3].into_iter().cycle();
     let mut decide = || {
         let Some(s) = sched.choose(Instant::ZERO) else { return 0 };
-        black_box(sched.serve_and_push(s, Head::arrived(Instant::ZERO)));
+        black_box(sched.dequeue_and_enqueue(s, Head::arrived(Instant::ZERO)));
         s.0 as usize
     };
     let mut plain = || turn.next().unwrap_or(0);

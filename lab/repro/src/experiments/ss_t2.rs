@@ -100,7 +100,7 @@ fn asked(discipline: Discipline, pair: [&Entry; 2]) -> u32 {
     for entry in pair {
         let s = sched.add(&Contract::new(Duration(1), entry.window));
         let (arrival, deadline) = (Instant(entry.arrival), Some(Instant(entry.deadline)));
-        sched.push_head(s, Head { deadline, ..Head::arrived(arrival) });
+        sched.enqueue_head(s, Head { deadline, ..Head::arrived(arrival) });
     }
     sched.choose(Instant::ZERO).map_or(u32::MAX, |s| s.0)
 }

@@ -71,7 +71,7 @@ impl Link {
         let streams: Vec<_> = (0..STREAMS).map(|_| sched.add(&contract)).collect();
         let mut link = Self { sched, deadlines, period, first, accounts };
         for s in streams {
-            link.bring_up(s);
+            link.enqueue_next_head(s);
         }
         link
     }
@@ -81,7 +81,7 @@ impl Link {
     }
 
     /// The stream's next frame, if it has one.
-    fn bring_up(&mut self, s: StreamIndex) {
+    fn enqueue_next_head(&mut self, s: StreamIndex) {
         let sent = self.account(s).sent;
         if sent == FRAMES / STREAMS {
             return;
@@ -90,7 +90,7 @@ impl Link {
         let stated = self.deadlines == Deadlines::Own || sent == 0;
         let arrival = own - Duration(self.period);
         let head = Head { deadline: stated.then_some(own), ..Head::arrived(arrival) };
-        self.sched.push_head(s, head);
+        self.sched.enqueue_head(s, head);
     }
 
     /// The deadline that a stream's next frame comes with.
@@ -110,8 +110,8 @@ impl Link {
         }
     }
 
-    fn serve(&mut self, s: StreamIndex) {
-        let late = self.sched.serve(s).late;
+    fn dequeue(&mut self, s: StreamIndex) {
+        let late = self.sched.dequeue(s).late;
         let account = self.account(s);
         account.sent += 1;
         account.late_frames += u64::from(late);
@@ -123,8 +123,8 @@ impl Link {
             self.expire(now);
             let Some(s) = self.sched.choose(now) else { break };
             self.account(s).won += 1;
-            self.serve(s);
-            self.bring_up(s);
+            self.dequeue(s);
+            self.enqueue_next_head(s);
         }
         self.accounts
     }
@@ -142,10 +142,10 @@ impl Link {
             }
             for (&s, now) in order.iter().zip(start..) {
                 self.expire(Instant(now));
-                self.serve(s);
+                self.dequeue(s);
             }
             for &mut s in order {
-                self.bring_up(s);
+                self.enqueue_next_head(s);
             }
         }
         self.accounts

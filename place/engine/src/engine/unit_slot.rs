@@ -18,7 +18,9 @@ use std::time::Duration;
 
 use selvedge_control_config::LinkConfig;
 use selvedge_data_sched::StreamIndex;
-use selvedge_data_sched::replay::{Arrivals, Event, FrameRef, Happening, Outcome, Replay, Trace};
+use selvedge_data_sched::replay::{
+    Arrivals, Event, FrameRef, Outcome, Replay, ReplayAction, Trace,
+};
 use selvedge_data_stream::Counters;
 use selvedge_data_stream::Spec;
 use selvedge_data_stream::rtp::{self, FrameTag, Header, Packet};
@@ -200,7 +202,7 @@ impl<'a, P: Port> UnitSlots<'a, P> {
         let from = self.events.len();
         self.watch.read(now, self.trace, self.engine.link(), &mut self.events)?;
         for event in &self.events[from..] {
-            let Happening::Send { frame, .. } = event.happening else { continue };
+            let ReplayAction::Send { frame, .. } = event.action else { continue };
             let mut bytes = [0; 256];
             let received = self.receiver.recv(&mut bytes);
             let len = received.map_err(|why| system("a datagram over loopback", why))?;
@@ -220,22 +222,21 @@ impl<'a, P: Port> UnitSlots<'a, P> {
     /// that nothing was.
     fn in_slots(&mut self) -> Vec<Event> {
         let mut happened = std::mem::take(&mut self.events);
-        let whose = |happening: &Happening| match happening {
-            Happening::Drop(FrameRef { stream, .. }) | Happening::Miss(FrameRef { stream, .. }) => {
-                stream.0
-            }
-            Happening::Send { .. } | Happening::Idle => u32::MAX,
+        let whose = |happening: &ReplayAction| match happening {
+            ReplayAction::Drop(FrameRef { stream, .. })
+            | ReplayAction::Miss(FrameRef { stream, .. }) => stream.0,
+            ReplayAction::Send { .. } | ReplayAction::Idle => u32::MAX,
         };
         // Stable, so that those of one stream stay in their order.
-        happened.sort_by_key(|event| (event.t, whose(&event.happening)));
+        happened.sort_by_key(|event| (event.t, whose(&event.action)));
         let mut events = Vec::with_capacity(happened.len());
         let mut happened = happened.into_iter().peekable();
         for t in (0..self.trace.ticks).map(Instant) {
             let before = events.len();
             events.extend(std::iter::from_fn(|| happened.next_if(|event| event.t == t)));
             let sent = events[before..].last();
-            if !sent.is_some_and(|event| matches!(event.happening, Happening::Send { .. })) {
-                events.push(Event { t, happening: Happening::Idle });
+            if !sent.is_some_and(|event| matches!(event.action, ReplayAction::Send { .. })) {
+                events.push(Event { t, action: ReplayAction::Idle });
             }
         }
         events

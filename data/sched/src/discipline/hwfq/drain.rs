@@ -16,7 +16,7 @@ use crate::record::StreamIndex;
 
 /// A node as it was before a head was sent.
 #[derive(Clone, Copy, Debug)]
-struct Before {
+struct SavedNode {
     node: u32,
     share: Share,
     first: u32,
@@ -24,7 +24,7 @@ struct Before {
 
 /// What has been changed; empty between two blocks.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Undo(Vec<Before>);
+pub(super) struct UndoLog(Vec<SavedNode>);
 
 impl Exact {
     /// Fills `block`; how many there are. O(K depth log children) for a block of K. Allocates where
@@ -41,12 +41,12 @@ impl Exact {
             self.send(stream);
             len += 1;
         }
-        while let Some(Before { node, share, first }) = self.undo.0.pop() {
-            self.step_out(node);
+        while let Some(SavedNode { node, share, first }) = self.undo.0.pop() {
+            self.remove_child(node);
             self.shares[node as usize] = share;
             self.first[node as usize] = first;
             if share.phase == Phase::Waiting {
-                self.line_up(node, true);
+                self.update_child(node, true);
             }
         }
         self.first[0] = first;
@@ -59,11 +59,11 @@ impl Exact {
         let mut node = self.inner + stream;
         while node != 0 {
             let (share, first) = (self.shares[node as usize], self.first[node as usize]);
-            self.undo.0.push(Before { node, share, first });
-            self.step_out(node);
+            self.undo.0.push(SavedNode { node, share, first });
+            self.remove_child(node);
             self.shares[node as usize].charge(tag::span(size, share.weight));
             if node < self.inner {
-                self.look(node);
+                self.select_child(node);
             } else {
                 self.first[node as usize] = NONE;
             }
@@ -74,10 +74,10 @@ impl Exact {
                 let (size, _) = self.heads[next as usize];
                 let share = &mut self.shares[node as usize];
                 share.finish = tag::after(share.start, tag::span(size, share.weight));
-                self.line_up(node, true);
+                self.update_child(node, true);
             }
             node = self.parents[node as usize];
         }
-        self.look(0);
+        self.select_child(0);
     }
 }

@@ -7,7 +7,7 @@ use selvedge_data_stream::Class;
 use selvedge_units::{Bytes, Duration};
 
 use super::kind::Theme;
-use super::{Random, Wanted};
+use super::{GenerateOptions, Random};
 use crate::replay::{Arrivals, Trace};
 use crate::{Discipline, Tree, TreeNode};
 
@@ -58,7 +58,7 @@ pub(super) fn share(random: &mut Random, theme: &Theme, trace: &mut Trace) {
 
 /// What was wished for in place of that, whatever the discipline: a trace may be replayed under
 /// another. Each wish draws from numbers of its own, so that none changes the rest.
-pub(super) fn wishes(wanted: &Wanted, trace: &mut Trace) {
+pub(super) fn wishes(wanted: &GenerateOptions, trace: &mut Trace) {
     let random = |wish: u64| Random::new(wanted.seed ^ wish.rotate_right(8));
     if let Some(most) = wanted.weight_max {
         let mut random = random(1);

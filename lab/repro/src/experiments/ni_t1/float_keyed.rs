@@ -109,7 +109,7 @@ impl<R: Ratio> FloatKeyed<R> {
         });
     }
 
-    pub(super) fn push_head(&mut self, s: usize, arrival: u64, deadline: Option<u64>) {
+    pub(super) fn enqueue_head(&mut self, s: usize, arrival: u64, deadline: Option<u64>) {
         let slot = &mut self.slots[s];
         let by_rule = slot.last_deadline.max(arrival).saturating_add(slot.period);
         slot.last_deadline = deadline.unwrap_or(by_rule);
@@ -149,7 +149,7 @@ impl<R: Ratio> FloatKeyed<R> {
     }
 
     /// Rule a, and the frame is gone; its deadline.
-    pub(super) fn serve(&mut self, s: usize) -> u64 {
+    pub(super) fn dequeue(&mut self, s: usize) -> u64 {
         let slot = &mut self.slots[s];
         slot.win();
         slot.sent += 1;
@@ -189,26 +189,26 @@ impl<R: Ratio> FloatKeyed<R> {
             for arrival in listed.into_iter().flatten().filter(|a| a.at.0 == now) {
                 queues[arrival.stream.0 as usize].push_back(now);
             }
-            let mut bring_up = |sched: &mut Self, s: usize| {
+            let mut enqueue_next_head = |sched: &mut Self, s: usize| {
                 let next = if listed.is_none() { Some(0) } else { queues[s].pop_front() };
                 if let Some(arrival) = next {
-                    sched.push_head(s, arrival, first[s].take());
+                    sched.enqueue_head(s, arrival, first[s].take());
                 }
             };
             for s in 0..sched.slots.len() {
                 if sched.slots[s].head.is_none() {
-                    bring_up(&mut sched, s);
+                    enqueue_next_head(&mut sched, s);
                 }
                 while let Some(dropped) = sched.expire(s, now) {
                     if dropped {
-                        bring_up(&mut sched, s);
+                        enqueue_next_head(&mut sched, s);
                     }
                 }
             }
             if let Some(s) = sched.choose(now) {
-                let deadline = sched.serve(s);
+                let deadline = sched.dequeue(s);
                 sent.push((now, s, deadline));
-                bring_up(&mut sched, s);
+                enqueue_next_head(&mut sched, s);
             }
         }
         sent

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use selvedge_data_link::Link;
 use selvedge_data_sched::StreamIndex;
-use selvedge_data_sched::replay::{Event, FrameRef, Happening, Trace};
+use selvedge_data_sched::replay::{Event, FrameRef, ReplayAction, Trace};
 use selvedge_data_stream::Counters;
 use selvedge_data_stream::{DropReason, Fate, Frame};
 use selvedge_units::Instant;
@@ -103,7 +103,7 @@ impl Watch {
             let period = trace.streams[n].contract.period;
             let dropped = counters.dropped - was.dropped;
             let (mut lost, mut sent) = (0, 0);
-            let mut told = |happening| events.push(Event { t: now, happening });
+            let mut told = |happening| events.push(Event { t: now, action: happening });
             let due = |deadline: Option<Instant>| {
                 deadline.ok_or_else(|| wrong("its head was not seen".into()))
             };
@@ -111,7 +111,7 @@ impl Watch {
             // a stream keeps all of them or none.
             for _ in dropped..counters.missed - was.missed {
                 let at = due(deadline)?;
-                told(Happening::Miss(FrameRef { stream, seq, deadline: at }));
+                told(ReplayAction::Miss(FrameRef { stream, seq, deadline: at }));
                 deadline = Some(at + period);
             }
             for (_, frame, fate) in fates {
@@ -124,7 +124,7 @@ impl Watch {
                         // Where several go at once, nobody saw the next one's deadline; what a
                         // trace says of it is DWCS's own rule.
                         let own = if lost > 0 { own.max(frame.arrival) + period } else { own };
-                        told(Happening::Drop(FrameRef { stream, seq, deadline: own }));
+                        told(ReplayAction::Drop(FrameRef { stream, seq, deadline: own }));
                         lost += 1;
                         deadline = Some(own);
                     }
@@ -136,7 +136,7 @@ impl Watch {
                             .ok_or_else(|| wrong("sent, and nothing left".into()))?;
                         let late = counters.late > was.late;
                         let frame = FrameRef { stream, seq, deadline };
-                        told(Happening::Send { frame, late });
+                        told(ReplayAction::Send { frame, late });
                         sent += 1;
                     }
                 }

@@ -4,40 +4,40 @@ use core::cmp::Ordering;
 
 use selvedge_data_stream::{Window, Windows};
 
-use super::found::{Effort, Found, twice, waits_past_arrival};
+use super::found::{StepBudget, TestResult, is_ready_after_arrival, twice};
 use super::set::Set;
 use super::share::Share;
 use super::{Cause, Pattern, Policy, Unproved, bounds, demand, mixed, response};
 
-pub(super) fn judge(set: &Set<'_>, effort: &mut Effort) -> Found {
+pub(super) fn assess(set: &Set<'_>, effort: &mut StepBudget) -> TestResult {
     let load = set.share_of_all();
-    match load.against_one() {
-        Some(Ordering::Greater) => return Found::Broken(Cause::Overload, load.beyond_one()),
-        None => return Found::Broken(Cause::Undecided, Share::ZERO),
+    match load.compare_to_one() {
+        Some(Ordering::Greater) => return TestResult::Broken(Cause::Overload, load.beyond_one()),
+        None => return TestResult::Broken(Cause::Undecided, Share::ZERO),
         Some(_) => {}
     }
     if set.pattern == Pattern::Any {
-        return Found::Unproved(Unproved::Arrivals);
+        return TestResult::Unproved(Unproved::Arrivals);
     }
-    if let Some(stream) = set.loads().position(waits_past_arrival)
+    if let Some(stream) = set.loads().position(is_ready_after_arrival)
         && matches!(
             set.policy,
             Policy::Fifo | Policy::Wfq | Policy::Sfq | Policy::Drr | Policy::Hwfq
         )
     {
-        return Found::Unproved(Unproved::OwnDelay(stream));
+        return TestResult::Unproved(Unproved::OwnDelay(stream));
     }
     match set.policy {
         Policy::Dwcs | Policy::Dwcs98 | Policy::Vds => {
-            unmet(set).map_or(Found::Kept, Found::Unproved)
+            unmet(set).map_or(TestResult::Kept, TestResult::Unproved)
         }
         Policy::Edf => twice(set, |mild| demand::test(set, mild, effort)),
         Policy::Priority | Policy::Fifo => {
-            if let Some(cause) = starved(set) {
-                return Found::Broken(cause, Share::ZERO);
+            if let Some(cause) = starvation(set) {
+                return TestResult::Broken(cause, Share::ZERO);
             }
             if pushes(set) {
-                return Found::Unproved(Unproved::Arrivals);
+                return TestResult::Unproved(Unproved::Arrivals);
             }
             if set.policy == Policy::Fifo {
                 twice(set, |mild| bounds::fifo(set, mild))
@@ -45,9 +45,9 @@ pub(super) fn judge(set: &Set<'_>, effort: &mut Effort) -> Found {
                 twice(set, |mild| response::test(set, mild, effort))
             }
         }
-        Policy::Mixed => mixed::judge(set, effort),
+        Policy::Mixed => mixed::assess(set, effort),
         Policy::Wfq | Policy::Sfq | Policy::Drr | Policy::Hwfq => {
-            bounds::fair(set).map_or(Found::Kept, Found::Unproved)
+            bounds::fair(set).map_or(TestResult::Kept, TestResult::Unproved)
         }
     }
 }
@@ -97,7 +97,7 @@ fn pushes(set: &Set<'_>) -> bool {
 
 /// Under `priority` and `fifo`, a stream that always has a frame and never waits for its period
 /// takes all that those before it leave. O(N).
-fn starved(set: &Set<'_>) -> Option<Cause> {
+fn starvation(set: &Set<'_>) -> Option<Cause> {
     if !pushes(set) {
         return None;
     }

@@ -4,9 +4,9 @@
 use selvedge_units::Instant;
 
 use super::core::Core;
-use super::order::{before, has_no_head, slot_mut, standing};
+use super::order::{before, has_no_head, head_state, slot_mut};
 use crate::discipline::Rule;
-use crate::record::{Head, Served, StreamIndex};
+use crate::record::{Dequeued, Head, StreamIndex};
 use crate::slot::{Count, Flags, Slot};
 
 /// Of a head that was passed on: it has missed its deadline.
@@ -16,44 +16,44 @@ pub(super) const VIOLATION: u64 = 2;
 
 impl Core {
     #[inline]
-    pub(super) fn serve<R: Rule>(&mut self, rule: &mut R, s: StreamIndex) -> Served {
-        let tagged = self.is_tagged::<R>(s);
-        self.retire(rule, s, "serve");
+    pub(super) fn dequeue<R: Rule>(&mut self, rule: &mut R, s: StreamIndex) -> Dequeued {
+        let tagged = self.is_observed::<R>(s);
+        self.remove_head(rule, s, "serve");
         let served = self.count_served(s);
-        if R::TOLD {
-            self.tell_served(rule, s, tagged);
+        if R::OBSERVES {
+            self.notify_dequeued(rule, s, tagged);
         }
         served
     }
 
     #[inline(never)]
-    pub(super) fn serve_and_push<R: Rule>(
+    pub(super) fn dequeue_and_enqueue<R: Rule>(
         &mut self,
         rule: &mut R,
         s: StreamIndex,
         next: &Head,
-    ) -> Served {
+    ) -> Dequeued {
         let at = s.0 as usize;
-        if R::TOLD {
-            let served = self.serve(rule, s);
-            self.bring_up(rule, s, next);
+        if R::OBSERVES {
+            let served = self.dequeue(rule, s);
+            self.install_head(rule, s, next);
             return served;
         }
-        let ordinary = |slot: &&mut Slot| slot.flags.ordinary() && !slot.about_to_carry(1);
+        let ordinary = |slot: &&mut Slot| slot.flags.is_ordinary() && !slot.counter_near_carry(1);
         let Some(slot) = self.slots.get_mut(at).filter(ordinary) else {
             return self.serve_and_push_any(rule, s, next);
         };
         // The same as below for a stream that nothing special is true of.
-        slot.window.serve();
+        slot.window.apply_rule_a();
         slot.count_sent(1);
-        let served = Served { deadline: slot.deadline, late: false };
-        slot.follow(next);
+        let served = Dequeued { deadline: slot.deadline, late: false };
+        slot.set_next_head(next);
         if next.arrival > self.epoch_ends {
             self.move_epoch(rule, next.arrival);
         } else if R::DEADLINE_FIRST {
             // What `place` does for such a stream, from what is at hand: to read it back from
             // the slot would take longer.
-            let key = rule.key(&standing(s, slot), self.epoch);
+            let key = rule.key(&head_state(s, slot), self.epoch);
             self.enter(rule, s, key);
             return served;
         }
@@ -62,7 +62,7 @@ impl Core {
     }
 
     #[inline(never)]
-    pub(super) fn serve_many<R: Rule>(
+    pub(super) fn dequeue_many<R: Rule>(
         &mut self,
         rule: &mut R,
         s: StreamIndex,
@@ -70,17 +70,17 @@ impl Core {
         next: Option<&Head>,
     ) -> bool {
         let slot = slot_mut(&mut self.slots, s);
-        if R::TOLD || !slot.flags.ordinary() || slot.about_to_carry(frames) {
+        if R::OBSERVES || !slot.flags.is_ordinary() || slot.counter_near_carry(frames) {
             return false;
         }
         slot.window.serve_times(frames);
         slot.count_sent(frames);
         slot.deadline = last;
         let Some(next) = next else {
-            self.retire(rule, s, "serve");
+            self.remove_head(rule, s, "serve");
             return true;
         };
-        slot.follow(next);
+        slot.set_next_head(next);
         if next.arrival > self.epoch_ends {
             self.move_epoch(rule, next.arrival);
         }
@@ -89,21 +89,22 @@ impl Core {
     }
 
     /// The stream that goes or whose head expires at `now`, if a look is enough to tell and
-    /// [`pass`](Self::pass) can do it, under a discipline that goes by deadline. Moves the clock on.
+    /// [`pass`](Self::dequeue_or_expire) can do it, under a discipline that goes by deadline. Moves the clock on.
     #[inline(always)]
-    pub(super) fn next_at_hand(&mut self, now: Instant) -> Option<StreamIndex> {
+    pub(super) fn quick_next(&mut self, now: Instant) -> Option<StreamIndex> {
         self.clock = self.clock.max(now);
-        let first = self.selection.winner_at_hand()?;
-        let passes = self.slots.get(first.leaf as usize)?.passes();
-        (passes && self.waiting.is_after(self.clock.0)).then_some(StreamIndex(first.leaf))
+        let first = self.selection.settled_winner()?;
+        let can_dequeue_or_expire = self.slots.get(first.leaf as usize)?.can_dequeue_or_expire();
+        (can_dequeue_or_expire && self.waiting.is_after(self.clock.0))
+            .then_some(StreamIndex(first.leaf))
     }
 
-    /// Passes on the head of a stream that [`next_at_hand`](Self::next_at_hand) named, and makes
+    /// Passes on the head of a stream that [`quick_next`](Self::quick_next) named, and makes
     /// `next` its head: the deadline of the one that is gone, and its [fate](EXPIRED). Whether it
     /// has expired is hard to foretell: nothing here branches on that, and the answer comes as
     /// bits in registers, which the compiler makes no branch of either.
     #[inline(never)]
-    pub(super) fn pass<R: Rule>(
+    pub(super) fn dequeue_or_expire<R: Rule>(
         &mut self,
         rule: &mut R,
         s: StreamIndex,
@@ -112,14 +113,14 @@ impl Core {
         let deadline = self.slots[s.0 as usize].deadline;
         let expired = self.is_due(deadline);
         let slot = &mut self.slots[s.0 as usize];
-        let violation = slot.pass(expired);
+        let violation = slot.dequeue_or_expire(expired);
         let fate = (u64::from(expired) * EXPIRED) | (u64::from(violation) * VIOLATION);
-        slot.follow(next);
+        slot.set_next_head(next);
         if next.arrival > self.epoch_ends {
             self.move_epoch(rule, next.arrival);
             self.place(rule, s);
         } else {
-            let key = rule.key(&standing(s, slot), self.epoch);
+            let key = rule.key(&head_state(s, slot), self.epoch);
             self.selection.change(s.0, key, before(&self.slots, rule));
             self.look_ahead::<R>(s);
         }
@@ -127,27 +128,32 @@ impl Core {
     }
 
     #[inline(never)]
-    fn serve_and_push_any<R: Rule>(&mut self, rule: &mut R, s: StreamIndex, next: &Head) -> Served {
+    fn serve_and_push_any<R: Rule>(
+        &mut self,
+        rule: &mut R,
+        s: StreamIndex,
+        next: &Head,
+    ) -> Dequeued {
         if !slot_mut(&mut self.slots, s).flags.has(Flags::HEAD) {
             has_no_head(s, "serve");
         }
         let served = self.count_served(s);
-        self.bring_up(rule, s, next);
+        self.install_head(rule, s, next);
         served
     }
 
     /// Rule a and the counters.
     #[inline(always)]
-    fn count_served(&mut self, s: StreamIndex) -> Served {
+    fn count_served(&mut self, s: StreamIndex) -> Dequeued {
         let at = s.0 as usize;
         let slot = &mut self.slots[at];
         let late = slot.flags.has(Flags::MISSED);
-        slot.window.serve();
+        slot.window.apply_rule_a();
         slot.count(&mut self.cold, at, Count::Sent, 1);
         if late {
             slot.count(&mut self.cold, at, Count::Late, 1);
         }
         slot.write_back(&mut self.cold, at);
-        Served { deadline: slot.deadline, late }
+        Dequeued { deadline: slot.deadline, late }
     }
 }

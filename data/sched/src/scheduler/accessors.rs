@@ -34,7 +34,7 @@ impl Scheduler {
         if !self.deadline_first {
             return None;
         }
-        let first = self.core.selection.winner_at_hand()?;
+        let first = self.core.selection.settled_winner()?;
         let deadline = self.core.slots[first.leaf as usize].deadline;
         // A head that waits is due after it is ready.
         let quiet = self.core.waiting.is_after(deadline.0);
@@ -68,7 +68,7 @@ impl Scheduler {
             }
             ready
         });
-        let change = with_rule!(&self.rule, rule => Core::next_change(rule, now));
+        let change = with_rule!(&self.rule, rule => Core::next_discipline_event(rule, now));
         next = change.map_or(next, |at| next.min(at));
         (next < Instant::MAX).then_some(next)
     }
@@ -132,7 +132,7 @@ impl Scheduler {
         let slot = slot_mut(&mut self.core.slots, s);
         let cold = &mut self.core.cold[s.0 as usize];
         set(&mut cold.contract);
-        cold.changed(slot, windows);
+        cold.mark_changed(slot, windows);
     }
 
     fn slot(&self, s: StreamIndex) -> &Slot {

@@ -5,7 +5,7 @@
 use selvedge_units::Instant;
 
 use super::core::Core;
-use super::order::standing;
+use super::order::head_state;
 use crate::discipline::Rule;
 use crate::record::{Head, StreamIndex};
 use crate::slot::{Flags, Slot};
@@ -13,8 +13,8 @@ use crate::slot::{Flags, Slot};
 impl Core {
     /// Whether the discipline has been told of a stream's head: it is, once the head may go.
     #[inline]
-    pub(super) fn is_tagged<R: Rule>(&self, s: StreamIndex) -> bool {
-        R::TOLD && self.slots.get(s.0 as usize).is_some_and(|slot| self.is_ready(slot))
+    pub(super) fn is_observed<R: Rule>(&self, s: StreamIndex) -> bool {
+        R::OBSERVES && self.slots.get(s.0 as usize).is_some_and(|slot| self.is_ready(slot))
     }
 
     fn is_ready(&self, slot: &Slot) -> bool {
@@ -23,12 +23,12 @@ impl Core {
 
     /// Tells the discipline of a new head, if it may go; else it is told when it may.
     #[inline(never)]
-    pub(super) fn tell_head<R: Rule>(&mut self, rule: &mut R, s: StreamIndex, head: &Head) {
+    pub(super) fn notify_head<R: Rule>(&mut self, rule: &mut R, s: StreamIndex, head: &Head) {
         let slot = &self.slots[s.0 as usize];
         if self.is_ready(slot) {
             let fresh = head.arrival > self.clock;
-            rule.head(&standing(s, slot), head.size, fresh);
-            self.renew_stale(rule);
+            rule.observe_head(&head_state(s, slot), head.size, fresh);
+            self.rerank_stale(rule);
         } else {
             self.cold[s.0 as usize].size = head.size;
         }
@@ -36,43 +36,43 @@ impl Core {
 
     /// Tells the discipline that a head which waited may go.
     #[inline(never)]
-    pub(super) fn tell_ready<R: Rule>(&mut self, rule: &mut R, s: StreamIndex) {
+    pub(super) fn notify_ready<R: Rule>(&mut self, rule: &mut R, s: StreamIndex) {
         let at = s.0 as usize;
-        rule.head(&standing(s, &self.slots[at]), self.cold[at].size, true);
+        rule.observe_head(&head_state(s, &self.slots[at]), self.cold[at].size, true);
         self.select(rule, s);
-        self.renew_stale(rule);
+        self.rerank_stale(rule);
     }
 
     /// Tells the discipline that a head has gone, and of the head itself if it went before it
     /// might.
     #[inline(never)]
-    pub(super) fn tell_served<R: Rule>(&mut self, rule: &mut R, s: StreamIndex, tagged: bool) {
+    pub(super) fn notify_dequeued<R: Rule>(&mut self, rule: &mut R, s: StreamIndex, tagged: bool) {
         let at = s.0 as usize;
-        let standing = standing(s, &self.slots[at]);
+        let standing = head_state(s, &self.slots[at]);
         if !tagged {
-            rule.head(&standing, self.cold[at].size, true);
+            rule.observe_head(&standing, self.cold[at].size, true);
         }
-        rule.served(&standing);
-        self.renew_stale(rule);
+        rule.observe_dequeued(&standing);
+        self.rerank_stale(rule);
     }
 
     /// Tells the discipline that a head is lost.
     #[inline(never)]
-    pub(super) fn tell_lost<R: Rule>(&mut self, rule: &mut R, s: StreamIndex) {
-        rule.lost(&standing(s, &self.slots[s.0 as usize]));
-        self.renew_stale(rule);
+    pub(super) fn notify_dropped<R: Rule>(&mut self, rule: &mut R, s: StreamIndex) {
+        rule.observe_dropped(&head_state(s, &self.slots[s.0 as usize]));
+        self.rerank_stale(rule);
     }
 
     /// Tells the discipline what time it is.
     #[inline(never)]
-    pub(super) fn tell_time<R: Rule>(&mut self, rule: &mut R) {
+    pub(super) fn notify_time<R: Rule>(&mut self, rule: &mut R) {
         rule.advance(self.clock);
-        self.renew_stale(rule);
+        self.rerank_stale(rule);
     }
 
     /// Ranks anew whatever the discipline says has changed.
-    fn renew_stale<R: Rule>(&mut self, rule: &mut R) {
-        while let Some(stale) = rule.stale() {
+    fn rerank_stale<R: Rule>(&mut self, rule: &mut R) {
+        while let Some(stale) = rule.next_stale() {
             let s = StreamIndex(stale);
             let slot = &self.slots[stale as usize];
             if slot.flags.has(Flags::HEAD) && self.is_ready(slot) {
@@ -82,7 +82,7 @@ impl Core {
     }
 
     /// The next moment at which the discipline will have something to say.
-    pub(super) fn next_change<R: Rule>(rule: &R, now: Instant) -> Option<Instant> {
-        if R::TOLD { rule.next_event(now) } else { None }
+    pub(super) fn next_discipline_event<R: Rule>(rule: &R, now: Instant) -> Option<Instant> {
+        if R::OBSERVES { rule.next_event(now) } else { None }
     }
 }
