@@ -66,14 +66,14 @@ impl core::error::Error for Refused {}
 
 /// What a set of tasks needs.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Needs {
+pub(crate) struct Demand {
     /// With what windows let go left out.
     pub(crate) least: Share,
     pub(crate) promise: Promise,
 }
 
 /// Asks for a set, the newest task last. O(N), allocates.
-pub(crate) fn check<'a>(tasks: impl Iterator<Item = &'a Task>) -> Result<Needs, Refused> {
+pub(crate) fn check<'a>(tasks: impl Iterator<Item = &'a Task>) -> Result<Demand, Refused> {
     let mut loads: Vec<Load> = tasks
         .map(|task| {
             let contract = task.contract(false);
@@ -103,7 +103,7 @@ pub(crate) fn check<'a>(tasks: impl Iterator<Item = &'a Task>) -> Result<Needs, 
     let whole = ask(Policy::Dwcs, &loads).expect("as above").load;
     let all = matches!(whole.compare_to_one(), Some(Ordering::Less | Ordering::Equal));
     let promise = if all { Promise::EveryPeriod } else { Promise::WindowsFit };
-    Ok(Needs { least: answer.load, promise })
+    Ok(Demand { least: answer.load, promise })
 }
 
 /// `C / (1 - load)`, rounded up to whole steps: the period that gives a server of service time

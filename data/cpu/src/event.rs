@@ -60,7 +60,7 @@ impl core::error::Error for EventsFull {}
 struct Delivery {
     sink: TaskId,
     /// Of its service time.
-    left: Duration,
+    remaining: Duration,
 }
 
 /// Events that wait, and the one that is being delivered.
@@ -105,7 +105,7 @@ impl Events {
     }
 
     /// Rule 1: the event is delivered without doing anything; whether it had not begun before.
-    pub(crate) fn delivered(&mut self, sink: TaskId) -> bool {
+    pub(crate) fn mark_delivered(&mut self, sink: TaskId) -> bool {
         let taken = self.take(sink);
         self.delivery = None;
         taken
@@ -115,28 +115,28 @@ impl Events {
     pub(crate) fn deliver(&mut self, sink: TaskId, service: Duration) -> bool {
         let taken = self.take(sink);
         if taken {
-            self.delivery = Some(Delivery { sink, left: service });
+            self.delivery = Some(Delivery { sink, remaining: service });
         }
         taken
     }
 
     /// How much longer the sink runs for its event.
     pub(crate) fn grant(&self) -> Option<Duration> {
-        self.delivery.map(|delivery| delivery.left)
+        self.delivery.map(|delivery| delivery.remaining)
     }
 
     /// The sink ran for its event.
-    pub(crate) fn ran(&mut self, used: Duration) {
+    pub(crate) fn charge_sink(&mut self, used: Duration) {
         if let Some(delivery) = &mut self.delivery {
-            delivery.left = delivery.left - used;
-            if delivery.left == Duration::ZERO {
+            delivery.remaining = delivery.remaining - used;
+            if delivery.remaining == Duration::ZERO {
                 self.delivery = None;
             }
         }
     }
 
     /// The sink sleeps: it has seen to what it began.
-    pub(crate) fn slept(&mut self, sink: TaskId) {
+    pub(crate) fn handle_sleep(&mut self, sink: TaskId) {
         if self.delivery.is_some_and(|delivery| delivery.sink == sink) {
             self.delivery = None;
         }
@@ -144,7 +144,7 @@ impl Events {
 
     /// The sink is gone.
     pub(crate) fn forget(&mut self, sink: TaskId) {
-        self.slept(sink);
+        self.handle_sleep(sink);
         self.waiting.retain(|&(_, of)| of != sink);
     }
 }

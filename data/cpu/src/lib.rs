@@ -38,6 +38,7 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+mod accessors;
 mod admission;
 mod decision;
 mod event;
@@ -45,7 +46,6 @@ mod order;
 pub mod phase;
 mod processor;
 mod progress;
-mod surface;
 mod task;
 
 pub use admission::{Promise, Refused};

@@ -34,28 +34,28 @@ impl Order {
     }
 
     /// Lets a task compete for the period that ends at `deadline`. O(log N).
-    pub(crate) fn enter(
+    pub(crate) fn insert(
         &mut self,
         id: TaskId,
         period: Duration,
         window: Window,
         deadline: Instant,
-        came: Instant,
+        woken_at: Instant,
     ) {
         let stream = StreamIndex(id.0);
-        self.leave(id);
+        self.withdraw(id);
         // A window that differs from the one before begins anew: so it stands exactly there.
         let other = Window { lose: 0, of: window.of ^ 1 };
         self.sched.set_windows(stream, Windows::Whole(other));
         self.sched.set_windows(stream, Windows::Whole(window));
         self.sched.set_period(stream, period);
         let deadline = Some(deadline);
-        let head = Head { arrival: came, kind: Kind::Data, deadline, size: Bytes(1) };
+        let head = Head { arrival: woken_at, kind: Kind::Data, deadline, size: Bytes(1) };
         self.sched.enqueue_head(stream, head);
     }
 
     /// Takes a task out, if it is in. The scheduler counts a loss, in its copy of the window.
-    pub(crate) fn leave(&mut self, id: TaskId) {
+    pub(crate) fn withdraw(&mut self, id: TaskId) {
         if self.sched.head_deadline(StreamIndex(id.0)).is_some() {
             self.sched.drop_head(StreamIndex(id.0));
         }

@@ -142,7 +142,7 @@ impl Coordinated {
         for chain in &mut self.chains {
             chain.deadline = self.cpu.deadline(chain.task);
         }
-        self.cpu.ran(Duration(1));
+        self.cpu.charge_chosen(Duration(1));
         let Some(id) = runs_task(runs) else { return };
         if Some(self.cpu.counts(id).on_time) == before {
             return;

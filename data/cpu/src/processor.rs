@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 use selvedge_data_stream::Window;
 use selvedge_units::{Duration, Instant};
 
-use crate::admission::{self, Needs, Refused};
+use crate::admission::{self, Demand, Refused};
 use crate::decision::{Config, Decision, Runs, Selected};
 use crate::event::{Events, EventsFull, Rule};
 use crate::order::Order;
@@ -20,7 +20,7 @@ use crate::task::{Task, TaskId};
 
 /// One processor's tasks. The loop: tell what happened ([`wake`](Self::wake),
 /// [`sleep`](Self::sleep), [`raise`](Self::raise)), [`decide`](Self::decide), let that run, say
-/// for how long it [`ran`](Self::ran), and again. Time never goes back: an earlier `now` counts as
+/// for how long it [`ran`](Self::charge_chosen), and again. Time never goes back: an earlier `now` counts as
 /// the latest seen. `N` below is the number of tasks.
 ///
 /// # Panics
@@ -37,7 +37,7 @@ pub struct Processor {
     events: Events,
     pub(crate) reserve: Option<TaskId>,
     pub(crate) server: Option<TaskId>,
-    pub(crate) needs: Needs,
+    pub(crate) needs: Demand,
     best_effort: bool,
     clock: Instant,
     runs: Runs,
@@ -73,12 +73,12 @@ impl Processor {
             account: None,
             for_event: false,
         };
-        processor.reserve = config.best_effort.map(|task| processor.put(&task));
+        processor.reserve = config.best_effort.map(|task| processor.insert_task(&task));
         if config.task_server {
             // Its real attributes follow from those of the others.
             let task = Task { work_conserving: false, ..UNIT };
-            processor.server = Some(processor.put(&task));
-            processor.redefine_server();
+            processor.server = Some(processor.insert_task(&task));
+            processor.update_server();
         }
         processor
     }
@@ -92,8 +92,8 @@ impl Processor {
         let reserve = self.config.best_effort;
         self.needs = admission::check(self.set().chain([task]))
             .map_err(|refused| Refused { reserve, ..refused })?;
-        let id = self.put(task);
-        self.redefine_server();
+        let id = self.insert_task(task);
+        self.update_server();
         Ok(id)
     }
 
@@ -111,7 +111,7 @@ impl Processor {
             self.runs = Runs::Idle;
         }
         self.needs = admission::check(self.set()).expect("fewer tasks need less");
-        self.redefine_server();
+        self.update_server();
     }
 
     /// The task wants to run. O(log N).
@@ -125,14 +125,14 @@ impl Processor {
         }
     }
 
-    /// The task does not want to run; to be told after [`ran`](Self::ran). O(log N).
+    /// The task does not want to run; to be told after [`ran`](Self::charge_chosen). O(log N).
     pub fn sleep(&mut self, id: TaskId, now: Instant) {
         self.clock = self.clock.max(now);
         let task = self.task_mut(id);
         if core::mem::take(&mut task.awake) {
-            self.owed.leave(id);
-            self.ahead.leave(id);
-            self.events.slept(id);
+            self.owed.withdraw(id);
+            self.ahead.withdraw(id);
+            self.events.handle_sleep(id);
         }
     }
 
@@ -153,7 +153,7 @@ impl Processor {
 
     /// What was chosen last had the processor for so long. A task that had more than it was owed
     /// keeps that. O(log N).
-    pub fn ran(&mut self, used: Duration) {
+    pub fn charge_chosen(&mut self, used: Duration) {
         let mut paid = Duration::ZERO;
         if let Some(id) = self.account {
             let task = self.task_mut(id);
@@ -172,17 +172,17 @@ impl Processor {
         counts.ran += used;
         counts.extra += if own { used - paid } else { used };
         if self.for_event {
-            self.events.ran(used);
+            self.events.charge_sink(used);
         }
     }
 
     /// A task had the processor for so long since the last decision, whoever was chosen: for a
-    /// caller that measures, in place of [`ran`](Self::ran). It pays from what the task is owed,
+    /// caller that measures, in place of [`ran`](Self::charge_chosen). It pays from what the task is owed,
     /// if its period had begun by then. O(log N).
     pub fn charge(&mut self, id: TaskId, used: Duration) {
         let clock = self.clock;
         let task = self.task_mut(id);
-        let owed = task.begins() <= clock;
+        let owed = task.period_start() <= clock;
         let paid = if owed { used.min(task.left) } else { Duration::ZERO };
         task.counts.ran += used;
         task.counts.extra += used - paid;
@@ -194,14 +194,14 @@ impl Processor {
             }
         }
         if self.for_event && self.runs == Runs::Task(id) {
-            self.events.ran(used);
+            self.events.charge_sink(used);
         }
     }
 
     /// Whether a task is owed time in a period that has begun.
     #[must_use]
-    pub fn is_owed(&self, id: TaskId, now: Instant) -> bool {
-        self.task(id).begins() <= now
+    pub fn has_budget(&self, id: TaskId, now: Instant) -> bool {
+        self.task(id).period_start() <= now
     }
 
     /// Decides who runs from now on. Counts the misses of periods that ended until then. O(log N)
@@ -209,13 +209,13 @@ impl Processor {
     pub fn decide(&mut self, now: Instant) -> Decision {
         self.clock = self.clock.max(now);
         let now = self.clock;
-        self.attend_servers(now);
+        self.update_servers(now);
         while let Some(id) = self.owed.poll_expired(now) {
             self.task_mut(id).miss_until(now);
             self.enter(id);
         }
         let selected = self.select(now);
-        let (runs, account, rule) = self.revise(selected, now);
+        let (runs, account, rule) = self.apply_event_rules(selected, now);
         (self.runs, self.account) = (runs, account);
         self.for_event = rule.is_some_and(|rule| rule != Rule::SinkChosen);
         let left = account.map(|id| now + self.task(id).left);
@@ -239,7 +239,11 @@ impl Processor {
     }
 
     /// The event scheduler of the thesis, 3.3.1: who runs, whose time it is, and by which rule.
-    fn revise(&mut self, selected: Selected, now: Instant) -> (Runs, Option<TaskId>, Option<Rule>) {
+    fn apply_event_rules(
+        &mut self,
+        selected: Selected,
+        now: Instant,
+    ) -> (Runs, Option<TaskId>, Option<Rule>) {
         let unrevised = match selected {
             Selected::Task(i) => (Runs::Task(i), Some(i)),
             Selected::Served(i) => (Runs::Task(i), None),
@@ -252,14 +256,14 @@ impl Processor {
         let Some(j) = first else { return (unrevised.0, unrevised.1, None) };
         let (rule, account) = match selected {
             Selected::Task(i) | Selected::Served(i) if i == j => {
-                if self.events.delivered(j) {
+                if self.events.mark_delivered(j) {
                     self.task_mut(j).counts.events += 1;
                 }
                 return (unrevised.0, unrevised.1, Some(Rule::SinkChosen));
             }
             Selected::BestEffort | Selected::Idle => (Rule::OverBestEffort, None),
             Selected::Served(_) => (Rule::OverServed, None),
-            Selected::Task(i) if self.may_swap(i, j, now) => (Rule::SameDeadline, Some(j)),
+            Selected::Task(i) if self.rule_4_allows(i, j, now) => (Rule::SameDeadline, Some(j)),
             Selected::TaskServer => (Rule::TaskServer, self.server),
             Selected::Task(_) | Selected::Reserve => return (unrevised.0, unrevised.1, None),
         };
@@ -270,43 +274,43 @@ impl Processor {
     }
 
     /// Rule 4's condition.
-    fn may_swap(&self, i: TaskId, j: TaskId, now: Instant) -> bool {
+    fn rule_4_allows(&self, i: TaskId, j: TaskId, now: Instant) -> bool {
         let (i, j) = (self.task(i), self.task(j));
         let remaining = i.deadline.since(now).0;
         let both = i.left.0.saturating_add(j.left.0);
-        i.deadline == j.deadline && j.begins() <= now && remaining > both
+        i.deadline == j.deadline && j.period_start() <= now && remaining > both
     }
 
     /// Lets a task compete for the period that it is to be served in next.
     fn enter(&mut self, id: TaskId) {
         let Some(task) = &self.tasks[id.0 as usize] else { return };
         let (period, window) = (task.task.period, task.window());
-        self.owed.enter(id, period, window, task.deadline, task.came);
+        self.owed.insert(id, period, window, task.deadline, task.woken_at);
         if task.task.work_conserving {
-            self.ahead.enter(id, period, window, task.deadline, task.came);
+            self.ahead.insert(id, period, window, task.deadline, task.woken_at);
         }
     }
 
     /// The servers want to run while those do whom they serve.
-    fn attend_servers(&mut self, now: Instant) {
+    fn update_servers(&mut self, now: Instant) {
         if let Some(id) = self.reserve {
-            self.rouse(id, self.best_effort, now);
+            self.set_awake(id, self.best_effort, now);
         }
         let Some(id) = self.server else { return };
         let first = self.events.first(|id| self.task(id).awake);
         let service = first.map_or(self.config.unit, |sink| self.task(sink).task.service);
         let server = self.task(id);
-        if service != server.task.service && server.untouched() {
+        if service != server.task.service && server.is_unserved() {
             // "The attributes have to be re-calculated when the service time of the first event
             // in the event queue changes."
             self.sleep(id, now);
             self.set_server(id, service);
         }
         let wanted = first.is_some() || self.best_effort;
-        self.rouse(id, wanted && self.server_period(service).is_some(), now);
+        self.set_awake(id, wanted && self.server_period(service).is_some(), now);
     }
 
-    fn rouse(&mut self, id: TaskId, wants: bool, now: Instant) {
+    fn set_awake(&mut self, id: TaskId, wants: bool, now: Instant) {
         if wants {
             self.wake(id, now);
         } else {
@@ -317,17 +321,17 @@ impl Processor {
     fn set_server(&mut self, id: TaskId, service: Duration) {
         let period = self.server_period(service).unwrap_or(service);
         let server = self.task_mut(id);
-        let begins = server.begins();
+        let period_start = server.period_start();
         server.task = Task { period, service, ..server.task };
-        (server.left, server.deadline) = (service, begins + period);
+        (server.left, server.deadline) = (service, period_start + period);
     }
 
     /// Rule 5: "`x/y = 0/y_max`, `y_max = max y_i + 1`", and the period by the new rest.
-    fn redefine_server(&mut self) {
+    fn update_server(&mut self) {
         let Some(id) = self.server else { return };
         let largest = self.set().map(|task| task.window.of).max().unwrap_or(0);
         let window = Window { lose: 0, of: largest.saturating_add(1) };
-        let (begins, counts) = (self.task(id).begins(), self.task(id).counts);
+        let (period_start, counts) = (self.task(id).period_start(), self.task(id).counts);
         let service = self.config.unit;
         let period = self.server_period(service).unwrap_or(service);
         let task = Task { period, service, window, work_conserving: false };
@@ -335,13 +339,13 @@ impl Processor {
         self.sleep(id, self.clock);
         let server = self.task_mut(id);
         *server = Progress::new(&task, windows);
-        (server.deadline, server.counts) = (begins + period, counts);
+        (server.deadline, server.counts) = (period_start + period, counts);
         if self.account == Some(id) {
             self.account = None;
         }
     }
 
-    fn put(&mut self, task: &Task) -> TaskId {
+    fn insert_task(&mut self, task: &Task) -> TaskId {
         let (id, windows) = self.owed.add(task);
         self.ahead.add(task);
         let place = id.0 as usize;

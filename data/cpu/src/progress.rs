@@ -20,7 +20,7 @@ pub(crate) struct Progress {
     windows: WindowSet,
     pub(crate) awake: bool,
     /// When it last woke; first come, first served.
-    pub(crate) came: Instant,
+    pub(crate) woken_at: Instant,
     /// The end of the period that it is to be served in next: this one, or the one after it if it
     /// had its service time in this one.
     pub(crate) deadline: Instant,
@@ -38,7 +38,7 @@ impl Progress {
             task: *task,
             windows,
             awake: false,
-            came: Instant::ZERO,
+            woken_at: Instant::ZERO,
             deadline: Instant(task.period.0),
             left: task.service,
             counts: Counts {
@@ -58,12 +58,12 @@ impl Progress {
     }
 
     /// When the period that it is to be served in begins.
-    pub(crate) fn begins(&self) -> Instant {
+    pub(crate) fn period_start(&self) -> Instant {
         self.deadline - self.task.period
     }
 
     /// Whether it has had nothing in that period.
-    pub(crate) fn untouched(&self) -> bool {
+    pub(crate) fn is_unserved(&self) -> bool {
         self.left == self.task.service
     }
 
@@ -78,9 +78,9 @@ impl Progress {
     /// It wakes.
     pub(crate) fn wake(&mut self, now: Instant) {
         self.awake = true;
-        self.came = now;
-        if self.untouched() {
-            self.deadline = self.begins().max(now) + self.task.period;
+        self.woken_at = now;
+        if self.is_unserved() {
+            self.deadline = self.period_start().max(now) + self.task.period;
             return;
         }
         let remaining = u128::from(self.deadline.since(now).0);
@@ -153,12 +153,12 @@ mod tests {
     fn who_wakes_late_begins_there_and_who_wakes_early_waits() {
         let mut task = progress(40, 8, (1, 5));
         task.wake(Instant(100));
-        assert_eq!((task.begins(), task.deadline), (Instant(100), Instant(140)));
+        assert_eq!((task.period_start(), task.deadline), (Instant(100), Instant(140)));
         task.left = Duration(0);
         task.served();
         task.awake = false;
         task.wake(Instant(130));
-        assert_eq!((task.begins(), task.deadline), (Instant(140), Instant(180)));
+        assert_eq!((task.period_start(), task.deadline), (Instant(140), Instant(180)));
         task.awake = false;
         task.wake(Instant(300));
         assert_eq!(task.deadline, Instant(340));

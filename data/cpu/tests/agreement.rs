@@ -77,7 +77,7 @@ proptest! {
             let runs = second.runs.map_or(Runs::BestEffort, |place| Runs::Task(ids[place].0));
             prop_assert_eq!(decision.runs, runs, "at {}", t);
             prop_assert_eq!(decision.rule.map(selvedge_data_cpu::Rule::number), second.rule, "at {}", t);
-            cpu.ran(Duration(1));
+            cpu.charge_chosen(Duration(1));
         }
         for ((id, _), second) in ids.iter().zip(&machine.tasks) {
             let counts = cpu.counts(*id);
@@ -115,7 +115,7 @@ proptest! {
                 }
             }
             best_effort += u64::from(cpu.decide(Instant(t)).runs == Runs::BestEffort);
-            cpu.ran(Duration(1));
+            cpu.charge_chosen(Duration(1));
         }
         for (id, spec) in &ids {
             prop_assert_eq!(cpu.counts(*id).missed, 0, "{:?}", spec);
@@ -132,7 +132,7 @@ proptest! {
         let slots = 600;
         for t in 0..slots {
             cpu.decide(Instant(t));
-            cpu.ran(Duration(1));
+            cpu.charge_chosen(Duration(1));
         }
         cpu.decide(Instant(slots));
         let mut all = Duration::ZERO;
@@ -158,13 +158,13 @@ proptest! {
         let end = 500;
         for t in 0..end {
             slots.decide(Instant(t));
-            slots.ran(Duration(1));
+            slots.charge_chosen(Duration(1));
         }
         let mut now = Instant::ZERO;
         while now < Instant(end) {
             let until = leaps.decide(now).until.unwrap_or(Instant(end)).min(Instant(end));
             prop_assert!(until > now);
-            leaps.ran(until.since(now));
+            leaps.charge_chosen(until.since(now));
             now = until;
         }
         for (id, _) in ids {

@@ -33,7 +33,7 @@ impl Case {
                 cpu.raise(tasks[0], Instant(t)).unwrap();
             }
             let decision = cpu.decide(Instant(t));
-            cpu.ran(Duration(1));
+            cpu.charge_chosen(Duration(1));
             decision
         };
         (0..slots).map(slot).collect()

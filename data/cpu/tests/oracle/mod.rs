@@ -12,7 +12,7 @@ pub(crate) struct Task {
     /// Current window.
     now: (u64, u64),
     awake: bool,
-    came: u64,
+    woken_at: u64,
     deadline: u64,
     left: u64,
     pub(crate) on_time: u64,
@@ -22,7 +22,7 @@ pub(crate) struct Task {
 
 impl Task {
     pub(crate) fn new(period: u64, service: u64, window: (u64, u64), ahead: bool) -> Self {
-        let (now, awake, came, deadline, left) = (window, false, 0, period, service);
+        let (now, awake, woken_at, deadline, left) = (window, false, 0, period, service);
         let (on_time, missed, violations) = (0, 0, 0);
         Self {
             period,
@@ -31,7 +31,7 @@ impl Task {
             ahead,
             now,
             awake,
-            came,
+            woken_at,
             deadline,
             left,
             on_time,
@@ -85,7 +85,7 @@ impl Task {
         if self.awake {
             return;
         }
-        (self.awake, self.came) = (true, t);
+        (self.awake, self.woken_at) = (true, t);
         if self.left == self.service {
             self.deadline = self.begins().max(t) + self.period;
         } else if t >= self.deadline || self.left * self.period > (self.deadline - t) * self.service
@@ -106,7 +106,7 @@ fn before(a: &(usize, &Task), b: &(usize, &Task)) -> Ordering {
         _ => (xa * yb).cmp(&(xb * ya)).then(xa.cmp(&xb)),
     };
     let by_deadline = a.1.deadline.cmp(&b.1.deadline);
-    by_deadline.then_with(fractions).then(a.1.came.cmp(&b.1.came)).then(a.0.cmp(&b.0))
+    by_deadline.then_with(fractions).then(a.1.woken_at.cmp(&b.1.woken_at)).then(a.0.cmp(&b.0))
 }
 
 /// Who runs, and by which rule of the five.

@@ -97,7 +97,7 @@ impl Graph {
                 cpu.raise(sink, Instant(t)).expect("it is the only one");
             }
             let decision = cpu.decide(Instant(t));
-            cpu.ran(Duration(1));
+            cpu.charge_chosen(Duration(1));
             decision
         };
         (0..slots as u64).map(&mut slot).collect()

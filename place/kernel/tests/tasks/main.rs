@@ -104,7 +104,7 @@ fn decisions_are_those_of_the_software() {
             let decision = software.decide(now);
             let answer = kernel.step(now, Step::Slot).unwrap().unwrap();
             assert_eq!(answer, expected(&decision), "seed {seed}, slot {t}: {decision:?}");
-            software.ran(Duration(1));
+            software.charge_chosen(Duration(1));
             rules[answer.rule as usize] += 1;
         }
         for &id in &ids {
