@@ -177,9 +177,9 @@ fn check(line: &str, json: bool) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
     let largest = stack.largest();
     let order = match stack.order() {
-        Order::AsTheyCome => "as they come",
-        Order::NeverBack => "none after one that was sent later",
-        Order::Complete => "all, in the order of sending",
+        Order::Unordered => "as they come",
+        Order::NoOvertaking => "none after one that was sent later",
+        Order::InOrder => "all, in the order of sending",
     };
     if json {
         let modules: Vec<String> = stack.steps().iter().map(ToString::to_string).collect();

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use clap::Args;
 use selvedge_cli_terminal::{Align, Failure, Table, input};
 use selvedge_data_stack::assign::{Goal, assign};
-use selvedge_data_stack::model::{Evaluation, Latency, Machine, Reading, Stream, StreamId};
+use selvedge_data_stack::model::{Evaluation, Formulas, Latency, Machine, Stream, StreamId};
 use selvedge_units::Duration;
 
 use self::file::read;
@@ -77,7 +77,7 @@ pub(super) fn model(args: &ModelArgs) -> Result<(), Failure> {
     let from = if path.as_os_str() == "-" { "/dev/stdin".into() } else { path.clone() };
     let named = |error: String| Failure::input(format!("{}: {error}", path.display()));
     let (machine, stated) = read(&input::text(&from, FILE_MAX).map_err(named)?).map_err(named)?;
-    let reading = if args.printed { Reading::Printed } else { Reading::Corrected };
+    let reading = if args.printed { Formulas::Printed } else { Formulas::Corrected };
     let (text, refused) = evaluated(&machine, stated, reading);
     write!(out, "{text}")?;
     out.flush()?;
@@ -85,7 +85,7 @@ pub(super) fn model(args: &ModelArgs) -> Result<(), Failure> {
 }
 
 /// All that the model says, and whether the heuristic refused a stream.
-fn evaluated(machine: &Machine, stated: Vec<(Stream, bool)>, reading: Reading) -> (String, bool) {
+fn evaluated(machine: &Machine, stated: Vec<(Stream, bool)>, reading: Formulas) -> (String, bool) {
     let (mut streams, mut how, mut refused) = (Vec::new(), Vec::new(), false);
     for (n, (stream, assigned)) in stated.into_iter().enumerate() {
         streams.push(stream);
@@ -161,15 +161,15 @@ fn stream_lines(found: &Evaluation<'_>, stream: &Stream, i: StreamId) -> String 
     let both = |of: &dyn Fn(Latency) -> Duration| {
         format!("at most {}, {} on average", of(Worst), of(Average))
     };
-    let _ = writeln!(text, "  X {}", both(&|which| found.departures(which, i)));
+    let _ = writeln!(text, "  X {}", both(&|which| found.departure_interval(which, i)));
     let _ = writeln!(text, "  Lambda {}", both(&|which| found.lambda(which, i)));
     let _ = writeln!(text, "  beta {}, of which {dropped} may be lost here", found.beta(i));
     let _ = writeln!(text, "  omega of message {k} {}", both(&|which| found.omega(which, i, k)));
     let _ = writeln!(text, "  L {}", both(&|which| found.latency(which, i)));
     let average = stream.contract.traffic.average;
-    let rate = holds(found.keeps_rate(Worst, i));
+    let rate = holds(found.meets_rate(Worst, i));
     let _ = writeln!(text, "  condition (2), X below {average}: {rate}");
-    let delay = holds(found.keeps_delay(Worst, i));
+    let delay = holds(found.meets_delay(Worst, i));
     let _ = writeln!(text, "  L within the delay of {}: {delay}", stream.allowed());
     text
 }
@@ -178,7 +178,7 @@ fn stream_lines(found: &Evaluation<'_>, stream: &Stream, i: StreamId) -> String 
 mod tests {
     use super::*;
 
-    fn said(text: &str, reading: Reading) -> String {
+    fn said(text: &str, reading: Formulas) -> String {
         let (machine, streams) = read(text).unwrap();
         evaluated(&machine, streams, reading).0
     }
@@ -186,7 +186,7 @@ mod tests {
     /// By hand: Exec(PE.0, 0) = get 20 + 14 + 4 + 7 + 4 * 120 + 4 + 45 = 574 us, of 3125: 18.368 %.
     #[test]
     fn the_example_is_as_by_hand() {
-        let text = said(EXAMPLE, Reading::Corrected);
+        let text = said(EXAMPLE, Formulas::Corrected);
         for line in [
             "Exec on PE.0 574 us, Exec* 574 us",
             "X at most 574 us, 574 us on average",
@@ -223,7 +223,7 @@ mod tests {
             assigned = ["0"]
         "#;
         // Exec* is 200 and 100 us. A message of stream 1 comes in one of 3 of stream 0's times.
-        let corrected = said(text, Reading::Corrected);
+        let corrected = said(text, Formulas::Corrected);
         for line in [
             "with stream 1: prob 1/3, Wait at most 100 us, 33334 ns on average",
             "with stream 0: prob 1/1, Wait at most 200 us, 200 us on average",
@@ -236,7 +236,7 @@ mod tests {
             assert!(corrected.contains(line), "no \"{line}\" in\n{corrected}");
         }
         assert!(
-            said(text, Reading::Printed).contains("with stream 1: prob 1/1, Wait at most 200 us")
+            said(text, Formulas::Printed).contains("with stream 1: prob 1/1, Wait at most 200 us")
         );
     }
 

@@ -156,9 +156,9 @@ pub(super) fn send(args: &SendArgs) -> Result<(), Failure> {
             out,
             "granted here: a message leaves each {} at worst, {} on this host and {} on the other and \
              in the network at worst{}",
-            guarantee.departures,
+            guarantee.departure_interval,
             guarantee.latency,
-            granted.elsewhere,
+            granted.remote_delay,
             if guarantee.delay_kept { "" } else { "; the delay is not kept" }
         )?;
     }

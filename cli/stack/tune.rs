@@ -52,7 +52,7 @@ impl TuneArgs {
             detail: self.monitor.clone(),
         };
         // Found here, whatever process it is for.
-        tuning.of(selvedge_data_stack::auto::Meta::default()).map_err(Failure::input)?;
+        tuning.of(selvedge_data_stack::auto::ManagerSettings::default()).map_err(Failure::input)?;
         Ok(tuning)
     }
 

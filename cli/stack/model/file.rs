@@ -7,7 +7,7 @@ use std::str::FromStr;
 use selvedge_comm_stack::profile;
 use selvedge_data_stack::compose::Composition;
 use selvedge_data_stack::contract::{Contract, Promise, Quality, Traffic};
-use selvedge_data_stack::elements::{ElementId, Elements};
+use selvedge_data_stack::elements::{ElementId, ElementSet};
 use selvedge_data_stack::load::Load;
 use selvedge_data_stack::model::{Cost, Interface, Machine, Overheads, Slaves, Stream};
 use selvedge_data_stack::module::Direction;
@@ -111,8 +111,8 @@ struct StreamText {
 pub(super) fn read(text: &str) -> Result<(Machine, Vec<(Stream, bool)>), String> {
     let file: File = toml::from_str(text).map_err(|error| error.to_string())?;
     let count = file.available.len();
-    if count == 0 || count > Elements::MAX {
-        return Err(format!("available: {count} elements; write 1 to {}", Elements::MAX));
+    if count == 0 || count > ElementSet::MAX {
+        return Err(format!("available: {count} elements; write 1 to {}", ElementSet::MAX));
     }
     if let Some(over) = file.available.iter().find(|&&percent| percent > 100) {
         return Err(format!("available: {over}; an element gives 0 to 100 per cent"));

@@ -1,16 +1,16 @@
 //! Processing elements: each serves the pipes of the modules assigned to it, round-robin.
 //!
 //! A message that an element takes from a pipe goes on to the next module at once if that is
-//! assigned to the same element (*shepherding*); else into that module's pipe. A [`Plant`] is one
+//! assigned to the same element (*shepherding*); else into that module's pipe. A [`Pipeline`] is one
 //! connection's pipes and who serves which module; who does may change at any time
-//! ([`Plant::assign`]), and each element follows by itself at its next turn. Messages of one
+//! ([`Pipeline::assign`]), and each element follows by itself at its next turn. Messages of one
 //! direction leave in the order in which they entered, however many elements worked on them.
 //!
-//! [`Element::begin`] takes and processes, [`Element::end`] passes on what came of it: on real
+//! [`ProcessingElement::process_next`] takes and processes, [`ProcessingElement::forward_result`] passes on what came of it: on real
 //! processors one after the other, in virtual time as much later as it cost.
 
-mod hands;
-mod plant;
+mod pipe_ends;
+mod pipeline;
 mod port;
 #[cfg(test)]
 mod tests;
@@ -21,19 +21,19 @@ use std::sync::Arc;
 
 use selvedge_units::{Duration, Instant};
 
-use self::hands::Hands;
-use self::plant::{Outcome, Parcel};
-pub use self::plant::{Outside, Plant};
-pub use self::port::Port;
-pub use self::work::Work;
+use self::pipe_ends::PipeEnds;
+pub use self::pipeline::{External, Pipeline};
+use self::pipeline::{Outcome, QueuedMessage};
+pub use self::port::EntryPort;
+pub use self::work::ModuleChain;
 use selvedge_data_stack::elements::ElementId;
 use selvedge_data_stack::model::Overheads;
 use selvedge_data_stack::module::Direction;
 
-use crate::pipe::{User, Writing};
+use crate::pipe::{PipeUser, WriterEnd};
 
 /// While there is work, an element follows re-assignments at every so many messages.
-const KEEP_UP: u8 = 8;
+const FOLLOW_EVERY: u8 = 8;
 
 /// How many elements can serve plants.
 pub const ELEMENTS_MAX: usize = 62;
@@ -41,42 +41,42 @@ pub const ELEMENTS_MAX: usize = 62;
 /// A message that was processed and not yet passed on.
 #[derive(Debug)]
 pub struct Job<M> {
-    plant: usize,
+    pipeline: usize,
     pipe: usize,
     ticket: u64,
-    alone: bool,
+    sole_user: bool,
     outcome: Outcome<M>,
     /// What it cost in virtual time.
     pub cost: Duration,
 }
 
 /// A plant, and what the element holds of it.
-type Served<W> = (Arc<Plant<W>>, Hands<<W as Work>::Message>);
+type Served<W> = (Arc<Pipeline<W>>, PipeEnds<<W as ModuleChain>::Message>);
 
 /// A processing element.
 #[derive(Debug)]
-pub struct Element<W: Work> {
+pub struct ProcessingElement<W: ModuleChain> {
     id: ElementId,
-    me: User,
-    plants: Vec<Served<W>>,
+    me: PipeUser,
+    pipelines: Vec<Served<W>>,
     /// The plant and the pipe that is looked at first next time.
     cursor: (usize, usize),
     out: Vec<(Direction, W::Message)>,
     /// What is to be handled next, last first: here, or at another element.
-    chain: Vec<(bool, Parcel<W::Message>)>,
+    chain: Vec<(bool, QueuedMessage<W::Message>)>,
     /// Plants whose work may hold back what left.
-    held: Vec<usize>,
-    /// Calls of [`Element::begin`].
+    unflushed: Vec<usize>,
+    /// Calls of [`ProcessingElement::process_next`].
     turns: u8,
     /// Emptied outcomes' memory, to be used again.
-    spare: Vec<VecDeque<Parcel<W::Message>>>,
+    spare_queues: Vec<VecDeque<QueuedMessage<W::Message>>>,
     /// Plants of which outcomes are to be passed on.
-    owing: usize,
+    pipelines_pending: usize,
     /// What ticks sent and what could not be passed on yet, by plant.
-    loose: VecDeque<(usize, Parcel<W::Message>)>,
+    unsent: VecDeque<(usize, QueuedMessage<W::Message>)>,
 }
 
-impl<W: Work> Element<W> {
+impl<W: ModuleChain> ProcessingElement<W> {
     /// An element that serves nothing yet.
     ///
     /// # Panics
@@ -89,16 +89,16 @@ impl<W: Work> Element<W> {
         );
         Self {
             id,
-            me: User::new(id.0),
-            plants: Vec::new(),
+            me: PipeUser::new(id.0),
+            pipelines: Vec::new(),
             cursor: (0, 0),
             turns: 0,
             out: Vec::new(),
             chain: Vec::new(),
-            spare: Vec::new(),
-            owing: 0,
-            held: Vec::new(),
-            loose: VecDeque::new(),
+            spare_queues: Vec::new(),
+            pipelines_pending: 0,
+            unflushed: Vec::new(),
+            unsent: VecDeque::new(),
         }
     }
 
@@ -109,29 +109,29 @@ impl<W: Work> Element<W> {
     }
 
     /// Serves what is assigned to it of this plant from now on.
-    pub fn add(&mut self, plant: Arc<Plant<W>>) {
-        let pipes = plant.pipes.len();
-        self.plants.push((plant, Hands::new(pipes)));
+    pub fn add(&mut self, pipeline: Arc<Pipeline<W>>) {
+        let pipes = pipeline.pipes.len();
+        self.pipelines.push((pipeline, PipeEnds::new(pipes)));
     }
 
     /// Serves this plant no longer; whatever it held of it is for others.
-    pub fn remove(&mut self, plant: &Arc<Plant<W>>) {
-        let Some(at) = self.plants.iter().position(|(one, _)| Arc::ptr_eq(one, plant)) else {
+    pub fn remove(&mut self, pipeline: &Arc<Pipeline<W>>) {
+        let Some(at) = self.pipelines.iter().position(|(one, _)| Arc::ptr_eq(one, pipeline)) else {
             return;
         };
-        let (plant, mut hands) = self.plants.remove(at);
-        self.owing -= usize::from(!hands.owed.is_empty());
-        for (n, pipe) in plant.pipes.iter().enumerate() {
-            pipe.stop_reading(self.me, &mut hands.reading[n]);
-            pipe.stop_writing(self.me, &mut hands.writing[n]);
+        let (pipeline, mut ends) = self.pipelines.remove(at);
+        self.pipelines_pending -= usize::from(!ends.pending_results.is_empty());
+        for (n, pipe) in pipeline.pipes.iter().enumerate() {
+            pipe.unregister_reader(self.me, &mut ends.reading[n]);
+            pipe.unregister_writer(self.me, &mut ends.writing[n]);
         }
         self.cursor = (0, 0);
-        self.held.retain_mut(|of| {
+        self.unflushed.retain_mut(|of| {
             let keep = *of != at;
             *of -= usize::from(*of > at);
             keep
         });
-        self.loose.retain_mut(|(of, _)| {
+        self.unsent.retain_mut(|(of, _)| {
             let keep = *of != at;
             *of -= usize::from(*of > at);
             keep
@@ -141,40 +141,40 @@ impl<W: Work> Element<W> {
     /// Takes the next message, processes it as far as modules are assigned here, and returns what
     /// is to be passed on; `None` if nothing waits. Constant time beside the modules' work, but
     /// for a look at each pipe now and then.
-    pub fn begin(&mut self, now: Instant) -> Option<Job<W::Message>> {
+    pub fn process_next(&mut self, now: Instant) -> Option<Job<W::Message>> {
         // To look at every pipe each time would cost as much as a hand-over.
         self.turns = self.turns.wrapping_add(1);
-        let kept_up = self.turns.is_multiple_of(KEEP_UP) || !self.is_settled();
+        let kept_up = self.turns.is_multiple_of(FOLLOW_EVERY) || !self.is_settled();
         if kept_up {
-            self.keep_up(now);
+            self.follow_assignment(now);
         }
         let next = self.next(now);
         if next.is_some() || kept_up {
             return next;
         }
-        self.keep_up(now);
+        self.follow_assignment(now);
         self.next(now)
     }
 
     /// The next message in turn.
     fn next(&mut self, now: Instant) -> Option<Job<W::Message>> {
         let (first, from) = self.cursor;
-        let count = self.plants.len();
+        let count = self.pipelines.len();
         for step in 0..=count {
             let at = (first + step) % count.max(1);
-            let (plant, hands) = self.plants.get_mut(at)?;
-            hands.follow(plant, self.id);
+            let (pipeline, ends) = self.pipelines.get_mut(at)?;
+            ends.follow(pipeline, self.id);
             // The plant where it began is looked at in two parts.
             let (mut turn, end) = match step {
-                0 => (from, hands.mine.len()),
-                n if n == count => (0, from.min(hands.mine.len())),
-                _ => (0, hands.mine.len()),
+                0 => (from, ends.assigned_pipes.len()),
+                n if n == count => (0, from.min(ends.assigned_pipes.len())),
+                _ => (0, ends.assigned_pipes.len()),
             };
             while turn < end {
-                let (plant, hands) = &self.plants[at];
-                let pipe = hands.mine[turn];
+                let (pipeline, ends) = &self.pipelines[at];
+                let pipe = ends.assigned_pipes[turn];
                 turn += 1;
-                if !plant.pipes[pipe].looks_empty(&hands.reading[pipe])
+                if !pipeline.pipes[pipe].appears_empty(&ends.reading[pipe])
                     && let Some(job) = self.serve(at, pipe, now)
                 {
                     self.cursor = (at, turn);
@@ -186,43 +186,43 @@ impl<W: Work> Element<W> {
     }
 
     fn serve(&mut self, at: usize, pipe: usize, now: Instant) -> Option<Job<W::Message>> {
-        let Self { id, me, plants, out, chain, spare, .. } = self;
-        let (plant, hands) = &mut plants[at];
-        let taken = plant.pipes[pipe].take(*me, &mut hands.reading[pipe])?;
-        let overheads = plant.work().overheads();
+        let Self { id, me, pipelines, out, chain, spare_queues, .. } = self;
+        let (pipeline, ends) = &mut pipelines[at];
+        let taken = pipeline.pipes[pipe].dequeue(*me, &mut ends.reading[pipe])?;
+        let overheads = pipeline.work().overheads();
         let mut cost = if taken.locked { overheads.get_locked } else { overheads.get };
         let direction = if pipe % 2 == 1 { Direction::Up } else { Direction::Down };
         let mut outcome = Outcome::new();
         let (mut place, mut direction, mut message) = (pipe / 2, direction, taken.message);
         loop {
-            cost += plant.work().run(place, direction, message, now, out);
+            cost += pipeline.work().run(place, direction, message, now, out);
             // Mostly one comes of one, and goes on here.
             if out.len() == 1
                 && let Some((way, one)) = out.pop()
             {
-                let (to, here) = plant.onward(place, way, *id);
-                cost += hop(overheads, to, here);
+                let (to, here) = pipeline.next_hop(place, way, *id);
+                cost += hop_cost(overheads, to, here);
                 if let Some(next) = to.filter(|_| here) {
                     (place, direction, message) = (next, way, one);
                     continue;
                 }
-                outcome.push_back(Parcel { to, direction: way, message: one });
+                outcome.push_back(QueuedMessage { to, direction: way, message: one });
             } else {
-                outcome.enlarge(spare);
+                outcome.enlarge(spare_queues);
                 let from = chain.len();
                 for (way, one) in out.drain(..) {
-                    let (to, here) = plant.onward(place, way, *id);
-                    cost += hop(overheads, to, here);
-                    chain.push((here, Parcel { to, direction: way, message: one }));
+                    let (to, here) = pipeline.next_hop(place, way, *id);
+                    cost += hop_cost(overheads, to, here);
+                    chain.push((here, QueuedMessage { to, direction: way, message: one }));
                 }
                 chain[from..].reverse();
             }
             // What leaves is put into the outcome at its turn, not when that is decided.
             let next = loop {
-                let Some((here, parcel)) = chain.pop() else { break None };
-                match parcel.to.filter(|_| here) {
-                    Some(place) => break Some((place, parcel.direction, parcel.message)),
-                    None => outcome.push_back(parcel),
+                let Some((here, queued)) = chain.pop() else { break None };
+                match queued.to.filter(|_| here) {
+                    Some(place) => break Some((place, queued.direction, queued.message)),
+                    None => outcome.push_back(queued),
                 }
             };
             match next {
@@ -231,95 +231,95 @@ impl<W: Work> Element<W> {
             }
         }
         let (ticket, alone) = (taken.ticket, !taken.locked);
-        Some(Job { plant: at, pipe, ticket, alone, outcome, cost })
+        Some(Job { pipeline: at, pipe, ticket, sole_user: alone, outcome, cost })
     }
 
     /// Passes on what came of a job.
-    pub fn end(&mut self, job: Job<W::Message>, now: Instant) {
-        let Job { plant: at, pipe, ticket, alone, outcome, .. } = job;
-        let Self { me, plants, spare, owing, held, .. } = self;
-        let (plant, Hands { writing, owed, .. }) = &mut plants[at];
+    pub fn forward_result(&mut self, job: Job<W::Message>, now: Instant) {
+        let Job { pipeline: at, pipe, ticket, sole_user: alone, outcome, .. } = job;
+        let Self { me, pipelines, spare_queues, pipelines_pending, unflushed: held, .. } = self;
+        let (pipeline, PipeEnds { writing, pending_results, .. }) = &mut pipelines[at];
         if !held.contains(&at) {
             held.push(at);
         }
-        let left = plant.pipes[pipe].complete(ticket, outcome, alone, |outcome| {
-            pass(plant, *me, writing, pipe, outcome, now, spare)
+        let left = pipeline.pipes[pipe].complete(ticket, outcome, alone, |outcome| {
+            pass(pipeline, *me, writing, pipe, outcome, now, spare_queues)
         });
-        if left && !owed.contains(&pipe) {
-            *owing += usize::from(owed.is_empty());
-            owed.push(pipe);
+        if left && !pending_results.contains(&pipe) {
+            *pipelines_pending += usize::from(pending_results.is_empty());
+            pending_results.push(pipe);
         }
     }
 
     /// Follows re-assignments, tries again what could not pass.
-    fn keep_up(&mut self, now: Instant) {
-        let Self { id, me, plants, spare, loose, owing, .. } = self;
-        *owing = 0;
-        for (plant, hands) in plants {
-            let Hands { writing, owed, .. } = hands;
-            owed.retain(|&pipe| {
-                plant.pipes[pipe]
-                    .flush(|outcome| pass(plant, *me, writing, pipe, outcome, now, spare))
+    fn follow_assignment(&mut self, now: Instant) {
+        let Self { id, me, pipelines, spare_queues, unsent, pipelines_pending, .. } = self;
+        *pipelines_pending = 0;
+        for (pipeline, ends) in pipelines {
+            let PipeEnds { writing, pending_results, .. } = ends;
+            pending_results.retain(|&pipe| {
+                pipeline.pipes[pipe]
+                    .flush(|outcome| pass(pipeline, *me, writing, pipe, outcome, now, spare_queues))
             });
-            let owes = !owed.is_empty() || !loose.is_empty();
-            *owing += usize::from(!owed.is_empty());
-            hands.follow(plant, *id);
-            hands.settle(plant, *me, owes);
+            let owes = !pending_results.is_empty() || !unsent.is_empty();
+            *pipelines_pending += usize::from(!pending_results.is_empty());
+            ends.follow(pipeline, *id);
+            ends.release_unused(pipeline, *me, owes);
         }
-        for _ in 0..self.loose.len() {
-            let Some((at, parcel)) = self.loose.pop_front() else { break };
-            self.send_loose(at, parcel, now);
+        for _ in 0..self.unsent.len() {
+            let Some((at, queued)) = self.unsent.pop_front() else { break };
+            self.send_unsent(at, queued, now);
         }
     }
 
     /// Does what is due at the modules that this element is the first to serve.
-    pub fn tick(&mut self, now: Instant) {
-        for at in 0..self.plants.len() {
-            let plant = Arc::clone(&self.plants[at].0);
-            for place in 0..plant.places() {
-                let first = plant.assigned(place, Direction::Down).iter().next();
+    pub fn handle_timeout(&mut self, now: Instant) {
+        for at in 0..self.pipelines.len() {
+            let pipeline = Arc::clone(&self.pipelines[at].0);
+            for place in 0..pipeline.module_count() {
+                let first = pipeline.assigned(place, Direction::Down).iter().next();
                 if first != Some(self.id) {
                     continue;
                 }
-                plant.work().tick(place, now, &mut self.out);
+                pipeline.work().handle_timeout(place, now, &mut self.out);
                 for (direction, message) in std::mem::take(&mut self.out) {
-                    let to = plant.next(place, direction);
-                    self.send_loose(at, Parcel { to, direction, message }, now);
+                    let to = pipeline.next(place, direction);
+                    self.send_unsent(at, QueuedMessage { to, direction, message }, now);
                 }
             }
         }
     }
 
-    fn send_loose(&mut self, at: usize, parcel: Parcel<W::Message>, now: Instant) {
-        let (plant, hands) = &mut self.plants[at];
-        let Some(place) = parcel.to else {
-            if !self.held.contains(&at) {
-                self.held.push(at);
+    fn send_unsent(&mut self, at: usize, queued: QueuedMessage<W::Message>, now: Instant) {
+        let (pipeline, ends) = &mut self.pipelines[at];
+        let Some(place) = queued.to else {
+            if !self.unflushed.contains(&at) {
+                self.unflushed.push(at);
             }
-            return plant.work().leave(parcel.direction, parcel.message, now);
+            return pipeline.work().emit(queued.direction, queued.message, now);
         };
-        let pipe = plant.pipe(place, parcel.direction);
-        let put = plant.pipes[pipe].put(self.me, &mut hands.writing[pipe], parcel.message);
+        let pipe = pipeline.pipe(place, queued.direction);
+        let put = pipeline.pipes[pipe].enqueue(self.me, &mut ends.writing[pipe], queued.message);
         if let Err((message, _)) = put {
-            self.loose.push_back((at, Parcel { message, ..parcel }));
+            self.unsent.push_back((at, QueuedMessage { message, ..queued }));
         }
     }
 
-    /// Lets go what left and was held back for more to go with it; `idle` as in [`Work::flush`].
+    /// Lets go what left and was held back for more to go with it; `idle` as in [`ModuleChain::flush`].
     pub fn flush(&mut self, now: Instant, idle: bool) {
-        let Self { held, plants, .. } = self;
-        held.retain(|&at| plants[at].0.work().flush(now, idle));
+        let Self { unflushed: held, pipelines, .. } = self;
+        held.retain(|&at| pipelines[at].0.work().flush(now, idle));
     }
 
     /// Whether it has nothing that it must still pass on.
     #[must_use]
     pub fn is_settled(&self) -> bool {
-        self.loose.is_empty() && self.owing == 0
+        self.unsent.is_empty() && self.pipelines_pending == 0
     }
 }
 
 /// What it costs in virtual time to hand a message on.
-const fn hop(overheads: Overheads, to: Option<usize>, here: bool) -> Duration {
+const fn hop_cost(overheads: Overheads, to: Option<usize>, here: bool) -> Duration {
     match (here, to) {
         (true, _) => overheads.same,
         (false, Some(_)) => overheads.other,
@@ -328,33 +328,35 @@ const fn hop(overheads: Overheads, to: Option<usize>, here: bool) -> Duration {
 }
 
 /// Passes an outcome on as far as it goes; gives back the rest.
-fn pass<W: Work>(
-    plant: &Plant<W>,
-    me: User,
-    writing: &mut [Writing<W::Message>],
+fn pass<W: ModuleChain>(
+    pipeline: &Pipeline<W>,
+    me: PipeUser,
+    writing: &mut [WriterEnd<W::Message>],
     from: usize,
     mut outcome: Outcome<W::Message>,
     now: Instant,
-    spare: &mut Vec<VecDeque<Parcel<W::Message>>>,
+    spare_queues: &mut Vec<VecDeque<QueuedMessage<W::Message>>>,
 ) -> Option<Outcome<W::Message>> {
-    while let Some(parcel) = outcome.pop_front() {
-        if !plant.is_free(from, &parcel) {
-            outcome.push_front(parcel);
+    while let Some(queued) = outcome.pop_front() {
+        if !pipeline.is_free(from, &queued) {
+            outcome.push_front(queued);
             return Some(outcome);
         }
-        let Some(place) = parcel.to else {
-            plant.work().leave(parcel.direction, parcel.message, now);
+        let Some(place) = queued.to else {
+            pipeline.work().emit(queued.direction, queued.message, now);
             continue;
         };
-        let pipe = plant.pipe(place, parcel.direction);
-        if let Err((message, _)) = plant.pipes[pipe].put(me, &mut writing[pipe], parcel.message) {
-            outcome.push_front(Parcel { message, ..parcel });
+        let pipe = pipeline.pipe(place, queued.direction);
+        if let Err((message, _)) =
+            pipeline.pipes[pipe].enqueue(me, &mut writing[pipe], queued.message)
+        {
+            outcome.push_front(QueuedMessage { message, ..queued });
             return Some(outcome);
         }
     }
     let rest = outcome.into_rest();
-    if rest.capacity() > 0 && spare.len() < 64 {
-        spare.push(rest);
+    if rest.capacity() > 0 && spare_queues.len() < 64 {
+        spare_queues.push(rest);
     }
     None
 }

@@ -33,7 +33,7 @@ use std::task::{Context, Poll};
 use std::thread::{self, JoinHandle};
 use std::time::Duration as StdDuration;
 
-use selvedge_data_stack::auto::{Manager, Meta};
+use selvedge_data_stack::auto::{Manager, ManagerSettings};
 use selvedge_data_stack::contract::Contract;
 use selvedge_os::clock::Clock;
 use selvedge_os::port::DatagramPort;
@@ -54,12 +54,12 @@ use self::shared::Shared;
 pub use self::task::{block_on, block_on_for};
 pub use self::tune::{MetaView, TuneError, Tuning};
 pub use self::view::{ConnectionView, ElementView, EndpointView, FlowView, ModuleView};
-use crate::crew::Slaves;
 use crate::profile;
 pub use crate::rings::RingError;
 use crate::sync::lock;
 use crate::threads::Elementary;
-use crate::wake::Alarms;
+use crate::wake::DueWakers;
+use crate::worker_threads::Slaves;
 
 /// What the socket is to hold of what nobody has read; the system may grant less.
 const RECEIVE_BUFFER: Bytes = Bytes(2 << 20);
@@ -87,7 +87,7 @@ impl Endpoint {
         let costs = profile::kept();
         let machine = costs.machine_with(count.into(), options.slaves);
         let manager = Mutex::new(Manager::new(machine, options.meta, clock.now()));
-        let alarms = Arc::new(Alarms::default());
+        let alarms = Arc::new(DueWakers::default());
         let ring = {
             let alarms = Arc::clone(&alarms);
             move || alarms.ring()
@@ -101,7 +101,7 @@ impl Endpoint {
             pumped: AtomicU64::new(0),
             backlog: Backlog::default(),
             clock,
-            crew: Slaves::start(options.slaves).map_err(io::Error::other)?,
+            worker_pool: Slaves::start(options.slaves).map_err(io::Error::other)?,
             options,
             elements: Elementary::start_with(count, clock, ring)?,
             alarms,
@@ -132,7 +132,7 @@ impl Endpoint {
     }
 
     /// Meta-level control, from the manager's next look on.
-    pub fn set(&self, meta: Meta) {
+    pub fn set(&self, meta: ManagerSettings) {
         lock(&self.shared.manager).set(meta);
     }
 

@@ -7,8 +7,6 @@
 #![forbid(unsafe_code)]
 
 pub mod concurrency;
-#[cfg(not(loom))]
-pub mod crew;
 pub mod element;
 #[cfg(not(loom))]
 pub mod endpoint;
@@ -27,3 +25,5 @@ pub mod wake;
 pub mod wire;
 #[cfg(not(loom))]
 mod work;
+#[cfg(not(loom))]
+pub mod worker_threads;

@@ -17,9 +17,9 @@ use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, lock};
 
 /// Who uses a pipe, as a bit: an element, or a port of the outside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct User(u64);
+pub struct PipeUser(u64);
 
-impl User {
+impl PipeUser {
     /// User number `n`, 0 ..= 63.
     #[must_use]
     pub const fn new(n: u8) -> Self {
@@ -31,76 +31,76 @@ impl User {
 /// processors fetch them in pairs. Else its neighbours are fetched anew with each message.
 #[derive(Debug)]
 #[repr(align(128))]
-pub(crate) struct Apart<T>(pub(crate) T);
+pub(crate) struct CachePadded<T>(pub(crate) T);
 
 /// One side of a pipe.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Side<H> {
     users: AtomicU64,
-    table: Mutex<Option<H>>,
+    shared: Mutex<Option<H>>,
 }
 
 /// What a user holds of a side: the half, while he is the only one.
 #[derive(Debug)]
-pub struct Hand<H> {
+pub struct PipeEnd<H> {
     half: Option<H>,
     registered: bool,
 }
 
-impl<H> Default for Hand<H> {
+impl<H> Default for PipeEnd<H> {
     fn default() -> Self {
         Self { half: None, registered: false }
     }
 }
 
 /// A writer's hand.
-pub type Writing<T> = Hand<Producer<T>>;
+pub type WriterEnd<T> = PipeEnd<Producer<T>>;
 /// A reader's hand.
-pub type Reading<T> = Hand<Reader<T>>;
+pub type ReaderEnd<T> = PipeEnd<Reader<T>>;
 
 /// How a half was come by.
 enum Access<'a, H> {
-    Own(&'a mut H),
+    Owned(&'a mut H),
     Shared(MutexGuard<'a, Option<H>>),
 }
 
 impl<H> Side<H> {
     fn new(half: H) -> Self {
-        Self { users: AtomicU64::new(0), table: Mutex::new(Some(half)) }
+        Self { users: AtomicU64::new(0), shared: Mutex::new(Some(half)) }
     }
 
     /// The half, or nothing while another still holds it.
-    fn access<'a>(&'a self, me: User, hand: &'a mut Hand<H>) -> Option<Access<'a, H>> {
+    fn access<'a>(&'a self, me: PipeUser, hand: &'a mut PipeEnd<H>) -> Option<Access<'a, H>> {
         if !hand.registered {
             self.users.fetch_or(me.0, Ordering::AcqRel);
             hand.registered = true;
         }
         let alone = self.users.load(Ordering::Acquire) == me.0;
         if hand.half.is_some() && !alone {
-            *lock(&self.table) = hand.half.take();
+            *lock(&self.shared) = hand.half.take();
         }
         if hand.half.is_none() {
-            let mut table = lock(&self.table);
+            let mut table = lock(&self.shared);
             if !alone {
                 return table.is_some().then_some(Access::Shared(table));
             }
             hand.half = table.take();
         }
-        hand.half.as_mut().map(Access::Own)
+        hand.half.as_mut().map(Access::Owned)
     }
 
     /// Lays the half on the table if others want it.
-    fn yield_half(&self, me: User, hand: &mut Hand<H>) {
+    fn release_to_shared(&self, me: PipeUser, hand: &mut PipeEnd<H>) {
         if hand.half.is_some() && self.users.load(Ordering::Acquire) != me.0 {
-            *lock(&self.table) = hand.half.take();
+            *lock(&self.shared) = hand.half.take();
         }
     }
 
     /// Uses this side no longer.
-    fn leave(&self, me: User, hand: &mut Hand<H>) {
+    fn unregister(&self, me: PipeUser, hand: &mut PipeEnd<H>) {
         if let Some(half) = hand.half.take() {
-            *lock(&self.table) = Some(half);
+            *lock(&self.shared) = Some(half);
         }
         if std::mem::take(&mut hand.registered) {
             self.users.fetch_and(!me.0, Ordering::AcqRel);
@@ -117,7 +117,7 @@ pub struct Reader<T> {
 
 /// Why nothing was put.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NotPut {
+pub enum EnqueueError {
     /// There is no room.
     Full,
     /// Another still holds the writers' half; he will lay it down at his next turn.
@@ -126,7 +126,7 @@ pub enum NotPut {
 
 /// A message that was taken.
 #[derive(Debug)]
-pub struct Taken<T> {
+pub struct Dequeued<T> {
     /// The message.
     pub message: T,
     /// Its place in the order.
@@ -143,8 +143,8 @@ type Waiting<O> = BTreeMap<u64, O>;
 pub struct Pipe<T, O> {
     writers: Side<Producer<T>>,
     readers: Side<Reader<T>>,
-    put: Apart<AtomicU64>,
-    done: Apart<AtomicU64>,
+    put: CachePadded<AtomicU64>,
+    done: CachePadded<AtomicU64>,
     waiting: Mutex<Waiting<O>>,
     /// How far readers may run ahead of what is done.
     ahead: u64,
@@ -159,8 +159,8 @@ impl<T: Send, O> Pipe<T, O> {
         Self {
             writers: Side::new(producer),
             readers: Side::new(Reader { ring: consumer, next: 0 }),
-            put: Apart(AtomicU64::new(0)),
-            done: Apart(AtomicU64::new(0)),
+            put: CachePadded(AtomicU64::new(0)),
+            done: CachePadded(AtomicU64::new(0)),
             waiting: Mutex::new(BTreeMap::new()),
             ahead,
         }
@@ -170,38 +170,43 @@ impl<T: Send, O> Pipe<T, O> {
     ///
     /// # Errors
     /// Gives it back, with the reason.
-    pub fn put(&self, me: User, hand: &mut Writing<T>, message: T) -> Result<bool, (T, NotPut)> {
+    pub fn enqueue(
+        &self,
+        me: PipeUser,
+        hand: &mut WriterEnd<T>,
+        message: T,
+    ) -> Result<bool, (T, EnqueueError)> {
         let put = |ring: &mut Producer<T>, message: T| {
             if !ring.has_room() {
-                return Err((message, NotPut::Full));
+                return Err((message, EnqueueError::Full));
             }
             // Counted before anyone can take it. Only whoever has the half changes the count.
             let count = self.put.0.load(Ordering::Relaxed);
             self.put.0.store(count + 1, Ordering::Release);
-            ring.push(message).map_err(|message| (message, NotPut::Full))
+            ring.push(message).map_err(|message| (message, EnqueueError::Full))
         };
         match self.writers.access(me, hand) {
-            None => Err((message, NotPut::Busy)),
-            Some(Access::Own(ring)) => put(ring, message).map(|()| false),
+            None => Err((message, EnqueueError::Busy)),
+            Some(Access::Owned(ring)) => put(ring, message).map(|()| false),
             Some(Access::Shared(mut table)) => match table.as_mut() {
                 Some(ring) => put(ring, message).map(|()| true),
-                None => Err((message, NotPut::Busy)),
+                None => Err((message, EnqueueError::Busy)),
             },
         }
     }
 
     /// Whether a reader need not look closer: what most looks find, at hardly any cost.
     #[inline]
-    pub fn looks_empty(&self, hand: &Reading<T>) -> bool {
+    pub fn appears_empty(&self, hand: &ReaderEnd<T>) -> bool {
         match &hand.half {
             Some(reader) => reader.ring.is_empty(),
-            None => hand.registered && self.is_clear(),
+            None => hand.registered && self.is_drained(),
         }
     }
 
     /// Takes the oldest message, if there is one and its readers have not run too far ahead.
-    pub fn take(&self, me: User, hand: &mut Reading<T>) -> Option<Taken<T>> {
-        if self.looks_empty(hand) {
+    pub fn dequeue(&self, me: PipeUser, hand: &mut ReaderEnd<T>) -> Option<Dequeued<T>> {
+        if self.appears_empty(hand) {
             return None;
         }
         let take = |reader: &mut Reader<T>| {
@@ -214,15 +219,15 @@ impl<T: Send, O> Pipe<T, O> {
             Some((message, ticket))
         };
         let (taken, locked) = match self.readers.access(me, hand)? {
-            Access::Own(reader) => (take(reader), false),
+            Access::Owned(reader) => (take(reader), false),
             Access::Shared(mut table) => (take(table.as_mut()?), true),
         };
-        taken.map(|(message, ticket)| Taken { message, ticket, locked })
+        taken.map(|(message, ticket)| Dequeued { message, ticket, locked })
     }
 
     /// Whether nothing is in it, and all that was taken from it is done with.
     #[must_use]
-    pub fn is_clear(&self) -> bool {
+    pub fn is_drained(&self) -> bool {
         let done = self.done.0.load(Ordering::Acquire);
         self.put.0.load(Ordering::Acquire) == done
     }
@@ -266,15 +271,19 @@ impl<T: Send, O> Pipe<T, O> {
         };
         let mut waiting = lock(&self.waiting);
         waiting.insert(ticket, outcome);
-        self.pass_on(&mut waiting, pass)
+        self.forward_results(&mut waiting, pass)
     }
 
     /// Tries again what could not pass. Returns as [`Pipe::complete`] does.
     pub fn flush(&self, pass: impl FnMut(O) -> Option<O>) -> bool {
-        self.pass_on(&mut lock(&self.waiting), pass)
+        self.forward_results(&mut lock(&self.waiting), pass)
     }
 
-    fn pass_on(&self, waiting: &mut Waiting<O>, mut pass: impl FnMut(O) -> Option<O>) -> bool {
+    fn forward_results(
+        &self,
+        waiting: &mut Waiting<O>,
+        mut pass: impl FnMut(O) -> Option<O>,
+    ) -> bool {
         loop {
             let turn = self.done.0.load(Ordering::Acquire);
             let Some(outcome) = waiting.remove(&turn) else { return false };
@@ -287,23 +296,23 @@ impl<T: Send, O> Pipe<T, O> {
     }
 
     /// Lays the writers' half on the table if others want it. Users call it often.
-    pub fn settle_writing(&self, me: User, hand: &mut Writing<T>) {
-        self.writers.yield_half(me, hand);
+    pub fn share_writer_end(&self, me: PipeUser, hand: &mut WriterEnd<T>) {
+        self.writers.release_to_shared(me, hand);
     }
 
     /// Lays the readers' half on the table if others want it. Users call it often.
-    pub fn settle_reading(&self, me: User, hand: &mut Reading<T>) {
-        self.readers.yield_half(me, hand);
+    pub fn share_reader_end(&self, me: PipeUser, hand: &mut ReaderEnd<T>) {
+        self.readers.release_to_shared(me, hand);
     }
 
     /// Reads no longer.
-    pub fn stop_reading(&self, me: User, hand: &mut Reading<T>) {
-        self.readers.leave(me, hand);
+    pub fn unregister_reader(&self, me: PipeUser, hand: &mut ReaderEnd<T>) {
+        self.readers.unregister(me, hand);
     }
 
     /// Writes no longer.
-    pub fn stop_writing(&self, me: User, hand: &mut Writing<T>) {
-        self.writers.leave(me, hand);
+    pub fn unregister_writer(&self, me: PipeUser, hand: &mut WriterEnd<T>) {
+        self.writers.unregister(me, hand);
     }
 
     /// How many write and read.
@@ -318,23 +327,24 @@ impl<T: Send, O> Pipe<T, O> {
 mod tests {
     use super::*;
 
-    const A: User = User::new(0);
-    const B: User = User::new(1);
+    const A: PipeUser = PipeUser::new(0);
+    const B: PipeUser = PipeUser::new(1);
 
     #[test]
     fn the_only_user_needs_no_lock_and_several_do() {
         let pipe: Pipe<u32, ()> = Pipe::new(8);
-        let (mut a, mut b) = (Writing::default(), Writing::default());
-        assert_eq!(pipe.put(A, &mut a, 1), Ok(false));
+        let (mut a, mut b) = (WriterEnd::default(), WriterEnd::default());
+        assert_eq!(pipe.enqueue(A, &mut a, 1), Ok(false));
         // A holds the half until its next turn.
-        assert_eq!(pipe.put(B, &mut b, 2), Err((2, NotPut::Busy)));
-        assert_eq!(pipe.put(A, &mut a, 3), Ok(true));
-        assert_eq!(pipe.put(B, &mut b, 2), Ok(true));
-        pipe.stop_writing(A, &mut a);
-        assert_eq!(pipe.put(B, &mut b, 4), Ok(false));
-        let mut reading = Reading::default();
-        let taken: Vec<u32> =
-            std::iter::from_fn(|| pipe.take(A, &mut reading)).map(|taken| taken.message).collect();
+        assert_eq!(pipe.enqueue(B, &mut b, 2), Err((2, EnqueueError::Busy)));
+        assert_eq!(pipe.enqueue(A, &mut a, 3), Ok(true));
+        assert_eq!(pipe.enqueue(B, &mut b, 2), Ok(true));
+        pipe.unregister_writer(A, &mut a);
+        assert_eq!(pipe.enqueue(B, &mut b, 4), Ok(false));
+        let mut reading = ReaderEnd::default();
+        let taken: Vec<u32> = std::iter::from_fn(|| pipe.dequeue(A, &mut reading))
+            .map(|taken| taken.message)
+            .collect();
         assert_eq!(taken, [1, 3, 2, 4]);
     }
 
@@ -342,15 +352,15 @@ mod tests {
     fn outcomes_pass_in_order() {
         let pipe: Pipe<u32, u32> = Pipe::new(8);
         let (mut writing, mut a, mut b) =
-            (Writing::default(), Reading::default(), Reading::default());
+            (WriterEnd::default(), ReaderEnd::default(), ReaderEnd::default());
         for n in 0..4 {
-            pipe.put(A, &mut writing, n).unwrap();
+            pipe.enqueue(A, &mut writing, n).unwrap();
         }
-        let first = pipe.take(A, &mut a).unwrap();
-        assert!(!first.locked && pipe.take(B, &mut b).is_none());
-        pipe.settle_reading(A, &mut a);
-        let second = pipe.take(B, &mut b).unwrap();
-        let third = pipe.take(A, &mut a).unwrap();
+        let first = pipe.dequeue(A, &mut a).unwrap();
+        assert!(!first.locked && pipe.dequeue(B, &mut b).is_none());
+        pipe.share_reader_end(A, &mut a);
+        let second = pipe.dequeue(B, &mut b).unwrap();
+        let third = pipe.dequeue(A, &mut a).unwrap();
         assert!(second.locked && third.locked);
         let mut passed = Vec::new();
         for taken in [third, second] {
@@ -367,17 +377,20 @@ mod tests {
             None
         }));
         assert_eq!(passed, [0, 1, 2]);
-        assert!(!pipe.is_clear());
-        let last = pipe.take(B, &mut b).unwrap();
+        assert!(!pipe.is_drained());
+        let last = pipe.dequeue(B, &mut b).unwrap();
         assert!(!pipe.complete(last.ticket, last.message, false, |_| None));
-        assert!(pipe.is_clear());
+        assert!(pipe.is_drained());
     }
 
     #[test]
     fn full_is_full() {
         let pipe: Pipe<u32, ()> = Pipe::new(2);
-        let mut hand = Writing::default();
-        assert_eq!([pipe.put(A, &mut hand, 1), pipe.put(A, &mut hand, 2)], [Ok(false), Ok(false)]);
-        assert_eq!(pipe.put(A, &mut hand, 3), Err((3, NotPut::Full)));
+        let mut hand = WriterEnd::default();
+        assert_eq!(
+            [pipe.enqueue(A, &mut hand, 1), pipe.enqueue(A, &mut hand, 2)],
+            [Ok(false), Ok(false)]
+        );
+        assert_eq!(pipe.enqueue(A, &mut hand, 3), Err((3, EnqueueError::Full)));
     }
 }

@@ -12,7 +12,7 @@ use selvedge_data_stack::elements::ElementId;
 use selvedge_os::clock::Clock;
 use selvedge_units::{Duration, Instant};
 
-use crate::element::{Element, Plant, Work};
+use crate::element::{ModuleChain, Pipeline, ProcessingElement};
 
 pub use self::stream::{Null, stream};
 
@@ -33,7 +33,7 @@ const TICK: Duration = Duration::from_micros(200);
 
 /// An element, for whoever serves it at the moment: its thread, or who would have to wait for it.
 #[derive(Debug)]
-struct Seat<W: Work> {
+struct Seat<W: ModuleChain> {
     element: Mutex<Served<W>>,
     /// Who waits for it. Its thread would else take it again before they wake.
     wanted: AtomicUsize,
@@ -44,14 +44,14 @@ struct Seat<W: Work> {
 }
 
 #[derive(Debug)]
-struct Served<W: Work> {
-    element: Element<W>,
+struct Served<W: ModuleChain> {
+    element: ProcessingElement<W>,
     ticked: Instant,
 }
 
-impl<W: Work> Seat<W> {
+impl<W: ModuleChain> Seat<W> {
     fn new(n: u8) -> Self {
-        let element = Element::new(ElementId(n));
+        let element = ProcessingElement::new(ElementId(n));
         let element = Mutex::new(Served { element, ticked: Instant::ZERO });
         Self {
             element,
@@ -109,7 +109,7 @@ impl<W: Work> Seat<W> {
     }
 }
 
-impl<W: Work> Seat<W> {
+impl<W: ModuleChain> Seat<W> {
     /// A turn of its element, up to when `enough`; whether there was anything to do.
     fn turn(&self, served: &mut Served<W>, clock: Clock, enough: impl Fn() -> bool) -> bool {
         let worked = served.turn(clock, enough);
@@ -120,14 +120,14 @@ impl<W: Work> Seat<W> {
     }
 }
 
-impl<W: Work> Served<W> {
+impl<W: ModuleChain> Served<W> {
     /// A turn of it, up to when `enough`; how many messages were taken.
     fn turn(&mut self, clock: Clock, enough: impl Fn() -> bool) -> u64 {
         let (element, now) = (&mut self.element, clock.now());
         let mut worked = 0;
         for _ in 0..TURN_MAX {
-            let Some(job) = element.begin(now) else { break };
-            element.end(job, now);
+            let Some(job) = element.process_next(now) else { break };
+            element.forward_result(job, now);
             worked += 1;
             if enough() {
                 break;
@@ -135,7 +135,7 @@ impl<W: Work> Served<W> {
         }
         if now.since(self.ticked) >= TICK {
             self.ticked = now;
-            element.tick(now);
+            element.handle_timeout(now);
         }
         worked
     }
@@ -145,7 +145,7 @@ impl<W: Work> Served<W> {
 type After = Arc<dyn Fn() + Send + Sync>;
 
 /// Elements that serve plants, each with a thread.
-pub struct Elementary<W: Work + 'static> {
+pub struct Elementary<W: ModuleChain + 'static> {
     seats: Vec<Arc<Seat<W>>>,
     threads: Vec<JoinHandle<()>>,
     clock: Clock,
@@ -153,13 +153,13 @@ pub struct Elementary<W: Work + 'static> {
     after: After,
 }
 
-impl<W: Work + 'static> fmt::Debug for Elementary<W> {
+impl<W: ModuleChain + 'static> fmt::Debug for Elementary<W> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Elementary").field("seats", &self.seats).finish_non_exhaustive()
     }
 }
 
-impl<W: Work + 'static> Elementary<W> {
+impl<W: ModuleChain + 'static> Elementary<W> {
     /// Starts `count` elements. The system chooses their cores, since other endpoints have elements
     /// of the same numbers.
     ///
@@ -192,14 +192,14 @@ impl<W: Work + 'static> Elementary<W> {
     }
 
     /// Serves this plant from now on, as it is assigned.
-    pub fn add(&self, plant: &Arc<Plant<W>>) {
-        self.seats.iter().for_each(|seat| seat.claim().element.add(Arc::clone(plant)));
+    pub fn add(&self, pipeline: &Arc<Pipeline<W>>) {
+        self.seats.iter().for_each(|seat| seat.claim().element.add(Arc::clone(pipeline)));
         self.wake();
     }
 
     /// Serves it no longer.
-    pub fn remove(&self, plant: &Arc<Plant<W>>) {
-        self.seats.iter().for_each(|seat| seat.claim().element.remove(plant));
+    pub fn remove(&self, pipeline: &Arc<Pipeline<W>>) {
+        self.seats.iter().for_each(|seat| seat.claim().element.remove(pipeline));
     }
 
     /// How many messages each element has taken out of pipes.
@@ -224,14 +224,14 @@ impl<W: Work + 'static> Elementary<W> {
     /// takes its seat for a turn: to wake its thread would cost more, and the caller's core has the
     /// message in its cache. If several do, their threads share the work. With `idle` the caller
     /// has nothing more to put in.
-    pub fn prompt(&self, plant: &Plant<W>, idle: bool) {
-        let serving = plant.serving();
-        let mut ids = serving.iter().map(|id| usize::from(id.0));
-        if serving.count() == 1
+    pub fn prompt(&self, pipeline: &Pipeline<W>, idle: bool) {
+        let assigned_elements = pipeline.assigned_elements();
+        let mut ids = assigned_elements.iter().map(|id| usize::from(id.0));
+        if assigned_elements.count() == 1
             && let Some(seat) = ids.next().and_then(|id| self.seats.get(id))
             && let Some(mut served) = seat.take()
         {
-            let more = seat.turn(&mut served, self.clock, || false) && !plant.is_clear();
+            let more = seat.turn(&mut served, self.clock, || false) && !pipeline.is_drained();
             served.element.flush(self.clock.now(), idle);
             drop(served);
             (self.after)();
@@ -239,11 +239,11 @@ impl<W: Work + 'static> Elementary<W> {
                 return;
             }
         }
-        serving.iter().for_each(|id| self.call(usize::from(id.0)));
+        assigned_elements.iter().for_each(|id| self.call(usize::from(id.0)));
     }
 }
 
-impl<W: Work + 'static> Drop for Elementary<W> {
+impl<W: ModuleChain + 'static> Drop for Elementary<W> {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
         self.wake();
@@ -255,7 +255,7 @@ impl<W: Work + 'static> Drop for Elementary<W> {
     }
 }
 
-fn serve<W: Work>(seat: &Seat<W>, clock: Clock, stop: &AtomicBool, after: &dyn Fn()) {
+fn serve<W: ModuleChain>(seat: &Seat<W>, clock: Clock, stop: &AtomicBool, after: &dyn Fn()) {
     let mut idle = 0;
     while !stop.load(Ordering::Acquire) {
         let worked = seat.resume(idle >= SPINS).is_some_and(|mut served| {
@@ -278,8 +278,8 @@ fn serve<W: Work>(seat: &Seat<W>, clock: Clock, stop: &AtomicBool, after: &dyn F
 
 #[cfg(test)]
 mod tests {
-    use crate::element::{Outside, Port};
-    use selvedge_data_stack::elements::Elements;
+    use crate::element::{EntryPort, External};
+    use selvedge_data_stack::elements::ElementSet;
 
     use super::stream::STREAM_MAX;
     use super::*;
@@ -287,21 +287,21 @@ mod tests {
     #[test]
     fn threads_serve_what_is_assigned_and_end() {
         let elementary = Elementary::start(2, Clock::new()).unwrap();
-        let plant = Arc::new(Plant::new(Null::new(3), 16));
-        (0..3).for_each(|place| plant.assign_both(place, Elements::first(2)));
-        elementary.add(&plant);
-        let mut port = Port::new(Arc::clone(&plant), Outside::Network);
+        let pipeline = Arc::new(Pipeline::new(Null::new(3), 16));
+        (0..3).for_each(|place| pipeline.assign_both(place, ElementSet::first(2)));
+        elementary.add(&pipeline);
+        let mut port = EntryPort::new(Arc::clone(&pipeline), External::Network);
         let mut put = 0;
         let begun = Clock::new();
-        while plant.work().left() < 1000 {
-            if put < 1000 && port.put(put).is_ok() {
+        while pipeline.work().left() < 1000 {
+            if put < 1000 && port.enqueue(put).is_ok() {
                 put += 1;
                 elementary.wake();
             }
             thread::yield_now();
-            assert!(begun.now() < STREAM_MAX, "{} of 1000 came out", plant.work().left());
+            assert!(begun.now() < STREAM_MAX, "{} of 1000 came out", pipeline.work().left());
         }
-        elementary.remove(&plant);
+        elementary.remove(&pipeline);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Waking tasks without a wake-up missed, and without a lock held: what a waker does is its own.
 //!
-//! A task that found nothing adds its waker to [`Tasks`] and looks once more. A thread that adds
-//! something takes the wakers afterwards. Under a lock it collects them in [`Alarms`], and invokes them
+//! A task that found nothing adds its waker to [`WakerList`] and looks once more. A thread that adds
+//! something takes the wakers afterwards. Under a lock it collects them in [`DueWakers`], and invokes them
 //! once it has released all locks.
 
 use core::mem;
@@ -11,12 +11,12 @@ use crate::sync::{AtomicBool, Mutex, Ordering, lock};
 
 /// Tasks that wait for something.
 #[derive(Debug, Default)]
-pub struct Tasks {
+pub struct WakerList {
     some: AtomicBool,
     wakers: Mutex<Vec<Waker>>,
 }
 
-impl Tasks {
+impl WakerList {
     /// Wakes this task with the others, once. It looks again after this.
     pub fn add(&self, waker: &Waker) {
         let mut wakers = lock(&self.wakers);
@@ -38,12 +38,12 @@ impl Tasks {
 
 /// Wakers that are due.
 #[derive(Debug, Default)]
-pub struct Alarms {
+pub struct DueWakers {
     some: AtomicBool,
     due: Mutex<Vec<Waker>>,
 }
 
-impl Alarms {
+impl DueWakers {
     /// These are to be woken by whoever rings next; who calls this rings afterwards.
     pub fn add(&self, wakers: Vec<Waker>) {
         lock(&self.due).extend(wakers);

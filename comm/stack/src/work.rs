@@ -14,17 +14,17 @@ use selvedge_data_stack::auto::Monitor;
 use selvedge_data_stack::deliver::Delivery;
 use selvedge_data_stack::message::Message;
 use selvedge_data_stack::module::{Direction, Outputs, Reason};
-use selvedge_data_stack::stack::Line;
+use selvedge_data_stack::stack::ConnectionModules;
 use selvedge_os::clock::Clock;
 use selvedge_os::transmit::{Outgoing, Transmitter};
 use selvedge_units::{Bytes, Duration, Instant};
 
 pub(crate) use self::came::Came;
 use crate::concurrency::MultiThreaded;
-use crate::element::Work;
+use crate::element::ModuleChain;
 use crate::rings::Rings;
 use crate::talk::TALK_MAX;
-use crate::wake::{Alarms, Tasks};
+use crate::wake::{DueWakers, WakerList};
 
 /// What stands behind each message of the application.
 pub(crate) const DATA: u8 = 0;
@@ -50,7 +50,7 @@ pub(crate) enum Below {
 /// A connection's modules, its way out and its way in.
 #[derive(Debug)]
 pub(crate) struct LineWork {
-    pub(crate) line: Line<MultiThreaded>,
+    pub(crate) line: ConnectionModules<MultiThreaded>,
     /// What comes while the application has too much to read is dropped before any work for it.
     sheds: bool,
     /// Its messages may come with their headers in another buffer: they have [`APART`] bytes of them.
@@ -68,8 +68,8 @@ pub(crate) struct LineWork {
     /// Threads that wait for `arrived`.
     waiters: AtomicUsize,
     /// Tasks that wait for room, and for messages.
-    tasks: [Tasks; 2],
-    alarms: Arc<Alarms>,
+    tasks: [WakerList; 2],
+    alarms: Arc<DueWakers>,
     /// What passed in the two directions so far: out, in.
     pub(crate) flows: [Flow; 2],
     /// What the two streams do: out, in.
@@ -129,11 +129,11 @@ fn is_much(delivery: &Delivery) -> bool {
 
 impl LineWork {
     pub(crate) fn new(
-        line: Line<MultiThreaded>,
+        line: ConnectionModules<MultiThreaded>,
         below: Below,
         peer: SocketAddr,
         clock: Clock,
-        alarms: Arc<Alarms>,
+        alarms: Arc<DueWakers>,
     ) -> Self {
         let delivery = Mutex::new(Delivery::new(line.composition().order()));
         Self {
@@ -230,7 +230,7 @@ impl LineWork {
 
     /// Wakes all tasks: the connection is over. The caller holds no lock.
     pub(crate) fn wake_all(&self) {
-        self.tasks.iter().filter_map(Tasks::take).flatten().for_each(Waker::wake);
+        self.tasks.iter().filter_map(WakerList::take).flatten().for_each(Waker::wake);
     }
 
     /// Hands what waits to the kernel. What it does not take is lost, as on any network.
@@ -254,7 +254,7 @@ impl LineWork {
         let mut bytes = 0;
         for datagram in outbox.datagrams.drain(..count) {
             bytes += datagram.len();
-            self.line.buffers().give(datagram);
+            self.line.buffers().recycle(datagram);
         }
         outbox.bytes -= bytes;
         outbox.hurry &= !outbox.datagrams.is_empty();
@@ -282,10 +282,10 @@ impl LineWork {
     }
 }
 
-impl Work for LineWork {
+impl ModuleChain for LineWork {
     type Message = Message;
 
-    fn places(&self) -> usize {
+    fn module_count(&self) -> usize {
         self.line.modules().len()
     }
 
@@ -308,7 +308,7 @@ impl Work for LineWork {
         Duration::ZERO
     }
 
-    fn tick(&self, place: usize, now: Instant, out: &mut Vec<(Direction, Message)>) {
+    fn handle_timeout(&self, place: usize, now: Instant, out: &mut Vec<(Direction, Message)>) {
         let module = &self.line.modules()[place];
         if module.poll_timeout().is_some_and(|due| due <= now) {
             let mut outputs = Outputs::default();
@@ -317,13 +317,13 @@ impl Work for LineWork {
         }
         if place == 0 {
             self.wake(0);
-            if self.line.is_dead() {
+            if self.line.has_lost_peer() {
                 self.wake(1);
             }
         }
     }
 
-    fn leave(&self, direction: Direction, message: Message, _: Instant) {
+    fn emit(&self, direction: Direction, message: Message, _: Instant) {
         let now = self.clock.now();
         match direction {
             Direction::Down => {
@@ -393,7 +393,7 @@ impl LineWork {
         let mut transmitter = transmitter.lock().unwrap_or_else(PoisonError::into_inner);
         transmitter.send_parts(self.peer, &all[..count]);
         drop(transmitter);
-        self.line.buffers().give(header);
+        self.line.buffers().recycle(header);
         let sent = self.clock.now();
         outbox.sent = sent;
         self.monitors[0].left(sent.since(now));

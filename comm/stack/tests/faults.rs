@@ -30,7 +30,7 @@ fn contract() -> Contract {
 fn endpoint() -> Endpoint {
     let endpoint = Endpoint::bind("127.0.0.1:0".parse().unwrap(), Options::default()).unwrap();
     // These tests send as fast as they can, which is no contract.
-    endpoint.set(selvedge_data_stack::auto::Meta {
+    endpoint.set(selvedge_data_stack::auto::ManagerSettings {
         activation: Duration::from_secs(1 << 30),
         ..Default::default()
     });
@@ -316,7 +316,7 @@ fn a_peer_that_is_killed_under_load_is_told_and_hangs_nobody() {
     assert!(sent <= 256, "{sent} messages more");
     let patience = StdDuration::from_millis(300);
     let left = (0..1000).find_map(|_| here.recv(&mut got, patience).err());
-    assert!(matches!(left, Some(RecvError::Timeout | RecvError::Dead)), "{left:?}");
+    assert!(matches!(left, Some(RecvError::Timeout | RecvError::PeerLost)), "{left:?}");
     assert!(!here.flush(StdDuration::from_millis(10)));
     // Closing does not wait for the dead.
     drop(here);

@@ -5,21 +5,21 @@
 use std::sync::{Arc, Mutex};
 
 use selvedge_comm_stack::concurrency::MultiThreaded;
-use selvedge_comm_stack::element::{Element, Outside, Plant, Port, Work};
-use selvedge_data_stack::elements::{ElementId, Elements};
+use selvedge_comm_stack::element::{EntryPort, External, ModuleChain, Pipeline, ProcessingElement};
+use selvedge_data_stack::elements::{ElementId, ElementSet};
 use selvedge_data_stack::message::Message;
 use selvedge_data_stack::module::{Direction, Key, Keys, Outputs};
-use selvedge_data_stack::stack::{Line, Stack};
+use selvedge_data_stack::stack::{ConnectionModules, Stack};
 use selvedge_units::{Duration, Instant};
 
 /// A line's modules as the work of elements; what leaves is kept.
 #[derive(Debug)]
 struct Modules {
-    line: Line<MultiThreaded>,
+    line: ConnectionModules<MultiThreaded>,
     left: [Mutex<Vec<Vec<u8>>>; 2],
 }
 
-impl Work for Modules {
+impl ModuleChain for Modules {
     type Message = Message;
 
     fn places(&self) -> usize {
@@ -43,28 +43,29 @@ impl Work for Modules {
     fn leave(&self, direction: Direction, message: Message, _: Instant) {
         let bytes = message.bytes().to_vec();
         self.left[usize::from(direction == Direction::Up)].lock().unwrap().push(bytes);
-        self.line.buffers().give(message);
+        self.line.buffers().recycle(message);
     }
 }
 
 /// A plant, its two ends, and the elements that serve it: each the modules at every `n`th place.
 struct Served {
-    plant: Arc<Plant<Modules>>,
-    ports: [Port<Modules>; 2],
-    elements: Vec<Element<Modules>>,
+    pipeline: Arc<Pipeline<Modules>>,
+    ports: [EntryPort<Modules>; 2],
+    elements: Vec<ProcessingElement<Modules>>,
 }
 
 impl Served {
-    fn new(line: Line<MultiThreaded>, count: u8) -> Self {
-        let plant = Arc::new(Plant::new(Modules { line, left: Default::default() }, 64));
-        for place in 0..plant.places() {
-            plant.assign_both(place, Elements::only(ElementId(place as u8 % count)));
+    fn new(line: ConnectionModules<MultiThreaded>, count: u8) -> Self {
+        let pipeline = Arc::new(Pipeline::new(Modules { line, left: Default::default() }, 64));
+        for place in 0..pipeline.places() {
+            pipeline.assign_both(place, ElementSet::only(ElementId(place as u8 % count)));
         }
-        let ports = [Outside::Application, Outside::Network]
-            .map(|outside| Port::new(Arc::clone(&plant), outside));
-        let mut elements: Vec<_> = (0..count).map(|n| Element::new(ElementId(n))).collect();
-        elements.iter_mut().for_each(|element| element.add(Arc::clone(&plant)));
-        Self { plant, ports, elements }
+        let ports = [External::Application, External::Network]
+            .map(|outside| EntryPort::new(Arc::clone(&pipeline), outside));
+        let mut elements: Vec<_> =
+            (0..count).map(|n| ProcessingElement::new(ElementId(n))).collect();
+        elements.iter_mut().for_each(|element| element.add(Arc::clone(&pipeline)));
+        Self { pipeline, ports, elements }
     }
 
     /// Puts a message in and lets elements work in turn until nothing is left to do.
@@ -77,11 +78,12 @@ impl Served {
                     element.end(job, now);
                 }
             }
-            if self.plant.is_clear() && self.elements.iter().all(Element::is_settled) {
+            if self.pipeline.is_drained() && self.elements.iter().all(ProcessingElement::is_settled)
+            {
                 break;
             }
         }
-        [0, 1].map(|way| std::mem::take(&mut *self.plant.work().left[way].lock().unwrap()))
+        [0, 1].map(|way| std::mem::take(&mut *self.pipeline.work().left[way].lock().unwrap()))
     }
 }
 
@@ -96,15 +98,16 @@ fn elements_send_and_deliver_what_the_reference_does() {
         let composition = line.parse().unwrap();
         for count in 1..=3 {
             let ends = [keys.clone(), keys.clone().swapped()];
-            let [mut stack, mut peer] = ends
-                .clone()
-                .map(|keys| Stack::new(Line::new(&composition, 7, Some(&keys)).unwrap()));
-            let [mut here, mut there] = ends
-                .map(|keys| Served::new(Line::new(&composition, 7, Some(&keys)).unwrap(), count));
+            let [mut stack, mut peer] = ends.clone().map(|keys| {
+                Stack::new(ConnectionModules::new(&composition, 7, Some(&keys)).unwrap())
+            });
+            let [mut here, mut there] = ends.map(|keys| {
+                Served::new(ConnectionModules::new(&composition, 7, Some(&keys)).unwrap(), count)
+            });
             for n in 0..60_u64 {
                 let (now, body) = (Instant(n * 1000), vec![n as u8; 1 + n as usize * 37 % 2000]);
                 stack.handle_message(now, &body).unwrap();
-                let message = here.plant.work().line.message(&body, n, now);
+                let message = here.pipeline.work().line.message(&body, n, now);
                 let [sent, _] = here.handle(now, 0, message);
                 let mut expected = Vec::new();
                 while let Some(datagram) = stack.poll_transmit() {
@@ -114,7 +117,8 @@ fn elements_send_and_deliver_what_the_reference_does() {
                 let mut delivered = Vec::new();
                 for datagram in &expected {
                     peer.handle_datagram(now, datagram);
-                    let mut message = Message::copy_of(datagram, there.plant.work().line.buffers());
+                    let mut message =
+                        Message::copy_of(datagram, there.pipeline.work().line.buffers());
                     message.arrived = now;
                     delivered.append(&mut there.handle(now, 1, message)[1]);
                 }

@@ -11,7 +11,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connec
 use selvedge_comm_local::{Links, VERSION};
 use selvedge_comm_stack::endpoint::{ConnectError, Connection, Endpoint, Options, RecvError};
 use selvedge_comm_stack::wire::{self, Door, Proposal};
-use selvedge_data_stack::auto::Meta;
+use selvedge_data_stack::auto::ManagerSettings;
 use selvedge_data_stack::contract::{Contract, Promise, Quality, Traffic};
 use selvedge_data_stack::stack::SendError;
 use selvedge_os::memory::Memfd;
@@ -35,7 +35,8 @@ fn endpoint() -> Endpoint {
 
 fn bound(options: Options) -> Endpoint {
     // These tests send as fast as they can, which is no contract.
-    let meta = Meta { activation: Duration::from_secs(1 << 30), ..Meta::default() };
+    let meta =
+        ManagerSettings { activation: Duration::from_secs(1 << 30), ..ManagerSettings::default() };
     Endpoint::bind("127.0.0.1:0".parse().unwrap(), Options { meta, ..options }).unwrap()
 }
 
@@ -324,10 +325,10 @@ fn a_killed_process_is_noticed_at_once() {
             Err(end) => break end,
         }
     };
-    assert_eq!(end, RecvError::Dead);
+    assert_eq!(end, RecvError::PeerLost);
     // Over UDP it takes a minute of silence.
     assert!(killed.elapsed() < StdDuration::from_secs(30), "{:?}", killed.elapsed());
-    assert_eq!(here.send(b"x", LONG), Err(SendError::Dead));
+    assert_eq!(here.send(b"x", LONG), Err(SendError::PeerLost));
     until("it is forgotten", || ours.view().connections.is_empty());
 }
 

@@ -17,7 +17,7 @@ use selvedge_units::Duration;
 use crate::contract::Promise;
 use crate::elements::ElementId;
 use crate::load::Load;
-use crate::model::{Evaluation, Latency, Machine, Reading, Stream, StreamId};
+use crate::model::{Evaluation, Formulas, Latency, Machine, Stream, StreamId};
 
 /// Which phase found the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -56,7 +56,7 @@ pub enum Goal {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Guarantee {
     /// `X_max`: the longest time between two of its messages that leave.
-    pub departures: Duration,
+    pub departure_interval: Duration,
     /// `L` in the worst case, on this host.
     pub latency: Duration,
     /// `L` on average.
@@ -68,10 +68,10 @@ pub struct Guarantee {
 impl Guarantee {
     pub(crate) fn of(found: &Evaluation<'_>, who: StreamId) -> Self {
         Self {
-            departures: found.departures(Latency::Worst, who),
+            departure_interval: found.departure_interval(Latency::Worst, who),
             latency: found.latency(Latency::Worst, who),
             expected: found.latency(Latency::Average, who),
-            delay_kept: found.keeps_delay(Latency::Worst, who),
+            delay_kept: found.meets_delay(Latency::Worst, who),
         }
     }
 }
@@ -91,7 +91,7 @@ pub struct Decision {
 
 /// How a stream fares: the order in which phase 3 takes others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Standing {
+pub struct StreamLatency {
     /// Measured latency; zero if there is none yet, then the model's average counts.
     pub experienced: Duration,
     /// The latency that it asked for, which it was guaranteed if it could be.
@@ -172,10 +172,10 @@ pub fn assign(
     machine: &Machine,
     streams: &[Stream],
     who: StreamId,
-    standings: &[Standing],
+    latencies: &[StreamLatency],
     goal: Goal,
 ) -> Result<Decision, Refusal> {
-    let mut search = phases::Search::new(machine, streams, who, standings);
+    let mut search = phases::Search::new(machine, streams, who, latencies);
     let mut best: Option<Decision> = None;
     for phase in [Phase::Pipelined, Phase::PartlyParallel, Phase::Rebalanced] {
         let Some(found) = search.run(phase) else { continue };
@@ -183,7 +183,9 @@ pub fn assign(
         if goal == Goal::Delay {
             return Ok(decision);
         }
-        let better = |best: &Decision| decision.guarantee.departures < best.guarantee.departures;
+        let better = |best: &Decision| {
+            decision.guarantee.departure_interval < best.guarantee.departure_interval
+        };
         if best.as_ref().is_none_or(better) {
             best = Some(decision);
         }
@@ -197,15 +199,15 @@ pub fn improve(
     machine: &Machine,
     streams: &[Stream],
     who: StreamId,
-    standings: &[Standing],
+    latencies: &[StreamLatency],
     goal: Goal,
 ) -> Option<Decision> {
     let merit = |guarantee: &Guarantee| match goal {
         Goal::Delay => guarantee.latency,
-        Goal::Bandwidth => guarantee.departures,
+        Goal::Bandwidth => guarantee.departure_interval,
     };
-    let now = Guarantee::of(&Evaluation::new(machine, streams, Reading::Corrected), who);
-    let mut search = phases::Search::new(machine, streams, who, standings);
+    let now = Guarantee::of(&Evaluation::new(machine, streams, Formulas::Corrected), who);
+    let mut search = phases::Search::new(machine, streams, who, latencies);
     [Phase::Pipelined, Phase::PartlyParallel, Phase::Rebalanced]
         .into_iter()
         .filter_map(|phase| Some(decision(machine, streams, search.run(phase)?, who, phase)))
@@ -220,7 +222,7 @@ fn decision(
     who: StreamId,
     phase: Phase,
 ) -> Decision {
-    let guarantee = Guarantee::of(&Evaluation::new(machine, &streams, Reading::Corrected), who);
+    let guarantee = Guarantee::of(&Evaluation::new(machine, &streams, Formulas::Corrected), who);
     let moved = (0..streams.len())
         .map(StreamId)
         .filter(|&StreamId(n)| before[n].assigned != streams[n].assigned)
@@ -229,8 +231,12 @@ fn decision(
 }
 
 /// What is wrong with a configuration from the view of `who`, or nothing.
-pub(crate) fn objection(machine: &Machine, streams: &[Stream], who: StreamId) -> Option<Refusal> {
-    let found = Evaluation::new(machine, streams, Reading::Corrected);
+pub(crate) fn find_refusal(
+    machine: &Machine,
+    streams: &[Stream],
+    who: StreamId,
+) -> Option<Refusal> {
+    let found = Evaluation::new(machine, streams, Formulas::Corrected);
     let overloaded = |p: &ElementId| {
         let used = found.utilization(*p);
         used >= found.available(*p) && used > Load::ZERO
@@ -250,19 +256,19 @@ pub(crate) fn objection(machine: &Machine, streams: &[Stream], who: StreamId) ->
         return Some(Refusal::Slaves { needed, available });
     }
     let Stream { contract, .. } = &streams[who.0];
-    if !found.keeps_rate(Latency::Worst, who) {
-        let offered = found.departures(Latency::Worst, who);
+    if !found.meets_rate(Latency::Worst, who) {
+        let offered = found.departure_interval(Latency::Worst, who);
         return Some(Refusal::Rate { wanted: contract.traffic.average, offered });
     }
     let firm = |i: StreamId| streams[i.0].contract.quality.promise == Promise::Firm;
-    if firm(who) && !found.keeps_delay(Latency::Worst, who) {
+    if firm(who) && !found.meets_delay(Latency::Worst, who) {
         let (wanted, offered) = (streams[who.0].allowed(), found.latency(Latency::Worst, who));
         return Some(Refusal::Delay { wanted, offered });
     }
     let harmed = |&i: &StreamId| {
         let which = if firm(i) { Latency::Worst } else { Latency::Average };
-        let late = firm(i) && !found.keeps_delay(which, i);
-        i != who && !streams[i.0].elements().is_empty() && (late || !found.keeps_rate(which, i))
+        let late = firm(i) && !found.meets_delay(which, i);
+        i != who && !streams[i.0].elements().is_empty() && (late || !found.meets_rate(which, i))
     };
     found.streams().find(harmed).map(Refusal::Other)
 }

@@ -4,7 +4,7 @@
 //! each sampling period. What stays wrong for the activation delay is decided anew by the
 //! heuristic of [`assign`](crate::assign), with the traffic as it is; if nothing fits, the
 //! [`Policer`] holds the stream to its contract, and the application is told. What a closed
-//! connection leaves goes to those that got less than they asked for. [`Meta`] is the control of
+//! connection leaves goes to those that got less than they asked for. [`ManagerSettings`] is the control of
 //! all this, and may change at any time.
 
 mod event;
@@ -16,8 +16,8 @@ mod tests;
 
 pub use event::{Event, Granted, RenegotiateError, Violation};
 pub use manager::Manager;
-pub use monitor::{Detail, Monitor, Observed};
-pub use policer::{Policed, Policer};
+pub use monitor::{Detail, Monitor, TrafficSample};
+pub use policer::{Policer, PolicingError};
 
 use selvedge_units::Duration;
 
@@ -25,7 +25,7 @@ use crate::assign::Goal;
 
 /// Meta-level control: how promptly and by what the manager decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Meta {
+pub struct ManagerSettings {
     /// How often streams are looked at.
     pub sampling: Duration,
     /// How long something must be wrong before it is acted upon. The manager reacts within this
@@ -37,7 +37,7 @@ pub struct Meta {
     pub detail: Detail,
 }
 
-impl Default for Meta {
+impl Default for ManagerSettings {
     /// A look every 100 ms, an activation delay of 500 ms, short delays, everything monitored.
     fn default() -> Self {
         Self {

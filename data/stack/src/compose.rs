@@ -17,8 +17,8 @@ use crate::concurrency::Concurrency;
 use crate::contract::MESSAGE_MAX;
 use crate::deliver::Order;
 use crate::module::{
-    AnyModule, CHUNK, Checksum, Cipher, Compress, Crew, Encrypt, FRAGMENT_MIN, Fec, Frag, Keys,
-    NET_HEADER, NET_PAYLOAD_MAX, Net, Reliable, Ui, Unreliable,
+    AnyModule, CHUNK, Checksum, Cipher, Compress, Encrypt, FRAGMENT_MIN, Fec, Frag, Keys,
+    NET_HEADER, NET_PAYLOAD_MAX, Net, Reliable, Ui, Unreliable, WorkerPool,
 };
 
 /// A module in the line.
@@ -252,9 +252,9 @@ impl Composition {
     /// In which order messages are delivered.
     #[must_use]
     pub fn order(&self) -> Order {
-        self.steps.iter().fold(Order::AsTheyCome, |order, step| match step {
-            Step::Reliable => Order::Complete,
-            Step::Unreliable { ordered: true } => Order::NeverBack,
+        self.steps.iter().fold(Order::Unordered, |order, step| match step {
+            Step::Reliable => Order::InOrder,
+            Step::Unreliable { ordered: true } => Order::NoOvertaking,
             _ => order,
         })
     }
@@ -304,7 +304,7 @@ impl Composition {
     pub fn build_with<C: Concurrency>(
         &self,
         keys: Option<&Keys>,
-        crew: Option<&Arc<dyn Crew>>,
+        worker_pool: Option<&Arc<dyn WorkerPool>>,
     ) -> Result<Vec<AnyModule<C>>, BuildError> {
         let build = |step: &Step| -> Result<AnyModule<C>, BuildError> {
             Ok(match *step {
@@ -317,7 +317,7 @@ impl Composition {
                 Step::Compress => AnyModule::Compress(Compress),
                 Step::Encrypt(cipher) => {
                     let encrypt = Encrypt::new(cipher, keys.ok_or(BuildError::NoKeys)?);
-                    AnyModule::Encrypt(Box::new(encrypt.shared_with(crew.cloned())))
+                    AnyModule::Encrypt(Box::new(encrypt.shared_with(worker_pool.cloned())))
                 }
                 Step::Net(_) => AnyModule::Net(Net),
             })

@@ -14,11 +14,11 @@ use crate::module::{Call, Reason};
 pub enum Order {
     /// As they come.
     #[default]
-    AsTheyCome,
+    Unordered,
     /// None after one that was sent later.
-    NeverBack,
+    NoOvertaking,
     /// Every one, in the order of sending.
-    Complete,
+    InOrder,
 }
 
 /// Messages for the application.
@@ -45,13 +45,13 @@ impl Delivery {
     /// A message that came up.
     pub fn push<C: Concurrency>(&mut self, message: Message, call: &Call<'_, C>) {
         match self.order {
-            Order::AsTheyCome => self.arrive(message),
+            Order::Unordered => self.arrive(message),
             _ if message.ticket < self.next => call.drop(message, Reason::Late),
-            Order::NeverBack => {
+            Order::NoOvertaking => {
                 self.next = message.ticket + 1;
                 self.arrive(message);
             }
-            Order::Complete => {
+            Order::InOrder => {
                 self.early.insert(message.ticket, message);
                 if self.early.len() > EARLY_MAX
                     && let Some((&first, _)) = self.early.first_key_value()

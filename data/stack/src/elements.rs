@@ -14,9 +14,9 @@ impl fmt::Display for ElementId {
 
 /// A set of elements, a bit each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Elements(pub u64);
+pub struct ElementSet(pub u64);
 
-impl Elements {
+impl ElementSet {
     /// None of them.
     pub const EMPTY: Self = Self(0);
     /// How many there can be.
@@ -87,13 +87,13 @@ impl Elements {
     }
 }
 
-impl FromIterator<ElementId> for Elements {
+impl FromIterator<ElementId> for ElementSet {
     fn from_iter<I: IntoIterator<Item = ElementId>>(elements: I) -> Self {
         elements.into_iter().fold(Self::EMPTY, Self::with)
     }
 }
 
-impl fmt::Display for Elements {
+impl fmt::Display for ElementSet {
     /// As the paper prints it: `PE.1,2`; `-` for none.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_empty() {
@@ -113,12 +113,12 @@ mod tests {
 
     #[test]
     fn sets_are_sets() {
-        let set: Elements = [ElementId(1), ElementId(3), ElementId(63)].into_iter().collect();
+        let set: ElementSet = [ElementId(1), ElementId(3), ElementId(63)].into_iter().collect();
         assert_eq!((set.count(), set.has(ElementId(3)), set.has(ElementId(2))), (3, true, false));
-        assert_eq!(set.without(Elements::only(ElementId(3))).to_string(), "PE.1,63");
-        assert_eq!(set.and(Elements::first(4)).iter().count(), 2);
-        assert_eq!(Elements::EMPTY.to_string(), "-");
-        assert!(Elements::only(ElementId(64)).is_empty() && !set.has(ElementId(200)));
-        assert_eq!(Elements::first(64).count(), 64);
+        assert_eq!(set.without(ElementSet::only(ElementId(3))).to_string(), "PE.1,63");
+        assert_eq!(set.and(ElementSet::first(4)).iter().count(), 2);
+        assert_eq!(ElementSet::EMPTY.to_string(), "-");
+        assert!(ElementSet::only(ElementId(64)).is_empty() && !set.has(ElementId(200)));
+        assert_eq!(ElementSet::first(64).count(), 64);
     }
 }

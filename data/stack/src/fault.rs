@@ -33,8 +33,8 @@ pub struct FaultyLink {
     random: u64,
     sent: u64,
     /// On the way: when they arrive, in which order, what.
-    way: BinaryHeap<Reverse<(Instant, u64, Vec<u8>)>>,
-    kept: Vec<Vec<u8>>,
+    in_flight: BinaryHeap<Reverse<(Instant, u64, Vec<u8>)>>,
+    delivered: Vec<Vec<u8>>,
 }
 
 /// Datagrams kept for replays.
@@ -44,7 +44,7 @@ impl FaultyLink {
     /// A link; the same seed and datagrams give the same faults.
     #[must_use]
     pub const fn new(faults: Faults, seed: u64) -> Self {
-        Self { faults, random: seed, sent: 0, way: BinaryHeap::new(), kept: Vec::new() }
+        Self { faults, random: seed, sent: 0, in_flight: BinaryHeap::new(), delivered: Vec::new() }
     }
 
     fn random(&mut self) -> u64 {
@@ -67,16 +67,16 @@ impl FaultyLink {
             return;
         }
         let mut bytes = datagram.to_vec();
-        if self.happens(faults.replay) && !self.kept.is_empty() {
-            let n = self.random() as usize % self.kept.len();
-            let old = self.kept[n].clone();
-            self.put(old, now + faults.delay);
+        if self.happens(faults.replay) && !self.delivered.is_empty() {
+            let n = self.random() as usize % self.delivered.len();
+            let old = self.delivered[n].clone();
+            self.deliver_at(old, now + faults.delay);
         }
-        if self.kept.len() < KEPT {
-            self.kept.push(bytes.clone());
+        if self.delivered.len() < KEPT {
+            self.delivered.push(bytes.clone());
         } else {
             let n = self.random() as usize % KEPT;
-            self.kept[n].clone_from(&bytes);
+            self.delivered[n].clone_from(&bytes);
         }
         if self.happens(faults.corrupt) && !bytes.is_empty() {
             for _ in 0..=self.random() % 3 {
@@ -95,20 +95,20 @@ impl FaultyLink {
         let late = if self.happens(faults.reorder) { self.random() % 8 } else { 0 };
         let arrival = now + faults.delay + Duration(late * faults.delay.0.max(100_000) / 2);
         if self.happens(faults.duplicate) {
-            self.put(bytes.clone(), arrival + Duration(1));
+            self.deliver_at(bytes.clone(), arrival + Duration(1));
         }
-        self.put(bytes, arrival);
+        self.deliver_at(bytes, arrival);
     }
 
-    fn put(&mut self, bytes: Vec<u8>, arrival: Instant) {
-        self.way.push(Reverse((arrival, self.sent, bytes)));
+    fn deliver_at(&mut self, bytes: Vec<u8>, arrival: Instant) {
+        self.in_flight.push(Reverse((arrival, self.sent, bytes)));
         self.sent += 1;
     }
 
     /// When the next datagram arrives.
     #[must_use]
     pub fn next(&self) -> Option<Instant> {
-        self.way.peek().map(|Reverse((arrival, ..))| *arrival)
+        self.in_flight.peek().map(|Reverse((arrival, ..))| *arrival)
     }
 
     /// A datagram that has arrived by now.
@@ -116,6 +116,6 @@ impl FaultyLink {
         if self.next()? > now {
             return None;
         }
-        self.way.pop().map(|Reverse((.., bytes))| bytes)
+        self.in_flight.pop().map(|Reverse((.., bytes))| bytes)
     }
 }

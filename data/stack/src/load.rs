@@ -43,7 +43,7 @@ impl Load {
     /// How long work of this length takes on a processor that gives it this part of its time,
     /// rounded up; without any, for ever.
     #[must_use]
-    pub fn stretch(self, work: Duration) -> Duration {
+    pub fn scale_time(self, work: Duration) -> Duration {
         match (work.0, self.0) {
             (0, _) => Duration::ZERO,
             (_, 0) => Duration(u64::MAX),
@@ -58,7 +58,7 @@ impl Load {
     /// This load as a part of what is given here (`self`), rounded up.
     #[must_use]
     pub fn stretch_load(self, used: Self) -> Self {
-        Self(self.stretch(Duration(used.0)).0)
+        Self(self.scale_time(Duration(used.0)).0)
     }
 
     /// As a decimal number of hundredths, for printing.
@@ -103,9 +103,9 @@ mod tests {
         assert_eq!(Load::of(Duration(1), Duration(3)), Load(333_333_334));
         assert_eq!(Load::of(Duration(5), Duration::ZERO), Load(u64::MAX));
         assert_eq!(Load::of(Duration::ZERO, Duration::ZERO), Load::ZERO);
-        assert_eq!(Load::percent(50).stretch(Duration(7)), Duration(14));
-        assert_eq!(Load(3).stretch(Duration(1)), Duration(333_333_334));
-        assert_eq!(Load::ZERO.stretch(Duration(1)), Duration(u64::MAX));
+        assert_eq!(Load::percent(50).scale_time(Duration(7)), Duration(14));
+        assert_eq!(Load(3).scale_time(Duration(1)), Duration(333_333_334));
+        assert_eq!(Load::ZERO.scale_time(Duration(1)), Duration(u64::MAX));
         assert_eq!(Load(u64::MAX) + Load(1), Load(u64::MAX));
         assert_eq!(Load::percent(12).to_string(), "12.0 %");
     }

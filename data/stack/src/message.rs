@@ -107,12 +107,12 @@ impl Message {
     /// The same bytes, ticket, name and time in another buffer.
     #[must_use]
     pub fn duplicate<C: Concurrency>(&self, buffers: &Buffers<C>) -> Self {
-        Self::copy_of(self.bytes(), buffers).named_as(self)
+        Self::copy_of(self.bytes(), buffers).with_metadata_of(self)
     }
 
     /// These bytes with the ticket, name, time and sort of another message.
     #[must_use]
-    pub fn named_as(self, other: &Self) -> Self {
+    pub fn with_metadata_of(self, other: &Self) -> Self {
         let Self { ticket, name, arrived, control, .. } = *other;
         Self { ticket, name, arrived, control, ..self }
     }
@@ -171,7 +171,7 @@ impl Message {
     }
 
     /// Takes a trailer of `N` bytes off the end; `None` if there are not so many.
-    pub fn cut<const N: usize>(&mut self) -> Option<[u8; N]> {
+    pub fn take_trailer<const N: usize>(&mut self) -> Option<[u8; N]> {
         let trailer = self.bytes().last_chunk::<N>().copied()?;
         let of = if self.is_body() { &mut self.body } else { &mut self.bytes };
         of.truncate(of.len() - N);
@@ -232,11 +232,11 @@ impl<C: Concurrency> Buffers<C> {
     }
 
     /// A message that is no longer needed.
-    pub fn give(&self, message: Message) {
-        message.into_buffers().into_iter().for_each(|bytes| self.keep(bytes));
+    pub fn recycle(&self, message: Message) {
+        message.into_buffers().into_iter().for_each(|bytes| self.keep_for_reuse(bytes));
     }
 
-    fn keep(&self, bytes: Vec<u8>) {
+    fn keep_for_reuse(&self, bytes: Vec<u8>) {
         let capacity = bytes.capacity();
         let Some(sort) = SIZES.iter().rposition(|&size| size <= capacity) else { return };
         if capacity > SIZES[SIZES.len() - 1] {
@@ -263,8 +263,8 @@ mod tests {
         message.append(b"!");
         assert_eq!(message.bytes(), b"headbody!");
         assert_eq!(message.pull::<4>(), Some(*b"head"));
-        assert_eq!(message.cut::<1>(), Some(*b"!"));
-        assert_eq!((message.pull::<5>(), message.cut::<5>()), (None, None));
+        assert_eq!(message.take_trailer::<1>(), Some(*b"!"));
+        assert_eq!((message.pull::<5>(), message.take_trailer::<5>()), (None, None));
         assert_eq!(message.bytes(), b"body");
         message.push(&[7; HEAD_ROOM]);
         message.push(b"more than there is room for");
@@ -280,7 +280,7 @@ mod tests {
         assert_eq!(message.pull::<4>(), Some(*b"head"));
         assert_eq!(message.bytes(), b"here");
         assert_eq!(message.pull::<4>(), Some(*b"here"));
-        assert_eq!(message.cut::<1>(), Some([7]));
+        assert_eq!(message.take_trailer::<1>(), Some([7]));
         assert_eq!((message.bytes(), message.len()), (&vec![7; 59_999][..], 59_999));
         message.bytes_mut()[0] = 8;
         let (at, mut into) = (message.bytes().as_ptr(), Vec::with_capacity(70_000));
@@ -288,7 +288,7 @@ mod tests {
         message.take_into(&mut into);
         assert_eq!((into.as_ptr(), into.len(), into[0]), (at, 59_999, 8), "not copied");
         // The other's buffer serves the next.
-        buffers.give(message);
+        buffers.recycle(message);
         let next = buffers.datagram();
         assert_eq!(next.as_ptr(), room);
         let mut sent = Message::apart(b"", vec![1; 20_000], &buffers).whole();
@@ -302,7 +302,7 @@ mod tests {
     fn buffers_are_used_again_and_bounded() {
         let buffers: Buffers = Buffers::new(1);
         let messages = [(); 3].map(|()| Message::copy_of(&[1; 100], &buffers));
-        messages.into_iter().for_each(|message| buffers.give(message));
+        messages.into_iter().for_each(|message| buffers.recycle(message));
         assert_eq!(buffers.free.borrow()[0].len(), 1);
         let message = Message::copy_of(b"x", &buffers);
         assert_eq!((message.bytes(), buffers.free.borrow()[0].len()), (&b"x"[..], 0));
@@ -315,14 +315,14 @@ mod tests {
             let message = Message::of_len(len, &buffers);
             let (at, room) = (message.bytes().as_ptr(), message.bytes.capacity());
             assert!(room >= len + HEAD_ROOM + TAIL_ROOM);
-            buffers.give(message);
+            buffers.recycle(message);
             // A small one leaves the large one where it is, and one as large gets it again.
             let _small = Message::copy_of(&[7; 10], &buffers);
             let again = Message::of_len(len, &buffers);
             assert_eq!((again.bytes().as_ptr(), again.len()), (at, len));
         }
         // What is larger than all of them is not kept.
-        buffers.give(Message::of_len(200_000, &buffers));
+        buffers.recycle(Message::of_len(200_000, &buffers));
         assert!(buffers.free.borrow().iter().all(Vec::is_empty));
     }
 }

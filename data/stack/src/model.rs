@@ -28,7 +28,7 @@
 //!   them evenly, and together they have no more to do than they give, as condition (1) has it of
 //!   elements.
 //!
-//! [`Reading::Printed`] takes `Wait` and `prob` literally, to set both beside each other.
+//! [`Formulas::Printed`] takes `Wait` and `prob` literally, to set both beside each other.
 
 mod cost;
 mod evaluation;
@@ -36,12 +36,12 @@ mod evaluation;
 mod tests;
 
 pub use cost::{Cost, Interface, Machine, Overheads, Slaves};
-pub use evaluation::{Evaluation, Latency, Reading};
+pub use evaluation::{Evaluation, Formulas, Latency};
 
 use selvedge_units::Duration;
 
 use crate::contract::Contract;
-use crate::elements::Elements;
+use crate::elements::ElementSet;
 
 /// A stream of a configuration, by its place there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -53,35 +53,35 @@ pub struct Stream {
     /// Current traffic and quality.
     pub contract: Contract,
     /// What of `D_max` the network and the other host take.
-    pub elsewhere: Duration,
+    pub remote_delay: Duration,
     /// The modules in the order in which a message meets them.
     pub modules: Vec<Cost>,
     /// The elements that serve each module; as many as modules. An empty set: not yet assigned.
-    pub assigned: Vec<Elements>,
+    pub assigned: Vec<ElementSet>,
 }
 
 impl Stream {
     /// A stream that is not assigned.
     #[must_use]
     pub fn new(contract: Contract, modules: Vec<Cost>) -> Self {
-        let assigned = vec![Elements::EMPTY; modules.len()];
-        Self { contract, elsewhere: Duration::ZERO, modules, assigned }
+        let assigned = vec![ElementSet::EMPTY; modules.len()];
+        Self { contract, remote_delay: Duration::ZERO, modules, assigned }
     }
 
     /// All modules on these elements.
-    pub fn assign_all(&mut self, elements: Elements) {
+    pub fn assign_all(&mut self, elements: ElementSet) {
         self.assigned.fill(elements);
     }
 
     /// `Proc(C, i)`: the elements that serve any of its modules.
     #[must_use]
-    pub fn elements(&self) -> Elements {
-        self.assigned.iter().fold(Elements::EMPTY, |all, &one| all.or(one))
+    pub fn elements(&self) -> ElementSet {
+        self.assigned.iter().fold(ElementSet::EMPTY, |all, &one| all.or(one))
     }
 
     /// What is left of `D_max` for this host.
     #[must_use]
     pub const fn allowed(&self) -> Duration {
-        Duration(self.contract.quality.delay.0.saturating_sub(self.elsewhere.0))
+        Duration(self.contract.quality.delay.0.saturating_sub(self.remote_delay.0))
     }
 }

@@ -7,7 +7,6 @@
 
 mod checksum;
 mod compress;
-mod crew;
 mod encrypt;
 mod fec;
 mod frag;
@@ -17,12 +16,12 @@ mod reliable;
 mod ui;
 mod unreliable;
 mod window;
+mod worker_pool;
 
 use core::ops::Deref;
 
 pub use self::checksum::Checksum;
 pub use self::compress::Compress;
-pub use self::crew::{Crew, Part, Task};
 pub use self::encrypt::{CHUNK, Cipher, Encrypt, Key, Keys};
 pub use self::fec::Fec;
 pub use self::frag::{FRAGMENT_MIN, Frag};
@@ -32,6 +31,7 @@ pub(crate) use self::net::{HEADER as NET_HEADER, PAYLOAD_MAX as NET_PAYLOAD_MAX}
 pub use self::reliable::Reliable;
 pub use self::ui::Ui;
 pub use self::unreliable::Unreliable;
+pub use self::worker_pool::{Chunk, Task, WorkerPool};
 use crate::concurrency::{Concurrency, SingleThreaded};
 
 /// A module of any sort: a place in a connection's stack. Those with state are in memory of their

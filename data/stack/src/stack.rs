@@ -1,6 +1,6 @@
 //! One connection's modules, and running them one after the other on the caller's time.
 //!
-//! [`Line`] is what elements share. [`Stack`] runs a whole line by itself, on one thread and without
+//! [`ConnectionModules`] is what elements share. [`Stack`] runs a whole line by itself, on one thread and without
 //! I/O: a simulation's end of a connection, and the reference for elements on threads. Call
 //! [`Stack::handle_message`] and [`Stack::handle_datagram`] with what comes, and
 //! [`Stack::handle_timeout`] once [`Stack::poll_timeout`] is due. After each of them, call
@@ -18,11 +18,11 @@ use crate::compose::{BuildError, Composition};
 use crate::concurrency::{Concurrency, SingleThreaded};
 use crate::deliver::Delivery;
 use crate::message::{Buffers, Message};
-use crate::module::{AnyModule, Call, Connection, Crew, Direction, Keys, Outputs, Reason};
+use crate::module::{AnyModule, Call, Connection, Direction, Keys, Outputs, Reason, WorkerPool};
 
 /// The modules of one connection, for any number of elements.
 #[derive(Debug)]
-pub struct Line<C: Concurrency = SingleThreaded> {
+pub struct ConnectionModules<C: Concurrency = SingleThreaded> {
     composition: Composition,
     connection: Connection<C>,
     modules: Vec<AnyModule<C>>,
@@ -32,7 +32,7 @@ pub struct Line<C: Concurrency = SingleThreaded> {
 /// Buffers kept for the next messages.
 const BUFFERS: usize = 1024;
 
-impl<C: Concurrency> Line<C> {
+impl<C: Concurrency> ConnectionModules<C> {
     /// One end of connection `id`.
     ///
     /// # Errors
@@ -42,23 +42,23 @@ impl<C: Concurrency> Line<C> {
         id: u32,
         keys: Option<&Keys>,
     ) -> Result<Self, BuildError> {
-        Self::with_crew(composition, id, keys, None)
+        Self::with_worker_pool(composition, id, keys, None)
     }
 
     /// The same, where slaves share the encryption of large messages.
     ///
     /// # Errors
     /// [`BuildError`].
-    pub fn with_crew(
+    pub fn with_worker_pool(
         composition: &Composition,
         id: u32,
         keys: Option<&Keys>,
-        crew: Option<&Arc<dyn Crew>>,
+        worker_pool: Option<&Arc<dyn WorkerPool>>,
     ) -> Result<Self, BuildError> {
         Ok(Self {
             composition: composition.clone(),
             connection: Connection::new(id),
-            modules: composition.build_with(keys, crew)?,
+            modules: composition.build_with(keys, worker_pool)?,
             buffers: Buffers::new(BUFFERS),
         })
     }
@@ -108,27 +108,27 @@ impl<C: Concurrency> Line<C> {
         if self.modules.iter().all(|module| module.wrap(&mut header, parts, &call)) {
             return Some(header);
         }
-        self.buffers.give(header);
+        self.buffers.recycle(header);
         None
     }
 
     /// Why a message with this ticket can't be sent now, or nothing.
     #[must_use]
-    pub fn objection(&self, len: usize, ticket: u64) -> Option<SendError> {
+    pub fn check_send(&self, len: usize, ticket: u64) -> Option<SendError> {
         let (size, largest) = (Bytes(len as u64), self.composition.largest());
         if size > largest {
             return Some(SendError::TooLarge { size, largest });
         }
-        if self.is_dead() {
-            return Some(SendError::Dead);
+        if self.has_lost_peer() {
+            return Some(SendError::PeerLost);
         }
         (!self.modules.iter().all(|module| module.takes(ticket))).then_some(SendError::Full)
     }
 
     /// Whether a module has given up the peer.
     #[must_use]
-    pub fn is_dead(&self) -> bool {
-        self.modules.iter().any(|module| module.is_dead())
+    pub fn has_lost_peer(&self) -> bool {
+        self.modules.iter().any(|module| module.has_lost_peer())
     }
 }
 
@@ -150,7 +150,7 @@ pub enum SendError {
     Full,
     /// The peer acknowledged nothing for too long.
     #[error("the peer is silent; connect again")]
-    Dead,
+    PeerLost,
     /// The peer has closed the connection.
     #[error("the peer has closed the connection; connect again")]
     Closed,
@@ -172,7 +172,7 @@ const QUEUE_MAX: usize = 4096;
 /// A line that runs by itself, without elements.
 #[derive(Debug)]
 pub struct Stack {
-    line: Line,
+    line: ConnectionModules,
     next: u64,
     out: Outputs,
     /// What is to be handled next, last first: place of the module, way, message.
@@ -184,7 +184,7 @@ pub struct Stack {
 impl Stack {
     /// Runs this line.
     #[must_use]
-    pub fn new(line: Line) -> Self {
+    pub fn new(line: ConnectionModules) -> Self {
         let delivery = Delivery::new(line.composition().order());
         Self {
             line,
@@ -198,7 +198,7 @@ impl Stack {
 
     /// Its modules.
     #[must_use]
-    pub const fn line(&self) -> &Line {
+    pub const fn line(&self) -> &ConnectionModules {
         &self.line
     }
 
@@ -207,7 +207,7 @@ impl Stack {
     /// # Errors
     /// [`SendError`].
     pub fn handle_message(&mut self, now: Instant, bytes: &[u8]) -> Result<(), SendError> {
-        if let Some(error) = self.line.objection(bytes.len(), self.next) {
+        if let Some(error) = self.line.check_send(bytes.len(), self.next) {
             return Err(error);
         }
         if self.transmit.len() >= QUEUE_MAX {
@@ -260,13 +260,13 @@ impl Stack {
 
     /// A message whose bytes have been used.
     pub fn recycle(&self, message: Message) {
-        self.line.buffers.give(message);
+        self.line.buffers.recycle(message);
     }
 
     /// Whether everything that was sent has arrived, as far as the stack can know.
     #[must_use]
-    pub fn is_quiet(&self) -> bool {
-        self.transmit.is_empty() && self.line.modules.iter().all(|module| module.is_quiet())
+    pub fn is_acknowledged(&self) -> bool {
+        self.transmit.is_empty() && self.line.modules.iter().all(|module| module.is_acknowledged())
     }
 
     fn run(&mut self, place: usize, direction: Direction, message: Message, now: Instant) {
@@ -277,15 +277,15 @@ impl Stack {
 
     /// Takes what came out at `place` on, each message to its end before the next: so order stays.
     fn follow(&mut self, place: usize, now: Instant) {
-        self.gather(place, now);
+        self.collect_outputs(place, now);
         while let Some((place, direction, message)) = self.work.pop() {
             let line = &self.line;
             line.modules[place].handle(direction, message, &line.call(now), &mut self.out);
-            self.gather(place, now);
+            self.collect_outputs(place, now);
         }
     }
 
-    fn gather(&mut self, place: usize, now: Instant) {
+    fn collect_outputs(&mut self, place: usize, now: Instant) {
         let (last, from) = (self.line.modules.len() - 1, self.work.len());
         let mut leaving = false;
         for (direction, message) in self.out.drain() {

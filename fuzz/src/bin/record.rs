@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
 use selvedge_data_stack::message::Message;
-use selvedge_data_stack::module::{Crew, Direction, Key, Keys, Outputs, Part, Reason, Task};
-use selvedge_data_stack::stack::Line;
+use selvedge_data_stack::module::{WorkerPool, Direction, Key, Keys, Outputs, Chunk, Reason, Task};
+use selvedge_data_stack::stack::ConnectionModules;
 use selvedge_fuzz::Choices;
 use selvedge_units::Instant;
 
@@ -26,8 +26,8 @@ const RECORDS_MAX: usize = 32;
 #[derive(Debug)]
 struct Alone;
 
-impl Crew for Alone {
-    fn each(&self, parts: &mut [Part<'_>], task: Task<'_>) {
+impl WorkerPool for Alone {
+    fn each(&self, parts: &mut [Chunk<'_>], task: Task<'_>) {
         parts.iter_mut().enumerate().rev().for_each(|(n, part)| task(n, part));
     }
 }
@@ -46,7 +46,7 @@ fn keys_for(bytes: &[u8]) -> (Keys, Keys) {
 }
 
 /// The encrypting module's only outcome, if it has one.
-fn through(line: &Line, way: Direction, message: Message) -> Option<Message> {
+fn through(line: &ConnectionModules, way: Direction, message: Message) -> Option<Message> {
     let mut out = Outputs::default();
     line.modules()[1].handle(way, message, &line.call(Instant::ZERO), &mut out);
     let mut all = out.drain();
@@ -69,9 +69,9 @@ fuzz_target!(|bytes: &[u8]| {
     let (keys, stranger) = keys_for(bytes);
     let shared = [kind & 2 != 0, kind & 4 != 0, false].into_iter();
     let mut ends = [keys.clone(), keys.swapped(), stranger].into_iter().zip(shared).map(
-        |(keys, shared)| -> Line {
-            let crew: Option<Arc<dyn Crew>> = shared.then(|| Arc::new(Alone) as _);
-            Line::with_crew(&line, 7, Some(&keys), crew.as_ref()).expect("there are keys")
+        |(keys, shared)| -> ConnectionModules {
+            let crew: Option<Arc<dyn WorkerPool>> = shared.then(|| Arc::new(Alone) as _);
+            ConnectionModules::with_worker_pool(&line, 7, Some(&keys), crew.as_ref()).expect("there are keys")
         },
     );
     let mut next = || ends.next().expect("three ends");

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
 use selvedge_data_stack::compose::Composition;
-use selvedge_data_stack::module::{Crew, Key, Keys, Part, Task};
-use selvedge_data_stack::stack::{Line, Stack};
+use selvedge_data_stack::module::{WorkerPool, Key, Keys, Chunk, Task};
+use selvedge_data_stack::stack::{ConnectionModules, Stack};
 use selvedge_fuzz::Choices;
 use selvedge_units::Instant;
 
@@ -29,8 +29,8 @@ const BODY: [&[u8]; 2] = [&[0x5a; 700], &[0x5a; 40_000]];
 #[derive(Debug)]
 struct Alone;
 
-impl Crew for Alone {
-    fn each(&self, parts: &mut [Part<'_>], task: Task<'_>) {
+impl WorkerPool for Alone {
+    fn each(&self, parts: &mut [Chunk<'_>], task: Task<'_>) {
         parts.iter_mut().enumerate().rev().for_each(|(n, part)| task(n, part));
     }
 }
@@ -46,8 +46,8 @@ fuzz_target!(|bytes: &[u8]| {
     let composition: Composition = line.parse().expect("a stack");
     let keys = Keys { send: Key([1; 32]), receive: Key([2; 32]) };
     let [mut end, mut peer] = [keys.clone(), keys.swapped()].map(|keys| {
-        let crew: Option<Arc<dyn Crew>> = (line == SHARED).then(|| Arc::new(Alone) as _);
-        let line = Line::with_crew(&composition, 7, Some(&keys), crew.as_ref());
+        let crew: Option<Arc<dyn WorkerPool>> = (line == SHARED).then(|| Arc::new(Alone) as _);
+        let line = ConnectionModules::with_worker_pool(&composition, 7, Some(&keys), crew.as_ref());
         Stack::new(line.expect("there are keys"))
     });
     let body = BODY[usize::from(line == SHARED)];

@@ -2,62 +2,62 @@
 
 use std::sync::Arc;
 
-use super::plant::{Outside, Plant};
-use super::work::Work;
-use crate::pipe::{NotPut, User, Writing};
+use super::pipeline::{External, Pipeline};
+use super::work::ModuleChain;
+use crate::pipe::{EnqueueError, PipeUser, WriterEnd};
 use selvedge_data_stack::module::Direction;
 
 /// The outside's end of a plant, for one thread.
 #[derive(Debug)]
-pub struct Port<W: Work> {
-    plant: Arc<Plant<W>>,
-    outside: Outside,
-    hand: Writing<W::Message>,
+pub struct EntryPort<W: ModuleChain> {
+    pipeline: Arc<Pipeline<W>>,
+    external: External,
+    end: WriterEnd<W::Message>,
 }
 
-impl<W: Work> Port<W> {
+impl<W: ModuleChain> EntryPort<W> {
     /// A port. Each of the two outsides has one.
     #[must_use]
-    pub fn new(plant: Arc<Plant<W>>, outside: Outside) -> Self {
-        Self { plant, outside, hand: Writing::default() }
+    pub fn new(pipeline: Arc<Pipeline<W>>, external: External) -> Self {
+        Self { pipeline, external, end: WriterEnd::default() }
     }
 
     /// Puts a message in.
     ///
     /// # Errors
     /// Gives it back, with the reason.
-    pub fn put(&mut self, message: W::Message) -> Result<(), (W::Message, NotPut)> {
+    pub fn enqueue(&mut self, message: W::Message) -> Result<(), (W::Message, EnqueueError)> {
         let (place, direction) = self.entry();
-        let pipe = &self.plant.pipes[self.plant.pipe(place, direction)];
-        pipe.put(User::new(self.outside as u8), &mut self.hand, message).map(|_| ())
+        let pipe = &self.pipeline.pipes[self.pipeline.pipe(place, direction)];
+        pipe.enqueue(PipeUser::new(self.external as u8), &mut self.end, message).map(|_| ())
     }
 
     /// Messages that were put in, and of which the first module's work is not done.
     #[must_use]
     pub fn waiting(&self) -> u64 {
         let (place, direction) = self.entry();
-        self.plant.pipes[self.plant.pipe(place, direction)].len()
+        self.pipeline.pipes[self.pipeline.pipe(place, direction)].len()
     }
 
     /// The module whose pipe it puts into.
     fn entry(&self) -> (usize, Direction) {
-        match self.outside {
-            Outside::Application => (0, Direction::Down),
-            Outside::Network => (self.plant.places() - 1, Direction::Up),
+        match self.external {
+            External::Application => (0, Direction::Down),
+            External::Network => (self.pipeline.module_count() - 1, Direction::Up),
         }
     }
 
     /// The plant.
     #[must_use]
-    pub const fn plant(&self) -> &Arc<Plant<W>> {
-        &self.plant
+    pub const fn pipeline(&self) -> &Arc<Pipeline<W>> {
+        &self.pipeline
     }
 }
 
-impl<W: Work> Drop for Port<W> {
+impl<W: ModuleChain> Drop for EntryPort<W> {
     fn drop(&mut self) {
         let (place, direction) = self.entry();
-        let pipe = &self.plant.pipes[self.plant.pipe(place, direction)];
-        pipe.stop_writing(User::new(self.outside as u8), &mut self.hand);
+        let pipe = &self.pipeline.pipes[self.pipeline.pipe(place, direction)];
+        pipe.unregister_writer(PipeUser::new(self.external as u8), &mut self.end);
     }
 }

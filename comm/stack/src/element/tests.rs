@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 
 use selvedge_units::{Duration, Instant};
 
-use super::{Element, Outside, Plant, Port, Work};
-use selvedge_data_stack::elements::{ElementId, Elements};
+use super::{EntryPort, External, ModuleChain, Pipeline, ProcessingElement};
+use selvedge_data_stack::elements::{ElementId, ElementSet};
 use selvedge_data_stack::module::Direction;
 
 const PLACES: usize = 4;
@@ -18,10 +18,10 @@ struct Numbers {
     runs: AtomicU64,
 }
 
-impl Work for Numbers {
+impl ModuleChain for Numbers {
     type Message = u64;
 
-    fn places(&self) -> usize {
+    fn module_count(&self) -> usize {
         PLACES
     }
 
@@ -42,7 +42,7 @@ impl Work for Numbers {
         Duration(100 * (1 + place as u64))
     }
 
-    fn leave(&self, direction: Direction, message: u64, _: Instant) {
+    fn emit(&self, direction: Direction, message: u64, _: Instant) {
         self.left[usize::from(direction == Direction::Up)].lock().unwrap().push(message);
     }
 }
@@ -53,8 +53,8 @@ fn random(state: &mut u64) -> u64 {
 }
 
 /// All that were put, each three times going down, in order.
-fn check(plant: &Plant<Numbers>, count: u64) {
-    let left = |n: usize| plant.work().left[n].lock().unwrap().clone();
+fn check(pipeline: &Pipeline<Numbers>, count: u64) {
+    let left = |n: usize| pipeline.work().left[n].lock().unwrap().clone();
     let (down, up) = (left(0), left(1));
     assert_eq!((down.len() as u64, up.len() as u64), (count * 3, count));
     assert!(down.into_iter().eq(0..count * 3), "down in order");
@@ -62,65 +62,69 @@ fn check(plant: &Plant<Numbers>, count: u64) {
 }
 
 /// One of many ways to spread the modules over so many elements.
-fn spread(plant: &Plant<Numbers>, elements: u64, state: &mut u64) {
-    let all = Elements::first(elements as usize).0;
+fn spread(pipeline: &Pipeline<Numbers>, elements: u64, state: &mut u64) {
+    let all = ElementSet::first(elements as usize).0;
     let way = random(state) % 4;
-    let one = Elements::only(ElementId((random(state) % elements) as u8));
+    let one = ElementSet::only(ElementId((random(state) % elements) as u8));
     for place in 0..PLACES {
-        let some = Elements(random(state) & all);
+        let some = ElementSet(random(state) & all);
         let set = match way {
             0 => one,
-            1 => Elements(all),
-            2 => Elements::only(ElementId((random(state) % elements) as u8)),
+            1 => ElementSet(all),
+            2 => ElementSet::only(ElementId((random(state) % elements) as u8)),
             _ if some.is_empty() => one,
             _ => some,
         };
-        plant.assign(place, Direction::Down, set);
+        pipeline.assign(place, Direction::Down, set);
         let other = if random(state).is_multiple_of(3) { one } else { set };
-        plant.assign(place, Direction::Up, other);
+        pipeline.assign(place, Direction::Up, other);
     }
 }
 
 #[test]
 fn ten_thousand_reassignments_in_virtual_time() {
     for (elements, seed) in [(2, 1), (3, 2), (5, 3)] {
-        let plant = Arc::new(Plant::new(Numbers::default(), 16));
-        let mut ports = [Outside::Application, Outside::Network]
-            .map(|outside| Port::new(Arc::clone(&plant), outside));
+        let pipeline = Arc::new(Pipeline::new(Numbers::default(), 16));
+        let mut ports = [External::Application, External::Network]
+            .map(|outside| EntryPort::new(Arc::clone(&pipeline), outside));
         let mut state = seed;
-        spread(&plant, elements, &mut state);
-        let mut workers: Vec<_> = (0..elements as u8).map(|n| Element::new(ElementId(n))).collect();
-        workers.iter_mut().for_each(|worker| worker.add(Arc::clone(&plant)));
+        spread(&pipeline, elements, &mut state);
+        let mut workers: Vec<_> =
+            (0..elements as u8).map(|n| ProcessingElement::new(ElementId(n))).collect();
+        workers.iter_mut().for_each(|worker| worker.add(Arc::clone(&pipeline)));
         let mut jobs: Vec<Option<(u64, super::Job<u64>)>> = (0..elements).map(|_| None).collect();
         let (mut put, mut reassigned) = ([0_u64; 2], 0);
         let count = 20_000;
         for now in 0_u64.. {
             assert!(now < 10_000_000, "it comes to an end");
             for (port, put) in ports.iter_mut().zip(&mut put) {
-                if *put < count && port.put(*put).is_ok() {
+                if *put < count && port.enqueue(*put).is_ok() {
                     *put += 1;
                 }
             }
             if reassigned < 10_000 && random(&mut state).is_multiple_of(4) {
-                spread(&plant, elements, &mut state);
+                spread(&pipeline, elements, &mut state);
                 reassigned += 1;
             }
             for (worker, job) in workers.iter_mut().zip(&mut jobs) {
                 match job.take() {
-                    Some((until, done)) if until <= now => worker.end(done, Instant(now)),
+                    Some((until, done)) if until <= now => {
+                        worker.forward_result(done, Instant(now))
+                    }
                     Some(busy) => *job = Some(busy),
                     None => {
-                        let next = worker.begin(Instant(now));
+                        let next = worker.process_next(Instant(now));
                         *job = next.map(|next| (now + next.cost.0 / 100, next));
                     }
                 }
             }
-            let idle = jobs.iter().all(Option::is_none) && workers.iter().all(Element::is_settled);
-            if put == [count; 2] && reassigned == 10_000 && idle && plant.is_clear() {
+            let idle = jobs.iter().all(Option::is_none)
+                && workers.iter().all(ProcessingElement::is_settled);
+            if put == [count; 2] && reassigned == 10_000 && idle && pipeline.is_drained() {
                 break;
             }
         }
-        check(&plant, count);
+        check(&pipeline, count);
     }
 }
 
@@ -148,47 +152,47 @@ fn until(what: &str, stop: &AtomicBool, mut done: impl FnMut() -> bool) {
 fn ten_thousand_reassignments_on_threads() {
     const ELEMENTS: u64 = 3;
     let count = if cfg!(miri) { 20 } else { 20_000 };
-    let plant = Arc::new(Plant::new(Numbers::default(), 64));
+    let pipeline = Arc::new(Pipeline::new(Numbers::default(), 64));
     let mut state = 5;
-    spread(&plant, ELEMENTS, &mut state);
+    spread(&pipeline, ELEMENTS, &mut state);
     let stop = AtomicBool::new(false);
     let reassignments = if cfg!(miri) { 10 } else { 10_000 };
     std::thread::scope(|scope| {
         let stopping = Stop(&stop);
         let stop = &stop;
         for n in 0..ELEMENTS {
-            let plant = Arc::clone(&plant);
+            let pipeline = Arc::clone(&pipeline);
             scope.spawn(move || {
-                let mut element = Element::new(ElementId(n as u8));
-                element.add(plant);
+                let mut element = ProcessingElement::new(ElementId(n as u8));
+                element.add(pipeline);
                 while !stop.load(Ordering::Relaxed) {
-                    match element.begin(Instant::ZERO) {
-                        Some(job) => element.end(job, Instant::ZERO),
+                    match element.process_next(Instant::ZERO) {
+                        Some(job) => element.forward_result(job, Instant::ZERO),
                         None => std::thread::yield_now(),
                     }
                 }
             });
         }
-        let ports = [Outside::Application, Outside::Network].map(|outside| {
-            let mut port = Port::new(Arc::clone(&plant), outside);
+        let ports = [External::Application, External::Network].map(|outside| {
+            let mut port = EntryPort::new(Arc::clone(&pipeline), outside);
             scope.spawn(move || {
                 for n in 0..count {
-                    until("a message gets in", stop, || port.put(n).is_ok());
+                    until("a message gets in", stop, || port.enqueue(n).is_ok());
                 }
             })
         });
         // Re-assigned in the middle of the traffic: once for every few messages that left.
         for n in 0..reassignments {
-            spread(&plant, ELEMENTS, &mut state);
+            spread(&pipeline, ELEMENTS, &mut state);
             let goal = count * 10 * n / reassignments;
-            until("work goes on", stop, || plant.work().runs.load(Ordering::Relaxed) >= goal);
+            until("work goes on", stop, || pipeline.work().runs.load(Ordering::Relaxed) >= goal);
         }
         for port in ports {
             port.join().expect("everything got in");
         }
         let done = || {
-            plant.is_clear()
-                && plant
+            pipeline.is_drained()
+                && pipeline
                     .work()
                     .left
                     .iter()
@@ -198,32 +202,32 @@ fn ten_thousand_reassignments_on_threads() {
         until("everything comes out", stop, done);
         drop(stopping);
     });
-    check(&plant, count);
+    check(&pipeline, count);
 }
 
 #[test]
 fn locks_follow_the_number_of_users() {
-    let plant = Arc::new(Plant::new(Numbers::default(), 16));
-    let mut port = Port::new(Arc::clone(&plant), Outside::Application);
-    let mut elements = [0, 1].map(|n| Element::new(ElementId(n)));
-    elements.iter_mut().for_each(|element| element.add(Arc::clone(&plant)));
-    let mut turn = |elements: &mut [Element<Numbers>; 2]| {
-        port.put(0).unwrap();
+    let pipeline = Arc::new(Pipeline::new(Numbers::default(), 16));
+    let mut port = EntryPort::new(Arc::clone(&pipeline), External::Application);
+    let mut elements = [0, 1].map(|n| ProcessingElement::new(ElementId(n)));
+    elements.iter_mut().for_each(|element| element.add(Arc::clone(&pipeline)));
+    let mut turn = |elements: &mut [ProcessingElement<Numbers>; 2]| {
+        port.enqueue(0).unwrap();
         for element in elements.iter_mut() {
-            while let Some(job) = element.begin(Instant::ZERO) {
-                element.end(job, Instant::ZERO);
+            while let Some(job) = element.process_next(Instant::ZERO) {
+                element.forward_result(job, Instant::ZERO);
             }
         }
     };
-    (0..PLACES).for_each(|place| plant.assign_both(place, Elements(1)));
+    (0..PLACES).for_each(|place| pipeline.assign_both(place, ElementSet(1)));
     turn(&mut elements);
-    assert_eq!(plant.users().next(), Some(((1, 1), (0, 1))), "one reader each");
-    (0..PLACES).for_each(|place| plant.assign_both(place, Elements(3)));
+    assert_eq!(pipeline.users().next(), Some(((1, 1), (0, 1))), "one reader each");
+    (0..PLACES).for_each(|place| pipeline.assign_both(place, ElementSet(3)));
     turn(&mut elements);
-    assert_eq!(plant.users().next(), Some(((1, 2), (0, 2))), "two readers");
-    (0..PLACES).for_each(|place| plant.assign_both(place, Elements(2)));
+    assert_eq!(pipeline.users().next(), Some(((1, 2), (0, 2))), "two readers");
+    (0..PLACES).for_each(|place| pipeline.assign_both(place, ElementSet(2)));
     turn(&mut elements);
     turn(&mut elements);
-    assert_eq!(plant.users().next(), Some(((1, 1), (0, 1))), "one again");
-    assert_eq!(plant.work().left[0].lock().unwrap().len(), 12);
+    assert_eq!(pipeline.users().next(), Some(((1, 1), (0, 1))), "one again");
+    assert_eq!(pipeline.work().left[0].lock().unwrap().len(), 12);
 }

@@ -6,19 +6,19 @@ use std::sync::Arc;
 
 use selvedge_data_stack::message::Message;
 
-use crate::element::Plant;
+use crate::element::Pipeline;
 use crate::work::LineWork;
 
 /// A message in a buffer of its connection, which it goes back to.
 #[derive(Debug)]
 pub struct Buffer {
     message: Message,
-    plant: Arc<Plant<LineWork>>,
+    pipeline: Arc<Pipeline<LineWork>>,
 }
 
 impl Buffer {
-    pub(super) fn new(message: Message, plant: &Arc<Plant<LineWork>>) -> Self {
-        Self { message, plant: Arc::clone(plant) }
+    pub(super) fn new(message: Message, pipeline: &Arc<Pipeline<LineWork>>) -> Self {
+        Self { message, pipeline: Arc::clone(pipeline) }
     }
 
     pub(super) fn into_message(mut self) -> Message {
@@ -33,7 +33,7 @@ impl Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        self.plant.work().line.buffers().give(std::mem::take(&mut self.message));
+        self.pipeline.work().line.buffers().recycle(std::mem::take(&mut self.message));
     }
 }
 

@@ -150,9 +150,9 @@ impl Call {
     ) -> Result<Connection, RefusedHere> {
         let ring = self.ring(shared, door)?;
         let mut manager = lock(&shared.manager);
-        let elsewhere = there.map(|there| there + self.network);
-        let both = self.streams.iter().zip(elsewhere);
-        both.for_each(|(&id, elsewhere)| manager.answered(id, elsewhere));
+        let remote_delay = there.map(|there| there + self.network);
+        let both = self.streams.iter().zip(remote_delay);
+        both.for_each(|(&id, remote_delay)| manager.answered(id, remote_delay));
         drop(manager);
         let Self { id, peer, composition, streams, network, state, .. } = self;
         let state = state.as_mut().ok_or(RefusedHere::KeyExchange)?;

@@ -12,11 +12,11 @@ use std::task::{Context, Poll};
 use std::thread;
 use std::time::Duration as StdDuration;
 
-use selvedge_data_stack::auto::{Event, Granted, Policed};
+use selvedge_data_stack::auto::{Event, Granted, PolicingError};
 use selvedge_data_stack::message::{Buffers, Message};
 use selvedge_data_stack::model::StreamId;
 use selvedge_data_stack::module::{Direction, Reason};
-use selvedge_data_stack::stack::{Line, SendError};
+use selvedge_data_stack::stack::{ConnectionModules, SendError};
 use selvedge_units::{Bytes, Duration, Instant};
 
 use super::buffer::Buffer;
@@ -26,7 +26,7 @@ use super::reading::{pump, watch};
 use super::shared::Shared;
 use super::talks::Talks;
 use crate::concurrency::MultiThreaded;
-use crate::element::{Plant, Port};
+use crate::element::{EntryPort, Pipeline};
 use crate::sync::lock;
 use crate::work::{CLOSING, DATA, LineWork};
 
@@ -35,9 +35,9 @@ use crate::work::{CLOSING, DATA, LineWork};
 pub struct Connection {
     pub(super) shared: Arc<Shared>,
     pub(super) id: u32,
-    pub(super) plant: Arc<Plant<LineWork>>,
+    pub(super) pipeline: Arc<Pipeline<LineWork>>,
     /// The application's port, and the next message's ticket.
-    pub(super) port: Arc<Mutex<(Port<LineWork>, u64)>>,
+    pub(super) port: Arc<Mutex<(EntryPort<LineWork>, u64)>>,
     /// What is being agreed on with the other end.
     pub(super) talks: Arc<Mutex<Talks>>,
     /// What the network takes of a delay, either way, as it was when the connection was made.
@@ -52,11 +52,11 @@ pub struct Connection {
 
 impl Connection {
     pub(super) fn new(shared: &Arc<Shared>, opened: Opened) -> Self {
-        let Opened { id, plant, port, talks, network, streams, gone, news } = opened;
+        let Opened { id, pipeline, port, talks, network, streams, gone, news } = opened;
         Self {
             shared: Arc::clone(shared),
             id,
-            plant,
+            pipeline,
             port,
             talks,
             network,
@@ -70,7 +70,7 @@ impl Connection {
     /// Who is at the other end.
     #[must_use]
     pub fn peer(&self) -> SocketAddr {
-        self.plant.work().peer
+        self.pipeline.work().peer
     }
 
     /// What this host guarantees of what is sent and of what is received, and how much of the delay
@@ -96,14 +96,14 @@ impl Connection {
 
     /// The modules and who serves them, a line for each: name, down, up, messages waiting.
     pub fn show(&self) -> Vec<(String, String, String, (u64, u64))> {
-        let steps = self.plant.work().line.composition().steps();
-        let waiting = self.plant.waiting();
+        let steps = self.pipeline.work().line.composition().steps();
+        let waiting = self.pipeline.waiting();
         steps
             .iter()
             .enumerate()
             .zip(waiting)
             .map(|((place, step), waiting)| {
-                let at = |direction| self.plant.assigned(place, direction).to_string();
+                let at = |direction| self.pipeline.assigned(place, direction).to_string();
                 (step.to_string(), at(Direction::Down), at(Direction::Up), waiting)
             })
             .collect()
@@ -112,7 +112,7 @@ impl Connection {
     /// What went no further on this end, by reason, where anything did.
     #[must_use]
     pub fn dropped(&self) -> Vec<(Reason, u64)> {
-        let connection = self.plant.work().line.connection();
+        let connection = self.pipeline.work().line.connection();
         let count = |why| (why, connection.dropped(why));
         Reason::ALL.into_iter().map(count).filter(|&(_, count)| count > 0).collect()
     }
@@ -138,7 +138,7 @@ impl Connection {
     /// What is in it at first is left over from some message before.
     #[must_use]
     pub fn buffer(&self, len: usize) -> Buffer {
-        Buffer::new(Message::of_len(len, self.plant.work().line.buffers()), &self.plant)
+        Buffer::new(Message::of_len(len, self.pipeline.work().line.buffers()), &self.pipeline)
     }
 
     /// Sends a message without a copy. A buffer of another connection is sent as well.
@@ -156,7 +156,7 @@ impl Connection {
             match self.try_put(what, tag) {
                 Err(SendError::Full) if self.shared.clock.now() < until => {}
                 Err(error) => {
-                    what.give_back(self.plant.work().line.buffers());
+                    what.give_back(self.pipeline.work().line.buffers());
                     return Err(error);
                 }
                 Ok(()) => return Ok(()),
@@ -168,9 +168,9 @@ impl Connection {
 
     /// Puts a message in, if there is room for it now; else `what` still has it.
     fn try_put(&self, what: &mut What<'_>, tag: u8) -> Result<(), SendError> {
-        let (work, now) = (self.plant.work(), self.shared.clock.now());
+        let (work, now) = (self.pipeline.work(), self.shared.clock.now());
         let mut port = lock(&self.port);
-        if let Some(error) = self.objection(what.len(), port.1, tag, now) {
+        if let Some(error) = self.check_send(what.len(), port.1, tag, now) {
             return Err(error);
         }
         // Who runs ahead of the modules has all that waits leave the processor's cache.
@@ -179,8 +179,8 @@ impl Connection {
         }
         if let Some(bytes) = what.in_one()
             && bytes.len() >= DIRECT
-            && self.plant.is_clear()
-            && self.plant.serving().count() == 1
+            && self.pipeline.is_drained()
+            && self.pipeline.assigned_elements().count() == 1
             && work.send_direct(&[bytes, &[tag]], port.1, now)
         {
             port.1 += 1;
@@ -194,7 +194,7 @@ impl Connection {
         let mut message = message.numbered(port.1, now);
         message.append(&[tag]);
         // The pipe holds more than any window, so it is full or busy for moments only.
-        if let Err((mut message, _)) = port.0.put(message) {
+        if let Err((mut message, _)) = port.0.enqueue(message) {
             let _ = message.cut::<1>();
             *what = What::Message(message);
             return Err(SendError::Full);
@@ -202,13 +202,13 @@ impl Connection {
         port.1 += 1;
         drop(port);
         self.sent(size, tag, now);
-        self.shared.elements.prompt(&self.plant, false);
+        self.shared.elements.prompt(&self.pipeline, false);
         Ok(())
     }
 
     /// A message of this size went in.
     fn sent(&self, size: Bytes, tag: u8, now: Instant) {
-        let work = self.plant.work();
+        let work = self.pipeline.work();
         work.monitors[0].arrived(now, size);
         if tag == DATA {
             work.flows[0].add(size.0 as usize);
@@ -216,24 +216,24 @@ impl Connection {
     }
 
     /// Why a message of this length can't go in now, if it can't.
-    fn objection(&self, len: usize, ticket: u64, tag: u8, now: Instant) -> Option<SendError> {
-        let work = self.plant.work();
+    fn check_send(&self, len: usize, ticket: u64, tag: u8, now: Instant) -> Option<SendError> {
+        let work = self.pipeline.work();
         if work.is_closed() {
             return Some(SendError::Closed);
         }
         if self.gone.load(Ordering::Acquire) {
-            return Some(SendError::Dead);
+            return Some(SendError::PeerLost);
         }
         let size = Bytes(len as u64);
-        work.line.objection(len + 1, ticket).or_else(|| {
+        work.line.check_send(len + 1, ticket).or_else(|| {
             // That there is no more to come is part of no contract.
             if tag != DATA {
                 return None;
             }
             let admitted = lock(&self.shared.manager).admit(self.streams[0], now, size);
             match admitted.err()? {
-                Policed::TooSoon(_) => Some(SendError::Full),
-                Policed::TooLarge { size, largest } => {
+                PolicingError::TooSoon(_) => Some(SendError::Full),
+                PolicingError::TooLarge { size, largest } => {
                     Some(SendError::BeyondContract { size, largest })
                 }
             }
@@ -242,13 +242,13 @@ impl Connection {
 
     /// Lets go what was sent and held back.
     pub(super) fn let_go(&self) {
-        self.shared.elements.prompt(&self.plant, true);
+        self.shared.elements.prompt(&self.pipeline, true);
     }
 
     /// A sender waits: lets go what was held back, and reads what the peer says.
     fn give_way(&self, waits: u32) {
         let shared = &self.shared;
-        shared.elements.prompt(&self.plant, true);
+        shared.elements.prompt(&self.pipeline, true);
         match shared.intake.try_lock() {
             Ok(mut intake) => {
                 shared.pumped.fetch_add(1, Ordering::Relaxed);
@@ -305,12 +305,12 @@ impl Connection {
 
     /// The next message that has come already.
     fn try_take(&self) -> Result<Buffer, RecvError> {
-        self.take_of(|| self.plant.work().pop(StdDuration::ZERO))
+        self.take_of(|| self.pipeline.work().pop(StdDuration::ZERO))
     }
 
     /// The next message for the application of those that `next` gives.
     fn take_of(&self, mut next: impl FnMut() -> Option<Message>) -> Result<Buffer, RecvError> {
-        let work = self.plant.work();
+        let work = self.pipeline.work();
         loop {
             if self.closed.load(Ordering::Acquire) {
                 return Err(RecvError::Closed);
@@ -319,23 +319,23 @@ impl Connection {
             match message.cut::<1>() {
                 Some([DATA]) => {
                     work.flows[1].add(message.len());
-                    return Ok(Buffer::new(message, &self.plant));
+                    return Ok(Buffer::new(message, &self.pipeline));
                 }
                 Some([CLOSING]) => self.closed.store(true, Ordering::Release),
                 _ => {}
             }
-            work.line.buffers().give(message);
+            work.line.buffers().recycle(message);
         }
-        let dead = self.gone.load(Ordering::Acquire) || work.line.is_dead();
-        Err(if dead { RecvError::Dead } else { RecvError::Timeout })
+        let dead = self.gone.load(Ordering::Acquire) || work.line.has_lost_peer();
+        Err(if dead { RecvError::PeerLost } else { RecvError::Timeout })
     }
 
     /// The next message that elements have in hand, if they have one: where several serve this
     /// connection, their threads deliver it a moment after it was read.
     fn pop_from_elements(&self) -> Option<Message> {
-        let work = self.plant.work();
+        let work = self.pipeline.work();
         for _ in 0..MOMENTS {
-            if self.plant.is_clear_of(Direction::Up) {
+            if self.pipeline.is_clear_of(Direction::Up) {
                 break;
             }
             if let Some(message) = work.pop(MOMENT) {
@@ -347,12 +347,12 @@ impl Connection {
 
     /// The next message, of whichever sort; waits for at most so long.
     fn next(&self, wait: Duration) -> Option<Message> {
-        let (shared, work) = (&self.shared, self.plant.work());
+        let (shared, work) = (&self.shared, self.pipeline.work());
         if let Some(message) = work.pop(StdDuration::ZERO) {
             return Some(message);
         }
         // What was sent and held back may be what the peer waits for.
-        shared.elements.prompt(&self.plant, true);
+        shared.elements.prompt(&self.pipeline, true);
         let before = shared.receiving.fetch_add(1, Ordering::AcqRel);
         let message = if before > 0 {
             // This thread is counted twice, so that 1 always means a thread that reads itself.
@@ -376,10 +376,10 @@ impl Connection {
     /// Waits until all that was sent has arrived, as far as the stack can know; whether it has.
     pub fn flush(&self, patience: StdDuration) -> bool {
         let mut until = self.shared.clock.now() + span(patience);
-        let (work, mut waits, mut closed) = (self.plant.work(), 0, false);
+        let (work, mut waits, mut closed) = (self.pipeline.work(), 0, false);
         loop {
-            let quiet = || work.line.modules().iter().all(|module| module.is_quiet());
-            if self.plant.is_clear() && work.has_left() && quiet() {
+            let quiet = || work.line.modules().iter().all(|module| module.is_acknowledged());
+            if self.pipeline.is_drained() && work.has_left() && quiet() {
                 return true;
             }
             let now = self.shared.clock.now();
@@ -409,7 +409,7 @@ impl Connection {
 
     /// Tells the peer that there is no more to come, unless it has said so itself.
     fn say_closed(&self, patience: StdDuration) {
-        let times = if self.plant.work().line.composition().has("reliable") { 1 } else { 3 };
+        let times = if self.pipeline.work().line.composition().has("reliable") { 1 } else { 3 };
         for _ in 0..times {
             let _ = self.put(&mut What::Bytes(&[]), CLOSING, patience.min(SAY));
         }
@@ -448,10 +448,10 @@ impl Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        if !self.gone.load(Ordering::Acquire) && !self.plant.work().line.is_dead() {
+        if !self.gone.load(Ordering::Acquire) && !self.pipeline.work().line.has_lost_peer() {
             self.say_closed(SAY);
             // One that has closed waits for no more than that we have what it sent.
-            let _ = self.flush(if self.plant.work().is_closed() { LAST / 10 } else { LAST });
+            let _ = self.flush(if self.pipeline.work().is_closed() { LAST / 10 } else { LAST });
         }
         self.shared.shut(self.id);
     }
@@ -467,7 +467,7 @@ pub struct Sending<'a> {
 
 impl Drop for Sending<'_> {
     fn drop(&mut self) {
-        self.what.give_back(self.connection.plant.work().line.buffers());
+        self.what.give_back(self.connection.pipeline.work().line.buffers());
     }
 }
 
@@ -488,7 +488,7 @@ impl Future for Sending<'_> {
             return Poll::Ready(outcome);
         }
         // Room that came since is seen now, or wakes us.
-        connection.plant.work().wake_sender(context.waker());
+        connection.pipeline.work().wake_sender(context.waker());
         let outcome = once();
         if refused(&outcome) { Poll::Pending } else { Poll::Ready(outcome) }
     }
@@ -506,7 +506,7 @@ impl Future for Taking<'_> {
         if outcome.is_ready() {
             return outcome;
         }
-        self.0.plant.work().wake_receiver(context.waker());
+        self.0.pipeline.work().wake_receiver(context.waker());
         // What was sent and held back may be what the peer waits for.
         self.0.let_go();
         once()
@@ -544,7 +544,7 @@ impl What<'_> {
     }
 
     /// As a message in a buffer of this line.
-    fn message(&mut self, line: &Line<MultiThreaded>) -> Message {
+    fn message(&mut self, line: &ConnectionModules<MultiThreaded>) -> Message {
         let len = self.len();
         match self {
             Self::Bytes(bytes) => Message::copy_of(bytes, line.buffers()),
@@ -560,7 +560,7 @@ impl What<'_> {
     /// Its buffer serves others, if it was not sent.
     fn give_back(&mut self, buffers: &Buffers<MultiThreaded>) {
         if let Self::Message(message) = self {
-            buffers.give(std::mem::take(message));
+            buffers.recycle(std::mem::take(message));
         }
     }
 }

@@ -101,5 +101,5 @@ pub enum RecvError {
     Closed,
     /// The peer is gone.
     #[error("the peer is silent; connect again")]
-    Dead,
+    PeerLost,
 }

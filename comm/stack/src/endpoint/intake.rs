@@ -7,7 +7,7 @@ use std::vec::Drain;
 use selvedge_os::port::{DatagramReader, Single};
 use selvedge_units::{Duration, Instant};
 
-use crate::element::Plant;
+use crate::element::Pipeline;
 use crate::rings::Rings;
 use crate::work::{APART, Came, LineWork};
 
@@ -21,7 +21,7 @@ const TURNS: u32 = 16;
 const CLOSE: Duration = Duration::from_micros(10);
 
 /// Plants that something was put into.
-pub(super) type Touched = Vec<Arc<Plant<LineWork>>>;
+pub(super) type Touched = Vec<Arc<Pipeline<LineWork>>>;
 
 /// Where a datagram came from.
 #[derive(Clone, Copy, Debug)]
@@ -37,7 +37,7 @@ pub(super) enum Source {
 pub(super) struct Intake {
     reader: DatagramReader,
     /// What was put into with the last reads.
-    touched: Vec<Arc<Plant<LineWork>>>,
+    touched: Vec<Arc<Pipeline<LineWork>>>,
     /// The last datagram was a large one.
     large: bool,
     /// It was one whose headers are best read apart.
@@ -110,7 +110,7 @@ impl Intake {
             spare.chunks(size).for_each(|bytes| take(touched, Came::Shared(bytes), from));
         }
         // The next is likely to be of the same connection.
-        *apart = touched.last().is_some_and(|plant| plant.work().comes_apart);
+        *apart = touched.last().is_some_and(|pipeline| pipeline.work().comes_apart);
         true
     }
 
@@ -124,7 +124,7 @@ impl Intake {
     }
 
     /// The plants that something was put into, which has been read by now.
-    pub(super) fn touched(&mut self, now: Instant) -> Drain<'_, Arc<Plant<LineWork>>> {
+    pub(super) fn touched(&mut self, now: Instant) -> Drain<'_, Arc<Pipeline<LineWork>>> {
         self.close = now.since(std::mem::replace(&mut self.last, now)) < CLOSE;
         self.touched.drain(..)
     }

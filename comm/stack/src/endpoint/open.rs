@@ -10,18 +10,18 @@ use selvedge_data_stack::module::Direction;
 use selvedge_units::{Duration, Instant};
 
 use super::talks::Talks;
-use crate::element::{Plant, Port};
+use crate::element::{EntryPort, Pipeline};
 use crate::work::LineWork;
 
 /// What the endpoint keeps.
 #[derive(Debug)]
 pub(super) struct Open {
-    pub(super) plant: Arc<Plant<LineWork>>,
+    pub(super) pipeline: Arc<Pipeline<LineWork>>,
     pub(super) streams: [StreamId; 2],
     /// Where datagrams go in,
-    pub(super) port: Port<LineWork>,
+    pub(super) port: EntryPort<LineWork>,
     /// and messages of the application, with the next one's ticket.
-    pub(super) sending: Arc<Mutex<(Port<LineWork>, u64)>>,
+    pub(super) sending: Arc<Mutex<(EntryPort<LineWork>, u64)>>,
     pub(super) talks: Arc<Mutex<Talks>>,
     pub(super) welcome: Vec<u8>,
     pub(super) heard: Instant,
@@ -41,8 +41,8 @@ pub(super) type News = VecDeque<(Direction, Event)>;
 #[derive(Debug)]
 pub(super) struct Opened {
     pub(super) id: u32,
-    pub(super) plant: Arc<Plant<LineWork>>,
-    pub(super) port: Arc<Mutex<(Port<LineWork>, u64)>>,
+    pub(super) pipeline: Arc<Pipeline<LineWork>>,
+    pub(super) port: Arc<Mutex<(EntryPort<LineWork>, u64)>>,
     pub(super) talks: Arc<Mutex<Talks>>,
     pub(super) network: Duration,
     pub(super) streams: [StreamId; 2],

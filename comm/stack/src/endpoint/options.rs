@@ -2,7 +2,7 @@
 
 use std::sync::atomic::AtomicU64;
 
-use selvedge_data_stack::auto::Meta;
+use selvedge_data_stack::auto::ManagerSettings;
 use selvedge_units::Duration;
 
 /// How an endpoint is set up.
@@ -16,7 +16,7 @@ pub struct Options {
     /// Threads that share the encryption of messages above 16 KiB with the elements, 0 ..= 16.
     pub slaves: u8,
     /// How the manager decides.
-    pub meta: Meta,
+    pub meta: ManagerSettings,
     /// A peer that has said nothing for so long is gone. Endpoints say that they live four times as
     /// often, so both ends should have about the same.
     pub silence: Duration,
@@ -26,7 +26,7 @@ impl Default for Options {
     /// Two elements, no secret, no slaves; a peer may be silent for a minute.
     fn default() -> Self {
         let silence = Duration::from_secs(60);
-        Self { elements: 2, secret: None, slaves: 0, meta: Meta::default(), silence }
+        Self { elements: 2, secret: None, slaves: 0, meta: ManagerSettings::default(), silence }
     }
 }
 

@@ -14,7 +14,7 @@ use selvedge_units::Duration;
 use super::error::RefusedHere;
 use super::intake::{Intake, Source};
 use super::shared::{Opening, Shared};
-use crate::element::Plant;
+use crate::element::Pipeline;
 use crate::sync::lock;
 use crate::wire::{self, Door, Proposal};
 use crate::work::{Came, LineWork};
@@ -40,7 +40,7 @@ fn pass_on(intake: &mut Intake, shared: &Arc<Shared>) -> bool {
     });
     if some {
         let touched = intake.touched(shared.clock.now());
-        touched.for_each(|plant| shared.elements.prompt(&plant, true));
+        touched.for_each(|pipeline| shared.elements.prompt(&pipeline, true));
     }
     some
 }
@@ -110,7 +110,7 @@ fn free(intake: &Mutex<Intake>) -> Option<MutexGuard<'_, Intake>> {
 
 fn take(
     shared: &Arc<Shared>,
-    touched: &mut Vec<Arc<Plant<LineWork>>>,
+    touched: &mut Vec<Arc<Pipeline<LineWork>>>,
     came: Came<'_>,
     from: SocketAddr,
 ) {
@@ -135,7 +135,7 @@ fn take(
                 shared.calls.echo(id, payload, shared.clock.now(), send);
             }
             Some((wire::ALIVE, id, _)) => match lock(&shared.open).get_mut(&id) {
-                Some(open) if open.plant.work().peer == from => open.heard = shared.clock.now(),
+                Some(open) if open.pipeline.work().peer == from => open.heard = shared.clock.now(),
                 _ => stranger(),
             },
             _ => stranger(),
@@ -147,26 +147,26 @@ fn take(
 /// A datagram of a connection came, from this address or by a ring.
 fn arrived(
     shared: &Shared,
-    touched: &mut Vec<Arc<Plant<LineWork>>>,
+    touched: &mut Vec<Arc<Pipeline<LineWork>>>,
     id: u32,
     came: Came<'_>,
     from: Option<SocketAddr>,
 ) {
     let mut open = lock(&shared.open);
-    let found = open.get_mut(&id).filter(|open| open.plant.work().comes_from(from));
+    let found = open.get_mut(&id).filter(|open| open.pipeline.work().comes_from(from));
     let Some(connection) = found else {
         shared.counters.strangers.fetch_add(1, Ordering::Relaxed);
         return;
     };
     connection.heard = shared.clock.now();
-    let work = connection.plant.work();
+    let work = connection.pipeline.work();
     if let Some(message) = work.datagram(came, connection.heard)
-        && let Err((message, _)) = connection.port.put(message)
+        && let Err((message, _)) = connection.port.enqueue(message)
     {
         work.line.call(connection.heard).drop(message, Reason::NoRoom);
     }
-    if !touched.last().is_some_and(|last| Arc::ptr_eq(last, &connection.plant)) {
-        touched.push(Arc::clone(&connection.plant));
+    if !touched.last().is_some_and(|last| Arc::ptr_eq(last, &connection.pipeline)) {
+        touched.push(Arc::clone(&connection.pipeline));
     }
 }
 
@@ -174,7 +174,7 @@ fn arrived(
 fn hello(shared: &Arc<Shared>, id: u32, payload: &[u8], from: SocketAddr) {
     if let Some(connection) = lock(&shared.open).get(&id) {
         // Said again: our answer was lost.
-        if connection.plant.work().peer == from {
+        if connection.pipeline.work().peer == from {
             shared.send(&connection.welcome, from);
         }
         return;

@@ -25,7 +25,7 @@ use super::open::Open;
 use super::shared::Shared;
 use super::talks::{Reply, Talks};
 use super::task;
-use crate::element::{Plant, Port};
+use crate::element::{EntryPort, Pipeline};
 use crate::sync::lock;
 use crate::talk::Talk;
 use crate::work::{LineWork, TALK};
@@ -61,33 +61,33 @@ pub enum AgreeError {
 /// Says something of its own through a connection's stack; whether there was room for it.
 fn say(
     shared: &Shared,
-    plant: &Arc<Plant<LineWork>>,
-    port: &Mutex<(Port<LineWork>, u64)>,
+    pipeline: &Arc<Pipeline<LineWork>>,
+    port: &Mutex<(EntryPort<LineWork>, u64)>,
     text: &str,
 ) -> bool {
-    let work = plant.work();
+    let work = pipeline.work();
     let mut port = lock(port);
-    if work.is_closed() || work.line.objection(text.len() + 1, port.1).is_some() {
+    if work.is_closed() || work.line.check_send(text.len() + 1, port.1).is_some() {
         return false;
     }
     let message = Message::copy_of(text.as_bytes(), work.line.buffers());
     let mut message = message.numbered(port.1, shared.clock.now());
     message.append(&[TALK]);
-    if let Err((message, _)) = port.0.put(message) {
-        work.line.buffers().give(message);
+    if let Err((message, _)) = port.0.enqueue(message) {
+        work.line.buffers().recycle(message);
         return false;
     }
     port.1 += 1;
     drop(port);
-    shared.elements.prompt(plant, true);
+    shared.elements.prompt(pipeline, true);
     true
 }
 
 /// What the endpoint's thread needs of a connection to talk.
 struct Talker {
     id: u32,
-    plant: Arc<Plant<LineWork>>,
-    port: Arc<Mutex<(Port<LineWork>, u64)>>,
+    pipeline: Arc<Pipeline<LineWork>>,
+    port: Arc<Mutex<(EntryPort<LineWork>, u64)>>,
     talks: Arc<Mutex<Talks>>,
     streams: [StreamId; 2],
 }
@@ -96,12 +96,12 @@ impl Shared {
     /// Says what is due to be said about contracts, and hears what came.
     pub(super) fn talk(&self, now: Instant) {
         let due = |open: &Open| {
-            open.plant.work().has_talk()
+            open.pipeline.work().has_talk()
                 || lock(&open.talks).asked.as_ref().is_some_and(|asked| now >= asked.again)
         };
         let talker = |(&id, open): (&u32, &Open)| Talker {
             id,
-            plant: Arc::clone(&open.plant),
+            pipeline: Arc::clone(&open.pipeline),
             port: Arc::clone(&open.sending),
             talks: Arc::clone(&open.talks),
             streams: open.streams,
@@ -131,11 +131,11 @@ impl Shared {
         let text = asked.text.clone();
         drop(talks);
         // What finds no room is said again.
-        say(self, &talker.plant, &talker.port, &text);
+        say(self, &talker.pipeline, &talker.port, &text);
     }
 
     fn hear(&self, talker: &Talker, now: Instant) {
-        let Some(heard) = talker.plant.work().take_talk() else { return };
+        let Some(heard) = talker.pipeline.work().take_talk() else { return };
         let Some(talk) = Talk::parse(&heard) else { return };
         let (number, outcome) = match talk {
             Talk::Ask(number, way, contract, there) => {
@@ -195,7 +195,7 @@ impl Shared {
         };
         drop(talks);
         tracing::debug!(connection = talker.id, text, "answered");
-        say(self, &talker.plant, &talker.port, &text);
+        say(self, &talker.pipeline, &talker.port, &text);
     }
 
     /// Has a contract that the other end asked for hold here.
@@ -203,10 +203,11 @@ impl Shared {
         &self,
         id: StreamId,
         contract: Contract,
-        elsewhere: Duration,
+        remote_delay: Duration,
     ) -> Result<Guarantee, RenegotiateError> {
         let mut events = Vec::new();
-        let found = lock(&self.manager).renegotiate_with(id, contract, elsewhere, &mut events)?;
+        let found =
+            lock(&self.manager).renegotiate_with(id, contract, remote_delay, &mut events)?;
         events.push(Event::Renegotiated { stream: id, contract });
         self.tell(&events);
         self.enact_all();
@@ -295,7 +296,8 @@ impl Renegotiating<'_> {
                 Err(error) => return Some(Err(error)),
             },
         };
-        let gone = connection.gone.load(Ordering::Acquire) || connection.plant.work().is_closed();
+        let gone =
+            connection.gone.load(Ordering::Acquire) || connection.pipeline.work().is_closed();
         let answer = {
             let mut talks = lock(&connection.talks);
             let asked = talks.asked.as_mut().filter(|asked| asked.number == number);
@@ -322,11 +324,11 @@ impl Renegotiating<'_> {
             }
             Some(Reply::Agreed(there)) => {
                 let mut events = Vec::new();
-                let elsewhere = there + connection.network;
+                let remote_delay = there + connection.network;
                 let found = lock(&shared.manager).renegotiate_with(
                     self.stream(),
                     self.contract,
-                    elsewhere,
+                    remote_delay,
                     &mut events,
                 );
                 shared.tell(&events);

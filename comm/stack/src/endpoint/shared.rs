@@ -10,8 +10,8 @@ use selvedge_data_stack::auto::{Event, Manager};
 use selvedge_data_stack::compose::Composition;
 use selvedge_data_stack::contract::Contract;
 use selvedge_data_stack::model::{Cost, Stream, StreamId};
-use selvedge_data_stack::module::{Crew, Direction, Keys};
-use selvedge_data_stack::stack::Line;
+use selvedge_data_stack::module::{Direction, Keys, WorkerPool};
+use selvedge_data_stack::stack::ConnectionModules;
 use selvedge_os::clock::Clock;
 use selvedge_os::transmit::{Outgoing, Transmitter};
 use selvedge_units::{Duration, Instant};
@@ -22,12 +22,12 @@ use super::error::RefusedHere;
 use super::intake::Intake;
 use super::open::{Open, Opened};
 use super::options::{Counters, Options};
-use crate::element::{Outside, Plant, Port};
+use crate::element::{EntryPort, External, Pipeline};
 use crate::profile::Profile;
 use crate::rings::{Rings, Way};
 use crate::sync::lock;
 use crate::threads::Elementary;
-use crate::wake::Alarms;
+use crate::wake::DueWakers;
 use crate::wire;
 use crate::work::{Below, LineWork};
 
@@ -71,10 +71,10 @@ pub(super) struct Shared {
     pub(super) clock: Clock,
     pub(super) options: Options,
     /// Who shares the encryption of large messages.
-    pub(super) crew: Option<Arc<dyn Crew>>,
+    pub(super) worker_pool: Option<Arc<dyn WorkerPool>>,
     pub(super) elements: Elementary<LineWork>,
     /// Whom elements wake.
-    pub(super) alarms: Arc<Alarms>,
+    pub(super) alarms: Arc<DueWakers>,
     pub(super) manager: Mutex<Manager>,
     pub(super) open: Mutex<HashMap<u32, Open>>,
     pub(super) calls: Calls,
@@ -106,15 +106,15 @@ impl Shared {
         &self,
         composition: &Composition,
         [out, back]: [Contract; 2],
-        elsewhere: [Duration; 2],
+        remote_delay: [Duration; 2],
     ) -> Result<[StreamId; 2], RefusedHere> {
         let mut manager = lock(&self.manager);
-        let mut open = |contract, direction, elsewhere| {
+        let mut open = |contract, direction, remote_delay| {
             let stream = Stream::new(contract, self.modules(composition, direction));
-            manager.open(Stream { elsewhere, ..stream }).map(|(id, _)| id)
+            manager.open(Stream { remote_delay, ..stream }).map(|(id, _)| id)
         };
-        let first = open(out, Direction::Down, elsewhere[0])?;
-        let second = open(back, Direction::Up, elsewhere[1]);
+        let first = open(out, Direction::Down, remote_delay[0])?;
+        let second = open(back, Direction::Up, remote_delay[1]);
         let second = second.inspect_err(|_| manager.close(first, &mut Vec::new()))?;
         Ok([first, second])
     }
@@ -136,14 +136,19 @@ impl Shared {
 
     pub(super) fn open(&self, opening: Opening<'_>) -> Option<Opened> {
         let Opening { id, peer, composition, keys, streams, ring, network, welcome } = opening;
-        let line = Line::with_crew(composition, id, Some(keys), self.crew.as_ref());
+        let line = ConnectionModules::with_worker_pool(
+            composition,
+            id,
+            Some(keys),
+            self.worker_pool.as_ref(),
+        );
         let line = line.inspect_err(|_| self.release(streams)).ok()?;
         let below = match ring {
             None => Below::Udp(Arc::clone(&self.transmitter)),
             Some(to) => Below::Ring(Arc::clone(&self.rings), to),
         };
         let work = LineWork::new(line, below, peer, self.clock, Arc::clone(&self.alarms));
-        let plant = Arc::new(Plant::new(work, 1024));
+        let pipeline = Arc::new(Pipeline::new(work, 1024));
         let gone = Arc::new(AtomicBool::new(false));
         let mut open = lock(&self.open);
         if open.len() >= CONNECTIONS_MAX || open.contains_key(&id) {
@@ -151,13 +156,13 @@ impl Shared {
             self.release(streams);
             return None;
         }
-        let port = Port::new(Arc::clone(&plant), Outside::Network);
-        let sending = Port::new(Arc::clone(&plant), Outside::Application);
+        let port = EntryPort::new(Arc::clone(&pipeline), External::Network);
+        let sending = EntryPort::new(Arc::clone(&pipeline), External::Application);
         let (sending, talks) = (Arc::new(Mutex::new((sending, 0))), Arc::default());
         let (heard, news) = (self.clock.now(), Arc::new(Mutex::default()));
         let entry = Open {
             news: Arc::clone(&news),
-            plant: Arc::clone(&plant),
+            pipeline: Arc::clone(&pipeline),
             streams,
             port,
             sending: Arc::clone(&sending),
@@ -176,9 +181,9 @@ impl Shared {
         {
             connection.lost = Some(heard);
         }
-        self.elements.add(&plant);
+        self.elements.add(&pipeline);
         self.enact_all();
-        Some(Opened { id, port: sending, talks, network, plant, streams, gone, news })
+        Some(Opened { id, port: sending, talks, network, pipeline, streams, gone, news })
     }
 
     /// Tells all plants who serves them now. Elements follow at their next turn.
@@ -186,13 +191,13 @@ impl Shared {
         let open = lock(&self.open);
         let manager = lock(&self.manager);
         for connection in open.values() {
-            let places = connection.plant.places();
+            let places = connection.pipeline.places();
             let [out, back] = connection.streams.map(|StreamId(n)| &manager.streams()[n].assigned);
             for (place, &elements) in out.iter().enumerate() {
-                connection.plant.assign(place, Direction::Down, elements);
+                connection.pipeline.assign(place, Direction::Down, elements);
             }
             for (n, &elements) in back.iter().enumerate() {
-                connection.plant.assign(places - 1 - n, Direction::Up, elements);
+                connection.pipeline.assign(places - 1 - n, Direction::Up, elements);
             }
         }
         drop((manager, open));
@@ -222,24 +227,24 @@ impl Shared {
     }
 
     /// The manager's look.
-    pub(super) fn look(&self, now: Instant) {
+    pub(super) fn sample(&self, now: Instant) {
         let mut events = Vec::new();
         {
             let open = lock(&self.open);
             let mut manager = lock(&self.manager);
-            if now < manager.next_look() {
+            if now < manager.next_sample() {
                 return;
             }
             let mut seen = HashMap::new();
             for connection in open.values() {
                 for (id, monitor) in
-                    connection.streams.iter().zip(&connection.plant.work().monitors)
+                    connection.streams.iter().zip(&connection.pipeline.work().monitors)
                 {
                     monitor.watch(manager.meta().detail);
                     seen.insert(*id, monitor.take());
                 }
             }
-            manager.look(now, |id| seen.get(&id).copied().unwrap_or_default(), &mut events);
+            manager.sample(now, |id| seen.get(&id).copied().unwrap_or_default(), &mut events);
         }
         self.tell(&events);
         if events.iter().any(|event| matches!(event, Event::Reassigned { .. })) {
@@ -258,7 +263,7 @@ impl Shared {
                 gone.push(id);
             } else if now.since(connection.said) >= Duration(silence.0 / 4) {
                 connection.said = now;
-                let peer = connection.plant.work().peer;
+                let peer = connection.pipeline.work().peer;
                 self.send(&wire::datagram(wire::ALIVE, id, &[]), peer);
             }
         }
@@ -275,9 +280,9 @@ impl Shared {
             match change {
                 Way::Gone => _ = connection.lost.get_or_insert(now),
                 Way::Ready | Way::Calling => {
-                    let plant = Arc::clone(&connection.plant);
+                    let pipeline = Arc::clone(&connection.pipeline);
                     drop(open);
-                    self.elements.prompt(&plant, true);
+                    self.elements.prompt(&pipeline, true);
                 }
             }
         }
@@ -287,7 +292,7 @@ impl Shared {
             .collect();
         for (id, since) in lost {
             let drained = self.rings.is_drained(id);
-            let clear = lock(&self.open).get(&id).is_none_or(|open| open.plant.is_clear());
+            let clear = lock(&self.open).get(&id).is_none_or(|open| open.pipeline.is_drained());
             if (drained && clear) || now.since(since) >= LEFTOVERS {
                 self.shut(id);
             }
@@ -299,9 +304,9 @@ impl Shared {
         let Some(connection) = lock(&self.open).remove(&id) else { return };
         self.rings.close(id);
         connection.gone.store(true, Ordering::Release);
-        connection.plant.work().wake_all();
+        connection.pipeline.work().wake_all();
         lock(&connection.talks).wake();
-        self.elements.remove(&connection.plant);
+        self.elements.remove(&connection.pipeline);
         self.release(connection.streams);
     }
 }

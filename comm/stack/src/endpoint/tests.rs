@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration as StdDuration;
 
-use selvedge_data_stack::auto::{Event, Meta};
+use selvedge_data_stack::auto::{Event, ManagerSettings};
 use selvedge_data_stack::contract::{Contract, Promise, Quality, Traffic};
 use selvedge_data_stack::module::Direction;
 use selvedge_data_stack::stack::SendError;
@@ -31,7 +31,8 @@ fn contract(every: Duration, largest: u64) -> Contract {
 
 fn endpoint(secret: Option<[u8; 32]>) -> Endpoint {
     // These tests send as fast as they can, which is no contract.
-    let meta = Meta { activation: Duration::from_secs(1 << 30), ..Meta::default() };
+    let meta =
+        ManagerSettings { activation: Duration::from_secs(1 << 30), ..ManagerSettings::default() };
     bound(Options { secret, meta, ..Options::default() })
 }
 
@@ -82,9 +83,9 @@ fn reassigned_while_messages_flow() {
         for n in 0..count {
             // Directly, as often as messages come: more than any manager would.
             for connection in [&here, &there] {
-                let places = connection.plant.places();
-                let set = selvedge_data_stack::elements::Elements(1 + u64::from(n) % 3);
-                connection.plant.assign_both(n as usize % places, set);
+                let places = connection.pipeline.places();
+                let set = selvedge_data_stack::elements::ElementSet(1 + u64::from(n) % 3);
+                connection.pipeline.assign_both(n as usize % places, set);
             }
             there.recv(&mut got, LONG).unwrap();
             assert_eq!(got, n.to_be_bytes());
@@ -119,9 +120,9 @@ fn a_delay_is_kept_by_both_hosts_together() {
     let [ours, theirs] = [here.granted(), there.granted()].map(|both| both.map(Option::unwrap));
     for way in 0..2 {
         assert!(ours[way].guarantee.latency > Duration::ZERO);
-        let network = ours[way].elsewhere.0 - theirs[1 - way].guarantee.latency.0;
+        let network = ours[way].remote_delay.0 - theirs[1 - way].guarantee.latency.0;
         assert!(network > 0 && network < LONG.as_nanos() as u64, "{network}");
-        assert_eq!(theirs[1 - way].elsewhere, ours[way].guarantee.latency + Duration(network));
+        assert_eq!(theirs[1 - way].remote_delay, ours[way].guarantee.latency + Duration(network));
     }
     let both = ours[0].guarantee.latency + theirs[1].guarantee.latency;
     assert!(ours[0].from_end_to_end() > both);
@@ -140,10 +141,10 @@ fn a_delay_is_kept_by_both_hosts_together() {
 
 #[test]
 fn the_application_is_told_and_renegotiates() {
-    let meta = Meta {
+    let meta = ManagerSettings {
         sampling: Duration::from_millis(2),
         activation: Duration::from_millis(4),
-        ..Meta::default()
+        ..ManagerSettings::default()
     };
     let bound = || bound(Options { elements: 1, meta, ..Options::default() });
     let (_a, _b, here, there) = pair_of("ui | unreliable | net", bound(), bound());
@@ -168,8 +169,8 @@ fn the_application_is_told_and_renegotiates() {
     };
     assert!(there.events().iter().any(agreed));
     let [ours, theirs] = [here.granted(), there.granted()].map(|both| both.map(Option::unwrap));
-    assert_eq!(ours[0].elsewhere, theirs[1].guarantee.latency + here.network());
-    assert_eq!(theirs[1].elsewhere, ours[0].guarantee.latency + here.network());
+    assert_eq!(ours[0].remote_delay, theirs[1].guarantee.latency + here.network());
+    assert_eq!(theirs[1].remote_delay, ours[0].guarantee.latency + here.network());
     let never = contract(Duration(1), 1 << 20);
     let refused = here.renegotiate(Direction::Down, never).unwrap_err().to_string();
     assert!(refused.contains("lower the rate"), "{refused}");
@@ -326,7 +327,7 @@ fn a_task_is_woken_when_its_connection_ends() {
     assert_eq!(count.0.load(Ordering::SeqCst), 0);
     there.shared.shut(there.id);
     assert_eq!(count.0.load(Ordering::SeqCst), 1);
-    assert_eq!(poll(&mut taking), Poll::Ready(Err(RecvError::Dead)));
+    assert_eq!(poll(&mut taking), Poll::Ready(Err(RecvError::PeerLost)));
     drop(here);
 }
 

@@ -2,7 +2,7 @@
 //! write and read it.
 
 use selvedge_data_stack::assign::Goal;
-use selvedge_data_stack::auto::{Detail, Meta};
+use selvedge_data_stack::auto::{Detail, ManagerSettings};
 use selvedge_units::Duration;
 use serde::{Deserialize, Serialize};
 
@@ -59,8 +59,8 @@ pub enum TuneError {
     Detail(String),
 }
 
-impl From<Meta> for MetaView {
-    fn from(meta: Meta) -> Self {
+impl From<ManagerSettings> for MetaView {
+    fn from(meta: ManagerSettings) -> Self {
         let goal = match meta.goal {
             Goal::Delay => "delay",
             Goal::Bandwidth => "bandwidth",
@@ -83,7 +83,7 @@ impl Tuning {
     ///
     /// # Errors
     /// [`TuneError`].
-    pub fn of(&self, before: Meta) -> Result<Meta, TuneError> {
+    pub fn of(&self, before: ManagerSettings) -> Result<ManagerSettings, TuneError> {
         let shown = |text: &str| text.chars().take(40).collect();
         let sampling = self.sampling_ns.map_or(before.sampling, Duration);
         if !(SAMPLING_MIN..=LONGEST).contains(&sampling) && self.sampling_ns.is_some() {
@@ -105,7 +105,7 @@ impl Tuning {
             Some("full") => Detail::Full,
             Some(other) => return Err(TuneError::Detail(shown(other))),
         };
-        Ok(Meta { sampling, activation, goal, detail })
+        Ok(ManagerSettings { sampling, activation, goal, detail })
     }
 }
 
@@ -113,22 +113,22 @@ impl Tuning {
 mod tests {
     use super::*;
 
-    fn tuning(json: &str) -> Result<Meta, String> {
+    fn tuning(json: &str) -> Result<ManagerSettings, String> {
         let tuning: Tuning = serde_json::from_str(json).map_err(|error| error.to_string())?;
-        tuning.of(Meta::default()).map_err(|error| error.to_string())
+        tuning.of(ManagerSettings::default()).map_err(|error| error.to_string())
     }
 
     #[test]
     fn what_is_said_changes_and_nothing_else_does() {
-        let before = Meta::default();
+        let before = ManagerSettings::default();
         assert_eq!(tuning("{}"), Ok(before));
         let all = tuning(
             r#"{"sampling_ns":5000000,"activation_ns":0,"goal":"bandwidth","detail":"traffic"}"#,
         );
         let (sampling, activation) = (Duration::from_millis(5), Duration::ZERO);
         let (goal, detail) = (Goal::Bandwidth, Detail::Traffic);
-        assert_eq!(all, Ok(Meta { sampling, activation, goal, detail }));
-        assert_eq!(tuning(r#"{"goal":"bandwidth"}"#), Ok(Meta { goal, ..before }));
+        assert_eq!(all, Ok(ManagerSettings { sampling, activation, goal, detail }));
+        assert_eq!(tuning(r#"{"goal":"bandwidth"}"#), Ok(ManagerSettings { goal, ..before }));
         let view = MetaView::from(all.unwrap());
         let again = Tuning {
             sampling_ns: Some(view.sampling_ns),
@@ -136,7 +136,7 @@ mod tests {
             goal: Some(view.goal),
             detail: Some(view.detail),
         };
-        assert_eq!(again.of(before), Ok(Meta { sampling, activation, goal, detail }));
+        assert_eq!(again.of(before), Ok(ManagerSettings { sampling, activation, goal, detail }));
     }
 
     #[test]

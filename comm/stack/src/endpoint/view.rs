@@ -121,12 +121,12 @@ impl Shared {
     }
 
     fn connection(&self, id: u32, open: &Open) -> ConnectionView {
-        let work = open.plant.work();
+        let work = open.pipeline.work();
         let composition = work.line.composition();
-        let waiting = open.plant.waiting();
+        let waiting = open.pipeline.waiting();
         let modules = composition.steps().iter().zip(waiting).enumerate();
         let modules = modules.map(|(place, (step, (down, up)))| {
-            let at = |way| open.plant.assigned(place, way).iter().map(|id| id.0).collect();
+            let at = |way| open.pipeline.assigned(place, way).iter().map(|id| id.0).collect();
             ModuleView {
                 module: step.to_string(),
                 down: at(Direction::Down),

@@ -8,18 +8,18 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use selvedge_data_stack::compose::Composition;
-use selvedge_data_stack::elements::{ElementId, Elements};
+use selvedge_data_stack::elements::{ElementId, ElementSet};
 use selvedge_data_stack::message::Message;
 use selvedge_data_stack::model::{Cost, Overheads};
-use selvedge_data_stack::module::{Crew, Critical, Direction, Key, Keys, Outputs};
-use selvedge_data_stack::stack::Line;
+use selvedge_data_stack::module::{Critical, Direction, Key, Keys, Outputs, WorkerPool};
+use selvedge_data_stack::stack::ConnectionModules;
 use selvedge_os::clock::Clock;
 use selvedge_units::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use crate::concurrency::MultiThreaded;
-use crate::element::{Element, Outside, Plant, Port, Work};
-use crate::pipe::{Pipe, Reading, User, Writing};
+use crate::element::{EntryPort, External, ModuleChain, Pipeline, ProcessingElement};
+use crate::pipe::{Pipe, PipeUser, ReaderEnd, WriterEnd};
 use crate::threads::{self, Null};
 
 /// A module's costs in nanoseconds.
@@ -153,12 +153,17 @@ pub(super) fn sized_by(
     place: usize,
     size: usize,
     rounds: usize,
-    crew: Option<&Arc<dyn Crew>>,
+    worker_pool: Option<&Arc<dyn WorkerPool>>,
 ) -> [f64; 2] {
     let keys = Keys { send: Key([1; 32]), receive: Key([2; 32]) };
     let [sender, receiver] = [keys.clone(), keys.swapped()].map(|keys| {
-        Line::<MultiThreaded>::with_crew(composition, 1, Some(&keys), crew)
-            .unwrap_or_else(|error| panic!("{error}"))
+        ConnectionModules::<MultiThreaded>::with_worker_pool(
+            composition,
+            1,
+            Some(&keys),
+            worker_pool,
+        )
+        .unwrap_or_else(|error| panic!("{error}"))
     });
     let clock = Clock::new();
     // Neither all alike nor without any likeness.
@@ -185,7 +190,7 @@ pub(super) fn sized_by(
         receiver.modules()[place].handle_timeout(&receiver.call(later), &mut out);
         for (direction, message) in out.drain().collect::<Vec<_>>() {
             match direction {
-                Direction::Up => receiver.buffers().give(message),
+                Direction::Up => receiver.buffers().recycle(message),
                 // An acknowledgement.
                 Direction::Down => sender.modules()[place].handle(
                     Direction::Up,
@@ -219,25 +224,25 @@ pub fn pipes(rounds: usize) -> PipeProfile {
 fn put_and_get(locked: bool) -> f64 {
     const COUNT: u64 = 100_000;
     let pipe: Pipe<u64, ()> = Pipe::new(64);
-    let (mut writing, mut reading) = (Writing::default(), Reading::default());
-    let (me, other) = (User::new(0), User::new(1));
-    let (mut others_writing, mut others_reading) = (Writing::default(), Reading::default());
+    let (mut writing, mut reading) = (WriterEnd::default(), ReaderEnd::default());
+    let (me, other) = (PipeUser::new(0), PipeUser::new(1));
+    let (mut others_writing, mut others_reading) = (WriterEnd::default(), ReaderEnd::default());
     if locked {
         // The other one uses it as well, and lays down what it holds.
-        let _ = pipe.put(other, &mut others_writing, 0);
-        let _ = pipe.put(me, &mut writing, 0);
-        pipe.settle_writing(other, &mut others_writing);
-        if let Some(taken) = pipe.take(other, &mut others_reading) {
+        let _ = pipe.enqueue(other, &mut others_writing, 0);
+        let _ = pipe.enqueue(me, &mut writing, 0);
+        pipe.share_writer_end(other, &mut others_writing);
+        if let Some(taken) = pipe.dequeue(other, &mut others_reading) {
             pipe.complete(taken.ticket, (), false, |()| None);
         }
-        assert!(pipe.take(me, &mut reading).is_none(), "the other has the half");
-        pipe.settle_reading(other, &mut others_reading);
+        assert!(pipe.dequeue(me, &mut reading).is_none(), "the other has the half");
+        pipe.share_reader_end(other, &mut others_reading);
     }
     let mut through = 0;
     let clock = Clock::new();
     for n in 0..COUNT {
-        let _ = black_box(pipe.put(me, &mut writing, n));
-        if let Some(taken) = pipe.take(me, &mut reading) {
+        let _ = black_box(pipe.enqueue(me, &mut writing, n));
+        if let Some(taken) = pipe.dequeue(me, &mut reading) {
             pipe.complete(taken.ticket, (), !taken.locked, |()| None);
             assert_eq!(taken.locked, locked, "as it is to be measured");
             through += black_box(1);
@@ -249,23 +254,23 @@ fn put_and_get(locked: bool) -> f64 {
 }
 
 /// Nanoseconds for a message through so many modules on one element.
-fn chain(places: usize) -> f64 {
+fn chain(module_count: usize) -> f64 {
     const COUNT: u64 = 50_000;
-    let plant = Arc::new(Plant::new(Null::new(places), 64));
-    (0..places).for_each(|place| plant.assign_both(place, Elements::first(1)));
-    let mut port = Port::new(Arc::clone(&plant), Outside::Application);
-    let mut element = Element::new(ElementId(0));
-    element.add(Arc::clone(&plant));
+    let pipeline = Arc::new(Pipeline::new(Null::new(module_count), 64));
+    (0..module_count).for_each(|place| pipeline.assign_both(place, ElementSet::first(1)));
+    let mut port = EntryPort::new(Arc::clone(&pipeline), External::Application);
+    let mut element = ProcessingElement::new(ElementId(0));
+    element.add(Arc::clone(&pipeline));
     let clock = Clock::new();
     for n in 0..COUNT {
-        let _ = port.put(n);
-        if let Some(job) = element.begin(Instant::ZERO) {
-            element.end(job, Instant::ZERO);
+        let _ = port.enqueue(n);
+        if let Some(job) = element.process_next(Instant::ZERO) {
+            element.forward_result(job, Instant::ZERO);
         }
     }
     let took = clock.now().0 as f64 / COUNT as f64;
-    assert_eq!(plant.work().left(), COUNT, "all came out");
-    debug_assert_eq!(plant.work().places(), places);
+    assert_eq!(pipeline.work().left(), COUNT, "all came out");
+    debug_assert_eq!(pipeline.work().module_count(), module_count);
     took
 }
 

@@ -2,13 +2,13 @@
 
 use std::hint::black_box;
 
-use selvedge_data_stack::module::Part;
+use selvedge_data_stack::module::Chunk;
 use selvedge_os::clock::Clock;
 use selvedge_units::Instant;
 use serde::{Deserialize, Serialize};
 
 use super::measured::{median, sized_by};
-use crate::crew::Slaves;
+use crate::worker_threads::Slaves;
 
 /// One large message's encryption, alone and shared.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -33,10 +33,10 @@ pub fn sharing(bytes: usize, rounds: usize) -> Vec<Sharing> {
     for cipher in ["encrypt(chacha20)", "encrypt(aes256)"] {
         for slaves in [0, 1, 2, 3] {
             // A thread that can't be started is no slave to measure.
-            let Ok(crew) = Slaves::start(slaves) else { continue };
+            let Ok(worker_pool) = Slaves::start(slaves) else { continue };
             let line = format!("ui | {cipher} | unreliable | frag(1400) | net");
             let composition = line.parse().unwrap_or_else(|error| panic!("{line}: {error}"));
-            let [down, up] = sized_by(&composition, 1, bytes, rounds, crew.as_ref());
+            let [down, up] = sized_by(&composition, 1, bytes, rounds, worker_pool.as_ref());
             all.push(Sharing { module: cipher.to_owned(), bytes, slaves, down, up });
         }
     }
@@ -51,14 +51,14 @@ const MESSAGES: u64 = 32;
 #[must_use]
 pub fn calling(rounds: usize) -> f64 {
     // Without threads there are no slaves, whatever they would cost.
-    let Ok(Some(crew)) = Slaves::start(1) else { return 1.0 };
+    let Ok(Some(worker_pool)) = Slaves::start(1) else { return 1.0 };
     let mut bytes = [0; 2];
     let round = |_| {
         let clock = Clock::new();
         for _ in 0..MESSAGES {
-            let part = |chunk| Part { chunk, tag: [0; 16], sound: false };
-            let mut parts: Vec<Part<'_>> = bytes.chunks_mut(1).map(part).collect();
-            crew.each(&mut parts, &|index, part| part.sound = black_box(index) < 2);
+            let part = |chunk| Chunk { chunk, tag: [0; 16], intact: false };
+            let mut parts: Vec<Chunk<'_>> = bytes.chunks_mut(1).map(part).collect();
+            worker_pool.each(&mut parts, &|index, part| part.intact = black_box(index) < 2);
         }
         clock.now().since(Instant::ZERO).0 as f64 / MESSAGES as f64
     };

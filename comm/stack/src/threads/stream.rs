@@ -5,25 +5,25 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
-use selvedge_data_stack::elements::{ElementId, Elements};
+use selvedge_data_stack::elements::{ElementId, ElementSet};
 use selvedge_data_stack::module::Direction;
 use selvedge_os::clock::Clock;
 use selvedge_units::{Duration, Instant};
 
-use crate::element::{Element, Outside, Plant, Port, Work};
+use crate::element::{EntryPort, External, ModuleChain, Pipeline, ProcessingElement};
 
 /// Modules that do nothing, to measure what is around them.
 #[derive(Debug)]
 pub struct Null {
-    places: usize,
+    module_count: usize,
     left: AtomicU64,
 }
 
 impl Null {
     /// So many of them.
     #[must_use]
-    pub const fn new(places: usize) -> Self {
-        Self { places, left: AtomicU64::new(0) }
+    pub const fn new(module_count: usize) -> Self {
+        Self { module_count, left: AtomicU64::new(0) }
     }
 
     /// Messages that have left.
@@ -33,11 +33,11 @@ impl Null {
     }
 }
 
-impl Work for Null {
+impl ModuleChain for Null {
     type Message = u64;
 
-    fn places(&self) -> usize {
-        self.places
+    fn module_count(&self) -> usize {
+        self.module_count
     }
 
     fn run(
@@ -52,7 +52,7 @@ impl Work for Null {
         Duration::ZERO
     }
 
-    fn leave(&self, _: Direction, _: u64, _: Instant) {
+    fn emit(&self, _: Direction, _: u64, _: Instant) {
         self.left.fetch_add(1, Ordering::AcqRel);
     }
 }
@@ -64,34 +64,34 @@ impl Work for Null {
 /// If a thread panics, or it takes longer than a minute.
 #[must_use]
 pub fn stream(elements: u8, count: u64) -> Duration {
-    let plant = Arc::new(Plant::new(Null::new(elements.into()), 256));
+    let pipeline = Arc::new(Pipeline::new(Null::new(elements.into()), 256));
     for n in 0..elements {
-        plant.assign_both(n.into(), Elements::only(ElementId(n)));
+        pipeline.assign_both(n.into(), ElementSet::only(ElementId(n)));
     }
     let (ready, begun) = (AtomicU64::new(0), Clock::new());
     thread::scope(|scope| {
         for n in 1..elements {
-            let (plant, ready) = (Arc::clone(&plant), &ready);
+            let (pipeline, ready) = (Arc::clone(&pipeline), &ready);
             scope.spawn(move || {
-                let mut element = Element::new(ElementId(n));
-                element.add(Arc::clone(&plant));
+                let mut element = ProcessingElement::new(ElementId(n));
+                element.add(Arc::clone(&pipeline));
                 ready.fetch_add(1, Ordering::AcqRel);
-                run(&mut element, begun, || plant.work().left() == count);
+                run(&mut element, begun, || pipeline.work().left() == count);
             });
         }
         while ready.load(Ordering::Acquire) + 1 < u64::from(elements) {
             thread::yield_now();
             assert!(begun.now() < STREAM_MAX, "the other elements never begin");
         }
-        let mut element = Element::new(ElementId(0));
-        element.add(Arc::clone(&plant));
-        let mut port = Port::new(Arc::clone(&plant), Outside::Application);
+        let mut element = ProcessingElement::new(ElementId(0));
+        element.add(Arc::clone(&pipeline));
+        let mut port = EntryPort::new(Arc::clone(&pipeline), External::Application);
         let (clock, mut put) = (Clock::new(), 0);
         run(&mut element, begun, || {
-            while put < count && port.put(put).is_ok() {
+            while put < count && port.enqueue(put).is_ok() {
                 put += 1;
             }
-            plant.work().left() == count
+            pipeline.work().left() == count
         });
         clock.now().since(Instant::ZERO)
     })
@@ -100,13 +100,13 @@ pub fn stream(elements: u8, count: u64) -> Duration {
 /// How long a stream may take on the most loaded machine.
 pub(super) const STREAM_MAX: Instant = Instant(60_000_000_000);
 
-fn run(element: &mut Element<Null>, begun: Clock, mut done: impl FnMut() -> bool) {
+fn run(element: &mut ProcessingElement<Null>, begun: Clock, mut done: impl FnMut() -> bool) {
     let mut idle = 0_u64;
     loop {
         let mut worked = false;
         for _ in 0..32 {
-            let Some(job) = element.begin(Instant::ZERO) else { break };
-            element.end(job, Instant::ZERO);
+            let Some(job) = element.process_next(Instant::ZERO) else { break };
+            element.forward_result(job, Instant::ZERO);
             worked = true;
         }
         if done() {

@@ -1,9 +1,9 @@
 //! The phases, each a walk over configurations until one is acceptable.
 
-use super::{Phase, Refusal, Standing, objection};
-use crate::elements::{ElementId, Elements};
+use super::{Phase, Refusal, StreamLatency, find_refusal};
+use crate::elements::{ElementId, ElementSet};
 use crate::load::Load;
-use crate::model::{Evaluation, Latency, Machine, Reading, Stream, StreamId};
+use crate::model::{Evaluation, Formulas, Latency, Machine, Stream, StreamId};
 
 /// The search for one stream's configuration.
 pub(super) struct Search<'a> {
@@ -11,7 +11,7 @@ pub(super) struct Search<'a> {
     /// All streams, `who` unassigned.
     streams: Vec<Stream>,
     who: StreamId,
-    standings: &'a [Standing],
+    latencies: &'a [StreamLatency],
     nearest: Option<Refusal>,
 }
 
@@ -20,11 +20,11 @@ impl<'a> Search<'a> {
         machine: &'a Machine,
         streams: &[Stream],
         who: StreamId,
-        standings: &'a [Standing],
+        latencies: &'a [StreamLatency],
     ) -> Self {
         let mut streams = streams.to_vec();
-        streams[who.0].assign_all(Elements::EMPTY);
-        Self { machine, streams, who, standings, nearest: None }
+        streams[who.0].assign_all(ElementSet::EMPTY);
+        Self { machine, streams, who, latencies, nearest: None }
     }
 
     /// The configuration that this phase finds.
@@ -41,14 +41,14 @@ impl<'a> Search<'a> {
     pub(super) fn refusal(&mut self) -> Refusal {
         let mut streams = self.streams.clone();
         for element in self.by_load(&streams) {
-            streams[self.who.0].assign_all(Elements::only(element));
+            streams[self.who.0].assign_all(ElementSet::only(element));
             self.accepts(&streams);
         }
         self.nearest.unwrap_or(Refusal::NoElements)
     }
 
     fn accepts(&mut self, streams: &[Stream]) -> bool {
-        let Some(objection) = objection(self.machine, streams, self.who) else {
+        let Some(objection) = find_refusal(self.machine, streams, self.who) else {
             return true;
         };
         let whole = streams[self.who.0].assigned.iter().all(|set| !set.is_empty());
@@ -60,7 +60,7 @@ impl<'a> Search<'a> {
 
     /// The elements that give anything, least loaded first; ties by number.
     fn by_load(&self, streams: &[Stream]) -> Vec<ElementId> {
-        let found = Evaluation::new(self.machine, streams, Reading::Corrected);
+        let found = Evaluation::new(self.machine, streams, Formulas::Corrected);
         let mut elements: Vec<(Load, ElementId)> = found
             .elements()
             .iter()
@@ -79,7 +79,7 @@ impl<'a> Search<'a> {
             let least = *self.by_load(&streams).first()?;
             let mut choices = before.into_iter().chain([least]);
             let chosen = choices.find(|&element| {
-                streams[self.who.0].assigned[module] = Elements::only(element);
+                streams[self.who.0].assigned[module] = ElementSet::only(element);
                 self.accepts(&streams)
             })?;
             before = Some(chosen);
@@ -104,7 +104,7 @@ impl<'a> Search<'a> {
     /// furthest from what they were guaranteed.
     fn rebalanced(&mut self) -> Option<Vec<Stream>> {
         let mut streams = self.streams.clone();
-        let all: Elements = self.by_load(&streams).into_iter().collect();
+        let all: ElementSet = self.by_load(&streams).into_iter().collect();
         if all.count() < 2 || streams[self.who.0].modules.is_empty() {
             return None;
         }
@@ -128,9 +128,9 @@ impl<'a> Search<'a> {
 
     /// The other assigned streams, least experienced against guaranteed latency first.
     fn by_standing(&self, streams: &[Stream]) -> Vec<StreamId> {
-        let found = Evaluation::new(self.machine, streams, Reading::Corrected);
+        let found = Evaluation::new(self.machine, streams, Formulas::Corrected);
         let ratio = |i: StreamId| {
-            let standing = self.standings.get(i.0).copied().unwrap_or_default();
+            let standing = self.latencies.get(i.0).copied().unwrap_or_default();
             let experienced = match standing.experienced.0 {
                 0 => found.latency(Latency::Average, i).0,
                 nanos => nanos,

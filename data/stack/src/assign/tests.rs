@@ -2,11 +2,11 @@
 
 use selvedge_units::{Bytes, Duration};
 
-use super::{Goal, Phase, Refusal, Standing, assign, improve};
+use super::{Goal, Phase, Refusal, StreamLatency, assign, improve};
 use crate::contract::{Contract, Promise, Quality, Traffic};
-use crate::elements::{ElementId, Elements};
+use crate::elements::{ElementId, ElementSet};
 use crate::load::Load;
-use crate::model::{Cost, Evaluation, Latency, Machine, Overheads, Reading, Stream, StreamId};
+use crate::model::{Cost, Evaluation, Formulas, Latency, Machine, Overheads, Stream, StreamId};
 
 fn us(n: u64) -> Duration {
     Duration(n * 1_000)
@@ -63,24 +63,24 @@ fn table_2_is_decided_as_in_the_paper() {
     // It doubles its messages: spread over both, and the second stream with it.
     streams = third.streams;
     streams[2].contract.traffic.largest = Bytes(2048);
-    let found = Evaluation::new(&machine, &streams, Reading::Corrected);
-    assert!(!found.keeps_rate(Latency::Worst, StreamId(2)));
-    let standings = [(900, 700), (214, 400), (500, 400)].map(|(experienced, guaranteed)| {
-        Standing { experienced: us(experienced), guaranteed: us(guaranteed) }
+    let found = Evaluation::new(&machine, &streams, Formulas::Corrected);
+    assert!(!found.meets_rate(Latency::Worst, StreamId(2)));
+    let latencies = [(900, 700), (214, 400), (500, 400)].map(|(experienced, guaranteed)| {
+        StreamLatency { experienced: us(experienced), guaranteed: us(guaranteed) }
     });
-    let doubled = assign(&machine, &streams, StreamId(2), &standings, Goal::Delay).unwrap();
+    let doubled = assign(&machine, &streams, StreamId(2), &latencies, Goal::Delay).unwrap();
     assert_eq!(doubled.phase, Phase::Rebalanced);
     assert_eq!(places(&doubled.streams), ["PE.0", "PE.0,1", "PE.0,1"]);
     assert_eq!(doubled.moved, [StreamId(1), StreamId(2)]);
 
     // The second closes: what it leaves goes to the first.
     streams = doubled.streams;
-    streams[1].assign_all(Elements::EMPTY);
-    let better = improve(&machine, &streams, StreamId(0), &standings, Goal::Delay).unwrap();
+    streams[1].assign_all(ElementSet::EMPTY);
+    let better = improve(&machine, &streams, StreamId(0), &latencies, Goal::Delay).unwrap();
     assert_eq!(places(&better.streams), ["PE.0,1", "-", "PE.0,1"]);
     assert!(
         better.guarantee.latency
-            < Evaluation::new(&machine, &streams, Reading::Corrected)
+            < Evaluation::new(&machine, &streams, Formulas::Corrected)
                 .latency(Latency::Worst, StreamId(0))
     );
 }
@@ -91,14 +91,14 @@ fn a_pipeline_continues_where_the_rate_needs_it() {
     let stream = steady(5263, 1, 400);
     let found = assign(&machine(2), &[stream], StreamId(0), &[], Goal::Delay).unwrap();
     assert_eq!(found.phase, Phase::Pipelined);
-    assert_eq!(found.streams[0].assigned, [Elements(1), Elements(1), Elements(2)]);
+    assert_eq!(found.streams[0].assigned, [ElementSet(1), ElementSet(1), ElementSet(2)]);
 }
 
 #[test]
 fn more_than_a_pipeline_gives_goes_to_several() {
     let stream = steady(7000, 1, 400);
     let found = assign(&machine(4), &[stream], StreamId(0), &[], Goal::Delay).unwrap();
-    assert_eq!((found.phase, found.streams[0].elements()), (Phase::PartlyParallel, Elements(3)));
+    assert_eq!((found.phase, found.streams[0].elements()), (Phase::PartlyParallel, ElementSet(3)));
 }
 
 #[test]
@@ -139,9 +139,9 @@ fn the_goal_chooses_between_what_fits() {
         let found = assign(&machine(4), std::slice::from_ref(&stream), StreamId(0), &[], goal);
         found.unwrap().streams[0].elements()
     };
-    assert_eq!(spread(Goal::Delay), Elements::only(ElementId(0)));
+    assert_eq!(spread(Goal::Delay), ElementSet::only(ElementId(0)));
     // Phase 2 stops at the first that fits: two elements.
-    assert_eq!(spread(Goal::Bandwidth), Elements(3));
+    assert_eq!(spread(Goal::Bandwidth), ElementSet(3));
 }
 
 #[test]

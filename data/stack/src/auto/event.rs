@@ -14,14 +14,14 @@ pub struct Granted {
     /// Whether it is held to its contract, since nothing fits what it does.
     pub policed: bool,
     /// What the other host and the network take of the delay.
-    pub elsewhere: Duration,
+    pub remote_delay: Duration,
 }
 
 impl Granted {
     /// The longest that a message takes on both hosts and between them.
     #[must_use]
     pub fn from_end_to_end(&self) -> Duration {
-        self.guarantee.latency + self.elsewhere
+        self.guarantee.latency + self.remote_delay
     }
 }
 
@@ -31,21 +31,21 @@ pub enum Violation {
     /// It sends more often: the mean time between messages against the granted.
     Rate {
         /// Observed.
-        observed: Duration,
+        samples: Duration,
         /// Granted.
         granted: Duration,
     },
     /// It sends larger messages.
     Size {
         /// Observed.
-        observed: Bytes,
+        samples: Bytes,
         /// Granted.
         granted: Bytes,
     },
     /// Its messages take longer than was guaranteed.
     Latency {
         /// Observed, on average.
-        observed: Duration,
+        samples: Duration,
         /// Guaranteed.
         granted: Duration,
     },

@@ -1,26 +1,26 @@
 //! The manager (the paper's CIM): grants, looks, decides.
 
-mod look;
+mod sample;
 
 use selvedge_units::{Bytes, Duration, Instant};
 
-use super::{Event, Granted, Meta, Policer, RenegotiateError};
-use crate::assign::{self, Decision, Guarantee, Standing};
+use super::{Event, Granted, ManagerSettings, Policer, RenegotiateError};
+use crate::assign::{self, Decision, Guarantee, StreamLatency};
 use crate::contract::{Contract, Traffic};
-use crate::elements::Elements;
-use crate::model::{Evaluation, Machine, Reading, Stream, StreamId};
+use crate::elements::ElementSet;
+use crate::model::{Evaluation, Formulas, Machine, Stream, StreamId};
 
 #[derive(Clone, Debug)]
-struct Book {
+struct StreamRecord {
     open: bool,
     /// As the application stated it.
-    stated: Contract,
+    declared: Contract,
     /// The traffic that the present configuration was made for.
     accepted: Traffic,
     granted: Granted,
     poor_since: Option<Instant>,
     /// What is wrong has been told and not acted upon in vain since.
-    told: bool,
+    reported: bool,
     good_since: Option<Instant>,
     policer: Option<Policer>,
     experienced: Duration,
@@ -31,16 +31,16 @@ struct Book {
 pub struct Manager {
     machine: Machine,
     streams: Vec<Stream>,
-    books: Vec<Book>,
-    meta: Meta,
-    looked: Instant,
+    records: Vec<StreamRecord>,
+    meta: ManagerSettings,
+    last_sample: Instant,
 }
 
 impl Manager {
     /// A manager of these elements without connections.
     #[must_use]
-    pub const fn new(machine: Machine, meta: Meta, now: Instant) -> Self {
-        Self { machine, streams: Vec::new(), books: Vec::new(), meta, looked: now }
+    pub const fn new(machine: Machine, meta: ManagerSettings, now: Instant) -> Self {
+        Self { machine, streams: Vec::new(), records: Vec::new(), meta, last_sample: now }
     }
 
     /// Grants a stream: the connection-time configuration of section 4.2. Streams that share a
@@ -50,40 +50,40 @@ impl Manager {
     /// [`RenegotiateError::Contract`], [`RenegotiateError::Refused`]; nothing is changed then.
     pub fn open(&mut self, stream: Stream) -> Result<(StreamId, Decision), RenegotiateError> {
         let contract = stream.contract.check()?;
-        let free = self.books.iter().position(|book| !book.open);
+        let free = self.records.iter().position(|book| !book.open);
         let id = StreamId(free.unwrap_or(self.streams.len()));
         let mut streams = self.streams.clone();
         match free {
             Some(n) => streams[n] = stream,
             None => streams.push(stream),
         }
-        let standings = self.standings();
-        let decision = assign::assign(&self.machine, &streams, id, &standings, self.meta.goal)?;
+        let latencies = self.latencies();
+        let decision = assign::assign(&self.machine, &streams, id, &latencies, self.meta.goal)?;
         self.streams = decision.streams.clone();
-        let book = Book {
+        let book = StreamRecord {
             open: true,
-            stated: contract,
+            declared: contract,
             accepted: contract.traffic,
             granted: Granted { guarantee: decision.guarantee, ..Granted::default() },
             poor_since: None,
-            told: false,
+            reported: false,
             good_since: None,
             policer: None,
             experienced: Duration::ZERO,
         };
         match free {
-            Some(n) => self.books[n] = book,
-            None => self.books.push(book),
+            Some(n) => self.records[n] = book,
+            None => self.records.push(book),
         }
-        self.regrant(&decision, id);
+        self.update_guarantees(&decision, id);
         Ok((id, decision))
     }
 
     /// Closes a stream and gives what it leaves to those that got less than they asked for.
     pub fn close(&mut self, id: StreamId, events: &mut Vec<Event>) {
-        let Some(book) = self.books.get_mut(id.0).filter(|book| book.open) else { return };
+        let Some(book) = self.records.get_mut(id.0).filter(|book| book.open) else { return };
         book.open = false;
-        self.streams[id.0].assign_all(Elements::EMPTY);
+        self.streams[id.0].assign_all(ElementSet::EMPTY);
         self.redistribute(events);
     }
 
@@ -97,8 +97,9 @@ impl Manager {
         contract: Contract,
         events: &mut Vec<Event>,
     ) -> Result<Guarantee, RenegotiateError> {
-        let elsewhere = self.streams.get(id.0).map_or(Duration::ZERO, |stream| stream.elsewhere);
-        self.renegotiate_with(id, contract, elsewhere, events)
+        let remote_delay =
+            self.streams.get(id.0).map_or(Duration::ZERO, |stream| stream.remote_delay);
+        self.renegotiate_with(id, contract, remote_delay, events)
     }
 
     /// What [`Manager::renegotiate`] would give now; nothing is changed.
@@ -122,44 +123,44 @@ impl Manager {
         &mut self,
         id: StreamId,
         contract: Contract,
-        elsewhere: Duration,
+        remote_delay: Duration,
         events: &mut Vec<Event>,
     ) -> Result<Guarantee, RenegotiateError> {
         let contract = contract.check()?;
-        if !self.books.get(id.0).is_some_and(|book| book.open) {
+        if !self.records.get(id.0).is_some_and(|book| book.open) {
             return Err(RenegotiateError::Closed(id));
         }
         let stream = &mut self.streams[id.0];
-        let before = (stream.contract, stream.elsewhere);
-        (stream.contract, stream.elsewhere) = (contract, elsewhere);
-        let standings = self.standings();
-        let found = assign::assign(&self.machine, &self.streams, id, &standings, self.meta.goal);
+        let before = (stream.contract, stream.remote_delay);
+        (stream.contract, stream.remote_delay) = (contract, remote_delay);
+        let latencies = self.latencies();
+        let found = assign::assign(&self.machine, &self.streams, id, &latencies, self.meta.goal);
         let decision = found.inspect_err(|_| {
-            (self.streams[id.0].contract, self.streams[id.0].elsewhere) = before;
+            (self.streams[id.0].contract, self.streams[id.0].remote_delay) = before;
         })?;
-        let book = &mut self.books[id.0];
-        (book.stated, book.accepted) = (contract, contract.traffic);
-        (book.poor_since, book.told, book.policer) = (None, false, None);
+        let book = &mut self.records[id.0];
+        (book.declared, book.accepted) = (contract, contract.traffic);
+        (book.poor_since, book.reported, book.policer) = (None, false, None);
         let guarantee = decision.guarantee;
-        self.enact(id, decision, events);
+        self.apply_decision(id, decision, events);
         Ok(guarantee)
     }
 
     /// Changes how the manager decides; from the next look on.
-    pub fn set(&mut self, meta: Meta) {
+    pub fn set(&mut self, meta: ManagerSettings) {
         self.meta = meta;
     }
 
     /// How the manager decides.
     #[must_use]
-    pub const fn meta(&self) -> Meta {
+    pub const fn meta(&self) -> ManagerSettings {
         self.meta
     }
 
     /// When the next look is due.
     #[must_use]
-    pub fn next_look(&self) -> Instant {
-        self.looked + self.meta.sampling
+    pub fn next_sample(&self) -> Instant {
+        self.last_sample + self.meta.sampling
     }
 
     /// The configuration: all streams, closed ones without elements.
@@ -186,15 +187,16 @@ impl Manager {
     /// What an open stream was promised.
     #[must_use]
     pub fn granted(&self, id: StreamId) -> Option<Granted> {
-        let book = self.books.get(id.0).filter(|book| book.open)?;
-        let elsewhere = self.streams.get(id.0).map_or(Duration::ZERO, |stream| stream.elsewhere);
-        Some(Granted { elsewhere, ..book.granted })
+        let book = self.records.get(id.0).filter(|book| book.open)?;
+        let remote_delay =
+            self.streams.get(id.0).map_or(Duration::ZERO, |stream| stream.remote_delay);
+        Some(Granted { remote_delay, ..book.granted })
     }
 
     /// What the other host and the network take of a stream's delay, as it answered.
-    pub fn answered(&mut self, id: StreamId, elsewhere: Duration) {
-        if self.books.get(id.0).is_some_and(|book| book.open) {
-            self.streams[id.0].elsewhere = elsewhere;
+    pub fn answered(&mut self, id: StreamId, remote_delay: Duration) {
+        if self.records.get(id.0).is_some_and(|book| book.open) {
+            self.streams[id.0].remote_delay = remote_delay;
             self.refresh_guarantee(id);
         }
     }
@@ -202,27 +204,32 @@ impl Manager {
     /// Whether a message may enter now; counts it if so. Only streams that are policed are held.
     ///
     /// # Errors
-    /// [`super::Policed`].
-    pub fn admit(&mut self, id: StreamId, now: Instant, size: Bytes) -> Result<(), super::Policed> {
-        match self.books.get_mut(id.0).and_then(|book| book.policer.as_mut()) {
+    /// [`super::PolicingError`].
+    pub fn admit(
+        &mut self,
+        id: StreamId,
+        now: Instant,
+        size: Bytes,
+    ) -> Result<(), super::PolicingError> {
+        match self.records.get_mut(id.0).and_then(|book| book.policer.as_mut()) {
             Some(policer) => policer.admit(now, size),
             None => Ok(()),
         }
     }
 
-    fn standings(&self) -> Vec<Standing> {
+    fn latencies(&self) -> Vec<StreamLatency> {
         // Against what it asked for: those with the most room give first.
-        let standing = |(book, stream): (&Book, &Stream)| Standing {
+        let standing = |(book, stream): (&StreamRecord, &Stream)| StreamLatency {
             experienced: book.experienced,
             guaranteed: stream.allowed(),
         };
-        self.books.iter().zip(&self.streams).map(standing).collect()
+        self.records.iter().zip(&self.streams).map(standing).collect()
     }
 
-    fn enact(&mut self, id: StreamId, decision: Decision, events: &mut Vec<Event>) {
-        self.regrant(&decision, id);
+    fn apply_decision(&mut self, id: StreamId, decision: Decision, events: &mut Vec<Event>) {
+        self.update_guarantees(&decision, id);
         self.streams = decision.streams;
-        let book = &mut self.books[id.0];
+        let book = &mut self.records[id.0];
         (book.policer, book.granted.policed) = (None, false);
         if !decision.moved.is_empty() {
             let (phase, moved) = (decision.phase, decision.moved);
@@ -232,9 +239,9 @@ impl Manager {
 
     /// What a decision changes in what streams can rely on: in both ways for those moved, and only
     /// to the worse for others, whose bound still must be true.
-    fn regrant(&mut self, decision: &Decision, who: StreamId) {
-        let found = Evaluation::new(&self.machine, &decision.streams, Reading::Corrected);
-        for (n, book) in self.books.iter_mut().enumerate().filter(|(_, book)| book.open) {
+    fn update_guarantees(&mut self, decision: &Decision, who: StreamId) {
+        let found = Evaluation::new(&self.machine, &decision.streams, Formulas::Corrected);
+        for (n, book) in self.records.iter_mut().enumerate().filter(|(_, book)| book.open) {
             let id = StreamId(n);
             let new = Guarantee::of(&found, id);
             if id == who
@@ -249,7 +256,7 @@ impl Manager {
     /// Streams that got less than they asked for: those that are policed, then by number.
     fn redistribute(&mut self, events: &mut Vec<Event>) {
         let mut short: Vec<(bool, StreamId)> = Vec::new();
-        for (n, book) in self.books.iter().enumerate().filter(|(_, book)| book.open) {
+        for (n, book) in self.records.iter().enumerate().filter(|(_, book)| book.open) {
             let late = book.granted.guarantee.latency > self.streams[n].allowed();
             if book.granted.policed || late {
                 short.push((!book.granted.policed, StreamId(n)));
@@ -257,29 +264,29 @@ impl Manager {
         }
         short.sort_unstable();
         for (_, id) in short {
-            if self.books[id.0].granted.policed {
+            if self.records[id.0].granted.policed {
                 // It will be seen again, and its traffic tried again, at the next look.
-                (self.books[id.0].policer, self.books[id.0].granted.policed) = (None, false);
+                (self.records[id.0].policer, self.records[id.0].granted.policed) = (None, false);
                 events.push(Event::Released { stream: id });
                 continue;
             }
-            let standings = self.standings();
+            let latencies = self.latencies();
             let goal = self.meta.goal;
-            match assign::improve(&self.machine, &self.streams, id, &standings, goal) {
-                Some(decision) => self.enact(id, decision, events),
+            match assign::improve(&self.machine, &self.streams, id, &latencies, goal) {
+                Some(decision) => self.apply_decision(id, decision, events),
                 None => self.refresh_guarantee(id),
             }
         }
     }
 
     fn refresh_guarantee(&mut self, id: StreamId) {
-        let found = Evaluation::new(&self.machine, &self.streams, Reading::Corrected);
-        self.books[id.0].granted.guarantee = Guarantee::of(&found, id);
+        let found = Evaluation::new(&self.machine, &self.streams, Formulas::Corrected);
+        self.records[id.0].granted.guarantee = Guarantee::of(&found, id);
     }
 
     /// The contract as the application stated it.
     #[must_use]
-    pub fn stated(&self, id: StreamId) -> Option<Contract> {
-        self.books.get(id.0).filter(|book| book.open).map(|book| book.stated)
+    pub fn declared(&self, id: StreamId) -> Option<Contract> {
+        self.records.get(id.0).filter(|book| book.open).map(|book| book.declared)
     }
 }

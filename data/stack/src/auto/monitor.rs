@@ -52,7 +52,7 @@ impl<C: Concurrency> Default for Monitor<C> {
 
 /// What was seen of a stream since the look before.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Observed {
+pub struct TrafficSample {
     /// Messages that arrived, those refused by policing included.
     pub messages: u64,
     /// Their bytes.
@@ -96,10 +96,10 @@ impl<C: Concurrency> Monitor<C> {
     }
 
     /// What was seen since the last call; begins afresh.
-    pub fn take(&self) -> Observed {
+    pub fn take(&self) -> TrafficSample {
         let left = self.left.swap(0);
         let closest = self.closest.swap(NEVER);
-        Observed {
+        TrafficSample {
             messages: self.messages.swap(0),
             bytes: Bytes(self.bytes.swap(0)),
             largest: Bytes(self.largest.swap(0)),

@@ -6,7 +6,7 @@ use crate::contract::Traffic;
 
 /// Why a message is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Policed {
+pub enum PolicingError {
     /// It comes before the contract allows.
     #[error("too many messages; the next may come at {}.{:09} s", .0.0 / 1_000_000_000, .0.0 % 1_000_000_000)]
     TooSoon(Instant),
@@ -38,15 +38,15 @@ impl Policer {
     /// Whether a message may pass now; if it does, it counts. Constant time.
     ///
     /// # Errors
-    /// [`Policed`].
-    pub fn admit(&mut self, now: Instant, size: Bytes) -> Result<(), Policed> {
+    /// [`PolicingError`].
+    pub fn admit(&mut self, now: Instant, size: Bytes) -> Result<(), PolicingError> {
         if size > self.traffic.largest {
-            return Err(Policed::TooLarge { size, largest: self.traffic.largest });
+            return Err(PolicingError::TooLarge { size, largest: self.traffic.largest });
         }
         let tolerance = self.traffic.average * self.traffic.burst().saturating_sub(1);
         let earliest = self.due - tolerance;
         if now < earliest {
-            return Err(Policed::TooSoon(earliest));
+            return Err(PolicingError::TooSoon(earliest));
         }
         self.due = self.due.max(now) + self.traffic.average;
         Ok(())

@@ -2,10 +2,13 @@
 
 use selvedge_units::{Bytes, Duration, Instant};
 
-use super::{Detail, Event, Manager, Meta, Monitor, Observed, Policed, Policer, Violation};
+use super::{
+    Detail, Event, Manager, ManagerSettings, Monitor, Policer, PolicingError, TrafficSample,
+    Violation,
+};
 use crate::assign::{Goal, Phase};
 use crate::contract::{Contract, Promise, Quality, Traffic};
-use crate::elements::Elements;
+use crate::elements::ElementSet;
 use crate::model::{Cost, Machine, Overheads, Stream, StreamId};
 
 fn us(n: u64) -> Duration {
@@ -23,14 +26,14 @@ fn stream(every: u64, bytes: u64, delay: u64) -> Stream {
     Stream::new(Contract { traffic, quality }, vec![Cost::plain(us(100), us(100))])
 }
 
-fn manager(elements: usize, meta: Meta) -> Manager {
+fn manager(elements: usize, meta: ManagerSettings) -> Manager {
     Manager::new(Machine::whole(elements, Overheads::default()), meta, Instant::ZERO)
 }
 
 /// What a stream looks like that sends a message of this size each `every` microseconds.
-fn seen(meta: &Meta, every: u64, bytes: u64, latency: u64) -> Observed {
+fn seen(meta: &ManagerSettings, every: u64, bytes: u64, latency: u64) -> TrafficSample {
     let messages = meta.sampling.0 / us(every).0;
-    Observed {
+    TrafficSample {
         messages,
         bytes: Bytes(bytes * messages),
         largest: Bytes(bytes),
@@ -45,12 +48,12 @@ fn seen(meta: &Meta, every: u64, bytes: u64, latency: u64) -> Observed {
 fn watch(
     manager: &mut Manager,
     until: u64,
-    mut observed: impl FnMut(StreamId) -> Observed,
+    mut samples: impl FnMut(StreamId) -> TrafficSample,
 ) -> Vec<(Instant, Event)> {
     let mut all = Vec::new();
-    while manager.next_look() <= at_ms(until) {
-        let (now, mut events) = (manager.next_look(), Vec::new());
-        manager.look(now, &mut observed, &mut events);
+    while manager.next_sample() <= at_ms(until) {
+        let (now, mut events) = (manager.next_sample(), Vec::new());
+        manager.sample(now, &mut samples, &mut events);
         all.extend(events.into_iter().map(|event| (now, event)));
     }
     all
@@ -59,16 +62,16 @@ fn watch(
 #[test]
 fn it_reacts_within_activation_delay_and_a_sampling_period() {
     for (sampling, activation) in [(100, 500), (50, 120), (10, 0), (100, 1000)] {
-        let meta = Meta {
+        let meta = ManagerSettings {
             sampling: Duration::from_millis(sampling),
             activation: Duration::from_millis(activation),
-            ..Meta::default()
+            ..ManagerSettings::default()
         };
         let mut manager = manager(2, meta);
         let (a, _) = manager.open(stream(1000, 1024, 1000)).unwrap();
         assert_eq!(watch(&mut manager, 1000, |_| seen(&meta, 1000, 1024, 200)), []);
         // From here on it sends four times as often; one element no longer does.
-        let onset = manager.next_look() - meta.sampling;
+        let onset = manager.next_sample() - meta.sampling;
         let events = watch(&mut manager, 4000, |_| seen(&meta, 250, 2048, 200));
         let moved = events.iter().find(|(_, event)| matches!(event, Event::Reassigned { .. }));
         let (at, event) = moved.expect("it is spread");
@@ -77,13 +80,13 @@ fn it_reacts_within_activation_delay_and_a_sampling_period() {
             *event,
             Event::Reassigned { stream: a, phase: Phase::PartlyParallel, moved: vec![a] }
         );
-        assert_eq!(manager.streams()[a.0].elements(), Elements::first(2));
+        assert_eq!(manager.streams()[a.0].elements(), ElementSet::first(2));
     }
 }
 
 #[test]
 fn a_short_excess_is_let_be() {
-    let meta = Meta::default();
+    let meta = ManagerSettings::default();
     let mut manager = manager(2, meta);
     let _ = manager.open(stream(1000, 1024, 1000)).unwrap();
     let mut looks = 0;
@@ -98,7 +101,7 @@ fn a_short_excess_is_let_be() {
 
 #[test]
 fn what_fits_nowhere_is_policed_until_it_behaves() {
-    let meta = Meta::default();
+    let meta = ManagerSettings::default();
     let mut manager = manager(1, meta);
     let (a, _) = manager.open(stream(1000, 1024, 1000)).unwrap();
     let events = watch(&mut manager, 1000, |_| seen(&meta, 100, 1024, 100));
@@ -106,7 +109,7 @@ fn what_fits_nowhere_is_policed_until_it_behaves() {
     assert!(matches!(events[1].1, Event::Policed { stream, .. } if stream == a));
     assert_eq!(events.len(), 2);
     assert_eq!(manager.admit(a, at_ms(2000), Bytes(100)), Ok(()));
-    assert_eq!(manager.admit(a, at_ms(2000), Bytes(100)), Err(Policed::TooSoon(at_ms(2001))));
+    assert_eq!(manager.admit(a, at_ms(2000), Bytes(100)), Err(PolicingError::TooSoon(at_ms(2001))));
     assert!(manager.granted(a).unwrap().policed);
     let events = watch(&mut manager, 3000, |_| seen(&meta, 1000, 1024, 100));
     assert_eq!(
@@ -118,7 +121,7 @@ fn what_fits_nowhere_is_policed_until_it_behaves() {
 
 #[test]
 fn a_closed_stream_leaves_to_those_that_got_less() {
-    let meta = Meta::default();
+    let meta = ManagerSettings::default();
     let mut manager = manager(2, meta);
     let (a, _) = manager.open(stream(1000, 1024, 10_000)).unwrap();
     let (b, _) = manager.open(stream(1000, 1024, 10_000)).unwrap();
@@ -137,7 +140,7 @@ fn a_closed_stream_leaves_to_those_that_got_less() {
 
 #[test]
 fn requirements_are_renegotiated_or_kept() {
-    let mut manager = manager(1, Meta::default());
+    let mut manager = manager(1, ManagerSettings::default());
     let (a, _) = manager.open(stream(1000, 1024, 1000)).unwrap();
     let before = manager.streams()[0].contract;
     let mut events = Vec::new();
@@ -146,7 +149,7 @@ fn requirements_are_renegotiated_or_kept() {
     assert!(refusal.to_string().starts_with("PE.0 would need 105.3 %"), "{refusal}");
     assert_eq!(manager.streams()[0].contract, before);
     let less = Contract { traffic: Traffic::steady(us(250), Bytes(1024)), ..before };
-    assert_eq!(manager.renegotiate(a, less, &mut events).unwrap().departures, us(200));
+    assert_eq!(manager.renegotiate(a, less, &mut events).unwrap().departure_interval, us(200));
     assert!(
         manager
             .renegotiate(StreamId(7), less, &mut events)
@@ -158,12 +161,13 @@ fn requirements_are_renegotiated_or_kept() {
 
 #[test]
 fn meta_control_changes_while_it_runs() {
-    let slow = Meta { activation: Duration::from_secs(100), ..Meta::default() };
+    let slow =
+        ManagerSettings { activation: Duration::from_secs(100), ..ManagerSettings::default() };
     let mut manager = manager(2, slow);
     let (a, _) = manager.open(stream(1000, 1024, 1000)).unwrap();
     let events = watch(&mut manager, 2000, |_| seen(&slow, 250, 2048, 100));
     assert_eq!(events.len(), 1, "only told");
-    let fast = Meta { activation: Duration::ZERO, goal: Goal::Bandwidth, ..slow };
+    let fast = ManagerSettings { activation: Duration::ZERO, goal: Goal::Bandwidth, ..slow };
     manager.set(fast);
     let events = watch(&mut manager, 2100, |_| seen(&fast, 250, 2048, 100));
     assert!(matches!(events[..], [(_, Event::Reassigned { stream, .. })] if stream == a));
@@ -195,7 +199,7 @@ fn a_monitor_counts_what_passes() {
         (taken.closest, taken.latency, taken.latency_max),
         (Some(Duration::from_millis(1)), us(20), us(30))
     );
-    assert_eq!(monitor.take(), Observed::default());
+    assert_eq!(monitor.take(), TrafficSample::default());
     monitor.watch(Detail::Traffic);
     monitor.arrived(at_ms(6), Bytes(1));
     monitor.left(us(1));

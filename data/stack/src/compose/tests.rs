@@ -5,7 +5,7 @@ use selvedge_units::{Bytes, Instant};
 use super::{BuildError, Composition, Medium};
 use crate::concurrency::SingleThreaded;
 use crate::module::{Key, Keys};
-use crate::stack::{Line, Stack};
+use crate::stack::{ConnectionModules, Stack};
 
 #[test]
 fn lines_are_read_as_they_are_printed() {
@@ -88,7 +88,7 @@ fn a_message_that_fits_is_one_datagram_of_that_size_and_no_larger_one_does() {
         let (most, now) = (Bytes(1472), Instant::ZERO);
         let fit = stack.fit(most);
         let datagrams = |len: u64| {
-            let mut end = Stack::new(Line::new(&stack, 7, Some(&keys)).unwrap());
+            let mut end = Stack::new(ConnectionModules::new(&stack, 7, Some(&keys)).unwrap());
             // The endpoint's own byte comes on top of the message.
             end.handle_message(now, &vec![7; len as usize + 1]).unwrap();
             let mut sizes = Vec::new();

@@ -3,12 +3,12 @@
 use selvedge_units::Duration;
 
 use super::{Cost, Machine, Overheads, Stream, StreamId};
-use crate::elements::{ElementId, Elements};
+use crate::elements::{ElementId, ElementSet};
 use crate::load::Load;
 
 /// Which formulas are used for `Wait` and `prob`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Reading {
+pub enum Formulas {
     /// What the definitions say: i waits for j's execution, as often as j sends.
     #[default]
     Corrected,
@@ -30,7 +30,7 @@ pub enum Latency {
 pub struct Evaluation<'a> {
     machine: &'a Machine,
     streams: &'a [Stream],
-    reading: Reading,
+    reading: Formulas,
     /// `Exec(C, p, i)`, row by stream.
     exec: Vec<Duration>,
     /// What slaves do for a message, by stream.
@@ -41,11 +41,11 @@ pub struct Evaluation<'a> {
 impl<'a> Evaluation<'a> {
     /// Evaluates streams on a machine, in time proportional to modules times elements.
     #[must_use]
-    pub fn new(machine: &'a Machine, streams: &'a [Stream], reading: Reading) -> Self {
-        let elements = machine.available.len().min(Elements::MAX);
+    pub fn new(machine: &'a Machine, streams: &'a [Stream], reading: Formulas) -> Self {
+        let elements = machine.available.len().min(ElementSet::MAX);
         let mut exec = vec![Duration::ZERO; elements * streams.len()];
         let mut helped = vec![Duration::ZERO; streams.len()];
-        let helpers = machine.slaves.count / masters(streams, Elements::first(elements)).max(1);
+        let helpers = machine.slaves.count / masters(streams, ElementSet::first(elements)).max(1);
         // Without elements there is nothing to charge, and no row.
         for ((row, stream), helped) in
             exec.chunks_mut(elements.max(1)).zip(streams).zip(&mut helped)
@@ -57,8 +57,8 @@ impl<'a> Evaluation<'a> {
 
     /// `P`: the elements of the infrastructure.
     #[must_use]
-    pub fn elements(&self) -> Elements {
-        Elements::first(self.elements)
+    pub fn elements(&self) -> ElementSet {
+        ElementSet::first(self.elements)
     }
 
     /// `I`: the streams.
@@ -93,7 +93,7 @@ impl<'a> Evaluation<'a> {
     /// `Exec*(C, p, i) = Exec(C, p, i) / Avail(p)`: the time that it takes there.
     #[must_use]
     pub fn exec_star(&self, p: ElementId, i: StreamId) -> Duration {
-        self.available(p).stretch(self.exec(p, i))
+        self.available(p).scale_time(self.exec(p, i))
     }
 
     /// `U(p)`, the sum over all streams of `Exec(C, p, i) / X_avg(i)`.
@@ -132,7 +132,7 @@ impl<'a> Evaluation<'a> {
 
     /// `Proc(C, i)`: the elements with modules of i, those where its `Exec` is not 0.
     #[must_use]
-    pub fn proc(&self, i: StreamId) -> Elements {
+    pub fn proc(&self, i: StreamId) -> ElementSet {
         self.elements().iter().filter(|&p| self.exec(p, i) != Duration::ZERO).collect()
     }
 
@@ -148,7 +148,7 @@ impl<'a> Evaluation<'a> {
 
     /// `PComm(C, i, j)`: the elements that i and j share.
     #[must_use]
-    pub fn pcomm(&self, i: StreamId, j: StreamId) -> Elements {
+    pub fn pcomm(&self, i: StreamId, j: StreamId) -> ElementSet {
         self.proc(i).and(self.proc(j))
     }
 
@@ -158,8 +158,8 @@ impl<'a> Evaluation<'a> {
     pub fn prob(&self, i: StreamId, j: StreamId) -> u64 {
         let every = |i: StreamId| self.stream(i).contract.traffic.average.0.max(1);
         match self.reading {
-            Reading::Corrected => every(j).div_ceil(every(i)),
-            Reading::Printed => every(i).div_ceil(every(j)),
+            Formulas::Corrected => every(j).div_ceil(every(i)),
+            Formulas::Printed => every(i).div_ceil(every(j)),
         }
     }
 
@@ -168,8 +168,8 @@ impl<'a> Evaluation<'a> {
     #[must_use]
     pub fn wait(&self, which: Latency, i: StreamId, j: StreamId) -> Duration {
         let of = match self.reading {
-            Reading::Corrected => j,
-            Reading::Printed => i,
+            Formulas::Corrected => j,
+            Formulas::Printed => i,
         };
         let longest = self.pcomm(i, j).iter().map(|p| self.exec_star(p, of)).max();
         let longest = longest.unwrap_or(Duration::ZERO);
@@ -185,7 +185,7 @@ impl<'a> Evaluation<'a> {
 
     /// `X_max(i)` or `X_avg(i)` (calligraphic): the time between two messages of i that leave.
     #[must_use]
-    pub fn departures(&self, which: Latency, i: StreamId) -> Duration {
+    pub fn departure_interval(&self, which: Latency, i: StreamId) -> Duration {
         let slowest = self.elements().iter().map(|p| self.exec_star(p, i)).max();
         slowest.unwrap_or(Duration::ZERO) + self.waits(which, i)
     }
@@ -209,7 +209,7 @@ impl<'a> Evaluation<'a> {
     #[must_use]
     pub fn omega(&self, which: Latency, i: StreamId, k: u64) -> Duration {
         let minimum = self.stream(i).contract.traffic.minimum;
-        let behind = Duration(self.departures(which, i).0.saturating_sub(minimum.0));
+        let behind = Duration(self.departure_interval(which, i).0.saturating_sub(minimum.0));
         behind * k.saturating_sub(1)
     }
 
@@ -238,19 +238,19 @@ impl<'a> Evaluation<'a> {
 
     /// Condition (2): i always keeps its rate, `X(i) < X_avg(i)`.
     #[must_use]
-    pub fn keeps_rate(&self, which: Latency, i: StreamId) -> bool {
-        self.departures(which, i) < self.stream(i).contract.traffic.average
+    pub fn meets_rate(&self, which: Latency, i: StreamId) -> bool {
+        self.departure_interval(which, i) < self.stream(i).contract.traffic.average
     }
 
     /// Whether i's delay is kept: its `L` and what passes elsewhere are within `D_max`.
     #[must_use]
-    pub fn keeps_delay(&self, which: Latency, i: StreamId) -> bool {
+    pub fn meets_delay(&self, which: Latency, i: StreamId) -> bool {
         self.latency(which, i) <= self.stream(i).allowed()
     }
 }
 
 /// How many masters may want slaves at once.
-fn masters(streams: &[Stream], all: Elements) -> u64 {
+fn masters(streams: &[Stream], all: ElementSet) -> u64 {
     let of = |stream: &Stream| -> u64 {
         let modules = stream.modules.iter().zip(&stream.assigned);
         modules.filter(|(cost, _)| cost.shared).map(|(_, at)| at.and(all).count()).sum()
@@ -261,10 +261,10 @@ fn masters(streams: &[Stream], all: Elements) -> u64 {
 /// Adds to each element in `row` what a message of the stream costs there, where so many slaves help;
 /// what it costs them.
 fn charge(machine: &Machine, stream: &Stream, row: &mut [Duration], helpers: u64) -> Duration {
-    let all = Elements::first(row.len());
+    let all = ElementSet::first(row.len());
     let size = stream.contract.traffic.largest;
     let part = |work: Duration, of: u64| Duration(work.0.div_ceil(of.max(1)));
-    let (mut before, mut helped): (Option<Elements>, Duration) = (None, Duration::ZERO);
+    let (mut before, mut helped): (Option<ElementSet>, Duration) = (None, Duration::ZERO);
     for (cost, &assigned) in stream.modules.iter().zip(&stream.assigned) {
         let here = assigned.and(all);
         if here.is_empty() {

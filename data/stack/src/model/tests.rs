@@ -3,10 +3,10 @@
 use selvedge_units::{Bytes, Duration};
 
 use super::{
-    Cost, Evaluation, Interface, Latency, Machine, Overheads, Reading, Slaves, Stream, StreamId,
+    Cost, Evaluation, Formulas, Interface, Latency, Machine, Overheads, Slaves, Stream, StreamId,
 };
 use crate::contract::{Contract, Promise, Quality, Traffic};
-use crate::elements::{ElementId, Elements};
+use crate::elements::{ElementId, ElementSet};
 use crate::load::Load;
 
 const US: u64 = 1_000;
@@ -29,7 +29,7 @@ fn stream(every: u64, kilobytes: u64, assigned: [u64; 3]) -> Stream {
     let quality = Quality { delay: us(400), loss_burst: 0, promise: Promise::Wanted };
     let modules = vec![module(14, 0), module(7, 120), module(45, 0)];
     let mut stream = Stream::new(Contract { traffic, quality }, modules);
-    stream.assigned = assigned.map(Elements).to_vec();
+    stream.assigned = assigned.map(ElementSet).to_vec();
     stream
 }
 
@@ -46,26 +46,26 @@ const B: StreamId = StreamId(1);
 fn one_stream_on_one_element() {
     let streams = [stream(1000, 1, [1, 1, 1])];
     let machine = machine();
-    let found = Evaluation::new(&machine, &streams, Reading::Corrected);
+    let found = Evaluation::new(&machine, &streams, Formulas::Corrected);
     // 20 get + 14 + 4 + 7 + 120 + 4 + 45.
     assert_eq!(found.exec(P0, A), us(214));
     assert_eq!(found.exec(P1, A), us(0));
     assert_eq!(found.utilization(P0), Load(214_000_000));
-    assert_eq!(found.departures(Latency::Worst, A), us(214));
+    assert_eq!(found.departure_interval(Latency::Worst, A), us(214));
     assert_eq!(found.lambda(Latency::Worst, A), us(214));
-    assert_eq!((found.proc(A), found.share(A).count()), (Elements(1), 0));
-    assert!(found.fits() && found.keeps_rate(Latency::Worst, A));
-    assert!(found.keeps_delay(Latency::Worst, A));
+    assert_eq!((found.proc(A), found.share(A).count()), (ElementSet(1), 0));
+    assert!(found.fits() && found.meets_rate(Latency::Worst, A));
+    assert!(found.meets_delay(Latency::Worst, A));
 }
 
 #[test]
 fn a_pipeline_pays_for_crossing() {
     let streams = [stream(1000, 1, [1, 1, 2])];
     let machine = machine();
-    let found = Evaluation::new(&machine, &streams, Reading::Corrected);
+    let found = Evaluation::new(&machine, &streams, Formulas::Corrected);
     // 20 + 14 + 4 + 127 + 21 here, 20 + 45 there.
     assert_eq!((found.exec(P0, A), found.exec(P1, A)), (us(186), us(65)));
-    assert_eq!(found.departures(Latency::Worst, A), us(186));
+    assert_eq!(found.departure_interval(Latency::Worst, A), us(186));
     assert_eq!(found.lambda(Latency::Worst, A), us(251));
 }
 
@@ -73,10 +73,10 @@ fn a_pipeline_pays_for_crossing() {
 fn message_parallel_divides_and_locks() {
     let streams = [stream(1000, 1, [3, 3, 3])];
     let machine = machine();
-    let found = Evaluation::new(&machine, &streams, Reading::Corrected);
+    let found = Evaluation::new(&machine, &streams, Formulas::Corrected);
     // (38 + 14 + 127 + 45 + 4 + 4) / 2.
     assert_eq!((found.exec(P0, A), found.exec(P1, A)), (us(116), us(116)));
-    assert_eq!(found.departures(Latency::Worst, A), us(116));
+    assert_eq!(found.departure_interval(Latency::Worst, A), us(116));
     assert_eq!(found.lambda(Latency::Worst, A), us(232));
 }
 
@@ -85,7 +85,7 @@ fn critical_sections_do_not_divide() {
     let mut streams = [stream(1000, 1, [3, 3, 3])];
     streams[0].modules[1].critical = us(6);
     let machine = machine();
-    let found = Evaluation::new(&machine, &streams, Reading::Corrected);
+    let found = Evaluation::new(&machine, &streams, Formulas::Corrected);
     assert_eq!(found.exec(P0, A), us(119));
 }
 
@@ -93,29 +93,29 @@ fn critical_sections_do_not_divide() {
 fn waits_are_for_the_others_work() {
     let streams = [stream(3125, 4, [1, 1, 1]), stream(868, 1, [1, 1, 1])];
     let machine = machine();
-    let found = Evaluation::new(&machine, &streams, Reading::Corrected);
+    let found = Evaluation::new(&machine, &streams, Formulas::Corrected);
     assert_eq!((found.exec(P0, A), found.exec(P0, B)), (us(574), us(214)));
     assert_eq!(found.wait(Latency::Worst, B, A), us(574));
     // A comes in one of ceil(3125 / 868) = 4 of B's times; B in each of A's.
     assert_eq!((found.prob(B, A), found.prob(A, B)), (4, 1));
     assert_eq!(found.wait(Latency::Average, B, A), Duration(143_500));
-    assert_eq!(found.departures(Latency::Worst, B), us(788));
-    assert_eq!(found.departures(Latency::Average, B), Duration(357_500));
+    assert_eq!(found.departure_interval(Latency::Worst, B), us(788));
+    assert_eq!(found.departure_interval(Latency::Average, B), Duration(357_500));
 
-    let printed = Evaluation::new(&machine, &streams, Reading::Printed);
+    let printed = Evaluation::new(&machine, &streams, Formulas::Printed);
     assert_eq!(printed.wait(Latency::Worst, B, A), us(214));
     assert_eq!((printed.prob(B, A), printed.prob(A, B)), (1, 4));
-    assert_eq!(printed.departures(Latency::Worst, B), us(428));
+    assert_eq!(printed.departure_interval(Latency::Worst, B), us(428));
 }
 
 #[test]
 fn a_part_of_a_processor_stretches_work() {
     let streams = [stream(1000, 1, [1, 1, 1])];
     let machine = Machine { available: vec![Load::percent(20), Load::WHOLE], ..machine() };
-    let found = Evaluation::new(&machine, &streams, Reading::Corrected);
+    let found = Evaluation::new(&machine, &streams, Formulas::Corrected);
     assert_eq!(found.exec_star(P0, A), us(1070));
     assert!(!found.fits(), "21.4 % are needed of 20 %");
-    assert!(!found.keeps_rate(Latency::Worst, A));
+    assert!(!found.meets_rate(Latency::Worst, A));
 }
 
 #[test]
@@ -125,7 +125,7 @@ fn bursts_wait_behind_themselves() {
     streams[0].contract.traffic.minimum = us(100);
     streams[0].contract.quality.loss_burst = 9;
     let machine = machine();
-    let found = Evaluation::new(&machine, &streams, Reading::Corrected);
+    let found = Evaluation::new(&machine, &streams, Formulas::Corrected);
     assert_eq!(found.beta(A), 8);
     assert_eq!(found.omega(Latency::Worst, A, 5), us(4 * 114));
     assert_eq!(
@@ -136,7 +136,7 @@ fn bursts_wait_behind_themselves() {
     assert_eq!(found.latency(Latency::Worst, A), us(214 + 4 * 114));
     let mut lossy = streams.clone();
     lossy[0].contract.quality.loss_burst = 300;
-    let found = Evaluation::new(&machine, &lossy, Reading::Corrected);
+    let found = Evaluation::new(&machine, &lossy, Formulas::Corrected);
     assert_eq!(found.latency(Latency::Worst, A), us(214));
 }
 
@@ -145,7 +145,7 @@ fn the_interface_is_a_processor_too() {
     let streams = [stream(1000, 8, [1, 1, 2])];
     let interface = Interface { null: us(10), kilobyte: us(120), available: Load::percent(97) };
     let machine = Machine { interface: Some(interface), ..machine() };
-    let found = Evaluation::new(&machine, &streams, Reading::Corrected);
+    let found = Evaluation::new(&machine, &streams, Formulas::Corrected);
     assert_eq!(found.interface(), Some((Load(970_000_000), Load::percent(97))));
     assert!(!found.fits(), "as much as it gives is too much");
 }
@@ -154,8 +154,8 @@ fn the_interface_is_a_processor_too() {
 fn nothing_is_evaluated_on_nothing() {
     let streams = [stream(1000, 1, [1, 1, 1])];
     let machine = Machine::default();
-    let found = Evaluation::new(&machine, &streams, Reading::Corrected);
-    assert_eq!((found.exec(P0, A), found.proc(A)), (Duration::ZERO, Elements::EMPTY));
+    let found = Evaluation::new(&machine, &streams, Formulas::Corrected);
+    assert_eq!((found.exec(P0, A), found.proc(A)), (Duration::ZERO, ElementSet::EMPTY));
     assert!(found.fits());
     assert_eq!(found.latency(Latency::Worst, A), Duration::ZERO);
 }
@@ -184,22 +184,22 @@ fn slaves_shorten_what_a_large_message_takes_and_no_more_than_there_are() {
         stream
     };
     let (p, i) = (ElementId(0), StreamId(0));
-    let alone = [stream(100, Elements::only(p))];
-    let found = Evaluation::new(&machine, &alone, Reading::Corrected);
-    assert_eq!((found.exec(p, i), found.departures(Latency::Worst, i)), (us(32), us(32)));
+    let alone = [stream(100, ElementSet::only(p))];
+    let found = Evaluation::new(&machine, &alone, Formulas::Corrected);
+    assert_eq!((found.exec(p, i), found.departure_interval(Latency::Worst, i)), (us(32), us(32)));
     // 48 us of slaves' work each 100 us.
     assert_eq!(found.slaves(), Some((Load::percent(48), Load::percent(300))));
     assert!(found.fits());
     // Two masters have one slave each; on two elements one stream has two masters.
-    let both = [stream(100, Elements::only(p)), stream(100, Elements::only(ElementId(1)))];
-    let found = Evaluation::new(&machine, &both, Reading::Corrected);
+    let both = [stream(100, ElementSet::only(p)), stream(100, ElementSet::only(ElementId(1)))];
+    let found = Evaluation::new(&machine, &both, Formulas::Corrected);
     assert_eq!(found.exec(p, i), us(10 + 2 + 32));
-    let parallel = [stream(100, Elements::first(2))];
-    let found = Evaluation::new(&machine, &parallel, Reading::Corrected);
+    let parallel = [stream(100, ElementSet::first(2))];
+    let found = Evaluation::new(&machine, &parallel, Formulas::Corrected);
     assert_eq!(found.exec(p, i), us(22));
     // More than slaves give is no configuration: 48 us of work each 15 us is 3.2 of 3.
-    let fast = [stream(15, Elements::only(p))];
-    let found = Evaluation::new(&machine, &fast, Reading::Corrected);
+    let fast = [stream(15, ElementSet::only(p))];
+    let found = Evaluation::new(&machine, &fast, Formulas::Corrected);
     assert!(!found.fits());
 }
 
@@ -217,13 +217,13 @@ fn the_heuristic_counts_on_slaves() {
         |machine: &Machine| crate::assign::assign(machine, &streams, StreamId(0), &[], goal);
     // 74 us of work each 60 us; with a slave 44.
     assert!(decide(&without).is_err());
-    assert_eq!(decide(&with).unwrap().guarantee.departures, us(44));
+    assert_eq!(decide(&with).unwrap().guarantee.departure_interval, us(44));
     let never = Machine {
         slaves: Slaves { count: 1, part: Bytes(1 << 10), call: us(2) },
         ..without.clone()
     };
     assert_eq!(
-        decide(&never).unwrap().guarantee.departures,
+        decide(&never).unwrap().guarantee.departure_interval,
         us(44),
         "smaller parts, the same halves"
     );

@@ -26,7 +26,7 @@ impl<C: Concurrency> Module<C> for Checksum {
                 message.append(&sum.to_be_bytes());
                 out.down(message);
             }
-            Direction::Up => match message.cut().map(u32::from_be_bytes) {
+            Direction::Up => match message.take_trailer().map(u32::from_be_bytes) {
                 Some(sum) if sum == crc32fast::hash(message.bytes()) => out.up(message),
                 _ => call.drop(message, Reason::Corrupt),
             },

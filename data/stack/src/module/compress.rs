@@ -24,13 +24,13 @@ impl<C: Concurrency> Module<C> for Compress {
         out: &mut Outputs,
     ) {
         match direction {
-            Direction::Down => out.down(squeeze(message, call)),
+            Direction::Down => out.down(compress_message(message, call)),
             Direction::Up => expand(message, call, out),
         }
     }
 }
 
-fn squeeze<C: Concurrency>(mut message: Message, call: &Call<'_, C>) -> Message {
+fn compress_message<C: Concurrency>(mut message: Message, call: &Call<'_, C>) -> Message {
     let most = lz4_flex::block::get_maximum_output_size(message.len());
     let mut smaller = Message::of_len(most, call.buffers);
     let packed = lz4_flex::block::compress_into(message.bytes(), smaller.bytes_mut());
@@ -38,12 +38,12 @@ fn squeeze<C: Concurrency>(mut message: Message, call: &Call<'_, C>) -> Message 
         Ok(len) if len < message.len() => {
             smaller.set_len(len);
             smaller.push(&(message.len() as u32).to_be_bytes());
-            let smaller = smaller.named_as(&message);
-            call.buffers.give(message);
+            let smaller = smaller.with_metadata_of(&message);
+            call.buffers.recycle(message);
             smaller
         }
         _ => {
-            call.buffers.give(smaller);
+            call.buffers.recycle(smaller);
             message.push(&0_u32.to_be_bytes());
             message
         }
@@ -63,10 +63,10 @@ fn expand<C: Concurrency>(mut message: Message, call: &Call<'_, C>, out: &mut Ou
     let mut larger = Message::of_len(len as usize, call.buffers);
     let done = lz4_flex::block::decompress_into(message.bytes(), larger.bytes_mut());
     if !done.is_ok_and(|done| done == len as usize) {
-        call.buffers.give(larger);
+        call.buffers.recycle(larger);
         return call.drop(message, Reason::Malformed);
     }
-    let larger = larger.named_as(&message);
-    call.buffers.give(message);
+    let larger = larger.with_metadata_of(&message);
+    call.buffers.recycle(message);
     out.up(larger);
 }

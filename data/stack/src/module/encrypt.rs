@@ -9,7 +9,7 @@
 //!
 //! A chunk's nonce is its index and the message's; what authenticates it as well is how long the
 //! message is, so chunks can't be cut off, exchanged or moved. Chunks are independent: with a
-//! [`Crew`] several threads work on one message, each on chunks of its own, and nothing is copied.
+//! [`WorkerPool`] several threads work on one message, each on chunks of its own, and nothing is copied.
 //! The other end can't tell.
 
 use core::fmt;
@@ -17,9 +17,9 @@ use std::sync::Arc;
 
 use ring::aead::{AES_256_GCM, Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
 
-use super::crew::{Crew, Part};
 use super::interface::{Call, Critical, Direction, Module, Outputs, Reason};
-use super::window::{Standing, Window};
+use super::window::{SequenceStatus, Window};
+use super::worker_pool::{Chunk, WorkerPool};
 use crate::concurrency::{Concurrency, Counter, SingleThreaded, State};
 use crate::message::Message;
 
@@ -109,7 +109,7 @@ pub struct Encrypt<C: Concurrency = SingleThreaded> {
     receive: Sealer,
     next: C::Counter,
     received: C::State<Window>,
-    crew: Option<Arc<dyn Crew>>,
+    worker_pool: Option<Arc<dyn WorkerPool>>,
 }
 
 impl<C: Concurrency> fmt::Debug for Encrypt<C> {
@@ -128,14 +128,14 @@ impl<C: Concurrency> Encrypt<C> {
             receive: Sealer::new(cipher, &keys.receive),
             next: C::Counter::new(0),
             received: C::State::new(Window::new()),
-            crew: None,
+            worker_pool: None,
         }
     }
 
     /// The same, where slaves work on messages of more than one chunk as well.
     #[must_use]
-    pub fn shared_with(self, crew: Option<Arc<dyn Crew>>) -> Self {
-        Self { crew, ..self }
+    pub fn shared_with(self, worker_pool: Option<Arc<dyn WorkerPool>>) -> Self {
+        Self { worker_pool, ..self }
     }
 
     /// The next message's nonce, for [`Encrypt::seal`].
@@ -159,13 +159,13 @@ impl<C: Concurrency> Encrypt<C> {
     fn down(&self, mut message: Message, out: &mut Outputs) {
         let (nonce, total) = (self.nonce(), message.len());
         let mut tags = [[0; TAG]; 8];
-        if let Some(crew) = self.crew.as_ref().filter(|_| total > CHUNK) {
+        if let Some(worker_pool) = self.worker_pool.as_ref().filter(|_| total > CHUNK) {
             let chunks = message.bytes_mut().chunks_mut(CHUNK);
-            let part = |chunk| Part { chunk, tag: [0; TAG], sound: true };
+            let part = |chunk| Chunk { chunk, tag: [0; TAG], intact: true };
             let mut parts: Vec<_> = chunks.map(part).collect();
             // Slaves share the key, not the module.
             let key = &self.send;
-            crew.each(&mut parts, &|index, part| {
+            worker_pool.each(&mut parts, &|index, part| {
                 part.tag = key.seal(of(nonce, index), bound(total), part.chunk);
             });
             let tags: Vec<_> = parts.into_iter().map(|part| part.tag).collect();
@@ -194,24 +194,24 @@ impl<C: Concurrency> Encrypt<C> {
         };
         // Before any work: the past can't be forged into the present.
         match self.received.with(|window| window.standing(nonce)) {
-            Standing::Newest | Standing::Late => {}
-            Standing::Seen => return call.drop(message, Reason::Replayed),
-            Standing::Beyond => return call.drop(message, Reason::Late),
+            SequenceStatus::Newest | SequenceStatus::Late => {}
+            SequenceStatus::Seen => return call.drop(message, Reason::Replayed),
+            SequenceStatus::Beyond => return call.drop(message, Reason::Late),
         }
         let Some(total) = plain(message.len()) else {
             return call.drop(message, Reason::Malformed);
         };
         let (text, tags) = message.bytes_mut().split_at_mut(total);
-        if let Some(crew) = self.crew.as_ref().filter(|_| total > CHUNK) {
+        if let Some(worker_pool) = self.worker_pool.as_ref().filter(|_| total > CHUNK) {
             let tagged = text.chunks_mut(CHUNK).zip(tags.as_chunks::<TAG>().0);
-            let part = |(chunk, &tag)| Part { chunk, tag, sound: false };
+            let part = |(chunk, &tag)| Chunk { chunk, tag, intact: false };
             let mut parts: Vec<_> = tagged.map(part).collect();
             let key = &self.receive;
-            crew.each(&mut parts, &|index, part| {
+            worker_pool.each(&mut parts, &|index, part| {
                 let (nonce, bound) = (of(nonce, index), bound(total));
-                part.sound = key.open(nonce, bound, part.chunk, part.tag);
+                part.intact = key.open(nonce, bound, part.chunk, part.tag);
             });
-            if !parts.iter().all(|part| part.sound) {
+            if !parts.iter().all(|part| part.intact) {
                 return call.drop(message, Reason::Forged);
             }
             return self.opened(message, nonce, total, call, out);
@@ -238,8 +238,10 @@ impl<C: Concurrency> Encrypt<C> {
     ) {
         // Only what authenticates moves the window; two elements may have had the same one.
         match self.received.with(|window| window.mark(nonce)) {
-            Standing::Newest | Standing::Late => {}
-            Standing::Seen | Standing::Beyond => return call.drop(message, Reason::Replayed),
+            SequenceStatus::Newest | SequenceStatus::Late => {}
+            SequenceStatus::Seen | SequenceStatus::Beyond => {
+                return call.drop(message, Reason::Replayed);
+            }
         }
         message.set_len(total);
         out.up(message);

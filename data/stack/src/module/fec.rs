@@ -152,7 +152,7 @@ fn join<C: Concurrency>(
             return call.drop(message, Reason::Malformed);
         }
         group.shards[usize::from(index)] = Some(message.bytes().to_vec());
-        call.buffers.give(message);
+        call.buffers.recycle(message);
     } else {
         let mut shard = Vec::with_capacity(message.len() + 2);
         shard.extend_from_slice(&(message.len() as u16).to_be_bytes());

@@ -56,7 +56,7 @@ impl<C: Concurrency> Frag<C> {
         Self { unit: unit.min(usize::from(u16::MAX)), partial: C::State::new(Partials::default()) }
     }
 
-    fn cut(&self, mut message: Message, call: &Call<'_, C>, out: &mut Outputs) {
+    fn fragment(&self, mut message: Message, call: &Call<'_, C>, out: &mut Outputs) {
         let total = message.len();
         if total > LARGEST {
             return call.drop(message, Reason::TooLarge);
@@ -69,9 +69,9 @@ impl<C: Concurrency> Frag<C> {
         for (n, bytes) in message.bytes().chunks(self.unit).enumerate() {
             let mut part = Message::copy_of(bytes, call.buffers);
             part.push(&header(name, n * self.unit, total, self.unit));
-            out.down(part.named_as(&message));
+            out.down(part.with_metadata_of(&message));
         }
-        call.buffers.give(message);
+        call.buffers.recycle(message);
     }
 
     fn join(&self, mut part: Message, call: &Call<'_, C>, out: &mut Outputs) {
@@ -127,7 +127,7 @@ impl Partials {
             partial.here[n / 64] |= 1 << (n % 64);
             partial.missing -= 1;
             partial.message.bytes_mut()[offset..][..part.len()].copy_from_slice(part.bytes());
-            call.buffers.give(part);
+            call.buffers.recycle(part);
         }
         if partial.missing > 0 {
             self.messages.push(partial);
@@ -186,7 +186,7 @@ impl<C: Concurrency> Module<C> for Frag<C> {
         out: &mut Outputs,
     ) {
         match direction {
-            Direction::Down => self.cut(message, call, out),
+            Direction::Down => self.fragment(message, call, out),
             Direction::Up => self.join(message, call, out),
         }
     }

@@ -55,12 +55,12 @@ pub trait Module<C: Concurrency>: fmt::Debug {
     }
 
     /// Whether nothing that was sent is still on its way, as far as it can know.
-    fn is_quiet(&self) -> bool {
+    fn is_acknowledged(&self) -> bool {
         true
     }
 
     /// Whether it has given up the peer.
-    fn is_dead(&self) -> bool {
+    fn has_lost_peer(&self) -> bool {
         false
     }
 }
@@ -92,7 +92,7 @@ impl<C: Concurrency> Call<'_, C> {
     /// The message ends here, for this reason.
     pub fn drop(&self, message: Message, why: Reason) {
         self.connection.count(why);
-        self.buffers.give(message);
+        self.buffers.recycle(message);
     }
 }
 
@@ -114,7 +114,7 @@ impl Outputs {
     }
 
     /// Onward, whichever way it went.
-    pub fn on(&mut self, direction: Direction, message: Message) {
+    pub fn forward(&mut self, direction: Direction, message: Message) {
         self.messages.push((direction, message));
     }
 

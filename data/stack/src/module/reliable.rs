@@ -69,7 +69,7 @@ impl<C: Concurrency> Reliable<C> {
                 if !acknowledged {
                     return call.drop(message, Reason::Malformed);
                 }
-                call.buffers.give(message);
+                call.buffers.recycle(message);
             }
             _ => call.drop(message, Reason::Malformed),
         }
@@ -113,12 +113,12 @@ impl<C: Concurrency> Module<C> for Reliable<C> {
         self.sender.with(|sender| sender.takes(ticket))
     }
 
-    fn is_quiet(&self) -> bool {
-        self.sender.with(|sender| sender.is_quiet())
+    fn is_acknowledged(&self) -> bool {
+        self.sender.with(|sender| sender.is_acknowledged())
             && self.receiver.with(|receiver| receiver.poll_timeout().is_none())
     }
 
-    fn is_dead(&self) -> bool {
-        self.sender.with(|sender| sender.dead)
+    fn has_lost_peer(&self) -> bool {
+        self.sender.with(|sender| sender.peer_lost)
     }
 }

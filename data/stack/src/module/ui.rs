@@ -34,7 +34,7 @@ impl<C: Concurrency> Module<C> for Ui {
         if message.len() > self.largest {
             return call.drop(message, Reason::TooLarge);
         }
-        out.on(direction, message);
+        out.forward(direction, message);
     }
     fn wrap(&self, header: &mut Message, parts: &[&[u8]], _: &Call<'_, C>) -> bool {
         header.len() + parts.iter().map(|part| part.len()).sum::<usize>() <= self.largest

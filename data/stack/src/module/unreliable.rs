@@ -5,7 +5,7 @@
 //! ([`Delivery`](crate::deliver::Delivery)), since elements may exchange them for a moment.
 
 use super::interface::{Call, Critical, Direction, Module, Outputs, Reason};
-use super::window::{Standing, Window};
+use super::window::{SequenceStatus, Window};
 use crate::concurrency::{Concurrency, SingleThreaded, State};
 use crate::message::Message;
 
@@ -47,9 +47,9 @@ impl<C: Concurrency> Module<C> for Unreliable<C> {
         message.ticket = number;
         let standing = self.received.with(|window| window.mark(number));
         match standing {
-            Standing::Newest | Standing::Late => out.up(message),
-            Standing::Seen => call.drop(message, Reason::Duplicate),
-            Standing::Beyond => call.drop(message, Reason::Late),
+            SequenceStatus::Newest | SequenceStatus::Late => out.up(message),
+            SequenceStatus::Seen => call.drop(message, Reason::Duplicate),
+            SequenceStatus::Beyond => call.drop(message, Reason::Late),
         }
     }
     fn wrap(&self, header: &mut Message, _: &[&[u8]], _: &Call<'_, C>) -> bool {

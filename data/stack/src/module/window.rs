@@ -13,7 +13,7 @@ const BITS: u64 = WORDS as u64 * 64;
 
 /// What a number is to a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Standing {
+pub(super) enum SequenceStatus {
     /// Above all seen.
     Newest,
     /// Below the highest, not seen.
@@ -28,25 +28,25 @@ impl Window {
         Self { seen: [0; WORDS], next: 0 }
     }
 
-    pub(super) fn standing(&self, number: u64) -> Standing {
+    pub(super) fn standing(&self, number: u64) -> SequenceStatus {
         if number >= self.next {
-            Standing::Newest
+            SequenceStatus::Newest
         } else if self.next - number > BITS {
-            Standing::Beyond
+            SequenceStatus::Beyond
         } else if self.seen[word(number)] & bit(number) != 0 {
-            Standing::Seen
+            SequenceStatus::Seen
         } else {
-            Standing::Late
+            SequenceStatus::Late
         }
     }
 
     /// Marks a number; says what it was before. At most 1024 bits of work.
-    pub(super) fn mark(&mut self, number: u64) -> Standing {
+    pub(super) fn mark(&mut self, number: u64) -> SequenceStatus {
         let standing = self.standing(number);
-        if matches!(standing, Standing::Seen | Standing::Beyond) || number == u64::MAX {
-            return if number == u64::MAX { Standing::Beyond } else { standing };
+        if matches!(standing, SequenceStatus::Seen | SequenceStatus::Beyond) || number == u64::MAX {
+            return if number == u64::MAX { SequenceStatus::Beyond } else { standing };
         }
-        if standing == Standing::Newest {
+        if standing == SequenceStatus::Newest {
             if number - self.next >= BITS {
                 self.seen = [0; WORDS];
             } else {
@@ -75,14 +75,20 @@ mod tests {
     fn each_number_counts_once() {
         let mut window = Window::new();
         assert_eq!([5, 3, 5, 3].map(|n| window.mark(n)), {
-            use Standing::{Late, Newest, Seen};
+            use SequenceStatus::{Late, Newest, Seen};
             [Newest, Late, Seen, Seen]
         });
-        assert_eq!(window.mark(5000), Standing::Newest);
-        assert_eq!((window.mark(3978), window.mark(3977)), (Standing::Late, Standing::Late));
-        assert_eq!((window.mark(3976), window.mark(3977)), (Standing::Beyond, Standing::Seen));
-        assert_eq!(window.mark(u64::MAX), Standing::Beyond);
-        assert_eq!(window.mark(5001), Standing::Newest);
+        assert_eq!(window.mark(5000), SequenceStatus::Newest);
+        assert_eq!(
+            (window.mark(3978), window.mark(3977)),
+            (SequenceStatus::Late, SequenceStatus::Late)
+        );
+        assert_eq!(
+            (window.mark(3976), window.mark(3977)),
+            (SequenceStatus::Beyond, SequenceStatus::Seen)
+        );
+        assert_eq!(window.mark(u64::MAX), SequenceStatus::Beyond);
+        assert_eq!(window.mark(5001), SequenceStatus::Newest);
     }
 
     #[test]
@@ -93,7 +99,8 @@ mod tests {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             let highest = seen.last().copied().unwrap_or(0_u64);
             let number = highest.saturating_sub(600) + (state >> 33) % 700;
-            let fresh = matches!(window.mark(number), Standing::Newest | Standing::Late);
+            let fresh =
+                matches!(window.mark(number), SequenceStatus::Newest | SequenceStatus::Late);
             assert_eq!(fresh, seen.insert(number), "{number} after {highest}");
         }
     }

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use selvedge_units::{Duration, Instant};
 
-use super::{Line, SendError, Stack};
+use super::{ConnectionModules, SendError, Stack};
 use crate::fault::{Faults, FaultyLink};
 use crate::message::Message;
 use crate::module::{Direction, Key, Keys, Outputs, Reason};
@@ -12,7 +12,7 @@ fn ends(line: &str) -> [Stack; 2] {
     let keys = Keys { send: Key([1; 32]), receive: Key([2; 32]) };
     let composition = line.parse().unwrap();
     [keys.clone(), keys.swapped()]
-        .map(|keys| Stack::new(Line::new(&composition, 7, Some(&keys)).unwrap()))
+        .map(|keys| Stack::new(ConnectionModules::new(&composition, 7, Some(&keys)).unwrap()))
 }
 
 /// A message that says which it is all over.
@@ -81,7 +81,7 @@ impl Run {
             }
             self.exchange();
             let all = sent == [count; 2];
-            let idle = self.ends.iter().all(Stack::is_quiet)
+            let idle = self.ends.iter().all(Stack::is_acknowledged)
                 && self.links.iter().all(|link| link.next().is_none());
             if all && idle {
                 return;
@@ -195,8 +195,8 @@ fn a_peer_that_never_acknowledges_is_given_up() {
         }
         assert!(datagrams < 100_000 && now < Instant(60_000_000_000));
     };
-    assert_eq!((error, sent), (SendError::Dead, 256));
-    assert!(end.is_quiet() && now.since(Instant::ZERO) >= Duration::from_secs(30));
+    assert_eq!((error, sent), (SendError::PeerLost, 256));
+    assert!(end.is_acknowledged() && now.since(Instant::ZERO) >= Duration::from_secs(30));
 }
 
 #[test]
@@ -228,7 +228,7 @@ fn a_peer_without_room_is_waited_for_and_can_send() {
     }
     assert!(peer.line().connection().dropped(Reason::NoRoom) > 0, "{sent} sent");
     assert!(sent < 6000 && taken >= 119, "{sent} sent, {taken} taken");
-    assert!(peer.is_quiet() && !end.is_quiet());
+    assert!(peer.is_acknowledged() && !end.is_acknowledged());
     let mut got = 0;
     for _ in 0..1000 {
         while let Some(one) = peer.poll_message() {
@@ -254,7 +254,7 @@ fn acknowledgements_of_what_was_never_sent_change_nothing() {
     let (_, datagram) = out.drain().next().unwrap();
     end.handle_datagram(Instant(5), datagram.bytes());
     assert_eq!(end.line().connection().dropped(Reason::Malformed), 1);
-    assert!(!end.is_quiet());
+    assert!(!end.is_acknowledged());
     let first = end.poll_transmit().unwrap();
     liar.handle_datagram(Instant(6), first.bytes());
     assert!(liar.poll_message().is_some());

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration as StdDuration;
 
 use selvedge_comm_stack::endpoint::{Connection, Endpoint, Options};
-use selvedge_data_stack::auto::Meta;
+use selvedge_data_stack::auto::ManagerSettings;
 use selvedge_data_stack::contract::{Contract, Promise, Quality, Traffic};
 use selvedge_units::{Bytes, Duration};
 
@@ -29,7 +29,8 @@ fn connected(
     };
     let (a, b) = (make()?, make()?);
     // What is measured is the most that goes through, so nothing is policed.
-    let calm = Meta { activation: Duration::from_secs(1 << 30), ..Meta::default() };
+    let calm =
+        ManagerSettings { activation: Duration::from_secs(1 << 30), ..ManagerSettings::default() };
     a.set(calm);
     b.set(calm);
     let easy = Contract {

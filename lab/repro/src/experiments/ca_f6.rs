@@ -1,6 +1,6 @@
 //! `ca-f6`: throughput and latency against connections, by configuration.
 
-use selvedge_data_stack::elements::{ElementId, Elements};
+use selvedge_data_stack::elements::{ElementId, ElementSet};
 use selvedge_units::{Bytes, Duration, Instant};
 
 use super::CA;
@@ -48,11 +48,11 @@ impl Configuration {
 
     /// Where the three modules of connection `n` are. With four stages the interface has the
     /// fourth: it copies out what the network module made.
-    pub(crate) fn places(self, connection: usize, modules: usize) -> Vec<Elements> {
-        let only = |n: usize| Elements::only(ElementId(n as u8));
+    pub(crate) fn places(self, connection: usize, modules: usize) -> Vec<ElementSet> {
+        let only = |n: usize| ElementSet::only(ElementId(n as u8));
         match self {
             Self::Connectional(n) => vec![only(connection % usize::from(n)); modules],
-            Self::MessageParallel(n) => vec![Elements::first(n.into()); modules],
+            Self::MessageParallel(n) => vec![ElementSet::first(n.into()); modules],
             Self::Pipeline(1) => vec![only(0); modules],
             Self::Pipeline(2) => {
                 (0..modules).map(|m| only(usize::from(m + 1 == modules))).collect()

@@ -1,6 +1,6 @@
 //! `ca-f8`: encryption serial, data-parallel and message-parallel.
 
-use selvedge_data_stack::elements::{ElementId, Elements};
+use selvedge_data_stack::elements::{ElementId, ElementSet};
 use selvedge_units::{Bytes, Duration, Instant};
 
 use super::CA;
@@ -41,8 +41,8 @@ fn rate(case: &Case, way: usize, connections: usize, long: Duration) -> f64 {
     let Case { costs, size, interface } = case;
     let wire = if *interface { Wire::new(costs.interface) } else { Wire::default() };
     let mut host = Host::new(ELEMENTS, costs.overheads, wire);
-    let only = |n: usize| Elements::only(ElementId(n as u8));
-    let all = Elements::first(ELEMENTS.into());
+    let only = |n: usize| ElementSet::only(ElementId(n as u8));
+    let all = ElementSet::first(ELEMENTS.into());
     for n in 0..connections {
         let source = Source {
             size: *size,

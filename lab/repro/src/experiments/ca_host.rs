@@ -8,8 +8,10 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
-use selvedge_comm_stack::element::{Element, Job, Outside, Plant, Port, Work};
-use selvedge_data_stack::elements::{ElementId, Elements};
+use selvedge_comm_stack::element::{
+    EntryPort, External, Job, ModuleChain, Pipeline, ProcessingElement,
+};
+use selvedge_data_stack::elements::{ElementId, ElementSet};
 use selvedge_data_stack::model::{Cost, Interface, Overheads};
 use selvedge_data_stack::module::Direction;
 use selvedge_units::{Bytes, Duration, Instant};
@@ -70,10 +72,10 @@ pub(crate) struct Costed {
     left: Mutex<Vec<(Instant, Instant)>>,
 }
 
-impl Work for Costed {
+impl ModuleChain for Costed {
     type Message = Unit;
 
-    fn places(&self) -> usize {
+    fn module_count(&self) -> usize {
         self.costs.len()
     }
 
@@ -106,7 +108,7 @@ impl Work for Costed {
         cost
     }
 
-    fn leave(&self, _: Direction, unit: Unit, now: Instant) {
+    fn emit(&self, _: Direction, unit: Unit, now: Instant) {
         self.left.lock().unwrap_or_else(|error| error.into_inner()).push((unit.entered, now));
     }
 
@@ -127,15 +129,15 @@ pub(crate) struct Source {
 }
 
 struct Connection {
-    plant: Arc<Plant<Costed>>,
-    port: Port<Costed>,
+    pipeline: Arc<Pipeline<Costed>>,
+    port: EntryPort<Costed>,
     source: Source,
     sent: u64,
     left: u64,
 }
 
 struct Worker {
-    element: Element<Costed>,
+    element: ProcessingElement<Costed>,
     job: Option<(Instant, Job<Unit>)>,
     busy: Duration,
 }
@@ -159,8 +161,11 @@ pub(crate) struct Seen {
 
 impl Host {
     pub(crate) fn new(elements: u8, overheads: Overheads, wire: Wire) -> Self {
-        let worker =
-            |n| Worker { element: Element::new(ElementId(n)), job: None, busy: Duration::ZERO };
+        let worker = |n| Worker {
+            element: ProcessingElement::new(ElementId(n)),
+            job: None,
+            busy: Duration::ZERO,
+        };
         Self {
             wire: Arc::new(wire),
             overheads,
@@ -174,7 +179,7 @@ impl Host {
     pub(crate) fn connect(
         &mut self,
         costs: Vec<Cost>,
-        assigned: &[Elements],
+        assigned: &[ElementSet],
         cut: Option<usize>,
         source: Source,
     ) {
@@ -186,18 +191,18 @@ impl Host {
             parts: AtomicU64::new(0),
             left: Mutex::default(),
         };
-        let plant = Arc::new(Plant::new(work, 256));
+        let pipeline = Arc::new(Pipeline::new(work, 256));
         for worker in &mut self.workers {
-            worker.element.add(Arc::clone(&plant));
+            worker.element.add(Arc::clone(&pipeline));
         }
-        let port = Port::new(Arc::clone(&plant), Outside::Application);
-        self.connections.push(Connection { plant, port, source, sent: 0, left: 0 });
+        let port = EntryPort::new(Arc::clone(&pipeline), External::Application);
+        self.connections.push(Connection { pipeline, port, source, sent: 0, left: 0 });
         self.assign(self.connections.len() - 1, assigned);
     }
 
-    pub(crate) fn assign(&self, connection: usize, assigned: &[Elements]) {
+    pub(crate) fn assign(&self, connection: usize, assigned: &[ElementSet]) {
         for (place, &elements) in assigned.iter().enumerate() {
-            self.connections[connection].plant.assign_both(place, elements);
+            self.connections[connection].pipeline.assign_both(place, elements);
         }
     }
 
@@ -216,12 +221,12 @@ impl Host {
                         worker.job = Some((done, job));
                         continue;
                     }
-                    worker.element.end(job, self.now);
+                    worker.element.forward_result(job, self.now);
                 }
             }
             // What one ends another may begin at the same moment.
             for worker in self.workers.iter_mut().filter(|worker| worker.job.is_none()) {
-                if let Some(job) = worker.element.begin(self.now) {
+                if let Some(job) = worker.element.process_next(self.now) {
                     worker.busy += job.cost;
                     worker.job = Some((self.now + job.cost, job));
                 }
@@ -240,7 +245,7 @@ impl Host {
             let Source { size, window, from, until, .. } = connection.source;
             while now >= from && now < until && connection.is_due(now) {
                 let entered = connection.due().filter(|_| window == 0).unwrap_or(now);
-                if connection.port.put(Unit { size, entered }).is_err() {
+                if connection.port.enqueue(Unit { size, entered }).is_err() {
                     break;
                 }
                 connection.sent += 1;
@@ -252,7 +257,7 @@ impl Host {
     pub(crate) fn take(&mut self, connection: usize) -> Seen {
         let connection = &mut self.connections[connection];
         let mut left =
-            connection.plant.work().left.lock().unwrap_or_else(|error| error.into_inner());
+            connection.pipeline.work().left.lock().unwrap_or_else(|error| error.into_inner());
         let all = left.drain(..).map(|(entered, left)| left.since(entered));
         let (mut seen, mut sum) = (Seen::default(), 0_u64);
         for latency in all {
@@ -285,7 +290,7 @@ impl Connection {
         if self.source.window == 0 {
             return self.due().is_some_and(|due| due <= now);
         }
-        let left = self.plant.work().left.lock().unwrap_or_else(|error| error.into_inner());
+        let left = self.pipeline.work().left.lock().unwrap_or_else(|error| error.into_inner());
         self.sent - self.left - (left.len() as u64) < self.source.window
     }
 }

@@ -5,7 +5,7 @@
 //! bytes that messages must be larger for the same play: [`LARGER`] times, in seconds as much shorter
 //! as they cost less. Bursts are not in the paper's table: two messages here.
 
-use selvedge_data_stack::auto::{Event, Manager, Meta, Observed};
+use selvedge_data_stack::auto::{Event, Manager, ManagerSettings, TrafficSample};
 use selvedge_data_stack::contract::{Contract, Promise, Quality, Traffic};
 use selvedge_data_stack::model::{Machine, Stream, StreamId};
 use selvedge_units::{Bytes, Duration, Instant};
@@ -151,10 +151,10 @@ fn run(params: &Params, watch: &dyn Watch) -> Result<Outcome, RunError> {
 }
 
 fn played(case: Case, outcome: &mut Outcome, watch: &dyn Watch) -> Result<(), RunError> {
-    let meta = Meta {
+    let meta = ManagerSettings {
         sampling: case.span(Duration::from_millis(500)),
         activation: case.span(Duration::from_secs(4)),
-        ..Meta::default()
+        ..ManagerSettings::default()
     };
     let mut play = Play {
         host: Host::new(2, case.costs.overheads, Wire::default()),
@@ -203,7 +203,7 @@ impl Play {
         let before: Vec<u64> = (0..connections).map(|n| self.host.sent(n)).collect();
         let until = now + Duration(self.case.second / 2);
         self.host.run(until);
-        let mut seen = [Observed::default(); 3];
+        let mut seen = [TrafficSample::default(); 3];
         for (n, &before) in before.iter().enumerate() {
             let (sent, out) = (self.host.sent(n) - before, self.host.take(n));
             let wanted = &WANTED[n];
@@ -219,7 +219,7 @@ impl Play {
                 self.lines[n][0].push((half as f64 / 2.0, rate));
                 self.lines[n][1].push((half as f64 / 2.0, out.latency.0 as f64 / 1e3));
             }
-            seen[n] = Observed {
+            seen[n] = TrafficSample {
                 messages: sent,
                 bytes: Bytes(size.0 * sent),
                 largest: if sent > 0 { size } else { Bytes(0) },
@@ -229,7 +229,7 @@ impl Play {
                 latency_max: out.latency_max,
             };
         }
-        self.manager.look(until, |StreamId(n)| seen[n], &mut events);
+        self.manager.sample(until, |StreamId(n)| seen[n], &mut events);
         self.enact(until, &mut events);
         if [9, 29, 79, 149].contains(&half) {
             let place = |n: usize| {

@@ -30,7 +30,8 @@ const LOADS: [f64; 5] = [0.5, 0.9, 1.5, 2.5, 4.0];
 /// of those, and its queue is full when it holds as many as it serves in a fraction of a second.
 const AT_A_TIME: u32 = 16;
 const BACKLOG: u32 = 512;
-const THRESHOLDS: Config = Config { longest: BACKLOG, shortest: 2, serving: 8, waiting: 4 };
+const THRESHOLDS: Config =
+    Config { longest: BACKLOG, shortest: 2, assigned_elements: 8, waiting: 4 };
 
 fn run(params: &Params, watch: &dyn Watch) -> Result<Outcome, RunError> {
     let seconds = params.amount(5, 2);

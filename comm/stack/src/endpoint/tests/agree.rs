@@ -21,7 +21,10 @@ fn stated(connection: &Connection) -> [Contract; 2] {
 
 fn one() -> super::Endpoint {
     // Decisions of the manager's own have no part in this.
-    let meta = super::Meta { activation: Duration::from_secs(1 << 30), ..super::Meta::default() };
+    let meta = super::ManagerSettings {
+        activation: Duration::from_secs(1 << 30),
+        ..super::ManagerSettings::default()
+    };
     bound(Options { elements: 1, meta, ..Options::default() })
 }
 

@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration as StdDuration, Instant};
 
-use selvedge_data_stack::auto::{Meta, Observed};
+use selvedge_data_stack::auto::{ManagerSettings, TrafficSample};
 use selvedge_data_stack::contract::{Contract, Traffic};
-use selvedge_data_stack::elements::Elements;
+use selvedge_data_stack::elements::ElementSet;
 use selvedge_data_stack::module::{Direction, Reason};
 use selvedge_data_stack::stack::SendError;
 use selvedge_os::clock::Clock;
@@ -16,7 +16,7 @@ use selvedge_units::{Bytes, Duration};
 
 use super::super::{ConnectError, Connection, Endpoint, Options, RecvError, block_on_for};
 use super::{LONG, bound, contract, endpoint, pair, pair_of};
-use crate::element::{Outside, Plant, Port, Work};
+use crate::element::{EntryPort, External, ModuleChain, Pipeline};
 use crate::sync::lock;
 use crate::threads::Elementary;
 
@@ -123,17 +123,18 @@ fn who_closes_while_the_other_sends_stops_him_at_once() {
 
 #[test]
 fn the_end_is_told_however_the_stream_is_held() {
-    let meta = Meta {
+    let meta = ManagerSettings {
         activation: Duration::ZERO,
         sampling: Duration::from_secs(1 << 30),
-        ..Meta::default()
+        ..ManagerSettings::default()
     };
     let (a, _b, here, there) =
         pair_of(LINE, bound(Options { meta, ..Options::default() }), endpoint(None));
     // More than this host can do was seen of it.
     let (mut events, now) = (Vec::new(), a.shared.clock.now());
-    let much = Observed { messages: 1 << 40, largest: Bytes(1 << 20), ..Observed::default() };
-    lock(&a.shared.manager).look(now, |_| much, &mut events);
+    let much =
+        TrafficSample { messages: 1 << 40, largest: Bytes(1 << 20), ..TrafficSample::default() };
+    lock(&a.shared.manager).sample(now, |_| much, &mut events);
     assert!(here.granted()[0].is_some_and(|granted| granted.policed), "{events:?}");
     let beyond = here.send(&[0; 1001], LONG);
     let bounds = (Bytes(1001), Bytes(1000));
@@ -179,8 +180,8 @@ fn a_quiet_peer_lives_and_a_gone_one_is_told() {
     assert!(came > 0);
     // As if its host had lost its power.
     there.shared.shut(there.id);
-    assert_eq!(here.take(LONG).unwrap_err(), RecvError::Dead);
-    assert_eq!(here.send(b"anybody?", LONG), Err(SendError::Dead));
+    assert_eq!(here.take(LONG).unwrap_err(), RecvError::PeerLost);
+    assert_eq!(here.send(b"anybody?", LONG), Err(SendError::PeerLost));
 }
 
 /// Drops a connection when it is woken, as a runtime that has shut down does.
@@ -257,7 +258,7 @@ fn nobody_waits_behind_one_that_waits_for_room() {
 #[derive(Debug)]
 struct Slow(Clock);
 
-impl Work for Slow {
+impl ModuleChain for Slow {
     type Message = u64;
 
     fn places(&self) -> usize {
@@ -287,20 +288,20 @@ impl Work for Slow {
 fn a_busy_element_lets_others_in() {
     let clock = Clock::new();
     let elementary = Elementary::start(1, clock).unwrap();
-    let plant = || {
-        let plant = Arc::new(Plant::new(Slow(clock), 1024));
-        plant.assign_both(0, Elements::first(1));
-        plant
+    let pipeline = || {
+        let pipeline = Arc::new(Pipeline::new(Slow(clock), 1024));
+        pipeline.assign_both(0, ElementSet::first(1));
+        pipeline
     };
-    let busy = plant();
+    let busy = pipeline();
     elementary.add(&busy);
     let stop = Arc::new(AtomicBool::new(false));
     let feeding = {
         let (stop, busy) = (Arc::clone(&stop), Arc::clone(&busy));
         std::thread::spawn(move || {
-            let mut port = Port::new(busy, Outside::Application);
+            let mut port = EntryPort::new(busy, External::Application);
             while !stop.load(Ordering::Relaxed) {
-                let _ = port.put(1);
+                let _ = port.enqueue(1);
             }
         })
     };
@@ -309,7 +310,7 @@ fn a_busy_element_lets_others_in() {
         assert!(begun.elapsed() < LONG, "it is fed faster than it works");
         std::thread::yield_now();
     }
-    let others: Vec<_> = (0..100).map(|_| plant()).collect();
+    let others: Vec<_> = (0..100).map(|_| pipeline()).collect();
     soon("they get in and out", move || {
         for other in &others {
             elementary.add(other);

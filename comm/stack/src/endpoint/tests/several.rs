@@ -46,7 +46,7 @@ fn a_thread_that_only_waits_leaves_the_socket_to_others() {
             }
         });
         for _ in 0..20 {
-            while !there.plant.work().is_waited_for() {
+            while !there.pipeline.work().is_waited_for() {
                 assert!(begun.elapsed() < LONG, "the thread waits for a message");
                 thread::yield_now();
             }

@@ -27,7 +27,7 @@ pub(super) struct Receiver {
     bytes: usize,
     since: Option<Instant>,
     /// The next acknowledgement goes at once.
-    hurry: bool,
+    immediate: bool,
     sent: u32,
 }
 
@@ -48,7 +48,7 @@ impl Receiver {
         self.unacknowledged += 1;
         self.bytes += message.len();
         if number < self.next {
-            self.hurry = true;
+            self.immediate = true;
             call.drop(message, Reason::Duplicate);
         } else if number - self.next >= WINDOW {
             call.drop(message, Reason::OutOfWindow);
@@ -58,7 +58,7 @@ impl Receiver {
                 self.early.resize_with(at + 1, || None);
             }
             if let Some(again) = self.early[at].replace(message) {
-                self.hurry = true;
+                self.immediate = true;
                 call.drop(again, Reason::Duplicate);
             }
             while let Some(Some(_)) = self.early.front() {
@@ -68,9 +68,9 @@ impl Receiver {
                 }
             }
             // A gap: the sender should know.
-            self.hurry |= !self.early.is_empty();
+            self.immediate |= !self.early.is_empty();
         }
-        if self.hurry || self.unacknowledged >= EVERY || self.bytes >= EVERY_BYTES {
+        if self.immediate || self.unacknowledged >= EVERY || self.bytes >= EVERY_BYTES {
             self.emit(call, out);
         }
     }
@@ -87,7 +87,7 @@ impl Receiver {
     }
 
     fn emit<C: Concurrency>(&mut self, call: &Call<'_, C>, out: &mut Outputs) {
-        (self.unacknowledged, self.bytes, self.since, self.hurry) = (0, 0, None, false);
+        (self.unacknowledged, self.bytes, self.since, self.immediate) = (0, 0, None, false);
         let mut header = [0; 9 + BITS];
         header[0] = ACK;
         header[1..9].copy_from_slice(&self.next.to_be_bytes());

@@ -31,9 +31,9 @@ pub(super) struct Sender {
     /// Smoothed round trip and its variation; none before the first sample.
     smoothed: Option<(Duration, Duration)>,
     /// When an acknowledgement last came, or something was sent into silence.
-    heard: Instant,
-    patience: Duration,
-    pub(super) dead: bool,
+    last_heard: Instant,
+    give_up_after: Duration,
+    pub(super) peer_lost: bool,
     pub(super) retransmissions: u64,
 }
 
@@ -50,29 +50,29 @@ struct Sent {
     message: Message,
     at: Instant,
     /// How often it has been sent again.
-    again: u32,
+    retransmissions: u32,
 }
 
 impl Sender {
-    pub(super) fn new(patience: Duration) -> Self {
+    pub(super) fn new(give_up_after: Duration) -> Self {
         Self {
             base: 0,
             window: VecDeque::new(),
             bytes: 0,
             smoothed: None,
-            heard: Instant::ZERO,
-            patience,
-            dead: false,
+            last_heard: Instant::ZERO,
+            give_up_after,
+            peer_lost: false,
             retransmissions: 0,
         }
     }
 
     pub(super) fn takes(&self, ticket: u64) -> bool {
-        !self.dead && ticket.wrapping_sub(self.base) < WINDOW && self.bytes < WINDOW_BYTES
+        !self.peer_lost && ticket.wrapping_sub(self.base) < WINDOW && self.bytes < WINDOW_BYTES
     }
 
-    pub(super) fn is_quiet(&self) -> bool {
-        self.dead || self.window.is_empty()
+    pub(super) fn is_acknowledged(&self) -> bool {
+        self.peer_lost || self.window.is_empty()
     }
 
     pub(super) fn send<C: Concurrency>(
@@ -83,14 +83,14 @@ impl Sender {
     ) {
         let number = message.ticket;
         // The user interface asks `takes` first; twice the window allows for what was in pipes.
-        if self.dead || number < self.base || number - self.base >= 2 * WINDOW {
+        if self.peer_lost || number < self.base || number - self.base >= 2 * WINDOW {
             return call.drop(message, Reason::OutOfWindow);
         }
         let mut header = [DATA; 9];
         header[1..].copy_from_slice(&number.to_be_bytes());
         message.push(&header);
         if self.window.is_empty() {
-            self.heard = call.now;
+            self.last_heard = call.now;
         }
         let at = (number - self.base) as usize;
         if self.window.len() <= at {
@@ -98,7 +98,7 @@ impl Sender {
         }
         self.bytes += message.len();
         out.down(message.duplicate(call.buffers));
-        self.window[at] = Slot::Sent(Sent { message, at: call.now, again: 0 });
+        self.window[at] = Slot::Sent(Sent { message, at: call.now, retransmissions: 0 });
     }
 
     /// Takes an acknowledgement; `false` if it acknowledges what was never sent.
@@ -114,11 +114,11 @@ impl Sender {
         }
         let mut newest = None;
         for number in self.base..next {
-            self.settle(number, call, &mut newest);
+            self.mark_acknowledged(number, call, &mut newest);
         }
         for (n, byte) in bits.iter().enumerate().filter(|(_, byte)| **byte != 0) {
             for bit in (0..8).filter(|bit| byte & (1 << bit) != 0) {
-                self.settle(next.saturating_add(n as u64 * 8 + bit), call, &mut newest);
+                self.mark_acknowledged(next.saturating_add(n as u64 * 8 + bit), call, &mut newest);
             }
         }
         while matches!(self.window.front(), Some(Slot::Acknowledged)) {
@@ -126,15 +126,15 @@ impl Sender {
             self.base += 1;
         }
         // One that acknowledges nothing new lives as well: it may have no room.
-        self.heard = call.now;
+        self.last_heard = call.now;
         if let Some(newest) = newest {
-            self.overtaken(newest, call, out);
+            self.retransmit_overtaken(newest, call, out);
         }
         true
     }
 
     /// Marks a message as arrived; `newest` is when the latest of those was sent.
-    fn settle<C: Concurrency>(
+    fn mark_acknowledged<C: Concurrency>(
         &mut self,
         number: u64,
         call: &Call<'_, C>,
@@ -144,14 +144,14 @@ impl Sender {
         let Some(slot @ Slot::Sent(_)) = self.window.get_mut(at) else { return };
         let Slot::Sent(sent) = std::mem::replace(slot, Slot::Acknowledged) else { return };
         // One that went twice does not say which of them came (Karn).
-        if sent.again == 0 {
+        if sent.retransmissions == 0 {
             *newest = (*newest).max(Some(sent.at));
             self.sample(call.now.since(sent.at));
         } else {
             *newest = newest.or(Some(Instant::ZERO));
         }
         self.bytes -= sent.message.len();
-        call.buffers.give(sent.message);
+        call.buffers.recycle(sent.message);
     }
 
     fn sample(&mut self, round_trip: Duration) {
@@ -184,35 +184,35 @@ impl Sender {
     }
 
     /// Sends again what was sent well before something that arrived.
-    fn overtaken<C: Concurrency>(
+    fn retransmit_overtaken<C: Concurrency>(
         &mut self,
         newest: Instant,
         call: &Call<'_, C>,
         out: &mut Outputs,
     ) {
         let slack = self.smoothed.map_or(RTO_MIN, |(smoothed, _)| Duration(smoothed.0 / 4));
-        self.again(call, out, |sent, _| sent.at + slack < newest);
+        self.retransmit(call, out, |sent, _| sent.at + slack < newest);
     }
 
     /// Sends again what has waited too long; gives up a silent peer.
     pub(super) fn handle_timeout<C: Concurrency>(&mut self, call: &Call<'_, C>, out: &mut Outputs) {
-        if self.window.is_empty() || self.dead {
+        if self.window.is_empty() || self.peer_lost {
             return;
         }
-        if call.now.since(self.heard) >= self.patience {
-            self.dead = true;
+        if call.now.since(self.last_heard) >= self.give_up_after {
+            self.peer_lost = true;
             self.bytes = 0;
             for slot in self.window.drain(..) {
                 if let Slot::Sent(sent) = slot {
-                    call.buffers.give(sent.message);
+                    call.buffers.recycle(sent.message);
                 }
             }
             return;
         }
-        self.again(call, out, |sent, timeout| sent.at + timeout <= call.now);
+        self.retransmit(call, out, |sent, timeout| sent.at + timeout <= call.now);
     }
 
-    fn again<C: Concurrency>(
+    fn retransmit<C: Concurrency>(
         &mut self,
         call: &Call<'_, C>,
         out: &mut Outputs,
@@ -222,25 +222,27 @@ impl Sender {
         let timeouts: [Duration; 7] =
             std::array::from_fn(|again| self.timeout(again as u32, longest));
         let sent = self.window.iter_mut().filter_map(|slot| match slot {
-            Slot::Sent(sent) if lost(sent, timeouts[sent.again.min(6) as usize]) => Some(sent),
+            Slot::Sent(sent) if lost(sent, timeouts[sent.retransmissions.min(6) as usize]) => {
+                Some(sent)
+            }
             _ => None,
         });
         for sent in sent.take(AGAIN_MAX) {
-            (sent.at, sent.again) = (call.now, sent.again + 1);
+            (sent.at, sent.retransmissions) = (call.now, sent.retransmissions + 1);
             self.retransmissions += 1;
             out.down(sent.message.duplicate(call.buffers));
         }
     }
 
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
-        if self.dead {
+        if self.peer_lost {
             return None;
         }
         let longest = self.longest();
         let next = self.window.iter().filter_map(|slot| match slot {
-            Slot::Sent(sent) => Some(sent.at + self.timeout(sent.again, longest)),
+            Slot::Sent(sent) => Some(sent.at + self.timeout(sent.retransmissions, longest)),
             _ => None,
         });
-        next.min().map(|next| next.min(self.heard + self.patience))
+        next.min().map(|next| next.min(self.last_heard + self.give_up_after))
     }
 }

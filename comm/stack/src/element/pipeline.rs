@@ -3,14 +3,14 @@
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::collections::VecDeque;
 
-use super::work::Work;
-use crate::pipe::{Apart, Pipe};
-use selvedge_data_stack::elements::{ElementId, Elements};
+use super::work::ModuleChain;
+use crate::pipe::{CachePadded, Pipe};
+use selvedge_data_stack::elements::{ElementId, ElementSet};
 use selvedge_data_stack::module::Direction;
 
 /// Where a message goes: the pipe of a module, or out.
 #[derive(Debug)]
-pub(super) struct Parcel<M> {
+pub(super) struct QueuedMessage<M> {
     /// The module whose pipe it goes to; none past the ends.
     pub(super) to: Option<usize>,
     pub(super) direction: Direction,
@@ -20,8 +20,8 @@ pub(super) struct Parcel<M> {
 /// What came of one message, in order: mostly one, which needs no memory of its own.
 #[derive(Debug)]
 pub(super) struct Outcome<M> {
-    first: Option<Parcel<M>>,
-    rest: VecDeque<Parcel<M>>,
+    first: Option<QueuedMessage<M>>,
+    rest: VecDeque<QueuedMessage<M>>,
 }
 
 impl<M> Outcome<M> {
@@ -31,46 +31,46 @@ impl<M> Outcome<M> {
     }
 
     /// More than one is to come: takes memory that was used before.
-    pub(super) fn enlarge(&mut self, spare: &mut Vec<VecDeque<Parcel<M>>>) {
+    pub(super) fn enlarge(&mut self, spare_queues: &mut Vec<VecDeque<QueuedMessage<M>>>) {
         if self.rest.capacity() == 0
-            && let Some(rest) = spare.pop()
+            && let Some(rest) = spare_queues.pop()
         {
             self.rest = rest;
         }
     }
 
     #[inline]
-    pub(super) fn push_back(&mut self, parcel: Parcel<M>) {
+    pub(super) fn push_back(&mut self, queued: QueuedMessage<M>) {
         if self.first.is_none() && self.rest.is_empty() {
-            self.first = Some(parcel);
+            self.first = Some(queued);
         } else {
-            self.rest.push_back(parcel);
+            self.rest.push_back(queued);
         }
     }
 
     /// Puts back what was taken last.
-    pub(super) fn push_front(&mut self, parcel: Parcel<M>) {
-        if let Some(second) = self.first.replace(parcel) {
+    pub(super) fn push_front(&mut self, queued: QueuedMessage<M>) {
+        if let Some(second) = self.first.replace(queued) {
             self.rest.push_front(second);
         }
     }
 
     #[inline]
-    pub(super) fn pop_front(&mut self) -> Option<Parcel<M>> {
+    pub(super) fn pop_front(&mut self) -> Option<QueuedMessage<M>> {
         self.first.take().or_else(|| self.rest.pop_front())
     }
 
     /// Its memory, once it is empty.
-    pub(super) fn into_rest(self) -> VecDeque<Parcel<M>> {
+    pub(super) fn into_rest(self) -> VecDeque<QueuedMessage<M>> {
         self.rest
     }
 }
 
 /// One connection: its pipes, and who serves them.
 #[derive(Debug)]
-pub struct Plant<W: Work> {
+pub struct Pipeline<W: ModuleChain> {
     /// Apart, since it may count what passes.
-    work: Apart<W>,
+    work: CachePadded<W>,
     /// Who serves each pipe.
     pub(super) assigned: Box<[AtomicU64]>,
     /// Grows with every assignment, so that elements look only then who serves what.
@@ -85,23 +85,23 @@ pub(super) type PipeOf<M> = Pipe<M, Outcome<M>>;
 /// Ports of the outside into a plant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Outside {
+pub enum External {
     /// The application.
     Application = 62,
     /// The network.
     Network = 63,
 }
 
-impl<W: Work> Plant<W> {
+impl<W: ModuleChain> Pipeline<W> {
     /// A plant with pipes for `capacity` messages. Nobody serves it yet.
     #[must_use]
     pub fn new(work: W, capacity: usize) -> Self {
-        let places = work.places();
+        let module_count = work.module_count();
         Self {
-            work: Apart(work),
-            assigned: (0..places * 2).map(|_| AtomicU64::new(0)).collect(),
+            work: CachePadded(work),
+            assigned: (0..module_count * 2).map(|_| AtomicU64::new(0)).collect(),
             epoch: AtomicU64::new(0),
-            pipes: (0..places * 2).map(|_| Pipe::new(capacity)).collect(),
+            pipes: (0..module_count * 2).map(|_| Pipe::new(capacity)).collect(),
         }
     }
 
@@ -112,47 +112,47 @@ impl<W: Work> Plant<W> {
 
     /// From now on these elements serve the module at `place` in this direction; each follows at
     /// its next turn.
-    pub fn assign(&self, place: usize, direction: Direction, elements: Elements) {
+    pub fn assign(&self, place: usize, direction: Direction, elements: ElementSet) {
         self.assigned[self.pipe(place, direction)].store(elements.0, Ordering::Release);
         self.epoch.fetch_add(1, Ordering::Release);
     }
 
     /// The same in both directions.
-    pub fn assign_both(&self, place: usize, elements: Elements) {
+    pub fn assign_both(&self, place: usize, elements: ElementSet) {
         self.assign(place, Direction::Down, elements);
         self.assign(place, Direction::Up, elements);
     }
 
     /// Who serves the module at `place` in this direction.
     #[must_use]
-    pub fn assigned(&self, place: usize, direction: Direction) -> Elements {
-        Elements(self.assigned[self.pipe(place, direction)].load(Ordering::Acquire))
+    pub fn assigned(&self, place: usize, direction: Direction) -> ElementSet {
+        ElementSet(self.assigned[self.pipe(place, direction)].load(Ordering::Acquire))
     }
 
     /// All elements that serve any module of it.
     #[must_use]
-    pub fn serving(&self) -> Elements {
-        let load = |set: &AtomicU64| Elements(set.load(Ordering::Acquire));
-        self.assigned.iter().map(load).fold(Elements::EMPTY, Elements::or)
+    pub fn assigned_elements(&self) -> ElementSet {
+        let load = |set: &AtomicU64| ElementSet(set.load(Ordering::Acquire));
+        self.assigned.iter().map(load).fold(ElementSet::EMPTY, ElementSet::or)
     }
 
     /// How many modules there are.
     #[must_use]
-    pub fn places(&self) -> usize {
+    pub fn module_count(&self) -> usize {
         self.assigned.len() / 2
     }
 
     /// Whether no message is in any pipe, or taken from one and not passed on.
     #[must_use]
-    pub fn is_clear(&self) -> bool {
-        self.pipes.iter().all(Pipe::is_clear)
+    pub fn is_drained(&self) -> bool {
+        self.pipes.iter().all(Pipe::is_drained)
     }
 
     /// The same of the pipes in one direction.
     #[must_use]
     pub fn is_clear_of(&self, direction: Direction) -> bool {
         let first = usize::from(direction == Direction::Up);
-        self.pipes.iter().skip(first).step_by(2).all(Pipe::is_clear)
+        self.pipes.iter().skip(first).step_by(2).all(Pipe::is_drained)
     }
 
     /// Messages in each pipe, down and up, from the application's end.
@@ -167,7 +167,7 @@ impl<W: Work> Plant<W> {
 
     pub(super) fn next(&self, place: usize, direction: Direction) -> Option<usize> {
         match direction {
-            Direction::Down => Some(place + 1).filter(|&next| next < self.places()),
+            Direction::Down => Some(place + 1).filter(|&next| next < self.module_count()),
             Direction::Up => place.checked_sub(1),
         }
     }
@@ -175,7 +175,7 @@ impl<W: Work> Plant<W> {
     /// Where a message goes from `place`, and whether this element takes it on itself: if it serves
     /// that module, and overtakes nothing that waits for it.
     #[inline]
-    pub(super) fn onward(
+    pub(super) fn next_hop(
         &self,
         place: usize,
         direction: Direction,
@@ -184,23 +184,23 @@ impl<W: Work> Plant<W> {
         let to = self.next(place, direction);
         let here = to.is_some_and(|next| {
             let pipe = self.pipe(next, direction);
-            self.serves(pipe, element) && self.pipes[pipe].is_clear()
+            self.runs_on(pipe, element) && self.pipes[pipe].is_drained()
         });
         (to, here)
     }
 
     #[inline]
-    pub(super) fn serves(&self, pipe: usize, element: ElementId) -> bool {
-        Elements(self.assigned[pipe].load(Ordering::Acquire)).has(element)
+    pub(super) fn runs_on(&self, pipe: usize, element: ElementId) -> bool {
+        ElementSet(self.assigned[pipe].load(Ordering::Acquire)).has(element)
     }
 
     /// Whether the element serves a module that writes to this pipe.
     pub(super) fn writes(&self, pipe: usize, element: ElementId) -> bool {
         let up = pipe % 2 == 1;
         let before = if up { Some(pipe / 2 + 1) } else { (pipe / 2).checked_sub(1) };
-        let serves =
-            |place: usize| self.serves(place * 2, element) || self.serves(place * 2 + 1, element);
-        before.is_some_and(|place| place < self.places() && serves(place))
+        let runs_on =
+            |place: usize| self.runs_on(place * 2, element) || self.runs_on(place * 2 + 1, element);
+        before.is_some_and(|place| place < self.module_count() && runs_on(place))
     }
 
     pub(super) fn pipe(&self, place: usize, direction: Direction) -> usize {
@@ -209,17 +209,17 @@ impl<W: Work> Plant<W> {
 
     /// Whether nothing is between a pipe's module and where a parcel of it goes, so that it
     /// overtakes nothing.
-    pub(super) fn is_free(&self, from: usize, parcel: &Parcel<W::Message>) -> bool {
-        let (mut place, direction) = (from / 2, parcel.direction);
+    pub(super) fn is_free(&self, from: usize, queued: &QueuedMessage<W::Message>) -> bool {
+        let (mut place, direction) = (from / 2, queued.direction);
         if (from % 2 == 1) != (direction == Direction::Up) {
             return true;
         }
         loop {
             place = match self.next(place, direction) {
-                Some(next) if Some(next) != parcel.to => next,
+                Some(next) if Some(next) != queued.to => next,
                 _ => return true,
             };
-            if !self.pipes[self.pipe(place, direction)].is_clear() {
+            if !self.pipes[self.pipe(place, direction)].is_drained() {
                 return false;
             }
         }

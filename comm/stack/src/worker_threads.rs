@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rayon_core::{ThreadPool, ThreadPoolBuildError, ThreadPoolBuilder};
-use selvedge_data_stack::module::{Crew, Part, Task};
+use selvedge_data_stack::module::{Chunk, Task, WorkerPool};
 
 /// Threads that share the work of the elements of an endpoint.
 pub struct Slaves {
@@ -27,7 +27,7 @@ impl Slaves {
     ///
     /// # Errors
     /// What the system says if a thread can't be started.
-    pub fn start(count: u8) -> Result<Option<Arc<dyn Crew>>, ThreadPoolBuildError> {
+    pub fn start(count: u8) -> Result<Option<Arc<dyn WorkerPool>>, ThreadPoolBuildError> {
         if count == 0 {
             return Ok(None);
         }
@@ -38,8 +38,8 @@ impl Slaves {
     }
 }
 
-impl Crew for Slaves {
-    fn each(&self, parts: &mut [Part<'_>], task: Task<'_>) {
+impl WorkerPool for Slaves {
+    fn each(&self, parts: &mut [Chunk<'_>], task: Task<'_>) {
         let helpers = self.count.min(parts.len().saturating_sub(1));
         let left = Mutex::new(parts.iter_mut().enumerate());
         let work = || {
@@ -62,23 +62,33 @@ impl Crew for Slaves {
 mod tests {
     use selvedge_data_stack::message::Message;
     use selvedge_data_stack::module::{Direction, Key, Keys, Outputs, Reason};
-    use selvedge_data_stack::stack::Line;
+    use selvedge_data_stack::stack::ConnectionModules;
     use selvedge_units::Instant;
 
     use super::*;
     use crate::concurrency::MultiThreaded;
 
-    fn ends(slaves: [u8; 2]) -> [Line<MultiThreaded>; 2] {
+    fn ends(slaves: [u8; 2]) -> [ConnectionModules<MultiThreaded>; 2] {
         let keys = Keys { send: Key([1; 32]), receive: Key([2; 32]) };
         let stack = "ui | encrypt(chacha20) | reliable | frag(1400) | net".parse().unwrap();
         let mut keys = [keys.clone(), keys.swapped()].into_iter();
         slaves.map(|count| {
-            let crew = Slaves::start(count).unwrap();
-            Line::with_crew(&stack, 7, keys.next().as_ref(), crew.as_ref()).unwrap()
+            let worker_pool = Slaves::start(count).unwrap();
+            ConnectionModules::with_worker_pool(
+                &stack,
+                7,
+                keys.next().as_ref(),
+                worker_pool.as_ref(),
+            )
+            .unwrap()
         })
     }
 
-    fn through(line: &Line<MultiThreaded>, way: Direction, message: Message) -> Option<Message> {
+    fn through(
+        line: &ConnectionModules<MultiThreaded>,
+        way: Direction,
+        message: Message,
+    ) -> Option<Message> {
         let mut out = Outputs::default();
         line.modules()[1].handle(way, message, &line.call(Instant::ZERO), &mut out);
         out.drain().next().map(|(_, message)| message)
@@ -115,19 +125,19 @@ mod tests {
 
     #[test]
     fn a_crew_serves_several_masters_at_once() {
-        let crew = Slaves::start(2).unwrap().expect("there are some");
+        let worker_pool = Slaves::start(2).unwrap().expect("there are some");
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
                     for _ in 0..200 {
                         let mut bytes = [0; 64];
-                        let part = |chunk| Part { chunk, tag: [0; 16], sound: false };
+                        let part = |chunk| Chunk { chunk, tag: [0; 16], intact: false };
                         let mut parts: Vec<_> = bytes.chunks_mut(8).map(part).collect();
-                        crew.each(&mut parts, &|index, part| {
+                        worker_pool.each(&mut parts, &|index, part| {
                             part.chunk.iter_mut().for_each(|byte| *byte += index as u8 + 1);
-                            part.sound = !part.sound;
+                            part.intact = !part.intact;
                         });
-                        assert!(parts.iter().all(|part| part.sound));
+                        assert!(parts.iter().all(|part| part.intact));
                         assert!((0..64).all(|n| usize::from(bytes[n]) == n / 8 + 1));
                     }
                 });

@@ -2,7 +2,7 @@
 
 use selvedge_units::{Duration, Instant};
 
-use super::super::{Event, Observed, Policer, Violation};
+use super::super::{Event, Policer, TrafficSample, Violation};
 use super::Manager;
 use crate::assign;
 use crate::contract::Traffic;
@@ -14,33 +14,33 @@ const SLACK: u64 = 16;
 impl Manager {
     /// Looks at all streams: `observed` gives what was seen of each since the look before. What
     /// has been wrong for the activation delay is acted upon now.
-    pub fn look(
+    pub fn sample(
         &mut self,
         now: Instant,
-        mut observed: impl FnMut(StreamId) -> Observed,
+        mut samples: impl FnMut(StreamId) -> TrafficSample,
         events: &mut Vec<Event>,
     ) {
-        let elapsed = now.since(self.looked);
-        let before = std::mem::replace(&mut self.looked, now);
+        let elapsed = now.since(self.last_sample);
+        let before = std::mem::replace(&mut self.last_sample, now);
         if elapsed == Duration::ZERO {
             return;
         }
-        let mut due: Vec<(StreamId, Violation, Observed)> = Vec::new();
+        let mut due: Vec<(StreamId, Violation, TrafficSample)> = Vec::new();
         let mut exceeded = false;
-        for n in 0..self.books.len() {
+        for n in 0..self.records.len() {
             let id = StreamId(n);
-            let seen = observed(id);
-            if !self.books[n].open {
+            let seen = samples(id);
+            if !self.records[n].open {
                 continue;
             }
             let violation = self.violation(id, &seen, elapsed);
             let activation = self.meta.activation;
-            let book = &mut self.books[n];
+            let book = &mut self.records[n];
             if seen.left > 0 {
                 book.experienced = seen.latency;
             }
             let Some(what) = violation else {
-                (book.poor_since, book.told) = (None, false);
+                (book.poor_since, book.reported) = (None, false);
                 let good_since = *book.good_since.get_or_insert(before);
                 if book.policer.is_some() && now.since(good_since) >= activation {
                     (book.policer, book.granted.policed) = (None, false);
@@ -52,66 +52,66 @@ impl Manager {
             exceeded |= book.policer.is_none() && !matches!(what, Violation::Latency { .. });
             // It began at some time in the period that ends now.
             let since = *book.poor_since.get_or_insert(before);
-            if !std::mem::replace(&mut book.told, true) {
+            if !std::mem::replace(&mut book.reported, true) {
                 events.push(Event::Violated { stream: id, what });
             }
             if now.since(since) >= activation && book.policer.is_none() {
                 due.push((id, what, seen));
             }
         }
-        self.act(now, elapsed, exceeded, &due, events);
+        self.react(now, elapsed, exceeded, &due, events);
     }
 
     /// First those that send more than was granted; those that only suffer if nobody did
     /// (`exceeded`), since that is the likelier cause.
-    fn act(
+    fn react(
         &mut self,
         now: Instant,
         elapsed: Duration,
         exceeded: bool,
-        due: &[(StreamId, Violation, Observed)],
+        due: &[(StreamId, Violation, TrafficSample)],
         events: &mut Vec<Event>,
     ) {
         let suffers = |what: &Violation| matches!(what, Violation::Latency { .. });
         for (id, _, seen) in due.iter().filter(|(_, what, _)| !suffers(what)) {
-            self.misbehaves(*id, seen, elapsed, events);
-            self.books[id.0].poor_since = Some(now);
+            self.handle_excess(*id, seen, elapsed, events);
+            self.records[id.0].poor_since = Some(now);
         }
         if exceeded {
             return;
         }
         for (id, ..) in due.iter().filter(|(_, what, _)| suffers(what)) {
-            self.books[id.0].poor_since = Some(now);
-            let standings = self.standings();
+            self.records[id.0].poor_since = Some(now);
+            let latencies = self.latencies();
             let goal = self.meta.goal;
-            let better = assign::improve(&self.machine, &self.streams, *id, &standings, goal);
+            let better = assign::improve(&self.machine, &self.streams, *id, &latencies, goal);
             if let Some(found) = better {
-                self.enact(*id, found, events);
+                self.apply_decision(*id, found, events);
             }
         }
     }
 
     /// The stream's own traffic exceeds what was granted: the heuristic with the traffic as it is,
     /// or policing.
-    fn misbehaves(
+    fn handle_excess(
         &mut self,
         id: StreamId,
-        seen: &Observed,
+        seen: &TrafficSample,
         elapsed: Duration,
         events: &mut Vec<Event>,
     ) {
         let granted = self.streams[id.0].contract;
         let actual = actual(granted.traffic, seen, elapsed);
         self.streams[id.0].contract.traffic = actual;
-        let standings = self.standings();
-        match assign::assign(&self.machine, &self.streams, id, &standings, self.meta.goal) {
+        let latencies = self.latencies();
+        match assign::assign(&self.machine, &self.streams, id, &latencies, self.meta.goal) {
             Ok(decision) => {
-                self.books[id.0].accepted = actual;
-                self.enact(id, decision, events);
+                self.records[id.0].accepted = actual;
+                self.apply_decision(id, decision, events);
             }
             Err(refusal) => {
                 self.streams[id.0].contract = granted;
-                let book = &mut self.books[id.0];
+                let book = &mut self.records[id.0];
                 book.policer = Some(Policer::new(book.accepted));
                 book.granted.policed = true;
                 events.push(Event::Policed { stream: id, refusal });
@@ -119,27 +119,32 @@ impl Manager {
         }
     }
 
-    fn violation(&self, id: StreamId, seen: &Observed, elapsed: Duration) -> Option<Violation> {
-        let book = &self.books[id.0];
+    fn violation(
+        &self,
+        id: StreamId,
+        seen: &TrafficSample,
+        elapsed: Duration,
+    ) -> Option<Violation> {
+        let book = &self.records[id.0];
         let granted = book.accepted;
         if seen.largest > granted.largest {
-            return Some(Violation::Size { observed: seen.largest, granted: granted.largest });
+            return Some(Violation::Size { samples: seen.largest, granted: granted.largest });
         }
         let expected = elapsed.0 / granted.average.0.max(1) + granted.burst();
         if seen.messages > expected + expected / SLACK {
-            let observed = Duration(elapsed.0 / seen.messages);
-            return Some(Violation::Rate { observed, granted: granted.average });
+            let samples = Duration(elapsed.0 / seen.messages);
+            return Some(Violation::Rate { samples, granted: granted.average });
         }
         let bound = book.granted.guarantee.latency;
         if seen.left > 0 && seen.latency > bound {
-            return Some(Violation::Latency { observed: seen.latency, granted: bound });
+            return Some(Violation::Latency { samples: seen.latency, granted: bound });
         }
         None
     }
 }
 
 /// The traffic descriptor of what was seen; never less than what was granted.
-fn actual(granted: Traffic, seen: &Observed, elapsed: Duration) -> Traffic {
+fn actual(granted: Traffic, seen: &TrafficSample, elapsed: Duration) -> Traffic {
     let expected = elapsed.0 / granted.average.0.max(1) + granted.burst();
     let average = if seen.messages > expected + expected / SLACK {
         Duration((elapsed.0 / seen.messages).max(1)).min(granted.average)
