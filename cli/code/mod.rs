@@ -11,7 +11,7 @@ use selvedge_control_code::ebpf::{self, KernelError};
 use selvedge_control_code::limits::{FUEL_DEFAULT, FUEL_MAX};
 use selvedge_control_code::native::Compiler;
 use selvedge_control_code::{CodeError, Environment, Memory, Position, Program, compile};
-use selvedge_os_jit::{Handler, Hook, Kernel, LoadError, MachineHost, Native, Walked};
+use selvedge_os_jit::{Handler, Hook, Interpreted, Kernel, LoadError, MachineHost, Native};
 use serde_json::{Map, Value, json};
 
 /// The longest file that is read, so that the compiler and not the memory says that it is too long.
@@ -173,7 +173,7 @@ fn refused(program: &Program, why: &KernelError) -> Failure {
 fn handler(program: &Program, target: Target) -> Result<Box<dyn Handler>, Failure> {
     let program = program.clone();
     Ok(match target {
-        Target::Walk => Box::new(Walked::new(program)),
+        Target::Walk => Box::new(Interpreted::new(program)),
         Target::Process => {
             let mut compiler = Compiler::new().map_err(Failure::failed)?;
             let native = Native::new(program, &mut compiler).map_err(Failure::failed)?;

@@ -4,7 +4,7 @@ mod kit;
 
 use kit::{Place, patience};
 use selvedge_comm_local::{LocalTransport, Waking};
-use selvedge_control_code::Walked;
+use selvedge_control_code::Interpreted;
 use selvedge_control_event::{
     Attributes, ChannelId, Event, Exchange, Filter, Format, Overflow, SinkId, Subscription, Wake,
     What, program,
@@ -32,7 +32,7 @@ impl Host {
 
     fn subscribe(&mut self, source: &str) -> SinkId {
         let format = self.exchange.channel_mut(self.channel).unwrap().format().clone();
-        let code = Box::new(Walked::new(program("f", source, &format).unwrap()));
+        let code = Box::new(Interpreted::new(program("f", source, &format).unwrap()));
         let filter = Filter::new(code, "s", self.exchange.blocks_mut()).unwrap();
         let wish =
             Subscription { bound: 100, overflow: Overflow::DropOldest, filter: Some(filter) };

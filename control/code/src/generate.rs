@@ -7,11 +7,11 @@ use std::fmt::Write;
 
 /// Choices that are read off a list; when it ends, all further ones are the simplest.
 #[derive(Debug)]
-pub struct Choices<'a> {
+pub struct FuzzChoices<'a> {
     bytes: &'a [u8],
 }
 
-impl<'a> Choices<'a> {
+impl<'a> FuzzChoices<'a> {
     /// From bytes that a test tool makes.
     pub fn new(bytes: &'a [u8]) -> Self {
         Self { bytes }
@@ -112,7 +112,7 @@ const LITERALS: &[&str] = &[
 ];
 
 struct Generator<'c, 'b> {
-    choices: &'c mut Choices<'b>,
+    choices: &'c mut FuzzChoices<'b>,
     features: Features,
     source: String,
     /// Locals in sight: their names, and whether they are doubles.
@@ -126,7 +126,7 @@ struct Generator<'c, 'b> {
 }
 
 /// A handler for [`FORMATS`].
-pub fn handler(choices: &mut Choices<'_>, features: Features) -> String {
+pub fn handler(choices: &mut FuzzChoices<'_>, features: Features) -> String {
     let mut generator = Generator {
         choices,
         features,

@@ -1,8 +1,8 @@
 //! What every way to run a handler has in common; and the one that needs no machine, the evaluator.
 
 use crate::form::Program;
+use crate::interpret::{self, Host};
 use crate::memory::{Fault, Memory};
-use crate::walk::{self, Host};
 
 /// A handler that is ready to be called.
 pub trait Handler {
@@ -24,12 +24,12 @@ pub trait Handler {
 
 /// A handler that the evaluator runs.
 #[derive(Debug)]
-pub struct Walked {
+pub struct Interpreted {
     program: Program,
     memory: Memory,
 }
 
-impl Walked {
+impl Interpreted {
     /// Ready at once.
     pub fn new(program: Program) -> Self {
         let memory = Memory::new(&program);
@@ -37,7 +37,7 @@ impl Walked {
     }
 }
 
-impl Handler for Walked {
+impl Handler for Interpreted {
     fn program(&self) -> &Program {
         &self.program
     }
@@ -51,6 +51,6 @@ impl Handler for Walked {
     }
 
     fn call(&mut self, host: &mut dyn Host) -> Result<i64, Fault> {
-        walk::call(&self.program, &mut self.memory, host)
+        interpret::call(&self.program, &mut self.memory, host)
     }
 }

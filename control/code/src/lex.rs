@@ -1,7 +1,7 @@
 //! Source text to tokens: C's, without strings and the preprocessor.
 
 use crate::limits::{NAME_MAX, SOURCE_MAX};
-use crate::source::{Mistake, Span};
+use crate::source::{Diagnostic, Span};
 use crate::types::Scalar;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -28,10 +28,10 @@ const SIGNS: &[&str] = &[
 ];
 
 /// Splits a source. The last token is `End`.
-pub(crate) fn tokens(source: &str) -> Result<Vec<Token>, Mistake> {
+pub(crate) fn tokens(source: &str) -> Result<Vec<Token>, Diagnostic> {
     if source.len() > SOURCE_MAX {
         let what = format!("the source has {} bytes, more than {SOURCE_MAX}", source.len());
-        return Err(Mistake::new(Span::default(), what, "split the work into several handlers"));
+        return Err(Diagnostic::new(Span::default(), what, "split the work into several handlers"));
     }
     let mut lexer = Lexer { source, at: 0 };
     let mut tokens = Vec::with_capacity(source.len() / 4 + 1);
@@ -61,7 +61,7 @@ impl<'a> Lexer<'a> {
     }
 
     /// Passes white space and comments.
-    fn blanks(&mut self) -> Result<(), Mistake> {
+    fn blanks(&mut self) -> Result<(), Diagnostic> {
         loop {
             let rest = self.rest();
             let trimmed = rest.trim_start_matches([' ', '\t', '\r', '\n']);
@@ -72,7 +72,7 @@ impl<'a> Lexer<'a> {
                 let Some(length) = inside.find("*/") else {
                     let start = self.at as u32;
                     let at = Span { start, end: start + 2 };
-                    return Err(Mistake::new(at, "this comment has no end", "write \"*/\""));
+                    return Err(Diagnostic::new(at, "this comment has no end", "write \"*/\""));
                 };
                 self.at += length + 4;
             } else {
@@ -81,7 +81,7 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    fn token(&mut self) -> Result<Kind, Mistake> {
+    fn token(&mut self) -> Result<Kind, Diagnostic> {
         let rest = self.rest();
         let Some(first) = rest.chars().next() else {
             return Ok(Kind::End);
@@ -92,7 +92,7 @@ impl<'a> Lexer<'a> {
             self.at += rest.find(|c| !inside(c)).unwrap_or(rest.len());
             if self.at - start > NAME_MAX {
                 let what = format!("this name has more than {NAME_MAX} characters");
-                return Err(Mistake::new(self.span(start), what, "shorten it"));
+                return Err(Diagnostic::new(self.span(start), what, "shorten it"));
             }
             return Ok(Kind::Name);
         }
@@ -113,11 +113,11 @@ impl<'a> Lexer<'a> {
             '#' => ("E-code has no preprocessor".to_owned(), "declare \"const NAME = VALUE;\""),
             _ => (format!("{first:?} means nothing in E-code"), "take it out"),
         };
-        Err(Mistake::new(self.span(start), what, remedy))
+        Err(Diagnostic::new(self.span(start), what, remedy))
     }
 
     /// A number as C writes it; octal ones are refused, since `010` is seldom meant as 8.
-    fn number(&mut self) -> Result<Kind, Mistake> {
+    fn number(&mut self) -> Result<Kind, Diagnostic> {
         let (start, rest) = (self.at, self.rest());
         let hexadecimal = rest.starts_with("0x") || rest.starts_with("0X");
         let mut length = 0;
@@ -133,13 +133,19 @@ impl<'a> Lexer<'a> {
         }
         self.at += length;
         let text = &rest[..length];
-        let bad = |what: String, remedy: &str| Mistake::new(self.span(start), what, remedy);
+        let bad = |what: String, remedy: &str| Diagnostic::new(self.span(start), what, remedy);
         if !hexadecimal && text.contains(['.', 'e', 'E']) {
             let value: f64 = text.parse().map_err(|_| {
-                bad(format!("\"{}\" is no number", cut(text)), "write a number such as 1.5 or 2e3")
+                bad(
+                    format!("\"{}\" is no number", shorten(text)),
+                    "write a number such as 1.5 or 2e3",
+                )
             })?;
             if !value.is_finite() {
-                return Err(bad(format!("{} is too large for a double", cut(text)), "write less"));
+                return Err(bad(
+                    format!("{} is too large for a double", shorten(text)),
+                    "write less",
+                ));
             }
             return Ok(Kind::Double(value));
         }
@@ -152,18 +158,18 @@ impl<'a> Lexer<'a> {
             "l" | "ll" => (false, true),
             "ul" | "lu" | "ull" | "llu" => (true, true),
             _ => {
-                let what = format!("\"{}\" is no ending of a number", cut(suffix));
+                let what = format!("\"{}\" is no ending of a number", shorten(suffix));
                 return Err(bad(what, "there are u, l and ul"));
             }
         };
         if !hexadecimal && digits.len() > 1 && digits.starts_with('0') {
             let remedy = "leave the zeros before it out, or write it as hexadecimal with 0x";
-            return Err(bad(format!("\"{}\" would be octal in C", cut(text)), remedy));
+            return Err(bad(format!("\"{}\" would be octal in C", shorten(text)), remedy));
         }
         let value =
             if hexadecimal { u64::from_str_radix(&digits[2..], 16) } else { digits.parse::<u64>() };
         let value = value.map_err(|_| {
-            let what = format!("\"{}\" is no number of at most 64 bits", cut(text));
+            let what = format!("\"{}\" is no number of at most 64 bits", shorten(text));
             bad(what, "write decimal or hexadecimal digits, such as 42 or 0x2a")
         })?;
         // C's rule: the first type that holds it; hexadecimal ones may be unsigned.
@@ -174,7 +180,7 @@ impl<'a> Lexer<'a> {
             0..=0x7fff_ffff_ffff_ffff if !unsigned => Scalar::Long,
             _ if may => Scalar::UnsignedLong,
             _ => {
-                let what = format!("{} is too large for a long", cut(text));
+                let what = format!("{} is too large for a long", shorten(text));
                 return Err(bad(what, "write it with the ending ul"));
             }
         };
@@ -182,7 +188,7 @@ impl<'a> Lexer<'a> {
     }
 
     /// A character constant: an `int`, as in C.
-    fn character(&mut self) -> Result<Kind, Mistake> {
+    fn character(&mut self) -> Result<Kind, Diagnostic> {
         let (start, bytes) = (self.at, self.rest().as_bytes());
         let (value, length) = match bytes {
             [_, b'\\', escaped, b'\'', ..] => {
@@ -205,13 +211,13 @@ impl<'a> Lexer<'a> {
         self.at += if value.is_some() { length } else { 1 };
         let value = value.ok_or_else(|| {
             let remedy = "write one ASCII character, such as 'a' or '\\n', or its number";
-            Mistake::new(self.span(start), "this is no character constant", remedy)
+            Diagnostic::new(self.span(start), "this is no character constant", remedy)
         })?;
         Ok(Kind::Integer(u64::from(value), Scalar::Int))
     }
 }
 
 /// The beginning of a text that may be long.
-pub(crate) fn cut(text: &str) -> &str {
+pub(crate) fn shorten(text: &str) -> &str {
     text.char_indices().nth(40).map_or(text, |(at, _)| &text[..at])
 }

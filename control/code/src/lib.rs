@@ -22,6 +22,7 @@ mod form;
 #[cfg(feature = "generate")]
 pub mod generate;
 mod handler;
+pub mod interpret;
 mod lex;
 pub mod limits;
 mod memory;
@@ -32,14 +33,13 @@ mod print;
 mod source;
 mod syntax;
 mod types;
-pub mod walk;
 
 pub use check::compile;
 pub use environment::{Access, Constant, Environment, Function, InKernel, Record};
 pub use form::{Placed, Program};
-pub use handler::{Handler, Walked};
+pub use handler::{Handler, Interpreted};
+pub use interpret::Host;
 pub use memory::{Fault, Memory, Number, numbers, outcome};
 pub use source::{CodeError, Diagnosis, Position, Span};
 pub use syntax::{Comparison, Operator};
 pub use types::{Member, Scalar, Storage, Struct, Type};
-pub use walk::Host;

@@ -20,7 +20,7 @@ pub const DECLARATIONS_MAX: usize = 1024;
 /// The most parameters of a host function.
 pub const PARAMETERS_MAX: usize = 4;
 /// The most mistakes that are told at once.
-pub const MISTAKES_MAX: usize = 20;
+pub const DIAGNOSTICS_MAX: usize = 20;
 /// The budget of a call where nothing else is said, in operations inside of loops.
 pub const FUEL_DEFAULT: u64 = 100_000;
 /// The largest budget. Below the kernel's own limit of 8 Mi turns, so that ours is met first.

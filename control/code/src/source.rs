@@ -21,13 +21,13 @@ impl Span {
 
 /// Something that is wrong at a place, before the place is known as line and column.
 #[derive(Clone, Debug)]
-pub(crate) struct Mistake {
+pub(crate) struct Diagnostic {
     pub(crate) at: Span,
     pub(crate) what: String,
     pub(crate) remedy: String,
 }
 
-impl Mistake {
+impl Diagnostic {
     pub(crate) fn new(at: Span, what: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self { at, what: what.into(), remedy: remedy.into() }
     }
@@ -87,7 +87,7 @@ pub struct Diagnosis {
 const SHOWN: usize = 100;
 
 impl Diagnosis {
-    fn new(source: &str, mistake: Mistake) -> Self {
+    fn new(source: &str, mistake: Diagnostic) -> Self {
         let start = floor(source, mistake.at.start as usize);
         let position = Position::of(source, start as u32);
         let begin = source[..start].rfind('\n').map_or(0, |at| at + 1);
@@ -100,7 +100,7 @@ impl Diagnosis {
         let plain = |c: char| if c.is_control() { ' ' } else { c };
         let line: String = source[begin..end].chars().skip(skip).take(SHOWN).map(plain).collect();
         let carets = " ".repeat(before - skip) + &"^".repeat(width.min(SHOWN - (before - skip)));
-        let Mistake { what, remedy, .. } = mistake;
+        let Diagnostic { what, remedy, .. } = mistake;
         Self { position, what, remedy, line: line.trim_end().to_owned(), carets }
     }
 }
@@ -115,10 +115,10 @@ pub struct CodeError {
 }
 
 impl CodeError {
-    pub(crate) fn new(name: &str, source: &str, mut mistakes: Vec<Mistake>) -> Self {
-        mistakes.sort_by_key(|mistake| mistake.at.start);
-        mistakes.truncate(crate::limits::MISTAKES_MAX);
-        let diagnoses = mistakes.into_iter().map(|mistake| Diagnosis::new(source, mistake));
+    pub(crate) fn new(name: &str, source: &str, mut diagnostics: Vec<Diagnostic>) -> Self {
+        diagnostics.sort_by_key(|mistake| mistake.at.start);
+        diagnostics.truncate(crate::limits::DIAGNOSTICS_MAX);
+        let diagnoses = diagnostics.into_iter().map(|mistake| Diagnosis::new(source, mistake));
         Self { name: name.to_owned(), diagnoses: diagnoses.collect() }
     }
 }

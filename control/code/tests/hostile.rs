@@ -3,8 +3,8 @@
 use std::fmt::Write;
 
 use selvedge_control_code::ebpf::KernelError;
+use selvedge_control_code::interpret::{NoHost, call};
 use selvedge_control_code::limits::{NEST_MAX, OPERATIONS_MAX, SOURCE_MAX};
-use selvedge_control_code::walk::{NoHost, call};
 use selvedge_control_code::{Environment, Fault, Memory, compile, ebpf};
 
 fn refused(source: &str) -> String {

@@ -1,6 +1,6 @@
 //! What programs do: C's precedence and conversions, and what C leaves open.
 
-use selvedge_control_code::walk::{NoHost, call};
+use selvedge_control_code::interpret::{NoHost, call};
 use selvedge_control_code::{Environment, Fault, Memory, Number, Storage, compile};
 
 fn result(source: &str) -> i64 {

@@ -23,7 +23,7 @@ fn a_mistake_is_shown_in_full() {
 }
 
 /// Source, where, what, what to do.
-const MISTAKES: &[(&str, &str, &str, &str)] = &[
+const DIAGNOSTICS: &[(&str, &str, &str, &str)] = &[
     ("", "1:1", "no handler", "write a block"),
     ("{", "1:1", "has no \"}\"", "write the \"}\""),
     ("{ return 1 }", "1:10", "\";\" is missing", "write \";\""),
@@ -94,7 +94,7 @@ const MISTAKES: &[(&str, &str, &str, &str)] = &[
 
 #[test]
 fn each_mistake_has_its_place_and_its_remedy() {
-    for (source, place, what, remedy) in MISTAKES {
+    for (source, place, what, remedy) in DIAGNOSTICS {
         let message = refused(source);
         let lines: Vec<&str> = message.lines().collect();
         assert!(lines[0].starts_with(&format!("h:{place}: ")), "{source}\n{message}");

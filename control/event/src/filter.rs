@@ -22,7 +22,7 @@
 
 use std::sync::Arc;
 
-use selvedge_control_code::walk::NoHost;
+use selvedge_control_code::interpret::NoHost;
 use selvedge_control_code::{
     Access, CodeError, Environment, Fault, Handler, Number, Program, Storage, Struct, compile,
     numbers,

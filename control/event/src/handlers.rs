@@ -140,7 +140,7 @@ fn ask(
 mod tests {
     use super::*;
     use crate::{Format, program};
-    use selvedge_control_code::Walked;
+    use selvedge_control_code::Interpreted;
 
     const NOW: Instant = Instant(100);
 
@@ -176,7 +176,7 @@ mod tests {
         let source = "{ if (input.cpu > 80 && event.left == 5) return 1; return 0; }";
         let program = program("busy", source, &format).unwrap();
         let mut blocks = SharedBlocks::default();
-        let filter = Filter::new(Box::new(Walked::new(program)), "s", &mut blocks).unwrap();
+        let filter = Filter::new(Box::new(Interpreted::new(program)), "s", &mut blocks).unwrap();
         let mut count = 0;
         let mut handlers = Handlers::new();
         handlers.add_filter(filter).add(|_, _| {

@@ -1,7 +1,7 @@
 //! Channels in virtual time: order by deadline, bounds, filters, and that sinks do not harm each other.
 
 use proptest::prelude::*;
-use selvedge_control_code::Walked;
+use selvedge_control_code::Interpreted;
 use selvedge_control_event::{
     Attributes, AttributesBuf, Channel, Event, Fates, Filter, Format, Overflow, PublishError,
     SINKS_MAX, SharedBlocks, SinkId, SubscribeError, Subscription, Value, Wake, program,
@@ -20,7 +20,7 @@ fn plain(bound: usize, overflow: Overflow) -> Subscription {
 
 fn filter(channel: &Channel, source: &str, blocks: &mut SharedBlocks) -> Filter {
     let program = program("filter", source, channel.format()).unwrap_or_else(|e| panic!("{e}"));
-    Filter::new(Box::new(Walked::new(program)), "shared", blocks).unwrap()
+    Filter::new(Box::new(Interpreted::new(program)), "shared", blocks).unwrap()
 }
 
 fn send(
@@ -215,7 +215,7 @@ fn a_control_channels_filter_sets_a_parameter_of_a_data_channels() {
     assert_eq!(blocks.get("shared"), Some(&6_i64.to_le_bytes()[..]));
     // Who declares it otherwise does not get in.
     let other = program("x", "shared { int a; };\n{ return 1; }", data.format()).unwrap();
-    let refused = Filter::new(Box::new(Walked::new(other)), "shared", &mut blocks);
+    let refused = Filter::new(Box::new(Interpreted::new(other)), "shared", &mut blocks);
     assert!(refused.unwrap_err().to_string().contains("\"shared\""));
 }
 

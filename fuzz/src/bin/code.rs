@@ -7,9 +7,9 @@ use std::cell::RefCell;
 
 use libfuzzer_sys::fuzz_target;
 use selvedge_control_code::native::Compiler;
-use selvedge_control_code::walk::NoHost;
+use selvedge_control_code::interpret::NoHost;
 use selvedge_control_code::{Environment, compile, ebpf};
-use selvedge_os_jit::{Handler, Native, Walked};
+use selvedge_os_jit::{Handler, Native, Interpreted};
 
 /// What each call may use up.
 const FUEL: u64 = 2000;
@@ -37,7 +37,7 @@ fuzz_target!(|source: &str| {
     if let Ok(code) = ebpf::emit(&program) {
         assert!(code.encode(3).len() >= 4);
     }
-    let mut walked = Walked::new(program.clone());
+    let mut walked = Interpreted::new(program.clone());
     let native = COMPILER.with_borrow_mut(|compiler| Native::new(program.clone(), compiler));
     let mut native = native.expect("what the checker takes can be compiled");
     for _ in 0..2 {

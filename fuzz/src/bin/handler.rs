@@ -8,9 +8,9 @@ use std::cell::RefCell;
 use libfuzzer_sys::fuzz_target;
 use selvedge_control_code::generate::{Choices, FORMATS, Features, handler};
 use selvedge_control_code::native::Compiler;
-use selvedge_control_code::walk::NoHost;
+use selvedge_control_code::interpret::NoHost;
 use selvedge_control_code::{Environment, compile, ebpf};
-use selvedge_os_jit::{Handler, Native, Walked};
+use selvedge_os_jit::{Handler, Native, Interpreted};
 
 thread_local! {
     static COMPILER: RefCell<Compiler> = RefCell::new(Compiler::new().expect("a known machine"));
@@ -27,7 +27,7 @@ fuzz_target!(|bytes: &[u8]| {
         Ok(_) | Err(ebpf::KernelError::Double(_) | ebpf::KernelError::Stack(_)) => {}
         Err(other) => panic!("{other}\n{source}"),
     }
-    let mut walked = Walked::new(program.clone());
+    let mut walked = Interpreted::new(program.clone());
     let native = COMPILER.with_borrow_mut(|compiler| Native::new(program.clone(), compiler));
     let mut native = native.unwrap_or_else(|error| panic!("{error}\n{source}"));
     let record = program.record("input").expect("declared");

@@ -5,11 +5,11 @@
 use std::hint::black_box;
 use std::time::Instant;
 
+use selvedge_control_code::interpret::NoHost;
 use selvedge_control_code::native::Compiler;
-use selvedge_control_code::walk::NoHost;
 use selvedge_control_code::{Environment, Program, compile};
 
-use selvedge_os_jit::{Handler, Hook, Kernel, LoadError, Native, PrepareError, Walked};
+use selvedge_os_jit::{Handler, Hook, Interpreted, Kernel, LoadError, Native, PrepareError};
 
 /// What is measured: a filter of Q-Fabric's kind, and a loop over 64 numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -180,7 +180,7 @@ pub fn costs(work: Work, samples: usize) -> Result<Costs, MeasureError> {
     let program = work.program();
     let start = program.records()[0].offset as usize;
     let mut native = Native::new(program.clone(), &mut compiler()?)?;
-    let mut walked = Walked::new(program.clone());
+    let mut walked = Interpreted::new(program.clone());
     let events: Vec<Event> = (0..64).map(Event::number).collect();
     let rust: fn(Work, &Event) -> i64 = black_box(|work, event| work.in_rust(event));
     let rust_ns = median(samples, || each(|number| rust(work, &events[number as usize % 64])));

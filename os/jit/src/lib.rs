@@ -2,7 +2,7 @@
 //!
 //! | | what runs | cost of a call |
 //! |---|---|---|
-//! | [`Walked`] | the evaluator, anywhere | some ns for each operation |
+//! | [`Interpreted`] | the evaluator, anywhere | some ns for each operation |
 //! | [`Native`] | machine code in this process, in memory that is written first and executed then, never both | about 3 ns and the work |
 //! | [`Kernel`] | byte code, loaded by `bpf(2)` and run by `BPF_PROG_RUN` | a system call, and the work |
 //!
@@ -19,5 +19,5 @@ pub use executable::ExecutableError;
 pub use host::MachineHost;
 pub use kernel::{Hook, Kernel, LoadError, Measured, available, install};
 pub use native::{Native, PrepareError};
-pub use selvedge_control_code::{Handler, Walked};
+pub use selvedge_control_code::{Handler, Interpreted};
 pub use system::Refused;

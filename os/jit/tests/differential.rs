@@ -3,10 +3,10 @@
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
-use selvedge_control_code::generate::{Choices, FORMATS, Features, handler};
+use selvedge_control_code::generate::{FORMATS, Features, FuzzChoices, handler};
 use selvedge_control_code::native::Compiler;
 use selvedge_control_code::{Environment, Function, Host, InKernel, Program, Scalar, compile};
-use selvedge_os_jit::{Handler, Hook, Kernel, LoadError, Native, Walked, available};
+use selvedge_os_jit::{Handler, Hook, Interpreted, Kernel, LoadError, Native, available};
 
 /// Functions with a state, so that the order of calls is seen.
 struct Counting {
@@ -90,10 +90,10 @@ fn machine_code_does_what_the_evaluator_does() {
     runner()
         .run(&material(), |(choices, input)| {
             let features = Features { doubles: true, host: true };
-            let source = handler(&mut Choices::new(&choices), features);
+            let source = handler(&mut FuzzChoices::new(&choices), features);
             let program = compile("random", &source, &environment)
                 .unwrap_or_else(|error| panic!("{error}\n{source}"));
-            let mut walked = Walked::new(program.clone());
+            let mut walked = Interpreted::new(program.clone());
             let expected = run(&mut walked, &input, 3000);
             let mut native = Native::new(program.clone(), &mut compiler.borrow_mut()).unwrap();
             let got = run(&mut native, &input, 3000);
@@ -119,10 +119,10 @@ fn the_kernel_does_what_the_evaluator_does() {
     runner()
         .run(&material(), |(choices, input)| {
             let features = Features { doubles: false, host: false };
-            let source = handler(&mut Choices::new(&choices), features);
+            let source = handler(&mut FuzzChoices::new(&choices), features);
             let program = compile("random", &source, &environment)
                 .unwrap_or_else(|error| panic!("{error}\n{source}"));
-            let mut walked = Walked::new(program.clone());
+            let mut walked = Interpreted::new(program.clone());
             let expected = run(&mut walked, &input, 3000);
             match Kernel::new(program.clone(), Hook::Call) {
                 Ok(mut kernel) => {

@@ -5,7 +5,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
 use selvedge_control_code::native::Compiler;
-use selvedge_control_code::{Handler, Walked};
+use selvedge_control_code::{Handler, Interpreted};
 use selvedge_control_event::{
     Attributes, Channel, Event, Filter, Format, Overflow, SharedBlocks, Subscription, Wake, program,
 };
@@ -105,7 +105,7 @@ fn whole(make: Make<'_>) -> Vec<(u64, u64)> {
 
 #[test]
 fn filters_do_the_same_wherever_they_run() {
-    let walked = whole(&mut |program| Box::new(Walked::new(program)));
+    let walked = whole(&mut |program| Box::new(Interpreted::new(program)));
     assert!(walked.len() > 50, "{}", walked.len());
     let mut compiler = Compiler::new().unwrap();
     let native = whole(&mut |program| Box::new(Native::new(program, &mut compiler).unwrap()));

@@ -3,10 +3,10 @@
 
 use std::fmt::Write;
 
+use selvedge_control_code::interpret::NoHost;
 use selvedge_control_code::native::Compiler;
-use selvedge_control_code::walk::NoHost;
 use selvedge_control_code::{Environment, Fault, Program, compile};
-use selvedge_os_jit::{Handler, Hook, Kernel, LoadError, Native, Walked, available};
+use selvedge_os_jit::{Handler, Hook, Interpreted, Kernel, LoadError, Native, available};
 
 fn program(source: &str) -> Program {
     let environment = Environment::parse("f", "input { int i; long a[64]; };").unwrap();
@@ -51,7 +51,7 @@ fn the_largest_handlers_become_machine_code() {
     let mut compiler = Compiler::new().unwrap();
     for source in handlers() {
         let program = program(&source);
-        let mut walked = Walked::new(program.clone());
+        let mut walked = Interpreted::new(program.clone());
         let mut native = Native::new(program, &mut compiler).unwrap();
         assert_eq!(walked.call(&mut NoHost), native.call(&mut NoHost));
         assert_eq!(walked.memory(), native.memory());
@@ -67,7 +67,7 @@ fn the_largest_handlers_are_loaded_or_refused() {
     let mut loaded = 0;
     for source in handlers() {
         let program = program(&source);
-        let mut walked = Walked::new(program.clone());
+        let mut walked = Interpreted::new(program.clone());
         match Kernel::new(program, Hook::Call) {
             Ok(mut kernel) => {
                 loaded += 1;
@@ -94,7 +94,7 @@ fn endless_loops_end_by_the_same_budget_everywhere() {
     for source in sources {
         let program = program(source);
         let mut all: Vec<Box<dyn Handler>> = vec![
-            Box::new(Walked::new(program.clone())),
+            Box::new(Interpreted::new(program.clone())),
             Box::new(Native::new(program.clone(), &mut compiler).unwrap()),
         ];
         if in_kernel {

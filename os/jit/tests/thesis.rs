@@ -1,9 +1,9 @@
 //! The example of Q-Fabric's section 3.2.4, as it is written there, in all three back ends.
 
+use selvedge_control_code::interpret::NoHost;
 use selvedge_control_code::native::Compiler;
-use selvedge_control_code::walk::NoHost;
 use selvedge_control_code::{Environment, compile};
-use selvedge_os_jit::{Handler, Hook, Kernel, Native, Walked, available};
+use selvedge_os_jit::{Handler, Hook, Interpreted, Kernel, Native, available};
 
 const FORMATS: &str = "
     const NUM_RESOURCES = 3;
@@ -61,7 +61,7 @@ fn check(handler: &mut dyn Handler) {
 fn the_thesis_example_runs_as_written() {
     let environment = Environment::parse("formats", FORMATS).unwrap();
     let program = compile("example", EXAMPLE, &environment).unwrap();
-    check(&mut Walked::new(program.clone()));
+    check(&mut Interpreted::new(program.clone()));
     let mut compiler = Compiler::new().unwrap();
     check(&mut Native::new(program.clone(), &mut compiler).unwrap());
     if let Err(why) = available() {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::place::Located;
 use super::{Binding, Checker};
 use crate::form::{Expr as Form, Index, Kind, Loop, Place, Stmt};
-use crate::source::{Mistake, Span};
+use crate::source::{Diagnostic, Span};
 use crate::syntax::{Comparison, Expr, ExprKind, Operator};
 use crate::types::{Scalar, Storage, Struct, Type};
 
@@ -52,12 +52,12 @@ impl<'a> Checker<'a> {
         layout: &Arc<Struct>,
         value: &Expr<'a>,
         done: &mut Vec<Stmt>,
-    ) -> Result<(), Mistake> {
+    ) -> Result<(), Diagnostic> {
         self.at = to.at;
         let target = self.located(to)?;
         if let Some(why) = target.fixed {
             let what = format!("{} can't be written", target.path);
-            return Err(Mistake::new(to.at, what, why));
+            return Err(Diagnostic::new(to.at, what, why));
         }
         let source = self.source(layout, value)?;
         self.words(target, source, layout, to.at, done)
@@ -68,7 +68,7 @@ impl<'a> Checker<'a> {
         &mut self,
         layout: &Arc<Struct>,
         value: &Expr<'a>,
-    ) -> Result<Located, Mistake> {
+    ) -> Result<Located, Diagnostic> {
         let remedy = "assign a struct of the same type, or its members one by one";
         let Some(given) = self.struct_at(value) else {
             // What is wrong inside of it says more.
@@ -77,7 +77,7 @@ impl<'a> Checker<'a> {
                 self.located(value)?;
             }
             let what = format!("this is no {}", Type::Struct(layout.clone()));
-            return Err(Mistake::new(value.at, what, remedy));
+            return Err(Diagnostic::new(value.at, what, remedy));
         };
         // A record is of a type without a name: it fits what has the same members.
         let record = |layout: &Arc<Struct>| {
@@ -88,7 +88,7 @@ impl<'a> Checker<'a> {
         if !fits {
             let [given, wanted] = [&given, layout].map(|layout| Type::Struct(layout.clone()));
             let what = format!("this is a {given}, and no {wanted}");
-            return Err(Mistake::new(value.at, what, remedy));
+            return Err(Diagnostic::new(value.at, what, remedy));
         }
         self.located(value)
     }
@@ -101,7 +101,7 @@ impl<'a> Checker<'a> {
         layout: &Struct,
         at: Span,
         done: &mut Vec<Stmt>,
-    ) -> Result<(), Mistake> {
+    ) -> Result<(), Diagnostic> {
         let storage = match layout.align {
             8 => Storage::UnsignedLong,
             4 => Storage::Unsigned,
@@ -110,8 +110,8 @@ impl<'a> Checker<'a> {
         };
         let (size, count) = (storage.size(), layout.size / storage.size());
         // Indices are found once: the first word keeps them, and the others read what was kept.
-        let target_again = self.kept(&mut target, at)?;
-        let source_again = self.kept(&mut source, at)?;
+        let target_again = self.pin_indices(&mut target, at)?;
+        let source_again = self.pin_indices(&mut source, at)?;
         self.word(target.place(storage), source.place(storage), done);
         if count <= UNROLLED {
             for word in 1..count {
@@ -157,7 +157,7 @@ impl<'a> Checker<'a> {
     }
 
     /// Makes a place keep its indices in variables, and gives the same place by these.
-    fn kept(&mut self, of: &mut Located, at: Span) -> Result<Place, Mistake> {
+    fn pin_indices(&mut self, of: &mut Located, at: Span) -> Result<Place, Diagnostic> {
         let mut again = Vec::with_capacity(of.indices.len());
         for index in &mut of.indices {
             let kept = self.temporary(index.value.ty, at)?;

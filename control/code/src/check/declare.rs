@@ -6,7 +6,7 @@ use super::Checker;
 use crate::environment::{Access, Constant, Environment, Record};
 use crate::limits::MEMORY_MAX;
 use crate::parse;
-use crate::source::{CodeError, Mistake};
+use crate::source::{CodeError, Diagnostic};
 use crate::syntax::{Declaration, Declarator, Expr, Name, TypeName};
 use crate::types::{Scalar, Struct, Type};
 
@@ -17,12 +17,12 @@ impl Environment {
     /// All that is wrong, with lines and columns; `name` stands before them.
     pub fn parse(name: &str, text: &str) -> Result<Self, CodeError> {
         let mut environment = Self::default();
-        let failed = |mistakes| CodeError::new(name, text, mistakes);
+        let failed = |diagnostics| CodeError::new(name, text, diagnostics);
         let unit = parse::unit(text).map_err(|mistake| failed(vec![mistake]))?;
         if unit.body.is_some() {
             let remedy = "give the handler in a file of its own";
             let what = "formats hold declarations only, and here is a handler's block";
-            return Err(failed(vec![Mistake::new(unit.body_at, what, remedy)]));
+            return Err(failed(vec![Diagnostic::new(unit.body_at, what, remedy)]));
         }
         declare(&mut environment, &unit.declarations).map_err(failed)?;
         Ok(environment)
@@ -33,20 +33,20 @@ impl Environment {
 pub(super) fn declare(
     environment: &mut Environment,
     declarations: &[Declaration<'_>],
-) -> Result<(), Vec<Mistake>> {
-    let mut mistakes = Vec::new();
+) -> Result<(), Vec<Diagnostic>> {
+    let mut diagnostics = Vec::new();
     for declaration in declarations {
         if let Err(mistake) = one(environment, declaration) {
-            mistakes.push(mistake);
+            diagnostics.push(mistake);
         }
-        if mistakes.len() >= crate::limits::MISTAKES_MAX {
+        if diagnostics.len() >= crate::limits::DIAGNOSTICS_MAX {
             break;
         }
     }
-    if mistakes.is_empty() { Ok(()) } else { Err(mistakes) }
+    if diagnostics.is_empty() { Ok(()) } else { Err(diagnostics) }
 }
 
-fn one(environment: &mut Environment, declaration: &Declaration<'_>) -> Result<(), Mistake> {
+fn one(environment: &mut Environment, declaration: &Declaration<'_>) -> Result<(), Diagnostic> {
     match declaration {
         Declaration::Constant(name, value) => {
             fresh(name, environment.constants.contains_key(name.text))?;
@@ -69,16 +69,16 @@ fn one(environment: &mut Environment, declaration: &Declaration<'_>) -> Result<(
     Ok(())
 }
 
-fn fresh(name: &Name<'_>, known: bool) -> Result<(), Mistake> {
+fn fresh(name: &Name<'_>, known: bool) -> Result<(), Diagnostic> {
     if known {
         let what = format!("\"{}\" is declared already", name.text);
         let remedy = "take it out; a source's own declarations come beside its channel's formats";
-        return Err(Mistake::new(name.at, what, remedy));
+        return Err(Diagnostic::new(name.at, what, remedy));
     }
     Ok(())
 }
 
-fn constant(environment: &Environment, value: &Expr<'_>) -> Result<Constant, Mistake> {
+fn constant(environment: &Environment, value: &Expr<'_>) -> Result<Constant, Diagnostic> {
     // Records are of no use here; so none are placed, and nothing can fail.
     let bare = Environment { records: Vec::new(), ..environment.clone() };
     let mut checker = Checker::new(&bare)?;
@@ -90,10 +90,10 @@ fn layout(
     environment: &Environment,
     name: &Name<'_>,
     members: &[Declarator<'_>],
-) -> Result<Arc<Struct>, Mistake> {
+) -> Result<Arc<Struct>, Diagnostic> {
     if members.is_empty() {
         let what = format!("\"{}\" has no members", name.text);
-        return Err(Mistake::new(name.at, what, "declare one, such as int value;"));
+        return Err(Diagnostic::new(name.at, what, "declare one, such as int value;"));
     }
     let bare = Environment { records: Vec::new(), ..environment.clone() };
     let mut checker = Checker::new(&bare)?;
@@ -102,21 +102,21 @@ fn layout(
     for member in members {
         if !seen.insert(member.name.text) {
             let what = format!("\"{}\" is a member already", member.name.text);
-            return Err(Mistake::new(member.name.at, what, "take another name"));
+            return Err(Diagnostic::new(member.name.at, what, "take another name"));
         }
         laid.push((member.name.text.to_owned(), checker.ty(member)?));
     }
     let layout = Struct::new(name.text, laid);
     if layout.size > MEMORY_MAX {
         let what = format!("\"{}\" takes more than {MEMORY_MAX} bytes", name.text);
-        return Err(Mistake::new(name.at, what, "make its arrays shorter"));
+        return Err(Diagnostic::new(name.at, what, "make its arrays shorter"));
     }
     Ok(Arc::new(layout))
 }
 
 impl<'a> Checker<'a> {
     /// The type that a declarator gives its name.
-    pub(super) fn ty(&mut self, declarator: &Declarator<'a>) -> Result<Type, Mistake> {
+    pub(super) fn ty(&mut self, declarator: &Declarator<'a>) -> Result<Type, Diagnostic> {
         let mut ty = self.named_type(&declarator.of)?;
         for length in declarator.lengths.iter().rev() {
             let (bits, scalar) = self.constant(length)?;
@@ -124,18 +124,18 @@ impl<'a> Checker<'a> {
             let Some(count) = value.filter(|v| (1..=i64::from(MEMORY_MAX)).contains(v)) else {
                 let what = "this is no length for an array".to_owned();
                 let remedy = format!("write a constant integer from 1 to {MEMORY_MAX}");
-                return Err(Mistake::new(length.at, what, remedy));
+                return Err(Diagnostic::new(length.at, what, remedy));
             };
             ty = Type::Array(Arc::new(ty), count as u32);
             if ty.size() > MEMORY_MAX {
                 let what = format!("this array takes more than {MEMORY_MAX} bytes");
-                return Err(Mistake::new(declarator.name.at, what, "make it shorter"));
+                return Err(Diagnostic::new(declarator.name.at, what, "make it shorter"));
             }
         }
         Ok(ty)
     }
 
-    pub(super) fn named_type(&self, name: &TypeName<'_>) -> Result<Type, Mistake> {
+    pub(super) fn named_type(&self, name: &TypeName<'_>) -> Result<Type, Diagnostic> {
         match name {
             TypeName::Storage(storage) => Ok(Type::Scalar(*storage)),
             TypeName::Struct(name) => {
@@ -143,18 +143,18 @@ impl<'a> Checker<'a> {
                 found.map(|layout| Type::Struct(Arc::clone(layout))).ok_or_else(|| {
                     let known = self.environment.structs.keys().map(String::as_str);
                     let what = format!("there is no struct \"{}\"", name.text);
-                    Mistake::new(name.at, what, super::place::nearest(name.text, known))
+                    Diagnostic::new(name.at, what, super::place::nearest(name.text, known))
                 })
             }
         }
     }
 
     /// The value of a constant expression.
-    pub(super) fn constant(&mut self, value: &Expr<'a>) -> Result<(u64, Scalar), Mistake> {
+    pub(super) fn constant(&mut self, value: &Expr<'a>) -> Result<(u64, Scalar), Diagnostic> {
         let checked = self.value(value)?;
         checked.as_constant().map(|bits| (bits, checked.ty)).ok_or_else(|| {
             let remedy = "use numbers and constants only";
-            Mistake::new(value.at, "this is not known before the handler runs", remedy)
+            Diagnostic::new(value.at, "this is not known before the handler runs", remedy)
         })
     }
 }

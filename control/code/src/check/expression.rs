@@ -4,7 +4,7 @@ use super::place::Base;
 use super::{Checker, place};
 use crate::form::{Expr as Form, Kind};
 use crate::limits::LOCALS_MAX;
-use crate::source::{Mistake, Span};
+use crate::source::{Diagnostic, Span};
 use crate::syntax::{Binary, Comparison, Expr, ExprKind, Name, Operator, Unary};
 use crate::types::{Scalar, Storage};
 
@@ -13,14 +13,14 @@ const BUILT_IN: [(&str, usize); 3] = [("abs", 1), ("max", 2), ("min", 2)];
 
 impl<'a> Checker<'a> {
     /// A value, of any type.
-    pub(super) fn value(&mut self, expr: &Expr<'a>) -> Result<Form, Mistake> {
+    pub(super) fn value(&mut self, expr: &Expr<'a>) -> Result<Form, Diagnostic> {
         let outer = std::mem::replace(&mut self.at, expr.at);
         let checked = self.value_inside(expr);
         self.at = outer;
         checked
     }
 
-    fn value_inside(&mut self, expr: &Expr<'a>) -> Result<Form, Mistake> {
+    fn value_inside(&mut self, expr: &Expr<'a>) -> Result<Form, Diagnostic> {
         match &expr.kind {
             ExprKind::Integer(value, scalar) => {
                 let bits = crate::arithmetic::convert(Scalar::UnsignedLong, *scalar, *value);
@@ -61,7 +61,7 @@ impl<'a> Checker<'a> {
     }
 
     /// Something that is evaluated for what it does.
-    pub(super) fn effect(&mut self, expr: &Expr<'a>) -> Result<Form, Mistake> {
+    pub(super) fn effect(&mut self, expr: &Expr<'a>) -> Result<Form, Diagnostic> {
         match &expr.kind {
             // The old value is of no use, so the new one, which is cheaper, will do.
             ExprKind::Step { up, place, .. } => self.step(*up, false, place),
@@ -71,7 +71,7 @@ impl<'a> Checker<'a> {
     }
 
     /// Something that is tested for not being zero.
-    pub(super) fn condition(&mut self, expr: &Expr<'a>) -> Result<Form, Mistake> {
+    pub(super) fn condition(&mut self, expr: &Expr<'a>) -> Result<Form, Diagnostic> {
         let value = self.value(expr)?;
         let outer = std::mem::replace(&mut self.at, expr.at);
         let truth = self.truth(value);
@@ -79,7 +79,7 @@ impl<'a> Checker<'a> {
         Ok(truth)
     }
 
-    fn unary(&mut self, operator: Unary, value: Form, at: Span) -> Result<Form, Mistake> {
+    fn unary(&mut self, operator: Unary, value: Form, at: Span) -> Result<Form, Diagnostic> {
         Ok(match operator {
             Unary::Plus => value,
             Unary::Minus => self.negate(value),
@@ -98,7 +98,7 @@ impl<'a> Checker<'a> {
         binary: Binary,
         left: &Expr<'a>,
         right: &Expr<'a>,
-    ) -> Result<Form, Mistake> {
+    ) -> Result<Form, Diagnostic> {
         if matches!(binary, Binary::Both | Binary::Either) {
             let a = Box::new(self.condition(left)?);
             let b = Box::new(self.condition(right)?);
@@ -123,7 +123,7 @@ impl<'a> Checker<'a> {
         operator: Operator,
         (a, a_at): (Form, Span),
         (b, b_at): (Form, Span),
-    ) -> Result<Form, Mistake> {
+    ) -> Result<Form, Diagnostic> {
         let (mut a, mut b) = (a, b);
         let exact = matches!(
             operator,
@@ -144,7 +144,7 @@ impl<'a> Checker<'a> {
         operator: Option<Operator>,
         to: &Expr<'a>,
         value: &Expr<'a>,
-    ) -> Result<Form, Mistake> {
+    ) -> Result<Form, Diagnostic> {
         let (of, storage) = self.writable(to)?;
         let Some(operator) = operator else {
             let value = self.value(value)?;
@@ -172,7 +172,7 @@ impl<'a> Checker<'a> {
         })
     }
 
-    fn step(&mut self, up: bool, keep: bool, to: &Expr<'a>) -> Result<Form, Mistake> {
+    fn step(&mut self, up: bool, keep: bool, to: &Expr<'a>) -> Result<Form, Diagnostic> {
         let (of, storage) = self.writable(to)?;
         let operator = if up { Operator::Add } else { Operator::Subtract };
         let ty = storage.scalar();
@@ -216,7 +216,7 @@ impl<'a> Checker<'a> {
     }
 
     /// A variable that the source does not name.
-    pub(super) fn temporary(&mut self, ty: Scalar, at: Span) -> Result<u16, Mistake> {
+    pub(super) fn temporary(&mut self, ty: Scalar, at: Span) -> Result<u16, Diagnostic> {
         let storage = match ty {
             Scalar::Int => Storage::Int,
             Scalar::Unsigned => Storage::Unsigned,
@@ -227,10 +227,10 @@ impl<'a> Checker<'a> {
         self.new_local(storage, at)
     }
 
-    pub(super) fn new_local(&mut self, storage: Storage, at: Span) -> Result<u16, Mistake> {
+    pub(super) fn new_local(&mut self, storage: Storage, at: Span) -> Result<u16, Diagnostic> {
         if self.locals.len() >= LOCALS_MAX {
             let what = format!("with this there are more than {LOCALS_MAX} variables");
-            return Err(Mistake::new(at, what, "use an array, or several handlers"));
+            return Err(Diagnostic::new(at, what, "use an array, or several handlers"));
         }
         self.locals.push(storage);
         Ok((self.locals.len() - 1) as u16)
@@ -242,7 +242,7 @@ impl<'a> Checker<'a> {
         arguments: &[Expr<'a>],
         at: Span,
         used: bool,
-    ) -> Result<Form, Mistake> {
+    ) -> Result<Form, Diagnostic> {
         let found = self.environment.functions.iter().find(|one| one.name == name.text).cloned();
         let Some(function) = found else {
             return self.built_in(name, arguments, at);
@@ -250,7 +250,7 @@ impl<'a> Checker<'a> {
         count(name, arguments.len(), function.parameters.len(), at)?;
         if used && function.result.is_none() {
             let what = format!("{}() gives no value", name.text);
-            return Err(Mistake::new(at, what, "call it as a statement of its own"));
+            return Err(Diagnostic::new(at, what, "call it as a statement of its own"));
         }
         let mut values = Vec::with_capacity(arguments.len());
         for (argument, parameter) in arguments.iter().zip(&function.parameters) {
@@ -271,12 +271,12 @@ impl<'a> Checker<'a> {
         name: &Name<'a>,
         arguments: &[Expr<'a>],
         at: Span,
-    ) -> Result<Form, Mistake> {
+    ) -> Result<Form, Diagnostic> {
         let Some((_, parameters)) = BUILT_IN.iter().find(|(known, _)| *known == name.text) else {
             let host = self.environment.functions.iter().map(|one| &*one.name);
             let known = host.chain(BUILT_IN.iter().map(|(known, _)| *known));
             let what = format!("there is no function \"{}\"", name.text);
-            return Err(Mistake::new(name.at, what, place::nearest(name.text, known)));
+            return Err(Diagnostic::new(name.at, what, place::nearest(name.text, known)));
         };
         count(name, arguments.len(), *parameters, at)?;
         let first = self.value(&arguments[0])?;
@@ -302,18 +302,18 @@ impl<'a> Checker<'a> {
     }
 }
 
-fn integer(value: Form, operator: &str, at: Span) -> Result<Form, Mistake> {
+fn integer(value: Form, operator: &str, at: Span) -> Result<Form, Diagnostic> {
     if value.ty == Scalar::Double {
         let what = format!("\"{operator}\" is for integers, and this is a double");
-        return Err(Mistake::new(at, what, "convert it: write (long) before it"));
+        return Err(Diagnostic::new(at, what, "convert it: write (long) before it"));
     }
     Ok(value)
 }
 
-fn count(name: &Name<'_>, given: usize, wanted: usize, at: Span) -> Result<(), Mistake> {
+fn count(name: &Name<'_>, given: usize, wanted: usize, at: Span) -> Result<(), Diagnostic> {
     if given == wanted {
         return Ok(());
     }
     let what = format!("{}() takes {wanted} values, and here are {given}", name.text);
-    Err(Mistake::new(at, what, "give as many as it takes"))
+    Err(Diagnostic::new(at, what, "give as many as it takes"))
 }

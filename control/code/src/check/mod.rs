@@ -12,10 +12,10 @@ use std::borrow::Cow;
 use self::declare::declare;
 use crate::environment::{Environment, Function};
 use crate::form::{Placed, Program};
-use crate::limits::{MEMORY_MAX, MISTAKES_MAX, OPERATIONS_MAX};
+use crate::limits::{DIAGNOSTICS_MAX, MEMORY_MAX, OPERATIONS_MAX};
 use crate::memory::HEADER;
 use crate::parse;
-use crate::source::{CodeError, Mistake, Span};
+use crate::source::{CodeError, Diagnostic, Span};
 use crate::syntax::Name;
 use crate::types::{Scalar, Storage, Type};
 
@@ -41,11 +41,11 @@ use crate::types::{Scalar, Storage, Type};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn compile(name: &str, source: &str, environment: &Environment) -> Result<Program, CodeError> {
-    let failed = |mistakes| CodeError::new(name, source, mistakes);
+    let failed = |diagnostics| CodeError::new(name, source, diagnostics);
     let unit = parse::unit(source).map_err(|mistake| failed(vec![mistake]))?;
     let Some(body) = unit.body else {
         let what = "the source has no handler";
-        return Err(failed(vec![Mistake::new(unit.end, what, "write a block: { ... }")]));
+        return Err(failed(vec![Diagnostic::new(unit.end, what, "write a block: { ... }")]));
     };
     let mut environment = Cow::Borrowed(environment);
     if !unit.declarations.is_empty() {
@@ -53,12 +53,12 @@ pub fn compile(name: &str, source: &str, environment: &Environment) -> Result<Pr
     }
     let mut checker = Checker::new(&environment).map_err(|mistake| failed(vec![mistake]))?;
     let body = checker.block(&body);
-    if checker.operations > OPERATIONS_MAX && checker.mistakes.is_empty() {
+    if checker.operations > OPERATIONS_MAX && checker.diagnostics.is_empty() {
         let what = format!("the handler has more than {OPERATIONS_MAX} operations");
-        checker.note(Mistake::new(unit.end, what, "use loops, or several handlers"));
+        checker.record(Diagnostic::new(unit.end, what, "use loops, or several handlers"));
     }
-    if !checker.mistakes.is_empty() {
-        return Err(failed(checker.mistakes));
+    if !checker.diagnostics.is_empty() {
+        return Err(failed(checker.diagnostics));
     }
     Ok(Program {
         name: name.to_owned(),
@@ -94,7 +94,7 @@ struct Checker<'a> {
     names: Vec<(&'a str, Binding)>,
     /// Where each open block's names begin.
     blocks: Vec<usize>,
-    mistakes: Vec<Mistake>,
+    diagnostics: Vec<Diagnostic>,
     memory: u32,
     scratch: u32,
     /// What a turn of the innermost loop costs so far.
@@ -108,7 +108,7 @@ struct Checker<'a> {
 }
 
 impl<'a> Checker<'a> {
-    fn new(environment: &'a Environment) -> Result<Self, Mistake> {
+    fn new(environment: &'a Environment) -> Result<Self, Diagnostic> {
         let (mut memory, mut records) = (HEADER, Vec::new());
         for record in &environment.records {
             let offset = memory.next_multiple_of(8);
@@ -116,7 +116,7 @@ impl<'a> Checker<'a> {
             if memory > MEMORY_MAX {
                 let what = format!("with {} the records take {memory} bytes", record.name);
                 let remedy = format!("make arrays shorter; there is room for {MEMORY_MAX}");
-                return Err(Mistake::new(Span::default(), what, remedy));
+                return Err(Diagnostic::new(Span::default(), what, remedy));
             }
             records.push(Placed { record: record.clone(), offset });
         }
@@ -128,7 +128,7 @@ impl<'a> Checker<'a> {
             functions: Vec::new(),
             names: Vec::new(),
             blocks: Vec::new(),
-            mistakes: Vec::new(),
+            diagnostics: Vec::new(),
             memory,
             scratch: 0,
             weight: 0,
@@ -141,13 +141,13 @@ impl<'a> Checker<'a> {
     }
 
     /// Room for something in memory.
-    fn allocate(&mut self, size: u32, at: Span) -> Result<u32, Mistake> {
+    fn allocate(&mut self, size: u32, at: Span) -> Result<u32, Diagnostic> {
         let offset = self.memory.next_multiple_of(8);
         let end = offset.saturating_add(size.next_multiple_of(8));
         if end > MEMORY_MAX {
             let what = format!("with this the handler's memory takes {end} bytes");
             let remedy = format!("make arrays shorter; there is room for {MEMORY_MAX}");
-            return Err(Mistake::new(at, what, remedy));
+            return Err(Diagnostic::new(at, what, remedy));
         }
         self.memory = end;
         Ok(offset)
@@ -158,27 +158,27 @@ impl<'a> Checker<'a> {
     }
 
     /// Makes a name known in the innermost block.
-    fn bind(&mut self, name: Name<'a>, binding: Binding) -> Result<(), Mistake> {
+    fn bind(&mut self, name: Name<'a>, binding: Binding) -> Result<(), Diagnostic> {
         let start = self.blocks.last().copied().unwrap_or(0);
         let declared = self.names[start..].iter().any(|(known, _)| *known == name.text);
         let record = self.records.iter().any(|placed| placed.record.name == name.text);
         self.names.push((name.text, binding));
         if declared || record {
             let what = format!("\"{}\" is declared already", name.text);
-            return Err(Mistake::new(name.at, what, "take another name"));
+            return Err(Diagnostic::new(name.at, what, "take another name"));
         }
         Ok(())
     }
 
     /// Keeps a mistake, to go on behind it.
-    fn note(&mut self, mistake: Mistake) {
-        if self.mistakes.len() < MISTAKES_MAX {
-            self.mistakes.push(mistake);
+    fn record(&mut self, mistake: Diagnostic) {
+        if self.diagnostics.len() < DIAGNOSTICS_MAX {
+            self.diagnostics.push(mistake);
         }
     }
 
     /// Whether it makes sense to go on.
     fn is_full(&self) -> bool {
-        self.mistakes.len() >= MISTAKES_MAX || self.operations > OPERATIONS_MAX
+        self.diagnostics.len() >= DIAGNOSTICS_MAX || self.operations > OPERATIONS_MAX
     }
 }

@@ -3,7 +3,7 @@
 use super::{Binding, Checker};
 use crate::environment::Access;
 use crate::form::{Expr as Form, Index, Place, Placed};
-use crate::source::{Mistake, Span};
+use crate::source::{Diagnostic, Span};
 use crate::syntax::{Expr, ExprKind, Name};
 use crate::types::{Scalar, Storage, Type};
 
@@ -46,7 +46,7 @@ pub(super) fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> S
 }
 
 impl<'a> Checker<'a> {
-    pub(super) fn located(&mut self, expr: &Expr<'a>) -> Result<Located, Mistake> {
+    pub(super) fn located(&mut self, expr: &Expr<'a>) -> Result<Located, Diagnostic> {
         match &expr.kind {
             ExprKind::Name(name) => self.named(name, expr.at),
             ExprKind::Member(of, member) => {
@@ -59,12 +59,12 @@ impl<'a> Checker<'a> {
             }
             _ => {
                 let remedy = "name a variable, a member or an element";
-                Err(Mistake::new(expr.at, "this has no place in memory", remedy))
+                Err(Diagnostic::new(expr.at, "this has no place in memory", remedy))
             }
         }
     }
 
-    fn named(&mut self, name: &str, at: Span) -> Result<Located, Mistake> {
+    fn named(&mut self, name: &str, at: Span) -> Result<Located, Diagnostic> {
         let whole = |base, offset, ty, fixed| {
             let path = name.to_owned();
             Ok(Located { base, offset, indices: Vec::new(), ty, fixed, path, at })
@@ -96,7 +96,7 @@ impl<'a> Checker<'a> {
             let what = format!("there is no record \"{name}\"");
             let remedy =
                 format!("give the channel's formats, or write {name} {{ ... }}; before the block");
-            return Err(Mistake::new(at, what, remedy));
+            return Err(Diagnostic::new(at, what, remedy));
         }
         let what = match self.environment.functions.iter().any(|f| f.name == name) {
             true => format!("\"{name}\" is a function"),
@@ -105,42 +105,47 @@ impl<'a> Checker<'a> {
         let has = |placed: &&Placed| placed.record.layout.member(name).is_some();
         if let Some(placed) = self.records.iter().find(has) {
             let record = &placed.record.name;
-            return Err(Mistake::new(at, what, format!("write \"{record}.{name}\"")));
+            return Err(Diagnostic::new(at, what, format!("write \"{record}.{name}\"")));
         }
         let known = self.names.iter().map(|(name, _)| *name);
         let known = known.chain(self.records.iter().map(|placed| &*placed.record.name));
         let known = known.chain(self.environment.constants.keys().map(String::as_str));
-        Err(Mistake::new(at, what, nearest(name, known)))
+        Err(Diagnostic::new(at, what, nearest(name, known)))
     }
 
-    fn member(of: Located, member: &Name<'_>) -> Result<Located, Mistake> {
+    fn member(of: Located, member: &Name<'_>) -> Result<Located, Diagnostic> {
         let Type::Struct(layout) = &of.ty else {
             let what = format!("{} has the type {} and no members", of.path, of.ty);
             let remedy = match of.ty {
                 Type::Array(..) => "choose an element with [ ]",
                 _ => "leave the \".\" and the name behind it out",
             };
-            return Err(Mistake::new(member.at, what, remedy));
+            return Err(Diagnostic::new(member.at, what, remedy));
         };
         let Some(found) = layout.member(member.text) else {
             let known = layout.members.iter().map(|member| &*member.name);
             let what = format!("{} has no member \"{}\"", of.path, member.text);
-            return Err(Mistake::new(member.at, what, nearest(member.text, known)));
+            return Err(Diagnostic::new(member.at, what, nearest(member.text, known)));
         };
         let (offset, ty) = (of.offset + found.offset, found.ty.clone());
         let path = format!("{}.{}", of.path, member.text);
         Ok(Located { offset, ty, path, at: of.at.to(member.at), ..of })
     }
 
-    fn element(&mut self, mut of: Located, index: &Expr<'a>, at: Span) -> Result<Located, Mistake> {
+    fn element(
+        &mut self,
+        mut of: Located,
+        index: &Expr<'a>,
+        at: Span,
+    ) -> Result<Located, Diagnostic> {
         let Type::Array(element, length) = of.ty.clone() else {
             let what = format!("{} has the type {} and no elements", of.path, of.ty);
-            return Err(Mistake::new(at, what, "leave the [ ] out"));
+            return Err(Diagnostic::new(at, what, "leave the [ ] out"));
         };
         let value = self.value(index)?;
         if value.ty == Scalar::Double {
             let remedy = "convert it: write (int) before it";
-            return Err(Mistake::new(index.at, "an index can't be a double", remedy));
+            return Err(Diagnostic::new(index.at, "an index can't be a double", remedy));
         }
         let stride = element.size();
         match value.as_constant() {
@@ -148,7 +153,7 @@ impl<'a> Checker<'a> {
             Some(bits) => {
                 let what = format!("{} has no element {}", of.path, bits as i64);
                 let remedy = format!("its elements are 0 to {}", length - 1);
-                return Err(Mistake::new(index.at, what, remedy));
+                return Err(Diagnostic::new(index.at, what, remedy));
             }
             None => {
                 self.weight = self.weight.saturating_add(1);
@@ -160,7 +165,7 @@ impl<'a> Checker<'a> {
     }
 
     /// The number at a place.
-    pub(super) fn scalar_at(&self, of: &Located) -> Result<Storage, Mistake> {
+    pub(super) fn scalar_at(&self, of: &Located) -> Result<Storage, Diagnostic> {
         match &of.ty {
             Type::Scalar(storage) => Ok(*storage),
             other => {
@@ -171,12 +176,12 @@ impl<'a> Checker<'a> {
                         "choose a member with \".\"; a whole struct is assigned in a statement of its own"
                     }
                 };
-                Err(Mistake::new(of.at, what, remedy))
+                Err(Diagnostic::new(of.at, what, remedy))
             }
         }
     }
 
-    pub(super) fn read(&mut self, expr: &Expr<'a>) -> Result<Form, Mistake> {
+    pub(super) fn read(&mut self, expr: &Expr<'a>) -> Result<Form, Diagnostic> {
         let of = self.located(expr)?;
         match of.base {
             Base::Constant(bits, scalar) => Ok(self.literal(bits, scalar)),
@@ -189,12 +194,12 @@ impl<'a> Checker<'a> {
     }
 
     /// A place that may be written, with its type.
-    pub(super) fn writable(&mut self, expr: &Expr<'a>) -> Result<(Located, Storage), Mistake> {
+    pub(super) fn writable(&mut self, expr: &Expr<'a>) -> Result<(Located, Storage), Diagnostic> {
         let of = self.located(expr)?;
         let storage = self.scalar_at(&of)?;
         if let Some(why) = of.fixed {
             let what = format!("{} can't be written", of.path);
-            return Err(Mistake::new(expr.at, what, why));
+            return Err(Diagnostic::new(expr.at, what, why));
         }
         Ok((of, storage))
     }

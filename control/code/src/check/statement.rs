@@ -4,7 +4,7 @@ use super::place::Located;
 use super::{Binding, Checker};
 use crate::form::{Expr as Form, Loop, Stmt};
 use crate::limits::{OPERATIONS_MAX, SCRATCH_MAX};
-use crate::source::{Mistake, Span};
+use crate::source::{Diagnostic, Span};
 use crate::syntax::{self, Expr, ExprKind, Name, Statement, Variable};
 use crate::types::{Scalar, Type};
 
@@ -15,7 +15,7 @@ impl<'a> Checker<'a> {
         self.blocks.push(self.names.len());
         let mut done = Vec::with_capacity(statements.len());
         for statement in statements {
-            self.keep(statement, &mut done);
+            self.push_statement(statement, &mut done);
             if self.is_full() {
                 break;
             }
@@ -25,13 +25,17 @@ impl<'a> Checker<'a> {
         done
     }
 
-    fn keep(&mut self, statement: &Statement<'a>, to: &mut Vec<Stmt>) {
+    fn push_statement(&mut self, statement: &Statement<'a>, to: &mut Vec<Stmt>) {
         if let Err(mistake) = self.statement(statement, to) {
-            self.note(mistake);
+            self.record(mistake);
         }
     }
 
-    fn statement(&mut self, statement: &Statement<'a>, to: &mut Vec<Stmt>) -> Result<(), Mistake> {
+    fn statement(
+        &mut self,
+        statement: &Statement<'a>,
+        to: &mut Vec<Stmt>,
+    ) -> Result<(), Diagnostic> {
         match statement {
             Statement::Variable(variable) => self.variable(variable, to),
             Statement::Constant(name, value) => {
@@ -57,7 +61,7 @@ impl<'a> Checker<'a> {
                 Ok(())
             }
             Statement::If(condition, then, other) => {
-                let condition = self.noted(condition);
+                let condition = self.check_condition(condition);
                 let then = self.block(std::slice::from_ref(then));
                 let other = other
                     .as_ref()
@@ -79,31 +83,31 @@ impl<'a> Checker<'a> {
     }
 
     /// A condition; if it has a mistake, that is kept, and its statements are checked as well.
-    fn noted(&mut self, condition: &Expr<'a>) -> Form {
+    fn check_condition(&mut self, condition: &Expr<'a>) -> Form {
         self.condition(condition).unwrap_or_else(|mistake| {
-            self.note(mistake);
+            self.record(mistake);
             Form::constant(0, Scalar::Int)
         })
     }
 
-    fn result(&mut self, value: &Expr<'a>) -> Result<Form, Mistake> {
+    fn result(&mut self, value: &Expr<'a>) -> Result<Form, Diagnostic> {
         let checked = self.value(value)?;
         if checked.ty == Scalar::Double {
             let remedy = "convert it: write (long) before it, or give it as a member of output";
-            return Err(Mistake::new(value.at, "a handler returns a long", remedy));
+            return Err(Diagnostic::new(value.at, "a handler returns a long", remedy));
         }
         Ok(self.convert(checked, Scalar::Long))
     }
 
-    fn loop_(&mut self, parts: &syntax::Loop<'a>, to: &mut Vec<Stmt>) -> Result<(), Mistake> {
+    fn loop_(&mut self, parts: &syntax::Loop<'a>, to: &mut Vec<Stmt>) -> Result<(), Diagnostic> {
         self.blocks.push(self.names.len());
         for statement in &parts.first {
-            self.keep(statement, to);
+            self.push_statement(statement, to);
         }
         self.has_loops = true;
         self.loops += 1;
         let outer = std::mem::take(&mut self.weight);
-        let condition = parts.condition.as_ref().map(|condition| self.noted(condition));
+        let condition = parts.condition.as_ref().map(|condition| self.check_condition(condition));
         let body = self.block(std::slice::from_ref(&*parts.body));
         let step = parts.step.as_ref().map(|step| self.effect(step)).transpose();
         let cost = std::mem::replace(&mut self.weight, outer).saturating_add(1);
@@ -115,24 +119,24 @@ impl<'a> Checker<'a> {
         Ok(())
     }
 
-    fn inside_loop(&self, word: &str, at: Span) -> Result<(), Mistake> {
+    fn inside_loop(&self, word: &str, at: Span) -> Result<(), Diagnostic> {
         if self.loops == 0 {
             let what = format!("this {word} is in no loop");
-            return Err(Mistake::new(at, what, "use return to end the handler"));
+            return Err(Diagnostic::new(at, what, "use return to end the handler"));
         }
         Ok(())
     }
 
     /// Too many operations are told once, where they become too many.
-    fn small(&self, at: Span) -> Result<(), Mistake> {
+    fn small(&self, at: Span) -> Result<(), Diagnostic> {
         if self.operations > OPERATIONS_MAX {
             let what = format!("here the handler has more than {OPERATIONS_MAX} operations");
-            return Err(Mistake::new(at, what, "use loops, or several handlers"));
+            return Err(Diagnostic::new(at, what, "use loops, or several handlers"));
         }
         Ok(())
     }
 
-    fn variable(&mut self, variable: &Variable<'a>, to: &mut Vec<Stmt>) -> Result<(), Mistake> {
+    fn variable(&mut self, variable: &Variable<'a>, to: &mut Vec<Stmt>) -> Result<(), Diagnostic> {
         let name = variable.declarator.name;
         self.at = name.at;
         let ty = self.ty(&variable.declarator)?;
@@ -169,14 +173,19 @@ impl<'a> Checker<'a> {
     }
 
     /// An array or a struct of the handler's own.
-    fn aggregate(&mut self, name: Name<'a>, ty: Type, to: &mut Vec<Stmt>) -> Result<u32, Mistake> {
+    fn aggregate(
+        &mut self,
+        name: Name<'a>,
+        ty: Type,
+        to: &mut Vec<Stmt>,
+    ) -> Result<u32, Diagnostic> {
         let size = ty.size().next_multiple_of(8);
         self.scratch = self.scratch.saturating_add(size);
         if self.scratch > SCRATCH_MAX {
             let what = format!("with this the handler's arrays take {} bytes", self.scratch);
             let remedy =
                 format!("declare it static, or make it shorter; {SCRATCH_MAX} is the most");
-            return Err(Mistake::new(name.at, what, remedy));
+            return Err(Diagnostic::new(name.at, what, remedy));
         }
         let offset = self.allocate(size, name.at)?;
         self.bind(name, Binding::Memory(offset, ty))?;
@@ -192,7 +201,7 @@ impl<'a> Checker<'a> {
         name: Name<'a>,
         ty: Type,
         value: Option<&Expr<'a>>,
-    ) -> Result<(), Mistake> {
+    ) -> Result<(), Diagnostic> {
         let offset = self.allocate(ty.size(), name.at)?;
         self.bind(name, Binding::Memory(offset, ty.clone()))?;
         let Some(value) = value else { return Ok(()) };
@@ -206,9 +215,9 @@ impl<'a> Checker<'a> {
     }
 }
 
-fn no_number(name: &Name<'_>) -> Mistake {
+fn no_number(name: &Name<'_>) -> Diagnostic {
     let remedy = "assign its numbers one by one; all begin as 0";
-    Mistake::new(name.at, format!("\"{}\" is no number", name.text), remedy)
+    Diagnostic::new(name.at, format!("\"{}\" is no number", name.text), remedy)
 }
 
 fn statement_at(statement: &Statement<'_>) -> Span {

@@ -26,7 +26,7 @@ const NEAR: u32 = 32_760;
 const FAR: u32 = 65_528;
 
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Home {
+pub(super) enum Location {
     Register(Register),
     /// A place in memory, from its start.
     Memory(u32),
@@ -35,7 +35,7 @@ pub(super) enum Home {
 pub(super) struct Emitter<'p> {
     pub(super) assembler: Assembler,
     pub(super) program: &'p Program,
-    homes: Vec<Home>,
+    homes: Vec<Location>,
     /// What is added to addresses, so that all of memory can be reached from one register.
     bias: u32,
     memory_size: u32,
@@ -60,13 +60,13 @@ impl<'p> Emitter<'p> {
         order.sort_by_key(|local| std::cmp::Reverse(uses[*local]));
         let registers: &[Register] = if program.has_loops { &[6, 7] } else { &[6, 7, 8] };
         let mut memory_size = program.memory_size;
-        let mut homes = vec![Home::Memory(0); uses.len()];
+        let mut homes = vec![Location::Memory(0); uses.len()];
         for (rank, local) in order.into_iter().enumerate() {
             homes[local] = match registers.get(rank) {
-                Some(register) => Home::Register(*register),
+                Some(register) => Location::Register(*register),
                 None => {
                     memory_size += 8;
-                    Home::Memory(memory_size - 8)
+                    Location::Memory(memory_size - 8)
                 }
             };
         }
@@ -97,7 +97,7 @@ impl<'p> Emitter<'p> {
             self.load_word(FUEL, BUDGET);
             // A loop may be entered before a variable of its own is declared.
             for home in self.homes.clone() {
-                if let Home::Register(home) = home {
+                if let Location::Register(home) = home {
                     self.immediate(MOV | ALU64, home, 0);
                 }
             }
@@ -106,9 +106,9 @@ impl<'p> Emitter<'p> {
         self.immediate(MOV | ALU64, SCRATCH, 0);
         let exit = self.exit;
         self.assembler.place(exit);
-        self.push(STX | MEM | DOUBLE, BASE, SCRATCH, self.near(RESULT), 0);
-        self.push(ST | MEM | DOUBLE, BASE, 0, self.near(FAULT), 0);
-        self.leave();
+        self.push(STX | MEM | DOUBLE, BASE, SCRATCH, self.memory_offset(RESULT), 0);
+        self.push(ST | MEM | DOUBLE, BASE, 0, self.memory_offset(FAULT), 0);
+        self.emit_exit();
         self.raise();
         let stack = self.slots_max * 8;
         if stack > STACK_MAX {
@@ -119,9 +119,9 @@ impl<'p> Emitter<'p> {
     }
 
     /// Keeps what is left of the fuel, and ends.
-    fn leave(&mut self) {
+    fn emit_exit(&mut self) {
         if self.program.has_loops {
-            self.push(STX | MEM | DOUBLE, BASE, FUEL, self.near(LEFT), 0);
+            self.push(STX | MEM | DOUBLE, BASE, FUEL, self.memory_offset(LEFT), 0);
         }
         self.push(JMP | EXIT, 0, 0, 0, 0);
     }
@@ -137,13 +137,13 @@ impl<'p> Emitter<'p> {
             let end = self.assembler.label();
             for (label, _, at) in of_kind {
                 self.assembler.place(label);
-                self.push(ST | MEM | WORD, BASE, 0, self.near(FAULT_AT), at as i32);
+                self.push(ST | MEM | WORD, BASE, 0, self.memory_offset(FAULT_AT), at as i32);
                 self.go(end);
             }
             self.assembler.place(end);
-            self.push(ST | MEM | WORD, BASE, 0, self.near(FAULT), kind as i32);
+            self.push(ST | MEM | WORD, BASE, 0, self.memory_offset(FAULT), kind as i32);
             self.immediate(MOV | ALU64, SCRATCH, 0);
-            self.leave();
+            self.emit_exit();
         }
     }
 
@@ -192,12 +192,12 @@ impl<'p> Emitter<'p> {
     }
 
     /// A place in memory, from where the base register points.
-    pub(super) fn near(&self, at: u32) -> i16 {
+    pub(super) fn memory_offset(&self, at: u32) -> i16 {
         (i64::from(at) - i64::from(self.bias)) as i16
     }
 
     fn load_word(&mut self, to: Register, at: u32) {
-        self.push(LDX | MEM | DOUBLE, to, BASE, self.near(at), 0);
+        self.push(LDX | MEM | DOUBLE, to, BASE, self.memory_offset(at), 0);
     }
 
     /// Keeps a register on the stack; the number is its slot.
@@ -215,32 +215,34 @@ impl<'p> Emitter<'p> {
         self.slots -= 1;
     }
 
-    pub(super) fn home(&self, local: u16) -> Home {
+    pub(super) fn home(&self, local: u16) -> Location {
         self.homes[usize::from(local)]
     }
 
     pub(super) fn get(&mut self, to: Register, local: u16) {
         match self.home(local) {
-            Home::Register(home) => self.copy(to, home),
-            Home::Memory(at) => self.load_word(to, at),
+            Location::Register(home) => self.copy(to, home),
+            Location::Memory(at) => self.load_word(to, at),
         }
     }
 
     pub(super) fn set(&mut self, local: u16, from: Register) {
         match self.home(local) {
-            Home::Memory(at) => self.push(STX | MEM | DOUBLE, BASE, from, self.near(at), 0),
-            Home::Register(home) => self.copy(home, from),
+            Location::Memory(at) => {
+                self.push(STX | MEM | DOUBLE, BASE, from, self.memory_offset(at), 0)
+            }
+            Location::Register(home) => self.copy(home, from),
         }
     }
 
     /// Makes the verifier forget what it knows of the variables in registers that a loop changes, by
     /// adding a zero that it does not know. Else it would follow a variable that it knows, or knows
     /// the bounds of, turn by turn.
-    fn forget(&mut self, parts: &Loop) {
+    fn widen_bounds(&mut self, parts: &Loop) {
         let mut changed = Vec::new();
         let homes = &self.homes;
         let mut add = |local: u16| {
-            if let Home::Register(home) = homes[usize::from(local)]
+            if let Location::Register(home) = homes[usize::from(local)]
                 && !changed.contains(&home)
             {
                 changed.push(home);
@@ -283,7 +285,7 @@ impl<'p> Emitter<'p> {
                 self.block(other)?;
                 self.assembler.place(end);
             }
-            Stmt::Loop(parts) => self.turn(parts)?,
+            Stmt::Loop(parts) => self.emit_loop_body(parts)?,
             Stmt::Return(value) => {
                 match value {
                     Some(value) => {
@@ -298,17 +300,17 @@ impl<'p> Emitter<'p> {
             Stmt::Continue => self.go(self.loops.last().expect("checked").1),
             Stmt::Clear { offset, size } => {
                 for at in (*offset..offset + size).step_by(8) {
-                    self.push(ST | MEM | DOUBLE, BASE, 0, self.near(at), 0);
+                    self.push(ST | MEM | DOUBLE, BASE, 0, self.memory_offset(at), 0);
                 }
             }
         }
         Ok(())
     }
 
-    fn turn(&mut self, parts: &Loop) -> Result<(), KernelError> {
+    fn emit_loop_body(&mut self, parts: &Loop) -> Result<(), KernelError> {
         let [head, next, end] = [(); 3].map(|()| self.assembler.label());
         let starved = self.fault(OUT_OF_FUEL, parts.at);
-        self.forget(parts);
+        self.widen_bounds(parts);
         self.assembler.place(head);
         self.jump(JMP | JCOND, 0, 0, 0, starved);
         self.jump(JMP | JLT, FUEL, 0, parts.cost as i32, starved);

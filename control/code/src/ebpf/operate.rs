@@ -3,7 +3,7 @@
 
 use super::KernelError;
 use super::assemble::Label;
-use super::emit::{BASE, DEEPEST, Emitter, Home, SCRATCH, register};
+use super::emit::{BASE, DEEPEST, Emitter, Location, SCRATCH, register};
 use super::instruction::{
     ADD, ALU32, ALU64, AND, ARSH, BYTE, CALL, DIV, DOUBLE, HALF, JEQ, JGE, JGT, JLE, JLT, JMP, JNE,
     JSGE, JSGT, JSLE, JSLT, LDDW, LDX, LSH, MEM, MEMSX, MOD, MOV, MUL, OR, RSH, Register, ST, STX,
@@ -37,7 +37,7 @@ impl Emitter<'_> {
         match &expr.kind {
             Kind::Store(place, value) => self.store(place, value, 0, false),
             Kind::Set(local, value) => {
-                if let (Home::Register(home), Kind::Operate(operator, a, b)) =
+                if let (Location::Register(home), Kind::Operate(operator, a, b)) =
                     (self.home(*local), &value.kind)
                 {
                     let same = matches!(a.kind, Kind::Local(one) if one == *local);
@@ -83,7 +83,7 @@ impl Emitter<'_> {
                 } else {
                     self.beside(value, depth)?
                 };
-                self.keep(base, offset, place.storage, from);
+                self.store_truncated(base, offset, place.storage, from);
                 if *old {
                     self.get(to, *temporary);
                 } else {
@@ -160,7 +160,7 @@ impl Emitter<'_> {
     /// Evaluates while the register of `depth` is kept; the result's register is used at once.
     fn beside(&mut self, expr: &Expr, depth: usize) -> Result<Register, KernelError> {
         if let Kind::Local(local) = expr.kind
-            && let Home::Register(home) = self.home(local)
+            && let Location::Register(home) = self.home(local)
         {
             return Ok(home);
         }
@@ -177,7 +177,7 @@ impl Emitter<'_> {
 
     /// A base register and an offset.
     fn address(&mut self, place: &Place, depth: usize) -> Result<(Register, i16), KernelError> {
-        let offset = self.near(place.offset);
+        let offset = self.memory_offset(place.offset);
         let to = register(depth);
         for (number, index) in place.indices.iter().enumerate() {
             let at = if number == 0 {
@@ -218,7 +218,7 @@ impl Emitter<'_> {
         self.push(code, to, base, offset, 0);
     }
 
-    fn keep(&mut self, base: Register, offset: i16, storage: Storage, from: Register) {
+    fn store_truncated(&mut self, base: Register, offset: i16, storage: Storage, from: Register) {
         self.push(STX | MEM | size(storage), base, from, offset, 0);
     }
 
@@ -241,7 +241,7 @@ impl Emitter<'_> {
         } else {
             self.beside(value, depth)?
         };
-        self.keep(base, offset, place.storage, from);
+        self.store_truncated(base, offset, place.storage, from);
         self.copy(to, from);
         Ok(())
     }
@@ -316,8 +316,8 @@ impl Emitter<'_> {
                 let number = b.as_constant().and_then(small);
                 let left = match (&a.kind, number) {
                     (Kind::Local(local), Some(_)) => match self.home(*local) {
-                        Home::Register(home) => Some(home),
-                        Home::Memory(_) => None,
+                        Location::Register(home) => Some(home),
+                        Location::Memory(_) => None,
                     },
                     _ => None,
                 };

@@ -85,17 +85,17 @@ impl Emitter<'_> {
         }
         self.builder.switch_to_block(self.fault);
         let fault = self.builder.block_params(self.fault)[0];
-        self.leave(fault);
+        self.emit_exit(fault);
         self.builder.switch_to_block(self.exit);
         let result = self.builder.block_params(self.exit)[0];
         self.builder.ins().store(checked(), result, self.memory, RESULT as i32);
         let none = self.builder.ins().iconst(types::I64, 0);
-        self.leave(none);
+        self.emit_exit(none);
         self.builder.seal_all_blocks();
         self.builder.finalize();
     }
 
-    fn leave(&mut self, fault: Value) {
+    fn emit_exit(&mut self, fault: Value) {
         self.builder.ins().store(checked(), fault, self.memory, FAULT as i32);
         if let Some(fuel) = self.fuel {
             let left = self.builder.use_var(fuel);
@@ -104,7 +104,7 @@ impl Emitter<'_> {
         self.builder.ins().return_(&[]);
     }
 
-    fn raised(&mut self, kind: u32, at: u32) -> Block {
+    fn fault_block(&mut self, kind: u32, at: u32) -> Block {
         let block = self.builder.create_block();
         self.builder.set_cold_block(block);
         self.faults.push((block, u64::from(at) << 32 | u64::from(kind)));
@@ -132,7 +132,7 @@ impl Emitter<'_> {
                 }
                 self.builder.switch_to_block(end);
             }
-            Stmt::Loop(parts) => self.turn(parts),
+            Stmt::Loop(parts) => self.emit_loop_body(parts),
             Stmt::Return(value) => {
                 let value = match value {
                     Some(value) => self.value(value),
@@ -161,10 +161,10 @@ impl Emitter<'_> {
         false
     }
 
-    fn turn(&mut self, parts: &Loop) {
+    fn emit_loop_body(&mut self, parts: &Loop) {
         let [head, go, body, next, end] = [(); 5].map(|()| self.builder.create_block());
         let fuel = self.fuel.expect("a program with loops has fuel");
-        let starved = self.raised(OUT_OF_FUEL, parts.at);
+        let starved = self.fault_block(OUT_OF_FUEL, parts.at);
         self.builder.ins().jump(head, &[]);
         self.builder.switch_to_block(head);
         let left = self.builder.use_var(fuel);
@@ -205,7 +205,7 @@ impl Emitter<'_> {
         for index in &place.indices {
             let value = self.value(&index.value);
             let value = self.widen(value, index.value.ty);
-            let outside = self.raised(OUT_OF_BOUNDS, index.at);
+            let outside = self.fault_block(OUT_OF_BOUNDS, index.at);
             let inside = self.builder.create_block();
             let length = i64::from(index.length);
             let below = self.builder.ins().icmp_imm(IntCC::UnsignedLessThan, value, length);

@@ -3,7 +3,7 @@
 use super::{Parsed, Parser};
 use crate::lex::Kind;
 use crate::limits::{NEST_MAX, PARAMETERS_MAX};
-use crate::source::{Mistake, Span};
+use crate::source::{Diagnostic, Span};
 use crate::syntax::{Binary, Comparison, Expr, ExprKind, Name, Operator, TypeName, Unary};
 
 /// The binary operators, from loosest to tightest.
@@ -65,7 +65,7 @@ impl<'a> Parser<'a, '_> {
         };
         if below >= NEST_MAX {
             let what = format!("this expression has more than {NEST_MAX} operators in a row");
-            return Err(Mistake::new(at, what, "use a variable in between"));
+            return Err(Diagnostic::new(at, what, "use a variable in between"));
         }
         Ok(Expr { kind, at, depth: below + 1 })
     }
@@ -83,7 +83,7 @@ impl<'a> Parser<'a, '_> {
         let inside = self.in_parentheses(place)?;
         if let (ExprKind::Assign(None, ..), false) = (&inside.kind, doubled) {
             let remedy = "write \"==\" to compare, or a second pair of parentheses to assign";
-            return Err(Mistake::new(inside.at, "this assigns where a condition is", remedy));
+            return Err(Diagnostic::new(inside.at, "this assigns where a condition is", remedy));
         }
         Ok(inside)
     }
@@ -91,7 +91,7 @@ impl<'a> Parser<'a, '_> {
     /// The whole, with commas.
     pub(super) fn expression(&mut self) -> Parsed<Expr<'a>> {
         let mut all = self.assignment()?;
-        while self.takes(",") {
+        while self.accept(",") {
             let next = self.assignment()?;
             let at = all.at.to(next.at);
             all = self.node(ExprKind::Then(Box::new(all), Box::new(next)), at)?;
@@ -115,7 +115,7 @@ impl<'a> Parser<'a, '_> {
 
     fn choice(&mut self) -> Parsed<Expr<'a>> {
         let condition = self.binary(0)?;
-        if !self.takes("?") {
+        if !self.accept("?") {
             return Ok(condition);
         }
         self.deeper(|parser| {
@@ -174,12 +174,12 @@ impl<'a> Parser<'a, '_> {
             }
             "*" | "&" => {
                 let remedy = "name the array's element or the struct's member itself";
-                Err(self.wrong("E-code has no pointers", remedy))
+                Err(self.error_at("E-code has no pointers", remedy))
             }
             "(" if self.begins_type() => {
                 self.at += 1;
                 let Some(TypeName::Storage(to)) = self.type_name()? else {
-                    return Err(self.wrong("a cast is to a number", "write \"(long)\""));
+                    return Err(self.error_at("a cast is to a number", "write \"(long)\""));
                 };
                 self.expect(")", "in a cast")?;
                 let inside = self.deeper(Self::unary)?;
@@ -232,7 +232,7 @@ impl<'a> Parser<'a, '_> {
                     let place = Box::new(of);
                     of = self.node(ExprKind::Step { up: sign == "++", old: true, place }, at)?;
                 }
-                "->" => return Err(self.wrong("E-code has no pointers", "write \".\"")),
+                "->" => return Err(self.error_at("E-code has no pointers", "write \".\"")),
                 _ => break,
             }
         }
@@ -253,7 +253,7 @@ impl<'a> Parser<'a, '_> {
             Kind::Sign("(") => self.in_parentheses("here"),
             Kind::Name => {
                 let name = self.name("a value")?;
-                if self.sees("(") {
+                if self.peek_is("(") {
                     self.call(name)
                 } else {
                     self.node(ExprKind::Name(name.text), name.at)
@@ -266,13 +266,13 @@ impl<'a> Parser<'a, '_> {
     fn call(&mut self, name: Name<'a>) -> Parsed<Expr<'a>> {
         self.at += 1;
         let mut arguments = Vec::new();
-        while !self.sees(")") {
+        while !self.peek_is(")") {
             arguments.push(self.assignment()?);
             if arguments.len() > PARAMETERS_MAX {
                 let what = format!("functions have at most {PARAMETERS_MAX} parameters");
-                return Err(self.wrong(what, "pass less"));
+                return Err(self.error_at(what, "pass less"));
             }
-            if !self.takes(",") {
+            if !self.accept(",") {
                 break;
             }
         }

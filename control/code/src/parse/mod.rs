@@ -4,13 +4,13 @@
 mod expression;
 mod statement;
 
-use crate::lex::{self, Kind, Token, cut};
+use crate::lex::{self, Kind, Token, shorten};
 use crate::limits::{DECLARATIONS_MAX, NEST_MAX};
-use crate::source::{Mistake, Span};
+use crate::source::{Diagnostic, Span};
 use crate::syntax::{Declaration, Declarator, Name, Statement, TypeName};
 use crate::types::Storage;
 
-type Parsed<T> = Result<T, Mistake>;
+type Parsed<T> = Result<T, Diagnostic>;
 
 /// A whole source: declarations of its own, then the handler's block, if it has one.
 pub(crate) struct Unit<'a> {
@@ -38,11 +38,11 @@ pub(crate) fn unit(source: &str) -> Parsed<Unit<'_>> {
         declarations.push(declaration);
         if declarations.len() > DECLARATIONS_MAX {
             let what = format!("there are more than {DECLARATIONS_MAX} declarations");
-            return Err(parser.wrong(what, "take out those that are not needed"));
+            return Err(parser.error_at(what, "take out those that are not needed"));
         }
     }
     let body_at = parser.token().at;
-    let body = if parser.sees("{") { Some(parser.block()?) } else { None };
+    let body = if parser.peek_is("{") { Some(parser.block()?) } else { None };
     if parser.token().kind != Kind::End {
         let (what, remedy) = match body {
             Some(_) => ("after the handler's block", "end the source with the block's \"}\""),
@@ -79,49 +79,49 @@ impl<'a> Parser<'a, '_> {
         token
     }
 
-    fn sees(&self, sign: &str) -> bool {
+    fn peek_is(&self, sign: &str) -> bool {
         matches!(self.token().kind, Kind::Sign(s) if s == sign)
     }
 
-    fn sees_word(&self, word: &str) -> bool {
+    fn peek_word_is(&self, word: &str) -> bool {
         self.token().kind == Kind::Name && self.text(self.token()) == word
     }
 
-    fn takes(&mut self, sign: &str) -> bool {
-        let sees = self.sees(sign);
+    fn accept(&mut self, sign: &str) -> bool {
+        let sees = self.peek_is(sign);
         self.at += usize::from(sees);
         sees
     }
 
-    fn takes_word(&mut self, word: &str) -> bool {
-        let sees = self.sees_word(word);
+    fn accept_word(&mut self, word: &str) -> bool {
+        let sees = self.peek_word_is(word);
         self.at += usize::from(sees);
         sees
     }
 
-    fn wrong(&self, what: impl Into<String>, remedy: impl Into<String>) -> Mistake {
-        Mistake::new(self.token().at, what, remedy)
+    fn error_at(&self, what: impl Into<String>, remedy: impl Into<String>) -> Diagnostic {
+        Diagnostic::new(self.token().at, what, remedy)
     }
 
     /// What stands here does not belong `at` such a place.
-    fn unexpected(&self, place: &str, remedy: impl Into<String>) -> Mistake {
+    fn unexpected(&self, place: &str, remedy: impl Into<String>) -> Diagnostic {
         let token = self.token();
         let what = match token.kind {
             Kind::End => format!("the source ends {place}"),
-            _ => format!("\"{}\" does not belong {place}", cut(self.text(token))),
+            _ => format!("\"{}\" does not belong {place}", shorten(self.text(token))),
         };
-        self.wrong(what, remedy)
+        self.error_at(what, remedy)
     }
 
     fn expect(&mut self, sign: &str, place: &str) -> Parsed<Span> {
-        if !self.sees(sign) {
+        if !self.peek_is(sign) {
             // A missing sign is missing behind what stands before, often on the line before.
             let before = self.tokens[self.at.saturating_sub(1).min(self.tokens.len() - 1)].at;
             let mistake = self.unexpected(place, format!("write \"{sign}\" before it"));
             let at = Span { start: before.end.saturating_sub(1), end: before.end };
             let missing = sign == ";" && self.at > 0;
             return Err(if missing {
-                Mistake::new(at, "\";\" is missing here", "write \";\" behind it")
+                Diagnostic::new(at, "\";\" is missing here", "write \";\" behind it")
             } else {
                 mistake
             });
@@ -137,7 +137,7 @@ impl<'a> Parser<'a, '_> {
         }
         if WORDS.contains(&text) {
             let what = format!("\"{text}\" is a word of the language");
-            return Err(self.wrong(what, format!("give {of} another name")));
+            return Err(self.error_at(what, format!("give {of} another name")));
         }
         self.at += 1;
         Ok(Name { text, at: token.at })
@@ -147,7 +147,7 @@ impl<'a> Parser<'a, '_> {
     fn deeper<T>(&mut self, inside: impl FnOnce(&mut Self) -> Parsed<T>) -> Parsed<T> {
         if self.depth >= NEST_MAX {
             let what = format!("this nests more than {NEST_MAX} deep");
-            return Err(self.wrong(what, "use a variable in between"));
+            return Err(self.error_at(what, "use a variable in between"));
         }
         self.depth += 1;
         let done = inside(self);
@@ -167,7 +167,7 @@ impl<'a> Parser<'a, '_> {
                 return self.name("the struct").map(|name| Some(TypeName::Struct(name)));
             }
             "float" => {
-                return Err(self.wrong("E-code has no float", "write \"double\""));
+                return Err(self.error_at("E-code has no float", "write \"double\""));
             }
             word @ ("void" | "union" | "enum" | "typedef" | "goto" | "switch" | "volatile") => {
                 let remedy = match word {
@@ -176,7 +176,7 @@ impl<'a> Parser<'a, '_> {
                     "void" => "a handler is one block in braces, and returns a long",
                     _ => "use a struct of numbers and arrays",
                 };
-                return Err(self.wrong(format!("E-code has no {word}"), remedy));
+                return Err(self.error_at(format!("E-code has no {word}"), remedy));
             }
             _ => {}
         }
@@ -215,24 +215,24 @@ impl<'a> Parser<'a, '_> {
         let storage = storage.ok_or_else(|| {
             let all = Storage::ALL.map(Storage::name).join(", ");
             let what = format!("\"{}\" is no type", words.join(" "));
-            Mistake::new(start.at.to(last), what, format!("there are {all}"))
+            Diagnostic::new(start.at.to(last), what, format!("there are {all}"))
         })?;
         Ok(Some(TypeName::Storage(storage)))
     }
 
     /// The name and lengths that follow a type.
     fn declarator(&mut self, of: TypeName<'a>) -> Parsed<Declarator<'a>> {
-        if self.sees("*") {
+        if self.peek_is("*") {
             let remedy = "use an array, or a member of input, output or shared";
-            return Err(self.wrong("E-code has no pointers", remedy));
+            return Err(self.error_at("E-code has no pointers", remedy));
         }
         let name = self.name("the variable")?;
         let mut lengths = Vec::new();
-        while self.takes("[") {
+        while self.accept("[") {
             lengths.push(self.expression()?);
             self.expect("]", "in an array's length")?;
             if lengths.len() > 4 {
-                return Err(self.wrong("an array has at most 4 dimensions", "use a struct"));
+                return Err(self.error_at("an array has at most 4 dimensions", "use a struct"));
             }
         }
         Ok(Declarator { of, name, lengths })
@@ -242,7 +242,7 @@ impl<'a> Parser<'a, '_> {
     fn members(&mut self) -> Parsed<Vec<Declarator<'a>>> {
         self.expect("{", "where members are declared")?;
         let mut members = Vec::new();
-        while !self.takes("}") {
+        while !self.accept("}") {
             let Some(of) = self.type_name()? else {
                 let remedy = "write a member as TYPE NAME; and end with \"}\"";
                 return Err(self.unexpected("among members", remedy));
@@ -251,15 +251,15 @@ impl<'a> Parser<'a, '_> {
                 members.push(self.declarator(of)?);
                 if members.len() > DECLARATIONS_MAX {
                     let what = format!("there are more than {DECLARATIONS_MAX} members");
-                    return Err(self.wrong(what, "use an array"));
+                    return Err(self.error_at(what, "use an array"));
                 }
-                if !self.takes(",") {
+                if !self.accept(",") {
                     break;
                 }
             }
             self.expect(";", "behind a member")?;
         }
-        self.takes(";");
+        self.accept(";");
         Ok(members)
     }
 
@@ -290,7 +290,7 @@ impl<'a> Parser<'a, '_> {
                 } else {
                     ("a variable is declared inside of the block", "move it behind the \"{\"")
                 };
-                Err(self.wrong(what, remedy))
+                Err(self.error_at(what, remedy))
             }
             _ => Ok(None),
         }

@@ -2,17 +2,17 @@
 
 use super::{Parsed, Parser};
 use crate::lex::Kind;
-use crate::source::Mistake;
+use crate::source::Diagnostic;
 use crate::syntax::{Loop, Statement, Variable};
 
 impl<'a> Parser<'a, '_> {
     pub(super) fn block(&mut self) -> Parsed<Vec<Statement<'a>>> {
         let opening = self.expect("{", "where a block begins")?;
         let mut statements = Vec::new();
-        while !self.takes("}") {
+        while !self.accept("}") {
             if self.token().kind == Kind::End {
                 let what = "this \"{\" has no \"}\"";
-                return Err(Mistake::new(opening, what, "write the \"}\" where its block ends"));
+                return Err(Diagnostic::new(opening, what, "write the \"}\" where its block ends"));
             }
             self.statement(&mut statements)?;
         }
@@ -25,7 +25,7 @@ impl<'a> Parser<'a, '_> {
         if let [Statement::Variable(variable), ..] = &statements[..] {
             let at = variable.declarator.name.at;
             let what = "a variable that is declared here could never be used";
-            return Err(Mistake::new(at, what, "put braces around it"));
+            return Err(Diagnostic::new(at, what, "put braces around it"));
         }
         let single = statements.len() == 1;
         let only = statements.pop().filter(|_| single);
@@ -39,10 +39,10 @@ impl<'a> Parser<'a, '_> {
 
     fn statement_inside(&mut self, to: &mut Vec<Statement<'a>>) -> Parsed<()> {
         let token = self.token();
-        if self.takes(";") {
+        if self.accept(";") {
             return Ok(());
         }
-        if self.sees("{") {
+        if self.peek_is("{") {
             to.push(Statement::Block(self.block()?));
             return Ok(());
         }
@@ -52,7 +52,7 @@ impl<'a> Parser<'a, '_> {
                 self.at += 1;
                 let condition = self.condition("behind if")?;
                 let then = self.one()?;
-                let other = if self.takes_word("else") { Some(self.one()?) } else { None };
+                let other = if self.accept_word("else") { Some(self.one()?) } else { None };
                 to.push(Statement::If(condition, then, other));
             }
             "while" => {
@@ -72,7 +72,7 @@ impl<'a> Parser<'a, '_> {
             "do" => {
                 self.at += 1;
                 let body = self.one()?;
-                if !self.takes_word("while") {
+                if !self.accept_word("while") {
                     return Err(self.unexpected("behind do", "write \"while (CONDITION);\""));
                 }
                 let condition = Some(self.condition("behind while")?);
@@ -90,7 +90,7 @@ impl<'a> Parser<'a, '_> {
             "for" => to.push(Statement::Loop(self.for_loop()?)),
             "return" => {
                 self.at += 1;
-                let value = if self.sees(";") { None } else { Some(self.expression()?) };
+                let value = if self.peek_is(";") { None } else { Some(self.expression()?) };
                 self.expect(";", "behind return")?;
                 to.push(Statement::Return(value));
             }
@@ -103,7 +103,9 @@ impl<'a> Parser<'a, '_> {
                 });
             }
             "else" => {
-                return Err(self.wrong("this else has no if", "put the if's statement in braces"));
+                return Err(
+                    self.error_at("this else has no if", "put the if's statement in braces")
+                );
             }
             "const" => {
                 let (name, value) = self.constant()?;
@@ -134,17 +136,17 @@ impl<'a> Parser<'a, '_> {
         };
         loop {
             let declarator = self.declarator(of)?;
-            let value = if self.takes("=") {
-                if self.sees("{") {
+            let value = if self.accept("=") {
+                if self.peek_is("{") {
                     let remedy = "assign the members one by one; all begin as 0";
-                    return Err(self.wrong("arrays and structs have no initial values", remedy));
+                    return Err(self.error_at("arrays and structs have no initial values", remedy));
                 }
                 Some(self.assignment()?)
             } else {
                 None
             };
             to.push(Statement::Variable(Variable { is_static, declarator, value }));
-            if !self.takes(",") {
+            if !self.accept(",") {
                 break;
             }
         }
@@ -156,13 +158,13 @@ impl<'a> Parser<'a, '_> {
         let at = self.next().at;
         self.expect("(", "behind for")?;
         let mut first = Vec::new();
-        if !self.takes(";") && !self.variables(false, &mut first)? {
+        if !self.accept(";") && !self.variables(false, &mut first)? {
             first.push(Statement::Eval(self.expression()?));
             self.expect(";", "in for")?;
         }
-        let condition = if self.sees(";") { None } else { Some(self.expression()?) };
+        let condition = if self.peek_is(";") { None } else { Some(self.expression()?) };
         self.expect(";", "in for")?;
-        let step = if self.sees(")") { None } else { Some(self.expression()?) };
+        let step = if self.peek_is(")") { None } else { Some(self.expression()?) };
         self.expect(")", "in for")?;
         let body = self.one()?;
         Ok(Loop { first, test_first: true, condition, step, body, at })

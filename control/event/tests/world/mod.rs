@@ -3,7 +3,7 @@
 // Each test program uses a part of this.
 #![allow(dead_code)]
 
-use selvedge_control_code::Walked;
+use selvedge_control_code::Interpreted;
 use selvedge_control_event::{
     Attributes, AttributesBuf, ChannelId, Event, Exchange, Filter, Format, HostId, Network, Notice,
     Overflow, SinkId, Subscription, Value, Wake, What, program,
@@ -108,7 +108,7 @@ impl World {
     pub(crate) fn filter(&mut self, host: usize, source: &str) -> Filter {
         let format = Format::parse("f", FORMAT).unwrap();
         let program = program("filter", source, &format).unwrap();
-        let handler = Box::new(Walked::new(program));
+        let handler = Box::new(Interpreted::new(program));
         Filter::new(handler, "shared", self.hosts[host].blocks_mut()).unwrap()
     }
 

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration as StdDuration, Instant as StdInstant};
 
 use selvedge_comm_services::{AnswerError, Answerer, now};
+use selvedge_control_code::interpret::NoHost;
 use selvedge_control_code::native::Compiler;
-use selvedge_control_code::walk::NoHost;
 use selvedge_os_jit::{Handler, Native};
 use selvedge_units::Duration;
 

@@ -4,7 +4,7 @@
 //! shown, writes what it asks for, reaches nothing else, and ends by its fuel.
 
 use selvedge_control_code::native::Compiler;
-use selvedge_control_code::{Environment, Handler, Walked, compile};
+use selvedge_control_code::{Environment, Handler, Interpreted, compile};
 use selvedge_data_stream::{Contract, Kind, Window, Windows};
 use selvedge_os_jit::{MachineHost, Native};
 use selvedge_place_engine::engine::{Action, Extension, Moment, Point};
@@ -67,7 +67,7 @@ impl Code {
             Ok(native) => Box::new(native),
             Err(why) => {
                 tracing::warn!(why, "a step runs in the evaluator");
-                Box::new(Walked::new(program))
+                Box::new(Interpreted::new(program))
             }
         };
         // The budget is the header's first number.

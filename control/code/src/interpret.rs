@@ -43,7 +43,7 @@ pub fn call(program: &Program, memory: &mut Memory, host: &mut dyn Host) -> Resu
         &mut many
     };
     let bytes = memory.bytes_mut();
-    let mut walker = Walker { bytes, locals, host, fuel: budget, budget };
+    let mut walker = Interpreter { bytes, locals, host, fuel: budget, budget };
     let ended = walker.block(&program.body);
     let fuel = walker.fuel;
     let bytes = memory.bytes_mut();
@@ -54,7 +54,7 @@ pub fn call(program: &Program, memory: &mut Memory, host: &mut dyn Host) -> Resu
         set(LEFT, fuel);
     }
     match ended {
-        Err(Stop::Fault(fault)) => {
+        Err(Exit::Fault(fault)) => {
             let code = match fault {
                 Fault::OutOfFuel { .. } => memory::OUT_OF_FUEL,
                 Fault::OutOfBounds { .. } => memory::OUT_OF_BOUNDS,
@@ -62,7 +62,7 @@ pub fn call(program: &Program, memory: &mut Memory, host: &mut dyn Host) -> Resu
             set(FAULT, u64::from(fault.at()) << 32 | u64::from(code));
             Err(fault)
         }
-        Err(Stop::Return(value)) => {
+        Err(Exit::Return(value)) => {
             set(FAULT, 0);
             set(RESULT, value);
             Ok(value as i64)
@@ -76,7 +76,7 @@ pub fn call(program: &Program, memory: &mut Memory, host: &mut dyn Host) -> Resu
 }
 
 /// Why a statement does not end in the next one.
-enum Stop {
+enum Exit {
     Return(u64),
     Fault(Fault),
 }
@@ -89,7 +89,7 @@ enum End {
     Continue,
 }
 
-struct Walker<'m> {
+struct Interpreter<'m> {
     bytes: &'m mut [u8],
     locals: &'m mut [u64],
     host: &'m mut dyn Host,
@@ -97,8 +97,8 @@ struct Walker<'m> {
     budget: u64,
 }
 
-impl Walker<'_> {
-    fn block(&mut self, statements: &[Stmt]) -> Result<End, Stop> {
+impl Interpreter<'_> {
+    fn block(&mut self, statements: &[Stmt]) -> Result<End, Exit> {
         for statement in statements {
             match statement {
                 Stmt::Eval(value) => {
@@ -111,10 +111,10 @@ impl Walker<'_> {
                         return Ok(end);
                     }
                 }
-                Stmt::Loop(parts) => self.turn(parts)?,
+                Stmt::Loop(parts) => self.run_loop_body(parts)?,
                 Stmt::Return(value) => {
                     let value = value.as_ref().map_or(Ok(0), |value| self.value(value))?;
-                    return Err(Stop::Return(value));
+                    return Err(Exit::Return(value));
                 }
                 Stmt::Break => return Ok(End::Break),
                 Stmt::Continue => return Ok(End::Continue),
@@ -127,12 +127,12 @@ impl Walker<'_> {
         Ok(End::Below)
     }
 
-    fn turn(&mut self, parts: &Loop) -> Result<(), Stop> {
+    fn run_loop_body(&mut self, parts: &Loop) -> Result<(), Exit> {
         loop {
             let cost = u64::from(parts.cost);
             if self.fuel < cost {
                 let fault = Fault::OutOfFuel { at: parts.at, budget: self.budget };
-                return Err(Stop::Fault(fault));
+                return Err(Exit::Fault(fault));
             }
             self.fuel -= cost;
             if parts.test_first && !self.holds(parts.condition.as_ref())? {
@@ -150,16 +150,16 @@ impl Walker<'_> {
         }
     }
 
-    fn holds(&mut self, condition: Option<&Expr>) -> Result<bool, Stop> {
+    fn holds(&mut self, condition: Option<&Expr>) -> Result<bool, Exit> {
         condition.map_or(Ok(true), |condition| Ok(self.value(condition)? != 0))
     }
 
-    fn address(&mut self, place: &Place) -> Result<usize, Stop> {
+    fn address(&mut self, place: &Place) -> Result<usize, Exit> {
         let mut at = place.offset as usize;
         for index in &place.indices {
             let value = self.value(&index.value)?;
             if value >= u64::from(index.length) {
-                return Err(Stop::Fault(Fault::OutOfBounds { at: index.at }));
+                return Err(Exit::Fault(Fault::OutOfBounds { at: index.at }));
             }
             at += value as usize * index.stride as usize;
         }
@@ -174,7 +174,7 @@ impl Walker<'_> {
         store(self.bytes, at, storage, value).expect("the checker made the room");
     }
 
-    fn value(&mut self, expr: &Expr) -> Result<u64, Stop> {
+    fn value(&mut self, expr: &Expr) -> Result<u64, Exit> {
         Ok(match &expr.kind {
             Kind::Constant(bits) => *bits,
             Kind::Local(local) => self.locals[usize::from(*local)],
