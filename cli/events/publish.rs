@@ -194,7 +194,7 @@ impl Source<'_> {
             let sent = Event { deadline, attributes, record: &event.record };
             let done = if self.args.reliable {
                 // Nobody is to miss any: waits for who is behind, and looks for signals now and then.
-                self.joined.publish_in_turn(sent, Some(StdDuration::from_millis(100)))
+                self.joined.publish_paced(sent, Some(StdDuration::from_millis(100)))
             } else {
                 self.joined.publish(sent)
             };

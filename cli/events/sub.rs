@@ -10,7 +10,9 @@ use clap::{Args, ValueEnum};
 use selvedge_cli_terminal::{Failure, signals};
 use selvedge_comm_event::{Host, HostName, Received, Told};
 use selvedge_control_code::Type;
-use selvedge_control_event::{Format, Overflow, Subscription, Value as Attribute, Wake, What};
+use selvedge_control_event::{
+    Format, NoticeKind, Overflow, Subscription, Value as Attribute, Wake,
+};
 use serde_json::{Map, Value, json};
 
 use super::take_part::{self, TakePart};
@@ -115,10 +117,11 @@ pub(super) fn command(args: &SubArgs) -> Result<(), Failure> {
         }
     }
     out.flush()?;
-    let fates = sink.fates();
-    let dropped = fates.expired + fates.overflowed + fates.faulted;
+    let sink_counts = sink.sink_counts();
+    let dropped = sink_counts.expired + sink_counts.overflowed + sink_counts.faulted;
     if dropped > 0 {
-        let (expired, overflowed, faulted) = (fates.expired, fates.overflowed, fates.faulted);
+        let (expired, overflowed, faulted) =
+            (sink_counts.expired, sink_counts.overflowed, sink_counts.faulted);
         eprintln!(
             "selvedge: {dropped} events were not printed: {expired} expired, {overflowed} found no \
              room, on {faulted} the filter failed"
@@ -156,9 +159,9 @@ fn line(host: &Host, format: &Format, event: &Received) -> Value {
 
 /// Says, once for each member, that events of its are not printed for as long as things are as they are.
 fn warn(told: &Told, channel: &str, warned: &mut HashSet<Option<HostName>>) {
-    let why = match &told.what {
-        What::Unreadable(why) => format!("its format does not fit: {why}; see --format"),
-        What::Refused(right) => {
+    let why = match &told.kind {
+        NoticeKind::Unreadable(why) => format!("its format does not fit: {why}; see --format"),
+        NoticeKind::Refused(right) => {
             format!(
                 "it may not {}; see [[member]] in the settings",
                 format!("{right:?}").to_lowercase()
@@ -174,14 +177,14 @@ fn warn(told: &Told, channel: &str, warned: &mut HashSet<Option<HostName>>) {
 }
 
 fn notice(told: &Told) -> Value {
-    let (what, events) = match &told.what {
-        What::Joined => ("joined".to_owned(), None),
-        What::Left => ("left".to_owned(), None),
-        What::Lost => ("lost".to_owned(), None),
-        What::Unreadable(why) => (format!("unreadable: {why}"), None),
-        What::Refused(right) => (format!("refused: {right:?}").to_lowercase(), None),
-        What::Undelivered(events) => ("undelivered".to_owned(), Some(*events)),
-        What::Missed(events) => ("missed".to_owned(), Some(*events)),
+    let (what, events) = match &told.kind {
+        NoticeKind::Joined => ("joined".to_owned(), None),
+        NoticeKind::Left => ("left".to_owned(), None),
+        NoticeKind::Lost => ("lost".to_owned(), None),
+        NoticeKind::Unreadable(why) => (format!("unreadable: {why}"), None),
+        NoticeKind::Refused(right) => (format!("refused: {right:?}").to_lowercase(), None),
+        NoticeKind::Undelivered(events) => ("undelivered".to_owned(), Some(*events)),
+        NoticeKind::Missed(events) => ("missed".to_owned(), Some(*events)),
     };
     let host = told.host.as_ref().map(ToString::to_string);
     json!({ "notice": what, "host": host, "events": events })

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::time::Duration as StdDuration;
 
 use selvedge_comm_local::Put;
-use selvedge_control_event::{Class, Destination, Exchange, HostId, Interest, News, Transmit};
+use selvedge_control_event::{
+    Class, Destination, Exchange, HostId, Interest, Transmit, TransportEvent,
+};
 use selvedge_os::clock::Clock;
 use selvedge_units::{Duration, Instant};
 use zenoh::Wait;
@@ -116,7 +118,7 @@ impl Carrier {
     /// Gives the exchange what has come, has it do what is due, and sends what it sends.
     pub(crate) fn run(&mut self, now: Instant, exchange: &mut Exchange) {
         self.begin_turn(now);
-        while let Some(news) = self.poll_news() {
+        while let Some(news) = self.poll_transport_event() {
             exchange.handle_news(now, news);
         }
         self.transmit(now, exchange);
@@ -131,7 +133,7 @@ impl Carrier {
     /// Sends what the exchange has to send; to be called after each call of the exchange.
     pub(crate) fn transmit(&mut self, now: Instant, exchange: &mut Exchange) {
         while let Some(Interest { channel, wants }) = exchange.poll_interest() {
-            self.want(&channel, wants);
+            self.set_interest(&channel, wants);
         }
         while let Some(transmit) = exchange.poll_transmit(now) {
             let class = transmit.class;
@@ -147,7 +149,7 @@ impl Carrier {
     fn send_frame(&mut self, now: Instant, Transmit { to, class, bytes }: Transmit<'_>) {
         self.full.clear();
         match to {
-            Destination::All => self.announce(now, bytes),
+            Destination::All => self.broadcast(now, bytes),
             Destination::Subscribers { channel, hosts } => {
                 self.send_events(now, channel, hosts, bytes);
             }
@@ -306,7 +308,7 @@ impl Carrier {
     }
 
     /// Sends a frame to every host that can be reached.
-    fn announce(&mut self, now: Instant, bytes: &[u8]) {
+    fn broadcast(&mut self, now: Instant, bytes: &[u8]) {
         self.settle(now);
         let mut is_settled = true;
         if let Some(near) = &mut self.near {
@@ -412,7 +414,7 @@ impl Carrier {
     }
 
     /// Events of a channel are wanted here from now on, or no more.
-    fn want(&mut self, channel: &str, wants: bool) {
+    fn set_interest(&mut self, channel: &str, wants: bool) {
         if !wants {
             self.wanted.remove(channel);
             return;
@@ -441,15 +443,15 @@ impl Carrier {
     }
 
     /// The next host that has come or gone.
-    fn poll_news(&mut self) -> Option<News> {
+    fn poll_transport_event(&mut self) -> Option<TransportEvent> {
         let (news, tries) = match self.gone.take() {
             Some((host, tries)) => {
                 self.inbox.hold(false);
-                (News::Gone(host), tries)
+                (TransportEvent::Down(host), tries)
             }
             None => (self.inbox.pop_news()?, GONE_ROUNDS_MAX),
         };
-        let News::Gone(host) = news else { return Some(news) };
+        let TransportEvent::Down(host) = news else { return Some(news) };
         // What it put into its ring before it went is taken first.
         if let Some(near) = &mut self.near {
             if tries > 0 && near.has_of(host) {
@@ -494,7 +496,7 @@ impl Carrier {
         }
         let names: Vec<String> = self.wanted.keys().cloned().collect();
         for channel in names {
-            self.want(&channel, true);
+            self.set_interest(&channel, true);
         }
     }
 

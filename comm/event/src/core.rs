@@ -170,7 +170,7 @@ impl Shared {
         }
         let Core { exchange, waiting, paced, .. } = core;
         for (channel, bell) in paced.iter().filter(|(_, bell)| bell.is_awaited()) {
-            if exchange.is_caught_up(*channel) {
+            if exchange.has_drained(*channel) {
                 bell.ring();
             }
         }

@@ -8,7 +8,9 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use selvedge_control_event::{Exchange, FailureDetector, Format, Notice, OpenError, Wake, What};
+use selvedge_control_event::{
+    Exchange, FailureDetector, Format, Notice, NoticeKind, OpenError, Wake,
+};
 use selvedge_os::clock::Clock;
 use selvedge_os::eventfd::EventFd;
 use selvedge_units::Instant;
@@ -55,7 +57,7 @@ pub struct Told {
     /// The other host.
     pub host: Option<HostName>,
     /// What happened.
-    pub what: What,
+    pub what: NoticeKind,
 }
 
 /// This process among the others. Clones are one; it ends when the last handle is gone.
@@ -278,7 +280,7 @@ impl Notices {
         let channel = self
             .shared
             .with(|core, _| core.exchange.view(notice.channel).map(|view| view.name.to_owned()));
-        Some(Told { channel: channel.unwrap_or_default(), host, what: notice.what })
+        Some(Told { channel: channel.unwrap_or_default(), host, what: notice.kind })
     }
 }
 

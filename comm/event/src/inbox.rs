@@ -5,7 +5,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use selvedge_control_event::{HostId, News};
+use selvedge_control_event::{HostId, TransportEvent};
 use zenoh::bytes::ZBytes;
 
 use crate::keys::{HostName, parse_sender, sender};
@@ -38,7 +38,7 @@ struct State {
     next: u32,
     messages: VecDeque<(HostId, ZBytes)>,
     bytes: usize,
-    news: VecDeque<News>,
+    news: VecDeque<TransportEvent>,
 }
 
 /// The inbox of a process.
@@ -48,7 +48,7 @@ pub(crate) struct Inbox {
     /// How much waits, so that nobody has to take the lock to see that nothing does.
     waiting: AtomicUsize,
     dropped: AtomicU64,
-    strange: AtomicU64,
+    from_strangers: AtomicU64,
 }
 
 impl Inbox {
@@ -63,7 +63,7 @@ impl Inbox {
 
     /// How many messages were dropped because too many waited, and how many came from nobody known.
     pub(crate) fn dropped(&self) -> (u64, u64) {
-        (self.dropped.load(Ordering::Relaxed), self.strange.load(Ordering::Relaxed))
+        (self.dropped.load(Ordering::Relaxed), self.from_strangers.load(Ordering::Relaxed))
     }
 
     /// A message has come under a key.
@@ -74,7 +74,7 @@ impl Inbox {
         let known = number.and_then(|number| Some((*number, state.known.get_mut(number)?)));
         // Who has not said that it is there can't be noticed to be gone: when it says so, it is asked.
         let Some((number, known)) = known.filter(|(_, known)| known.is_there) else {
-            self.strange.fetch_add(1, Ordering::Relaxed);
+            self.from_strangers.fetch_add(1, Ordering::Relaxed);
             return;
         };
         let size = payload.len();
@@ -125,7 +125,11 @@ impl Inbox {
             return;
         }
         (known.is_there, known.is_near) = (is_there, false);
-        state.news.push_back(if is_there { News::Came(number) } else { News::Gone(number) });
+        state.news.push_back(if is_there {
+            TransportEvent::Up(number)
+        } else {
+            TransportEvent::Down(number)
+        });
         self.waiting.fetch_add(1, Ordering::SeqCst);
     }
 
@@ -169,7 +173,7 @@ impl Inbox {
         }
     }
 
-    pub(crate) fn pop_news(&self) -> Option<News> {
+    pub(crate) fn pop_news(&self) -> Option<TransportEvent> {
         if self.is_empty() {
             return None;
         }
@@ -221,7 +225,7 @@ mod tests {
         inbox.news(&format!("{one}/up"), true);
         inbox.news(&format!("{one}/up"), true);
         inbox.news(&format!("{two}/up"), true);
-        assert_eq!(inbox.pop_news(), Some(News::Came(HostId(0))));
+        assert_eq!(inbox.pop_news(), Some(TransportEvent::Up(HostId(0))));
         for _ in 0..100_000 {
             inbox.push(&format!("{one}/all"), ZBytes::from(vec![1; 8]));
         }
@@ -234,12 +238,12 @@ mod tests {
         }
         assert_eq!(count, OF_ONE_MAX + 1);
         inbox.news(&format!("{one}/up"), false);
-        assert_eq!(inbox.pop_news(), Some(News::Came(HostId(1))));
-        assert_eq!(inbox.pop_news(), Some(News::Gone(HostId(0))));
+        assert_eq!(inbox.pop_news(), Some(TransportEvent::Up(HostId(1))));
+        assert_eq!(inbox.pop_news(), Some(TransportEvent::Down(HostId(0))));
         assert!(inbox.is_empty());
         // It is itself when it is back.
         inbox.news(&format!("{one}/up"), true);
-        assert_eq!(inbox.pop_news(), Some(News::Came(HostId(0))));
+        assert_eq!(inbox.pop_news(), Some(TransportEvent::Up(HostId(0))));
     }
 
     #[test]

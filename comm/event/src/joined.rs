@@ -13,7 +13,7 @@ use crate::received::Received;
 use crate::sink::Sink;
 use selvedge_control_code::CodeError;
 use selvedge_control_event::{
-    ChannelId, Event, Fates, Filter, Format, PublishError, SubscribeError, Subscription, View,
+    ChannelId, Event, Filter, Format, PublishError, SinkCounts, SubscribeError, Subscription, View,
 };
 
 /// How often a source looks whether a sink of its own process has room.
@@ -83,12 +83,12 @@ impl Joined {
     /// # Errors
     /// [`PublishError::Behind`] or [`PublishError::Blocked`] if a member, or a sink here, is too slow for
     /// that time; nobody has got the event then.
-    pub fn publish_in_turn(
+    pub fn publish_paced(
         &self,
         event: Event<'_>,
         wait: Option<Duration>,
     ) -> Result<(usize, usize), PublishError> {
-        let send = |core: &mut Core, now| core.exchange.publish_in_turn(now, self.channel, event);
+        let send = |core: &mut Core, now| core.exchange.publish_paced(now, self.channel, event);
         let sent = self.shared.with(send);
         if !matches!(sent, Err(PublishError::Behind | PublishError::Blocked(_))) {
             return sent;
@@ -234,10 +234,10 @@ impl std::fmt::Debug for AtOnce {
 
 impl AtOnce {
     /// What became of its events.
-    pub fn fates(&self) -> Fates {
+    pub fn sink_counts(&self) -> SinkCounts {
         let (channel, sink) = (self.direct.channel, self.direct.sink);
-        let fates = self.shared.with(|core, _| core.channel(channel)?.fates(sink));
-        fates.unwrap_or_default()
+        let sink_counts = self.shared.with(|core, _| core.channel(channel)?.sink_counts(sink));
+        sink_counts.unwrap_or_default()
     }
 }
 

@@ -1,6 +1,6 @@
 //! What hosts tell each other of their channels, and ask of each other: the words of their managers.
 
-use selvedge_control_event::{ChannelId, Exchange, Fates, HostId, MESSAGE_MAX, View};
+use selvedge_control_event::{ChannelId, Exchange, HostId, MESSAGE_MAX, SinkCounts, View};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -48,9 +48,9 @@ pub struct SinkListing {
     pub faulted: u64,
 }
 
-impl From<Fates> for SinkListing {
-    fn from(fates: Fates) -> Self {
-        let Fates { delivered, filtered, expired, overflowed, faulted } = fates;
+impl From<SinkCounts> for SinkListing {
+    fn from(sink_counts: SinkCounts) -> Self {
+        let SinkCounts { delivered, filtered, expired, overflowed, faulted } = sink_counts;
         Self { delivered, filtered, expired, overflowed, faulted }
     }
 }
@@ -139,7 +139,7 @@ pub struct Listing {
     /// How many came to the sinks there, from there and elsewhere.
     pub events: u64,
     /// How many of them its IN filter let nobody have.
-    pub turned_away: u64,
+    pub rejected: u64,
     /// How many answers were held back until another's made them needless.
     pub suppressed: u64,
     /// How many reliable events are kept for members that have not taken them.
@@ -180,7 +180,7 @@ impl Listing {
             channel: view.name.to_owned(),
             format: view.format.id().to_string(),
             format_text: if text.len() <= TEXT_MAX { text.to_owned() } else { String::new() },
-            sinks: view.sinks.iter().map(|(_, fates)| (*fates).into()).collect(),
+            sinks: view.sinks.iter().map(|(_, sink_counts)| (*sink_counts).into()).collect(),
             members: view
                 .members
                 .iter()
@@ -199,7 +199,7 @@ impl Listing {
                 .collect(),
             published: view.published,
             events: view.events,
-            turned_away: view.turned_away,
+            rejected: view.rejected,
             suppressed: view.suppressed,
             held: view.held as u64,
             missed: carrier.missed(),

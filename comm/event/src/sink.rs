@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant as StdInstant};
 
 use futures_core::Stream;
-use selvedge_control_event::{ChannelId, Fates, SinkId};
+use selvedge_control_event::{ChannelId, SinkCounts, SinkId};
 
 use crate::bell::Bell;
 use crate::core::Shared;
@@ -80,10 +80,10 @@ impl Sink {
     }
 
     /// What became of its events.
-    pub fn fates(&self) -> Fates {
+    pub fn sink_counts(&self) -> SinkCounts {
         let (channel, sink) = (self.channel, self.sink);
-        let fates = self.shared.with(|core, _| core.channel(channel)?.fates(sink));
-        fates.unwrap_or_default()
+        let sink_counts = self.shared.with(|core, _| core.channel(channel)?.sink_counts(sink));
+        sink_counts.unwrap_or_default()
     }
 }
 

@@ -6,7 +6,7 @@ mod wait;
 use std::process::{Child, Command, Stdio};
 
 use selvedge_comm_event::{Address, Host, Joined, Settings};
-use selvedge_control_event::{Attributes, Event, Format, Overflow, Subscription, Wake, What};
+use selvedge_control_event::{Attributes, Event, Format, NoticeKind, Overflow, Subscription, Wake};
 use wait::{TIMEOUT, alone, until};
 
 const ADDRESS: &str = "SELVEDGE_TEST_ADDRESS";
@@ -91,7 +91,9 @@ fn a_killed_process_is_noticed_and_its_memory_freed() {
             send(&there, number);
         }
         other.0.kill().unwrap();
-        until("it is told", || notices.take(TIMEOUT).is_some_and(|told| told.what == What::Lost));
+        until("it is told", || {
+            notices.take(TIMEOUT).is_some_and(|told| told.kind == NoticeKind::Lost)
+        });
         until("both rings are gone, and their memory", || {
             host.rings().hosts == (0, 0) && mapped() == 0
         });

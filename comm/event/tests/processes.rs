@@ -11,7 +11,7 @@ use std::time::Duration as StdDuration;
 use futures_core::Stream;
 use selvedge_comm_event::{Host, Joined, Role, Settings, Sink};
 use selvedge_control_event::{
-    Attributes, AttributesBuf, Event, Format, Overflow, Subscription, Value, Wake, What,
+    Attributes, AttributesBuf, Event, Format, NoticeKind, Overflow, Subscription, Value, Wake,
 };
 use selvedge_units::Duration;
 use wait::{TIMEOUT, alone, domain, pair, until};
@@ -112,7 +112,7 @@ fn events_come_by_waiting_by_callback_and_as_a_stream() {
     assert_eq!(got, 6);
     drop(callback);
     // Each sink has its own account.
-    assert_eq!(waits.fates().delivered, 3);
+    assert_eq!(waits.sink_counts().delivered, 3);
 }
 
 #[test]
@@ -157,7 +157,7 @@ fn a_function_that_is_called_at_once_may_publish() {
         ping.publish(event(&number.to_le_bytes())).unwrap();
         assert_eq!(answers.take(Some(TIMEOUT)).unwrap().record, number.to_le_bytes());
     }
-    assert_eq!(echo.fates().delivered, 100);
+    assert_eq!(echo.sink_counts().delivered, 100);
     // On one host it calls itself: ten times, not for ever, and without a deadlock.
     let own = open(&one, "own");
     let (again, sum) = (own.clone(), Arc::new(AtomicU64::new(0)));
@@ -185,21 +185,21 @@ fn leaving_is_told_and_names_can_be_used_again() {
         let joined = open(&two, "l");
         let sink = all(&joined, 4);
         let told = notices.take(TIMEOUT).unwrap();
-        assert_eq!((told.channel.as_str(), told.what), ("l", What::Joined));
+        assert_eq!((told.channel.as_str(), told.kind), ("l", NoticeKind::Joined));
         assert_eq!(told.host.as_ref(), Some(two.name()));
         drop(joined.clone());
         drop(joined);
         // The sink holds the channel open.
         connected(&source, 1);
         drop(sink);
-        assert_eq!(notices.take(TIMEOUT).unwrap().what, What::Left);
+        assert_eq!(notices.take(TIMEOUT).unwrap().kind, NoticeKind::Left);
         assert_eq!(source.members(), []);
     }
     // A process that ends in order is gone at once, too.
     let _joined = open(&two, "l");
-    assert_eq!(notices.take(TIMEOUT).unwrap().what, What::Joined);
+    assert_eq!(notices.take(TIMEOUT).unwrap().kind, NoticeKind::Joined);
     drop((_joined, two));
-    assert!(matches!(notices.take(TIMEOUT).unwrap().what, What::Left | What::Lost));
+    assert!(matches!(notices.take(TIMEOUT).unwrap().kind, NoticeKind::Left | NoticeKind::Lost));
 }
 
 #[test]

@@ -71,7 +71,7 @@ fn each_event_comes_once_and_in_order_over_the_change_to_rings() {
     });
     let rings = two.rings();
     assert_eq!((rings.hosts.1, rings.missed), (1, 0), "{rings:?}");
-    assert_eq!(sink.fates().delivered, sent as u64);
+    assert_eq!(sink.sink_counts().delivered, sent as u64);
     // The other way there is none: nothing was sent.
     assert_eq!((one.rings().taken, two.rings().sent), (0, 0));
     assert_eq!(two.dropped().0, 0);

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use rustix::event::epoll;
-use selvedge_control_event::{Attributes, Handled, Handlers, Overflow, SharedBlocks};
+use selvedge_control_event::{Attributes, HandlerEvent, Handlers, Overflow, SharedBlocks};
 use selvedge_os::clock::Clock;
 use selvedge_units::Instant;
 
@@ -292,7 +292,7 @@ impl Sink {
         let clock = self.clock;
         for done in 0..most {
             let Some(event) = self.take() else { return done };
-            let handled = Handled {
+            let handled = HandlerEvent {
                 sequence: event.number.into(),
                 deadline: event.deadline,
                 attributes: Attributes::default(),

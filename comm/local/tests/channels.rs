@@ -8,7 +8,7 @@ use kit::{Place, patience, taken, until};
 use selvedge_comm_local::{
     JoinError, PublishError, Ready, Sink, SinkOptions, SourceOptions, Waking, channels, signal,
 };
-use selvedge_control_event::{Handlers, Overflow, SharedBlocks, Then, Wake};
+use selvedge_control_event::{Continue, Handlers, Overflow, SharedBlocks, Wake};
 use selvedge_os::clock::Clock;
 use selvedge_units::{Bytes, Duration, Instant};
 
@@ -233,10 +233,10 @@ fn handlers_run_in_order_and_stop_the_next() {
     }
     let mut sum = 0_u32;
     let mut handlers = Handlers::new();
-    handlers.add(|_, record| if record[0] % 2 == 0 { Then::Next } else { Then::Stop }).add(
+    handlers.add(|_, record| if record[0] % 2 == 0 { Continue::Next } else { Continue::Stop }).add(
         |_, record| {
             sum += u32::from(record[0]);
-            Then::Next
+            Continue::Next
         },
     );
     assert_eq!(sink.handle(100, &mut handlers, &mut SharedBlocks::default()), 10);

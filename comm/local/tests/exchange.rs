@@ -6,8 +6,8 @@ use kit::{Place, patience};
 use selvedge_comm_local::{LocalTransport, Waking};
 use selvedge_control_code::Interpreted;
 use selvedge_control_event::{
-    Attributes, ChannelId, Event, Exchange, Filter, Format, Overflow, SinkId, Subscription, Wake,
-    What, program,
+    Attributes, ChannelId, Event, Exchange, Filter, Format, NoticeKind, Overflow, SinkId,
+    Subscription, Wake, program,
 };
 use selvedge_os::clock::Clock;
 use selvedge_units::Duration;
@@ -96,7 +96,7 @@ fn members_of_an_exchange_share_typed_channels() {
     old.exchange.leave(old.channel);
     old.turn();
     settle(&mut old, &mut new, |_, new| new.members() == 0);
-    let notices: Vec<What> =
+    let notices: Vec<NoticeKind> =
         std::iter::from_fn(|| new.exchange.poll_notice()).map(|notice| notice.what).collect();
-    assert_eq!(notices, [What::Joined, What::Left]);
+    assert_eq!(notices, [NoticeKind::Joined, NoticeKind::Left]);
 }

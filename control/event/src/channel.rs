@@ -10,9 +10,9 @@ use selvedge_units::{Duration, Instant};
 
 use crate::attribute::Attributes;
 use crate::event::{Delivery, Event, SinkId};
-use crate::filter::{Choice, Filter, Question, SINKS_MAX, SharedBlocks, SinkState};
+use crate::filter::{Filter, FilterInput, FilterResult, SINKS_MAX, SharedBlocks, SinkState};
 use crate::format::Format;
-use crate::queue::{Overflow, Queue, Waiting};
+use crate::queue::{Overflow, Queue, QueuedEvent};
 
 /// The longest queue of a sink.
 pub const BOUND_MAX: usize = 4096;
@@ -39,7 +39,7 @@ pub struct Subscription {
 
 /// What became of the events for a sink; each is counted once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Fates {
+pub struct SinkCounts {
     /// Given to it.
     pub delivered: u64,
     /// Its own filter did not want them, or the channel's did not choose it.
@@ -89,11 +89,11 @@ pub enum SubscribeError {
 struct Sink {
     queue: Queue,
     filter: Option<Filter>,
-    fates: Fates,
+    sink_counts: SinkCounts,
 }
 
 #[derive(Debug, Default)]
-struct Stored {
+struct StoredEvent {
     record: Vec<u8>,
     attributes: Vec<u8>,
     /// How many queues it is in.
@@ -104,7 +104,7 @@ struct Stored {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Taken {
     sink: SinkId,
-    waiting: Waiting,
+    waiting: QueuedEvent,
 }
 
 /// A channel's end on one host.
@@ -116,12 +116,12 @@ pub struct Channel {
     sinks: Vec<Option<Sink>>,
     /// Asked for each event before any sink.
     filter: Option<Filter>,
-    stored: Vec<Stored>,
+    stored: Vec<StoredEvent>,
     free: Vec<usize>,
     /// What was delivered last, to be given back at the next turn.
     taken: Option<usize>,
     sent: u64,
-    turned_away: u64,
+    rejected: u64,
     turn: usize,
 }
 
@@ -138,7 +138,7 @@ impl Channel {
             free: Vec::new(),
             taken: None,
             sent: 0,
-            turned_away: 0,
+            rejected: 0,
             turn: 0,
         }
     }
@@ -182,7 +182,7 @@ impl Channel {
             return Err(SubscribeError::Bound(wish.bound));
         }
         let queue = Queue::new(wish.bound, wish.overflow);
-        let sink = Some(Sink { queue, filter: wish.filter, fates: Fates::default() });
+        let sink = Some(Sink { queue, filter: wish.filter, sink_counts: SinkCounts::default() });
         let at = match self.sinks.iter().position(Option::is_none) {
             Some(at) => {
                 self.sinks[at] = sink;
@@ -198,22 +198,22 @@ impl Channel {
     }
 
     /// Removes a sink with all that waits for it; what became of its events comes back.
-    pub fn leave(&mut self, sink: SinkId) -> Option<Fates> {
+    pub fn leave(&mut self, sink: SinkId) -> Option<SinkCounts> {
         let mut gone = self.sinks.get_mut(sink.0 as usize)?.take()?;
         while let Some(waiting) = gone.queue.pop() {
             self.release(waiting.stored);
         }
-        Some(gone.fates)
+        Some(gone.sink_counts)
     }
 
     /// What became of a sink's events.
-    pub fn fates(&self, sink: SinkId) -> Option<Fates> {
-        self.sinks.get(sink.0 as usize)?.as_ref().map(|sink| sink.fates)
+    pub fn sink_counts(&self, sink: SinkId) -> Option<SinkCounts> {
+        self.sinks.get(sink.0 as usize)?.as_ref().map(|sink| sink.sink_counts)
     }
 
     /// How many events were sent, and how many of them the channel filter let nobody have.
     pub fn sent(&self) -> (u64, u64) {
-        (self.sent, self.turned_away)
+        (self.sent, self.rejected)
     }
 
     /// How many events the fullest of the sinks that block their sources has room for; `None` if
@@ -228,14 +228,14 @@ impl Channel {
     }
 
     /// The sinks with what became of their events, and how often their filters were ended by a fault.
-    pub fn sinks(&self) -> impl Iterator<Item = (SinkId, Fates)> {
+    pub fn sinks(&self) -> impl Iterator<Item = (SinkId, SinkCounts)> {
         let sinks = self.sinks.iter().enumerate();
-        sinks.filter_map(|(at, sink)| Some((SinkId(at as u32), sink.as_ref()?.fates)))
+        sinks.filter_map(|(at, sink)| Some((SinkId(at as u32), sink.as_ref()?.sink_counts)))
     }
 
     fn store(&mut self, event: Event<'_>) -> usize {
         let at = self.free.pop().unwrap_or_else(|| {
-            self.stored.push(Stored::default());
+            self.stored.push(StoredEvent::default());
             self.stored.len() - 1
         });
         let stored = &mut self.stored[at];
@@ -276,7 +276,7 @@ impl Channel {
         self.sent += 1;
         let chosen = self.chosen(now, event, sequence, blocks);
         if chosen == 0 {
-            self.turned_away += 1;
+            self.rejected += 1;
         }
         if !self.has_sinks() {
             return Ok(0);
@@ -294,13 +294,13 @@ impl Channel {
                 passed_over = passed_over.or(Some(at));
                 self.sinks[at] = Some(sink);
             } else if wanted {
-                let waiting = Waiting { deadline: event.deadline, sequence, stored };
+                let waiting = QueuedEvent { deadline: event.deadline, sequence, stored };
                 self.stored[stored].uses += 1;
                 let gone = sink.queue.push(waiting);
                 let mine = gone == Some(waiting);
                 if let Some(gone) = gone {
-                    sink.fates.overflowed += 1;
-                    self.release_but(gone.stored, stored);
+                    sink.sink_counts.overflowed += 1;
+                    self.release_except(gone.stored, stored);
                 }
                 got += usize::from(!mine);
                 self.sinks[at] = Some(sink);
@@ -316,7 +316,7 @@ impl Channel {
             self.free.push(stored);
         }
         if let (0, Some(sink)) = (got, passed_over.and_then(|at| self.sinks[at].as_mut())) {
-            sink.fates.overflowed += 1;
+            sink.sink_counts.overflowed += 1;
         }
         Ok(got)
     }
@@ -337,14 +337,14 @@ impl Channel {
         let Some(filter) = &mut self.filter else { return u128::MAX };
         let (left, sent) = (left(now, event.deadline), sequence);
         let Event { record, attributes, .. } = event;
-        let question = Question { record, attributes, left, sequence, sent, sinks };
-        filter.ask(&question, blocks).ok().flatten().unwrap_or(Choice::NONE).sinks
+        let question = FilterInput { record, attributes, left, sequence, sent, sinks };
+        filter.ask(&question, blocks).ok().flatten().unwrap_or(FilterResult::NONE).sinks
     }
 
     fn states<'s>(&self, states: &'s mut [SinkState; SINKS_MAX]) -> &'s [SinkState] {
         for (state, sink) in states.iter_mut().zip(&self.sinks) {
             if let Some(sink) = sink {
-                let Fates { delivered, expired, overflowed, faulted, .. } = sink.fates;
+                let SinkCounts { delivered, expired, overflowed, faulted, .. } = sink.sink_counts;
                 let dropped = expired + overflowed + faulted;
                 *state = SinkState { waiting: sink.queue.len() as u64, delivered, dropped };
             }
@@ -360,35 +360,37 @@ impl Channel {
         blocks: &mut SharedBlocks,
     ) -> bool {
         if !chosen {
-            sink.fates.filtered += 1;
+            sink.sink_counts.filtered += 1;
             return false;
         }
         let Some(filter) = &mut sink.filter else { return true };
         let left = left(now, event.deadline);
         let own = SinkState {
             waiting: sink.queue.len() as u64,
-            delivered: sink.fates.delivered,
-            dropped: sink.fates.expired + sink.fates.overflowed + sink.fates.faulted,
+            delivered: sink.sink_counts.delivered,
+            dropped: sink.sink_counts.expired
+                + sink.sink_counts.overflowed
+                + sink.sink_counts.faulted,
         };
         // An event filter sees its own sink only.
         let sinks = std::slice::from_ref(&own);
         let Event { record, attributes, .. } = event;
-        let question = Question { record, attributes, left, sequence, sent: sequence, sinks };
+        let question = FilterInput { record, attributes, left, sequence, sent: sequence, sinks };
         match filter.ask(&question, blocks) {
             Ok(Some(_)) => true,
             Ok(None) => {
-                sink.fates.filtered += 1;
+                sink.sink_counts.filtered += 1;
                 false
             }
             Err(_) => {
-                sink.fates.faulted += 1;
+                sink.sink_counts.faulted += 1;
                 false
             }
         }
     }
 
     /// As `release`, but the one that is being sent is given back by its sender.
-    fn release_but(&mut self, stored: usize, sent: usize) {
+    fn release_except(&mut self, stored: usize, sent: usize) {
         if stored == sent {
             self.stored[stored].uses -= 1;
         } else {
@@ -422,7 +424,7 @@ impl Channel {
             while let Some(late) = self.first(at).filter(|waiting| waiting.is_expired(now)) {
                 let sink = self.sinks[at].as_mut()?;
                 sink.queue.pop();
-                sink.fates.expired += 1;
+                sink.sink_counts.expired += 1;
                 self.release(late.stored);
             }
         }
@@ -430,7 +432,7 @@ impl Channel {
         let (_, at) = heads.min()?;
         let sink = self.sinks[at].as_mut()?;
         let waiting = sink.queue.pop()?;
-        sink.fates.delivered += 1;
+        sink.sink_counts.delivered += 1;
         self.taken = Some(waiting.stored);
         Some(Taken { sink: SinkId(at as u32), waiting })
     }
@@ -443,7 +445,7 @@ impl Channel {
         Delivery { sink, sequence: waiting.sequence, event }
     }
 
-    fn first(&self, sink: usize) -> Option<Waiting> {
+    fn first(&self, sink: usize) -> Option<QueuedEvent> {
         self.sinks.get(sink)?.as_ref()?.queue.first()
     }
 }

@@ -1,7 +1,7 @@
 //! The channels of one host and their members on others: found by name, with no server. Who opens a
 //! channel announces it, and those who have it open answer. Where the transport notices who is gone
 //! it is the failure detector, and members only say from time to time that they are there, lest a lost
-//! message be believed for ever; elsewhere each says it every [`BEAT`], and who was not heard for
+//! message be believed for ever; elsewhere each says it every [`HEARTBEAT`], and who was not heard for
 //! [`LEASE`] is gone. Events go straight from their source to the hosts with sinks, each format
 //! described before its first event; reliable ones are kept until each member has taken them.
 //!
@@ -14,8 +14,8 @@
 mod context;
 mod holds;
 mod member;
+mod notice;
 mod open;
-mod told;
 mod view;
 
 use std::collections::{HashMap, VecDeque};
@@ -23,22 +23,22 @@ use std::sync::Arc;
 
 use selvedge_units::{Duration, Instant};
 
-use crate::channel::{Channel, Fates, PublishError, SubscribeError, Subscription, Wake};
+use crate::channel::{Channel, PublishError, SinkCounts, SubscribeError, Subscription, Wake};
 use crate::event::{ChannelId, Delivery, Event, SinkId};
 use crate::filter::{Filter, SINKS_MAX, SharedBlocks};
 use crate::format::Format;
 use crate::frame::Frame;
 use crate::reliable::HELD_MAX;
-use crate::transmit::{HostId, News, Transmit};
+use crate::transmit::{HostId, Transmit, TransportEvent};
 use context::Context;
 use open::Open;
 
 pub use holds::{ANSWERS, HOLD_MAX};
-pub use told::{Notice, OpenError, Permit, Right, What};
+pub use notice::{Notice, NoticeKind, OpenError, Permit, Right};
 pub use view::{MemberView, View};
 
 /// How often a member says that it is there.
-pub const BEAT: Duration = Duration::from_millis(300);
+pub const HEARTBEAT: Duration = Duration::from_millis(300);
 /// How often it does where the transport notices who is gone.
 pub const REFRESH: Duration = Duration::from_secs(3);
 /// After how long a silent member is gone.
@@ -86,7 +86,7 @@ pub struct Exchange {
     context: Context,
     interests: VecDeque<Interest>,
     controls: VecDeque<(HostId, Vec<u8>)>,
-    next_beat: Instant,
+    next_heartbeat: Instant,
     detector: FailureDetector,
 }
 
@@ -99,7 +99,7 @@ impl std::fmt::Debug for Exchange {
 impl Exchange {
     /// Without channels; `now` is when it begins.
     pub fn new(now: Instant) -> Self {
-        Self { next_beat: now, ..Self::default() }
+        Self { next_heartbeat: now, ..Self::default() }
     }
 
     /// Says who notices that another host is gone.
@@ -146,11 +146,11 @@ impl Exchange {
         };
         if self.names.is_empty() {
             // While no channel was open, no beat was due.
-            self.next_beat = self.next_beat.max(now);
+            self.next_heartbeat = self.next_heartbeat.max(now);
         }
         self.names.insert(name.into(), at);
         let open = Box::new(Open::new(now, ChannelId(at), name, format, wake));
-        self.context.outbox.announce(&open.here(true));
+        self.context.outbox.broadcast(&open.announce_channel(true));
         self.channels[at] = Some(open);
         Ok(ChannelId(at))
     }
@@ -161,7 +161,7 @@ impl Exchange {
             let name = open.channel.shared_name();
             self.names.remove(&**name);
             self.interests.push_back(Interest { channel: Arc::clone(name), wants: false });
-            open.send_to_members(&mut self.context, &Frame::Left { channel: name });
+            open.send_to_members(&mut self.context, &Frame::Leave { channel: name });
         }
     }
 
@@ -212,13 +212,13 @@ impl Exchange {
 
     /// Removes a sink; what became of its events comes back. With the last one the other hosts are
     /// notified that no events are wanted here.
-    pub fn unsubscribe(&mut self, channel: ChannelId, sink: SinkId) -> Option<Fates> {
+    pub fn unsubscribe(&mut self, channel: ChannelId, sink: SinkId) -> Option<SinkCounts> {
         let (open, _) = self.get_mut(channel)?;
-        let fates = open.channel.leave(sink)?;
+        let sink_counts = open.channel.leave(sink)?;
         if !open.channel.has_sinks() {
             self.report_interest(channel);
         }
-        Some(fates)
+        Some(sink_counts)
     }
 
     /// Reports whether events are wanted here: to the transport, and to the members.
@@ -226,7 +226,7 @@ impl Exchange {
         let Some(open) = self.channels.get(channel.0).and_then(Option::as_deref) else { return };
         let name = Arc::clone(open.channel.shared_name());
         self.interests.push_back(Interest { channel: name, wants: open.channel.has_sinks() });
-        open.send_to_members(&mut self.context, &open.here(false));
+        open.send_to_members(&mut self.context, &open.announce_channel(false));
     }
 
     /// Sets or removes the filter that chooses among other hosts: its `channel.sink` are the members
@@ -268,7 +268,7 @@ impl Exchange {
         event: Event<'_>,
     ) -> Result<(usize, usize), PublishError> {
         let Some((open, context)) = self.get_mut(channel) else { return Ok((0, 0)) };
-        open.promise(now, event, context)
+        open.publish_to_log(now, event, context)
     }
 
     /// Sends an event as [`publish_reliably`](Self::publish_reliably) does, at the pace of all: not while
@@ -276,13 +276,13 @@ impl Exchange {
     ///
     /// # Errors
     /// [`PublishError::Behind`], or if the sinks here can't have it; then nobody gets it.
-    pub fn publish_in_turn(
+    pub fn publish_paced(
         &mut self,
         now: Instant,
         channel: ChannelId,
         event: Event<'_>,
     ) -> Result<(usize, usize), PublishError> {
-        if self.is_behind(channel) {
+        if self.lags(channel) {
             return Err(PublishError::Behind);
         }
         self.publish_reliably(now, channel, event)
@@ -290,13 +290,13 @@ impl Exchange {
 
     /// Whether a member has not taken half of the reliable events that can be kept for it. One that is lost
     /// does not count: it may never come back.
-    pub fn is_behind(&self, channel: ChannelId) -> bool {
-        self.get(channel).is_some_and(|open| open.owes(HELD_MAX / 2))
+    pub fn lags(&self, channel: ChannelId) -> bool {
+        self.get(channel).is_some_and(|open| open.has_backlog(HELD_MAX / 2))
     }
 
     /// Whether no member [is behind](Self::is_behind), nor will be after a few events more.
-    pub fn is_caught_up(&self, channel: ChannelId) -> bool {
-        !self.get(channel).is_some_and(|open| open.owes(HELD_MAX / 4))
+    pub fn has_drained(&self, channel: ChannelId) -> bool {
+        !self.get(channel).is_some_and(|open| open.has_backlog(HELD_MAX / 4))
     }
 
     /// Sends a message to another host's manager: it may be lost. At most 72 KiB.
@@ -305,8 +305,8 @@ impl Exchange {
     }
 
     /// As [`send_control`](Self::send_control), to all that can be reached.
-    pub fn announce_control(&mut self, bytes: &[u8]) {
-        self.context.outbox.announce(&Frame::Control { bytes });
+    pub fn broadcast_control(&mut self, bytes: &[u8]) {
+        self.context.outbox.broadcast(&Frame::Control { bytes });
     }
 
     /// A frame has come from a host.
@@ -330,10 +330,10 @@ impl Exchange {
     }
 
     /// The transport has noticed something of a host: one that can be reached gets what is open here.
-    pub fn handle_news(&mut self, now: Instant, news: News) {
+    pub fn handle_news(&mut self, now: Instant, news: TransportEvent) {
         self.each(|open, context| match news {
-            News::Came(host) => context.send(host, &open.here(true)),
-            News::Gone(host) => open.lost(now, host, context),
+            TransportEvent::Up(host) => context.send(host, &open.announce_channel(true)),
+            TransportEvent::Down(host) => open.lost(now, host, context),
         });
     }
 
@@ -348,12 +348,12 @@ impl Exchange {
     /// Does what is due: announces what is open here, and notices who is gone; sends again what was not
     /// acknowledged, acknowledges, and sends what was held back.
     pub fn handle_timeout(&mut self, now: Instant) {
-        if now >= self.next_beat {
+        if now >= self.next_heartbeat {
             let detector = self.detector;
             let is_silence = detector == FailureDetector::Silence;
-            self.next_beat = now + if is_silence { BEAT } else { REFRESH };
+            self.next_heartbeat = now + if is_silence { HEARTBEAT } else { REFRESH };
             self.each(|open, context| {
-                context.outbox.announce(&open.here(false));
+                context.outbox.broadcast(&open.announce_channel(false));
                 if is_silence {
                     open.part_silent(now, LEASE, context);
                 }
@@ -370,7 +370,7 @@ impl Exchange {
     /// silence. `None` while no channel is open.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let timer = self.context.timer;
-        let next = timer.map_or(self.next_beat, |timer| timer.min(self.next_beat));
+        let next = timer.map_or(self.next_heartbeat, |timer| timer.min(self.next_heartbeat));
         (!self.names.is_empty()).then_some(next)
     }
 
@@ -396,7 +396,7 @@ impl Exchange {
             burst.again = again.map(|left| left.saturating_sub(1));
             let sent = again != Some(0)
                 && self.get_mut(channel).is_some_and(|(open, context)| {
-                    open.send_owed(now, host, again.is_some(), context)
+                    open.send_reliable(now, host, again.is_some(), context)
                 });
             if sent {
                 return Some(());
@@ -456,7 +456,7 @@ impl Exchange {
     }
 
     /// How many messages came from hosts that are no members of their channel.
-    pub fn strange(&self) -> u64 {
-        self.context.strange
+    pub fn from_strangers(&self) -> u64 {
+        self.context.from_strangers
     }
 }

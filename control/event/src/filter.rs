@@ -81,14 +81,14 @@ pub struct SinkState {
 
 /// What a filter has chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Choice {
+pub(crate) struct FilterResult {
     /// The sinks, as bits.
     pub(crate) sinks: u128,
     /// How long to hold the event back.
     pub(crate) hold: Duration,
 }
 
-impl Choice {
+impl FilterResult {
     /// Without a filter.
     pub(crate) const ALL: Self = Self { sinks: u128::MAX, hold: Duration(0) };
     /// A filter that turned the event away, or failed.
@@ -97,7 +97,7 @@ impl Choice {
 
 /// What a filter is asked about.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Question<'a> {
+pub(crate) struct FilterInput<'a> {
     pub(crate) record: &'a [u8],
     pub(crate) attributes: Attributes<'a>,
     /// Nanoseconds until the deadline.
@@ -124,7 +124,7 @@ impl SharedBlocks {
         self.blocks.iter().find(|(known, ..)| known == name).map(|(_, _, bytes)| &**bytes)
     }
 
-    fn join(&mut self, name: &str, layout: &Arc<Struct>) -> Result<usize, SharedMismatch> {
+    fn add_block(&mut self, name: &str, layout: &Arc<Struct>) -> Result<usize, SharedMismatch> {
         if let Some(at) = self.blocks.iter().position(|(known, ..)| known == name) {
             let same = self.blocks[at].1 == *layout;
             return if same { Ok(at) } else { Err(SharedMismatch(name.to_owned())) };
@@ -137,7 +137,7 @@ impl SharedBlocks {
 /// A filter that is ready.
 pub struct Filter {
     handler: Box<dyn Handler + Send>,
-    places: Places,
+    places: FilterLayout,
     /// The attributes that it reads, by name.
     attributes: Vec<(String, usize, Storage)>,
     shared: Option<usize>,
@@ -145,7 +145,7 @@ pub struct Filter {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Places {
+struct FilterLayout {
     input: usize,
     input_size: usize,
     event: usize,
@@ -182,9 +182,9 @@ impl Filter {
         let of = |name| place(name).expect("a filter is compiled in a channel's environment");
         let (input, layout) = of("input");
         let shared = place("shared");
-        let joined = shared.as_ref().map(|(_, layout)| blocks.join(shared_name, layout));
+        let joined = shared.as_ref().map(|(_, layout)| blocks.add_block(shared_name, layout));
         let joined = joined.transpose()?;
-        let places = Places {
+        let places = FilterLayout {
             input,
             input_size: layout.size as usize,
             event: of("event").0,
@@ -214,10 +214,10 @@ impl Filter {
     /// Whether the event passes, and to which sinks.
     pub(crate) fn ask(
         &mut self,
-        question: &Question<'_>,
+        question: &FilterInput<'_>,
         blocks: &mut SharedBlocks,
-    ) -> Result<Option<Choice>, Fault> {
-        let Places { input, input_size, event, channel, choice, shared } = self.places;
+    ) -> Result<Option<FilterResult>, Fault> {
+        let FilterLayout { input, input_size, event, channel, choice, shared } = self.places;
         let memory = self.handler.memory_mut();
         memory[input..input + input_size].copy_from_slice(question.record);
         let mut put = |at: usize, value: i64| {
@@ -255,7 +255,7 @@ impl Filter {
             Some(Number::Signed(hold)) => Duration(u64::try_from(hold).unwrap_or(0)),
             _ => Duration(0),
         };
-        Ok(passes.then_some(Choice { sinks, hold }))
+        Ok(passes.then_some(FilterResult { sinks, hold }))
     }
 
     /// Asks the filter outside of a channel: whether an event passes. For handlers that take events
@@ -273,7 +273,7 @@ impl Filter {
         let left = event.deadline.map(|deadline| deadline.since(now).0);
         let Event { record, attributes, .. } = event;
         let sinks = &[];
-        let question = Question { record, attributes, left, sequence, sent: sequence, sinks };
+        let question = FilterInput { record, attributes, left, sequence, sent: sequence, sinks };
         Ok(self.ask(&question, blocks)?.is_some())
     }
 

@@ -10,17 +10,17 @@ const FRAME_MAX: usize = MESSAGE_MAX + 128;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Frame<'a> {
     /// "I have this channel open", with sinks or without; the other is to answer likewise.
-    Here { channel: &'a str, wants: bool, answer: bool },
+    Announce { channel: &'a str, wants: bool, answer: bool },
     /// "I have it no more."
-    Left { channel: &'a str },
+    Leave { channel: &'a str },
     /// A message on a channel.
-    Carry {
+    Event {
         channel: &'a str,
         #[serde(with = "serde_bytes", borrow)]
         message: &'a [u8],
     },
     /// A message that is sent again until it was taken, and the number of the one before it.
-    Sure {
+    Reliable {
         channel: &'a str,
         number: u64,
         before: u64,
@@ -43,11 +43,11 @@ impl<'a> Frame<'a> {
     pub(crate) fn encode(&self, to: &mut Vec<u8>) {
         let start = to.len();
         let content = match self {
-            Frame::Here { channel, .. }
-            | Frame::Left { channel }
+            Frame::Announce { channel, .. }
+            | Frame::Leave { channel }
             | Frame::Credit { channel, .. }
             | Frame::Skip { channel, .. } => channel.len(),
-            Frame::Carry { channel, message } | Frame::Sure { channel, message, .. } => {
+            Frame::Event { channel, message } | Frame::Reliable { channel, message, .. } => {
                 channel.len() + message.len()
             }
             Frame::Control { bytes } => bytes.len(),
@@ -68,10 +68,10 @@ impl<'a> Frame<'a> {
     /// What it is about; nothing for managers.
     pub(crate) fn channel(&self) -> Option<&'a str> {
         match self {
-            Frame::Here { channel, .. }
-            | Frame::Left { channel }
-            | Frame::Carry { channel, .. }
-            | Frame::Sure { channel, .. }
+            Frame::Announce { channel, .. }
+            | Frame::Leave { channel }
+            | Frame::Event { channel, .. }
+            | Frame::Reliable { channel, .. }
             | Frame::Credit { channel, .. }
             | Frame::Skip { channel, .. } => Some(channel),
             Frame::Control { .. } => None,

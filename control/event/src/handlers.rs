@@ -4,11 +4,11 @@
 use selvedge_units::{Duration, Instant};
 
 use crate::attribute::Attributes;
-use crate::filter::{Filter, Question, SharedBlocks, SinkState};
+use crate::filter::{Filter, FilterInput, SharedBlocks, SinkState};
 
 /// Whether the handlers behind this one get the event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Then {
+pub enum Continue {
     /// They do.
     Next,
     /// They do not: it is done with, or not wanted.
@@ -17,7 +17,7 @@ pub enum Then {
 
 /// An event on its way through handlers.
 #[derive(Clone, Copy, Debug)]
-pub struct Handled<'e> {
+pub struct HandlerEvent<'e> {
     /// Counts its source's events.
     pub sequence: u64,
     /// When it is of no more use.
@@ -27,7 +27,7 @@ pub struct Handled<'e> {
 }
 
 /// What a handler does with an event; it may change the record, but not its length.
-type Action<'h> = Box<dyn FnMut(&Handled<'_>, &mut [u8]) -> Then + Send + 'h>;
+type Action<'h> = Box<dyn FnMut(&HandlerEvent<'_>, &mut [u8]) -> Continue + Send + 'h>;
 
 enum Step<'h> {
     Call(Action<'h>),
@@ -59,7 +59,7 @@ impl<'h> Handlers<'h> {
     /// Adds one behind the others.
     pub fn add(
         &mut self,
-        action: impl FnMut(&Handled<'_>, &mut [u8]) -> Then + Send + 'h,
+        action: impl FnMut(&HandlerEvent<'_>, &mut [u8]) -> Continue + Send + 'h,
     ) -> &mut Self {
         self.push(Step::Call(Box::new(action)))
     }
@@ -86,7 +86,7 @@ impl<'h> Handlers<'h> {
     pub fn run(
         &mut self,
         now: Instant,
-        event: &Handled<'_>,
+        event: &HandlerEvent<'_>,
         record: &[u8],
         blocks: &mut SharedBlocks,
     ) -> Option<&[u8]> {
@@ -98,7 +98,7 @@ impl<'h> Handlers<'h> {
                 Step::Call(action) => action(event, &mut self.record),
                 Step::Filter(filter) => ask(filter, now, event, &self.record, blocks),
             };
-            if then == Then::Stop {
+            if then == Continue::Stop {
                 counts.1 += 1;
                 return None;
             }
@@ -110,19 +110,19 @@ impl<'h> Handlers<'h> {
 fn ask(
     filter: &mut Filter,
     now: Instant,
-    event: &Handled<'_>,
+    event: &HandlerEvent<'_>,
     record: &[u8],
     blocks: &mut SharedBlocks,
-) -> Then {
+) -> Continue {
     if record.len() != filter.input_size() {
-        return Then::Stop;
+        return Continue::Stop;
     }
     let left = event.deadline.map(|deadline| {
         let Duration(left) = deadline.since(now);
         left
     });
     let sinks = [SinkState::default()];
-    let question = Question {
+    let question = FilterInput {
         record,
         attributes: event.attributes,
         left,
@@ -131,8 +131,8 @@ fn ask(
         sinks: &sinks,
     };
     match filter.ask(&question, blocks) {
-        Ok(Some(_)) => Then::Next,
-        Ok(None) | Err(_) => Then::Stop,
+        Ok(Some(_)) => Continue::Next,
+        Ok(None) | Err(_) => Continue::Stop,
     }
 }
 
@@ -144,8 +144,12 @@ mod tests {
 
     const NOW: Instant = Instant(100);
 
-    fn event() -> Handled<'static> {
-        Handled { sequence: 0, deadline: Some(Instant(105)), attributes: Attributes::default() }
+    fn event() -> HandlerEvent<'static> {
+        HandlerEvent {
+            sequence: 0,
+            deadline: Some(Instant(105)),
+            attributes: Attributes::default(),
+        }
     }
 
     #[test]
@@ -156,12 +160,12 @@ mod tests {
         handlers
             .add(|_, record| {
                 record[0] += 1;
-                Then::Next
+                Continue::Next
             })
-            .add(|_, record| if record[0] > 5 { Then::Stop } else { Then::Next })
+            .add(|_, record| if record[0] > 5 { Continue::Stop } else { Continue::Next })
             .add(|_, record| {
                 seen.push(record[0]);
-                Then::Next
+                Continue::Next
             });
         assert_eq!(handlers.run(NOW, &event(), &[3], &mut blocks), Some(&[4][..]));
         assert_eq!(handlers.run(NOW, &event(), &[7], &mut blocks), None);
@@ -181,7 +185,7 @@ mod tests {
         let mut handlers = Handlers::new();
         handlers.add_filter(filter).add(|_, _| {
             count += 1;
-            Then::Next
+            Continue::Next
         });
         for cpu in [90_i32, 70, 81] {
             let passed = handlers.run(NOW, &event(), &cpu.to_ne_bytes(), &mut blocks).is_some();

@@ -10,7 +10,7 @@
 //! A [`Channel`] is one host's end: sinks with a bound each and a rule for when it is full, events in
 //! the order of their deadlines, filters in E-code. An [`Exchange`] is a host's channels and their
 //! members on other hosts: it has no I/O, so a transport's loop takes its frames from
-//! [`Exchange::poll_transmit`]. [`Network`] is one in memory, under virtual time.
+//! [`Exchange::poll_transmit`]. [`MemoryNetwork`] is one in memory, under virtual time.
 //!
 //! After Q-Fabric's sections 2.2 and 4.2. The envelope is encoded by `postcard`: a stable, compact
 //! form for serde, borrowed when read. For the records themselves no library fits: those that
@@ -25,9 +25,9 @@ mod event;
 mod exchange;
 mod filter;
 mod format;
+mod formats;
 mod frame;
 mod handlers;
-mod link;
 mod message;
 mod network;
 mod plan;
@@ -36,21 +36,23 @@ mod reliable;
 mod transmit;
 
 pub use attribute::{AttributeError, Attributes, AttributesBuf, Value};
-pub use channel::{BOUND_MAX, Channel, Fates, PublishError, SubscribeError, Subscription, Wake};
+pub use channel::{
+    BOUND_MAX, Channel, PublishError, SinkCounts, SubscribeError, Subscription, Wake,
+};
 pub use event::{ChannelId, Delivery, Event, SinkId};
 pub use exchange::{
-    ANSWERS, BEAT, CHANNEL_NAME_MAX, Exchange, FailureDetector, HOLD_MAX, Interest, LEASE,
-    MEMBERS_MAX, MemberView, Notice, OpenError, Permit, REFRESH, Right, View, What,
+    ANSWERS, CHANNEL_NAME_MAX, Exchange, FailureDetector, HEARTBEAT, HOLD_MAX, Interest, LEASE,
+    MEMBERS_MAX, MemberView, Notice, NoticeKind, OpenError, Permit, REFRESH, Right, View,
 };
 pub use filter::{
     Filter, SINKS_MAX, SharedBlocks, SharedMismatch, SinkState, environment, program,
 };
 pub use format::{Format, FormatError, FormatId};
-pub use handlers::{Handled, Handlers, Then};
-pub use link::{Learner, ReadError, Teller};
+pub use formats::{FormatReceiver, FormatSender, ReadError};
+pub use handlers::{Continue, HandlerEvent, Handlers};
 pub use message::{DecodeError, EncodeError, MESSAGE_MAX, Message};
-pub use network::Network;
+pub use network::MemoryNetwork;
 pub use plan::{Mismatch, Plan};
 pub use queue::Overflow;
 pub use reliable::{HELD_BYTES_MAX, HELD_MAX, RESUME};
-pub use transmit::{Class, Destination, HostId, News, Transmit};
+pub use transmit::{Class, Destination, HostId, Transmit, TransportEvent};

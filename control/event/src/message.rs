@@ -24,7 +24,7 @@ pub enum Message<'a> {
         text: &'a str,
     },
     /// "What do records of this identity look like?"
-    Ask {
+    Request {
         /// The format's identity.
         format: FormatId,
     },
@@ -51,7 +51,7 @@ enum Wire<'a> {
         name: &'a str,
         text: &'a str,
     },
-    Ask {
+    Request {
         format: FormatId,
     },
     Event {
@@ -103,7 +103,7 @@ impl<'a> Message<'a> {
     pub fn encode(&self, to: &mut Vec<u8>) -> Result<(), EncodeError> {
         let wire = match *self {
             Self::Describe { format, name, text } => Wire::Describe { format, name, text },
-            Self::Ask { format } => Wire::Ask { format },
+            Self::Request { format } => Wire::Request { format },
             Self::Event { format, sequence, left, attributes, record } => Wire::Event {
                 format,
                 sequence,
@@ -114,7 +114,7 @@ impl<'a> Message<'a> {
         };
         let content = match *self {
             Self::Describe { name, text, .. } => name.len() + text.len(),
-            Self::Ask { .. } => 0,
+            Self::Request { .. } => 0,
             Self::Event { attributes, record, .. } => attributes.bytes().len() + record.len(),
         };
         // Numbers take at most ten bytes each, and there are five at most.
@@ -149,7 +149,7 @@ impl<'a> Message<'a> {
         }
         Ok(match wire {
             Wire::Describe { format, name, text } => Self::Describe { format, name, text },
-            Wire::Ask { format } => Self::Ask { format },
+            Wire::Request { format } => Self::Request { format },
             Wire::Event { format, sequence, left_ns, attributes, record } => Self::Event {
                 format,
                 sequence,

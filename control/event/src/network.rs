@@ -1,32 +1,32 @@
 //! A network in memory, under virtual time, for tests and simulations: hosts' exchanges are driven by
-//! [`Network::run`], and what they send arrives a fixed time later.
+//! [`MemoryNetwork::run`], and what they send arrives a fixed time later.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use selvedge_units::{Duration, Instant};
 
 use crate::exchange::{Exchange, FailureDetector};
-use crate::transmit::{Destination, HostId, News};
+use crate::transmit::{Destination, HostId, TransportEvent};
 
 /// Messages of one host that are under way, by arrival and order of sending.
 type Inbox = BTreeMap<(Instant, u64), (HostId, Vec<u8>)>;
 
 /// A network in memory. It holds no clock: messages arrive a fixed time after they were sent.
 #[derive(Debug)]
-pub struct Network {
+pub struct MemoryNetwork {
     latency: Duration,
     sent: u64,
     inboxes: BTreeMap<HostId, Inbox>,
     cut: BTreeSet<(HostId, HostId)>,
     /// How long a cut goes unnoticed; `None` if nobody notices.
     detector: Option<Duration>,
-    news: BTreeMap<HostId, BTreeMap<(Instant, u64), News>>,
+    news: BTreeMap<HostId, BTreeMap<(Instant, u64), TransportEvent>>,
     /// Of so many messages one is lost; 0 if none is. Chosen by the state of a generator.
     lost_of: u64,
     seed: u64,
 }
 
-impl Network {
+impl MemoryNetwork {
     /// Without hosts yet.
     pub fn new(latency: Duration) -> Self {
         Self {
@@ -48,7 +48,7 @@ impl Network {
     }
 
     /// From now on loses one of so many messages, none if 0; the same seed loses the same.
-    pub fn lose(&mut self, one_of: u64, seed: u64) {
+    pub fn lose_one_of(&mut self, one_of: u64, seed: u64) {
         (self.lost_of, self.seed) = (one_of, seed.max(1));
     }
 
@@ -60,7 +60,7 @@ impl Network {
         let others: Vec<HostId> = self.inboxes.keys().copied().collect();
         self.inboxes.insert(me, Inbox::new());
         for other in others {
-            self.tell(Instant::ZERO, (me, other), News::Came);
+            self.notify_both(Instant::ZERO, (me, other), TransportEvent::Up);
         }
     }
 
@@ -74,7 +74,7 @@ impl Network {
 
     /// Gives a host's exchange what has come for it, has it do what is due, and sends what it sends.
     pub fn run(&mut self, now: Instant, me: HostId, exchange: &mut Exchange) {
-        while let Some(news) = self.poll_news(now, me) {
+        while let Some(news) = self.poll_transport_event(now, me) {
             exchange.handle_news(now, news);
         }
         self.transmit(now, me, exchange);
@@ -112,7 +112,7 @@ impl Network {
         (first.key().0 <= now).then(|| first.remove())
     }
 
-    fn poll_news(&mut self, now: Instant, me: HostId) -> Option<News> {
+    fn poll_transport_event(&mut self, now: Instant, me: HostId) -> Option<TransportEvent> {
         let first = self.news.get_mut(&me)?.first_entry()?;
         (first.key().0 <= now).then(|| first.remove())
     }
@@ -123,23 +123,23 @@ impl Network {
         self.news.remove(&host);
         let others: Vec<HostId> = self.inboxes.keys().copied().collect();
         for other in others {
-            self.note(now + self.latency, other, News::Gone(host));
+            self.note(now + self.latency, other, TransportEvent::Down(host));
         }
     }
 
     /// Loses all that two hosts send to each other from now on.
-    pub fn cut(&mut self, now: Instant, one: HostId, other: HostId) {
+    pub fn partition(&mut self, now: Instant, one: HostId, other: HostId) {
         self.cut.extend([(one, other), (other, one)]);
         if let Some(lease) = self.detector {
-            self.tell(now + lease, (one, other), News::Gone);
+            self.notify_both(now + lease, (one, other), TransportEvent::Down);
         }
     }
 
     /// Ends a cut.
-    pub fn heal(&mut self, now: Instant, one: HostId, other: HostId) {
+    pub fn end_partition(&mut self, now: Instant, one: HostId, other: HostId) {
         self.cut.remove(&(one, other));
         self.cut.remove(&(other, one));
-        self.tell(now + self.latency, (one, other), News::Came);
+        self.notify_both(now + self.latency, (one, other), TransportEvent::Up);
     }
 
     /// When the next message arrives anywhere.
@@ -150,19 +150,24 @@ impl Network {
     }
 
     /// Tells two hosts of each other.
-    fn tell(&mut self, at: Instant, (one, other): (HostId, HostId), what: fn(HostId) -> News) {
+    fn notify_both(
+        &mut self,
+        at: Instant,
+        (one, other): (HostId, HostId),
+        what: fn(HostId) -> TransportEvent,
+    ) {
         self.note(at, one, what(other));
         self.note(at, other, what(one));
     }
 
-    fn note(&mut self, at: Instant, host: HostId, news: News) {
+    fn note(&mut self, at: Instant, host: HostId, news: TransportEvent) {
         if self.detector.is_some() {
             self.sent += 1;
             self.news.entry(host).or_default().insert((at, self.sent), news);
         }
     }
 
-    fn loses(&mut self) -> bool {
+    fn loses_next(&mut self) -> bool {
         // Xorshift: enough to choose by.
         self.seed ^= self.seed << 13;
         self.seed ^= self.seed >> 7;
@@ -172,7 +177,7 @@ impl Network {
 
     /// Sends a message from one host to another; it may be lost.
     pub fn send(&mut self, now: Instant, from: HostId, to: HostId, bytes: &[u8]) {
-        if self.cut.contains(&(from, to)) || self.loses() {
+        if self.cut.contains(&(from, to)) || self.loses_next() {
             return;
         }
         if let Some(inbox) = self.inboxes.get_mut(&to) {

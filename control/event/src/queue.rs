@@ -20,13 +20,13 @@ pub enum Overflow {
 
 /// An event that waits, by its place in the channel's store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Waiting {
+pub(crate) struct QueuedEvent {
     pub(crate) deadline: Option<Instant>,
     pub(crate) sequence: u64,
     pub(crate) stored: usize,
 }
 
-impl Waiting {
+impl QueuedEvent {
     /// Events without a deadline come last; equal ones in the order of being sent.
     pub(crate) fn rank(self) -> (Instant, u64) {
         (self.deadline.unwrap_or(Instant(u64::MAX)), self.sequence)
@@ -41,7 +41,7 @@ impl Waiting {
 /// Sorted, the most urgent first. All memory is taken at the start.
 #[derive(Clone, Debug)]
 pub(crate) struct Queue {
-    waiting: VecDeque<Waiting>,
+    waiting: VecDeque<QueuedEvent>,
     /// Whether each came behind those that waited, so that the first is the oldest.
     is_straight: bool,
     bound: usize,
@@ -75,7 +75,7 @@ impl Queue {
 
     /// Takes an event; what has to go for it comes back, which may be itself. Constant where events
     /// come in the order of their deadlines, or have none; linear in the bound otherwise.
-    pub(crate) fn push(&mut self, event: Waiting) -> Option<Waiting> {
+    pub(crate) fn push(&mut self, event: QueuedEvent) -> Option<QueuedEvent> {
         let mut gone = None;
         if self.waiting.len() >= self.bound {
             match self.overflow {
@@ -105,11 +105,11 @@ impl Queue {
         sequences.min_by_key(|(_, sequence)| *sequence).map(|(at, _)| at)
     }
 
-    pub(crate) fn first(&self) -> Option<Waiting> {
+    pub(crate) fn first(&self) -> Option<QueuedEvent> {
         self.waiting.front().copied()
     }
 
-    pub(crate) fn pop(&mut self) -> Option<Waiting> {
+    pub(crate) fn pop(&mut self) -> Option<QueuedEvent> {
         self.waiting.pop_front()
     }
 }
@@ -126,7 +126,7 @@ mod tests {
         {
             let mut queue = Queue::new(bound, overflow);
             let bound = if overflow == Overflow::Latest { 1 } else { bound };
-            let (mut plain, mut seed) = (Vec::<Waiting>::new(), 1_u64);
+            let (mut plain, mut seed) = (Vec::<QueuedEvent>::new(), 1_u64);
             for sequence in 0..20_000 {
                 seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                 let random = seed >> 33;
@@ -136,7 +136,7 @@ mod tests {
                     1 => Some(Instant(sequence)),
                     _ => (random % 3 > 0).then_some(Instant(random % 50)),
                 };
-                let event = Waiting { deadline, sequence, stored: 0 };
+                let event = QueuedEvent { deadline, sequence, stored: 0 };
                 let mut gone = None;
                 if plain.len() == bound {
                     gone = Some(event);

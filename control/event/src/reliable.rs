@@ -27,8 +27,8 @@ const RETRY_MAX: Duration = Duration::from_secs(1);
 /// How many are sent again at once when nothing is heard.
 const RETRY_BURST: usize = 16;
 /// How long an acknowledgement may wait for more events, and for how many.
-const SAY_AFTER: Duration = Duration::from_millis(10);
-const SAY_EVERY: u64 = 64;
+const ACK_DELAY: Duration = Duration::from_millis(10);
+const ACK_EVERY: u64 = 64;
 
 #[derive(Debug, Default)]
 struct Entry {
@@ -41,14 +41,14 @@ struct Entry {
 
 /// The reliable events of a channel that some member has not taken.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct ReliableLog {
     first: u64,
     entries: VecDeque<Entry>,
     bytes: usize,
     spare: Vec<Entry>,
 }
 
-impl Held {
+impl ReliableLog {
     /// Numbers go on from the time, so that a channel that is opened again does not use one twice.
     pub(crate) fn new(now: Instant) -> Self {
         Self { first: now.0.max(1), entries: VecDeque::new(), bytes: 0, spare: Vec::new() }
@@ -79,7 +79,7 @@ impl Held {
     }
 
     /// Whether much memory is held, and a member's oldest event is among the older half of it.
-    pub(crate) fn is_pressed_by(&self, oldest: Option<u64>) -> bool {
+    pub(crate) fn presses_log(&self, oldest: Option<u64>) -> bool {
         let middle = self.first + self.entries.len() as u64 / 2;
         self.bytes > HELD_BYTES_MAX / 2 && oldest.is_some_and(|oldest| oldest <= middle)
     }
@@ -116,7 +116,7 @@ impl Held {
 
 /// What a source owes to one member.
 #[derive(Debug)]
-pub(crate) struct Owed {
+pub(crate) struct SendWindow {
     /// Numbers of events, ascending.
     events: VecDeque<u64>,
     /// How many of them are on their way.
@@ -130,7 +130,7 @@ pub(crate) struct Owed {
     dropped: u64,
 }
 
-impl Default for Owed {
+impl Default for SendWindow {
     fn default() -> Self {
         Self {
             events: VecDeque::new(),
@@ -144,7 +144,7 @@ impl Default for Owed {
     }
 }
 
-impl Owed {
+impl SendWindow {
     pub(crate) fn len(&self) -> usize {
         self.events.len()
     }
@@ -176,7 +176,7 @@ impl Owed {
     }
 
     /// The number before the last that is owed.
-    pub(crate) fn before_last(&self) -> u64 {
+    pub(crate) fn previous_number(&self) -> u64 {
         let at = self.events.len().checked_sub(2);
         at.map_or(self.settled, |at| self.events[at])
     }
@@ -233,7 +233,7 @@ impl Owed {
     }
 
     /// As [`next`](Self::next), after [`expire`](Self::expire).
-    pub(crate) fn next_again(&mut self) -> Option<(u64, u64)> {
+    pub(crate) fn next_retransmission(&mut self) -> Option<(u64, u64)> {
         self.step()
     }
 
@@ -255,7 +255,7 @@ impl Owed {
     }
 
     /// The member is gone, or what it is sent is lost: all is to be sent again when it is back.
-    pub(crate) fn rewind(&mut self, now: Instant) {
+    pub(crate) fn retransmit_all(&mut self, now: Instant) {
         (self.sent, self.room, self.retry) = (0, WINDOW, RETRY);
         self.retry_at = (!self.events.is_empty()).then_some(now);
     }
@@ -269,104 +269,105 @@ impl Owed {
 
 /// What has come from one source, in order.
 #[derive(Debug, Default)]
-pub(crate) struct Taken {
+pub(crate) struct ReceiveWindow {
     /// The last number; 0 before the first.
     through: u64,
     /// How many were taken since the source was told.
-    unsaid: u64,
+    unacknowledged: u64,
     /// For how many more the source was told that there is room.
     granted: u64,
-    say_at: Option<Instant>,
+    ack_at: Option<Instant>,
     /// Whether an event was refused for want of room since.
-    is_starved: bool,
+    lacks_credit: bool,
     /// The gap that was told already.
-    asked: Option<(u64, Instant)>,
+    requested: Option<(u64, Instant)>,
     /// How many the source has dropped, in all, as it said.
     missed: u64,
 }
 
 /// What an event is to its receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Turn {
+pub(crate) enum Arrival {
     /// The next one.
     Next,
     /// It was taken before.
-    Again,
+    Repeat,
     /// Some before it are missing.
     Early,
 }
 
-impl Taken {
-    pub(crate) fn judge(&self, number: u64, before: u64) -> Turn {
+impl ReceiveWindow {
+    pub(crate) fn classify(&self, number: u64, before: u64) -> Arrival {
         if number <= self.through {
-            Turn::Again
+            Arrival::Repeat
         } else if before <= self.through {
-            Turn::Next
+            Arrival::Next
         } else {
-            Turn::Early
+            Arrival::Early
         }
     }
 
-    pub(crate) fn say_at(&self) -> Option<Instant> {
-        self.say_at
+    pub(crate) fn ack_at(&self) -> Option<Instant> {
+        self.ack_at
     }
 
-    pub(crate) fn is_starved(&self) -> bool {
-        self.is_starved
+    pub(crate) fn lacks_credit(&self) -> bool {
+        self.lacks_credit
     }
 
     /// The next one was taken; `room` is for how many more there is.
     pub(crate) fn take(&mut self, now: Instant, number: u64, room: u64) {
-        (self.through, self.is_starved, self.asked) = (number, false, None);
-        self.unsaid += 1;
-        let is_much = self.unsaid >= SAY_EVERY.min(room.max(self.granted) / 2).max(1);
-        let wait = if is_much { Duration(0) } else { SAY_AFTER };
-        self.say_within(now, wait);
+        (self.through, self.lacks_credit, self.requested) = (number, false, None);
+        self.unacknowledged += 1;
+        let is_batch_full = self.unacknowledged >= ACK_EVERY.min(room.max(self.granted) / 2).max(1);
+        let wait = if is_batch_full { Duration(0) } else { ACK_DELAY };
+        self.schedule_ack(now, wait);
     }
 
     /// There was no room for it.
-    pub(crate) fn refuse(&mut self, now: Instant) {
-        self.is_starved = true;
-        self.say_within(now, SAY_AFTER);
+    pub(crate) fn refuse_for_credit(&mut self, now: Instant) {
+        self.lacks_credit = true;
+        self.schedule_ack(now, ACK_DELAY);
     }
 
     /// Whether the source is to be asked again for what is missing; once for each gap and retry.
     pub(crate) fn ask(&mut self, now: Instant) -> bool {
-        let known = self.asked.is_some_and(|(at, when)| at == self.through && now < when + RETRY);
-        if known || self.is_starved {
+        let known =
+            self.requested.is_some_and(|(at, when)| at == self.through && now < when + RETRY);
+        if known || self.lacks_credit {
             return false;
         }
-        self.asked = Some((self.through, now));
+        self.requested = Some((self.through, now));
         true
     }
 
     /// Sinks have taken events: whether the source should hear of the room.
     pub(crate) fn freed(&mut self, now: Instant, room: u64) {
-        let left = self.granted.saturating_sub(self.unsaid);
+        let left = self.granted.saturating_sub(self.unacknowledged);
         if room > left && left * 2 <= room && left < WINDOW / 4 && self.through > 0 {
-            self.say_within(now, Duration::from_millis(1));
+            self.schedule_ack(now, Duration::from_millis(1));
         }
     }
 
     /// The source is told now: up to where all was taken.
-    pub(crate) fn say(&mut self, room: u64) -> u64 {
-        (self.unsaid, self.granted, self.say_at) = (0, room, None);
-        self.is_starved = room == 0;
+    pub(crate) fn acknowledge(&mut self, room: u64) -> u64 {
+        (self.unacknowledged, self.granted, self.ack_at) = (0, room, None);
+        self.lacks_credit = room == 0;
         self.through
     }
 
     /// The source goes on behind a number, having dropped so many in all; how many of them are news.
     pub(crate) fn skip(&mut self, now: Instant, to: u64, dropped: u64) -> u64 {
         self.through = self.through.max(to);
-        self.asked = None;
-        self.say_within(now, Duration(0));
+        self.requested = None;
+        self.schedule_ack(now, Duration(0));
         let news = dropped.saturating_sub(self.missed);
         self.missed = self.missed.max(dropped);
         news
     }
 
-    fn say_within(&mut self, now: Instant, wait: Duration) {
+    fn schedule_ack(&mut self, now: Instant, wait: Duration) {
         let at = now + wait;
-        self.say_at = Some(self.say_at.map_or(at, |said| said.min(at)));
+        self.ack_at = Some(self.ack_at.map_or(at, |stated| stated.min(at)));
     }
 }

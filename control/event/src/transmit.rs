@@ -16,11 +16,11 @@ pub struct HostId(pub u32);
 
 /// What a transport has noticed of a host by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum News {
+pub enum TransportEvent {
     /// It can be reached from now on.
-    Came(HostId),
+    Up(HostId),
     /// It is gone: it has ended, or the network is cut.
-    Gone(HostId),
+    Down(HostId),
 }
 
 /// For whom a frame is.
@@ -91,7 +91,7 @@ impl Outbox {
     }
 
     /// Sends a frame to every host.
-    pub(crate) fn announce(&mut self, frame: &Frame<'_>) {
+    pub(crate) fn broadcast(&mut self, frame: &Frame<'_>) {
         self.push(frame, Class::Control, [], None);
     }
 

@@ -3,8 +3,8 @@
 use proptest::prelude::*;
 use selvedge_control_code::Interpreted;
 use selvedge_control_event::{
-    Attributes, AttributesBuf, Channel, Event, Fates, Filter, Format, Overflow, PublishError,
-    SINKS_MAX, SharedBlocks, SinkId, SubscribeError, Subscription, Value, Wake, program,
+    Attributes, AttributesBuf, Channel, Event, Filter, Format, Overflow, PublishError, SINKS_MAX,
+    SharedBlocks, SinkCounts, SinkId, SubscribeError, Subscription, Value, Wake, program,
 };
 use selvedge_units::{Duration, Instant};
 
@@ -57,8 +57,8 @@ fn the_earliest_deadline_goes_first_and_expired_events_are_dropped() {
     // At 10 the fourth is just in time; at 11 it is late.
     assert_eq!(take(&mut channel, 10, first), [4, 3, 2, 1, 5]);
     assert_eq!(take(&mut channel, 11, second), [3, 2, 1, 5]);
-    let fates = channel.fates(second).unwrap();
-    assert_eq!(fates, Fates { delivered: 4, expired: 1, ..Fates::default() });
+    let sink_counts = channel.sink_counts(second).unwrap();
+    assert_eq!(sink_counts, SinkCounts { delivered: 4, expired: 1, ..SinkCounts::default() });
     // Among all sinks, too.
     send(&mut channel, 20, 6, None, &mut blocks).unwrap();
     send(&mut channel, 20, 7, Some(30), &mut blocks).unwrap();
@@ -85,8 +85,8 @@ fn full_queues_do_as_they_are_named() {
             assert_eq!(take(&mut channel, 0, quick), [number]);
         }
         assert_eq!(take(&mut channel, 0, slow), kept, "{overflow:?}");
-        let fates = channel.fates(slow).unwrap();
-        assert_eq!(fates.delivered + fates.overflowed, 5, "{overflow:?}");
+        let sink_counts = channel.sink_counts(slow).unwrap();
+        assert_eq!(sink_counts.delivered + sink_counts.overflowed, 5, "{overflow:?}");
     }
 }
 
@@ -100,11 +100,11 @@ fn a_blocking_sink_holds_its_source_and_nothing_is_half_done() {
     assert_eq!(take(&mut channel, 0, other), [1]);
     assert_eq!(take(&mut channel, 0, slow), [1]);
     assert_eq!(send(&mut channel, 0, 2, None, &mut blocks), Ok(2));
-    let fates = channel.leave(slow).unwrap();
-    assert_eq!((fates.delivered, fates.overflowed), (1, 0));
+    let sink_counts = channel.leave(slow).unwrap();
+    assert_eq!((sink_counts.delivered, sink_counts.overflowed), (1, 0));
     assert_eq!(send(&mut channel, 0, 3, None, &mut blocks), Ok(1));
     assert_eq!(take(&mut channel, 0, other), [2, 3]);
-    assert!(channel.leave(slow).is_none() && channel.fates(slow).is_none());
+    assert!(channel.leave(slow).is_none() && channel.sink_counts(slow).is_none());
     assert!(channel.poll_sink(Instant(0), slow).is_none());
 }
 
@@ -120,7 +120,7 @@ fn waking_one_goes_round_those_that_have_room() {
     let all = sinks.map(|sink| take(&mut channel, 0, sink));
     assert_eq!(all, [vec![0, 3], vec![1], vec![2, 4]]);
     // The last one was lost once, and is counted once.
-    let lost: u64 = sinks.iter().map(|sink| channel.fates(*sink).unwrap().overflowed).sum();
+    let lost: u64 = sinks.iter().map(|sink| channel.sink_counts(*sink).unwrap().overflowed).sum();
     assert_eq!(lost, 1);
 }
 
@@ -141,7 +141,7 @@ fn filters_see_events_and_keep_state() {
     }
     assert_eq!(take(&mut channel, 1000, sink), [6, 3]);
     assert_eq!(take(&mut channel, 1000, urgent), [0, -2, 2, 4]);
-    assert_eq!(channel.fates(sink).unwrap().filtered, 8);
+    assert_eq!(channel.sink_counts(sink).unwrap().filtered, 8);
 }
 
 #[test]
@@ -307,7 +307,7 @@ proptest! {
         for (now, step) in (0_u64..).zip(steps) {
             match step {
                 Step::Send { deadline } => {
-                    let before: Vec<_> = sinks.iter().map(|(sink, _)| channel.fates(*sink)).collect();
+                    let before: Vec<_> = sinks.iter().map(|(sink, _)| channel.sink_counts(*sink)).collect();
                     let deadline = deadline.map(|after| now + after % 20);
                     match send(&mut channel, now, now as i64, deadline, &mut blocks) {
                         Ok(got) => {
@@ -319,7 +319,7 @@ proptest! {
                         }
                         Err(_) => {
                             let after: Vec<_> =
-                                sinks.iter().map(|(sink, _)| channel.fates(*sink)).collect();
+                                sinks.iter().map(|(sink, _)| channel.sink_counts(*sink)).collect();
                             prop_assert_eq!(before, after);
                         }
                     }
@@ -347,10 +347,10 @@ proptest! {
             while channel.poll_sink(Instant(0), sink).is_some() {
                 rest += 1;
             }
-            let fates = channel.fates(sink).unwrap();
-            prop_assert!(rest <= fates.delivered);
+            let sink_counts = channel.sink_counts(sink).unwrap();
+            prop_assert!(rest <= sink_counts.delivered);
             if !one {
-                prop_assert_eq!(fates.delivered + fates.expired + fates.overflowed, offered);
+                prop_assert_eq!(sink_counts.delivered + sink_counts.expired + sink_counts.overflowed, offered);
             }
         }
     }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use selvedge_control_code::{Number, Storage, Struct, numbers};
 use selvedge_control_event::{
-    AttributeError, Attributes, AttributesBuf, DecodeError, Format, FormatError, FormatId, Learner,
-    Message, ReadError, Teller, Value,
+    AttributeError, Attributes, AttributesBuf, DecodeError, Format, FormatError, FormatId,
+    FormatReceiver, FormatSender, Message, ReadError, Value,
 };
 use selvedge_units::Duration;
 
@@ -37,10 +37,10 @@ fn all(format: &Format, bytes: &[u8]) -> Vec<(String, Number)> {
 }
 
 fn read(from: &Format, to: &Format, bytes: &[u8]) -> Result<Vec<(String, Number)>, ReadError> {
-    let mut learner = Learner::new(Arc::new(to.clone()));
-    learner.learn(from.id(), from.name(), from.text())?;
+    let mut format_receiver = FormatReceiver::new(Arc::new(to.clone()));
+    format_receiver.accept_description(from.id(), from.name(), from.text())?;
     let mut into = vec![0xaa; to.size()];
-    learner.read(from.id(), bytes, &mut into)?;
+    format_receiver.read(from.id(), bytes, &mut into)?;
     Ok(all(to, &into))
 }
 
@@ -115,37 +115,43 @@ fn numbers_widen_and_never_narrow() {
 fn a_format_is_told_once_and_lies_are_found_out() {
     let old = format("input { int a; };");
     let new = Arc::new(format("input { int a; int b; };"));
-    let (mut teller, mut wire) = (Teller::new(), Vec::new());
-    assert_eq!(teller.tell(&old, &mut wire), Ok(true));
-    assert_eq!(teller.tell(&old, &mut Vec::new()), Ok(false));
-    let mut learner = Learner::new(new);
+    let (mut format_sender, mut wire) = (FormatSender::new(), Vec::new());
+    assert_eq!(format_sender.describe(&old, &mut wire), Ok(true));
+    assert_eq!(format_sender.describe(&old, &mut Vec::new()), Ok(false));
+    let mut format_receiver = FormatReceiver::new(new);
     let mut into = [0; 8];
-    assert_eq!(learner.read(old.id(), &[1; 4], &mut into), Err(ReadError::Unknown(old.id())));
-    teller.forget(old.id());
+    assert_eq!(
+        format_receiver.read(old.id(), &[1; 4], &mut into),
+        Err(ReadError::Unknown(old.id()))
+    );
+    format_sender.forget_format(old.id());
     let mut again = Vec::new();
-    assert_eq!(teller.tell(&old, &mut again), Ok(true));
+    assert_eq!(format_sender.describe(&old, &mut again), Ok(true));
     assert_eq!(wire, again);
     let Message::Describe { format: id, name, text } = Message::decode(&wire).unwrap() else {
         panic!("a description");
     };
-    let lie = learner.learn(FormatId(id.0 ^ 1), name, text).unwrap_err();
+    let lie = format_receiver.accept_description(FormatId(id.0 ^ 1), name, text).unwrap_err();
     assert!(matches!(lie, ReadError::Lie { is, .. } if is == id));
-    learner.learn(id, name, text).unwrap();
-    assert_eq!(learner.read(id, &[1, 0, 0, 0], &mut into), Ok(()));
+    format_receiver.accept_description(id, name, text).unwrap();
+    assert_eq!(format_receiver.read(id, &[1, 0, 0, 0], &mut into), Ok(()));
     assert_eq!(into, [1, 0, 0, 0, 0, 0, 0, 0]);
     // A record that is not as long as was said leaves everything as it was.
     for size in [0, 3, 5, 4096] {
-        let wrong = learner.read(id, &vec![9; size], &mut into).unwrap_err();
-        assert!(matches!(wrong, ReadError::Size { said: 4, .. }), "{wrong}");
+        let wrong = format_receiver.read(id, &vec![9; size], &mut into).unwrap_err();
+        assert!(matches!(wrong, ReadError::Size { stated: 4, .. }), "{wrong}");
         assert_eq!(into[0], 1);
     }
     // A peer that describes without end is stopped.
     for number in 0..200 {
         let one = format(&format!("input {{ int x{number}; }};"));
-        let done = learner.learn(one.id(), "x", one.text());
+        let done = format_receiver.accept_description(one.id(), "x", one.text());
         assert_eq!(done.is_err(), number >= 63, "{number}");
     }
-    assert!(matches!(learner.learn(FormatId(1), "x", "{"), Err(ReadError::TooMany)));
+    assert!(matches!(
+        format_receiver.accept_description(FormatId(1), "x", "{"),
+        Err(ReadError::TooMany)
+    ));
 }
 
 #[test]
@@ -196,7 +202,7 @@ fn attributes_ride_along() {
 #[test]
 fn messages_of_other_versions_and_broken_ones_are_refused() {
     let mut wire = Vec::new();
-    Message::Ask { format: FormatId(3) }.encode(&mut wire).unwrap();
+    Message::Request { format: FormatId(3) }.encode(&mut wire).unwrap();
     assert_eq!(Message::decode(&[]), Err(DecodeError::Malformed));
     assert_eq!(Message::decode(&[9, 1, 2]), Err(DecodeError::Version(9)));
     assert_eq!(Message::decode(&wire[..wire.len() - 1]), Err(DecodeError::Malformed));

@@ -3,8 +3,8 @@
 mod world;
 
 use selvedge_control_event::{
-    Attributes, ChannelId, Class, Destination, Event, Exchange, Format, HostId, LEASE, OpenError,
-    ReadError, SinkId, Wake, What,
+    Attributes, ChannelId, Class, Destination, Event, Exchange, Format, HostId, LEASE, NoticeKind,
+    OpenError, ReadError, SinkId, Wake,
 };
 use selvedge_units::{Duration, Instant};
 use world::{FORMAT, World};
@@ -15,7 +15,7 @@ fn hosts_that_share_a_name_meet_and_late_ones_too() {
     let channels = [world.open(0, FORMAT), world.open(1, FORMAT)];
     let sink = world.subscribe(1, channels[1]);
     world.settle();
-    assert_eq!(world.notices(0), [(HostId(1), What::Joined)]);
+    assert_eq!(world.notices(0), [(HostId(1), NoticeKind::Joined)]);
     assert_eq!(world.send(0, channels[0], &[1; 8], None), 1);
     // The third comes late, and gets what is sent from then on.
     let late = world.open(2, FORMAT);
@@ -31,7 +31,7 @@ fn hosts_that_share_a_name_meet_and_late_ones_too() {
     // Who leaves is known at once.
     world.with(2, |exchange, _| exchange.leave(late));
     world.settle();
-    assert!(world.notices(0).contains(&(HostId(2), What::Left)));
+    assert!(world.notices(0).contains(&(HostId(2), NoticeKind::Left)));
     assert_eq!(world.send(0, channels[0], &[4; 8], None), 1);
 }
 
@@ -46,18 +46,18 @@ fn a_crash_and_a_partition_are_noticed_and_healed() {
     // The third host is silent.
     world.pass(LEASE, &[0, 1]);
     world.pass(Duration::from_millis(400), &[0, 1]);
-    assert_eq!(world.notices(0), [(HostId(2), What::Lost)]);
+    assert_eq!(world.notices(0), [(HostId(2), NoticeKind::Lost)]);
     assert_eq!(world.send(0, channels[0], &[1; 8], None), 1);
     // It comes back, and then the other two are cut off from each other.
     world.pass(Duration::from_millis(400), &[0, 1, 2]);
-    assert_eq!(world.notices(0), [(HostId(2), What::Joined)]);
-    world.network.cut(world.now, HostId(0), HostId(1));
+    assert_eq!(world.notices(0), [(HostId(2), NoticeKind::Joined)]);
+    world.network.partition(world.now, HostId(0), HostId(1));
     world.pass(Duration::from_millis(1500), &[0, 1, 2]);
-    assert_eq!(world.notices(0), [(HostId(1), What::Lost)]);
+    assert_eq!(world.notices(0), [(HostId(1), NoticeKind::Lost)]);
     assert_eq!(world.send(0, channels[0], &[2; 8], None), 1);
-    world.network.heal(world.now, HostId(0), HostId(1));
+    world.network.end_partition(world.now, HostId(0), HostId(1));
     world.pass(Duration::from_millis(400), &[0, 1, 2]);
-    assert_eq!(world.notices(0), [(HostId(1), What::Joined)]);
+    assert_eq!(world.notices(0), [(HostId(1), NoticeKind::Joined)]);
     assert_eq!(world.send(0, channels[0], &[3; 8], None), 2);
     world.settle();
     assert_eq!(world.take(1, channels[1], sinks[1]), [vec![1; 8], vec![3; 8]]);
@@ -81,7 +81,7 @@ fn members_of_other_versions_read_what_they_know() {
     world.send(0, old, &number, None);
     world.settle();
     let unreadable = world.notices(2).into_iter().filter_map(|(_, what)| match what {
-        What::Unreadable(ReadError::Mismatch(mismatch)) => Some(mismatch.path),
+        NoticeKind::Unreadable(ReadError::Mismatch(mismatch)) => Some(mismatch.path),
         _ => None,
     });
     assert_eq!(unreadable.collect::<Vec<_>>(), ["number"]);
@@ -107,8 +107,8 @@ fn deadlines_travel_as_the_time_that_is_left() {
     world.settle();
     // The second one's deadline has passed since it arrived.
     assert_eq!(world.take(1, channels[1], sink), [vec![1; 8]]);
-    let fates = world.hosts[1].channel_mut(channels[1]).unwrap().fates(sink).unwrap();
-    assert_eq!((fates.delivered, fates.expired), (1, 1));
+    let sink_counts = world.hosts[1].channel_mut(channels[1]).unwrap().sink_counts(sink).unwrap();
+    assert_eq!((sink_counts.delivered, sink_counts.expired), (1, 1));
 }
 
 #[test]

@@ -5,8 +5,8 @@ mod world;
 
 use proptest::prelude::*;
 use selvedge_control_event::{
-    BEAT, ChannelId, HELD_MAX, HostId, LEASE, Network, Overflow, REFRESH, RESUME, Right, SinkId,
-    What,
+    ChannelId, HEARTBEAT, HELD_MAX, HostId, LEASE, MemoryNetwork, NoticeKind, Overflow, REFRESH,
+    RESUME, Right, SinkId,
 };
 use selvedge_units::Duration;
 use world::{FORMAT, World};
@@ -52,7 +52,7 @@ fn collect(
 #[test]
 fn nothing_is_lost_on_a_network_that_loses_a_fifth() {
     let (mut world, channel, sinks) = star(World::new(3), 4096, Overflow::Block);
-    world.network.lose(5, 7);
+    world.network.lose_one_of(5, 7);
     for number in 0..1000 {
         assert_eq!(world.promise(0, channel, number), 2);
         if number % 10 == 0 {
@@ -103,7 +103,7 @@ fn what_is_held_is_bounded_and_what_is_dropped_is_told_at_both_ends() {
     got.extend(collect(&mut world, Duration::from_secs(2), 1, channel, sinks[0]));
     assert_eq!(got, (0..count).collect::<Vec<_>>());
     let undelivered = world.notices(0).into_iter().filter_map(|(host, what)| match what {
-        What::Undelivered(events) if host == HostId(2) => Some(events),
+        NoticeKind::Undelivered(events) if host == HostId(2) => Some(events),
         _ => None,
     });
     let undelivered: u64 = undelivered.sum();
@@ -111,7 +111,7 @@ fn what_is_held_is_bounded_and_what_is_dropped_is_told_at_both_ends() {
     assert!((992..=1000).contains(&undelivered), "{undelivered}");
     let late = collect(&mut world, Duration::from_secs(30), 2, channel, sinks[1]);
     let missed = world.notices(2).into_iter().filter_map(|(_, what)| match what {
-        What::Missed(events) => Some(events),
+        NoticeKind::Missed(events) => Some(events),
         _ => None,
     });
     assert_eq!(missed.sum::<u64>(), undelivered);
@@ -122,35 +122,35 @@ fn what_is_held_is_bounded_and_what_is_dropped_is_told_at_both_ends() {
 
 #[test]
 fn a_partition_loses_nothing_that_was_promised() {
-    let network = Network::with_detector(LATENCY, LEASE);
+    let network = MemoryNetwork::with_detector(LATENCY, LEASE);
     let (mut world, channel, sinks) = star(World::on(network, 3), 4096, Overflow::Block);
     world.promise(0, channel, 0);
     world.settle();
-    world.network.cut(world.now, HostId(0), HostId(1));
+    world.network.partition(world.now, HostId(0), HostId(1));
     for number in 1..=300 {
         // Both are owed it, whether noticed or not.
         assert_eq!(world.promise(0, channel, number), 2);
         world.pass(Duration::from_millis(10), &[0, 1, 2]);
     }
-    assert_eq!(world.notices(0), [(HostId(1), What::Lost)]);
-    assert_eq!(world.notices(1), [(HostId(0), What::Lost)]);
+    assert_eq!(world.notices(0), [(HostId(1), NoticeKind::Lost)]);
+    assert_eq!(world.notices(1), [(HostId(0), NoticeKind::Lost)]);
     assert_eq!(world.numbers(2, channel, sinks[1]), (0..=300).collect::<Vec<_>>());
     assert_eq!(world.numbers(1, channel, sinks[0]), [0]);
-    world.network.heal(world.now, HostId(0), HostId(1));
+    world.network.end_partition(world.now, HostId(0), HostId(1));
     world.pass(Duration::from_millis(500), &[0, 1, 2]);
-    assert_eq!(world.notices(0), [(HostId(1), What::Joined)]);
+    assert_eq!(world.notices(0), [(HostId(1), NoticeKind::Joined)]);
     assert_eq!(world.numbers(1, channel, sinks[0]), (1..=300).collect::<Vec<_>>());
     assert_eq!(world.hosts[0].view(channel).unwrap().held, 0);
 }
 
 #[test]
 fn who_does_not_come_back_is_given_up_and_that_is_told() {
-    let network = Network::with_detector(LATENCY, LEASE);
+    let network = MemoryNetwork::with_detector(LATENCY, LEASE);
     let (mut world, channel, _) = star(World::on(network, 3), 4096, Overflow::Block);
     world.network.remove(world.now, HostId(2));
     // The engine can tell: it is known at once, without any silence.
     world.pass(Duration::from_millis(1), &[0, 1]);
-    assert_eq!(world.notices(0), [(HostId(2), What::Lost)]);
+    assert_eq!(world.notices(0), [(HostId(2), NoticeKind::Lost)]);
     assert_eq!(world.hosts[0].members(channel).collect::<Vec<_>>(), [HostId(1)]);
     for number in 0..10 {
         world.promise(0, channel, number);
@@ -158,29 +158,29 @@ fn who_does_not_come_back_is_given_up_and_that_is_told() {
     world.pass(Duration::from_secs(1), &[0, 1]);
     assert_eq!(world.hosts[0].view(channel).unwrap().held, 10);
     world.pass(Duration(RESUME.0 + 2 * REFRESH.0), &[0, 1]);
-    assert_eq!(world.notices(0), [(HostId(2), What::Undelivered(10))]);
+    assert_eq!(world.notices(0), [(HostId(2), NoticeKind::Undelivered(10))]);
     assert_eq!(world.hosts[0].view(channel).unwrap().held, 0);
 }
 
 #[test]
 fn who_publishes_in_turn_waits_for_the_slow_but_not_for_the_lost() {
-    let network = Network::with_detector(LATENCY, LEASE);
+    let network = MemoryNetwork::with_detector(LATENCY, LEASE);
     let (mut world, channel, sinks) = star(World::on(network, 3), 4096, Overflow::Block);
     let slow = world.subscribe_as(2, channel, 4, Overflow::Block);
     world.settle();
     let mut sent = 0;
-    while world.promise_in_turn(0, channel, sent) {
+    while world.publish_to_log_paced(0, channel, sent) {
         sent += 1;
         assert!(sent < HELD_MAX as i64, "nobody was waited for");
         world.pass(Duration::from_micros(100), &[0, 1, 2]);
     }
     assert!(sent >= HELD_MAX as i64 / 2, "{sent}");
     world.pass(Duration::from_millis(50), &[0, 1, 2]);
-    assert!(world.hosts[0].is_behind(channel));
+    assert!(world.hosts[0].lags(channel));
     // It takes some: there is room again, and in the end nobody has missed any.
     let got = collect(&mut world, Duration::from_secs(10), 2, channel, slow);
-    assert!(world.hosts[0].is_caught_up(channel));
-    assert!(world.promise_in_turn(0, channel, sent));
+    assert!(world.hosts[0].has_drained(channel));
+    assert!(world.publish_to_log_paced(0, channel, sent));
     assert_eq!(got, (0..sent).collect::<Vec<_>>());
     // Lost with all that it is owed: the others go on, without any end.
     world.network.remove(world.now, HostId(2));
@@ -188,7 +188,7 @@ fn who_publishes_in_turn_waits_for_the_slow_but_not_for_the_lost() {
     for number in first..first + 2 * HELD_MAX as i64 {
         world.pass(Duration::from_micros(100), &[0, 1]);
         world.numbers(1, channel, sinks[0]);
-        assert!(world.promise_in_turn(0, channel, number), "{number}");
+        assert!(world.publish_to_log_paced(0, channel, number), "{number}");
     }
 }
 
@@ -212,7 +212,7 @@ fn who_leaves_is_owed_nothing_and_who_is_late_gets_what_comes() {
     }
     let got = collect(&mut world, Duration::from_secs(1), 2, channel, late);
     assert_eq!(got, (10..20).collect::<Vec<_>>());
-    assert!(!world.notices(2).iter().any(|(_, what)| matches!(what, What::Missed(_))));
+    assert!(!world.notices(2).iter().any(|(_, what)| matches!(what, NoticeKind::Missed(_))));
     // A source that has opened the channel anew begins anew, too.
     world.with(0, |exchange, _| exchange.leave(channel));
     let channel = world.open(0, FORMAT);
@@ -270,10 +270,11 @@ fn who_has_no_right_sends_and_gets_nothing_and_that_is_told_once() {
     assert_eq!(world.take(2, channel, sinks[2]).len(), 2);
     let refused = |world: &mut World, host: u32| {
         let notices = world.notices(host).into_iter();
-        notices.filter(|(_, what)| matches!(what, What::Refused(_))).collect::<Vec<_>>()
+        notices.filter(|(_, what)| matches!(what, NoticeKind::Refused(_))).collect::<Vec<_>>()
     };
-    assert_eq!(refused(&mut world, 0), [(HostId(2), What::Refused(Right::Subscribe))]);
-    let twice = [Right::Subscribe, Right::Publish].map(|right| (HostId(2), What::Refused(right)));
+    assert_eq!(refused(&mut world, 0), [(HostId(2), NoticeKind::Refused(Right::Subscribe))]);
+    let twice =
+        [Right::Subscribe, Right::Publish].map(|right| (HostId(2), NoticeKind::Refused(right)));
     assert_eq!(refused(&mut world, 1), twice);
     // What was refused is not sent again for ever.
     assert_eq!(world.hosts[2].view(channel).unwrap().held, 0);
@@ -300,7 +301,7 @@ fn a_member_that_floods_is_bounded() {
     assert_eq!(controls, 16);
     assert_eq!(world.hosts[0].members(channel).count(), selvedge_control_event::MEMBERS_MAX);
     assert!(world.notices(0).len() <= 1024);
-    world.pass(Duration(LEASE.0 + 2 * BEAT.0), &[0, 1]);
+    world.pass(Duration(LEASE.0 + 2 * HEARTBEAT.0), &[0, 1]);
     assert_eq!(world.hosts[0].members(channel).count(), 0);
 }
 
@@ -315,9 +316,9 @@ proptest! {
         bound in 1..40_usize,
         steps in proptest::collection::vec((0..40_i64, 0..200_u64, any::<bool>()), 1..40),
     ) {
-        let network = Network::with_detector(LATENCY, LEASE);
+        let network = MemoryNetwork::with_detector(LATENCY, LEASE);
         let (mut world, channel, sinks) = star(World::on(network, 3), bound, Overflow::Block);
-        world.network.lose(one_of, seed);
+        world.network.lose_one_of(one_of, seed);
         let (mut next, mut got) = (0, [Vec::new(), Vec::new()]);
         let mut is_cut = false;
         for (events, wait, turn) in steps {
@@ -329,16 +330,16 @@ proptest! {
             if turn {
                 is_cut = !is_cut;
                 if is_cut {
-                    world.network.cut(world.now, HostId(0), HostId(1));
+                    world.network.partition(world.now, HostId(0), HostId(1));
                 } else {
-                    world.network.heal(world.now, HostId(0), HostId(1));
+                    world.network.end_partition(world.now, HostId(0), HostId(1));
                 }
                 let new = world.numbers(2, channel, sinks[1]);
                 got[1].extend(new);
             }
         }
-        world.network.heal(world.now, HostId(0), HostId(1));
-        world.network.lose(0, 1);
+        world.network.end_partition(world.now, HostId(0), HostId(1));
+        world.network.lose_one_of(0, 1);
         let end = world.now + Duration::from_secs(40);
         while world.now < end {
             world.pass(Duration::from_millis(20), &[0, 1, 2]);

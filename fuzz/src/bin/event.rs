@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
-use selvedge_control_event::{Exchange, Format, HostId, Learner, Message, Wake};
+use selvedge_control_event::{Exchange, Format, HostId, FormatReceiver, Message, Wake};
 use selvedge_units::Instant;
 
 const FORMAT: &str = "struct p { long x; char y[3]; };
@@ -21,13 +21,13 @@ fuzz_target!(|bytes: &[u8]| {
     }
     // The input as a description, and then as its records.
     let (text, record) = bytes.split_at(bytes.len() / 2);
-    let mut learner = Learner::new(Arc::clone(&wanted));
+    let mut learner = FormatReceiver::new(Arc::clone(&wanted));
     if let Ok(text) = std::str::from_utf8(text)
         && let Ok(format) = Format::parse("fuzz", text)
     {
         assert_eq!(Format::parse("again", format.text()).map(|one| one.id()), Ok(format.id()));
         let mut into = vec![0; wanted.size()];
-        if learner.learn(format.id(), "fuzz", text).is_ok() {
+        if learner.accept_description(format.id(), "fuzz", text).is_ok() {
             let mut record = record.to_vec();
             record.resize(format.size(), 7);
             learner.read(format.id(), &record, &mut into).expect("of the format's size");

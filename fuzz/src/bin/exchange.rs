@@ -6,7 +6,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use selvedge_control_event::{
-    Attributes, ChannelId, Event, Exchange, Format, HELD_MAX, HostId, LEASE, MEMBERS_MAX, Network,
+    Attributes, ChannelId, Event, Exchange, Format, HELD_MAX, HostId, LEASE, MEMBERS_MAX, MemoryNetwork,
     Overflow, SinkId, Subscription, Wake,
 };
 use selvedge_fuzz::Choices;
@@ -20,7 +20,7 @@ const STEPS: usize = 400;
 
 struct World {
     now: Instant,
-    network: Network,
+    network: MemoryNetwork,
     hosts: [Exchange; 2],
     channel: ChannelId,
     sink: SinkId,
@@ -30,7 +30,7 @@ struct World {
 
 impl World {
     fn new(bound: usize) -> Self {
-        let mut network = Network::with_detector(Duration::from_micros(100), LEASE);
+        let mut network = MemoryNetwork::with_detector(Duration::from_micros(100), LEASE);
         for host in [SINK, SOURCE, LIAR] {
             network.add(host);
         }
@@ -141,19 +141,19 @@ fuzz_target!(|bytes: &[u8]| {
             6 => {
                 is_cut = !is_cut;
                 if is_cut {
-                    world.network.cut(world.now, SINK, SOURCE);
+                    world.network.partition(world.now, SINK, SOURCE);
                 } else {
-                    world.network.heal(world.now, SINK, SOURCE);
+                    world.network.end_partition(world.now, SINK, SOURCE);
                 }
             }
             _ => {
                 let one_of = u64::from(choices.byte() % 8);
-                world.network.lose(if one_of == 1 { 2 } else { one_of }, 7);
+                world.network.lose_one_of(if one_of == 1 { 2 } else { one_of }, 7);
             }
         }
     }
-    world.network.lose(0, 1);
-    world.network.heal(world.now, SINK, SOURCE);
+    world.network.lose_one_of(0, 1);
+    world.network.end_partition(world.now, SINK, SOURCE);
     for _ in 0..4000 {
         world.take(64);
         if world.got == world.promised {

@@ -8,7 +8,7 @@ use std::time::Duration as StdDuration;
 use selvedge_comm_event::{
     Address, AtOnce, Host, Joined, Notices, Settings, StartError, engine_configuration,
 };
-use selvedge_control_event::{Attributes, Event, Format, Overflow, Subscription, Wake, What};
+use selvedge_control_event::{Attributes, Event, Format, NoticeKind, Overflow, Subscription, Wake};
 use selvedge_os::clock::Clock;
 use selvedge_units::Duration;
 use serde::{Deserialize, Serialize};
@@ -175,7 +175,7 @@ impl Sinks {
         let mut seen = self.tally.seen();
         for kept in &self.kept {
             if let Kept::Channel(sink, host) = kept {
-                seen.sink_full += sink.fates().overflowed;
+                seen.sink_full += sink.sink_counts().overflowed;
                 seen.inbox_full += host.dropped().0;
             }
         }
@@ -309,7 +309,7 @@ impl Source {
                 let attributes = Attributes::default();
                 let event = Event { deadline: None, attributes, record: &record };
                 let sent = if *is_reliable {
-                    joined.publish_in_turn(event, None)
+                    joined.publish_paced(event, None)
                 } else {
                     joined.publish(event)
                 };
@@ -349,7 +349,7 @@ impl Source {
         loop {
             let left =
                 wait.checked_sub(StdDuration::from_nanos(self.clock.now().since(begin).0))?;
-            if notices.take(left)?.what == What::Lost {
+            if notices.take(left)?.kind == NoticeKind::Lost {
                 return Some(self.clock.now().since(begin));
             }
         }

@@ -49,10 +49,10 @@ fn all(args: &BenchArgs) -> Result<(), Failure> {
     if let Some(spec) = &args.peer {
         return events::peer(spec);
     }
-    if matches!(args.what, None | Some(BenchWhat::Decide | BenchWhat::Dataplane)) {
+    if matches!(args.kind, None | Some(BenchWhat::Decide | BenchWhat::Dataplane)) {
         with_huge_pages();
     }
-    let wanted = |what: BenchWhat| args.what.is_none_or(|only| only == what);
+    let wanted = |what: BenchWhat| args.kind.is_none_or(|only| only == what);
     let mut all = Map::new();
     let measurements: &[(BenchWhat, Measure)] = &[
         (BenchWhat::Decide, decide::measure),

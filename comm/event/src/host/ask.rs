@@ -38,7 +38,7 @@ impl Host {
         let hosts = self.shared.inbox.hosts();
         let own = self.shared.with(|core, _| {
             if let Some(bytes) = (Request::List { number }).encode() {
-                core.exchange.announce_control(&bytes);
+                core.exchange.broadcast_control(&bytes);
             }
             core.manager.list(&core.exchange, &core.carrier)
         });

@@ -95,6 +95,6 @@ fn what_waits_to_go_together_goes_by_itself_in_order_and_once() {
     }
     assert!(waited > 0, "no burst was fast enough to wait");
     assert_eq!(*got.lock().unwrap(), (0..sent).collect::<Vec<_>>());
-    assert_eq!(sink.fates().delivered, sent as u64);
+    assert_eq!(sink.sink_counts().delivered, sent as u64);
     assert!(!one.shared.with(|core, _| core.carrier.has_waiting()));
 }

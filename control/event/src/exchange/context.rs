@@ -4,12 +4,12 @@ use std::collections::VecDeque;
 
 use selvedge_units::Instant;
 
-use super::told::{NOTICES_MAX, Notice, Permit, Right, What};
+use super::notice::{NOTICES_MAX, Notice, NoticeKind, Permit, Right};
 use crate::event::{ChannelId, Event};
 use crate::filter::SharedBlocks;
 use crate::format::{Format, FormatId};
+use crate::formats::FormatSender;
 use crate::frame::Frame;
-use crate::link::Teller;
 use crate::message::Message;
 use crate::transmit::{HostId, Outbox};
 
@@ -33,7 +33,7 @@ pub(super) struct Context {
     /// When something has to be sent again, acknowledged or let go.
     pub(super) timer: Option<Instant>,
     pub(super) malformed: u64,
-    pub(super) strange: u64,
+    pub(super) from_strangers: u64,
     /// Memory for the message inside a frame.
     message: Vec<u8>,
 }
@@ -47,11 +47,11 @@ impl Context {
     }
 
     /// Notifies the host; the oldest notice goes if too many wait.
-    pub(super) fn note(&mut self, channel: ChannelId, host: HostId, what: What) {
+    pub(super) fn push_notice(&mut self, channel: ChannelId, host: HostId, what: NoticeKind) {
         if self.notices.len() >= NOTICES_MAX {
             self.notices.pop_front();
         }
-        self.notices.push_back(Notice { channel, host, what });
+        self.notices.push_back(Notice { channel, host, kind: what });
     }
 
     pub(super) fn permits(&self, host: HostId, channel: &str, right: Right) -> bool {
@@ -94,11 +94,11 @@ impl Context {
     /// The description of a format, if the peer has not had it.
     pub(super) fn description(
         &mut self,
-        teller: &mut Teller,
+        format_sender: &mut FormatSender,
         format: &Format,
     ) -> Option<(&[u8], &mut Outbox)> {
         self.message.clear();
-        let is_new = teller.tell(format, &mut self.message) == Ok(true);
+        let is_new = format_sender.describe(format, &mut self.message) == Ok(true);
         is_new.then_some((&self.message[..], &mut self.outbox))
     }
 

@@ -7,23 +7,23 @@ use selvedge_units::{Duration, Instant};
 use super::MEMBERS_MAX;
 use super::context::{Burst, Context};
 use super::holds::Holds;
-use super::member::{Member, Parted};
-use super::told::{Right, What};
+use super::member::{DepartedMember, Member};
+use super::notice::{NoticeKind, Right};
 use super::view::View;
 use crate::channel::{Channel, PublishError, Wake};
 use crate::event::{ChannelId, Event};
-use crate::filter::{Choice, Filter, Question, SharedBlocks, SinkState};
+use crate::filter::{Filter, FilterInput, FilterResult, SharedBlocks, SinkState};
 use crate::format::Format;
+use crate::formats::ReadError;
 use crate::frame::Frame;
-use crate::link::ReadError;
 use crate::message::Message;
-use crate::reliable::{Held, Owed, RESUME, Turn, WINDOW};
+use crate::reliable::{Arrival, RESUME, ReliableLog, SendWindow, WINDOW};
 use crate::transmit::{Class, HostId};
 
 /// The most members that are gone and whose events are kept.
-const PARTED_MAX: usize = 64;
+const DEPARTED_MAX: usize = 64;
 /// How long until a peer is asked again for the same description.
-const ASK_AGAIN: Duration = Duration::from_millis(100);
+const RETRY_REQUEST: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
 pub(super) struct Open {
@@ -31,11 +31,11 @@ pub(super) struct Open {
     pub(super) channel: Channel,
     pub(super) members: Vec<Member>,
     /// Members that are gone and may come back.
-    parted: Vec<Parted>,
+    departed: Vec<DepartedMember>,
     pub(super) out: Option<Filter>,
     /// Counts the events that were published here.
     sequence: u64,
-    held: Held,
+    held: ReliableLog,
     holds: Holds,
     /// A record in our own format, on its way in.
     record: Vec<u8>,
@@ -53,17 +53,17 @@ impl Open {
             id,
             channel: Channel::new(name, format.clone(), wake),
             members: Vec::new(),
-            parted: Vec::new(),
+            departed: Vec::new(),
             out: None,
             sequence: 0,
-            held: Held::new(now),
+            held: ReliableLog::new(now),
             holds: Holds::default(),
             record: vec![0; format.size()],
         }
     }
 
     pub(super) fn view(&self) -> View<'_> {
-        let (events, turned_away) = self.channel.sent();
+        let (events, rejected) = self.channel.sent();
         View {
             name: self.channel.name(),
             format: self.channel.format(),
@@ -71,7 +71,7 @@ impl Open {
             members: self.members.iter().map(Member::view).collect(),
             published: self.sequence,
             events,
-            turned_away,
+            rejected,
             suppressed: self.holds.suppressed(),
             held: self.held.len(),
             faults: [self.channel.filter_faults(), self.out.as_ref().map(Filter::faults)],
@@ -83,8 +83,8 @@ impl Open {
     }
 
     /// That the channel is open here, with sinks or without.
-    pub(super) fn here(&self, answer: bool) -> Frame<'_> {
-        Frame::Here { channel: self.channel.name(), wants: self.channel.has_sinks(), answer }
+    pub(super) fn announce_channel(&self, answer: bool) -> Frame<'_> {
+        Frame::Announce { channel: self.channel.name(), wants: self.channel.has_sinks(), answer }
     }
 
     /// Sends a frame to each member.
@@ -96,23 +96,23 @@ impl Open {
     }
 
     /// A member was heard: true if it is new. Beyond the most, none is taken.
-    fn heard(&mut self, now: Instant, host: HostId, wants: bool) -> bool {
+    fn handle_heartbeat(&mut self, now: Instant, host: HostId, wants: bool) -> bool {
         if let Some(member) = self.member(host) {
-            (member.heard, member.wants) = (now, wants);
+            (member.last_heard, member.has_sinks) = (now, wants);
             return false;
         }
         if self.members.len() >= MEMBERS_MAX {
             return false;
         }
-        let back = self.parted.iter().position(|parted| parted.host == host);
-        let back = back.map(|at| self.parted.swap_remove(at));
+        let back = self.departed.iter().position(|departed| departed.host == host);
+        let back = back.map(|at| self.departed.swap_remove(at));
         self.members.push(Member::new(now, host, wants, self.channel.format(), back));
         true
     }
 
     /// Members that were silent for so long are gone.
     pub(super) fn part_silent(&mut self, now: Instant, lease: Duration, context: &mut Context) {
-        let is_silent = |member: &Member| now.since(member.heard) > lease;
+        let is_silent = |member: &Member| now.since(member.last_heard) > lease;
         while let Some(gone) = self.members.iter().position(is_silent) {
             self.part(now, gone, context);
         }
@@ -128,41 +128,41 @@ impl Open {
     /// A member is gone without a word: what it was promised is kept for a while.
     fn part(&mut self, now: Instant, at: usize, context: &mut Context) {
         let member = self.members.remove(at);
-        context.note(self.id, member.host, What::Lost);
-        if self.parted.len() >= PARTED_MAX {
-            let mut oldest = self.parted.remove(0);
-            self.let_go(&mut oldest.owed);
+        context.push_notice(self.id, member.host, NoticeKind::Lost);
+        if self.departed.len() >= DEPARTED_MAX {
+            let mut oldest = self.departed.remove(0);
+            self.drop_backlog(&mut oldest.backlog);
         }
-        self.parted.push(member.part(now));
+        self.departed.push(member.part(now));
     }
 
     /// Forgets those that have been gone for too long.
     pub(super) fn forget_parted(&mut self, now: Instant, context: &mut Context) {
-        while let Some(gone) = self.parted.iter().position(|p| now.since(p.since) > RESUME) {
-            let mut parted = self.parted.swap_remove(gone);
-            let undelivered = self.let_go(&mut parted.owed);
+        while let Some(gone) = self.departed.iter().position(|p| now.since(p.since) > RESUME) {
+            let mut departed = self.departed.swap_remove(gone);
+            let undelivered = self.drop_backlog(&mut departed.backlog);
             if undelivered > 0 {
-                context.note(self.id, parted.host, What::Undelivered(undelivered));
+                context.push_notice(self.id, departed.host, NoticeKind::Undelivered(undelivered));
             }
         }
     }
 
     /// A member has left, and is owed nothing: false if it was none.
-    fn left(&mut self, host: HostId) -> bool {
-        if let Some(at) = self.parted.iter().position(|parted| parted.host == host) {
-            let mut parted = self.parted.swap_remove(at);
-            self.let_go(&mut parted.owed);
+    fn handle_leave(&mut self, host: HostId) -> bool {
+        if let Some(at) = self.departed.iter().position(|departed| departed.host == host) {
+            let mut departed = self.departed.swap_remove(at);
+            self.drop_backlog(&mut departed.backlog);
         }
         let Some(at) = self.members.iter().position(|member| member.host == host) else {
             return false;
         };
         let mut member = self.members.remove(at);
-        self.let_go(&mut member.owed);
+        self.drop_backlog(&mut member.backlog);
         true
     }
 
     /// Nobody waits for what was owed; how many events they are.
-    fn let_go(&mut self, owed: &mut Owed) -> u64 {
+    fn drop_backlog(&mut self, owed: &mut SendWindow) -> u64 {
         let mut count = 0;
         for number in owed.drain() {
             self.held.settle(number);
@@ -181,25 +181,25 @@ impl Open {
         let room = self.room();
         for member in &mut self.members {
             member.taken.freed(now, room);
-            context.due(member.taken.say_at());
+            context.due(member.taken.ack_at());
         }
     }
 
     /// Whether a host has a right; that it has not is reported once.
-    fn may(&mut self, host: HostId, right: Right, context: &mut Context) -> bool {
+    fn has_right(&mut self, host: HostId, right: Right, context: &mut Context) -> bool {
         if context.permits(host, self.channel.name(), right) {
             return true;
         }
-        if self.member(host).is_some_and(|member| member.refuse(right)) {
-            context.note(self.id, host, What::Refused(right));
+        if self.member(host).is_some_and(|member| member.refuse_for_credit(right)) {
+            context.push_notice(self.id, host, NoticeKind::Refused(right));
         }
         false
     }
 
     /// Whether a member has not taken so many reliable events, or holds much memory.
-    pub(super) fn owes(&self, most: usize) -> bool {
-        let mut owed = self.members.iter().map(|member| &member.owed);
-        owed.any(|owed| owed.len() >= most || self.held.is_pressed_by(owed.oldest()))
+    pub(super) fn has_backlog(&self, most: usize) -> bool {
+        let mut owed = self.members.iter().map(|member| &member.backlog);
+        owed.any(|owed| owed.len() >= most || self.held.presses_log(owed.oldest()))
     }
 
     /// Publishes an event; how many sinks here and how many hosts get it.
@@ -215,7 +215,7 @@ impl Open {
         if event.deadline.is_some_and(|deadline| deadline < now) {
             return Ok((here, 0));
         }
-        let Choice { sinks, hold } = self.choose(now, event, sequence, &mut context.blocks);
+        let FilterResult { sinks, hold } = self.choose(now, event, sequence, &mut context.blocks);
         if hold > Duration(0) && sinks != 0 {
             self.holds.push(now, hold, event, (sinks, sequence));
             context.due(self.holds.next_at());
@@ -231,17 +231,17 @@ impl Open {
         event: Event<'_>,
         sequence: u64,
         blocks: &mut SharedBlocks,
-    ) -> Choice {
-        let Some(filter) = &mut self.out else { return Choice::ALL };
+    ) -> FilterResult {
+        let Some(filter) = &mut self.out else { return FilterResult::ALL };
         let mut states = [SinkState::default(); crate::SINKS_MAX];
         for (state, member) in states.iter_mut().zip(&self.members) {
-            *state = SinkState { waiting: member.owed.len() as u64, ..member.state };
+            *state = SinkState { waiting: member.backlog.len() as u64, ..member.state };
         }
         let sinks = &states[..self.members.len()];
         let left = event.deadline.map(|deadline| deadline.since(now).0);
         let Event { record, attributes, .. } = event;
-        let question = Question { record, attributes, left, sequence, sent: sequence, sinks };
-        filter.ask(&question, blocks).ok().flatten().unwrap_or(Choice::NONE)
+        let question = FilterInput { record, attributes, left, sequence, sent: sequence, sinks };
+        filter.ask(&question, blocks).ok().flatten().unwrap_or(FilterResult::NONE)
     }
 
     /// Sends an event to the chosen members; how many they are.
@@ -253,7 +253,7 @@ impl Open {
         context: &mut Context,
     ) -> usize {
         let (mut chosen, mut count, mut wanting) = (0_u128, 0, 0);
-        for (place, member) in self.members.iter_mut().enumerate().filter(|(_, m)| m.wants) {
+        for (place, member) in self.members.iter_mut().enumerate().filter(|(_, m)| m.has_sinks) {
             wanting += 1;
             if sinks >> place & 1 == 1 {
                 chosen |= 1 << place;
@@ -267,7 +267,7 @@ impl Open {
         self.describe(chosen, context);
         let format = self.channel.format().id();
         let Some((message, outbox)) = context.event(now, format, event, sequence) else { return 0 };
-        let frame = Frame::Carry { channel: self.channel.name(), message };
+        let frame = Frame::Event { channel: self.channel.name(), message };
         let is_for_all = (count == wanting && count > 1).then_some(self.channel.shared_name());
         outbox.send_all(hosts(&self.members, chosen), Class::Event(self.id), &frame, is_for_all);
         count
@@ -279,9 +279,9 @@ impl Open {
             if members >> place & 1 == 0 {
                 continue;
             }
-            let description = context.description(&mut member.teller, self.channel.format());
+            let description = context.description(&mut member.format_sender, self.channel.format());
             if let Some((message, outbox)) = description {
-                let frame = Frame::Carry { channel: self.channel.name(), message };
+                let frame = Frame::Event { channel: self.channel.name(), message };
                 outbox.send(member.host, Class::Control, &frame);
             }
         }
@@ -289,7 +289,7 @@ impl Open {
 
     /// Publishes an event and keeps it until each member has taken it; how many sinks here get it, and
     /// how many hosts are owed it.
-    pub(super) fn promise(
+    pub(super) fn publish_to_log(
         &mut self,
         now: Instant,
         event: Event<'_>,
@@ -298,18 +298,20 @@ impl Open {
         let here = self.channel.publish(now, event, &mut context.blocks)?;
         let sequence = self.sequence;
         self.sequence += 1;
-        let Choice { sinks, .. } = self.choose(now, event, sequence, &mut context.blocks);
+        let FilterResult { sinks, .. } = self.choose(now, event, sequence, &mut context.blocks);
         let for_all = self.out.is_none();
-        let wanting = self.members.iter().filter(|member| member.wants).count();
-        let is_chosen = |number: usize, member: &Member| member.wants && sinks >> number & 1 == 1;
+        let wanting = self.members.iter().filter(|member| member.has_sinks).count();
+        let is_chosen =
+            |number: usize, member: &Member| member.has_sinks && sinks >> number & 1 == 1;
         let chosen = self.members.iter().enumerate().filter(|(n, m)| is_chosen(*n, m)).count();
-        let parted = self.parted.iter().filter(|parted| for_all && parted.wants).count();
-        if chosen + parted == 0 {
+        let departed =
+            self.departed.iter().filter(|departed| for_all && departed.has_sinks).count();
+        if chosen + departed == 0 {
             return Ok((here, 0));
         }
-        let number = self.held.push(event, chosen + parted);
-        for parted in self.parted.iter_mut().filter(|parted| for_all && parted.wants) {
-            parted.owed.push(now, number);
+        let number = self.held.push(event, chosen + departed);
+        for departed in self.departed.iter_mut().filter(|departed| for_all && departed.has_sinks) {
+            departed.backlog.push(now, number);
         }
         // Those that can have it now, and whether all wait for the same one.
         let (mut ready, mut alike) = (0_u128, None);
@@ -318,45 +320,45 @@ impl Open {
                 continue;
             }
             member.state.delivered += 1;
-            if let Some(before) = member.owed.push(now, number) {
+            if let Some(before) = member.backlog.push(now, number) {
                 ready |= 1 << place;
                 alike = Some(alike.map_or((before, true), |(b, same)| (b, same && b == before)));
             }
-            context.due(member.owed.retry_at());
+            context.due(member.backlog.retry_at());
         }
         let is_most = ready.count_ones() as usize * 2 > wanting && ready.count_ones() > 1;
         if let (Some((before, true)), true, true) = (alike, is_most, chosen == wanting) {
-            self.send_sure(now, ready, (number, before), true, context);
+            self.send_reliable_event(now, ready, (number, before), true, context);
         } else {
             for place in (0..self.members.len()).filter(|place| ready >> place & 1 == 1) {
                 // It was counted as sent.
-                let before = self.members[place].owed.before_last();
-                self.send_sure(now, 1 << place, (number, before), false, context);
+                let before = self.members[place].backlog.previous_number();
+                self.send_reliable_event(now, 1 << place, (number, before), false, context);
             }
         }
         self.drop_oldest(context);
-        Ok((here, chosen + parted))
+        Ok((here, chosen + departed))
     }
 
     /// Drops the oldest kept events if there are too many.
     fn drop_oldest(&mut self, context: &mut Context) {
         while let Some(oldest) = self.held.overflow() {
             for member in &mut self.members {
-                if member.owed.drop_oldest(oldest) {
+                if member.backlog.drop_oldest(oldest) {
                     member.state.dropped += 1;
-                    context.note(self.id, member.host, What::Undelivered(1));
+                    context.push_notice(self.id, member.host, NoticeKind::Undelivered(1));
                 }
             }
-            for parted in &mut self.parted {
-                if parted.owed.drop_oldest(oldest) {
-                    context.note(self.id, parted.host, What::Undelivered(1));
+            for departed in &mut self.departed {
+                if departed.backlog.drop_oldest(oldest) {
+                    context.push_notice(self.id, departed.host, NoticeKind::Undelivered(1));
                 }
             }
         }
     }
 
     /// Sends a kept event to members, with the number of the one before it.
-    fn send_sure(
+    fn send_reliable_event(
         &mut self,
         now: Instant,
         members: u128,
@@ -368,13 +370,13 @@ impl Open {
         let Some(event) = self.held.get(number) else { return };
         let format = self.channel.format().id();
         let Some((message, outbox)) = context.event(now, format, event, number) else { return };
-        let frame = Frame::Sure { channel: self.channel.name(), number, before, message };
+        let frame = Frame::Reliable { channel: self.channel.name(), number, before, message };
         let channel = is_for_all.then_some(self.channel.shared_name());
         outbox.send_all(hosts(&self.members, members), Class::Reliable, &frame, channel);
     }
 
     /// Sends a member the next event that it is owed, if it may have it: true if so.
-    pub(super) fn send_owed(
+    pub(super) fn send_reliable(
         &mut self,
         now: Instant,
         host: HostId,
@@ -383,10 +385,10 @@ impl Open {
     ) -> bool {
         let place = self.members.iter().position(|member| member.host == host);
         let Some(place) = place else { return false };
-        let owed = &mut self.members[place].owed;
-        let next = if again { owed.next_again() } else { owed.next() };
+        let owed = &mut self.members[place].backlog;
+        let next = if again { owed.next_retransmission() } else { owed.next() };
         let Some(next) = next else { return false };
-        self.send_sure(now, 1 << place, next, false, context);
+        self.send_reliable_event(now, 1 << place, next, false, context);
         true
     }
 
@@ -398,16 +400,16 @@ impl Open {
         context.due(self.holds.next_at());
         for place in 0..self.members.len() {
             let member = &mut self.members[place];
-            let again = member.owed.expire(now);
+            let again = member.backlog.expire(now);
             if again > 0 {
                 let host = member.host;
                 context.burst(Burst { channel: self.id, host, again: Some(again) });
             }
-            context.due(member.owed.retry_at());
-            if member.taken.say_at().is_some_and(|say_at| say_at <= now) {
-                self.say_credit(place, false, context);
+            context.due(member.backlog.retry_at());
+            if member.taken.ack_at().is_some_and(|ack_at| ack_at <= now) {
+                self.send_credit(place, false, context);
             }
-            context.due(self.members[place].taken.say_at());
+            context.due(self.members[place].taken.ack_at());
         }
     }
 
@@ -420,42 +422,42 @@ impl Open {
         context: &mut Context,
     ) {
         match frame {
-            Frame::Here { wants, answer, .. } => {
+            Frame::Announce { wants, answer, .. } => {
                 return self.greeted(now, from, (wants, answer), context);
             }
-            Frame::Left { .. } => {
-                if self.left(from) {
-                    context.note(self.id, from, What::Left);
+            Frame::Leave { .. } => {
+                if self.handle_leave(from) {
+                    context.push_notice(self.id, from, NoticeKind::Left);
                 }
                 return;
             }
             Frame::Control { .. } => return,
-            Frame::Carry { .. }
-            | Frame::Sure { .. }
+            Frame::Event { .. }
+            | Frame::Reliable { .. }
             | Frame::Credit { .. }
             | Frame::Skip { .. } => {}
         }
         let Some(place) = self.members.iter().position(|member| member.host == from) else {
-            context.strange += 1;
+            context.from_strangers += 1;
             return;
         };
-        self.members[place].heard = now;
+        self.members[place].last_heard = now;
         match frame {
-            Frame::Carry { message, .. } => self.carried(now, place, message, context),
-            Frame::Sure { number, before, message, .. } => {
-                self.sure(now, place, (number, before, message), context);
+            Frame::Event { message, .. } => self.handle_event(now, place, message, context),
+            Frame::Reliable { number, before, message, .. } => {
+                self.handle_reliable(now, place, (number, before, message), context);
             }
             Frame::Credit { through, room, again, .. } => {
-                self.credited(now, place, (through, room, again), context);
+                self.handle_credit(now, place, (through, room, again), context);
             }
             Frame::Skip { to, dropped, .. } => {
                 let missed = self.members[place].taken.skip(now, to, dropped);
                 if missed > 0 {
-                    context.note(self.id, from, What::Missed(missed));
+                    context.push_notice(self.id, from, NoticeKind::Missed(missed));
                 }
                 context.due(Some(now));
             }
-            Frame::Here { .. } | Frame::Left { .. } | Frame::Control { .. } => {}
+            Frame::Announce { .. } | Frame::Leave { .. } | Frame::Control { .. } => {}
         }
     }
 
@@ -467,22 +469,22 @@ impl Open {
         (wants, answer): (bool, bool),
         context: &mut Context,
     ) {
-        let is_new = self.heard(now, from, wants);
+        let is_new = self.handle_heartbeat(now, from, wants);
         if is_new {
-            context.note(self.id, from, What::Joined);
+            context.push_notice(self.id, from, NoticeKind::Joined);
         }
-        if wants && !self.may(from, Right::Subscribe, context) {
-            self.heard(now, from, false);
+        if wants && !self.has_right(from, Right::Subscribe, context) {
+            self.handle_heartbeat(now, from, false);
         }
         if answer || is_new {
-            context.send(from, &self.here(false));
+            context.send(from, &self.announce_channel(false));
         }
         if is_new {
-            context.due(self.members.last().and_then(|member| member.owed.retry_at()));
+            context.due(self.members.last().and_then(|member| member.backlog.retry_at()));
         }
     }
 
-    fn carried(&mut self, now: Instant, place: usize, bytes: &[u8], context: &mut Context) {
+    fn handle_event(&mut self, now: Instant, place: usize, bytes: &[u8], context: &mut Context) {
         let Ok(message) = Message::decode(bytes) else {
             context.malformed += 1;
             return;
@@ -491,14 +493,14 @@ impl Open {
         let from = member.host;
         match message {
             Message::Describe { format, name, text } => {
-                if let Err(why) = member.learner.learn(format, name, text) {
-                    context.note(self.id, from, What::Unreadable(why));
+                if let Err(why) = member.format_receiver.accept_description(format, name, text) {
+                    context.push_notice(self.id, from, NoticeKind::Unreadable(why));
                 }
-                member.asked = None;
+                member.requested = None;
             }
-            Message::Ask { format } => member.teller.forget(format),
+            Message::Request { format } => member.format_sender.forget_format(format),
             Message::Event { .. } => {
-                if self.may(from, Right::Publish, context)
+                if self.has_right(from, Right::Publish, context)
                     && self.event(now, place, message, context) == Some(false)
                 {
                     // A sink that blocks holds sources on its own host only.
@@ -520,7 +522,7 @@ impl Open {
             return Some(true);
         };
         let member = &mut self.members[place];
-        match member.learner.read(format, record, &mut self.record) {
+        match member.format_receiver.read(format, record, &mut self.record) {
             Ok(()) => {
                 member.received += 1;
                 self.holds.suppress(attributes);
@@ -530,11 +532,11 @@ impl Open {
                 return Some(!matches!(taken, Err(PublishError::Blocked(_))));
             }
             Err(ReadError::Unknown(_)) => {
-                let is_asked = |(asked, when)| asked == format && now < when + ASK_AGAIN;
-                if !member.asked.is_some_and(is_asked) {
-                    member.asked = Some((format, now));
-                    if let Some((message, outbox)) = context.message(&Message::Ask { format }) {
-                        let frame = Frame::Carry { channel: self.channel.name(), message };
+                let is_asked = |(asked, when)| asked == format && now < when + RETRY_REQUEST;
+                if !member.requested.is_some_and(is_asked) {
+                    member.requested = Some((format, now));
+                    if let Some((message, outbox)) = context.message(&Message::Request { format }) {
+                        let frame = Frame::Event { channel: self.channel.name(), message };
                         outbox.send(member.host, Class::Control, &frame);
                     }
                 }
@@ -542,13 +544,13 @@ impl Open {
             }
             // Reported when the format was learnt.
             Err(ReadError::Mismatch(_)) => {}
-            Err(why) => context.note(self.id, member.host, What::Unreadable(why)),
+            Err(why) => context.push_notice(self.id, member.host, NoticeKind::Unreadable(why)),
         }
         Some(true)
     }
 
     /// A reliable event: taken in its turn, or asked for again.
-    fn sure(
+    fn handle_reliable(
         &mut self,
         now: Instant,
         place: usize,
@@ -559,11 +561,11 @@ impl Open {
             context.malformed += 1;
             return;
         };
-        match self.members[place].taken.judge(number, before) {
-            Turn::Next => {
+        match self.members[place].taken.classify(number, before) {
+            Arrival::Next => {
                 let from = self.members[place].host;
                 // One that is not permitted counts as taken: it would be sent again for ever.
-                let given = if self.may(from, Right::Publish, context) {
+                let given = if self.has_right(from, Right::Publish, context) {
                     self.event(now, place, message, context)
                 } else {
                     Some(true)
@@ -571,32 +573,32 @@ impl Open {
                 let room = self.room();
                 match given {
                     Some(true) => self.members[place].taken.take(now, number, room),
-                    Some(false) => self.members[place].taken.refuse(now),
-                    None => self.say_credit(place, true, context),
+                    Some(false) => self.members[place].taken.refuse_for_credit(now),
+                    None => self.send_credit(place, true, context),
                 }
             }
-            Turn::Again => self.say_credit(place, false, context),
-            Turn::Early => {
+            Arrival::Repeat => self.send_credit(place, false, context),
+            Arrival::Early => {
                 if self.members[place].taken.ask(now) {
-                    self.say_credit(place, true, context);
+                    self.send_credit(place, true, context);
                 }
             }
         }
-        context.due(self.members[place].taken.say_at());
+        context.due(self.members[place].taken.ack_at());
     }
 
     /// Reports to a source up to where all was taken, and for how many there is room.
-    fn say_credit(&mut self, place: usize, again: bool, context: &mut Context) {
+    fn send_credit(&mut self, place: usize, again: bool, context: &mut Context) {
         let room = self.room();
         let member = &mut self.members[place];
-        let again = again || (member.taken.is_starved() && room > 0);
-        let through = member.taken.say(room);
+        let again = again || (member.taken.lacks_credit() && room > 0);
+        let through = member.taken.acknowledge(room);
         let channel = self.channel.name();
         context.send(member.host, &Frame::Credit { channel, through, room, again });
     }
 
     /// A member has taken events and has room for more.
-    fn credited(
+    fn handle_credit(
         &mut self,
         now: Instant,
         place: usize,
@@ -605,12 +607,12 @@ impl Open {
     ) {
         let Self { members, held, channel, .. } = self;
         let member = &mut members[place];
-        if member.owed.credit(now, credit, |number| held.settle(number)) {
-            let (to, dropped) = member.owed.skip();
+        if member.backlog.credit(now, credit, |number| held.settle(number)) {
+            let (to, dropped) = member.backlog.skip();
             context.send(member.host, &Frame::Skip { channel: channel.name(), to, dropped });
         }
         context.burst(Burst { channel: self.id, host: member.host, again: None });
-        context.due(member.owed.retry_at());
+        context.due(member.backlog.retry_at());
     }
 }
 

@@ -1,6 +1,6 @@
 //! What can be seen of a channel: for lists, pages and tests.
 
-use crate::channel::Fates;
+use crate::channel::SinkCounts;
 use crate::event::SinkId;
 use crate::format::Format;
 use crate::transmit::HostId;
@@ -34,7 +34,7 @@ pub struct View<'a> {
     /// Its format here.
     pub format: &'a Format,
     /// The sinks here with what became of their events.
-    pub sinks: Vec<(SinkId, Fates)>,
+    pub sinks: Vec<(SinkId, SinkCounts)>,
     /// The members on other hosts.
     pub members: Vec<MemberView>,
     /// How many events were published here.
@@ -42,7 +42,7 @@ pub struct View<'a> {
     /// How many events came to the sinks here, from here and elsewhere.
     pub events: u64,
     /// How many of them the IN filter let nobody have.
-    pub turned_away: u64,
+    pub rejected: u64,
     /// How many answers were held back until another host's made them needless.
     pub suppressed: u64,
     /// How many reliable events are kept for members that have not taken them.

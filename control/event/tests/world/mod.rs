@@ -5,8 +5,8 @@
 
 use selvedge_control_code::Interpreted;
 use selvedge_control_event::{
-    Attributes, AttributesBuf, ChannelId, Event, Exchange, Filter, Format, HostId, Network, Notice,
-    Overflow, SinkId, Subscription, Value, Wake, What, program,
+    Attributes, AttributesBuf, ChannelId, Event, Exchange, Filter, Format, HostId, MemoryNetwork,
+    Notice, NoticeKind, Overflow, SinkId, Subscription, Value, Wake, program,
 };
 use selvedge_units::{Duration, Instant};
 
@@ -15,16 +15,16 @@ pub(crate) const FORMAT: &str = "input { long number; };";
 /// Hosts on one network, and the time.
 pub(crate) struct World {
     pub(crate) now: Instant,
-    pub(crate) network: Network,
+    pub(crate) network: MemoryNetwork,
     pub(crate) hosts: Vec<Exchange>,
 }
 
 impl World {
     pub(crate) fn new(hosts: u32) -> Self {
-        Self::on(Network::new(Duration::from_micros(100)), hosts)
+        Self::on(MemoryNetwork::new(Duration::from_micros(100)), hosts)
     }
 
-    pub(crate) fn on(mut network: Network, hosts: u32) -> Self {
+    pub(crate) fn on(mut network: MemoryNetwork, hosts: u32) -> Self {
         for host in 0..hosts {
             network.add(HostId(host));
         }
@@ -89,10 +89,15 @@ impl World {
     }
 
     /// Whether nobody had to be waited for.
-    pub(crate) fn promise_in_turn(&mut self, host: u32, channel: ChannelId, number: i64) -> bool {
+    pub(crate) fn publish_to_log_paced(
+        &mut self,
+        host: u32,
+        channel: ChannelId,
+        number: i64,
+    ) -> bool {
         let record = number.to_le_bytes();
         let event = Event { deadline: None, attributes: Attributes::default(), record: &record };
-        self.with(host, |exchange, now| exchange.publish_in_turn(now, channel, event)).is_ok()
+        self.with(host, |exchange, now| exchange.publish_paced(now, channel, event)).is_ok()
     }
 
     /// An answer; how many hosts it was sent to at once.
@@ -150,9 +155,9 @@ impl World {
         got.iter().map(|record| i64::from_le_bytes(record[..8].try_into().unwrap())).collect()
     }
 
-    pub(crate) fn notices(&mut self, host: u32) -> Vec<(HostId, What)> {
+    pub(crate) fn notices(&mut self, host: u32) -> Vec<(HostId, NoticeKind)> {
         std::iter::from_fn(|| self.hosts[host as usize].poll_notice())
-            .map(|Notice { host, what, .. }| (host, what))
+            .map(|Notice { host, kind: what, .. }| (host, what))
             .collect()
     }
 }

@@ -3,7 +3,7 @@
 use super::{CHANNEL_NAME_MAX, CHANNELS_MAX};
 use crate::event::ChannelId;
 use crate::format::FormatId;
-use crate::link::ReadError;
+use crate::formats::ReadError;
 use crate::transmit::HostId;
 
 /// The most notices that wait; older ones are dropped.
@@ -17,12 +17,12 @@ pub struct Notice {
     /// The other host.
     pub host: HostId,
     /// What happened.
-    pub what: What,
+    pub kind: NoticeKind,
 }
 
 /// What happened to a member.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum What {
+pub enum NoticeKind {
     /// It has opened the channel.
     Joined,
     /// It has left.

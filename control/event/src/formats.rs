@@ -12,11 +12,11 @@ pub(crate) const FORMATS_MAX: usize = 64;
 
 /// What a peer has been told. Forget it when the link is made anew.
 #[derive(Clone, Debug, Default)]
-pub struct Teller {
-    told: Vec<FormatId>,
+pub struct FormatSender {
+    sent: Vec<FormatId>,
 }
 
-impl Teller {
+impl FormatSender {
     /// Nothing yet.
     pub fn new() -> Self {
         Self::default()
@@ -26,21 +26,21 @@ impl Teller {
     ///
     /// # Errors
     /// If the format is too large to be described.
-    pub fn tell(&mut self, format: &Format, to: &mut Vec<u8>) -> Result<bool, EncodeError> {
-        if self.told.contains(&format.id()) {
+    pub fn describe(&mut self, format: &Format, to: &mut Vec<u8>) -> Result<bool, EncodeError> {
+        if self.sent.contains(&format.id()) {
             return Ok(false);
         }
         Message::describe(format).encode(to)?;
-        if self.told.len() >= FORMATS_MAX {
-            self.told.remove(0);
+        if self.sent.len() >= FORMATS_MAX {
+            self.sent.remove(0);
         }
-        self.told.push(format.id());
+        self.sent.push(format.id());
         Ok(true)
     }
 
     /// The peer asks for a format, or has begun anew.
-    pub fn forget(&mut self, format: FormatId) {
-        self.told.retain(|known| *known != format);
+    pub fn forget_format(&mut self, format: FormatId) {
+        self.sent.retain(|known| *known != format);
     }
 }
 
@@ -54,20 +54,20 @@ pub enum ReadError {
     #[error(transparent)]
     Mismatch(#[from] Mismatch),
     /// The record is not as long as its format says.
-    #[error("a record of format {format} has {size} bytes, and was said to have {said}")]
+    #[error("a record of format {format} has {size} bytes, and was said to have {stated}")]
     Size {
         /// The format.
         format: FormatId,
         /// How long it is.
         size: usize,
         /// How long it should be.
-        said: usize,
+        stated: usize,
     },
     /// The description is of another format than it says.
-    #[error("a description says that it is of format {said}, and is of {is}; it is passed over")]
+    #[error("a description says that it is of format {stated}, and is of {is}; it is passed over")]
     Lie {
         /// What was said.
-        said: FormatId,
+        stated: FormatId,
         /// What it is.
         is: FormatId,
     },
@@ -81,12 +81,12 @@ pub enum ReadError {
 
 /// What is known of one peer's formats, for one format of our own.
 #[derive(Clone, Debug)]
-pub struct Learner {
+pub struct FormatReceiver {
     wanted: Arc<Format>,
     known: Vec<(FormatId, usize, Result<Plan, Mismatch>)>,
 }
 
-impl Learner {
+impl FormatReceiver {
     /// For records that are to be read in this format.
     pub fn new(wanted: Arc<Format>) -> Self {
         Self { wanted, known: Vec::new() }
@@ -97,8 +97,13 @@ impl Learner {
     /// # Errors
     /// If the description is none, lies, is one too many, or is of records that can't be read as
     /// wanted - which is kept, so that each of them is refused with the same reason.
-    pub fn learn(&mut self, said: FormatId, name: &str, text: &str) -> Result<(), ReadError> {
-        if let Some((_, _, plan)) = self.known.iter().find(|(known, ..)| *known == said) {
+    pub fn accept_description(
+        &mut self,
+        stated: FormatId,
+        name: &str,
+        text: &str,
+    ) -> Result<(), ReadError> {
+        if let Some((_, _, plan)) = self.known.iter().find(|(known, ..)| *known == stated) {
             return plan.as_ref().map(|_| ()).map_err(|mismatch| mismatch.clone().into());
         }
         if self.known.len() >= FORMATS_MAX {
@@ -106,12 +111,12 @@ impl Learner {
         }
         let format = Format::parse(name, text)?;
         let is = format.id();
-        if is != said {
-            return Err(ReadError::Lie { said, is });
+        if is != stated {
+            return Err(ReadError::Lie { stated, is });
         }
         let plan = Plan::new(format.layout(), self.wanted.layout());
         let failed = plan.as_ref().err().cloned();
-        self.known.push((said, format.size(), plan));
+        self.known.push((stated, format.size(), plan));
         failed.map_or(Ok(()), |mismatch| Err(mismatch.into()))
     }
 
@@ -120,7 +125,7 @@ impl Learner {
     /// # Errors
     /// If it can't be read; `into` is as before then.
     pub fn read(&self, format: FormatId, record: &[u8], into: &mut [u8]) -> Result<(), ReadError> {
-        let wrong = |said| ReadError::Size { format, size: record.len(), said };
+        let wrong = |stated| ReadError::Size { format, size: record.len(), stated };
         if format == self.wanted.id() {
             if record.len() != into.len() {
                 return Err(wrong(into.len()));
@@ -129,10 +134,10 @@ impl Learner {
             return Ok(());
         }
         let known = self.known.iter().find(|(known, ..)| *known == format);
-        let (_, said, plan) = known.ok_or(ReadError::Unknown(format))?;
+        let (_, stated, plan) = known.ok_or(ReadError::Unknown(format))?;
         let plan = plan.as_ref().map_err(Clone::clone)?;
         if !plan.apply(record, into) {
-            return Err(wrong(*said));
+            return Err(wrong(*stated));
         }
         Ok(())
     }
