@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use selvedge_cli_terminal::{Align, Failure, Table, input};
 use selvedge_control_config::{
-    self, ConfigErrors, LONGEST_FILE, LinkSummary, Mistake, NodeConfig, Parsed, Summary,
+    self, ConfigErrors, ConfigFault, LONGEST_FILE, LinkSummary, NodeConfig, Parsed, Summary,
 };
 
 use crate::admit::{self, LinkReport, Media};
@@ -43,7 +43,7 @@ impl NodeFile {
     pub(crate) fn errors(&self, of: impl IntoIterator<Item = (String, String)>) -> ConfigErrors {
         let mut errors = ConfigErrors::new(&self.name);
         for (key, why) in of {
-            errors.push_key(&self.map, &key, Mistake::Machine(why));
+            errors.push_key(&self.map, &key, ConfigFault::Machine(why));
         }
         errors
     }

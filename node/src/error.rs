@@ -3,7 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 
-use selvedge_control_config::{ConfigErrors, Mistake, SourceMap};
+use selvedge_control_config::{ConfigErrors, ConfigFault, SourceMap};
 use selvedge_place_coprocessor::feeder::FeederError;
 
 use crate::placement::PlacementError;
@@ -118,7 +118,7 @@ impl StartError {
         }
         let mut errors = ConfigErrors::new(file);
         for (key, why) in wrong {
-            errors.push_key(map, &key, Mistake::Machine(why));
+            errors.push_key(map, &key, ConfigFault::Machine(why));
         }
         Self::File(errors)
     }

@@ -25,7 +25,7 @@ pub(crate) enum Medium {
     #[cfg(feature = "gstreamer")]
     Media(Box<Source>),
     /// A recording.
-    Recording(feeder::Opened),
+    Recording(feeder::OpenRecording),
     /// The program that runs the node.
     Program,
 }
@@ -84,7 +84,7 @@ impl Opened {
 }
 
 /// What a recording's packets and the node file say of its medium.
-fn recorded(recording: &feeder::Opened, encoding: &str) -> StreamInfo {
+fn recorded(recording: &feeder::OpenRecording, encoding: &str) -> StreamInfo {
     let named = |codec: &Codec| codec.encoding() == encoding;
     let codec = Codec::ALL.into_iter().find(named).unwrap_or(Codec::H264);
     StreamInfo {

@@ -129,7 +129,7 @@ impl NodeView for Node {
         self.stacks.listed()
     }
 
-    fn turn(&self, knob: Knob) -> Result<(), KnobError> {
+    fn set_knob(&self, knob: Knob) -> Result<(), KnobError> {
         let is_taken = match knob {
             Knob::Window { stream, window } => {
                 let (link, at) = self.place(&stream)?;

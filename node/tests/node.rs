@@ -93,11 +93,11 @@ fn a_stream_is_added_while_the_node_runs() {
     let names: Vec<_> = node.snapshot().streams.into_iter().map(|s| s.name).collect();
     assert_eq!(names, ["first", "second"]);
     let window = Window { lose: 2, of: 7 };
-    node.turn(Knob::Window { stream: "second".into(), window }).unwrap();
+    node.set_knob(Knob::Window { stream: "second".into(), window }).unwrap();
     assert!(wait_until(SOON, || node.snapshot().streams[1].window == "2/7"));
     assert_eq!(node.snapshot().streams[0].window, "1/5");
     let absent = Knob::Priority { stream: "third".into(), priority: 1 };
-    assert_eq!(node.turn(absent), Err(KnobError::NoStream("third".into())));
+    assert_eq!(node.set_knob(absent), Err(KnobError::NoStream("third".into())));
 }
 
 #[test]

@@ -347,7 +347,7 @@ impl NodeView for FakeNode {
         Some((number as u64, picture(index, number as u64)))
     }
 
-    fn turn(&self, knob: Knob) -> Result<(), KnobError> {
+    fn set_knob(&self, knob: Knob) -> Result<(), KnobError> {
         let mut inner = self.inner();
         match knob {
             Knob::Window { stream, window } => {

@@ -82,7 +82,7 @@ async fn change(app: &App, target: Target<'_>, body: Body) -> Result<Response, P
     let object = value
         .as_object()
         .ok_or_else(|| Problem::bad("bad-json", "", "the body is not a JSON object", remedy))?;
-    let accepted = knobs::parse(target, object)?.turn(&*app.view)?;
+    let accepted = knobs::parse(target, object)?.set_knob(&*app.view)?;
     Ok(json_response(StatusCode::OK, accepted.to_string()))
 }
 

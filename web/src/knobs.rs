@@ -128,8 +128,8 @@ pub(crate) fn shorten(text: &str) -> String {
 
 impl Change {
     /// Turns the knob; the answer is `{"<field>": <value as the node reads it>}`.
-    pub(crate) fn turn(self, view: &dyn NodeView) -> Result<Value, Problem> {
-        view.turn(self.knob).map_err(|error| Problem::from_knob(&error, self.field))?;
+    pub(crate) fn set_knob(self, view: &dyn NodeView) -> Result<Value, Problem> {
+        view.set_knob(self.knob).map_err(|error| Problem::from_knob(&error, self.field))?;
         Ok(json!({ self.field: self.accepted }))
     }
 }

@@ -203,7 +203,7 @@ impl Session<'_> {
             (None, Some(link)) => knobs::parse(Target::Link(&name(link)?), &rest)?,
             _ => return Err(bad("\"set\" names not one stream and not one link")),
         };
-        change.turn(&*self.app.view)
+        change.set_knob(&*self.app.view)
     }
 }
 

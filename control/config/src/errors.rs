@@ -5,7 +5,7 @@ use std::fmt;
 use serde::Serialize;
 use serde::ser::{SerializeStruct, Serializer};
 
-use super::{Mistake, Position, SourceMap};
+use super::{ConfigFault, Position, SourceMap};
 
 /// A mistake and its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,7 +15,7 @@ pub struct ConfigError {
     /// The path of the key (`link.uplink.rate`); empty for the file as a whole.
     pub key: String,
     /// What is wrong.
-    pub mistake: Mistake,
+    pub mistake: ConfigFault,
 }
 
 impl fmt::Display for ConfigError {
@@ -63,7 +63,7 @@ impl ConfigErrors {
     }
 
     /// Adds a mistake at a place; counts it only, if [`ConfigErrors::MOST`] are kept already.
-    pub fn push(&mut self, at: Position, key: &str, mistake: Mistake) {
+    pub fn push(&mut self, at: Position, key: &str, mistake: ConfigFault) {
         if self.is_full() {
             self.omitted += 1;
             return;
@@ -73,7 +73,7 @@ impl ConfigErrors {
     }
 
     /// Adds a mistake in the value of a key, by its path, at its place in `map`.
-    pub fn push_key(&mut self, map: &SourceMap, key: &str, mistake: Mistake) {
+    pub fn push_key(&mut self, map: &SourceMap, key: &str, mistake: ConfigFault) {
         self.push(map.at(key).unwrap_or(Position::START), key, mistake);
     }
 

@@ -32,14 +32,14 @@ use selvedge_units::{Bitrate, Bytes, Duration};
 
 pub use address::{AddressError, receiver};
 pub use errors::{ConfigError, ConfigErrors};
-pub use mistake::Mistake;
+pub use mistake::ConfigFault;
 pub use nearest::nearest;
 pub use position::{Position, SourceMap};
 pub use quote::quoted;
 pub use read::{LINKS_MAX, LONGEST_FILE, Parsed, STREAMS_MAX, parse};
 pub use source::SourceError;
 pub use stack::{CARRIED_MIN, carried};
-pub use summary::{Carried, LinkSummary, Owner, StreamSummary, Summary, windows_text};
+pub use summary::{LinkSummary, StackSummary, StreamSummary, Summary, TreeOwner, windows_text};
 pub use tree::NODES_MAX;
 
 /// A whole node.

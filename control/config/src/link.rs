@@ -5,7 +5,7 @@ use selvedge_units::{Bitrate, Bytes, Duration};
 use super::section::{Reader, Section};
 use selvedge_data_sched::Discipline;
 
-use super::{LinkConfig, Mistake, Placement, Sending, quoted, stack, tree};
+use super::{ConfigFault, LinkConfig, Placement, Sending, quoted, stack, tree};
 
 pub(super) const KNOWN: &[&str] = &[
     "rate",
@@ -82,7 +82,7 @@ pub(super) fn read<'t>(reader: &mut Reader<'t>, section: &Section<'t>) -> Option
     if known && discipline != Discipline::Hwfq {
         for key in ["tree", "remap"] {
             if let Some(entry) = reader.entry(section, key) {
-                reader.refuse(&entry, Mistake::NotHwfq { discipline: discipline.name() });
+                reader.report_value(&entry, ConfigFault::NotHwfq { discipline: discipline.name() });
             }
         }
     }
@@ -99,14 +99,14 @@ pub(super) fn read<'t>(reader: &mut Reader<'t>, section: &Section<'t>) -> Option
     if in_kernel || (placement.is_none() && !section.has("placement")) {
         for key in ["socket", "core"] {
             if let Some(entry) = reader.entry(section, key) {
-                reader.refuse(&entry, Mistake::NeedsCoprocessor);
+                reader.report_value(&entry, ConfigFault::NeedsCoprocessor);
             }
         }
     }
     if in_kernel {
         refuse_in_kernel(reader, section, nodes.len(), selection);
     } else if let Some(entry) = reader.entry(section, "device") {
-        reader.refuse(&entry, Mistake::NeedsKernel);
+        reader.report_value(&entry, ConfigFault::NeedsKernel);
     }
 
     let mut link = LinkConfig::new(section.name, rate?, discipline);
@@ -139,18 +139,18 @@ fn refuse_in_kernel<'t>(
     if nodes > NODES_MAX
         && let Some(entry) = reader.entry(section, "tree")
     {
-        reader.refuse(&entry, Mistake::TooManyNodes { count: nodes, most: NODES_MAX });
+        reader.report_value(&entry, ConfigFault::TooManyNodes { count: nodes, most: NODES_MAX });
     }
     if selection == Some(true)
         && let Some(entry) = reader.entry(section, "selection")
     {
-        reader.refuse(&entry, Mistake::NotInKernel { what: "selection of frames" });
+        reader.report_value(&entry, ConfigFault::NotInKernel { what: "selection of frames" });
     }
     for (key, what) in
         [("queue", "a bound of all streams' bytes"), ("send", "a choice of how to send")]
     {
         if let Some(entry) = reader.entry(section, key) {
-            reader.refuse(&entry, Mistake::NotInKernel { what });
+            reader.report_value(&entry, ConfigFault::NotInKernel { what });
         }
     }
 }
@@ -162,7 +162,7 @@ fn device<'t>(reader: &mut Reader<'t>, section: &Section<'t>) -> Option<String> 
     let name = reader.text(&entry, "device = \"eth0\"")?;
     let unfit = |c: char| c == '/' || c.is_whitespace() || c.is_control();
     if name.is_empty() || name.len() > LONGEST || name.contains(unfit) {
-        reader.refuse(&entry, Mistake::Device { value: quoted(name) });
+        reader.report_value(&entry, ConfigFault::Device { value: quoted(name) });
         return None;
     }
     Some(name.to_owned())
@@ -174,7 +174,7 @@ fn socket<'t>(reader: &mut Reader<'t>, section: &Section<'t>) -> Option<String> 
     let entry = reader.entry(section, "socket")?;
     let path = reader.text(&entry, "socket = \"/run/selvedge/uplink.sock\"")?;
     if !path.starts_with('/') || path.len() > LONGEST || path.contains(char::is_control) {
-        reader.refuse(&entry, Mistake::Socket { value: quoted(path) });
+        reader.report_value(&entry, ConfigFault::Socket { value: quoted(path) });
         return None;
     }
     Some(path.to_owned())

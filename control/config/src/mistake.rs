@@ -11,7 +11,7 @@ use super::{AddressError, SourceError};
 /// One kind of mistake. Text from the file is cut and escaped by [`quoted`](super::quoted) before it comes here.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Mistake {
+pub enum ConfigFault {
     /// Not TOML at all.
     #[error("not valid TOML: {what}{}", then(.hint.as_deref()))]
     Syntax {
@@ -183,7 +183,7 @@ pub enum Mistake {
         "the node hangs below itself, by way of \"{by}\"; \
          leave out one parent, and that node hangs below the link"
     )]
-    Circle {
+    Cycle {
         /// Its parent.
         by: String,
     },

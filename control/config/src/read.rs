@@ -11,7 +11,7 @@ use super::quote::cut;
 use super::section::{Reader, Section, path};
 use super::tree::Nodes;
 use super::{
-    ConfigErrors, LinkConfig, Mistake, NodeConfig, Placement, Position, SourceMap, SourceUri,
+    ConfigErrors, ConfigFault, LinkConfig, NodeConfig, Placement, Position, SourceMap, SourceUri,
     StreamConfig, link, quoted, stack, stream, syntax,
 };
 
@@ -46,7 +46,7 @@ pub struct Parsed {
 pub fn parse(text: &str, file_name: &str) -> Result<Parsed, ConfigErrors> {
     let mut errors = ConfigErrors::new(file_name);
     if text.len() > LONGEST_FILE {
-        let mistake = Mistake::FileTooLarge { len: text.len(), most: LONGEST_FILE };
+        let mistake = ConfigFault::FileTooLarge { len: text.len(), most: LONGEST_FILE };
         errors.push(Position::START, "", mistake);
         return Err(errors);
     }
@@ -82,7 +82,7 @@ fn node<'t>(reader: &mut Reader<'t>, tables: &'t DeTable<'t>) -> Option<NodeConf
     let streams = streams.into_iter().collect::<Option<Vec<_>>>()?;
     for stream in &streams {
         let link = &links[stream.link];
-        if let Some((key, mistake)) = stack::objection(stream, link) {
+        if let Some((key, mistake)) = stack::find_conflict(stream, link) {
             let inherits = key == "stack" && link.stack == stream.stack;
             let table =
                 if inherits { path("link", &link.name) } else { path("stream", &stream.spec.name) };
@@ -91,17 +91,17 @@ fn node<'t>(reader: &mut Reader<'t>, tables: &'t DeTable<'t>) -> Option<NodeConf
         let reads = link.placement == Placement::CoprocessorReads;
         if reads && !matches!(stream.source, SourceUri::Record { .. }) {
             let key = path(&path("stream", &stream.spec.name), "source");
-            let mistake = Mistake::NotReadable { link: cut(&link.name) };
+            let mistake = ConfigFault::NotReadable { link: cut(&link.name) };
             reader.errors.push_key(&reader.map, &key, mistake);
         }
         if link.placement == Placement::Kernel {
             let table = path("stream", &stream.spec.name);
             if matches!(stream.spec.contract.windows, Windows::PerKind(_)) {
                 let key = path(&table, "window");
-                reader.errors.push_key(&reader.map, &key, Mistake::KindsInKernel);
+                reader.errors.push_key(&reader.map, &key, ConfigFault::KindsInKernel);
             }
             if stream.spec.name.len() > NAME_IN_KERNEL {
-                let mistake = Mistake::LongInKernel { len: stream.spec.name.len() };
+                let mistake = ConfigFault::LongInKernel { len: stream.spec.name.len() };
                 reader.errors.push_key(&reader.map, &table, mistake);
             }
         }
@@ -129,7 +129,7 @@ fn header<'t>(reader: &mut Reader<'t>, root: &Section<'t>) -> (String, SocketAdd
         let text = reader.text(&entry, "listen = \"127.0.0.1:7700\"")?;
         let address = text.parse::<SocketAddr>().ok().filter(|a| !a.ip().is_multicast());
         if address.is_none() {
-            reader.refuse(&entry, Mistake::Listen { value: quoted(text) });
+            reader.report_value(&entry, ConfigFault::Listen { value: quoted(text) });
         }
         address
     });
@@ -138,7 +138,7 @@ fn header<'t>(reader: &mut Reader<'t>, root: &Section<'t>) -> (String, SocketAdd
         let text = reader.text(&entry, "token = \"at-least-16-characters\"")?;
         let good = |b: u8| b.is_ascii_alphanumeric() || b"-._~+/=".contains(&b);
         if !(16..=256).contains(&text.len()) || !text.bytes().all(good) {
-            reader.refuse(&entry, Mistake::Token);
+            reader.report_value(&entry, ConfigFault::Token);
         }
         Some(text.to_owned())
     });
@@ -146,7 +146,7 @@ fn header<'t>(reader: &mut Reader<'t>, root: &Section<'t>) -> (String, SocketAdd
     if !listen.ip().to_canonical().is_loopback() && !section.has("token") {
         let path = section.path_of("token");
         let at = reader.map.at("node.listen").unwrap_or(Position::START);
-        reader.errors.push(at, &path, Mistake::TokenNeeded { listen });
+        reader.errors.push(at, &path, ConfigFault::TokenNeeded { listen });
     }
     (name.unwrap_or_else(default_name), listen, token)
 }
@@ -160,7 +160,7 @@ fn named<'t>(
     example: &'static str,
     most: usize,
 ) -> Vec<Section<'t>> {
-    let absent = Mistake::NoTable { what, example };
+    let absent = ConfigFault::NoTable { what, example };
     if !root.has(what) {
         // If the table's own name is mistyped, that has been said.
         let misspelt = |name: &str| name.to_lowercase().trim_end_matches('s') == what;
@@ -175,7 +175,7 @@ fn named<'t>(
     }
     let mut tables = reader.sections(&parent, example);
     if tables.len() > most {
-        let mistake = Mistake::TooMany { count: tables.len(), what, most };
+        let mistake = ConfigFault::TooMany { count: tables.len(), what, most };
         reader.report(tables[most].at, what, mistake);
         tables.truncate(most);
     }
@@ -188,9 +188,9 @@ fn named<'t>(
 /// Two streams must not send to one address, listen at one, or write one file; none may feed
 /// itself.
 fn refuse_shared<'s>(reader: &mut Reader<'_>, streams: impl Iterator<Item = &'s StreamConfig>) {
-    let mut receivers = Taken { used: "sent to by", key: "to", by: HashMap::new() };
-    let mut listeners = Taken { used: "listened at by", key: "source", by: HashMap::new() };
-    let mut files = Taken { used: "written by", key: "sdp", by: HashMap::new() };
+    let mut receivers = TakenName { used: "sent to by", key: "to", by: HashMap::new() };
+    let mut listeners = TakenName { used: "listened at by", key: "source", by: HashMap::new() };
+    let mut files = TakenName { used: "written by", key: "sdp", by: HashMap::new() };
     for stream in streams {
         receivers.take(reader, stream.spec.to.to_string(), &stream.spec.name);
         if let Some(path) = &stream.sdp {
@@ -201,20 +201,20 @@ fn refuse_shared<'s>(reader: &mut Reader<'_>, streams: impl Iterator<Item = &'s 
             let any = listen.ip().is_unspecified() && stream.spec.to.ip().is_loopback();
             if listen == stream.spec.to || (any && listen.port() == stream.spec.to.port()) {
                 let key = path(&path("stream", &stream.spec.name), "to");
-                reader.errors.push_key(&reader.map, &key, Mistake::Loop(stream.spec.to));
+                reader.errors.push_key(&reader.map, &key, ConfigFault::Loop(stream.spec.to));
             }
         }
     }
 }
 
 /// Addresses or paths, and the stream that took each.
-struct Taken<'s> {
+struct TakenName<'s> {
     used: &'static str,
     key: &'static str,
     by: HashMap<String, &'s str>,
 }
 
-impl<'s> Taken<'s> {
+impl<'s> TakenName<'s> {
     fn take(&mut self, reader: &mut Reader<'_>, what: String, stream: &'s str) {
         let key_of = |name| path(&path("stream", name), self.key);
         let Some(&other) = self.by.get(&what) else {
@@ -222,7 +222,8 @@ impl<'s> Taken<'s> {
             return;
         };
         let line = reader.map.at(&key_of(other)).map_or(1, |at| at.line);
-        let mistake = Mistake::Taken { what: cut(&what), used: self.used, other: cut(other), line };
+        let mistake =
+            ConfigFault::Taken { what: cut(&what), used: self.used, other: cut(other), line };
         reader.errors.push_key(&reader.map, &key_of(stream), mistake);
     }
 }

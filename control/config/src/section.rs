@@ -11,7 +11,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::nearest::nearest;
 use super::position::Lines;
-use super::{ConfigErrors, Mistake, SourceMap, quoted};
+use super::{ConfigErrors, ConfigFault, SourceMap, quoted};
 
 /// Collects what is found, right and wrong, while the tables are read.
 pub(super) struct Reader<'t> {
@@ -67,12 +67,12 @@ impl<'t> Section<'t> {
 
 impl<'t> Reader<'t> {
     /// Reports a mistake at an offset.
-    pub(super) fn report(&mut self, at: usize, key: &str, mistake: Mistake) {
+    pub(super) fn report(&mut self, at: usize, key: &str, mistake: ConfigFault) {
         self.errors.push(self.lines.position(at), key, mistake);
     }
 
     /// Reports a mistake in a value.
-    pub(super) fn refuse(&mut self, entry: &Entry<'t>, mistake: Mistake) {
+    pub(super) fn report_value(&mut self, entry: &Entry<'t>, mistake: ConfigFault) {
         self.report(entry.at, &entry.path, mistake);
     }
 
@@ -87,9 +87,9 @@ impl<'t> Reader<'t> {
                 // A table's key stands behind its bracket; the bracket is where it begins.
                 let at = key.span().start.min(value.span().start);
                 let mistake = if section.path.is_empty() {
-                    Mistake::UnknownTable { nearest }
+                    ConfigFault::UnknownTable { nearest }
                 } else {
-                    Mistake::UnknownKey { nearest, known }
+                    ConfigFault::UnknownKey { nearest, known }
                 };
                 self.report(at, &section.path_of(name), mistake);
             }
@@ -151,7 +151,7 @@ impl<'t> Reader<'t> {
     ) -> Option<Entry<'t>> {
         let entry = self.entry(section, key);
         if entry.is_none() {
-            self.report(section.at, &section.path_of(key), Mistake::Missing { example });
+            self.report(section.at, &section.path_of(key), ConfigFault::Missing { example });
         }
         entry
     }
@@ -189,7 +189,7 @@ impl<'t> Reader<'t> {
         let number = i64::from_str_radix(integer.as_str(), integer.radix()).ok();
         let number = number.and_then(|n| T::try_from(n).ok()).filter(|n| range.contains(n));
         if number.is_none() {
-            self.refuse(&entry, out_of(&range, &shortened(&integer.to_string())));
+            self.report_value(&entry, out_of(&range, &shortened(&integer.to_string())));
         }
         number
     }
@@ -225,14 +225,19 @@ impl<'t> Reader<'t> {
             _ => None,
         };
         if let Some(number) = number {
-            self.refuse(entry, Mistake::BareNumber { number: shortened(&number), example });
+            self.report_value(
+                entry,
+                ConfigFault::BareNumber { number: shortened(&number), example },
+            );
             return None;
         }
         let text = self.text(entry, example)?;
         match text.parse::<T>() {
-            Err(error) => self.refuse(entry, Mistake::Unit { value: quoted(text), error }),
+            Err(error) => {
+                self.report_value(entry, ConfigFault::Unit { value: quoted(text), error })
+            }
             Ok(quantity) if range.contains(&quantity) => return Some(quantity),
-            Ok(_) => self.refuse(entry, out_of(&range, &quoted(text))),
+            Ok(_) => self.report_value(entry, out_of(&range, &quoted(text))),
         }
         None
     }
@@ -249,7 +254,10 @@ impl<'t> Reader<'t> {
         let choice = choices.iter().copied().find(|&choice| choice == text);
         if choice.is_none() {
             let nearest = nearest(text, choices.iter().copied());
-            self.refuse(&entry, Mistake::Choice { value: quoted(text), nearest, choices });
+            self.report_value(
+                &entry,
+                ConfigFault::Choice { value: quoted(text), nearest, choices },
+            );
         }
         choice
     }
@@ -257,7 +265,7 @@ impl<'t> Reader<'t> {
     /// A name of a node, a link or a stream.
     pub(super) fn name(&mut self, at: usize, key: &str, name: &str) {
         if !is_name(name) {
-            self.report(at, key, Mistake::Name { name: quoted(name) });
+            self.report(at, key, ConfigFault::Name { name: quoted(name) });
         }
     }
 
@@ -276,7 +284,7 @@ impl<'t> Reader<'t> {
             DeValue::Array(_) => "an array",
             DeValue::Table(_) => "a table",
         };
-        self.refuse(entry, Mistake::WrongType { found, wanted, example });
+        self.report_value(entry, ConfigFault::WrongType { found, wanted, example });
     }
 }
 
@@ -286,9 +294,9 @@ pub(super) fn path(table: &str, key: &str) -> String {
     if table.is_empty() { key } else { format!("{table}.{key}") }
 }
 
-fn out_of<T: Display>(range: &RangeInclusive<T>, value: &str) -> Mistake {
+fn out_of<T: Display>(range: &RangeInclusive<T>, value: &str) -> ConfigFault {
     let (least, most) = (range.start().to_string(), range.end().to_string());
-    Mistake::Range { value: value.to_owned(), least, most }
+    ConfigFault::Range { value: value.to_owned(), least, most }
 }
 
 /// A number as the file writes it, cut where it goes on for ever.

@@ -6,7 +6,7 @@ use selvedge_data_stack::compose::{Composition, Fit};
 use selvedge_units::Bytes;
 
 use super::section::{Reader, Section};
-use super::{LinkConfig, Mistake, Placement, StreamConfig, quoted};
+use super::{ConfigFault, LinkConfig, Placement, StreamConfig, quoted};
 
 /// The least that a stack must leave of each datagram for a packet of a frame.
 pub const CARRIED_MIN: Bytes = Bytes(256);
@@ -34,7 +34,7 @@ pub(super) fn read<'t>(
     match line.parse() {
         Ok(stack) => Some(Some(stack)),
         Err(error) => {
-            reader.refuse(&entry, Mistake::Stack(error));
+            reader.report_value(&entry, ConfigFault::Stack(error));
             None
         }
     }
@@ -45,24 +45,24 @@ pub(super) fn secret<'t>(reader: &mut Reader<'t>, section: &Section<'t>) -> Opti
     let entry = reader.entry(section, "secret")?;
     let path = reader.text(&entry, "secret = \"uplink.secret\"")?;
     if path.is_empty() || path.len() > 4096 || path.contains(char::is_control) {
-        reader.refuse(&entry, Mistake::Path { value: quoted(path) });
+        reader.report_value(&entry, ConfigFault::Path { value: quoted(path) });
         return None;
     }
     Some(path.to_owned())
 }
 
 /// What is wrong with a stream's stack on its link, if anything; and with which key.
-pub(super) fn objection(
+pub(super) fn find_conflict(
     stream: &StreamConfig,
     link: &LinkConfig,
-) -> Option<(&'static str, Mistake)> {
+) -> Option<(&'static str, ConfigFault)> {
     let stack = stream.stack.as_ref()?;
     if link.placement != Placement::Inline {
-        return Some(("stack", Mistake::StackElsewhere { placement: link.placement.name() }));
+        return Some(("stack", ConfigFault::StackElsewhere { placement: link.placement.name() }));
     }
     if stream.sdp.is_some() {
-        return Some(("sdp", Mistake::SdpOfStack));
+        return Some(("sdp", ConfigFault::SdpOfStack));
     }
     let room = carried(stack, link.mtu, stream.spec.to).message;
-    (room < CARRIED_MIN).then_some(("stack", Mistake::StackRoom { room, least: CARRIED_MIN }))
+    (room < CARRIED_MIN).then_some(("stack", ConfigFault::StackRoom { room, least: CARRIED_MIN }))
 }

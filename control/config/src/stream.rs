@@ -10,7 +10,7 @@ use super::nearest::nearest;
 use super::quote::cut;
 use super::section::{Entry, Reader, Section};
 use super::tree::Nodes;
-use super::{LinkConfig, Mistake, SourceUri, StreamConfig, quoted, stack};
+use super::{ConfigFault, LinkConfig, SourceUri, StreamConfig, quoted, stack};
 
 /// The keys that need more than a look at their own value; the rest are [`KEYS`].
 const OWN: &[&str] = &["source", "to", "link", "parent", "stack", "sdp", "thumbnail"];
@@ -123,14 +123,16 @@ fn source<'t>(reader: &mut Reader<'t>, section: &Section<'t>) -> Option<SourceUr
     const EXAMPLE: &str = "source = \"file:clips/lecture.mp4\"";
     let entry = reader.required(section, "source", EXAMPLE)?;
     let text = reader.text(&entry, EXAMPLE)?;
-    text.parse().map_err(|error| reader.refuse(&entry, Mistake::Source(error))).ok()
+    text.parse().map_err(|error| reader.report_value(&entry, ConfigFault::Source(error))).ok()
 }
 
 fn to<'t>(reader: &mut Reader<'t>, section: &Section<'t>) -> Option<std::net::SocketAddr> {
     const EXAMPLE: &str = "to = \"rtp://127.0.0.1:5004\"";
     let entry = reader.required(section, "to", EXAMPLE)?;
     let text = reader.text(&entry, EXAMPLE)?;
-    address::receiver(text).map_err(|error| reader.refuse(&entry, Mistake::Address(error))).ok()
+    address::receiver(text)
+        .map_err(|error| reader.report_value(&entry, ConfigFault::Address(error)))
+        .ok()
 }
 
 /// The index of the link among all. If the file has no links at all, that has been said.
@@ -138,7 +140,7 @@ fn link<'t>(reader: &mut Reader<'t>, section: &Section<'t>, links: &[&str]) -> O
     let first_few = || links.iter().take(NAMED_LINKS).map(|&name| cut(name)).collect();
     let Some(entry) = reader.entry(section, "link") else {
         if links.len() > 1 {
-            let mistake = Mistake::WhichLink { links: first_few() };
+            let mistake = ConfigFault::WhichLink { links: first_few() };
             reader.report(section.at, &section.path_of("link"), mistake);
         }
         return (links.len() == 1).then_some(0);
@@ -150,7 +152,7 @@ fn link<'t>(reader: &mut Reader<'t>, section: &Section<'t>, links: &[&str]) -> O
         let compared = if reader.errors.is_full() { &[] } else { links };
         let nearest = nearest(name, compared.iter().copied()).map(cut);
         let links = first_few();
-        reader.refuse(&entry, Mistake::NoSuchLink { name: quoted(name), nearest, links });
+        reader.report_value(&entry, ConfigFault::NoSuchLink { name: quoted(name), nearest, links });
     }
     index
 }
@@ -167,7 +169,7 @@ fn windows<'t>(
     let table = reader.section(section, key, "window = \"1/5\"")?;
     reader.refuse_unknown(&table, KINDS);
     if table.is_empty() {
-        reader.refuse(&entry, Mistake::NoKinds);
+        reader.report_value(&entry, ConfigFault::NoKinds);
     }
     let mut of = |key| reader.entry(&table, key).and_then(|entry| window(reader, &entry));
     let other = of("other").unwrap_or(Window { lose: 0, of: 1 });
@@ -181,7 +183,7 @@ fn window<'t>(reader: &mut Reader<'t>, entry: &Entry<'t>) -> Option<Window> {
         Err(WindowError::Malformed(text)) => WindowError::Malformed(cut(&text)),
         Err(error) => error,
     };
-    reader.refuse(entry, Mistake::Window(error));
+    reader.report_value(entry, ConfigFault::Window(error));
     None
 }
 
@@ -189,7 +191,7 @@ fn sdp<'t>(reader: &mut Reader<'t>, section: &Section<'t>) -> Option<String> {
     let entry = reader.entry(section, "sdp")?;
     let path = reader.text(&entry, "sdp = \"out/lecture.sdp\"")?;
     if path.is_empty() || path.len() > 4096 || path.contains(char::is_control) {
-        reader.refuse(&entry, Mistake::Path { value: quoted(path) });
+        reader.report_value(&entry, ConfigFault::Path { value: quoted(path) });
         return None;
     }
     Some(path.to_owned())

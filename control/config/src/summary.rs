@@ -35,14 +35,14 @@ pub struct LinkSummary {
     /// How many streams it carries.
     pub streams: usize,
     /// Who owns what of it under a tree of weights: inner nodes, then streams. Empty without one.
-    pub tree: Vec<Owner>,
+    pub tree: Vec<TreeOwner>,
     /// What its streams offer as a fraction of its rate, where that of each is known.
     pub share: Option<f64>,
 }
 
 /// A node of a link's tree, or a stream that hangs below one.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Owner {
+pub struct TreeOwner {
     /// Its name.
     pub name: String,
     /// Whether it is a stream.
@@ -67,7 +67,7 @@ pub struct StreamSummary {
     /// Where it goes.
     pub to: String,
     /// What carries its packets; `None`: plain RTP.
-    pub stack: Option<Carried>,
+    pub stack: Option<StackSummary>,
     /// Its period in milliseconds; `None`: taken from the media.
     pub period_ms: Option<f64>,
     /// Its window or windows, as [`windows_text`] writes them.
@@ -84,7 +84,7 @@ pub struct StreamSummary {
 
 /// A stack in short.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Carried {
+pub struct StackSummary {
     /// Its line.
     pub line: String,
     /// The largest packet of a frame, in bytes.
@@ -117,7 +117,7 @@ impl NodeConfig {
             to: format!("rtp://{}", stream.spec.to),
             stack: stream.stack.as_ref().zip(self.links.get(stream.link)).map(|(stack, link)| {
                 let fit = carried(stack, link.mtu, stream.spec.to);
-                Carried {
+                StackSummary {
                     line: stack.to_string(),
                     packet_bytes: fit.message.0,
                     header_bytes: fit.headers.0,
@@ -143,7 +143,7 @@ impl NodeConfig {
 impl NodeConfig {
     /// Who owns what of a link that has a tree. Nodes without a stream below them own nothing.
     /// O(nodes + streams).
-    fn owners(&self, link: usize) -> Vec<Owner> {
+    fn owners(&self, link: usize) -> Vec<TreeOwner> {
         let LinkConfig { tree, nodes: names, .. } = &self.links[link];
         let nodes = tree.nodes();
         if nodes.is_empty() {
@@ -168,12 +168,12 @@ impl NodeConfig {
             let part = f64::from(weight) / below[parent] as f64;
             owned[n] = if below[n] > 0 { owned[parent] * part } else { 0.0 };
             let (name, parent) = (names[n - 1].clone(), name(node.parent));
-            owners.push(Owner { name, stream: false, parent, weight, owns: owned[n] });
+            owners.push(TreeOwner { name, stream: false, parent, weight, owns: owned[n] });
         }
         owners.extend(streams().map(|stream| {
             let Contract { parent, weight, .. } = stream.spec.contract;
             let part = f64::from(weight) / below[parent as usize] as f64;
-            Owner {
+            TreeOwner {
                 name: stream.spec.name.clone(),
                 stream: true,
                 parent: name(parent),

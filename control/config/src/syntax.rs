@@ -4,7 +4,7 @@
 use toml::de::{DeTable, Error};
 
 use super::position::Lines;
-use super::{ConfigErrors, Mistake, Position, quoted};
+use super::{ConfigErrors, ConfigFault, Position, quoted};
 
 /// Above this many bytes only the first error of the syntax is reported: the parser keeps all
 /// that it finds, and a file of garbage holds many.
@@ -65,10 +65,10 @@ fn report(
     let at = place(error, lines);
     if !is_duplicate(error) {
         let (what, hint) = (described(error.message()), hint(lines.line(at.line)));
-        errors.push(at, "", Mistake::Syntax { what, hint });
+        errors.push(at, "", ConfigFault::Syntax { what, hint });
     } else if errors.is_full() {
         // Counted only: no need to look for the first.
-        errors.push(at, "", Mistake::Twice { first: None, table: false });
+        errors.push(at, "", ConfigFault::Twice { first: None, table: false });
     } else {
         let word = error.span().and_then(|span| text.get(span)).unwrap_or("");
         let (path, mistake) = twice(word, at.line, lines, headers);
@@ -77,20 +77,20 @@ fn report(
 }
 
 /// The path of the key or table that line `number` gives for the second time, and the mistake.
-fn twice(word: &str, number: u32, lines: &Lines<'_>, headers: &Headers) -> (String, Mistake) {
+fn twice(word: &str, number: u32, lines: &Lines<'_>, headers: &Headers) -> (String, ConfigFault) {
     let line = lines.line(number);
     if let Some(path) = header(line) {
         let first = headers.first(&path).filter(|&first| first < number);
-        return (shown(&path), Mistake::Twice { first, table: true });
+        return (shown(&path), ConfigFault::Twice { first, table: true });
     }
     let Some(key) = key(line).filter(|key| key.ends_with(word)) else {
         // In a table in braces: both are mostly in one line.
-        return (shown(word), Mistake::Twice { first: None, table: false });
+        return (shown(word), ConfigFault::Twice { first: None, table: false });
     };
     let (top, path) = headers.above(number).map_or((0, ""), |(top, path)| (*top, path));
     let first = (top + 1..number).find(|&n| self::key(lines.line(n)) == Some(key));
     let stop = if path.is_empty() { "" } else { "." };
-    (shown(&format!("{path}{stop}{key}")), Mistake::Twice { first, table: false })
+    (shown(&format!("{path}{stop}{key}")), ConfigFault::Twice { first, table: false })
 }
 
 /// The lines that name a table, with its path.

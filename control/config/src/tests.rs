@@ -259,9 +259,9 @@ fn a_stream_has_its_own_stack_or_its_links_or_none() {
 fn what_is_found_out_later_is_said_of_its_line() {
     let Parsed { map, .. } = parsed(SMALLEST);
     let mut errors = ConfigErrors::new("studio.toml");
-    let missing = Mistake::Machine("no such file \"a.mp4\"; write the path of one".into());
+    let missing = ConfigFault::Machine("no such file \"a.mp4\"; write the path of one".into());
     errors.push_key(&map, "stream.lecture.source", missing);
-    errors.push_key(&map, "link.uplink.burst", Mistake::Machine("too large".into()));
+    errors.push_key(&map, "link.uplink.burst", ConfigFault::Machine("too large".into()));
     assert_eq!(
         errors.to_string(),
         "studio.toml:1:1: link.uplink.burst: too large\n\

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use selvedge_data_sched::{Tree, TreeNode};
 
-use super::Mistake;
+use super::ConfigFault;
 use super::nearest::nearest;
 use super::quote::cut;
 use super::quoted;
@@ -37,7 +37,7 @@ impl Nodes {
 }
 
 /// A node as the file has it.
-struct Listed<'t> {
+struct ListedNode<'t> {
     section: Section<'t>,
     /// Which of them it hangs below; `None`: the link.
     parent: Option<usize>,
@@ -52,27 +52,27 @@ pub(super) fn read<'t>(
 ) -> (Vec<TreeNode>, Vec<String>) {
     let Some(table) = reader.section(link, "tree", EXAMPLE) else { return Default::default() };
     if table.is_empty() {
-        reader.report(table.at, &table.path, Mistake::NoNodes);
+        reader.report(table.at, &table.path, ConfigFault::NoNodes);
     }
     let mut sections = reader.sections(&table, EXAMPLE);
     if sections.len() > NODES_MAX {
-        let mistake = Mistake::TooManyNodes { count: sections.len(), most: NODES_MAX };
+        let mistake = ConfigFault::TooManyNodes { count: sections.len(), most: NODES_MAX };
         reader.report(sections[NODES_MAX].at, &table.path, mistake);
         sections.truncate(NODES_MAX);
     }
     let names: Vec<&str> = sections.iter().map(|section| section.name).collect();
-    let listed: Vec<Listed<'_>> =
+    let listed: Vec<ListedNode<'_>> =
         sections.into_iter().map(|section| node(reader, section, &names)).collect();
     in_order(reader, &listed)
 }
 
-fn node<'t>(reader: &mut Reader<'t>, section: Section<'t>, names: &[&str]) -> Listed<'t> {
+fn node<'t>(reader: &mut Reader<'t>, section: Section<'t>, names: &[&str]) -> ListedNode<'t> {
     reader.name(section.at, &section.path, section.name);
     reader.refuse_unknown(&section, KNOWN);
     let entry = reader.entry(&section, "parent");
     let parent = entry.and_then(|entry| find(reader, &entry, names));
     let weight = reader.integer(&section, "weight", 1..=1000).unwrap_or(1);
-    Listed { section, parent, weight }
+    ListedNode { section, parent, weight }
 }
 
 /// The place of the node that an entry names.
@@ -84,22 +84,22 @@ fn find<'t>(reader: &mut Reader<'t>, entry: &Entry<'t>, names: &[&str]) -> Optio
         let compared = if reader.errors.is_full() { &[] } else { names };
         let nearest = nearest(name, compared.iter().copied()).map(cut);
         let nodes = names.iter().take(NAMED_NODES).map(|&name| cut(name)).collect();
-        reader.refuse(entry, Mistake::NoSuchNode { name: quoted(name), nearest, nodes });
+        reader.report_value(entry, ConfigFault::NoSuchNode { name: quoted(name), nearest, nodes });
     }
     at
 }
 
 /// Parents before children, otherwise in the order of the file. Nodes that hang below themselves
 /// are reported, one of each circle. O(nodes).
-fn in_order(reader: &mut Reader<'_>, listed: &[Listed<'_>]) -> (Vec<TreeNode>, Vec<String>) {
+fn in_order(reader: &mut Reader<'_>, listed: &[ListedNode<'_>]) -> (Vec<TreeNode>, Vec<String>) {
     let mut placed: HashMap<usize, u32> = HashMap::new();
     let (mut nodes, mut names) = (Vec::new(), Vec::new());
-    let mut circular = vec![false; listed.len()];
+    let mut in_cycle = vec![false; listed.len()];
     for start in 0..listed.len() {
         // Up to what is placed already, or the link; then down again.
         let mut way = Vec::new();
         let mut above = Some(start);
-        while let Some(at) = above.filter(|at| !placed.contains_key(at) && !circular[*at]) {
+        while let Some(at) = above.filter(|at| !placed.contains_key(at) && !in_cycle[*at]) {
             if way.len() > listed.len() {
                 break;
             }
@@ -107,11 +107,11 @@ fn in_order(reader: &mut Reader<'_>, listed: &[Listed<'_>]) -> (Vec<TreeNode>, V
             above = listed[at].parent;
         }
         if way.len() > listed.len() {
-            circle(reader, listed, start, &mut circular);
+            report_cycle(reader, listed, start, &mut in_cycle);
             continue;
         }
-        if above.is_some_and(|at| circular[at]) {
-            way.iter().for_each(|&at| circular[at] = true);
+        if above.is_some_and(|at| in_cycle[at]) {
+            way.iter().for_each(|&at| in_cycle[at] = true);
             continue;
         }
         for &at in way.iter().rev() {
@@ -125,10 +125,15 @@ fn in_order(reader: &mut Reader<'_>, listed: &[Listed<'_>]) -> (Vec<TreeNode>, V
 }
 
 /// Reports the circle that the way up from a node ends in, at its first node in the file.
-fn circle(reader: &mut Reader<'_>, listed: &[Listed<'_>], start: usize, circular: &mut [bool]) {
+fn report_cycle(
+    reader: &mut Reader<'_>,
+    listed: &[ListedNode<'_>],
+    start: usize,
+    in_cycle: &mut [bool],
+) {
     let mut at = start;
-    while !circular[at] {
-        circular[at] = true;
+    while !in_cycle[at] {
+        in_cycle[at] = true;
         at = listed[at].parent.unwrap_or(at);
     }
     // `at` is in the circle: once around.
@@ -139,7 +144,7 @@ fn circle(reader: &mut Reader<'_>, listed: &[Listed<'_>], start: usize, circular
     let first = around.iter().copied().min().unwrap_or(at);
     let parent = listed[first].parent.unwrap_or(first);
     let section = &listed[first].section;
-    let mistake = Mistake::Circle { by: cut(listed[parent].section.name) };
+    let mistake = ConfigFault::Cycle { by: cut(listed[parent].section.name) };
     let key = section.path_of("parent");
     reader.errors.push_key(&reader.map, &key, mistake);
 }

@@ -182,5 +182,5 @@ pub trait NodeView: Send + Sync {
     ///
     /// # Errors
     /// [`KnobError`]; nothing has changed then.
-    fn turn(&self, knob: Knob) -> Result<(), KnobError>;
+    fn set_knob(&self, knob: Knob) -> Result<(), KnobError>;
 }

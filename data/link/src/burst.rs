@@ -46,7 +46,7 @@ impl Link {
         let deadline = self.scheduler.head_deadline(stream)?;
         // A caller that comes late may find that it is: then it is for a decision to say.
         let late = deadline <= now || now + self.pacer.time(head.left) > deadline;
-        if head.given_up.is_some() || head.left > grant.left || late {
+        if head.dropped.is_some() || head.left > grant.left || late {
             return None;
         }
         self.grant = Some(grant);
@@ -74,7 +74,7 @@ impl Link {
         };
         let stated = queue.contract.delay.is_some();
         for waiting in queue.frames.iter().skip(1) {
-            let goes = waiting.given_up.is_none() && (stated || waiting.frame.deadline.is_some());
+            let goes = waiting.dropped.is_none() && (stated || waiting.frame.deadline.is_some());
             match run.with(waiting, packets) {
                 Some(next) if goes && next.size <= grant.left => run = next,
                 _ => break,
@@ -96,11 +96,11 @@ impl Link {
     pub fn sent_frames(&mut self, now: Instant, frames: usize, packets: u16, size: Bytes) {
         if frames < 2 {
             self.sent_run(now, packets, size);
-        } else if let Some(stream) = self.take_from_bucket(now, size)
+        } else if let Some(stream) = self.consume_credit(now, size)
             && !self.settle_together(now, stream, frames)
         {
             for _ in 0..frames {
-                self.sent_of_head(now, stream, u16::MAX, Bytes(0));
+                self.account_head_packets(now, stream, u16::MAX, Bytes(0));
             }
         }
     }
@@ -115,7 +115,7 @@ impl Link {
         let Some(last) = frames.checked_sub(1).and_then(|last| queue.frames.get(last)) else {
             return false;
         };
-        let (next, last) = (queue.head_at(frames), last.deadline);
+        let (next, last) = (queue.nth_head(frames), last.deadline);
         if !self.scheduler.dequeue_many(stream, frames as u32, last, next) {
             return false;
         }
@@ -131,7 +131,7 @@ impl Link {
         ledger.settle_all(sent, now);
         queue.frames.drain(..frames);
         if next.is_some() {
-            self.promote(now, stream);
+            self.enqueue_next_head(now, stream);
         }
         true
     }

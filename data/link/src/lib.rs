@@ -9,34 +9,34 @@
 //! `departure` of that packet's size, send it, say `sent`; `poll_settled` until it is empty.
 //! Arrivals while waiting change the choice, so poll again after each wait.
 
-mod ahead;
+mod accessors;
+mod arrival;
 pub mod bound;
 mod burst;
-mod intake;
-mod leaving;
-mod offered;
+mod departure;
 mod pace;
 mod params;
+mod prefetch;
 mod queue;
+mod rate_meter;
 mod select;
 mod settled;
-mod surface;
 mod tree;
 
 use selvedge_data_sched::{Decision, Expiry, Scheduler, StreamIndex, Verdict};
 use selvedge_data_stream::{Contract, DropReason, Fate, Frame, Late, Ledger};
 use selvedge_units::{Bytes, Duration, Instant};
 
-use ahead::FetchAhead;
 use burst::Grant;
 pub use burst::Run;
-pub use offered::RateMeter;
 pub use pace::Pacer;
 pub use params::LinkParams;
-use params::Reckoned;
+use params::RateDerived;
+use prefetch::FetchAhead;
 use queue::StreamQueue;
-use select::{Capacity, Selection, give_up_dependents, give_up_one};
-use settled::{SettledFrames, settle};
+pub use rate_meter::RateMeter;
+use select::{Capacity, Selection, drop_dependents, drop_one};
+use settled::{SettledQueue, settle};
 
 /// Frames of one stream that may wait in the link; more are dropped as full. The engine leaves
 /// them in their ring instead.
@@ -78,7 +78,7 @@ pub struct Link {
     queues: Vec<Option<StreamQueue>>,
     ledgers: Vec<Option<Ledger>>,
     selection: Selection,
-    settled: SettledFrames,
+    settled: SettledQueue,
     offered: RateMeter,
     sent: RateMeter,
     sent_bytes: Bytes,
@@ -86,8 +86,8 @@ pub struct Link {
     /// waited at this one, up to `watched`.
     could_send: Bytes,
     waited: Duration,
-    watched: Instant,
-    reckoned: Reckoned,
+    capacity_counted_until: Instant,
+    derived: RateDerived,
     /// Bytes of all frames that wait and are not given up.
     backlog: Bytes,
     /// The packet last returned by `poll_transmit`.
@@ -103,7 +103,7 @@ impl Link {
     #[must_use]
     pub fn new(params: LinkParams) -> Self {
         let pacer = Pacer::new(params.rate, params.burst.max(params.mtu));
-        let reckoned = Reckoned::new(&pacer, params.mtu);
+        let derived = RateDerived::new(&pacer, params.mtu);
         Self {
             params,
             scheduler: Scheduler::new(params.discipline),
@@ -111,14 +111,14 @@ impl Link {
             queues: Vec::new(),
             ledgers: Vec::new(),
             selection: Selection::default(),
-            settled: SettledFrames::default(),
+            settled: SettledQueue::default(),
             offered: RateMeter::default(),
             sent: RateMeter::default(),
             sent_bytes: Bytes(0),
             could_send: Bytes(0),
             waited: Duration::ZERO,
-            watched: Instant::ZERO,
-            reckoned,
+            capacity_counted_until: Instant::ZERO,
+            derived,
             backlog: Bytes(0),
             next: None,
             grant: None,
@@ -154,10 +154,10 @@ impl Link {
             self.next = None;
         }
         for pending in queue.frames.drain(..) {
-            if pending.given_up.is_none() {
+            if pending.dropped.is_none() {
                 self.backlog = self.backlog - pending.left;
             }
-            let fate = Fate::Dropped(pending.given_up.unwrap_or(DropReason::Removed));
+            let fate = Fate::Dropped(pending.dropped.unwrap_or(DropReason::Removed));
             settle(&mut self.settled, &mut self.ledgers[at], stream, &pending.frame, fate, now);
         }
     }
@@ -167,12 +167,12 @@ impl Link {
         let Some(queue) = self.queue_mut(stream) else { return };
         let mut freed = Bytes(0);
         for at in 0..queue.frames.len() {
-            if queue.frames[at].given_up.is_none() {
-                freed += give_up_one(queue, at, DropReason::Removed);
+            if queue.frames[at].dropped.is_none() {
+                freed += drop_one(queue, at, DropReason::Removed);
             }
         }
         self.backlog = self.backlog - freed;
-        self.promote(now, stream);
+        self.enqueue_next_head(now, stream);
     }
 
     fn queue_mut(&mut self, stream: StreamIndex) -> Option<&mut StreamQueue> {
@@ -188,12 +188,12 @@ impl Link {
         let capacity = Capacity {
             rate: self.params.rate,
             from: now.max(self.free_at()),
-            guard: self.reckoned.guard,
+            guard: self.derived.guard,
             excess: self.offered.long_mean(now) * second - self.params.rate * second,
         };
         let scheduler = &self.scheduler;
         let windows = |stream: usize| scheduler.windows(StreamIndex(stream as u32));
-        let freed = self.selection.make_feasible(&mut self.queues, capacity, windows);
+        let freed = self.selection.drop_until_feasible(&mut self.queues, capacity, windows);
         if freed > Bytes(0) {
             self.backlog = self.backlog - freed;
             self.promote_all(now);
@@ -202,22 +202,22 @@ impl Link {
 
     /// When the link is free for a full packet: a bucket that is not full is work still owed.
     fn free_at(&self) -> Instant {
-        self.pacer.before_full(self.reckoned.spare)
+        self.pacer.before_full(self.derived.slack)
     }
 
     /// When all that waits can be sent, with some time to spare for each frame.
     fn all_sent(&self, now: Instant) -> Instant {
-        now.max(self.free_at()) + self.pacer.time(self.backlog) + self.reckoned.guard
+        now.max(self.free_at()) + self.pacer.time(self.backlog) + self.derived.guard
     }
 
     fn promote_all(&mut self, now: Instant) {
         for at in 0..self.queues.len() {
-            self.promote(now, StreamIndex(at as u32));
+            self.enqueue_next_head(now, StreamIndex(at as u32));
         }
     }
 
     /// Drops what is given up at the head of a stream, and hands its next head to the scheduler.
-    fn promote(&mut self, now: Instant, stream: StreamIndex) {
+    fn enqueue_next_head(&mut self, now: Instant, stream: StreamIndex) {
         let at = stream.0 as usize;
         let Some(queue) = self.queues[at].as_mut() else { return };
         while let Some(head) = queue.frames.front() {
@@ -226,7 +226,7 @@ impl Link {
             {
                 self.scheduler.enqueue_head(stream, next);
             }
-            let Some(reason) = head.given_up else { break };
+            let Some(reason) = head.dropped else { break };
             self.scheduler.drop_head(stream);
             let frame = head.frame;
             queue.take_first();
@@ -236,18 +236,18 @@ impl Link {
     }
 
     /// Counts what the rate allowed up to now, if frames waited.
-    fn watch(&mut self, now: Instant) {
+    fn count_capacity(&mut self, now: Instant) {
         if self.backlog > Bytes(0) {
-            self.waited += now.since(self.watched);
+            self.waited += now.since(self.capacity_counted_until);
         }
-        self.watched = self.watched.max(now);
+        self.capacity_counted_until = self.capacity_counted_until.max(now);
     }
 
     /// Expires what is past its deadline; returns the packet that should leave next, if any.
     /// The same packet may be returned again, or another, until `sent` is called.
     #[inline]
     pub fn poll_transmit(&mut self, now: Instant) -> Option<Transmit> {
-        self.watch(now);
+        self.count_capacity(now);
         self.next = None;
         if let Some(granted) = self.granted(now) {
             self.next = Some(granted.stream);
@@ -263,16 +263,16 @@ impl Link {
                 Decision::Idle => return None,
             };
             let frames = if self.params.bursts() { FETCHED } else { 1 };
-            self.ahead.chosen(stream, frames, &self.queues, &self.ledgers);
+            self.ahead.prefetch_chosen(stream, frames, &self.queues, &self.ledgers);
             let selection = self.params.selection;
             let queue = self.queues[stream.0 as usize].as_mut()?;
             let head = *queue.frames.front()?;
             let drop_late = queue.contract.late == Late::Drop;
             if selection && drop_late && now + self.pacer.time(head.left) > head.deadline {
-                let freed = give_up_one(queue, 0, DropReason::TooLate);
+                let freed = drop_one(queue, 0, DropReason::TooLate);
                 self.backlog = self.backlog - freed;
-                self.give_up_dependents(stream, head.frame.seq);
-                self.promote(now, stream);
+                self.drop_dependents(stream, head.frame.seq);
+                self.enqueue_next_head(now, stream);
                 continue;
             }
             self.next = Some(stream);
@@ -294,23 +294,23 @@ impl Link {
         let at = expiry.stream.0 as usize;
         let Some(queue) = self.queues[at].as_mut() else { return };
         let Some(head) = queue.take_first() else { return };
-        queue.lose(head.frame.seq);
-        if head.given_up.is_none() {
+        queue.mark_lost(head.frame.seq);
+        if head.dropped.is_none() {
             self.backlog = self.backlog - head.left;
         }
-        let fate = Fate::Dropped(head.given_up.unwrap_or(DropReason::Expired));
+        let fate = Fate::Dropped(head.dropped.unwrap_or(DropReason::Expired));
         let ledger = &mut self.ledgers[at];
         settle(&mut self.settled, ledger, expiry.stream, &head.frame, fate, now);
         if self.params.selection {
-            self.give_up_dependents(expiry.stream, head.frame.seq);
+            self.drop_dependents(expiry.stream, head.frame.seq);
         }
-        self.promote(now, expiry.stream);
+        self.enqueue_next_head(now, expiry.stream);
     }
 
     /// Gives up what waits of a stream and depends on `root`, which is lost.
-    fn give_up_dependents(&mut self, stream: StreamIndex, root: u32) {
+    fn drop_dependents(&mut self, stream: StreamIndex, root: u32) {
         let Some(queue) = self.queue_mut(stream) else { return };
-        let freed = give_up_dependents(queue, 0, root, DropReason::ReferenceLost);
+        let freed = drop_dependents(queue, 0, root, DropReason::ReferenceLost);
         self.backlog = self.backlog - freed;
     }
 

@@ -52,11 +52,11 @@ impl Pacer {
     /// When a packet of this size on the wire may leave; not before `now` means at once.
     #[must_use]
     pub fn departure(&self, size: Bytes) -> Instant {
-        self.before_full(self.spare(size))
+        self.before_full(self.slack(size))
     }
 
     /// How long before the bucket is full a packet of this size may leave.
-    pub(super) fn spare(&self, size: Bytes) -> Duration {
+    pub(super) fn slack(&self, size: Bytes) -> Duration {
         // Times are rounded up; taking the difference of two such spans could grant a nanosecond
         // or two, so the span that may be lacking is rounded down by hand.
         let spare = self.time(Bytes(self.burst.0.saturating_sub(size.0)));

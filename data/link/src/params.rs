@@ -32,16 +32,16 @@ impl LinkParams {
 
 /// What follows from the rate and the largest packet, reckoned once.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Reckoned {
+pub(super) struct RateDerived {
     /// How long before its deadline a frame should be finished: a packet's time and the jitter
     /// of the caller's wake-ups.
     pub(super) guard: Duration,
     /// How long before its bucket is full the link is free for a full packet.
-    pub(super) spare: Duration,
+    pub(super) slack: Duration,
 }
 
-impl Reckoned {
+impl RateDerived {
     pub(super) fn new(pacer: &Pacer, mtu: Bytes) -> Self {
-        Self { guard: pacer.time(mtu) + Duration::from_millis(2), spare: pacer.spare(mtu) }
+        Self { guard: pacer.time(mtu) + Duration::from_millis(2), slack: pacer.slack(mtu) }
     }
 }

@@ -21,7 +21,7 @@ pub(super) struct Pending {
     /// The group of pictures that it belongs to.
     pub(super) group: u32,
     /// Set once it is not to be sent; it is dropped when it comes to the head.
-    pub(super) given_up: Option<DropReason>,
+    pub(super) dropped: Option<DropReason>,
 }
 
 /// The frames of one stream that the link has taken over, oldest first, numbers without a gap.
@@ -87,13 +87,13 @@ impl StreamQueue {
     }
 
     /// A frame is lost.
-    pub(super) fn lose(&mut self, seq: u32) {
+    pub(super) fn mark_lost(&mut self, seq: u32) {
         self.lost.insert(seq);
         self.any_lost = true;
     }
 
     /// All that was before is lost to what comes.
-    pub(super) fn lose_all(&mut self) {
+    pub(super) fn mark_all_lost(&mut self) {
         self.lost.fill();
         self.any_lost = true;
     }
@@ -112,12 +112,12 @@ impl StreamQueue {
 
     /// The first frame that waits, as the scheduler is to see it.
     pub(super) fn head(&self) -> Option<Head> {
-        self.head_at(0)
+        self.nth_head(0)
     }
 
     /// The frame behind so many others, as the scheduler is to see it.
     #[inline]
-    pub(super) fn head_at(&self, at: usize) -> Option<Head> {
+    pub(super) fn nth_head(&self, at: usize) -> Option<Head> {
         let Pending { frame, deadline, .. } = self.frames.get(at)?;
         Some(self.seen(frame, *deadline))
     }
@@ -131,7 +131,7 @@ impl StreamQueue {
     }
 
     /// Whether a frame that the newest one refers to is lost, or can never be known.
-    pub(super) fn misses_reference(&self, newest: &Frame) -> bool {
+    pub(super) fn lacks_reference(&self, newest: &Frame) -> bool {
         !newest.refs.is_known()
             || newest.refs.of(newest.seq).any(|seq| self.lost.contains(newest.seq, seq))
     }
@@ -143,7 +143,7 @@ impl StreamQueue {
         frame
             .refs
             .of(frame.seq)
-            .any(|seq| seq == root || self.find(at, seq).is_some_and(|f| f.given_up.is_some()))
+            .any(|seq| seq == root || self.find(at, seq).is_some_and(|f| f.dropped.is_some()))
     }
 
     /// The waiting frame with this number, before the one at `before`. Numbers grow with places,

@@ -25,7 +25,7 @@ const VIOLATION: u64 = 2 * TOLERATED;
 
 /// A frame with all that depends on it, as a candidate for being given up.
 #[derive(Clone, Copy, Debug)]
-struct Cut {
+struct DropSet {
     stream: usize,
     at: usize,
     priority: i32,
@@ -33,9 +33,9 @@ struct Cut {
     bytes: u64,
 }
 
-impl Cut {
+impl DropSet {
     /// Whether giving up this one loses less: by priority, then by worth for each useful byte.
-    fn loses_less_than(&self, other: &Self, need: u64) -> bool {
+    fn costs_less_than(&self, other: &Self, need: u64) -> bool {
         let useful = |cut: &Self| u128::from(cut.bytes.clamp(1, need.max(1)));
         let loss = u128::from(self.worth) * useful(other);
         let other_loss = u128::from(other.worth) * useful(self);
@@ -45,7 +45,7 @@ impl Cut {
 
 /// What goes with a frame, itself included.
 #[derive(Clone, Copy, Debug, Default)]
-struct Carried {
+struct Dependents {
     frames: u64,
     worth: u64,
     bytes: u64,
@@ -55,7 +55,7 @@ struct Carried {
     may_lose: u16,
 }
 
-impl Carried {
+impl Dependents {
     fn add(&mut self, other: Self) {
         self.frames += other.frames;
         self.worth += other.worth;
@@ -71,7 +71,7 @@ type Ordered = (Instant, u32, u32);
 #[derive(Clone, Debug, Default)]
 pub(super) struct Selection {
     order: Vec<Ordered>,
-    carried: Vec<Carried>,
+    carried: Vec<Dependents>,
 }
 
 /// What the selection may rely on of the link.
@@ -90,7 +90,7 @@ impl Selection {
     /// Gives up frames until all that are left make their deadlines, or nothing is left that may
     /// be given up. `windows` tells where a stream stands in its windows. Returns the bytes
     /// freed. `O(f log f + c f)` for `f` frames waiting and `c` cuts made.
-    pub(super) fn make_feasible(
+    pub(super) fn drop_until_feasible(
         &mut self,
         queues: &mut [Option<StreamQueue>],
         capacity: Capacity,
@@ -99,7 +99,7 @@ impl Selection {
         self.order.clear();
         for (stream, queue) in queues.iter().enumerate() {
             let frames = queue.iter().flat_map(|q| q.frames.iter().enumerate());
-            let kept = frames.filter(|(_, f)| f.given_up.is_none());
+            let kept = frames.filter(|(_, f)| f.dropped.is_none());
             self.order.extend(kept.map(|(at, f)| (f.deadline, stream as u32, at as u32)));
         }
         self.order.sort_unstable();
@@ -107,7 +107,7 @@ impl Selection {
         while let Some((deadline, lacking)) = self.first_late(queues, capacity) {
             let need = lacking + capacity.excess;
             let Some(cut) = self.least_loss(queues, deadline, need, &windows) else { break };
-            freed += give_up(queues, cut);
+            freed += drop_set(queues, cut);
         }
         freed
     }
@@ -123,7 +123,7 @@ impl Selection {
         for &(deadline, stream, at) in &self.order {
             let Some(queue) = &queues[stream as usize] else { continue };
             let frame = &queue.frames[at as usize];
-            if frame.given_up.is_some() {
+            if frame.dropped.is_some() {
                 continue;
             }
             queued += frame.left;
@@ -142,20 +142,20 @@ impl Selection {
         deadline: Instant,
         need: Bytes,
         windows: &impl Fn(usize) -> WindowSet,
-    ) -> Option<Cut> {
-        let mut best: Option<Cut> = None;
+    ) -> Option<DropSet> {
+        let mut best: Option<DropSet> = None;
         for (stream, queue) in queues.iter().enumerate() {
             let Some(queue) = queue.as_ref().filter(|q| q.contract.late == Late::Drop) else {
                 continue;
             };
             self.carry(queue, deadline, windows(stream));
-            for (at, &Carried { worth, bytes, useful, .. }) in self.carried.iter().enumerate() {
+            for (at, &Dependents { worth, bytes, useful, .. }) in self.carried.iter().enumerate() {
                 if useful == 0 {
                     continue;
                 }
                 let priority = queue.contract.priority;
-                let cut = Cut { stream, at, priority, worth, bytes };
-                if best.is_none_or(|best| cut.loses_less_than(&best, need.0)) {
+                let cut = DropSet { stream, at, priority, worth, bytes };
+                if best.is_none_or(|best| cut.costs_less_than(&best, need.0)) {
                     best = Some(cut);
                 }
             }
@@ -172,9 +172,9 @@ impl Selection {
         self.carried.clear();
         for pending in &queue.frames {
             let kind = pending.frame.kind;
-            if pending.given_up.is_some() {
+            if pending.dropped.is_some() {
                 ahead.miss(kind);
-                self.carried.push(Carried::default());
+                self.carried.push(Dependents::default());
                 continue;
             }
             let now = ahead.current(kind);
@@ -186,7 +186,7 @@ impl Selection {
             };
             let bytes = pending.left.0;
             let useful = if pending.deadline <= deadline { bytes } else { 0 };
-            self.carried.push(Carried { frames: 1, worth, bytes, useful, may_lose: now.lose });
+            self.carried.push(Dependents { frames: 1, worth, bytes, useful, may_lose: now.lose });
         }
         self.add_rest_of_group(queue);
         for at in (0..queue.frames.len()).rev() {
@@ -195,8 +195,7 @@ impl Selection {
             let needed = &queue.frames[parent];
             // Places and numbers differ only where a stream began afresh.
             let distance = frame.seq.wrapping_sub(needed.frame.seq);
-            if distance != 0 && distance == u32::from(frame.refs.near) && needed.given_up.is_none()
-            {
+            if distance != 0 && distance == u32::from(frame.refs.near) && needed.dropped.is_none() {
                 let sum = self.carried[at];
                 self.carried[parent].add(sum);
             }
@@ -239,21 +238,21 @@ fn violation(weight: u32, stated: Window, now: Window) -> u64 {
 }
 
 /// Marks the frame at the root of a cut, and all that depends on it.
-fn give_up(queues: &mut [Option<StreamQueue>], cut: Cut) -> Bytes {
+fn drop_set(queues: &mut [Option<StreamQueue>], cut: DropSet) -> Bytes {
     let Some(queue) = queues[cut.stream].as_mut() else { return Bytes(0) };
     let root = queue.frames[cut.at].frame.kind;
     let (of_root, of_rest) = match root {
         Kind::Intra => (DropReason::GroupSkipped, DropReason::GroupSkipped),
         _ => (DropReason::Sacrificed, DropReason::ReferenceLost),
     };
-    let freed = give_up_one(queue, cut.at, of_root);
+    let freed = drop_one(queue, cut.at, of_root);
     let root = queue.frames[cut.at].frame.seq;
-    freed + give_up_dependents(queue, cut.at + 1, root, of_rest)
+    freed + drop_dependents(queue, cut.at + 1, root, of_rest)
 }
 
 /// Marks what waits from this place on and depends on `root`, which is lost; returns the bytes
 /// freed.
-pub(super) fn give_up_dependents(
+pub(super) fn drop_dependents(
     queue: &mut StreamQueue,
     from: usize,
     root: u32,
@@ -261,8 +260,8 @@ pub(super) fn give_up_dependents(
 ) -> Bytes {
     let mut freed = Bytes(0);
     for at in from..queue.frames.len() {
-        if queue.frames[at].given_up.is_none() && queue.depends(at, root) {
-            freed += give_up_one(queue, at, reason);
+        if queue.frames[at].dropped.is_none() && queue.depends(at, root) {
+            freed += drop_one(queue, at, reason);
         }
     }
     freed
@@ -270,13 +269,13 @@ pub(super) fn give_up_dependents(
 
 /// Marks one frame as not to be sent and lost to others; returns the bytes freed, none if it was
 /// marked before.
-pub(super) fn give_up_one(queue: &mut StreamQueue, at: usize, reason: DropReason) -> Bytes {
+pub(super) fn drop_one(queue: &mut StreamQueue, at: usize, reason: DropReason) -> Bytes {
     let pending = &mut queue.frames[at];
-    if pending.given_up.is_some() {
+    if pending.dropped.is_some() {
         return Bytes(0);
     }
-    pending.given_up = Some(reason);
+    pending.dropped = Some(reason);
     let (seq, freed) = (pending.frame.seq, pending.left);
-    queue.lose(seq);
+    queue.mark_lost(seq);
     freed
 }

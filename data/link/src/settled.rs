@@ -8,12 +8,12 @@ use super::Settled;
 
 /// Frames that are settled and not yet told, which all are before more come.
 #[derive(Clone, Debug, Default)]
-pub(super) struct SettledFrames {
+pub(super) struct SettledQueue {
     frames: Vec<Settled>,
-    told: usize,
+    reported: usize,
 }
 
-impl SettledFrames {
+impl SettledQueue {
     #[inline]
     pub(super) fn push(&mut self, settled: Settled) {
         self.frames.push(settled);
@@ -21,12 +21,12 @@ impl SettledFrames {
 
     #[inline]
     pub(super) fn pop(&mut self) -> Option<Settled> {
-        let next = self.frames.get(self.told).copied();
+        let next = self.frames.get(self.reported).copied();
         if next.is_some() {
-            self.told += 1;
+            self.reported += 1;
         } else {
             self.frames.clear();
-            self.told = 0;
+            self.reported = 0;
         }
         next
     }
@@ -34,7 +34,7 @@ impl SettledFrames {
 
 /// Tells the ledger of a frame's end, and whoever asks next.
 pub(super) fn settle(
-    settled: &mut SettledFrames,
+    settled: &mut SettledQueue,
     ledger: &mut Option<Ledger>,
     stream: StreamIndex,
     frame: &Frame,

@@ -192,7 +192,7 @@ impl Attachment {
 
     /// Changes a stream's windows; false while the coprocessor is away, but not forgotten.
     pub fn set_windows(&self, place: usize, windows: Windows) -> bool {
-        self.turn(
+        self.set_knob(
             place,
             |spec| spec.contract.windows = windows,
             |stream| Request::Turn { stream, priority: None, windows: Some(windows) },
@@ -201,7 +201,7 @@ impl Attachment {
 
     /// Changes a stream's priority; false while the coprocessor is away, but not forgotten.
     pub fn set_priority(&self, place: usize, priority: i32) -> bool {
-        self.turn(
+        self.set_knob(
             place,
             |spec| spec.contract.priority = priority,
             |stream| Request::Turn { stream, priority: Some(priority), windows: None },
@@ -223,7 +223,7 @@ impl Attachment {
         connection.ask(request, &[]).map(|(reply, _)| reply)
     }
 
-    fn turn(
+    fn set_knob(
         &self,
         place: usize,
         note: impl FnOnce(&mut Spec),

@@ -75,7 +75,7 @@ impl NodeView for StillNode {
         (number > 0).then(|| (number, Arc::from(&b"\xff\xd8jpeg"[..])))
     }
 
-    fn turn(&self, knob: Knob) -> Result<(), KnobError> {
+    fn set_knob(&self, knob: Knob) -> Result<(), KnobError> {
         let node = self.node.lock().unwrap();
         let has = |name: &str| node.streams.iter().any(|stream| stream.name == name);
         match &knob {

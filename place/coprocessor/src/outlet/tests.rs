@@ -36,7 +36,7 @@ fn offer(inlet: &mut Inlet, packets: usize) {
 }
 
 /// Frames that a turn takes.
-fn turn(outlet: &mut SharedOutlet) -> usize {
+fn set_knob(outlet: &mut SharedOutlet) -> usize {
     std::iter::from_fn(|| outlet.pop(Instant::ZERO)).count()
 }
 

@@ -6,7 +6,7 @@ use selvedge_data_sched::{Scheduler, StreamIndex};
 use selvedge_data_stream::{Contract, Ledger, Windows};
 use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 
-use super::{Link, LinkParams, Reckoned};
+use super::{Link, LinkParams, RateDerived};
 
 impl Link {
     /// What it was made with, the rate as it is now.
@@ -88,12 +88,12 @@ impl Link {
 
     /// Changes the rate; what no longer fits is given up at once.
     pub fn set_rate(&mut self, now: Instant, rate: Bitrate) {
-        self.watch(now);
+        self.count_capacity(now);
         self.could_send = self.could_send();
         self.waited = Duration::ZERO;
         self.params.rate = rate;
         self.pacer.set_rate(now, rate);
-        self.reckoned = Reckoned::new(&self.pacer, self.params.mtu);
+        self.derived = RateDerived::new(&self.pacer, self.params.mtu);
         self.select(now);
     }
 }

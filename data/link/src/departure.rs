@@ -8,7 +8,7 @@ use selvedge_data_stream::{DropReason, Fate};
 use selvedge_units::{Bytes, Instant};
 
 use super::Link;
-use super::select::give_up_one;
+use super::select::drop_one;
 use super::settled::settle;
 
 impl Link {
@@ -22,14 +22,14 @@ impl Link {
     /// the burst holds of the chosen frame.
     #[inline]
     pub fn sent_run(&mut self, now: Instant, packets: u16, size: Bytes) {
-        if let Some(stream) = self.take_from_bucket(now, size) {
-            self.sent_of_head(now, stream, packets, size);
+        if let Some(stream) = self.consume_credit(now, size) {
+            self.account_head_packets(now, stream, packets, size);
         }
     }
 
     /// So many of the head's packets are sent.
     #[inline(always)]
-    pub(super) fn sent_of_head(
+    pub(super) fn account_head_packets(
         &mut self,
         now: Instant,
         stream: StreamIndex,
@@ -56,14 +56,14 @@ impl Link {
             let fate = Fate::Sent { on_time, queueing: now.since(frame.arrival) };
             settle(&mut self.settled, &mut self.ledgers[at], stream, &frame, fate, now);
             if next.is_some() {
-                self.promote(now, stream);
+                self.enqueue_next_head(now, stream);
             }
         }
     }
 
     /// What was polled last leaves the link; whose it is.
     #[inline(always)]
-    pub(super) fn take_from_bucket(&mut self, now: Instant, size: Bytes) -> Option<StreamIndex> {
+    pub(super) fn consume_credit(&mut self, now: Instant, size: Bytes) -> Option<StreamIndex> {
         let stream = self.next.take()?;
         self.pacer.take(now, size);
         self.sent.add(now, size);
@@ -79,11 +79,11 @@ impl Link {
         let Some(stream) = self.next.take() else { return };
         let Some(queue) = self.queue_mut(stream) else { return };
         let Some(head) = queue.frames.front().map(|head| head.frame.seq) else { return };
-        let freed = give_up_one(queue, 0, reason);
+        let freed = drop_one(queue, 0, reason);
         self.backlog = self.backlog - freed;
         if self.params.selection {
-            self.give_up_dependents(stream, head);
+            self.drop_dependents(stream, head);
         }
-        self.promote(now, stream);
+        self.enqueue_next_head(now, stream);
     }
 }

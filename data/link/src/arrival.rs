@@ -15,7 +15,7 @@ use super::{Link, Settled, WAITING_MAX};
 const GAP_MAX: u32 = 1024;
 
 /// What frames that were put into one queue mean for the link.
-struct Taken {
+struct ArrivalSummary {
     /// Whether the queue was empty before, and what is the first in it now if that is to be sent.
     first: bool,
     head: Option<Head>,
@@ -45,8 +45,8 @@ impl Link {
         stream: StreamIndex,
         mut next: impl FnMut() -> Option<Frame>,
     ) {
-        self.watch(now);
-        while let Some(frame) = self.put_in_order(now, stream, &mut next) {
+        self.count_capacity(now);
+        while let Some(frame) = self.enqueue_in_order(now, stream, &mut next) {
             self.handle_unexpected(now, stream, &frame);
         }
     }
@@ -54,7 +54,7 @@ impl Link {
     /// Puts frames into a stream's queue for as long as each is the one that is expected and finds
     /// a place; returns the first that is not, or does not.
     #[inline]
-    fn put_in_order(
+    fn enqueue_in_order(
         &mut self,
         now: Instant,
         stream: StreamIndex,
@@ -67,7 +67,7 @@ impl Link {
             return next();
         };
         let (params, backlog) = (&self.params, self.backlog);
-        let mut taken = Taken::into(queue);
+        let mut taken = ArrivalSummary::into(queue);
         let odd = loop {
             let Some(frame) = next() else { break None };
             if frame.seq != queue.next_seq || queue.frames.len() >= WAITING_MAX {
@@ -76,10 +76,10 @@ impl Link {
             taken.offered += frame.size;
             let waiting = backlog + taken.kept + frame.size;
             let full = params.queue.is_some_and(|most| waiting > most);
-            let given_up = full.then_some(DropReason::Full);
-            taken.put(queue, ledger, &frame, given_up, params.selection);
+            let dropped = full.then_some(DropReason::Full);
+            taken.put(queue, ledger, &frame, dropped, params.selection);
         };
-        self.make_fit(now, stream, &taken);
+        self.restore_feasibility(now, stream, &taken);
         odd
     }
 
@@ -95,10 +95,10 @@ impl Link {
         let expected = queue.next_seq;
         let gap = frame.seq.wrapping_sub(expected);
         if gap > GAP_MAX {
-            self.begin_afresh(now, stream, frame.seq);
+            self.reset_stream(now, stream, frame.seq);
         } else {
             for seq in (0..gap).map(|n| expected.wrapping_add(n)) {
-                self.put_lost(now, stream, &lost_before_arrival(seq, frame));
+                self.enqueue_lost(now, stream, &lost_before_arrival(seq, frame));
             }
         }
         if self.queued(stream) >= WAITING_MAX {
@@ -106,22 +106,22 @@ impl Link {
             self.refuse(now, stream, *frame);
         } else {
             let mut frame = Some(*frame);
-            self.put_in_order(now, stream, &mut || frame.take());
+            self.enqueue_in_order(now, stream, &mut || frame.take());
         }
     }
 
     /// The stream's numbers jumped: what waits is of another time, and nothing that comes can
     /// refer to it.
-    fn begin_afresh(&mut self, now: Instant, stream: StreamIndex, seq: u32) {
+    fn reset_stream(&mut self, now: Instant, stream: StreamIndex, seq: u32) {
         self.clear_stream(now, stream);
         if let Some(queue) = self.queue_mut(stream) {
-            queue.lose_all();
+            queue.mark_all_lost();
             queue.next_seq = seq;
         }
     }
 
     /// Puts what stands in for a lost frame where it would have been.
-    fn put_lost(&mut self, now: Instant, stream: StreamIndex, frame: &Frame) {
+    fn enqueue_lost(&mut self, now: Instant, stream: StreamIndex, frame: &Frame) {
         if self.queued(stream) >= WAITING_MAX {
             self.refuse(now, stream, *frame);
             return;
@@ -130,14 +130,14 @@ impl Link {
         let (Some(queue), Some(ledger)) = (&mut self.queues[at], &mut self.ledgers[at]) else {
             return;
         };
-        let mut taken = Taken::into(queue);
+        let mut taken = ArrivalSummary::into(queue);
         taken.put(queue, ledger, frame, Some(DropReason::Full), self.params.selection);
-        self.make_fit(now, stream, &taken);
+        self.restore_feasibility(now, stream, &taken);
     }
 
     /// Takes note of what came, and makes what waits fit the link again.
     #[inline]
-    fn make_fit(&mut self, now: Instant, stream: StreamIndex, taken: &Taken) {
+    fn restore_feasibility(&mut self, now: Instant, stream: StreamIndex, taken: &ArrivalSummary) {
         if taken.offered > Bytes(0) {
             self.offered.add(now, taken.offered);
         }
@@ -164,7 +164,7 @@ impl Link {
             Some(head) => {
                 self.scheduler.enqueue_head(stream, head);
             }
-            None if taken.first => self.promote(now, stream),
+            None if taken.first => self.enqueue_next_head(now, stream),
             None => {}
         }
     }
@@ -175,7 +175,7 @@ impl Link {
         let Some(queue) = self.queue_mut(stream) else { return };
         queue.next_seq = frame.seq.wrapping_add(1);
         queue.group.push(frame.kind, frame.size);
-        queue.lose(frame.seq);
+        queue.mark_lost(frame.seq);
         let ledger = &mut self.ledgers[stream.0 as usize];
         if let Some(ledger) = ledger.as_mut() {
             ledger.offered(&frame);
@@ -185,7 +185,7 @@ impl Link {
     }
 }
 
-impl Taken {
+impl ArrivalSummary {
     fn into(queue: &StreamQueue) -> Self {
         Self {
             first: queue.frames.is_empty(),
@@ -212,11 +212,11 @@ impl Taken {
         let group = queue.group.push(frame.kind, frame.size);
         let deadline = queue.deadline_of(frame);
         queue.keep(frame.seq);
-        let hopeless = || selection && queue.misses_reference(frame);
-        let given_up = lost.or_else(|| hopeless().then_some(DropReason::ReferenceLost));
+        let hopeless = || selection && queue.lacks_reference(frame);
+        let dropped = lost.or_else(|| hopeless().then_some(DropReason::ReferenceLost));
         let left = frame.size;
-        if given_up.is_some() {
-            queue.lose(frame.seq);
+        if dropped.is_some() {
+            queue.mark_lost(frame.seq);
         } else {
             if queue.frames.is_empty() {
                 self.head = Some(queue.seen(frame, deadline));
@@ -230,7 +230,7 @@ impl Taken {
         self.last = deadline;
         ledger.offered(frame);
         let frame = *frame;
-        queue.frames.push_back(Pending { frame, deadline, left, packets_sent: 0, group, given_up });
+        queue.frames.push_back(Pending { frame, deadline, left, packets_sent: 0, group, dropped });
     }
 }
 

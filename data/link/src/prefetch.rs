@@ -30,12 +30,12 @@ pub(super) struct FetchAhead {
     places: Vec<u32>,
     chosen: u32,
     /// Who should be next, what it needs having been asked for.
-    foreseen: u32,
+    predicted: u32,
 }
 
 impl Default for FetchAhead {
     fn default() -> Self {
-        Self { order: Vec::new(), places: Vec::new(), chosen: 0, foreseen: NOBODY }
+        Self { order: Vec::new(), places: Vec::new(), chosen: 0, predicted: NOBODY }
     }
 }
 
@@ -53,7 +53,7 @@ impl FetchAhead {
     /// Asks for all that a stream which was chosen needs, `frames` of its frames among it, and for
     /// the states of those that are likely to be chosen next. Nothing where there are few streams.
     #[inline(always)]
-    pub(super) fn chosen(
+    pub(super) fn prefetch_chosen(
         &mut self,
         stream: StreamIndex,
         frames: usize,
@@ -62,13 +62,13 @@ impl FetchAhead {
     ) {
         if let Some(place) = self.places.get_mut(stream.0 as usize) {
             let before = core::mem::replace(place, self.chosen);
-            self.follow(stream.0, before, frames, queues, ledgers);
+            self.learn_successor(stream.0, before, frames, queues, ledgers);
         }
     }
 
     /// `before` had been chosen when this stream was chosen last.
     #[inline(never)]
-    fn follow(
+    fn learn_successor(
         &mut self,
         stream: u32,
         before: u32,
@@ -81,11 +81,11 @@ impl FetchAhead {
         *last = stream;
         let known = self.chosen.wrapping_sub(before);
         self.chosen = self.chosen.wrapping_add(1);
-        if self.foreseen != stream {
+        if self.predicted != stream {
             fetch_state(stream, queues, ledgers);
             fetch_frames(stream, frames, queues, ledgers);
         }
-        self.foreseen = NOBODY;
+        self.predicted = NOBODY;
         // Who comes again so soon has all at hand, and so have those between.
         if known > STATE_AHEAD && known as usize <= mask {
             let order = &self.order;
@@ -95,7 +95,7 @@ impl FetchAhead {
             {
                 fetch_state(state, queues, ledgers);
                 fetch_frames(frame, frames, queues, ledgers);
-                self.foreseen = next;
+                self.predicted = next;
             }
         }
     }

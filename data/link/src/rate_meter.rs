@@ -21,14 +21,14 @@ impl RateMeter {
     #[inline]
     pub fn add(&mut self, now: Instant, size: Bytes) {
         if now >= self.until {
-            self.turn_to(now);
+            self.start_slot(now);
         }
         self.bytes[(self.slot % SLOTS as u64) as usize] += size.0;
     }
 
     /// Begins to fill the slot of `now`.
     #[inline(never)]
-    fn turn_to(&mut self, now: Instant) {
+    fn start_slot(&mut self, now: Instant) {
         let slot = now.0 / SLOT.0;
         let fresh = slot.saturating_sub(self.slot).min(SLOTS as u64);
         for n in 0..fresh {
