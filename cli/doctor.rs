@@ -5,7 +5,7 @@ use std::io::Write;
 use std::process::Command;
 
 use selvedge_cli_terminal::{Align, Failure, Table};
-use selvedge_os::probe::{self, Missing, Outcome};
+use selvedge_os::probe::{self, Outcome, Unavailable};
 use serde::Serialize;
 
 use crate::cli::DoctorArgs;
@@ -103,7 +103,7 @@ fn qdisc() -> Outcome {
                 AttachError::NoBpfFs(_) => "mount -t bpf bpf /sys/fs/bpf",
                 _ => "report this, with the kernel's release",
             };
-            Err(Missing::new(error, remedy))
+            Err(Unavailable::new(error, remedy))
         }
     }
 }
@@ -117,27 +117,27 @@ fn sched_ext() -> Outcome {
         TasksError::Taken(name) if name.starts_with("selvedge_dwcs") => {
             Ok("runs already: a program of `selvedge cpu run` has it loaded".to_owned())
         }
-        TasksError::Taken(_) => Err(Missing::new(&error, "end the program that loaded it")),
-        TasksError::NoSchedExt => Err(Missing::new(
+        TasksError::Taken(_) => Err(Unavailable::new(&error, "end the program that loaded it")),
+        TasksError::NoSchedExt => Err(Unavailable::new(
             &error,
             "boot Linux 6.12 or later with CONFIG_SCHED_CLASS_EXT=y and BTF (Debian's 6.18 has it); \
              until then `selvedge cpu run` uses SCHED_FIFO or SCHED_DEADLINE, where it may",
         )),
         TasksError::Load(LoadError::Program(ProgramError::NotPermitted)) => {
-            Err(Missing::new(&error, "run as root"))
+            Err(Unavailable::new(&error, "run as root"))
         }
         // Debian's 7.1 and 7.2 leave them out.
         TasksError::Load(LoadError::Program(ProgramError::Refused { log, .. }))
             if log.contains("wasn't resolved") =>
         {
-            Err(Missing::new(
+            Err(Unavailable::new(
                 "the kernel refused the program: its type information (BTF) lacks functions of \
                  sched_ext",
                 "boot another kernel, such as Debian's 6.18 or 7.0; until then `selvedge cpu run` uses \
                  SCHED_FIFO or SCHED_DEADLINE, where it may",
             ))
         }
-        _ => Err(Missing::new(&error, "report this, with the kernel's release")),
+        _ => Err(Unavailable::new(&error, "report this, with the kernel's release")),
     })
 }
 
@@ -148,7 +148,7 @@ fn sched_ext() -> Outcome {
 
 #[cfg(not(feature = "kernel"))]
 fn qdisc() -> Outcome {
-    Err(Missing::new(
+    Err(Unavailable::new(
         "this build is without it",
         "build with the feature `kernel` (needs clang 16 or later)",
     ))
@@ -158,27 +158,29 @@ fn qdisc() -> Outcome {
 fn media() -> Outcome {
     match selvedge_media::inspect::version() {
         Ok(version) => Ok(version),
-        Err(why) => Err(Missing::new(why, "install the packages that tools/packages.txt names")),
+        Err(why) => {
+            Err(Unavailable::new(why, "install the packages that tools/packages.txt names"))
+        }
     }
 }
 
 #[cfg(not(feature = "gstreamer"))]
 fn media() -> Outcome {
-    Err(Missing::new("this build is without it", "build with the feature `gstreamer`"))
+    Err(Unavailable::new("this build is without it", "build with the feature `gstreamer`"))
 }
 
 /// A program that says its version.
 fn tool(program: &str, argument: &str, package: &str) -> Outcome {
     let install = format!("install the Debian package {package}");
     let output = Command::new(program).arg(argument).stdin(std::process::Stdio::null()).output();
-    let output = output.map_err(|why| Missing::new(format!("{program}: {why}"), &install))?;
+    let output = output.map_err(|why| Unavailable::new(format!("{program}: {why}"), &install))?;
     // Some say it to the one side, some to the other, and busybox by a status of its own.
     let said = [output.stdout, output.stderr].concat();
     let said = String::from_utf8_lossy(&said);
     let first = said.lines().map(str::trim).find(|line| !line.is_empty());
     match first {
         Some(line) if output.status.success() => Ok(line.chars().take(80).collect()),
-        _ => Err(Missing::new(format!("{program} {argument}: {}", output.status), &install)),
+        _ => Err(Unavailable::new(format!("{program} {argument}: {}", output.status), &install)),
     }
 }
 
@@ -215,7 +217,7 @@ fn as_json(trial: &Trial) -> TrialJson<'_> {
     let Trial { placement, part, needed, outcome } = trial;
     let (found, remedy) = match outcome {
         Ok(found) => (found, None),
-        Err(Missing { why, remedy }) => (why, Some(remedy.as_str())),
+        Err(Unavailable { why, remedy }) => (why, Some(remedy.as_str())),
     };
     TrialJson { placement, part, needed: *needed, works: outcome.is_ok(), found, remedy }
 }
@@ -234,7 +236,7 @@ fn as_text(trials: &[Trial]) -> String {
         before = placement;
         let (works, found) = match outcome {
             Ok(found) => ("yes", found.clone()),
-            Err(Missing { why, remedy }) => {
+            Err(Unavailable { why, remedy }) => {
                 advice.push_str(&format!("{placement}, {part}: {remedy}.\n"));
                 // All of it, but on one line.
                 (
@@ -265,7 +267,7 @@ mod tests {
 
     fn trial(placement: &'static str, part: &'static str, needed: bool, works: bool) -> Trial {
         let outcome =
-            if works { Ok("fine".into()) } else { Err(Missing::new("it broke", "mend it")) };
+            if works { Ok("fine".into()) } else { Err(Unavailable::new("it broke", "mend it")) };
         Trial { placement, part, needed, outcome }
     }
 

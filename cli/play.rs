@@ -14,7 +14,7 @@ use selvedge_cli_terminal::{Align, Failure, Table, input};
 use selvedge_media::sdp::{Session, TEXT_MAX};
 use selvedge_os::clock::Clock;
 use selvedge_place_engine::measure::{ClockRate, MeterSnapshot, StreamMeter};
-use selvedge_place_engine::receive::{PacketTap, ReceiveOptions, Receiver, Reception};
+use selvedge_place_engine::receive::{PacketTap, ReceiveOptions, Receiver, StreamReception};
 use selvedge_place_engine::record::RtpDump;
 use selvedge_units::Instant;
 use serde_json::{Map, Value, json};
@@ -62,7 +62,7 @@ pub(crate) fn command(args: &PlayArgs) -> Result<(), Failure> {
     let dump = dump.transpose()?;
     let receptions = streams
         .iter()
-        .map(|s| Reception { listen: s.at, meter: StreamMeter::new(s.rate) })
+        .map(|s| StreamReception { listen: s.at, meter: StreamMeter::new(s.rate) })
         .collect();
     let tap = dump.clone().map(|dump| Box::new(dump) as Box<dyn PacketTap>);
     let secret = args.secret.as_deref();

@@ -13,9 +13,9 @@ use selvedge_data_sched::Discipline;
 use selvedge_data_stream::{Spec, Window, Windows};
 use selvedge_media::{StreamInfo, inspect};
 use selvedge_os::clock::Clock;
-use selvedge_place_engine::inlet::Arrivals;
+use selvedge_place_engine::frame_producer::Arrivals;
 use selvedge_place_engine::measure::{ClockRate, MeterSnapshot, StreamMeter};
-use selvedge_place_engine::receive::{ReceiveOptions, Receiver, Reception};
+use selvedge_place_engine::receive::{ReceiveOptions, Receiver, StreamReception};
 use selvedge_units::{Bitrate, Bytes, Duration};
 
 use crate::cli::DemoArgs;
@@ -236,7 +236,7 @@ impl Audience {
             let rate = ClockRate::new(info.clock_rate).unwrap_or(ClockRate::VIDEO);
             let deadline_of = move |seq| arrivals.of(seq).map(|arrival| arrival + delay);
             let meter = StreamMeter::with_shared_clock(rate, deadline_of);
-            Reception { listen: *listen, meter }
+            StreamReception { listen: *listen, meter }
         });
         let started = Receiver::start(self.clock, receptions.collect(), ReceiveOptions::default());
         self.receiver = Some(started.map_err(Failure::failed)?);

@@ -67,8 +67,8 @@ pub(crate) fn command(args: &DemoArgs) -> Result<(), Failure> {
         side.listen(&infos, args.delay)?;
     }
     for name in &dwcs.names {
-        if let Some(inlet) = fifo.node.inlet(name) {
-            dwcs.node.tee(name, inlet);
+        if let Some(frame_producer) = fifo.node.frame_producer(name) {
+            dwcs.node.tee(name, frame_producer);
         }
     }
     let page = page(args, &dwcs)?;

@@ -54,12 +54,12 @@ pub struct MediaFrame<'a> {
 pub trait FrameSink {
     /// Called once for each frame, from the thread that runs the source. The packets are gone
     /// when it returns. The source waits as long as this takes.
-    fn offer(&mut self, frame: MediaFrame<'_>);
+    fn enqueue(&mut self, frame: MediaFrame<'_>);
 }
 
 /// Any closure will do.
 impl<F: FnMut(MediaFrame<'_>)> FrameSink for F {
-    fn offer(&mut self, frame: MediaFrame<'_>) {
+    fn enqueue(&mut self, frame: MediaFrame<'_>) {
         self(frame);
     }
 }

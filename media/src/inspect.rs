@@ -72,7 +72,7 @@ pub fn description(uri: &SourceUri) -> Result<(), SourceError> {
 struct List(Vec<WireFrame>);
 
 impl FrameSink for List {
-    fn offer(&mut self, frame: MediaFrame<'_>) {
+    fn enqueue(&mut self, frame: MediaFrame<'_>) {
         let bytes = frame.packets.iter().map(|packet| packet.len() + EXTENSION_LEN + IP_UDP_LEN);
         self.0.push(WireFrame {
             decode_time: frame.decode_time,

@@ -62,7 +62,7 @@ fn sound_has_none() {
 struct Flood<'a>(&'a mut Thumbnailer, usize);
 
 impl FrameSink for Flood<'_> {
-    fn offer(&mut self, frame: MediaFrame<'_>) {
+    fn enqueue(&mut self, frame: MediaFrame<'_>) {
         self.1 += 1;
         self.0.feed(frame.picture, frame.media_time, b"no picture at all");
     }

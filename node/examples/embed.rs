@@ -7,7 +7,7 @@ use std::time::Duration;
 use selvedge_control_config::{SourceUri, StreamConfig};
 use selvedge_data_stream::Kind;
 use selvedge_node::{Node, NodeOptions, wait_until};
-use selvedge_place_engine::inlet::Offer;
+use selvedge_place_engine::frame_producer::FrameMetadata;
 
 const FILE: &str = r#"
 [link.uplink]
@@ -25,9 +25,9 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
     let node = Node::start(FILE, NodeOptions::default())?;
     let to = "127.0.0.1:5006".parse()?;
     node.add_stream(StreamConfig::new("own", SourceUri::Program, to))?;
-    let mut own = node.inlet("own").ok_or("a stream of the program has an inlet")?;
-    let frame = Offer { kind: Kind::Data, referenced: false, closes: true, timestamp: 0 };
-    own.offer(frame, &[PACKET]).map_err(|reason| reason.name())?;
+    let mut own = node.frame_producer("own").ok_or("a stream of the program has an inlet")?;
+    let frame = FrameMetadata { kind: Kind::Data, referenced: false, closes: true, timestamp: 0 };
+    own.enqueue(frame, &[PACKET]).map_err(|reason| reason.name())?;
     let sent = |stream: &str| node.counts(stream).is_some_and(|counts| counts.totals.sent > 0);
     if !wait_until(Duration::from_secs(30), || sent("pattern") && sent("own")) {
         return Err("a stream sent nothing within 30 s".into());

@@ -92,10 +92,10 @@ impl Feeds {
     /// Starts one more.
     pub(crate) fn start(&mut self, plan: Plan) -> Result<(), FeederError> {
         let Plan { source, reopen, status, ends } = plan;
-        let mut inlets = Vec::new();
+        let mut frame_producers = Vec::new();
         for end in ends {
             match end {
-                StreamEnd::Inlet(inlet) => inlets.push(inlet),
+                StreamEnd::FrameProducer(frame_producer) => frame_producers.push(frame_producer),
                 StreamEnd::Elsewhere(source) => {
                     let reader = Reader::Elsewhere { source, asked: Mutex::new(Instant::now()) };
                     status.set(StreamState::Running, "");
@@ -105,13 +105,13 @@ impl Feeds {
         }
         match source {
             #[cfg(feature = "gstreamer")]
-            Medium::Media(source) if !inlets.is_empty() => {
-                self.feeds.push(Feed::start(*source, reopen, status, inlets)?);
+            Medium::Media(source) if !frame_producers.is_empty() => {
+                self.feeds.push(Feed::start(*source, reopen, status, frame_producers)?);
             }
             // Without an inlet the placement reads it; nobody feeds two from a recording.
             Medium::Recording(recording) => {
-                if let Some(inlet) = inlets.pop() {
-                    let reader = Reader::Here(recording.start(inlet)?);
+                if let Some(frame_producer) = frame_producers.pop() {
+                    let reader = Reader::Here(recording.start(frame_producer)?);
                     status.set(StreamState::Running, "");
                     self.recordings.push(Recording { status, reader });
                 }
@@ -136,7 +136,7 @@ impl Recording {
     /// Notes how its reader does.
     fn look(&self) {
         let (trouble, ended) = match &self.reader {
-            Reader::Here(feeder) => feeder.state().told(),
+            Reader::Here(feeder) => feeder.state().status(),
             Reader::Elsewhere { source, asked } => {
                 let mut asked = asked.lock().unwrap_or_else(PoisonError::into_inner);
                 if asked.elapsed() < ASK {

@@ -5,7 +5,7 @@
 //! anything is sent, such as to serve the page, uses its two halves: [`Node::prepare`] opens the
 //! sources and starts the links, [`Node::start_sources`] lets frames come. A node is watched and
 //! adjusted through [`NodeView`]; a stream whose source is [`SourceUri::Program`] takes frames from
-//! the program itself, through its [`Inlet`].
+//! the program itself, through its [`FrameProducer`].
 //!
 //! ```no_run
 //! use selvedge_node::{Node, NodeOptions};
@@ -19,7 +19,7 @@
 //!
 //! [`NodeView`]: selvedge_control_config::view::NodeView
 //! [`SourceUri::Program`]: selvedge_control_config::SourceUri::Program
-//! [`Inlet`]: selvedge_place_engine::inlet::Inlet
+//! [`FrameProducer`]: selvedge_place_engine::inlet::Inlet
 
 #![forbid(unsafe_code)]
 

@@ -14,7 +14,7 @@ use selvedge_media::StreamInfo;
 use selvedge_media::sdp::{Described, Session};
 use selvedge_os::clock::Clock;
 use selvedge_place_coprocessor::feeder::FeederError;
-use selvedge_place_engine::inlet::{Arrivals, Inlet, InletCounters};
+use selvedge_place_engine::frame_producer::{Arrivals, FrameProducer, FrameProducerCounters};
 use selvedge_place_engine::report::LinkReport;
 use selvedge_units::Instant;
 
@@ -54,7 +54,7 @@ pub(crate) struct Stream {
     pub(crate) number: usize,
     /// What its medium is, once known.
     pub(crate) info: Option<StreamInfo>,
-    pub(crate) counters: Arc<InletCounters>,
+    pub(crate) counters: Arc<FrameProducerCounters>,
     pub(crate) status: Arc<FeedStatus>,
     /// Its source, until that is started or, if it is the program, its inlet is taken.
     waiting: Option<(Medium, Vec<StreamEnd>)>,
@@ -209,27 +209,27 @@ impl Node {
 
     /// The program's end of a stream whose source it is; `None` for others, and once it was taken.
     #[must_use]
-    pub fn inlet(&self, stream: &str) -> Option<Inlet> {
+    pub fn frame_producer(&self, stream: &str) -> Option<FrameProducer> {
         let mut streams = self.streams();
         let stream = streams.iter_mut().find(|s| s.config.spec.name == stream)?;
         if !stream.is_the_programs() {
             return None;
         }
         match stream.waiting.take()?.1.pop()? {
-            StreamEnd::Inlet(inlet) => Some(inlet),
+            StreamEnd::FrameProducer(frame_producer) => Some(frame_producer),
             StreamEnd::Elsewhere(_) => None,
         }
     }
 
     /// Sends the frames of a stream's source to another inlet as well, such as one of another node;
     /// false if there is no such stream, or its source has started.
-    pub fn tee(&self, stream: &str, inlet: Inlet) -> bool {
+    pub fn tee(&self, stream: &str, frame_producer: FrameProducer) -> bool {
         let mut streams = self.streams();
         let found = streams.iter_mut().find(|s| s.config.spec.name == stream);
         let Some((_, ends)) = found.and_then(|stream| stream.waiting.as_mut()) else {
             return false;
         };
-        ends.push(StreamEnd::Inlet(inlet));
+        ends.push(StreamEnd::FrameProducer(frame_producer));
         true
     }
 

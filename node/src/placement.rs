@@ -14,8 +14,8 @@ use std::sync::Arc;
 use selvedge_control_config::{LinkConfig, Placement, StreamConfig};
 use selvedge_data_stream::Windows;
 use selvedge_os::clock::Clock;
-use selvedge_place_engine::engine::{Carried, FateTap, StreamParams};
-use selvedge_place_engine::inlet::{Arrivals, Inlet, InletCounters};
+use selvedge_place_engine::engine::{FateTap, StreamCarrier, StreamParams};
+use selvedge_place_engine::frame_producer::{Arrivals, FrameProducer, FrameProducerCounters};
 use selvedge_place_engine::report::LinkReport;
 use selvedge_units::Bitrate;
 
@@ -67,7 +67,7 @@ pub(crate) struct Member<'a> {
     pub(crate) config: &'a StreamConfig,
     pub(crate) params: StreamParams,
     /// What carries its packets in place of plain UDP.
-    pub(crate) carried: Option<Carried>,
+    pub(crate) carried: Option<StreamCarrier>,
     /// Relative paths of recordings are relative to it.
     pub(crate) base: &'a Path,
 }
@@ -75,7 +75,7 @@ pub(crate) struct Member<'a> {
 /// Where a stream's frames go in.
 pub(crate) enum StreamEnd {
     /// Here.
-    Inlet(Inlet),
+    FrameProducer(FrameProducer),
     /// Nowhere: the placement reads them itself.
     Elsewhere(Box<dyn RemoteSource>),
 }
@@ -90,18 +90,18 @@ impl StreamEnd {
     /// Records from now on when each frame arrives, as far as frames go in here.
     pub(crate) fn record_arrivals(&mut self) -> Arc<Arrivals> {
         match self {
-            Self::Inlet(inlet) => inlet.record_arrivals(),
+            Self::FrameProducer(frame_producer) => frame_producer.record_arrivals(),
             Self::Elsewhere(_) => Arc::default(),
         }
     }
 
     /// What the inlet counts; of frames that are read elsewhere, that nothing is late.
-    pub(crate) fn counters(&self) -> Arc<InletCounters> {
+    pub(crate) fn counters(&self) -> Arc<FrameProducerCounters> {
         match self {
-            Self::Inlet(inlet) => inlet.counters(),
-            Self::Elsewhere(_) => Arc::new(InletCounters {
+            Self::FrameProducer(frame_producer) => frame_producer.counters(),
+            Self::Elsewhere(_) => Arc::new(FrameProducerCounters {
                 last_arrival: u64::MAX.into(),
-                ..InletCounters::default()
+                ..FrameProducerCounters::default()
             }),
         }
     }

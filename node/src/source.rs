@@ -10,7 +10,7 @@ use selvedge_media::{Codec, SourceError, StreamInfo};
 use selvedge_os::clock::Clock;
 use selvedge_place_coprocessor::feeder::{self, Feeder, FeederError};
 use selvedge_place_engine::engine::{StreamParams, payload_max};
-use selvedge_place_engine::inlet::{IPV4_UDP, IPV6_UDP};
+use selvedge_place_engine::frame_producer::{IPV4_UDP, IPV6_UDP};
 
 /// A source that is open.
 pub(crate) struct Opened {

@@ -17,8 +17,8 @@ use selvedge_comm_stack::endpoint::{
 };
 use selvedge_control_config::{LinkConfig, NodeConfig, carried};
 use selvedge_data_stack::contract::{Contract, Promise, Quality, Traffic};
-use selvedge_place_engine::engine::{Carried, Carrier};
-use selvedge_place_engine::inlet::{IPV4_UDP, IPV6_UDP};
+use selvedge_place_engine::engine::{Carrier, StreamCarrier};
+use selvedge_place_engine::frame_producer::{IPV4_UDP, IPV6_UDP};
 use selvedge_units::{Bytes, Duration};
 
 use crate::desk::Desk;
@@ -140,10 +140,10 @@ impl Stacks {
     }
 
     /// What carries a stream, if not the engine's sockets; streams are numbered as in the node file.
-    pub(crate) fn carried(&self, stream: usize) -> Option<Carried> {
+    pub(crate) fn carried(&self, stream: usize) -> Option<StreamCarrier> {
         let (line, overhead, packet_max) = self.carriers.get(stream)?.as_ref()?;
         let by = Arc::clone(line) as Arc<dyn Carrier>;
-        Some(Carried { by, overhead: *overhead, packet_max: *packet_max })
+        Some(StreamCarrier { by, overhead: *overhead, packet_max: *packet_max })
     }
 
     /// All endpoints as they are now, in JSON; `None` if there are none.

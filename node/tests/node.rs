@@ -8,7 +8,7 @@ use selvedge_control_config::{LinkConfig, NodeConfig, SourceUri, StreamConfig};
 use selvedge_data_sched::Discipline;
 use selvedge_data_stream::{Kind, Window};
 use selvedge_node::{AddError, Node, NodeOptions, PlacementError, StartError, wait_until};
-use selvedge_place_engine::inlet::{Inlet, Offer};
+use selvedge_place_engine::frame_producer::{FrameMetadata, FrameProducer};
 use selvedge_units::{Bitrate, Duration};
 
 /// No slowness of the machine takes so long.
@@ -44,12 +44,12 @@ fn running(link: &str, streams: Vec<StreamConfig>) -> Node {
     node
 }
 
-fn offer(inlet: &mut Inlet, frames: u32) {
+fn enqueue(frame_producer: &mut FrameProducer, frames: u32) {
     let mut packet = [7; 200];
     packet[..2].copy_from_slice(&[0x80, 0xe0]);
     for timestamp in 0..frames {
-        let frame = Offer { kind: Kind::Data, referenced: false, closes: true, timestamp };
-        inlet.offer(frame, &[&packet]).unwrap();
+        let frame = FrameMetadata { kind: Kind::Data, referenced: false, closes: true, timestamp };
+        frame_producer.enqueue(frame, &[&packet]).unwrap();
     }
 }
 
@@ -66,9 +66,9 @@ fn threads(link: &str) -> usize {
 fn a_program_feeds_a_stream_reads_its_counts_and_stops_the_node() {
     let (socket, to) = receiver();
     let node = running(LINK, vec![stream("own", to)]);
-    let mut own = node.inlet("own").expect("it is the program's");
-    assert!(node.inlet("own").is_none(), "it is taken");
-    offer(&mut own, 20);
+    let mut own = node.frame_producer("own").expect("it is the program's");
+    assert!(node.frame_producer("own").is_none(), "it is taken");
+    enqueue(&mut own, 20);
     assert!(wait_until(SOON, || node.counts("own").is_some_and(|c| c.totals.sent == 20)));
     assert!(node.counts("other").is_none());
     socket.set_read_timeout(Some(SOON)).unwrap();
@@ -86,8 +86,9 @@ fn a_stream_is_added_while_the_node_runs() {
     let ((_first, to), (_second, other)) = (receiver(), receiver());
     let node = running(LINK, vec![stream("first", to)]);
     node.add_stream(stream("second", other)).unwrap();
-    let mut ends = ["first", "second"].map(|name| node.inlet(name).expect("it is the program's"));
-    ends.iter_mut().for_each(|end| offer(end, 5));
+    let mut ends =
+        ["first", "second"].map(|name| node.frame_producer(name).expect("it is the program's"));
+    ends.iter_mut().for_each(|end| enqueue(end, 5));
     let sent = |name: &str| node.counts(name).is_some_and(|counts| counts.totals.sent == 5);
     assert!(wait_until(SOON, || sent("first") && sent("second")));
     let names: Vec<_> = node.snapshot().streams.into_iter().map(|s| s.name).collect();
@@ -159,11 +160,11 @@ fn a_placement_that_is_not_built_is_named() {
 fn a_node_that_is_dropped_leaves_no_thread() {
     let (_socket, to) = receiver();
     let node = running("dropped", vec![stream("own", to)]);
-    let mut own = node.inlet("own").expect("it is the program's");
+    let mut own = node.frame_producer("own").expect("it is the program's");
     assert!(wait_until(SOON, || threads("dropped") == 1));
     drop(node);
     assert_eq!(threads("dropped"), 0);
-    let frame = Offer { kind: Kind::Data, referenced: false, closes: true, timestamp: 0 };
+    let frame = FrameMetadata { kind: Kind::Data, referenced: false, closes: true, timestamp: 0 };
     // Its end may outlive it: frames go nowhere, and nothing waits or panics.
-    let _ = own.offer(frame, &[&[0x80; 20]]);
+    let _ = own.enqueue(frame, &[&[0x80; 20]]);
 }

@@ -125,7 +125,7 @@ impl Batch {
     pub fn datagrams(&self, count: usize) -> impl Iterator<Item = Datagram<'_>> {
         let buffers = self.room.chunks_exact(ROOM).zip(&self.control).enumerate();
         buffers.zip(self.lens).take(count).map(|((n, (room, control)), (len, control_len))| {
-            let Told { stamp, drops, segment } = read_control(&control.0[..control_len]);
+            let ControlData { stamp, drops, segment } = read_control(&control.0[..control_len]);
             let from = self.names.get(n).and_then(|name| name.to_socket_addr());
             Datagram { bytes: &room[..len], from, stamp, drops, segment }
         })
@@ -134,7 +134,7 @@ impl Batch {
 
 /// What control messages tell.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Told {
+pub(super) struct ControlData {
     stamp: Option<u64>,
     drops: Option<u32>,
     pub(super) segment: Option<u16>,
@@ -142,9 +142,9 @@ pub(super) struct Told {
 
 /// The stamp, the count and the size among control messages. Reads the layout of `cmsg(3)` from bytes:
 /// header, data, both padded to the size of a word.
-pub(super) fn read_control(mut data: &[u8]) -> Told {
+pub(super) fn read_control(mut data: &[u8]) -> ControlData {
     const HEADER: usize = size_of::<libc::cmsghdr>();
-    let Told { mut stamp, mut drops, mut segment } = Told::default();
+    let ControlData { mut stamp, mut drops, mut segment } = ControlData::default();
     while data.len() >= HEADER {
         // SAFETY: there are at least that many bytes; a cmsghdr is plain integers, for which any
         // bytes are a value, and the read does not ask for alignment.
@@ -172,7 +172,7 @@ pub(super) fn read_control(mut data: &[u8]) -> Told {
         }
         data = data.get(len.next_multiple_of(size_of::<usize>())..).unwrap_or(&[]);
     }
-    Told { stamp, drops, segment }
+    ControlData { stamp, drops, segment }
 }
 
 #[cfg(test)]
@@ -197,9 +197,10 @@ mod tests {
         let stamp = [3_i64.to_ne_bytes(), 5_i64.to_ne_bytes()].concat();
         data.extend(message(libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS, &stamp));
         data.extend(message(libc::SOL_UDP, libc::UDP_GRO, &1400_i32.to_ne_bytes()));
-        let told = Told { stamp: Some(3_000_000_005), drops: Some(7), segment: Some(1400) };
-        assert_eq!(read_control(&data), told);
-        assert_eq!(read_control(&[]), Told::default());
+        let control_data =
+            ControlData { stamp: Some(3_000_000_005), drops: Some(7), segment: Some(1400) };
+        assert_eq!(read_control(&data), control_data);
+        assert_eq!(read_control(&[]), ControlData::default());
     }
 
     proptest! {

@@ -23,7 +23,7 @@ const NANOS_PER_SEC: u64 = 1_000_000_000;
 pub struct Clock {
     origin: u64,
     /// What a clock that is turned by hand shows.
-    hand: Option<&'static AtomicU64>,
+    simulated_nanos: Option<&'static AtomicU64>,
 }
 
 /// The wall clock, for what is written into recordings; nothing is ever scheduled by it.
@@ -61,25 +61,25 @@ impl Clock {
     #[must_use]
     #[expect(clippy::new_without_default, reason = "making one reads the time")]
     pub fn new() -> Self {
-        Self { origin: read(ClockId::Monotonic), hand: None }
+        Self { origin: read(ClockId::Monotonic), simulated_nanos: None }
     }
 
     /// `CLOCK_MONOTONIC` itself: the same instants in every process of this machine.
     #[must_use]
     pub const fn shared() -> Self {
-        Self { origin: 0, hand: None }
+        Self { origin: 0, simulated_nanos: None }
     }
 
-    /// A simulated clock, at [`Instant::ZERO`]. It stands still until [`turn_to`](Self::turn_to),
+    /// A simulated clock, at [`Instant::ZERO`]. It stands still until [`advance_to`](Self::advance_to),
     /// and who sleeps by it turns it. Its copies may live for ever, so 8 bytes stay taken.
     #[must_use]
-    pub fn turned_by_hand() -> Self {
-        Self { origin: 0, hand: Some(Box::leak(Box::default())) }
+    pub fn simulated() -> Self {
+        Self { origin: 0, simulated_nanos: Some(Box::leak(Box::default())) }
     }
 
     /// Turns a simulated clock on to an instant, unless it is past that; false for a real one.
-    pub fn turn_to(&self, at: Instant) -> bool {
-        let Some(hand) = self.hand else { return false };
+    pub fn advance_to(&self, at: Instant) -> bool {
+        let Some(hand) = self.simulated_nanos else { return false };
         hand.fetch_max(at.0, Ordering::SeqCst);
         true
     }
@@ -87,14 +87,14 @@ impl Clock {
     /// This clock, or a real one in place of a simulated: for waits on the kernel, which knows no
     /// other time.
     #[must_use]
-    pub fn of_the_kernel(self) -> Self {
-        if self.hand.is_some() { Self::new() } else { self }
+    pub fn real(self) -> Self {
+        if self.simulated_nanos.is_some() { Self::new() } else { self }
     }
 
     /// The time now; never goes back.
     #[must_use]
     pub fn now(&self) -> Instant {
-        if let Some(hand) = self.hand {
+        if let Some(hand) = self.simulated_nanos {
             return Instant(hand.load(Ordering::SeqCst));
         }
         Instant(read(ClockId::Monotonic).saturating_sub(self.origin))
@@ -104,7 +104,7 @@ impl Clock {
     /// now and stamps before `earliest` as that, so that a step of the wall clock between stamp
     /// and reading cannot carry an instant out of the interval in which it must lie.
     #[must_use]
-    pub fn of_wall_stamp(&self, stamp: u64, read_at: WallReading, earliest: Instant) -> Instant {
+    pub fn from_wall_stamp(&self, stamp: u64, read_at: WallReading, earliest: Instant) -> Instant {
         let age = Duration(read_at.wall.saturating_sub(stamp));
         (read_at.now - age).max(earliest).min(read_at.now)
     }
@@ -135,13 +135,13 @@ impl Clock {
     /// Sleeps until `at`, returning at once if it has passed. Wakes late by the scheduler's
     /// wake-up latency (tens of microseconds on an idle machine), never early.
     pub fn sleep_until(&self, at: Instant) {
-        self.sleep_then_spin(at, Duration::ZERO);
+        self.sleep_until_exact(at, Duration::ZERO);
     }
 
     /// Sleeps until `spin` before `at`, then watches the clock: exact to some tens of nanoseconds
     /// while the thread keeps its processor, for that much of a processor's time.
-    pub fn sleep_then_spin(&self, at: Instant, spin: Duration) {
-        if self.turn_to(at) {
+    pub fn sleep_until_exact(&self, at: Instant, spin: Duration) {
+        if self.advance_to(at) {
             return;
         }
         exact_timers();
@@ -226,7 +226,7 @@ mod tests {
         let clock = Clock::new();
         for spin in [Duration::ZERO, Duration::from_micros(200)] {
             let at = clock.now() + Duration::from_millis(2);
-            clock.sleep_then_spin(at, spin);
+            clock.sleep_until_exact(at, spin);
             assert!(clock.now() >= at);
         }
         clock.sleep_until(Instant::ZERO);
@@ -234,15 +234,15 @@ mod tests {
 
     #[test]
     fn a_clock_turned_by_hand_goes_only_where_it_is_turned() {
-        let clock = Clock::turned_by_hand();
+        let clock = Clock::simulated();
         let copy = clock;
         assert_eq!(copy.now(), Instant::ZERO);
-        assert!(clock.turn_to(Instant(7)) && clock.turn_to(Instant(5)));
+        assert!(clock.advance_to(Instant(7)) && clock.advance_to(Instant(5)));
         assert_eq!(copy.now(), Instant(7));
-        copy.sleep_then_spin(Instant(1 << 60), Duration(1 << 59));
+        copy.sleep_until_exact(Instant(1 << 60), Duration(1 << 59));
         assert_eq!(clock.now(), Instant(1 << 60));
-        assert_eq!(Clock::turned_by_hand().now(), Instant::ZERO);
-        assert!(!Clock::new().turn_to(Instant::MAX));
+        assert_eq!(Clock::simulated().now(), Instant::ZERO);
+        assert!(!Clock::new().advance_to(Instant::MAX));
     }
 
     #[test]
@@ -251,8 +251,8 @@ mod tests {
         let now = Instant(5_000);
         let read_at = WallReading { wall: 1_000_000, now };
         let earliest = Instant(4_000);
-        assert_eq!(clock.of_wall_stamp(999_800, read_at, earliest), Instant(4_800));
-        assert_eq!(clock.of_wall_stamp(1_000_100, read_at, earliest), now);
-        assert_eq!(clock.of_wall_stamp(0, read_at, earliest), earliest);
+        assert_eq!(clock.from_wall_stamp(999_800, read_at, earliest), Instant(4_800));
+        assert_eq!(clock.from_wall_stamp(1_000_100, read_at, earliest), now);
+        assert_eq!(clock.from_wall_stamp(0, read_at, earliest), earliest);
     }
 }

@@ -5,17 +5,17 @@
 
 pub mod batch;
 pub mod clock;
+pub mod datagram_port;
 pub mod eventfd;
-pub mod huge;
+pub mod huge_pages;
+pub mod latency;
 pub mod memory;
 pub mod namespace;
 pub mod netlink;
-pub mod port;
 pub mod probe;
-pub mod prompt;
 pub mod route;
 pub mod seqpacket;
-mod single;
+mod single_datagram;
 pub mod socket;
 pub mod transmit;
 pub mod wake;

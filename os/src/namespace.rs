@@ -52,12 +52,12 @@ pub fn alone<T: Send>(what: impl FnOnce() -> T + Send) -> io::Result<T> {
 
 /// Two ends of a wire. The thread that made it is at the near one.
 #[derive(Debug)]
-pub struct Wire {
+pub struct Veth {
     near: File,
     far: File,
 }
 
-impl Wire {
+impl Veth {
     /// Makes one; only for a thread of [`alone`], whose namespace becomes the far end's.
     ///
     /// # Errors
@@ -67,7 +67,7 @@ impl Wire {
         unshare()?;
         let near = namespace()?;
         let wire = Self { near, far };
-        wire.lay()?;
+        wire.create_pair()?;
         Ok(wire)
     }
 
@@ -75,7 +75,7 @@ impl Wire {
     ///
     /// # Errors
     /// If the kernel does not let the thread change its namespace.
-    pub fn at_far<T>(&self, what: impl FnOnce() -> T) -> io::Result<T> {
+    pub fn in_peer_namespace<T>(&self, what: impl FnOnce() -> T) -> io::Result<T> {
         let kind = Some(LinkNameSpaceType::Network);
         move_into_link_name_space(self.far.as_fd(), kind)?;
         let done = what();
@@ -84,7 +84,7 @@ impl Wire {
     }
 
     /// A device, a peer of it at the far end, both up and with addresses.
-    fn lay(&self) -> io::Result<()> {
+    fn create_pair(&self) -> io::Result<()> {
         let far = (self.far.as_raw_fd() as u32).to_ne_bytes();
         let peer = attribute(IFLA_IFNAME, b"far0\0");
         let peer = [vec![0; 16], peer, attribute(IFLA_NET_NS_FD, &far)].concat();
@@ -95,7 +95,7 @@ impl Wire {
         let name = [DEVICE.as_bytes(), &[0]].concat();
         netlink.ask(request.with(IFLA_IFNAME, &name).with(IFLA_LINKINFO, &info), |_| ())?;
         set_up(DEVICE, NEAR)?;
-        self.at_far(|| set_up("far0", FAR))?
+        self.in_peer_namespace(|| set_up("far0", FAR))?
     }
 }
 
@@ -138,8 +138,8 @@ fn unshare() -> io::Result<()> {
 ///
 /// # Errors
 /// If there is none to be had.
-pub fn listener(wire: &Wire) -> io::Result<(std::net::UdpSocket, SocketAddr)> {
-    wire.at_far(|| {
+pub fn listener(wire: &Veth) -> io::Result<(std::net::UdpSocket, SocketAddr)> {
+    wire.in_peer_namespace(|| {
         let socket = std::net::UdpSocket::bind((FAR, 0))?;
         socket.set_read_timeout(Some(std::time::Duration::from_secs(5)))?;
         let at = socket.local_addr()?;

@@ -8,18 +8,18 @@ pub use cpu::{deadline, fifo, lock_memory, pin, sched_ext, shared_memory, wake_u
 pub use wire::{af_xdp, gso, io_uring, sendmmsg, txtime};
 
 /// What was found, or what is missing.
-pub type Outcome = Result<String, Missing>;
+pub type Outcome = Result<String, Unavailable>;
 
 /// Something that does not work here.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Missing {
+pub struct Unavailable {
     /// What happened.
     pub why: String,
     /// What would help.
     pub remedy: String,
 }
 
-impl Missing {
+impl Unavailable {
     /// What happened, and what would help.
     #[must_use]
     pub fn new(why: impl ToString, remedy: &str) -> Self {
@@ -58,7 +58,7 @@ mod tests {
         for probe in probes {
             match probe() {
                 Ok(found) => assert!(!found.is_empty()),
-                Err(Missing { why, remedy }) => assert!(!why.is_empty() && !remedy.is_empty()),
+                Err(Unavailable { why, remedy }) => assert!(!why.is_empty() && !remedy.is_empty()),
             }
         }
         assert_eq!(policy(), before);

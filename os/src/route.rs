@@ -41,7 +41,7 @@ pub struct Route {
 
 /// A device as packets see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wire {
+pub struct LinkInfo {
     /// Its address; none if it is no Ethernet.
     pub mac: Option<Mac>,
     /// The largest IP packet, in bytes.
@@ -100,10 +100,10 @@ pub fn to(netlink: &Netlink, to: IpAddr) -> io::Result<Route> {
 ///
 /// # Errors
 /// If there is no such device.
-pub fn wire(netlink: &Netlink, device: u32) -> io::Result<Wire> {
+pub fn wire(netlink: &Netlink, device: u32) -> io::Result<LinkInfo> {
     // `struct ifinfomsg`: family, kind, index, flags, mask.
     let fixed = [0, device, 0, 0].map(u32::to_ne_bytes).concat();
-    let mut found = Wire { mac: None, mtu: 0 };
+    let mut found = LinkInfo { mac: None, mtu: 0 };
     netlink.ask(Request::new(RTM_GETLINK, 0, &fixed), |message| {
         let kind = half(message, 2);
         for (name, value) in attributes(message.get(16..).unwrap_or_default()) {

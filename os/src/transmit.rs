@@ -8,7 +8,7 @@
 
 mod message;
 mod opened;
-mod patience;
+mod wait_budget;
 mod xdp;
 
 use std::net::SocketAddr;
@@ -20,7 +20,7 @@ use selvedge_units::{Bytes, Duration};
 use crate::clock::Clock;
 use crate::socket::SocketError;
 use crate::transmit::opened::{open_xdp, prepare, socket_method};
-use crate::transmit::patience::Patience;
+use crate::transmit::wait_budget::WaitBudget;
 use crate::transmit::xdp::Xdp;
 
 /// How packets are handed to the kernel.
@@ -214,7 +214,7 @@ impl Transmitter {
         let mut fates = std::mem::take(&mut self.fates);
         fates.clear();
         fates.resize(packets.len(), Fate::Busy);
-        let mut patience = Patience::of(self.patience);
+        let mut patience = WaitBudget::of(self.patience);
         let mut done = 0;
         while done < packets.len() {
             let rest = &packets[done..];
@@ -254,7 +254,7 @@ impl Transmitter {
         &mut self,
         packets: &[Outgoing<'_>],
         fates: &mut [Fate],
-        patience: &mut Patience,
+        patience: &mut WaitBudget,
     ) {
         let mut done = 0;
         for run in packets.chunk_by(|a, b| a.to.is_ipv6() == b.to.is_ipv6()) {
@@ -264,7 +264,7 @@ impl Transmitter {
     }
 
     /// Sends packets by AF_XDP, and by the sockets what the device does not take.
-    fn send_frames(&mut self, run: &[Outgoing<'_>], fates: &mut [Fate], patience: &mut Patience) {
+    fn send_frames(&mut self, run: &[Outgoing<'_>], fates: &mut [Fate], patience: &mut WaitBudget) {
         let mut done = 0;
         while done < run.len() {
             let Some(xdp) = &mut self.xdp else { break };
@@ -294,7 +294,7 @@ impl Transmitter {
     }
 
     /// Sends packets of one family; `fates` are [`Fate::Busy`] where not said otherwise.
-    fn send_run(&mut self, run: &[Outgoing<'_>], fates: &mut [Fate], patience: &mut Patience) {
+    fn send_run(&mut self, run: &[Outgoing<'_>], fates: &mut [Fate], patience: &mut WaitBudget) {
         let v6 = run.first().is_some_and(|packet| packet.to.is_ipv6());
         if v6 && self.v6.is_none() {
             fates.fill(Fate::Refused(Errno::AFNOSUPPORT));

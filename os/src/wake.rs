@@ -39,9 +39,9 @@ pub struct Sleeper {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Woken {
     /// The instant came.
-    Due,
+    TimedOut,
     /// Somebody called.
-    Called,
+    Notified,
 }
 
 /// A sleeper on this clock, which watches the clock instead of sleeping for the last `spin`
@@ -84,15 +84,15 @@ impl Sleeper {
         let bell = &self.shared.bell;
         if !bell.prepare_sleep() {
             bell.take();
-            return Woken::Called;
+            return Woken::Notified;
         }
-        if !self.clock.turn_to(at) {
+        if !self.clock.advance_to(at) {
             self.sleep(at - self.spin);
         }
         while self.shared.bell.is_sleeping() && self.clock.now() < at {
             std::hint::spin_loop();
         }
-        if self.shared.bell.take() { Woken::Called } else { Woken::Due }
+        if self.shared.bell.take() { Woken::Notified } else { Woken::TimedOut }
     }
 
     /// Polls until called or until `at`.
@@ -134,9 +134,9 @@ mod tests {
     fn waits_out_its_time_when_nobody_calls() {
         let (clock, mut sleeper, _waker) = pair();
         let at = clock.now() + Duration::from_millis(3);
-        assert_eq!(sleeper.wait_until(at), Woken::Due);
+        assert_eq!(sleeper.wait_until(at), Woken::TimedOut);
         assert!(clock.now() >= at);
-        assert_eq!(sleeper.wait_until(Instant::ZERO), Woken::Due);
+        assert_eq!(sleeper.wait_until(Instant::ZERO), Woken::TimedOut);
     }
 
     #[test]
@@ -144,8 +144,8 @@ mod tests {
         let (_, mut sleeper, waker) = pair();
         waker.wake();
         waker.clone().wake();
-        assert_eq!(sleeper.wait_until(Instant::MAX), Woken::Called);
-        assert_eq!(sleeper.wait_until(Instant::ZERO), Woken::Due);
+        assert_eq!(sleeper.wait_until(Instant::MAX), Woken::Notified);
+        assert_eq!(sleeper.wait_until(Instant::ZERO), Woken::TimedOut);
     }
 
     #[test]
@@ -153,7 +153,7 @@ mod tests {
         let (clock, mut sleeper, _waker) = pair();
         sleeper.shared.event.ring();
         let at = clock.now() + Duration::from_millis(3);
-        assert_eq!(sleeper.wait_until(at), Woken::Due);
+        assert_eq!(sleeper.wait_until(at), Woken::TimedOut);
         assert!(clock.now() >= at);
     }
 

@@ -36,7 +36,7 @@ use std::time::Duration as StdDuration;
 use selvedge_data_stack::auto::{Manager, ManagerSettings};
 use selvedge_data_stack::contract::Contract;
 use selvedge_os::clock::Clock;
-use selvedge_os::port::DatagramPort;
+use selvedge_os::datagram_port::DatagramPort;
 use selvedge_os::transmit::TransmitOptions;
 use selvedge_units::{Bytes, Duration};
 

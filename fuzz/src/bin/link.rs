@@ -209,7 +209,7 @@ impl Run {
             deadline,
             payload: PayloadSpan::default(),
         };
-        self.offer(stream, frame);
+        self.enqueue(stream, frame);
     }
 
     /// A frame of a group of nine pictures: I B B P B B P B B.
@@ -231,14 +231,14 @@ impl Run {
             deadline: None,
             payload: PayloadSpan::default(),
         };
-        self.offer(stream, frame);
+        self.enqueue(stream, frame);
     }
 
-    fn offer(&mut self, stream: StreamIndex, mut frame: Frame) {
+    fn enqueue(&mut self, stream: StreamIndex, mut frame: Frame) {
         if self.book.offered() >= FRAMES_MAX {
             return;
         }
-        self.book.offer(stream, &mut frame);
+        self.book.enqueue(stream, &mut frame);
         self.next_seq[stream.0 as usize] = frame.seq.wrapping_add(1);
         self.link.handle_frame(self.now, stream, frame);
         self.book.settle(&mut self.link);

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use libfuzzer_sys::fuzz_target;
 use selvedge_data_stream::{Frame, PacketCursor};
 use selvedge_place_coprocessor::message::{Envelope, Request};
-use selvedge_place_coprocessor::outlet::{Limits, SharedOutlet};
+use selvedge_place_coprocessor::frame_consumer::{Limits, SharedConsumer};
 use selvedge_place_coprocessor::segment::{Doorbell, StreamSegment};
-use selvedge_place_engine::engine::Outlet;
+use selvedge_place_engine::engine::FrameConsumer;
 use selvedge_units::{Bytes, Instant};
 
 const LIMITS: Limits = Limits { packet: 300, overhead: 28 };
@@ -22,7 +22,7 @@ fuzz_target!(|data: &[u8]| {
     }
     let segment = StreamSegment::create("fuzz", 8, Bytes(1024)).expect("memory to share");
     let bell = Arc::new(Doorbell::create().expect("memory to share"));
-    let fresh = SharedOutlet::new(&segment, true, LIMITS, (Arc::clone(&bell), 0));
+    let fresh = SharedConsumer::new(&segment, true, LIMITS, (Arc::clone(&bell), 0));
     let mut outlet = fresh.expect("it is new");
     let mut held: Vec<Frame> = Vec::new();
     let mut now = Instant(1_000_000_000);
@@ -64,7 +64,7 @@ fuzz_target!(|data: &[u8]| {
             7 if *c == 7 => {
                 // It dies, and another takes over, or refuses to.
                 held.clear();
-                match SharedOutlet::new(&segment, false, LIMITS, (Arc::clone(&bell), 0)) {
+                match SharedConsumer::new(&segment, false, LIMITS, (Arc::clone(&bell), 0)) {
                     Ok(next) => outlet = next,
                     Err(_) => return,
                 }

@@ -17,16 +17,16 @@ use selvedge_data_stream::{
 };
 use selvedge_os::clock::{Clock, pin_to_core};
 use selvedge_place_engine::engine::{
-    Action, Engine, EngineError, Extension, Moment, Outlet, Point, StreamParams,
+    Action, Engine, EngineError, Extension, FrameConsumer, Stage, StepContext, StreamParams,
 };
-use selvedge_place_engine::inlet::{Inlet, Offer};
+use selvedge_place_engine::frame_producer::{FrameMetadata, FrameProducer};
 use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 
 pub use path::{Path, PathBench, paths};
 
-use selvedge_place_coprocessor::client::{Attachment, ClientError, inlet_params};
-use selvedge_place_coprocessor::inlet::SharedDescent;
-use selvedge_place_coprocessor::outlet::{Limits, SharedOutlet};
+use selvedge_place_coprocessor::client::{Attachment, ClientError, producer_params};
+use selvedge_place_coprocessor::frame_consumer::{Limits, SharedConsumer};
+use selvedge_place_coprocessor::frame_producer::SharedFrameQueue;
 use selvedge_place_coprocessor::realtime::{self, SchedClass, Wishes};
 use selvedge_place_coprocessor::segment::{Doorbell, SegmentError, StreamSegment};
 use selvedge_place_coprocessor::server::{
@@ -108,7 +108,7 @@ fn hand_over_here(samples: usize, payload: usize) -> Result<Spread, BenchError> 
     let segment = StreamSegment::create("bench", 64, Bytes(1 << 20))?;
     let bell = Arc::new(Doorbell::create()?);
     let limits = Limits { packet: u16::MAX, overhead: 28 };
-    let mut outlet = SharedOutlet::new(&segment, true, limits, (Arc::clone(&bell), 0))?;
+    let mut frame_consumer = SharedConsumer::new(&segment, true, limits, (Arc::clone(&bell), 0))?;
     let file = segment.file().try_clone()?;
     let clock = Clock::shared();
     let taken = AtomicU64::new(0);
@@ -119,7 +119,7 @@ fn hand_over_here(samples: usize, payload: usize) -> Result<Spread, BenchError> 
             let _ = (pin_to_core(0), realtime::ask(FIRM));
             let segment = StreamSegment::open(file)?;
             let mut pool = PoolWriter::within(&segment.region, segment.pool_at(), segment.pool())?;
-            let mut ring = SharedDescent::new(&segment, Arc::clone(&bell), 0)?;
+            let mut ring = SharedFrameQueue::new(&segment, Arc::clone(&bell), 0)?;
             let packet = vec![7; payload];
             let mut begun = Vec::with_capacity(samples);
             for seq in 0..samples as u32 {
@@ -155,9 +155,9 @@ fn hand_over_here(samples: usize, payload: usize) -> Result<Spread, BenchError> 
         let mut end = stuck();
         while ended.len() < samples {
             let now = clock.now();
-            if let Some(frame) = outlet.pop(now) {
+            if let Some(frame) = frame_consumer.pop(now) {
                 ended.push(clock.now());
-                outlet.settled(&frame);
+                frame_consumer.settled(&frame);
                 taken.fetch_add(1, Ordering::Release);
                 end = stuck();
             } else if now > end {
@@ -174,7 +174,7 @@ fn hand_over_here(samples: usize, payload: usize) -> Result<Spread, BenchError> 
 struct Note(Arc<AtomicU64>);
 
 impl Extension for Note {
-    fn step(&mut self, moment: &Moment<'_>) -> Action {
+    fn step(&mut self, moment: &StepContext<'_>) -> Action {
         self.0.store(moment.now.0, Ordering::Release);
         Action::Go
     }
@@ -200,9 +200,9 @@ fn options(link: LinkConfig, watch: Duration, core: Option<usize>) -> Options {
 }
 
 /// Adds a stream to a coprocessor in the way of the node.
-fn add(attachment: &Attachment, stream: &StreamParams) -> Result<Inlet, ClientError> {
+fn add(attachment: &Attachment, stream: &StreamParams) -> Result<FrameProducer, ClientError> {
     let StreamParams { spec, ssrc } = stream;
-    let params = inlet_params(spec, Bytes(1500), *ssrc);
+    let params = producer_params(spec, Bytes(1500), *ssrc);
     Ok(attachment.add(spec.clone(), &params)?.1)
 }
 
@@ -212,7 +212,8 @@ fn rtp(payload: usize) -> Vec<u8> {
     packet
 }
 
-const OFFER: Offer = Offer { kind: Kind::Still, referenced: false, closes: true, timestamp: 0 };
+const OFFER: FrameMetadata =
+    FrameMetadata { kind: Kind::Still, referenced: false, closes: true, timestamp: 0 };
 
 /// The wake-up of an idle coprocessor: from before a frame's room is reserved to when the engine,
 /// which slept, takes it out of its ring.
@@ -230,10 +231,10 @@ fn wake_here(samples: usize) -> Result<Spread, BenchError> {
     let coprocessor = Coprocessor::start(options(link, Duration::ZERO, Some(1)))?;
     let socket = coprocessor.socket().to_owned();
     let noted = Arc::clone(&taken);
-    coprocessor.load("note", Point::Arrival, Box::new(Note(noted)));
+    coprocessor.load("note", Stage::Arrival, Box::new(Note(noted)));
     let _coprocessor = Local::serve(coprocessor)?;
     let attachment = Attachment::new("bench", socket, None)?;
-    let mut inlet = add(&attachment, &stream(sink.local_addr()?, 64, Bytes(1 << 20)))?;
+    let mut frame_producer = add(&attachment, &stream(sink.local_addr()?, 64, Bytes(1 << 20)))?;
     let (clock, packet) = (Clock::shared(), rtp(1000));
     let mut spans = Vec::with_capacity(samples);
     let _ = pin_to_core(0);
@@ -242,7 +243,7 @@ fn wake_here(samples: usize) -> Result<Spread, BenchError> {
         clock.sleep_until(clock.now() + Duration::from_millis(2));
         taken.store(0, Ordering::Release);
         let start = clock.now();
-        inlet.offer(OFFER, &[&packet]).map_err(|_| BenchError::Stuck)?;
+        frame_producer.enqueue(OFFER, &[&packet]).map_err(|_| BenchError::Stuck)?;
         let end = start + TIMEOUT;
         let at = loop {
             match taken.load(Ordering::Acquire) {
@@ -284,7 +285,7 @@ pub fn throughput(samples: usize) -> Result<Throughput, BenchError> {
     // Inline a frame leaves its slot when the link takes it, and the link takes 1024: for as many
     // to wait in all, the coprocessor's ring needs twice the slots.
     let (inline, through) = (stream(1024), stream(2048));
-    let (engine, mut inlets) =
+    let (engine, mut frame_producers) =
         Engine::start(Clock::shared(), &link, std::slice::from_ref(&inline), None)?;
     let local = options(link, Duration::ZERO, None);
     let socket = local.socket.clone();
@@ -295,7 +296,8 @@ pub fn throughput(samples: usize) -> Result<Throughput, BenchError> {
     let mut shared = add(&attachment, &through)?;
     let mut pairs = Vec::with_capacity(samples);
     for sample in 0..=samples {
-        let inline = burst(&mut inlets[0], || engine.report().streams[0].counts.totals.clone())?;
+        let inline =
+            burst(&mut frame_producers[0], || engine.report().streams[0].counts.totals.clone())?;
         let coprocessor = burst(&mut shared, || {
             attachment.report().streams.first().map(|s| s.counts.totals.clone()).unwrap_or_default()
         })?;
@@ -318,7 +320,7 @@ pub fn throughput(samples: usize) -> Result<Throughput, BenchError> {
 
 /// Offers a sample's packets as fast as they go; packets a second until the ring was empty again.
 fn burst(
-    inlet: &mut Inlet,
+    frame_producer: &mut FrameProducer,
     totals: impl Fn() -> selvedge_data_stream::Totals,
 ) -> Result<f64, BenchError> {
     let (clock, packet) = (Clock::shared(), rtp(1200 - 12 - 20));
@@ -328,7 +330,7 @@ fn burst(
     let end = start + TIMEOUT;
     let mut offered = 0;
     while offered < SAMPLE {
-        if inlet.offer(OFFER, &[&packet]).is_ok() {
+        if frame_producer.enqueue(OFFER, &[&packet]).is_ok() {
             offered += 1;
         } else if clock.now() > end {
             return Err(BenchError::Stuck);

@@ -12,7 +12,7 @@ use selvedge_units::{Bytes, Duration};
 use serde::{Deserialize, Serialize};
 
 use selvedge_os::clock::Clock;
-use selvedge_os::namespace::{self, Wire};
+use selvedge_os::namespace::{self, Veth};
 use selvedge_os::socket::{self, SocketError};
 use selvedge_os::transmit::{Fate, Method, Outgoing, TransmitOptions, Transmitter};
 
@@ -180,7 +180,7 @@ pub fn send_over_wire(
     packet: Bytes,
 ) -> std::io::Result<Vec<SendBench>> {
     let measure = || {
-        let wire = Wire::new()?;
+        let wire = Veth::new()?;
         let (_sink, to) = namespace::listener(&wire)?;
         let mut loops = Vec::with_capacity(methods.len());
         for &method in methods {

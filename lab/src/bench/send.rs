@@ -8,9 +8,9 @@ use selvedge_data_sched::{Decision, Discipline, Head, Scheduler, StreamIndex};
 use selvedge_data_stream::{Contract, Frame, Kind, References, Window};
 use selvedge_lab_measure::send::{SendLoop, compare, send_over_wire};
 use selvedge_os::clock::Clock;
-use selvedge_os::huge;
+use selvedge_os::huge_pages;
 use selvedge_os::transmit::Method;
-use selvedge_place_engine::inlet::IPV4_UDP;
+use selvedge_place_engine::frame_producer::IPV4_UDP;
 use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 use serde_json::json;
 

@@ -10,7 +10,7 @@ use selvedge_data_stream::Spec;
 use selvedge_data_stream::{Contract, Histogram, Kind, Window};
 use selvedge_os::clock::Clock;
 use selvedge_place_engine::engine::{Engine, StreamParams};
-use selvedge_place_engine::inlet::Offer;
+use selvedge_place_engine::frame_producer::FrameMetadata;
 use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 use serde_json::json;
 
@@ -31,12 +31,12 @@ pub(super) fn measure(seconds: u64) -> Result<Measurement, Failure> {
         ..LinkConfig::new("bench", Bitrate::from_mbps(400), Discipline::Dwcs)
     };
     let streams: Vec<_> = (0..STREAMS).map(|n| stream(n as u32, to)).collect();
-    let (engine, mut inlets) =
+    let (engine, mut frame_producers) =
         Engine::start(clock, &link, &streams, None).map_err(Failure::failed)?;
 
     let mut packet = vec![0; 12 + PAYLOAD];
     packet[..2].copy_from_slice(&[0x80, 0x80 | 96]);
-    let offer = Offer { kind: Kind::Still, referenced: false, closes: true, timestamp: 0 };
+    let offer = FrameMetadata { kind: Kind::Still, referenced: false, closes: true, timestamp: 0 };
     let total = STREAMS * FRAMES_PER_SECOND * seconds;
     let gap = 1_000_000_000 / (STREAMS * FRAMES_PER_SECOND);
     let began = clock.now();
@@ -46,9 +46,9 @@ pub(super) fn measure(seconds: u64) -> Result<Measurement, Failure> {
         if clock.now() < due {
             clock.sleep_until(due);
         }
-        let inlet = &mut inlets[(n % STREAMS) as usize];
+        let frame_producer = &mut frame_producers[(n % STREAMS) as usize];
         // A frame that finds no room is counted as offered and not sent.
-        let _ = inlet.offer(offer, &[&packet]);
+        let _ = frame_producer.enqueue(offer, &[&packet]);
     }
     clock.sleep_until(clock.now() + DELAY);
     let busy = selvedge_os::clock::process_cpu().0.saturating_sub(cpu.0);

@@ -48,10 +48,10 @@ mod imp {
     use gst_base::prelude::*;
     use gst_base::subclass::prelude::*;
     use selvedge_media::{Framer, MediaFrame, SourceError};
-    use selvedge_place_engine::inlet::{Inlet, Offer};
+    use selvedge_place_engine::frame_producer::{FrameMetadata, FrameProducer};
 
     use super::*;
-    use crate::session::NoInlet;
+    use crate::session::NoProducer;
     use crate::settings::PERIOD_DEFAULT;
 
     static CAT: LazyLock<gst::DebugCategory> = LazyLock::new(|| {
@@ -69,7 +69,7 @@ mod imp {
     #[derive(Default)]
     struct Stream {
         framer: Option<Framer>,
-        inlet: Option<Inlet>,
+        frame_producer: Option<FrameProducer>,
         /// Frames that the engine was given.
         given: u64,
     }
@@ -102,15 +102,15 @@ mod imp {
         }
 
         /// The engine's end of the stream, waited for in a way that pausing and stopping end.
-        fn fetch_inlet(&self, run: &Run) -> Result<Inlet, gst::FlowError> {
+        fn fetch_producer(&self, run: &Run) -> Result<FrameProducer, gst::FlowError> {
             loop {
                 let unlocked = || self.unlocked.load(Ordering::Acquire);
-                match run.session.inlet(run.stream, unlocked) {
-                    Ok(inlet) => return Ok(inlet),
-                    Err(NoInlet::Interrupted) => {
+                match run.session.frame_producer(run.stream, unlocked) {
+                    Ok(frame_producer) => return Ok(frame_producer),
+                    Err(NoProducer::Interrupted) => {
                         self.obj().wait_preroll()?;
                     }
-                    Err(NoInlet::Failed(reason)) => {
+                    Err(NoProducer::Failed(reason)) => {
                         gst::element_imp_error!(
                             self,
                             gst::ResourceError::OpenWrite,
@@ -130,10 +130,11 @@ mod imp {
             let unlocks = self.unlocks.load(Ordering::Acquire);
             let given = {
                 let mut stream = self.stream();
-                let Stream { framer, inlet, given } = &mut *stream;
-                if let Some((framer, inlet)) = framer.as_mut().zip(inlet.as_mut()) {
+                let Stream { framer, frame_producer, given } = &mut *stream;
+                if let Some((framer, frame_producer)) = framer.as_mut().zip(frame_producer.as_mut())
+                {
                     let ended = framer.finish(&mut |frame: MediaFrame<'_>| {
-                        give(inlet, given, frame);
+                        give(frame_producer, given, frame);
                     });
                     if let Err(error) = ended {
                         gst::warning!(CAT, imp = self, "{error}");
@@ -149,14 +150,14 @@ mod imp {
     }
 
     /// A frame that is refused is counted by inlet and link.
-    fn give(inlet: &mut Inlet, given: &mut u64, frame: MediaFrame<'_>) {
-        let offer = Offer {
+    fn give(frame_producer: &mut FrameProducer, given: &mut u64, frame: MediaFrame<'_>) {
+        let offer = FrameMetadata {
             kind: frame.picture.kind,
             referenced: frame.picture.referenced,
             closes: frame.picture.closes,
             timestamp: frame.rtp_timestamp,
         };
-        *given += u64::from(inlet.offer(offer, frame.packets).is_ok());
+        *given += u64::from(frame_producer.enqueue(offer, frame.packets).is_ok());
     }
 
     /// A base sink drops what is decoded before the segment begins, though frames within it may
@@ -258,18 +259,19 @@ mod imp {
         fn render(&self, buffer: &gst::Buffer) -> Result<gst::FlowSuccess, gst::FlowError> {
             let run = self.run().ok_or(gst::FlowError::Flushing)?;
             // Bound first: a guard in the condition would be held while waiting.
-            let missing = self.stream().inlet.is_none();
+            let missing = self.stream().frame_producer.is_none();
             if missing {
-                let inlet = self.fetch_inlet(&run)?;
-                self.stream().inlet = Some(inlet);
+                let frame_producer = self.fetch_producer(&run)?;
+                self.stream().frame_producer = Some(frame_producer);
             }
             let segment = self.obj().segment();
             let mut stream = self.stream();
-            let Stream { framer, inlet, given } = &mut *stream;
-            let Some((framer, inlet)) = framer.as_mut().zip(inlet.as_mut()) else {
+            let Stream { framer, frame_producer, given } = &mut *stream;
+            let Some((framer, frame_producer)) = framer.as_mut().zip(frame_producer.as_mut())
+            else {
                 return Err(gst::FlowError::NotNegotiated);
             };
-            let mut sink = |frame: MediaFrame<'_>| give(inlet, given, frame);
+            let mut sink = |frame: MediaFrame<'_>| give(frame_producer, given, frame);
             framer.push(buffer, &segment, &mut sink).map_err(|error| {
                 self.fail(&error);
                 gst::FlowError::Error

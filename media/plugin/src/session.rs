@@ -15,7 +15,7 @@ use selvedge_data_stream::{Fate, Frame, Spec, Window, Windows};
 use selvedge_node::{Node, NodeOptions, StartError};
 use selvedge_os::clock::Clock;
 use selvedge_place_engine::engine::{FateTap, payload_max};
-use selvedge_place_engine::inlet::{IPV4_UDP, IPV6_UDP, Inlet};
+use selvedge_place_engine::frame_producer::{FrameProducer, IPV4_UDP, IPV6_UDP};
 use selvedge_place_engine::report::LinkReport;
 use selvedge_units::{Bitrate, Duration, Instant};
 
@@ -47,7 +47,7 @@ struct Phase {
 
 /// Why an input has no end of the engine.
 #[derive(Debug)]
-pub(crate) enum NoInlet {
+pub(crate) enum NoProducer {
     /// It was interrupted.
     Interrupted,
     /// The engine could not start, or has stopped.
@@ -171,23 +171,23 @@ impl Session {
 
     /// The stream's end of the engine. Waits until the others have said what they are, 2 s at
     /// most: a stream that says nothing until then is taken to have 25 frames a second.
-    pub(crate) fn inlet(
+    pub(crate) fn frame_producer(
         &self,
         stream: usize,
         interrupted: impl Fn() -> bool,
-    ) -> Result<Inlet, NoInlet> {
+    ) -> Result<FrameProducer, NoProducer> {
         let began = StdInstant::now();
         let mut phase = self.locked();
         loop {
             if interrupted() {
-                return Err(NoInlet::Interrupted);
+                return Err(NoProducer::Interrupted);
             }
             if let Some(failure) = &phase.failure {
-                return Err(NoInlet::Failed(failure.clone()));
+                return Err(NoProducer::Failed(failure.clone()));
             }
             if let (Some(node), Some(plan)) = (&phase.node, phase.streams.get(stream)) {
-                let inlet = node.inlet(&plan.name);
-                return inlet.ok_or_else(|| NoInlet::Failed("it is in use".into()));
+                let frame_producer = node.frame_producer(&plan.name);
+                return frame_producer.ok_or_else(|| NoProducer::Failed("it is in use".into()));
             }
             let left = TIMEOUT.saturating_sub(began.elapsed());
             if left.is_zero() {

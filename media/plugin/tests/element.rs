@@ -7,7 +7,7 @@ use gstreamer as gst;
 use gstreamer::prelude::*;
 use selvedge_os::clock::Clock;
 use selvedge_place_engine::measure::{ClockRate, MeterSnapshot, StreamMeter};
-use selvedge_place_engine::receive::{ReceiveOptions, Receiver, Reception};
+use selvedge_place_engine::receive::{ReceiveOptions, Receiver, StreamReception};
 use selvedge_units::{Duration, Instant};
 
 /// How long anything may take.
@@ -24,7 +24,7 @@ fn init() {
 /// Receivers for so many streams, and where they are.
 fn receiver(streams: usize) -> (Receiver, Vec<String>) {
     let clock = Clock::new();
-    let reception = |_| Reception {
+    let reception = |_| StreamReception {
         listen: "127.0.0.1:0".parse().unwrap(),
         meter: StreamMeter::new(ClockRate::VIDEO),
     };

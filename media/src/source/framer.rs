@@ -76,7 +76,7 @@ impl Framer {
         }
         let unit = Unit::in_segment(unit.clone(), Some(segment));
         for (unit, at) in self.framing.frames(unit, self.info.period) {
-            self.framing.offer(&unit, at, sink)?;
+            self.framing.enqueue(&unit, at, sink)?;
         }
         Ok(())
     }
@@ -87,7 +87,7 @@ impl Framer {
     /// As [`Self::push`].
     pub fn finish(&mut self, sink: &mut dyn FrameSink) -> Result<(), SourceError> {
         if let Some((unit, at)) = self.framing.rest() {
-            self.framing.offer(&unit, at, sink)?;
+            self.framing.enqueue(&unit, at, sink)?;
         }
         Ok(())
     }

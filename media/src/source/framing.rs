@@ -108,7 +108,7 @@ impl Framing {
 
     /// Gives `sink` a frame; returns what it is to others, or `None` if the payloader made nothing
     /// of it.
-    pub(super) fn offer(
+    pub(super) fn enqueue(
         &mut self,
         unit: &gst::Buffer,
         at: Moments,
@@ -124,7 +124,7 @@ impl Framing {
         let rtp_timestamp = stamp.iter().fold(0, |value, &byte| value << 8 | u32::from(byte));
         let map = unit.map_readable().ok();
         let picture = self.format.codec.picture(map.as_deref().unwrap_or_default());
-        sink.offer(MediaFrame {
+        sink.enqueue(MediaFrame {
             picture,
             media_time: at.present,
             decode_time: at.decode,

@@ -200,7 +200,7 @@ impl Source {
                         return Ok(End::Stopped);
                     }
                 }
-                self.offer(&unit, at, sink)?;
+                self.enqueue(&unit, at, sink)?;
             }
             if let Some(end) = end {
                 return Ok(end);
@@ -243,13 +243,13 @@ impl Source {
         Ok(())
     }
 
-    fn offer(
+    fn enqueue(
         &mut self,
         unit: &gst::Buffer,
         at: Moments,
         sink: &mut dyn FrameSink,
     ) -> Result<(), SourceError> {
-        let Some(picture) = self.framing.offer(unit, at, sink)? else { return Ok(()) };
+        let Some(picture) = self.framing.enqueue(unit, at, sink)? else { return Ok(()) };
         self.liveness.frame();
         if let Some(thumbnailer) = &mut self.thumbnailer {
             thumbnailer.feed_buffer(picture, at.present, unit);

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use selvedge_control_config::view::StreamState;
 use selvedge_media::{End, MediaFrame, Source, SourceError, StreamInfo};
-use selvedge_place_engine::inlet::{Inlet, Offer};
+use selvedge_place_engine::frame_producer::{FrameMetadata, FrameProducer};
 
 use super::{FeedStatus, Reopen};
 
@@ -29,13 +29,15 @@ impl Feed {
         source: Source,
         reopen: Reopen,
         status: Arc<FeedStatus>,
-        mut inlets: Vec<Inlet>,
+        mut frame_producers: Vec<FrameProducer>,
     ) -> std::io::Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
-        inlets.iter_mut().for_each(|inlet| inlet.give_up_with(Arc::clone(&stop)));
+        frame_producers
+            .iter_mut()
+            .for_each(|frame_producer| frame_producer.set_stop_flag(Arc::clone(&stop)));
         let worker = Worker {
             reopen,
-            inlets,
+            frame_producers,
             stop: Arc::clone(&stop),
             status: Arc::clone(&status),
             began: Instant::now(),
@@ -73,7 +75,7 @@ impl Drop for Feed {
 
 struct Worker {
     reopen: Reopen,
-    inlets: Vec<Inlet>,
+    frame_producers: Vec<FrameProducer>,
     stop: Arc<AtomicBool>,
     status: Arc<FeedStatus>,
     began: Instant,
@@ -137,17 +139,17 @@ impl Worker {
         // them go on.
         let elapsed = self.began.elapsed().as_nanos() * u128::from(info.clock_rate);
         let base = (elapsed / 1_000_000_000) as u32;
-        let inlets = &mut self.inlets;
+        let frame_producers = &mut self.frame_producers;
         let mut sink = |frame: MediaFrame<'_>| {
-            let offer = Offer {
+            let offer = FrameMetadata {
                 kind: frame.picture.kind,
                 referenced: frame.picture.referenced,
                 closes: frame.picture.closes,
                 timestamp: base.wrapping_add(frame.rtp_timestamp),
             };
-            for inlet in inlets.iter_mut() {
+            for frame_producer in frame_producers.iter_mut() {
                 // A refused frame is counted by the inlet, and by the link as a gap.
-                let _ = inlet.offer(offer, frame.packets);
+                let _ = frame_producer.enqueue(offer, frame.packets);
             }
         };
         source.run(&mut sink, &self.stop)

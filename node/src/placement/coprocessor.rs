@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use selvedge_control_config::{LinkConfig, Placement, SourceUri};
 use selvedge_data_stream::Windows;
-use selvedge_place_coprocessor::client::{Attachment, ClientError, Program, inlet_params};
+use selvedge_place_coprocessor::client::{Attachment, ClientError, Program, producer_params};
 use selvedge_place_coprocessor::server::{default_socket, listens};
 use selvedge_place_engine::report::LinkReport;
 use selvedge_units::{Bitrate, Bytes};
@@ -63,9 +63,9 @@ impl Attached {
             let reader = Reader { attachment: Arc::clone(&self.attachment), place };
             return Ok((place, StreamEnd::Elsewhere(Box::new(reader))));
         }
-        let inlet = inlet_params(&spec, self.mtu, params.ssrc);
-        let (place, inlet) = self.attachment.add(spec, &inlet)?;
-        Ok((place, StreamEnd::Inlet(inlet)))
+        let frame_producer = producer_params(&spec, self.mtu, params.ssrc);
+        let (place, frame_producer) = self.attachment.add(spec, &frame_producer)?;
+        Ok((place, StreamEnd::FrameProducer(frame_producer)))
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::{Mutex, PoisonError};
 
 use selvedge_data_stream::Windows;
-use selvedge_place_engine::engine::{Engine, Hall};
+use selvedge_place_engine::engine::{Engine, Registrar};
 use selvedge_place_engine::report::LinkReport;
 use selvedge_units::Bitrate;
 
@@ -14,7 +14,7 @@ const ROOM: usize = 64;
 
 struct Inline {
     engine: Engine,
-    hall: Hall,
+    registrar: Registrar,
     /// The number of the next stream; locked while one is added, so that they come in this order.
     next: Mutex<usize>,
     room: usize,
@@ -24,11 +24,11 @@ pub(super) fn start(start: Start<'_>) -> Result<Started, PlacementError> {
     let streams = start.members.len();
     let (params, carried): (Vec<_>, Vec<_>) =
         start.members.into_iter().map(|member| (member.params, member.carried)).unzip();
-    let (engine, hall, inlets) =
+    let (engine, registrar, frame_producers) =
         Engine::start_open(start.clock, start.link, &params, &carried, start.tap, ROOM)
             .map_err(PlacementError::refused)?;
-    let link = Inline { engine, hall, next: Mutex::new(streams), room: streams + ROOM };
-    Ok((Box::new(link), inlets.into_iter().map(StreamEnd::Inlet).collect()))
+    let link = Inline { engine, registrar, next: Mutex::new(streams), room: streams + ROOM };
+    Ok((Box::new(link), frame_producers.into_iter().map(StreamEnd::FrameProducer).collect()))
 }
 
 impl PlacedLink for Inline {
@@ -54,10 +54,10 @@ impl PlacedLink for Inline {
         if number == self.room {
             return Err(PlacementError::Full(self.room));
         }
-        let added = self.engine.add(&self.hall, number, &member.params, member.carried);
-        let inlet = added.ok_or(PlacementError::Stopped)?;
+        let added = self.engine.add(&self.registrar, number, &member.params, member.carried);
+        let frame_producer = added.ok_or(PlacementError::Stopped)?;
         *next += 1;
-        Ok((number, StreamEnd::Inlet(inlet)))
+        Ok((number, StreamEnd::FrameProducer(frame_producer)))
     }
 
     fn stop(self: Box<Self>) -> LinkReport {

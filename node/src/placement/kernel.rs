@@ -14,10 +14,10 @@ pub(super) fn start(start: Start<'_>) -> Result<Started, PlacementError> {
         .into_iter()
         .map(|member| (member.config.spec.name.as_str(), member.params))
         .collect();
-    let (link, inlets) = KernelLink::start(start.clock, start.link, &streams)
+    let (link, frame_producers) = KernelLink::start(start.clock, start.link, &streams)
         .map_err(|why| PlacementError::Refused { key: key(&why), why: Box::new(why) })?;
     tracing::info!(link = start.link.name, device = link.device(), "the kernel schedules");
-    Ok((Box::new(link), inlets.into_iter().map(StreamEnd::Inlet).collect()))
+    Ok((Box::new(link), frame_producers.into_iter().map(StreamEnd::FrameProducer).collect()))
 }
 
 /// The key of the link that is to be changed, if it is one.

@@ -4,7 +4,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use selvedge_units::{Duration, Instant};
 
-use super::{Missing, Outcome};
+use super::{Outcome, Unavailable};
 use crate::clock::Clock;
 
 /// `SCHED_EXT`, which libc does not know.
@@ -12,7 +12,7 @@ const SCHED_EXT: i32 = 7;
 
 /// Runs a probe on a thread of its own, which ends with whatever it was granted.
 fn aside(probe: impl FnOnce() -> Outcome + Send + 'static) -> Outcome {
-    let gone = |_| Err(Missing::new("the probe's thread ended", "report this"));
+    let gone = |_| Err(Unavailable::new("the probe's thread ended", "report this"));
     std::thread::spawn(probe).join().unwrap_or_else(gone)
 }
 
@@ -29,7 +29,7 @@ pub fn pin() -> Outcome {
             .filter(|&cpu| unsafe { libc::CPU_ISSET(cpu, &set) })
             .collect();
         let Some(&last) = all.last().filter(|_| got == 0) else {
-            return Err(Missing::last("allow sched_getaffinity in the sandbox"));
+            return Err(Unavailable::last("allow sched_getaffinity in the sandbox"));
         };
         // SAFETY: as above; the number came from the set.
         unsafe {
@@ -38,11 +38,11 @@ pub fn pin() -> Outcome {
         }
         // SAFETY: the kernel reads `size` bytes of `set`; 0 means this thread.
         if unsafe { libc::sched_setaffinity(0, size, &raw const set) } != 0 {
-            return Err(Missing::last("allow sched_setaffinity in the sandbox"));
+            return Err(Unavailable::last("allow sched_setaffinity in the sandbox"));
         }
         if all.len() < 2 {
             let why = "there is one processor only, so a core of its own leaves none";
-            return Err(Missing::new(why, "give the machine or the container two or more"));
+            return Err(Unavailable::new(why, "give the machine or the container two or more"));
         }
         Ok(format!("{} processors; a thread was pinned to {last}", all.len()))
     })
@@ -53,7 +53,7 @@ pub fn lock_memory() -> Outcome {
     const REMEDY: &str = "give it CAP_IPC_LOCK, or raise the limit: ulimit -l unlimited (systemd: LimitMEMLOCK=infinity)";
     // SAFETY: no pointers; pages that are locked stay where they are.
     let locked = unsafe { libc::mlockall(libc::MCL_CURRENT | libc::MCL_ONFAULT) } == 0;
-    let missing = Missing::last(REMEDY);
+    let missing = Unavailable::last(REMEDY);
     // SAFETY: undoes the above.
     unsafe { libc::munlockall() };
     if locked { Ok("mlockall granted".to_owned()) } else { Err(missing) }
@@ -67,11 +67,11 @@ pub fn fifo() -> Outcome {
 const REAL_TIME: &str = "run as root or with CAP_SYS_NICE (systemd: LimitRTPRIO=99); in a cgroup of \
                          version 1 it needs cpu.rt_runtime_us > 0";
 
-fn policy(policy: i32, priority: i32, remedy: &str) -> Result<(), Missing> {
+fn policy(policy: i32, priority: i32, remedy: &str) -> Result<(), Unavailable> {
     let param = libc::sched_param { sched_priority: priority };
     // SAFETY: the kernel reads `param`; 0 means this thread.
     let set = unsafe { libc::sched_setscheduler(0, policy, &raw const param) } == 0;
-    if set { Ok(()) } else { Err(Missing::last(remedy)) }
+    if set { Ok(()) } else { Err(Unavailable::last(remedy)) }
 }
 
 /// A reservation of 1 ms in 10.
@@ -87,7 +87,7 @@ pub fn deadline() -> Outcome {
         if unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attr, 0) } == 0 {
             Ok("SCHED_DEADLINE granted, 1 ms in 10 ms".to_owned())
         } else {
-            Err(Missing::last(REAL_TIME))
+            Err(Unavailable::last(REAL_TIME))
         }
     })
 }
@@ -97,7 +97,7 @@ pub fn sched_ext() -> Outcome {
     aside(|| {
         const REMEDY: &str = "use Linux 6.12 or later with CONFIG_SCHED_CLASS_EXT=y (Debian 13 has \
                               it); until then CPU scheduling falls back to SCHED_DEADLINE or SCHED_FIFO";
-        policy(SCHED_EXT, 0, REMEDY).map_err(|missing| Missing {
+        policy(SCHED_EXT, 0, REMEDY).map_err(|missing| Unavailable {
             why: format!("the kernel refuses the scheduling class SCHED_EXT: {}", missing.why),
             ..missing
         })?;
@@ -106,7 +106,7 @@ pub fn sched_ext() -> Outcome {
         if state.trim() == "enabled" {
             let name = read("root/ops").unwrap_or_default();
             let why = format!("the scheduler {} is in charge already", name.trim());
-            return Err(Missing::new(why, "stop it first: one at a time"));
+            return Err(Unavailable::new(why, "stop it first: one at a time"));
         }
         Ok("the class is there, and no scheduler in charge".to_owned())
     })
@@ -119,13 +119,13 @@ pub fn shared_memory() -> Outcome {
     // SAFETY: the name is a C string.
     let fd = unsafe { libc::memfd_create(c"selvedge-probe".as_ptr(), libc::MFD_CLOEXEC) };
     if fd < 0 {
-        return Err(Missing::last(REMEDY));
+        return Err(Unavailable::last(REMEDY));
     }
     // SAFETY: just made, and nobody else's.
     let memory = unsafe { OwnedFd::from_raw_fd(fd) };
     // SAFETY: a descriptor and a length.
     if unsafe { libc::ftruncate(memory.as_raw_fd(), LEN as libc::off_t) } != 0 {
-        return Err(Missing::last(REMEDY));
+        return Err(Unavailable::last(REMEDY));
     }
     let (write, shared) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
     // SAFETY: new mappings wherever the kernel likes.
@@ -133,7 +133,7 @@ pub fn shared_memory() -> Outcome {
         || unsafe { libc::mmap(std::ptr::null_mut(), LEN, write, shared, memory.as_raw_fd(), 0) };
     let (one, other) = (map(), map());
     if one == libc::MAP_FAILED || other == libc::MAP_FAILED {
-        return Err(Missing::last(REMEDY));
+        return Err(Unavailable::last(REMEDY));
     }
     // SAFETY: both point to LEN bytes that are mapped until below, and that nobody else knows.
     let same = unsafe {
@@ -148,7 +148,7 @@ pub fn shared_memory() -> Outcome {
     if same {
         Ok("memfd, mapped twice".to_owned())
     } else {
-        Err(Missing::new("what one mapping wrote the other does not read", REMEDY))
+        Err(Unavailable::new("what one mapping wrote the other does not read", REMEDY))
     }
 }
 

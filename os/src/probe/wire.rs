@@ -7,9 +7,9 @@ use std::time::Duration as StdDuration;
 
 use selvedge_units::{Duration, Instant};
 
-use super::{Missing, Outcome};
+use super::{Outcome, Unavailable};
 use crate::clock::Clock;
-use crate::namespace::{self, Wire};
+use crate::namespace::{self, Veth};
 use crate::transmit::{Method, Outgoing, TransmitCounters, TransmitOptions, Transmitter};
 
 /// Two sockets on the loopback, the first connected to the second.
@@ -35,26 +35,26 @@ fn set<T>(socket: &impl AsRawFd, level: i32, option: i32, value: &T) -> bool {
 /// One call, many packets cut by the kernel.
 pub fn gso() -> Outcome {
     const REMEDY: &str = "use Linux 4.18 or later; the engine sends by sendmmsg until then";
-    let (sender, receiver) = pair().map_err(|why| Missing::new(why, LOOPBACK))?;
+    let (sender, receiver) = pair().map_err(|why| Unavailable::new(why, LOOPBACK))?;
     if !set(&sender, libc::SOL_UDP, libc::UDP_SEGMENT, &100_i32) {
-        return Err(Missing::last(REMEDY));
+        return Err(Unavailable::last(REMEDY));
     }
-    sender.send(&[7; 250]).map_err(|why| Missing::new(why, REMEDY))?;
+    sender.send(&[7; 250]).map_err(|why| Unavailable::new(why, REMEDY))?;
     let mut buffer = [0; 2000];
     let mut sizes = Vec::new();
     for _ in 0..3 {
-        sizes.push(receiver.recv(&mut buffer).map_err(|why| Missing::new(why, REMEDY))?);
+        sizes.push(receiver.recv(&mut buffer).map_err(|why| Unavailable::new(why, REMEDY))?);
     }
     if sizes == [100, 100, 50] {
         Ok("UDP_SEGMENT cut 250 bytes into 100, 100 and 50".to_owned())
     } else {
-        Err(Missing::new(format!("250 bytes came out as {sizes:?}"), REMEDY))
+        Err(Unavailable::new(format!("250 bytes came out as {sizes:?}"), REMEDY))
     }
 }
 
 /// One call, many packets.
 pub fn sendmmsg() -> Outcome {
-    let (sender, receiver) = pair().map_err(|why| Missing::new(why, LOOPBACK))?;
+    let (sender, receiver) = pair().map_err(|why| Unavailable::new(why, LOOPBACK))?;
     let payload = [7_u8; 10];
     let mut io =
         libc::iovec { iov_base: payload.as_ptr().cast_mut().cast(), iov_len: payload.len() };
@@ -67,30 +67,30 @@ pub fn sendmmsg() -> Outcome {
     // SAFETY: two messages whose one part each lives through the call; it is only read.
     let sent = unsafe { libc::sendmmsg(sender.as_raw_fd(), messages.as_mut_ptr(), 2, 0) };
     if sent != 2 {
-        return Err(Missing::last("allow sendmmsg in the sandbox"));
+        return Err(Unavailable::last("allow sendmmsg in the sandbox"));
     }
     let mut buffer = [0; 100];
     for _ in 0..2 {
-        receiver.recv(&mut buffer).map_err(|why| Missing::new(why, LOOPBACK))?;
+        receiver.recv(&mut buffer).map_err(|why| Unavailable::new(why, LOOPBACK))?;
     }
     Ok("two packets by one call, both came".to_owned())
 }
 
 /// A time with each packet, which the kernel's qdisc takes as its deadline.
 pub fn txtime() -> Outcome {
-    let (sender, _) = pair().map_err(|why| Missing::new(why, LOOPBACK))?;
+    let (sender, _) = pair().map_err(|why| Unavailable::new(why, LOOPBACK))?;
     let option = libc::sock_txtime { clockid: libc::CLOCK_MONOTONIC, flags: 0 };
     if set(&sender, libc::SOL_SOCKET, libc::SO_TXTIME, &option) {
         Ok("SO_TXTIME on CLOCK_MONOTONIC granted".to_owned())
     } else {
-        Err(Missing::last("use Linux 4.19 or later"))
+        Err(Unavailable::last("use Linux 4.19 or later"))
     }
 }
 
 /// Whole frames: over a wire of our own, and if that can't be laid, at least a socket.
 pub fn af_xdp() -> Outcome {
     let sent = namespace::alone(|| {
-        let wire = Wire::new()?;
+        let wire = Veth::new()?;
         frames_over(&wire).map_err(io::Error::other)
     });
     match sent.flatten() {
@@ -105,7 +105,7 @@ pub fn af_xdp() -> Outcome {
 }
 
 /// Sends packets by AF_XDP to the far end until some went so; what was sent, which all came.
-fn frames_over(wire: &Wire) -> Result<TransmitCounters, String> {
+fn frames_over(wire: &Veth) -> Result<TransmitCounters, String> {
     const ENOUGH: u64 = 16;
     let (receiver, to) = namespace::listener(wire).map_err(|why| why.to_string())?;
     let options = TransmitOptions { method: Method::Xdp, ..TransmitOptions::default() };
@@ -132,7 +132,7 @@ fn socket_on_loopback() -> Outcome {
     // SAFETY: no pointers.
     let fd = unsafe { libc::socket(libc::AF_XDP, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
     if fd < 0 {
-        return Err(Missing::last(REMEDY));
+        return Err(Unavailable::last(REMEDY));
     }
     // SAFETY: just made, and nobody else's.
     let socket = unsafe { OwnedFd::from_raw_fd(fd) };
@@ -141,13 +141,13 @@ fn socket_on_loopback() -> Outcome {
     // SAFETY: a new mapping wherever the kernel likes.
     let memory = unsafe { libc::mmap(std::ptr::null_mut(), len, protection, flags, -1, 0) };
     if memory == libc::MAP_FAILED {
-        return Err(Missing::last("free some memory"));
+        return Err(Unavailable::last("free some memory"));
     }
     let tried = bind_xdp(&socket, memory as u64, len as u64, CHUNK as u32);
     let outcome = if tried {
         Ok("bound to lo in copy mode; zero-copy depends on the device's driver".to_owned())
     } else {
-        Err(Missing::last(REMEDY))
+        Err(Unavailable::last(REMEDY))
     };
     drop(socket);
     // SAFETY: mapped above; the socket that used it is closed.
@@ -186,7 +186,7 @@ pub fn io_uring() -> Outcome {
     // SAFETY: the kernel reads and writes PARAMS bytes, the size of `struct io_uring_params`.
     let fd = unsafe { libc::syscall(libc::SYS_io_uring_setup, 4, params.as_mut_ptr()) };
     if fd < 0 {
-        return Err(Missing::last(
+        return Err(Unavailable::last(
             "allow it: sysctl kernel.io_uring_disabled=0, and in a container's seccomp profile; \
              Linux 5.1 or later",
         ));

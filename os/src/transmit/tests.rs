@@ -3,7 +3,7 @@
 use selvedge_units::Instant;
 
 use super::*;
-use crate::namespace::{self, Wire};
+use crate::namespace::{self, Veth};
 use crate::socket::{self, Buffer};
 use std::net::UdpSocket;
 use std::time::Duration as StdDuration;
@@ -145,8 +145,8 @@ fn a_run_that_exceeds_the_device_goes_packet_by_packet() {
 }
 
 /// Runs `body` in a namespace of its own with a wire; where none can be made, says so.
-fn on_a_wire(test: &str, body: impl FnOnce(&Wire) + Send) {
-    let done = namespace::alone(|| Wire::new().map(|wire| body(&wire)));
+fn on_a_wire(test: &str, body: impl FnOnce(&Veth) + Send) {
+    let done = namespace::alone(|| Veth::new().map(|wire| body(&wire)));
     if let Err(why) | Ok(Err(why)) = done {
         eprintln!("SKIPPED {test}: needs CAP_SYS_ADMIN and veth: {why}");
     }

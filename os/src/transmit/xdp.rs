@@ -103,7 +103,7 @@ impl Xdp {
 
     /// The device takes nothing any more: closes it, and looks again a second later.
     pub(super) fn give_up(&mut self, why: Errno) {
-        self.say(format!("the device: {why}"));
+        self.log_fallback(format!("the device: {why}"));
         self.close();
     }
 
@@ -146,7 +146,7 @@ impl Xdp {
         let pause = self.paths.get(&to).is_some_and(|(path, _)| path.is_some());
         let found = if pause { Ok(None) } else { self.look(to) };
         let path = found.unwrap_or_else(|why| {
-            self.say(why);
+            self.log_fallback(why);
             None
         });
         let holds = match (pause, path) {
@@ -179,7 +179,7 @@ impl Xdp {
     }
 
     /// Tells why packets go by the sockets, once for each reason.
-    fn say(&mut self, why: String) {
+    fn log_fallback(&mut self, why: String) {
         if self.reason.as_ref() != Some(&why) {
             tracing::warn!(why, "packets go by UDP sockets, not by AF_XDP");
             self.reason = Some(why);

@@ -14,7 +14,7 @@ use std::time::Duration as StdDuration;
 
 use selvedge_data_stream::{Spec, Windows};
 use selvedge_os::clock::Clock;
-use selvedge_place_engine::inlet::{Inlet, InletParams};
+use selvedge_place_engine::frame_producer::{FrameProducer, FrameProducerParams};
 use selvedge_place_engine::report::LinkReport;
 use selvedge_units::{Bitrate, Duration};
 
@@ -123,15 +123,25 @@ impl Attachment {
     ///
     /// # Errors
     /// [`ClientError`].
-    pub fn add(&self, spec: Spec, params: &InletParams) -> Result<(usize, Inlet), ClientError> {
+    pub fn add(
+        &self,
+        spec: Spec,
+        params: &FrameProducerParams,
+    ) -> Result<(usize, FrameProducer), ClientError> {
         let mut inner = lock(&self.inner);
         let connection = inner.connection.as_mut().ok_or(ClientError::Gone)?;
         let (number, bit, segment) = connection.add(&spec)?;
         let bell = Arc::clone(&self.bell);
-        let inlet = crate::inlet::inlet(params, &segment, bell, bit, Arc::clone(&self.stop))
-            .map_err(crate::segment::SegmentError::from)?;
+        let frame_producer = crate::frame_producer::frame_producer(
+            params,
+            &segment,
+            bell,
+            bit,
+            Arc::clone(&self.stop),
+        )
+        .map_err(crate::segment::SegmentError::from)?;
         inner.streams.push(Stream { spec, number, kind: Kind::Fed { segment, bit } });
-        Ok((inner.streams.len() - 1, inlet))
+        Ok((inner.streams.len() - 1, frame_producer))
     }
 
     /// Adds a stream that the coprocessor reads from a recording itself; returns its place here.
@@ -327,10 +337,10 @@ impl Keeper {
 
 /// What an inlet needs to know of a stream on this link.
 #[must_use]
-pub fn inlet_params(spec: &Spec, mtu: selvedge_units::Bytes, ssrc: u32) -> InletParams {
-    use selvedge_place_engine::inlet::{IPV4_UDP, IPV6_UDP};
+pub fn producer_params(spec: &Spec, mtu: selvedge_units::Bytes, ssrc: u32) -> FrameProducerParams {
+    use selvedge_place_engine::frame_producer::{IPV4_UDP, IPV6_UDP};
     let overhead = if spec.to.is_ipv6() { IPV6_UDP } else { IPV4_UDP };
-    InletParams {
+    FrameProducerParams {
         clock: Clock::shared(),
         full: spec.full,
         overhead,

@@ -4,7 +4,7 @@
 mod code;
 
 use selvedge_data_stream::Kind;
-use selvedge_place_engine::engine::{Action, Extension, Moment, Point};
+use selvedge_place_engine::engine::{Action, Extension, Stage, StepContext};
 use serde_json::Value;
 
 /// An extension: its name, where its steps may stand, and what makes a step of arguments.
@@ -15,7 +15,7 @@ pub struct Entry {
     /// What it does, in a line.
     pub about: &'static str,
     /// Where it may stand.
-    pub points: &'static [Point],
+    pub points: &'static [Stage],
     /// Makes a step, or says what is wrong with the arguments and what to write.
     pub make: fn(&Value) -> Result<Box<dyn Extension>, String>,
 }
@@ -25,25 +25,25 @@ pub const TABLE: &[Entry] = &[
     Entry {
         name: "discard",
         about: "discards frames of one kind as they arrive, of one stream or of all",
-        points: &[Point::Arrival],
+        points: &[Stage::Arrival],
         make: Discard::make,
     },
     Entry {
         name: "raise",
         about: "raises a stream's priority by so much at each miss, up to a limit",
-        points: &[Point::Miss],
+        points: &[Stage::Miss],
         make: Raise::make,
     },
     Entry {
         name: "code",
         about: "runs a handler in E-code",
-        points: &Point::ALL,
+        points: &Stage::ALL,
         make: code::Code::make,
     },
     Entry {
         name: "none",
         about: "does nothing: what a step costs at least",
-        points: &Point::ALL,
+        points: &Stage::ALL,
         make: |_| Ok(Box::new(Nothing)),
     },
 ];
@@ -51,7 +51,7 @@ pub const TABLE: &[Entry] = &[
 struct Nothing;
 
 impl Extension for Nothing {
-    fn step(&mut self, _moment: &Moment<'_>) -> Action {
+    fn step(&mut self, _moment: &StepContext<'_>) -> Action {
         Action::Go
     }
 }
@@ -80,7 +80,7 @@ impl Discard {
 }
 
 impl Extension for Discard {
-    fn step(&mut self, moment: &Moment<'_>) -> Action {
+    fn step(&mut self, moment: &StepContext<'_>) -> Action {
         let Some((stream, frame)) = moment.frame else { return Action::Go };
         let this = self.stream.is_none_or(|only| only == stream.0);
         if this && frame.kind == self.kind { Action::Discard } else { Action::Go }
@@ -107,7 +107,7 @@ impl Raise {
 }
 
 impl Extension for Raise {
-    fn step(&mut self, moment: &Moment<'_>) -> Action {
+    fn step(&mut self, moment: &StepContext<'_>) -> Action {
         let Some((stream, _)) = moment.frame else { return Action::Go };
         let Some(contract) = moment.link.contract(stream) else { return Action::Go };
         let raised = contract.priority.saturating_add(self.by).min(self.most);

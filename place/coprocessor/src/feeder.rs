@@ -13,7 +13,7 @@ use std::thread::{self, JoinHandle};
 
 use io_uring::{IoUring, opcode, types};
 use selvedge_os::clock::Clock;
-use selvedge_place_engine::inlet::Inlet;
+use selvedge_place_engine::frame_producer::FrameProducer;
 use selvedge_units::{Duration, Instant};
 
 use crate::recording::{Assembler, Recorded, RecordingError};
@@ -58,7 +58,7 @@ pub struct FeederState {
 impl FeederState {
     /// What went wrong, and whether it is over.
     #[must_use]
-    pub fn told(&self) -> (Option<String>, bool) {
+    pub fn status(&self) -> (Option<String>, bool) {
         let trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone();
         (trouble, self.ended.load(Ordering::Acquire))
     }
@@ -135,13 +135,13 @@ impl Opened {
     ///
     /// # Errors
     /// [`FeederError::Thread`].
-    pub fn start(self, mut inlet: Inlet) -> Result<Feeder, FeederError> {
-        inlet.give_up_with(Arc::clone(&self.stop));
+    pub fn start(self, mut frame_producer: FrameProducer) -> Result<Feeder, FeederError> {
+        frame_producer.set_stop_flag(Arc::clone(&self.stop));
         let (stop, state) = (Arc::clone(&self.stop), Arc::<FeederState>::default());
         let told = Arc::clone(&state);
         let thread = thread::Builder::new().name("reader".into()).spawn(move || {
             let name = self.name.clone();
-            if let Err(why) = self.run(inlet) {
+            if let Err(why) = self.run(frame_producer) {
                 let why = format!("\"{name}\": {why}");
                 tracing::warn!("{why}");
                 *told.trouble.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);
@@ -151,8 +151,9 @@ impl Opened {
         Ok(Feeder { stop, state, thread: Some(thread) })
     }
 
-    fn run(self, inlet: Inlet) -> Result<(), String> {
-        let mut pace = Pace { clock: Clock::shared(), inlet, began: None, stop: self.stop };
+    fn run(self, frame_producer: FrameProducer) -> Result<(), String> {
+        let mut pace =
+            Pace { clock: Clock::shared(), frame_producer, began: None, stop: self.stop };
         loop {
             let mut reads = Reads::new(&self.file).map_err(|error| format!("io_uring: {error}"))?;
             let mut assembler = Assembler::default();
@@ -192,7 +193,7 @@ impl Drop for Feeder {
 /// Delivers frames when they are due.
 struct Pace {
     clock: Clock,
-    inlet: Inlet,
+    frame_producer: FrameProducer,
     /// When the recording's beginning was.
     began: Option<Instant>,
     stop: Arc<AtomicBool>,
@@ -204,7 +205,7 @@ impl Pace {
     }
 
     fn deliver(&mut self, frame: &Recorded) {
-        let Some(offer) = frame.offer() else { return };
+        let Some(offer) = frame.enqueue() else { return };
         let now = self.clock.now();
         let due = *self.began.get_or_insert(now - frame.at) + frame.at;
         while self.clock.now() < due && !self.is_stopped() {
@@ -215,7 +216,7 @@ impl Pace {
         }
         let packets: Vec<&[u8]> = frame.packets().collect();
         // A refused frame is counted by the inlet, and by the link as a gap.
-        let _ = self.inlet.offer(offer, &packets);
+        let _ = self.frame_producer.enqueue(offer, &packets);
     }
 }
 

@@ -5,7 +5,7 @@ use std::fmt;
 
 use rustix::mm::{MlockAllFlags, mlockall};
 use selvedge_os::clock::pin_to_core;
-use selvedge_os::prompt;
+use selvedge_os::latency;
 
 /// What the thread is to have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 //! header extension, so that they can be put together to frames again without knowing any codec.
 
 use selvedge_data_stream::rtp::{FrameTag, Packet};
-use selvedge_place_engine::inlet::Offer;
+use selvedge_place_engine::frame_producer::FrameMetadata;
 use selvedge_units::Duration;
 
 /// The longest first line.
@@ -51,9 +51,9 @@ impl Recorded {
     /// What it is to others. A frame that others refer to is told as it was; whether a group is
     /// closed is not recorded, and an intra picture is taken to begin a new one.
     #[must_use]
-    pub fn offer(&self) -> Option<Offer> {
+    pub fn enqueue(&self) -> Option<FrameMetadata> {
         let tag = self.tag?;
-        Some(Offer {
+        Some(FrameMetadata {
             kind: tag.kind,
             referenced: tag.referenced,
             closes: tag.kind == selvedge_data_stream::Kind::Intra,
@@ -213,7 +213,7 @@ mod tests {
     fn frames(chunks: &[&[u8]]) -> Result<Vec<(Duration, usize, u32)>, RecordingError> {
         let (mut assembler, mut found) = (Assembler::default(), Vec::new());
         let mut ready = |frame: &Recorded| {
-            let offer = frame.offer().expect("each packet has a tag");
+            let offer = frame.enqueue().expect("each packet has a tag");
             found.push((frame.at, frame.packets().count(), offer.timestamp));
         };
         for chunk in chunks {

@@ -243,7 +243,7 @@ impl Doorbell {
         let bit = 1 << (stream % 64);
         // Release: what was pushed before is seen by whoever takes the bit.
         self.bits(stream / 64).fetch_or(bit, std::sync::atomic::Ordering::Release);
-        if self.state().call() {
+        if self.state().notify() {
             self.event.ring();
         }
     }

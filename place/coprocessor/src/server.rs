@@ -18,14 +18,14 @@ use selvedge_control_config::LinkConfig;
 use selvedge_os::clock::{Clock, timespec};
 use selvedge_os::seqpacket as socket;
 use selvedge_os::wake::sleeper;
-use selvedge_place_engine::engine::{Engine, EngineError, Extension, Point, spin};
+use selvedge_place_engine::engine::{Engine, EngineError, Extension, Stage, spin};
 use selvedge_place_engine::report::LinkReport;
 use selvedge_units::{Bytes, Duration};
 
 use crate::extensions::{Entry, TABLE};
+use crate::frame_consumer::SharedConsumer;
 use crate::message::{LinkSpec, PROTOCOL, Reply};
-use crate::outlet::SharedOutlet;
-use crate::port::SharedPort;
+use crate::poller::SharedPoller;
 use crate::realtime::{self, Granted, Wishes};
 
 use steps::{Step, Steps};
@@ -82,7 +82,7 @@ pub enum StartError {
 pub struct Coprocessor {
     /// What can be loaded; more may be added before it runs.
     pub extensions: Vec<Entry>,
-    pub(crate) engine: Engine<SharedOutlet>,
+    pub(crate) engine: Engine<SharedConsumer>,
     pub(crate) clock: Clock,
     pub(crate) options: Options,
     pub(crate) granted: Granted,
@@ -104,7 +104,7 @@ impl Coprocessor {
         let clock = Clock::shared();
         let before = spin(options.link.rate);
         let (own, waker) = sleeper(clock, before)?;
-        let port = SharedPort::new(clock, own, before, options.watch)?;
+        let port = SharedPoller::new(clock, own, before, options.watch)?;
         let wishes = options.wishes;
         let (tell, told) = mpsc::channel();
         let engine = Engine::launch(clock, &options.link, port, waker, move || {
@@ -138,7 +138,7 @@ impl Coprocessor {
     }
 
     /// Loads a step before any producer comes; false if there are 32 already.
-    pub fn load(&self, name: &str, point: Point, step: Box<dyn Extension>) -> bool {
+    pub fn load(&self, name: &str, point: Stage, step: Box<dyn Extension>) -> bool {
         self.engine.load(name, point, step)
     }
 
@@ -213,7 +213,7 @@ impl Coprocessor {
             let names: Vec<_> = table.iter().map(|entry| entry.name).collect();
             format!("there is no extension {:?}; there are {}", step.extension, names.join(", "))
         })?;
-        let place = Point::from_name(&step.point).filter(|point| entry.points.contains(point));
+        let place = Stage::from_name(&step.point).filter(|point| entry.points.contains(point));
         let place = place.ok_or_else(|| {
             let names: Vec<_> = entry.points.iter().map(|point| point.name()).collect();
             let (extension, point) = (&step.extension, &step.point);

@@ -15,12 +15,12 @@ use selvedge_os::clock::Clock;
 use selvedge_os::wake::sleeper;
 use selvedge_place_engine::engine::unit_slot::{UnitSlotError, UnitSlots, link_of};
 use selvedge_place_engine::engine::{NewStream, StreamParams, payload_max};
-use selvedge_place_engine::inlet::{IPV4_UDP, Inlet, InletParams};
+use selvedge_place_engine::frame_producer::{FrameProducer, FrameProducerParams, IPV4_UDP};
 use selvedge_units::{Bytes, Duration};
 
-use crate::inlet::inlet;
-use crate::outlet::{Limits, RefusalCounters, SharedOutlet};
-use crate::port::SharedPort;
+use crate::frame_consumer::{Limits, RefusalCounters, SharedConsumer};
+use crate::frame_producer::frame_producer;
+use crate::poller::SharedPoller;
 use crate::segment::{BELL_STREAMS, Doorbell, StreamSegment};
 
 /// A replay through shared memory, and the counts of what each stream's end refused.
@@ -29,18 +29,18 @@ use crate::segment::{BELL_STREAMS, Doorbell, StreamSegment};
 /// [`UnitSlotError`] if there is no memory to share, or no socket.
 pub fn shared(
     trace: &Trace,
-) -> Result<(UnitSlots<'_, SharedPort>, Vec<Arc<RefusalCounters>>), UnitSlotError> {
-    let clock = Clock::turned_by_hand();
+) -> Result<(UnitSlots<'_, SharedPoller>, Vec<Arc<RefusalCounters>>), UnitSlotError> {
+    let clock = Clock::simulated();
     let (own, _) = sleeper(clock, Duration::ZERO).map_err(|why| system("an event", why))?;
-    let port = SharedPort::new(clock, own, Duration::ZERO, Duration::ZERO)
+    let port = SharedPoller::new(clock, own, Duration::ZERO, Duration::ZERO)
         .map_err(|why| system("an epoll", why))?;
     let bell = Arc::new(Doorbell::create().map_err(|why| no_memory("a doorbell", why))?);
     let mtu = link_of(trace).mtu;
     let mut refused = Vec::new();
     let slots = UnitSlots::new(trace, clock, port, |n, params| {
-        let (new, inlet, counters) = stream((n, params), mtu, clock, &bell)?;
+        let (new, frame_producer, counters) = stream((n, params), mtu, clock, &bell)?;
         refused.push(counters);
-        Ok((new, inlet))
+        Ok((new, frame_producer))
     })?;
     Ok((slots, refused))
 }
@@ -51,18 +51,18 @@ fn stream(
     mtu: Bytes,
     clock: Clock,
     bell: &Arc<Doorbell>,
-) -> Result<(NewStream<SharedOutlet>, Inlet, Arc<RefusalCounters>), UnitSlotError> {
+) -> Result<(NewStream<SharedConsumer>, FrameProducer, Arc<RefusalCounters>), UnitSlotError> {
     let bit = n % BELL_STREAMS;
     let segment = StreamSegment::create("unit slots", params.spec.ring, params.spec.pool);
     let segment = segment.map_err(|why| no_memory("a segment", why))?;
     let packet = u16::try_from(mtu.0 - IPV4_UDP).unwrap_or(u16::MAX);
     let limits = Limits { packet, overhead: IPV4_UDP };
-    let outlet = SharedOutlet::new(&segment, true, limits, (Arc::clone(bell), bit))
+    let frame_consumer = SharedConsumer::new(&segment, true, limits, (Arc::clone(bell), bit))
         .map_err(|why| no_memory("a segment's layout", why))?;
     // The producer has a mapping of its own, as in another process.
     let file = segment.file().try_clone().map_err(|why| system("a segment's file", why))?;
     let theirs = StreamSegment::open(file).map_err(|why| no_memory("a second mapping", why))?;
-    let to = InletParams {
+    let to = FrameProducerParams {
         clock,
         full: params.spec.full,
         overhead: IPV4_UDP,
@@ -70,11 +70,11 @@ fn stream(
         ssrc: params.ssrc,
     };
     let stop = Arc::new(AtomicBool::new(false));
-    let inlet = inlet(&to, &theirs, Arc::clone(bell), bit, stop)
+    let frame_producer = frame_producer(&to, &theirs, Arc::clone(bell), bit, stop)
         .map_err(|why| no_memory("a segment's layout", why))?;
-    let counters = outlet.refused();
+    let counters = frame_consumer.refused();
     let spec = Spec { ring: segment.ring(), ..params.spec.clone() };
-    Ok((NewStream { spec, outlet, carried: None }, inlet, counters))
+    Ok((NewStream { spec, frame_consumer, carried: None }, frame_producer, counters))
 }
 
 const fn system(what: &'static str, why: std::io::Error) -> UnitSlotError {

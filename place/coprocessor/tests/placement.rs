@@ -8,7 +8,7 @@ use std::fs;
 use selvedge_control_config::LinkConfig;
 use selvedge_data_sched::{Discipline, Tree, TreeNode};
 use selvedge_data_stream::{DropReason, Kind, Window, Windows};
-use selvedge_place_coprocessor::client::{Attachment, ClientError, Program, inlet_params};
+use selvedge_place_coprocessor::client::{Attachment, ClientError, Program, producer_params};
 use selvedge_place_coprocessor::message::Request;
 use selvedge_place_engine::receive::PacketTap;
 use selvedge_place_engine::record::RtpDump;
@@ -24,10 +24,10 @@ fn frames_cross_in_order_and_are_counted() {
     let (_coprocessor, socket) = coprocessor(AMPLE);
     let attachment = Attachment::new("test", socket, None).unwrap();
     let (receiver, to) = receiver();
-    let (place, mut inlet) = add(&attachment, "lecture", to);
+    let (place, mut frame_producer) = add(&attachment, "lecture", to);
     let mut next = 0;
     for number in 0..500 {
-        until("there is room", || offer(&mut inlet, Kind::Still, number, 900).is_ok());
+        until("there is room", || offer(&mut frame_producer, Kind::Still, number, 900).is_ok());
         receive_until(&receiver, |bytes| {
             let (got, _) = numbers(bytes);
             assert_eq!(got, next);
@@ -91,15 +91,15 @@ fn a_tree_shares_the_link() {
     let program = Program::new(&link, socket.clone(), &["--class", "fair", "--no-lock"]);
     let attachment = Attachment::new("test", socket, Some(program)).unwrap();
     let (receiver, to) = receiver();
-    let mut inlets = [1, 2].map(|parent| {
+    let mut frame_producers = [1, 2].map(|parent| {
         let mut spec = support::spec(&format!("below {parent}"), to);
         spec.contract.parent = parent;
-        let params = inlet_params(&spec, Bytes(1500), 7);
+        let params = producer_params(&spec, Bytes(1500), 7);
         attachment.add(spec, &params).unwrap().1
     });
     for number in 0..100 {
-        for (inlet, from) in inlets.iter_mut().zip([0, 1000]) {
-            offer(inlet, Kind::Still, from + number, 384).unwrap();
+        for (frame_producer, from) in frame_producers.iter_mut().zip([0, 1000]) {
+            offer(frame_producer, Kind::Still, from + number, 384).unwrap();
         }
     }
     let mut heavy = 0;
@@ -161,7 +161,7 @@ fn extensions_are_loaded_shown_and_removed_while_frames_flow() {
     let (_coprocessor, socket) = coprocessor(AMPLE);
     let attachment = Attachment::new("test", socket, None).unwrap();
     let (receiver, to) = receiver();
-    let (place, mut inlet) = add(&attachment, "lecture", to);
+    let (place, mut frame_producer) = add(&attachment, "lecture", to);
     let load = |name: &str, extension: &str, point: &str, arguments| {
         attachment.ask(Request::Load {
             name: name.into(),
@@ -182,8 +182,8 @@ fn extensions_are_loaded_shown_and_removed_while_frames_flow() {
         assert!(error.contains(words), "{error}");
     }
     for number in 0..10 {
-        offer(&mut inlet, Kind::Still, number, 10).unwrap();
-        offer(&mut inlet, Kind::Data, 1000 + number, 10).unwrap();
+        offer(&mut frame_producer, Kind::Still, number, 10).unwrap();
+        offer(&mut frame_producer, Kind::Data, 1000 + number, 10).unwrap();
         receive_until(&receiver, |bytes| numbers(bytes).0 == 1000 + number);
     }
     until("the cost is shown", || {
@@ -196,7 +196,7 @@ fn extensions_are_loaded_shown_and_removed_while_frames_flow() {
     assert!(shown.iter().all(|e| e.longest_ns > 0 && e.mean_ns <= e.longest_ns as f64));
     attachment.ask(Request::Unload { name: "no stills".into() }).unwrap();
     assert!(attachment.ask(Request::Unload { name: "no stills".into() }).is_err());
-    offer(&mut inlet, Kind::Still, 77, 10).unwrap();
+    offer(&mut frame_producer, Kind::Still, 77, 10).unwrap();
     receive_until(&receiver, |bytes| numbers(bytes).0 == 77);
     let totals = attachment.report().streams[place].counts.totals.clone();
     assert_eq!(totals.dropped[DropReason::Full as usize], 10, "{totals:?}");
@@ -208,7 +208,7 @@ fn steps_in_e_code_are_loaded_and_removed_by_command() {
     let (_coprocessor, socket) = coprocessor(AMPLE);
     let attachment = Attachment::new("test", socket.clone(), None).unwrap();
     let (receiver, to) = receiver();
-    let (_, mut inlet) = add(&attachment, "lecture", to);
+    let (_, mut frame_producer) = add(&attachment, "lecture", to);
     let folder = socket.with_extension("steps");
     std::fs::create_dir(&folder).unwrap();
     let file = |name: &str, text: &str| {
@@ -233,7 +233,7 @@ fn steps_in_e_code_are_loaded_and_removed_by_command() {
     assert_eq!(load("thin", "arrival", &thin), done);
     assert_eq!(load("endless", "dispatch", &endless), done);
     for number in 0..10 {
-        offer(&mut inlet, Kind::Still, number, 10).unwrap();
+        offer(&mut frame_producer, Kind::Still, number, 10).unwrap();
     }
     receive_until(&receiver, |bytes| numbers(bytes).0 == 9);
     until("the cost is shown", || {
@@ -256,7 +256,7 @@ fn steps_in_e_code_are_loaded_and_removed_by_command() {
     assert_eq!(ask(&["unload", "thin"]), done);
     assert_eq!(ask(&["unload", "thin"]).0, Some(2));
     for number in 20..22 {
-        offer(&mut inlet, Kind::Still, number, 10).unwrap();
+        offer(&mut frame_producer, Kind::Still, number, 10).unwrap();
         receive_until(&receiver, |bytes| numbers(bytes).0 == number);
     }
     std::fs::remove_dir_all(folder).unwrap();

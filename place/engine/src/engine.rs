@@ -7,9 +7,9 @@
 
 mod attached;
 mod carrier;
-mod outlet;
-mod runs;
-mod stepped;
+mod frame_consumer;
+mod run;
+mod stepped_engine;
 pub mod unit_slot;
 mod worker;
 
@@ -25,16 +25,16 @@ use selvedge_data_stream::Spec;
 use selvedge_data_stream::{Fate, Frame, Windows, rtp};
 use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 
-pub use self::carrier::{Carried, Carrier};
-pub use self::outlet::{Hall, LocalOutlet, LocalPort, Outlet, Port};
-pub use self::stepped::Stepped;
+pub use self::carrier::{Carrier, StreamCarrier};
+pub use self::frame_consumer::{FrameConsumer, LocalConsumer, LocalPoller, Poller, Registrar};
+pub use self::stepped_engine::SteppedEngine;
 use self::worker::{BATCH, Worker};
 use crate::extension::Extensions;
-pub use crate::extension::{Action, Extension, ExtensionReport, Moment, Point};
-use crate::inlet::Inlet;
+pub use crate::extension::{Action, Extension, ExtensionReport, Stage, StepContext};
+use crate::frame_producer::FrameProducer;
 use crate::report::LinkReport;
 use selvedge_os::clock::Clock;
-use selvedge_os::prompt;
+use selvedge_os::latency;
 use selvedge_os::socket::SocketError;
 use selvedge_os::transmit::{Method, TransmitOptions, Transmitter};
 use selvedge_os::wake::Waker;
@@ -53,19 +53,19 @@ pub struct NewStream<O> {
     /// What it is asked for.
     pub spec: Spec,
     /// Its end.
-    pub outlet: O,
+    pub frame_consumer: O,
     /// What carries its packets; `None`: the engine's sockets.
-    pub carried: Option<Carried>,
+    pub carried: Option<StreamCarrier>,
 }
 
 /// What the engine is asked to do while it runs.
-enum Control<O> {
+enum Command<O> {
     Windows(usize, Windows),
     Priority(usize, i32),
     Rate(Bitrate),
     Attach(Box<NewStream<O>>, Sender<usize>),
     Detach(usize, Duration),
-    Load(String, Point, Box<dyn Extension>, Sender<bool>),
+    Load(String, Stage, Box<dyn Extension>, Sender<bool>),
     Unload(String, Sender<bool>),
 }
 
@@ -87,8 +87,8 @@ pub enum EngineError {
 }
 
 /// A running engine; dropped, it stops.
-pub struct Engine<O = LocalOutlet> {
-    control: Sender<Control<O>>,
+pub struct Engine<O = LocalConsumer> {
+    control: Sender<Command<O>>,
     waker: Waker,
     stop: Arc<AtomicBool>,
     report: Arc<Mutex<LinkReport>>,
@@ -105,7 +105,7 @@ impl Engine {
         link: &LinkConfig,
         streams: &[StreamParams],
         tap: Option<Box<dyn FateTap>>,
-    ) -> Result<(Self, Vec<Inlet>), EngineError> {
+    ) -> Result<(Self, Vec<FrameProducer>), EngineError> {
         Self::start_carried(clock, link, streams, &[], tap)
     }
 
@@ -118,11 +118,11 @@ impl Engine {
         clock: Clock,
         link: &LinkConfig,
         streams: &[StreamParams],
-        carried: &[Option<Carried>],
+        carried: &[Option<StreamCarrier>],
         tap: Option<Box<dyn FateTap>>,
-    ) -> Result<(Self, Vec<Inlet>), EngineError> {
-        let (engine, _, inlets) = Self::start_open(clock, link, streams, carried, tap, 0)?;
-        Ok((engine, inlets))
+    ) -> Result<(Self, Vec<FrameProducer>), EngineError> {
+        let (engine, _, frame_producers) = Self::start_open(clock, link, streams, carried, tap, 0)?;
+        Ok((engine, frame_producers))
     }
 
     /// The same, with room for so many streams more, which [`add`](Self::add) adds while the
@@ -134,26 +134,27 @@ impl Engine {
         clock: Clock,
         link: &LinkConfig,
         streams: &[StreamParams],
-        carried: &[Option<Carried>],
+        carried: &[Option<StreamCarrier>],
         tap: Option<Box<dyn FateTap>>,
         room: usize,
-    ) -> Result<(Self, Hall, Vec<Inlet>), EngineError> {
-        let (port, hall) = LocalPort::new(clock, link, streams.len() + room)?;
-        let (control, orders) = mpsc::channel();
-        let mut worker = worker(clock, link, port, orders, tap)?;
-        let mut inlets = Vec::with_capacity(streams.len());
+    ) -> Result<(Self, Registrar, Vec<FrameProducer>), EngineError> {
+        let (port, registrar) = LocalPoller::new(clock, link, streams.len() + room)?;
+        let (control, commands) = mpsc::channel();
+        let mut worker = worker(clock, link, port, commands, tap)?;
+        let mut frame_producers = Vec::with_capacity(streams.len());
         for (n, stream) in streams.iter().enumerate() {
             let carried = carried.get(n).cloned().flatten();
-            let (new, inlet) = hall.stream(n, stream, carried, Arc::clone(&worker.stop));
+            let (new, frame_producer) =
+                registrar.stream(n, stream, carried, Arc::clone(&worker.stop));
             worker.attach(new);
-            inlets.push(inlet);
+            frame_producers.push(frame_producer);
         }
         let asked = || {
-            let promptness = prompt::ask();
+            let promptness = latency::ask();
             tracing::debug!(?promptness, "engine runs");
         };
-        let engine = Self::run(worker, control, hall.waker.clone(), asked)?;
-        Ok((engine, hall, inlets))
+        let engine = Self::run(worker, control, registrar.waker.clone(), asked)?;
+        Ok((engine, registrar, frame_producers))
     }
 
     /// Adds a stream while the engine runs: the source's end; `None` if the engine has stopped.
@@ -164,40 +165,41 @@ impl Engine {
     /// If the number is another.
     pub fn add(
         &self,
-        hall: &Hall,
+        registrar: &Registrar,
         number: usize,
         stream: &StreamParams,
-        carried: Option<Carried>,
-    ) -> Option<Inlet> {
-        let (new, inlet) = hall.stream(number, stream, carried, Arc::clone(&self.stop));
+        carried: Option<StreamCarrier>,
+    ) -> Option<FrameProducer> {
+        let (new, frame_producer) =
+            registrar.stream(number, stream, carried, Arc::clone(&self.stop));
         let given = self.attach(new)?;
         // Frames would be announced under another stream's bit, and wait for ever.
         assert_eq!(given, number, "streams are added in the order of their numbers");
-        Some(inlet)
+        Some(frame_producer)
     }
 }
 
-impl<O: Outlet + 'static> Engine<O> {
+impl<O: FrameConsumer + 'static> Engine<O> {
     /// Starts an engine for a link whose streams come and go while it runs. `waker` calls the
     /// port; `enter` is called first on the engine's thread.
     ///
     /// # Errors
     /// [`EngineError`] if a socket or a thread can't be had.
-    pub fn launch<P: Port<Outlet = O> + 'static>(
+    pub fn launch<P: Poller<FrameConsumer = O> + 'static>(
         clock: Clock,
         link: &LinkConfig,
         port: P,
         waker: Waker,
         enter: impl FnOnce() + Send + 'static,
     ) -> Result<Self, EngineError> {
-        let (control, orders) = mpsc::channel();
-        let worker = worker(clock, link, port, orders, None)?;
+        let (control, commands) = mpsc::channel();
+        let worker = worker(clock, link, port, commands, None)?;
         Self::run(worker, control, waker, enter)
     }
 
-    fn run<P: Port<Outlet = O> + 'static>(
+    fn run<P: Poller<FrameConsumer = O> + 'static>(
         mut worker: Worker<P>,
-        control: Sender<Control<O>>,
+        control: Sender<Command<O>>,
         waker: Waker,
         enter: impl FnOnce() + Send + 'static,
     ) -> Result<Self, EngineError> {
@@ -213,30 +215,30 @@ impl<O: Outlet + 'static> Engine<O> {
 
     /// Adds a stream, and gives its number; `None` if the engine has stopped.
     pub fn attach(&self, stream: NewStream<O>) -> Option<usize> {
-        let (tell, told) = mpsc::channel();
-        self.tell(Control::Attach(Box::new(stream), tell));
-        told.recv().ok()
+        let (reply_sender, reply) = mpsc::channel();
+        self.send_command(Command::Attach(Box::new(stream), reply_sender));
+        reply.recv().ok()
     }
 
     /// Removes a stream as soon as nothing of it waits, at the latest when so much time has passed;
     /// false if the engine has stopped.
     pub fn detach(&self, stream: usize, patience: Duration) -> bool {
-        self.tell(Control::Detach(stream, patience))
+        self.send_command(Command::Detach(stream, patience))
     }
 
     /// Loads a step, in place of one of the same name; false if there are 32 already, or the engine
     /// has stopped.
-    pub fn load(&self, name: &str, point: Point, step: Box<dyn Extension>) -> bool {
-        let (tell, told) = mpsc::channel();
-        self.tell(Control::Load(name.to_owned(), point, step, tell));
-        told.recv().unwrap_or(false)
+    pub fn load(&self, name: &str, point: Stage, step: Box<dyn Extension>) -> bool {
+        let (reply_sender, reply) = mpsc::channel();
+        self.send_command(Command::Load(name.to_owned(), point, step, reply_sender));
+        reply.recv().unwrap_or(false)
     }
 
     /// Removes a step; whether it was there.
     pub fn unload(&self, name: &str) -> bool {
-        let (tell, told) = mpsc::channel();
-        self.tell(Control::Unload(name.to_owned(), tell));
-        told.recv().unwrap_or(false)
+        let (reply_sender, reply) = mpsc::channel();
+        self.send_command(Command::Unload(name.to_owned(), reply_sender));
+        reply.recv().unwrap_or(false)
     }
 
     /// The newest report.
@@ -245,25 +247,25 @@ impl<O: Outlet + 'static> Engine<O> {
         self.report.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn tell(&self, order: Control<O>) -> bool {
-        let told = self.control.send(order).is_ok();
+    fn send_command(&self, order: Command<O>) -> bool {
+        let reply = self.control.send(order).is_ok();
         self.waker.wake();
-        told
+        reply
     }
 
     /// Changes a stream's window; false if the engine has stopped.
     pub fn set_windows(&self, stream: usize, windows: Windows) -> bool {
-        self.tell(Control::Windows(stream, windows))
+        self.send_command(Command::Windows(stream, windows))
     }
 
     /// Changes a stream's priority; false if the engine has stopped.
     pub fn set_priority(&self, stream: usize, priority: i32) -> bool {
-        self.tell(Control::Priority(stream, priority))
+        self.send_command(Command::Priority(stream, priority))
     }
 
     /// Changes the link's rate; false if the engine has stopped.
     pub fn set_rate(&self, rate: Bitrate) -> bool {
-        self.tell(Control::Rate(rate))
+        self.send_command(Command::Rate(rate))
     }
 
     /// Stops the engine and waits for its thread; what still waits is not sent. Returns the last
@@ -304,21 +306,21 @@ pub fn spin(rate: Bitrate) -> Duration {
     Duration::from_micros(if rate > Bitrate::from_mbps(20) { 100 } else { 0 })
 }
 
-fn worker<P: Port>(
+fn worker<P: Poller>(
     clock: Clock,
     link: &LinkConfig,
     port: P,
-    orders: Receiver<Control<P::Outlet>>,
+    commands: Receiver<Command<P::FrameConsumer>>,
     tap: Option<Box<dyn FateTap>>,
 ) -> Result<Worker<P>, EngineError> {
     Ok(Worker {
         clock,
         link: Link::with_tree(params(link), &link.tree),
-        transmitter: Transmitter::new(clock.of_the_kernel(), transmission(link.sending))?,
+        transmitter: Transmitter::new(clock.real(), transmission(link.sending))?,
         one_by_one: link.burst < link.mtu + link.mtu,
         streams: Vec::new(),
         port,
-        orders,
+        commands,
         stop: Arc::new(AtomicBool::new(false)),
         report: Arc::new(Mutex::new(LinkReport::default())),
         tap,
@@ -326,7 +328,7 @@ fn worker<P: Port>(
         backpressure: Vec::new(),
         more: false,
         carries: false,
-        leaving: 0,
+        removals_pending: 0,
         extensions: Extensions::default(),
         name: link.name.clone(),
         report_at: Instant::ZERO,

@@ -13,7 +13,7 @@ use selvedge_os::clock::Clock;
 
 /// Where a step may stand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Point {
+pub enum Stage {
     /// A frame came out of its ring and is not with the link yet.
     Arrival = 0,
     /// The link is about to be asked what goes next.
@@ -24,7 +24,7 @@ pub enum Point {
     Miss = 3,
 }
 
-impl Point {
+impl Stage {
     /// All of them, in the order of a frame's way.
     pub const ALL: [Self; 4] = [Self::Arrival, Self::Choice, Self::Dispatch, Self::Miss];
 
@@ -47,9 +47,9 @@ impl Point {
 }
 
 /// What a step is shown.
-pub struct Moment<'a> {
+pub struct StepContext<'a> {
     /// Where it stands.
-    pub point: Point,
+    pub point: Stage,
     /// When.
     pub now: Instant,
     /// The link as it is.
@@ -74,7 +74,7 @@ pub enum Action {
 /// A step.
 pub trait Extension: Send {
     /// Called each time an engine comes to the point.
-    fn step(&mut self, moment: &Moment<'_>) -> Action;
+    fn step(&mut self, moment: &StepContext<'_>) -> Action;
 
     /// How often it was ended before its time, and asked for nothing.
     fn faults(&self) -> u64 {
@@ -88,7 +88,7 @@ pub struct ExtensionReport {
     /// What it was loaded as.
     pub name: String,
     /// Where it stands.
-    pub point: Point,
+    pub point: Stage,
     /// How often it was called.
     pub calls: u64,
     /// Frames that it discarded.
@@ -120,7 +120,7 @@ pub(crate) const EXTENSIONS_MAX: usize = 32;
 impl Extensions {
     /// Loads a step; in place of the one of the same name, if there is one. False if there are too
     /// many.
-    pub(crate) fn load(&mut self, name: String, point: Point, step: Box<dyn Extension>) -> bool {
+    pub(crate) fn load(&mut self, name: String, point: Stage, step: Box<dyn Extension>) -> bool {
         self.unload(&name);
         if self.loaded.len() == EXTENSIONS_MAX {
             return false;
@@ -150,7 +150,7 @@ impl Extensions {
     }
 
     /// Whether any stands there.
-    pub(crate) const fn stand_at(&self, point: Point) -> bool {
+    pub(crate) const fn has_step_at(&self, point: Stage) -> bool {
         self.at[point as usize] > 0
     }
 
@@ -166,7 +166,7 @@ impl Extensions {
         &mut self,
         clock: Clock,
         link: &mut Link,
-        point: Point,
+        point: Stage,
         frame: Option<(StreamIndex, &Frame)>,
     ) -> bool {
         for Loaded { report, step } in &mut self.loaded {
@@ -174,13 +174,13 @@ impl Extensions {
                 continue;
             }
             let now = clock.now();
-            let action = step.step(&Moment { point, now, link, frame });
+            let action = step.step(&StepContext { point, now, link, frame });
             let took = clock.now().since(now);
             report.calls += 1;
             report.total += took;
             report.longest = report.longest.max(took);
             match (action, frame) {
-                (Action::Discard, _) if point == Point::Arrival => {
+                (Action::Discard, _) if point == Stage::Arrival => {
                     report.discarded += 1;
                     return true;
                 }

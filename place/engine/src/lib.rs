@@ -6,7 +6,7 @@
 
 pub mod engine;
 mod extension;
-pub mod inlet;
+pub mod frame_producer;
 pub mod measure;
 pub mod receive;
 pub mod record;

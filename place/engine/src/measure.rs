@@ -189,7 +189,7 @@ impl StreamMeter {
     #[must_use]
     pub fn snapshot(&self) -> MeterSnapshot {
         let counts = self.frames.counts();
-        let told = |count: u64| self.tagged.then_some(count);
+        let if_tagged = |count: u64| self.tagged.then_some(count);
         let complete = counts.on_time + counts.late + self.bare.whole;
         let incomplete = counts.incomplete + self.bare.incomplete;
         let settled = complete + incomplete + counts.unseen;
@@ -213,12 +213,12 @@ impl StreamMeter {
             frames: settled,
             complete,
             incomplete,
-            unseen: told(counts.unseen),
-            on_time: told(counts.on_time),
-            on_time_share: told(counts.on_time).and_then(|n| share(n, settled)),
-            decodable: told(counts.decodable),
-            decodable_share: told(counts.decodable).and_then(|n| share(n, settled)),
-            late: told(counts.late),
+            unseen: if_tagged(counts.unseen),
+            on_time: if_tagged(counts.on_time),
+            on_time_share: if_tagged(counts.on_time).and_then(|n| share(n, settled)),
+            decodable: if_tagged(counts.decodable),
+            decodable_share: if_tagged(counts.decodable).and_then(|n| share(n, settled)),
+            late: if_tagged(counts.late),
             pending: self.frames.pending() + self.bare.pending(),
             after_settled: counts.after_settled,
             socket_drops: 0,

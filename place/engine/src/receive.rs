@@ -26,7 +26,7 @@ pub trait PacketTap: Send {
 
 /// A stream to receive.
 #[derive(Debug)]
-pub struct Reception {
+pub struct StreamReception {
     /// Where to listen; port 0 for any.
     pub listen: SocketAddr,
     /// What measures it.
@@ -73,13 +73,13 @@ impl Receiver {
     /// [`SocketError`]; nothing is left open then.
     pub fn start(
         clock: Clock,
-        receptions: Vec<Reception>,
+        receptions: Vec<StreamReception>,
         options: ReceiveOptions,
     ) -> Result<Self, SocketError> {
         let mut sockets = Vec::with_capacity(receptions.len());
         let mut addresses = Vec::with_capacity(receptions.len());
         let mut streams = Vec::with_capacity(receptions.len());
-        for Reception { listen, meter } in receptions {
+        for StreamReception { listen, meter } in receptions {
             let (socket, address) = socket::open_bound(listen)?;
             let size = options.receive_buffer.unwrap_or(Bytes(8_000_000));
             socket::set_buffer(&socket, Buffer::Receive, size);
@@ -221,9 +221,9 @@ impl Worker {
             let read_at = self.clock.with_wall();
             for (came, datagram) in came.iter_mut().zip(batch.datagrams(count)) {
                 // A socket gives its datagrams in their order, whatever the two clocks say.
-                *latest = datagram
-                    .stamp
-                    .map_or(read_at.now, |stamp| self.clock.of_wall_stamp(stamp, read_at, *latest));
+                *latest = datagram.stamp.map_or(read_at.now, |stamp| {
+                    self.clock.from_wall_stamp(stamp, read_at, *latest)
+                });
                 *came = *latest;
             }
             if let Some(entry) = lock(&self.streams).get_mut(stream) {

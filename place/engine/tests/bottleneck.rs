@@ -11,7 +11,7 @@ use selvedge_data_stream::{Kind, References};
 use selvedge_os::clock::Clock;
 use selvedge_os::transmit::{Fate, Method, Outgoing, TransmitOptions, Transmitter};
 use selvedge_place_engine::measure::{ClockRate, MeterSnapshot, StreamMeter};
-use selvedge_place_engine::receive::{PacketTap, ReceiveOptions, Receiver, Reception};
+use selvedge_place_engine::receive::{PacketTap, ReceiveOptions, Receiver, StreamReception};
 use selvedge_units::{Bytes, Duration, Instant};
 
 const PERIOD: Duration = Duration::from_millis(20);
@@ -51,7 +51,7 @@ fn overload() {
     let truth = Arc::new(Mutex::new(truth));
     let tap: Box<dyn PacketTap> = Box::new(Truth(Arc::clone(&truth)));
     let listen = "127.0.0.1:0".parse().unwrap();
-    let reception = Reception { listen, meter: StreamMeter::new(ClockRate::VIDEO) };
+    let reception = StreamReception { listen, meter: StreamMeter::new(ClockRate::VIDEO) };
     let options = ReceiveOptions { tap: Some(tap), ..ReceiveOptions::default() };
     let receiver = Receiver::start(clock, vec![reception], options).unwrap();
     let to = receiver.addresses()[0];

@@ -10,10 +10,10 @@ use selvedge_data_sched::Discipline;
 use selvedge_data_stream::{Contract, DropReason, Kind, Window};
 use selvedge_data_stream::{Spec, WhenFull};
 use selvedge_os::clock::Clock;
-use selvedge_place_engine::engine::{Carried, Carrier, Engine, StreamParams};
-use selvedge_place_engine::inlet::{Inlet, Offer};
+use selvedge_place_engine::engine::{Carrier, Engine, StreamCarrier, StreamParams};
+use selvedge_place_engine::frame_producer::{FrameMetadata, FrameProducer};
 use selvedge_place_engine::measure::{ClockRate, StreamMeter};
-use selvedge_place_engine::receive::{PacketTap, ReceiveOptions, Receiver, Reception};
+use selvedge_place_engine::receive::{PacketTap, ReceiveOptions, Receiver, StreamReception};
 use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 
 const OVERHEAD: u64 = 28;
@@ -29,7 +29,7 @@ impl PacketTap for Arrivals {
 
 struct Bench {
     engine: Engine,
-    inlets: Vec<Inlet>,
+    frame_producers: Vec<FrameProducer>,
     receiver: Receiver,
     arrivals: Arrivals,
     clock: Clock,
@@ -59,25 +59,30 @@ impl Carrier for Keeper {
 #[test]
 fn a_carrier_takes_its_streams_packets_and_sockets_the_others() {
     let clock = Clock::new();
-    let reception =
-        Reception { listen: ([127, 0, 0, 1], 0).into(), meter: StreamMeter::new(ClockRate::VIDEO) };
+    let reception = StreamReception {
+        listen: ([127, 0, 0, 1], 0).into(),
+        meter: StreamMeter::new(ClockRate::VIDEO),
+    };
     let receiver = Receiver::start(clock, vec![reception], ReceiveOptions::default()).unwrap();
     let stream = |ssrc| StreamParams {
         spec: spec(contract(Duration::from_secs(10)), receiver.addresses()[0], WhenFull::Drop),
         ssrc,
     };
     let keeper = Arc::new(Keeper::default());
-    let carried =
-        Carried { by: Arc::clone(&keeper) as _, overhead: Bytes(100), packet_max: Bytes(500) };
+    let carried = StreamCarrier {
+        by: Arc::clone(&keeper) as _,
+        overhead: Bytes(100),
+        packet_max: Bytes(500),
+    };
     let link = LinkConfig::new("test", Bitrate::from_mbps(50), Discipline::Dwcs);
-    let (engine, mut inlets) =
+    let (engine, mut frame_producers) =
         Engine::start_carried(clock, &link, &[stream(1), stream(2)], &[Some(carried)], None)
             .unwrap();
     let (small, large) = (packets(3, 400), packets(2, 1200));
-    assert_eq!(offer(&mut inlets[0], Kind::Still, &large), Err(DropReason::Unusable));
+    assert_eq!(enqueue(&mut frame_producers[0], Kind::Still, &large), Err(DropReason::Unusable));
     for _ in 0..10 {
-        offer(&mut inlets[0], Kind::Still, &small).unwrap();
-        offer(&mut inlets[1], Kind::Still, &large).unwrap();
+        enqueue(&mut frame_producers[0], Kind::Still, &small).unwrap();
+        enqueue(&mut frame_producers[1], Kind::Still, &large).unwrap();
     }
     let deadline = clock.now() + Duration::from_secs(60);
     let done = |engine: &Engine, n: usize| {
@@ -116,7 +121,7 @@ fn spec(contract: Contract, to: SocketAddr, full: WhenFull) -> Spec {
 fn bench(rate: Bitrate, contracts: &[Contract], full: WhenFull) -> Bench {
     let clock = Clock::new();
     let arrivals = Arrivals::default();
-    let reception = || Reception {
+    let reception = || StreamReception {
         listen: ([127, 0, 0, 1], 0).into(),
         meter: StreamMeter::new(ClockRate::VIDEO),
     };
@@ -134,8 +139,8 @@ fn bench(rate: Bitrate, contracts: &[Contract], full: WhenFull) -> Bench {
         })
         .collect();
     let link = LinkConfig::new("test", rate, Discipline::Dwcs);
-    let (engine, inlets) = Engine::start(clock, &link, &streams, None).unwrap();
-    Bench { engine, inlets, receiver, arrivals, clock }
+    let (engine, frame_producers) = Engine::start(clock, &link, &streams, None).unwrap();
+    Bench { engine, frame_producers, receiver, arrivals, clock }
 }
 
 /// RTP packets of one frame.
@@ -149,10 +154,14 @@ fn packets(count: usize, payload: usize) -> Vec<Vec<u8>> {
     (0..count).map(packet).collect()
 }
 
-fn offer(inlet: &mut Inlet, kind: Kind, packets: &[Vec<u8>]) -> Result<u32, DropReason> {
+fn enqueue(
+    frame_producer: &mut FrameProducer,
+    kind: Kind,
+    packets: &[Vec<u8>],
+) -> Result<u32, DropReason> {
     let slices: Vec<&[u8]> = packets.iter().map(Vec::as_slice).collect();
-    let offer = Offer { kind, referenced: false, closes: true, timestamp: 0 };
-    inlet.offer(offer, &slices)
+    let offer = FrameMetadata { kind, referenced: false, closes: true, timestamp: 0 };
+    frame_producer.enqueue(offer, &slices)
 }
 
 /// Waits until the engine has settled so many frames, for a minute at most.
@@ -176,7 +185,7 @@ fn no_window_of_100_ms_holds_more_than_the_rate_and_one_packet() {
     let mut bench = bench(rate, &[contract(Duration::from_secs(5)); 2], WhenFull::Drop);
     for n in 0..30 {
         let frame = packets(1 + n % 7, 700 + 20 * n);
-        offer(&mut bench.inlets[n % 2], Kind::Still, &frame).unwrap();
+        enqueue(&mut bench.frame_producers[n % 2], Kind::Still, &frame).unwrap();
     }
     settled(&bench, 30);
     let _ = bench.receiver.stop();
@@ -201,7 +210,7 @@ fn packets_arrive_as_they_were_offered() {
     let mut bench =
         bench(Bitrate::from_mbps(50), &[contract(Duration::from_secs(10))], WhenFull::Drop);
     for n in 0..40 {
-        offer(&mut bench.inlets[0], Kind::Audio, &packets(1 + n % 3, 200 + n)).unwrap();
+        enqueue(&mut bench.frame_producers[0], Kind::Audio, &packets(1 + n % 3, 200 + n)).unwrap();
     }
     settled(&bench, 40);
     let (meters, _) = bench.receiver.stop();
@@ -214,14 +223,15 @@ fn a_full_pool_drops_or_makes_the_source_wait_as_the_stream_says() {
     let slow = Bitrate::from_kbps(500);
     let mut dropping = bench(slow, &[contract(Duration::from_secs(30))], WhenFull::Drop);
     let frame = packets(20, 1200);
-    let refused = (0..40).filter(|_| offer(&mut dropping.inlets[0], Kind::Still, &frame).is_err());
+    let refused =
+        (0..40).filter(|_| enqueue(&mut dropping.frame_producers[0], Kind::Still, &frame).is_err());
     let refused = refused.count();
     assert!(refused >= 25, "a pool of 200 kB took {} frames of 24 kB", 40 - refused);
 
     let fast = Bitrate::from_mbps(40);
     let mut waiting = bench(fast, &[contract(Duration::from_secs(30))], WhenFull::Block);
     for _ in 0..40 {
-        offer(&mut waiting.inlets[0], Kind::Still, &frame).unwrap();
+        enqueue(&mut waiting.frame_producers[0], Kind::Still, &frame).unwrap();
     }
     settled(&waiting, 40);
     assert_eq!(waiting.engine.stop().streams[0].counts.totals.sent, 40);
@@ -231,17 +241,20 @@ fn a_full_pool_drops_or_makes_the_source_wait_as_the_stream_says() {
 fn what_is_no_rtp_is_refused_and_harms_nothing() {
     let mut bench =
         bench(Bitrate::from_mbps(5), &[contract(Duration::from_secs(5))], WhenFull::Drop);
-    let inlet = &mut bench.inlets[0];
-    assert_eq!(offer(inlet, Kind::Still, &[vec![0; 30]]), Err(DropReason::Unusable));
-    assert_eq!(offer(inlet, Kind::Still, &[]), Err(DropReason::Unusable));
-    assert_eq!(offer(inlet, Kind::Still, &packets(1, 3000)), Err(DropReason::Unusable));
-    assert_eq!(offer(inlet, Kind::Still, &packets(300, 1200)), Err(DropReason::Unusable));
+    let frame_producer = &mut bench.frame_producers[0];
+    assert_eq!(enqueue(frame_producer, Kind::Still, &[vec![0; 30]]), Err(DropReason::Unusable));
+    assert_eq!(enqueue(frame_producer, Kind::Still, &[]), Err(DropReason::Unusable));
+    assert_eq!(enqueue(frame_producer, Kind::Still, &packets(1, 3000)), Err(DropReason::Unusable));
+    assert_eq!(
+        enqueue(frame_producer, Kind::Still, &packets(300, 1200)),
+        Err(DropReason::Unusable)
+    );
     let broken = [packets(2, 1000), vec![vec![0; 30]]].concat();
     // Many times what the pool holds: a frame that turns out to be none keeps no room.
     for _ in 0..500 {
-        assert_eq!(offer(inlet, Kind::Still, &broken), Err(DropReason::Unusable));
+        assert_eq!(enqueue(frame_producer, Kind::Still, &broken), Err(DropReason::Unusable));
     }
-    assert_eq!(offer(inlet, Kind::Still, &packets(2, 1000)), Ok(504));
+    assert_eq!(enqueue(frame_producer, Kind::Still, &packets(2, 1000)), Ok(504));
     // Those refused are found by the gap in the numbers.
     settled(&bench, 505);
     let totals = bench.engine.stop().streams[0].counts.totals.clone();
@@ -259,8 +272,8 @@ fn a_receiver_that_is_gone_harms_nobody() {
     let link = LinkConfig::new("gone", Bitrate::from_mbps(20), Discipline::Dwcs);
     let (engine, mut lost) = Engine::start(bench.clock, &link, &[stream], None).unwrap();
     for _ in 0..50 {
-        offer(&mut lost[0], Kind::Still, &packets(1, 500)).unwrap();
-        offer(&mut bench.inlets[1], Kind::Still, &packets(1, 500)).unwrap();
+        enqueue(&mut lost[0], Kind::Still, &packets(1, 500)).unwrap();
+        enqueue(&mut bench.frame_producers[1], Kind::Still, &packets(1, 500)).unwrap();
     }
     settled(&bench, 50);
     assert_eq!(bench.engine.report().streams[1].counts.totals.on_time, 50);
@@ -272,7 +285,7 @@ fn stopping_settles_what_waits() {
     let mut bench =
         bench(Bitrate::from_kbps(100), &[contract(Duration::from_secs(30))], WhenFull::Drop);
     for _ in 0..6 {
-        offer(&mut bench.inlets[0], Kind::Still, &packets(10, 1200)).unwrap();
+        enqueue(&mut bench.frame_producers[0], Kind::Still, &packets(10, 1200)).unwrap();
     }
     let totals = bench.engine.stop().streams[0].counts.totals.clone();
     let settled = totals.sent + totals.dropped.iter().sum::<u64>();
@@ -286,13 +299,13 @@ fn a_source_that_waits_for_room_can_be_asked_to_end() {
     let months = contract(Duration::from_secs(100_000_000));
     let mut bench = bench(Bitrate(1), &[months], WhenFull::Block);
     let asked = Arc::new(AtomicBool::new(false));
-    bench.inlets[0].give_up_with(Arc::clone(&asked));
-    let mut inlet = bench.inlets.remove(0);
+    bench.frame_producers[0].set_stop_flag(Arc::clone(&asked));
+    let mut frame_producer = bench.frame_producers.remove(0);
     let (tell, told) = std::sync::mpsc::channel();
     let source = std::thread::spawn(move || {
         let frame = packets(20, 1200);
         // The pool holds eight of them.
-        (0..20).map(|_| offer(&mut inlet, Kind::Still, &frame)).find_map(|done| {
+        (0..20).map(|_| enqueue(&mut frame_producer, Kind::Still, &frame)).find_map(|done| {
             let _ = tell.send(());
             done.err()
         })

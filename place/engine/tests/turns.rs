@@ -12,17 +12,17 @@ use selvedge_data_stream::Spec;
 use selvedge_data_stream::rtp::Packet;
 use selvedge_data_stream::{Contract, Kind, Window};
 use selvedge_os::clock::Clock;
-use selvedge_place_engine::engine::{LocalPort, Stepped, StreamParams};
-use selvedge_place_engine::inlet::{Inlet, Offer};
+use selvedge_place_engine::engine::{LocalPoller, SteppedEngine, StreamParams};
+use selvedge_place_engine::frame_producer::{FrameMetadata, FrameProducer};
 use selvedge_units::{Bitrate, Bytes, Duration};
 
 /// A frame of packets without payload.
-fn offer(inlet: &mut Inlet, packets: usize) {
+fn enqueue(frame_producer: &mut FrameProducer, packets: usize) {
     let mut packet = [0; 12];
     packet[..2].copy_from_slice(&[0x80, 96]);
     let slices = vec![&packet[..]; packets];
-    let offer = Offer { kind: Kind::Data, referenced: false, closes: false, timestamp: 0 };
-    inlet.offer(offer, &slices).unwrap();
+    let offer = FrameMetadata { kind: Kind::Data, referenced: false, closes: false, timestamp: 0 };
+    frame_producer.enqueue(offer, &slices).unwrap();
 }
 
 /// A frame of 150 small packets may go at once, since the largest packet takes as long. Another
@@ -31,15 +31,15 @@ fn packets_before_an_urgent_one(burst: Bytes, mtu: Bytes) -> usize {
     let receiver = UdpSocket::bind("127.0.0.1:0").unwrap();
     receiver.set_read_timeout(Some(StdDuration::from_secs(60))).unwrap();
     let to = receiver.local_addr().unwrap();
-    let clock = Clock::turned_by_hand();
+    let clock = Clock::simulated();
     let link = LinkConfig {
         mtu,
         burst,
         selection: false,
         ..LinkConfig::new("turns", Bitrate::from_mbps(10), Discipline::Edf)
     };
-    let (port, hall) = LocalPort::new(clock, &link, 2).unwrap();
-    let mut engine = Stepped::new(clock, &link, port, None).unwrap();
+    let (port, registrar) = LocalPoller::new(clock, &link, 2).unwrap();
+    let mut engine = SteppedEngine::new(clock, &link, port, None).unwrap();
     let stop = Arc::new(AtomicBool::new(false));
     let [mut large, mut urgent] = [10_000, 1000].map(|delay| {
         let number = usize::from(delay == 1000);
@@ -47,13 +47,13 @@ fn packets_before_an_urgent_one(burst: Bytes, mtu: Bytes) -> usize {
         let contract = Contract { delay, ..Contract::new(Duration::from_millis(20), Window::NONE) };
         let spec = Spec { ring: 4, pool: Bytes(1 << 20), ..Spec::new("s", to) };
         let params = StreamParams { spec: spec.with_contract(contract), ssrc: number as u32 };
-        let (new, inlet) = hall.stream(number, &params, None, Arc::clone(&stop));
+        let (new, frame_producer) = registrar.stream(number, &params, None, Arc::clone(&stop));
         assert_eq!(engine.attach(new), number);
-        inlet
+        frame_producer
     });
-    offer(&mut large, 150);
+    enqueue(&mut large, 150);
     engine.turn();
-    offer(&mut urgent, 1);
+    enqueue(&mut urgent, 1);
     let mut before = 0;
     let mut bytes = [0; 2000];
     loop {

@@ -7,7 +7,7 @@
 //! (`bpf/queues.h`, `tell_fate`). NI coprocessors, section 3, with the kernel in the card's place.
 
 mod account;
-mod descent;
+mod frame_queue;
 
 use std::collections::BTreeSet;
 use std::io;
@@ -27,13 +27,15 @@ use selvedge_os::netlink::Netlink;
 use selvedge_os::route;
 use selvedge_os_bpf::io_error;
 use selvedge_place_engine::engine::{StreamParams, payload_max};
-use selvedge_place_engine::inlet::{IPV4_UDP, IPV6_UDP, Inlet, InletParams};
+use selvedge_place_engine::frame_producer::{
+    FrameProducer, FrameProducerParams, IPV4_UDP, IPV6_UDP,
+};
 use selvedge_place_engine::report::{LinkReport, StreamReport};
 use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 use thiserror::Error;
 
 use self::account::{Account, Happened};
-use self::descent::{KernelDescent, open};
+use self::frame_queue::{KernelFrameQueue, open};
 use crate::attach::{Kept, keep_for_node};
 use crate::attached::Attached;
 use crate::error::{AttachError, OpenError};
@@ -125,7 +127,7 @@ impl KernelLink {
         clock: Clock,
         link: &LinkConfig,
         streams: &[(&str, StreamParams)],
-    ) -> Result<(Self, Vec<Inlet>), LinkError> {
+    ) -> Result<(Self, Vec<FrameProducer>), LinkError> {
         let device = match &link.device {
             Some(device) => device.clone(),
             None => device_of(streams)?,
@@ -159,12 +161,12 @@ impl KernelLink {
 
         let stop = Arc::new(AtomicBool::new(false));
         let mut accounts = Vec::with_capacity(streams.len());
-        let mut inlets = Vec::with_capacity(streams.len());
+        let mut frame_producers = Vec::with_capacity(streams.len());
         for ((_, params), (socket, _)) in streams.iter().zip(sockets) {
             let account = Arc::new(Mutex::new(Account::new(params.spec.contract)));
             let (writer, reader) = pool(params.spec.pool);
             let overhead = overhead(params.spec.to);
-            let inlet = InletParams {
+            let frame_producer = FrameProducerParams {
                 clock,
                 full: params.spec.full,
                 overhead,
@@ -172,7 +174,7 @@ impl KernelLink {
                 ssrc: params.ssrc,
             };
             let account_of = Arc::clone(&account);
-            let descent = KernelDescent::new(
+            let descent = KernelFrameQueue::new(
                 clock,
                 socket,
                 params.spec.to,
@@ -181,7 +183,12 @@ impl KernelLink {
                 account_of,
                 Arc::clone(&stop),
             );
-            inlets.push(Inlet::new(&inlet, Box::new(descent), writer, Arc::clone(&stop)));
+            frame_producers.push(FrameProducer::new(
+                &frame_producer,
+                Box::new(descent),
+                writer,
+                Arc::clone(&stop),
+            ));
             accounts.push(account);
         }
         let shared = Arc::new(Shared {
@@ -196,7 +203,7 @@ impl KernelLink {
         shared.publish(&attached)?;
         let thread = reader(Arc::clone(&shared), fates, Attached::open(&device)?)?;
         let qdisc = Some((kept, attached));
-        Ok((Self { shared, qdisc, device, thread: Some(thread) }, inlets))
+        Ok((Self { shared, qdisc, device, thread: Some(thread) }, frame_producers))
     }
 
     /// The device that has the qdisc.

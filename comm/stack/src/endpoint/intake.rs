@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::vec::Drain;
 
-use selvedge_os::port::{DatagramReader, Single};
+use selvedge_os::datagram_port::{DatagramReader, SingleDatagram};
 use selvedge_units::{Duration, Instant};
 
 use crate::element::Pipeline;
@@ -94,7 +94,8 @@ impl Intake {
         }
         let mut front = [0; APART];
         let front = &mut front[..if *apart { APART } else { 0 }];
-        let Some((Single { from, segment }, count)) = reader.read_apart(front, spare) else {
+        let Some((SingleDatagram { from, segment }, count)) = reader.read_apart(front, spare)
+        else {
             return false;
         };
         let len = count + spare.len();
@@ -119,7 +120,7 @@ impl Intake {
         match rings.arm() {
             None => self.reader.wait(wait),
             Some((_, false)) => true,
-            Some((called, true)) => self.reader.wait_beside(Some(called), wait),
+            Some((called, true)) => self.reader.wait_with(Some(called), wait),
         }
     }
 

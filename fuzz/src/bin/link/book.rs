@@ -86,7 +86,7 @@ impl Book {
     }
 
     /// Numbers the frame, and takes note of it and of the gap before it.
-    pub(crate) fn offer(&mut self, stream: StreamIndex, frame: &mut Frame) {
+    pub(crate) fn enqueue(&mut self, stream: StreamIndex, frame: &mut Frame) {
         frame.payload.start = self.entries.len() as u64 + 1;
         let step = self.backlogs.len();
         let left = frame.size;

@@ -16,9 +16,9 @@ use selvedge_control_config::LinkConfig;
 use selvedge_data_sched::Discipline;
 use selvedge_os::clock::{Clock, pin_to_core};
 use selvedge_place_engine::engine::Engine;
-use selvedge_place_engine::inlet::Inlet;
+use selvedge_place_engine::frame_producer::FrameProducer;
 use selvedge_place_engine::measure::{ClockRate, StreamMeter};
-use selvedge_place_engine::receive::{PacketTap, ReceiveOptions, Receiver, Reception};
+use selvedge_place_engine::receive::{PacketTap, ReceiveOptions, Receiver, StreamReception};
 use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 
 use super::{BenchError, Local, OFFER, Spread, TIMEOUT, add, options, rtp, stream};
@@ -76,7 +76,7 @@ impl PacketTap for Came {
 
 /// A path at work; what runs for it stops when it is dropped.
 struct Lane {
-    inlet: Inlet,
+    frame_producer: FrameProducer,
     came: Arc<AtomicU64>,
     spans: Vec<Duration>,
     _receiver: Receiver,
@@ -90,7 +90,8 @@ impl Lane {
         let came = Arc::new(AtomicU64::new(0));
         let clock = Clock::shared();
         let listen = SocketAddr::from(([127, 0, 0, 1], 0));
-        let receptions = vec![Reception { listen, meter: StreamMeter::new(ClockRate::VIDEO) }];
+        let receptions =
+            vec![StreamReception { listen, meter: StreamMeter::new(ClockRate::VIDEO) }];
         let tap: Option<Box<dyn PacketTap>> = Some(Box::new(Came(Arc::clone(&came))));
         let receive = ReceiveOptions { tap, ..ReceiveOptions::default() };
         let receiver = Receiver::start(clock, receptions, receive)
@@ -99,8 +100,8 @@ impl Lane {
         // 15 Mbit/s: a frame's time on it is not counted, since a first packet waits for none.
         let link = LinkConfig::new("bench", Bitrate::from_mbps(15), Discipline::Dwcs);
         let stream = stream(to, 64, Bytes(1 << 20));
-        let lane = |inlet, engine, attachment, local| Self {
-            inlet,
+        let lane = |frame_producer, engine, attachment, local| Self {
+            frame_producer,
             came: Arc::clone(&came),
             spans: Vec::new(),
             _receiver: receiver,
@@ -113,8 +114,8 @@ impl Lane {
         Ok(match path {
             Path::Inline => {
                 let streams = std::slice::from_ref(&stream);
-                let (engine, mut inlets) = Engine::start(clock, &link, streams, None)?;
-                lane(inlets.remove(0), Some(engine), None, None)
+                let (engine, mut frame_producers) = Engine::start(clock, &link, streams, None)?;
+                lane(frame_producers.remove(0), Some(engine), None, None)
             }
             Path::Fed => {
                 let core = core.map(|core| core.to_string());
@@ -144,7 +145,7 @@ impl Lane {
         self.came.store(0, Ordering::Release);
         let start = clock.now();
         read(&mut packet[12..])?;
-        self.inlet.offer(OFFER, &[&packet]).map_err(|_| BenchError::Stuck)?;
+        self.frame_producer.enqueue(OFFER, &[&packet]).map_err(|_| BenchError::Stuck)?;
         let end = start + TIMEOUT;
         let at = loop {
             match self.came.load(Ordering::Acquire) {

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration as StdDuration;
 
 use selvedge_os::clock::Clock;
-use selvedge_os::port::DatagramPort;
+use selvedge_os::datagram_port::DatagramPort;
 use selvedge_os::transmit::{Outgoing, TransmitOptions};
 use selvedge_units::{Bytes, Duration};
 

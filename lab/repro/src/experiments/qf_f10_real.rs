@@ -18,9 +18,9 @@ use selvedge_place_cpu::dispatch::Dispatcher;
 use selvedge_place_cpu::members::Who;
 use selvedge_place_cpu::player;
 use selvedge_place_engine::engine::StreamParams;
-use selvedge_place_engine::inlet::{Inlet, Offer};
+use selvedge_place_engine::frame_producer::{FrameMetadata, FrameProducer};
 use selvedge_place_engine::measure::{ClockRate, StreamMeter};
-use selvedge_place_engine::receive::{PacketTap, ReceiveOptions, Receiver, Reception};
+use selvedge_place_engine::receive::{PacketTap, ReceiveOptions, Receiver, StreamReception};
 use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 
 use super::players::need_rights;
@@ -87,7 +87,7 @@ fn run(params: &Params, watch: &dyn Watch) -> Result<Outcome, RunError> {
     let clock = Clock::shared();
     let seen = Seen::default();
     let listen = SocketAddr::from(([127, 0, 0, 1], 0));
-    let reception = |_| Reception { listen, meter: StreamMeter::new(ClockRate::VIDEO) };
+    let reception = |_| StreamReception { listen, meter: StreamMeter::new(ClockRate::VIDEO) };
     let tap: Option<Box<dyn PacketTap>> = Some(Box::new(Tap(Arc::clone(&seen))));
     let options = ReceiveOptions { tap, ..ReceiveOptions::default() };
     let receiver = Receiver::start(clock, (0..TASKS.len()).map(reception).collect(), options)?;
@@ -102,8 +102,9 @@ fn run(params: &Params, watch: &dyn Watch) -> Result<Outcome, RunError> {
         StreamParams { spec: spec.with_contract(contract), ssrc: n as u32 }
     };
     let params: Vec<_> = receiver.addresses().iter().enumerate().map(stream).collect();
-    let (sender, inlets) = web_load::sender(Placement::Coprocessor, clock, &link, &params)?;
-    let made = make(clock, inlets, seconds);
+    let (sender, frame_producers) =
+        web_load::sender(Placement::Coprocessor, clock, &link, &params)?;
+    let made = make(clock, frame_producers, seconds);
     drop(sender);
     let _ = receiver.stop();
     let seen = std::mem::take(&mut *seen.lock().unwrap_or_else(PoisonError::into_inner));
@@ -111,7 +112,11 @@ fn run(params: &Params, watch: &dyn Watch) -> Result<Outcome, RunError> {
 }
 
 /// Runs the makers under the dispatcher, beside programs that never sleep, to their end.
-fn make(clock: Clock, inlets: Vec<Inlet>, seconds: u64) -> Result<Vec<Made>, RunError> {
+fn make(
+    clock: Clock,
+    frame_producers: Vec<FrameProducer>,
+    seconds: u64,
+) -> Result<Vec<Made>, RunError> {
     let failed = |why: String| RunError::Rights(why);
     let cpu = class::processors().pop().unwrap_or(0);
     let start = Arc::new(OnceLock::new());
@@ -119,15 +124,15 @@ fn make(clock: Clock, inlets: Vec<Inlet>, seconds: u64) -> Result<Vec<Made>, Run
     let dispatcher = Dispatcher::new(cpu, Config::default());
     let dispatcher = dispatcher.map_err(|error| failed(error.to_string()))?;
     let (tell, told) = channel();
-    let makers: Vec<_> = inlets
+    let makers: Vec<_> = frame_producers
         .into_iter()
         .enumerate()
-        .map(|(n, inlet)| {
+        .map(|(n, frame_producer)| {
             let (tell, start): (Sender<(usize, Tid)>, _) = (tell.clone(), Arc::clone(&start));
             thread::spawn(move || {
                 let _ = class::confine(0, cpu);
                 let _ = tell.send((n, class::this_thread()));
-                maker(n, clock, inlet, *start.wait(), seconds)
+                maker(n, clock, frame_producer, *start.wait(), seconds)
             })
         })
         .collect();
@@ -163,13 +168,20 @@ fn make(clock: Clock, inlets: Vec<Inlet>, seconds: u64) -> Result<Vec<Made>, Run
 }
 
 /// Makes a packet in each period, and hands it over as one that arrived when the period began.
-fn maker(n: usize, clock: Clock, mut inlet: Inlet, start: Instant, seconds: u64) -> Made {
+fn maker(
+    n: usize,
+    clock: Clock,
+    mut frame_producer: FrameProducer,
+    start: Instant,
+    seconds: u64,
+) -> Made {
     let (period, service, _) = TASKS[n];
     let (period, work) =
         (Duration::from_millis(period), Duration::from_micros(service * 10 * WORK));
     let mut packet = vec![0; 12 + PAYLOAD];
     packet[..2].copy_from_slice(&[0x80, 0x80 | 96]);
-    let offer = Offer { kind: Picture::Data, referenced: false, closes: true, timestamp: 0 };
+    let offer =
+        FrameMetadata { kind: Picture::Data, referenced: false, closes: true, timestamp: 0 };
     let (never, mut late) = (AtomicBool::new(false), 0);
     for k in 0..periods(n, seconds) {
         let begins = start + period * k;
@@ -186,7 +198,7 @@ fn maker(n: usize, clock: Clock, mut inlet: Inlet, start: Instant, seconds: u64)
         packet[end - 16..end - 8].copy_from_slice(&begins.0.to_be_bytes());
         packet[end - 8..].copy_from_slice(&made.0.to_be_bytes());
         // A packet that finds no room does not come, and is counted there.
-        let _ = inlet.offer_at(begins, offer, &[&packet]);
+        let _ = frame_producer.enqueue_at(begins, offer, &[&packet]);
     }
     // What was made last goes up to a phase and a period later.
     clock.sleep_until(clock.now() + phase(n).latency_max() + period);

@@ -17,13 +17,13 @@ use selvedge_control_config::LinkConfig;
 use selvedge_data_sched::Discipline;
 use selvedge_data_stream::{Contract, Kind, Spec, Window};
 use selvedge_os::clock::Clock;
-use selvedge_place_coprocessor::client::{Attachment, Program, inlet_params};
+use selvedge_place_coprocessor::client::{Attachment, Program, producer_params};
 use selvedge_place_coprocessor::realtime::{self, SchedClass, Wishes};
 use selvedge_place_coprocessor::server::default_socket;
 use selvedge_place_engine::engine::{Engine, StreamParams};
-use selvedge_place_engine::inlet::{Inlet, Offer};
+use selvedge_place_engine::frame_producer::{FrameMetadata, FrameProducer};
 use selvedge_place_engine::measure::{ClockRate, StreamMeter};
-use selvedge_place_engine::receive::{PacketTap, ReceiveOptions, Receiver, Reception};
+use selvedge_place_engine::receive::{PacketTap, ReceiveOptions, Receiver, StreamReception};
 use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 
 use super::web_server::{self, Held, ServerProgram, WebServer, missing, pause};
@@ -145,7 +145,7 @@ fn streams(placement: Placement, load: f64, seconds: u64) -> Result<Measured, Ru
     let clock = Clock::shared();
     let seen = Seen::default();
     let listen = SocketAddr::from(([127, 0, 0, 1], 0));
-    let reception = |_| Reception { listen, meter: StreamMeter::new(ClockRate::VIDEO) };
+    let reception = |_| StreamReception { listen, meter: StreamMeter::new(ClockRate::VIDEO) };
     let tap: Option<Box<dyn PacketTap>> = Some(Box::new(Tap(Arc::clone(&seen))));
     let options = ReceiveOptions { tap, ..ReceiveOptions::default() };
     let receiver = Receiver::start(clock, (0..STREAMS).map(reception).collect(), options)?;
@@ -163,13 +163,13 @@ fn streams(placement: Placement, load: f64, seconds: u64) -> Result<Measured, Ru
         StreamParams { spec: spec.with_contract(contract), ssrc: 1 }
     };
     let params: Vec<_> = receiver.addresses().iter().map(stream).collect();
-    let (sender, inlets) = sender(placement, clock, &link, &params)?;
+    let (sender, frame_producers) = sender(placement, clock, &link, &params)?;
     let stop = Arc::new(AtomicBool::new(false));
-    let producers: Vec<_> = inlets
+    let producers: Vec<_> = frame_producers
         .into_iter()
-        .map(|inlet| {
+        .map(|frame_producer| {
             let stop = Arc::clone(&stop);
-            thread::spawn(move || produce(clock, inlet, &stop))
+            thread::spawn(move || produce(clock, frame_producer, &stop))
         })
         .collect();
     let watched = Arc::clone(&stop);
@@ -195,37 +195,37 @@ pub(super) fn sender(
     clock: Clock,
     link: &LinkConfig,
     params: &[StreamParams],
-) -> Result<(Sender, Vec<Inlet>), RunError> {
+) -> Result<(Sender, Vec<FrameProducer>), RunError> {
     if placement == Placement::Inline {
-        let (engine, inlets) = Engine::start(clock, link, params, None)
+        let (engine, frame_producers) = Engine::start(clock, link, params, None)
             .map_err(|error| RunError::Coprocessor(error.into()))?;
-        return Ok((Sender::Inline { _engine: engine }, inlets));
+        return Ok((Sender::Inline { _engine: engine }, frame_producers));
     }
     let failed =
         |error| RunError::Coprocessor(selvedge_lab_measure::coprocessor::BenchError::Client(error));
     let socket = default_socket(&format!("repro-{}", std::process::id()));
     let program = Program::new(link, socket.clone(), &["--core", "1"]);
     let attachment = Attachment::new("repro", socket, Some(program)).map_err(failed)?;
-    let mut inlets = Vec::new();
+    let mut frame_producers = Vec::new();
     for (n, stream) in params.iter().enumerate() {
         let StreamParams { spec, ssrc } = stream;
         let spec = Spec { name: format!("s{}", n + 1), ..spec.clone() };
-        let inlet = inlet_params(&spec, link.mtu, *ssrc);
-        inlets.push(attachment.add(spec, &inlet).map_err(failed)?.1);
+        let frame_producer = producer_params(&spec, link.mtu, *ssrc);
+        frame_producers.push(attachment.add(spec, &frame_producer).map_err(failed)?.1);
     }
-    Ok((Sender::Coprocessor { _attachment: attachment }, inlets))
+    Ok((Sender::Coprocessor { _attachment: attachment }, frame_producers))
 }
 
 /// Keeps its stream's ring full; each packet ends with when it was offered.
-fn produce(clock: Clock, mut inlet: Inlet, stop: &AtomicBool) {
+fn produce(clock: Clock, mut frame_producer: FrameProducer, stop: &AtomicBool) {
     let mut packet = vec![0; 12 + PAYLOAD];
     packet[..2].copy_from_slice(&[0x80, 0x80 | 96]);
-    let offer = Offer { kind: Kind::Data, referenced: false, closes: true, timestamp: 0 };
+    let offer = FrameMetadata { kind: Kind::Data, referenced: false, closes: true, timestamp: 0 };
     while !stop.load(Ordering::Relaxed) {
         let now = clock.now();
         let end = packet.len();
         packet[end - 8..].copy_from_slice(&now.0.to_be_bytes());
-        if inlet.offer_at(now, offer, &[&packet]).is_err() {
+        if frame_producer.enqueue_at(now, offer, &[&packet]).is_err() {
             clock.sleep_until(now + Duration::from_millis(4));
         }
     }

@@ -19,17 +19,17 @@ pub(super) struct Path {
 impl Path {
     /// Asks the kernel: none while it does not know the neighbour.
     pub(super) fn look(netlink: &Netlink, to: SocketAddr) -> Result<Option<Self>, String> {
-        let said = |why: std::io::Error| why.to_string();
-        let route = route::to(netlink, to.ip()).map_err(said)?;
+        let to_text = |why: std::io::Error| why.to_string();
+        let route = route::to(netlink, to.ip()).map_err(to_text)?;
         if route.special {
             return Err(format!("{} is this host, or a group", to.ip()));
         }
-        let wire = route::wire(netlink, route.device).map_err(said)?;
+        let wire = route::wire(netlink, route.device).map_err(to_text)?;
         let Some(own) = wire.mac else {
             let name = netlink.name(route.device).unwrap_or_default();
             return Err(format!("{name} is no Ethernet"));
         };
-        let next_hop = route::neighbour(netlink, route.device, route.next_hop).map_err(said)?;
+        let next_hop = route::neighbour(netlink, route.device, route.next_hop).map_err(to_text)?;
         let (device, source, mtu) = (route.device, route.source, wire.mtu);
         Ok(next_hop.map(|next_hop| Self { device, own, next_hop, source, mtu }))
     }

@@ -58,7 +58,7 @@ impl<T: Copy> Ring<T> {
     }
 
     /// Takes back the last one that was put in; the other side must not be looking.
-    pub(super) fn take_back(&mut self) -> T {
+    pub(super) fn pop_back(&mut self) -> T {
         let producer = self.counters().0;
         let at = producer.load(Ordering::Relaxed).wrapping_sub(1);
         producer.store(at, Ordering::Release);
@@ -99,7 +99,7 @@ mod tests {
         }
         assert_eq!(ring.waiting(), 4);
         assert_eq!((ring.pop(), ring.pop()), (Some(1), Some(2)));
-        assert_eq!(ring.take_back(), 4);
+        assert_eq!(ring.pop_back(), 4);
         ring.push(5);
         assert_eq!((ring.pop(), ring.pop(), ring.pop()), (Some(3), Some(5), None));
         assert_eq!(ring.waiting(), 0);

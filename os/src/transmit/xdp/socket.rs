@@ -169,7 +169,7 @@ impl XdpSocket {
         }
         let left = self.send.waiting();
         for _ in 0..left {
-            let chunk = self.send.take_back();
+            let chunk = self.send.pop_back();
             self.free.push(chunk.addr);
         }
         let error = error.filter(|_| left > 0);

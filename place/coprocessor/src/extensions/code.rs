@@ -7,7 +7,7 @@ use selvedge_control_code::native::Compiler;
 use selvedge_control_code::{Environment, Handler, Interpreted, compile};
 use selvedge_data_stream::{Contract, Kind, Window, Windows};
 use selvedge_os_jit::{MachineHost, Native};
-use selvedge_place_engine::engine::{Action, Extension, Moment, Point};
+use selvedge_place_engine::engine::{Action, Extension, Stage, StepContext};
 use selvedge_units::Instant;
 use serde_json::Value;
 
@@ -77,7 +77,7 @@ impl Code {
 }
 
 impl Extension for Code {
-    fn step(&mut self, moment: &Moment<'_>) -> Action {
+    fn step(&mut self, moment: &StepContext<'_>) -> Action {
         let contract = moment.frame.and_then(|(stream, _)| moment.link.contract(stream)).copied();
         let shown = shown(moment, contract.as_ref());
         let memory = self.handler.memory_mut();
@@ -111,7 +111,7 @@ fn window(contract: &Contract, kind: Kind) -> Window {
 }
 
 /// `input`, in its order.
-fn shown(moment: &Moment<'_>, contract: Option<&Contract>) -> [i64; INPUTS] {
+fn shown(moment: &StepContext<'_>, contract: Option<&Contract>) -> [i64; INPUTS] {
     let link = moment.link;
     let mut shown = [0; INPUTS];
     shown[0] = long(moment.now.0);
@@ -149,10 +149,10 @@ fn shown(moment: &Moment<'_>, contract: Option<&Contract>) -> [i64; INPUTS] {
 /// What `output` asks for: one thing, the first of these that it asks for and that is new.
 fn wanted(
     [discard, raise, lose, of]: [i64; 4],
-    point: Point,
+    point: Stage,
     contract: Option<&Contract>,
 ) -> Action {
-    if discard != 0 && point == Point::Arrival {
+    if discard != 0 && point == Stage::Arrival {
         return Action::Discard;
     }
     let Some(contract) = contract else { return Action::Go };
@@ -211,11 +211,11 @@ mod tests {
         }
     }
 
-    fn step(of: &mut Box<dyn Extension>, point: Point) -> Action {
+    fn step(of: &mut Box<dyn Extension>, point: Stage) -> Action {
         let (link, stream) = link();
         let frame = frame();
-        let shown = (point != Point::Choice).then_some((stream, &frame));
-        of.step(&Moment { point, now: Instant(5400), link: &link, frame: shown })
+        let shown = (point != Stage::Choice).then_some((stream, &frame));
+        of.step(&StepContext { point, now: Instant(5400), link: &link, frame: shown })
     }
 
     #[test]
@@ -226,24 +226,24 @@ mod tests {
             && input.priority == 0 && input.lose == 1 && input.of == 5 && input.period == 40000
             && input.sent + input.missed + input.violations + input.dropped + input.backlog == 0
             && input.rate == 1000000) output.discard = 1; }";
-        assert_eq!(step(&mut made(sees), Point::Arrival), Action::Discard);
-        assert_eq!(step(&mut made(sees), Point::Miss), Action::Go, "too late to discard");
+        assert_eq!(step(&mut made(sees), Stage::Arrival), Action::Discard);
+        assert_eq!(step(&mut made(sees), Stage::Miss), Action::Go, "too late to discard");
         let raises = "{ output.raise = 5000; }";
-        assert_eq!(step(&mut made(raises), Point::Miss), Action::Priority(1000));
-        assert_eq!(step(&mut made(raises), Point::Choice), Action::Go, "of no stream");
+        assert_eq!(step(&mut made(raises), Stage::Miss), Action::Priority(1000));
+        assert_eq!(step(&mut made(raises), Stage::Choice), Action::Go, "of no stream");
         let widens = "{ static long n; if (++n > 1) { output.lose = 9; output.of = 4; } }";
         let mut widens = made(widens);
-        assert_eq!(step(&mut widens, Point::Miss), Action::Go);
+        assert_eq!(step(&mut widens, Stage::Miss), Action::Go);
         let all = Windows::Whole(Window { lose: 4, of: 4 });
-        assert_eq!(step(&mut widens, Point::Miss), Action::Windows(all));
-        assert_eq!(step(&mut made("{ output.lose = 1; output.of = 5; }"), Point::Miss), Action::Go);
+        assert_eq!(step(&mut widens, Stage::Miss), Action::Windows(all));
+        assert_eq!(step(&mut made("{ output.lose = 1; output.of = 5; }"), Stage::Miss), Action::Go);
     }
 
     #[test]
     fn endless_loops_end_and_are_counted() {
         let mut endless = made("{ long i; while (1) i++; output.discard = 1; }");
         for n in 1..=3 {
-            assert_eq!(step(&mut endless, Point::Arrival), Action::Go);
+            assert_eq!(step(&mut endless, Stage::Arrival), Action::Go);
             assert_eq!(endless.faults(), n);
         }
     }

@@ -4,7 +4,7 @@
 use selvedge_data_sched::Discipline;
 use selvedge_data_stream::Counters;
 use selvedge_data_stream::{Counts, DropReason, Histogram, Recent, Refusals, Spec, Totals};
-use selvedge_place_engine::engine::{ExtensionReport, Point};
+use selvedge_place_engine::engine::{ExtensionReport, Stage};
 use selvedge_place_engine::report::{LinkReport, StreamReport};
 use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 use serde::{Deserialize, Serialize};
@@ -263,7 +263,7 @@ impl Statistics {
         let extension = |one: &ExtensionStatistics| {
             Some(ExtensionReport {
                 name: one.name.clone(),
-                point: Point::from_name(&one.point)?,
+                point: Stage::from_name(&one.point)?,
                 calls: one.calls,
                 discarded: one.discarded,
                 faults: one.faults,

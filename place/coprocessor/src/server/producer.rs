@@ -8,14 +8,14 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use selvedge_data_stream::{Spec, WhenFull};
 use selvedge_os::seqpacket::{self as socket, Received};
 use selvedge_place_engine::engine::{NewStream, payload_max};
-use selvedge_place_engine::inlet::{IPV4_UDP, IPV6_UDP, InletParams};
+use selvedge_place_engine::frame_producer::{FrameProducerParams, IPV4_UDP, IPV6_UDP};
 use selvedge_units::{Bitrate, Bytes, Duration};
 
 use super::steps::Step;
 use super::{Coprocessor, DRAIN};
 use crate::feeder::{Feeder, FeederState};
+use crate::frame_consumer::{Limits, RefusalCounters, SharedConsumer};
 use crate::message::{Envelope, NAME_MAX, PROTOCOL, Reply, Request, Statistics, StreamStatistics};
-use crate::outlet::{Limits, RefusalCounters, SharedOutlet};
 use crate::segment::{BELL_STREAMS, Doorbell, StreamSegment};
 
 /// A stream of a producer.
@@ -220,7 +220,7 @@ impl Producer {
         let bit = self.free_bit(None)?;
         let recording = Feeder::open(file.as_ref(), repeat).map_err(|error| error.to_string())?;
         let segment = new_segment(coprocessor, &spec)?;
-        let params = InletParams {
+        let params = FrameProducerParams {
             clock: coprocessor.clock,
             full: WhenFull::Block,
             overhead: overhead(&spec),
@@ -229,9 +229,12 @@ impl Producer {
         };
         let place = (Arc::clone(&bell), bit);
         let mut stream = self.attach_stream(coprocessor, spec, &segment, true, place)?;
-        let feeder = crate::inlet::inlet(&params, &segment, bell, bit, recording.stop())
-            .map_err(|error| error.to_string())
-            .and_then(|inlet| recording.start(inlet).map_err(|error| error.to_string()));
+        let feeder =
+            crate::frame_producer::frame_producer(&params, &segment, bell, bit, recording.stop())
+                .map_err(|error| error.to_string())
+                .and_then(|frame_producer| {
+                    recording.start(frame_producer).map_err(|error| error.to_string())
+                });
         match feeder {
             Ok(feeder) => {
                 if let Some(known) = coprocessor.streams.get_mut(&stream.number) {
@@ -264,11 +267,11 @@ impl Producer {
         let overhead = overhead(&spec);
         let most = coprocessor.options.link.mtu.0.saturating_sub(overhead);
         let limits = Limits { packet: u16::try_from(most).unwrap_or(u16::MAX), overhead };
-        let outlet =
-            SharedOutlet::new(segment, fresh, limits, place).map_err(|error| error.to_string())?;
-        let refused = outlet.refused();
+        let frame_consumer = SharedConsumer::new(segment, fresh, limits, place)
+            .map_err(|error| error.to_string())?;
+        let refused = frame_consumer.refused();
         let spec = Spec { ring: segment.ring(), ..spec };
-        let new = NewStream { spec: spec.clone(), outlet, carried: None };
+        let new = NewStream { spec: spec.clone(), frame_consumer, carried: None };
         let number = coprocessor.engine.attach(new).ok_or("the engine has stopped")?;
         tracing::info!(stream = spec.name, number, to = %spec.to, "stream added");
         let producer = self.name.clone();
@@ -356,7 +359,7 @@ fn statistics(coprocessor: &mut Coprocessor) -> Answer {
     let streams = report.streams.iter().filter_map(|seen| {
         let known = coprocessor.streams.get(&seen.number)?;
         let told = StreamStatistics::of(seen, &known.spec, &known.producer, known.refused.read());
-        let (trouble, ended) = known.feeder.as_ref().map(|f| f.told()).unwrap_or_default();
+        let (trouble, ended) = known.feeder.as_ref().map(|f| f.status()).unwrap_or_default();
         Some(StreamStatistics { trouble, ended, ..told })
     });
     let streams: Vec<_> = streams.collect();

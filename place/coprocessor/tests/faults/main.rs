@@ -21,7 +21,7 @@ use selvedge_place_coprocessor::client::{Attachment, ClientError, Connection, Pr
 use selvedge_place_coprocessor::message::{Envelope, PROTOCOL, Request};
 use selvedge_place_coprocessor::segment::{Doorbell, StreamSegment};
 use selvedge_place_coprocessor::server::Local;
-use selvedge_place_engine::inlet::Inlet;
+use selvedge_place_engine::frame_producer::FrameProducer;
 use selvedge_units::{Bitrate, Bytes};
 
 use support::{
@@ -33,7 +33,7 @@ const AMPLE: Bitrate = Bitrate::from_mbps(100);
 /// A well-behaved stream, which must not notice anything.
 struct Witness {
     attachment: Attachment,
-    inlet: Inlet,
+    frame_producer: FrameProducer,
     receiver: std::net::UdpSocket,
     sent: u32,
 }
@@ -42,13 +42,13 @@ impl Witness {
     fn new(socket: &Path) -> Self {
         let attachment = Attachment::new("witness", socket.to_owned(), None).unwrap();
         let (receiver, to) = receiver();
-        let (_, inlet) = add(&attachment, "witness", to);
-        Self { attachment, inlet, receiver, sent: 0 }
+        let (_, frame_producer) = add(&attachment, "witness", to);
+        Self { attachment, frame_producer, receiver, sent: 0 }
     }
 
     /// One more frame crosses.
     fn proves(&mut self) {
-        offer(&mut self.inlet, Kind::Still, self.sent, 10).unwrap();
+        offer(&mut self.frame_producer, Kind::Still, self.sent, 10).unwrap();
         receive_until(&self.receiver, |bytes| {
             assert_eq!(numbers(bytes).0, self.sent);
             true
@@ -132,11 +132,11 @@ fn what_waits_survives_the_coprocessor() {
     let program = Program::new(&slow, socket.clone(), &more);
     let attachment = Attachment::new("test", socket.clone(), Some(program)).unwrap();
     let (receiver, to) = receiver();
-    let (place, mut inlet) = add(&attachment, "lecture", to);
+    let (place, mut frame_producer) = add(&attachment, "lecture", to);
     assert!(attachment.set_priority(place, 42));
     assert!(attachment.set_windows(place, Windows::Whole(Window { lose: 3, of: 8 })));
     for number in 0..100 {
-        offer(&mut inlet, Kind::Still, number, 40).unwrap();
+        offer(&mut frame_producer, Kind::Still, number, 40).unwrap();
     }
     let mut came = BTreeSet::new();
     let mut told = 0;
@@ -163,7 +163,7 @@ fn what_waits_survives_the_coprocessor() {
     assert_eq!(came, (0..100).collect());
     assert!(twice <= 3 * 2, "{twice} frames came twice");
     // It goes on, with the contract as it was turned.
-    offer(&mut inlet, Kind::Still, 100, 40).unwrap();
+    offer(&mut frame_producer, Kind::Still, 100, 40).unwrap();
     receive_until(&receiver, |bytes| numbers(bytes).0 == 100);
     // Counters go on over its deaths, but for what was settled just before each.
     let sent = || attachment.report().streams[place].counts.totals.sent;
@@ -183,7 +183,7 @@ fn what_was_counted_and_loaded_survives_the_coprocessor() {
     let program = Program::new(&link(Bitrate(8_000_000)), socket.clone(), &more);
     let attachment = Attachment::new("test", socket.clone(), Some(program)).unwrap();
     let (receiver, to) = receiver();
-    let (place, mut inlet) = add(&attachment, "lecture", to);
+    let (place, mut frame_producer) = add(&attachment, "lecture", to);
     let source = "{ if (input.kind == KIND_B) output.discard = 1; }";
     let load = |name: &str, extension: &str, arguments| Request::Load {
         name: name.into(),
@@ -200,7 +200,7 @@ fn what_was_counted_and_loaded_survives_the_coprocessor() {
         // A frame of each ten is discarded by the step; the link sees the gap.
         for n in 0..10 {
             let kind = if n == 5 { Kind::Bidirectional } else { Kind::Still };
-            offer(&mut inlet, kind, number, 40).unwrap();
+            offer(&mut frame_producer, kind, number, 40).unwrap();
             number += 1;
         }
         let mut came = 0;
@@ -247,14 +247,15 @@ fn a_ring_that_nobody_empties_gives_frames_back() {
     let (receiver, to) = receiver();
     let local = Local::start(support::options(AMPLE, socket.clone())).unwrap();
     let attachment = Attachment::new("test", socket.clone(), None).unwrap();
-    let (_, mut inlet) = add(&attachment, "lecture", to);
-    offer(&mut inlet, Kind::Still, 0, 10).unwrap();
+    let (_, mut frame_producer) = add(&attachment, "lecture", to);
+    offer(&mut frame_producer, Kind::Still, 0, 10).unwrap();
     receive_until(&receiver, |bytes| numbers(bytes).0 == 0);
     drop(local);
-    let taken = (1..1000).take_while(|&n| offer(&mut inlet, Kind::Still, n, 10).is_ok()).count();
+    let taken =
+        (1..1000).take_while(|&n| offer(&mut frame_producer, Kind::Still, n, 10).is_ok()).count();
     assert!((100..=128).contains(&taken), "the ring has 128 slots: {taken}");
     for n in 0..10_000 {
-        assert_eq!(offer(&mut inlet, Kind::Still, n, 10), Err(DropReason::Full));
+        assert_eq!(offer(&mut frame_producer, Kind::Still, n, 10), Err(DropReason::Full));
     }
     // The next coprocessor finds what waits, though it never saw it come.
     let _local = Local::start(support::options(AMPLE, socket)).unwrap();

@@ -13,10 +13,10 @@ use selvedge_data_sched::Discipline;
 use selvedge_data_stream::Spec;
 use selvedge_data_stream::rtp::Packet;
 use selvedge_data_stream::{Contract, DropReason, Kind, Window};
-use selvedge_place_coprocessor::client::{Attachment, inlet_params};
+use selvedge_place_coprocessor::client::{Attachment, producer_params};
 use selvedge_place_coprocessor::realtime::{SchedClass, Wishes};
 use selvedge_place_coprocessor::server::{Local, Options};
-use selvedge_place_engine::inlet::{Inlet, Offer};
+use selvedge_place_engine::frame_producer::{FrameMetadata, FrameProducer};
 use selvedge_units::{Bitrate, Bytes, Duration};
 
 pub(crate) const TIMEOUT: StdDuration = StdDuration::from_secs(60);
@@ -66,15 +66,15 @@ pub(crate) fn spec(name: &str, to: SocketAddr) -> Spec {
     spec.with_contract(contract)
 }
 
-pub(crate) fn add(attachment: &Attachment, name: &str, to: SocketAddr) -> (usize, Inlet) {
+pub(crate) fn add(attachment: &Attachment, name: &str, to: SocketAddr) -> (usize, FrameProducer) {
     let spec = spec(name, to);
-    let params = inlet_params(&spec, Bytes(1500), 7);
+    let params = producer_params(&spec, Bytes(1500), 7);
     attachment.add(spec, &params).unwrap()
 }
 
 /// Offers a frame of one packet whose payload is its number and so many bytes more.
-pub(crate) fn offer(
-    inlet: &mut Inlet,
+pub(crate) fn enqueue(
+    frame_producer: &mut FrameProducer,
     kind: Kind,
     number: u32,
     more: usize,
@@ -82,8 +82,8 @@ pub(crate) fn offer(
     let mut packet = vec![0; 12 + 4 + more];
     packet[..2].copy_from_slice(&[0x80, 0x80 | 96]);
     packet[12..16].copy_from_slice(&number.to_be_bytes());
-    let offer = Offer { kind, referenced: false, closes: true, timestamp: 0 };
-    inlet.offer(offer, &[&packet])
+    let offer = FrameMetadata { kind, referenced: false, closes: true, timestamp: 0 };
+    frame_producer.enqueue(offer, &[&packet])
 }
 
 /// The number in a packet's payload, and that of its frame.

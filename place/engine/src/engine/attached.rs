@@ -14,18 +14,18 @@ use selvedge_data_stream::{DropReason, PacketCursor};
 use selvedge_units::{Bytes, Instant};
 
 use super::NewStream;
-use super::carrier::{Carried, overhead};
-use super::outlet::Outlet;
+use super::carrier::{StreamCarrier, overhead};
+use super::frame_consumer::FrameConsumer;
 
 /// A stream as the engine keeps it.
-pub(super) struct Attached<O> {
+pub(super) struct AttachedStream<O> {
     pub(super) index: StreamIndex,
-    pub(super) outlet: O,
+    pub(super) frame_consumer: O,
     pub(super) to: SocketAddr,
     /// Bytes of headers below RTP that each packet takes on the wire.
     pub(super) overhead: u64,
     /// What carries its packets in place of the engine's sockets.
-    pub(super) carried: Option<Carried>,
+    pub(super) carried: Option<StreamCarrier>,
     /// Frames that may wait at the link.
     pub(super) room: usize,
     cursor: Cursor,
@@ -33,7 +33,7 @@ pub(super) struct Attached<O> {
     pub(super) sent: RateMeter,
     pub(super) sent_bytes: Bytes,
     /// When it goes, if it is to: at the latest then, or as soon as nothing waits any more.
-    pub(super) leaving: Option<Instant>,
+    pub(super) removal_deadline: Option<Instant>,
 }
 
 /// Where the next packet of the frame being sent begins.
@@ -46,21 +46,21 @@ struct Cursor {
 
 /// A packet found, not yet handed to the kernel.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Located {
+pub(super) struct LocatedPacket {
     pub(super) stream: usize,
     pub(super) payload: PayloadSpan,
     pub(super) at: usize,
     pub(super) len: usize,
 }
 
-impl<O: Outlet> Attached<O> {
+impl<O: FrameConsumer> AttachedStream<O> {
     /// A stream of which nothing was sent yet, and of which so many frames may wait.
     pub(super) fn new(index: StreamIndex, new: NewStream<O>) -> Self {
-        let NewStream { spec, outlet, carried } = new;
+        let NewStream { spec, frame_consumer, carried } = new;
         let Spec { to, ring, .. } = spec;
         Self {
             index,
-            outlet,
+            frame_consumer,
             to,
             overhead: overhead(to, carried.as_ref()),
             carried,
@@ -69,21 +69,21 @@ impl<O: Outlet> Attached<O> {
             send_errors: 0,
             sent: RateMeter::default(),
             sent_bytes: Bytes(0),
-            leaving: None,
+            removal_deadline: None,
         }
     }
 
     /// Finds the packet to send in the pool.
-    pub(super) fn locate(&mut self, stream: usize, next: &Transmit) -> Option<Located> {
+    pub(super) fn locate(&mut self, stream: usize, next: &Transmit) -> Option<LocatedPacket> {
         let payload = next.frame.payload;
         if self.cursor.payload != payload || self.cursor.packet > next.packet {
             self.cursor = Cursor { payload, ..Cursor::default() };
         }
         loop {
             let Cursor { packet, next: mut walk, .. } = self.cursor;
-            let (at, len) = self.outlet.packet(payload, &mut walk)?;
+            let (at, len) = self.frame_consumer.packet(payload, &mut walk)?;
             if packet == next.packet {
-                return Some(Located { stream, payload, at, len });
+                return Some(LocatedPacket { stream, payload, at, len });
             }
             self.cursor.packet += 1;
             self.cursor.next = walk;
@@ -91,9 +91,9 @@ impl<O: Outlet> Attached<O> {
     }
 
     /// Hands the packet over, if something else than the sockets carries it.
-    pub(super) fn carry(&mut self, packet: &Located) -> Result<(), DropReason> {
+    pub(super) fn carry(&mut self, packet: &LocatedPacket) -> Result<(), DropReason> {
         let Some(carried) = &self.carried else { return Ok(()) };
-        if carried.by.carry(self.outlet.bytes(packet.payload, (packet.at, packet.len))) {
+        if carried.by.carry(self.frame_consumer.bytes(packet.payload, (packet.at, packet.len))) {
             return Ok(());
         }
         self.send_errors += 1;
@@ -101,7 +101,7 @@ impl<O: Outlet> Attached<O> {
     }
 
     /// Writes into the packet when its frame is due and how long before that it leaves.
-    pub(super) fn stamp(&mut self, packet: &Located, deadline: Instant, now: Instant) {
-        self.outlet.stamp(packet.payload, (packet.at, packet.len), deadline, now);
+    pub(super) fn stamp(&mut self, packet: &LocatedPacket, deadline: Instant, now: Instant) {
+        self.frame_consumer.stamp(packet.payload, (packet.at, packet.len), deadline, now);
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use selvedge_units::Bytes;
 
-use crate::inlet::{IPV4_UDP, IPV6_UDP};
+use crate::frame_producer::{IPV4_UDP, IPV6_UDP};
 
 /// Takes packets in the order in which they leave, on the engine's thread: it must not wait.
 pub trait Carrier: Send + Sync + fmt::Debug {
@@ -18,7 +18,7 @@ pub trait Carrier: Send + Sync + fmt::Debug {
 
 /// A stream's carrier, and what it makes of packets.
 #[derive(Clone, Debug)]
-pub struct Carried {
+pub struct StreamCarrier {
     /// Who takes them.
     pub by: Arc<dyn Carrier>,
     /// What each takes on the wire beside its own bytes, headers of IP and UDP included.
@@ -28,7 +28,7 @@ pub struct Carried {
 }
 
 /// Bytes of headers below RTP that a packet to this address takes on the wire.
-pub(super) fn overhead(to: SocketAddr, carried: Option<&Carried>) -> u64 {
+pub(super) fn overhead(to: SocketAddr, carried: Option<&StreamCarrier>) -> u64 {
     let plain = if to.is_ipv6() { IPV6_UDP } else { IPV4_UDP };
     carried.map_or(plain, |carried| carried.overhead.0)
 }

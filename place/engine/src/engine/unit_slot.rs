@@ -7,8 +7,8 @@
 //! Two things that a trace may state and a frame does not bear are put in behind the ring: the
 //! deadline of a stream's first frame, and the size by which fair disciplines share.
 
-mod port;
-mod watch;
+mod poller;
+mod record;
 
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
@@ -27,10 +27,12 @@ use selvedge_data_stream::rtp::{self, FrameTag, Header, Packet};
 use selvedge_data_stream::{DropReason, Kind, References, Window};
 use selvedge_units::{Bitrate, Bytes, Instant};
 
-use self::port::TracePort;
-use self::watch::Watch;
-use super::{EngineError, LocalPort, NewStream, Port, Stepped, StreamParams, payload_max};
-use crate::inlet::{IPV4_UDP, Inlet, Offer};
+use self::poller::TracePoller;
+use self::record::TurnComparer;
+use super::{
+    EngineError, LocalPoller, NewStream, Poller, SteppedEngine, StreamParams, payload_max,
+};
+use crate::frame_producer::{FrameMetadata, FrameProducer, IPV4_UDP};
 use selvedge_os::clock::Clock;
 
 /// A packet on the wire, headers counted in. A power of two, so that at [`RATE`] its time is exact.
@@ -58,7 +60,7 @@ pub enum UnitSlotError {
     },
     /// A frame did not get into its ring.
     #[error("a frame of stream {stream} at slot {t} was refused ({why:?}); replay fewer frames")]
-    Offer {
+    Enqueue {
         /// Its stream.
         stream: u32,
         /// When.
@@ -82,36 +84,36 @@ pub enum UnitSlotError {
 }
 
 /// A replay of a trace through an engine.
-pub struct UnitSlots<'a, P: Port> {
+pub struct UnitSlots<'a, P: Poller> {
     trace: &'a Trace,
     clock: Clock,
-    engine: Stepped<TracePort<P>>,
-    inlets: Vec<Inlet>,
+    engine: SteppedEngine<TracePoller<P>>,
+    frame_producers: Vec<FrameProducer>,
     /// Frames to come: when and whose, in that order.
     coming: std::iter::Peekable<std::vec::IntoIter<(Instant, u32)>>,
     receiver: UdpSocket,
-    watch: Watch,
+    watch: TurnComparer,
     events: Vec<Event>,
     packet: Vec<u8>,
 }
 
-impl<'a> UnitSlots<'a, LocalPort> {
+impl<'a> UnitSlots<'a, LocalPoller> {
     /// A replay through rings of this process, as the inline placement has them.
     ///
     /// # Errors
     /// [`UnitSlotError`] if there is no socket.
     pub fn inline(trace: &'a Trace) -> Result<Self, UnitSlotError> {
-        let clock = Clock::turned_by_hand();
-        let (port, hall) = LocalPort::new(clock, &link_of(trace), trace.streams.len())
+        let clock = Clock::simulated();
+        let (port, registrar) = LocalPoller::new(clock, &link_of(trace), trace.streams.len())
             .map_err(|why| system("an event", why))?;
         let stop = Arc::new(AtomicBool::new(false));
         Self::new(trace, clock, port, |n, params| {
-            Ok(hall.stream(n, params, None, Arc::clone(&stop)))
+            Ok(registrar.stream(n, params, None, Arc::clone(&stop)))
         })
     }
 }
 
-impl<'a, P: Port> UnitSlots<'a, P> {
+impl<'a, P: Poller> UnitSlots<'a, P> {
     /// A replay by a port that reads this clock, which is turned by hand; `make` makes both ends of
     /// the stream with a number.
     ///
@@ -124,31 +126,32 @@ impl<'a, P: Port> UnitSlots<'a, P> {
         mut make: impl FnMut(
             usize,
             &StreamParams,
-        ) -> Result<(NewStream<P::Outlet>, Inlet), UnitSlotError>,
+        )
+            -> Result<(NewStream<P::FrameConsumer>, FrameProducer), UnitSlotError>,
     ) -> Result<Self, UnitSlotError> {
         let receiver = receiver().map_err(|why| system("a socket on loopback", why))?;
         let to = receiver.local_addr().map_err(|why| system("a socket's address", why))?;
-        let watch = Watch::new(trace.streams.len());
-        let port = TracePort::new(port);
+        let watch = TurnComparer::new(trace.streams.len());
+        let port = TracePoller::new(port);
         let (tap, step) = (Box::new(watch.seen()), Box::new(watch.seen()));
-        let mut engine = Stepped::new(clock, &link_of(trace), port, Some(tap))?;
-        engine.load("watch", super::Point::Choice, step);
+        let mut engine = SteppedEngine::new(clock, &link_of(trace), port, Some(tap))?;
+        engine.load("watch", super::Stage::Choice, step);
         let arrivals = arrivals(trace);
-        let mut inlets = Vec::with_capacity(trace.streams.len());
+        let mut frame_producers = Vec::with_capacity(trace.streams.len());
         for (n, stream) in trace.streams.iter().enumerate() {
             let sizes: Vec<Bytes> =
                 arrivals.iter().filter(|a| a.1 as usize == n).map(|a| a.2).collect();
             let params = params(stream.contract, to, n, sizes.len());
-            let (new, inlet) = make(n, &params)?;
-            engine.attach(port::told(new, n, stream.first_deadline, sizes, watch.seen()));
-            inlets.push(inlet);
+            let (new, frame_producer) = make(n, &params)?;
+            engine.attach(poller::trace_stream(new, n, stream.first_deadline, sizes, watch.seen()));
+            frame_producers.push(frame_producer);
         }
         let coming: Vec<_> = arrivals.iter().map(|&(at, stream, _)| (at, stream)).collect();
         let mut packet = vec![0; rtp::packet_len(payload_max(WIRE, IPV4_UDP))];
         rtp::write_packet(&mut packet, HEADER, TAG, &vec![0; payload_max(WIRE, IPV4_UDP)]);
         let coming = coming.into_iter().peekable();
         let events = Vec::new();
-        Ok(Self { trace, clock, engine, inlets, coming, receiver, watch, events, packet })
+        Ok(Self { trace, clock, engine, frame_producers, coming, receiver, watch, events, packet })
     }
 
     /// Replays all slots.
@@ -187,12 +190,10 @@ impl<'a, P: Port> UnitSlots<'a, P> {
     /// Hands in what arrives by now.
     fn admit(&mut self, now: Instant) -> Result<(), UnitSlotError> {
         while let Some((at, stream)) = self.coming.next_if(|&(at, _)| at <= now) {
-            let inlet = &mut self.inlets[stream as usize];
-            inlet.offer_at(at, OFFER, &[&self.packet]).map_err(|why| UnitSlotError::Offer {
-                stream,
-                t: now.0,
-                why,
-            })?;
+            let frame_producer = &mut self.frame_producers[stream as usize];
+            frame_producer
+                .enqueue_at(at, OFFER, &[&self.packet])
+                .map_err(|why| UnitSlotError::Enqueue { stream, t: now.0, why })?;
         }
         Ok(())
     }
@@ -256,7 +257,8 @@ pub fn link_of(trace: &Trace) -> LinkConfig {
     }
 }
 
-const OFFER: Offer = Offer { kind: Kind::Data, referenced: false, closes: false, timestamp: 0 };
+const OFFER: FrameMetadata =
+    FrameMetadata { kind: Kind::Data, referenced: false, closes: false, timestamp: 0 };
 const HEADER: Header =
     Header { marker: false, payload_type: 96, sequence: 0, timestamp: 0, ssrc: 0 };
 const TAG: FrameTag = FrameTag {

@@ -12,13 +12,13 @@ use selvedge_data_link::Link;
 use selvedge_data_stream::{Counts, DropReason, Fate};
 use selvedge_units::{Duration, Instant};
 
-use super::attached::{Attached, Located};
-use super::outlet::{Outlet, Port};
-use super::{Control, FateTap, NewStream};
-use crate::extension::{Extensions, Point};
+use super::attached::{AttachedStream, LocatedPacket};
+use super::frame_consumer::{FrameConsumer, Poller};
+use super::{Command, FateTap, NewStream};
+use crate::extension::{Extensions, Stage};
 use crate::report::{LinkReport, StreamReport};
 use selvedge_os::clock::Clock;
-use selvedge_os::huge;
+use selvedge_os::huge_pages;
 use selvedge_os::transmit::Transmitter;
 
 /// Packets handed to the kernel at once, where the link's burst allows.
@@ -34,7 +34,7 @@ const STRIDE: usize = BATCH;
 
 /// How a stream's ring was left.
 #[derive(Clone, Copy, PartialEq)]
-enum Left {
+enum RingState {
     Empty,
     /// The link holds as many as it may.
     Full,
@@ -43,20 +43,20 @@ enum Left {
 }
 
 /// All that the engine's thread owns.
-pub(super) struct Worker<P: Port> {
+pub(super) struct Worker<P: Poller> {
     pub(super) clock: Clock,
     pub(super) link: Link,
     pub(super) transmitter: Transmitter,
     /// The link grants no burst, so that each packet waits for its own time.
     pub(super) one_by_one: bool,
     /// By number; a number that was given back is none.
-    pub(super) streams: Vec<Option<Attached<P::Outlet>>>,
+    pub(super) streams: Vec<Option<AttachedStream<P::FrameConsumer>>>,
     pub(super) port: P,
-    pub(super) orders: Receiver<Control<P::Outlet>>,
+    pub(super) commands: Receiver<Command<P::FrameConsumer>>,
     pub(super) stop: Arc<AtomicBool>,
     pub(super) report: Arc<Mutex<LinkReport>>,
     pub(super) tap: Option<Box<dyn FateTap>>,
-    pub(super) batch: Vec<Located>,
+    pub(super) batch: Vec<LocatedPacket>,
     /// Streams whose rings still hold frames because the link holds as many as it may.
     pub(super) backpressure: Vec<usize>,
     /// A ring still holds frames that the link could take.
@@ -64,17 +64,17 @@ pub(super) struct Worker<P: Port> {
     /// Whether any stream ever had a carrier.
     pub(super) carries: bool,
     /// How many streams are to leave.
-    pub(super) leaving: usize,
+    pub(super) removals_pending: usize,
     pub(super) extensions: Extensions,
     pub(super) name: String,
     /// When the next report is made.
     pub(super) report_at: Instant,
 }
 
-impl<P: Port> Worker<P> {
+impl<P: Poller> Worker<P> {
     /// Runs until told to stop.
     pub(super) fn run(mut self) {
-        huge::gather(self.link.memory());
+        huge_pages::gather(self.link.memory());
         while !self.stop.load(Ordering::Acquire) {
             if let Some(next) = self.turn() {
                 self.port.wait_until(next);
@@ -91,7 +91,7 @@ impl<P: Port> Worker<P> {
     /// Does all that is to be done now; until when there is nothing more, unless somebody calls.
     pub(super) fn turn(&mut self) -> Option<Instant> {
         let now = self.clock.now();
-        self.obey(now);
+        self.handle_commands(now);
         self.take_arrivals(now);
         let next = self.transmit();
         let now = self.clock.now();
@@ -100,59 +100,59 @@ impl<P: Port> Worker<P> {
             self.publish(now);
             self.report_at = now + REPORT_EVERY;
         }
-        let next = if self.leaving > 0 { self.see_off(now).min(next) } else { next };
+        let next = if self.removals_pending > 0 { self.reap_leaving(now).min(next) } else { next };
         (next > now && !self.more).then(|| next.min(self.report_at))
     }
 
-    fn obey(&mut self, now: Instant) {
-        while let Ok(order) = self.orders.try_recv() {
+    fn handle_commands(&mut self, now: Instant) {
+        while let Ok(order) = self.commands.try_recv() {
             match order {
-                Control::Windows(n, windows) => {
+                Command::Windows(n, windows) => {
                     let index = self.streams.get(n).and_then(Option::as_ref).map(|s| s.index);
                     index.inspect(|&index| self.link.set_windows(index, windows));
                 }
-                Control::Priority(n, priority) => {
+                Command::Priority(n, priority) => {
                     let index = self.streams.get(n).and_then(Option::as_ref).map(|s| s.index);
                     index.inspect(|&index| self.link.set_priority(index, priority));
                 }
-                Control::Rate(rate) => self.link.set_rate(now, rate),
-                Control::Attach(stream, tell) => {
+                Command::Rate(rate) => self.link.set_rate(now, rate),
+                Command::Attach(stream, reply_sender) => {
                     let number = self.attach(*stream);
                     // The report first: who knows the number looks for it there at once.
                     self.publish(now);
                     // Whoever asked may have gone; its stream is removed like any other's.
-                    let _ = tell.send(number);
+                    let _ = reply_sender.send(number);
                 }
-                Control::Detach(n, patience) => {
+                Command::Detach(n, patience) => {
                     if let Some(stream) = self.streams.get_mut(n).and_then(Option::as_mut) {
-                        self.leaving += usize::from(stream.leaving.is_none());
-                        stream.leaving = Some(now + patience);
+                        self.removals_pending += usize::from(stream.removal_deadline.is_none());
+                        stream.removal_deadline = Some(now + patience);
                         // Its source may have died between pushing and calling.
                         self.backpressure.push(n);
                         self.more = true;
                     }
                 }
-                Control::Load(name, point, step, tell) => {
+                Command::Load(name, point, step, reply_sender) => {
                     let loaded = self.extensions.load(name, point, step);
                     self.publish(now);
-                    let _ = tell.send(loaded);
+                    let _ = reply_sender.send(loaded);
                 }
-                Control::Unload(name, tell) => {
+                Command::Unload(name, reply_sender) => {
                     let unloaded = self.extensions.unload(&name);
                     self.publish(now);
-                    let _ = tell.send(unloaded);
+                    let _ = reply_sender.send(unloaded);
                 }
             }
         }
     }
 
     /// Gives a new stream its number.
-    pub(super) fn attach(&mut self, new: NewStream<P::Outlet>) -> usize {
+    pub(super) fn attach(&mut self, new: NewStream<P::FrameConsumer>) -> usize {
         let index = self.link.add_stream(new.spec.contract);
         self.carries |= new.carried.is_some();
         let number = index.0 as usize;
-        let mut attached = Attached::new(index, new);
-        self.port.attached(number, &mut attached.outlet);
+        let mut attached = AttachedStream::new(index, new);
+        self.port.attached(number, &mut attached.frame_consumer);
         if self.streams.len() <= number {
             self.streams.resize_with(number + 1, || None);
         }
@@ -165,12 +165,12 @@ impl<P: Port> Worker<P> {
 
     /// Removes those that are to leave and have nothing more to send, or took too long; returns
     /// when to look again.
-    fn see_off(&mut self, now: Instant) -> Instant {
+    fn reap_leaving(&mut self, now: Instant) -> Instant {
         let mut again = Instant::MAX;
         for n in 0..self.streams.len() {
             let Some(stream) = &mut self.streams[n] else { continue };
-            let Some(until) = stream.leaving else { continue };
-            let idle = stream.outlet.is_empty() && self.link.queued(stream.index) == 0;
+            let Some(until) = stream.removal_deadline else { continue };
+            let idle = stream.frame_consumer.is_empty() && self.link.queued(stream.index) == 0;
             if !idle && now < until {
                 again = again.min(until);
                 continue;
@@ -181,7 +181,7 @@ impl<P: Port> Worker<P> {
             self.streams[n] = None;
             self.backpressure.retain(|&full| full != n);
             self.port.detached(n);
-            self.leaving -= 1;
+            self.removals_pending -= 1;
             again = now;
         }
         again
@@ -192,19 +192,19 @@ impl<P: Port> Worker<P> {
         let (extensions, clock) = (&mut self.extensions, self.clock);
         let mut look = |n: usize| {
             let Some(stream) = streams.get_mut(n).and_then(Option::as_mut) else {
-                return Left::Empty;
+                return RingState::Empty;
             };
             let room = stream.room.saturating_sub(link.queued(stream.index));
             let mut turn = room.min(TURN_MAX);
-            let (index, outlet) = (stream.index, &mut stream.outlet);
-            if extensions.stand_at(Point::Arrival) {
+            let (index, frame_consumer) = (stream.index, &mut stream.frame_consumer);
+            if extensions.has_step_at(Stage::Arrival) {
                 while turn > 0
-                    && let Some(frame) = outlet.pop(now)
+                    && let Some(frame) = frame_consumer.pop(now)
                 {
                     turn -= 1;
                     let seen = Some((index, &frame));
-                    if extensions.run(clock, link, Point::Arrival, seen) {
-                        outlet.settled(&frame);
+                    if extensions.run(clock, link, Stage::Arrival, seen) {
+                        frame_consumer.settled(&frame);
                     } else {
                         link.handle_frame(now, index, frame);
                     }
@@ -212,25 +212,25 @@ impl<P: Port> Worker<P> {
             } else {
                 link.handle_frames(now, index, || {
                     turn = turn.checked_sub(1)?;
-                    outlet.pop(now)
+                    frame_consumer.pop(now)
                 });
             }
-            match (outlet.is_empty(), link.queued(index) < stream.room) {
-                (true, _) => Left::Empty,
-                (false, true) => Left::More,
-                (false, false) => Left::Full,
+            match (frame_consumer.is_empty(), link.queued(index) < stream.room) {
+                (true, _) => RingState::Empty,
+                (false, true) => RingState::More,
+                (false, false) => RingState::Full,
             }
         };
         let mut more = false;
         full.retain(|&n| {
             let left = look(n);
-            more |= left == Left::More;
-            left != Left::Empty
+            more |= left == RingState::More;
+            left != RingState::Empty
         });
         self.port.ready(&mut |n| {
             let left = look(n);
-            more |= left == Left::More;
-            if left != Left::Empty && !full.contains(&n) {
+            more |= left == RingState::More;
+            if left != RingState::Empty && !full.contains(&n) {
                 full.push(n);
             }
         });
@@ -243,14 +243,14 @@ impl<P: Port> Worker<P> {
         let mut alone = 0;
         loop {
             let now = self.clock.now();
-            if self.extensions.stand_at(Point::Choice) {
-                self.extensions.run(self.clock, &mut self.link, Point::Choice, None);
+            if self.extensions.has_step_at(Stage::Choice) {
+                self.extensions.run(self.clock, &mut self.link, Stage::Choice, None);
             }
             let Some(next) = self.link.poll_transmit(now) else {
                 self.flush();
                 return self.link.next_event(now).unwrap_or(Instant::MAX);
             };
-            let run = match self.choose_run(&next, now) {
+            let run = match self.plan_run(&next, now) {
                 Ok(run) => run,
                 Err(reason) => {
                     self.link.failed(now, reason);
@@ -286,38 +286,38 @@ impl<P: Port> Worker<P> {
         let mut last = None;
         while let Some(settled) = self.link.poll_settled() {
             let n = settled.stream.0 as usize;
-            if P::Outlet::COUNTS
+            if P::FrameConsumer::REPORTS_COUNTS
                 && let Some(other) = last.replace(n).filter(|&last| last != n)
             {
-                self.tell_counts(other);
+                self.report_counts(other);
             }
             if let Some(stream) = self.streams.get_mut(n).and_then(Option::as_mut) {
-                stream.outlet.settled(&settled.frame);
+                stream.frame_consumer.settled(&settled.frame);
             }
-            if self.extensions.stand_at(Point::Miss) && missed(settled.fate) {
+            if self.extensions.has_step_at(Stage::Miss) && missed(settled.fate) {
                 let frame = Some((settled.stream, &settled.frame));
-                self.extensions.run(self.clock, &mut self.link, Point::Miss, frame);
+                self.extensions.run(self.clock, &mut self.link, Stage::Miss, frame);
             }
             if let Some(tap) = &mut self.tap {
                 tap.settled(n, &settled.frame, settled.fate, now);
             }
         }
-        if P::Outlet::COUNTS
+        if P::FrameConsumer::REPORTS_COUNTS
             && let Some(last) = last
         {
-            self.tell_counts(last);
+            self.report_counts(last);
         }
     }
 
     /// Tells a stream's end what is counted of it.
-    fn tell_counts(&mut self, n: usize) {
+    fn report_counts(&mut self, n: usize) {
         let Some(stream) = self.streams.get_mut(n).and_then(Option::as_mut) else { return };
         let Some(ledger) = self.link.ledger(stream.index) else { return };
         // A stream that is being removed has left the scheduler already.
         if self.link.contract(stream.index).is_none() {
             return;
         }
-        stream.outlet.counted(&Counts {
+        stream.frame_consumer.report_counts(&Counts {
             totals: ledger.totals().clone(),
             counters: self.link.scheduler().counters(stream.index),
             sent_bytes: stream.sent_bytes,

@@ -52,7 +52,7 @@ impl BareFrames {
     /// Settles every frame that has begun: no more packets are expected.
     pub(super) fn settle_all(&mut self) {
         while self.pending() > 0 {
-            self.settle_oldest();
+            self.settle_first();
         }
     }
 
@@ -70,12 +70,12 @@ impl BareFrames {
     fn free_slot(&mut self) -> usize {
         match self.slots.iter().position(Option::is_none) {
             Some(free) => free,
-            None => self.settle_oldest(),
+            None => self.settle_first(),
         }
     }
 
     /// Settles the frame that begins first; returns its slot, which is free then.
-    fn settle_oldest(&mut self) -> usize {
+    fn settle_first(&mut self) -> usize {
         let oldest = (0..SLOTS).min_by_key(|&i| self.slots[i].map_or(u64::MAX, |s| s.first));
         let index = oldest.unwrap_or(0);
         let Some(slot) = self.slots[index].take() else { return index };

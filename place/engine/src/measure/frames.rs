@@ -9,7 +9,7 @@ use selvedge_data_stream::References;
 use selvedge_data_stream::rtp::FrameTag;
 use selvedge_units::Instant;
 
-use super::playout::Evidence;
+use super::playout::PlayoutSample;
 
 /// Frames that may begin while an earlier one is still not whole.
 const AHEAD_MAX: u64 = 8;
@@ -49,7 +49,7 @@ struct Slot {
     last: Option<u64>,
     /// Distinct packets that came.
     packets: u64,
-    evidence: Evidence,
+    evidence: PlayoutSample,
     /// Whether it was on time, once it is whole.
     on_time: Option<bool>,
 }
@@ -110,7 +110,7 @@ impl FrameLog {
     pub(super) fn handle(
         &mut self,
         packet: TaggedPacket,
-        judge: impl FnOnce(u32, Evidence) -> bool,
+        judge: impl FnOnce(u32, PlayoutSample) -> bool,
     ) {
         let Some(seq) = self.whole_number(packet.tag.seq) else { return };
         if seq < self.next {
@@ -196,7 +196,7 @@ impl FrameLog {
             first: None,
             last: None,
             packets: 0,
-            evidence: Evidence {
+            evidence: PlayoutSample {
                 deadline_ms: tag.deadline_ms,
                 left_ms: i16::MAX,
                 whole: Instant::ZERO,

@@ -29,7 +29,7 @@ const CYCLE: i64 = (1 << 16) * MS;
 
 /// What a whole frame's packets told, together.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Evidence {
+pub(super) struct PlayoutSample {
     /// The frame's deadline by the sender's clock, milliseconds modulo 2^16.
     pub(super) deadline_ms: u16,
     /// The least time left, over its packets; milliseconds.
@@ -78,7 +78,7 @@ impl Playout {
     }
 
     /// Whether a frame that is whole came by its deadline; its packets were observed before.
-    pub(super) fn is_on_time(&self, frame: Evidence) -> bool {
+    pub(super) fn is_on_time(&self, frame: PlayoutSample) -> bool {
         match (frame.left_ms, self.floor) {
             (i16::MIN, _) => false,
             (i16::MAX, _) => true,
@@ -126,7 +126,7 @@ mod tests {
     fn judge(playout: &mut Playout, deadline: u64, sent: u64, came: u64) -> bool {
         let FrameTag { deadline_ms, left_ms, .. } = tag(deadline, sent);
         playout.observe(Instant(came), &tag(deadline, sent));
-        playout.is_on_time(Evidence { deadline_ms, left_ms, whole: Instant(came) })
+        playout.is_on_time(PlayoutSample { deadline_ms, left_ms, whole: Instant(came) })
     }
 
     const SECOND: u64 = 1_000_000_000;

@@ -9,8 +9,8 @@ use crate::measure::ClockRate;
 use selvedge_data_stream::rtp::{FrameTag, Header, packet_len, write_packet};
 use selvedge_data_stream::{Kind, References};
 
-fn reception(listen: &str) -> Reception {
-    Reception { listen: listen.parse().unwrap(), meter: StreamMeter::new(ClockRate::VIDEO) }
+fn reception(listen: &str) -> StreamReception {
+    StreamReception { listen: listen.parse().unwrap(), meter: StreamMeter::new(ClockRate::VIDEO) }
 }
 
 /// The only packet of a frame.

@@ -5,73 +5,77 @@ use std::sync::atomic::AtomicBool;
 use selvedge_data_stream::Kind;
 use selvedge_data_stream::WhenFull;
 use selvedge_os::clock::Clock;
-use selvedge_place_engine::inlet::{IPV4_UDP, Inlet, InletParams, Offer};
+use selvedge_place_engine::frame_producer::{
+    FrameMetadata, FrameProducer, FrameProducerParams, IPV4_UDP,
+};
 
 use super::*;
 
 const LIMITS: Limits = Limits { packet: 100, overhead: IPV4_UDP };
 
-fn ends() -> (SharedOutlet, Inlet, StreamSegment) {
+fn ends() -> (SharedConsumer, FrameProducer, StreamSegment) {
     let segment = StreamSegment::create("turns", 64, Bytes(1 << 22)).unwrap();
     let bell = Arc::new(Doorbell::create().unwrap());
-    let outlet = SharedOutlet::new(&segment, true, LIMITS, (Arc::clone(&bell), 0)).unwrap();
-    let params = InletParams {
-        clock: Clock::turned_by_hand(),
+    let frame_consumer =
+        SharedConsumer::new(&segment, true, LIMITS, (Arc::clone(&bell), 0)).unwrap();
+    let params = FrameProducerParams {
+        clock: Clock::simulated(),
         full: WhenFull::Drop,
         overhead: IPV4_UDP,
         payload_max: 60,
         ssrc: 1,
     };
     let stop = Arc::new(AtomicBool::new(false));
-    let inlet = crate::inlet::inlet(&params, &segment, bell, 0, stop).unwrap();
-    (outlet, inlet, segment)
+    let frame_producer =
+        crate::frame_producer::frame_producer(&params, &segment, bell, 0, stop).unwrap();
+    (frame_consumer, frame_producer, segment)
 }
 
-fn offer(inlet: &mut Inlet, packets: usize) {
+fn enqueue(frame_producer: &mut FrameProducer, packets: usize) {
     let mut packet = [0; 12];
     packet[..2].copy_from_slice(&[0x80, 96]);
     let slices = vec![&packet[..]; packets];
-    let offer = Offer { kind: Kind::Data, referenced: false, closes: false, timestamp: 0 };
-    inlet.offer(offer, &slices).unwrap();
+    let offer = FrameMetadata { kind: Kind::Data, referenced: false, closes: false, timestamp: 0 };
+    frame_producer.enqueue(offer, &slices).unwrap();
 }
 
 /// Frames that a turn takes.
-fn set_knob(outlet: &mut SharedOutlet) -> usize {
-    std::iter::from_fn(|| outlet.pop(Instant::ZERO)).count()
+fn set_knob(frame_consumer: &mut SharedConsumer) -> usize {
+    std::iter::from_fn(|| frame_consumer.pop(Instant::ZERO)).count()
 }
 
 #[test]
 fn frames_of_many_packets_take_no_longer_a_turn_than_others() {
-    let (mut outlet, mut inlet, _segment) = ends();
+    let (mut frame_consumer, mut frame_producer, _segment) = ends();
     let packets = WALK + WALK / 2;
     for _ in 0..4 {
-        offer(&mut inlet, packets);
+        enqueue(&mut frame_producer, packets);
     }
     // Four frames of one and a half turns each.
     let mut taken = Vec::new();
-    while !outlet.is_empty() {
-        taken.push(turn(&mut outlet));
+    while !frame_consumer.is_empty() {
+        taken.push(turn(&mut frame_consumer));
     }
     assert_eq!(taken, [0, 1, 1, 0, 1, 1]);
     for _ in 0..50 {
-        offer(&mut inlet, 1);
+        enqueue(&mut frame_producer, 1);
     }
-    assert_eq!(turn(&mut outlet), 50, "small ones are not held up");
-    assert_eq!(outlet.refused().read().total(), 0);
+    assert_eq!(turn(&mut frame_consumer), 50, "small ones are not held up");
+    assert_eq!(frame_consumer.refused().read().total(), 0);
 }
 
 #[test]
 fn a_frame_that_took_several_turns_is_the_same() {
-    let (mut outlet, mut inlet, _segment) = ends();
+    let (mut frame_consumer, mut frame_producer, _segment) = ends();
     let packets = 3 * WALK + 5;
-    offer(&mut inlet, packets);
-    assert_eq!([(); 3].map(|()| turn(&mut outlet)), [0; 3]);
-    let frame = outlet.pop(Instant::ZERO).unwrap();
+    enqueue(&mut frame_producer, packets);
+    assert_eq!([(); 3].map(|()| turn(&mut frame_consumer)), [0; 3]);
+    let frame = frame_consumer.pop(Instant::ZERO).unwrap();
     assert_eq!(usize::from(frame.packets), packets);
-    assert!(outlet.is_empty());
+    assert!(frame_consumer.is_empty());
     let (mut cursor, mut size) = (PacketCursor::default(), Bytes(0));
     for _ in 0..packets {
-        let (_, len) = outlet.packet(frame.payload, &mut cursor).unwrap();
+        let (_, len) = frame_consumer.packet(frame.payload, &mut cursor).unwrap();
         size += Bytes(len as u64 + IPV4_UDP);
     }
     assert_eq!((frame.size, cursor.offset()), (size, frame.payload.len as usize));
@@ -79,9 +83,9 @@ fn a_frame_that_took_several_turns_is_the_same() {
 
 #[test]
 fn refused_frames_of_many_packets_are_bounded_as_well() {
-    let (mut outlet, mut inlet, segment) = ends();
+    let (mut frame_consumer, mut frame_producer, segment) = ends();
     for n in 0..4 {
-        offer(&mut inlet, 2 * WALK + 1);
+        enqueue(&mut frame_producer, 2 * WALK + 1);
         // One packet less than lie there: found out at the end.
         let slot = segment.ring_at() + 384 + 64 * n;
         let fewer = (2 * WALK as u16).to_ne_bytes();
@@ -91,9 +95,9 @@ fn refused_frames_of_many_packets_are_bounded_as_well() {
         }
     }
     let mut refused = Vec::new();
-    while !outlet.is_empty() {
-        assert_eq!(turn(&mut outlet), 0);
-        refused.push(outlet.refused().read().total());
+    while !frame_consumer.is_empty() {
+        assert_eq!(turn(&mut frame_consumer), 0);
+        refused.push(frame_consumer.refused().read().total());
     }
     // The last has nothing behind it, so its turn ends with it.
     assert_eq!(refused, [0, 1, 1, 2, 2, 3, 3, 4]);

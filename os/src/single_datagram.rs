@@ -10,7 +10,7 @@ use crate::socket::RawAddress;
 
 /// A datagram that was read into a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Single {
+pub struct SingleDatagram {
     /// Who sent it.
     pub from: SocketAddr,
     /// It is several datagrams, each but the last of so many bytes (UDP GRO).
@@ -19,7 +19,7 @@ pub struct Single {
 
 /// Reads the datagram that waits in the socket, without waiting: the buffer's bytes are then its.
 /// `None`, and an empty buffer, if there is none. Grows the buffer to the largest datagram.
-pub(crate) fn receive(socket: &OwnedFd, into: &mut Vec<u8>) -> Option<Single> {
+pub(crate) fn receive(socket: &OwnedFd, into: &mut Vec<u8>) -> Option<SingleDatagram> {
     receive_apart(socket, &mut [], into).map(|(single, _)| single)
 }
 
@@ -29,7 +29,7 @@ pub(crate) fn receive_apart(
     socket: &OwnedFd,
     front: &mut [u8],
     into: &mut Vec<u8>,
-) -> Option<(Single, usize)> {
+) -> Option<(SingleDatagram, usize)> {
     into.clear();
     into.reserve(ROOM);
     let (mut name, mut control) = (RawAddress::zeroed(), Control([0; CONTROL]));
@@ -53,6 +53,7 @@ pub(crate) fn receive_apart(
     // SAFETY: ROOM bytes are reserved, and the kernel has written as many as did not fit into `front`.
     unsafe { into.set_len((len - first).min(ROOM)) };
     let control = &control.0[..header.msg_controllen.min(CONTROL)];
-    let single = Single { from: name.to_socket_addr()?, segment: read_control(control).segment };
+    let single =
+        SingleDatagram { from: name.to_socket_addr()?, segment: read_control(control).segment };
     Some((single, first))
 }

@@ -6,18 +6,18 @@ use std::sync::atomic::AtomicBool;
 
 use selvedge_data_memory::{PoolWriter, Producer, RegionError};
 use selvedge_data_stream::{Descriptor, Frame};
-use selvedge_place_engine::inlet::{Descent, Inlet, InletParams};
+use selvedge_place_engine::frame_producer::{FrameProducer, FrameProducerParams, FrameQueue};
 
 use crate::segment::{Doorbell, StreamSegment};
 
 /// A ring in shared memory, and the doorbell of its producer.
-pub struct SharedDescent {
+pub struct SharedFrameQueue {
     ring: Producer<Descriptor>,
     bell: Arc<Doorbell>,
     bit: usize,
 }
 
-impl SharedDescent {
+impl SharedFrameQueue {
     /// The producing half of a segment's ring.
     ///
     /// # Errors
@@ -37,12 +37,12 @@ impl SharedDescent {
     /// Gives it back if the ring is full.
     pub fn push_descriptor(&mut self, descriptor: Descriptor) -> Result<(), Descriptor> {
         let pushed = self.ring.push(descriptor);
-        self.call();
+        self.notify();
         pushed
     }
 }
 
-impl Descent for SharedDescent {
+impl FrameQueue for SharedFrameQueue {
     fn free(&self) -> usize {
         self.ring.free()
     }
@@ -51,7 +51,7 @@ impl Descent for SharedDescent {
         self.push_descriptor(Descriptor::of(&frame, true)).is_ok()
     }
 
-    fn call(&self) {
+    fn notify(&self) {
         self.bell.ring(self.bit);
     }
 
@@ -65,14 +65,14 @@ impl Descent for SharedDescent {
 ///
 /// # Errors
 /// [`RegionError`] if the segment's header is not what it was.
-pub fn inlet(
-    params: &InletParams,
+pub fn frame_producer(
+    params: &FrameProducerParams,
     segment: &StreamSegment,
     bell: Arc<Doorbell>,
     bit: usize,
     stop: Arc<AtomicBool>,
-) -> Result<Inlet, RegionError> {
+) -> Result<FrameProducer, RegionError> {
     let pool = PoolWriter::within(&segment.region, segment.pool_at(), segment.pool())?;
-    let ring = Box::new(SharedDescent::new(segment, bell, bit)?);
-    Ok(Inlet::new(params, ring, pool, stop))
+    let ring = Box::new(SharedFrameQueue::new(segment, bell, bit)?);
+    Ok(FrameProducer::new(params, ring, pool, stop))
 }

@@ -14,13 +14,13 @@ use crate::clock::{Clock, timespec};
 const PAUSES: u64 = 8;
 
 /// What is left of the time that one batch may wait.
-pub(super) struct Patience {
+pub(super) struct WaitBudget {
     span: Duration,
     /// Set when the first wait begins, so that the clock is not read in batches that never wait.
     end: Option<Instant>,
 }
 
-impl Patience {
+impl WaitBudget {
     pub(super) const fn of(span: Duration) -> Self {
         Self { span, end: None }
     }

@@ -7,57 +7,58 @@ use selvedge_data_memory::PayloadSpan;
 use selvedge_data_stream::{Frame, PacketCursor};
 use selvedge_units::{Bytes, Instant};
 
-use super::watch::Seen;
-use crate::engine::{NewStream, Outlet, Port};
+use super::record::EngineRecorder;
+use crate::engine::{FrameConsumer, NewStream, Poller};
 use selvedge_data_stream::Counts;
 use selvedge_os::wake::Woken;
 
 /// A port whose outlets are told what the trace states.
-pub(super) struct TracePort<P>(P);
+pub(super) struct TracePoller<P>(P);
 
 /// A stream's end that is told what the trace states.
-pub(super) struct TraceOutlet<O> {
-    outlet: O,
+pub(super) struct TraceConsumer<O> {
+    frame_consumer: O,
     stream: usize,
     first_deadline: Option<Instant>,
     /// Of the frames to come.
     sizes: IntoIter<Bytes>,
-    seen: Seen,
+    seen: EngineRecorder,
 }
 
-impl<P> TracePort<P> {
+impl<P> TracePoller<P> {
     pub(super) const fn new(port: P) -> Self {
         Self(port)
     }
 }
 
 /// A stream, its first frame's deadline and its frames' sizes being these.
-pub(super) fn told<O: Outlet>(
+pub(super) fn trace_stream<O: FrameConsumer>(
     new: NewStream<O>,
     stream: usize,
     first_deadline: Option<Instant>,
     sizes: Vec<Bytes>,
-    seen: Seen,
-) -> NewStream<TraceOutlet<O>> {
-    let NewStream { spec, outlet, carried } = new;
-    let outlet = TraceOutlet { outlet, stream, first_deadline, sizes: sizes.into_iter(), seen };
-    NewStream { spec, outlet, carried }
+    seen: EngineRecorder,
+) -> NewStream<TraceConsumer<O>> {
+    let NewStream { spec, frame_consumer, carried } = new;
+    let frame_consumer =
+        TraceConsumer { frame_consumer, stream, first_deadline, sizes: sizes.into_iter(), seen };
+    NewStream { spec, frame_consumer, carried }
 }
 
-impl<O: Outlet> Outlet for TraceOutlet<O> {
+impl<O: FrameConsumer> FrameConsumer for TraceConsumer<O> {
     fn pop(&mut self, now: Instant) -> Option<Frame> {
-        let frame = self.outlet.pop(now)?;
+        let frame = self.frame_consumer.pop(now)?;
         let deadline = self.first_deadline.take();
         let size = self.sizes.next().unwrap_or(frame.size);
         Some(Frame { deadline, size, ..frame })
     }
 
     fn is_empty(&mut self) -> bool {
-        self.outlet.is_empty()
+        self.frame_consumer.is_empty()
     }
 
     fn packet(&self, payload: PayloadSpan, cursor: &mut PacketCursor) -> Option<(usize, usize)> {
-        self.outlet.packet(payload, cursor)
+        self.frame_consumer.packet(payload, cursor)
     }
 
     fn stamp(
@@ -67,27 +68,27 @@ impl<O: Outlet> Outlet for TraceOutlet<O> {
         deadline: Instant,
         now: Instant,
     ) {
-        self.seen.leaves(self.stream, deadline);
-        self.outlet.stamp(payload, packet, deadline, now);
+        self.seen.packet_left(self.stream, deadline);
+        self.frame_consumer.stamp(payload, packet, deadline, now);
     }
 
     fn bytes(&self, payload: PayloadSpan, packet: (usize, usize)) -> &[u8] {
-        self.outlet.bytes(payload, packet)
+        self.frame_consumer.bytes(payload, packet)
     }
 
     fn settled(&mut self, frame: &Frame) {
-        self.outlet.settled(frame);
+        self.frame_consumer.settled(frame);
     }
 
-    const COUNTS: bool = O::COUNTS;
+    const REPORTS_COUNTS: bool = O::REPORTS_COUNTS;
 
-    fn counted(&mut self, counts: &Counts) {
-        self.outlet.counted(counts);
+    fn report_counts(&mut self, counts: &Counts) {
+        self.frame_consumer.report_counts(counts);
     }
 }
 
-impl<P: Port> Port for TracePort<P> {
-    type Outlet = TraceOutlet<P::Outlet>;
+impl<P: Poller> Poller for TracePoller<P> {
+    type FrameConsumer = TraceConsumer<P::FrameConsumer>;
 
     fn ready(&mut self, look: &mut dyn FnMut(usize)) {
         self.0.ready(look);
@@ -97,8 +98,8 @@ impl<P: Port> Port for TracePort<P> {
         self.0.wait_until(at)
     }
 
-    fn attached(&mut self, number: usize, outlet: &mut Self::Outlet) {
-        self.0.attached(number, &mut outlet.outlet);
+    fn attached(&mut self, number: usize, frame_consumer: &mut Self::FrameConsumer) {
+        self.0.attached(number, &mut frame_consumer.frame_consumer);
     }
 
     fn detached(&mut self, number: usize) {

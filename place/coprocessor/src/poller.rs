@@ -11,10 +11,10 @@ use rustix::io::Errno;
 use selvedge_data_memory::Bell;
 use selvedge_os::clock::{Clock, exact_timers, timespec};
 use selvedge_os::wake::{Sleeper, Woken};
-use selvedge_place_engine::engine::Port;
+use selvedge_place_engine::engine::Poller;
 use selvedge_units::{Duration, Instant};
 
-use crate::outlet::SharedOutlet;
+use crate::frame_consumer::SharedConsumer;
 use crate::segment::{BELL_STREAMS, Doorbell};
 
 /// A producer's doorbell, and whose its bits are.
@@ -27,7 +27,7 @@ struct Producer {
 }
 
 /// The engine's view of all producers.
-pub struct SharedPort {
+pub struct SharedPoller {
     clock: Clock,
     /// What the control thread calls.
     own: Sleeper,
@@ -38,7 +38,7 @@ pub struct SharedPort {
     after: Duration,
 }
 
-impl SharedPort {
+impl SharedPoller {
     /// A port without producers. It watches the clock for `before` ahead of an instant, and the
     /// doorbells for `after` before it sleeps ([`Duration`] of `u64::MAX`: it never sleeps).
     ///
@@ -102,8 +102,8 @@ impl SharedPort {
     }
 }
 
-impl Port for SharedPort {
-    type Outlet = SharedOutlet;
+impl Poller for SharedPoller {
+    type FrameConsumer = SharedConsumer;
 
     fn ready(&mut self, look: &mut dyn FnMut(usize)) {
         for bell in &self.bells {
@@ -132,36 +132,36 @@ impl Port for SharedPort {
             loop {
                 if self.has_bits() || !self.own.bell().is_awake() {
                     self.finish_sleep();
-                    return Woken::Called;
+                    return Woken::Notified;
                 }
-                if self.clock.turn_to(until) || self.clock.now() >= until {
+                if self.clock.advance_to(until) || self.clock.now() >= until {
                     break;
                 }
                 std::hint::spin_loop();
             }
             if until == at {
-                return Woken::Due;
+                return Woken::TimedOut;
             }
         }
         // Some may have called since the engine looked: nobody sleeps then.
         let lain = self.states().all(Bell::prepare_sleep);
         if !lain {
             self.finish_sleep();
-            return Woken::Called;
+            return Woken::Notified;
         }
-        if !self.clock.turn_to(at) {
+        if !self.clock.advance_to(at) {
             self.sleep(at - self.before);
         }
         while self.is_quiet() && self.clock.now() < at {
             std::hint::spin_loop();
         }
-        if self.finish_sleep() { Woken::Called } else { Woken::Due }
+        if self.finish_sleep() { Woken::Notified } else { Woken::TimedOut }
     }
 
-    fn attached(&mut self, number: usize, outlet: &mut SharedOutlet) {
-        let same = |bell: &Producer| Arc::ptr_eq(&bell.doorbell, &outlet.bell);
+    fn attached(&mut self, number: usize, frame_consumer: &mut SharedConsumer) {
+        let same = |bell: &Producer| Arc::ptr_eq(&bell.doorbell, &frame_consumer.bell);
         let at = self.bells.iter().position(same).unwrap_or_else(|| {
-            let doorbell = Arc::clone(&outlet.bell);
+            let doorbell = Arc::clone(&frame_consumer.bell);
             let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
             // One that can't be watched is looked at whenever the engine is awake for others.
             if let Err(error) =
@@ -173,7 +173,7 @@ impl Port for SharedPort {
             self.bells.len() - 1
         });
         let bell = &mut self.bells[at];
-        let bit = outlet.bit.min(BELL_STREAMS - 1);
+        let bit = frame_consumer.bit.min(BELL_STREAMS - 1);
         if bell.numbers.len() <= bit {
             bell.numbers.resize(bit + 1, None);
         }

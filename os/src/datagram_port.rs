@@ -11,8 +11,8 @@ use selvedge_units::{Bytes, Duration};
 
 use crate::batch::Batch;
 use crate::clock::{Clock, timespec};
-use crate::single;
-pub use crate::single::Single;
+use crate::single_datagram;
+pub use crate::single_datagram::SingleDatagram;
 use crate::socket::{self, Buffer, SocketError};
 use crate::transmit::{TransmitOptions, Transmitter};
 
@@ -94,8 +94,8 @@ impl DatagramReader {
     /// Reads the next datagram into this buffer, which then is its bytes, without waiting; `None` if
     /// there is none. It may be several that were sent as one. Who reads large datagrams one by one
     /// has no need to copy them.
-    pub fn read_into(&mut self, buffer: &mut Vec<u8>) -> Option<Single> {
-        single::receive(&self.socket, buffer)
+    pub fn read_into(&mut self, buffer: &mut Vec<u8>) -> Option<SingleDatagram> {
+        single_datagram::receive(&self.socket, buffer)
     }
 
     /// [`DatagramReader::read_into`], where the first bytes go to `front` and only what is more into
@@ -104,19 +104,19 @@ impl DatagramReader {
         &mut self,
         front: &mut [u8],
         buffer: &mut Vec<u8>,
-    ) -> Option<(Single, usize)> {
-        single::receive_apart(&self.socket, front, buffer)
+    ) -> Option<(SingleDatagram, usize)> {
+        single_datagram::receive_apart(&self.socket, front, buffer)
     }
 
     /// Waits for datagrams, at most so long; whether there are some.
     #[must_use]
     pub fn wait(&self, patience: Duration) -> bool {
-        self.wait_beside(None, patience)
+        self.wait_with(None, patience)
     }
 
     /// The same, for something else to be readable as well.
     #[must_use]
-    pub fn wait_beside(&self, other: Option<&OwnedFd>, patience: Duration) -> bool {
+    pub fn wait_with(&self, other: Option<&OwnedFd>, patience: Duration) -> bool {
         let own = PollFd::new(&self.socket, PollFlags::IN);
         let mut fds = [own.clone(), own];
         if let Some(other) = other {
@@ -189,7 +189,7 @@ mod tests {
             let mut front = [0; 18];
             let front = &mut front[..got.len() % 2 * 18];
             let Some((single, count)) = reader.read_apart(front, &mut buffer) else { continue };
-            let Single { from, segment } = single;
+            let SingleDatagram { from, segment } = single;
             buffer.splice(0..0, front[..count].iter().copied());
             assert_eq!(from, a.address());
             let size = segment.map_or(buffer.len(), usize::from);

@@ -11,14 +11,14 @@ use selvedge_data_stream::rtp::stamp_deadline;
 use selvedge_data_stream::{Counts, Frame, PACKET_HEADER_LEN, PacketCursor};
 use selvedge_units::{Bytes, Instant};
 
-use super::carrier::{Carried, overhead};
+use super::carrier::{StreamCarrier, overhead};
 use super::{NewStream, StreamParams, payload_max, spin};
-use crate::inlet::{Inlet, InletParams, LocalDescent, Ready};
+use crate::frame_producer::{FrameProducer, FrameProducerParams, LocalFrameQueue, Ready};
 use selvedge_os::clock::Clock;
 use selvedge_os::wake::{Sleeper, Waker, Woken, sleeper};
 
 /// The engine's end of a stream: frames come out of it, and their packets lie in it.
-pub trait Outlet: Send {
+pub trait FrameConsumer: Send {
     /// The next frame that came, if there is one.
     fn pop(&mut self, now: Instant) -> Option<Frame>;
     /// Whether there is none.
@@ -38,34 +38,34 @@ pub trait Outlet: Send {
     fn bytes(&self, payload: PayloadSpan, packet: (usize, usize)) -> &[u8];
     /// The engine is done with a frame that it popped; frames of no bytes never were here.
     fn settled(&mut self, frame: &Frame);
-    /// Whether [`counted`](Self::counted) is to be told.
-    const COUNTS: bool = false;
+    /// Whether [`counted`](Self::report_counts) is to be told.
+    const REPORTS_COUNTS: bool = false;
     /// Frames were settled: what is counted of the stream by now.
-    fn counted(&mut self, _counts: &Counts) {}
+    fn report_counts(&mut self, _counts: &Counts) {}
 }
 
 /// Where an engine sleeps, and what it looks at when it wakes.
-pub trait Port: Send {
+pub trait Poller: Send {
     /// The streams' ends.
-    type Outlet: Outlet;
+    type FrameConsumer: FrameConsumer;
     /// Calls `look` for each stream that may have got something, by its number.
     fn ready(&mut self, look: &mut dyn FnMut(usize));
     /// Sleeps until `at` ([`Instant::MAX`]: only for a call), or until a stream got something or
     /// the engine was called.
     fn wait_until(&mut self, at: Instant) -> Woken;
     /// A stream was given this number.
-    fn attached(&mut self, number: usize, outlet: &mut Self::Outlet);
+    fn attached(&mut self, number: usize, frame_consumer: &mut Self::FrameConsumer);
     /// The stream of this number is gone.
     fn detached(&mut self, number: usize);
 }
 
 /// A stream of the same process.
-pub struct LocalOutlet {
+pub struct LocalConsumer {
     pub(crate) ring: Consumer<Frame>,
     pub(crate) pool: PoolReader,
 }
 
-impl Outlet for LocalOutlet {
+impl FrameConsumer for LocalConsumer {
     fn pop(&mut self, _now: Instant) -> Option<Frame> {
         self.ring.pop()
     }
@@ -107,33 +107,33 @@ impl Outlet for LocalOutlet {
 }
 
 /// Streams of the same process: one bit for each, and one eventfd for all.
-pub struct LocalPort {
+pub struct LocalPoller {
     pub(super) ready: Arc<Ready>,
     pub(super) sleeper: Sleeper,
 }
 
 /// Where streams of an engine of this process are made.
-pub struct Hall {
+pub struct Registrar {
     clock: Clock,
     mtu: Bytes,
     ready: Arc<Ready>,
     pub(super) waker: Waker,
 }
 
-impl LocalPort {
+impl LocalPoller {
     /// A port for so many streams of a link, and where they are made.
     ///
     /// # Errors
     /// If no more file descriptors may be opened.
-    pub fn new(clock: Clock, link: &LinkConfig, streams: usize) -> io::Result<(Self, Hall)> {
+    pub fn new(clock: Clock, link: &LinkConfig, streams: usize) -> io::Result<(Self, Registrar)> {
         let (sleeper, waker) = sleeper(clock, spin(link.rate))?;
         let ready = Ready::new(streams);
-        let hall = Hall { clock, mtu: link.mtu, ready: Arc::clone(&ready), waker };
-        Ok((Self { ready, sleeper }, hall))
+        let registrar = Registrar { clock, mtu: link.mtu, ready: Arc::clone(&ready), waker };
+        Ok((Self { ready, sleeper }, registrar))
     }
 }
 
-impl Hall {
+impl Registrar {
     /// Both ends of the stream with this number on the link, `carried` by something else than the
     /// engine's sockets if that is given. Its source waits for room no longer
     /// once `stop` is set.
@@ -142,18 +142,18 @@ impl Hall {
         &self,
         number: usize,
         stream: &StreamParams,
-        carried: Option<Carried>,
+        carried: Option<StreamCarrier>,
         stop: Arc<AtomicBool>,
-    ) -> (NewStream<LocalOutlet>, Inlet) {
+    ) -> (NewStream<LocalConsumer>, FrameProducer) {
         let (producer, consumer) = ring(stream.spec.ring as usize);
         let (writer, reader) = pool(stream.spec.pool);
-        let outlet = LocalOutlet { ring: consumer, pool: reader };
+        let frame_consumer = LocalConsumer { ring: consumer, pool: reader };
         let overhead = overhead(stream.spec.to, carried.as_ref());
         let payload_max = match &carried {
             Some(carried) => payload_max(carried.packet_max, 0),
             None => payload_max(self.mtu, overhead),
         };
-        let params = InletParams {
+        let params = FrameProducerParams {
             clock: self.clock,
             full: stream.spec.full,
             overhead,
@@ -161,14 +161,14 @@ impl Hall {
             ssrc: stream.ssrc,
         };
         let (waker, ready) = (self.waker.clone(), Arc::clone(&self.ready));
-        let ring = Box::new(LocalDescent { ring: producer, waker, ready, stream: number });
-        let inlet = Inlet::new(&params, ring, writer, stop);
-        (NewStream { spec: stream.spec.clone(), outlet, carried }, inlet)
+        let ring = Box::new(LocalFrameQueue { ring: producer, waker, ready, stream: number });
+        let frame_producer = FrameProducer::new(&params, ring, writer, stop);
+        (NewStream { spec: stream.spec.clone(), frame_consumer, carried }, frame_producer)
     }
 }
 
-impl Port for LocalPort {
-    type Outlet = LocalOutlet;
+impl Poller for LocalPoller {
+    type FrameConsumer = LocalConsumer;
 
     fn ready(&mut self, look: &mut dyn FnMut(usize)) {
         self.ready.take(look);
@@ -178,7 +178,7 @@ impl Port for LocalPort {
         self.sleeper.wait_until(at)
     }
 
-    fn attached(&mut self, _number: usize, _outlet: &mut LocalOutlet) {}
+    fn attached(&mut self, _number: usize, _outlet: &mut LocalConsumer) {}
 
     fn detached(&mut self, _number: usize) {}
 }

@@ -14,7 +14,7 @@ use selvedge_data_stream::rtp::{STAMPED_LEN, stamps};
 use selvedge_data_stream::{
     Counts, Descriptor, Frame, PACKET_HEADER_LEN, PacketCursor, Refusal, Refusals,
 };
-use selvedge_place_engine::engine::Outlet;
+use selvedge_place_engine::engine::FrameConsumer;
 use selvedge_units::{Bytes, Instant};
 
 use crate::segment::{CountsBoard, Doorbell, StreamSegment};
@@ -72,7 +72,7 @@ struct Walk {
 
 /// The coprocessor's end of a stream.
 #[derive(Debug)]
-pub struct SharedOutlet {
+pub struct SharedConsumer {
     ring: UntrustedConsumer<Descriptor>,
     pool: UntrustedPoolReader,
     lent: VecDeque<Lent>,
@@ -93,7 +93,7 @@ pub struct SharedOutlet {
     pub(crate) bit: usize,
 }
 
-impl SharedOutlet {
+impl SharedConsumer {
     /// The end of a stream whose segment is new, or of one that another coprocessor had.
     ///
     /// # Errors
@@ -245,7 +245,7 @@ impl SharedOutlet {
     }
 }
 
-impl Outlet for SharedOutlet {
+impl FrameConsumer for SharedConsumer {
     fn pop(&mut self, now: Instant) -> Option<Frame> {
         let frame = self.next_frame(now);
         if frame.is_none() {
@@ -302,9 +302,9 @@ impl Outlet for SharedOutlet {
         }
     }
 
-    const COUNTS: bool = true;
+    const REPORTS_COUNTS: bool = true;
 
-    fn counted(&mut self, counts: &Counts) {
+    fn report_counts(&mut self, counts: &Counts) {
         self.counts.write(counts);
     }
 }

@@ -1,7 +1,7 @@
 //! The way of a frame into a link: packets of one stream are written once into its pool, its
 //! descriptor goes into its ring, and the engine is called.
 //!
-//! One thread, the source's, owns an [`Inlet`]; the engine's thread owns the [`Outlet`] at the
+//! One thread, the source's, owns an [`FrameProducer`]; the engine's thread owns the [`FrameConsumer`] at the
 //! other end. They share nothing but the ring, the pool, one bit that says «look here», and
 //! counters (NI coprocessors, section 2.2.3: a circular queue for each stream, so that those who
 //! queue and the one who schedules need no synchronisation).
@@ -27,7 +27,7 @@ pub const IPV6_UDP: u64 = 48;
 
 /// What an inlet counts.
 #[derive(Debug, Default)]
-pub struct InletCounters {
+pub struct FrameProducerCounters {
     /// Frames that came, whatever became of them.
     pub frames: AtomicU64,
     /// When the last one came, in nanoseconds of the run's clock; 0 before the first.
@@ -102,7 +102,7 @@ impl Ready {
 
 /// What a source tells of a frame, beside its packets.
 #[derive(Clone, Copy, Debug)]
-pub struct Offer {
+pub struct FrameMetadata {
     /// What it is to others.
     pub kind: Kind,
     /// Whether others may refer to it.
@@ -114,37 +114,37 @@ pub struct Offer {
 }
 
 /// Where descriptors go: a ring, and the one who empties it.
-pub trait Descent: Send {
+pub trait FrameQueue: Send {
     /// How many frames it takes now.
     fn free(&self) -> usize;
     /// Hands one over, and calls; false if there was no room.
     fn push(&mut self, frame: Frame) -> bool;
     /// Calls the one who empties the ring.
-    fn call(&self);
+    fn notify(&self);
     /// Whether nobody will ever empty it again.
     fn is_abandoned(&self) -> bool;
 }
 
 /// A ring within this process.
-pub(crate) struct LocalDescent {
+pub(crate) struct LocalFrameQueue {
     pub(crate) ring: Producer<Frame>,
     pub(crate) waker: Waker,
     pub(crate) ready: Arc<Ready>,
     pub(crate) stream: usize,
 }
 
-impl Descent for LocalDescent {
+impl FrameQueue for LocalFrameQueue {
     fn free(&self) -> usize {
         self.ring.free()
     }
 
     fn push(&mut self, frame: Frame) -> bool {
         let pushed = self.ring.push(frame).is_ok();
-        self.call();
+        self.notify();
         pushed
     }
 
-    fn call(&self) {
+    fn notify(&self) {
         self.ready.set(self.stream);
         self.waker.wake();
     }
@@ -156,7 +156,7 @@ impl Descent for LocalDescent {
 
 /// What an inlet is made of, beside its ring and pool.
 #[derive(Clone, Debug)]
-pub struct InletParams {
+pub struct FrameProducerParams {
     /// The clock that arrivals are read from: the engine's.
     pub clock: Clock,
     /// What the source does when there is no room.
@@ -170,15 +170,15 @@ pub struct InletParams {
 }
 
 /// The source's end of a stream.
-pub struct Inlet {
-    ring: Box<dyn Descent>,
+pub struct FrameProducer {
+    ring: Box<dyn FrameQueue>,
     pool: PoolWriter,
     clock: Clock,
     full: WhenFull,
     overhead: u64,
     payload_max: usize,
     ssrc: u32,
-    counters: Arc<InletCounters>,
+    counters: Arc<FrameProducerCounters>,
     arrivals: Option<Arc<Arrivals>>,
     stop: Arc<AtomicBool>,
     source_stops: Option<Arc<AtomicBool>>,
@@ -187,13 +187,13 @@ pub struct Inlet {
     sequence: u16,
 }
 
-impl Inlet {
+impl FrameProducer {
     /// An inlet that writes into this pool and ring; it waits for room no longer once `stop` is
     /// set.
     #[must_use]
     pub fn new(
-        params: &InletParams,
-        ring: Box<dyn Descent>,
+        params: &FrameProducerParams,
+        ring: Box<dyn FrameQueue>,
         pool: PoolWriter,
         stop: Arc<AtomicBool>,
     ) -> Self {
@@ -205,7 +205,7 @@ impl Inlet {
             overhead: params.overhead,
             payload_max: params.payload_max,
             ssrc: params.ssrc,
-            counters: Arc::new(InletCounters::default()),
+            counters: Arc::new(FrameProducerCounters::default()),
             arrivals: None,
             stop,
             source_stops: None,
@@ -217,13 +217,13 @@ impl Inlet {
 
     /// The counters, for whoever watches.
     #[must_use]
-    pub fn counters(&self) -> Arc<InletCounters> {
+    pub fn counters(&self) -> Arc<FrameProducerCounters> {
         Arc::clone(&self.counters)
     }
 
     /// Waits for room no longer once this is set either: a source that is asked to end is not held
     /// by a link that is slow, or whose other end is gone.
-    pub fn give_up_with(&mut self, stop: Arc<AtomicBool>) {
+    pub fn set_stop_flag(&mut self, stop: Arc<AtomicBool>) {
         self.source_stops = Some(stop);
     }
 
@@ -240,19 +240,19 @@ impl Inlet {
     /// [`DropReason::Full`] if there was no room (and the stream does not wait for it),
     /// [`DropReason::Unusable`] if a packet is no RTP, is too large, or the pool could never
     /// hold the frame.
-    pub fn offer(&mut self, offer: Offer, packets: &[&[u8]]) -> Result<u32, DropReason> {
+    pub fn enqueue(&mut self, offer: FrameMetadata, packets: &[&[u8]]) -> Result<u32, DropReason> {
         let arrival = self.clock.now();
-        self.offer_at(arrival, offer, packets)
+        self.enqueue_at(arrival, offer, packets)
     }
 
     /// The same for a frame that arrived at a stated instant.
     ///
     /// # Errors
-    /// As [`Inlet::offer`].
-    pub fn offer_at(
+    /// As [`FrameProducer::enqueue`].
+    pub fn enqueue_at(
         &mut self,
         arrival: Instant,
-        offer: Offer,
+        offer: FrameMetadata,
         packets: &[&[u8]],
     ) -> Result<u32, DropReason> {
         let seq = self.seq;
@@ -301,14 +301,14 @@ impl Inlet {
             return Err(DropReason::Unusable);
         }
         loop {
-            match self.try_place(frame, tag, timestamp, packets) {
-                Err(DropReason::Full) if self.full == WhenFull::Block => self.wait_a_moment()?,
+            match self.try_enqueue(frame, tag, timestamp, packets) {
+                Err(DropReason::Full) if self.full == WhenFull::Block => self.wait_for_room()?,
                 done => return done,
             }
         }
     }
 
-    fn try_place(
+    fn try_enqueue(
         &mut self,
         mut frame: Frame,
         mut tag: FrameTag,
@@ -350,15 +350,15 @@ impl Inlet {
     }
 
     /// Lets the engine make room, or says why it will not.
-    fn wait_a_moment(&self) -> Result<(), DropReason> {
-        let told = |stop: &Arc<AtomicBool>| stop.load(Ordering::Relaxed);
-        if told(&self.stop)
-            || self.source_stops.as_ref().is_some_and(told)
+    fn wait_for_room(&self) -> Result<(), DropReason> {
+        let is_stopped = |stop: &Arc<AtomicBool>| stop.load(Ordering::Relaxed);
+        if is_stopped(&self.stop)
+            || self.source_stops.as_ref().is_some_and(is_stopped)
             || self.ring.is_abandoned()
         {
             return Err(DropReason::Removed);
         }
-        self.ring.call();
+        self.ring.notify();
         self.clock.sleep_until(self.clock.now() + Duration::from_millis(1));
         Ok(())
     }

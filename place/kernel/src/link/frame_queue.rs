@@ -14,7 +14,7 @@ use selvedge_data_memory::PoolReader;
 use selvedge_data_stream::rtp::stamp_deadline;
 use selvedge_data_stream::{DropReason, Frame, PacketCursor};
 use selvedge_os::clock::Clock;
-use selvedge_place_engine::inlet::Descent;
+use selvedge_place_engine::frame_producer::FrameQueue;
 use selvedge_units::{Bytes, Instant};
 use socket2::{Domain, Protocol, Socket, Type};
 
@@ -47,7 +47,7 @@ pub(super) fn open(stream: &str, to: SocketAddr, pool: Bytes) -> Result<(Socket,
 }
 
 /// The end of a stream's inlet.
-pub(super) struct KernelDescent {
+pub(super) struct KernelFrameQueue {
     clock: Clock,
     socket: Socket,
     to: SocketAddr,
@@ -57,7 +57,7 @@ pub(super) struct KernelDescent {
     stop: Arc<AtomicBool>,
 }
 
-impl KernelDescent {
+impl KernelFrameQueue {
     pub(super) const fn new(
         clock: Clock,
         socket: Socket,
@@ -88,7 +88,7 @@ impl KernelDescent {
     }
 }
 
-impl Descent for KernelDescent {
+impl FrameQueue for KernelFrameQueue {
     fn free(&self) -> usize {
         self.ring.saturating_sub(lock(&self.account).waiting())
     }
@@ -131,7 +131,7 @@ impl Descent for KernelDescent {
         true
     }
 
-    fn call(&self) {}
+    fn notify(&self) {}
 
     fn is_abandoned(&self) -> bool {
         self.stop.load(Ordering::Relaxed)

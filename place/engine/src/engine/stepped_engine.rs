@@ -8,22 +8,22 @@ use selvedge_control_config::LinkConfig;
 use selvedge_data_link::Link;
 use selvedge_units::Instant;
 
-use super::outlet::Port;
+use super::frame_consumer::Poller;
 use super::worker::Worker;
-use super::{Control, EngineError, FateTap, NewStream, worker};
-use crate::extension::{Extension, Point};
+use super::{Command, EngineError, FateTap, NewStream, worker};
+use crate::extension::{Extension, Stage};
 use selvedge_os::clock::Clock;
 use selvedge_os::wake::Woken;
 
 /// An engine that its owner steps. The loop: [`turn`](Self::turn), and if that says until when there
 /// is nothing to do, [`wait_until`](Self::wait_until) then or an earlier instant.
-pub struct Stepped<P: Port> {
+pub struct SteppedEngine<P: Poller> {
     worker: Worker<P>,
     /// Held, since an engine whose orders can come no more has lost its owner.
-    _control: Sender<Control<P::Outlet>>,
+    _control: Sender<Command<P::FrameConsumer>>,
 }
 
-impl<P: Port> Stepped<P> {
+impl<P: Poller> SteppedEngine<P> {
     /// An engine for a link, whose port reads the same clock.
     ///
     /// # Errors
@@ -34,17 +34,17 @@ impl<P: Port> Stepped<P> {
         port: P,
         tap: Option<Box<dyn FateTap>>,
     ) -> Result<Self, EngineError> {
-        let (control, orders) = mpsc::channel();
-        Ok(Self { worker: worker(clock, link, port, orders, tap)?, _control: control })
+        let (control, commands) = mpsc::channel();
+        Ok(Self { worker: worker(clock, link, port, commands, tap)?, _control: control })
     }
 
     /// Adds a stream, and gives its number.
-    pub fn attach(&mut self, stream: NewStream<P::Outlet>) -> usize {
+    pub fn attach(&mut self, stream: NewStream<P::FrameConsumer>) -> usize {
         self.worker.attach(stream)
     }
 
     /// Loads a step, in place of one of the same name; false if there are 32 already.
-    pub fn load(&mut self, name: &str, point: Point, step: Box<dyn Extension>) -> bool {
+    pub fn load(&mut self, name: &str, point: Stage, step: Box<dyn Extension>) -> bool {
         self.worker.extensions.load(name.to_owned(), point, step)
     }
 

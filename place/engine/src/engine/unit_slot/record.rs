@@ -11,11 +11,11 @@ use selvedge_data_stream::{DropReason, Fate, Frame};
 use selvedge_units::Instant;
 
 use super::UnitSlotError;
-use crate::engine::{Action, Extension, FateTap, Moment};
+use crate::engine::{Action, Extension, FateTap, StepContext};
 
 /// What was seen in a turn.
 #[derive(Debug, Default)]
-struct Sights {
+struct TurnRecord {
     /// The heads' deadlines before the first choice.
     heads: Option<Vec<Option<Instant>>>,
     fates: Vec<(usize, Frame, Fate)>,
@@ -25,32 +25,32 @@ struct Sights {
 
 /// The engine's side of what is seen.
 #[derive(Clone, Debug)]
-pub(super) struct Seen {
+pub(super) struct EngineRecorder {
     streams: u32,
-    sights: Arc<Mutex<Sights>>,
+    sights: Arc<Mutex<TurnRecord>>,
 }
 
 /// The replay's side.
-pub(super) struct Watch {
-    seen: Seen,
+pub(super) struct TurnComparer {
+    seen: EngineRecorder,
     /// The streams' counters before the turn.
     before: Vec<Counters>,
     /// The numbers of their heads.
     seqs: Vec<u64>,
 }
 
-impl Seen {
-    fn lock(&self) -> MutexGuard<'_, Sights> {
+impl EngineRecorder {
+    fn lock(&self) -> MutexGuard<'_, TurnRecord> {
         self.sights.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn leaves(&self, stream: usize, deadline: Instant) {
+    pub(super) fn packet_left(&self, stream: usize, deadline: Instant) {
         self.lock().left.push((stream, deadline));
     }
 }
 
-impl Extension for Seen {
-    fn step(&mut self, moment: &Moment<'_>) -> Action {
+impl Extension for EngineRecorder {
+    fn step(&mut self, moment: &StepContext<'_>) -> Action {
         let scheduler = moment.link.scheduler();
         let mut sights = self.lock();
         sights.heads.get_or_insert_with(|| {
@@ -61,20 +61,20 @@ impl Extension for Seen {
     }
 }
 
-impl FateTap for Seen {
+impl FateTap for EngineRecorder {
     fn settled(&mut self, stream: usize, frame: &Frame, fate: Fate, _now: Instant) {
         self.lock().fates.push((stream, *frame, fate));
     }
 }
 
-impl Watch {
+impl TurnComparer {
     pub(super) fn new(streams: usize) -> Self {
         let before = vec![Counters::default(); streams];
-        let seen = Seen { streams: streams as u32, sights: Arc::default() };
+        let seen = EngineRecorder { streams: streams as u32, sights: Arc::default() };
         Self { seen, before, seqs: vec![0; streams] }
     }
 
-    pub(super) fn seen(&self) -> Seen {
+    pub(super) fn seen(&self) -> EngineRecorder {
         self.seen.clone()
     }
 
@@ -103,7 +103,7 @@ impl Watch {
             let period = trace.streams[n].contract.period;
             let dropped = counters.dropped - was.dropped;
             let (mut lost, mut sent) = (0, 0);
-            let mut told = |happening| events.push(Event { t: now, action: happening });
+            let mut push_event = |happening| events.push(Event { t: now, action: happening });
             let due = |deadline: Option<Instant>| {
                 deadline.ok_or_else(|| wrong("its head was not seen".into()))
             };
@@ -111,7 +111,7 @@ impl Watch {
             // a stream keeps all of them or none.
             for _ in dropped..counters.missed - was.missed {
                 let at = due(deadline)?;
-                told(ReplayAction::Miss(FrameRef { stream, seq, deadline: at }));
+                push_event(ReplayAction::Miss(FrameRef { stream, seq, deadline: at }));
                 deadline = Some(at + period);
             }
             for (_, frame, fate) in fates {
@@ -124,7 +124,7 @@ impl Watch {
                         // Where several go at once, nobody saw the next one's deadline; what a
                         // trace says of it is DWCS's own rule.
                         let own = if lost > 0 { own.max(frame.arrival) + period } else { own };
-                        told(ReplayAction::Drop(FrameRef { stream, seq, deadline: own }));
+                        push_event(ReplayAction::Drop(FrameRef { stream, seq, deadline: own }));
                         lost += 1;
                         deadline = Some(own);
                     }
@@ -136,7 +136,7 @@ impl Watch {
                             .ok_or_else(|| wrong("sent, and nothing left".into()))?;
                         let late = counters.late > was.late;
                         let frame = FrameRef { stream, seq, deadline };
-                        told(ReplayAction::Send { frame, late });
+                        push_event(ReplayAction::Send { frame, late });
                         sent += 1;
                     }
                 }

@@ -13,7 +13,7 @@ const NICE: i32 = -10;
 
 /// What the kernel granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Promptness {
+pub enum WakeLatency {
     /// A short slice and a better nice value.
     Nice,
     /// A short slice.
@@ -23,13 +23,13 @@ pub enum Promptness {
 }
 
 /// Asks for this thread; never fails, only gets less.
-pub fn ask() -> Promptness {
+pub fn ask() -> WakeLatency {
     if set(NICE) {
-        Promptness::Nice
+        WakeLatency::Nice
     } else if set(0) {
-        Promptness::ShortSlice
+        WakeLatency::ShortSlice
     } else {
-        Promptness::None
+        WakeLatency::None
     }
 }
 
@@ -56,7 +56,7 @@ mod tests {
             let granted = ask();
             // SAFETY: no pointers; 0 means this thread.
             let nice = unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
-            assert_eq!(nice == NICE, granted == Promptness::Nice);
+            assert_eq!(nice == NICE, granted == WakeLatency::Nice);
         })
         .join()
         .unwrap();

@@ -7,15 +7,15 @@ use selvedge_data_link::Transmit;
 use selvedge_data_stream::{DropReason, Frame};
 use selvedge_units::{Bytes, Instant};
 
-use super::attached::Attached;
-use super::outlet::{Outlet, Port};
+use super::attached::AttachedStream;
+use super::frame_consumer::{FrameConsumer, Poller};
 use super::worker::{BATCH, Worker};
-use crate::extension::Point;
+use crate::extension::Stage;
 use selvedge_os::transmit::{Fate as Handed, Outgoing};
 
 /// What goes in one run.
 #[derive(Clone, Copy)]
-pub(super) struct Chosen {
+pub(super) struct RunPlan {
     /// Frames of one stream, all whole if there are several.
     pub(super) frames: usize,
     /// Packets of the first of them.
@@ -26,10 +26,10 @@ pub(super) struct Chosen {
     pub(super) departure: Instant,
 }
 
-impl<P: Port> Worker<P> {
+impl<P: Poller> Worker<P> {
     /// Tells the link what has left, and the extensions of each frame of it.
-    pub(super) fn dispatched(&mut self, now: Instant, next: &Transmit, run: &Chosen) {
-        if !self.extensions.stand_at(Point::Dispatch) {
+    pub(super) fn dispatched(&mut self, now: Instant, next: &Transmit, run: &RunPlan) {
+        if !self.extensions.has_step_at(Stage::Dispatch) {
             self.link.sent_frames(now, run.frames, run.packets, run.size);
             return;
         }
@@ -39,25 +39,25 @@ impl<P: Port> Worker<P> {
         self.link.sent_frames(now, run.frames, run.packets, run.size);
         for frame in &frames {
             let frame = Some((next.stream, frame));
-            self.extensions.run(self.clock, &mut self.link, Point::Dispatch, frame);
+            self.extensions.run(self.clock, &mut self.link, Stage::Dispatch, frame);
         }
     }
 
     /// Puts into the batch the packets that go next: of the frame that was polled as many as the
     /// link has a burst to grant, and if that is all of it, the frames behind it that may go with
     /// it.
-    pub(super) fn choose_run(
+    pub(super) fn plan_run(
         &mut self,
         next: &Transmit,
         now: Instant,
-    ) -> Result<Chosen, DropReason> {
+    ) -> Result<RunPlan, DropReason> {
         let room = BATCH - self.batch.len();
-        let mut run = self.choose_packets(next, Bytes(0), now)?;
+        let mut run = self.plan_packets(next, Bytes(0), now)?;
         if self.one_by_one || run.packets < next.frame.packets {
             return Ok(run);
         }
         // A carrier has its packets already, so none can be left for the next decision.
-        let carried = |stream: &Attached<P::Outlet>| stream.carried.is_some();
+        let carried = |stream: &AttachedStream<P::FrameConsumer>| stream.carried.is_some();
         if self.streams[next.stream.0 as usize].as_ref().is_some_and(carried) {
             return Ok(run);
         }
@@ -65,9 +65,9 @@ impl<P: Port> Worker<P> {
             let Some((frame, deadline)) = self.link.frame_of_run(n) else { break };
             let begun = self.batch.len();
             let wanted = Transmit { stream: next.stream, frame, packet: 0, deadline };
-            match self.choose_packets(&wanted, run.size, now) {
+            match self.plan_packets(&wanted, run.size, now) {
                 Ok(more) if more.packets == frame.packets => {
-                    run = Chosen { frames: run.frames + 1, size: more.size, ..run };
+                    run = RunPlan { frames: run.frames + 1, size: more.size, ..run };
                 }
                 // The others go; it is for the next decision.
                 _ => {
@@ -81,15 +81,15 @@ impl<P: Port> Worker<P> {
 
     /// Puts the next packets of one frame into the batch, behind others that go with it and take
     /// so much on the wire.
-    fn choose_packets(
+    fn plan_packets(
         &mut self,
         next: &Transmit,
         before: Bytes,
         now: Instant,
-    ) -> Result<Chosen, DropReason> {
+    ) -> Result<RunPlan, DropReason> {
         let n = next.stream.0 as usize;
         let Some(stream) = &mut self.streams[n] else { return Err(DropReason::Removed) };
-        let mut run = Chosen { frames: 1, packets: 0, size: before, departure: now };
+        let mut run = RunPlan { frames: 1, packets: 0, size: before, departure: now };
         for packet in next.packet..next.frame.packets {
             let wanted = Transmit { packet, ..*next };
             let located = match stream.locate(n, &wanted) {
@@ -137,7 +137,7 @@ impl<P: Port> Worker<P> {
         let mut packets = [Outgoing { to: unset, bytes: &[] }; BATCH];
         for (packet, chosen) in packets.iter_mut().zip(&self.batch) {
             let Some(stream) = &self.streams[chosen.stream] else { continue };
-            let bytes = stream.outlet.bytes(chosen.payload, (chosen.at, chosen.len));
+            let bytes = stream.frame_consumer.bytes(chosen.payload, (chosen.at, chosen.len));
             *packet = Outgoing { to: stream.to, bytes };
         }
         let handed = self.transmitter.send_batch(&packets[..self.batch.len()]);
