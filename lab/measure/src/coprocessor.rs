@@ -27,10 +27,10 @@ pub use path::{Path, PathBench, paths};
 use selvedge_place_coprocessor::client::{Attachment, ClientError, producer_params};
 use selvedge_place_coprocessor::frame_consumer::{Limits, SharedConsumer};
 use selvedge_place_coprocessor::frame_producer::SharedFrameQueue;
-use selvedge_place_coprocessor::realtime::{self, SchedClass, Wishes};
+use selvedge_place_coprocessor::realtime::{self, RealtimeRequest, SchedClass};
 use selvedge_place_coprocessor::segment::{Doorbell, SegmentError, StreamSegment};
 use selvedge_place_coprocessor::server::{
-    Coprocessor, Local, MEMORY, Options, StartError, default_socket,
+    Coprocessor, LocalCoprocessor, MEMORY, Options, StartError, default_socket,
 };
 
 /// Why something can't be measured.
@@ -61,7 +61,7 @@ pub enum BenchError {
 
 /// Percentiles of some spans.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Spread {
+pub struct Percentiles {
     /// How many there were.
     pub samples: usize,
     /// The middle one.
@@ -72,7 +72,7 @@ pub struct Spread {
     pub longest: Duration,
 }
 
-impl Spread {
+impl Percentiles {
     fn of(mut spans: Vec<Duration>) -> Self {
         spans.sort();
         let at = |share: f64| {
@@ -87,7 +87,7 @@ impl Spread {
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What a thread that measures runs with, so that other work on the machine disturbs little.
-const FIRM: Wishes = Wishes { core: None, lock: false, class: SchedClass::Fifo };
+const FIRM: RealtimeRequest = RealtimeRequest { core: None, lock: false, class: SchedClass::Fifo };
 
 /// The hand-over of a frame of one packet, one way, both sides awake on cores of their own: from
 /// before its room is reserved to when its checked descriptor is in the coprocessor's hands, the
@@ -95,7 +95,7 @@ const FIRM: Wishes = Wishes { core: None, lock: false, class: SchedClass::Fifo }
 ///
 /// # Errors
 /// [`BenchError`].
-pub fn hand_over(samples: usize, payload: usize) -> Result<Spread, BenchError> {
+pub fn measure_hand_over(samples: usize, payload: usize) -> Result<Percentiles, BenchError> {
     apart(|| hand_over_here(samples, payload))
 }
 
@@ -104,7 +104,7 @@ fn apart<T: Send>(work: impl FnOnce() -> Result<T, BenchError> + Send) -> Result
     thread::scope(|scope| scope.spawn(work).join().unwrap_or(Err(BenchError::Stuck)))
 }
 
-fn hand_over_here(samples: usize, payload: usize) -> Result<Spread, BenchError> {
+fn hand_over_here(samples: usize, payload: usize) -> Result<Percentiles, BenchError> {
     let segment = StreamSegment::create("bench", 64, Bytes(1 << 20))?;
     let bell = Arc::new(Doorbell::create()?);
     let limits = Limits { packet: u16::MAX, overhead: 28 };
@@ -166,14 +166,14 @@ fn hand_over_here(samples: usize, payload: usize) -> Result<Spread, BenchError> 
         }
         let begun = producer.join().map_err(|_| BenchError::Stuck)??;
         let spans = begun.iter().zip(&ended).skip(samples / 10);
-        Ok(Spread::of(spans.map(|(&start, end)| end.since(Instant(start))).collect()))
+        Ok(Percentiles::of(spans.map(|(&start, end)| end.since(Instant(start))).collect()))
     })
 }
 
 /// Notes when the engine took a frame.
-struct Note(Arc<AtomicU64>);
+struct ArrivalNote(Arc<AtomicU64>);
 
-impl Extension for Note {
+impl Extension for ArrivalNote {
     fn step(&mut self, moment: &StepContext<'_>) -> Action {
         self.0.store(moment.now.0, Ordering::Release);
         Action::Go
@@ -195,8 +195,8 @@ fn options(link: LinkConfig, watch: Duration, core: Option<usize>) -> Options {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let n = NEXT.fetch_add(1, Ordering::Relaxed);
     let socket = default_socket(&format!("bench-{}-{n}", std::process::id()));
-    let wishes = Wishes { core, lock: false, class: SchedClass::Fifo };
-    Options { link, socket, wishes, watch, memory: MEMORY, alone: None }
+    let realtime_request = RealtimeRequest { core, lock: false, class: SchedClass::Fifo };
+    Options { link, socket, realtime_request, watch, memory: MEMORY, alone: None }
 }
 
 /// Adds a stream to a coprocessor in the way of the node.
@@ -220,19 +220,19 @@ const OFFER: FrameMetadata =
 ///
 /// # Errors
 /// [`BenchError`].
-pub fn wake(samples: usize) -> Result<Spread, BenchError> {
+pub fn wake(samples: usize) -> Result<Percentiles, BenchError> {
     apart(|| wake_here(samples))
 }
 
-fn wake_here(samples: usize) -> Result<Spread, BenchError> {
+fn wake_here(samples: usize) -> Result<Percentiles, BenchError> {
     let sink = UdpSocket::bind("127.0.0.1:0")?;
     let link = LinkConfig::new("bench", Bitrate::from_mbps(10), Discipline::Dwcs);
     let taken = Arc::new(AtomicU64::new(0));
     let coprocessor = Coprocessor::start(options(link, Duration::ZERO, Some(1)))?;
     let socket = coprocessor.socket().to_owned();
     let noted = Arc::clone(&taken);
-    coprocessor.load("note", Stage::Arrival, Box::new(Note(noted)));
-    let _coprocessor = Local::serve(coprocessor)?;
+    coprocessor.load("note", Stage::Arrival, Box::new(ArrivalNote(noted)));
+    let _coprocessor = LocalCoprocessor::serve(coprocessor)?;
     let attachment = Attachment::new("bench", socket, None)?;
     let mut frame_producer = add(&attachment, &stream(sink.local_addr()?, 64, Bytes(1 << 20)))?;
     let (clock, packet) = (Clock::shared(), rtp(1000));
@@ -254,7 +254,7 @@ fn wake_here(samples: usize) -> Result<Spread, BenchError> {
         };
         spans.push(Instant(at).since(start));
     }
-    Ok(Spread::of(spans))
+    Ok(Percentiles::of(spans))
 }
 
 /// Packets a second of 1200 bytes: through shared memory, and inline.
@@ -290,8 +290,8 @@ pub fn throughput(samples: usize) -> Result<Throughput, BenchError> {
     let local = options(link, Duration::ZERO, None);
     let socket = local.socket.clone();
     // The same class for both: what is compared is the way of the frames.
-    let wishes = Wishes { class: SchedClass::Fair, ..local.wishes };
-    let _coprocessor = Local::start(Options { wishes, ..local })?;
+    let realtime_request = RealtimeRequest { class: SchedClass::Fair, ..local.realtime_request };
+    let _coprocessor = LocalCoprocessor::start(Options { realtime_request, ..local })?;
     let attachment = Attachment::new("bench", socket, None)?;
     let mut shared = add(&attachment, &through)?;
     let mut pairs = Vec::with_capacity(samples);

@@ -1,7 +1,7 @@
 //! `bench coprocessor`: what the placement in a process of its own costs on this machine.
 
 use selvedge_cli_terminal::{Align, Failure, Table};
-use selvedge_lab_measure::coprocessor::{Spread, hand_over, throughput, wake};
+use selvedge_lab_measure::coprocessor::{Percentiles, measure_hand_over, throughput, wake};
 use selvedge_units::Duration;
 use serde_json::json;
 
@@ -9,7 +9,7 @@ use super::Measurement;
 
 pub(super) fn measure(seconds: u64) -> Result<Measurement, Failure> {
     let scale = usize::try_from(seconds).unwrap_or(60).min(60);
-    let handed_over = hand_over(3000 * scale, 1000).map_err(Failure::failed)?;
+    let handed_over = measure_hand_over(3000 * scale, 1000).map_err(Failure::failed)?;
     let woken = wake(100 * scale).map_err(Failure::failed)?;
     let rates = throughput(5 + scale).map_err(Failure::failed)?;
     let us = |span: Duration| span.0 as f64 / 1000.0;
@@ -19,9 +19,9 @@ pub(super) fn measure(seconds: u64) -> Result<Measurement, Failure> {
         ("p99", Align::Right),
         ("longest", Align::Right),
     ]);
-    let mut row = |what: &str, spread: &Spread| {
+    let mut row = |what: &str, spread: &Percentiles| {
         let cell = |span| format!("{:.2} us", us(span));
-        let Spread { median, p99, longest, .. } = *spread;
+        let Percentiles { median, p99, longest, .. } = *spread;
         table.row([what.to_owned(), cell(median), cell(p99), cell(longest)]);
     };
     row("hand-over of a frame, one way, both awake", &handed_over);
@@ -32,7 +32,7 @@ pub(super) fn measure(seconds: u64) -> Result<Measurement, Failure> {
          neighbouring samples {:.3}.\n",
         rates.inline_pps, rates.coprocessor_pps, rates.ratio
     );
-    let spread = |spread: &Spread| {
+    let spread = |spread: &Percentiles| {
         json!({
             "samples": spread.samples,
             "median_us": us(spread.median),

@@ -1,8 +1,8 @@
 //! The producer's side: attaching, streams, and coming back to a coprocessor that was started
 //! again, with the same memory.
 
-mod before;
 mod connection;
+mod prior_counts;
 mod requests;
 mod spawn;
 
@@ -21,7 +21,7 @@ use selvedge_units::{Bitrate, Duration};
 pub use connection::{ClientError, Connection};
 pub use spawn::{Program, SpawnError};
 
-use before::Before;
+use prior_counts::PriorCounts;
 
 use crate::message::{LinkSpec, Reply, Request, Statistics};
 use crate::segment::{CountsBoard, Doorbell, StreamSegment};
@@ -40,7 +40,7 @@ struct Stream {
 
 enum Kind {
     /// Frames come through this segment.
-    Fed { segment: StreamSegment, bit: usize },
+    Produced { segment: StreamSegment, bit: usize },
     /// The coprocessor reads them itself.
     Read { file: String, repeat: bool, ssrc: u32, counts: Option<CountsBoard> },
 }
@@ -52,7 +52,7 @@ struct Inner {
     /// The last report, what was counted before the coprocessor was started again included.
     last: LinkReport,
     /// What was counted then.
-    before: Before,
+    prior: PriorCounts,
     /// How often it was attached again.
     returns: u64,
 }
@@ -63,7 +63,7 @@ pub struct Attachment {
     inner: Arc<Mutex<Inner>>,
     bell: Arc<Doorbell>,
     stop: Arc<AtomicBool>,
-    keeper: Option<JoinHandle<()>>,
+    supervisor: Option<JoinHandle<()>>,
 }
 
 impl Attachment {
@@ -87,12 +87,12 @@ impl Attachment {
             streams: Vec::new(),
             link,
             last,
-            before: Before::default(),
+            prior: PriorCounts::default(),
             returns: 0,
         };
         let inner = Arc::new(Mutex::new(inner));
         let (bell, stop) = (Arc::new(bell), Arc::new(AtomicBool::new(false)));
-        let keeper = Keeper {
+        let supervisor = Supervisor {
             inner: Arc::clone(&inner),
             bell: Arc::clone(&bell),
             stop: Arc::clone(&stop),
@@ -100,11 +100,11 @@ impl Attachment {
             socket,
             program,
         };
-        let keeper = thread::Builder::new()
+        let supervisor = thread::Builder::new()
             .name("attachment".into())
-            .spawn(move || keeper.run())
+            .spawn(move || supervisor.run())
             .map_err(ClientError::System)?;
-        Ok(Self { inner, bell, stop, keeper: Some(keeper) })
+        Ok(Self { inner, bell, stop, supervisor: Some(supervisor) })
     }
 
     /// The link, as it was told when attaching.
@@ -140,7 +140,7 @@ impl Attachment {
             Arc::clone(&self.stop),
         )
         .map_err(crate::segment::SegmentError::from)?;
-        inner.streams.push(Stream { spec, number, kind: Kind::Fed { segment, bit } });
+        inner.streams.push(Stream { spec, number, kind: Kind::Produced { segment, bit } });
         Ok((inner.streams.len() - 1, frame_producer))
     }
 
@@ -170,7 +170,7 @@ impl Attachment {
         if let Ok(statistics) = inner.statistics() {
             let numbers: Vec<usize> = inner.streams.iter().map(|stream| stream.number).collect();
             let mut report = statistics.report(&numbers);
-            inner.before.add_to(&mut report);
+            inner.prior.add_to(&mut report);
             if report.streams.len() == numbers.len() {
                 inner.last = report;
             }
@@ -252,10 +252,10 @@ impl Attachment {
 impl Drop for Attachment {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
-        if let Some(keeper) = self.keeper.take() {
-            keeper.thread().unpark();
+        if let Some(supervisor) = self.supervisor.take() {
+            supervisor.thread().unpark();
             // A panic there has been printed already.
-            let _ = keeper.join();
+            let _ = supervisor.join();
         }
     }
 }
@@ -267,11 +267,11 @@ impl Inner {
             return;
         }
         let left = self.streams.iter().map(|stream| match &stream.kind {
-            Kind::Fed { segment, .. } => segment.counts().take(),
+            Kind::Produced { segment, .. } => segment.counts().take(),
             Kind::Read { counts, .. } => counts.as_ref().and_then(CountsBoard::take),
         });
         let left = left.collect();
-        self.before = self.before.after(&mut self.last, left);
+        self.prior = self.prior.after(&mut self.last, left);
     }
 
     fn statistics(&mut self) -> Result<Statistics, ClientError> {
@@ -284,7 +284,7 @@ fn lock(inner: &Mutex<Inner>) -> MutexGuard<'_, Inner> {
 }
 
 /// Looks after the coprocessor.
-struct Keeper {
+struct Supervisor {
     inner: Arc<Mutex<Inner>>,
     bell: Arc<Doorbell>,
     stop: Arc<AtomicBool>,
@@ -293,11 +293,11 @@ struct Keeper {
     program: Option<Program>,
 }
 
-impl Keeper {
+impl Supervisor {
     fn run(mut self) {
         while !self.stop.load(Ordering::Relaxed) {
             let alive = lock(&self.inner).connection.as_ref().is_some_and(Connection::is_open);
-            if !alive && let Err(error) = self.come_back() {
+            if !alive && let Err(error) = self.reattach() {
                 tracing::debug!(%error, "the coprocessor is away");
             }
             thread::park_timeout(POLL_EVERY);
@@ -309,7 +309,7 @@ impl Keeper {
     }
 
     /// Attaches again, with the same memory.
-    fn come_back(&mut self) -> Result<(), ClientError> {
+    fn reattach(&mut self) -> Result<(), ClientError> {
         lock(&self.inner).lose();
         if let Some(program) = &mut self.program {
             program.start(TIMEOUT)?;
@@ -319,7 +319,9 @@ impl Keeper {
         let mut inner = lock(&self.inner);
         for stream in &mut inner.streams {
             stream.number = match &mut stream.kind {
-                Kind::Fed { segment, bit } => connection.resume(&stream.spec, segment, *bit)?,
+                Kind::Produced { segment, bit } => {
+                    connection.resume(&stream.spec, segment, *bit)?
+                }
                 Kind::Read { file, repeat, ssrc, counts } => {
                     let (number, board) = connection.read(&stream.spec, (file, *repeat), *ssrc)?;
                     *counts = board;

@@ -88,8 +88,9 @@ impl Control {
                         let read = std::fs::read_to_string(&path);
                         let file = path.display().to_string();
                         let source = read.map_err(|why| ControlError::Read { path, why })?;
-                        let told = json!({ "source": source, "fuel": fuel, "file": file });
-                        ("code".to_owned(), told)
+                        let code_arguments =
+                            json!({ "source": source, "fuel": fuel, "file": file });
+                        ("code".to_owned(), code_arguments)
                     }
                     (None, extension) => {
                         (extension.unwrap_or_default(), arguments.unwrap_or_default())

@@ -32,7 +32,7 @@ pub const TABLE: &[Entry] = &[
         name: "raise",
         about: "raises a stream's priority by so much at each miss, up to a limit",
         points: &[Stage::Miss],
-        make: Raise::make,
+        make: RaisePriority::make,
     },
     Entry {
         name: "code",
@@ -44,13 +44,13 @@ pub const TABLE: &[Entry] = &[
         name: "none",
         about: "does nothing: what a step costs at least",
         points: &Stage::ALL,
-        make: |_| Ok(Box::new(Nothing)),
+        make: |_| Ok(Box::new(Discarder)),
     },
 ];
 
-struct Nothing;
+struct Discarder;
 
-impl Extension for Nothing {
+impl Extension for Discarder {
     fn step(&mut self, _moment: &StepContext<'_>) -> Action {
         Action::Go
     }
@@ -87,12 +87,12 @@ impl Extension for Discard {
     }
 }
 
-struct Raise {
+struct RaisePriority {
     by: i32,
     most: i32,
 }
 
-impl Raise {
+impl RaisePriority {
     fn make(arguments: &Value) -> Result<Box<dyn Extension>, String> {
         let number = |name: &str, default: i64| match &arguments[name] {
             Value::Null => Some(default),
@@ -106,7 +106,7 @@ impl Raise {
     }
 }
 
-impl Extension for Raise {
+impl Extension for RaisePriority {
     fn step(&mut self, moment: &StepContext<'_>) -> Action {
         let Some((stream, _)) = moment.frame else { return Action::Go };
         let Some(contract) = moment.link.contract(stream) else { return Action::Go };

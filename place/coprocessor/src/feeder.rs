@@ -66,7 +66,7 @@ impl FeederState {
 
 /// A recording that is open and sound at its beginning.
 #[derive(Debug)]
-pub struct Opened {
+pub struct OpenRecording {
     /// Time between frames, as its beginning has them; 40 ms if it does not tell.
     pub period: Duration,
     /// The RTP payload type of its packets.
@@ -90,7 +90,7 @@ impl Feeder {
     ///
     /// # Errors
     /// [`FeederError::Open`], [`FeederError::Recording`].
-    pub fn open(path: &Path, repeat: bool) -> Result<Opened, FeederError> {
+    pub fn open(path: &Path, repeat: bool) -> Result<OpenRecording, FeederError> {
         let name = path.display().to_string();
         let failed = |why| FeederError::Open { file: name.clone(), why };
         let file = File::open(path).map_err(failed)?;
@@ -114,7 +114,7 @@ impl Feeder {
             if mean < Duration::from_micros(100) { Duration::from_millis(40) } else { mean };
         let sound = if read == 0 { Err(RecordingError::Header) } else { sound };
         sound.map_err(|why| FeederError::Recording { file: name.clone(), why })?;
-        Ok(Opened { period, payload_type, file, name, repeat, stop: Arc::default() })
+        Ok(OpenRecording { period, payload_type, file, name, repeat, stop: Arc::default() })
     }
 
     /// What can be seen of it.
@@ -124,7 +124,7 @@ impl Feeder {
     }
 }
 
-impl Opened {
+impl OpenRecording {
     /// Set when it is to stop; for the inlet, which may wait for room.
     #[must_use]
     pub fn stop(&self) -> Arc<AtomicBool> {
@@ -138,24 +138,25 @@ impl Opened {
     pub fn start(self, mut frame_producer: FrameProducer) -> Result<Feeder, FeederError> {
         frame_producer.set_stop_flag(Arc::clone(&self.stop));
         let (stop, state) = (Arc::clone(&self.stop), Arc::<FeederState>::default());
-        let told = Arc::clone(&state);
+        let shared_state = Arc::clone(&state);
         let thread = thread::Builder::new().name("reader".into()).spawn(move || {
             let name = self.name.clone();
             if let Err(why) = self.run(frame_producer) {
                 let why = format!("\"{name}\": {why}");
                 tracing::warn!("{why}");
-                *told.trouble.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);
+                *shared_state.trouble.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);
             }
-            told.ended.store(true, Ordering::Release);
+            shared_state.ended.store(true, Ordering::Release);
         })?;
         Ok(Feeder { stop, state, thread: Some(thread) })
     }
 
     fn run(self, frame_producer: FrameProducer) -> Result<(), String> {
         let mut pace =
-            Pace { clock: Clock::shared(), frame_producer, began: None, stop: self.stop };
+            PacedProducer { clock: Clock::shared(), frame_producer, began: None, stop: self.stop };
         loop {
-            let mut reads = Reads::new(&self.file).map_err(|error| format!("io_uring: {error}"))?;
+            let mut reads =
+                ReadAhead::new(&self.file).map_err(|error| format!("io_uring: {error}"))?;
             let mut assembler = Assembler::default();
             let mut frames = 0_u64;
             while let Some(chunk) = reads.next().map_err(|error| error.to_string())? {
@@ -191,7 +192,7 @@ impl Drop for Feeder {
 }
 
 /// Delivers frames when they are due.
-struct Pace {
+struct PacedProducer {
     clock: Clock,
     frame_producer: FrameProducer,
     /// When the recording's beginning was.
@@ -199,7 +200,7 @@ struct Pace {
     stop: Arc<AtomicBool>,
 }
 
-impl Pace {
+impl PacedProducer {
     fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
@@ -221,7 +222,7 @@ impl Pace {
 }
 
 /// The bytes of a file in order, read by io_uring a few chunks ahead.
-struct Reads<'f> {
+struct ReadAhead<'f> {
     ring: IoUring,
     file: &'f File,
     /// Chunks under way or done, in order: their place in `chunks`, and what came.
@@ -233,7 +234,7 @@ struct Reads<'f> {
     over: bool,
 }
 
-impl<'f> Reads<'f> {
+impl<'f> ReadAhead<'f> {
     fn new(file: &'f File) -> io::Result<Self> {
         let chunks = (0..AHEAD).map(|_| vec![0; CHUNK].into_boxed_slice()).collect();
         let ring = IoUring::new(AHEAD as u32)?;
@@ -302,7 +303,7 @@ impl<'f> Reads<'f> {
     }
 }
 
-impl Drop for Reads<'_> {
+impl Drop for ReadAhead<'_> {
     fn drop(&mut self) {
         // The kernel writes into the buffers until each read is complete.
         while self.order.iter().any(|(_, result)| result.is_none()) {
@@ -316,12 +317,12 @@ impl Drop for Reads<'_> {
 }
 
 /// Single reads by io_uring, one at a time: what a reader does per frame if it does not run ahead.
-pub struct OneRead {
+pub struct SingleRead {
     ring: IoUring,
     buffer: Box<[u8]>,
 }
 
-impl OneRead {
+impl SingleRead {
     /// Reads of at most so many bytes.
     ///
     /// # Errors

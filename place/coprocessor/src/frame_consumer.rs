@@ -22,7 +22,7 @@ use crate::segment::{CountsBoard, Doorbell, StreamSegment};
 /// Refused descriptors that are looked at before the other streams have their turn.
 const TURN_MAX: u32 = 64;
 /// Packets that are looked at before the other streams have their turn; a frame of more takes several.
-const WALK: usize = 1024;
+const CHECK_MAX: usize = 1024;
 
 /// How many descriptors of a stream were refused, by reason; read by anyone.
 #[derive(Debug, Default)]
@@ -42,7 +42,7 @@ impl RefusalCounters {
 
 /// A frame, or a refused descriptor, whose slot is not free yet.
 #[derive(Debug)]
-struct Lent {
+struct HeldFrame {
     /// `None`: no payload was claimed.
     span: Option<PayloadSpan>,
     stamped: bool,
@@ -60,7 +60,7 @@ pub struct Limits {
 
 /// A frame whose packets are being looked at.
 #[derive(Debug)]
-struct Walk {
+struct PacketCheck {
     frame: Frame,
     stamped: bool,
     /// Packets that are to come, behind the cursor.
@@ -75,14 +75,14 @@ struct Walk {
 pub struct SharedConsumer {
     ring: UntrustedConsumer<Descriptor>,
     pool: UntrustedPoolReader,
-    lent: VecDeque<Lent>,
+    held: VecDeque<HeldFrame>,
     limits: Limits,
     refused: Arc<RefusalCounters>,
     counts: CountsBoard,
     /// The frame that is being looked at, where one turn was not enough.
-    walk: Option<Walk>,
+    check: Option<PacketCheck>,
     /// Packets that were looked at in this turn.
-    walked: usize,
+    checked: usize,
     /// The ring's counter made no sense when it was last looked at.
     broken: bool,
     /// The number of the first frame that was taken: the link counts from there, so that it misses
@@ -113,18 +113,18 @@ impl SharedConsumer {
             let ring = UntrustedConsumer::resume(region, ring_at, segment.ring())?;
             (ring, UntrustedPoolReader::resume(region, pool_at, segment.pool())?)
         };
-        let lent = VecDeque::with_capacity(segment.ring() as usize);
+        let held = VecDeque::with_capacity(segment.ring() as usize);
         let (refused, counts) = (Arc::default(), segment.counts());
-        let (walk, walked, broken, first) = (None, 0, false, None);
+        let (check, checked, broken, first) = (None, 0, false, None);
         Ok(Self {
             ring,
             pool,
-            lent,
+            held,
             limits,
             refused,
             counts,
-            walk,
-            walked,
+            check,
+            checked,
             broken,
             first,
             bell,
@@ -139,43 +139,43 @@ impl SharedConsumer {
     }
 
     /// Begins to look at the frame of a descriptor that is our own copy.
-    fn begin(&mut self, descriptor: &Descriptor, now: Instant) -> Result<Walk, Refusal> {
+    fn begin(&mut self, descriptor: &Descriptor, now: Instant) -> Result<PacketCheck, Refusal> {
         let checked = descriptor.frame(now);
         let span = descriptor.span();
         // Claimed even if the rest is wrong, so that its room comes back.
         let claimed = self.pool.claim(span);
         let stamped = descriptor.flags & Descriptor::STAMPED != 0;
-        self.lent.push_back(Lent { span: claimed.then_some(span), stamped, done: false });
+        self.held.push_back(HeldFrame { span: claimed.then_some(span), stamped, done: false });
         let frame = checked?;
         if !claimed {
             return Err(Refusal::Duration);
         }
         let (left, cursor) = (frame.packets, PacketCursor::default());
-        Ok(Walk { frame, stamped, left, cursor, size: Bytes(0) })
+        Ok(PacketCheck { frame, stamped, left, cursor, size: Bytes(0) })
     }
 
     /// Looks at its packets, as far as this turn goes: the frame, with its size as its packets have
     /// it, once all make sense.
-    fn go_on(&mut self, walk: &mut Walk) -> Result<Option<Frame>, Refusal> {
-        let span = walk.frame.payload;
-        while walk.left > 0 {
-            if self.walked == WALK {
+    fn continue_check(&mut self, check: &mut PacketCheck) -> Result<Option<Frame>, Refusal> {
+        let span = check.frame.payload;
+        while check.left > 0 {
+            if self.checked == CHECK_MAX {
                 return Ok(None);
             }
-            self.walked += 1;
-            walk.left -= 1;
-            let (_, len) = self.next_packet(span, &mut walk.cursor).ok_or(Refusal::Packets)?;
-            let least = if walk.stamped { STAMPED_LEN } else { 1 };
+            self.checked += 1;
+            check.left -= 1;
+            let (_, len) = self.next_packet(span, &mut check.cursor).ok_or(Refusal::Packets)?;
+            let least = if check.stamped { STAMPED_LEN } else { 1 };
             if len < least || len > usize::from(self.limits.packet) {
                 return Err(Refusal::PacketSize);
             }
-            walk.size += Bytes(len as u64 + self.limits.overhead);
+            check.size += Bytes(len as u64 + self.limits.overhead);
         }
-        if walk.cursor.offset() != span.len as usize {
+        if check.cursor.offset() != span.len as usize {
             return Err(Refusal::Packets);
         }
-        let seq = walk.frame.seq.wrapping_sub(*self.first.get_or_insert(walk.frame.seq));
-        Ok(Some(Frame { seq, size: walk.size, ..walk.frame }))
+        let seq = check.frame.seq.wrapping_sub(*self.first.get_or_insert(check.frame.seq));
+        Ok(Some(Frame { seq, size: check.size, ..check.frame }))
     }
 
     /// The packet behind the cursor: its place and length, which lie in the payload.
@@ -196,8 +196,8 @@ impl SharedConsumer {
     /// The next frame that makes sense; none if there is none, or this stream has had its turn.
     fn next_frame(&mut self, now: Instant) -> Option<Frame> {
         for _ in 0..TURN_MAX {
-            let walk = match self.walk.take() {
-                Some(walk) => Ok(walk),
+            let check = match self.check.take() {
+                Some(check) => Ok(check),
                 None => match self.ring.pop_copy() {
                     Ok(descriptor) => {
                         self.broken = false;
@@ -210,16 +210,16 @@ impl SharedConsumer {
                     }
                 },
             };
-            let looked = walk.and_then(|mut walk| Ok((self.go_on(&mut walk)?, walk)));
+            let looked = check.and_then(|mut check| Ok((self.continue_check(&mut check)?, check)));
             match looked {
                 Ok((Some(frame), _)) => return Some(frame),
-                Ok((None, walk)) => {
-                    self.walk = Some(walk);
+                Ok((None, check)) => {
+                    self.check = Some(check);
                     return None;
                 }
                 Err(why) => {
                     self.refused.count(why);
-                    if let Some(last) = self.lent.back_mut() {
+                    if let Some(last) = self.held.back_mut() {
                         last.done = true;
                     }
                     self.free();
@@ -232,11 +232,11 @@ impl SharedConsumer {
     /// Frees the slots and the payloads of the oldest that are done.
     fn free(&mut self) {
         let mut count = 0;
-        while let Some(Lent { span, done: true, .. }) = self.lent.front() {
+        while let Some(HeldFrame { span, done: true, .. }) = self.held.front() {
             if let Some(span) = span {
                 self.pool.free(*span);
             }
-            self.lent.pop_front();
+            self.held.pop_front();
             count += 1;
         }
         if count > 0 {
@@ -249,14 +249,14 @@ impl FrameConsumer for SharedConsumer {
     fn pop(&mut self, now: Instant) -> Option<Frame> {
         let frame = self.next_frame(now);
         if frame.is_none() {
-            self.walked = 0;
+            self.checked = 0;
         }
         frame
     }
 
     fn is_empty(&mut self) -> bool {
         // A counter that made no sense is looked at again when its producer calls.
-        self.walk.is_none() && (self.broken || self.ring.is_empty())
+        self.check.is_none() && (self.broken || self.ring.is_empty())
     }
 
     fn packet(&self, payload: PayloadSpan, cursor: &mut PacketCursor) -> Option<(usize, usize)> {
@@ -273,8 +273,8 @@ impl FrameConsumer for SharedConsumer {
         deadline: Instant,
         now: Instant,
     ) {
-        let of = |lent: &&Lent| lent.span == Some(payload);
-        if len >= STAMPED_LEN && self.lent.iter().find(of).is_some_and(|lent| lent.stamped) {
+        let of = |held: &&HeldFrame| held.span == Some(payload);
+        if len >= STAMPED_LEN && self.held.iter().find(of).is_some_and(|held| held.stamped) {
             for (offset, bytes) in stamps(deadline, now) {
                 self.pool.write(payload, at + offset, &bytes);
             }
@@ -295,9 +295,9 @@ impl FrameConsumer for SharedConsumer {
         if frame.payload.len == 0 {
             return;
         }
-        let of = |lent: &&mut Lent| lent.span == Some(frame.payload) && !lent.done;
-        if let Some(lent) = self.lent.iter_mut().find(of) {
-            lent.done = true;
+        let of = |held: &&mut HeldFrame| held.span == Some(frame.payload) && !held.done;
+        if let Some(held) = self.held.iter_mut().find(of) {
+            held.done = true;
             self.free();
         }
     }

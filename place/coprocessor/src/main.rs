@@ -9,7 +9,7 @@ use clap::Parser;
 use selvedge_control_config::{LinkConfig, Sending};
 use selvedge_data_sched::{Discipline, Tree, TreeNode};
 use selvedge_place_coprocessor::control::Control;
-use selvedge_place_coprocessor::realtime::{SchedClass, Wishes};
+use selvedge_place_coprocessor::realtime::{RealtimeRequest, SchedClass};
 use selvedge_place_coprocessor::server::{Coprocessor, Options, default_socket};
 use selvedge_units::{Bitrate, Bytes, Duration};
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -128,8 +128,8 @@ fn main() -> ExitCode {
     if let Some(control) = arguments.control {
         let socket = arguments.socket.unwrap_or_else(|| default_socket(&arguments.name));
         return match control.ask(&socket) {
-            Ok(said) => {
-                print!("{said}");
+            Ok(response) => {
+                print!("{response}");
                 ExitCode::SUCCESS
             }
             Err(why) => {
@@ -183,7 +183,14 @@ fn options(arguments: Arguments) -> Result<Options, String> {
     let socket = arguments.socket.unwrap_or_else(|| default_socket(&link.name));
     let (core, lock, class) = (arguments.core, !arguments.no_lock, arguments.class);
     let (watch, memory, alone) = (arguments.watch, arguments.memory, arguments.alone);
-    Ok(Options { link, socket, wishes: Wishes { core, lock, class }, watch, memory, alone })
+    Ok(Options {
+        link,
+        socket,
+        realtime_request: RealtimeRequest { core, lock, class },
+        watch,
+        memory,
+        alone,
+    })
 }
 
 fn run(options: Options) -> Result<(), String> {

@@ -67,7 +67,7 @@ impl SharedPoller {
     }
 
     /// Whether nobody has called since it lay down.
-    fn is_quiet(&self) -> bool {
+    fn is_unnotified(&self) -> bool {
         self.states().all(Bell::is_sleeping)
     }
 
@@ -81,7 +81,7 @@ impl SharedPoller {
 
     /// Sleeps until called, or until `at`.
     fn sleep(&self, at: Instant) {
-        while self.is_quiet() {
+        while self.is_unnotified() {
             let left = at.since(self.clock.now());
             if left == Duration::ZERO {
                 return;
@@ -152,7 +152,7 @@ impl Poller for SharedPoller {
         if !self.clock.advance_to(at) {
             self.sleep(at - self.before);
         }
-        while self.is_quiet() && self.clock.now() < at {
+        while self.is_unnotified() && self.clock.now() < at {
             std::hint::spin_loop();
         }
         if self.finish_sleep() { Woken::Notified } else { Woken::TimedOut }

@@ -9,7 +9,7 @@ use selvedge_os::latency;
 
 /// What the thread is to have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Wishes {
+pub struct RealtimeRequest {
     /// The core that it is to run on.
     pub core: Option<usize>,
     /// No page of the process may be taken away.
@@ -41,13 +41,13 @@ const FIFO_PRIORITY: libc::c_int = 40;
 
 /// What the thread got.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Granted {
+pub struct RealtimeGrant {
     got: Vec<String>,
     /// What was refused, with the reason.
     pub refused: Vec<String>,
 }
 
-impl fmt::Display for Granted {
+impl fmt::Display for RealtimeGrant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.got.join(", "))?;
         if !self.refused.is_empty() {
@@ -59,20 +59,20 @@ impl fmt::Display for Granted {
 
 /// Asks for this thread; never fails, only gets less.
 #[must_use]
-pub fn ask(wishes: Wishes) -> Granted {
-    let mut granted = Granted { got: Vec::new(), refused: Vec::new() };
-    if let Some(core) = wishes.core {
+pub fn ask(realtime_request: RealtimeRequest) -> RealtimeGrant {
+    let mut granted = RealtimeGrant { got: Vec::new(), refused: Vec::new() };
+    if let Some(core) = realtime_request.core {
         let why = (!pin_to_core(core)).then(|| "the kernel refuses".to_owned());
         granted.note(format!("core {core}"), why);
     }
-    if wishes.lock {
+    if realtime_request.lock {
         let locked = mlockall(MlockAllFlags::CURRENT | MlockAllFlags::FUTURE);
         let why = locked
             .err()
             .map(|error| format!("{error}; raise RLIMIT_MEMLOCK or grant CAP_IPC_LOCK"));
         granted.note("locked memory".into(), why);
     }
-    let real_time = match wishes.class {
+    let real_time = match realtime_request.class {
         SchedClass::Fair => false,
         SchedClass::Fifo => granted.note(format!("SCHED_FIFO {FIFO_PRIORITY}"), fifo().err()),
         SchedClass::Deadline { runtime, period } => {
@@ -81,12 +81,12 @@ pub fn ask(wishes: Wishes) -> Granted {
         }
     };
     if !real_time {
-        granted.note(format!("fair class ({:?})", prompt::ask()), None);
+        granted.note(format!("fair class ({:?})", latency::ask()), None);
     }
     granted
 }
 
-impl Granted {
+impl RealtimeGrant {
     /// Whether it was granted.
     fn note(&mut self, what: String, why_not: Option<String>) -> bool {
         match &why_not {
@@ -130,7 +130,7 @@ mod tests {
     #[test]
     fn what_is_refused_is_said_and_the_thread_runs_on() {
         let granted = std::thread::spawn(|| {
-            ask(Wishes { core: Some(1 << 20), lock: false, class: SchedClass::Fair })
+            ask(RealtimeRequest { core: Some(1 << 20), lock: false, class: SchedClass::Fair })
         })
         .join()
         .unwrap();

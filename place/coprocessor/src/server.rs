@@ -26,11 +26,11 @@ use crate::extensions::{Entry, TABLE};
 use crate::frame_consumer::SharedConsumer;
 use crate::message::{LinkSpec, PROTOCOL, Reply};
 use crate::poller::SharedPoller;
-use crate::realtime::{self, Granted, Wishes};
+use crate::realtime::{self, RealtimeGrant, RealtimeRequest};
 
-use steps::{Step, Steps};
+use steps::{Step, StepStore};
 
-pub(crate) use producer::{Known, Producer};
+pub(crate) use producer::{Producer, StreamInfo};
 
 /// The most producers at once.
 pub const PRODUCERS_MAX: usize = 256;
@@ -47,7 +47,7 @@ pub struct Options {
     /// Where it listens.
     pub socket: PathBuf,
     /// What its engine's thread is to have.
-    pub wishes: Wishes,
+    pub realtime_request: RealtimeRequest,
     /// How long it watches the doorbells before it sleeps; `u64::MAX` ns: it never sleeps.
     pub watch: Duration,
     /// The most memory that all streams together share with it.
@@ -85,12 +85,12 @@ pub struct Coprocessor {
     pub(crate) engine: Engine<SharedConsumer>,
     pub(crate) clock: Clock,
     pub(crate) options: Options,
-    pub(crate) granted: Granted,
+    pub(crate) granted: RealtimeGrant,
     /// By number; more than the engine has, until somebody asks.
-    pub(crate) streams: BTreeMap<usize, Known>,
+    pub(crate) streams: BTreeMap<usize, StreamInfo>,
     listener: OwnedFd,
     pub(crate) over: bool,
-    steps: Steps,
+    steps: StepStore,
 }
 
 impl Coprocessor {
@@ -105,19 +105,19 @@ impl Coprocessor {
         let before = spin(options.link.rate);
         let (own, waker) = sleeper(clock, before)?;
         let port = SharedPoller::new(clock, own, before, options.watch)?;
-        let wishes = options.wishes;
-        let (tell, told) = mpsc::channel();
+        let realtime_request = options.realtime_request;
+        let (sender, receiver) = mpsc::channel();
         let engine = Engine::launch(clock, &options.link, port, waker, move || {
             // Whoever waits for it has not gone: it waits just below.
-            let _ = tell.send(realtime::ask(wishes));
+            let _ = sender.send(realtime::ask(realtime_request));
         })?;
-        let granted = told.recv().map_err(|_| io::Error::other("the engine's thread ended"))?;
+        let granted = receiver.recv().map_err(|_| io::Error::other("the engine's thread ended"))?;
         for refused in &granted.refused {
             tracing::warn!("running without {refused}");
         }
         tracing::info!(link = options.link.name, runs = %granted, "coprocessor runs");
         let extensions = TABLE.to_vec();
-        let steps = Steps::beside(&options.socket);
+        let steps = StepStore::for_socket(&options.socket);
         Ok(Self {
             extensions,
             engine,
@@ -223,13 +223,13 @@ impl Coprocessor {
         if !self.engine.load(&step.name, place, made) {
             return Err("32 steps are loaded already; unload one".into());
         }
-        self.steps.keep(step);
+        self.steps.save(step);
         Ok(())
     }
 
     /// Loads the steps of one that was killed here.
     fn load_again(&mut self) {
-        match self.steps.left_behind() {
+        match self.steps.load_saved() {
             Ok(steps) => {
                 for step in steps {
                     let name = step.name.clone();
@@ -244,7 +244,7 @@ impl Coprocessor {
     }
 
     /// Forgets streams that have left; gives the engine's newest report.
-    pub(crate) fn forget_gone(&mut self) -> LinkReport {
+    pub(crate) fn remove_detached(&mut self) -> LinkReport {
         let report = self.engine.report();
         self.streams.retain(|number, _| report.streams.iter().any(|seen| seen.number == *number));
         report
@@ -274,12 +274,12 @@ impl Reply {
 }
 
 /// Runs a coprocessor on threads of this process, for tests and measurements; dropped, it stops.
-pub struct Local {
+pub struct LocalCoprocessor {
     stop: Arc<AtomicBool>,
     thread: Option<std::thread::JoinHandle<io::Result<()>>>,
 }
 
-impl Local {
+impl LocalCoprocessor {
     /// Starts it.
     ///
     /// # Errors
@@ -302,7 +302,7 @@ impl Local {
     }
 }
 
-impl Drop for Local {
+impl Drop for LocalCoprocessor {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {

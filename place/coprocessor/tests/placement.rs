@@ -15,7 +15,7 @@ use selvedge_place_engine::record::RtpDump;
 use selvedge_units::{Bitrate, Bytes, Instant};
 use serde_json::json;
 
-use support::{add, coprocessor, ended, numbers, offer, receive_until, receiver, spec, until};
+use support::{add, coprocessor, ended, enqueue, numbers, receive_until, receiver, spec, until};
 
 const AMPLE: Bitrate = Bitrate::from_mbps(100);
 
@@ -27,7 +27,7 @@ fn frames_cross_in_order_and_are_counted() {
     let (place, mut frame_producer) = add(&attachment, "lecture", to);
     let mut next = 0;
     for number in 0..500 {
-        until("there is room", || offer(&mut frame_producer, Kind::Still, number, 900).is_ok());
+        until("there is room", || enqueue(&mut frame_producer, Kind::Still, number, 900).is_ok());
         receive_until(&receiver, |bytes| {
             let (got, _) = numbers(bytes);
             assert_eq!(got, next);
@@ -58,7 +58,7 @@ fn streams_come_and_go_while_others_run() {
         let other = Attachment::new("goes", socket.clone(), None).unwrap();
         let (_, mut goes) = add(&other, "goes", other_to);
         for n in 0..5 {
-            offer(&mut goes, Kind::Still, n, 10).unwrap();
+            enqueue(&mut goes, Kind::Still, n, 10).unwrap();
         }
         // It goes with frames in its ring: they are sent all the same.
         drop(other);
@@ -67,7 +67,7 @@ fn streams_come_and_go_while_others_run() {
             came += 1;
             came == 5
         });
-        offer(&mut stays, Kind::Still, number, 10).unwrap();
+        enqueue(&mut stays, Kind::Still, number, 10).unwrap();
         receive_until(&receiver, |bytes| numbers(bytes).0 == number);
         until("it is gone", || attachment.statistics().unwrap().streams.len() == 1);
     }
@@ -99,7 +99,7 @@ fn a_tree_shares_the_link() {
     });
     for number in 0..100 {
         for (frame_producer, from) in frame_producers.iter_mut().zip([0, 1000]) {
-            offer(frame_producer, Kind::Still, from + number, 384).unwrap();
+            enqueue(frame_producer, Kind::Still, from + number, 384).unwrap();
         }
     }
     let mut heavy = 0;
@@ -182,8 +182,8 @@ fn extensions_are_loaded_shown_and_removed_while_frames_flow() {
         assert!(error.contains(words), "{error}");
     }
     for number in 0..10 {
-        offer(&mut frame_producer, Kind::Still, number, 10).unwrap();
-        offer(&mut frame_producer, Kind::Data, 1000 + number, 10).unwrap();
+        enqueue(&mut frame_producer, Kind::Still, number, 10).unwrap();
+        enqueue(&mut frame_producer, Kind::Data, 1000 + number, 10).unwrap();
         receive_until(&receiver, |bytes| numbers(bytes).0 == 1000 + number);
     }
     until("the cost is shown", || {
@@ -196,7 +196,7 @@ fn extensions_are_loaded_shown_and_removed_while_frames_flow() {
     assert!(shown.iter().all(|e| e.longest_ns > 0 && e.mean_ns <= e.longest_ns as f64));
     attachment.ask(Request::Unload { name: "no stills".into() }).unwrap();
     assert!(attachment.ask(Request::Unload { name: "no stills".into() }).is_err());
-    offer(&mut frame_producer, Kind::Still, 77, 10).unwrap();
+    enqueue(&mut frame_producer, Kind::Still, 77, 10).unwrap();
     receive_until(&receiver, |bytes| numbers(bytes).0 == 77);
     let totals = attachment.report().streams[place].counts.totals.clone();
     assert_eq!(totals.dropped[DropReason::Full as usize], 10, "{totals:?}");
@@ -233,7 +233,7 @@ fn steps_in_e_code_are_loaded_and_removed_by_command() {
     assert_eq!(load("thin", "arrival", &thin), done);
     assert_eq!(load("endless", "dispatch", &endless), done);
     for number in 0..10 {
-        offer(&mut frame_producer, Kind::Still, number, 10).unwrap();
+        enqueue(&mut frame_producer, Kind::Still, number, 10).unwrap();
     }
     receive_until(&receiver, |bytes| numbers(bytes).0 == 9);
     until("the cost is shown", || {
@@ -256,7 +256,7 @@ fn steps_in_e_code_are_loaded_and_removed_by_command() {
     assert_eq!(ask(&["unload", "thin"]), done);
     assert_eq!(ask(&["unload", "thin"]).0, Some(2));
     for number in 20..22 {
-        offer(&mut frame_producer, Kind::Still, number, 10).unwrap();
+        enqueue(&mut frame_producer, Kind::Still, number, 10).unwrap();
         receive_until(&receiver, |bytes| numbers(bytes).0 == number);
     }
     std::fs::remove_dir_all(folder).unwrap();

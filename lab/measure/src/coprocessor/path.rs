@@ -21,9 +21,9 @@ use selvedge_place_engine::measure::{ClockRate, StreamMeter};
 use selvedge_place_engine::receive::{PacketTap, ReceiveOptions, Receiver, StreamReception};
 use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 
-use super::{BenchError, Local, OFFER, Spread, TIMEOUT, add, options, rtp, stream};
+use super::{BenchError, LocalCoprocessor, OFFER, Percentiles, TIMEOUT, add, options, rtp, stream};
 use selvedge_place_coprocessor::client::{Attachment, Program};
-use selvedge_place_coprocessor::feeder::OneRead;
+use selvedge_place_coprocessor::feeder::SingleRead;
 
 /// A frame's payload, as in the paper.
 const FRAME: usize = 1000;
@@ -47,7 +47,7 @@ impl Path {
 
     /// The paper's letter.
     #[must_use]
-    pub const fn letter(self) -> char {
+    pub const fn paper_letter(self) -> char {
         match self {
             Self::Inline => 'A',
             Self::Fed => 'B',
@@ -62,37 +62,37 @@ pub struct PathBench {
     /// Which.
     pub path: Path,
     /// A frame's time.
-    pub time: Spread,
+    pub time: Percentiles,
 }
 
 /// Notes when the newest packet came, by the kernel's stamp.
-struct Came(Arc<AtomicU64>);
+struct Arrivals(Arc<AtomicU64>);
 
-impl PacketTap for Came {
+impl PacketTap for Arrivals {
     fn packet(&mut self, _stream: usize, now: Instant, _bytes: &[u8]) {
         self.0.store(now.0, Ordering::Release);
     }
 }
 
 /// A path at work; what runs for it stops when it is dropped.
-struct Lane {
+struct RunningPath {
     frame_producer: FrameProducer,
-    came: Arc<AtomicU64>,
+    arrival: Arc<AtomicU64>,
     spans: Vec<Duration>,
     _receiver: Receiver,
     _engine: Option<Engine>,
     _attachment: Option<Attachment>,
-    _local: Option<Local>,
+    _local: Option<LocalCoprocessor>,
 }
 
-impl Lane {
+impl RunningPath {
     fn new(path: Path, core: Option<usize>) -> Result<Self, BenchError> {
-        let came = Arc::new(AtomicU64::new(0));
+        let arrival = Arc::new(AtomicU64::new(0));
         let clock = Clock::shared();
         let listen = SocketAddr::from(([127, 0, 0, 1], 0));
         let receptions =
             vec![StreamReception { listen, meter: StreamMeter::new(ClockRate::VIDEO) }];
-        let tap: Option<Box<dyn PacketTap>> = Some(Box::new(Came(Arc::clone(&came))));
+        let tap: Option<Box<dyn PacketTap>> = Some(Box::new(Arrivals(Arc::clone(&arrival))));
         let receive = ReceiveOptions { tap, ..ReceiveOptions::default() };
         let receiver = Receiver::start(clock, receptions, receive)
             .map_err(|error| std::io::Error::other(error.to_string()))?;
@@ -102,7 +102,7 @@ impl Lane {
         let stream = stream(to, 64, Bytes(1 << 20));
         let lane = |frame_producer, engine, attachment, local| Self {
             frame_producer,
-            came: Arc::clone(&came),
+            arrival: Arc::clone(&arrival),
             spans: Vec::new(),
             _receiver: receiver,
             _engine: engine,
@@ -126,7 +126,7 @@ impl Lane {
                 lane(add(&attachment, &stream)?, None, Some(attachment), None)
             }
             Path::Reads => {
-                let local = Local::start(options)?;
+                let local = LocalCoprocessor::start(options)?;
                 let attachment = Attachment::new("bench", socket, None)?;
                 lane(add(&attachment, &stream)?, None, Some(attachment), Some(local))
             }
@@ -142,13 +142,13 @@ impl Lane {
         // Long enough that everybody sleeps again.
         clock.sleep_until(clock.now() + Duration::from_millis(1));
         let mut packet = rtp(FRAME);
-        self.came.store(0, Ordering::Release);
+        self.arrival.store(0, Ordering::Release);
         let start = clock.now();
         read(&mut packet[12..])?;
         self.frame_producer.enqueue(OFFER, &[&packet]).map_err(|_| BenchError::Stuck)?;
         let end = start + TIMEOUT;
         let at = loop {
-            match self.came.load(Ordering::Acquire) {
+            match self.arrival.load(Ordering::Acquire) {
                 0 if clock.now() > end => return Err(BenchError::Stuck),
                 0 => clock.sleep_until(clock.now() + Duration::from_micros(50)),
                 at => break at,
@@ -176,10 +176,10 @@ fn paths_here(samples: usize, core: Option<usize>) -> Result<Vec<PathBench>, Ben
     std::fs::remove_file(&name)?;
     let _ = core.map(|core| pin_to_core(1 - core.min(1)));
     let clock = Clock::shared();
-    let mut ring = OneRead::new(FRAME)?;
+    let mut ring = SingleRead::new(FRAME)?;
     let mut lanes = Path::ALL
         .into_iter()
-        .map(|path| Lane::new(path, core).map(|lane| (path, lane)))
+        .map(|path| RunningPath::new(path, core).map(|lane| (path, lane)))
         .collect::<Result<Vec<_>, _>>()?;
     for n in 0..samples as u64 + 20 {
         let at = n % FRAMES * FRAME as u64;
@@ -190,9 +190,9 @@ fn paths_here(samples: usize, core: Option<usize>) -> Result<Vec<PathBench>, Ben
             }
         }
     }
-    let warm = |(path, lane): (Path, Lane)| PathBench {
+    let warm = |(path, lane): (Path, RunningPath)| PathBench {
         path,
-        time: Spread::of(lane.spans.into_iter().skip(20).collect()),
+        time: Percentiles::of(lane.spans.into_iter().skip(20).collect()),
     };
     Ok(lanes.into_iter().map(warm).collect())
 }

@@ -1,7 +1,7 @@
 //! `ni-t4`: the critical path of a frame, from the disk to the network, on the paper's three paths,
 //! and the hand-over between the processes.
 
-use selvedge_lab_measure::coprocessor::{Path, Spread, hand_over, paths, wake};
+use selvedge_lab_measure::coprocessor::{Path, Percentiles, measure_hand_over, paths, wake};
 
 use crate::experiment::{Experiment, Kind, Params, RunError, Watch};
 use crate::measure::processor;
@@ -26,7 +26,7 @@ fn run(params: &Params, watch: &dyn Watch) -> Result<Outcome, RunError> {
     let us = |span: selvedge_units::Duration| span.0 as f64 / 1000.0;
     let mut outcome = Outcome::default();
     watch.go_on("hand-over through shared memory")?;
-    let handed_over = hand_over(params.amount(20_000, 3000), 1000)?;
+    let handed_over = measure_hand_over(params.amount(20_000, 3000), 1000)?;
     watch.go_on("wake-up of an idle coprocessor")?;
     let woken = wake(params.amount(1000, 200))?;
     watch.go_on("the three paths")?;
@@ -34,7 +34,7 @@ fn run(params: &Params, watch: &dyn Watch) -> Result<Outcome, RunError> {
 
     let columns = &["", "us, median", "us, p99", "paper, us"];
     let mut table = Table::new(format!("Steps of the way, {}", processor()), columns);
-    let mut row = |what: &str, spread: Spread, paper: Cell| {
+    let mut row = |what: &str, spread: Percentiles, paper: Cell| {
         let cell = |span| Cell::rounded(us(span), 2);
         table.row([Cell::from(what), cell(spread.median), cell(spread.p99), paper]);
     };

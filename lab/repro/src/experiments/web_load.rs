@@ -18,7 +18,7 @@ use selvedge_data_sched::Discipline;
 use selvedge_data_stream::{Contract, Kind, Spec, Window};
 use selvedge_os::clock::Clock;
 use selvedge_place_coprocessor::client::{Attachment, Program, producer_params};
-use selvedge_place_coprocessor::realtime::{self, SchedClass, Wishes};
+use selvedge_place_coprocessor::realtime::{self, RealtimeRequest, SchedClass};
 use selvedge_place_coprocessor::server::default_socket;
 use selvedge_place_engine::engine::{Engine, StreamParams};
 use selvedge_place_engine::frame_producer::{FrameMetadata, FrameProducer};
@@ -235,7 +235,7 @@ fn produce(clock: Clock, mut frame_producer: FrameProducer, stop: &AtomicBool) {
 /// percentile in microseconds.
 fn bare(clock: Clock, stop: &AtomicBool) -> f64 {
     let gap = PACKET / LINK;
-    let wishes = Wishes { core: Some(1), lock: false, class: SchedClass::Fifo };
+    let wishes = RealtimeRequest { core: Some(1), lock: false, class: SchedClass::Fifo };
     let _ = realtime::ask(wishes);
     let mut late = Vec::new();
     while !stop.load(Ordering::Relaxed) {

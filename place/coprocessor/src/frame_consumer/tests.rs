@@ -40,14 +40,14 @@ fn enqueue(frame_producer: &mut FrameProducer, packets: usize) {
 }
 
 /// Frames that a turn takes.
-fn set_knob(frame_consumer: &mut SharedConsumer) -> usize {
+fn turn(frame_consumer: &mut SharedConsumer) -> usize {
     std::iter::from_fn(|| frame_consumer.pop(Instant::ZERO)).count()
 }
 
 #[test]
 fn frames_of_many_packets_take_no_longer_a_turn_than_others() {
     let (mut frame_consumer, mut frame_producer, _segment) = ends();
-    let packets = WALK + WALK / 2;
+    let packets = CHECK_MAX + CHECK_MAX / 2;
     for _ in 0..4 {
         enqueue(&mut frame_producer, packets);
     }
@@ -67,7 +67,7 @@ fn frames_of_many_packets_take_no_longer_a_turn_than_others() {
 #[test]
 fn a_frame_that_took_several_turns_is_the_same() {
     let (mut frame_consumer, mut frame_producer, _segment) = ends();
-    let packets = 3 * WALK + 5;
+    let packets = 3 * CHECK_MAX + 5;
     enqueue(&mut frame_producer, packets);
     assert_eq!([(); 3].map(|()| turn(&mut frame_consumer)), [0; 3]);
     let frame = frame_consumer.pop(Instant::ZERO).unwrap();
@@ -85,10 +85,10 @@ fn a_frame_that_took_several_turns_is_the_same() {
 fn refused_frames_of_many_packets_are_bounded_as_well() {
     let (mut frame_consumer, mut frame_producer, segment) = ends();
     for n in 0..4 {
-        enqueue(&mut frame_producer, 2 * WALK + 1);
+        enqueue(&mut frame_producer, 2 * CHECK_MAX + 1);
         // One packet less than lie there: found out at the end.
         let slot = segment.ring_at() + 384 + 64 * n;
-        let fewer = (2 * WALK as u16).to_ne_bytes();
+        let fewer = (2 * CHECK_MAX as u16).to_ne_bytes();
         for (k, byte) in fewer.into_iter().enumerate() {
             // SAFETY: a byte of the segment's memory, mapped as long as `segment` lives.
             unsafe { segment.region.base().add(slot + 4 + k).write_volatile(byte) };

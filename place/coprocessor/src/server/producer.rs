@@ -26,7 +26,7 @@ struct Stream {
 }
 
 /// What is known of a stream beside what the engine knows.
-pub(crate) struct Known {
+pub(crate) struct StreamInfo {
     spec: Spec,
     producer: String,
     refused: Arc<RefusalCounters>,
@@ -125,7 +125,7 @@ impl Producer {
             }
             Request::Unload { name } => {
                 if coprocessor.engine.unload(&name) {
-                    coprocessor.steps.forget(&name);
+                    coprocessor.steps.remove_saved(&name);
                     done()
                 } else {
                     Err(format!("no step is named {name:?}"))
@@ -275,7 +275,7 @@ impl Producer {
         let number = coprocessor.engine.attach(new).ok_or("the engine has stopped")?;
         tracing::info!(stream = spec.name, number, to = %spec.to, "stream added");
         let producer = self.name.clone();
-        coprocessor.streams.insert(number, Known { spec, producer, refused, feeder: None });
+        coprocessor.streams.insert(number, StreamInfo { spec, producer, refused, feeder: None });
         Ok(Stream { number, feeder: None })
     }
 
@@ -323,7 +323,7 @@ fn sound(coprocessor: &Coprocessor, spec: &Spec) -> Result<(), String> {
 
 /// A segment for a stream that is sound, as far as memory goes.
 fn new_segment(coprocessor: &mut Coprocessor, spec: &Spec) -> Result<StreamSegment, String> {
-    coprocessor.forget_gone();
+    coprocessor.remove_detached();
     let held: u64 = coprocessor.streams.values().map(|known| known.spec.memory().0).sum();
     let most = coprocessor.options.memory;
     if held + spec.memory().0 > most.0 {
@@ -355,12 +355,13 @@ fn load(
 
 /// What can be seen, of all producers' streams.
 fn statistics(coprocessor: &mut Coprocessor) -> Answer {
-    let report = coprocessor.forget_gone();
+    let report = coprocessor.remove_detached();
     let streams = report.streams.iter().filter_map(|seen| {
         let known = coprocessor.streams.get(&seen.number)?;
-        let told = StreamStatistics::of(seen, &known.spec, &known.producer, known.refused.read());
+        let stream_statistics =
+            StreamStatistics::of(seen, &known.spec, &known.producer, known.refused.read());
         let (trouble, ended) = known.feeder.as_ref().map(|f| f.status()).unwrap_or_default();
-        Some(StreamStatistics { trouble, ended, ..told })
+        Some(StreamStatistics { trouble, ended, ..stream_statistics })
     });
     let streams: Vec<_> = streams.collect();
     let statistics = Statistics::of(&report, streams, &coprocessor.runs());

@@ -28,14 +28,14 @@ pub(super) struct Step {
 
 /// The steps of the coprocessor that listens at a socket.
 #[derive(Debug)]
-pub(crate) struct Steps {
+pub(crate) struct StepStore {
     path: PathBuf,
     kept: Vec<Step>,
 }
 
-impl Steps {
+impl StepStore {
     /// None yet.
-    pub(super) fn beside(socket: &Path) -> Self {
+    pub(super) fn for_socket(socket: &Path) -> Self {
         let mut path = socket.as_os_str().to_owned();
         path.push(".steps");
         Self { path: path.into(), kept: Vec::new() }
@@ -45,7 +45,7 @@ impl Steps {
     ///
     /// # Errors
     /// What is wrong with the file.
-    pub(super) fn left_behind(&self) -> Result<Vec<Step>, String> {
+    pub(super) fn load_saved(&self) -> Result<Vec<Step>, String> {
         let wrong = |why: String| format!("\"{}\": {why}; remove it", self.path.display());
         let flags = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
         let file = match OpenOptions::new().read(true).custom_flags(flags).open(&self.path) {
@@ -64,14 +64,14 @@ impl Steps {
     }
 
     /// A step was loaded, in place of the one of its name.
-    pub(super) fn keep(&mut self, step: Step) {
+    pub(super) fn save(&mut self, step: Step) {
         self.kept.retain(|kept| kept.name != step.name);
         self.kept.push(step);
         self.write();
     }
 
     /// A step was removed.
-    pub(super) fn forget(&mut self, name: &str) {
+    pub(super) fn remove_saved(&mut self, name: &str) {
         let before = self.kept.len();
         self.kept.retain(|kept| kept.name != name);
         if self.kept.len() != before {
@@ -120,23 +120,23 @@ mod tests {
     fn they_are_read_back_unless_others_may_write_them() {
         let socket =
             std::env::temp_dir().join(format!("selvedge-steps-{}.sock", std::process::id()));
-        let mut steps = Steps::beside(&socket);
-        assert_eq!(steps.left_behind(), Ok(Vec::new()));
-        steps.keep(step("a", "{}"));
-        steps.keep(step("b", "{}"));
-        steps.keep(step("a", "{ output.discard = 1; }"));
-        let next = Steps::beside(&socket);
+        let mut steps = StepStore::for_socket(&socket);
+        assert_eq!(steps.load_saved(), Ok(Vec::new()));
+        steps.save(step("a", "{}"));
+        steps.save(step("b", "{}"));
+        steps.save(step("a", "{ output.discard = 1; }"));
+        let next = StepStore::for_socket(&socket);
         let expected = vec![step("b", "{}"), step("a", "{ output.discard = 1; }")];
-        assert_eq!(next.left_behind(), Ok(expected));
-        steps.forget("b");
-        assert_eq!(next.left_behind().unwrap().len(), 1);
+        assert_eq!(next.load_saved(), Ok(expected));
+        steps.remove_saved("b");
+        assert_eq!(next.load_saved().unwrap().len(), 1);
         std::fs::set_permissions(&steps.path, PermissionsExt::from_mode(0o666)).unwrap();
-        let error = next.left_behind().unwrap_err();
+        let error = next.load_saved().unwrap_err();
         assert!(error.contains("others may write") && error.contains(".steps"), "{error}");
         std::fs::set_permissions(&steps.path, PermissionsExt::from_mode(0o600)).unwrap();
         std::fs::write(&steps.path, "[{").unwrap();
-        assert!(next.left_behind().unwrap_err().contains("remove it"));
+        assert!(next.load_saved().unwrap_err().contains("remove it"));
         steps.end();
-        assert_eq!(next.left_behind(), Ok(Vec::new()));
+        assert_eq!(next.load_saved(), Ok(Vec::new()));
     }
 }

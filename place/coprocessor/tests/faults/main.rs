@@ -20,12 +20,12 @@ use selvedge_data_stream::{Descriptor, DropReason, Kind, Window, Windows};
 use selvedge_place_coprocessor::client::{Attachment, ClientError, Connection, Program};
 use selvedge_place_coprocessor::message::{Envelope, PROTOCOL, Request};
 use selvedge_place_coprocessor::segment::{Doorbell, StreamSegment};
-use selvedge_place_coprocessor::server::Local;
+use selvedge_place_coprocessor::server::LocalCoprocessor;
 use selvedge_place_engine::frame_producer::FrameProducer;
 use selvedge_units::{Bitrate, Bytes};
 
 use support::{
-    add, coprocessor, ended, link, numbers, offer, receive_until, receiver, spec, until,
+    add, coprocessor, ended, enqueue, link, numbers, receive_until, receiver, spec, until,
 };
 
 const AMPLE: Bitrate = Bitrate::from_mbps(100);
@@ -48,7 +48,7 @@ impl Witness {
 
     /// One more frame crosses.
     fn proves(&mut self) {
-        offer(&mut self.frame_producer, Kind::Still, self.sent, 10).unwrap();
+        enqueue(&mut self.frame_producer, Kind::Still, self.sent, 10).unwrap();
         receive_until(&self.receiver, |bytes| {
             assert_eq!(numbers(bytes).0, self.sent);
             true
@@ -136,7 +136,7 @@ fn what_waits_survives_the_coprocessor() {
     assert!(attachment.set_priority(place, 42));
     assert!(attachment.set_windows(place, Windows::Whole(Window { lose: 3, of: 8 })));
     for number in 0..100 {
-        offer(&mut frame_producer, Kind::Still, number, 40).unwrap();
+        enqueue(&mut frame_producer, Kind::Still, number, 40).unwrap();
     }
     let mut came = BTreeSet::new();
     let mut told = 0;
@@ -163,7 +163,7 @@ fn what_waits_survives_the_coprocessor() {
     assert_eq!(came, (0..100).collect());
     assert!(twice <= 3 * 2, "{twice} frames came twice");
     // It goes on, with the contract as it was turned.
-    offer(&mut frame_producer, Kind::Still, 100, 40).unwrap();
+    enqueue(&mut frame_producer, Kind::Still, 100, 40).unwrap();
     receive_until(&receiver, |bytes| numbers(bytes).0 == 100);
     // Counters go on over its deaths, but for what was settled just before each.
     let sent = || attachment.report().streams[place].counts.totals.sent;
@@ -200,7 +200,7 @@ fn what_was_counted_and_loaded_survives_the_coprocessor() {
         // A frame of each ten is discarded by the step; the link sees the gap.
         for n in 0..10 {
             let kind = if n == 5 { Kind::Bidirectional } else { Kind::Still };
-            offer(&mut frame_producer, kind, number, 40).unwrap();
+            enqueue(&mut frame_producer, kind, number, 40).unwrap();
             number += 1;
         }
         let mut came = 0;
@@ -245,20 +245,20 @@ fn what_was_counted_and_loaded_survives_the_coprocessor() {
 fn a_ring_that_nobody_empties_gives_frames_back() {
     let socket = support::socket();
     let (receiver, to) = receiver();
-    let local = Local::start(support::options(AMPLE, socket.clone())).unwrap();
+    let local = LocalCoprocessor::start(support::options(AMPLE, socket.clone())).unwrap();
     let attachment = Attachment::new("test", socket.clone(), None).unwrap();
     let (_, mut frame_producer) = add(&attachment, "lecture", to);
-    offer(&mut frame_producer, Kind::Still, 0, 10).unwrap();
+    enqueue(&mut frame_producer, Kind::Still, 0, 10).unwrap();
     receive_until(&receiver, |bytes| numbers(bytes).0 == 0);
     drop(local);
     let taken =
-        (1..1000).take_while(|&n| offer(&mut frame_producer, Kind::Still, n, 10).is_ok()).count();
+        (1..1000).take_while(|&n| enqueue(&mut frame_producer, Kind::Still, n, 10).is_ok()).count();
     assert!((100..=128).contains(&taken), "the ring has 128 slots: {taken}");
     for n in 0..10_000 {
-        assert_eq!(offer(&mut frame_producer, Kind::Still, n, 10), Err(DropReason::Full));
+        assert_eq!(enqueue(&mut frame_producer, Kind::Still, n, 10), Err(DropReason::Full));
     }
     // The next coprocessor finds what waits, though it never saw it come.
-    let _local = Local::start(support::options(AMPLE, socket)).unwrap();
+    let _local = LocalCoprocessor::start(support::options(AMPLE, socket)).unwrap();
     let mut came = 0;
     receive_until(&receiver, |bytes| {
         came += 1;

@@ -14,8 +14,8 @@ use selvedge_data_stream::Spec;
 use selvedge_data_stream::rtp::Packet;
 use selvedge_data_stream::{Contract, DropReason, Kind, Window};
 use selvedge_place_coprocessor::client::{Attachment, producer_params};
-use selvedge_place_coprocessor::realtime::{SchedClass, Wishes};
-use selvedge_place_coprocessor::server::{Local, Options};
+use selvedge_place_coprocessor::realtime::{RealtimeRequest, SchedClass};
+use selvedge_place_coprocessor::server::{LocalCoprocessor, Options};
 use selvedge_place_engine::frame_producer::{FrameMetadata, FrameProducer};
 use selvedge_units::{Bitrate, Bytes, Duration};
 
@@ -34,15 +34,15 @@ pub(crate) fn link(rate: Bitrate) -> LinkConfig {
 
 /// How a test's coprocessor is set up.
 pub(crate) fn options(rate: Bitrate, socket: PathBuf) -> Options {
-    let wishes = Wishes { core: None, lock: false, class: SchedClass::Fair };
+    let realtime_request = RealtimeRequest { core: None, lock: false, class: SchedClass::Fair };
     let (watch, memory) = (Duration::from_micros(20), Bytes(50_000_000));
-    Options { link: link(rate), socket, wishes, watch, memory, alone: None }
+    Options { link: link(rate), socket, realtime_request, watch, memory, alone: None }
 }
 
 /// A coprocessor on threads of this process.
-pub(crate) fn coprocessor(rate: Bitrate) -> (Local, PathBuf) {
+pub(crate) fn coprocessor(rate: Bitrate) -> (LocalCoprocessor, PathBuf) {
     let socket = socket();
-    (Local::start(options(rate, socket.clone())).unwrap(), socket)
+    (LocalCoprocessor::start(options(rate, socket.clone())).unwrap(), socket)
 }
 
 pub(crate) fn receiver() -> (UdpSocket, SocketAddr) {
