@@ -9,9 +9,9 @@ use clap::{Args, Subcommand};
 use selvedge_cli_terminal::Failure;
 use selvedge_data_stream::Window;
 use selvedge_os::clock::Clock;
-use selvedge_place_cpu::client::{self, ClientError, Ran, Run};
-use selvedge_place_cpu::player::{self, Play, within_ms};
-use selvedge_place_cpu::{Placement, Wanted, class, daemon, rights};
+use selvedge_place_cpu::client::{self, ClientError, Run, RunOutcome};
+use selvedge_place_cpu::player::{self, PlayerParams, within_ms};
+use selvedge_place_cpu::{Placement, TaskRequest, class, daemon, rights};
 use selvedge_units::{Duration, ParseUnitError};
 use serde_json::json;
 
@@ -169,8 +169,8 @@ fn best(in_kernel: bool) -> Result<Placement, Failure> {
     })
 }
 
-fn run_by(args: &RunArgs, placement: Placement) -> Result<Ran, ClientError> {
-    let wanted = Wanted {
+fn run_by(args: &RunArgs, placement: Placement) -> Result<RunOutcome, ClientError> {
+    let wanted = TaskRequest {
         period: args.period.0,
         service: args.service.0,
         window: (args.window.lose, args.window.of),
@@ -193,12 +193,12 @@ fn not_started(error: &ClientError) -> u8 {
 }
 
 /// As a shell has it.
-fn status(ran: &Ran) -> u8 {
+fn status(ran: &RunOutcome) -> u8 {
     let signal = || ran.status.signal().map_or(1, |signal| 128 + signal);
     u8::try_from(ran.status.code().unwrap_or_else(signal)).unwrap_or(1)
 }
 
-fn report(args: &RunArgs, placement: Placement, ran: &Ran) -> io::Result<()> {
+fn report(args: &RunArgs, placement: Placement, ran: &RunOutcome) -> io::Result<()> {
     let got = &ran.outcome;
     let periods = got.on_time + got.missed;
     if args.json {
@@ -248,7 +248,7 @@ fn play(args: &PlayArgs) -> Result<(), Failure> {
         )));
     }
     let clock = Clock::new();
-    let plan = Play { period: args.period, work: args.work, frames: args.frames };
+    let plan = PlayerParams { period: args.period, work: args.work, frames: args.frames };
     let played = player::play(&plan, clock, clock.now() + args.period, &AtomicBool::new(false));
     let mut out = io::stdout().lock();
     let of = |delays: &[u64]| [500, 990, 1000].map(|per_mille| within_ms(delays, per_mille));

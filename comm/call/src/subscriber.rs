@@ -10,7 +10,7 @@ use selvedge_data_stream::Window;
 use selvedge_os::eventfd::EventFd;
 use selvedge_os::seqpacket::{self, Received};
 use selvedge_place_cpu::dispatch::Dispatcher;
-use selvedge_place_cpu::members::Who;
+use selvedge_place_cpu::members::MemberRule;
 use selvedge_units::{Duration, Instant};
 
 use crate::queue::{ByTime, Event};
@@ -266,7 +266,7 @@ impl Connection {
                 let (period, service) = (Duration(wish.period_ns), Duration(wish.service_ns));
                 let task = Task::new(period, service, window).map_err(|error| error.to_string())?;
                 let pid = self.pid.as_raw_nonzero().get();
-                let admitted = dispatcher.admit(&task, Who::Process(pid), false);
+                let admitted = dispatcher.admit(&task, MemberRule::Process(pid), false);
                 Some(admitted.map_err(|refused| refused.to_string())?.0)
             }
         };

@@ -118,7 +118,7 @@ pub fn processors() -> Vec<usize> {
 
 /// Whose processor time is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Whose {
+pub enum ClockTarget {
     /// All threads of a process, those that have ended included.
     Process(Tid),
     /// One thread of this process.
@@ -128,11 +128,11 @@ pub enum Whose {
 /// Processor time that somebody has had; `None` if he is gone.
 #[must_use]
 #[allow(unsafe_code)]
-pub fn time_of(whose: Whose) -> Option<Duration> {
+pub fn time_of(whose: ClockTarget) -> Option<Duration> {
     // The numbers of these clocks are part of Linux's interface (CPUCLOCK_SCHED, per thread).
     let id = match whose {
-        Whose::Process(pid) => !pid << 3 | 2,
-        Whose::Thread(tid) => !tid << 3 | 6,
+        ClockTarget::Process(pid) => !pid << 3 | 2,
+        ClockTarget::Thread(tid) => !tid << 3 | 6,
     };
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the kernel writes into `time`, which lives through the call.
@@ -215,7 +215,7 @@ pub fn lock(file: &std::fs::File) -> io::Result<bool> {
 
 /// Puts a command's process into a class of its own before it begins.
 #[allow(unsafe_code)]
-pub fn begin_with(
+pub fn set_class_at_start(
     command: &mut std::process::Command,
     enter: impl Fn() -> io::Result<()> + Send + Sync + 'static,
 ) {
@@ -248,12 +248,12 @@ mod tests {
 
     #[test]
     fn processor_time_grows_with_work_and_ends_with_the_process() {
-        let me = Whose::Thread(this_thread());
+        let me = ClockTarget::Thread(this_thread());
         let before = time_of(me).unwrap();
         while time_of(me).unwrap() <= before {}
         let pid = std::process::id().cast_signed();
-        assert!(time_of(Whose::Process(pid)).unwrap() >= time_of(me).unwrap());
-        assert_eq!(time_of(Whose::Process(i32::MAX - 1)), None);
+        assert!(time_of(ClockTarget::Process(pid)).unwrap() >= time_of(me).unwrap());
+        assert_eq!(time_of(ClockTarget::Process(i32::MAX - 1)), None);
     }
 
     #[test]

@@ -18,11 +18,11 @@ use selvedge_os::clock::Clock;
 use selvedge_units::Duration;
 
 use crate::class;
-use crate::daemon::{self, DaemonError, line, say};
+use crate::daemon::{self, DaemonError, line, send_line};
 use crate::dispatch::TICK;
-use crate::members::{Members, Who};
+use crate::members::{MemberRule, Members};
 use crate::meter::Meter;
-use crate::protocol::{Answer, Outcome, Placement, Wanted};
+use crate::protocol::{Outcome, Placement, Response, TaskRequest};
 
 /// How long a daemon may take to begin, on a machine with much else to do, and when it is tried to
 /// start another meanwhile: the first may have found one that was just ending.
@@ -39,7 +39,7 @@ pub struct Run {
     /// The program and its arguments; not empty.
     pub command: Vec<std::ffi::OsString>,
     /// What it is to get.
-    pub wanted: Wanted,
+    pub wanted: TaskRequest,
     /// By what.
     pub placement: Placement,
     /// How a daemon is started: a program and its arguments.
@@ -48,7 +48,7 @@ pub struct Run {
 
 /// What came of it.
 #[derive(Clone, Debug)]
-pub struct Ran {
+pub struct RunOutcome {
     /// How the program ended.
     pub status: ExitStatus,
     /// What it got.
@@ -83,7 +83,7 @@ pub enum ClientError {
     Daemon(#[from] DaemonError),
     /// The daemon speaks otherwise, or does not.
     #[error("the dispatcher does not answer: {0}")]
-    Answer(io::Error),
+    Response(io::Error),
     /// The program can't be started.
     #[error("{}: {error}", .command.display())]
     Start {
@@ -95,15 +95,15 @@ pub enum ClientError {
 }
 
 /// What happens while a program runs.
-enum Happening {
+enum RunEvent {
     Ended(io::Result<ExitStatus>),
-    Said(Answer),
+    Response(Response),
     /// The daemon is gone; the number of its connection.
     Lost(u64),
 }
 
 /// A connection to the daemon, over which the task was admitted.
-struct Link {
+struct DaemonConnection {
     stream: UnixStream,
     cpu: usize,
     every_period: bool,
@@ -113,7 +113,7 @@ struct Link {
 ///
 /// # Errors
 /// [`ClientError`]; then the program was not started.
-pub fn run(run: &Run) -> Result<Ran, ClientError> {
+pub fn run(run: &Run) -> Result<RunOutcome, ClientError> {
     let task = run.wanted.task()?;
     crate::rights::try_placement(run.placement)
         .map_err(|why| ClientError::Lacking { placement: run.placement, why })?;
@@ -125,12 +125,12 @@ pub fn run(run: &Run) -> Result<Ran, ClientError> {
 }
 
 /// Starts the program; says when it ends, and passes signals on until then.
-fn start(run: &Run, reserve: Option<&Task>, tell: &Sender<Happening>) -> Result<(), ClientError> {
+fn start(run: &Run, reserve: Option<&Task>, sender: &Sender<RunEvent>) -> Result<(), ClientError> {
     let mut command = Command::new(&run.command[0]);
     command.args(&run.command[1..]);
     if let Some(task) = reserve {
         let (period, service) = (task.period(), task.service());
-        class::begin_with(&mut command, move || class::reserve(0, period, service));
+        class::set_class_at_start(&mut command, move || class::reserve(0, period, service));
     }
     let failed = |error| ClientError::Start { command: run.command[0].clone(), error };
     let asked = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
@@ -143,21 +143,21 @@ fn start(run: &Run, reserve: Option<&Task>, tell: &Sender<Happening>) -> Result<
             let _ = class::signal(pid, number);
         }
     });
-    let tell = tell.clone();
+    let sender = sender.clone();
     std::thread::spawn(move || {
         let status = child.wait();
         handle.close();
-        let _ = tell.send(Happening::Ended(status));
+        let _ = sender.send(RunEvent::Ended(status));
     });
     Ok(())
 }
 
 /// Under a dispatcher.
-fn dispatched(run: &Run) -> Result<Ran, ClientError> {
-    let (tell, told) = channel();
+fn dispatched(run: &Run) -> Result<RunOutcome, ClientError> {
+    let (sender, receiver) = channel();
     let mut attempt = 0;
-    let first = attach(run, attempt, &tell)?;
-    let mut ran = Ran {
+    let first = attach(run, attempt, &sender)?;
+    let mut ran = RunOutcome {
         status: ExitStatus::default(),
         outcome: Outcome::default(),
         cpu: Some(first.cpu),
@@ -165,27 +165,27 @@ fn dispatched(run: &Run) -> Result<Ran, ClientError> {
         lost: 0,
     };
     let mut link = Some(first);
-    start(run, None, &tell)?;
+    start(run, None, &sender)?;
     let status = loop {
-        match told.recv() {
-            Ok(Happening::Ended(status)) => break status,
-            Ok(Happening::Lost(number)) if number == attempt => {
+        match receiver.recv() {
+            Ok(RunEvent::Ended(status)) => break status,
+            Ok(RunEvent::Lost(number)) if number == attempt => {
                 ran.lost += 1;
                 let pid = std::process::id().cast_signed();
-                Members::new(Who::StartedBy(pid), None).release();
+                Members::new(MemberRule::StartedBy(pid), None).release();
                 tracing::warn!("the dispatcher is gone; asking for another");
                 attempt += 1;
-                link = attach(run, attempt, &tell)
+                link = attach(run, attempt, &sender)
                     .inspect_err(|error| tracing::warn!("running on without: {error}"))
                     .ok();
             }
-            Ok(Happening::Lost(_) | Happening::Said(_)) => {}
+            Ok(RunEvent::Lost(_) | RunEvent::Response(_)) => {}
             Err(_) => break Err(io::ErrorKind::UnexpectedEof.into()),
         }
     };
-    ran.status = status.map_err(ClientError::Answer)?;
+    ran.status = status.map_err(ClientError::Response)?;
     if let Some(link) = link
-        && let Some(outcome) = end(&link, &told)
+        && let Some(outcome) = end(&link, &receiver)
     {
         ran.outcome = ran.outcome.plus(outcome);
     }
@@ -193,19 +193,23 @@ fn dispatched(run: &Run) -> Result<Ran, ClientError> {
 }
 
 /// Says the end, and hears what the task got.
-fn end(link: &Link, told: &Receiver<Happening>) -> Option<Outcome> {
+fn end(link: &DaemonConnection, receiver: &Receiver<RunEvent>) -> Option<Outcome> {
     (&link.stream).write_all(b"end\n").ok()?;
     loop {
-        match told.recv_timeout(ANSWER_MAX).ok()? {
-            Happening::Said(Answer::Ended(outcome)) => return Some(outcome),
-            Happening::Lost(_) => return None,
+        match receiver.recv_timeout(ANSWER_MAX).ok()? {
+            RunEvent::Response(Response::Ended(outcome)) => return Some(outcome),
+            RunEvent::Lost(_) => return None,
             _ => {}
         }
     }
 }
 
 /// Reaches the daemon, started if need be, and asks for the task.
-fn attach(run: &Run, number: u64, tell: &Sender<Happening>) -> Result<Link, ClientError> {
+fn attach(
+    run: &Run,
+    number: u64,
+    sender: &Sender<RunEvent>,
+) -> Result<DaemonConnection, ClientError> {
     let path = daemon::socket()?;
     let clock = Clock::new();
     let mut start_at = selvedge_units::Instant::ZERO;
@@ -214,7 +218,7 @@ fn attach(run: &Run, number: u64, tell: &Sender<Happening>) -> Result<Link, Clie
         // A daemon that is just ending takes a connection and drops it: then the next is asked.
         let asked = UnixStream::connect(&path).and_then(|stream| {
             stream.set_read_timeout(Some(ADMIT_MAX))?;
-            say(&stream, &run.wanted)?;
+            send_line(&stream, &run.wanted)?;
             let mut lines = BufReader::new(stream.try_clone()?);
             let answer = line(&mut lines)?;
             stream.set_read_timeout(None)?;
@@ -225,7 +229,7 @@ fn attach(run: &Run, number: u64, tell: &Sender<Happening>) -> Result<Link, Clie
             // One that is there and says nothing will not say more to the next question.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 let why = format!("it said nothing for {} s", ADMIT_MAX.as_secs());
-                return Err(ClientError::Answer(io::Error::new(io::ErrorKind::TimedOut, why)));
+                return Err(ClientError::Response(io::Error::new(io::ErrorKind::TimedOut, why)));
             }
             Err(error) if clock.now().since(selvedge_units::Instant::ZERO) > DAEMON_MAX => {
                 return Err(DaemonError::Io(path, error).into());
@@ -250,59 +254,60 @@ fn attach(run: &Run, number: u64, tell: &Sender<Happening>) -> Result<Link, Clie
         // It ends by itself; whoever lives longer waits for it here.
         std::thread::spawn(move || child.wait());
     }
-    let answer = serde_json::from_str(&answer).map_err(|e| ClientError::Answer(e.into()))?;
+    let answer = serde_json::from_str(&answer).map_err(|e| ClientError::Response(e.into()))?;
     let (cpu, every_period) = match answer {
-        Answer::Admitted { cpu, every_period } => (cpu, every_period),
-        Answer::Refused(why) => return Err(ClientError::Refused(why)),
-        Answer::Lacking(why) => {
+        Response::Admitted { cpu, every_period } => (cpu, every_period),
+        Response::Refused(why) => return Err(ClientError::Refused(why)),
+        Response::Lacking(why) => {
             return Err(ClientError::Lacking { placement: run.placement, why });
         }
-        Answer::Ended(_) => return Err(ClientError::Answer(io::ErrorKind::InvalidData.into())),
+        Response::Ended(_) => return Err(ClientError::Response(io::ErrorKind::InvalidData.into())),
     };
-    let tell = tell.clone();
+    let sender = sender.clone();
     std::thread::spawn(move || {
         while let Ok(text) = line(&mut lines) {
             let Ok(answer) = serde_json::from_str(&text) else { break };
-            let _ = tell.send(Happening::Said(answer));
+            let _ = sender.send(RunEvent::Response(answer));
         }
-        let _ = tell.send(Happening::Lost(number));
+        let _ = sender.send(RunEvent::Lost(number));
     });
-    Ok(Link { stream, cpu, every_period })
+    Ok(DaemonConnection { stream, cpu, every_period })
 }
 
 /// Under the kernel's reservations, or under nothing: the periods are only counted.
-fn counted(run: &Run, task: &Task) -> Result<Ran, ClientError> {
-    let (tell, told) = channel();
+fn counted(run: &Run, task: &Task) -> Result<RunOutcome, ClientError> {
+    let (sender, receiver) = channel();
     let reserve = (run.placement == Placement::Deadline).then_some(task);
     if let (Some(cpu), Placement::None) = (run.wanted.cpu, run.placement) {
         class::confine(0, cpu).map_err(|error| {
             ClientError::Refused(format!("there is no processor {cpu} for it: {error}"))
         })?;
     }
-    start(run, reserve, &tell)?;
+    start(run, reserve, &sender)?;
     let stop = Arc::new(AtomicBool::new(false));
     let (stopped, task) = (Arc::clone(&stop), *task);
     let pid = std::process::id().cast_signed();
     let counting = std::thread::spawn(move || {
         let clock = Clock::new();
-        let mut meter = Meter::new(&task, Members::new(Who::StartedBy(pid), None), clock.now());
+        let mut meter =
+            Meter::new(&task, Members::new(MemberRule::StartedBy(pid), None), clock.now());
         while !stopped.load(Ordering::Relaxed) {
-            meter.look(clock.now());
+            meter.sample(clock.now());
             clock.sleep_until(clock.now() + TICK);
         }
         meter.counts()
     });
     let status = loop {
-        match told.recv() {
-            Ok(Happening::Ended(status)) => break status,
+        match receiver.recv() {
+            Ok(RunEvent::Ended(status)) => break status,
             Ok(_) => {}
             Err(_) => break Err(io::ErrorKind::UnexpectedEof.into()),
         }
     };
     stop.store(true, Ordering::Relaxed);
     let counts = counting.join().unwrap_or_default();
-    Ok(Ran {
-        status: status.map_err(ClientError::Answer)?,
+    Ok(RunOutcome {
+        status: status.map_err(ClientError::Response)?,
         outcome: Outcome::new(&counts, None),
         cpu: run.wanted.cpu,
         every_period: reserve.is_some(),

@@ -18,9 +18,9 @@ use selvedge_data_cpu::{Config, Promise};
 use crate::class;
 use crate::dispatch::Dispatcher;
 use crate::in_kernel::{InKernel, Loads};
-use crate::members::Who;
-use crate::protocol::{Answer, LINE_MAX, Outcome, Wanted};
-use crate::seats::{self, Seat};
+use crate::kernel_tasks::{self, KernelTask};
+use crate::members::MemberRule;
+use crate::protocol::{LINE_MAX, Outcome, Response, TaskRequest};
 
 /// How long it waits for the next client before it ends.
 const IDLE_MAX: Duration = Duration::from_secs(2);
@@ -74,13 +74,13 @@ pub fn socket() -> Result<PathBuf, DaemonError> {
 
 /// Who is there.
 #[derive(Debug, Default)]
-struct Hall {
+struct ClientRegistry {
     /// Clients connected.
     clients: usize,
     /// Whether it was told to end.
     stop: bool,
     /// How many have come so far.
-    came: u64,
+    accepted: u64,
 }
 
 struct Daemon {
@@ -88,9 +88,9 @@ struct Daemon {
     /// The scheduler in the kernel, once somebody has asked for it.
     in_kernel: Mutex<Option<Box<dyn InKernel>>>,
     /// Its tasks; locked while `in_kernel` is.
-    seats: Mutex<Vec<Seat>>,
+    kernel_tasks: Mutex<Vec<KernelTask>>,
     loads: Option<Loads>,
-    hall: Mutex<Hall>,
+    registry: Mutex<ClientRegistry>,
     changed: Condvar,
 }
 
@@ -123,9 +123,9 @@ pub fn serve(loads: Option<Loads>) -> Result<(), DaemonError> {
     let daemon = Arc::new(Daemon {
         dispatchers: dispatchers.map_err(at)?,
         in_kernel: Mutex::new(None),
-        seats: Mutex::new(Vec::new()),
+        kernel_tasks: Mutex::new(Vec::new()),
         loads,
-        hall: Mutex::new(Hall::default()),
+        registry: Mutex::new(ClientRegistry::default()),
         changed: Condvar::new(),
     });
     let hears = Arc::clone(&daemon);
@@ -133,14 +133,14 @@ pub fn serve(loads: Option<Loads>) -> Result<(), DaemonError> {
     let mut signals = signal_hook::iterator::Signals::new(signals).map_err(at)?;
     std::thread::spawn(move || {
         if signals.forever().next().is_some() {
-            hears.hall().stop = true;
+            hears.registry().stop = true;
             hears.changed.notify_all();
         }
     });
     let accepts = Arc::clone(&daemon);
     std::thread::spawn(move || {
         for stream in listener.incoming().flatten() {
-            accepts.welcome(stream);
+            accepts.accept_client(stream);
         }
     });
     daemon.wait();
@@ -155,50 +155,50 @@ pub fn serve(loads: Option<Loads>) -> Result<(), DaemonError> {
 }
 
 impl Daemon {
-    fn hall(&self) -> std::sync::MutexGuard<'_, Hall> {
-        self.hall.lock().unwrap_or_else(PoisonError::into_inner)
+    fn registry(&self) -> std::sync::MutexGuard<'_, ClientRegistry> {
+        self.registry.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Until there is nothing to do any more.
     fn wait(&self) {
-        let mut hall = self.hall();
-        while !hall.stop {
-            if hall.clients > 0 {
-                hall = self.changed.wait(hall).unwrap_or_else(PoisonError::into_inner);
+        let mut registry = self.registry();
+        while !registry.stop {
+            if registry.clients > 0 {
+                registry = self.changed.wait(registry).unwrap_or_else(PoisonError::into_inner);
                 continue;
             }
-            let waited = self.changed.wait_timeout(hall, IDLE_MAX);
+            let waited = self.changed.wait_timeout(registry, IDLE_MAX);
             let (after, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
-            hall = after;
-            if timeout.timed_out() && hall.clients == 0 {
+            registry = after;
+            if timeout.timed_out() && registry.clients == 0 {
                 return;
             }
         }
     }
 
-    fn welcome(self: &Arc<Self>, stream: UnixStream) {
-        let mut hall = self.hall();
-        if hall.clients >= CLIENTS_MAX {
-            let full = Answer::Refused(format!("{CLIENTS_MAX} programs run already"));
-            let _ = say(&stream, &full);
+    fn accept_client(self: &Arc<Self>, stream: UnixStream) {
+        let mut registry = self.registry();
+        if registry.clients >= CLIENTS_MAX {
+            let full = Response::Refused(format!("{CLIENTS_MAX} programs run already"));
+            let _ = send_line(&stream, &full);
             return;
         }
-        hall.clients += 1;
-        drop(hall);
+        registry.clients += 1;
+        drop(registry);
         self.changed.notify_all();
         let daemon = Arc::clone(self);
         std::thread::spawn(move || {
             // Whatever goes wrong with a client is its own affair: it sees the end of the line.
-            if let Err(error) = daemon.attend(&stream) {
+            if let Err(error) = daemon.handle_client(&stream) {
                 tracing::debug!("client: {error}");
             }
-            daemon.hall().clients -= 1;
+            daemon.registry().clients -= 1;
             daemon.changed.notify_all();
         });
     }
 
     /// One client, from its wish to its end.
-    fn attend(&self, stream: &UnixStream) -> io::Result<()> {
+    fn handle_client(&self, stream: &UnixStream) -> io::Result<()> {
         let (pid, user) = class::peer(stream)?;
         if user != class::this_user() {
             return Ok(());
@@ -207,29 +207,31 @@ impl Daemon {
         stream.set_write_timeout(Some(CLIENT_MAX))?;
         stream.set_read_timeout(Some(CLIENT_MAX))?;
         let mut lines = BufReader::new(stream);
-        let wanted = match serde_json::from_str::<Wanted>(&line(&mut lines)?) {
-            Ok(wanted) => wanted,
-            Err(error) => return say(stream, &Answer::Refused(format!("not a wish: {error}"))),
+        let request = match serde_json::from_str::<TaskRequest>(&line(&mut lines)?) {
+            Ok(request) => request,
+            Err(error) => {
+                return send_line(stream, &Response::Refused(format!("not a wish: {error}")));
+            }
         };
         // From here on it is silent for as long as its program runs.
         stream.set_read_timeout(None)?;
-        if wanted.in_kernel {
-            return self.attend_in_kernel(stream, &mut lines, &wanted, pid);
+        if request.in_kernel {
+            return self.handle_kernel_client(stream, &mut lines, &request, pid);
         }
-        let (dispatcher, id, promise) = match self.admit(&wanted, pid) {
+        let (dispatcher, id, promise) = match self.admit(&request, pid) {
             Ok(admitted) => admitted,
-            Err(why) => return say(stream, &Answer::Refused(why)),
+            Err(why) => return send_line(stream, &Response::Refused(why)),
         };
         let every_period = promise == Promise::EveryPeriod;
-        let told = say(stream, &Answer::Admitted { cpu: dispatcher.cpu(), every_period });
+        let sent = send_line(stream, &Response::Admitted { cpu: dispatcher.cpu(), every_period });
         // Until it says that it ends, or is gone.
-        let ended = told.and_then(|()| line(&mut lines));
+        let ended = sent.and_then(|()| line(&mut lines));
         let report = dispatcher.remove(id);
         if ended?.trim() == "end"
             && let Some(report) = report
         {
             let outcome = Outcome::new(&report.counts, report.refused);
-            return say(stream, &Answer::Ended(outcome));
+            return send_line(stream, &Response::Ended(outcome));
         }
         Ok(())
     }
@@ -239,81 +241,82 @@ impl Daemon {
     }
 
     /// A client whose program the kernel's own scheduler is to schedule.
-    fn attend_in_kernel(
+    fn handle_kernel_client(
         &self,
         stream: &UnixStream,
         lines: &mut impl BufRead,
-        wanted: &Wanted,
+        request: &TaskRequest,
         pid: i32,
     ) -> io::Result<()> {
         let client = {
-            let mut hall = self.hall();
-            hall.came += 1;
-            hall.came
+            let mut registry = self.registry();
+            registry.accepted += 1;
+            registry.accepted
         };
-        let (cpu, promise) = match self.admit_in_kernel(wanted, pid, client) {
+        let (cpu, promise) = match self.admit_in_kernel(request, pid, client) {
             Ok(admitted) => admitted,
-            Err(answer) => return say(stream, &answer),
+            Err(answer) => return send_line(stream, &answer),
         };
         let every_period = promise == Promise::EveryPeriod;
-        let told = say(stream, &Answer::Admitted { cpu, every_period });
-        let ended = told.and_then(|()| line(lines));
-        let counts = self.dismiss(client);
+        let sent = send_line(stream, &Response::Admitted { cpu, every_period });
+        let ended = sent.and_then(|()| line(lines));
+        let counts = self.remove_client_task(client);
         if ended?.trim() == "end"
             && let Some(counts) = counts
         {
-            return say(stream, &Answer::Ended(Outcome::new(&counts, None)));
+            return send_line(stream, &Response::Ended(Outcome::new(&counts, None)));
         }
         Ok(())
     }
 
-    fn seats(&self) -> std::sync::MutexGuard<'_, Vec<Seat>> {
-        self.seats.lock().unwrap_or_else(PoisonError::into_inner)
+    fn kernel_tasks(&self) -> std::sync::MutexGuard<'_, Vec<KernelTask>> {
+        self.kernel_tasks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A client's task goes from the kernel, and others take the room: what became of it.
-    fn dismiss(&self, client: u64) -> Option<selvedge_data_cpu::Counts> {
+    fn remove_client_task(&self, client: u64) -> Option<selvedge_data_cpu::Counts> {
         let mut kernel = self.kernel();
         let kernel = kernel.as_mut()?;
-        let mut seats = self.seats();
-        let at = seats.iter().position(|seat| seat.client == client)?;
-        let seat = seats.swap_remove(at);
-        let counts = seats::sum(&seat.before, &kernel.remove(seat.cpu, seat.id));
+        let mut kernel_tasks = self.kernel_tasks();
+        let at = kernel_tasks.iter().position(|kernel_task| kernel_task.client == client)?;
+        let kernel_task = kernel_tasks.swap_remove(at);
+        let counts =
+            kernel_tasks::sum(&kernel_task.before, &kernel.remove(kernel_task.cpu, kernel_task.id));
         let processors: Vec<usize> = self.dispatchers.iter().map(Dispatcher::cpu).collect();
-        seats::balance(&mut seats, kernel.as_mut(), &processors);
+        kernel_tasks::balance(&mut kernel_tasks, kernel.as_mut(), &processors);
         Some(counts)
     }
 
     fn admit_in_kernel(
         &self,
-        wanted: &Wanted,
+        request: &TaskRequest,
         pid: i32,
         client: u64,
-    ) -> Result<(usize, Promise), Answer> {
-        let task = wanted.task().map_err(|error| Answer::Refused(error.to_string()))?;
+    ) -> Result<(usize, Promise), Response> {
+        let task = request.task().map_err(|error| Response::Refused(error.to_string()))?;
         let built = "this program was built without the kernel placement";
-        let loads = self.loads.ok_or_else(|| Answer::Lacking(built.to_owned()))?;
+        let loads = self.loads.ok_or_else(|| Response::Lacking(built.to_owned()))?;
         let mut kernel = self.kernel();
         let kernel = match &mut *kernel {
             Some(kernel) => kernel,
-            none => none.insert(loads().map_err(Answer::Lacking)?),
+            none => none.insert(loads().map_err(Response::Lacking)?),
         };
         let all = self.dispatchers.iter().map(Dispatcher::cpu);
-        let able = all.filter(|&cpu| wanted.cpu.is_none_or(|wanted| wanted == cpu));
+        let able = all.filter(|&cpu| request.cpu.is_none_or(|request| request == cpu));
         let cpu = able.rev().min_by_key(|&cpu| kernel.load(cpu));
-        let none = || Answer::Refused("there is no such processor".to_owned());
+        let none = || Response::Refused("there is no such processor".to_owned());
         let cpu = cpu.ok_or_else(none)?;
-        let refused = |why: String| Answer::Refused(format!("processor {cpu}: {why}"));
+        let refused = |why: String| Response::Refused(format!("processor {cpu}: {why}"));
         class::confine(pid, cpu).map_err(|error| refused(error.to_string()))?;
         let before = kernel.load(cpu);
-        let (id, promise) = kernel.admit(cpu, &task, pid, wanted.events).map_err(refused)?;
-        self.seats().push(Seat {
+        let (id, promise) = kernel.admit(cpu, &task, pid, request.events).map_err(refused)?;
+        self.kernel_tasks().push(KernelTask {
             client,
             cpu,
             id,
-            by_events: wanted.events,
+            by_events: request.events,
             needs: kernel.load(cpu).saturating_sub(before),
-            fixed: wanted.cpu.is_some(),
+            fixed: request.cpu.is_some(),
             before: selvedge_data_cpu::Counts::default(),
         });
         Ok((cpu, promise))
@@ -321,12 +324,12 @@ impl Daemon {
 
     fn admit(
         &self,
-        wanted: &Wanted,
+        request: &TaskRequest,
         pid: i32,
     ) -> Result<(&Dispatcher, selvedge_data_cpu::TaskId, Promise), String> {
-        let task = wanted.task().map_err(|error| error.to_string())?;
+        let task = request.task().map_err(|error| error.to_string())?;
         let mut able: Vec<&Dispatcher> = self.dispatchers.iter().collect();
-        if let Some(cpu) = wanted.cpu {
+        if let Some(cpu) = request.cpu {
             able.retain(|dispatcher| dispatcher.cpu() == cpu);
         }
         // Where most is left; of equal ones the last, since the first has the interrupts.
@@ -336,7 +339,7 @@ impl Daemon {
             format!("there is no such processor; there are {}", cpus.join(", "))
         })?;
         let (id, promise) = dispatcher
-            .admit(&task, Who::StartedBy(pid), wanted.events)
+            .admit(&task, MemberRule::StartedBy(pid), request.events)
             .map_err(|refused| format!("processor {}: {refused}", dispatcher.cpu()))?;
         Ok((dispatcher, id, promise))
     }
@@ -356,7 +359,7 @@ pub(crate) fn line(from: &mut impl BufRead) -> io::Result<String> {
     }
 }
 
-pub(crate) fn say(mut to: &UnixStream, what: &impl serde::Serialize) -> io::Result<()> {
+pub(crate) fn send_line(mut to: &UnixStream, what: &impl serde::Serialize) -> io::Result<()> {
     let text = serde_json::to_string(what).map_err(io::Error::other)?;
     to.write_all(format!("{text}\n").as_bytes())
 }

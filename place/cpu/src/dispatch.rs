@@ -15,7 +15,7 @@ use selvedge_os::clock::Clock;
 use selvedge_units::{Duration, Instant};
 
 use crate::class::{self, Class};
-use crate::members::{Level, Members, Who};
+use crate::members::{Level, MemberRule, Members};
 
 /// From one look to the next.
 pub const TICK: Duration = Duration::from_millis(1);
@@ -94,7 +94,12 @@ impl Dispatcher {
     /// # Errors
     /// [`Refused`] if the processor has not enough left.
     #[expect(clippy::result_large_err, reason = "tasks are refused when they come, which is rare")]
-    pub fn admit(&self, task: &Task, who: Who, events: bool) -> Result<(TaskId, Promise), Refused> {
+    pub fn admit(
+        &self,
+        task: &Task,
+        who: MemberRule,
+        events: bool,
+    ) -> Result<(TaskId, Promise), Refused> {
         let mut state = self.state();
         let id = state.processor.admit(task)?;
         let mut members = Members::new(who, Some(self.cpu));
@@ -110,7 +115,7 @@ impl Dispatcher {
         });
         let promise = state.processor.promise();
         drop(state);
-        self.rouse();
+        self.wake_dispatcher();
         Ok((id, promise))
     }
 
@@ -123,11 +128,11 @@ impl Dispatcher {
         let mut state = self.state();
         if state.tasks.iter().any(|task| task.id == id) {
             let now = self.clock.now();
-            let told = state.processor.raise(id, now + left);
+            let raised = state.processor.raise(id, now + left);
             // If its queue is full, it has events all the same.
             state.processor.wake(id, now);
             state.enforce(now);
-            told?;
+            raised?;
         }
         Ok(())
     }
@@ -177,13 +182,13 @@ impl Dispatcher {
         self.state().tasks.len()
     }
 
-    fn state(&self) -> Held<'_> {
-        let ordinary = Ordinary::raised();
+    fn state(&self) -> LockedState<'_> {
+        let ordinary = RaisedThread::raise();
         let state = self.shared.0.lock().unwrap_or_else(PoisonError::into_inner);
-        Held { state, _ordinary: ordinary }
+        LockedState { state, _ordinary: ordinary }
     }
 
-    fn rouse(&self) {
+    fn wake_dispatcher(&self) {
         if let Some(thread) = &self.thread {
             thread.thread().unpark();
         }
@@ -193,7 +198,7 @@ impl Dispatcher {
 impl Drop for Dispatcher {
     fn drop(&mut self) {
         self.shared.1.store(true, Ordering::Relaxed);
-        self.rouse();
+        self.wake_dispatcher();
         if let Some(thread) = self.thread.take() {
             // It panics only by a bug, which its message has told already.
             let _ = thread.join();
@@ -204,13 +209,13 @@ impl Drop for Dispatcher {
 
 /// The state, held by a thread that no task can hold up meanwhile: the dispatcher waits for it, and
 /// a task that runs on until the dispatcher looks again would run for ever.
-struct Held<'a> {
+struct LockedState<'a> {
     // Let go before the class is given back.
     state: std::sync::MutexGuard<'a, State>,
-    _ordinary: Option<Ordinary>,
+    _ordinary: Option<RaisedThread>,
 }
 
-impl std::ops::Deref for Held<'_> {
+impl std::ops::Deref for LockedState<'_> {
     type Target = State;
 
     fn deref(&self) -> &State {
@@ -218,18 +223,18 @@ impl std::ops::Deref for Held<'_> {
     }
 }
 
-impl std::ops::DerefMut for Held<'_> {
+impl std::ops::DerefMut for LockedState<'_> {
     fn deref_mut(&mut self) -> &mut State {
         &mut self.state
     }
 }
 
 /// An ordinary thread that is above all tasks until this is dropped.
-struct Ordinary(Class);
+struct RaisedThread(Class);
 
-impl Ordinary {
+impl RaisedThread {
     /// Raises this thread; `None` if it is real-time already, or may not be.
-    fn raised() -> Option<Self> {
+    fn raise() -> Option<Self> {
         let before = match class::policy(0) {
             Ok(libc::SCHED_OTHER) => Class::Other,
             Ok(libc::SCHED_IDLE) => Class::Idle,
@@ -240,7 +245,7 @@ impl Ordinary {
     }
 }
 
-impl Drop for Ordinary {
+impl Drop for RaisedThread {
     fn drop(&mut self) {
         // Every thread may go back.
         let _ = class::set(0, self.0);
@@ -250,14 +255,14 @@ impl Drop for Ordinary {
 fn work(clock: Clock, state: &Mutex<State>, stop: &AtomicBool) {
     // Without the right it still counts, and whoever asked has been told.
     let _ = class::set(0, Class::Fifo(PRIORITY));
-    let mut looks = 0_u64;
+    let mut samples = 0_u64;
     while !stop.load(Ordering::Relaxed) {
         let now = clock.now();
         let next = {
             let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
-            if state.tasks.is_empty() { None } else { Some(state.look(now, looks)) }
+            if state.tasks.is_empty() { None } else { Some(state.sample(now, samples)) }
         };
-        looks += 1;
+        samples += 1;
         match next {
             Some(next) => clock.sleep_until(next),
             None => std::thread::park(),
@@ -267,15 +272,15 @@ fn work(clock: Clock, state: &Mutex<State>, stop: &AtomicBool) {
 
 impl State {
     /// Reads what happened, decides, and puts it in force; when to come back.
-    fn look(&mut self, now: Instant, looks: u64) -> Instant {
+    fn sample(&mut self, now: Instant, samples: u64) -> Instant {
         let Self { processor, tasks, last } = self;
         let last = std::mem::replace(last, now);
         let mut used = Duration::ZERO;
         for task in tasks.iter_mut() {
-            if looks.is_multiple_of(FIND_EVERY) {
+            if samples.is_multiple_of(FIND_EVERY) {
                 task.members.find();
             }
-            let seen = task.members.look();
+            let seen = task.members.sample();
             used += seen.used;
             if seen.used > Duration::ZERO {
                 // It ran, so it was awake, even if it slept at both looks.
@@ -312,11 +317,11 @@ impl State {
                     (_, None) => Level::Ordinary,
                 },
                 _ if decision.selected == Selected::Reserve => Level::Spare,
-                _ if processor.is_owed(task.id, now) => Level::Owed,
+                _ if processor.has_budget(task.id, now) => Level::Owed,
                 _ if task.work_conserving => Level::Ordinary,
                 _ => Level::Spare,
             };
-            if let Some(error) = task.members.put(level) {
+            if let Some(error) = task.members.set_level(level) {
                 task.refused.get_or_insert_with(|| error.to_string());
             }
         }

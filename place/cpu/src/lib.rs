@@ -17,11 +17,11 @@ pub mod client;
 pub mod daemon;
 pub mod dispatch;
 pub mod in_kernel;
+mod kernel_tasks;
 pub mod members;
 pub mod meter;
 pub mod player;
 pub mod protocol;
 pub mod rights;
-mod seats;
 
-pub use protocol::{Outcome, Placement, Wanted};
+pub use protocol::{Outcome, Placement, TaskRequest};

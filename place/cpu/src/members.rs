@@ -10,7 +10,7 @@ use std::os::unix::fs::FileExt;
 
 use selvedge_units::Duration;
 
-use crate::class::{self, Class, Tid, Whose};
+use crate::class::{self, Class, ClockTarget, Tid};
 
 /// How many threads a task may have; those beyond it stay as they are and are not watched.
 pub const THREADS_MAX: usize = 4096;
@@ -48,7 +48,7 @@ struct Thread {
 
 /// Who belongs to a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Who {
+pub enum MemberRule {
     /// What this process has started, and what that has; not the process itself.
     StartedBy(Tid),
     /// These threads of this process.
@@ -59,7 +59,7 @@ pub enum Who {
 
 /// What a task did since it was last looked at.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Seen {
+pub struct MemberSample {
     /// Processor time that it used.
     pub used: Duration,
     /// Whether one of its threads runs or wants to.
@@ -71,7 +71,7 @@ pub struct Seen {
 /// The threads of a task.
 #[derive(Debug)]
 pub struct Members {
-    who: Who,
+    rule: MemberRule,
     cpu: Option<usize>,
     threads: BTreeMap<Tid, Thread>,
     /// Whose clocks are read, and what they said last.
@@ -82,9 +82,9 @@ pub struct Members {
 impl Members {
     /// A task's threads; confined to a processor, if one is named. O(threads).
     #[must_use]
-    pub fn new(who: Who, cpu: Option<usize>) -> Self {
+    pub fn new(who: MemberRule, cpu: Option<usize>) -> Self {
         let (threads, clocks) = (BTreeMap::new(), BTreeMap::new());
-        let mut members = Self { who, cpu, threads, clocks, level: None };
+        let mut members = Self { rule: who, cpu, threads, clocks, level: None };
         members.find();
         members
     }
@@ -93,21 +93,21 @@ impl Members {
     pub fn find(&mut self) {
         let mut found = BTreeMap::new();
         let mut processes = Vec::new();
-        match &self.who {
-            Who::Threads(tids) => found.extend(tids.iter().map(|&tid| (tid, own(tid)))),
-            Who::Process(pid) => {
+        match &self.rule {
+            MemberRule::Threads(tids) => found.extend(tids.iter().map(|&tid| (tid, own(tid)))),
+            MemberRule::Process(pid) => {
                 processes.push(*pid);
                 let tids = numbers_in(&format!("/proc/{pid}/task"));
                 let path = |tid| format!("/proc/{pid}/task/{tid}/stat");
                 found.extend(tids.into_iter().map(|tid| (tid, path(tid))));
             }
-            Who::StartedBy(root) => {
+            MemberRule::StartedBy(root) => {
                 // A daemon may have been started by the client whose task this is.
                 let me = std::process::id().cast_signed();
                 let mut ahead = children(*root);
                 // If who started them is gone, they are somebody else's children now, and still
                 // the task's: it is not over before it is let go.
-                ahead.extend(self.clocks.keys().filter(|pid| self.lives(**pid)));
+                ahead.extend(self.clocks.keys().filter(|pid| self.is_alive(**pid)));
                 while let Some(pid) = ahead.pop() {
                     if pid == me || processes.contains(&pid) || found.len() >= THREADS_MAX {
                         continue;
@@ -132,9 +132,9 @@ impl Members {
             let stat = File::open(path).ok();
             self.threads.insert(tid, Thread { stat, level: None });
         }
-        let clocks: Vec<Tid> = match &self.who {
-            Who::Threads(tids) => tids.clone(),
-            Who::StartedBy(_) | Who::Process(_) => processes,
+        let clocks: Vec<Tid> = match &self.rule {
+            MemberRule::Threads(tids) => tids.clone(),
+            MemberRule::StartedBy(_) | MemberRule::Process(_) => processes,
         };
         self.clocks.retain(|pid, _| clocks.contains(pid));
         for pid in clocks {
@@ -142,22 +142,22 @@ impl Members {
             self.clocks.entry(pid).or_insert(Duration::ZERO);
         }
         if let Some(level) = self.level {
-            self.put(level);
+            self.set_level(level);
         }
     }
 
     /// Whether a process that was found still is: its file is that process's, and of none that
     /// has its number after it.
-    fn lives(&self, pid: Tid) -> bool {
+    fn is_alive(&self, pid: Tid) -> bool {
         let stat = self.threads.get(&pid).and_then(|thread| thread.stat.as_ref());
         stat.is_some_and(|stat| stat.read_at(&mut [0; 1], 0).is_ok_and(|read| read > 0))
     }
 
     /// What the task did since the last call. O(threads).
-    pub fn look(&mut self) -> Seen {
-        let whose = match self.who {
-            Who::StartedBy(_) | Who::Process(_) => Whose::Process,
-            Who::Threads(_) => Whose::Thread,
+    pub fn sample(&mut self) -> MemberSample {
+        let whose = match self.rule {
+            MemberRule::StartedBy(_) | MemberRule::Process(_) => ClockTarget::Process,
+            MemberRule::Threads(_) => ClockTarget::Thread,
         };
         let mut used = Duration::ZERO;
         for (&id, last) in &mut self.clocks {
@@ -167,17 +167,17 @@ impl Members {
             }
         }
         let awake = self.threads.values().any(|thread| thread.stat.as_ref().is_some_and(runnable));
-        Seen { used, awake, threads: self.threads.len() }
+        MemberSample { used, awake, threads: self.threads.len() }
     }
 
     /// Forgets what was used so far.
     pub fn begin(&mut self) {
-        self.look();
+        self.sample();
     }
 
     /// Moves all threads to a level; those that are there already cost nothing. The first refusal
     /// by the kernel, if there is one.
-    pub fn put(&mut self, level: Level) -> Option<std::io::Error> {
+    pub fn set_level(&mut self, level: Level) -> Option<std::io::Error> {
         self.level = Some(level);
         let mut refused = None;
         for (&tid, thread) in &mut self.threads {
@@ -261,14 +261,14 @@ mod tests {
         let mut line = String::new();
         BufReader::new(starter.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let pid: Tid = line.trim().parse().unwrap();
-        let mut members = Members::new(Who::StartedBy(starter.id().cast_signed()), None);
-        assert_eq!(members.look().threads, 1);
-        members.put(Level::Spare);
+        let mut members = Members::new(MemberRule::StartedBy(starter.id().cast_signed()), None);
+        assert_eq!(members.sample().threads, 1);
+        members.set_level(Level::Spare);
         let moved = class::policy(pid).unwrap() == libc::SCHED_IDLE;
         starter.kill().unwrap();
         starter.wait().unwrap();
         members.find();
-        assert_eq!(members.look().threads, 1, "it lives on");
+        assert_eq!(members.sample().threads, 1, "it lives on");
         members.release();
         assert_eq!(class::policy(pid).unwrap(), libc::SCHED_OTHER, "moved before: {moved}");
         class::signal(pid, libc::SIGKILL).unwrap();
@@ -276,7 +276,7 @@ mod tests {
         let begun = std::time::Instant::now();
         let is_gone = |members: &mut Members| {
             members.find();
-            members.look().threads == 0 || !members.look().awake && runs_no_more(pid)
+            members.sample().threads == 0 || !members.sample().awake && has_exited(pid)
         };
         while !is_gone(&mut members) {
             assert!(begun.elapsed().as_secs() < 60, "it is still there after a minute");
@@ -284,7 +284,7 @@ mod tests {
         }
     }
 
-    fn runs_no_more(pid: Tid) -> bool {
+    fn has_exited(pid: Tid) -> bool {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         stat.rsplit(')').next().is_none_or(|rest| rest.trim_start().starts_with('Z'))
     }

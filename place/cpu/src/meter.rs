@@ -15,7 +15,7 @@ pub struct Meter {
     id: TaskId,
     members: Members,
     last: Instant,
-    looks: u64,
+    samples: u64,
 }
 
 impl Meter {
@@ -25,16 +25,16 @@ impl Meter {
         let config = Config { best_effort: None, ..Config::default() };
         let mut processor = Processor::new(config);
         let id = processor.admit(task).expect("one task needs no more than its whole period");
-        Self { processor, id, members, last: now, looks: 0 }
+        Self { processor, id, members, last: now, samples: 0 }
     }
 
     /// Reads what happened since the last look; O(threads).
-    pub fn look(&mut self, now: Instant) {
-        if self.looks.is_multiple_of(10) {
+    pub fn sample(&mut self, now: Instant) {
+        if self.samples.is_multiple_of(10) {
             self.members.find();
         }
-        self.looks += 1;
-        let seen = self.members.look();
+        self.samples += 1;
+        let seen = self.members.sample();
         if seen.used > Duration::ZERO {
             self.processor.wake(self.id, self.last);
         }

@@ -10,11 +10,11 @@ use selvedge_os::clock::Clock;
 use selvedge_units::{Duration, Instant};
 use serde::Serialize;
 
-use crate::class::{self, Whose};
+use crate::class::{self, ClockTarget};
 
 /// What is to be done.
 #[derive(Clone, Copy, Debug)]
-pub struct Play {
+pub struct PlayerParams {
     /// From frame to frame.
     pub period: Duration,
     /// Processor time for each.
@@ -26,7 +26,7 @@ pub struct Play {
 /// What was achieved. Frames whose period was over before they began are skipped, as a player
 /// does, and count as late.
 #[derive(Clone, Debug, Default, Serialize)]
-pub struct Played {
+pub struct PlayerReport {
     /// Frames that were to be played.
     pub frames: u64,
     /// Frames done by the end of their period.
@@ -44,7 +44,7 @@ pub struct Played {
     pub ends: Vec<u64>,
 }
 
-impl Played {
+impl PlayerReport {
     /// On-time frames of all, 0 to 1.
     #[must_use]
     pub fn share(&self) -> f64 {
@@ -76,8 +76,8 @@ pub fn within_ms(delays: &[u64], per_mille: usize) -> f64 {
 
 /// Plays on this thread from `start` on, until all frames are through or it is told to stop.
 #[must_use]
-pub fn play(plan: &Play, clock: Clock, start: Instant, stop: &AtomicBool) -> Played {
-    let mut played = Played { frames: plan.frames, ..Played::default() };
+pub fn play(plan: &PlayerParams, clock: Clock, start: Instant, stop: &AtomicBool) -> PlayerReport {
+    let mut played = PlayerReport { frames: plan.frames, ..PlayerReport::default() };
     for frame in 0..plan.frames {
         if stop.load(Ordering::Relaxed) {
             (frame..plan.frames).for_each(|_| played.skip(plan.period));
@@ -104,7 +104,7 @@ pub fn play(plan: &Play, clock: Clock, start: Instant, stop: &AtomicBool) -> Pla
 
 /// Takes so much processor time on this thread.
 pub fn burn(work: Duration, stop: &AtomicBool) {
-    let me = Whose::Thread(class::this_thread());
+    let me = ClockTarget::Thread(class::this_thread());
     let spent = || class::time_of(me).unwrap_or(Duration::ZERO);
     let end = spent() + work;
     while spent() < end && !stop.load(Ordering::Relaxed) {

@@ -38,7 +38,7 @@ impl Placement {
 /// What a client asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Wanted {
+pub struct TaskRequest {
     /// In nanoseconds.
     pub period: u64,
     /// In nanoseconds.
@@ -55,7 +55,7 @@ pub struct Wanted {
     pub cpu: Option<usize>,
 }
 
-impl Wanted {
+impl TaskRequest {
     /// The task.
     ///
     /// # Errors
@@ -71,7 +71,7 @@ impl Wanted {
 /// What the daemon answers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Answer {
+pub enum Response {
     /// The task is dispatched: on which processor, and whether every period is promised.
     Admitted {
         /// The processor.

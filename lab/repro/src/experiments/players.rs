@@ -13,8 +13,8 @@ use selvedge_data_stream::Window;
 use selvedge_os::clock::Clock;
 use selvedge_place_cpu::class::{self, Class, Tid};
 use selvedge_place_cpu::dispatch::Dispatcher;
-use selvedge_place_cpu::members::Who;
-use selvedge_place_cpu::player::{self, Play, Played};
+use selvedge_place_cpu::members::MemberRule;
+use selvedge_place_cpu::player::{self, PlayerParams, PlayerReport};
 use selvedge_place_cpu::{Placement, rights};
 use selvedge_units::Duration;
 
@@ -73,7 +73,7 @@ const LEAD: Duration = Duration::from_millis(50);
 const ABOVE: i32 = 60;
 
 /// Plays it on the last processor; what each player achieved.
-pub(crate) fn play(contest: &Contest, way: Way) -> Result<Vec<Played>, RunError> {
+pub(crate) fn play(contest: &Contest, way: Way) -> Result<Vec<PlayerReport>, RunError> {
     let failed = |why: String| RunError::Rights(why);
     let cpu = class::processors().pop().unwrap_or(0);
     let stop = Arc::new(AtomicBool::new(false));
@@ -91,7 +91,12 @@ pub(crate) fn play(contest: &Contest, way: Way) -> Result<Vec<Played>, RunError>
         players.push(std::thread::spawn(move || {
             let _ = class::confine(0, cpu);
             let _ = tell.send((true, class::this_thread()));
-            player::play(&Play { period: PERIOD, work, frames }, clock, *start.wait(), &stop)
+            player::play(
+                &PlayerParams { period: PERIOD, work, frames },
+                clock,
+                *start.wait(),
+                &stop,
+            )
         }));
     }
     let mut others = Vec::new();
@@ -124,7 +129,7 @@ pub(crate) fn play(contest: &Contest, way: Way) -> Result<Vec<Played>, RunError>
                 // The endless loop is a real-time task of the smallest kind.
                 let task = if player { task(contest.service, 1)? } else { task(LOOP, 0)? };
                 let events = player && way == Way::EventAware;
-                let admitted = dispatcher.admit(&task, Who::Threads(vec![tid]), events);
+                let admitted = dispatcher.admit(&task, MemberRule::Threads(vec![tid]), events);
                 admitted.map(|_| ()).map_err(|refused| failed(refused.to_string()))
             }
         }

@@ -15,7 +15,7 @@ use selvedge_data_stream::{Contract, Kind as Picture, Spec, Window};
 use selvedge_os::clock::Clock;
 use selvedge_place_cpu::class::{self, Tid};
 use selvedge_place_cpu::dispatch::Dispatcher;
-use selvedge_place_cpu::members::Who;
+use selvedge_place_cpu::members::MemberRule;
 use selvedge_place_cpu::player;
 use selvedge_place_engine::engine::StreamParams;
 use selvedge_place_engine::frame_producer::{FrameMetadata, FrameProducer};
@@ -152,7 +152,7 @@ fn make(
         let window = Window { lose: 0, of: 1 };
         let task = Task::new(Duration::from_millis(period), Duration::from_millis(service), window);
         let task = task.map_err(|error| failed(error.to_string()))?;
-        let admitted = dispatcher.admit(&task, Who::Threads(vec![tid]), false);
+        let admitted = dispatcher.admit(&task, MemberRule::Threads(vec![tid]), false);
         admitted.map(|_| ()).map_err(|refused| failed(refused.to_string()))
     });
     start.get_or_init(|| clock.now() + LEAD);

@@ -17,12 +17,12 @@ fn a_kernel_that_refuses_the_scheduler_lacks_it() {
     let daemon = Daemon {
         dispatchers: Vec::new(),
         in_kernel: Mutex::new(None),
-        seats: Mutex::new(Vec::new()),
+        kernel_tasks: Mutex::new(Vec::new()),
         loads: Some(|| Err("the kernel refused the program".to_owned())),
-        hall: Mutex::new(Hall::default()),
+        registry: Mutex::new(ClientRegistry::default()),
         changed: Condvar::new(),
     };
-    let wanted = Wanted {
+    let wanted = TaskRequest {
         period: 40_000_000,
         service: 8_000_000,
         window: (1, 5),
@@ -32,18 +32,18 @@ fn a_kernel_that_refuses_the_scheduler_lacks_it() {
         cpu: None,
     };
     let why = daemon.admit_in_kernel(&wanted, 0, 1).unwrap_err();
-    assert_eq!(why, Answer::Lacking("the kernel refused the program".to_owned()));
-    let none = Wanted { service: 0, ..wanted };
-    assert!(matches!(daemon.admit_in_kernel(&none, 0, 1), Err(Answer::Refused(_))));
+    assert_eq!(why, Response::Lacking("the kernel refused the program".to_owned()));
+    let none = TaskRequest { service: 0, ..wanted };
+    assert!(matches!(daemon.admit_in_kernel(&none, 0, 1), Err(Response::Refused(_))));
 }
 
 #[test]
 fn a_wish_is_checked() {
     let good = r#"{"period":40000000,"service":8000000,"window":[1,5],
                    "work_conserving":false,"events":true,"in_kernel":false,"cpu":null}"#;
-    let wanted: Wanted = serde_json::from_str(good).unwrap();
+    let wanted: TaskRequest = serde_json::from_str(good).unwrap();
     assert!(wanted.task().is_ok());
-    assert!(Wanted { service: 0, ..wanted }.task().is_err());
-    assert!(Wanted { window: (2, 1), ..wanted }.task().is_err());
-    assert!(serde_json::from_str::<Wanted>(&good.replace("cpu", "cup")).is_err());
+    assert!(TaskRequest { service: 0, ..wanted }.task().is_err());
+    assert!(TaskRequest { window: (2, 1), ..wanted }.task().is_err());
+    assert!(serde_json::from_str::<TaskRequest>(&good.replace("cpu", "cup")).is_err());
 }

@@ -13,17 +13,17 @@ fn a_dispatcher_counts_what_a_thread_does_and_lets_it_go() {
     let cpu = class::processors()[0];
     let dispatcher = Dispatcher::new(cpu, Config::default()).unwrap();
     let stop = Arc::new(AtomicBool::new(false));
-    let (tell, told) = std::sync::mpsc::channel();
+    let (sender, receiver) = std::sync::mpsc::channel();
     let theirs = Arc::clone(&stop);
     let worker = std::thread::spawn(move || {
-        tell.send(class::this_thread()).unwrap();
+        sender.send(class::this_thread()).unwrap();
         while !theirs.load(Ordering::Relaxed) {
             std::hint::spin_loop();
         }
         class::policy(0).unwrap()
     });
-    let tid = told.recv().unwrap();
-    let (id, _) = dispatcher.admit(&task(8), Who::Threads(vec![tid]), true).unwrap();
+    let tid = receiver.recv().unwrap();
+    let (id, _) = dispatcher.admit(&task(8), MemberRule::Threads(vec![tid]), true).unwrap();
     // A thread that always wants to run gets on, whatever else this machine does: in time, if
     // the dispatcher may hold others off it.
     let firm = crate::rights::try_placement(crate::Placement::Fifo).is_ok();
@@ -74,14 +74,14 @@ fn an_event_prefers_its_task_at_once() {
         return;
     }
     let dispatcher = Dispatcher::new(class::processors()[0], Config::default()).unwrap();
-    let (tell, told) = std::sync::mpsc::channel();
+    let (sender, receiver) = std::sync::mpsc::channel();
     let (end, ended) = std::sync::mpsc::channel::<()>();
     let worker = std::thread::spawn(move || {
-        tell.send(class::this_thread()).unwrap();
+        sender.send(class::this_thread()).unwrap();
         let _ = ended.recv();
     });
-    let tid = told.recv().unwrap();
-    let (id, _) = dispatcher.admit(&task(8), Who::Threads(vec![tid]), false).unwrap();
+    let tid = receiver.recv().unwrap();
+    let (id, _) = dispatcher.admit(&task(8), MemberRule::Threads(vec![tid]), false).unwrap();
     dispatcher.raise(id, Duration::from_millis(10)).unwrap();
     assert_eq!(class::policy(tid).unwrap(), libc::SCHED_FIFO);
     dispatcher.remove(id);
@@ -94,7 +94,7 @@ fn an_event_prefers_its_task_at_once() {
 #[test]
 fn more_than_the_whole_is_refused() {
     let dispatcher = Dispatcher::new(class::processors()[0], Config::default()).unwrap();
-    let nobody = || Who::Threads(Vec::new());
+    let nobody = || MemberRule::Threads(Vec::new());
     dispatcher.admit(&task(30), nobody(), false).unwrap();
     assert!(!dispatcher.would_admit(&task(20)));
     let refused = dispatcher.admit(&task(20), nobody(), false).unwrap_err();

@@ -11,7 +11,7 @@ use std::time::{Duration as StdDuration, Instant as StdInstant};
 
 use selvedge_data_cpu::{Config, Processor, Runs, Selected, Task, TaskId};
 use selvedge_data_stream::Window;
-use selvedge_place_cpu::class::{self, Whose};
+use selvedge_place_cpu::class::{self, ClockTarget};
 use selvedge_place_kernel::{Answer, Step, TaskScheduler};
 use selvedge_units::{Duration, Instant};
 
@@ -163,7 +163,7 @@ fn hog(cpu: usize) -> Running {
 }
 
 fn used(pid: i32) -> Duration {
-    class::time_of(Whose::Process(pid)).unwrap_or(Duration::ZERO)
+    class::time_of(ClockTarget::Process(pid)).unwrap_or(Duration::ZERO)
 }
 
 fn config() -> Config {

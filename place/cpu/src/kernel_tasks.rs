@@ -7,7 +7,7 @@ use crate::in_kernel::InKernel;
 
 /// A task in the kernel.
 #[derive(Clone, Debug)]
-pub(crate) struct Seat {
+pub(crate) struct KernelTask {
     /// Whose it is, by the client's number.
     pub(crate) client: u64,
     pub(crate) cpu: usize,
@@ -23,18 +23,26 @@ pub(crate) struct Seat {
 
 /// Moves tasks until no move makes the fullest processor less full: each to the emptiest one, the
 /// largest that fits first. At most as many moves as there are tasks.
-pub(crate) fn balance(seats: &mut [Seat], kernel: &mut dyn InKernel, processors: &[usize]) {
-    for _ in 0..seats.len() {
-        let Some((from, to)) = ends(processors, kernel) else { return };
+pub(crate) fn balance(
+    kernel_tasks: &mut [KernelTask],
+    kernel: &mut dyn InKernel,
+    processors: &[usize],
+) {
+    for _ in 0..kernel_tasks.len() {
+        let Some((from, to)) = fullest_and_emptiest(processors, kernel) else { return };
         let spare = kernel.load(from).saturating_sub(kernel.load(to));
-        let movable = |seat: &&mut Seat| seat.cpu == from && !seat.fixed && seat.needs < spare;
-        let Some(seat) = seats.iter_mut().filter(movable).max_by_key(|seat| seat.needs) else {
+        let movable = |kernel_task: &&mut KernelTask| {
+            kernel_task.cpu == from && !kernel_task.fixed && kernel_task.needs < spare
+        };
+        let Some(kernel_task) =
+            kernel_tasks.iter_mut().filter(movable).max_by_key(|kernel_task| kernel_task.needs)
+        else {
             return;
         };
-        match kernel.relocate((from, seat.id), to, seat.by_events) {
+        match kernel.relocate((from, kernel_task.id), to, kernel_task.by_events) {
             Ok((id, counts)) => {
-                seat.before = sum(&seat.before, &counts);
-                (seat.cpu, seat.id) = (to, id);
+                kernel_task.before = sum(&kernel_task.before, &counts);
+                (kernel_task.cpu, kernel_task.id) = (to, id);
             }
             Err(why) => {
                 tracing::debug!(why, "a task can't move");
@@ -45,7 +53,7 @@ pub(crate) fn balance(seats: &mut [Seat], kernel: &mut dyn InKernel, processors:
 }
 
 /// The processor with the most promises and the one with the fewest, unless they are the same.
-fn ends(processors: &[usize], kernel: &dyn InKernel) -> Option<(usize, usize)> {
+fn fullest_and_emptiest(processors: &[usize], kernel: &dyn InKernel) -> Option<(usize, usize)> {
     let load = |&&cpu: &&usize| kernel.load(cpu);
     let (from, to) = (*processors.iter().max_by_key(load)?, *processors.iter().min_by_key(load)?);
     (from != to).then_some((from, to))
@@ -110,8 +118,8 @@ mod tests {
         }
     }
 
-    fn seats(needs: &[u64], fixed: bool) -> Vec<Seat> {
-        let seat = |(n, &needs): (usize, &u64)| Seat {
+    fn kernel_tasks(needs: &[u64], fixed: bool) -> Vec<KernelTask> {
+        let kernel_task = |(n, &needs): (usize, &u64)| KernelTask {
             client: n as u64,
             cpu: 0,
             id: TaskId(n as u32),
@@ -120,14 +128,14 @@ mod tests {
             fixed,
             before: Counts::default(),
         };
-        needs.iter().enumerate().map(seat).collect()
+        needs.iter().enumerate().map(kernel_task).collect()
     }
 
     #[test]
     fn tasks_move_to_idle_processors_and_then_stay() {
         let needs = vec![4000, 3000, 2000];
         let mut kernel = Fake { loads: vec![9500, 500], needs: needs.clone(), moves: Vec::new() };
-        let mut all = seats(&needs, false);
+        let mut all = kernel_tasks(&needs, false);
         balance(&mut all, &mut kernel, &[0, 1]);
         assert_eq!(kernel.moves, [(0, 1)]);
         assert_eq!(kernel.loads, [5500, 4500]);
@@ -140,8 +148,8 @@ mod tests {
     fn who_asked_for_a_processor_stays_there() {
         let needs = vec![4000, 3000];
         let mut kernel = Fake { loads: vec![7500, 500], needs: needs.clone(), moves: Vec::new() };
-        balance(&mut seats(&needs, true), &mut kernel, &[0, 1]);
-        balance(&mut seats(&needs, false), &mut kernel, &[0]);
+        balance(&mut kernel_tasks(&needs, true), &mut kernel, &[0, 1]);
+        balance(&mut kernel_tasks(&needs, false), &mut kernel, &[0]);
         assert!(kernel.moves.is_empty());
     }
 }
