@@ -29,6 +29,6 @@ pub use say::Preference;
 #[doc(hidden)]
 pub use say::is_message;
 pub use segment::{Layout, PutError, SegmentError};
-pub use selvedge_comm_local::Waking;
+pub use selvedge_comm_local::WakeMethod;
 pub use service::{Call, CallError, DATA_MAX, Kind, NAME_MAX, Raise, Raised, Service, Target};
 pub use subscription::{ServiceEvent, Subscription, When, Wish};

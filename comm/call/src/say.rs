@@ -1,7 +1,7 @@
 //! What programs and services say to each other over the service's socket, beside shared memory. Encoded by
 //! postcard, one message a packet.
 
-use selvedge_comm_local::Waking;
+use selvedge_comm_local::WakeMethod;
 use serde::{Deserialize, Serialize};
 
 use crate::segment::Layout;
@@ -18,7 +18,7 @@ pub(crate) enum Ask<'a> {
     },
     /// "I want your events", in the memory that comes with it, called so; an eventfd comes with it, too, if
     /// it is called by that.
-    Subscribe { up: Layout, waking: Waking, preference: Option<Preference> },
+    Subscribe { up: Layout, wake_method: WakeMethod, preference: Option<Preference> },
 }
 
 /// What a service says.
@@ -111,7 +111,7 @@ mod tests {
             Ask::Call { data: b"what is called" },
             Ask::Subscribe {
                 up: Layout::default(),
-                waking: Waking::Signal { number: 34, every: true },
+                wake_method: WakeMethod::Signal { number: 34, every: true },
                 preference: Some(preference),
             },
         ];

@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::Pid;
-use selvedge_comm_local::{Caller, Waking};
+use selvedge_comm_local::{WakeMethod, Waker};
 use selvedge_data_cpu::{Task, TaskId};
 use selvedge_data_stream::Window;
 use selvedge_os::eventfd::EventFd;
@@ -56,7 +56,7 @@ fn call(now: Instant, registered: &mut Registered, who: (u32, u32), kind: Kind, 
 struct Subscription {
     calls: Reader,
     events: Writer,
-    caller: Caller,
+    caller: Waker,
     is_dirty: bool,
     value: u64,
     task: Option<TaskId>,
@@ -156,8 +156,8 @@ impl Connection {
         let given = subscription.events.put(event.entry, tag, &event.data).is_ok();
         if given {
             subscription.is_dirty = true;
-            subscription.value = Caller::value(&event.data);
-            if subscription.caller.wants_every() {
+            subscription.value = Waker::value(&event.data);
+            if subscription.caller.signals_every() {
                 let _ = subscription.events.flush();
                 subscription.caller.call(subscription.events.bell(), subscription.value);
             }
@@ -223,8 +223,8 @@ impl Connection {
                 };
                 return if sent { Heard::Call } else { Heard::End };
             }
-            Some(Ask::Subscribe { up, waking, preference }) if !self.is_subscriber() => {
-                match self.subscribe(up, waking, preference, fds, dispatcher) {
+            Some(Ask::Subscribe { up, wake_method, preference }) if !self.is_subscriber() => {
+                match self.subscribe(up, wake_method, preference, fds, dispatcher) {
                     Ok(preferred) => {
                         registered.counts.subscribers += 1;
                         registered.service.subscribed(self.pid());
@@ -247,7 +247,7 @@ impl Connection {
     fn subscribe(
         &mut self,
         up: Layout,
-        waking: Waking,
+        wake_method: WakeMethod,
         preference: Option<Preference>,
         mut fds: Vec<OwnedFd>,
         dispatcher: Option<&Dispatcher>,
@@ -257,7 +257,7 @@ impl Connection {
         let events = Writer::open(memory).map_err(|error| error.to_string())?;
         let calls = Reader::create(up).map_err(|error| error.to_string())?;
         let caller =
-            Caller::new(waking, Some(self.pid), event).map_err(|error| error.to_string())?;
+            Waker::new(wake_method, Some(self.pid), event).map_err(|error| error.to_string())?;
         let task = match (preference, dispatcher) {
             (None, _) | (_, None) => None,
             (Some(wish), Some(dispatcher)) => {

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::thread::futex;
-use selvedge_comm_local::Waking;
+use selvedge_comm_local::WakeMethod;
 use selvedge_data_memory::Bell;
 use selvedge_os::clock::{Clock, exact_timers, timespec};
 use selvedge_os::eventfd::EventFd;
@@ -24,7 +24,7 @@ pub struct Wish {
     /// The memory for events.
     pub down: Layout,
     /// How it is called when it sleeps.
-    pub waking: Waking,
+    pub wake_method: WakeMethod,
     /// Processor time for its events.
     pub preference: Option<Preference>,
 }
@@ -72,14 +72,14 @@ impl Client {
     /// [`ClientError`].
     pub fn subscribe(mut self, wish: Wish) -> Result<Subscription, ClientError> {
         let events = Reader::create(wish.down)?;
-        let own = match wish.waking {
-            Waking::Event => Some(EventFd::new()?),
-            Waking::Futex | Waking::Signal { .. } => None,
+        let own = match wish.wake_method {
+            WakeMethod::Event => Some(EventFd::new()?),
+            WakeMethod::Futex | WakeMethod::Signal { .. } => None,
         };
-        let Wish { up, waking, preference, .. } = wish;
+        let Wish { up, wake_method, preference, .. } = wish;
         let fds: Vec<BorrowedFd<'_>> =
             [events.file().as_fd()].into_iter().chain(own.as_ref().map(AsFd::as_fd)).collect();
-        let (bytes, mut fds) = self.ask(&Ask::Subscribe { up, waking, preference }, &fds)?;
+        let (bytes, mut fds) = self.ask(&Ask::Subscribe { up, wake_method, preference }, &fds)?;
         let preferred = match decode(&bytes) {
             Some(Told::Subscribed { preferred }) => preferred,
             Some(Told::Refused { why }) => return Err(ClientError::Refused(why.to_owned())),
@@ -207,7 +207,7 @@ impl Subscription {
         self.events.has_message()
     }
 
-    /// Readable when events have come ([`Waking::Event`]), for a loop of the program's own, which calls
+    /// Readable when events have come ([`WakeMethod::Event`]), for a loop of the program's own, which calls
     /// [`arm`](Self::arm) before it waits.
     #[must_use]
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
@@ -216,7 +216,7 @@ impl Subscription {
 
     /// About to wait to be called; false if there are events to take first.
     #[must_use]
-    pub fn arm(&mut self) -> bool {
+    pub fn prepare_wait(&mut self) -> bool {
         if let Some(own) = &self.own {
             own.clear();
         }
@@ -234,7 +234,7 @@ impl Subscription {
             if now >= until || !self.is_alive() {
                 break;
             }
-            if !self.arm() {
+            if !self.prepare_wait() {
                 break;
             }
             let end = until.min(now + POLL_EVERY);

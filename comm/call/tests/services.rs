@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use selvedge_comm_call::{
     Call, CallError, Client, ClientError, Host, Kind, Layout, PutError, Raise, Raised,
-    RegisterError, Service, Subscription, Waking, When, Wish, generic, services,
+    RegisterError, Service, Subscription, WakeMethod, When, Wish, generic, services,
 };
 use selvedge_os::clock::Clock;
 use selvedge_os::seqpacket;
@@ -204,9 +204,9 @@ fn a_full_ring_of_calls_is_told() {
 
 #[test]
 fn events_come_earliest_deadline_first_and_late_ones_do_not() {
-    for waking in [Waking::Futex, Waking::Event] {
+    for wake_method in [WakeMethod::Futex, WakeMethod::Event] {
         let (place, host, notes) = start();
-        let mut subscriber = place.subscribe(Wish { waking, ..Wish::default() });
+        let mut subscriber = place.subscribe(Wish { wake_method, ..Wish::default() });
         let second = Duration::from_secs(60);
         notes.lock().unwrap().raise.extend([
             ('a', b"none".to_vec(), None, None),

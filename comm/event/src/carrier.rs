@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration as StdDuration;
 
-use selvedge_comm_local::Put;
+use selvedge_comm_local::PutOutcome;
 use selvedge_control_event::{
     Class, Destination, Exchange, HostId, Interest, Transmit, TransportEvent,
 };
@@ -224,9 +224,9 @@ impl Carrier {
     }
 
     /// Puts a message into a host's ring, if it has one.
-    fn put_near(&mut self, now: Instant, to: HostId, bytes: &[u8]) -> Put {
+    fn put_near(&mut self, now: Instant, to: HostId, bytes: &[u8]) -> PutOutcome {
         self.settle(now);
-        let Some(near) = &mut self.near else { return Put::Gone };
+        let Some(near) = &mut self.near else { return PutOutcome::Gone };
         let put = near.put(now, to, bytes);
         near.links().flush();
         self.say();
@@ -301,7 +301,7 @@ impl Carrier {
 
     /// Sends a frame at once, behind what waits for the host.
     fn send(&mut self, now: Instant, to: HostId, bytes: &[u8]) {
-        if self.put_near(now, to, bytes) == Put::Gone {
+        if self.put_near(now, to, bytes) == PutOutcome::Gone {
             self.flush();
             self.put(To::Host(to), bytes);
         }
@@ -373,9 +373,9 @@ impl Carrier {
     /// Sends an event, which may wait for others, to a host.
     fn send_event(&mut self, now: Instant, to: HostId, bytes: &[u8]) {
         match self.put_near(now, to, bytes) {
-            Put::Done => return,
-            Put::Dropped => return self.full.push(to),
-            Put::Gone => {}
+            PutOutcome::Done => return,
+            PutOutcome::Dropped => return self.full.push(to),
+            PutOutcome::Gone => {}
         }
         if let Some(near) = &mut self.near {
             near.wish(now, to);
@@ -393,9 +393,9 @@ impl Carrier {
         self.far.clear();
         for host in to {
             match near.put(now, *host, bytes) {
-                Put::Done => {}
-                Put::Dropped => self.full.push(*host),
-                Put::Gone => {
+                PutOutcome::Done => {}
+                PutOutcome::Dropped => self.full.push(*host),
+                PutOutcome::Gone => {
                     near.wish(now, *host);
                     self.far.push(*host);
                 }

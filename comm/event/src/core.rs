@@ -200,7 +200,7 @@ impl Shared {
         while !self.is_over.load(Ordering::SeqCst) {
             let is_quiet = self.with(|core, now| {
                 self.handle(core, now);
-                core.carrier.near().is_none_or(|near| near.links().arm())
+                core.carrier.near().is_none_or(|near| near.links().prepare_wait())
             });
             if !is_quiet {
                 // Others of the same priority have their turn.

@@ -5,7 +5,7 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
-use selvedge_comm_local::{JoinError, LinkNews, Links, PeerId, Put};
+use selvedge_comm_local::{JoinError, PeerId, PutOutcome, RingEvent, RingPeers};
 use selvedge_control_event::HostId;
 use selvedge_units::{Duration, Instant};
 
@@ -58,7 +58,7 @@ type Waiting = VecDeque<(HostId, Vec<u8>)>;
 /// The hosts of this machine.
 #[derive(Debug)]
 pub(crate) struct Near {
-    links: Links,
+    links: RingPeers,
     name: String,
     machine: Machine,
     outs: HashMap<HostId, Out>,
@@ -91,7 +91,7 @@ impl Near {
         let Some(machine) = Machine::this() else { return Ok(None) };
         let name = format!("selvedge-{}", keys::id());
         Ok(Some(Self {
-            links: Links::listen(&name)?,
+            links: RingPeers::listen(&name)?,
             name,
             machine,
             outs: HashMap::new(),
@@ -111,7 +111,7 @@ impl Near {
         }))
     }
 
-    pub(crate) fn links(&mut self) -> &mut Links {
+    pub(crate) fn links(&mut self) -> &mut RingPeers {
         &mut self.links
     }
 
@@ -134,19 +134,19 @@ impl Near {
     /// Takes note of rings that are ready or gone.
     pub(crate) fn settle(&mut self, now: Instant) {
         for news in self.links.news() {
-            let (LinkNews::Ready(peer) | LinkNews::Gone(peer)) = news;
+            let (RingEvent::Ready(peer) | RingEvent::Gone(peer)) = news;
             let of = |out: &Out| matches!(*out, Out::Calling(p, _) | Out::Ring(p, _) if p == peer);
             let host = self.outs.iter().find(|(_, out)| of(out)).map(|(host, _)| *host);
             match (news, host) {
-                (LinkNews::Ready(_), Some(host)) => {
+                (RingEvent::Ready(_), Some(host)) => {
                     self.unseen += 1;
                     self.outs.insert(host, Out::Ring(peer, false));
                     self.told = now;
                     self.say(host, &Say::Near);
                 }
-                (LinkNews::Ready(_), None) => self.links.close(peer),
-                (LinkNews::Gone(_), Some(host)) => self.lost(now, host),
-                (LinkNews::Gone(_), None) => {}
+                (RingEvent::Ready(_), None) => self.links.close(peer),
+                (RingEvent::Gone(_), Some(host)) => self.lost(now, host),
+                (RingEvent::Gone(_), None) => {}
             }
         }
         if self.unseen > 0 && now.since(self.told) > ASK_AGAIN {
@@ -227,10 +227,10 @@ impl Near {
     }
 
     /// Puts a message into a host's ring, to be [flushed](Links::flush), if it has one.
-    pub(crate) fn put(&mut self, now: Instant, host: HostId, bytes: &[u8]) -> Put {
-        let Some(Out::Ring(peer, _)) = self.outs.get(&host) else { return Put::Gone };
+    pub(crate) fn put(&mut self, now: Instant, host: HostId, bytes: &[u8]) -> PutOutcome {
+        let Some(Out::Ring(peer, _)) = self.outs.get(&host) else { return PutOutcome::Gone };
         let put = self.links.put(*peer, bytes);
-        if put == Put::Gone {
+        if put == PutOutcome::Gone {
             self.lost(now, host);
         }
         put
@@ -250,7 +250,7 @@ impl Near {
                 let links = &self.links;
                 self.ins.retain(|peer, of| *of != host || links.word(*peer).is_some());
                 let word = keys::id();
-                self.links.welcome(&word);
+                self.links.admit_token(&word);
                 let name = std::mem::take(&mut self.name);
                 self.say(host, &Say::Offer { name: &name, word: &word });
                 self.name = name;
@@ -356,7 +356,7 @@ impl Near {
         while self.early_bytes <= EARLY_MAX
             && let Some(at) = self.links.take()
         {
-            let (peer, bytes) = self.links.mail(at);
+            let (peer, bytes) = self.links.message(at);
             let host = match self.ins.get(&peer) {
                 Some(host) => *host,
                 None => {
@@ -383,7 +383,7 @@ impl Near {
     /// What was found.
     pub(crate) fn mail(&self) -> (HostId, &[u8]) {
         match self.found {
-            Some(at) => (self.current.0, self.links.mail(at).1),
+            Some(at) => (self.current.0, self.links.message(at).1),
             None => (self.current.0, &self.current.1),
         }
     }

@@ -4,7 +4,7 @@
 //! Members meet by a channel's name, with no server: each has a socket in a directory of the user's
 //! ([`directory`]), and whoever joins connects to all who are there. [`Source`] and [`Sink`] carry bytes
 //! with deadlines; [`LocalTransport`] carries whole exchanges of `selvedge-control-event`: formats, attributes,
-//! filters; [`Links`] are rings for a transport between hosts, where two of them are on one. `docs/events-local.md` states sockets, messages and memory for peers in other languages.
+//! filters; [`RingPeers`] are rings for a transport between hosts, where two of them are on one. `docs/events-local.md` states sockets, messages and memory for peers in other languages.
 //!
 //! A ring for each pair, rather than one for all: so each sink has its own bound and its own rule when
 //! it is full, a sink sees nothing that is not for it, and one that is slow, stopped, killed or hostile harms
@@ -12,31 +12,31 @@
 
 #![deny(unsafe_code)]
 
-mod caller;
-mod inlet;
-mod links;
 mod member;
+mod message;
 mod name;
-mod outlet;
 mod ring;
-mod ringer;
-mod say;
+mod ring_peers;
+mod ring_reader;
+mod ring_writer;
 pub mod signal;
 mod sink;
 mod source;
 mod transport;
+mod waker;
+mod waker_thread;
 
-pub use caller::Caller;
-pub use links::{LinkNews, Links, Put};
 pub use member::PEERS_MAX;
+#[doc(hidden)]
+pub use message::is_message;
+pub use message::{VERSION, WakeMethod};
 pub use name::{NAME_MAX, channels, directory};
 pub use ring::{PeerId, RingError, SinkOptions};
-#[doc(hidden)]
-pub use say::is_message;
-pub use say::{VERSION, Waking};
-pub use sink::{Event, Ready, Sink, SinkCounts};
+pub use ring_peers::{PutOutcome, RingEvent, RingPeers};
+pub use sink::{Event, Sink, SinkCounts, WaitOutcome};
 pub use source::{PublishError, SinkReport, Source, SourceCounts, SourceOptions};
 pub use transport::LocalTransport;
+pub use waker::Waker;
 
 /// Why a channel can't be joined.
 #[derive(Debug, thiserror::Error)]

@@ -6,7 +6,7 @@
 //! connection that ends is a member that left or died: the kernel tells at once. A member may also stand
 //! [alone](Member::alone): then it connects to whom it is told, and lets in who says a word of its.
 
-mod keeper;
+mod member_thread;
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -23,12 +23,12 @@ use selvedge_os::eventfd::EventFd;
 use selvedge_os::seqpacket;
 
 use crate::JoinError;
-use crate::inlet::Inlet;
-use crate::name::Meeting;
-use crate::outlet::Outlet;
+use crate::message::{Message, VERSION};
+use crate::name::LockedDirectory;
 use crate::ring::{PeerId, SinkOptions};
-use crate::say::{Say, VERSION};
-use keeper::{Keeper, Peer, is_ours};
+use crate::ring_reader::RingReader;
+use crate::ring_writer::RingWriter;
+use member_thread::{MemberThread, Peer, is_ours};
 
 /// The most other members of a channel on this host.
 pub const PEERS_MAX: usize = 126;
@@ -40,38 +40,38 @@ const GREETING: Duration = Duration::from_millis(250);
 /// What the thread hands over.
 #[derive(Debug)]
 pub(crate) enum Change<T> {
-    Came(T),
-    Gone(PeerId),
+    Added(T),
+    Removed(PeerId),
 }
 
 /// What thread, source and sink share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     lists: Mutex<Lists>,
-    greeted: Condvar,
+    hello_received: Condvar,
     /// Counts the changes for the source, and for the sink, who may sleep on it.
     pub(crate) for_source: AtomicU32,
     pub(crate) for_sink: AtomicU32,
     /// The same for sinks that wait for descriptors.
     pub(crate) event: EventFd,
     /// Ends the thread's wait.
-    stir: EventFd,
+    wake_event: EventFd,
     /// The number of the next connection.
     next: AtomicU32,
 }
 
 #[derive(Debug, Default)]
 struct Lists {
-    source: Vec<Change<Outlet>>,
-    sink: Vec<Change<Inlet>>,
+    source: Vec<Change<RingWriter>>,
+    sink: Vec<Change<RingReader>>,
     /// Connections that source or sink do not trust any more.
     close: Vec<PeerId>,
     /// Members that were there before, and have not said who they are.
-    awaited: usize,
+    hello_pending: usize,
     /// Connections that this member has made since.
-    calls: Vec<Peer>,
+    new_connections: Vec<Peer>,
     /// What those may say who are let in though they know no channel, once each.
-    words: VecDeque<Box<str>>,
+    tokens: VecDeque<Box<str>>,
     stop: bool,
 }
 
@@ -79,11 +79,11 @@ impl Shared {
     fn new() -> Result<Arc<Self>, JoinError> {
         Ok(Arc::new(Self {
             lists: Mutex::default(),
-            greeted: Condvar::new(),
+            hello_received: Condvar::new(),
             for_source: AtomicU32::new(0),
             for_sink: AtomicU32::new(0),
             event: EventFd::new()?,
-            stir: EventFd::new()?,
+            wake_event: EventFd::new()?,
             next: AtomicU32::new(0),
         }))
     }
@@ -92,48 +92,48 @@ impl Shared {
         self.lists.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn take_for_source(&self) -> Vec<Change<Outlet>> {
+    pub(crate) fn take_for_source(&self) -> Vec<Change<RingWriter>> {
         std::mem::take(&mut self.lists().source)
     }
 
-    pub(crate) fn take_for_sink(&self) -> Vec<Change<Inlet>> {
+    pub(crate) fn take_for_sink(&self) -> Vec<Change<RingReader>> {
         std::mem::take(&mut self.lists().sink)
     }
 
     /// Ends the connection to a member that broke what it shares with us.
     pub(crate) fn close(&self, peer: PeerId) {
         self.lists().close.push(peer);
-        self.stir();
+        self.wake_thread();
     }
 
     /// Lets in who says this, once; of too many words the oldest is forgotten.
-    pub(crate) fn welcome(&self, word: &str) {
+    pub(crate) fn admit_token(&self, token: &str) {
         let mut lists = self.lists();
-        if lists.words.len() >= CALLS_MAX {
-            lists.words.pop_front();
+        if lists.tokens.len() >= CALLS_MAX {
+            lists.tokens.pop_front();
         }
-        lists.words.push_back(word.into());
+        lists.tokens.push_back(token.into());
     }
 
-    fn is_welcome(&self, word: &str) -> bool {
+    fn is_admitted(&self, token: &str) -> bool {
         let mut lists = self.lists();
-        let at = lists.words.iter().position(|known| **known == *word);
-        at.is_some_and(|at| lists.words.remove(at).is_some())
+        let at = lists.tokens.iter().position(|known| **known == *token);
+        at.is_some_and(|at| lists.tokens.remove(at).is_some())
     }
 
     /// Keeps a connection to a sink that expects this member's events; its number.
-    pub(crate) fn call(&self, socket: OwnedFd, word: &str) -> std::io::Result<PeerId> {
-        let said = Say::Hello { version: VERSION, channel: word, source: true, sink: false };
-        seqpacket::send(&socket, &said.encode(), &[])?;
+    pub(crate) fn call(&self, socket: OwnedFd, token: &str) -> std::io::Result<PeerId> {
+        let hello = Message::Hello { version: VERSION, channel: token, source: true, sink: false };
+        seqpacket::send(&socket, &hello.encode(), &[])?;
         let who = socket_peercred(&socket)?;
         if !is_ours(who.uid) {
             return Err(std::io::ErrorKind::PermissionDenied.into());
         }
         let id = self.next();
-        let mut peer = Peer::new(id, socket, who.pid, Some(word.into()), Clock::shared().now());
-        peer.is_called = true;
-        self.lists().calls.push(peer);
-        self.stir();
+        let mut peer = Peer::new(id, socket, who.pid, Some(token.into()), Clock::shared().now());
+        peer.is_known = true;
+        self.lists().new_connections.push(peer);
+        self.wake_thread();
         Ok(id)
     }
 
@@ -141,16 +141,16 @@ impl Shared {
         PeerId(self.next.fetch_add(1, Ordering::Relaxed))
     }
 
-    fn stir(&self) {
-        self.stir.ring();
+    fn wake_thread(&self) {
+        self.wake_event.ring();
     }
 
-    fn tell_source(&self, change: Change<Outlet>) {
+    fn notify_source(&self, change: Change<RingWriter>) {
         self.lists().source.push(change);
         self.for_source.fetch_add(1, Ordering::Release);
     }
 
-    fn tell_sink(&self, change: Change<Inlet>) {
+    fn notify_sink(&self, change: Change<RingReader>) {
         self.lists().sink.push(change);
         self.for_sink.fetch_add(1, Ordering::Release);
         let _ = futex::wake(&self.for_sink, futex::Flags::empty(), u32::MAX >> 1);
@@ -176,14 +176,15 @@ impl Member {
     ) -> Result<Self, JoinError> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let shared = Shared::new()?;
-        let meeting = Meeting::open(directory, name)?;
+        let meeting = LockedDirectory::open(directory, name)?;
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let path = meeting.path.join(format!("{}.{number}", std::process::id()));
         let listener = seqpacket::listen_at(&path)
             .map_err(|why| JoinError::Socket { path: path.display().to_string(), why })?;
         let hello =
-            Say::Hello { version: VERSION, channel: name, source, sink: sink.is_some() }.encode();
-        let mut keeper = Keeper {
+            Message::Hello { version: VERSION, channel: name, source, sink: sink.is_some() }
+                .encode();
+        let mut member_thread = MemberThread {
             shared: Arc::clone(&shared),
             name: Some(name.into()),
             source,
@@ -196,7 +197,7 @@ impl Member {
         };
         for other in meeting.members().filter(|other| *other != path).take(PEERS_MAX) {
             match seqpacket::connect_to(&other) {
-                Ok(socket) => keeper.greet(socket, true),
+                Ok(socket) => member_thread.add_connection(socket, true),
                 // Nobody listens there: it was killed.
                 Err(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => {
                     let _ = std::fs::remove_file(&other);
@@ -208,18 +209,22 @@ impl Member {
             }
         }
         drop(meeting);
-        shared.lists().awaited = keeper.peers.len();
-        let member = Self::keep(shared, Some(path), keeper)?;
-        let awaits = |lists: &mut Lists| lists.awaited > 0;
-        drop(member.shared.greeted.wait_timeout_while(member.shared.lists(), GREETING, awaits));
+        shared.lists().hello_pending = member_thread.peers.len();
+        let member = Self::keep(shared, Some(path), member_thread)?;
+        let awaits = |lists: &mut Lists| lists.hello_pending > 0;
+        drop(member.shared.hello_received.wait_timeout_while(
+            member.shared.lists(),
+            GREETING,
+            awaits,
+        ));
         Ok(member)
     }
 
     /// A member of no channel: a source for whom it [calls](Shared::call), a sink for those who call it
     /// and are [welcome](Shared::welcome).
-    pub(crate) fn alone(listener: OwnedFd, sink: SinkOptions) -> Result<Self, JoinError> {
+    pub(crate) fn standalone(listener: OwnedFd, sink: SinkOptions) -> Result<Self, JoinError> {
         let shared = Shared::new()?;
-        let keeper = Keeper {
+        let member_thread = MemberThread {
             shared: Arc::clone(&shared),
             name: None,
             source: true,
@@ -230,13 +235,18 @@ impl Member {
             most: CALLS_MAX,
             clock: Clock::shared(),
         };
-        Self::keep(shared, None, keeper)
+        Self::keep(shared, None, member_thread)
     }
 
-    fn keep(shared: Arc<Shared>, path: Option<PathBuf>, keeper: Keeper) -> Result<Self, JoinError> {
+    fn keep(
+        shared: Arc<Shared>,
+        path: Option<PathBuf>,
+        member_thread: MemberThread,
+    ) -> Result<Self, JoinError> {
         let mut member = Self { shared, path, thread: None };
         let builder = std::thread::Builder::new().name("local-keeper".to_owned());
-        member.thread = Some(builder.spawn(move || keeper.keep()).map_err(JoinError::System)?);
+        member.thread =
+            Some(builder.spawn(move || member_thread.run()).map_err(JoinError::System)?);
         Ok(member)
     }
 }
@@ -244,7 +254,7 @@ impl Member {
 impl Drop for Member {
     fn drop(&mut self) {
         self.shared.lists().stop = true;
-        self.shared.stir();
+        self.shared.wake_thread();
         if let Some(path) = &self.path {
             let _ = std::fs::remove_file(path);
         }

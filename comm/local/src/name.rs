@@ -61,12 +61,12 @@ fn folder(name: &str) -> String {
 
 /// A channel's directory, locked: who joins does so alone.
 #[derive(Debug)]
-pub(crate) struct Meeting {
+pub(crate) struct LockedDirectory {
     pub(crate) path: PathBuf,
     _lock: OwnedFd,
 }
 
-impl Meeting {
+impl LockedDirectory {
     pub(crate) fn open(directory: &Path, name: &str) -> Result<Self, JoinError> {
         if !(1..=NAME_MAX).contains(&name.len()) {
             return Err(JoinError::Name(name.len()));

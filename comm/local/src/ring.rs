@@ -5,7 +5,7 @@ use selvedge_data_memory::RegionError;
 use selvedge_os::memory::MemoryError;
 use selvedge_units::{Bytes, Duration};
 
-use crate::say::Waking;
+use crate::message::WakeMethod;
 
 /// Another member, as this one numbers them: never used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -22,7 +22,7 @@ pub struct SinkOptions {
     /// be longer.
     pub room: Bytes,
     /// How it is called when it sleeps.
-    pub waking: Waking,
+    pub wake_method: WakeMethod,
     /// How long it watches its rings before it sleeps.
     pub spin: Duration,
 }
@@ -33,7 +33,7 @@ impl Default for SinkOptions {
             bound: 1024,
             full: Overflow::DropOldest,
             room: Bytes(256 * 1024),
-            waking: Waking::default(),
+            wake_method: WakeMethod::default(),
             spin: Duration::ZERO,
         }
     }

@@ -16,10 +16,10 @@ use selvedge_os::clock::Clock;
 use selvedge_units::Instant;
 
 use self::wait::watch;
-use crate::inlet::Inlet;
 use crate::member::{Change, Member, Shared};
+use crate::message::WakeMethod;
 use crate::ring::{PeerId, SinkOptions};
-use crate::say::Waking;
+use crate::ring_reader::RingReader;
 use crate::{JoinError, signal};
 
 /// After how many events of one source the next has its turn.
@@ -55,18 +55,18 @@ pub struct SinkCounts {
 
 /// Why a wait ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ready {
+pub enum WaitOutcome {
     /// There is something to take, or sources have come or gone.
-    Look,
+    Available,
     /// It is time.
-    Due,
+    TimedOut,
 }
 
 /// A sink of a channel.
 #[derive(Debug)]
 pub struct Sink {
     member: Arc<Member>,
-    inlets: Vec<Inlet>,
+    readers: Vec<RingReader>,
     /// Of the changes that the keeper counts.
     seen: u32,
     options: SinkOptions,
@@ -89,9 +89,9 @@ impl Sink {
     }
 
     pub(crate) fn check(options: &SinkOptions) -> Result<(), JoinError> {
-        match options.waking {
+        match options.wake_method {
             _ if options.bound == 0 => Err(JoinError::Bound),
-            Waking::Signal { number, .. } if !signal::is_real_time(number) => {
+            WakeMethod::Signal { number, .. } if !signal::is_real_time(number) => {
                 Err(JoinError::Signal(number))
             }
             _ => Ok(()),
@@ -99,17 +99,17 @@ impl Sink {
     }
 
     pub(crate) fn of(member: Arc<Member>, options: SinkOptions) -> Result<Self, JoinError> {
-        let epoll = match options.waking {
-            Waking::Event => {
+        let epoll = match options.wake_method {
+            WakeMethod::Event => {
                 let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
                 watch(&epoll, member.shared.event.as_fd())?;
                 Some(epoll)
             }
-            Waking::Futex | Waking::Signal { .. } => None,
+            WakeMethod::Futex | WakeMethod::Signal { .. } => None,
         };
         let mut sink = Self {
             member,
-            inlets: Vec::new(),
+            readers: Vec::new(),
             seen: 0,
             options,
             turn: (0, 0),
@@ -134,10 +134,10 @@ impl Sink {
 
     /// What was taken last from a source.
     pub(crate) fn event(&self, at: usize) -> Event<'_> {
-        let inlet = &self.inlets[at];
-        let mail = inlet.reader.last();
+        let reader = &self.readers[at];
+        let mail = reader.reader.last();
         let deadline = (mail.tag != u64::MAX).then_some(Instant(mail.tag));
-        Event { from: inlet.peer, number: mail.number, deadline, bytes: mail.bytes }
+        Event { from: reader.peer, number: mail.number, deadline, bytes: mail.bytes }
     }
 
     /// Takes an event out of a ring; whose it was.
@@ -145,16 +145,16 @@ impl Sink {
         if self.shared().for_sink.load(Ordering::Relaxed) != self.seen {
             self.refresh();
         }
-        let count = self.inlets.len();
+        let count = self.readers.len();
         let (mut empty, mut late) = (0, 0);
         let latest = self.options.full == Overflow::Latest;
         while empty < count {
             let (at, had) = self.turn;
-            let Some(inlet) = self.inlets.get_mut(at) else {
+            let Some(reader) = self.readers.get_mut(at) else {
                 self.turn = (0, 0);
                 continue;
             };
-            let taken = if latest { inlet.reader.take_latest() } else { inlet.reader.take() };
+            let taken = if latest { reader.reader.take_latest() } else { reader.reader.take() };
             match taken.map(|mail| mail.map(|mail| (mail.tag, mail.missed))) {
                 Ok(Some((tag, missed))) => {
                     self.counts.missed += u64::from(missed);
@@ -175,7 +175,7 @@ impl Sink {
                     self.turn = (at + 1, 0);
                 }
                 Err(_) => {
-                    let peer = inlet.peer;
+                    let peer = reader.peer;
                     self.remove(at);
                     self.counts.broken += 1;
                     self.shared().close(peer);
@@ -192,58 +192,58 @@ impl Sink {
         self.seen = self.shared().for_sink.load(Ordering::Acquire);
         for change in self.shared().take_for_sink() {
             match change {
-                Change::Came(inlet) => {
-                    if let (Some(epoll), Some(event)) = (&self.epoll, &inlet.event)
+                Change::Added(reader) => {
+                    if let (Some(epoll), Some(event)) = (&self.epoll, &reader.event)
                         && let Err(error) = watch(epoll, event.as_fd())
                     {
                         tracing::warn!(%error, "a source's event can't be watched");
                     }
-                    self.inlets.push(inlet);
+                    self.readers.push(reader);
                 }
-                Change::Gone(peer) => {
-                    for inlet in &mut self.inlets {
-                        inlet.ended |= inlet.peer == peer;
+                Change::Removed(peer) => {
+                    for reader in &mut self.readers {
+                        reader.ended |= reader.peer == peer;
                     }
                 }
             }
         }
         // What those who went had sent is still taken.
         while let Some(at) =
-            self.inlets.iter().position(|inlet| inlet.ended && !inlet.reader.has_message())
+            self.readers.iter().position(|reader| reader.ended && !reader.reader.has_message())
         {
             self.remove(at);
         }
     }
 
     fn remove(&mut self, at: usize) {
-        let inlet = self.inlets.remove(at);
-        if let (Some(epoll), Some(event)) = (&self.epoll, &inlet.event) {
+        let reader = self.readers.remove(at);
+        if let (Some(epoll), Some(event)) = (&self.epoll, &reader.event) {
             let _ = epoll::delete(epoll, event.as_fd());
         }
         self.turn = (0, 0);
     }
 
     /// By which word a source was let in.
-    pub(crate) fn word(&self, peer: PeerId) -> Option<&str> {
-        self.inlets.iter().find(|inlet| inlet.peer == peer).map(|inlet| &*inlet.word)
+    pub(crate) fn token(&self, peer: PeerId) -> Option<&str> {
+        self.readers.iter().find(|reader| reader.peer == peer).map(|reader| &*reader.token)
     }
 
     /// Whether something of a source's is to be taken.
     pub(crate) fn has_of(&mut self, peer: PeerId) -> bool {
         self.refresh();
-        self.inlets.iter().any(|inlet| inlet.peer == peer && inlet.reader.has_message())
+        self.readers.iter().any(|reader| reader.peer == peer && reader.reader.has_message())
     }
 
     /// The same of who was let in by a word.
-    pub(crate) fn has_by(&mut self, word: &str) -> bool {
+    pub(crate) fn has_by(&mut self, token: &str) -> bool {
         self.refresh();
-        self.inlets.iter().any(|inlet| *inlet.word == *word && inlet.reader.has_message())
+        self.readers.iter().any(|reader| *reader.token == *token && reader.reader.has_message())
     }
 
     /// Takes nothing more of a source.
     pub(crate) fn forget(&mut self, peer: PeerId) {
         self.refresh();
-        if let Some(at) = self.inlets.iter().position(|inlet| inlet.peer == peer) {
+        if let Some(at) = self.readers.iter().position(|reader| reader.peer == peer) {
             self.remove(at);
         }
         self.shared().close(peer);
@@ -253,14 +253,14 @@ impl Sink {
     #[must_use]
     #[inline]
     pub fn has_events(&self) -> bool {
-        self.inlets.iter().any(|inlet| inlet.reader.has_message())
+        self.readers.iter().any(|reader| reader.reader.has_message())
     }
 
     /// How many sources there are.
     #[must_use]
     pub fn sources(&mut self) -> usize {
         self.refresh();
-        self.inlets.iter().filter(|inlet| !inlet.ended).count()
+        self.readers.iter().filter(|reader| !reader.ended).count()
     }
 
     /// What became of its events.
@@ -275,7 +275,7 @@ impl Sink {
             if let Some(at) = self.find() {
                 return Some(self.event(at));
             }
-            let due = self.wait(until) == Ready::Due;
+            let due = self.wait(until) == WaitOutcome::TimedOut;
             if due || (until != Instant::MAX && self.clock.now() >= until) {
                 return self.take();
             }

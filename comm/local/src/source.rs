@@ -11,8 +11,8 @@ use selvedge_units::{Duration, Instant};
 
 use crate::JoinError;
 use crate::member::{Change, Member};
-use crate::outlet::Outlet;
 use crate::ring::PeerId;
+use crate::ring_writer::RingWriter;
 
 /// How a source hands its events out.
 #[derive(Clone, Copy, Debug)]
@@ -70,7 +70,7 @@ pub struct SinkReport {
 #[derive(Debug)]
 pub struct Source {
     member: Arc<Member>,
-    outlets: Vec<Outlet>,
+    writers: Vec<RingWriter>,
     seen: u32,
     options: SourceOptions,
     turn: usize,
@@ -91,7 +91,7 @@ impl Source {
     pub(crate) fn of(member: Arc<Member>, options: SourceOptions) -> Self {
         let mut source = Self {
             member,
-            outlets: Vec::new(),
+            writers: Vec::new(),
             seen: 0,
             options,
             turn: 0,
@@ -139,12 +139,12 @@ impl Source {
         }
         let mut got = 0;
         let mut at = 0;
-        while at < self.outlets.len() {
-            match self.outlets[at].put(tag, bytes) {
+        while at < self.writers.len() {
+            match self.writers[at].put(tag, bytes) {
                 Ok(true) => got += 1,
                 Ok(false) => self.counts.dropped += 1,
                 Err(_) => {
-                    self.cut_off(at);
+                    self.disconnect(at);
                     continue;
                 }
             }
@@ -156,18 +156,18 @@ impl Source {
 
     /// One sink, in turn; the next if it has no room.
     fn put_one(&mut self, tag: u64, bytes: &[u8]) -> usize {
-        let count = self.outlets.len();
+        let count = self.writers.len();
         let mut step = 0;
-        while step < self.outlets.len() {
-            let at = (self.turn + step) % self.outlets.len();
-            match self.outlets[at].put(tag, bytes) {
+        while step < self.writers.len() {
+            let at = (self.turn + step) % self.writers.len();
+            match self.writers[at].put(tag, bytes) {
                 Ok(true) => {
                     self.turn = at + 1;
                     self.counts.put += 1;
                     return 1;
                 }
                 Ok(false) => step += 1,
-                Err(_) => self.cut_off(at),
+                Err(_) => self.disconnect(at),
             }
         }
         self.counts.dropped += u64::from(count > 0);
@@ -178,23 +178,23 @@ impl Source {
     pub fn send_to(&mut self, sink: PeerId, bytes: &[u8], deadline: Option<Instant>) -> bool {
         self.look();
         let tag = deadline.map_or(u64::MAX, |deadline| deadline.0);
-        let Some(at) = self.outlets.iter().position(|outlet| outlet.peer == sink) else {
+        let Some(at) = self.writers.iter().position(|writer| writer.peer == sink) else {
             return false;
         };
         self.counts.sent += 1;
-        match self.outlets[at].put(tag, bytes) {
+        match self.writers[at].put(tag, bytes) {
             Ok(true) => {
-                self.outlets[at].flush();
+                self.writers[at].flush();
                 self.counts.put += 1;
                 return true;
             }
             Ok(false) => self.counts.dropped += 1,
             // It blocks, and this never waits.
             Err(MailboxError::Full) => {
-                self.outlets[at].skip();
+                self.writers[at].count_skipped();
                 self.counts.dropped += 1;
             }
-            Err(_) => self.cut_off(at),
+            Err(_) => self.disconnect(at),
         }
         false
     }
@@ -202,25 +202,25 @@ impl Source {
     /// Shows the sinks what was enqueued, and calls those that sleep.
     #[inline]
     pub fn flush(&mut self) {
-        for outlet in &mut self.outlets {
-            outlet.flush();
+        for writer in &mut self.writers {
+            writer.flush();
         }
     }
 
     /// The sinks that are reached now.
     pub fn sinks(&mut self) -> impl Iterator<Item = PeerId> {
         self.look();
-        self.outlets.iter().map(|outlet| outlet.peer)
+        self.writers.iter().map(|writer| writer.peer)
     }
 
     /// What became of the events for each sink.
     pub fn reports(&mut self) -> Vec<SinkReport> {
         self.look();
-        let reports = self.outlets.iter_mut().map(|outlet| SinkReport {
-            sink: outlet.peer,
-            waiting: outlet.waiting().unwrap_or(0),
-            dropped: outlet.dropped,
-            missed: outlet.missed(),
+        let reports = self.writers.iter_mut().map(|writer| SinkReport {
+            sink: writer.peer,
+            waiting: writer.waiting().unwrap_or(0),
+            dropped: writer.dropped,
+            missed: writer.missed(),
         });
         reports.collect()
     }
@@ -237,8 +237,8 @@ impl Source {
         let mut looks = 0_u32;
         loop {
             self.look();
-            let full = |outlet: &mut Outlet| outlet.blocks() && !outlet.has_room(bytes.len());
-            let Some(at) = self.outlets.iter_mut().position(full) else { return Ok(()) };
+            let full = |writer: &mut RingWriter| writer.blocks() && !writer.has_room(bytes.len());
+            let Some(at) = self.writers.iter_mut().position(full) else { return Ok(()) };
             if looks == 0 {
                 // What was enqueued is what it has to take.
                 self.flush();
@@ -252,7 +252,7 @@ impl Source {
             let until = *until.get_or_insert(now + self.options.patience);
             if now >= until {
                 self.counts.blocked += 1;
-                return Err(PublishError::Blocked(self.outlets[at].peer));
+                return Err(PublishError::Blocked(self.writers[at].peer));
             }
             if looks > 1024 {
                 self.clock.sleep_until(until.min(now + Duration::from_micros(50)));
@@ -272,19 +272,19 @@ impl Source {
         self.seen = self.member.shared.for_source.load(Ordering::Acquire);
         for change in self.member.shared.take_for_source() {
             match change {
-                Change::Came(outlet) => self.outlets.push(outlet),
-                Change::Gone(peer) => self.outlets.retain(|outlet| outlet.peer != peer),
+                Change::Added(writer) => self.writers.push(writer),
+                Change::Removed(peer) => self.writers.retain(|writer| writer.peer != peer),
             }
         }
-        self.blocking = self.outlets.iter().filter(|outlet| outlet.blocks()).count();
+        self.blocking = self.writers.iter().filter(|writer| writer.blocks()).count();
     }
 
     /// A sink that broke its ring.
     #[cold]
-    fn cut_off(&mut self, at: usize) {
-        let outlet = self.outlets.remove(at);
-        self.member.shared.close(outlet.peer);
+    fn disconnect(&mut self, at: usize) {
+        let writer = self.writers.remove(at);
+        self.member.shared.close(writer.peer);
         self.counts.broken += 1;
-        self.blocking = self.outlets.iter().filter(|outlet| outlet.blocks()).count();
+        self.blocking = self.writers.iter().filter(|writer| writer.blocks()).count();
     }
 }

@@ -9,9 +9,9 @@ use selvedge_units::{Bytes, Duration, Instant};
 
 use crate::JoinError;
 use crate::member::Member;
+use crate::message::WakeMethod;
 use crate::ring::{PeerId, SinkOptions};
-use crate::say::Waking;
-use crate::sink::{Ready, Sink, SinkCounts};
+use crate::sink::{Sink, SinkCounts, WaitOutcome};
 use crate::source::{Source, SourceCounts, SourceOptions};
 
 /// Memory for each member's messages: more than one of the longest.
@@ -34,12 +34,12 @@ impl LocalTransport {
     pub fn join(
         directory: &Path,
         name: &str,
-        waking: Waking,
+        wake_method: WakeMethod,
         spin: Duration,
     ) -> Result<Self, JoinError> {
         // Newer messages are dropped when a member does not read: what it has begun to read stays.
         let full = Overflow::DropNewest;
-        let options = SinkOptions { bound: 4096, full, room: ROOM, waking, spin };
+        let options = SinkOptions { bound: 4096, full, room: ROOM, wake_method, spin };
         Sink::check(&options)?;
         let member = Arc::new(Member::join(directory, name, true, Some(options))?);
         let source = SourceOptions { wake: Wake::All, patience: Duration::ZERO };
@@ -51,7 +51,7 @@ impl LocalTransport {
 
     /// Waits until something has come, or until an instant of the shared clock: then, or when the exchange
     /// has something to do ([`Exchange::poll_timeout`]), [`run`](Self::run) is called.
-    pub fn wait(&mut self, until: Instant) -> Ready {
+    pub fn wait(&mut self, until: Instant) -> WaitOutcome {
         self.sink.wait(until)
     }
 

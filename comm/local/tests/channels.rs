@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use kit::{Place, patience, taken, until};
 use selvedge_comm_local::{
-    JoinError, PublishError, Ready, Sink, SinkOptions, SourceOptions, Waking, channels, signal,
+    JoinError, PublishError, Sink, SinkOptions, SourceOptions, WaitOutcome, WakeMethod, channels,
+    signal,
 };
 use selvedge_control_event::{Continue, Handlers, Overflow, SharedBlocks, Wake};
 use selvedge_os::clock::Clock;
@@ -141,7 +142,7 @@ fn each_call_arrives(options: SinkOptions) {
     std::thread::scope(|scope| {
         let (place, seen) = (&place, &seen);
         let thread = scope.spawn(move || {
-            if let Waking::Signal { number, .. } = options.waking {
+            if let WakeMethod::Signal { number, .. } = options.wake_method {
                 signal::block(number).unwrap();
             }
             let mut sink = place.sink(options);
@@ -170,7 +171,7 @@ fn sleepers_are_called_by_futex() {
 
 #[test]
 fn sleepers_are_called_by_events() {
-    each_call_arrives(SinkOptions { waking: Waking::Event, ..SinkOptions::default() });
+    each_call_arrives(SinkOptions { wake_method: WakeMethod::Event, ..SinkOptions::default() });
 }
 
 #[test]
@@ -179,8 +180,10 @@ fn sleepers_are_called_by_signals() {
     // Of the whole process; a signal may go to any thread that does not block it. Tests run in threads
     // that this one did not start, so it is only sent while the receiver alone waits for it.
     signal::block(number).unwrap();
-    let options =
-        SinkOptions { waking: Waking::Signal { number, every: false }, ..SinkOptions::default() };
+    let options = SinkOptions {
+        wake_method: WakeMethod::Signal { number, every: false },
+        ..SinkOptions::default()
+    };
     // Other threads would be ended by it.
     ignore(number);
     let place = Place::new();
@@ -188,9 +191,9 @@ fn sleepers_are_called_by_signals() {
     let mut source = place.source(SourceOptions::default());
     for round in 0..100_u64 {
         assert_eq!(sink.take(), None);
-        assert!(sink.arm());
+        assert!(sink.prepare_wait());
         assert_eq!(source.publish(&round.to_ne_bytes(), None), Ok(1));
-        assert_eq!(sink.wait(patience()), Ready::Look);
+        assert_eq!(sink.wait(patience()), WaitOutcome::Available);
         assert_eq!(sink.take().unwrap().bytes, round.to_ne_bytes());
     }
 }
@@ -206,7 +209,8 @@ fn ignore(number: i32) {
 fn a_loop_of_the_programs_own_waits_for_descriptors() {
     use rustix::event::{PollFd, PollFlags, poll};
     let place = Place::new();
-    let mut sink = place.sink(SinkOptions { waking: Waking::Event, ..SinkOptions::default() });
+    let mut sink =
+        place.sink(SinkOptions { wake_method: WakeMethod::Event, ..SinkOptions::default() });
     let mut source = place.source(SourceOptions::default());
     let is_readable = |sink: &Sink| {
         let mut fds = [PollFd::from_borrowed_fd(sink.fd().unwrap(), PollFlags::IN)];
@@ -215,10 +219,10 @@ fn a_loop_of_the_programs_own_waits_for_descriptors() {
     };
     until("the source is there", || sink.sources() == 1);
     for round in 0..5 {
-        assert!(sink.arm() && !is_readable(&sink));
+        assert!(sink.prepare_wait() && !is_readable(&sink));
         source.publish(&[round], None).unwrap();
         assert!(is_readable(&sink));
-        assert!(!sink.arm(), "there is something to take");
+        assert!(!sink.prepare_wait(), "there is something to take");
         assert_eq!(taken(&mut sink), [[round]]);
     }
 }
@@ -255,8 +259,8 @@ fn wrong_names_directories_and_options_are_refused() {
     assert!(matches!(join(&long, SinkOptions::default()), Err(JoinError::Name(65))));
     assert!(join("any/thing ä", SinkOptions::default()).is_ok());
     assert!(matches!(join("x", of(Overflow::Latest, 0)), Err(JoinError::Bound)));
-    let waking = Waking::Signal { number: libc::SIGTERM, every: false };
-    let wrong = SinkOptions { waking, ..SinkOptions::default() };
+    let wake_method = WakeMethod::Signal { number: libc::SIGTERM, every: false };
+    let wrong = SinkOptions { wake_method, ..SinkOptions::default() };
     assert!(matches!(join("x", wrong), Err(JoinError::Signal(15))));
     std::fs::set_permissions(place.path(), PermissionsExt::from_mode(0o777)).unwrap();
     assert!(matches!(join("x", SinkOptions::default()), Err(JoinError::Foreign(_))));

@@ -3,7 +3,7 @@
 mod kit;
 
 use kit::{Place, patience};
-use selvedge_comm_local::{LocalTransport, Waking};
+use selvedge_comm_local::{LocalTransport, WakeMethod};
 use selvedge_control_code::Interpreted;
 use selvedge_control_event::{
     Attributes, ChannelId, Event, Exchange, Filter, Format, NoticeKind, Overflow, SinkId,
@@ -22,7 +22,8 @@ impl Host {
     fn open(place: &Place, format: &str) -> Self {
         let now = Clock::shared().now();
         let mut transport =
-            LocalTransport::join(place.path(), "exchange", Waking::Futex, Duration::ZERO).unwrap();
+            LocalTransport::join(place.path(), "exchange", WakeMethod::Futex, Duration::ZERO)
+                .unwrap();
         let mut exchange = Exchange::new(now);
         let format = Format::parse("load", format).unwrap();
         let channel = exchange.open(now, "load", &format, Wake::All).unwrap();
@@ -97,6 +98,6 @@ fn members_of_an_exchange_share_typed_channels() {
     old.turn();
     settle(&mut old, &mut new, |_, new| new.members() == 0);
     let notices: Vec<NoticeKind> =
-        std::iter::from_fn(|| new.exchange.poll_notice()).map(|notice| notice.what).collect();
+        std::iter::from_fn(|| new.exchange.poll_notice()).map(|notice| notice.kind).collect();
     assert_eq!(notices, [NoticeKind::Joined, NoticeKind::Left]);
 }

@@ -9,7 +9,7 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock};
 
-use selvedge_comm_local::{JoinError, LinkNews, Links, PeerId, Put};
+use selvedge_comm_local::{JoinError, PeerId, PutOutcome, RingEvent, RingPeers};
 
 use crate::sync::lock;
 use crate::wire::{Door, random};
@@ -53,7 +53,7 @@ pub(crate) struct Rings {
 
 #[derive(Debug)]
 struct Held {
-    links: Links,
+    links: RingPeers,
     name: u128,
     /// Connections by the ring that they send into,
     outs: HashMap<PeerId, (u32, Way)>,
@@ -88,7 +88,7 @@ impl Rings {
         let mut held = lock(&self.held);
         if held.is_none() {
             let name = random();
-            let links = Links::listen(&address(name))?;
+            let links = RingPeers::listen(&address(name))?;
             let called = links.fd().try_clone_to_owned().map_err(JoinError::System)?;
             // It is set once, under the lock.
             let _ = self.called.set(called);
@@ -112,7 +112,7 @@ impl Rings {
     pub(crate) fn door(&self, id: u32) -> Result<Door, RingError> {
         self.with(|held| {
             let word = random();
-            held.links.welcome(&spelt(word));
+            held.links.admit_token(&spelt(word));
             held.words.insert(spelt(word), id);
             Door { name: held.name, word }
         })
@@ -145,8 +145,8 @@ impl Rings {
             let mut changes = Vec::new();
             for news in held.links.news() {
                 let (ring, way) = match news {
-                    LinkNews::Ready(ring) => (ring, Way::Ready),
-                    LinkNews::Gone(ring) => (ring, Way::Gone),
+                    RingEvent::Ready(ring) => (ring, Way::Ready),
+                    RingEvent::Gone(ring) => (ring, Way::Gone),
                 };
                 // Of the two rings one is enough to know that the other process is gone.
                 let out = held.outs.get(&ring).map(|(id, _)| *id);
@@ -183,9 +183,9 @@ impl Rings {
         let taken = self.if_any(|held| {
             for count in 0..AT_ONCE {
                 let Some(at) = held.links.take() else { return count };
-                let ring = held.links.mail(at).0;
+                let ring = held.links.message(at).0;
                 match held.whose(ring) {
-                    Some(id) => take(id, held.links.mail(at).1),
+                    Some(id) => take(id, held.links.message(at).1),
                     // Of a connection that has been closed here.
                     None => held.links.close(ring),
                 }
@@ -197,8 +197,8 @@ impl Rings {
 
     /// What is readable when something comes; `None` without rings. False beside it if there is
     /// something to take first.
-    pub(crate) fn arm(&self) -> Option<(&OwnedFd, bool)> {
-        let quiet = self.if_any(|held| held.links.arm())?;
+    pub(crate) fn prepare_wait(&self) -> Option<(&OwnedFd, bool)> {
+        let quiet = self.if_any(|held| held.links.prepare_wait())?;
         Some((self.called.get()?, quiet))
     }
 
@@ -216,9 +216,9 @@ impl Rings {
             let mut count = 0;
             for bytes in datagrams {
                 match held.links.put(ring, bytes) {
-                    Put::Done => count += 1,
-                    Put::Dropped => break,
-                    Put::Gone => return None,
+                    PutOutcome::Done => count += 1,
+                    PutOutcome::Dropped => break,
+                    PutOutcome::Gone => return None,
                 }
             }
             held.links.flush();

@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration as StdDuration, Instant};
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
-use selvedge_comm_local::{Links, VERSION};
+use selvedge_comm_local::{RingPeers, VERSION};
 use selvedge_comm_stack::endpoint::{ConnectError, Connection, Endpoint, Options, RecvError};
 use selvedge_comm_stack::wire::{self, Door, Proposal};
 use selvedge_data_stack::auto::ManagerSettings;
@@ -248,8 +248,8 @@ fn who_corrupts_a_ring_harms_its_own_connection_only() {
     let (mut got, mut cut_off) = (Vec::new(), 0);
     for round in 0..40_u32 {
         let (name, word) = (wire::random(), wire::random());
-        let sink = Links::listen(&format!("selvedge-stack-{name:032x}")).unwrap();
-        sink.welcome(&format!("{word:032x}"));
+        let sink = RingPeers::listen(&format!("selvedge-stack-{name:032x}")).unwrap();
+        sink.admit_token(&format!("{word:032x}"));
         let mut hostile = Hostile::hello(listener.address(), 100 + round, Door { name, word });
         let victim = listener.accept(LONG).expect("the hostile one's other end");
         let (socket, memory) = ring(hostile.door());

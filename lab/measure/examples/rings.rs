@@ -4,7 +4,7 @@
 use std::os::unix::fs::DirBuilderExt;
 use std::process::Command;
 
-use selvedge_lab_measure::local::{Way, channel, measure, peer};
+use selvedge_lab_measure::local::{BenchPath, channel, measure, peer};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     if let Some(spec) = std::env::args().nth(1) {
@@ -18,11 +18,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         command.arg(spec);
         command
     };
-    let found = measure(&directory, &start, &Way::ALL, (11, 300, 2_000_000), &mut |_| {});
+    let found = measure(&directory, &start, &BenchPath::ALL, (11, 300, 2_000_000), &mut |_| {});
     let costs = channel(&directory, &start, 21);
     std::fs::remove_dir_all(&directory)?;
     for one in found? {
-        println!("{:16} {one:?}", one.way.name());
+        println!("{:16} {one:?}", one.path.name());
     }
     println!("{:#?}", costs?);
     Ok(())

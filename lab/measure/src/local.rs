@@ -8,12 +8,12 @@
 
 mod arena;
 mod channel;
-mod far;
+mod child;
 
 use std::path::Path;
 use std::process::{Child, Command};
 
-use selvedge_comm_local::{JoinError, SinkOptions, Source, SourceOptions, Waking};
+use selvedge_comm_local::{JoinError, SinkOptions, Source, SourceOptions, WakeMethod};
 use selvedge_control_event::{Overflow, Wake};
 use selvedge_os::clock::{Clock, pin_to_core};
 use selvedge_os::seqpacket;
@@ -22,7 +22,7 @@ use selvedge_units::{Bytes, Duration};
 use self::arena::Arena;
 
 pub use self::channel::{ChannelCosts, channel};
-pub use self::far::peer;
+pub use self::child::peer;
 
 /// Events of this many bytes are sent where nothing else is said.
 pub const EVENT: usize = 100;
@@ -54,7 +54,7 @@ pub enum BenchError {
 
 /// A way of one event from this process to the other, which sleeps or watches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum BenchPath {
     /// `futex(2)` on a shared word, and nothing else.
     BareFutex,
     /// A ring whose sink sleeps on its futex.
@@ -81,7 +81,7 @@ pub enum Way {
     RingFlood,
 }
 
-impl Way {
+impl BenchPath {
     /// All of them: each ring behind what it is built on.
     pub const ALL: [Self; 12] = [
         Self::BareFutex,
@@ -142,7 +142,7 @@ impl Way {
     }
 
     /// Ways that are measured in turn: each bare call with what is built on it.
-    fn turns(ways: &[Self]) -> Vec<Vec<Self>> {
+    fn measured_groups(ways: &[Self]) -> Vec<Vec<Self>> {
         let mut all: Vec<Vec<Self>> = Vec::new();
         for &way in ways {
             let ground = |way: Self| way.floor().unwrap_or(way);
@@ -162,10 +162,11 @@ impl Way {
         let number = signal();
         match self {
             Self::RingFutex | Self::RingBatch => Some(options),
-            Self::RingEvent => Some(SinkOptions { waking: Waking::Event, ..options }),
-            Self::RingSignal => {
-                Some(SinkOptions { waking: Waking::Signal { number, every: false }, ..options })
-            }
+            Self::RingEvent => Some(SinkOptions { wake_method: WakeMethod::Event, ..options }),
+            Self::RingSignal => Some(SinkOptions {
+                wake_method: WakeMethod::Signal { number, every: false },
+                ..options
+            }),
             Self::RingWatched | Self::RingBatchWatched => {
                 Some(SinkOptions { spin: TIMEOUT, ..options })
             }
@@ -187,9 +188,9 @@ fn signal() -> i32 {
 
 /// What was found for one way.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Found {
+pub struct PathResult {
     /// Which way.
-    pub way: Way,
+    pub path: BenchPath,
     /// From before it was sent to when the other process had it, in microseconds: the median of the rounds'
     /// medians. For batches, a whole batch; none for floods.
     pub median_us: Option<f64>,
@@ -204,9 +205,9 @@ pub struct Found {
 }
 
 /// The other process, ended when this is dropped.
-struct Other(Child);
+struct ChildProcess(Child);
 
-impl Drop for Other {
+impl Drop for ChildProcess {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -222,28 +223,28 @@ impl Drop for Other {
 pub fn measure(
     directory: &Path,
     start: &dyn Fn(&str) -> Command,
-    ways: &[Way],
+    ways: &[BenchPath],
     (rounds, events, flood): (usize, usize, usize),
-    tell: &mut dyn FnMut(usize),
-) -> Result<Vec<Found>, BenchError> {
+    report_round: &mut dyn FnMut(usize),
+) -> Result<Vec<PathResult>, BenchError> {
     let _ = pin_to_core(0);
     let clock = Clock::shared();
     let path = directory.join("peer");
     let system = |error: std::io::Error| BenchError::System(error.to_string());
     let listener = seqpacket::listen_at(&path).map_err(system)?;
     let spec = directory.display().to_string();
-    let other = Other(start(&spec).spawn().map_err(BenchError::Start)?);
+    let other = ChildProcess(start(&spec).spawn().map_err(BenchError::Start)?);
     let arena = Arena::create().map_err(|error| BenchError::System(error.to_string()))?;
     if !seqpacket::wait_readable(&listener, TIMEOUT) {
         return Err(BenchError::Gone);
     }
     let socket = seqpacket::accept(&listener).map_err(system)?.ok_or(BenchError::Gone)?;
-    arena.hand_over(&socket).map_err(system)?;
-    let mut near = Near { arena, clock, directory, pid: other.0.id(), phase: 0 };
+    arena.send_fds(&socket).map_err(system)?;
+    let mut near = ThisSide { arena, clock, directory, pid: other.0.id(), phase: 0 };
     let mut all: Vec<Vec<Vec<u32>>> = vec![Vec::new(); ways.len()];
-    let turns = Way::turns(ways);
+    let turns = BenchPath::measured_groups(ways);
     for round in 0..rounds {
-        tell(round);
+        report_round(round);
         for turn in &turns {
             let is_flood = turn[0].is_flood();
             let took = near.run(turn, if is_flood { flood } else { events.min(EVENTS_MAX) })?;
@@ -259,7 +260,7 @@ pub fn measure(
 }
 
 /// This side of the measurements.
-struct Near<'d> {
+struct ThisSide<'d> {
     arena: Arena,
     clock: Clock,
     directory: &'d Path,
@@ -267,9 +268,9 @@ struct Near<'d> {
     phase: u32,
 }
 
-impl Near<'_> {
+impl ThisSide<'_> {
     /// Sends so many events each way, in turn; how long they took, in nanoseconds.
-    fn run(&mut self, turn: &[Way], count: usize) -> Result<Vec<u32>, BenchError> {
+    fn run(&mut self, turn: &[BenchPath], count: usize) -> Result<Vec<u32>, BenchError> {
         self.phase += 1;
         self.arena.phase(self.phase, turn, count);
         let mut source = None;
@@ -297,7 +298,7 @@ impl Near<'_> {
     }
 
     /// Sends one event, or a batch, after a pause.
-    fn send(&self, way: Way, source: Option<&mut Source>) -> Result<(), BenchError> {
+    fn send(&self, way: BenchPath, source: Option<&mut Source>) -> Result<(), BenchError> {
         self.clock.sleep_until(self.clock.now() + GAP);
         match source {
             Some(source) if way.sink().is_some() => {
@@ -346,8 +347,8 @@ impl Near<'_> {
     }
 }
 
-fn found(way: Way, ways: &[Way], all: &[Vec<Vec<u32>>], flood: usize) -> Found {
-    let of = |way: Way| ways.iter().position(|one| *one == way).map(|place| &all[place]);
+fn found(way: BenchPath, ways: &[BenchPath], all: &[Vec<Vec<u32>>], flood: usize) -> PathResult {
+    let of = |way: BenchPath| ways.iter().position(|one| *one == way).map(|place| &all[place]);
     let rounds = of(way).map_or(&[][..], |rounds| &rounds[..]);
     if way.is_flood() {
         // The other process noted the whole, in microseconds.
@@ -355,7 +356,7 @@ fn found(way: Way, ways: &[Way], all: &[Vec<Vec<u32>>], flood: usize) -> Found {
         let event_ns = Some(median(rounds.iter().map(took)));
         let none = None;
         let (median_us, p99_us, max_us, over_floor) = (none, none, none, none);
-        return Found { way, median_us, p99_us, max_us, over_floor, event_ns };
+        return PathResult { path: way, median_us, p99_us, max_us, over_floor, event_ns };
     }
     let middle = |round: &Vec<u32>| median(round.iter().map(|ns| f64::from(*ns)));
     let median_ns = median(rounds.iter().map(middle));
@@ -371,7 +372,7 @@ fn found(way: Way, ways: &[Way], all: &[Vec<Vec<u32>>], flood: usize) -> Found {
     });
     let event_ns = way.is_batch().then_some(median_ns / BATCH as f64);
     let median_us = Some(median_ns / 1e3);
-    Found { way, median_us, p99_us: at(990), max_us: at(1000), over_floor, event_ns }
+    PathResult { path: way, median_us, p99_us: at(990), max_us: at(1000), over_floor, event_ns }
 }
 
 fn median(values: impl IntoIterator<Item = f64>) -> f64 {

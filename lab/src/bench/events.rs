@@ -6,7 +6,7 @@ use std::process::Command;
 
 use selvedge_cli_terminal::{Align, Failure, Table};
 use selvedge_lab_measure::call::{BenchError, calls, preference};
-use selvedge_lab_measure::local::{BATCH, EVENT, Way, measure as run, peer as far};
+use selvedge_lab_measure::local::{BATCH, BenchPath, EVENT, measure as run, peer as far};
 use serde_json::{Value, json};
 
 use super::{Measurement, tenths};
@@ -48,7 +48,8 @@ pub(super) fn measure(seconds: u64) -> Result<Measurement, Failure> {
         command
     };
     let amounts = (rounds, 300, 500_000);
-    let found = run(&place.0, &start, &Way::ALL, amounts, &mut |_| {}).map_err(Failure::failed)?;
+    let found =
+        run(&place.0, &start, &BenchPath::ALL, amounts, &mut |_| {}).map_err(Failure::failed)?;
     let mut table = Table::new(&[
         ("way", Align::Left),
         ("median us", Align::Right),
@@ -63,7 +64,7 @@ pub(super) fn measure(seconds: u64) -> Result<Measurement, Failure> {
     for one in &found {
         let rate = one.event_ns.map(|ns| 1e3 / ns);
         table.row([
-            one.way.name().to_owned(),
+            one.path.name().to_owned(),
             cell(one.median_us),
             cell(one.p99_us),
             cell(one.max_us),
@@ -72,7 +73,7 @@ pub(super) fn measure(seconds: u64) -> Result<Measurement, Failure> {
             cell(rate),
         ]);
         list.push(json!({
-            "way": one.way.name(),
+            "way": one.path.name(),
             "median_us": one.median_us,
             "p99_us": one.p99_us,
             "longest_us": one.max_us,

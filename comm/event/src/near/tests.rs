@@ -1,6 +1,6 @@
 //! Two hosts' rings, with what they say over the engine carried by hand: late, lost, and by the wrong.
 
-use selvedge_comm_local::Put;
+use selvedge_comm_local::PutOutcome;
 use selvedge_control_event::HostId;
 use selvedge_units::{Duration, Instant};
 
@@ -36,7 +36,7 @@ fn both(source: &mut Near, sink: &mut Near) {
 /// A ring that the source has begun to use; what it then says is not carried.
 fn begun() -> (Near, Near) {
     let (mut source, mut sink) = (near(), near());
-    assert_eq!(source.put(NOW, SINK, b"by the engine"), Put::Gone);
+    assert_eq!(source.put(NOW, SINK, b"by the engine"), PutOutcome::Gone);
     source.wish(NOW, SINK);
     source.wish(NOW, SINK);
     assert_eq!(carry(&mut source, SOURCE, &mut sink, |_| true), 1, "one is enough");
@@ -49,7 +49,7 @@ fn begun() -> (Near, Near) {
 }
 
 fn put(source: &mut Near, bytes: &[u8]) {
-    assert_eq!(source.put(NOW, SINK, bytes), Put::Done);
+    assert_eq!(source.put(NOW, SINK, bytes), PutOutcome::Done);
     source.links().flush();
 }
 
@@ -135,7 +135,7 @@ fn a_sink_that_ends_is_noticed_and_the_engine_has_its_events_again() {
         source.settle(NOW);
         !source.reaches(SINK)
     });
-    assert_eq!(source.put(NOW, SINK, b"by the engine"), Put::Gone);
+    assert_eq!(source.put(NOW, SINK, b"by the engine"), PutOutcome::Gone);
     let said: Vec<_> = std::iter::from_fn(|| source.poll_said()).collect();
     assert_eq!(said, [(SINK, Say::Back.encode())]);
     assert_eq!(source.links().count(), (0, 0));

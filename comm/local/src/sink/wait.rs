@@ -11,8 +11,8 @@ use selvedge_data_memory::Bell;
 use selvedge_os::clock::{exact_timers, timespec};
 use selvedge_units::{Duration, Instant};
 
-use super::{Ready, Sink};
-use crate::say::Waking;
+use super::{Sink, WaitOutcome};
+use crate::message::WakeMethod;
 use crate::signal;
 
 /// The most futexes that can be waited for at once.
@@ -21,7 +21,7 @@ const WAITS_MAX: usize = 128;
 const SIGNAL_TURN: Duration = Duration::from_millis(20);
 
 impl Sink {
-    /// Readable when the sink is called, for a loop of the program's own ([`Waking::Event`]). The loop
+    /// Readable when the sink is called, for a loop of the program's own ([`WakeMethod::Event`]). The loop
     /// calls [`arm`](Self::arm) before it waits, and [`take`](Self::take) until nothing comes
     /// afterwards.
     #[must_use]
@@ -31,7 +31,7 @@ impl Sink {
 
     /// About to wait to be called. False if there is something to take first: nobody calls then.
     #[must_use]
-    pub fn arm(&mut self) -> bool {
+    pub fn prepare_wait(&mut self) -> bool {
         if let Some(epoll) = &self.epoll {
             // Calls that were answered already would end the wait.
             let now = timespec(0);
@@ -48,7 +48,7 @@ impl Sink {
             self.refresh();
             return false;
         }
-        let quiet = self.inlets.iter().all(|inlet| inlet.reader.prepare_sleep());
+        let quiet = self.readers.iter().all(|reader| reader.reader.prepare_sleep());
         if !quiet {
             self.finish_sleep();
         }
@@ -56,30 +56,30 @@ impl Sink {
     }
 
     fn finish_sleep(&self) {
-        for inlet in &self.inlets {
-            inlet.reader.finish_sleep();
+        for reader in &self.readers {
+            reader.reader.finish_sleep();
         }
     }
 
     /// Waits until there is something to take, or until an instant of [`Clock::shared`]
     /// ([`Instant::MAX`]: for ever). Watches the rings first, for as long as the options say.
-    pub fn wait(&mut self, until: Instant) -> Ready {
+    pub fn wait(&mut self, until: Instant) -> WaitOutcome {
         if self.has_events() {
-            return Ready::Look;
+            return WaitOutcome::Available;
         }
         if self.options.spin > Duration::ZERO {
             let end = until.min(self.clock.now() + self.options.spin);
             while self.clock.now() < end {
                 for _ in 0..16 {
                     if self.has_events() {
-                        return Ready::Look;
+                        return WaitOutcome::Available;
                     }
                     std::hint::spin_loop();
                 }
             }
         }
         if !self.prepare_sleep() {
-            return Ready::Look;
+            return WaitOutcome::Available;
         }
         exact_timers();
         let woken = self.sleep(until);
@@ -88,21 +88,21 @@ impl Sink {
     }
 
     /// Sleeps until called.
-    fn sleep(&mut self, until: Instant) -> Ready {
+    fn sleep(&mut self, until: Instant) -> WaitOutcome {
         loop {
             let due = until != Instant::MAX && self.clock.now() >= until;
-            let called = self.inlets.iter().any(|inlet| !inlet.reader.bell().is_sleeping())
+            let called = self.readers.iter().any(|reader| !reader.reader.bell().is_sleeping())
                 || self.shared().for_sink.load(Ordering::Relaxed) != self.seen;
             if called {
-                return Ready::Look;
+                return WaitOutcome::Available;
             }
             if due {
-                return Ready::Due;
+                return WaitOutcome::TimedOut;
             }
-            let done = match self.options.waking {
-                Waking::Futex => self.sleep_on_futexes(until),
-                Waking::Event => self.sleep_on_events(until),
-                Waking::Signal { number, .. } => {
+            let done = match self.options.wake_method {
+                WakeMethod::Futex => self.sleep_on_futexes(until),
+                WakeMethod::Event => self.sleep_on_events(until),
+                WakeMethod::Signal { number, .. } => {
                     let most = until.since(self.clock.now()).min(SIGNAL_TURN);
                     signal::wait(number, most);
                     Ok(())
@@ -111,23 +111,23 @@ impl Sink {
             if done.is_err() {
                 // Not even that can be had: no busy loop.
                 self.clock.sleep_until(until.min(self.clock.now() + Duration::from_millis(1)));
-                return Ready::Look;
+                return WaitOutcome::Available;
             }
         }
     }
 
     fn sleep_on_futexes(&self, until: Instant) -> Result<(), Errno> {
-        let wait = |word: &AtomicU32, value: u32| {
+        let wait = |token: &AtomicU32, value: u32| {
             let mut wait = futex::Wait::new();
             wait.val = value.into();
-            wait.uaddr = futex::WaitPtr::new(word.as_ptr().cast());
+            wait.uaddr = futex::WaitPtr::new(token.as_ptr().cast());
             wait.flags = futex::WaitFlags::SIZE_U32;
             wait
         };
         // As many as the kernel takes; there are no more members.
         let mut waits = [const { futex::Wait::new() }; WAITS_MAX];
         let bells =
-            self.inlets.iter().map(|inlet| wait(inlet.reader.bell().word(), Bell::SLEEPING));
+            self.readers.iter().map(|reader| wait(reader.reader.bell().word(), Bell::SLEEPING));
         let all = std::iter::once(wait(&self.member.shared.for_sink, self.seen)).chain(bells);
         let count = waits.iter_mut().zip(all).map(|(place, wait)| *place = wait).count();
         let end = timespec(until.0);

@@ -117,7 +117,7 @@ impl Intake {
 
     /// Waits for something to read, at most so long; whether there is something.
     pub(super) fn wait(&self, rings: &Rings, wait: Duration) -> bool {
-        match rings.arm() {
+        match rings.prepare_wait() {
             None => self.reader.wait(wait),
             Some((_, false)) => true,
             Some((called, true)) => self.reader.wait_with(Some(called), wait),

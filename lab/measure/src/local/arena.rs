@@ -12,7 +12,7 @@ use selvedge_os::memory::{Memfd, MemoryError};
 use selvedge_os::seqpacket::{self, Received};
 use selvedge_units::Instant;
 
-use super::{EVENTS_MAX, TIMEOUT, Way, signal as number};
+use super::{BenchPath, EVENTS_MAX, TIMEOUT, signal as number};
 
 /// A cache line for each word.
 const PHASE: usize = 128;
@@ -40,7 +40,7 @@ impl Arena {
         Ok(Self { memory: Memfd::create("selvedge bench", LEN)?, event })
     }
 
-    pub(super) fn hand_over(&self, socket: &OwnedFd) -> std::io::Result<()> {
+    pub(super) fn send_fds(&self, socket: &OwnedFd) -> std::io::Result<()> {
         seqpacket::send(socket, b"arena", &[self.memory.file().as_fd(), self.event.as_fd()])
     }
 
@@ -51,8 +51,8 @@ impl Arena {
     }
 
     /// What is measured next: these ways in turn, each so often.
-    pub(super) fn phase(&self, phase: u32, turn: &[Way], count: usize) {
-        let bit = |way: &Way| 1_u64 << (*way as u32);
+    pub(super) fn phase(&self, phase: u32, turn: &[BenchPath], count: usize) {
+        let bit = |way: &BenchPath| 1_u64 << (*way as u32);
         let ways = turn.iter().map(bit).fold(0, |all, bit| all | bit);
         self.memory.put(COUNT, count as u64);
         self.memory.put(SEEN, 0);
@@ -72,11 +72,11 @@ impl Arena {
         let _ = futex::wait(self.phase_word(), futex::Flags::empty(), phase, Some(&long));
     }
 
-    pub(super) fn next_phase(&self) -> (u32, Vec<Way>, usize) {
-        let word = self.memory.atomic(PHASE).load(Ordering::Acquire);
-        let in_turn = |way: &Way| word >> (32 + *way as u32) & 1 == 1;
-        let turn = Way::ALL.into_iter().filter(in_turn).collect();
-        (word as u32, turn, self.memory.word(COUNT) as usize)
+    pub(super) fn next_phase(&self) -> (u32, Vec<BenchPath>, usize) {
+        let token = self.memory.atomic(PHASE).load(Ordering::Acquire);
+        let in_turn = |way: &BenchPath| token >> (32 + *way as u32) & 1 == 1;
+        let turn = BenchPath::ALL.into_iter().filter(in_turn).collect();
+        (token as u32, turn, self.memory.token(COUNT) as usize)
     }
 
     pub(super) fn ready(&self, phase: u32) {
@@ -92,7 +92,7 @@ impl Arena {
     }
 
     /// The `n`th event came, which took so long.
-    pub(super) fn note(&self, n: usize, took: u32) {
+    pub(super) fn record_delay(&self, n: usize, took: u32) {
         if n < FOUND_MAX {
             self.memory.atomic_u32(FOUND + n * 4).store(took, Ordering::Relaxed);
         }
@@ -100,7 +100,7 @@ impl Arena {
     }
 
     /// All have come.
-    pub(super) fn all_seen(&self, count: usize, took: u32) {
+    pub(super) fn record_total(&self, count: usize, took: u32) {
         self.memory.atomic_u32(FOUND).store(took, Ordering::Relaxed);
         self.memory.put(SEEN, count as u64);
     }
@@ -111,20 +111,20 @@ impl Arena {
     }
 
     /// Calls the other process by nothing but the kernel's call.
-    pub(super) fn call(&self, way: Way, clock: Clock, pid: u32) {
+    pub(super) fn call(&self, way: BenchPath, clock: Clock, pid: u32) {
         let bell = self.memory.atomic_u32(BELL);
-        let process = Pid::from_raw(pid.cast_signed()).filter(|_| way == Way::BareSignal);
+        let process = Pid::from_raw(pid.cast_signed()).filter(|_| way == BenchPath::BareSignal);
         let process = process.and_then(|pid| signal::peer(pid).ok());
         self.memory.put(STAMP, clock.now().0);
         bell.store(1, Ordering::Release);
         match way {
-            Way::BareFutex => {
+            BenchPath::BareFutex => {
                 let _ = futex::wake(bell, futex::Flags::empty(), 1);
             }
-            Way::BareEvent => {
+            BenchPath::BareEvent => {
                 let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
             }
-            Way::BareSignal => {
+            BenchPath::BareSignal => {
                 if let Some(process) = process {
                     signal::send(process.as_fd(), number(), 1);
                 }
@@ -134,18 +134,18 @@ impl Arena {
     }
 
     /// Waits for such a call; how long it took.
-    pub(super) fn answer(&self, way: Way, clock: Clock) -> u32 {
+    pub(super) fn answer(&self, way: BenchPath, clock: Clock) -> u32 {
         let bell = self.memory.atomic_u32(BELL);
         // A call that came while nobody slept is still to be had the next time, and means nothing then.
         while bell.load(Ordering::Acquire) == 0 {
             match way {
-                Way::BareFutex => drop(futex::wait(bell, futex::Flags::empty(), 0, None)),
-                Way::BareEvent => drop(rustix::io::read(&self.event, &mut [0; 8])),
-                Way::BareSignal => drop(signal::wait(number(), TIMEOUT)),
+                BenchPath::BareFutex => drop(futex::wait(bell, futex::Flags::empty(), 0, None)),
+                BenchPath::BareEvent => drop(rustix::io::read(&self.event, &mut [0; 8])),
+                BenchPath::BareSignal => drop(signal::wait(number(), TIMEOUT)),
                 _ => std::hint::spin_loop(),
             }
         }
-        let took = clock.now().since(Instant(self.memory.word(STAMP)));
+        let took = clock.now().since(Instant(self.memory.token(STAMP)));
         bell.store(0, Ordering::Release);
         u32::try_from(took.0).unwrap_or(u32::MAX)
     }

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Instant as StdInstant;
 
-use selvedge_comm_local::{LocalTransport, Waking};
+use selvedge_comm_local::{LocalTransport, WakeMethod};
 use selvedge_control_event::{
     Attributes, ChannelId, Event, Exchange, Format, Overflow, SinkId, Subscription, Wake,
 };
@@ -54,7 +54,7 @@ impl End {
         let clock = Clock::shared();
         let now = clock.now();
         let spin = TIMEOUT;
-        let mut transport = LocalTransport::join(directory, name, Waking::Futex, spin)?;
+        let mut transport = LocalTransport::join(directory, name, WakeMethod::Futex, spin)?;
         let mut exchange = Exchange::new(now);
         let wrong = |error: String| BenchError::System(error);
         let format = Format::parse("load", FORMAT).map_err(|error| wrong(error.to_string()))?;
@@ -162,9 +162,9 @@ pub fn channel(
     for round in 0..rounds {
         let us = |began: StdInstant| began.elapsed().as_nanos() as f64 / 1e3;
         let began = StdInstant::now();
-        let alone = End::open(directory, &format!("new-{round}"))?;
+        let standalone = End::open(directory, &format!("new-{round}"))?;
         found[0].push(us(began));
-        drop(alone);
+        drop(standalone);
         let began = StdInstant::now();
         let mut end = End::open(directory, "there")?;
         end.until(|end| end.exchange.members(end.channel).count() == 1)?;

@@ -4,7 +4,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 use std::process::Command;
 
-use selvedge_lab_measure::local::{BATCH, EVENT, Way, measure as run};
+use selvedge_lab_measure::local::{BATCH, EVENT, BenchPath, measure as run};
 use serde_json::json;
 
 use crate::table::{cell, table};
@@ -18,49 +18,49 @@ const FLOOD: usize = 500_000;
 /// What stands in one row: its name, ours, the bare call below, iceoryx2's way.
 struct Row {
     name: &'static str,
-    ours: Way,
-    bare: Option<Way>,
-    iceoryx: iceoryx::Way,
+    ours: BenchPath,
+    bare: Option<BenchPath>,
+    iceoryx: iceoryx::BenchPath,
 }
 
 const ROWS: [Row; 7] = [
     Row {
         name: "watched",
-        ours: Way::RingWatched,
-        bare: Some(Way::BareWatched),
-        iceoryx: iceoryx::Way::Watched,
+        ours: BenchPath::RingWatched,
+        bare: Some(BenchPath::BareWatched),
+        iceoryx: iceoryx::BenchPath::Watched,
     },
     Row {
         name: "futex",
-        ours: Way::RingFutex,
-        bare: Some(Way::BareFutex),
-        iceoryx: iceoryx::Way::Woken,
+        ours: BenchPath::RingFutex,
+        bare: Some(BenchPath::BareFutex),
+        iceoryx: iceoryx::BenchPath::Woken,
     },
     Row {
         name: "eventfd",
-        ours: Way::RingEvent,
-        bare: Some(Way::BareEvent),
-        iceoryx: iceoryx::Way::Woken,
+        ours: BenchPath::RingEvent,
+        bare: Some(BenchPath::BareEvent),
+        iceoryx: iceoryx::BenchPath::Woken,
     },
     Row {
         name: "64 at once, watched",
-        ours: Way::RingBatchWatched,
+        ours: BenchPath::RingBatchWatched,
         bare: None,
-        iceoryx: iceoryx::Way::BatchWatched,
+        iceoryx: iceoryx::BenchPath::BatchWatched,
     },
     Row {
         name: "64 at once, futex",
-        ours: Way::RingBatch,
-        bare: Some(Way::BareFutex),
-        iceoryx: iceoryx::Way::BatchWoken,
+        ours: BenchPath::RingBatch,
+        bare: Some(BenchPath::BareFutex),
+        iceoryx: iceoryx::BenchPath::BatchWoken,
     },
     Row {
         name: "64 after 64, futex",
-        ours: Way::RingBatches,
+        ours: BenchPath::RingBatches,
         bare: None,
-        iceoryx: iceoryx::Way::Batches,
+        iceoryx: iceoryx::BenchPath::Batches,
     },
-    Row { name: "flood, watched", ours: Way::RingFlood, bare: None, iceoryx: iceoryx::Way::Flood },
+    Row { name: "flood, watched", ours: BenchPath::RingFlood, bare: None, iceoryx: iceoryx::BenchPath::Flood },
 ];
 
 /// A directory for the members to meet in.
@@ -96,10 +96,10 @@ pub(crate) fn measure(seconds: u64) -> Result<Measurement, Failure> {
         command
     };
     let mut near = iceoryx::Near::start(&program)?;
-    let mut theirs: [Vec<f64>; iceoryx::Way::ALL.len()] = Default::default();
+    let mut theirs: [Vec<f64>; iceoryx::BenchPath::ALL.len()] = Default::default();
     let mut failed = None;
-    let found = run(&place.0, &start, &Way::ALL, (rounds, EVENTS, FLOOD), &mut |_| {
-        for (way, found) in iceoryx::Way::ALL.into_iter().zip(&mut theirs) {
+    let found = run(&place.0, &start, &BenchPath::ALL, (rounds, EVENTS, FLOOD), &mut |_| {
+        for (way, found) in iceoryx::BenchPath::ALL.into_iter().zip(&mut theirs) {
             let count = if way.is_flood() { FLOOD } else { EVENTS };
             match near.measure(way, count as u64) {
                 _ if failed.is_some() => {}
@@ -111,15 +111,15 @@ pub(crate) fn measure(seconds: u64) -> Result<Measurement, Failure> {
     if let Some(error) = failed {
         return Err(error);
     }
-    let ours = |way: Way| found.iter().find(|one| one.way == way);
-    let nanos = |way: Way| {
+    let ours = |way: BenchPath| found.iter().find(|one| one.path == way);
+    let nanos = |way: BenchPath| {
         ours(way).and_then(|one| one.event_ns.or_else(|| one.median_us.map(|us| us * 1e3)))
     };
     let (mut rows, mut list) = (Vec::new(), Vec::new());
     for row in &ROWS {
-        let place = iceoryx::Way::ALL.iter().position(|way| *way == row.iceoryx).unwrap_or(0);
+        let place = iceoryx::BenchPath::ALL.iter().position(|way| *way == row.iceoryx).unwrap_or(0);
         let batch = match row.iceoryx {
-            iceoryx::Way::BatchWatched | iceoryx::Way::BatchWoken => BATCH as f64,
+            iceoryx::BenchPath::BatchWatched | iceoryx::BenchPath::BatchWoken => BATCH as f64,
             _ => 1.0,
         };
         let iceoryx = median(theirs[place].clone()) / batch;

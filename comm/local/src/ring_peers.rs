@@ -17,11 +17,11 @@ use selvedge_units::{Bytes, Duration, Instant};
 
 use crate::JoinError;
 use crate::member::{Change, Member};
-use crate::outlet::Outlet;
+use crate::message::WakeMethod;
 use crate::ring::{PeerId, SinkOptions};
-use crate::ringer::Ringer;
-use crate::say::Waking;
+use crate::ring_writer::RingWriter;
 use crate::sink::{Sink, SinkCounts};
+use crate::waker_thread::WakerThread;
 
 /// Memory for each source's messages: several of the longest.
 const ROOM: Bytes = Bytes(256 << 10);
@@ -36,7 +36,7 @@ const AT_ONCE: usize = 2;
 
 /// What became of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Put {
+pub enum PutOutcome {
     /// It is in the ring.
     Done,
     /// The ring is full; its reader will know that it missed one.
@@ -47,7 +47,7 @@ pub enum Put {
 
 /// What happened to the rings to others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LinkNews {
+pub enum RingEvent {
     /// A sink can be reached.
     Ready(PeerId),
     /// It can't, or no more.
@@ -56,22 +56,22 @@ pub enum LinkNews {
 
 /// A ring to a sink.
 #[derive(Debug)]
-struct Line {
-    outlet: Outlet,
+struct PeerRing {
+    writer: RingWriter,
     /// How long it is still waited for.
-    patience: Duration,
-    looked: u32,
+    wait_left: Duration,
+    last_poll: u32,
 }
 
 /// One process's rings to and from others.
 #[derive(Debug)]
-pub struct Links {
+pub struct RingPeers {
     member: Arc<Member>,
     /// By number.
-    lines: Vec<Line>,
+    lines: Vec<PeerRing>,
     seen: u32,
     sink: Sink,
-    ringer: Ringer,
+    waker_thread: WakerThread,
     /// Who is to be called.
     due: Vec<Arc<EventFd>>,
     clock: Clock,
@@ -85,7 +85,7 @@ fn address(name: &str) -> std::io::Result<(OwnedFd, SocketAddrUnix)> {
     Ok((socket, SocketAddrUnix::new_abstract_name(name.as_bytes())?))
 }
 
-impl Links {
+impl RingPeers {
     /// Listens by a name of this network namespace's, without rings yet.
     ///
     /// # Errors
@@ -100,17 +100,17 @@ impl Links {
             bound: BOUND,
             full: Overflow::DropNewest,
             room: ROOM,
-            waking: Waking::Event,
+            wake_method: WakeMethod::Event,
             spin: Duration::ZERO,
         };
         Sink::check(&options)?;
-        let member = Arc::new(Member::alone(socket, options)?);
+        let member = Arc::new(Member::standalone(socket, options)?);
         Ok(Self {
             sink: Sink::of(Arc::clone(&member), options)?,
             member,
             lines: Vec::new(),
             seen: 0,
-            ringer: Ringer::default(),
+            waker_thread: WakerThread::default(),
             due: Vec::new(),
             clock: Clock::shared(),
             put: 0,
@@ -119,28 +119,28 @@ impl Links {
     }
 
     /// Lets a source in that says this word, once.
-    pub fn welcome(&self, word: &str) {
-        self.member.shared.welcome(word);
+    pub fn admit_token(&self, token: &str) {
+        self.member.shared.admit_token(token);
     }
 
-    /// Begins a ring to who listens by a name and has given this word; [`LinkNews`] tells how it goes.
+    /// Begins a ring to who listens by a name and has given this word; [`RingEvent`] tells how it goes.
     ///
     /// # Errors
     /// If nobody listens there, or another user's.
-    pub fn connect(&self, name: &str, word: &str) -> std::io::Result<PeerId> {
+    pub fn connect(&self, name: &str, token: &str) -> std::io::Result<PeerId> {
         let (socket, to) = address(name)?;
         connect(&socket, &to)?;
-        self.member.shared.call(socket, word)
+        self.member.shared.call(socket, token)
     }
 
     /// Ends what is shared with a peer, either way.
     pub fn close(&mut self, peer: PeerId) {
-        self.lines.retain(|line| line.outlet.peer != peer);
+        self.lines.retain(|line| line.writer.peer != peer);
         self.sink.forget(peer);
     }
 
     /// What happened to rings to others since; costs one look if nothing did.
-    pub fn news(&mut self) -> Vec<LinkNews> {
+    pub fn news(&mut self) -> Vec<RingEvent> {
         let now = self.member.shared.for_source.load(Ordering::Acquire);
         if now == self.seen {
             return Vec::new();
@@ -149,62 +149,62 @@ impl Links {
         let mut news = Vec::new();
         for change in self.member.shared.take_for_source() {
             match change {
-                Change::Came(outlet) => news.extend(self.came(outlet)),
-                Change::Gone(peer) => {
-                    self.lines.retain(|line| line.outlet.peer != peer);
-                    news.push(LinkNews::Gone(peer));
+                Change::Added(writer) => news.extend(self.add_ring(writer)),
+                Change::Removed(peer) => {
+                    self.lines.retain(|line| line.writer.peer != peer);
+                    news.push(RingEvent::Gone(peer));
                 }
             }
         }
         news
     }
 
-    fn came(&mut self, outlet: Outlet) -> Option<LinkNews> {
-        let peer = outlet.peer;
+    fn add_ring(&mut self, writer: RingWriter) -> Option<RingEvent> {
+        let peer = writer.peer;
         // One that wants to be called otherwise is none of ours.
-        if !outlet.has_event() || outlet.blocks() {
+        if !writer.has_event() || writer.blocks() {
             self.member.shared.close(peer);
             return None;
         }
-        let at = self.lines.partition_point(|line| line.outlet.peer < peer);
-        self.lines.insert(at, Line { outlet, patience: TIMEOUT, looked: 0 });
-        Some(LinkNews::Ready(peer))
+        let at = self.lines.partition_point(|line| line.writer.peer < peer);
+        self.lines.insert(at, PeerRing { writer, wait_left: TIMEOUT, last_poll: 0 });
+        Some(RingEvent::Ready(peer))
     }
 
     /// Puts a message into a ring; its sink sees it after [`flush`](Self::flush). A sink that is full is waited
     /// for, in all 1 ms until it has caught up half-way: so one that is busy loses nothing, and one
     /// that is stopped or slow holds nobody up.
-    pub fn put(&mut self, to: PeerId, bytes: &[u8]) -> Put {
-        let Ok(at) = self.lines.binary_search_by_key(&to, |line| line.outlet.peer) else {
-            return Put::Gone;
+    pub fn put(&mut self, to: PeerId, bytes: &[u8]) -> PutOutcome {
+        let Ok(at) = self.lines.binary_search_by_key(&to, |line| line.writer.peer) else {
+            return PutOutcome::Gone;
         };
         let line = &mut self.lines[at];
-        if line.patience < TIMEOUT {
-            line.looked += 1;
-            if line.looked >= POLLS_PER_CLOCK_READ {
-                line.looked = 0;
-                if line.outlet.is_half_empty(bytes.len()) {
-                    line.patience = TIMEOUT;
+        if line.wait_left < TIMEOUT {
+            line.last_poll += 1;
+            if line.last_poll >= POLLS_PER_CLOCK_READ {
+                line.last_poll = 0;
+                if line.writer.is_half_empty(bytes.len()) {
+                    line.wait_left = TIMEOUT;
                 }
             }
         }
-        if !line.outlet.has_room(bytes.len()) && line.patience > Duration::ZERO {
+        if !line.writer.has_room(bytes.len()) && line.wait_left > Duration::ZERO {
             self.wait(at, bytes.len());
         }
-        match self.lines[at].outlet.put(u64::MAX, bytes) {
+        match self.lines[at].writer.put(u64::MAX, bytes) {
             Ok(true) => {
                 self.put += 1;
-                Put::Done
+                PutOutcome::Done
             }
             Ok(false) => {
                 self.dropped += 1;
-                Put::Dropped
+                PutOutcome::Dropped
             }
             Err(error) => {
                 tracing::warn!(%error, "a sink broke its ring; it is not used any more");
                 self.lines.remove(at);
                 self.member.shared.close(to);
-                Put::Gone
+                PutOutcome::Gone
             }
         }
     }
@@ -215,50 +215,50 @@ impl Links {
         self.flush();
         let line = &mut self.lines[at];
         let begin = self.clock.now();
-        let until = begin + line.patience;
-        while !line.outlet.has_room(len) && self.clock.now() < until {
+        let until = begin + line.wait_left;
+        while !line.writer.has_room(len) && self.clock.now() < until {
             self.clock.sleep_until(until.min(self.clock.now() + Duration::from_micros(20)));
         }
         let waited = self.clock.now().since(begin);
-        line.patience = Duration(line.patience.0.saturating_sub(waited.0));
+        line.wait_left = Duration(line.wait_left.0.saturating_sub(waited.0));
     }
 
     /// Shows the sinks what was put, and calls those that sleep.
     pub fn flush(&mut self) {
         for line in &mut self.lines {
-            self.due.extend(line.outlet.publish_silently().cloned());
+            self.due.extend(line.writer.publish_silently().cloned());
         }
-        if self.due.len() <= AT_ONCE || !self.ringer.ring(&mut self.due) {
+        if self.due.len() <= AT_ONCE || !self.waker_thread.ring(&mut self.due) {
             self.due.drain(..).for_each(|event| event.ring());
         }
     }
 
-    /// Takes the next message that has come: where it is, for [`mail`](Self::mail).
+    /// Takes the next message that has come: where it is, for [`mail`](Self::message).
     pub fn take(&mut self) -> Option<usize> {
         self.sink.find()
     }
 
     /// A message that was taken last at a place, and whose it is.
     #[must_use]
-    pub fn mail(&self, at: usize) -> (PeerId, &[u8]) {
+    pub fn message(&self, at: usize) -> (PeerId, &[u8]) {
         let event = self.sink.event(at);
         (event.from, event.bytes)
     }
 
     /// The word by which a source was let in.
     #[must_use]
-    pub fn word(&self, source: PeerId) -> Option<&str> {
-        self.sink.word(source)
+    pub fn token(&self, source: PeerId) -> Option<&str> {
+        self.sink.token(source)
     }
 
     /// Whether something of a source's is to be taken.
-    pub fn has_of(&mut self, source: PeerId) -> bool {
+    pub fn has_unread_of(&mut self, source: PeerId) -> bool {
         self.sink.has_of(source)
     }
 
     /// Whether something is to be taken of who was let in by a word.
-    pub fn has_by(&mut self, word: &str) -> bool {
-        self.sink.has_by(word)
+    pub fn has_by(&mut self, token: &str) -> bool {
+        self.sink.has_by(token)
     }
 
     /// Readable when this process is called.
@@ -269,8 +269,8 @@ impl Links {
 
     /// About to wait to be called; false if there is something to take first.
     #[must_use]
-    pub fn arm(&mut self) -> bool {
-        self.sink.arm()
+    pub fn prepare_wait(&mut self) -> bool {
+        self.sink.prepare_wait()
     }
 
     /// How many rings there are to others, and from others.

@@ -8,7 +8,7 @@ use selvedge_os::seqpacket;
 use selvedge_units::{Duration, Instant};
 
 use super::arena::Arena;
-use super::{BATCH, BenchError, TIMEOUT, Way, signal as number};
+use super::{BATCH, BenchError, BenchPath, TIMEOUT, signal as number};
 
 /// Runs the other side until it is told to end, or nothing was asked for a while.
 ///
@@ -72,7 +72,7 @@ fn first(event: Event<'_>) -> u64 {
 
 fn take(
     mut sink: Option<Sink>,
-    turn: &[Way],
+    turn: &[BenchPath],
     count: usize,
     arena: &Arena,
     clock: Clock,
@@ -90,7 +90,7 @@ fn take(
             }
             _ => arena.answer(way, clock),
         };
-        arena.note(n, took);
+        arena.record_delay(n, took);
     }
     Ok(())
 }
@@ -106,6 +106,6 @@ fn take_flood(mut sink: Sink, count: usize, arena: &Arena, clock: Clock) -> Resu
     }
     let took = began.map_or(Duration::ZERO, |began| clock.now().since(began));
     // In microseconds: a flood may take longer than a word of nanoseconds holds.
-    arena.all_seen(count, u32::try_from(took.0 / 1000).unwrap_or(u32::MAX));
+    arena.record_total(count, u32::try_from(took.0 / 1000).unwrap_or(u32::MAX));
     Ok(())
 }

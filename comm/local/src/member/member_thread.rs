@@ -11,10 +11,10 @@ use selvedge_os::seqpacket::{self, Received};
 use selvedge_units::{Duration, Instant};
 
 use super::{Change, Shared};
-use crate::inlet::Inlet;
-use crate::outlet::Outlet;
+use crate::message::{Message, VERSION};
 use crate::ring::{PeerId, SinkOptions};
-use crate::say::{Say, VERSION};
+use crate::ring_reader::RingReader;
+use crate::ring_writer::RingWriter;
 
 /// How long a member may take to say who it is.
 const TIMEOUT: Duration = Duration::from_secs(2);
@@ -26,13 +26,13 @@ pub(super) struct Peer {
     socket: OwnedFd,
     pid: Option<rustix::process::Pid>,
     /// What it has to say; `None` if it may choose among the words.
-    word: Option<Box<str>>,
+    token: Option<Box<str>>,
     since: Instant,
     /// Whether it was there before us, and has not been heard yet.
-    awaited: bool,
+    hello_pending: bool,
     /// Whether its number is known already.
-    pub(super) is_called: bool,
-    said_hello: bool,
+    pub(super) is_known: bool,
+    hello_received_from: bool,
     is_sink: bool,
     attached: bool,
 }
@@ -42,18 +42,18 @@ impl Peer {
         id: PeerId,
         socket: OwnedFd,
         pid: rustix::process::Pid,
-        word: Option<Box<str>>,
+        token: Option<Box<str>>,
         since: Instant,
     ) -> Self {
         Self {
             id,
             socket,
             pid: Some(pid),
-            word,
+            token,
             since,
-            awaited: false,
-            is_called: false,
-            said_hello: false,
+            hello_pending: false,
+            is_known: false,
+            hello_received_from: false,
             is_sink: false,
             attached: false,
         }
@@ -65,7 +65,7 @@ pub(super) fn is_ours(user: rustix::process::Uid) -> bool {
     user == rustix::process::geteuid() || user.is_root()
 }
 
-pub(super) struct Keeper {
+pub(super) struct MemberThread {
     pub(super) shared: Arc<Shared>,
     /// The channel's; `None` for one that stands alone.
     pub(super) name: Option<Box<str>>,
@@ -78,9 +78,9 @@ pub(super) struct Keeper {
     pub(super) clock: Clock,
 }
 
-impl Keeper {
+impl MemberThread {
     /// Takes a connection on, if it is one of ours, and says who we are.
-    pub(super) fn greet(&mut self, socket: OwnedFd, awaited: bool) {
+    pub(super) fn add_connection(&mut self, socket: OwnedFd, hello_pending: bool) {
         let Ok(who) = socket_peercred(&socket) else { return };
         if !is_ours(who.uid) || self.peers.len() >= self.most {
             tracing::warn!(
@@ -96,13 +96,13 @@ impl Keeper {
         }
         let id = self.shared.next();
         let peer = Peer::new(id, socket, who.pid, self.name.clone(), self.clock.now());
-        self.peers.push(Peer { awaited, ..peer });
+        self.peers.push(Peer { hello_pending, ..peer });
     }
 
-    pub(super) fn keep(mut self) {
+    pub(super) fn run(mut self) {
         loop {
-            let silent = self.peers.iter().any(|peer| !peer.said_hello);
-            let mut fds: Vec<PollFd<'_>> = [self.shared.stir.as_fd(), self.listener.as_fd()]
+            let silent = self.peers.iter().any(|peer| !peer.hello_received_from);
+            let mut fds: Vec<PollFd<'_>> = [self.shared.wake_event.as_fd(), self.listener.as_fd()]
                 .into_iter()
                 .chain(self.peers.iter().map(|peer| peer.socket.as_fd()))
                 .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
@@ -116,11 +116,11 @@ impl Keeper {
             let mut called = Vec::new();
             let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
             if ready[0] {
-                self.shared.stir.clear();
+                self.shared.wake_event.clear();
                 let (stop, close, calls) = {
                     let lists = &mut *self.shared.lists();
                     let close = std::mem::take(&mut lists.close);
-                    (lists.stop, close, std::mem::take(&mut lists.calls))
+                    (lists.stop, close, std::mem::take(&mut lists.new_connections))
                 };
                 if stop {
                     return;
@@ -136,24 +136,24 @@ impl Keeper {
             let now = self.clock.now();
             let mut gone = Vec::new();
             for at in 0..self.peers.len() {
-                let keeps = !ready[at + 2] || self.hear(at);
+                let keeps = !ready[at + 2] || self.handle_message(at);
                 let peer = &self.peers[at];
-                if !keeps || (!peer.said_hello && now.since(peer.since) > TIMEOUT) {
+                if !keeps || (!peer.hello_received_from && now.since(peer.since) > TIMEOUT) {
                     gone.push(at);
                 }
             }
             for at in gone.into_iter().rev() {
                 let peer = self.peers.remove(at);
-                self.heard(&peer);
-                if peer.said_hello || peer.is_called {
-                    self.shared.tell_source(Change::Gone(peer.id));
-                    self.shared.tell_sink(Change::Gone(peer.id));
+                self.note_hello(&peer);
+                if peer.hello_received_from || peer.is_known {
+                    self.shared.notify_source(Change::Removed(peer.id));
+                    self.shared.notify_sink(Change::Removed(peer.id));
                 }
             }
             self.take_calls(called);
             if ready[1] {
                 match seqpacket::accept(&self.listener) {
-                    Ok(Some(socket)) => self.greet(socket, false),
+                    Ok(Some(socket)) => self.add_connection(socket, false),
                     Ok(None) => {}
                     // Out of descriptors, most likely.
                     Err(error) => {
@@ -171,66 +171,66 @@ impl Keeper {
             if self.peers.len() < self.most {
                 self.peers.push(peer);
             } else {
-                self.shared.tell_source(Change::Gone(peer.id));
+                self.shared.notify_source(Change::Removed(peer.id));
             }
         }
     }
 
     /// One of those who were there before us is there, or gone.
-    fn heard(&self, peer: &Peer) {
-        if peer.awaited {
+    fn note_hello(&self, peer: &Peer) {
+        if peer.hello_pending {
             let mut lists = self.shared.lists();
-            lists.awaited = lists.awaited.saturating_sub(1);
-            self.shared.greeted.notify_all();
+            lists.hello_pending = lists.hello_pending.saturating_sub(1);
+            self.shared.hello_received.notify_all();
         }
     }
 
     /// Takes a message; false if the connection is to end.
-    fn hear(&mut self, at: usize) -> bool {
+    fn handle_message(&mut self, at: usize) -> bool {
         let (bytes, mut fds) = match seqpacket::receive(&self.peers[at].socket) {
             Ok(Received::Message(bytes, fds)) => (bytes, fds),
             Ok(Received::Nothing) => return true,
             Ok(Received::TooLong | Received::End) | Err(_) => return false,
         };
         let peer = &mut self.peers[at];
-        match Say::decode(&bytes) {
-            Some(Say::Hello { version, channel, source, sink })
-                if version == VERSION && !peer.said_hello =>
+        match Message::decode(&bytes) {
+            Some(Message::Hello { version, channel, source, sink })
+                if version == VERSION && !peer.hello_received_from =>
             {
-                match &peer.word {
-                    Some(word) if **word == *channel => {}
-                    None if self.shared.is_welcome(channel) => {
-                        peer.word = Some(channel.into());
-                        let said = Say::Hello { version, channel, source: false, sink: true };
-                        if seqpacket::send(&peer.socket, &said.encode(), &[]).is_err() {
+                match &peer.token {
+                    Some(token) if **token == *channel => {}
+                    None if self.shared.is_admitted(channel) => {
+                        peer.token = Some(channel.into());
+                        let hello = Message::Hello { version, channel, source: false, sink: true };
+                        if seqpacket::send(&peer.socket, &hello.encode(), &[]).is_err() {
                             return false;
                         }
                     }
                     _ => return false,
                 }
-                peer.said_hello = true;
+                peer.hello_received_from = true;
                 peer.is_sink = sink;
                 if source && let Some(options) = &self.sink {
-                    let made = Inlet::create(peer.id, channel, options);
-                    let Ok((inlet, attach)) = made.inspect_err(|error| {
+                    let made = RingReader::create(peer.id, channel, options);
+                    let Ok((reader, attach)) = made.inspect_err(|error| {
                         tracing::warn!(%error, "no memory for a source's events");
                     }) else {
                         return false;
                     };
                     // First, so that the sink has it when the source has.
-                    self.shared.tell_sink(Change::Came(inlet));
+                    self.shared.notify_sink(Change::Added(reader));
                     if seqpacket::send(&peer.socket, &attach.0, &attach.1.each_fd()).is_err() {
                         return false;
                     }
                 }
             }
-            Some(Say::Attach { waking, full })
-                if self.source && peer.said_hello && peer.is_sink && !peer.attached =>
+            Some(Message::Attach { wake_method, full })
+                if self.source && peer.hello_received_from && peer.is_sink && !peer.attached =>
             {
                 let event = (fds.len() > 1).then(|| fds.pop()).flatten();
                 let Some(memory) = fds.pop() else { return false };
-                match Outlet::open(peer.id, peer.pid, memory, event, waking, full) {
-                    Ok(outlet) => self.shared.tell_source(Change::Came(outlet)),
+                match RingWriter::open(peer.id, peer.pid, memory, event, wake_method, full) {
+                    Ok(writer) => self.shared.notify_source(Change::Added(writer)),
                     Err(error) => {
                         tracing::warn!(%error, "a sink's memory is none");
                         return false;
@@ -241,9 +241,9 @@ impl Keeper {
             _ => return false,
         }
         let peer = &self.peers[at];
-        if peer.said_hello && (!self.source || !peer.is_sink || peer.attached) {
-            self.heard(peer);
-            self.peers[at].awaited = false;
+        if peer.hello_received_from && (!self.source || !peer.is_sink || peer.attached) {
+            self.note_hello(peer);
+            self.peers[at].hello_pending = false;
         }
         true
     }

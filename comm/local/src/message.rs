@@ -9,7 +9,7 @@ pub const VERSION: u32 = 2;
 
 /// How a sink is called when it sleeps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Waking {
+pub enum WakeMethod {
     /// By its mailbox's bell, a futex: for a thread that waits for nothing else.
     #[default]
     Futex,
@@ -26,11 +26,11 @@ pub enum Waking {
 
 /// A message. Encoded by `postcard`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Say<'a> {
+pub(crate) enum Message<'a> {
     /// First of all, from both sides.
     Hello { version: u32, channel: &'a str, source: bool, sink: bool },
     /// From a sink to a source: its mailbox, by a memfd, and its eventfd if it is called so.
-    Attach { waking: Waking, full: Full },
+    Attach { wake_method: WakeMethod, full: Full },
 }
 
 /// [`Overflow`], as it is encoded.
@@ -53,15 +53,15 @@ impl From<Overflow> for Full {
     }
 }
 
-impl<'a> Say<'a> {
+impl<'a> Message<'a> {
     pub(crate) fn encode(&self) -> Vec<u8> {
         postcard::to_allocvec(self).unwrap_or_default()
     }
 
     /// `None` for what is none.
     pub(crate) fn decode(bytes: &'a [u8]) -> Option<Self> {
-        let (said, rest) = postcard::take_from_bytes(bytes).ok()?;
-        rest.is_empty().then_some(said)
+        let (parsed, rest) = postcard::take_from_bytes(bytes).ok()?;
+        rest.is_empty().then_some(parsed)
     }
 }
 
@@ -70,10 +70,10 @@ impl<'a> Say<'a> {
 #[doc(hidden)]
 #[must_use]
 pub fn is_message(bytes: &[u8]) -> bool {
-    let Some(said) = Say::decode(bytes) else { return false };
-    let again = said.encode();
+    let Some(parsed) = Message::decode(bytes) else { return false };
+    let again = parsed.encode();
     assert!(again.len() <= bytes.len(), "a message grew on its way");
-    assert_eq!(Say::decode(&again), Some(said));
+    assert_eq!(Message::decode(&again), Some(parsed));
     true
 }
 
@@ -83,21 +83,21 @@ mod tests {
 
     #[test]
     fn messages_come_back_and_no_part_of_one_is_one() {
-        let waking = Waking::Signal { number: -3, every: false };
+        let wake_method = WakeMethod::Signal { number: -3, every: false };
         for say in [
-            Say::Hello { version: VERSION, channel: "load", source: true, sink: false },
-            Say::Attach { waking, full: Full::Block },
+            Message::Hello { version: VERSION, channel: "load", source: true, sink: false },
+            Message::Attach { wake_method, full: Full::Block },
         ] {
             let bytes = say.encode();
             assert!(is_message(&bytes));
-            assert_eq!(Say::decode(&bytes), Some(say));
+            assert_eq!(Message::decode(&bytes), Some(say));
             for end in 0..bytes.len() {
                 assert!(!is_message(&bytes[..end]));
             }
             for bit in 0..bytes.len() * 8 {
                 let mut wrong = bytes.clone();
                 wrong[bit / 8] ^= 1 << (bit % 8);
-                assert_ne!(Say::decode(&wrong), Some(say));
+                assert_ne!(Message::decode(&wrong), Some(say));
             }
         }
     }

@@ -12,7 +12,7 @@ const CALLS_MAX: usize = 1024;
 #[derive(Debug, Default)]
 struct Shared {
     state: Mutex<State>,
-    rung: Condvar,
+    work_added: Condvar,
 }
 
 #[derive(Debug, Default)]
@@ -36,7 +36,7 @@ impl Shared {
                 while state.calls.is_empty() && !state.is_over {
                     state.is_idle = true;
                     // `ring` and the end both change the state under the lock and then notify.
-                    state = self.rung.wait(state).unwrap_or_else(PoisonError::into_inner);
+                    state = self.work_added.wait(state).unwrap_or_else(PoisonError::into_inner);
                 }
                 state.is_idle = false;
                 if state.calls.is_empty() {
@@ -52,12 +52,12 @@ impl Shared {
 
 /// Calls on a thread that is started when it is wanted first; what was asked for is done before it ends.
 #[derive(Debug, Default)]
-pub(crate) struct Ringer {
+pub(crate) struct WakerThread {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Ringer {
+impl WakerThread {
     /// Has all of them called, and empties the list; false if the caller has to do it.
     pub(crate) fn ring(&mut self, calls: &mut Vec<Arc<EventFd>>) -> bool {
         if self.thread.is_none() {
@@ -77,16 +77,16 @@ impl Ringer {
             std::mem::take(&mut state.is_idle)
         };
         if is_idle {
-            self.shared.rung.notify_one();
+            self.shared.work_added.notify_one();
         }
         true
     }
 }
 
-impl Drop for Ringer {
+impl Drop for WakerThread {
     fn drop(&mut self) {
         self.shared.state().is_over = true;
-        self.shared.rung.notify_all();
+        self.shared.work_added.notify_all();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }

@@ -8,42 +8,42 @@ use rustix::thread::futex;
 use selvedge_data_memory::Bell;
 use selvedge_os::eventfd::EventFd;
 
+use crate::message::WakeMethod;
 use crate::ring::RingError;
-use crate::say::Waking;
 use crate::signal;
 
 /// How a process is called.
 #[derive(Debug)]
-pub struct Caller(Way);
+pub struct Waker(CallTarget);
 
 #[derive(Debug)]
-enum Way {
+enum CallTarget {
     Futex,
     Event(Arc<EventFd>),
     Signal { process: OwnedFd, number: i32, every: bool },
 }
 
-impl Caller {
+impl Waker {
     /// As a peer wants it: its process is known for signals, and an eventfd came for events.
     ///
     /// # Errors
     /// If something is missing, or is not what it should be.
     pub fn new(
-        waking: Waking,
+        wake_method: WakeMethod,
         pid: Option<Pid>,
         event: Option<OwnedFd>,
     ) -> Result<Self, RingError> {
-        Ok(Self(match waking {
-            Waking::Futex => Way::Futex,
-            Waking::Event => {
+        Ok(Self(match wake_method {
+            WakeMethod::Futex => CallTarget::Futex,
+            WakeMethod::Event => {
                 let event = event.ok_or(RingError::NoEvent)?;
-                Way::Event(Arc::new(EventFd::of(event)?))
+                CallTarget::Event(Arc::new(EventFd::of(event)?))
             }
-            Waking::Signal { number, every } if signal::is_real_time(number) => {
+            WakeMethod::Signal { number, every } if signal::is_real_time(number) => {
                 let process = pid.and_then(|pid| signal::peer(pid).ok()).ok_or(RingError::Gone)?;
-                Way::Signal { process, number, every }
+                CallTarget::Signal { process, number, every }
             }
-            Waking::Signal { number, .. } => return Err(RingError::Signal(number)),
+            WakeMethod::Signal { number, .. } => return Err(RingError::Signal(number)),
         }))
     }
 
@@ -58,30 +58,30 @@ impl Caller {
 
     /// Whether the value goes anywhere.
     #[must_use]
-    pub const fn wants_value(&self) -> bool {
-        matches!(self.0, Way::Signal { .. })
+    pub const fn carries_value(&self) -> bool {
+        matches!(self.0, CallTarget::Signal { .. })
     }
 
     /// Whether each event is to bring a call, even while nobody sleeps.
     #[must_use]
-    pub const fn wants_every(&self) -> bool {
-        matches!(self.0, Way::Signal { every: true, .. })
+    pub const fn signals_every(&self) -> bool {
+        matches!(self.0, CallTarget::Signal { every: true, .. })
     }
 
     /// What is written to, to be written by another thread.
     pub(crate) fn event(&self) -> Option<&Arc<EventFd>> {
         match &self.0 {
-            Way::Event(event) => Some(event),
-            Way::Futex | Way::Signal { .. } => None,
+            CallTarget::Event(event) => Some(event),
+            CallTarget::Futex | CallTarget::Signal { .. } => None,
         }
     }
 
     /// Calls.
-    pub fn call(&self, bell: &Bell, value: u64) {
+    pub fn wake(&self, bell: &Bell, value: u64) {
         match &self.0 {
-            Way::Futex => drop(futex::wake(bell.word(), futex::Flags::empty(), 1)),
-            Way::Event(event) => event.ring(),
-            Way::Signal { process, number, .. } => {
+            CallTarget::Futex => drop(futex::wake(bell.word(), futex::Flags::empty(), 1)),
+            CallTarget::Event(event) => event.ring(),
+            CallTarget::Signal { process, number, .. } => {
                 signal::send(process.as_fd(), *number, value);
             }
         }

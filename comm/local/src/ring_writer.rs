@@ -9,15 +9,15 @@ use selvedge_data_memory::{MailboxError, MailboxSpec, MailboxWriter, Region, mai
 use selvedge_os::eventfd::EventFd;
 use selvedge_os::memory::Memfd;
 
-use crate::caller::Caller;
+use crate::message::{Full, WakeMethod};
 use crate::ring::{PeerId, RingError};
-use crate::say::{Full, Waking};
+use crate::waker::Waker;
 
 #[derive(Debug)]
-pub(crate) struct Outlet {
+pub(crate) struct RingWriter {
     pub(crate) peer: PeerId,
     writer: MailboxWriter,
-    call: Caller,
+    call: Waker,
     full: Full,
     /// Whether something was written that the sink has not been shown.
     is_dirty: bool,
@@ -29,20 +29,20 @@ pub(crate) struct Outlet {
 /// The largest ring that a sink may want.
 const ROOM_MAX: u64 = 1 << 28;
 
-impl Outlet {
+impl RingWriter {
     pub(crate) fn open(
         peer: PeerId,
         pid: Option<Pid>,
         memory: OwnedFd,
         event: Option<OwnedFd>,
-        waking: Waking,
+        wake_method: WakeMethod,
         full: Full,
     ) -> Result<Self, RingError> {
         let least = MailboxSpec { capacity: 0, bound: 1, overwrites: false }.clamped().capacity;
         let lens = mailbox_region(least)..=mailbox_region(ROOM_MAX);
         let region: Arc<dyn Region> = Arc::new(Memfd::open(memory, lens)?);
         let writer = MailboxWriter::within(&region, 0)?;
-        let call = Caller::new(waking, pid, event)?;
+        let call = Waker::new(wake_method, pid, event)?;
         Ok(Self { peer, writer, call, full, is_dirty: false, value: 0, dropped: 0 })
     }
 
@@ -75,11 +75,11 @@ impl Outlet {
             Err(corrupt) => return Err(corrupt),
         }
         self.is_dirty = true;
-        if self.call.wants_value() {
-            self.value = Caller::value(bytes);
-            if self.call.wants_every() {
+        if self.call.carries_value() {
+            self.value = Waker::value(bytes);
+            if self.call.signals_every() {
                 let _ = self.writer.flush();
-                self.call.call(self.writer.bell(), self.value);
+                self.call.wake(self.writer.bell(), self.value);
                 self.is_dirty = false;
             }
         }
@@ -87,7 +87,7 @@ impl Outlet {
     }
 
     /// An event that it is not to have for want of room.
-    pub(crate) fn skip(&mut self) {
+    pub(crate) fn count_skipped(&mut self) {
         self.dropped += 1;
         self.writer.skip();
     }
@@ -98,7 +98,7 @@ impl Outlet {
         if !std::mem::take(&mut self.is_dirty) || !self.writer.flush() {
             return;
         }
-        self.call.call(self.writer.bell(), self.value);
+        self.call.wake(self.writer.bell(), self.value);
     }
 
     /// Shows the sink what was written; the event by which it is to be called, if it sleeps.

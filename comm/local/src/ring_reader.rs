@@ -8,14 +8,14 @@ use selvedge_data_memory::{MailboxReader, MailboxSpec, Region, mailbox_region};
 use selvedge_os::eventfd::EventFd;
 use selvedge_os::memory::Memfd;
 
+use crate::message::{Message, WakeMethod};
 use crate::ring::{PeerId, RingError, SinkOptions};
-use crate::say::{Say, Waking};
 
 #[derive(Debug)]
-pub(crate) struct Inlet {
+pub(crate) struct RingReader {
     pub(crate) peer: PeerId,
     /// By which its source was let in.
-    pub(crate) word: Box<str>,
+    pub(crate) token: Box<str>,
     pub(crate) reader: MailboxReader,
     /// What its source writes to when the sink is called by events.
     pub(crate) event: Option<Arc<EventFd>>,
@@ -24,25 +24,25 @@ pub(crate) struct Inlet {
 }
 
 /// The descriptors that go to the source.
-pub(crate) struct Handed {
+pub(crate) struct SourceFds {
     mapping: Arc<Memfd>,
     event: Option<Arc<EventFd>>,
 }
 
-impl Handed {
+impl SourceFds {
     pub(crate) fn each_fd(&self) -> Vec<BorrowedFd<'_>> {
         let event = self.event.as_ref().map(|event| event.as_fd());
         std::iter::once(self.mapping.file().as_fd()).chain(event).collect()
     }
 }
 
-impl Inlet {
+impl RingReader {
     /// A new ring as the sink wants it, and what its source is to be told.
     pub(crate) fn create(
         peer: PeerId,
-        word: &str,
+        token: &str,
         options: &SinkOptions,
-    ) -> Result<(Self, (Vec<u8>, Handed)), RingError> {
+    ) -> Result<(Self, (Vec<u8>, SourceFds)), RingError> {
         let overwrites = matches!(options.full, Overflow::DropOldest | Overflow::Latest);
         let bound = options.bound as u64;
         // Of the latest only one counts, but the source needs room to write the next.
@@ -51,13 +51,15 @@ impl Inlet {
         let mapping = Arc::new(Memfd::create("selvedge events", mailbox_region(spec.capacity))?);
         let region: Arc<dyn Region> = mapping.clone();
         let reader = MailboxReader::create(&region, 0, spec)?;
-        let event = match options.waking {
-            Waking::Event => Some(Arc::new(EventFd::new()?)),
-            Waking::Futex | Waking::Signal { .. } => None,
+        let event = match options.wake_method {
+            WakeMethod::Event => Some(Arc::new(EventFd::new()?)),
+            WakeMethod::Futex | WakeMethod::Signal { .. } => None,
         };
-        let attach = Say::Attach { waking: options.waking, full: options.full.into() }.encode();
-        let handed = Handed { mapping, event: event.clone() };
-        let word = word.into();
-        Ok((Self { peer, word, reader, event, ended: false }, (attach, handed)))
+        let attach =
+            Message::Attach { wake_method: options.wake_method, full: options.full.into() }
+                .encode();
+        let handed = SourceFds { mapping, event: event.clone() };
+        let token = token.into();
+        Ok((Self { peer, token, reader, event, ended: false }, (attach, handed)))
     }
 }
