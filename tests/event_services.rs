@@ -9,7 +9,7 @@ use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::Command;
 
-use selvedge_comm_call::{Client, Wish, services};
+use selvedge_comm_call::{Client, SubscribeOptions, services};
 use selvedge_os::clock::Clock;
 use selvedge_units::Duration;
 use support::{Folder, Running, TIMEOUT, selvedge, skipped, until};
@@ -62,7 +62,7 @@ fn programs_subscribe_by_name_and_nothing_is_left() {
         format!("handler\n{{ return input.kind == CONNECTION && input.key >> 16 == {port}; }}");
     assert_eq!(client.call(handler.as_bytes()).unwrap(), b"");
     let mut subscription =
-        Client::open(&place, "socket").unwrap().subscribe(Wish::default()).unwrap();
+        Client::open(&place, "socket").unwrap().subscribe(SubscribeOptions::default()).unwrap();
     until("its programs are in the kernel", || loaded(server.id()) > 0);
     let clock = Clock::shared();
     let mut streams = Vec::new();
@@ -94,7 +94,8 @@ fn one_that_is_killed_is_noticed_and_another_takes_its_place() {
     let folder = Folder::new();
     let place = folder.join("services");
     let first = serve(&place);
-    let subscribe = || Client::open(&place, "memory").unwrap().subscribe(Wish::default());
+    let subscribe =
+        || Client::open(&place, "memory").unwrap().subscribe(SubscribeOptions::default());
     let mut subscription = subscribe().unwrap();
     assert!(subscription.is_alive());
     first.signal("KILL");

@@ -88,8 +88,8 @@ fn modules(connection: &ConnectionView) -> Table {
     for module in &connection.modules {
         table.row([
             format!("    {}", module.module),
-            elements_text(&module.down),
-            elements_text(&module.up),
+            elements_text(&module.events),
+            elements_text(&module.calls),
             format!("{}/{}", module.waiting_down, module.waiting_up),
         ]);
     }

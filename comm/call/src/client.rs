@@ -6,7 +6,7 @@ use std::path::Path;
 use selvedge_os::seqpacket::{self, Received};
 use selvedge_units::Duration;
 
-use crate::say::{Ask, Told, decode, encode};
+use crate::message::{Request, Response, decode, encode};
 use crate::segment::SegmentError;
 use crate::service::DATA_MAX;
 
@@ -101,10 +101,10 @@ impl Client {
         if data.len() > DATA_MAX {
             return Err(ClientError::TooLong(data.len()));
         }
-        let (bytes, _) = self.ask(&Ask::Call { data }, &[])?;
+        let (bytes, _) = self.ask(&Request::Call { data }, &[])?;
         match decode(&bytes) {
-            Some(Told::Reply { data }) => Ok(data.to_vec()),
-            Some(Told::Refused { why }) => Err(ClientError::Refused(why.to_owned())),
+            Some(Response::Reply { data }) => Ok(data.to_vec()),
+            Some(Response::Refused { why }) => Err(ClientError::Refused(why.to_owned())),
             _ => Err(ClientError::Garbled),
         }
     }
@@ -114,9 +114,9 @@ impl Client {
     /// # Errors
     /// [`ClientError`].
     pub fn describe(&mut self) -> Result<Description, ClientError> {
-        let (bytes, _) = self.ask(&Ask::Describe, &[])?;
+        let (bytes, _) = self.ask(&Request::Describe, &[])?;
         match decode(&bytes) {
-            Some(Told::Described { about, calls, events }) => {
+            Some(Response::Described { about, calls, events }) => {
                 let [about, calls, events] = [about, calls, events].map(str::to_owned);
                 Ok(Description { about, calls, events })
             }
@@ -126,7 +126,7 @@ impl Client {
 
     pub(crate) fn ask(
         &mut self,
-        ask: &Ask<'_>,
+        ask: &Request<'_>,
         fds: &[BorrowedFd<'_>],
     ) -> Result<(Vec<u8>, Vec<OwnedFd>), ClientError> {
         seqpacket::send(&self.socket, &encode(ask), fds).map_err(|_| ClientError::Gone)?;

@@ -2,8 +2,8 @@
 //! out, earliest deadline first. Each service has a socket of its own name: the list of services is
 //! the directory.
 
-mod served;
-mod work;
+mod registered;
+mod thread;
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -15,8 +15,8 @@ use selvedge_os::seqpacket;
 use selvedge_place_cpu::dispatch::Dispatcher;
 use selvedge_units::Instant;
 
-use self::served::Served;
-use self::work::Work;
+use self::registered::RegisteredService;
+use self::thread::HostThread;
 use crate::registered::{Registered, ServiceCounts};
 use crate::service::{NAME_MAX, Service};
 
@@ -69,7 +69,7 @@ pub enum RegisterError {
 
 #[derive(Default)]
 struct Control {
-    new: Vec<Served>,
+    new: Vec<RegisteredService>,
     counts: Vec<(String, ServiceCounts)>,
     taken: HashSet<String>,
     stop: bool,
@@ -77,7 +77,7 @@ struct Control {
 
 struct Shared {
     control: Mutex<Control>,
-    stir: EventFd,
+    wake_event: EventFd,
 }
 
 impl Shared {
@@ -108,11 +108,11 @@ impl Host {
         builder.recursive(true).mode(0o700);
         let path = directory.display().to_string();
         builder.create(directory).map_err(|why| RegisterError::Directory { path, why })?;
-        let stir = EventFd::new().map_err(RegisterError::System)?;
-        let shared = Arc::new(Shared { control: Mutex::default(), stir });
+        let wake_event = EventFd::new().map_err(RegisterError::System)?;
+        let shared = Arc::new(Shared { control: Mutex::default(), wake_event: wake_event });
         let theirs = Arc::clone(&shared);
         let builder = std::thread::Builder::new().name("services".to_owned());
-        let work = move || Work::new(theirs, dispatcher).run();
+        let work = move || HostThread::new(theirs, dispatcher).run();
         let thread = Some(builder.spawn(work).map_err(RegisterError::System)?);
         Ok(Self { directory: directory.to_owned(), shared, thread })
     }
@@ -144,7 +144,7 @@ impl Host {
         };
         let mut control = self.shared.control();
         control.taken.insert(name.clone());
-        control.new.push(Served {
+        control.new.push(RegisteredService {
             registered: Registered { name, service, counts: ServiceCounts::default() },
             listener,
             path,
@@ -153,7 +153,7 @@ impl Host {
             turn: 0,
         });
         drop(control);
-        self.stir();
+        self.wake_thread();
         Ok(())
     }
 
@@ -164,15 +164,15 @@ impl Host {
         control.counts.iter().find(|(known, _)| known == name).map(|(_, counts)| *counts)
     }
 
-    fn stir(&self) {
-        self.shared.stir.ring();
+    fn wake_thread(&self) {
+        self.shared.wake_event.ring();
     }
 }
 
 impl Drop for Host {
     fn drop(&mut self) {
         self.shared.control().stop = true;
-        self.stir();
+        self.wake_thread();
         if let Some(thread) = self.thread.take() {
             // It panics only by a bug, which its message has told already.
             let _ = thread.join();

@@ -11,12 +11,12 @@
 
 #![forbid(unsafe_code)]
 
-mod board;
+mod bit_pattern;
 mod client;
 mod host;
+mod message;
 mod queue;
 mod registered;
-mod say;
 mod segment;
 pub mod service;
 mod subscriber;
@@ -24,11 +24,14 @@ mod subscription;
 
 pub use client::{Client, ClientError, Description, generic};
 pub use host::{Host, RegisterError, directory, services};
-pub use registered::ServiceCounts;
-pub use say::Preference;
+pub use message::Preference;
 #[doc(hidden)]
-pub use say::is_message;
+pub use message::is_message;
+pub use registered::ServiceCounts;
 pub use segment::{Layout, PutError, SegmentError};
 pub use selvedge_comm_local::WakeMethod;
-pub use service::{Call, CallError, DATA_MAX, Kind, NAME_MAX, Raise, Raised, Service, Target};
-pub use subscription::{ServiceEvent, Subscription, When, Wish};
+pub use service::{
+    Call, CallError, CallKind, DATA_MAX, EventSink, EventTarget, NAME_MAX, Service,
+    ServiceEventDraft,
+};
+pub use subscription::{Deferral, ServiceEvent, SubscribeOptions, Subscription};

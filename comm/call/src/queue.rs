@@ -6,7 +6,7 @@ use std::collections::BinaryHeap;
 
 use selvedge_units::Instant;
 
-use crate::service::{DATA_MAX, Raise, Raised, Target};
+use crate::service::{DATA_MAX, EventSink, EventTarget, ServiceEventDraft};
 
 /// The most events that wait.
 pub(crate) const EVENTS_MAX: usize = 4096;
@@ -16,7 +16,7 @@ pub(crate) const EVENTS_MAX: usize = 4096;
 pub(crate) struct Event {
     /// Which service's.
     pub(crate) service: usize,
-    pub(crate) target: Target,
+    pub(crate) target: EventTarget,
     pub(crate) entry: Option<u32>,
     pub(crate) deadline: Option<Instant>,
     pub(crate) cpu: bool,
@@ -53,13 +53,13 @@ impl<T> Ord for Waiting<T> {
 
 /// Things in the order of their instants; equal ones as they came.
 #[derive(Debug)]
-pub(crate) struct ByTime<T> {
+pub(crate) struct TimeQueue<T> {
     heap: BinaryHeap<Reverse<Waiting<T>>>,
     number: u64,
     most: usize,
 }
 
-impl<T> ByTime<T> {
+impl<T> TimeQueue<T> {
     pub(crate) fn new(most: usize) -> Self {
         Self { heap: BinaryHeap::new(), number: 0, most }
     }
@@ -91,8 +91,8 @@ impl<T> ByTime<T> {
 }
 
 /// Where a service raises its events into.
-pub(crate) struct Raiser<'q> {
-    pub(crate) queue: &'q mut ByTime<Event>,
+pub(crate) struct EventCollector<'q> {
+    pub(crate) queue: &'q mut TimeQueue<Event>,
     pub(crate) service: usize,
     pub(crate) subscribers: usize,
     pub(crate) raised: u64,
@@ -100,14 +100,14 @@ pub(crate) struct Raiser<'q> {
     pub(crate) dropped: u64,
 }
 
-impl Raise for Raiser<'_> {
-    fn raise(&mut self, event: Raised<'_>) {
+impl EventSink for EventCollector<'_> {
+    fn raise(&mut self, event: ServiceEventDraft<'_>) {
         self.raised += 1;
         if event.data.len() > DATA_MAX {
             self.dropped += 1;
             return;
         }
-        let Raised { target, data, entry, deadline, cpu } = event;
+        let ServiceEventDraft { target, data, entry, deadline, cpu } = event;
         let data = data.to_vec();
         let waits = Event { service: self.service, target, entry, deadline, cpu, data };
         if self.queue.push(deadline.unwrap_or(Instant::MAX), waits).is_err() {
@@ -126,15 +126,15 @@ mod tests {
 
     #[test]
     fn the_earliest_deadline_comes_first_then_as_raised() {
-        let mut queue = ByTime::new(4);
+        let mut queue = TimeQueue::new(4);
         let mut raiser =
-            Raiser { queue: &mut queue, service: 3, subscribers: 1, raised: 0, dropped: 0 };
-        raiser.raise(Raised::to_all(b"none"));
-        raiser.raise(Raised::to_one(b"late").due(Instant(9)));
-        raiser.raise(Raised::to_pid(1, b"soon").due(Instant(5)).preferred());
-        raiser.raise(Raised::to_all(b"later").due(Instant(9)).at(2));
-        raiser.raise(Raised::to_all(b"too many"));
-        raiser.raise(Raised::to_all(&[0; DATA_MAX + 1]));
+            EventCollector { queue: &mut queue, service: 3, subscribers: 1, raised: 0, dropped: 0 };
+        raiser.raise(ServiceEventDraft::to_all(b"none"));
+        raiser.raise(ServiceEventDraft::to_one(b"late").due(Instant(9)));
+        raiser.raise(ServiceEventDraft::to_pid(1, b"soon").due(Instant(5)).preferred());
+        raiser.raise(ServiceEventDraft::to_all(b"later").due(Instant(9)).at(2));
+        raiser.raise(ServiceEventDraft::to_all(b"too many"));
+        raiser.raise(ServiceEventDraft::to_all(&[0; DATA_MAX + 1]));
         assert_eq!((raiser.raised, raiser.dropped, raiser.subscribers()), (6, 2, 1));
         let order: Vec<_> = std::iter::from_fn(|| queue.pop()).map(|event| event.data).collect();
         assert_eq!(order, [&b"soon"[..], b"late", b"later", b"none"]);
@@ -142,7 +142,7 @@ mod tests {
 
     #[test]
     fn what_waits_for_its_time_is_not_early() {
-        let mut calls = ByTime::new(2);
+        let mut calls = TimeQueue::new(2);
         calls.push(Instant(20), 'b').unwrap();
         calls.push(Instant(10), 'a').unwrap();
         assert_eq!(calls.push(Instant(0), 'c'), Err('c'));

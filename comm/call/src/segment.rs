@@ -23,7 +23,9 @@ use selvedge_os::memory::{Memfd, MemoryError};
 use selvedge_units::Instant;
 use serde::{Deserialize, Serialize};
 
-use crate::board::{BODY, BoardError, BoardReader, BoardWriter, Shape};
+use crate::bit_pattern::{
+    BODY, BitPatternError, BitPatternReader, BitPatternSpec, BitPatternWriter,
+};
 
 const MAGIC: [u8; 8] = *b"SLVGECAL";
 const VERSION: u32 = 2;
@@ -123,7 +125,7 @@ impl Layout {
     fn len(self) -> usize {
         match self {
             Self::Ring { room, .. } => BODY + mailbox_region(room.into()),
-            Self::Bits { entries, size } => Shape { entries, size }.len(),
+            Self::Bits { entries, size } => BitPatternSpec { entries, size }.len(),
         }
     }
 
@@ -139,7 +141,7 @@ impl Layout {
 #[derive(Debug)]
 enum Read {
     Ring(MailboxReader),
-    Bits(BoardReader),
+    Bits(BitPatternReader),
 }
 
 /// The reading end, whose memory it is.
@@ -160,9 +162,10 @@ impl Reader {
                 let spec = MailboxSpec { capacity, bound, overwrites: false };
                 Read::Ring(MailboxReader::create(&region, BODY, spec)?)
             }
-            Layout::Bits { entries, size } => {
-                Read::Bits(BoardReader::new(Arc::clone(&memory), Shape { entries, size }))
-            }
+            Layout::Bits { entries, size } => Read::Bits(BitPatternReader::new(
+                Arc::clone(&memory),
+                BitPatternSpec { entries, size },
+            )),
         };
         let (kind, [first, second]) = layout.numbers();
         memory.put(FIRST, first);
@@ -234,7 +237,7 @@ impl Reader {
 #[derive(Debug)]
 enum Write {
     Ring(MailboxWriter),
-    Bits(BoardWriter),
+    Bits(BitPatternWriter),
 }
 
 /// The writing end.
@@ -269,9 +272,10 @@ impl Writer {
                 }
                 Write::Ring(writer)
             }
-            Layout::Bits { entries, size } => {
-                Write::Bits(BoardWriter::new(Arc::clone(&memory), Shape { entries, size }))
-            }
+            Layout::Bits { entries, size } => Write::Bits(BitPatternWriter::new(
+                Arc::clone(&memory),
+                BitPatternSpec { entries, size },
+            )),
         };
         Ok(Self { memory, body, flag: 0 })
     }
@@ -290,8 +294,8 @@ impl Writer {
                 MailboxError::Corrupt => PutError::Broken,
             })?,
             Write::Bits(board) => board.put(entry, tag, bytes).map_err(|error| match error {
-                BoardError::Full => PutError::Full,
-                BoardError::Outside => PutError::Outside,
+                BitPatternError::Full => PutError::Full,
+                BitPatternError::Outside => PutError::Outside,
             })?,
         }
         self.flag += 1;
@@ -324,7 +328,7 @@ impl Writer {
     }
 
     /// Whether the reader will look until then without being called.
-    pub(crate) fn looks_by(&self, due: Instant) -> bool {
+    pub(crate) fn polls_before(&self, due: Instant) -> bool {
         // What was shown is seen by a reader that lies down now, or its time is seen here.
         fence(Ordering::SeqCst);
         self.memory.atomic(WAKES_AT).load(Ordering::Acquire) <= due.0

@@ -12,7 +12,7 @@
 //! - time is an argument: `CLOCK_MONOTONIC`, as [`Instant`].
 //!
 //! ```
-//! use selvedge_comm_call::{Call, CallError, Raise, Raised, Service};
+//! use selvedge_comm_call::{Call, CallError, EventSink, ServiceEventDraft, Service};
 //! use selvedge_units::{Instant, Duration};
 //!
 //! /// Tells its subscribers every so often how many calls it had.
@@ -32,8 +32,8 @@
 //!         }
 //!         Ok(())
 //!     }
-//!     fn run(&mut self, now: Instant, events: &mut dyn Raise) -> Option<Instant> {
-//!         events.raise(Raised::to_all(&self.0.to_ne_bytes()).due(now + Duration::from_millis(10)));
+//!     fn run(&mut self, now: Instant, events: &mut dyn EventSink) -> Option<Instant> {
+//!         events.raise(ServiceEventDraft::to_all(&self.0.to_ne_bytes()).due(now + Duration::from_millis(10)));
 //!         Some(now + Duration::from_millis(100))
 //!     }
 //! }
@@ -50,7 +50,7 @@ pub const DATA_MAX: usize = 15 * 1024;
 
 /// How a call came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum CallKind {
     /// Nobody was woken for it: it was looked at because the service ran anyway.
     Fast,
     /// It was held back, alone or with others, until the caller's next call, a time, or the next
@@ -70,7 +70,7 @@ pub struct Call<'a> {
     /// Its user, likewise.
     pub uid: u32,
     /// How it came.
-    pub kind: Kind,
+    pub kind: CallKind,
     /// Whether the reply goes anywhere; if not, there is no need to write one.
     pub wants_reply: bool,
     /// What it says, up to [`DATA_MAX`] bytes, in the service's call format. **Never believe it**: it is a
@@ -97,7 +97,7 @@ pub enum CallError {
 
 /// Whom an event is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Target {
+pub enum EventTarget {
     /// Every subscriber (the paper's pid -1).
     All,
     /// One subscriber, in turn.
@@ -109,9 +109,9 @@ pub enum Target {
 /// An event that a service raises: the paper's `raise_event(service_id, pid, data_pointer, deadline,
 /// cpu)`.
 #[derive(Clone, Copy, Debug)]
-pub struct Raised<'a> {
+pub struct ServiceEventDraft<'a> {
     /// Whom it is for.
-    pub target: Target,
+    pub target: EventTarget,
     /// The record, in the service's event format; up to [`DATA_MAX`] bytes.
     pub data: &'a [u8],
     /// Which entry of a subscriber's bit pattern it goes to; `None`: the first that is free. Rings
@@ -124,23 +124,23 @@ pub struct Raised<'a> {
     pub cpu: bool,
 }
 
-impl<'a> Raised<'a> {
+impl<'a> ServiceEventDraft<'a> {
     /// For all subscribers, without a deadline.
     #[must_use]
     pub const fn to_all(data: &'a [u8]) -> Self {
-        Self { target: Target::All, data, entry: None, deadline: None, cpu: false }
+        Self { target: EventTarget::All, data, entry: None, deadline: None, cpu: false }
     }
 
     /// For one subscriber, in turn.
     #[must_use]
     pub const fn to_one(data: &'a [u8]) -> Self {
-        Self { target: Target::One, ..Self::to_all(data) }
+        Self { target: EventTarget::One, ..Self::to_all(data) }
     }
 
     /// For the subscribers of one process.
     #[must_use]
     pub const fn to_pid(pid: u32, data: &'a [u8]) -> Self {
-        Self { target: Target::Pid(pid), ..Self::to_all(data) }
+        Self { target: EventTarget::Pid(pid), ..Self::to_all(data) }
     }
 
     /// With a deadline.
@@ -166,9 +166,9 @@ impl<'a> Raised<'a> {
 }
 
 /// Takes the events that a service raises. They are handed out when the service has returned.
-pub trait Raise {
+pub trait EventSink {
     /// Raises an event; one that is longer than [`DATA_MAX`] is dropped and counted.
-    fn raise(&mut self, event: Raised<'_>);
+    fn raise(&mut self, event: ServiceEventDraft<'_>);
 
     /// How many subscribers there are: nothing needs to be raised for none.
     fn subscribers(&self) -> usize;
@@ -180,7 +180,7 @@ pub trait Service: Send {
     fn name(&self) -> &str;
 
     /// What it does, in a line, for lists.
-    fn about(&self) -> &str {
+    fn description(&self) -> &str {
         ""
     }
 
@@ -204,7 +204,7 @@ pub trait Service: Send {
     /// Does what is due; when to be run next at the latest (`None`: only when [`watch`](Self::watch) or
     /// calls say so). Also called after calls were handed in, so that they may raise events. Must not
     /// block.
-    fn run(&mut self, now: Instant, events: &mut dyn Raise) -> Option<Instant> {
+    fn run(&mut self, now: Instant, events: &mut dyn EventSink) -> Option<Instant> {
         let _ = (now, events);
         None
     }

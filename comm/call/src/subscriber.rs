@@ -13,18 +13,18 @@ use selvedge_place_cpu::dispatch::Dispatcher;
 use selvedge_place_cpu::members::MemberRule;
 use selvedge_units::{Duration, Instant};
 
-use crate::queue::{ByTime, Event};
+use crate::message::{Preference, Request, Response, decode, encode, tag};
+use crate::queue::{Event, TimeQueue};
 use crate::registered::Registered;
-use crate::say::{Ask, Preference, Told, decode, encode, tag};
 use crate::segment::{Layout, Reader, Writer};
-use crate::service::{Call, DATA_MAX, Kind};
+use crate::service::{Call, CallKind, DATA_MAX};
 
 /// After how many calls of one program the others have their turn.
 const TURN_MAX: usize = 256;
 
 /// What came by the socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Heard {
+pub(crate) enum HandledMessage {
     Nothing,
     Call,
     End,
@@ -32,21 +32,21 @@ pub(crate) enum Heard {
 
 /// A call that waits for its time.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct DeferredCall {
     pub(crate) service: String,
     pid: u32,
     uid: u32,
     data: Vec<u8>,
 }
 
-impl Held {
-    pub(crate) fn hand_in(&self, now: Instant, registered: &mut Registered) {
-        call(now, registered, (self.pid, self.uid), Kind::Deferred, &self.data);
+impl DeferredCall {
+    pub(crate) fn deliver_call(&self, now: Instant, registered: &mut Registered) {
+        call(now, registered, (self.pid, self.uid), CallKind::Deferred, &self.data);
     }
 }
 
 /// Hands a call in that nobody waits for.
-fn call(now: Instant, registered: &mut Registered, who: (u32, u32), kind: Kind, data: &[u8]) {
+fn call(now: Instant, registered: &mut Registered, who: (u32, u32), kind: CallKind, data: &[u8]) {
     let (pid, uid) = who;
     let call = Call { pid, uid, kind, wants_reply: false, data };
     registered.counts.refused +=
@@ -113,7 +113,7 @@ impl Connection {
         &mut self,
         now: Instant,
         registered: &mut Registered,
-        held: &mut ByTime<Held>,
+        held: &mut TimeQueue<DeferredCall>,
     ) -> Result<usize, ()> {
         let (pid, uid) = (self.pid(), self.uid);
         let Some(subscription) = &mut self.subscription else { return Ok(0) };
@@ -125,22 +125,22 @@ impl Connection {
             };
             let data = subscription.calls.bytes();
             let kind = match tag {
-                tag::FAST => Kind::Fast,
-                tag::DIRECT => Kind::Direct,
-                _ => Kind::Deferred,
+                tag::FAST => CallKind::Fast,
+                tag::DIRECT => CallKind::Direct,
+                _ => CallKind::Deferred,
             };
             let at = match kind {
-                Kind::Fast => 0,
-                Kind::Deferred => 1,
-                Kind::Direct | Kind::Generic => 2,
+                CallKind::Fast => 0,
+                CallKind::Deferred => 1,
+                CallKind::Direct | CallKind::Generic => 2,
             };
             registered.counts.calls[at] += 1;
             if tag < tag::FIRST && Instant(tag) > now {
                 let service = registered.name.clone();
-                let waits = Held { service, pid, uid, data: data.to_vec() };
+                let waits = DeferredCall { service, pid, uid, data: data.to_vec() };
                 if let Err(waits) = held.push(Instant(tag), waits) {
                     // Too many wait: rather early than never.
-                    waits.hand_in(now, registered);
+                    waits.deliver_call(now, registered);
                 }
                 continue;
             }
@@ -150,7 +150,7 @@ impl Connection {
     }
 
     /// Puts an event into its memory; false if there is no room.
-    pub(crate) fn give(&mut self, event: &Event) -> bool {
+    pub(crate) fn enqueue_event(&mut self, event: &Event) -> bool {
         let Some(subscription) = &mut self.subscription else { return false };
         let tag = event.deadline.map_or(u64::MAX, |deadline| deadline.0);
         let given = subscription.events.put(event.entry, tag, &event.data).is_ok();
@@ -159,7 +159,7 @@ impl Connection {
             subscription.value = Waker::value(&event.data);
             if subscription.caller.signals_every() {
                 let _ = subscription.events.flush();
-                subscription.caller.call(subscription.events.bell(), subscription.value);
+                subscription.caller.wake(subscription.events.bell(), subscription.value);
             }
         }
         given
@@ -171,7 +171,7 @@ impl Connection {
             && std::mem::take(&mut subscription.is_dirty)
             && subscription.events.flush()
         {
-            subscription.caller.call(subscription.events.bell(), subscription.value);
+            subscription.caller.wake(subscription.events.bell(), subscription.value);
         }
     }
 
@@ -186,61 +186,61 @@ impl Connection {
     }
 
     /// Takes a message and answers it.
-    pub(crate) fn hear(
+    pub(crate) fn handle_message(
         &mut self,
         now: Instant,
         registered: &mut Registered,
         dispatcher: Option<&Dispatcher>,
-    ) -> Heard {
+    ) -> HandledMessage {
         let (bytes, fds) = match seqpacket::receive(&self.socket) {
             Ok(Received::Message(bytes, fds)) => (bytes, fds),
-            Ok(Received::Nothing) => return Heard::Nothing,
-            Ok(Received::TooLong | Received::End) | Err(_) => return Heard::End,
+            Ok(Received::Nothing) => return HandledMessage::Nothing,
+            Ok(Received::TooLong | Received::End) | Err(_) => return HandledMessage::End,
         };
-        let told = |connection: &Self, told: &Told<'_>| {
-            seqpacket::send(&connection.socket, &encode(told), &[]).is_ok()
+        let respond = |connection: &Self, respond: &Response<'_>| {
+            seqpacket::send(&connection.socket, &encode(respond), &[]).is_ok()
         };
         let sent = match decode(&bytes) {
-            Some(Ask::Describe) => {
+            Some(Request::Describe) => {
                 let service = &registered.service;
-                let (about, calls) = (service.about(), service.call_format());
+                let (about, calls) = (service.description(), service.call_format());
                 let events = service.event_format();
-                told(self, &Told::Described { about, calls, events })
+                respond(self, &Response::Described { about, calls, events })
             }
-            Some(Ask::Call { data }) => {
+            Some(Request::Call { data }) => {
                 let mut reply = Vec::new();
                 let (pid, uid) = (self.pid(), self.uid);
-                let call = Call { pid, uid, kind: Kind::Generic, wants_reply: true, data };
+                let call = Call { pid, uid, kind: CallKind::Generic, wants_reply: true, data };
                 registered.counts.calls[3] += 1;
                 let done = registered.service.call(now, &call, &mut reply);
                 reply.truncate(DATA_MAX);
                 let sent = match &done {
-                    Ok(()) => told(self, &Told::Reply { data: &reply }),
+                    Ok(()) => respond(self, &Response::Reply { data: &reply }),
                     Err(why) => {
                         registered.counts.refused += 1;
-                        told(self, &Told::Refused { why: &why.to_string() })
+                        respond(self, &Response::Refused { why: &why.to_string() })
                     }
                 };
-                return if sent { Heard::Call } else { Heard::End };
+                return if sent { HandledMessage::Call } else { HandledMessage::End };
             }
-            Some(Ask::Subscribe { up, wake_method, preference }) if !self.is_subscriber() => {
+            Some(Request::Subscribe { up, wake_method, preference }) if !self.is_subscriber() => {
                 match self.subscribe(up, wake_method, preference, fds, dispatcher) {
                     Ok(preferred) => {
                         registered.counts.subscribers += 1;
                         registered.service.subscribed(self.pid());
-                        let told = encode(&Told::Subscribed { preferred });
+                        let respond = encode(&Response::Subscribed { preferred });
                         let memory = self.subscription.as_ref().map(|one| one.calls.file().as_fd());
                         let fds =
                             [memory.unwrap_or_else(|| self.event.as_fd()), self.event.as_fd()];
-                        let sent = seqpacket::send(&self.socket, &told, &fds).is_ok();
-                        return if sent { Heard::Call } else { Heard::End };
+                        let sent = seqpacket::send(&self.socket, &respond, &fds).is_ok();
+                        return if sent { HandledMessage::Call } else { HandledMessage::End };
                     }
-                    Err(why) => told(self, &Told::Refused { why: &why }),
+                    Err(why) => respond(self, &Response::Refused { why: &why }),
                 }
             }
             _ => false,
         };
-        if sent { Heard::Nothing } else { Heard::End }
+        if sent { HandledMessage::Nothing } else { HandledMessage::End }
     }
 
     /// Whether it will be preferred.

@@ -12,17 +12,17 @@ use selvedge_os::eventfd::EventFd;
 use selvedge_units::{Duration, Instant};
 
 use crate::client::{Client, ClientError};
-use crate::say::{Ask, Preference, Told, decode, tag};
+use crate::message::{Preference, Request, Response, decode, tag};
 use crate::segment::{Layout, PutError, Reader, Writer};
 use crate::service::DATA_MAX;
 
 /// How a program wants a service's events, and makes its calls.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Wish {
+pub struct SubscribeOptions {
     /// The memory for its calls.
-    pub up: Layout,
+    pub calls: Layout,
     /// The memory for events.
-    pub down: Layout,
+    pub events: Layout,
     /// How it is called when it sleeps.
     pub wake_method: WakeMethod,
     /// Processor time for its events.
@@ -31,7 +31,7 @@ pub struct Wish {
 
 /// When a deferred call is made, at the latest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum When {
+pub enum Deferral {
     /// With this program's next direct or generic call.
     NextCall,
     /// After this time, and not before.
@@ -58,9 +58,9 @@ pub struct Subscription {
     calls: Writer,
     events: Reader,
     /// What calls us, if we are called by an eventfd.
-    own: Option<EventFd>,
+    our_event: Option<EventFd>,
     /// What calls the host.
-    theirs: EventFd,
+    service_event: EventFd,
     preferred: bool,
     clock: Clock,
 }
@@ -70,19 +70,20 @@ impl Client {
     ///
     /// # Errors
     /// [`ClientError`].
-    pub fn subscribe(mut self, wish: Wish) -> Result<Subscription, ClientError> {
-        let events = Reader::create(wish.down)?;
+    pub fn subscribe(mut self, wish: SubscribeOptions) -> Result<Subscription, ClientError> {
+        let events = Reader::create(wish.events)?;
         let own = match wish.wake_method {
             WakeMethod::Event => Some(EventFd::new()?),
             WakeMethod::Futex | WakeMethod::Signal { .. } => None,
         };
-        let Wish { up, wake_method, preference, .. } = wish;
+        let SubscribeOptions { calls: up, wake_method, preference, .. } = wish;
         let fds: Vec<BorrowedFd<'_>> =
             [events.file().as_fd()].into_iter().chain(own.as_ref().map(AsFd::as_fd)).collect();
-        let (bytes, mut fds) = self.ask(&Ask::Subscribe { up, wake_method, preference }, &fds)?;
+        let (bytes, mut fds) =
+            self.ask(&Request::Subscribe { up, wake_method, preference }, &fds)?;
         let preferred = match decode(&bytes) {
-            Some(Told::Subscribed { preferred }) => preferred,
-            Some(Told::Refused { why }) => return Err(ClientError::Refused(why.to_owned())),
+            Some(Response::Subscribed { preferred }) => preferred,
+            Some(Response::Refused { why }) => return Err(ClientError::Refused(why.to_owned())),
             _ => return Err(ClientError::Garbled),
         };
         let (Some(theirs), Some(memory)) = (fds.pop(), fds.pop()) else {
@@ -91,7 +92,15 @@ impl Client {
         let theirs = EventFd::of(theirs)?;
         let calls = Writer::open(memory)?;
         let clock = Clock::shared();
-        Ok(Subscription { client: self, calls, events, own, theirs, preferred, clock })
+        Ok(Subscription {
+            client: self,
+            calls,
+            events,
+            our_event: own,
+            service_event: theirs,
+            preferred,
+            clock,
+        })
     }
 }
 
@@ -107,7 +116,7 @@ impl Subscription {
     ///
     /// # Errors
     /// [`PutError`].
-    pub fn fast(&mut self, entry: Option<u32>, data: &[u8]) -> Result<(), PutError> {
+    pub fn call_fast(&mut self, entry: Option<u32>, data: &[u8]) -> Result<(), PutError> {
         self.put(entry, tag::FAST, data)?;
         self.calls.publish_silently();
         Ok(())
@@ -117,26 +126,26 @@ impl Subscription {
     ///
     /// # Errors
     /// [`PutError`].
-    pub fn deferred(
+    pub fn call_deferred(
         &mut self,
-        when: When,
+        when: Deferral,
         entry: Option<u32>,
         data: &[u8],
     ) -> Result<(), PutError> {
         match when {
             // Not shown yet.
-            When::NextCall => self.put(entry, tag::NEXT_CALL, data),
+            Deferral::NextCall => self.put(entry, tag::NEXT_CALL, data),
             // The host looks at all calls before it hands out anything.
-            When::BeforeDispatch => {
+            Deferral::BeforeDispatch => {
                 self.put(entry, tag::BEFORE_DISPATCH, data)?;
                 self.calls.publish_silently();
                 Ok(())
             }
-            When::After(span) => {
+            Deferral::After(span) => {
                 let due = self.clock.now() + span;
                 self.put(entry, due.0, data)?;
                 self.calls.publish_silently();
-                if !self.calls.looks_by(due) {
+                if !self.calls.polls_before(due) {
                     self.wake();
                 }
                 Ok(())
@@ -148,7 +157,7 @@ impl Subscription {
     ///
     /// # Errors
     /// [`PutError`].
-    pub fn direct(&mut self, entry: Option<u32>, data: &[u8]) -> Result<(), PutError> {
+    pub fn call_direct(&mut self, entry: Option<u32>, data: &[u8]) -> Result<(), PutError> {
         self.put(entry, tag::DIRECT, data)?;
         self.wake();
         Ok(())
@@ -173,7 +182,7 @@ impl Subscription {
     /// Shows what was written, and wakes the host if it sleeps.
     fn wake(&mut self) {
         if self.calls.flush() {
-            self.theirs.ring();
+            self.service_event.ring();
         }
     }
 
@@ -211,13 +220,13 @@ impl Subscription {
     /// [`arm`](Self::arm) before it waits.
     #[must_use]
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
-        self.own.as_ref().map(AsFd::as_fd)
+        self.our_event.as_ref().map(AsFd::as_fd)
     }
 
     /// About to wait to be called; false if there are events to take first.
     #[must_use]
     pub fn prepare_wait(&mut self) -> bool {
-        if let Some(own) = &self.own {
+        if let Some(own) = &self.our_event {
             own.clear();
         }
         self.events.prepare_sleep(Instant::MAX)
@@ -238,7 +247,7 @@ impl Subscription {
                 break;
             }
             let end = until.min(now + POLL_EVERY);
-            match &self.own {
+            match &self.our_event {
                 Some(own) => {
                     let left = timespec(end.since(now).0);
                     let _ = poll(&mut [PollFd::new(own, PollFlags::IN)], Some(&left));

@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use selvedge_comm_call::{
-    Call, CallError, Client, ClientError, Host, Kind, Layout, PutError, Raise, Raised,
-    RegisterError, Service, Subscription, WakeMethod, When, Wish, generic, services,
+    Call, CallError, CallKind, Client, ClientError, Deferral, EventSink, Host, Layout, PutError,
+    RegisterError, Service, ServiceEventDraft, SubscribeOptions, Subscription, WakeMethod, generic,
+    services,
 };
 use selvedge_os::clock::Clock;
 use selvedge_os::seqpacket;
@@ -24,7 +25,7 @@ impl Place {
         Self(std::env::temp_dir().join(name))
     }
 
-    fn subscribe(&self, wish: Wish) -> Subscription {
+    fn subscribe(&self, wish: SubscribeOptions) -> Subscription {
         Client::open(&self.0, "test").unwrap().subscribe(wish).unwrap()
     }
 }
@@ -53,7 +54,7 @@ type ToRaise = (char, Vec<u8>, Option<Duration>, Option<u32>);
 /// What the service below was called with, and what it is to raise when it runs.
 #[derive(Default)]
 struct Notes {
-    calls: Vec<(Kind, Vec<u8>)>,
+    calls: Vec<(CallKind, Vec<u8>)>,
     raise: Vec<ToRaise>,
     gone: usize,
 }
@@ -65,7 +66,7 @@ impl Service for Test {
         "test"
     }
 
-    fn about(&self) -> &str {
+    fn description(&self) -> &str {
         "for tests"
     }
 
@@ -83,14 +84,14 @@ impl Service for Test {
         Ok(())
     }
 
-    fn run(&mut self, now: Instant, events: &mut dyn Raise) -> Option<Instant> {
+    fn run(&mut self, now: Instant, events: &mut dyn EventSink) -> Option<Instant> {
         let raise = std::mem::take(&mut self.0.lock().unwrap().raise);
         for (target, data, due, entry) in raise {
             let mut event = match target {
-                '1' => Raised::to_one(&data),
-                'p' => Raised::to_pid(std::process::id(), &data),
-                'x' => Raised::to_pid(1, &data),
-                _ => Raised::to_all(&data),
+                '1' => ServiceEventDraft::to_one(&data),
+                'p' => ServiceEventDraft::to_pid(std::process::id(), &data),
+                'x' => ServiceEventDraft::to_pid(1, &data),
+                _ => ServiceEventDraft::to_all(&data),
             };
             event.deadline = due.map(|due| now + due);
             event.entry = entry;
@@ -112,7 +113,7 @@ fn start() -> (Place, Host, Arc<Mutex<Notes>>) {
     (place, host, notes)
 }
 
-fn calls(notes: &Mutex<Notes>) -> Vec<(Kind, Vec<u8>)> {
+fn calls(notes: &Mutex<Notes>) -> Vec<(CallKind, Vec<u8>)> {
     notes.lock().unwrap().calls.clone()
 }
 
@@ -143,38 +144,38 @@ fn services_are_found_by_name_and_answer() {
 #[test]
 fn fast_calls_wake_nobody_and_are_seen_with_the_next() {
     let (place, host, notes) = start();
-    let mut caller = place.subscribe(Wish::default());
+    let mut caller = place.subscribe(SubscribeOptions::default());
     for n in 0..10 {
-        caller.fast(None, &[n]).unwrap();
+        caller.call_fast(None, &[n]).unwrap();
     }
     // It may still have been awake from the subscription; from now on it sleeps.
     std::thread::yield_now();
-    caller.direct(None, b"now").unwrap();
+    caller.call_direct(None, b"now").unwrap();
     until("all were seen", || calls(&notes).len() == 11);
     let all = calls(&notes);
-    assert!(all[..10].iter().enumerate().all(|(n, call)| *call == (Kind::Fast, vec![n as u8])));
-    assert_eq!(all[10], (Kind::Direct, b"now".to_vec()));
+    assert!(all[..10].iter().enumerate().all(|(n, call)| *call == (CallKind::Fast, vec![n as u8])));
+    assert_eq!(all[10], (CallKind::Direct, b"now".to_vec()));
     until("counted", || host.counts("test").unwrap().calls == [10, 0, 1, 0]);
 }
 
 #[test]
 fn deferred_calls_come_when_they_are_to_and_together() {
     let (place, _host, notes) = start();
-    let mut caller = place.subscribe(Wish::default());
+    let mut caller = place.subscribe(SubscribeOptions::default());
     let clock = Clock::shared();
     for n in 0..5 {
-        caller.deferred(When::NextCall, None, &[n]).unwrap();
+        caller.call_deferred(Deferral::NextCall, None, &[n]).unwrap();
     }
     let due = clock.now() + Duration::from_millis(30);
-    caller.deferred(When::After(Duration::from_millis(30)), None, b"late").unwrap();
+    caller.call_deferred(Deferral::After(Duration::from_millis(30)), None, b"late").unwrap();
     // What was deferred until the next call is not shown by that.
     until("the next call brings them", || {
         caller.call(b"x").unwrap();
-        calls(&notes).iter().filter(|call| call.0 == Kind::Deferred).count() >= 5
+        calls(&notes).iter().filter(|call| call.0 == CallKind::Deferred).count() >= 5
     });
     until("its time comes", || calls(&notes).iter().any(|call| call.1 == b"late"));
     assert!(clock.now() >= due, "and not before");
-    caller.deferred(When::BeforeDispatch, None, b"before").unwrap();
+    caller.call_deferred(Deferral::BeforeDispatch, None, b"before").unwrap();
     notes.lock().unwrap().raise.push(('a', b"event".to_vec(), None, None));
     // A generic call makes it run and raise.
     caller.call(b"run").unwrap();
@@ -190,23 +191,24 @@ fn deferred_calls_come_when_they_are_to_and_together() {
 fn a_full_ring_of_calls_is_told() {
     let (place, _host, _) = start();
     let up = Layout::Ring { room: 1024, bound: 4 };
-    let mut caller = place.subscribe(Wish { up, ..Wish::default() });
+    let mut caller = place.subscribe(SubscribeOptions { calls: up, ..SubscribeOptions::default() });
     let mut full = None;
     for n in 0..5 {
-        let refused = caller.deferred(When::NextCall, None, &[n]).err();
+        let refused = caller.call_deferred(Deferral::NextCall, None, &[n]).err();
         full = full.or(refused);
     }
     assert_eq!(full, Some(PutError::Full));
     caller.call(b"now").unwrap();
-    until("there is room again", || caller.fast(None, b"x").is_ok());
-    assert_eq!(caller.fast(None, &[0; 2000]), Err(PutError::Outside));
+    until("there is room again", || caller.call_fast(None, b"x").is_ok());
+    assert_eq!(caller.call_fast(None, &[0; 2000]), Err(PutError::Outside));
 }
 
 #[test]
 fn events_come_earliest_deadline_first_and_late_ones_do_not() {
     for wake_method in [WakeMethod::Futex, WakeMethod::Event] {
         let (place, host, notes) = start();
-        let mut subscriber = place.subscribe(Wish { wake_method, ..Wish::default() });
+        let mut subscriber =
+            place.subscribe(SubscribeOptions { wake_method, ..SubscribeOptions::default() });
         let second = Duration::from_secs(60);
         notes.lock().unwrap().raise.extend([
             ('a', b"none".to_vec(), None, None),
@@ -215,7 +217,7 @@ fn events_come_earliest_deadline_first_and_late_ones_do_not() {
             ('1', b"soon".to_vec(), Some(second), None),
             ('x', b"another's".to_vec(), None, None),
         ]);
-        subscriber.direct(None, b"go").unwrap();
+        subscriber.call_direct(None, b"go").unwrap();
         let mut got = Vec::new();
         while got.len() < 3 {
             assert!(subscriber.wait(patience()));
@@ -236,7 +238,11 @@ fn events_come_earliest_deadline_first_and_late_ones_do_not() {
 fn bit_patterns_hold_the_newest_of_each_entry() {
     let (place, _host, notes) = start();
     let bits = Layout::Bits { entries: 8, size: 8 };
-    let mut program = place.subscribe(Wish { up: bits, down: bits, ..Wish::default() });
+    let mut program = place.subscribe(SubscribeOptions {
+        calls: bits,
+        events: bits,
+        ..SubscribeOptions::default()
+    });
     notes.lock().unwrap().raise.extend([
         ('a', b"old".to_vec(), None, Some(5)),
         ('a', b"new".to_vec(), None, Some(5)),
@@ -244,9 +250,9 @@ fn bit_patterns_hold_the_newest_of_each_entry() {
     ]);
     // Values that are of interest as they are when somebody looks.
     for rate in [10_u64, 20, 30] {
-        program.deferred(When::BeforeDispatch, Some(2), &rate.to_ne_bytes()).unwrap();
+        program.call_deferred(Deferral::BeforeDispatch, Some(2), &rate.to_ne_bytes()).unwrap();
     }
-    program.direct(Some(7), b"go").unwrap();
+    program.call_direct(Some(7), b"go").unwrap();
     until("all have come", || program.flag() == 3);
     let first = program.take().unwrap().map(|event| (event.entry, event.data.to_vec()));
     assert_eq!(first, Some((Some(0), b"first".to_vec())));
@@ -254,19 +260,20 @@ fn bit_patterns_hold_the_newest_of_each_entry() {
     assert_eq!(second, Some((Some(5), b"new".to_vec())));
     assert_eq!(program.take().unwrap(), None);
     let calls = calls(&notes);
-    assert_eq!(calls.last(), Some(&(Kind::Direct, b"go".to_vec())));
-    assert!(calls.contains(&(Kind::Deferred, 30_u64.to_ne_bytes().to_vec())));
-    assert_eq!(program.fast(Some(8), b""), Err(PutError::Outside));
+    assert_eq!(calls.last(), Some(&(CallKind::Direct, b"go".to_vec())));
+    assert!(calls.contains(&(CallKind::Deferred, 30_u64.to_ne_bytes().to_vec())));
+    assert_eq!(program.call_fast(Some(8), b""), Err(PutError::Outside));
 }
 
 #[test]
 fn one_in_turn_gets_an_event_for_one() {
     let (place, _host, notes) = start();
-    let mut all: Vec<Subscription> = (0..3).map(|_| place.subscribe(Wish::default())).collect();
+    let mut all: Vec<Subscription> =
+        (0..3).map(|_| place.subscribe(SubscribeOptions::default())).collect();
     for n in 0..6 {
         notes.lock().unwrap().raise.push(('1', vec![n], None, None));
     }
-    all[0].direct(None, b"go").unwrap();
+    all[0].call_direct(None, b"go").unwrap();
     for subscriber in &mut all {
         until("two each", || subscriber.flag() == 2);
         assert!(subscriber.take().unwrap().is_some() && subscriber.take().unwrap().is_some());
@@ -292,7 +299,8 @@ fn what_makes_no_sense_is_refused_or_ended() {
         Layout::Ring { room: 1 << 30, bound: 4 },
     ] {
         let client = Client::open(&place.0, "test").unwrap();
-        let refused = client.subscribe(Wish { up, ..Wish::default() });
+        let refused =
+            client.subscribe(SubscribeOptions { calls: up, ..SubscribeOptions::default() });
         assert!(matches!(refused, Err(ClientError::Refused(_))), "{up:?}");
     }
     assert_eq!(host.counts("test").unwrap().subscribers, 0);

@@ -12,7 +12,7 @@
 
 use std::os::fd::BorrowedFd;
 
-use selvedge_comm_call::{Call, CallError, Raise, Raised, Service as System};
+use selvedge_comm_call::{Call, CallError, EventSink, Service as System, ServiceEventDraft};
 use selvedge_units::{Duration, Instant};
 
 use crate::error::ServiceError;
@@ -117,7 +117,7 @@ impl System for Provided {
         self.wish.service.name()
     }
 
-    fn about(&self) -> &str {
+    fn description(&self) -> &str {
         &self.about
     }
 
@@ -149,7 +149,7 @@ impl System for Provided {
         self.set_handler(source).map_err(|error| CallError::Failed(error.to_string()))
     }
 
-    fn run(&mut self, now: Instant, events: &mut dyn Raise) -> Option<Instant> {
+    fn run(&mut self, now: Instant, events: &mut dyn EventSink) -> Option<Instant> {
         let watch = self.watch.as_mut()?;
         let has_handler = self.wish.handler.is_some();
         if has_handler && now >= self.next_tick {
@@ -163,8 +163,11 @@ impl System for Provided {
                 return has_handler.then_some(self.next_tick);
             };
             let data = record(&event);
-            let raised =
-                Raised { deadline: event.deadline, cpu: event.prefer, ..Raised::to_all(&data) };
+            let raised = ServiceEventDraft {
+                deadline: event.deadline,
+                cpu: event.prefer,
+                ..ServiceEventDraft::to_all(&data)
+            };
             events.raise(raised.at(event.kind));
         }
         Some(now)

@@ -7,7 +7,7 @@ use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::PathBuf;
 
 use machine::{permitted, programs, until};
-use selvedge_comm_call::{Client, ClientError, Host, Wish as Subscribe, services};
+use selvedge_comm_call::{Client, ClientError, Host, SubscribeOptions as Subscribe, services};
 use selvedge_comm_services::{EVENT_FORMAT, Provided, Service, Wish, event, now};
 use selvedge_units::Duration;
 

@@ -55,16 +55,16 @@ pub fn is_ours(spec: &str) -> bool {
 }
 
 /// The other process, ended when this is dropped.
-struct Other(Child);
+struct ChildProcess(Child);
 
-impl Other {
+impl ChildProcess {
     fn start(mut command: Command) -> Result<Self, BenchError> {
         command.stdout(Stdio::piped());
         command.spawn().map(Self).map_err(BenchError::Start)
     }
 }
 
-impl Drop for Other {
+impl Drop for ChildProcess {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();

@@ -6,7 +6,8 @@ use std::process::Command;
 use std::time::Instant as StdInstant;
 
 use selvedge_comm_call::{
-    Call, CallError, Client, Host, Layout, PutError, Raise, Service, Subscription, When, Wish,
+    Call, CallError, Client, Deferral, EventSink, Host, Layout, PutError, Service,
+    SubscribeOptions, Subscription,
 };
 use selvedge_os::clock::{Clock, pin_to_core};
 use selvedge_os::seqpacket;
@@ -53,7 +54,7 @@ impl Service for Echo {
         Ok(())
     }
 
-    fn run(&mut self, _: Instant, _: &mut dyn Raise) -> Option<Instant> {
+    fn run(&mut self, _: Instant, _: &mut dyn EventSink) -> Option<Instant> {
         None
     }
 }
@@ -116,8 +117,9 @@ pub fn calls(
         .map_err(|error| system(error.into()))?;
     let bits = Layout::Bits { entries: 64, size: 16 };
     let open = || Client::open(&services, "echo");
-    let mut by_bits = open()?.subscribe(Wish { up: bits, ..Wish::default() })?;
-    let mut by_ring = open()?.subscribe(Wish::default())?;
+    let mut by_bits =
+        open()?.subscribe(SubscribeOptions { calls: bits, ..SubscribeOptions::default() })?;
+    let mut by_ring = open()?.subscribe(SubscribeOptions::default())?;
     let mut found: [Vec<f64>; 6] = Default::default();
     for _ in 0..rounds {
         let all = [
@@ -125,7 +127,7 @@ pub fn calls(
                 std::hint::black_box(rustix::process::getppid());
                 Ok(())
             })?,
-            each(2000, || by_bits.fast(Some(3), &VALUE).map_err(refused))?,
+            each(2000, || by_bits.call_fast(Some(3), &VALUE).map_err(refused))?,
             deferred(&mut by_ring)?,
             direct(&mut by_ring, clock)?,
             each(100, || {
@@ -176,9 +178,9 @@ fn deferred(caller: &mut Subscription) -> Result<f64, BenchError> {
     for _ in 0..20 {
         let began = StdInstant::now();
         for _ in 1..BATCH {
-            caller.deferred(When::NextCall, None, &VALUE).map_err(refused)?;
+            caller.call_deferred(Deferral::NextCall, None, &VALUE).map_err(refused)?;
         }
-        caller.direct(None, &VALUE).map_err(refused)?;
+        caller.call_direct(None, &VALUE).map_err(refused)?;
         took.push(began.elapsed().as_nanos() as f64 / BATCH as f64);
         // All were handed in when this is answered, and there is room again.
         caller.call(&[])?;
@@ -192,7 +194,7 @@ fn direct(caller: &mut Subscription, clock: Clock) -> Result<f64, BenchError> {
     for _ in 0..50 {
         clock.sleep_until(clock.now() + selvedge_units::Duration::from_micros(200));
         let began = StdInstant::now();
-        caller.direct(None, &VALUE).map_err(refused)?;
+        caller.call_direct(None, &VALUE).map_err(refused)?;
         took.push(began.elapsed().as_nanos() as f64);
     }
     caller.call(&[])?;

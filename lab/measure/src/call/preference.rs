@@ -8,7 +8,10 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use selvedge_comm_call::{Call, CallError, Client, Host, Preference, Raise, Raised, Service, Wish};
+use selvedge_comm_call::{
+    Call, CallError, Client, EventSink, Host, Preference, Service, ServiceEventDraft,
+    SubscribeOptions,
+};
 use selvedge_data_cpu::Config;
 use selvedge_os::clock::Clock;
 use selvedge_place_cpu::class::{self, Class};
@@ -64,7 +67,7 @@ impl Service for Beats {
         Ok(())
     }
 
-    fn run(&mut self, now: Instant, events: &mut dyn Raise) -> Option<Instant> {
+    fn run(&mut self, now: Instant, events: &mut dyn EventSink) -> Option<Instant> {
         if std::mem::take(&mut self.is_first) {
             // This thread is the host's.
             let _ = class::set(0, Class::Fifo(PRIORITY));
@@ -75,7 +78,7 @@ impl Service for Beats {
         if now >= self.next {
             let stamp = self.clock.now();
             let data = stamp.0.to_ne_bytes();
-            let event = Raised::to_all(&data).due(stamp + Duration::from_secs(1));
+            let event = ServiceEventDraft::to_all(&data).due(stamp + Duration::from_secs(1));
             events.raise(if self.prefer { event.preferred() } else { event });
             // A linear congruence will do for a gap.
             self.state = self.state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -96,7 +99,8 @@ pub(super) fn peer(rest: &str) -> Result<(), BenchError> {
     let _ = class::confine(0, cpu);
     // An ordinary program, whatever this one was started as.
     let _ = class::set(0, Class::Other);
-    let wish = Wish { preference: prefer.then_some(WISH), ..Wish::default() };
+    let wish =
+        SubscribeOptions { preference: prefer.then_some(WISH), ..SubscribeOptions::default() };
     let mut events = Client::open(directory, "beats")?.subscribe(wish)?;
     if events.is_preferred() != prefer {
         return Err(BenchError::System("the scheduler will not prefer it".to_owned()));

@@ -41,7 +41,8 @@ fn run(params: &Params, watch: &dyn Watch) -> Result<Outcome, RunError> {
     );
     for profile in &modules {
         let [null, kilobyte] = theirs(&profile.module);
-        let figures = profile.down.into_iter().chain(profile.up).map(|ns| Cell::rounded(ns, 1));
+        let figures =
+            profile.events.into_iter().chain(profile.calls).map(|ns| Cell::rounded(ns, 1));
         let name = Cell::from(profile.module.as_str());
         table.row([name].into_iter().chain(figures).chain([null, kilobyte]));
     }
@@ -70,7 +71,7 @@ fn run(params: &Params, watch: &dyn Watch) -> Result<Outcome, RunError> {
     );
     let at = |size: f64, name: &str| {
         let found = modules.iter().find(|profile| profile.module == name);
-        found.map_or(0.0, |profile| profile.down[0] + profile.down[1] * size)
+        found.map_or(0.0, |profile| profile.events[0] + profile.events[1] * size)
     };
     let cipher = at(8.0, "encrypt(chacha20)");
     let others: f64 = ["ui", "unreliable", "net"].iter().map(|name| at(8.0, name)).sum();

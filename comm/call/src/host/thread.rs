@@ -10,24 +10,24 @@ use selvedge_place_cpu::dispatch::Dispatcher;
 use selvedge_units::{Duration, Instant};
 
 use super::Shared;
-use super::served::Served;
-use crate::queue::{ByTime, EVENTS_MAX, Event, Raiser};
-use crate::subscriber::{Heard, Held};
+use super::registered::RegisteredService;
+use crate::queue::{EVENTS_MAX, Event, EventCollector, TimeQueue};
+use crate::subscriber::{DeferredCall, HandledMessage};
 
 /// What the thread has.
-pub(super) struct Work {
+pub(super) struct HostThread {
     shared: Arc<Shared>,
     dispatcher: Option<Arc<Dispatcher>>,
-    services: Vec<Served>,
-    events: ByTime<Event>,
+    services: Vec<RegisteredService>,
+    events: TimeQueue<Event>,
     /// Calls that wait for their time.
-    held: ByTime<Held>,
+    held: TimeQueue<DeferredCall>,
     clock: Clock,
 }
 
-impl Work {
+impl HostThread {
     pub(super) fn new(shared: Arc<Shared>, dispatcher: Option<Arc<Dispatcher>>) -> Self {
-        let (events, held) = (ByTime::new(EVENTS_MAX), ByTime::new(EVENTS_MAX));
+        let (events, held) = (TimeQueue::new(EVENTS_MAX), TimeQueue::new(EVENTS_MAX));
         Self { shared, dispatcher, services: Vec::new(), events, held, clock: Clock::shared() }
     }
 
@@ -69,19 +69,19 @@ impl Work {
             else {
                 continue;
             };
-            held.hand_in(now, &mut self.services[at].registered);
+            held.deliver_call(now, &mut self.services[at].registered);
             had[at] = true;
         }
-        for (at, served) in self.services.iter_mut().enumerate() {
-            served.connections.retain_mut(|connection| {
-                match connection.take_calls(now, &mut served.registered, &mut self.held) {
+        for (at, registered) in self.services.iter_mut().enumerate() {
+            registered.connections.retain_mut(|connection| {
+                match connection.take_calls(now, &mut registered.registered, &mut self.held) {
                     Ok(calls) => {
                         had[at] |= calls > 0;
                         true
                     }
                     Err(()) => {
-                        served.registered.counts.broken += 1;
-                        connection.leave(&mut served.registered, self.dispatcher.as_deref());
+                        registered.registered.counts.broken += 1;
+                        connection.leave(&mut registered.registered, self.dispatcher.as_deref());
                         false
                     }
                 }
@@ -91,33 +91,39 @@ impl Work {
     }
 
     fn run_services(&mut self, now: Instant, had_calls: &[bool]) {
-        for (at, served) in self.services.iter_mut().enumerate() {
-            let due = served.next.is_some_and(|next| next <= now);
-            if !due && !had_calls[at] && !served.is_readable() {
+        for (at, registered) in self.services.iter_mut().enumerate() {
+            let due = registered.next.is_some_and(|next| next <= now);
+            if !due && !had_calls[at] && !registered.is_readable() {
                 continue;
             }
-            let subscribers = served.connections.iter().filter(|one| one.is_subscriber()).count();
-            let mut raiser =
-                Raiser { queue: &mut self.events, service: at, subscribers, raised: 0, dropped: 0 };
-            served.next = served.registered.service.run(now, &mut raiser);
-            let Raiser { raised, dropped, .. } = raiser;
-            served.registered.counts.raised += raised;
-            served.registered.counts.dropped += dropped;
+            let subscribers =
+                registered.connections.iter().filter(|one| one.is_subscriber()).count();
+            let mut raiser = EventCollector {
+                queue: &mut self.events,
+                service: at,
+                subscribers,
+                raised: 0,
+                dropped: 0,
+            };
+            registered.next = registered.registered.service.run(now, &mut raiser);
+            let EventCollector { raised, dropped, .. } = raiser;
+            registered.registered.counts.raised += raised;
+            registered.registered.counts.dropped += dropped;
         }
     }
 
     /// Hands the events out that were raised.
     fn dispatch(&mut self) {
         while let Some(event) = self.events.pop() {
-            let served = &mut self.services[event.service];
+            let registered = &mut self.services[event.service];
             if event.deadline.is_some_and(|deadline| deadline < self.clock.now()) {
-                served.registered.counts.expired += 1;
+                registered.registered.counts.expired += 1;
                 continue;
             }
-            served.hand_out(&event, self.dispatcher.as_deref(), self.clock);
+            registered.deliver_event(&event, self.dispatcher.as_deref(), self.clock);
         }
-        for served in &mut self.services {
-            for connection in &mut served.connections {
+        for registered in &mut self.services {
+            for connection in &mut registered.connections {
                 connection.flush();
             }
         }
@@ -125,24 +131,27 @@ impl Work {
 
     /// When something is due.
     fn next(&self) -> Option<Instant> {
-        let services = self.services.iter().filter_map(|served| served.next);
+        let services = self.services.iter().filter_map(|registered| registered.next);
         services.chain(self.held.first()).min()
     }
 
     /// Sleeps until then, or until something comes; takes what came by sockets.
     fn wait(&mut self, until: Option<Instant>) {
         let until = until.unwrap_or(Instant::MAX);
-        let all = || self.services.iter().flat_map(|served| &served.connections);
+        let all = || self.services.iter().flat_map(|registered| &registered.connections);
         let quiet = all().all(|connection| connection.prepare_sleep(until));
         let left = if quiet { until.since(self.clock.now()) } else { Duration::ZERO };
-        let mut fds = vec![PollFd::new(&self.shared.stir, PollFlags::IN)];
-        for served in &self.services {
-            fds.push(PollFd::new(&served.listener, PollFlags::IN));
+        let mut fds = vec![PollFd::new(&self.shared.wake_event, PollFlags::IN)];
+        for registered in &self.services {
+            fds.push(PollFd::new(&registered.listener, PollFlags::IN));
             // One without a descriptor has a place all the same.
-            let watched =
-                served.registered.service.watch().unwrap_or_else(|| self.shared.stir.as_fd());
+            let watched = registered
+                .registered
+                .service
+                .watch()
+                .unwrap_or_else(|| self.shared.wake_event.as_fd());
             fds.push(PollFd::from_borrowed_fd(watched, PollFlags::IN));
-            for connection in &served.connections {
+            for connection in &registered.connections {
                 let [socket, event] = connection.fds();
                 fds.push(PollFd::from_borrowed_fd(socket, PollFlags::IN));
                 fds.push(PollFd::from_borrowed_fd(event, PollFlags::IN));
@@ -167,31 +176,35 @@ impl Work {
         }
         let mut ready = ready.into_iter();
         if ready.next() == Some(true) {
-            self.shared.stir.clear();
+            self.shared.wake_event.clear();
         }
         let now = self.clock.now();
         for at in 0..self.services.len() {
             let (comes, _) = (ready.next() == Some(true), ready.next());
-            let served = &mut self.services[at];
-            served.connections.retain_mut(|connection| {
+            let registered = &mut self.services[at];
+            registered.connections.retain_mut(|connection| {
                 let (says, _) = (ready.next() == Some(true), ready.next());
                 let heard = if says {
-                    connection.hear(now, &mut served.registered, self.dispatcher.as_deref())
+                    connection.handle_message(
+                        now,
+                        &mut registered.registered,
+                        self.dispatcher.as_deref(),
+                    )
                 } else {
-                    Heard::Nothing
+                    HandledMessage::Nothing
                 };
                 match heard {
-                    Heard::Nothing => {}
+                    HandledMessage::Nothing => {}
                     // What it raises for that is raised now.
-                    Heard::Call => served.next = Some(Instant::ZERO),
-                    Heard::End => {
-                        connection.leave(&mut served.registered, self.dispatcher.as_deref())
+                    HandledMessage::Call => registered.next = Some(Instant::ZERO),
+                    HandledMessage::End => {
+                        connection.leave(&mut registered.registered, self.dispatcher.as_deref())
                     }
                 }
-                heard != Heard::End
+                heard != HandledMessage::End
             });
             if comes {
-                served.accept();
+                registered.accept();
             }
         }
     }

@@ -8,7 +8,7 @@ use crate::segment::Layout;
 
 /// What a program says.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) enum Ask<'a> {
+pub(crate) enum Request<'a> {
     /// "What are you?"
     Describe,
     /// A generic call; an answer is waited for.
@@ -23,7 +23,7 @@ pub(crate) enum Ask<'a> {
 
 /// What a service says.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) enum Told<'a> {
+pub(crate) enum Response<'a> {
     Described {
         about: &'a str,
         calls: &'a str,
@@ -84,19 +84,19 @@ pub(crate) mod tag {
 #[doc(hidden)]
 #[must_use]
 pub fn is_message(bytes: &[u8]) -> bool {
-    let ask: Option<Ask<'_>> = decode(bytes);
+    let ask: Option<Request<'_>> = decode(bytes);
     if let Some(ask) = &ask {
         let again = encode(ask);
         assert!(again.len() <= bytes.len(), "a message grew on its way");
-        assert_eq!(decode::<Ask<'_>>(&again).as_ref(), Some(ask));
+        assert_eq!(decode::<Request<'_>>(&again).as_ref(), Some(ask));
     }
-    let told: Option<Told<'_>> = decode(bytes);
-    if let Some(told) = &told {
-        let again = encode(told);
+    let response: Option<Response<'_>> = decode(bytes);
+    if let Some(response) = &response {
+        let again = encode(response);
         assert!(again.len() <= bytes.len(), "a message grew on its way");
-        assert_eq!(decode::<Told<'_>>(&again).as_ref(), Some(told));
+        assert_eq!(decode::<Response<'_>>(&again).as_ref(), Some(response));
     }
-    ask.is_some() || told.is_some()
+    ask.is_some() || response.is_some()
 }
 
 #[cfg(test)]
@@ -107,9 +107,9 @@ mod tests {
     fn messages_come_back_and_no_part_of_one_is_one() {
         let preference = Preference { period_ns: 1 << 40, service_ns: 300, window: (1, 700) };
         let asks = [
-            Ask::Describe,
-            Ask::Call { data: b"what is called" },
-            Ask::Subscribe {
+            Request::Describe,
+            Request::Call { data: b"what is called" },
+            Request::Subscribe {
                 up: Layout::default(),
                 wake_method: WakeMethod::Signal { number: 34, every: true },
                 preference: Some(preference),
@@ -119,9 +119,9 @@ mod tests {
         for ask in asks {
             let bytes = encode(&ask);
             assert!(is_message(&bytes));
-            assert_eq!(decode::<Ask<'_>>(&bytes), Some(ask));
+            assert_eq!(decode::<Request<'_>>(&bytes), Some(ask));
             for end in 0..bytes.len() {
-                assert_eq!(decode::<Ask<'_>>(&bytes[..end]), None);
+                assert_eq!(decode::<Request<'_>>(&bytes[..end]), None);
             }
             // One bit is wrong: refused, or another message; never more than that.
             for bit in 0..bytes.len() * 8 {
@@ -131,10 +131,10 @@ mod tests {
             }
         }
         assert!(counts[0] > 10 && counts[1] > 10, "{counts:?}");
-        let told = Told::Described { about: "a", calls: "", events: "input { int x; };" };
-        assert_eq!(decode::<Told<'_>>(&encode(&told)), Some(told));
-        let mut long = encode(&Told::Refused { why: "no" });
+        let response = Response::Described { about: "a", calls: "", events: "input { int x; };" };
+        assert_eq!(decode::<Response<'_>>(&encode(&response)), Some(response));
+        let mut long = encode(&Response::Refused { why: "no" });
         long.push(0);
-        assert_eq!(decode::<Told<'_>>(&long), None);
+        assert_eq!(decode::<Response<'_>>(&long), None);
     }
 }

@@ -11,14 +11,14 @@ use selvedge_units::{Duration, Instant};
 
 use crate::queue::Event;
 use crate::registered::Registered;
-use crate::service::Target;
+use crate::service::EventTarget;
 use crate::subscriber::Connection;
 
 /// The most connections of a service.
 const CONNECTIONS_MAX: usize = 256;
 
 /// A service, and who is connected to it.
-pub(super) struct Served {
+pub(super) struct RegisteredService {
     pub(super) registered: Registered,
     pub(super) listener: OwnedFd,
     pub(super) path: PathBuf,
@@ -29,13 +29,13 @@ pub(super) struct Served {
     pub(super) turn: usize,
 }
 
-impl Drop for Served {
+impl Drop for RegisteredService {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.path);
     }
 }
 
-impl Served {
+impl RegisteredService {
     pub(super) fn accept(&mut self) {
         match seqpacket::accept(&self.listener) {
             Ok(Some(socket)) if self.connections.len() < CONNECTIONS_MAX => {
@@ -56,7 +56,7 @@ impl Served {
     }
 
     /// Hands an event to those whom it is for.
-    pub(super) fn hand_out(
+    pub(super) fn deliver_event(
         &mut self,
         event: &Event,
         dispatcher: Option<&Dispatcher>,
@@ -65,16 +65,17 @@ impl Served {
         let count = self.connections.len();
         let (mut given, mut refused) = (0, 0);
         for step in 0..count {
-            let at = if event.target == Target::One { (self.turn + step) % count } else { step };
+            let at =
+                if event.target == EventTarget::One { (self.turn + step) % count } else { step };
             let connection = &mut self.connections[at];
             let wanted = match event.target {
-                Target::All | Target::One => connection.is_subscriber(),
-                Target::Pid(pid) => connection.is_subscriber() && connection.pid() == pid,
+                EventTarget::All | EventTarget::One => connection.is_subscriber(),
+                EventTarget::Pid(pid) => connection.is_subscriber() && connection.pid() == pid,
             };
             if !wanted {
                 continue;
             }
-            if !connection.give(event) {
+            if !connection.enqueue_event(event) {
                 refused += 1;
                 continue;
             }
@@ -87,7 +88,7 @@ impl Served {
             }
             // Called after it is preferred, so that it wakes with its preference.
             connection.flush();
-            if event.target == Target::One {
+            if event.target == EventTarget::One {
                 self.turn = at + 1;
                 refused = 0;
                 break;
@@ -95,7 +96,7 @@ impl Served {
         }
         self.registered.counts.delivered += given;
         self.registered.counts.dropped +=
-            if event.target == Target::One { refused.min(1) } else { refused };
+            if event.target == EventTarget::One { refused.min(1) } else { refused };
     }
 }
 

@@ -22,34 +22,34 @@ const BELL: usize = 384;
 
 /// How many entries, and how large.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Shape {
+pub(crate) struct BitPatternSpec {
     pub(crate) entries: u32,
     /// Bytes of an entry's data, a multiple of 8.
     pub(crate) size: u32,
 }
 
-impl Shape {
+impl BitPatternSpec {
     pub(crate) const fn words(self) -> usize {
         (self.entries as usize).div_ceil(64)
     }
 
-    const fn stride(self) -> usize {
+    const fn entry_stride(self) -> usize {
         16 + self.size as usize
     }
 
     /// Bytes of memory, all included.
     pub(crate) const fn len(self) -> usize {
-        BODY + self.words() * 8 + self.entries as usize * self.stride()
+        BODY + self.words() * 8 + self.entries as usize * self.entry_stride()
     }
 
     const fn entry(self, entry: u32) -> usize {
-        BODY + self.words() * 8 + entry as usize * self.stride()
+        BODY + self.words() * 8 + entry as usize * self.entry_stride()
     }
 }
 
 /// Why an entry was not written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum BoardError {
+pub(crate) enum BitPatternError {
     /// All have something that was not read.
     Full,
     /// It is too long, or there is no such entry.
@@ -57,17 +57,17 @@ pub(crate) enum BoardError {
 }
 
 #[derive(Debug)]
-pub(crate) struct BoardWriter {
+pub(crate) struct BitPatternWriter {
     memory: Arc<Memfd>,
-    shape: Shape,
+    shape: BitPatternSpec,
     /// Of each entry; the reader's view of them is not believed.
-    turns: Vec<u32>,
+    versions: Vec<u32>,
 }
 
-impl BoardWriter {
-    pub(crate) fn new(memory: Arc<Memfd>, shape: Shape) -> Self {
-        let turns = vec![0; shape.entries as usize];
-        Self { memory, shape, turns }
+impl BitPatternWriter {
+    pub(crate) fn new(memory: Arc<Memfd>, shape: BitPatternSpec) -> Self {
+        let versions = vec![0; shape.entries as usize];
+        Self { memory, shape, versions: versions }
     }
 
     /// Writes an entry - the first that is free, if none is named - and sets its bit.
@@ -76,17 +76,17 @@ impl BoardWriter {
         entry: Option<u32>,
         tag: u64,
         bytes: &[u8],
-    ) -> Result<(), BoardError> {
+    ) -> Result<(), BitPatternError> {
         if bytes.len() > self.shape.size as usize {
-            return Err(BoardError::Outside);
+            return Err(BitPatternError::Outside);
         }
         let entry = match entry {
             Some(entry) if entry < self.shape.entries => entry,
-            Some(_) => return Err(BoardError::Outside),
-            None => self.first_free().ok_or(BoardError::Full)?,
+            Some(_) => return Err(BitPatternError::Outside),
+            None => self.first_free().ok_or(BitPatternError::Full)?,
         };
         let at = self.shape.entry(entry);
-        let turn = &mut self.turns[entry as usize];
+        let turn = &mut self.versions[entry as usize];
         let head = |turn: u32| bytes.len() as u64 | u64::from(turn) << 32;
         *turn = turn.wrapping_add(1) | 1;
         self.memory.atomic(at).store(head(*turn), Ordering::Relaxed);
@@ -129,18 +129,18 @@ impl BoardWriter {
 }
 
 #[derive(Debug)]
-pub(crate) struct BoardReader {
+pub(crate) struct BitPatternReader {
     memory: Arc<Memfd>,
-    shape: Shape,
+    shape: BitPatternSpec,
     /// The turn of each entry that was taken last.
-    turns: Vec<u32>,
+    versions: Vec<u32>,
     buffer: Vec<u8>,
 }
 
-impl BoardReader {
-    pub(crate) fn new(memory: Arc<Memfd>, shape: Shape) -> Self {
-        let turns = vec![0; shape.entries as usize];
-        Self { memory, shape, turns, buffer: Vec::with_capacity(shape.size as usize) }
+impl BitPatternReader {
+    pub(crate) fn new(memory: Arc<Memfd>, shape: BitPatternSpec) -> Self {
+        let versions = vec![0; shape.entries as usize];
+        Self { memory, shape, versions: versions, buffer: Vec::with_capacity(shape.size as usize) }
     }
 
     /// Takes the lowest entry that has something new: its number and tag; its bytes are
@@ -169,7 +169,7 @@ impl BoardReader {
         let at = self.shape.entry(entry);
         let head = self.memory.atomic(at).load(Ordering::Acquire);
         let (len, turn) = (head as u32, (head >> 32) as u32);
-        let last = &mut self.turns[entry as usize];
+        let last = &mut self.versions[entry as usize];
         if turn % 2 == 1 || turn == *last || len > self.shape.size {
             return None;
         }
@@ -214,11 +214,11 @@ impl BoardReader {
 mod tests {
     use super::*;
 
-    fn board(entries: u32, size: u32) -> (Arc<Memfd>, BoardWriter, BoardReader) {
-        let shape = Shape { entries, size };
+    fn board(entries: u32, size: u32) -> (Arc<Memfd>, BitPatternWriter, BitPatternReader) {
+        let shape = BitPatternSpec { entries, size };
         let memory = Arc::new(Memfd::create("board", shape.len()).unwrap());
-        let writer = BoardWriter::new(Arc::clone(&memory), shape);
-        (Arc::clone(&memory), writer, BoardReader::new(memory, shape))
+        let writer = BitPatternWriter::new(Arc::clone(&memory), shape);
+        (Arc::clone(&memory), writer, BitPatternReader::new(memory, shape))
     }
 
     #[test]
@@ -233,8 +233,8 @@ mod tests {
             assert_eq!(reader.bytes(), bytes);
         }
         assert_eq!(reader.take(), None);
-        assert_eq!(writer.put(Some(70), 0, b""), Err(BoardError::Outside));
-        assert_eq!(writer.put(None, 0, &[0; 17]), Err(BoardError::Outside));
+        assert_eq!(writer.put(Some(70), 0, b""), Err(BitPatternError::Outside));
+        assert_eq!(writer.put(None, 0, &[0; 17]), Err(BitPatternError::Outside));
     }
 
     #[test]
@@ -243,7 +243,7 @@ mod tests {
         for n in 0..65_u64 {
             writer.put(None, n, &n.to_ne_bytes()).unwrap();
         }
-        assert_eq!(writer.put(None, 65, b""), Err(BoardError::Full));
+        assert_eq!(writer.put(None, 65, b""), Err(BitPatternError::Full));
         assert_eq!(reader.take(), Some((0, 0)));
         writer.put(None, 65, b"").unwrap();
         assert_eq!(reader.take(), Some((0, 65)));
@@ -290,7 +290,7 @@ mod tests {
         memory.put(BODY, u64::MAX);
         assert_eq!(reader.take(), None, "bits without entries");
         writer.put(Some(1), 7, b"a").unwrap();
-        memory.put(Shape { entries: 3, size: 8 }.entry(1), u64::from(u32::MAX) | 4 << 32);
+        memory.put(BitPatternSpec { entries: 3, size: 8 }.entry(1), u64::from(u32::MAX) | 4 << 32);
         assert_eq!(reader.take(), None, "of 4 GB");
         writer.put(Some(1), 8, b"b").unwrap();
         assert_eq!((reader.take(), reader.bytes()), (Some((1, 8)), &b"b"[..]));
