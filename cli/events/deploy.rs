@@ -5,7 +5,7 @@ use std::time::Duration as StdDuration;
 
 use clap::{Args, ValueEnum};
 use selvedge_cli_terminal::{Failure, signals};
-use selvedge_comm_event::{AskError, Deployment, Place, read_token};
+use selvedge_comm_event::{Deployment, Place, RequestError, read_token};
 use selvedge_units::Duration;
 use serde_json::json;
 
@@ -97,8 +97,8 @@ pub(super) fn command(args: &DeployArgs) -> Result<(), Failure> {
         (None, None) => return Err(Failure::input("give --file FILE or --remove NAME")),
     };
     let said = done.map_err(|error| match error {
-        AskError::Nobody(..) | AskError::Several(..) => Failure::input(error),
-        AskError::Refused(..) | AskError::Silent(..) => Failure::failed(error),
+        RequestError::Nobody(..) | RequestError::Several(..) => Failure::input(error),
+        RequestError::Refused(..) | RequestError::Silent(..) => Failure::failed(error),
     })?;
     if args.json {
         println!("{}", json!({ "target": args.target, "channel": args.channel, "done": said }));

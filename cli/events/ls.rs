@@ -5,7 +5,9 @@ use std::time::Duration as StdDuration;
 
 use clap::Args;
 use selvedge_cli_terminal::{Align, Failure, Table, signals};
-use selvedge_comm_event::{CarriedBy, HostName, Listing, MemberListing, SinkListing, listed};
+use selvedge_comm_event::{
+    CarriedBy, Listing, MemberListing, ParticipantName, SinkListing, listed,
+};
 use selvedge_units::Duration;
 
 use super::take_part::{self, TakePart};
@@ -48,7 +50,7 @@ pub(super) fn command(args: &LsArgs) -> Result<(), Failure> {
     Ok(out.flush()?)
 }
 
-fn table(all: &[(HostName, Listing)]) -> Table {
+fn table(all: &[(ParticipantName, Listing)]) -> Table {
     let mut table = Table::new(&[
         ("channel", Align::Left),
         ("host", Align::Left),
@@ -92,14 +94,14 @@ fn table(all: &[(HostName, Listing)]) -> Table {
 }
 
 /// By channel, then by host.
-fn sorted(all: &[(HostName, Listing)]) -> Vec<&(HostName, Listing)> {
+fn sorted(all: &[(ParticipantName, Listing)]) -> Vec<&(ParticipantName, Listing)> {
     let mut sorted: Vec<_> = all.iter().collect();
     sorted.sort_by_key(|(host, listing)| (listing.channel.clone(), host.to_string()));
     sorted
 }
 
 /// The members of each channel as each host sees them.
-fn members(all: &[(HostName, Listing)]) -> Table {
+fn members(all: &[(ParticipantName, Listing)]) -> Table {
     let mut table = Table::new(&[
         ("channel", Align::Left),
         ("host", Align::Left),
@@ -135,7 +137,7 @@ fn members(all: &[(HostName, Listing)]) -> Table {
     table
 }
 
-fn deployed(all: &[(HostName, Listing)]) -> String {
+fn deployed(all: &[(ParticipantName, Listing)]) -> String {
     let mut table = Table::new(&[
         ("deployed", Align::Left),
         ("channel", Align::Left),

@@ -8,7 +8,7 @@ use std::time::{Duration as StdDuration, Instant};
 
 use clap::Args;
 use selvedge_cli_terminal::{Failure, signals};
-use selvedge_comm_event::{Host, Joined};
+use selvedge_comm_event::{ChannelHandle, Participant};
 use selvedge_control_event::{
     AttributesBuf, Event, Format, PublishError, Value as Attribute, Wake,
 };
@@ -99,7 +99,7 @@ pub(super) fn command(args: &PubArgs) -> Result<(), Failure> {
 
 /// Waits for so many hosts that want events; how many there are, and how many were wanted.
 fn wait_for_hosts(
-    joined: &Joined,
+    joined: &ChannelHandle,
     wanted: usize,
     wait: StdDuration,
     stop: &AtomicBool,
@@ -116,7 +116,7 @@ fn wait_for_hosts(
 }
 
 /// Waits until members have taken what was promised to them, and what was sent is on its way.
-fn finish(joined: &Joined, stop: &AtomicBool) {
+fn finish(joined: &ChannelHandle, stop: &AtomicBool) {
     let begin = Instant::now();
     while begin.elapsed() < TAKEN && !stop.load(Ordering::SeqCst) {
         if joined.view(|view| view.held) == Some(0) {
@@ -172,8 +172,8 @@ impl Parsed {
 }
 
 struct Source<'a> {
-    host: &'a Host,
-    joined: &'a Joined,
+    host: &'a Participant,
+    joined: &'a ChannelHandle,
     args: &'a PubArgs,
     stop: &'a AtomicBool,
     begin: Instant,

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use clap::{Args, Subcommand};
 use selvedge_cli_terminal::{Align, Failure, Table, input, signals};
-use selvedge_comm_call::Host;
+use selvedge_comm_call::Participant;
 use selvedge_comm_services::{
     Event, Provided, Service, ServiceError, Target, Watch, Wish, now, program,
 };
@@ -126,7 +126,7 @@ pub(crate) fn command(command: &ServicesCommand) -> Result<(), Failure> {
 fn serve(services: &[Service], directory: Option<&Path>) -> Result<(), Failure> {
     let stop = signals::stop_flag()?;
     let directory = directory.map_or_else(selvedge_comm_call::directory, Path::to_owned);
-    let host = Host::start(&directory, None).map_err(Failure::failed)?;
+    let host = Participant::start(&directory, None).map_err(Failure::failed)?;
     let all = if services.is_empty() { &Service::ALL[..] } else { services };
     for service in all {
         let provided = Provided::new(Wish::new(*service)).map_err(failure)?;
@@ -172,8 +172,8 @@ fn list(as_json: bool) -> Result<(), Failure> {
                 Ok(watch) if watch.kinds().contains(&number) => None,
                 Ok(watch) => {
                     let own = format!("{service} {} ", kind.name);
-                    let told = watch.absent().iter().map(ToString::to_string);
-                    told.into_iter().find(|text| text.starts_with(&own))
+                    let notice = watch.absent().iter().map(ToString::to_string);
+                    notice.into_iter().find(|text| text.starts_with(&own))
                 }
                 Err(error) => Some(error.to_string()),
             };

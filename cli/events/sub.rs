@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
 use selvedge_cli_terminal::{Failure, signals};
-use selvedge_comm_event::{Host, HostName, Received, Told};
+use selvedge_comm_event::{NamedNotice, Participant, ParticipantName, Received};
 use selvedge_control_code::Type;
 use selvedge_control_event::{
     Format, NoticeKind, Overflow, Subscription, Value as Attribute, Wake,
@@ -100,11 +100,11 @@ pub(super) fn command(args: &SubArgs) -> Result<(), Failure> {
     };
     let mut warned = HashSet::new();
     while !is_over(count) {
-        while let Some(told) = notices.take(Duration::ZERO) {
+        while let Some(notice) = notices.take(Duration::ZERO) {
             if args.notices {
-                writeln!(out, "{}", notice(&told))?;
+                writeln!(out, "{}", notice(&notice))?;
             } else {
-                warn(&told, &args.channel, &mut warned);
+                warn(&notice, &args.channel, &mut warned);
             }
         }
         let came = sink.try_take_into(&mut event) || {
@@ -137,7 +137,7 @@ pub(super) fn command(args: &SubArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-fn line(host: &Host, format: &Format, event: &Received) -> Value {
+fn line(host: &Participant, format: &Format, event: &Received) -> Value {
     let attributes = event.attributes().iter().map(|(name, value)| {
         let value = match value {
             Attribute::Long(number) => json!(number),
@@ -158,8 +158,8 @@ fn line(host: &Host, format: &Format, event: &Received) -> Value {
 }
 
 /// Says, once for each member, that events of its are not printed for as long as things are as they are.
-fn warn(told: &Told, channel: &str, warned: &mut HashSet<Option<HostName>>) {
-    let why = match &told.kind {
+fn warn(notice: &NamedNotice, channel: &str, warned: &mut HashSet<Option<ParticipantName>>) {
+    let why = match &notice.kind {
         NoticeKind::Unreadable(why) => format!("its format does not fit: {why}; see --format"),
         NoticeKind::Refused(right) => {
             format!(
@@ -169,15 +169,15 @@ fn warn(told: &Told, channel: &str, warned: &mut HashSet<Option<HostName>>) {
         }
         _ => return,
     };
-    let of_channel = told.channel.is_empty() || told.channel == channel;
-    if of_channel && warned.len() < WARNED_MAX && warned.insert(told.host.clone()) {
-        let host = told.host.as_ref().map_or_else(|| "a member".to_owned(), ToString::to_string);
+    let of_channel = notice.channel.is_empty() || notice.channel == channel;
+    if of_channel && warned.len() < WARNED_MAX && warned.insert(notice.host.clone()) {
+        let host = notice.host.as_ref().map_or_else(|| "a member".to_owned(), ToString::to_string);
         eprintln!("selvedge: events of {host} are not printed: {why}");
     }
 }
 
-fn notice(told: &Told) -> Value {
-    let (what, events) = match &told.kind {
+fn notice(notice: &NamedNotice) -> Value {
+    let (what, events) = match &notice.kind {
         NoticeKind::Joined => ("joined".to_owned(), None),
         NoticeKind::Left => ("left".to_owned(), None),
         NoticeKind::Lost => ("lost".to_owned(), None),
@@ -186,6 +186,6 @@ fn notice(told: &Told) -> Value {
         NoticeKind::Undelivered(events) => ("undelivered".to_owned(), Some(*events)),
         NoticeKind::Missed(events) => ("missed".to_owned(), Some(*events)),
     };
-    let host = told.host.as_ref().map(ToString::to_string);
+    let host = notice.host.as_ref().map(ToString::to_string);
     json!({ "notice": what, "host": host, "events": events })
 }

@@ -7,7 +7,7 @@ use std::time::{Duration as StdDuration, Instant};
 
 use clap::Args;
 use selvedge_cli_terminal::{Failure, input};
-use selvedge_comm_event::{Address, Host, Listing, Settings, StartError};
+use selvedge_comm_event::{Address, Listing, Participant, Settings, StartError};
 use selvedge_control_event::{CHANNEL_NAME_MAX, Format, OpenError};
 use selvedge_units::Duration;
 
@@ -37,7 +37,7 @@ pub(crate) struct TakePart {
 
 impl TakePart {
     /// Starts.
-    pub(crate) fn start(&self) -> Result<Host, Failure> {
+    pub(crate) fn start(&self) -> Result<Participant, Failure> {
         let mut settings = match &self.config {
             Some(path) => Settings::read(path).map_err(Failure::input)?,
             None => Settings::default(),
@@ -50,7 +50,7 @@ impl TakePart {
         if let Some(name) = &self.name {
             settings.name = Some(name.clone());
         }
-        Host::start(&settings).map_err(|error| match error {
+        Participant::start(&settings).map_err(|error| match error {
             StartError::Name(_) => Failure::input(error),
             _ => Failure::failed(error),
         })
@@ -58,7 +58,7 @@ impl TakePart {
 }
 
 /// Waits until the hosts that can be seen are seen: none came for a while, or the time is over.
-pub(crate) fn settle(host: &Host, wait: StdDuration, stop: &AtomicBool) {
+pub(crate) fn settle(host: &Participant, wait: StdDuration, stop: &AtomicBool) {
     let begin = Instant::now();
     let (mut count, mut since) = (0, begin);
     while begin.elapsed() < wait && !stop.load(Ordering::SeqCst) {
@@ -75,7 +75,7 @@ pub(crate) fn settle(host: &Host, wait: StdDuration, stop: &AtomicBool) {
 
 /// A channel's format: from a file, or as others have it, for whom it waits.
 pub(crate) fn format(
-    host: &Host,
+    host: &Participant,
     channel: &str,
     file: Option<&Path>,
     wait: Option<StdDuration>,

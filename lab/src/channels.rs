@@ -60,10 +60,10 @@ impl Figures {
             ("sink full", self.sink_full),
             ("the engine", self.lost_share - known),
         ];
-        let told = all.iter().filter(|(_, share)| *share >= 0.0005);
-        let told: Vec<String> =
-            told.map(|(why, share)| format!("{why} {:.1} %", share * 100.0)).collect();
-        told.join(", ")
+        let notice = all.iter().filter(|(_, share)| *share >= 0.0005);
+        let notice: Vec<String> =
+            notice.map(|(why, share)| format!("{why} {:.1} %", share * 100.0)).collect();
+        notice.join(", ")
     }
 }
 

@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use std::{io, thread};
 
-use selvedge_comm_event::{Host, Settings, SettingsError, StartError, listed};
+use selvedge_comm_event::{Participant, Settings, SettingsError, StartError, listed};
 
 use crate::Channels;
 
@@ -47,7 +47,7 @@ impl ChannelWatch {
     /// [`ChannelsError`].
     pub fn start(settings: Option<&Path>) -> Result<Self, ChannelsError> {
         let settings = settings.map(Settings::read).transpose()?.unwrap_or_default();
-        let host = Host::start(&settings)?;
+        let host = Participant::start(&settings)?;
         let (listed, is_over) = (Mutex::new(Arc::from("[]")), AtomicBool::new(false));
         let shared = Arc::new(Shared { listed, is_over });
         let own = Arc::clone(&shared);
@@ -64,7 +64,7 @@ impl Channels for ChannelWatch {
 }
 
 impl Shared {
-    fn watch(&self, host: &Host) {
+    fn watch(&self, host: &Participant) {
         while !self.is_over.load(Ordering::SeqCst) {
             let text: Arc<str> = listed(&host.list(WAIT)).to_string().into();
             *self.listed.lock().unwrap_or_else(PoisonError::into_inner) = text;

@@ -25,9 +25,9 @@ const PENDING_MAX: usize = 16;
 
 /// Where events go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum To<'a> {
+pub(crate) enum BatchTarget<'a> {
     /// To one host.
-    Host(HostId),
+    Participant(HostId),
     /// To all that want a channel's.
     Channel(&'a str),
 }
@@ -43,8 +43,8 @@ pub(crate) struct Batch {
 }
 
 impl Batch {
-    pub(crate) fn to(&self) -> To<'_> {
-        self.host.map_or(To::Channel(&self.channel), To::Host)
+    pub(crate) fn to(&self) -> BatchTarget<'_> {
+        self.host.map_or(BatchTarget::Channel(&self.channel), BatchTarget::Participant)
     }
 }
 
@@ -78,7 +78,7 @@ impl Default for Batches {
 
 impl Batches {
     /// Whether an event that is sent now is to [wait](Self::add).
-    pub(crate) fn is_ahead(&mut self, now: Instant, size: usize) -> bool {
+    pub(crate) fn should_batch(&mut self, now: Instant, size: usize) -> bool {
         let at_once = self.last.is_some_and(|last| now.since(last) <= self.at_once);
         self.in_a_row = if at_once { self.in_a_row.saturating_add(1) } else { 0 };
         self.in_a_row >= AHEAD && size <= FRAME_MAX
@@ -90,22 +90,23 @@ impl Batches {
     }
 
     /// Whether what waits has to go before this does, lest this overtake it.
-    pub(crate) fn is_before(&self, to: To<'_>) -> bool {
-        let is_other = |one: &Batch| one.host.is_some() != matches!(to, To::Host(_));
+    pub(crate) fn must_flush_before(&self, to: BatchTarget<'_>) -> bool {
+        let is_other =
+            |one: &Batch| one.host.is_some() != matches!(to, BatchTarget::Participant(_));
         self.pending.iter().any(is_other)
             || (self.pending.len() >= PENDING_MAX && !self.pending.iter().any(|one| one.to() == to))
     }
 
     /// Has an event wait; what is full comes back, to be sent and [given back](Self::give_back).
-    pub(crate) fn add(&mut self, now: Instant, to: To<'_>, frame: &[u8]) -> Option<Batch> {
+    pub(crate) fn add(&mut self, now: Instant, to: BatchTarget<'_>, frame: &[u8]) -> Option<Batch> {
         let at = self.pending.iter().position(|one| one.to() == to).unwrap_or_else(|| {
             let mut batch = self.spare.pop().unwrap_or_default();
             batch.channel.clear();
             batch.bytes.clear();
             batch.bytes.push(MARK);
             match to {
-                To::Host(host) => batch.host = Some(host),
-                To::Channel(channel) => {
+                BatchTarget::Participant(host) => batch.host = Some(host),
+                BatchTarget::Channel(channel) => {
                     batch.host = None;
                     batch.channel.push_str(channel);
                 }
@@ -135,7 +136,7 @@ impl Batches {
     }
 
     /// Its memory is used again.
-    pub(crate) fn give_back(&mut self, batch: Batch) {
+    pub(crate) fn recycle(&mut self, batch: Batch) {
         if self.spare.len() < PENDING_MAX {
             self.spare.push(batch);
         }
@@ -227,12 +228,12 @@ mod tests {
         let mut batches = Batches::default();
         let sent: Vec<Vec<u8>> = (0..100_usize).map(|n| vec![n as u8; 1 + n * 3]).collect();
         let (mut got, now) = (Vec::new(), Instant::ZERO);
-        let host = To::Host(HostId(3));
+        let host = BatchTarget::Participant(HostId(3));
         for frame in &sent {
             if let Some(full) = batches.add(now, host, frame) {
                 assert!(full.to() == host && full.bytes.len() < FULL + 512);
                 got.extend(frames(&full.bytes));
-                batches.give_back(full);
+                batches.recycle(full);
             }
         }
         got.extend(frames(&batches.pop().unwrap().bytes));
@@ -245,21 +246,24 @@ mod tests {
         let mut batches = Batches::default();
         let mut now = Instant::ZERO;
         for _ in 0..1000 {
-            assert!(!batches.is_ahead(now, 100));
+            assert!(!batches.should_batch(now, 100));
             batches.done(now);
             now += BATCH_GAP + Duration(1);
         }
         for number in 0..100 {
-            assert_eq!(batches.is_ahead(now, 100), number >= AHEAD);
+            assert_eq!(batches.should_batch(now, 100), number >= AHEAD);
             batches.done(now);
             now += BATCH_GAP;
         }
-        assert!(!batches.is_ahead(now, FRAME_MAX + 1));
-        assert!(batches.add(now, To::Channel("a"), &[1]).is_none());
-        assert!(batches.add(now + WAIT, To::Channel("b"), &[1]).is_none());
+        assert!(!batches.should_batch(now, FRAME_MAX + 1));
+        assert!(batches.add(now, BatchTarget::Channel("a"), &[1]).is_none());
+        assert!(batches.add(now + WAIT, BatchTarget::Channel("b"), &[1]).is_none());
         assert_eq!(batches.due(), Some(now + WAIT));
-        assert!(!batches.is_before(To::Channel("c")) && batches.is_before(To::Host(HostId(1))));
-        assert_eq!(batches.pop().map(|one| one.to() == To::Channel("a")), Some(true));
+        assert!(
+            !batches.must_flush_before(BatchTarget::Channel("c"))
+                && batches.must_flush_before(BatchTarget::Participant(HostId(1)))
+        );
+        assert_eq!(batches.pop().map(|one| one.to() == BatchTarget::Channel("a")), Some(true));
     }
 
     #[test]

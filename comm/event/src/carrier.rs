@@ -1,6 +1,6 @@
 //! The transport between hosts, over a Zenoh session; and over rings to those of this machine.
 
-mod opened;
+mod session;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,12 +15,12 @@ use selvedge_units::{Duration, Instant};
 use zenoh::Wait;
 use zenoh::pubsub::Subscriber;
 
-use crate::batch::{Batches, Frames, To};
+use crate::batch::{BatchTarget, Batches, Frames};
 use crate::inbox::Inbox;
-use crate::keys::{HostName, Keys};
-use crate::near::Near;
-use crate::say::MARK;
-use opened::{Opened, publisher, put, subscribe};
+use crate::keys::{Keys, ParticipantName};
+use crate::message::MARK;
+use crate::ring_transport::RingTransport;
+use session::{ZenohSession, publisher, put, subscribe};
 
 /// After so many frames the exchange's sinks get their turn, before it takes more.
 const TURN_MAX: usize = 1024;
@@ -49,7 +49,7 @@ const RECONNECT_AFTER_MAX: Duration = Duration::from_secs(60);
 /// One process's session.
 pub(crate) struct Carrier {
     /// `None` when it is over.
-    opened: Option<Opened>,
+    opened: Option<ZenohSession>,
     keys: Keys,
     inbox: Arc<Inbox>,
     arrived: Arrived,
@@ -62,19 +62,19 @@ pub(crate) struct Carrier {
     clock: Clock,
     batches: Batches,
     /// Whether somebody will look when what waits is due.
-    is_watched: bool,
+    has_timer: bool,
     /// The channels whose events are wanted here.
     wanted: HashMap<String, Option<Subscriber<()>>>,
     /// Rings to the hosts of this machine, if they are wanted and can be had.
-    near: Option<Near>,
+    ring_transport: Option<RingTransport>,
     from_rings: u32,
     /// A host that is gone, of whose ring something is unread, and how often that is waited for.
     gone: Option<(HostId, u32)>,
     /// Those whom no ring reaches, and those whose ring had no room for the last event.
-    far: Vec<HostId>,
+    peers_without_ring: Vec<HostId>,
     full: Vec<HostId>,
     /// Since when nobody is connected, and how long that is borne.
-    alone: Option<Instant>,
+    disconnected_since: Option<Instant>,
     patience: Duration,
 }
 
@@ -84,14 +84,14 @@ impl Carrier {
     pub(crate) fn new(
         configuration: &str,
         domain: &str,
-        me: &HostName,
+        me: &ParticipantName,
         inbox: Arc<Inbox>,
         arrived: Arrived,
         clock: Clock,
-        near: Option<Near>,
+        ring_transport: Option<RingTransport>,
     ) -> Result<Self, zenoh::Error> {
         let keys = Keys::new(domain, me);
-        let opened = Some(Opened::new(configuration, &keys, &inbox, &arrived)?);
+        let opened = Some(ZenohSession::new(configuration, &keys, &inbox, &arrived)?);
         Ok(Self {
             opened,
             keys,
@@ -103,21 +103,21 @@ impl Carrier {
             left: 0,
             clock,
             batches: Batches::default(),
-            is_watched: false,
+            has_timer: false,
             wanted: HashMap::new(),
-            near,
+            ring_transport,
             from_rings: 0,
             gone: None,
-            far: Vec::new(),
+            peers_without_ring: Vec::new(),
             full: Vec::new(),
-            alone: None,
+            disconnected_since: None,
             patience: RECONNECT_AFTER,
         })
     }
 
     /// Gives the exchange what has come, has it do what is due, and sends what it sends.
     pub(crate) fn run(&mut self, now: Instant, exchange: &mut Exchange) {
-        self.begin_turn(now);
+        self.begin_round(now);
         while let Some(news) = self.poll_transport_event() {
             exchange.handle_news(now, news);
         }
@@ -163,73 +163,75 @@ impl Carrier {
     }
 
     /// Lets the exchange take more: its sinks had their turn.
-    fn begin_turn(&mut self, now: Instant) {
+    fn begin_round(&mut self, now: Instant) {
         self.left = TURN_MAX;
-        self.let_early_in(now);
+        self.read_late_rings(now);
     }
 
     /// Whether somebody has to be told that events wait here, who [lets them go](Self::let_go) in time.
-    pub(crate) fn wants_watch(&mut self) -> bool {
-        let is_new = !self.is_watched && self.batches.due().is_some();
-        self.is_watched |= is_new;
+    pub(crate) fn needs_timer(&mut self) -> bool {
+        let is_new = !self.has_timer && self.batches.due().is_some();
+        self.has_timer |= is_new;
         is_new
     }
 
     /// Sends what has waited long enough; when to come again, if at all.
-    pub(crate) fn let_go(&mut self, now: Instant) -> Option<Instant> {
+    pub(crate) fn flush_due(&mut self, now: Instant) -> Option<Instant> {
         if self.batches.due().is_some_and(|due| due <= now) {
             self.flush();
         }
-        if let Some(near) = &mut self.near {
-            for host in near.ended(now) {
-                self.inbox.set_near(host, false);
+        if let Some(ring_transport) = &mut self.ring_transport {
+            for host in ring_transport.ended(now) {
+                self.inbox.set_by_ring(host, false);
             }
         }
-        self.let_early_in(now);
+        self.read_late_rings(now);
         let due = self.batches.due();
-        self.is_watched = due.is_some();
-        let early = self.near.as_ref().and_then(Near::due);
+        self.has_timer = due.is_some();
+        let early = self.ring_transport.as_ref().and_then(RingTransport::due);
         due.into_iter().chain(early).min()
     }
 
     /// Reads rings that have waited too long for the word that they may be.
-    fn let_early_in(&mut self, now: Instant) {
-        if let Some(near) = &mut self.near {
-            for host in near.overdue(now) {
-                self.inbox.set_near(host, true);
+    fn read_late_rings(&mut self, now: Instant) {
+        if let Some(ring_transport) = &mut self.ring_transport {
+            for host in ring_transport.late_switches(now) {
+                self.inbox.set_by_ring(host, true);
             }
-            self.say();
+            self.send_pending();
         }
     }
 
     /// The rings, if there are any.
-    pub(crate) fn near(&mut self) -> Option<&mut Near> {
-        self.near.as_mut()
+    pub(crate) fn ring_transport(&mut self) -> Option<&mut RingTransport> {
+        self.ring_transport.as_mut()
     }
 
     /// Says over the engine what has to be said of rings.
-    fn say(&mut self) {
-        while let Some((host, said)) = self.near.as_mut().and_then(Near::poll_said) {
+    fn send_pending(&mut self) {
+        while let Some((host, message)) =
+            self.ring_transport.as_mut().and_then(RingTransport::poll_message)
+        {
             self.flush();
-            self.put(To::Host(host), &said);
+            self.put(BatchTarget::Participant(host), &message);
         }
     }
 
     /// Takes note of rings that are ready or gone.
     fn settle(&mut self, now: Instant) {
-        if let Some(near) = &mut self.near {
-            near.settle(now);
-            self.say();
+        if let Some(ring_transport) = &mut self.ring_transport {
+            ring_transport.settle(now);
+            self.send_pending();
         }
     }
 
     /// Puts a message into a host's ring, if it has one.
-    fn put_near(&mut self, now: Instant, to: HostId, bytes: &[u8]) -> PutOutcome {
+    fn send_by_ring(&mut self, now: Instant, to: HostId, bytes: &[u8]) -> PutOutcome {
         self.settle(now);
-        let Some(near) = &mut self.near else { return PutOutcome::Gone };
-        let put = near.put(now, to, bytes);
-        near.links().flush();
-        self.say();
+        let Some(ring_transport) = &mut self.ring_transport else { return PutOutcome::Gone };
+        let put = ring_transport.put(now, to, bytes);
+        ring_transport.links().flush();
+        self.send_pending();
         put
     }
 
@@ -249,20 +251,20 @@ impl Carrier {
     fn flush(&mut self) {
         while let Some(batch) = self.batches.pop() {
             self.put(batch.to(), &batch.bytes);
-            self.batches.give_back(batch);
+            self.batches.recycle(batch);
         }
     }
 
     /// Sends an event, or has it wait for others while its source is ahead.
-    fn event(&mut self, now: Instant, to: To<'_>, bytes: &[u8]) {
-        let is_ahead = self.batches.is_ahead(now, bytes.len());
-        if !is_ahead || self.batches.is_before(to) {
+    fn event(&mut self, now: Instant, to: BatchTarget<'_>, bytes: &[u8]) {
+        let should_batch = self.batches.should_batch(now, bytes.len());
+        if !should_batch || self.batches.must_flush_before(to) {
             self.flush();
         }
-        if is_ahead {
+        if should_batch {
             if let Some(full) = self.batches.add(now, to, bytes) {
                 self.put(full.to(), &full.bytes);
-                self.batches.give_back(full);
+                self.batches.recycle(full);
             }
         } else {
             self.put(to, bytes);
@@ -271,10 +273,10 @@ impl Carrier {
     }
 
     /// Gives a message to the engine, by a publisher that is kept.
-    fn put(&mut self, to: To<'_>, bytes: &[u8]) {
-        let Some(Opened { session, hosts, channels, .. }) = &mut self.opened else { return };
+    fn put(&mut self, to: BatchTarget<'_>, bytes: &[u8]) {
+        let Some(ZenohSession { session, hosts, channels, .. }) = &mut self.opened else { return };
         match to {
-            To::Host(host) => {
+            BatchTarget::Participant(host) => {
                 if !hosts.contains_key(&host) {
                     let Some(name) = self.inbox.name(host) else { return };
                     let Ok(publisher) = publisher(session, self.keys.to(&name)) else { return };
@@ -285,7 +287,7 @@ impl Carrier {
                 }
                 put(&hosts[&host], bytes);
             }
-            To::Channel(channel) => {
+            BatchTarget::Channel(channel) => {
                 if !channels.contains_key(channel) {
                     let key = self.keys.to_channel(channel);
                     let Ok(publisher) = publisher(session, key) else { return };
@@ -301,9 +303,9 @@ impl Carrier {
 
     /// Sends a frame at once, behind what waits for the host.
     fn send(&mut self, now: Instant, to: HostId, bytes: &[u8]) {
-        if self.put_near(now, to, bytes) == PutOutcome::Gone {
+        if self.send_by_ring(now, to, bytes) == PutOutcome::Gone {
             self.flush();
-            self.put(To::Host(to), bytes);
+            self.put(BatchTarget::Participant(to), bytes);
         }
     }
 
@@ -311,14 +313,14 @@ impl Carrier {
     fn broadcast(&mut self, now: Instant, bytes: &[u8]) {
         self.settle(now);
         let mut is_settled = true;
-        if let Some(near) = &mut self.near {
-            for host in near.reached() {
-                near.put(now, host, bytes);
+        if let Some(ring_transport) = &mut self.ring_transport {
+            for host in ring_transport.ring_peers() {
+                ring_transport.put(now, host, bytes);
             }
-            near.links().flush();
-            is_settled = near.is_settled();
+            ring_transport.links().flush();
+            is_settled = ring_transport.is_settled();
         }
-        self.say();
+        self.send_pending();
         self.flush();
         if is_settled {
             if let Some(opened) = &self.opened {
@@ -328,8 +330,12 @@ impl Carrier {
         }
         // Some who get it by a ring still hear the engine.
         for (host, _) in self.inbox.hosts() {
-            if !self.near.as_ref().is_some_and(|near| near.reaches(host)) {
-                self.put(To::Host(host), bytes);
+            if !self
+                .ring_transport
+                .as_ref()
+                .is_some_and(|ring_transport| ring_transport.has_ring_to(host))
+            {
+                self.put(BatchTarget::Participant(host), bytes);
             }
         }
     }
@@ -346,10 +352,15 @@ impl Carrier {
                 return None;
             }
             let rings_first = self.from_rings < RINGS_TURN || self.inbox.is_empty();
-            if rings_first && self.near.as_mut().is_some_and(|near| near.take(now)) {
+            if rings_first
+                && self
+                    .ring_transport
+                    .as_mut()
+                    .is_some_and(|ring_transport| ring_transport.take(now))
+            {
                 self.from_rings += 1;
                 self.left -= 1;
-                return self.near.as_ref().map(Near::mail);
+                return self.ring_transport.as_ref().map(RingTransport::message);
             }
             let is_turn = std::mem::take(&mut self.from_rings) >= RINGS_TURN;
             let Some(sender) = self.inbox.pop(&mut self.current) else {
@@ -359,9 +370,9 @@ impl Carrier {
                 return None;
             };
             if self.current.first() == Some(&MARK) {
-                if let Some(near) = &mut self.near {
-                    near.hear(now, sender, &self.current);
-                    self.say();
+                if let Some(ring_transport) = &mut self.ring_transport {
+                    ring_transport.handle_message(now, sender, &self.current);
+                    self.send_pending();
                 }
                 continue;
             }
@@ -372,44 +383,46 @@ impl Carrier {
 
     /// Sends an event, which may wait for others, to a host.
     fn send_event(&mut self, now: Instant, to: HostId, bytes: &[u8]) {
-        match self.put_near(now, to, bytes) {
+        match self.send_by_ring(now, to, bytes) {
             PutOutcome::Done => return,
             PutOutcome::Dropped => return self.full.push(to),
             PutOutcome::Gone => {}
         }
-        if let Some(near) = &mut self.near {
-            near.wish(now, to);
-            self.say();
+        if let Some(ring_transport) = &mut self.ring_transport {
+            ring_transport.request_ring(now, to);
+            self.send_pending();
         }
-        self.event(now, To::Host(to), bytes);
+        self.event(now, BatchTarget::Participant(to), bytes);
     }
 
     /// Sends one event to hosts that are all that want the channel's events.
     fn send_events(&mut self, now: Instant, channel: &str, to: &[HostId], bytes: &[u8]) {
         self.settle(now);
-        let Some(near) = &mut self.near else {
-            return self.event(now, To::Channel(channel), bytes);
+        let Some(ring_transport) = &mut self.ring_transport else {
+            return self.event(now, BatchTarget::Channel(channel), bytes);
         };
-        self.far.clear();
+        self.peers_without_ring.clear();
         for host in to {
-            match near.put(now, *host, bytes) {
+            match ring_transport.put(now, *host, bytes) {
                 PutOutcome::Done => {}
                 PutOutcome::Dropped => self.full.push(*host),
                 PutOutcome::Gone => {
-                    near.wish(now, *host);
-                    self.far.push(*host);
+                    ring_transport.request_ring(now, *host);
+                    self.peers_without_ring.push(*host);
                 }
             }
         }
-        near.links().flush();
-        let is_settled = near.is_settled();
-        self.say();
-        if is_settled && (self.far.len() == to.len() || self.far.len() > FEW) {
-            return self.event(now, To::Channel(channel), bytes);
+        ring_transport.links().flush();
+        let is_settled = ring_transport.is_settled();
+        self.send_pending();
+        if is_settled
+            && (self.peers_without_ring.len() == to.len() || self.peers_without_ring.len() > FEW)
+        {
+            return self.event(now, BatchTarget::Channel(channel), bytes);
         }
-        for at in 0..self.far.len() {
-            let host = self.far[at];
-            self.event(now, To::Host(host), bytes);
+        for at in 0..self.peers_without_ring.len() {
+            let host = self.peers_without_ring[at];
+            self.event(now, BatchTarget::Participant(host), bytes);
         }
     }
 
@@ -432,13 +445,16 @@ impl Carrier {
 
     /// Whether what goes to a host, and what comes from it, goes through memory that both share.
     pub(crate) fn shares_memory(&self, host: HostId) -> (bool, bool) {
-        let near = self.near.as_ref();
-        near.map_or((false, false), |near| (near.reaches(host), near.hears(host)))
+        let ring_transport = self.ring_transport.as_ref();
+        ring_transport.map_or((false, false), |ring_transport| {
+            (ring_transport.has_ring_to(host), ring_transport.reads_ring_of(host))
+        })
     }
 
     /// How many messages have come and were never taken, since this process was behind.
     pub(crate) fn missed(&self) -> u64 {
-        let rings = self.near.as_ref().map_or(0, |near| near.view().missed);
+        let rings =
+            self.ring_transport.as_ref().map_or(0, |ring_transport| ring_transport.view().missed);
         rings + self.inbox.dropped().0
     }
 
@@ -446,20 +462,20 @@ impl Carrier {
     fn poll_transport_event(&mut self) -> Option<TransportEvent> {
         let (news, tries) = match self.gone.take() {
             Some((host, tries)) => {
-                self.inbox.hold(false);
+                self.inbox.hold_open(false);
                 (TransportEvent::Down(host), tries)
             }
             None => (self.inbox.pop_news()?, GONE_ROUNDS_MAX),
         };
         let TransportEvent::Down(host) = news else { return Some(news) };
         // What it put into its ring before it went is taken first.
-        if let Some(near) = &mut self.near {
-            if tries > 0 && near.has_of(host) {
+        if let Some(ring_transport) = &mut self.ring_transport {
+            if tries > 0 && ring_transport.has_unread_of(host) {
                 self.gone = Some((host, tries - 1));
-                self.inbox.hold(true);
+                self.inbox.hold_open(true);
                 return None;
             }
-            near.forget(host);
+            ring_transport.forget(host);
         }
         if let Some(opened) = &mut self.opened {
             opened.hosts.remove(&host);
@@ -469,28 +485,28 @@ impl Carrier {
 
     /// Whether nobody has been connected for so long that the session should be opened again: the engine
     /// gives up an address for good if the connection breaks while it is being made.
-    pub(crate) fn is_stuck(&mut self, now: Instant) -> bool {
+    pub(crate) fn is_disconnected(&mut self, now: Instant) -> bool {
         let Some(opened) = &self.opened else { return false };
         let info = opened.session.info();
         let is_connected =
             info.peers_zid().wait().next().is_some() || info.routers_zid().wait().next().is_some();
         if is_connected {
-            (self.alone, self.patience) = (None, RECONNECT_AFTER);
+            (self.disconnected_since, self.patience) = (None, RECONNECT_AFTER);
             return false;
         }
-        let since = *self.alone.get_or_insert(now);
+        let since = *self.disconnected_since.get_or_insert(now);
         now.since(since) > self.patience
     }
 
     /// Closes the session and opens another.
     pub(crate) fn reopen(&mut self, now: Instant, configuration: &str) {
-        self.alone = Some(now);
+        self.disconnected_since = Some(now);
         self.patience = Duration(self.patience.0 * 2).min(RECONNECT_AFTER_MAX);
         for subscriber in self.wanted.values_mut() {
             *subscriber = None;
         }
         self.close();
-        match Opened::new(configuration, &self.keys, &self.inbox, &self.arrived) {
+        match ZenohSession::new(configuration, &self.keys, &self.inbox, &self.arrived) {
             Ok(opened) => self.opened = Some(opened),
             Err(error) => tracing::warn!(%error, "the session can't be opened again yet"),
         }

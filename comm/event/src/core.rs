@@ -13,15 +13,15 @@ use selvedge_os::clock::{Clock, timespec};
 use selvedge_os::eventfd::EventFd;
 use selvedge_units::Instant;
 
-use crate::bell::Bell;
 use crate::carrier::{Carrier, POLL_EVERY};
 use crate::inbox::Inbox;
-use crate::keys::HostName;
+use crate::keys::ParticipantName;
 use crate::manage::Manager;
 use crate::received::Received;
+use crate::sink_signal::SinkSignal;
 
 /// A sink whose events a function gets at once, on the thread that brought them.
-pub(crate) struct Direct {
+pub(crate) struct DirectSink {
     pub(crate) channel: ChannelId,
     pub(crate) sink: SinkId,
     /// With the memory for its events.
@@ -35,7 +35,7 @@ pub(crate) type Call = Box<dyn FnMut(&Received) + Send>;
 pub(crate) struct Waiting {
     pub(crate) channel: ChannelId,
     pub(crate) sink: SinkId,
-    pub(crate) bell: Arc<Bell>,
+    pub(crate) signal: Arc<SinkSignal>,
 }
 
 pub(crate) type Configure = Box<dyn Fn() -> Option<String> + Send>;
@@ -49,10 +49,10 @@ pub(crate) struct Core {
     pub(crate) next_look: Instant,
     pub(crate) waiting: Vec<Waiting>,
     /// Those who wait until members of a channel have caught up.
-    pub(crate) paced: Vec<(ChannelId, Arc<Bell>)>,
-    pub(crate) direct: Vec<Arc<Direct>>,
+    pub(crate) waiting_publishers: Vec<(ChannelId, Arc<SinkSignal>)>,
+    pub(crate) direct: Vec<Arc<DirectSink>>,
     /// How many handles have a channel open.
-    pub(crate) uses: HashMap<ChannelId, usize>,
+    pub(crate) handle_counts: HashMap<ChannelId, usize>,
     pub(crate) listeners: Vec<flume::Sender<Notice>>,
     pub(crate) manager: Manager,
 }
@@ -62,15 +62,15 @@ pub(crate) struct Shared {
     core: Mutex<Core>,
     pub(crate) inbox: Arc<Inbox>,
     pub(crate) clock: Clock,
-    pub(crate) me: HostName,
+    pub(crate) me: ParticipantName,
     /// Wakes the owner thread.
-    pub(crate) ticker: Arc<Bell>,
+    pub(crate) ticker: Arc<SinkSignal>,
     pub(crate) is_over: AtomicBool,
 }
 
 impl Shared {
-    pub(crate) fn new(core: Core, inbox: Arc<Inbox>, clock: Clock, me: HostName) -> Self {
-        let (ticker, is_over) = (Arc::new(Bell::default()), AtomicBool::new(false));
+    pub(crate) fn new(core: Core, inbox: Arc<Inbox>, clock: Clock, me: ParticipantName) -> Self {
+        let (ticker, is_over) = (Arc::new(SinkSignal::default()), AtomicBool::new(false));
         Self { core: Mutex::new(core), inbox, clock, me, ticker, is_over }
     }
 
@@ -115,7 +115,7 @@ impl Shared {
     }
 
     /// Gives functions their events. One that is running already finds them itself.
-    fn call(&self, due: Vec<Arc<Direct>>) {
+    fn call(&self, due: Vec<Arc<DirectSink>>) {
         for direct in due {
             loop {
                 let Ok(mut call) = direct.call.try_lock() else { break };
@@ -134,7 +134,7 @@ impl Shared {
         }
     }
 
-    fn next_for(&self, direct: &Direct, into: &mut Received) -> bool {
+    fn next_for(&self, direct: &DirectSink, into: &mut Received) -> bool {
         let mut core = self.core.lock().unwrap_or_else(PoisonError::into_inner);
         let now = self.clock.now();
         let next = core.exchange.poll_timeout();
@@ -143,7 +143,7 @@ impl Shared {
         };
         into.set(&delivery);
         if is_sooner(core.exchange.poll_timeout(), next) {
-            self.ticker.ring();
+            self.ticker.raise();
         }
         true
     }
@@ -159,7 +159,7 @@ impl Shared {
     }
 
     /// Tells those who wait of what is there for them; those who are to be called come back.
-    fn after(&self, core: &mut Core, next: Option<Instant>) -> Vec<Arc<Direct>> {
+    fn after(&self, core: &mut Core, next: Option<Instant>) -> Vec<Arc<DirectSink>> {
         while let Some(notice) = core.exchange.poll_notice() {
             core.listeners.retain(|listener| {
                 !matches!(
@@ -168,21 +168,22 @@ impl Shared {
                 )
             });
         }
-        let Core { exchange, waiting, paced, .. } = core;
-        for (channel, bell) in paced.iter().filter(|(_, bell)| bell.is_awaited()) {
+        let Core { exchange, waiting, waiting_publishers, .. } = core;
+        for (channel, signal) in waiting_publishers.iter().filter(|(_, signal)| signal.has_waiter())
+        {
             if exchange.has_drained(*channel) {
-                bell.ring();
+                signal.raise();
             }
         }
-        for one in waiting.iter().filter(|one| one.bell.is_awaited()) {
+        for one in waiting.iter().filter(|one| one.signal.has_waiter()) {
             let channel = exchange.channel_mut(one.channel);
             if channel.is_some_and(|channel| channel.has_event(one.sink)) {
-                one.bell.ring();
+                one.signal.raise();
             }
         }
-        let is_watched = !core.carrier.wants_watch();
-        if !is_watched || is_sooner(exchange.poll_timeout(), next) || core.manager.is_changed {
-            self.ticker.ring();
+        let has_timer = !core.carrier.needs_timer();
+        if !has_timer || is_sooner(exchange.poll_timeout(), next) || core.manager.is_changed {
+            self.ticker.raise();
         }
         let mut due = Vec::new();
         for direct in &core.direct {
@@ -200,7 +201,7 @@ impl Shared {
         while !self.is_over.load(Ordering::SeqCst) {
             let is_quiet = self.with(|core, now| {
                 self.handle(core, now);
-                core.carrier.near().is_none_or(|near| near.links().prepare_wait())
+                core.carrier.ring_transport().is_none_or(|near| near.links().prepare_wait())
             });
             if !is_quiet {
                 // Others of the same priority have their turn.
@@ -214,7 +215,7 @@ impl Shared {
     }
 
     /// The owner thread: calls the exchange when it wants to be called.
-    pub(crate) fn tick(&self) {
+    pub(crate) fn run_timer(&self) {
         while !self.is_over.load(Ordering::SeqCst) {
             self.ticker.listen(None);
             let at = self.with(|core, now| {
@@ -228,7 +229,7 @@ impl Shared {
                 core.transmit(now);
                 let at = core.exchange.poll_timeout();
                 let at = at.map_or(core.next_look, |at| at.min(core.next_look));
-                let at = core.carrier.let_go(now).map_or(at, |due| due.min(at));
+                let at = core.carrier.flush_due(now).map_or(at, |due| due.min(at));
                 if more { now } else { at }
             });
             let left = std::time::Duration::from_nanos(at.since(self.clock.now()).0);
@@ -254,7 +255,7 @@ impl Core {
             return;
         }
         self.next_look = now + POLL_EVERY;
-        if self.carrier.is_stuck(now)
+        if self.carrier.is_disconnected(now)
             && let Some(configuration) = (self.configure)()
         {
             tracing::info!("nobody is connected; the session is opened again");
@@ -267,36 +268,37 @@ impl Core {
     }
 
     /// What handlers have opened and left is counted, and their sinks are listened to.
-    fn settle(&mut self, ticker: &Arc<Bell>) {
+    fn settle(&mut self, ticker: &Arc<SinkSignal>) {
         if !std::mem::take(&mut self.manager.is_changed) {
             return;
         }
         for channel in std::mem::take(&mut self.manager.opened) {
-            *self.uses.entry(channel).or_default() += 1;
+            *self.handle_counts.entry(channel).or_default() += 1;
         }
         for channel in std::mem::take(&mut self.manager.closed) {
             // A channel that was only listened to has no use counted.
-            if let Some(uses) = self.uses.get_mut(&channel) {
-                *uses = uses.saturating_sub(1);
+            if let Some(handle_counts) = self.handle_counts.get_mut(&channel) {
+                *handle_counts = handle_counts.saturating_sub(1);
             }
-            self.leave_if_unused(channel);
+            self.close_if_unused(channel);
         }
         let sinks: Vec<_> = self.manager.sinks().collect();
         self.waiting.retain(|one| {
-            !Arc::ptr_eq(&one.bell, ticker) || sinks.contains(&(one.channel, one.sink))
+            !Arc::ptr_eq(&one.signal, ticker) || sinks.contains(&(one.channel, one.sink))
         });
         for (channel, sink) in sinks {
             if !self.waiting.iter().any(|one| (one.channel, one.sink) == (channel, sink)) {
-                self.waiting.push(Waiting { channel, sink, bell: Arc::clone(ticker) });
+                self.waiting.push(Waiting { channel, sink, signal: Arc::clone(ticker) });
             }
         }
     }
 
     /// Leaves a channel that nobody here has open and that has no sinks.
-    pub(crate) fn leave_if_unused(&mut self, channel: ChannelId) {
-        let is_used = self.uses.get(&channel).is_some_and(|uses| *uses > 0);
+    pub(crate) fn close_if_unused(&mut self, channel: ChannelId) {
+        let is_used =
+            self.handle_counts.get(&channel).is_some_and(|handle_counts| *handle_counts > 0);
         if !is_used && self.exchange.channel_mut(channel).is_some_and(|open| !open.has_sinks()) {
-            self.uses.remove(&channel);
+            self.handle_counts.remove(&channel);
             self.manager.forget(channel);
             self.exchange.leave(channel);
         }

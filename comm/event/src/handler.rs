@@ -57,7 +57,7 @@ impl Meter {
 }
 
 /// A handler that is measured, and kept to a share of a processor.
-struct Metered {
+struct MeteredHandler {
     handler: Native,
     meter: Arc<Meter>,
     clock: Clock,
@@ -87,11 +87,12 @@ pub(crate) fn limited(
     let meter = Arc::new(Meter::default());
     let allowance = share.map(|share| (share * WINDOW.0 as f64) as u64);
     let (clock, window, used) = (Clock::shared(), 0, 0);
-    let metered = Metered { handler, meter: Arc::clone(&meter), clock, allowance, window, used };
+    let metered =
+        MeteredHandler { handler, meter: Arc::clone(&meter), clock, allowance, window, used };
     Ok((Box::new(metered), meter))
 }
 
-impl Metered {
+impl MeteredHandler {
     fn timed(&mut self, host: &mut dyn Host) -> Result<i64, Fault> {
         let begin = self.clock.now();
         let outcome = self.handler.call(host);
@@ -103,7 +104,7 @@ impl Metered {
     }
 }
 
-impl Handler for Metered {
+impl Handler for MeteredHandler {
     fn program(&self) -> &Program {
         self.handler.program()
     }

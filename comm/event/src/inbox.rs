@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use selvedge_control_event::{HostId, TransportEvent};
 use zenoh::bytes::ZBytes;
 
-use crate::keys::{HostName, parse_sender, sender};
-use crate::say::{MARK, Say};
+use crate::keys::{ParticipantName, parse_sender, sender};
+use crate::message::{MARK, RingMessage};
 
 /// The most hosts that are known at a time.
 const HOSTS_MAX: usize = 4096;
@@ -22,11 +22,11 @@ const BYTES_MAX: usize = 64 << 20;
 const NEWS_MAX: usize = 4 * HOSTS_MAX;
 
 #[derive(Debug)]
-struct Known {
-    name: HostName,
-    is_there: bool,
+struct KnownPeer {
+    name: ParticipantName,
+    is_present: bool,
     /// Whether what it sends comes by a ring as well, so that it is not taken from here.
-    is_near: bool,
+    by_ring: bool,
     waiting: usize,
     bytes: usize,
 }
@@ -34,7 +34,7 @@ struct Known {
 #[derive(Debug, Default)]
 struct State {
     numbers: HashMap<Box<str>, HostId>,
-    known: HashMap<HostId, Known>,
+    known: HashMap<HostId, KnownPeer>,
     next: u32,
     messages: VecDeque<(HostId, ZBytes)>,
     bytes: usize,
@@ -73,23 +73,23 @@ impl Inbox {
         let number = sender(key).and_then(|sender| state.numbers.get(sender));
         let known = number.and_then(|number| Some((*number, state.known.get_mut(number)?)));
         // Who has not said that it is there can't be noticed to be gone: when it says so, it is asked.
-        let Some((number, known)) = known.filter(|(_, known)| known.is_there) else {
+        let Some((number, known)) = known.filter(|(_, known)| known.is_present) else {
             self.from_strangers.fetch_add(1, Ordering::Relaxed);
             return;
         };
         let size = payload.len();
         if payload.slices().next().and_then(|first| first.first()) == Some(&MARK) {
             // In its order among the messages, so that none is taken twice and none passed over.
-            match Say::decode(&payload.to_bytes()) {
-                Some(Say::Near) => known.is_near = true,
-                Some(Say::Back) => known.is_near = false,
+            match RingMessage::decode(&payload.to_bytes()) {
+                Some(RingMessage::SwitchToRing) => known.by_ring = true,
+                Some(RingMessage::SwitchBack) => known.by_ring = false,
                 _ => {}
             }
-        } else if known.is_near {
+        } else if known.by_ring {
             return;
         }
-        let is_much = known.waiting >= OF_ONE_MAX || known.bytes + size > OF_ONE_BYTES_MAX;
-        if is_much || state.bytes + size > BYTES_MAX {
+        let exceeds_limit = known.waiting >= OF_ONE_MAX || known.bytes + size > OF_ONE_BYTES_MAX;
+        if exceeds_limit || state.bytes + size > BYTES_MAX {
             self.dropped.fetch_add(1, Ordering::Relaxed);
             return;
         }
@@ -101,7 +101,7 @@ impl Inbox {
     }
 
     /// A host has said that it is there, or the engine that it is gone.
-    pub(crate) fn news(&self, key: &str, is_there: bool) {
+    pub(crate) fn handle_presence(&self, key: &str, is_present: bool) {
         let mut state = self.state();
         let state = &mut *state;
         let Some(parts) = sender(key) else { return };
@@ -109,23 +109,24 @@ impl Inbox {
             Some(number) => *number,
             None => {
                 let Some(name) = parse_sender(parts) else { return };
-                if !is_there || !state.has_room() {
+                if !is_present || !state.has_room() {
                     return;
                 }
                 let number = HostId(state.next);
                 state.next += 1;
                 state.numbers.insert(parts.into(), number);
-                let known = Known { name, is_there: false, is_near: false, waiting: 0, bytes: 0 };
+                let known =
+                    KnownPeer { name, is_present: false, by_ring: false, waiting: 0, bytes: 0 };
                 state.known.insert(number, known);
                 number
             }
         };
         let Some(known) = state.known.get_mut(&number) else { return };
-        if known.is_there == is_there || state.news.len() >= NEWS_MAX {
+        if known.is_present == is_present || state.news.len() >= NEWS_MAX {
             return;
         }
-        (known.is_there, known.is_near) = (is_there, false);
-        state.news.push_back(if is_there {
+        (known.is_present, known.by_ring) = (is_present, false);
+        state.news.push_back(if is_present {
             TransportEvent::Up(number)
         } else {
             TransportEvent::Down(number)
@@ -158,14 +159,14 @@ impl Inbox {
     }
 
     /// What a host sends comes by a ring from now on, or by the engine.
-    pub(crate) fn set_near(&self, host: HostId, is_near: bool) {
+    pub(crate) fn set_by_ring(&self, host: HostId, by_ring: bool) {
         if let Some(known) = self.state().known.get_mut(&host) {
-            known.is_near = known.is_there && is_near;
+            known.by_ring = known.is_present && by_ring;
         }
     }
 
     /// Has [`is_empty`](Self::is_empty) say no, or yes again, for what waits elsewhere.
-    pub(crate) fn hold(&self, holds: bool) {
+    pub(crate) fn hold_open(&self, holds: bool) {
         if holds {
             self.waiting.fetch_add(1, Ordering::SeqCst);
         } else {
@@ -182,14 +183,14 @@ impl Inbox {
         Some(news)
     }
 
-    pub(crate) fn name(&self, host: HostId) -> Option<HostName> {
+    pub(crate) fn name(&self, host: HostId) -> Option<ParticipantName> {
         self.state().known.get(&host).map(|known| known.name.clone())
     }
 
     /// All that are there now.
-    pub(crate) fn hosts(&self) -> Vec<(HostId, HostName)> {
+    pub(crate) fn hosts(&self) -> Vec<(HostId, ParticipantName)> {
         let state = self.state();
-        let there = state.known.iter().filter(|(_, known)| known.is_there);
+        let there = state.known.iter().filter(|(_, known)| known.is_present);
         let mut hosts: Vec<_> =
             there.map(|(number, known)| (*number, known.name.clone())).collect();
         hosts.sort_by_key(|(number, _)| *number);
@@ -203,7 +204,7 @@ impl State {
         if self.known.len() < HOSTS_MAX {
             return true;
         }
-        let gone = self.known.iter().filter(|(_, known)| !known.is_there && known.waiting == 0);
+        let gone = self.known.iter().filter(|(_, known)| !known.is_present && known.waiting == 0);
         let Some(oldest) = gone.map(|(number, _)| *number).min() else { return false };
         if let Some(known) = self.known.remove(&oldest) {
             self.numbers.remove(known.name.parts().as_str());
@@ -222,9 +223,9 @@ mod tests {
         let (one, two) = ("selvedge/d/a/1-a", "selvedge/d/b/2-b");
         inbox.push(&format!("{one}/all"), ZBytes::from(vec![1]));
         assert!(inbox.is_empty());
-        inbox.news(&format!("{one}/up"), true);
-        inbox.news(&format!("{one}/up"), true);
-        inbox.news(&format!("{two}/up"), true);
+        inbox.handle_presence(&format!("{one}/up"), true);
+        inbox.handle_presence(&format!("{one}/up"), true);
+        inbox.handle_presence(&format!("{two}/up"), true);
         assert_eq!(inbox.pop_news(), Some(TransportEvent::Up(HostId(0))));
         for _ in 0..100_000 {
             inbox.push(&format!("{one}/all"), ZBytes::from(vec![1; 8]));
@@ -237,12 +238,12 @@ mod tests {
             assert_eq!(bytes.len(), if from == HostId(0) { 8 } else { 1 });
         }
         assert_eq!(count, OF_ONE_MAX + 1);
-        inbox.news(&format!("{one}/up"), false);
+        inbox.handle_presence(&format!("{one}/up"), false);
         assert_eq!(inbox.pop_news(), Some(TransportEvent::Up(HostId(1))));
         assert_eq!(inbox.pop_news(), Some(TransportEvent::Down(HostId(0))));
         assert!(inbox.is_empty());
         // It is itself when it is back.
-        inbox.news(&format!("{one}/up"), true);
+        inbox.handle_presence(&format!("{one}/up"), true);
         assert_eq!(inbox.pop_news(), Some(TransportEvent::Up(HostId(0))));
     }
 
@@ -250,14 +251,14 @@ mod tests {
     fn so_many_hosts_are_known_and_the_gone_make_room() {
         let inbox = Inbox::default();
         for host in 0..HOSTS_MAX + 10 {
-            inbox.news(&format!("selvedge/d/h{host}/1-a/up"), true);
+            inbox.handle_presence(&format!("selvedge/d/h{host}/1-a/up"), true);
         }
         assert_eq!(inbox.hosts().len(), HOSTS_MAX);
-        inbox.news("selvedge/d/h7/1-a/up", false);
-        inbox.news("selvedge/d/late/1-a/up", true);
+        inbox.handle_presence("selvedge/d/h7/1-a/up", false);
+        inbox.handle_presence("selvedge/d/late/1-a/up", true);
         assert!(inbox.hosts().iter().any(|(_, name)| name.name == "late"));
         for wrong in ["", "selvedge/d/x/1/up", "selvedge/d/x y/1-a/up", "selvedge/d/x/q-a/up"] {
-            inbox.news(wrong, true);
+            inbox.handle_presence(wrong, true);
         }
         assert_eq!(inbox.hosts().len(), HOSTS_MAX);
     }

@@ -17,7 +17,7 @@ use crate::settings::check_name;
 
 /// A process on a host, as others see it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct HostName {
+pub struct ParticipantName {
     /// The host.
     pub name: String,
     /// The process.
@@ -26,15 +26,15 @@ pub struct HostName {
     pub(crate) id: String,
 }
 
-impl std::fmt::Display for HostName {
+impl std::fmt::Display for ParticipantName {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}/{}", self.name, self.pid)
     }
 }
 
-impl HostName {
+impl ParticipantName {
     /// Whether `NAME` or `NAME/PID` means it.
-    pub fn is_meant(&self, target: &str) -> bool {
+    pub fn matches(&self, target: &str) -> bool {
         match target.split_once('/') {
             Some((name, pid)) => name == self.name && pid.parse() == Ok(self.pid),
             None => target == self.name,
@@ -81,9 +81,9 @@ pub(crate) fn sender(key: &str) -> Option<&str> {
 }
 
 /// What [`sender`] found, taken apart.
-pub(crate) fn parse_sender(parts: &str) -> Option<HostName> {
+pub(crate) fn parse_sender(parts: &str) -> Option<ParticipantName> {
     let (name, process) = parts.split_once('/')?;
-    HostName::parse(name, process)
+    ParticipantName::parse(name, process)
 }
 
 /// Keys under which one host sends, or gets.
@@ -94,48 +94,48 @@ pub(crate) struct Keys {
 }
 
 impl Keys {
-    pub(crate) fn new(domain: &str, me: &HostName) -> Self {
+    pub(crate) fn new(domain: &str, me: &ParticipantName) -> Self {
         Self { domain: domain.to_owned(), me: me.parts() }
     }
 
-    fn mine(&self, rest: &str) -> String {
+    fn own_key(&self, rest: &str) -> String {
         format!("selvedge/{}/{}/{rest}", self.domain, self.me)
     }
 
-    fn anyones(&self, rest: &str) -> String {
+    fn wildcard_key(&self, rest: &str) -> String {
         format!("selvedge/{}/*/*/{rest}", self.domain)
     }
 
     pub(crate) fn my_token(&self) -> String {
-        self.mine("up")
+        self.own_key("up")
     }
 
     pub(crate) fn tokens(&self) -> String {
-        self.anyones("up")
+        self.wildcard_key("up")
     }
 
     pub(crate) fn to_all(&self) -> String {
-        self.mine("all")
+        self.own_key("all")
     }
 
     pub(crate) fn any_all(&self) -> String {
-        self.anyones("all")
+        self.wildcard_key("all")
     }
 
-    pub(crate) fn to(&self, host: &HostName) -> String {
-        self.mine(&format!("to/{}", host.parts()))
+    pub(crate) fn to(&self, host: &ParticipantName) -> String {
+        self.own_key(&format!("to/{}", host.parts()))
     }
 
-    pub(crate) fn to_me(&self) -> String {
-        self.anyones(&format!("to/{}", self.me))
+    pub(crate) fn own_inbox_key(&self) -> String {
+        self.wildcard_key(&format!("to/{}", self.me))
     }
 
     pub(crate) fn to_channel(&self, channel: &str) -> String {
-        self.mine(&format!("ch/{}", escaped(channel)))
+        self.own_key(&format!("ch/{}", escaped(channel)))
     }
 
     pub(crate) fn any_channel(&self, channel: &str) -> String {
-        self.anyones(&format!("ch/{}", escaped(channel)))
+        self.wildcard_key(&format!("ch/{}", escaped(channel)))
     }
 }
 
@@ -158,7 +158,7 @@ mod tests {
 
     #[test]
     fn a_sender_is_found_in_its_keys() {
-        let me = HostName { name: "studio".to_owned(), pid: 7, id: "ab12".to_owned() };
+        let me = ParticipantName { name: "studio".to_owned(), pid: 7, id: "ab12".to_owned() };
         let keys = Keys::new("default", &me);
         for key in [keys.my_token(), keys.to_all(), keys.to(&me), keys.to_channel("a/b *")] {
             assert_eq!(parse_sender(sender(&key).unwrap()), Some(me.clone()), "{key}");
@@ -170,6 +170,6 @@ mod tests {
             let sender = sender(wrong).and_then(parse_sender);
             assert_eq!(sender, None, "{wrong}");
         }
-        assert!(me.is_meant("studio") && me.is_meant("studio/7") && !me.is_meant("studio/8"));
+        assert!(me.matches("studio") && me.matches("studio/7") && !me.matches("studio/8"));
     }
 }

@@ -2,9 +2,9 @@
 //!
 //! ```no_run
 //! use selvedge_control_event::{Attributes, Event, Format, Overflow, Subscription, Wake};
-//! use selvedge_comm_event::{Host, Settings};
+//! use selvedge_comm_event::{Participant, Settings};
 //!
-//! let host = Host::start(&Settings::default())?;
+//! let host = Participant::start(&Settings::default())?;
 //! let format = Format::parse("load", "input { int cpu; long memory; };")?;
 //! let load = host.open("load", &format, Wake::All)?;
 //!
@@ -19,42 +19,44 @@
 //!
 //! Programs of one user and machine meet by themselves; others by [`Settings`]. Handles are `Clone` and
 //! `Send`; events come by [`Sink::take`] with a deadline, by `Sink` as a stream for any runtime, or by
-//! [`Joined::on_event`], or without a wake-up by [`Joined::on_event_at_once`]. Publishing runs on the caller's thread and never waits for a sink.
+//! [`ChannelHandle::on_event`], or without a wake-up by [`ChannelHandle::on_event_direct`]. Publishing runs on the caller's thread and never waits for a sink.
 //!
 //! docs/events.md has the settings file, the wire and the limits. After Q-Fabric's sections 3.4 and 4.2.
 
 mod address;
 mod batch;
-mod bell;
 mod carrier;
+mod channel_handle;
 mod core;
 mod engine;
 mod handler;
-mod host;
 mod inbox;
-mod joined;
 mod keys;
 mod listing;
 mod manage;
 mod meeting;
-mod near;
+mod message;
+mod participant;
 mod proof;
 mod received;
-mod say;
+mod ring_transport;
 mod settings;
 mod sink;
+mod sink_signal;
 
 pub use address::{Address, AddressError};
+pub use channel_handle::{Callback, ChannelHandle, DirectCallback};
 pub use handler::{FilterError, Meter};
-pub use host::{AskError, Host, Notices, StartError, Told, engine_configuration};
-pub use joined::{AtOnce, Callback, Joined};
-pub use keys::HostName;
+pub use keys::ParticipantName;
 pub use listing::{
     CarriedBy, DeployedListing, Deployment, Listing, MemberListing, Place, SinkListing, listed,
 };
 pub use meeting::MeetingError;
-pub use near::Rings;
+pub use participant::{
+    NamedNotice, Notices, Participant, RequestError, StartError, engine_configuration,
+};
 pub use received::Received;
+pub use ring_transport::Rings;
 pub use settings::{
     DeployRights, MemberRights, NameError, Role, Settings, SettingsError, Tls, TokenError,
     read_token,

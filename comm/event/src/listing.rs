@@ -4,7 +4,7 @@ use selvedge_control_event::{ChannelId, Exchange, HostId, MESSAGE_MAX, SinkCount
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::keys::HostName;
+use crate::keys::ParticipantName;
 
 use crate::carrier::Carrier;
 
@@ -139,6 +139,7 @@ pub struct Listing {
     /// How many came to the sinks there, from there and elsewhere.
     pub events: u64,
     /// How many of them its IN filter let nobody have.
+    #[serde(rename = "turned_away")]
     pub rejected: u64,
     /// How many answers were held back until another's made them needless.
     pub suppressed: u64,
@@ -155,8 +156,8 @@ pub struct Listing {
 
 /// Channels as all hosts see them, as a list in JSON: each listing with its host's name.
 #[must_use]
-pub fn listed(all: &[(HostName, Listing)]) -> Value {
-    let value = |(host, listing): &(HostName, Listing)| {
+pub fn listed(all: &[(ParticipantName, Listing)]) -> Value {
+    let value = |(host, listing): &(ParticipantName, Listing)| {
         let mut value = json!(listing);
         value["host"] = host.to_string().into();
         value

@@ -16,7 +16,7 @@ use selvedge_units::{Duration, Instant};
 use crate::carrier::Carrier;
 use crate::handler::{self, Meter};
 use crate::inbox::Inbox;
-use crate::keys::HostName;
+use crate::keys::ParticipantName;
 use crate::listing::{self, DeployedListing, Deployment, Listing, Outcome, Place, Reply, Request};
 use crate::proof::is_proof;
 use crate::received::Received;
@@ -108,7 +108,7 @@ pub(crate) struct Manager {
     inbox: Arc<Inbox>,
     deployed: Vec<Deployed>,
     nonces: HashMap<HostId, ([u8; 16], Instant)>,
-    asked: HashMap<u64, flume::Sender<(HostId, Reply)>>,
+    pending_requests: HashMap<u64, flume::Sender<(HostId, Reply)>>,
     next: u64,
     event: Received,
     random: SystemRandom,
@@ -126,7 +126,7 @@ impl Manager {
             inbox,
             deployed: Vec::new(),
             nonces: HashMap::new(),
-            asked: HashMap::new(),
+            pending_requests: HashMap::new(),
             next: 0,
             event: Received::default(),
             random: SystemRandom::new(),
@@ -137,11 +137,11 @@ impl Manager {
     }
 
     /// A number for a question, whose answers go to a listener.
-    pub(crate) fn ask(&mut self, listener: flume::Sender<(HostId, Reply)>) -> u64 {
+    pub(crate) fn register_request(&mut self, listener: flume::Sender<(HostId, Reply)>) -> u64 {
         // Questions nobody waits for any more.
-        self.asked.retain(|_, listener| !listener.is_disconnected());
+        self.pending_requests.retain(|_, listener| !listener.is_disconnected());
         self.next += 1;
-        self.asked.insert(self.next, listener);
+        self.pending_requests.insert(self.next, listener);
         self.next
     }
 
@@ -182,7 +182,7 @@ impl Manager {
         &mut self,
         now: Instant,
         from: HostId,
-        name: Option<&HostName>,
+        name: Option<&ParticipantName>,
         bytes: &[u8],
         exchange: &mut Exchange,
         carrier: &Carrier,
@@ -208,7 +208,7 @@ impl Manager {
                 if let Err(why) = &done {
                     tracing::info!(from = %name, %why, "a deployment was refused");
                 }
-                reply_done(from, number, done, exchange);
+                send_done(from, number, done, exchange);
             }
             Request::Remove { number, channel, name: handler, proof } => {
                 let body = postcard::to_allocvec(&(&channel, &handler)).unwrap_or_default();
@@ -216,10 +216,10 @@ impl Manager {
                 let done = allowed
                     .map_err(RemoveError::from)
                     .and_then(|()| self.remove(&channel, &handler, exchange));
-                reply_done(from, number, done, exchange);
+                send_done(from, number, done, exchange);
             }
             Request::Reply { number, reply } => {
-                if let Some(listener) = self.asked.get(&number) {
+                if let Some(listener) = self.pending_requests.get(&number) {
                     let _ = listener.try_send((from, reply));
                 }
             }
@@ -247,7 +247,7 @@ impl Manager {
         &mut self,
         now: Instant,
         from: HostId,
-        name: &HostName,
+        name: &ParticipantName,
         body: &[u8],
         proof: Option<[u8; 32]>,
     ) -> Result<(), RightError> {
@@ -270,7 +270,7 @@ impl Manager {
     fn deploy(
         &mut self,
         now: Instant,
-        by: &HostName,
+        by: &ParticipantName,
         deployment: Deployment,
         exchange: &mut Exchange,
     ) -> Result<String, DeployError> {
@@ -363,8 +363,8 @@ impl Manager {
         exchange: &mut Exchange,
     ) -> Result<String, RemoveError> {
         let channel = exchange.find(on);
-        let is_meant = |one: &Deployed| Some(one.channel) == channel && one.name == name;
-        let Some(at) = self.deployed.iter().position(is_meant) else {
+        let matches = |one: &Deployed| Some(one.channel) == channel && one.name == name;
+        let Some(at) = self.deployed.iter().position(matches) else {
             return Err(RemoveError::Nothing { name: name.to_owned(), on: on.to_owned() });
         };
         let gone = self.deployed.remove(at);
@@ -431,7 +431,7 @@ impl Manager {
 }
 
 /// Answers what became of a request.
-fn reply_done<E: std::error::Error>(
+fn send_done<E: std::error::Error>(
     to: HostId,
     number: u64,
     done: Result<String, E>,

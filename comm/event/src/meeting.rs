@@ -40,20 +40,20 @@ impl MeetingError {
 
 /// This program's file, removed when dropped.
 #[derive(Debug)]
-pub(crate) struct Meeting {
+pub(crate) struct MeetingFile {
     folder: PathBuf,
     path: PathBuf,
     /// Holds the lock.
     _file: File,
 }
 
-impl Drop for Meeting {
+impl Drop for MeetingFile {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.path);
     }
 }
 
-impl Meeting {
+impl MeetingFile {
     /// Leaves this program's address in the folder of a domain.
     ///
     /// # Errors
@@ -119,10 +119,10 @@ fn folder(domain: &str, is_tls: bool) -> Result<PathBuf, MeetingError> {
     let network = fs::metadata("/proc/self/ns/net").map_or(0, |data| data.ino());
     let kind = if is_tls { "tls" } else { "tcp" };
     let folder = base.join("events").join(format!("{network}-{kind}-{domain}"));
-    let said = |why: std::io::Error| MeetingError::system(&folder, why);
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder).map_err(said)?;
+    let to_error = |why: std::io::Error| MeetingError::system(&folder, why);
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder).map_err(to_error)?;
     for part in [&base, &folder] {
-        let data = fs::symlink_metadata(part).map_err(said)?;
+        let data = fs::symlink_metadata(part).map_err(to_error)?;
         if data.uid() != user || !data.is_dir() || data.mode() & 0o022 != 0 {
             return Err(MeetingError::Foreign(part.display().to_string()));
         }

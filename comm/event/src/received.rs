@@ -6,7 +6,7 @@ use selvedge_units::Instant;
 /// An event as its reader gets it, for itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Received {
-    /// When it is of no more use, by [`Host::now`](crate::Host::now).
+    /// When it is of no more use, by [`Participant::now`](crate::Participant::now).
     pub deadline: Option<Instant>,
     /// Counts the channel's events on this host.
     pub sequence: u64,

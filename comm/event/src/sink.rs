@@ -9,16 +9,16 @@ use std::time::{Duration, Instant as StdInstant};
 use futures_core::Stream;
 use selvedge_control_event::{ChannelId, SinkCounts, SinkId};
 
-use crate::bell::Bell;
 use crate::core::Shared;
 use crate::received::Received;
+use crate::sink_signal::SinkSignal;
 
 /// A sink of a channel; leaves it when dropped.
 pub struct Sink {
     shared: Arc<Shared>,
     channel: ChannelId,
     sink: SinkId,
-    bell: Arc<Bell>,
+    signal: Arc<SinkSignal>,
 }
 
 impl std::fmt::Debug for Sink {
@@ -32,13 +32,13 @@ impl Sink {
         shared: Arc<Shared>,
         channel: ChannelId,
         sink: SinkId,
-        bell: Arc<Bell>,
+        signal: Arc<SinkSignal>,
     ) -> Self {
-        Self { shared, channel, sink, bell }
+        Self { shared, channel, sink, signal }
     }
 
-    pub(crate) fn bell(&self) -> Arc<Bell> {
-        Arc::clone(&self.bell)
+    pub(crate) fn signal(&self) -> Arc<SinkSignal> {
+        Arc::clone(&self.signal)
     }
 
     /// The next event, if one waits.
@@ -69,10 +69,10 @@ impl Sink {
             if self.try_take_into(into) {
                 return true;
             }
-            self.bell.listen(None);
+            self.signal.listen(None);
             let found = self.try_take_into(into);
-            let rang = found || self.bell.wait(until);
-            self.bell.leave();
+            let rang = found || self.signal.wait(until);
+            self.signal.leave();
             if found || !rang {
                 return found;
             }
@@ -95,10 +95,10 @@ impl Stream for Sink {
         if let Some(event) = self.try_take() {
             return Poll::Ready(Some(event));
         }
-        self.bell.listen(Some(context.waker().clone()));
+        self.signal.listen(Some(context.waker().clone()));
         // What has come since did not ring.
         self.try_take().map_or(Poll::Pending, |event| {
-            self.bell.leave();
+            self.signal.leave();
             Poll::Ready(Some(event))
         })
     }
@@ -110,7 +110,7 @@ impl Drop for Sink {
         self.shared.with(|core, _| {
             core.waiting.retain(|one| (one.channel, one.sink) != (channel, sink));
             core.exchange.unsubscribe(channel, sink);
-            core.leave_if_unused(channel);
+            core.close_if_unused(channel);
         });
     }
 }

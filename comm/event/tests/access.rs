@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use selvedge_comm_event::{AskError, Deployment, Host, Joined, Place, Settings, Sink};
+use selvedge_comm_event::{
+    ChannelHandle, Deployment, Participant, Place, RequestError, Settings, Sink,
+};
 use selvedge_control_event::{Attributes, Event, Format, Overflow, Subscription, Wake};
 use wait::{TIMEOUT, alone, domain, until};
 
@@ -81,7 +83,7 @@ subscribe = [\"load1\"]
 members = [\"desk\"]
 ";
 
-fn open(host: &Host, name: &str) -> (Joined, Sink) {
+fn open(host: &Participant, name: &str) -> (ChannelHandle, Sink) {
     let format = Format::parse("f", "input { long number; };").unwrap();
     let joined = host.open(name, &format, Wake::All).unwrap();
     let wish = Subscription { bound: 100, overflow: Overflow::Block, filter: None };
@@ -89,12 +91,12 @@ fn open(host: &Host, name: &str) -> (Joined, Sink) {
     (joined, sink)
 }
 
-fn wants(joined: &Joined) -> Vec<bool> {
+fn wants(joined: &ChannelHandle) -> Vec<bool> {
     joined.view(|view| view.members.iter().map(|member| member.wants).collect()).unwrap()
 }
 
 /// Sends what shows who sent it.
-fn send(joined: &Joined, who: u8) {
+fn send(joined: &ChannelHandle, who: u8) {
     let event = Event { deadline: None, attributes: Attributes::default(), record: &[who; 8] };
     joined.publish_reliably(event).unwrap();
 }
@@ -112,10 +114,10 @@ fn certificates_names_say_who_may_do_what() {
         return;
     };
     let domain = domain();
-    let desk = Host::start(&all.settings(&domain, "desk", "desk", MEMBERS)).unwrap();
+    let desk = Participant::start(&all.settings(&domain, "desk", "desk", MEMBERS)).unwrap();
     let start = |settings: &mut Settings| {
         settings.connect = desk.listen().to_vec();
-        Host::start(settings).unwrap()
+        Participant::start(settings).unwrap()
     };
     let camera = start(&mut all.settings(&domain, "camera", "camera", MEMBERS));
     let wall = start(&mut all.settings(&domain, "wall", "wall", MEMBERS));
@@ -189,13 +191,13 @@ fn certificates_names_say_who_may_do_what() {
     let onward =
         Deployment { name: "on".to_owned(), to: Some("onward".to_owned()), ..handler.clone() };
     let refused = desk.deploy("camera", &onward, None, TIMEOUT);
-    assert!(matches!(refused, Err(AskError::Refused(..))), "{refused:?}");
+    assert!(matches!(refused, Err(RequestError::Refused(..))), "{refused:?}");
     until("what was opened for it is left", || {
         camera.list(Duration::ZERO).iter().all(|(_, one)| one.channel != "onward")
     });
     drop(sinks);
     let refused = camera.deploy("desk", &handler, None, TIMEOUT);
-    assert!(matches!(refused, Err(AskError::Refused(..))), "{refused:?}");
+    assert!(matches!(refused, Err(RequestError::Refused(..))), "{refused:?}");
 }
 
 #[test]

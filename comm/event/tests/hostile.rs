@@ -2,17 +2,17 @@
 
 mod wait;
 
-use selvedge_comm_event::{Address, Host, Joined, Sink};
+use selvedge_comm_event::{Address, ChannelHandle, Participant, Sink};
 use selvedge_control_event::{Attributes, Event, Format, Overflow, Subscription, Wake};
 use wait::{TIMEOUT, alone, domain, until};
 use zenoh::Wait as _;
 
-fn open(host: &Host) -> Joined {
+fn open(host: &Participant) -> ChannelHandle {
     let format = Format::parse("f", "input { long number; };").unwrap();
     host.open("c", &format, Wake::All).unwrap()
 }
 
-fn sink(joined: &Joined) -> Sink {
+fn sink(joined: &ChannelHandle) -> Sink {
     let wish = Subscription { bound: 4096, overflow: Overflow::Block, filter: None };
     joined.subscribe(wish).unwrap()
 }
@@ -29,10 +29,10 @@ fn stranger(host: &Address) -> zenoh::Session {
 #[test]
 fn who_floods_and_lies_harms_nobody() {
     let domain = domain();
-    let one = Host::start(&alone("one", &domain)).unwrap();
+    let one = Participant::start(&alone("one", &domain)).unwrap();
     let mut settings = alone("two", &domain);
     settings.connect = one.listen().to_vec();
-    let two = Host::start(&settings).unwrap();
+    let two = Participant::start(&settings).unwrap();
     let (source, joined) = (open(&one), open(&two));
     let mut got = sink(&joined);
     until("they are members", || source.view(|view| view.members.len()) == Some(1));

@@ -5,7 +5,7 @@ mod wait;
 
 use std::process::{Child, Command, Stdio};
 
-use selvedge_comm_event::{Address, Host, Joined, Settings};
+use selvedge_comm_event::{Address, ChannelHandle, Participant, Settings};
 use selvedge_control_event::{Attributes, Event, Format, NoticeKind, Overflow, Subscription, Wake};
 use wait::{TIMEOUT, alone, until};
 
@@ -22,11 +22,11 @@ impl Drop for Other {
     }
 }
 
-fn open(host: &Host, name: &str) -> Joined {
+fn open(host: &Participant, name: &str) -> ChannelHandle {
     host.open(name, &Format::parse("f", "input { long number; };").unwrap(), Wake::All).unwrap()
 }
 
-fn send(joined: &Joined, number: i64) -> usize {
+fn send(joined: &ChannelHandle, number: i64) -> usize {
     let record = number.to_le_bytes();
     let event = Event { deadline: None, attributes: Attributes::default(), record: &record };
     joined.publish(event).unwrap().1
@@ -44,7 +44,7 @@ fn echo() {
     };
     let address: Address = address.parse().unwrap();
     let settings = Settings { connect: vec![address], ..alone("other", &domain) };
-    let host = Host::start(&settings).unwrap();
+    let host = Participant::start(&settings).unwrap();
     let (there, back) = (open(&host, "there"), open(&host, "back"));
     let mut sink = there.subscribe(wish()).unwrap();
     // Until it is killed; or its parent is, and nothing comes any more.
@@ -65,7 +65,7 @@ fn a_killed_process_is_noticed_and_its_memory_freed() {
         return;
     }
     let domain = wait::domain();
-    let host = Host::start(&alone("one", &domain)).unwrap();
+    let host = Participant::start(&alone("one", &domain)).unwrap();
     let (there, back) = (open(&host, "there"), open(&host, "back"));
     let mut answers = back.subscribe(wish()).unwrap();
     let notices = host.notices();

@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Wake as TaskWake, Waker};
 use std::time::Duration as StdDuration;
 
 use futures_core::Stream;
-use selvedge_comm_event::{Host, Joined, Role, Settings, Sink};
+use selvedge_comm_event::{ChannelHandle, Participant, Role, Settings, Sink};
 use selvedge_control_event::{
     Attributes, AttributesBuf, Event, Format, NoticeKind, Overflow, Subscription, Value, Wake,
 };
@@ -22,11 +22,11 @@ fn format() -> Format {
     Format::parse("f", FORMAT).unwrap()
 }
 
-fn open(host: &Host, name: &str) -> Joined {
+fn open(host: &Participant, name: &str) -> ChannelHandle {
     host.open(name, &format(), Wake::All).unwrap()
 }
 
-fn all(joined: &Joined, bound: usize) -> Sink {
+fn all(joined: &ChannelHandle, bound: usize) -> Sink {
     joined.subscribe(Subscription { bound, overflow: Overflow::Block, filter: None }).unwrap()
 }
 
@@ -35,7 +35,7 @@ fn event(record: &[u8]) -> Event<'_> {
 }
 
 /// Both have heard that the other wants events.
-fn connected(one: &Joined, hosts: usize) {
+fn connected(one: &ChannelHandle, hosts: usize) {
     until("members want events", || {
         one.view(|view| view.members.iter().filter(|member| member.wants).count()) == Some(hosts)
     });
@@ -45,7 +45,8 @@ fn connected(one: &Joined, hosts: usize) {
 fn two_programs_that_share_a_name_meet() {
     // They find each other as programs of one user do.
     let settings = Settings { domain: domain(), ..Settings::default() };
-    let (one, two) = (Host::start(&settings).unwrap(), Host::start(&settings).unwrap());
+    let (one, two) =
+        (Participant::start(&settings).unwrap(), Participant::start(&settings).unwrap());
     let (source, sink) = (open(&one, "a/b"), open(&two, "a/b"));
     let mut sink = all(&sink, 10);
     connected(&source, 1);
@@ -65,7 +66,7 @@ fn two_programs_that_share_a_name_meet() {
     assert!(left > Duration::from_secs(1) && left <= Duration::from_secs(60), "{left}");
     // A third comes late, and the first two are gone: those who remain need nobody.
     drop((source, one));
-    let three = Host::start(&settings).unwrap();
+    let three = Participant::start(&settings).unwrap();
     let source = open(&three, "a/b");
     connected(&source, 1);
     assert_eq!(source.members(), [two.name().clone()]);
@@ -148,7 +149,7 @@ fn a_function_that_is_called_at_once_may_publish() {
     connected(&pong, 1);
     let wish = |bound| Subscription { bound, overflow: Overflow::Block, filter: None };
     let back = pong.clone();
-    let echo = echo.on_event_at_once(wish(100), move |event| {
+    let echo = echo.on_event_direct(wish(100), move |event| {
         back.publish(event.event()).unwrap();
     });
     let echo = echo.unwrap();
@@ -162,7 +163,7 @@ fn a_function_that_is_called_at_once_may_publish() {
     let own = open(&one, "own");
     let (again, sum) = (own.clone(), Arc::new(AtomicU64::new(0)));
     let counted = Arc::clone(&sum);
-    let itself = own.on_event_at_once(wish(4), move |got| {
+    let itself = own.on_event_direct(wish(4), move |got| {
         counted.fetch_add(1, Ordering::SeqCst);
         if got.record[0] < 10 {
             again.publish(event(&[got.record[0] + 1; 8])).unwrap();
@@ -227,11 +228,12 @@ fn lists_show_all_hosts() {
 #[test]
 fn clients_of_a_router_are_members_of_each_others_channels() {
     let domain = domain();
-    let router = Host::start(&Settings { role: Role::Router, ..alone("router", &domain) }).unwrap();
+    let router =
+        Participant::start(&Settings { role: Role::Router, ..alone("router", &domain) }).unwrap();
     let client = |name: &str| {
         let connect = router.listen().to_vec();
         let settings = Settings { role: Role::Client, connect, ..alone(name, &domain) };
-        let host = Host::start(&settings).unwrap();
+        let host = Participant::start(&settings).unwrap();
         assert!(host.listen().is_empty(), "nobody connects to a client");
         host
     };

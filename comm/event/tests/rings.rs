@@ -5,26 +5,26 @@ mod wait;
 
 use std::time::Duration;
 
-use selvedge_comm_event::{CarriedBy, Host, Joined, Rings, Settings, Sink};
+use selvedge_comm_event::{CarriedBy, ChannelHandle, Participant, Rings, Settings, Sink};
 use selvedge_control_event::{Attributes, Event, Format, Overflow, Subscription, Wake};
 use wait::{TIMEOUT, alone, domain, pair, until};
 
-fn open(host: &Host, name: &str) -> Joined {
+fn open(host: &Participant, name: &str) -> ChannelHandle {
     host.open(name, &Format::parse("f", "input { long number; };").unwrap(), Wake::All).unwrap()
 }
 
-fn sink(joined: &Joined) -> Sink {
+fn sink(joined: &ChannelHandle) -> Sink {
     let wish = Subscription { bound: 4096, overflow: Overflow::DropNewest, filter: None };
     joined.subscribe(wish).unwrap()
 }
 
-fn send(joined: &Joined, number: i64) -> usize {
+fn send(joined: &ChannelHandle, number: i64) -> usize {
     let record = number.to_le_bytes();
     let event = Event { deadline: None, attributes: Attributes::default(), record: &record };
     joined.publish(event).unwrap().1
 }
 
-fn wanted(joined: &Joined, by: usize) {
+fn wanted(joined: &ChannelHandle, by: usize) {
     until("members want events", || {
         joined.view(|view| view.members.iter().filter(|one| one.wants).count()) == Some(by)
     });
@@ -37,7 +37,12 @@ fn next(sink: &mut Sink) -> i64 {
 
 /// Sends until all are reached by rings; each event comes once, in order, on whichever way. Back
 /// comes the next number.
-fn through_rings(from: &Host, source: &Joined, sinks: &mut [&mut Sink], mut number: i64) -> i64 {
+fn through_rings(
+    from: &Participant,
+    source: &ChannelHandle,
+    sinks: &mut [&mut Sink],
+    mut number: i64,
+) -> i64 {
     until("rings are there", || {
         assert_eq!(send(source, number), sinks.len());
         for sink in &mut *sinks {
@@ -80,16 +85,17 @@ fn each_event_comes_once_and_in_order_over_the_change_to_rings() {
 #[test]
 fn far_and_near_members_get_the_same() {
     let domain = domain();
-    let one = Host::start(&alone("one", &domain)).unwrap();
+    let one = Participant::start(&alone("one", &domain)).unwrap();
     let connected = |name: &str, rings| {
         let connect = one.listen().to_vec();
-        Host::start(&Settings { connect, rings, gossip: false, ..alone(name, &domain) }).unwrap()
+        Participant::start(&Settings { connect, rings, gossip: false, ..alone(name, &domain) })
+            .unwrap()
     };
     // More that want no rings than are sent to one by one.
-    let far: Vec<Host> = (0..6).map(|n| connected(&format!("far-{n}"), false)).collect();
-    let near: Vec<Host> = (0..3).map(|n| connected(&format!("near-{n}"), true)).collect();
+    let far: Vec<Participant> = (0..6).map(|n| connected(&format!("far-{n}"), false)).collect();
+    let near: Vec<Participant> = (0..3).map(|n| connected(&format!("near-{n}"), true)).collect();
     let source = open(&one, "c");
-    let opened: Vec<Joined> = far.iter().chain(&near).map(|host| open(host, "c")).collect();
+    let opened: Vec<ChannelHandle> = far.iter().chain(&near).map(|host| open(host, "c")).collect();
     let mut sinks: Vec<Sink> = opened.iter().map(sink).collect();
     wanted(&source, 9);
     let mut number = 0;
@@ -159,9 +165,9 @@ fn a_host_that_ends_in_order_is_heard_to_its_end() {
 #[test]
 fn without_rings_at_one_end_all_goes_by_the_engine() {
     let domain = domain();
-    let one = Host::start(&Settings { rings: false, ..alone("one", &domain) }).unwrap();
+    let one = Participant::start(&Settings { rings: false, ..alone("one", &domain) }).unwrap();
     let settings = Settings { connect: one.listen().to_vec(), ..alone("two", &domain) };
-    let two = Host::start(&settings).unwrap();
+    let two = Participant::start(&settings).unwrap();
     let (source, joined) = (open(&one, "c"), open(&two, "c"));
     let (back, answers) = (open(&two, "d"), open(&one, "d"));
     let (mut there, mut here) = (sink(&joined), sink(&answers));
@@ -177,9 +183,10 @@ fn without_rings_at_one_end_all_goes_by_the_engine() {
 #[test]
 fn a_stopped_reader_loses_its_own_and_holds_up_nobody() {
     let domain = domain();
-    let one = Host::start(&alone("one", &domain)).unwrap();
+    let one = Participant::start(&alone("one", &domain)).unwrap();
     let connect = one.listen().to_vec();
-    let other = |name| Host::start(&Settings { connect: connect.clone(), ..alone(name, &domain) });
+    let other =
+        |name| Participant::start(&Settings { connect: connect.clone(), ..alone(name, &domain) });
     let (quick, slow) = (other("quick").unwrap(), other("slow").unwrap());
     let source = open(&one, "c");
     let (at_quick, at_slow) = (open(&quick, "c"), open(&slow, "c"));
@@ -190,7 +197,7 @@ fn a_stopped_reader_loses_its_own_and_holds_up_nobody() {
     let (go_on, gate) = std::sync::mpsc::channel::<()>();
     let wish = Subscription { bound: 4, overflow: Overflow::DropOldest, filter: None };
     let mut is_held = true;
-    let held = at_slow.on_event_at_once(wish, move |_| {
+    let held = at_slow.on_event_direct(wish, move |_| {
         if std::mem::take(&mut is_held) {
             let _ = gate.recv_timeout(TIMEOUT);
         }

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration as StdDuration;
 
 use selvedge_comm_event::{
-    Address, AtOnce, Host, Joined, Notices, Settings, StartError, engine_configuration,
+    Address, ChannelHandle, DirectCallback, Notices, Participant, Settings, StartError,
+    engine_configuration,
 };
 use selvedge_control_event::{Attributes, Event, Format, NoticeKind, Overflow, Subscription, Wake};
 use selvedge_os::clock::Clock;
@@ -41,7 +42,7 @@ pub enum Kind {
 
 /// What a process's sinks saw.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Seen {
+pub struct SinkTotals {
     /// Of each paced event that all sinks got: until the last one had it, in nanoseconds.
     pub last_ns: Vec<u64>,
     /// How many of the paced events did not reach every sink.
@@ -56,7 +57,7 @@ pub struct Seen {
     pub inbox_full: u64,
 }
 
-struct Tally {
+struct SinkTally {
     clock: Clock,
     pause: Duration,
     sinks: u64,
@@ -66,7 +67,7 @@ struct Tally {
     end: AtomicU64,
 }
 
-impl Tally {
+impl SinkTally {
     fn new(sinks: usize, pause: Duration) -> Self {
         Self {
             clock: Clock::shared(),
@@ -100,14 +101,14 @@ impl Tally {
         self.end.fetch_max(now, Ordering::Relaxed);
     }
 
-    fn seen(&self) -> Seen {
+    fn seen(&self) -> SinkTotals {
         let complete = self.last.iter().filter(|(_, n)| n.load(Ordering::Relaxed) == self.sinks);
         let last_ns: Vec<u64> = complete.map(|(last, _)| last.load(Ordering::Relaxed)).collect();
         let incomplete = PACED - last_ns.len() as u64;
         let (begin, end) = (self.begin.load(Ordering::Relaxed), self.end.load(Ordering::Relaxed));
         let flood = self.flood.load(Ordering::Relaxed);
         let flood_ns = end.saturating_sub(begin);
-        Seen { last_ns, incomplete, flood, flood_ns, ..Seen::default() }
+        SinkTotals { last_ns, incomplete, flood, flood_ns, ..SinkTotals::default() }
     }
 }
 
@@ -125,22 +126,22 @@ fn settings(kind: Kind, connect: &[Address]) -> Settings {
 }
 
 fn session(connect: &[Address]) -> Result<(zenoh::Session, Address), StartError> {
-    let (said, listen) = engine_configuration(&settings(Kind::Bare, connect))?;
+    let (zenoh_config, listen) = engine_configuration(&settings(Kind::Bare, connect))?;
     let failed = |error: zenoh::Error| StartError::Engine(error.to_string());
-    let configuration = zenoh::Config::from_json5(&said).map_err(failed)?;
+    let configuration = zenoh::Config::from_json5(&zenoh_config).map_err(failed)?;
     let session = zenoh::open(configuration).wait().map_err(failed)?;
     Ok((session, listen[0].clone()))
 }
 
 /// Sinks, each with a session of its own.
 pub struct Sinks {
-    tally: Arc<Tally>,
-    kept: Vec<Kept>,
+    tally: Arc<SinkTally>,
+    kept: Vec<KeptSink>,
 }
 
 /// A sink, as long as it is kept.
-enum Kept {
-    Channel(AtOnce, Host),
+enum KeptSink {
+    Channel(DirectCallback, Participant),
     Bare { _kept: Box<dyn std::any::Any + Send> },
 }
 
@@ -161,7 +162,7 @@ impl Sinks {
         count: usize,
         pause: Duration,
     ) -> Result<Self, StartError> {
-        let tally = Arc::new(Tally::new(count, pause));
+        let tally = Arc::new(SinkTally::new(count, pause));
         let sinks = (0..count).map(|number| match kind {
             Kind::Channel | Kind::Reliable | Kind::Engine => channel_sink(kind, source, &tally),
             Kind::Bare => bare_sink(source, number, &tally),
@@ -171,10 +172,10 @@ impl Sinks {
     }
 
     /// What they have seen.
-    pub fn seen(&self) -> Seen {
+    pub fn seen(&self) -> SinkTotals {
         let mut seen = self.tally.seen();
         for kept in &self.kept {
-            if let Kept::Channel(sink, host) = kept {
+            if let KeptSink::Channel(sink, host) = kept {
                 seen.sink_full += sink.sink_counts().overflowed;
                 seen.inbox_full += host.dropped().0;
             }
@@ -183,19 +184,27 @@ impl Sinks {
     }
 }
 
-fn channel_sink(kind: Kind, source: &Address, tally: &Arc<Tally>) -> Result<Kept, StartError> {
-    let host = Host::start(&settings(kind, std::slice::from_ref(source)))?;
+fn channel_sink(
+    kind: Kind,
+    source: &Address,
+    tally: &Arc<SinkTally>,
+) -> Result<KeptSink, StartError> {
+    let host = Participant::start(&settings(kind, std::slice::from_ref(source)))?;
     let joined = open(&host);
     let overflow = if kind == Kind::Reliable { Overflow::Block } else { Overflow::DropOldest };
     let wish = Subscription { bound: 4096, overflow, filter: None };
     let tally = Arc::clone(tally);
-    let sink: AtOnce = joined
-        .on_event_at_once(wish, move |event| tally.count(&event.record))
+    let sink: DirectCallback = joined
+        .on_event_direct(wish, move |event| tally.count(&event.record))
         .map_err(|error| StartError::Engine(error.to_string()))?;
-    Ok(Kept::Channel(sink, host))
+    Ok(KeptSink::Channel(sink, host))
 }
 
-fn bare_sink(source: &Address, number: usize, tally: &Arc<Tally>) -> Result<Kept, StartError> {
+fn bare_sink(
+    source: &Address,
+    number: usize,
+    tally: &Arc<SinkTally>,
+) -> Result<KeptSink, StartError> {
     let failed = |error: zenoh::Error| StartError::Engine(error.to_string());
     let (session, _) = session(std::slice::from_ref(source))?;
     let tally = Arc::clone(tally);
@@ -204,21 +213,21 @@ fn bare_sink(source: &Address, number: usize, tally: &Arc<Tally>) -> Result<Kept
     let subscriber = subscriber.wait().map_err(failed)?;
     let token = session.liveliness().declare_token(format!("selvedge-bench/up/{number}"));
     let token = token.wait().map_err(failed)?;
-    Ok(Kept::Bare { _kept: Box::new((session, subscriber, token)) })
+    Ok(KeptSink::Bare { _kept: Box::new((session, subscriber, token)) })
 }
 
-fn open(host: &Host) -> Joined {
+fn open(host: &Participant) -> ChannelHandle {
     let format = Format::parse(CHANNEL, FORMAT).expect("written above");
     host.open(CHANNEL, &format, Wake::All).expect("a name")
 }
 
 /// A source, to be measured.
 #[allow(clippy::large_enum_variant, reason = "there is one")]
-enum Way {
+enum MeasuredSource {
     Channel {
-        joined: Joined,
+        joined: ChannelHandle,
         notices: Notices,
-        host: Host,
+        host: Participant,
         is_reliable: bool,
     },
     Bare {
@@ -230,7 +239,7 @@ enum Way {
 
 /// A source.
 pub struct Source {
-    way: Way,
+    way: MeasuredSource,
     address: Address,
     clock: Clock,
     next: u64,
@@ -251,11 +260,11 @@ impl Source {
         let failed = |error: zenoh::Error| StartError::Engine(error.to_string());
         let (way, address) = match kind {
             Kind::Channel | Kind::Reliable | Kind::Engine => {
-                let host = Host::start(&settings(kind, &[]))?;
+                let host = Participant::start(&settings(kind, &[]))?;
                 let (joined, notices) = (open(&host), host.notices());
                 let address = host.listen()[0].clone();
                 let is_reliable = kind == Kind::Reliable;
-                (Way::Channel { joined, notices, host, is_reliable }, address)
+                (MeasuredSource::Channel { joined, notices, host, is_reliable }, address)
             }
             Kind::Bare => {
                 let (session, address) = session(&[])?;
@@ -275,7 +284,7 @@ impl Source {
                     .allowed_destination(Locality::Remote)
                     .wait()
                     .map_err(failed)?;
-                (Way::Bare { publisher, there, _kept: (session, tokens) }, address)
+                (MeasuredSource::Bare { publisher, there, _kept: (session, tokens) }, address)
             }
         };
         Ok(Self { way, address, clock: Clock::shared(), next: 0 })
@@ -289,11 +298,11 @@ impl Source {
     /// How many sinks are there.
     pub fn sinks(&self) -> usize {
         match &self.way {
-            Way::Channel { joined, .. } => {
+            MeasuredSource::Channel { joined, .. } => {
                 let wants = joined.view(|v| v.members.iter().filter(|one| one.wants).count());
                 wants.unwrap_or(0)
             }
-            Way::Bare { there, .. } => there.load(Ordering::SeqCst),
+            MeasuredSource::Bare { there, .. } => there.load(Ordering::SeqCst),
         }
     }
 
@@ -305,7 +314,7 @@ impl Source {
         let begin = self.clock.now();
         record[8..16].copy_from_slice(&begin.0.to_le_bytes());
         match &self.way {
-            Way::Channel { joined, is_reliable, .. } => {
+            MeasuredSource::Channel { joined, is_reliable, .. } => {
                 let attributes = Attributes::default();
                 let event = Event { deadline: None, attributes, record: &record };
                 let sent = if *is_reliable {
@@ -315,7 +324,7 @@ impl Source {
                 };
                 sent.expect("the record has the format's size");
             }
-            Way::Bare { publisher, .. } => {
+            MeasuredSource::Bare { publisher, .. } => {
                 let _ = publisher.put(&record[..]).wait();
             }
         }
@@ -325,15 +334,15 @@ impl Source {
     /// How many events have found no room in a ring.
     pub fn ring_full(&self) -> u64 {
         match &self.way {
-            Way::Channel { host, is_reliable: false, .. } => host.rings().dropped,
+            MeasuredSource::Channel { host, is_reliable: false, .. } => host.rings().dropped,
             // Reliable ones are sent again.
-            Way::Channel { .. } | Way::Bare { .. } => 0,
+            MeasuredSource::Channel { .. } | MeasuredSource::Bare { .. } => 0,
         }
     }
 
     /// Waits until all that was promised is taken, for a time at most.
     pub fn settle(&self, wait: StdDuration) {
-        let Way::Channel { joined, .. } = &self.way else { return };
+        let MeasuredSource::Channel { joined, .. } = &self.way else { return };
         let begin = self.clock.now();
         while joined.view(|view| view.held).unwrap_or(0) > 0
             && self.clock.now().since(begin).0 < wait.as_nanos() as u64
@@ -344,7 +353,7 @@ impl Source {
 
     /// Waits until a channel's member is lost; `None` if it is not within a time.
     pub fn lost(&self, wait: StdDuration) -> Option<Duration> {
-        let Way::Channel { notices, .. } = &self.way else { return None };
+        let MeasuredSource::Channel { notices, .. } = &self.way else { return None };
         let begin = self.clock.now();
         loop {
             let left =
@@ -363,7 +372,7 @@ impl Source {
 pub fn opening() -> Result<[Duration; 3], StartError> {
     let clock = Clock::shared();
     let begin = clock.now();
-    let host = Host::start(&settings(Kind::Channel, &[]))?;
+    let host = Participant::start(&settings(Kind::Channel, &[]))?;
     let started = clock.now();
     let first = open(&host);
     let opened = clock.now();

@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 use rustix::process::Pid;
 use selvedge_cli_terminal::Failure;
 use selvedge_comm_event::Address;
-use selvedge_lab_measure::event::{Kind, Seen, Sinks, Source};
+use selvedge_lab_measure::event::{Kind, SinkTotals, Sinks, Source};
 use selvedge_units::Duration;
 use serde_json::json;
 
@@ -129,7 +129,7 @@ impl Other {
     }
 
     /// Ends it; what its sinks saw.
-    pub(super) fn seen(mut self) -> Result<Seen, Failure> {
+    pub(super) fn seen(mut self) -> Result<SinkTotals, Failure> {
         drop(self.0.stdin.take());
         let stdout = self.0.stdout.take().ok_or_else(|| Failure::failed("it was taken"))?;
         let mut line = String::new();

@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use selvedge_comm_event::{Host, Settings};
+use selvedge_comm_event::{Participant, Settings};
 
 /// For what takes no time of its own, on a machine with much else to do.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
@@ -34,12 +34,12 @@ pub(crate) fn alone(name: &str, domain: &str) -> Settings {
 }
 
 /// Two hosts that are connected.
-pub(crate) fn pair() -> (Host, Host) {
+pub(crate) fn pair() -> (Participant, Participant) {
     let domain = domain();
-    let one = Host::start(&alone("one", &domain)).unwrap();
+    let one = Participant::start(&alone("one", &domain)).unwrap();
     let mut settings = alone("two", &domain);
     settings.connect = one.listen().to_vec();
-    let two = Host::start(&settings).unwrap();
+    let two = Participant::start(&settings).unwrap();
     until("they see each other", || one.hosts().len() == 1 && two.hosts().len() == 1);
     (one, two)
 }

@@ -1,7 +1,7 @@
 //! A process's way to channels on any host: starts the engine, keeps the exchange going, and gives out
 //! handles.
 
-mod ask;
+mod request;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,17 +17,17 @@ use selvedge_units::Instant;
 
 use crate::address::Address;
 use crate::carrier::Carrier;
+use crate::channel_handle::ChannelHandle;
 use crate::core::{Core, Shared};
 use crate::engine;
 use crate::inbox::Inbox;
-use crate::joined::Joined;
-use crate::keys::{HostName, id};
+use crate::keys::{ParticipantName, id};
 use crate::manage::Manager;
-use crate::meeting::{Meeting, MeetingError};
-use crate::near::{Near, Rings};
+use crate::meeting::{MeetingError, MeetingFile};
+use crate::ring_transport::{RingTransport, Rings};
 use crate::settings::{NameError, Settings, check_name};
 
-pub use ask::AskError;
+pub use request::RequestError;
 
 /// The most notices that wait for a listener; newer ones are dropped.
 const NOTICES_MAX: usize = 4096;
@@ -51,30 +51,30 @@ pub enum StartError {
 
 /// A notice with its names.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Told {
+pub struct NamedNotice {
     /// The channel.
     pub channel: String,
     /// The other host.
-    pub host: Option<HostName>,
+    pub host: Option<ParticipantName>,
     /// What happened.
-    pub what: NoticeKind,
+    pub kind: NoticeKind,
 }
 
 /// This process among the others. Clones are one; it ends when the last handle is gone.
 #[derive(Clone)]
-pub struct Host {
+pub struct Participant {
     pub(crate) shared: Arc<Shared>,
-    _alive: Arc<Alive>,
+    _alive: Arc<OwnedThreads>,
 }
 
-impl std::fmt::Debug for Host {
+impl std::fmt::Debug for Participant {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Host({})", self.shared.me)
     }
 }
 
 /// Ends the threads and the session.
-struct Alive {
+struct OwnedThreads {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
     /// Ends the wait of the rings' thread.
@@ -83,10 +83,10 @@ struct Alive {
     listen: Vec<Address>,
 }
 
-impl Drop for Alive {
+impl Drop for OwnedThreads {
     fn drop(&mut self) {
         self.shared.is_over.store(true, Ordering::SeqCst);
-        self.shared.ticker.ring();
+        self.shared.ticker.raise();
         if let Some(stop) = &self.stop {
             stop.ring();
         }
@@ -100,12 +100,12 @@ impl Drop for Alive {
     }
 }
 
-impl Alive {
+impl OwnedThreads {
     /// Starts the rings' thread, if there are to be any.
     fn read_rings(&mut self) -> Result<(), StartError> {
-        let rings = self
-            .shared
-            .with(|core, _| core.carrier.near().map(|near| near.links().fd().try_clone_to_owned()));
+        let rings = self.shared.with(|core, _| {
+            core.carrier.ring_transport().map(|near| near.links().fd().try_clone_to_owned())
+        });
         let Some(rings) = rings.transpose().map_err(StartError::Thread)? else { return Ok(()) };
         let stop = EventFd::new().map_err(StartError::Thread)?;
         self.stop = Some(stop.try_clone().map_err(StartError::Thread)?);
@@ -118,18 +118,18 @@ impl Alive {
 }
 
 /// Rings to the hosts of this machine. Without them all goes by the engine.
-fn near() -> Option<Near> {
-    let near = Near::new();
+fn near() -> Option<RingTransport> {
+    let near = RingTransport::new();
     near.inspect_err(|error| tracing::warn!(%error, "no rings inside this machine")).ok().flatten()
 }
 
-impl Host {
+impl Participant {
     /// Takes part. Nothing is sent before a channel is opened but that this process is there.
     ///
     /// # Errors
     /// Why it can't.
     pub fn start(settings: &Settings) -> Result<Self, StartError> {
-        let me = HostName {
+        let me = ParticipantName {
             name: settings.name.clone().map_or_else(machine, Ok)?,
             pid: std::process::id(),
             id: id(),
@@ -139,7 +139,7 @@ impl Host {
         if let (true, Some(mine)) = (settings.meet, listen.first()) {
             let is_tls = settings.tls.is_some();
             let mine = if is_open(mine) { Address::loopback(mine.port()) } else { mine.clone() };
-            let met = Meeting::new(&settings.domain, &me.id, &mine, is_tls);
+            let met = MeetingFile::new(&settings.domain, &me.id, &mine, is_tls);
             meeting = Some(met?);
         }
         // Asked again when nobody is connected: others may have come to the meeting since.
@@ -147,9 +147,9 @@ impl Host {
             let (settings, id, listen) = (settings.clone(), me.id.clone(), listen.clone());
             move || {
                 let mut connect = settings.connect.clone();
-                connect.extend(meeting.iter().flat_map(Meeting::others));
-                let said = engine::configuration(&settings, &id, &listen, &connect);
-                (said.to_string(), connect.is_empty())
+                connect.extend(meeting.iter().flat_map(MeetingFile::others));
+                let zenoh_config = engine::configuration(&settings, &id, &listen, &connect);
+                (zenoh_config.to_string(), connect.is_empty())
             }
         };
         let (inbox, clock) = (Arc::new(Inbox::default()), Clock::new());
@@ -163,11 +163,12 @@ impl Host {
                 }
             })
         };
-        let (said, _) = configured();
+        let (zenoh_config, _) = configured();
         let near = if settings.rings { near() } else { None };
         let domain = &settings.domain;
-        let carrier = Carrier::new(&said, domain, &me, Arc::clone(&inbox), arrived, clock, near)
-            .map_err(|error| StartError::Engine(error.to_string()))?;
+        let carrier =
+            Carrier::new(&zenoh_config, domain, &me, Arc::clone(&inbox), arrived, clock, near)
+                .map_err(|error| StartError::Engine(error.to_string()))?;
         let mut exchange = Exchange::new(clock.now());
         exchange.set_failure_detector(FailureDetector::Transport);
         if !settings.members.is_empty() {
@@ -188,14 +189,14 @@ impl Host {
             exchange,
             carrier: Box::new(carrier),
             configure: Box::new(move || {
-                let (said, is_nobody) = configured();
-                (!is_nobody).then_some(said)
+                let (zenoh_config, is_nobody) = configured();
+                (!is_nobody).then_some(zenoh_config)
             }),
             next_look: clock.now(),
             waiting: Vec::new(),
-            paced: Vec::new(),
+            waiting_publishers: Vec::new(),
             direct: Vec::new(),
-            uses: std::collections::HashMap::new(),
+            handle_counts: std::collections::HashMap::new(),
             listeners: Vec::new(),
             manager: Manager::new(settings.deploy.clone(), Arc::clone(&inbox)),
         };
@@ -203,16 +204,16 @@ impl Host {
         let _ = slot.set(Arc::downgrade(&shared));
         let owner = Arc::clone(&shared);
         let thread = std::thread::Builder::new().name("selvedge-events".to_owned());
-        let thread = thread.spawn(move || owner.tick()).map_err(StartError::Thread)?;
+        let thread = thread.spawn(move || owner.run_timer()).map_err(StartError::Thread)?;
         let mut alive =
-            Alive { shared: Arc::clone(&shared), threads: vec![thread], stop: None, listen };
+            OwnedThreads { shared: Arc::clone(&shared), threads: vec![thread], stop: None, listen };
         alive.read_rings()?;
         shared.turn();
         Ok(Self { shared, _alive: Arc::new(alive) })
     }
 
     /// This process, as others see it.
-    pub fn name(&self) -> &HostName {
+    pub fn name(&self) -> &ParticipantName {
         &self.shared.me
     }
 
@@ -231,18 +232,23 @@ impl Host {
     ///
     /// # Errors
     /// If it can't be.
-    pub fn open(&self, name: &str, format: &Format, wake: Wake) -> Result<Joined, OpenError> {
+    pub fn open(
+        &self,
+        name: &str,
+        format: &Format,
+        wake: Wake,
+    ) -> Result<ChannelHandle, OpenError> {
         let channel = self.shared.with(|core, now| {
             let channel = core.exchange.open(now, name, format, wake)?;
-            *core.uses.entry(channel).or_default() += 1;
+            *core.handle_counts.entry(channel).or_default() += 1;
             Ok(channel)
         })?;
         let (shared, format) = (Arc::clone(&self.shared), Arc::new(format.clone()));
-        Ok(Joined { shared, channel, format })
+        Ok(ChannelHandle { shared, channel, format })
     }
 
     /// The other processes that are there.
-    pub fn hosts(&self) -> Vec<HostName> {
+    pub fn hosts(&self) -> Vec<ParticipantName> {
         self.shared.inbox.hosts().into_iter().map(|(_, name)| name).collect()
     }
 
@@ -254,7 +260,8 @@ impl Host {
 
     /// What goes through memory to and from the programs of this machine.
     pub fn rings(&self) -> Rings {
-        let rings = self.shared.with(|core, _| core.carrier.near().map(|near| near.view()));
+        let rings =
+            self.shared.with(|core, _| core.carrier.ring_transport().map(|near| near.view()));
         rings.unwrap_or_default()
     }
 
@@ -274,13 +281,13 @@ pub struct Notices {
 
 impl Notices {
     /// The next; waits for it at most so long.
-    pub fn take(&self, wait: Duration) -> Option<Told> {
+    pub fn take(&self, wait: Duration) -> Option<NamedNotice> {
         let notice = self.receiver.recv_timeout(wait).ok()?;
         let host = self.shared.inbox.name(notice.host);
         let channel = self
             .shared
             .with(|core, _| core.exchange.view(notice.channel).map(|view| view.name.to_owned()));
-        Some(Told { channel: channel.unwrap_or_default(), host, what: notice.kind })
+        Some(NamedNotice { channel: channel.unwrap_or_default(), host, kind: notice.kind })
     }
 }
 
@@ -320,9 +327,9 @@ fn listen(settings: &Settings) -> Result<Vec<Address>, StartError> {
 /// If no port is free.
 pub fn engine_configuration(settings: &Settings) -> Result<(String, Vec<Address>), StartError> {
     let listen = listen(settings)?;
-    let said =
+    let zenoh_config =
         crate::engine::configuration(settings, &crate::keys::id(), &listen, &settings.connect);
-    Ok((said.to_string(), listen))
+    Ok((zenoh_config.to_string(), listen))
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use crate::inbox::Inbox;
 use crate::keys::Keys;
 
 /// A session and what is declared on it.
-pub(super) struct Opened {
+pub(super) struct ZenohSession {
     pub(super) session: zenoh::Session,
     pub(super) all: Publisher<'static>,
     pub(super) hosts: HashMap<HostId, Publisher<'static>>,
@@ -25,7 +25,7 @@ pub(super) struct Opened {
     _kept: (Subscriber<()>, Subscriber<()>, Subscriber<()>, LivelinessToken),
 }
 
-impl Opened {
+impl ZenohSession {
     pub(super) fn new(
         configuration: &str,
         keys: &Keys,
@@ -33,22 +33,22 @@ impl Opened {
         arrived: &Arrived,
     ) -> Result<Self, zenoh::Error> {
         let session = zenoh::open(zenoh::Config::from_json5(configuration)?).wait()?;
-        let to_me = subscribe(&session, keys.to_me(), inbox, arrived)?;
+        let own_inbox_key = subscribe(&session, keys.own_inbox_key(), inbox, arrived)?;
         let to_all = subscribe(&session, keys.any_all(), inbox, arrived)?;
-        let (news, told, mine) = (Arc::clone(inbox), Arc::clone(arrived), keys.my_token());
+        let (news, notice, mine) = (Arc::clone(inbox), Arc::clone(arrived), keys.my_token());
         let tokens = session.liveliness().declare_subscriber(keys.tokens()).history(true);
         let tokens = tokens.callback(move |sample| {
             let key = sample.key_expr().as_str();
             if key != mine {
-                news.news(key, sample.kind() == SampleKind::Put);
-                told();
+                news.handle_presence(key, sample.kind() == SampleKind::Put);
+                notice();
             }
         });
         let tokens = tokens.wait()?;
         let all = publisher(&session, keys.to_all())?;
         // Last, so that who hears of this host can reach it.
         let token = session.liveliness().declare_token(keys.my_token()).wait()?;
-        let _kept = (to_me, to_all, tokens, token);
+        let _kept = (own_inbox_key, to_all, tokens, token);
         Ok(Self { session, all, hosts: HashMap::new(), channels: HashMap::new(), _kept })
     }
 }

@@ -13,12 +13,12 @@ pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
 }
 
 /// Two hosts that have one channel open; the first is for its source.
-fn pair(test: &str) -> (Host, Host, Joined, Joined) {
+fn pair(test: &str) -> (Participant, Participant, ChannelHandle, ChannelHandle) {
     let domain = format!("{test}-{}", std::process::id());
     let settings = Settings { domain, meet: false, ..Settings::default() };
-    let one = Host::start(&settings).unwrap();
+    let one = Participant::start(&settings).unwrap();
     let connect = one.listen().to_vec();
-    let two = Host::start(&Settings { connect, ..settings }).unwrap();
+    let two = Participant::start(&Settings { connect, ..settings }).unwrap();
     let format = Format::parse("f", "input { long number; };").unwrap();
     let source = one.open("c", &format, Wake::All).unwrap();
     let joined = two.open("c", &format, Wake::All).unwrap();
@@ -41,9 +41,9 @@ fn a_session_that_is_opened_again_is_the_same_host() {
     assert!(sink.take(Some(Duration::from_secs(60))).is_some());
     let name = two.name().clone();
     two.shared.with(|core, now| {
-        assert!(!core.carrier.is_stuck(now), "somebody is connected");
-        let said = (core.configure)().expect("there is somebody to connect to");
-        core.carrier.reopen(now, &said);
+        assert!(!core.carrier.is_disconnected(now), "somebody is connected");
+        let zenoh_config = (core.configure)().expect("there is somebody to connect to");
+        core.carrier.reopen(now, &zenoh_config);
     });
     // Promised while it is away, to the same host as before.
     for number in 1..50 {
@@ -62,7 +62,7 @@ fn what_waits_to_go_together_goes_by_itself_in_order_and_once() {
     let wish = Subscription { bound: 4096, overflow: Overflow::DropOldest, filter: None };
     let got = Arc::new(std::sync::Mutex::new(Vec::<i64>::new()));
     let into = Arc::clone(&got);
-    let sink = joined.on_event_at_once(wish, move |event| {
+    let sink = joined.on_event_direct(wish, move |event| {
         let number = i64::from_le_bytes(event.record[..].try_into().unwrap());
         into.lock().unwrap().push(number);
     });

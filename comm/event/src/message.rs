@@ -4,10 +4,10 @@
 //! source                              sink
 //!   Wish    "are you on my machine?"   ->
 //!           <-   Offer, or Far
-//!   (connects, by the name and with the word offered; the ring is there)
-//!   Near    the last before the ring   ->      from here on it reads the ring
-//!           <-   Seen
-//!   Back    the ring is gone           ->      from here on it hears the engine again
+//!   (connects, by the name and with the token offered; the ring is there)
+//!   RingTransport    the last before the ring   ->      from here on it reads the ring
+//!           <-   SinkTotals
+//!   Back    the ring is gone           ->      from here on it reads_ring_of the engine again
 //! ```
 
 use serde::{Deserialize, Serialize};
@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 /// Stands where a frame has its kind, in what is not for the exchange.
 pub(crate) const MARK: u8 = 8;
 /// The longest of these messages.
-const SAY_MAX: usize = 256;
+const RING_MESSAGE_MAX: usize = 256;
 
 /// A machine, as far as its memory can be shared: what the kernel says since it was started, and the
 /// network namespace, since hosts that are kept apart there are to stay apart.
@@ -38,22 +38,22 @@ impl Machine {
 
 /// A message.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Say<'a> {
+pub(crate) enum RingMessage<'a> {
     /// "I have events for you; are you here?"
-    Wish(Machine),
+    Request(Machine),
     /// "Connect to this name, with this word."
-    Offer { name: &'a str, word: &'a str },
+    Offer { name: &'a str, token: &'a str },
     /// "I am not, or have no room."
-    Far,
+    Refuse,
     /// "What I send from now on comes by the ring."
-    Near,
+    SwitchToRing,
     /// "I have read so."
-    Seen,
+    SwitchSeen,
     /// "It comes by the engine again."
-    Back,
+    SwitchBack,
 }
 
-impl<'a> Say<'a> {
+impl<'a> RingMessage<'a> {
     pub(crate) fn encode(&self) -> Vec<u8> {
         postcard::to_extend(self, vec![MARK]).unwrap_or_default()
     }
@@ -61,11 +61,11 @@ impl<'a> Say<'a> {
     /// `None` for what is none.
     pub(crate) fn decode(bytes: &'a [u8]) -> Option<Self> {
         let (mark, rest) = bytes.split_first()?;
-        if *mark != MARK || bytes.len() > SAY_MAX {
+        if *mark != MARK || bytes.len() > RING_MESSAGE_MAX {
             return None;
         }
-        let (said, rest) = postcard::take_from_bytes(rest).ok()?;
-        rest.is_empty().then_some(said)
+        let (parsed, rest) = postcard::take_from_bytes(rest).ok()?;
+        rest.is_empty().then_some(parsed)
     }
 }
 
@@ -77,17 +77,24 @@ mod tests {
     fn messages_come_back_and_no_part_of_one_is_one() {
         let machine = Machine::this().unwrap();
         assert_eq!(Machine::this(), Some(machine));
-        let offer = Say::Offer { name: "selvedge-1", word: "secret" };
-        for say in [Say::Wish(machine), offer, Say::Far, Say::Near, Say::Seen, Say::Back] {
+        let offer = RingMessage::Offer { name: "selvedge-1", token: "secret" };
+        for say in [
+            RingMessage::Request(machine),
+            offer,
+            RingMessage::Refuse,
+            RingMessage::SwitchToRing,
+            RingMessage::SwitchSeen,
+            RingMessage::SwitchBack,
+        ] {
             let bytes = say.encode();
-            assert_eq!(Say::decode(&bytes), Some(say.clone()));
+            assert_eq!(RingMessage::decode(&bytes), Some(say.clone()));
             for end in 0..bytes.len() {
-                assert_eq!(Say::decode(&bytes[..end]), None);
+                assert_eq!(RingMessage::decode(&bytes[..end]), None);
             }
             let long = [&bytes[..], &[0]].concat();
-            assert_eq!(Say::decode(&long), None);
+            assert_eq!(RingMessage::decode(&long), None);
         }
-        assert_eq!(Say::decode(&[MARK, 9]), None);
-        assert_eq!(Say::decode(&[&[MARK, 1][..], &[0xff; 300]].concat()), None);
+        assert_eq!(RingMessage::decode(&[MARK, 9]), None);
+        assert_eq!(RingMessage::decode(&[&[MARK, 1][..], &[0xff; 300]].concat()), None);
     }
 }

@@ -4,8 +4,8 @@ use std::time::{Duration, Instant as StdInstant};
 
 use selvedge_control_event::HostId;
 
-use super::Host;
-use crate::keys::HostName;
+use super::Participant;
+use crate::keys::ParticipantName;
 use crate::listing::{Deployment, Listing, Outcome, Reply, Request};
 use crate::proof::proof;
 
@@ -14,7 +14,7 @@ const ANSWERS_MAX: usize = 8192;
 
 /// Why something asked of another host was not done.
 #[derive(Debug, thiserror::Error)]
-pub enum AskError {
+pub enum RequestError {
     /// There is no such host.
     #[error("no host \"{0}\" is there; those that are: {1}")]
     Nobody(String, String),
@@ -23,16 +23,16 @@ pub enum AskError {
     Several(String, String),
     /// It does not answer.
     #[error("{0} did not answer within {1:?}")]
-    Silent(HostName, Duration),
+    Silent(ParticipantName, Duration),
     /// It says no.
     #[error("{0} refuses: {1}")]
-    Refused(HostName, String),
+    Refused(ParticipantName, String),
 }
 
-impl Host {
+impl Participant {
     /// The channels of all hosts, as each sees them; waits at most so long for their answers. This
     /// process's own come first.
-    pub fn list(&self, wait: Duration) -> Vec<(HostName, Listing)> {
+    pub fn list(&self, wait: Duration) -> Vec<(ParticipantName, Listing)> {
         let until = StdInstant::now().checked_add(wait);
         let (answers, number) = self.question();
         let hosts = self.shared.inbox.hosts();
@@ -73,7 +73,7 @@ impl Host {
         deployment: &Deployment,
         token: Option<&[u8]>,
         wait: Duration,
-    ) -> Result<String, AskError> {
+    ) -> Result<String, RequestError> {
         let body = postcard::to_allocvec(deployment).unwrap_or_default();
         let deployment = deployment.clone();
         self.prove(target, token, wait, &body, |number, proof| Request::Deploy {
@@ -94,7 +94,7 @@ impl Host {
         name: &str,
         token: Option<&[u8]>,
         wait: Duration,
-    ) -> Result<String, AskError> {
+    ) -> Result<String, RequestError> {
         let body = postcard::to_allocvec(&(channel, name)).unwrap_or_default();
         self.prove(target, token, wait, &body, |number, proof| Request::Remove {
             number,
@@ -112,48 +112,48 @@ impl Host {
         wait: Duration,
         body: &[u8],
         request: impl Fn(u64, Option<[u8; 32]>) -> Request,
-    ) -> Result<String, AskError> {
-        let (host, name) = self.meant(target)?;
-        let silent = || AskError::Silent(name.clone(), wait);
+    ) -> Result<String, RequestError> {
+        let (host, name) = self.resolve_target(target)?;
+        let silent = || RequestError::Silent(name.clone(), wait);
         let proof = match token {
             None => None,
-            Some(token) => match self.asked(host, wait, |number| Request::Nonce { number }) {
+            Some(token) => match self.request(host, wait, |number| Request::Nonce { number }) {
                 Some(Reply::Nonce(nonce)) => Some(proof(token, &nonce, body)),
                 _ => return Err(silent()),
             },
         };
-        match self.asked(host, wait, |number| request(number, proof)) {
+        match self.request(host, wait, |number| request(number, proof)) {
             Some(Reply::Done(Outcome::Done(text))) => Ok(text),
-            Some(Reply::Done(Outcome::Refused(why))) => Err(AskError::Refused(name, why)),
+            Some(Reply::Done(Outcome::Refused(why))) => Err(RequestError::Refused(name, why)),
             _ => Err(silent()),
         }
     }
 
-    fn meant(&self, target: &str) -> Result<(HostId, HostName), AskError> {
+    fn resolve_target(&self, target: &str) -> Result<(HostId, ParticipantName), RequestError> {
         let hosts = self.shared.inbox.hosts();
-        let names = |hosts: &[(HostId, HostName)]| {
+        let names = |hosts: &[(HostId, ParticipantName)]| {
             let names: Vec<String> = hosts.iter().map(|(_, name)| name.to_string()).collect();
             if names.is_empty() { "none".to_owned() } else { names.join(", ") }
         };
         let all = names(&hosts);
-        let mut meant: Vec<_> =
-            hosts.into_iter().filter(|(_, name)| name.is_meant(target)).collect();
-        match (meant.len(), meant.pop()) {
+        let mut resolve_target: Vec<_> =
+            hosts.into_iter().filter(|(_, name)| name.matches(target)).collect();
+        match (resolve_target.len(), resolve_target.pop()) {
             (1, Some(one)) => Ok(one),
-            (0, _) | (_, None) => Err(AskError::Nobody(target.to_owned(), all)),
+            (0, _) | (_, None) => Err(RequestError::Nobody(target.to_owned(), all)),
             (_, Some(last)) => {
-                meant.push(last);
-                Err(AskError::Several(target.to_owned(), names(&meant)))
+                resolve_target.push(last);
+                Err(RequestError::Several(target.to_owned(), names(&resolve_target)))
             }
         }
     }
 
     fn question(&self) -> (flume::Receiver<(HostId, Reply)>, u64) {
         let (sender, receiver) = flume::bounded(ANSWERS_MAX);
-        (receiver, self.shared.with(|core, _| core.manager.ask(sender)))
+        (receiver, self.shared.with(|core, _| core.manager.register_request(sender)))
     }
 
-    fn asked(
+    fn request(
         &self,
         host: HostId,
         wait: Duration,

@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant as StdInstant};
 
-use crate::bell::Bell;
-use crate::core::{Call, Core, Direct, Shared, Waiting};
+use crate::core::{Call, Core, DirectSink, Shared, Waiting};
 use crate::handler::{self, FilterError};
-use crate::keys::HostName;
+use crate::keys::ParticipantName;
 use crate::received::Received;
 use crate::sink::Sink;
+use crate::sink_signal::SinkSignal;
 use selvedge_control_code::CodeError;
 use selvedge_control_event::{
     ChannelId, Event, Filter, Format, PublishError, SinkCounts, SubscribeError, Subscription, View,
@@ -21,38 +21,38 @@ const POLL_EVERY: Duration = Duration::from_millis(1);
 
 /// A channel that is open here. All clones are one; the channel is left when the last handle and
 /// the last sink of this process are gone.
-pub struct Joined {
+pub struct ChannelHandle {
     pub(crate) shared: Arc<Shared>,
     pub(crate) channel: ChannelId,
     pub(crate) format: Arc<Format>,
 }
 
-impl std::fmt::Debug for Joined {
+impl std::fmt::Debug for ChannelHandle {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Joined({:?}, format {})", self.channel, self.format.id())
     }
 }
 
-impl Clone for Joined {
+impl Clone for ChannelHandle {
     fn clone(&self) -> Self {
-        self.shared.with(|core, _| *core.uses.entry(self.channel).or_default() += 1);
+        self.shared.with(|core, _| *core.handle_counts.entry(self.channel).or_default() += 1);
         let (shared, format) = (Arc::clone(&self.shared), Arc::clone(&self.format));
         Self { shared, channel: self.channel, format }
     }
 }
 
-impl Drop for Joined {
+impl Drop for ChannelHandle {
     fn drop(&mut self) {
         let channel = self.channel;
         self.shared.with(|core, _| {
-            let uses = core.uses.entry(channel).or_default();
-            *uses = uses.saturating_sub(1);
-            core.leave_if_unused(channel);
+            let handle_counts = core.handle_counts.entry(channel).or_default();
+            *handle_counts = handle_counts.saturating_sub(1);
+            core.close_if_unused(channel);
         });
     }
 }
 
-impl Joined {
+impl ChannelHandle {
     /// What its records hold here.
     pub fn format(&self) -> &Format {
         &self.format
@@ -94,10 +94,11 @@ impl Joined {
             return sent;
         }
         let until = wait.and_then(|wait| StdInstant::now().checked_add(wait));
-        let bell = Arc::new(Bell::default());
-        self.shared.with(|core, _| core.paced.push((self.channel, Arc::clone(&bell))));
+        let signal = Arc::new(SinkSignal::default());
+        self.shared
+            .with(|core, _| core.waiting_publishers.push((self.channel, Arc::clone(&signal))));
         let sent = loop {
-            bell.listen(None);
+            signal.listen(None);
             let sent = self.shared.with(send);
             let look = match sent {
                 // Sinks here ring for nobody.
@@ -105,12 +106,13 @@ impl Joined {
                 Err(PublishError::Behind) => None,
                 done => break done,
             };
-            bell.wait(look.into_iter().chain(until).min());
+            signal.wait(look.into_iter().chain(until).min());
             if until.is_some_and(|until| StdInstant::now() >= until) {
                 break sent;
             }
         };
-        self.shared.with(|core, _| core.paced.retain(|(_, one)| !Arc::ptr_eq(one, &bell)));
+        self.shared
+            .with(|core, _| core.waiting_publishers.retain(|(_, one)| !Arc::ptr_eq(one, &signal)));
         sent
     }
 
@@ -119,13 +121,13 @@ impl Joined {
     /// # Errors
     /// If the channel has no room for one.
     pub fn subscribe(&self, wish: Subscription) -> Result<Sink, SubscribeError> {
-        let bell = Arc::new(Bell::default());
+        let signal = Arc::new(SinkSignal::default());
         let sink = self.shared.with(|core, _| {
             let sink = core.exchange.subscribe(self.channel, wish)?;
-            core.waiting.push(Waiting { channel: self.channel, sink, bell: Arc::clone(&bell) });
+            core.waiting.push(Waiting { channel: self.channel, sink, signal: Arc::clone(&signal) });
             Ok(sink)
         })?;
-        Ok(Sink::new(Arc::clone(&self.shared), self.channel, sink, bell))
+        Ok(Sink::new(Arc::clone(&self.shared), self.channel, sink, signal))
     }
 
     /// Calls a function with each event, on the thread that brings it: at once, without a wake-up. It
@@ -134,19 +136,19 @@ impl Joined {
     ///
     /// # Errors
     /// If the channel has no room for a sink.
-    pub fn on_event_at_once(
+    pub fn on_event_direct(
         &self,
         wish: Subscription,
         call: impl FnMut(&Received) + Send + 'static,
-    ) -> Result<AtOnce, SubscribeError> {
+    ) -> Result<DirectCallback, SubscribeError> {
         let direct = self.shared.with(|core, _| {
             let sink = core.exchange.subscribe(self.channel, wish)?;
             let call = std::sync::Mutex::new((Received::default(), Box::new(call) as Call));
-            let direct = Arc::new(Direct { channel: self.channel, sink, call });
+            let direct = Arc::new(DirectSink { channel: self.channel, sink, call });
             core.direct.push(Arc::clone(&direct));
             Ok(direct)
         })?;
-        Ok(AtOnce { shared: Arc::clone(&self.shared), direct })
+        Ok(DirectCallback { shared: Arc::clone(&self.shared), direct })
     }
 
     /// Calls a function with each event, on a thread of its own, the earliest deadline first. It ends
@@ -161,7 +163,7 @@ impl Joined {
     ) -> Result<Callback, SubscribeError> {
         let mut sink = self.subscribe(wish)?;
         let is_over = Arc::new(AtomicBool::new(false));
-        let (over, bell) = (Arc::clone(&is_over), sink.bell());
+        let (over, signal) = (Arc::clone(&is_over), sink.signal());
         let thread = std::thread::Builder::new().name("selvedge-sink".to_owned());
         let thread = thread.spawn(move || {
             let mut event = Received::default();
@@ -172,7 +174,7 @@ impl Joined {
             }
         });
         let thread = thread.map_err(|_| SubscribeError::Full)?;
-        Ok(Callback { is_over, bell, thread: Some(thread) })
+        Ok(Callback { is_over, signal, thread: Some(thread) })
     }
 
     /// A filter in E-code for this channel, as machine code.
@@ -208,7 +210,7 @@ impl Joined {
     }
 
     /// The other hosts that have the channel open.
-    pub fn members(&self) -> Vec<HostName> {
+    pub fn members(&self) -> Vec<ParticipantName> {
         let hosts: Vec<_> =
             self.shared.with(|core, _| core.exchange.members(self.channel).collect());
         hosts.into_iter().filter_map(|host| self.shared.inbox.name(host)).collect()
@@ -221,18 +223,18 @@ impl Joined {
 }
 
 /// A function that is called at once; not called any more when dropped.
-pub struct AtOnce {
+pub struct DirectCallback {
     shared: Arc<Shared>,
-    direct: Arc<Direct>,
+    direct: Arc<DirectSink>,
 }
 
-impl std::fmt::Debug for AtOnce {
+impl std::fmt::Debug for DirectCallback {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "AtOnce({:?}, {:?})", self.direct.channel, self.direct.sink)
     }
 }
 
-impl AtOnce {
+impl DirectCallback {
     /// What became of its events.
     pub fn sink_counts(&self) -> SinkCounts {
         let (channel, sink) = (self.direct.channel, self.direct.sink);
@@ -241,13 +243,13 @@ impl AtOnce {
     }
 }
 
-impl Drop for AtOnce {
+impl Drop for DirectCallback {
     fn drop(&mut self) {
         let (channel, sink) = (self.direct.channel, self.direct.sink);
         self.shared.with(|core, _| {
             core.direct.retain(|one| !Arc::ptr_eq(one, &self.direct));
             core.exchange.unsubscribe(channel, sink);
-            core.leave_if_unused(channel);
+            core.close_if_unused(channel);
         });
     }
 }
@@ -256,14 +258,14 @@ impl Drop for AtOnce {
 #[derive(Debug)]
 pub struct Callback {
     is_over: Arc<AtomicBool>,
-    bell: Arc<Bell>,
+    signal: Arc<SinkSignal>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Drop for Callback {
     fn drop(&mut self) {
         self.is_over.store(true, Ordering::SeqCst);
-        self.bell.end();
+        self.signal.end();
         if let Some(thread) = self.thread.take()
             && thread.thread().id() != std::thread::current().id()
         {

@@ -10,7 +10,7 @@ use selvedge_control_event::HostId;
 use selvedge_units::{Duration, Instant};
 
 use crate::keys;
-use crate::say::{Machine, Say};
+use crate::message::{Machine, RingMessage};
 
 /// When a host is asked again that did not answer, at first; twice as late each time.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
@@ -26,11 +26,11 @@ const RINGS_MAX: usize = 120;
 
 /// How far a host is that events are sent to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Out {
+enum RingState {
     /// It was asked, so often, and this long ago.
-    Asked(Instant, u32),
+    Requested(Instant, u32),
     /// A connection is being made.
-    Calling(PeerId, Instant),
+    Connecting(PeerId, Instant),
     /// All goes through this ring; whether it has said that it hears it.
     Ring(PeerId, bool),
     /// It is not here.
@@ -57,23 +57,23 @@ type Waiting = VecDeque<(HostId, Vec<u8>)>;
 
 /// The hosts of this machine.
 #[derive(Debug)]
-pub(crate) struct Near {
+pub(crate) struct RingTransport {
     links: RingPeers,
     name: String,
     machine: Machine,
-    outs: HashMap<HostId, Out>,
+    out_rings: HashMap<HostId, RingState>,
     /// How many hosts have not said that they hear their ring, and when they were told last.
-    unseen: usize,
-    told: Instant,
+    unacknowledged: usize,
+    last_resend: Instant,
     /// Whose ring each is.
-    ins: HashMap<PeerId, HostId>,
-    words: HashMap<String, HostId>,
+    in_rings: HashMap<PeerId, HostId>,
+    tokens: HashMap<String, HostId>,
     /// Whose ring is read.
     active: HashSet<HostId>,
     /// Those of them whose ring is gone, and since when.
     ended: HashMap<HostId, Instant>,
     /// What came by rings that are not read yet, and since when.
-    early: Waiting,
+    unread: Waiting,
     early_bytes: usize,
     early_since: Option<Instant>,
     /// What of it may be read now.
@@ -82,10 +82,10 @@ pub(crate) struct Near {
     found: Option<usize>,
     current: (HostId, Vec<u8>),
     /// To be said over the engine.
-    said: VecDeque<(HostId, Vec<u8>)>,
+    outgoing: VecDeque<(HostId, Vec<u8>)>,
 }
 
-impl Near {
+impl RingTransport {
     /// Ready for rings; `None` where a machine can't be told from others.
     pub(crate) fn new() -> Result<Option<Self>, JoinError> {
         let Some(machine) = Machine::this() else { return Ok(None) };
@@ -94,20 +94,20 @@ impl Near {
             links: RingPeers::listen(&name)?,
             name,
             machine,
-            outs: HashMap::new(),
-            unseen: 0,
-            told: Instant::ZERO,
-            ins: HashMap::new(),
-            words: HashMap::new(),
+            out_rings: HashMap::new(),
+            unacknowledged: 0,
+            last_resend: Instant::ZERO,
+            in_rings: HashMap::new(),
+            tokens: HashMap::new(),
             active: HashSet::new(),
             ended: HashMap::new(),
-            early: VecDeque::new(),
+            unread: VecDeque::new(),
             early_bytes: 0,
             early_since: None,
             ready: VecDeque::new(),
             found: None,
             current: (HostId(0), Vec::new()),
-            said: VecDeque::new(),
+            outgoing: VecDeque::new(),
         }))
     }
 
@@ -117,76 +117,79 @@ impl Near {
 
     pub(crate) fn view(&self) -> Rings {
         let (sent, dropped, came) = self.links.counts();
-        let out = self.outs.values().filter(|out| matches!(out, Out::Ring(..))).count();
+        let out = self.out_rings.values().filter(|out| matches!(out, RingState::Ring(..))).count();
         let hosts = (out, self.active.len());
         Rings { hosts, sent, dropped, taken: came.taken, missed: came.missed }
     }
 
     /// What is to be said to a host over the engine, before anything else.
-    pub(crate) fn poll_said(&mut self) -> Option<(HostId, Vec<u8>)> {
-        self.said.pop_front()
+    pub(crate) fn poll_message(&mut self) -> Option<(HostId, Vec<u8>)> {
+        self.outgoing.pop_front()
     }
 
-    fn say(&mut self, host: HostId, say: &Say<'_>) {
-        self.said.push_back((host, say.encode()));
+    fn enqueue_message(&mut self, host: HostId, say: &RingMessage<'_>) {
+        self.outgoing.push_back((host, say.encode()));
     }
 
     /// Takes note of rings that are ready or gone.
     pub(crate) fn settle(&mut self, now: Instant) {
         for news in self.links.news() {
             let (RingEvent::Ready(peer) | RingEvent::Gone(peer)) = news;
-            let of = |out: &Out| matches!(*out, Out::Calling(p, _) | Out::Ring(p, _) if p == peer);
-            let host = self.outs.iter().find(|(_, out)| of(out)).map(|(host, _)| *host);
+            let of = |out: &RingState| matches!(*out, RingState::Connecting(p, _) | RingState::Ring(p, _) if p == peer);
+            let host = self.out_rings.iter().find(|(_, out)| of(out)).map(|(host, _)| *host);
             match (news, host) {
                 (RingEvent::Ready(_), Some(host)) => {
-                    self.unseen += 1;
-                    self.outs.insert(host, Out::Ring(peer, false));
-                    self.told = now;
-                    self.say(host, &Say::Near);
+                    self.unacknowledged += 1;
+                    self.out_rings.insert(host, RingState::Ring(peer, false));
+                    self.last_resend = now;
+                    self.enqueue_message(host, &RingMessage::SwitchToRing);
                 }
                 (RingEvent::Ready(_), None) => self.links.close(peer),
                 (RingEvent::Gone(_), Some(host)) => self.lost(now, host),
                 (RingEvent::Gone(_), None) => {}
             }
         }
-        if self.unseen > 0 && now.since(self.told) > ASK_AGAIN {
-            self.tell_again(now);
+        if self.unacknowledged > 0 && now.since(self.last_resend) > ASK_AGAIN {
+            self.resend_switch(now);
         }
     }
 
     /// Tells those again who have not said that they hear their ring: one or the other word was lost.
-    fn tell_again(&mut self, now: Instant) {
-        self.told = now;
-        let unseen = self.outs.iter().filter(|(_, out)| matches!(out, Out::Ring(_, false)));
-        let said = unseen.map(|(host, _)| (*host, Say::Near.encode()));
-        self.said.extend(said);
+    fn resend_switch(&mut self, now: Instant) {
+        self.last_resend = now;
+        let unacknowledged =
+            self.out_rings.iter().filter(|(_, out)| matches!(out, RingState::Ring(_, false)));
+        let outgoing = unacknowledged.map(|(host, _)| (*host, RingMessage::SwitchToRing.encode()));
+        self.outgoing.extend(outgoing);
     }
 
     /// A ring to a host is gone: the engine has it again.
     fn lost(&mut self, now: Instant, host: HostId) {
-        match self.outs.insert(host, Out::Asked(now, 3)) {
-            Some(Out::Ring(_, is_seen)) => {
-                self.unseen -= usize::from(!is_seen);
-                self.say(host, &Say::Back);
+        match self.out_rings.insert(host, RingState::Requested(now, 3)) {
+            Some(RingState::Ring(_, is_seen)) => {
+                self.unacknowledged -= usize::from(!is_seen);
+                self.enqueue_message(host, &RingMessage::SwitchBack);
             }
-            Some(Out::Calling(..)) | None => {}
-            Some(other @ (Out::Asked(..) | Out::Far)) => drop(self.outs.insert(host, other)),
+            Some(RingState::Connecting(..)) | None => {}
+            Some(other @ (RingState::Requested(..) | RingState::Far)) => {
+                let _ = self.out_rings.insert(host, other);
+            }
         }
     }
 
     /// There is an event for a host that has no ring: asks it, now and then.
-    pub(crate) fn wish(&mut self, now: Instant, host: HostId) {
-        let times = match self.outs.get(&host) {
-            None if self.outs.len() >= RINGS_MAX && self.rings() >= RINGS_MAX => return,
+    pub(crate) fn request_ring(&mut self, now: Instant, host: HostId) {
+        let times = match self.out_rings.get(&host) {
+            None if self.out_rings.len() >= RINGS_MAX && self.rings() >= RINGS_MAX => return,
             None => 0,
-            Some(Out::Asked(at, times)) => {
+            Some(RingState::Requested(at, times)) => {
                 let wait = Duration(ASK_AGAIN.0 << (*times).min(10)).min(ASK_AGAIN_MAX);
                 if now.since(*at) < wait {
                     return;
                 }
                 times + 1
             }
-            Some(Out::Calling(peer, at)) => {
+            Some(RingState::Connecting(peer, at)) => {
                 if now.since(*at) < CONNECT {
                     return;
                 }
@@ -194,41 +197,44 @@ impl Near {
                 self.links.close(peer);
                 3
             }
-            Some(Out::Ring(..) | Out::Far) => return,
+            Some(RingState::Ring(..) | RingState::Far) => return,
         };
-        self.outs.insert(host, Out::Asked(now, times));
-        self.say(host, &Say::Wish(self.machine));
+        self.out_rings.insert(host, RingState::Requested(now, times));
+        self.enqueue_message(host, &RingMessage::Request(self.machine));
     }
 
     fn rings(&self) -> usize {
-        let with = |out: &&Out| matches!(out, Out::Ring(..) | Out::Calling(..));
-        self.outs.values().filter(with).count()
+        let with =
+            |out: &&RingState| matches!(out, RingState::Ring(..) | RingState::Connecting(..));
+        self.out_rings.values().filter(with).count()
     }
 
     /// Whether all whom rings reach have said that they hear them only.
     pub(crate) fn is_settled(&self) -> bool {
-        self.unseen == 0
+        self.unacknowledged == 0
     }
 
     /// Whether a host is reached by a ring.
-    pub(crate) fn reaches(&self, host: HostId) -> bool {
-        matches!(self.outs.get(&host), Some(Out::Ring(..)))
+    pub(crate) fn has_ring_to(&self, host: HostId) -> bool {
+        matches!(self.out_rings.get(&host), Some(RingState::Ring(..)))
     }
 
     /// Whether what comes from a host comes by a ring.
-    pub(crate) fn hears(&self, host: HostId) -> bool {
+    pub(crate) fn reads_ring_of(&self, host: HostId) -> bool {
         self.active.contains(&host)
     }
 
     /// The hosts that rings reach.
-    pub(crate) fn reached(&self) -> Vec<HostId> {
-        let hosts = self.outs.iter().filter(|(_, out)| matches!(out, Out::Ring(..)));
+    pub(crate) fn ring_peers(&self) -> Vec<HostId> {
+        let hosts = self.out_rings.iter().filter(|(_, out)| matches!(out, RingState::Ring(..)));
         hosts.map(|(host, _)| *host).collect()
     }
 
     /// Puts a message into a host's ring, to be [flushed](Links::flush), if it has one.
     pub(crate) fn put(&mut self, now: Instant, host: HostId, bytes: &[u8]) -> PutOutcome {
-        let Some(Out::Ring(peer, _)) = self.outs.get(&host) else { return PutOutcome::Gone };
+        let Some(RingState::Ring(peer, _)) = self.out_rings.get(&host) else {
+            return PutOutcome::Gone;
+        };
         let put = self.links.put(*peer, bytes);
         if put == PutOutcome::Gone {
             self.lost(now, host);
@@ -237,52 +243,54 @@ impl Near {
     }
 
     /// A host has said something over the engine.
-    pub(crate) fn hear(&mut self, now: Instant, host: HostId, said: &[u8]) {
-        let Some(said) = Say::decode(said) else { return };
-        match said {
-            Say::Wish(machine) => {
-                if machine != self.machine || self.ins.len() >= RINGS_MAX {
-                    self.say(host, &Say::Far);
+    pub(crate) fn handle_message(&mut self, now: Instant, host: HostId, outgoing: &[u8]) {
+        let Some(outgoing) = RingMessage::decode(outgoing) else { return };
+        match outgoing {
+            RingMessage::Request(machine) => {
+                if machine != self.machine || self.in_rings.len() >= RINGS_MAX {
+                    self.enqueue_message(host, &RingMessage::Refuse);
                     return;
                 }
                 // What was offered before is of no use any more.
-                self.words.retain(|_, of| *of != host);
+                self.tokens.retain(|_, of| *of != host);
                 let links = &self.links;
-                self.ins.retain(|peer, of| *of != host || links.word(*peer).is_some());
-                let word = keys::id();
-                self.links.admit_token(&word);
+                self.in_rings.retain(|peer, of| *of != host || links.token(*peer).is_some());
+                let token = keys::id();
+                self.links.admit_token(&token);
                 let name = std::mem::take(&mut self.name);
-                self.say(host, &Say::Offer { name: &name, word: &word });
+                self.enqueue_message(host, &RingMessage::Offer { name: &name, token: &token });
                 self.name = name;
-                self.words.insert(word, host);
+                self.tokens.insert(token, host);
             }
-            Say::Offer { name, word } => {
-                if !matches!(self.outs.get(&host), Some(Out::Asked(..))) {
+            RingMessage::Offer { name, token } => {
+                if !matches!(self.out_rings.get(&host), Some(RingState::Requested(..))) {
                     return;
                 }
-                let out = match self.links.connect(name, word) {
-                    Ok(peer) => Out::Calling(peer, now),
+                let out = match self.links.connect(name, token) {
+                    Ok(peer) => RingState::Connecting(peer, now),
                     Err(error) => {
                         tracing::debug!(%error, "a host of this machine can't be reached by a ring");
-                        Out::Far
+                        RingState::Far
                     }
                 };
-                self.outs.insert(host, out);
+                self.out_rings.insert(host, out);
             }
-            Say::Far => {
-                if matches!(self.outs.get(&host), Some(Out::Asked(..))) {
-                    self.outs.insert(host, Out::Far);
+            RingMessage::Refuse => {
+                if matches!(self.out_rings.get(&host), Some(RingState::Requested(..))) {
+                    self.out_rings.insert(host, RingState::Far);
                 }
             }
-            Say::Near if self.active.contains(&host) => self.say(host, &Say::Seen),
-            Say::Near => self.activate(host),
-            Say::Seen => {
-                if let Some(Out::Ring(_, is_seen @ false)) = self.outs.get_mut(&host) {
+            RingMessage::SwitchToRing if self.active.contains(&host) => {
+                self.enqueue_message(host, &RingMessage::SwitchSeen)
+            }
+            RingMessage::SwitchToRing => self.activate(host),
+            RingMessage::SwitchSeen => {
+                if let Some(RingState::Ring(_, is_seen @ false)) = self.out_rings.get_mut(&host) {
                     *is_seen = true;
-                    self.unseen -= 1;
+                    self.unacknowledged -= 1;
                 }
             }
-            Say::Back => {
+            RingMessage::SwitchBack => {
                 self.active.remove(&host);
                 self.ended.remove(&host);
             }
@@ -294,13 +302,13 @@ impl Near {
         if !self.active.insert(host) {
             return;
         }
-        self.say(host, &Say::Seen);
-        for (from, bytes) in std::mem::take(&mut self.early) {
-            let to = if from == host { &mut self.ready } else { &mut self.early };
+        self.enqueue_message(host, &RingMessage::SwitchSeen);
+        for (from, bytes) in std::mem::take(&mut self.unread) {
+            let to = if from == host { &mut self.ready } else { &mut self.unread };
             to.push_back((from, bytes));
         }
-        self.early_bytes = self.early.iter().map(|(_, bytes)| bytes.len()).sum();
-        if self.early.is_empty() {
+        self.early_bytes = self.unread.iter().map(|(_, bytes)| bytes.len()).sum();
+        if self.unread.is_empty() {
             self.early_since = None;
         }
     }
@@ -308,9 +316,9 @@ impl Near {
     /// Hosts that are heard by the engine again: their ring ended, and the word of it was lost.
     pub(crate) fn ended(&mut self, now: Instant) -> Vec<HostId> {
         let links = &self.links;
-        let ended = |peer: &PeerId| links.word(*peer).is_none();
+        let ended = |peer: &PeerId| links.token(*peer).is_none();
         for host in &self.active {
-            let mut rings = self.ins.iter().filter(|(_, of)| *of == host).peekable();
+            let mut rings = self.in_rings.iter().filter(|(_, of)| *of == host).peekable();
             if rings.peek().is_some() && rings.all(|(peer, _)| ended(peer)) {
                 self.ended.entry(*host).or_insert(now);
             } else {
@@ -323,19 +331,19 @@ impl Near {
         for host in &due {
             self.ended.remove(host);
             self.active.remove(host);
-            self.ins.retain(|_, of| of != host);
+            self.in_rings.retain(|_, of| of != host);
         }
         due
     }
 
     /// Hosts whose ring has waited too long for the word that was lost on its way: it is read, and
     /// they are not heard by the engine.
-    pub(crate) fn overdue(&mut self, now: Instant) -> Vec<HostId> {
+    pub(crate) fn late_switches(&mut self, now: Instant) -> Vec<HostId> {
         let is_due = self.early_since.is_some_and(|since| now.since(since) >= EARLY);
         if !is_due && self.early_bytes <= EARLY_MAX {
             return Vec::new();
         }
-        let mut hosts: Vec<HostId> = self.early.iter().map(|(host, _)| *host).collect();
+        let mut hosts: Vec<HostId> = self.unread.iter().map(|(host, _)| *host).collect();
         hosts.sort_unstable();
         hosts.dedup();
         hosts.iter().for_each(|host| self.activate(*host));
@@ -357,15 +365,15 @@ impl Near {
             && let Some(at) = self.links.take()
         {
             let (peer, bytes) = self.links.message(at);
-            let host = match self.ins.get(&peer) {
+            let host = match self.in_rings.get(&peer) {
                 Some(host) => *host,
                 None => {
-                    let host = self.links.word(peer).and_then(|word| self.words.remove(word));
+                    let host = self.links.token(peer).and_then(|token| self.tokens.remove(token));
                     let Some(host) = host else {
                         self.links.close(peer);
                         continue;
                     };
-                    self.ins.insert(peer, host);
+                    self.in_rings.insert(peer, host);
                     host
                 }
             };
@@ -374,14 +382,14 @@ impl Near {
                 return true;
             }
             self.early_bytes += bytes.len();
-            self.early.push_back((host, bytes.to_vec()));
+            self.unread.push_back((host, bytes.to_vec()));
             self.early_since.get_or_insert(now);
         }
         false
     }
 
     /// What was found.
-    pub(crate) fn mail(&self) -> (HostId, &[u8]) {
+    pub(crate) fn message(&self) -> (HostId, &[u8]) {
         match self.found {
             Some(at) => (self.current.0, self.links.message(at).1),
             None => (self.current.0, &self.current.1),
@@ -390,11 +398,11 @@ impl Near {
 
     /// Whether something of a host's has come and is not read; nothing more is expected over the
     /// engine.
-    pub(crate) fn has_of(&mut self, host: HostId) -> bool {
+    pub(crate) fn has_unread_of(&mut self, host: HostId) -> bool {
         let links = &mut self.links;
-        let has = self.early.iter().chain(&self.ready).any(|(from, _)| *from == host)
-            || self.ins.iter().any(|(peer, of)| *of == host && links.has_of(*peer))
-            || self.words.iter().any(|(word, of)| *of == host && links.has_by(word));
+        let has = self.unread.iter().chain(&self.ready).any(|(from, _)| *from == host)
+            || self.in_rings.iter().any(|(peer, of)| *of == host && links.has_unread_of(*peer))
+            || self.tokens.iter().any(|(token, of)| *of == host && links.has_by(token));
         if has {
             self.activate(host);
         }
@@ -403,26 +411,26 @@ impl Near {
 
     /// A host is gone.
     pub(crate) fn forget(&mut self, host: HostId) {
-        match self.outs.remove(&host) {
-            Some(Out::Ring(peer, is_seen)) => {
-                self.unseen -= usize::from(!is_seen);
+        match self.out_rings.remove(&host) {
+            Some(RingState::Ring(peer, is_seen)) => {
+                self.unacknowledged -= usize::from(!is_seen);
                 self.links.close(peer);
             }
-            Some(Out::Calling(peer, _)) => self.links.close(peer),
-            Some(Out::Asked(..) | Out::Far) | None => {}
+            Some(RingState::Connecting(peer, _)) => self.links.close(peer),
+            Some(RingState::Requested(..) | RingState::Far) | None => {}
         }
         let peers: Vec<PeerId> =
-            self.ins.iter().filter(|(_, of)| **of == host).map(|(peer, _)| *peer).collect();
+            self.in_rings.iter().filter(|(_, of)| **of == host).map(|(peer, _)| *peer).collect();
         for peer in peers {
-            self.ins.remove(&peer);
+            self.in_rings.remove(&peer);
             self.links.close(peer);
         }
-        self.words.retain(|_, of| *of != host);
+        self.tokens.retain(|_, of| *of != host);
         self.active.remove(&host);
         self.ended.remove(&host);
-        self.early.retain(|(from, _)| *from != host);
-        self.early_bytes = self.early.iter().map(|(_, bytes)| bytes.len()).sum();
-        if self.early.is_empty() {
+        self.unread.retain(|(from, _)| *from != host);
+        self.early_bytes = self.unread.iter().map(|(_, bytes)| bytes.len()).sum();
+        if self.unread.is_empty() {
             self.early_since = None;
         }
         self.ready.retain(|(from, _)| *from != host);

@@ -7,11 +7,11 @@ use std::time::Instant;
 
 /// A sink's bell.
 #[derive(Debug, Default)]
-pub(crate) struct Bell {
+pub(crate) struct SinkSignal {
     /// Whether somebody waits for it; who rings looks here first.
-    is_awaited: AtomicBool,
+    has_waiter: AtomicBool,
     state: Mutex<State>,
-    rung: Condvar,
+    raised: Condvar,
 }
 
 #[derive(Debug, Default)]
@@ -22,21 +22,21 @@ struct State {
     waker: Option<Waker>,
 }
 
-impl Bell {
-    pub(crate) fn is_awaited(&self) -> bool {
-        self.is_awaited.load(Ordering::SeqCst)
+impl SinkSignal {
+    pub(crate) fn has_waiter(&self) -> bool {
+        self.has_waiter.load(Ordering::SeqCst)
     }
 
     /// From now on who has something rings. Look for it once more after this.
     pub(crate) fn listen(&self, waker: Option<Waker>) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         (state.is_rung, state.waker) = (state.is_over, waker);
-        self.is_awaited.store(true, Ordering::SeqCst);
+        self.has_waiter.store(true, Ordering::SeqCst);
     }
 
     /// Nobody waits any more.
     pub(crate) fn leave(&self) {
-        self.is_awaited.store(false, Ordering::SeqCst);
+        self.has_waiter.store(false, Ordering::SeqCst);
     }
 
     /// Waits until it rings or a time has come: true if it rang.
@@ -44,14 +44,14 @@ impl Bell {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         while !state.is_rung && !state.is_over {
             let Some(until) = until else {
-                state = self.rung.wait(state).unwrap_or_else(PoisonError::into_inner);
+                state = self.raised.wait(state).unwrap_or_else(PoisonError::into_inner);
                 continue;
             };
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return false;
             }
-            let waited = self.rung.wait_timeout(state, left);
+            let waited = self.raised.wait_timeout(state, left);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
         !state.is_over
@@ -60,17 +60,17 @@ impl Bell {
     /// From now on waiting is in vain.
     pub(crate) fn end(&self) {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).is_over = true;
-        self.ring();
+        self.raise();
     }
 
-    pub(crate) fn ring(&self) {
-        self.is_awaited.store(false, Ordering::SeqCst);
+    pub(crate) fn raise(&self) {
+        self.has_waiter.store(false, Ordering::SeqCst);
         let waker = {
             let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
             state.is_rung = true;
             state.waker.take()
         };
-        self.rung.notify_all();
+        self.raised.notify_all();
         if let Some(waker) = waker {
             waker.wake();
         }

@@ -4,58 +4,63 @@ use selvedge_comm_local::PutOutcome;
 use selvedge_control_event::HostId;
 use selvedge_units::{Duration, Instant};
 
-use super::{ASK_AGAIN, EARLY, Near, Out};
-use crate::host::tests::until;
-use crate::say::Say;
+use super::{ASK_AGAIN, EARLY, RingState, RingTransport};
+use crate::message::RingMessage;
+use crate::participant::tests::until;
 
 const SOURCE: HostId = HostId(1);
 const SINK: HostId = HostId(2);
 const NOW: Instant = Instant(1_000_000_000);
 
-fn near() -> Near {
-    Near::new().unwrap().expect("a machine that says which it is")
+fn near() -> RingTransport {
+    RingTransport::new().unwrap().expect("a machine that says which it is")
 }
 
 /// Carries what one says to the other, as long as `passes` lets it.
-fn carry(from: &mut Near, me: HostId, to: &mut Near, passes: impl Fn(&Say<'_>) -> bool) -> usize {
+fn carry(
+    from: &mut RingTransport,
+    me: HostId,
+    to: &mut RingTransport,
+    passes: impl Fn(&RingMessage<'_>) -> bool,
+) -> usize {
     let mut count = 0;
-    while let Some((_, said)) = from.poll_said() {
-        if passes(&Say::decode(&said).unwrap()) {
-            to.hear(NOW, me, &said);
+    while let Some((_, message)) = from.poll_message() {
+        if passes(&RingMessage::decode(&message).unwrap()) {
+            to.handle_message(NOW, me, &message);
             count += 1;
         }
     }
     count
 }
 
-fn both(source: &mut Near, sink: &mut Near) {
+fn both(source: &mut RingTransport, sink: &mut RingTransport) {
     carry(source, SOURCE, sink, |_| true);
     carry(sink, SINK, source, |_| true);
 }
 
 /// A ring that the source has begun to use; what it then says is not carried.
-fn begun() -> (Near, Near) {
+fn begun() -> (RingTransport, RingTransport) {
     let (mut source, mut sink) = (near(), near());
     assert_eq!(source.put(NOW, SINK, b"by the engine"), PutOutcome::Gone);
-    source.wish(NOW, SINK);
-    source.wish(NOW, SINK);
+    source.request_ring(NOW, SINK);
+    source.request_ring(NOW, SINK);
     assert_eq!(carry(&mut source, SOURCE, &mut sink, |_| true), 1, "one is enough");
     both(&mut source, &mut sink);
     until("the ring is there", || {
         source.settle(NOW);
-        source.reaches(SINK)
+        source.has_ring_to(SINK)
     });
     (source, sink)
 }
 
-fn put(source: &mut Near, bytes: &[u8]) {
+fn put(source: &mut RingTransport, bytes: &[u8]) {
     assert_eq!(source.put(NOW, SINK, bytes), PutOutcome::Done);
     source.links().flush();
 }
 
-fn taken(sink: &mut Near) -> Option<Vec<u8>> {
+fn taken(sink: &mut RingTransport) -> Option<Vec<u8>> {
     sink.take(NOW).then(|| {
-        let (host, bytes) = sink.mail();
+        let (host, bytes) = sink.message();
         assert_eq!(host, SOURCE);
         bytes.to_vec()
     })
@@ -84,8 +89,8 @@ fn a_lost_word_delays_and_loses_nothing() {
     carry(&mut source, SOURCE, &mut sink, |_| false);
     put(&mut source, b"one");
     assert_eq!(taken(&mut sink), None);
-    assert_eq!(sink.overdue(NOW), []);
-    assert_eq!(sink.overdue(NOW + EARLY), [SOURCE]);
+    assert_eq!(sink.late_switches(NOW), []);
+    assert_eq!(sink.late_switches(NOW + EARLY), [SOURCE]);
     assert_eq!(taken(&mut sink).unwrap(), b"one");
     // And that it is read.
     carry(&mut sink, SINK, &mut source, |_| false);
@@ -99,19 +104,19 @@ fn a_lost_word_delays_and_loses_nothing() {
 fn another_network_or_kernel_is_another_machine() {
     let (mut source, mut sink) = (near(), near());
     source.machine.network += 1;
-    source.wish(NOW, SINK);
+    source.request_ring(NOW, SINK);
     both(&mut source, &mut sink);
-    assert_eq!(source.outs.get(&SINK), Some(&Out::Far));
+    assert_eq!(source.out_rings.get(&SINK), Some(&RingState::Far));
     let later = NOW + Duration::from_secs(1000);
-    source.wish(later, SINK);
-    assert_eq!(source.poll_said(), None, "it is not asked again");
+    source.request_ring(later, SINK);
+    assert_eq!(source.poll_message(), None, "it is not asked again");
     // Until it is another.
     source.forget(SINK);
     source.machine.network -= 1;
     source.machine.boot ^= 1;
-    source.wish(later, SINK);
+    source.request_ring(later, SINK);
     both(&mut source, &mut sink);
-    assert_eq!(source.outs.get(&SINK), Some(&Out::Far));
+    assert_eq!(source.out_rings.get(&SINK), Some(&RingState::Far));
 }
 
 #[test]
@@ -119,8 +124,8 @@ fn who_is_silent_is_asked_less_and_less() {
     let mut source = near();
     let (mut asked, mut now) = (0, NOW);
     for _ in 0..600 {
-        source.wish(now, SINK);
-        asked += std::iter::from_fn(|| source.poll_said()).count();
+        source.request_ring(now, SINK);
+        asked += std::iter::from_fn(|| source.poll_message()).count();
         now += Duration::from_secs(1);
     }
     assert!((10..=20).contains(&asked), "{asked} times in ten minutes");
@@ -133,11 +138,11 @@ fn a_sink_that_ends_is_noticed_and_the_engine_has_its_events_again() {
     drop(sink);
     until("its ring is gone", || {
         source.settle(NOW);
-        !source.reaches(SINK)
+        !source.has_ring_to(SINK)
     });
     assert_eq!(source.put(NOW, SINK, b"by the engine"), PutOutcome::Gone);
-    let said: Vec<_> = std::iter::from_fn(|| source.poll_said()).collect();
-    assert_eq!(said, [(SINK, Say::Back.encode())]);
+    let message: Vec<_> = std::iter::from_fn(|| source.poll_message()).collect();
+    assert_eq!(message, [(SINK, RingMessage::SwitchBack.encode())]);
     assert_eq!(source.links().count(), (0, 0));
 }
 
@@ -148,11 +153,11 @@ fn a_source_that_ends_is_read_to_its_end_and_then_heard_by_the_engine() {
     put(&mut source, b"one");
     put(&mut source, b"two");
     drop(source);
-    assert!(sink.has_of(SOURCE));
+    assert!(sink.has_unread_of(SOURCE));
     assert_eq!(taken(&mut sink).unwrap(), b"one");
     assert_eq!(taken(&mut sink).unwrap(), b"two");
     until("its ring is gone", || sink.links().count() == (0, 0));
-    assert!(!sink.has_of(SOURCE));
+    assert!(!sink.has_unread_of(SOURCE));
     // The word of it was lost.
     assert_eq!(sink.ended(NOW), []);
     assert_eq!(sink.ended(NOW + EARLY), [SOURCE]);
@@ -164,17 +169,19 @@ fn without_the_word_that_was_offered_nobody_is_let_in() {
     let (mut sink, stranger) = (near(), near());
     let name = sink.name.clone();
     let mut peers = Vec::new();
-    for word in ["", "guess", &"long".repeat(30)] {
-        peers.push(stranger.links.connect(&name, word).unwrap());
+    for token in ["", "guess", &"long".repeat(30)] {
+        peers.push(stranger.links.connect(&name, token).unwrap());
     }
     // The right word is good once.
-    sink.hear(NOW, SOURCE, &Say::Wish(stranger.machine).encode());
-    let (_, offer) = sink.poll_said().unwrap();
-    let Some(Say::Offer { word, .. }) = Say::decode(&offer) else { panic!("no offer") };
+    sink.handle_message(NOW, SOURCE, &RingMessage::Request(stranger.machine).encode());
+    let (_, offer) = sink.poll_message().unwrap();
+    let Some(RingMessage::Offer { token, .. }) = RingMessage::decode(&offer) else {
+        panic!("no offer")
+    };
     let mut first = near();
-    first.links.connect(&name, word).unwrap();
+    first.links.connect(&name, token).unwrap();
     until("it is let in", || first.links.news().len() == 1 && first.links.count().0 == 1);
-    let again = stranger.links.connect(&name, word).unwrap();
+    let again = stranger.links.connect(&name, token).unwrap();
     peers.push(again);
     let mut stranger = stranger;
     let mut gone = Vec::new();
@@ -189,14 +196,21 @@ fn without_the_word_that_was_offered_nobody_is_let_in() {
 fn nonsense_over_the_engine_changes_nothing() {
     let (mut source, mut sink) = begun();
     both(&mut source, &mut sink);
-    for said in [&[][..], &[8], &[8, 200], &[8; 400], &Say::Seen.encode(), &Say::Far.encode()] {
-        source.hear(NOW, SINK, said);
-        sink.hear(NOW, SOURCE, said);
+    for message in [
+        &[][..],
+        &[8],
+        &[8, 200],
+        &[8; 400],
+        &RingMessage::SwitchSeen.encode(),
+        &RingMessage::Refuse.encode(),
+    ] {
+        source.handle_message(NOW, SINK, message);
+        sink.handle_message(NOW, SOURCE, message);
     }
     // An offer that nobody asked for.
-    let offer = Say::Offer { name: "selvedge-none", word: "x" }.encode();
-    source.hear(NOW, HostId(9), &offer);
-    assert_eq!(source.outs.len(), 1);
+    let offer = RingMessage::Offer { name: "selvedge-none", token: "x" }.encode();
+    source.handle_message(NOW, HostId(9), &offer);
+    assert_eq!(source.out_rings.len(), 1);
     put(&mut source, b"one");
     assert_eq!(taken(&mut sink).unwrap(), b"one");
 }
