@@ -124,7 +124,7 @@ pub(super) fn read(text: &str) -> Result<(Machine, Vec<(Stream, bool)>), String>
         Some(PipeCosts { get, get_locked, same, other }) => {
             Overheads { get, get_locked, same, other }
         }
-        None => profile::kept().pipes.overheads(),
+        None => profile::cached().pipes.overheads(),
     };
     let interface = file.interface.map(|cost| Interface {
         null: cost.null,
@@ -158,7 +158,7 @@ fn stream(text: &StreamText, elements: usize) -> Result<(Stream, bool), String> 
         (None, Some(line)) => {
             let composition: Composition =
                 line.parse().map_err(|error| format!("stack \"{line}\": {error}"))?;
-            let (costs, steps) = (profile::kept(), composition.steps());
+            let (costs, steps) = (profile::cached(), composition.steps());
             let way = if text.calls { Direction::Up } else { Direction::Down };
             let mut modules: Vec<_> = steps.iter().map(|step| costs.cost(step, way)).collect();
             if text.calls {

@@ -10,13 +10,13 @@ mod calls;
 mod connecting;
 mod connection;
 mod error;
-mod intake;
+mod negotiations;
 mod open;
 mod options;
-mod reading;
+mod receive;
 mod renegotiate;
 mod shared;
-mod talks;
+mod socket_reader;
 mod task;
 #[cfg(test)]
 mod tests;
@@ -43,23 +43,23 @@ use selvedge_units::{Bytes, Duration};
 use self::backlog::Backlog;
 pub use self::buffer::Buffer;
 use self::calls::Calls;
-pub use self::connecting::Connecting;
-pub use self::connection::{Connection, Sending, Taking};
+pub use self::connecting::ConnectFuture;
+pub use self::connection::{Connection, SendFuture, Taking};
 pub use self::error::{BindError, ConnectError, RecvError, RefusedHere};
-use self::intake::Intake;
 pub use self::options::{Counters, Options};
-use self::reading::read;
-pub use self::renegotiate::{AgreeError, Renegotiating};
+use self::receive::read;
+pub use self::renegotiate::{NegotiationError, RenegotiateFuture};
 use self::shared::Shared;
+use self::socket_reader::SocketReader;
 pub use self::task::{block_on, block_on_for};
 pub use self::tune::{MetaView, TuneError, Tuning};
 pub use self::view::{ConnectionView, ElementView, EndpointView, FlowView, ModuleView};
 use crate::profile;
 pub use crate::rings::RingError;
 use crate::sync::lock;
-use crate::threads::Elementary;
+use crate::threads::ElementThreads;
 use crate::wake::DueWakers;
-use crate::worker_threads::Slaves;
+use crate::worker_threads::WorkerThreads;
 
 /// What the socket is to hold of what nobody has read; the system may grant less.
 const RECEIVE_BUFFER: Bytes = Bytes(2 << 20);
@@ -84,7 +84,7 @@ impl Endpoint {
         let patience = Duration::from_millis(20);
         let transmitter =
             port.transmitter(clock, TransmitOptions { patience, ..TransmitOptions::default() })?;
-        let costs = profile::kept();
+        let costs = profile::cached();
         let machine = costs.machine_with(count.into(), options.slaves);
         let manager = Mutex::new(Manager::new(machine, options.meta, clock.now()));
         let alarms = Arc::new(DueWakers::default());
@@ -96,14 +96,14 @@ impl Endpoint {
             address: port.address(),
             transmitter: Arc::new(Mutex::new(transmitter)),
             rings: Arc::default(),
-            intake: Mutex::new(Intake::new(port.reader()?)),
+            socket_reader: Mutex::new(SocketReader::new(port.reader()?)),
             receiving: AtomicUsize::new(0),
-            pumped: AtomicU64::new(0),
+            last_input: AtomicU64::new(0),
             backlog: Backlog::default(),
             clock,
-            worker_pool: Slaves::start(options.slaves).map_err(io::Error::other)?,
+            worker_pool: WorkerThreads::start(options.slaves).map_err(io::Error::other)?,
             options,
-            elements: Elementary::start_with(count, clock, ring)?,
+            elements: ElementThreads::start_with(count, clock, ring)?,
             alarms,
             manager,
             open: Mutex::default(),
@@ -164,13 +164,13 @@ impl Endpoint {
         line: &str,
         out: Contract,
         back: Contract,
-    ) -> Connecting {
-        Connecting::new(&self.shared, peer, line, [out, back])
+    ) -> ConnectFuture {
+        ConnectFuture::new(&self.shared, peer, line, [out, back])
     }
 
     /// [`Endpoint::accept`] for a task: ready when another host has made a connection.
-    pub const fn accept_async(&self) -> Accepting<'_> {
-        Accepting(self)
+    pub const fn accept_async(&self) -> AcceptFuture<'_> {
+        AcceptFuture(self)
     }
 
     /// The endpoint at this moment. Takes a lock of its connections for a moment; O(connections).
@@ -199,9 +199,9 @@ impl Endpoint {
 /// The next connection that another host makes.
 #[derive(Debug)]
 #[must_use = "nothing is accepted unless it is polled"]
-pub struct Accepting<'a>(&'a Endpoint);
+pub struct AcceptFuture<'a>(&'a Endpoint);
 
-impl Future for Accepting<'_> {
+impl Future for AcceptFuture<'_> {
     type Output = Connection;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Connection> {

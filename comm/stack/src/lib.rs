@@ -10,14 +10,14 @@ pub mod concurrency;
 pub mod element;
 #[cfg(not(loom))]
 pub mod endpoint;
+#[cfg(not(loom))]
+mod negotiation;
 pub mod pipe;
 #[cfg(not(loom))]
 pub mod profile;
 #[cfg(not(loom))]
 mod rings;
 mod sync;
-#[cfg(not(loom))]
-mod talk;
 #[cfg(not(loom))]
 pub mod threads;
 pub mod wake;

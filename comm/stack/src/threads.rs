@@ -33,50 +33,50 @@ const TICK: Duration = Duration::from_micros(200);
 
 /// An element, for whoever serves it at the moment: its thread, or who would have to wait for it.
 #[derive(Debug)]
-struct Seat<W: ModuleChain> {
-    element: Mutex<Served<W>>,
+struct ElementSlot<W: ModuleChain> {
+    element: Mutex<LockedElement<W>>,
     /// Who waits for it. Its thread would else take it again before they wake.
-    wanted: AtomicUsize,
+    waiters: AtomicUsize,
     /// Its thread is to look, even if it must wait for the seat.
-    called: AtomicBool,
+    notified: AtomicBool,
     /// Messages taken out of pipes here.
     processed: AtomicU64,
 }
 
 #[derive(Debug)]
-struct Served<W: ModuleChain> {
+struct LockedElement<W: ModuleChain> {
     element: ProcessingElement<W>,
     ticked: Instant,
 }
 
-impl<W: ModuleChain> Seat<W> {
+impl<W: ModuleChain> ElementSlot<W> {
     fn new(n: u8) -> Self {
         let element = ProcessingElement::new(ElementId(n));
-        let element = Mutex::new(Served { element, ticked: Instant::ZERO });
+        let element = Mutex::new(LockedElement { element, ticked: Instant::ZERO });
         Self {
             element,
-            wanted: AtomicUsize::new(0),
-            called: AtomicBool::new(true),
+            waiters: AtomicUsize::new(0),
+            notified: AtomicBool::new(true),
             processed: AtomicU64::new(0),
         }
     }
 
     /// The element, for one who is not its thread.
-    fn claim(&self) -> MutexGuard<'_, Served<W>> {
-        self.wanted.fetch_add(1, Ordering::AcqRel);
+    fn lock(&self) -> MutexGuard<'_, LockedElement<W>> {
+        self.waiters.fetch_add(1, Ordering::AcqRel);
         let element = self.element.lock().unwrap_or_else(PoisonError::into_inner);
-        self.wanted.fetch_sub(1, Ordering::AcqRel);
+        self.waiters.fetch_sub(1, Ordering::AcqRel);
         element
     }
 
     /// The element, for its thread, after those who wait for it. One that nobody called, and that
     /// only looks what is due, leaves it to whoever has it.
-    fn resume(&self, idle: bool) -> Option<MutexGuard<'_, Served<W>>> {
-        if !self.called.swap(false, Ordering::AcqRel) && idle {
+    fn lock_for_thread(&self, idle: bool) -> Option<MutexGuard<'_, LockedElement<W>>> {
+        if !self.notified.swap(false, Ordering::AcqRel) && idle {
             return self.try_take();
         }
         for _ in 0..YIELDS {
-            if self.wanted.load(Ordering::Acquire) == 0 {
+            if self.waiters.load(Ordering::Acquire) == 0 {
                 break;
             }
             thread::yield_now();
@@ -86,21 +86,21 @@ impl<W: ModuleChain> Seat<W> {
 
     /// The element, if nobody serves it now, or soon: its thread gives way after a message. To leave
     /// a message to the thread costs its core's cache, and a sender that runs ahead of it all others'.
-    fn take(&self) -> Option<MutexGuard<'_, Served<W>>> {
+    fn take(&self) -> Option<MutexGuard<'_, LockedElement<W>>> {
         let now = self.try_take();
         if now.is_some() {
             return now;
         }
-        self.wanted.fetch_add(1, Ordering::AcqRel);
+        self.waiters.fetch_add(1, Ordering::AcqRel);
         let soon = (0..TRIES).find_map(|_| {
             std::hint::spin_loop();
             self.try_take()
         });
-        self.wanted.fetch_sub(1, Ordering::AcqRel);
+        self.waiters.fetch_sub(1, Ordering::AcqRel);
         soon
     }
 
-    fn try_take(&self) -> Option<MutexGuard<'_, Served<W>>> {
+    fn try_take(&self) -> Option<MutexGuard<'_, LockedElement<W>>> {
         match self.element.try_lock() {
             Ok(element) => Some(element),
             Err(TryLockError::Poisoned(error)) => Some(error.into_inner()),
@@ -109,9 +109,9 @@ impl<W: ModuleChain> Seat<W> {
     }
 }
 
-impl<W: ModuleChain> Seat<W> {
+impl<W: ModuleChain> ElementSlot<W> {
     /// A turn of its element, up to when `enough`; whether there was anything to do.
-    fn turn(&self, served: &mut Served<W>, clock: Clock, enough: impl Fn() -> bool) -> bool {
+    fn turn(&self, served: &mut LockedElement<W>, clock: Clock, enough: impl Fn() -> bool) -> bool {
         let worked = served.turn(clock, enough);
         if worked > 0 {
             self.processed.fetch_add(worked, Ordering::Relaxed);
@@ -120,7 +120,7 @@ impl<W: ModuleChain> Seat<W> {
     }
 }
 
-impl<W: ModuleChain> Served<W> {
+impl<W: ModuleChain> LockedElement<W> {
     /// A turn of it, up to when `enough`; how many messages were taken.
     fn turn(&mut self, clock: Clock, enough: impl Fn() -> bool) -> u64 {
         let (element, now) = (&mut self.element, clock.now());
@@ -145,21 +145,21 @@ impl<W: ModuleChain> Served<W> {
 type After = Arc<dyn Fn() + Send + Sync>;
 
 /// Elements that serve plants, each with a thread.
-pub struct Elementary<W: ModuleChain + 'static> {
-    seats: Vec<Arc<Seat<W>>>,
+pub struct ElementThreads<W: ModuleChain + 'static> {
+    slots: Vec<Arc<ElementSlot<W>>>,
     threads: Vec<JoinHandle<()>>,
     clock: Clock,
     stop: Arc<AtomicBool>,
     after: After,
 }
 
-impl<W: ModuleChain + 'static> fmt::Debug for Elementary<W> {
+impl<W: ModuleChain + 'static> fmt::Debug for ElementThreads<W> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Elementary").field("seats", &self.seats).finish_non_exhaustive()
+        f.debug_struct("Elementary").field("seats", &self.slots).finish_non_exhaustive()
     }
 }
 
-impl<W: ModuleChain + 'static> Elementary<W> {
+impl<W: ModuleChain + 'static> ElementThreads<W> {
     /// Starts `count` elements. The system chooses their cores, since other endpoints have elements
     /// of the same numbers.
     ///
@@ -173,7 +173,7 @@ impl<W: ModuleChain + 'static> Elementary<W> {
     /// nothing is locked.
     ///
     /// # Errors
-    /// As [`Elementary::start`].
+    /// As [`ElementThreads::start`].
     pub fn start_with(
         count: u8,
         clock: Clock,
@@ -181,41 +181,42 @@ impl<W: ModuleChain + 'static> Elementary<W> {
     ) -> std::io::Result<Self> {
         let after: After = Arc::new(after);
         let stop = Arc::new(AtomicBool::new(false));
-        let seats: Vec<Arc<Seat<W>>> = (0..count).map(|n| Arc::new(Seat::new(n))).collect();
+        let slots: Vec<Arc<ElementSlot<W>>> =
+            (0..count).map(|n| Arc::new(ElementSlot::new(n))).collect();
         let mut threads = Vec::new();
-        for (n, seat) in seats.iter().enumerate() {
-            let (seat, stop, after) = (Arc::clone(seat), Arc::clone(&stop), Arc::clone(&after));
-            let body = move || serve(&seat, clock, &stop, &*after);
+        for (n, slot) in slots.iter().enumerate() {
+            let (slot, stop, after) = (Arc::clone(slot), Arc::clone(&stop), Arc::clone(&after));
+            let body = move || serve(&slot, clock, &stop, &*after);
             threads.push(thread::Builder::new().name(format!("element {n}")).spawn(body)?);
         }
-        Ok(Self { seats, threads, clock, stop, after })
+        Ok(Self { slots, threads, clock, stop, after })
     }
 
     /// Serves this plant from now on, as it is assigned.
     pub fn add(&self, pipeline: &Arc<Pipeline<W>>) {
-        self.seats.iter().for_each(|seat| seat.claim().element.add(Arc::clone(pipeline)));
+        self.slots.iter().for_each(|slot| slot.lock().element.add(Arc::clone(pipeline)));
         self.wake();
     }
 
     /// Serves it no longer.
     pub fn remove(&self, pipeline: &Arc<Pipeline<W>>) {
-        self.seats.iter().for_each(|seat| seat.claim().element.remove(pipeline));
+        self.slots.iter().for_each(|slot| slot.lock().element.remove(pipeline));
     }
 
     /// How many messages each element has taken out of pipes.
     pub fn processed(&self) -> impl Iterator<Item = u64> {
-        self.seats.iter().map(|seat| seat.processed.load(Ordering::Relaxed))
+        self.slots.iter().map(|slot| slot.processed.load(Ordering::Relaxed))
     }
 
     /// Something was put into all plants: whoever rests should look.
     pub fn wake(&self) {
-        (0..self.threads.len()).for_each(|n| self.call(n));
+        (0..self.threads.len()).for_each(|n| self.notify(n));
     }
 
     /// The thread of this element is to look.
-    fn call(&self, n: usize) {
-        if let (Some(seat), Some(thread)) = (self.seats.get(n), self.threads.get(n)) {
-            seat.called.store(true, Ordering::Release);
+    fn notify(&self, n: usize) {
+        if let (Some(slot), Some(thread)) = (self.slots.get(n), self.threads.get(n)) {
+            slot.notified.store(true, Ordering::Release);
             thread.thread().unpark();
         }
     }
@@ -224,14 +225,14 @@ impl<W: ModuleChain + 'static> Elementary<W> {
     /// takes its seat for a turn: to wake its thread would cost more, and the caller's core has the
     /// message in its cache. If several do, their threads share the work. With `idle` the caller
     /// has nothing more to put in.
-    pub fn prompt(&self, pipeline: &Pipeline<W>, idle: bool) {
+    pub fn notify_or_run(&self, pipeline: &Pipeline<W>, idle: bool) {
         let assigned_elements = pipeline.assigned_elements();
         let mut ids = assigned_elements.iter().map(|id| usize::from(id.0));
         if assigned_elements.count() == 1
-            && let Some(seat) = ids.next().and_then(|id| self.seats.get(id))
-            && let Some(mut served) = seat.take()
+            && let Some(slot) = ids.next().and_then(|id| self.slots.get(id))
+            && let Some(mut served) = slot.take()
         {
-            let more = seat.turn(&mut served, self.clock, || false) && !pipeline.is_drained();
+            let more = slot.turn(&mut served, self.clock, || false) && !pipeline.is_drained();
             served.element.flush(self.clock.now(), idle);
             drop(served);
             (self.after)();
@@ -239,11 +240,11 @@ impl<W: ModuleChain + 'static> Elementary<W> {
                 return;
             }
         }
-        assigned_elements.iter().for_each(|id| self.call(usize::from(id.0)));
+        assigned_elements.iter().for_each(|id| self.notify(usize::from(id.0)));
     }
 }
 
-impl<W: ModuleChain + 'static> Drop for Elementary<W> {
+impl<W: ModuleChain + 'static> Drop for ElementThreads<W> {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
         self.wake();
@@ -255,12 +256,12 @@ impl<W: ModuleChain + 'static> Drop for Elementary<W> {
     }
 }
 
-fn serve<W: ModuleChain>(seat: &Seat<W>, clock: Clock, stop: &AtomicBool, after: &dyn Fn()) {
+fn serve<W: ModuleChain>(slot: &ElementSlot<W>, clock: Clock, stop: &AtomicBool, after: &dyn Fn()) {
     let mut idle = 0;
     while !stop.load(Ordering::Acquire) {
-        let worked = seat.resume(idle >= SPINS).is_some_and(|mut served| {
-            let wanted = || seat.wanted.load(Ordering::Acquire) > 0;
-            let worked = seat.turn(&mut served, clock, wanted);
+        let worked = slot.lock_for_thread(idle >= SPINS).is_some_and(|mut served| {
+            let wanted = || slot.waiters.load(Ordering::Acquire) > 0;
+            let worked = slot.turn(&mut served, clock, wanted);
             served.element.flush(clock.now(), !worked);
             worked
         });
@@ -286,7 +287,7 @@ mod tests {
 
     #[test]
     fn threads_serve_what_is_assigned_and_end() {
-        let elementary = Elementary::start(2, Clock::new()).unwrap();
+        let elementary = ElementThreads::start(2, Clock::new()).unwrap();
         let pipeline = Arc::new(Pipeline::new(Null::new(3), 16));
         (0..3).for_each(|place| pipeline.assign_both(place, ElementSet::first(2)));
         elementary.add(&pipeline);

@@ -53,33 +53,33 @@ pub struct Proposal {
     /// What the network takes of the delay, either way.
     pub network: Duration,
     /// Where the other end's ring to the connecting one may be made, for `net(shm)`.
-    pub door: Option<Door>,
+    pub ring_address: Option<RingAddress>,
 }
 
 /// Where one connection's ring to an end is made: by the name that it listens at and a word that
 /// nobody else is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Door {
+pub struct RingAddress {
     /// The listener.
     pub name: u128,
     /// Of the connection.
-    pub word: u128,
+    pub token: u128,
 }
 
-impl Door {
+impl RingAddress {
     fn parse(text: &str) -> Option<Self> {
-        let (name, word) = text.split_once(' ')?;
+        let (name, token) = text.split_once(' ')?;
         let number = |text: &str| {
             let plain = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
             plain.then(|| u128::from_str_radix(text, 16).ok()).flatten()
         };
-        Some(Self { name: number(name)?, word: number(word)? })
+        Some(Self { name: number(name)?, token: number(token)? })
     }
 }
 
-impl std::fmt::Display for Door {
+impl std::fmt::Display for RingAddress {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{:032x} {:032x}", self.name, self.word)
+        write!(f, "{:032x} {:032x}", self.name, self.token)
     }
 }
 
@@ -152,8 +152,8 @@ impl Proposal {
         for (contract, there) in [&self.out, &self.back].into_iter().zip(self.there) {
             text += &format!("\n{}", terms(contract, there));
         }
-        if let Some(door) = self.door {
-            text += &format!("\n{door}");
+        if let Some(ring_address) = self.ring_address {
+            text += &format!("\n{ring_address}");
         }
         text
     }
@@ -167,11 +167,18 @@ impl Proposal {
         let network = Duration(lines.next()?.parse().ok()?);
         let (out, first) = termed(lines.next()?)?;
         let (back, second) = termed(lines.next()?)?;
-        let door = lines.next().map(Door::parse);
-        if door == Some(None) || lines.next().is_some() {
+        let ring_address = lines.next().map(RingAddress::parse);
+        if ring_address == Some(None) || lines.next().is_some() {
             return None;
         }
-        Some(Self { line, out, back, there: [first, second], network, door: door.flatten() })
+        Some(Self {
+            line,
+            out,
+            back,
+            there: [first, second],
+            network,
+            ring_address: ring_address.flatten(),
+        })
     }
 }
 
@@ -206,22 +213,25 @@ pub fn termed(text: &str) -> Option<(Contract, Duration)> {
 /// The payload of a welcome: the longest that a message takes on the host that answers, of what the
 /// other sends and of what it receives; and where the other's ring to it is made.
 #[must_use]
-pub fn answer(here: [Duration; 2], door: Option<Door>) -> String {
+pub fn answer(here: [Duration; 2], ring_address: Option<RingAddress>) -> String {
     let [first, second] = here.map(|span| span.0);
-    door.map_or_else(|| format!("{first} {second}"), |door| format!("{first} {second}\n{door}"))
+    ring_address.map_or_else(
+        || format!("{first} {second}"),
+        |ring_address| format!("{first} {second}\n{ring_address}"),
+    )
 }
 
 /// Read from a welcome; `None` if it makes no sense.
 #[must_use]
-pub fn answered(text: &[u8]) -> Option<([Duration; 2], Option<Door>)> {
+pub fn answered(text: &[u8]) -> Option<([Duration; 2], Option<RingAddress>)> {
     let mut lines = str::from_utf8(text).ok()?.split('\n');
     let (first, second) = lines.next()?.split_once(' ')?;
     let here = [Duration(first.parse().ok()?), Duration(second.parse().ok()?)];
-    let door = lines.next().map(Door::parse);
-    if door == Some(None) || lines.next().is_some() {
+    let ring_address = lines.next().map(RingAddress::parse);
+    if ring_address == Some(None) || lines.next().is_some() {
         return None;
     }
-    Some((here, door.flatten()))
+    Some((here, ring_address.flatten()))
 }
 
 #[cfg(test)]
@@ -240,15 +250,15 @@ mod tests {
             back: out,
             there: [Duration::from_micros(7), Duration::ZERO],
             network: Duration(31),
-            door: None,
+            ring_address: None,
         };
         let here = [Duration(5), Duration(u64::MAX)];
-        let door = Door { name: random(), word: 7 };
+        let ring_address = RingAddress { name: random(), token: 7 };
         assert_ne!(random(), random());
-        for door in [None, Some(door)] {
-            let text = answer(here, door);
-            assert_eq!(answered(text.as_bytes()), Some((here, door)));
-            let with = Proposal { door, ..proposal.clone() };
+        for ring_address in [None, Some(ring_address)] {
+            let text = answer(here, ring_address);
+            assert_eq!(answered(text.as_bytes()), Some((here, ring_address)));
+            let with = Proposal { ring_address, ..proposal.clone() };
             assert_eq!(Proposal::parse(with.text().as_bytes()), Some(with));
         }
         let half = format!("5 6\n{:032x} ", 7);

@@ -1,6 +1,6 @@
 //! A connection's line as the work of elements: its ends are the application, and the socket or the ring.
 
-mod came;
+mod datagram;
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -19,11 +19,11 @@ use selvedge_os::clock::Clock;
 use selvedge_os::transmit::{Outgoing, Transmitter};
 use selvedge_units::{Bytes, Duration, Instant};
 
-pub(crate) use self::came::Came;
+pub(crate) use self::datagram::Datagram;
 use crate::concurrency::MultiThreaded;
 use crate::element::ModuleChain;
+use crate::negotiation::NEGOTIATION_MAX;
 use crate::rings::Rings;
-use crate::talk::TALK_MAX;
 use crate::wake::{DueWakers, WakerList};
 
 /// What stands behind each message of the application.
@@ -31,16 +31,16 @@ pub(crate) const DATA: u8 = 0;
 /// What stands behind the one that says that there are no more.
 pub(crate) const CLOSING: u8 = 1;
 /// What stands behind those in which the two ends agree on contracts.
-pub(crate) const TALK: u8 = 2;
+pub(crate) const NEGOTIATION: u8 = 2;
 /// Of which so many wait to be heard, at most: what is lost is said again.
-const TALKS_MAX: usize = 8;
+const NEGOTIATIONS_MAX: usize = 8;
 
 /// The headers of `ui | unreliable | net`.
 pub(crate) const APART: usize = 18;
 
 /// What carries datagrams.
 #[derive(Debug)]
-pub(crate) enum Below {
+pub(crate) enum Lower {
     /// A socket.
     Udp(Arc<Mutex<Transmitter>>),
     /// A ring in shared memory.
@@ -49,13 +49,13 @@ pub(crate) enum Below {
 
 /// A connection's modules, its way out and its way in.
 #[derive(Debug)]
-pub(crate) struct LineWork {
+pub(crate) struct ConnectionChain {
     pub(crate) line: ConnectionModules<MultiThreaded>,
     /// What comes while the application has too much to read is dropped before any work for it.
-    sheds: bool,
+    drops_unread: bool,
     /// Its messages may come with their headers in another buffer: they have [`APART`] bytes of them.
-    pub(crate) comes_apart: bool,
-    below: Below,
+    pub(crate) splits_headers: bool,
+    lower: Lower,
     pub(crate) peer: SocketAddr,
     clock: Clock,
     outgoing: Mutex<Outbox>,
@@ -63,7 +63,7 @@ pub(crate) struct LineWork {
     /// The peer has said that it closes.
     closed: AtomicBool,
     /// What it says about contracts, and whether it has said anything.
-    talk: (Mutex<VecDeque<Vec<u8>>>, AtomicBool),
+    negotiation: (Mutex<VecDeque<Vec<u8>>>, AtomicBool),
     arrived: Condvar,
     /// Threads that wait for `arrived`.
     waiters: AtomicUsize,
@@ -89,7 +89,7 @@ impl Flow {
         self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    pub(crate) fn so_far(&self) -> (u64, u64) {
+    pub(crate) fn totals(&self) -> (u64, u64) {
         (self.messages.load(Ordering::Relaxed), self.bytes.load(Ordering::Relaxed))
     }
 }
@@ -100,7 +100,7 @@ struct Outbox {
     datagrams: Vec<Message>,
     bytes: usize,
     /// One of them should not wait: an acknowledgement.
-    hurry: bool,
+    urgent: bool,
     /// When something last went.
     sent: Instant,
 }
@@ -109,10 +109,10 @@ struct Outbox {
 const RUN: usize = 64;
 const RUN_BYTES: usize = 60_000;
 /// What may wait for room in a ring, in datagrams and bytes, before senders have to.
-const CLOGGED: (usize, usize) = (1024, 256 << 10);
+const BACKPRESSURE: (usize, usize) = (1024, 256 << 10);
 /// What may wait there at all. Modules themselves make some, and pipes between modules pass on what
 /// senders put in before the ring was full: none of it is to be lost.
-const OUTBOX_MAX: (usize, usize) = (8 * CLOGGED.0, 8 * CLOGGED.1);
+const OUTBOX_MAX: (usize, usize) = (8 * BACKPRESSURE.0, 8 * BACKPRESSURE.1);
 /// Where datagrams come closer than this to each other they wait for more: half the time that a
 /// call takes.
 const CLOSE: Duration = Duration::from_micros(20);
@@ -123,30 +123,30 @@ const UNREAD_MAX: usize = 1024;
 /// or bytes: about what a processor's cache holds.
 const UNREAD_BYTES: usize = 2 << 20;
 
-fn is_much(delivery: &Delivery) -> bool {
+fn exceeds_unread_limit(delivery: &Delivery) -> bool {
     delivery.len() >= UNREAD_MAX || delivery.bytes() >= UNREAD_BYTES
 }
 
-impl LineWork {
+impl ConnectionChain {
     pub(crate) fn new(
         line: ConnectionModules<MultiThreaded>,
-        below: Below,
+        lower: Lower,
         peer: SocketAddr,
         clock: Clock,
         alarms: Arc<DueWakers>,
     ) -> Self {
         let delivery = Mutex::new(Delivery::new(line.composition().order()));
         Self {
-            sheds: !line.composition().has("reliable"),
-            comes_apart: line.composition().headers() == Some(APART),
+            drops_unread: !line.composition().has("reliable"),
+            splits_headers: line.composition().headers() == Some(APART),
             line,
-            below,
+            lower,
             peer,
             clock,
             outgoing: Mutex::default(),
             delivery,
             closed: AtomicBool::new(false),
-            talk: Default::default(),
+            negotiation: Default::default(),
             alarms,
             arrived: Condvar::new(),
             waiters: AtomicUsize::new(0),
@@ -169,24 +169,24 @@ impl LineWork {
         self.closed.load(Ordering::Acquire)
     }
 
-    fn hear(&self, text: &[u8]) {
-        let mut talk = self.talk.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if talk.len() < TALKS_MAX && text.len() <= TALK_MAX {
-            talk.push_back(text.to_vec());
-            self.talk.1.store(true, Ordering::Release);
+    fn enqueue_negotiation(&self, text: &[u8]) {
+        let mut negotiation = self.negotiation.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if negotiation.len() < NEGOTIATIONS_MAX && text.len() <= NEGOTIATION_MAX {
+            negotiation.push_back(text.to_vec());
+            self.negotiation.1.store(true, Ordering::Release);
         }
     }
 
     /// Whether the peer has said something about contracts.
-    pub(crate) fn has_talk(&self) -> bool {
-        self.talk.1.load(Ordering::Acquire)
+    pub(crate) fn has_negotiation(&self) -> bool {
+        self.negotiation.1.load(Ordering::Acquire)
     }
 
     /// The first that it has said.
-    pub(crate) fn take_talk(&self) -> Option<Vec<u8>> {
-        let mut talk = self.talk.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let first = talk.pop_front();
-        self.talk.1.store(!talk.is_empty(), Ordering::Release);
+    pub(crate) fn take_negotiation(&self) -> Option<Vec<u8>> {
+        let mut negotiation = self.negotiation.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let first = negotiation.pop_front();
+        self.negotiation.1.store(!negotiation.is_empty(), Ordering::Release);
         first
     }
 
@@ -200,7 +200,7 @@ impl LineWork {
             self.waiters.fetch_sub(1, Ordering::AcqRel);
         }
         let message = delivery.pop();
-        self.line.connection().set_full(is_much(&delivery));
+        self.line.connection().set_full(exceeds_unread_limit(&delivery));
         message
     }
 
@@ -239,8 +239,8 @@ impl LineWork {
             return;
         }
         let datagrams = outbox.datagrams.iter().map(Message::bytes);
-        let count = match &self.below {
-            Below::Udp(transmitter) => {
+        let count = match &self.lower {
+            Lower::Udp(transmitter) => {
                 let to = self.peer;
                 let outgoing: Vec<Outgoing<'_>> =
                     datagrams.map(|bytes| Outgoing { to, bytes }).collect();
@@ -249,7 +249,7 @@ impl LineWork {
                 outgoing.len()
             }
             // What goes to a process that is gone is lost.
-            Below::Ring(rings, to) => rings.send(*to, datagrams).unwrap_or(outbox.datagrams.len()),
+            Lower::Ring(rings, to) => rings.send(*to, datagrams).unwrap_or(outbox.datagrams.len()),
         };
         let mut bytes = 0;
         for datagram in outbox.datagrams.drain(..count) {
@@ -257,15 +257,15 @@ impl LineWork {
             self.line.buffers().recycle(datagram);
         }
         outbox.bytes -= bytes;
-        outbox.hurry &= !outbox.datagrams.is_empty();
+        outbox.urgent &= !outbox.datagrams.is_empty();
         outbox.sent = now;
     }
 
     /// Whether senders have to wait, since what left waits for room below.
-    pub(crate) fn is_clogged(&self) -> bool {
-        let Below::Ring(..) = self.below else { return false };
+    pub(crate) fn has_backpressure(&self) -> bool {
+        let Lower::Ring(..) = self.lower else { return false };
         let outbox = self.outgoing();
-        outbox.datagrams.len() >= CLOGGED.0 || outbox.bytes >= CLOGGED.1
+        outbox.datagrams.len() >= BACKPRESSURE.0 || outbox.bytes >= BACKPRESSURE.1
     }
 
     /// Whether nothing waits below its modules.
@@ -274,15 +274,15 @@ impl LineWork {
     }
 
     /// Whether a datagram of this connection comes so: from this address, or by its ring.
-    pub(crate) fn comes_from(&self, from: Option<SocketAddr>) -> bool {
-        match self.below {
-            Below::Udp(_) => from == Some(self.peer),
-            Below::Ring(..) => from.is_none(),
+    pub(crate) fn is_from(&self, from: Option<SocketAddr>) -> bool {
+        match self.lower {
+            Lower::Udp(_) => from == Some(self.peer),
+            Lower::Ring(..) => from.is_none(),
         }
     }
 }
 
-impl ModuleChain for LineWork {
+impl ModuleChain for ConnectionChain {
     type Message = Message;
 
     fn module_count(&self) -> usize {
@@ -335,7 +335,7 @@ impl ModuleChain for LineWork {
                     return self.line.call(now).drop(message, Reason::NoRoom);
                 }
                 outbox.bytes += message.len();
-                outbox.hurry |= message.control;
+                outbox.urgent |= message.control;
                 outbox.datagrams.push(message);
                 if outbox.datagrams.len() >= RUN || outbox.bytes >= RUN_BYTES {
                     self.transmit(&mut outbox, now);
@@ -350,12 +350,12 @@ impl ModuleChain for LineWork {
                         self.monitors[1].left(now.since(message.arrived));
                     }
                     Some((&CLOSING, _)) => self.closed.store(true, Ordering::Release),
-                    Some((&TALK, text)) => self.hear(text),
+                    Some((&NEGOTIATION, text)) => self.enqueue_negotiation(text),
                     _ => {}
                 }
                 let mut delivery = self.delivery();
                 delivery.push(message, &self.line.call(now));
-                self.line.connection().set_full(is_much(&delivery));
+                self.line.connection().set_full(exceeds_unread_limit(&delivery));
                 let ready = !delivery.is_empty();
                 drop(delivery);
                 if ready && self.waiters.load(Ordering::Acquire) > 0 {
@@ -370,18 +370,18 @@ impl ModuleChain for LineWork {
 
     fn flush(&self, now: Instant, idle: bool) -> bool {
         let mut outbox = self.outgoing();
-        if idle || outbox.hurry || now.since(outbox.sent) >= CLOSE {
+        if idle || outbox.urgent || now.since(outbox.sent) >= CLOSE {
             self.transmit(&mut outbox, now);
         }
         !outbox.datagrams.is_empty()
     }
 }
 
-impl LineWork {
+impl ConnectionChain {
     /// Sends a message from where it lies, if all that its modules do is to put headers before it
     /// and nothing is before it; whether it did. What waits for more to go with it goes first.
     pub(crate) fn send_direct(&self, parts: &[&[u8]], ticket: u64, now: Instant) -> bool {
-        let Below::Udp(transmitter) = &self.below else { return false };
+        let Lower::Udp(transmitter) = &self.lower else { return false };
         let Some(header) = self.line.wrap(parts, ticket, now) else { return false };
         let mut outbox = self.outgoing();
         self.transmit(&mut outbox, now);
@@ -401,19 +401,21 @@ impl LineWork {
     }
 
     /// A datagram that the network brought, or nothing where there is no room for it.
-    pub(crate) fn datagram(&self, came: Came<'_>, now: Instant) -> Option<Message> {
+    pub(crate) fn datagram(&self, datagram: Datagram<'_>, now: Instant) -> Option<Message> {
         // A reliable transport decides itself: it must hear acknowledgements all the same.
-        if self.sheds && self.line.connection().is_full() {
+        if self.drops_unread && self.line.connection().is_full() {
             self.line.connection().count(Reason::NoRoom);
             return None;
         }
         let buffers = self.line.buffers();
-        let came = if self.comes_apart { came } else { came.joined() };
-        let mut message = match came {
-            Came::Shared(bytes) => Message::copy_of(bytes, buffers),
+        let datagram = if self.splits_headers { datagram } else { datagram.contiguous() };
+        let mut message = match datagram {
+            Datagram::SharedBuffer(bytes) => Message::copy_of(bytes, buffers),
             // The one that was given back last, so that the two in turn stay in the cache.
-            Came::Alone(bytes) => Message::received(std::mem::replace(bytes, buffers.datagram())),
-            Came::Apart(headers, bytes) => {
+            Datagram::OwnBuffer(bytes) => {
+                Message::received(std::mem::replace(bytes, buffers.datagram()))
+            }
+            Datagram::SplitHeaders(headers, bytes) => {
                 Message::apart(headers, std::mem::replace(bytes, buffers.datagram()), buffers)
             }
         };

@@ -11,18 +11,18 @@ use rayon_core::{ThreadPool, ThreadPoolBuildError, ThreadPoolBuilder};
 use selvedge_data_stack::module::{Chunk, Task, WorkerPool};
 
 /// Threads that share the work of the elements of an endpoint.
-pub struct Slaves {
+pub struct WorkerThreads {
     pool: ThreadPool,
     count: usize,
 }
 
-impl fmt::Debug for Slaves {
+impl fmt::Debug for WorkerThreads {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Slaves({})", self.count)
     }
 }
 
-impl Slaves {
+impl WorkerThreads {
     /// So many threads, 1 to 16; none for 0.
     ///
     /// # Errors
@@ -38,7 +38,7 @@ impl Slaves {
     }
 }
 
-impl WorkerPool for Slaves {
+impl WorkerPool for WorkerThreads {
     fn each(&self, parts: &mut [Chunk<'_>], task: Task<'_>) {
         let helpers = self.count.min(parts.len().saturating_sub(1));
         let left = Mutex::new(parts.iter_mut().enumerate());
@@ -73,7 +73,7 @@ mod tests {
         let stack = "ui | encrypt(chacha20) | reliable | frag(1400) | net".parse().unwrap();
         let mut keys = [keys.clone(), keys.swapped()].into_iter();
         slaves.map(|count| {
-            let worker_pool = Slaves::start(count).unwrap();
+            let worker_pool = WorkerThreads::start(count).unwrap();
             ConnectionModules::with_worker_pool(
                 &stack,
                 7,
@@ -125,7 +125,7 @@ mod tests {
 
     #[test]
     fn a_crew_serves_several_masters_at_once() {
-        let worker_pool = Slaves::start(2).unwrap().expect("there are some");
+        let worker_pool = WorkerThreads::start(2).unwrap().expect("there are some");
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {

@@ -40,13 +40,13 @@ fn two_writers_put_each_number_once_and_in_their_order() {
             let pipe = Arc::clone(&pipe);
             thread::spawn(move || {
                 let (me, mut hand) = (PipeUser::new(1), WriterEnd::default());
-                put(&pipe, me, &mut hand, 10);
+                enqueue(&pipe, me, &mut hand, 10);
                 pipe.unregister_writer(me, &mut hand);
             })
         };
         let (me, mut hand) = (PipeUser::new(0), WriterEnd::default());
-        put(&pipe, me, &mut hand, 1);
-        put(&pipe, me, &mut hand, 2);
+        enqueue(&pipe, me, &mut hand, 1);
+        enqueue(&pipe, me, &mut hand, 2);
         pipe.unregister_writer(me, &mut hand);
         writer.join().unwrap();
         let (me, mut hand, mut got) = (PipeUser::new(2), ReaderEnd::default(), Vec::new());
@@ -90,7 +90,7 @@ fn two_readers_pass_everything_on_in_order() {
         let pipe: Arc<Numbers> = Arc::new(Pipe::new(4));
         let passed: Arc<Mutex<Vec<u32>>> = Arc::new(Mutex::new(Vec::new()));
         let mut hand = WriterEnd::default();
-        (0..2).for_each(|n| put(&pipe, PipeUser::new(0), &mut hand, n));
+        (0..2).for_each(|n| enqueue(&pipe, PipeUser::new(0), &mut hand, n));
         let other = {
             let (pipe, passed) = (Arc::clone(&pipe), Arc::clone(&passed));
             thread::spawn(move || serve(&pipe, PipeUser::new(1), &passed, 2))

@@ -22,7 +22,7 @@ struct Modules {
 impl ModuleChain for Modules {
     type Message = Message;
 
-    fn places(&self) -> usize {
+    fn module_count(&self) -> usize {
         self.line.modules().len()
     }
 
@@ -40,7 +40,7 @@ impl ModuleChain for Modules {
         Duration::ZERO
     }
 
-    fn leave(&self, direction: Direction, message: Message, _: Instant) {
+    fn emit(&self, direction: Direction, message: Message, _: Instant) {
         let bytes = message.bytes().to_vec();
         self.left[usize::from(direction == Direction::Up)].lock().unwrap().push(bytes);
         self.line.buffers().recycle(message);
@@ -57,7 +57,7 @@ struct Served {
 impl Served {
     fn new(line: ConnectionModules<MultiThreaded>, count: u8) -> Self {
         let pipeline = Arc::new(Pipeline::new(Modules { line, left: Default::default() }, 64));
-        for place in 0..pipeline.places() {
+        for place in 0..pipeline.module_count() {
             pipeline.assign_both(place, ElementSet::only(ElementId(place as u8 % count)));
         }
         let ports = [External::Application, External::Network]
@@ -70,12 +70,12 @@ impl Served {
 
     /// Puts a message in and lets elements work in turn until nothing is left to do.
     fn handle(&mut self, now: Instant, outside: usize, message: Message) -> [Vec<Vec<u8>>; 2] {
-        self.ports[outside].put(message).unwrap();
+        self.ports[outside].enqueue(message).unwrap();
         for turn in 0.. {
             assert!(turn < 10_000, "it comes to an end");
             for element in &mut self.elements {
-                if let Some(job) = element.begin(now) {
-                    element.end(job, now);
+                if let Some(job) = element.process_next(now) {
+                    element.forward_result(job, now);
                 }
             }
             if self.pipeline.is_drained() && self.elements.iter().all(ProcessingElement::is_settled)

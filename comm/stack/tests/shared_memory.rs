@@ -10,7 +10,7 @@ use std::time::{Duration as StdDuration, Instant};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use selvedge_comm_local::{RingPeers, VERSION};
 use selvedge_comm_stack::endpoint::{ConnectError, Connection, Endpoint, Options, RecvError};
-use selvedge_comm_stack::wire::{self, Door, Proposal};
+use selvedge_comm_stack::wire::{self, Proposal, RingAddress};
 use selvedge_data_stack::auto::ManagerSettings;
 use selvedge_data_stack::contract::{Contract, Promise, Quality, Traffic};
 use selvedge_data_stack::stack::SendError;
@@ -161,7 +161,7 @@ fn nothing_of_a_connection_is_left() {
 #[test]
 fn memory_that_is_not_here_is_refused() {
     let listener = endpoint();
-    let mut call = Hostile::hello(listener.address(), 7, Door { name: 1, word: 2 });
+    let mut call = Hostile::hello(listener.address(), 7, RingAddress { name: 1, token: 2 });
     let (kind, why) = call.answer();
     assert_eq!(kind, wire::REFUSAL);
     let why = String::from_utf8(why).unwrap();
@@ -176,14 +176,20 @@ struct Hostile {
 }
 
 impl Hostile {
-    fn hello(to: SocketAddr, id: u32, door: Door) -> Self {
+    fn hello(to: SocketAddr, id: u32, ring_address: RingAddress) -> Self {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         socket.set_read_timeout(Some(LONG)).unwrap();
         let mut state = wire::noise(None, true).unwrap();
         let line = "ui | unreliable | net(shm)".to_owned();
         let (out, there) = (contract(), [Duration::ZERO; 2]);
-        let proposal =
-            Proposal { line, out, back: out, there, network: Duration::ZERO, door: Some(door) };
+        let proposal = Proposal {
+            line,
+            out,
+            back: out,
+            there,
+            network: Duration::ZERO,
+            ring_address: Some(ring_address),
+        };
         let mut text = proposal.text().into_bytes();
         text.resize(text.len().max(wire::HELLO_MIN), 0);
         let mut payload = vec![0; wire::LONGEST];
@@ -200,7 +206,7 @@ impl Hostile {
     }
 
     /// Where the ring to who answered is made.
-    fn door(&mut self) -> Door {
+    fn ring_address(&mut self) -> RingAddress {
         let (kind, answer) = self.answer();
         assert_eq!(kind, wire::WELCOME);
         let mut text = vec![0; wire::LONGEST];
@@ -210,14 +216,15 @@ impl Hostile {
 }
 
 /// The memory that a sink hands to whoever comes with a word.
-fn ring(door: Door) -> (OwnedFd, Memfd) {
+fn ring(ring_address: RingAddress) -> (OwnedFd, Memfd) {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
-    let name = format!("selvedge-stack-{:032x}", door.name);
+    let name = format!("selvedge-stack-{:032x}", ring_address.name);
     connect(&socket, &SocketAddrUnix::new_abstract_name(name.as_bytes()).unwrap()).unwrap();
     // A hello of a source, as `docs/events-local.md` has it.
     let hello =
-        [&[0, VERSION as u8, 32], format!("{:032x}", door.word).as_bytes(), &[1, 0]].concat();
+        [&[0, VERSION as u8, 32], format!("{:032x}", ring_address.token).as_bytes(), &[1, 0]]
+            .concat();
     seqpacket::send(&socket, &hello, &[]).unwrap();
     let mut memory = None;
     until("the memory comes", || {
@@ -247,12 +254,13 @@ fn who_corrupts_a_ring_harms_its_own_connection_only() {
     };
     let (mut got, mut cut_off) = (Vec::new(), 0);
     for round in 0..40_u32 {
-        let (name, word) = (wire::random(), wire::random());
+        let (name, token) = (wire::random(), wire::random());
         let sink = RingPeers::listen(&format!("selvedge-stack-{name:032x}")).unwrap();
-        sink.admit_token(&format!("{word:032x}"));
-        let mut hostile = Hostile::hello(listener.address(), 100 + round, Door { name, word });
+        sink.admit_token(&format!("{token:032x}"));
+        let mut hostile =
+            Hostile::hello(listener.address(), 100 + round, RingAddress { name, token });
         let victim = listener.accept(LONG).expect("the hostile one's other end");
-        let (socket, memory) = ring(hostile.door());
+        let (socket, memory) = ring(hostile.ring_address());
         let len = std::fs::File::from(memory.file().try_clone().unwrap()).metadata().unwrap().len();
         // Counters and lengths first of all, then anything: small numbers, large ones, multiples of 8.
         for step in 0..200_u64 {

@@ -14,12 +14,12 @@ const MOST: usize = 64;
 
 #[derive(Debug, Default)]
 pub(super) struct Backlog {
-    held: Mutex<Held>,
-    came: Condvar,
+    pending: Mutex<Pending>,
+    arrived: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct Held {
+struct Pending {
     /// Nobody can accept any more.
     closed: bool,
     connections: VecDeque<Opened>,
@@ -28,19 +28,19 @@ struct Held {
 
 impl Backlog {
     pub(super) fn is_full(&self) -> bool {
-        lock(&self.held).connections.len() >= MOST
+        lock(&self.pending).connections.len() >= MOST
     }
 
     /// Adds one; gives it back if there are too many.
     pub(super) fn push(&self, connection: Opened) -> Result<(), Box<Opened>> {
-        let mut held = lock(&self.held);
+        let mut held = lock(&self.pending);
         if held.closed || held.connections.len() >= MOST {
             return Err(Box::new(connection));
         }
         held.connections.push_back(connection);
         let wakers = std::mem::take(&mut held.wakers);
         drop(held);
-        self.came.notify_one();
+        self.arrived.notify_one();
         wakers.into_iter().for_each(Waker::wake);
         Ok(())
     }
@@ -48,7 +48,7 @@ impl Backlog {
     /// The first; waits for at most so long.
     pub(super) fn pop(&self, patience: Duration) -> Option<Opened> {
         let until = Instant::now().checked_add(patience);
-        let mut held = lock(&self.held);
+        let mut held = lock(&self.pending);
         loop {
             if let Some(connection) = held.connections.pop_front() {
                 return Some(connection);
@@ -59,13 +59,13 @@ impl Backlog {
             if left.is_zero() {
                 return None;
             }
-            held = self.came.wait_timeout(held, left).unwrap_or_else(PoisonError::into_inner).0;
+            held = self.arrived.wait_timeout(held, left).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
     /// The first, for a task.
     pub(super) fn poll(&self, context: &Context<'_>) -> Poll<Opened> {
-        let mut held = lock(&self.held);
+        let mut held = lock(&self.pending);
         if let Some(connection) = held.connections.pop_front() {
             return Poll::Ready(connection);
         }
@@ -77,7 +77,7 @@ impl Backlog {
 
     /// Takes no more, and gives all that wait, so that they are closed.
     pub(super) fn close(&self) -> Vec<Opened> {
-        let mut held = lock(&self.held);
+        let mut held = lock(&self.pending);
         held.closed = true;
         held.connections.drain(..).collect()
     }

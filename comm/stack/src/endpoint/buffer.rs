@@ -7,17 +7,17 @@ use std::sync::Arc;
 use selvedge_data_stack::message::Message;
 
 use crate::element::Pipeline;
-use crate::work::LineWork;
+use crate::work::ConnectionChain;
 
 /// A message in a buffer of its connection, which it goes back to.
 #[derive(Debug)]
 pub struct Buffer {
     message: Message,
-    pipeline: Arc<Pipeline<LineWork>>,
+    pipeline: Arc<Pipeline<ConnectionChain>>,
 }
 
 impl Buffer {
-    pub(super) fn new(message: Message, pipeline: &Arc<Pipeline<LineWork>>) -> Self {
+    pub(super) fn new(message: Message, pipeline: &Arc<Pipeline<ConnectionChain>>) -> Self {
         Self { message, pipeline: Arc::clone(pipeline) }
     }
 

@@ -1,6 +1,6 @@
 //! Who waits for an answer of another host: the way is measured, then hellos are said until there is one.
 //!
-//! The endpoint's thread says them and puts answers down here; a `Connecting` is woken for each.
+//! The endpoint's thread says them and puts answers down here; a `ConnectFuture` is woken for each.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -27,23 +27,23 @@ pub(super) type Answer = (u8, Vec<u8>);
 
 /// Who waits for an answer.
 #[derive(Debug)]
-struct Caller {
+struct PendingCall {
     /// What is said: a probe, and then the hello.
-    words: Vec<u8>,
-    way: Way,
+    tokens: Vec<u8>,
+    probe: PathProbe,
     to: SocketAddr,
-    said: u32,
-    again: Instant,
+    attempts: u32,
+    retry_at: Instant,
     answers: Vec<Answer>,
     waker: Option<Waker>,
 }
 
 /// How long the way is.
 #[derive(Debug, Default)]
-struct Way {
+struct PathProbe {
     /// What the echo of the last probe has in it, and when it was said.
     nonce: u64,
-    said: Instant,
+    sent_at: Instant,
     /// Since when it is measured.
     begun: Instant,
     echoes: u32,
@@ -52,32 +52,32 @@ struct Way {
     is_known: bool,
 }
 
-impl Way {
+impl PathProbe {
     /// A probe, said now.
     fn probe(&mut self, id: u32, now: Instant) -> Vec<u8> {
-        (self.nonce, self.said) = (wire::random() as u64, now);
+        (self.nonce, self.sent_at) = (wire::random() as u64, now);
         wire::datagram(wire::PROBE, id, &self.nonce.to_be_bytes())
     }
 }
 
 /// All that wait for answers, by connection.
 #[derive(Debug, Default)]
-pub(super) struct Calls(Mutex<HashMap<u32, Caller>>);
+pub(super) struct Calls(Mutex<HashMap<u32, PendingCall>>);
 
 impl Calls {
     /// Nobody will look any more: those that wait are given up.
     pub(super) fn end(&self) {
-        let over: Vec<Caller> = lock(&self.0).drain().map(|(_, caller)| caller).collect();
+        let over: Vec<PendingCall> = lock(&self.0).drain().map(|(_, caller)| caller).collect();
         over.into_iter().filter_map(|caller| caller.waker).for_each(Waker::wake);
     }
 
     /// Whether nobody waits.
-    pub(super) fn are_over(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         lock(&self.0).is_empty()
     }
 
     /// An answer came.
-    pub(super) fn answer(&self, id: u32, kind: u8, payload: &[u8]) {
+    pub(super) fn handle_answer(&self, id: u32, kind: u8, payload: &[u8]) {
         let mut calls = lock(&self.0);
         let Some(caller) = calls.get_mut(&id) else { return };
         if caller.answers.len() < ANSWERS_MAX {
@@ -89,7 +89,7 @@ impl Calls {
     }
 
     /// A probe came back: the next, or the way is known.
-    pub(super) fn echo(
+    pub(super) fn handle_echo(
         &self,
         id: u32,
         payload: &[u8],
@@ -98,37 +98,37 @@ impl Calls {
     ) {
         let mut calls = lock(&self.0);
         let Some(caller) = calls.get_mut(&id) else { return };
-        let way = &mut caller.way;
+        let way = &mut caller.probe;
         if way.is_known || payload != way.nonce.to_be_bytes() {
             return;
         }
-        let took = now.since(way.said);
+        let took = now.since(way.sent_at);
         way.shortest = Some(way.shortest.map_or(took, |least| least.min(took)));
         way.echoes += 1;
         if way.echoes < PROBES && now.since(way.begun) < PROBING {
-            caller.words = way.probe(id, now);
-            caller.again = now + WAIT;
-            send(&caller.words, caller.to);
+            caller.tokens = way.probe(id, now);
+            caller.retry_at = now + WAIT;
+            send(&caller.tokens, caller.to);
             return;
         }
         way.is_known = true;
         // Nothing is said until there is a hello.
-        caller.again = Instant::MAX;
+        caller.retry_at = Instant::MAX;
         let waker = caller.waker.take();
         drop(calls);
         waker.into_iter().for_each(Waker::wake);
     }
 
     /// Says again what is due; wakes those for whom it has been said often enough.
-    pub(super) fn look(&self, now: Instant, send: impl Fn(&[u8], SocketAddr)) {
+    pub(super) fn retransmit(&self, now: Instant, send: impl Fn(&[u8], SocketAddr)) {
         let mut over = Vec::new();
-        for (&id, caller) in lock(&self.0).iter_mut().filter(|(_, caller)| now >= caller.again) {
-            if caller.said < HELLOS {
-                (caller.said, caller.again) = (caller.said + 1, now + WAIT);
-                if !caller.way.is_known {
-                    caller.words = caller.way.probe(id, now);
+        for (&id, caller) in lock(&self.0).iter_mut().filter(|(_, caller)| now >= caller.retry_at) {
+            if caller.attempts < HELLOS {
+                (caller.attempts, caller.retry_at) = (caller.attempts + 1, now + WAIT);
+                if !caller.probe.is_known {
+                    caller.tokens = caller.probe.probe(id, now);
                 }
-                send(&caller.words, caller.to);
+                send(&caller.tokens, caller.to);
             } else {
                 over.extend(caller.waker.take());
             }
@@ -139,10 +139,18 @@ impl Calls {
     /// Begins to wait for answers of this host; the first probe, or `None` if the number is
     /// another's, which happens once in four billion calls.
     pub(super) fn begin(&self, id: u32, to: SocketAddr, now: Instant) -> Option<Vec<u8>> {
-        let mut way = Way { begun: now, ..Way::default() };
-        let words = way.probe(id, now);
-        let (answers, again, first) = (Vec::new(), now + WAIT, words.clone());
-        let caller = Caller { words, way, to, said: 1, again, answers, waker: None };
+        let mut way = PathProbe { begun: now, ..PathProbe::default() };
+        let tokens = way.probe(id, now);
+        let (answers, again, first) = (Vec::new(), now + WAIT, tokens.clone());
+        let caller = PendingCall {
+            tokens,
+            probe: way,
+            to,
+            attempts: 1,
+            retry_at: again,
+            answers,
+            waker: None,
+        };
         match lock(&self.0).entry(id) {
             Entry::Occupied(_) => return None,
             Entry::Vacant(entry) => _ = entry.insert(caller),
@@ -151,7 +159,7 @@ impl Calls {
     }
 
     /// Says the hello, now that it is known how long the way is.
-    pub(super) fn greet(
+    pub(super) fn send_hello(
         &self,
         id: u32,
         hello: Vec<u8>,
@@ -160,8 +168,8 @@ impl Calls {
     ) {
         if let Some(caller) = lock(&self.0).get_mut(&id) {
             send(&hello, caller.to);
-            (caller.words, caller.said) = (hello, 1);
-            caller.again = now + WAIT;
+            (caller.tokens, caller.attempts) = (hello, 1);
+            caller.retry_at = now + WAIT;
         }
     }
 
@@ -173,8 +181,8 @@ impl Calls {
         caller.waker = Some(waker.clone());
         Some(Progress {
             answers: std::mem::take(&mut caller.answers),
-            is_over: caller.said >= HELLOS && now >= caller.again,
-            there_and_back: caller.way.shortest.filter(|_| caller.way.is_known),
+            is_over: caller.attempts >= HELLOS && now >= caller.retry_at,
+            there_and_back: caller.probe.shortest.filter(|_| caller.probe.is_known),
         })
     }
 

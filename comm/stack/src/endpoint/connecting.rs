@@ -1,7 +1,7 @@
 //! Making a connection: a future from the first probe to the peer's welcome.
 //!
 //! What was said and what came lies in [`Calls`](super::calls::Calls), by which the endpoint's thread
-//! wakes the [`Connecting`].
+//! wakes the [`ConnectFuture`].
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -19,14 +19,14 @@ use snow::HandshakeState;
 
 use super::connection::Connection;
 use super::error::{ConnectError, RefusedHere};
-use super::shared::{Opening, Shared};
+use super::shared::{ConnectionParts, Shared};
 use crate::sync::lock;
-use crate::wire::{self, Door, Proposal};
+use crate::wire::{self, Proposal, RingAddress};
 
 /// A connection in the making. Dropping it gives the attempt up.
 #[derive(Debug)]
 #[must_use = "nothing is said unless it is polled"]
-pub struct Connecting {
+pub struct ConnectFuture {
     shared: Arc<Shared>,
     /// `None` once there is an outcome.
     call: Option<Result<Call, ConnectError>>,
@@ -50,7 +50,7 @@ impl std::fmt::Debug for Call {
     }
 }
 
-impl Connecting {
+impl ConnectFuture {
     pub(super) fn new(
         shared: &Arc<Shared>,
         peer: SocketAddr,
@@ -84,11 +84,11 @@ impl Call {
     }
 
     /// Says the first hello, now that it is known how long the way is.
-    fn greet(&mut self, shared: &Shared, there_and_back: Duration) -> Result<(), RefusedHere> {
+    fn send_hello(&mut self, shared: &Shared, there_and_back: Duration) -> Result<(), RefusedHere> {
         self.network = Duration(there_and_back.0 / 2);
-        let door = match self.composition.medium() {
+        let ring_address = match self.composition.medium() {
             Medium::Udp => None,
-            Medium::Memory => Some(shared.rings.door(self.id)?),
+            Medium::Memory => Some(shared.rings.ring_address(self.id)?),
         };
         let proposal = Proposal {
             line: self.composition.to_string(),
@@ -96,7 +96,7 @@ impl Call {
             back: self.contracts[1],
             there: shared.latencies(self.streams),
             network: self.network,
-            door,
+            ring_address,
         };
         let secret = shared.options.secret.as_ref();
         let mut state = wire::noise(secret, true).ok_or(RefusedHere::KeyExchange)?;
@@ -106,7 +106,9 @@ impl Call {
         let len = state.write_message(&text, &mut payload).map_err(|_| RefusedHere::KeyExchange)?;
         let hello = wire::datagram(wire::HELLO, self.id, &payload[..len]);
         self.state = Some(state);
-        shared.calls.greet(self.id, hello, shared.clock.now(), |bytes, to| shared.send(bytes, to));
+        shared
+            .calls
+            .send_hello(self.id, hello, shared.clock.now(), |bytes, to| shared.send(bytes, to));
         Ok(())
     }
 
@@ -121,7 +123,7 @@ impl Call {
         };
         if self.state.is_none()
             && let Some(way) = progress.there_and_back
-            && let Err(error) = self.greet(shared, way)
+            && let Err(error) = self.send_hello(shared, way)
         {
             return Some(Err(error.into()));
         }
@@ -129,13 +131,15 @@ impl Call {
         for (kind, answer) in progress.answers {
             if kind == wire::REFUSAL {
                 let why = String::from_utf8_lossy(&answer).chars().take(300).collect();
-                return Some(Err(ConnectError::There { peer: self.peer, why }));
+                return Some(Err(ConnectError::Remote { peer: self.peer, why }));
             }
             if let Some(state) = &mut self.state
                 && let Ok(len) = state.read_message(&answer, &mut payload)
             {
-                let (there, door) = wire::answered(&payload[..len]).unwrap_or_default();
-                return Some(self.welcomed(shared, there, door).map_err(ConnectError::Here));
+                let (there, ring_address) = wire::answered(&payload[..len]).unwrap_or_default();
+                return Some(
+                    self.welcomed(shared, there, ring_address).map_err(ConnectError::Local),
+                );
             }
         }
         progress.is_over.then_some(Err(ConnectError::Silent(self.peer)))
@@ -146,9 +150,9 @@ impl Call {
         &mut self,
         shared: &Arc<Shared>,
         there: [Duration; 2],
-        door: Option<Door>,
+        ring_address: Option<RingAddress>,
     ) -> Result<Connection, RefusedHere> {
-        let ring = self.ring(shared, door)?;
+        let ring = self.ring(shared, ring_address)?;
         let mut manager = lock(&shared.manager);
         let remote_delay = there.map(|there| there + self.network);
         let both = self.streams.iter().zip(remote_delay);
@@ -156,7 +160,7 @@ impl Call {
         drop(manager);
         let Self { id, peer, composition, streams, network, state, .. } = self;
         let state = state.as_mut().ok_or(RefusedHere::KeyExchange)?;
-        let opened = shared.open(Opening {
+        let opened = shared.open(ConnectionParts {
             id: *id,
             peer: *peer,
             composition,
@@ -173,12 +177,16 @@ impl Call {
     }
 
     /// The ring to the other host, for a stack over shared memory.
-    fn ring(&self, shared: &Shared, door: Option<Door>) -> Result<Option<PeerId>, RefusedHere> {
+    fn ring(
+        &self,
+        shared: &Shared,
+        ring_address: Option<RingAddress>,
+    ) -> Result<Option<PeerId>, RefusedHere> {
         match self.composition.medium() {
             Medium::Udp => Ok(None),
             Medium::Memory => {
-                let door = door.ok_or(RefusedHere::NoDoor)?;
-                Ok(Some(shared.rings.call(self.id, door)?))
+                let ring_address = ring_address.ok_or(RefusedHere::NoDoor)?;
+                Ok(Some(shared.rings.call(self.id, ring_address)?))
             }
         }
     }
@@ -201,7 +209,7 @@ fn probe(shared: &Shared, to: SocketAddr) -> Result<u32, RefusedHere> {
     Ok(id)
 }
 
-impl Future for Connecting {
+impl Future for ConnectFuture {
     type Output = Result<Connection, ConnectError>;
 
     /// # Panics
@@ -222,7 +230,7 @@ impl Future for Connecting {
     }
 }
 
-impl Drop for Connecting {
+impl Drop for ConnectFuture {
     fn drop(&mut self) {
         if let Some(Ok(call)) = self.call.take() {
             call.end(&self.shared);

@@ -21,29 +21,29 @@ use selvedge_units::{Bytes, Duration, Instant};
 
 use super::buffer::Buffer;
 use super::error::RecvError;
+use super::negotiations::Negotiations;
 use super::open::{News, Opened};
-use super::reading::{pump, watch};
+use super::receive::{process_input_for, watch};
 use super::shared::Shared;
-use super::talks::Talks;
 use crate::concurrency::MultiThreaded;
 use crate::element::{EntryPort, Pipeline};
 use crate::sync::lock;
-use crate::work::{CLOSING, DATA, LineWork};
+use crate::work::{CLOSING, ConnectionChain, DATA};
 
 /// A connection. Dropping it closes it.
 #[derive(Debug)]
 pub struct Connection {
     pub(super) shared: Arc<Shared>,
     pub(super) id: u32,
-    pub(super) pipeline: Arc<Pipeline<LineWork>>,
+    pub(super) pipeline: Arc<Pipeline<ConnectionChain>>,
     /// The application's port, and the next message's ticket.
-    pub(super) port: Arc<Mutex<(EntryPort<LineWork>, u64)>>,
+    pub(super) port: Arc<Mutex<(EntryPort<ConnectionChain>, u64)>>,
     /// What is being agreed on with the other end.
-    pub(super) talks: Arc<Mutex<Talks>>,
+    pub(super) negotiations: Arc<Mutex<Negotiations>>,
     /// What the network takes of a delay, either way, as it was when the connection was made.
     pub(super) network: Duration,
     pub(super) streams: [StreamId; 2],
-    pub(super) gone: Arc<AtomicBool>,
+    pub(super) disconnected: Arc<AtomicBool>,
     /// What the application has not been told.
     pub(super) news: Arc<Mutex<News>>,
     /// The peer has closed it, and all that it sent before has been read.
@@ -52,16 +52,16 @@ pub struct Connection {
 
 impl Connection {
     pub(super) fn new(shared: &Arc<Shared>, opened: Opened) -> Self {
-        let Opened { id, pipeline, port, talks, network, streams, gone, news } = opened;
+        let Opened { id, pipeline, port, negotiations, network, streams, gone, news } = opened;
         Self {
             shared: Arc::clone(shared),
             id,
             pipeline,
             port,
-            talks,
+            negotiations,
             network,
             streams,
-            gone,
+            disconnected: gone,
             news,
             closed: AtomicBool::new(false),
         }
@@ -122,7 +122,7 @@ impl Connection {
     /// # Errors
     /// [`SendError`]; [`SendError::Full`] when the time is over.
     pub fn send(&self, bytes: &[u8], patience: StdDuration) -> Result<(), SendError> {
-        self.put(&mut What::Bytes(bytes), DATA, patience)
+        self.put(&mut Payload::Bytes(bytes), DATA, patience)
     }
 
     /// Sends the message that these parts make, one after the other: they are gathered by the one
@@ -131,7 +131,7 @@ impl Connection {
     /// # Errors
     /// As [`Connection::send`].
     pub fn send_parts(&self, parts: &[&[u8]], patience: StdDuration) -> Result<(), SendError> {
-        self.put(&mut What::Parts(parts), DATA, patience)
+        self.put(&mut Payload::Parts(parts), DATA, patience)
     }
 
     /// A buffer for a message of this length, to be written and then sent by [`Connection::post`].
@@ -146,38 +146,43 @@ impl Connection {
     /// # Errors
     /// As [`Connection::send`]; the buffer is gone then.
     pub fn post(&self, buffer: Buffer, patience: StdDuration) -> Result<(), SendError> {
-        self.put(&mut What::Message(buffer.into_message()), DATA, patience)
+        self.put(&mut Payload::Message(buffer.into_message()), DATA, patience)
     }
 
-    fn put(&self, what: &mut What<'_>, tag: u8, patience: StdDuration) -> Result<(), SendError> {
+    fn put(
+        &self,
+        payload: &mut Payload<'_>,
+        tag: u8,
+        patience: StdDuration,
+    ) -> Result<(), SendError> {
         let until = self.shared.clock.now() + span(patience);
         let mut waits = 0_u32;
         loop {
-            match self.try_put(what, tag) {
+            match self.try_put(payload, tag) {
                 Err(SendError::Full) if self.shared.clock.now() < until => {}
                 Err(error) => {
-                    what.give_back(self.pipeline.work().line.buffers());
+                    payload.recycle(self.pipeline.work().line.buffers());
                     return Err(error);
                 }
                 Ok(()) => return Ok(()),
             }
             waits += 1;
-            self.give_way(waits);
+            self.yield_to_reader(waits);
         }
     }
 
     /// Puts a message in, if there is room for it now; else `what` still has it.
-    fn try_put(&self, what: &mut What<'_>, tag: u8) -> Result<(), SendError> {
+    fn try_put(&self, payload: &mut Payload<'_>, tag: u8) -> Result<(), SendError> {
         let (work, now) = (self.pipeline.work(), self.shared.clock.now());
         let mut port = lock(&self.port);
-        if let Some(error) = self.check_send(what.len(), port.1, tag, now) {
+        if let Some(error) = self.check_send(payload.len(), port.1, tag, now) {
             return Err(error);
         }
         // Who runs ahead of the modules has all that waits leave the processor's cache.
-        if port.0.waiting() * what.len() as u64 > AHEAD || work.is_clogged() {
+        if port.0.waiting() * payload.len() as u64 > AHEAD || work.has_backpressure() {
             return Err(SendError::Full);
         }
-        if let Some(bytes) = what.in_one()
+        if let Some(bytes) = payload.contiguous()
             && bytes.len() >= DIRECT
             && self.pipeline.is_drained()
             && self.pipeline.assigned_elements().count() == 1
@@ -186,23 +191,23 @@ impl Connection {
             port.1 += 1;
             drop(port);
             self.sent(Bytes(bytes.len() as u64), tag, now);
-            what.give_back(work.line.buffers());
+            payload.recycle(work.line.buffers());
             return Ok(());
         }
-        let message = what.message(&work.line);
+        let message = payload.message(&work.line);
         let size = message.size();
         let mut message = message.numbered(port.1, now);
         message.append(&[tag]);
         // The pipe holds more than any window, so it is full or busy for moments only.
         if let Err((mut message, _)) = port.0.enqueue(message) {
-            let _ = message.cut::<1>();
-            *what = What::Message(message);
+            let _ = message.take_trailer::<1>();
+            *payload = Payload::Message(message);
             return Err(SendError::Full);
         }
         port.1 += 1;
         drop(port);
         self.sent(size, tag, now);
-        self.shared.elements.prompt(&self.pipeline, false);
+        self.shared.elements.notify_or_run(&self.pipeline, false);
         Ok(())
     }
 
@@ -221,7 +226,7 @@ impl Connection {
         if work.is_closed() {
             return Some(SendError::Closed);
         }
-        if self.gone.load(Ordering::Acquire) {
+        if self.disconnected.load(Ordering::Acquire) {
             return Some(SendError::PeerLost);
         }
         let size = Bytes(len as u64);
@@ -241,18 +246,18 @@ impl Connection {
     }
 
     /// Lets go what was sent and held back.
-    pub(super) fn let_go(&self) {
-        self.shared.elements.prompt(&self.pipeline, true);
+    pub(super) fn flush_held(&self) {
+        self.shared.elements.notify_or_run(&self.pipeline, true);
     }
 
     /// A sender waits: lets go what was held back, and reads what the peer says.
-    fn give_way(&self, waits: u32) {
+    fn yield_to_reader(&self, waits: u32) {
         let shared = &self.shared;
-        shared.elements.prompt(&self.pipeline, true);
-        match shared.intake.try_lock() {
-            Ok(mut intake) => {
-                shared.pumped.fetch_add(1, Ordering::Relaxed);
-                pump(&mut intake, shared, Duration::from_micros(50));
+        shared.elements.notify_or_run(&self.pipeline, true);
+        match shared.socket_reader.try_lock() {
+            Ok(mut socket_reader) => {
+                shared.last_input.fetch_add(1, Ordering::Relaxed);
+                process_input_for(&mut socket_reader, shared, Duration::from_micros(50));
             }
             Err(_) => pause(waits),
         }
@@ -296,7 +301,7 @@ impl Connection {
         loop {
             let left = until.since(self.shared.clock.now());
             let next = || self.next(left.min(Duration::from_millis(50)));
-            match self.take_of(next) {
+            match self.take_next(next) {
                 Err(RecvError::Timeout) if left > Duration::ZERO => {}
                 outcome => return outcome,
             }
@@ -305,18 +310,18 @@ impl Connection {
 
     /// The next message that has come already.
     fn try_take(&self) -> Result<Buffer, RecvError> {
-        self.take_of(|| self.pipeline.work().pop(StdDuration::ZERO))
+        self.take_next(|| self.pipeline.work().pop(StdDuration::ZERO))
     }
 
     /// The next message for the application of those that `next` gives.
-    fn take_of(&self, mut next: impl FnMut() -> Option<Message>) -> Result<Buffer, RecvError> {
+    fn take_next(&self, mut next: impl FnMut() -> Option<Message>) -> Result<Buffer, RecvError> {
         let work = self.pipeline.work();
         loop {
             if self.closed.load(Ordering::Acquire) {
                 return Err(RecvError::Closed);
             }
             let Some(mut message) = next() else { break };
-            match message.cut::<1>() {
+            match message.take_trailer::<1>() {
                 Some([DATA]) => {
                     work.flows[1].add(message.len());
                     return Ok(Buffer::new(message, &self.pipeline));
@@ -326,7 +331,7 @@ impl Connection {
             }
             work.line.buffers().recycle(message);
         }
-        let dead = self.gone.load(Ordering::Acquire) || work.line.has_lost_peer();
+        let dead = self.disconnected.load(Ordering::Acquire) || work.line.has_lost_peer();
         Err(if dead { RecvError::PeerLost } else { RecvError::Timeout })
     }
 
@@ -352,7 +357,7 @@ impl Connection {
             return Some(message);
         }
         // What was sent and held back may be what the peer waits for.
-        shared.elements.prompt(&self.pipeline, true);
+        shared.elements.notify_or_run(&self.pipeline, true);
         let before = shared.receiving.fetch_add(1, Ordering::AcqRel);
         let message = if before > 0 {
             // This thread is counted twice, so that 1 always means a thread that reads itself.
@@ -360,10 +365,11 @@ impl Connection {
             let message = work.pop(at_most(wait, ROUND));
             shared.receiving.fetch_sub(1, Ordering::AcqRel);
             message
-        } else if let Ok(mut intake) = shared.intake.try_lock() {
-            shared.pumped.fetch_add(1, Ordering::Relaxed);
-            let _ = watch(&mut intake, shared) || pump(&mut intake, shared, wait.min(ROUND));
-            drop(intake);
+        } else if let Ok(mut socket_reader) = shared.socket_reader.try_lock() {
+            shared.last_input.fetch_add(1, Ordering::Relaxed);
+            let _ = watch(&mut socket_reader, shared)
+                || process_input_for(&mut socket_reader, shared, wait.min(ROUND));
+            drop(socket_reader);
             self.pop_from_elements()
         } else {
             // The endpoint's thread releases the socket soon, and then expects this one to read.
@@ -387,11 +393,11 @@ impl Connection {
                 // It says what it has for as long as it waits itself.
                 until = until.min(now + span(LAST));
             }
-            if now >= until || self.gone.load(Ordering::Acquire) {
+            if now >= until || self.disconnected.load(Ordering::Acquire) {
                 return false;
             }
             waits += 1;
-            self.give_way(waits);
+            self.yield_to_reader(waits);
         }
     }
 
@@ -400,7 +406,7 @@ impl Connection {
     pub fn close_all(connections: Vec<Self>) {
         let begun = std::time::Instant::now();
         let left = || LAST.saturating_sub(begun.elapsed());
-        connections.iter().for_each(|connection| connection.say_closed(left()));
+        connections.iter().for_each(|connection| connection.send_close(left()));
         for connection in connections {
             let _ = connection.flush(left());
             connection.forget();
@@ -408,27 +414,27 @@ impl Connection {
     }
 
     /// Tells the peer that there is no more to come, unless it has said so itself.
-    fn say_closed(&self, patience: StdDuration) {
+    fn send_close(&self, patience: StdDuration) {
         let times = if self.pipeline.work().line.composition().has("reliable") { 1 } else { 3 };
         for _ in 0..times {
-            let _ = self.put(&mut What::Bytes(&[]), CLOSING, patience.min(SAY));
+            let _ = self.put(&mut Payload::Bytes(&[]), CLOSING, patience.min(CLOSE_PATIENCE));
         }
     }
 
     /// Ends it without a word.
     pub(super) fn forget(self) {
-        self.shared.shut(self.id);
+        self.shared.remove_connection(self.id);
     }
 
     /// [`Connection::send`] for a task: ready when the stack has the message. While the window is
     /// full it waits; put a time limit around it where it should not.
-    pub const fn send_async<'a>(&'a self, bytes: &'a [u8]) -> Sending<'a> {
-        Sending { connection: self, what: What::Bytes(bytes) }
+    pub const fn send_async<'a>(&'a self, bytes: &'a [u8]) -> SendFuture<'a> {
+        SendFuture { connection: self, payload: Payload::Bytes(bytes) }
     }
 
     /// [`Connection::post`] for a task.
-    pub fn post_async(&self, buffer: Buffer) -> Sending<'_> {
-        Sending { connection: self, what: What::Message(buffer.into_message()) }
+    pub fn post_async(&self, buffer: Buffer) -> SendFuture<'_> {
+        SendFuture { connection: self, payload: Payload::Message(buffer.into_message()) }
     }
 
     /// [`Connection::take`] for a task: ready when there is a message, or will be none.
@@ -448,26 +454,27 @@ impl Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        if !self.gone.load(Ordering::Acquire) && !self.pipeline.work().line.has_lost_peer() {
-            self.say_closed(SAY);
+        if !self.disconnected.load(Ordering::Acquire) && !self.pipeline.work().line.has_lost_peer()
+        {
+            self.send_close(CLOSE_PATIENCE);
             // One that has closed waits for no more than that we have what it sent.
             let _ = self.flush(if self.pipeline.work().is_closed() { LAST / 10 } else { LAST });
         }
-        self.shared.shut(self.id);
+        self.shared.remove_connection(self.id);
     }
 }
 
 /// A message on its way into a stack. Dropped before it is ready, nothing is sent.
 #[derive(Debug)]
 #[must_use = "nothing is sent unless it is polled"]
-pub struct Sending<'a> {
+pub struct SendFuture<'a> {
     connection: &'a Connection,
-    what: What<'a>,
+    payload: Payload<'a>,
 }
 
-impl Drop for Sending<'_> {
+impl Drop for SendFuture<'_> {
     fn drop(&mut self) {
-        self.what.give_back(self.connection.pipeline.work().line.buffers());
+        self.payload.recycle(self.connection.pipeline.work().line.buffers());
     }
 }
 
@@ -476,12 +483,12 @@ impl Drop for Sending<'_> {
 #[must_use = "nothing is received unless it is polled"]
 pub struct Taking<'a>(&'a Connection);
 
-impl Future for Sending<'_> {
+impl Future for SendFuture<'_> {
     type Output = Result<(), SendError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let Self { connection, what } = &mut *self;
-        let mut once = || connection.try_put(what, DATA);
+        let Self { connection, payload } = &mut *self;
+        let mut once = || connection.try_put(payload, DATA);
         let refused = |outcome: &Result<(), SendError>| matches!(outcome, Err(SendError::Full));
         let outcome = once();
         if !refused(&outcome) {
@@ -508,7 +515,7 @@ impl Future for Taking<'_> {
         }
         self.0.pipeline.work().wake_receiver(context.waker());
         // What was sent and held back may be what the peer waits for.
-        self.0.let_go();
+        self.0.flush_held();
         once()
     }
 }
@@ -516,7 +523,7 @@ impl Future for Taking<'_> {
 /// What an application sends: bytes to be copied into the connection's buffers, or a message that is
 /// in one already.
 #[derive(Debug)]
-enum What<'a> {
+enum Payload<'a> {
     /// To be copied.
     Bytes(&'a [u8]),
     /// To be copied one after the other.
@@ -525,7 +532,7 @@ enum What<'a> {
     Message(Message),
 }
 
-impl What<'_> {
+impl Payload<'_> {
     fn len(&self) -> usize {
         match self {
             Self::Bytes(bytes) => bytes.len(),
@@ -535,7 +542,7 @@ impl What<'_> {
     }
 
     /// Its bytes, if they lie in one piece.
-    fn in_one(&self) -> Option<&[u8]> {
+    fn contiguous(&self) -> Option<&[u8]> {
         match self {
             Self::Bytes(bytes) => Some(bytes),
             Self::Parts(_) => None,
@@ -558,7 +565,7 @@ impl What<'_> {
     }
 
     /// Its buffer serves others, if it was not sent.
-    fn give_back(&mut self, buffers: &Buffers<MultiThreaded>) {
+    fn recycle(&mut self, buffers: &Buffers<MultiThreaded>) {
         if let Self::Message(message) = self {
             buffers.recycle(std::mem::take(message));
         }
@@ -585,7 +592,7 @@ const DIRECT: usize = 16 << 10;
 const AHEAD: u64 = 512 << 10;
 /// How long it takes at most to say that a connection ends, and until the peer has all; where several
 /// are closed together, all of them.
-const SAY: StdDuration = StdDuration::from_millis(50);
+const CLOSE_PATIENCE: StdDuration = StdDuration::from_millis(50);
 const LAST: StdDuration = StdDuration::from_millis(500);
 
 fn span(patience: StdDuration) -> Duration {

@@ -22,10 +22,10 @@ pub enum ConnectError {
     },
     /// This host can't keep the contract.
     #[error("this host refuses: {0}")]
-    Here(#[from] RefusedHere),
+    Local(#[from] RefusedHere),
     /// The other one can't.
     #[error("{peer} refuses: {why}")]
-    There {
+    Remote {
         /// Who.
         peer: SocketAddr,
         /// What it says.

@@ -9,25 +9,25 @@ use selvedge_data_stack::model::StreamId;
 use selvedge_data_stack::module::Direction;
 use selvedge_units::{Duration, Instant};
 
-use super::talks::Talks;
+use super::negotiations::Negotiations;
 use crate::element::{EntryPort, Pipeline};
-use crate::work::LineWork;
+use crate::work::ConnectionChain;
 
 /// What the endpoint keeps.
 #[derive(Debug)]
-pub(super) struct Open {
-    pub(super) pipeline: Arc<Pipeline<LineWork>>,
+pub(super) struct ConnectionState {
+    pub(super) pipeline: Arc<Pipeline<ConnectionChain>>,
     pub(super) streams: [StreamId; 2],
     /// Where datagrams go in,
-    pub(super) port: EntryPort<LineWork>,
+    pub(super) port: EntryPort<ConnectionChain>,
     /// and messages of the application, with the next one's ticket.
-    pub(super) sending: Arc<Mutex<(EntryPort<LineWork>, u64)>>,
-    pub(super) talks: Arc<Mutex<Talks>>,
+    pub(super) sending: Arc<Mutex<(EntryPort<ConnectionChain>, u64)>>,
+    pub(super) negotiations: Arc<Mutex<Negotiations>>,
     pub(super) welcome: Vec<u8>,
-    pub(super) heard: Instant,
+    pub(super) last_heard: Instant,
     /// When it was last said that this end lives.
-    pub(super) said: Instant,
-    pub(super) gone: Arc<AtomicBool>,
+    pub(super) last_keepalive: Instant,
+    pub(super) disconnected: Arc<AtomicBool>,
     /// Since when its ring is gone.
     pub(super) lost: Option<Instant>,
     /// What the manager did and the application has not been told.
@@ -41,9 +41,9 @@ pub(super) type News = VecDeque<(Direction, Event)>;
 #[derive(Debug)]
 pub(super) struct Opened {
     pub(super) id: u32,
-    pub(super) pipeline: Arc<Pipeline<LineWork>>,
-    pub(super) port: Arc<Mutex<(EntryPort<LineWork>, u64)>>,
-    pub(super) talks: Arc<Mutex<Talks>>,
+    pub(super) pipeline: Arc<Pipeline<ConnectionChain>>,
+    pub(super) port: Arc<Mutex<(EntryPort<ConnectionChain>, u64)>>,
+    pub(super) negotiations: Arc<Mutex<Negotiations>>,
     pub(super) network: Duration,
     pub(super) streams: [StreamId; 2],
     pub(super) gone: Arc<AtomicBool>,

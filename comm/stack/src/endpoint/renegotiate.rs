@@ -21,30 +21,30 @@ use selvedge_data_stack::module::Direction;
 use selvedge_units::{Duration, Instant};
 
 use super::connection::Connection;
-use super::open::Open;
+use super::negotiations::{Negotiations, Reply};
+use super::open::ConnectionState;
 use super::shared::Shared;
-use super::talks::{Reply, Talks};
 use super::task;
 use crate::element::{EntryPort, Pipeline};
+use crate::negotiation::Negotiation;
 use crate::sync::lock;
-use crate::talk::Talk;
-use crate::work::{LineWork, TALK};
+use crate::work::{ConnectionChain, NEGOTIATION};
 
 /// How often a question is said, and how long between.
-const SAID_MAX: u32 = 30;
+const ATTEMPTS_MAX: u32 = 30;
 const WAIT: Duration = Duration::from_millis(100);
 /// Questions of the other end come no closer than this: each is a decision.
 const CLOSEST: Duration = Duration::from_millis(10);
 
 /// Why the old contract goes on holding.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum AgreeError {
+pub enum NegotiationError {
     /// It does not fit here.
     #[error("this host refuses: {0}")]
-    Here(#[from] RenegotiateError),
+    Local(#[from] RenegotiateError),
     /// It does not fit there.
     #[error("{peer} refuses: {why}")]
-    There {
+    Remote {
         /// Who.
         peer: SocketAddr,
         /// What it says.
@@ -59,10 +59,10 @@ pub enum AgreeError {
 }
 
 /// Says something of its own through a connection's stack; whether there was room for it.
-fn say(
+fn send_negotiation(
     shared: &Shared,
-    pipeline: &Arc<Pipeline<LineWork>>,
-    port: &Mutex<(EntryPort<LineWork>, u64)>,
+    pipeline: &Arc<Pipeline<ConnectionChain>>,
+    port: &Mutex<(EntryPort<ConnectionChain>, u64)>,
     text: &str,
 ) -> bool {
     let work = pipeline.work();
@@ -72,130 +72,137 @@ fn say(
     }
     let message = Message::copy_of(text.as_bytes(), work.line.buffers());
     let mut message = message.numbered(port.1, shared.clock.now());
-    message.append(&[TALK]);
+    message.append(&[NEGOTIATION]);
     if let Err((message, _)) = port.0.enqueue(message) {
         work.line.buffers().recycle(message);
         return false;
     }
     port.1 += 1;
     drop(port);
-    shared.elements.prompt(pipeline, true);
+    shared.elements.notify_or_run(pipeline, true);
     true
 }
 
 /// What the endpoint's thread needs of a connection to talk.
-struct Talker {
+struct Negotiator {
     id: u32,
-    pipeline: Arc<Pipeline<LineWork>>,
-    port: Arc<Mutex<(EntryPort<LineWork>, u64)>>,
-    talks: Arc<Mutex<Talks>>,
+    pipeline: Arc<Pipeline<ConnectionChain>>,
+    port: Arc<Mutex<(EntryPort<ConnectionChain>, u64)>>,
+    negotiations: Arc<Mutex<Negotiations>>,
     streams: [StreamId; 2],
 }
 
 impl Shared {
     /// Says what is due to be said about contracts, and hears what came.
-    pub(super) fn talk(&self, now: Instant) {
-        let due = |open: &Open| {
-            open.pipeline.work().has_talk()
-                || lock(&open.talks).asked.as_ref().is_some_and(|asked| now >= asked.again)
+    pub(super) fn run_negotiations(&self, now: Instant) {
+        let due = |open: &ConnectionState| {
+            open.pipeline.work().has_negotiation()
+                || lock(&open.negotiations)
+                    .asked
+                    .as_ref()
+                    .is_some_and(|asked| now >= asked.retry_at)
         };
-        let talker = |(&id, open): (&u32, &Open)| Talker {
+        let negotiator = |(&id, open): (&u32, &ConnectionState)| Negotiator {
             id,
             pipeline: Arc::clone(&open.pipeline),
             port: Arc::clone(&open.sending),
-            talks: Arc::clone(&open.talks),
+            negotiations: Arc::clone(&open.negotiations),
             streams: open.streams,
         };
-        let talkers: Vec<Talker> =
-            lock(&self.open).iter().filter(|(_, open)| due(open)).map(talker).collect();
-        for talker in talkers {
-            self.hear(&talker, now);
-            self.ask_again(&talker, now);
+        let talkers: Vec<Negotiator> =
+            lock(&self.open).iter().filter(|(_, open)| due(open)).map(negotiator).collect();
+        for negotiator in talkers {
+            self.handle_negotiations(&negotiator, now);
+            self.retransmit_requests(&negotiator, now);
         }
     }
 
-    fn ask_again(&self, talker: &Talker, now: Instant) {
-        let mut talks = lock(&talker.talks);
-        let Some(asked) = talks.asked.as_mut().filter(|asked| now >= asked.again) else { return };
-        if asked.answer.is_some() || asked.said >= SAID_MAX {
-            asked.again = Instant::MAX;
+    fn retransmit_requests(&self, negotiator: &Negotiator, now: Instant) {
+        let mut negotiations = lock(&negotiator.negotiations);
+        let Some(asked) = negotiations.asked.as_mut().filter(|asked| now >= asked.retry_at) else {
+            return;
+        };
+        if asked.answer.is_some() || asked.attempts >= ATTEMPTS_MAX {
+            asked.retry_at = Instant::MAX;
             let waker = asked.waker.take();
-            if asked.alone {
-                talks.asked = None;
+            if asked.unattended {
+                negotiations.asked = None;
             }
-            drop(talks);
+            drop(negotiations);
             waker.into_iter().for_each(Waker::wake);
             return;
         }
-        (asked.said, asked.again) = (asked.said + 1, now + WAIT);
+        (asked.attempts, asked.retry_at) = (asked.attempts + 1, now + WAIT);
         let text = asked.text.clone();
-        drop(talks);
+        drop(negotiations);
         // What finds no room is said again.
-        say(self, &talker.pipeline, &talker.port, &text);
+        send_negotiation(self, &negotiator.pipeline, &negotiator.port, &text);
     }
 
-    fn hear(&self, talker: &Talker, now: Instant) {
-        let Some(heard) = talker.pipeline.work().take_talk() else { return };
-        let Some(talk) = Talk::parse(&heard) else { return };
+    fn handle_negotiations(&self, negotiator: &Negotiator, now: Instant) {
+        let Some(heard) = negotiator.pipeline.work().take_negotiation() else { return };
+        let Some(talk) = Negotiation::parse(&heard) else { return };
         let (number, outcome) = match talk {
-            Talk::Ask(number, way, contract, there) => {
-                return self.answer(talker, now, number, (way, contract, there));
+            Negotiation::Request(number, way, contract, there) => {
+                return self.answer(negotiator, now, number, (way, contract, there));
             }
-            Talk::Yes(number, there) => (number, Reply::Agreed(there)),
-            Talk::No(number, why) => (number, Reply::Refused(why)),
+            Negotiation::Accept(number, there) => (number, Reply::Agreed(there)),
+            Negotiation::Reject(number, why) => (number, Reply::Refused(why)),
         };
-        let mut talks = lock(&talker.talks);
-        let Some(asked) = talks.asked.as_mut().filter(|asked| asked.number == number) else {
+        let mut negotiations = lock(&negotiator.negotiations);
+        let Some(asked) = negotiations.asked.as_mut().filter(|asked| asked.number == number) else {
             return;
         };
-        if asked.alone {
-            talks.asked = None;
+        if asked.unattended {
+            negotiations.asked = None;
             return;
         }
         asked.answer.get_or_insert(outcome);
-        asked.again = Instant::MAX;
+        asked.retry_at = Instant::MAX;
         let waker = asked.waker.take();
-        drop(talks);
+        drop(negotiations);
         waker.into_iter().for_each(Waker::wake);
     }
 
     /// Answers a question of the other end; one that was answered before as then.
     fn answer(
         &self,
-        talker: &Talker,
+        negotiator: &Negotiator,
         now: Instant,
         number: u64,
         (way, contract, there): (Direction, Contract, Duration),
     ) {
-        let mut talks = lock(&talker.talks);
-        let text = match &talks.answered {
+        let mut negotiations = lock(&negotiator.negotiations);
+        let text = match &negotiations.answered {
             Some((last, text, _)) if *last == number => text.clone(),
             // Old ones that come late, and more than a host can decide on.
             Some((last, _, when)) if *last > number || now.since(*when) < CLOSEST => return,
             _ => {
                 // What it sends is received here.
                 let own = if way == Direction::Down { Direction::Up } else { Direction::Down };
-                let crossing =
-                    talks.asked.as_ref().is_some_and(|asked| asked.way == own && !asked.alone);
+                let crossing = negotiations
+                    .asked
+                    .as_ref()
+                    .is_some_and(|asked| asked.direction == own && !asked.unattended);
                 let found = if crossing {
                     Err("this end asks for another contract of the same stream; try again"
                         .to_owned())
                 } else {
-                    let id = talker.streams[usize::from(own == Direction::Up)];
+                    let id = negotiator.streams[usize::from(own == Direction::Up)];
                     self.settle(id, contract, there).map_err(|error| error.to_string())
                 };
                 let talk = match found {
-                    Ok(guarantee) => Talk::Yes(number, guarantee.latency),
-                    Err(why) => Talk::No(number, why),
+                    Ok(guarantee) => Negotiation::Accept(number, guarantee.latency),
+                    Err(why) => Negotiation::Reject(number, why),
                 };
                 let text = talk.text();
-                talks.answered = Some((number, text.clone(), now));
+                negotiations.answered = Some((number, text.clone(), now));
                 text
             }
         };
-        drop(talks);
-        tracing::debug!(connection = talker.id, text, "answered");
-        say(self, &talker.pipeline, &talker.port, &text);
+        drop(negotiations);
+        tracing::debug!(connection = negotiator.id, text, "answered");
+        send_negotiation(self, &negotiator.pipeline, &negotiator.port, &text);
     }
 
     /// Has a contract that the other end asked for hold here.
@@ -209,8 +216,8 @@ impl Shared {
         let found =
             lock(&self.manager).renegotiate_with(id, contract, remote_delay, &mut events)?;
         events.push(Event::Renegotiated { stream: id, contract });
-        self.tell(&events);
-        self.enact_all();
+        self.notify_applications(&events);
+        self.publish_assignments();
         Ok(found)
     }
 }
@@ -222,12 +229,12 @@ impl Connection {
     /// ([`Event::Renegotiated`]).
     ///
     /// # Errors
-    /// [`AgreeError`], which says by how much it does not fit, and where.
+    /// [`NegotiationError`], which says by how much it does not fit, and where.
     pub fn renegotiate(
         &self,
         direction: Direction,
         contract: Contract,
-    ) -> Result<Guarantee, AgreeError> {
+    ) -> Result<Guarantee, NegotiationError> {
         task::block_on(self.renegotiate_async(direction, contract))
     }
 
@@ -236,15 +243,15 @@ impl Connection {
         &self,
         direction: Direction,
         contract: Contract,
-    ) -> Renegotiating<'_> {
-        Renegotiating { connection: self, direction, contract, number: None }
+    ) -> RenegotiateFuture<'_> {
+        RenegotiateFuture { connection: self, direction, contract, number: None }
     }
 }
 
 /// A contract that is being agreed on.
 #[derive(Debug)]
 #[must_use = "nothing is asked unless it is polled"]
-pub struct Renegotiating<'a> {
+pub struct RenegotiateFuture<'a> {
     connection: &'a Connection,
     direction: Direction,
     contract: Contract,
@@ -252,61 +259,63 @@ pub struct Renegotiating<'a> {
     number: Option<u64>,
 }
 
-impl Renegotiating<'_> {
+impl RenegotiateFuture<'_> {
     fn stream(&self) -> StreamId {
         self.connection.streams[usize::from(self.direction == Direction::Up)]
     }
 
     /// Asks; its number.
-    fn ask(&self) -> Result<u64, AgreeError> {
+    fn add_request(&self) -> Result<u64, NegotiationError> {
         let (connection, shared) = (self.connection, &self.connection.shared);
-        let mut talks = lock(&connection.talks);
-        if talks.asked.as_ref().is_some_and(|asked| !asked.alone) {
-            return Err(AgreeError::Busy);
+        let mut negotiations = lock(&connection.negotiations);
+        if negotiations.asked.as_ref().is_some_and(|asked| !asked.unattended) {
+            return Err(NegotiationError::Busy);
         }
         let found = lock(&shared.manager).try_renegotiate(self.stream(), self.contract)?;
         let here = found.latency + connection.network;
-        talks.ask(self.direction, self.contract, here, false);
-        let number = talks.next;
+        negotiations.add_request(self.direction, self.contract, here, false);
+        let number = negotiations.next;
         Ok(number)
     }
 
     /// The other end may believe that the new contract holds, which it does not.
-    fn take_back(&self) {
+    fn withdraw(&self) {
         let (connection, shared) = (self.connection, &self.connection.shared);
         let (old, granted) = {
             let manager = lock(&shared.manager);
-            (manager.stated(self.stream()), manager.granted(self.stream()))
+            (manager.declared(self.stream()), manager.granted(self.stream()))
         };
-        let mut talks = lock(&connection.talks);
-        talks.asked = None;
+        let mut negotiations = lock(&connection.negotiations);
+        negotiations.asked = None;
         if let (Some(old), Some(granted)) = (old, granted) {
             let here = granted.guarantee.latency + connection.network;
-            talks.ask(self.direction, old, here, true);
+            negotiations.add_request(self.direction, old, here, true);
         }
     }
 
-    fn outcome(&mut self, waker: &Waker) -> Option<Result<Guarantee, AgreeError>> {
+    fn outcome(&mut self, waker: &Waker) -> Option<Result<Guarantee, NegotiationError>> {
         let (connection, shared) = (self.connection, &self.connection.shared);
         let peer = connection.peer();
         let number = match self.number {
             Some(number) => number,
-            None => match self.ask() {
+            None => match self.add_request() {
                 Ok(number) => *self.number.insert(number),
                 Err(error) => return Some(Err(error)),
             },
         };
-        let gone =
-            connection.gone.load(Ordering::Acquire) || connection.pipeline.work().is_closed();
+        let gone = connection.disconnected.load(Ordering::Acquire)
+            || connection.pipeline.work().is_closed();
         let answer = {
-            let mut talks = lock(&connection.talks);
-            let asked = talks.asked.as_mut().filter(|asked| asked.number == number);
+            let mut negotiations = lock(&connection.negotiations);
+            let asked = negotiations.asked.as_mut().filter(|asked| asked.number == number);
             match asked {
-                Some(asked) if asked.answer.is_none() && asked.said < SAID_MAX && !gone => {
+                Some(asked) if asked.answer.is_none() && asked.attempts < ATTEMPTS_MAX && !gone => {
                     asked.waker = Some(waker.clone());
                     return None;
                 }
-                Some(asked) if asked.answer.is_none() && asked.again != Instant::MAX && !gone => {
+                Some(asked)
+                    if asked.answer.is_none() && asked.retry_at != Instant::MAX && !gone =>
+                {
                     // Said for the last time, and still waited for.
                     asked.waker = Some(waker.clone());
                     return None;
@@ -316,11 +325,11 @@ impl Renegotiating<'_> {
             }
         };
         let answer = match answer {
-            None => Err(AgreeError::Silent(peer)),
+            None => Err(NegotiationError::Silent(peer)),
             Some(Reply::Refused(why)) => {
-                lock(&connection.talks).asked = None;
+                lock(&connection.negotiations).asked = None;
                 self.number = None;
-                return Some(Err(AgreeError::There { peer, why }));
+                return Some(Err(NegotiationError::Remote { peer, why }));
             }
             Some(Reply::Agreed(there)) => {
                 let mut events = Vec::new();
@@ -331,22 +340,22 @@ impl Renegotiating<'_> {
                     remote_delay,
                     &mut events,
                 );
-                shared.tell(&events);
-                shared.enact_all();
-                found.map_err(AgreeError::Here)
+                shared.notify_applications(&events);
+                shared.publish_assignments();
+                found.map_err(NegotiationError::Local)
             }
         };
         match answer {
-            Ok(_) => lock(&connection.talks).asked = None,
-            Err(_) => self.take_back(),
+            Ok(_) => lock(&connection.negotiations).asked = None,
+            Err(_) => self.withdraw(),
         }
         self.number = None;
         Some(answer)
     }
 }
 
-impl Future for Renegotiating<'_> {
-    type Output = Result<Guarantee, AgreeError>;
+impl Future for RenegotiateFuture<'_> {
+    type Output = Result<Guarantee, NegotiationError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         match self.outcome(context.waker()) {
@@ -356,10 +365,10 @@ impl Future for Renegotiating<'_> {
     }
 }
 
-impl Drop for Renegotiating<'_> {
+impl Drop for RenegotiateFuture<'_> {
     fn drop(&mut self) {
         if self.number.is_some() {
-            self.take_back();
+            self.withdraw();
         }
     }
 }

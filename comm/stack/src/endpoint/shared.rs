@@ -19,23 +19,23 @@ use selvedge_units::{Duration, Instant};
 use super::backlog::Backlog;
 use super::calls::Calls;
 use super::error::RefusedHere;
-use super::intake::Intake;
-use super::open::{Open, Opened};
+use super::open::{ConnectionState, Opened};
 use super::options::{Counters, Options};
+use super::socket_reader::SocketReader;
 use crate::element::{EntryPort, External, Pipeline};
 use crate::profile::Profile;
-use crate::rings::{Rings, Way};
+use crate::rings::{RingStatus, Rings};
 use crate::sync::lock;
-use crate::threads::Elementary;
+use crate::threads::ElementThreads;
 use crate::wake::DueWakers;
 use crate::wire;
-use crate::work::{Below, LineWork};
+use crate::work::{ConnectionChain, Lower};
 
 /// Connections of an endpoint at most.
 const CONNECTIONS_MAX: usize = 1024;
 
 /// What a connection is made of.
-pub(super) struct Opening<'a> {
+pub(super) struct ConnectionParts<'a> {
     pub(super) id: u32,
     pub(super) peer: SocketAddr,
     pub(super) composition: &'a Composition,
@@ -62,21 +62,21 @@ pub(super) struct Shared {
     /// Shared memory below connections.
     pub(super) rings: Arc<Rings>,
     /// The socket's reading end, for whoever reads at the moment.
-    pub(super) intake: Mutex<Intake>,
+    pub(super) socket_reader: Mutex<SocketReader>,
     /// Threads that wait in `recv`; each counts twice that leaves it to others to read the socket.
     pub(super) receiving: AtomicUsize,
     /// How often one of them has read the socket.
-    pub(super) pumped: AtomicU64,
+    pub(super) last_input: AtomicU64,
     pub(super) backlog: Backlog,
     pub(super) clock: Clock,
     pub(super) options: Options,
     /// Who shares the encryption of large messages.
     pub(super) worker_pool: Option<Arc<dyn WorkerPool>>,
-    pub(super) elements: Elementary<LineWork>,
+    pub(super) elements: ElementThreads<ConnectionChain>,
     /// Whom elements wake.
     pub(super) alarms: Arc<DueWakers>,
     pub(super) manager: Mutex<Manager>,
-    pub(super) open: Mutex<HashMap<u32, Open>>,
+    pub(super) open: Mutex<HashMap<u32, ConnectionState>>,
     pub(super) calls: Calls,
     pub(super) counters: Counters,
     pub(super) stop: AtomicBool,
@@ -87,7 +87,7 @@ impl Shared {
     /// Whether nobody uses the endpoint any more, once [`Shared::stop`] is set.
     pub(super) fn is_idle(&self) -> bool {
         // In this order: a call becomes a connection before it ends.
-        self.calls.are_over() && lock(&self.open).is_empty()
+        self.calls.is_empty() && lock(&self.open).is_empty()
     }
 
     /// Sends a datagram of the handshake; like any it may be lost.
@@ -130,12 +130,13 @@ impl Shared {
         let mut manager = lock(&self.manager);
         streams.into_iter().for_each(|id| manager.close(id, &mut events));
         drop(manager);
-        self.tell(&events);
-        self.enact_all();
+        self.notify_applications(&events);
+        self.publish_assignments();
     }
 
-    pub(super) fn open(&self, opening: Opening<'_>) -> Option<Opened> {
-        let Opening { id, peer, composition, keys, streams, ring, network, welcome } = opening;
+    pub(super) fn open(&self, opening: ConnectionParts<'_>) -> Option<Opened> {
+        let ConnectionParts { id, peer, composition, keys, streams, ring, network, welcome } =
+            opening;
         let line = ConnectionModules::with_worker_pool(
             composition,
             id,
@@ -144,10 +145,10 @@ impl Shared {
         );
         let line = line.inspect_err(|_| self.release(streams)).ok()?;
         let below = match ring {
-            None => Below::Udp(Arc::clone(&self.transmitter)),
-            Some(to) => Below::Ring(Arc::clone(&self.rings), to),
+            None => Lower::Udp(Arc::clone(&self.transmitter)),
+            Some(to) => Lower::Ring(Arc::clone(&self.rings), to),
         };
-        let work = LineWork::new(line, below, peer, self.clock, Arc::clone(&self.alarms));
+        let work = ConnectionChain::new(line, below, peer, self.clock, Arc::clone(&self.alarms));
         let pipeline = Arc::new(Pipeline::new(work, 1024));
         let gone = Arc::new(AtomicBool::new(false));
         let mut open = lock(&self.open);
@@ -158,19 +159,19 @@ impl Shared {
         }
         let port = EntryPort::new(Arc::clone(&pipeline), External::Network);
         let sending = EntryPort::new(Arc::clone(&pipeline), External::Application);
-        let (sending, talks) = (Arc::new(Mutex::new((sending, 0))), Arc::default());
+        let (sending, negotiations) = (Arc::new(Mutex::new((sending, 0))), Arc::default());
         let (heard, news) = (self.clock.now(), Arc::new(Mutex::default()));
-        let entry = Open {
+        let entry = ConnectionState {
             news: Arc::clone(&news),
             pipeline: Arc::clone(&pipeline),
             streams,
             port,
             sending: Arc::clone(&sending),
-            talks: Arc::clone(&talks),
+            negotiations: Arc::clone(&negotiations),
             welcome,
-            heard,
-            said: heard,
-            gone: Arc::clone(&gone),
+            last_heard: heard,
+            last_keepalive: heard,
+            disconnected: Arc::clone(&gone),
             lost: None,
         };
         open.insert(id, entry);
@@ -182,16 +183,16 @@ impl Shared {
             connection.lost = Some(heard);
         }
         self.elements.add(&pipeline);
-        self.enact_all();
-        Some(Opened { id, port: sending, talks, network, pipeline, streams, gone, news })
+        self.publish_assignments();
+        Some(Opened { id, port: sending, negotiations, network, pipeline, streams, gone, news })
     }
 
     /// Tells all plants who serves them now. Elements follow at their next turn.
-    pub(super) fn enact_all(&self) {
+    pub(super) fn publish_assignments(&self) {
         let open = lock(&self.open);
         let manager = lock(&self.manager);
         for connection in open.values() {
-            let places = connection.pipeline.places();
+            let places = connection.pipeline.module_count();
             let [out, back] = connection.streams.map(|StreamId(n)| &manager.streams()[n].assigned);
             for (place, &elements) in out.iter().enumerate() {
                 connection.pipeline.assign(place, Direction::Down, elements);
@@ -205,7 +206,7 @@ impl Shared {
     }
 
     /// Tells the applications whom it concerns what the manager did.
-    pub(super) fn tell(&self, events: &[Event]) {
+    pub(super) fn notify_applications(&self, events: &[Event]) {
         if events.is_empty() {
             return;
         }
@@ -246,43 +247,43 @@ impl Shared {
             }
             manager.sample(now, |id| seen.get(&id).copied().unwrap_or_default(), &mut events);
         }
-        self.tell(&events);
+        self.notify_applications(&events);
         if events.iter().any(|event| matches!(event, Event::Reassigned { .. })) {
             self.counters.reassigned.fetch_add(1, Ordering::Relaxed);
-            self.enact_all();
+            self.publish_assignments();
         }
     }
 
     /// Says that this end lives where it is time to; ends connections whose peers do not.
-    pub(super) fn listen_for_life(&self, now: Instant) {
+    pub(super) fn send_keepalives(&self, now: Instant) {
         let silence = self.options.silence;
         let mut open = lock(&self.open);
         let mut gone = Vec::new();
         for (&id, connection) in open.iter_mut() {
-            if now.since(connection.heard) >= silence {
+            if now.since(connection.last_heard) >= silence {
                 gone.push(id);
-            } else if now.since(connection.said) >= Duration(silence.0 / 4) {
-                connection.said = now;
+            } else if now.since(connection.last_keepalive) >= Duration(silence.0 / 4) {
+                connection.last_keepalive = now;
                 let peer = connection.pipeline.work().peer;
                 self.send(&wire::datagram(wire::ALIVE, id, &[]), peer);
             }
         }
         drop(open);
-        gone.into_iter().for_each(|id| self.shut(id));
+        gone.into_iter().for_each(|id| self.remove_connection(id));
     }
 
     /// Goes on with connections whose rings are there, and ends those whose rings are gone once all
     /// that came by them has been handed over.
-    pub(super) fn look_at_rings(&self, now: Instant) {
-        for (id, change) in self.rings.changes() {
+    pub(super) fn poll_rings(&self, now: Instant) {
+        for (id, change) in self.rings.poll_changes() {
             let mut open = lock(&self.open);
             let Some(connection) = open.get_mut(&id) else { continue };
             match change {
-                Way::Gone => _ = connection.lost.get_or_insert(now),
-                Way::Ready | Way::Calling => {
+                RingStatus::Disconnected => _ = connection.lost.get_or_insert(now),
+                RingStatus::Ready | RingStatus::Calling => {
                     let pipeline = Arc::clone(&connection.pipeline);
                     drop(open);
-                    self.elements.prompt(&pipeline, true);
+                    self.elements.notify_or_run(&pipeline, true);
                 }
             }
         }
@@ -294,18 +295,18 @@ impl Shared {
             let drained = self.rings.is_drained(id);
             let clear = lock(&self.open).get(&id).is_none_or(|open| open.pipeline.is_drained());
             if (drained && clear) || now.since(since) >= LEFTOVERS {
-                self.shut(id);
+                self.remove_connection(id);
             }
         }
     }
 
     /// Forgets a connection; its resources go to others.
-    pub(super) fn shut(&self, id: u32) {
+    pub(super) fn remove_connection(&self, id: u32) {
         let Some(connection) = lock(&self.open).remove(&id) else { return };
         self.rings.close(id);
-        connection.gone.store(true, Ordering::Release);
+        connection.disconnected.store(true, Ordering::Release);
         connection.pipeline.work().wake_all();
-        lock(&connection.talks).wake();
+        lock(&connection.negotiations).wake();
         self.elements.remove(&connection.pipeline);
         self.release(connection.streams);
     }

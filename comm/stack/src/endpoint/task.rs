@@ -9,9 +9,9 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-struct Parked(Thread);
+struct ThreadWaker(Thread);
 
-impl Wake for Parked {
+impl Wake for ThreadWaker {
     fn wake(self: Arc<Self>) {
         self.0.unpark();
     }
@@ -20,7 +20,7 @@ impl Wake for Parked {
 /// Runs a future on this thread until it is ready.
 pub fn block_on<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);
-    let waker = Waker::from(Arc::new(Parked(thread::current())));
+    let waker = Waker::from(Arc::new(ThreadWaker(thread::current())));
     loop {
         if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
             return output;
@@ -33,7 +33,7 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
 /// dropped.
 pub fn block_on_for<F: Future>(future: F, patience: Duration) -> Option<F::Output> {
     let mut future = pin!(future);
-    let waker = Waker::from(Arc::new(Parked(thread::current())));
+    let waker = Waker::from(Arc::new(ThreadWaker(thread::current())));
     let begun = Instant::now();
     loop {
         if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {

@@ -15,8 +15,8 @@ use selvedge_units::{Bytes, Duration};
 
 use super::{ConnectError, Connection, Endpoint, Options, RecvError, block_on_for};
 
-mod agree;
 mod ends;
+mod negotiate;
 mod several;
 
 /// Longer than anything here takes on the slowest machine.
@@ -83,7 +83,7 @@ fn reassigned_while_messages_flow() {
         for n in 0..count {
             // Directly, as often as messages come: more than any manager would.
             for connection in [&here, &there] {
-                let places = connection.pipeline.places();
+                let places = connection.pipeline.module_count();
                 let set = selvedge_data_stack::elements::ElementSet(1 + u64::from(n) % 3);
                 connection.pipeline.assign_both(n as usize % places, set);
             }
@@ -325,7 +325,7 @@ fn a_task_is_woken_when_its_connection_ends() {
     };
     assert_eq!(poll(&mut taking), Poll::Pending);
     assert_eq!(count.0.load(Ordering::SeqCst), 0);
-    there.shared.shut(there.id);
+    there.shared.remove_connection(there.id);
     assert_eq!(count.0.load(Ordering::SeqCst), 1);
     assert_eq!(poll(&mut taking), Poll::Ready(Err(RecvError::PeerLost)));
     drop(here);

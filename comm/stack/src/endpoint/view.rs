@@ -6,7 +6,7 @@ use selvedge_data_stack::model::StreamId;
 use selvedge_data_stack::module::{Direction, Reason};
 use serde::{Deserialize, Serialize};
 
-use super::open::Open;
+use super::open::ConnectionState;
 use super::shared::Shared;
 use super::tune::MetaView;
 use crate::sync::lock;
@@ -120,7 +120,7 @@ impl Shared {
         }
     }
 
-    fn connection(&self, id: u32, open: &Open) -> ConnectionView {
+    fn connection(&self, id: u32, open: &ConnectionState) -> ConnectionView {
         let work = open.pipeline.work();
         let composition = work.line.composition();
         let waiting = open.pipeline.waiting();
@@ -137,7 +137,7 @@ impl Shared {
         });
         let drops = |why: Reason| (why.name().to_owned(), work.line.connection().dropped(why));
         let [out, back] = [0, 1].map(|way| {
-            let (messages, bytes) = work.flows[way].so_far();
+            let (messages, bytes) = work.flows[way].totals();
             self.flow(open.streams[way], messages, bytes)
         });
         ConnectionView {

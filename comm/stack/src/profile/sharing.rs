@@ -8,7 +8,7 @@ use selvedge_units::Instant;
 use serde::{Deserialize, Serialize};
 
 use super::measured::{median, sized_by};
-use crate::worker_threads::Slaves;
+use crate::worker_threads::WorkerThreads;
 
 /// One large message's encryption, alone and shared.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -33,7 +33,7 @@ pub fn sharing(bytes: usize, rounds: usize) -> Vec<Sharing> {
     for cipher in ["encrypt(chacha20)", "encrypt(aes256)"] {
         for slaves in [0, 1, 2, 3] {
             // A thread that can't be started is no slave to measure.
-            let Ok(worker_pool) = Slaves::start(slaves) else { continue };
+            let Ok(worker_pool) = WorkerThreads::start(slaves) else { continue };
             let line = format!("ui | {cipher} | unreliable | frag(1400) | net");
             let composition = line.parse().unwrap_or_else(|error| panic!("{line}: {error}"));
             let [down, up] = sized_by(&composition, 1, bytes, rounds, worker_pool.as_ref());
@@ -51,7 +51,7 @@ const MESSAGES: u64 = 32;
 #[must_use]
 pub fn calling(rounds: usize) -> f64 {
     // Without threads there are no slaves, whatever they would cost.
-    let Ok(Some(worker_pool)) = Slaves::start(1) else { return 1.0 };
+    let Ok(Some(worker_pool)) = WorkerThreads::start(1) else { return 1.0 };
     let mut bytes = [0; 2];
     let round = |_| {
         let clock = Clock::new();

@@ -18,15 +18,15 @@ use super::super::{ConnectError, Connection, Endpoint, Options, RecvError, block
 use super::{LONG, bound, contract, endpoint, pair, pair_of};
 use crate::element::{EntryPort, External, ModuleChain, Pipeline};
 use crate::sync::lock;
-use crate::threads::Elementary;
+use crate::threads::ElementThreads;
 
 const LINE: &str = "ui | encrypt(chacha20) | reliable | frag(1400) | net";
 
 /// What `f` gives on a thread of its own; a thread that hangs fails the test and is left behind.
-fn soon<T: Send + 'static>(what: &str, f: impl FnOnce() -> T + Send + 'static) -> T {
+fn soon<T: Send + 'static>(payload: &str, f: impl FnOnce() -> T + Send + 'static) -> T {
     let (tell, told) = mpsc::channel();
     std::thread::spawn(move || tell.send(f()));
-    told.recv_timeout(LONG).unwrap_or_else(|error| panic!("{what}: {error}"))
+    told.recv_timeout(LONG).unwrap_or_else(|error| panic!("{payload}: {error}"))
 }
 
 fn said(connection: &Connection) -> Vec<u8> {
@@ -92,7 +92,7 @@ fn connections_whose_peers_are_gone_are_closed_together() {
             let here = a.connect(b.address(), "ui | reliable | net", easy, easy).unwrap();
             let there = b.accept(LONG).expect("the other end");
             // As if its host had lost its power.
-            here.shared.shut(here.id);
+            here.shared.remove_connection(here.id);
             there
         })
         .collect();
@@ -179,7 +179,7 @@ fn a_quiet_peer_lives_and_a_gone_one_is_told() {
     }
     assert!(came > 0);
     // As if its host had lost its power.
-    there.shared.shut(there.id);
+    there.shared.remove_connection(there.id);
     assert_eq!(here.take(LONG).unwrap_err(), RecvError::PeerLost);
     assert_eq!(here.send(b"anybody?", LONG), Err(SendError::PeerLost));
 }
@@ -232,7 +232,7 @@ fn a_posted_buffer_that_must_wait_is_not_lost() {
 fn nobody_waits_behind_one_that_waits_for_room() {
     let (_a, b, here, _there) = pair("ui | reliable | net");
     // The peer answers nothing any more.
-    let intake = lock(&b.shared.intake);
+    let socket_reader = lock(&b.shared.socket_reader);
     let begun = Instant::now();
     let mut full = Ok(());
     while full.is_ok() {
@@ -249,7 +249,7 @@ fn nobody_waits_behind_one_that_waits_for_room() {
             }
         }
         assert!(begun.elapsed() < StdDuration::from_secs(4), "its own patience counts");
-        drop(intake);
+        drop(socket_reader);
         assert_eq!(patient.join().expect("it does not panic"), Ok(()));
     });
 }
@@ -261,7 +261,7 @@ struct Slow(Clock);
 impl ModuleChain for Slow {
     type Message = u64;
 
-    fn places(&self) -> usize {
+    fn module_count(&self) -> usize {
         1
     }
 
@@ -281,13 +281,13 @@ impl ModuleChain for Slow {
         Duration::ZERO
     }
 
-    fn leave(&self, _: Direction, _: u64, _: selvedge_units::Instant) {}
+    fn emit(&self, _: Direction, _: u64, _: selvedge_units::Instant) {}
 }
 
 #[test]
 fn a_busy_element_lets_others_in() {
     let clock = Clock::new();
-    let elementary = Elementary::start(1, clock).unwrap();
+    let elementary = ElementThreads::start(1, clock).unwrap();
     let pipeline = || {
         let pipeline = Arc::new(Pipeline::new(Slow(clock), 1024));
         pipeline.assign_both(0, ElementSet::first(1));
@@ -328,5 +328,5 @@ fn contracts_are_checked_before_anybody_is_called() {
     let easy = contract(Duration::from_millis(100), 1000);
     let none = Contract { traffic: Traffic { average: Duration::ZERO, ..easy.traffic }, ..easy };
     let error = a.connect(a.address(), LINE, none, easy).unwrap_err();
-    assert!(matches!(error, ConnectError::Here(_)), "{error}");
+    assert!(matches!(error, ConnectError::Local(_)), "{error}");
 }

@@ -33,7 +33,7 @@ fn a_thread_that_only_waits_leaves_the_socket_to_others() {
     let (_a, b, _here, there) = pair(LINE);
     let shared = Arc::clone(&there.shared);
     // Without a connection the endpoint's thread ends, so nothing else asks for the socket's lock.
-    shared.shut(there.id);
+    shared.remove_connection(there.id);
     drop(b);
     // Another thread is in `recv` already.
     shared.receiving.fetch_add(1, Ordering::AcqRel);
@@ -50,7 +50,10 @@ fn a_thread_that_only_waits_leaves_the_socket_to_others() {
                 assert!(begun.elapsed() < LONG, "the thread waits for a message");
                 thread::yield_now();
             }
-            assert!(shared.intake.try_lock().is_ok(), "the thread that waits holds the socket");
+            assert!(
+                shared.socket_reader.try_lock().is_ok(),
+                "the thread that waits holds the socket"
+            );
         }
     });
 }
@@ -69,7 +72,7 @@ fn an_idle_connection_holds_up_no_other() {
         });
         for n in 0..2000_u32 {
             here.send(&n.to_be_bytes(), LONG).unwrap();
-            here.let_go();
+            here.flush_held();
             assert_eq!(there.take(LONG).unwrap()[..], n.to_be_bytes());
             assert!(begun.elapsed() < LONG, "{n} messages in {LONG:?}: the receiver starves");
         }

@@ -12,12 +12,12 @@ use selvedge_data_stack::module::{Net, Reason};
 use selvedge_units::Duration;
 
 use super::error::RefusedHere;
-use super::intake::{Intake, Source};
-use super::shared::{Opening, Shared};
+use super::shared::{ConnectionParts, Shared};
+use super::socket_reader::{SocketReader, Source};
 use crate::element::Pipeline;
 use crate::sync::lock;
-use crate::wire::{self, Door, Proposal};
-use crate::work::{Came, LineWork};
+use crate::wire::{self, Proposal, RingAddress};
+use crate::work::{ConnectionChain, Datagram};
 
 /// How long a reader waits at once; then it looks what else there is.
 const WAIT: Duration = Duration::from_millis(5);
@@ -30,30 +30,30 @@ const PAUSES: u32 = 16;
 const READS: usize = 16;
 
 /// Reads what is there and lets elements work on it; whether there was anything.
-fn pass_on(intake: &mut Intake, shared: &Arc<Shared>) -> bool {
-    let some = intake.read(&shared.rings, |touched, came, source| match source {
-        Source::Ring(id) if Net::connection(came.bytes()) == Some(id) => {
-            arrived(shared, touched, id, came, None);
+fn process_input(socket_reader: &mut SocketReader, shared: &Arc<Shared>) -> bool {
+    let some = socket_reader.read(&shared.rings, |fed_pipelines, datagram, source| match source {
+        Source::Ring(id) if Net::connection(datagram.bytes()) == Some(id) => {
+            arrived(shared, fed_pipelines, id, datagram, None);
         }
         Source::Ring(_) => _ = shared.counters.strangers.fetch_add(1, Ordering::Relaxed),
-        Source::Socket(from) => take(shared, touched, came, from),
+        Source::Socket(from) => take(shared, fed_pipelines, datagram, from),
     });
     if some {
-        let touched = intake.touched(shared.clock.now());
-        touched.for_each(|pipeline| shared.elements.prompt(&pipeline, true));
+        let fed_pipelines = socket_reader.fed_pipelines(shared.clock.now());
+        fed_pipelines.for_each(|pipeline| shared.elements.notify_or_run(&pipeline, true));
     }
     some
 }
 
 /// As [`pump`], without sleeping: looks for as long as more is likely to come soon, for a thread
 /// that has nothing else to do.
-pub(super) fn watch(intake: &mut Intake, shared: &Arc<Shared>) -> bool {
-    let Some(until) = intake.watched_until() else { return false };
+pub(super) fn watch(socket_reader: &mut SocketReader, shared: &Arc<Shared>) -> bool {
+    let Some(until) = socket_reader.watched_until() else { return false };
     for _ in 0..POLLS_MAX {
         if shared.clock.now() >= until {
             break;
         }
-        if pass_on(intake, shared) {
+        if process_input(socket_reader, shared) {
             return true;
         }
         (0..PAUSES).for_each(|_| std::hint::spin_loop());
@@ -63,25 +63,32 @@ pub(super) fn watch(intake: &mut Intake, shared: &Arc<Shared>) -> bool {
 
 /// Reads what is there, after at most this wait for it, and lets elements work on it. Returns
 /// whether there was anything.
-pub(super) fn pump(intake: &mut Intake, shared: &Arc<Shared>, wait: Duration) -> bool {
-    pass_on(intake, shared)
-        || (wait > Duration::ZERO && intake.wait(&shared.rings, wait) && pass_on(intake, shared))
+pub(super) fn process_input_for(
+    socket_reader: &mut SocketReader,
+    shared: &Arc<Shared>,
+    wait: Duration,
+) -> bool {
+    process_input(socket_reader, shared)
+        || (wait > Duration::ZERO
+            && socket_reader.wait(&shared.rings, wait)
+            && process_input(socket_reader, shared))
 }
 
 /// The endpoint's thread. One thread that waits in `recv` had better read itself than be woken for
 /// each message; while it does, this one only looks at the connections now and then.
 pub(super) fn read(shared: &Arc<Shared>) {
-    let mut pumped = 0;
+    let mut last_input = 0;
     while !(shared.stop.load(Ordering::Acquire) && shared.is_idle()) {
-        let now = shared.pumped.load(Ordering::Relaxed);
+        let now = shared.last_input.load(Ordering::Relaxed);
         let alone = shared.receiving.load(Ordering::Acquire) == 1;
-        if alone || now != pumped {
-            pumped = now;
+        if alone || now != last_input {
+            last_input = now;
             thread::park_timeout(LEAVE);
-        } else if let Some(mut intake) = free(&shared.intake) {
+        } else if let Some(mut socket_reader) = free(&shared.socket_reader) {
             let mut wait = WAIT;
             for _ in 0..READS {
-                if !pump(&mut intake, shared, wait) || shared.receiving.load(Ordering::Acquire) == 1
+                if !process_input_for(&mut socket_reader, shared, wait)
+                    || shared.receiving.load(Ordering::Acquire) == 1
                 {
                     break;
                 }
@@ -92,17 +99,17 @@ pub(super) fn read(shared: &Arc<Shared>) {
             thread::park_timeout(LEAVE);
         }
         let now = shared.clock.now();
-        shared.calls.look(now, |bytes, to| shared.send(bytes, to));
-        shared.look(now);
-        shared.look_at_rings(now);
-        shared.talk(now);
-        shared.listen_for_life(now);
+        shared.calls.retransmit(now, |bytes, to| shared.send(bytes, to));
+        shared.sample(now);
+        shared.poll_rings(now);
+        shared.run_negotiations(now);
+        shared.send_keepalives(now);
     }
 }
 
-fn free(intake: &Mutex<Intake>) -> Option<MutexGuard<'_, Intake>> {
-    match intake.try_lock() {
-        Ok(intake) => Some(intake),
+fn free(socket_reader: &Mutex<SocketReader>) -> Option<MutexGuard<'_, SocketReader>> {
+    match socket_reader.try_lock() {
+        Ok(socket_reader) => Some(socket_reader),
         Err(TryLockError::Poisoned(error)) => Some(error.into_inner()),
         Err(TryLockError::WouldBlock) => None,
     }
@@ -110,12 +117,12 @@ fn free(intake: &Mutex<Intake>) -> Option<MutexGuard<'_, Intake>> {
 
 fn take(
     shared: &Arc<Shared>,
-    touched: &mut Vec<Arc<Pipeline<LineWork>>>,
-    came: Came<'_>,
+    fed_pipelines: &mut Vec<Arc<Pipeline<ConnectionChain>>>,
+    datagram: Datagram<'_>,
     from: SocketAddr,
 ) {
     // What is not of a connection is not as large as that.
-    let bytes = came.bytes();
+    let bytes = datagram.bytes();
     let stranger = || _ = shared.counters.strangers.fetch_add(1, Ordering::Relaxed);
     match Net::connection(bytes) {
         None => stranger(),
@@ -125,48 +132,50 @@ fn take(
                 hello(shared, id, payload, from);
             }
             Some((kind @ (wire::WELCOME | wire::REFUSAL), id, payload)) => {
-                shared.calls.answer(id, kind, payload);
+                shared.calls.handle_answer(id, kind, payload);
             }
             Some((wire::PROBE, id, payload)) if payload.len() == 8 => {
                 shared.send(&wire::datagram(wire::ECHO, id, payload), from);
             }
             Some((wire::ECHO, id, payload)) => {
                 let send = |bytes: &[u8], to| shared.send(bytes, to);
-                shared.calls.echo(id, payload, shared.clock.now(), send);
+                shared.calls.handle_echo(id, payload, shared.clock.now(), send);
             }
             Some((wire::ALIVE, id, _)) => match lock(&shared.open).get_mut(&id) {
-                Some(open) if open.pipeline.work().peer == from => open.heard = shared.clock.now(),
+                Some(open) if open.pipeline.work().peer == from => {
+                    open.last_heard = shared.clock.now()
+                }
                 _ => stranger(),
             },
             _ => stranger(),
         },
-        Some(id) => arrived(shared, touched, id, came, Some(from)),
+        Some(id) => arrived(shared, fed_pipelines, id, datagram, Some(from)),
     }
 }
 
 /// A datagram of a connection came, from this address or by a ring.
 fn arrived(
     shared: &Shared,
-    touched: &mut Vec<Arc<Pipeline<LineWork>>>,
+    fed_pipelines: &mut Vec<Arc<Pipeline<ConnectionChain>>>,
     id: u32,
-    came: Came<'_>,
+    datagram: Datagram<'_>,
     from: Option<SocketAddr>,
 ) {
     let mut open = lock(&shared.open);
-    let found = open.get_mut(&id).filter(|open| open.pipeline.work().comes_from(from));
+    let found = open.get_mut(&id).filter(|open| open.pipeline.work().is_from(from));
     let Some(connection) = found else {
         shared.counters.strangers.fetch_add(1, Ordering::Relaxed);
         return;
     };
-    connection.heard = shared.clock.now();
+    connection.last_heard = shared.clock.now();
     let work = connection.pipeline.work();
-    if let Some(message) = work.datagram(came, connection.heard)
+    if let Some(message) = work.datagram(datagram, connection.last_heard)
         && let Err((message, _)) = connection.port.enqueue(message)
     {
-        work.line.call(connection.heard).drop(message, Reason::NoRoom);
+        work.line.call(connection.last_heard).drop(message, Reason::NoRoom);
     }
-    if !touched.last().is_some_and(|last| Arc::ptr_eq(last, &connection.pipeline)) {
-        touched.push(Arc::clone(&connection.pipeline));
+    if !fed_pipelines.last().is_some_and(|last| Arc::ptr_eq(last, &connection.pipeline)) {
+        fed_pipelines.push(Arc::clone(&connection.pipeline));
     }
 }
 
@@ -206,13 +215,13 @@ fn hello(shared: &Arc<Shared>, id: u32, payload: &[u8], from: SocketAddr) {
         Ok(composition) => composition,
         Err(error) => return refuse(error.into()),
     };
-    let Proposal { out, back, there, network, door, .. } = proposal;
+    let Proposal { out, back, there, network, ring_address, .. } = proposal;
     let [first, second] = there.map(|there| there + network);
     let streams = match shared.grant(&composition, [back, out], [second, first]) {
         Ok(streams) => streams,
         Err(why) => return refuse(why),
     };
-    let (ring, door) = match rings(shared, id, &composition, door) {
+    let (ring, ring_address) = match rings(shared, id, &composition, ring_address) {
         Ok(rings) => rings,
         Err(why) => {
             shared.release(streams);
@@ -222,7 +231,7 @@ fn hello(shared: &Arc<Shared>, id: u32, payload: &[u8], from: SocketAddr) {
     };
     let mut answer = vec![0; wire::HELLO_MIN];
     let [sent, received] = shared.latencies(streams);
-    let text = wire::answer([received, sent], door);
+    let text = wire::answer([received, sent], ring_address);
     let Ok(len) = state.write_message(text.as_bytes(), &mut answer) else {
         shared.rings.close(id);
         return shared.release(streams);
@@ -231,7 +240,8 @@ fn hello(shared: &Arc<Shared>, id: u32, payload: &[u8], from: SocketAddr) {
     let keys = wire::keys(&mut state, false);
     let (composition, keys, peer) = (&composition, &keys, from);
     let copy = welcome.clone();
-    let opening = Opening { id, peer, composition, keys, streams, ring, network, welcome: copy };
+    let opening =
+        ConnectionParts { id, peer, composition, keys, streams, ring, network, welcome: copy };
     let opened = shared.open(opening);
     let Some(connection) = opened else {
         shared.rings.close(id);
@@ -241,7 +251,7 @@ fn hello(shared: &Arc<Shared>, id: u32, payload: &[u8], from: SocketAddr) {
         Ok(()) => shared.send(&welcome, from),
         Err(opened) => {
             refuse(RefusedHere::Unaccepted);
-            shared.shut(opened.id);
+            shared.remove_connection(opened.id);
         }
     }
 }
@@ -251,13 +261,13 @@ fn rings(
     shared: &Shared,
     id: u32,
     composition: &Composition,
-    door: Option<Door>,
-) -> Result<(Option<PeerId>, Option<Door>), RefusedHere> {
+    ring_address: Option<RingAddress>,
+) -> Result<(Option<PeerId>, Option<RingAddress>), RefusedHere> {
     if composition.medium() == Medium::Udp {
         return Ok((None, None));
     }
-    let door = door.ok_or(RefusedHere::NoDoorInHello)?;
-    let ring = shared.rings.call(id, door)?;
-    let own = shared.rings.door(id)?;
+    let ring_address = ring_address.ok_or(RefusedHere::NoDoorInHello)?;
+    let ring = shared.rings.call(id, ring_address)?;
+    let own = shared.rings.ring_address(id)?;
     Ok((Some(ring), Some(own)))
 }

@@ -7,7 +7,7 @@ use selvedge_data_stack::contract::{Contract, Promise};
 use selvedge_data_stack::module::Direction;
 use selvedge_units::Duration;
 
-use super::super::{AgreeError, Connection, Options, block_on_for};
+use super::super::{Connection, NegotiationError, Options, block_on_for};
 use super::{LONG, bound, contract, pair_of};
 use crate::sync::lock;
 
@@ -16,7 +16,7 @@ const LINE: &str = "ui | encrypt(chacha20) | reliable | frag(1400) | net";
 /// The contracts that hold at an end, of what it sends and of what it receives.
 fn stated(connection: &Connection) -> [Contract; 2] {
     let manager = lock(&connection.shared.manager);
-    connection.streams.map(|id| manager.stated(id).expect("it is open"))
+    connection.streams.map(|id| manager.declared(id).expect("it is open"))
 }
 
 fn one() -> super::Endpoint {
@@ -59,7 +59,7 @@ fn both_hosts_take_it_or_neither_does() {
     }
     let before = [stated(&here), stated(&there)];
     let refused = here.renegotiate(Direction::Down, contract(every, 1000)).unwrap_err();
-    let AgreeError::There { peer, why } = refused else { panic!("{refused}") };
+    let NegotiationError::Remote { peer, why } = refused else { panic!("{refused}") };
     assert_eq!(peer, b.address());
     assert!(why.contains("lower the rate") || why.contains("ask for"), "{why}");
     assert_eq!([stated(&here), stated(&there)], before);
@@ -131,7 +131,7 @@ fn one_who_gives_up_leaves_the_old_contract() {
         let wanted = if outcome.is_some() { large } else { before };
         let begun = Instant::now();
         while (stated(&here)[0], stated(&there)[1]) != (wanted, wanted)
-            || lock(&here.talks).is_busy()
+            || lock(&here.negotiations).is_busy()
         {
             assert!(begun.elapsed() < LONG, "{:?}, {:?}", stated(&here), stated(&there));
             std::thread::yield_now();
@@ -146,7 +146,7 @@ fn a_peer_that_is_gone_is_said_to_be() {
     let large = contract(Duration::from_millis(100), 30_000);
     drop((b, there));
     let error = here.renegotiate(Direction::Down, large).unwrap_err();
-    assert!(matches!(error, AgreeError::Silent(_)), "{error}");
+    assert!(matches!(error, NegotiationError::Silent(_)), "{error}");
     assert_eq!(stated(&here)[0], contract(Duration::from_millis(100), 1000));
     drop(a);
 }

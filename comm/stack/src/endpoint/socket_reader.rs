@@ -9,7 +9,7 @@ use selvedge_units::{Duration, Instant};
 
 use crate::element::Pipeline;
 use crate::rings::Rings;
-use crate::work::{APART, Came, LineWork};
+use crate::work::{APART, ConnectionChain, Datagram};
 
 /// Datagrams of at least so many bytes are read one by one, each into the buffer that it stays in;
 /// smaller ones several at once, and copied.
@@ -21,7 +21,7 @@ const TURNS: u32 = 16;
 const CLOSE: Duration = Duration::from_micros(10);
 
 /// Plants that something was put into.
-pub(super) type Touched = Vec<Arc<Pipeline<LineWork>>>;
+pub(super) type Touched = Vec<Arc<Pipeline<ConnectionChain>>>;
 
 /// Where a datagram came from.
 #[derive(Clone, Copy, Debug)]
@@ -34,16 +34,16 @@ pub(super) enum Source {
 
 /// The socket's reading end.
 #[derive(Debug)]
-pub(super) struct Intake {
+pub(super) struct SocketReader {
     reader: DatagramReader,
     /// What was put into with the last reads.
-    touched: Vec<Arc<Pipeline<LineWork>>>,
+    fed_pipelines: Vec<Arc<Pipeline<ConnectionChain>>>,
     /// The last datagram was a large one.
-    large: bool,
+    last_was_large: bool,
     /// It was one whose headers are best read apart.
-    apart: bool,
+    split_headers: bool,
     /// What the next large one is read into.
-    spare: Vec<u8>,
+    large_buffer: Vec<u8>,
     /// How often rings were read since the socket was.
     turn: u32,
     /// When something was read last, and whether that was close to what was before.
@@ -51,14 +51,14 @@ pub(super) struct Intake {
     close: bool,
 }
 
-impl Intake {
+impl SocketReader {
     pub(super) const fn new(reader: DatagramReader) -> Self {
         Self {
             reader,
-            touched: Vec::new(),
-            large: false,
-            apart: false,
-            spare: Vec::new(),
+            fed_pipelines: Vec::new(),
+            last_was_large: false,
+            split_headers: false,
+            large_buffer: Vec::new(),
             turn: 0,
             last: Instant::ZERO,
             close: false,
@@ -69,10 +69,11 @@ impl Intake {
     pub(super) fn read(
         &mut self,
         rings: &Rings,
-        mut take: impl FnMut(&mut Touched, Came<'_>, Source),
+        mut take: impl FnMut(&mut Touched, Datagram<'_>, Source),
     ) -> bool {
-        let touched = &mut self.touched;
-        let count = rings.take(|id, bytes| take(touched, Came::Shared(bytes), Source::Ring(id)));
+        let fed_pipelines = &mut self.fed_pipelines;
+        let count = rings
+            .take(|id, bytes| take(fed_pipelines, Datagram::SharedBuffer(bytes), Source::Ring(id)));
         // The socket has its turn where rings never end.
         self.turn = if count > 0 { self.turn + 1 } else { 0 };
         if count > 0 && !self.turn.is_multiple_of(TURNS) {
@@ -81,13 +82,20 @@ impl Intake {
         self.read_socket(take) || count > 0
     }
 
-    fn read_socket(&mut self, mut take: impl FnMut(&mut Touched, Came<'_>, Source)) -> bool {
-        let Self { reader, touched, large, apart, spare, .. } = self;
+    fn read_socket(&mut self, mut take: impl FnMut(&mut Touched, Datagram<'_>, Source)) -> bool {
+        let Self {
+            reader,
+            fed_pipelines,
+            last_was_large: large,
+            split_headers: apart,
+            large_buffer: spare,
+            ..
+        } = self;
         if !*large {
             let mut len = 0;
             let count = reader.read(|bytes, from| {
                 len = bytes.len();
-                take(touched, Came::Shared(bytes), Source::Socket(from));
+                take(fed_pipelines, Datagram::SharedBuffer(bytes), Source::Socket(from));
             });
             *large = len >= LARGE;
             return count > 0;
@@ -103,15 +111,17 @@ impl Intake {
         *large = size >= LARGE && size >= len;
         let from = Source::Socket(from);
         if *large && *apart {
-            take(touched, Came::Apart(front, spare), from);
+            take(fed_pipelines, Datagram::SplitHeaders(front, spare), from);
         } else if *large {
-            take(touched, Came::Alone(spare), from);
+            take(fed_pipelines, Datagram::OwnBuffer(spare), from);
         } else {
             spare.splice(0..0, front[..count].iter().copied());
-            spare.chunks(size).for_each(|bytes| take(touched, Came::Shared(bytes), from));
+            spare
+                .chunks(size)
+                .for_each(|bytes| take(fed_pipelines, Datagram::SharedBuffer(bytes), from));
         }
         // The next is likely to be of the same connection.
-        *apart = touched.last().is_some_and(|pipeline| pipeline.work().comes_apart);
+        *apart = fed_pipelines.last().is_some_and(|pipeline| pipeline.work().splits_headers);
         true
     }
 
@@ -125,9 +135,12 @@ impl Intake {
     }
 
     /// The plants that something was put into, which has been read by now.
-    pub(super) fn touched(&mut self, now: Instant) -> Drain<'_, Arc<Pipeline<LineWork>>> {
+    pub(super) fn fed_pipelines(
+        &mut self,
+        now: Instant,
+    ) -> Drain<'_, Arc<Pipeline<ConnectionChain>>> {
         self.close = now.since(std::mem::replace(&mut self.last, now)) < CLOSE;
-        self.touched.drain(..)
+        self.fed_pipelines.drain(..)
     }
 
     /// Until when the next is watched for, if it is likely to be close.

@@ -6,20 +6,20 @@ use selvedge_data_stack::contract::Contract;
 use selvedge_data_stack::module::Direction;
 use selvedge_units::{Duration, Instant};
 
-use crate::talk::Talk;
+use crate::negotiation::Negotiation;
 
 /// A question that is not answered yet.
 #[derive(Debug)]
-pub(super) struct Asked {
+pub(super) struct PendingRequest {
     pub(super) number: u64,
     pub(super) text: String,
-    pub(super) way: Direction,
-    pub(super) said: u32,
-    pub(super) again: Instant,
+    pub(super) direction: Direction,
+    pub(super) attempts: u32,
+    pub(super) retry_at: Instant,
     pub(super) answer: Option<Reply>,
     pub(super) waker: Option<Waker>,
     /// Nobody waits for the answer.
-    pub(super) alone: bool,
+    pub(super) unattended: bool,
 }
 
 /// What the other end answered.
@@ -33,14 +33,14 @@ pub(super) enum Reply {
 
 /// What is being said about a connection's contracts.
 #[derive(Debug, Default)]
-pub(super) struct Talks {
+pub(super) struct Negotiations {
     pub(super) next: u64,
-    pub(super) asked: Option<Asked>,
+    pub(super) asked: Option<PendingRequest>,
     /// The other end's last question by number, what was answered, and when.
     pub(super) answered: Option<(u64, String, Instant)>,
 }
 
-impl Talks {
+impl Negotiations {
     /// Who waits for an answer is to look: the connection is over.
     pub(super) fn wake(&mut self) {
         self.asked.as_mut().and_then(|asked| asked.waker.take()).into_iter().for_each(Waker::wake);
@@ -52,11 +52,27 @@ impl Talks {
         self.asked.is_some()
     }
 
-    pub(super) fn ask(&mut self, way: Direction, contract: Contract, here: Duration, alone: bool) {
+    pub(super) fn add_request(
+        &mut self,
+        way: Direction,
+        contract: Contract,
+        here: Duration,
+        alone: bool,
+    ) {
         self.next += 1;
-        let (number, text) = (self.next, Talk::Ask(self.next, way, contract, here).text());
+        let (number, text) =
+            (self.next, Negotiation::Request(self.next, way, contract, here).text());
         let again = Instant::ZERO;
         let (answer, waker) = (None, None);
-        self.asked = Some(Asked { number, text, way, said: 0, again, answer, waker, alone });
+        self.asked = Some(PendingRequest {
+            number,
+            text,
+            direction: way,
+            attempts: 0,
+            retry_at: again,
+            answer,
+            waker,
+            unattended: alone,
+        });
     }
 }

@@ -17,38 +17,38 @@ use selvedge_units::Duration;
 use crate::wire;
 
 /// The longest.
-pub(crate) const TALK_MAX: usize = 400;
+pub(crate) const NEGOTIATION_MAX: usize = 400;
 
 /// A message.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Talk {
+pub(crate) enum Negotiation {
     /// A question: of what who asks sends (`Down`) or receives, and the longest that it takes there
     /// and in the network.
-    Ask(u64, Direction, Contract, Duration),
+    Request(u64, Direction, Contract, Duration),
     /// An answer.
-    Yes(u64, Duration),
+    Accept(u64, Duration),
     /// The other.
-    No(u64, String),
+    Reject(u64, String),
 }
 
-impl Talk {
+impl Negotiation {
     pub(crate) fn text(&self) -> String {
         let mut text = match self {
-            Self::Ask(number, way, contract, here) => {
+            Self::Request(number, way, contract, here) => {
                 let way = if *way == Direction::Down { "out" } else { "back" };
                 format!("ask {number} {way} {}", wire::terms(contract, *here))
             }
-            Self::Yes(number, here) => format!("yes {number} {}", here.0),
-            Self::No(number, why) => format!("no {number} {why}"),
+            Self::Accept(number, here) => format!("yes {number} {}", here.0),
+            Self::Reject(number, why) => format!("no {number} {why}"),
         };
-        let end = (0..=TALK_MAX.min(text.len())).rfind(|&end| text.is_char_boundary(end));
+        let end = (0..=NEGOTIATION_MAX.min(text.len())).rfind(|&end| text.is_char_boundary(end));
         text.truncate(end.unwrap_or(0));
         text
     }
 
     /// `None` for what is none.
     pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
-        if bytes.len() > TALK_MAX {
+        if bytes.len() > NEGOTIATION_MAX {
             return None;
         }
         let text = str::from_utf8(bytes).ok()?;
@@ -64,11 +64,11 @@ impl Talk {
                     _ => return None,
                 };
                 let (contract, here) = wire::termed(terms)?;
-                Self::Ask(number, way, contract, here)
+                Self::Request(number, way, contract, here)
             }
-            "yes" => Self::Yes(number, Duration(rest.parse().ok()?)),
+            "yes" => Self::Accept(number, Duration(rest.parse().ok()?)),
             // It is shown to people.
-            "no" => Self::No(number, rest.chars().flat_map(char::escape_debug).collect()),
+            "no" => Self::Reject(number, rest.chars().flat_map(char::escape_debug).collect()),
             _ => return None,
         })
     }
@@ -92,25 +92,27 @@ mod tests {
             },
         };
         for talk in [
-            Talk::Ask(7, Direction::Down, contract, Duration(12)),
-            Talk::Ask(u64::MAX, Direction::Up, contract, Duration::ZERO),
-            Talk::Yes(1, Duration(u64::MAX)),
-            Talk::No(2, "a delay of 3 us; at best it is 4 us".to_owned()),
+            Negotiation::Request(7, Direction::Down, contract, Duration(12)),
+            Negotiation::Request(u64::MAX, Direction::Up, contract, Duration::ZERO),
+            Negotiation::Accept(1, Duration(u64::MAX)),
+            Negotiation::Reject(2, "a delay of 3 us; at best it is 4 us".to_owned()),
         ] {
-            assert_eq!(Talk::parse(talk.text().as_bytes()), Some(talk));
+            assert_eq!(Negotiation::parse(talk.text().as_bytes()), Some(talk));
         }
         for wrong in
             ["", "ask", "ask 1", "ask 1 out", "ask 1 up 1 1 1 1 1 1 0 0", "yes x 1", "yes 1 -1"]
         {
-            assert_eq!(Talk::parse(wrong.as_bytes()), None, "{wrong}");
+            assert_eq!(Negotiation::parse(wrong.as_bytes()), None, "{wrong}");
         }
         // A contract that makes no sense.
-        assert_eq!(Talk::parse(b"ask 1 out 0 0 0 0 0 0 0 0"), None);
-        assert_eq!(Talk::parse(&[b'x'; TALK_MAX + 1]), None);
-        assert_eq!(Talk::parse(b"\xff\xfe 1 2"), None);
-        let long = Talk::No(3, "\u{e9}".repeat(1000)).text();
-        assert!(long.len() <= TALK_MAX && Talk::parse(long.as_bytes()).is_some());
-        let Some(Talk::No(_, why)) = Talk::parse(b"no 1 \x1b[2J") else { panic!("it is one") };
+        assert_eq!(Negotiation::parse(b"ask 1 out 0 0 0 0 0 0 0 0"), None);
+        assert_eq!(Negotiation::parse(&[b'x'; NEGOTIATION_MAX + 1]), None);
+        assert_eq!(Negotiation::parse(b"\xff\xfe 1 2"), None);
+        let long = Negotiation::Reject(3, "\u{e9}".repeat(1000)).text();
+        assert!(long.len() <= NEGOTIATION_MAX && Negotiation::parse(long.as_bytes()).is_some());
+        let Some(Negotiation::Reject(_, why)) = Negotiation::parse(b"no 1 \x1b[2J") else {
+            panic!("it is one")
+        };
         assert!(!why.contains('\x1b'), "{why}");
     }
 }

@@ -28,7 +28,7 @@ const ROUNDS: usize = 3;
 
 /// What is in the file.
 #[derive(Debug, Serialize, Deserialize)]
-struct Kept {
+struct CachedProfile {
     /// The processor and the build that they are of.
     of: String,
     #[serde(flatten)]
@@ -37,7 +37,7 @@ struct Kept {
 
 /// What modules, pipes and the kernel cost here. Measured at most once by a process, and by most not at all.
 #[must_use]
-pub fn kept() -> Arc<Profile> {
+pub fn cached() -> Arc<Profile> {
     static COSTS: OnceLock<Arc<Profile>> = OnceLock::new();
     Arc::clone(COSTS.get_or_init(|| match place() {
         Some(place) => kept_at(&place, &of(), || Profile::measured(ROUNDS)).into(),
@@ -51,7 +51,7 @@ pub fn kept() -> Arc<Profile> {
 /// What the system says.
 pub fn keep(profile: &Profile) -> std::io::Result<Option<PathBuf>> {
     let Some(place) = place() else { return Ok(None) };
-    write(&place, &Kept { of: of(), profile: profile.clone() })?;
+    write(&place, &CachedProfile { of: of(), profile: profile.clone() })?;
     Ok(Some(place))
 }
 
@@ -59,7 +59,7 @@ fn kept_at(place: &Path, of: &str, measure: impl FnOnce() -> Profile) -> Profile
     if let Some(kept) = read(place).filter(|kept| kept.of == of) {
         return kept.profile;
     }
-    let kept = Kept { of: of.to_owned(), profile: measure() };
+    let kept = CachedProfile { of: of.to_owned(), profile: measure() };
     // Where nothing can be written they are measured by each process.
     if let Err(error) = write(place, &kept) {
         tracing::debug!(%error, "the profile of modules is not kept");
@@ -69,13 +69,13 @@ fn kept_at(place: &Path, of: &str, measure: impl FnOnce() -> Profile) -> Profile
 
 /// What lies there, if it is fresh and makes sense.
 #[allow(clippy::disallowed_methods, reason = "the age of a file is wall-clock time")]
-fn read(place: &Path) -> Option<Kept> {
+fn read(place: &Path) -> Option<CachedProfile> {
     let about = fs::metadata(place).ok()?;
     let age = SystemTime::now().duration_since(about.modified().ok()?).unwrap_or_default();
     if age > FRESH || about.len() > FILE_MAX {
         return None;
     }
-    let kept: Kept = serde_json::from_slice(&fs::read(place).ok()?).ok()?;
+    let kept: CachedProfile = serde_json::from_slice(&fs::read(place).ok()?).ok()?;
     let sensible = |figure: f64| (0.0..LONGEST).contains(&figure.abs());
     let Profile { modules, pipes, call, ring, slave } = &kept.profile;
     let of_module = |module: &ModuleProfile| [module.down, module.up, module.critical];
@@ -95,7 +95,7 @@ fn read(place: &Path) -> Option<Kept> {
 }
 
 /// As a whole or not at all: another process may read meanwhile.
-fn write(place: &Path, kept: &Kept) -> std::io::Result<()> {
+fn write(place: &Path, kept: &CachedProfile) -> std::io::Result<()> {
     if let Some(folder) = place.parent() {
         fs::create_dir_all(folder)?;
     }
@@ -145,7 +145,7 @@ mod tests {
             fs::write(&place, nonsense).unwrap();
             assert_eq!(first("b, release", 8.0), 8.0, "{nonsense}");
         }
-        let huge = Kept { of: "b, release".into(), profile: profile(1e12) };
+        let huge = CachedProfile { of: "b, release".into(), profile: profile(1e12) };
         write(&place, &huge).unwrap();
         assert_eq!(first("b, release", 9.0), 9.0);
         let old = SystemTime::now() - FRESH - Duration::from_secs(60);
