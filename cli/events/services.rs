@@ -8,7 +8,7 @@ use clap::{Args, Subcommand};
 use selvedge_cli_terminal::{Align, Failure, Table, input, signals};
 use selvedge_comm_call::Participant;
 use selvedge_comm_services::{
-    Event, Provided, Service, ServiceError, Target, Watch, Wish, now, program,
+    Event, Provided, Service, ServiceError, Target, Watch, WatchOptions, now, program,
 };
 use selvedge_units::Duration;
 use serde_json::{Value, json};
@@ -129,7 +129,7 @@ fn serve(services: &[Service], directory: Option<&Path>) -> Result<(), Failure> 
     let host = Participant::start(&directory, None).map_err(Failure::failed)?;
     let all = if services.is_empty() { &Service::ALL[..] } else { services };
     for service in all {
-        let provided = Provided::new(Wish::new(*service)).map_err(failure)?;
+        let provided = Provided::new(WatchOptions::new(*service)).map_err(failure)?;
         host.register(Box::new(provided)).map_err(Failure::failed)?;
     }
     let names: Vec<_> = all.iter().map(|service| service.name()).collect();
@@ -165,8 +165,8 @@ fn list(as_json: bool) -> Result<(), Failure> {
     let (mut all, mut way) = (Vec::new(), None);
     for service in Service::ALL {
         // Loads it and takes it out again.
-        let tried = Watch::start(Wish::new(service));
-        way = tried.as_ref().map(Watch::way).ok().or(way);
+        let tried = Watch::start(WatchOptions::new(service));
+        way = tried.as_ref().map(Watch::change_path).ok().or(way);
         for (number, kind) in service.kinds().iter().enumerate() {
             let lacks = match &tried {
                 Ok(watch) if watch.kinds().contains(&number) => None,
@@ -214,7 +214,7 @@ fn watch(args: &WatchArgs) -> Result<(), Failure> {
     if !args.job.is_empty() && service != Service::Sched {
         return Err(Failure::Input(format!("--job is for sched; {service} knows no threads")));
     }
-    let wish = Wish {
+    let wish = WatchOptions {
         service,
         kinds: args.kind.clone(),
         threshold: args.threshold,
@@ -239,7 +239,7 @@ fn watch(args: &WatchArgs) -> Result<(), Failure> {
     }
     let done = follow(&mut watch, args);
     let tally = watch.tally();
-    let (expired, unsent) = watch.undelivered();
+    let (expired, unsent) = watch.dropped_counts();
     tracing::info!(?tally, expired, unsent, "the service's counts");
     if tally.lost > 0 {
         tracing::warn!("{} events found the ring full; use --every, or a handler", tally.lost);

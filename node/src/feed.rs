@@ -123,7 +123,7 @@ impl Feeds {
 
     /// Whether nothing more will come of any.
     pub(crate) fn are_over(&self) -> bool {
-        self.recordings.iter().for_each(Recording::look);
+        self.recordings.iter().for_each(Recording::poll_ready);
         #[cfg(feature = "gstreamer")]
         if !self.feeds.iter().all(Feed::is_over) {
             return false;
@@ -134,7 +134,7 @@ impl Feeds {
 
 impl Recording {
     /// Notes how its reader does.
-    fn look(&self) {
+    fn poll_ready(&self) {
         let (trouble, ended) = match &self.reader {
             Reader::Here(feeder) => feeder.state().status(),
             Reader::Elsewhere { source, asked } => {

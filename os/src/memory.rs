@@ -153,7 +153,7 @@ impl Mapping {
     ///
     /// # Errors
     /// What the kernel said.
-    pub fn alone(len: usize) -> io::Result<Self> {
+    pub fn private(len: usize) -> io::Result<Self> {
         let rights = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping, at a place that the kernel chooses.
         let base = unsafe { mmap_anonymous(std::ptr::null_mut(), len, rights, MapFlags::PRIVATE) }?;
@@ -272,7 +272,7 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read() {
-        let memory = Mapping::alone(24).unwrap();
+        let memory = Mapping::private(24).unwrap();
         memory.write(0, &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
         let mut back = [0; 12];
         memory.read(0, &mut back);
@@ -290,6 +290,6 @@ mod tests {
     #[test]
     #[should_panic(expected = "inside")]
     fn nothing_outside_is_touched() {
-        let _ = Mapping::alone(16).unwrap().atomic(16);
+        let _ = Mapping::private(16).unwrap().atomic(16);
     }
 }

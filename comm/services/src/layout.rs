@@ -167,7 +167,7 @@ impl Event {
     }
 
     /// How long after it happened `now` is.
-    pub fn age(&self, now: Instant) -> Duration {
+    pub fn elapsed(&self, now: Instant) -> Duration {
         now.since(self.at)
     }
 

@@ -4,7 +4,7 @@
 //! Q-Fabric's ECalls lets kernel services raise events for applications, and applications put handlers
 //! into the kernel that inspect, gather or block them (sections 3.2.2 to 3.2.5). Here:
 //!
-//! - [`Watch`]: a [`Service`] at work, from a [`Wish`]. Each occurrence passes filters, then a
+//! - [`Watch`]: a [`Service`] at work, from a [`WatchOptions`]. Each occurrence passes filters, then a
 //!   threshold or a handler in E-code, run in the kernel; what the handler raises comes by a ring
 //!   that is read without a system call, in the order of deadlines, and as a real-time signal if
 //!   wished.
@@ -17,23 +17,22 @@
 //! pinned: what a process has loaded goes with it, however it ends.
 
 mod answer;
-mod board;
 mod catalog;
+mod change_ring;
 mod error;
 mod handler;
 mod layout;
 mod listen;
 mod load;
-mod posts;
 mod provided;
 mod readiness;
+mod readiness_board;
 mod ring;
 pub mod server;
 mod signal;
 mod watch;
 
 pub use answer::{AnswerError, Answered, Answerer};
-pub use board::DESCRIPTORS;
 pub use catalog::{Kind, Service, UnknownService};
 pub use error::ServiceError;
 pub use handler::{DECLARATIONS, environment, program};
@@ -41,6 +40,7 @@ pub use layout::{Event, Tally};
 pub use listen::{ListenError, ListenQueue, Listener, Queue};
 pub use provided::{EVENT_FORMAT, Provided, event};
 pub use readiness::{AttachError, Readiness, Ready};
+pub use readiness_board::DESCRIPTORS;
 pub use selvedge_os_bpf::ProgramError;
 pub use signal::Target;
-pub use watch::{Change, Watch, Way, Wish, now};
+pub use watch::{Change, ChangePath, Watch, WatchOptions, now};

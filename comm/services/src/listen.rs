@@ -13,7 +13,7 @@ use selvedge_units::Duration;
 use crate::catalog::Service;
 use crate::error::ServiceError;
 use crate::handler::program;
-use crate::watch::{Watch, Wish, now};
+use crate::watch::{Watch, WatchOptions, now};
 
 /// Why there is no controller.
 #[derive(Debug, thiserror::Error)]
@@ -148,9 +148,9 @@ fn connections(port: u16) -> u64 {
 /// How many descriptors a process has; Linux 6.2 or later says so at once.
 fn descriptors(pid: u32) -> u64 {
     let folder = format!("/proc/{pid}/fd");
-    let said = std::fs::metadata(&folder).map_or(0, |folder| folder.len());
-    if said > 0 {
-        return said;
+    let length = std::fs::metadata(&folder).map_or(0, |folder| folder.len());
+    if length > 0 {
+        return length;
     }
     std::fs::read_dir(&folder).map_or(0, |entries| entries.count() as u64)
 }
@@ -228,7 +228,7 @@ impl ListenQueue {
         let listener = Listener::find(port)?;
         let queue = listener.queue().map_err(|why| ListenError::Call("the queue", why))?;
         let config = Config { longest: queue.length.max(1), ..config };
-        let mut wish = Wish::new(Service::Socket);
+        let mut wish = WatchOptions::new(Service::Socket);
         wish.kinds = vec!["load".to_owned()];
         wish.port = Some(port);
         wish.handler = Some(program("listen-queue", &handler(&config), Service::Socket)?);

@@ -18,7 +18,7 @@ use selvedge_units::{Duration, Instant};
 use crate::error::ServiceError;
 use crate::handler::program;
 use crate::layout::{EVENT, Event};
-use crate::watch::{Change, Watch, Wish};
+use crate::watch::{Change, Watch, WatchOptions};
 
 /// A record of an event, as E-code declares it: [`Event`] member by member. A deadline of 0 is none.
 pub const EVENT_FORMAT: &str = "input { unsigned long time; unsigned long deadline; \
@@ -34,7 +34,7 @@ const TURN_MAX: usize = 256;
 /// A service of the kernel's, to be registered with a [`selvedge_comm_call::Host`].
 #[derive(Debug)]
 pub struct Provided {
-    wish: Wish,
+    options: WatchOptions,
     about: String,
     watch: Option<Watch>,
     subscribers: usize,
@@ -47,12 +47,12 @@ impl Provided {
     ///
     /// # Errors
     /// As [`Watch::start`].
-    pub fn new(wish: Wish) -> Result<Self, ServiceError> {
+    pub fn new(wish: WatchOptions) -> Result<Self, ServiceError> {
         let tried = Watch::start(wish.clone())?;
         let kinds = tried.kinds().iter().map(|number| wish.service.kinds()[*number].name);
         let kinds: Vec<_> = kinds.collect();
         let about = format!("kernel events: {}", kinds.join(", "));
-        Ok(Self { wish, about, watch: None, subscribers: 0, next_tick: Instant::ZERO })
+        Ok(Self { options: wish, about, watch: None, subscribers: 0, next_tick: Instant::ZERO })
     }
 
     /// Whether its programs are in the kernel now.
@@ -62,7 +62,7 @@ impl Provided {
 
     fn tally(&self) -> String {
         let Some(watch) = &self.watch else { return "nobody is subscribed".to_owned() };
-        let (tally, (expired, _)) = (watch.tally(), watch.undelivered());
+        let (tally, (expired, _)) = (watch.tally(), watch.dropped_counts());
         let fault = watch.fault().map_or_else(String::new, |fault| format!("\nfault {fault}"));
         format!(
             "occurred {}\nraised {}\nlost {}\nbusy {}\nfaults {}\nexpired {expired}\nposted {}\n\
@@ -74,16 +74,16 @@ impl Provided {
             tally.faults,
             tally.posted,
             tally.refused,
-            watch.way()
+            watch.change_path()
         )
     }
 
     fn set_handler(&mut self, source: &str) -> Result<(), ServiceError> {
-        let handler = program("handler", source, self.wish.service)?;
+        let handler = program("handler", source, self.options.service)?;
         if let Some(watch) = &mut self.watch {
             watch.set_handler(handler.clone())?;
         }
-        self.wish.handler = Some(handler);
+        self.options.handler = Some(handler);
         Ok(())
     }
 
@@ -103,8 +103,8 @@ impl Provided {
                 done => done.map_err(failed)?,
             }
             match *change {
-                Change::Threshold(threshold) => self.wish.threshold = threshold,
-                Change::Interval(interval) => self.wish.interval = interval,
+                Change::Threshold(threshold) => self.options.threshold = threshold,
+                Change::Interval(interval) => self.options.interval = interval,
                 Change::Job { .. } | Change::NoJob { .. } => {}
             }
         }
@@ -114,7 +114,7 @@ impl Provided {
 
 impl System for Provided {
     fn name(&self) -> &str {
-        self.wish.service.name()
+        self.options.service.name()
     }
 
     fn description(&self) -> &str {
@@ -151,11 +151,11 @@ impl System for Provided {
 
     fn run(&mut self, now: Instant, events: &mut dyn EventSink) -> Option<Instant> {
         let watch = self.watch.as_mut()?;
-        let has_handler = self.wish.handler.is_some();
+        let has_handler = self.options.handler.is_some();
         if has_handler && now >= self.next_tick {
             self.next_tick = now + TICK;
             if let Err(error) = watch.tick() {
-                tracing::warn!(service = %self.wish.service, %error, "the handler's tick failed");
+                tracing::warn!(service = %self.options.service, %error, "the handler's tick failed");
             }
         }
         for _ in 0..TURN_MAX {
@@ -180,11 +180,11 @@ impl System for Provided {
     fn subscribed(&mut self, _: u32) {
         self.subscribers += 1;
         if self.watch.is_none() {
-            match Watch::start(self.wish.clone()) {
+            match Watch::start(self.options.clone()) {
                 Ok(watch) => self.watch = Some(watch),
                 // It could be started before; the next subscriber tries again.
                 Err(error) => {
-                    tracing::error!(service = %self.wish.service, %error, "it can't be started");
+                    tracing::error!(service = %self.options.service, %error, "it can't be started");
                 }
             }
         }

@@ -2,7 +2,7 @@
 //! that a server's loop learns it without a system call; when none is, it sleeps.
 //!
 //! What is told is a change, as with edge-triggered epoll: read until there is no more, or say
-//! [`Readiness::again`]. A socket that is attached is told once at once, since data may wait already.
+//! [`Readiness::rearm_descriptor`]. A socket that is attached is told once at once, since data may wait already.
 //! A mark may come for nothing (the data were read before it was looked at), so sockets should be
 //! non-blocking. Works for TCP and UDP, of either IP; other kinds of sockets tell their changes at
 //! places where no program can be, and are refused.
@@ -19,10 +19,10 @@ use rustix::event::epoll;
 use selvedge_os_bpf::{release, types};
 use selvedge_units::Duration;
 
-use crate::board::{Board, DESCRIPTORS, SIZE};
 use crate::error::ServiceError;
 use crate::handler::update;
 use crate::load::{descriptor, load, mapped, refused, tracepoint};
+use crate::readiness_board::{DESCRIPTORS, ReadinessBoard, SIZE};
 use crate::ring::Ring;
 
 const RING: usize = 4096;
@@ -52,7 +52,7 @@ pub enum AttachError {
 pub struct Ready {
     /// Its descriptor.
     pub descriptor: RawFd,
-    /// For writing, as asked by [`Readiness::await_room`]; else there are data, a connection, an
+    /// For writing, as asked by [`Readiness::notify_writable`]; else there are data, a connection, an
     /// end or an error.
     pub room: bool,
 }
@@ -65,7 +65,7 @@ pub struct Readiness {
     _object: Object,
     attached: OwnedFd,
     memory: OwnedFd,
-    board: Board,
+    board: ReadinessBoard,
     ring: Ring,
     /// Has the ring, and the sockets that wait for room.
     sleep: OwnedFd,
@@ -103,7 +103,7 @@ impl Readiness {
             _links: links,
             attached: descriptor(&object, "attached")?,
             memory: descriptor(&object, "shared")?,
-            board: Board::new(mapped(&object, "shared", SIZE)?),
+            board: ReadinessBoard::new(mapped(&object, "shared", SIZE)?),
             _object: object,
             ring,
             sleep,
@@ -117,7 +117,7 @@ impl Readiness {
     /// If it is none of TCP or UDP, or its number is too high.
     pub fn attach(&self, socket: impl AsFd) -> Result<(), AttachError> {
         let number = socket.as_fd().as_raw_fd();
-        let at = self.want(number)?;
+        let at = self.set_interest(number)?;
         self.board.changed(at);
         self.apply_one(at, true)
     }
@@ -127,9 +127,9 @@ impl Readiness {
     ///
     /// # Errors
     /// If its number is too high.
-    pub fn want(&self, number: RawFd) -> Result<usize, AttachError> {
+    pub fn set_interest(&self, number: RawFd) -> Result<usize, AttachError> {
         let at = place(number)?;
-        self.board.want(at, true);
+        self.board.set_interest(at, true);
         self.board.change(at);
         Ok(at)
     }
@@ -155,17 +155,17 @@ impl Readiness {
             return Ok(());
         }
         let refused = |error| {
-            self.board.want(at, false);
+            self.board.set_interest(at, false);
             Err(AttachError::Refused(number, error))
         };
         match domain(number) {
             Ok(libc::AF_INET | libc::AF_INET6) => {}
             Ok(_) => {
-                self.board.want(at, false);
+                self.board.set_interest(at, false);
                 return Err(AttachError::Kind(number));
             }
             Err(error) if error.raw_os_error() == Some(libc::ENOTSOCK) => {
-                self.board.want(at, false);
+                self.board.set_interest(at, false);
                 return Err(AttachError::Kind(number));
             }
             Err(error) => return refused(error),
@@ -188,14 +188,14 @@ impl Readiness {
     /// If its number is too high.
     pub fn detach(&self, number: RawFd) -> Result<(), AttachError> {
         let at = place(number)?;
-        self.board.want(at, false);
+        self.board.set_interest(at, false);
         self.board.generation(at).fetch_add(1, Ordering::SeqCst);
         self.board.clear(at);
         Ok(())
     }
 
     /// Tells of a socket again at the next look: it was not read to the end. No system call.
-    pub fn again(&self, number: RawFd) {
+    pub fn rearm_descriptor(&self, number: RawFd) {
         if let Ok(at) = place(number) {
             self.board.mark(at);
         }
@@ -206,7 +206,7 @@ impl Readiness {
     ///
     /// # Errors
     /// What the system says.
-    pub fn await_room(&self, socket: impl AsFd) -> io::Result<()> {
+    pub fn notify_writable(&self, socket: impl AsFd) -> io::Result<()> {
         let socket = socket.as_fd();
         let data = epoll::EventData::new_u64(socket.as_raw_fd() as u64);
         let flags = epoll::EventFlags::OUT | epoll::EventFlags::ONESHOT;
@@ -222,7 +222,7 @@ impl Readiness {
     }
 
     /// All that are ready now, into an empty list. No system call, unless sockets wait for room.
-    pub fn look(&self, into: &mut Vec<Ready>) {
+    pub fn poll_ready(&self, into: &mut Vec<Ready>) {
         into.clear();
         self.board.take(|descriptor| into.push(Ready { descriptor, room: false }));
         if self.writers.load(Ordering::Relaxed) > 0 {
@@ -242,7 +242,7 @@ impl Readiness {
     /// # Errors
     /// What the system says.
     pub fn wait(&self, into: &mut Vec<Ready>, at_most: Option<Duration>) -> io::Result<()> {
-        self.look(into);
+        self.poll_ready(into);
         if !into.is_empty() || at_most == Some(Duration(0)) {
             return Ok(());
         }
@@ -252,13 +252,13 @@ impl Readiness {
                 at_most.map(|span| Duration(span.0.saturating_sub(crate::now().since(began).0)));
             if self.prepare_sleep() {
                 let woken = self.sleep(into, left);
-                self.get_up();
+                self.finish_sleep();
                 if !woken? && into.is_empty() {
                     self.board.take(|descriptor| into.push(Ready { descriptor, room: false }));
                     return Ok(());
                 }
             } else {
-                self.get_up();
+                self.finish_sleep();
             }
             self.board.take(|descriptor| into.push(Ready { descriptor, room: false }));
             if !into.is_empty() || left == Some(Duration(0)) {
@@ -268,17 +268,17 @@ impl Readiness {
     }
 
     /// For a loop of one's own that sleeps elsewhere: call this, sleep on [`Self::descriptor`] if it
-    /// says so, then call [`Self::get_up`] in either case, and look.
+    /// says so, then call [`Self::finish_sleep`] in either case, and look.
     pub fn prepare_sleep(&self) -> bool {
         self.board.prepare_sleep();
         !self.board.any()
     }
 
     /// After [`Self::prepare_sleep`].
-    pub fn get_up(&self) {
-        self.board.get_up();
+    pub fn finish_sleep(&self) {
+        self.board.finish_sleep();
         self.ring.clear();
-        self.board.awake();
+        self.board.rearm();
     }
 
     /// The module's memory, for a part of the program that maps it itself: in C by
@@ -371,11 +371,11 @@ mod tests {
             assert!(readiness.apply().is_err(), "most numbers are no sockets");
         }
         readiness.board.scribble(&vec![0; SIZE]);
-        readiness.look(&mut ready);
+        readiness.poll_ready(&mut ready);
         readiness.attach(&sockets[0]).unwrap();
-        readiness.look(&mut ready);
+        readiness.poll_ready(&mut ready);
         sockets[0].send_to(b"x", sockets[0].local_addr().unwrap()).unwrap();
-        readiness.look(&mut ready);
+        readiness.poll_ready(&mut ready);
         let own = sockets[0].as_raw_fd();
         assert_eq!(ready, [Ready { descriptor: own, room: false }]);
     }

@@ -99,7 +99,7 @@ mod tests {
     fn ring() -> Ring {
         let map = std::fs::File::open("/dev/null").unwrap().into();
         let page = 64;
-        let alone = |size| Mapping::alone(size).unwrap();
+        let alone = |size| Mapping::private(size).unwrap();
         let (reader, writer) = (alone(page), alone(page + 2 * SIZE));
         Ring { map, reader, writer, page, size: SIZE as u64 }
     }

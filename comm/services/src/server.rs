@@ -258,14 +258,14 @@ mod tests {
             let to = listener.local_addr().unwrap();
             let (stop, served) = (AtomicBool::new(false), AtomicU64::new(0));
             /// Ends the server also where a check fails: the scope waits for it.
-            struct Stop<'a>(&'a AtomicBool);
-            impl Drop for Stop<'_> {
+            struct StopGuard<'a>(&'a AtomicBool);
+            impl Drop for StopGuard<'_> {
                 fn drop(&mut self) {
                     self.0.store(true, Ordering::Relaxed);
                 }
             }
             std::thread::scope(|scope| {
-                let stopping = Stop(&stop);
+                let stopping = StopGuard(&stop);
                 let server = scope.spawn(|| serve(&listener, notice, b"<p>hello", &stop, &served));
                 // An idle one, and those that come in pieces.
                 let idle = TcpStream::connect(to).unwrap();

@@ -17,21 +17,21 @@ use selvedge_os_jit::Hook;
 use selvedge_units::{Duration, Instant};
 
 use crate::catalog::Service;
+use crate::change_ring::ChangeRing;
 use crate::error::ServiceError;
 use crate::handler::{self, Slot};
 use crate::layout::{EVENT, Event, RING, Settings, TALLY, Tally};
 use crate::load::{descriptor, load, mapped, refused, tracepoint};
-use crate::posts::Posts;
 use crate::ring::Ring;
 use crate::signal::Target;
 
-use self::change::posts;
-pub use self::change::{Change, Way};
+use self::change::change_ring;
+pub use self::change::{Change, ChangePath};
 use self::prepare::{cgroup, fix, network};
 
 /// What is wanted of a service.
 #[derive(Clone, Debug)]
-pub struct Wish {
+pub struct WatchOptions {
     /// Which.
     pub service: Service,
     /// The kinds of events, by name; none: all that this kernel has.
@@ -58,7 +58,7 @@ pub struct Wish {
     pub prefer: bool,
 }
 
-impl Wish {
+impl WatchOptions {
     /// All events of a service, each for itself.
     pub fn new(service: Service) -> Self {
         Self {
@@ -114,7 +114,7 @@ pub struct Watch {
     tally: Mapping,
     slot: Slot,
     jobs: Option<OwnedFd>,
-    posts: Option<Posts>,
+    change_ring: Option<ChangeRing>,
     is_timed: bool,
     waiting: BinaryHeap<Waiting>,
     taken: u64,
@@ -128,13 +128,14 @@ impl Watch {
     ///
     /// # Errors
     /// If the wish makes no sense, this process may not, or this kernel lacks what is needed.
-    pub fn start(wish: Wish) -> Result<Self, ServiceError> {
-        let way = if Posts::are_supported() { Way::Posted } else { Way::SystemCall };
+    pub fn start(wish: WatchOptions) -> Result<Self, ServiceError> {
+        let way =
+            if ChangeRing::are_supported() { ChangePath::Posted } else { ChangePath::SystemCall };
         Self::start_by(wish, way)
     }
 
     /// The same, with the way given by which changes go into the kernel.
-    fn start_by(wish: Wish, way: Way) -> Result<Self, ServiceError> {
+    fn start_by(wish: WatchOptions, way: ChangePath) -> Result<Self, ServiceError> {
         let service = wish.service;
         let types = types()?;
         let mut absent = Vec::new();
@@ -186,7 +187,7 @@ impl Watch {
                 }
             }
         }
-        let has_posts = way == Way::Posted;
+        let has_posts = way == ChangePath::Posted;
         let object = load(service.object(), |open| fix(open, &points, &settings, has_posts))?;
         let events = descriptor(&object, "events")?;
         let ring = Ring::new(events, RING).map_err(|why| ServiceError::Call("the ring", why))?;
@@ -201,7 +202,7 @@ impl Watch {
             tally: mapped(&object, ".data.tally", TALLY)?,
             slot,
             jobs: descriptor(&object, "jobs").ok(),
-            posts: if has_posts { Some(posts(&object)?) } else { None },
+            change_ring: if has_posts { Some(change_ring(&object)?) } else { None },
             is_timed: false,
             object,
             waiting: BinaryHeap::new(),
@@ -344,7 +345,7 @@ impl Watch {
     }
 
     /// Events that were dropped here since their deadline was over; signals that were not taken.
-    pub fn undelivered(&self) -> (u64, u64) {
+    pub fn dropped_counts(&self) -> (u64, u64) {
         (self.expired, self.unsent)
     }
 }

@@ -7,7 +7,9 @@ use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 
 use machine::{permitted, programs, until};
 use selvedge_comm_services::ProgramError;
-use selvedge_comm_services::{Event, Service, ServiceError, Target, Watch, Wish, now, program};
+use selvedge_comm_services::{
+    Event, Service, ServiceError, Target, Watch, WatchOptions, now, program,
+};
 use selvedge_units::{Duration, Instant};
 
 /// A socket, and where it is.
@@ -35,10 +37,10 @@ fn strike(sender: &UdpSocket, to: SocketAddr, times: usize) {
     }
 }
 
-fn unread(source: &str, more: impl FnOnce(&mut Wish)) -> (Watch, UdpSocket, Loop) {
+fn unread(source: &str, more: impl FnOnce(&mut WatchOptions)) -> (Watch, UdpSocket, Loop) {
     let one = Loop::new();
     let sender = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    let mut wish = Wish::new(Service::Socket);
+    let mut wish = WatchOptions::new(Service::Socket);
     wish.kinds = vec!["data".to_owned()];
     wish.port = Some(one.to.port());
     if !source.is_empty() {
@@ -176,7 +178,7 @@ fn deadlines_order_and_expire() {
     strike(&sender, one.to, 3);
     let late = Instant(now().0 + 3_600_000_000_000);
     assert_eq!(watch.poll(late), None);
-    assert_eq!(watch.undelivered(), (3, 0));
+    assert_eq!(watch.dropped_counts(), (3, 0));
 }
 
 #[test]
@@ -197,12 +199,12 @@ fn a_signal_carries_the_value() {
     // It is gone: signals are lost, and counted.
     strike(&sender, one.to, 1);
     assert_eq!(all(&mut watch).len(), 1);
-    assert_eq!(watch.undelivered(), (0, 1));
+    assert_eq!(watch.dropped_counts(), (0, 1));
 }
 
 #[test]
 fn unknown_kinds_and_places_are_told() {
-    let mut wish = Wish::new(Service::Net);
+    let mut wish = WatchOptions::new(Service::Net);
     wish.kinds = vec!["dorp".to_owned()];
     let error = Watch::start(wish).unwrap_err();
     assert!(
@@ -211,7 +213,7 @@ fn unknown_kinds_and_places_are_told() {
                 == "the service net has no events \"dorp\"; it has drop, queue, retransmit",
         "{error}"
     );
-    let mut wish = Wish::new(Service::Memory);
+    let mut wish = WatchOptions::new(Service::Memory);
     wish.cgroup = Some("/tmp".into());
     let error = Watch::start(wish).unwrap_err();
     assert!(
@@ -230,7 +232,7 @@ fn nothing_stays_in_the_kernel() {
         return;
     }
     let before = programs("failed");
-    let mut wish = Wish::new(Service::Socket);
+    let mut wish = WatchOptions::new(Service::Socket);
     wish.kinds = vec!["error".to_owned()];
     let watch = Watch::start(wish).unwrap();
     let during = programs("failed");
@@ -250,7 +252,7 @@ fn a_killed_owner_leaves_nothing() {
     if std::env::var_os("SELVEDGE_SERVICES_OWNER").is_some() {
         // The child: loads, says so, and waits to be killed.
         let source = "{ return 0; }";
-        let mut wish = Wish::new(Service::Memory);
+        let mut wish = WatchOptions::new(Service::Memory);
         wish.kinds = vec!["victim".to_owned()];
         wish.handler = Some(program("own", source, Service::Memory).unwrap());
         let _watch = Watch::start(wish).unwrap();

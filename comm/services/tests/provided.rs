@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use machine::{permitted, programs, until};
 use selvedge_comm_call::{Client, ClientError, Host, SubscribeOptions as Subscribe, services};
-use selvedge_comm_services::{EVENT_FORMAT, Provided, Service, Wish, event, now};
+use selvedge_comm_services::{EVENT_FORMAT, Provided, Service, WatchOptions, event, now};
 use selvedge_units::Duration;
 
 struct Place(PathBuf);
@@ -28,7 +28,7 @@ fn a_program_subscribes_to_the_kernels_sockets_by_name() {
     let place = Place(place);
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let port = listener.local_addr().unwrap().port();
-    let mut wish = Wish::new(Service::Socket);
+    let mut wish = WatchOptions::new(Service::Socket);
     wish.kinds = vec!["connection".to_owned()];
     wish.port = Some(port);
     wish.deadline = Some(Duration::from_secs(60));

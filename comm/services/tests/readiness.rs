@@ -14,7 +14,7 @@ use selvedge_units::Duration;
 
 fn looked(readiness: &Readiness) -> Vec<RawFd> {
     let mut all = Vec::new();
-    readiness.look(&mut all);
+    readiness.poll_ready(&mut all);
     all.into_iter().map(|ready: Ready| ready.descriptor).collect()
 }
 
@@ -46,14 +46,14 @@ fn what_comes_is_seen_once_without_a_call() {
     assert_eq!(readiness.ready(), 1);
     assert_eq!(looked(&readiness), [socket.as_raw_fd()]);
     assert!(looked(&readiness).is_empty());
-    readiness.again(socket.as_raw_fd());
+    readiness.rearm_descriptor(socket.as_raw_fd());
     assert_eq!(looked(&readiness), [socket.as_raw_fd()]);
     readiness.detach(socket.as_raw_fd()).unwrap();
     other.send_to(b"two", to).unwrap();
     assert!(looked(&readiness).is_empty());
     // Many at once.
-    readiness.want(socket.as_raw_fd()).unwrap();
-    readiness.want(other.as_raw_fd()).unwrap();
+    readiness.set_interest(socket.as_raw_fd()).unwrap();
+    readiness.set_interest(other.as_raw_fd()).unwrap();
     readiness.apply().unwrap();
     assert_eq!(looked(&readiness).len(), 2);
 }
@@ -103,14 +103,14 @@ fn room_and_connections_of_ones_own_are_told_once() {
     writer.set_nonblocking(true).unwrap();
     readiness.attach(&writer).unwrap();
     looked(&readiness);
-    readiness.await_room(&writer).unwrap();
+    readiness.notify_writable(&writer).unwrap();
     let room = [Ready { descriptor: writer.as_raw_fd(), room: true }];
     assert_eq!(waited(&readiness), room, "there is room at once");
     let mut written = 0;
     while let Ok(more) = writer.write(&[0; 65536]) {
         written += more;
     }
-    readiness.await_room(&writer).unwrap();
+    readiness.notify_writable(&writer).unwrap();
     assert!(looked(&readiness).is_empty(), "there is none now");
     // All of it, however much the kernel took.
     reader.set_read_timeout(Some(std::time::Duration::from_secs(20))).unwrap();
@@ -166,9 +166,9 @@ fn what_cannot_be_watched_is_refused_by_name() {
     let file = std::fs::File::open("/dev/null").unwrap();
     let error = readiness.attach(&file).unwrap_err().to_string();
     assert!(error.contains("no socket of TCP or UDP; use epoll"), "{error}");
-    assert!(matches!(readiness.want(-1), Err(AttachError::TooHigh(-1))));
-    assert!(matches!(readiness.want(65_536), Err(AttachError::TooHigh(65_536))));
-    readiness.want(60_000).unwrap();
+    assert!(matches!(readiness.set_interest(-1), Err(AttachError::TooHigh(-1))));
+    assert!(matches!(readiness.set_interest(65_536), Err(AttachError::TooHigh(65_536))));
+    readiness.set_interest(60_000).unwrap();
     assert!(matches!(readiness.apply(), Err(AttachError::Refused(60_000, _))));
     assert!(looked(&readiness).is_empty());
 }
@@ -259,7 +259,7 @@ fn a_fork_shares_what_is_ready() {
         let mut ready = Vec::with_capacity(16);
         let mut seen = 0_u8;
         for _ in 0..5_000 {
-            readiness.look(&mut ready);
+            readiness.poll_ready(&mut ready);
             if !ready.is_empty() {
                 seen = u8::from(socket.recv(&mut [0; 8]).is_ok());
                 break;

@@ -9,11 +9,11 @@ use std::os::fd::AsRawFd;
 use std::process::Command;
 
 use machine::{Namespace, permitted, until};
-use selvedge_comm_services::{Change, Event, Service, Watch, Wish, now};
+use selvedge_comm_services::{Change, Event, Service, Watch, WatchOptions, now};
 use selvedge_units::Duration;
 
-fn start(service: Service, kinds: &[&str], more: impl FnOnce(&mut Wish)) -> Watch {
-    let mut wish = Wish::new(service);
+fn start(service: Service, kinds: &[&str], more: impl FnOnce(&mut WatchOptions)) -> Watch {
+    let mut wish = WatchOptions::new(service);
     wish.kinds = kinds.iter().map(ToString::to_string).collect();
     // The tests' own doings are what is watched.
     wish.pid = Some(std::process::id());

@@ -12,11 +12,11 @@ use libbpf_rs::{MapCore, MapFlags, Object};
 use selvedge_units::Duration;
 
 use super::Watch;
+use crate::change_ring::{ChangeRing, POST};
 use crate::error::ServiceError;
 use crate::handler;
 use crate::layout::{POSTS, Settings};
 use crate::load::descriptor;
-use crate::posts::{POST, Posts};
 
 /// The kernel's PID_MAX_LIMIT.
 const THREAD_MAX: u32 = 4 << 20;
@@ -26,9 +26,9 @@ const SPAN_MAX: Duration = Duration(u64::MAX >> 1);
 /// What can be changed while a service runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// [`crate::Wish::threshold`].
+    /// [`crate::WatchOptions::threshold`].
     Threshold(u64),
-    /// [`crate::Wish::interval`].
+    /// [`crate::WatchOptions::interval`].
     Interval(Duration),
     /// A thread has this deadline, from each time that it wakes (`sched` only).
     Job {
@@ -46,14 +46,14 @@ pub enum Change {
 
 /// How changes go into the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum ChangePath {
     /// By a ring that the kernel's program empties before its next occurrence (Linux 6.1).
     Posted,
     /// At once, by a system call where one is needed.
     SystemCall,
 }
 
-impl std::fmt::Display for Way {
+impl std::fmt::Display for ChangePath {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Posted => "posted by a user ring buffer",
@@ -91,20 +91,20 @@ impl Change {
 }
 
 /// The ring of an object's posted calls.
-pub(super) fn posts(object: &Object) -> Result<Posts, ServiceError> {
-    Posts::new(&descriptor(object, "posts")?, POSTS)
+pub(super) fn change_ring(object: &Object) -> Result<ChangeRing, ServiceError> {
+    ChangeRing::new(&descriptor(object, "posts")?, POSTS)
         .map_err(|why| ServiceError::Call("the ring of posted calls", why))
 }
 
 impl Watch {
     /// How [`Self::post`] goes into the kernel.
-    pub fn way(&self) -> Way {
-        if self.posts.is_some() { Way::Posted } else { Way::SystemCall }
+    pub fn change_path(&self) -> ChangePath {
+        if self.change_ring.is_some() { ChangePath::Posted } else { ChangePath::SystemCall }
     }
 
     /// Has something changed, in the order of the calls, before the next occurrence is dispatched or, where
     /// there is an interval, by its timer; [`Self::tick`] has it done at once. Needs no system call where
-    /// [`Self::way`] is [`Way::Posted`], but for the first interval of a service that had none. Never
+    /// [`Self::change_path`] is [`ChangePath::Posted`], but for the first interval of a service that had none. Never
     /// waits. What the kernel could not do then (no such thread, no room for another) is in
     /// [`crate::Tally::refused`].
     ///
@@ -112,12 +112,12 @@ impl Watch {
     /// If it makes no sense, or the kernel has not taken the many posted before: then nothing is posted.
     pub fn post(&mut self, change: Change) -> Result<(), ServiceError> {
         self.check(change)?;
-        let Some(posts) = &mut self.posts else { return self.make(change) };
-        if !posts.put(&change.record()) {
-            let waiting = posts.waiting() / (8 + POST as u64);
+        let Some(change_ring) = &mut self.change_ring else { return self.make(change) };
+        if !change_ring.put(&change.record()) {
+            let waiting = change_ring.waiting() / (8 + POST as u64);
             return Err(ServiceError::Full { waiting });
         }
-        self.ring_in();
+        self.notify_kernel();
         if let Change::Interval(_) = change { self.time() } else { Ok(()) }
     }
 
@@ -176,7 +176,7 @@ impl Watch {
     }
 
     /// Tells the kernel's program that there is something in the ring.
-    fn ring_in(&self) {
+    fn notify_kernel(&self) {
         self.settings.atomic_u32(Settings::POSTED).store(1, Ordering::Release);
     }
 

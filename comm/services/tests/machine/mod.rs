@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 
 use libbpf_rs::query::ProgInfoIter;
 use selvedge_comm_services::ProgramError;
-use selvedge_comm_services::{Service, ServiceError, Watch, Wish};
+use selvedge_comm_services::{Service, ServiceError, Watch, WatchOptions};
 
 /// Whether programs can be loaded here. If not, the reason has to be one of those that are told.
 pub(crate) fn permitted() -> bool {
-    match Watch::start(Wish::new(Service::Net)) {
+    match Watch::start(WatchOptions::new(Service::Net)) {
         Ok(_) => true,
         Err(
             error @ ServiceError::Program(ProgramError::NotPermitted | ProgramError::NoTypes(_)),

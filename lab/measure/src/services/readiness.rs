@@ -14,11 +14,11 @@ use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use selvedge_comm_services::{AttachError, Readiness, Ready, ServiceError};
 use selvedge_units::Duration;
 
-use super::pause;
+use super::sleep_for;
 
 /// A way of learning which sockets are ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum ReadinessMethod {
     /// `poll(2)`: all sockets at each call, as `select`.
     Poll,
     /// `epoll`, edge-triggered.
@@ -29,7 +29,7 @@ pub enum Way {
     Module,
 }
 
-impl Way {
+impl ReadinessMethod {
     /// All of them.
     pub const ALL: [Self; 4] = [Self::Poll, Self::Epoll, Self::IoUring, Self::Module];
 
@@ -70,7 +70,7 @@ pub enum MeasureError {
 #[derive(Clone, Copy, Debug)]
 pub struct Costs {
     /// The way.
-    pub way: Way,
+    pub way: ReadinessMethod,
     /// A look that finds nothing, ns.
     pub idle_ns: f64,
     /// A look that finds one socket ready, ns.
@@ -85,7 +85,7 @@ pub struct Costs {
 }
 
 /// Learns which sockets are ready, one way or another.
-enum Looker<'s> {
+enum ReadinessProbe<'s> {
     Poll(Vec<PollFd<'s>>),
     Epoll(std::os::fd::OwnedFd, Vec<epoll::Event>),
     IoUring(Box<IoUring>, HashMap<u64, RawFd>),
@@ -101,12 +101,12 @@ const KINDS: u32 = 4;
 /// How many samples of a kind are taken, at most, and how long that may take: a look by poll at many
 /// sockets takes a thousand times as long as one at memory.
 #[derive(Clone, Copy, Debug)]
-struct Amount {
+struct SampleBudget {
     samples: usize,
     time: StdDuration,
 }
 
-impl Amount {
+impl SampleBudget {
     /// Whether so many, since a time, are enough.
     fn is_enough(self, count: usize, began: StdInstant) -> bool {
         count >= self.samples || (count >= SAMPLES_MIN && began.elapsed() >= self.time)
@@ -114,7 +114,7 @@ impl Amount {
 }
 
 /// A poll that tells of each change.
-fn stand(ring: &mut IoUring, number: RawFd) -> io::Result<()> {
+fn arm_poll(ring: &mut IoUring, number: RawFd) -> io::Result<()> {
     let poll = opcode::PollAdd::new(types::Fd(number), libc::POLLIN as u32).multi(true).build();
     let poll = poll.user_data(number as u64);
     // SAFETY: it refers to no memory; a number that is no descriptor any more is an error that the
@@ -125,15 +125,15 @@ fn stand(ring: &mut IoUring, number: RawFd) -> io::Result<()> {
     Ok(())
 }
 
-impl<'s> Looker<'s> {
-    fn new(way: Way, sockets: &'s [UdpSocket]) -> Result<Self, MeasureError> {
+impl<'s> ReadinessProbe<'s> {
+    fn new(way: ReadinessMethod, sockets: &'s [UdpSocket]) -> Result<Self, MeasureError> {
         let call = |what| move |errno: rustix::io::Errno| MeasureError::Call(what, errno.into());
         Ok(match way {
-            Way::Poll => {
+            ReadinessMethod::Poll => {
                 let of = |socket: &'s UdpSocket| PollFd::new(socket, PollFlags::IN);
                 Self::Poll(sockets.iter().map(of).collect())
             }
-            Way::Epoll => {
+            ReadinessMethod::Epoll => {
                 let set = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(call("epoll"))?;
                 let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
                 for socket in sockets {
@@ -142,7 +142,7 @@ impl<'s> Looker<'s> {
                 }
                 Self::Epoll(set, Vec::with_capacity(ENTRIES))
             }
-            Way::IoUring => {
+            ReadinessMethod::IoUring => {
                 let failed = |error| MeasureError::Call("io_uring", error);
                 let builder = IoUring::builder();
                 let size = (sockets.len() * 2).next_power_of_two().max(ENTRIES) as u32;
@@ -150,12 +150,12 @@ impl<'s> Looker<'s> {
                 builder.setup_cqsize(size).setup_coop_taskrun().setup_single_issuer();
                 let mut ring: IoUring = builder.build(ENTRIES as u32).map_err(failed)?;
                 for socket in sockets {
-                    stand(&mut ring, socket.as_raw_fd()).map_err(failed)?;
+                    arm_poll(&mut ring, socket.as_raw_fd()).map_err(failed)?;
                 }
                 ring.submit().map_err(failed)?;
                 Self::IoUring(Box::new(ring), HashMap::new())
             }
-            Way::Module => {
+            ReadinessMethod::Module => {
                 let module = Readiness::new()?;
                 for socket in sockets {
                     module.attach(socket)?;
@@ -166,7 +166,7 @@ impl<'s> Looker<'s> {
     }
 
     /// Which are ready; sleeps first, if it may.
-    fn look(&mut self, may_sleep: bool, into: &mut Vec<RawFd>) -> io::Result<()> {
+    fn poll_ready(&mut self, may_sleep: bool, into: &mut Vec<RawFd>) -> io::Result<()> {
         into.clear();
         let none = Timespec { tv_sec: 0, tv_nsec: 0 };
         let time = if may_sleep { None } else { Some(&none) };
@@ -205,7 +205,7 @@ impl<'s> Looker<'s> {
                 // Where the ring was full a poll stands no longer.
                 let again = !ended.is_empty();
                 for number in ended {
-                    stand(ring, number)?;
+                    arm_poll(ring, number)?;
                 }
                 if again {
                     ring.submit()?;
@@ -215,7 +215,7 @@ impl<'s> Looker<'s> {
                 if may_sleep {
                     module.wait(ready, None)?;
                 } else {
-                    module.look(ready);
+                    module.poll_ready(ready);
                 }
                 into.extend(ready.iter().map(|one| one.descriptor));
             }
@@ -248,25 +248,28 @@ pub fn readiness(
     let call = |error| MeasureError::Call("the loopback", error);
     // Sending alone, before anything watches.
     let plain = sending(&sender, &all, &targets, samples).map_err(call)?;
-    let amount = Amount { samples, time: time / (Way::ALL.len() as u32 * KINDS) };
-    Way::ALL.into_iter().map(|way| one(way, &all, &targets, &sender, plain, amount)).collect()
+    let amount = SampleBudget { samples, time: time / (ReadinessMethod::ALL.len() as u32 * KINDS) };
+    ReadinessMethod::ALL
+        .into_iter()
+        .map(|way| one(way, &all, &targets, &sender, plain, amount))
+        .collect()
 }
 
 fn one(
-    way: Way,
+    way: ReadinessMethod,
     sockets: &[UdpSocket],
     targets: &[SocketAddr],
     sender: &UdpSocket,
     plain: f64,
-    amount: Amount,
+    amount: SampleBudget,
 ) -> Result<Costs, MeasureError> {
     let call = |error| MeasureError::Call(way.name(), error);
-    let mut looker = Looker::new(way, sockets)?;
+    let mut looker = ReadinessProbe::new(way, sockets)?;
     let by_number: HashMap<RawFd, &UdpSocket> =
         sockets.iter().map(|socket| (socket.as_raw_fd(), socket)).collect();
     let mut found = Vec::new();
     // What was told at the beginning, and what another way has left.
-    looker.look(false, &mut found).map_err(call)?;
+    looker.poll_ready(false, &mut found).map_err(call)?;
     for number in &found {
         while by_number[number].recv(&mut [0; 16]).is_ok() {}
     }
@@ -279,7 +282,7 @@ fn one(
                 sender.send_to(&[0; 16], targets[at])?;
             }
             let began = StdInstant::now();
-            looker.look(false, &mut found)?;
+            looker.poll_ready(false, &mut found)?;
             times.push(began.elapsed().as_nanos() as f64);
             let mut drained = 0;
             for number in &found {
@@ -300,7 +303,7 @@ fn one(
     let watched = sending(sender, sockets, targets, amount.samples).map_err(call)?;
     // All that was told of it is taken.
     for _ in 0..targets.len() + 1000 {
-        looker.look(false, &mut found).map_err(call)?;
+        looker.poll_ready(false, &mut found).map_err(call)?;
         if found.is_empty() {
             break;
         }
@@ -333,10 +336,10 @@ fn sending(
 
 /// From sending to being told, while asleep.
 fn wake(
-    looker: &mut Looker<'_>,
+    looker: &mut ReadinessProbe<'_>,
     by_number: &HashMap<RawFd, &UdpSocket>,
     targets: &[SocketAddr],
-    amount: Amount,
+    amount: SampleBudget,
 ) -> io::Result<(f64, f64)> {
     let began = StdInstant::now();
     let turn = AtomicU64::new(0);
@@ -354,7 +357,7 @@ fn wake(
                 if failed.load(Ordering::Relaxed) {
                     return;
                 }
-                pause(Duration::from_micros(100));
+                sleep_for(Duration::from_micros(100));
                 let stamp = (began.elapsed().as_nanos() as u64).to_ne_bytes();
                 let to = targets[number as usize * 7 % targets.len()];
                 if !matches!(&sender, Ok(sender) if sender.send_to(&stamp, to).is_ok()) {
@@ -367,12 +370,14 @@ fn wake(
         let done = (|| {
             turn.store(1, Ordering::Release);
             while !amount.is_enough(seen, began) && !failed.load(Ordering::Relaxed) {
-                looker.look(true, &mut found)?;
-                let told = began.elapsed().as_nanos() as u64;
+                looker.poll_ready(true, &mut found)?;
+                let reported = began.elapsed().as_nanos() as u64;
                 let mut stamp = [0; 8];
                 for number in &found {
                     while by_number[number].recv(&mut stamp).is_ok() {
-                        times.push(told.saturating_sub(u64::from_ne_bytes(stamp)) as f64 / 1000.0);
+                        times.push(
+                            reported.saturating_sub(u64::from_ne_bytes(stamp)) as f64 / 1000.0,
+                        );
                         seen += 1;
                     }
                 }
@@ -413,7 +418,7 @@ mod tests {
             // It fails where a way misses a packet.
             other => {
                 let all = other.unwrap();
-                assert_eq!(all.iter().map(|one| one.way).collect::<Vec<_>>(), Way::ALL);
+                assert_eq!(all.iter().map(|one| one.way).collect::<Vec<_>>(), ReadinessMethod::ALL);
                 assert!(all.iter().all(|one| one.one_ns > 0.0 && one.wake_us.0 > 0.0));
             }
         }

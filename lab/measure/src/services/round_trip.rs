@@ -13,7 +13,7 @@ use selvedge_control_code::native::Compiler;
 use selvedge_os_jit::{Handler, Native};
 use selvedge_units::Duration;
 
-use super::pause;
+use super::sleep_for;
 
 /// What both paths run for each request.
 const HANDLER: &str = "{
@@ -136,13 +136,13 @@ fn under(load: u32, samples: usize) -> Result<RoundTrips, RoundTripError> {
 /// Uses its part of a processor's time: together they use `load` percent of each.
 fn hog(load: u32, number: usize, stop: &AtomicBool) {
     let busy = Duration(PERIOD.0 * u64::from(load) / 100 / HOGS_EACH as u64);
-    pause(Duration(PERIOD.0 * number as u64 / 7));
+    sleep_for(Duration(PERIOD.0 * number as u64 / 7));
     while !stop.load(Ordering::Relaxed) {
         let began = now();
         while now().since(began) < busy {
             std::hint::spin_loop();
         }
-        pause(Duration(PERIOD.0.saturating_sub(busy.0)));
+        sleep_for(Duration(PERIOD.0.saturating_sub(busy.0)));
     }
 }
 
@@ -167,7 +167,7 @@ fn client(load: u32, samples: usize) -> Result<RoundTrips, RoundTripError> {
                     if words[..8] != (sample + 1).to_ne_bytes() {
                         return Err(io::Error::other("not the answer to what was asked"));
                     }
-                    pause(Duration::from_micros(500));
+                    sleep_for(Duration::from_micros(500));
                 }
             }
             Ok(times)

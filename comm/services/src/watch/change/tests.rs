@@ -7,7 +7,7 @@ use std::time::Duration as StdDuration;
 use super::*;
 use crate::catalog::Service;
 use crate::layout::Tally;
-use crate::watch::{Wish, now};
+use crate::watch::{WatchOptions, now};
 use selvedge_os_bpf::ProgramError;
 
 /// Threads that do not run: beyond what any machine of tests has.
@@ -15,19 +15,19 @@ const FIRST: u32 = 4_000_000;
 /// Records of 24 bytes in a ring of 4096.
 const ROOM: u64 = 170;
 
-fn start(service: Service, way: Way) -> Option<Watch> {
+fn start(service: Service, way: ChangePath) -> Option<Watch> {
     let kinds = match service {
         Service::Sched => vec!["miss".to_owned()],
         _ => vec!["data".to_owned()],
     };
-    let mut wish = Wish { kinds, pid: Some(u32::MAX), ..Wish::new(service) };
+    let mut wish = WatchOptions { kinds, pid: Some(u32::MAX), ..WatchOptions::new(service) };
     if service == Service::Socket {
         wish.pid = None;
     }
     started(wish, way)
 }
 
-fn started(wish: Wish, way: Way) -> Option<Watch> {
+fn started(wish: WatchOptions, way: ChangePath) -> Option<Watch> {
     match Watch::start_by(wish, way) {
         Ok(watch) => Some(watch),
         Err(
@@ -41,9 +41,9 @@ fn started(wish: Wish, way: Way) -> Option<Watch> {
 }
 
 /// What comes to an address.
-fn data_at(to: SocketAddr) -> Wish {
+fn data_at(to: SocketAddr) -> WatchOptions {
     let kinds = vec!["data".to_owned()];
-    Wish { kinds, port: Some(to.port()), ..Wish::new(Service::Socket) }
+    WatchOptions { kinds, port: Some(to.port()), ..WatchOptions::new(Service::Socket) }
 }
 
 fn until(what: &str, condition: impl Fn() -> bool) {
@@ -57,15 +57,15 @@ fn until(what: &str, condition: impl Fn() -> bool) {
 
 /// Waits for the kernel's program to have taken all that was posted, by itself.
 fn taken(watch: &Watch) -> Tally {
-    let waits = || watch.posts.as_ref().is_some_and(|posts| posts.waiting() > 0);
+    let waits = || watch.change_ring.as_ref().is_some_and(|change_ring| change_ring.waiting() > 0);
     until("the taking of posts", || !waits());
     watch.tally()
 }
 
 /// A record such as nobody but a scribbler posts.
 fn scribble(watch: &mut Watch, record: &[u8]) {
-    assert!(watch.posts.as_mut().unwrap().put(record));
-    watch.ring_in();
+    assert!(watch.change_ring.as_mut().unwrap().put(record));
+    watch.notify_kernel();
 }
 
 fn record(kind: u32, thread: u32, value: u64) -> Vec<u8> {
@@ -96,9 +96,12 @@ fn settings(watch: &Watch) -> (u64, u64) {
 
 #[test]
 fn posted_changes_do_what_system_calls_do() {
-    let Some(mut posted) = start(Service::Sched, Way::Posted) else { return };
-    let Some(mut called) = start(Service::Sched, Way::SystemCall) else { return };
-    assert_eq!((posted.way(), called.way()), (Way::Posted, Way::SystemCall));
+    let Some(mut posted) = start(Service::Sched, ChangePath::Posted) else { return };
+    let Some(mut called) = start(Service::Sched, ChangePath::SystemCall) else { return };
+    assert_eq!(
+        (posted.change_path(), called.change_path()),
+        (ChangePath::Posted, ChangePath::SystemCall)
+    );
     let changes = changes();
     for (number, change) in changes.iter().enumerate() {
         called.post(*change).unwrap();
@@ -121,7 +124,7 @@ fn posted_changes_do_what_system_calls_do() {
 
 #[test]
 fn the_last_of_many_for_a_thread_holds() {
-    let Some(mut watch) = start(Service::Sched, Way::Posted) else { return };
+    let Some(mut watch) = start(Service::Sched, ChangePath::Posted) else { return };
     for round in 0..200_u64 {
         for step in 0..100 {
             let change = match step % 3 {
@@ -138,7 +141,7 @@ fn the_last_of_many_for_a_thread_holds() {
 
 #[test]
 fn the_kernel_refuses_what_makes_no_sense() {
-    let Some(mut watch) = start(Service::Sched, Way::Posted) else { return };
+    let Some(mut watch) = start(Service::Sched, ChangePath::Posted) else { return };
     let good = record(2, FIRST, 5);
     let bad = [
         vec![],
@@ -184,24 +187,24 @@ fn the_kernel_refuses_what_makes_no_sense() {
 
 #[test]
 fn a_scribbled_ring_stops_no_occurrence() {
-    let Some(mut watch) = start(Service::Sched, Way::Posted) else { return };
-    let posts = watch.posts.as_mut().unwrap();
+    let Some(mut watch) = start(Service::Sched, ChangePath::Posted) else { return };
+    let change_ring = watch.change_ring.as_mut().unwrap();
     // A length beyond all, then a place that is none: neither is taken, nothing hangs.
-    assert!(posts.put(&record(2, FIRST, 5)));
-    posts.spoil(1 << 29);
-    watch.ring_in();
+    assert!(change_ring.put(&record(2, FIRST, 5)));
+    change_ring.corrupt_length(1 << 29);
+    watch.notify_kernel();
     watch.tick().unwrap();
     until("a refusal", || watch.tally().refused > 0);
     assert_eq!(watch.jobs().unwrap(), []);
-    watch.posts.as_mut().unwrap().spoil(POST as u64);
-    watch.ring_in();
+    watch.change_ring.as_mut().unwrap().corrupt_length(POST as u64);
+    watch.notify_kernel();
     assert_eq!(taken(&watch).posted, 1, "and put right it goes on");
     assert_eq!(watch.jobs().unwrap(), [(FIRST, Duration(5))]);
 }
 
 #[test]
 fn what_user_space_knows_to_be_wrong_is_not_posted() {
-    for way in [Way::Posted, Way::SystemCall] {
+    for way in [ChangePath::Posted, ChangePath::SystemCall] {
         let Some(mut watch) = start(Service::Sched, way) else { return };
         for change in [
             Change::Job { thread: 0, within: Duration(1) },
@@ -227,7 +230,7 @@ fn a_full_ring_is_told_and_loses_nothing() {
     // Nothing occurs on a port that nobody knows, so nothing is taken.
     let silent = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let to = silent.local_addr().unwrap();
-    let Some(mut watch) = started(data_at(to), Way::Posted) else { return };
+    let Some(mut watch) = started(data_at(to), ChangePath::Posted) else { return };
     for value in 1..=ROOM {
         watch.post(Change::Threshold(value)).unwrap();
     }
@@ -253,7 +256,7 @@ fn a_full_ring_is_told_and_loses_nothing() {
 
 #[test]
 fn an_interval_that_is_posted_is_kept_by_the_timer() {
-    for way in [Way::Posted, Way::SystemCall] {
+    for way in [ChangePath::Posted, ChangePath::SystemCall] {
         let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let to = socket.local_addr().unwrap();
         let Some(mut watch) = started(data_at(to), way) else { return };
@@ -281,7 +284,7 @@ fn an_interval_that_is_posted_is_kept_by_the_timer() {
 fn what_a_posted_change_costs() {
     const ROUNDS: usize = 2000;
     const BATCH: u64 = 128;
-    let Some(mut watch) = start(Service::Sched, Way::Posted) else { return };
+    let Some(mut watch) = start(Service::Sched, ChangePath::Posted) else { return };
     let (mut posted, mut whole, mut called) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         let job = |at: u64| (FIRST + at as u32, Duration(at + 1));

@@ -26,23 +26,23 @@ pub(crate) const SIZE: usize = GENERATION + DESCRIPTORS * 4;
 
 /// Interest and readiness.
 #[derive(Debug)]
-pub(crate) struct Board(Mapping);
+pub(crate) struct ReadinessBoard(Mapping);
 
 const fn bit(descriptor: usize) -> u64 {
     1 << (descriptor % 64)
 }
 
-impl Board {
+impl ReadinessBoard {
     pub(crate) fn new(memory: Mapping) -> Self {
         assert!(memory.size() >= SIZE, "the whole of it is mapped");
         Self(memory)
     }
 
-    fn listed(&self, descriptor: usize) -> &AtomicU64 {
+    fn interest_word(&self, descriptor: usize) -> &AtomicU64 {
         self.0.atomic(FD_LIST + descriptor / 64 * 8)
     }
 
-    fn updated(&self, descriptor: usize) -> &AtomicU64 {
+    fn changed_word(&self, descriptor: usize) -> &AtomicU64 {
         self.0.atomic(UPDATED + descriptor / 64 * 8)
     }
 
@@ -63,23 +63,23 @@ impl Board {
     }
 
     /// Says that a descriptor is of interest, or no longer.
-    pub(crate) fn want(&self, descriptor: usize, wanted: bool) {
+    pub(crate) fn set_interest(&self, descriptor: usize, wanted: bool) {
         if wanted {
-            self.listed(descriptor).fetch_or(bit(descriptor), Ordering::SeqCst);
+            self.interest_word(descriptor).fetch_or(bit(descriptor), Ordering::SeqCst);
         } else {
-            self.listed(descriptor).fetch_and(!bit(descriptor), Ordering::SeqCst);
+            self.interest_word(descriptor).fetch_and(!bit(descriptor), Ordering::SeqCst);
         }
     }
 
     /// Notes that a descriptor's interest has changed.
     pub(crate) fn change(&self, descriptor: usize) {
-        self.updated(descriptor).fetch_or(bit(descriptor), Ordering::SeqCst);
+        self.changed_word(descriptor).fetch_or(bit(descriptor), Ordering::SeqCst);
         self.0.atomic_u32(0).fetch_add(1, Ordering::SeqCst);
     }
 
     /// One change has been put in force.
     pub(crate) fn changed(&self, descriptor: usize) {
-        self.updated(descriptor).fetch_and(!bit(descriptor), Ordering::SeqCst);
+        self.changed_word(descriptor).fetch_and(!bit(descriptor), Ordering::SeqCst);
     }
 
     /// Takes what has changed: each descriptor, and whether it is of interest now.
@@ -92,7 +92,8 @@ impl Board {
             let changed = changed.swap(0, Ordering::SeqCst);
             for at in bits(changed) {
                 let descriptor = word * 64 + at;
-                let wanted = self.listed(descriptor).load(Ordering::SeqCst) & bit(descriptor) != 0;
+                let wanted =
+                    self.interest_word(descriptor).load(Ordering::SeqCst) & bit(descriptor) != 0;
                 each(descriptor, wanted);
             }
         }
@@ -153,12 +154,12 @@ impl Board {
     }
 
     /// One less.
-    pub(crate) fn get_up(&self) {
+    pub(crate) fn finish_sleep(&self) {
         self.0.atomic_u32(SLEEPING).fetch_sub(1, Ordering::SeqCst);
     }
 
     /// The wake-up has come; the next mark gives another one. Who calls has to look after that.
-    pub(crate) fn awake(&self) {
+    pub(crate) fn rearm(&self) {
         self.0.atomic_u32(SIGNALLED).store(0, Ordering::SeqCst);
     }
 
@@ -192,11 +193,11 @@ mod tests {
     use std::collections::BTreeSet;
     use std::time::{Duration, Instant};
 
-    fn board() -> Board {
-        Board::new(Mapping::alone(SIZE).unwrap())
+    fn board() -> ReadinessBoard {
+        ReadinessBoard::new(Mapping::private(SIZE).unwrap())
     }
 
-    fn taken(board: &Board) -> Vec<RawFd> {
+    fn taken(board: &ReadinessBoard) -> Vec<RawFd> {
         let mut all = Vec::new();
         board.take(|descriptor| all.push(descriptor));
         all
@@ -218,7 +219,7 @@ mod tests {
     #[test]
     fn changes_are_seen_once() {
         let board = board();
-        board.want(9, true);
+        board.set_interest(9, true);
         board.change(9);
         board.change(64);
         let mut seen = Vec::new();
@@ -258,7 +259,7 @@ mod tests {
                 });
                 board.prepare_sleep();
                 if board.any() {
-                    board.get_up();
+                    board.finish_sleep();
                     continue;
                 }
                 // The marker's end is a wake-up, too; what it marked is there then.
@@ -269,8 +270,8 @@ mod tests {
                     Err(RecvTimeoutError::Disconnected) => false,
                     Err(RecvTimeoutError::Timeout) => panic!("a mark is slept over"),
                 };
-                board.get_up();
-                board.awake();
+                board.finish_sleep();
+                board.rearm();
                 if !more && !board.any() {
                     break;
                 }

@@ -17,7 +17,7 @@ pub(crate) const POST: usize = 16;
 
 /// A writer of records.
 #[derive(Debug)]
-pub(crate) struct Posts {
+pub(crate) struct ChangeRing {
     /// The kernel's page.
     reader: Mapping,
     /// Our page, and the data twice.
@@ -28,7 +28,7 @@ pub(crate) struct Posts {
     written: u64,
 }
 
-impl Posts {
+impl ChangeRing {
     /// Whether this kernel has such rings, and this process may make them.
     pub(crate) fn are_supported() -> bool {
         libbpf_rs::MapType::UserRingBuf.is_supported().unwrap_or(false)
@@ -71,7 +71,7 @@ impl Posts {
 
     /// Makes the first record seem this long.
     #[cfg(test)]
-    pub(crate) fn spoil(&self, length: u64) {
+    pub(crate) fn corrupt_length(&self, length: u64) {
         self.writer.atomic(self.page).store(length, Ordering::Release);
     }
 }
@@ -83,31 +83,31 @@ mod tests {
     const SIZE: usize = 128;
     const PAGE: usize = 64;
 
-    fn posts() -> Posts {
-        let alone = |size| Mapping::alone(size).unwrap();
+    fn change_ring() -> ChangeRing {
+        let alone = |size| Mapping::private(size).unwrap();
         let (reader, writer) = (alone(PAGE), alone(PAGE + 2 * SIZE));
-        Posts { reader, writer, page: PAGE, size: SIZE as u64, written: 0 }
+        ChangeRing { reader, writer, page: PAGE, size: SIZE as u64, written: 0 }
     }
 
     #[test]
     fn a_full_ring_takes_no_more_until_it_is_read() {
-        let mut posts = posts();
+        let mut change_ring = change_ring();
         let mut read = 0;
         for round in 0..20_u8 {
             for _ in 0..5 {
-                assert!(posts.put(&[round; POST]));
+                assert!(change_ring.put(&[round; POST]));
             }
-            assert!(!posts.put(&[round; POST]), "5 of 24 bytes are in 128");
-            assert_eq!(posts.waiting(), 120);
+            assert!(!change_ring.put(&[round; POST]), "5 of 24 bytes are in 128");
+            assert_eq!(change_ring.waiting(), 120);
             let at = PAGE + (read % SIZE as u64) as usize;
-            assert_eq!(posts.writer.atomic(at).load(Ordering::Relaxed), POST as u64);
-            let word = posts.writer.atomic(at + 8).load(Ordering::Relaxed);
+            assert_eq!(change_ring.writer.atomic(at).load(Ordering::Relaxed), POST as u64);
+            let word = change_ring.writer.atomic(at + 8).load(Ordering::Relaxed);
             assert_eq!(word.to_ne_bytes(), [round; 8]);
             read += 120;
-            posts.reader.atomic(0).store(read, Ordering::Release);
+            change_ring.reader.atomic(0).store(read, Ordering::Release);
         }
         // One that is not to be believed.
-        posts.reader.atomic(0).store(read + 1000, Ordering::Release);
-        assert!(!posts.put(&[1; POST]));
+        change_ring.reader.atomic(0).store(read + 1000, Ordering::Release);
+        assert!(!change_ring.put(&[1; POST]));
     }
 }

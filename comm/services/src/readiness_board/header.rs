@@ -28,10 +28,10 @@ fn the_header_is_also_cpp() {
     let mut command = Command::new("cc");
     command.args(["-x", "c++", "-fsyntax-only", "-Wall", "-Wextra", "-Werror"]).arg(header);
     let output = command.output().expect("cc is in tools/packages.txt");
-    let said = String::from_utf8_lossy(&output.stderr);
+    let stderr = String::from_utf8_lossy(&output.stderr);
     // A compiler of C alone says that it has none.
-    let has_none = said.contains("cc1plus");
-    assert!(output.status.success() || has_none, "{said}");
+    let has_none = stderr.contains("cc1plus");
+    assert!(output.status.success() || has_none, "{stderr}");
 }
 
 /// Runs a program to its end, which is waited for only so long: its status, and what it prints.
@@ -80,12 +80,12 @@ fn structures_lie_as_the_header_says() {
 }
 
 /// Memory that another process may map, too.
-fn memory() -> (Board, OwnedFd) {
+fn memory() -> (ReadinessBoard, OwnedFd) {
     use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
     // Not closed on exec: the other process has it.
     let file = memfd_create("readiness", MemfdFlags::empty()).expect("memory");
     ftruncate(&file, SIZE as u64).expect("memory");
-    (Board::new(Mapping::new(&file, 0, SIZE, Access::ReadWrite).expect("memory")), file)
+    (ReadinessBoard::new(Mapping::new(&file, 0, SIZE, Access::ReadWrite).expect("memory")), file)
 }
 
 #[test]
