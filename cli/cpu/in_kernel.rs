@@ -26,7 +26,7 @@ impl InKernel for Loaded {
         let unit = Config::default().unit;
         let admitted = self.0.admit(cpu, task, unit, by_events);
         let (id, promise) = admitted.map_err(|error| error.to_string())?;
-        if let Err(error) = self.0.enlist(cpu, id, process) {
+        if let Err(error) = self.0.assign_process(cpu, id, process) {
             self.remove(cpu, id);
             return Err(error.to_string());
         }

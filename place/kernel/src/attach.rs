@@ -98,8 +98,12 @@ pub fn attach(device: &str, setup: &Setup) -> Result<(), AttachError> {
     setup.check()?;
     let device = Device::find(device)?;
     let _turn = turn()?;
-    let purpose =
-        Purpose { discipline: setup.discipline, replaying: false, telling: false, kind: None };
+    let purpose = Purpose {
+        discipline: setup.discipline,
+        replaying: false,
+        reports_fates: false,
+        kind: None,
+    };
     let bytes = setup.bytes(device.netns, device.ifindex, 0);
     register(device, purpose, &bytes)?.keep(setup)?;
     Ok(())
@@ -107,28 +111,28 @@ pub fn attach(device: &str, setup: &Setup) -> Result<(), AttachError> {
 
 /// The same for a node of this process: what becomes of each packet is told, and if the process dies
 /// without giving the qdisc back, the next `attach` may take its place.
-pub(crate) fn keep_for_node(device: &str, setup: &Setup) -> Result<Kept, AttachError> {
+pub(crate) fn attach_for_node(device: &str, setup: &Setup) -> Result<NodeQdisc, AttachError> {
     setup.check()?;
     let device = Device::find(device)?;
     let _turn = turn()?;
     let purpose =
-        Purpose { discipline: setup.discipline, replaying: false, telling: true, kind: None };
+        Purpose { discipline: setup.discipline, replaying: false, reports_fates: true, kind: None };
     let bytes = setup.bytes(device.netns, device.ifindex, std::process::id());
-    register(device, purpose, &bytes)?.keep(setup).map(Kept)
+    register(device, purpose, &bytes)?.keep(setup).map(NodeQdisc)
 }
 
 /// A qdisc that a device has for as long as a node wants it.
 #[derive(Debug)]
-pub(crate) struct Kept(Registered);
+pub(crate) struct NodeQdisc(Registered);
 
-impl Kept {
+impl NodeQdisc {
     /// The programs and their maps.
     pub(crate) const fn object(&self) -> &Object {
         &self.0.object
     }
 
     /// Gives the device back what it had.
-    pub(crate) fn give_back(self) -> Result<(), AttachError> {
+    pub(crate) fn restore(self) -> Result<(), AttachError> {
         let _turn = turn()?;
         // Somebody may have taken it from the device already, and given it another.
         let taken = match self.0.device.ours() {
@@ -265,7 +269,7 @@ fn owner(qdisc: u32) -> io::Result<(u64, u32)> {
 }
 
 /// The process whose node a pinned qdisc is of; 0 if it is nobody's.
-fn maker(qdisc: u32) -> io::Result<u32> {
+fn owner_process(qdisc: u32) -> io::Result<u32> {
     let setup = open_pin(qdisc, "setup").map_err(|(_, why)| why)?;
     let setup = object::data(&setup)?;
     Ok(replay::number::<4>(&setup, 44).map_or(0, u32::from_ne_bytes))
@@ -273,7 +277,7 @@ fn maker(qdisc: u32) -> io::Result<u32> {
 
 /// Whether a qdisc was a node's that is dead.
 fn is_orphan(number: u32) -> bool {
-    let maker = maker(number).unwrap_or(0);
+    let maker = owner_process(number).unwrap_or(0);
     maker != 0 && !Path::new("/proc").join(maker.to_string()).exists()
 }
 

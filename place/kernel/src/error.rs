@@ -195,7 +195,7 @@ pub enum ReplayError {
     },
     /// It told more than there is room for, or nothing.
     #[error("slot {slot}: the program told {events} events ({lost} more had no room)")]
-    Told {
+    Counters {
         /// The slot.
         slot: u64,
         /// Events.

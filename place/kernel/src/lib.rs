@@ -37,4 +37,4 @@ pub use probe::probe;
 pub use replay::Replay;
 pub use selvedge_os_bpf::ProgramError;
 pub use setup::{STREAMS_MAX, Setup, SetupError, StreamSetup};
-pub use tasks::{Answer, Step, TaskScheduler, TasksError};
+pub use tasks::{KernelDecision, Step, TaskScheduler, TasksError};

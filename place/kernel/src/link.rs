@@ -34,9 +34,9 @@ use selvedge_place_engine::report::{LinkReport, StreamReport};
 use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 use thiserror::Error;
 
-use self::account::{Account, Happened};
+use self::account::{PacketFate, StreamAccount};
 use self::frame_queue::{KernelFrameQueue, open};
-use crate::attach::{Kept, keep_for_node};
+use crate::attach::{NodeQdisc, attach_for_node};
 use crate::attached::Attached;
 use crate::error::{AttachError, OpenError};
 use crate::filter::Filter;
@@ -87,7 +87,7 @@ pub enum LinkError {
     },
     /// What the kernel tells can't be read.
     #[error("reading what became of packets: {0}")]
-    Told(io::Error),
+    Fates(io::Error),
     /// The qdisc can't be looked at.
     #[error(transparent)]
     Open(#[from] OpenError),
@@ -99,7 +99,7 @@ struct Shared {
     discipline: &'static str,
     clock: Clock,
     rate: Mutex<Bitrate>,
-    accounts: Vec<Arc<Mutex<Account>>>,
+    accounts: Vec<Arc<Mutex<StreamAccount>>>,
     report: Mutex<LinkReport>,
     stop: Arc<AtomicBool>,
 }
@@ -112,7 +112,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// then is not sent.
 pub struct KernelLink {
     shared: Arc<Shared>,
-    qdisc: Option<(Kept, Attached)>,
+    qdisc: Option<(NodeQdisc, Attached)>,
     device: String,
     thread: Option<JoinHandle<()>>,
 }
@@ -152,18 +152,18 @@ impl KernelLink {
                 .collect(),
             ..Setup::default()
         };
-        let kept = keep_for_node(&device, &setup)?;
+        let kept = attach_for_node(&device, &setup)?;
         let attached = Attached::open(&device)?;
         let fates = map(kept.object(), FATES_MAP)
             .ok_or_else(|| io::ErrorKind::NotFound.into())
             .and_then(|map| MapHandle::try_from(&map).map_err(io_error))
-            .map_err(LinkError::Told)?;
+            .map_err(LinkError::Fates)?;
 
         let stop = Arc::new(AtomicBool::new(false));
         let mut accounts = Vec::with_capacity(streams.len());
         let mut frame_producers = Vec::with_capacity(streams.len());
         for ((_, params), (socket, _)) in streams.iter().zip(sockets) {
-            let account = Arc::new(Mutex::new(Account::new(params.spec.contract)));
+            let account = Arc::new(Mutex::new(StreamAccount::new(params.spec.contract)));
             let (writer, reader) = pool(params.spec.pool);
             let overhead = overhead(params.spec.to);
             let frame_producer = FrameProducerParams {
@@ -230,7 +230,7 @@ impl KernelLink {
         self.change(stream, |account| account.contract.priority = priority)
     }
 
-    fn change(&self, stream: usize, change: impl FnOnce(&mut Account)) -> bool {
+    fn change(&self, stream: usize, change: impl FnOnce(&mut StreamAccount)) -> bool {
         let (Some((_, qdisc)), Some(account)) = (&self.qdisc, self.shared.accounts.get(stream))
         else {
             return false;
@@ -238,21 +238,21 @@ impl KernelLink {
         let mut account = lock(account);
         let before = account.contract;
         change(&mut account);
-        let told = !matches!(account.contract.windows, Windows::PerKind(_))
+        let applied = !matches!(account.contract.windows, Windows::PerKind(_))
             && qdisc.renew(stream, &account.contract).is_ok();
-        if !told {
+        if !applied {
             account.contract = before;
         }
-        told
+        applied
     }
 
     /// Changes the link's rate, at once.
     pub fn set_rate(&self, rate: Bitrate) -> bool {
-        let told = self.qdisc.as_ref().is_some_and(|(_, qdisc)| qdisc.set_rate(rate).is_ok());
-        if told {
+        let applied = self.qdisc.as_ref().is_some_and(|(_, qdisc)| qdisc.set_rate(rate).is_ok());
+        if applied {
             *lock(&self.shared.rate) = rate;
         }
-        told
+        applied
     }
 
     /// Gives the device back its own qdisc; the last report.
@@ -269,7 +269,7 @@ impl KernelLink {
             let _ = thread.join();
         }
         let _ = self.shared.publish(&attached);
-        if let Err(why) = kept.give_back() {
+        if let Err(why) = kept.restore() {
             tracing::warn!(device = self.device, %why, "the qdisc stays");
         }
     }
@@ -313,10 +313,10 @@ fn reader(
     attached: Attached,
 ) -> Result<JoinHandle<()>, LinkError> {
     let read = move || {
-        let told = Arc::clone(&shared);
+        let observer = Arc::clone(&shared);
         let mut builder = RingBufferBuilder::new();
         let take = move |bytes: &[u8]| {
-            told.take(bytes);
+            observer.take(bytes);
             0
         };
         let added = builder.add(&fates, take).map(|_| ());
@@ -343,13 +343,13 @@ fn reader(
         let _ = ring.consume();
     };
     let name = "kernel link".to_owned();
-    thread::Builder::new().name(name).spawn(read).map_err(LinkError::Told)
+    thread::Builder::new().name(name).spawn(read).map_err(LinkError::Fates)
 }
 
 impl Shared {
     /// Takes one `struct fate`.
     fn take(&self, bytes: &[u8]) {
-        let Some(happened) = Happened::read(bytes) else { return };
+        let Some(happened) = PacketFate::read(bytes) else { return };
         if let Some(account) = self.accounts.get(happened.stream as usize) {
             lock(account).settle(&happened);
         }
@@ -367,7 +367,7 @@ impl Shared {
         for ((number, account), counted) in self.accounts.iter().enumerate().zip(&kernel.streams) {
             let mut account = lock(account);
             if counted.waiting == 0 {
-                account.give_up_before(asked - SILENCE, now);
+                account.abandon_before(asked - SILENCE, now);
             }
             offered = Bitrate(offered.0 + account.offered.last_second(now).0);
             sent = Bitrate(sent.0 + account.sent.last_second(now).0);

@@ -14,7 +14,7 @@ static PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/qdisc.bpf.o"))
 /// The maps that user space touches.
 pub(crate) const SETUP_MAP: &str = ".data.setup";
 pub(crate) const TABLE_MAP: &str = ".data.table";
-pub(crate) const TOLD_MAP: &str = ".data.told";
+pub(crate) const OBSERVED_MAP: &str = ".data.told";
 pub(crate) const FILTERS_MAP: &str = "filters";
 pub(crate) const FATES_MAP: &str = "fates";
 /// Its bytes, where fates are told: some 30,000 of them.
@@ -27,7 +27,7 @@ pub(crate) const KIND_MAX: usize = 16;
 pub(crate) const STATE: usize = 56;
 pub(crate) const SLOT: usize = 104;
 pub(crate) const TABLE: usize = STATE + SLOT * STREAMS_MAX;
-const TOLD: usize = 8 + 32 * 640;
+const OBSERVED_LEN: usize = 8 + 32 * 640;
 
 /// What the programs are loaded for.
 #[derive(Clone, Copy, Debug)]
@@ -36,7 +36,7 @@ pub(crate) struct Purpose<'a> {
     /// Slots instead of time.
     pub(crate) replaying: bool,
     /// What becomes of each packet is told, in the map of fates.
-    pub(crate) telling: bool,
+    pub(crate) reports_fates: bool,
     /// The qdisc's name, if it is to be one.
     pub(crate) kind: Option<&'a str>,
 }
@@ -74,7 +74,8 @@ pub(crate) fn fix(map: &mut OpenMapMut<'_>, words: &[u32]) -> Result<(), LoadErr
 /// Loads the qdisc's programs with `setup` as their setup.
 pub(crate) fn load(purpose: Purpose<'_>, setup: &[u8]) -> Result<Object, LoadError> {
     supported()?;
-    let words = [number(purpose.discipline), purpose.replaying.into(), purpose.telling.into()];
+    let words =
+        [number(purpose.discipline), purpose.replaying.into(), purpose.reports_fates.into()];
     let each = |name: &str, map: &mut OpenMapMut<'_>| {
         let found = map.initial_value().map_or(0, <[u8]>::len);
         match (name, purpose.kind) {
@@ -84,8 +85,8 @@ pub(crate) fn load(purpose: Purpose<'_>, setup: &[u8]) -> Result<Object, LoadErr
                 map.set_initial_value(setup).map_err(refused)
             }
             (TABLE_MAP, _) => check(TABLE_MAP, found, TABLE),
-            (TOLD_MAP, _) => check(TOLD_MAP, found, TOLD),
-            (FATES_MAP, _) if purpose.telling => map.set_max_entries(FATES).map_err(refused),
+            (OBSERVED_MAP, _) => check(OBSERVED_MAP, found, OBSERVED_LEN),
+            (FATES_MAP, _) if purpose.reports_fates => map.set_max_entries(FATES).map_err(refused),
             (QDISC_MAP, Some(kind)) => {
                 let mut id = [0; KIND_MAX];
                 put(&mut id, 0, &kind.as_bytes()[..kind.len().min(KIND_MAX - 1)]);

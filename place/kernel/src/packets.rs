@@ -13,9 +13,9 @@ use selvedge_data_sched::{Discipline, StreamIndex, Tree};
 use crate::attach::{Device, Registered, register};
 use crate::error::ReplayError;
 use crate::filter::Filter;
-use crate::object::{self, FILTERS_MAP, Purpose, SETUP_MAP, TABLE_MAP, TOLD_MAP, map};
+use crate::object::{self, FILTERS_MAP, OBSERVED_MAP, Purpose, SETUP_MAP, TABLE_MAP, map};
 use crate::replay::{
-    Coming, Frame, Schedule, absent, begin, failed, fits, run, streams_of, totals,
+    ArrivalBatch, Frame, Schedule, absent, begin, failed, fits, run, streams_of, totals,
 };
 use crate::setup::{Header, STREAMS_MAX};
 
@@ -47,7 +47,7 @@ impl PacketReplay {
     /// # Errors
     /// If there is no such device or discipline, the right is missing, or the kernel refuses.
     pub fn load(device: &str, discipline: Discipline) -> Result<Self, ReplayError> {
-        let purpose = Purpose { discipline, replaying: true, telling: false, kind: None };
+        let purpose = Purpose { discipline, replaying: true, reports_fates: false, kind: None };
         let qdisc = register(
             Device::find(device)?,
             purpose,
@@ -113,7 +113,7 @@ impl PacketReplay {
         let mut outcome = Outcome { events: Vec::new(), totals: Vec::new() };
         let mut received = Vec::new();
         for t in 0..trace.ticks {
-            for Coming { frame: Frame { stream, size, .. }, count } in schedule.arrivals(t) {
+            for ArrivalBatch { frame: Frame { stream, size, .. }, count } in schedule.arrivals(t) {
                 // As many bytes as the trace says, if a datagram can have them.
                 let payload = (size as usize).clamp(HEADERS + LABEL, DATAGRAM_MAX) - HEADERS;
                 for _ in 0..count {
@@ -127,11 +127,12 @@ impl PacketReplay {
             }
             // The qdisc drops it, which the socket may be told.
             let _ = call.send(&[]);
-            let told = map(&self.qdisc.object, TOLD_MAP).ok_or_else(|| absent(TOLD_MAP))?;
-            let data = object::data(&told).map_err(io("the events"))?;
+            let observed =
+                map(&self.qdisc.object, OBSERVED_MAP).ok_or_else(|| absent(OBSERVED_MAP))?;
+            let data = object::data(&observed).map_err(io("the events"))?;
             let before = outcome.events.len();
             schedule.take(trace, t, &data, &mut outcome.events)?;
-            clear(&told)?;
+            clear(&observed)?;
             let sends = outcome.events[before..].iter().filter(|event| {
                 matches!(event.action, selvedge_data_sched::replay::ReplayAction::Send { .. })
             });
@@ -154,8 +155,9 @@ impl PacketReplay {
 }
 
 /// Empties the list of events.
-fn clear(told: &impl MapCore) -> Result<(), ReplayError> {
-    let empty = vec![0; told.value_size() as usize];
-    told.update(&0_u32.to_ne_bytes(), &empty, MapFlags::ANY)
+fn clear(observed: &impl MapCore) -> Result<(), ReplayError> {
+    let empty = vec![0; observed.value_size() as usize];
+    observed
+        .update(&0_u32.to_ne_bytes(), &empty, MapFlags::ANY)
         .map_err(|error| failed("the events", error))
 }

@@ -3,7 +3,7 @@
 use std::io;
 
 use selvedge_data_stream::{Contract, Window};
-use selvedge_os::namespace::{self, Wire};
+use selvedge_os::namespace::{self, Veth};
 use selvedge_units::Duration;
 
 use crate::attach::{KIND, QDISCS_MAX, attach, bpf_fs, detach, failed};
@@ -20,7 +20,7 @@ use crate::setup::{Setup, StreamSetup};
 /// # Errors
 /// As `attach`.
 pub fn probe() -> Result<String, AttachError> {
-    let tried = namespace::alone(|| Wire::new().map(|wire| through(&wire)));
+    let tried = namespace::alone(|| Veth::new().map(|wire| through(&wire)));
     match tried.flatten() {
         Ok(tried) => tried,
         Err(why) => {
@@ -31,7 +31,7 @@ pub fn probe() -> Result<String, AttachError> {
 }
 
 /// Sends a packet through a qdisc at the near end of a wire.
-fn through(wire: &Wire) -> Result<String, AttachError> {
+fn through(wire: &Veth) -> Result<String, AttachError> {
     let wrong = |why| failed("trying the qdisc on a device of its own", why);
     let (receiver, to) = namespace::listener(wire).map_err(wrong)?;
     let contract = Contract::new(Duration::from_millis(40), Window { lose: 1, of: 5 });
@@ -64,7 +64,7 @@ fn probe_without_device() -> Result<String, AttachError> {
     let purpose = Purpose {
         discipline: Setup::default().discipline,
         replaying: false,
-        telling: false,
+        reports_fates: false,
         kind: None,
     };
     let mut last = None;

@@ -14,7 +14,7 @@ use selvedge_os_bpf::io_error;
 use selvedge_units::{Duration, Instant};
 
 use crate::error::ReplayError;
-use crate::object::{self, Purpose, SETUP_MAP, SLOT, STATE, TABLE_MAP, TOLD_MAP, map};
+use crate::object::{self, OBSERVED_MAP, Purpose, SETUP_MAP, SLOT, STATE, TABLE_MAP, map};
 use crate::setup::{Header, STREAMS_MAX, StreamSetup};
 
 /// How many frames a queue of a trace that never runs dry is kept at: at most two of a stream go
@@ -40,7 +40,7 @@ impl Replay {
     /// # Errors
     /// If the kernel has no such discipline, or refuses.
     pub fn load(discipline: Discipline) -> Result<Self, ReplayError> {
-        let purpose = Purpose { discipline, replaying: true, telling: false, kind: None };
+        let purpose = Purpose { discipline, replaying: true, reports_fates: false, kind: None };
         let object = object::load(purpose, &Header::default().bytes(&[], &Tree::default()))?;
         Ok(Self { object, discipline })
     }
@@ -59,7 +59,7 @@ impl Replay {
         let mut schedule = Schedule::new(trace);
         let mut outcome = Outcome { events: Vec::new(), totals: Vec::new() };
         for t in 0..trace.ticks {
-            for Coming { frame: Frame { at, stream, size }, count } in schedule.arrivals(t) {
+            for ArrivalBatch { frame: Frame { at, stream, size }, count } in schedule.arrivals(t) {
                 let mut left = count;
                 while left > 0 {
                     let now = left.min(AT_ONCE);
@@ -73,9 +73,9 @@ impl Replay {
                 }
             }
             call(&self.object, "replay_slot", &mut [])?;
-            let told = map(&self.object, TOLD_MAP).ok_or_else(|| absent(TOLD_MAP))?;
-            let told = object::data(&told).map_err(|why| run("the events", why))?;
-            schedule.take(trace, t, &told, &mut outcome.events)?;
+            let observed = map(&self.object, OBSERVED_MAP).ok_or_else(|| absent(OBSERVED_MAP))?;
+            let observed = object::data(&observed).map_err(|why| run("the events", why))?;
+            schedule.take(trace, t, &observed, &mut outcome.events)?;
         }
         let table = map(&self.object, TABLE_MAP).ok_or_else(|| absent(TABLE_MAP))?;
         let table = object::data(&table).map_err(|why| run("the counters", why))?;
@@ -153,7 +153,7 @@ pub(crate) struct Frame {
 
 /// So many that are alike.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Coming {
+pub(crate) struct ArrivalBatch {
     pub(crate) frame: Frame,
     pub(crate) count: u32,
 }
@@ -199,13 +199,13 @@ impl<'a> Schedule<'a> {
     }
 
     /// What arrives before the decision at `t`.
-    pub(crate) fn arrivals(&mut self, t: u64) -> Vec<Coming> {
-        let mut found: Vec<Coming> = Vec::new();
+    pub(crate) fn arrivals(&mut self, t: u64) -> Vec<ArrivalBatch> {
+        let mut found: Vec<ArrivalBatch> = Vec::new();
         if self.trace.arrivals == Arrivals::Backlogged && !self.waiting.is_empty() {
             for (stream, waiting) in (0..).zip(&mut self.waiting) {
                 if *waiting < BACKLOG {
                     let frame = Frame { at: 0, stream, size: SIZE };
-                    found.push(Coming { frame, count: BACKLOG - *waiting });
+                    found.push(ArrivalBatch { frame, count: BACKLOG - *waiting });
                     *waiting = BACKLOG;
                 }
             }
@@ -215,7 +215,7 @@ impl<'a> Schedule<'a> {
             self.next += 1;
             match found.last_mut() {
                 Some(coming) if coming.frame == frame => coming.count += 1,
-                _ => found.push(Coming { frame, count: 1 }),
+                _ => found.push(ArrivalBatch { frame, count: 1 }),
             }
         }
         found
@@ -227,17 +227,17 @@ impl<'a> Schedule<'a> {
         &mut self,
         trace: &Trace,
         t: u64,
-        told: &[u8],
+        observed: &[u8],
         events: &mut Vec<Event>,
     ) -> Result<(), ReplayError> {
-        let word = |at: usize| number::<4>(told, at).map_or(0, u32::from_ne_bytes);
+        let word = |at: usize| number::<4>(observed, at).map_or(0, u32::from_ne_bytes);
         let (count, lost) = (word(0), word(4));
         if count == 0 || lost > 0 {
-            return Err(ReplayError::Told { slot: t, events: count, lost });
+            return Err(ReplayError::Counters { slot: t, events: count, lost });
         }
         let mut missed: Vec<(ReplayAction, u64)> = Vec::new();
         let mut decision = ReplayAction::Idle;
-        for record in told[8..].chunks_exact(32).take(count as usize) {
+        for record in observed[8..].chunks_exact(32).take(count as usize) {
             let long = |at: usize| number::<8>(record, at).map_or(0, u64::from_ne_bytes);
             let short = |at: usize| number::<4>(record, at).map_or(0, u32::from_ne_bytes);
             let stream = StreamIndex(short(24));

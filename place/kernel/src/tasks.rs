@@ -19,7 +19,7 @@ use thiserror::Error;
 use crate::error::LoadError;
 use crate::object::{fix, load_with, map_mut, refused};
 
-pub use replay::{Answer, Step};
+pub use replay::{KernelDecision, Step};
 
 static PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/scx_dwcs.bpf.o"));
 
@@ -132,7 +132,7 @@ impl TaskScheduler {
         let all = (0..processors).map(|_| Processor::new(config)).collect();
         let mut scheduler = Self { object, link: None, processors: all };
         for cpu in 0..processors {
-            scheduler.put_servers(cpu, config.unit)?;
+            scheduler.write_servers(cpu, config.unit)?;
         }
         Ok(scheduler)
     }
@@ -143,7 +143,7 @@ impl TaskScheduler {
         self.link.is_some()
     }
 
-    /// Admits a task to a processor; its threads are to be told by [`enlist`](Self::enlist).
+    /// Admits a task to a processor; its threads are to be told by [`enlist`](Self::assign_process).
     ///
     /// # Errors
     /// If it does not fit.
@@ -165,8 +165,8 @@ impl TaskScheduler {
             return Err(TasksError::Full(cpu));
         }
         let promise = processor.promise();
-        self.put(cpu, 0, id, unit, by_events)?;
-        self.put_servers(cpu, unit)?;
+        self.write_task(cpu, 0, id, unit, by_events)?;
+        self.write_servers(cpu, unit)?;
         Ok((id, promise))
     }
 
@@ -181,7 +181,7 @@ impl TaskScheduler {
     /// # Errors
     /// If the kernel refuses.
     pub fn remove(&mut self, cpu: usize, id: TaskId, unit: Duration) -> Result<(), TasksError> {
-        self.put(cpu, 4, id, unit, false)?;
+        self.write_task(cpu, 4, id, unit, false)?;
         let places = self.map("places")?;
         let place = [(cpu as u32).to_ne_bytes(), id.0.to_ne_bytes()].concat();
         for process in places.keys() {
@@ -192,7 +192,7 @@ impl TaskScheduler {
             }
         }
         self.processors[cpu].remove(id);
-        self.put_servers(cpu, unit)
+        self.write_servers(cpu, unit)
     }
 
     /// Moves a task to another processor, where it is served as one that has just come; `confine` is to
@@ -245,7 +245,7 @@ impl TaskScheduler {
     ///
     /// # Errors
     /// If there are too many processes.
-    pub fn enlist(&self, cpu: usize, id: TaskId, process: i32) -> Result<(), TasksError> {
+    pub fn assign_process(&self, cpu: usize, id: TaskId, process: i32) -> Result<(), TasksError> {
         let place = [(cpu as u32).to_ne_bytes(), id.0.to_ne_bytes()].concat();
         let places = self.map("places")?;
         places
@@ -284,33 +284,33 @@ impl TaskScheduler {
     /// # Errors
     /// If the kernel refuses.
     pub fn rules(&self) -> Result<[u64; 5], TasksError> {
-        let told = crate::object::data(&self.map(".data.told")?);
-        let told = told.map_err(|why| TasksError::Call("the rules", why))?;
-        let at = |n: usize| crate::replay::number(&told, 24 + 8 * n).map_or(0, u64::from_ne_bytes);
+        let rules = crate::object::data(&self.map(".data.told")?);
+        let rules = rules.map_err(|why| TasksError::Call("the rules", why))?;
+        let at = |n: usize| crate::replay::number(&rules, 24 + 8 * n).map_or(0, u64::from_ne_bytes);
         Ok(std::array::from_fn(at))
     }
 
     /// The servers as they are now, and what is left for an event of each task.
-    fn put_servers(&mut self, cpu: usize, unit: Duration) -> Result<(), TasksError> {
+    fn write_servers(&mut self, cpu: usize, unit: Duration) -> Result<(), TasksError> {
         let (reserve, server) =
             (self.processors[cpu].reserve(), self.processors[cpu].task_server());
         if let Some(id) = reserve
             && self.counts(cpu, id)? == Counts::default()
         {
-            self.put(cpu, 1, id, unit, false)?;
+            self.write_task(cpu, 1, id, unit, false)?;
         }
         if let Some(id) = server {
-            self.put(cpu, 2, id, unit, false)?;
+            self.write_task(cpu, 2, id, unit, false)?;
         }
         for id in (0..TASKS_MAX).map(TaskId) {
             if Some(id) != reserve && Some(id) != server && self.processors[cpu].contains(id) {
-                self.put(cpu, 3, id, unit, false)?;
+                self.write_task(cpu, 3, id, unit, false)?;
             }
         }
         Ok(())
     }
 
-    fn put(
+    fn write_task(
         &self,
         cpu: usize,
         what: u32,

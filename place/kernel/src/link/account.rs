@@ -22,7 +22,7 @@ pub(super) const fn mark(seq: u32) -> u32 {
 
 /// `struct fate` of `bpf/queues.h`: what became of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Happened {
+pub(super) struct PacketFate {
     pub(super) at: Instant,
     pub(super) stream: u32,
     pub(super) mark: u32,
@@ -32,7 +32,7 @@ pub(super) struct Happened {
     pub(super) wire: Bytes,
 }
 
-impl Happened {
+impl PacketFate {
     /// Reads what the kernel wrote; none if it is nothing that can be.
     pub(super) fn read(bytes: &[u8]) -> Option<Self> {
         let word = |at: usize| number::<4>(bytes, at).map(u32::from_ne_bytes);
@@ -51,7 +51,7 @@ impl Happened {
 
 /// A frame of which packets are in the kernel.
 #[derive(Clone, Copy, Debug)]
-struct Waiting {
+struct PendingFrame {
     frame: Frame,
     deadline: Instant,
     /// Packets of which nothing is known yet.
@@ -62,7 +62,7 @@ struct Waiting {
 }
 
 /// A stream's frames, and what became of them.
-pub(super) struct Account {
+pub(super) struct StreamAccount {
     /// The contract as it is now.
     pub(super) contract: Contract,
     pub(super) ledger: Ledger,
@@ -71,12 +71,12 @@ pub(super) struct Account {
     pub(super) sent_bytes: Bytes,
     /// Packets that the socket refused.
     pub(super) send_errors: u64,
-    waiting: VecDeque<Waiting>,
+    waiting: VecDeque<PendingFrame>,
     next_seq: u32,
     last_deadline: Instant,
 }
 
-impl Account {
+impl StreamAccount {
     pub(super) fn new(contract: Contract) -> Self {
         Self {
             contract,
@@ -107,7 +107,7 @@ impl Account {
         let gap = frame.seq.wrapping_sub(self.next_seq);
         for n in (0..gap).filter(|_| gap <= GAP_MAX) {
             let seq = self.next_seq.wrapping_add(n);
-            let lost = lost_before(seq, frame);
+            let lost = placeholder_frame(seq, frame);
             self.ledger.offered(&lost);
             self.ledger.settle(&lost, Fate::Dropped(DropReason::Full), now);
         }
@@ -118,7 +118,7 @@ impl Account {
         self.last_deadline = deadline;
         self.offered.add(now, frame.size);
         self.ledger.offered(frame);
-        self.waiting.push_back(Waiting {
+        self.waiting.push_back(PendingFrame {
             frame: *frame,
             deadline,
             left: frame.packets,
@@ -135,18 +135,18 @@ impl Account {
             waiting.left = waiting.left.saturating_sub(packets);
             waiting.lost = Some(reason);
         }
-        self.settle_finished(now);
+        self.settle_front(now);
     }
 
     /// Takes note of what became of a packet. Packets of a stream leave in their order, so those of
     /// earlier frames of which nothing was told are lost.
-    pub(super) fn settle(&mut self, happened: &Happened) {
-        let of = |waiting: &Waiting| mark(waiting.frame.seq) == happened.mark;
+    pub(super) fn settle(&mut self, happened: &PacketFate) {
+        let of = |waiting: &PendingFrame| mark(waiting.frame.seq) == happened.mark;
         let Some(at) = self.waiting.iter().position(of) else { return };
         let now = happened.at.max(self.waiting[at].frame.arrival);
         // What is refused on arrival is behind all that waits.
         if happened.lost != Some(DropReason::Full) {
-            self.waiting.iter_mut().take(at).for_each(give_up);
+            self.waiting.iter_mut().take(at).for_each(abandon);
         }
         let frame = &mut self.waiting[at];
         frame.left = frame.left.saturating_sub(1);
@@ -158,18 +158,18 @@ impl Account {
             }
             lost => frame.lost = lost,
         }
-        self.settle_finished(now);
+        self.settle_front(now);
     }
 
     /// The kernel holds nothing of the stream: frames handed over before `then` will not be heard
     /// of any more.
-    pub(super) fn give_up_before(&mut self, then: Instant, now: Instant) {
-        self.waiting.iter_mut().filter(|frame| frame.gone < then).for_each(give_up);
-        self.settle_finished(now);
+    pub(super) fn abandon_before(&mut self, then: Instant, now: Instant) {
+        self.waiting.iter_mut().filter(|frame| frame.gone < then).for_each(abandon);
+        self.settle_front(now);
     }
 
     /// Settles the frames at the front of which all is known.
-    fn settle_finished(&mut self, now: Instant) {
+    fn settle_front(&mut self, now: Instant) {
         while let Some(done) = self.waiting.front().filter(|waiting| waiting.left == 0) {
             let fate = done.lost.map_or_else(
                 || Fate::Sent {
@@ -184,7 +184,7 @@ impl Account {
     }
 }
 
-fn give_up(frame: &mut Waiting) {
+fn abandon(frame: &mut PendingFrame) {
     if frame.left > 0 {
         frame.left = 0;
         frame.lost.get_or_insert(DropReason::SendFailed);
@@ -192,7 +192,7 @@ fn give_up(frame: &mut Waiting) {
 }
 
 /// What stands in for a frame of which only the number is known.
-fn lost_before(seq: u32, next: &Frame) -> Frame {
+fn placeholder_frame(seq: u32, next: &Frame) -> Frame {
     Frame {
         seq,
         kind: Kind::Data,
@@ -226,18 +226,18 @@ mod tests {
         }
     }
 
-    fn account() -> Account {
+    fn account() -> StreamAccount {
         let contract = Contract::new(Duration::from_millis(40), Window { lose: 1, of: 5 });
-        Account::new(Contract { delay: Some(Duration(1000)), ..contract })
+        StreamAccount::new(Contract { delay: Some(Duration(1000)), ..contract })
     }
 
-    fn told(seq: u32, at: u64, kind: u32) -> Happened {
+    fn observed(seq: u32, at: u64, kind: u32) -> PacketFate {
         let mut bytes = Vec::new();
         bytes.extend(at.to_ne_bytes());
         for word in [0, mark(seq), kind, 100] {
             bytes.extend(word.to_ne_bytes());
         }
-        Happened::read(&bytes).unwrap()
+        PacketFate::read(&bytes).unwrap()
     }
 
     #[test]
@@ -247,11 +247,11 @@ mod tests {
             assert_eq!(account.offer(&frame(seq, 2), Instant(1000)), Instant(2000));
         }
         for (seq, at) in [(0, 1500), (0, 2000), (1, 2000), (1, 2001)] {
-            account.settle(&told(seq, at, 3));
+            account.settle(&observed(seq, at, 3));
         }
-        account.settle(&told(2, 2002, 1));
+        account.settle(&observed(2, 2002, 1));
         assert_eq!((account.waiting(), account.backlog()), (1, Bytes(200)));
-        account.settle(&told(2, 2002, 1));
+        account.settle(&observed(2, 2002, 1));
         let totals = account.ledger.totals();
         assert_eq!((totals.frames, totals.sent, totals.on_time, totals.decodable), (3, 2, 1, 1));
         assert_eq!(totals.dropped[DropReason::Expired as usize], 1);
@@ -265,16 +265,16 @@ mod tests {
             account.offer(&frame(seq, 1), Instant(1000 + u64::from(seq)));
         }
         // 2 and 3 never came this far; of 0 nothing is told.
-        account.settle(&told(1, 1500, 3));
+        account.settle(&observed(1, 1500, 3));
         assert_eq!(account.ledger.totals().dropped[DropReason::Full as usize], 2);
         assert_eq!(account.ledger.totals().dropped[DropReason::SendFailed as usize], 1);
         // What is refused stands behind what waits.
         account.offer(&frame(5, 1), Instant(1100));
-        account.settle(&told(5, 0, 6));
+        account.settle(&observed(5, 0, 6));
         assert_eq!(account.waiting(), 2);
-        account.give_up_before(Instant(1004), Instant(3000));
+        account.abandon_before(Instant(1004), Instant(3000));
         assert_eq!(account.waiting(), 2, "handed over too late to be sure");
-        account.give_up_before(Instant(1005), Instant(3000));
+        account.abandon_before(Instant(1005), Instant(3000));
         let totals = account.ledger.totals();
         assert_eq!((account.waiting(), totals.frames, totals.sent), (0, 6, 1));
         assert_eq!(totals.dropped.iter().sum::<u64>(), 5);
@@ -284,14 +284,14 @@ mod tests {
     fn nothing_that_comes_from_outside_does_harm() {
         let mut account = account();
         account.offer(&frame(0, 1), Instant(1000));
-        account.settle(&told(7, 1500, 3));
+        account.settle(&observed(7, 1500, 3));
         account.refused(9, 3, DropReason::SendFailed, Instant(1500));
         account.refused(0, 3, DropReason::SendFailed, Instant(1500));
         assert_eq!((account.waiting(), account.send_errors), (0, 6));
         account.offer(&frame(1 << 30, 1), Instant(1600));
         assert_eq!(account.waiting(), 1);
         for bytes in [&[][..], &[0; 24], &[255; 24], &[0; 23]] {
-            assert_eq!(Happened::read(bytes), None);
+            assert_eq!(PacketFate::read(bytes), None);
         }
     }
 }

@@ -18,7 +18,7 @@ use selvedge_place_engine::frame_producer::FrameQueue;
 use selvedge_units::{Bytes, Instant};
 use socket2::{Domain, Protocol, Socket, Type};
 
-use super::account::{Account, mark};
+use super::account::{StreamAccount, mark};
 use super::{LinkError, lock};
 
 /// How many times the bytes of packets a socket's buffer holds: what the kernel keeps of a packet
@@ -53,7 +53,7 @@ pub(super) struct KernelFrameQueue {
     to: SocketAddr,
     ring: usize,
     pool: PoolReader,
-    account: Arc<Mutex<Account>>,
+    account: Arc<Mutex<StreamAccount>>,
     stop: Arc<AtomicBool>,
 }
 
@@ -64,7 +64,7 @@ impl KernelFrameQueue {
         to: SocketAddr,
         ring: usize,
         pool: PoolReader,
-        account: Arc<Mutex<Account>>,
+        account: Arc<Mutex<StreamAccount>>,
         stop: Arc<AtomicBool>,
     ) -> Self {
         Self { clock, socket, to, ring, pool, account, stop }

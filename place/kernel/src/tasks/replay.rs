@@ -21,7 +21,7 @@ pub enum Step {
 
 /// What the kernel decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Answer {
+pub struct KernelDecision {
     /// The task that runs; `u32::MAX` for nobody, one below that for best-effort tasks.
     pub runs: u32,
     /// The order of `selvedge_data_cpu::Selected`.
@@ -46,7 +46,7 @@ impl TaskScheduler {
     ///
     /// # Errors
     /// If the kernel refuses.
-    pub fn step(&self, now: Instant, step: Step) -> Result<Option<Answer>, TasksError> {
+    pub fn step(&self, now: Instant, step: Step) -> Result<Option<KernelDecision>, TasksError> {
         let (what, task) = match step {
             Step::Wake(id) => (0_u32, id.0),
             Step::Sleep(id) => (1, id.0),
@@ -63,7 +63,7 @@ impl TaskScheduler {
         };
         let until = u64::from(word(32)) | u64::from(word(36)) << 32;
         let until = (until != u64::MAX).then_some(Instant(until));
-        let answer = Answer { runs: word(16), selected: word(20), rule: word(24), until };
+        let answer = KernelDecision { runs: word(16), selected: word(20), rule: word(24), until };
         Ok((what == 3 && returned == 0).then_some(answer))
     }
 

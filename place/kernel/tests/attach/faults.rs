@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use selvedge_place_kernel::{Attached, Filter};
 
 use crate::machine::{
-    Loopback, as_nobody, contract, qdiscs, received, receiver, run, selvedge, setup, stream, tc,
+    Loopback, contract, qdiscs, received, receiver, run, selvedge, setup, stream, tc, unprivileged,
 };
 
 #[test]
@@ -52,7 +52,7 @@ fn what_cannot_be_says_why_and_changes_nothing() {
     assert_eq!(qdiscs(), once);
     // Without the right: neither look nor touch.
     for what in ["attach", "detach", "show"] {
-        let refused = as_nobody(what);
+        let refused = unprivileged(what);
         let err = String::from_utf8_lossy(&refused.stderr).into_owned();
         assert!(!refused.status.success(), "{what}: {err}");
         let says = if what == "attach" { "already" } else { "root" };
@@ -64,7 +64,7 @@ fn what_cannot_be_says_why_and_changes_nothing() {
     assert!(out.contains("\"name\":\"a\"") && out.contains("\"port=5004\""), "{out}");
     assert_eq!(selvedge(&["detach", "lo"]), (0, String::new(), String::new()));
     assert_eq!(qdiscs(), before);
-    let refused = as_nobody("attach");
+    let refused = unprivileged("attach");
     assert!(String::from_utf8_lossy(&refused.stderr).contains("run as root"), "{refused:?}");
     assert_eq!(qdiscs(), before);
     assert!(!std::path::Path::new("/sys/fs/bpf/selvedge").exists());

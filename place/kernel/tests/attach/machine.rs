@@ -23,7 +23,7 @@ pub(crate) fn selvedge(arguments: &[&str]) -> (i32, String, String) {
 }
 
 /// The command without any right.
-pub(crate) fn as_nobody(what: &str) -> Output {
+pub(crate) fn unprivileged(what: &str) -> Output {
     let mut command = Command::new("selvedge");
     command.args(["kernel", what, "lo"]).uid(65_534).gid(65_534).stdin(Stdio::null());
     command.output().unwrap()

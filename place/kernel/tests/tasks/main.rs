@@ -12,7 +12,7 @@ use std::time::{Duration as StdDuration, Instant as StdInstant};
 use selvedge_data_cpu::{Config, Processor, Runs, Selected, Task, TaskId};
 use selvedge_data_stream::Window;
 use selvedge_place_cpu::class::{self, ClockTarget};
-use selvedge_place_kernel::{Answer, Step, TaskScheduler};
+use selvedge_place_kernel::{KernelDecision, Step, TaskScheduler};
 use selvedge_units::{Duration, Instant};
 
 const STATE: &str = "/sys/kernel/sched_ext/state";
@@ -33,8 +33,8 @@ fn task(period: u64, service: u64, window: (u16, u16), ahead: bool) -> Task {
     if ahead { task.work_conserving() } else { task }
 }
 
-fn expected(decision: &selvedge_data_cpu::Decision) -> Answer {
-    Answer {
+fn expected(decision: &selvedge_data_cpu::Decision) -> KernelDecision {
+    KernelDecision {
         runs: match decision.runs {
             Runs::Task(id) => id.0,
             Runs::BestEffort => u32::MAX - 1,
@@ -230,7 +230,7 @@ fn what_waits_when_its_task_goes_runs_on() {
     let mut ids = Vec::new();
     for hog in &hogs {
         let (id, _) = scheduler.admit(cpu, &millis(40, 4, 0), UNIT, false).unwrap();
-        scheduler.enlist(cpu, id, hog.pid()).unwrap();
+        scheduler.assign_process(cpu, id, hog.pid()).unwrap();
         ids.push(id);
     }
     // All are served, so each waits in its own queue most of the time.
@@ -262,7 +262,7 @@ fn a_task_moves_to_another_processor() {
     let task = millis(40, 4, 0);
     let (id, _) = scheduler.admit(last, &task, UNIT, false).unwrap();
     for one in &busy {
-        scheduler.enlist(last, id, one.pid()).unwrap();
+        scheduler.assign_process(last, id, one.pid()).unwrap();
     }
     until("it is served", || scheduler.counts(last, id).unwrap().on_time > 2);
     // Too much there: it stays.

@@ -13,7 +13,7 @@ use super::{Running, UNIT, config, hog, millis, state, task, until, used};
 
 /// Who gives the players their time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum PlayerClass {
     Fair,
     Fifo,
     SchedExt,
@@ -34,18 +34,18 @@ struct Contest {
 
 /// Players of 8 ms in 40 ms beside three ordinary programs that never sleep, and one in the players'
 /// own class, all on one processor.
-fn contest(way: Way, players: usize) -> Contest {
+fn contest(way: PlayerClass, players: usize) -> Contest {
     let cpu = class::processors().pop().unwrap();
     let mut scheduler =
-        (way == Way::SchedExt).then(|| TaskScheduler::attach(cpu + 1, config()).unwrap());
+        (way == PlayerClass::SchedExt).then(|| TaskScheduler::attach(cpu + 1, config()).unwrap());
     let mut place = |running: &Running, task: &Task, by_events: bool| {
         class::confine(running.pid(), cpu).unwrap();
-        if way == Way::Fifo {
+        if way == PlayerClass::Fifo {
             class::set(running.pid(), class::Class::Fifo(10)).unwrap();
         }
         scheduler.as_mut().map(|scheduler| {
             let (id, _) = scheduler.admit(cpu, task, UNIT, by_events).unwrap();
-            scheduler.enlist(cpu, id, running.pid()).unwrap();
+            scheduler.assign_process(cpu, id, running.pid()).unwrap();
             id
         })
     };
@@ -124,7 +124,7 @@ fn players_play_and_nobody_starves() {
     println!("players, scheduler: frames on time of 50 each; ordinary programs, greedy one");
     let mut rules = [0; 5];
     for players in 1..=4 {
-        for way in [Way::Fair, Way::Fifo, Way::SchedExt] {
+        for way in [PlayerClass::Fair, PlayerClass::Fifo, PlayerClass::SchedExt] {
             let found = contest(way, players);
             let (ordinary, greedy) = (found.ordinary, found.greedy);
             println!(
@@ -132,8 +132,8 @@ fn players_play_and_nobody_starves() {
                 found.on_time, found.rules
             );
             rules.iter_mut().zip(found.rules).for_each(|(all, more)| *all += more);
-            assert!(way != Way::SchedExt || ordinary > 0.0, "somebody starves");
-            if way == Way::SchedExt && counted {
+            assert!(way != PlayerClass::SchedExt || ordinary > 0.0, "somebody starves");
+            if way == PlayerClass::SchedExt && counted {
                 assert!(found.on_time.iter().all(|&frames| frames >= 48), "{found:?}");
                 assert_eq!(found.violations, 0, "{found:?}");
                 assert!(ordinary >= 5.0 && greedy <= 10.0, "{found:?}");
