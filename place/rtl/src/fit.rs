@@ -16,7 +16,7 @@ pub(crate) const SPAN_MAX: u64 = 0x7fff;
 
 /// What of a trace does not fit the hardware.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum Misfit {
+pub enum Unsupported {
     /// There are not so many slots.
     #[error("{found} streams, but the hardware has at most 64 slots; use the software engine")]
     Streams {
@@ -98,7 +98,7 @@ pub enum Misfit {
     },
 }
 
-impl Misfit {
+impl Unsupported {
     /// As the model reports it.
     pub(crate) fn of_range(what: u8, id: &str, at: Instant) -> Self {
         let id = id.to_owned();
@@ -111,16 +111,16 @@ impl Misfit {
 }
 
 /// A trace as the registers take it. O(A log A) for A arrivals.
-pub(crate) fn slots(trace: &Trace) -> Result<Vec<SlotLoad>, Misfit> {
+pub(crate) fn slots(trace: &Trace) -> Result<Vec<SlotLoad>, Unsupported> {
     if trace.streams.len() > 64 {
-        return Err(Misfit::Streams { found: trace.streams.len() });
+        return Err(Unsupported::Streams { found: trace.streams.len() });
     }
     let windowless = |s: &TraceStream| s.contract.windows == Windows::Whole(Window::NONE);
     match trace.discipline {
         Discipline::Dwcs => {}
         // Without windows, Table 2 is earliest deadline first.
         Discipline::Edf if trace.streams.iter().all(windowless) => {}
-        found => return Err(Misfit::Discipline { found }),
+        found => return Err(Unsupported::Discipline { found }),
     }
     let mut slots: Vec<SlotLoad> = trace.streams.iter().map(slot).collect::<Result<_, _>>()?;
     match &trace.arrivals {
@@ -137,25 +137,26 @@ pub(crate) fn slots(trace: &Trace) -> Result<Vec<SlotLoad>, Misfit> {
         let arrival = slot.arrivals.first().copied().unwrap_or(0);
         if found.0 > SPAN_MAX || arrival.saturating_sub(found.0) > SPAN_MAX {
             let id = stream.id.clone();
-            return Err(Misfit::FirstDeadline { id, found, arrival: Instant(arrival) });
+            return Err(Unsupported::FirstDeadline { id, found, arrival: Instant(arrival) });
         }
     }
     Ok(slots)
 }
 
-fn slot(stream: &TraceStream) -> Result<SlotLoad, Misfit> {
+fn slot(stream: &TraceStream) -> Result<SlotLoad, Unsupported> {
     let id = || stream.id.clone();
     let contract = &stream.contract;
     let period = u16::try_from(contract.period.0).ok().filter(|&p| u64::from(p) <= SPAN_MAX);
-    let period = period.ok_or_else(|| Misfit::Period { id: id(), found: contract.period.0 })?;
+    let period =
+        period.ok_or_else(|| Unsupported::Period { id: id(), found: contract.period.0 })?;
     let Windows::Whole(window) = contract.windows else {
-        return Err(Misfit::WindowsByKind { id: id() });
+        return Err(Unsupported::WindowsByKind { id: id() });
     };
     if contract.delay.is_some() {
-        return Err(Misfit::Delay { id: id() });
+        return Err(Unsupported::Delay { id: id() });
     }
     let (Ok(x), Ok(y)) = (u8::try_from(window.lose), u8::try_from(window.of)) else {
-        return Err(Misfit::Window { id: id(), found: window });
+        return Err(Unsupported::Window { id: id(), found: window });
     };
     let mut flags = ACTIVE;
     if contract.late == Late::Send {

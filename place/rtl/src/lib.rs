@@ -22,7 +22,7 @@ mod tool;
 pub mod trace;
 
 pub use design::{Design, Routing, Slots};
-pub use fit::Misfit;
+pub use fit::Unsupported;
 pub use replay::{Replay, ReplayError, StreamTotals};
 pub use simulator::{Simulator, SimulatorError};
 pub use tool::ToolError;

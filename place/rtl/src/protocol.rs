@@ -73,7 +73,7 @@ pub(crate) fn count_request(decisions: u32) -> Vec<u8> {
 
 /// One record of a replay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Record {
+pub(crate) enum ReplayRecord {
     /// A frame was lost; its deadline as a distance from the present slot.
     Drop {
         slot: u8,
@@ -104,7 +104,7 @@ pub(crate) enum Record {
 /// Bytes of a record.
 pub(crate) const RECORD: usize = 4;
 
-impl Record {
+impl ReplayRecord {
     /// The record in these bytes; `Range` takes its fifth byte from what follows.
     pub(crate) fn read(bytes: &[u8]) -> Option<Self> {
         let [kind, slot, low, high, ..] = *bytes else { return None };

@@ -9,8 +9,8 @@ use selvedge_units::Instant;
 use thiserror::Error;
 
 use crate::design::Slots;
-use crate::fit::{self, Misfit};
-use crate::protocol::{RECORD, Record, ReplayMode, replay_request};
+use crate::fit::{self, Unsupported};
+use crate::protocol::{RECORD, ReplayMode, ReplayRecord, replay_request};
 use crate::simulator::{Simulator, SimulatorError};
 
 /// Why a trace was not replayed.
@@ -18,7 +18,7 @@ use crate::simulator::{Simulator, SimulatorError};
 pub enum ReplayError {
     /// The trace does not fit the hardware.
     #[error(transparent)]
-    Misfit(#[from] Misfit),
+    Misfit(#[from] Unsupported),
     /// The design has too few slots.
     #[error("{streams} streams, but this design has {slots} slots")]
     Slots {
@@ -59,7 +59,7 @@ impl Simulator {
     /// Replays a trace to its end.
     ///
     /// # Errors
-    /// [`ReplayError::Misfit`] if the trace does not fit the registers, at once or in the run;
+    /// [`ReplayError::Unsupported`] if the trace does not fit the registers, at once or in the run;
     /// [`ReplayError::Slots`] if this design has too few slots; [`ReplayError::Simulator`].
     pub fn replay(&self, trace: &Trace) -> Result<Replay, ReplayError> {
         let mode =
@@ -97,14 +97,14 @@ impl Simulator {
         let answer = self.ask(&replay_request(mode, &slots))?;
         let mut end = 0;
         loop {
-            let record = answer.get(end..).and_then(Record::read);
+            let record = answer.get(end..).and_then(ReplayRecord::read);
             match record.ok_or_else(|| self.garbled("its answer has no end"))? {
-                Record::Totals => break,
-                Record::Range { slot, what } => {
+                ReplayRecord::Totals => break,
+                ReplayRecord::Range { slot, what } => {
                     let at = number(&answer, end + RECORD + 1, 8)
                         .ok_or_else(|| self.garbled("its answer ends early"))?;
                     let id = &trace.streams[usize::from(slot)].id;
-                    return Err(Misfit::of_range(what, id, Instant(at)).into());
+                    return Err(Unsupported::of_range(what, id, Instant(at)).into());
                 }
                 _ => end += RECORD,
             }
@@ -176,22 +176,24 @@ impl Iterator for Replay {
     type Item = Event;
 
     fn next(&mut self) -> Option<Event> {
-        let mut record = Record::read(&self.answer[self.at..])?;
+        let mut record = ReplayRecord::read(&self.answer[self.at..])?;
         self.at += RECORD;
-        if record == Record::BlockEnd {
+        if record == ReplayRecord::BlockEnd {
             self.t += self.advance;
-            record = Record::read(&self.answer[self.at..])?;
+            record = ReplayRecord::read(&self.answer[self.at..])?;
             self.at += RECORD;
         }
         let t = Instant(self.t);
         let happening = match record {
-            Record::Drop { slot, ahead } => ReplayAction::Drop(self.frame(slot, ahead, true)),
-            Record::Miss { slot, ahead } => ReplayAction::Miss(self.frame(slot, ahead, false)),
-            Record::Send { slot, ahead, late } => {
+            ReplayRecord::Drop { slot, ahead } => ReplayAction::Drop(self.frame(slot, ahead, true)),
+            ReplayRecord::Miss { slot, ahead } => {
+                ReplayAction::Miss(self.frame(slot, ahead, false))
+            }
+            ReplayRecord::Send { slot, ahead, late } => {
                 ReplayAction::Send { frame: self.frame(slot, ahead, true), late }
             }
-            Record::Idle => ReplayAction::Idle,
-            Record::Totals | Record::Range { .. } | Record::BlockEnd => {
+            ReplayRecord::Idle => ReplayAction::Idle,
+            ReplayRecord::Totals | ReplayRecord::Range { .. } | ReplayRecord::BlockEnd => {
                 self.at = self.answer.len();
                 return None;
             }

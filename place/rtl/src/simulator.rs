@@ -16,7 +16,7 @@ use thiserror::Error;
 
 use crate::design::Design;
 use crate::sources;
-use crate::tool::{self, ToolError, Workshop};
+use crate::tool::{self, TemporaryFolder, ToolError};
 
 /// Why there is no simulator, or why it gave no answer.
 #[derive(Debug, Error)]
@@ -88,8 +88,8 @@ impl Simulator {
         }
         let output = child.wait_with_output().map_err(failed)?;
         if !output.status.success() {
-            let said = String::from_utf8_lossy(&output.stderr);
-            return Err(stopped(format!("{}: {}", output.status, said.trim())));
+            let stderr = String::from_utf8_lossy(&output.stderr);
+            return Err(stopped(format!("{}: {}", output.status, stderr.trim())));
         }
         Ok(output.stdout)
     }
@@ -149,7 +149,7 @@ fn make(
     let root = tool::run(Command::new(VERILATOR).args(["--getenv", "VERILATOR_ROOT"]), VERILATOR)?;
     let include = Path::new(root.0.trim()).join("include");
     // Beside the cache, so that moving the result is one step.
-    let shop = Workshop::new(cache)?;
+    let shop = TemporaryFolder::new(cache)?;
     let runtime = runtime(version, &include, cache, &shop)?;
     let files = sources::write(&shop.path, sources::DESIGN).map_err(ToolError::file(&shop.path))?;
     let made = shop.path.join("made");
@@ -186,7 +186,7 @@ fn runtime(
     version: &str,
     include: &Path,
     cache: &Path,
-    shop: &Workshop,
+    shop: &TemporaryFolder,
 ) -> Result<PathBuf, SimulatorError> {
     let kept = cache.join(format!("runtime-{:016x}.o", fingerprint(version, None)));
     if kept.exists() {

@@ -17,7 +17,7 @@ use thiserror::Error;
 
 use crate::design::{Design, Routing, Slots};
 use crate::sources;
-use crate::tool::{self, ToolError, Workshop};
+use crate::tool::{self, TemporaryFolder, ToolError};
 
 const YOSYS: &str = "yosys";
 const NEXTPNR: &str = "nextpnr-ice40";
@@ -140,7 +140,7 @@ pub fn area(part: Part) -> Result<Area, SynthError> {
         Part::Control => ("ss_control", plain.into_iter().skip(1).collect()),
         Part::Core(design) => ("ss_core", design.parameters().to_vec()),
     };
-    let shop = Workshop::new(&std::env::temp_dir())?;
+    let shop = TemporaryFolder::new(&std::env::temp_dir())?;
     let design = sources::DESIGN.iter().copied();
     let texts: Vec<_> = design.filter(|(name, _)| !ABOVE_CORE.contains(name)).collect();
     let script = format!(
@@ -170,9 +170,9 @@ pub fn clock(
     design: Design,
     compare: Compare,
     seeds: u32,
-    tell: &(dyn Fn(u32, f64) + Sync),
+    report: &(dyn Fn(u32, f64) + Sync),
 ) -> Result<Clock, SynthError> {
-    let shop = Workshop::new(&std::env::temp_dir())?;
+    let shop = TemporaryFolder::new(&std::env::temp_dir())?;
     let naive = compare == Compare::Naive;
     let texts: Vec<_> = (sources::DESIGN.iter().chain(sources::SYNTHESIS).copied())
         .filter(|(name, _)| !ABOVE_CORE.contains(name))
@@ -202,7 +202,7 @@ pub fn clock(
                     let found = place(&netlist, seed);
                     let failed = found.is_err();
                     if let Ok((mhz, _)) = found {
-                        tell(seed, mhz);
+                        report(seed, mhz);
                     }
                     placed.lock().unwrap_or_else(PoisonError::into_inner).push((seed, found));
                     if failed {

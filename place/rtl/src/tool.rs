@@ -138,11 +138,11 @@ fn text(from: Option<impl Read>) -> String {
 
 /// A new folder of our own, removed when dropped.
 #[derive(Debug)]
-pub(crate) struct Workshop {
+pub(crate) struct TemporaryFolder {
     pub(crate) path: PathBuf,
 }
 
-impl Workshop {
+impl TemporaryFolder {
     /// In the folder given, which must exist.
     pub(crate) fn new(parent: &std::path::Path) -> Result<Self, ToolError> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -153,7 +153,7 @@ impl Workshop {
     }
 }
 
-impl Drop for Workshop {
+impl Drop for TemporaryFolder {
     fn drop(&mut self) {
         // Left behind if that fails; there is nobody to tell.
         let _removed = std::fs::remove_dir_all(&self.path);

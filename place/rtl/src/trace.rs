@@ -3,7 +3,7 @@
 use selvedge_data_sched::replay::Trace;
 
 use crate::design::{Design, Routing, Slots};
-use crate::fit::Misfit;
+use crate::fit::Unsupported;
 use crate::replay::{Replay, ReplayError};
 use crate::simulator::Simulator;
 
@@ -13,7 +13,7 @@ use crate::simulator::Simulator;
 /// If the hardware does not take it, or could not be simulated.
 pub fn replay(trace: &Trace) -> Result<Replay, ReplayError> {
     let found = trace.streams.len();
-    let slots = Slots::for_streams(found).ok_or(Misfit::Streams { found })?;
+    let slots = Slots::for_streams(found).ok_or(Unsupported::Streams { found })?;
     // What can be refused without a simulator is.
     crate::fit::slots(trace)?;
     Simulator::of(Design::plain(slots, Routing::WinnerOnly))?.replay(trace)

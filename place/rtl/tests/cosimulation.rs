@@ -3,7 +3,7 @@
 mod random;
 
 use selvedge_place_rtl::{
-    Design, Misfit, ReplayError, Routing, Simulator, SimulatorError, Slots, ToolError,
+    Design, ReplayError, Routing, Simulator, SimulatorError, Slots, ToolError, Unsupported,
 };
 
 use selvedge_data_sched::Discipline;
@@ -23,9 +23,9 @@ fn simulator(design: Design) -> Option<Simulator> {
 }
 
 /// Whether the software, too, goes where the hardware says that it cannot follow.
-fn beyond_range(trace: &Trace, misfit: &Misfit) -> bool {
+fn beyond_range(trace: &Trace, misfit: &Unsupported) -> bool {
     match misfit {
-        Misfit::WindowGrown { at, .. } => {
+        Unsupported::WindowGrown { at, .. } => {
             let mut replay = Replay::new(trace);
             while let Some(event) = replay.next() {
                 if replay.totals().any(|(_, _, window)| window.of > 255) {
@@ -37,7 +37,7 @@ fn beyond_range(trace: &Trace, misfit: &Misfit) -> bool {
         }
         // A frame's deadline shows when it goes, and it may never go; but a period and what the
         // stream has behind it must together be able to reach so far.
-        Misfit::DeadlineAhead { at, .. } => trace.streams.iter().any(|s| {
+        Unsupported::DeadlineAhead { at, .. } => trace.streams.iter().any(|s| {
             s.contract.period.0 * (at.0 + 2) + s.first_deadline.map_or(0, |d| d.0) > 32767
         }),
         _ => false,

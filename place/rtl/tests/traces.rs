@@ -7,7 +7,7 @@ use std::path::Path;
 use selvedge_data_sched::Discipline;
 use selvedge_data_sched::replay::Trace;
 use selvedge_data_sched::trace::Printer;
-use selvedge_place_rtl::{Misfit, ReplayError, SimulatorError, ToolError};
+use selvedge_place_rtl::{ReplayError, SimulatorError, ToolError, Unsupported};
 
 /// What the hardware prints, or why not; `None`, with a line, if a tool is not installed.
 fn hardware(text: &str, discipline: Option<Discipline>) -> Option<Result<String, ReplayError>> {
@@ -61,7 +61,7 @@ fn the_committed_vectors_print_the_same_lines_under_dwcs() {
     assert!(same >= 60 && refused > 0, "{same} and {refused}");
 }
 
-fn misfit(streams: &str, rest: &str) -> Option<Misfit> {
+fn misfit(streams: &str, rest: &str) -> Option<Unsupported> {
     let text = format!("{{\"ticks\": 9, \"streams\": [{streams}], {rest}}}");
     match hardware(&text, None)? {
         Err(ReplayError::Misfit(misfit)) => Some(misfit),
@@ -113,7 +113,7 @@ fn what_does_not_fit_is_named() {
     let many: Vec<String> =
         (0..65).map(|n| format!("{{\"id\": \"s{n}\", \"period\": 2}}")).collect();
     let Some(found) = misfit(&many.join(", "), backlogged) else { return };
-    assert_eq!(found, Misfit::Streams { found: 65 });
+    assert_eq!(found, Unsupported::Streams { found: 65 });
 }
 
 /// Time goes on beyond 16 bits; only distances must fit.
