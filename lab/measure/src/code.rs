@@ -13,7 +13,7 @@ use selvedge_os_jit::{Handler, Hook, Interpreted, Kernel, LoadError, Native, Pre
 
 /// What is measured: a filter of Q-Fabric's kind, and a loop over 64 numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Work {
+pub enum Workload {
     /// Three comparisons, and a remainder in one case of two.
     Filter,
     /// A sum of 64 numbers, and a comparison.
@@ -23,7 +23,7 @@ pub enum Work {
 /// The event that both read.
 const FORMATS: &str = "input { int cpu; int memory; long kind; long seq; long values[64]; };";
 
-impl Work {
+impl Workload {
     /// Both.
     pub const ALL: [Self; 2] = [Self::Filter, Self::Loop];
 
@@ -130,7 +130,7 @@ impl Event {
 #[derive(Clone, Copy, Debug)]
 pub struct Costs {
     /// The work.
-    pub work: Work,
+    pub work: Workload,
     /// Written in Rust, called through a pointer.
     pub rust_ns: f64,
     /// Machine code, the event copied in and the outcome read.
@@ -147,7 +147,7 @@ pub struct Costs {
 #[derive(Clone, Copy, Debug)]
 pub struct Readiness {
     /// The work.
-    pub work: Work,
+    pub work: Workload,
     /// To the typed form.
     pub check_us: f64,
     /// From source to machine code that can be called.
@@ -176,13 +176,13 @@ const RUNS: u32 = 200_000;
 ///
 /// # Errors
 /// If a handler can't be made ready. A kernel that takes none leaves its figures out.
-pub fn costs(work: Work, samples: usize) -> Result<Costs, MeasureError> {
+pub fn costs(work: Workload, samples: usize) -> Result<Costs, MeasureError> {
     let program = work.program();
     let start = program.records()[0].offset as usize;
     let mut native = Native::new(program.clone(), &mut compiler()?)?;
     let mut walked = Interpreted::new(program.clone());
     let events: Vec<Event> = (0..64).map(Event::number).collect();
-    let rust: fn(Work, &Event) -> i64 = black_box(|work, event| work.in_rust(event));
+    let rust: fn(Workload, &Event) -> i64 = black_box(|work, event| work.in_rust(event));
     let rust_ns = median(samples, || each(|number| rust(work, &events[number as usize % 64])));
     let native_ns = median(samples, || {
         each(|number| {
@@ -244,7 +244,7 @@ fn compiler() -> Result<Compiler, MeasureError> {
 ///
 /// # Errors
 /// If a handler can't be made ready.
-pub fn readiness(work: Work, samples: usize) -> Result<Readiness, MeasureError> {
+pub fn readiness(work: Workload, samples: usize) -> Result<Readiness, MeasureError> {
     let environment = Environment::parse("formats", FORMATS).expect("declared above");
     let mut compiler = compiler()?;
     let check = || compile(work.name(), work.source(), &environment).expect("written above");

@@ -2,7 +2,7 @@
 //! and microseconds from source to what can be called.
 
 use selvedge_cli_terminal::{Align, Failure, Table};
-use selvedge_lab_measure::code::{Work, costs, readiness};
+use selvedge_lab_measure::code::{Workload, costs, readiness};
 use serde_json::json;
 
 use super::{Measurement, cell, tenths};
@@ -22,7 +22,7 @@ pub(super) fn measure(seconds: u64) -> Result<Measurement, Failure> {
         ("to kernel us", Align::Right),
     ]);
     let mut list = Vec::new();
-    for work in Work::ALL {
+    for work in Workload::ALL {
         let cost = costs(work, samples).map_err(Failure::failed)?;
         let ready = readiness(work, samples).map_err(Failure::failed)?;
         calls.row([

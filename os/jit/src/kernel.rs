@@ -8,7 +8,7 @@ use selvedge_control_code::ebpf::{Bytecode, KernelError, emit};
 use selvedge_control_code::{Fault, Host, Memory, Program, outcome};
 
 use crate::Handler;
-use crate::system::{self, Refused};
+use crate::system::{self, BpfError};
 
 /// Where in the kernel a handler is to run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,14 +47,14 @@ pub enum LoadError {
     Emit(#[from] KernelError),
     /// No handler may be loaded here.
     #[error("handlers can't be loaded into this kernel: {0}; run it as root, or in the process")]
-    Forbidden(Refused),
+    Forbidden(BpfError),
     /// No memory for it.
     #[error("no memory of {size} bytes for the handler: {why}")]
     Memory {
         /// What was asked for.
         size: u32,
         /// What the kernel says.
-        why: Refused,
+        why: BpfError,
     },
     /// Its memory has another size than it needs.
     #[error(
@@ -71,7 +71,7 @@ pub enum LoadError {
     #[error("the kernel's verifier refuses the handler: {why}; it says: {log}; make it smaller")]
     Verifier {
         /// What the kernel says.
-        why: Refused,
+        why: BpfError,
         /// The end of the verifier's log.
         log: String,
     },
@@ -102,7 +102,7 @@ impl Kernel {
     pub fn new(program: Program, hook: Hook) -> Result<Self, LoadError> {
         let code = emit(&program)?;
         let size = code.memory_size();
-        let memory = |why: Refused| match why.is_forbidden() {
+        let memory = |why: BpfError| match why.is_forbidden() {
             true => LoadError::Forbidden(why),
             false => LoadError::Memory { size, why },
         };
@@ -125,7 +125,7 @@ impl Kernel {
     ///
     /// # Errors
     /// What the kernel says.
-    pub fn measure(&mut self, times: u32) -> Result<Measured, Refused> {
+    pub fn measure(&mut self, times: u32) -> Result<Measured, BpfError> {
         let nanoseconds = system::run_often(self.loaded.as_fd(), times)?;
         Ok(Measured { each: selvedge_units::Duration(u64::from(nanoseconds)) })
     }
@@ -174,7 +174,7 @@ fn load(code: &Bytecode, map: BorrowedFd<'_>, hook: Hook) -> Result<OwnedFd, Loa
 ///
 /// # Errors
 /// What the kernel says.
-pub fn available() -> Result<(), Refused> {
+pub fn available() -> Result<(), BpfError> {
     // mov r0, 0; exit
     let code = [0xb7, 0x95];
     system::load(Hook::Call.kind(), Hook::Call.flags(), &code, None).map(|_| ())
@@ -217,14 +217,14 @@ unsafe impl Send for Mapped {}
 unsafe impl Sync for Mapped {}
 
 impl Mapped {
-    fn new(map: BorrowedFd<'_>, size: usize) -> Result<Self, Refused> {
+    fn new(map: BorrowedFd<'_>, size: usize) -> Result<Self, BpfError> {
         // SAFETY: a fresh shared mapping at an address that the kernel chooses.
         let mapped = unsafe {
             let access = ProtFlags::READ | ProtFlags::WRITE;
             mmap(std::ptr::null_mut(), size, access, MapFlags::SHARED, map, 0)
         };
-        let mapped = mapped.map_err(|errno| Refused { errno: errno.raw_os_error() })?;
-        let start = NonNull::new(mapped.cast()).ok_or(Refused { errno: libc::EFAULT })?;
+        let mapped = mapped.map_err(|errno| BpfError { errno: errno.raw_os_error() })?;
+        let start = NonNull::new(mapped.cast()).ok_or(BpfError { errno: libc::EFAULT })?;
         Ok(Self { start, size })
     }
 

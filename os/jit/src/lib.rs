@@ -20,4 +20,4 @@ pub use host::MachineHost;
 pub use kernel::{Hook, Kernel, LoadError, Measured, available, install};
 pub use native::{Native, PrepareError};
 pub use selvedge_control_code::{Handler, Interpreted};
-pub use system::Refused;
+pub use system::BpfError;

@@ -60,7 +60,7 @@ impl Native {
     pub fn run(&mut self, host: &mut dyn Host) {
         let mut host = host;
         let context: *mut &mut dyn Host = &raw mut host;
-        let table = HostTable { call: forward, context: context.cast() };
+        let table = HostTable { call: host_call, context: context.cast() };
         // SAFETY: the code was made by `Compiler` for exactly this program, as a function of this
         // type in the platform's convention. It accesses at most `memory_size` bytes of its first
         // argument - every index in it is guarded - which `memory` has, and which nothing else
@@ -74,7 +74,14 @@ impl Native {
 }
 
 /// What generated code calls.
-extern "C" fn forward(context: *mut c_void, function: u64, a: u64, b: u64, c: u64, d: u64) -> u64 {
+extern "C" fn host_call(
+    context: *mut c_void,
+    function: u64,
+    a: u64,
+    b: u64,
+    c: u64,
+    d: u64,
+) -> u64 {
     // SAFETY: `run` passed the address of a `&mut dyn Host` that it borrows until the code has
     // returned, and uses nowhere else meanwhile.
     let host = unsafe { &mut *context.cast::<&mut dyn Host>() };

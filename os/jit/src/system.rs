@@ -15,12 +15,12 @@ const LICENCE: &std::ffi::CStr = c"Dual MIT/GPL";
 /// What `bpf(2)` answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("bpf(2) says \"{}\"", std::io::Error::from_raw_os_error(self.errno))]
-pub struct Refused {
+pub struct BpfError {
     /// The number of the error.
     pub errno: i32,
 }
 
-impl Refused {
+impl BpfError {
     /// Whether it was for want of rights, or because the machine does not let anyone.
     pub fn is_forbidden(self) -> bool {
         matches!(self.errno, libc::EPERM | libc::EACCES | libc::ENOSYS)
@@ -76,7 +76,7 @@ struct TestRun {
     padding: u32,
 }
 
-fn bpf<T>(command: i64, attributes: &mut T) -> Result<i64, Refused> {
+fn bpf<T>(command: i64, attributes: &mut T) -> Result<i64, BpfError> {
     // SAFETY: the kernel reads and writes at most `size_of::<T>()` bytes of the attributes; the
     // addresses inside of them are the callers', who keep what they point to for the call.
     let done = unsafe {
@@ -84,7 +84,7 @@ fn bpf<T>(command: i64, attributes: &mut T) -> Result<i64, Refused> {
     };
     if done < 0 {
         let errno = std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EINVAL);
-        return Err(Refused { errno });
+        return Err(BpfError { errno });
     }
     Ok(done)
 }
@@ -99,7 +99,7 @@ fn name() -> [u8; 16] {
 }
 
 /// An array of one value that can be mapped.
-pub(crate) fn memory_map(size: u32) -> Result<OwnedFd, Refused> {
+pub(crate) fn memory_map(size: u32) -> Result<OwnedFd, BpfError> {
     let mut attributes = MapCreate {
         map_type: MAP_TYPE_ARRAY,
         key_size: 4,
@@ -118,7 +118,7 @@ pub(crate) fn load(
     flags: u32,
     code: &[u64],
     log: Option<&mut [u8]>,
-) -> Result<OwnedFd, Refused> {
+) -> Result<OwnedFd, BpfError> {
     let mut attributes = ProgLoad {
         prog_type: kind,
         insn_cnt: code.len() as u32,
@@ -137,13 +137,13 @@ pub(crate) fn load(
 }
 
 /// Runs a program once, without any data.
-pub(crate) fn run(program: BorrowedFd<'_>) -> Result<(), Refused> {
+pub(crate) fn run(program: BorrowedFd<'_>) -> Result<(), BpfError> {
     let prog_fd = program.as_raw_fd() as u32;
     bpf(PROG_TEST_RUN, &mut TestRun { prog_fd, ..TestRun::default() }).map(|_| ())
 }
 
 /// Runs a program of a packet hook so many times; the mean, in nanoseconds.
-pub(crate) fn run_often(program: BorrowedFd<'_>, repeat: u32) -> Result<u32, Refused> {
+pub(crate) fn run_often(program: BorrowedFd<'_>, repeat: u32) -> Result<u32, BpfError> {
     let packet = [0_u8; 64];
     let mut attributes = TestRun {
         prog_fd: program.as_raw_fd() as u32,

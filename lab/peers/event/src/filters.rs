@@ -6,7 +6,7 @@ mod wasm;
 
 use std::path::Path;
 
-use selvedge_lab_measure::code::{Work, costs, readiness};
+use selvedge_lab_measure::code::{Workload, costs, readiness};
 use serde_json::json;
 
 use self::cod::Cod;
@@ -72,7 +72,7 @@ pub(crate) fn measure(seconds: u64, cod: Option<&Path>) -> Result<Measurement, F
     let mut found = vec![[Figures::default(), Figures::default()]; Engine::ALL.len()];
     for _ in 0..rounds {
         let by_cod = cod.as_mut().map(|cod| cod.measure(SAMPLES)).transpose()?;
-        for (place, work) in Work::ALL.into_iter().enumerate() {
+        for (place, work) in Workload::ALL.into_iter().enumerate() {
             let ours = costs(work, SAMPLES)?;
             let ready = readiness(work, SAMPLES)?;
             let over_empty = ours.kernel_ns.zip(ours.kernel_empty_ns).map(|(ns, empty)| ns - empty);
@@ -107,7 +107,7 @@ fn told(found: &[[Figures; 2]], rounds: usize, has_cod: bool) -> Measurement {
     for (engine, both) in Engine::ALL.into_iter().zip(found) {
         let mut row = vec![engine.name().to_owned()];
         let mut entry = json!({ "engine": engine.name() });
-        for ((work, figures), ours) in Work::ALL.into_iter().zip(both).zip(&found[native]) {
+        for ((work, figures), ours) in Workload::ALL.into_iter().zip(both).zip(&found[native]) {
             let (call, ready) = (middle(&figures.call_ns), middle(&figures.ready_us));
             let [calls, readies] = [
                 beside(&figures.call_ns, &ours.call_ns),

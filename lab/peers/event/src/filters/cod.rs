@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-use selvedge_lab_measure::code::Work;
+use selvedge_lab_measure::code::Workload;
 
 use super::EVENTS;
 use crate::Failure;
@@ -40,7 +40,7 @@ impl Cod {
         let failed = Failure::of("cod");
         writeln!(self.asks, "{samples}").map_err(|error| failed(&error))?;
         let mut found = [(0.0, 0.0); 2];
-        for (work, found) in Work::ALL.into_iter().zip(&mut found) {
+        for (work, found) in Workload::ALL.into_iter().zip(&mut found) {
             let mut line = String::new();
             self.answers.read_line(&mut line).map_err(|error| failed(&error))?;
             let unclear = || failed(&format!("answers {line:?}"));

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use selvedge_lab_measure::code::Work;
+use selvedge_lab_measure::code::Workload;
 use wasmtime::{Config, Engine, Instance, Memory, Module, Store, TypedFunc};
 
 use super::{BATCH, EVENTS};
@@ -58,10 +58,10 @@ impl Wasm {
         Ok(Self { engine, fuel })
     }
 
-    fn ready(&self, work: Work) -> Result<Ready, Failure> {
+    fn ready(&self, work: Workload) -> Result<Ready, Failure> {
         let text = match work {
-            Work::Filter => FILTER,
-            Work::Loop => LOOP,
+            Workload::Filter => FILTER,
+            Workload::Loop => LOOP,
         };
         let module = Module::new(&self.engine, text).map_err(failed)?;
         let mut store = Store::new(&self.engine, ());
@@ -76,9 +76,9 @@ impl Wasm {
     }
 
     /// Nanoseconds a call and microseconds from source to what can be called.
-    pub(crate) fn measure(&self, work: Work, samples: usize) -> Result<(f64, f64), Failure> {
+    pub(crate) fn measure(&self, work: Workload, samples: usize) -> Result<(f64, f64), Failure> {
         let mut ready = self.ready(work)?;
-        let events: Vec<Vec<u8>> = (0..EVENTS).map(Work::event).collect();
+        let events: Vec<Vec<u8>> = (0..EVENTS).map(Workload::event).collect();
         for (number, event) in (0..).zip(&events) {
             let answer = ready.answer(event)?;
             if answer != work.answer(number) {
