@@ -75,17 +75,17 @@ pub fn release() -> String {
 
 thread_local! {
     /// What libbpf has said on this thread since the last error or load.
-    static SAID: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
+    static LIBBPF_LOG: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Keeps what libbpf says, for the error that may follow.
 fn listen() {
-    SAID.with_borrow_mut(Vec::clear);
+    LIBBPF_LOG.with_borrow_mut(Vec::clear);
     libbpf_rs::set_print(Some((PrintLevel::Warn, |_, line: String| {
-        SAID.with_borrow_mut(|said| {
-            said.extend(line.lines().map(str::to_owned));
-            let surplus = said.len().saturating_sub(LOG_LINES);
-            said.drain(..surplus);
+        LIBBPF_LOG.with_borrow_mut(|lines| {
+            lines.extend(line.lines().map(str::to_owned));
+            let surplus = lines.len().saturating_sub(LOG_LINES);
+            lines.drain(..surplus);
         });
     })));
 }
@@ -93,11 +93,11 @@ fn listen() {
 /// What an error of libbpf's means, with what it said before.
 #[must_use]
 pub fn refused(error: libbpf_rs::Error) -> ProgramError {
-    let said = SAID.take();
-    if error.kind() == libbpf_rs::ErrorKind::PermissionDenied && said.len() < VERIFIED {
+    let lines = LIBBPF_LOG.take();
+    if error.kind() == libbpf_rs::ErrorKind::PermissionDenied && lines.len() < VERIFIED {
         return ProgramError::NotPermitted;
     }
-    let log = said.iter().map(|line| format!("\n  {}", line.trim_end())).collect();
+    let log = lines.iter().map(|line| format!("\n  {}", line.trim_end())).collect();
     ProgramError::Refused { why: io_error(error), log }
 }
 
@@ -129,7 +129,8 @@ mod tests {
     fn a_refusal_without_a_log_is_a_missing_right() {
         let denied = || libbpf_rs::Error::from(io::Error::from_raw_os_error(1));
         assert!(matches!(refused(denied()), ProgramError::NotPermitted));
-        SAID.with_borrow_mut(|said| said.extend((0..VERIFIED).map(|n| format!("line {n}  "))));
+        LIBBPF_LOG
+            .with_borrow_mut(|lines| lines.extend((0..VERIFIED).map(|n| format!("line {n}  "))));
         let ProgramError::Refused { log, why } = refused(denied()) else { panic!("with a log") };
         assert_eq!(why.kind(), io::ErrorKind::PermissionDenied);
         assert!(log.starts_with("\n  line 0\n  line 1\n"), "{log}");

@@ -165,8 +165,8 @@ fn load(code: &Bytecode, map: BorrowedFd<'_>, hook: Hook) -> Result<OwnedFd, Loa
     let why = again.err().unwrap_or(why);
     let end = log.iter().position(|byte| *byte == 0).unwrap_or(log.len());
     let text = String::from_utf8_lossy(&log[..end]);
-    let said = text.lines().rfind(|line| !line.starts_with("processed"));
-    let log = said.unwrap_or("nothing").trim().to_owned();
+    let last_line = text.lines().rfind(|line| !line.starts_with("processed"));
+    let log = last_line.unwrap_or("nothing").trim().to_owned();
     Err(LoadError::Verifier { why, log })
 }
 
