@@ -18,7 +18,7 @@ mod timeline;
 #[cfg(feature = "gstreamer")]
 pub mod inspect;
 #[cfg(feature = "gstreamer")]
-mod sound;
+mod samples;
 #[cfg(feature = "gstreamer")]
 mod source;
 
@@ -30,4 +30,4 @@ pub use picture::{Codec, Picture};
 pub use source::{Framer, Liveness, Source};
 #[cfg(feature = "gstreamer")]
 pub use thumbnail::{Thumbnailer, WIDTH as THUMBNAIL_WIDTH};
-pub use timeline::{Moments, Timeline};
+pub use timeline::{FrameTimes, Timeline};

@@ -73,7 +73,7 @@ impl Thumbnailer {
         input.link(&decode).map_err(|e| wiring("decodebin", e))?;
         scale.link(&output).map_err(|e| wiring("appsink", e))?;
         let entry = scale.static_pad("sink").ok_or_else(|| wiring("videoscale", "no input"))?;
-        thin_out(&entry);
+        limit_rate(&entry);
         connect(&decode, &entry);
         let bus = pipeline.bus().ok_or_else(|| wiring("thumbnailer", "it has no bus"))?;
         pipeline.set_state(gst::State::Playing).map_err(|e| wiring("thumbnailer", e))?;
@@ -161,7 +161,7 @@ fn collector(mut give: impl FnMut(&[u8], Duration) + Send + 'static) -> gst_app:
 }
 
 /// Lets pass only as many decoded pictures as are wanted.
-fn thin_out(entry: &gst::Pad) {
+fn limit_rate(entry: &gst::Pad) {
     let last = Arc::new(Mutex::new(None::<gst::ClockTime>));
     let interval = gst::ClockTime::from_nseconds(INTERVAL.0);
     entry.add_probe(gst::PadProbeType::BUFFER, move |_, info| {

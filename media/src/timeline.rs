@@ -15,7 +15,7 @@ const DRIFT_MAX_NS: u64 = 1_000_000_000;
 
 /// The two moments of a frame, since the start of the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Moments {
+pub struct FrameTimes {
     /// When it is to be decoded; never goes back.
     pub decode: Duration,
     /// When it is to be shown; not before it is decoded.
@@ -58,7 +58,7 @@ impl Timeline {
 
     /// The moments of the next frame in decoding order. `lag` stands in for the distance from
     /// decoding to display where there is no `pts`.
-    pub fn place(&mut self, pts: Option<i64>, dts: Option<i64>, lag: Duration) -> Moments {
+    pub fn place(&mut self, pts: Option<i64>, dts: Option<i64>, lag: Duration) -> FrameTimes {
         let counted = self.pass.map(|(_, last)| last.saturating_add(self.period));
         let raw = match (dts, counted, pts) {
             (Some(dts), ..) => dts,
@@ -83,7 +83,7 @@ impl Timeline {
         self.last = decode;
         self.next = decode.saturating_add(self.period);
         let present = decode.saturating_add(reorder.clamp(0, LAG_MAX_NS));
-        Moments { decode: span(decode), present: span(present) }
+        FrameTimes { decode: span(decode), present: span(present) }
     }
 }
 

@@ -126,7 +126,7 @@ mod imp {
         fn end(&self) {
             let Some(run) = self.run() else { return };
             // Others need not wait for what will never be known.
-            run.session.announce(run.stream, PERIOD_DEFAULT);
+            run.session.set_media_period(run.stream, PERIOD_DEFAULT);
             let unlocks = self.unlocks.load(Ordering::Acquire);
             let given = {
                 let mut stream = self.stream();
@@ -162,7 +162,10 @@ mod imp {
 
     /// A base sink drops what is decoded before the segment begins, though frames within it may
     /// refer to that, and with B frames the first ones always are: they are due at its beginning.
-    fn keep_early(pad: &gst::Pad, info: &mut gst::PadProbeInfo<'_>) -> gst::PadProbeReturn {
+    fn keep_before_segment(
+        pad: &gst::Pad,
+        info: &mut gst::PadProbeInfo<'_>,
+    ) -> gst::PadProbeReturn {
         let segment = pad.sticky_event::<gst::event::Segment>(0);
         let start = segment.and_then(|event| {
             let segment = event.segment().downcast_ref::<gst::ClockTime>()?;
@@ -186,7 +189,7 @@ mod imp {
     impl ObjectImpl for Input {
         fn constructed(&self) {
             self.parent_constructed();
-            self.obj().sink_pad().add_probe(gst::PadProbeType::BUFFER, keep_early);
+            self.obj().sink_pad().add_probe(gst::PadProbeType::BUFFER, keep_before_segment);
         }
     }
 
@@ -242,7 +245,7 @@ mod imp {
             let run = self.run().ok_or_else(|| gst::loggable_error!(CAT, "no run"))?;
             let mut stream = self.stream();
             if let Some(framer) = &mut stream.framer {
-                return framer.adopt(caps).map_err(refused);
+                return framer.accept_caps(caps).map_err(refused);
             }
             let payload_max = run.session.payload_max(run.stream);
             let framer = Framer::new(&run.name, caps, payload_max).map_err(refused)?;
@@ -252,7 +255,7 @@ mod imp {
             }
             stream.framer = Some(framer);
             drop(stream);
-            run.session.announce(run.stream, period);
+            run.session.set_media_period(run.stream, period);
             Ok(())
         }
 

@@ -29,13 +29,13 @@ const GRACE: StdDuration = StdDuration::from_millis(500);
 /// A run of the element.
 pub(crate) struct Session {
     link: LinkConfig,
-    phase: Mutex<Phase>,
+    phase: Mutex<SessionState>,
     changed: Condvar,
-    settled: Arc<Settled>,
+    settled: Arc<SettledCounts>,
     closing: AtomicBool,
 }
 
-struct Phase {
+struct SessionState {
     rate: Bitrate,
     streams: Vec<Spec>,
     /// The periods that are known; all of them start the engine.
@@ -56,15 +56,15 @@ pub(crate) enum NoProducer {
 
 /// How many frames of each stream the engine is done with.
 #[derive(Default)]
-struct Settled {
+struct SettledCounts {
     counts: Vec<AtomicU64>,
     lock: Mutex<()>,
     more: Condvar,
 }
 
-struct Tap(Arc<Settled>);
+struct FateCounter(Arc<SettledCounts>);
 
-impl FateTap for Tap {
+impl FateTap for FateCounter {
     fn settled(&mut self, stream: usize, frame: &Frame, _: Fate, _: Instant) {
         // Frames that were lost before the engine saw them have no packets.
         if frame.payload.len == 0 {
@@ -82,12 +82,12 @@ impl FateTap for Tap {
 impl Session {
     /// A run over this link; streams are numbered in their order.
     pub(crate) fn new(link: LinkConfig, streams: Vec<Spec>) -> Arc<Self> {
-        let settled = Settled {
+        let settled = SettledCounts {
             counts: streams.iter().map(|_| AtomicU64::new(0)).collect(),
-            ..Settled::default()
+            ..SettledCounts::default()
         };
         let session = Self {
-            phase: Mutex::new(Phase {
+            phase: Mutex::new(SessionState {
                 rate: link.rate,
                 periods: streams.iter().map(Spec::declared_period).collect(),
                 node: None,
@@ -104,7 +104,7 @@ impl Session {
         Arc::new(session)
     }
 
-    fn locked(&self) -> MutexGuard<'_, Phase> {
+    fn locked(&self) -> MutexGuard<'_, SessionState> {
         self.phase.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -115,7 +115,7 @@ impl Session {
     }
 
     /// A stream says what period its medium has; where a property says so too, that counts.
-    pub(crate) fn announce(&self, stream: usize, period: Duration) {
+    pub(crate) fn set_media_period(&self, stream: usize, period: Duration) {
         let mut phase = self.locked();
         let known = phase.periods.get(stream).is_some_and(Option::is_some);
         if !known && let Some(slot) = phase.periods.get_mut(stream) {
@@ -124,7 +124,7 @@ impl Session {
         }
     }
 
-    fn start_if_known(&self, phase: &mut Phase) {
+    fn start_if_known(&self, phase: &mut SessionState) {
         if phase.node.is_some() || phase.failure.is_some() {
             return;
         }
@@ -161,7 +161,7 @@ impl Session {
         let settled = Arc::clone(&self.settled);
         let options = NodeOptions {
             clock: Clock::new(),
-            taps: Box::new(move |_| Some(Box::new(Tap(Arc::clone(&settled))))),
+            taps: Box::new(move |_| Some(Box::new(FateCounter(Arc::clone(&settled))))),
             ..NodeOptions::default()
         };
         let node = Node::prepare(&config, options)?;
@@ -284,12 +284,12 @@ impl Session {
     }
 }
 
-impl Phase {
+impl SessionState {
     /// Adjusts the node, if it runs. A value that it refuses stays with the element's property, as
     /// one that was set before the node runs.
     fn turn(&self, knob: Knob) {
         if let Some(node) = &self.node {
-            let _ = node.turn(knob);
+            let _ = node.set_knob(knob);
         }
     }
 }

@@ -96,11 +96,11 @@ mod imp {
                 session.stop();
             }
             for pad in self.pads() {
-                self.take_down(&pad);
+                self.remove_chain(&pad);
             }
         }
 
-        fn take_down(&self, pad: &SelvedgeSinkPad) {
+        fn remove_chain(&self, pad: &SelvedgeSinkPad) {
             let Some((chain, _)) = pad.chain() else { return };
             pad.set_chain(None);
             // Refused only if the chain's pad is gone already.
@@ -346,9 +346,9 @@ mod imp {
             lock(&self.pads).list.retain(|other| other != pad);
             let _ = pad.set_active(false);
             if let Some((session, stream)) = pad.run() {
-                session.announce(stream, settings::PERIOD_DEFAULT);
+                session.set_media_period(stream, settings::PERIOD_DEFAULT);
             }
-            self.take_down(pad);
+            self.remove_chain(pad);
             if let Some(input) = pad.input() {
                 self.discard(input.upcast_ref());
             }

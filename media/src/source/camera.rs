@@ -118,7 +118,7 @@ mod tests {
 
     /// Pulls ten units off a camera that gives this, and tells their encoding.
     fn units(convert: &str) -> crate::picture::Codec {
-        use crate::source::feed::Pulled;
+        use crate::source::feed::PullResult;
         use crate::source::unit::Format;
 
         init().unwrap();
@@ -127,7 +127,7 @@ mod tests {
         let mut codec = None;
         for _ in 0..10 {
             match feed.pull(std::time::Duration::from_secs(20)).unwrap() {
-                Pulled::Unit(_, caps) => codec = Format::new(&caps).map(|format| format.codec),
+                PullResult::Unit(_, caps) => codec = Format::new(&caps).map(|format| format.codec),
                 _ => panic!("the camera {convert} gave nothing"),
             }
         }

@@ -116,7 +116,7 @@ fn tail_for(caps: &gst::CapsRef, what: &str) -> Result<&'static str, SourceError
             "mpegvideoparse"
         }
         "image/jpeg" => "jpegparse",
-        name if name.starts_with("audio/") => SOUND,
+        name if name.starts_with("audio/") => AUDIO,
         // A container that nothing here takes apart.
         name if CONTAINERS.contains(&name) => {
             let (codec, package) = (name.to_owned(), package_for_caps(name));
@@ -130,7 +130,7 @@ fn tail_for(caps: &gst::CapsRef, what: &str) -> Result<&'static str, SourceError
     Ok(line)
 }
 
-const SOUND: &str = "audioconvert ! audioresample ! \
+const AUDIO: &str = "audioconvert ! audioresample ! \
      capsfilter caps=audio/x-raw,format=S16BE,layout=interleaved,rate=[8000,96000],channels=[1,2]";
 
 const CONTAINERS: [&str; 7] = [

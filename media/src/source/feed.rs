@@ -45,7 +45,7 @@ pub(super) enum Timing {
 
 /// What a pull brought.
 #[derive(Debug)]
-pub(super) enum Pulled {
+pub(super) enum PullResult {
     /// A unit and its caps.
     Unit(Unit, gst::Caps),
     /// Nothing yet.
@@ -118,32 +118,32 @@ impl Feed {
     }
 
     /// The next unit, waited for no longer than `wait`.
-    pub(super) fn pull(&mut self, wait: StdDuration) -> Result<Pulled, SourceError> {
+    pub(super) fn pull(&mut self, wait: StdDuration) -> Result<PullResult, SourceError> {
         let slice = gst::ClockTime::from_nseconds(SLICE.min(wait).as_nanos() as u64);
         for _ in 0..wait.as_nanos().div_ceil(SLICE.as_nanos()).max(1) {
             if let Some(sample) = self.sink.try_pull_sample(slice) {
                 let caps = sample.caps_owned();
                 let Some((unit, caps)) = Unit::new(&sample).zip(caps) else { continue };
                 self.delivered = true;
-                return Ok(Pulled::Unit(unit, caps));
+                return Ok(PullResult::Unit(unit, caps));
             }
             let error = self.take_failure().or_else(|| self.bus_error());
             match error {
                 // What broke after it had begun is a damaged end; a live source has failed.
                 Some(error) if self.delivered && !self.live => {
-                    return Ok(Pulled::End(Some(error.to_string())));
+                    return Ok(PullResult::End(Some(error.to_string())));
                 }
                 Some(error) => return Err(error),
                 None if self.sink.is_eos() => return self.end(),
                 None => {}
             }
         }
-        Ok(Pulled::Nothing)
+        Ok(PullResult::Nothing)
     }
 
-    fn end(&mut self) -> Result<Pulled, SourceError> {
+    fn end(&mut self) -> Result<PullResult, SourceError> {
         if self.delivered {
-            return Ok(Pulled::End(None));
+            return Ok(PullResult::End(None));
         }
         Err(self.missing.take().unwrap_or_else(|| SourceError::NotMedia {
             what: self.what.clone(),

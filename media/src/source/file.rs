@@ -6,7 +6,7 @@ use gstreamer::prelude::*;
 
 use super::elements::{make, wiring};
 use super::feed::{Feed, Timing};
-use super::whole;
+use super::truncation;
 use crate::error::SourceError;
 
 /// The feed of a file.
@@ -26,8 +26,8 @@ pub(super) fn feed(what: &str, path: &Path) -> Result<Feed, SourceError> {
         return Err(not_media("an empty file"));
     }
     let mut bytes = std::fs::File::open(path).map_err(|e| not_found(e.to_string()))?;
-    if let Some(whole::CutOff { declared, found }) =
-        whole::cut_off(&mut bytes).map_err(|e| not_found(e.to_string()))?
+    if let Some(truncation::TruncatedFile { declared, found }) =
+        truncation::find_truncation(&mut bytes).map_err(|e| not_found(e.to_string()))?
     {
         return Err(SourceError::CutOff { what: what.into(), declared, found });
     }

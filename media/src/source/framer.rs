@@ -43,15 +43,15 @@ impl Framer {
     /// Whether the period comes from the medium: a stated frame rate, or sound.
     #[must_use]
     pub const fn knows_period(&self) -> bool {
-        self.framing.format.period.is_some() || self.framing.is_sound()
+        self.framing.format.period.is_some() || self.framing.is_audio()
     }
 
     /// Goes on with other caps of the same encoding.
     ///
     /// # Errors
     /// [`SourceError::Pipeline`] if the encoding, or the rate or channels of sound, change.
-    pub fn adopt(&mut self, caps: &gst::CapsRef) -> Result<(), SourceError> {
-        self.framing.adopt(caps)?;
+    pub fn accept_caps(&mut self, caps: &gst::CapsRef) -> Result<(), SourceError> {
+        self.framing.accept_caps(caps)?;
         self.framing.timeline.set_period(self.framing.format.period.unwrap_or(PERIOD_DEFAULT));
         self.looked = false;
         Ok(())
@@ -86,7 +86,7 @@ impl Framer {
     /// # Errors
     /// As [`Self::push`].
     pub fn finish(&mut self, sink: &mut dyn FrameSink) -> Result<(), SourceError> {
-        if let Some((unit, at)) = self.framing.rest() {
+        if let Some((unit, at)) = self.framing.drain_rest() {
             self.framing.enqueue(&unit, at, sink)?;
         }
         Ok(())

@@ -14,8 +14,8 @@ use crate::error::SourceError;
 use crate::frame::{FrameSink, MediaFrame, StreamInfo};
 use crate::picture::mpeg::{self, DisplayOrder};
 use crate::picture::{Codec, Picture};
-use crate::sound::SoundCutter;
-use crate::timeline::{Moments, Timeline};
+use crate::samples::SampleBlocks;
+use crate::timeline::{FrameTimes, Timeline};
 
 /// What a stream's units go through.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ pub(super) struct Framing {
     order: DisplayOrder,
     packetizer: Packetizer,
     /// Cuts sound into packets; `None` for pictures.
-    sound: Option<SoundCutter>,
+    sound: Option<SampleBlocks>,
 }
 
 impl Framing {
@@ -36,10 +36,10 @@ impl Framing {
     /// # Errors
     /// [`SourceError`] for sound of unknown rate or channels, or if a payloader is not installed.
     pub(super) fn new(what: &str, format: Format, payload_max: usize) -> Result<Self, SourceError> {
-        let sound = match (format.codec, format.sound) {
+        let sound = match (format.codec, format.audio) {
             (Codec::L16, None) => return Err(unknown(what, &format.caps)),
             (Codec::L16, Some((rate, channels))) => {
-                Some(SoundCutter::new(rate, channels, payload_max))
+                Some(SampleBlocks::new(rate, channels, payload_max))
             }
             _ => None,
         };
@@ -64,13 +64,13 @@ impl Framing {
         info
     }
 
-    pub(super) const fn is_sound(&self) -> bool {
+    pub(super) const fn is_audio(&self) -> bool {
         self.sound.is_some()
     }
 
     /// Takes a change of caps in mid-stream, if the stream stays what it was announced to be.
-    pub(super) fn adopt(&mut self, caps: &gst::CapsRef) -> Result<(), SourceError> {
-        let same = |f: &Format| f.codec == self.format.codec && f.sound == self.format.sound;
+    pub(super) fn accept_caps(&mut self, caps: &gst::CapsRef) -> Result<(), SourceError> {
+        let same = |f: &Format| f.codec == self.format.codec && f.audio == self.format.audio;
         self.format = Format::new(caps).filter(same).ok_or_else(|| SourceError::Pipeline {
             element: self.what.clone(),
             message: format!("the stream changed to {caps}"),
@@ -85,7 +85,11 @@ impl Framing {
     }
 
     /// The frames that a unit makes, each with its times: one of a picture, any number of sound.
-    pub(super) fn frames(&mut self, unit: Unit, period: Duration) -> Vec<(gst::Buffer, Moments)> {
+    pub(super) fn frames(
+        &mut self,
+        unit: Unit,
+        period: Duration,
+    ) -> Vec<(gst::Buffer, FrameTimes)> {
         let map = unit.buffer.map_readable().ok();
         let bytes = map.as_deref().unwrap_or_default();
         if let Some(cutter) = &mut self.sound {
@@ -102,8 +106,8 @@ impl Framing {
     }
 
     /// What is left of sound when the stream has ended.
-    pub(super) fn rest(&mut self) -> Option<(gst::Buffer, Moments)> {
-        self.sound.as_mut().and_then(SoundCutter::rest).map(sound_buffer)
+    pub(super) fn drain_rest(&mut self) -> Option<(gst::Buffer, FrameTimes)> {
+        self.sound.as_mut().and_then(SampleBlocks::drain_rest).map(sound_buffer)
     }
 
     /// Gives `sink` a frame; returns what it is to others, or `None` if the payloader made nothing
@@ -111,7 +115,7 @@ impl Framing {
     pub(super) fn enqueue(
         &mut self,
         unit: &gst::Buffer,
-        at: Moments,
+        at: FrameTimes,
         sink: &mut dyn FrameSink,
     ) -> Result<Option<Picture>, SourceError> {
         self.packetizer.push(unit, &self.format.caps, at)?;
@@ -147,6 +151,6 @@ fn unknown(what: &str, caps: &gst::CapsRef) -> SourceError {
     SourceError::CodecUnsupported { what: what.into(), codec: caps.to_string() }
 }
 
-fn sound_buffer((bytes, at): (Vec<u8>, Moments)) -> (gst::Buffer, Moments) {
+fn sound_buffer((bytes, at): (Vec<u8>, FrameTimes)) -> (gst::Buffer, FrameTimes) {
     (gst::Buffer::from_mut_slice(bytes), at)
 }

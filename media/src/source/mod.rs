@@ -17,8 +17,8 @@ mod packetizer;
 mod rtp;
 mod run;
 mod test;
+mod truncation;
 mod unit;
-mod whole;
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -48,7 +48,7 @@ const LOOK_AHEAD: usize = 9;
 /// Its elements are stopped when it is dropped.
 #[derive(Debug)]
 pub struct Source {
-    opener: Opener,
+    opener: SourceOpener,
     feed: Feed,
     framing: Framing,
     info: StreamInfo,
@@ -60,17 +60,17 @@ pub struct Source {
 
 /// Makes the feed of a source, again for each time it loops.
 #[derive(Clone, Debug)]
-struct Opener {
+struct SourceOpener {
     /// The source as errors name it.
     what: String,
-    make: Make,
+    make: SourceKind,
     repeat: bool,
 }
 
 /// The kinds of source. A new kind is a case here, a line in each of the two functions below,
 /// and a file.
 #[derive(Clone, Debug)]
-enum Make {
+enum SourceKind {
     File(PathBuf),
     Test { line: String },
     Rtp(rtp::Expected),
@@ -91,20 +91,20 @@ pub(crate) fn version(wanted: &[&str]) -> Result<String, SourceError> {
 /// Finds what is wrong with a source's description, without starting anything.
 pub(crate) fn check(uri: &SourceUri) -> Result<(), SourceError> {
     elements::init()?;
-    match Opener::new(uri, Path::new(""))?.make {
-        Make::Test { line } | Make::Launch { line } => launch::parse(&line).map(drop),
-        Make::File(_) | Make::Rtp(_) | Make::Camera { .. } => Ok(()),
+    match SourceOpener::new(uri, Path::new(""))?.make {
+        SourceKind::Test { line } | SourceKind::Launch { line } => launch::parse(&line).map(drop),
+        SourceKind::File(_) | SourceKind::Rtp(_) | SourceKind::Camera { .. } => Ok(()),
     }
 }
 
-impl Opener {
+impl SourceOpener {
     fn new(uri: &SourceUri, base_dir: &Path) -> Result<Self, SourceError> {
         let (what, make, repeat) = match uri {
             SourceUri::File { path, repeat } => {
-                (format!("file:{path}"), Make::File(base_dir.join(path)), *repeat)
+                (format!("file:{path}"), SourceKind::File(base_dir.join(path)), *repeat)
             }
             SourceUri::Test { what } => {
-                (format!("test:{what}"), Make::Test { line: test::line(what)? }, false)
+                (format!("test:{what}"), SourceKind::Test { line: test::line(what)? }, false)
             }
             SourceUri::Rtp { listen, encoding, clock, payload_type } => {
                 let stated = if encoding.contains('/') {
@@ -113,10 +113,10 @@ impl Opener {
                     format!("{encoding}/{clock}")
                 };
                 let expected = rtp::Expected::new(*listen, &stated, *payload_type)?;
-                (format!("rtp://{listen}"), Make::Rtp(expected), false)
+                (format!("rtp://{listen}"), SourceKind::Rtp(expected), false)
             }
             SourceUri::Camera { device } => {
-                (format!("camera:{device}"), Make::Camera { device: device.clone() }, false)
+                (format!("camera:{device}"), SourceKind::Camera { device: device.clone() }, false)
             }
             SourceUri::Record { path, .. } => {
                 let message = "a recording is read by the engine's side, not by GStreamer".into();
@@ -127,7 +127,7 @@ impl Opener {
                 return Err(SourceError::Pipeline { element: uri.to_string(), message });
             }
             SourceUri::Launch { line } => {
-                (format!("launch:{line}"), Make::Launch { line: line.clone() }, false)
+                (format!("launch:{line}"), SourceKind::Launch { line: line.clone() }, false)
             }
         };
         Ok(Self { what, make, repeat })
@@ -135,19 +135,19 @@ impl Opener {
 
     fn feed(&self) -> Result<Feed, SourceError> {
         match &self.make {
-            Make::File(path) => file::feed(&self.what, path),
-            Make::Test { line } => launch::feed(&self.what, line, Timing::Stored),
-            Make::Rtp(expected) => rtp::feed(&self.what, *expected),
-            Make::Camera { device } => camera::feed(&self.what, device),
-            Make::Launch { line } => launch::feed(&self.what, line, Timing::Unknown),
+            SourceKind::File(path) => file::feed(&self.what, path),
+            SourceKind::Test { line } => launch::feed(&self.what, line, Timing::Stored),
+            SourceKind::Rtp(expected) => rtp::feed(&self.what, *expected),
+            SourceKind::Camera { device } => camera::feed(&self.what, device),
+            SourceKind::Launch { line } => launch::feed(&self.what, line, Timing::Unknown),
         }
     }
 
     /// What is known of the stream without waiting for it: all that is needed where nobody may
     /// be sending yet.
-    fn foretold(&self) -> Option<Format> {
+    fn known_format(&self) -> Option<Format> {
         match &self.make {
-            Make::Rtp(expected) => Some(expected.format()),
+            SourceKind::Rtp(expected) => Some(expected.format()),
             _ => None,
         }
     }
@@ -160,8 +160,10 @@ impl Opener {
             _ => return error,
         };
         match &self.make {
-            Make::Launch { line } => SourceError::Launch { line: line.clone(), message: found },
-            Make::File(_) => error,
+            SourceKind::Launch { line } => {
+                SourceError::Launch { line: line.clone(), message: found }
+            }
+            SourceKind::File(_) => error,
             _ => SourceError::Pipeline { element: self.what.clone(), message: found },
         }
     }

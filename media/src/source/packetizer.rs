@@ -12,7 +12,7 @@ use selvedge_data_stream::rtp::HEADER_LEN;
 use super::elements::{make, wiring};
 use crate::error::SourceError;
 use crate::picture::{Codec, h264, mpeg};
-use crate::timeline::Moments;
+use crate::timeline::FrameTimes;
 
 /// What payloaders can work with: less would leave no room behind their own headers.
 const PAYLOAD_MIN: usize = 64;
@@ -92,7 +92,7 @@ impl Packetizer {
         &mut self,
         unit: &gst::Buffer,
         caps: &gst::Caps,
-        at: Moments,
+        at: FrameTimes,
     ) -> Result<(), SourceError> {
         self.announce(caps)?;
         let (mut headers, mut skip) = (None, 0);

@@ -68,7 +68,7 @@ impl Expected {
     pub(super) fn format(&self) -> Format {
         let sound = self.codec.is_audio().then_some((self.clock_rate, self.channels));
         let caps = gst::Caps::new_empty();
-        Format { codec: self.codec, caps, period: None, width: None, height: None, sound }
+        Format { codec: self.codec, caps, period: None, width: None, height: None, audio: sound }
     }
 
     fn line(&self) -> String {

@@ -8,18 +8,18 @@ use gstreamer as gst;
 use selvedge_control_config::SourceUri;
 use selvedge_units::{Duration, Instant};
 
-use super::feed::{Feed, Pulled};
+use super::feed::{Feed, PullResult};
 use super::framing::{self, Framing};
 use super::liveness::Liveness;
 use super::packetizer::Packetizer;
 use super::unit::Unit;
-use super::{LOOK_AHEAD, Opener, PERIOD_DEFAULT, Source, TIMEOUT, elements};
+use super::{LOOK_AHEAD, PERIOD_DEFAULT, Source, SourceOpener, TIMEOUT, elements};
 use crate::error::SourceError;
 use crate::frame::{End, FrameSink, StreamInfo};
 use crate::pace::Pacer;
 use crate::picture::{Codec, jpeg};
 use crate::thumbnail::Thumbnailer;
-use crate::timeline::Moments;
+use crate::timeline::FrameTimes;
 
 /// How long anything waits before it looks at the stop flag.
 const STOP_POLL: StdDuration = StdDuration::from_millis(50);
@@ -40,9 +40,9 @@ impl Source {
     /// [`SourceError`], which says what was found and what to do.
     pub fn open(uri: &SourceUri, base_dir: &Path, payload_max: usize) -> Result<Self, SourceError> {
         elements::init()?;
-        let opener = Opener::new(uri, base_dir)?;
+        let opener = SourceOpener::new(uri, base_dir)?;
         let mut feed = opener.feed()?;
-        let (format, first) = match opener.foretold() {
+        let (format, first) = match opener.known_format() {
             Some(format) => (format, None),
             None => {
                 let (first, caps) =
@@ -115,7 +115,7 @@ impl Source {
 
     /// Completes `info` from the first units, and prepares for the rest.
     fn learn(&mut self, payload_max: usize) -> Result<(), SourceError> {
-        if !self.framing.is_sound() && self.framing.format.period.is_none() {
+        if !self.framing.is_audio() && self.framing.format.period.is_none() {
             self.info.period = self.measured_period()?;
             self.framing.timeline.set_period(self.info.period);
         }
@@ -130,7 +130,7 @@ impl Source {
         }
         // Only a payloader that has seen a unit knows the parameters; this one is thrown away.
         let mut scout = Packetizer::new(self.framing.format.codec, payload_max)?;
-        let at = Moments { decode: Duration::ZERO, present: Duration::ZERO };
+        let at = FrameTimes { decode: Duration::ZERO, present: Duration::ZERO };
         scout.push(&first.buffer, &self.framing.format.caps, at)?;
         self.info.fmtp = scout.fmtp(bytes);
         Ok(())
@@ -141,8 +141,8 @@ impl Source {
         if !self.feed.is_live() {
             while self.ahead.len() < LOOK_AHEAD {
                 match self.feed.pull(STOP_POLL)? {
-                    Pulled::Unit(unit, _) => self.ahead.push_back(unit),
-                    Pulled::Nothing | Pulled::End(_) => break,
+                    PullResult::Unit(unit, _) => self.ahead.push_back(unit),
+                    PullResult::Nothing | PullResult::End(_) => break,
                 }
             }
         }
@@ -165,15 +165,15 @@ impl Source {
         let mut heard = now();
         while !stop.load(Ordering::Relaxed) {
             let pulled = match self.ahead.pop_front() {
-                Some(unit) => Pulled::Unit(unit, self.framing.format.caps.clone()),
+                Some(unit) => PullResult::Unit(unit, self.framing.format.caps.clone()),
                 None => self.feed.pull(STOP_POLL)?,
             };
             let (frames, end) = match pulled {
-                Pulled::Unit(unit, caps) => {
-                    self.adopt(&caps)?;
+                PullResult::Unit(unit, caps) => {
+                    self.accept_caps(&caps)?;
                     (self.framing.frames(unit, self.info.period), None)
                 }
-                Pulled::Nothing => {
+                PullResult::Nothing => {
                     let waited = now().since(heard);
                     if waited > TIMEOUT && !self.feed.is_live() {
                         return Err(SourceError::Stalled {
@@ -183,14 +183,14 @@ impl Source {
                     }
                     continue;
                 }
-                Pulled::End(note) if self.opener.repeat => {
-                    self.begin_again(note)?;
+                PullResult::End(note) if self.opener.repeat => {
+                    self.restart_medium(note)?;
                     heard = now();
                     continue;
                 }
-                Pulled::End(note) => {
+                PullResult::End(note) => {
                     let note = note.or_else(|| self.cut_off());
-                    (self.framing.rest().into_iter().collect(), Some(End::Eos { note }))
+                    (self.framing.drain_rest().into_iter().collect(), Some(End::Eos { note }))
                 }
             };
             for (unit, at) in frames {
@@ -215,14 +215,14 @@ impl Source {
         let whole = self.feed.duration()?;
         let played = self.framing.timeline.next_decode();
         let missing = whole - played;
-        (!self.framing.is_sound() && missing > CUT_OFF && missing.0 > whole.0 / 10).then(|| {
+        (!self.framing.is_audio() && missing > CUT_OFF && missing.0 > whole.0 / 10).then(|| {
             let (played, whole) = (played.as_secs_f64(), whole.as_secs_f64());
             format!("it ends after {played:.1} s of {whole:.1} s: the file may be cut off")
         })
     }
 
     /// The medium from its beginning; time goes on without a gap.
-    fn begin_again(&mut self, note: Option<String>) -> Result<(), SourceError> {
+    fn restart_medium(&mut self, note: Option<String>) -> Result<(), SourceError> {
         if let Some(note) = note {
             tracing::warn!("{} ended early and begins again: {note}", self.opener.what);
         }
@@ -232,11 +232,11 @@ impl Source {
     }
 
     /// Takes a change of caps in mid-stream, if the stream stays what it was announced to be.
-    fn adopt(&mut self, caps: &gst::Caps) -> Result<(), SourceError> {
+    fn accept_caps(&mut self, caps: &gst::Caps) -> Result<(), SourceError> {
         if *caps == self.framing.format.caps {
             return Ok(());
         }
-        self.framing.adopt(caps)?;
+        self.framing.accept_caps(caps)?;
         if let Some(period) = self.framing.format.period {
             self.framing.timeline.set_period(period);
         }
@@ -246,7 +246,7 @@ impl Source {
     fn enqueue(
         &mut self,
         unit: &gst::Buffer,
-        at: Moments,
+        at: FrameTimes,
         sink: &mut dyn FrameSink,
     ) -> Result<(), SourceError> {
         let Some(picture) = self.framing.enqueue(unit, at, sink)? else { return Ok(()) };
@@ -263,9 +263,9 @@ fn first_unit(feed: &mut Feed, what: &str) -> Result<(Unit, gst::Caps), SourceEr
     let mut dead = 0;
     while began.elapsed() < StdDuration::from_nanos(TIMEOUT.0) {
         match feed.pull(STOP_POLL)? {
-            Pulled::Unit(unit, caps) => return Ok((unit, caps)),
-            Pulled::Nothing => {}
-            Pulled::End(_) => break,
+            PullResult::Unit(unit, caps) => return Ok((unit, caps)),
+            PullResult::Nothing => {}
+            PullResult::End(_) => break,
         }
         // Threads also stand still for a moment while elements are put in place.
         dead = if !feed.is_live() && feed.is_dead() { dead + 1 } else { 0 };

@@ -47,7 +47,7 @@ pub(super) struct Format {
     pub(super) width: Option<u32>,
     pub(super) height: Option<u32>,
     /// Samples in a second and channels of sound.
-    pub(super) sound: Option<(u32, u8)>,
+    pub(super) audio: Option<(u32, u8)>,
 }
 
 impl Format {
@@ -76,7 +76,7 @@ impl Format {
             period: period.filter(|p| plausible.contains(p)),
             width: number("width").filter(|&n| n > 0),
             height: number("height").filter(|&n| n > 0),
-            sound: number("rate").filter(|&n| n > 0).zip(channels.filter(|&n| n > 0)),
+            audio: number("rate").filter(|&n| n > 0).zip(channels.filter(|&n| n > 0)),
         })
     }
 
@@ -85,9 +85,9 @@ impl Format {
         StreamInfo {
             codec: self.codec,
             payload_type: self.codec.payload_type(),
-            clock_rate: self.sound.map_or(90_000, |(rate, _)| rate),
+            clock_rate: self.audio.map_or(90_000, |(rate, _)| rate),
             fmtp: None,
-            channels: self.sound.map(|(_, channels)| channels),
+            channels: self.audio.map(|(_, channels)| channels),
             period: self.period.unwrap_or(PERIOD_DEFAULT),
             width: self.width,
             height: self.height,

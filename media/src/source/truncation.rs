@@ -18,7 +18,7 @@ const RIFF_UNKNOWN: u64 = 0x7fff_ff00;
 
 /// A file that breaks off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct CutOff {
+pub(super) struct TruncatedFile {
     /// The bytes that it would have at least.
     pub(super) declared: Bytes,
     /// The bytes that it has.
@@ -32,7 +32,7 @@ pub(super) struct CutOff {
 ///
 /// # Errors
 /// Those of reading and seeking.
-pub(super) fn cut_off<F: Read + Seek>(file: &mut F) -> io::Result<Option<CutOff>> {
+pub(super) fn find_truncation<F: Read + Seek>(file: &mut F) -> io::Result<Option<TruncatedFile>> {
     let found = file.seek(SeekFrom::End(0))?;
     let head = bytes(file, 0)?;
     let declared = match head {
@@ -44,7 +44,7 @@ pub(super) fn cut_off<F: Read + Seek>(file: &mut F) -> io::Result<Option<CutOff>
         _ => None,
     };
     let more = declared.filter(|&declared| declared > found).map(Bytes);
-    Ok(more.map(|declared| CutOff { declared, found: Bytes(found) }))
+    Ok(more.map(|declared| TruncatedFile { declared, found: Bytes(found) }))
 }
 
 /// The end of the first box with media or their index that reaches beyond the file.
@@ -146,7 +146,7 @@ mod tests {
 
     /// A file, and the length that it says it has.
     fn found(file: &[u8]) -> Option<u64> {
-        let cut = cut_off(&mut Cursor::new(file)).unwrap()?;
+        let cut = find_truncation(&mut Cursor::new(file)).unwrap()?;
         assert_eq!(cut.found, Bytes(file.len() as u64));
         Some(cut.declared.0)
     }

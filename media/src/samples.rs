@@ -2,7 +2,7 @@
 
 use selvedge_units::Duration;
 
-use crate::timeline::Moments;
+use crate::timeline::FrameTimes;
 
 /// The longest block: what is lost with one packet.
 const BLOCK_MAX: Duration = Duration::from_millis(20);
@@ -11,7 +11,7 @@ const SAMPLE_LEN: usize = 2;
 
 /// Collects samples as they come and gives them back in blocks.
 #[derive(Clone, Debug)]
-pub(crate) struct SoundCutter {
+pub(crate) struct SampleBlocks {
     rate: u32,
     /// Bytes of a sample of all channels.
     sample: usize,
@@ -22,7 +22,7 @@ pub(crate) struct SoundCutter {
     given: u64,
 }
 
-impl SoundCutter {
+impl SampleBlocks {
     /// Blocks of up to 20 ms that fit `payload_max` bytes.
     pub(crate) fn new(rate: u32, channels: u8, payload_max: usize) -> Self {
         let rate = rate.max(1);
@@ -43,7 +43,7 @@ impl SoundCutter {
     }
 
     /// The whole blocks that have come together, in order.
-    pub(crate) fn blocks(&mut self) -> Vec<(Vec<u8>, Moments)> {
+    pub(crate) fn blocks(&mut self) -> Vec<(Vec<u8>, FrameTimes)> {
         let whole = self.waiting.len() / self.block * self.block;
         let rest = self.waiting.split_off(whole);
         let full = std::mem::replace(&mut self.waiting, rest);
@@ -51,7 +51,7 @@ impl SoundCutter {
     }
 
     /// What is left at the very end, shorter than a block.
-    pub(crate) fn rest(&mut self) -> Option<(Vec<u8>, Moments)> {
+    pub(crate) fn drain_rest(&mut self) -> Option<(Vec<u8>, FrameTimes)> {
         let whole = self.waiting.len() / self.sample * self.sample;
         let mut rest = std::mem::take(&mut self.waiting);
         rest.truncate(whole);
@@ -61,10 +61,10 @@ impl SoundCutter {
         })
     }
 
-    fn count(&mut self, bytes: usize) -> Moments {
+    fn count(&mut self, bytes: usize) -> FrameTimes {
         let at = self.at(self.given);
         self.given += (bytes / self.sample) as u64;
-        Moments { decode: at, present: at }
+        FrameTimes { decode: at, present: at }
     }
 
     fn at(&self, samples: u64) -> Duration {
@@ -80,9 +80,9 @@ mod tests {
 
     #[test]
     fn a_block_is_20_ms_or_what_fits() {
-        assert_eq!(SoundCutter::new(16_000, 1, 1440).period(), Duration::from_millis(20));
-        assert_eq!(SoundCutter::new(48_000, 2, 1440).period(), Duration::from_micros(7500));
-        assert_eq!(SoundCutter::new(48_000, 2, 0).period(), Duration(20_833));
+        assert_eq!(SampleBlocks::new(16_000, 1, 1440).period(), Duration::from_millis(20));
+        assert_eq!(SampleBlocks::new(48_000, 2, 1440).period(), Duration::from_micros(7500));
+        assert_eq!(SampleBlocks::new(48_000, 2, 0).period(), Duration(20_833));
     }
 
     proptest! {
@@ -91,14 +91,14 @@ mod tests {
             pieces in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..2000), 0..8),
             payload_max in 0usize..2000,
         ) {
-            let mut cutter = SoundCutter::new(8_000, 2, payload_max);
+            let mut cutter = SampleBlocks::new(8_000, 2, payload_max);
             let mut out = Vec::new();
             for piece in &pieces {
                 cutter.push(piece);
                 out.extend(cutter.blocks());
             }
             prop_assert!(out.iter().all(|(block, _)| block.len() == cutter.block));
-            out.extend(cutter.rest());
+            out.extend(cutter.drain_rest());
             let mut whole = pieces.concat();
             whole.truncate(whole.len() / 4 * 4);
             let mut samples = 0;
