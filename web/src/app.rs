@@ -6,7 +6,7 @@ use std::time::Duration;
 use selvedge_control_config::view::NodeView;
 use tokio::sync::{Semaphore, watch};
 
-use crate::gate::Gate;
+use crate::access::AccessGate;
 use crate::publish::Published;
 
 /// What clients may take.
@@ -44,7 +44,7 @@ impl Default for Limits {
 /// All that a request can reach.
 pub(crate) struct App {
     pub(crate) view: Arc<dyn NodeView>,
-    pub(crate) gate: Gate,
+    pub(crate) gate: AccessGate,
     pub(crate) limits: Limits,
     pub(crate) published: watch::Sender<Published>,
     pub(crate) sockets: Arc<Semaphore>,

@@ -29,7 +29,7 @@ pub(crate) async fn serve(
 ) {
     // Pictures and replies are small and wanted now.
     let _ = tcp.set_nodelay(true);
-    let io = TokioIo::new(Unstalled::new(tcp, stall));
+    let io = TokioIo::new(StallGuard::new(tcp, stall));
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(head_timeout)
@@ -51,20 +51,20 @@ pub(crate) async fn serve(
 
 /// A TCP stream that fails once a write has made no progress for `patience`, so that a client
 /// that stops reading gives back its memory.
-struct Unstalled {
+struct StallGuard {
     tcp: TcpStream,
     patience: Duration,
     deadline: Pin<Box<Sleep>>,
     waiting: bool,
 }
 
-impl Unstalled {
+impl StallGuard {
     fn new(tcp: TcpStream, patience: Duration) -> Self {
         let deadline = Box::pin(sleep_until(Instant::now() + patience));
         Self { tcp, patience, deadline, waiting: false }
     }
 
-    fn watch<T>(
+    fn check_progress<T>(
         &mut self,
         context: &mut Context<'_>,
         written: Poll<io::Result<T>>,
@@ -82,7 +82,7 @@ impl Unstalled {
     }
 }
 
-impl AsyncRead for Unstalled {
+impl AsyncRead for StallGuard {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -92,14 +92,14 @@ impl AsyncRead for Unstalled {
     }
 }
 
-impl AsyncWrite for Unstalled {
+impl AsyncWrite for StallGuard {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.tcp).poll_write(context, bytes);
-        self.watch(context, written)
+        self.check_progress(context, written)
     }
 
     fn poll_write_vectored(
@@ -108,7 +108,7 @@ impl AsyncWrite for Unstalled {
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.tcp).poll_write_vectored(context, slices);
-        self.watch(context, written)
+        self.check_progress(context, written)
     }
 
     fn is_write_vectored(&self) -> bool {

@@ -45,7 +45,7 @@ pub(crate) fn parse(target: Target<'_>, object: &Map<String, Value>) -> Result<C
     // An unknown key is the better complaint, wherever it stands.
     let known = |key: &String| target.knows().split(", ").any(|name| name == key);
     if let Some(stranger) = object.keys().find(|key| !known(key)) {
-        let remedy = format!("a {} has {}", target.noun(), target.knows());
+        let remedy = format!("a {} has {}", target.kind_name(), target.knows());
         let message = format!("unknown key \"{}\"", shorten(stranger));
         return Err(Problem::bad("unknown-key", &shorten(stranger), message, remedy));
     }
@@ -61,7 +61,7 @@ pub(crate) fn parse(target: Target<'_>, object: &Map<String, Value>) -> Result<C
 }
 
 impl Target<'_> {
-    fn noun(self) -> &'static str {
+    fn kind_name(self) -> &'static str {
         match self {
             Self::Stream(_) => "stream",
             Self::Link(_) => "link",

@@ -7,11 +7,11 @@
 //! A [`Server`] runs on one thread of its own, so that however many browsers look on, they take
 //! at most one core from the engine. All that a client can make it hold is bounded by [`Limits`].
 
+mod access;
 mod api;
 mod app;
 mod assets;
 mod connection;
-mod gate;
 mod knobs;
 mod metrics;
 mod problem;

@@ -18,8 +18,8 @@ use tokio::runtime::Runtime;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::{sleep, timeout};
 
+use crate::access::{AccessGate, AdmittedRequest};
 use crate::app::{App, Limits, stopped};
-use crate::gate::{Admitted, Gate};
 use crate::problem::Problem;
 use crate::publish::publish;
 use crate::{api, assets, connection, socket};
@@ -106,7 +106,7 @@ impl Server {
         let (stop, stopping) = watch::channel(false);
         let app = Arc::new(App {
             view,
-            gate: Gate::new(address, token),
+            gate: AccessGate::new(address, token),
             limits,
             published: watch::Sender::default(),
             sockets: Arc::new(Semaphore::new(limits.sockets)),
@@ -251,7 +251,7 @@ async fn enter(State(app): State<Arc<App>>, request: Request, next: Next) -> Res
                 Ok(response) => response,
                 Err(_) => too_slow().into_response(),
             };
-            if let Admitted::WithCookie(cookie) = admitted
+            if let AdmittedRequest::WithCookie(cookie) = admitted
                 && let Ok(cookie) = HeaderValue::from_str(&cookie)
             {
                 response.headers_mut().insert(header::SET_COOKIE, cookie);

@@ -67,7 +67,7 @@ async fn run(mut socket: WebSocket, app: Arc<App>, _permit: OwnedSemaphorePermit
                     break Ok(());
                 }
                 let next = published.borrow_and_update().clone();
-                session.follow(next.names);
+                session.reset_for(next.names);
                 match socket.send(Message::Text(next.text)).await {
                     Ok(()) => session.send_pictures(&mut socket).await,
                     error => error,
@@ -102,19 +102,19 @@ struct Session<'a> {
     /// Names by index, as in the last snapshot sent.
     names: Arc<[String]>,
     /// The streams whose pictures are wanted, by index.
-    shown: BTreeMap<u16, Shown>,
+    shown: BTreeMap<u16, PictureProgress>,
 }
 
 /// How far the pictures of one stream are.
 #[derive(Clone, Copy, Debug, Default)]
-struct Shown {
+struct PictureProgress {
     last: Option<u64>,
     unacknowledged: bool,
 }
 
 impl Session<'_> {
     /// Indices are only good for the list they were given with.
-    fn follow(&mut self, names: Arc<[String]>) {
+    fn reset_for(&mut self, names: Arc<[String]>) {
         if !Arc::ptr_eq(&self.names, &names) {
             self.names = names;
             self.shown.clear();
@@ -129,7 +129,7 @@ impl Session<'_> {
             if shown.last == Some(number) || jpeg.len() > PICTURE_MAX {
                 continue;
             }
-            *shown = Shown { last: Some(number), unacknowledged: true };
+            *shown = PictureProgress { last: Some(number), unacknowledged: true };
             socket.send(Message::Binary(picture(*index, number, &jpeg).into())).await?;
         }
         Ok(())

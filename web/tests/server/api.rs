@@ -6,14 +6,14 @@ use selvedge_units::Bitrate;
 use selvedge_web::Limits;
 
 use crate::http::{ask, get, patch};
-use crate::still_node::{ODD, StillNode};
+use crate::idle_node::{IdleNode, ODD};
 
 /// `ODD` in a path.
 const ODD_PATH: &str = "/api/v1/streams/a%20%22b%22%5C%2F%C3%A9%0A%2541";
 
 #[test]
 fn every_route_answers() {
-    let server = StillNode::new().serve(Limits::default());
+    let server = IdleNode::new().serve(Limits::default());
     let at = server.local_addr();
     let routes = [
         ("/", "text/html; charset=utf-8"),
@@ -44,7 +44,7 @@ fn every_route_answers() {
 
 #[test]
 fn snapshots_have_every_field() {
-    let server = StillNode::new().serve(Limits::default());
+    let server = IdleNode::new().serve(Limits::default());
     let at = server.local_addr();
     let node = get(at, "/api/v1/node").json();
     assert_eq!(node["name"], "studio");
@@ -62,28 +62,28 @@ fn snapshots_have_every_field() {
 
 #[test]
 fn a_patch_turns_the_knob_and_gives_back_its_value() {
-    let node = StillNode::new();
+    let node = IdleNode::new();
     let server = node.serve(Limits::default());
     let at = server.local_addr();
 
     let answer = patch(at, "/api/v1/streams/lecture", r#"{"window": "2/ 7"}"#);
     assert_eq!((answer.status, answer.body.as_str()), (200, r#"{"window":"2/7"}"#));
     let window = Window::new(2, 7).unwrap();
-    assert_eq!(node.last_turned(), Some(Knob::Window { stream: "lecture".into(), window }));
+    assert_eq!(node.last_set_knob(), Some(Knob::Window { stream: "lecture".into(), window }));
 
     let answer = patch(at, ODD_PATH, r#"{"priority": -4}"#);
     assert_eq!((answer.status, answer.body.as_str()), (200, r#"{"priority":-4}"#));
-    assert_eq!(node.last_turned(), Some(Knob::Priority { stream: ODD.into(), priority: -4 }));
+    assert_eq!(node.last_set_knob(), Some(Knob::Priority { stream: ODD.into(), priority: -4 }));
 
     let answer = patch(at, "/api/v1/links/uplink", r#"{"rate": "0.7 Mbit/s"}"#);
     assert_eq!((answer.status, answer.body.as_str()), (200, r#"{"rate":"700 kbit/s"}"#));
     let rate = Bitrate::from_kbps(700);
-    assert_eq!(node.last_turned(), Some(Knob::Rate { link: "uplink".into(), rate }));
+    assert_eq!(node.last_set_knob(), Some(Knob::Rate { link: "uplink".into(), rate }));
 }
 
 #[test]
 fn refusals_have_a_status_a_code_and_a_field() {
-    let node = StillNode::new();
+    let node = IdleNode::new();
     let server = node.serve(Limits::default());
     let at = server.local_addr();
     let stream = "PATCH /api/v1/streams/lecture";
@@ -122,14 +122,14 @@ fn refusals_have_a_status_a_code_and_a_field() {
         assert_eq!(answer.error(), expected, "{request} {body}: {answer:?}");
         assert_eq!(answer.header("content-type"), Some("application/json"), "{request}");
     }
-    assert_eq!(node.last_turned(), None, "a refused change changes nothing");
+    assert_eq!(node.last_set_knob(), None, "a refused change changes nothing");
     let allow = ask(at, "DELETE /api/v1/streams/lecture", &[], "");
     assert_eq!(allow.header("allow"), Some("GET,HEAD,PATCH"));
 }
 
 #[test]
 fn files_are_sent_once() {
-    let server = StillNode::new().serve(Limits::default());
+    let server = IdleNode::new().serve(Limits::default());
     let at = server.local_addr();
     let first = get(at, "/main.js");
     assert_eq!(first.header("cache-control"), Some("private, no-cache"));

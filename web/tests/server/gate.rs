@@ -6,12 +6,12 @@ use selvedge_control_config::view::NodeView;
 use selvedge_web::{Limits, Server, ServerError};
 
 use crate::http::{ask, get};
-use crate::still_node::StillNode;
+use crate::idle_node::IdleNode;
 
 const TOKEN: &str = "s3cret-token";
 
 fn start(listen: &str, token: Option<&str>) -> Result<Server, ServerError> {
-    let view: Arc<dyn NodeView> = StillNode::new();
+    let view: Arc<dyn NodeView> = IdleNode::new();
     Server::start(view, listen.parse().unwrap(), token.map(String::from))
 }
 
@@ -57,7 +57,7 @@ fn names_of_other_sites_are_refused() {
 
 #[test]
 fn other_sites_pages_change_nothing() {
-    let node = StillNode::new();
+    let node = IdleNode::new();
     let server = node.serve(Limits::default());
     let at = server.local_addr();
     let body = r#"{"window": "0/1"}"#;
@@ -65,7 +65,7 @@ fn other_sites_pages_change_nothing() {
     let answer = ask(at, "PATCH /api/v1/streams/lecture", &evil, body);
     assert_eq!(answer.error(), (403, "other-origin".into(), "Origin".into()));
     assert_eq!(ask(at, "GET /ws", &evil, "").status, 403);
-    assert_eq!(node.last_turned(), None);
+    assert_eq!(node.last_set_knob(), None);
     let own = format!("http://{at}");
     let answer = ask(at, "PATCH /api/v1/streams/lecture", &[("Origin", &own)], body);
     assert_eq!(answer.status, 200);

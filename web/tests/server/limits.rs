@@ -8,12 +8,12 @@ use selvedge_web::Limits;
 use tungstenite::Message;
 
 use crate::http::{TIMEOUT, connect, get, read_answer};
+use crate::idle_node::IdleNode;
 use crate::socket::{open, quick, try_open};
-use crate::still_node::StillNode;
 
 /// Makes snapshots so large that a few fill the kernel's buffers.
-fn large() -> std::sync::Arc<StillNode> {
-    let node = StillNode::new();
+fn large() -> std::sync::Arc<IdleNode> {
+    let node = IdleNode::new();
     node.node.lock().unwrap().streams[0].detail = "x".repeat(1 << 20);
     node
 }
@@ -64,14 +64,14 @@ fn a_client_that_reads_nothing_slows_only_itself() {
 #[test]
 fn a_client_that_never_answers_is_closed() {
     let limits = Limits { silence: Duration::from_millis(200), ..quick() };
-    let server = StillNode::new().serve(limits);
+    let server = IdleNode::new().serve(limits);
     let mut silent = open(server.local_addr());
     drain(silent.get_mut());
 }
 
 #[test]
 fn sockets_are_limited() {
-    let server = StillNode::new().serve(Limits { sockets: 2, ..quick() });
+    let server = IdleNode::new().serve(Limits { sockets: 2, ..quick() });
     let at = server.local_addr();
     let first = open(at);
     let _second = open(at);
@@ -83,7 +83,7 @@ fn sockets_are_limited() {
 
 #[test]
 fn a_message_that_is_too_long_ends_the_conversation() {
-    let server = StillNode::new().serve(quick());
+    let server = IdleNode::new().serve(quick());
     let mut client = open(server.local_addr());
     let _ = client.send(Message::text("x".repeat(5000)));
     drain(client.get_mut());
@@ -92,7 +92,7 @@ fn a_message_that_is_too_long_ends_the_conversation() {
 #[test]
 fn a_request_that_never_ends_is_given_up() {
     let limits = Limits { request: Duration::from_millis(200), ..quick() };
-    let server = StillNode::new().serve(limits);
+    let server = IdleNode::new().serve(limits);
     let at = server.local_addr();
     let mut head = connect(at);
     head.write_all(b"GET / HTTP/1.1\r\nHost: local").unwrap();

@@ -3,7 +3,7 @@
 mod api;
 mod gate;
 mod http;
+mod idle_node;
 mod limits;
 mod metrics;
 mod socket;
-mod still_node;

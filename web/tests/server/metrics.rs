@@ -6,7 +6,7 @@ use selvedge_data_stream::DropReason;
 use selvedge_web::Limits;
 
 use crate::http::get;
-use crate::still_node::{ODD, StillNode};
+use crate::idle_node::{IdleNode, ODD};
 
 type Labels = BTreeMap<String, String>;
 
@@ -75,7 +75,7 @@ fn parse_sample(text: &str) -> (Labels, f64) {
 
 #[test]
 fn metrics_are_well_formed_and_complete() {
-    let server = StillNode::new().serve(Limits::default());
+    let server = IdleNode::new().serve(Limits::default());
     let families = parse(&get(server.local_addr(), "/metrics").body);
     let value = |family: &str, labels: &[(&str, &str)]| {
         let wanted: Labels = labels.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect();
@@ -111,7 +111,7 @@ fn metrics_are_well_formed_and_complete() {
 #[test]
 fn every_metric_is_documented() {
     let docs = include_str!("../../../docs/api.md");
-    let server = StillNode::new().serve(Limits::default());
+    let server = IdleNode::new().serve(Limits::default());
     for name in parse(&get(server.local_addr(), "/metrics").body).keys() {
         let written = docs.contains(&format!("`{name}`")) || docs.contains(&format!("`{name}{{"));
         assert!(written, "{name} is not in docs/api.md");

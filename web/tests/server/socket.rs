@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tungstenite::{Message, WebSocket};
 
 use crate::http::{connect, get};
-use crate::still_node::StillNode;
+use crate::idle_node::IdleNode;
 
 pub(crate) type Client = WebSocket<TcpStream>;
 
@@ -83,7 +83,7 @@ fn picture(client: &mut Client) -> (u16, u32, Vec<u8>) {
 
 #[test]
 fn all_clients_get_the_same_snapshots() {
-    let node = StillNode::new();
+    let node = IdleNode::new();
     let server = node.serve(quick());
     let mut clients = [open(server.local_addr()), open(server.local_addr())];
     // The uptime counts how often the node was looked at: with one look for each client, no two
@@ -101,7 +101,7 @@ fn all_clients_get_the_same_snapshots() {
 
 #[test]
 fn nobody_looks_while_nobody_listens() {
-    let node = StillNode::new();
+    let node = IdleNode::new();
     let limits = Limits { snapshot_every: Duration::from_millis(1), ..Limits::default() };
     let server = node.serve(limits);
     for _ in 0..20 {
@@ -112,7 +112,7 @@ fn nobody_looks_while_nobody_listens() {
 
 #[test]
 fn a_picture_waits_for_the_acknowledgement_of_the_last() {
-    let node = StillNode::new();
+    let node = IdleNode::new();
     node.picture.store(7, Ordering::Relaxed);
     let server = node.serve(quick());
     let mut client = open(server.local_addr());
@@ -144,7 +144,7 @@ fn a_picture_waits_for_the_acknowledgement_of_the_last() {
 
 #[test]
 fn another_list_of_streams_ends_what_is_shown() {
-    let node = StillNode::new();
+    let node = IdleNode::new();
     let server = node.serve(quick());
     let mut client = open(server.local_addr());
     snapshot(&mut client);
@@ -164,14 +164,14 @@ fn another_list_of_streams_ends_what_is_shown() {
 
 #[test]
 fn changes_are_answered() {
-    let node = StillNode::new();
+    let node = IdleNode::new();
     let server = node.serve(quick());
     let mut client = open(server.local_addr());
     let set = json!({ "set": { "stream": "lecture", "window": "2/7" }, "id": 41 });
     say(&mut client, set);
     assert_eq!(reply(&mut client), json!({ "reply": 41, "accepted": { "window": "2/7" } }));
     let window = Window::new(2, 7).unwrap();
-    assert_eq!(node.last_turned(), Some(Knob::Window { stream: "lecture".into(), window }));
+    assert_eq!(node.last_set_knob(), Some(Knob::Window { stream: "lecture".into(), window }));
     say(&mut client, json!({ "set": { "link": "uplink", "rate": "9 Mbit/s" }, "id": 42 }));
     assert_eq!(reply(&mut client)["accepted"]["rate"], "9 Mbit/s");
 
@@ -195,7 +195,7 @@ fn changes_are_answered() {
 
 #[test]
 fn unreadable_messages_are_answered_and_change_nothing() {
-    let node = StillNode::new();
+    let node = IdleNode::new();
     let server = node.serve(quick());
     let mut client = open(server.local_addr());
     let messages = [
@@ -215,6 +215,6 @@ fn unreadable_messages_are_answered_and_change_nothing() {
         let reply = reply(&mut client);
         assert!(reply["error"]["remedy"].is_string(), "{message:?}: {reply}");
     }
-    assert_eq!(node.last_turned(), None);
+    assert_eq!(node.last_set_knob(), None);
     snapshot(&mut client);
 }

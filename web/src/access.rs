@@ -15,7 +15,7 @@ use crate::problem::Problem;
 
 /// What is asked of every request.
 #[derive(Debug)]
-pub(crate) struct Gate {
+pub(crate) struct AccessGate {
     loopback: bool,
     token: Option<String>,
     cookie: String,
@@ -23,13 +23,13 @@ pub(crate) struct Gate {
 
 /// A request that may go on.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Admitted {
+pub(crate) enum AdmittedRequest {
     AsIs,
     /// It brought the token in the page's address: give it this cookie.
     WithCookie(String),
 }
 
-impl Gate {
+impl AccessGate {
     pub(crate) fn new(local: SocketAddr, token: Option<String>) -> Self {
         // Cookies are shared by all ports of a host, so the port tells two nodes apart.
         let cookie = format!("selvedge_{}", local.port());
@@ -37,14 +37,14 @@ impl Gate {
     }
 
     /// Whether this request may go on.
-    pub(crate) fn admit(&self, head: &Parts) -> Result<Admitted, Problem> {
+    pub(crate) fn admit(&self, head: &Parts) -> Result<AdmittedRequest, Problem> {
         let host = self.host(&head.headers)?;
         if head.method == Method::PATCH || head.uri.path() == "/ws" {
             same_origin(&head.headers, &host)?;
         }
         match &self.token {
             Some(token) if !is_open(head.uri.path()) => self.identify(token, head),
-            _ => Ok(Admitted::AsIs),
+            _ => Ok(AdmittedRequest::AsIs),
         }
     }
 
@@ -66,12 +66,12 @@ impl Gate {
         Ok(host)
     }
 
-    fn identify(&self, token: &str, head: &Parts) -> Result<Admitted, Problem> {
+    fn identify(&self, token: &str, head: &Parts) -> Result<AdmittedRequest, Problem> {
         let is_token = |given: &[u8]| bool::from(given.ct_eq(token.as_bytes()));
         let headers = &head.headers;
         let bearer = headers.get(header::AUTHORIZATION).map(|value| value.as_bytes());
         if bearer.and_then(bearer_of).is_some_and(is_token) {
-            return Ok(Admitted::AsIs);
+            return Ok(AdmittedRequest::AsIs);
         }
         let expected = hex(token);
         let mut cookies = headers
@@ -84,7 +84,7 @@ impl Gate {
             value.is_some_and(|value| value.ct_eq(expected.as_bytes()).into())
         });
         if has_cookie {
-            return Ok(Admitted::AsIs);
+            return Ok(AdmittedRequest::AsIs);
         }
         let query = head.uri.query().unwrap_or_default().as_bytes();
         let mut pairs = form_urlencoded::parse(query);
@@ -93,7 +93,7 @@ impl Gate {
         if given.is_some_and(|(_, value)| is_token(value.as_bytes())) {
             let cookie = &self.cookie;
             let cookie = format!("{cookie}={expected}; Path=/; HttpOnly; SameSite=Strict");
-            return Ok(Admitted::WithCookie(cookie));
+            return Ok(AdmittedRequest::WithCookie(cookie));
         }
         let message = "this node wants its token, and none or a wrong one came";
         let remedy = "send Authorization: Bearer TOKEN, or open /?token=TOKEN in a browser";
@@ -144,11 +144,15 @@ mod tests {
 
     const TOKEN: &str = "s3cret; with=care";
 
-    fn gate(listen: &str, token: Option<&str>) -> Gate {
-        Gate::new(listen.parse().unwrap(), token.map(String::from))
+    fn gate(listen: &str, token: Option<&str>) -> AccessGate {
+        AccessGate::new(listen.parse().unwrap(), token.map(String::from))
     }
 
-    fn ask(gate: &Gate, request: &str, headers: &[(&str, &str)]) -> Result<Admitted, Problem> {
+    fn ask(
+        gate: &AccessGate,
+        request: &str,
+        headers: &[(&str, &str)],
+    ) -> Result<AdmittedRequest, Problem> {
         let (method, path) = request.split_once(' ').unwrap();
         let mut builder = Request::builder().method(method).uri(path);
         for (name, value) in headers {
@@ -157,7 +161,7 @@ mod tests {
         gate.admit(&builder.body(()).unwrap().into_parts().0)
     }
 
-    fn code(result: Result<Admitted, Problem>) -> &'static str {
+    fn code(result: Result<AdmittedRequest, Problem>) -> &'static str {
         result.map_or_else(|problem| problem.code, |_| "admitted")
     }
 
@@ -199,9 +203,9 @@ mod tests {
         assert_eq!(code(ask(&gate, "GET /api/v1/node", &[host])), "unauthorized");
         let bearer = format!("bearer {TOKEN}");
         let answer = ask(&gate, "GET /api/v1/node", &[host, ("authorization", &bearer)]);
-        assert_eq!(answer, Ok(Admitted::AsIs));
+        assert_eq!(answer, Ok(AdmittedRequest::AsIs));
 
-        let Ok(Admitted::WithCookie(cookie)) =
+        let Ok(AdmittedRequest::WithCookie(cookie)) =
             ask(&gate, "GET /?token=s3cret%3B+with%3Dcare", &[host])
         else {
             panic!("the page's address holds the token");
@@ -209,7 +213,7 @@ mod tests {
         assert!(cookie.ends_with("; Path=/; HttpOnly; SameSite=Strict"));
         let pair = cookie.split(';').next().unwrap();
         let jar = format!("other=1; {pair}");
-        assert_eq!(ask(&gate, "GET /ws", &[host, ("cookie", &jar)]), Ok(Admitted::AsIs));
+        assert_eq!(ask(&gate, "GET /ws", &[host, ("cookie", &jar)]), Ok(AdmittedRequest::AsIs));
     }
 
     #[test]

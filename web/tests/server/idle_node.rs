@@ -13,16 +13,16 @@ use selvedge_web::{Limits, Server};
 pub(crate) const ODD: &str = "a \"b\"\\/é\n%41";
 
 #[derive(Default)]
-pub(crate) struct StillNode {
+pub(crate) struct IdleNode {
     pub(crate) node: Mutex<NodeSnapshot>,
-    pub(crate) turned: Mutex<Vec<Knob>>,
+    pub(crate) set_knobs: Mutex<Vec<Knob>>,
     /// How often the node was looked at; also its uptime, so that snapshots can be told apart.
     pub(crate) looks: AtomicU64,
     /// The number of the newest picture of every stream; 0: there is none.
     pub(crate) picture: AtomicU64,
 }
 
-impl StillNode {
+impl IdleNode {
     pub(crate) fn new() -> Arc<Self> {
         let stream = StreamSnapshot {
             name: "lecture".into(),
@@ -59,12 +59,12 @@ impl StillNode {
         Server::start_with(view, "127.0.0.1:0".parse().unwrap(), None, limits).unwrap()
     }
 
-    pub(crate) fn last_turned(&self) -> Option<Knob> {
-        self.turned.lock().unwrap().last().cloned()
+    pub(crate) fn last_set_knob(&self) -> Option<Knob> {
+        self.set_knobs.lock().unwrap().last().cloned()
     }
 }
 
-impl NodeView for StillNode {
+impl NodeView for IdleNode {
     fn snapshot(&self) -> NodeSnapshot {
         let uptime_ms = self.looks.fetch_add(1, Ordering::Relaxed);
         NodeSnapshot { uptime_ms, ..self.node.lock().unwrap().clone() }
@@ -91,7 +91,7 @@ impl NodeView for StillNode {
             }
             _ => {}
         }
-        self.turned.lock().unwrap().push(knob);
+        self.set_knobs.lock().unwrap().push(knob);
         Ok(())
     }
 }
