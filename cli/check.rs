@@ -125,7 +125,7 @@ fn media(file: &NodeFile, summary: &mut Summary) -> Result<Vec<Option<Media>>, F
                 let total: Bytes = frames.iter().map(|f| f.size).sum();
                 let lasts = frames.last().map_or(Duration::ZERO, |f| f.decode_time);
                 let period = Duration(lasts.0 / (frames.len() as u64).max(2).saturating_sub(1));
-                summary.enqueue(&stream.spec.name, total / (lasts + period));
+                summary.offer(&stream.spec.name, total / (lasts + period));
                 let largest = frames.iter().map(|f| f.size).max().unwrap_or_default();
                 let gap = |pair: &[inspect::WireFrame]| {
                     pair[1].decode_time.0.saturating_sub(pair[0].decode_time.0)

@@ -11,7 +11,7 @@ use serde::Serialize;
 use crate::cli::DoctorArgs;
 
 /// A thing that was tried.
-struct Trial {
+struct Check {
     placement: &'static str,
     part: &'static str,
     /// Whether the placement needs it; what it does not need makes it better.
@@ -55,36 +55,36 @@ pub(crate) fn command(args: &DoctorArgs) -> Result<(), Failure> {
 }
 
 /// All trials, in the order in which they are shown.
-fn trials() -> Vec<Trial> {
-    let trial = |placement, part, needed, outcome| Trial { placement, part, needed, outcome };
+fn trials() -> Vec<Check> {
+    let check = |placement, part, needed, outcome| Check { placement, part, needed, outcome };
     vec![
-        trial("inline", "sending", true, probe::sendmmsg()),
-        trial("inline", "GSO", false, probe::gso()),
-        trial("inline", "wake-ups", false, probe::wake_ups()),
-        trial("coprocessor", "shared memory", true, probe::shared_memory()),
-        trial("coprocessor", "core of its own", false, probe::pin()),
-        trial("coprocessor", "locked memory", false, probe::lock_memory()),
-        trial("coprocessor", "SCHED_FIFO", false, probe::fifo()),
-        trial("coprocessor", "SCHED_DEADLINE", false, probe::deadline()),
-        trial("coprocessor", "io_uring (path C)", false, probe::io_uring()),
-        trial("kernel packets", "BPF qdisc", true, qdisc()),
-        trial("kernel packets", "deadlines (SO_TXTIME)", false, probe::txtime()),
-        trial("kernel CPU", "sched_ext", true, sched_ext()),
-        trial("AF_XDP", "socket", true, probe::af_xdp()),
-        trial("hardware", "Verilator", true, tool("verilator", "--version", "verilator")),
-        trial("hardware", "C++ compiler", true, tool("g++", "--version", "g++")),
-        trial("hardware", "Yosys", false, tool("yosys", "-V", "yosys")),
-        trial("hardware", "nextpnr", false, tool("nextpnr-ice40", "--version", "nextpnr-ice40")),
-        trial("hardware", "Icarus", false, tool("iverilog", "-V", "iverilog")),
-        trial("media", "GStreamer", true, media()),
-        trial(
+        check("inline", "sending", true, probe::sendmmsg()),
+        check("inline", "GSO", false, probe::gso()),
+        check("inline", "wake-ups", false, probe::wake_ups()),
+        check("coprocessor", "shared memory", true, probe::shared_memory()),
+        check("coprocessor", "core of its own", false, probe::pin()),
+        check("coprocessor", "locked memory", false, probe::lock_memory()),
+        check("coprocessor", "SCHED_FIFO", false, probe::fifo()),
+        check("coprocessor", "SCHED_DEADLINE", false, probe::deadline()),
+        check("coprocessor", "io_uring (path C)", false, probe::io_uring()),
+        check("kernel packets", "BPF qdisc", true, qdisc()),
+        check("kernel packets", "deadlines (SO_TXTIME)", false, probe::txtime()),
+        check("kernel CPU", "sched_ext", true, sched_ext()),
+        check("AF_XDP", "socket", true, probe::af_xdp()),
+        check("hardware", "Verilator", true, tool("verilator", "--version", "verilator")),
+        check("hardware", "C++ compiler", true, tool("g++", "--version", "g++")),
+        check("hardware", "Yosys", false, tool("yosys", "-V", "yosys")),
+        check("hardware", "nextpnr", false, tool("nextpnr-ice40", "--version", "nextpnr-ice40")),
+        check("hardware", "Icarus", false, tool("iverilog", "-V", "iverilog")),
+        check("media", "GStreamer", true, media()),
+        check(
             "kernel tests",
             "QEMU",
             true,
             tool("qemu-system-x86_64", "--version", "qemu-system-x86"),
         ),
-        trial("kernel tests", "busybox", true, tool("busybox", "--help", "busybox-static")),
-        trial("kernel tests", "cpio", true, tool("cpio", "--version", "cpio")),
+        check("kernel tests", "busybox", true, tool("busybox", "--help", "busybox-static")),
+        check("kernel tests", "cpio", true, tool("cpio", "--version", "cpio")),
     ]
 }
 
@@ -175,9 +175,9 @@ fn tool(program: &str, argument: &str, package: &str) -> Outcome {
     let output = Command::new(program).arg(argument).stdin(std::process::Stdio::null()).output();
     let output = output.map_err(|why| Unavailable::new(format!("{program}: {why}"), &install))?;
     // Some say it to the one side, some to the other, and busybox by a status of its own.
-    let said = [output.stdout, output.stderr].concat();
-    let said = String::from_utf8_lossy(&said);
-    let first = said.lines().map(str::trim).find(|line| !line.is_empty());
+    let output_text = [output.stdout, output.stderr].concat();
+    let output_text = String::from_utf8_lossy(&output_text);
+    let first = output_text.lines().map(str::trim).find(|line| !line.is_empty());
     match first {
         Some(line) if output.status.success() => Ok(line.chars().take(80).collect()),
         _ => Err(Unavailable::new(format!("{program} {argument}: {}", output.status), &install)),
@@ -190,9 +190,9 @@ fn release() -> String {
 }
 
 /// Each placement: whether all works that it needs, and all that there is to it.
-fn placements(trials: &[Trial]) -> Vec<PlacementJson<'static>> {
+fn placements(trials: &[Check]) -> Vec<PlacementJson<'static>> {
     let mut found: Vec<PlacementJson<'static>> = Vec::new();
-    for Trial { placement, needed, outcome, .. } in trials {
+    for Check { placement, needed, outcome, .. } in trials {
         if found.last().is_none_or(|last| last.placement != *placement) {
             found.push(PlacementJson { placement, works: true, complete: true });
         }
@@ -205,7 +205,7 @@ fn placements(trials: &[Trial]) -> Vec<PlacementJson<'static>> {
 }
 
 /// What CPU scheduling would use here, the best first.
-fn cpu_scheduling(trials: &[Trial]) -> &'static str {
+fn cpu_scheduling(trials: &[Check]) -> &'static str {
     let works = |part: &str| trials.iter().any(|trial| trial.part == part && trial.outcome.is_ok());
     ["sched_ext", "SCHED_FIFO", "SCHED_DEADLINE"]
         .into_iter()
@@ -213,8 +213,8 @@ fn cpu_scheduling(trials: &[Trial]) -> &'static str {
         .unwrap_or("none")
 }
 
-fn as_json(trial: &Trial) -> TrialJson<'_> {
-    let Trial { placement, part, needed, outcome } = trial;
+fn as_json(trial: &Check) -> TrialJson<'_> {
+    let Check { placement, part, needed, outcome } = trial;
     let (found, remedy) = match outcome {
         Ok(found) => (found, None),
         Err(Unavailable { why, remedy }) => (why, Some(remedy.as_str())),
@@ -222,7 +222,7 @@ fn as_json(trial: &Trial) -> TrialJson<'_> {
     TrialJson { placement, part, needed: *needed, works: outcome.is_ok(), found, remedy }
 }
 
-fn as_text(trials: &[Trial]) -> String {
+fn as_text(trials: &[Check]) -> String {
     let mut table = Table::new(&[
         ("placement", Align::Left),
         ("part", Align::Left),
@@ -231,7 +231,7 @@ fn as_text(trials: &[Trial]) -> String {
     ]);
     let mut advice = String::new();
     let mut before = "";
-    for Trial { placement, part, needed, outcome } in trials {
+    for Check { placement, part, needed, outcome } in trials {
         let name = if before == *placement { "" } else { placement };
         before = placement;
         let (works, found) = match outcome {
@@ -265,19 +265,19 @@ fn as_text(trials: &[Trial]) -> String {
 mod tests {
     use super::*;
 
-    fn trial(placement: &'static str, part: &'static str, needed: bool, works: bool) -> Trial {
+    fn check(placement: &'static str, part: &'static str, needed: bool, works: bool) -> Check {
         let outcome =
             if works { Ok("fine".into()) } else { Err(Unavailable::new("it broke", "mend it")) };
-        Trial { placement, part, needed, outcome }
+        Check { placement, part, needed, outcome }
     }
 
     #[test]
     fn a_placement_works_if_all_that_it_needs_does() {
         let trials = [
-            trial("a", "one", true, true),
-            trial("a", "SCHED_DEADLINE", false, false),
-            trial("b", "sched_ext", true, false),
-            trial("b", "SCHED_FIFO", false, true),
+            check("a", "one", true, true),
+            check("a", "SCHED_DEADLINE", false, false),
+            check("b", "sched_ext", true, false),
+            check("b", "SCHED_FIFO", false, true),
         ];
         let found = placements(&trials);
         assert!(found[0].works && !found[0].complete && !found[1].works);

@@ -19,7 +19,7 @@ use selvedge_place_engine::record::RtpDump;
 use selvedge_units::Instant;
 use serde_json::{Map, Value, json};
 
-use self::carried::Carried;
+use self::carried::CarriedReceiver;
 use crate::cli::PlayArgs;
 use selvedge_cli_terminal::signals::stop_flag;
 
@@ -35,7 +35,7 @@ struct Listen {
 /// Who receives them.
 enum Audience {
     Plain(Receiver),
-    Carried(Carried),
+    Carried(CarriedReceiver),
 }
 
 impl Audience {
@@ -69,7 +69,7 @@ pub(crate) fn command(args: &PlayArgs) -> Result<(), Failure> {
     let receiver = match &streams[..] {
         [one] if one.carried => {
             let meter = StreamMeter::new(one.rate);
-            Audience::Carried(Carried::start(clock, one.at, meter, tap, secret)?)
+            Audience::Carried(CarriedReceiver::start(clock, one.at, meter, tap, secret)?)
         }
         _ if secret.is_some() => {
             let why = "--secret is for stack://HOST:PORT; leave it out for plain RTP";
@@ -85,12 +85,12 @@ pub(crate) fn command(args: &PlayArgs) -> Result<(), Failure> {
     let began = StdInstant::now();
     let limit = args.seconds.map(Duration::from_secs);
     let terminal = std::io::stderr().is_terminal();
-    let mut told = 0;
+    let mut last_report = 0;
     while !stop.load(Ordering::Relaxed) && limit.is_none_or(|limit| began.elapsed() < limit) {
         std::thread::park_timeout(Duration::from_millis(50));
         let seconds = began.elapsed().as_secs();
-        if terminal && seconds > told {
-            told = seconds;
+        if terminal && seconds > last_report {
+            last_report = seconds;
             eprint!("\r{}", progress(seconds, &receiver.snapshots()));
         }
     }

@@ -227,7 +227,7 @@ fn profiled(json: bool) -> Result<(), Failure> {
     ]);
     for module in &modules {
         let [down, up] = module.critical;
-        let figures = module.events.iter().chain([&down]).chain(&module.calls).chain([&up]);
+        let figures = module.down.iter().chain([&down]).chain(&module.up).chain([&up]);
         let figures = figures.map(|ns| format!("{ns:.1}"));
         table.row([module.module.clone()].into_iter().chain(figures));
     }
@@ -256,7 +256,7 @@ fn profiled(json: bool) -> Result<(), Failure> {
         ("up, us", Align::Right),
     ]);
     for one in &sharing {
-        let times = [one.events, one.calls].map(|ns| format!("{:.1}", ns / 1e3));
+        let times = [one.down, one.up].map(|ns| format!("{:.1}", ns / 1e3));
         table.row([one.module.clone(), one.slaves.to_string()].into_iter().chain(times));
     }
     write!(out, "{table}")?;

@@ -141,7 +141,7 @@ impl Refusal {
                     json!({
                         "line": one.position.line,
                         "column": one.position.column,
-                        "what": one.kind,
+                        "what": one.what,
                         "remedy": one.remedy,
                     })
                 })

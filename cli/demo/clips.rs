@@ -203,14 +203,14 @@ pub(super) fn node(
 
 /// Those who receive a side's streams. Ports are known before meters are: a stream's clock rate
 /// is known only once its clip is open.
-pub(super) struct Audience {
+pub(super) struct Receivers {
     ports: Vec<std::net::UdpSocket>,
     addresses: Vec<SocketAddr>,
     clock: Clock,
     receiver: Option<Receiver>,
 }
 
-impl Audience {
+impl Receivers {
     /// Reserves a port of the loopback for each stream.
     pub(super) fn open(streams: usize, clock: Clock) -> Result<Self, Failure> {
         let bind = |_| std::net::UdpSocket::bind("127.0.0.1:0");

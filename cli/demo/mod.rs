@@ -27,7 +27,7 @@ use selvedge_web::Server;
 use crate::cli::DemoArgs;
 
 use record::Recorder;
-use score::{Contest, Measured};
+use score::{Comparison, Measured};
 
 /// One side of the comparison: a node and those who receive from it.
 struct Side {
@@ -35,7 +35,7 @@ struct Side {
     /// The names of its streams.
     names: Vec<String>,
     recorder: Recorder,
-    receiver: clips::Audience,
+    receiver: clips::Receivers,
 }
 
 pub(crate) fn command(args: &DemoArgs) -> Result<(), Failure> {
@@ -47,9 +47,9 @@ pub(crate) fn command(args: &DemoArgs) -> Result<(), Failure> {
     let rate = Bitrate::from_kbps(((needed.0 as f64 * args.share / 1e3) as u64).max(1));
     let clock = Clock::new();
 
-    let audience = |clips: &[clips::Clip]| clips::Audience::open(clips.len(), clock);
+    let audience = |clips: &[clips::Clip]| clips::Receivers::open(clips.len(), clock);
     let (by_dwcs, by_fifo) = (audience(&clips)?, audience(&clips)?);
-    let node = |discipline, to: &clips::Audience| {
+    let node = |discipline, to: &clips::Receivers| {
         clips::node(&clips, &rates, discipline, rate, args, to.addresses())
     };
     let dwcs = node(Discipline::Dwcs, &by_dwcs);
@@ -85,7 +85,7 @@ pub(crate) fn command(args: &DemoArgs) -> Result<(), Failure> {
     wait_until(patience, || false);
     let page_at = page.as_ref().map(Server::local_addr);
     drop(page);
-    let contest = Contest {
+    let contest = Comparison {
         link_share: args.share,
         rate,
         needed,
@@ -114,7 +114,7 @@ impl Side {
         clock: Clock,
         config: &NodeConfig,
         base: &Path,
-        receiver: clips::Audience,
+        receiver: clips::Receivers,
     ) -> Result<Self, Failure> {
         let bounded = config.links[0].selection;
         let recorder = Recorder::new(config.streams.len(), bounded);
@@ -160,7 +160,7 @@ fn watch(args: &DemoArgs, dwcs: &Side, fifo: &Side, stop: &AtomicBool) -> StdDur
     let began = Instant::now();
     let whole = StdDuration::from_secs(args.seconds);
     let terminal = std::io::stderr().is_terminal();
-    let mut told = 0;
+    let mut last_report = 0;
     loop {
         let elapsed = began.elapsed();
         let over = dwcs.node.is_over();
@@ -174,8 +174,8 @@ fn watch(args: &DemoArgs, dwcs: &Side, fifo: &Side, stop: &AtomicBool) -> StdDur
             return elapsed.min(whole);
         }
         let step = if terminal { 1 } else { 10 };
-        if elapsed.as_secs() >= told + step {
-            told = elapsed.as_secs();
+        if elapsed.as_secs() >= last_report + step {
+            last_report = elapsed.as_secs();
             let share = |side: &Side| {
                 let shares = side.node.snapshot().streams;
                 let (good, all) =
@@ -183,7 +183,7 @@ fn watch(args: &DemoArgs, dwcs: &Side, fifo: &Side, stop: &AtomicBool) -> StdDur
                 100.0 * good as f64 / (all.max(1)) as f64
             };
             let line = format!(
-                "{told:>4} of {} s  decodable so far: dwcs {:.0} %, fifo {:.0} %",
+                "{last_report:>4} of {} s  decodable so far: dwcs {:.0} %, fifo {:.0} %",
                 args.seconds,
                 share(dwcs),
                 share(fifo)

@@ -12,7 +12,7 @@ const FRAMES_MAX: usize = 4_000_000;
 
 /// A frame as the bound needs it, in 16 bytes: a demo may run for a day.
 #[derive(Clone, Copy, Debug)]
-struct Kept {
+struct BoundFrame {
     arrival: Instant,
     size: u32,
     /// How many frames back the one lies that it needs; 0 for none.
@@ -22,7 +22,7 @@ struct Kept {
 #[derive(Debug, Default)]
 struct Log {
     /// In the order of their numbers, without a gap: a link settles a stream's frames in order.
-    frames: Vec<Kept>,
+    frames: Vec<BoundFrame>,
     queueing: Histogram,
     offered: u64,
 }
@@ -42,7 +42,7 @@ impl Recorder {
 
     /// A tap for one engine, whose streams are these of the node's.
     pub(super) fn tap(&self, members: &[usize]) -> Box<dyn FateTap> {
-        Box::new(Tap { recorder: self.clone(), members: members.to_vec() })
+        Box::new(DemoTap { recorder: self.clone(), members: members.to_vec() })
     }
 
     /// Frames offered, and how long those sent had waited.
@@ -58,7 +58,7 @@ impl Recorder {
             .iter()
             .map(|log| {
                 let log = log.lock().unwrap_or_else(PoisonError::into_inner);
-                let frame = |(at, f): (usize, &Kept)| OfflineFrame {
+                let frame = |(at, f): (usize, &BoundFrame)| OfflineFrame {
                     arrival: f.arrival,
                     deadline: f.arrival + delay,
                     size: Bytes(u64::from(f.size)),
@@ -71,12 +71,12 @@ impl Recorder {
     }
 }
 
-struct Tap {
+struct DemoTap {
     recorder: Recorder,
     members: Vec<usize>,
 }
 
-impl FateTap for Tap {
+impl FateTap for DemoTap {
     fn settled(&mut self, stream: usize, frame: &Frame, fate: Fate, _now: Instant) {
         let mut log = self.recorder.streams[self.members[stream]]
             .lock()
@@ -88,7 +88,7 @@ impl FateTap for Tap {
         if self.recorder.keeps_frames && log.frames.len() < FRAMES_MAX {
             let needs = if frame.refs.is_known() { frame.refs.near } else { 0 };
             let size = u32::try_from(frame.size.0).unwrap_or(u32::MAX);
-            log.frames.push(Kept { arrival: frame.arrival, size, needs });
+            log.frames.push(BoundFrame { arrival: frame.arrival, size, needs });
         }
     }
 }

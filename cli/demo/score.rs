@@ -23,7 +23,7 @@ pub(super) struct Measured {
 }
 
 /// Both sides and the bound.
-pub(super) struct Contest {
+pub(super) struct Comparison {
     pub(super) link_share: f64,
     pub(super) rate: Bitrate,
     pub(super) needed: Bitrate,
@@ -95,7 +95,7 @@ impl Measured {
     }
 }
 
-impl Contest {
+impl Comparison {
     pub(super) fn json(&self) -> Value {
         let side = |measured: &Measured| {
             let (rows, all) = measured.rows();

@@ -9,7 +9,7 @@ use selvedge_comm_event::{Deployment, Place, RequestError, read_token};
 use selvedge_units::Duration;
 use serde_json::json;
 
-use super::take_part::{self, TakePart};
+use super::participant::{self, ParticipantArgs};
 
 #[derive(Debug, Args)]
 pub(crate) struct DeployArgs {
@@ -41,9 +41,9 @@ pub(crate) struct DeployArgs {
     #[arg(long, value_name = "FILE")]
     token: Option<PathBuf>,
     #[command(flatten)]
-    take_part: TakePart,
+    participant: ParticipantArgs,
     /// How long to look for the target, and to wait for its answer
-    #[arg(long, default_value = "2 s", value_parser = take_part::span)]
+    #[arg(long, default_value = "2 s", value_parser = participant::span)]
     wait: Duration,
     /// Print as JSON
     #[arg(long)]
@@ -82,13 +82,13 @@ pub(super) fn command(args: &DeployArgs) -> Result<(), Failure> {
             channel: args.channel.clone(),
             place: args.place.into(),
             name: name(args, path)?,
-            source: take_part::text(path)?,
+            source: participant::text(path)?,
             to: args.to.clone(),
         }),
         None => None,
     };
-    let host = args.take_part.start()?;
-    take_part::settle(&host, wait, &stop);
+    let host = args.participant.start()?;
+    participant::settle(&host, wait, &stop);
     let done = match (&deployment, &args.remove) {
         (Some(deployment), _) => host.deploy(&args.target, deployment, token.as_deref(), wait),
         (None, Some(name)) => {

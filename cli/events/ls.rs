@@ -10,14 +10,14 @@ use selvedge_comm_event::{
 };
 use selvedge_units::Duration;
 
-use super::take_part::{self, TakePart};
+use super::participant::{self, ParticipantArgs};
 
 #[derive(Debug, Args)]
 pub(crate) struct LsArgs {
     #[command(flatten)]
-    take_part: TakePart,
+    participant: ParticipantArgs,
     /// How long to look for hosts, and to wait for their answers
-    #[arg(long, default_value = "1 s", value_parser = take_part::span)]
+    #[arg(long, default_value = "1 s", value_parser = participant::span)]
     wait: Duration,
     /// Show each member of each channel, too: what carries its events, and what became of them
     #[arg(long)]
@@ -29,9 +29,9 @@ pub(crate) struct LsArgs {
 
 pub(super) fn command(args: &LsArgs) -> Result<(), Failure> {
     let stop = signals::stop_flag()?;
-    let host = args.take_part.start()?;
+    let host = args.participant.start()?;
     let wait = StdDuration::from_nanos(args.wait.0);
-    take_part::settle(&host, wait, &stop);
+    participant::settle(&host, wait, &stop);
     let all = host.list(wait);
     let mut out = std::io::stdout().lock();
     if args.json {

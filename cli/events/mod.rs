@@ -2,11 +2,11 @@
 
 mod deploy;
 mod ls;
+mod participant;
 mod publish;
 #[cfg(feature = "kernel")]
 mod services;
 mod sub;
-mod take_part;
 
 use clap::Subcommand;
 use selvedge_cli_terminal::Failure;

@@ -15,7 +15,7 @@ use selvedge_control_event::{
 use selvedge_units::Duration;
 use serde_json::Value;
 
-use super::take_part::{self, TakePart};
+use super::participant::{self, ParticipantArgs};
 use crate::code::record;
 
 /// The longest line.
@@ -28,7 +28,7 @@ pub(crate) struct PubArgs {
     /// The channel
     channel: String,
     #[command(flatten)]
-    take_part: TakePart,
+    participant: ParticipantArgs,
     /// The channel's format (default: as others have it)
     #[arg(long, value_name = "FILE")]
     format: Option<PathBuf>,
@@ -48,7 +48,7 @@ pub(crate) struct PubArgs {
     #[arg(long)]
     seconds: Option<u64>,
     /// How long after being sent events are of use
-    #[arg(long, value_name = "TIME", value_parser = take_part::span)]
+    #[arg(long, value_name = "TIME", value_parser = participant::span)]
     deadline: Option<Duration>,
     /// Keep events until each member has taken them
     #[arg(long)]
@@ -57,21 +57,21 @@ pub(crate) struct PubArgs {
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(0..=128))]
     members: u16,
     /// How long to wait for them
-    #[arg(long, default_value = "3 s", value_parser = take_part::span)]
+    #[arg(long, default_value = "3 s", value_parser = participant::span)]
     wait: Duration,
 }
 
 pub(super) fn command(args: &PubArgs) -> Result<(), Failure> {
     let stop = signals::stop_flag()?;
-    let host = args.take_part.start()?;
+    let host = args.participant.start()?;
     let wait = StdDuration::from_nanos(args.wait.0);
     let format =
-        take_part::format(&host, &args.channel, args.format.as_deref(), Some(wait), &stop)?;
+        participant::format(&host, &args.channel, args.format.as_deref(), Some(wait), &stop)?;
     let Some(format) = format else { return Ok(()) };
     let joined = host.open(&args.channel, &format, Wake::All).map_err(Failure::input)?;
     if let Some(path) = &args.filter {
-        let source = take_part::text(path)?;
-        let filter = joined.filter(&take_part::file_name(path), &source);
+        let source = participant::text(path)?;
+        let filter = joined.filter(&participant::file_name(path), &source);
         joined.set_out_filter(Some(filter.map_err(Failure::input)?));
     }
     let fixed = match &args.event {

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use clap::{Args, Subcommand};
 use selvedge_cli_terminal::{Align, Failure, Table, input, signals};
-use selvedge_comm_call::Participant;
+use selvedge_comm_call::Host;
 use selvedge_comm_services::{
     Event, Provided, Service, ServiceError, Target, Watch, WatchOptions, now, program,
 };
@@ -126,7 +126,7 @@ pub(crate) fn command(command: &ServicesCommand) -> Result<(), Failure> {
 fn serve(services: &[Service], directory: Option<&Path>) -> Result<(), Failure> {
     let stop = signals::stop_flag()?;
     let directory = directory.map_or_else(selvedge_comm_call::directory, Path::to_owned);
-    let host = Participant::start(&directory, None).map_err(Failure::failed)?;
+    let host = Host::start(&directory, None).map_err(Failure::failed)?;
     let all = if services.is_empty() { &Service::ALL[..] } else { services };
     for service in all {
         let provided = Provided::new(WatchOptions::new(*service)).map_err(failure)?;
@@ -237,7 +237,7 @@ fn watch(args: &WatchArgs) -> Result<(), Failure> {
     for absent in watch.absent() {
         tracing::warn!("{absent}");
     }
-    let done = follow(&mut watch, args);
+    let done = print_events(&mut watch, args);
     let tally = watch.tally();
     let (expired, unsent) = watch.dropped_counts();
     tracing::info!(?tally, expired, unsent, "the service's counts");
@@ -253,7 +253,7 @@ fn watch(args: &WatchArgs) -> Result<(), Failure> {
     done
 }
 
-fn follow(watch: &mut Watch, args: &WatchArgs) -> Result<(), Failure> {
+fn print_events(watch: &mut Watch, args: &WatchArgs) -> Result<(), Failure> {
     /// How long a handler may hold back what has gathered while it ran.
     const TICK: Duration = Duration::from_millis(200);
     let stop = signals::stop_flag()?;

@@ -15,7 +15,7 @@ use selvedge_control_event::{
 };
 use serde_json::{Map, Value, json};
 
-use super::take_part::{self, TakePart};
+use super::participant::{self, ParticipantArgs};
 use crate::code::record;
 
 /// The most members that are warned of.
@@ -26,7 +26,7 @@ pub(crate) struct SubArgs {
     /// The channel
     channel: String,
     #[command(flatten)]
-    take_part: TakePart,
+    participant: ParticipantArgs,
     /// The channel's format (default: as others have it)
     #[arg(long, value_name = "FILE")]
     format: Option<PathBuf>,
@@ -75,16 +75,16 @@ impl From<Full> for Overflow {
 
 pub(super) fn command(args: &SubArgs) -> Result<(), Failure> {
     let stop = signals::stop_flag()?;
-    let host = args.take_part.start()?;
+    let host = args.participant.start()?;
     let begin = Instant::now();
     let wait = args.seconds.map(Duration::from_secs);
-    let format = take_part::format(&host, &args.channel, args.format.as_deref(), wait, &stop)?;
+    let format = participant::format(&host, &args.channel, args.format.as_deref(), wait, &stop)?;
     let Some(format) = format else { return Ok(()) };
     let joined = host.open(&args.channel, &format, Wake::All).map_err(Failure::input)?;
     let filter = match &args.filter {
         Some(path) => {
-            let source = take_part::text(path)?;
-            Some(joined.filter(&take_part::file_name(path), &source).map_err(Failure::input)?)
+            let source = participant::text(path)?;
+            Some(joined.filter(&participant::file_name(path), &source).map_err(Failure::input)?)
         }
         None => None,
     };
@@ -102,9 +102,9 @@ pub(super) fn command(args: &SubArgs) -> Result<(), Failure> {
     while !is_over(count) {
         while let Some(notice) = notices.take(Duration::ZERO) {
             if args.notices {
-                writeln!(out, "{}", notice(&notice))?;
+                writeln!(out, "{}", notice_json(&notice))?;
             } else {
-                warn(&notice, &args.channel, &mut warned);
+                warn_once(&notice, &args.channel, &mut warned);
             }
         }
         let came = sink.try_take_into(&mut event) || {
@@ -158,7 +158,7 @@ fn line(host: &Participant, format: &Format, event: &Received) -> Value {
 }
 
 /// Says, once for each member, that events of its are not printed for as long as things are as they are.
-fn warn(notice: &NamedNotice, channel: &str, warned: &mut HashSet<Option<ParticipantName>>) {
+fn warn_once(notice: &NamedNotice, channel: &str, warned: &mut HashSet<Option<ParticipantName>>) {
     let why = match &notice.kind {
         NoticeKind::Unreadable(why) => format!("its format does not fit: {why}; see --format"),
         NoticeKind::Refused(right) => {
@@ -176,7 +176,7 @@ fn warn(notice: &NamedNotice, channel: &str, warned: &mut HashSet<Option<Partici
     }
 }
 
-fn notice(notice: &NamedNotice) -> Value {
+fn notice_json(notice: &NamedNotice) -> Value {
     let (what, events) = match &notice.kind {
         NoticeKind::Joined => ("joined".to_owned(), None),
         NoticeKind::Left => ("left".to_owned(), None),

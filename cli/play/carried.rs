@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use selvedge_cli_terminal::Failure;
 use selvedge_comm_stack::endpoint::{Connection, Endpoint, Options, RecvError};
-use selvedge_node::desk::Desk;
+use selvedge_node::control_server::StackControlServer;
 use selvedge_node::secret;
 use selvedge_os::clock::Clock;
 use selvedge_place_engine::measure::{MeterSnapshot, StreamMeter};
@@ -23,9 +23,9 @@ const WAIT: Duration = Duration::from_millis(50);
 const LAST: (Duration, usize) = (Duration::from_millis(5), 8192);
 
 /// Receives one stream until it is stopped.
-pub(super) struct Carried {
+pub(super) struct CarriedReceiver {
     shared: Arc<Shared>,
-    _desk: Desk,
+    _control_server: StackControlServer,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -41,7 +41,7 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Carried {
+impl CarriedReceiver {
     /// Listens; the secret is in this file, if both ends are to have one.
     pub(super) fn start(
         clock: Clock,
@@ -61,11 +61,11 @@ impl Carried {
             stop: AtomicBool::new(false),
         });
         let seen = Arc::clone(&shared);
-        let desk = Desk::open("play", move |each| each(&seen.endpoint));
+        let control_server = StackControlServer::open("play", move |each| each(&seen.endpoint));
         let own = Arc::clone(&shared);
         let thread = thread::Builder::new().name("stack receive".to_owned());
         let thread = Some(thread.spawn(move || own.accept())?);
-        Ok(Self { shared, _desk: desk, thread })
+        Ok(Self { shared, _control_server: control_server, thread })
     }
 
     pub(super) fn snapshot(&self) -> MeterSnapshot {
@@ -89,7 +89,7 @@ impl Carried {
     }
 }
 
-impl Drop for Carried {
+impl Drop for CarriedReceiver {
     fn drop(&mut self) {
         self.halt();
     }

@@ -5,22 +5,22 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use selvedge_cli_terminal::{Failure, signals};
-use selvedge_node::desk::{Ask, Process, ask, processes};
+use selvedge_node::control_server::{Process, StackRequest, processes, request};
 
 use super::ShowArgs;
-use super::draw::Drawn;
+use super::draw::DrawnBefore;
 
 /// How often `show` looks.
 const EVERY: Duration = Duration::from_secs(1);
 
-fn looked(pid: Option<u32>) -> Result<Vec<Process>, Failure> {
+fn query(pid: Option<u32>) -> Result<Vec<Process>, Failure> {
     let pids = match pid {
         Some(pid) => vec![pid],
         None => processes().map_err(Failure::failed)?,
     };
     let mut found = Vec::new();
     for pid in pids {
-        let looked = ask(pid, &Ask::Look).map_err(|error| {
+        let looked = request(pid, &StackRequest::Look).map_err(|error| {
             Failure::failed(format!("process {pid} does not say how its stacks do: {error}"))
         })?;
         found.extend(looked);
@@ -42,7 +42,7 @@ fn looked(pid: Option<u32>) -> Result<Vec<Process>, Failure> {
 pub(super) fn show(args: &ShowArgs) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     if args.json {
-        let all = serde_json::to_string(&looked(args.pid)?).map_err(Failure::failed)?;
+        let all = serde_json::to_string(&query(args.pid)?).map_err(Failure::failed)?;
         writeln!(out, "{all}")?;
         return Ok(out.flush()?);
     }
@@ -54,10 +54,10 @@ pub(super) fn show(args: &ShowArgs) -> Result<(), Failure> {
     };
     let clear = if args.once || !out.is_terminal() { "" } else { "\x1b[H\x1b[2J" };
     loop {
-        let all = looked(args.pid)?;
+        let all = query(args.pid)?;
         let mut text = String::from(clear);
         for Process { pid, command, endpoints, .. } in &all {
-            let drawn: &mut Drawn = drawn.entry(*pid).or_default();
+            let drawn: &mut DrawnBefore = drawn.entry(*pid).or_default();
             text += &format!("process {pid}: {}\n{}\n", plain(command), drawn.text(endpoints));
         }
         out.write_all(text.as_bytes())?;

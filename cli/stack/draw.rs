@@ -10,7 +10,7 @@ use selvedge_comm_stack::endpoint::{ConnectionView, EndpointView, FlowView};
 
 /// What was drawn last, so that rates can be told.
 #[derive(Default)]
-pub(super) struct Drawn {
+pub(super) struct DrawnBefore {
     at: Option<Instant>,
     /// Messages and bytes so far, by endpoint and connection; out, back.
     flows: HashMap<(String, u32), [(u64, u64); 2]>,
@@ -18,7 +18,7 @@ pub(super) struct Drawn {
     elements: HashMap<(String, usize), u64>,
 }
 
-impl Drawn {
+impl DrawnBefore {
     /// The endpoints as they are now.
     pub(super) fn text(&mut self, endpoints: &[EndpointView]) -> String {
         let now = Instant::now();
@@ -88,8 +88,8 @@ fn modules(connection: &ConnectionView) -> Table {
     for module in &connection.modules {
         table.row([
             format!("    {}", module.module),
-            elements_text(&module.events),
-            elements_text(&module.calls),
+            elements_text(&module.down),
+            elements_text(&module.up),
             format!("{}/{}", module.waiting_down, module.waiting_up),
         ]);
     }

@@ -119,7 +119,7 @@ fn evaluated(machine: &Machine, stated: Vec<(Stream, bool)>, reading: Formulas) 
     (text, refused)
 }
 
-const fn holds(yes: bool) -> &'static str {
+const fn holds_text(yes: bool) -> &'static str {
     if yes { "holds" } else { "does not hold" }
 }
 
@@ -136,7 +136,7 @@ fn elements_table(found: &Evaluation<'_>) -> String {
     if let Some((used, available)) = found.slaves() {
         table.row(["slaves".to_owned(), available.to_string(), used.to_string()]);
     }
-    format!("{table}condition (1), U below Avail: {}\n", holds(found.fits()))
+    format!("{table}condition (1), U below Avail: {}\n", holds_text(found.fits()))
 }
 
 fn stream_lines(found: &Evaluation<'_>, stream: &Stream, i: StreamId) -> String {
@@ -167,9 +167,9 @@ fn stream_lines(found: &Evaluation<'_>, stream: &Stream, i: StreamId) -> String 
     let _ = writeln!(text, "  omega of message {k} {}", both(&|which| found.omega(which, i, k)));
     let _ = writeln!(text, "  L {}", both(&|which| found.latency(which, i)));
     let average = stream.contract.traffic.average;
-    let rate = holds(found.meets_rate(Worst, i));
+    let rate = holds_text(found.meets_rate(Worst, i));
     let _ = writeln!(text, "  condition (2), X below {average}: {rate}");
-    let delay = holds(found.meets_delay(Worst, i));
+    let delay = holds_text(found.meets_delay(Worst, i));
     let _ = writeln!(text, "  L within the delay of {}: {delay}", stream.allowed());
     text
 }
@@ -178,7 +178,7 @@ fn stream_lines(found: &Evaluation<'_>, stream: &Stream, i: StreamId) -> String 
 mod tests {
     use super::*;
 
-    fn said(text: &str, reading: Formulas) -> String {
+    fn model_output(text: &str, reading: Formulas) -> String {
         let (machine, streams) = read(text).unwrap();
         evaluated(&machine, streams, reading).0
     }
@@ -186,7 +186,7 @@ mod tests {
     /// By hand: Exec(PE.0, 0) = get 20 + 14 + 4 + 7 + 4 * 120 + 4 + 45 = 574 us, of 3125: 18.368 %.
     #[test]
     fn the_example_is_as_by_hand() {
-        let text = said(EXAMPLE, Formulas::Corrected);
+        let text = model_output(EXAMPLE, Formulas::Corrected);
         for line in [
             "Exec on PE.0 574 us, Exec* 574 us",
             "X at most 574 us, 574 us on average",
@@ -223,7 +223,7 @@ mod tests {
             assigned = ["0"]
         "#;
         // Exec* is 200 and 100 us. A message of stream 1 comes in one of 3 of stream 0's times.
-        let corrected = said(text, Formulas::Corrected);
+        let corrected = model_output(text, Formulas::Corrected);
         for line in [
             "with stream 1: prob 1/3, Wait at most 100 us, 33334 ns on average",
             "with stream 0: prob 1/1, Wait at most 200 us, 200 us on average",
@@ -236,7 +236,8 @@ mod tests {
             assert!(corrected.contains(line), "no \"{line}\" in\n{corrected}");
         }
         assert!(
-            said(text, Formulas::Printed).contains("with stream 1: prob 1/1, Wait at most 200 us")
+            model_output(text, Formulas::Printed)
+                .contains("with stream 1: prob 1/1, Wait at most 200 us")
         );
     }
 

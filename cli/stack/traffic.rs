@@ -14,11 +14,11 @@ use selvedge_comm_stack::endpoint::{ConnectError, Connection, Endpoint, Options,
 use selvedge_data_stack::contract::{Contract, Promise, Quality, Traffic};
 use selvedge_data_stack::module::Direction;
 use selvedge_data_stack::stack::SendError;
-use selvedge_node::desk::Desk;
+use selvedge_node::control_server::StackControlServer;
 use selvedge_node::secret;
 use selvedge_units::{Bytes, Duration};
 
-use super::draw::Drawn;
+use super::draw::DrawnBefore;
 use super::{ListenArgs, SendArgs, parsed};
 
 const SECOND: StdDuration = StdDuration::from_secs(1);
@@ -29,25 +29,25 @@ fn bound(
     (elements, slaves): (u8, u8),
     file: Option<&Path>,
     what: &str,
-) -> Result<(Arc<Endpoint>, Desk), Failure> {
+) -> Result<(Arc<Endpoint>, StackControlServer), Failure> {
     let secret = file.map(secret).transpose().map_err(Failure::input)?;
     let options = Options { elements, slaves, secret, ..Options::default() };
     let endpoint = Arc::new(Endpoint::bind(at, options).map_err(Failure::failed)?);
     let seen = Arc::clone(&endpoint);
-    Ok((endpoint, Desk::open(what, move |each| each(&seen))))
+    Ok((endpoint, StackControlServer::open(what, move |each| each(&seen))))
 }
 
 pub(super) fn listen(args: &ListenArgs) -> Result<(), Failure> {
     let stop = signals::stop_flag()?;
     let (hands, file) = ((args.elements, args.slaves), args.secret.as_deref());
-    let (endpoint, _desk) = bound(args.at, hands, file, "stack listen")?;
+    let (endpoint, _control_server) = bound(args.at, hands, file, "stack listen")?;
     let at = endpoint.address();
     let mut out = std::io::stdout().lock();
     writeln!(out, "listening on {at}, {} elements", args.elements)?;
     out.flush()?;
     let end = args.seconds.map(|seconds| Instant::now() + SECOND * seconds as u32);
     let (mut open, mut shown): (Vec<Connection>, _) = (Vec::new(), Instant::now());
-    let (mut message, mut drawn) = (Vec::new(), Drawn::default());
+    let (mut message, mut drawn) = (Vec::new(), DrawnBefore::default());
     while !stop.load(Ordering::Relaxed) && end.is_none_or(|end| Instant::now() < end) {
         let patience =
             if open.is_empty() { StdDuration::from_millis(50) } else { StdDuration::ZERO };
@@ -89,19 +89,19 @@ fn quantity<T: FromStr<Err: Display>>(option: &str, text: &str) -> Result<T, Fai
 }
 
 /// How messages are sent at the moment.
-struct Gait {
+struct Schedule {
     every: Duration,
     size: Bytes,
     /// Since it began.
     sent: u64,
-    begun: Instant,
+    started_at: Instant,
 }
 
-type Otherwise = (StdDuration, Option<Duration>, Option<Bytes>);
+type ScheduleChange = (StdDuration, Option<Duration>, Option<Bytes>);
 
 impl SendArgs {
     /// When it is sent otherwise than agreed, and how.
-    fn otherwise(&self) -> Result<Option<Otherwise>, Failure> {
+    fn schedule_change(&self) -> Result<Option<ScheduleChange>, Failure> {
         let Some(after) = &self.then_after else { return Ok(None) };
         let Duration(after) = quantity("--then-after", after)?;
         let every = self.then_every.as_ref().map(|text| quantity("--then-every", text));
@@ -141,7 +141,7 @@ pub(super) fn send(args: &SendArgs) -> Result<(), Failure> {
     };
     let file = args.secret.as_deref();
     let any = if args.peer.is_ipv6() { "[::]:0" } else { "0.0.0.0:0" };
-    let (endpoint, _desk) =
+    let (endpoint, _control_server) =
         bound(quantity("address", any)?, (args.elements, args.slaves), file, "stack send")?;
     let connection = endpoint.connect(args.peer, &stack.to_string(), contract, back).map_err(
         |error| match error {
@@ -164,13 +164,15 @@ pub(super) fn send(args: &SendArgs) -> Result<(), Failure> {
     }
     let stop = signals::stop_flag()?;
     let (start, mut shown, mut sent) = (Instant::now(), Instant::now(), 0_u64);
-    let (mut drawn, mut message) = (Drawn::default(), vec![0x5a; size.0 as usize]);
+    let (mut drawn, mut message) = (DrawnBefore::default(), vec![0x5a; size.0 as usize]);
     let mut refused = 0_u64;
-    let mut gait = Gait { every, size, sent: 0, begun: start };
-    let mut otherwise = args.otherwise()?;
+    let mut schedule = Schedule { every, size, sent: 0, started_at: start };
+    let mut schedule_change = args.schedule_change()?;
     while start.elapsed() < SECOND * args.seconds as u32 && !stop.load(Ordering::Relaxed) {
-        if let Some((_, every, size)) = otherwise.take_if(|(after, ..)| start.elapsed() >= *after) {
-            let (every, size) = (every.unwrap_or(gait.every), size.unwrap_or(gait.size));
+        if let Some((_, every, size)) =
+            schedule_change.take_if(|(after, ..)| start.elapsed() >= *after)
+        {
+            let (every, size) = (every.unwrap_or(schedule.every), size.unwrap_or(schedule.size));
             let traffic = Traffic::steady(every, size);
             let agreed = match args.then_agreed {
                 true => {
@@ -180,7 +182,7 @@ pub(super) fn send(args: &SendArgs) -> Result<(), Failure> {
             };
             match agreed {
                 Ok(guarantee) => {
-                    gait = Gait { every, size, sent: 0, begun: Instant::now() };
+                    schedule = Schedule { every, size, sent: 0, started_at: Instant::now() };
                     message = vec![0x5a; size.0 as usize];
                     let agreed = guarantee.map(|guarantee| {
                         format!(", as agreed: {} on this host at worst", guarantee.latency)
@@ -193,16 +195,16 @@ pub(super) fn send(args: &SendArgs) -> Result<(), Failure> {
         for (way, event) in connection.events() {
             writeln!(out, "told: {way:?} {event:?}")?;
         }
-        let due = StdDuration::from_nanos(gait.every.0.saturating_mul(gait.sent));
-        if let Some(wait) = due.checked_sub(gait.begun.elapsed()) {
+        let due = StdDuration::from_nanos(schedule.every.0.saturating_mul(schedule.sent));
+        if let Some(wait) = due.checked_sub(schedule.started_at.elapsed()) {
             std::thread::park_timeout(wait.min(StdDuration::from_millis(50)));
         } else {
             match connection.send(&message, SECOND) {
-                Ok(()) => (sent, gait.sent) = (sent + 1, gait.sent + 1),
+                Ok(()) => (sent, schedule.sent) = (sent + 1, schedule.sent + 1),
                 Err(SendError::Full) => {}
                 // Policed: it was told why, and the next may be as agreed.
                 Err(error @ SendError::BeyondContract { .. }) => {
-                    gait.sent += 1;
+                    schedule.sent += 1;
                     refused += 1;
                     if refused == 1 {
                         writeln!(out, "{error}")?;

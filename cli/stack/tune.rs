@@ -7,7 +7,7 @@ use std::str::FromStr;
 use clap::Args;
 use selvedge_cli_terminal::Failure;
 use selvedge_comm_stack::endpoint::{EndpointView, MetaView, Tuning};
-use selvedge_node::desk::{Ask, ask, processes};
+use selvedge_node::control_server::{StackRequest, processes, request};
 use selvedge_units::Duration;
 
 #[derive(Debug, Args)]
@@ -62,7 +62,7 @@ impl TuneArgs {
         }
         let mut found = Vec::new();
         for pid in processes().map_err(Failure::failed)? {
-            if ask(pid, &Ask::Look).map_err(Failure::failed)?.is_some() {
+            if request(pid, &StackRequest::Look).map_err(Failure::failed)?.is_some() {
                 found.push(pid);
             }
         }
@@ -97,8 +97,9 @@ pub(super) fn line(meta: &MetaView) -> String {
 pub(super) fn tune(args: &TuneArgs) -> Result<(), Failure> {
     let tuning = args.tuning()?;
     let pid = args.whose()?;
-    let asked = if tuning == Tuning::default() { Ask::Look } else { Ask::Tune(tuning) };
-    let process = ask(pid, &asked)
+    let asked =
+        if tuning == Tuning::default() { StackRequest::Look } else { StackRequest::Tune(tuning) };
+    let process = request(pid, &asked)
         .map_err(|error| Failure::failed(format!("process {pid} does not answer: {error}")))?;
     let Some(process) = process else {
         return Err(Failure::failed(format!(

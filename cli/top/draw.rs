@@ -3,7 +3,7 @@
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style, Stylize};
-use ratatui::text::{Duration, Line, Text};
+use ratatui::text::{Line, Span, Text};
 use ratatui::widgets::{Cell, Gauge, Paragraph, Row, Table};
 use selvedge_control_config::view::{LinkSnapshot, StreamSnapshot, StreamState};
 
@@ -113,10 +113,10 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &State) {
 }
 
 fn title_line(state: &State) -> Line<'_> {
-    let mut line = Line::from(vec!["selvedge top ".bold(), Duration::raw(&state.address)]);
+    let mut line = Line::from(vec!["selvedge top ".bold(), Span::raw(&state.address)]);
     // First, and alone: a narrow terminal cuts off what stands further right.
     if let Some(problem) = &state.problem {
-        line.push_span(Duration::styled(format!("  {problem}"), Color::Red));
+        line.push_span(Span::styled(format!("  {problem}"), Color::Red));
     } else if let Some(snapshot) = &state.snapshot {
         line.push_span(format!(
             "  {}  up {}  streams: {}",
@@ -205,7 +205,7 @@ fn about(stream: &StreamSnapshot) -> Text<'_> {
     let encoding = if stream.encoding.is_empty() { "?" } else { &stream.encoding };
     Text::from(vec![
         Line::from(vec![
-            Duration::raw(&stream.name).bold(),
+            Span::raw(&stream.name).bold(),
             format!(" {encoding} from {} to {} over {}", stream.source, stream.to, stream.link)
                 .into(),
         ]),
@@ -230,7 +230,7 @@ fn about(stream: &StreamSnapshot) -> Text<'_> {
             stream.missed,
             figures::drops(&stream.dropped)
         )),
-        Line::from(vec![report::state(stream).into(), " ".into(), Duration::raw(&stream.detail)]),
+        Line::from(vec![report::state(stream).into(), " ".into(), Span::raw(&stream.detail)]),
     ])
 }
 

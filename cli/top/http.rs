@@ -120,7 +120,7 @@ impl Client {
     pub(super) fn get(&self, path: &str, limit: Duration) -> Result<Vec<u8>, HttpError> {
         let failed = |error| HttpError::Connect { address: self.address.clone(), error };
         let places = self.address.to_socket_addrs().map_err(failed)?;
-        let clock = Limit { until: Instant::now() + limit };
+        let clock = Deadline { until: Instant::now() + limit };
         let timed = |error: HttpError| match error {
             HttpError::Io(error)
                 if matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock) =>
@@ -133,7 +133,12 @@ impl Client {
         self.ask(stream, path, &clock).map_err(timed)
     }
 
-    fn ask(&self, mut stream: TcpStream, path: &str, clock: &Limit) -> Result<Vec<u8>, HttpError> {
+    fn ask(
+        &self,
+        mut stream: TcpStream,
+        path: &str,
+        clock: &Deadline,
+    ) -> Result<Vec<u8>, HttpError> {
         let mut request = format!(
             "GET {path} HTTP/1.1\r\nHost: {}\r\nAccept: application/json\r\nConnection: close\r\n",
             self.address
@@ -144,11 +149,11 @@ impl Client {
         request.push_str("\r\n");
         stream.set_write_timeout(Some(clock.left()?))?;
         stream.write_all(request.as_bytes())?;
-        body(&mut BufReader::new(Timed { stream, clock }))
+        body(&mut BufReader::new(DeadlineStream { stream, clock }))
     }
 }
 
-fn connect(places: impl Iterator<Item = SocketAddr>, clock: &Limit) -> io::Result<TcpStream> {
+fn connect(places: impl Iterator<Item = SocketAddr>, clock: &Deadline) -> io::Result<TcpStream> {
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     for place in places {
         match TcpStream::connect_timeout(&place, clock.left()?) {
@@ -160,11 +165,11 @@ fn connect(places: impl Iterator<Item = SocketAddr>, clock: &Limit) -> io::Resul
 }
 
 /// The moment by which all must be done.
-struct Limit {
+struct Deadline {
     until: Instant,
 }
 
-impl Limit {
+impl Deadline {
     fn left(&self) -> io::Result<Duration> {
         let left = self.until.saturating_duration_since(Instant::now());
         if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
@@ -172,12 +177,12 @@ impl Limit {
 }
 
 /// A stream whose reads end by one moment, however slowly bytes drip in.
-struct Timed<'c> {
+struct DeadlineStream<'c> {
     stream: TcpStream,
-    clock: &'c Limit,
+    clock: &'c Deadline,
 }
 
-impl Read for Timed<'_> {
+impl Read for DeadlineStream<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         self.stream.set_read_timeout(Some(self.clock.left()?))?;
         self.stream.read(buffer)

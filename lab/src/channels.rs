@@ -13,7 +13,7 @@ use selvedge_os::clock::Clock;
 use selvedge_units::Duration;
 use serde_json::{Value, json};
 
-use self::sinks::Other;
+use self::sinks::SinkProcess;
 
 #[derive(Debug, Args)]
 pub(crate) struct ChannelsArgs {
@@ -69,15 +69,16 @@ impl Figures {
 
 fn measure(kind: Kind, sinks: u16, seconds: u64) -> Result<Figures, Failure> {
     let mut source = Source::start(kind).map_err(Failure::failed)?;
-    let other = Other::start(&source, kind, sinks)?;
+    let other = SinkProcess::start(&source, kind, sinks)?;
     exercise(&mut source, other, sinks, seconds)
 }
 
 /// One sink, beside another that is slow if so.
-fn beside_slow(is_there: bool, seconds: u64) -> Result<Figures, Failure> {
+fn one_sink_beside_slow(is_there: bool, seconds: u64) -> Result<Figures, Failure> {
     let mut source = Source::start(Kind::Channel).map_err(Failure::failed)?;
-    let other = Other::start(&source, Kind::Channel, 1)?;
-    let slow = is_there.then(|| Other::pausing(&source, Kind::Channel, 1, SLOW)).transpose()?;
+    let other = SinkProcess::start(&source, Kind::Channel, 1)?;
+    let slow =
+        is_there.then(|| SinkProcess::pausing(&source, Kind::Channel, 1, SLOW)).transpose()?;
     let figures = exercise(&mut source, other, 1, seconds)?;
     drop(slow);
     // What else found a ring full was the slow one's.
@@ -90,7 +91,7 @@ fn noticed(rounds: u8, end: Signal) -> Result<f64, Failure> {
     let mut all = Vec::new();
     for _ in 0..rounds {
         let mut source = Source::start(Kind::Channel).map_err(Failure::failed)?;
-        let other = Other::start(&source, Kind::Channel, 1)?;
+        let other = SinkProcess::start(&source, Kind::Channel, 1)?;
         source.publish();
         kill_process(other.pid()?, end).map_err(Failure::failed)?;
         let lost = source.lost(StdDuration::from_secs(10));
@@ -101,7 +102,7 @@ fn noticed(rounds: u8, end: Signal) -> Result<f64, Failure> {
 
 fn exercise(
     source: &mut Source,
-    other: Other,
+    other: SinkProcess,
     sinks: u16,
     seconds: u64,
 ) -> Result<Figures, Failure> {
@@ -124,7 +125,7 @@ fn exercise(
     source.settle(StdDuration::from_secs(10));
     clock.sleep_until(clock.now() + Duration::from_millis(500));
     let ring_full = source.ring_full() - before;
-    let seen = other.seen()?;
+    let seen = other.finish()?;
     let mut last: Vec<f64> = seen.last_ns.iter().map(|ns| *ns as f64 / 1e3).collect();
     let wanted = sent as f64 * f64::from(sinks);
     Ok(Figures {
@@ -188,8 +189,8 @@ pub(crate) fn command(args: &ChannelsArgs) -> Result<(), Failure> {
     let silent_ms = noticed(args.rounds, Signal::STOP)?;
     let (mut alone, mut beside) = (Vec::new(), Vec::new());
     for _ in 0..args.rounds {
-        alone.push(beside_slow(false, args.seconds)?);
-        beside.push(beside_slow(true, args.seconds)?);
+        alone.push(one_sink_beside_slow(false, args.seconds)?);
+        beside.push(one_sink_beside_slow(true, args.seconds)?);
     }
     let slow = [medians(&alone), medians(&beside)];
     let mut out = std::io::stdout().lock();

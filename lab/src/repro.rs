@@ -13,7 +13,9 @@ use clap::Args;
 use selvedge_cli_terminal::{Align, Failure, Table, signals};
 use selvedge_control_config::nearest;
 use selvedge_lab_repro::record::{self, Record};
-use selvedge_lab_repro::{EXPERIMENTS, Experiment, Kind, Outcome, Params, RunError, Watch, find};
+use selvedge_lab_repro::{
+    EXPERIMENTS, Experiment, Kind, Outcome, Params, ProgressWatch, RunError, find,
+};
 use serde_json::{Value, json};
 
 #[derive(Debug, Args)]
@@ -82,8 +84,8 @@ pub(crate) fn command(args: &ReproArgs) -> Result<(), Failure> {
     let mut all = Vec::new();
     for (place, experiment) in chosen.iter().enumerate() {
         let place = (place + 1, chosen.len());
-        let told = Cell::new(Instant::now());
-        let progress = Progress { place, experiment, stop: &stop, told };
+        let last_report = Cell::new(Instant::now());
+        let progress = Progress { place, experiment, stop: &stop, reported_at: last_report };
         let outcome = (experiment.run)(&params, &progress);
         progress.clear();
         let outcome = match outcome {
@@ -152,7 +154,7 @@ struct Progress<'a> {
     experiment: &'a Experiment,
     stop: &'a Arc<AtomicBool>,
     /// When something was said last.
-    told: Cell<Instant>,
+    reported_at: Cell<Instant>,
 }
 
 /// How often a line says what is being done where nobody looks at a terminal: only of experiments in real
@@ -168,13 +170,15 @@ impl Progress<'_> {
     }
 }
 
-impl Watch for Progress<'_> {
+impl ProgressWatch for Progress<'_> {
     fn step(&self, what: &str) {
         let (at, of) = self.place;
         if io::stderr().is_terminal() {
             eprint!("\r\x1b[K{at}/{of} {}: {what}", self.experiment.id);
-        } else if self.experiment.kind == Kind::Real && self.told.get().elapsed() >= REPORT_EVERY {
-            self.told.set(Instant::now());
+        } else if self.experiment.kind == Kind::Real
+            && self.reported_at.get().elapsed() >= REPORT_EVERY
+        {
+            self.reported_at.set(Instant::now());
             eprintln!("{at}/{of} {}: {what}", self.experiment.id);
         }
     }

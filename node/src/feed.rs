@@ -13,7 +13,7 @@ use selvedge_control_config::view::StreamState;
 use selvedge_place_coprocessor::feeder::{Feeder, FeederError};
 
 #[cfg(feature = "gstreamer")]
-use self::media::Feed;
+use self::media::SourceThread;
 use crate::placement::{RemoteSource, StreamEnd};
 use crate::source::Medium;
 
@@ -49,7 +49,7 @@ impl FeedStatus {
 /// What a source is opened by, again and again.
 #[derive(Clone, Debug)]
 #[cfg_attr(not(feature = "gstreamer"), expect(dead_code, reason = "recordings are opened once"))]
-pub(crate) struct Reopen {
+pub(crate) struct SourceSpec {
     pub(crate) stream: StreamConfig,
     /// Relative paths are relative to it.
     pub(crate) base: PathBuf,
@@ -60,7 +60,7 @@ pub(crate) struct Reopen {
 /// What a feed is made of.
 pub(crate) struct Plan {
     pub(crate) source: Medium,
-    pub(crate) reopen: Reopen,
+    pub(crate) reopen: SourceSpec,
     pub(crate) status: Arc<FeedStatus>,
     /// Where its frames go: to more than one end where another node sends the same frames.
     pub(crate) ends: Vec<StreamEnd>,
@@ -68,9 +68,9 @@ pub(crate) struct Plan {
 
 /// The threads of a node's sources; dropped, they stop, all at once.
 #[derive(Default)]
-pub(crate) struct Feeds {
+pub(crate) struct SourceThreads {
     #[cfg(feature = "gstreamer")]
-    feeds: Vec<Feed>,
+    source_threads: Vec<SourceThread>,
     recordings: Vec<Recording>,
 }
 
@@ -81,14 +81,14 @@ struct Recording {
 }
 
 enum Reader {
-    Here(Feeder),
-    Elsewhere { source: Box<dyn RemoteSource>, asked: Mutex<Instant> },
+    Local(Feeder),
+    Coprocessor { source: Box<dyn RemoteSource>, asked: Mutex<Instant> },
 }
 
 /// How often a placement is asked how its readers do.
 const ASK: Duration = Duration::from_millis(250);
 
-impl Feeds {
+impl SourceThreads {
     /// Starts one more.
     pub(crate) fn start(&mut self, plan: Plan) -> Result<(), FeederError> {
         let Plan { source, reopen, status, ends } = plan;
@@ -97,7 +97,7 @@ impl Feeds {
             match end {
                 StreamEnd::FrameProducer(frame_producer) => frame_producers.push(frame_producer),
                 StreamEnd::Elsewhere(source) => {
-                    let reader = Reader::Elsewhere { source, asked: Mutex::new(Instant::now()) };
+                    let reader = Reader::Coprocessor { source, asked: Mutex::new(Instant::now()) };
                     status.set(StreamState::Running, "");
                     self.recordings.push(Recording { status: Arc::clone(&status), reader });
                 }
@@ -106,12 +106,17 @@ impl Feeds {
         match source {
             #[cfg(feature = "gstreamer")]
             Medium::Media(source) if !frame_producers.is_empty() => {
-                self.feeds.push(Feed::start(*source, reopen, status, frame_producers)?);
+                self.source_threads.push(SourceThread::start(
+                    *source,
+                    reopen,
+                    status,
+                    frame_producers,
+                )?);
             }
             // Without an inlet the placement reads it; nobody feeds two from a recording.
             Medium::Recording(recording) => {
                 if let Some(frame_producer) = frame_producers.pop() {
-                    let reader = Reader::Here(recording.start(frame_producer)?);
+                    let reader = Reader::Local(recording.start(frame_producer)?);
                     status.set(StreamState::Running, "");
                     self.recordings.push(Recording { status, reader });
                 }
@@ -122,10 +127,10 @@ impl Feeds {
     }
 
     /// Whether nothing more will come of any.
-    pub(crate) fn are_over(&self) -> bool {
+    pub(crate) fn all_ended(&self) -> bool {
         self.recordings.iter().for_each(Recording::poll_ready);
         #[cfg(feature = "gstreamer")]
-        if !self.feeds.iter().all(Feed::is_over) {
+        if !self.source_threads.iter().all(SourceThread::is_over) {
             return false;
         }
         self.recordings.iter().all(|recording| recording.status.is_over())
@@ -135,9 +140,9 @@ impl Feeds {
 impl Recording {
     /// Notes how its reader does.
     fn poll_ready(&self) {
-        let (trouble, ended) = match &self.reader {
-            Reader::Here(feeder) => feeder.state().status(),
-            Reader::Elsewhere { source, asked } => {
+        let (problem, ended) = match &self.reader {
+            Reader::Local(feeder) => feeder.state().status(),
+            Reader::Coprocessor { source, asked } => {
                 let mut asked = asked.lock().unwrap_or_else(PoisonError::into_inner);
                 if asked.elapsed() < ASK {
                     return;
@@ -146,7 +151,7 @@ impl Recording {
                 source.state()
             }
         };
-        match trouble {
+        match problem {
             Some(why) => self.status.set(StreamState::Failed, why),
             None if ended => self.status.set(StreamState::Ended, ""),
             None => {}
@@ -155,9 +160,9 @@ impl Recording {
 }
 
 #[cfg(feature = "gstreamer")]
-impl Drop for Feeds {
+impl Drop for SourceThreads {
     fn drop(&mut self) {
         // Each takes a moment to see it, so all are asked before one is waited for.
-        self.feeds.iter().for_each(Feed::ask_to_stop);
+        self.source_threads.iter().for_each(SourceThread::request_stop);
     }
 }

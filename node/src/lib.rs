@@ -25,7 +25,7 @@
 
 #[cfg(feature = "events")]
 mod channels;
-pub mod desk;
+pub mod control_server;
 mod error;
 mod feed;
 mod node;

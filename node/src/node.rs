@@ -18,10 +18,10 @@ use selvedge_place_engine::frame_producer::{Arrivals, FrameProducer, FrameProduc
 use selvedge_place_engine::report::LinkReport;
 use selvedge_units::Instant;
 
-use crate::feed::{FeedStatus, Feeds, Plan, Reopen};
+use crate::feed::{FeedStatus, Plan, SourceSpec, SourceThreads};
 use crate::placement::{self, Member, PlacedLink, Start, StreamEnd};
 use crate::source::{self, Medium, Opened, params, payload_of};
-use crate::stacks::Stacks;
+use crate::stacks::NodeStacks;
 use crate::{AddError, Channels, NodeOptions, StartError, wait_until};
 
 /// How long sources wait for their stacks to be connected: what is sent before is lost.
@@ -30,7 +30,7 @@ const CONNECTED: Duration = Duration::from_secs(1);
 /// A node whose links run. Dropped, it stops: no thread of it is left.
 pub struct Node {
     // Dropped first: sources stop before the links that they feed.
-    pub(crate) feeds: Mutex<Feeds>,
+    pub(crate) source_threads: Mutex<SourceThreads>,
     pub(crate) name: String,
     base: PathBuf,
     pub(crate) clock: Clock,
@@ -43,7 +43,7 @@ pub struct Node {
     pub(crate) links: Vec<LinkConfig>,
     pub(crate) placed: Vec<Box<dyn PlacedLink>>,
     streams: Mutex<Vec<Stream>>,
-    pub(crate) stacks: Stacks,
+    pub(crate) stacks: NodeStacks,
     pub(crate) channels: Option<Box<dyn Channels>>,
 }
 
@@ -96,7 +96,7 @@ impl Node {
             })?;
         }
         let started = clock.now();
-        let stacks = Stacks::start(config, &base)?;
+        let stacks = NodeStacks::start(config, &base)?;
         let mut placed = Vec::with_capacity(config.links.len());
         let mut ends: Vec<Option<(usize, StreamEnd)>> =
             config.streams.iter().map(|_| None).collect();
@@ -123,7 +123,7 @@ impl Node {
             Stream::new(config.clone(), opened, number, end)
         });
         Ok(Self {
-            feeds: Mutex::default(),
+            source_threads: Mutex::default(),
             name: config.name.clone(),
             clock,
             started,
@@ -145,16 +145,16 @@ impl Node {
     /// If a thread can't be had; what was started before stays.
     pub fn start_sources(&self) -> Result<(), FeederError> {
         self.delivers.store(true, Ordering::Release);
-        let mut feeds = self.feeds();
+        let mut source_threads = self.source_threads();
         for stream in self.streams().iter_mut() {
             if stream.is_the_programs() {
                 stream.status.set(StreamState::Running, "");
             } else if let Some((source, ends)) = stream.waiting.take() {
                 let payload_max = payload_of(&stream.config, &self.links[stream.config.link]);
                 let config = stream.config.clone();
-                let reopen = Reopen { stream: config, base: self.base.clone(), payload_max };
+                let reopen = SourceSpec { stream: config, base: self.base.clone(), payload_max };
                 let status = Arc::clone(&stream.status);
-                feeds.start(Plan { source, reopen, status, ends })?;
+                source_threads.start(Plan { source, reopen, status, ends })?;
             }
         }
         Ok(())
@@ -164,8 +164,8 @@ impl Node {
     pub fn stop_sources(&self) {
         self.delivers.store(false, Ordering::Release);
         // Not under the lock: the threads are waited for.
-        let feeds = std::mem::take(&mut *self.feeds());
-        drop(feeds);
+        let source_threads = std::mem::take(&mut *self.source_threads());
+        drop(source_threads);
     }
 
     /// Adds a stream while the node runs; its fields are within the ranges that node files have.
@@ -270,13 +270,13 @@ impl Node {
     pub fn is_over(&self) -> bool {
         // One lock after the other, since `start_sources` takes both.
         let programs = self.streams().iter().any(Stream::is_the_programs);
-        self.delivers.load(Ordering::Acquire) && !programs && self.feeds().are_over()
+        self.delivers.load(Ordering::Acquire) && !programs && self.source_threads().all_ended()
     }
 
     /// Whether all receivers of stacks are connected.
     #[must_use]
     pub fn stacks_are_up(&self) -> bool {
-        self.stacks.are_up()
+        self.stacks.all_connected()
     }
 
     /// Waits until nothing that was offered before waits any more, or `given_up`; false if that took
@@ -297,8 +297,8 @@ impl Node {
         Ended { snapshot: self.snapshot_of(&links), links }
     }
 
-    fn feeds(&self) -> MutexGuard<'_, Feeds> {
-        self.feeds.lock().unwrap_or_else(PoisonError::into_inner)
+    fn source_threads(&self) -> MutexGuard<'_, SourceThreads> {
+        self.source_threads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn streams(&self) -> MutexGuard<'_, Vec<Stream>> {

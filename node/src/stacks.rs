@@ -21,7 +21,7 @@ use selvedge_place_engine::engine::{Carrier, StreamCarrier};
 use selvedge_place_engine::frame_producer::{IPV4_UDP, IPV6_UDP};
 use selvedge_units::{Bytes, Duration};
 
-use crate::desk::Desk;
+use crate::control_server::StackControlServer;
 use crate::secret::{SecretError, secret};
 
 /// The first wait before a receiver is called again, and the longest.
@@ -62,18 +62,18 @@ impl StackError {
 
 /// The stacks of a node, by stream. Dropped, connections are flushed and closed.
 #[derive(Default)]
-pub(crate) struct Stacks {
-    carriers: Vec<Option<(Arc<Line>, Bytes, Bytes)>>,
+pub(crate) struct NodeStacks {
+    carriers: Vec<Option<(Arc<StreamConnection>, Bytes, Bytes)>>,
     keepers: Vec<JoinHandle<()>>,
     /// All endpoints.
     endpoints: Arc<[Arc<Endpoint>]>,
-    desk: Option<Desk>,
+    control_server: Option<StackControlServer>,
     stop: Arc<AtomicBool>,
 }
 
 /// A stream's connection, when there is one.
 #[derive(Debug)]
-struct Line {
+struct StreamConnection {
     name: String,
     to: SocketAddr,
     stack: String,
@@ -81,14 +81,14 @@ struct Line {
     endpoint: Arc<Endpoint>,
     connection: Mutex<Option<Arc<Connection>>>,
     /// Why there is none.
-    trouble: Mutex<Option<String>>,
+    problem: Mutex<Option<String>>,
 }
 
 fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Stacks {
+impl NodeStacks {
     /// Opens an endpoint for each link and family that needs one, and begins to connect.
     pub(crate) fn start(config: &NodeConfig, base: &Path) -> Result<Self, StackError> {
         let mut stacks = Self::default();
@@ -112,27 +112,27 @@ impl Stacks {
             let fit = carried(stack, link.mtu, stream.spec.to);
             let delay = stream.spec.contract.delay.unwrap_or(stream.spec.contract.period);
             let beside = config.streams.iter().filter(|other| other.link == stream.link).count();
-            let line = Arc::new(Line {
+            let line = Arc::new(StreamConnection {
                 name: stream.spec.name.clone(),
                 to: stream.spec.to,
                 stack: stack.to_string(),
                 contracts: contracts(link, beside as u64, fit.message, delay),
                 endpoint,
                 connection: Mutex::default(),
-                trouble: Mutex::new(Some("not connected yet".to_owned())),
+                problem: Mutex::new(Some("not connected yet".to_owned())),
             });
             let below = if v6 { IPV6_UDP } else { IPV4_UDP };
             let overhead = fit.headers + Bytes(below);
             stacks.carriers.push(Some((Arc::clone(&line), overhead, fit.message)));
             let stop = Arc::clone(&stacks.stop);
             let keeper = thread::Builder::new().name(format!("stack {}", stream.spec.name));
-            stacks.keepers.push(keeper.spawn(move || line.keep(&stop))?);
+            stacks.keepers.push(keeper.spawn(move || line.maintain(&stop))?);
         }
         stacks.endpoints = endpoints.into_iter().map(|(_, endpoint)| endpoint).collect();
         if !stacks.endpoints.is_empty() {
             let seen = Arc::clone(&stacks.endpoints);
             let name = format!("node {}", config.name);
-            stacks.desk = Some(Desk::open(&name, move |each| {
+            stacks.control_server = Some(StackControlServer::open(&name, move |each| {
                 seen.iter().for_each(|endpoint| each(endpoint));
             }));
         }
@@ -156,20 +156,20 @@ impl Stacks {
     }
 
     /// Why a stream's packets are not carried, if they are not.
-    pub(crate) fn trouble(&self, stream: usize) -> Option<String> {
+    pub(crate) fn problem(&self, stream: usize) -> Option<String> {
         let (line, ..) = self.carriers.get(stream)?.as_ref()?;
-        lock(&line.trouble).clone()
+        lock(&line.problem).clone()
     }
 
     /// Whether all receivers are connected.
-    pub(crate) fn are_up(&self) -> bool {
-        (0..self.carriers.len()).all(|stream| self.trouble(stream).is_none())
+    pub(crate) fn all_connected(&self) -> bool {
+        (0..self.carriers.len()).all(|stream| self.problem(stream).is_none())
     }
 }
 
-impl Drop for Stacks {
+impl Drop for NodeStacks {
     fn drop(&mut self) {
-        drop(self.desk.take());
+        drop(self.control_server.take());
         self.stop.store(true, Ordering::Release);
         self.keepers.iter().for_each(|keeper| keeper.thread().unpark());
         for keeper in self.keepers.drain(..) {
@@ -199,16 +199,16 @@ fn contracts(link: &LinkConfig, beside: u64, packet: Bytes, delay: Duration) -> 
     [out, Contract { traffic: rare, quality: quality(Duration::from_secs(1)) }]
 }
 
-impl Carrier for Line {
+impl Carrier for StreamConnection {
     fn carry(&self, packet: &[u8]) -> bool {
         let connection = lock(&self.connection).clone();
         connection.is_some_and(|connection| connection.send(packet, StdDuration::ZERO).is_ok())
     }
 }
 
-impl Line {
+impl StreamConnection {
     /// Connects, and connects again, until it is time to stop.
-    fn keep(&self, stop: &AtomicBool) {
+    fn maintain(&self, stop: &AtomicBool) {
         let stopped = || stop.load(Ordering::Acquire);
         let mut wait = RETRY.0;
         while !stopped() {
@@ -224,7 +224,7 @@ impl Line {
                 Some(Err(why)) => why.to_string(),
                 None => return,
             };
-            if lock(&self.trouble).replace(why.clone()).as_ref() != Some(&why) {
+            if lock(&self.problem).replace(why.clone()).as_ref() != Some(&why) {
                 tracing::warn!(stream = self.name, to = %self.to, why, "stack not connected");
             }
             let until = std::time::Instant::now() + wait;
@@ -251,7 +251,7 @@ impl Line {
     fn watch(&self, connection: Connection, stopped: &impl Fn() -> bool) -> Option<RecvError> {
         let connection = Arc::new(connection);
         *lock(&self.connection) = Some(Arc::clone(&connection));
-        *lock(&self.trouble) = None;
+        *lock(&self.problem) = None;
         let mut ended = None;
         let mut scrap = Vec::new();
         while ended.is_none() && !stopped() {

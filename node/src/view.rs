@@ -99,8 +99,8 @@ impl Node {
         if state != StreamState::Running {
             return (state, detail);
         }
-        if let Some(trouble) = self.stacks.trouble(n) {
-            return (state, format!("nothing is carried: {trouble}"));
+        if let Some(problem) = self.stacks.problem(n) {
+            return (state, format!("nothing is carried: {problem}"));
         }
         let last = stream.counters.last_arrival.load(std::sync::atomic::Ordering::Relaxed);
         let silent = now.since(Instant(last));

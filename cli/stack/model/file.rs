@@ -159,9 +159,9 @@ fn stream(text: &StreamText, elements: usize) -> Result<(Stream, bool), String> 
             let composition: Composition =
                 line.parse().map_err(|error| format!("stack \"{line}\": {error}"))?;
             let (costs, steps) = (profile::cached(), composition.steps());
-            let way = if text.calls { Direction::Up } else { Direction::Down };
+            let way = if text.up { Direction::Up } else { Direction::Down };
             let mut modules: Vec<_> = steps.iter().map(|step| costs.cost(step, way)).collect();
-            if text.calls {
+            if text.up {
                 modules.reverse();
             }
             modules

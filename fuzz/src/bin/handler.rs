@@ -6,7 +6,7 @@
 use std::cell::RefCell;
 
 use libfuzzer_sys::fuzz_target;
-use selvedge_control_code::generate::{Choices, FORMATS, Features, handler};
+use selvedge_control_code::generate::{FuzzChoices, FORMATS, Features, handler};
 use selvedge_control_code::native::Compiler;
 use selvedge_control_code::interpret::NoHost;
 use selvedge_control_code::{Environment, compile, ebpf};
@@ -19,7 +19,7 @@ thread_local! {
 fuzz_target!(|bytes: &[u8]| {
     let (choices, event) = bytes.split_at(bytes.len().min(2000));
     let environment = Environment::parse("formats", FORMATS).expect("formats of our own");
-    let source = handler(&mut Choices::new(choices), Features { doubles: true, host: false });
+    let source = handler(&mut FuzzChoices::new(choices), Features { doubles: true, host: false });
     let program = compile("fuzz.ec", &source, &environment)
         .unwrap_or_else(|error| panic!("{error}\n{source}"));
     // Doubles are refused, nothing else is.

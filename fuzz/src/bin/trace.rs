@@ -59,7 +59,7 @@ fn replayed(trace: &Trace) {
     let (mut events, mut slots) = (0_u64, 0_u64);
     // In each slot one decision; and each stream misses at most one deadline for each tick.
     let events_max = trace.ticks * (1 + trace.streams.len() as u64);
-    for Event { t, happening } in &mut replay {
+    for Event { t, action: happening } in &mut replay {
         events += 1;
         assert!(events <= events_max, "{events} events");
         assert_eq!(t.0, slots, "each slot is decided before the next");

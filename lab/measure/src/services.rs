@@ -7,7 +7,7 @@ pub mod round_trip;
 use selvedge_units::Duration;
 
 /// Sleeps so long, as programs sleep: the kernel may wake it a little late.
-fn pause(span: Duration) {
+fn sleep_for(span: Duration) {
     let time = rustix::thread::Timespec {
         tv_sec: (span.0 / 1_000_000_000) as i64,
         tv_nsec: (span.0 % 1_000_000_000) as i64,

@@ -1,13 +1,16 @@
 //! The measurements measure something: frames cross, and time passes. How much is not asserted.
 
-use selvedge_lab_measure::coprocessor::{Path, hand_over, paths, throughput, wake};
+use selvedge_lab_measure::coprocessor::{Path, measure_hand_over, paths, throughput, wake};
 use selvedge_units::Duration;
 
 #[test]
 fn a_frame_is_handed_over_and_wakes_the_coprocessor() {
-    let hand_over = hand_over(500, 1000).unwrap();
-    assert_eq!(hand_over.samples, 450);
-    assert!(hand_over.median > Duration::ZERO && hand_over.median <= hand_over.longest);
+    let measure_hand_over = measure_hand_over(500, 1000).unwrap();
+    assert_eq!(measure_hand_over.samples, 450);
+    assert!(
+        measure_hand_over.median > Duration::ZERO
+            && measure_hand_over.median <= measure_hand_over.longest
+    );
     let wake = wake(20).unwrap();
     assert_eq!(wake.samples, 20);
     assert!(wake.median > Duration::ZERO && wake.p99 <= wake.longest);

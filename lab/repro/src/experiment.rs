@@ -67,7 +67,7 @@ pub struct Experiment {
     /// What must hold, in a line; the outcome has it in checkable parts.
     pub claim: &'static str,
     /// Runs it.
-    pub run: fn(&Params, &dyn Watch) -> Result<Outcome, RunError>,
+    pub run: fn(&Params, &dyn ProgressWatch) -> Result<Outcome, RunError>,
 }
 
 /// How an experiment is to be run.
@@ -94,7 +94,7 @@ impl Default for Params {
 }
 
 /// Who looks on while an experiment runs.
-pub trait Watch {
+pub trait ProgressWatch {
     /// What is being done now, in a few words; called between pieces of work of a second or less,
     /// or as near to that as can be.
     fn step(&self, what: &str);
@@ -103,8 +103,8 @@ pub trait Watch {
     fn stopped(&self) -> bool;
 }
 
-impl dyn Watch + '_ {
-    /// [`Watch::step`], unless it is to be given up.
+impl dyn ProgressWatch + '_ {
+    /// [`ProgressWatch::step`], unless it is to be given up.
     ///
     /// # Errors
     /// [`RunError::Stopped`].
@@ -119,9 +119,9 @@ impl dyn Watch + '_ {
 
 /// Nobody looks on.
 #[derive(Clone, Copy, Debug)]
-pub struct Silent;
+pub struct NoWatch;
 
-impl Watch for Silent {
+impl ProgressWatch for NoWatch {
     fn step(&self, _: &str) {}
 
     fn stopped(&self) -> bool {

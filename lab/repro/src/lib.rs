@@ -17,6 +17,6 @@ mod plot;
 pub mod record;
 
 pub use catalog::{EXPERIMENTS, find};
-pub use experiment::{Experiment, Kind, Params, RunError, Silent, Watch};
+pub use experiment::{Experiment, Kind, NoWatch, Params, ProgressWatch, RunError};
 pub use outcome::{Cell, Claim, Outcome, Table};
 pub use plot::{Axis, Plot, PlotError, Series};

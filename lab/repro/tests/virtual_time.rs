@@ -6,7 +6,9 @@ use std::io::Write;
 use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
 
-use selvedge_lab_repro::{Cell, EXPERIMENTS, Experiment, Kind, Outcome, Params, RunError, Watch};
+use selvedge_lab_repro::{
+    Cell, EXPERIMENTS, Experiment, Kind, Outcome, Params, ProgressWatch, RunError,
+};
 
 /// A step may take so long, on a machine with much else to do: beyond it, something hangs.
 const STEP_MAX: Duration = Duration::from_secs(600);
@@ -21,7 +23,7 @@ enum Said {
 
 struct Told(Sender<Said>);
 
-impl Watch for Told {
+impl ProgressWatch for Told {
     fn step(&self, what: &str) {
         // Whoever waited for it may have given up.
         let _ = self.0.send(Said::Step(what.to_owned()));
@@ -99,7 +101,7 @@ fn experiments_in_real_time_give_finite_figures() {
 /// Wants to stop after so many steps.
 struct Impatient(std::cell::Cell<u32>);
 
-impl Watch for Impatient {
+impl ProgressWatch for Impatient {
     fn step(&self, _: &str) {
         self.0.set(self.0.get().saturating_sub(1));
     }

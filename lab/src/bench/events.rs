@@ -95,7 +95,7 @@ pub(super) fn measure(seconds: u64) -> Result<Measurement, Failure> {
         call_table.row([what.to_owned(), format!("{us:.3}")]);
     }
     let most = seconds.saturating_mul(250).clamp(500, 5000) as usize;
-    let (load_json, load_text) = under_load(&place, &start, most)?;
+    let (load_json, load_text) = deliveries_under_load(&place, &start, most)?;
     let text = format!(
         "Events of {EVENT} bytes from one process to another on another core, one way; {rounds} rounds \
          of {} each.\nBetween two events the receiver sleeps, or watches its ring. \"of bare\": beside \
@@ -121,7 +121,7 @@ pub(super) fn measure(seconds: u64) -> Result<Measurement, Failure> {
 
 /// Deliveries while two programs that never sleep want each processor; null where the system gives no
 /// real-time priorities.
-fn under_load(
+fn deliveries_under_load(
     place: &Place,
     start: &dyn Fn(&str) -> Command,
     events: usize,

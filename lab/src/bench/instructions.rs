@@ -44,7 +44,7 @@ impl Source {
         streams: u32,
     ) -> Result<Option<f64>, Failure> {
         match self {
-            Self::Table => Ok(tabled(discipline, streams)),
+            Self::Table => Ok(counted_instructions(discipline, streams)),
             Self::Valgrind if streams > STREAMS_MAX => Ok(None),
             Self::Valgrind => counted(discipline, streams).map(Some).map_err(Failure::failed),
         }
@@ -62,7 +62,7 @@ pub(super) fn origin(source: &Source) -> String {
     }
 }
 
-fn tabled(discipline: Discipline, streams: u32) -> Option<f64> {
+fn counted_instructions(discipline: Discipline, streams: u32) -> Option<f64> {
     let row = [discipline.name(), &streams.to_string()];
     let mut found = TABLE.lines().filter_map(|line| {
         let words: Vec<&str> = line.split_whitespace().collect();
@@ -81,8 +81,8 @@ fn counted(discipline: Discipline, streams: u32) -> Result<f64, String> {
         command.arg(format!("{}:{streams}:{decisions}", discipline.name()));
         let error = format!("valgrind does not say how many instructions {discipline} takes");
         let done = command.output().map_err(|e| e.to_string())?;
-        let said = String::from_utf8_lossy(&done.stderr).into_owned();
-        let refs = said.lines().find_map(|line| line.split_once("refs:")).ok_or_else(|| {
+        let stderr = String::from_utf8_lossy(&done.stderr).into_owned();
+        let refs = stderr.lines().find_map(|line| line.split_once("refs:")).ok_or_else(|| {
             format!("{error}; is the program built for another processor than plain x86-64?")
         })?;
         refs.1.trim().replace(',', "").parse::<u64>().map_err(|_| error)

@@ -49,10 +49,10 @@ fn all(args: &BenchArgs) -> Result<(), Failure> {
     if let Some(spec) = &args.peer {
         return events::peer(spec);
     }
-    if matches!(args.kind, None | Some(BenchWhat::Decide | BenchWhat::Dataplane)) {
-        with_huge_pages();
+    if matches!(args.what, None | Some(BenchWhat::Decide | BenchWhat::Dataplane)) {
+        restart_with_huge_pages();
     }
-    let wanted = |what: BenchWhat| args.kind.is_none_or(|only| only == what);
+    let wanted = |what: BenchWhat| args.what.is_none_or(|only| only == what);
     let mut all = Map::new();
     let measurements: &[(BenchWhat, Measure)] = &[
         (BenchWhat::Decide, decide::measure),
@@ -86,7 +86,7 @@ fn all(args: &BenchArgs) -> Result<(), Failure> {
 /// Starts this program again so that glibc asks the kernel for huge pages. With a million streams
 /// the state takes hundreds of megabytes, and finding small pages costs as much as the deciding.
 /// Does nothing where it was done already, or the user has settings of his own, or it can't be.
-fn with_huge_pages() {
+fn restart_with_huge_pages() {
     const SETTINGS: &str = "GLIBC_TUNABLES";
     if std::env::var_os(SETTINGS).is_none()
         && let Ok(program) = std::env::current_exe()

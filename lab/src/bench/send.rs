@@ -76,7 +76,7 @@ pub(super) fn measure(seconds: u64) -> Result<Measurement, Failure> {
         let name = if path == Path::Link { "link" } else { "scheduler" };
         let mut next: Decide = match path {
             Path::Scheduler => {
-                let mut bare = Bare::new(streams, run);
+                let mut bare = BareScheduler::new(streams, run);
                 Box::new(move || bare.next())
             }
             Path::Link => {
@@ -169,7 +169,7 @@ fn over_wire(each: Duration) -> (Vec<serde_json::Value>, String) {
 }
 
 /// The scheduler alone; every stream always has another frame.
-struct Bare {
+struct BareScheduler {
     sched: Scheduler,
     now: Instant,
     /// Frames to a burst, the stream that has one, and how many are left of it.
@@ -177,7 +177,7 @@ struct Bare {
     granted: (StreamIndex, u16),
 }
 
-impl Bare {
+impl BareScheduler {
     fn new(streams: usize, run: u16) -> Self {
         let mut sched = Scheduler::new(Discipline::Dwcs);
         for n in 0..streams {
@@ -185,7 +185,7 @@ impl Bare {
             sched.enqueue_head(s, Self::frame(Instant::ZERO));
         }
         // As the engine does.
-        huge::gather(sched.memory());
+        huge_pages::gather(sched.memory());
         Self { sched, now: Instant::ZERO, run, granted: (StreamIndex(0), 0) }
     }
 
@@ -242,7 +242,7 @@ impl Scheduled {
             link.add_stream(Contract { delay: Some(Duration::from_secs(1)), ..contract(n) });
         }
         // As the engine does.
-        huge::gather(link.memory());
+        huge_pages::gather(link.memory());
         let (seqs, now, run) = (vec![0; streams], Instant::ZERO, run.into());
         let mut new = Self { link, seqs, now, packets, size, run, granted: (0, 0) };
         for n in 0..streams {

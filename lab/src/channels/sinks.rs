@@ -24,14 +24,14 @@ pub(crate) struct SinksArgs {
     #[arg(long)]
     sinks: u16,
     #[arg(long, value_enum)]
-    kind: Way,
+    kind: MeasuredPath,
     /// How long each pauses at every event, in microseconds
     #[arg(long, default_value_t = 0)]
     pause: u64,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum Way {
+enum MeasuredPath {
     Channel,
     Reliable,
     Engine,
@@ -41,10 +41,10 @@ enum Way {
 /// The sinks' process: connects, says so, and says what it saw when its input ends.
 pub(crate) fn sinks(args: &SinksArgs) -> Result<(), Failure> {
     let kind = match args.kind {
-        Way::Channel => Kind::Channel,
-        Way::Reliable => Kind::Reliable,
-        Way::Engine => Kind::Engine,
-        Way::Bare => Kind::Bare,
+        MeasuredPath::Channel => Kind::Channel,
+        MeasuredPath::Reliable => Kind::Reliable,
+        MeasuredPath::Engine => Kind::Engine,
+        MeasuredPath::Bare => Kind::Bare,
     };
     let sinks = Sinks::start(
         kind,
@@ -63,16 +63,16 @@ pub(crate) fn sinks(args: &SinksArgs) -> Result<(), Failure> {
 }
 
 /// The other process; killed when dropped.
-pub(super) struct Other(Child);
+pub(super) struct SinkProcess(Child);
 
-impl Drop for Other {
+impl Drop for SinkProcess {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-impl Other {
+impl SinkProcess {
     /// Its number.
     pub(super) fn pid(&self) -> Result<Pid, Failure> {
         let pid = i32::try_from(self.0.id()).ok().and_then(Pid::from_raw);
@@ -129,7 +129,7 @@ impl Other {
     }
 
     /// Ends it; what its sinks saw.
-    pub(super) fn seen(mut self) -> Result<SinkTotals, Failure> {
+    pub(super) fn finish(mut self) -> Result<SinkTotals, Failure> {
         drop(self.0.stdin.take());
         let stdout = self.0.stdout.take().ok_or_else(|| Failure::failed("it was taken"))?;
         let mut line = String::new();

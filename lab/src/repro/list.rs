@@ -31,7 +31,7 @@ pub(super) fn print(as_json: bool) -> Result<(), Failure> {
     let mut table = Table::new(&columns);
     for experiment in EXPERIMENTS {
         let last = last(experiment.id).map_or_else(|| "-".to_owned(), |last| shown(&last));
-        table.row([experiment.id, experiment.kind.paper_letter(), experiment.claim, &last]);
+        table.row([experiment.id, experiment.kind.letter(), experiment.claim, &last]);
     }
     write!(out, "{table}")?;
     let letters = Kind::ALL.map(|kind| format!("{kind}: {}", kind.meaning()));

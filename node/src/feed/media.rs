@@ -10,7 +10,7 @@ use selvedge_control_config::view::StreamState;
 use selvedge_media::{End, MediaFrame, Source, SourceError, StreamInfo};
 use selvedge_place_engine::frame_producer::{FrameMetadata, FrameProducer};
 
-use super::{FeedStatus, Reopen};
+use super::{FeedStatus, SourceSpec};
 
 /// The first wait before a source is tried again, and the longest.
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
@@ -18,16 +18,16 @@ const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs
 const HEALTHY: Duration = Duration::from_secs(20);
 
 /// A source's thread; dropped, it stops and is waited for.
-pub(super) struct Feed {
+pub(super) struct SourceThread {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
     status: Arc<FeedStatus>,
 }
 
-impl Feed {
+impl SourceThread {
     pub(super) fn start(
         source: Source,
-        reopen: Reopen,
+        reopen: SourceSpec,
         status: Arc<FeedStatus>,
         mut frame_producers: Vec<FrameProducer>,
     ) -> std::io::Result<Self> {
@@ -55,7 +55,7 @@ impl Feed {
     }
 
     /// Asks it to stop; `drop` waits for it.
-    pub(super) fn ask_to_stop(&self) {
+    pub(super) fn request_stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = &self.thread {
             thread.thread().unpark();
@@ -63,9 +63,9 @@ impl Feed {
     }
 }
 
-impl Drop for Feed {
+impl Drop for SourceThread {
     fn drop(&mut self) {
-        self.ask_to_stop();
+        self.request_stop();
         if let Some(thread) = self.thread.take() {
             // A panic there has been printed already.
             let _ = thread.join();
@@ -74,7 +74,7 @@ impl Drop for Feed {
 }
 
 struct Worker {
-    reopen: Reopen,
+    reopen: SourceSpec,
     frame_producers: Vec<FrameProducer>,
     stop: Arc<AtomicBool>,
     status: Arc<FeedStatus>,
@@ -111,7 +111,7 @@ impl Worker {
     }
 
     fn open(&self) -> Result<Source, SourceError> {
-        let Reopen { stream, base, payload_max } = &self.reopen;
+        let SourceSpec { stream, base, payload_max } = &self.reopen;
         Source::open(&stream.source, base, *payload_max)
     }
 

@@ -13,7 +13,7 @@ use selvedge_os::clock::{Clock, pin_to_core};
 use selvedge_os::seqpacket;
 use selvedge_units::Instant;
 
-use super::{BenchError, Other, TIMEOUT, median};
+use super::{BenchError, ChildProcess, TIMEOUT, median};
 
 /// What a call says: a value, such as a new QoS attribute.
 const VALUE: [u8; 16] = [7; 16];
@@ -100,7 +100,7 @@ pub fn calls(
     rounds: usize,
 ) -> Result<CallCosts, BenchError> {
     let _ = pin_to_core(0);
-    let _other = Other::start(start(&format!("calls:{}", directory.display())))?;
+    let _other = ChildProcess::start(start(&format!("calls:{}", directory.display())))?;
     let clock = Clock::shared();
     let end = clock.now() + TIMEOUT;
     let services = directory.join("services");

@@ -18,7 +18,7 @@ use selvedge_place_cpu::class::{self, Class};
 use selvedge_place_cpu::dispatch::Dispatcher;
 use selvedge_units::{Duration, Instant};
 
-use super::{BenchError, Other, TIMEOUT};
+use super::{BenchError, ChildProcess, TIMEOUT};
 
 /// Programs that never sleep, on each processor.
 const HOGS: usize = 2;
@@ -179,7 +179,7 @@ fn deliveries(
     host.register(Box::new(Beats { clock, next, state: 1, prefer, is_first: true }))?;
     let wish = u8::from(prefer);
     let spec = format!("preference:{events}:{cpu}:{wish}:{}", services.display());
-    let mut other = Other::start(start(&spec))?;
+    let mut other = ChildProcess::start(start(&spec))?;
     let mut text = String::new();
     let output = other.0.stdout.take().ok_or(BenchError::Gone)?;
     // Its end is the other process's; what it prints is bounded by what it was asked for.

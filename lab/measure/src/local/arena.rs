@@ -76,7 +76,7 @@ impl Arena {
         let token = self.memory.atomic(PHASE).load(Ordering::Acquire);
         let in_turn = |way: &BenchPath| token >> (32 + *way as u32) & 1 == 1;
         let turn = BenchPath::ALL.into_iter().filter(in_turn).collect();
-        (token as u32, turn, self.memory.token(COUNT) as usize)
+        (token as u32, turn, self.memory.word(COUNT) as usize)
     }
 
     pub(super) fn ready(&self, phase: u32) {
@@ -145,7 +145,7 @@ impl Arena {
                 _ => std::hint::spin_loop(),
             }
         }
-        let took = clock.now().since(Instant(self.memory.token(STAMP)));
+        let took = clock.now().since(Instant(self.memory.word(STAMP)));
         bell.store(0, Ordering::Release);
         u32::try_from(took.0).unwrap_or(u32::MAX)
     }

@@ -15,7 +15,7 @@ use selvedge_os::clock::{Clock, pin_to_core};
 use selvedge_os::seqpacket;
 use selvedge_units::Duration;
 
-use super::{BenchError, Other, TIMEOUT, median};
+use super::{BenchError, ChildProcess, TIMEOUT, median};
 
 /// 100 bytes.
 const FORMAT: &str = "input { int value[25]; };";
@@ -153,7 +153,7 @@ pub fn channel(
     let system = |error: std::io::Error| BenchError::System(error.to_string());
     let listener = seqpacket::listen_at(&directory.join("peer")).map_err(system)?;
     let command = &mut start(&format!("channel:{}", directory.display()));
-    let _other = Other(command.spawn().map_err(BenchError::Start)?);
+    let _other = ChildProcess(command.spawn().map_err(BenchError::Start)?);
     if !seqpacket::wait_readable(&listener, TIMEOUT) {
         return Err(BenchError::Gone);
     }

@@ -89,14 +89,14 @@ pub(crate) fn measure(seconds: u64, cod: Option<&Path>) -> Result<Measurement, F
             }
         }
     }
-    Ok(told(&found, rounds, cod.is_some()))
+    Ok(measurement(&found, rounds, cod.is_some()))
 }
 
 fn pair(both: Option<(f64, f64)>) -> (Option<f64>, Option<f64>) {
     (both.map(|both| both.0), both.map(|both| both.1))
 }
 
-fn told(found: &[[Figures; 2]], rounds: usize, has_cod: bool) -> Measurement {
+fn measurement(found: &[[Figures; 2]], rounds: usize, has_cod: bool) -> Measurement {
     let middle = |values: &Vec<f64>| (!values.is_empty()).then(|| median(values.clone()));
     let native = Engine::ALL.iter().position(|engine| *engine == Engine::Native).unwrap_or(0);
     // Round by round, so that both were disturbed alike.

@@ -29,7 +29,7 @@ type Record = [u8; EVENT];
 
 /// A way of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum RingPath {
     Watched,
     Woken,
     BatchWatched,
@@ -38,7 +38,7 @@ pub(crate) enum Way {
     Flood,
 }
 
-impl Way {
+impl RingPath {
     pub(crate) const ALL: [Self; 6] = [
         Self::Watched,
         Self::Woken,
@@ -170,7 +170,7 @@ pub(crate) fn far(name: &str) -> Result<(), Failure> {
         let line = line.map_err(failed)?;
         let unclear = || failed(format!("told {line:?}"));
         let (way, count) = line.split_once(' ').ok_or_else(unclear)?;
-        let way = way.parse().ok().and_then(|way: usize| Way::ALL.get(way).copied());
+        let way = way.parse().ok().and_then(|way: usize| RingPath::ALL.get(way).copied());
         let (way, count) = (way.ok_or_else(unclear)?, count.parse::<u64>().map_err(failed)?);
         say("ready".to_owned())?;
         say(format!("{}", take(&ports, clock, way, count)?))?;
@@ -179,7 +179,7 @@ pub(crate) fn far(name: &str) -> Result<(), Failure> {
 }
 
 /// Takes so many; nanoseconds: the median of the ways, or the whole of a flood.
-fn take(ports: &Ports, clock: Clock, way: Way, count: u64) -> Result<f64, Failure> {
+fn take(ports: &Ports, clock: Clock, way: RingPath, count: u64) -> Result<f64, Failure> {
     let mut found = Vec::new();
     let mut began = None;
     for number in 0..count {
@@ -242,27 +242,27 @@ impl Near {
         let answers = BufReader::new(answers);
         let tells = Some(tells);
         let mut near = Self { ports, clock: Clock::shared(), child, tells, answers };
-        near.hear()?;
+        near.receive()?;
         Ok(near)
     }
 
-    fn hear(&mut self) -> Result<String, Failure> {
+    fn receive(&mut self) -> Result<String, Failure> {
         let mut line = String::new();
         let read = self.answers.read_line(&mut line).map_err(failed)?;
         if read == 0 { Err(failed("the other process has ended")) } else { Ok(line) }
     }
 
     /// Sends so many events, or batches; nanoseconds of one, or of a flood's event.
-    pub(crate) fn measure(&mut self, way: Way, count: u64) -> Result<f64, Failure> {
-        let number = Way::ALL.iter().position(|one| *one == way).unwrap_or(0);
+    pub(crate) fn measure(&mut self, way: RingPath, count: u64) -> Result<f64, Failure> {
+        let number = RingPath::ALL.iter().position(|one| *one == way).unwrap_or(0);
         let tells = self.tells.as_mut().ok_or_else(|| failed("the other process has ended"))?;
         writeln!(tells, "{number} {count}").map_err(failed)?;
-        self.hear()?;
+        self.receive()?;
         for number in 0..count {
             if way.is_flood() {
                 self.ports.send(number)?;
                 let is_last = number % BATCH as u64 == BATCH as u64 - 1 || number + 1 == count;
-                if way == Way::Batches && is_last {
+                if way == RingPath::Batches && is_last {
                     self.ports.rings.notify().map_err(failed)?;
                 }
                 continue;
@@ -278,7 +278,7 @@ impl Near {
             // The next goes when this was seen.
             self.ports.next(self.clock, false)?;
         }
-        let line = self.hear()?;
+        let line = self.receive()?;
         let took: f64 = line.trim().parse().map_err(|_| failed(format!("answers {line:?}")))?;
         Ok(if way.is_flood() { took / count as f64 } else { took })
     }

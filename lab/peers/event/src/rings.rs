@@ -20,7 +20,7 @@ struct Row {
     name: &'static str,
     ours: BenchPath,
     bare: Option<BenchPath>,
-    iceoryx: iceoryx::BenchPath,
+    iceoryx: iceoryx::RingPath,
 }
 
 const ROWS: [Row; 7] = [
@@ -28,39 +28,39 @@ const ROWS: [Row; 7] = [
         name: "watched",
         ours: BenchPath::RingWatched,
         bare: Some(BenchPath::BareWatched),
-        iceoryx: iceoryx::BenchPath::Watched,
+        iceoryx: iceoryx::RingPath::Watched,
     },
     Row {
         name: "futex",
         ours: BenchPath::RingFutex,
         bare: Some(BenchPath::BareFutex),
-        iceoryx: iceoryx::BenchPath::Woken,
+        iceoryx: iceoryx::RingPath::Woken,
     },
     Row {
         name: "eventfd",
         ours: BenchPath::RingEvent,
         bare: Some(BenchPath::BareEvent),
-        iceoryx: iceoryx::BenchPath::Woken,
+        iceoryx: iceoryx::RingPath::Woken,
     },
     Row {
         name: "64 at once, watched",
         ours: BenchPath::RingBatchWatched,
         bare: None,
-        iceoryx: iceoryx::BenchPath::BatchWatched,
+        iceoryx: iceoryx::RingPath::BatchWatched,
     },
     Row {
         name: "64 at once, futex",
         ours: BenchPath::RingBatch,
         bare: Some(BenchPath::BareFutex),
-        iceoryx: iceoryx::BenchPath::BatchWoken,
+        iceoryx: iceoryx::RingPath::BatchWoken,
     },
     Row {
         name: "64 after 64, futex",
         ours: BenchPath::RingBatches,
         bare: None,
-        iceoryx: iceoryx::BenchPath::Batches,
+        iceoryx: iceoryx::RingPath::Batches,
     },
-    Row { name: "flood, watched", ours: BenchPath::RingFlood, bare: None, iceoryx: iceoryx::BenchPath::Flood },
+    Row { name: "flood, watched", ours: BenchPath::RingFlood, bare: None, iceoryx: iceoryx::RingPath::Flood },
 ];
 
 /// A directory for the members to meet in.
@@ -96,10 +96,10 @@ pub(crate) fn measure(seconds: u64) -> Result<Measurement, Failure> {
         command
     };
     let mut near = iceoryx::Near::start(&program)?;
-    let mut theirs: [Vec<f64>; iceoryx::BenchPath::ALL.len()] = Default::default();
+    let mut theirs: [Vec<f64>; iceoryx::RingPath::ALL.len()] = Default::default();
     let mut failed = None;
     let found = run(&place.0, &start, &BenchPath::ALL, (rounds, EVENTS, FLOOD), &mut |_| {
-        for (way, found) in iceoryx::BenchPath::ALL.into_iter().zip(&mut theirs) {
+        for (way, found) in iceoryx::RingPath::ALL.into_iter().zip(&mut theirs) {
             let count = if way.is_flood() { FLOOD } else { EVENTS };
             match near.measure(way, count as u64) {
                 _ if failed.is_some() => {}
@@ -117,9 +117,9 @@ pub(crate) fn measure(seconds: u64) -> Result<Measurement, Failure> {
     };
     let (mut rows, mut list) = (Vec::new(), Vec::new());
     for row in &ROWS {
-        let place = iceoryx::BenchPath::ALL.iter().position(|way| *way == row.iceoryx).unwrap_or(0);
+        let place = iceoryx::RingPath::ALL.iter().position(|way| *way == row.iceoryx).unwrap_or(0);
         let batch = match row.iceoryx {
-            iceoryx::BenchPath::BatchWatched | iceoryx::BenchPath::BatchWoken => BATCH as f64,
+            iceoryx::RingPath::BatchWatched | iceoryx::RingPath::BatchWoken => BATCH as f64,
             _ => 1.0,
         };
         let iceoryx = median(theirs[place].clone()) / batch;

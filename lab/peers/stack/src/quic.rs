@@ -52,18 +52,18 @@ fn between<R>(
     let mut ours = quinn::ClientConfig::new(Arc::new(ours));
     ours.transport_config(transport(large));
     let any: SocketAddr = ([127, 0, 0, 1], 0).into();
-    let (tell, told) = sync_channel(1);
+    let (sender, receiver) = sync_channel(1);
     thread::scope(|scope| {
         let there = scope.spawn(move || {
             let runtime = runtime()?;
             runtime.block_on(async {
                 let endpoint = Endpoint::server(theirs, any).map_err(failed)?;
-                tell.send(endpoint.local_addr().map_err(failed)?).map_err(failed)?;
+                sender.send(endpoint.local_addr().map_err(failed)?).map_err(failed)?;
                 let incoming = endpoint.accept().await.ok_or_else(|| failed("nobody came"))?;
                 server(incoming.await.map_err(failed)?).await
             })
         });
-        let at = told.recv().map_err(failed)?;
+        let at = receiver.recv().map_err(failed)?;
         let found = runtime()?.block_on(async {
             let mut endpoint = Endpoint::client(any).map_err(failed)?;
             endpoint.set_default_client_config(ours);

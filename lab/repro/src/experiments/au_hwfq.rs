@@ -7,7 +7,7 @@ use selvedge_data_sched::{Discipline, StreamIndex, Tree, TreeNode};
 use selvedge_data_stream::{Contract, Late, Window};
 use selvedge_units::{Bytes, Duration, Instant};
 
-use crate::experiment::{Experiment, Kind, Params, RunError, Watch};
+use crate::experiment::{Experiment, Kind, Params, ProgressWatch, RunError};
 use crate::outcome::{Cell, Outcome, Table};
 use crate::plot::{Axis, Plot, Series};
 
@@ -106,7 +106,7 @@ fn bursts(random: &mut Random, phases: u64, slots: u64) -> Vec<(u64, usize)> {
     frames
 }
 
-fn run(params: &Params, watch: &dyn Watch) -> Result<Outcome, RunError> {
+fn run(params: &Params, watch: &dyn ProgressWatch) -> Result<Outcome, RunError> {
     let mut outcome = Outcome::default();
     let mut random = Random::new(params.seed);
     // Always the same streams active for a while: shares against what is due.

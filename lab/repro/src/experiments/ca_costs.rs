@@ -7,7 +7,7 @@ use selvedge_data_stack::model::{Cost, Interface, Overheads};
 use selvedge_data_stack::module::Direction;
 use selvedge_units::{Bytes, Duration};
 
-use crate::experiment::{Params, RunError, Watch};
+use crate::experiment::{Params, ProgressWatch, RunError};
 use crate::outcome::Outcome;
 
 /// One set of costs.
@@ -30,15 +30,15 @@ pub(crate) struct Costs {
 /// Runs a model with each set of costs, for so long in its time.
 pub(crate) fn with_each(
     params: &Params,
-    watch: &dyn Watch,
-    with: fn(&Costs, Duration, &mut Outcome, &dyn Watch) -> Result<(), RunError>,
+    watch: &dyn ProgressWatch,
+    with: fn(&Costs, Duration, &mut Outcome, &dyn ProgressWatch) -> Result<(), RunError>,
 ) -> Result<Outcome, RunError> {
     let long = Duration::from_millis(params.amount(2000, 400));
     let mut outcome = Outcome::default();
     watch.go_on("costs")?;
     for costs in Costs::all(params.amount(31, 5))? {
         with(&costs, long, &mut outcome, watch)?;
-        outcome.note(costs.told());
+        outcome.note(costs.in_words());
     }
     Ok(outcome)
 }
@@ -145,7 +145,7 @@ impl Costs {
     }
 
     /// The costs in words.
-    pub(crate) fn told(&self) -> String {
+    pub(crate) fn in_words(&self) -> String {
         let [ui, transport, net] = [0, 1, 2].map(|n| {
             let cost: Cost = self.unreliable[n];
             format!("{} and {} a kB", cost.null, cost.kilobyte)
@@ -168,13 +168,13 @@ impl Costs {
 mod tests {
     use super::super::{ca_f7, ca_f8};
     use super::*;
-    use crate::experiment::{Params, Silent};
+    use crate::experiment::{NoWatch, Params};
 
     #[test]
     fn each_claim_is_made_for_both_sets_of_costs() {
         let params = Params { quick: true, ..Params::default() };
         for experiment in [ca_f7::EXPERIMENT, ca_f8::EXPERIMENT] {
-            let outcome = (experiment.run)(&params, &Silent).unwrap();
+            let outcome = (experiment.run)(&params, &NoWatch).unwrap();
             let of = |whose: &'static str| {
                 outcome.claims.iter().filter(move |claim| claim.text.contains(whose))
             };
@@ -200,6 +200,10 @@ mod tests {
             ..paper
         };
         assert_eq!(half.of_paper(us(306)), us(153));
-        assert!(half.told().starts_with("the paper's costs: remote UI 7 us"), "{}", half.told());
+        assert!(
+            half.in_words().starts_with("the paper's costs: remote UI 7 us"),
+            "{}",
+            half.in_words()
+        );
     }
 }

@@ -6,7 +6,7 @@ use selvedge_units::{Bytes, Duration, Instant};
 use super::CA;
 use super::ca_costs::{Costs, with_each};
 use super::ca_host::{Host, Source, Wire};
-use crate::experiment::{Experiment, Kind, Params, RunError, Watch};
+use crate::experiment::{Experiment, Kind, Params, ProgressWatch, RunError};
 use crate::outcome::{Cell, Outcome, Table};
 use crate::plot::{Axis, Plot, Series};
 
@@ -63,7 +63,7 @@ impl Configuration {
 }
 
 /// What a run gave: messages a second, and their mean latency.
-pub(crate) struct Found {
+pub(crate) struct RunResult {
     pub(crate) rate: f64,
     pub(crate) latency: Duration,
 }
@@ -76,7 +76,7 @@ pub(crate) fn load(
     connections: usize,
     size: Bytes,
     long: Duration,
-) -> Found {
+) -> RunResult {
     let long = costs.of_paper(long);
     let mut host = Host::new(way.elements(), costs.overheads, Wire::new(costs.interface));
     let warm = Instant(long.0 / 5);
@@ -100,7 +100,10 @@ pub(crate) fn load(
         messages += seen.messages;
         sum += seen.latency.0 * seen.messages;
     }
-    Found { rate: messages as f64 / long.as_secs_f64(), latency: Duration(sum / messages.max(1)) }
+    RunResult {
+        rate: messages as f64 / long.as_secs_f64(),
+        latency: Duration(sum / messages.max(1)),
+    }
 }
 
 /// A single message now and then.
@@ -114,7 +117,7 @@ fn calm(costs: &Costs, way: Configuration) -> Duration {
     host.take(0).latency
 }
 
-fn run(params: &Params, watch: &dyn Watch) -> Result<Outcome, RunError> {
+fn run(params: &Params, watch: &dyn ProgressWatch) -> Result<Outcome, RunError> {
     let mut outcome = with_each(params, watch, with)?;
     outcome.note("A model in virtual time: the product's elements and pipes on modules of these costs. On this machine the interface is a call of the kernel.");
     outcome.note("The outgoing stack has three modules here (remote UI, transport with checksum, network), so the pipeline with a stage for each has three stages.");
@@ -125,7 +128,7 @@ fn with(
     costs: &Costs,
     long: Duration,
     outcome: &mut Outcome,
-    watch: &dyn Watch,
+    watch: &dyn ProgressWatch,
 ) -> Result<(), RunError> {
     let ways = [
         Configuration::Pipeline(1),
@@ -146,7 +149,7 @@ fn with(
     let mut found = Vec::new();
     for way in ways {
         watch.go_on(&format!("{}, {whose}", way.name()))?;
-        let runs: Vec<(usize, Found)> = [1, 2, 4, 6, 8, 10]
+        let runs: Vec<(usize, RunResult)> = [1, 2, 4, 6, 8, 10]
             .into_iter()
             .map(|connections| (connections, load(costs, way, connections, Bytes(1024), long)))
             .collect();

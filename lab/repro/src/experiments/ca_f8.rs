@@ -6,7 +6,7 @@ use selvedge_units::{Bytes, Duration, Instant};
 use super::CA;
 use super::ca_costs::{Costs, measured, paper};
 use super::ca_host::{Host, Source, Wire};
-use crate::experiment::{Experiment, Kind, Params, RunError, Watch};
+use crate::experiment::{Experiment, Kind, Params, ProgressWatch, RunError};
 use crate::outcome::{Cell, Outcome, Table};
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
@@ -66,7 +66,7 @@ fn rate(case: &Case, way: usize, connections: usize, long: Duration) -> f64 {
     messages as f64 / long.as_secs_f64()
 }
 
-fn run(params: &Params, watch: &dyn Watch) -> Result<Outcome, RunError> {
+fn run(params: &Params, watch: &dyn ProgressWatch) -> Result<Outcome, RunError> {
     let long = Duration::from_secs(params.amount(20, 4));
     let ours = measured(params.amount(31, 5))?;
     let mut outcome = Outcome::default();
@@ -76,7 +76,7 @@ fn run(params: &Params, watch: &dyn Watch) -> Result<Outcome, RunError> {
         Case { costs: ours, size: Bytes(64_000), interface: false },
     ] {
         with(&case, long, &mut outcome, watch)?;
-        outcome.note(case.costs.told());
+        outcome.note(case.costs.in_words());
     }
     outcome.note("A model in virtual time. The slaves' chunks go through pipes of their own; the last to come goes on.");
     outcome.note("With this machine's costs a message leaves to shared memory: the paper's cipher takes a hundred times as long as its interface, today's less than a system call, and then what counts is who stands at the interface (ca-f9).");
@@ -87,7 +87,7 @@ fn with(
     case: &Case,
     long: Duration,
     outcome: &mut Outcome,
-    watch: &dyn Watch,
+    watch: &dyn ProgressWatch,
 ) -> Result<(), RunError> {
     // As many messages go in it as in the paper's time.
     let one = |case: &Case| rate(case, 0, 1, Duration::from_millis(200));

@@ -5,7 +5,7 @@ use selvedge_units::{Bytes, Duration};
 use super::CA;
 use super::ca_costs::{Costs, with_each};
 use super::ca_f6::{Configuration, load};
-use crate::experiment::{Experiment, Kind, Params, RunError, Watch};
+use crate::experiment::{Experiment, Kind, Params, ProgressWatch, RunError};
 use crate::outcome::{Cell, Outcome, Table};
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
@@ -18,7 +18,7 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-fn run(params: &Params, watch: &dyn Watch) -> Result<Outcome, RunError> {
+fn run(params: &Params, watch: &dyn ProgressWatch) -> Result<Outcome, RunError> {
     let mut outcome = with_each(params, watch, with)?;
     outcome.note("A model: the interface is a lock, held for what it costs, and each element that waits for it slows its holder by a quarter. That quarter is assumed; the paper gives no figure.");
     Ok(outcome)
@@ -28,7 +28,7 @@ fn with(
     costs: &Costs,
     long: Duration,
     outcome: &mut Outcome,
-    watch: &dyn Watch,
+    watch: &dyn ProgressWatch,
 ) -> Result<(), RunError> {
     let whose = costs.whose;
     let mut table = Table::new(

@@ -61,7 +61,7 @@ impl Wire {
 
 /// The modules of one connection.
 #[derive(Debug)]
-pub(crate) struct Costed {
+pub(crate) struct CostedChain {
     costs: Vec<Cost>,
     overheads: Overheads,
     wire: Arc<Wire>,
@@ -72,7 +72,7 @@ pub(crate) struct Costed {
     left: Mutex<Vec<(Instant, Instant)>>,
 }
 
-impl ModuleChain for Costed {
+impl ModuleChain for CostedChain {
     type Message = Unit;
 
     fn module_count(&self) -> usize {
@@ -129,15 +129,15 @@ pub(crate) struct Source {
 }
 
 struct Connection {
-    pipeline: Arc<Pipeline<Costed>>,
-    port: EntryPort<Costed>,
+    pipeline: Arc<Pipeline<CostedChain>>,
+    port: EntryPort<CostedChain>,
     source: Source,
     sent: u64,
     left: u64,
 }
 
 struct Worker {
-    element: ProcessingElement<Costed>,
+    element: ProcessingElement<CostedChain>,
     job: Option<(Instant, Job<Unit>)>,
     busy: Duration,
 }
@@ -153,7 +153,7 @@ pub(crate) struct Host {
 
 /// What one connection did in a stretch of time.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Seen {
+pub(crate) struct ConnectionSample {
     pub(crate) messages: u64,
     pub(crate) latency: Duration,
     pub(crate) latency_max: Duration,
@@ -183,7 +183,7 @@ impl Host {
         cut: Option<usize>,
         source: Source,
     ) {
-        let work = Costed {
+        let work = CostedChain {
             costs,
             overheads: self.overheads,
             wire: Arc::clone(&self.wire),
@@ -254,12 +254,12 @@ impl Host {
     }
 
     /// What left since the last call.
-    pub(crate) fn take(&mut self, connection: usize) -> Seen {
+    pub(crate) fn take(&mut self, connection: usize) -> ConnectionSample {
         let connection = &mut self.connections[connection];
         let mut left =
             connection.pipeline.work().left.lock().unwrap_or_else(|error| error.into_inner());
         let all = left.drain(..).map(|(entered, left)| left.since(entered));
-        let (mut seen, mut sum) = (Seen::default(), 0_u64);
+        let (mut seen, mut sum) = (ConnectionSample::default(), 0_u64);
         for latency in all {
             seen.messages += 1;
             sum += latency.0;

@@ -3,7 +3,7 @@
 use selvedge_comm_stack::profile;
 
 use super::CA;
-use crate::experiment::{Experiment, Kind, Params, RunError, Watch};
+use crate::experiment::{Experiment, Kind, Params, ProgressWatch, RunError};
 use crate::measure::processor;
 use crate::outcome::{Cell, Outcome, Table};
 
@@ -31,7 +31,7 @@ fn theirs(module: &str) -> [Cell; 2] {
     }
 }
 
-fn run(params: &Params, watch: &dyn Watch) -> Result<Outcome, RunError> {
+fn run(params: &Params, watch: &dyn ProgressWatch) -> Result<Outcome, RunError> {
     let mut outcome = Outcome::default();
     watch.go_on("modules")?;
     let modules = profile::modules(params.amount(101, 11));
@@ -41,8 +41,7 @@ fn run(params: &Params, watch: &dyn Watch) -> Result<Outcome, RunError> {
     );
     for profile in &modules {
         let [null, kilobyte] = theirs(&profile.module);
-        let figures =
-            profile.events.into_iter().chain(profile.calls).map(|ns| Cell::rounded(ns, 1));
+        let figures = profile.down.into_iter().chain(profile.up).map(|ns| Cell::rounded(ns, 1));
         let name = Cell::from(profile.module.as_str());
         table.row([name].into_iter().chain(figures).chain([null, kilobyte]));
     }
@@ -71,7 +70,7 @@ fn run(params: &Params, watch: &dyn Watch) -> Result<Outcome, RunError> {
     );
     let at = |size: f64, name: &str| {
         let found = modules.iter().find(|profile| profile.module == name);
-        found.map_or(0.0, |profile| profile.events[0] + profile.events[1] * size)
+        found.map_or(0.0, |profile| profile.down[0] + profile.down[1] * size)
     };
     let cipher = at(8.0, "encrypt(chacha20)");
     let others: f64 = ["ui", "unreliable", "net"].iter().map(|name| at(8.0, name)).sum();

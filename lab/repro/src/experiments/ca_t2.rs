@@ -13,7 +13,7 @@ use selvedge_units::{Bytes, Duration, Instant};
 use super::CA;
 use super::ca_costs::{Costs, measured, paper};
 use super::ca_host::{Host, Source, Wire};
-use crate::experiment::{Experiment, Kind, Params, RunError, Watch};
+use crate::experiment::{Experiment, Kind, Params, ProgressWatch, RunError};
 use crate::outcome::{Cell, Outcome, Table};
 use crate::plot::{Axis, Plot, Series};
 
@@ -28,7 +28,7 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
 };
 
 /// A connection of Table 2.
-struct Wanted {
+struct ConnectionSpec {
     size: u64,
     per_second: u64,
     latency: u64,
@@ -38,8 +38,8 @@ struct Wanted {
     paper: [&'static str; 4],
 }
 
-const WANTED: [Wanted; 3] = [
-    Wanted {
+const WANTED: [ConnectionSpec; 3] = [
+    ConnectionSpec {
         size: 4096,
         per_second: 320,
         latency: 700,
@@ -47,7 +47,7 @@ const WANTED: [Wanted; 3] = [
         until: 80,
         paper: ["PE.0", "PE.0", "PE.0", "PE.0,1"],
     },
-    Wanted {
+    ConnectionSpec {
         size: 1024,
         per_second: 1408,
         latency: 400,
@@ -55,7 +55,7 @@ const WANTED: [Wanted; 3] = [
         until: 70,
         paper: ["PE.1", "PE.1", "PE.0,1", "-"],
     },
-    Wanted {
+    ConnectionSpec {
         size: 1024,
         per_second: 1152,
         latency: 400,
@@ -97,7 +97,7 @@ impl Case {
     }
 }
 
-impl Wanted {
+impl ConnectionSpec {
     fn stream(&self, case: &Case) -> Stream {
         let average = Duration(case.second / self.per_second);
         let traffic = Traffic {
@@ -123,7 +123,7 @@ impl Wanted {
     }
 }
 
-struct Play {
+struct ScenarioRun {
     case: Case,
     host: Host,
     manager: Manager,
@@ -136,13 +136,13 @@ struct Play {
     left: [u64; 3],
 }
 
-fn run(params: &Params, watch: &dyn Watch) -> Result<Outcome, RunError> {
+fn run(params: &Params, watch: &dyn ProgressWatch) -> Result<Outcome, RunError> {
     let mut outcome = Outcome::default();
     let ours = measured(params.amount(31, 5))?;
     for case in [Case::new(paper(), 1), Case::new(ours, LARGER)] {
-        let told = case.costs.told();
+        let in_words = case.costs.in_words();
         played(case, &mut outcome, watch)?;
-        outcome.note(told);
+        outcome.note(in_words);
     }
     outcome
         .note("A model in virtual time: the product's manager and elements, no network interface.");
@@ -150,13 +150,13 @@ fn run(params: &Params, watch: &dyn Watch) -> Result<Outcome, RunError> {
     Ok(outcome)
 }
 
-fn played(case: Case, outcome: &mut Outcome, watch: &dyn Watch) -> Result<(), RunError> {
+fn played(case: Case, outcome: &mut Outcome, watch: &dyn ProgressWatch) -> Result<(), RunError> {
     let meta = ManagerSettings {
         sampling: case.span(Duration::from_millis(500)),
         activation: case.span(Duration::from_secs(4)),
         ..ManagerSettings::default()
     };
-    let mut play = Play {
+    let mut play = ScenarioRun {
         host: Host::new(2, case.costs.overheads, Wire::default()),
         manager: Manager::new(case.machine(), meta, Instant::ZERO),
         places: Vec::new(),
@@ -176,7 +176,7 @@ fn played(case: Case, outcome: &mut Outcome, watch: &dyn Watch) -> Result<(), Ru
     Ok(())
 }
 
-impl Play {
+impl ScenarioRun {
     /// Half a second: what begins or changes at its start, the traffic, and the manager's look.
     fn step(&mut self, half: u64) {
         let now = Instant(half * self.case.second / 2);

@@ -1,7 +1,7 @@
 //! `ni-f6`: a scheduler in the coprocessor beside a web server under load.
 
 use super::web_load::{self, Placement};
-use crate::experiment::{Experiment, Kind, Params, RunError, Watch};
+use crate::experiment::{Experiment, Kind, Params, ProgressWatch, RunError};
 use crate::outcome::Outcome;
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
@@ -14,7 +14,7 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-fn run(params: &Params, watch: &dyn Watch) -> Result<Outcome, RunError> {
+fn run(params: &Params, watch: &dyn ProgressWatch) -> Result<Outcome, RunError> {
     let all = web_load::run(Placement::Coprocessor, params, watch)?;
     let mut outcome = web_load::show(Placement::Coprocessor, &all);
     let unloaded = &all[0];

@@ -20,7 +20,7 @@ use selvedge_data_stream::{Contract, Frame, Kind as FrameKind, References, Windo
 use selvedge_units::{Bytes, Duration, Instant};
 
 use self::float_keyed::{FloatKeyed, Sent};
-use crate::experiment::{Experiment, Kind, Params, RunError, Watch};
+use crate::experiment::{Experiment, Kind, Params, ProgressWatch, RunError};
 use crate::measure::{median, processor, time};
 use crate::outcome::{Cell, Outcome, Table};
 
@@ -243,7 +243,7 @@ fn exact(trace: &Trace) -> Vec<Sent> {
 
 /// Traces from the seed that each precision decides otherwise than the scheduler: of all, by
 /// double and by single.
-fn compare(params: &Params, watch: &dyn Watch) -> Result<[u64; 3], RunError> {
+fn compare(params: &Params, watch: &dyn ProgressWatch) -> Result<[u64; 3], RunError> {
     let mut counts = [0; 3];
     let each = params.amount(2000, 200);
     for discipline in [Discipline::Dwcs, Discipline::Dwcs98] {
@@ -264,7 +264,7 @@ fn compare(params: &Params, watch: &dyn Watch) -> Result<[u64; 3], RunError> {
     Ok(counts)
 }
 
-fn run(params: &Params, watch: &dyn Watch) -> Result<Outcome, RunError> {
+fn run(params: &Params, watch: &dyn ProgressWatch) -> Result<Outcome, RunError> {
     let [traces, double, single] = compare(params, watch)?;
     // The order that the paper's scheduler used.
     let mut fixed = Scheduler::new(Discipline::Dwcs98);

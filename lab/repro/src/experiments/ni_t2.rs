@@ -4,7 +4,7 @@ use selvedge_data_sched::Discipline;
 use selvedge_lab_measure::Load;
 use selvedge_lab_measure::decide::decide;
 
-use crate::experiment::{Experiment, Kind, Params, RunError, Watch};
+use crate::experiment::{Experiment, Kind, Params, ProgressWatch, RunError};
 use crate::measure::processor;
 use crate::outcome::{Cell, Outcome, Table};
 
@@ -27,7 +27,7 @@ const THEIRS: [(&str, f64); 3] = [
 /// The paper does not say how many streams it had; these are ours.
 const STREAMS: [u32; 2] = [4, 32];
 
-fn run(params: &Params, watch: &dyn Watch) -> Result<Outcome, RunError> {
+fn run(params: &Params, watch: &dyn ProgressWatch) -> Result<Outcome, RunError> {
     let samples = params.amount(401, 21);
     let best = THEIRS[2].1 * 1000.0;
     let mut outcome = Outcome::default();

@@ -4,7 +4,7 @@ use selvedge_data_sched::Discipline;
 use selvedge_lab_measure::Load;
 use selvedge_lab_measure::decide::decide;
 
-use crate::experiment::{Experiment, Kind, Params, RunError, Watch};
+use crate::experiment::{Experiment, Kind, Params, ProgressWatch, RunError};
 use crate::measure::processor;
 use crate::outcome::{Cell, Outcome, Table};
 use crate::plot::{Axis, Plot, Series};
@@ -24,7 +24,7 @@ const FPGA: [(u32, f64); 3] = [(4, 39.7), (32, 132.0), (1024, 1650.0)];
 const STREAMS: [u32; 5] = [4, 32, 1024, 65_536, 1_048_576];
 const DISCIPLINES: [Discipline; 3] = [Discipline::Dwcs, Discipline::Dwcs98, Discipline::Edf];
 
-fn run(params: &Params, watch: &dyn Watch) -> Result<Outcome, RunError> {
+fn run(params: &Params, watch: &dyn ProgressWatch) -> Result<Outcome, RunError> {
     let samples = params.amount(201, 11);
     let mut outcome = Outcome::default();
     let mut table = Table::new(

@@ -3,7 +3,7 @@
 
 use selvedge_lab_measure::coprocessor::{Path, Percentiles, measure_hand_over, paths, wake};
 
-use crate::experiment::{Experiment, Kind, Params, RunError, Watch};
+use crate::experiment::{Experiment, Kind, Params, ProgressWatch, RunError};
 use crate::measure::processor;
 use crate::outcome::{Cell, Outcome, Table};
 
@@ -22,7 +22,7 @@ const PAPER: [(char, &str); 3] = [('A', "8000, or 1000 (UFS)"), ('B', "5415"), (
 /// The paper's peer-to-peer PCI transfer.
 const PCI_US: f64 = 15.0;
 
-fn run(params: &Params, watch: &dyn Watch) -> Result<Outcome, RunError> {
+fn run(params: &Params, watch: &dyn ProgressWatch) -> Result<Outcome, RunError> {
     let us = |span: selvedge_units::Duration| span.0 as f64 / 1000.0;
     let mut outcome = Outcome::default();
     watch.go_on("hand-over through shared memory")?;

@@ -27,7 +27,7 @@ const HOGS: usize = 2;
 
 /// What gives the players their time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum PlayerClass {
     /// The kernel's fair class.
     Fair,
     /// SCHED_FIFO, all at one priority, the endless loop among them.
@@ -38,7 +38,7 @@ pub(crate) enum Way {
     EventAware,
 }
 
-impl Way {
+impl PlayerClass {
     pub(crate) const ALL: [Self; 4] = [Self::Fair, Self::Fifo, Self::Dwcs, Self::EventAware];
 
     pub(crate) const fn name(self) -> &'static str {
@@ -73,7 +73,7 @@ const LEAD: Duration = Duration::from_millis(50);
 const ABOVE: i32 = 60;
 
 /// Plays it on the last processor; what each player achieved.
-pub(crate) fn play(contest: &Contest, way: Way) -> Result<Vec<PlayerReport>, RunError> {
+pub(crate) fn play(contest: &Contest, way: PlayerClass) -> Result<Vec<PlayerReport>, RunError> {
     let failed = |why: String| RunError::Rights(why);
     let cpu = class::processors().pop().unwrap_or(0);
     let stop = Arc::new(AtomicBool::new(false));
@@ -83,14 +83,14 @@ pub(crate) fn play(contest: &Contest, way: Way) -> Result<Vec<PlayerReport>, Run
     let start = Arc::new(OnceLock::new());
     let dispatcher = Dispatcher::new(cpu, Config::default());
     let dispatcher = dispatcher.map_err(|error| failed(error.to_string()))?;
-    let (tell, told) = channel::<(bool, Tid)>();
+    let (sender, receiver) = channel::<(bool, Tid)>();
     let mut players = Vec::new();
     for _ in 0..contest.players {
-        let (tell, stop, start) = (tell.clone(), Arc::clone(&stop), Arc::clone(&start));
+        let (sender, stop, start) = (sender.clone(), Arc::clone(&stop), Arc::clone(&start));
         let Contest { work, frames, .. } = *contest;
         players.push(std::thread::spawn(move || {
             let _ = class::confine(0, cpu);
-            let _ = tell.send((true, class::this_thread()));
+            let _ = sender.send((true, class::this_thread()));
             player::play(
                 &PlayerParams { period: PERIOD, work, frames },
                 clock,
@@ -101,11 +101,11 @@ pub(crate) fn play(contest: &Contest, way: Way) -> Result<Vec<PlayerReport>, Run
     }
     let mut others = Vec::new();
     for place in 0..=HOGS {
-        let (tell, stop, start) = (tell.clone(), Arc::clone(&stop), Arc::clone(&start));
+        let (sender, stop, start) = (sender.clone(), Arc::clone(&stop), Arc::clone(&start));
         others.push(std::thread::spawn(move || {
             let _ = class::confine(0, cpu);
             if place == 0 {
-                let _ = tell.send((false, class::this_thread()));
+                let _ = sender.send((false, class::this_thread()));
             }
             clock.sleep_until(*start.wait());
             while !stop.load(Ordering::Relaxed) {
@@ -113,22 +113,22 @@ pub(crate) fn play(contest: &Contest, way: Way) -> Result<Vec<PlayerReport>, Run
             }
         }));
     }
-    drop(tell);
-    let threads: Vec<(bool, Tid)> = told.iter().take(contest.players + 1).collect();
+    drop(sender);
+    let threads: Vec<(bool, Tid)> = receiver.iter().take(contest.players + 1).collect();
     let put = |&(player, tid): &(bool, Tid)| -> Result<(), RunError> {
         let task = |service, lose| {
             let window = Window::new(lose, 5).expect("1 and 0 are less than 5");
             Task::new(PERIOD, service, window).map_err(|error| failed(error.to_string()))
         };
         match way {
-            Way::Fair => Ok(()),
-            Way::Fifo => {
+            PlayerClass::Fair => Ok(()),
+            PlayerClass::Fifo => {
                 class::set(tid, Class::Fifo(10)).map_err(|error| failed(error.to_string()))
             }
-            Way::Dwcs | Way::EventAware => {
+            PlayerClass::Dwcs | PlayerClass::EventAware => {
                 // The endless loop is a real-time task of the smallest kind.
                 let task = if player { task(contest.service, 1)? } else { task(LOOP, 0)? };
-                let events = player && way == Way::EventAware;
+                let events = player && way == PlayerClass::EventAware;
                 let admitted = dispatcher.admit(&task, MemberRule::Threads(vec![tid]), events);
                 admitted.map(|_| ()).map_err(|refused| failed(refused.to_string()))
             }

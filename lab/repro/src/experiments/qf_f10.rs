@@ -5,7 +5,7 @@ use selvedge_data_cpu::phase::Coordinated;
 use selvedge_data_stream::Window;
 use selvedge_units::Duration;
 
-use crate::experiment::{Experiment, Kind, Params, RunError, Watch};
+use crate::experiment::{Experiment, Kind, Params, ProgressWatch, RunError};
 use crate::outcome::{Cell, Outcome, Table};
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
@@ -22,7 +22,7 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
 /// paper's example.
 const TASKS: [(u64, u64); 5] = [(30, 6), (20, 4), (40, 10), (60, 6), (50, 7)];
 
-fn run(params: &Params, watch: &dyn Watch) -> Result<Outcome, RunError> {
+fn run(params: &Params, watch: &dyn ProgressWatch) -> Result<Outcome, RunError> {
     let slots = params.amount(600_000, 60_000);
     let mut outcome = Outcome::default();
     let mut table = Table::new(

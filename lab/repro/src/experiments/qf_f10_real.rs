@@ -25,7 +25,7 @@ use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 
 use super::players::need_rights;
 use super::web_load::{self, Placement};
-use crate::experiment::{Experiment, Kind, Params, RunError, Watch};
+use crate::experiment::{Experiment, Kind, Params, ProgressWatch, RunError};
 use crate::outcome::{Cell, Outcome, Table};
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
@@ -71,7 +71,7 @@ impl PacketTap for Tap {
 }
 
 /// A maker's periods in which it had not had its time by the end.
-struct Made {
+struct MakerReport {
     late: u64,
 }
 
@@ -80,7 +80,7 @@ fn phase(n: usize) -> Phase {
     Phase { period: Duration::from_millis(period), phase: Duration::from_millis(phase) }
 }
 
-fn run(params: &Params, watch: &dyn Watch) -> Result<Outcome, RunError> {
+fn run(params: &Params, watch: &dyn ProgressWatch) -> Result<Outcome, RunError> {
     need_rights()?;
     let seconds = params.amount(30, 4);
     watch.go_on(&format!("{seconds} s of three tasks and their packets"))?;
@@ -116,22 +116,22 @@ fn make(
     clock: Clock,
     frame_producers: Vec<FrameProducer>,
     seconds: u64,
-) -> Result<Vec<Made>, RunError> {
+) -> Result<Vec<MakerReport>, RunError> {
     let failed = |why: String| RunError::Rights(why);
     let cpu = class::processors().pop().unwrap_or(0);
     let start = Arc::new(OnceLock::new());
     let stop = Arc::new(AtomicBool::new(false));
     let dispatcher = Dispatcher::new(cpu, Config::default());
     let dispatcher = dispatcher.map_err(|error| failed(error.to_string()))?;
-    let (tell, told) = channel();
+    let (sender, receiver) = channel();
     let makers: Vec<_> = frame_producers
         .into_iter()
         .enumerate()
         .map(|(n, frame_producer)| {
-            let (tell, start): (Sender<(usize, Tid)>, _) = (tell.clone(), Arc::clone(&start));
+            let (sender, start): (Sender<(usize, Tid)>, _) = (sender.clone(), Arc::clone(&start));
             thread::spawn(move || {
                 let _ = class::confine(0, cpu);
-                let _ = tell.send((n, class::this_thread()));
+                let _ = sender.send((n, class::this_thread()));
                 maker(n, clock, frame_producer, *start.wait(), seconds)
             })
         })
@@ -147,16 +147,18 @@ fn make(
             })
         })
         .collect();
-    let admitted: Result<(), RunError> = told.iter().take(TASKS.len()).try_for_each(|(n, tid)| {
-        let (period, service, _) = TASKS[n];
-        let window = Window { lose: 0, of: 1 };
-        let task = Task::new(Duration::from_millis(period), Duration::from_millis(service), window);
-        let task = task.map_err(|error| failed(error.to_string()))?;
-        let admitted = dispatcher.admit(&task, MemberRule::Threads(vec![tid]), false);
-        admitted.map(|_| ()).map_err(|refused| failed(refused.to_string()))
-    });
+    let admitted: Result<(), RunError> =
+        receiver.iter().take(TASKS.len()).try_for_each(|(n, tid)| {
+            let (period, service, _) = TASKS[n];
+            let window = Window { lose: 0, of: 1 };
+            let task =
+                Task::new(Duration::from_millis(period), Duration::from_millis(service), window);
+            let task = task.map_err(|error| failed(error.to_string()))?;
+            let admitted = dispatcher.admit(&task, MemberRule::Threads(vec![tid]), false);
+            admitted.map(|_| ()).map_err(|refused| failed(refused.to_string()))
+        });
     start.get_or_init(|| clock.now() + LEAD);
-    let made = makers.into_iter().map(|one| one.join().unwrap_or(Made { late: u64::MAX }));
+    let made = makers.into_iter().map(|one| one.join().unwrap_or(MakerReport { late: u64::MAX }));
     let made = made.collect();
     stop.store(true, Ordering::Relaxed);
     drop(dispatcher);
@@ -174,7 +176,7 @@ fn maker(
     mut frame_producer: FrameProducer,
     start: Instant,
     seconds: u64,
-) -> Made {
+) -> MakerReport {
     let (period, service, _) = TASKS[n];
     let (period, work) =
         (Duration::from_millis(period), Duration::from_micros(service * 10 * WORK));
@@ -202,14 +204,18 @@ fn maker(
     }
     // What was made last goes up to a phase and a period later.
     clock.sleep_until(clock.now() + phase(n).latency_max() + period);
-    Made { late }
+    MakerReport { late }
 }
 
 fn periods(n: usize, seconds: u64) -> u64 {
     seconds * 1000 / TASKS[n].0
 }
 
-fn judge(made: &[Made], seen: &[(usize, Instant, Instant, Instant)], seconds: u64) -> Outcome {
+fn judge(
+    made: &[MakerReport],
+    seen: &[(usize, Instant, Instant, Instant)],
+    seconds: u64,
+) -> Outcome {
     let mut outcome = Outcome::default();
     let mut table = Table::new(
         format!("Latency of packets over {seconds} s, ms"),

@@ -3,8 +3,8 @@
 use selvedge_place_cpu::player::{mean_ms, within_ms};
 use selvedge_units::Duration;
 
-use super::players::{self, Contest, PERIOD, Way};
-use crate::experiment::{Experiment, Kind, Params, RunError, Watch};
+use super::players::{self, Contest, PERIOD, PlayerClass};
+use crate::experiment::{Experiment, Kind, Params, ProgressWatch, RunError};
 use crate::outcome::{Cell, Outcome, Table};
 use crate::plot::{Axis, Plot, Series};
 
@@ -18,7 +18,7 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-const WAYS: [Way; 3] = [Way::Fair, Way::Fifo, Way::Dwcs];
+const WAYS: [PlayerClass; 3] = [PlayerClass::Fair, PlayerClass::Fifo, PlayerClass::Dwcs];
 
 /// What was measured under one way, by number of players.
 #[derive(Default)]
@@ -30,7 +30,7 @@ struct Measured {
     within: Vec<f64>,
 }
 
-fn run(params: &Params, watch: &dyn Watch) -> Result<Outcome, RunError> {
+fn run(params: &Params, watch: &dyn ProgressWatch) -> Result<Outcome, RunError> {
     players::need_rights()?;
     let numbers: &[usize] = params.amount(&[1, 2, 4, 6, 7], &[1, 7]);
     let frames = params.amount(150, 40);
@@ -126,11 +126,11 @@ fn claims(outcome: &mut Outcome, [fair, fifo, dwcs]: &[Measured; WAYS.len()]) {
 }
 
 fn plot(title: &str, numbers: &[usize], all: &[Measured], of: fn(&Measured) -> &[f64]) -> Plot {
-    let series = |(way, measured): (Way, &Measured)| Series {
+    let series = |(way, measured): (PlayerClass, &Measured)| Series {
         name: way.name().to_owned(),
         points: numbers.iter().map(|&n| n as f64).zip(of(measured).iter().copied()).collect(),
         marked: true,
-        broad: way == Way::Dwcs,
+        broad: way == PlayerClass::Dwcs,
     };
     Plot {
         title: title.to_owned(),

@@ -4,7 +4,7 @@ use selvedge_data_cpu::{Config, Decision, Processor, Rule, Runs, Selected, Task,
 use selvedge_data_stream::Window;
 use selvedge_units::{Duration, Instant};
 
-use crate::experiment::{Experiment, Kind, Params, RunError, Watch};
+use crate::experiment::{Experiment, Kind, Params, ProgressWatch, RunError};
 use crate::outcome::{Outcome, Table};
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
@@ -129,7 +129,7 @@ impl Graph {
     }
 }
 
-fn run(_params: &Params, watch: &dyn Watch) -> Result<Outcome, RunError> {
+fn run(_params: &Params, watch: &dyn ProgressWatch) -> Result<Outcome, RunError> {
     let mut outcome = Outcome::default();
     let mut table = Table::new(
         "Who runs in each slot",

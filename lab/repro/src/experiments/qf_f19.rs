@@ -2,8 +2,8 @@
 
 use selvedge_units::Duration;
 
-use super::players::{self, Contest, PERIOD, Way};
-use crate::experiment::{Experiment, Kind, Params, RunError, Watch};
+use super::players::{self, Contest, PERIOD, PlayerClass};
+use crate::experiment::{Experiment, Kind, Params, ProgressWatch, RunError};
 use crate::outcome::{Cell, Outcome, Table};
 use crate::plot::{Axis, Plot, Series};
 
@@ -21,22 +21,22 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
 const WORK: Duration = Duration::from_millis(8);
 const SERVICE: Duration = Duration::from_micros(8_500);
 
-fn run(params: &Params, watch: &dyn Watch) -> Result<Outcome, RunError> {
+fn run(params: &Params, watch: &dyn ProgressWatch) -> Result<Outcome, RunError> {
     players::need_rights()?;
     let numbers: &[usize] = params.amount(&[1, 2, 3, 4], &[1, 4]);
     let frames = params.amount(150, 40);
     let wanted = 1.0 / PERIOD.as_secs_f64();
-    let names = Way::ALL.map(Way::name);
+    let names = PlayerClass::ALL.map(PlayerClass::name);
     let columns = [&["players"], &names[..]].concat();
     let mut rates =
         Table::new(format!("Frames/s on time, the mean of all players; {wanted} wanted"), &columns);
     let mut shares = Table::new("Frames on time, %; the player with the fewest", &columns);
-    let mut series: Vec<Vec<f64>> = vec![Vec::new(); Way::ALL.len()];
-    let mut least: Vec<f64> = vec![1.0; Way::ALL.len()];
+    let mut series: Vec<Vec<f64>> = vec![Vec::new(); PlayerClass::ALL.len()];
+    let mut least: Vec<f64> = vec![1.0; PlayerClass::ALL.len()];
     for &number in numbers {
         let (mut rate_row, mut share_row) = (vec![Cell::from(number as u64)], Vec::new());
         share_row.push(Cell::from(number as u64));
-        for (place, way) in Way::ALL.into_iter().enumerate() {
+        for (place, way) in PlayerClass::ALL.into_iter().enumerate() {
             watch.go_on(&format!("{number} players under {}", way.name()))?;
             let contest = Contest { players: number, work: WORK, service: SERVICE, frames };
             let played = players::play(&contest, way)?;
@@ -52,14 +52,16 @@ fn run(params: &Params, watch: &dyn Watch) -> Result<Outcome, RunError> {
         shares.row(share_row);
     }
     let mut outcome = Outcome { tables: vec![rates, shares], ..Outcome::default() };
-    let of = |way: Way| Way::ALL.iter().position(|&other| other == way).map_or(0.0, |n| least[n]);
-    let aware = of(Way::EventAware);
+    let of = |way: PlayerClass| {
+        PlayerClass::ALL.iter().position(|&other| other == way).map_or(0.0, |n| least[n])
+    };
+    let aware = of(PlayerClass::EventAware);
     outcome.claim(
         "with event-aware scheduling every player has at least 0.9 of its frames on time",
         aware >= 0.9,
         format!("{:.1} % at least", aware * 100.0),
     );
-    for way in [Way::Fair, Way::Fifo] {
+    for way in [PlayerClass::Fair, PlayerClass::Fifo] {
         let share = of(way);
         outcome.claim(
             format!("under {} some player falls below that", way.name()),
@@ -77,14 +79,14 @@ fn run(params: &Params, watch: &dyn Watch) -> Result<Outcome, RunError> {
         title: "Frame rate of n players beside endless programs".to_owned(),
         x: Axis::linear("players"),
         y: Axis::linear("frames/s on time"),
-        series: Way::ALL
+        series: PlayerClass::ALL
             .into_iter()
             .zip(series)
             .map(|(way, rates)| Series {
                 name: way.name().to_owned(),
                 points: numbers.iter().map(|&n| n as f64).zip(rates).collect(),
                 marked: true,
-                broad: way == Way::EventAware,
+                broad: way == PlayerClass::EventAware,
             })
             .collect(),
     });

@@ -7,7 +7,7 @@ use std::time::Duration;
 use selvedge_comm_services::server::{Notice, allow_descriptors, listen, serve};
 
 use super::httperf::{self, Replies};
-use crate::experiment::{Experiment, Kind, Params, RunError, Watch};
+use crate::experiment::{Experiment, Kind, Params, ProgressWatch, RunError};
 use crate::measure::median;
 use crate::outcome::{Cell, Outcome, Table};
 use crate::plot::Series;
@@ -34,7 +34,7 @@ const AS_GOOD: f64 = 0.9;
 /// Of the requests, which is as good as all of them.
 const ALL: f64 = 0.98;
 
-fn run(params: &Params, watch: &dyn Watch) -> Result<Outcome, RunError> {
+fn run(params: &Params, watch: &dyn ProgressWatch) -> Result<Outcome, RunError> {
     let seconds = params.amount(3, 1);
     // The highest rate, at which the claims are, oftener.
     let rounds = params.amount(3, 1);

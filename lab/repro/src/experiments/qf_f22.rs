@@ -9,7 +9,7 @@ use selvedge_units::Duration;
 
 use super::httperf::{self, Replies};
 use super::web_server::{ServerProgram, WebServer, pause, rate_of};
-use crate::experiment::{Experiment, Kind, Params, RunError, Watch};
+use crate::experiment::{Experiment, Kind, Params, ProgressWatch, RunError};
 use crate::measure::median;
 use crate::outcome::{Cell, Outcome, Table};
 use crate::plot::Series;
@@ -30,10 +30,9 @@ const LOADS: [f64; 5] = [0.5, 0.9, 1.5, 2.5, 4.0];
 /// of those, and its queue is full when it holds as many as it serves in a fraction of a second.
 const AT_A_TIME: u32 = 16;
 const BACKLOG: u32 = 512;
-const THRESHOLDS: Config =
-    Config { longest: BACKLOG, shortest: 2, assigned_elements: 8, waiting: 4 };
+const THRESHOLDS: Config = Config { longest: BACKLOG, shortest: 2, serving: 8, waiting: 4 };
 
-fn run(params: &Params, watch: &dyn Watch) -> Result<Outcome, RunError> {
+fn run(params: &Params, watch: &dyn ProgressWatch) -> Result<Outcome, RunError> {
     let seconds = params.amount(5, 2);
     let rounds = params.amount(3, 1);
     let web = WebServer::start(&LIGHTTPD, page(params.seed).as_bytes())?;

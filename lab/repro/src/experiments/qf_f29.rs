@@ -5,7 +5,7 @@ use std::time::Instant as StdInstant;
 use selvedge_control_event::Format;
 
 use super::event_hosts::Hosts;
-use crate::experiment::{Experiment, Kind, Params, RunError, Watch};
+use crate::experiment::{Experiment, Kind, Params, ProgressWatch, RunError};
 use crate::measure::median;
 use crate::outcome::{Cell, Outcome, Table};
 use crate::plot::{Axis, Plot, Series};
@@ -28,7 +28,7 @@ const THEIRS: (f64, f64) = (100.0, 85.0);
 /// The part of the cost's variance that a straight line has to explain.
 const STRAIGHT: f64 = 0.97;
 
-fn run(params: &Params, watch: &dyn Watch) -> Result<Outcome, RunError> {
+fn run(params: &Params, watch: &dyn ProgressWatch) -> Result<Outcome, RunError> {
     let samples = params.amount(400, 20);
     let rounds = params.amount(5, 1);
     let mut outcome = Outcome::default();

@@ -8,7 +8,7 @@ use selvedge_control_event::{Filter, Format, program};
 use selvedge_os_jit::Native;
 
 use super::event_hosts::Hosts;
-use crate::experiment::{Experiment, Kind, Params, RunError, Watch};
+use crate::experiment::{Experiment, Kind, Params, ProgressWatch, RunError};
 use crate::measure::median;
 use crate::outcome::{Cell, Outcome, Table};
 use crate::plot::{Axis, Plot, Series};
@@ -65,7 +65,7 @@ enum Pass {
 
 const PASSES: [Pass; 3] = [Pass::All, Pass::One, Pass::None];
 
-fn run(params: &Params, watch: &dyn Watch) -> Result<Outcome, RunError> {
+fn run(params: &Params, watch: &dyn ProgressWatch) -> Result<Outcome, RunError> {
     let samples = params.amount(1000, 40);
     let rounds = params.amount(5, 1);
     let format = Format::parse("measured", FORMAT).expect("declared above");
@@ -81,7 +81,7 @@ fn run(params: &Params, watch: &dyn Watch) -> Result<Outcome, RunError> {
         found[1][at] = median(submitting);
     }
     watch.go_on("the filter alone")?;
-    let filters = alone(samples, &format)?;
+    let filters = filter_cost(samples, &format)?;
     Ok(show(found, filters))
 }
 
@@ -161,7 +161,7 @@ fn outgoing(pass: Pass, samples: usize, format: &Format) -> Result<f64, RunError
 
 /// The OUT filter's own cost: what a submission to nobody costs more with it, where nobody
 /// listens anyway; us. And the IN filter's, likewise with no sinks.
-fn alone(samples: usize, format: &Format) -> Result<[f64; 2], RunError> {
+fn filter_cost(samples: usize, format: &Format) -> Result<[f64; 2], RunError> {
     // The filter chooses the first, so that all but the filter is the same.
     let record = vec![0; format.size()];
     let batch = 50;

@@ -3,7 +3,7 @@
 
 use selvedge_lab_measure::services::round_trip::{RoundTrips, round_trips};
 
-use crate::experiment::{Experiment, Kind, Params, RunError, Watch};
+use crate::experiment::{Experiment, Kind, Params, ProgressWatch, RunError};
 use crate::outcome::{Cell, Outcome, Table};
 use crate::plot::{Axis, Plot, Series};
 
@@ -21,7 +21,7 @@ const LOADS: [u32; 6] = [0, 15, 30, 45, 60, 75];
 /// Most that the kernel's round trip may grow under load.
 const FLAT: f64 = 1.2;
 
-fn run(params: &Params, watch: &dyn Watch) -> Result<Outcome, RunError> {
+fn run(params: &Params, watch: &dyn ProgressWatch) -> Result<Outcome, RunError> {
     let samples = params.amount(500, 40);
     let rounds = params.amount(5, 1);
     let mut all: Vec<Vec<RoundTrips>> = Vec::new();

@@ -6,7 +6,7 @@ use selvedge_lab_measure::local::{ChannelCosts, channel};
 use selvedge_place_cpu::class::{self, Class};
 
 use super::QF;
-use crate::experiment::{Experiment, Kind, Params, RunError, Watch};
+use crate::experiment::{Experiment, Kind, Params, ProgressWatch, RunError};
 use crate::outcome::{Cell, Outcome, Table};
 use crate::peers::{Place, start};
 
@@ -30,7 +30,7 @@ const PAPER: [(&str, [f64; 3]); 4] = [
 /// The worst of all deliveries with preference may be this late, in microseconds.
 const WORST_US: f64 = 500.0;
 
-fn run(params: &Params, watch: &dyn Watch) -> Result<Outcome, RunError> {
+fn run(params: &Params, watch: &dyn ProgressWatch) -> Result<Outcome, RunError> {
     // An ordinary program, as are those that it starts: its loops look without sleeping, and with a real-time
     // priority would leave nothing to the threads that they look for.
     let _ = class::set(0, Class::Other);

@@ -3,7 +3,7 @@
 use selvedge_place_rtl::cycles;
 use selvedge_place_rtl::{Design, Routing, Simulator, Slots};
 
-use crate::experiment::{Experiment, Kind, Params, RunError, Watch};
+use crate::experiment::{Experiment, Kind, Params, ProgressWatch, RunError};
 use crate::outcome::{Cell, Outcome, Table};
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
@@ -20,7 +20,7 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
 const THEIRS: [(Slots, u64); 4] =
     [(Slots::S4, 2), (Slots::S8, 3), (Slots::S16, 4), (Slots::S32, 5)];
 
-fn run(params: &Params, watch: &dyn Watch) -> Result<Outcome, RunError> {
+fn run(params: &Params, watch: &dyn ProgressWatch) -> Result<Outcome, RunError> {
     let mut outcome = Outcome::default();
     let mut table = Table::new(
         "Clocks, counted over a thousand decisions of the simulated Verilog",

@@ -6,7 +6,7 @@ use selvedge_data_sched::{Discipline, Head, Scheduler, StreamIndex};
 use selvedge_units::{Bytes, Instant};
 
 use super::four_queues::{BY_PERIODS, EIGHTHS, MEGABYTES, RATE, SHARES};
-use crate::experiment::{Experiment, Kind, Params, RunError, Watch};
+use crate::experiment::{Experiment, Kind, Params, ProgressWatch, RunError};
 use crate::outcome::{Cell, Outcome, Table};
 use crate::plot::{Axis, Plot, Series};
 
@@ -96,7 +96,7 @@ fn send(seconds: u64) -> ([Slot; 4], Vec<Vec<f64>>) {
     (slots, lines)
 }
 
-fn run(params: &Params, watch: &dyn Watch) -> Result<Outcome, RunError> {
+fn run(params: &Params, watch: &dyn ProgressWatch) -> Result<Outcome, RunError> {
     let seconds = params.amount(60, 6);
     watch.go_on(&format!("{seconds} s of virtual time"))?;
     let (slots, lines) = send(seconds);

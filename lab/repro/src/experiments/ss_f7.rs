@@ -4,7 +4,7 @@
 use selvedge_place_rtl::synth::{Area, Compare, Part, area, clock};
 use selvedge_place_rtl::{Design, Routing, Slots};
 
-use crate::experiment::{Experiment, Kind, Params, RunError, Watch};
+use crate::experiment::{Experiment, Kind, Params, ProgressWatch, RunError};
 use crate::outcome::{Cell, Outcome, Table};
 use crate::plot::{Axis, Plot, Series};
 
@@ -36,7 +36,7 @@ fn row(table: &mut Table, name: String, area: &Area) {
 }
 
 /// Clocks of 4 slots on an iCE40, placed and routed with these seeds.
-fn clocks(outcome: &mut Outcome, watch: &dyn Watch) -> Result<(), RunError> {
+fn clocks(outcome: &mut Outcome, watch: &dyn ProgressWatch) -> Result<(), RunError> {
     let mut table = Table::new(
         "Clock of 4 slots, winner only, on an iCE40 HX8K, placed and routed",
         &["compare", "median, MHz", "least", "most", "seeds", "logic cells"],
@@ -71,7 +71,7 @@ fn clocks(outcome: &mut Outcome, watch: &dyn Watch) -> Result<(), RunError> {
     Ok(())
 }
 
-fn run(params: &Params, watch: &dyn Watch) -> Result<Outcome, RunError> {
+fn run(params: &Params, watch: &dyn ProgressWatch) -> Result<Outcome, RunError> {
     let mut outcome = Outcome::default();
     let mut table = Table::new(
         "Slices of Virtex I; ours are bounds of a synthesis that is not placed",

@@ -3,7 +3,7 @@
 use selvedge_data_sched::replay::Arrivals;
 
 use super::four_queues::{BY_PERIODS, BY_WINDOWS, EIGHTHS, MEGABYTES, RATE, SHARES, Sharing, sent};
-use crate::experiment::{Experiment, Kind, Params, RunError, Watch};
+use crate::experiment::{Experiment, Kind, Params, ProgressWatch, RunError};
 use crate::outcome::{Cell, Outcome, Table};
 use crate::plot::{Axis, Plot, Series};
 
@@ -60,7 +60,7 @@ fn share(sharing: Sharing, slots: u64) -> Shared {
     shared
 }
 
-fn run(params: &Params, watch: &dyn Watch) -> Result<Outcome, RunError> {
+fn run(params: &Params, watch: &dyn ProgressWatch) -> Result<Outcome, RunError> {
     let slots = params.amount(2 * FRAMES, FRAMES / 4);
     let mut outcome = Outcome::default();
     let mut table = Table::new(

@@ -5,7 +5,7 @@ use selvedge_data_sched::replay::{Arrival, Arrivals};
 use selvedge_units::{Bytes, Instant};
 
 use super::four_queues::{BY_PERIODS, EIGHTHS, RATE, SHARES, sent};
-use crate::experiment::{Experiment, Kind, Params, RunError, Watch};
+use crate::experiment::{Experiment, Kind, Params, ProgressWatch, RunError};
 use crate::outcome::{Cell, Outcome, Table};
 use crate::plot::{Axis, Plot, Series};
 
@@ -81,7 +81,7 @@ fn delays(bursts: u64) -> [Delays; 4] {
     all
 }
 
-fn run(params: &Params, watch: &dyn Watch) -> Result<Outcome, RunError> {
+fn run(params: &Params, watch: &dyn ProgressWatch) -> Result<Outcome, RunError> {
     let bursts = params.amount(16, 2);
     watch.go_on(&format!("{bursts} bursts of {BURST} frames on each of four streams"))?;
     let all = delays(bursts);

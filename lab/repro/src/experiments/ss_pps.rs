@@ -17,7 +17,7 @@ use selvedge_os::clock::Clock;
 use selvedge_os::transmit::Method;
 use selvedge_units::{Bytes, Duration, Instant};
 
-use crate::experiment::{Experiment, Kind, Params, RunError, Watch};
+use crate::experiment::{Experiment, Kind, Params, ProgressWatch, RunError};
 use crate::measure::{median, processor, time};
 use crate::outcome::{Cell, Outcome, Table};
 
@@ -199,7 +199,7 @@ fn sending(millis: u64) -> Result<SendComparison, RunError> {
     Ok(compare(Duration::from_millis(millis), &mut sending, &mut plain, &mut decide))
 }
 
-fn run(params: &Params, watch: &dyn Watch) -> Result<Outcome, RunError> {
+fn run(params: &Params, watch: &dyn ProgressWatch) -> Result<Outcome, RunError> {
     let rounds = params.amount(15, 3);
     let mut figures: [Vec<f64>; 2] = Default::default();
     for n in 0..rounds {

@@ -11,7 +11,7 @@ use selvedge_data_sched::{Discipline, Head, Scheduler};
 use selvedge_data_stream::{Contract, Window};
 use selvedge_units::{Duration, Instant};
 
-use crate::experiment::{Experiment, Kind, Params, RunError, Watch};
+use crate::experiment::{Experiment, Kind, Params, ProgressWatch, RunError};
 use crate::outcome::{Cell, Outcome, Table};
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
@@ -95,7 +95,7 @@ const ORDERS: [(Discipline, &str, Rules); 2] =
     [(Discipline::Dwcs, "Table 2 (dwcs)", table2), (Discipline::Dwcs98, "1998 (dwcs98)", order98)];
 
 /// Which of the two the scheduler serves first, if they are its streams 0 and 1.
-fn asked(discipline: Discipline, pair: [&Entry; 2]) -> u32 {
+fn first_served(discipline: Discipline, pair: [&Entry; 2]) -> u32 {
     let mut sched = Scheduler::new(discipline);
     for entry in pair {
         let s = sched.add(&Contract::new(Duration(1), entry.window));
@@ -120,7 +120,8 @@ impl Tally {
         // Equal in everything: the lower index, which is the first of the pair both times.
         let expected = if order.is_le() { 0 } else { 1 };
         let turned = if order.is_ge() { 0 } else { 1 };
-        let agreed = asked(discipline, [a, b]) == expected && asked(discipline, [b, a]) == turned;
+        let agreed = first_served(discipline, [a, b]) == expected
+            && first_served(discipline, [b, a]) == turned;
         self.pairs += 1;
         self.by_rule[rule] += 1;
         self.wrong += u64::from(!agreed);
@@ -138,7 +139,7 @@ fn exhaustive(
     discipline: Discipline,
     rules: Rules,
     windows: &[Window],
-    watch: &dyn Watch,
+    watch: &dyn ProgressWatch,
 ) -> Result<Tally, RunError> {
     let mut tally = Tally::default();
     for (n, &first) in windows.iter().enumerate() {
@@ -181,7 +182,7 @@ fn random_pairs(discipline: Discipline, rules: Rules, pairs: u64, seed: u64) -> 
     tally
 }
 
-fn run(params: &Params, watch: &dyn Watch) -> Result<Outcome, RunError> {
+fn run(params: &Params, watch: &dyn ProgressWatch) -> Result<Outcome, RunError> {
     let most = params.amount(16, 5);
     let pairs = params.amount(1_000_000, 4000);
     let windows = windows(most);

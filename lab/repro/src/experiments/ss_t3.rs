@@ -10,7 +10,7 @@ use selvedge_data_sched::{Discipline, Head, Scheduler, StreamIndex};
 use selvedge_data_stream::{Contract, Late, Window};
 use selvedge_units::{Duration, Instant};
 
-use crate::experiment::{Experiment, Kind, Params, RunError, Watch};
+use crate::experiment::{Experiment, Kind, Params, ProgressWatch, RunError};
 use crate::outcome::{Cell, Outcome, Table};
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
@@ -156,7 +156,7 @@ fn sum(accounts: &[Account], of: impl Fn(&Account) -> u64) -> u64 {
     accounts.iter().map(of).sum()
 }
 
-fn run(params: &Params, watch: &dyn Watch) -> Result<Outcome, RunError> {
+fn run(params: &Params, watch: &dyn ProgressWatch) -> Result<Outcome, RunError> {
     let late = |account: &Account| account.late;
     watch.go_on("winner only")?;
     let winner = Link::new(Deadlines::Own, 1, 1).winner_only(FRAMES);

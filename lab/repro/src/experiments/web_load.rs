@@ -26,8 +26,8 @@ use selvedge_place_engine::measure::{ClockRate, StreamMeter};
 use selvedge_place_engine::receive::{PacketTap, ReceiveOptions, Receiver, StreamReception};
 use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 
-use super::web_server::{self, Held, ServerProgram, WebServer, missing, pause};
-use crate::experiment::{Params, RunError, Watch};
+use super::web_server::{self, ChildGuard, ServerProgram, WebServer, missing, pause};
+use crate::experiment::{Params, ProgressWatch, RunError};
 
 pub(super) use self::shown::show;
 
@@ -93,7 +93,7 @@ pub(super) struct Measured {
 pub(super) fn run(
     placement: Placement,
     params: &Params,
-    watch: &dyn Watch,
+    watch: &dyn ProgressWatch,
 ) -> Result<Vec<Measured>, RunError> {
     let seconds = params.amount(30, 6);
     let web = WebServer::start(&NGINX, &[b'x'; 64 * 1024])?;
@@ -337,11 +337,11 @@ const NGINX: ServerProgram = ServerProgram {
 const CONNECTIONS: u32 = 32;
 
 /// So many requests a second, until it is dropped or the time is over.
-fn load(web: &WebServer, rate: f64, seconds: u64) -> Result<Held, RunError> {
+fn load(web: &WebServer, rate: f64, seconds: u64) -> Result<ChildGuard, RunError> {
     // Of each connection, in milliseconds, twice the mean at most.
     let twice = (2.0 * f64::from(CONNECTIONS) * 1000.0 / rate).round().max(1.0);
     let script = format!("function delay() return math.random(0, {twice:.0}) end\n");
     let mut wrk = web.wrk(CONNECTIONS, seconds);
     wrk.arg("-s").arg(web.script(&script)?).stdout(Stdio::null());
-    Ok(Held(wrk.spawn().map_err(missing("wrk", "wrk"))?))
+    Ok(ChildGuard(wrk.spawn().map_err(missing("wrk", "wrk"))?))
 }

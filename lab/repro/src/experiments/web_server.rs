@@ -13,9 +13,9 @@ use selvedge_units::Duration;
 use crate::experiment::RunError;
 
 /// A process, ended when dropped.
-pub(super) struct Held(pub(super) Child);
+pub(super) struct ChildGuard(pub(super) Child);
 
-impl Drop for Held {
+impl Drop for ChildGuard {
     fn drop(&mut self) {
         // It may have ended by itself.
         let _ = self.0.kill();
@@ -25,7 +25,7 @@ impl Drop for Held {
 
 /// Runs a program that ends by itself, for so long at most: what it printed.
 pub(super) fn printed(command: &mut Command, most: StdDuration) -> std::io::Result<String> {
-    let mut held = Held(command.stdout(Stdio::piped()).spawn()?);
+    let mut held = ChildGuard(command.stdout(Stdio::piped()).spawn()?);
     let Some(mut out) = held.0.stdout.take() else { return Ok(String::new()) };
     // Read as it comes, so that it never waits for a reader.
     let reader = std::thread::spawn(move || {
@@ -72,7 +72,7 @@ pub(super) struct ServerProgram {
 pub(super) struct WebServer {
     folder: PathBuf,
     pub(super) port: u16,
-    _child: Held,
+    _child: ChildGuard,
 }
 
 impl WebServer {
@@ -96,7 +96,7 @@ impl WebServer {
             .stderr(Stdio::null())
             .spawn()
             .map_err(&fails)?;
-        let web = Self { folder, port, _child: Held(child) };
+        let web = Self { folder, port, _child: ChildGuard(child) };
         let end = StdInstant::now() + StdDuration::from_secs(10);
         while TcpStream::connect(("127.0.0.1", port)).is_err() {
             if StdInstant::now() > end {

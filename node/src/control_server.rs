@@ -24,7 +24,7 @@ const ASK_MAX: u64 = 4096;
 /// What is asked.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Ask {
+pub enum StackRequest {
     /// A look.
     Look,
     /// One after this is changed at all endpoints.
@@ -49,17 +49,18 @@ pub struct Process {
 pub type Each<'a> = &'a mut dyn FnMut(&Endpoint);
 
 /// Answers those who want to look at this process; closed when dropped.
-pub struct Desk {
+pub struct StackControlServer {
     path: PathBuf,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Desk {
+impl StackControlServer {
     /// Opens it. If that fails the process goes on, and can't be looked at: the log says why.
     pub fn open(command: &str, each: impl Fn(Each<'_>) + Send + 'static) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
-        let mut desk = Self { path: PathBuf::new(), stop: Arc::clone(&stop), thread: None };
+        let mut control_server =
+            Self { path: PathBuf::new(), stop: Arc::clone(&stop), thread: None };
         let pid = std::process::id();
         let command = command.to_owned();
         let opened = path(pid).and_then(|path| {
@@ -79,19 +80,19 @@ impl Desk {
             }
         };
         let started = opened.and_then(|(listener, path)| {
-            desk.path = path;
+            control_server.path = path;
             let thread = std::thread::Builder::new().name("stack desk".to_owned());
             thread.spawn(move || answer(listener))
         });
         match started {
-            Ok(thread) => desk.thread = Some(thread),
+            Ok(thread) => control_server.thread = Some(thread),
             Err(error) => tracing::warn!(%error, "`stack show` can't look at this process"),
         }
-        desk
+        control_server
     }
 }
 
-impl Drop for Desk {
+impl Drop for StackControlServer {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
         // To be connected to wakes the thread; if that fails, it is left to the process's end.
@@ -112,8 +113,8 @@ fn answer(stream: UnixStream, process: &mut Process, each: &dyn Fn(Each<'_>)) ->
     let mut asked = String::new();
     BufReader::new((&stream).take(ASK_MAX)).read_line(&mut asked)?;
     match serde_json::from_str(&asked) {
-        Ok(Ask::Look) => {}
-        Ok(Ask::Tune(tuning)) => each(&mut |endpoint| {
+        Ok(StackRequest::Look) => {}
+        Ok(StackRequest::Tune(tuning)) => each(&mut |endpoint| {
             if let Err(why) = endpoint.tune(&tuning) {
                 process.refused = Some(why.to_string());
             }
@@ -149,7 +150,7 @@ pub fn processes() -> io::Result<Vec<u32>> {
 ///
 /// # Errors
 /// If its socket can't be used, or its answer is no look.
-pub fn ask(pid: u32, asked: &Ask) -> io::Result<Option<Process>> {
+pub fn request(pid: u32, asked: &StackRequest) -> io::Result<Option<Process>> {
     let path = path(pid)?;
     let mut stream = match UnixStream::connect(&path) {
         Ok(stream) => stream,

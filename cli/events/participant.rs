@@ -17,7 +17,7 @@ const FILE_MAX: u64 = 1 << 20;
 const ANSWER: StdDuration = StdDuration::from_millis(500);
 
 #[derive(Debug, Args)]
-pub(crate) struct TakePart {
+pub(crate) struct ParticipantArgs {
     /// Connect to a host; again for more
     #[arg(long, value_name = "HOST:PORT")]
     connect: Vec<Address>,
@@ -35,7 +35,7 @@ pub(crate) struct TakePart {
     name: Option<String>,
 }
 
-impl TakePart {
+impl ParticipantArgs {
     /// Starts.
     pub(crate) fn start(&self) -> Result<Participant, Failure> {
         let mut settings = match &self.config {
