@@ -3,6 +3,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+#[path = "tidy/words.rs"]
+mod words;
+
 /// Lines beyond which a file is to be split: where a value can be handed over, not a type cut in two.
 const LINES_MAX: usize = 700;
 
