@@ -13,9 +13,9 @@ pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
 }
 
 /// Two hosts that have one channel open; the first is for its source.
-fn pair(test: &str) -> (Participant, Participant, ChannelHandle, ChannelHandle) {
+fn pair(test: &str, rings: bool) -> (Participant, Participant, ChannelHandle, ChannelHandle) {
     let domain = format!("{test}-{}", std::process::id());
-    let settings = Settings { domain, meet: false, ..Settings::default() };
+    let settings = Settings { domain, meet: false, rings, ..Settings::default() };
     let one = Participant::start(&settings).unwrap();
     let connect = one.listen().to_vec();
     let two = Participant::start(&Settings { connect, ..settings }).unwrap();
@@ -27,7 +27,7 @@ fn pair(test: &str) -> (Participant, Participant, ChannelHandle, ChannelHandle) 
 
 #[test]
 fn a_session_that_is_opened_again_is_the_same_host() {
-    let (_one, two, source, joined) = pair("again");
+    let (_one, two, source, joined) = pair("again", true);
     let wish = Subscription { bound: 100, overflow: Overflow::Block, filter: None };
     let mut sink = joined.subscribe(wish).unwrap();
     let wanted = || source.view(|v| v.members.iter().filter(|one| one.wants).count());
@@ -58,7 +58,7 @@ fn a_session_that_is_opened_again_is_the_same_host() {
 
 #[test]
 fn what_waits_to_go_together_goes_by_itself_in_order_and_once() {
-    let (one, _two, source, joined) = pair("together");
+    let (one, _two, source, joined) = pair("together", false);
     let wish = Subscription { bound: 4096, overflow: Overflow::DropOldest, filter: None };
     let got = Arc::new(std::sync::Mutex::new(Vec::<i64>::new()));
     let into = Arc::clone(&got);
