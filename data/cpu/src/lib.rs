@@ -12,7 +12,7 @@
 //! ```
 //! use selvedge_data_cpu::{Processor, Runs, Task};
 //! use selvedge_data_stream::Window;
-//! use selvedge_units::{Instant, Duration};
+//! use selvedge_units::{Duration, Instant};
 //!
 //! let mut cpu = Processor::default();
 //! let (period, service) = (Duration::from_millis(40), Duration::from_millis(8));
@@ -22,7 +22,7 @@
 //! let decision = cpu.decide(Instant::ZERO);
 //! assert_eq!(decision.runs, Runs::Task(player));
 //! assert_eq!(decision.until, Some(Instant::ZERO + service));
-//! cpu.ran(service);
+//! cpu.charge_chosen(service);
 //! assert_eq!(cpu.decide(Instant::ZERO + service).runs, Runs::BestEffort);
 //! # Ok::<(), Box<dyn core::error::Error>>(())
 //! ```

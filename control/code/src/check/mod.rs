@@ -29,7 +29,7 @@ use crate::types::{Scalar, Storage, Type};
 ///
 /// # Examples
 /// ```
-/// use selvedge_control_code::{Environment, Memory, compile, walk};
+/// use selvedge_control_code::{Environment, Memory, compile, interpret};
 ///
 /// let formats = "input { int cpu, memory; };";
 /// let environment = Environment::parse("load", formats)?;
@@ -37,7 +37,7 @@ use crate::types::{Scalar, Storage, Type};
 /// let program = compile("filter", source, &environment)?;
 /// let mut memory = Memory::new(&program);
 /// memory.record_mut(&program, "input").unwrap()[..4].copy_from_slice(&90_i32.to_le_bytes());
-/// assert_eq!(walk::call(&program, &mut memory, &mut walk::NoHost), Ok(1));
+/// assert_eq!(interpret::call(&program, &mut memory, &mut interpret::NoHost), Ok(1));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn compile(name: &str, source: &str, environment: &Environment) -> Result<Program, CodeError> {
