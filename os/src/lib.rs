@@ -5,6 +5,7 @@
 
 pub mod batch;
 pub mod clock;
+pub mod control;
 pub mod datagram_port;
 pub mod eventfd;
 pub mod huge_pages;

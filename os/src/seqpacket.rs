@@ -94,7 +94,7 @@ pub fn connect_to(path: &Path) -> io::Result<OwnedFd> {
 ///
 /// # Errors
 /// Whatever the kernel says.
-pub fn send(socket: &OwnedFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+pub fn send(socket: impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(fds)) {
@@ -121,7 +121,7 @@ pub enum Received {
 ///
 /// # Errors
 /// Whatever the kernel says.
-pub fn receive(socket: &OwnedFd) -> io::Result<Received> {
+pub fn receive(socket: impl AsFd) -> io::Result<Received> {
     let mut bytes = vec![0; MESSAGE_MAX];
     // One more than may be, so that too many are seen.
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX + 1))];
@@ -151,7 +151,7 @@ pub fn receive(socket: &OwnedFd) -> io::Result<Received> {
 }
 
 /// Waits until there is something to receive, for so long at most.
-pub fn wait_readable(socket: &OwnedFd, patience: Duration) -> bool {
+pub fn wait_readable(socket: impl AsFd, patience: Duration) -> bool {
     let clock = Clock::shared();
     let until = clock.now() + patience;
     loop {

@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
 use selvedge_data_stream::{Frame, PacketCursor};
-use selvedge_place_coprocessor::message::{Envelope, Request};
+use selvedge_os::control;
+use selvedge_place_coprocessor::message::Request;
 use selvedge_place_coprocessor::frame_consumer::{Limits, SharedConsumer};
 use selvedge_place_coprocessor::segment::{Doorbell, StreamSegment};
 use selvedge_place_engine::engine::FrameConsumer;
@@ -16,8 +17,7 @@ use selvedge_units::{Bytes, Instant};
 const LIMITS: Limits = Limits { packet: 300, overhead: 28 };
 
 fuzz_target!(|data: &[u8]| {
-    if let Ok(Envelope { request: Request::Add { stream, .. }, .. }) = serde_json::from_slice(data)
-    {
+    if let Ok(Request::Add { stream, .. }) = control::decode(data) {
         let _ = stream.check();
     }
     let segment = StreamSegment::create("fuzz", 8, Bytes(1024)).expect("memory to share");

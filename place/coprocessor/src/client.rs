@@ -14,6 +14,7 @@ use std::time::Duration as StdDuration;
 
 use selvedge_data_stream::{Spec, Windows};
 use selvedge_os::clock::Clock;
+use selvedge_os::control::ControlError;
 use selvedge_place_engine::frame_producer::{FrameProducer, FrameProducerParams};
 use selvedge_place_engine::report::LinkReport;
 use selvedge_units::{Bitrate, Duration};
@@ -129,7 +130,7 @@ impl Attachment {
         params: &FrameProducerParams,
     ) -> Result<(usize, FrameProducer), ClientError> {
         let mut inner = lock(&self.inner);
-        let connection = inner.connection.as_mut().ok_or(ClientError::Gone)?;
+        let connection = inner.connection.as_mut().ok_or(ControlError::Closed)?;
         let (number, bit, segment) = connection.add(&spec)?;
         let bell = Arc::clone(&self.bell);
         let frame_producer = crate::frame_producer::frame_producer(
@@ -155,7 +156,7 @@ impl Attachment {
         ssrc: u32,
     ) -> Result<usize, ClientError> {
         let mut inner = lock(&self.inner);
-        let connection = inner.connection.as_mut().ok_or(ClientError::Gone)?;
+        let connection = inner.connection.as_mut().ok_or(ControlError::Closed)?;
         let (number, counts) = connection.read(&spec, (file, repeat), ssrc)?;
         let kind = Kind::Read { file: file.to_owned(), repeat, ssrc, counts };
         inner.streams.push(Stream { spec, number, kind });
@@ -229,7 +230,7 @@ impl Attachment {
     /// [`ClientError`].
     pub fn ask(&self, request: Request) -> Result<Reply, ClientError> {
         let mut inner = lock(&self.inner);
-        let connection = inner.connection.as_mut().ok_or(ClientError::Gone)?;
+        let connection = inner.connection.as_mut().ok_or(ControlError::Closed)?;
         connection.ask(request, &[]).map(|(reply, _)| reply)
     }
 
@@ -275,7 +276,7 @@ impl Inner {
     }
 
     fn statistics(&mut self) -> Result<Statistics, ClientError> {
-        self.connection.as_mut().ok_or(ClientError::Gone)?.statistics()
+        self.connection.as_mut().ok_or(ControlError::Closed)?.statistics()
     }
 }
 

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
+use selvedge_os::control as os;
 use serde_json::{Value, json};
 
 use crate::client::{ClientError, Connection};
@@ -70,7 +71,10 @@ impl ControlError {
     /// Whether what was asked makes no sense, rather than that it failed.
     #[must_use]
     pub const fn is_input(&self) -> bool {
-        matches!(self, Self::Read { .. } | Self::Client(ClientError::Refused(_)))
+        matches!(
+            self,
+            Self::Read { .. } | Self::Client(ClientError::Control(os::ControlError::Refused(_)))
+        )
     }
 }
 

@@ -1,5 +1,5 @@
-//! What is said on the control socket: one JSON object a packet, with file descriptors beside it
-//! where memory is handed over. `docs/coprocessor.md` has each message with an example.
+//! The requests and replies of the control socket ([`selvedge_os::control`]), with file descriptors beside
+//! them where memory is handed over. `docs/coprocessor.md` has each message with an example.
 
 mod statistics;
 
@@ -10,8 +10,6 @@ pub use self::statistics::{
     ExtensionStatistics, HistogramStatistics, Statistics, StreamStatistics,
 };
 
-/// The protocol's version: a message of another is refused.
-pub const PROTOCOL: u32 = 1;
 /// The longest name of a stream or a step, in bytes.
 pub const NAME_MAX: usize = 64;
 
@@ -92,26 +90,9 @@ pub enum Request {
     Shutdown {},
 }
 
-/// A request with its version.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Envelope {
-    /// [`PROTOCOL`].
-    pub v: u32,
-    /// What is asked.
-    #[serde(flatten)]
-    pub request: Request,
-}
-
 /// What comes back.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reply {
-    /// [`PROTOCOL`].
-    pub v: u32,
-    /// Whether it was done.
-    pub ok: bool,
-    /// Why not.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub error: Option<String>,
     /// The number of the stream that was added.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stream: Option<usize>,

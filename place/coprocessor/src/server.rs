@@ -16,7 +16,8 @@ use std::sync::mpsc;
 use rustix::event::{PollFd, PollFlags, poll};
 use selvedge_control_config::LinkConfig;
 use selvedge_os::clock::{Clock, timespec};
-use selvedge_os::seqpacket as socket;
+use selvedge_os::control::Connection;
+use selvedge_os::seqpacket;
 use selvedge_os::wake::sleeper;
 use selvedge_place_engine::engine::{Engine, EngineError, Extension, Stage, spin};
 use selvedge_place_engine::report::LinkReport;
@@ -24,7 +25,7 @@ use selvedge_units::{Bytes, Duration};
 
 use crate::extensions::{Entry, TABLE};
 use crate::frame_consumer::SharedConsumer;
-use crate::message::{LinkSpec, PROTOCOL, Reply};
+use crate::message::LinkSpec;
 use crate::poller::SharedPoller;
 use crate::realtime::{self, RealtimeGrant, RealtimeRequest};
 
@@ -100,7 +101,7 @@ impl Coprocessor {
     /// [`StartError`].
     pub fn start(options: Options) -> Result<Self, StartError> {
         let failed = |why| StartError::Listen { at: options.socket.display().to_string(), why };
-        let listener = socket::listen_at(&options.socket).map_err(failed)?;
+        let listener = seqpacket::listen_at(&options.socket).map_err(failed)?;
         let clock = Clock::shared();
         let before = spin(options.link.rate);
         let (own, waker) = sleeper(clock, before)?;
@@ -181,9 +182,9 @@ impl Coprocessor {
             drop(fds);
             if listens
                 && ready.last() == Some(&true)
-                && let Some(socket) = socket::accept(&self.listener)?
+                && let Some(connection) = Connection::accept(&self.listener)?
             {
-                producers.push(Producer::new(socket));
+                producers.push(Producer::new(connection));
             }
             let mut kept = Vec::with_capacity(producers.len());
             for (mut producer, ready) in producers.into_iter().zip(ready.into_iter().chain([false]))
@@ -263,16 +264,6 @@ impl Coprocessor {
     }
 }
 
-impl Reply {
-    pub(crate) fn done() -> Self {
-        Self { v: PROTOCOL, ok: true, ..Self::default() }
-    }
-
-    pub(crate) fn refused(why: impl ToString) -> Self {
-        Self { v: PROTOCOL, error: Some(why.to_string()), ..Self::default() }
-    }
-}
-
 /// Runs a coprocessor on threads of this process, for tests and measurements; dropped, it stops.
 pub struct LocalCoprocessor {
     stop: Arc<AtomicBool>,
@@ -324,5 +315,5 @@ pub fn default_socket(link: &str) -> PathBuf {
 /// Whether a coprocessor listens at this path.
 #[must_use]
 pub fn listens(path: &Path) -> bool {
-    socket::connect_to(path).is_ok()
+    Connection::open(path).is_ok()
 }

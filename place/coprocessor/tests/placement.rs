@@ -8,6 +8,7 @@ use std::fs;
 use selvedge_control_config::LinkConfig;
 use selvedge_data_sched::{Discipline, Tree, TreeNode};
 use selvedge_data_stream::{DropReason, Kind, Window, Windows};
+use selvedge_os::control::ControlError;
 use selvedge_place_coprocessor::client::{Attachment, ClientError, Program, producer_params};
 use selvedge_place_coprocessor::message::Request;
 use selvedge_place_engine::receive::PacketTap;
@@ -152,7 +153,10 @@ fn knobs_turn_from_outside() {
         Request::Rate { bps: 0 },
     ] {
         let error = attachment.ask(bad.clone()).unwrap_err();
-        assert!(matches!(error, ClientError::Refused(_)), "{bad:?}: {error}");
+        assert!(
+            matches!(error, ClientError::Control(ControlError::Refused(_))),
+            "{bad:?}: {error}"
+        );
     }
 }
 

@@ -1,16 +1,14 @@
-//! One connection to a coprocessor: a question, then its answer.
+//! One connection to a coprocessor: a request, then its reply.
 
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
 
-use rustix::event::{PollFd, PollFlags, poll};
-use rustix::io::Errno;
-use selvedge_os::seqpacket::{self as socket, Received};
+use selvedge_os::control::{self, ControlError};
 
 use super::ANSWER;
 use super::spawn::SpawnError;
-use crate::message::{Envelope, PROTOCOL, Reply, Request};
+use crate::message::{Reply, Request};
 use crate::segment::SegmentError;
 
 /// Why a coprocessor can't be used.
@@ -29,15 +27,9 @@ pub enum ClientError {
     /// It could not be started.
     #[error(transparent)]
     Spawn(#[from] SpawnError),
-    /// It will not.
-    #[error("the coprocessor refuses: {0}")]
-    Refused(String),
-    /// Its answer is none.
-    #[error("the coprocessor's answer makes no sense; use a selvedge-coproc of the same release")]
-    Garbled,
-    /// It said nothing for five seconds, or its connection broke.
-    #[error("the coprocessor is gone; it is attached to again when it is back")]
-    Gone,
+    /// It refuses, or there is no reply. One that is gone is attached to again when it is back.
+    #[error("the coprocessor: {0}")]
+    Control(#[from] ControlError),
     /// Its memory will not do.
     #[error(transparent)]
     Segment(#[from] SegmentError),
@@ -46,10 +38,18 @@ pub enum ClientError {
     System(#[source] io::Error),
 }
 
-/// A connection; one question at a time.
+impl ClientError {
+    /// A reply lacks what it should hold.
+    pub(super) fn lacks(what: &str) -> Self {
+        ControlError::Malformed(format!("no {what} came")).into()
+    }
+}
+
+/// A connection; one request at a time.
 #[derive(Debug)]
 pub struct Connection {
-    socket: OwnedFd,
+    /// What it sends and receives by.
+    pub control: control::Connection,
 }
 
 impl Connection {
@@ -59,63 +59,25 @@ impl Connection {
     /// [`ClientError::Connect`].
     pub fn open(path: &Path) -> Result<Self, ClientError> {
         let failed = |why| ClientError::Connect { at: path.display().to_string(), why };
-        Ok(Self { socket: socket::connect_to(path).map_err(failed)? })
+        Ok(Self { control: control::Connection::open(path).map_err(failed)? })
     }
 
-    /// Asks, and waits for the answer and its descriptors.
+    /// Asks, and waits for the reply and its descriptors.
     ///
     /// # Errors
-    /// [`ClientError::Refused`], [`ClientError::Garbled`], [`ClientError::Gone`].
+    /// [`ClientError::Control`].
     pub fn ask(
         &mut self,
         request: Request,
         fds: &[BorrowedFd<'_>],
     ) -> Result<(Reply, Vec<OwnedFd>), ClientError> {
-        let envelope = Envelope { v: PROTOCOL, request };
-        let text = serde_json::to_vec(&envelope).map_err(|_| ClientError::Garbled)?;
-        self.exchange(&text, fds)
-    }
-
-    /// The same for any bytes.
-    ///
-    /// # Errors
-    /// As [`ask`](Self::ask).
-    pub fn exchange(
-        &mut self,
-        bytes: &[u8],
-        fds: &[BorrowedFd<'_>],
-    ) -> Result<(Reply, Vec<OwnedFd>), ClientError> {
-        socket::send(&self.socket, bytes, fds).map_err(|_| ClientError::Gone)?;
-        if !socket::wait_readable(&self.socket, ANSWER) {
-            // A late answer would be taken for that of the next question.
-            let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
-            return Err(ClientError::Gone);
-        }
-        match socket::receive(&self.socket) {
-            Ok(Received::Message(bytes, fds)) => {
-                let reply: Reply =
-                    serde_json::from_slice(&bytes).map_err(|_| ClientError::Garbled)?;
-                if reply.ok {
-                    Ok((reply, fds))
-                } else {
-                    Err(ClientError::Refused(reply.error.unwrap_or_default()))
-                }
-            }
-            Ok(Received::TooLong) => Err(ClientError::Garbled),
-            Ok(Received::Nothing | Received::End) | Err(_) => Err(ClientError::Gone),
-        }
+        let reply = self.control.ask(&request, &[], fds, ANSWER)?;
+        Ok((reply.body, reply.fds))
     }
 
     /// Whether the other side is still there.
     #[must_use]
     pub fn is_open(&self) -> bool {
-        let mut fds = [PollFd::new(&self.socket, PollFlags::RDHUP)];
-        let now = selvedge_os::clock::timespec(0);
-        match poll(&mut fds, Some(&now)) {
-            Ok(_) => {
-                !fds[0].revents().intersects(PollFlags::HUP | PollFlags::RDHUP | PollFlags::ERR)
-            }
-            Err(error) => error == Errno::INTR,
-        }
+        self.control.is_open()
     }
 }

@@ -2,18 +2,25 @@
 
 use std::os::fd::AsFd;
 
-use super::connection::{ClientError, Connection};
 use selvedge_data_stream::Spec;
+use selvedge_os::control::Long;
+use selvedge_units::Bytes;
+
+use super::ANSWER;
+use super::connection::{ClientError, Connection};
 
 use crate::message::{LinkSpec, Request, Statistics};
 use crate::segment::{CountsBoard, Doorbell, StreamSegment};
+
+/// The longest statistics that are read.
+const STATISTICS_MAX: Bytes = Bytes(256 << 20);
 
 impl Connection {
     /// A new doorbell.
     pub(super) fn attach(&mut self, name: &str) -> Result<(LinkSpec, Doorbell), ClientError> {
         let (reply, fds) = self.ask(Request::Attach { name: name.to_owned() }, &[])?;
-        let link = reply.link.ok_or(ClientError::Garbled)?;
-        let [file, event] = <[_; 2]>::try_from(fds).map_err(|_| ClientError::Garbled)?;
+        let link = reply.link.ok_or_else(|| ClientError::lacks("link"))?;
+        let [file, event] = <[_; 2]>::try_from(fds).map_err(|_| ClientError::lacks("doorbell"))?;
         Ok((link, Doorbell::open(file, event)?))
     }
 
@@ -24,7 +31,7 @@ impl Connection {
     ) -> Result<LinkSpec, ClientError> {
         let fds = [bell.file().as_fd(), bell.event()];
         let (reply, _) = self.ask(Request::Attach { name: name.to_owned() }, &fds)?;
-        reply.link.ok_or(ClientError::Garbled)
+        reply.link.ok_or_else(|| ClientError::lacks("link"))
     }
 
     pub(super) fn add(
@@ -32,9 +39,9 @@ impl Connection {
         spec: &Spec,
     ) -> Result<(usize, usize, StreamSegment), ClientError> {
         let (reply, fds) = self.ask(Request::Add { stream: spec.clone(), bit: None }, &[])?;
-        let [file] = <[_; 1]>::try_from(fds).map_err(|_| ClientError::Garbled)?;
-        let number = reply.stream.ok_or(ClientError::Garbled)?;
-        let bit = reply.bit.ok_or(ClientError::Garbled)?;
+        let [file] = <[_; 1]>::try_from(fds).map_err(|_| ClientError::lacks("segment"))?;
+        let number = reply.stream.ok_or_else(|| ClientError::lacks("stream"))?;
+        let bit = reply.bit.ok_or_else(|| ClientError::lacks("bit"))?;
         Ok((number, bit, StreamSegment::open(file)?))
     }
 
@@ -46,7 +53,7 @@ impl Connection {
     ) -> Result<usize, ClientError> {
         let request = Request::Add { stream: spec.clone(), bit: Some(bit) };
         let (reply, _) = self.ask(request, &[segment.file().as_fd()])?;
-        reply.stream.ok_or(ClientError::Garbled)
+        reply.stream.ok_or_else(|| ClientError::lacks("stream"))
     }
 
     pub(super) fn read(
@@ -59,7 +66,7 @@ impl Connection {
         let (reply, fds) = self.ask(Request::Read { stream, file, repeat, ssrc }, &[])?;
         let segment = fds.into_iter().next().map(StreamSegment::open).transpose()?;
         let board = segment.map(|segment| segment.counts());
-        Ok((reply.stream.ok_or(ClientError::Garbled)?, board))
+        Ok((reply.stream.ok_or_else(|| ClientError::lacks("stream"))?, board))
     }
 
     /// Everything that can be seen of the coprocessor.
@@ -67,12 +74,7 @@ impl Connection {
     /// # Errors
     /// [`ClientError`].
     pub fn statistics(&mut self) -> Result<Statistics, ClientError> {
-        let (reply, fds) = self.ask(Request::Statistics {}, &[])?;
-        let [file] = <[_; 1]>::try_from(fds).map_err(|_| ClientError::Garbled)?;
-        let len = reply.bytes.filter(|&len| len <= 256 << 20).ok_or(ClientError::Garbled)?;
-        let mut text = vec![0; len];
-        std::os::unix::fs::FileExt::read_exact_at(&std::fs::File::from(file), &mut text, 0)
-            .map_err(ClientError::System)?;
-        serde_json::from_slice(&text).map_err(|_| ClientError::Garbled)
+        let reply = self.control.ask::<_, Long>(&Request::Statistics {}, &[], &[], ANSWER)?;
+        Ok(reply.read(STATISTICS_MAX)?)
     }
 }

@@ -4,17 +4,16 @@
 use selvedge_data_sched::Discipline;
 use selvedge_data_stream::Counters;
 use selvedge_data_stream::{Counts, DropReason, Histogram, Recent, Refusals, Spec, Totals};
+use selvedge_os::control::VERSION;
 use selvedge_place_engine::engine::{ExtensionReport, Stage};
 use selvedge_place_engine::report::{LinkReport, StreamReport};
 use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 use serde::{Deserialize, Serialize};
 
-use super::PROTOCOL;
-
 /// Everything that can be seen of a coprocessor at one moment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Statistics {
-    /// [`PROTOCOL`].
+    /// [`VERSION`].
     pub v: u32,
     /// The link's name.
     pub name: String,
@@ -237,7 +236,7 @@ impl Statistics {
     #[must_use]
     pub fn of(report: &LinkReport, streams: Vec<StreamStatistics>, runs: &str) -> Self {
         Self {
-            v: PROTOCOL,
+            v: VERSION,
             name: report.name.clone(),
             discipline: report.discipline.to_owned(),
             rate_bps: report.rate.0,

@@ -4,9 +4,8 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use rustix::fs::{MemfdFlags, memfd_create};
 use selvedge_data_stream::{Spec, WhenFull};
-use selvedge_os::seqpacket::{self as socket, Received};
+use selvedge_os::control::{Connection, ControlError, Long};
 use selvedge_place_engine::engine::{NewStream, payload_max};
 use selvedge_place_engine::frame_producer::{FrameProducerParams, IPV4_UDP, IPV6_UDP};
 use selvedge_units::{Bitrate, Bytes, Duration};
@@ -15,7 +14,7 @@ use super::steps::Step;
 use super::{Coprocessor, DRAIN};
 use crate::feeder::{Feeder, FeederState};
 use crate::frame_consumer::{Limits, RefusalCounters, SharedConsumer};
-use crate::message::{Envelope, NAME_MAX, PROTOCOL, Reply, Request, Statistics, StreamStatistics};
+use crate::message::{NAME_MAX, Reply, Request, Statistics, StreamStatistics};
 use crate::segment::{BELL_STREAMS, Doorbell, StreamSegment};
 
 /// A stream of a producer.
@@ -35,7 +34,7 @@ pub(crate) struct StreamInfo {
 
 /// A connection to the control socket.
 pub(crate) struct Producer {
-    socket: OwnedFd,
+    connection: Connection,
     name: String,
     bell: Option<Arc<Doorbell>>,
     /// By bit of the doorbell.
@@ -45,48 +44,43 @@ pub(crate) struct Producer {
 type Answer = Result<(Reply, Vec<OwnedFd>), String>;
 
 fn done() -> Answer {
-    Ok((Reply::done(), Vec::new()))
+    Ok((Reply::default(), Vec::new()))
 }
 
 impl Producer {
-    pub(crate) fn new(socket: OwnedFd) -> Self {
-        Self { socket, name: String::new(), bell: None, streams: Vec::new() }
+    pub(crate) fn new(connection: Connection) -> Self {
+        Self { connection, name: String::new(), bell: None, streams: Vec::new() }
     }
 
     pub(crate) fn socket(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+        self.connection.as_fd()
     }
 
     /// Answers one message; false when the producer is gone.
     pub(crate) fn serve(&mut self, coprocessor: &mut Coprocessor) -> bool {
-        let (reply, fds) = match socket::receive(&self.socket) {
-            Ok(Received::Nothing) => return true,
-            Ok(Received::End) | Err(_) => return false,
-            Ok(Received::TooLong) => (
-                Reply::refused("the message is longer than 16 kB or bears more than 2 descriptors"),
-                Vec::new(),
-            ),
-            Ok(Received::Message(bytes, fds)) => self
-                .answer(coprocessor, &bytes, fds)
-                .unwrap_or_else(|why| (Reply::refused(why), Vec::new())),
+        let answer = match self.connection.receive() {
+            Ok(None) => return true,
+            Err(ControlError::Closed) => return false,
+            Err(error) => Err(error.to_string()),
+            Ok(Some(message)) => self.answer(coprocessor, message.body, message.fds),
         };
-        let text = serde_json::to_vec(&reply).expect("replies are plain");
-        let borrowed: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
+        let answered = match &answer {
+            Ok((reply, fds)) => {
+                let fds: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
+                self.connection.answer(Ok(reply), &[], &fds)
+            }
+            Err(why) => self.connection.answer::<Reply>(Err(why), &[], &[]),
+        };
         // Who does not read its answers is gone as well.
-        socket::send(&self.socket, &text, &borrowed).is_ok()
+        answered.is_ok()
     }
 
-    fn answer(&mut self, coprocessor: &mut Coprocessor, bytes: &[u8], fds: Vec<OwnedFd>) -> Answer {
-        let value: serde_json::Value =
-            serde_json::from_slice(bytes).map_err(|error| format!("not JSON: {error}"))?;
-        if value["v"] != PROTOCOL {
-            return Err(format!(
-                "protocol version {} is not {PROTOCOL}; use a producer of the same release",
-                value["v"]
-            ));
-        }
-        let Envelope { request, .. } =
-            serde_json::from_value(value).map_err(|error| format!("not a request: {error}"))?;
+    fn answer(
+        &mut self,
+        coprocessor: &mut Coprocessor,
+        request: Request,
+        fds: Vec<OwnedFd>,
+    ) -> Answer {
         match request {
             Request::Attach { name } => self.attach(coprocessor, name, fds),
             Request::Add { stream, bit } => self.add(coprocessor, stream, bit, fds),
@@ -158,7 +152,7 @@ impl Producer {
         };
         self.bell = Some(Arc::new(bell));
         self.name = name;
-        Ok((Reply { link: Some(coprocessor.link()), ..Reply::done() }, back))
+        Ok((Reply { link: Some(coprocessor.link()), ..Reply::default() }, back))
     }
 
     /// The bit that is asked for, or the lowest that is nobody's.
@@ -200,7 +194,7 @@ impl Producer {
         };
         let file = segment.file().try_clone().map_err(|error| error.to_string())?;
         let stream = self.attach_stream(coprocessor, spec, &segment, fresh, (bell, bit))?;
-        let reply = Reply { stream: Some(stream.number), bit: Some(bit), ..Reply::done() };
+        let reply = Reply { stream: Some(stream.number), bit: Some(bit), ..Reply::default() };
         self.keep(stream, bit);
         Ok((reply, if fresh { vec![file] } else { Vec::new() }))
     }
@@ -247,7 +241,7 @@ impl Producer {
                 return Err(why);
             }
         }
-        let reply = Reply { stream: Some(stream.number), bit: Some(bit), ..Reply::done() };
+        let reply = Reply { stream: Some(stream.number), bit: Some(bit), ..Reply::default() };
         self.keep(stream, bit);
         // Not to write to: for what is counted there.
         let file = segment.file().try_clone().map_err(|error| error.to_string())?;
@@ -365,11 +359,7 @@ fn statistics(coprocessor: &mut Coprocessor) -> Answer {
     });
     let streams: Vec<_> = streams.collect();
     let statistics = Statistics::of(&report, streams, &coprocessor.runs());
-    let text = serde_json::to_vec(&statistics).map_err(|error| error.to_string())?;
-    let fails = |error: std::io::Error| format!("no memory for the answer: {error}");
-    let file = memfd_create("selvedge statistics", MemfdFlags::CLOEXEC)
-        .map_err(|error| fails(error.into()))?;
-    let mut file = std::fs::File::from(file);
-    std::io::Write::write_all(&mut file, &text).map_err(fails)?;
-    Ok((Reply { bytes: Some(text.len()), ..Reply::done() }, vec![file.into()]))
+    let (Long { bytes }, memory) =
+        Long::write(&statistics).map_err(|error| format!("no memory for the answer: {error}"))?;
+    Ok((Reply { bytes: Some(bytes), ..Reply::default() }, vec![memory]))
 }

@@ -17,12 +17,14 @@ use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::process::{Pid, Signal, kill_process};
 use selvedge_data_memory::Region;
 use selvedge_data_stream::{Descriptor, DropReason, Kind, Window, Windows};
+use selvedge_os::control::{ControlError, encode};
+use selvedge_os::seqpacket;
 use selvedge_place_coprocessor::client::{Attachment, ClientError, Connection, Program};
-use selvedge_place_coprocessor::message::{Envelope, PROTOCOL, Request};
+use selvedge_place_coprocessor::message::{Reply, Request};
 use selvedge_place_coprocessor::segment::{Doorbell, StreamSegment};
 use selvedge_place_coprocessor::server::LocalCoprocessor;
 use selvedge_place_engine::frame_producer::FrameProducer;
-use selvedge_units::{Bitrate, Bytes};
+use selvedge_units::{Bitrate, Bytes, Duration};
 
 use support::{
     add, coprocessor, ended, enqueue, link, numbers, receive_until, receiver, spec, until,
