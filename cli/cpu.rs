@@ -179,7 +179,7 @@ fn run_by(args: &RunArgs, placement: Placement) -> Result<RunOutcome, ClientErro
         in_kernel: placement == Placement::Scx,
         cpu: args.cpu,
     };
-    let program = std::env::current_exe().map_err(ClientError::Response)?;
+    let program = std::env::current_exe().map_err(ClientError::System)?;
     let daemon = vec![program.into_os_string(), "cpu".into(), "daemon".into()];
     client::run(&Run { command: args.command.clone(), wanted, placement, daemon })
 }

@@ -2,12 +2,13 @@
 
 mod support;
 
-use std::io::{Read, Write};
-use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Command;
 
+use selvedge_os::control::Connection;
+use selvedge_os::seqpacket::{self, Received};
 use selvedge_place_cpu::{Placement, class, rights};
+use selvedge_units::Duration;
 use serde_json::Value;
 use support::{Folder, Running, TIMEOUT, until};
 
@@ -148,9 +149,9 @@ fn more_than_the_whole_is_refused_and_signals_end_the_program() {
     assert_eq!(last_json(&out)["status"], 128 + libc::SIGTERM);
 }
 
-fn daemon_of(folder: &Folder) -> i32 {
-    let stream = UnixStream::connect(folder.join("selvedge/cpu.sock")).expect("it serves");
-    class::peer(&stream).unwrap().0
+fn daemon_of(folder: &Folder) -> Option<i32> {
+    let peer = Connection::open(&folder.join("selvedge/cpu.sock")).ok()?.peer().ok()?;
+    Some(peer.pid.as_raw_nonzero().get())
 }
 
 #[test]
@@ -162,16 +163,13 @@ fn a_program_outlives_its_daemon_and_is_dispatched_again() {
     let (client, spinner) = spinner(&folder, &[]);
     let pid = spinner.0;
     until("it is dispatched", || class::policy(pid).unwrap() != libc::SCHED_OTHER);
-    let first = daemon_of(&folder);
+    let first = daemon_of(&folder).expect("it serves");
     signal(first, libc::SIGKILL);
-    until("there is another", || {
-        let socket = UnixStream::connect(folder.join("selvedge/cpu.sock"));
-        socket.is_ok_and(|stream| class::peer(&stream).is_ok_and(|(pid, _)| pid != first))
-    });
+    until("there is another", || daemon_of(&folder).is_some_and(|pid| pid != first));
     signal(pid, libc::SIGTERM);
     let (_, out, err) = finished(client);
     assert_eq!(last_json(&out)["dispatcher_lost"], 1, "{err}");
-    let second = daemon_of(&folder);
+    let second = daemon_of(&folder).expect("it serves");
     signal(second, libc::SIGTERM);
     until("it has gone", || !folder.join("selvedge/cpu.sock").exists());
 }
@@ -202,27 +200,30 @@ fn garbage_harms_nobody_else() {
     let (client, spinner) = spinner(&folder, &[]);
     let pid = spinner.0;
     let socket = folder.join("selvedge/cpu.sock");
-    let long = "x".repeat(100_000) + "\n";
-    let huge = r#"{"period":18446744073709551615,"service":1,"window":[0,0],"work_conserving":true,"events":false,"in_kernel":false,"cpu":null}"#;
-    let cases = ["\n", "{}\n", "null\n", "end\n", "\u{0}\u{ff}\n", &long, &format!("{huge}\n")];
-    for case in cases {
+    let long = "x".repeat(100_000);
+    let huge = r#"{"v":1,"op":"admit","period":18446744073709551615,"service":1,"window":[0,0],"work_conserving":true,"events":false,"in_kernel":false,"cpu":null}"#;
+    let end = r#"{"v":1,"op":"end"}"#;
+    for case in ["\n", "{}", "null", end, "\u{0}\u{ff}", &long, huge] {
         let answer = ask(&socket, case.as_bytes());
-        assert!(answer.is_empty() || answer.contains("refused"), "{case:.40}: {answer}");
+        assert!(answer.contains("\"ok\":false"), "{case:.40}: {answer}");
     }
-    assert_eq!(ask(&socket, b"\xff\xfe\n"), "");
+    assert!(ask(&socket, b"\xff\xfe").contains("makes no sense"));
     signal(pid, libc::SIGTERM);
     let (_, out, err) = finished(client);
     assert_eq!(last_json(&out)["dispatcher_lost"], 0, "{err}");
 }
 
-/// What the daemon answers until it hangs up.
+/// What the daemon answers before it hangs up.
 fn ask(socket: &Path, what: &[u8]) -> String {
-    let mut stream = UnixStream::connect(socket).expect("it serves");
-    stream.set_read_timeout(Some(TIMEOUT)).expect("not zero");
-    stream.set_write_timeout(Some(TIMEOUT)).expect("not zero");
-    // It may hang up before it has read all of it.
-    let _ = stream.write_all(what);
-    let mut answer = Vec::new();
-    let _ = stream.read_to_end(&mut answer);
+    let socket = seqpacket::connect_to(socket).expect("it serves");
+    seqpacket::send(&socket, what, &[]).expect("there is room");
+    let wait =
+        || assert!(seqpacket::wait_readable(&socket, Duration::from_secs(60)), "it is silent");
+    wait();
+    let Ok(Received::Message(answer, _)) = seqpacket::receive(&socket) else {
+        return String::new();
+    };
+    wait();
+    assert!(matches!(seqpacket::receive(&socket), Ok(Received::End)), "it hangs up");
     String::from_utf8(answer).expect("it answers in text")
 }

@@ -2,15 +2,14 @@
 
 use selvedge_data_cpu::{Config, Counts, Promise, Task, TaskId};
 use selvedge_place_cpu::class;
-use selvedge_place_cpu::in_kernel::InKernel;
+use selvedge_place_cpu::in_kernel::{InKernel, KernelError};
 use selvedge_place_kernel::TaskScheduler;
 
 /// Loads it for all processors of this machine.
-pub(super) fn load() -> Result<Box<dyn InKernel>, String> {
+pub(super) fn load() -> Result<Box<dyn InKernel>, KernelError> {
     let most = class::processors().pop().unwrap_or(0);
     let config = Config { task_server: true, ..Config::default() };
-    let scheduler = TaskScheduler::attach(most + 1, config);
-    Ok(Box::new(Loaded(scheduler.map_err(|error| error.to_string())?)))
+    Ok(Box::new(Loaded(TaskScheduler::attach(most + 1, config)?)))
 }
 
 struct Loaded(TaskScheduler);
@@ -22,13 +21,12 @@ impl InKernel for Loaded {
         task: &Task,
         process: i32,
         by_events: bool,
-    ) -> Result<(TaskId, Promise), String> {
+    ) -> Result<(TaskId, Promise), KernelError> {
         let unit = Config::default().unit;
-        let admitted = self.0.admit(cpu, task, unit, by_events);
-        let (id, promise) = admitted.map_err(|error| error.to_string())?;
+        let (id, promise) = self.0.admit(cpu, task, unit, by_events)?;
         if let Err(error) = self.0.assign_process(cpu, id, process) {
             self.remove(cpu, id);
-            return Err(error.to_string());
+            return Err(error.into());
         }
         Ok((id, promise))
     }
@@ -42,10 +40,9 @@ impl InKernel for Loaded {
         from: (usize, TaskId),
         to: usize,
         by_events: bool,
-    ) -> Result<(TaskId, Counts), String> {
+    ) -> Result<(TaskId, Counts), KernelError> {
         let how = (Config::default().unit, by_events);
-        let moved = self.0.relocate(from, to, how, class::confine_process);
-        moved.map_err(|error| error.to_string())
+        Ok(self.0.relocate(from, to, how, class::confine_process)?)
     }
 
     fn remove(&mut self, cpu: usize, task: TaskId) -> Counts {

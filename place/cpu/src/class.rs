@@ -175,44 +175,6 @@ pub fn signal(pid: Tid, number: i32) -> io::Result<()> {
     check(unsafe { libc::kill(pid, number) })
 }
 
-/// Who is at the other end of a socket: process and user.
-///
-/// # Errors
-/// What `getsockopt` says.
-#[allow(unsafe_code)]
-pub fn peer(socket: &std::os::unix::net::UnixStream) -> io::Result<(Tid, u32)> {
-    use std::os::fd::AsRawFd;
-    let mut credentials = libc::ucred { pid: 0, uid: 0, gid: 0 };
-    let mut length = size_of::<libc::ucred>() as libc::socklen_t;
-    // SAFETY: the kernel writes at most `length` bytes into `credentials`; both live through the
-    // call, and the descriptor is open as long as `socket` is borrowed.
-    check(unsafe {
-        libc::getsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_PEERCRED,
-            (&raw mut credentials).cast(),
-            &raw mut length,
-        )
-    })?;
-    Ok((credentials.pid, credentials.uid))
-}
-
-/// Takes a lock on a file, or says that somebody else has it.
-///
-/// # Errors
-/// What `flock` says.
-#[allow(unsafe_code)]
-pub fn lock(file: &std::fs::File) -> io::Result<bool> {
-    use std::os::fd::AsRawFd;
-    // SAFETY: the descriptor is open as long as `file` is borrowed.
-    match check(unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) }) {
-        Ok(()) => Ok(true),
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
-        Err(error) => Err(error),
-    }
-}
-
 /// Puts a command's process into a class of its own before it begins.
 #[allow(unsafe_code)]
 pub fn set_class_at_start(

@@ -4,8 +4,7 @@
 //! orphans among them come back to this process. Signals that ask to end go on to the program. If
 //! the daemon is lost, the program's threads are made ordinary and the task is asked for again.
 
-use std::io::{self, BufReader, Write};
-use std::os::unix::net::UnixStream;
+use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
@@ -15,21 +14,22 @@ use std::time::Duration as StdDuration;
 
 use selvedge_data_cpu::Task;
 use selvedge_os::clock::Clock;
-use selvedge_units::Duration;
+use selvedge_os::control::{Connection, ControlError, FOREVER};
+use selvedge_units::{Duration, Instant};
 
 use crate::class;
-use crate::daemon::{self, DaemonError, line, send_line};
+use crate::daemon::{self, DaemonError};
 use crate::dispatch::TICK;
 use crate::members::{MemberRule, Members};
 use crate::meter::Meter;
-use crate::protocol::{Outcome, Placement, Response, TaskRequest};
+use crate::protocol::{Outcome, Placement, Request, Response, TaskRequest};
 
 /// How long a daemon may take to begin, on a machine with much else to do, and when it is tried to
 /// start another meanwhile: the first may have found one that was just ending.
 const DAEMON_MAX: Duration = Duration::from_secs(60);
 const DAEMON_AGAIN: Duration = Duration::from_millis(500);
 /// How long it may take to admit a task: it may have to load the kernel's scheduler.
-const ADMIT_MAX: StdDuration = StdDuration::from_secs(60);
+const ADMIT_MAX: Duration = Duration::from_secs(60);
 /// How long it may take to answer at the end.
 const ANSWER_MAX: StdDuration = StdDuration::from_secs(5);
 
@@ -67,9 +67,14 @@ pub enum ClientError {
     /// Its numbers are no task.
     #[error("{0}")]
     Task(#[from] selvedge_data_cpu::TaskError),
-    /// There is not enough processor time left, or the wish was wrong.
-    #[error("refused: {0}")]
-    Refused(String),
+    /// There is no such processor.
+    #[error("there is no processor {cpu} for it: {error}")]
+    Confine {
+        /// Which was asked for.
+        cpu: usize,
+        /// What the kernel said.
+        error: io::Error,
+    },
     /// The placement does not work here.
     #[error("{}: {why}", .placement.name())]
     Lacking {
@@ -81,9 +86,12 @@ pub enum ClientError {
     /// The daemon can't be reached.
     #[error("the dispatcher can't be reached: {0}")]
     Daemon(#[from] DaemonError),
-    /// The daemon speaks otherwise, or does not.
-    #[error("the dispatcher does not answer: {0}")]
-    Response(io::Error),
+    /// The daemon refuses the task, or does not answer.
+    #[error("the dispatcher: {0}")]
+    Control(#[from] ControlError),
+    /// Something of this system's.
+    #[error("{0}")]
+    System(#[source] io::Error),
     /// The program can't be started.
     #[error("{}: {error}", .command.display())]
     Start {
@@ -104,7 +112,7 @@ enum RunEvent {
 
 /// A connection to the daemon, over which the task was admitted.
 struct DaemonConnection {
-    stream: UnixStream,
+    connection: Arc<Connection>,
     cpu: usize,
     every_period: bool,
 }
@@ -183,7 +191,7 @@ fn dispatched(run: &Run) -> Result<RunOutcome, ClientError> {
             Err(_) => break Err(io::ErrorKind::UnexpectedEof.into()),
         }
     };
-    ran.status = status.map_err(ClientError::Response)?;
+    ran.status = status.map_err(ClientError::System)?;
     if let Some(link) = link
         && let Some(outcome) = end(&link, &receiver)
     {
@@ -194,7 +202,7 @@ fn dispatched(run: &Run) -> Result<RunOutcome, ClientError> {
 
 /// Says the end, and hears what the task got.
 fn end(link: &DaemonConnection, receiver: &Receiver<RunEvent>) -> Option<Outcome> {
-    (&link.stream).write_all(b"end\n").ok()?;
+    link.connection.send(&Request::End {}, &[], &[]).ok()?;
     loop {
         match receiver.recv_timeout(ANSWER_MAX).ok()? {
             RunEvent::Response(Response::Ended(outcome)) => return Some(outcome),
@@ -212,29 +220,22 @@ fn attach(
 ) -> Result<DaemonConnection, ClientError> {
     let path = daemon::socket()?;
     let clock = Clock::new();
-    let mut start_at = selvedge_units::Instant::ZERO;
+    let mut start_at = Instant::ZERO;
     let mut started: Option<Child> = None;
-    let (stream, mut lines, answer) = loop {
+    let (connection, answer) = loop {
         // A daemon that is just ending takes a connection and drops it: then the next is asked.
-        let asked = UnixStream::connect(&path).and_then(|stream| {
-            stream.set_read_timeout(Some(ADMIT_MAX))?;
-            send_line(&stream, &run.wanted)?;
-            let mut lines = BufReader::new(stream.try_clone()?);
-            let answer = line(&mut lines)?;
-            stream.set_read_timeout(None)?;
-            Ok((stream, lines, answer))
-        });
-        match asked {
-            Ok(answered) => break answered,
-            // One that is there and says nothing will not say more to the next question.
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                let why = format!("it said nothing for {} s", ADMIT_MAX.as_secs());
-                return Err(ClientError::Response(io::Error::new(io::ErrorKind::TimedOut, why)));
+        let failed = match Connection::open(&path) {
+            Ok(connection) => {
+                let request = Request::Admit(run.wanted);
+                match connection.ask::<_, Response>(&request, &[], &[], ADMIT_MAX) {
+                    Err(error @ ControlError::Closed) => ClientError::from(error),
+                    answered => break (connection, answered?.body),
+                }
             }
-            Err(error) if clock.now().since(selvedge_units::Instant::ZERO) > DAEMON_MAX => {
-                return Err(DaemonError::Io(path, error).into());
-            }
-            Err(_) => {}
+            Err(error) => DaemonError::Io(path.clone(), error).into(),
+        };
+        if clock.now().since(Instant::ZERO) > DAEMON_MAX {
+            return Err(failed);
         }
         // One at a time: on a slow machine many that begin at once would keep each other from it.
         let begins = started.as_mut().is_some_and(|child| matches!(child.try_wait(), Ok(None)));
@@ -254,24 +255,24 @@ fn attach(
         // It ends by itself; whoever lives longer waits for it here.
         std::thread::spawn(move || child.wait());
     }
-    let answer = serde_json::from_str(&answer).map_err(|e| ClientError::Response(e.into()))?;
     let (cpu, every_period) = match answer {
         Response::Admitted { cpu, every_period } => (cpu, every_period),
-        Response::Refused(why) => return Err(ClientError::Refused(why)),
-        Response::Lacking(why) => {
+        Response::Lacking { why } => {
             return Err(ClientError::Lacking { placement: run.placement, why });
         }
-        Response::Ended(_) => return Err(ClientError::Response(io::ErrorKind::InvalidData.into())),
+        Response::Ended(_) => {
+            return Err(ControlError::Malformed("an end before the beginning".to_owned()).into());
+        }
     };
-    let sender = sender.clone();
+    let connection = Arc::new(connection);
+    let (sender, hears) = (sender.clone(), Arc::clone(&connection));
     std::thread::spawn(move || {
-        while let Ok(text) = line(&mut lines) {
-            let Ok(answer) = serde_json::from_str(&text) else { break };
-            let _ = sender.send(RunEvent::Response(answer));
+        while let Ok(answer) = hears.wait(FOREVER) {
+            let _ = sender.send(RunEvent::Response(answer.body));
         }
         let _ = sender.send(RunEvent::Lost(number));
     });
-    Ok(DaemonConnection { stream, cpu, every_period })
+    Ok(DaemonConnection { connection, cpu, every_period })
 }
 
 /// Under the kernel's reservations, or under nothing: the periods are only counted.
@@ -279,9 +280,7 @@ fn counted(run: &Run, task: &Task) -> Result<RunOutcome, ClientError> {
     let (sender, receiver) = channel();
     let reserve = (run.placement == Placement::Deadline).then_some(task);
     if let (Some(cpu), Placement::None) = (run.wanted.cpu, run.placement) {
-        class::confine(0, cpu).map_err(|error| {
-            ClientError::Refused(format!("there is no processor {cpu} for it: {error}"))
-        })?;
+        class::confine(0, cpu).map_err(|error| ClientError::Confine { cpu, error })?;
     }
     start(run, reserve, &sender)?;
     let stop = Arc::new(AtomicBool::new(false));
@@ -307,7 +306,7 @@ fn counted(run: &Run, task: &Task) -> Result<RunOutcome, ClientError> {
     stop.store(true, Ordering::Relaxed);
     let counts = counting.join().unwrap_or_default();
     Ok(RunOutcome {
-        status: status.map_err(ClientError::Response)?,
+        status: status.map_err(ClientError::System)?,
         outcome: Outcome::new(&counts, None),
         cpu: run.wanted.cpu,
         every_period: reserve.is_some(),

@@ -5,26 +5,29 @@
 //! the program is whatever the client has started. If the client goes, however it goes, its task
 //! goes, and its threads are ordinary again.
 
-use std::fs::{DirBuilder, File, OpenOptions};
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
+use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
-use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-use selvedge_data_cpu::{Config, Promise};
+use selvedge_data_cpu::{Config, Promise, TaskId};
+use selvedge_os::control::{Connection, ControlError, FOREVER};
+use selvedge_os::seqpacket;
+use selvedge_units::Duration;
 
 use crate::class;
 use crate::dispatch::Dispatcher;
-use crate::in_kernel::{InKernel, Loads};
+use crate::in_kernel::{InKernel, KernelError, Loads};
 use crate::kernel_tasks::{self, KernelTask};
 use crate::members::MemberRule;
-use crate::protocol::{LINE_MAX, Outcome, Response, TaskRequest};
+use crate::protocol::{Outcome, Request, Response, TaskRequest};
 
 /// How long it waits for the next client before it ends.
 const IDLE_MAX: Duration = Duration::from_secs(2);
-/// How long a client may take to say what it wants, or to take an answer.
+/// How long a client may take to say what it wants.
 const CLIENT_MAX: Duration = Duration::from_secs(10);
 /// How many clients there may be at once.
 const CLIENTS_MAX: usize = 256;
@@ -38,6 +41,31 @@ pub enum DaemonError {
     /// Something of the file system or of sockets.
     #[error("{0}: {1}")]
     Io(PathBuf, io::Error),
+}
+
+/// Why a task is not admitted.
+#[derive(Debug, thiserror::Error)]
+enum Refusal {
+    /// Its numbers are no task.
+    #[error(transparent)]
+    Task(#[from] selvedge_data_cpu::TaskError),
+    /// It wants a processor that is not there.
+    #[error("there is no processor {request}; there are {there:?}")]
+    NoProcessor { request: usize, there: Vec<usize> },
+    /// The processor does not take it.
+    #[error("processor {cpu}: {why}")]
+    Full { cpu: usize, why: KernelError },
+    /// The kernel's scheduler can't be loaded.
+    #[error("{0}")]
+    Lacking(String),
+}
+
+/// An admitted task.
+#[derive(Debug)]
+enum Admitted<'d> {
+    Dispatched(&'d Dispatcher, TaskId),
+    /// The client's number.
+    InKernel(u64),
 }
 
 /// Where its socket is: `selvedge` in `$XDG_RUNTIME_DIR`, or in a folder of this user's in `/tmp`.
@@ -111,13 +139,14 @@ pub fn serve(loads: Option<Loads>) -> Result<(), DaemonError> {
         .mode(0o600)
         .open(lock)
         .map_err(at)?;
-    if !class::lock(&lock).map_err(at)? {
-        return Ok(());
+    match lock.try_lock() {
+        Err(TryLockError::WouldBlock) => return Ok(()),
+        locked => locked.map_err(|error| at(error.into()))?,
     }
     let path = folder.join("cpu.sock");
     // A daemon that was killed leaves its socket; the lock says that nobody serves it.
     let _ = std::fs::remove_file(&path);
-    let listener = UnixListener::bind(&path).map_err(at)?;
+    let listener = seqpacket::listen_at(&path).map_err(at)?;
     let new = |cpu| Dispatcher::new(cpu, Config::default());
     let dispatchers: io::Result<Vec<_>> = class::processors().into_iter().map(new).collect();
     let daemon = Arc::new(Daemon {
@@ -139,9 +168,7 @@ pub fn serve(loads: Option<Loads>) -> Result<(), DaemonError> {
     });
     let accepts = Arc::clone(&daemon);
     std::thread::spawn(move || {
-        for stream in listener.incoming().flatten() {
-            accepts.accept_client(stream);
-        }
+        accepts.accept(&listener);
     });
     daemon.wait();
     // Before the lock is given up, so that it is surely this daemon's.
@@ -176,20 +203,32 @@ impl Daemon {
         }
     }
 
-    fn accept_client(self: &Arc<Self>, stream: UnixStream) {
+    fn accept(self: &Arc<Self>, listener: &OwnedFd) {
+        while seqpacket::wait_readable(listener, FOREVER) {
+            match Connection::accept(listener) {
+                Ok(Some(connection)) => self.accept_client(connection),
+                Ok(None) => {}
+                Err(error) => return tracing::warn!(%error, "no more clients are served"),
+            }
+        }
+    }
+
+    fn accept_client(self: &Arc<Self>, connection: Connection) {
         let mut registry = self.registry();
         if registry.clients >= CLIENTS_MAX {
-            let full = Response::Refused(format!("{CLIENTS_MAX} programs run already"));
-            let _ = send_line(&stream, &full);
+            let full = format!("{CLIENTS_MAX} programs run already");
+            let _ = connection.answer::<Response>(Err(&full), &[], &[]);
             return;
         }
         registry.clients += 1;
+        registry.accepted += 1;
+        let client = registry.accepted;
         drop(registry);
         self.changed.notify_all();
         let daemon = Arc::clone(self);
         std::thread::spawn(move || {
-            // Whatever goes wrong with a client is its own affair: it sees the end of the line.
-            if let Err(error) = daemon.handle_client(&stream) {
+            // Whatever goes wrong with a client is its own affair: it sees the end of the connection.
+            if let Err(error) = daemon.handle_client(client, &connection) {
                 tracing::debug!("client: {error}");
             }
             daemon.registry().clients -= 1;
@@ -198,93 +237,102 @@ impl Daemon {
     }
 
     /// One client, from its wish to its end.
-    fn handle_client(&self, stream: &UnixStream) -> io::Result<()> {
-        let (pid, user) = class::peer(stream)?;
-        if user != class::this_user() {
+    fn handle_client(&self, client: u64, connection: &Connection) -> Result<(), ControlError> {
+        let peer = connection.peer().map_err(|_| ControlError::Closed)?;
+        if peer.uid.as_raw() != class::this_user() {
             return Ok(());
         }
         // Who says nothing would keep the daemon for ever.
-        stream.set_write_timeout(Some(CLIENT_MAX))?;
-        stream.set_read_timeout(Some(CLIENT_MAX))?;
-        let mut lines = BufReader::new(stream);
-        let request = match serde_json::from_str::<TaskRequest>(&line(&mut lines)?) {
-            Ok(request) => request,
-            Err(error) => {
-                return send_line(stream, &Response::Refused(format!("not a wish: {error}")));
+        let request = match connection.wait(CLIENT_MAX).map(|message| message.body) {
+            Ok(Request::Admit(request)) => request,
+            Ok(Request::End {}) => {
+                return connection.answer::<Response>(Err(&"nothing runs"), &[], &[]);
             }
+            Err(error) => return connection.answer::<Response>(Err(&error), &[], &[]),
         };
-        // From here on it is silent for as long as its program runs.
-        stream.set_read_timeout(None)?;
-        if request.in_kernel {
-            return self.handle_kernel_client(stream, &mut lines, &request, pid);
-        }
-        let (dispatcher, id, promise) = match self.admit(&request, pid) {
+        let pid = peer.pid.as_raw_nonzero().get();
+        let (admitted, cpu, promise) = match self.admit(&request, pid, client) {
             Ok(admitted) => admitted,
-            Err(why) => return send_line(stream, &Response::Refused(why)),
+            Err(Refusal::Lacking(why)) => {
+                return connection.answer(Ok(&Response::Lacking { why }), &[], &[]);
+            }
+            Err(why) => return connection.answer::<Response>(Err(&why), &[], &[]),
         };
         let every_period = promise == Promise::EveryPeriod;
-        let sent = send_line(stream, &Response::Admitted { cpu: dispatcher.cpu(), every_period });
-        // Until it says that it ends, or is gone.
-        let ended = sent.and_then(|()| line(&mut lines));
-        let report = dispatcher.remove(id);
-        if ended?.trim() == "end"
-            && let Some(report) = report
-        {
-            let outcome = Outcome::new(&report.counts, report.refused);
-            return send_line(stream, &Response::Ended(outcome));
+        let sent = connection.answer(Ok(&Response::Admitted { cpu, every_period }), &[], &[]);
+        // It is silent for as long as its program runs, until it says that it ends, or is gone.
+        let ended = sent.and_then(|()| connection.wait(FOREVER));
+        let outcome = self.remove_client_task(admitted);
+        match (ended?.body, outcome) {
+            (Request::End {}, Some(outcome)) => {
+                connection.answer(Ok(&Response::Ended(outcome)), &[], &[])
+            }
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     fn kernel(&self) -> std::sync::MutexGuard<'_, Option<Box<dyn InKernel>>> {
         self.in_kernel.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A client whose program the kernel's own scheduler is to schedule.
-    fn handle_kernel_client(
-        &self,
-        stream: &UnixStream,
-        lines: &mut impl BufRead,
-        request: &TaskRequest,
-        pid: i32,
-    ) -> io::Result<()> {
-        let client = {
-            let mut registry = self.registry();
-            registry.accepted += 1;
-            registry.accepted
-        };
-        let (cpu, promise) = match self.admit_in_kernel(request, pid, client) {
-            Ok(admitted) => admitted,
-            Err(answer) => return send_line(stream, &answer),
-        };
-        let every_period = promise == Promise::EveryPeriod;
-        let sent = send_line(stream, &Response::Admitted { cpu, every_period });
-        let ended = sent.and_then(|()| line(lines));
-        let counts = self.remove_client_task(client);
-        if ended?.trim() == "end"
-            && let Some(counts) = counts
-        {
-            return send_line(stream, &Response::Ended(Outcome::new(&counts, None)));
-        }
-        Ok(())
-    }
-
     fn kernel_tasks(&self) -> std::sync::MutexGuard<'_, Vec<KernelTask>> {
         self.kernel_tasks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A client's task goes from the kernel, and others take the room: what became of it.
-    fn remove_client_task(&self, client: u64) -> Option<selvedge_data_cpu::Counts> {
-        let mut kernel = self.kernel();
-        let kernel = kernel.as_mut()?;
-        let mut kernel_tasks = self.kernel_tasks();
-        let at = kernel_tasks.iter().position(|kernel_task| kernel_task.client == client)?;
-        let kernel_task = kernel_tasks.swap_remove(at);
-        let counts =
-            kernel_tasks::sum(&kernel_task.before, &kernel.remove(kernel_task.cpu, kernel_task.id));
-        let processors: Vec<usize> = self.dispatchers.iter().map(Dispatcher::cpu).collect();
-        kernel_tasks::balance(&mut kernel_tasks, kernel.as_mut(), &processors);
-        Some(counts)
+    /// A client's task goes: what became of it.
+    fn remove_client_task(&self, admitted: Admitted<'_>) -> Option<Outcome> {
+        match admitted {
+            Admitted::Dispatched(dispatcher, id) => {
+                let report = dispatcher.remove(id)?;
+                Some(Outcome::new(&report.counts, report.refused))
+            }
+            Admitted::InKernel(client) => {
+                let mut kernel = self.kernel();
+                let kernel = kernel.as_mut()?;
+                let mut kernel_tasks = self.kernel_tasks();
+                let at =
+                    kernel_tasks.iter().position(|kernel_task| kernel_task.client == client)?;
+                let kernel_task = kernel_tasks.swap_remove(at);
+                let counts = kernel_tasks::sum(
+                    &kernel_task.before,
+                    &kernel.remove(kernel_task.cpu, kernel_task.id),
+                );
+                // Others take the room.
+                let processors: Vec<usize> = self.dispatchers.iter().map(Dispatcher::cpu).collect();
+                kernel_tasks::balance(&mut kernel_tasks, kernel.as_mut(), &processors);
+                Some(Outcome::new(&counts, None))
+            }
+        }
+    }
+
+    fn admit(
+        &self,
+        request: &TaskRequest,
+        pid: i32,
+        client: u64,
+    ) -> Result<(Admitted<'_>, usize, Promise), Refusal> {
+        if request.in_kernel {
+            let (cpu, promise) = self.admit_in_kernel(request, pid, client)?;
+            return Ok((Admitted::InKernel(client), cpu, promise));
+        }
+        let task = request.task()?;
+        let mut able: Vec<&Dispatcher> = self.dispatchers.iter().collect();
+        if let Some(cpu) = request.cpu {
+            able.retain(|dispatcher| dispatcher.cpu() == cpu);
+        }
+        // Where most is left; of equal ones the last, since the first has the interrupts.
+        let best = able.iter().rev().min_by_key(|d| (!d.would_admit(&task), d.load()));
+        let dispatcher = *best.ok_or_else(|| self.no_processor(request))?;
+        let cpu = dispatcher.cpu();
+        let (id, promise) = dispatcher
+            .admit(&task, MemberRule::StartedBy(pid), request.events)
+            .map_err(|why| Refusal::Full { cpu, why: why.into() })?;
+        Ok((Admitted::Dispatched(dispatcher, id), cpu, promise))
+    }
+
+    fn no_processor(&self, request: &TaskRequest) -> Refusal {
+        let there = self.dispatchers.iter().map(Dispatcher::cpu).collect();
+        Refusal::NoProcessor { request: request.cpu.unwrap_or_default(), there }
     }
 
     fn admit_in_kernel(
@@ -292,24 +340,24 @@ impl Daemon {
         request: &TaskRequest,
         pid: i32,
         client: u64,
-    ) -> Result<(usize, Promise), Response> {
-        let task = request.task().map_err(|error| Response::Refused(error.to_string()))?;
-        let built = "this program was built without the kernel placement";
-        let loads = self.loads.ok_or_else(|| Response::Lacking(built.to_owned()))?;
+    ) -> Result<(usize, Promise), Refusal> {
+        let task = request.task()?;
+        let built =
+            || Refusal::Lacking("this program was built without the kernel placement".into());
+        let loads = self.loads.ok_or_else(built)?;
         let mut kernel = self.kernel();
         let kernel = match &mut *kernel {
             Some(kernel) => kernel,
-            none => none.insert(loads().map_err(Response::Lacking)?),
+            none => none.insert(loads().map_err(|why| Refusal::Lacking(why.to_string()))?),
         };
         let all = self.dispatchers.iter().map(Dispatcher::cpu);
         let able = all.filter(|&cpu| request.cpu.is_none_or(|request| request == cpu));
         let cpu = able.rev().min_by_key(|&cpu| kernel.load(cpu));
-        let none = || Response::Refused("there is no such processor".to_owned());
-        let cpu = cpu.ok_or_else(none)?;
-        let refused = |why: String| Response::Refused(format!("processor {cpu}: {why}"));
-        class::confine(pid, cpu).map_err(|error| refused(error.to_string()))?;
+        let cpu = cpu.ok_or_else(|| self.no_processor(request))?;
+        let full = |why| Refusal::Full { cpu, why };
+        class::confine(pid, cpu).map_err(|error| full(error.into()))?;
         let before = kernel.load(cpu);
-        let (id, promise) = kernel.admit(cpu, &task, pid, request.events).map_err(refused)?;
+        let (id, promise) = kernel.admit(cpu, &task, pid, request.events).map_err(full)?;
         self.kernel_tasks().push(KernelTask {
             client,
             cpu,
@@ -321,47 +369,6 @@ impl Daemon {
         });
         Ok((cpu, promise))
     }
-
-    fn admit(
-        &self,
-        request: &TaskRequest,
-        pid: i32,
-    ) -> Result<(&Dispatcher, selvedge_data_cpu::TaskId, Promise), String> {
-        let task = request.task().map_err(|error| error.to_string())?;
-        let mut able: Vec<&Dispatcher> = self.dispatchers.iter().collect();
-        if let Some(cpu) = request.cpu {
-            able.retain(|dispatcher| dispatcher.cpu() == cpu);
-        }
-        // Where most is left; of equal ones the last, since the first has the interrupts.
-        let best = able.iter().rev().min_by_key(|d| (!d.would_admit(&task), d.load()));
-        let dispatcher = *best.ok_or_else(|| {
-            let cpus: Vec<_> = self.dispatchers.iter().map(|d| d.cpu().to_string()).collect();
-            format!("there is no such processor; there are {}", cpus.join(", "))
-        })?;
-        let (id, promise) = dispatcher
-            .admit(&task, MemberRule::StartedBy(pid), request.events)
-            .map_err(|refused| format!("processor {}: {refused}", dispatcher.cpu()))?;
-        Ok((dispatcher, id, promise))
-    }
-}
-
-/// A line of at most [`LINE_MAX`] bytes.
-///
-/// # Errors
-/// `UnexpectedEof` at the end, `InvalidData` for longer ones.
-pub(crate) fn line(from: &mut impl BufRead) -> io::Result<String> {
-    let mut text = String::new();
-    from.take(LINE_MAX).read_line(&mut text)?;
-    match text.pop() {
-        Some('\n') => Ok(text),
-        None => Err(io::ErrorKind::UnexpectedEof.into()),
-        Some(_) => Err(io::ErrorKind::InvalidData.into()),
-    }
-}
-
-pub(crate) fn send_line(mut to: &UnixStream, what: &impl serde::Serialize) -> io::Result<()> {
-    let text = serde_json::to_string(what).map_err(io::Error::other)?;
-    to.write_all(format!("{text}\n").as_bytes())
 }
 
 #[cfg(test)]

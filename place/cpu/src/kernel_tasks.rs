@@ -45,7 +45,7 @@ pub(crate) fn balance(
                 (kernel_task.cpu, kernel_task.id) = (to, id);
             }
             Err(why) => {
-                tracing::debug!(why, "a task can't move");
+                tracing::debug!(%why, "a task can't move");
                 return;
             }
         }
@@ -77,6 +77,7 @@ mod tests {
     use selvedge_units::Duration;
 
     use super::*;
+    use crate::in_kernel::KernelError;
 
     /// Loads by processor, and what each task needs.
     struct Fake {
@@ -92,7 +93,7 @@ mod tests {
             _task: &Task,
             _process: i32,
             _by_events: bool,
-        ) -> Result<(TaskId, Promise), String> {
+        ) -> Result<(TaskId, Promise), KernelError> {
             Err("not here".into())
         }
 
@@ -105,7 +106,7 @@ mod tests {
             (from, id): (usize, TaskId),
             to: usize,
             _by_events: bool,
-        ) -> Result<(TaskId, Counts), String> {
+        ) -> Result<(TaskId, Counts), KernelError> {
             let needs = self.needs[id.0 as usize];
             self.loads[from] -= needs;
             self.loads[to] += needs;

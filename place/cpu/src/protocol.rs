@@ -1,12 +1,9 @@
-//! What the daemon and its clients say to each other: a line of JSON each.
+//! The requests of clients and the answers of the daemon, as messages of [`selvedge_os::control`].
 
 use selvedge_data_cpu::Counts;
 use selvedge_data_stream::Window;
 use selvedge_units::Duration;
 use serde::{Deserialize, Serialize};
-
-/// The longest line that is read.
-pub const LINE_MAX: u64 = 4096;
 
 /// By what a task's time is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,7 +32,17 @@ impl Placement {
     }
 }
 
-/// What a client asks for.
+/// What a client asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "op", rename_all = "lowercase")]
+pub enum Request {
+    /// Admit what this process has started, until it ends or the connection does.
+    Admit(TaskRequest),
+    /// Its program has ended.
+    End {},
+}
+
+/// What a client wants for its program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TaskRequest {
@@ -70,7 +77,7 @@ impl TaskRequest {
 
 /// What the daemon answers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(tag = "answer", rename_all = "lowercase")]
 pub enum Response {
     /// The task is dispatched: on which processor, and whether every period is promised.
     Admitted {
@@ -79,10 +86,11 @@ pub enum Response {
         /// Every period, or only that windows fit.
         every_period: bool,
     },
-    /// It is not: why.
-    Refused(String),
-    /// The kernel's scheduler can't be loaded here: why.
-    Lacking(String),
+    /// The kernel's scheduler can't be loaded here.
+    Lacking {
+        /// Why.
+        why: String,
+    },
     /// What became of it, at the end.
     Ended(Outcome),
 }

@@ -324,8 +324,8 @@ fn said(mut command: Running) -> serde_json::Value {
 fn commands_that_come_at_once_share_one_scheduler() {
     let socket = std::path::Path::new("/tmp/selvedge-0/cpu.sock");
     let daemon = || {
-        let stream = std::os::unix::net::UnixStream::connect(socket).ok()?;
-        Some(class::peer(&stream).ok()?.0)
+        let peer = selvedge_os::control::Connection::open(socket).ok()?.peer().ok()?;
+        Some(peer.pid.as_raw_nonzero().get())
     };
     let several: Vec<Running> = (0..4).map(|_| command(60)).collect();
     until("the scheduler is there", || state() == "enabled");
