@@ -7,7 +7,8 @@ use std::str::FromStr;
 use clap::Args;
 use selvedge_cli_terminal::Failure;
 use selvedge_comm_stack::endpoint::{EndpointView, MetaView, Tuning};
-use selvedge_node::control_server::{StackRequest, processes, request};
+use selvedge_node::control_server::{DeskError, StackRequest, processes, request};
+use selvedge_os::control::ControlError;
 use selvedge_units::Duration;
 
 #[derive(Debug, Args)]
@@ -99,16 +100,17 @@ pub(super) fn tune(args: &TuneArgs) -> Result<(), Failure> {
     let pid = args.whose()?;
     let asked =
         if tuning == Tuning::default() { StackRequest::Look } else { StackRequest::Tune(tuning) };
-    let process = request(pid, &asked)
-        .map_err(|error| Failure::failed(format!("process {pid} does not answer: {error}")))?;
+    let process = request(pid, &asked).map_err(|error| match error {
+        DeskError::Control(ControlError::Refused(why)) => {
+            Failure::input(format!("process {pid}: {why}"))
+        }
+        _ => Failure::failed(format!("process {pid} does not answer: {error}")),
+    })?;
     let Some(process) = process else {
         return Err(Failure::failed(format!(
             "no process {pid} of this user has stacks; `selvedge stack show` shows all that have"
         )));
     };
-    if let Some(why) = process.refused {
-        return Err(Failure::input(format!("process {pid}: {why}")));
-    }
     let mut out = std::io::stdout().lock();
     let of = |endpoint: &EndpointView| (endpoint.address.clone(), endpoint.meta.clone());
     let all: Vec<(String, MetaView)> = process.endpoints.iter().map(of).collect();

@@ -1,34 +1,47 @@
 //! Looking at the stacks of a process that runs, and tuning them.
 //!
-//! Each process with stacks keeps a socket in this user's folder, `stack-PID.sock`. A client sends one
-//! request, a line of JSON; the response is one look at all endpoints, and the connection is closed.
+//! Each process with stacks keeps a control socket ([`selvedge_os::control`]) in this user's folder,
+//! `stack-PID.sock`. A client sends one request; the answer is one look at all endpoints, in memory of its own.
 
-use std::io::{self, BufRead, BufReader, Read, Write};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::fmt::Display;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use selvedge_comm_stack::endpoint::{Endpoint, EndpointView, Tuning};
-use selvedge_place_cpu::daemon;
+use selvedge_os::control::{Connection, ControlError, FOREVER, Long};
+use selvedge_os::seqpacket;
+use selvedge_place_cpu::daemon::{self, DaemonError};
+use selvedge_units::{Bytes, Duration};
 use serde::{Deserialize, Serialize};
 
 /// How long either end waits for the other.
 const TIMEOUT: Duration = Duration::from_secs(1);
 /// The largest look that is read: that of some ten thousand connections.
-const RESPONSE_MAX: u64 = 32 << 20;
-/// The longest line that asks.
-const ASK_MAX: u64 = 4096;
+const RESPONSE_MAX: Bytes = Bytes(32 << 20);
+
 /// What is asked.
 #[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(tag = "op", rename_all = "lowercase")]
 pub enum StackRequest {
     /// A look.
     Look,
     /// One after this is changed at all endpoints.
     Tune(Tuning),
+}
+
+/// Why a process can't be looked at.
+#[derive(Debug, thiserror::Error)]
+pub enum DeskError {
+    /// This user's folder, or the socket there, can't be used.
+    #[error(transparent)]
+    Folder(#[from] DaemonError),
+    /// It refuses, or gives no answer.
+    #[error(transparent)]
+    Control(#[from] ControlError),
 }
 
 /// One look at a process.
@@ -40,9 +53,6 @@ pub struct Process {
     pub command: String,
     /// Its endpoints.
     pub endpoints: Vec<EndpointView>,
-    /// Why nothing was changed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub refused: Option<String>,
 }
 
 /// Hands a process's endpoints over, one after the other.
@@ -63,20 +73,16 @@ impl StackControlServer {
             Self { path: PathBuf::new(), stop: Arc::clone(&stop), thread: None };
         let pid = std::process::id();
         let command = command.to_owned();
-        let opened = path(pid).and_then(|path| {
-            // One that is left over is of a process that had our number before.
-            let _ = std::fs::remove_file(&path);
-            Ok((UnixListener::bind(&path)?, path))
-        });
-        let answer = move |listener: UnixListener| {
-            while let Ok((stream, _)) = listener.accept() {
-                if stop.load(Ordering::Acquire) {
-                    return;
-                }
-                let command = command.clone();
-                let mut process = Process { pid, command, endpoints: Vec::new(), refused: None };
+        let opened = path(pid)
+            .map_err(io::Error::other)
+            .and_then(|path| Ok((seqpacket::listen_at(&path)?, path)));
+        let answer = move |listener: OwnedFd| {
+            while seqpacket::wait_readable(&listener, FOREVER) && !stop.load(Ordering::Acquire) {
+                let Ok(accepted) = Connection::accept(&listener) else { return };
+                let Some(connection) = accepted else { continue };
+                let process = Process { pid, command: command.clone(), endpoints: Vec::new() };
                 // Who does not read what he asked for has gone.
-                let _ = answer(stream, &mut process, &each);
+                let _ = answer(&connection, process, &each);
             }
         };
         let started = opened.and_then(|(listener, path)| {
@@ -97,7 +103,7 @@ impl Drop for StackControlServer {
         self.stop.store(true, Ordering::Release);
         // To be connected to wakes the thread; if that fails, it is left to the process's end.
         if let Some(thread) = self.thread.take()
-            && UnixStream::connect(&self.path).is_ok()
+            && Connection::open(&self.path).is_ok()
         {
             let _ = thread.join();
         }
@@ -107,36 +113,41 @@ impl Drop for StackControlServer {
     }
 }
 
-fn answer(stream: UnixStream, process: &mut Process, each: &dyn Fn(Each<'_>)) -> io::Result<()> {
-    stream.set_read_timeout(Some(TIMEOUT))?;
-    stream.set_write_timeout(Some(TIMEOUT))?;
-    let mut asked = String::new();
-    BufReader::new((&stream).take(ASK_MAX)).read_line(&mut asked)?;
-    match serde_json::from_str(&asked) {
+fn answer(
+    connection: &Connection,
+    mut process: Process,
+    each: &dyn Fn(Each<'_>),
+) -> Result<(), ControlError> {
+    let refuse = |why: &dyn Display| connection.answer::<Long>(Err(why), &[], &[]);
+    let mut refused = None;
+    match connection.wait(TIMEOUT).map(|message| message.body) {
         Ok(StackRequest::Look) => {}
         Ok(StackRequest::Tune(tuning)) => each(&mut |endpoint| {
-            if let Err(why) = endpoint.tune(&tuning) {
-                process.refused = Some(why.to_string());
-            }
+            refused = endpoint.tune(&tuning).err().or_else(|| refused.take());
         }),
-        Err(why) => process.refused = Some(format!("that is nothing to ask for: {why}")),
+        Err(error) => return refuse(&error),
+    }
+    if let Some(why) = refused {
+        return refuse(&why);
     }
     each(&mut |endpoint| process.endpoints.push(endpoint.view()));
-    (&stream).write_all(serde_json::to_string(process)?.as_bytes())
+    match Long::write(&process) {
+        Ok((body, memory)) => connection.answer(Ok(&body), &[], &[memory.as_fd()]),
+        Err(why) => refuse(&why),
+    }
 }
 
-fn path(pid: u32) -> io::Result<PathBuf> {
-    let folder = daemon::folder().map_err(io::Error::other)?;
-    Ok(folder.join(format!("stack-{pid}.sock")))
+fn path(pid: u32) -> Result<PathBuf, DaemonError> {
+    Ok(daemon::folder()?.join(format!("stack-{pid}.sock")))
 }
 
 /// All processes that can be looked at, by number.
 ///
 /// # Errors
-/// If this user's folder can't be read.
-pub fn processes() -> io::Result<Vec<u32>> {
-    let folder = daemon::folder().map_err(io::Error::other)?;
-    let names = std::fs::read_dir(folder)?.flatten();
+/// [`DeskError::Folder`].
+pub fn processes() -> Result<Vec<u32>, DeskError> {
+    let path = daemon::folder()?;
+    let names = std::fs::read_dir(&path).map_err(|why| DaemonError::Io(path, why))?.flatten();
     let pid = |entry: std::fs::DirEntry| {
         let name = entry.file_name().into_string().ok()?;
         name.strip_prefix("stack-")?.strip_suffix(".sock")?.parse().ok()
@@ -149,26 +160,22 @@ pub fn processes() -> io::Result<Vec<u32>> {
 /// What a process answers; `None` if it has gone.
 ///
 /// # Errors
-/// If its socket can't be used, or its answer is no look.
-pub fn request(pid: u32, asked: &StackRequest) -> io::Result<Option<Process>> {
+/// [`DeskError`].
+pub fn request(pid: u32, asked: &StackRequest) -> Result<Option<Process>, DeskError> {
     let path = path(pid)?;
-    let mut stream = match UnixStream::connect(&path) {
-        Ok(stream) => stream,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+    let connection = match Connection::open(&path) {
+        Ok(connection) => connection,
+        Err(why) if why.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(why) if why.kind() == io::ErrorKind::ConnectionRefused => {
             // It was killed: what it left behind is of no use to anyone.
             let _ = std::fs::remove_file(&path);
             return Ok(None);
         }
-        Err(error) => return Err(error),
+        Err(why) => return Err(DaemonError::Io(path, why).into()),
     };
-    stream.set_read_timeout(Some(TIMEOUT))?;
-    stream.write_all(format!("{}\n", serde_json::to_string(asked)?).as_bytes())?;
-    let mut text = String::new();
-    stream.take(RESPONSE_MAX).read_to_string(&mut text)?;
-    // It was about to end.
-    if text.is_empty() {
-        return Ok(None);
+    match connection.ask::<_, Long>(asked, &[], &[], TIMEOUT) {
+        // It was about to end.
+        Err(ControlError::Closed) => Ok(None),
+        answer => Ok(Some(answer?.read(RESPONSE_MAX)?)),
     }
-    Ok(Some(serde_json::from_str(&text)?))
 }
