@@ -27,9 +27,9 @@ mod waker;
 mod waker_thread;
 
 pub use member::PEERS_MAX;
+pub use message::WakeMethod;
 #[doc(hidden)]
 pub use message::is_message;
-pub use message::{VERSION, WakeMethod};
 pub use name::{NAME_MAX, channels, directory};
 pub use ring::{PeerId, RingError, SinkOptions};
 pub use ring_peers::{PutOutcome, RingEvent, RingPeers};

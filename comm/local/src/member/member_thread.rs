@@ -5,13 +5,12 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::net::sockopt::socket_peercred;
 use selvedge_os::clock::{Clock, timespec};
-use selvedge_os::seqpacket::{self, Received};
+use selvedge_os::control::{self, Connection, ControlError};
 use selvedge_units::{Duration, Instant};
 
 use super::{Change, Shared};
-use crate::message::{Message, VERSION};
+use crate::message::Message;
 use crate::ring::{PeerId, SinkOptions};
 use crate::ring_reader::RingReader;
 use crate::ring_writer::RingWriter;
@@ -23,7 +22,7 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub(super) struct Peer {
     id: PeerId,
-    socket: OwnedFd,
+    connection: Connection,
     pid: Option<rustix::process::Pid>,
     /// What it has to say; `None` if it may choose among the words.
     token: Option<Box<str>>,
@@ -40,14 +39,14 @@ pub(super) struct Peer {
 impl Peer {
     pub(super) fn new(
         id: PeerId,
-        socket: OwnedFd,
+        connection: Connection,
         pid: rustix::process::Pid,
         token: Option<Box<str>>,
         since: Instant,
     ) -> Self {
         Self {
             id,
-            socket,
+            connection,
             pid: Some(pid),
             token,
             since,
@@ -60,18 +59,14 @@ impl Peer {
     }
 }
 
-/// This user's, or the system's.
-pub(super) fn is_ours(user: rustix::process::Uid) -> bool {
-    user == rustix::process::geteuid() || user.is_root()
-}
-
 pub(super) struct MemberThread {
     pub(super) shared: Arc<Shared>,
     /// The channel's; `None` for one that stands alone.
     pub(super) name: Option<Box<str>>,
     pub(super) source: bool,
     pub(super) sink: Option<SinkOptions>,
-    pub(super) hello: Vec<u8>,
+    /// What a member of a channel says first.
+    pub(super) hello: Option<Message>,
     pub(super) listener: OwnedFd,
     pub(super) peers: Vec<Peer>,
     pub(super) most: usize,
@@ -80,9 +75,9 @@ pub(super) struct MemberThread {
 
 impl MemberThread {
     /// Takes a connection on, if it is one of ours, and says who we are.
-    pub(super) fn add_connection(&mut self, socket: OwnedFd, hello_pending: bool) {
-        let Ok(who) = socket_peercred(&socket) else { return };
-        if !is_ours(who.uid) || self.peers.len() >= self.most {
+    pub(super) fn add_connection(&mut self, connection: Connection, hello_pending: bool) {
+        let Ok(who) = connection.peer() else { return };
+        if !control::is_ours(&who) || self.peers.len() >= self.most {
             tracing::warn!(
                 uid = who.uid.as_raw(),
                 peers = self.peers.len(),
@@ -91,11 +86,11 @@ impl MemberThread {
             return;
         }
         // One that stands alone waits for the word first.
-        if self.name.is_some() && seqpacket::send(&socket, &self.hello, &[]).is_err() {
+        if self.hello.as_ref().is_some_and(|hello| connection.send(hello, &[], &[]).is_err()) {
             return;
         }
         let id = self.shared.next();
-        let peer = Peer::new(id, socket, who.pid, self.name.clone(), self.clock.now());
+        let peer = Peer::new(id, connection, who.pid, self.name.clone(), self.clock.now());
         self.peers.push(Peer { hello_pending, ..peer });
     }
 
@@ -104,7 +99,7 @@ impl MemberThread {
             let silent = self.peers.iter().any(|peer| !peer.hello_received_from);
             let mut fds: Vec<PollFd<'_>> = [self.shared.wake_event.as_fd(), self.listener.as_fd()]
                 .into_iter()
-                .chain(self.peers.iter().map(|peer| peer.socket.as_fd()))
+                .chain(self.peers.iter().map(|peer| peer.connection.as_fd()))
                 .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
                 .collect();
             let limit = timespec(TIMEOUT.0);
@@ -127,9 +122,9 @@ impl MemberThread {
                 }
                 called = calls;
                 // Found again by number: their places are as they were polled.
-                for peer in &mut self.peers {
+                for peer in &self.peers {
                     if close.contains(&peer.id) {
-                        let _ = rustix::net::shutdown(&peer.socket, rustix::net::Shutdown::Both);
+                        peer.connection.end();
                     }
                 }
             }
@@ -152,8 +147,8 @@ impl MemberThread {
             }
             self.take_calls(called);
             if ready[1] {
-                match seqpacket::accept(&self.listener) {
-                    Ok(Some(socket)) => self.add_connection(socket, false),
+                match Connection::accept(&self.listener) {
+                    Ok(Some(connection)) => self.add_connection(connection, false),
                     Ok(None) => {}
                     // Out of descriptors, most likely.
                     Err(error) => {
@@ -187,22 +182,25 @@ impl MemberThread {
 
     /// Takes a message; false if the connection is to end.
     fn handle_message(&mut self, at: usize) -> bool {
-        let (bytes, mut fds) = match seqpacket::receive(&self.peers[at].socket) {
-            Ok(Received::Message(bytes, fds)) => (bytes, fds),
-            Ok(Received::Nothing) => return true,
-            Ok(Received::TooLong | Received::End) | Err(_) => return false,
+        let (hello, mut fds) = match self.peers[at].connection.receive() {
+            Ok(Some(message)) => (message.body, message.fds),
+            Ok(None) => return true,
+            Err(ControlError::Closed) => return false,
+            Err(error) => {
+                tracing::warn!(%error, "a member is turned away");
+                return false;
+            }
         };
         let peer = &mut self.peers[at];
-        match Message::decode(&bytes) {
-            Some(Message::Hello { version, channel, source, sink })
-                if version == VERSION && !peer.hello_received_from =>
-            {
+        match hello {
+            Message::Hello { channel, source, sink } if !peer.hello_received_from => {
                 match &peer.token {
                     Some(token) if **token == *channel => {}
-                    None if self.shared.is_admitted(channel) => {
-                        peer.token = Some(channel.into());
-                        let hello = Message::Hello { version, channel, source: false, sink: true };
-                        if seqpacket::send(&peer.socket, &hello.encode(), &[]).is_err() {
+                    None if self.shared.is_admitted(&channel) => {
+                        peer.token = Some(channel.as_str().into());
+                        let channel = channel.clone();
+                        let hello = Message::Hello { channel, source: false, sink: true };
+                        if peer.connection.send(&hello, &[], &[]).is_err() {
                             return false;
                         }
                     }
@@ -211,7 +209,7 @@ impl MemberThread {
                 peer.hello_received_from = true;
                 peer.is_sink = sink;
                 if source && let Some(options) = &self.sink {
-                    let made = RingReader::create(peer.id, channel, options);
+                    let made = RingReader::create(peer.id, &channel, options);
                     let Ok((reader, attach)) = made.inspect_err(|error| {
                         tracing::warn!(%error, "no memory for a source's events");
                     }) else {
@@ -219,12 +217,12 @@ impl MemberThread {
                     };
                     // First, so that the sink has it when the source has.
                     self.shared.notify_sink(Change::Added(reader));
-                    if seqpacket::send(&peer.socket, &attach.0, &attach.1.each_fd()).is_err() {
+                    if peer.connection.send(&attach.0, &[], &attach.1.each_fd()).is_err() {
                         return false;
                     }
                 }
             }
-            Some(Message::Attach { wake_method, full })
+            Message::Attach { wake_method, full }
                 if self.source && peer.hello_received_from && peer.is_sink && !peer.attached =>
             {
                 let event = (fds.len() > 1).then(|| fds.pop()).flatten();
