@@ -1,50 +1,39 @@
-//! What programs and services say to each other over the service's socket, beside shared memory. Encoded by
-//! postcard, one message a packet.
+//! The messages of programs and services to each other over the service's control socket, beside shared memory.
+//! `docs/ecalls.md` has examples.
 
 use selvedge_comm_local::WakeMethod;
+use selvedge_os::control;
 use serde::{Deserialize, Serialize};
 
 use crate::segment::Layout;
 
-/// What a program says.
+/// What a program asks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) enum Request<'a> {
-    /// "What are you?"
-    Describe,
-    /// A generic call; an answer is waited for.
-    Call {
-        #[serde(with = "serde_bytes", borrow)]
-        data: &'a [u8],
-    },
+#[serde(tag = "op", rename_all = "lowercase", deny_unknown_fields)]
+pub(crate) enum Request {
+    /// "What are you?" Answered with a [`Description`](crate::Description).
+    Describe {},
+    /// A generic call: the bytes behind it; its reply is the bytes behind the answer.
+    Call {},
     /// "I want your events", in the memory that comes with it, called so; an eventfd comes with it, too, if
     /// it is called by that.
     Subscribe { up: Layout, wake_method: WakeMethod, preference: Option<Preference> },
 }
 
-/// What a service says.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) enum Response<'a> {
-    Described {
-        about: &'a str,
-        calls: &'a str,
-        events: &'a str,
-    },
-    Reply {
-        #[serde(with = "serde_bytes", borrow)]
-        data: &'a [u8],
-    },
-    Refused {
-        why: &'a str,
-    },
-    /// With the memory for calls, and the eventfd that calls the service.
-    Subscribed {
-        /// Whether the processor's scheduler will prefer the program for events, as it wished.
-        preferred: bool,
-    },
+/// The answer to a call, whose reply lies behind it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Called {}
+
+/// The answer to a subscription, with the memory for calls, and the eventfd that calls the service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Subscribed {
+    /// Whether the processor's scheduler will prefer the program for events, as it wished.
+    pub(crate) preferred: bool,
 }
 
 /// Processor time that a subscriber wants for its events: the scheduler prefers it while it has some.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Preference {
     /// Its period, in nanoseconds.
     pub period_ns: u64,
@@ -52,17 +41,6 @@ pub struct Preference {
     pub service_ns: u64,
     /// It may miss `x` of any `y` periods.
     pub window: (u16, u16),
-}
-
-/// What is asked or told, as bytes; empty if it can't be encoded, which none of ours is.
-pub(crate) fn encode<T: Serialize>(message: &T) -> Vec<u8> {
-    postcard::to_allocvec(message).unwrap_or_default()
-}
-
-/// `None` for what is none.
-pub(crate) fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Option<T> {
-    let (message, rest) = postcard::take_from_bytes(bytes).ok()?;
-    rest.is_empty().then_some(message)
 }
 
 /// When a call that came through memory is to be made: the tags of a call.
@@ -79,24 +57,12 @@ pub(crate) mod tag {
     pub(crate) const FIRST: u64 = DIRECT;
 }
 
-/// Reads bytes as both sides do, for fuzzing: whether they are a message. What is one comes back from
-/// its own bytes as it was, and is no longer than they can be.
+/// Reads bytes as a service does, for fuzzing: whether they are a message. What is one comes back from
+/// its own text as it was.
 #[doc(hidden)]
 #[must_use]
 pub fn is_message(bytes: &[u8]) -> bool {
-    let ask: Option<Request<'_>> = decode(bytes);
-    if let Some(ask) = &ask {
-        let again = encode(ask);
-        assert!(again.len() <= bytes.len(), "a message grew on its way");
-        assert_eq!(decode::<Request<'_>>(&again).as_ref(), Some(ask));
-    }
-    let response: Option<Response<'_>> = decode(bytes);
-    if let Some(response) = &response {
-        let again = encode(response);
-        assert!(again.len() <= bytes.len(), "a message grew on its way");
-        assert_eq!(decode::<Response<'_>>(&again).as_ref(), Some(response));
-    }
-    ask.is_some() || response.is_some()
+    control::is_message::<Request>(bytes)
 }
 
 #[cfg(test)]
@@ -107,8 +73,8 @@ mod tests {
     fn messages_come_back_and_no_part_of_one_is_one() {
         let preference = Preference { period_ns: 1 << 40, service_ns: 300, window: (1, 700) };
         let asks = [
-            Request::Describe,
-            Request::Call { data: b"what is called" },
+            Request::Describe {},
+            Request::Call {},
             Request::Subscribe {
                 up: Layout::default(),
                 wake_method: WakeMethod::Signal { number: 34, every: true },
@@ -117,11 +83,11 @@ mod tests {
         ];
         let mut counts = [0; 2];
         for ask in asks {
-            let bytes = encode(&ask);
+            let bytes = control::encode(&ask);
             assert!(is_message(&bytes));
-            assert_eq!(decode::<Request<'_>>(&bytes), Some(ask));
+            assert_eq!(control::decode(&bytes), Ok(ask));
             for end in 0..bytes.len() {
-                assert_eq!(decode::<Request<'_>>(&bytes[..end]), None);
+                assert!(!is_message(&bytes[..end]));
             }
             // One bit is wrong: refused, or another message; never more than that.
             for bit in 0..bytes.len() * 8 {
@@ -131,10 +97,12 @@ mod tests {
             }
         }
         assert!(counts[0] > 10 && counts[1] > 10, "{counts:?}");
-        let response = Response::Described { about: "a", calls: "", events: "input { int x; };" };
-        assert_eq!(decode::<Response<'_>>(&encode(&response)), Some(response));
-        let mut long = encode(&Response::Refused { why: "no" });
-        long.push(0);
-        assert_eq!(decode::<Response<'_>>(&long), None);
+    }
+
+    #[test]
+    fn messages_are_as_the_documents_have_them() {
+        let text = std::fs::read_to_string("../../docs/ecalls.md").expect("it is there");
+        let examples = text.lines().filter(|line| line.starts_with("{\"v\""));
+        assert_eq!(examples.inspect(|line| assert!(is_message(line.as_bytes()))).count(), 1);
     }
 }

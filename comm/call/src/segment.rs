@@ -40,6 +40,7 @@ const LEN_MAX: usize = 16 << 20;
 
 /// How a segment's data part is laid out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase", deny_unknown_fields)]
 pub enum Layout {
     /// One after the other; the writer is told when it is full.
     Ring {

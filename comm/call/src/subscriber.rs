@@ -2,21 +2,21 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::net::sockopt::socket_peercred;
 use rustix::process::Pid;
-use selvedge_comm_local::{WakeMethod, Waker};
-use selvedge_data_cpu::{Task, TaskId};
-use selvedge_data_stream::Window;
+use selvedge_comm_local::{RingError, WakeMethod, Waker};
+use selvedge_data_cpu::{Refused, Task, TaskError, TaskId};
+use selvedge_data_stream::{Window, WindowError};
+use selvedge_os::control::{self, ControlError};
 use selvedge_os::eventfd::EventFd;
-use selvedge_os::seqpacket::{self, Received};
 use selvedge_place_cpu::dispatch::Dispatcher;
 use selvedge_place_cpu::members::MemberRule;
 use selvedge_units::{Duration, Instant};
 
-use crate::message::{Preference, Request, Response, decode, encode, tag};
+use crate::client::Description;
+use crate::message::{Called, Preference, Request, Subscribed, tag};
 use crate::queue::{Event, TimeQueue};
 use crate::registered::Registered;
-use crate::segment::{Layout, Reader, Writer};
+use crate::segment::{Layout, Reader, SegmentError, Writer};
 use crate::service::{Call, CallKind, DATA_MAX};
 
 /// After how many calls of one program the others have their turn.
@@ -28,6 +28,23 @@ pub(crate) enum HandledMessage {
     Nothing,
     Call,
     End,
+}
+
+/// Why a program is not subscribed.
+#[derive(Debug, thiserror::Error)]
+enum SubscribeError {
+    #[error("no memory came with it; send a descriptor of the memory for events")]
+    NoMemory,
+    #[error(transparent)]
+    Segment(#[from] SegmentError),
+    #[error(transparent)]
+    Waking(#[from] RingError),
+    #[error(transparent)]
+    Window(#[from] WindowError),
+    #[error(transparent)]
+    Task(#[from] TaskError),
+    #[error(transparent)]
+    Processor(Box<Refused>),
 }
 
 /// A call that waits for its time.
@@ -63,7 +80,7 @@ struct Subscription {
 }
 
 pub(crate) struct Connection {
-    socket: OwnedFd,
+    control: control::Connection,
     pid: Pid,
     uid: u32,
     /// What the program writes to when the host sleeps: one for each, so that none can take another's call.
@@ -73,16 +90,15 @@ pub(crate) struct Connection {
 
 impl Connection {
     /// A connection of a program that may call: of this user, or root's.
-    pub(crate) fn new(socket: OwnedFd) -> Option<Self> {
-        let who = socket_peercred(&socket).ok()?;
+    pub(crate) fn new(control: control::Connection) -> Option<Self> {
+        let who = control.peer().ok()?;
         let event = EventFd::new().ok()?;
-        let may = who.uid == rustix::process::geteuid() || who.uid.is_root();
         let (pid, uid) = (who.pid, who.uid.as_raw());
-        may.then_some(Self { socket, pid, uid, event, subscription: None })
+        control::is_ours(&who).then_some(Self { control, pid, uid, event, subscription: None })
     }
 
     pub(crate) fn fds(&self) -> [BorrowedFd<'_>; 2] {
-        [self.socket.as_fd(), self.event.as_fd()]
+        [self.control.as_fd(), self.event.as_fd()]
     }
 
     pub(crate) fn pid(&self) -> u32 {
@@ -192,55 +208,67 @@ impl Connection {
         registered: &mut Registered,
         dispatcher: Option<&Dispatcher>,
     ) -> HandledMessage {
-        let (bytes, fds) = match seqpacket::receive(&self.socket) {
-            Ok(Received::Message(bytes, fds)) => (bytes, fds),
-            Ok(Received::Nothing) => return HandledMessage::Nothing,
-            Ok(Received::TooLong | Received::End) | Err(_) => return HandledMessage::End,
-        };
-        let respond = |connection: &Self, respond: &Response<'_>| {
-            seqpacket::send(&connection.socket, &encode(respond), &[]).is_ok()
-        };
-        let sent = match decode(&bytes) {
-            Some(Request::Describe) => {
-                let service = &registered.service;
-                let (about, calls) = (service.description(), service.call_format());
-                let events = service.event_format();
-                respond(self, &Response::Described { about, calls, events })
-            }
-            Some(Request::Call { data }) => {
-                let mut reply = Vec::new();
-                let (pid, uid) = (self.pid(), self.uid);
-                let call = Call { pid, uid, kind: CallKind::Generic, wants_reply: true, data };
-                registered.counts.calls[3] += 1;
-                let done = registered.service.call(now, &call, &mut reply);
-                reply.truncate(DATA_MAX);
-                let sent = match &done {
-                    Ok(()) => respond(self, &Response::Reply { data: &reply }),
-                    Err(why) => {
-                        registered.counts.refused += 1;
-                        respond(self, &Response::Refused { why: &why.to_string() })
-                    }
-                };
-                return if sent { HandledMessage::Call } else { HandledMessage::End };
-            }
-            Some(Request::Subscribe { up, wake_method, preference }) if !self.is_subscriber() => {
-                match self.subscribe(up, wake_method, preference, fds, dispatcher) {
-                    Ok(preferred) => {
-                        registered.counts.subscribers += 1;
-                        registered.service.subscribed(self.pid());
-                        let respond = encode(&Response::Subscribed { preferred });
-                        let memory = self.subscription.as_ref().map(|one| one.calls.file().as_fd());
-                        let fds =
-                            [memory.unwrap_or_else(|| self.event.as_fd()), self.event.as_fd()];
-                        let sent = seqpacket::send(&self.socket, &respond, &fds).is_ok();
-                        return if sent { HandledMessage::Call } else { HandledMessage::End };
-                    }
-                    Err(why) => respond(self, &Response::Refused { why: &why }),
+        let answered = match self.control.receive() {
+            Ok(None) => return HandledMessage::Nothing,
+            Ok(Some(message)) => match message.body {
+                Request::Describe {} => {
+                    let service = &registered.service;
+                    let about = service.description().to_owned();
+                    let calls = service.call_format().to_owned();
+                    let events = service.event_format().to_owned();
+                    let described = Description { about, calls, events };
+                    self.control.answer(Ok(&described), &[], &[]).map(|()| HandledMessage::Nothing)
                 }
-            }
-            _ => false,
+                Request::Call {} => self.generic(now, registered, &message.data),
+                Request::Subscribe { up, wake_method, preference } if !self.is_subscriber() => {
+                    match self.subscribe(up, wake_method, preference, message.fds, dispatcher) {
+                        Ok(preferred) => self.subscribed(preferred, registered),
+                        Err(why) => {
+                            let refused = self.control.answer::<Subscribed>(Err(&why), &[], &[]);
+                            refused.map(|()| HandledMessage::Nothing)
+                        }
+                    }
+                }
+                Request::Subscribe { .. } => Err(ControlError::Closed),
+            },
+            Err(error) => Err(error),
         };
-        if sent { HandledMessage::Nothing } else { HandledMessage::End }
+        answered.unwrap_or(HandledMessage::End)
+    }
+
+    fn generic(
+        &self,
+        now: Instant,
+        registered: &mut Registered,
+        data: &[u8],
+    ) -> Result<HandledMessage, ControlError> {
+        let mut reply = Vec::new();
+        let (pid, uid) = (self.pid(), self.uid);
+        let call = Call { pid, uid, kind: CallKind::Generic, wants_reply: true, data };
+        registered.counts.calls[3] += 1;
+        let done = registered.service.call(now, &call, &mut reply);
+        reply.truncate(DATA_MAX);
+        match done {
+            Ok(()) => self.control.answer(Ok(&Called {}), &reply, &[])?,
+            Err(why) => {
+                registered.counts.refused += 1;
+                self.control.answer::<Called>(Err(&why), &[], &[])?;
+            }
+        }
+        Ok(HandledMessage::Call)
+    }
+
+    fn subscribed(
+        &self,
+        preferred: bool,
+        registered: &mut Registered,
+    ) -> Result<HandledMessage, ControlError> {
+        registered.counts.subscribers += 1;
+        registered.service.subscribed(self.pid());
+        let memory = self.subscription.as_ref().map(|one| one.calls.file().as_fd());
+        let fds = [memory.unwrap_or_else(|| self.event.as_fd()), self.event.as_fd()];
+        self.control.answer(Ok(&Subscribed { preferred }), &[], &fds)?;
+        Ok(HandledMessage::Call)
     }
 
     /// Whether it will be preferred.
@@ -251,23 +279,22 @@ impl Connection {
         preference: Option<Preference>,
         mut fds: Vec<OwnedFd>,
         dispatcher: Option<&Dispatcher>,
-    ) -> Result<bool, String> {
+    ) -> Result<bool, SubscribeError> {
         let event = (fds.len() > 1).then(|| fds.pop()).flatten();
-        let memory = fds.pop().ok_or("no memory came with it")?;
-        let events = Writer::open(memory).map_err(|error| error.to_string())?;
-        let calls = Reader::create(up).map_err(|error| error.to_string())?;
-        let caller =
-            Waker::new(wake_method, Some(self.pid), event).map_err(|error| error.to_string())?;
+        let memory = fds.pop().ok_or(SubscribeError::NoMemory)?;
+        let events = Writer::open(memory)?;
+        let calls = Reader::create(up)?;
+        let caller = Waker::new(wake_method, Some(self.pid), event)?;
         let task = match (preference, dispatcher) {
             (None, _) | (_, None) => None,
             (Some(wish), Some(dispatcher)) => {
                 let (x, y) = wish.window;
-                let window = Window::new(x, y).map_err(|error| error.to_string())?;
+                let window = Window::new(x, y)?;
                 let (period, service) = (Duration(wish.period_ns), Duration(wish.service_ns));
-                let task = Task::new(period, service, window).map_err(|error| error.to_string())?;
+                let task = Task::new(period, service, window)?;
                 let pid = self.pid.as_raw_nonzero().get();
                 let admitted = dispatcher.admit(&task, MemberRule::Process(pid), false);
-                Some(admitted.map_err(|refused| refused.to_string())?.0)
+                Some(admitted.map_err(|why| SubscribeError::Processor(Box::new(why)))?.0)
             }
         };
         let (is_dirty, value) = (false, 0);

@@ -8,11 +8,12 @@ use rustix::thread::futex;
 use selvedge_comm_local::WakeMethod;
 use selvedge_data_memory::Bell;
 use selvedge_os::clock::{Clock, exact_timers, timespec};
+use selvedge_os::control::ControlError;
 use selvedge_os::eventfd::EventFd;
 use selvedge_units::{Duration, Instant};
 
 use crate::client::{Client, ClientError};
-use crate::message::{Preference, Request, Response, decode, tag};
+use crate::message::{Preference, Request, Subscribed, tag};
 use crate::segment::{Layout, PutError, Reader, Writer};
 use crate::service::DATA_MAX;
 
@@ -79,15 +80,11 @@ impl Client {
         let SubscribeOptions { calls: up, wake_method, preference, .. } = wish;
         let fds: Vec<BorrowedFd<'_>> =
             [events.file().as_fd()].into_iter().chain(own.as_ref().map(AsFd::as_fd)).collect();
-        let (bytes, mut fds) =
-            self.ask(&Request::Subscribe { up, wake_method, preference }, &fds)?;
-        let preferred = match decode(&bytes) {
-            Some(Response::Subscribed { preferred }) => preferred,
-            Some(Response::Refused { why }) => return Err(ClientError::Refused(why.to_owned())),
-            _ => return Err(ClientError::Garbled),
-        };
-        let (Some(theirs), Some(memory)) = (fds.pop(), fds.pop()) else {
-            return Err(ClientError::Garbled);
+        let mut answer =
+            self.ask::<Subscribed>(&Request::Subscribe { up, wake_method, preference }, &[], &fds)?;
+        let preferred = answer.body.preferred;
+        let (Some(theirs), Some(memory)) = (answer.fds.pop(), answer.fds.pop()) else {
+            return Err(ControlError::Malformed("no memory came".to_owned()).into());
         };
         let theirs = EventFd::of(theirs)?;
         let calls = Writer::open(memory)?;
@@ -189,12 +186,14 @@ impl Subscription {
     /// Takes the next event, without a system call; late ones are passed over.
     ///
     /// # Errors
-    /// [`ClientError::Garbled`] if the service's memory makes no sense.
+    /// [`ClientError::Control`] if the service's memory makes no sense.
     pub fn take(&mut self) -> Result<Option<ServiceEvent<'_>>, ClientError> {
         /// So that one who raises faster than this takes does not keep it here.
         const LATE_MAX: usize = 65_536;
         for _ in 0..LATE_MAX {
-            let taken = self.events.take().map_err(|_| ClientError::Garbled)?;
+            let taken = self.events.take();
+            let taken =
+                taken.map_err(|_| ControlError::Malformed("the memory for events".to_owned()))?;
             let Some((entry, tag)) = taken else { return Ok(None) };
             let deadline = (tag != u64::MAX).then_some(Instant(tag));
             if deadline.is_none_or(|deadline| deadline >= self.clock.now()) {
@@ -278,13 +277,6 @@ impl Subscription {
     /// Whether the service's host is still there.
     #[must_use]
     pub fn is_alive(&self) -> bool {
-        let mut fds = [PollFd::new(&self.client.socket, PollFlags::RDHUP)];
-        let now = timespec(0);
-        match poll(&mut fds, Some(&now)) {
-            Ok(_) => {
-                !fds[0].revents().intersects(PollFlags::HUP | PollFlags::RDHUP | PollFlags::ERR)
-            }
-            Err(error) => error == Errno::INTR,
-        }
+        self.client.connection.is_open()
     }
 }

@@ -11,6 +11,7 @@ use selvedge_comm_call::{
     services,
 };
 use selvedge_os::clock::Clock;
+use selvedge_os::control::ControlError;
 use selvedge_os::seqpacket;
 use selvedge_units::{Duration, Instant};
 
@@ -138,7 +139,7 @@ fn services_are_found_by_name_and_answer() {
     assert!(matches!(again, Err(RegisterError::Taken(_))));
     drop(host);
     assert!(services(&place.0).is_empty());
-    assert!(matches!(client.call(b"abc"), Err(ClientError::Gone)));
+    assert!(matches!(client.call(b"abc"), Err(ClientError::Control(ControlError::Closed))));
 }
 
 #[test]
@@ -286,7 +287,7 @@ fn one_in_turn_gets_an_event_for_one() {
 fn what_makes_no_sense_is_refused_or_ended() {
     let (place, host, _) = start();
     let path = place.0.join("test");
-    for junk in [&[7][..], &[1, 255, 255, 3], &[0, 0], &[9; 5000]] {
+    for junk in [&[7][..], b"{\"v\":1,\"op\":\"dance\"}", &[0, 0], &[9; 5000], &[b' '; 20_000]] {
         let socket = seqpacket::connect_to(&path).unwrap();
         seqpacket::send(&socket, junk, &[]).unwrap();
         assert!(seqpacket::wait_readable(&socket, Duration::from_secs(30)));
@@ -301,7 +302,7 @@ fn what_makes_no_sense_is_refused_or_ended() {
         let client = Client::open(&place.0, "test").unwrap();
         let refused =
             client.subscribe(SubscribeOptions { calls: up, ..SubscribeOptions::default() });
-        assert!(matches!(refused, Err(ClientError::Refused(_))), "{up:?}");
+        assert!(matches!(refused, Err(ClientError::Control(ControlError::Refused(_)))), "{up:?}");
     }
     assert_eq!(host.counts("test").unwrap().subscribers, 0);
     assert_eq!(generic(&place.0, "test", b"fine").unwrap(), b"enif");
@@ -331,11 +332,11 @@ fn who_ended_and_who_is_silent_are_told_apart() {
     let listener = seqpacket::listen_at(&place.0.join("mute")).unwrap();
     let mut ended = Client::open(&place.0, "mute").unwrap();
     drop(seqpacket::accept(&listener).unwrap());
-    assert!(matches!(ended.call(b""), Err(ClientError::Gone)));
+    assert!(matches!(ended.call(b""), Err(ClientError::Control(ControlError::Closed))));
     let mut waiting = Client::open(&place.0, "mute").unwrap();
     let other = seqpacket::accept(&listener).unwrap().unwrap();
-    assert!(matches!(waiting.call(b""), Err(ClientError::Silent)));
+    assert!(matches!(waiting.call(b""), Err(ClientError::Control(ControlError::TimedOut(_)))));
     // What it says too late is not taken for the next answer.
     let _ = seqpacket::send(&other, b"late", &[]);
-    assert!(matches!(waiting.call(b""), Err(ClientError::Gone)));
+    assert!(matches!(waiting.call(b""), Err(ClientError::Control(ControlError::Closed))));
 }

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use machine::{permitted, programs, until};
 use selvedge_comm_call::{Client, ClientError, Host, SubscribeOptions as Subscribe, services};
 use selvedge_comm_services::{EVENT_FORMAT, Provided, Service, WatchOptions, event, now};
+use selvedge_os::control::ControlError;
 use selvedge_units::Duration;
 
 struct Place(PathBuf);
@@ -49,7 +50,9 @@ fn a_program_subscribes_to_the_kernels_sockets_by_name() {
         (b"threshold 7", "nobody is subscribed"),
     ] {
         match client.call(wrong) {
-            Err(ClientError::Refused(why)) => assert!(why.contains(told), "{why}"),
+            Err(ClientError::Control(ControlError::Refused(why))) => {
+                assert!(why.contains(told), "{why}")
+            }
             other => panic!("{other:?}"),
         }
     }
@@ -83,7 +86,9 @@ fn a_program_subscribes_to_the_kernels_sockets_by_name() {
 
     // Changes are posted; what makes no sense in one of them leaves all of them out.
     match other.call(b"threshold 7\njob 12 5000") {
-        Err(ClientError::Refused(why)) => assert!(why.contains("knows no threads"), "{why}"),
+        Err(ClientError::Control(ControlError::Refused(why))) => {
+            assert!(why.contains("knows no threads"), "{why}")
+        }
         answer => panic!("{answer:?}"),
     }
     let many: String = (0..500).map(|value| format!("threshold {value}\n")).collect();

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use selvedge_os::clock::{Clock, timespec};
-use selvedge_os::seqpacket;
+use selvedge_os::control;
 use selvedge_place_cpu::dispatch::Dispatcher;
 use selvedge_units::{Duration, Instant};
 
@@ -37,9 +37,9 @@ impl Drop for RegisteredService {
 
 impl RegisteredService {
     pub(super) fn accept(&mut self) {
-        match seqpacket::accept(&self.listener) {
-            Ok(Some(socket)) if self.connections.len() < CONNECTIONS_MAX => {
-                self.connections.extend(Connection::new(socket));
+        match control::Connection::accept(&self.listener) {
+            Ok(Some(control)) if self.connections.len() < CONNECTIONS_MAX => {
+                self.connections.extend(Connection::new(control));
             }
             Ok(_) => {}
             Err(error) => {
