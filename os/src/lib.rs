@@ -16,6 +16,7 @@ pub mod netlink;
 pub mod probe;
 pub mod route;
 pub mod seqpacket;
+pub mod signal;
 mod single_datagram;
 pub mod socket;
 pub mod transmit;

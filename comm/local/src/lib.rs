@@ -10,7 +10,7 @@
 //! it is full, a sink sees nothing that is not for it, and one that is slow, stopped, killed or hostile harms
 //! its own ring only.
 
-#![deny(unsafe_code)]
+#![forbid(unsafe_code)]
 
 mod member;
 mod message;
@@ -19,7 +19,6 @@ mod ring;
 mod ring_peers;
 mod ring_reader;
 mod ring_writer;
-pub mod signal;
 mod sink;
 mod source;
 mod transport;

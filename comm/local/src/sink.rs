@@ -13,14 +13,15 @@ use std::sync::atomic::Ordering;
 use rustix::event::epoll;
 use selvedge_control_event::{Attributes, HandlerEvent, Handlers, Overflow, SharedBlocks};
 use selvedge_os::clock::Clock;
+use selvedge_os::signal;
 use selvedge_units::Instant;
 
 use self::wait::watch;
+use crate::JoinError;
 use crate::member::{Change, Member, Shared};
 use crate::message::WakeMethod;
 use crate::ring::{PeerId, SinkOptions};
 use crate::ring_reader::RingReader;
-use crate::{JoinError, signal};
 
 /// After how many events of one source the next has its turn.
 const TURN_MAX: u32 = 64;

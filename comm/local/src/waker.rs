@@ -1,16 +1,16 @@
 //! Calling a process that sleeps: by the futex of its ring, an eventfd, or a real-time signal with a value.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use rustix::process::Pid;
 use rustix::thread::futex;
 use selvedge_data_memory::Bell;
 use selvedge_os::eventfd::EventFd;
+use selvedge_os::signal;
 
 use crate::message::WakeMethod;
-use crate::ring::RingError;
-use crate::signal;
+use crate::signal_event::RingError;
 
 /// How a process is called.
 #[derive(Debug)]
@@ -40,7 +40,8 @@ impl Waker {
                 CallTarget::Event(Arc::new(EventFd::of(event)?))
             }
             WakeMethod::Signal { number, every } if signal::is_real_time(number) => {
-                let process = pid.and_then(|pid| signal::peer(pid).ok()).ok_or(RingError::Gone)?;
+                let process =
+                    pid.and_then(|pid| signal::process(pid).ok()).ok_or(RingError::Gone)?;
                 CallTarget::Signal { process, number, every }
             }
             WakeMethod::Signal { number, .. } => return Err(RingError::Signal(number)),
@@ -82,7 +83,8 @@ impl Waker {
             CallTarget::Futex => drop(futex::wake(bell.word(), futex::Flags::empty(), 1)),
             CallTarget::Event(event) => event.ring(),
             CallTarget::Signal { process, number, .. } => {
-                signal::send(process.as_fd(), *number, value);
+                // One that has ended, or has too many waiting, gets none.
+                let _ = signal::send(process, *number, value);
             }
         }
     }

@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use kit::{Place, patience, taken, until};
 use selvedge_comm_local::{
     JoinError, PublishError, Sink, SinkOptions, SourceOptions, WaitOutcome, WakeMethod, channels,
-    signal,
 };
 use selvedge_control_event::{Continue, Handlers, Overflow, SharedBlocks, Wake};
 use selvedge_os::clock::Clock;
+use selvedge_os::signal;
 use selvedge_units::{Bytes, Duration, Instant};
 
 fn of(full: Overflow, bound: usize) -> SinkOptions {

@@ -2,7 +2,10 @@
 //! that gets its number later is never meant.
 
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
+
+use rustix::process::Pid;
+use selvedge_os::signal;
 
 use crate::error::ServiceError;
 
@@ -10,44 +13,25 @@ use crate::error::ServiceError;
 #[derive(Debug)]
 pub struct Target {
     process: OwnedFd,
-    signal: i32,
+    number: i32,
 }
-
-/// `siginfo_t` of a queued signal, with the padding that the kernel expects.
-#[repr(C)]
-struct Info {
-    signal: i32,
-    errno: i32,
-    code: i32,
-    padding: i32,
-    pid: i32,
-    uid: u32,
-    value: u64,
-    rest: [u64; 12],
-}
-
-const SI_QUEUE: i32 = -1;
 
 impl Target {
     /// A process, and a signal from `SIGRTMIN` to `SIGRTMAX`.
     ///
     /// # Errors
     /// If there is no such process, or the signal carries no value.
-    pub fn new(pid: u32, signal: i32) -> Result<Self, ServiceError> {
-        let (first, last) = (libc::SIGRTMIN(), libc::SIGRTMAX());
-        if !(first..=last).contains(&signal) {
-            return Err(ServiceError::Signal { given: signal, first, last });
+    pub fn new(pid: u32, number: i32) -> Result<Self, ServiceError> {
+        if !signal::is_real_time(number) {
+            let (first, last) = (libc::SIGRTMIN(), libc::SIGRTMAX());
+            return Err(ServiceError::Signal { given: number, first, last });
         }
-        // SAFETY: takes numbers only; what it gives is a descriptor of ours.
-        let opened = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
-        if opened < 0 {
-            return Err(ServiceError::Process { pid, why: io::Error::last_os_error() });
-        }
-        // SAFETY: just opened, and nobody else's.
-        let process = unsafe { OwnedFd::from_raw_fd(opened as i32) };
-        let target = Self { process, signal };
-        target.queue(0, None).map_err(|why| ServiceError::Process { pid, why })?;
-        Ok(target)
+        let failed = |why| ServiceError::Process { pid, why };
+        let none = || failed(io::ErrorKind::NotFound.into());
+        let known = Pid::from_raw(pid.cast_signed()).ok_or_else(none)?;
+        let process = signal::process(known).map_err(failed)?;
+        signal::send(&process, 0, 0).map_err(failed)?;
+        Ok(Self { process, number })
     }
 
     /// Queues the signal with a value.
@@ -55,30 +39,9 @@ impl Target {
     /// # Errors
     /// If the process has ended, or has as many signals waiting as it may.
     pub fn send(&self, value: u64) -> io::Result<()> {
-        self.queue(self.signal, Some(value))
-    }
-
-    fn queue(&self, signal: i32, value: Option<u64>) -> io::Result<()> {
-        let info = Info {
-            signal,
-            errno: 0,
-            code: SI_QUEUE,
-            padding: 0,
-            pid: std::process::id() as i32,
-            // SAFETY: has no conditions.
-            uid: unsafe { libc::getuid() },
-            value: value.unwrap_or(0),
-            rest: [0; 12],
-        };
-        let info: *const Info = if value.is_some() { &raw const info } else { std::ptr::null() };
-        let process = self.process.as_raw_fd();
-        // SAFETY: the kernel reads 128 bytes, which `Info` has, or nothing.
-        let done = unsafe { libc::syscall(libc::SYS_pidfd_send_signal, process, signal, info, 0) };
-        if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+        signal::send(&self.process, self.number, value)
     }
 }
-
-const _: () = assert!(size_of::<Info>() == 128);
 
 #[cfg(test)]
 mod tests {

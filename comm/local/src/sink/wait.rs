@@ -9,11 +9,11 @@ use rustix::io::Errno;
 use rustix::thread::futex;
 use selvedge_data_memory::Bell;
 use selvedge_os::clock::{exact_timers, timespec};
+use selvedge_os::signal;
 use selvedge_units::{Duration, Instant};
 
 use super::{Sink, WaitOutcome};
 use crate::message::WakeMethod;
-use crate::signal;
 
 /// The most futexes that can be waited for at once.
 const WAITS_MAX: usize = 128;

@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::process::Pid;
 use rustix::thread::futex;
-use selvedge_comm_local::signal;
 use selvedge_os::clock::{Clock, timespec};
 use selvedge_os::memory::{Memfd, MemoryError};
 use selvedge_os::seqpacket::{self, Received};
+use selvedge_os::signal;
 use selvedge_units::Instant;
 
 use super::{BenchPath, EVENTS_MAX, TIMEOUT, signal as number};
@@ -114,7 +114,7 @@ impl Arena {
     pub(super) fn call(&self, way: BenchPath, clock: Clock, pid: u32) {
         let bell = self.memory.atomic_u32(BELL);
         let process = Pid::from_raw(pid.cast_signed()).filter(|_| way == BenchPath::BareSignal);
-        let process = process.and_then(|pid| signal::peer(pid).ok());
+        let process = process.and_then(|pid| signal::process(pid).ok());
         self.memory.put(STAMP, clock.now().0);
         bell.store(1, Ordering::Release);
         match way {
@@ -126,7 +126,7 @@ impl Arena {
             }
             BenchPath::BareSignal => {
                 if let Some(process) = process {
-                    signal::send(process.as_fd(), number(), 1);
+                    let _ = signal::send(process, number(), 1);
                 }
             }
             _ => {}

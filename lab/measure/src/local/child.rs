@@ -2,9 +2,10 @@
 
 use std::path::Path;
 
-use selvedge_comm_local::{Event, Sink, signal};
+use selvedge_comm_local::{Event, Sink};
 use selvedge_os::clock::{Clock, pin_to_core};
 use selvedge_os::seqpacket;
+use selvedge_os::signal;
 use selvedge_units::{Duration, Instant};
 
 use super::arena::Arena;

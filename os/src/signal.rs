@@ -1,12 +1,13 @@
-//! Real-time signals with a value: to a process held by a descriptor, so that no other can get them by
-//! having its number. The only unsafe code of this crate.
-#![expect(unsafe_code, reason = "neither call has a safe wrapper")]
+//! Real-time signals with a value: from this process to another, held by a descriptor, so that no other can
+//! get them by having its number.
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
-use selvedge_os::clock::timespec;
 use selvedge_units::Duration;
+
+use crate::clock::timespec;
 
 /// `siginfo_t` of a queued signal, as the kernel lays it out.
 #[repr(C, align(8))]
@@ -23,18 +24,25 @@ struct Queued {
 
 const _: () = assert!(size_of::<Queued>() == size_of::<libc::siginfo_t>());
 
-/// Whether a sink may ask for it.
+/// Whether it carries a value.
+#[must_use]
 pub fn is_real_time(number: i32) -> bool {
     (libc::SIGRTMIN()..=libc::SIGRTMAX()).contains(&number)
 }
 
-/// The process at the other end of a socket: later ones of its number are others.
-pub fn peer(pid: Pid) -> std::io::Result<OwnedFd> {
+/// A process: later ones of its number are others.
+///
+/// # Errors
+/// If there is none of this number.
+pub fn process(pid: Pid) -> io::Result<OwnedFd> {
     Ok(pidfd_open(pid, PidfdFlags::empty())?)
 }
 
-/// Queues a signal; false if it can't be, such as when too many wait.
-pub fn send(to: BorrowedFd<'_>, number: i32, value: u64) -> bool {
+/// Queues a signal; 0 only tries whether it may be.
+///
+/// # Errors
+/// If the process has ended, is another user's, or has as many signals waiting as it may.
+pub fn send(to: impl AsFd, number: i32, value: u64) -> io::Result<()> {
     let info = Queued {
         number,
         errno: 0,
@@ -55,16 +63,19 @@ pub fn send(to: BorrowedFd<'_>, number: i32, value: u64) -> bool {
             0,
         )
     };
-    sent == 0
+    if sent == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Keeps a signal from ending or interrupting this thread, so that it can be waited for.
-pub fn block(number: i32) -> std::io::Result<()> {
+///
+/// # Errors
+/// If there is no such signal.
+pub fn block(number: i32) -> io::Result<()> {
     let set = only(number);
     // SAFETY: `set` is a signal set; the old one is not asked for.
     match unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) } {
         0 => Ok(()),
-        error => Err(std::io::Error::from_raw_os_error(error)),
+        error => Err(io::Error::from_raw_os_error(error)),
     }
 }
 
