@@ -27,7 +27,7 @@ pub use frame::{End, FrameSink, MediaFrame, StreamInfo};
 pub use pace::Pacer;
 pub use picture::{Codec, Picture};
 #[cfg(feature = "gstreamer")]
-pub use source::{Framer, Liveness, Source};
+pub use source::{Framer, Source};
 #[cfg(feature = "gstreamer")]
 pub use thumbnail::{Thumbnailer, WIDTH as THUMBNAIL_WIDTH};
 pub use timeline::{FrameTimes, Timeline};

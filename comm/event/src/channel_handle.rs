@@ -200,15 +200,6 @@ impl ChannelHandle {
         self.shared.with(|core, _| core.exchange.set_out_filter(self.channel, filter));
     }
 
-    /// Sets or removes the filter that chooses among the sinks here.
-    pub fn set_in_filter(&self, filter: Option<Filter>) {
-        self.shared.with(|core, _| {
-            if let Some(open) = core.channel(self.channel) {
-                open.set_filter(filter);
-            }
-        });
-    }
-
     /// The other hosts that have the channel open.
     pub fn members(&self) -> Vec<ParticipantName> {
         let hosts: Vec<_> =

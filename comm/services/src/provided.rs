@@ -55,11 +55,6 @@ impl Provided {
         Ok(Self { options: wish, about, watch: None, subscribers: 0, next_tick: Instant::ZERO })
     }
 
-    /// Whether its programs are in the kernel now.
-    pub fn is_running(&self) -> bool {
-        self.watch.is_some()
-    }
-
     fn tally(&self) -> String {
         let Some(watch) = &self.watch else { return "nobody is subscribed".to_owned() };
         let (tally, (expired, _)) = (watch.tally(), watch.dropped_counts());

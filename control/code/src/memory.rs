@@ -10,7 +10,6 @@
 //! | 32 | zero, always; the kernel's verifier does not know |
 //! | 64 | the records, the static variables, the handler's arrays |
 
-use crate::environment::Access;
 use crate::form::Program;
 use crate::limits::{FUEL_DEFAULT, FUEL_MAX};
 use crate::source::Position;
@@ -130,17 +129,6 @@ impl Memory {
         let placed = program.record(name)?;
         let start = placed.offset as usize;
         self.bytes.get_mut(start..start + placed.record.layout.size as usize)
-    }
-
-    /// Clears what the handler may write, so that one event's output is not seen in the next;
-    /// records of other names than `output` are left alone.
-    pub fn clear_output(&mut self, program: &Program) {
-        for placed in &program.records {
-            if placed.record.access == Access::Write && placed.record.name == "output" {
-                let start = placed.offset as usize;
-                self.bytes[start..start + placed.record.layout.size as usize].fill(0);
-            }
-        }
     }
 
     /// What the last call ended with.

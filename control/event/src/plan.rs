@@ -54,11 +54,6 @@ impl Plan {
         Ok(plan)
     }
 
-    /// Whether it is a single copy.
-    pub fn is_copy(&self) -> bool {
-        self.is_whole
-    }
-
     /// Reads a record. `false`, and nothing done, if a length is not the format's.
     pub fn apply(&self, from: &[u8], to: &mut [u8]) -> bool {
         if from.len() != self.from_size || to.len() != self.to_size {

@@ -12,7 +12,6 @@ mod file;
 mod framer;
 mod framing;
 mod launch;
-mod liveness;
 mod packetizer;
 mod rtp;
 mod run;
@@ -33,7 +32,6 @@ use crate::thumbnail::Thumbnailer;
 use feed::{Feed, Timing};
 pub use framer::Framer;
 use framing::Framing;
-pub use liveness::Liveness;
 use unit::{Format, Unit};
 
 /// How long opening may take, and a file may give nothing.
@@ -52,7 +50,6 @@ pub struct Source {
     feed: Feed,
     framing: Framing,
     info: StreamInfo,
-    liveness: Liveness,
     thumbnailer: Option<Thumbnailer>,
     /// Units that were read to learn of the stream and are not delivered yet.
     ahead: VecDeque<Unit>,

@@ -10,7 +10,6 @@ use selvedge_units::{Duration, Instant};
 
 use super::feed::{Feed, PullResult};
 use super::framing::{self, Framing};
-use super::liveness::Liveness;
 use super::packetizer::Packetizer;
 use super::unit::Unit;
 use super::{LOOK_AHEAD, PERIOD_DEFAULT, Source, SourceOpener, TIMEOUT, elements};
@@ -53,7 +52,6 @@ impl Source {
         let framing = Framing::new(&opener.what, format, payload_max)?;
         let mut source = Self {
             feed,
-            liveness: Liveness::new(),
             thumbnailer: None,
             ahead: first.into_iter().collect(),
             info: framing.info(),
@@ -68,13 +66,6 @@ impl Source {
     #[must_use]
     pub const fn info(&self) -> &StreamInfo {
         &self.info
-    }
-
-    /// When the source last gave a frame: for cameras and ports, which may fall silent without
-    /// an error.
-    #[must_use]
-    pub fn liveness(&self) -> Liveness {
-        self.liveness.clone()
     }
 
     /// From now on, `give` gets small pictures of the stream while it runs: see
@@ -250,7 +241,6 @@ impl Source {
         sink: &mut dyn FrameSink,
     ) -> Result<(), SourceError> {
         let Some(picture) = self.framing.enqueue(unit, at, sink)? else { return Ok(()) };
-        self.liveness.frame();
         if let Some(thumbnailer) = &mut self.thumbnailer {
             thumbnailer.feed_buffer(picture, at.present, unit);
         }

@@ -131,16 +131,6 @@ impl Watch {
         self.make(change)
     }
 
-    /// Takes a thread's deadline away, at once.
-    ///
-    /// # Errors
-    /// If it has none, or it is another service.
-    pub fn remove_job(&mut self, thread: u32) -> Result<(), ServiceError> {
-        let change = Change::NoJob { thread };
-        self.check(change)?;
-        self.make(change)
-    }
-
     /// The threads with a deadline, as the kernel has them now, by number. Takes a system call or two for
     /// each.
     ///
