@@ -4,9 +4,9 @@ use std::io::{self, Write};
 
 use clap::{Args, Subcommand};
 use selvedge_cli_terminal::Failure;
-use selvedge_control_config::nearest;
 use selvedge_data_sched::trace::generate::{self, GenerateOptions, Kind};
 use selvedge_data_stream::Class;
+use selvedge_units::nearest;
 
 use selvedge_cli_terminal::trace::named;
 

@@ -11,11 +11,11 @@ use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use clap::Args;
 use selvedge_cli_terminal::{Align, Failure, Table, signals};
-use selvedge_control_config::nearest;
 use selvedge_lab_repro::record::{self, Record};
 use selvedge_lab_repro::{
     EXPERIMENTS, Experiment, Kind, Outcome, Params, ProgressWatch, RunError, find,
 };
+use selvedge_units::nearest;
 use serde_json::{Value, json};
 
 #[derive(Debug, Args)]

@@ -7,10 +7,17 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "nearest")]
+extern crate alloc;
+
+#[cfg(feature = "nearest")]
+mod nearest;
 mod rate;
 mod text;
 mod time;
 
+#[cfg(feature = "nearest")]
+pub use nearest::nearest;
 pub use rate::{Bitrate, Bytes};
 pub use text::ParseUnitError;
 pub use time::{Duration, Instant};

@@ -5,11 +5,10 @@ use std::fmt::Display;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
-use selvedge_units::ParseUnitError;
+use selvedge_units::{ParseUnitError, nearest};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::nearest::nearest;
 use super::position::Lines;
 use super::{ConfigErrors, ConfigFault, SourceMap, quoted};
 

@@ -1,11 +1,11 @@
 //! Source URIs: the text forms of [`SourceUri`], read and printed.
 
+use selvedge_units::nearest;
 use std::fmt;
 use std::net::SocketAddr;
 use std::str::FromStr;
 
 use super::address::{self, AddressError};
-use super::nearest::nearest;
 use super::{SourceUri, quoted};
 
 /// Why a text is not a source.

@@ -1,12 +1,12 @@
 //! `[stream.NAME]`.
 
+use selvedge_units::nearest;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 
 use selvedge_data_stream::{KEYS, Key, Kind, Spec, Values, Window, WindowError, Windows};
 use toml::de::DeValue;
 
 use super::address;
-use super::nearest::nearest;
 use super::quote::cut;
 use super::section::{Entry, Reader, Section};
 use super::tree::Nodes;

@@ -3,12 +3,12 @@
 //!
 //! The file lists nodes in any order; here parents come before children, as the scheduler wants it.
 
+use selvedge_units::nearest;
 use std::collections::HashMap;
 
 use selvedge_data_sched::{Tree, TreeNode};
 
 use super::ConfigFault;
-use super::nearest::nearest;
 use super::quote::cut;
 use super::quoted;
 use super::section::{Entry, Reader, Section};

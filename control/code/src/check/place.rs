@@ -31,11 +31,7 @@ pub(super) enum Base {
 /// What to write in place of a name that is not known.
 pub(super) fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
     let known: Vec<&str> = known.collect();
-    let distance = |other: &&&str| strsim::damerau_levenshtein(name, other);
-    // A slip of the finger in a name of some length; a short name is no nearer to one than to another.
-    let slips = (name.chars().count() / 3).min(2);
-    let near = known.iter().min_by_key(distance).filter(|other| distance(other) <= slips);
-    match (near, &known[..]) {
+    match (selvedge_units::nearest(name, known.iter().copied()), &known[..]) {
         (Some(near), _) => format!("write \"{near}\""),
         (None, []) => "declare it first".to_owned(),
         (None, _) => {

@@ -4,6 +4,7 @@ use alloc::boxed::Box;
 use alloc::string::String;
 use std::io;
 
+use selvedge_units::nearest;
 use thiserror::Error;
 
 use crate::Discipline;
@@ -177,7 +178,7 @@ impl Fault {
     pub(super) fn unknown_name(name: &str, known: &[&str]) -> Self {
         Self::UnknownName {
             name: shorten(name),
-            suggestion: nearest(name, known.iter().copied()),
+            suggestion: nearest(name, known.iter().copied()).map(Into::into),
             known: known.join(", "),
         }
     }
@@ -200,21 +201,4 @@ pub(super) fn shorten(text: &str) -> String {
         Some((end, _)) => text[..end].chars().chain("...".chars()).collect(),
         None => text.into(),
     }
-}
-
-/// The name that was probably meant. Long names are not compared: the work would grow with the
-/// product of their lengths.
-pub(super) fn nearest<'a>(name: &str, names: impl IntoIterator<Item = &'a str>) -> Option<String> {
-    const LENGTH_MAX: usize = 64;
-    if name.len() > LENGTH_MAX {
-        return None;
-    }
-    let allowed = 1 + name.chars().count() / 4;
-    names
-        .into_iter()
-        .filter(|candidate| candidate.len() <= LENGTH_MAX)
-        .map(|candidate| (strsim::osa_distance(name, candidate), candidate))
-        .filter(|&(distance, _)| distance <= allowed)
-        .min()
-        .map(|(_, candidate)| candidate.into())
 }

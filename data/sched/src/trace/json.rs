@@ -13,7 +13,9 @@ use core::fmt;
 use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::error::{Fault, TraceError, nearest, shorten};
+use selvedge_units::nearest;
+
+use super::error::{Fault, TraceError, shorten};
 
 /// A JSON text and its file's name.
 #[derive(Clone, Copy)]
@@ -163,7 +165,7 @@ impl<'a, 'p> Value<'a, 'p> {
             let field = Value { source: self.source, raw, path };
             if !known.contains(&&**name) {
                 return Err(field.error(Fault::UnknownField {
-                    suggestion: nearest(name, known.iter().copied()),
+                    suggestion: nearest(name, known.iter().copied()).map(Into::into),
                     known: known_text,
                 }));
             }

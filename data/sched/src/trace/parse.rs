@@ -8,7 +8,9 @@ use alloc::vec::Vec;
 use selvedge_data_stream::{Class, Contract, Late, Window, Windows};
 use selvedge_units::{Bytes, Duration, Instant};
 
-use super::error::{Fault, TraceError, nearest, shorten};
+use selvedge_units::nearest;
+
+use super::error::{Fault, TraceError, shorten};
 use super::json::{Object, Source, Value};
 use super::tree::{self, Nodes};
 use crate::replay::{Arrival, Arrivals, Trace, TraceStream};
@@ -201,7 +203,7 @@ fn arrival(
     let id_value = value.element(1, id);
     let id = id_value.string()?;
     let stream = *ids.get(&id).ok_or_else(|| {
-        let suggestion = nearest(&id, ids.keys().map(|id| &**id));
+        let suggestion = nearest(&id, ids.keys().map(|id| &**id)).map(Into::into);
         id_value.error(Fault::UnknownStream { id: shorten(&id), suggestion })
     })?;
     let size = match size {

@@ -7,7 +7,9 @@ use alloc::vec::Vec;
 
 use selvedge_units::Duration;
 
-use super::error::{Fault, TraceError, nearest, shorten};
+use selvedge_units::nearest;
+
+use super::error::{Fault, TraceError, shorten};
 use super::json::{Object, Value};
 use crate::{Tree, TreeNode};
 
@@ -23,7 +25,7 @@ impl Nodes {
     pub(super) fn find(&self, value: &Value<'_, '_>) -> Result<u32, TraceError> {
         let id = value.string()?;
         self.0.get(&id).copied().ok_or_else(|| {
-            let suggestion = nearest(&id, self.0.keys().map(|id| &**id));
+            let suggestion = nearest(&id, self.0.keys().map(|id| &**id)).map(Into::into);
             value.error(Fault::UnknownNode { id: shorten(&id), suggestion })
         })
     }

@@ -58,10 +58,7 @@ fn step(text: &str, at: usize) -> Result<Step, ComposeError> {
             _ => Err(wrong("encrypt(chacha20) or encrypt(aes256)")),
         },
         name => {
-            let distance = |known: &&str| strsim::damerau_levenshtein(name, known);
-            let short = name.len() <= 20;
-            let nearest = NAMES.into_iter().filter(|_| short).min_by_key(distance);
-            let nearest = nearest.filter(|known| distance(known) <= 3.min(known.len() - 1));
+            let nearest = selvedge_units::nearest(name, NAMES);
             Err(ComposeError::Unknown { at, name: name.chars().take(40).collect(), nearest })
         }
     }
