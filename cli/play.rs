@@ -6,10 +6,11 @@ use std::fs::File;
 use std::io::{BufWriter, IsTerminal, Write};
 use std::net::SocketAddr;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant as StdInstant};
 
+use parking_lot::Mutex;
 use selvedge_cli_terminal::{Align, Failure, Table, input};
 use selvedge_media::sdp::{Session, TEXT_MAX};
 use selvedge_os::clock::Clock;
@@ -174,7 +175,7 @@ impl Dump {
     }
 
     fn finish(self) -> std::io::Result<()> {
-        let dump = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let dump = self.0.lock().take();
         match dump {
             Some(dump) => dump.finish()?.flush(),
             None => Ok(()),
@@ -184,7 +185,7 @@ impl Dump {
 
 impl PacketTap for Dump {
     fn packet(&mut self, stream: usize, now: Instant, bytes: &[u8]) {
-        if let Some(dump) = self.0.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
+        if let Some(dump) = self.0.lock().as_mut() {
             dump.packet(stream, now, bytes);
         }
     }

@@ -1,7 +1,8 @@
 //! What came and what became of it, for the whole of a demo: the frames as the engine saw them.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use selvedge_data_link::bound::{Bound, OfflineFrame, decodable_bound};
 use selvedge_data_stream::{Fate, Frame, Histogram};
 use selvedge_place_engine::engine::FateTap;
@@ -47,7 +48,7 @@ impl Recorder {
 
     /// Frames offered, and how long those sent had waited.
     pub(super) fn stream(&self, n: usize) -> (u64, Histogram) {
-        let log = self.streams[n].lock().unwrap_or_else(PoisonError::into_inner);
+        let log = self.streams[n].lock();
         (log.offered, log.queueing.clone())
     }
 
@@ -57,7 +58,7 @@ impl Recorder {
             .streams
             .iter()
             .map(|log| {
-                let log = log.lock().unwrap_or_else(PoisonError::into_inner);
+                let log = log.lock();
                 let frame = |(at, f): (usize, &BoundFrame)| OfflineFrame {
                     arrival: f.arrival,
                     deadline: f.arrival + delay,
@@ -78,9 +79,7 @@ struct DemoTap {
 
 impl FateTap for DemoTap {
     fn settled(&mut self, stream: usize, frame: &Frame, fate: Fate, _now: Instant) {
-        let mut log = self.recorder.streams[self.members[stream]]
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut log = self.recorder.streams[self.members[stream]].lock();
         log.offered += 1;
         if let Fate::Sent { queueing, .. } = fate {
             log.queueing.record(queueing);

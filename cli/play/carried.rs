@@ -2,11 +2,12 @@
 
 use std::net::SocketAddr;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use selvedge_cli_terminal::Failure;
 use selvedge_comm_stack::endpoint::{Connection, Endpoint, Options, RecvError};
 use selvedge_node::control_server::StackControlServer;
@@ -37,10 +38,6 @@ struct Shared {
     stop: AtomicBool,
 }
 
-fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
-    of.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl CarriedReceiver {
     /// Listens; the secret is in this file, if both ends are to have one.
     pub(super) fn start(
@@ -69,13 +66,13 @@ impl CarriedReceiver {
     }
 
     pub(super) fn snapshot(&self) -> MeterSnapshot {
-        lock(&self.shared.meter).snapshot()
+        self.shared.meter.lock().snapshot()
     }
 
     /// Takes what has come, stops, and settles what has begun.
     pub(super) fn stop(mut self) -> MeterSnapshot {
         self.halt();
-        let mut meter = lock(&self.shared.meter);
+        let mut meter = self.shared.meter.lock();
         meter.finish();
         meter.snapshot()
     }
@@ -102,7 +99,7 @@ impl Shared {
             let mut readers = Vec::new();
             while !self.stop.load(Ordering::Acquire) {
                 let came = self.endpoint.accept(WAIT);
-                lock(&self.meter).handle_timeout(self.clock.now());
+                self.meter.lock().handle_timeout(self.clock.now());
                 readers.retain(|reader: &thread::ScopedJoinHandle<'_, ()>| !reader.is_finished());
                 let Some(connection) = came else { continue };
                 let peer = connection.peer();
@@ -123,8 +120,8 @@ impl Shared {
             match connection.take(if stopping { LAST.0 } else { WAIT }) {
                 Ok(packet) => {
                     let now = self.clock.now();
-                    lock(&self.meter).handle_packet(now, &packet);
-                    if let Some(tap) = lock(&self.tap).as_mut() {
+                    self.meter.lock().handle_packet(now, &packet);
+                    if let Some(tap) = self.tap.lock().as_mut() {
                         tap.packet(0, now, &packet);
                     }
                 }

@@ -4,11 +4,12 @@
 //! Only pictures that others refer to are decoded, in GStreamer's threads. Feeding never waits: a
 //! thumbnailer that can't keep up skips to the next intra picture.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use gstreamer as gst;
 use gstreamer::prelude::*;
 use gstreamer_app as gst_app;
+use parking_lot::Mutex;
 use selvedge_data_stream::Kind;
 use selvedge_units::Duration;
 
@@ -166,7 +167,7 @@ fn limit_rate(entry: &gst::Pad) {
     let interval = gst::ClockTime::from_nseconds(INTERVAL.0);
     entry.add_probe(gst::PadProbeType::BUFFER, move |_, info| {
         let time = info.buffer().and_then(|buffer| buffer.pts());
-        let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = last.lock();
         match (time, *last) {
             (Some(time), Some(before)) if time < before + interval => gst::PadProbeReturn::Drop,
             (time, _) => {

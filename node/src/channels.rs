@@ -1,12 +1,13 @@
 //! The event channels that a node sees: it takes part in them, and asks all hosts about once a second.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use std::{io, thread};
 
+use parking_lot::Mutex;
 use selvedge_comm_event::{Participant, Settings, SettingsError, StartError, listed};
 
 use crate::Channels;
@@ -59,7 +60,7 @@ impl ChannelWatch {
 
 impl Channels for ChannelWatch {
     fn listed(&self) -> Arc<str> {
-        Arc::clone(&self.shared.listed.lock().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.shared.listed.lock())
     }
 }
 
@@ -67,7 +68,7 @@ impl Shared {
     fn watch(&self, host: &Participant) {
         while !self.is_over.load(Ordering::SeqCst) {
             let text: Arc<str> = listed(&host.list(WAIT)).to_string().into();
-            *self.listed.lock().unwrap_or_else(PoisonError::into_inner) = text;
+            *self.listed.lock() = text;
             thread::park_timeout(EVERY);
         }
     }

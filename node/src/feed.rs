@@ -5,9 +5,10 @@
 mod media;
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use selvedge_control_config::StreamConfig;
 use selvedge_control_config::view::StreamState;
 use selvedge_place_coprocessor::feeder::{Feeder, FeederError};
@@ -29,15 +30,15 @@ pub(crate) struct FeedStatus {
 
 impl FeedStatus {
     pub(crate) fn set(&self, state: StreamState, detail: impl Into<String>) {
-        *self.state.lock().unwrap_or_else(PoisonError::into_inner) = (state, detail.into());
+        *self.state.lock() = (state, detail.into());
     }
 
     pub(crate) fn get(&self) -> (StreamState, String) {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.state.lock().clone()
     }
 
     pub(crate) fn thumbnail(&self) -> Option<Thumbnail> {
-        self.thumbnail.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.thumbnail.lock().clone()
     }
 
     /// Whether nothing more will come.
@@ -143,7 +144,7 @@ impl Recording {
         let (problem, ended) = match &self.reader {
             Reader::Local(feeder) => feeder.state().status(),
             Reader::Coprocessor { source, asked } => {
-                let mut asked = asked.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut asked = asked.lock();
                 if asked.elapsed() < ASK {
                     return;
                 }

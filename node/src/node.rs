@@ -3,10 +3,11 @@
 //! becomes of them is read from the links' reports.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use selvedge_control_config::view::{NodeSnapshot, StreamState};
 use selvedge_control_config::{LinkConfig, NodeConfig, Parsed, SourceUri, StreamConfig, parse};
 use selvedge_data_stream::Counts;
@@ -145,7 +146,7 @@ impl Node {
     /// If a thread can't be had; what was started before stays.
     pub fn start_sources(&self) -> Result<(), FeederError> {
         self.delivers.store(true, Ordering::Release);
-        let mut source_threads = self.source_threads();
+        let mut source_threads = self.source_threads.lock();
         for stream in self.streams().iter_mut() {
             if stream.is_the_programs() {
                 stream.status.set(StreamState::Running, "");
@@ -164,7 +165,7 @@ impl Node {
     pub fn stop_sources(&self) {
         self.delivers.store(false, Ordering::Release);
         // Not under the lock: the threads are waited for.
-        let source_threads = std::mem::take(&mut *self.source_threads());
+        let source_threads = std::mem::take(&mut *self.source_threads.lock());
         drop(source_threads);
     }
 
@@ -181,7 +182,7 @@ impl Node {
         if stream.stack.is_some() {
             return Err(AddError::Stack(stream.spec.name));
         }
-        let _one = self.adding.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one = self.adding.lock();
         for Stream { config: StreamConfig { spec: other, .. }, .. } in &*self.streams() {
             if other.name == stream.spec.name {
                 return Err(AddError::NameTaken(stream.spec.name));
@@ -270,7 +271,7 @@ impl Node {
     pub fn is_over(&self) -> bool {
         // One lock after the other, since `start_sources` takes both.
         let programs = self.streams().iter().any(Stream::is_the_programs);
-        self.delivers.load(Ordering::Acquire) && !programs && self.source_threads().all_ended()
+        self.delivers.load(Ordering::Acquire) && !programs && self.source_threads.lock().all_ended()
     }
 
     /// Whether all receivers of stacks are connected.
@@ -297,12 +298,8 @@ impl Node {
         Ended { snapshot: self.snapshot_of(&links), links }
     }
 
-    fn source_threads(&self) -> MutexGuard<'_, SourceThreads> {
-        self.source_threads.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(crate) fn streams(&self) -> MutexGuard<'_, Vec<Stream>> {
-        self.streams.lock().unwrap_or_else(PoisonError::into_inner)
+        self.streams.lock()
     }
 }
 

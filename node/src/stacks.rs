@@ -7,11 +7,12 @@
 
 use std::net::SocketAddr;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration as StdDuration;
 
+use parking_lot::Mutex;
 use selvedge_comm_stack::endpoint::{
     BindError, ConnectError, Connection, Endpoint, Options, RecvError, block_on_for,
 };
@@ -84,10 +85,6 @@ struct StreamConnection {
     problem: Mutex<Option<String>>,
 }
 
-fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
-    of.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl NodeStacks {
     /// Opens an endpoint for each link and family that needs one, and begins to connect.
     pub(crate) fn start(config: &NodeConfig, base: &Path) -> Result<Self, StackError> {
@@ -158,7 +155,7 @@ impl NodeStacks {
     /// Why a stream's packets are not carried, if they are not.
     pub(crate) fn problem(&self, stream: usize) -> Option<String> {
         let (line, ..) = self.carriers.get(stream)?.as_ref()?;
-        lock(&line.problem).clone()
+        line.problem.lock().clone()
     }
 
     /// Whether all receivers are connected.
@@ -201,7 +198,7 @@ fn contracts(link: &LinkConfig, beside: u64, packet: Bytes, delay: Duration) -> 
 
 impl Carrier for StreamConnection {
     fn carry(&self, packet: &[u8]) -> bool {
-        let connection = lock(&self.connection).clone();
+        let connection = self.connection.lock().clone();
         connection.is_some_and(|connection| connection.send(packet, StdDuration::ZERO).is_ok())
     }
 }
@@ -224,7 +221,7 @@ impl StreamConnection {
                 Some(Err(why)) => why.to_string(),
                 None => return,
             };
-            if lock(&self.problem).replace(why.clone()).as_ref() != Some(&why) {
+            if self.problem.lock().replace(why.clone()).as_ref() != Some(&why) {
                 tracing::warn!(stream = self.name, to = %self.to, why, "stack not connected");
             }
             let until = std::time::Instant::now() + wait;
@@ -250,8 +247,8 @@ impl StreamConnection {
     /// Lends the connection to the engine until it ends: why; `None` when it is time to stop.
     fn watch(&self, connection: Connection, stopped: &impl Fn() -> bool) -> Option<RecvError> {
         let connection = Arc::new(connection);
-        *lock(&self.connection) = Some(Arc::clone(&connection));
-        *lock(&self.problem) = None;
+        *self.connection.lock() = Some(Arc::clone(&connection));
+        *self.problem.lock() = None;
         let mut ended = None;
         let mut scrap = Vec::new();
         while ended.is_none() && !stopped() {
@@ -260,7 +257,7 @@ impl StreamConnection {
             ended = connection.recv(&mut scrap, StdDuration::ZERO).err();
             ended = ended.filter(|why| *why != RecvError::Timeout);
         }
-        *lock(&self.connection) = None;
+        *self.connection.lock() = None;
         ended
     }
 }

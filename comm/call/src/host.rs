@@ -7,9 +7,10 @@ mod thread;
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 
+use parking_lot::Mutex;
 use selvedge_os::eventfd::EventFd;
 use selvedge_os::seqpacket;
 use selvedge_place_cpu::dispatch::Dispatcher;
@@ -80,11 +81,7 @@ struct Shared {
     wake_event: EventFd,
 }
 
-impl Shared {
-    fn control(&self) -> MutexGuard<'_, Control> {
-        self.control.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
+impl Shared {}
 
 /// A host; its services end when it is dropped.
 pub struct Host {
@@ -129,7 +126,7 @@ impl Host {
         {
             return Err(RegisterError::Name(name));
         }
-        if self.shared.control().taken.len() >= SERVICES_MAX {
+        if self.shared.control.lock().taken.len() >= SERVICES_MAX {
             return Err(RegisterError::Full);
         }
         let path = self.directory.join(&name);
@@ -142,7 +139,7 @@ impl Host {
                 return Err(RegisterError::Directory { path: path.display().to_string(), why });
             }
         };
-        let mut control = self.shared.control();
+        let mut control = self.shared.control.lock();
         control.taken.insert(name.clone());
         control.new.push(RegisteredService {
             registered: Registered { name, service, counts: ServiceCounts::default() },
@@ -160,7 +157,7 @@ impl Host {
     /// What became of a service's calls and events, as of the host's last turn.
     #[must_use]
     pub fn counts(&self, name: &str) -> Option<ServiceCounts> {
-        let control = self.shared.control();
+        let control = self.shared.control.lock();
         control.counts.iter().find(|(known, _)| known == name).map(|(_, counts)| *counts)
     }
 
@@ -171,7 +168,7 @@ impl Host {
 
 impl Drop for Host {
     fn drop(&mut self) {
-        self.shared.control().stop = true;
+        self.shared.control.lock().stop = true;
         self.wake_thread();
         if let Some(thread) = self.thread.take() {
             // It panics only by a bug, which its message has told already.

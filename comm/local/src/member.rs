@@ -11,11 +11,12 @@ mod member_thread;
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use parking_lot::{Condvar, Mutex};
 use rustix::thread::futex;
 use selvedge_os::clock::Clock;
 use selvedge_os::control::{self, Connection};
@@ -88,27 +89,23 @@ impl Shared {
         }))
     }
 
-    fn lists(&self) -> MutexGuard<'_, Lists> {
-        self.lists.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(crate) fn take_for_source(&self) -> Vec<Change<RingWriter>> {
-        std::mem::take(&mut self.lists().source)
+        std::mem::take(&mut self.lists.lock().source)
     }
 
     pub(crate) fn take_for_sink(&self) -> Vec<Change<RingReader>> {
-        std::mem::take(&mut self.lists().sink)
+        std::mem::take(&mut self.lists.lock().sink)
     }
 
     /// Ends the connection to a member that broke what it shares with us.
     pub(crate) fn close(&self, peer: PeerId) {
-        self.lists().close.push(peer);
+        self.lists.lock().close.push(peer);
         self.wake_thread();
     }
 
     /// Lets in who says this, once; of too many words the oldest is forgotten.
     pub(crate) fn admit_token(&self, token: &str) {
-        let mut lists = self.lists();
+        let mut lists = self.lists.lock();
         if lists.tokens.len() >= CALLS_MAX {
             lists.tokens.pop_front();
         }
@@ -116,7 +113,7 @@ impl Shared {
     }
 
     fn is_admitted(&self, token: &str) -> bool {
-        let mut lists = self.lists();
+        let mut lists = self.lists.lock();
         let at = lists.tokens.iter().position(|known| **known == *token);
         at.is_some_and(|at| lists.tokens.remove(at).is_some())
     }
@@ -133,7 +130,7 @@ impl Shared {
         let mut peer =
             Peer::new(id, connection, who.pid, Some(token.into()), Clock::shared().now());
         peer.is_known = true;
-        self.lists().new_connections.push(peer);
+        self.lists.lock().new_connections.push(peer);
         self.wake_thread();
         Ok(id)
     }
@@ -147,12 +144,12 @@ impl Shared {
     }
 
     fn notify_source(&self, change: Change<RingWriter>) {
-        self.lists().source.push(change);
+        self.lists.lock().source.push(change);
         self.for_source.fetch_add(1, Ordering::Release);
     }
 
     fn notify_sink(&self, change: Change<RingReader>) {
-        self.lists().sink.push(change);
+        self.lists.lock().sink.push(change);
         self.for_sink.fetch_add(1, Ordering::Release);
         let _ = futex::wake(&self.for_sink, futex::Flags::empty(), u32::MAX >> 1);
         self.event.ring();
@@ -208,14 +205,14 @@ impl Member {
             }
         }
         drop(meeting);
-        shared.lists().hello_pending = member_thread.peers.len();
+        shared.lists.lock().hello_pending = member_thread.peers.len();
         let member = Self::keep(shared, Some(path), member_thread)?;
         let awaits = |lists: &mut Lists| lists.hello_pending > 0;
-        drop(member.shared.hello_received.wait_timeout_while(
-            member.shared.lists(),
-            GREETING,
+        member.shared.hello_received.wait_while_for(
+            &mut member.shared.lists.lock(),
             awaits,
-        ));
+            GREETING,
+        );
         Ok(member)
     }
 
@@ -252,7 +249,7 @@ impl Member {
 
 impl Drop for Member {
     fn drop(&mut self) {
-        self.shared.lists().stop = true;
+        self.shared.lists.lock().stop = true;
         self.shared.wake_thread();
         if let Some(path) = &self.path {
             let _ = std::fs::remove_file(path);

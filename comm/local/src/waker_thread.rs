@@ -1,9 +1,10 @@
 //! A thread that calls many sleepers, so that who sends an event to them does not: a call costs as much
 //! as all else together.
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 
+use parking_lot::{Condvar, Mutex};
 use selvedge_os::eventfd::EventFd;
 
 /// The most calls that wait; each is of a sleeper, so that there are hardly more than rings.
@@ -24,19 +25,15 @@ struct State {
 }
 
 impl Shared {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn serve(&self) {
         let mut calls = Vec::new();
         loop {
             {
-                let mut state = self.state();
+                let mut state = self.state.lock();
                 while state.calls.is_empty() && !state.is_over {
                     state.is_idle = true;
                     // `ring` and the end both change the state under the lock and then notify.
-                    state = self.work_added.wait(state).unwrap_or_else(PoisonError::into_inner);
+                    self.work_added.wait(&mut state);
                 }
                 state.is_idle = false;
                 if state.calls.is_empty() {
@@ -69,7 +66,7 @@ impl WakerThread {
             return false;
         }
         let is_idle = {
-            let mut state = self.shared.state();
+            let mut state = self.shared.state.lock();
             if state.calls.len() + calls.len() > CALLS_MAX {
                 return false;
             }
@@ -85,7 +82,7 @@ impl WakerThread {
 
 impl Drop for WakerThread {
     fn drop(&mut self) {
-        self.shared.state().is_over = true;
+        self.shared.state.lock().is_over = true;
         self.shared.work_added.notify_all();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();

@@ -42,8 +42,9 @@ impl Input {
 }
 
 mod imp {
+    use parking_lot::{Mutex, MutexGuard};
+    use std::sync::LazyLock;
     use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-    use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
     use gst_base::prelude::*;
     use gst_base::subclass::prelude::*;
@@ -86,15 +87,15 @@ mod imp {
     impl Input {
         pub(super) fn attach(&self, run: Option<(Arc<Session>, usize)>, name: &str) {
             let run = run.map(|(session, stream)| Run { session, stream, name: name.into() });
-            *self.run.lock().unwrap_or_else(PoisonError::into_inner) = run;
+            *self.run.lock() = run;
         }
 
         pub(super) fn run(&self) -> Option<Run> {
-            self.run.lock().unwrap_or_else(PoisonError::into_inner).clone()
+            self.run.lock().clone()
         }
 
         fn stream(&self) -> MutexGuard<'_, Stream> {
-            self.stream.lock().unwrap_or_else(PoisonError::into_inner)
+            self.stream.lock()
         }
 
         fn fail(&self, error: &SourceError) {

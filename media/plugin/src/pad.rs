@@ -1,11 +1,12 @@
 //! A pad of the element: what its stream promises, and the elements behind it.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use gstreamer as gst;
 use gstreamer::glib;
 use gstreamer::prelude::*;
 use gstreamer::subclass::prelude::*;
+use parking_lot::Mutex;
 
 use crate::input::Input;
 use crate::session::Session;
@@ -54,7 +55,8 @@ impl SelvedgeSinkPad {
 }
 
 mod imp {
-    use std::sync::{LazyLock, MutexGuard};
+    use parking_lot::MutexGuard;
+    use std::sync::LazyLock;
 
     use super::*;
     use crate::settings::{LateFrames, window};
@@ -74,11 +76,11 @@ mod imp {
 
     impl SelvedgeSinkPad {
         pub(super) fn settings(&self) -> MutexGuard<'_, PadSettings> {
-            self.settings.lock().unwrap_or_else(PoisonError::into_inner)
+            self.settings.lock()
         }
 
         pub(super) fn elements(&self) -> MutexGuard<'_, Elements> {
-            self.elements.lock().unwrap_or_else(PoisonError::into_inner)
+            self.elements.lock()
         }
 
         /// A window that is no window is refused while playing, and an error at the start.

@@ -5,10 +5,11 @@
 //! engine, and at their end wait until it is done with what they gave it. The element changes
 //! what may be changed, and reads what became of the frames.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration as StdDuration, Instant as StdInstant};
 
+use parking_lot::{Condvar, Mutex};
 use selvedge_control_config::view::{Knob, NodeView};
 use selvedge_control_config::{LinkConfig, NodeConfig, SourceUri, StreamConfig};
 use selvedge_data_stream::{Fate, Frame, Spec, Window, Windows};
@@ -73,7 +74,7 @@ impl FateTap for FateCounter {
         if let Some(count) = self.0.counts.get(stream) {
             count.fetch_add(1, Ordering::Release);
             // Whoever counts holds the lock until it waits.
-            drop(self.0.lock.lock().unwrap_or_else(PoisonError::into_inner));
+            drop(self.0.lock.lock());
             self.0.more.notify_all();
         }
     }
@@ -100,23 +101,19 @@ impl Session {
             closing: AtomicBool::new(false),
             link,
         };
-        session.start_if_known(&mut session.locked());
+        session.start_if_known(&mut session.phase.lock());
         Arc::new(session)
-    }
-
-    fn locked(&self) -> MutexGuard<'_, SessionState> {
-        self.phase.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The largest payload that a packet of this stream may carry.
     pub(crate) fn payload_max(&self, stream: usize) -> usize {
-        let ipv6 = self.locked().streams.get(stream).is_some_and(|s| s.to.is_ipv6());
+        let ipv6 = self.phase.lock().streams.get(stream).is_some_and(|s| s.to.is_ipv6());
         payload_max(self.link.mtu, if ipv6 { IPV6_UDP } else { IPV4_UDP })
     }
 
     /// A stream says what period its medium has; where a property says so too, that counts.
     pub(crate) fn set_media_period(&self, stream: usize, period: Duration) {
-        let mut phase = self.locked();
+        let mut phase = self.phase.lock();
         let known = phase.periods.get(stream).is_some_and(Option::is_some);
         if !known && let Some(slot) = phase.periods.get_mut(stream) {
             *slot = Some(period);
@@ -177,7 +174,7 @@ impl Session {
         interrupted: impl Fn() -> bool,
     ) -> Result<FrameProducer, NoProducer> {
         let began = StdInstant::now();
-        let mut phase = self.locked();
+        let mut phase = self.phase.lock();
         loop {
             if interrupted() {
                 return Err(NoProducer::Interrupted);
@@ -196,8 +193,7 @@ impl Session {
                 }
                 self.start_if_known(&mut phase);
             } else {
-                let waited = self.changed.wait_timeout(phase, left);
-                phase = waited.unwrap_or_else(PoisonError::into_inner).0;
+                self.changed.wait_for(&mut phase, left);
             }
         }
     }
@@ -205,27 +201,26 @@ impl Session {
     /// Waits until the engine is done with so many frames of a stream, no longer than the longest
     /// delay takes, or until interrupted. True if it is.
     pub(crate) fn drain(&self, stream: usize, given: u64, interrupted: impl Fn() -> bool) -> bool {
-        let delays = self.locked().streams.iter().filter_map(|s| s.contract.delay).max();
+        let delays = self.phase.lock().streams.iter().filter_map(|s| s.contract.delay).max();
         let longest = StdDuration::from_nanos(delays.unwrap_or(Duration::ZERO).0) + GRACE;
         let until = StdInstant::now() + longest;
         let Some(count) = self.settled.counts.get(stream) else { return true };
-        let mut held = self.settled.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = self.settled.lock.lock();
         while count.load(Ordering::Acquire) < given {
             let left = until.saturating_duration_since(StdInstant::now());
             if left.is_zero() || interrupted() || self.is_closing() {
                 return false;
             }
-            let waited = self.settled.more.wait_timeout(held, left);
-            held = waited.unwrap_or_else(PoisonError::into_inner).0;
+            self.settled.more.wait_for(&mut held, left);
         }
         true
     }
 
     /// Wakes those who wait, so that they see that they are interrupted.
     pub(crate) fn wake(&self) {
-        drop(self.locked());
+        drop(self.phase.lock());
         self.changed.notify_all();
-        drop(self.settled.lock.lock().unwrap_or_else(PoisonError::into_inner));
+        drop(self.settled.lock.lock());
         self.settled.more.notify_all();
     }
 
@@ -240,13 +235,13 @@ impl Session {
     }
 
     pub(crate) fn set_rate(&self, rate: Bitrate) {
-        let mut phase = self.locked();
+        let mut phase = self.phase.lock();
         phase.rate = rate;
         phase.turn(Knob::Rate { link: self.link.name.clone(), rate });
     }
 
     pub(crate) fn set_window(&self, stream: usize, window: Window) {
-        let mut phase = self.locked();
+        let mut phase = self.phase.lock();
         let Some(plan) = phase.streams.get_mut(stream) else { return };
         plan.contract.windows = Windows::Whole(window);
         let stream = plan.name.clone();
@@ -254,7 +249,7 @@ impl Session {
     }
 
     pub(crate) fn set_priority(&self, stream: usize, priority: i32) {
-        let mut phase = self.locked();
+        let mut phase = self.phase.lock();
         let Some(plan) = phase.streams.get_mut(stream) else { return };
         plan.contract.priority = priority;
         let stream = plan.name.clone();
@@ -263,7 +258,7 @@ impl Session {
 
     /// The newest report, and the names of its streams; the last one, once stopped.
     pub(crate) fn report(&self) -> (LinkReport, Vec<String>) {
-        let phase = self.locked();
+        let phase = self.phase.lock();
         let newest = phase.node.as_ref().and_then(|node| node.reports().pop());
         let report = newest.unwrap_or_else(|| phase.last.clone());
         (report, phase.streams.iter().map(|stream| stream.name.clone()).collect())
@@ -272,13 +267,13 @@ impl Session {
     /// Stops the node; what still waits is not sent.
     pub(crate) fn stop(&self) {
         let node = {
-            let mut phase = self.locked();
+            let mut phase = self.phase.lock();
             phase.failure.get_or_insert_with(|| "the element has stopped".into());
             phase.node.take()
         };
         // Not under the lock: the engine's thread ends when it has noticed.
         if let Some(last) = node.and_then(|node| node.stop().links.pop()) {
-            self.locked().last = last;
+            self.phase.lock().last = last;
         }
         self.wake();
     }

@@ -21,7 +21,8 @@ pub(crate) fn register(plugin: &gst::Plugin) -> Result<(), glib::BoolError> {
 }
 
 mod imp {
-    use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+    use parking_lot::Mutex;
+    use std::sync::{Arc, LazyLock};
 
     use gst::subclass::prelude::*;
 
@@ -54,23 +55,19 @@ mod imp {
         active: bool,
     }
 
-    fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-        mutex.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     impl SelvedgeSink {
         fn active(&self) -> Option<Arc<Session>> {
-            let run = lock(&self.run);
+            let run = self.run.lock();
             run.session.clone().filter(|_| run.active)
         }
 
         fn pads(&self) -> Vec<SelvedgeSinkPad> {
-            lock(&self.pads).list.clone()
+            self.pads.lock().list.clone()
         }
 
         /// Checks all properties and begins a run.
         fn begin(&self) -> Result<(), SettingError> {
-            let link = lock(&self.settings).link(&self.obj().name())?;
+            let link = self.settings.lock().link(&self.obj().name())?;
             let pads = self.pads();
             if pads.is_empty() {
                 return Err(SettingError::NoPads);
@@ -81,14 +78,14 @@ mod imp {
             for (stream, pad) in pads.iter().enumerate() {
                 pad.attach(Some((Arc::clone(&session), stream)));
             }
-            *lock(&self.run) = Run { session: Some(session), active: true };
+            *self.run.lock() = Run { session: Some(session), active: true };
             Ok(())
         }
 
         /// Stops the engine and takes the chains down; the last statistics stay.
         fn finish(&self) {
             let session = {
-                let mut run = lock(&self.run);
+                let mut run = self.run.lock();
                 run.active = false;
                 run.session.clone()
             };
@@ -201,7 +198,7 @@ mod imp {
                     }
                 }
             }
-            lock(&self.settings).rate = bps;
+            self.settings.lock().rate = bps;
         }
     }
 
@@ -225,15 +222,15 @@ mod imp {
                 "rate" => self.set_rate(value.get().unwrap_or_default()),
                 "discipline" => {
                     let name = value.get::<Option<String>>().ok().flatten();
-                    lock(&self.settings).discipline = name.unwrap_or_default();
+                    self.settings.lock().discipline = name.unwrap_or_default();
                 }
-                "selection" => lock(&self.settings).selection = value.get().unwrap_or(true),
-                "burst" => lock(&self.settings).burst = value.get().unwrap_or_default(),
+                "selection" => self.settings.lock().selection = value.get().unwrap_or(true),
+                "burst" => self.settings.lock().burst = value.get().unwrap_or_default(),
                 name @ ("sync" | "async") => {
                     let set: bool = value.get().unwrap_or(true);
                     match name {
-                        "sync" => lock(&self.settings).sync = set,
-                        _ => lock(&self.settings).preroll = set,
+                        "sync" => self.settings.lock().sync = set,
+                        _ => self.settings.lock().preroll = set,
                     }
                     for input in self.pads().iter().filter_map(SelvedgeSinkPad::input) {
                         input.set_property(name, set);
@@ -244,7 +241,7 @@ mod imp {
         }
 
         fn property(&self, _: usize, pspec: &glib::ParamSpec) -> glib::Value {
-            let settings = lock(&self.settings).clone();
+            let settings = self.settings.lock().clone();
             match pspec.name() {
                 "rate" => settings.rate.to_value(),
                 "discipline" => settings.discipline.to_value(),
@@ -253,7 +250,7 @@ mod imp {
                 "sync" => settings.sync.to_value(),
                 "async" => settings.preroll.to_value(),
                 _ => {
-                    let session = lock(&self.run).session.clone();
+                    let session = self.run.lock().session.clone();
                     let (report, names) = session.map(|s| s.report()).unwrap_or_default();
                     stats::of_link(&report, &names).to_value()
                 }
@@ -307,7 +304,7 @@ mod imp {
                 return None;
             }
             let number = {
-                let mut pads = lock(&self.pads);
+                let mut pads = self.pads.lock();
                 let asked = name.and_then(|name| name.strip_prefix("sink_")?.parse::<u32>().ok());
                 let taken = |n: u32| {
                     let name = format!("sink_{n}");
@@ -321,7 +318,7 @@ mod imp {
                 pads.next = pads.next.max(number.saturating_add(1));
                 number
             };
-            let input = Input::new(&format!("input_{number}"), &lock(&self.settings));
+            let input = Input::new(&format!("input_{number}"), &self.settings.lock());
             self.obj().add(&input).ok()?;
             let _ = input.sync_state_with_parent();
             let pad = gst::PadBuilder::<SelvedgeSinkPad>::from_template(template)
@@ -336,14 +333,14 @@ mod imp {
                 .build();
             pad.set_input(&input);
             self.obj().add_pad(&pad).ok()?;
-            lock(&self.pads).list.push(pad.clone());
+            self.pads.lock().list.push(pad.clone());
             self.obj().child_added(&pad, &pad.name());
             Some(pad.upcast())
         }
 
         fn release_pad(&self, pad: &gst::Pad) {
             let Some(pad) = pad.downcast_ref::<SelvedgeSinkPad>() else { return };
-            lock(&self.pads).list.retain(|other| other != pad);
+            self.pads.lock().list.retain(|other| other != pad);
             let _ = pad.set_active(false);
             if let Some((session, stream)) = pad.run() {
                 session.set_media_period(stream, settings::PERIOD_DEFAULT);

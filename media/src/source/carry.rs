@@ -1,10 +1,11 @@
 //! From whatever a container, a launch line or a depayloader gives to one stream of access units
 //! in the form that the payloaders want.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use gstreamer as gst;
 use gstreamer::prelude::*;
+use parking_lot::Mutex;
 
 use super::elements::{bin, make, package_for_caps, wiring};
 use crate::error::SourceError;
@@ -40,7 +41,7 @@ pub(super) fn unpack_into(
         let (Some(pipeline), Some(sink)) = (weak.0.upgrade(), weak.1.upgrade()) else { return };
         let Some(input) = sink.static_pad("sink").filter(|pad| !pad.is_linked()) else { return };
         if let Err(error) = choose(&pipeline, unpack, &input, &what) {
-            failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+            failure.lock().get_or_insert(error);
         }
     });
     Ok(unpack)

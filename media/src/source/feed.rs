@@ -1,6 +1,5 @@
 //! A running pipeline that ends in encoded access units, and what its bus says.
 
-use std::sync::PoisonError;
 use std::time::Duration as StdDuration;
 
 use gstreamer as gst;
@@ -152,7 +151,7 @@ impl Feed {
     }
 
     fn take_failure(&self) -> Option<SourceError> {
-        self.failure.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.failure.lock().take()
     }
 
     /// The first error on the bus, in our words.

@@ -3,10 +3,11 @@
 //! The payloader stands alone between two pads of ours, so that what comes out while a unit goes
 //! in is exactly that unit's packets, whatever the format. It works in the calling thread.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use gstreamer as gst;
 use gstreamer::prelude::*;
+use parking_lot::Mutex;
 use selvedge_data_stream::rtp::HEADER_LEN;
 
 use super::elements::{make, wiring};
@@ -124,17 +125,13 @@ impl Packetizer {
 
     /// The parameters of the format for SDP, once the payloader has seen this unit.
     pub(super) fn fmtp(&self, unit: &[u8]) -> Option<String> {
-        let caps = self.locked().caps.clone()?;
+        let caps = self.out.lock().caps.clone()?;
         let structure = caps.structure(0)?;
         let sets = structure.get::<String>("sprop-parameter-sets");
         let (Codec::H264, Ok(sets)) = (self.codec, sets) else { return None };
         let profile = h264::profile_level_id(unit);
         let profile = profile.map(|id| format!("profile-level-id={id};")).unwrap_or_default();
         Some(format!("packetization-mode=1;{profile}sprop-parameter-sets={sets}"))
-    }
-
-    fn locked(&self) -> std::sync::MutexGuard<'_, Output> {
-        self.out.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Tells the payloader what comes, at the start and when that changes.
@@ -158,7 +155,7 @@ impl Packetizer {
     }
 
     fn collect(&mut self, headers: Option<&mpeg::Headers>) {
-        let buffers = std::mem::take(&mut self.locked().buffers);
+        let buffers = std::mem::take(&mut self.out.lock().buffers);
         self.bytes.clear();
         self.ends.clear();
         let count = buffers.len();
@@ -195,7 +192,7 @@ fn fill_mpeg_header(headers: &mpeg::Headers, video: &mut [u8], first: bool, last
 /// A pad that keeps packets and the caps they come with.
 fn collector(out: &Arc<Mutex<Output>>) -> gst::Pad {
     let lock = |out: &Mutex<Output>, keep: &mut dyn FnMut(&mut Output)| {
-        keep(&mut out.lock().unwrap_or_else(PoisonError::into_inner));
+        keep(&mut out.lock());
     };
     let (one, list, event) = (Arc::clone(out), Arc::clone(out), Arc::clone(out));
     gst::Pad::builder(gst::PadDirection::Sink)

@@ -1,8 +1,8 @@
 //! A GStreamer source's thread: it delivers frames to inlets, and when the source breaks off it
 //! opens it again, waiting longer each time. No other stream is touched by that.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -125,7 +125,7 @@ impl Worker {
         if self.reopen.stream.thumbnail {
             let status = Arc::clone(&self.status);
             let give = move |jpeg: &[u8], _at| {
-                let mut slot = status.thumbnail.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut slot = status.thumbnail.lock();
                 let number = slot.as_ref().map_or(0, |(number, _)| number + 1);
                 *slot = Some((number, Arc::from(jpeg)));
             };

@@ -1,7 +1,6 @@
 //! A link in an engine, a thread of this process: sources write into its streams' rings and pools.
 
-use std::sync::{Mutex, PoisonError};
-
+use parking_lot::Mutex;
 use selvedge_data_stream::Windows;
 use selvedge_place_engine::engine::{Engine, Registrar};
 use selvedge_place_engine::report::LinkReport;
@@ -49,7 +48,7 @@ impl PlacedLink for Inline {
     }
 
     fn add(&self, member: Member<'_>) -> Result<(usize, StreamEnd), PlacementError> {
-        let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut next = self.next.lock();
         let number = *next;
         if number == self.room {
             return Err(PlacementError::Full(self.room));

@@ -7,11 +7,12 @@ mod requests;
 mod spawn;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration as StdDuration;
 
+use parking_lot::Mutex;
 use selvedge_data_stream::{Spec, Windows};
 use selvedge_os::clock::Clock;
 use selvedge_os::control::ControlError;
@@ -111,13 +112,13 @@ impl Attachment {
     /// The link, as it was told when attaching.
     #[must_use]
     pub fn link(&self) -> LinkSpec {
-        lock(&self.inner).link.clone()
+        self.inner.lock().link.clone()
     }
 
     /// How often the coprocessor was lost and found again.
     #[must_use]
     pub fn returns(&self) -> u64 {
-        lock(&self.inner).returns
+        self.inner.lock().returns
     }
 
     /// Adds a stream; returns its place here and its source's end.
@@ -129,7 +130,7 @@ impl Attachment {
         spec: Spec,
         params: &FrameProducerParams,
     ) -> Result<(usize, FrameProducer), ClientError> {
-        let mut inner = lock(&self.inner);
+        let mut inner = self.inner.lock();
         let connection = inner.connection.as_mut().ok_or(ControlError::Closed)?;
         let (number, bit, segment) = connection.add(&spec)?;
         let bell = Arc::clone(&self.bell);
@@ -155,7 +156,7 @@ impl Attachment {
         (file, repeat): (&str, bool),
         ssrc: u32,
     ) -> Result<usize, ClientError> {
-        let mut inner = lock(&self.inner);
+        let mut inner = self.inner.lock();
         let connection = inner.connection.as_mut().ok_or(ControlError::Closed)?;
         let (number, counts) = connection.read(&spec, (file, repeat), ssrc)?;
         let kind = Kind::Read { file: file.to_owned(), repeat, ssrc, counts };
@@ -167,7 +168,7 @@ impl Attachment {
     /// the coprocessor is away.
     #[must_use]
     pub fn report(&self) -> LinkReport {
-        let mut inner = lock(&self.inner);
+        let mut inner = self.inner.lock();
         if let Ok(statistics) = inner.statistics() {
             let numbers: Vec<usize> = inner.streams.iter().map(|stream| stream.number).collect();
             let mut report = statistics.report(&numbers);
@@ -184,13 +185,13 @@ impl Attachment {
     /// # Errors
     /// [`ClientError`].
     pub fn statistics(&self) -> Result<Statistics, ClientError> {
-        lock(&self.inner).statistics()
+        self.inner.lock().statistics()
     }
 
     /// For streams that the coprocessor reads: what is wrong with one, and whether it is over.
     #[must_use]
     pub fn source(&self, place: usize) -> (Option<String>, bool) {
-        let mut inner = lock(&self.inner);
+        let mut inner = self.inner.lock();
         let Some(number) = inner.streams.get(place).map(|stream| stream.number) else {
             return (None, true);
         };
@@ -229,7 +230,7 @@ impl Attachment {
     /// # Errors
     /// [`ClientError`].
     pub fn ask(&self, request: Request) -> Result<Reply, ClientError> {
-        let mut inner = lock(&self.inner);
+        let mut inner = self.inner.lock();
         let connection = inner.connection.as_mut().ok_or(ControlError::Closed)?;
         connection.ask(request, &[]).map(|(reply, _)| reply)
     }
@@ -241,7 +242,7 @@ impl Attachment {
         request: impl FnOnce(usize) -> Request,
     ) -> bool {
         let number = {
-            let mut inner = lock(&self.inner);
+            let mut inner = self.inner.lock();
             let Some(stream) = inner.streams.get_mut(place) else { return false };
             note(&mut stream.spec);
             stream.number
@@ -280,10 +281,6 @@ impl Inner {
     }
 }
 
-fn lock(inner: &Mutex<Inner>) -> MutexGuard<'_, Inner> {
-    inner.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Looks after the coprocessor.
 struct Supervisor {
     inner: Arc<Mutex<Inner>>,
@@ -297,13 +294,13 @@ struct Supervisor {
 impl Supervisor {
     fn run(mut self) {
         while !self.stop.load(Ordering::Relaxed) {
-            let alive = lock(&self.inner).connection.as_ref().is_some_and(Connection::is_open);
+            let alive = self.inner.lock().connection.as_ref().is_some_and(Connection::is_open);
             if !alive && let Err(error) = self.reattach() {
                 tracing::debug!(%error, "the coprocessor is away");
             }
             thread::park_timeout(POLL_EVERY);
         }
-        lock(&self.inner).connection = None;
+        self.inner.lock().connection = None;
         if let Some(program) = &mut self.program {
             program.end();
         }
@@ -311,13 +308,13 @@ impl Supervisor {
 
     /// Attaches again, with the same memory.
     fn reattach(&mut self) -> Result<(), ClientError> {
-        lock(&self.inner).lose();
+        self.inner.lock().lose();
         if let Some(program) = &mut self.program {
             program.start(TIMEOUT)?;
         }
         let mut connection = Connection::open(&self.socket)?;
         let link = connection.attach_again(&self.name, &self.bell)?;
-        let mut inner = lock(&self.inner);
+        let mut inner = self.inner.lock();
         for stream in &mut inner.streams {
             stream.number = match &mut stream.kind {
                 Kind::Produced { segment, bit } => {

@@ -7,11 +7,12 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
 use io_uring::{IoUring, opcode, types};
+use parking_lot::Mutex;
 use selvedge_os::clock::Clock;
 use selvedge_place_engine::frame_producer::FrameProducer;
 use selvedge_units::{Duration, Instant};
@@ -59,7 +60,7 @@ impl FeederState {
     /// What went wrong, and whether it is over.
     #[must_use]
     pub fn status(&self) -> (Option<String>, bool) {
-        let trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let trouble = self.trouble.lock().clone();
         (trouble, self.ended.load(Ordering::Acquire))
     }
 }
@@ -144,7 +145,7 @@ impl OpenRecording {
             if let Err(why) = self.run(frame_producer) {
                 let why = format!("\"{name}\": {why}");
                 tracing::warn!("{why}");
-                *shared_state.trouble.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);
+                *shared_state.trouble.lock() = Some(why);
             }
             shared_state.ended.store(true, Ordering::Release);
         })?;

@@ -10,9 +10,10 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::PathBuf;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::{Condvar, Mutex};
 use selvedge_data_cpu::{Config, Promise, TaskId};
 use selvedge_os::control::{Connection, ControlError, FOREVER};
 use selvedge_os::seqpacket;
@@ -162,7 +163,7 @@ pub fn serve(loads: Option<Loads>) -> Result<(), DaemonError> {
     let mut signals = signal_hook::iterator::Signals::new(signals).map_err(at)?;
     std::thread::spawn(move || {
         if signals.forever().next().is_some() {
-            hears.registry().stop = true;
+            hears.registry.lock().stop = true;
             hears.changed.notify_all();
         }
     });
@@ -176,28 +177,22 @@ pub fn serve(loads: Option<Loads>) -> Result<(), DaemonError> {
     for dispatcher in &daemon.dispatchers {
         dispatcher.release_all();
     }
-    drop(daemon.kernel().take());
+    drop(daemon.in_kernel.lock().take());
     drop(lock);
     Ok(())
 }
 
 impl Daemon {
-    fn registry(&self) -> std::sync::MutexGuard<'_, ClientRegistry> {
-        self.registry.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Until there is nothing to do any more.
     fn wait(&self) {
-        let mut registry = self.registry();
+        let mut registry = self.registry.lock();
         while !registry.stop {
             if registry.clients > 0 {
-                registry = self.changed.wait(registry).unwrap_or_else(PoisonError::into_inner);
+                self.changed.wait(&mut registry);
                 continue;
             }
-            let waited = self.changed.wait_timeout(registry, IDLE_MAX);
-            let (after, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
-            registry = after;
-            if timeout.timed_out() && registry.clients == 0 {
+            let waited = self.changed.wait_for(&mut registry, IDLE_MAX);
+            if waited.timed_out() && registry.clients == 0 {
                 return;
             }
         }
@@ -214,7 +209,7 @@ impl Daemon {
     }
 
     fn accept_client(self: &Arc<Self>, connection: Connection) {
-        let mut registry = self.registry();
+        let mut registry = self.registry.lock();
         if registry.clients >= CLIENTS_MAX {
             let full = format!("{CLIENTS_MAX} programs run already");
             let _ = connection.answer::<Response>(Err(&full), &[], &[]);
@@ -231,7 +226,7 @@ impl Daemon {
             if let Err(error) = daemon.handle_client(client, &connection) {
                 tracing::debug!("client: {error}");
             }
-            daemon.registry().clients -= 1;
+            daemon.registry.lock().clients -= 1;
             daemon.changed.notify_all();
         });
     }
@@ -271,14 +266,6 @@ impl Daemon {
         }
     }
 
-    fn kernel(&self) -> std::sync::MutexGuard<'_, Option<Box<dyn InKernel>>> {
-        self.in_kernel.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn kernel_tasks(&self) -> std::sync::MutexGuard<'_, Vec<KernelTask>> {
-        self.kernel_tasks.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// A client's task goes: what became of it.
     fn remove_client_task(&self, admitted: Admitted<'_>) -> Option<Outcome> {
         match admitted {
@@ -287,9 +274,9 @@ impl Daemon {
                 Some(Outcome::new(&report.counts, report.refused))
             }
             Admitted::InKernel(client) => {
-                let mut kernel = self.kernel();
+                let mut kernel = self.in_kernel.lock();
                 let kernel = kernel.as_mut()?;
-                let mut kernel_tasks = self.kernel_tasks();
+                let mut kernel_tasks = self.kernel_tasks.lock();
                 let at =
                     kernel_tasks.iter().position(|kernel_task| kernel_task.client == client)?;
                 let kernel_task = kernel_tasks.swap_remove(at);
@@ -345,7 +332,7 @@ impl Daemon {
         let built =
             || Refusal::Lacking("this program was built without the kernel placement".into());
         let loads = self.loads.ok_or_else(built)?;
-        let mut kernel = self.kernel();
+        let mut kernel = self.in_kernel.lock();
         let kernel = match &mut *kernel {
             Some(kernel) => kernel,
             none => none.insert(loads().map_err(|why| Refusal::Lacking(why.to_string()))?),
@@ -358,7 +345,7 @@ impl Daemon {
         class::confine(pid, cpu).map_err(|error| full(error.into()))?;
         let before = kernel.load(cpu);
         let (id, promise) = kernel.admit(cpu, &task, pid, request.events).map_err(full)?;
-        self.kernel_tasks().push(KernelTask {
+        self.kernel_tasks.lock().push(KernelTask {
             client,
             cpu,
             id,

@@ -4,10 +4,11 @@
 //! unless somebody was chosen. So a wake-up waits for nobody's tick, and what a task overruns its
 //! service time by is at most a tick.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
+use parking_lot::{Mutex, MutexGuard};
 use selvedge_data_cpu::{
     Config, Counts, EventsFull, Processor, Promise, Refused, Runs, Selected, Task, TaskId,
 };
@@ -184,7 +185,7 @@ impl Dispatcher {
 
     fn state(&self) -> LockedState<'_> {
         let ordinary = RaisedThread::raise();
-        let state = self.shared.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = self.shared.0.lock();
         LockedState { state, _ordinary: ordinary }
     }
 
@@ -211,7 +212,7 @@ impl Drop for Dispatcher {
 /// a task that runs on until the dispatcher looks again would run for ever.
 struct LockedState<'a> {
     // Let go before the class is given back.
-    state: std::sync::MutexGuard<'a, State>,
+    state: MutexGuard<'a, State>,
     _ordinary: Option<RaisedThread>,
 }
 
@@ -259,7 +260,7 @@ fn work(clock: Clock, state: &Mutex<State>, stop: &AtomicBool) {
     while !stop.load(Ordering::Relaxed) {
         let now = clock.now();
         let next = {
-            let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut state = state.lock();
             if state.tasks.is_empty() { None } else { Some(state.sample(now, samples)) }
         };
         samples += 1;

@@ -13,12 +13,13 @@ mod stepped_engine;
 pub mod unit_slot;
 mod worker;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::{io, thread};
 
+use parking_lot::Mutex;
 use selvedge_control_config::{LinkConfig, Sending};
 use selvedge_data_link::{Link, LinkParams};
 use selvedge_data_stream::Spec;
@@ -244,7 +245,7 @@ impl<O: FrameConsumer + 'static> Engine<O> {
     /// The newest report.
     #[must_use]
     pub fn report(&self) -> LinkReport {
-        self.report.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.report.lock().clone()
     }
 
     fn send_command(&self, order: Command<O>) -> bool {

@@ -6,9 +6,10 @@
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 
+use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, poll};
 use selvedge_units::{Bytes, Duration, Instant};
 
@@ -119,14 +120,14 @@ impl Receiver {
     /// What was measured of each stream so far, in the order in which they were given.
     #[must_use]
     pub fn snapshots(&self) -> Vec<MeterSnapshot> {
-        lock(&self.streams).iter().map(Stream::snapshot).collect()
+        self.streams.lock().iter().map(Stream::snapshot).collect()
     }
 
     /// Reads what has come, stops, settles what has begun, and returns the last snapshots and the tap.
     #[must_use]
     pub fn stop(mut self) -> (Vec<MeterSnapshot>, Option<Box<dyn PacketTap>>) {
         let tap = self.join();
-        let mut streams = lock(&self.streams);
+        let mut streams = self.streams.lock();
         streams.iter_mut().for_each(|stream| stream.meter.finish());
         (streams.iter().map(Stream::snapshot).collect(), tap)
     }
@@ -163,11 +164,6 @@ impl Stream {
     fn snapshot(&self) -> MeterSnapshot {
         MeterSnapshot { socket_drops: self.drops, ..self.meter.snapshot() }
     }
-}
-
-/// The streams, also after the thread panicked: counters are whole at every moment.
-fn lock(streams: &Mutex<Vec<Stream>>) -> MutexGuard<'_, Vec<Stream>> {
-    streams.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What the thread owns.
@@ -208,7 +204,7 @@ impl Worker {
                 return self.tap;
             }
             let now = self.clock.now();
-            lock(&self.streams).iter_mut().for_each(|stream| stream.meter.handle_timeout(now));
+            self.streams.lock().iter_mut().for_each(|stream| stream.meter.handle_timeout(now));
         }
     }
 
@@ -226,7 +222,7 @@ impl Worker {
                 });
                 *came = *latest;
             }
-            if let Some(entry) = lock(&self.streams).get_mut(stream) {
+            if let Some(entry) = self.streams.lock().get_mut(stream) {
                 for (datagram, came) in batch.datagrams(count).zip(came) {
                     entry.handle(came, &datagram);
                 }

@@ -12,12 +12,13 @@ mod frame_queue;
 use std::collections::BTreeSet;
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration as StdDuration;
 
 use libbpf_rs::{MapHandle, RingBufferBuilder};
+use parking_lot::Mutex;
 use selvedge_control_config::LinkConfig;
 use selvedge_data_memory::pool;
 use selvedge_data_stream::Counts;
@@ -102,10 +103,6 @@ struct Shared {
     accounts: Vec<Arc<Mutex<StreamAccount>>>,
     report: Mutex<LinkReport>,
     stop: Arc<AtomicBool>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A link that the kernel schedules. Dropped, it gives the device back its own qdisc; what waits
@@ -216,7 +213,7 @@ impl KernelLink {
     /// are the kernel's, which schedules packets.
     #[must_use]
     pub fn report(&self) -> LinkReport {
-        lock(&self.shared.report).clone()
+        self.shared.report.lock().clone()
     }
 
     /// Changes a stream's window, with its next packet; false if it can't be (windows by kind, no
@@ -235,7 +232,7 @@ impl KernelLink {
         else {
             return false;
         };
-        let mut account = lock(account);
+        let mut account = account.lock();
         let before = account.contract;
         change(&mut account);
         let applied = !matches!(account.contract.windows, Windows::PerKind(_))
@@ -250,7 +247,7 @@ impl KernelLink {
     pub fn set_rate(&self, rate: Bitrate) -> bool {
         let applied = self.qdisc.as_ref().is_some_and(|(_, qdisc)| qdisc.set_rate(rate).is_ok());
         if applied {
-            *lock(&self.shared.rate) = rate;
+            *self.shared.rate.lock() = rate;
         }
         applied
     }
@@ -351,7 +348,7 @@ impl Shared {
     fn take(&self, bytes: &[u8]) {
         let Some(happened) = PacketFate::read(bytes) else { return };
         if let Some(account) = self.accounts.get(happened.stream as usize) {
-            lock(account).settle(&happened);
+            account.lock().settle(&happened);
         }
     }
 
@@ -365,7 +362,7 @@ impl Shared {
         let (mut offered, mut sent) = (Bitrate(0), Bitrate(0));
         let (mut sent_bytes, mut backlog) = (Bytes(0), Bytes(0));
         for ((number, account), counted) in self.accounts.iter().enumerate().zip(&kernel.streams) {
-            let mut account = lock(account);
+            let mut account = account.lock();
             if counted.waiting == 0 {
                 account.abandon_before(asked - SILENCE, now);
             }
@@ -387,10 +384,10 @@ impl Shared {
                 sent: account.sent.last_second(now),
             });
         }
-        *lock(&self.report) = LinkReport {
+        *self.report.lock() = LinkReport {
             name: self.name.clone(),
             discipline: self.discipline,
-            rate: *lock(&self.rate),
+            rate: *self.rate.lock(),
             offered,
             sent,
             sent_bytes,

@@ -10,8 +10,8 @@ use std::fs;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::Mutex;
 
+use parking_lot::Mutex;
 use thiserror::Error;
 
 use crate::design::Design;
@@ -60,7 +60,7 @@ impl Simulator {
         let version = tool::run(Command::new(VERILATOR).arg("--version"), VERILATOR)?.0;
         let cache = cache_folder()?;
         let program = cache.join(format!("model-{:016x}", fingerprint(&version, Some(&design))));
-        let making = MAKING.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let making = MAKING.lock();
         if !program.exists() {
             make(&design, &version, &cache, &program)?;
         }

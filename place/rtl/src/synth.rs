@@ -9,9 +9,9 @@
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::thread;
 
+use parking_lot::Mutex;
 use serde::Serialize;
 use thiserror::Error;
 
@@ -204,7 +204,7 @@ pub fn clock(
                     if let Ok((mhz, _)) = found {
                         report(seed, mhz);
                     }
-                    placed.lock().unwrap_or_else(PoisonError::into_inner).push((seed, found));
+                    placed.lock().push((seed, found));
                     if failed {
                         // The others would fail as well.
                         next.store(seeds + 1, Ordering::Relaxed);
@@ -213,7 +213,7 @@ pub fn clock(
             });
         }
     });
-    let mut placed = placed.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let mut placed = placed.into_inner();
     placed.sort_by_key(|&(seed, _)| seed);
     for (_, one) in placed {
         let (mhz, logic_cells) = one?;

@@ -35,7 +35,7 @@ impl HostThread {
         exact_timers();
         loop {
             {
-                let mut control = self.shared.control();
+                let mut control = self.shared.control.lock();
                 if control.stop {
                     return;
                 }

@@ -113,7 +113,7 @@ impl MemberThread {
             if ready[0] {
                 self.shared.wake_event.clear();
                 let (stop, close, calls) = {
-                    let lists = &mut *self.shared.lists();
+                    let lists = &mut *self.shared.lists.lock();
                     let close = std::mem::take(&mut lists.close);
                     (lists.stop, close, std::mem::take(&mut lists.new_connections))
                 };
@@ -174,7 +174,7 @@ impl MemberThread {
     /// One of those who were there before us is there, or gone.
     fn note_hello(&self, peer: &Peer) {
         if peer.hello_pending {
-            let mut lists = self.shared.lists();
+            let mut lists = self.shared.lists.lock();
             lists.hello_pending = lists.hello_pending.saturating_sub(1);
             self.shared.hello_received.notify_all();
         }

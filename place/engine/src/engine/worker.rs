@@ -4,10 +4,11 @@
 //! Scheduling and dispatch are this one thread (NI coprocessors, section 2.2.3), so that a frame
 //! waits in no second queue between the decision and the wire.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
-use std::sync::{Arc, Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use selvedge_data_link::Link;
 use selvedge_data_stream::{Counts, DropReason, Fate};
 use selvedge_units::{Duration, Instant};
@@ -335,7 +336,7 @@ impl<P: Poller> Worker<P> {
             extensions: self.extensions.reports(),
             ..LinkReport::of(&self.name, &self.link, streams.collect(), now)
         };
-        *self.report.lock().unwrap_or_else(PoisonError::into_inner) = report;
+        *self.report.lock() = report;
     }
 }
 

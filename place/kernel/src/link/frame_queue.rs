@@ -4,9 +4,10 @@
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 
+use parking_lot::Mutex;
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, TxTimeFlags, sockopt};
 use rustix::time::ClockId;
@@ -18,8 +19,8 @@ use selvedge_place_engine::frame_producer::FrameQueue;
 use selvedge_units::{Bytes, Instant};
 use socket2::{Domain, Protocol, Socket, Type};
 
+use super::LinkError;
 use super::account::{StreamAccount, mark};
-use super::{LinkError, lock};
 
 /// How many times the bytes of packets a socket's buffer holds: what the kernel keeps of a packet
 /// counts as well, and it doubles what it is asked for.
@@ -90,13 +91,13 @@ impl KernelFrameQueue {
 
 impl FrameQueue for KernelFrameQueue {
     fn free(&self) -> usize {
-        self.ring.saturating_sub(lock(&self.account).waiting())
+        self.ring.saturating_sub(self.account.lock().waiting())
     }
 
     fn push(&mut self, frame: Frame) -> bool {
         let now = self.clock.now();
         // Before any packet of it goes: the kernel may tell of it at once.
-        let deadline = lock(&self.account).offer(&frame, now);
+        let deadline = self.account.lock().offer(&frame, now);
         // A mark that can't be set was set before, when the socket was opened.
         let _ = self.socket.set_mark(mark(frame.seq));
         let mut cursor = PacketCursor::default();
@@ -124,7 +125,7 @@ impl FrameQueue for KernelFrameQueue {
                 Some(Errno::AGAIN | Errno::NOBUFS) => DropReason::Full,
                 _ => DropReason::SendFailed,
             };
-            lock(&self.account).refused(frame.seq, frame.packets - sent, reason, now);
+            self.account.lock().refused(frame.seq, frame.packets - sent, reason, now);
         }
         // Refused only for a span that was released before, which doing it once rules out.
         let _ = self.pool.release(frame.payload);

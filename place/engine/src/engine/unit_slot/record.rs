@@ -1,8 +1,9 @@
 //! What an engine in unit slots did in a turn, by the ways that every engine has: a step before each
 //! choice sees the heads' deadlines, a tap the frames' fates; the link's counters tell the rest.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use selvedge_data_link::Link;
 use selvedge_data_sched::StreamIndex;
 use selvedge_data_sched::replay::{Event, FrameRef, ReplayAction, Trace};
@@ -41,7 +42,7 @@ pub(super) struct TurnComparer {
 
 impl EngineRecorder {
     fn lock(&self) -> MutexGuard<'_, TurnRecord> {
-        self.sights.lock().unwrap_or_else(PoisonError::into_inner)
+        self.sights.lock()
     }
 
     pub(super) fn packet_left(&self, stream: usize, deadline: Instant) {
