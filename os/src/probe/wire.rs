@@ -10,6 +10,7 @@ use selvedge_units::{Duration, Instant};
 use super::{Outcome, Unavailable};
 use crate::clock::Clock;
 use crate::namespace::{self, Veth};
+use crate::socket::SocketError;
 use crate::transmit::{Method, Outgoing, TransmitCounters, TransmitOptions, Transmitter};
 
 /// Two sockets on the loopback, the first connected to the second.
@@ -104,20 +105,35 @@ pub fn af_xdp() -> Outcome {
     }
 }
 
+/// Why no packets went over a wire.
+#[derive(Debug, thiserror::Error)]
+enum WireError {
+    #[error("no receiver: {0}")]
+    Receiver(#[from] io::Error),
+    #[error(transparent)]
+    Sender(#[from] SocketError),
+    #[error("a packet did not come: {0}")]
+    Lost(#[source] io::Error),
+    #[error("{0}")]
+    Refused(String),
+    #[error("none went by AF_XDP within 5 s")]
+    None,
+}
+
 /// Sends packets by AF_XDP to the far end until some went so; what was sent, which all came.
-fn frames_over(wire: &Veth) -> Result<TransmitCounters, String> {
+fn frames_over(wire: &Veth) -> Result<TransmitCounters, WireError> {
     const ENOUGH: u64 = 16;
-    let (receiver, to) = namespace::listener(wire).map_err(|why| why.to_string())?;
+    let (receiver, to) = namespace::listener(wire)?;
     let options = TransmitOptions { method: Method::Xdp, ..TransmitOptions::default() };
     let clock = Clock::new();
-    let mut sender = Transmitter::new(clock, options).map_err(|why| why.to_string())?;
+    let mut sender = Transmitter::new(clock, options)?;
     let mut buffer = [0; 100];
     while sender.counters().xdp < ENOUGH {
         sender.send_batch(&[Outgoing { to, bytes: b"over the wire" }]);
-        receiver.recv(&mut buffer).map_err(|why| format!("a packet did not come: {why}"))?;
+        receiver.recv(&mut buffer).map_err(WireError::Lost)?;
         let refused = sender.fallback().map(str::to_owned);
         if clock.now().since(Instant::ZERO) > Duration::from_secs(5) || refused.is_some() {
-            return Err(refused.unwrap_or_else(|| "none went by AF_XDP".to_owned()));
+            return Err(refused.map_or(WireError::None, WireError::Refused));
         }
     }
     Ok(sender.counters())

@@ -146,7 +146,7 @@ impl Xdp {
         let pause = self.paths.get(&to).is_some_and(|(path, _)| path.is_some());
         let found = if pause { Ok(None) } else { self.look(to) };
         let path = found.unwrap_or_else(|why| {
-            self.log_fallback(why);
+            self.log_fallback(why.to_string());
             None
         });
         let holds = match (pause, path) {
@@ -162,7 +162,7 @@ impl Xdp {
     }
 
     /// Asks the kernel for the path to a receiver, and opens the device of the first one.
-    fn look(&mut self, to: SocketAddr) -> Result<Option<Path>, String> {
+    fn look(&mut self, to: SocketAddr) -> Result<Option<Path>, XdpError> {
         let path = Path::look(&self.netlink, to)?;
         let Some(path) = path else { return Ok(None) };
         if self.socket.is_none() {
@@ -173,7 +173,7 @@ impl Xdp {
         }
         let device = self.socket.as_ref().map_or(0, XdpSocket::device);
         if path.device != device {
-            return Err(format!("{to} lies behind another device than the first receiver"));
+            return Err(XdpError::OtherDevice(to));
         }
         Ok(Some(path))
     }
@@ -185,6 +185,26 @@ impl Xdp {
             self.reason = Some(why);
         }
     }
+}
+
+/// Why packets to a receiver don't go by AF_XDP.
+#[derive(Debug, thiserror::Error)]
+enum XdpError {
+    /// The kernel refuses a part of the socket.
+    #[error("{0}: {1}")]
+    Refused(&'static str, std::io::Error),
+    /// It does not say the way.
+    #[error(transparent)]
+    Route(#[from] std::io::Error),
+    /// No wire lies between.
+    #[error("{0} is this host, or a group")]
+    Special(std::net::IpAddr),
+    /// The device sends no frames of Ethernet.
+    #[error("{0} is no Ethernet")]
+    NoEthernet(String),
+    /// One device is open, and this is another.
+    #[error("{0} lies behind another device than the first receiver")]
+    OtherDevice(SocketAddr),
 }
 
 /// Whether a packet with all its headers fits a chunk of the shared memory.

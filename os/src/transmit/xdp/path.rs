@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use super::XdpError;
 use crate::netlink::Netlink;
 use crate::route::{self, Mac};
 
@@ -18,18 +19,17 @@ pub(super) struct Path {
 
 impl Path {
     /// Asks the kernel: none while it does not know the neighbour.
-    pub(super) fn look(netlink: &Netlink, to: SocketAddr) -> Result<Option<Self>, String> {
-        let to_text = |why: std::io::Error| why.to_string();
-        let route = route::to(netlink, to.ip()).map_err(to_text)?;
+    pub(super) fn look(netlink: &Netlink, to: SocketAddr) -> Result<Option<Self>, XdpError> {
+        let route = route::to(netlink, to.ip())?;
         if route.special {
-            return Err(format!("{} is this host, or a group", to.ip()));
+            return Err(XdpError::Special(to.ip()));
         }
-        let wire = route::wire(netlink, route.device).map_err(to_text)?;
+        let wire = route::wire(netlink, route.device)?;
         let Some(own) = wire.mac else {
             let name = netlink.name(route.device).unwrap_or_default();
-            return Err(format!("{name} is no Ethernet"));
+            return Err(XdpError::NoEthernet(name));
         };
-        let next_hop = route::neighbour(netlink, route.device, route.next_hop).map_err(to_text)?;
+        let next_hop = route::neighbour(netlink, route.device, route.next_hop)?;
         let (device, source, mtu) = (route.device, route.source, wire.mtu);
         Ok(next_hop.map(|next_hop| Self { device, own, next_hop, source, mtu }))
     }

@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicU32;
 
 use rustix::io::Errno;
 
+use super::XdpError;
 use super::ring::Ring;
 
 /// Bytes of a chunk of the shared memory, in which one frame lies.
@@ -65,7 +66,7 @@ pub(super) struct XdpSocket {
 
 impl XdpSocket {
     /// Opens one on a device, in copy mode.
-    pub(super) fn open(device: u32) -> Result<Self, String> {
+    pub(super) fn open(device: u32) -> Result<Self, XdpError> {
         // SAFETY: no pointers.
         let fd = unsafe { libc::socket(libc::AF_XDP, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
         if fd < 0 {
@@ -177,8 +178,8 @@ impl XdpSocket {
     }
 }
 
-fn refused(what: &str) -> String {
-    format!("{what}: {}", std::io::Error::last_os_error())
+fn refused(what: &'static str) -> XdpError {
+    XdpError::Refused(what, std::io::Error::last_os_error())
 }
 
 fn set<T>(socket: &OwnedFd, option: libc::c_int, value: &T) -> Option<()> {
