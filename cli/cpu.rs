@@ -162,7 +162,7 @@ fn run(args: &RunArgs) -> Result<(), Failure> {
 /// The best placement that works, of `scx` only if it is asked for.
 fn best(in_kernel: bool) -> Result<Placement, Failure> {
     rights::best(in_kernel).map_err(|lacks| {
-        let lacks = lacks.replace('\n', "\n  ");
+        let lacks = lacks.to_string().replace('\n', "\n  ");
         Failure::failed(format!(
             "no placement works here:\n  {lacks}\n--placement none runs the program without a promise"
         ))

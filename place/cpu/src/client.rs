@@ -124,7 +124,7 @@ struct DaemonConnection {
 pub fn run(run: &Run) -> Result<RunOutcome, ClientError> {
     let task = run.wanted.task()?;
     crate::rights::try_placement(run.placement)
-        .map_err(|why| ClientError::Lacking { placement: run.placement, why })?;
+        .map_err(|why| ClientError::Lacking { placement: run.placement, why: why.to_string() })?;
     class::adopt_orphans();
     match run.placement {
         Placement::Fifo | Placement::Scx => dispatched(run),

@@ -1,5 +1,6 @@
 //! What this machine allows, found out by trying it.
 
+use std::fmt;
 use std::path::Path;
 
 use selvedge_units::Duration;
@@ -7,20 +8,72 @@ use selvedge_units::Duration;
 use crate::class::{self, Class};
 use crate::protocol::Placement;
 
-/// Whether a placement works here, or what it lacks and how to get it.
+/// What a placement lacks here, and how to get it.
+#[derive(Debug, thiserror::Error)]
+pub enum Lack {
+    /// The kernel has none.
+    #[error("this kernel has no sched_ext; Linux 6.12 or later with CONFIG_SCHED_CLASS_EXT has it")]
+    NoSchedExt,
+    /// Another scheduler runs in the kernel.
+    #[error("sched_ext runs the scheduler \"{0}\"; end it first")]
+    Taken(String),
+    /// It takes the capabilities of root.
+    #[error("only root may load a scheduler into the kernel")]
+    NotRoot,
+    /// The program can't load it.
+    #[error("this program was built without the kernel placement")]
+    NotBuilt,
+    /// This user may not.
+    #[error(
+        "{what} are refused to this user; run it as root, or with the capability \
+         CAP_SYS_NICE{or_else}; in a control group with cpu.rt_runtime_us of 0 give it some"
+    )]
+    NotPermitted {
+        /// What is refused.
+        what: &'static str,
+        /// What else would do.
+        or_else: &'static str,
+    },
+    /// The kernel has no more to promise.
+    #[error("{0}: the kernel has promised all that it has; end another program first")]
+    Promised(&'static str),
+    /// The kernel says something else.
+    #[error("{what}: {error}")]
+    System {
+        /// What was tried.
+        what: &'static str,
+        /// What it says.
+        error: std::io::Error,
+    },
+}
+
+/// What each placement lacks, where none works: a line each.
+#[derive(Debug)]
+pub struct NoPlacement(Vec<(Placement, Lack)>);
+
+impl fmt::Display for NoPlacement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let line = |(placement, lack): &(Placement, Lack)| format!("{}: {lack}", placement.name());
+        f.write_str(&self.0.iter().map(line).collect::<Vec<_>>().join("\n"))
+    }
+}
+
+impl std::error::Error for NoPlacement {}
+
+/// Whether a placement works here.
 ///
 /// # Errors
-/// A sentence for people.
-pub fn try_placement(placement: Placement) -> Result<(), String> {
+/// [`Lack`].
+pub fn try_placement(placement: Placement) -> Result<(), Lack> {
     match placement {
         Placement::None => Ok(()),
         Placement::Scx => scx(),
         Placement::Fifo => on_a_thread(|| class::set(0, Class::Fifo(1)))
-            .map_err(|error| explain("real-time priorities (SCHED_FIFO)", LIMIT, &error)),
+            .map_err(|error| lack("real-time priorities (SCHED_FIFO)", LIMIT, error)),
         Placement::Deadline => {
             let (period, service) = (Duration::from_millis(100), Duration::from_millis(1));
             on_a_thread(move || class::reserve(0, period, service))
-                .map_err(|error| explain("reservations (SCHED_DEADLINE)", "", &error))
+                .map_err(|error| lack("reservations (SCHED_DEADLINE)", "", error))
         }
     }
 }
@@ -30,38 +83,34 @@ pub fn try_placement(placement: Placement) -> Result<(), String> {
 ///
 /// # Errors
 /// What each lacks.
-pub fn best(in_kernel: bool) -> Result<Placement, String> {
+pub fn best(in_kernel: bool) -> Result<Placement, NoPlacement> {
     let mut lacks = Vec::new();
     for placement in [Placement::Scx, Placement::Fifo, Placement::Deadline] {
-        if placement == Placement::Scx && !in_kernel {
-            lacks.push("scx: this program was built without the kernel placement".to_owned());
-            continue;
-        }
-        match try_placement(placement) {
+        let tried = match placement {
+            Placement::Scx if !in_kernel => Err(Lack::NotBuilt),
+            _ => try_placement(placement),
+        };
+        match tried {
             Ok(()) => return Ok(placement),
-            Err(why) => lacks.push(format!("{}: {why}", placement.name())),
+            Err(lack) => lacks.push((placement, lack)),
         }
     }
-    Err(lacks.join("\n"))
+    Err(NoPlacement(lacks))
 }
 
 /// Whether the kernel has `sched_ext`, and nobody else's scheduler runs in it. Loading one takes
 /// the capabilities of root.
-fn scx() -> Result<(), String> {
+fn scx() -> Result<(), Lack> {
     let folder = Path::new("/sys/kernel/sched_ext");
     if !folder.exists() {
-        return Err(
-            "this kernel has no sched_ext; Linux 6.12 or later with CONFIG_SCHED_CLASS_EXT \
-                    has it"
-                .to_owned(),
-        );
+        return Err(Lack::NoSchedExt);
     }
     let running = std::fs::read_to_string(folder.join("root/ops")).unwrap_or_default();
     if !matches!(running.trim(), "" | "selvedge_dwcs") {
-        return Err(format!("sched_ext runs the scheduler \"{}\"; end it first", running.trim()));
+        return Err(Lack::Taken(running.trim().to_owned()));
     }
     if class::this_user() != 0 {
-        return Err("only root may load a scheduler into the kernel".to_owned());
+        return Err(Lack::NotRoot);
     }
     Ok(())
 }
@@ -69,16 +118,11 @@ fn scx() -> Result<(), String> {
 /// What else would do, for SCHED_FIFO.
 const LIMIT: &str = ", or with an rtprio limit of 50 or more in /etc/security/limits.conf";
 
-fn explain(what: &str, or_else: &str, error: &std::io::Error) -> String {
+fn lack(what: &'static str, or_else: &'static str, error: std::io::Error) -> Lack {
     match error.raw_os_error() {
-        Some(libc::EPERM) => format!(
-            "{what} are refused to this user; run it as root, or with the capability \
-             CAP_SYS_NICE{or_else}; in a control group with cpu.rt_runtime_us of 0 give it some"
-        ),
-        Some(libc::EBUSY) => {
-            format!("{what}: the kernel has promised all that it has; end another program first")
-        }
-        _ => format!("{what}: {error}"),
+        Some(libc::EPERM) => Lack::NotPermitted { what, or_else },
+        Some(libc::EBUSY) => Lack::Promised(what),
+        _ => Lack::System { what, error },
     }
 }
 
@@ -94,11 +138,11 @@ mod tests {
 
     #[test]
     fn what_is_lacking_is_said_with_a_remedy() {
-        let why = explain("x", "", &std::io::Error::from_raw_os_error(libc::EPERM));
+        let why = lack("x", "", std::io::Error::from_raw_os_error(libc::EPERM)).to_string();
         assert!(why.contains("CAP_SYS_NICE") && why.contains("root"));
-        assert_eq!(try_placement(Placement::None), Ok(()));
+        assert!(try_placement(Placement::None).is_ok());
         if let Err(why) = try_placement(Placement::Scx) {
-            assert!(why.contains("sched_ext"));
+            assert!(why.to_string().contains("sched_ext") || matches!(why, Lack::NotRoot), "{why}");
         }
     }
 

@@ -138,7 +138,7 @@ pub fn preference(
     events: usize,
 ) -> Result<[Deliveries; 2], BenchError> {
     use selvedge_place_cpu::{Placement, rights};
-    rights::try_placement(Placement::Fifo).map_err(BenchError::System)?;
+    rights::try_placement(Placement::Fifo).map_err(|lack| BenchError::System(lack.to_string()))?;
     let stop = Arc::new(AtomicBool::new(false));
     let mut hogs = Vec::new();
     for cpu in class::processors() {

@@ -64,7 +64,7 @@ pub(crate) struct Contest {
 
 /// Whether it can be measured here.
 pub(crate) fn need_rights() -> Result<(), RunError> {
-    rights::try_placement(Placement::Fifo).map_err(RunError::Rights)
+    rights::try_placement(Placement::Fifo).map_err(|lack| RunError::Rights(lack.to_string()))
 }
 
 /// From when all are ready until they begin.
