@@ -7,6 +7,9 @@ use selvedge_data_stream::Kind;
 use selvedge_place_engine::engine::{Action, Extension, Stage, StepContext};
 use serde_json::Value;
 
+/// Why an extension makes no step: what is wrong with the arguments, and what to write.
+pub type MakeError = Box<dyn std::error::Error + Send + Sync>;
+
 /// An extension: its name, where its steps may stand, and what makes a step of arguments.
 #[derive(Clone, Copy)]
 pub struct Entry {
@@ -17,7 +20,7 @@ pub struct Entry {
     /// Where it may stand.
     pub points: &'static [Stage],
     /// Makes a step, or says what is wrong with the arguments and what to write.
-    pub make: fn(&Value) -> Result<Box<dyn Extension>, String>,
+    pub make: fn(&Value) -> Result<Box<dyn Extension>, MakeError>,
 }
 
 /// Those that come with the program.
@@ -63,7 +66,7 @@ struct Discard {
 }
 
 impl Discard {
-    fn make(arguments: &Value) -> Result<Box<dyn Extension>, String> {
+    fn make(arguments: &Value) -> Result<Box<dyn Extension>, MakeError> {
         const EXAMPLE: &str =
             "write {\"kind\": \"B\"}, with \"stream\": NUMBER for one stream only";
         let name = arguments["kind"].as_str().ok_or(EXAMPLE)?;
@@ -93,7 +96,7 @@ struct RaisePriority {
 }
 
 impl RaisePriority {
-    fn make(arguments: &Value) -> Result<Box<dyn Extension>, String> {
+    fn make(arguments: &Value) -> Result<Box<dyn Extension>, MakeError> {
         let number = |name: &str, default: i64| match &arguments[name] {
             Value::Null => Some(default),
             number => number.as_i64(),
@@ -101,7 +104,7 @@ impl RaisePriority {
         let within = |number: i64| (-1000..=1000).contains(&number).then_some(number as i32);
         match (number("by", 1).and_then(within), number("most", 1000).and_then(within)) {
             (Some(by), Some(most)) => Ok(Box::new(Self { by, most })),
-            _ => Err("write {\"by\": 1, \"most\": 10}, each -1000 to 1000".to_owned()),
+            _ => Err("write {\"by\": 1, \"most\": 10}, each -1000 to 1000".into()),
         }
     }
 }
@@ -124,7 +127,7 @@ mod tests {
     fn arguments_that_make_no_sense_say_what_to_write() {
         let make = |name: &str, arguments: Value| {
             let entry = TABLE.iter().find(|entry| entry.name == name).unwrap();
-            (entry.make)(&arguments).err()
+            (entry.make)(&arguments).err().map(|why| why.to_string())
         };
         assert_eq!(make("none", json!(null)), None);
         assert_eq!(make("discard", json!({ "kind": "B", "stream": 3 })), None);

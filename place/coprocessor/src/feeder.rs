@@ -44,6 +44,17 @@ pub enum FeederError {
         /// What is wrong.
         why: RecordingError,
     },
+    /// The kernel gives no more of it.
+    #[error("\"{file}\": {why}")]
+    Read {
+        /// The file.
+        file: String,
+        /// What the kernel said.
+        why: io::Error,
+    },
+    /// A recording of nothing.
+    #[error("\"{0}\": it holds no frames; record a stream of Selvedge's")]
+    Empty(String),
     /// No thread.
     #[error("can't start a reader: {0}")]
     Thread(#[from] io::Error),
@@ -141,38 +152,38 @@ impl OpenRecording {
         let (stop, state) = (Arc::clone(&self.stop), Arc::<FeederState>::default());
         let shared_state = Arc::clone(&state);
         let thread = thread::Builder::new().name("reader".into()).spawn(move || {
-            let name = self.name.clone();
             if let Err(why) = self.run(frame_producer) {
-                let why = format!("\"{name}\": {why}");
                 tracing::warn!("{why}");
-                *shared_state.trouble.lock() = Some(why);
+                *shared_state.trouble.lock() = Some(why.to_string());
             }
             shared_state.ended.store(true, Ordering::Release);
         })?;
         Ok(Feeder { stop, state, thread: Some(thread) })
     }
 
-    fn run(self, frame_producer: FrameProducer) -> Result<(), String> {
+    fn run(self, frame_producer: FrameProducer) -> Result<(), FeederError> {
+        let file = self.name;
+        let failed = |why| FeederError::Read { file: file.clone(), why };
         let mut pace =
             PacedProducer { clock: Clock::shared(), frame_producer, began: None, stop: self.stop };
         loop {
-            let mut reads =
-                ReadAhead::new(&self.file).map_err(|error| format!("io_uring: {error}"))?;
+            let mut reads = ReadAhead::new(&self.file).map_err(failed)?;
             let mut assembler = Assembler::default();
             let mut frames = 0_u64;
-            while let Some(chunk) = reads.next().map_err(|error| error.to_string())? {
+            while let Some(chunk) = reads.next().map_err(failed)? {
                 let mut ready = |frame: &Recorded| {
                     frames += 1;
                     pace.deliver(frame);
                 };
-                assembler.push(chunk, &mut ready).map_err(|error| error.to_string())?;
+                let pushed = assembler.push(chunk, &mut ready);
+                pushed.map_err(|why| FeederError::Recording { file: file.clone(), why })?;
                 if pace.is_stopped() {
                     return Ok(());
                 }
             }
             assembler.end(&mut |frame| pace.deliver(frame));
             if frames == 0 {
-                return Err("it holds no frames; record a stream of Selvedge's".into());
+                return Err(FeederError::Empty(file));
             }
             if !self.repeat {
                 return Ok(());

@@ -7,10 +7,10 @@ use std::sync::atomic::AtomicBool;
 
 use clap::Parser;
 use selvedge_control_config::{LinkConfig, Sending};
-use selvedge_data_sched::{Discipline, Tree, TreeNode};
+use selvedge_data_sched::{Discipline, Tree, TreeError, TreeNode};
 use selvedge_place_coprocessor::control::Control;
 use selvedge_place_coprocessor::realtime::{RealtimeRequest, SchedClass};
-use selvedge_place_coprocessor::server::{Coprocessor, Options, default_socket};
+use selvedge_place_coprocessor::server::{Coprocessor, Options, StartError, default_socket};
 use selvedge_units::{Bitrate, Bytes, Duration};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
@@ -81,42 +81,65 @@ struct Arguments {
     no_lock: bool,
 }
 
-fn discipline(text: &str) -> Result<Discipline, String> {
-    let all = || Discipline::ALL.map(Discipline::name).join(", ");
-    Discipline::from_name(text).ok_or_else(|| format!("use one of {}", all()))
+/// Why an argument will not do.
+#[derive(Debug, thiserror::Error)]
+enum ArgumentError {
+    #[error("use one of {0}")]
+    Choice(String),
+    #[error("write PARENT:WEIGHT for each node, such as 0:3,1:2")]
+    Nodes,
+    #[error("use fifo, deadline or fair")]
+    Class,
+    #[error(transparent)]
+    Unit(#[from] selvedge_units::ParseUnitError),
+    #[error("--rate {0} is out of range; write 1 bit/s to 1000 Gbit/s")]
+    Rate(Bitrate),
+    #[error("--mtu {0} is out of range; write 576 B to 65535 B")]
+    Mtu(Bytes),
+    #[error("--burst {0} is out of range; write the mtu to 64 MB")]
+    Burst(Bytes),
+    #[error("--tree and --remap are for --discipline hwfq; leave them out")]
+    Hwfq,
+    #[error("--tree: {0}")]
+    Tree(#[from] TreeError),
+}
+
+fn discipline(text: &str) -> Result<Discipline, ArgumentError> {
+    let choice = || ArgumentError::Choice(Discipline::ALL.map(Discipline::name).join(", "));
+    Discipline::from_name(text).ok_or_else(choice)
 }
 
 /// The inner nodes of a tree.
 #[derive(Clone, Debug)]
 struct Nodes(Vec<TreeNode>);
 
-fn tree(text: &str) -> Result<Nodes, String> {
+fn tree(text: &str) -> Result<Nodes, ArgumentError> {
     let node = |text: &str| {
         let (parent, weight) = text.split_once(':')?;
         Some(TreeNode { parent: parent.parse().ok()?, weight: weight.parse().ok()? })
     };
     let nodes: Option<Vec<TreeNode>> = text.split(',').map(node).collect();
-    nodes.map(Nodes).ok_or_else(|| "write PARENT:WEIGHT for each node, such as 0:3,1:2".to_owned())
+    nodes.map(Nodes).ok_or(ArgumentError::Nodes)
 }
 
-fn sending(text: &str) -> Result<Sending, String> {
+fn sending(text: &str) -> Result<Sending, ArgumentError> {
     let found = Sending::ALL.into_iter().find(|sending| sending.name() == text);
-    found.ok_or_else(|| format!("use one of {}", Sending::ALL.map(Sending::name).join(", ")))
+    found.ok_or_else(|| ArgumentError::Choice(Sending::ALL.map(Sending::name).join(", ")))
 }
 
-fn class(text: &str) -> Result<SchedClass, String> {
+fn class(text: &str) -> Result<SchedClass, ArgumentError> {
     match text {
         "fifo" => Ok(SchedClass::Fifo),
         "deadline" => Ok(SchedClass::Deadline { runtime: 2_000_000, period: 4_000_000 }),
         "fair" => Ok(SchedClass::Fair),
-        _ => Err("use fifo, deadline or fair".into()),
+        _ => Err(ArgumentError::Class),
     }
 }
 
-fn watch(text: &str) -> Result<Duration, String> {
+fn watch(text: &str) -> Result<Duration, ArgumentError> {
     match text {
         "always" => Ok(Duration(u64::MAX)),
-        _ => text.parse().map_err(|error: selvedge_units::ParseUnitError| error.to_string()),
+        _ => Ok(text.parse()?),
     }
 }
 
@@ -154,27 +177,27 @@ fn main() -> ExitCode {
     }
 }
 
-fn options(arguments: Arguments) -> Result<Options, String> {
+fn options(arguments: Arguments) -> Result<Options, ArgumentError> {
     let rate = arguments.rate.unwrap_or_default();
     if rate == Bitrate(0) || rate > Bitrate::from_mbps(1_000_000) {
-        return Err(format!("--rate {rate} is out of range; write 1 bit/s to 1000 Gbit/s"));
+        return Err(ArgumentError::Rate(rate));
     }
     if !(576..=65_535).contains(&arguments.mtu.0) {
-        return Err(format!("--mtu {} is out of range; write 576 B to 65535 B", arguments.mtu));
+        return Err(ArgumentError::Mtu(arguments.mtu));
     }
     let burst = arguments.burst.unwrap_or(arguments.mtu);
     if burst < arguments.mtu || burst > Bytes(64_000_000) {
-        return Err(format!("--burst {burst} is out of range; write the mtu to 64 MB"));
+        return Err(ArgumentError::Burst(burst));
     }
     let mut link = LinkConfig::new(&arguments.name, rate, arguments.discipline);
     link.selection &= !arguments.no_selection;
     if arguments.discipline != Discipline::Hwfq
         && (arguments.tree.is_some() || arguments.remap.is_some())
     {
-        return Err("--tree and --remap are for --discipline hwfq; leave them out".to_owned());
+        return Err(ArgumentError::Hwfq);
     }
     let nodes = arguments.tree.map_or_else(Vec::new, |nodes| nodes.0);
-    link.tree = Tree::new(nodes, arguments.remap).map_err(|error| format!("--tree: {error}"))?;
+    link.tree = Tree::new(nodes, arguments.remap)?;
     link.mtu = arguments.mtu;
     link.burst = burst;
     link.sending = arguments.send;
@@ -193,14 +216,13 @@ fn options(arguments: Arguments) -> Result<Options, String> {
     })
 }
 
-fn run(options: Options) -> Result<(), String> {
+fn run(options: Options) -> Result<(), StartError> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
-        signal_hook::flag::register(signal, Arc::clone(&stop))
-            .map_err(|error| error.to_string())?;
+        signal_hook::flag::register(signal, Arc::clone(&stop))?;
     }
     let socket = options.socket.display().to_string();
-    let coprocessor = Coprocessor::start(options).map_err(|error| error.to_string())?;
+    let coprocessor = Coprocessor::start(options)?;
     println!("listens at {socket}; engine: {}", coprocessor.runs());
-    coprocessor.serve(&stop).map_err(|error| error.to_string())
+    Ok(coprocessor.serve(&stop)?)
 }

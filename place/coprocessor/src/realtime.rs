@@ -74,10 +74,14 @@ pub fn ask(realtime_request: RealtimeRequest) -> RealtimeGrant {
     }
     let real_time = match realtime_request.class {
         SchedClass::Fair => false,
-        SchedClass::Fifo => granted.note(format!("SCHED_FIFO {FIFO_PRIORITY}"), fifo().err()),
+        SchedClass::Fifo => {
+            let remedy = "raise RLIMIT_RTPRIO or grant CAP_SYS_NICE";
+            granted.note(format!("SCHED_FIFO {FIFO_PRIORITY}"), refused(fifo(), remedy))
+        }
         SchedClass::Deadline { runtime, period } => {
             let name = format!("SCHED_DEADLINE {} us of {} us", runtime / 1000, period / 1000);
-            granted.note(name, deadline(runtime, period).err())
+            let remedy = "needs CAP_SYS_NICE, room on the cores, and no pinning to one";
+            granted.note(name, refused(deadline(runtime, period), remedy))
         }
     };
     if !real_time {
@@ -97,16 +101,16 @@ impl RealtimeGrant {
     }
 }
 
-fn fifo() -> Result<(), String> {
+fn fifo() -> bool {
     // SAFETY: a sched_param is plain integers, for which zero bytes are a value.
     let mut param: libc::sched_param = unsafe { std::mem::zeroed() };
     param.sched_priority = FIFO_PRIORITY;
     // SAFETY: the pointer is good for the call; 0 means this thread.
     let set = unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const param) };
-    refused(set == 0, "raise RLIMIT_RTPRIO or grant CAP_SYS_NICE")
+    set == 0
 }
 
-fn deadline(runtime: u64, period: u64) -> Result<(), String> {
+fn deadline(runtime: u64, period: u64) -> bool {
     // SAFETY: `sched_attr` is plain data, for which all bytes zero are a value.
     let mut attr: libc::sched_attr = unsafe { std::mem::zeroed() };
     attr.size = size_of::<libc::sched_attr>() as u32;
@@ -116,11 +120,12 @@ fn deadline(runtime: u64, period: u64) -> Result<(), String> {
     attr.sched_period = period;
     // SAFETY: the kernel reads `size` bytes of `attr`, which lives through the call.
     let set = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attr, 0) };
-    refused(set == 0, "needs CAP_SYS_NICE, room on the cores, and no pinning to one")
+    set == 0
 }
 
-fn refused(done: bool, remedy: &str) -> Result<(), String> {
-    if done { Ok(()) } else { Err(format!("{}; {remedy}", std::io::Error::last_os_error())) }
+/// Why the kernel's last call was not done, if it was not.
+fn refused(done: bool, remedy: &str) -> Option<String> {
+    (!done).then(|| format!("{}; {remedy}", std::io::Error::last_os_error()))
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 //! smallest part of it.
 
 mod producer;
+mod refusal;
 mod steps;
 
 use std::collections::BTreeMap;
@@ -29,6 +30,7 @@ use crate::message::LinkSpec;
 use crate::poller::SharedPoller;
 use crate::realtime::{self, RealtimeGrant, RealtimeRequest};
 
+use refusal::Refusal;
 use steps::{Step, StepStore};
 
 pub(crate) use producer::{Producer, StreamInfo};
@@ -74,8 +76,8 @@ pub enum StartError {
     /// No engine.
     #[error(transparent)]
     Engine(#[from] EngineError),
-    /// No event.
-    #[error("can't make an event: {0}")]
+    /// Something of this system's.
+    #[error("{0}")]
     System(#[from] io::Error),
 }
 
@@ -208,21 +210,21 @@ impl Coprocessor {
     }
 
     /// Makes a step of what was asked for, and loads it.
-    fn load_step(&mut self, step: Step) -> Result<(), String> {
+    fn load_step(&mut self, step: Step) -> Result<(), Refusal> {
         let table = &self.extensions;
         let entry = table.iter().find(|entry| entry.name == step.extension).ok_or_else(|| {
-            let names: Vec<_> = table.iter().map(|entry| entry.name).collect();
-            format!("there is no extension {:?}; there are {}", step.extension, names.join(", "))
+            let there: Vec<_> = table.iter().map(|entry| entry.name).collect();
+            Refusal::NoExtension { name: step.extension.clone(), there: there.join(", ") }
         })?;
         let place = Stage::from_name(&step.point).filter(|point| entry.points.contains(point));
         let place = place.ok_or_else(|| {
-            let names: Vec<_> = entry.points.iter().map(|point| point.name()).collect();
-            let (extension, point) = (&step.extension, &step.point);
-            format!("{extension} can't stand at {point:?}; use {}", names.join(", "))
+            let able: Vec<_> = entry.points.iter().map(|point| point.name()).collect();
+            let (extension, point) = (step.extension.clone(), step.point.clone());
+            Refusal::Point { extension, point, able: able.join(", ") }
         })?;
-        let made = (entry.make)(&step.arguments)?;
+        let made = (entry.make)(&step.arguments).map_err(Refusal::Make)?;
         if !self.engine.load(&step.name, place, made) {
-            return Err("32 steps are loaded already; unload one".into());
+            return Err(Refusal::Steps);
         }
         self.steps.save(step);
         Ok(())
@@ -236,11 +238,11 @@ impl Coprocessor {
                     let name = step.name.clone();
                     match self.load_step(step) {
                         Ok(()) => tracing::warn!(name, "loaded a step again"),
-                        Err(why) => tracing::warn!(name, why, "a step can't be loaded again"),
+                        Err(why) => tracing::warn!(name, %why, "a step can't be loaded again"),
                     }
                 }
             }
-            Err(why) => tracing::warn!(why, "steps are not loaded again"),
+            Err(why) => tracing::warn!(%why, "steps are not loaded again"),
         }
     }
 

@@ -11,6 +11,8 @@ use selvedge_place_engine::engine::{Action, Extension, Stage, StepContext};
 use selvedge_units::Instant;
 use serde_json::Value;
 
+use super::MakeError;
+
 /// What a step sees and asks for. All numbers are longs, in this order (see `shown`).
 const FORMAT: &str = "
 const KIND_I = 0;
@@ -44,20 +46,20 @@ pub(super) struct Code {
 
 impl Code {
     /// Compiles the argument `source`; `fuel` bounds each call.
-    pub(super) fn make(arguments: &Value) -> Result<Box<dyn Extension>, String> {
+    pub(super) fn make(arguments: &Value) -> Result<Box<dyn Extension>, MakeError> {
         let source = arguments["source"].as_str().ok_or(EXAMPLE)?;
         let fuel = match &arguments["fuel"] {
             Value::Null => Some(FUEL),
             fuel => fuel.as_u64().filter(|fuel| (1..=FUEL_MAX).contains(fuel)),
         };
         let fuel = fuel.ok_or_else(|| format!("fuel is 1 to {FUEL_MAX} operations; {EXAMPLE}"))?;
-        let environment = Environment::parse("step", FORMAT).map_err(|why| why.to_string())?;
+        let environment = Environment::parse("step", FORMAT)?;
         let name = arguments["file"].as_str().unwrap_or("step");
-        let program = compile(name, source, &environment).map_err(|why| why.to_string())?;
+        let program = compile(name, source, &environment)?;
         let place = |name: &str| program.record(name).map(|placed| placed.offset as usize);
         // A source may not declare these itself: the compiler says so.
         let (Some(input), Some(output)) = (place("input"), place("output")) else {
-            return Err("a step has the records input and output".to_owned());
+            return Err("a step has the records input and output".into());
         };
         let host = MachineHost::new(&program);
         let native = Compiler::new().map_err(|why| why.to_string()).and_then(|mut compiler| {
@@ -250,7 +252,7 @@ mod tests {
 
     #[test]
     fn what_is_no_step_is_refused_with_its_place() {
-        let refused = |arguments: Value| Code::make(&arguments).err().unwrap();
+        let refused = |arguments: Value| Code::make(&arguments).err().unwrap().to_string();
         let bad = refused(json!({ "source": "{\n  output.discard = input.colour;\n}" }));
         assert!(bad.starts_with("step:2:"), "{bad}");
         assert!(bad.contains("colour"), "{bad}");

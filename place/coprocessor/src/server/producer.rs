@@ -10,6 +10,7 @@ use selvedge_place_engine::engine::{NewStream, payload_max};
 use selvedge_place_engine::frame_producer::{FrameProducerParams, IPV4_UDP, IPV6_UDP};
 use selvedge_units::{Bitrate, Bytes, Duration};
 
+use super::refusal::Refusal;
 use super::steps::Step;
 use super::{Coprocessor, DRAIN};
 use crate::feeder::{Feeder, FeederState};
@@ -41,7 +42,7 @@ pub(crate) struct Producer {
     streams: Vec<Option<Stream>>,
 }
 
-type Answer = Result<(Reply, Vec<OwnedFd>), String>;
+type Answer = Result<(Reply, Vec<OwnedFd>), Refusal>;
 
 fn done() -> Answer {
     Ok((Reply::default(), Vec::new()))
@@ -61,7 +62,7 @@ impl Producer {
         let answer = match self.connection.receive() {
             Ok(None) => return true,
             Err(ControlError::Closed) => return false,
-            Err(error) => Err(error.to_string()),
+            Err(error) => Err(error.into()),
             Ok(Some(message)) => self.answer(coprocessor, message.body, message.fds),
         };
         let answered = match &answer {
@@ -97,7 +98,7 @@ impl Producer {
                 self.find(stream)?;
                 if let Some(priority) = priority {
                     if !(-1000..=1000).contains(&priority) {
-                        return Err(format!("priority is {priority}; write -1000 to 1000"));
+                        return Err(Refusal::Priority(priority));
                     }
                     coprocessor.engine.set_priority(stream, priority);
                 }
@@ -108,7 +109,7 @@ impl Producer {
             }
             Request::Rate { bps } => {
                 if bps == 0 || bps > 1_000_000_000_000 {
-                    return Err(format!("the rate is {bps}; write 1 to 1000000000000 bit/s"));
+                    return Err(Refusal::Rate(bps));
                 }
                 coprocessor.engine.set_rate(Bitrate(bps));
                 done()
@@ -122,7 +123,7 @@ impl Producer {
                     coprocessor.steps.remove_saved(&name);
                     done()
                 } else {
-                    Err(format!("no step is named {name:?}"))
+                    Err(Refusal::NoStep(name))
                 }
             }
             Request::Shutdown {} => {
@@ -134,21 +135,20 @@ impl Producer {
 
     fn attach(&mut self, coprocessor: &Coprocessor, name: String, fds: Vec<OwnedFd>) -> Answer {
         if self.bell.is_some() {
-            return Err("attached already; use a second connection for a second producer".into());
+            return Err(Refusal::Attached);
         }
         if name.is_empty() || name.len() > NAME_MAX {
-            return Err(format!("the name has {} bytes; write 1 to {NAME_MAX}", name.len()));
+            return Err(Refusal::Name(name.len()));
         }
-        let fails = |error: crate::segment::SegmentError| error.to_string();
         let (bell, back) = match <[OwnedFd; 2]>::try_from(fds) {
-            Ok([file, event]) => (Doorbell::open(file, event).map_err(fails)?, Vec::new()),
+            Ok([file, event]) => (Doorbell::open(file, event)?, Vec::new()),
             Err(none) if none.is_empty() => {
-                let bell = Doorbell::create().map_err(fails)?;
+                let bell = Doorbell::create()?;
                 let copies = [bell.file().as_fd(), bell.event()].map(|fd| fd.try_clone_to_owned());
                 let copies: Result<Vec<_>, _> = copies.into_iter().collect();
-                (bell, copies.map_err(|error| error.to_string())?)
+                (bell, copies?)
             }
-            Err(_) => return Err("a doorbell is two descriptors: its memory and its event".into()),
+            Err(fds) => return Err(Refusal::Descriptors(fds.len())),
         };
         self.bell = Some(Arc::new(bell));
         self.name = name;
@@ -156,25 +156,23 @@ impl Producer {
     }
 
     /// The bit that is asked for, or the lowest that is nobody's.
-    fn free_bit(&self, wanted: Option<usize>) -> Result<usize, String> {
+    fn free_bit(&self, wanted: Option<usize>) -> Result<usize, Refusal> {
         if let Some(bit) = wanted
             && self.streams.get(bit).is_some_and(Option::is_some)
         {
-            return Err(format!("bit {bit} is another stream's; leave it out or remove that one"));
+            return Err(Refusal::BitTaken(bit));
         }
         let lowest = self.streams.iter().position(Option::is_none).unwrap_or(self.streams.len());
         let bit = wanted.unwrap_or(lowest);
         match wanted {
             _ if bit < BELL_STREAMS => Ok(bit),
-            Some(bit) => Err(format!("bit {bit}: a doorbell has 0 to {}", BELL_STREAMS - 1)),
-            None => {
-                Err(format!("{BELL_STREAMS} streams already; use a second connection for more"))
-            }
+            Some(bit) => Err(Refusal::Bit(bit)),
+            None => Err(Refusal::Full),
         }
     }
 
-    fn bell(&self) -> Result<&Arc<Doorbell>, String> {
-        self.bell.as_ref().ok_or_else(|| "not attached; send attach first".to_owned())
+    fn bell(&self) -> Result<&Arc<Doorbell>, Refusal> {
+        self.bell.as_ref().ok_or(Refusal::NotAttached)
     }
 
     fn add(
@@ -189,10 +187,10 @@ impl Producer {
         let bit = self.free_bit(bit)?;
         let mut fds = fds.into_iter();
         let (segment, fresh) = match fds.next() {
-            Some(file) => (StreamSegment::open(file).map_err(|error| error.to_string())?, false),
+            Some(file) => (StreamSegment::open(file)?, false),
             None => (new_segment(coprocessor, &spec)?, true),
         };
-        let file = segment.file().try_clone().map_err(|error| error.to_string())?;
+        let file = segment.file().try_clone()?;
         let stream = self.attach_stream(coprocessor, spec, &segment, fresh, (bell, bit))?;
         let reply = Reply { stream: Some(stream.number), bit: Some(bit), ..Reply::default() };
         self.keep(stream, bit);
@@ -209,10 +207,10 @@ impl Producer {
         let bell = Arc::clone(self.bell()?);
         sound(coprocessor, &spec)?;
         if !file.starts_with('/') {
-            return Err(format!("\"{file}\" is no absolute path; write one that begins with /"));
+            return Err(Refusal::Path(file.to_owned()));
         }
         let bit = self.free_bit(None)?;
-        let recording = Feeder::open(file.as_ref(), repeat).map_err(|error| error.to_string())?;
+        let recording = Feeder::open(file.as_ref(), repeat)?;
         let segment = new_segment(coprocessor, &spec)?;
         let params = FrameProducerParams {
             clock: coprocessor.clock,
@@ -225,10 +223,8 @@ impl Producer {
         let mut stream = self.attach_stream(coprocessor, spec, &segment, true, place)?;
         let feeder =
             crate::frame_producer::frame_producer(&params, &segment, bell, bit, recording.stop())
-                .map_err(|error| error.to_string())
-                .and_then(|frame_producer| {
-                    recording.start(frame_producer).map_err(|error| error.to_string())
-                });
+                .map_err(Refusal::from)
+                .and_then(|frame_producer| Ok(recording.start(frame_producer)?));
         match feeder {
             Ok(feeder) => {
                 if let Some(known) = coprocessor.streams.get_mut(&stream.number) {
@@ -244,7 +240,7 @@ impl Producer {
         let reply = Reply { stream: Some(stream.number), bit: Some(bit), ..Reply::default() };
         self.keep(stream, bit);
         // Not to write to: for what is counted there.
-        let file = segment.file().try_clone().map_err(|error| error.to_string())?;
+        let file = segment.file().try_clone()?;
         Ok((reply, vec![file]))
     }
 
@@ -256,17 +252,16 @@ impl Producer {
         segment: &StreamSegment,
         fresh: bool,
         place: (Arc<Doorbell>, usize),
-    ) -> Result<Stream, String> {
-        spec.check().map_err(|error| error.to_string())?;
+    ) -> Result<Stream, Refusal> {
+        spec.check()?;
         let overhead = overhead(&spec);
         let most = coprocessor.options.link.mtu.0.saturating_sub(overhead);
         let limits = Limits { packet: u16::try_from(most).unwrap_or(u16::MAX), overhead };
-        let frame_consumer = SharedConsumer::new(segment, fresh, limits, place)
-            .map_err(|error| error.to_string())?;
+        let frame_consumer = SharedConsumer::new(segment, fresh, limits, place)?;
         let refused = frame_consumer.refused();
         let spec = Spec { ring: segment.ring(), ..spec };
         let new = NewStream { spec: spec.clone(), frame_consumer, carried: None };
-        let number = coprocessor.engine.attach(new).ok_or("the engine has stopped")?;
+        let number = coprocessor.engine.attach(new).ok_or(Refusal::Stopped)?;
         tracing::info!(stream = spec.name, number, to = %spec.to, "stream added");
         let producer = self.name.clone();
         coprocessor.streams.insert(number, StreamInfo { spec, producer, refused, feeder: None });
@@ -281,10 +276,9 @@ impl Producer {
     }
 
     /// The place of a stream of this producer's.
-    fn find(&self, number: usize) -> Result<usize, String> {
+    fn find(&self, number: usize) -> Result<usize, Refusal> {
         let this = |stream: &Option<Stream>| stream.as_ref().is_some_and(|s| s.number == number);
-        let none = || format!("stream {number} is none of this producer's");
-        self.streams.iter().position(this).ok_or_else(none)
+        self.streams.iter().position(this).ok_or(Refusal::NoStream(number))
     }
 
     /// The producer is gone: what it left is sent, then its streams go.
@@ -302,33 +296,21 @@ fn overhead(spec: &Spec) -> u64 {
 }
 
 /// Whether a stream can be on this link.
-fn sound(coprocessor: &Coprocessor, spec: &Spec) -> Result<(), String> {
-    spec.check().map_err(|error| error.to_string())?;
-    let nodes = coprocessor.options.link.tree.nodes().len();
-    if spec.contract.parent as usize > nodes {
-        return Err(format!(
-            "parent is {}; the link's tree has {nodes} nodes: write 0 for the link itself, or a \
-             node's number",
-            spec.contract.parent
-        ));
-    }
-    Ok(())
+fn sound(coprocessor: &Coprocessor, spec: &Spec) -> Result<(), Refusal> {
+    spec.check()?;
+    let (parent, nodes) = (spec.contract.parent, coprocessor.options.link.tree.nodes().len());
+    if parent as usize > nodes { Err(Refusal::Parent { parent, nodes }) } else { Ok(()) }
 }
 
 /// A segment for a stream that is sound, as far as memory goes.
-fn new_segment(coprocessor: &mut Coprocessor, spec: &Spec) -> Result<StreamSegment, String> {
+fn new_segment(coprocessor: &mut Coprocessor, spec: &Spec) -> Result<StreamSegment, Refusal> {
     coprocessor.remove_detached();
-    let held: u64 = coprocessor.streams.values().map(|known| known.spec.memory().0).sum();
+    let held = Bytes(coprocessor.streams.values().map(|known| known.spec.memory().0).sum());
     let most = coprocessor.options.memory;
-    if held + spec.memory().0 > most.0 {
-        return Err(format!(
-            "{} of memory are shared, with this stream it would be more than {most}; remove \
-             streams, take smaller pools, or start the coprocessor with a larger --memory",
-            Bytes(held)
-        ));
+    if held + spec.memory() > most {
+        return Err(Refusal::Memory { held, most });
     }
-    StreamSegment::create("selvedge stream", spec.ring, spec.pool)
-        .map_err(|error| error.to_string())
+    Ok(StreamSegment::create("selvedge stream", spec.ring, spec.pool)?)
 }
 
 fn load(
@@ -339,7 +321,7 @@ fn load(
     arguments: &serde_json::Value,
 ) -> Answer {
     if name.is_empty() || name.len() > NAME_MAX {
-        return Err(format!("the name has {} bytes; write 1 to {NAME_MAX}", name.len()));
+        return Err(Refusal::Name(name.len()));
     }
     let (name, extension) = (name.to_owned(), extension.to_owned());
     let (point, arguments) = (point.to_owned(), arguments.clone());
@@ -359,7 +341,6 @@ fn statistics(coprocessor: &mut Coprocessor) -> Answer {
     });
     let streams: Vec<_> = streams.collect();
     let statistics = Statistics::of(&report, streams, &coprocessor.runs());
-    let (Long { bytes }, memory) =
-        Long::write(&statistics).map_err(|error| format!("no memory for the answer: {error}"))?;
+    let (Long { bytes }, memory) = Long::write(&statistics)?;
     Ok((Reply { bytes: Some(bytes), ..Reply::default() }, vec![memory]))
 }

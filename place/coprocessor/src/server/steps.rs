@@ -16,6 +16,25 @@ use serde_json::Value;
 /// The longest file that is read: 32 steps of the longest message fit.
 const LEN_MAX: u64 = 1 << 20;
 
+/// Why the steps of a coprocessor that was killed can't be read.
+#[derive(Debug, thiserror::Error)]
+#[error("\"{}\": {why}; remove it", path.display())]
+pub(super) struct StepsError {
+    path: PathBuf,
+    why: StepsFault,
+}
+
+/// What is wrong with their file.
+#[derive(Debug, thiserror::Error)]
+enum StepsFault {
+    #[error("belongs to somebody else, or others may write it")]
+    Foreign,
+    #[error(transparent)]
+    Read(#[from] io::Error),
+    #[error(transparent)]
+    Text(#[from] serde_json::Error),
+}
+
 /// A step as it was asked for.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -45,22 +64,22 @@ impl StepStore {
     ///
     /// # Errors
     /// What is wrong with the file.
-    pub(super) fn load_saved(&self) -> Result<Vec<Step>, String> {
-        let wrong = |why: String| format!("\"{}\": {why}; remove it", self.path.display());
+    pub(super) fn load_saved(&self) -> Result<Vec<Step>, StepsError> {
+        let wrong = |why| StepsError { path: self.path.clone(), why };
         let flags = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
         let file = match OpenOptions::new().read(true).custom_flags(flags).open(&self.path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            other => other.map_err(|error| wrong(error.to_string()))?,
+            other => other.map_err(|error| wrong(error.into()))?,
         };
-        let found = file.metadata().map_err(|error| wrong(error.to_string()))?;
+        let found = file.metadata().map_err(|error| wrong(error.into()))?;
         let user = rustix::process::geteuid().as_raw();
         if !found.is_file() || found.uid() != user || found.mode() & 0o022 != 0 {
-            return Err(wrong("belongs to somebody else, or others may write it".into()));
+            return Err(wrong(StepsFault::Foreign));
         }
         let mut text = String::new();
         let read = file.take(LEN_MAX).read_to_string(&mut text);
-        read.map_err(|error| wrong(error.to_string()))?;
-        serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))
+        read.map_err(|error| wrong(error.into()))?;
+        serde_json::from_str(&text).map_err(|error| wrong(error.into()))
     }
 
     /// A step was loaded, in place of the one of its name.
@@ -121,22 +140,22 @@ mod tests {
         let socket =
             std::env::temp_dir().join(format!("selvedge-steps-{}.sock", std::process::id()));
         let mut steps = StepStore::for_socket(&socket);
-        assert_eq!(steps.load_saved(), Ok(Vec::new()));
+        assert_eq!(steps.load_saved().unwrap(), Vec::new());
         steps.save(step("a", "{}"));
         steps.save(step("b", "{}"));
         steps.save(step("a", "{ output.discard = 1; }"));
         let next = StepStore::for_socket(&socket);
         let expected = vec![step("b", "{}"), step("a", "{ output.discard = 1; }")];
-        assert_eq!(next.load_saved(), Ok(expected));
+        assert_eq!(next.load_saved().unwrap(), expected);
         steps.remove_saved("b");
         assert_eq!(next.load_saved().unwrap().len(), 1);
         std::fs::set_permissions(&steps.path, PermissionsExt::from_mode(0o666)).unwrap();
-        let error = next.load_saved().unwrap_err();
+        let error = next.load_saved().unwrap_err().to_string();
         assert!(error.contains("others may write") && error.contains(".steps"), "{error}");
         std::fs::set_permissions(&steps.path, PermissionsExt::from_mode(0o600)).unwrap();
         std::fs::write(&steps.path, "[{").unwrap();
-        assert!(next.load_saved().unwrap_err().contains("remove it"));
+        assert!(next.load_saved().unwrap_err().to_string().contains("remove it"));
         steps.end();
-        assert_eq!(next.load_saved(), Ok(Vec::new()));
+        assert_eq!(next.load_saved().unwrap(), Vec::new());
     }
 }
