@@ -33,12 +33,6 @@ pub fn wall_time() -> std::time::SystemTime {
     std::time::SystemTime::now()
 }
 
-/// Processor time that all threads of this process have taken so far.
-#[must_use]
-pub fn process_cpu() -> Duration {
-    Duration(read(ClockId::ProcessCPUTime))
-}
-
 /// Confines this thread, and those that it will start, to one core. False if the system refuses.
 #[must_use]
 pub fn pin_to_core(core: usize) -> bool {

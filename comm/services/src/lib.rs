@@ -28,7 +28,6 @@ mod provided;
 mod readiness;
 mod readiness_board;
 mod ring;
-pub mod server;
 mod signal;
 mod watch;
 

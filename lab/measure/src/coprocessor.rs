@@ -2,6 +2,7 @@
 //! wake-up from idle, packets a second beside the inline engine's, and the paper's three paths from
 //! the disk to the network (NI coprocessors, section 3.3, Table 4).
 
+mod one_read;
 mod path;
 
 use std::net::UdpSocket;

@@ -3,6 +3,7 @@
 
 pub mod readiness;
 pub mod round_trip;
+pub mod server;
 
 use selvedge_units::Duration;
 

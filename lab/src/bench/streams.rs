@@ -40,7 +40,7 @@ pub(super) fn measure(seconds: u64) -> Result<Measurement, Failure> {
     let total = STREAMS * FRAMES_PER_SECOND * seconds;
     let gap = 1_000_000_000 / (STREAMS * FRAMES_PER_SECOND);
     let began = clock.now();
-    let cpu = selvedge_os::clock::process_cpu();
+    let cpu = process_cpu();
     for n in 0..total {
         let due = Instant(began.0 + n * gap);
         if clock.now() < due {
@@ -51,7 +51,7 @@ pub(super) fn measure(seconds: u64) -> Result<Measurement, Failure> {
         let _ = frame_producer.enqueue(offer, &[&packet]);
     }
     clock.sleep_until(clock.now() + DELAY);
-    let busy = selvedge_os::clock::process_cpu().0.saturating_sub(cpu.0);
+    let busy = process_cpu().0.saturating_sub(cpu.0);
     let lasted = clock.now().since(began);
     let report = engine.stop();
     drop(sink);
@@ -100,4 +100,10 @@ fn stream(n: u32, to: SocketAddr) -> StreamParams {
         Contract { delay: Some(DELAY), ..Contract::new(period, Window { lose: 1, of: 10 }) };
     let spec = Spec { ring: 16, pool: Bytes(64_000), ..Spec::new("s", to) };
     StreamParams { spec: spec.with_contract(contract), ssrc: n }
+}
+
+/// Processor time that all threads of this process have taken so far.
+fn process_cpu() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Duration(time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned())
 }

@@ -4,7 +4,6 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
-use selvedge_os::control as os;
 use serde_json::{Value, json};
 
 use crate::client::{ClientError, Connection};
@@ -73,7 +72,10 @@ impl ControlError {
     pub const fn is_input(&self) -> bool {
         matches!(
             self,
-            Self::Read { .. } | Self::Client(ClientError::Control(os::ControlError::Refused(_)))
+            Self::Read { .. }
+                | Self::Client(ClientError::Control(selvedge_os::control::ControlError::Refused(
+                    _
+                )))
         )
     }
 }

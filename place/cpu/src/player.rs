@@ -59,12 +59,6 @@ impl PlayerReport {
     }
 }
 
-/// The mean of delays, in milliseconds.
-#[must_use]
-pub fn mean_ms(delays: &[u64]) -> f64 {
-    delays.iter().sum::<u64>() as f64 / delays.len().max(1) as f64 / 1e6
-}
-
 /// What so many of a thousand delays stay within, in milliseconds.
 #[must_use]
 pub fn within_ms(delays: &[u64], per_mille: usize) -> f64 {

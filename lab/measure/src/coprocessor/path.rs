@@ -21,9 +21,9 @@ use selvedge_place_engine::measure::{ClockRate, StreamMeter};
 use selvedge_place_engine::receive::{PacketTap, ReceiveOptions, Receiver, StreamReception};
 use selvedge_units::{Bitrate, Bytes, Duration, Instant};
 
+use super::one_read::SingleRead;
 use super::{BenchError, LocalCoprocessor, OFFER, Percentiles, TIMEOUT, add, options, rtp, stream};
 use selvedge_place_coprocessor::client::{Attachment, Program};
-use selvedge_place_coprocessor::feeder::SingleRead;
 
 /// A frame's payload, as in the paper.
 const FRAME: usize = 1000;

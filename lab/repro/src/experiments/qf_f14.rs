@@ -1,6 +1,6 @@
 //! `qf-f14`: run-queue delay of video players, by how many there are.
 
-use selvedge_place_cpu::player::{mean_ms, within_ms};
+use selvedge_place_cpu::player::within_ms;
 use selvedge_units::Duration;
 
 use super::players::{self, Contest, PERIOD, PlayerClass};
@@ -138,4 +138,9 @@ fn plot(title: &str, numbers: &[usize], all: &[Measured], of: fn(&Measured) -> &
         y: Axis::log("mean, ms"),
         series: WAYS.into_iter().zip(all).map(series).collect(),
     }
+}
+
+/// The mean, in milliseconds, of delays in nanoseconds.
+fn mean_ms(delays: &[u64]) -> f64 {
+    delays.iter().sum::<u64>() as f64 / delays.len().max(1) as f64 / 1e6
 }

@@ -4,7 +4,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use selvedge_comm_services::server::{Notice, allow_descriptors, listen, serve};
+use selvedge_lab_measure::services::server::{Notice, allow_descriptors, listen, serve};
 
 use super::httperf::{self, Replies};
 use crate::experiment::{Experiment, Kind, Params, ProgressWatch, RunError};

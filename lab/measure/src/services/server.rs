@@ -1,6 +1,6 @@
 //! A small web server of one thread that learns of its sockets by `select`, `epoll` or the I/O event
 //! module, and is otherwise the same: what Q-Fabric's section 3.5.3 did to thttpd. It serves one page,
-//! one request a connection. For experiments, and as an example of a loop around [`Readiness`].
+//! one request a connection; also an example of a loop around [`Readiness`].
 
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
@@ -10,10 +10,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rustix::event::{Timespec, epoll};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use selvedge_comm_services::{Readiness, Ready, ServiceError};
 use selvedge_units::Duration;
-
-use crate::error::ServiceError;
-use crate::readiness::{Readiness, Ready};
 
 /// How the server learns of its sockets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -248,8 +246,9 @@ impl Source {
 
 #[cfg(test)]
 mod tests {
+    use selvedge_comm_services::ProgramError;
+
     use super::*;
-    use crate::ProgramError;
 
     #[test]
     fn all_ways_serve_the_same_page() {
@@ -258,14 +257,14 @@ mod tests {
             let to = listener.local_addr().unwrap();
             let (stop, served) = (AtomicBool::new(false), AtomicU64::new(0));
             /// Ends the server also where a check fails: the scope waits for it.
-            struct StopGuard<'a>(&'a AtomicBool);
-            impl Drop for StopGuard<'_> {
+            struct Stop<'a>(&'a AtomicBool);
+            impl Drop for Stop<'_> {
                 fn drop(&mut self) {
                     self.0.store(true, Ordering::Relaxed);
                 }
             }
             std::thread::scope(|scope| {
-                let stopping = StopGuard(&stop);
+                let stopping = Stop(&stop);
                 let server = scope.spawn(|| serve(&listener, notice, b"<p>hello", &stop, &served));
                 // An idle one, and those that come in pieces.
                 let idle = TcpStream::connect(to).unwrap();
