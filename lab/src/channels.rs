@@ -97,7 +97,7 @@ fn noticed(rounds: u8, end: Signal) -> Result<f64, Failure> {
         let lost = source.lost(StdDuration::from_secs(10));
         all.push(lost.map_or(f64::INFINITY, |span| span.0 as f64 / 1e6));
     }
-    Ok(median(&mut all))
+    Ok(median(&all))
 }
 
 fn exercise(
@@ -126,11 +126,11 @@ fn exercise(
     clock.sleep_until(clock.now() + Duration::from_millis(500));
     let ring_full = source.ring_full() - before;
     let seen = other.finish()?;
-    let mut last: Vec<f64> = seen.last_ns.iter().map(|ns| *ns as f64 / 1e3).collect();
+    let last: Vec<f64> = seen.last_ns.iter().map(|ns| *ns as f64 / 1e3).collect();
     let wanted = sent as f64 * f64::from(sinks);
     Ok(Figures {
-        publish_us: median(&mut costs),
-        last_us: median(&mut last),
+        publish_us: median(&costs),
+        last_us: median(&last),
         deliveries_per_s: seen.flood as f64 * 1e9 / seen.flood_ns.max(1) as f64,
         lost_share: 1.0 - (seen.flood as f64 / wanted).min(1.0),
         ring_full: ring_full as f64 / wanted,
@@ -139,15 +139,13 @@ fn exercise(
     })
 }
 
-fn median(all: &mut [f64]) -> f64 {
-    all.sort_by(f64::total_cmp);
-    all.get(all.len() / 2).copied().unwrap_or(f64::NAN)
+fn median(all: &[f64]) -> f64 {
+    if all.is_empty() { f64::NAN } else { selvedge_lab_measure::median(all.iter().copied()) }
 }
 
 /// The median of each figure.
 fn medians(all: &[Figures]) -> Figures {
-    let of =
-        |figure: fn(&Figures) -> f64| median(&mut all.iter().map(figure).collect::<Vec<f64>>());
+    let of = |figure: fn(&Figures) -> f64| median(&all.iter().map(figure).collect::<Vec<f64>>());
     Figures {
         publish_us: of(|one| one.publish_us),
         last_us: of(|one| one.last_us),
@@ -184,7 +182,7 @@ pub(crate) fn command(args: &ChannelsArgs) -> Result<(), Failure> {
             all.push(span.0 as f64 / 1e3);
         }
     }
-    let [start_us, first_us, second_us] = opening.map(|mut all| median(&mut all));
+    let [start_us, first_us, second_us] = opening.map(|all| median(&all));
     let killed_ms = noticed(args.rounds.max(5), Signal::KILL)?;
     let silent_ms = noticed(args.rounds, Signal::STOP)?;
     let (mut alone, mut beside) = (Vec::new(), Vec::new());

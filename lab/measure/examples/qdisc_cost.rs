@@ -15,6 +15,8 @@ use selvedge_data_stream::{Contract, Window};
 use selvedge_place_kernel::{Filter, Setup, StreamSetup, attach, detach};
 use selvedge_units::Duration;
 
+use selvedge_lab_measure::median;
+
 const ROUNDS: usize = 7;
 const PACKETS: usize = 500;
 const STREAMS_MAX: usize = 64;
@@ -66,8 +68,12 @@ fn main() -> Result<()> {
             cost.push(measured? - none);
         }
     }
-    println!("{:<36}{:>7.0} {unit} a packet, sent and received", "no qdisc", median(&mut plain));
-    let costs: Vec<f64> = costs.iter_mut().map(|rounds| median(rounds)).collect();
+    println!(
+        "{:<36}{:>7.0} {unit} a packet, sent and received",
+        "no qdisc",
+        median(plain.iter().copied())
+    );
+    let costs: Vec<f64> = costs.into_iter().map(median).collect();
     println!("{:<36}{unit:>7} {:>11} {:>7}", "beyond that", "x fq_codel", "x fq");
     let ours = OURS.map(|(discipline, streams, filtered)| {
         let which = if filtered { " by port" } else { ", the rest" };
@@ -77,11 +83,6 @@ fn main() -> Result<()> {
         println!("{name:<36}{cost:>7.0} {:>11.2} {:>7.2}", cost / costs[1], cost / costs[2]);
     }
     Ok(())
-}
-
-fn median(rounds: &mut [f64]) -> f64 {
-    rounds.sort_unstable_by(f64::total_cmp);
-    rounds[rounds.len() / 2]
 }
 
 /// A packet, sent and received: the mean of many, after some to warm up.

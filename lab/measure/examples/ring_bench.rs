@@ -11,6 +11,8 @@ use std::hint::{black_box, spin_loop};
 use std::thread;
 use std::time::Instant;
 
+use selvedge_lab_measure::median;
+
 const CAPACITY: usize = 256;
 const ITEMS: u64 = 4_000_000;
 const BATCH: usize = 32;
@@ -37,11 +39,6 @@ fn compare(name: &str, ours: fn() -> f64, theirs: fn() -> f64) {
     }
     let (a, b) = (median(a), median(b));
     println!("{name:<28}{a:>9.2}{b:>9.2}{:>8.2}", a / b);
-}
-
-fn median(mut figures: Vec<f64>) -> f64 {
-    figures.sort_by(f64::total_cmp);
-    figures[figures.len() / 2]
 }
 
 /// Runs both sides to their ends and returns nanoseconds per item.

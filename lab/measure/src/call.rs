@@ -10,6 +10,8 @@ use std::process::{Child, Command, Stdio};
 use selvedge_comm_call::{ClientError, RegisterError};
 use selvedge_units::Duration;
 
+use crate::median;
+
 pub use self::calls::{CallCosts, calls};
 pub use self::preference::{Deliveries, preference};
 
@@ -69,10 +71,4 @@ impl Drop for ChildProcess {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
-}
-
-fn median(values: impl IntoIterator<Item = f64>) -> f64 {
-    let mut values: Vec<f64> = values.into_iter().collect();
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(0.0)
 }

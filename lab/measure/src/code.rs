@@ -233,7 +233,7 @@ fn kernel(
     if of_work.is_empty() {
         return Ok(None);
     }
-    Ok(Some((middle(of_work), middle(of_nothing))))
+    Ok(Some((crate::median(of_work), crate::median(of_nothing))))
 }
 
 fn compiler() -> Result<Compiler, MeasureError> {
@@ -254,7 +254,7 @@ pub fn readiness(work: Workload, samples: usize) -> Result<Readiness, MeasureErr
             what();
             began.elapsed().as_nanos() as f64 / 1000.0
         });
-        middle(times.collect())
+        crate::median(times)
     };
     let check_us = once(Box::new(|| drop(black_box(check()))));
     let mut failed = None;
@@ -277,7 +277,7 @@ pub fn readiness(work: Workload, samples: usize) -> Result<Readiness, MeasureErr
                 times.push(began.elapsed().as_nanos() as f64 / 1000.0);
                 drop(ready);
             }
-            Some(middle(times))
+            Some(crate::median(times))
         }
     };
     Ok(Readiness { work, check_us, native_us, kernel_us })
@@ -295,10 +295,5 @@ fn each(mut call: impl FnMut(u64) -> i64) -> f64 {
 fn median(samples: usize, mut sample: impl FnMut() -> f64) -> f64 {
     // The first warms up.
     sample();
-    middle((0..samples.max(3)).map(|_| sample()).collect())
-}
-
-fn middle(mut all: Vec<f64>) -> f64 {
-    all.sort_by(f64::total_cmp);
-    all[all.len() / 2]
+    crate::median((0..samples.max(3)).map(|_| sample()))
 }

@@ -37,7 +37,7 @@ pub fn dataplane(load: Load, samples: usize) -> Frames {
     let mut plane = Dataplane::new(load);
     let bursts = batch(|n| plane.run(n));
     let frames = bursts as f64 * BURST as f64;
-    let figures = (0..samples.max(1))
+    let figures: Vec<f64> = (0..samples.max(1))
         .map(|_| timed(|| plane.run(bursts)).as_nanos() as f64 / frames)
         .collect();
     let ns = median(figures);

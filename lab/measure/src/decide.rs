@@ -103,7 +103,7 @@ pub fn run_overloaded(load: Load, updates: u64) -> (u64, u64) {
 
 fn sampled(samples: usize, plain: &mut Plain) -> f64 {
     let count = batch(|n| plain.run(n));
-    median((0..samples).map(|_| nanos(count, || plain.run(count))).collect())
+    median((0..samples).map(|_| nanos(count, || plain.run(count))))
 }
 
 fn nanos(count: u64, work: impl FnOnce()) -> f64 {

@@ -24,4 +24,4 @@ pub mod send;
 #[cfg(feature = "kernel")]
 pub mod services;
 
-pub use load::Load;
+pub use load::{Load, median};

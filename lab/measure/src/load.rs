@@ -88,9 +88,11 @@ pub(crate) fn timed(work: impl FnOnce()) -> StdDuration {
     start.elapsed()
 }
 
-pub(crate) fn median(mut figures: Vec<f64>) -> f64 {
+/// The middle figure, the higher of two; zero of none.
+pub fn median(figures: impl IntoIterator<Item = f64>) -> f64 {
+    let mut figures: Vec<f64> = figures.into_iter().collect();
     figures.sort_by(f64::total_cmp);
-    figures[figures.len() / 2]
+    figures.get(figures.len() / 2).copied().unwrap_or(0.0)
 }
 
 /// Marsaglia's xorshift (64 bits; 13, 7, 17).

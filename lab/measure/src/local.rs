@@ -21,6 +21,8 @@ use selvedge_units::{Bytes, Duration};
 
 use self::arena::Arena;
 
+use crate::median;
+
 pub use self::channel::{ChannelCosts, channel};
 pub use self::child::peer;
 
@@ -373,10 +375,4 @@ fn found(way: BenchPath, ways: &[BenchPath], all: &[Vec<Vec<u32>>], flood: usize
     let event_ns = way.is_batch().then_some(median_ns / BATCH as f64);
     let median_us = Some(median_ns / 1e3);
     PathResult { path: way, median_us, p99_us: at(990), max_us: at(1000), over_floor, event_ns }
-}
-
-fn median(values: impl IntoIterator<Item = f64>) -> f64 {
-    let mut values: Vec<f64> = values.into_iter().collect();
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(0.0)
 }

@@ -16,6 +16,8 @@ use selvedge_os::namespace::{self, Veth};
 use selvedge_os::socket::{self, SocketError};
 use selvedge_os::transmit::{Fate, Method, Outgoing, TransmitOptions, Transmitter};
 
+use crate::median;
+
 /// Length of one sample.
 const SAMPLE: Duration = Duration::from_micros(1_500);
 /// Packets per call of the transmitter.
@@ -238,13 +240,6 @@ fn in_turn(streams: usize) -> impl FnMut() -> usize {
 
 fn sample_count(total: Duration) -> usize {
     usize::try_from(total.0 / SAMPLE.0).unwrap_or(usize::MAX).clamp(3, 100_000)
-}
-
-/// The middle value, the higher of two; zero of none.
-fn median(values: impl Iterator<Item = f64>) -> f64 {
-    let mut values: Vec<_> = values.collect();
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(0.0)
 }
 
 #[cfg(test)]

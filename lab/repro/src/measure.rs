@@ -3,18 +3,13 @@
 use std::fs;
 use std::time::{Duration, Instant as StdInstant};
 
+pub(crate) use selvedge_lab_measure::median;
+
 /// How long `work` takes.
 pub(crate) fn time(work: impl FnOnce()) -> Duration {
     let start = StdInstant::now();
     work();
     start.elapsed()
-}
-
-/// The middle value, the higher of two; zero of none.
-pub(crate) fn median(values: impl IntoIterator<Item = f64>) -> f64 {
-    let mut values: Vec<f64> = values.into_iter().collect();
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(0.0)
 }
 
 /// The processor's name as the kernel tells it.

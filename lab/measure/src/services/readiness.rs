@@ -15,6 +15,7 @@ use selvedge_comm_services::{AttachError, Readiness, Ready, ServiceError};
 use selvedge_units::Duration;
 
 use super::sleep_for;
+use crate::median;
 
 /// A way of learning which sockets are ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -394,11 +395,6 @@ fn wake(
         return Err(io::Error::other("nothing was told"));
     }
     Ok((at(0.5), at(0.99)))
-}
-
-fn median(mut times: Vec<f64>) -> f64 {
-    times.sort_by(f64::total_cmp);
-    times.get(times.len() / 2).copied().unwrap_or(0.0)
 }
 
 #[cfg(test)]
