@@ -143,7 +143,7 @@ impl ChannelHandle {
     ) -> Result<DirectCallback, SubscribeError> {
         let direct = self.shared.with(|core, _| {
             let sink = core.exchange.subscribe(self.channel, wish)?;
-            let call = parking_lot::Mutex::new((Received::default(), Box::new(call) as Call));
+            let call = std::sync::Mutex::new((Received::default(), Box::new(call) as Call));
             let direct = Arc::new(DirectSink { channel: self.channel, sink, call });
             core.direct.push(Arc::clone(&direct));
             Ok(direct)

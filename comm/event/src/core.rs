@@ -4,10 +4,9 @@
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 
-use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, poll};
 use selvedge_control_event::{Channel, ChannelId, Exchange, Notice, SinkId};
 use selvedge_os::clock::{Clock, timespec};
@@ -78,7 +77,7 @@ impl Shared {
     /// Does one step with the exchange, and what came before and meanwhile.
     pub(crate) fn with<R>(&self, step: impl FnOnce(&mut Core, Instant) -> R) -> R {
         let (result, due) = {
-            let mut core = self.core.lock();
+            let mut core = self.core.lock().unwrap_or_else(PoisonError::into_inner);
             let now = self.clock.now();
             let next = core.exchange.poll_timeout();
             if !self.inbox.is_empty() {
@@ -98,8 +97,12 @@ impl Shared {
     /// Takes what has come, unless somebody is at it already, who does it then.
     pub(crate) fn turn(&self) {
         loop {
-            // Whoever has the lock looks again when it has let go.
-            let Some(mut core) = self.core.try_lock() else { return };
+            let mut core = match self.core.try_lock() {
+                Ok(core) => core,
+                Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+                // Whoever has the lock looks again when it has let go.
+                Err(TryLockError::WouldBlock) => return,
+            };
             let next = core.exchange.poll_timeout();
             self.handle(&mut core, self.clock.now());
             let due = self.after(&mut core, next);
@@ -115,14 +118,14 @@ impl Shared {
     fn call(&self, due: Vec<Arc<DirectSink>>) {
         for direct in due {
             loop {
-                let Some(mut call) = direct.call.try_lock() else { break };
+                let Ok(mut call) = direct.call.try_lock() else { break };
                 let (event, function) = &mut *call;
                 while self.next_for(&direct, event) {
                     function(event);
                 }
                 drop(call);
                 // What came between the last look and now found it locked.
-                let core = &mut *self.core.lock();
+                let core = &mut *self.core.lock().unwrap_or_else(PoisonError::into_inner);
                 let open = core.exchange.channel_mut(direct.channel);
                 if !open.is_some_and(|open| open.has_event(direct.sink)) {
                     break;
@@ -132,7 +135,7 @@ impl Shared {
     }
 
     fn next_for(&self, direct: &DirectSink, into: &mut Received) -> bool {
-        let mut core = self.core.lock();
+        let mut core = self.core.lock().unwrap_or_else(PoisonError::into_inner);
         let now = self.clock.now();
         let next = core.exchange.poll_timeout();
         let Some(delivery) = core.exchange.poll_event(now, direct.channel, direct.sink) else {

@@ -2,9 +2,9 @@
 //! host, so that one that floods can't crowd out the others. Hosts are numbered here.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use parking_lot::Mutex;
 use selvedge_control_event::{HostId, TransportEvent};
 use zenoh::bytes::ZBytes;
 
@@ -52,6 +52,11 @@ pub(crate) struct Inbox {
 }
 
 impl Inbox {
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        // Nothing that is done under the lock can fail half-way.
+        self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.waiting.load(Ordering::SeqCst) == 0
     }
@@ -63,7 +68,7 @@ impl Inbox {
 
     /// A message has come under a key.
     pub(crate) fn push(&self, key: &str, payload: ZBytes) {
-        let mut state = self.state.lock();
+        let mut state = self.state();
         let state = &mut *state;
         let number = sender(key).and_then(|sender| state.numbers.get(sender));
         let known = number.and_then(|number| Some((*number, state.known.get_mut(number)?)));
@@ -97,7 +102,7 @@ impl Inbox {
 
     /// A host has said that it is there, or the engine that it is gone.
     pub(crate) fn handle_presence(&self, key: &str, is_present: bool) {
-        let mut state = self.state.lock();
+        let mut state = self.state();
         let state = &mut *state;
         let Some(parts) = sender(key) else { return };
         let number = match state.numbers.get(parts) {
@@ -135,7 +140,7 @@ impl Inbox {
             return None;
         }
         let (from, payload) = {
-            let mut state = self.state.lock();
+            let mut state = self.state();
             let (from, payload) = state.messages.pop_front()?;
             let size = payload.len();
             state.bytes -= size;
@@ -155,7 +160,7 @@ impl Inbox {
 
     /// What a host sends comes by a ring from now on, or by the engine.
     pub(crate) fn set_by_ring(&self, host: HostId, by_ring: bool) {
-        if let Some(known) = self.state.lock().known.get_mut(&host) {
+        if let Some(known) = self.state().known.get_mut(&host) {
             known.by_ring = known.is_present && by_ring;
         }
     }
@@ -173,18 +178,18 @@ impl Inbox {
         if self.is_empty() {
             return None;
         }
-        let news = self.state.lock().news.pop_front()?;
+        let news = self.state().news.pop_front()?;
         self.waiting.fetch_sub(1, Ordering::SeqCst);
         Some(news)
     }
 
     pub(crate) fn name(&self, host: HostId) -> Option<ParticipantName> {
-        self.state.lock().known.get(&host).map(|known| known.name.clone())
+        self.state().known.get(&host).map(|known| known.name.clone())
     }
 
     /// All that are there now.
     pub(crate) fn hosts(&self) -> Vec<(HostId, ParticipantName)> {
-        let state = self.state.lock();
+        let state = self.state();
         let there = state.known.iter().filter(|(_, known)| known.is_present);
         let mut hosts: Vec<_> =
             there.map(|(number, known)| (*number, known.name.clone())).collect();

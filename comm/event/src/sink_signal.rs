@@ -1,10 +1,9 @@
 //! How a sink's owner is woken: a thread that waits, or a task that was polled.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Condvar, Mutex, PoisonError};
 use std::task::Waker;
 use std::time::Instant;
-
-use parking_lot::{Condvar, Mutex};
 
 /// A sink's bell.
 #[derive(Debug, Default)]
@@ -30,7 +29,7 @@ impl SinkSignal {
 
     /// From now on who has something rings. Look for it once more after this.
     pub(crate) fn listen(&self, waker: Option<Waker>) {
-        let mut state = self.state.lock();
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         (state.is_rung, state.waker) = (state.is_over, waker);
         self.has_waiter.store(true, Ordering::SeqCst);
     }
@@ -42,31 +41,32 @@ impl SinkSignal {
 
     /// Waits until it rings or a time has come: true if it rang.
     pub(crate) fn wait(&self, until: Option<Instant>) -> bool {
-        let mut state = self.state.lock();
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         while !state.is_rung && !state.is_over {
             let Some(until) = until else {
-                self.raised.wait(&mut state);
+                state = self.raised.wait(state).unwrap_or_else(PoisonError::into_inner);
                 continue;
             };
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return false;
             }
-            self.raised.wait_for(&mut state, left);
+            let waited = self.raised.wait_timeout(state, left);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
         !state.is_over
     }
 
     /// From now on waiting is in vain.
     pub(crate) fn end(&self) {
-        self.state.lock().is_over = true;
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).is_over = true;
         self.raise();
     }
 
     pub(crate) fn raise(&self) {
         self.has_waiter.store(false, Ordering::SeqCst);
         let waker = {
-            let mut state = self.state.lock();
+            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
             state.is_rung = true;
             state.waker.take()
         };
