@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use clap::Args;
 use serde::Serialize;
 
 use selvedge_cli_terminal::{Align, Failure, Table, input};
@@ -10,8 +11,17 @@ use selvedge_control_config::{
     self, ConfigErrors, ConfigFault, LONGEST_FILE, LinkSummary, NodeConfig, Parsed, Summary,
 };
 
-use crate::admit::{self, LinkReport, Media};
-use crate::cli::NodeFileArgs;
+use crate::trace::admit::{self, LinkReport, Media};
+
+#[derive(Debug, Args)]
+pub(crate) struct NodeFileArgs {
+    /// The node file
+    #[arg(value_name = "NODE.toml")]
+    pub(crate) file: PathBuf,
+    /// Print as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
 
 /// A node file, read; relative paths in it are relative to its folder.
 pub(crate) struct NodeFile {

@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::io::{self, Write};
+use std::ops::RangeInclusive;
 use std::os::unix::process::ExitStatusExt;
 use std::sync::atomic::AtomicBool;
 
@@ -12,8 +13,13 @@ use selvedge_os::clock::Clock;
 use selvedge_place_cpu::client::{self, ClientError, Run, RunOutcome};
 use selvedge_place_cpu::player::{self, PlayerParams, within_ms};
 use selvedge_place_cpu::{Placement, TaskRequest, class, daemon, rights};
-use selvedge_units::{Duration, ParseUnitError};
+use selvedge_units::Duration;
 use serde_json::json;
+
+use crate::time;
+
+/// The periods and service times of a program.
+const TIMES: RangeInclusive<Duration> = Duration::from_micros(100)..=Duration::from_secs(10);
 
 #[derive(Subcommand)]
 pub(crate) enum CpuCommand {
@@ -39,13 +45,13 @@ pub(crate) enum CpuCommand {
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
     /// From one period to the next, such as 40ms
-    #[arg(long, value_parser = time)]
+    #[arg(long, value_parser = time::within(TIMES))]
     period: Duration,
     /// Processor time in each period
-    #[arg(long, value_parser = time)]
+    #[arg(long, value_parser = time::within(TIMES))]
     service: Duration,
     /// How many periods may go without: at most x of any y
-    #[arg(long, default_value = "0/1", value_name = "X/Y", value_parser = window)]
+    #[arg(long, default_value = "0/1", value_name = "X/Y")]
     window: Window,
     /// Beyond its service time it takes its part like any other program; else only what nobody wants
     #[arg(long)]
@@ -85,10 +91,10 @@ enum PlacementArg {
 #[derive(Debug, Args)]
 pub(crate) struct PlayArgs {
     /// From frame to frame
-    #[arg(long, default_value = "40ms", value_parser = time)]
+    #[arg(long, default_value = "40ms", value_parser = time::within(TIMES))]
     period: Duration,
     /// Processor time that a frame takes
-    #[arg(long, default_value = "8ms", value_parser = time)]
+    #[arg(long, default_value = "8ms", value_parser = time::within(TIMES))]
     work: Duration,
     /// How many frames
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
@@ -273,18 +279,4 @@ fn play(args: &PlayArgs) -> Result<(), Failure> {
         )?;
     }
     Ok(())
-}
-
-fn time(text: &str) -> Result<Duration, String> {
-    let span: Duration = text.parse().map_err(|error: ParseUnitError| error.to_string())?;
-    let range = Duration::from_micros(100)..=Duration::from_secs(10);
-    if range.contains(&span) {
-        Ok(span)
-    } else {
-        Err(format!("{span} is out of range; state {} to {}", range.start(), range.end()))
-    }
-}
-
-fn window(text: &str) -> Result<Window, String> {
-    text.parse().map_err(|error: selvedge_data_stream::WindowError| error.to_string())
 }

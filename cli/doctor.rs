@@ -4,11 +4,17 @@
 use std::io::Write;
 use std::process::Command;
 
+use clap::Args;
 use selvedge_cli_terminal::{Align, Failure, Table};
 use selvedge_os::probe::{self, Outcome, Unavailable};
 use serde::Serialize;
 
-use crate::cli::DoctorArgs;
+#[derive(Debug, Args)]
+pub(crate) struct DoctorArgs {
+    /// Print as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
 
 /// A thing that was tried.
 struct Check {

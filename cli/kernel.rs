@@ -1,24 +1,104 @@
 //! `selvedge kernel`: a device's packets scheduled in the kernel.
 
 use std::io::Write;
-use std::path::Path;
+use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
 
+use clap::{Args, Subcommand};
 use selvedge_cli_terminal::{Align, Failure, Table};
 use selvedge_data_sched::{Discipline, Tree};
 use selvedge_data_stream::{Class, Contract, Late, Window, Windows};
 use selvedge_place_kernel::{
-    AttachError, Attached, OpenError, Report, Setup, StreamReport, StreamSetup, attach, detach,
+    AttachError, Attached, Filter, OpenError, Report, Setup, StreamReport, StreamSetup, attach,
+    detach,
 };
 use selvedge_units::{Bitrate, Duration};
 use serde_json::{Value, json};
 
 use crate::check;
-use crate::cli::{KernelAttachArgs, KernelCommand};
+use crate::time;
 use selvedge_cli_terminal::trace::named;
 
 /// The period of a stream whose node file leaves it to the media, which the kernel does not see:
 /// 25 a second. Deadlines go by the stream's delay.
 const PERIOD_UNKNOWN: Duration = Duration::from_millis(40);
+
+/// The bursts and periods of a device that can be asked for.
+const TIMES: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(60);
+
+#[derive(Subcommand)]
+pub(crate) enum KernelCommand {
+    /// Give a device the scheduler as its qdisc; it stays until detached
+    #[command(
+        after_help = "A stream: NAME, then any of period=40ms delay=200ms window=1/5 late=drop|send\n\
+                            work-conserving=yes|no priority=0 limit=1000 txtime=yes|no, and its filters:\n\
+                            port=5004 source-port=5004 mark=7 cookie=12 cgroup=/sys/fs/cgroup/media.\n\
+                            A packet counts as a frame. Streams of node files go by the port they are sent to.\n\n\
+                            Example:\n  selvedge kernel attach eth0 --rate '20 Mbit/s' \\\n    \
+                            --stream video,period=4ms,window=1/5,port=5004 --stream talk,period=20ms,port=5012\n  \
+                            selvedge kernel attach lo --node scenarios/studio.toml"
+    )]
+    Attach(KernelAttachArgs),
+    /// Give a device its own qdisc back
+    #[command(after_help = "Example:\n  selvedge kernel detach eth0")]
+    Detach {
+        /// The device
+        device: String,
+    },
+    /// Show what became of a device's streams
+    #[command(after_help = "Example:\n  selvedge kernel show eth0 --json | jq .streams")]
+    Show {
+        /// The device
+        device: String,
+        /// Print as JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Give a stream one more filter, while it runs
+    #[command(after_help = "Example:\n  selvedge kernel bind eth0 video cookie=4711")]
+    Bind {
+        /// The device
+        device: String,
+        /// The stream
+        stream: String,
+        /// Which packets
+        filter: Filter,
+    },
+    /// Take a filter away
+    #[command(after_help = "Example:\n  selvedge kernel unbind eth0 cookie=4711")]
+    Unbind {
+        /// The device
+        device: String,
+        /// Which packets
+        filter: Filter,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct KernelAttachArgs {
+    /// The device
+    pub(crate) device: String,
+    /// Take streams, rate and discipline from a node file; again for more, which share the device
+    #[arg(long, value_name = "NODE.toml")]
+    pub(crate) node: Vec<PathBuf>,
+    /// A stream; again for more
+    #[arg(long, value_name = "NAME,KEY=VALUE...")]
+    pub(crate) stream: Vec<String>,
+    /// How fast packets go, IP headers counted in (default: the node files' links together, or as
+    /// fast as the device takes them)
+    #[arg(long)]
+    pub(crate) rate: Option<Bitrate>,
+    /// How much a late wake-up may catch up on
+    #[arg(long, default_value = "1 ms", value_parser = time::within(TIMES))]
+    pub(crate) burst: Duration,
+    /// The order in which packets go: dwcs, dwcs98, edf, priority, fifo, vds, wfq, sfq, drr, hwfq
+    /// with a node file's tree, mixed (default: the node files', or dwcs)
+    #[arg(long)]
+    pub(crate) discipline: Option<String>,
+    /// How often a packet of no stream is due
+    #[arg(long, default_value = "10 ms", value_parser = time::within(TIMES))]
+    pub(crate) rest: Duration,
+}
 
 pub(crate) fn command(command: &KernelCommand) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
@@ -145,7 +225,7 @@ fn node(
             wrong.push((format!("stream.{}.window", stream.spec.name), why.to_owned()));
         }
         let contract = stream.spec.clone().with_media_period(PERIOD_UNKNOWN).contract;
-        let filter = selvedge_place_kernel::Filter::Port(stream.spec.to.port());
+        let filter = Filter::Port(stream.spec.to.port());
         let filters = vec![filter];
         setup
             .streams
@@ -161,6 +241,7 @@ fn stream(text: &str) -> Result<StreamSetup, String> {
     if name.is_empty() || name.contains('=') {
         return Err("a stream begins with its name, such as video,period=4ms,port=5004".to_owned());
     }
+    let stream_time = time::within(Duration::from_micros(1)..=Duration::from_secs(3600));
     let contract = Contract::new(Duration::from_millis(40), Window { lose: 1, of: 5 });
     let mut stream = StreamSetup::new(name, contract);
     for part in parts {
@@ -170,8 +251,8 @@ fn stream(text: &str) -> Result<StreamSetup, String> {
         let say = |why: &dyn std::fmt::Display| format!("{key}: {why}");
         let contract = &mut stream.contract;
         match key {
-            "period" => contract.period = time(value).map_err(|e| say(&e))?,
-            "delay" => contract.delay = Some(time(value).map_err(|e| say(&e))?),
+            "period" => contract.period = stream_time(value).map_err(|e| say(&e))?,
+            "delay" => contract.delay = Some(stream_time(value).map_err(|e| say(&e))?),
             "window" => {
                 let window = value.parse::<Window>().map_err(|e| say(&e))?;
                 contract.windows = Windows::Whole(window);
@@ -218,13 +299,6 @@ fn stream(text: &str) -> Result<StreamSetup, String> {
         }
     }
     Ok(stream)
-}
-
-/// A span of a stream's: 1 us to 1 h.
-fn time(text: &str) -> Result<Duration, String> {
-    let span: Duration = text.parse().map_err(|e: selvedge_units::ParseUnitError| e.to_string())?;
-    let range = Duration::from_micros(1)..=Duration::from_secs(3600);
-    if range.contains(&span) { Ok(span) } else { Err("from 1 us to 1 h".to_owned()) }
 }
 
 fn yes(text: &str) -> Result<bool, String> {
@@ -325,7 +399,7 @@ mod tests {
             ("port=1", "begins with its name"),
             ("a,colour=red", "no \"colour\""),
             ("a,period", "\"period\" is not KEY=VALUE"),
-            ("a,period=0ms", "period: from 1 us"),
+            ("a,period=0ms", "period: 0 ms is out of range; write 1 us to 3600 s"),
             ("a,window=3/2", "window: "),
             ("a,late=maybe", "neither drop nor send"),
             ("a,port=70000", "\"port=70000\" is not a filter"),

@@ -5,11 +5,12 @@ mod carried;
 use std::fs::File;
 use std::io::{BufWriter, IsTerminal, Write};
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant as StdInstant};
 
+use clap::Args;
 use parking_lot::Mutex;
 use selvedge_cli_terminal::{Align, Failure, Table, input};
 use selvedge_media::sdp::{Session, TEXT_MAX};
@@ -21,8 +22,27 @@ use selvedge_units::Instant;
 use serde_json::{Map, Value, json};
 
 use self::carried::CarriedReceiver;
-use crate::cli::PlayArgs;
 use selvedge_cli_terminal::signals::stop_flag;
+
+#[derive(Debug, Args)]
+pub(crate) struct PlayArgs {
+    /// An SDP file, or rtp://HOST:PORT to listen on, or stack://HOST:PORT for a stream that a
+    /// protocol stack carries (?clock=HERTZ behind it for sound)
+    #[arg(value_name = "SDP|URL")]
+    pub(crate) source: String,
+    /// Stop after this long (default: until SIGINT)
+    #[arg(long)]
+    pub(crate) seconds: Option<u64>,
+    /// stack://: a file with the secret that the sender has as well
+    #[arg(long, value_name = "FILE")]
+    pub(crate) secret: Option<PathBuf>,
+    /// Write every packet to this file, in rtpdump format
+    #[arg(long, value_name = "FILE")]
+    pub(crate) record: Option<PathBuf>,
+    /// Print the result as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
 
 /// A stream to listen to.
 struct Listen {

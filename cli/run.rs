@@ -1,10 +1,12 @@
 //! `selvedge run`: a node, from its file, until it is asked to stop.
 
 use std::io::Write;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use clap::Args;
 use selvedge_cli_terminal::Failure;
 use selvedge_cli_terminal::signals::stop_flag;
 use selvedge_control_config::view::NodeView;
@@ -13,13 +15,22 @@ use selvedge_node::{
 };
 use selvedge_web::Server;
 
-use crate::check::{self, NodeFile, lines};
-use crate::cli::RunArgs;
+use crate::check::{self, NodeFile, NodeFileArgs, lines};
 
 /// How long sources wait for their stacks to be connected: what is sent before is lost.
 const CONNECTED: Duration = Duration::from_secs(1);
 /// How long a node that was asked to stop still looks at what waits.
 const LAST_WORD: Duration = Duration::from_millis(500);
+
+#[derive(Debug, Args)]
+pub(crate) struct RunArgs {
+    #[command(flatten)]
+    pub(crate) node: NodeFileArgs,
+    /// Take part in event channels, and show them on the page: by a settings file (see
+    /// docs/events.md), or with the programs of this user and machine
+    #[arg(long, value_name = "FILE", num_args = 0..=1)]
+    pub(crate) events: Option<Option<PathBuf>>,
+}
 
 pub(crate) fn command(args: &RunArgs) -> Result<(), Failure> {
     let stop = stop_flag()?;

@@ -12,10 +12,10 @@ mod state;
 
 use std::fmt;
 use std::io::{self, Write};
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use selvedge_cli_terminal::{Failure, signals};
 use selvedge_control_config::view::NodeSnapshot;
 
 use self::http::{Client, HttpError};
@@ -38,9 +38,6 @@ pub(crate) struct TopOptions {
     /// Print one snapshot as plain tables and exit
     #[arg(long)]
     pub(crate) once: bool,
-    /// Set from outside (a signal handler), it ends the view within a tenth of a second.
-    #[arg(skip)]
-    pub(crate) stop: Arc<AtomicBool>,
 }
 
 /// Why there is nothing to see.
@@ -98,17 +95,24 @@ impl TopError {
     }
 }
 
+/// Shows a node until SIGINT or SIGTERM, or once.
+pub(crate) fn command(options: TopOptions) -> Result<(), Failure> {
+    let stop = signals::stop_flag()?;
+    run(options, &stop).map_err(|error| match error.exit_status() {
+        2 => Failure::input(error),
+        _ => Failure::failed(error),
+    })
+}
+
 /// A snapshot as plain tables, as `--once` prints it.
 #[cfg(feature = "gstreamer")]
 pub(crate) fn report_text(node: &NodeSnapshot) -> String {
     report::tables(node)
 }
 
-/// Shows a node until it is asked to stop, or once.
-///
-/// # Errors
-/// [`TopError`]. The view itself goes on while a node does not answer, and says so.
-pub(crate) fn run(options: TopOptions) -> Result<(), TopError> {
+/// Shows a node until it is asked to stop, or once. The view itself goes on while a node does not answer,
+/// and says so.
+fn run(options: TopOptions, stop: &AtomicBool) -> Result<(), TopError> {
     let token = options.token.or_else(|| std::env::var("SELVEDGE_TOKEN").ok());
     let client = Client::new(&options.address, token.filter(|token| !token.is_empty()))?;
     if options.json {
@@ -118,7 +122,7 @@ pub(crate) fn run(options: TopOptions) -> Result<(), TopError> {
     } else if options.once {
         print(&report::tables(&snapshot(&client)?))
     } else {
-        screen::watch(client, &options.stop)
+        screen::watch(client, stop)
     }
 }
 

@@ -18,7 +18,7 @@ use selvedge_place_engine::measure::{ClockRate, MeterSnapshot, StreamMeter};
 use selvedge_place_engine::receive::{ReceiveOptions, Receiver, StreamReception};
 use selvedge_units::{Bitrate, Bytes, Duration};
 
-use crate::cli::DemoArgs;
+use super::DemoArgs;
 
 /// A clip to send.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -8,11 +8,14 @@ mod record;
 mod score;
 
 use std::io::{IsTerminal, Write};
-use std::path::Path;
+use std::net::SocketAddr;
+use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration as StdDuration, Instant};
 
+use clap::Args;
 use selvedge_cli_terminal::Failure;
 use selvedge_cli_terminal::signals::stop_flag;
 use selvedge_control_config::view::NodeView;
@@ -24,10 +27,41 @@ use selvedge_os::clock::Clock;
 use selvedge_units::{Bitrate, Duration};
 use selvedge_web::Server;
 
-use crate::cli::DemoArgs;
+use crate::time;
 
 use record::Recorder;
 use score::{Comparison, Measured};
+
+/// The playout delays that can be asked for.
+const DELAYS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(60);
+
+#[derive(Debug, Args)]
+pub(crate) struct DemoArgs {
+    /// The link's rate as a share of what all streams need
+    #[arg(long, default_value_t = 0.75, value_parser = share)]
+    pub(crate) share: f64,
+    /// How long to send
+    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub(crate) seconds: u64,
+    /// A folder with clips of your own, each file a stream
+    #[arg(long, value_name = "DIR")]
+    pub(crate) clips: Option<PathBuf>,
+    /// Where the page is served
+    #[arg(long, default_value = "127.0.0.1:7700", value_name = "ADDRESS")]
+    pub(crate) listen: SocketAddr,
+    /// Do not serve the page
+    #[arg(long)]
+    pub(crate) no_page: bool,
+    /// Do not open the page in a browser
+    #[arg(long)]
+    pub(crate) no_open: bool,
+    /// The playout delay: how long after its arrival a frame may come
+    #[arg(long, default_value = "1 s", value_parser = time::within(DELAYS))]
+    pub(crate) delay: Duration,
+    /// Print the result as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
 
 /// One side of the comparison: a node and those who receive from it.
 struct Side {
@@ -208,4 +242,18 @@ fn measured(side: Side) -> Measured {
         Err(node) => node.reports(),
     };
     Measured { meters, reports, recorder: side.recorder }
+}
+
+/// Why a text is no share of what the streams need.
+#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
+enum ShareError {
+    #[error("write a fraction such as 0.75")]
+    Number,
+    #[error("{0} is out of range; the share must lie between 0.01 and 10")]
+    Range(f64),
+}
+
+fn share(text: &str) -> Result<f64, ShareError> {
+    let share: f64 = text.parse().map_err(|_| ShareError::Number)?;
+    if (0.01..=10.0).contains(&share) { Ok(share) } else { Err(ShareError::Range(share)) }
 }

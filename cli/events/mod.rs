@@ -11,7 +11,7 @@ mod sub;
 use clap::Subcommand;
 use selvedge_cli_terminal::Failure;
 
-use crate::lab;
+use crate::old;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum EventsCommand {
@@ -49,7 +49,7 @@ pub(crate) enum EventsCommand {
     Deploy(deploy::DeployArgs),
     /// Now `selvedge-lab bench channels`
     #[command(hide = true, disable_help_flag = true)]
-    Bench(lab::LabArgs),
+    Bench(old::LabArgs),
     /// System services in the kernel: sockets, scheduling, network, memory
     #[cfg(feature = "kernel")]
     #[command(subcommand)]
@@ -62,7 +62,9 @@ pub(crate) fn command(command: &EventsCommand, verbose: u8) -> Result<(), Failur
         EventsCommand::Sub(args) => sub::command(args),
         EventsCommand::Pub(args) => publish::command(args),
         EventsCommand::Deploy(args) => deploy::command(args),
-        EventsCommand::Bench(args) => lab::command(&["bench", "channels"], args, verbose),
+        EventsCommand::Bench(args) => {
+            old::to_lab("selvedge events bench", &["bench", "channels"], args, verbose)
+        }
         #[cfg(feature = "kernel")]
         EventsCommand::Services(command) => services::command(command),
     }

@@ -11,6 +11,8 @@ use selvedge_comm_event::{Address, Listing, Participant, Settings, StartError};
 use selvedge_control_event::{CHANNEL_NAME_MAX, Format, OpenError};
 use selvedge_units::Duration;
 
+use crate::time::{self, TimeError};
+
 /// The longest file that is read.
 const FILE_MAX: u64 = 1 << 20;
 /// How long hosts that are there take to answer.
@@ -124,9 +126,6 @@ pub(crate) fn file_name(path: &Path) -> String {
 }
 
 /// A time of at least a microsecond and at most a day.
-pub(crate) fn span(text: &str) -> Result<Duration, String> {
-    let span: Duration =
-        text.parse().map_err(|error: selvedge_units::ParseUnitError| error.to_string())?;
-    let range = Duration::from_micros(1)..=Duration::from_secs(86_400);
-    if range.contains(&span) { Ok(span) } else { Err("from 1 us to 1 day".to_owned()) }
+pub(crate) fn span(text: &str) -> Result<Duration, TimeError> {
+    time::within(Duration::from_micros(1)..=Duration::from_secs(86_400))(text)
 }

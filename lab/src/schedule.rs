@@ -1,5 +1,5 @@
 //! `selvedge-lab schedule`: a trace replayed in unit slots by the simulated hardware. It prints the
-//! lines that `selvedge schedule` prints.
+//! lines that `selvedge trace replay` prints.
 
 use std::path::PathBuf;
 

@@ -2,7 +2,7 @@
 //! by how much, and what would fit.
 //!
 //! Fed with contracts, frame sizes (or service times) and a link rate; the answer goes to
-//! `selvedge check` and `selvedge admit`. Integers only: a time is scaled by the link's rate, so
+//! `selvedge check` and `selvedge trace admit`. Integers only: a time is scaled by the link's rate, so
 //! that neither it nor a frame's service time is rounded, and shares are exact ([`Share`]).
 //!
 //! | policy | promise | test | source |

@@ -257,7 +257,7 @@ fn node_files_and_traces_are_taken_as_they_are() {
     for name in ["16-dwcs-send-late-backlogged", "105-hwfq-paced-backlogged"] {
         let vector = format!("/vectors/{name}");
         let output =
-            run("selvedge", &["schedule", &format!("{vector}.json"), "--engine", "kernel"]);
+            run("selvedge", &["trace", "replay", &format!("{vector}.json"), "--engine", "kernel"]);
         assert!(output.status.success(), "{output:?}");
         let lines = String::from_utf8(output.stdout).unwrap();
         assert_eq!(lines, std::fs::read_to_string(format!("{vector}.jsonl")).unwrap());

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use clap::{Args, Subcommand};
+use clap::Args;
 use selvedge_cli_terminal::Failure;
 use selvedge_data_sched::trace::generate::{self, GenerateOptions, Kind};
 use selvedge_data_stream::Class;
@@ -13,25 +13,8 @@ use selvedge_cli_terminal::trace::named;
 /// The most arrivals that may be listed, by a rough reckoning of one for each stream and slot.
 const CELLS_MAX: u64 = 50_000_000;
 
-#[derive(Subcommand)]
-pub(crate) enum TraceCommand {
-    /// Print a random trace; the same seed and options give the same trace
-    #[command(
-        after_help = "Kinds: random (any, as the seed has it), backlogged, arrivals, send-late, paced,\n\
-                            ties, no-window, lossless, many, extreme, weighted, adversarial (a set that\n\
-                            needs little of the link and fails all the same), and some of them combined.\n\
-                            The disciplines that share a link get weights and sizes, mixed classes, and\n\
-                            hwfq a tree; the options give them to any.\n\n\
-                            Example:\n  selvedge trace gen --seed 7 > trace.json && selvedge schedule \
-                            trace.json\n  selvedge trace gen --seed 7 --kind adversarial --discipline dwcs\n  \
-                            selvedge trace gen --discipline hwfq --nodes 6 --remap 8 --streams 20\n  \
-                            selvedge trace gen --discipline mixed --classes edf,fair,fair --weight-max 4"
-    )]
-    Gen(TraceGenArgs),
-}
-
 #[derive(Debug, Args)]
-pub(crate) struct TraceGenArgs {
+pub(crate) struct GenArgs {
     /// What all random choices are made from
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -61,13 +44,7 @@ pub(crate) struct TraceGenArgs {
     remap: Option<u64>,
 }
 
-pub(crate) fn command(command: &TraceCommand) -> Result<(), Failure> {
-    match command {
-        TraceCommand::Gen(args) => generate(args),
-    }
-}
-
-fn generate(args: &TraceGenArgs) -> Result<(), Failure> {
+pub(super) fn command(args: &GenArgs) -> Result<(), Failure> {
     let discipline = args.discipline.as_deref().map(named).transpose()?;
     let kind = match args.kind.as_str() {
         "random" => None,
@@ -86,7 +63,7 @@ fn generate(args: &TraceGenArgs) -> Result<(), Failure> {
         let product = format!("--streams times --ticks is {cells}; at most {CELLS_MAX}");
         return Err(Failure::input(product));
     }
-    let &TraceGenArgs { seed, streams, ticks, weight_max, nodes, remap, .. } = args;
+    let &GenArgs { seed, streams, ticks, weight_max, nodes, remap, .. } = args;
     let trace = generate::trace(&GenerateOptions {
         seed,
         discipline,

@@ -22,7 +22,7 @@ fn generated_traces_are_the_same_for_a_seed_and_replay() {
         let text = generated(&["--seed", seed]);
         assert_eq!(text, generated(&["--seed", seed]));
         let path = folder.write("trace.json", &text);
-        let replayed = selvedge(["schedule".as_ref(), path.as_os_str()]);
+        let replayed = selvedge(["trace".as_ref(), "replay".as_ref(), path.as_os_str()]);
         assert_eq!(replayed.code, Some(0), "seed {seed}: {replayed:?}");
     }
     let wished = ["--streams", "9", "--ticks", "20", "--discipline", "edf", "--kind", "weighted"];

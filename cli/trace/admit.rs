@@ -1,11 +1,13 @@
-//! `selvedge admit`: whether the streams of a trace fit; the same for the links of a node file, for
+//! `selvedge trace admit`: whether the streams of a trace fit; the same for the links of a node file, for
 //! `selvedge check`; and an answer's form in JSON.
 //!
-//! A command of its own, because `schedule` prints events, one a line, that others compare byte
+//! A command of its own, because `replay` prints events, one a line, that others compare byte
 //! for byte; and because its exit status is an answer.
 
 use std::io::Write;
+use std::path::PathBuf;
 
+use clap::Args;
 use selvedge_cli_terminal::Failure;
 use selvedge_control_config::{LinkConfig, NodeConfig, StreamConfig};
 use selvedge_data_sched::admission::{
@@ -16,11 +18,23 @@ use selvedge_data_stream::Contract;
 use selvedge_units::{Bytes, Duration};
 use serde::Serialize;
 
-use crate::cli::AdmitArgs;
 use selvedge_cli_terminal::trace::read;
 
 /// What a weight earns in a round of `drr`: one frame of the default size of traces.
 const QUANTUM: Bytes = Bytes(1000);
+
+#[derive(Debug, Args)]
+pub(crate) struct AdmitArgs {
+    /// The trace
+    #[arg(value_name = "TRACE.json")]
+    pub(crate) file: PathBuf,
+    /// Ask for this discipline in place of the trace's own
+    #[arg(long)]
+    pub(crate) discipline: Option<String>,
+    /// Print as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
 
 pub(crate) fn command(args: &AdmitArgs) -> Result<(), Failure> {
     let file = args.file.display().to_string();

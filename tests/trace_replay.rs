@@ -1,4 +1,4 @@
-//! `selvedge schedule`: the shared vectors from the outside, and traces that are malformed.
+//! `selvedge trace replay`: the shared vectors from the outside, and traces that are malformed.
 
 mod support;
 
@@ -21,7 +21,7 @@ fn every_vector_prints_its_lines() {
     assert!(traces.len() >= 70, "{} vectors", traces.len());
     for trace in traces {
         let expected = std::fs::read_to_string(trace.with_extension("jsonl")).expect("its pair");
-        let ended = selvedge(["schedule".as_ref(), trace.as_os_str()]);
+        let ended = selvedge(["trace".as_ref(), "replay".as_ref(), trace.as_os_str()]);
         assert_eq!(ended.code, Some(0), "{}: {}", trace.display(), ended.stderr);
         let mut lines = ended.stdout.lines().zip(expected.lines()).enumerate();
         if let Some((n, (printed, expected))) = lines.find(|(_, (a, b))| a != b) {
@@ -42,8 +42,9 @@ fn the_engines_of_placements_print_the_same_lines() {
         let trace = folder.write(&format!("{discipline}.json"), made.stdout);
         let by = |engine: &str| {
             let options = ["--engine".as_ref(), engine.as_ref()];
-            let ended =
-                selvedge(["schedule".as_ref(), trace.as_os_str()].into_iter().chain(options));
+            let ended = selvedge(
+                ["trace".as_ref(), "replay".as_ref(), trace.as_os_str()].into_iter().chain(options),
+            );
             assert_eq!(ended.code, Some(0), "{discipline}, {engine}: {}", ended.stderr);
             ended.stdout
         };
@@ -63,10 +64,11 @@ fn another_discipline_may_be_tried_on_a_trace() {
     assert_ne!(named, text, "the vector names its discipline");
     let by_edf = folder.write("by-edf.json", named);
     let trace = vector("01-dwcs-backlogged.json");
-    let own = selvedge(["schedule".as_ref(), trace.as_os_str()]);
-    let stated = selvedge(["schedule".as_ref(), by_edf.as_os_str()]);
+    let own = selvedge(["trace".as_ref(), "replay".as_ref(), trace.as_os_str()]);
+    let stated = selvedge(["trace".as_ref(), "replay".as_ref(), by_edf.as_os_str()]);
     let edf = ["--discipline".as_ref(), "edf".as_ref()];
-    let overridden = selvedge(["schedule".as_ref(), trace.as_os_str()].into_iter().chain(edf));
+    let overridden =
+        selvedge(["trace".as_ref(), "replay".as_ref(), trace.as_os_str()].into_iter().chain(edf));
     assert_eq!(overridden.code, Some(0), "{overridden:?}");
     assert_eq!(overridden.stdout, stated.stdout);
     assert_ne!(overridden.stdout, own.stdout, "it makes a difference");
@@ -76,7 +78,7 @@ fn another_discipline_may_be_tried_on_a_trace() {
 fn an_unknown_discipline_is_refused() {
     let trace = vector("01-dwcs-backlogged.json");
     let trace = trace.to_str().expect("plain");
-    let ended = selvedge(["schedule", trace, "--discipline", "dwsc"]);
+    let ended = selvedge(["trace", "replay", trace, "--discipline", "dwsc"]);
     ended.refused(&["there is no discipline \"dwsc\"", "dwcs, dwcs98, edf, priority, fifo"]);
 }
 
@@ -133,7 +135,7 @@ fn a_malformed_trace_is_refused_at_its_line_and_field() {
     for (n, (text, said)) in MALFORMED.iter().enumerate() {
         let path = folder.write(&format!("{n}.json"), text);
         let name = path.to_str().expect("plain");
-        selvedge(["schedule", name]).refused(&[&format!("selvedge: {name}{said}")]);
+        selvedge(["trace", "replay", name]).refused(&[&format!("selvedge: {name}{said}")]);
     }
 }
 
@@ -144,12 +146,12 @@ fn what_is_no_text_is_refused() {
     let absent = folder.join("absent.json");
     for path in [binary.as_path(), &absent, folder.path()] {
         let name = path.to_str().expect("plain");
-        selvedge(["schedule", name]).refused(&[&format!("selvedge: {name}: ")]);
+        selvedge(["trace", "replay", name]).refused(&[&format!("selvedge: {name}: ")]);
     }
     // Nested too deep: refused, no overflow of the stack.
     let deep = folder.write("deep.json", "[".repeat(1_000_000));
     let name = deep.to_str().expect("plain");
-    selvedge(["schedule", name]).refused(&[&format!("selvedge: {name}:1: not JSON")]);
+    selvedge(["trace", "replay", name]).refused(&[&format!("selvedge: {name}:1: not JSON")]);
 }
 
 #[test]
@@ -160,7 +162,7 @@ fn a_reader_that_goes_away_is_no_failure() {
         "{\"ticks\": 1000000, \"streams\": [{\"id\": \"a\", \"period\": 2}], \"backlogged\": true}";
     let path = folder.write("long.json", text);
     let mut child = support::program(env!("CARGO_BIN_EXE_selvedge"))
-        .arg("schedule")
+        .args(["trace", "replay"])
         .arg(path)
         .stdout(std::process::Stdio::piped())
         .stderr(std::process::Stdio::piped())

@@ -1,4 +1,4 @@
-//! `selvedge admit` from the outside: the sentence, the JSON, the exit status.
+//! `selvedge trace admit` from the outside: the sentence, the JSON, the exit status.
 
 mod support;
 
@@ -15,7 +15,8 @@ const OVERFULL: &str = r#"{"discipline": "dwcs", "ticks": 100, "backlogged": tru
 fn the_stream_that_is_too_much_is_named_with_what_would_fit() {
     let folder = Folder::new();
     let trace = folder.write("trace.json", OVERFULL);
-    let ended = selvedge(["admit".as_ref(), trace.as_os_str(), "--json".as_ref()]);
+    let ended =
+        selvedge(["trace".as_ref(), "admit".as_ref(), trace.as_os_str(), "--json".as_ref()]);
     assert_eq!(ended.code, Some(1), "{ended:?}");
     assert!(ended.stderr.contains("the streams do not fit"), "{ended:?}");
     let answer: serde_json::Value = serde_json::from_str(&ended.stdout).expect("one object");
@@ -38,7 +39,7 @@ fn what_fits_is_proved_where_the_discipline_has_a_proof() {
     let trace = folder.write("trace.json", &fitting);
     let ask = |discipline: &str| {
         let options = ["--discipline".as_ref(), discipline.as_ref()];
-        selvedge(["admit".as_ref(), trace.as_os_str()].into_iter().chain(options))
+        selvedge(["trace".as_ref(), "admit".as_ref(), trace.as_os_str()].into_iter().chain(options))
     };
     let dwcs = ask("dwcs");
     assert_eq!((dwcs.code, &*dwcs.stderr), (Some(0), ""), "{dwcs:?}");
@@ -54,15 +55,17 @@ fn what_fits_is_proved_where_the_discipline_has_a_proof() {
 fn what_makes_no_sense_is_refused() {
     let folder = Folder::new();
     let trace = folder.write("trace.json", OVERFULL.replace("[1, 4]", "[5, 4]"));
-    let ended = selvedge(["admit".as_ref(), trace.as_os_str()]);
+    let ended = selvedge(["trace".as_ref(), "admit".as_ref(), trace.as_os_str()]);
     ended.refused(&["trace.json:2: streams[0].window"]);
     let trace = folder
         .write("trace.json", OVERFULL.replace("\"period\": 2", "\"period\": 9223372036854775809"));
-    let ended = selvedge(["admit".as_ref(), trace.as_os_str()]);
+    let ended = selvedge(["trace".as_ref(), "admit".as_ref(), trace.as_os_str()]);
     ended.refused(&["\"news\"", "period and delay must be 1 to 2^63"]);
     let trace = folder.write("trace.json", OVERFULL);
     let unknown = ["--discipline".as_ref(), "dwsc".as_ref()];
-    let ended = selvedge(["admit".as_ref(), trace.as_os_str()].into_iter().chain(unknown));
+    let ended = selvedge(
+        ["trace".as_ref(), "admit".as_ref(), trace.as_os_str()].into_iter().chain(unknown),
+    );
     ended.refused(&["there is no discipline \"dwsc\""]);
 }
 
@@ -79,7 +82,8 @@ fn classes_in_one_scheduler_are_tested_together() {
             ),
         )
     };
-    let ask = |file: std::path::PathBuf| selvedge(["admit".as_ref(), file.as_os_str()]);
+    let ask =
+        |file: std::path::PathBuf| selvedge(["trace".as_ref(), "admit".as_ref(), file.as_os_str()]);
     let fits = ask(trace(false, 4));
     assert_eq!((fits.code, &*fits.stderr), (Some(0), ""), "{fits:?}");
     assert!(fits.stdout.starts_with("mixed: guaranteed: "), "{fits:?}");

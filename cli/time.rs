@@ -1,0 +1,27 @@
+//! Times that a user writes: from the text to a span within an option's bounds, or what is wrong with it.
+
+use std::ops::RangeInclusive;
+
+use selvedge_units::{Duration, ParseUnitError};
+
+/// Why a text is no time for an option.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum TimeError {
+    /// It is no quantity of time.
+    #[error(transparent)]
+    Unit(#[from] ParseUnitError),
+    /// It is none that the option takes.
+    #[error("{time} is out of range; write {from} to {to}")]
+    Range { time: Duration, from: Duration, to: Duration },
+}
+
+/// A parser of times within these bounds.
+pub(crate) fn within(
+    bounds: RangeInclusive<Duration>,
+) -> impl Fn(&str) -> Result<Duration, TimeError> + Clone {
+    move |text| {
+        let time: Duration = text.parse()?;
+        let (from, to) = (*bounds.start(), *bounds.end());
+        if bounds.contains(&time) { Ok(time) } else { Err(TimeError::Range { time, from, to }) }
+    }
+}
