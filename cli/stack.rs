@@ -47,9 +47,9 @@ pub(crate) enum StackCommand {
     /// Connect, send messages, and show modules and elements live
     #[command(
         after_help = "Example:\n  selvedge stack send 127.0.0.1:7800 --every \"1 ms\" --size \
-                            \"4 kB\"\n  selvedge stack send 127.0.0.1:7800 --stack \"ui | unreliable | \
-                            net\" --delay \"5 ms\" --firm\n  selvedge stack send 127.0.0.1:7800 --then-after \
-                            \"3 s\" --then-every \"20 us\" --then-size \"8 kB\" --then-agreed\n\nExit status: 1 if not all is \
+                            \"4 kB\" --seconds 5\n  selvedge stack send 127.0.0.1:7800 --stack \"ui | unreliable | \
+                            net\" --delay \"5 ms\" --firm --seconds 5\n  selvedge stack send 127.0.0.1:7800 --then-after \
+                            \"3 s\" --then-every \"20 us\" --then-size \"8 kB\" --then-agreed --seconds 6\n\nExit status: 1 if not all is \
                             known to have arrived."
     )]
     Send(Box<SendArgs>),

@@ -21,7 +21,7 @@ const FILE_MAX: u64 = 64 << 20;
 pub(crate) enum CodeCommand {
     /// Check a handler: syntax, types, formats, and what its target has
     #[command(after_help = "Example:\n  selvedge code check filter.ec --format load.format\n  \
-                            selvedge code check filter.ec --target kernel --json")]
+                            selvedge code check filter.ec --format load.format --target kernel --json")]
     Check(CheckArgs),
     /// Call a handler with an event, or with several in a row
     #[command(
@@ -29,8 +29,9 @@ pub(crate) enum CodeCommand {
                       output { int busy; };\n  { output.busy = input.cpu > 80; return 1; }\n\n\
                       Members that the JSON leaves out are 0. Static variables and shared records \
                       live on from one event of a list to the next.\n\nExample:\n  \
-                      selvedge code run filter.ec --input '{\"cpu\": 90}'\n  \
-                      selvedge code run filter.ec --input @events.json --target kernel --json\n\n\
+                      selvedge code run filter.ec --format load.format --input '{\"cpu\": 90}'\n  \
+                      selvedge code run filter.ec --format load.format --input @events.json \
+                      --target kernel --json\n\n\
                       Exit status: 1 if a handler was ended by a fault."
     )]
     Run(RunArgs),

@@ -40,7 +40,9 @@ pub(crate) enum Command {
     )]
     Repro(crate::repro::ReproArgs),
     /// Replay a trace in the simulated hardware and print each decision as a line of JSON
-    #[command(after_help = "Example:\n  selvedge-lab schedule vectors/dwcs-00.json --engine rtl")]
+    #[command(
+        after_help = "Example:\n  selvedge-lab schedule vectors/01-dwcs-backlogged.json --engine rtl"
+    )]
     Schedule(crate::schedule::ScheduleArgs),
 }
 

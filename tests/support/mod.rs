@@ -4,6 +4,7 @@
 // Each test program uses a part of this.
 #![allow(dead_code)]
 
+pub(crate) mod help;
 pub(crate) mod http;
 
 use std::ffi::OsStr;
@@ -247,6 +248,11 @@ impl Running {
         String::from_utf8_lossy(&self.said[0].lock().unwrap()).into_owned()
     }
 
+    /// Whether it has ended by itself.
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.child.try_wait().is_ok_and(|status| status.is_some())
+    }
+
     /// Sends it a signal, such as `INT`.
     pub(crate) fn signal(&self, name: &str) {
         let sent = Command::new("kill").args(["-s", name, &self.id().to_string()]).status();
@@ -362,11 +368,16 @@ pub(crate) fn ffmpeg(args: impl IntoIterator<Item = impl AsRef<OsStr>>) -> bool 
 
 /// Whether somebody of this network namespace listens at this UDP address.
 pub(crate) fn udp_is_bound(at: std::net::SocketAddr) -> bool {
-    let table = if at.is_ipv6() { "/proc/net/udp6" } else { "/proc/net/udp" };
-    let table = std::fs::read_to_string(table).unwrap_or_default();
-    let port = format!(":{:04X}", at.port());
-    table
-        .lines()
-        .skip(1)
-        .any(|line| line.split_whitespace().nth(1).is_some_and(|local| local.ends_with(&port)))
+    udp_is_bound_in(std::process::id(), at.port())
+}
+
+/// Whether somebody of this process's network namespace listens at this UDP port.
+pub(crate) fn udp_is_bound_in(process: u32, port: u16) -> bool {
+    let port = format!(":{port:04X}");
+    let is_it =
+        |line: &str| line.split_whitespace().nth(1).is_some_and(|local| local.ends_with(&port));
+    ["udp", "udp6"].iter().any(|table| {
+        let table = std::fs::read_to_string(format!("/proc/{process}/net/{table}"));
+        table.unwrap_or_default().lines().skip(1).any(is_it)
+    })
 }
